@@ -84,10 +84,10 @@ class ClientResult:
 
 
 def main(argv: list[str] | None = None) -> int:
-    arguments = parser().parse_args(argv)
+    arguments = build_parser().parse_args(argv)
     names = arguments.names or list(CLIENTS)
-    with server() as (url, tokenizer):
-        results = [result_of(name, url, tokenizer) for name in names]
+    with start_server() as (url, tokenizer):
+        results = [check_client(name, url, tokenizer) for name in names]
     for result in results:
         print(
             f"{result.client:<17} {result.status:<5} {result.version:<9} {result.seconds:6.1f} s  "
@@ -101,7 +101,7 @@ def main(argv: list[str] | None = None) -> int:
     return 1 if counts["fail"] else 0 if counts["pass"] else 77
 
 
-def parser() -> argparse.ArgumentParser:
+def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="ci/run.py clients", description=__doc__, epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -129,7 +129,7 @@ def result_line(result: ClientResult) -> str:
 
 
 @contextlib.contextmanager
-def server() -> Iterator[tuple[str, Path]]:
+def start_server() -> Iterator[tuple[str, Path]]:
     """Start zinc-rt serve on a free port. Yield the server's URL and the model's tokenizer in Hugging Face's
     format.
     """
@@ -145,7 +145,7 @@ def server() -> Iterator[tuple[str, Path]]:
     with (folder / "server.log").open("w") as log:
         running = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=log, text=True, cwd=folder)
         try:
-            yield url_of(running), tokenizer
+            yield server_url(running), tokenizer
         finally:
             running.terminate()
             running.wait()
@@ -162,7 +162,7 @@ def native_tier() -> str:
         return "t_cpu"
 
 
-def url_of(running: subprocess.Popen[str]) -> str:
+def server_url(running: subprocess.Popen[str]) -> str:
     """Return the URL that it prints when it is ready. Raise RuntimeError if it ends before."""
     assert running.stdout is not None
     start = time.monotonic()
@@ -174,7 +174,7 @@ def url_of(running: subprocess.Popen[str]) -> str:
     raise RuntimeError("the server did not start; see build/clients/server.log")
 
 
-def result_of(name: str, url: str, tokenizer: Path) -> ClientResult:
+def check_client(name: str, url: str, tokenizer: Path) -> ClientResult:
     client, folder = CLIENTS[name], FOLDER / name
     start = time.monotonic()
     python = folder / "venv" / "bin" / "python"

@@ -84,7 +84,7 @@ def array_values(path: Path) -> Values:
         }
 
 
-def programs(seeds: int) -> dict[str, Program]:
+def list_programs(seeds: int) -> dict[str, Program]:
     command = ("--device", "hw", "--json", "{out}")
     return {
         "kernels": Program(
@@ -108,12 +108,14 @@ def silicon_values() -> Values:
     return {(name, str(index)): f"{word:08x}" for name, words in rows.items() for index, word in enumerate(words)}
 
 
-def differences(program: str, ours: Values, theirs: Values, silicon: Mapping[Case, str]) -> list[Difference]:
+def find_differences(
+    program: str, own_values: Values, other_values: Values, silicon: Mapping[Case, str]
+) -> list[Difference]:
     """Return every case in which the two simulators differ, in our order."""
     return [
-        Difference(program, case, ours.get(case, ""), theirs.get(case, ""), silicon.get(case, ""))
-        for case in dict.fromkeys((*ours, *theirs))
-        if ours.get(case) != theirs.get(case)
+        Difference(program, case, own_values.get(case, ""), other_values.get(case, ""), silicon.get(case, ""))
+        for case in dict.fromkeys((*own_values, *other_values))
+        if own_values.get(case) != other_values.get(case)
     ]
 
 
@@ -148,12 +150,12 @@ def reference_command() -> list[str] | str:
     return [path, "--config", str(Path(config).resolve()), "--"]
 
 
-def parser() -> argparse.ArgumentParser:
+def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         description=__doc__, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "--only", choices=tuple(programs(0)), action="append", help="only run these programs (default: all)"
+        "--only", choices=tuple(list_programs(0)), action="append", help="only run these programs (default: all)"
     )
     parser.add_argument("--seeds", type=int, default=50, metavar="N", help="number of random kernels (default 50)")
     parser.add_argument("--ours", metavar="WORDS", help="command that starts our simulator")
@@ -164,8 +166,8 @@ def parser() -> argparse.ArgumentParser:
     return parser
 
 
-def main(words: list[str] | None = None) -> int:
-    arguments = parser().parse_args(words)
+def main(argv: list[str] | None = None) -> int:
+    arguments = build_parser().parse_args(argv)
     theirs = shlex.split(arguments.theirs) if arguments.theirs else reference_command()
     if isinstance(theirs, str):
         print(theirs)
@@ -173,7 +175,7 @@ def main(words: list[str] | None = None) -> int:
     ours = shlex.split(arguments.ours) if arguments.ours else [str(BIN / "zinc-rt"), "sim", "--"]
     differing: list[Difference] = []
     failed, cases, silicon = [], 0, silicon_values()
-    for name, program in programs(arguments.seeds).items():
+    for name, program in list_programs(arguments.seeds).items():
         if arguments.only and name not in arguments.only:
             continue
         sides = [simulated_values(item, program) for item in (ours, theirs)]
@@ -181,7 +183,7 @@ def main(words: list[str] | None = None) -> int:
             if reason:
                 failed.append(f"{name}, {side}: {reason}")
         if not any(reason for _, reason in sides):
-            differing += differences(name, sides[0][0], sides[1][0], silicon)
+            differing += find_differences(name, sides[0][0], sides[1][0], silicon)
             cases += len(sides[0][0])
     for difference in differing[:SHOWN]:
         print(

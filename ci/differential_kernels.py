@@ -18,9 +18,9 @@ TESTS = Path(__file__).resolve().parent.parent / "tests"
 sys.path[:0] = [str(TESTS / "sim" / "shader"), str(TESTS)]
 
 import random_programs  # noqa: E402
-from vector_programs import INPUTS, OUTPUTS, read  # noqa: E402
+from vector_programs import INPUTS, OUTPUTS, read_programs  # noqa: E402
 
-from zinc_rt.engine.devices import linux_driver  # noqa: E402
+from zinc_rt.engine.devices import find_linux_driver  # noqa: E402
 from zinc_rt.isa.target import DEFAULT_ARCH  # noqa: E402
 from zinc_rt.kmd.discover import find_gpus  # noqa: E402
 from zinc_rt.kmd.kfd import KfdProcess  # noqa: E402
@@ -89,15 +89,15 @@ class DirectGpu:
         return [on.get(buffer, array) for buffer, array in zip(placed, arrays, strict=True)]
 
 
-def dot2(gpu: DirectGpu, rows: Array, kind: str) -> Array:
+def run_dot2(gpu: DirectGpu, rows: Array, kind: str) -> Array:
     padded = np.resize(rows, (-(-len(rows) // LANES) * LANES, 4))
     argument = [padded[:, index].copy() for index in range(INPUTS)]
     out = [np.zeros(OUTPUTS * 1024, np.uint32), *(np.zeros(len(padded), np.uint32) for _ in range(3))]
-    result = gpu.run(read()["dot2_rows"], [*argument, *out], (), len(padded) // LANES, LANES)
+    result = gpu.run(read_programs()["dot2_rows"], [*argument, *out], (), len(padded) // LANES, LANES)
     return result[INPUTS + (kind == "bf16")][: len(rows)]
 
 
-def wmma(gpu: DirectGpu, rows: Array, kind: str) -> Array:
+def run_wmma(gpu: DirectGpu, rows: Array, kind: str) -> Array:
     """Run a matrix instruction with equal rows of A and equal columns of B, so that all of D is equal; return lane
     0's first value.
     """
@@ -107,23 +107,23 @@ def wmma(gpu: DirectGpu, rows: Array, kind: str) -> Array:
     ]
     out = [np.zeros(5 * 1024, np.uint32), *(np.zeros(LANES * len(rows), np.uint32) for _ in range(3))]
     argument = [*(half.view(np.uint32).copy() for half in halves), np.repeat(rows[:, 32], LANES)]
-    result = gpu.run(read()[f"wmma_rows_{kind}"], [*argument, *out], (), len(rows), LANES)
+    result = gpu.run(read_programs()[f"wmma_rows_{kind}"], [*argument, *out], (), len(rows), LANES)
     return result[INPUTS + 1].reshape(len(rows), LANES)[:, 0]
 
 
 def main() -> int:
     path, seeds = sys.argv[1], int(sys.argv[2])
-    driver = linux_driver()
+    driver = find_linux_driver()
     assert driver is not None
     cases: dict[str, Array] = {}
     with KfdProcess(driver) as process:
         gpu = DirectGpu(process, driver)
         for name, rows in captured_arrays().items():
             family, kind = name.split()
-            cases[name] = (dot2 if family == "dot2" else wmma)(gpu, rows, kind)
+            cases[name] = (run_dot2 if family == "dot2" else run_wmma)(gpu, rows, kind)
         for seed in range(seeds):
-            arrays = [random_programs.outputs(THREADS), random_programs.data()]
-            code = random_programs.program(seed)
+            arrays = [random_programs.output_buffer(THREADS), random_programs.input_data()]
+            code = random_programs.random_program(seed)
             cases[f"random {seed}"] = gpu.run(code, arrays, (THREADS,), 1, THREADS)[0].reshape(-1)
     np.savez(path, allow_pickle=False, **cases)
     return 0

@@ -18,7 +18,7 @@ from tokenizers import decoders, models, pre_tokenizers
 from zinc_rt.host.errors import UnsupportedError
 from zinc_rt.model.gguf import read_gguf
 from zinc_rt.model.tokenizer import Tokenizer
-from zinc_rt.model.tokenizer.pretokenizers import SPLITS, pre_named
+from zinc_rt.model.tokenizer.pretokenizers import SPLITS, find_pretokenizer
 
 CONTROL = 3  # tokenizer.ggml.token_type (llama.cpp include/llama.h, llama_token_attr of old: normal 1, control 3)
 USER_DEFINED = 4
@@ -31,7 +31,7 @@ def write_files(gguf: Path, folder: Path) -> None:
     """
     metadata = read_gguf(gguf).metadata
     ours = Tokenizer.from_metadata(metadata)
-    theirs = _tokenizer(metadata)
+    theirs = tokenizer_record(metadata)
     for text in SAMPLES:
         if theirs.encode(text, add_special_tokens=False).ids != ours.encode(text, add_special=False):
             raise UnsupportedError(f"{gguf}: cannot convert the tokenizer to Hugging Face's files (at {text!r})")
@@ -50,9 +50,9 @@ def write_files(gguf: Path, folder: Path) -> None:
     (folder / "config.json").write_text(json.dumps({"model_type": "qwen3"}), encoding="utf-8")
 
 
-def _tokenizer(metadata: Any) -> tokenizers.Tokenizer:
+def tokenizer_record(metadata: Any) -> tokenizers.Tokenizer:
     texts, kinds = metadata["tokenizer.ggml.tokens"], metadata["tokenizer.ggml.token_type"]
-    pre = pre_named(metadata["tokenizer.ggml.pre"])
+    pre = find_pretokenizer(metadata["tokenizer.ggml.pre"])
     merges = [tuple(merge.split(" ", 1)) for merge in metadata["tokenizer.ggml.merges"]]
     ids = {text: id for id, text in enumerate(texts)}
     tokenizer = tokenizers.Tokenizer(models.BPE(ids, merges, ignore_merges=pre.ignore_merges))

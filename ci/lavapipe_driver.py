@@ -8,13 +8,13 @@ import shutil
 import subprocess
 import sys
 
-from nightly_stages import INSTALL, devices, usable
+from nightly_stages import INSTALL, list_devices, usable_devices
 
 PACKAGES = ("mesa-vulkan-drivers", "libvulkan1")
 
 
 def main() -> int:
-    if drivers := usable(software=True):
+    if drivers := usable_devices(software=True):
         print(f"lavapipe-driver: {drivers[0].name} is installed")
         return 0
     if shutil.which("apt-get") is None:
@@ -26,8 +26,8 @@ def main() -> int:
         if result.returncode:
             print(f"lavapipe-driver: apt-get {words[0]} failed with exit {result.returncode}", file=sys.stderr)
             return 1
-    devices.cache_clear()
-    if not usable(software=True):
+    list_devices.cache_clear()
+    if not usable_devices(software=True):
         print("lavapipe-driver: it is installed, and `zinc-rt devices` does not list it", file=sys.stderr)
         return 1
     return 0

@@ -26,7 +26,7 @@ from typing import Any, BinaryIO
 from xml.etree import ElementTree as Xml
 
 from nightly_card import Card
-from nightly_judge import ChipExpectations, UnusableExpectations, judge, load, summary
+from nightly_judge import ChipExpectations, UnusableExpectations, judge, load, night_summary
 from nightly_stages import (
     FLAKES,
     ROOT,
@@ -35,15 +35,15 @@ from nightly_stages import (
     Night,
     NightlyStage,
     StageCommand,
-    identities,
-    minutes,
+    file_identities,
+    last_line,
     missing_modules,
-    now,
     read_json,
     read_state,
-    tail,
-    write,
-    zinc,
+    stage_minutes,
+    timestamp,
+    write_atomically,
+    zinc_command,
 )
 
 PR_SET_PDEATHSIG = 1  # include/uapi/linux/prctl.h
@@ -64,7 +64,7 @@ exit codes: 0 every stage has the expected results, 1 a stage has other results,
 """
 
 
-def parser() -> argparse.ArgumentParser:
+def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="ci/run.py nightly", description=__doc__, epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -114,7 +114,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(argv: list[str] | None = None) -> int:
-    arguments = parser().parse_args(argv)
+    arguments = build_parser().parse_args(argv)
     try:
         expected = load(arguments.expect or ("sim" if arguments.device == "sim" else "gfx1201"))
         stages = select_stages(arguments.stages)
@@ -151,16 +151,16 @@ def existing_models(models: list[Path]) -> tuple[Path, ...]:
     if twice := next((stem for stem in stems if stems.count(stem) > 1), None):
         raise ValueError(f"--model: two files have the name {twice}, so their reports would overwrite each other")
     try:
-        identities(paths)
+        file_identities(paths)
     except ZincError as error:
         raise ValueError(f"--model {error}") from error
     return paths
 
 
 def no_gpu() -> bool:
-    from zinc_rt.engine.devices import amd_gpus
+    from zinc_rt.engine.devices import find_amd_gpus
 
-    return not amd_gpus()
+    return not find_amd_gpus()
 
 
 def select_stages(names: str | None) -> list[NightlyStage]:
@@ -196,8 +196,8 @@ def run(
     card: Card | None = None,
 ) -> int:
     key = key_of(night, stages, expected)
-    begin(night, key, fresh=fresh)
-    lost = lost_head(night)
+    begin_run(night, key, fresh=fresh)
+    lost = find_lost_head(night)
     rows = []
     if card is not None:
         card.check("the start")
@@ -208,14 +208,14 @@ def run(
         else:
             state = run_stage(night, stage, key, card)
         rows.append(judge(night, stage, state, expected))
-        write(night.folder / "summary.json", summary(night, rows, expected, finished=False))
-    whole = summary(night, rows, expected, finished=True, lost=lost)
+        write_atomically(night.folder / "summary.json", night_summary(night, rows, expected, finished=False))
+    whole = night_summary(night, rows, expected, finished=True, lost=lost)
     save_summary(night, rows, whole)
     write_junit(night, rows)
-    page(night)
+    write_page(night)
     archive_reports(night, store)
-    write(night.folder / "summary.json", whole)
-    show(night, rows, whole)
+    write_atomically(night.folder / "summary.json", whole)
+    print_summary(night, rows, whole)
     return int(whole["exit"])
 
 
@@ -236,7 +236,7 @@ def key_of(night: Night, stages: list[NightlyStage], expected: ChipExpectations)
     return digest.hexdigest()
 
 
-def begin(night: Night, key: str, *, fresh: bool) -> None:
+def begin_run(night: Night, key: str, *, fresh: bool) -> None:
     """Resume an unfinished run with the same key; otherwise delete the previous run except its history."""
     before = read_json(night.folder / "run.json")
     unfinished = before.get("key") == key and not read_json(night.folder / "summary.json").get("finished")
@@ -246,21 +246,21 @@ def begin(night: Night, key: str, *, fresh: bool) -> None:
     for stage in STAGES:
         shutil.rmtree(night.of(stage.name), ignore_errors=True)
     (night.folder / "summary.json").unlink(missing_ok=True)
-    write(night.folder / "run.json", {"key": key, "started": now(), "device": night.device})
+    write_atomically(night.folder / "run.json", {"key": key, "started": timestamp(), "device": night.device})
 
 
-def save_summary(night: Night, rows: list[dict[str, Any]], whole: dict[str, Any]) -> None:
+def save_summary(night: Night, rows: list[dict[str, Any]], is_complete: dict[str, Any]) -> None:
     """Record data for the next night: the failure counts of flakes, and the history's head."""
     tally = read_json(night.folder / FLAKES)
     for row in rows:
         tally |= {name: list(counts) for name, counts in row["tally"].items()}
-    write(night.folder / FLAKES, tally)
-    if whole["history_head"]:
+    write_atomically(night.folder / FLAKES, tally)
+    if is_complete["history_head"]:
         with (night.folder / HEADS).open("a", encoding="utf-8") as file:
-            file.write(f"{whole['ended']} {night.device} {whole['history_head']}\n")
+            file.write(f"{is_complete['ended']} {night.device} {is_complete['history_head']}\n")
 
 
-def lost_head(night: Night) -> str:
+def find_lost_head(night: Night) -> str:
     """Return the last head recorded by a night if the history no longer contains it, else ""."""
     try:
         noted = [line.split() for line in (night.folder / HEADS).read_text(encoding="utf-8").splitlines()]
@@ -285,22 +285,22 @@ def run_stage(night: Night, stage: NightlyStage, key: str, card: Card | None = N
         "stage": stage.name,
         "key": key,
         "status": "running",
-        "started": now(),
+        "started": timestamp(),
         "commands": [],
     }
     uses = card if stage.card else None
     state["why_not"] = (uses.hung if uses is not None else "") or stage.why_not(night)
-    write(folder / STATE, state)
-    limit = TimeLimit(60 * minutes(stage, night) * night.patience)
+    write_atomically(folder / STATE, state)
+    limit = TimeLimit(60 * stage_minutes(stage, night) * night.patience)
     start = time.monotonic()
     for command in [] if state["why_not"] else stage.commands(night):
         limit.seconds = max(1.0, limit.seconds)
         state["commands"].append(run_command(folder, command, limit))
-        write(folder / STATE, state)
+        write_atomically(folder / STATE, state)
     if uses is not None and state["commands"]:
         state["card"] = uses.check(f"stage {stage.name}")
     state |= {"status": "done", "seconds": round(time.monotonic() - start, 1)}
-    write(folder / STATE, state)
+    write_atomically(folder / STATE, state)
     return state
 
 
@@ -378,7 +378,7 @@ def die_with_parent() -> None:
 # --- output of a night: the summary, JUnit, a page, and a bundle in the store ---
 
 
-def show(night: Night, rows: list[dict[str, Any]], whole: dict[str, Any]) -> None:
+def print_summary(night: Night, rows: list[dict[str, Any]], is_complete: dict[str, Any]) -> None:
     """Print the summary and write summary.txt."""
     where = "a SIMULATED device: says nothing about hardware" if night.device == "sim" else "this machine's GPU"
     lines = [f"nightly on {where}", f"{'stage':<10}{'verdict':<9}{'results':<34}{'seconds':>8}"]
@@ -393,16 +393,18 @@ def show(night: Night, rows: list[dict[str, Any]], whole: dict[str, Any]) -> Non
         if row["verdicts"]:
             lines.append("  " + ", ".join(f"{name} {verdict}" for name, verdict in row["verdicts"].items()))
     lines.append(f"page      {night.folder / 'index.html'}")
-    if whole["history_lost"]:
-        head = whole["history_lost"][:16]
+    if is_complete["history_lost"]:
+        head = is_complete["history_lost"][:16]
         lines.append(f"FAIL      {night.history.name} does not contain the head {head} of an earlier night")
-    if whole["history_head"]:
-        lines.append(f"head      {whole['history_head']}")
-    mark = " on a SIMULATED device: says nothing about hardware" if whole["simulated"] else ""
-    from zinc_rt.perf.report.page import stages_run
+    if is_complete["history_head"]:
+        lines.append(f"head      {is_complete['history_head']}")
+    mark = " on a SIMULATED device: says nothing about hardware" if is_complete["simulated"] else ""
+    from zinc_rt.perf.report.page import count_stages_run
 
     minutes = sum(row["seconds"] for row in rows) / 60
-    lines.append(f"{whole['verdict']}  {stages_run(whole)}, {minutes:.1f} minutes in stages{mark}")
+    lines.append(
+        f"{is_complete['verdict']}  {count_stages_run(is_complete)}, {minutes:.1f} minutes in stages{mark}"
+    )
     print("\n".join(["", *lines]), flush=True)
     (night.folder / "summary.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
@@ -421,7 +423,7 @@ def write_junit(night: Night, rows: list[dict[str, Any]]) -> None:
             Xml.SubElement(case, "failure", message=row["unexpected"][0]).text = "\n".join(row["unexpected"])
         elif row["status"] == "SKIP":
             Xml.SubElement(case, "skipped", message=row["why_not"])
-        _suite(suites, row, mark)
+        add_suite(suites, row, mark)
     failures = sum(int(suite.get("failures", "0")) for suite in suites)
     suites.set("failures", str(failures))
     Xml.indent(suites)
@@ -429,7 +431,7 @@ def write_junit(night: Night, rows: list[dict[str, Any]]) -> None:
     (night.folder / "junit.xml").write_text(text, encoding="utf-8")
 
 
-def _suite(suites: Xml.Element, row: dict[str, Any], mark: str) -> None:
+def add_suite(suites: Xml.Element, row: dict[str, Any], mark: str) -> None:
     """Add a suite. Results that are expected not to pass are skipped with their reason; only new ones are
     failures.
     """
@@ -452,13 +454,13 @@ def _suite(suites: Xml.Element, row: dict[str, Any], mark: str) -> None:
             Xml.SubElement(case, "skipped", message=f"{result['status']}: {result['reason']}")
 
 
-def page(night: Night) -> None:
+def write_page(night: Night) -> None:
     """Write the HTML page. A failure of this step does not fail the run."""
     if missing_modules("perf"):
         return
     with (night.folder / "page.log").open("wb") as log:
-        if not run_logged(zinc("perf", "report", night.folder, "-o", night.folder / "index.html"), log):
-            print(f"nightly: no page was written: {tail(night.folder / 'page.log')}", file=sys.stderr)
+        if not run_logged(zinc_command("perf", "report", night.folder, "-o", night.folder / "index.html"), log):
+            print(f"nightly: no page was written: {last_line(night.folder / 'page.log')}", file=sys.stderr)
 
 
 def run_logged(line: list[str], log: BinaryIO) -> bool:
@@ -488,12 +490,12 @@ def archive_reports(night: Night, store: Path | None) -> None:
     bundles = [path for path in [night.of("probes") / "bundle"] if path.is_dir()]
     added = ["--add", *map(str, [*bundles, *reports])] if bundles or reports else []
     device = "sim" if night.device == "sim" else "auto"
-    lines = [zinc("bundle", "-o", out, "--device", device, "--only-added", *added)]
-    lines.append(zinc("bundle", "import", out, *(["--store", str(store.resolve())] if store else [])))
+    lines = [zinc_command("bundle", "-o", out, "--device", device, "--only-added", *added)]
+    lines.append(zinc_command("bundle", "import", out, *(["--store", str(store.resolve())] if store else [])))
     with (night.folder / "bundle.log").open("wb") as log:
         for line in lines:
             if not run_logged(line, log):
-                print(f"nightly: no bundle was kept: {tail(night.folder / 'bundle.log')}", file=sys.stderr)
+                print(f"nightly: no bundle was kept: {last_line(night.folder / 'bundle.log')}", file=sys.stderr)
                 return
 
 

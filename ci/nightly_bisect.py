@@ -13,7 +13,7 @@ from nightly_store import git
 Outcome = bool | None  # good, bad, or not testable
 
 
-def bisect(commits: Sequence[str], good: Callable[[str], Outcome], until: float) -> tuple[str, str]:
+def bisect(commits: Sequence[str], is_good: Callable[[str], Outcome], until: float) -> tuple[str, str]:
     """Search `commits`, oldest first, of which the last one is bad. Return the first bad commit and "", or "" and
     why there is none. A commit that cannot be tested is skipped. `until`: monotonic time of the last test's start.
     """
@@ -30,7 +30,7 @@ def bisect(commits: Sequence[str], good: Callable[[str], Outcome], until: float)
         if time.monotonic() > until:
             return "", f"stopped by its time limit between {commits[low][:12]} and {commits[high][:12]}"
         location = min(tries, key=lambda item: abs(item - middle))
-        outcome = good(commits[location])
+        outcome = is_good(commits[location])
         if outcome is None:
             untestable.add(location)
         elif outcome:
@@ -40,7 +40,7 @@ def bisect(commits: Sequence[str], good: Callable[[str], Outcome], until: float)
     return (commits[high], "") if commits else ("", "no commits")
 
 
-def first_bad(repository: Path, good: str, bad: str, line: Sequence[str], minutes: float) -> str:
+def find_first_bad(repository: Path, good: str, bad: str, line: Sequence[str], minutes: float) -> str:
     """Run a command in a worktree of each tested commit: exit 0 is good, 1 bad, anything else not testable. Return
     the first bad commit with its subject, or why it is not known.
     """

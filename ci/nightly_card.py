@@ -6,7 +6,7 @@ import shlex
 import subprocess
 from dataclasses import dataclass, field
 
-from nightly_stages import Night, zinc
+from nightly_stages import Night, zinc_command
 
 ANSWER_SECONDS = 60.0  # for the probe below, which takes less than 5
 RECOVER_SECONDS = 180.0
@@ -14,7 +14,7 @@ PROBE = "P20"  # "alive": a packet writes a fence
 
 
 def check_command(night: Night) -> list[str]:
-    return zinc("pm4-test", "--device", night.device, "-k", PROBE, "--hazard", "1")
+    return zinc_command("pm4-test", "--device", night.device, "-k", PROBE, "--hazard", "1")
 
 
 def problem_of(line: list[str], seconds: float) -> str:

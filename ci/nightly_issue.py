@@ -1,4 +1,4 @@
-"""Open, update or close the one issue of a chip's nightly regression, with GitHub's `gh`."""
+"""Open, update or close the one issue of a chip's nightly regression, with GitHub's `run_gh`."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def commits_between(repository: Path, good: str, bad: str) -> list[str]:
     return git(repository, "log", "--oneline", "--no-decorate", f"{good}..{bad}", check=False).splitlines()
 
 
-def body_of(case: NightOutcome, commits: Sequence[str]) -> str:
+def issue_body(case: NightOutcome, commits: Sequence[str]) -> str:
     """Write the issue's text in Markdown: what failed, between which commits, and how to run it here."""
     rows = [row for row in case.summary.get("stages", []) if row["status"] == "FAIL"]
     unexpected = [f"- `{row['stage']}` {text}" for row in rows for text in row["unexpected"]]
@@ -78,7 +78,7 @@ def body_of(case: NightOutcome, commits: Sequence[str]) -> str:
     return "\n".join(lines)
 
 
-def gh(repository: str, *words: str, text: str = "") -> str:
+def run_gh(repository: str, *words: str, text: str = "") -> str:
     """Run gh and return its output. Raise StoreError with its last line."""
     body: list[str] = []
     with tempfile.TemporaryDirectory(prefix="zinc-rt-issue-") as folder:
@@ -97,22 +97,23 @@ def gh(repository: str, *words: str, text: str = "") -> str:
     return result.stdout
 
 
-def update(case: NightOutcome, repository: str, checkout: Path) -> str:
+def update_issue(case: NightOutcome, repository: str, checkout: Path) -> str:
     """Update the chip's issue with the result of the night. Return what was done."""
-    listed = gh(repository, "issue", "list", "--state", "open", "--label", LABEL, "--json", "number,title")
+    listed = run_gh(repository, "issue", "list", "--state", "open", "--label", LABEL, "--json", "number,title")
     numbers = [load["number"] for load in json.loads(listed or "[]") if load["title"] == case.title]
     if not case.failed:
         for number in numbers:
             text = f"The night of {case.bad[:12]} passed."
-            gh(repository, "issue", "close", str(number), "--comment", text)
+            run_gh(repository, "issue", "close", str(number), "--comment", text)
         return f"closed {', '.join(f'#{number}' for number in numbers)}" if numbers else "no issue is open"
-    body = body_of(case, commits_between(checkout, case.good, case.bad))
+    body = issue_body(case, commits_between(checkout, case.good, case.bad))
     if numbers:
-        gh(repository, "issue", "edit", str(numbers[0]), text=body)
+        run_gh(repository, "issue", "edit", str(numbers[0]), text=body)
         note = f"It fails again at {case.bad[:12]}." + (f" {case.run_url}" if case.run_url else "")
-        gh(repository, "issue", "comment", str(numbers[0]), text=note)
+        run_gh(repository, "issue", "comment", str(numbers[0]), text=note)
         return f"updated #{numbers[0]}"
-    gh(repository, "label", "create", LABEL, "--force", "--description", "opened by the nightly run")
+    run_gh(repository, "label", "create", LABEL, "--force", "--description", "opened by the nightly run")
     return (
-        "opened " + gh(repository, "issue", "create", "--title", case.title, "--label", LABEL, text=body).strip()
+        "opened "
+        + run_gh(repository, "issue", "create", "--title", case.title, "--label", LABEL, text=body).strip()
     )

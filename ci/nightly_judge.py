@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from nightly_stages import FLAKES, STAGES, Night, NightlyStage, now, read_json, tail
+from nightly_stages import FLAKES, STAGES, Night, NightlyStage, last_line, read_json, timestamp
 
 FOLDER = Path(__file__).resolve().parent / "expectations"
 SCHEMA = "zinc-rt-expectations/1"
@@ -28,14 +28,14 @@ class Flake:
 
     def exceeds_rate(self, nights: int, failures: int) -> bool:
         """Return whether this number of failures is implausibly high for the rate."""
-        return _at_least(nights, failures, self.rate) < SURPRISE
+        return is_probable(nights, failures, self.rate) < SURPRISE
 
     def is_fixed(self, nights: int, failures: int) -> bool:
         """Return whether the check should have failed by now."""
         return not failures and (1 - self.rate) ** nights < SURPRISE
 
 
-def _at_least(nights: int, failures: int, rate: float) -> float:
+def is_probable(nights: int, failures: int, rate: float) -> float:
     """Return the probability of at least this number of failures, with equal probability in each night."""
     return sum(comb(nights, k) * rate**k * (1 - rate) ** (nights - k) for k in range(failures, nights + 1))
 
@@ -178,12 +178,12 @@ def judge(night: Night, stage: NightlyStage, state: dict[str, Any], expected: Ch
     for command in state["commands"]:
         report = read_json(night.of(stage.name) / f"{command['name']}.json")
         if command["note"] or command["exit"] not in (0, 1, 77) or (command["judged"] and not report):
-            last = tail(night.of(stage.name) / command["log"])
+            last = last_line(night.of(stage.name) / command["log"])
             wrong.append(f"{command['name']}: {command['note'] or 'exit ' + str(command['exit'])}: {last}")
         elif not command["judged"] and command["exit"]:
             wrong.append(f"{command['name']}: exit {command['exit']}")
         results += report.get("results", [])
-        shown += [cases(result, command["name"]) for result in report.get("results", [])]
+        shown += [junit_cases(result, command["name"]) for result in report.get("results", [])]
         if report.get("command") == "perf gate":
             verdicts = gate_verdicts(report)
     if state["why_not"]:
@@ -192,7 +192,7 @@ def judge(night: Night, stage: NightlyStage, state: dict[str, Any], expected: Ch
         judged = StageJudgement()
     else:
         known = {name: tuple(row) for name, row in read_json(night.folder / FLAKES).items()}
-        could = {name for speed in night.speeds for name in speed.shows} if stage.name == "gates" else ()
+        could = {name for speed in night.required_speeds for name in speed.shows} if stage.name == "gates" else ()
         judged = expected.judge(stage.name, results, whole=not night.quick, known=known, could=could)
         wrong += judged.wrong
     if state.get("card"):
@@ -215,7 +215,7 @@ def judge(night: Night, stage: NightlyStage, state: dict[str, Any], expected: Ch
     }
 
 
-def cases(result: dict[str, Any], command: str) -> dict[str, Any]:
+def junit_cases(result: dict[str, Any], command: str) -> dict[str, Any]:
     """Return the JUnit cases of a command's result."""
     measure = result.get("measure", {})
     return {
@@ -238,7 +238,7 @@ def gate_verdicts(report: dict[str, Any]) -> dict[str, str]:
     }
 
 
-def summary(
+def night_summary(
     night: Night,
     rows: list[dict[str, Any]],
     expected: ChipExpectations,
@@ -255,7 +255,7 @@ def summary(
         "schema": "zinc-rt-nightly/1",
         "finished": finished,
         "started": read_json(night.folder / "run.json").get("started", ""),
-        "ended": now(),
+        "ended": timestamp(),
         "device": night.device,
         "expectations": expected.path.name,
         "simulated": night.device == "sim",

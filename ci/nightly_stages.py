@@ -34,7 +34,7 @@ VULKAN_SECONDS = 60  # for the drivers of a machine to say what they have
 INSTALL = "apt install mesa-vulkan-drivers libvulkan1 brings one in software"
 
 
-def write(path: Path, content: dict[str, Any]) -> None:
+def write_atomically(path: Path, content: dict[str, Any]) -> None:
     """Write JSON atomically, also in case of kill -9."""
     part = path.with_suffix(".part")
     with part.open("w", encoding="utf-8") as file:
@@ -57,7 +57,7 @@ def read_json(path: Path) -> dict[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
-def tail(path: Path) -> str:
+def last_line(path: Path) -> str:
     """Return a log's last line with text."""
     try:
         lines = [line for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
@@ -66,12 +66,12 @@ def tail(path: Path) -> str:
     return lines[-1].strip()[:200] if lines else "said nothing"
 
 
-def now() -> str:
+def timestamp() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 @dataclass(frozen=True, order=True)
-class Speed:
+class SpeedRun:
     """One run of zinc-rt perf bench. `beside` is another program, run alternately. `shows` are the criteria that
     it measures; `requests`: at least one of them is measured through the scheduler.
     """
@@ -100,26 +100,26 @@ class Speed:
         return argv
 
 
-def identities(models: Sequence[Path]) -> dict[Path, dict[str, object]]:
+def file_identities(models: Sequence[Path]) -> dict[Path, dict[str, object]]:
     """Return the identity of each file, from its header. Raise ZincError for a file that is not a model."""
     from zinc_rt.model.gguf import read_gguf
-    from zinc_rt.model.identity import identity
+    from zinc_rt.model.identity import identify_model
 
-    return {model: identity(read_gguf(model)).as_dict() for model in models}
+    return {model: identify_model(read_gguf(model)).as_dict() for model in models}
 
 
-def speeds(models: Mapping[Path, Mapping[str, object]]) -> list[Speed]:
+def required_speeds(models: Mapping[Path, Mapping[str, object]]) -> list[SpeedRun]:
     """Return one run for each tier and number of slots that a criterion requires of one of these models. Criteria
     that no bench of this version records, and tiers that are not built, have no run.
     """
     from zinc_rt.backends import registry
     from zinc_rt.perf.gate.figures import FIGURES
-    from zinc_rt.perf.gate.milestones import REQUESTS, milestones
-    from zinc_rt.perf.refusals.model import other_class
+    from zinc_rt.perf.gate.milestones import REQUESTS, load_milestones
+    from zinc_rt.perf.refusals.model import check_model_class
 
     shown_by: dict[tuple[Path, str, int, bool], list[str]] = {}
     ctx: dict[tuple[Path, str, int, bool], int] = {}
-    criteria = [criterion for milestone in milestones() for criterion in milestone.criteria]
+    criteria = [criterion for milestone in load_milestones() for criterion in milestone.criteria]
     for criterion in criteria:
         required = criterion.model
         if required is None or criterion.measure not in FIGURES or not registry.spec(criterion.tier).built:
@@ -127,14 +127,16 @@ def speeds(models: Mapping[Path, Mapping[str, object]]) -> list[Speed]:
         beside = criterion.measure == "against"
         if beside and shutil.which(PEER) is None:
             continue
-        for model in (path for path, described in models.items() if other_class(described, required) is None):
+        for model in (
+            path for path, described in models.items() if check_model_class(described, required) is None
+        ):
             key = (model, criterion.tier, criterion.slots, beside)
             shown_by.setdefault(key, []).append(criterion.name)
             ctx[key] = max(ctx.get(key, 0), required.ctx)
     rows = []
     for key, names in sorted(shown_by.items()):
         requests = any(criterion.measure in REQUESTS for criterion in criteria if criterion.name in names)
-        rows.append(Speed(*key, ctx[key], tuple(names), requests))
+        rows.append(SpeedRun(*key, ctx[key], tuple(names), requests))
     return rows
 
 
@@ -154,9 +156,9 @@ class Night:
     patience: float = 1.0
 
     @property
-    def speeds(self) -> list[Speed]:
+    def required_speeds(self) -> list[SpeedRun]:
         """Return the measurements of the named models; none on a simulated device."""
-        return [] if self.device == "sim" else speeds(identities(self.models))
+        return [] if self.device == "sim" else required_speeds(file_identities(self.models))
 
     @property
     def head(self) -> str:
@@ -202,7 +204,7 @@ class NightlyStage:
     card: bool = True
 
 
-def zinc(*words: str | Path) -> list[str]:
+def zinc_command(*words: str | Path) -> list[str]:
     return [sys.executable, "-m", "zinc_rt.cli", *map(str, words)]
 
 
@@ -220,58 +222,60 @@ def missing_commands(*commands: str) -> Callable[[Night], str]:
     return why_not
 
 
-def outputs(night: Night, stage: str, name: str, *, html: bool = False) -> list[str]:
+def output_options(night: Night, stage: str, name: str, *, html: bool = False) -> list[str]:
     folder = night.of(stage)
     files = ["--json", str(folder / f"{name}.json"), "--junit", str(folder / f"{name}.xml")]
     return [*files, "--html", str(folder / f"{name}.html")] if html else files
 
 
-def probes(night: Night) -> list[StageCommand]:
-    line = zinc("pm4-test", "--device", night.device, "--bundle", night.of("probes") / "bundle")
+def probe_commands(night: Night) -> list[StageCommand]:
+    line = zinc_command("pm4-test", "--device", night.device, "--bundle", night.of("probes") / "bundle")
     only = ["-k", "P01-P24"] if night.quick else []
-    return [StageCommand("pm4-test", [*line, *only, *outputs(night, "probes", "pm4-test")])]
+    return [StageCommand("pm4-test", [*line, *only, *output_options(night, "probes", "pm4-test")])]
 
 
-def validate(night: Night) -> list[StageCommand]:
+def validate_commands(night: Night) -> list[StageCommand]:
     models = [*(MODELS[:1] if night.quick else MODELS), *night.models]
     commands = [
         StageCommand(
             model.stem,
             [
-                *zinc("validate", "--model", model, "--tiers", "t1,t2,t_cpu", "--device", night.device),
-                *outputs(night, "validate", model.stem, html=True),
+                *zinc_command("validate", "--model", model, "--tiers", "t1,t2,t_cpu", "--device", night.device),
+                *output_options(night, "validate", model.stem, html=True),
             ],
         )
         for model in models
     ]
     if night.models:  # a speed's proof of bits is on record, as the speed is
         reports = [night.of("validate") / f"{model.stem}.json" for model in night.models]
-        line = zinc("perf", "history", night.history, "--add", *reports)
+        line = zinc_command("perf", "history", night.history, "--add", *reports)
         commands.append(StageCommand("record", line, judged=False))
     return commands
 
 
-def logs(night: Night) -> list[Path]:
+def log_commands(night: Night) -> list[Path]:
     return sorted(night.corpus.glob("*.zlog"))
 
 
-def serving(night: Night) -> list[StageCommand]:
+def serving_commands(night: Night) -> list[StageCommand]:
     """Run the scheduler in virtual time, without a device, and mixes of requests on every tier."""
     folder = night.of("serving")
     workloads = ["--workload", "interactive"] if night.quick else []
-    commands = [StageCommand("sched-test", zinc("sched-test", *workloads, "--json", folder / "sched-test.json"))]
+    commands = [
+        StageCommand("sched-test", zinc_command("sched-test", *workloads, "--json", folder / "sched-test.json"))
+    ]
     tiers = "t_cpu" if night.quick else "t1,t2,t_cpu"
     for model in MODELS[:1] if night.quick else MODELS:
-        line = zinc("validate", "--isolation", "--model", model, "--tiers", tiers, "--requests", "12")
+        line = zinc_command("validate", "--isolation", "--model", model, "--tiers", tiers, "--requests", "12")
         line += ["--device", night.device]
         name = f"isolation-{model.stem}"
-        commands.append(StageCommand(name, [*line, *outputs(night, "serving", name)]))
+        commands.append(StageCommand(name, [*line, *output_options(night, "serving", name)]))
     return commands
 
 
-def replay(night: Night) -> list[StageCommand]:
+def replay_commands(night: Night) -> list[StageCommand]:
     """Replay the stored logs; if there are none, logs recorded now on T-CPU."""
-    folder, stored = night.of("replay"), logs(night)
+    folder, stored = night.of("replay"), log_commands(night)
     commands: list[StageCommand] = []
     pairs = [(log, ROOT / "golden" / f"{log.stem}.gguf") for log in stored]
     if not stored:
@@ -279,17 +283,17 @@ def replay(night: Night) -> list[StageCommand]:
             log = folder / f"{model.stem}.zlog"
             run = ["run", "--model", str(model), "--tier", "t_cpu", *RECORDED]
             commands.append(
-                StageCommand(f"record-{model.stem}", zinc("trace", "-o", log, "--", *run), judged=False)
+                StageCommand(f"record-{model.stem}", zinc_command("trace", "-o", log, "--", *run), judged=False)
             )
             pairs.append((log, model))
     for log, model in pairs:
         named = ["--model", str(model)] if model.exists() else []
-        line = zinc("replay", log, *named, "--tiers", "t1,t2,t_cpu", "--device", night.device)
+        line = zinc_command("replay", log, *named, "--tiers", "t1,t2,t_cpu", "--device", night.device)
         commands.append(StageCommand(log.stem, [*line, "--json", str(folder / f"{log.stem}.json")]))
     return commands
 
 
-def perf(night: Night) -> list[StageCommand]:
+def perf_commands(night: Night) -> list[StageCommand]:
     """Measure speed: a small run on a simulated device, whose speed is not evidence; a complete run on
     hardware.
     """
@@ -299,13 +303,15 @@ def perf(night: Night) -> list[StageCommand]:
     commands = []
     for tier in ("t_cpu",) if night.quick else ("t_cpu", "t1", "t2"):
         device = ["--device", night.device] if tier != "t_cpu" else []
-        line = zinc("perf", "bench", "--model", model, "--tier", tier, *device, *load, "--history", night.history)
+        line = zinc_command(
+            "perf", "bench", "--model", model, "--tier", tier, *device, *load, "--history", night.history
+        )
         commands.append(StageCommand(f"bench-{tier}", [*line, "--json", str(folder / f"bench-{tier}.json")]))
-    for speed in night.speeds:
-        line = zinc("perf", "bench", *speed.words(), "--device", night.device, "--history", night.history)
+    for speed in night.required_speeds:
+        line = zinc_command("perf", "bench", *speed.words(), "--device", night.device, "--history", night.history)
         commands.append(StageCommand(speed.name, [*line, "--json", str(folder / f"{speed.name}.json")]))
     for item in [*MODELS, *night.models]:
-        line = zinc("perf", "predict", "--model", item, "--json", folder / f"predict-{item.stem}.json")
+        line = zinc_command("perf", "predict", "--model", item, "--json", folder / f"predict-{item.stem}.json")
         commands.append(StageCommand(f"predict-{item.stem}", line))
     return commands
 
@@ -328,7 +334,7 @@ class NightDevice:
 
 
 @cache
-def devices() -> tuple[NightDevice, ...]:
+def list_devices() -> tuple[NightDevice, ...]:
     """Return all devices that drivers list here; empty without a driver, or if one crashes the listing process."""
     try:
         result = subprocess.run(
@@ -355,53 +361,63 @@ def listed_devices(report: dict[str, Any]) -> tuple[NightDevice, ...]:
     )
 
 
-def usable(*, software: bool) -> list[NightDevice]:
-    return [device for device in devices() if device.software == software and not device.why_not]
+def usable_devices(*, software: bool) -> list[NightDevice]:
+    return [device for device in list_devices() if device.software == software and not device.why_not]
 
 
 def no_usable_device(*, software: bool) -> str:
     """Return the reason if no such device can run anything, else ""."""
-    if usable(software=software):
+    if usable_devices(software=software):
         return ""
-    broken = [f"{device.name}: {device.why_not}" for device in devices() if device.software == software]
+    broken = [f"{device.name}: {device.why_not}" for device in list_devices() if device.software == software]
     if broken:
         return "; ".join(broken)
     return f"no Vulkan driver in software: {INSTALL}" if software else "no GPU with a Vulkan driver"
 
 
-def vulkan(night: Night, stage: str, device: NightDevice, models: list[Path]) -> list[StageCommand]:
+def vulkan_commands(night: Night, stage: str, device: NightDevice, models: list[Path]) -> list[StageCommand]:
     """Run the device's probes, then compare models with T-CPU and, if one is committed, with the golden of every
     node.
     """
     name = f"{device.stem}-test"
-    line = zinc("vulkan-test", "--device", device.option)
-    commands = [StageCommand(name, [*line, *outputs(night, stage, name)])]
+    line = zinc_command("vulkan-test", "--device", device.option)
+    commands = [StageCommand(name, [*line, *output_options(night, stage, name)])]
     for model in models:
         golden = model.with_name(f"{model.stem}.vulkan.npz")
         known = ["--golden", str(golden)] if golden.exists() else []
         name = f"{device.stem}-{model.stem}"
-        line = zinc("validate", "--model", model, *known, "--tiers", "vulkan,t_cpu", "--device", device.option)
-        commands.append(StageCommand(name, [*line, *outputs(night, stage, name, html=True)]))
+        line = zinc_command(
+            "validate", "--model", model, *known, "--tiers", "vulkan,t_cpu", "--device", device.option
+        )
+        commands.append(StageCommand(name, [*line, *output_options(night, stage, name, html=True)]))
     return commands
 
 
-def lavapipe(night: Night) -> list[StageCommand]:
+def lavapipe_commands(night: Night) -> list[StageCommand]:
     """Use software drivers: the same SPIR-V through a real compiler, without a card."""
     models = MODELS[:1] if night.quick else MODELS
-    return [command for device in usable(software=True) for command in vulkan(night, "lavapipe", device, models)]
+    return [
+        command
+        for device in usable_devices(software=True)
+        for command in vulkan_commands(night, "lavapipe", device, models)
+    ]
 
 
-def vulkan_gpus(night: Night) -> list[StageCommand]:
+def vulkan_gpu_commands(night: Night) -> list[StageCommand]:
     models = [*(MODELS[:1] if night.quick else MODELS), *night.models]
-    return [command for device in usable(software=False) for command in vulkan(night, "vulkan", device, models)]
+    return [
+        command
+        for device in usable_devices(software=False)
+        for command in vulkan_commands(night, "vulkan", device, models)
+    ]
 
 
-def radv(night: Night) -> list[StageCommand]:
+def radv_commands(night: Night) -> list[StageCommand]:
     """Run RADV's committed machine code of the Vulkan kernels on the simulated device; needs no driver."""
     commands = []
     for model in MODELS[:1] if night.quick else MODELS:
-        line = zinc("validate", "--model", model, "--tiers", "t1:radv,t_cpu", "--device", "sim")
-        commands.append(StageCommand(model.stem, [*line, *outputs(night, "radv", model.stem, html=True)]))
+        line = zinc_command("validate", "--model", model, "--tiers", "t1:radv,t_cpu", "--device", "sim")
+        commands.append(StageCommand(model.stem, [*line, *output_options(night, "radv", model.stem, html=True)]))
     return commands
 
 
@@ -412,12 +428,12 @@ def without_device(*, software: bool) -> Callable[[Night], str]:
     return why_not
 
 
-def gates(night: Night) -> list[StageCommand]:
+def gate_commands(night: Night) -> list[StageCommand]:
     """Evaluate the gates with this night's measurements from the history."""
     folder = night.of("gates")
     names = "M0" if night.quick else GATES
     evidence = [path for stage in ("perf", "validate") if any((path := night.of(stage)).glob("*.json"))]
-    line = zinc("perf", "gate", "--milestone", names, "--device", night.device)
+    line = zinc_command("perf", "gate", "--milestone", names, "--device", night.device)
     argument = ["--evidence", *map(str, evidence)] if evidence else []
     recorded = ["--history", str(night.history)] if night.history.exists() else []
     recorded += ["--head", night.head] if night.head else []
@@ -425,7 +441,7 @@ def gates(night: Night) -> list[StageCommand]:
     return [StageCommand("gate", [*line, *argument, *recorded, "--json", str(folder / "gate.json")])]
 
 
-def other_clients(night: Night) -> list[StageCommand]:
+def client_commands(night: Night) -> list[StageCommand]:
     """Run the third-party clients that are already installed; a night downloads nothing."""
     names, report = ready_clients()[: 1 if night.quick else None], night.of("clients") / "clients.json"
     line = [sys.executable, str(ROOT / "ci" / "clients.py"), *names, "--json", str(report)]
@@ -436,21 +452,21 @@ def without_clients(night: Night) -> str:
     return "" if ready_clients() else "no client is installed: python3 ci/run.py clients"
 
 
-def minutes(stage: NightlyStage, night: Night) -> float:
+def stage_minutes(stage: NightlyStage, night: Night) -> float:
     """Return the time limit of a stage, longer if models are named."""
     return stage.minutes + len(night.models) * MINUTES_A_MODEL.get(stage.name, 0.0)
 
 
 # The minutes add up to 36: what a night without models of its own may take on two cores, whatever hangs.
 STAGES = (
-    NightlyStage("probes", probes, missing_commands("pm4-test"), 4),
-    NightlyStage("validate", validate, missing_commands("validate"), 4),
-    NightlyStage("serving", serving, missing_commands("sched-test", "validate"), 4),
-    NightlyStage("clients", other_clients, without_clients, 4, card=False),
-    NightlyStage("lavapipe", lavapipe, without_device(software=True), 2, card=False),
-    NightlyStage("vulkan", vulkan_gpus, without_device(software=False), 1),
-    NightlyStage("radv", radv, missing_commands("validate"), 4, card=False),
-    NightlyStage("replay", replay, missing_commands("replay", "trace"), 3),
-    NightlyStage("perf", perf, missing_commands("perf"), 4),
-    NightlyStage("gates", gates, missing_commands("perf"), 6),
+    NightlyStage("probes", probe_commands, missing_commands("pm4-test"), 4),
+    NightlyStage("validate", validate_commands, missing_commands("validate"), 4),
+    NightlyStage("serving", serving_commands, missing_commands("sched-test", "validate"), 4),
+    NightlyStage("clients", client_commands, without_clients, 4, card=False),
+    NightlyStage("lavapipe", lavapipe_commands, without_device(software=True), 2, card=False),
+    NightlyStage("vulkan", vulkan_gpu_commands, without_device(software=False), 1),
+    NightlyStage("radv", radv_commands, missing_commands("validate"), 4, card=False),
+    NightlyStage("replay", replay_commands, missing_commands("replay", "trace"), 3),
+    NightlyStage("perf", perf_commands, missing_commands("perf"), 4),
+    NightlyStage("gates", gate_commands, missing_commands("perf"), 6),
 )

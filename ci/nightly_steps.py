@@ -19,8 +19,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from nightly_bisect import first_bad
-from nightly_issue import NightOutcome, update
+from nightly_bisect import find_first_bad
+from nightly_issue import NightOutcome, update_issue
 from nightly_stages import FLAKES, ROOT, read_json
 from nightly_store import HEAD, HISTORY, SUMMARY, NightStore, StoreError, git
 
@@ -86,7 +86,7 @@ class StepSettings:
         return NightStore(self.store, self.out.with_name(f"{self.out.name}-store"), self.chip, self.token)
 
 
-def settings_of(environment: Mapping[str, str]) -> StepSettings:
+def read_settings(environment: Mapping[str, str]) -> StepSettings:
     """Read the settings. Raise SettingsError for a value that does not parse."""
     get = environment.get
     chip = get("NIGHTLY_CHIP") or "sim"
@@ -101,7 +101,7 @@ def settings_of(environment: Mapping[str, str]) -> StepSettings:
     return StepSettings(
         chip=chip,
         out=Path(get("NIGHTLY_OUT") or "nightly").resolve(),
-        models=models_of(get("NIGHTLY_MODELS") or "", chip),
+        models=parse_models(get("NIGHTLY_MODELS") or "", chip),
         options=options,
         recover=get("NIGHTLY_RECOVER") or "",
         store=get("NIGHTLY_STORE") or git(ROOT, "remote", "get-url", "origin", check=False),
@@ -116,7 +116,7 @@ def settings_of(environment: Mapping[str, str]) -> StepSettings:
     )
 
 
-def models_of(text: str, chip: str) -> tuple[str, ...]:
+def parse_models(text: str, chip: str) -> tuple[str, ...]:
     """Return the models of a chip from one path per line, a JSON list, or a JSON object by chip."""
     if not text.strip().startswith(("{", "[")):
         return tuple(line.strip() for line in text.splitlines() if line.strip())
@@ -131,7 +131,7 @@ def models_of(text: str, chip: str) -> tuple[str, ...]:
 
 
 @contextlib.contextmanager
-def secret_file(value: str, name: str) -> Iterator[Path | None]:
+def write_secret_file(value: str, name: str) -> Iterator[Path | None]:
     """Yield a path for a value that is a path or the text of a file; None if there is no value."""
     is_path = not any(character.isspace() for character in value.strip())
     if is_path:
@@ -144,14 +144,14 @@ def secret_file(value: str, name: str) -> Iterator[Path | None]:
         yield path
 
 
-def restore(settings: StepSettings) -> int:
+def restore_night(settings: StepSettings) -> int:
     if not settings.store:
         print(f"restore: {NO_STORE}")
         return 0
     settings.out.mkdir(parents=True, exist_ok=True)
     store = settings.night_store()
     store.fetch()
-    with secret_file(settings.signers, "signers") as signers:
+    with write_secret_file(settings.signers, "signers") as signers:
         must_verify = signers if signers is not None and must_sign(settings, signers) else None
         print(f"restore: {store.restore(settings.history, settings.out / FLAKES, must_verify)}")
     return 0
@@ -182,15 +182,15 @@ def nightly_line(settings: StepSettings) -> list[str]:
     return [*line, *(["--model", *settings.models] if settings.models else [])]
 
 
-def run(settings: StepSettings) -> int:
+def run_night(settings: StepSettings) -> int:
     line = nightly_line(settings)
     print(f"run: {shlex.join(line[1:])}", flush=True)
     return subprocess.run(line, check=False).returncode
 
 
-def publish(settings: StepSettings) -> int:
+def publish_night(settings: StepSettings) -> int:
     from zinc_rt.perf.history.chain import read
-    from zinc_rt.perf.history.signed_head import sign
+    from zinc_rt.perf.history.signed_head import sign_head
 
     summary = read_json(settings.out / SUMMARY)
     if not summary.get("finished"):
@@ -201,12 +201,12 @@ def publish(settings: StepSettings) -> int:
         return 0
     files = {HISTORY: settings.history, FLAKES: settings.out / FLAKES, SUMMARY: settings.out / SUMMARY}
     if settings.key and settings.history.exists():
-        with secret_file(settings.key, "key") as key:
+        with write_secret_file(settings.key, "key") as key:
             assert key is not None
-            sign(read(settings.history), key, settings.chip).write(settings.out / HEAD)
+            sign_head(read(settings.history), key, settings.chip).write(settings.out / HEAD)
         files[HEAD] = settings.out / HEAD
     elif settings.signers:
-        with secret_file(settings.signers, "signers") as signers:
+        with write_secret_file(settings.signers, "signers") as signers:
             if signers is not None and must_sign(settings, signers):
                 print(
                     "publish: NIGHTLY_SIGNERS is set and NIGHTLY_KEY is not: the next night would refuse this head"
@@ -221,7 +221,7 @@ def publish(settings: StepSettings) -> int:
     return 0
 
 
-def summary(settings: StepSettings) -> int:
+def print_summary(settings: StepSettings) -> int:
     path = settings.out / "summary.txt"
     if not path.exists():
         print("summary: the night wrote none")
@@ -249,17 +249,17 @@ def issue(settings: StepSettings) -> int:
         line = ["python3", "ci/run.py", "nightly", "--device", settings.device, "--expect", settings.chip]
         line += ["--stages", ",".join(failed), "--fresh", *settings.options]
         line += ["--model", *settings.models] if settings.models else []
-        result = first_bad(ROOT, good, settings.commit, line, settings.bisect_minutes)
+        result = find_first_bad(ROOT, good, settings.commit, line, settings.bisect_minutes)
         case = NightOutcome(settings.chip, night, good, settings.commit, settings.run_url, result)
-    print(f"issue: {update(case, settings.repository, ROOT)}")
+    print(f"issue: {update_issue(case, settings.repository, ROOT)}")
     return 0
 
 
 STEPS: Mapping[str, Callable[[StepSettings], int]] = {
-    "restore": restore,
-    "run": run,
-    "publish": publish,
-    "summary": summary,
+    "restore": restore_night,
+    "run": run_night,
+    "publish": publish_night,
+    "summary": print_summary,
     "issue": issue,
 }
 
@@ -274,7 +274,7 @@ def main(argv: list[str] | None = None) -> int:
     from zinc_rt.host.errors import ZincError
 
     try:
-        return STEPS[arguments.step](settings_of(os.environ))
+        return STEPS[arguments.step](read_settings(os.environ))
     except SettingsError as error:
         print(f"{arguments.step}: {error}", file=sys.stderr)
         return 2

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from nightly_stages import FLAKES, read_json, write
+from nightly_stages import FLAKES, read_json, write_atomically
 
 BRANCH = "nightly-data"
 NIGHTS = 60  # summaries that are kept
@@ -84,7 +84,7 @@ class NightStore:
         """
         from zinc_rt.host.errors import ZincError
         from zinc_rt.perf.history.chain import read
-        from zinc_rt.perf.history.signed_head import contains, read_head, verify
+        from zinc_rt.perf.history.signed_head import contains_head, read_head, verify_head
 
         stored = self.folder / HISTORY
         if not stored.exists():
@@ -93,8 +93,8 @@ class NightStore:
             kept = read(stored)
             if signers is not None:
                 head = read_head(self.folder / HEAD)
-                verify(head, signers)
-                if not contains(kept, head):
+                verify_head(head, signers)
+                if not contains_head(kept, head):
                     raise StoreError(
                         f"the stored history of {self.chip} does not contain its signed head, so it was edited"
                     )
@@ -134,7 +134,7 @@ class NightStore:
                 (self.folder / SUMMARY).replace(nights / f"{night}.json")
             for old in sorted(nights.glob("*.json"))[:-NIGHTS]:
                 old.unlink()
-            write(self.folder / STATE, {**self.state, **state})
+            write_atomically(self.folder / STATE, {**self.state, **state})
             git(self.clone, "add", "--all")
             git(self.clone, *COMMITTER, "commit", "--quiet", "--allow-empty", "-m", message)
             try:

@@ -123,7 +123,7 @@ PROGRAMS_OF = (
 )  # fmt: skip
 
 
-def fetched(file: OutsideFile, folder: Path | None, *, offline: bool) -> Path:
+def fetch_file(file: OutsideFile, folder: Path | None, *, offline: bool) -> Path:
     """Return the unedited file in the cache. Raise OSError with the reason if it cannot be fetched."""
     kept = CACHE / file.sha256[:16] / file.name
     if not kept.exists():
@@ -146,7 +146,7 @@ def fetched(file: OutsideFile, folder: Path | None, *, offline: bool) -> Path:
     return kept
 
 
-def sized(text: str, file: OutsideFile) -> str:
+def replace_sizes(text: str, file: OutsideFile) -> str:
     """Return the text with its problem sizes replaced. Raise ValueError if one is not there."""
     for pattern, replacement in file.sizes:
         text, count = re.subn(pattern, replacement, text)
@@ -155,7 +155,7 @@ def sized(text: str, file: OutsideFile) -> str:
     return text
 
 
-def run(program: OutsideProgram, arguments: argparse.Namespace) -> OutsideRow:
+def run_program(program: OutsideProgram, arguments: argparse.Namespace) -> OutsideRow:
     """Run one program."""
     row = OutsideRow(program.project, program.name)
     missing = [package for package in ("triton", "torch", *program.packages) if find_spec(package) is None]
@@ -167,12 +167,12 @@ def run(program: OutsideProgram, arguments: argparse.Namespace) -> OutsideRow:
         words = list(program.words)
         if program.file is not None:
             try:
-                source = fetched(program.file, arguments.files, offline=arguments.offline)
+                source = fetch_file(program.file, arguments.files, offline=arguments.offline)
             except OSError as error:
                 row.reason = str(error)
                 return row
             copy = folder / program.file.name
-            copy.write_text(sized(source.read_text(encoding="utf-8"), program.file), encoding="utf-8")
+            copy.write_text(replace_sizes(source.read_text(encoding="utf-8"), program.file), encoding="utf-8")
             words = [str(copy) if word == "FILE" else word for word in words]
         report = folder / "report.json"
         command = [sys.executable, "-m", "zinc_rt.cli", "sanitize", "--json", str(report), "--", sys.executable]
@@ -190,29 +190,29 @@ def run(program: OutsideProgram, arguments: argparse.Namespace) -> OutsideRow:
             row.result, row.reason = "stopped", f"did not end within {TIMEOUT_SECONDS} s"
             return row
         row.seconds = time.monotonic() - start
-        judge(row, program, result.stdout, report)
+        judge_output(row, program, result.stdout, report)
         if row.result != "right" and not row.reason:
             row.reason = next(iter(reversed(result.stderr.strip().splitlines())), "")
     return row
 
 
-def judge(row: OutsideRow, program: OutsideProgram, output: str, report: Path) -> None:
+def judge_output(row: OutsideRow, program: OutsideProgram, output: str, report: Path) -> None:
     """Set the result from the output and the report of `zinc-rt sanitize`."""
     [result] = json.loads(report.read_text(encoding="utf-8"))["results"]
     measure = result["measure"]
     row.launches = measure["launches"]
     row.findings = [f"{finding['line']}: {finding['rule']}" for finding in measure["findings"]]
 
-    def count(pattern: str) -> int:
+    def count_matches(pattern: str) -> int:
         return len(re.findall(pattern, output, re.MULTILINE)) if pattern else 0
 
-    row.right = count(program.right) if program.right else int(measure["exit_code"] == 0)
-    row.wrong, row.refused = count(program.wrong), count(program.refused)
+    row.right = count_matches(program.right) if program.right else int(measure["exit_code"] == 0)
+    row.wrong, row.refused = count_matches(program.wrong), count_matches(program.refused)
     failed = measure["exit_code"] or row.wrong or row.refused or not row.right
     row.result = "failed" if failed else "findings" if row.findings else "right"
 
 
-def main(words: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="ci/run.py outside", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help="programs or projects (default: all)")
     parser.add_argument(
@@ -220,7 +220,7 @@ def main(words: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--offline", action="store_true", help="fetch nothing")
     parser.add_argument("--json", metavar="F", help="write the rows")
-    arguments = parser.parse_args(words)
+    arguments = parser.parse_args(argv)
     chosen = [
         item for item in PROGRAMS_OF if not arguments.names or {item.name, item.project} & set(arguments.names)
     ]
@@ -228,7 +228,7 @@ def main(words: Sequence[str] | None = None) -> int:
         parser.error(f"no such program: {', '.join(item.name for item in PROGRAMS_OF)}")
     rows = []
     for program in chosen:
-        rows.append(run(program, arguments))
+        rows.append(run_program(program, arguments))
         last = rows[-1]
         print(f"{last.project} {last.name}: {last.result} {last.reason}", file=sys.stderr)
     columns = ("project", "program", "result", "launches", "right", "wrong", "refused", "findings", "seconds")

@@ -55,7 +55,7 @@ PIP_FAILED = (
 )
 
 
-def fail(problem: str) -> int:
+def report_problem(problem: str) -> int:
     print(f"ci/run.py: {problem}", file=sys.stderr)
     return 2
 
@@ -84,11 +84,11 @@ def fingerprint() -> str:
     return digest.hexdigest()
 
 
-def ready() -> bool:
+def is_ready() -> bool:
     return STAMP.is_file() and STAMP.read_text() == fingerprint() and PYTHON.exists() and not UNFINISHED.exists()
 
 
-def usable() -> bool:
+def is_usable() -> bool:
     """Return whether .venv can be installed into: it must not be from an interrupted setup or another Python."""
     return not UNFINISHED.exists() and PYTHON.exists() and (VENV / "lib" / f"python{VERSION}").is_dir()
 
@@ -98,7 +98,7 @@ def is_foreign_venv() -> bool:
     return config.is_file() and OURS not in config.read_text() and not UNFINISHED.exists()
 
 
-def pip() -> list[str]:
+def pip_command() -> list[str]:
     python = BASE if Path(sys.prefix) == VENV else sys.executable  # .venv itself holds no pip
     return [str(python), "-m", "pip", "--disable-pip-version-check"]
 
@@ -108,18 +108,21 @@ def install(venv: Path, *packages: str) -> int:
     elsewhere = ("PIP_USER", "PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PYTHONHOME", "PYTHONPATH")
     environment = {name: value for name, value in os.environ.items() if name not in elsewhere}
     environment["PIP_USER"] = "0"
-    line = [*pip(), "--python", str(venv / "bin" / "python"), "install", "--quiet", *packages]
+    line = [*pip_command(), "--python", str(venv / "bin" / "python"), "install", "--quiet", *packages]
     return subprocess.call(line, env=environment)
 
 
-def pip_problem() -> str | None:
+def find_pip_problem() -> str | None:
     """Return the problem with this Python's pip, or None."""
-    asked = subprocess.run([*pip(), "--version"], capture_output=True, text=True, check=False)
+    asked = subprocess.run([*pip_command(), "--version"], capture_output=True, text=True, check=False)
     if asked.returncode != 0:
-        return f"{pip()[0]} has no pip. Install it (Debian, Ubuntu: apt install python3-pip) and run this again."
+        return (
+            f"{pip_command()[0]} has no pip. Install it (Debian, Ubuntu: apt install python3-pip) and run "
+            "this again."
+        )
     version = asked.stdout.split()[1]
     if tuple(int(part) for part in version.split(".")[:2]) < (22, 3):
-        return f"needs pip 22.3 or newer, this is {version}. Run: {pip()[0]} -m pip install --upgrade pip"
+        return f"needs pip 22.3 or newer, this is {version}. Run: {pip_command()[0]} -m pip install --upgrade pip"
     return None
 
 
@@ -134,24 +137,26 @@ def lock_venv() -> Iterator[None]:
 
 
 def set_up() -> int:
-    if ready():
+    if is_ready():
         return 0
     with lock_venv():
-        if ready():
+        if is_ready():
             return 0
-        if problem := pip_problem():
-            return fail(problem)
+        if problem := find_pip_problem():
+            return report_problem(problem)
         print("setting up .venv (once, and again when pyproject.toml changes) ...", file=sys.stderr, flush=True)
-        if not usable() and VENV.exists():
+        if not is_usable() and VENV.exists():
             if is_foreign_venv():
-                return fail(f"{VENV} was not made by ci/run.py and holds no Python {VERSION}: move it away")
+                return report_problem(
+                    f"{VENV} was not made by ci/run.py and holds no Python {VERSION}: move it away"
+                )
             shutil.rmtree(VENV)
         VENV.mkdir(exist_ok=True)
         UNFINISHED.touch()
         if not PYTHON.exists():
             make_venv(VENV)
         if install(VENV, "--editable", f"{ROOT}[dev]") != 0:
-            return fail(PIP_FAILED)
+            return report_problem(PIP_FAILED)
         STAMP.write_text(fingerprint())
         UNFINISHED.unlink()
     return 0
@@ -171,20 +176,20 @@ def set_up_docs() -> int:
     with lock_venv():
         if stamp.is_file() and stamp.read_text() == fingerprint():
             return 0
-        if problem := pip_problem():
-            return fail(problem)
+        if problem := find_pip_problem():
+            return report_problem(problem)
         print(
             "setting up .venv-docs (once, and again when pyproject.toml changes) ...", file=sys.stderr, flush=True
         )
         shutil.rmtree(DOCS_VENV, ignore_errors=True)
         make_venv(DOCS_VENV)
         if install(DOCS_VENV, *docs_requirements()) != 0:
-            return fail(PIP_FAILED)
+            return report_problem(PIP_FAILED)
         stamp.write_text(fingerprint())
     return 0
 
 
-def command(name: str, arguments: list[str], venv: Path = VENV) -> list[list[str]]:
+def command_of(name: str, arguments: list[str], venv: Path = VENV) -> list[list[str]]:
     """Return the process or processes of a command, run in order until one fails. `venv` contains the site
     builder.
     """
@@ -242,20 +247,22 @@ def main() -> int:
         print(__doc__)
         return 0 if len(sys.argv) > 1 else 2
     if sys.version_info < (3, 11):  # noqa: UP036  (this file is what tells them)
-        return fail(f"needs Python 3.11 or newer, this is {sys.version.split()[0]}")
+        return report_problem(f"needs Python 3.11 or newer, this is {sys.version.split()[0]}")
     name, arguments = sys.argv[1], sys.argv[2:]
-    venv = DOCS_VENV if name == "docs" and not ready() else VENV
+    venv = DOCS_VENV if name == "docs" and not is_ready() else VENV
     try:
         if status := set_up_docs() if venv == DOCS_VENV else set_up():
             return status
     except OSError as error:
         where = error.filename or venv
-        return fail(f"cannot set up {venv.name}: {where}: {error.strerror}. Use a checkout that you can write to.")
+        return report_problem(
+            f"cannot set up {venv.name}: {where}: {error.strerror}. Use a checkout that you can write to."
+        )
     if name in ("test", "lint", "docs"):
         os.chdir(ROOT)
     if name == "test":  # the tests start hundreds of Python processes, which would compile each module again
         os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-    *first, last = command(name, arguments, venv)
+    *first, last = command_of(name, arguments, venv)
     for argv in first:
         if status := subprocess.call(argv):
             return status

@@ -99,18 +99,18 @@ ARGUABLE = (
 """Classes of findings between right and wrong: what, as what, why."""
 
 
-def page() -> str:
+def build_page() -> str:
     """Return the text of docs/sanitizer.md."""
-    return HEAD + "".join(map(_section, TOOLS)) + ARGUABLE_HEAD + "".join(map(_row, ARGUABLE))
+    return HEAD + "".join(map(format_section, TOOLS)) + ARGUABLE_HEAD + "".join(map(format_row, ARGUABLE))
 
 
-def _row(cells: tuple[str, str, str]) -> str:
+def format_row(cells: tuple[str, str, str]) -> str:
     return f"| {' | '.join(cells)} |\n"
 
 
-def _section(tool: str) -> str:
+def format_section(tool: str) -> str:
     rows = [
-        f"| {rule.id} | {rule.level} | {_kind(rule.severity, lint=bool(rule.static))} | {rule.sentence} "
+        f"| {rule.id} | {rule.level} | {kind_of(rule.severity, lint=bool(rule.static))} | {rule.sentence} "
         f"| [{rule.doc.partition('.')[0]}]({rule.doc}) |\n"
         for rule in RULES.values()
         if rule.tool == tool
@@ -121,9 +121,9 @@ def _section(tool: str) -> str:
     )
 
 
-def _kind(severity: Severity, *, lint: bool) -> str:
+def kind_of(severity: Severity, *, lint: bool) -> str:
     return severity.value + (", lint" if lint else "")
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(), encoding="utf-8")
+    PAGE.write_text(build_page(), encoding="utf-8")

@@ -35,10 +35,12 @@ def requirements_of(distribution: Distribution, extras: frozenset[str]) -> Itera
         requirement = Requirement(line)
         marker = requirement.marker
         if marker is None or any(marker.evaluate({"extra": extra}) for extra in extras or {""}):
-            yield normalised(requirement.name), frozenset(requirement.extras)
+            yield normalise_name(requirement.name), frozenset(requirement.extras)
 
 
-def collect(product: str, extras: frozenset[str]) -> tuple[dict[str, Distribution], dict[str, set[str]]]:
+def collect_distributions(
+    product: str, extras: frozenset[str]
+) -> tuple[dict[str, Distribution], dict[str, set[str]]]:
     """Return every distribution reachable from `product`, and the dependencies. Raise PackageNotFoundError."""
     distributions: dict[str, Distribution] = {}
     edges: dict[str, set[str]] = {}
@@ -56,24 +58,24 @@ def collect(product: str, extras: frozenset[str]) -> tuple[dict[str, Distributio
     return distributions, edges
 
 
-def component(name: str, distribution: Distribution, kind: str = "library") -> dict[str, Any]:
+def component_record(name: str, distribution: Distribution, kind: str = "library") -> dict[str, Any]:
     about = distribution.metadata
     row: dict[str, Any] = {
         "type": kind,
-        "bom-ref": reference(name, distribution),
+        "bom-ref": purl_of(name, distribution),
         "name": about["Name"],
         "version": distribution.version,
-        "purl": reference(name, distribution),
+        "purl": purl_of(name, distribution),
         "description": about.get("Summary") or "",
     }
-    if licence := licence_of(distribution):
+    if licence := read_licence(distribution):
         row["licenses"] = [licence]
     if record := record_digest(distribution):
         row["properties"] = [{"name": "python:record-sha256", "value": record}]
     return row
 
 
-def licence_of(distribution: Distribution) -> dict[str, Any] | None:
+def read_licence(distribution: Distribution) -> dict[str, Any] | None:
     """Return the SPDX expression from the metadata, else a name: the field or the classifier, unchanged."""
     about = distribution.metadata
     if expression := about.get("License-Expression"):
@@ -105,30 +107,30 @@ def record_digest(distribution: Distribution) -> str:
     return digest.hexdigest() if rows else ""
 
 
-def reference(name: str, distribution: Distribution) -> str:
+def purl_of(name: str, distribution: Distribution) -> str:
     return f"pkg:pypi/{name}@{distribution.version}"
 
 
-def normalised(name: str) -> str:
+def normalise_name(name: str) -> str:
     """Normalise a name according to PEP 503."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def bill(extras: frozenset[str] = frozenset()) -> dict[str, Any]:
-    distributions, edges = collect(PRODUCT, extras)
+def build_sbom(extras: frozenset[str] = frozenset()) -> dict[str, Any]:
+    distributions, edges = collect_distributions(PRODUCT, extras)
     stamp = os.environ.get("SOURCE_DATE_EPOCH")  # https://reproducible-builds.org/specs/source-date-epoch
     when = datetime.fromtimestamp(int(stamp), UTC) if stamp else datetime.now(UTC)
-    components = [component(name, distributions[name]) for name in sorted(distributions) if name != PRODUCT]
+    components = [component_record(name, distributions[name]) for name in sorted(distributions) if name != PRODUCT]
     body: dict[str, Any] = {
         "metadata": {
             "timestamp": when.isoformat(timespec="seconds").replace("+00:00", "Z"),
-            "component": component(PRODUCT, distributions[PRODUCT], "application"),
+            "component": component_record(PRODUCT, distributions[PRODUCT], "application"),
         },
         "components": components,
         "dependencies": [
             {
-                "ref": reference(name, distributions[name]),
-                "dependsOn": sorted(reference(other, distributions[other]) for other in edges[name] - {name}),
+                "ref": purl_of(name, distributions[name]),
+                "dependsOn": sorted(purl_of(other, distributions[other]) for other in edges[name] - {name}),
             }
             for name in sorted(distributions)
         ],
@@ -155,7 +157,7 @@ def main(argv: list[str] | None = None) -> int:
                 f"sbom: unknown extra {unknown[0]!r}; expected one of {', '.join(sorted(known))}", file=sys.stderr
             )
             return 2
-        text = json.dumps(bill(frozenset(arguments.extra)), indent=1) + "\n"
+        text = json.dumps(build_sbom(frozenset(arguments.extra)), indent=1) + "\n"
         if arguments.file:
             write_atomically(arguments.file, lambda file: file.write(text.encode()))
         else:

@@ -50,9 +50,9 @@ class Job:
 
     def text(self, value: object) -> str:
         """Replace the expressions of a value. Raise CannotRun for an unknown one."""
-        return EXPRESSION.sub(lambda match: self._value(match[1]), str(value))
+        return EXPRESSION.sub(lambda match: self._evaluate(match[1]), str(value))
 
-    def _value(self, expression: str) -> str:
+    def _evaluate(self, expression: str) -> str:
         for part in expression.split("||"):
             word = part.strip()
             if literal := LITERAL.fullmatch(word):
@@ -70,7 +70,7 @@ class Job:
         return {name: self.text(value) for name, value in rows.items()}
 
 
-def load(name: str) -> dict[str, Any]:
+def load_jobs(name: str) -> dict[str, Any]:
     """Load a workflow. Raise CannotRun for a missing or unreadable file."""
     path = WORKFLOWS / f"{name}.yml"
     try:
@@ -80,7 +80,7 @@ def load(name: str) -> dict[str, Any]:
     return dict(content)
 
 
-def title_of(step: Mapping[str, Any]) -> str:
+def step_title(step: Mapping[str, Any]) -> str:
     return str(step.get("name") or step.get("uses") or str(step["run"]).strip().splitlines()[0])
 
 
@@ -92,7 +92,7 @@ def run_job(job: Job, folder: Path = ROOT) -> int:
         if condition not in ("always()", "success()", "failure()"):
             raise CannotRun(f"job {job.name}: unsupported condition {condition!r}")
         runs = condition == "always()" or (condition == "failure()") == bool(failed)
-        title = title_of(step)
+        title = step_title(step)
         if not runs:
             print(f"--- skipped: {title}", flush=True)
             continue
@@ -126,7 +126,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--list", action="store_true", help="show the steps without running them")
     arguments = parser.parse_args(argv)
     try:
-        workflow = load(arguments.workflow)
+        workflow = load_jobs(arguments.workflow)
         jobs = workflow["jobs"]
         if arguments.job not in jobs:
             raise CannotRun(f"unknown job {arguments.job!r}; available: {', '.join(jobs)}")
@@ -137,7 +137,7 @@ def main(argv: list[str] | None = None) -> int:
             arguments.job, jobs[arguments.job], workflow.get("env", {}), {name: value for name, _, value in pairs}
         )
         if arguments.list:
-            print("\n".join(title_of(step) for step in job.row["steps"]))
+            print("\n".join(step_title(step) for step in job.row["steps"]))
             return 0
         return run_job(job)
     except CannotRun as error:

@@ -54,14 +54,14 @@ class Replica:
     """One device, its models, and zinc_rt's ASGI application."""
 
     def __init__(self, model: str, tier: str, ctx: int | None) -> None:
-        from zinc_rt.serve.app import app
+        from zinc_rt.serve.app import make_app
         from zinc_rt.serve.config.settings import Config, DeviceSettings
         from zinc_rt.serve.engine.server import InferenceServer
 
         config = Config.for_model(model, model={"ctx": ctx}, device=DeviceSettings(tier=tier))
         self.server = InferenceServer(config)
         self.server.start()
-        self.app = app(self.server)
+        self.app = make_app(self.server)
 
     async def answer(self, scope: dict[str, Any], body: bytes, affinity: tuple[str, str]) -> AsyncIterator[Any]:
         """Return the application's ASGI events. A consumer that stops reading counts as a disconnected client."""

@@ -44,7 +44,7 @@ UNSTABLE = (
 _SETTING = re.compile(r"\b((?:amdgpu\.)?\w+=[\w.]+)")
 
 
-def with_advice(finding: DoctorFinding, machine: InspectedMachine, blamed: frozenset[str]) -> DoctorFinding:
+def add_advice(finding: DoctorFinding, machine: InspectedMachine, blamed: frozenset[str]) -> DoctorFinding:
     """Return the finding with advice for this machine. `blamed`: settings that other findings report as a
     cause.
     """
@@ -63,7 +63,7 @@ def with_advice(finding: DoctorFinding, machine: InspectedMachine, blamed: froze
     return replace(finding, next=output, hazard=0 if unstable else None)
 
 
-def blamed_settings(findings: tuple[DoctorFinding, ...]) -> frozenset[str]:
+def find_blamed_settings(findings: tuple[DoctorFinding, ...]) -> frozenset[str]:
     """Return the settings that findings about parameters name: `amdgpu.dpm=0`."""
     named = [
         finding.title

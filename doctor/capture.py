@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 
-from zinc_rt.doctor.gather import LATER, gather
-from zinc_rt.doctor.reading import members, read_bounded
+from zinc_rt.doctor.gather import LATER, gather_files
+from zinc_rt.doctor.reading import read_bounded, read_members
 from zinc_rt.host import input_files
 from zinc_rt.host.errors import InputError, OutputError
 from zinc_rt.host.version import __version__
@@ -67,7 +67,7 @@ class MachineCapture:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             for name, data in self.files.items():
-                if _safe(name) is None:
+                if _safe_name(name) is None:
                     raise OutputError(f"{name}: not a path inside a capture")
                 path = folder / name
                 path.parent.mkdir(parents=True, exist_ok=True)
@@ -90,7 +90,7 @@ class MachineCapture:
         files: dict[str, bytes] = {}
         unreadable: dict[str, str] = {}
         left = TOTAL_BYTES
-        for path in _walk(folder, folder, unreadable):
+        for path in _walk_folder(folder, folder, unreadable):
             name = path.relative_to(folder).as_posix()
             if name == INDEX:
                 continue
@@ -103,7 +103,7 @@ class MachineCapture:
                 unreadable[name] = error.strerror or str(error)
                 continue
             left -= len(files[name])
-        unreadable |= _index(folder / INDEX)
+        unreadable |= _read_index(folder / INDEX)
         if not any(name.startswith(("proc/", "sys/", "etc/")) or "/" not in name for name in files):
             raise InputError(
                 f"{folder}: not a capture (no proc/, sys/, kernel.log, lspci.txt, ...)",
@@ -119,14 +119,14 @@ def with_grep_output(files: Mapping[str, bytes]) -> dict[str, bytes]:
         lines: dict[str, list[str]] = {}
         for line in files.get(name, b"").decode(errors="replace").splitlines():
             matched = _GREP_LINE.match(line)
-            if matched and len(lines) < FILES and _safe(matched[1]):
+            if matched and len(lines) < FILES and _safe_name(matched[1]):
                 lines.setdefault(prefix + matched[1], []).append(matched[2])
         for path, output in lines.items():
             result.setdefault(path, ("\n".join(output) + "\n").encode())
     return result
 
 
-def unpack(archive: Path) -> MachineCapture:
+def unpack_capture(archive: Path) -> MachineCapture:
     """Read a capture or bundle in a tar file (also .gz, .xz, .bz2) or a zip file, without unpacking it to
     disk.
 
@@ -135,7 +135,7 @@ def unpack(archive: Path) -> MachineCapture:
     unreadable: dict[str, str] = {}
     files: dict[str, bytes] = {}
     try:
-        for name, data in members(archive):
+        for name, data in read_members(archive):
             files[name] = data
             if len(files) > FILES or sum(map(len, files.values())) > TOTAL_BYTES:
                 unreadable[name] = (
@@ -143,7 +143,7 @@ def unpack(archive: Path) -> MachineCapture:
                 )
                 break
     except OSError as error:
-        raise input_files.unreadable(archive, error) from error
+        raise input_files.make_read_error(archive, error) from error
     except tarfile.ReadError as error:
         if "could not be opened" not in str(error):
             raise InputError(f"{archive}: damaged or truncated: {error}", next="fetch it again") from error
@@ -152,10 +152,10 @@ def unpack(archive: Path) -> MachineCapture:
         ) from None
     except (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, lzma.LZMAError) as error:
         raise InputError(f"{archive}: damaged or truncated: {error}", next="fetch it again") from error
-    return _from_members(files, unreadable, archive)
+    return _build_capture(files, unreadable, archive)
 
 
-def _from_members(files: dict[str, bytes], unreadable: dict[str, str], archive: Path) -> MachineCapture:
+def _build_capture(files: dict[str, bytes], unreadable: dict[str, str], archive: Path) -> MachineCapture:
     """Create a capture from an archive's files. The capture is the topmost folder with capture.json, proc/version,
     ...
     """
@@ -164,14 +164,14 @@ def _from_members(files: dict[str, bytes], unreadable: dict[str, str], archive: 
         if index:
             top = index[0].removesuffix(mark)
             inside = {name.removeprefix(top): data for name, data in files.items() if name.startswith(top)}
-            unreadable |= _reasons(inside.pop(INDEX, b"").decode(errors="replace"), archive)
+            unreadable |= _parse_reasons(inside.pop(INDEX, b"").decode(errors="replace"), archive)
             return MachineCapture(with_grep_output(inside), unreadable)
     raise InputError(
         f"{archive}: not a capture of a machine", next="docs/doctor.md describes the contents of a capture"
     )
 
 
-def _walk(folder: Path, top: Path, unreadable: dict[str, str]) -> list[Path]:
+def _walk_folder(folder: Path, top: Path, unreadable: dict[str, str]) -> list[Path]:
     """Return the files below the folder, in order. Links are not followed, because captures are untrusted."""
     paths: list[Path] = []
     try:
@@ -183,13 +183,13 @@ def _walk(folder: Path, top: Path, unreadable: dict[str, str]) -> list[Path]:
         if entry.is_symlink():
             unreadable[entry.relative_to(top).as_posix()] = "a link, not followed"
         elif entry.is_dir():
-            paths += _walk(entry, top, unreadable)
+            paths += _walk_folder(entry, top, unreadable)
         elif entry.is_file():
             paths.append(entry)
     return paths
 
 
-def _index(path: Path) -> dict[str, str]:
+def _read_index(path: Path) -> dict[str, str]:
     """Return the files that a capture could not read, with reasons. A capture made by hand has no index."""
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
@@ -197,10 +197,10 @@ def _index(path: Path) -> dict[str, str]:
         return {}
     except OSError as error:
         return {INDEX: error.strerror or str(error)}
-    return _reasons(text, path)
+    return _parse_reasons(text, path)
 
 
-def _reasons(text: str, path: Path) -> dict[str, str]:
+def _parse_reasons(text: str, path: Path) -> dict[str, str]:
     if not text:
         return {}
     try:
@@ -216,7 +216,7 @@ def _reasons(text: str, path: Path) -> dict[str, str]:
     return {str(name): str(reason) for name, reason in reasons.items()} if isinstance(reasons, dict) else {}
 
 
-def _safe(name: str) -> str | None:
+def _safe_name(name: str) -> str | None:
     pure = PurePosixPath(name)
     return None if not name or pure.is_absolute() or ".." in pure.parts else name
 
@@ -228,5 +228,5 @@ def capture(root: Path = Path("/"), *, ioctls: bool = False, hung: bool = False)
     Nothing is written, no queue is opened, and a suspended GPU is not woken. `ioctls`: also query open device
     nodes. `hung`: also take two samples, 3 s apart, that show whether the GPU advances.
     """
-    files, unreadable = gather(root, ioctls=ioctls, hung=hung)
+    files, unreadable = gather_files(root, ioctls=ioctls, sample_hung=hung)
     return MachineCapture(files, unreadable)

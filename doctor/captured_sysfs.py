@@ -8,7 +8,7 @@ import re
 from typing import cast
 
 from zinc_rt.doctor.capture import MachineCapture
-from zinc_rt.host.errors import ZincError, first_line
+from zinc_rt.host.errors import ZincError, error_first_line
 from zinc_rt.kmd.driver import Driver
 from zinc_rt.kmd.topology import NODES, Topology, read_topology
 
@@ -26,12 +26,16 @@ class CapturedFiles:
     def __init__(self, capture: MachineCapture) -> None:
         self._capture = capture
         self._prefix = next(
-            (p for p in (_HERE, NODES.strip("/")) if any(name.startswith(f"{p}/") for name in _names(capture))),
+            (
+                p
+                for p in (_HERE, NODES.strip("/"))
+                if any(name.startswith(f"{p}/") for name in _list_names(capture))
+            ),
             _HERE,
         )
 
     def read_file(self, path: str) -> bytes:
-        name = self._name(path)
+        name = self._relative_name(path)
         text = self._capture.text(name)
         if text is not None:
             return text.encode()
@@ -47,26 +51,28 @@ class CapturedFiles:
         raise FileNotFoundError(errno.ENOENT, "not in the capture", path)
 
     def list_dir(self, path: str) -> list[str]:
-        start = self._name(path) + "/"
-        inside = {name[len(start) :].partition("/")[0] for name in _names(self._capture) if name.startswith(start)}
+        start = self._relative_name(path) + "/"
+        inside = {
+            name[len(start) :].partition("/")[0] for name in _list_names(self._capture) if name.startswith(start)
+        }
         if not inside:
             raise FileNotFoundError(errno.ENOENT, "not in the capture", path)
         return sorted(inside)
 
-    def _name(self, path: str) -> str:
+    def _relative_name(self, path: str) -> str:
         return self._prefix + path.removeprefix(NODES) if path.startswith(NODES) else path.strip("/")
 
 
-def _names(capture: MachineCapture) -> list[str]:
+def _list_names(capture: MachineCapture) -> list[str]:
     return [*capture.files, *capture.unreadable]
 
 
-def topology(capture: MachineCapture) -> tuple[Topology | None, str]:
+def read_captured_topology(capture: MachineCapture) -> tuple[Topology | None, str]:
     """Return KFD's topology in the capture; or None and the reason if it is missing or cannot be read."""
-    if not any("kfd/kfd/topology" in name for name in _names(capture)):
+    if not any("kfd/kfd/topology" in name for name in _list_names(capture)):
         return None, ""
     try:
         kfd_topology = read_topology(cast("Driver", CapturedFiles(capture)))
     except (ZincError, OSError, ValueError) as error:
-        return None, first_line(error)
+        return None, error_first_line(error)
     return kfd_topology, "; ".join(kfd_topology.hidden)

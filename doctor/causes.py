@@ -299,7 +299,7 @@ def is_inner_step(finding: str, other: str, lines: int) -> bool:
     return (other, finding) in LOGGED_LATER and 0 <= lines <= NEAR
 
 
-def slack(cause: str, consequence: str) -> int:
+def log_distance(cause: str, consequence: str) -> int:
     """Return how many lines after its consequence a cause may be logged."""
     return NEAR if consequence in WAITERS or (cause, consequence) in LOGGED_LATER else 0
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from zinc_rt.isa.target import major_version
+from zinc_rt.isa.target import parse_major_version
 from zinc_rt.kmd.discover import PACKETS_KNOWN
 
 
@@ -55,7 +55,7 @@ CODENAMES = (  # lspci without -nn names no ids
 )  # fmt: skip
 
 
-def by_title(title: str) -> int | None:
+def find_by_title(title: str) -> int | None:
     """Return a device id for an lspci name; `Device 7551` if its database is old."""
     matched = re.search(r"Device ([0-9a-f]{4})\b", title)
     if matched and int(matched[1], 16) in CHIPS:
@@ -66,4 +66,4 @@ def by_title(title: str) -> int | None:
 
 
 def is_supported(arch: str) -> bool:
-    return major_version(arch) in PACKETS_KNOWN
+    return parse_major_version(arch) in PACKETS_KNOWN

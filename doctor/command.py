@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from zinc_rt.cli.command import Command
-from zinc_rt.cli.output import add_json, finish_report, output_stream, start_report
+from zinc_rt.cli.output import add_json, choose_output_stream, finish_report, start_report
 from zinc_rt.host import terminal
 from zinc_rt.host.arguments import Parser
 from zinc_rt.host.errors import OutputError, UsageError
@@ -60,7 +60,7 @@ def parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _body(arguments: argparse.Namespace) -> int:
+def _run_command(arguments: argparse.Namespace) -> int:
     from zinc_rt.host.files import check_writable
 
     check_writable(report=arguments.json)
@@ -73,10 +73,10 @@ def diagnose_machine(arguments: argparse.Namespace) -> DoctorReport:
     Raises UsageError for a device that does not exist, InputError for a folder or archive without a capture.
     """
     from zinc_rt.doctor.diagnose import diagnose
-    from zinc_rt.doctor.show import text
+    from zinc_rt.doctor.show import format_diagnosis
 
-    _check(arguments)
-    capture = _capture(arguments)
+    _check_arguments(arguments)
+    capture = _write_capture(arguments)
     if arguments.capture is not None:
         capture.write(arguments.capture)
     requested = "" if arguments.device in ("auto", "hw") else arguments.device
@@ -87,14 +87,14 @@ def diagnose_machine(arguments: argparse.Namespace) -> DoctorReport:
             f"--device {requested}: no such GPU",
             next=f"one of {', '.join(addresses)}" if addresses else "there is none",
         )
-    out = output_stream(arguments)
-    terminal.show(text(diagnosis, verbose=arguments.verbose), out=out)
+    out = choose_output_stream(arguments)
+    terminal.show(format_diagnosis(diagnosis, verbose=arguments.verbose), out=out)
     if arguments.capture is not None:
         terminal.show(f"capture   {arguments.capture} ({len(capture.files)} files)", out=out)
-    return _report(diagnosis, arguments)
+    return _show_report(diagnosis, arguments)
 
 
-def _check(arguments: argparse.Namespace) -> None:
+def _check_arguments(arguments: argparse.Namespace) -> None:
     """Before anything is read."""
     if arguments.device.startswith("sim"):
         raise UsageError(
@@ -107,10 +107,10 @@ def _check(arguments: argparse.Namespace) -> None:
         raise OutputError(f"{target}: {what}", next="give a new or empty folder: --capture DIR")
 
 
-def _capture(arguments: argparse.Namespace) -> MachineCapture:
+def _write_capture(arguments: argparse.Namespace) -> MachineCapture:
     import sys
 
-    from zinc_rt.doctor.capture import INDEX, MachineCapture, capture, unpack
+    from zinc_rt.doctor.capture import INDEX, MachineCapture, capture, unpack_capture
 
     if arguments.source is None:
         if sys.platform != "linux":
@@ -120,13 +120,13 @@ def _capture(arguments: argparse.Namespace) -> MachineCapture:
         return capture(ioctls=True, hung=arguments.hung)
     source: Path = arguments.source
     if source.is_file():
-        return unpack(source)
+        return unpack_capture(source)
     inside = source / "machine"
     of_bundle = inside.is_dir() and not (source / INDEX).exists() and not (source / "proc").exists()
     return MachineCapture.read(inside if of_bundle else source)
 
 
-def _report(diagnosis: Diagnosis, arguments: argparse.Namespace) -> DoctorReport:
+def _show_report(diagnosis: Diagnosis, arguments: argparse.Namespace) -> DoctorReport:
     """Return a result per finding: causes are failures, notes are reported, and a missing GPU and unknowns are
     skips.
     """
@@ -174,17 +174,17 @@ def _report(diagnosis: Diagnosis, arguments: argparse.Namespace) -> DoctorReport
         "first_cause": diagnosis.first.id if diagnosis.first else "",
         "hazard": diagnosis.hazard,
         "unknown": [asdict(unknown) for unknown in diagnosis.unknown],
-        "gpus": [_plain(gpu) for gpu in machine.gpus],
+        "gpus": [_gpu_fields(gpu) for gpu in machine.gpus],
         "rows": diagnosis.rows(),
         "source": str(arguments.source) if arguments.source else "this machine",
     }
     return report
 
 
-def _plain(gpu: InspectedGpu) -> dict[str, object]:
+def _gpu_fields(gpu: InspectedGpu) -> dict[str, object]:
     from dataclasses import asdict
 
     return {name: value for name, value in asdict(gpu).items() if name != "node"}
 
 
-main = Command("doctor", parser, _body)
+main = Command("doctor", parser, _run_command)

@@ -28,7 +28,7 @@ def list_host_nodes(root: Path, files: Files, unreadable: Reasons) -> None:
         name = "/" + path.relative_to(root).as_posix()
         lines.append(
             f"{modes.filemode(stat.st_mode)}{plus} 1 {stat.st_uid} {stat.st_gid} {major}, {minor} "
-            f"{name}{_group(stat.st_gid)}"
+            f"{name}{_find_group(stat.st_gid)}"
         )
         if not os.access(path, os.R_OK | os.W_OK):
             unreadable[name.strip("/")] = "Permission denied"
@@ -62,7 +62,7 @@ def _has_acl(path: Path) -> bool:
         return False
 
 
-def _group(gid: int) -> str:
+def _find_group(gid: int) -> str:
     import grp
 
     try:

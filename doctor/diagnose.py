@@ -6,16 +6,16 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
-from zinc_rt.doctor.advice import blamed_settings, with_advice
+from zinc_rt.doctor.advice import add_advice, find_blamed_settings
 from zinc_rt.doctor.capture import MachineCapture
-from zinc_rt.doctor.causes import LAST, SPEED, is_inner_step, may_explain, rank, slack
+from zinc_rt.doctor.causes import LAST, SPEED, is_inner_step, log_distance, may_explain, rank
 from zinc_rt.doctor.finding import GRAVITY, DoctorFinding, Severity, Unknown
 from zinc_rt.doctor.machine import InspectedGpu, InspectedMachine
 from zinc_rt.doctor.read_machine import read_machine
-from zinc_rt.doctor.rule import Seen, gpu_of
+from zinc_rt.doctor.rule import Observation, find_gpu
 from zinc_rt.doctor.rules import combinations
 from zinc_rt.doctor.rules.table import RULES
-from zinc_rt.doctor.unknowns import unknowns
+from zinc_rt.doctor.unknowns import list_unknowns
 
 NOTHING = "gpu.none"
 ABOUT_THE_HOST = ("gpu.none", "host.")  # what may be said of a machine that surely has no AMD GPU
@@ -63,7 +63,7 @@ class Diagnosis:
     def rows(self) -> list[dict[str, Any]]:
         """Return the description of each GPU in the format of a row of the matrix."""
         gpus = [gpu for gpu in self.machine.is_relevant if gpu.arch]
-        return [combinations.facts(gpu, self.machine).as_row() for gpu in gpus]
+        return [combinations.gpu_facts(gpu, self.machine).to_row() for gpu in gpus]
 
 
 def diagnose(capture: MachineCapture, *, device: str = "", hung: bool = False) -> Diagnosis:
@@ -79,9 +79,9 @@ def diagnose(capture: MachineCapture, *, device: str = "", hung: bool = False) -
         kept = {"", *(gpu.address for gpu in machine.gpus)}
         findings = [(finding, seen) for finding, seen in findings if finding.about in kept]
     ordered = _sort_by_cause(_add_known_issues(findings, machine))
-    blamed = blamed_settings(ordered)
-    final = tuple(with_advice(finding, machine, blamed) for finding in ordered)
-    return Diagnosis(machine, final, unknowns(machine), hung)
+    blamed = find_blamed_settings(ordered)
+    final = tuple(add_advice(finding, machine, blamed) for finding in ordered)
+    return Diagnosis(machine, final, list_unknowns(machine), hung)
 
 
 def select_gpu(machine: InspectedMachine, device: str) -> InspectedMachine:
@@ -90,7 +90,7 @@ def select_gpu(machine: InspectedMachine, device: str) -> InspectedMachine:
     if machine.log is None:
         return replace(machine, gpus=chosen)
     others = {gpu.address for gpu in machine.gpus} - {gpu.address for gpu in chosen}
-    events = tuple(event for event in machine.log.events if gpu_of(machine, event.address) not in others)
+    events = tuple(event for event in machine.log.events if find_gpu(machine, event.address) not in others)
     return replace(machine, gpus=chosen, log=replace(machine.log, events=events))
 
 
@@ -100,14 +100,14 @@ def matches_name(gpu: InspectedGpu, name: str) -> bool:
 
 
 def _add_known_issues(
-    findings: list[tuple[DoctorFinding, Seen]], machine: InspectedMachine
-) -> list[tuple[DoctorFinding, Seen]]:
+    findings: list[tuple[DoctorFinding, Observation]], machine: InspectedMachine
+) -> list[tuple[DoctorFinding, Observation]]:
     """Attach to each symptom the rows of the matrix that name it; omit suspects whose rows are all attached."""
-    rows = combinations.rows(machine)
+    rows = combinations.find_matching_rows(machine)
     quoted = []
     for finding, seen in findings:
         known = [row for gpu, row in rows if finding.id in row.symptoms and finding.about in ("", gpu.address)]
-        evidence = (*finding.evidence, *(f"combinations.yaml: {row.quote()}" for row in known))
+        evidence = (*finding.evidence, *(f"combinations.yaml: {row.format_statement()}" for row in known))
         quoted.append(
             (replace(finding, evidence=evidence, rows=(*finding.rows, *(row.id for row in known))), seen)
         )
@@ -119,18 +119,18 @@ def _add_known_issues(
     ]
 
 
-def _explains(cause: tuple[DoctorFinding, Seen], other: tuple[DoctorFinding, Seen]) -> bool:
+def _explains(cause: tuple[DoctorFinding, Observation], other: tuple[DoctorFinding, Observation]) -> bool:
     (a, seen), (b, later) = cause, other
     if a is b or a.severity == "note" or (a.about and b.about and a.about != b.about):
         return False
-    if seen.at is not None and later.at is not None and seen.at > later.at + slack(a.id, b.id):
+    if seen.at is not None and later.at is not None and seen.at > later.at + log_distance(a.id, b.id):
         return False
     if seen.at is not None and later.at is not None and is_inner_step(a.id, b.id, later.at - seen.at):
         return False
     return may_explain(a.id, b.id, seen.explains)
 
 
-def _sort_by_cause(found: list[tuple[DoctorFinding, Seen]]) -> tuple[DoctorFinding, ...]:
+def _sort_by_cause(found: list[tuple[DoctorFinding, Observation]]) -> tuple[DoctorFinding, ...]:
     """Order trees of causes, most severe first. If two findings could explain each other, the one in the lower
     layer is the cause.
     """
@@ -139,22 +139,22 @@ def _sort_by_cause(found: list[tuple[DoctorFinding, Seen]]) -> tuple[DoctorFindi
     for index in below:
         for other in below:
             if _explains(found[index], found[other]) and not (
-                _explains(found[other], found[index]) and _key(found[other]) < _key(found[index])
+                _explains(found[other], found[index]) and _sort_key(found[other]) < _sort_key(found[index])
             ):
                 below[index].append(other)
                 roots.discard(other)
 
-    def everything_below(index: int, seen: set[int]) -> list[int]:
+    def collect_consequences(index: int, seen: set[int]) -> list[int]:
         ordered = []
-        for other in sorted(below[index], key=lambda item: _key(found[item])):
+        for other in sorted(below[index], key=lambda item: _sort_key(found[item])):
             if other not in seen:
                 seen.add(other)
-                ordered += [other, *everything_below(other, seen)]
+                ordered += [other, *collect_consequences(other, seen)]
         return ordered
 
     trees = []
-    for root in sorted(roots, key=lambda root: _key(found[root])):
-        consequences = everything_below(root, {root})
+    for root in sorted(roots, key=lambda root: _sort_key(found[root])):
+        consequences = collect_consequences(root, {root})
         worst = min(GRAVITY[found[consequence][0].severity] for consequence in (root, *consequences))
         trees.append((worst, rank(found[root][0].id), root, consequences))
     trees.sort(
@@ -178,10 +178,12 @@ def _sort_by_cause(found: list[tuple[DoctorFinding, Seen]]) -> tuple[DoctorFindi
         fresh = [consequence for consequence in consequences if consequence not in shown]
         shown |= set(fresh)
         for index in fresh:
-            beneath = tuple(dict.fromkeys(found[item][0].id for item in everything_below(index, {index, root})))
+            beneath = tuple(
+                dict.fromkeys(found[item][0].id for item in collect_consequences(index, {index, root}))
+            )
             findings.append(replace(found[index][0], cause_of=beneath))
     return tuple(findings)
 
 
-def _key(pair: tuple[DoctorFinding, Seen]) -> tuple[int, int]:
+def _sort_key(pair: tuple[DoctorFinding, Observation]) -> tuple[int, int]:
     return rank(pair[0].id), pair[1].at or 0

@@ -19,8 +19,8 @@ LATER = "later/"
 ASLEEP = "the GPU is suspended, and reading would wake it"
 
 
-def gather(root: Path, *, ioctls: bool, hung: bool = False) -> tuple[Files, Reasons]:
-    """Collect files and reasons. `hung`: also take two samples that show whether the GPU advances."""
+def gather_files(root: Path, *, ioctls: bool, sample_hung: bool = False) -> tuple[Files, Reasons]:
+    """Collect files and reasons. `sample_hung`: also take two samples that show whether the GPU advances."""
     files: Files = {}
     unreadable: Reasons = {}
     for pattern in sources.MACHINE:
@@ -31,14 +31,14 @@ def gather(root: Path, *, ioctls: bool, hung: bool = False) -> tuple[Files, Reas
     if "proc/cpuinfo" in files:
         files["proc/cpuinfo"] = files["proc/cpuinfo"].partition(b"\n\n")[0] + b"\n"  # one core says it all
     _list_functions(root, files, unreadable)
-    devices = _devices(root)
+    devices = _find_devices(root)
     for name, device in devices.items():
         _read_device(root, name, device, files, unreadable)
     if (root / "dev").is_dir():
         list_host_nodes(root, files, unreadable)
     if root == Path("/"):
-        _query_machine(files, unreadable, devices, ioctls=ioctls and not hung)
-    if hung:
+        _query_machine(files, unreadable, devices, ioctls=ioctls and not sample_hung)
+    if sample_hung:
         _sample_hung(root, devices, files, unreadable)
     return files, unreadable
 
@@ -54,11 +54,11 @@ def _sample_hung(root: Path, devices: dict[str, Path], files: Files, unreadable:
         read: Files = {}
         refused: Reasons = {}
 
-        def sample(read: Files = read, refused: Reasons = refused) -> None:
+        def take_sample(read: Files = read, refused: Reasons = refused) -> None:
             for pattern in sources.HUNG:
                 read_all(root, pattern, read, refused)
 
-        thread = threading.Thread(target=sample, daemon=True)
+        thread = threading.Thread(target=take_sample, daemon=True)
         thread.start()
         thread.join(PATIENCE_SECONDS)
         refused |= {"sys/kernel/debug/kfd/hqds": "no reply: the driver is blocked"} if thread.is_alive() else {}
@@ -71,7 +71,7 @@ def _sample_hung(root: Path, devices: dict[str, Path], files: Files, unreadable:
             time.sleep(BETWEEN_SAMPLES_SECONDS)
     for path in sorted(root.glob(sources.DUMP)):
         read_one(path, path.relative_to(root).as_posix(), files, unreadable)
-    files["tasks.txt"] = live.tasks(root / "proc").encode()
+    files["tasks.txt"] = live.list_blocked_tasks(root / "proc").encode()
 
 
 def _list_functions(root: Path, files: Files, unreadable: Reasons) -> None:
@@ -89,7 +89,7 @@ def _list_functions(root: Path, files: Files, unreadable: Reasons) -> None:
             _read_bridges(root, folder, files, unreadable)
 
 
-def _devices(root: Path) -> dict[str, Path]:
+def _find_devices(root: Path) -> dict[str, Path]:
     """Return AMD's DRM devices by name, `card0` and `renderD128`, each with its PCI folder."""
     paths = {}
     for pattern in ("card[0-9]*", "renderD*"):
@@ -156,22 +156,22 @@ def _read_bridges(root: Path, device: Path, files: Files, unreadable: Reasons) -
 
 
 def _query_machine(files: Files, unreadable: Reasons, devices: dict[str, Path], *, ioctls: bool) -> None:
-    files["id.txt"] = live.identity().encode()
-    live.kernel_log(files, unreadable)
-    live.packages(files, unreadable)
-    live.firmware(files, unreadable, devices)
-    live.users(files, devices)
-    live.container_marks(files)
+    files["id.txt"] = live.read_identity().encode()
+    live.read_kernel_log(files, unreadable)
+    live.list_packages(files, unreadable)
+    live.read_firmware(files, unreadable, devices)
+    live.list_device_users(files, devices)
+    live.find_container_marks(files)
     asleep = [name for name in devices if _is_suspended(files, name)]
     if asleep:
         unreadable["lspci.txt"] = ASLEEP
     else:
-        live.lspci(files, unreadable)
+        live.run_lspci(files, unreadable)
     awake = [name for name in devices if name not in asleep]
     if ioctls and awake:
         from zinc_rt.kmd.linux import LinuxDriver
 
-        live.ioctls(files, unreadable, LinuxDriver(), awake)
+        live.query_ioctls(files, unreadable, LinuxDriver(), awake)
 
 
 def _is_suspended(files: Files, name: str) -> bool:

@@ -65,31 +65,34 @@ class HungFacts:
     dump: str | None  # the beginning of a device core dump
 
 
-def hung_facts(capture: MachineCapture) -> HungFacts:
+def read_hung_facts(capture: MachineCapture) -> HungFacts:
     dumps = [name for name in capture.files if name.endswith("/devcoredump/data") or name == "devcoredump.txt"]
     dump = (capture.text(dumps[0]) or "") if dumps else None
-    return HungFacts(_sample(capture, ""), _sample(capture, LATER), _tasks(capture), dump)
+    return HungFacts(_read_sample(capture, ""), _read_sample(capture, LATER), _parse_tasks(capture), dump)
 
 
-def _sample(capture: MachineCapture, prefix: str) -> HungSample:
-    def texts(pattern: str) -> list[str]:
+def _read_sample(capture: MachineCapture, prefix: str) -> HungSample:
+    def matching_texts(pattern: str) -> list[str]:
         wanted = re.compile(rf"{prefix}{DEBUG}/{pattern}")
         return [capture.text(name) or "" for name in sorted(capture.files) if wanted.fullmatch(name)]
 
-    fences, logs = texts(r"dri/[\w:.]+/amdgpu_fence_info"), texts(r"dri/[\w:.]+/amdgpu_mes_event_log")
-    queues, created = texts("kfd/hqds"), texts("kfd/mqds")
+    fences, logs = (
+        matching_texts(r"dri/[\w:.]+/amdgpu_fence_info"),
+        matching_texts(r"dri/[\w:.]+/amdgpu_mes_event_log"),
+    )
+    queues, created = matching_texts("kfd/hqds"), matching_texts("kfd/mqds")
     return HungSample(
         {name: (int(result, 16), int(sent, 16)) for text in fences for name, result, sent in _RING.findall(text)}
         if fences
         else None,
-        _interrupts(capture.text(f"{prefix}proc/interrupts")),
-        tuple(queue for text in queues for queue in _queues(text)) if queues else None,
+        _count_interrupts(capture.text(f"{prefix}proc/interrupts")),
+        tuple(queue for text in queues for queue in _parse_queues(text)) if queues else None,
         "\n".join(logs) if logs else None,
         sum(len(re.findall(r"^\s*Compute queue on device", text, re.M)) for text in created) if created else None,
     )
 
 
-def _interrupts(text: str | None) -> int | None:
+def _count_interrupts(text: str | None) -> int | None:
     """Return the number of amdgpu's interrupts on all processors; None if there is no line for it."""
     lines = [line for line in (text or "").splitlines() if re.search(r"\bamdgpu\b", line)]
     if not lines:
@@ -97,7 +100,7 @@ def _interrupts(text: str | None) -> int | None:
     return sum(int(word) for line in lines for word in re.findall(r"(?<=\s)\d+(?=\s)", line.partition(":")[2]))
 
 
-def _queues(text: str) -> list[HardwareQueueState]:
+def _parse_queues(text: str) -> list[HardwareQueueState]:
     parts = _QUEUE.split(text)
     result = []
     for part, body in zip(parts[1::2], parts[2::2], strict=True):
@@ -117,7 +120,7 @@ def _queues(text: str) -> list[HardwareQueueState]:
     return result
 
 
-def _tasks(capture: MachineCapture) -> tuple[WaitingTask, ...] | None:
+def _parse_tasks(capture: MachineCapture) -> tuple[WaitingTask, ...] | None:
     """The file tasks.txt, `ps -eo pid,stat,comm,wchan:40`: those in state D."""
     text = capture.text("tasks.txt")
     if text is None:

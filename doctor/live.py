@@ -10,35 +10,38 @@ from collections.abc import Collection
 from pathlib import Path
 
 from zinc_rt.doctor import sources
-from zinc_rt.doctor.reading import Files, Reasons, read_one, run
+from zinc_rt.doctor.reading import Files, Reasons, read_one, run_command
 from zinc_rt.kmd.driver import Driver
 
 KMSG = "/dev/kmsg"
 LOG_RECORDS = 200_000
 
 
-def identity() -> str:
+def read_identity() -> str:
     """Return the identity of this process as `id` prints it, with its current groups, not those after the next
     login.
     """
 
-    def user(uid: int) -> str:
+    def user_name(uid: int) -> str:
         try:
             return f"{uid}({pwd.getpwuid(uid).pw_name})"
         except KeyError:
             return str(uid)
 
-    def group(gid: int) -> str:
+    def group_name(gid: int) -> str:
         try:
             return f"{gid}({grp.getgrgid(gid).gr_name})"
         except KeyError:
             return str(gid)
 
     groups = sorted({os.getegid(), *os.getgroups()})
-    return f"uid={user(os.geteuid())} gid={group(os.getegid())} groups={','.join(map(group, groups))}\n"
+    return (
+        f"uid={user_name(os.geteuid())} gid={group_name(os.getegid())} "
+        f"groups={','.join(map(group_name, groups))}\n"
+    )
 
 
-def kernel_log(files: Files, unreadable: Reasons) -> None:
+def read_kernel_log(files: Files, unreadable: Reasons) -> None:
     """Read /dev/kmsg from its beginning; otherwise the journal of this boot, which members of some groups
     may read."""
     from zinc_rt.backends.amd.kmd_log import record_text
@@ -46,7 +49,7 @@ def kernel_log(files: Files, unreadable: Reasons) -> None:
     try:
         fd = os.open(KMSG, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
-        output = run(("journalctl", "-k", "-b", "-o", "short-monotonic", "--no-pager", "-q"))
+        output = run_command(("journalctl", "-k", "-b", "-o", "short-monotonic", "--no-pager", "-q"))
         if isinstance(output, bytes) and output.count(b"\n") > 1:
             files["kernel.log"] = output
         else:
@@ -76,10 +79,10 @@ MANAGERS = (  # the first that answers
 )
 
 
-def packages(files: Files, unreadable: Reasons) -> None:
+def list_packages(files: Files, unreadable: Reasons) -> None:
     """Return packages.txt: packages relevant for a GPU, one `name version` per line."""
     for command in MANAGERS:
-        output = run(command)
+        output = run_command(command)
         if isinstance(output, bytes):
             lines = [
                 line for line in output.decode(errors="replace").splitlines() if line.startswith(sources.PACKAGES)
@@ -89,7 +92,7 @@ def packages(files: Files, unreadable: Reasons) -> None:
     unreadable["packages.txt"] = "no dpkg, rpm or pacman"
 
 
-def firmware(files: Files, unreadable: Reasons, devices: dict[str, Path]) -> None:
+def read_firmware(files: Files, unreadable: Reasons, devices: dict[str, Path]) -> None:
     """Return the file firmware.txt from debugfs, which only root can read. `fw_version/` in sysfs has most
     of it for all users."""
     cards = [name for name in devices if name.startswith("card")]
@@ -105,17 +108,17 @@ def firmware(files: Files, unreadable: Reasons, devices: dict[str, Path]) -> Non
         unreadable["firmware.txt"] = "debugfs requires root"
 
 
-def lspci(files: Files, unreadable: Reasons) -> None:
+def run_lspci(files: Files, unreadable: Reasons) -> None:
     """Run lspci. Reading configuration space wakes suspended devices, so it is not called while a GPU is
     suspended."""
-    output = run(("lspci", "-nnvvv"))
+    output = run_command(("lspci", "-nnvvv"))
     if isinstance(output, bytes):
         files["lspci.txt"] = output
     else:
         unreadable["lspci.txt"] = output
 
 
-def users(files: Files, devices: dict[str, Path]) -> None:
+def list_device_users(files: Files, devices: dict[str, Path]) -> None:
     """Return users.txt: `pid name node` for each process that has a GPU's node open, as far as this user can
     see.
     """
@@ -135,7 +138,7 @@ def users(files: Files, devices: dict[str, Path]) -> None:
     files["users.txt"] = ("\n".join(lines) + "\n").encode()
 
 
-def tasks(proc: Path) -> str:
+def list_blocked_tasks(proc: Path) -> str:
     """Return tasks.txt: the tasks in uninterruptible sleep, as `ps -eo pid,stat,comm,wchan:40` prints them."""
     lines = ["PID STAT COMMAND WCHAN"]
     for folder in sorted(proc.glob("[0-9]*")):
@@ -153,14 +156,16 @@ def tasks(proc: Path) -> str:
 MARKS = ("/.dockerenv", "/run/.containerenv", "/run/systemd/container")
 
 
-def container_marks(files: Files) -> None:
+def find_container_marks(files: Files) -> None:
     """Return the files whose presence indicates a container."""
     for mark in MARKS:
         if Path(mark).exists():
             files.setdefault(mark.strip("/"), b"")
 
 
-def ioctls(files: Files, unreadable: Reasons, driver: Driver, devices: Collection[str] | None = None) -> None:
+def query_ioctls(
+    files: Files, unreadable: Reasons, driver: Driver, devices: Collection[str] | None = None
+) -> None:
     """Return the file ioctl.json: the replies of KFD and the render nodes. Nothing is allocated; see
     kmd/discover.py. `devices`: only these, by name."""
     from zinc_rt.kmd.discover import check_kfd, check_user_queues, find_gpus

@@ -95,7 +95,7 @@ class LinuxLog:
         return next((match for line in self.lines if (match := compiled.search(line))), None)
 
 
-def without_prefix(line: str) -> str:
+def strip_prefix(line: str) -> str:
     """Return a message without the prefix added by a program."""
     text = line[:_LINE_CHARS].strip()
     for prefix in _PREFIXES:
@@ -103,38 +103,38 @@ def without_prefix(line: str) -> str:
     return text.strip()
 
 
-def parse(text: str, near: Collection[str] = ()) -> LinuxLog:
-    """Parse a log to events. `near`: PCI addresses of AMD's GPUs and their upstream bridges; bus errors
+def parse_log(text: str, addresses: Collection[str] = ()) -> LinuxLog:
+    """Parse a log to events. `addresses`: PCI addresses of AMD's GPUs and their upstream bridges; bus errors
     elsewhere are ignored."""
     raw = text.splitlines()
     if len(raw) > LINES:
         raw = raw[: LINES // 2] + raw[-LINES // 2 :]
-    raw = _oldest_first([line for line in raw if not PROGRAM_LINE.match(line)])
-    lines = [without_prefix(line) for line in raw]
+    raw = _sort_by_time([line for line in raw if not PROGRAM_LINE.match(line)])
+    lines = [strip_prefix(line) for line in raw]
     boots = [index for index, line in enumerate(lines) if _BOOT.match(line)]
     if boots:
         lines = lines[boots[-1] :]
-    path = _Path(lines, near)
+    path = _Path(lines, addresses)
     events: list[LogEvent] = []
     elsewhere: list[LogEvent] = []
     unrecognised: list[LogEvent] = []
-    consumed = _records(lines, path, events, elsewhere)
+    consumed = _parse_records(lines, path, events, elsewhere)
     for index, line in enumerate(lines):
         if index in consumed or not WORTH_A_LOOK.search(line):
             continue
-        event = _event(line, index, TABLE)
+        event = _match_event(line, index, TABLE)
         if event is None and DRIVER_ERROR.search(line) and not _is_harmless(line):
-            event = _event(line, index, FAMILIES)
+            event = _match_event(line, index, FAMILIES)
             if event is None:
-                unrecognised.append(LogEvent("unrecognised", index, line, _address(line)))
+                unrecognised.append(LogEvent("unrecognised", index, line, _find_address(line)))
         if event is None:
             continue
         if event.name in ("oops", "task-blocked"):
             if _is_ours(lines, index, path):
-                events.append(replace(event, process=_crashed(lines, index)))
+                events.append(replace(event, process=_find_crashed_process(lines, index)))
         elif event.name not in NEEDS_GPU or path.concerns_gpu(line):
             events.append(
-                replace(event, process=_process(lines, index)) if event.name in _NAMES_PROCESS else event
+                replace(event, process=_find_process(lines, index)) if event.name in _NAMES_PROCESS else event
             )
         elif event.name.startswith("aer-") and path.is_unknown_bridge(line):
             elsewhere.append(event)
@@ -142,15 +142,15 @@ def parse(text: str, near: Collection[str] = ()) -> LinuxLog:
     return LinuxLog(tuple(lines), tuple(events), bool(boots), tuple(elsewhere), tuple(unrecognised))
 
 
-def _oldest_first(lines: list[str]) -> list[str]:
+def _sort_by_time(lines: list[str]) -> list[str]:
     """Return the lines in the order of their times: `journalctl -r` prints the newest first."""
-    times = [time for line in lines if (time := _time(line)) is not None]
+    times = [time for line in lines if (time := _parse_time(line)) is not None]
     later = sum(b > a for a, b in pairwise(times))
     earlier = sum(b < a for a, b in pairwise(times))
     return lines[::-1] if earlier >= NEWEST_FIRST and earlier > 4 * later else lines
 
 
-def _time(line: str) -> float | None:
+def _parse_time(line: str) -> float | None:
     """Return the seconds of a line since the boot or the beginning of a month; None if it has no time."""
     if match := _SECONDS.match(line[:_LINE_CHARS]):
         return float(match[1])
@@ -178,7 +178,7 @@ class _Path:
                 inside = int(bridge[2], 16) <= int(bus, 16) <= int(bridge[3] or bridge[2], 16)
                 if inside and bridge[1].startswith(f"{domain}:"):
                     known.add(bridge[1].lower())
-        known |= _failing_ports(lines)
+        known |= _find_failing_ports(lines)
         self.placed = {bridge[1].lower() for bridge in bridges}
         self.known = known
         # Functions of one slot are one card; those of a root port's slot lead to different cards.
@@ -200,14 +200,14 @@ class _Path:
         return "pcieport" in line and bool(named) and not named & self.placed
 
 
-def _failing_ports(lines: Sequence[str]) -> set[str]:
+def _find_failing_ports(lines: Sequence[str]) -> set[str]:
     """Return the ports that report an error just before Linux informs amdgpu of it: they are above the GPU."""
     informed = [index for index, line in enumerate(lines) if "amdgpu" in line and _INFORMED.search(line)]
     reports = (line for at in informed for line in lines[max(0, at - _REPORT_LINES) : at] if "pcieport" in line)
     return {address.lower() for line in reports if _BUS_ERROR.search(line) for address in ADDRESS.findall(line)}
 
 
-def _records(
+def _parse_records(
     lines: Sequence[str], path: _Path, events: list[LogEvent], elsewhere: list[LogEvent]
 ) -> frozenset[int]:
     """Read the firmware's error records (GHES, BERT), whose address and severity are on different lines."""
@@ -250,7 +250,7 @@ def _records(
     return frozenset(consumed)
 
 
-def _event(line: str, index: int, table: Sequence[KnownMessage]) -> LogEvent | None:
+def _match_event(line: str, index: int, table: Sequence[KnownMessage]) -> LogEvent | None:
     if _is_harmless(line):
         return None
     of_another = bool(_OTHER_DRIVER.match(line)) and not _OURS.search(line)
@@ -261,7 +261,7 @@ def _event(line: str, index: int, table: Sequence[KnownMessage]) -> LogEvent | N
         named = {name: value or "" for name, value in match.groupdict().items()}
         process = f"{named['name']} (pid {named['pid']})" if named.get("name") else ""
         file = named.get("file", "").strip("\"'")
-        return LogEvent(row.event, index, line, _address(line), file, process)
+        return LogEvent(row.event, index, line, _find_address(line), file, process)
     return None
 
 
@@ -269,7 +269,7 @@ def _is_harmless(line: str) -> bool:
     return any(row.pattern.search(line) for row in HARMLESS)
 
 
-def _address(line: str) -> str:
+def _find_address(line: str) -> str:
     match = ADDRESS.search(line)
     return match[0].lower() if match else ""
 
@@ -296,13 +296,13 @@ def _is_ours(lines: Sequence[str], index: int, path: _Path) -> bool:
     return any(_OURS.search(line) and _LEADS_TO_CRASH.search(line) for line in before)
 
 
-def _crashed(lines: Sequence[str], index: int) -> str:
+def _find_crashed_process(lines: Sequence[str], index: int) -> str:
     result = next(
         (m for line in lines[index : index + 12] if (m := re.search(r"PID: (\d+) Comm: (\S+)", line))), None
     )
     return f"{result[2]} (pid {result[1]})" if result else ""
 
 
-def _process(lines: Sequence[str], index: int) -> str:
+def _find_process(lines: Sequence[str], index: int) -> str:
     result = next((m for line in lines[index : index + _PROCESS_LINES] if (m := _PROCESS.search(line))), None)
     return f"{result[1]} (pid {result[2]})" if result else ""

@@ -22,7 +22,7 @@ _NUMBERS = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Function:
+class PciFunction:
     address: str  # with its domain
     title: str
     text: str = field(repr=False)
@@ -52,10 +52,10 @@ class Function:
         return "Unknown header type 7f" in self.text or "(rev ff)" in self.title
 
 
-def parse(text: str) -> dict[str, Function]:
+def parse_lspci(text: str) -> dict[str, PciFunction]:
     """Parse the output. All lines between two headers belong to the first header. Unknown lines are kept in
     `text`."""
-    functions: dict[str, Function] = {}
+    functions: dict[str, PciFunction] = {}
     head: tuple[str, str] | None = None
     body: list[str] = []
     for line in [*text.splitlines(), "00:00.0 end"]:
@@ -64,13 +64,13 @@ def parse(text: str) -> dict[str, Function]:
             body.append(line)
             continue
         if head:
-            functions[head[0]] = _function(*head, "\n".join(body))
+            functions[head[0]] = _parse_function(*head, "\n".join(body))
         address = matched[1].lower()
         head, body = (address if address.count(":") == 2 else f"0000:{address}", matched[2]), []
     return functions
 
 
-def chain(functions: dict[str, Function], address: str) -> list[Function]:
+def find_bridge_chain(functions: dict[str, PciFunction], address: str) -> list[PciFunction]:
     """Return the bridges above a function, nearest first, by their bus numbers."""
     domain, bus = address.split(":")[0], int(address.split(":")[1], 16)
     above = []
@@ -90,7 +90,7 @@ def chain(functions: dict[str, Function], address: str) -> list[Function]:
     return above
 
 
-def _function(address: str, title: str, text: str) -> Function:
+def _parse_function(address: str, title: str, text: str) -> PciFunction:
     ids = _IDS.findall(title)
     links = {kind: (float(speed), int(width)) for kind, speed, width in _LINK.findall(text)}
     driver = re.search(r"Kernel driver in use: (\S+)", text)
@@ -102,7 +102,7 @@ def _function(address: str, title: str, text: str) -> Function:
     for bar, where, size, unit in _REGION.findall(text):
         regions[int(bar)] = int(size) * UNITS[unit] if size and not where.startswith("<") else None
     buses = _BUS.search(text)
-    return Function(
+    return PciFunction(
         address,
         title,
         text,
@@ -113,10 +113,13 @@ def _function(address: str, title: str, text: str) -> Function:
         links.get("Sta"),
         links.get("Cap"),
         regions,
-        {int(bar): (int(now) * UNITS[unit], _most(sizes)) for bar, now, unit, sizes in _REBAR.findall(text)},
+        {
+            int(bar): (int(now) * UNITS[unit], _largest_size(sizes))
+            for bar, now, unit, sizes in _REBAR.findall(text)
+        },
         (int(buses[1], 16), int(buses[2], 16), int(buses[3], 16)) if buses else None,
     )
 
 
-def _most(sizes: str) -> int:
+def _largest_size(sizes: str) -> int:
     return max((int(size) * UNITS[unit] for size, unit in re.findall(r"(\d+)([KMGT]?)B", sizes)), default=0)

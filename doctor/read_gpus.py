@@ -8,9 +8,9 @@ from dataclasses import replace
 
 from zinc_rt.doctor import lspci
 from zinc_rt.doctor.capture import MachineCapture
-from zinc_rt.doctor.chips import CHIPS, by_title
+from zinc_rt.doctor.chips import CHIPS, find_by_title
 from zinc_rt.doctor.machine import InspectedGpu, Link
-from zinc_rt.doctor.reading import integer
+from zinc_rt.doctor.reading import parse_integer
 from zinc_rt.host.errors import ZincError
 from zinc_rt.kmd.render_node import FIRMWARE_VERSION_MASK
 from zinc_rt.kmd.topology import TopologyNode
@@ -34,7 +34,7 @@ _FW_LINE = re.compile(
 )
 
 
-def memory_from_ioctls(
+def read_ioctl_memory(
     capture: MachineCapture, gpu: InspectedGpu
 ) -> tuple[dict[str, tuple[bool, str]], dict[str, int]]:
     """Return the data of this GPU in ioctl.json: the replies to each tier, and firmware versions. Empty if
@@ -48,17 +48,17 @@ def memory_from_ioctls(
         return {}, {}
 
 
-def firmware_from_sysfs(capture: MachineCapture, folder: str) -> dict[str, int]:
+def read_sysfs_firmware(capture: MachineCapture, folder: str) -> dict[str, int]:
     """Return the versions in `fw_version/mes_fw_version` and similar files, which every user may read."""
     by_slot = {}
     for file, name in _FW_FILES.items():
-        value = integer(capture.line(f"{folder}/fw_version/{file}_fw_version"))
+        value = parse_integer(capture.line(f"{folder}/fw_version/{file}_fw_version"))
         if value:
             by_slot[name] = value & FIRMWARE_VERSION_MASK.get(name, 0xFFFFFFFF)
     return by_slot
 
 
-def firmware_from_debugfs(capture: MachineCapture) -> dict[str, dict[str, int]]:
+def read_debugfs_firmware(capture: MachineCapture) -> dict[str, dict[str, int]]:
     """Return the versions in amdgpu_firmware_info by card (`# card1` precedes each), "" if there is only
     one."""
     texts = [capture.text("firmware.txt") or ""]
@@ -74,7 +74,7 @@ def firmware_from_debugfs(capture: MachineCapture) -> dict[str, dict[str, int]]:
                 of = (line.strip("# ").split() or [""])[0].lower()
                 continue
             matched = _FW_LINE.match(line)
-            value = integer(matched[2]) if matched else None
+            value = parse_integer(matched[2]) if matched else None
             if matched and value:
                 name = matched[1].strip().replace(" ", "_").upper()
                 value &= FIRMWARE_VERSION_MASK.get(name, 0xFFFFFFFF)
@@ -87,33 +87,35 @@ _DRM = "sys/class/drm"
 _GRAPHICS_CLASS = (0x0300, 0x0302, 0x0380, 0x1200)
 
 
-def gpus(capture: MachineCapture, nodes: tuple[TopologyNode, ...]) -> tuple[InspectedGpu, ...]:
-    listed = lspci.parse(capture.text("lspci.txt") or "")
-    firmware = firmware_from_debugfs(capture)
+def read_gpus(capture: MachineCapture, nodes: tuple[TopologyNode, ...]) -> tuple[InspectedGpu, ...]:
+    listed = lspci.parse_lspci(capture.text("lspci.txt") or "")
+    firmware = read_debugfs_firmware(capture)
     by_slot: dict[str, InspectedGpu] = {}
-    for card, render, folder in _drm(capture):
-        gpu = _from_drm(capture, folder, card, render)
+    for card, render, folder in _find_drm_devices(capture):
+        gpu = _read_drm_gpu(capture, folder, card, render)
         by_slot[gpu.address or folder] = gpu
     for address, entry in listed.items():
         if entry.amd_graphics:
             bound = capture.line(f"sys/bus/pci/devices/{address}/uevent") or ""
             driver = entry.driver or ("amdgpu" if "DRIVER=amdgpu" in bound else "")
             known = (
-                by_slot.get(address) or _without_address(by_slot, entry) or InspectedGpu(address, driver=driver)
+                by_slot.get(address)
+                or _find_gpu_without_address(by_slot, entry)
+                or InspectedGpu(address, driver=driver)
             )
             by_slot = {key: item for key, item in by_slot.items() if item is not known}
-            by_slot[address] = _with_lspci(known, entry, lspci.chain(listed, address), capture)
-    for address, gpu in _bare_functions(capture).items():
+            by_slot[address] = _add_lspci(known, entry, lspci.find_bridge_chain(listed, address), capture)
+    for address, gpu in _find_bare_functions(capture).items():
         by_slot.setdefault(address, gpu)
     for node in nodes:
         _add_node(by_slot, node)
     if not by_slot:
-        by_slot = _gpus_from_log(capture)
+        by_slot = _find_logged_gpus(capture)
     complete = [_complete_gpu(capture, gpu, firmware) for gpu in by_slot.values()]
     return tuple(sorted(complete, key=lambda gpu: (gpu.integrated, gpu.address, gpu.card)))
 
 
-def _drm(capture: MachineCapture) -> list[tuple[str, str, str]]:
+def _find_drm_devices(capture: MachineCapture) -> list[tuple[str, str, str]]:
     """Return (card, render node, folder of the device) of AMD's devices."""
     folders: dict[str, str] = {}
     for name in capture.files:
@@ -123,10 +125,10 @@ def _drm(capture: MachineCapture) -> list[tuple[str, str, str]]:
     amd = {
         name: folder
         for name, folder in folders.items()
-        if integer(capture.line(f"{folder}/vendor")) in (AMD, None)
+        if parse_integer(capture.line(f"{folder}/vendor")) in (AMD, None)
         and ("DRIVER=amdgpu" in (capture.text(f"{folder}/uevent") or "") or capture.line(f"{folder}/vendor"))
     }
-    address = {name: _slot(capture, folder) for name, folder in amd.items()}
+    address = {name: _read_slot(capture, folder) for name, folder in amd.items()}
     cards = sorted(name for name in amd if name.startswith("card"))
     renders = sorted(name for name in amd if name.startswith("renderD"))
     rows = []
@@ -138,7 +140,7 @@ def _drm(capture: MachineCapture) -> list[tuple[str, str, str]]:
     return rows + [("", name, amd[name]) for name in renders if name not in taken and not cards]
 
 
-def _slot(capture: MachineCapture, folder: str) -> str:
+def _read_slot(capture: MachineCapture, folder: str) -> str:
     matched = re.search(
         r"PCI_SLOT_NAME=([0-9a-fA-F]{4,}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7])\b",
         capture.text(f"{folder}/uevent") or "",
@@ -146,47 +148,47 @@ def _slot(capture: MachineCapture, folder: str) -> str:
     return matched[1].lower() if matched else ""
 
 
-def _from_drm(capture: MachineCapture, folder: str, card: str, render: str) -> InspectedGpu:
-    def line(name: str) -> str | None:
+def _read_drm_gpu(capture: MachineCapture, folder: str, card: str, render: str) -> InspectedGpu:
+    def read_line(name: str) -> str | None:
         return capture.line(f"{folder}/{name}")
 
     uevent = capture.text(f"{folder}/uevent")
     driver = re.search(r"^DRIVER=(\S+)", uevent or "", re.M)
-    address = _slot(capture, folder)
-    vendor = integer(line("vendor"))
-    caps = [f"{folder}/{name}" for name in _hwmon(capture, folder, "power1_cap")]
-    usual = [f"{folder}/{name}" for name in _hwmon(capture, folder, "power1_cap_default")]
-    fans = _hwmon(capture, folder, "fan1_input")
+    address = _read_slot(capture, folder)
+    vendor = parse_integer(read_line("vendor"))
+    caps = [f"{folder}/{name}" for name in _find_hwmon_files(capture, folder, "power1_cap")]
+    usual = [f"{folder}/{name}" for name in _find_hwmon_files(capture, folder, "power1_cap_default")]
+    fans = _find_hwmon_files(capture, folder, "fan1_input")
     return InspectedGpu(
         address,
         card,
         render,
-        integer(line("device")),
+        parse_integer(read_line("device")),
         driver[1] if driver else None,
-        line("product_name") or "",
-        vram_bytes=integer(line("mem_info_vram_total")),
-        visible_bytes=integer(line("mem_info_vis_vram_total")),
-        vram_used_bytes=integer(line("mem_info_vram_used")),
-        busy_percent=integer(line("gpu_busy_percent")),
-        bar_bytes=_bar(line("resource")),
-        links=_links(capture, folder, address),
-        runtime_status=line("power/runtime_status"),
-        runtime_control=line("power/control"),
-        power_state=line("power_state"),
-        performance_level=line("power_dpm_force_performance_level"),
-        power_cap_watts=_micro(capture, caps),
-        power_cap_default_watts=_micro(capture, usual),
-        fan_rpm=integer(line(fans[0])) if fans else None,
-        temperatures=_temperatures(capture, folder),
-        ras=_ras(capture, folder),
-        vbios=line("vbios_version"),
-        firmware=firmware_from_sysfs(capture, folder),
-        displays=_displays(capture, card),
-        gone=vendor == 0xFFFF or line("config") == "ff",
+        read_line("product_name") or "",
+        vram_bytes=parse_integer(read_line("mem_info_vram_total")),
+        visible_bytes=parse_integer(read_line("mem_info_vis_vram_total")),
+        vram_used_bytes=parse_integer(read_line("mem_info_vram_used")),
+        busy_percent=parse_integer(read_line("gpu_busy_percent")),
+        bar_bytes=_parse_bar(read_line("resource")),
+        links=_read_links(capture, folder, address),
+        runtime_status=read_line("power/runtime_status"),
+        runtime_control=read_line("power/control"),
+        power_state=read_line("power_state"),
+        performance_level=read_line("power_dpm_force_performance_level"),
+        power_cap_watts=_read_micro_units(capture, caps),
+        power_cap_default_watts=_read_micro_units(capture, usual),
+        fan_rpm=parse_integer(read_line(fans[0])) if fans else None,
+        temperatures=_read_temperatures(capture, folder),
+        ras=_read_ras_counts(capture, folder),
+        vbios=read_line("vbios_version"),
+        firmware=read_sysfs_firmware(capture, folder),
+        displays=_find_displays(capture, card),
+        gone=vendor == 0xFFFF or read_line("config") == "ff",
     )
 
 
-def _bar(resource: str | None) -> int | None:
+def _parse_bar(resource: str | None) -> int | None:
     """Return the size of BAR 0, from start and end in the first line of `resource`."""
     words = (resource or "").split()
     try:
@@ -196,28 +198,28 @@ def _bar(resource: str | None) -> int | None:
     return end - start + 1 if end > start else 0
 
 
-def _hwmon(capture: MachineCapture, folder: str, name: str) -> list[str]:
+def _find_hwmon_files(capture: MachineCapture, folder: str, name: str) -> list[str]:
     pattern = re.compile(rf"{re.escape(folder)}/(hwmon/hwmon\d+/{name})")
     return [matched[1] for path in capture.files if (matched := pattern.fullmatch(path))]
 
 
-def _micro(capture: MachineCapture, paths: list[str]) -> float | None:
-    value = integer(capture.line(paths[0])) if paths else None
+def _read_micro_units(capture: MachineCapture, paths: list[str]) -> float | None:
+    value = parse_integer(capture.line(paths[0])) if paths else None
     return None if value is None else value / 1e6
 
 
-def _temperatures(capture: MachineCapture, folder: str) -> tuple[tuple[str, float, float | None], ...]:
+def _read_temperatures(capture: MachineCapture, folder: str) -> tuple[tuple[str, float, float | None], ...]:
     temperatures = []
-    for name in _hwmon(capture, folder, r"temp\d+_input"):
+    for name in _find_hwmon_files(capture, folder, r"temp\d+_input"):
         where = f"{folder}/{name.removesuffix('_input')}"
-        now, maximum = integer(capture.line(f"{where}_input")), integer(capture.line(f"{where}_crit"))
+        now, maximum = parse_integer(capture.line(f"{where}_input")), parse_integer(capture.line(f"{where}_crit"))
         if now is not None:
             label = capture.line(f"{where}_label") or where.rpartition("/")[2]
             temperatures.append((label, now / 1000, maximum / 1000 if maximum else None))
     return tuple(temperatures)
 
 
-def _ras(capture: MachineCapture, folder: str) -> tuple[tuple[str, int, int], ...]:
+def _read_ras_counts(capture: MachineCapture, folder: str) -> tuple[tuple[str, int, int], ...]:
     """Read the blocks of `ras/*_err_count`, two lines each: `ue: N` and `ce: N`."""
     counters = []
     for path in capture.files:
@@ -228,7 +230,7 @@ def _ras(capture: MachineCapture, folder: str) -> tuple[tuple[str, int, int], ..
     return tuple(sorted(counters))
 
 
-def _displays(capture: MachineCapture, card: str) -> tuple[str, ...]:
+def _find_displays(capture: MachineCapture, card: str) -> tuple[str, ...]:
     pattern = re.compile(rf"{_DRM}/({re.escape(card)}-[\w-]+)/status")
     return tuple(
         sorted(
@@ -239,27 +241,27 @@ def _displays(capture: MachineCapture, card: str) -> tuple[str, ...]:
     )
 
 
-def _link(capture: MachineCapture, folder: str, address: str) -> Link:
-    def number(name: str) -> float | None:
+def _read_link(capture: MachineCapture, folder: str, address: str) -> Link:
+    def read_number(name: str) -> float | None:
         matched = re.match(r"\d+(?:\.\d+)?", capture.line(f"{folder}/{name}") or "")
         return float(matched[0]) if matched else None
 
-    def lanes(name: str) -> int | None:
-        value = integer(capture.line(f"{folder}/{name}"))
+    def read_lanes(name: str) -> int | None:
+        value = parse_integer(capture.line(f"{folder}/{name}"))
         return value if value and value < 64 else None  # 255: no link there
 
     return Link(
         address,
-        number("current_link_speed"),
-        lanes("current_link_width"),
-        number("max_link_speed"),
-        lanes("max_link_width"),
+        read_number("current_link_speed"),
+        read_lanes("current_link_width"),
+        read_number("max_link_speed"),
+        read_lanes("max_link_width"),
     )
 
 
-def _links(capture: MachineCapture, folder: str, address: str) -> tuple[Link, ...]:
+def _read_links(capture: MachineCapture, folder: str, address: str) -> tuple[Link, ...]:
     """Return the device's own link, then those of the bridges above it, if the capture contains sys/devices."""
-    links = [_link(capture, folder, address)]
+    links = [_read_link(capture, folder, address)]
     path = next(
         (name for name in capture.files if address and re.search(rf"^sys/devices/.*/{re.escape(address)}/", name)),
         "",
@@ -267,42 +269,42 @@ def _links(capture: MachineCapture, folder: str, address: str) -> tuple[Link, ..
     parts = path.split(f"/{address}/")[0].split("/") if path else []
     for index in range(len(parts), 3, -1):
         if re.fullmatch(r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", parts[index - 1]):
-            links.append(_link(capture, "/".join(parts[:index]), parts[index - 1]))
+            links.append(_read_link(capture, "/".join(parts[:index]), parts[index - 1]))
     return tuple(links)
 
 
-def _with_lspci(
-    gpu: InspectedGpu, entry: lspci.Function, above: list[lspci.Function], capture: MachineCapture
+def _add_lspci(
+    gpu: InspectedGpu, entry: lspci.PciFunction, above: list[lspci.PciFunction], capture: MachineCapture
 ) -> InspectedGpu:
     changes: dict[str, object] = {"address": entry.address, "gone": gpu.gone or entry.gone}
     if gpu.device_id is None:
-        changes["device_id"] = entry.device or by_title(entry.title)
+        changes["device_id"] = entry.device or find_by_title(entry.title)
     if gpu.driver is None:
         changes["driver"] = entry.driver or ("" if "lspci.txt" in capture.files and entry.text.strip() else None)
     if gpu.bar_bytes is None and 0 in entry.regions:
         changes["bar_bytes"] = entry.regions[0] or 0
     if not any(link.width for link in gpu.links[1:]):
-        own = gpu.links[:1] if gpu.links and gpu.links[0].width else (_lspci_link(entry, capture),)
-        changes["links"] = (*own, *(_lspci_link(bridge, capture) for bridge in above))
+        own = gpu.links[:1] if gpu.links and gpu.links[0].width else (_read_lspci_link(entry, capture),)
+        changes["links"] = (*own, *(_read_lspci_link(bridge, capture) for bridge in above))
     return replace(gpu, **changes)  # type: ignore[arg-type]
 
 
-def _lspci_link(entry: lspci.Function, capture: MachineCapture) -> Link:
+def _read_lspci_link(entry: lspci.PciFunction, capture: MachineCapture) -> Link:
     """Return the link from lspci, or from sysfs if lspci ran without root, which hides the capabilities."""
     if entry.link is None:
-        return _link(capture, f"sys/bus/pci/devices/{entry.address}", entry.address)
+        return _read_link(capture, f"sys/bus/pci/devices/{entry.address}", entry.address)
     now, maximum = entry.link, entry.link_most or (None, None)
     return Link(entry.address, now[0], now[1], maximum[0], maximum[1])
 
 
-def _without_address(by_slot: dict[str, InspectedGpu], entry: lspci.Function) -> InspectedGpu | None:
+def _find_gpu_without_address(by_slot: dict[str, InspectedGpu], entry: lspci.PciFunction) -> InspectedGpu | None:
     """Find the GPU without an address that this lspci entry describes: by id, or the only one."""
     lost = [gpu for gpu in by_slot.values() if not gpu.address]
-    same = [gpu for gpu in lost if gpu.device_id == (entry.device or by_title(entry.title))]
+    same = [gpu for gpu in lost if gpu.device_id == (entry.device or find_by_title(entry.title))]
     return same[0] if same else lost[0] if len(lost) == 1 and entry.device is None else None
 
 
-def _gpus_from_log(capture: MachineCapture) -> dict[str, InspectedGpu]:
+def _find_logged_gpus(capture: MachineCapture) -> dict[str, InspectedGpu]:
     """Return the GPUs that only the kernel log mentions: a driver that failed leaves no device."""
     text = capture.text("kernel.log") or ""
     gpus = {}
@@ -319,18 +321,18 @@ def _gpus_from_log(capture: MachineCapture) -> dict[str, InspectedGpu]:
     return gpus
 
 
-def _bare_functions(capture: MachineCapture) -> dict[str, InspectedGpu]:
+def _find_bare_functions(capture: MachineCapture) -> dict[str, InspectedGpu]:
     """Return AMD's graphics functions under sys/bus/pci/devices that no other source names; they may have no
     driver.
     """
     gpus = {}
     for name in capture.files:
         matched = re.fullmatch(r"sys/bus/pci/devices/([0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])/vendor", name)
-        if not matched or integer(capture.line(name)) != AMD:
+        if not matched or parse_integer(capture.line(name)) != AMD:
             continue
         folder = name.rpartition("/")[0]
-        if (integer(capture.line(f"{folder}/class")) or 0) >> 8 in _GRAPHICS_CLASS:
-            gpu = _from_drm(capture, folder, "", "")
+        if (parse_integer(capture.line(f"{folder}/class")) or 0) >> 8 in _GRAPHICS_CLASS:
+            gpu = _read_drm_gpu(capture, folder, "", "")
             gpus[matched[1]] = replace(gpu, address=matched[1], driver=gpu.driver or "")
     return gpus
 
@@ -369,7 +371,7 @@ def _complete_gpu(capture: MachineCapture, gpu: InspectedGpu, firmware: dict[str
     if not arch and gpu.device_id in CHIPS:
         arch = CHIPS[gpu.device_id].arch
     versions = firmware.get(gpu.card) or firmware.get(gpu.address) or firmware.get("") or {}
-    answers, message = memory_from_ioctls(capture, gpu)
+    answers, message = read_ioctl_memory(capture, gpu)
     return replace(
         gpu,
         arch=arch,

@@ -7,8 +7,8 @@ import re
 
 from zinc_rt.doctor import lspci
 from zinc_rt.doctor.capture import MachineCapture
-from zinc_rt.doctor.captured_sysfs import is_permission_error, topology
-from zinc_rt.doctor.logs import LinuxLog, parse
+from zinc_rt.doctor.captured_sysfs import is_permission_error, read_captured_topology
+from zinc_rt.doctor.logs import LinuxLog, parse_log
 from zinc_rt.doctor.machine import (
     DeviceNode,
     HostSystem,
@@ -19,7 +19,7 @@ from zinc_rt.doctor.machine import (
     User,
     Version,
 )
-from zinc_rt.doctor.read_gpus import gpus
+from zinc_rt.doctor.read_gpus import read_gpus
 
 _NODE = re.compile(r"^(c[rwxsStT-]{9})([+.@]?)\s+\d+\s+(\S+)\s+(\S+)\s+\d+,\s*\d+\s.*?(/dev/\S+)")
 _CONTAINERS = (
@@ -42,41 +42,43 @@ _HYPERVISORS = (
 
 
 def read_machine(capture: MachineCapture) -> InspectedMachine:
-    kfd_topology, problem = topology(capture)
-    linux = _linux_kernel(capture)
-    known = gpus(capture, kfd_topology.gpus if kfd_topology else ())
+    kfd_topology, problem = read_captured_topology(capture)
+    linux = _read_linux_kernel(capture)
+    known = read_gpus(capture, kfd_topology.gpus if kfd_topology else ())
     log_text = capture.text("kernel.log")
-    bridges = _bridges(capture, known)
-    log = parse(log_text, bridges) if log_text is not None and log_text.strip() else None
+    bridges = _find_bridges(capture, known)
+    log = parse_log(log_text, bridges) if log_text is not None and log_text.strip() else None
     drm = any(name.startswith(("sys/class/drm/", "sys/bus/pci/devices/")) for name in capture.files)
     return InspectedMachine(
         capture,
         linux,
-        _module(capture, linux, known, log),
-        _host(capture, linux, log),
+        _read_module(capture, linux, known, log),
+        _read_host(capture, linux, log),
         known,
         drm or "lspci.txt" in capture.files,
         None if kfd_topology is None and not problem else kfd_topology is not None,
         problem,
-        _user(capture),
-        _nodes(capture),
-        _packages(capture),
-        _unconfigured(capture),
-        _users(capture),
+        _read_user(capture),
+        _read_nodes(capture),
+        _read_packages(capture),
+        _find_unconfigured(capture),
+        _read_users(capture),
         log,
     )
 
 
-def _bridges(capture: MachineCapture, known: tuple[InspectedGpu, ...]) -> set[str]:
+def _find_bridges(capture: MachineCapture, gpus: tuple[InspectedGpu, ...]) -> set[str]:
     """Return the addresses whose bus errors concern a GPU: its own and those of bridges above it."""
-    listed = lspci.parse(capture.text("lspci.txt") or "")
-    addresses = {link.address for gpu in known for link in gpu.links if link.address}
-    addresses |= {gpu.address for gpu in known if gpu.address}
-    addresses |= {bridge.address for gpu in known if gpu.address for bridge in lspci.chain(listed, gpu.address)}
+    listed = lspci.parse_lspci(capture.text("lspci.txt") or "")
+    addresses = {link.address for gpu in gpus for link in gpu.links if link.address}
+    addresses |= {gpu.address for gpu in gpus if gpu.address}
+    addresses |= {
+        bridge.address for gpu in gpus if gpu.address for bridge in lspci.find_bridge_chain(listed, gpu.address)
+    }
     return addresses
 
 
-def version(text: str | None) -> Version | None:
+def parse_version(text: str | None) -> Version | None:
     """Parse a version: (6, 17, 0) for `6.17.0-22-generic`, (20251125,) for `20251125-1.fc43`; an epoch
     before a colon is ignored."""
     matched = re.match(r"(?:\d+:)?(\d+(?:\.\d+)*)", text or "")
@@ -86,7 +88,7 @@ def version(text: str | None) -> Version | None:
 _DXG = re.compile(r"\bmisc dxg: |registering driver dxgkrnl")  # the GPU driver that only WSL has
 
 
-def _linux_kernel(capture: MachineCapture) -> LinuxKernel:
+def _read_linux_kernel(capture: MachineCapture) -> LinuxKernel:
     text = capture.line("proc/version") or ""
     matched = re.search(r"Linux version (\S+)", text)
     release = capture.line("proc/sys/kernel/osrelease") or (matched[1] if matched else None)
@@ -103,15 +105,15 @@ def _linux_kernel(capture: MachineCapture) -> LinuxKernel:
     options = dict(re.findall(r"^(CONFIG_\w+)=(\S+)", config, re.M)) if config else None
     words = tuple(word.strip('"') for word in line.split()) if line is not None else None
     wsl = "microsoft" in (release or "").lower() or bool(_DXG.search(capture.text("kernel.log") or ""))
-    return LinuxKernel(release, version(release), text, words, options, wsl)
+    return LinuxKernel(release, parse_version(release), text, words, options, wsl)
 
 
-def _module(
-    capture: MachineCapture, linux: LinuxKernel, known: tuple[InspectedGpu, ...], log: LinuxLog | None
+def _read_module(
+    capture: MachineCapture, linux: LinuxKernel, gpus: tuple[InspectedGpu, ...], log: LinuxLog | None
 ) -> Module:
     modules = capture.text("proc/modules")
     folder = any(name.startswith("sys/module/amdgpu/") for name in capture.files)
-    bound = any(gpu.driver == "amdgpu" for gpu in known)
+    bound = any(gpu.driver == "amdgpu" for gpu in gpus)
     loaded: bool | None = True if folder or bound else None
     if loaded is None and modules is not None:
         built_in = (linux.config or {}).get("CONFIG_DRM_AMDGPU") == "y"
@@ -131,10 +133,10 @@ def _module(
             dkms = None
         if log and not dkms and log.search(r"amdgpu version: \d|amdkcl|amdgpu: loading out-of-tree module"):
             dkms = True
-    return Module(loaded, version, dkms, parameters, _blacklisted(capture, linux))
+    return Module(loaded, version, dkms, parameters, _find_blacklist(capture, linux))
 
 
-def _blacklisted(capture: MachineCapture, linux: LinuxKernel) -> str | None:
+def _find_blacklist(capture: MachineCapture, linux: LinuxKernel) -> str | None:
     for word in linux.cmdline or ():
         name, _, value = word.partition("=")
         if name in ("modprobe.blacklist", "module_blacklist", "rd.driver.blacklist") and "amdgpu" in value.split(
@@ -153,12 +155,12 @@ def _blacklisted(capture: MachineCapture, linux: LinuxKernel) -> str | None:
     return None
 
 
-def _host(capture: MachineCapture, linux: LinuxKernel, log: LinuxLog | None) -> HostSystem:
+def _read_host(capture: MachineCapture, linux: LinuxKernel, log: LinuxLog | None) -> HostSystem:
     release = capture.text("etc/os-release") or capture.text("usr/lib/os-release")
     fields = dict(re.findall(r"^(\w+)=[\"']?(.*?)[\"']?$", release or "", re.M))
     memory = dict(re.findall(r"^(\w+):\s+(\d+)", capture.text("proc/meminfo") or "", re.M))
 
-    def kib(name: str) -> int | None:
+    def memory_bytes(name: str) -> int | None:
         return int(memory[name]) * 1024 if name in memory else None
 
     policy = re.search(r"\[(\w+)\]", capture.text("sys/module/pcie_aspm/parameters/policy") or "")
@@ -172,21 +174,21 @@ def _host(capture: MachineCapture, linux: LinuxKernel, log: LinuxLog | None) -> 
     return HostSystem(
         " ".join(filter(None, (fields.get("ID"), fields.get("ID_LIKE")))).lower() or None,
         fields.get("PRETTY_NAME"),
-        _container(capture),
-        _hypervisor(capture, log),
-        _secure_boot(capture, log),
+        _find_container(capture),
+        _find_hypervisor(capture, log),
+        _read_secure_boot(capture, log),
         lockdown[1] if lockdown else None,
-        kib("MemAvailable"),
-        kib("MemTotal"),
-        kib("SwapFree"),
+        memory_bytes("MemAvailable"),
+        memory_bytes("MemTotal"),
+        memory_bytes("SwapFree"),
         pages,
         policy[1] if policy else None,
-        _iommu(capture, linux, log),
+        _find_iommu_mode(capture, linux, log),
         board,
     )
 
 
-def _container(capture: MachineCapture) -> str | None:
+def _find_container(capture: MachineCapture) -> str | None:
     marks = {".dockerenv": "docker", "run/.containerenv": "podman"}
     for name, kind in marks.items():
         if name in capture.files:
@@ -203,7 +205,7 @@ def _container(capture: MachineCapture) -> str | None:
     return next((kind for kind, pattern in _CONTAINERS if re.search(pattern, ours)), None)
 
 
-def _hypervisor(capture: MachineCapture, log: LinuxLog | None) -> str | None:
+def _find_hypervisor(capture: MachineCapture, log: LinuxLog | None) -> str | None:
     product = " ".join(
         filter(None, (capture.line(f"sys/class/dmi/id/{name}") for name in ("sys_vendor", "product_name")))
     )
@@ -216,7 +218,7 @@ def _hypervisor(capture: MachineCapture, log: LinuxLog | None) -> str | None:
     return match[1] if match else capture.line("sys/hypervisor/type")
 
 
-def _secure_boot(capture: MachineCapture, log: LinuxLog | None) -> bool | None:
+def _read_secure_boot(capture: MachineCapture, log: LinuxLog | None) -> bool | None:
     for name, data in capture.files.items():
         if "efivars/SecureBoot-" in name and data:
             return data[-1] == 1
@@ -226,7 +228,7 @@ def _secure_boot(capture: MachineCapture, log: LinuxLog | None) -> bool | None:
     return (state[1] or state[2]).lower() == "enabled" if state else None
 
 
-def _iommu(capture: MachineCapture, linux: LinuxKernel, log: LinuxLog | None) -> str | None:
+def _find_iommu_mode(capture: MachineCapture, linux: LinuxKernel, log: LinuxLog | None) -> str | None:
     if log and (match := log.search(r"iommu: Default domain type: (\w+)")):
         return match[1].lower()
     option = linux.option("iommu")
@@ -242,7 +244,7 @@ def _iommu(capture: MachineCapture, linux: LinuxKernel, log: LinuxLog | None) ->
     return "translated" if any(name.startswith("sys/class/iommu/") for name in capture.files) else None
 
 
-def _user(capture: MachineCapture) -> User | None:
+def _read_user(capture: MachineCapture) -> User | None:
     text = capture.text("id.txt")
     if not text or not text.strip():
         return None
@@ -263,7 +265,7 @@ def _user(capture: MachineCapture) -> User | None:
     return User(int(number) if number else None, name, frozenset(groups))
 
 
-def _nodes(capture: MachineCapture) -> tuple[DeviceNode, ...] | None:
+def _read_nodes(capture: MachineCapture) -> tuple[DeviceNode, ...] | None:
     """Read the device nodes from dev.txt (`ls -l` or `ls -ln` of /dev/kfd and /dev/dri). None if the capture lacks
     it.
     """
@@ -280,19 +282,19 @@ def _nodes(capture: MachineCapture) -> tuple[DeviceNode, ...] | None:
     return tuple(nodes)
 
 
-def _users(capture: MachineCapture) -> tuple[str, ...]:
+def _read_users(capture: MachineCapture) -> tuple[str, ...]:
     """Return the processes in users.txt, else those that KFD lists, by number only."""
     users = tuple(line for line in (capture.text("users.txt") or "").splitlines() if line.strip())
     listed = {name.split("/")[5] for name in capture.files if re.match(r"sys/class/kfd/kfd/proc/\d+/", name)}
     return users or tuple(f"{pid} process /dev/kfd" for pid in sorted(listed))
 
 
-def _unconfigured(capture: MachineCapture) -> tuple[str, ...]:
+def _find_unconfigured(capture: MachineCapture) -> tuple[str, ...]:
     states = re.findall(r"^i([UFHWt])R? +(\S+)", capture.text("packages.txt") or "", re.M)
     return tuple(name.partition(":")[0] for _, name in states)
 
 
-def _packages(capture: MachineCapture) -> dict[str, str] | None:
+def _read_packages(capture: MachineCapture) -> dict[str, str] | None:
     """Read packages, one `name version` per line or in the formats of dpkg -l, rpm -qa and pacman -Q."""
     text = capture.text("packages.txt")
     if text is None:

@@ -22,21 +22,21 @@ Files = dict[str, bytes]
 Reasons = dict[str, str]
 
 
-def members(archive: Path) -> Iterator[tuple[str, bytes]]:
+def read_members(archive: Path) -> Iterator[tuple[str, bytes]]:
     """Return regular files of a tar or zip file, with their names; nothing is written, links are skipped."""
     if zipfile.is_zipfile(archive):
         with zipfile.ZipFile(archive) as zipped:
             for info in zipped.infolist():
                 if not info.is_dir():
                     with zipped.open(info) as file:
-                        yield _inside(info.filename), file.read(FILE_BYTES)
+                        yield _relative_name(info.filename), file.read(FILE_BYTES)
         return
     with ExitStack() as opened:
-        for member, file in _tar_members(archive, opened):
-            yield _inside(member.name), file.read(FILE_BYTES)
+        for member, file in _read_tar_members(archive, opened):
+            yield _relative_name(member.name), file.read(FILE_BYTES)
 
 
-def _tar_members(archive: Path, opened: ExitStack) -> Iterator[tuple[tarfile.TarInfo, IO[bytes]]]:
+def _read_tar_members(archive: Path, opened: ExitStack) -> Iterator[tuple[tarfile.TarInfo, IO[bytes]]]:
     """Python reads .zst itself from 3.14 on."""
     tar = opened.enter_context(_open_tar(archive, opened))
     for member in tar:
@@ -59,7 +59,7 @@ def _open_tar(archive: Path, opened: ExitStack) -> tarfile.TarFile:
         raise tarfile.TarError(str(error)) from error
 
 
-def _inside(name: str) -> str:
+def _relative_name(name: str) -> str:
     return "/".join(part for part in name.split("/") if part not in ("", ".", ".."))
 
 
@@ -70,7 +70,7 @@ def read_bounded(path: Path, most_bytes: int = FILE_BYTES) -> bytes:
     Reads are split, because the kernel allocates a buffer for each read of /proc/sys and rejects megabytes.
     """
     with path.open("rb", buffering=0) as file:
-        data = _pieces(file, most_bytes + 1)
+        data = _read_limited(file, most_bytes + 1)
         if len(data) <= most_bytes:
             return data
         half = most_bytes // 2
@@ -78,10 +78,10 @@ def read_bounded(path: Path, most_bytes: int = FILE_BYTES) -> bytes:
             return data[:most_bytes] + CUT
         size = file.seek(0, 2)
         file.seek(max(half, size - half))
-        return data[:half] + CUT + _pieces(file, half)
+        return data[:half] + CUT + _read_limited(file, half)
 
 
-def _pieces(file: RawIOBase, most_bytes: int) -> bytes:
+def _read_limited(file: RawIOBase, most_bytes: int) -> bytes:
     data = bytearray()
     while len(data) < most_bytes:
         piece = file.read(min(PIECE_BYTES, most_bytes - len(data)))
@@ -111,7 +111,7 @@ def read_one(path: Path, name: str, files: Files, unreadable: Reasons) -> None:
         unreadable[name] = error.strerror or str(error)
 
 
-def run(command: Iterable[str]) -> bytes | str:
+def run_command(command: Iterable[str]) -> bytes | str:
     """Return the output of a program, or the reason why there is none. The program runs in the C locale, because
     its output is parsed.
     """
@@ -139,7 +139,7 @@ def run(command: Iterable[str]) -> bytes | str:
     )
 
 
-def integer(text: str | None) -> int | None:
+def parse_integer(text: str | None) -> int | None:
     """Parse a number as sysfs writes it: decimal, or with 0x."""
     word = (text or "").strip().partition(" ")[0].strip()
     try:

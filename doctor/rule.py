@@ -16,7 +16,7 @@ SHOWN_LINES = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class Observation:
     """The observation of a rule. Empty texts are replaced by the texts of the rule."""
 
     title: str = ""
@@ -40,54 +40,55 @@ class DoctorRule:
     why: str
     next: str
     tiers: tuple[str, ...]
-    look: Callable[[InspectedMachine], Iterable[Seen]]
+    look: Callable[[InspectedMachine], Iterable[Observation]]
 
-    def finding(self, seen: Seen) -> DoctorFinding:
+    def finding(self, observation: Observation) -> DoctorFinding:
         return DoctorFinding(
             self.id,
-            seen.severity or self.severity,
-            (seen.title or self.title) + (f": {', '.join(seen.processes)}" if seen.processes else ""),
-            seen.why or self.why,
-            seen.next or self.next,
-            self.tiers if seen.tiers is None else seen.tiers,
-            seen.evidence,
-            about=seen.about,
-            rows=seen.rows,
+            observation.severity or self.severity,
+            (observation.title or self.title)
+            + (f": {', '.join(observation.processes)}" if observation.processes else ""),
+            observation.why or self.why,
+            observation.next or self.next,
+            self.tiers if observation.tiers is None else observation.tiers,
+            observation.evidence,
+            about=observation.about,
+            rows=observation.rows,
         )
 
 
-def each_gpu(
-    look: Callable[[InspectedGpu, InspectedMachine], Seen | None],
-) -> Callable[[InspectedMachine], Iterator[Seen]]:
+def check_each_gpu(
+    check_gpu: Callable[[InspectedGpu, InspectedMachine], Observation | None],
+) -> Callable[[InspectedMachine], Iterator[Observation]]:
     """Convert a check of one GPU to a check of a machine. It runs on the GPUs that this toolkit supports."""
 
-    def at_all(machine: InspectedMachine) -> Iterator[Seen]:
+    def check_machine(machine: InspectedMachine) -> Iterator[Observation]:
         for gpu in machine.is_relevant:
-            seen = look(gpu, machine)
+            seen = check_gpu(gpu, machine)
             if seen is not None:
                 yield seen
 
-    return at_all
+    return check_machine
 
 
-def rule_for_events(*events: str) -> Callable[[InspectedMachine], Iterator[Seen]]:
+def make_event_rule(*events: str) -> Callable[[InspectedMachine], Iterator[Observation]]:
     """Return a check that matches if the kernel log contains one of these events, once for each GPU named in
     them.
     """
 
-    def look(machine: InspectedMachine) -> Iterator[Seen]:
+    def check_machine(machine: InspectedMachine) -> Iterator[Observation]:
         logged_events = machine.log.named(*events) if machine.log else ()
-        concerned = [(gpu_of(machine, event.address), event) for event in logged_events]
+        concerned = [(find_gpu(machine, event.address), event) for event in logged_events]
         addresses = dict.fromkeys(address for address, _ in concerned if address)
         for address in addresses:
-            yield from_events(machine, [event for of, event in concerned if of in (address, "")], address)
+            yield observe_events(machine, [event for of, event in concerned if of in (address, "")], address)
         if logged_events and not addresses:
-            yield from_events(machine, list(logged_events), "")
+            yield observe_events(machine, list(logged_events), "")
 
-    return look
+    return check_machine
 
 
-def gpu_of(machine: InspectedMachine, address: str) -> str:
+def find_gpu(machine: InspectedMachine, address: str) -> str:
     """Return the GPU that a PCI function belongs to: the GPU itself, its audio function, or an upstream
     bridge. "" if there is none."""
     slot = address.rpartition(".")[0]
@@ -100,7 +101,7 @@ def gpu_of(machine: InspectedMachine, address: str) -> str:
     return address
 
 
-def mentions_our_gpu(text: str, machine: InspectedMachine) -> bool:
+def is_about_our_gpu(text: str, machine: InspectedMachine) -> bool:
     """Return whether a KFD message concerns a supported GPU. KFD skips integrated graphics on many healthy
     machines. `1002:7551` identifies a supported GPU; a line without an id counts if KFD does not list all GPUs."""
     named = {int(match, 16) for match in re.findall(r"1002:([0-9a-f]{4})", text.lower())}
@@ -110,7 +111,7 @@ def mentions_our_gpu(text: str, machine: InspectedMachine) -> bool:
     return not (machine.kfd and all(gpu.node for gpu in machine.is_relevant))
 
 
-def from_events(machine: InspectedMachine, events: list[LogEvent], address: str) -> Seen:
+def observe_events(machine: InspectedMachine, events: list[LogEvent], address: str) -> Observation:
     """Convert events to observations. A GPU that this toolkit does not support is only a note if a supported one
     is present.
     """
@@ -119,8 +120,10 @@ def from_events(machine: InspectedMachine, events: list[LogEvent], address: str)
     lines = tuple(f"kernel.log: {event.text}" for event in events[:SHOWN_LINES])
     if len(events) > SHOWN_LINES:
         lines += (f"kernel.log: ({len(events) - SHOWN_LINES} more lines like these)",)
-    address = gpu_of(machine, address)
+    address = find_gpu(machine, address)
     known = address if address in ours or address in others else ""
     processes = tuple(dict.fromkeys(event.process for event in events if event.process))
     severity: Severity | None = "note" if address in others else None
-    return Seen(evidence=lines, about=known, at=events[0].at, severity=severity, processes=processes[:SHOWN_LINES])
+    return Observation(
+        evidence=lines, about=known, at=events[0].at, severity=severity, processes=processes[:SHOWN_LINES]
+    )

@@ -19,8 +19,8 @@ _NOTHING_SHOWN = (
 )
 
 
-def text(diagnosis: Diagnosis, *, verbose: bool) -> str:
-    lines = [*summary(diagnosis.machine), ""]
+def format_diagnosis(diagnosis: Diagnosis, *, verbose: bool) -> str:
+    lines = [*format_summary(diagnosis.machine), ""]
     hidden = 0
     folded = diagnosis.consequences
     for finding in diagnosis.findings:
@@ -33,15 +33,15 @@ def text(diagnosis: Diagnosis, *, verbose: bool) -> str:
         if quiet and not verbose:
             hidden += 1
             continue
-        lines += [*_finding(finding, short=consequence and not verbose, verbose=verbose), ""]
-    lines += _unknown(diagnosis, verbose=verbose)
+        lines += [*_format_finding(finding, short=consequence and not verbose, verbose=verbose), ""]
+    lines += _format_unknown(diagnosis, verbose=verbose)
     if hidden:
         lines.append(f"notes     {hidden} more with -v")
-    lines.append(verdict(diagnosis))
+    lines.append(format_verdict(diagnosis))
     return "\n".join(lines)
 
 
-def summary(machine: InspectedMachine) -> list[str]:
+def format_summary(machine: InspectedMachine) -> list[str]:
     kernel, module, host = machine.linux, machine.module, machine.host
     lines = [
         f"kernel    {printable(kernel.release or 'unknown', 100)}"
@@ -54,7 +54,7 @@ def summary(machine: InspectedMachine) -> list[str]:
             None: "of unknown origin",
         }[module.dkms]
         lines.append(f"amdgpu    {printable(kind, 60)}")
-    lines += [f"gpu       {_gpu(gpu)}" for gpu in machine.gpus] or ["gpu       none found"]
+    lines += [f"gpu       {_format_gpu(gpu)}" for gpu in machine.gpus] or ["gpu       none found"]
     where = [f"container {host.container}"] * bool(host.container) + [f"virtual machine {host.hypervisor}"] * bool(
         host.hypervisor
     )
@@ -62,7 +62,7 @@ def summary(machine: InspectedMachine) -> list[str]:
     return lines
 
 
-def _gpu(gpu: InspectedGpu) -> str:
+def _format_gpu(gpu: InspectedGpu) -> str:
     parts = [gpu.title]
     if gpu.driver is not None:
         parts.append(gpu.driver or "no driver")
@@ -75,31 +75,31 @@ def _gpu(gpu: InspectedGpu) -> str:
     return printable(", ".join(parts), 200)
 
 
-def _finding(finding: DoctorFinding, *, short: bool, verbose: bool) -> list[str]:
+def _format_finding(finding: DoctorFinding, *, short: bool, verbose: bool) -> list[str]:
     tiers = f"  ({', '.join(finding.tiers)})" if finding.tiers else ""
     head = f"{finding.severity.upper() if finding.severity == 'broken' else finding.severity:<10}"
     if short:
-        return _wrap("  follows ", f"{finding.title}  [{finding.id}]")
-    lines = _wrap(head, f"{finding.title}  [{finding.id}]{tiers}")
-    lines += _wrap("  why     ", finding.why) if finding.why else []
-    lines += _wrap("  do      ", finding.next) if finding.next else []
+        return _wrap_lines("  follows ", f"{finding.title}  [{finding.id}]")
+    lines = _wrap_lines(head, f"{finding.title}  [{finding.id}]{tiers}")
+    lines += _wrap_lines("  why     ", finding.why) if finding.why else []
+    lines += _wrap_lines("  do      ", finding.next) if finding.next else []
     known = [item.partition(": ")[2] for item in finding.evidence if item.startswith("combinations.yaml: ")]
     seen = [item for item in finding.evidence if not item.startswith("combinations.yaml: ")]
     shown = seen if verbose else seen[:2]
     for item in known:
-        lines += _wrap("  known   ", item)
+        lines += _wrap_lines("  known   ", item)
     lines += [f"  seen    {printable(item, 400 if verbose else _EVIDENCE)}" for item in shown]
-    lines += _wrap("  causes  ", ", ".join(finding.cause_of)) if finding.cause_of else []
+    lines += _wrap_lines("  causes  ", ", ".join(finding.cause_of)) if finding.cause_of else []
     return lines
 
 
-def _wrap(head: str, body: str) -> list[str]:
+def _wrap_lines(head: str, body: str) -> list[str]:
     return textwrap.wrap(
         head + printable(body), _WIDTH, subsequent_indent=_INDENT, break_long_words=False, break_on_hyphens=False
     )
 
 
-def _unknown(diagnosis: Diagnosis, *, verbose: bool) -> list[str]:
+def _format_unknown(diagnosis: Diagnosis, *, verbose: bool) -> list[str]:
     rows = diagnosis.unknown
     if not rows:
         return []
@@ -112,15 +112,15 @@ def _unknown(diagnosis: Diagnosis, *, verbose: bool) -> list[str]:
         if not (row.matters or verbose):
             continue
         output = f"{row.what}: {row.why}" + (f"; {row.next}" if row.next else "")
-        lines += _wrap("UNKNOWN   " if row.matters else "unknown   ", output)
+        lines += _wrap_lines("UNKNOWN   " if row.matters else "unknown   ", output)
         if row.waits:
-            lines += _wrap("  waits   ", f"these rules cannot decide without it: {', '.join(row.waits)}")
+            lines += _wrap_lines("  waits   ", f"these rules cannot decide without it: {', '.join(row.waits)}")
     hidden = len(rows) - sum(line.lower().startswith("unknown") for line in lines)
     lines += [f"unknown   {hidden} more with -v"] * bool(hidden)
     return [*lines, ""]
 
 
-def verdict(diagnosis: Diagnosis) -> str:
+def format_verdict(diagnosis: Diagnosis) -> str:
     count = {kind: sum(f.severity == kind for f in diagnosis.findings) for kind in ("broken", "warning", "note")}
     numbers = f"{count['broken']} broken, {count['warning']} warnings, {count['note']} notes"
     code = diagnosis.exit_code()
@@ -130,10 +130,12 @@ def verdict(diagnosis: Diagnosis) -> str:
         missing = next((unknown for unknown in diagnosis.unknown if unknown.matters), None)
         if missing is None:
             text = "the machine is said to hang, and nothing that was read shows why"
-            do = _wrap("  do      ", _NOTHING_SHOWN)
-            return "\n".join([*_wrap("UNKNOWN   ", text), *do, _INDENT + numbers])
+            do = _wrap_lines("  do      ", _NOTHING_SHOWN)
+            return "\n".join([*_wrap_lines("UNKNOWN   ", text), *do, _INDENT + numbers])
         text = f"nothing found, but this is unknown: {missing.what}"
-        return "\n".join([*_wrap("UNKNOWN   ", text), *_wrap("  do      ", missing.next), _INDENT + numbers])
+        return "\n".join(
+            [*_wrap_lines("UNKNOWN   ", text), *_wrap_lines("  do      ", missing.next), _INDENT + numbers]
+        )
     if diagnosis.first is not None:
         head = "BROKEN" if count["broken"] else "FOUND"
         hazard = f"\n{_INDENT}until it is mended, no probe above --hazard {diagnosis.hazard}"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from zinc_rt.cli.options import token_list
+from zinc_rt.cli.options import parse_tokens
 from zinc_rt.engine import Engine
 from zinc_rt.engine.devices import choose_tier, open_backend
 from zinc_rt.errors import ZincError
@@ -33,7 +33,7 @@ def main(argv: list[str] | None = None) -> int:
         help=f"a GGUF model (default: the shipped {model.name})",
     )
     parser.add_argument(
-        "--tokens", type=token_list, default=[1, 2, 3], metavar="IDS", help="the prompt, like 1,2,3"
+        "--tokens", type=parse_tokens, default=[1, 2, 3], metavar="IDS", help="the prompt, like 1,2,3"
     )
     parser.add_argument("--max-tokens", type=int, default=8, metavar="N", help="to draw (default 8)")
     parser.add_argument("--tier", default="t_cpu", help="tier: t_cpu, t1, t2 or auto (default t_cpu)")
@@ -45,13 +45,13 @@ def main(argv: list[str] | None = None) -> int:
     )
     arguments = parser.parse_args(argv)
     try:
-        return draw(arguments)
+        return draw_tokens(arguments)
     except ZincError as error:
         print(f"token_loop.py: {error}", file=sys.stderr)
         return error.exit_code
 
 
-def draw(arguments: argparse.Namespace) -> int:
+def draw_tokens(arguments: argparse.Namespace) -> int:
     choice = choose_tier(arguments.tier, arguments.device)
     with Engine(read_gguf(arguments.model), open_backend(choice, "canonical-1")) as engine:
         sequence, tokens = engine.open(), arguments.tokens

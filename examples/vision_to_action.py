@@ -26,7 +26,7 @@ from zinc_rt.exec import Buffer, Graph, Plan, Stream
 from zinc_rt.ir import graph as ir
 from zinc_rt.ir.graph import ABSENT, Builder
 from zinc_rt.ir.op import Op
-from zinc_rt.ir.verify import verify
+from zinc_rt.ir.verify import verify_graph
 from zinc_rt.kernels.reference.arithmetic import arithmetic
 from zinc_rt.kernels.weight import Weight
 from zinc_rt.lower import lower
@@ -50,7 +50,7 @@ SHAPES = {  # of the weights, (out, in)
 Weights = Mapping[str, np.ndarray]
 
 
-def declare(name: str, buffers: Mapping[str, tuple[ir.Role, int]]) -> Builder:
+def declare_buffers(name: str, buffers: Mapping[str, tuple[ir.Role, int]]) -> Builder:
     """Return a builder with the step block's counts and these f32 buffers, with their numbers of columns."""
     builder = Builder(name)
     builder.buffer("step.counts", (3,), "i32", "step")
@@ -59,13 +59,13 @@ def declare(name: str, buffers: Mapping[str, tuple[ir.Role, int]]) -> Builder:
     return builder
 
 
-def weight(builder: Builder, name: str) -> str:
+def declare_weight(builder: Builder, name: str) -> str:
     return builder.buffer(f"model.{name}", SHAPES[f"model.{name}"], "f32", "weight")
 
 
-def vision() -> ir.OpGraph:
+def build_vision() -> ir.OpGraph:
     """Convert patches of a frame to features."""
-    b = declare(
+    b = declare_buffers(
         "vision",
         {
             "step.frame": ("step", PIXELS),
@@ -73,15 +73,15 @@ def vision() -> ir.OpGraph:
             "out.features": ("output", WIDTH),
         },
     )
-    patches = ("step.frame", weight(b, "patch_w"), weight(b, "patch_b"), ABSENT)
+    patches = ("step.frame", declare_weight(b, "patch_w"), declare_weight(b, "patch_b"), ABSENT)
     b.node(Op.MATMUL, patches, ("act.patches",), label="patches")
     b.node(Op.RMS_NORM, ("act.patches", ABSENT), ("out.features",), label="features", eps=EPS, size=WIDTH)
     return b.build()
 
 
-def encoder() -> ir.OpGraph:
+def add_encoder() -> ir.OpGraph:
     """Add the output of a gated layer to the features of each patch."""
-    b = declare(
+    b = declare_buffers(
         "encoder",
         {
             "state.features": ("state", WIDTH),
@@ -93,18 +93,23 @@ def encoder() -> ir.OpGraph:
         },
     )
     for name in ("gate", "up"):
-        b.node(Op.MATMUL, ("state.features", weight(b, f"{name}_w"), ABSENT, ABSENT), (f"act.{name}",), label=name)
+        b.node(
+            Op.MATMUL,
+            ("state.features", declare_weight(b, f"{name}_w"), ABSENT, ABSENT),
+            (f"act.{name}",),
+            label=name,
+        )
     b.node(Op.SWIGLU, ("act.gate", "act.up"), ("act.inner",), label="inner")
-    b.node(Op.MATMUL, ("act.inner", weight(b, "down_w"), ABSENT, ABSENT), ("act.change",), label="change")
+    b.node(Op.MATMUL, ("act.inner", declare_weight(b, "down_w"), ABSENT, ABSENT), ("act.change",), label="change")
     b.node(Op.ADD, ("state.features", "act.change"), ("out.thought",), label="thought")
     return b.build()
 
 
-def action() -> ir.OpGraph:
+def build_action() -> ir.OpGraph:
     """Compute a movement of each joint, within -1 and 1, from the features of all patches, as one row, and the
     goal.
     """
-    b = declare(
+    b = declare_buffers(
         "action",
         {
             "state.thought": ("state", PATCHES * WIDTH),  # the encoder's bytes, read as one row
@@ -115,9 +120,9 @@ def action() -> ir.OpGraph:
             "out.movement": ("output", JOINTS),
         },
     )
-    b.node(Op.MATMUL, ("state.thought", weight(b, "look_w"), ABSENT, ABSENT), ("act.look",), label="look")
+    b.node(Op.MATMUL, ("state.thought", declare_weight(b, "look_w"), ABSENT, ABSENT), ("act.look",), label="look")
     b.node(Op.ADD, ("act.look", "step.goal"), ("act.wish",), label="wish")
-    b.node(Op.MATMUL, ("act.wish", weight(b, "move_w"), ABSENT, ABSENT), ("act.move",), label="move")
+    b.node(Op.MATMUL, ("act.wish", declare_weight(b, "move_w"), ABSENT, ABSENT), ("act.move",), label="move")
     b.node(Op.SOFTCAP, ("act.move",), ("out.movement",), label="movement", cap=CAP)
     return b.build()
 
@@ -132,9 +137,9 @@ class Robot:
         size_bytes = 4 * PATCHES * WIDTH
         features = backend.alloc(size_bytes, BufferHeap.DEVICE_LOCAL, "features")
         thought = backend.alloc(size_bytes, BufferHeap.DEVICE_LOCAL, "thought")
-        self.vision = self._built(vision(), PATCHES, {"out.features": features})
-        self.encoder = self._built(encoder(), PATCHES, {"state.features": features, "out.thought": thought})
-        self.action = self._built(action(), 1, {"state.thought": thought})
+        self.vision = self._built(build_vision(), PATCHES, {"out.features": features})
+        self.encoder = self._built(add_encoder(), PATCHES, {"state.features": features, "out.thought": thought})
+        self.action = self._built(build_action(), 1, {"state.thought": thought})
         eyes, hands = Stream("eyes"), Stream("hands", priority=1)
         self._plan = Plan()
         see = self._plan.add(self.vision, (PATCHES,), eyes)
@@ -146,7 +151,7 @@ class Robot:
     def _built(self, graph: ir.OpGraph, rows: int, shared: Mapping[str, Buffer]) -> Graph:
         """Verify, place, lower and build one variant; the host's ports are the graph's own buffer names."""
         backend = self.backend
-        verify(graph)
+        verify_graph(graph)
         plan = plan_memory(graph, capacity={ROWS: rows})
         program = lower(graph, backend.kernels.entries, plan, ordering=ORDERING, tier=backend.spec.tier)
         buffers = {plan.placements[name].allocation: buffer for name, buffer in shared.items()}
@@ -177,20 +182,20 @@ class Robot:
         return np.frombuffer(bytes(self.action.view("out.movement", 0, 4 * JOINTS)), np.float32)
 
 
-def expected(frame: np.ndarray, goal: np.ndarray, weights: Weights) -> np.ndarray:
+def expected_movement(frame: np.ndarray, goal: np.ndarray, weights: Weights) -> np.ndarray:
     """Compute the same in NumPy, with the sums and functions of canonical-1."""
     math = arithmetic(ORDERING)
 
-    def linear(x: np.ndarray, name: str) -> np.ndarray:
+    def apply_linear(x: np.ndarray, name: str) -> np.ndarray:
         w = weights[f"model.{name}"]
         return math.linear(x, Weight("f32", w.shape, w))
 
-    patches = linear(frame, "patch_w") + weights["model.patch_b"]
+    patches = apply_linear(frame, "patch_w") + weights["model.patch_b"]
     mean_square = math.dot(patches, patches) / np.float32(WIDTH)
     features = patches * math.rsqrt(mean_square + np.float32(EPS))[:, None]
-    inner = math.silu(linear(features, "gate_w")) * linear(features, "up_w")
-    thought = (features + linear(inner, "down_w")).reshape(1, -1)
-    move = linear(linear(thought, "look_w") + goal, "move_w")
+    inner = math.silu(apply_linear(features, "gate_w")) * apply_linear(features, "up_w")
+    thought = (features + apply_linear(inner, "down_w")).reshape(1, -1)
+    move = apply_linear(apply_linear(thought, "look_w") + goal, "move_w")
     return (math.tanh(move / np.float32(CAP)) * np.float32(CAP))[0]
 
 
@@ -215,13 +220,13 @@ def main(argv: list[str] | None = None) -> int:
     if arguments.frames < 1:
         parser.error(f"--frames {arguments.frames}: expected 1 or more")
     try:
-        return drive(arguments)
+        return run_loop(arguments)
     except ZincError as error:
         print(f"vision_to_action.py: {error}", file=sys.stderr)
         return error.exit_code
 
 
-def drive(arguments: argparse.Namespace) -> int:
+def run_loop(arguments: argparse.Namespace) -> int:
     random = np.random.default_rng(arguments.seed)
     weights = {
         name: random.standard_normal(shape, np.float32) / np.float32(shape[-1] ** 0.5)
@@ -240,7 +245,7 @@ def drive(arguments: argparse.Namespace) -> int:
             frame = random.standard_normal((PATCHES, PIXELS), np.float32)
             robot.show(frame)
             movement = robot.act()
-            same = movement.tobytes() == expected(frame, goal, weights).tobytes()
+            same = movement.tobytes() == expected_movement(frame, goal, weights).tobytes()
             wrong += not same
             shown = " ".join(f"{joint:+.3f}" for joint in movement)
             print(f"frame {number:<4}goal {number // 2}  {shown}  {'as NumPy' if same else 'DIFFERENT'}")

@@ -30,7 +30,7 @@ class Selection:
     first: int = 0
     last: int = 1 << 30
 
-    def selects(self, label: str, layer: int | None) -> bool:
+    def is_selected(self, label: str, layer: int | None) -> bool:
         inside = layer is None or self.first <= layer < self.last
         return inside and any(fnmatch.fnmatchcase(label, pattern) for pattern in self.patterns)
 
@@ -58,7 +58,7 @@ class CapturedRun:
         return arrays
 
 
-def capture(
+def capture_run(
     engine: Engine,
     tokens: Sequence[int],
     selection: Selection | None,
@@ -77,8 +77,8 @@ def capture(
     head_dims: dict[tuple[str, str], int] = {}
 
     def tap(node: Node, name: str, array: np.ndarray) -> None:
-        label = label_of(node, name)
-        if selection is not None and selection.selects(label, node.layer):
+        label = find_label(node, name)
+        if selection is not None and selection.is_selected(label, node.layer):
             parts.setdefault((label, node.op.name), []).append(array.copy())
             head_dims[label, node.op.name] = int(node.attrs.get("value_dim", node.attrs.get("head_dim", 0)))
 
@@ -99,36 +99,36 @@ def capture(
             logits.append(engine.extend(sequence, [token]))
     finally:
         engine.release(sequence)
-    name = names_of(list(parts))
+    name = result_names(list(parts))
     values = {name[key]: np.concatenate(pieces) for key, pieces in parts.items()}
     heads = {name[key]: dim for key, dim in head_dims.items()}
     return CapturedRun(np.concatenate(logits), values, generated, heads, time.monotonic() - started)
 
 
-def names_of(keys: list[tuple[str, str]]) -> dict[tuple[str, str], str]:
+def result_names(keys: list[tuple[str, str]]) -> dict[tuple[str, str], str]:
     """Return the names of a node's results. llama.cpp uses one name for Qcur before and after rope. The last value
     keeps the name, as in a golden; an earlier value has its opcode in the name: Qcur.matmul-0.
     """
     last = dict(keys)
-    return {key: key[0] if last[key[0]] == key[1] else _label_with_opcode(*key) for key in keys}
+    return {key: key[0] if last[key[0]] == key[1] else _add_opcode(*key) for key in keys}
 
 
-def _label_with_opcode(label: str, op: str) -> str:
+def _add_opcode(label: str, op: str) -> str:
     stem, dash, layer = label.partition("-")
     return f"{stem}.{op.lower()}{dash}{layer}"
 
 
-def aliases_of(node: Node) -> list[str]:
+def list_aliases(node: Node) -> list[str]:
     """Return the possible names of the node's results in a CapturedRun."""
-    return [name for label in labels_of(node) for name in (label, _label_with_opcode(label, node.op.name))]
+    return [name for label in list_labels(node) for name in (label, _add_opcode(label, node.op.name))]
 
 
-def labels_of(node: Node) -> list[str]:
+def list_labels(node: Node) -> list[str]:
     """Return the labels of the node's results."""
-    return [label_of(node, name) for name in node.outputs]
+    return [find_label(node, name) for name in node.outputs]
 
 
-def label_of(node: Node, buffer: str) -> str:
+def find_label(node: Node, buffer: str) -> str:
     """Return the label of a result. Further results have their label in the buffer name:
     act.ffn_moe_topk[3] -> ffn_moe_topk-3."""
     if buffer == node.outputs[0]:

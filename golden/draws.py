@@ -52,7 +52,7 @@ WAYS = (  # temperature, top_k, top_p, min_p
 )
 
 
-def draws_of(meta: Mapping[str, Any], where: str) -> list[Draw]:
+def read_draws(meta: Mapping[str, Any], where: str) -> list[Draw]:
     """Return the draws recorded in a golden. Raises InputError for entries that this version cannot parse."""
     try:
         return [Draw(**item) for item in meta.get("draws", ())]
@@ -60,7 +60,7 @@ def draws_of(meta: Mapping[str, Any], where: str) -> list[Draw]:
         raise InputError(f"{where}: cannot parse the draws in meta: {error}") from error
 
 
-def record(llama: ModuleType, logits: np.ndarray, positions: list[int]) -> Iterator[Draw]:
+def record_draws(llama: ModuleType, logits: np.ndarray, positions: list[int]) -> Iterator[Draw]:
     """Return draws to record. logits f32 [R, V] of these positions of the prompt. A few draws with each
     kind of parameters; draws too close to the next token are omitted."""
     for index, (row, position) in enumerate(zip(logits, positions, strict=True)):
@@ -69,7 +69,7 @@ def record(llama: ModuleType, logits: np.ndarray, positions: list[int]) -> Itera
             for turn in range(TRIES):
                 seed = (0x9E3779B97F4A7C15 * (1 + turn + TRIES * (way + len(WAYS) * index))) % (1 << 64)
                 draw = Draw(position, temperature, top_k, top_p, min_p, seed, turn, position + 1)
-                token = _drawn_token(ids, likely, draw)
+                token = _draw_token(ids, likely, draw)
                 if token is not None:
                     yield Draw(**{**draw.as_dict(), "token": token})
                     break
@@ -96,17 +96,17 @@ def _filter_tokens(
     return ids[order], weight / weight.sum()
 
 
-def _drawn_token(ids: np.ndarray, likely: np.ndarray, draw: Draw) -> int | None:
+def _draw_token(ids: np.ndarray, likely: np.ndarray, draw: Draw) -> int | None:
     """Return the sampled token, or None if the draw is within CLEAR of a boundary between two tokens."""
     key = (draw.seed & 0xFFFFFFFF, draw.seed >> 32)
-    location = (philox((draw.choice, draw.position, 0, 0), key)[0] >> 8) / 2**24
+    location = (compute_philox((draw.choice, draw.position, 0, 0), key)[0] >> 8) / 2**24
     borders = np.cumsum(likely)[:-1]
     if len(borders) and np.abs(borders - location).min() < CLEAR:
         return None
     return int(ids[int((borders <= location).sum())])
 
 
-def philox(counter: tuple[int, int, int, int], key: tuple[int, int]) -> tuple[int, int, int, int]:
+def compute_philox(counter: tuple[int, int, int, int], key: tuple[int, int]) -> tuple[int, int, int, int]:
     """Compute Philox4x32-10 with integers, from section 3.3 of Salmon, Moraes, Dror and Shaw, "Parallel
     random numbers: as easy as 1, 2, 3" (SC 2011). Tests compare it with the known answers of the
     authors' Random123."""
@@ -122,7 +122,7 @@ def philox(counter: tuple[int, int, int, int], key: tuple[int, int]) -> tuple[in
     return left[0], right[0], left[1], right[1]
 
 
-def draw_reference(sampling: Sampling, logits: np.ndarray, *, choice: int = 0, position: int) -> int:
+def draw_reference_token(sampling: Sampling, logits: np.ndarray, *, choice: int = 0, position: int) -> int:
     """Sample a token from logits f32 [V] with the reference SAMPLE kernel, determined by seed (none: 0),
     choice and position."""
     if np.isnan(logits).any():

@@ -20,18 +20,18 @@ class Pair:
 VOCABULARY = Pair(FOLDER / "sentencepiece.gguf", FOLDER / "sentencepiece.json")  # no model has one of its kind
 
 
-def embedded_pairs() -> list[Pair]:
+def list_embedded_pairs() -> list[Pair]:
     """Return the embedded pairs. Raises InputError if one is missing from the installation."""
-    return _pairs("")
+    return _list_pairs("")
 
 
-def vulkan_pairs() -> list[Pair]:
+def list_vulkan_pairs() -> list[Pair]:
     """Return the same models, each with digests of every node as computed by a Vulkan driver. Raises
     InputError as above."""
-    return _pairs(".vulkan")
+    return _list_pairs(".vulkan")
 
 
-def _pairs(made_by: str) -> list[Pair]:
+def _list_pairs(made_by: str) -> list[Pair]:
     pairs = [Pair(FOLDER / f"{stem}.gguf", FOLDER / f"{stem}{made_by}.npz") for stem in STEMS]
     missing = [path for pair in pairs for path in (pair.model, pair.golden) if not path.exists()]
     if missing:

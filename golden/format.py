@@ -16,7 +16,7 @@ import numpy as np
 
 from zinc_rt.host.errors import InputError
 from zinc_rt.host.files import write_atomically
-from zinc_rt.host.input_files import unreadable
+from zinc_rt.host.input_files import make_read_error
 
 FORMAT = 1
 _AGAIN = "download it again, or create it: zinc-rt golden make --help"
@@ -89,7 +89,7 @@ def read_golden(path: str | Path) -> Golden:
     format version."""
     path = Path(path)
     arrays = read_arrays(path)
-    meta = _meta(path, arrays)
+    meta = _read_meta(path, arrays)
     if meta.get("format", FORMAT) != FORMAT:
         raise InputError(
             f"{path}: golden format {meta['format']}; this build reads {FORMAT}",
@@ -100,18 +100,18 @@ def read_golden(path: str | Path) -> Golden:
         raise InputError(
             f"{path}: the array logits is missing; this is not a golden", next="zinc-rt golden import --help"
         )
-    golden = _golden(path, arrays, meta, variant)
+    golden = _build_golden(path, arrays, meta, variant)
     if variant == "_deq" and "logits" in arrays:
-        return replace(golden, quantised=_golden(path, arrays, meta, ""))
+        return replace(golden, quantised=_build_golden(path, arrays, meta, ""))
     return golden
 
 
-def _golden(path: Path, arrays: dict[str, np.ndarray], meta: Mapping[str, Any], variant: str) -> Golden:
-    ids = _required_array(path, arrays, "ids", 1).astype(np.int32)
-    rows = _rows(path, arrays, len(ids))
+def _build_golden(path: Path, arrays: dict[str, np.ndarray], meta: Mapping[str, Any], variant: str) -> Golden:
+    ids = _require_array(path, arrays, "ids", 1).astype(np.int32)
+    rows = _read_rows(path, arrays, len(ids))
     counts = {len(ids)} if rows is None else {len(ids), len(rows)}
     tokens = " or ".join(map(str, sorted(counts)))
-    logits = _required_array(path, arrays, f"logits{variant}", 2).astype(np.float32)
+    logits = _require_array(path, arrays, f"logits{variant}", 2).astype(np.float32)
     if len(logits) not in counts:
         raise InputError(f"{path}: has {len(ids)} ids, but logits for {len(logits)} positions")
     l_out = arrays.get(f"l_out{variant}")
@@ -131,8 +131,8 @@ def _golden(path: Path, arrays: dict[str, np.ndarray], meta: Mapping[str, Any], 
         l_out=None if l_out is None else l_out.astype(np.float32),
         greedy_tokens=greedy,
         greedy_logits=None if after is None else after.astype(np.float32),
-        nodes=_nodes(path, arrays, variant, counts, meta),
-        experts=_experts(path, arrays, variant, counts),
+        nodes=_read_nodes(path, arrays, variant, counts, meta),
+        experts=_read_experts(path, arrays, variant, counts),
         meta=meta,
     )
 
@@ -143,17 +143,19 @@ def write_golden(path: str | Path, arrays: Mapping[str, np.ndarray], meta: Mappi
     write_atomically(path, lambda file: np.savez_compressed(file, **named))
 
 
-def _rows(path: Path, arrays: dict[str, np.ndarray], tokens: int) -> np.ndarray | None:
+def _read_rows(path: Path, arrays: dict[str, np.ndarray], tokens: int) -> np.ndarray | None:
     if "rows" not in arrays:
         return None
-    rows = _required_array(path, arrays, "rows", 1)
+    rows = _require_array(path, arrays, "rows", 1)
     whole = np.issubdtype(rows.dtype, np.integer) and 0 < len(rows) < tokens
     if not whole or (np.diff(rows) <= 0).any() or rows[0] < 0 or rows[-1] >= tokens:
         raise InputError(f"{path}: expected fewer rows than the {tokens} positions, in increasing order from 0")
     return rows.astype(np.int32)
 
 
-def _experts(path: Path, arrays: dict[str, np.ndarray], variant: str, counts: set[int]) -> dict[int, np.ndarray]:
+def _read_experts(
+    path: Path, arrays: dict[str, np.ndarray], variant: str, counts: set[int]
+) -> dict[int, np.ndarray]:
     """Return the experts by layer. Experts selected from re-quantised activations are not comparable with the
     dequantised model.
     """
@@ -165,10 +167,10 @@ def _experts(path: Path, arrays: dict[str, np.ndarray], variant: str, counts: se
     for layer, array in experts.items():
         if array.ndim != 2 or len(array) not in counts:
             raise InputError(f"{path}: ffn_moe_topk-{layer} has shape {array.shape}, expected one row per token")
-    return experts if experts or variant in ("", "_deq") else _experts(path, arrays, "", counts)
+    return experts if experts or variant in ("", "_deq") else _read_experts(path, arrays, "", counts)
 
 
-def _nodes(
+def _read_nodes(
     path: Path, arrays: dict[str, np.ndarray], variant: str, counts: set[int], meta: Mapping[str, Any]
 ) -> dict[str, np.ndarray]:
     """Return the other arrays: values of the graph, by label."""
@@ -195,12 +197,12 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
         with archive:
             return {name: archive[name] for name in archive.files}
     except FileNotFoundError as error:
-        raise unreadable(path, error, next="zinc-rt golden list") from error
+        raise make_read_error(path, error, next="zinc-rt golden list") from error
     except UNREADABLE as error:
-        raise InputError(f"{path}: not a readable golden: {_reason(path, error)}", next=_AGAIN) from error
+        raise InputError(f"{path}: not a readable golden: {_format_reason(path, error)}", next=_AGAIN) from error
 
 
-def _reason(path: Path, error: BaseException) -> str:
+def _format_reason(path: Path, error: BaseException) -> str:
     """Return the reason. NumPy's advice to load unsafely is omitted for files that are not archives."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
@@ -211,7 +213,7 @@ def _reason(path: Path, error: BaseException) -> str:
     return str(error)
 
 
-def _meta(path: Path, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
+def _read_meta(path: Path, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
     if "meta" not in arrays:
         return {}
     try:
@@ -223,7 +225,7 @@ def _meta(path: Path, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
     return meta
 
 
-def _required_array(path: Path, arrays: dict[str, np.ndarray], name: str, dimensions: int) -> np.ndarray:
+def _require_array(path: Path, arrays: dict[str, np.ndarray], name: str, dimensions: int) -> np.ndarray:
     array = arrays.get(name)
     if array is None or array.ndim != dimensions or not np.issubdtype(array.dtype, np.number):
         saw = "missing" if array is None else f"{array.dtype}{list(array.shape)}"

@@ -12,14 +12,14 @@ import numpy as np
 from zinc_rt.backends.base import Device
 from zinc_rt.cli.observer import CommandObserver
 from zinc_rt.engine.devices import ORACLE, Choice, open_backend
-from zinc_rt.engine.engine import Engine, default_ctx
+from zinc_rt.engine.engine import Engine, choose_default_ctx
 from zinc_rt.engine.variants import EngineOptions
-from zinc_rt.golden.digests import run_digests
+from zinc_rt.golden.digests import digest_run
 from zinc_rt.golden.format import OURS, write_golden
 from zinc_rt.host.errors import UsageError
 from zinc_rt.host.settings import Settings
-from zinc_rt.host.version import __version__, code_version
-from zinc_rt.model.gguf import GGUFFile, digest
+from zinc_rt.host.version import __version__, digest_code
+from zinc_rt.model.gguf import GGUFFile, digest_model
 
 ALWAYS = ("l_out-*", "ffn_moe_topk-*", "result_norm")
 
@@ -46,10 +46,10 @@ def make_golden(
     `nodes`: labels, with wildcards, of additional values to store. `digests`: store digests of all values,
     and as values only the logits after the prompt. Raises UsageError if prompt and steps exceed the context.
     """
-    from zinc_rt.golden.capture import Selection, capture
+    from zinc_rt.golden.capture import Selection, capture_run
 
     settings = settings or Settings()
-    ctx = default_ctx(gguf, ctx)
+    ctx = choose_default_ctx(gguf, ctx)
     if steps < 0 or len(tokens) + steps > ctx:
         raise UsageError(
             f"{len(tokens)} tokens and {steps} steps exceed a context of {ctx}",
@@ -63,7 +63,7 @@ def make_golden(
         ctx=ctx,
         options=EngineOptions(settings=settings, timeout_seconds=timeout_seconds, around=around),
     ) as engine:
-        run = capture(engine, tokens, Selection((*ALWAYS, *nodes)), steps=steps)
+        run = capture_run(engine, tokens, Selection((*ALWAYS, *nodes)), steps=steps)
         device = engine.backend.device
     arrays = {
         "ids": np.array(tokens, np.int32),
@@ -75,18 +75,18 @@ def make_golden(
         arrays["l_out"] = np.stack([layers[layer] for layer in sorted(layers)])
     arrays |= {label: value for label, value in run.values.items() if not label.startswith("l_out-")}
     if digests:
-        arrays = last_position(arrays)
-    write_golden(out, arrays, metadata(gguf, f"{OURS} {choice.tier}", ctx, command) | {
+        arrays = select_last_position(arrays)
+    write_golden(out, arrays, make_metadata(gguf, f"{OURS} {choice.tier}", ctx, command) | {
         "ordering": ordering,
         "device": describe_device(device),
-        "code": code_version(),
-        "clamps": settings.clamps(),
-        "digests": run_digests(run, len(tokens)),
+        "code": digest_code(),
+        "clamps": settings.list_shortcuts(),
+        "digests": digest_run(run, len(tokens)),
     })  # fmt: skip
     return arrays
 
 
-def last_position(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def select_last_position(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Return the prompt, the tokens after it, and the logits after its last token."""
     count = len(arrays["ids"])
     rows = {"rows": np.array([count - 1], np.int32)} if count > 1 else {}
@@ -99,14 +99,14 @@ def describe_device(device: Device) -> dict[str, Any]:
     return {name: value for name, value in asdict(device).items() if value}
 
 
-def metadata(gguf: GGUFFile, source: str, ctx: int, command: str) -> dict[str, Any]:
+def make_metadata(gguf: GGUFFile, source: str, ctx: int, command: str) -> dict[str, Any]:
     """Return the metadata common to all goldens."""
     return {
         "source": source,
         "version": __version__,
         "arch": gguf.architecture,
         "model": gguf.path.name,
-        "model_digest": digest(gguf),
+        "model_digest": digest_model(gguf),
         "n_ctx": ctx,
         "command": command,
     }

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import numpy as np
 
-from zinc_rt.engine.engine import default_ctx
+from zinc_rt.engine.engine import choose_default_ctx
 from zinc_rt.golden.format import EXPERTS, FIXED, NODE, read_arrays, write_golden
-from zinc_rt.golden.make import metadata
+from zinc_rt.golden.make import make_metadata
 from zinc_rt.host.errors import InputError, UsageError
 from zinc_rt.model.gguf import GGUFFile
-from zinc_rt.model.hyper import Hyper
+from zinc_rt.model.hyper import HyperParameters
 
 LAYER = re.compile(r"l_out-(\d+)")
 INTEGERS = re.compile(r"ids|greedy_tokens|ffn_moe_topk-\d+")
@@ -70,7 +70,7 @@ def import_npz(
     arrays = {name: _convert_array(dump, name, array) for name, array in named.items()}
     _stack_layers(dump, arrays)
     _check(dump, arrays, gguf)
-    write_golden(out, arrays, metadata(gguf, source, default_ctx(gguf, ctx), command) | {
+    write_golden(out, arrays, make_metadata(gguf, source, choose_default_ctx(gguf, ctx), command) | {
         "dump": dump.name,
         "dtypes": {name: str(array.dtype) for name, array in named.items()},
         "names": dict(names),
@@ -115,8 +115,8 @@ def _stack_layers(dump: Path, arrays: dict[str, np.ndarray]) -> None:
 
 
 def _check(dump: Path, arrays: dict[str, np.ndarray], gguf: GGUFFile) -> None:
-    hyper = Hyper(gguf.architecture, gguf.metadata, str(gguf.path))
-    layers = hyper.positive("block_count") - hyper.integer("nextn_predict_layers", 0)
+    hyper = HyperParameters(gguf.architecture, gguf.metadata, str(gguf.path))
+    layers = hyper.read_positive("block_count") - hyper.read_integer("nextn_predict_layers", 0)
     embedding = gguf.tensors.get("token_embd.weight")
     if embedding is None:
         raise InputError(f"{gguf.path}: the tensor token_embd.weight is missing", next="use a whole model")

@@ -16,7 +16,7 @@ from typing import Any
 from zinc_rt.golden.embedded import VOCABULARY
 from zinc_rt.golden.llama_cpp.tokenizer_texts import TEXTS
 from zinc_rt.golden.tiny_models.vocabulary import BYTE, CONTROL, NORMAL, TEXT, UNKNOWN, TinyVocabulary
-from zinc_rt.golden.tiny_models.writer import Content, write_content
+from zinc_rt.golden.tiny_models.writer import ModelContent, write_content
 from zinc_rt.host.errors import UnsupportedError
 
 SIZE = 480  # 256 bytes, the paragraph's characters, and what merges of them
@@ -48,7 +48,7 @@ def train_model() -> Any:
     return sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
 
 
-def vocabulary(processor: Any) -> TinyVocabulary:
+def read_vocabulary(processor: Any) -> TinyVocabulary:
     """Return its pieces, scores and kinds, as in a GGUF file."""
     ids = range(processor.vocab_size())
     extra: dict[str, object] = {
@@ -60,10 +60,12 @@ def vocabulary(processor: Any) -> TinyVocabulary:
     }
     pieces = [processor.id_to_piece(id) for id in ids]
     scores = [processor.get_score(id) for id in ids]
-    return TinyVocabulary("llama", "default", pieces, [_kind(processor, id) for id in ids], extra, scores=scores)
+    return TinyVocabulary(
+        "llama", "default", pieces, [_token_kind(processor, id) for id in ids], extra, scores=scores
+    )
 
 
-def _kind(processor: Any, id: int) -> int:
+def _token_kind(processor: Any, id: int) -> int:
     if processor.is_unknown(id):
         return UNKNOWN
     return CONTROL if processor.is_control(id) else BYTE if processor.is_byte(id) else NORMAL
@@ -88,7 +90,7 @@ def write(model: Path, golden: Path) -> None:
     import sentencepiece
 
     processor = train_model()
-    write_content(model, Content("llama", {}, vocabulary(processor), {}), name="sentencepiece")
+    write_content(model, ModelContent("llama", {}, read_vocabulary(processor), {}), name="sentencepiece")
     fields = {
         "source": "sentencepiece",
         "version": sentencepiece.__version__,

@@ -53,10 +53,10 @@ class TorchRecorder:
         self.handles: list[Any] = []
         table = ALWAYS + (INSIDE if inside else ())
         for name, module in model.named_modules():
-            label = label_of(name, table)
+            label = find_label(name, table)
             if label is not None:
-                self.handles.append(module.register_forward_hook(self._hook(label)))
-        if not any(label.startswith("l_out-") for label in self.labels_of(model, table)):
+                self.handles.append(module.register_forward_hook(self._make_hook(label)))
+        if not any(label.startswith("l_out-") for label in self.list_labels(model, table)):
             self.close()
             names = [name for name, _ in model.named_modules() if name][:12]
             raise ValueError(
@@ -64,13 +64,13 @@ class TorchRecorder:
             )
 
     @staticmethod
-    def labels_of(model: Any, table: Sequence[tuple[re.Pattern[str], str]]) -> list[str]:
-        labels = (label_of(name, table) for name, _ in model.named_modules())
+    def list_labels(model: Any, table: Sequence[tuple[re.Pattern[str], str]]) -> list[str]:
+        labels = (find_label(name, table) for name, _ in model.named_modules())
         return [label for label in labels if label is not None]
 
-    def _hook(self, label: str) -> Callable[[Any, Any, Any], None]:
+    def _make_hook(self, label: str) -> Callable[[Any, Any, Any], None]:
         def record_output(module: Any, inputs: Any, output: Any) -> None:
-            self.parts.setdefault(label, []).append(rows_of(value_of(label, output)))
+            self.parts.setdefault(label, []).append(to_rows(select_value(label, output)))
 
         return record_output
 
@@ -90,7 +90,7 @@ class TorchRecorder:
                 f"{short[0]} has {len(arrays[short[0]])} rows for {count} tokens; part of the prompt may have "
                 "been cached"
             )
-        everything: dict[str, Any] = {**arrays, "ids": np.asarray(ids, np.int32), "logits": rows_of(logits)}
+        everything: dict[str, Any] = {**arrays, "ids": np.asarray(ids, np.int32), "logits": to_rows(logits)}
         np.savez(path, **everything)
 
     def close(self) -> None:
@@ -105,7 +105,7 @@ class TorchRecorder:
         self.close()
 
 
-def label_of(name: str, table: Sequence[tuple[re.Pattern[str], str]]) -> str | None:
+def find_label(name: str, table: Sequence[tuple[re.Pattern[str], str]]) -> str | None:
     for pattern, label in table:
         match = pattern.search(name)
         if match:
@@ -113,7 +113,7 @@ def label_of(name: str, table: Sequence[tuple[re.Pattern[str], str]]) -> str | N
     return None
 
 
-def value_of(label: str, output: Any) -> Any:
+def select_value(label: str, output: Any) -> Any:
     """Return the tensor of a module's output. vLLM's layers return (addend, residual): the stream is their
     sum; its norms return (normed, residual)."""
     if not isinstance(output, (tuple, list)):
@@ -129,7 +129,7 @@ def value_of(label: str, output: Any) -> Any:
     return tensors[0]
 
 
-def rows_of(tensor: Any) -> np.ndarray:
+def to_rows(tensor: Any) -> np.ndarray:
     """Return the rows, f32 [T, ...], without the leading batch dimension of transformers."""
     array: np.ndarray = tensor.detach().float().cpu().numpy() if hasattr(tensor, "detach") else np.asarray(tensor)
     array = array.astype(np.float32)

@@ -39,14 +39,14 @@ import numpy as np
 import pytest
 
 from zinc_rt.backends import registry
-from zinc_rt.backends.cpu.host_memory import aligned
-from zinc_rt.backends.cpu.library import Library, library
+from zinc_rt.backends.cpu.host_memory import allocate_aligned
+from zinc_rt.backends.cpu.library import Library, build_library
 from zinc_rt.backends.cpu.oracle import CpuBackend
 from zinc_rt.backends.cpu.tasks import LINE_BYTES, TASK, TaskListStruct
-from zinc_rt.backends.cpu.threads import Helpers
+from zinc_rt.backends.cpu.threads import HelperThreads
 from zinc_rt.backends.vulkan.backend import VulkanBackend
 from zinc_rt.backends.vulkan.executable import VulkanExecutable
-from zinc_rt.engine.devices import SANITIZERS, Choice, available_cores, choose_tier, open_backend
+from zinc_rt.engine.devices import SANITIZERS, Choice, choose_tier, count_available_cores, open_backend
 from zinc_rt.engine.engine import Engine
 from zinc_rt.exec import Stream
 from zinc_rt.host.errors import UnsupportedError, ZincError
@@ -54,7 +54,7 @@ from zinc_rt.kernels.native.task import ANY
 from zinc_rt.kernels.reference.arithmetic import ORDERINGS, Arithmetic, arithmetic
 from zinc_rt.kernels.weight import Weight
 from zinc_rt.model.gguf import GGUFFile, read_gguf
-from zinc_rt.perf.synthetic import SHAPES, cached, write_synthetic
+from zinc_rt.perf.synthetic import SHAPES, open_cached, write_synthetic
 
 MODEL = "qwen3-0.6b-q8_0"
 PROMPT = list(range(1, 129))
@@ -74,7 +74,7 @@ def time_command(benchmark: Any, argv: Sequence[str], **options: Any) -> None:
 def note_engine(benchmark: Any, engine: Engine, **limits: object) -> None:
     benchmark.extra_info.update(
         ordering=engine.backend.ordering,
-        cores=available_cores(),
+        cores=count_available_cores(),
         machine=engine.backend.device.name,
         peak_rss_mib=round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),
         **limits,
@@ -84,7 +84,9 @@ def note_engine(benchmark: Any, engine: Engine, **limits: object) -> None:
 class TestModel:
     @pytest.fixture(params=ORDERINGS)
     def engine(self, request: pytest.FixtureRequest, model: Path) -> Iterator[Engine]:
-        with Engine(read_gguf(model), CpuBackend(request.param, threads=available_cores()), ctx=CTX) as opened:
+        with Engine(
+            read_gguf(model), CpuBackend(request.param, threads=count_available_cores()), ctx=CTX
+        ) as opened:
             yield opened
 
     def test_decode_one_token(self, benchmark: Any, engine: Engine) -> None:
@@ -118,7 +120,7 @@ VALIDATE = ("validate", "--device", "sim", "--tiers", "t1,t2,t_cpu")
 
 
 def note_limit(benchmark: Any, *, limit_seconds: float | None) -> None:
-    benchmark.extra_info.update(cores=available_cores(), ordering=ORDERING, limit_seconds=limit_seconds)
+    benchmark.extra_info.update(cores=count_available_cores(), ordering=ORDERING, limit_seconds=limit_seconds)
 
 
 class TestTiers:
@@ -202,7 +204,7 @@ def decode_seconds(engine: Engine, sequence: Any, count: int) -> list[float]:
     return taken
 
 
-def device_text(engine: Engine) -> str:
+def describe_device(engine: Engine) -> str:
     device = engine.backend.device
     return f"{device.profile}{', software: no GPU speed' if device.software else ''}"
 
@@ -220,7 +222,7 @@ class TestVulkan:
     @pytest.fixture(scope="module")
     @classmethod
     def gguf(cls, choice: Choice) -> GGUFFile:
-        return read_gguf(cached(MODEL))
+        return read_gguf(open_cached(MODEL))
 
     @pytest.fixture(scope="module")
     @classmethod
@@ -234,7 +236,7 @@ class TestVulkan:
 
     def test_decode_step(self, benchmark: Any, gguf: GGUFFile, engine: Engine) -> None:
         """Measure a decode step. The ratio is its seconds over T-CPU's."""
-        oracle = open_backend(choose_tier(registry.ORACLE), "canonical-1", threads=available_cores())
+        oracle = open_backend(choose_tier(registry.ORACLE), "canonical-1", threads=count_available_cores())
         with Engine(gguf, oracle, ctx=VULKAN_CTX) as beside:
             ours, theirs = engine.open(), beside.open()
             decode_seconds(beside, theirs, 1)
@@ -249,7 +251,7 @@ class TestVulkan:
             limit_ratio=round(1 / ORACLE_RATIO, 3),
             peer=f"T-CPU's {median(peer.seconds):.2f} s in turns, {longer:.2f} times as long; of all cores "
             f"{median(peer.cpu_seconds):.2f} s beside {median(mine.cpu_seconds):.2f} s",
-            note=device_text(engine),
+            note=describe_device(engine),
         )
 
     def test_host_cost_of_a_replay(self, benchmark: Any, engine: Engine) -> None:
@@ -278,7 +280,7 @@ class TestVulkan:
         benchmark.extra_info.update(
             limit_median_us=REPLAY_US,
             ratio=round(share, 5),
-            note=f"{share:.3%} of the step it begins, at most {REPLAY_SHARE:.0%}; {device_text(engine)}",
+            note=f"{share:.3%} of the step it begins, at most {REPLAY_SHARE:.0%}; {describe_device(engine)}",
         )
         if benchmark.stats is not None:
             assert share <= REPLAY_SHARE
@@ -302,7 +304,7 @@ class TestVulkan:
         benchmark.pedantic(record, rounds=20, warmup_rounds=2)
         count = sum(1 for _ in executable.plan.dispatches)
         benchmark.extra_info.update(
-            limit_seconds=RECORD_SECONDS, note=f"{count} dispatches; {device_text(engine)}"
+            limit_seconds=RECORD_SECONDS, note=f"{count} dispatches; {describe_device(engine)}"
         )
 
 
@@ -326,13 +328,13 @@ def q8_0(rows: int, k: int) -> Weight:
     return Weight("q8_0", (rows, k), blocks.reshape(rows, -1))
 
 
-def activations(tokens: int, k: int) -> np.ndarray:
+def make_activations(tokens: int, k: int) -> np.ndarray:
     return np.random.default_rng(k).normal(size=(tokens, k)).astype(np.float32)
 
 
-def one_layer(math: Arithmetic, tokens: int) -> Callable[[], None]:
+def make_layer(math: Arithmetic, tokens: int) -> Callable[[], None]:
     weights = [q8_0(*shape) for shape in LAYER]
-    x = {k: activations(tokens, k) for k in (WIDTH, 2048, FFN)}
+    x = {k: make_activations(tokens, k) for k in (WIDTH, 2048, FFN)}
 
     def run() -> None:
         for weight in weights:
@@ -341,9 +343,9 @@ def one_layer(math: Arithmetic, tokens: int) -> Callable[[], None]:
     return run
 
 
-def attention(math: Arithmetic, tokens: int, keys: int) -> Callable[[], None]:
-    q = activations(tokens, HEADS * HEAD_DIM).reshape(tokens, HEADS, HEAD_DIM)
-    kv = activations(keys, KV_HEADS * HEAD_DIM).reshape(keys, KV_HEADS, HEAD_DIM)
+def make_attention(math: Arithmetic, tokens: int, keys: int) -> Callable[[], None]:
+    q = make_activations(tokens, HEADS * HEAD_DIM).reshape(tokens, HEADS, HEAD_DIM)
+    kv = make_activations(keys, KV_HEADS * HEAD_DIM).reshape(keys, KV_HEADS, HEAD_DIM)
     mask = np.arange(keys) <= keys - tokens + np.arange(tokens)[:, None]
 
     def run() -> None:
@@ -357,12 +359,12 @@ class TestArithmetic:
     @pytest.mark.parametrize("ordering", ORDERINGS)
     def test_projections_of_a_layer(self, benchmark: Any, ordering: str, tokens: int) -> None:
         benchmark.extra_info["weights"] = LAYER_WEIGHTS
-        benchmark(one_layer(arithmetic(ordering), tokens))
+        benchmark(make_layer(arithmetic(ordering), tokens))
 
     @pytest.mark.parametrize(("tokens", "keys"), [(1, 128), (1, 4096), (128, 128)])
     @pytest.mark.parametrize("ordering", ORDERINGS)
     def test_attention_of_a_layer(self, benchmark: Any, ordering: str, tokens: int, keys: int) -> None:
-        benchmark(attention(arithmetic(ordering), tokens, keys))
+        benchmark(make_attention(arithmetic(ordering), tokens, keys))
 
 
 TASKS, ROWS, COLUMNS = 340, 32, 2048  # as many tasks as a small model's token has, about 10 us each
@@ -374,15 +376,18 @@ class PoolOfAdds:
     """y += x in `TASKS` tasks, each of which depends on the previous one."""
 
     def __init__(self, code: Library) -> None:
-        self.x, self.y = (aligned(4 * ROWS * COLUMNS).view(np.float32) for _ in range(2))
+        self.x, self.y = (allocate_aligned(4 * ROWS * COLUMNS).view(np.float32) for _ in range(2))
         self.x[:] = 1
         x, y = self.x.ctypes.data, self.y.ctypes.data
         self.block = ctypes.create_string_buffer(struct.pack("<QQQI", y, x, y, COLUMNS))
-        self.tasks, self.cells = aligned(TASKS * TASK.itemsize).view(TASK), aligned(TASKS * LINE_BYTES)
+        self.tasks, self.cells = (
+            allocate_aligned(TASKS * TASK.itemsize).view(TASK),
+            allocate_aligned(TASKS * LINE_BYTES),
+        )
         self.tasks["run"], self.tasks["arguments"] = code.address("add"), ctypes.addressof(self.block)
         self.tasks["dims"], self.tasks["barrier"] = (1, ROWS, 1), 1
         self.tasks["least"], self.tasks["most"] = 1, ANY
-        self.counts = aligned(LINE_BYTES)
+        self.counts = allocate_aligned(LINE_BYTES)
         self.struct = TaskListStruct(
             self.tasks.ctypes.data, self.counts.ctypes.data, self.cells.ctypes.data, TASKS, 0
         )
@@ -392,7 +397,7 @@ class TestNativePool:
     @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system cannot pin threads")
     def test_four_threads_on_one_cpu(self, benchmark: Any) -> None:
         try:
-            code = library()
+            code = build_library()
         except UnsupportedError as error:
             pytest.skip(str(error))
         cpu = min(os.sched_getaffinity(0))
@@ -401,7 +406,7 @@ class TestNativePool:
 
         def rounds() -> None:  # in a separate thread, because pinning lasts as long as the thread
             adds = PoolOfAdds(code)
-            helpers = {threads: Helpers(code.handle, threads, (cpu,)) for threads in seconds}
+            helpers = {threads: HelperThreads(code.handle, threads, (cpu,)) for threads in seconds}
             for _ in range(POOL_ROUNDS):
                 for threads, taken in seconds.items():
                     start = time.perf_counter()

@@ -37,15 +37,15 @@ from zinc_rt.engine.runner import StepBlock
 from zinc_rt.exec import Stream
 from zinc_rt.golden.embedded import FOLDER
 from zinc_rt.host.errors import UnsupportedError
-from zinc_rt.host.version import planning_version
+from zinc_rt.host.version import digest_planning
 from zinc_rt.ir.dtypes import ACTIVATION, INDEX
 from zinc_rt.ir.graph import Builder, OpGraph, Stage
-from zinc_rt.ir.passes.fuse import fuse
-from zinc_rt.ir.slot_record import SlotFlag, dwords, free_records
-from zinc_rt.ir.verify import verify
+from zinc_rt.ir.passes.fuse import fuse_graph
+from zinc_rt.ir.slot_record import SlotFlag, free_records, view_dwords
+from zinc_rt.ir.verify import verify_graph
 from zinc_rt.isa.target import DEFAULT_ARCH
 from zinc_rt.kernels.gfx1201.table import KERNELS
-from zinc_rt.lower import PlannedGraph, plan_graph, refusal
+from zinc_rt.lower import PlannedGraph, find_refusal, plan_graph
 from zinc_rt.model.builder import SequenceLimits
 from zinc_rt.model.gguf import GGUFFile, read_gguf
 from zinc_rt.model.registry import build_model
@@ -61,38 +61,38 @@ LIMITS = SequenceLimits(ctx=4096)
 PROGRAMS: tuple[tuple[Stage, tuple[int, ...]], ...] = (("decode", (1, 1, 1)), ("prefill", (512, 1, 1)))
 
 
-class NoDevice:
+class NoDeviceBackend:
     """A tier with kernels and an ordering but no memory, for planning."""
 
     kernels, ordering = KERNELS, "canonical-1"
     spec, device = registry.spec("t1"), Device("none", DEFAULT_ARCH)
 
 
-def stored(gguf: GGUFFile, folder: Path) -> StoredGraphs:
-    backend: Any = NoDevice
-    return GraphStore(planning_version(), folder).of(gguf, backend, limits=LIMITS)
+def open_store(gguf: GGUFFile, folder: Path) -> StoredGraphs:
+    backend: Any = NoDeviceBackend
+    return GraphStore(digest_planning(), folder).of(gguf, backend, limits=LIMITS)
 
 
-def start(gguf: GGUFFile, kept: StoredGraphs) -> list[PlannedGraph]:
+def start_model(gguf: GGUFFile, kept: StoredGraphs) -> list[PlannedGraph]:
     """Build both programs as Variants does."""
-    backend: Any = NoDevice
+    backend: Any = NoDeviceBackend
     resident = Resident(backend, {}, {})
 
-    def answers(node: Any, within: Any) -> bool:
-        return refusal(node, within, KERNELS.entries, NoDevice.ordering) is None
+    def supports_node(node: Any, within: Any) -> bool:
+        return find_refusal(node, within, KERNELS.entries, NoDeviceBackend.ordering) is None
 
-    def rewritten(stage: Stage) -> Any:
-        graph = fuse(build_model(gguf, LIMITS, stage).graph, answers)
-        verify(graph)
+    def keep_graph(stage: Stage) -> Any:
+        graph = fuse_graph(build_model(gguf, LIMITS, stage).graph, supports_node)
+        verify_graph(graph)
         return graph
 
-    def made(graph: OpGraph, key: tuple[int, ...]) -> PlannedGraph:
-        return plan_graph(resident.lowered(graph, key))
+    def plan(graph: OpGraph, key: tuple[int, ...]) -> PlannedGraph:
+        return plan_graph(resident.lower_graph(graph, key))
 
     programs = []
     for stage, key in PROGRAMS:
-        graph = kept.graph(stage, partial(rewritten, stage))
-        programs.append(kept.program(stage, key, partial(made, graph, key)))
+        graph = kept.graph(stage, partial(keep_graph, stage))
+        programs.append(kept.program(stage, key, partial(plan, graph, key)))
     return programs
 
 
@@ -111,14 +111,14 @@ class TestStart:
     def test_plan_from_nothing(self, benchmark: Any, gguf: GGUFFile, tmp_path: Path) -> None:
         folders = (tmp_path / str(number) for number in range(1000))
         programs = benchmark.pedantic(
-            start, setup=lambda: ((gguf, stored(gguf, next(folders))), {}), rounds=5, warmup_rounds=1
+            start_model, setup=lambda: ((gguf, open_store(gguf, next(folders))), {}), rounds=5, warmup_rounds=1
         )
         note_dispatches(benchmark, programs)
 
     def test_read_back(self, benchmark: Any, gguf: GGUFFile, tmp_path: Path) -> None:
-        started = start(gguf, stored(gguf, tmp_path))
+        started = start_model(gguf, open_store(gguf, tmp_path))
         programs = benchmark.pedantic(
-            start, setup=lambda: ((gguf, stored(gguf, tmp_path)), {}), rounds=20, warmup_rounds=2
+            start_model, setup=lambda: ((gguf, open_store(gguf, tmp_path)), {}), rounds=20, warmup_rounds=2
         )
         assert programs == started
         note_dispatches(benchmark, programs)
@@ -127,8 +127,8 @@ class TestStart:
         """Measure the digests of the model's header and of the planning code, which a start needs first."""
 
         def digests() -> StoredGraphs:
-            planning_version.cache_clear()
-            return stored(gguf, tmp_path)
+            digest_planning.cache_clear()
+            return open_store(gguf, tmp_path)
 
         benchmark.pedantic(digests, rounds=10, warmup_rounds=1)
 
@@ -151,7 +151,7 @@ def generate(engine: Engine) -> float:
     return time.perf_counter() - start
 
 
-def in_turns(*works: Callable[[], float]) -> list[float]:
+def time_alternately(*works: Callable[[], float]) -> list[float]:
     """Return the minimum seconds of each over ROUNDS alternating rounds."""
     taken = [[work() for work in works] for _ in range(ROUNDS)]
     return [min(item) for item in zip(*taken, strict=True)]
@@ -164,7 +164,7 @@ class TestTrace:
         with Engine(read_gguf(MODEL), CpuBackend("canonical-1"), ctx=256) as engine:
             generate(engine)
 
-            def once(recorded: bool) -> float:
+            def time_once(recorded: bool) -> float:
                 nonlocal size
                 with record(engine, tmp_path / "a.zlog", level) if recorded else nullcontext() as log:
                     generate(engine)  # the first steps do one-time writes
@@ -174,7 +174,7 @@ class TestTrace:
                         size = log.size_bytes - before
                 return seconds
 
-            plain, recorded = in_turns(lambda: once(False), lambda: once(True))
+            plain, recorded = time_alternately(lambda: time_once(False), lambda: time_once(True))
         benchmark.pedantic(lambda: None, rounds=1)
         benchmark.extra_info.update(
             ratio=round(recorded / plain, 3),
@@ -188,14 +188,16 @@ class TestTrace:
     def test_the_default_validation_recorded(self, benchmark: Any, level: Level, tmp_path: Path) -> None:
         traced = ["-o", str(tmp_path / "v.zlog"), "--level", level, "--", "validate", *VALIDATE]
 
-        def timed(command: Callable[[list[str]], int], argv: list[str]) -> float:
+        def time_command(command: Callable[[list[str]], int], argv: list[str]) -> float:
             process_time = time.process_time()  # CPU seconds: wall time is other processes' too
             with redirect_stdout(StringIO()), redirect_stderr(StringIO()):
                 assert command(argv) == 0
             return time.process_time() - process_time
 
-        timed(validate, VALIDATE)
-        plain, recorded = in_turns(lambda: timed(validate, VALIDATE), lambda: timed(trace, traced))
+        time_command(validate, VALIDATE)
+        plain, recorded = time_alternately(
+            lambda: time_command(validate, VALIDATE), lambda: time_command(trace, traced)
+        )
         benchmark.pedantic(lambda: None, rounds=1)
         benchmark.extra_info.update(
             ratio=round(recorded / plain, 3),
@@ -265,7 +267,7 @@ class TestSample:
         block, stream = StepBlock(variant), Stream("bench")
         block.counts[1], block.counts[2] = SLOTS, rows
         block.views["sample.record_slot"][:] = block.views["sample.row_slot"][:] = np.arange(SLOTS)
-        block.views["sample.record"][:] = dwords(records)
+        block.views["sample.record"][:] = view_dwords(records)
 
         def step() -> None:
             variant.write_step(block.raw)

@@ -27,7 +27,7 @@ import pytest
 from zinc_rt.ir.slot_record import RECORD
 from zinc_rt.sched.kv.kv_cache import KvCache, PageGroup
 from zinc_rt.sched.kv.pages import PageQuota
-from zinc_rt.sched.kv.prefix import namespace
+from zinc_rt.sched.kv.prefix import make_namespace
 from zinc_rt.sched.plan import Drawn, StepPlan
 from zinc_rt.sched.sampling import Sampling
 from zinc_rt.sched.scheduler import NewRequest, Scheduler, SchedulerLimits
@@ -159,7 +159,7 @@ class PlainBatcher:
                 self.free.extend(sequence.blocks)
 
 
-class Load:
+class SchedulerLoad:
     """`running` requests, one of which ends and is replaced every `gap` steps, and `waiting` requests without a
     slot.
     """
@@ -173,7 +173,7 @@ class Load:
         limits = SchedulerLimits(running, CTX, STEP_TOKENS)
         self.scheduler = Scheduler(limits, TENANTS, self.cache, self.runner, self.now, ledger=ledger)
         self.runner.states = self.scheduler.records["state"]
-        self.spaces = [namespace("m", "canonical-1", "f32", PAGE) for _ in TENANTS]
+        self.spaces = [make_namespace("m", "canonical-1", "f32", PAGE) for _ in TENANTS]
         self.random = np.random.default_rng(5)
         for index in range(running):
             self.arrive(limit=max(1, (index + 1) * gap))
@@ -221,7 +221,7 @@ class PlainLoad:
             self.batcher.step()
 
 
-def seconds_a_step(load: Load | PlainLoad, rounds: int = ROUNDS) -> float:
+def measure_step(load: SchedulerLoad | PlainLoad, rounds: int = ROUNDS) -> float:
     """Return the median over rounds of `gap` steps, the first of which contains an arrival."""
     times = []
     for _ in range(rounds):
@@ -232,7 +232,9 @@ def seconds_a_step(load: Load | PlainLoad, rounds: int = ROUNDS) -> float:
     return statistics.median(times) / load.gap
 
 
-def timed(benchmark: Any, load: Load, steps: Callable[[], None], rounds: int = ROUNDS) -> float | None:
+def time_load(
+    benchmark: Any, load: SchedulerLoad, steps: Callable[[], None], rounds: int = ROUNDS
+) -> float | None:
     """Return the benchmark's median per step in microseconds, or None if benchmarks are disabled."""
     benchmark.pedantic(steps, setup=lambda: load.arrive(), rounds=rounds, warmup_rounds=20)
     return None if benchmark.stats is None else benchmark.stats.stats.median / load.gap * 1e6
@@ -245,13 +247,13 @@ class TestSched:
         ids=["16-running", "64-running", "256-running", "64-running-one-arrival-each-step"],
     )  # fmt: skip
     def test_a_step(self, benchmark: Any, running: int, gap: int, limit_us: float | None) -> None:
-        load = Load(running, gap)
+        load = SchedulerLoad(running, gap)
         benchmark.extra_info.update(running=running, steps_an_arrival=gap, not_real=NOT_REAL)
         if limit_us is not None:
             benchmark.extra_info.update(limit_median_us=limit_us * gap)  # a round is `gap` steps
-        median_us = timed(benchmark, load, load.steps)
+        median_us = time_load(benchmark, load, load.steps)
         if median_us is not None:
-            plain_us = seconds_a_step(PlainLoad(running, gap)) * 1e6
+            plain_us = measure_step(PlainLoad(running, gap)) * 1e6
             benchmark.extra_info.update(step_us=median_us, plain_us=plain_us, ratio=median_us / plain_us)
             ratio = median_us / plain_us
             print(f"\n{running} running: {median_us:.1f} us a step, {plain_us:.1f} without policy: {ratio:.2f}x")
@@ -259,9 +261,9 @@ class TestSched:
 
     @pytest.mark.benchmark(timer=time.thread_time)
     def test_four_times_as_many_cost_three_times_as_much_at_most(self, benchmark: Any) -> None:
-        few, many = Load(64, 8), Load(256, 8)
-        few_us = seconds_a_step(few) * 1e6
-        many_us = timed(benchmark, many, many.steps)
+        few, many = SchedulerLoad(64, 8), SchedulerLoad(256, 8)
+        few_us = measure_step(few) * 1e6
+        many_us = time_load(benchmark, many, many.steps)
         if many_us is not None:
             benchmark.extra_info.update(ratio=many_us / few_us, limit_ratio=3.0, not_real=NOT_REAL)
             print(f"\n64 running {few_us:.1f} us, 256 running {many_us:.1f}: {many_us / few_us:.2f}x")
@@ -269,9 +271,9 @@ class TestSched:
 
     @pytest.mark.benchmark(timer=time.thread_time)
     def test_a_thousand_times_as_many_waiting_cost_a_fifth_more_at_most(self, benchmark: Any) -> None:
-        few, many = Load(64, 8, waiting=10), Load(64, 8, waiting=10_000)
-        few_us = seconds_a_step(few) * 1e6
-        many_us = timed(benchmark, many, many.steps)
+        few, many = SchedulerLoad(64, 8, waiting=10), SchedulerLoad(64, 8, waiting=10_000)
+        few_us = measure_step(few) * 1e6
+        many_us = time_load(benchmark, many, many.steps)
         if many_us is not None:
             benchmark.extra_info.update(ratio=many_us / few_us, limit_ratio=1.2, not_real=NOT_REAL)
             print(f"\n10 waiting {few_us:.1f} us, 10,000 waiting {many_us:.1f}: {many_us / few_us:.2f}x")
@@ -282,12 +284,12 @@ RUNNING = 64
 PAGES = {"full": 4096}
 
 
-class Counted:
+class CountingLoad:
     """A ledger and a step of 64 decodes, distributed equally over the tenants."""
 
     def __init__(self, tenants: int) -> None:
         self.ledger = UsageLedger([f"tenant {number}" for number in range(tenants)], PAGES)
-        self.generated: StepUsage = self.ledger.empty_step()
+        self.generated: StepUsage = self.ledger.clear_step()
         for kind in (StepKind.DECODE_INPUTS, StepKind.TOKENS_GENERATED, StepKind.SLOT_STEPS):
             self.generated.counts[kind, :RUNNING] = max(1, RUNNING // tenants)
         self.generated.pages[0, -1] = PAGES["full"]
@@ -303,12 +305,12 @@ class Counted:
 class TestLedger:
     @pytest.mark.parametrize("tenants", [8, 64, 1000])
     def test_a_step_is_counted(self, benchmark: Any, tenants: int) -> None:
-        counted = Counted(tenants)
+        counted = CountingLoad(tenants)
         if tenants <= RUNNING:
             benchmark.extra_info["limit_median_us"] = 8
         benchmark.pedantic(counted.step, rounds=200, iterations=32)  # each round has its share of the sums
         if tenants <= RUNNING:
-            assert not counted.ledger.problems()
+            assert not counted.ledger.find_problems()
 
     @pytest.mark.parametrize("slots", [64, 256])
     def test_a_step_is_recorded(self, benchmark: Any, slots: int) -> None:
@@ -319,7 +321,7 @@ class TestLedger:
         benchmark(lambda: trace.record(plan, records, numbers, [1, 2, 3], [4], [5]))
 
     def test_a_batch_is_written(self, benchmark: Any, tmp_path: Path) -> None:
-        counted = Counted(8)
+        counted = CountingLoad(8)
         store = LedgerStore(tmp_path / "usage.sqlite", {"m": counted.ledger}, period_s=3600)
 
         def batch() -> None:

@@ -44,19 +44,19 @@ from zinc_rt.engine.devices import choose_tier
 from zinc_rt.host.errors import ZincError
 from zinc_rt.model.gguf import read_gguf
 from zinc_rt.model.tokenizer import Tokenizer
-from zinc_rt.perf.synthetic import SHAPES, cached
+from zinc_rt.perf.synthetic import SHAPES, open_cached
 from zinc_rt.sched.plan import Batch, StepPlan
 from zinc_rt.sched.request import Request
 from zinc_rt.sched.sampling import Sampling
 from zinc_rt.sched.state import StepTimes
 from zinc_rt.sched.tenant import Priority, Tenant
-from zinc_rt.serve.app import app
+from zinc_rt.serve.app import make_app
 from zinc_rt.serve.config.settings import Config, DeviceSettings, ModelSettings, TenantSettings
-from zinc_rt.serve.engine.requests import Ask
+from zinc_rt.serve.engine.requests import EngineRequest
 from zinc_rt.serve.engine.server import InferenceServer
 from zinc_rt.serve.grammars.grammar import GrammarCompiler, GrammarVocabulary
 from zinc_rt.serve.grammars.grammar_spec import GrammarSpec
-from zinc_rt.serve.http.listening import bind, http_server, url_of
+from zinc_rt.serve.http.listening import bind, format_url, make_http_server
 from zinc_rt.serve.tenants.keys import new_key
 
 MODEL, STREAMS, CTX = "qwen3-q", 64, 256
@@ -93,16 +93,16 @@ class StepPeriods:
         return taken
 
 
-def every_stream_decodes(plan: StepPlan) -> bool:
+def has_only_decodes(plan: StepPlan) -> bool:
     return plan.decodes == STREAMS and not plan.prompts
 
 
-def interactive_decodes(plan: StepPlan) -> bool:
+def has_interactive_decode(plan: StepPlan) -> bool:
     return plan.decode_set is not None and plan.decode_set.classes[Priority.INTERACTIVE] > 0
 
 
 @contextmanager
-def serving(slots: int, *, threads: int = 0) -> Iterator[tuple[InferenceServer, str]]:
+def start_server(slots: int, *, threads: int = 0) -> Iterator[tuple[InferenceServer, str]]:
     """Start an HTTP server in a thread of this process. `threads` are those of the engine; 0 means one per
     core.
     """
@@ -116,7 +116,7 @@ def serving(slots: int, *, threads: int = 0) -> Iterator[tuple[InferenceServer, 
     server = InferenceServer(config)
     server.start()
     bound = bind("127.0.0.1", 0)
-    http = http_server(app(server), server.config.server)
+    http = make_http_server(make_app(server), server.config.server)
     before = sys.getswitchinterval()
     sys.setswitchinterval(SWITCH_SECONDS)  # as the command has it
     thread = threading.Thread(target=lambda: asyncio.run(http.serve(sockets=[bound])), daemon=True)
@@ -124,7 +124,7 @@ def serving(slots: int, *, threads: int = 0) -> Iterator[tuple[InferenceServer, 
     while not http.started:
         time.sleep(0.01)
     try:
-        yield server, url_of(bound)
+        yield server, format_url(bound)
     finally:
         sys.setswitchinterval(before)
         http.should_exit = True
@@ -133,27 +133,27 @@ def serving(slots: int, *, threads: int = 0) -> Iterator[tuple[InferenceServer, 
         bound.close()
 
 
-async def unread(server: InferenceServer, asks: list[Ask]) -> list[float]:
+async def measure_without_http(server: InferenceServer, asks: list[EngineRequest]) -> list[float]:
     """Run the same requests without HTTP, text or JSON. Return the seconds to the first token of each request."""
 
-    async def one(ask: Ask) -> float:
+    async def measure_one(ask: EngineRequest) -> float:
         start, first = time.perf_counter(), 0.0
         async with await server.submit(ask) as stream:
             async for _ in stream:
                 first = first or time.perf_counter() - start
         return first
 
-    return list(await asyncio.gather(*(one(ask) for ask in asks)))
+    return list(await asyncio.gather(*(measure_one(ask) for ask in asks)))
 
 
-def streamed(url: str, body: dict[str, Any]) -> dict[str, Any]:
+def read_stream(url: str, body: dict[str, Any]) -> dict[str, Any]:
     argv = [sys.executable, "-m", "zinc_rt.perf.stream_clients", url, str(STREAMS), json.dumps(body)]
     result = subprocess.run(argv, capture_output=True, text=True, check=True)
     timings: dict[str, Any] = json.loads(result.stdout)
     return timings
 
 
-def percentiles(values: list[float]) -> tuple[float, float]:
+def compute_percentiles(values: list[float]) -> tuple[float, float]:
     """Return the 50th and 99th percentile."""
     return float(np.percentile(values, 50)), float(np.percentile(values, 99))
 
@@ -171,26 +171,29 @@ class TestServe:
             "ignore_eos": True, "stream": True,
         }  # fmt: skip
         sampling = Sampling(max_tokens=TOKENS, temperature=0.8, ignore_eos=True)
-        asks = [Ask(MODEL, tuple(range(3, 3 + PROMPT)), sampling) for _ in range(STREAMS)]
+        asks = [EngineRequest(MODEL, tuple(range(3, 3 + PROMPT)), sampling) for _ in range(STREAMS)]
         alone: list[float] = []
         beside: list[float] = []
         firsts: list[float] = []
-        with serving(STREAMS, threads=max(1, len(os.sched_getaffinity(0)) - left) if left else 0) as (server, url):
-            periods = StepPeriods(every_stream_decodes)
+        with start_server(STREAMS, threads=max(1, len(os.sched_getaffinity(0)) - left) if left else 0) as (
+            server,
+            url,
+        ):
+            periods = StepPeriods(has_only_decodes)
             server.models[MODEL].core.scheduler.observers.append(periods)
-            asyncio.run(unread(server, asks))  # graphs are built, weights are there
+            asyncio.run(measure_without_http(server, asks))  # graphs are built, weights are there
             periods.take()
 
-            def both() -> None:
-                asyncio.run(unread(server, asks))
+            def measure_both() -> None:
+                asyncio.run(measure_without_http(server, asks))
                 alone.extend(periods.take())
-                seen = streamed(url, body)
+                seen = read_stream(url, body)
                 assert seen["events"] >= STREAMS * 10
                 beside.extend(periods.take())
                 firsts.extend(seen["first_seconds"])
 
-            benchmark.pedantic(both, rounds=LOAD_TURNS if benchmark.enabled else 1, warmup_rounds=0)
-        (half, maximum), (half_beside, most_beside) = percentiles(alone), percentiles(beside)
+            benchmark.pedantic(measure_both, rounds=LOAD_TURNS if benchmark.enabled else 1, warmup_rounds=0)
+        (half, maximum), (half_beside, most_beside) = compute_percentiles(alone), compute_percentiles(beside)
         added = most_beside - maximum
         benchmark.extra_info.update(
             steps=len(alone),
@@ -200,8 +203,8 @@ class TestServe:
             p50_streamed_ms=round(half_beside, 3),
             p99_streamed_ms=round(most_beside, 3),
             p99_added_ms=round(added, 3),
-            first_token_p50_ms=round(1000 * percentiles(firsts)[0], 1),
-            first_token_p99_ms=round(1000 * percentiles(firsts)[1], 1),
+            first_token_p50_ms=round(1000 * compute_percentiles(firsts)[0], 1),
+            first_token_p99_ms=round(1000 * compute_percentiles(firsts)[1], 1),
             limit_ratio=round((maximum + STEP_LIMIT_MS) / maximum, 3),
             ratio=round(most_beside / maximum, 3),
             peer="the 99th percentile of the step without streams; the limit is 1 ms more",
@@ -222,21 +225,21 @@ class TestServe:
         """Measure 48 concurrent requests for 16 slots, a third of each class."""
         sampling = Sampling(max_tokens=40, temperature=0.8, ignore_eos=True)
         asks = [
-            Ask(MODEL, tuple(range(3 + number, 35 + number)), sampling, priority=priority)
+            EngineRequest(MODEL, tuple(range(3 + number, 35 + number)), sampling, priority=priority)
             for number in range(16)
             for priority in (Priority.BATCH, Priority.STANDARD, Priority.INTERACTIVE)
         ]
         seconds_by_class: dict[str, list[float]] = {priority.name.lower(): [] for priority in Priority}
-        with serving(16) as (server, _):
-            asyncio.run(unread(server, asks))
+        with start_server(16) as (server, _):
+            asyncio.run(measure_without_http(server, asks))
 
             def load() -> None:
-                for ask, first in zip(asks, asyncio.run(unread(server, asks)), strict=True):
+                for ask, first in zip(asks, asyncio.run(measure_without_http(server, asks)), strict=True):
                     assert ask.priority is not None
                     seconds_by_class[ask.priority.name.lower()].append(1000 * first)
 
             benchmark.pedantic(load, rounds=5 if benchmark.enabled else 1, warmup_rounds=0)
-        quantiles = {name: percentiles(values) for name, values in seconds_by_class.items()}
+        quantiles = {name: compute_percentiles(values) for name, values in seconds_by_class.items()}
         benchmark.extra_info.update(
             {
                 f"{name}_p{part}_ms": round(value, 1)
@@ -295,7 +298,7 @@ WORDS = {"model": MODEL, "prompt": [5, 6, 7], "max_tokens": 250, "ignore_eos": T
 
 
 @contextmanager
-def served(folder: Path) -> Iterator[tuple[str, dict[str, str]]]:
+def start_two_tenant_server(folder: Path) -> Iterator[tuple[str, dict[str, str]]]:
     """Start a server with two tenants. Return its URL and the tenants' keys."""
     keys = {name: new_key(name) for name in ("alice", "mallory")}
     tenants = [
@@ -314,7 +317,7 @@ def served(folder: Path) -> Iterator[tuple[str, dict[str, str]]]:
         process.wait()
 
 
-def gaps_ms(url: str, key: str, seconds: float) -> list[float]:
+def measure_gaps_ms(url: str, key: str, seconds: float) -> list[float]:
     """Return the gaps between the pieces of an answer, stream after stream."""
     gaps: list[float] = []
     until = time.monotonic() + seconds
@@ -332,13 +335,13 @@ def gaps_ms(url: str, key: str, seconds: float) -> list[float]:
     return gaps
 
 
-def wrong_keys(url: str, key: str) -> None:
+def send_wrong_keys(url: str, key: str) -> None:
     with httpx.Client() as client:
         while True:
             client.get(f"{url}/v1/models", headers={"authorization": "Bearer zrt_alice_" + "a" * 52})
 
 
-def slow_bodies(url: str, key: str) -> None:
+def send_slow_bodies(url: str, key: str) -> None:
     where = httpx.URL(url)
     head = (
         f"POST /v1/completions HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {key}\r\ncontent-length: 1000\r\n\r\n"
@@ -354,7 +357,7 @@ def slow_bodies(url: str, key: str) -> None:
         time.sleep(0.1)
 
 
-def posting(path: str, content: bytes) -> Callable[[str, str], None]:
+def make_poster(path: str, content: bytes) -> Callable[[str, str], None]:
     def post(url: str, key: str) -> None:
         headers = {"authorization": f"Bearer {key}", "content-type": "application/json"}
         with httpx.Client(headers=headers, timeout=60) as client:
@@ -364,18 +367,18 @@ def posting(path: str, content: bytes) -> Callable[[str, str], None]:
     return post
 
 
-def _body(**more: object) -> bytes:
+def _make_body(**more: object) -> bytes:
     return json.dumps({"model": MODEL, "prompt": [5, 6], "max_tokens": 2, **more}).encode()
 
 
 ATTACKS: dict[str, Callable[[str, str], None]] = {
-    "wrong keys": wrong_keys,
-    "300 slow bodies": slow_bodies,
-    "8 MiB of text": posting("/v1/completions", _body(prompt="a" * 8_000_000)),
-    "8 MiB of brackets": posting("/v1/completions", b"[" * 8_000_000),
-    "a million ids": posting("/v1/completions", _body(prompt=[5] * 1_000_000)),
-    "wide regex": posting("/v1/completions", _body(guided_regex="(a|b|c|d){1,5000}(x{1,3000}){1,3000}")),
-    "a flood of requests": posting("/v1/completions", _body(prompt=[[5, 6]] * 60)),
+    "wrong keys": send_wrong_keys,
+    "300 slow bodies": send_slow_bodies,
+    "8 MiB of text": make_poster("/v1/completions", _make_body(prompt="a" * 8_000_000)),
+    "8 MiB of brackets": make_poster("/v1/completions", b"[" * 8_000_000),
+    "a million ids": make_poster("/v1/completions", _make_body(prompt=[5] * 1_000_000)),
+    "wide regex": make_poster("/v1/completions", _make_body(guided_regex="(a|b|c|d){1,5000}(x{1,3000}){1,3000}")),
+    "a flood of requests": make_poster("/v1/completions", _make_body(prompt=[[5, 6]] * 60)),
 }
 
 
@@ -384,11 +387,11 @@ class TestBudget:
         ("name", "tier", "device"), [("qwen3-0.6b-q4_0", "t_cpu_native", "cpu"), ("qwen3-q", "t1", "sim")]
     )
     def test_gap_beside_long_prompts(self, name: str, tier: str, device: str) -> None:
-        model = cached(name) if name in SHAPES else name
+        model = open_cached(name) if name in SHAPES else name
         with LLM(model, tier, device, slots=16, ctx=1024, tenants=(DESK, NIGHT), gap_ms=0) as llm:
-            decode_ms, unlimited = self._measured(llm, BUDGET_TOKENS)
+            decode_ms, unlimited = self._measure_budget(llm, BUDGET_TOKENS)
         with LLM(model, tier, device, slots=16, ctx=1024, tenants=(DESK, NIGHT), gap_ms=4 * decode_ms) as llm:
-            again_ms, limited = self._measured(llm, BUDGET_TOKENS)
+            again_ms, limited = self._measure_budget(llm, BUDGET_TOKENS)
             counts = llm.scheduler.counts
         p50, p90 = np.percentile(limited, (50, 90))
         ratio = float(p50) / (4 * decode_ms)
@@ -401,10 +404,10 @@ class TestBudget:
         assert ratio <= BUDGET_LIMIT, f"p50 is {ratio:.2f} of the budget, limit {BUDGET_LIMIT}"
 
     @staticmethod
-    def _measured(llm: LLM, maximum: int) -> tuple[float, list[float]]:
+    def _measure_budget(llm: LLM, maximum: int) -> tuple[float, list[float]]:
         """Return the median decode step of four answers in ms, and the gaps during concurrent prompts."""
         llm.build_all()
-        gaps, random = StepPeriods(interactive_decodes), np.random.default_rng(1)
+        gaps, random = StepPeriods(has_interactive_decode), np.random.default_rng(1)
         llm.scheduler.observers.append(gaps)
 
         def ask(tenant: Tenant, tokens: int, answer: int) -> None:
@@ -432,16 +435,16 @@ class TestAttacks:
     def test_bench_a_stream_beside_an_attack(self, attack: str, tmp_path: Path) -> None:
         calm: list[list[float]] = []
         under: list[float] = []
-        with served(tmp_path) as (url, keys):
-            gaps_ms(url, keys["alice"], 1.0)
+        with start_two_tenant_server(tmp_path) as (url, keys):
+            measure_gaps_ms(url, keys["alice"], 1.0)
             for _ in range(ATTACK_TURNS):
-                calm.append(gaps_ms(url, keys["alice"], ATTACK_SECONDS))
+                calm.append(measure_gaps_ms(url, keys["alice"], ATTACK_SECONDS))
                 attacker = multiprocessing.Process(
                     target=ATTACKS[attack], args=(url, keys["mallory"]), daemon=True
                 )
                 attacker.start()
                 time.sleep(0.3)
-                under += gaps_ms(url, keys["alice"], ATTACK_SECONDS)
+                under += measure_gaps_ms(url, keys["alice"], ATTACK_SECONDS)
                 attacker.kill()
                 attacker.join()
         p99 = [float(np.percentile(item, 99)) for item in calm]
@@ -487,7 +490,7 @@ class TestGrammar:
             pytest.skip("ZINC_RT_TEST_DATA is not set: it names the folder with the outside test data")
         tokenizer = Tokenizer.from_metadata(read_gguf(Path(folder) / "vocab" / "ggml-vocab-qwen2.gguf").metadata)
         grammar_compiler = GrammarCompiler(tokenizer, tokenizer.vocab_size)
-        grammar_compiler.vocabulary()
+        grammar_compiler.load_vocabulary()
         return grammar_compiler
 
     def test_vocabulary(self, benchmark: Any, compiler: GrammarCompiler) -> None:

@@ -32,7 +32,7 @@ import numpy as np
 import pytest
 
 from zinc_rt.host.object_cache import ObjectCache
-from zinc_rt.isa.target import default_target
+from zinc_rt.isa.target import make_default_target
 from zinc_rt.kernels.gfx1201.table import load, names
 from zinc_rt.pm4.generation import Generation
 from zinc_rt.pm4.packet import Packet
@@ -53,7 +53,13 @@ from zinc_rt.sim.shader.launch_setup import FLOAT_MODE, LaunchSetup
 from zinc_rt.sim.shader.layout import Checks, KernelVariant
 from zinc_rt.sim.shader.memory.ranges import PlacedArray, RangeTable, of_arrays
 from zinc_rt.sim.shader.run.group_runner import Stop
-from zinc_rt.sim.shader.run.kernels import CompiledKernel, CompiledKernels, compiled, loaded, variant_for
+from zinc_rt.sim.shader.run.kernels import (
+    CompiledKernel,
+    CompiledKernels,
+    choose_variant,
+    compile_variant,
+    load_variant,
+)
 from zinc_rt.sim.shader.run.launch_run import LaunchRun, WaveThreads
 from zinc_rt.sim.shader_engine import NOTHING, Accesses, NoShaderEngine, ShaderDispatch
 
@@ -173,11 +179,11 @@ class CpHost:
         struct.pack_into("<Q", memory, POINTERS + 64 - BASE, self.wptr)
         self.cp.ring(self.queue, self.wptr)
 
-    def fenced(self) -> int:
+    def read_fence(self) -> int:
         return int(struct.unpack_from("<I", self.space.memory, FENCE - BASE)[0])
 
 
-def packed(packets: Sequence[Packet]) -> bytes:
+def pack_packets(packets: Sequence[Packet]) -> bytes:
     words = [word for packet in packets for word in packet.words(Generation.GFX12)]
     return struct.pack(f"<{len(words)}I", *words)
 
@@ -201,7 +207,7 @@ STREAMS: dict[str, list[Packet]] = {
 }
 
 
-def in_ring(host: CpHost, data: bytes) -> Callable[[], None]:
+def make_ring_runner(host: CpHost, data: bytes) -> Callable[[], None]:
     def run() -> None:
         host.submit(data)
         host.cp.step(1 << 20)
@@ -209,13 +215,13 @@ def in_ring(host: CpHost, data: bytes) -> Callable[[], None]:
     return run
 
 
-def replayed(packets: Sequence[Packet]) -> tuple[CpHost, bytes]:
+def prepare_replay(packets: Sequence[Packet]) -> tuple[CpHost, bytes]:
     """Return the packets as an indirect buffer, and the ring contents of one token."""
     host = CpHost()
-    body = packed(packets)
-    body += packed([Nop()] * (-len(body) // 4 % 8))
+    body = pack_packets(packets)
+    body += pack_packets([Nop()] * (-len(body) // 4 % 8))
     host.space.write(IB, body)
-    return host, packed([IndirectBuffer(IB, len(body) // 4), ReleaseMem(FENCE, 1)])
+    return host, pack_packets([IndirectBuffer(IB, len(body) // 4), ReleaseMem(FENCE, 1)])
 
 
 FENCES = 5000
@@ -224,14 +230,14 @@ FENCES = 5000
 class TestCp:
     @pytest.mark.parametrize("name", STREAMS)
     def test_packets(self, name: str, benchmark: Any) -> None:
-        benchmark(in_ring(CpHost(), packed(STREAMS[name])))
+        benchmark(make_ring_runner(CpHost(), pack_packets(STREAMS[name])))
         if benchmark.stats is not None:  # None where benchmarks are switched off
             rate = len(STREAMS[name]) / benchmark.stats.stats.median
             benchmark.extra_info["note"] = f"{rate / 1e3:.0f} k packets/s"
 
     def test_replay_of_an_indirect_buffer(self, benchmark: Any) -> None:
-        host, data = replayed(LAUNCH * 200)
-        benchmark(in_ring(host, data))
+        host, data = prepare_replay(LAUNCH * 200)
+        benchmark(make_ring_runner(host, data))
         benchmark.extra_info["note"] = "200 launches"
 
     def test_doorbell_to_fence(self, benchmark: Any) -> None:
@@ -240,8 +246,8 @@ class TestCp:
 
         def fence() -> None:
             value = next(values)
-            host.submit(packed([ReleaseMem(FENCE, value)]))
-            while host.fenced() != value:
+            host.submit(pack_packets([ReleaseMem(FENCE, value)]))
+            while host.read_fence() != value:
                 time.sleep(0)
 
         host.cp.start()
@@ -283,7 +289,7 @@ void matvec(const float *restrict x, const float *restrict w, float *restrict y,
 
 
 @functools.cache
-def c_matvec() -> Callable[[int, int, int, int, int], None]:
+def compile_c_matvec() -> Callable[[int, int, int, int, int], None]:
     """Compile the C matvec with gcc, or with clang if gcc is missing."""
     folder = Path(tempfile.mkdtemp())
     (folder / "matvec.c").write_text(C_SOURCE)
@@ -325,7 +331,7 @@ class Matvec:
             (tokens, SIZE // 16, 1), threads_of_group, threads_of_group, 32, (0, 4),
             vgprs=self.zrt.vgprs, sgprs=self.zrt.sgprs,
         )  # fmt: skip
-        kernel = kernels().of(variant_for(self.launch, default_target(), self.zrt.code, Checks(level)))
+        kernel = kernels().of(choose_variant(self.launch, make_default_target(), self.zrt.code, Checks(level)))
         self._run = LaunchRun(kernel, self.launch, WaveThreads(threads), mode=FLOAT_MODE)
         self._serials = itertools.count(1)
 
@@ -333,9 +339,9 @@ class Matvec:
         self._run.begin(self.table, 0x5_0000_0000, next(self._serials))
         finish(self._run)
 
-    def in_c(self) -> np.ndarray:
+    def run_in_c(self) -> np.ndarray:
         y = np.zeros(SIZE, np.float32)
-        c_matvec()(self.x.ctypes.data, self.w.ctypes.data, y.ctypes.data, SIZE, SIZE)
+        compile_c_matvec()(self.x.ctypes.data, self.w.ctypes.data, y.ctypes.data, SIZE, SIZE)
         return y
 
 
@@ -346,38 +352,38 @@ def finish(run: LaunchRun) -> None:
     assert stop is Stop.DONE and not run.findings()[1], (stop, run.findings())
 
 
-def one_wave(code: bytes, level: str, threads: int) -> tuple[LaunchRun, RangeTable]:
+def prepare_wave(code: bytes, level: str, threads: int) -> tuple[LaunchRun, RangeTable]:
     launch = LaunchSetup((1, 1, 1), (32, 1, 1), (32, 1, 1), 32, (0, 0), vgprs=8)
-    kernel = kernels().of(variant_for(launch, default_target(), code, Checks(level)))
+    kernel = kernels().of(choose_variant(launch, make_default_target(), code, Checks(level)))
     table = of_arrays([PlacedArray(1 << 32, np.zeros(1024), "memory")], bounds=True)
     return LaunchRun(kernel, launch, WaveThreads(threads), mode=FLOAT_MODE), table
 
 
-def seconds(call: Callable[[], object]) -> float:
+def measure_seconds(call: Callable[[], object]) -> float:
     start = time.perf_counter()
     for _ in range(IN_A_ROW):
         call()
     return (time.perf_counter() - start) / IN_A_ROW
 
 
-def paired(one: Callable[[], object], other: Callable[[], object]) -> tuple[float, float]:
+def measure_alternately(one: Callable[[], object], other: Callable[[], object]) -> tuple[float, float]:
     """Return the lower quartile of the seconds of each, measured alternately; the machine may be shared."""
     one(), other()
-    rows = [(seconds(one), seconds(other)) for _ in range(SHADER_ROUNDS)]
+    rows = [(measure_seconds(one), measure_seconds(other)) for _ in range(SHADER_ROUNDS)]
     first, second = (statistics.quantiles(column, n=4)[0] for column in zip(*rows, strict=True))
     return first, second
 
 
-def largest() -> KernelVariant:
+def find_largest_kernel() -> KernelVariant:
     """Return the kernel with the most code, in mode full."""
     zrt = max(map(load, names()), key=lambda item: len(item.code))
     launch = LaunchSetup((1, 1, 1), zrt.workgroup, zrt.workgroup, 32, (0, 0), vgprs=zrt.vgprs, sgprs=zrt.sgprs)
-    return variant_for(launch, default_target(), zrt.code, Checks("full"))
+    return choose_variant(launch, make_default_target(), zrt.code, Checks("full"))
 
 
-def sums(code: bytes, level: str) -> Callable[[], None]:
+def make_sum_runner(code: bytes, level: str) -> Callable[[], None]:
     """Return a function that runs one wave of ADDENDS or HALF_ADDENDS."""
-    run, table = one_wave(code, level, threads=1)
+    run, table = prepare_wave(code, level, threads=1)
 
     def call() -> None:
         run.begin(table, 0x5_0000_0000, 1)
@@ -386,11 +392,11 @@ def sums(code: bytes, level: str) -> Callable[[], None]:
     return call
 
 
-def empty_dispatch() -> Callable[[], None]:
+def make_empty_dispatch() -> Callable[[], None]:
     """Return a function that runs one workgroup of one wave that ends immediately, like a repeated launch of the
     engine.
     """
-    run, table = one_wave(ENDPGM, "fast", threads=2)
+    run, table = prepare_wave(ENDPGM, "fast", threads=2)
 
     def call() -> None:
         run.begin(table, 0x5_0000_0000, 1)
@@ -400,7 +406,7 @@ def empty_dispatch() -> Callable[[], None]:
     return call
 
 
-def new_kernels(level: str, name: str) -> Callable[[], CompiledKernel]:
+def make_kernel_compiler(level: str, name: str) -> Callable[[], CompiledKernel]:
     """Return a function that compiles a new kernel at each call; shared helpers are already compiled."""
     zrt = load(name)
     quick = CompiledKernels(ObjectCache(Path(tempfile.mkdtemp())), quick=True)
@@ -409,7 +415,7 @@ def new_kernels(level: str, name: str) -> Callable[[], CompiledKernel]:
 
     def call() -> CompiledKernel:
         behind_the_end = next(numbers).to_bytes(4, "little")
-        return quick.of(variant_for(launch, default_target(), zrt.code + behind_the_end, Checks(level)))
+        return quick.of(choose_variant(launch, make_default_target(), zrt.code + behind_the_end, Checks(level)))
 
     call()
     return call
@@ -418,7 +424,7 @@ def new_kernels(level: str, name: str) -> Callable[[], CompiledKernel]:
 def note_ratio(benchmark: Any, call: Callable[[], object], peer: Callable[[], object], name: str) -> None:
     """Add the ratio of the seconds of `call` to those of `peer` to the report."""
     if benchmark.enabled:
-        ours, theirs = paired(call, peer)
+        ours, theirs = measure_alternately(call, peer)
         benchmark.extra_info.update(ratio=ours / theirs, peer=f"{name}, {theirs * 1e6:.0f} us")
 
 
@@ -427,19 +433,19 @@ class TestShader:
     @pytest.mark.parametrize("level", LEVELS)
     def test_a_new_kernel(self, level: str, name: str, benchmark: Any) -> None:
         """Measure a new kernel. Its first wave adds less than a millisecond."""
-        benchmark.pedantic(new_kernels(level, name), rounds=5)
+        benchmark.pedantic(make_kernel_compiler(level, name), rounds=5)
         benchmark.extra_info["note"] = f"{NEW[name]} instructions"
 
     @pytest.mark.parametrize("level", LEVELS)
     def test_matvec(self, level: str, benchmark: Any) -> None:
         matvec = Matvec(level)
         matvec()
-        assert np.array_equal(matvec.y[0].view(np.uint32), matvec.in_c().view(np.uint32))
+        assert np.array_equal(matvec.y[0].view(np.uint32), matvec.run_in_c().view(np.uint32))
         benchmark(matvec)
-        note_ratio(benchmark, matvec, matvec.in_c, "C, -O3 -march=native")
+        note_ratio(benchmark, matvec, matvec.run_in_c, "C, -O3 -march=native")
 
     def test_matvec_in_c(self, benchmark: Any) -> None:
-        benchmark(Matvec("off").in_c)
+        benchmark(Matvec("off").run_in_c)
 
     @pytest.mark.parametrize("level", ["fast", "full"])
     @pytest.mark.parametrize("threads", [1, 2])
@@ -455,18 +461,18 @@ class TestShader:
         ids=["defined-off", "defined-fast", "half-undefined-fast"],
     )
     def test_undefined_bits(self, code: bytes, level: str, benchmark: Any) -> None:
-        call = sums(code, level)
+        call = make_sum_runner(code, level)
         benchmark(call)
         if level != "off":
-            note_ratio(benchmark, call, sums(code, "off"), "level off")
+            note_ratio(benchmark, call, make_sum_runner(code, "off"), "level off")
 
     def test_an_empty_dispatch(self, benchmark: Any) -> None:
-        benchmark(empty_dispatch())
+        benchmark(make_empty_dispatch())
 
     def test_a_cold_compile_of_the_largest_kernel(self, benchmark: Any) -> None:
-        benchmark.pedantic(compiled, args=(largest(),), rounds=1)
+        benchmark.pedantic(compile_variant, args=(find_largest_kernel(),), rounds=1)
 
     def test_the_largest_kernel_from_the_cache(self, benchmark: Any) -> None:
-        expected = largest()
-        payload = compiled(expected)
-        benchmark(lambda: loaded(expected, payload))
+        expected = find_largest_kernel()
+        payload = compile_variant(expected)
+        benchmark(lambda: load_variant(expected, payload))

@@ -37,8 +37,8 @@ from zinc_rt.engine.engine import Engine
 from zinc_rt.engine.runner import Runner
 from zinc_rt.exec import Buffer, Fence, Graph, Stream, Usage
 from zinc_rt.golden.tiny_models.writer import write_tiny
-from zinc_rt.isa.target import DEFAULT_ARCH, default_target
-from zinc_rt.kernels.sets import kernel_set
+from zinc_rt.isa.target import DEFAULT_ARCH, make_default_target
+from zinc_rt.kernels.sets import find_kernel_set
 from zinc_rt.kernels.weight import Weight
 from zinc_rt.kmd.driver import PROT_READ, PROT_WRITE
 from zinc_rt.kmd.driver import Mapping as MappedMemory
@@ -105,7 +105,7 @@ class InstantBackend:
     spec = registry.spec("t_cpu")
     device = Device("plain memory", "none")
     ordering = "canonical-1"
-    kernels = kernel_set("numpy-reference")
+    kernels = find_kernel_set("numpy-reference")
     instrument = None
 
     def __init__(self) -> None:
@@ -144,7 +144,7 @@ class InstantBackend:
     def close(self) -> None: ...
 
 
-def numpy_loop() -> None:
+def run_numpy_loop() -> None:
     """Run a fixed sequence of small NumPy calls that takes some microseconds."""
     array = np.arange(64, dtype=np.int32)
     for _ in range(8):
@@ -181,11 +181,11 @@ class TestStep:
 
             for _ in range(200):
                 step()
-                numpy_loop()
+                run_numpy_loop()
             beside = []
             for _ in range(STEP_ROUNDS):
                 started = time.perf_counter()
-                numpy_loop()
+                run_numpy_loop()
                 beside.append(time.perf_counter() - started)
             benchmark.pedantic(step, rounds=STEP_ROUNDS, warmup_rounds=10)
             benchmark.extra_info.update(
@@ -227,7 +227,7 @@ class IdleLauncher:
         return ReachedFence()
 
 
-def graph_of(ports: int) -> Graph:
+def make_graph(ports: int) -> Graph:
     graph = Graph("decode", IdleLauncher())
     usages = Usage(), Usage()
     for number in range(ports):
@@ -240,7 +240,7 @@ def graph_of(ports: int) -> Graph:
 class TestExec:
     @pytest.mark.parametrize("ports", [10, 120])
     def test_replay_and_wait(self, benchmark: Any, ports: int) -> None:
-        graph, stream = graph_of(ports), Stream("main")
+        graph, stream = make_graph(ports), Stream("main")
 
         def step() -> None:
             graph.replay(KEY, stream)
@@ -252,7 +252,7 @@ class TestExec:
 
     @pytest.mark.parametrize("ports", [10, 120])
     def test_write_and_view(self, benchmark: Any, ports: int) -> None:
-        graph, stream = graph_of(ports), Stream("main")
+        graph, stream = make_graph(ports), Stream("main")
         graph.replay(KEY, stream)
         graph.wait(1.0)
 
@@ -284,7 +284,7 @@ class StillTransport:
         self.kind = kind
         self.driver: Any = NoFiles()
         self.transport: Any = self
-        self.generation = default_target().version
+        self.generation = make_default_target().version
         self.fallbacks: list[str] = []
         self.incidents: list[Incident] = []
         self.ask_seconds = 0.1
@@ -338,7 +338,7 @@ class StillTransport:
     def close(self) -> None: ...
 
 
-def dispatches(count: int, code_va: int) -> tuple[Packet, ...]:
+def build_dispatches(count: int, code_va: int) -> tuple[Packet, ...]:
     """Build the packets of `count` kernels, each with its registers and a barrier after it."""
     one = (
         SetShReg(Sh.PGM_LO, (code_va >> 8 & 0xFFFF_FFFF, code_va >> 40)),
@@ -363,7 +363,7 @@ class TestRing:
             assert backend.generation is Generation.GFX12
             graph = Graph("decode", backend)
             code = backend.alloc(4096, "bar", "code")
-            packets = dispatches(count, code.storage.device.gpu_va)
+            packets = build_dispatches(count, code.storage.device.gpu_va)
             graph.add((1,), backend.build(PacketList(packets, f"{count} dispatches"), {}))
             graph.bind("step", backend.alloc(4096, "host_visible", "step"))
             graph.bind("input", backend.alloc(4096, "bar", "input"))
@@ -417,7 +417,7 @@ USED: dict[str, Callable[[], Packet]] = {  # the packets of a token's replay, as
 SMALLEST = {"values": (0,), "pairs": ((0, 0),), "packed": ((0, 0), (0, 0)), "fences": ((0, 0),)}
 
 
-def token_stream() -> list[int]:
+def build_token_stream() -> list[int]:
     words = [word for make in USED.values() for word in make().words(G12)]
     return words * (16384 // len(words))
 
@@ -438,6 +438,6 @@ class TestPm4:
 
     @pytest.mark.parametrize("work", [decode_stream, lint, disassemble], ids=lambda work: work.__name__)
     def test_read_a_stream(self, benchmark: Any, work: Callable[..., Any]) -> None:
-        words = token_stream()
+        words = build_token_stream()
         benchmark.extra_info["dwords"] = len(words)
         benchmark(work, words, G12)

@@ -19,8 +19,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from zinc_rt.host.terminal import Table, markdown
-from zinc_rt.perf.machine import machine
+from zinc_rt.host.terminal import Table, format_markdown
+from zinc_rt.perf.machine import describe_machine
 
 FOLDER = Path(__file__).resolve().parent
 HEADERS = ("benchmark", "median", "spread", "rounds", "ratio", "limit", "", "peer or note")
@@ -33,15 +33,15 @@ LIMITS: Mapping[str, tuple[str, float, str]] = {
 NOTES = ("peer", "not_real", "ordering", "note")
 
 
-def row(benchmark: Mapping[str, Any]) -> list[str]:
+def format_row(benchmark: Mapping[str, Any]) -> list[str]:
     """Return one line of the table from pytest-benchmark's JSON."""
     stats, info = benchmark["stats"], benchmark.get("extra_info", {})
-    limit, verdict = _limit(stats, info)
+    limit, verdict = _format_limit(stats, info)
     spread = (stats["q3"] - stats["q1"]) / stats["median"] if stats["median"] else 0.0
     ratio = info.get("ratio")
     return [
-        _name(benchmark["fullname"]),
-        _seconds(stats["median"]),
+        _benchmark_name(benchmark["fullname"]),
+        _format_seconds(stats["median"]),
         f"{spread:.0%}",
         str(stats["rounds"]),
         "" if ratio is None else f"{float(ratio):.2f}",
@@ -51,7 +51,7 @@ def row(benchmark: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _name(fullname: str) -> str:
+def _benchmark_name(fullname: str) -> str:
     """Shorten perf/bench_step.py::TestRing::test_graph_replay[64] to `ring graph_replay[64]`."""
     _, group, test = fullname.split("::", 2)
     return f"{re.sub('(?<!^)(?=[A-Z])', '_', group.removeprefix('Test')).lower()} {test.removeprefix('test_')}"
@@ -60,14 +60,14 @@ def _name(fullname: str) -> str:
 FOLDED = 12  # variants of one benchmark without a limit that share a line
 
 
-def table(content: Mapping[str, Any]) -> list[list[str]]:
+def format_table(content: Mapping[str, Any]) -> list[list[str]]:
     """Return one line per benchmark; variants of one share a line with their range."""
     groups: dict[str, list[Mapping[str, Any]]] = {}
     for benchmark in content["benchmarks"]:
         groups.setdefault(benchmark["fullname"].partition("[")[0], []).append(benchmark)
     rows = []
     for group in groups.values():
-        cells = [row(benchmark) for benchmark in group]
+        cells = [format_row(benchmark) for benchmark in group]
         rows += [_fold_row(group, cells)] if len(cells) > FOLDED and not any(line[5] for line in cells) else cells
     return rows
 
@@ -75,10 +75,10 @@ def table(content: Mapping[str, Any]) -> list[list[str]]:
 def _fold_row(group: list[Mapping[str, Any]], cells: list[list[str]]) -> list[str]:
     medians = [benchmark["stats"]["median"] for benchmark in group]
     name = f"{cells[0][0].partition('[')[0]} ({len(group)} variants)"
-    return [name, f"{_seconds(min(medians))} to {_seconds(max(medians))}", "", "", "", "", "", ""]
+    return [name, f"{_format_seconds(min(medians))} to {_format_seconds(max(medians))}", "", "", "", "", "", ""]
 
 
-def _limit(stats: Mapping[str, Any], info: Mapping[str, Any]) -> tuple[str, str]:
+def _format_limit(stats: Mapping[str, Any], info: Mapping[str, Any]) -> tuple[str, str]:
     """Return the limit as text, and whether it is met."""
     for name, (what, unit, text) in LIMITS.items():
         if info.get(name) is None:
@@ -90,7 +90,7 @@ def _limit(stats: Mapping[str, Any], info: Mapping[str, Any]) -> tuple[str, str]
     return "", ""
 
 
-def _seconds(value: float) -> str:
+def _format_seconds(value: float) -> str:
     for unit, parts in (("s", 1.0), ("ms", 1e3), ("µs", 1e6)):
         if value * parts >= 1:
             return f"{value * parts:.3g} {unit}"
@@ -114,10 +114,10 @@ def main() -> int:
     if not content.get("benchmarks"):
         print("no benchmark finished", file=sys.stderr)
         return 1
-    rows = table(content)
-    host = machine()
+    rows = format_table(content)
+    host = describe_machine()
     print(f"{host['processor']}, {host['cores']} cores, load {host['load_average'][0]}, {host['system']}")
-    print(markdown(Table(HEADERS, rows)))
+    print(format_markdown(Table(HEADERS, rows)))
     over = sum(line[6] == "over" for line in rows)
     print(
         f"{'FAIL' if over or code else 'PASS'}  {len(content['benchmarks'])} benchmarks, {over} over their limit"

@@ -13,7 +13,7 @@ SEED = 1
 CONFIDENCE = 0.95
 
 
-def ratio_interval(
+def compute_ratio_interval(
     ours: Sequence[float], theirs: Sequence[float], *, confidence: float = CONFIDENCE
 ) -> tuple[float, float, float]:
     """Return the ratio ours/theirs of paired runs with its bootstrap interval: (ratio, low, high), geometric
@@ -46,7 +46,7 @@ class LevelChange:
         return self.after / self.before
 
 
-def change_points(values: Sequence[float], *, minimum: int = 3, p: float = 0.01) -> list[LevelChange]:
+def find_change_points(values: Sequence[float], *, minimum: int = 3, p: float = 0.01) -> list[LevelChange]:
     """Find shifts of the level: binary segmentation on ranks; each split is kept if a permutation test at `p`
     keeps it. At least `minimum` values are on each side. Ranks are used so that one outlier is not a shift.
     """
@@ -56,24 +56,26 @@ def change_points(values: Sequence[float], *, minimum: int = 3, p: float = 0.01)
     changes = []
     for start, index, end in zip(edges, edges[1:], edges[2:], strict=False):
         before, after = statistics.median(values[start:index]), statistics.median(values[index:end])
-        score = _best(_ranks(values[start:end]), minimum)[0]
-        changes.append(LevelChange(index, before, after, _chance(_ranks(values[start:end]), minimum, score)))
+        score = _find_best_split(_compute_ranks(values[start:end]), minimum)[0]
+        changes.append(
+            LevelChange(index, before, after, _estimate_chance(_compute_ranks(values[start:end]), minimum, score))
+        )
     return changes
 
 
 def _split(values: Sequence[float], start: int, end: int, minimum: int, p: float, points: list[int]) -> None:
     if end - start < 2 * minimum:
         return
-    ranks = _ranks(values[start:end])
-    score, index = _best(ranks, minimum)
-    if score <= 0 or _chance(ranks, minimum, score) > p:
+    ranks = _compute_ranks(values[start:end])
+    score, index = _find_best_split(ranks, minimum)
+    if score <= 0 or _estimate_chance(ranks, minimum, score) > p:
         return
     points.append(start + index)
     _split(values, start, start + index, minimum, p, points)
     _split(values, start + index, end, minimum, p, points)
 
 
-def _ranks(values: Sequence[float]) -> list[float]:
+def _compute_ranks(values: Sequence[float]) -> list[float]:
     """Return mid-ranks: equal values share a rank."""
     order = sorted(range(len(values)), key=values.__getitem__)
     ranks = [0.0] * len(values)
@@ -88,7 +90,7 @@ def _ranks(values: Sequence[float]) -> list[float]:
     return ranks
 
 
-def _best(ranks: Sequence[float], minimum: int) -> tuple[float, int]:
+def _find_best_split(ranks: Sequence[float], minimum: int) -> tuple[float, int]:
     """Return the split with the largest distance between the mean ranks of both sides, relative to their sizes."""
     total, count, left = sum(ranks), len(ranks), 0.0
     best = (0.0, 0)
@@ -100,9 +102,9 @@ def _best(ranks: Sequence[float], minimum: int) -> tuple[float, int]:
     return best
 
 
-def _chance(ranks: Sequence[float], minimum: int, score: float, *, shuffles: int = 500) -> float:
+def _estimate_chance(ranks: Sequence[float], minimum: int, score: float, *, shuffles: int = 500) -> float:
     draw, shuffled, as_high = random.Random(SEED), list(ranks), 0
     for _ in range(shuffles):
         draw.shuffle(shuffled)
-        as_high += _best(shuffled, minimum)[0] >= score
+        as_high += _find_best_split(shuffled, minimum)[0] >= score
     return (as_high + 1) / (shuffles + 1)

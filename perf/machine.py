@@ -23,13 +23,13 @@ GPU_SENSORS: Mapping[str, tuple[tuple[str, ...], float]] = {
 }
 
 
-def machine(sysfs: Path = SYSFS) -> dict[str, Any]:
+def describe_machine(sysfs: Path = SYSFS) -> dict[str, Any]:
     """Describe the host for the record. Unavailable properties are omitted."""
-    from zinc_rt.host.machine import available_cores
+    from zinc_rt.host.machine import count_available_cores
 
     description: dict[str, Any] = {
-        "processor": _processor(),
-        "cores": available_cores(),
+        "processor": _processor_name(),
+        "cores": count_available_cores(),
         "load_average": [round(value, 2) for value in os.getloadavg()],
         "memory_gb": round(psutil.virtual_memory().total / 1e9, 1),
         "system": f"{platform.system()} {platform.release()}",
@@ -39,26 +39,26 @@ def machine(sysfs: Path = SYSFS) -> dict[str, Any]:
     governors = {
         text
         for path in sysfs.glob("devices/system/cpu/cpu[0-9]*/cpufreq/scaling_governor")
-        if (text := _text(path)) is not None
+        if (text := _read_text(path)) is not None
     }
     if governors:
         description["governor"] = ", ".join(sorted(governors))
     return description
 
 
-def gpu_folder(sysfs: Path = SYSFS, render_path: str = "") -> Path | None:
+def find_gpu_folder(sysfs: Path = SYSFS, render_path: str = "") -> Path | None:
     """Return the hwmon folder of the AMD GPU with this file in /dev/dri. Without a path, return that of the only
     AMD GPU, or None if there are several: the sensors of another GPU would be wrong.
     """
     name = Path(render_path).name or "renderD*"
-    devices = [path for path in sysfs.glob(f"class/drm/{name}/device") if _text(path / "vendor") == "0x1002"]
+    devices = [path for path in sysfs.glob(f"class/drm/{name}/device") if _read_text(path / "vendor") == "0x1002"]
     return next(iter(sorted(devices[0].glob("hwmon/hwmon*"))), None) if len(devices) == 1 else None
 
 
 @dataclass(slots=True)
 class Sampler:
     """Sensor readings during a run, at most one per EVERY_SECONDS. Call `look` between timed parts. `render_path`
-    is the GPU that runs, as for `gpu_folder`; None if none does.
+    is the GPU that runs, as for `find_gpu_folder`; None if none does.
     """
 
     sysfs: Path = SYSFS
@@ -70,7 +70,7 @@ class Sampler:
     _last: float = float("-inf")
 
     def __post_init__(self) -> None:
-        self._gpu = None if self.render_path is None else gpu_folder(self.sysfs, self.render_path)
+        self._gpu = None if self.render_path is None else find_gpu_folder(self.sysfs, self.render_path)
         self._started = self.clock()
 
     def look(self) -> None:
@@ -78,20 +78,20 @@ class Sampler:
         if now - self._last < EVERY_SECONDS:
             return
         self._last = now
-        reading = {"at_seconds": round(now - self._started, 3), **self._gpu_reading(), **_cpu_reading()}
+        reading = {"at_seconds": round(now - self._started, 3), **self._read_gpu(), **_read_cpu()}
         self.samples.append(reading)
 
-    def _gpu_reading(self) -> dict[str, float]:
+    def _read_gpu(self) -> dict[str, float]:
         reading = {}
         for name, (files, parts) in GPU_SENSORS.items() if self._gpu is not None else ():
             assert self._gpu is not None
-            text = next((t for file in files if (t := _text(self._gpu / file)) is not None), None)
+            text = next((t for file in files if (t := _read_text(self._gpu / file)) is not None), None)
             if text is not None and text.lstrip("-").isdigit():
                 reading[name] = int(text) / parts
         return reading
 
 
-def _cpu_reading() -> dict[str, float]:
+def _read_cpu() -> dict[str, float]:
     reading = {}
     frequency = psutil.cpu_freq() if hasattr(psutil, "cpu_freq") else None
     if frequency is not None and frequency.current:
@@ -103,14 +103,14 @@ def _cpu_reading() -> dict[str, float]:
     return reading
 
 
-def _processor() -> str:
-    for line in (_text(Path("/proc/cpuinfo")) or "").splitlines():
+def _processor_name() -> str:
+    for line in (_read_text(Path("/proc/cpuinfo")) or "").splitlines():
         if line.startswith("model name"):
             return line.partition(":")[2].strip()
     return platform.processor() or platform.machine()
 
 
-def _text(path: Path) -> str | None:
+def _read_text(path: Path) -> str | None:
     try:
         return path.read_text(encoding="ascii", errors="replace").strip()
     except OSError:

@@ -15,7 +15,7 @@ import time
 from urllib.parse import urlsplit
 
 
-async def stream(host: str, port: int, body: bytes) -> tuple[float, int, int]:
+async def measure_stream(host: str, port: int, body: bytes) -> tuple[float, int, int]:
     """Return the seconds to the first event that is not a comment, events, bytes. Raise RuntimeError for an error
     response.
     """
@@ -39,7 +39,7 @@ async def stream(host: str, port: int, body: bytes) -> tuple[float, int, int]:
 async def run_clients(url: str, count: int, body: bytes) -> dict[str, object]:
     where = urlsplit(url)
     assert where.hostname and where.port
-    ends = await asyncio.gather(*(stream(where.hostname, where.port, body) for _ in range(count)))
+    ends = await asyncio.gather(*(measure_stream(where.hostname, where.port, body) for _ in range(count)))
     firsts, events, sizes = zip(*ends, strict=True)
     return {"first_seconds": sorted(firsts), "events": sum(events), "bytes": sum(sizes)}
 

@@ -27,15 +27,15 @@ import gguf
 import numpy as np
 
 from zinc_rt.cli.command import Command
-from zinc_rt.cli.progress import progress
+from zinc_rt.cli.progress import show_progress
 from zinc_rt.golden.tiny_models.architectures import ARCHITECTURES
 from zinc_rt.golden.tiny_models.parts import Sizes
 from zinc_rt.golden.tiny_models.weights import RandomWeights
-from zinc_rt.golden.tiny_models.writer import add_metadata, common_metadata
+from zinc_rt.golden.tiny_models.writer import add_metadata, make_common_metadata
 from zinc_rt.host.arguments import Parser
 from zinc_rt.host.errors import OutputError, UsageError
 from zinc_rt.host.files import cache_folder
-from zinc_rt.ir.dtypes import block_of, row_bytes
+from zinc_rt.ir.dtypes import count_row_bytes, find_block
 
 # Names that stay as they are, whatever the mixture.
 KEPT = re.compile(r"_norm\.weight$|ffn_gate_inp|per_layer_model_proj|ssm_conv1d|rope_freqs")
@@ -87,7 +87,7 @@ MIXES: Mapping[str, Callable[[MatrixUse], str]] = {
 }
 
 
-def types(shapes: Mapping[str, Sequence[int]], mix: str) -> dict[str, str]:
+def choose_types(shapes: Mapping[str, Sequence[int]], mix: str) -> dict[str, str]:
     """Return a type for each tensor, by name. `shapes` are (…, out, in) in file order. Vectors and tensors outside
     the mixture are f32. Raise KeyError for an unknown mixture.
     """
@@ -95,29 +95,29 @@ def types(shapes: Mapping[str, Sequence[int]], mix: str) -> dict[str, str]:
     tied = "output.weight" not in shapes
     values = [name for name in shapes if re.search(r"attn_(v|qkv|kv_b)\.weight$", name)]
     seen = 0
-    layers = 1 + max((_layer(name) for name in shapes), default=0)
+    layers = 1 + max((_parse_layer(name) for name in shapes), default=0)
     types_by_name = {}
     for name, shape in shapes.items():
-        if not quantised(name, shape):
+        if not is_quantised(name, shape):
             types_by_name[name] = "f32"
             continue
-        number, count = _layer(name), layers
+        number, count = _parse_layer(name), layers
         if name.endswith("attn_v.weight"):  # counted among those of its kind, not by layer
             number, count, seen = seen, len(values), seen + 1
         head = name == "output.weight" or (tied and name.endswith("token_embd.weight"))
         dtype = rule(MatrixUse(name, shape[-1], head, number, count))
-        if shape[-1] % block_of(dtype)[0]:
+        if shape[-1] % find_block(dtype)[0]:
             dtype = FALLBACK.get(dtype, dtype)
-        types_by_name[name] = dtype if shape[-1] % block_of(dtype)[0] == 0 else "f32"
+        types_by_name[name] = dtype if shape[-1] % find_block(dtype)[0] == 0 else "f32"
     return types_by_name
 
 
-def quantised(name: str, shape: Sequence[int]) -> bool:
+def is_quantised(name: str, shape: Sequence[int]) -> bool:
     """Return whether a mixture quantises the tensor."""
     return len(shape) >= 2 and name.endswith(".weight") and not KEPT.search(name)
 
 
-def _layer(name: str) -> int:
+def _parse_layer(name: str) -> int:
     match = re.match(r"blk\.(\d+)\.", name)
     return int(match[1]) if match else -1
 
@@ -199,9 +199,9 @@ class PlannedWeights(RandomWeights):
         super().put(name, values)
         self.order.append(name)
 
-    def normal(self, name: str, shape: tuple[int, ...], *, std: float, mean: float = 0.0) -> None:
-        if not quantised(name, shape):
-            super().normal(name, shape, std=std, mean=mean)
+    def add_normal(self, name: str, shape: tuple[int, ...], *, std: float, mean: float = 0.0) -> None:
+        if not is_quantised(name, shape):
+            super().add_normal(name, shape, std=std, mean=mean)
             return
         self.spreads[name] = shape, std
         self.order.append(name)
@@ -210,7 +210,7 @@ class PlannedWeights(RandomWeights):
         return self.spreads[name][0] if name in self.spreads else self.tensors[name].shape
 
 
-def plan(shape: ModelShape) -> tuple[dict[str, object], PlannedWeights]:
+def plan_weights(shape: ModelShape) -> tuple[dict[str, object], PlannedWeights]:
     """Return a shape's metadata and its tensors in file order."""
     row = ARCHITECTURES[shape.architecture]
     shape.sizes.check()
@@ -220,16 +220,16 @@ def plan(shape: ModelShape) -> tuple[dict[str, object], PlannedWeights]:
         planned.order.remove("output.weight")
         table, _ = planned.spreads["token_embd.weight"]
         planned.spreads["token_embd.weight"] = table, 1.2 / shape.sizes.hidden**0.5  # it is the output too
-    return common_metadata(row, shape.sizes) | own | dict(shape.instead), planned
+    return make_common_metadata(row, shape.sizes) | own | dict(shape.instead), planned
 
 
-def random_blocks(rng: np.random.Generator, rows: int, columns: int, dtype: str, spread: float) -> np.ndarray:
+def make_random_blocks(rng: np.random.Generator, rows: int, columns: int, dtype: str, spread: float) -> np.ndarray:
     """Return random rows of a ggml type, uint8 [rows, row bytes]: arbitrary quants, whose values are around zero
     with that deviation.
     """
     if dtype == "f32":
         return (rng.standard_normal((rows, columns), np.float32) * np.float32(spread)).view(np.uint8)
-    elements, size_bytes = block_of(dtype)
+    elements, size_bytes = find_block(dtype)
     blocks = np.frombuffer(rng.bytes(rows * columns // elements * size_bytes), np.uint8).reshape(-1, size_bytes)
     blocks = blocks.copy()
     for location, factor in SCALES[dtype].places.items():
@@ -238,20 +238,20 @@ def random_blocks(rng: np.random.Generator, rows: int, columns: int, dtype: str,
     return blocks.reshape(rows, -1)
 
 
-def size_bytes_of(shape: ModelShape) -> int:
+def compute_size(shape: ModelShape) -> int:
     """Return the size of the tensors, without header and padding."""
-    _, planned = plan(shape)
-    chosen = types({name: planned.shape(name) for name in planned.order}, shape.mix)
-    return sum(_bytes(planned.shape(name), chosen[name]) for name in planned.order)
+    _, planned = plan_weights(shape)
+    chosen = choose_types({name: planned.shape(name) for name in planned.order}, shape.mix)
+    return sum(_tensor_bytes(planned.shape(name), chosen[name]) for name in planned.order)
 
 
 def write_synthetic(path: Path, shape: ModelShape, *, header_only: bool = False) -> Path:
     """Write a file of this shape. An existing finished file is kept. Raise OutputError if it cannot be written."""
     if path.exists():
         return path
-    metadata, planned = plan(shape)
-    chosen = types({name: planned.shape(name) for name in planned.order}, shape.mix)
-    total = sum(_bytes(planned.shape(name), chosen[name]) for name in planned.order)
+    metadata, planned = plan_weights(shape)
+    chosen = choose_types({name: planned.shape(name) for name in planned.order}, shape.mix)
+    total = sum(_tensor_bytes(planned.shape(name), chosen[name]) for name in planned.order)
     unfinished = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -269,7 +269,7 @@ def write_synthetic(path: Path, shape: ModelShape, *, header_only: bool = False)
     return path
 
 
-def cached(name: str) -> Path:
+def open_cached(name: str) -> Path:
     """Return a file of SHAPES, generated on first use."""
     return write_synthetic(cache_folder() / "synthetic" / f"{name}.gguf", SHAPES[name])
 
@@ -288,12 +288,12 @@ def _write(
     writer.add_string("tokenizer.ggml.model", "none")  # llama.cpp then asks for vocab_size alone
     for key, value in metadata.items():
         add_metadata(writer, f"{architecture}.{key}", value)
-    sizes = {name: _bytes(planned.shape(name), chosen[name]) for name in planned.order}
+    sizes = {name: _tensor_bytes(planned.shape(name), chosen[name]) for name in planned.order}
     for name in planned.order:
         kind = gguf.GGMLQuantizationType[chosen[name].upper()]
         shape = planned.shape(name)
         if chosen[name] != "f32":  # the package expects the shape in bytes
-            shape = (*shape[:-1], row_bytes(chosen[name], shape[-1]))
+            shape = (*shape[:-1], count_row_bytes(chosen[name], shape[-1]))
         dtype = np.dtype(np.float32 if chosen[name] == "f32" else np.uint8)
         writer.add_tensor_info(name, shape, dtype, sizes[name], raw_dtype=kind)
     writer.write_header_to_file()
@@ -301,32 +301,32 @@ def _write(
     writer.write_ti_data_to_file()
     writer.close()
     alignment = writer.data_alignment
-    with path.open("r+b") as file, progress(sum(sizes.values()), path.name, "B") as advance:
+    with path.open("r+b") as file, show_progress(sum(sizes.values()), path.name, "B") as advance:
         index = _align_up(file.seek(0, os.SEEK_END), alignment)
         for name in planned.order:
             file.seek(index)
             if not header_only or len(planned.shape(name)) == 1:  # inputs of a plan
-                for piece in _weight_blocks(name, planned, chosen[name]):
+                for piece in _iterate_weight_blocks(name, planned, chosen[name]):
                     file.write(piece.data)
                     advance(piece.nbytes)
             index = _align_up(index + sizes[name], alignment)
         file.truncate(index)
 
 
-def _weight_blocks(name: str, planned: PlannedWeights, dtype: str) -> Iterator[np.ndarray]:
+def _iterate_weight_blocks(name: str, planned: PlannedWeights, dtype: str) -> Iterator[np.ndarray]:
     if name in planned.tensors:
         yield planned.tensors[name].reshape(-1).view(np.uint8)
         return
     shape, spread = planned.spreads[name]
     rows, columns = prod(shape[:-1]), shape[-1]
-    step = max(1, PIECE_BYTES // row_bytes(dtype, columns))
+    step = max(1, PIECE_BYTES // count_row_bytes(dtype, columns))
     rng = np.random.Generator(np.random.SFC64([SEED, zlib.crc32(name.encode())]))
     for start in range(0, rows, step):
-        yield random_blocks(rng, min(step, rows - start), columns, dtype, spread).reshape(-1)
+        yield make_random_blocks(rng, min(step, rows - start), columns, dtype, spread).reshape(-1)
 
 
-def _bytes(shape: Sequence[int], dtype: str) -> int:
-    return prod(shape[:-1]) * row_bytes(dtype, shape[-1])
+def _tensor_bytes(shape: Sequence[int], dtype: str) -> int:
+    return prod(shape[:-1]) * count_row_bytes(dtype, shape[-1])
 
 
 def _align_up(index: int, alignment: int) -> int:
@@ -348,7 +348,7 @@ def parser() -> argparse.ArgumentParser:
 def _main(arguments: argparse.Namespace) -> int:
     if arguments.list:
         for name, shape in SHAPES.items():
-            print(f"{name:<26}{size_bytes_of(shape) / 1e9:6.2f} GB  {shape.architecture}")
+            print(f"{name:<26}{compute_size(shape) / 1e9:6.2f} GB  {shape.architecture}")
         return 0
     if arguments.name not in SHAPES:
         raise UsageError(f"unknown shape {arguments.name!r}", next=f"one of {', '.join(SHAPES)}")

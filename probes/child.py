@@ -55,7 +55,7 @@ def run_in_child(function: Callable[[], Any], timeout_seconds: float, *, exclude
     pid = os.fork()
     if pid == 0:
         os.close(readable)
-        _child(function, writable, before)
+        _run_child(function, writable, before)
     os.close(writable)
     try:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
@@ -123,7 +123,7 @@ def _queued_ns(path: Path) -> int:
         return 0  # the thread has ended
 
 
-def _child(function: Callable[[], Any], writable: int, mask: Collection[int]) -> None:
+def _run_child(function: Callable[[], Any], writable: int, mask: Collection[int]) -> None:
     """Run the child's side. It never returns."""
     code = 1
     try:

@@ -14,7 +14,7 @@ import yaml
 
 from zinc_rt.host.errors import InputError
 from zinc_rt.host.files import load_yaml
-from zinc_rt.host.input_files import unreadable
+from zinc_rt.host.input_files import make_read_error
 
 SCHEMA = "zinc-rt-combinations/1"
 FILE = Path(__file__).with_name("combinations.yaml")
@@ -44,7 +44,7 @@ class MachineFacts:
     packages: Mapping[str, str] = field(default_factory=dict)
     parameters: Mapping[str, str] = field(default_factory=dict)
 
-    def as_row(self) -> dict[str, Any]:
+    def to_row(self) -> dict[str, Any]:
         """Return the configuration in the format of a row; id, verdict, what, source and date must be
         added."""
         firmware = {name: f"== 0x{value:x}" for name, value in sorted(self.firmware.items())}
@@ -70,7 +70,7 @@ class Combination:
     symptoms: tuple[str, ...] = ()
     next: str = ""
 
-    def _conditions(self, facts: MachineFacts) -> list[tuple[str, str, str | int | None]]:
+    def _check_conditions(self, facts: MachineFacts) -> list[tuple[str, str, str | int | None]]:
         """Yield each condition with its kind and this machine's value; None if the value is unknown."""
         single = (
             ("kernel", self.kernel, facts.kernel),
@@ -84,57 +84,57 @@ class Combination:
             ("parameters", condition, facts.parameters.get(name)) for name, condition in self.parameters.items()
         ]
 
-    def fits(self, facts: MachineFacts) -> bool:
+    def matches_facts(self, facts: MachineFacts) -> bool:
         """Return whether every condition is true for the known values."""
-        return facts.chip in self.chips and all(_holds(row[1], row[2]) for row in self._conditions(facts))
+        return facts.chip in self.chips and all(_is_true(row[1], row[2]) for row in self._check_conditions(facts))
 
-    def waits_for(self, facts: MachineFacts) -> tuple[str, ...]:
+    def find_deciding_unknowns(self, facts: MachineFacts) -> tuple[str, ...]:
         """Return the kinds of unknown values on which a match depends: some condition is true and none is
         false.
         """
-        rows = self._conditions(facts) if facts.chip in self.chips else []
-        known = [_holds(condition, value) for _, condition, value in rows if value is not None]
+        rows = self._check_conditions(facts) if facts.chip in self.chips else []
+        known = [_is_true(condition, value) for _, condition, value in rows if value is not None]
         missing = tuple(dict.fromkeys(kind for kind, _, value in rows if value is None))
         return missing if known and all(known) else ()
 
-    def quote(self) -> str:
+    def format_statement(self) -> str:
         """Return one line with the statement and its source."""
         return f"{self.verdict} ({self.id}): {self.what} [{self.source}, {self.date}]"
 
 
 @cache
-def load(path: Path = FILE) -> tuple[Combination, ...]:
+def load_combinations(path: Path = FILE) -> tuple[Combination, ...]:
     """Read and validate every row. Raises InputError naming the file, the row and the error."""
     try:
         document = load_yaml(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise unreadable(path, error) from error
+        raise make_read_error(path, error) from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: not YAML: {str(error).splitlines()[0]}") from error
     schema = document.get("schema") if isinstance(document, dict) else None
     if schema != SCHEMA or not isinstance(document.get("rows"), list):
         raise InputError(f"{path}: schema is {schema!r}, expected {SCHEMA} with a list of rows")
-    rows = tuple(_row(item, f"{path}: row {index + 1}") for index, item in enumerate(document["rows"]))
+    rows = tuple(_parse_row(item, f"{path}: row {index + 1}") for index, item in enumerate(document["rows"]))
     twice = {row.id for row in rows if sum(other.id == row.id for other in rows) > 1}
     if twice:
         raise InputError(f"{path}: duplicate row ids: {', '.join(sorted(twice))}")
     return rows
 
 
-def matching(facts: MachineFacts, rows: Iterable[Combination] | None = None) -> tuple[Combination, ...]:
+def find_matching(facts: MachineFacts, rows: Iterable[Combination] | None = None) -> tuple[Combination, ...]:
     """Return the matching rows, bad ones first."""
-    matches = [row for row in (load() if rows is None else rows) if row.fits(facts)]
+    matches = [row for row in (load_combinations() if rows is None else rows) if row.matches_facts(facts)]
     return tuple(sorted(matches, key=lambda row: ("bad", "suspect", "good").index(row.verdict)))
 
 
-def quotes(device: Mapping[str, Any]) -> tuple[str, ...]:
+def find_statements(device: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the rows that match the device of a report. A simulated device matches none."""
     if device.get("simulated") or not device.get("arch"):
         return ()
-    return tuple(row.quote() for row in matching(facts_of(device)) if row.verdict != "good")
+    return tuple(row.format_statement() for row in find_matching(read_facts(device)) if row.verdict != "good")
 
 
-def facts_of(device: Mapping[str, Any]) -> MachineFacts:
+def read_facts(device: Mapping[str, Any]) -> MachineFacts:
     """Return the configuration that a report's device describes."""
     module = device.get("module")
     return MachineFacts(
@@ -147,7 +147,7 @@ def facts_of(device: Mapping[str, Any]) -> MachineFacts:
     )
 
 
-def _row(value: Any, where: str) -> Combination:
+def _parse_row(value: Any, where: str) -> Combination:
     if not isinstance(value, dict):
         raise InputError(f"{where}: not a mapping")
     where = f"{where} ({value.get('id', 'without id')})"
@@ -193,7 +193,7 @@ def _row(value: Any, where: str) -> Combination:
     )
 
 
-def _holds(condition: str, value: str | int | None) -> bool:
+def _is_true(condition: str, value: str | int | None) -> bool:
     """Compare versions: >= 6.17 and < 6.18 numerically, a plain version as a prefix."""
     if not condition:
         return True
@@ -204,10 +204,12 @@ def _holds(condition: str, value: str | int | None) -> bool:
         text = re.sub(r"^\d+:", "", str(value))  # the epoch of a Debian package
         whole = "(?![0-9])" if condition[-1].isdigit() else ""  # 6.1 is not the beginning of 6.17
         return re.match(re.escape(condition) + whole, text) is not None
-    return all(_COMPARE[sign](*_same_length(_number(value), _number(limit))) for sign, limit in comparisons)
+    return all(
+        _COMPARE[sign](*_pad_versions(_parse_number(value), _parse_number(limit))) for sign, limit in comparisons
+    )
 
 
-def _number(value: str | int) -> tuple[int, ...]:
+def _parse_number(value: str | int) -> tuple[int, ...]:
     if isinstance(value, int):
         return (value,)
     if re.fullmatch(r"-?\d+|0x[0-9a-fA-F]+", value):
@@ -216,7 +218,7 @@ def _number(value: str | int) -> tuple[int, ...]:
     return tuple(int(part) for part in matched[1].split(".")) if matched else ()
 
 
-def _same_length(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _pad_versions(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Pad versions to equal length, because 6.18 and 6.18.0 are the same version."""
     maximum = max(len(a), len(b))
     return a + (0,) * (maximum - len(a)), b + (0,) * (maximum - len(b))

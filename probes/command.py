@@ -7,7 +7,7 @@ from pathlib import Path
 
 from zinc_rt.cli.command import Command
 from zinc_rt.cli.output import add_format
-from zinc_rt.host.arguments import Parser, positive
+from zinc_rt.host.arguments import Parser, parse_positive
 from zinc_rt.probes.device_options import add_device_options
 
 EPILOG = """\
@@ -38,7 +38,11 @@ def parser() -> argparse.ArgumentParser:
         help="measure hardware behaviour that the documentation does not specify, and write it to this facts file",
     )
     parser.add_argument(
-        "--soak", type=positive, default=0.0, metavar="MINUTES", help="duration of the mixed-packet soak in P56"
+        "--soak",
+        type=parse_positive,
+        default=0.0,
+        metavar="MINUTES",
+        help="duration of the mixed-packet soak in P56",
     )
     parser.add_argument(
         "--manual", action="store_true", help="include the step of P56 that asks you to suspend the machine"
@@ -101,7 +105,7 @@ def add_choice(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--timeout",
-        type=positive,
+        type=parse_positive,
         default=0.0,
         metavar="S",
         help="seconds for each probe (default: the probe's own limit)",
@@ -137,12 +141,12 @@ def add_results(parser: argparse.ArgumentParser) -> None:
     out.add_argument("--strict", action="store_true", help="treat a skipped probe as a failure")
 
 
-def _body(arguments: argparse.Namespace) -> int:
-    from zinc_rt.probes.execution import execute
+def _run_command(arguments: argparse.Namespace) -> int:
+    from zinc_rt.probes.execution import run_command
     from zinc_rt.probes.learning.learn import PROBES as FACTS
     from zinc_rt.probes.registry import PROBES
 
-    return execute(arguments, "pm4-test", FACTS if arguments.learn else PROBES)
+    return run_command(arguments, "pm4-test", FACTS if arguments.learn else PROBES)
 
 
-main = Command("pm4-test", parser, _body)
+main = Command("pm4-test", parser, _run_command)

@@ -26,7 +26,7 @@ def open_device(spec: DeviceSpec) -> Driver:
     return simulated.open_driver(spec)
 
 
-def parse(
+def parse_device(
     text: str,
     inject: Sequence[str],
     reorder: int | None = None,
@@ -42,7 +42,7 @@ def parse(
         spec = DeviceSpec(
             True, text[4:], "", tuple(inject), simulated.TIME_SCALE, reorder, facts, force_facts, tuple(flip)
         )
-        simulated.check(spec)
+        simulated.check_profile(spec)
         return spec
     if reorder is not None:
         raise UsageError("--reorder: supported only by a simulated device", next="add --device sim")
@@ -67,7 +67,7 @@ def require_amd_gpu(spec: DeviceSpec, command: str) -> None:
         raise UsageError(
             f"--device {spec.render_path}: no such render node", next="zinc-rt devices lists the devices"
         )
-    if spec.simulated or spec.render_path or amd_gpus(LinuxDriver()):
+    if spec.simulated or spec.render_path or find_amd_gpus(LinuxDriver()):
         return
     raise NothingRan(
         "this machine has no AMD GPU (no PCI display device of vendor 1002), so nothing ran",
@@ -75,7 +75,7 @@ def require_amd_gpu(spec: DeviceSpec, command: str) -> None:
     )
 
 
-def amd_gpus(driver: Driver) -> list[str]:
+def find_amd_gpus(driver: Driver) -> list[str]:
     """Return the PCI addresses of AMD's display devices, whatever their driver."""
     paths = []
     try:
@@ -84,14 +84,14 @@ def amd_gpus(driver: Driver) -> list[str]:
         return []
     for address in addresses:
         if (
-            read(driver, f"{PCI}/{address}/vendor") == AMD
-            and (read(driver, f"{PCI}/{address}/class") or "")[:4] in _DISPLAY_CLASSES
+            read_file(driver, f"{PCI}/{address}/vendor") == AMD
+            and (read_file(driver, f"{PCI}/{address}/class") or "")[:4] in _DISPLAY_CLASSES
         ):
             paths.append(address)
     return paths
 
 
-def read(driver: Driver, path: str) -> str | None:
+def read_file(driver: Driver, path: str) -> str | None:
     """Return a file's text; None if it cannot be read."""
     try:
         return driver.read_file(path).decode(errors="replace").strip()

@@ -7,25 +7,25 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from zinc_rt.kmd.driver import Driver, folder_names
+from zinc_rt.kmd.driver import Driver, list_folder
 from zinc_rt.kmd.render_node import RenderNode
 from zinc_rt.probes.child import run_in_child
-from zinc_rt.probes.device import open_device, read
+from zinc_rt.probes.device import open_device, read_file
 from zinc_rt.probes.device_spec import DeviceSpec
-from zinc_rt.probes.kit.context import choose
+from zinc_rt.probes.kit.context import choose_gpu
 
 
-def displays(driver: Driver, render_path: str) -> list[str] | None:
+def find_displays(driver: Driver, render_path: str) -> list[str] | None:
     """Return the connectors of this GPU that show a picture; None if that cannot be determined."""
     device = f"/sys/class/drm/{Path(render_path).name}/device/drm"
     lit: list[str] = []
-    cards = folder_names(driver, device)
+    cards = list_folder(driver, device)
     if not cards:
         return None
     for card in cards:
-        for connector in folder_names(driver, f"{device}/{card}"):
+        for connector in list_folder(driver, f"{device}/{card}"):
             where = f"{device}/{card}/{connector}"
-            if connector.startswith(f"{card}-") and read(driver, f"{where}/status") == "connected":
+            if connector.startswith(f"{card}-") and read_file(driver, f"{where}/status") == "connected":
                 lit.append(connector)
     return lit
 
@@ -35,21 +35,23 @@ def describe(spec: DeviceSpec) -> dict[str, Any]:
     process."""
     driver = open_device(spec)
     described: dict[str, Any] = {"name": "", "arch": "", "simulated": driver.simulated, "profile": spec.profile}
-    described["kernel"] = read(driver, "/proc/sys/kernel/osrelease") or ""
-    described["module"] = read(driver, "/sys/module/amdgpu/version") or ""  # modules of the kernel itself say none
+    described["kernel"] = read_file(driver, "/proc/sys/kernel/osrelease") or ""
+    described["module"] = (
+        read_file(driver, "/sys/module/amdgpu/version") or ""
+    )  # modules of the kernel itself say none
     described["problem"] = ""
     try:
-        node, render_path = choose(driver, spec)
+        node, render_path = choose_gpu(driver, spec)
         described["render_path"] = render_path
-        lit = displays(driver, render_path)
+        lit = find_displays(driver, render_path)
         described["displays"], described["displays_known"] = lit or [], lit is not None
         if node is not None:
             described["arch"] = node.arch
             described["name"] = (
-                read(driver, f"/sys/class/drm/{Path(render_path).name}/device/product_name") or node.name
+                read_file(driver, f"/sys/class/drm/{Path(render_path).name}/device/product_name") or node.name
             )
         render = RenderNode(driver, render_path)
-        described["firmware"] = render.firmware()
+        described["firmware"] = render.query_firmware()
         described["driver"] = ".".join(map(str, render.version))
         render.close()
     except Exception as error:  # the probes say what is wrong, one by one; here it is only not described

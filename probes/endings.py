@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from zinc_rt.backends.vulkan.errors import VulkanError
 from zinc_rt.exec import DeadlineMissed
-from zinc_rt.host.errors import UnsupportedError, ZincError, first_line
-from zinc_rt.host.facts import table
+from zinc_rt.host.errors import UnsupportedError, ZincError, error_first_line
+from zinc_rt.host.facts import load_table
 from zinc_rt.kmd.errors import DriverError
 from zinc_rt.probes.child import ChildEnd
-from zinc_rt.probes.outcome import Failed, Outcome, Stuck
+from zinc_rt.probes.outcome import Outcome, ProbeFailed, ProbeStuck
 
 if TYPE_CHECKING:
     from zinc_rt.sim.interfaces import DeviceFinding
 
-KNOWN = (Failed, DeadlineMissed, DriverError, VulkanError, UnsupportedError, OSError)
+KNOWN = (ProbeFailed, DeadlineMissed, DriverError, VulkanError, UnsupportedError, OSError)
 
 
 FINDINGS_TOLD = 3  # of one rule, in one probe
@@ -41,13 +41,13 @@ class Closeable(Protocol):
 def run_in(context: Closeable, run: Callable[[Any], Outcome]) -> Outcome:
     """Run a probe and convert exceptions to an outcome; a simulated device adds its findings. Closes the
     context."""
-    outcome = _outcome(context, run)
+    outcome = _run_probe(context, run)
     findings, log = context.news()
     by_rule: dict[str, list[DeviceFinding]] = {}
     for finding in findings:
         by_rule.setdefault(finding.rule, []).append(finding)
     marks = (*outcome.marks, *context.marks())
-    notes = tuple(note for rule, item in by_rule.items() for note in _finding_lines(rule, item))
+    notes = tuple(note for rule, item in by_rule.items() for note in _format_findings(rule, item))
     wrong = next((finding for finding in findings if finding.severity.value == "error"), None)
     if wrong is not None and outcome.status == "pass":
         outcome = replace(
@@ -55,7 +55,7 @@ def run_in(context: Closeable, run: Callable[[Any], Outcome]) -> Outcome:
             status="fail",
             symptom="finding",
             reason=f"behaved as expected, but the simulated device reported {wrong.rule}: {wrong.sentence}",
-            cause=f"rule {wrong.rule} of the simulated device{_description(wrong.rule)}",
+            cause=f"rule {wrong.rule} of the simulated device{_rule_description(wrong.rule)}",
             advice=(
                 "hardware may hang, fault or compute a wrong result: fix the submission; docs/facts.md "
                 "explains the rule's source"
@@ -64,7 +64,7 @@ def run_in(context: Closeable, run: Callable[[Any], Outcome]) -> Outcome:
     return replace(outcome, notes=(*outcome.notes, *notes), log=(*outcome.log, *log), marks=marks)
 
 
-def _finding_lines(rule: str, findings: Sequence[DeviceFinding]) -> list[str]:
+def _format_findings(rule: str, findings: Sequence[DeviceFinding]) -> list[str]:
     """Format a few findings of one rule as lines, and the number of further ones."""
     more = len(findings) - FINDINGS_TOLD
     return [f"finding: {rule}: {finding.sentence}" for finding in findings[:FINDINGS_TOLD]] + (
@@ -72,37 +72,37 @@ def _finding_lines(rule: str, findings: Sequence[DeviceFinding]) -> list[str]:
     )
 
 
-def _description(rule: str) -> str:
+def _rule_description(rule: str) -> str:
     """Return the description of the rule, if facts.yaml has a row of that name."""
-    fact = next((fact for name, fact in table().items() if name.rpartition("/")[2] == rule), None)
+    fact = next((fact for name, fact in load_table().items() if name.rpartition("/")[2] == rule), None)
     return f": {fact.says}" if fact is not None else ""
 
 
-def _outcome(context: Closeable, run: Callable[[Any], Outcome]) -> Outcome:
+def _run_probe(context: Closeable, run: Callable[[Any], Outcome]) -> Outcome:
     outcome: Outcome | None = None
     try:
         with context:
             try:
                 outcome = run(context)
             except KNOWN as error:
-                outcome = outcome_from(error)
+                outcome = make_error_outcome(error)
     except Exception as error:
         if outcome is None or (outcome.status != "fail" and not isinstance(error, KNOWN)):
             raise
         if outcome.status == "fail":
-            return replace(outcome, notes=(*outcome.notes, f"while giving back: {first_line(error)}"))
-        late = outcome_from(error)
+            return replace(outcome, notes=(*outcome.notes, f"while giving back: {error_first_line(error)}"))
+        late = make_error_outcome(error)
         return replace(late, reason=f"while giving everything back: {late.reason}", measure=outcome.measure)
     return outcome
 
 
-def outcome_from(error: BaseException) -> Outcome:
-    if isinstance(error, Failed | Stuck):
+def make_error_outcome(error: BaseException) -> Outcome:
+    if isinstance(error, ProbeFailed | ProbeStuck):
         return error.outcome
     if isinstance(error, DriverError):
         return Outcome(
             "fail",
-            first_line(error),
+            error_first_line(error),
             "errno",
             call=error.call,
             errno=error.errno,
@@ -119,7 +119,7 @@ def outcome_from(error: BaseException) -> Outcome:
     return Outcome("fail", message, "unsupported", cause=message, advice=advice)
 
 
-def outcome_of(ended: ChildEnd) -> Outcome:
+def make_child_outcome(ended: ChildEnd) -> Outcome:
     """Return the outcome for the end of a child process."""
     if ended.how == "returned":
         value: Outcome = ended.value

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from zinc_rt.cli.report import Result
 from zinc_rt.host.errors import InputError
-from zinc_rt.host.input_files import unreadable
+from zinc_rt.host.input_files import make_read_error
 
 KINDS = ("fail", "flake", "skip")
 
@@ -63,13 +63,13 @@ class Expectations:
         return result
 
 
-def load(path: Path, known: Collection[str]) -> Expectations:
+def load_expectations(path: Path, known: Collection[str]) -> Expectations:
     """Read a file. `known` are the permitted names. Raises InputError naming the line."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         cause = error if isinstance(error, OSError) else ValueError("not a text file")
-        raise unreadable(path, cause, next=_FORM) from error
+        raise make_read_error(path, cause, next=_FORM) from error
     chip, rows = "", []
     seen: set[str] = set()
     for number, line in enumerate(text.splitlines(), 1):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from zinc_rt.probes.layout_differences import difference
+from zinc_rt.probes.layout_differences import find_difference
 from zinc_rt.probes.outcome import Outcome
 from zinc_rt.probes.probe import Probe
 
@@ -52,12 +52,12 @@ EVERYWHERE = {  # symptom → cause, advice, for what any probe can run into
 }
 
 
-def explain(probe: Probe, outcome: Outcome) -> Outcome:
+def explain_outcome(probe: Probe, outcome: Outcome) -> Outcome:
     """Return the outcome with cause and advice: the matching signature of the probe, the failed call, or a
     general cause."""
     if outcome.status == "pass" or (outcome.status == "skip" and outcome.cause):
         return outcome
-    if outcome.call and (slip := difference(outcome.call)):
+    if outcome.call and (slip := find_difference(outcome.call)):
         return replace(outcome, cause=slip, advice=MEND_LAYOUT)
     for signature in probe.signatures:
         if signature.matches(outcome):

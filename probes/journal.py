@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from zinc_rt.host.errors import OutputError
-from zinc_rt.host.files import state_folder
+from zinc_rt.host.files import state_directory
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _KEPT_BYTES = 1 << 20
@@ -36,10 +36,10 @@ class Suspect:
 
 
 def default_path() -> Path:
-    return state_folder() / "pm4-test.journal"
+    return state_directory() / "pm4-test.journal"
 
 
-def boot_id() -> str:
+def read_boot_id() -> str:
     try:
         return BOOT_ID.read_text(encoding="ascii").strip()
     except OSError:
@@ -52,9 +52,9 @@ class Journal:
     def __init__(self, path: Path | None, device: str, *, boot: str | None = None) -> None:
         self.path = path
         self.device = device
-        self.boot = boot_id() if boot is None else boot
+        self.boot = read_boot_id() if boot is None else boot
 
-    def suspects(self) -> dict[str, Suspect]:
+    def find_suspects(self) -> dict[str, Suspect]:
         """Return the suspects by probe.
 
         A damaged line may be the start record of a probe that crashed the machine. The probe named in it is a
@@ -62,7 +62,7 @@ class Journal:
         """
         open_: dict[str, Suspect] = {}
         last = ("", "")  # the last probe, and when
-        for row in self._lines():
+        for row in self._read_lines():
             if isinstance(row, str):
                 for name in filter(None, _PROBE.findall(row) or [last[0]]):
                     open_[name] = Suspect(name, self.device, last[1] or "unknown time", reset=True)
@@ -75,9 +75,9 @@ class Journal:
                     open_.pop(name, None)
         return open_
 
-    def damage(self) -> str:
+    def describe_damage(self) -> str:
         """Return a sentence about lines that cannot be read, or "". The file is kept as it is."""
-        count = sum(isinstance(row, str) for row in self._lines())
+        count = sum(isinstance(row, str) for row in self._read_lines())
         return (
             f"{self.path}: {count} damaged line{'s' * (count > 1)}; the last probe counts as unsafe"
             if count
@@ -119,9 +119,9 @@ class Journal:
 
     def rows(self) -> list[dict[str, Any]]:
         """Return every line that can be read, oldest first. Raises OutputError."""
-        return [row for row in self._lines() if isinstance(row, dict)]
+        return [row for row in self._read_lines() if isinstance(row, dict)]
 
-    def _lines(self) -> list[dict[str, Any] | str]:
+    def _read_lines(self) -> list[dict[str, Any] | str]:
         """Return the lines, oldest first: the text of a line that cannot be read. A line that ends before the name
         of its probe is complete is omitted, because a probe starts only after its line is written.
         """

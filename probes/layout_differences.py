@@ -22,7 +22,7 @@ HEADERS: tuple[tuple[ModuleType, ModuleType, str], ...] = (
 )
 
 
-def difference(call: str) -> str:
+def find_difference(call: str) -> str:
     """Return a sentence with the first difference between runtime and header for this ioctl; empty if they agree
     or if `call` is in neither.
     """
@@ -37,11 +37,11 @@ def difference(call: str) -> str:
                 f"(zinc_rt/kmd/uapi/{runtime.__name__.rpartition('.')[2]}.py)"
             )
         if theirs.layout is not None:
-            return _struct_difference(ioctl.struct.offsets, theirs.layout, call, header)
+            return _compare_structs(ioctl.struct.offsets, theirs.layout, call, header)
     return ""
 
 
-def _struct_difference(offsets: dict[str, int], layout: StructLayout, call: str, header: str) -> str:
+def _compare_structs(offsets: dict[str, int], layout: StructLayout, call: str, header: str) -> str:
     for name, offset in offsets.items():
         member = layout.fields.get(name)
         if member is not None and member.offset != offset:

@@ -27,11 +27,11 @@ def parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _body(arguments: argparse.Namespace) -> int:
-    from zinc_rt.probes.execution import execute
+def _run_command(arguments: argparse.Namespace) -> int:
+    from zinc_rt.probes.execution import run_command
     from zinc_rt.probes.memory_stress import PROBES
 
-    return execute(arguments, "mem-test", PROBES)
+    return run_command(arguments, "mem-test", PROBES)
 
 
-main = Command("mem-test", parser, _body)
+main = Command("mem-test", parser, _run_command)

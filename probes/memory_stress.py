@@ -18,7 +18,7 @@ from zinc_rt.kmd.userq import UserqGpu
 from zinc_rt.probes.groups.memory import write_and_read
 from zinc_rt.probes.kit.context import ProbeContext
 from zinc_rt.probes.kit.gpu_access import GpuAccess
-from zinc_rt.probes.kit.mapped_buffer import MappedBuffer, pattern
+from zinc_rt.probes.kit.mapped_buffer import MappedBuffer, make_pattern
 from zinc_rt.probes.outcome import T1, T2, Outcome, Signature, check, passed, symptom
 from zinc_rt.probes.probe import Probe
 
@@ -41,30 +41,30 @@ class MemoryInUse:
     gtt: int
 
 
-def used(c: ProbeContext) -> MemoryInUse:
+def query_memory(c: ProbeContext) -> MemoryInUse:
     """Return MEMORY of the render node, queried by a separate client, for both tiers."""
     usage = c.render.memory()
     return MemoryInUse(usage["vram.heap_usage"], usage["gtt.heap_usage"])
 
 
-def _settle(c: ProbeContext) -> None:
+def _wait_for_settled_memory(c: ProbeContext) -> None:
     transport = c.transport
     if isinstance(transport, UserqGpu):
         transport.settle()
 
 
-def accounting(c: ProbeContext) -> Outcome:
+def probe_accounting(c: ProbeContext) -> Outcome:
     """Check that the kernel's count rises by the allocated size, and falls back to its previous value."""
-    _settle(c)
+    _wait_for_settled_memory(c)
     measure: dict[str, Any] = {}
     for placement in (Placement.VRAM, Placement.GTT):
-        before, held = used(c), c.transport.resources()
+        before, held = query_memory(c), c.transport.resources()
         size_bytes = 96 * MIB
         buffer = c.transport.alloc(size_bytes, placement, f"{placement.value} block")
-        during = used(c)
+        during = query_memory(c)
         buffer.free()
-        _settle(c)
-        after = used(c)
+        _wait_for_settled_memory(c)
+        after = query_memory(c)
         grew = getattr(during, placement.value) - getattr(before, placement.value)
         left = getattr(after, placement.value) - getattr(before, placement.value)
         measure |= {f"{placement.value}_grew_mib": grew >> 20, f"{placement.value}_left_kib": left >> 10}
@@ -79,18 +79,18 @@ def accounting(c: ProbeContext) -> Outcome:
     return passed(**measure)
 
 
-def fragmentation(c: ProbeContext) -> Outcome:
+def probe_fragmentation(c: ProbeContext) -> Outcome:
     """Release every other piece, fill the holes with smaller ones, and check that neighbours keep their
     contents."""
     gpu = GpuAccess(c)
     before = c.transport.resources()
     for placement in (Placement.GTT, Placement.VRAM):
-        _fragmented(c, gpu, placement)
+        _test_fragmentation(c, gpu, placement)
     check(c.transport.resources() == before, "leak", f"held {c.transport.resources()}, before {before}")
     return passed(pieces=PIECES, refilled=PIECES, placements="gtt vram")
 
 
-def _fragmented(c: ProbeContext, gpu: GpuAccess, placement: Placement) -> None:
+def _test_fragmentation(c: ProbeContext, gpu: GpuAccess, placement: Placement) -> None:
     held: dict[int, PatternedBuffer] = {}
 
     def take(number: int, size_bytes: int) -> None:
@@ -112,7 +112,7 @@ def _fragmented(c: ProbeContext, gpu: GpuAccess, placement: Placement) -> None:
     check(not overlap, "overlap", f"buffers overlap at {', '.join(overlap[:4])}")
     for number in list(held):
         give_back(number)
-    _settle(c)
+    _wait_for_settled_memory(c)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +145,7 @@ def _take_buffer(
     """
     fallback = Placement.GTT if placement is Placement.VRAM_BAR else None
     buffer = c.transport.alloc(size_bytes, placement, name, fallback=fallback)
-    held = PatternedBuffer(buffer, pattern(PATTERN_BYTES, seed))
+    held = PatternedBuffer(buffer, make_pattern(PATTERN_BYTES, seed))
     c.side.settle()
     if buffer.placement not in HOST_VISIBLE or seed % 2:
         gpu.write(held.at, held.want)
@@ -154,11 +154,11 @@ def _take_buffer(
     return held
 
 
-def churn(c: ProbeContext) -> Outcome:
+def probe_churn(c: ProbeContext) -> Outcome:
     """Allocate and release buffers of all sizes and kinds in random order; each must keep its pattern."""
     dice = random.Random(1)
     gpu = GpuAccess(c)
-    before, counted = c.transport.resources(), used(c)
+    before, counted = c.transport.resources(), query_memory(c)
     live: list[PatternedBuffer] = []
     allocated = refused = 0
     for number in range(CHURN_ROUNDS):
@@ -175,10 +175,10 @@ def churn(c: ProbeContext) -> Outcome:
             _give_back(gpu, live.pop(dice.randrange(len(live))))
     for buffer in live:
         _give_back(gpu, buffer)
-    _settle(c)
+    _wait_for_settled_memory(c)
     after = c.transport.resources()
     check(after == before, "leak", f"held {after}, before {before}")
-    now = used(c)
+    now = query_memory(c)
     left = now.vram - counted.vram + now.gtt - counted.gtt
     check(abs(left) <= SLACK_BYTES, "leak", f"{left} bytes more in use after {allocated} buffers")
     return passed(made=allocated, refused=refused, left_kib=left >> 10)
@@ -189,7 +189,7 @@ def _give_back(gpu: GpuAccess, held: PatternedBuffer) -> None:
     held.buffer.free()
 
 
-def exhaustion(c: ProbeContext) -> Outcome:
+def probe_exhaustion(c: ProbeContext) -> Outcome:
     """Allocate until the kernel rejects it: ENOMEM, no crash, everything usable afterwards.
 
     The GPU marks both ends of every block: two blocks over the same memory would contain the same mark.
@@ -204,20 +204,20 @@ def exhaustion(c: ProbeContext) -> Outcome:
         while len(taken) < 64:
             taken.append(c.transport.alloc(block, Placement.VRAM, f"block {len(taken)}"))
             if len(taken) % 4 == 0:
-                _settle(c)
+                _wait_for_settled_memory(c)
     except DriverError as error:
         end = error.args[0].partition("\n")[0]
         check(error.errno == 12, "wrong-errno", f"exhausting VRAM returned {end}, not ENOMEM")
-        _settle(c)
+        _wait_for_settled_memory(c)
         c.side.settle()
-        marks = {va: 0x3A4B_0000 + index for index, va in enumerate(_ends(taken))}
-        gpu.mark(marks)
-        wrong = [f"{va:#x} holds {value:#x}" for va, value in gpu.wrong_marks(marks).items()]
+        marks = {va: 0x3A4B_0000 + index for index, va in enumerate(_sample_offsets(taken))}
+        gpu.write_marks(marks)
+        wrong = [f"{va:#x} holds {value:#x}" for va, value in gpu.find_wrong_marks(marks).items()]
         check(not wrong, "overlap", f"with VRAM full, the GPU's marks are not where it wrote them: {wrong[:3]}")
     finally:
         count = len(taken)
         _free(taken)
-        _settle(c)
+        _wait_for_settled_memory(c)
     check(bool(end), "no-end", f"{count} blocks of {block} bytes were allocated, VRAM has {total}")
     check(count * block >= total // 2, "accounting", f"only {count} blocks of {block} bytes of {total}")
     check(c.transport.resources() == before, "leak", f"held {c.transport.resources()}, before {before}")
@@ -227,7 +227,7 @@ def exhaustion(c: ProbeContext) -> Outcome:
     return passed(blocks=count, block_mib=block >> 20, marks=len(marks))
 
 
-def _ends(blocks: list[DeviceBuffer]) -> list[int]:
+def _sample_offsets(blocks: list[DeviceBuffer]) -> list[int]:
     """First, middle and last dword of each."""
     return [
         block.gpu_va + offset for block in blocks for offset in (0, block.size_bytes // 2, block.size_bytes - 4)
@@ -239,7 +239,7 @@ def _free(buffers: list[DeviceBuffer]) -> None:
         buffers.pop().free()
 
 
-def _probe(
+def _make_probe(
     number: int,
     title: str,
     passes_when: str,
@@ -279,33 +279,33 @@ _KNOWN = (
 )
 
 PROBES = (
-    _probe(
+    _make_probe(
         1,
         "accounting",
         "the kernel's count follows 96 MiB of VRAM and GTT up and down",
-        accounting,
+        probe_accounting,
         "counts are true",
         hazard=0,
     ),
-    _probe(
+    _make_probe(
         2,
         "fragmentation",
         f"{PIECES} pieces, holes refilled, no overlap, no content lost",
-        fragmentation,
+        probe_fragmentation,
         "holes are usable",
     ),
-    _probe(
+    _make_probe(
         3,
         "churn",
         f"{CHURN_ROUNDS} random steps, each buffer keeps its pattern, as CPU and GPU see it",
-        churn,
+        probe_churn,
         "no leaks, no mixed contents",
     ),
-    _probe(
+    _make_probe(
         4,
         "exhaustion",
         "ENOMEM at the end of VRAM, every block is separate GPU memory, and all is usable afterwards",
-        exhaustion,
+        probe_exhaustion,
         "exhaustion is handled correctly",
     ),
 )

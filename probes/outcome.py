@@ -77,7 +77,7 @@ class Signature:
     advice: str
 
 
-class Failed(ZincError):
+class ProbeFailed(ZincError):
     """A failed check. Contains the outcome."""
 
     exit_code = 1
@@ -87,7 +87,7 @@ class Failed(ZincError):
         self.outcome = Outcome("fail", reason, symptom, **more)
 
 
-class Stuck(DeadlineMissed):
+class ProbeStuck(DeadlineMissed):
     """A missed deadline, as raised by AmdRing."""
 
     def __init__(self, outcome: Outcome) -> None:
@@ -99,13 +99,13 @@ def passed(*notes: str, **measure: Any) -> Outcome:
     return Outcome("pass", measure=measure, notes=notes)
 
 
-def skipped(reason: str, *, cause: str = "", advice: str = "", **measure: Any) -> Outcome:
+def make_skip(reason: str, *, cause: str = "", advice: str = "", **measure: Any) -> Outcome:
     return Outcome("skip", reason, cause=cause, advice=advice, measure=measure)
 
 
-def check(holds: bool, symptom: str, reason: str, **more: Any) -> None:
-    if not holds:
-        raise Failed(symptom, reason, **more)
+def check(condition: bool, symptom: str, reason: str, **more: Any) -> None:
+    if not condition:
+        raise ProbeFailed(symptom, reason, **more)
 
 
 # --- what signatures look for ---
@@ -115,13 +115,13 @@ def symptom(*words: str) -> Callable[[Outcome], bool]:
     return lambda outcome: outcome.symptom in words
 
 
-def failed_call(call: str, *numbers: int) -> Callable[[Outcome], bool]:
+def match_failed_call(call: str, *numbers: int) -> Callable[[Outcome], bool]:
     """Match a failed call. `call` is the end of its name, such as "CREATE_QUEUE"; without numbers any
     errno matches."""
     return lambda o: o.symptom == "errno" and o.call.endswith(call) and (not numbers or o.errno in numbers)
 
 
-def message_contains(word: str, *symptoms: str) -> Callable[[Outcome], bool]:
+def match_message(word: str, *symptoms: str) -> Callable[[Outcome], bool]:
     """Match a word in the reason, a fault or a note."""
     return lambda o: word.lower() in o.text.lower() and (not symptoms or o.symptom in symptoms)
 

@@ -63,7 +63,7 @@ def probe(
 ) -> Callable[[ProbeDraft], Probe]:
     """Declare a probe. This is the outermost decorator."""
 
-    def made(draft: ProbeDraft) -> Probe:
+    def make_probe(draft: ProbeDraft) -> Probe:
         return Probe(
             id,
             title,
@@ -78,12 +78,12 @@ def probe(
             more_seconds=more_seconds,
         )
 
-    return made
+    return make_probe
 
 
 def proves(what: str, *, passes_when: str) -> Callable[[Run | ProbeDraft], ProbeDraft]:
     """Declare the property that the probe tests, and the condition for passing."""
-    return lambda run: replace(_draft(run), proves=what, passes_when=passes_when)
+    return lambda run: replace(_make_draft(run), proves=what, passes_when=passes_when)
 
 
 def fails(matches: Callable[[Outcome], bool], cause: str, advice: str) -> Callable[[Run | ProbeDraft], ProbeDraft]:
@@ -95,11 +95,11 @@ def fails_like(*shared: Signature) -> Callable[[Run | ProbeDraft], ProbeDraft]:
     """Add known failures shared with other probes."""
 
     def with_them(run: Run | ProbeDraft) -> ProbeDraft:
-        draft = _draft(run)
+        draft = _make_draft(run)
         return replace(draft, signatures=shared + draft.signatures)
 
     return with_them
 
 
-def _draft(run: Run | ProbeDraft) -> ProbeDraft:
+def _make_draft(run: Run | ProbeDraft) -> ProbeDraft:
     return run if isinstance(run, ProbeDraft) else ProbeDraft(run)

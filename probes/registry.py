@@ -16,7 +16,7 @@ from zinc_rt.probes.probe import Probe
 ALIVE = "P20"  # what is run again after anything hazardous went wrong
 
 
-def number(probe: Probe) -> int:
+def probe_number(probe: Probe) -> int:
     return int(re.sub(r"\D", "", probe.id) or 0)
 
 
@@ -35,26 +35,28 @@ def sort_by_number(probes: Sequence[Probe]) -> tuple[Probe, ...]:
         free = [probe for probe in waiting.values() if not waiting.keys() & set(probe.needs)]
         if not free:
             raise ValueError(f"dependency cycle among {', '.join(waiting)}")
-        result.append(waiting.pop(min(free, key=number).id))
+        result.append(waiting.pop(min(free, key=probe_number).id))
     return tuple(result)
 
 
-def probes_of_module(module: ModuleType) -> list[Probe]:
+def find_module_probes(module: ModuleType) -> list[Probe]:
     """Return the probes declared in a module, without imported ones."""
     probes = [item for item in vars(module).values() if isinstance(item, Probe)]
     return [probe for probe in probes if probe.run.__module__ == module.__name__]
 
 
-def of_package(package: ModuleType) -> tuple[Probe, ...]:
+def find_package_probes(package: ModuleType) -> tuple[Probe, ...]:
     """Return the probes of every module of a package. Raises ValueError as `sort_by_number` does."""
     names = [f"{package.__name__}.{item.name}" for item in pkgutil.iter_modules(package.__path__)]
-    return sort_by_number([probe for name in names for probe in probes_of_module(import_module(name))])
+    return sort_by_number([probe for name in names for probe in find_module_probes(import_module(name))])
 
 
-PROBES = of_package(groups)
+PROBES = find_package_probes(groups)
 
 
-def select(probes: Sequence[Probe], expression: str, command: str = "zinc-rt-pm4-test") -> tuple[Probe, ...]:
+def select_probes(
+    probes: Sequence[Probe], expression: str, command: str = "zinc-rt-pm4-test"
+) -> tuple[Probe, ...]:
     """Select by `-k`: ids, ranges (P18-P24) or words of a title, separated by commas. Raises UsageError
     for no match."""
     if not expression:
@@ -66,7 +68,7 @@ def select(probes: Sequence[Probe], expression: str, command: str = "zinc-rt-pm4
         selected = {
             probe.id
             for probe in probes
-            if (span and int(span[1]) <= number(probe) <= int(span[2]))
+            if (span and int(span[1]) <= probe_number(probe) <= int(span[2]))
             or probe.id.lower() == term.lower()
             or (not re.fullmatch(r"[A-Za-z]\d+", term) and term and term.lower() in probe.title.lower())
         }

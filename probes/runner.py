@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from zinc_rt.backends.amd.hang import HangReport
 from zinc_rt.cli.report import Result
-from zinc_rt.host.facts import assumed_facts
+from zinc_rt.host.facts import find_assumed_facts
 from zinc_rt.probes.child import run_in_child
 from zinc_rt.probes.device_spec import DeviceSpec
-from zinc_rt.probes.endings import outcome_of, run_in
+from zinc_rt.probes.endings import make_child_outcome, run_in
 from zinc_rt.probes.expectations import Expectations
-from zinc_rt.probes.explanation import explain
+from zinc_rt.probes.explanation import explain_outcome
 from zinc_rt.probes.journal import Journal
 from zinc_rt.probes.kit.context import ProbeContext, ProbeOptions
 from zinc_rt.probes.outcome import HOST, T1, TIERS, Outcome
@@ -63,7 +63,7 @@ class ProbeRunner:
         self.command = command
         self.probes = probes
         self.journal = journal
-        self.suspects = journal.suspects()
+        self.suspects = journal.find_suspects()
         self._status: dict[str, Result] = {}  # by id and tier, as it came out
         self.log: list[str] = []  # a simulated device's kernel log, of all probes
         self.marks: set[str] = set()  # what a simulated device came to
@@ -71,18 +71,18 @@ class ProbeRunner:
         self._root: dict[str, str] = {}  # of what is skipped for a need: the probe it began with
         self._dead = ""  # why nothing hazardous may run any more
 
-    def jobs(self) -> list[tuple[Probe, str]]:
+    def list_jobs(self) -> list[tuple[Probe, str]]:
         """Return the probes to run: host probes first, then those of each tier, in their order."""
         tiers = [tier for tier in TIERS if tier == HOST or tier in self.plan.tiers]
         return [(probe, tier) for tier in tiers for probe in self.probes if tier in probe.tiers]
 
     def run(self, say: Callable[[str], None] = lambda text: None) -> Iterator[Result]:
-        for probe, tier in self.jobs():
+        for probe, tier in self.list_jobs():
             name = f"{probe.id}/{tier}"
             say(f"{name} {probe.title}")
             reason = self._skip_reason(probe, tier)
             if reason is not None:
-                result = self._result(probe, tier, Outcome("skip", reason))
+                result = self._make_result(probe, tier, Outcome("skip", reason))
             else:
                 result = self._run_and_judge(probe, tier)
             self._status[name] = result
@@ -107,7 +107,7 @@ class ProbeRunner:
                 return f"needs {need}{because or f', which {verb}'}"
         if probe.hazard > plan.hazard:
             why_hazard = plan.why_hazard or f"hazard above the selected limit {plan.hazard}"
-            return f"hazard {probe.hazard}, and {why_hazard}: {self.option_for(probe.hazard)}"
+            return f"hazard {probe.hazard}, and {why_hazard}: {self.hazard_option(probe.hazard)}"
         if probe.hazard >= 2 and plan.displays and not plan.force:
             return f"a deliberate hang or fault, and this GPU drives {', '.join(plan.displays)}; --force runs it"
         if probe.hazard and self._dead:
@@ -132,15 +132,15 @@ class ProbeRunner:
             self.journal.end(name, outcome.status)
         if outcome.hang is not None:
             self.hangs[name] = outcome.hang
-        result = self._result(probe, tier, explain(probe, outcome), seconds)
+        result = self._make_result(probe, tier, explain_outcome(probe, outcome), seconds)
         return self.plan.expectations.judge(result, probe.id, tier)
 
     def _run(self, probe: Probe, tier: str) -> tuple[Outcome, float]:
         plan = self.plan
         deadline = plan.timeout_seconds or probe.seconds + probe.more_seconds(plan.options)
         before = len(self._kernel_log())
-        ended = run_in_child(self.body(probe, tier), deadline, exclude_queued=plan.spec.simulated)
-        outcome = outcome_of(ended)
+        ended = run_in_child(self.make_body(probe, tier), deadline, exclude_queued=plan.spec.simulated)
+        outcome = make_child_outcome(ended)
         self.log += outcome.log
         self.marks.update(outcome.marks)
         return replace(outcome, log=(*self._kernel_log()[before:], *outcome.log)), ended.seconds
@@ -170,17 +170,17 @@ class ProbeRunner:
             report=after.report,
         )
 
-    def body(self, probe: Probe, tier: str) -> Callable[[], Outcome]:
+    def make_body(self, probe: Probe, tier: str) -> Callable[[], Outcome]:
         """Return the function that the child runs."""
-        return partial(in_context, probe, self.plan.spec, tier, self.plan.options)
+        return partial(run_in_context, probe, self.plan.spec, tier, self.plan.options)
 
-    def option_for(self, hazard: int) -> str:
+    def hazard_option(self, hazard: int) -> str:
         """Return the option that permits probes of this hazard."""
         return f"--hazard {hazard}"
 
     # --- reporting ---
 
-    def _result(self, probe: Probe, tier: str, outcome: Outcome, seconds: float = 0.0) -> Result:
+    def _make_result(self, probe: Probe, tier: str, outcome: Outcome, seconds: float = 0.0) -> Result:
         evidence = outcome.evidence
         first_bad: dict[str, Any] = {}
         if outcome.status == "fail":
@@ -203,7 +203,7 @@ class ProbeRunner:
         if outcome.notes:
             measure["notes"] = list(outcome.notes)
         if outcome.marks:
-            measure["assumptions"] = [assumed_fact.id for assumed_fact in assumed_facts(outcome.marks)]
+            measure["assumptions"] = [assumed_fact.id for assumed_fact in find_assumed_facts(outcome.marks)]
         return Result(
             f"{probe.id}/{tier}",
             "probe",
@@ -240,6 +240,6 @@ class ProbeRunner:
         return shlex.join(words)
 
 
-def in_context(probe: Probe, spec: DeviceSpec, tier: str, options: ProbeOptions) -> Outcome:
+def run_in_context(probe: Probe, spec: DeviceSpec, tier: str, options: ProbeOptions) -> Outcome:
     """Run the probe in the child."""
     return run_in(ProbeContext(spec, tier, options), probe.run)

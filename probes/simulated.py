@@ -20,26 +20,26 @@ LINUX = "7.0"
 TIME_SCALE = 0.1  # the simulated driver waits a tenth of the real one's time for a hung queue
 
 
-def parts(profile: str) -> tuple[str, str]:
+def split_profile(profile: str) -> tuple[str, str]:
     """Return the chip and the Linux version."""
     chip, _, linux = profile.partition("@")
     return chip or CHIP, linux or LINUX
 
 
-def check(spec: DeviceSpec) -> None:
+def check_profile(spec: DeviceSpec) -> None:
     """Check the description of the device. Raises UsageError for an unknown profile or injection,
     InputError for an invalid facts file."""
-    chip, linux = parts(spec.profile)
+    chip, linux = split_profile(spec.profile)
     try:
-        chips.chip(chip)
-        profiles.linux(linux)
+        chips.find_chip(chip)
+        profiles.find_profile(linux)
         for item in spec.inject:
             inject.parse(item)
-        flip.rows(spec.flip)
+        flip.find_rows(spec.flip)
     except ValueError as error:
         raise UsageError(str(error)) from error
     if spec.facts:
-        facts.load(Path(spec.facts), chip=chips.chip(chip).gfx, force=spec.force_facts)
+        facts.load(Path(spec.facts), chip=chips.find_chip(chip).gfx, force=spec.force_facts)
 
 
 def open_driver(spec: DeviceSpec) -> SimDriver | SimClient:
@@ -47,7 +47,7 @@ def open_driver(spec: DeviceSpec) -> SimDriver | SimClient:
     it runs for half a second after its last client, so that the probe after a crash connects to the device that
     crashed.
     """
-    chip, linux = parts(spec.profile)
+    chip, linux = split_profile(spec.profile)
     options: dict[str, Any] = {
         "chip": chip,
         "linux": linux,
@@ -76,7 +76,7 @@ class DeviceNews:
     def __init__(self, driver: Driver) -> None:
         self._driver = driver if isinstance(driver, SimDriver | SimClient) else None
         self._findings, self._log = self._read()
-        self._period = self._consulted(0)[0]
+        self._period = self._read_coverage(0)[0]
 
     def news(self) -> tuple[list[DeviceFinding], list[str]]:
         """Return findings, without repeated sentences, and lines of the kernel log."""
@@ -86,9 +86,9 @@ class DeviceNews:
 
     def marks(self) -> list[str]:
         """Return the coverage marks of the device."""
-        return self._consulted(self._period)[1]
+        return self._read_coverage(self._period)[1]
 
-    def _consulted(self, period: int) -> tuple[int, list[str]]:
+    def _read_coverage(self, period: int) -> tuple[int, list[str]]:
         try:
             return self._driver.consulted(period) if self._driver is not None else (0, [])
         except OSError:  # the device has ended: the probe says so

@@ -20,19 +20,19 @@ import numpy as np
 from zinc_rt.backends.amd.hang import Hang
 from zinc_rt.backends.base import Finding
 from zinc_rt.engine.devices import ORACLE, Choice
-from zinc_rt.engine.resident import KEPT, Variant, port
+from zinc_rt.engine.resident import KEPT, Variant, port_name
 from zinc_rt.exec import DeadlineMissed
-from zinc_rt.host.errors import first_line
+from zinc_rt.host.errors import error_first_line
 from zinc_rt.ir.graph import Node
-from zinc_rt.kernels.launch import kernel_names
+from zinc_rt.kernels.launch import list_kernel_names
 from zinc_rt.lower import Call, LoweredGraph
 from zinc_rt.replay.bisect_result import BisectResult, FailingNode
 from zinc_rt.replay.run import select_steps
-from zinc_rt.trace.plans import departures, require_draws
+from zinc_rt.trace.plans import find_plan_differences, require_draws
 from zinc_rt.trace.reader import LogReader
-from zinc_rt.trace.rebuilt import ARENA_SEEN, Opener, RebuiltModel, opener_of, value_of
+from zinc_rt.trace.rebuilt import ARENA_SEEN, Opener, RebuiltModel, make_opener, read_value
 from zinc_rt.trace.tape import RecordedStep, Tape, read_tape, require_inputs
-from zinc_rt.trace.weight_sources import sources_of
+from zinc_rt.trace.weight_sources import find_sources
 
 FIRST = "is the first that differs"
 LEFT_BEHIND = ("activation", "output", *KEPT)
@@ -52,25 +52,27 @@ def bisect(
         tape = read_tape(log)
         require_inputs(log, tape)
         require_draws(log, tape)
-        sources = sources_of(log, tape, model)
+        sources = find_sources(log, tape, model)
         suspect = stack.enter_context(
             RebuiltModel(
                 log,
                 tape,
                 sources,
-                opener_of(choice, threads=threads),
+                make_opener(choice, threads=threads),
                 tapped=False,
                 heaps=ARENA_SEEN,
                 timeout_seconds=timeout_seconds,
             )
         )
         oracle = stack.enter_context(
-            RebuiltModel(log, tape, sources, opener_of(ORACLE, threads=threads), tapped=True)
+            RebuiltModel(log, tape, sources, make_opener(ORACLE, threads=threads), tapped=True)
         )
-        return _BisectSearch(tape, suspect, oracle, departures(log, tape)).run(select_steps(tape, until, 0))
+        return _BisectSearch(tape, suspect, oracle, find_plan_differences(log, tape)).run(
+            select_steps(tape, until, 0)
+        )
 
 
-class _Unended(Exception):
+class _UnfinishedStep(Exception):
     """A replay of a step that is known to differ ended with a different error."""
 
 
@@ -100,10 +102,10 @@ class _BisectSearch:
                 wrong = self.suspect.run(step)
             except Exception as error:
                 self.suspect.lost = True
-                self._stop_at(step, "does not end", first_line(error), len(steps))
+                self._stop_at(step, "does not end", error_first_line(error), len(steps))
                 self._report_unfinished(step, right, before, error)
                 break
-            finding, diverged = self._new_finding(), self._diverged(step, right, wrong)
+            finding, diverged = self._take_new_finding(), self._find_divergence(step, right, wrong)
             if finding is not None:
                 self._stop_at(step, FIRST, f"the simulated device found: {finding.text}", len(steps))
             elif diverged:
@@ -112,24 +114,24 @@ class _BisectSearch:
                 self._search_step(step, right, before, finding)
                 break
         else:
-            self._say(f"all {len(steps)} steps have t_cpu's bits")
-        self._say(f"{difference.replays} replays, at most {difference.allowed} for {nodes} nodes")
+            self._add_line(f"all {len(steps)} steps have t_cpu's bits")
+        self._add_line(f"{difference.replays} replays, at most {difference.allowed} for {nodes} nodes")
         return difference
 
     def _stop_at(self, step: RecordedStep, how: str, cause: str, steps: int) -> None:
         self.found.step, self.found.cause = step.number, f"{how}: {cause}"
-        self._say(f"step {step.number} of {steps} {self.found.cause}")
+        self._add_line(f"step {step.number} of {steps} {self.found.cause}")
 
-    def _diverged(self, step: RecordedStep, right: Variant, wrong: Variant) -> str:
+    def _find_divergence(self, step: RecordedStep, right: Variant, wrong: Variant) -> str:
         """Return the first output, or else the first state, that differs from T-CPU; "" if all are equal."""
         for spec in right.graph.by_role("output"):
-            if not _same_bits(value_of(right, spec.name, step), value_of(wrong, spec.name, step)):
+            if not _has_same_bits(read_value(right, spec.name, step), read_value(wrong, spec.name, step)):
                 return f"{spec.name} has other bits"
         have = self.suspect.state(wrong)
         other = (name for name, content in self.oracle.state(right).items() if have.get(name) != content)
         return next((f"{name} has other bits" for name in other), "")
 
-    def _new_finding(self) -> Finding | None:
+    def _take_new_finding(self) -> Finding | None:
         """Return the first finding of the simulated device since the last call. A finding is reported only once
         over all replays.
         """
@@ -143,25 +145,25 @@ class _BisectSearch:
     ) -> None:
         """The step is already known to differ, so a replay that fails does not change the result."""
         try:
-            self._inside(step, right, before, finding)
-        except _Unended as error:
-            self._say(f"a replay of the step does not end: {error}")
+            self._search_inside(step, right, before, finding)
+        except _UnfinishedStep as error:
+            self._add_line(f"a replay of the step does not end: {error}")
         if self.found.where is None:
-            self._say("no node could be named")
+            self._add_line("no node could be named")
 
-    def _inside(
+    def _search_inside(
         self, step: RecordedStep, right: Variant, before: dict[str, bytes], finding: Finding | None
     ) -> None:
         second = self._rerun(step, before, self.suspect.other(step, tapped=True))
-        finding = finding or self._new_finding()
-        tapped = self._first(step, right, second)
+        finding = finding or self._take_new_finding()
+        tapped = self._find_first(step, right, second)
         if tapped is not None:
-            self._name(step, right, second, before, *tapped, tapped=True, finding=finding)
+            self._name_node(step, right, second, before, *tapped, tapped=True, finding=finding)
             return
-        self._say(
+        self._add_line(
             "with every node's result kept there is no difference: running parts of the graph that reuses memory"
         )
-        self._parts(step, right, before, finding)
+        self._search_parts(step, right, before, finding)
 
     def _report_unfinished(
         self, step: RecordedStep, right: Variant, before: dict[str, bytes], error: Exception
@@ -171,11 +173,11 @@ class _BisectSearch:
         faults = error.report.faults if isinstance(error, Hang) else ()
         fault = next((fault.seen for fault in faults if fault.seen is not None), None)
         if fault is not None:
-            self._say("page fault, as reported by the simulated device:")
+            self._add_line("page fault, as reported by the simulated device:")
             self.found.lines += [f"  {line}" for line in fault.lines()]
-        index = _index_of(wrong.program, error.node if isinstance(error, DeadlineMissed) else None)
+        index = _find_call(wrong.program, error.node if isinstance(error, DeadlineMissed) else None)
         if index < 0:
-            self._say("the tier cannot report the node")
+            self._add_line("the tier cannot report the node")
             return
         node = wrong.program.calls[index].node
         self.found.where = FailingNode(
@@ -187,13 +189,13 @@ class _BisectSearch:
             node.op.name,
             node.outputs[0],
             tapped=True,
-            kernels=_kernels(wrong.program.calls[index], wrong),
-            finding=first_line(error),
+            kernels=_list_kernels(wrong.program.calls[index], wrong),
+            finding=error_first_line(error),
             fault=asdict(fault) if fault is not None else {},
         )
         self.found.before = before
-        self.found.given, self.found.made = self._operands(step, right, node, before, tapped=True)
-        self._say(f"node {index} of {len(right.program.calls)}: {node!r} does not end")
+        self.found.given, self.found.made = self._read_operands(step, right, node, before, tapped=True)
+        self._add_line(f"node {index} of {len(right.program.calls)}: {node!r} does not end")
 
     def _rerun(self, step: RecordedStep, before: dict[str, bytes], variant: Variant) -> Variant:
         self.found.replays += 1
@@ -202,9 +204,9 @@ class _BisectSearch:
             return self.suspect.run(step, variant)
         except Exception as error:
             self.suspect.lost = True
-            raise _Unended(first_line(error)) from error
+            raise _UnfinishedStep(error_first_line(error)) from error
 
-    def _parts(
+    def _search_parts(
         self, step: RecordedStep, right: Variant, before: dict[str, bytes], finding: Finding | None
     ) -> None:
         """Find the shortest part of the program that reproduces the difference, else the node that the finding
@@ -213,10 +215,10 @@ class _BisectSearch:
         program = self.suspect.variant(step.graph, step.key).program
         shown: dict[int, tuple[int, str, Variant, Finding | None]] = {}
 
-        def differs(count: int) -> bool:
+        def has_difference(count: int) -> bool:
             variant = self._rerun(step, before, self.suspect.other(step, steps=count))
-            new = self._new_finding()
-            first = self._first(step, right, variant, tuple(_reliable_results(variant.program)))
+            new = self._take_new_finding()
+            first = self._find_first(step, right, variant, tuple(_list_reliable_results(variant.program)))
             if first is None and new is None:
                 return False
             last = len(variant.program.calls) - 1  # whatever is spoilt, this call spoilt it
@@ -225,27 +227,27 @@ class _BisectSearch:
             return True
 
         counts = [index + 1 for index, item in enumerate(program.steps) if isinstance(item, Call)]
-        count = _smallest_failing(counts, differs)
+        count = _find_smallest_failing(counts, has_difference)
         if count is not None:
             index, name, variant, new = shown[count]
-            self._name(step, right, variant, before, index, name, tapped=False, finding=new or finding)
+            self._name_node(step, right, variant, before, index, name, tapped=False, finding=new or finding)
             return
-        index = _index_of(program, finding.node if finding is not None else None)
+        index = _find_call(program, finding.node if finding is not None else None)
         if index >= 0:
             variant = self._rerun(step, before, self.suspect.other(step, steps=counts[index]))
             name = program.calls[index].node.outputs[0]
-            self._name(step, right, variant, before, index, name, tapped=False, finding=finding)
+            self._name_node(step, right, variant, before, index, name, tapped=False, finding=finding)
 
-    def _first(
+    def _find_first(
         self, step: RecordedStep, right: Variant, wrong: Variant, look: tuple[tuple[int, str], ...] | None = None
     ) -> tuple[int, str] | None:
         """Return the first node in the graph's order with a differing result, and that result."""
-        for index, name in look if look is not None else _results(wrong.program):
-            if not _same_bits(value_of(right, name, step), value_of(wrong, name, step)):
+        for index, name in look if look is not None else _list_results(wrong.program):
+            if not _has_same_bits(read_value(right, name, step), read_value(wrong, name, step)):
                 return index, name
         return None
 
-    def _name(
+    def _name_node(
         self,
         step: RecordedStep,
         right: Variant,
@@ -258,8 +260,8 @@ class _BisectSearch:
         finding: Finding | None = None,
     ) -> None:
         call = wrong.program.calls[index]
-        want, got = value_of(right, name, step).copy(), value_of(wrong, name, step).copy()
-        bad = np.flatnonzero(_bits(want) != _bits(got))
+        want, got = read_value(right, name, step).copy(), read_value(wrong, name, step).copy()
+        bad = np.flatnonzero(_view_bits(want) != _view_bits(got))
         element = tuple(int(part) for part in np.unravel_index(int(bad[0]), want.shape)) if bad.size else None
         where = self.found.where = FailingNode(
             step.number,
@@ -275,51 +277,51 @@ class _BisectSearch:
             str(got[element]) if element is not None else "",
             int(bad.size),
             int(want.size),
-            _kernels(call, wrong),
+            _list_kernels(call, wrong),
             finding.text if finding is not None else "",
-            self._stored(step, wrong, before, name, int(bad[0])) if bad.size else {},
+            self._find_last_store(step, wrong, before, name, int(bad[0])) if bad.size else {},
         )
         self.found.before = before
-        self.found.given, self.found.made = self._operands(step, right, call.node, before, tapped=tapped)
-        self._say(f"node {index} of {len(right.program.calls)}: {call.node!r}, result {name}")
+        self.found.given, self.found.made = self._read_operands(step, right, call.node, before, tapped=tapped)
+        self._add_line(f"node {index} of {len(right.program.calls)}: {call.node!r}, result {name}")
         if element is not None:
             where_text = ", ".join(map(str, element))
-            self._say(
+            self._add_line(
                 f"element [{where_text}] is {where.got}, t_cpu has {where.want}; {bad.size} of {want.size} differ"
             )
         for weight, at in self.suspect.spoilt(call.node):
-            self._say(
+            self._add_line(
                 f"its {weight} on the device is not what was uploaded, first at byte {at}: suspect the upload, or "
                 "a stray store, before the kernel"
             )
         if where.stored:
             stored = where.stored
-            self._say(
+            self._add_line(
                 f"stored by {stored['kernel']}, workgroup {stored['group']}, wave {stored['wave']}, lane "
                 f"{stored['lane']}, pc {stored['pc']:#x}: {stored['instruction']}"
             )
         elif where.kernels:
-            self._say(f"kernels {', '.join(where.kernels)}")
+            self._add_line(f"kernels {', '.join(where.kernels)}")
 
-    def _stored(
+    def _find_last_store(
         self, step: RecordedStep, variant: Variant, before: dict[str, bytes], name: str, element: int
     ) -> dict[str, Any]:
         """Find the last store to an element on a simulated device by running the step again with a watch."""
         placement = variant.plan.placements[name]
-        buffer = variant.replays.ports[port(placement.allocation, variant.key)]
+        buffer = variant.replays.ports[port_name(placement.allocation, variant.key)]
         instrument = self.suspect.backend.instrument
         if instrument is None:
             return {}
         instrument.set_watchpoint(buffer, placement.offset_bytes + 4 * element, 4)
         try:
             self._rerun(step, before, variant)
-        except _Unended as error:
-            self._say(f"watched, the step does not end: {error}")
+        except _UnfinishedStep as error:
+            self._add_line(f"watched, the step does not end: {error}")
             return {}
         stores = instrument.watchpoint_hits()
         instrument.set_watchpoint(buffer, 0, 0)
         if not stores:
-            self._say(f"no wave stored element {element} of {name}")
+            self._add_line(f"no wave stored element {element} of {name}")
             return {}
         last = stores[-1]
         return {
@@ -333,39 +335,39 @@ class _BisectSearch:
             "stores": len(stores),
         }
 
-    def _operands(
+    def _read_operands(
         self, step: RecordedStep, right: Variant, node: Node, before: dict[str, bytes], *, tapped: bool
     ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
         """Return the inputs and outputs of T-CPU's node, with in-place state as it was before the step. Without
         taps: the outputs of the whole step."""
         buffers = right.graph.buffers
         results = node.outputs if tapped else [spec.name for spec in right.graph.by_role("output", *KEPT)]
-        copies = {name: value_of(right, name, step).copy() for name in results}
+        copies = {name: read_value(right, name, step).copy() for name in results}
         if not tapped:
             return {}, copies
         operands = [name for name in node.inputs if name and buffers[name].role in ("step", *LEFT_BEHIND)]
-        argument = {name: value_of(right, name, step).copy() for name in operands if name not in copies}
+        argument = {name: read_value(right, name, step).copy() for name in operands if name not in copies}
         if len(argument) < len(operands):
             self.oracle.restore(right, before)
             self.oracle.write(step)
-            argument |= {name: value_of(right, name, step).copy() for name in operands if name in copies}
+            argument |= {name: read_value(right, name, step).copy() for name in operands if name in copies}
         return argument, copies
 
-    def _say(self, line: str) -> None:
+    def _add_line(self, line: str) -> None:
         self.found.lines.append(line)
 
 
-def _results(program: LoweredGraph) -> Iterator[tuple[int, str]]:
+def _list_results(program: LoweredGraph) -> Iterator[tuple[int, str]]:
     for index, call in enumerate(program.calls):
         for name in call.node.outputs:
             if program.graph.buffers[name].role in LEFT_BEHIND:
                 yield index, name
 
 
-def _reliable_results(program: LoweredGraph) -> Iterator[tuple[int, str]]:
+def _list_reliable_results(program: LoweredGraph) -> Iterator[tuple[int, str]]:
     """Return the results whose bytes no later call of the program overwrites."""
     plan = program.plan
-    spans = [(index, name, plan.placements[name]) for index, name in _results(program)]
+    spans = [(index, name, plan.placements[name]) for index, name in _list_results(program)]
     for index, name, location in spans:
         end = location.offset_bytes + location.size_bytes
         later = (
@@ -380,12 +382,12 @@ def _reliable_results(program: LoweredGraph) -> Iterator[tuple[int, str]]:
             yield index, name
 
 
-def _index_of(program: LoweredGraph, node: object) -> int:
+def _find_call(program: LoweredGraph, node: object) -> int:
     """Return the index of the node's call; -1 if there is none."""
     return next((index for index, call in enumerate(program.calls) if call.node is node), -1)
 
 
-def _smallest_failing(counts: list[int], differs: Callable[[int], bool]) -> int | None:
+def _find_smallest_failing(counts: list[int], differs: Callable[[int], bool]) -> int | None:
     """Find the smallest count that differs, if all larger ones differ too; None if the largest does not."""
     if not counts or not differs(counts[-1]):
         return None
@@ -399,14 +401,14 @@ def _smallest_failing(counts: list[int], differs: Callable[[int], bool]) -> int 
     return counts[high]
 
 
-def _kernels(call: Call, variant: Variant) -> tuple[str, ...]:
+def _list_kernels(call: Call, variant: Variant) -> tuple[str, ...]:
     """Return the kernels of a call on a GPU tier, in launch order; none for T-CPU."""
-    return kernel_names(call.entry.code, call.node, variant.graph, variant.plan.capacity)
+    return list_kernel_names(call.entry.code, call.node, variant.graph, variant.plan.capacity)
 
 
-def _bits(array: np.ndarray) -> np.ndarray:
+def _view_bits(array: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(array).reshape(-1).view(np.uint32)
 
 
-def _same_bits(a: np.ndarray, b: np.ndarray) -> bool:
-    return a.shape == b.shape and bool(np.array_equal(_bits(a), _bits(b)))
+def _has_same_bits(a: np.ndarray, b: np.ndarray) -> bool:
+    return a.shape == b.shape and bool(np.array_equal(_view_bits(a), _view_bits(b)))

@@ -19,9 +19,9 @@ from zinc_rt.pm4.disassemble import disassemble
 from zinc_rt.pm4.generation import Generation
 from zinc_rt.replay.run import select_steps
 from zinc_rt.trace.reader import LogReader
-from zinc_rt.trace.rebuilt import Opener, RebuiltModel, opener_of, sha256_of, value_of
+from zinc_rt.trace.rebuilt import Opener, RebuiltModel, hash_value, make_opener, read_value
 from zinc_rt.trace.tape import RecordedStep, Tape, read_tape, require_inputs
-from zinc_rt.trace.weight_sources import sources_of
+from zinc_rt.trace.weight_sources import find_sources
 
 OWN = ("staging",)  # the backend's, which no packet of a step names
 
@@ -75,7 +75,7 @@ class StepCapture:
     notes: tuple[str, ...]
 
 
-def capture(
+def capture_step(
     log_path: str | Path,
     choice: Choice | Opener,
     *,
@@ -91,9 +91,9 @@ def capture(
     with LogReader(log_path) as log:
         tape = read_tape(log)
         require_inputs(log, tape)
-        steps = select_steps(tape, chosen_step(tape) if step is None else step, 0)
-        sources = sources_of(log, tape, model)
-        with RebuiltModel(log, tape, sources, opener_of(choice), timeout_seconds=timeout_seconds) as suspect:
+        steps = select_steps(tape, choose_step(tape) if step is None else step, 0)
+        sources = find_sources(log, tape, model)
+        with RebuiltModel(log, tape, sources, make_opener(choice), timeout_seconds=timeout_seconds) as suspect:
             backend = suspect.backend
             if not isinstance(backend, AmdBackend):
                 raise UsageError(
@@ -105,28 +105,28 @@ def capture(
             target = steps[-1]
             variant = suspect.write(target)
             with RebuiltModel(
-                log, tape, sources, opener_of(ORACLE), tapped=tape.graphs[target.graph].tapped
+                log, tape, sources, make_opener(ORACLE), tapped=tape.graphs[target.graph].tapped
             ) as oracle:
                 for item in steps[:-1]:
                     oracle.run(item)
                 right = oracle.run(target)
-                expected = tuple(_expected(target, variant, right))
+                expected = tuple(_list_expected_buffers(target, variant, right))
             return _build_capture(suspect, tape, target, variant, expected)
 
 
-def chosen_step(tape: Tape) -> int:
+def choose_step(tape: Tape) -> int:
     """Return the first step that ended with a fault, else the last."""
     known = {item.number for item in tape.steps}
     faulty = [fault.step for fault in tape.faults if fault.step in known]
     return faulty[0] if faulty else tape.steps[-1].number
 
 
-def _expected(step: RecordedStep, variant: Variant, right: Variant) -> Iterable[ExpectedBuffer]:
+def _list_expected_buffers(step: RecordedStep, variant: Variant, right: Variant) -> Iterable[ExpectedBuffer]:
     """Return the expected buffers: the recorded ones, or the graph's outputs if the step never ended."""
     recorded = {output.buffer: output for output in step.outputs}
     for name in recorded or [spec.name for spec in variant.graph.by_role("output")]:
         placement = variant.plan.placements[name]
-        value = value_of(right, name, step)
+        value = read_value(right, name, step)
         record = recorded.get(name)
         yield ExpectedBuffer(
             name,
@@ -135,7 +135,7 @@ def _expected(step: RecordedStep, variant: Variant, right: Variant) -> Iterable[
             value.shape,
             variant.buffers[placement.allocation].storage.gpu_va + placement.offset_bytes,
             value.tobytes(),
-            record is not None and record.sha256 == sha256_of(value),
+            record is not None and record.sha256 == hash_value(value),
         )
 
 
@@ -144,13 +144,13 @@ def _build_capture(
 ) -> StepCapture:
     backend = suspect.backend
     assert isinstance(backend, AmdBackend)
-    ring, ready = backend.prepared(variant.built, suspect.stream(step.stream))
+    ring, ready = backend.prepare_submission(variant.built, suspect.stream(step.stream))
     value = ring.timeline.submitted + 1
     if ready.fence_value is not None:
         ready.fence_value.value = value
     device = backend.device
     names = {(region.va, region.size_bytes, region.name) for region in backend.memory.addresses}
-    names |= set(_parts(variant))
+    names |= set(_list_parts(variant))
     regions = tuple(
         CapturedRegion(
             block.region.name,
@@ -162,8 +162,8 @@ def _build_capture(
         for block in backend.memory.blocks
         if block.region.name not in OWN
     )
-    inside = [name for name in sorted(names) if any(_name_within(name, region) for region in regions)]
-    changed = suspect.other_kernels()
+    inside = [name for name in sorted(names) if any(_qualify_name(name, region) for region in regions)]
+    changed = suspect.find_other_kernels()
     notes = [f"kernels that differ from the recorded ones: {', '.join(changed)}"] if changed else []
     other = [buffer.name for buffer in expected if not buffer.recorded]
     if other and step.outputs:
@@ -197,12 +197,12 @@ def _build_capture(
     )
 
 
-def _parts(variant: Variant) -> Iterable[tuple[int, int, str]]:
+def _list_parts(variant: Variant) -> Iterable[tuple[int, int, str]]:
     """Yield the parts of the graph's buffers with storage, with their IR names."""
     for buffer, parts in variant.built.placed.items():
         if buffer.storage is not None:
             yield from parts
 
 
-def _name_within(name: tuple[int, int, str], region: CapturedRegion) -> bool:
+def _qualify_name(name: tuple[int, int, str], region: CapturedRegion) -> bool:
     return region.gpu_va <= name[0] and name[0] + name[1] <= region.gpu_va + region.size_bytes

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from zinc_rt.cli import options
 from zinc_rt.cli.command import Command
-from zinc_rt.cli.output import add_json, finish_report, output_stream, simulated_note, start_report
+from zinc_rt.cli.output import add_json, choose_output_stream, finish_report, format_simulated_note, start_report
 from zinc_rt.host import terminal
 from zinc_rt.host.arguments import Parser
 from zinc_rt.host.terminal import Column, Table
@@ -78,7 +78,7 @@ def parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _body(arguments: argparse.Namespace) -> int:
+def _run_command(arguments: argparse.Namespace) -> int:
     from zinc_rt.host.errors import UsageError
     from zinc_rt.host.files import check_writable
 
@@ -90,37 +90,37 @@ def _body(arguments: argparse.Namespace) -> int:
     if arguments.threads < 0:
         raise UsageError(f"--threads {arguments.threads}: expected 1 or more, 0 for every core")
     if arguments.info or arguments.to_json:
-        return _show(arguments)
+        return _show_log(arguments)
     if arguments.diff:
-        return _diff(arguments)
+        return _diff_logs(arguments)
     if arguments.emit_repro and not arguments.bisect:
-        return _emit(arguments)
+        return _emit_repro(arguments)
     return finish_report(replay_log(arguments), arguments)
 
 
-def _show(arguments: argparse.Namespace) -> int:
-    from zinc_rt.replay.show import as_json_lines, info
+def _show_log(arguments: argparse.Namespace) -> int:
+    from zinc_rt.replay.show import describe_log, to_json_lines
     from zinc_rt.trace.reader import LogReader
 
-    out = output_stream(arguments)
+    out = choose_output_stream(arguments)
     with LogReader(arguments.log) as log:
         if arguments.to_json:
-            for line in as_json_lines(log):
+            for line in to_json_lines(log):
                 print(line, file=out)
         else:
-            for line in info(log):
+            for line in describe_log(log):
                 terminal.show(line, out=out)
         for problem in log.problems:
             terminal.show(f"warning: {problem}", out=sys.stderr)
     return 0
 
 
-def _diff(arguments: argparse.Namespace) -> int:
+def _diff_logs(arguments: argparse.Namespace) -> int:
     from zinc_rt.cli.report import Report, Result
-    from zinc_rt.replay.diff import diff
+    from zinc_rt.replay.diff import diff_logs
 
-    out = output_stream(arguments)
-    difference = diff(arguments.log, arguments.diff)
+    out = choose_output_stream(arguments)
+    difference = diff_logs(arguments.log, arguments.diff)
     for line in difference.lines:
         terminal.show(line, out=out)
     report = start_report(Report("replay"), arguments)
@@ -138,11 +138,11 @@ def _diff(arguments: argparse.Namespace) -> int:
             first_bad=difference.bad,
         )
     )
-    terminal.show(_verdict(report, reason), out=out)
+    terminal.show(_format_verdict(report, reason), out=out)
     return finish_report(report, arguments)
 
 
-def _emit(arguments: argparse.Namespace) -> int:
+def _emit_repro(arguments: argparse.Namespace) -> int:
     from pathlib import Path
 
     from zinc_rt.cli.report import Report, Result
@@ -161,7 +161,7 @@ def _emit(arguments: argparse.Namespace) -> int:
     check_writable(str(path))
     with LogReader(arguments.log) as log:
         recorded = str(log.header.get("tier", "t_cpu"))
-    choices = _choices(arguments, recorded)
+    choices = _choose_tiers(arguments, recorded)
     if len(choices) != 1:
         raise UsageError("--emit-repro FILE accepts only one tier", next="--tiers t1")
     (choice,) = choices
@@ -171,7 +171,7 @@ def _emit(arguments: argparse.Namespace) -> int:
         path,
         step=arguments.until,
         model=arguments.model,
-        timeout_seconds=options.timeout(arguments),
+        timeout_seconds=options.parse_timeout(arguments),
         command=emit_command(arguments, choice),
     )
     report = start_report(Report("replay"), arguments)
@@ -191,11 +191,11 @@ def _emit(arguments: argparse.Namespace) -> int:
             repro=run_command(path),
         )
     )
-    out = output_stream(arguments)
+    out = choose_output_stream(arguments)
     for note in captured.notes:
         terminal.show(f"note      {note}", out=out)
     terminal.show(f"run       {run_command(path)}", out=out)
-    terminal.show(_verdict(report, f"{path}: {captured.title}, {path.stat().st_size >> 10} KiB"), out=out)
+    terminal.show(_format_verdict(report, f"{path}: {captured.title}, {path.stat().st_size >> 10} KiB"), out=out)
     return finish_report(report, arguments)
 
 
@@ -216,7 +216,7 @@ def replay_log(arguments: argparse.Namespace) -> ReplayReport:
     start_report(report, arguments)
     report.model = dict(tape.header.get("model", {}))
     report.device = {"recorded": tape.header.get("device", {})}
-    choices = _choices(arguments, str(tape.header.get("tier", "t_cpu")))
+    choices = _choose_tiers(arguments, str(tape.header.get("tier", "t_cpu")))
     for choice in choices:
         if choice.simulated:
             report.shortcuts.append(f"{choice.tier}: simulated device: says nothing about hardware")
@@ -226,21 +226,21 @@ def replay_log(arguments: argparse.Namespace) -> ReplayReport:
         _bisect(arguments, choices, report)
     else:
         _run_each(arguments, choices, report, len(tape.steps))
-    out = output_stream(arguments)
+    out = choose_output_stream(arguments)
     for shortcut in report.shortcuts:
         terminal.show(f"shortcut  {shortcut}", out=out)
     failed = next((result for result in report.results if result.status == "fail"), None)
     if failed is not None and failed.repro:
         terminal.show(f"repro     {failed.repro}", out=out)
-    terminal.show(_verdict(report, "; ".join(result.reason for result in report.results)), out=out)
+    terminal.show(_format_verdict(report, "; ".join(result.reason for result in report.results)), out=out)
     return report
 
 
-def _choices(arguments: argparse.Namespace, recorded: str) -> list[Choice]:
+def _choose_tiers(arguments: argparse.Namespace, recorded: str) -> list[Choice]:
     from zinc_rt.engine.devices import ORACLE, choose_tier
 
     names = arguments.tiers.split(",") if arguments.tiers else [recorded]
-    simulator = options.simulated_device(arguments)
+    simulator = options.simulation_options(arguments)
     choices = [
         choose_tier(name.strip(), arguments.device, simulate=True, unchecked=arguments.unchecked, **simulator)
         for name in names
@@ -261,13 +261,13 @@ OUTCOME: tuple[str | Column, ...] = (
 
 
 def _run_each(arguments: argparse.Namespace, choices: list[Choice], report: ReplayReport, steps: int) -> None:
-    from zinc_rt.cli.progress import progress
+    from zinc_rt.cli.progress import show_progress
     from zinc_rt.replay.run import replay
 
-    out = output_stream(arguments)
+    out = choose_output_stream(arguments)
     shown = False
     for choice in choices:
-        with progress(steps, f"replay {choice.tier}", "step") as advance:
+        with show_progress(steps, f"replay {choice.tier}", "step") as advance:
             outcome = replay(
                 arguments.log,
                 choice,
@@ -275,7 +275,7 @@ def _run_each(arguments: argparse.Namespace, choices: list[Choice], report: Repl
                 until=arguments.until,
                 start=arguments.start,
                 threads=arguments.threads,
-                timeout_seconds=options.timeout(arguments),
+                timeout_seconds=options.parse_timeout(arguments),
                 advance=advance,
             )
         figures = (outcome.steps, outcome.compared, len(outcome.differences), f"{outcome.seconds:.3f}")
@@ -283,7 +283,7 @@ def _run_each(arguments: argparse.Namespace, choices: list[Choice], report: Repl
         terminal.show(Table(OUTCOME, [[outcome.tier, *figures, recorded]], headings=not shown), out=out)
         shown = True
         report.outcomes.append(outcome)
-        report.results.append(_result(arguments, choice, outcome))
+        report.results.append(_make_result(arguments, choice, outcome))
         for problem in outcome.problems:
             terminal.show(f"       {problem}", out=out)
         if outcome.differences and outcome.tier == outcome.recorded_tier:
@@ -298,7 +298,7 @@ def _run_each(arguments: argparse.Namespace, choices: list[Choice], report: Repl
             terminal.show(f"       found by the simulated device: {finding}", out=out)
 
 
-def _result(arguments: argparse.Namespace, choice: Choice, outcome: ReplayOutcome) -> Result:
+def _make_result(arguments: argparse.Namespace, choice: Choice, outcome: ReplayOutcome) -> Result:
     from zinc_rt.cli.report import Result
     from zinc_rt.replay.repro_commands import bisect_command
 
@@ -344,7 +344,7 @@ def _bisect(arguments: argparse.Namespace, choices: list[Choice], report: Replay
     from zinc_rt.replay.one_node_log import emit_repro
     from zinc_rt.replay.repro_commands import bisect_command
 
-    out = output_stream(arguments)
+    out = choose_output_stream(arguments)
     for choice in choices:
         bisected = bisect(
             arguments.log,
@@ -352,7 +352,7 @@ def _bisect(arguments: argparse.Namespace, choices: list[Choice], report: Replay
             model=arguments.model,
             until=arguments.until,
             threads=arguments.threads,
-            timeout_seconds=options.timeout(arguments),
+            timeout_seconds=options.parse_timeout(arguments),
         )
         report.bisections.append(bisected)
         for line in bisected.lines:
@@ -371,17 +371,19 @@ def _bisect(arguments: argparse.Namespace, choices: list[Choice], report: Replay
         )
         if bisected.where is not None and arguments.emit_repro:
             emitted = emit_repro(arguments.log, bisected, arguments.emit_repro, choice, model=arguments.model)
-            result.artifacts = [str(path) for path in (*emitted.paths, *_program(arguments, emitted.log, choice))]
+            result.artifacts = [
+                str(path) for path in (*emitted.paths, *_write_programs(arguments, emitted.log, choice))
+            ]
             result.repro = emitted.command
         if arguments.trace_lane:
-            lane = _lane(arguments, bisected, choice)
+            lane = _trace_lane(arguments, bisected, choice)
             report.details.setdefault("lane", {})[choice.tier] = lane
             for line in lane:
                 terminal.show(f"  {line}", out=out)
         report.results.append(result)
 
 
-def _program(arguments: argparse.Namespace, node_log: Path, choice: Choice) -> list[Path]:
+def _write_programs(arguments: argparse.Namespace, node_log: Path, choice: Choice) -> list[Path]:
     """Write the single node as a C program, if the tier submits packets."""
     from zinc_rt.host.errors import ZincError
     from zinc_rt.replay.standalone import write_program
@@ -390,17 +392,17 @@ def _program(arguments: argparse.Namespace, node_log: Path, choice: Choice) -> l
         return []
     path = node_log.with_name("repro.c")
     try:
-        write_program(node_log, choice, path, timeout_seconds=options.timeout(arguments))
+        write_program(node_log, choice, path, timeout_seconds=options.parse_timeout(arguments))
     except ZincError as error:  # a device that hangs may take no more; the log is there
         terminal.show(f"no standalone program: {error}", out=sys.stderr)
         return []
     return [path]
 
 
-def _lane(arguments: argparse.Namespace, bisected: BisectResult, choice: Choice) -> list[str]:
+def _trace_lane(arguments: argparse.Namespace, bisected: BisectResult, choice: Choice) -> list[str]:
     from tempfile import TemporaryDirectory
 
-    from zinc_rt.replay.lane_trace import lane_trace
+    from zinc_rt.replay.lane_trace import trace_lane
     from zinc_rt.replay.one_node_log import emit_repro
 
     where = bisected.where
@@ -408,12 +410,12 @@ def _lane(arguments: argparse.Namespace, bisected: BisectResult, choice: Choice)
         return ["no lane to trace: this needs an element stored by a node of a simulated tier"]
     with TemporaryDirectory() as folder:
         emitted = emit_repro(arguments.log, bisected, folder, choice, model=arguments.model)
-        lane = lane_trace(emitted.log, where.stored)
+        lane = trace_lane(emitted.log, where.stored)
     return [*lane, f"stored {where.got}, t_cpu has {where.want}"]
 
 
-def _verdict(report: Report, text: str) -> str:
-    return f"{report.verdict()['status']:<9} {text}{simulated_note(report)}"
+def _format_verdict(report: Report, text: str) -> str:
+    return f"{report.verdict()['status']:<9} {text}{format_simulated_note(report)}"
 
 
-main = Command("replay", parser, _body)
+main = Command("replay", parser, _run_command)

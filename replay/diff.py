@@ -12,13 +12,13 @@ import numpy as np
 from zinc_rt.engine.resident import NUMPY_DTYPES
 from zinc_rt.trace import records
 from zinc_rt.trace.reader import LogReader
-from zinc_rt.trace.tape import RecordedStep, Tape, named_outputs, pieces_of, read_tape
+from zinc_rt.trace.tape import RecordedStep, Tape, outputs_by_name, read_pieces, read_tape
 
 COMPARED = ("tier", "ordering", "ctx", "code", "version", "level", "delta_form", "settings")
 
 
 @dataclass(slots=True)
-class Diff:
+class LogDifference:
     """The difference of two logs. `first` describes the first divergence; "" if the common part is equal."""
 
     lines: list[str] = field(default_factory=list)
@@ -27,21 +27,21 @@ class Diff:
     bad: dict[str, Any] = field(default_factory=dict)
 
 
-def diff(first: str | Path, second: str | Path) -> Diff:
+def diff_logs(first: str | Path, second: str | Path) -> LogDifference:
     """Compare writes and outputs step by step, by digest. Any two levels can be compared."""
-    difference = Diff()
+    difference = LogDifference()
     with LogReader(first) as a, LogReader(second) as b:
         left, right = read_tape(a), read_tape(b)
-        _headers(difference, left, right)
-        _weights(difference, left, right)
+        _compare_headers(difference, left, right)
+        _compare_weights(difference, left, right)
         for name in sorted(left.kernels.keys() & right.kernels.keys()):
             if left.kernels[name].sha256 != right.kernels[name].sha256:
                 difference.lines.append(f"kernel    {name} is another")
         for mine, theirs in zip(left.steps, right.steps, strict=False):
             if not difference.first:
-                _inputs(difference, a, b, mine, theirs)
+                _compare_inputs(difference, a, b, mine, theirs)
             if not difference.first:
-                _outputs(difference, a, b, mine, theirs)
+                _compare_outputs(difference, a, b, mine, theirs)
         if len(left.steps) != len(right.steps):
             difference.lines.append(f"steps     {len(left.steps)} and {len(right.steps)}")
         difference.lines += [f"warning   {problem}" for problem in (*a.problems, *b.problems)]
@@ -50,14 +50,14 @@ def diff(first: str | Path, second: str | Path) -> Diff:
     return difference
 
 
-def _headers(difference: Diff, left: Tape, right: Tape) -> None:
+def _compare_headers(difference: LogDifference, left: Tape, right: Tape) -> None:
     for name in COMPARED:
         mine, theirs = left.header.get(name), right.header.get(name)
         if mine != theirs:
             difference.lines.append(f"{name:<9} {mine} and {theirs}")
 
 
-def _weights(difference: Diff, left: Tape, right: Tape) -> None:
+def _compare_weights(difference: LogDifference, left: Tape, right: Tape) -> None:
     for name in left.weights.keys() & right.weights.keys():
         difference.compared += 1
         if left.weights[name].sha256 != right.weights[name].sha256 and not difference.first:
@@ -69,12 +69,14 @@ def _weights(difference: Diff, left: Tape, right: Tape) -> None:
             }
 
 
-def _inputs(difference: Diff, a: LogReader, b: LogReader, mine: RecordedStep, theirs: RecordedStep) -> None:
+def _compare_inputs(
+    difference: LogDifference, a: LogReader, b: LogReader, mine: RecordedStep, theirs: RecordedStep
+) -> None:
     if mine.counts != theirs.counts:
         difference.first = f"step {mine.number}: counts {mine.counts} and {theirs.counts}"
         difference.bad = {"step": mine.number}
         return
-    argument, others = _written(a, mine), _written(b, theirs)
+    argument, others = _hash_writes(a, mine), _hash_writes(b, theirs)
     for name in (item for item in argument if item in others):
         difference.compared += 1
         if argument[name] != others[name]:
@@ -83,21 +85,23 @@ def _inputs(difference: Diff, a: LogReader, b: LogReader, mine: RecordedStep, th
             return
 
 
-def _written(log: LogReader, step: RecordedStep) -> dict[tuple[str, int, int], str]:
+def _hash_writes(log: LogReader, step: RecordedStep) -> dict[tuple[str, int, int], str]:
     """Return the SHA-256 of every write, by buffer, offset and length."""
     written: dict[tuple[str, int, int], str] = {}
     for write in step.writes:
         if all(part.sha256 for part in write.pieces):
             digests = [part.sha256 for part in write.pieces]
         else:
-            digests = [hashlib.sha256(data).hexdigest() for _, _, data in pieces_of(log, write)]
+            digests = [hashlib.sha256(data).hexdigest() for _, _, data in read_pieces(log, write)]
         for part, digest in zip(write.pieces, digests, strict=True):
             written[part.buffer, part.offset_bytes, part.size_bytes] = digest
     return written
 
 
-def _outputs(difference: Diff, a: LogReader, b: LogReader, mine: RecordedStep, theirs: RecordedStep) -> None:
-    others = named_outputs(theirs.outputs)
+def _compare_outputs(
+    difference: LogDifference, a: LogReader, b: LogReader, mine: RecordedStep, theirs: RecordedStep
+) -> None:
+    others = outputs_by_name(theirs.outputs)
     for output in sorted(mine.outputs, key=lambda output: output.node):
         other = others.get(output.buffer)
         if other is None:
@@ -107,11 +111,13 @@ def _outputs(difference: Diff, a: LogReader, b: LogReader, mine: RecordedStep, t
             node = f"node {output.node} {output.label}, " if output.node >= 0 else ""
             difference.first = f"step {mine.number}: {node}{output.buffer} differs"
             difference.bad = {"step": mine.number, "buffer": output.buffer, "node": output.label}
-            _elements(difference, a, b, output, other)
+            _compare_elements(difference, a, b, output, other)
             return
 
 
-def _elements(difference: Diff, a: LogReader, b: LogReader, output: records.Output, other: records.Output) -> None:
+def _compare_elements(
+    difference: LogDifference, a: LogReader, b: LogReader, output: records.Output, other: records.Output
+) -> None:
     """Describe the first differing element, the count and the difference, if both logs contain the bytes with the
     same dtype.
     """
@@ -122,7 +128,7 @@ def _elements(difference: Diff, a: LogReader, b: LogReader, output: records.Outp
         difference.lines.append("elements  unknown: record both logs with --level full")
         return
     dtype = NUMPY_DTYPES[output.dtype]
-    one, two = (np.frombuffer(log.blob(item.blob), dtype) for log, item in ((a, output), (b, other)))
+    one, two = (np.frombuffer(log.read_blob(item.blob), dtype) for log, item in ((a, output), (b, other)))
     bad = np.flatnonzero(one.view(np.uint32) != two.view(np.uint32))
     index = int(bad[0])
     element = tuple(int(part) for part in np.unravel_index(index, output.shape))

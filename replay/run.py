@@ -11,11 +11,11 @@ from pathlib import Path
 from zinc_rt.engine.devices import Choice, choose_tier
 from zinc_rt.engine.resident import Variant
 from zinc_rt.host.errors import UsageError
-from zinc_rt.trace.plans import departures, require_draws
+from zinc_rt.trace.plans import find_plan_differences, require_draws
 from zinc_rt.trace.reader import LogReader
-from zinc_rt.trace.rebuilt import Opener, RebuiltModel, opener_of, sha256_of, value_of
+from zinc_rt.trace.rebuilt import Opener, RebuiltModel, hash_value, make_opener, read_value
 from zinc_rt.trace.tape import RecordedStep, Tape, read_tape, require_inputs
-from zinc_rt.trace.weight_sources import sources_of
+from zinc_rt.trace.weight_sources import find_sources
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,14 +95,16 @@ def replay(
         choice = choice or choose_tier(tier or str(tape.header.get("tier", "")), simulate=True)
         require_draws(log, tape)
         steps = select_steps(tape, until, start)
-        sources = sources_of(log, tape, model)
-        opener = opener_of(choice, threads=threads)
+        sources = find_sources(log, tape, model)
+        opener = make_opener(choice, threads=threads)
         with RebuiltModel(log, tape, sources, opener, timeout_seconds=timeout_seconds) as rebuilt:
             outcome = ReplayOutcome(
                 rebuilt.backend.spec.tier, rebuilt.backend.ordering, str(tape.header.get("tier", "?"))
             )
             last = steps[-1].number
-            outcome.departures = {index: text for index, text in departures(log, tape).items() if index <= last}
+            outcome.departures = {
+                index: text for index, text in find_plan_differences(log, tape).items() if index <= last
+            }
             known = set(rebuilt.findings())  # of others that share the device
             for step in steps:
                 variant = rebuilt.write(step)
@@ -115,7 +117,7 @@ def replay(
                     _compare(outcome, step, variant)
                 advance(1)
             outcome.findings = [finding.text for finding in rebuilt.findings() if finding not in known]
-            if changed := rebuilt.other_kernels():
+            if changed := rebuilt.find_other_kernels():
                 outcome.problems.append(f"the kernels differ from the recorded ones: {', '.join(changed)}")
         outcome.problems += log.problems
     return outcome
@@ -133,7 +135,7 @@ def select_steps(tape: Tape, until: int | None, start: int) -> list[RecordedStep
 
 def _compare(outcome: ReplayOutcome, step: RecordedStep, variant: Variant) -> None:
     for output in step.outputs:
-        got = sha256_of(value_of(variant, output.buffer, step))
+        got = hash_value(read_value(variant, output.buffer, step))
         outcome.compared += 1
         if got != output.sha256:
             outcome.differences.append(

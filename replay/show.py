@@ -7,21 +7,21 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from zinc_rt.cli.output import printable, readable_size
+from zinc_rt.cli.output import format_size, printable
 from zinc_rt.trace import records
 from zinc_rt.trace.reader import LogReader
 from zinc_rt.trace.tape import Tape, read_tape
 
 
-def info(log: LogReader) -> Iterator[str]:
+def describe_log(log: LogReader) -> Iterator[str]:
     """Describe the origin and contents of a log, and whether it is complete."""
     header = log.header
     counts = Counter(record.NAME for record in log)
     tape = read_tape(log)
-    yield f"log       {log.path}, {readable_size(log.size_bytes)}, level {tape.level}, {_integrity_line(log)}"
-    yield from _machine_lines(header)
+    yield f"log       {log.path}, {format_size(log.size_bytes)}, level {tape.level}, {_describe_integrity(log)}"
+    yield from _describe_machine(header)
     yield f"records   {', '.join(f'{count} {name}' for name, count in sorted(counts.items())) or 'none'}"
-    yield from _content_lines(tape)
+    yield from _describe_content(tape)
     for event in tape.events:
         yield f"event     {event.at_seconds:.3f} s {printable(event.name)}: {printable(event.detail)}"
     for fault in tape.faults:
@@ -30,13 +30,13 @@ def info(log: LogReader) -> Iterator[str]:
         yield f"fault     step {fault.step}: {printable(first)}{bundle}"
 
 
-def _integrity_line(log: LogReader) -> str:
+def _describe_integrity(log: LogReader) -> str:
     if not log.problems:
         return "whole"
     return "not closed" if not log.closed else f"{len(log.problems)} problems"
 
 
-def _machine_lines(header: dict[str, Any]) -> Iterator[str]:
+def _describe_machine(header: dict[str, Any]) -> Iterator[str]:
     device, model = header.get("device", {}), header.get("model", {})
     simulated = ", simulated" if device.get("simulated") else ""
     yield f"tier      {header.get('tier')} on {device.get('name')}, {device.get('arch')}{simulated}"
@@ -50,7 +50,7 @@ def _machine_lines(header: dict[str, Any]) -> Iterator[str]:
         yield f"command   {printable(' '.join(header['argv']))}"
 
 
-def _content_lines(tape: Tape) -> Iterator[str]:
+def _describe_content(tape: Tape) -> Iterator[str]:
     for number, recorded in tape.graphs.items():
         keys = sorted({step.key for step in tape.steps if step.graph == number})
         tapped = ", tapped" if recorded.tapped else ""
@@ -68,7 +68,7 @@ def _content_lines(tape: Tape) -> Iterator[str]:
     yield f"steps     {len(tape.steps)}, {len(ended)} ended, {tokens} tokens, {sum(ended):.3f} s"
 
 
-def as_json_lines(log: LogReader) -> Iterator[str]:
+def to_json_lines(log: LogReader) -> Iterator[str]:
     """Return the header and every record as JSON lines: fields, and bytes in hex."""
     yield json.dumps({"kind": "Header", **log.header})
     for record in log:

@@ -36,7 +36,7 @@ class Card(SimDriver):
             return sorted(added)
 
 
-class Lit(Card):
+class LitRegisters(Card):
     """Its display shows a picture."""
 
     files = MappingProxyType({DRM + "/card0/card0-DP-1/status": "connected\n"})

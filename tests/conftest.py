@@ -82,7 +82,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     whole = config.args_source is not pytest.Config.ArgsSource.ARGS and not config.option.collectonly
     if whole and not hasattr(config, "workerinput"):
         compiler = subprocess.Popen(
-            [sys.executable, "-c", "from zinc_rt.backends.cpu.library import library; library()"],
+            [sys.executable, "-c", "from zinc_rt.backends.cpu.library import build_library; build_library()"],
             stderr=subprocess.DEVNULL,  # without a compiler their tests skip, with the reason
         )
         config.add_cleanup(lambda: compiler.wait())
@@ -113,7 +113,7 @@ def pytest_collection(session: pytest.Session) -> Iterator[None]:
         gc.freeze()
 
 
-def _marked(items: list[pytest.Item], name: str) -> list[bool]:
+def has_marker(items: list[pytest.Item], name: str) -> list[bool]:
     """Return the items that a marker deselects. `rest(keep=N)` keeps N cases of each test function."""
     marked = [False] * len(items)
     cases: dict[str, list[int]] = defaultdict(list)
@@ -135,16 +135,16 @@ def _marked(items: list[pytest.Item], name: str) -> list[bool]:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     left_out: list[pytest.Item] = []
 
-    def select(name: str, keep_marked: bool) -> None:
+    def select_features(name: str, keep_marked: bool) -> None:
         taken = []
-        for item, is_marked in zip(items, _marked(items, name), strict=True):
+        for item, is_marked in zip(items, has_marker(items, name), strict=True):
             (taken if is_marked is keep_marked else left_out).append(item)
         items[:] = taken
 
     if not config.getoption("--slow"):
-        select("slow", keep_marked=False)
+        select_features("slow", keep_marked=False)
     if config.option.test_set != "all":
-        select("rest", keep_marked=config.option.test_set == "rest")
+        select_features("rest", keep_marked=config.option.test_set == "rest")
     if left_out:
         config.hook.pytest_deselected(items=left_out)
 
@@ -172,9 +172,9 @@ def vulkan_driver() -> PhysicalDevice:
     """The first Vulkan device that can run models; if there is none, skip with the reason and the packages to
     install.
     """
-    from vulkan_driver import required
+    from vulkan_driver import require_driver
 
-    return required()
+    return require_driver()
 
 
 @pytest.fixture

@@ -20,42 +20,45 @@ def assert_same(got: Values, want: Values, *, minimum: int = 20) -> None:
     assert got.keys() == want.keys() and len(want) > minimum
     different = [name for name in want if want[name].tobytes() != got[name].tobytes()]
     assert not different, (
-        f"{len(different)} of {len(want)} differ, first {different[0]}: {_first(got, want, different[0])}"
+        f"{len(different)} of {len(want)} differ, first {different[0]}: "
+        f"{first_difference(got, want, different[0])}"
     )
 
 
-def _first(got: Values, want: Values, name: str) -> str:
+def first_difference(got: Values, want: Values, name: str) -> str:
     a, b = got[name].reshape(-1), want[name].reshape(-1)
     index = int(np.argmax(a.view(np.uint32) != b.view(np.uint32)))
     return f"element {index} of {a.size} is {a[index]!r}, not {b[index]!r}"
 
 
-def every_value(opened: AbstractContextManager[Engine], *, steps: int) -> Values:
+def record_every_value(opened: AbstractContextManager[Engine], *, steps: int) -> Values:
     """Run a prompt in one pass, `steps` greedy tokens one by one, the same prompt token by token, and a step of
     two sequences. The engine has at least two slots and is closed afterwards.
     """
     values: Values = {}
     with opened as engine:
         first = engine.open()
-        logits = _extend(engine, first, PROMPT, "prompt", values)
+        logits = extend_sequence(engine, first, PROMPT, "prompt", values)
         for step in range(steps):
-            logits = _extend(engine, first, [int(logits[-1].argmax())], f"decode {step}", values)
+            logits = extend_sequence(engine, first, [int(logits[-1].argmax())], f"decode {step}", values)
         second = engine.open()
         stepwise = engine.extend(second, PROMPT, prefill="stepwise")
         assert stepwise.tobytes() == values["prompt logits"].tobytes(), "one pass and token by token differ"
         both = [(second, OTHER), (first, OTHER[:1])]
-        values["two logits"] = engine.step(both, [3, 4], tap=_keeping(values, "two"))
+        values["two logits"] = engine.step(both, [3, 4], tap=recording_tap(values, "two"))
     return values
 
 
-def _extend(engine: Engine, sequence: Sequence, tokens: Tokens[int], what: str, values: Values) -> np.ndarray:
-    logits = engine.extend(sequence, tokens, tap=_keeping(values, what))
-    values[f"{what} logits"] = logits
+def extend_sequence(
+    engine: Engine, sequence: Sequence, tokens: Tokens[int], prefix: str, values: Values
+) -> np.ndarray:
+    logits = engine.extend(sequence, tokens, tap=recording_tap(values, prefix))
+    values[f"{prefix} logits"] = logits
     return logits
 
 
-def _keeping(values: Values, what: str) -> Tap:
-    def tap(node: Node, name: str, array: np.ndarray) -> None:
-        values[f"{what} {node.label or node.op.name} {node.op.name} {name}"] = array.copy()
+def recording_tap(values: Values, prefix: str) -> Tap:
+    def record_value(node: Node, name: str, array: np.ndarray) -> None:
+        values[f"{prefix} {node.label or node.op.name} {node.op.name} {name}"] = array.copy()
 
-    return tap
+    return record_value

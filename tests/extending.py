@@ -24,7 +24,7 @@ class ExtendedTree:
     root: Path
     files: tuple[str, ...]
 
-    def python(self, *words: str, seconds: float = 240.0) -> subprocess.CompletedProcess[str]:
+    def interpreter_in(self, *words: str, seconds: float = 240.0) -> subprocess.CompletedProcess[str]:
         """The interpreter of the tests, with this package instead of the installed one."""
         environment = {**os.environ, "PYTHONPATH": f"{self.root}{os.pathsep}{ROOT / 'tests'}"}
         return subprocess.run(
@@ -38,14 +38,14 @@ class ExtendedTree:
         )
 
 
-def diffs(section: str) -> list[str]:
+def read_diffs(section: str) -> list[str]:
     """The ```diff blocks below a heading of the page."""
     _, result, rest = PAGE.read_text(encoding="utf-8").partition(f"\n## {section}\n")
     assert result, f"{PAGE} has no section {section!r}"
     return re.findall(r"^```diff\n(.*?)^```$", rest.partition("\n## ")[0], re.MULTILINE | re.DOTALL)
 
 
-def extended(section: str, folder: Path, *also: str) -> ExtendedTree:
+def extend_tree(section: str, folder: Path, *also: str) -> ExtendedTree:
     """A copy of the package in `folder` with the section's diffs applied. Each diff must apply without changes.
     `also`: other files of the checkout that the copy needs, such as tests.
     """
@@ -55,7 +55,7 @@ def extended(section: str, folder: Path, *also: str) -> ExtendedTree:
     for link in (root / "zinc_rt").iterdir():
         if link.is_symlink():
             shutil.copytree((ROOT / "zinc_rt" / link.name).resolve(), root / link.name, ignore=skipped)
-    patch = "".join(diffs(section))
+    patch = "".join(read_diffs(section))
     files = tuple(_CHANGED.findall(patch))
     for file in (*files, *also):
         if not (root / file).exists() and (ROOT / file).is_file():  # of tests or docs

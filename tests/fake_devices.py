@@ -129,4 +129,4 @@ def chained(first: Any) -> Iterator[tuple[str, Any]]:
         if not member.pNext:
             return
         number = ctypes.c_int32.from_address(member.pNext).value
-        member = api.struct_type(BY_STYPE[number]).from_address(member.pNext)
+        member = api.find_struct_type(BY_STYPE[number]).from_address(member.pNext)

@@ -11,7 +11,7 @@ from typing import Any, get_args
 from zinc_rt.host.errors import InputError
 from zinc_rt.ir.graph import ABSENT, Attrs, BufferSpec, Dim, Node, OpGraph, Role, Stage, is_buffer_name
 from zinc_rt.ir.op import Op
-from zinc_rt.ir.text import ABSENT_MARK, HEAD, fits
+from zinc_rt.ir.text import ABSENT_MARK, HEAD, is_representable
 
 _TOKEN = re.compile(
     r"""\s*(?:
@@ -25,12 +25,12 @@ _TOKEN = re.compile(
 )
 
 
-def from_text(text: str, *, name: str = "graph") -> OpGraph:
+def parse_text(text: str, *, name: str = "graph") -> OpGraph:
     """Raises InputError naming the line. Blank lines and lines that begin with # are skipped."""
-    return _Parser(text, name).graph()
+    return GraphTextParser(text, name).graph()
 
 
-class _Parser:
+class GraphTextParser:
     def __init__(self, text: str, name: str) -> None:
         self._name = name
         self._lines = text.split("\n")
@@ -48,160 +48,160 @@ class _Parser:
                 continue
             if not seen_head:
                 if line.strip() != HEAD:
-                    raise self._wrong(f"expected {HEAD!r}, saw {line.strip()!r}")
+                    raise self._raise_error(f"expected {HEAD!r}, saw {line.strip()!r}")
                 seen_head = True
                 continue
-            self._tokens = self._split(line)
+            self._tokens = self._split_line(line)
             if title is None:
-                title = self._title()
+                title = self._parse_title()
             elif self._is_declaration():
-                spec = self._buffer()
+                spec = self._parse_buffer()
                 if spec.name in buffers:
-                    raise self._wrong(f"{spec.name} is already declared")
+                    raise self._raise_error(f"{spec.name} is already declared")
                 buffers[spec.name] = spec
             else:
-                nodes.append(self._node())
+                nodes.append(self._parse_node())
             if self._tokens:
-                raise self._wrong(f"expected the end of the line, saw {self._tokens[0][1]!r}")
+                raise self._raise_error(f"expected the end of the line, saw {self._tokens[0][1]!r}")
         if title is None:
-            raise self._wrong(f"ends without {'a graph line' if seen_head else repr(HEAD)}")
+            raise self._raise_error(f"ends without {'a graph line' if seen_head else repr(HEAD)}")
         return OpGraph(*title, MappingProxyType(buffers), tuple(nodes))
 
-    def _wrong(self, saw: str) -> InputError:
-        return InputError(f"{self._name}, line {self._line}: {saw}")
+    def _raise_error(self, token: str) -> InputError:
+        return InputError(f"{self._name}, line {self._line}: {token}")
 
-    def _split(self, line: str) -> list[tuple[str, str]]:
+    def _split_line(self, line: str) -> list[tuple[str, str]]:
         tokens, index = [], 0
         end = len(line.rstrip())
         while index < end:
             match = _TOKEN.match(line, index, end)
             if match is None:
-                raise self._wrong(f"column {index + 1}: cannot read {line[index:end]!r}")
+                raise self._raise_error(f"column {index + 1}: cannot read {line[index:end]!r}")
             tokens.append((str(match.lastgroup), match.group(str(match.lastgroup))))
             index = match.end()
         return tokens
 
     # Each of these takes what it wants from the front of the line.
 
-    def _next(self) -> tuple[str, str]:
+    def _next_line(self) -> tuple[str, str]:
         return self._tokens[0] if self._tokens else ("end", "end of line")
 
-    def _take(self, kind: str, what: str, *, value: str | None = None) -> str:
-        saw_kind, saw = self._next()
+    def _take_token(self, kind: str, expected: str, *, value: str | None = None) -> str:
+        saw_kind, saw = self._next_line()
         if saw_kind != kind or (value is not None and saw != value):
-            raise self._wrong(f"expected {what}, saw {saw!r}")
+            raise self._raise_error(f"expected {expected}, saw {saw!r}")
         return self._tokens.pop(0)[1]
 
-    def _try(self, kind: str, value: str) -> bool:
-        if self._next() != (kind, value):
+    def _try_token(self, kind: str, value: str) -> bool:
+        if self._next_line() != (kind, value):
             return False
         self._tokens.pop(0)
         return True
 
-    def _mark(self, mark: str) -> None:
-        self._take("mark", repr(mark), value=mark)
+    def _take_mark(self, mark: str) -> None:
+        self._take_token("mark", repr(mark), value=mark)
 
-    def _one_of(self, values: tuple[Any, ...], what: str) -> Any:
-        word = self._take("name", what)
+    def _take_one_of(self, values: tuple[Any, ...], expected: str) -> Any:
+        word = self._take_token("name", expected)
         if word not in values:
-            raise self._wrong(f"expected {what}, one of {', '.join(values)}, saw {word!r}")
+            raise self._raise_error(f"expected {expected}, one of {', '.join(values)}, saw {word!r}")
         return word
 
-    def _string(self, what: str) -> str:
-        raw = self._take("string", what)
+    def _take_string(self, expected: str) -> str:
+        raw = self._take_token("string", expected)
         try:
             text: str = json.loads(raw)
         except ValueError as error:
             raise InputError(f"{self._name}, line {self._line}: {raw} is not a JSON string: {error}") from error
         return text
 
-    def _int(self, what: str) -> int:
-        raw = self._take("int", what)
-        if len(raw) > 20 or not fits(int(raw)):
-            raise self._wrong(f"{raw} is longer than 64 bits")
+    def _take_int(self, expected: str) -> int:
+        raw = self._take_token("int", expected)
+        if len(raw) > 20 or not is_representable(int(raw)):
+            raise self._raise_error(f"{raw} is longer than 64 bits")
         return int(raw)
 
-    def _title(self) -> tuple[str, Stage]:
-        self._take("name", "'graph'", value="graph")
-        return self._string("the graph's name in quotes"), self._one_of(get_args(Stage), "a stage")
+    def _parse_title(self) -> tuple[str, Stage]:
+        self._take_token("name", "'graph'", value="graph")
+        return self._take_string("the graph's name in quotes"), self._take_one_of(get_args(Stage), "a stage")
 
     def _is_declaration(self) -> bool:
         return self._tokens[0] == ("name", "buffer") and ("mark", "=") not in self._tokens
 
-    def _buffer(self) -> BufferSpec:
+    def _parse_buffer(self) -> BufferSpec:
         self._tokens.pop(0)
-        name = self._buffer_name()
-        self._mark("[")
+        name = self._parse_buffer_name()
+        self._take_mark("[")
         shape: list[Dim] = []
-        while not self._try("mark", "]"):
+        while not self._try_token("mark", "]"):
             if shape:
-                self._mark(",")
-            is_symbol = self._next()[0] == "name"
-            shape.append(self._take("name", "a symbol") if is_symbol else self._int("a dimension"))
-        dtype = self._take("name", "a dtype")
-        return BufferSpec(name, tuple(shape), dtype, self._one_of(get_args(Role), "a role"))
+                self._take_mark(",")
+            is_symbol = self._next_line()[0] == "name"
+            shape.append(self._take_token("name", "a symbol") if is_symbol else self._take_int("a dimension"))
+        dtype = self._take_token("name", "a dtype")
+        return BufferSpec(name, tuple(shape), dtype, self._take_one_of(get_args(Role), "a role"))
 
-    def _buffer_name(self) -> str:
-        name = self._take("name", "a buffer name")
+    def _parse_buffer_name(self) -> str:
+        name = self._take_token("name", "a buffer name")
         if not is_buffer_name(name):
-            raise self._wrong(f"{name!r} is not a buffer name; expected a name like model.attn.q_weight[3]")
+            raise self._raise_error(f"{name!r} is not a buffer name; expected a name like model.attn.q_weight[3]")
         return name
 
-    def _operands(self) -> tuple[str, ...]:
+    def _parse_operands(self) -> tuple[str, ...]:
         operands: list[str] = []
         while True:
-            operands.append(ABSENT if self._try("mark", ABSENT_MARK) else self._buffer_name())
-            if not self._try("mark", ","):
+            operands.append(ABSENT if self._try_token("mark", ABSENT_MARK) else self._parse_buffer_name())
+            if not self._try_token("mark", ","):
                 return tuple(operands)
 
-    def _node(self) -> Node:
+    def _parse_node(self) -> Node:
         outputs: tuple[str, ...] = ()
-        if ("mark", "=") in self._tokens[: self._index_of("(")]:
-            outputs = self._operands()
-            self._mark("=")
-        op = self._take("name", "an opcode")
+        if ("mark", "=") in self._tokens[: self._find_mark("(")]:
+            outputs = self._parse_operands()
+            self._take_mark("=")
+        op = self._take_token("name", "an opcode")
         if op not in Op.__members__:
-            raise self._wrong(f"unknown opcode {op!r}")
-        self._mark("(")
+            raise self._raise_error(f"unknown opcode {op!r}")
+        self._take_mark("(")
         inputs: tuple[str, ...] = ()
-        if not self._try("mark", ")"):
-            inputs = self._operands()
-            self._mark(")")
-        attrs = self._attrs() if self._try("mark", "{") else MappingProxyType({})
-        layer = self._int("a layer number") if self._try("name", "layer") else None
-        label = self._string("a label in quotes") if self._try("name", "label") else ""
+        if not self._try_token("mark", ")"):
+            inputs = self._parse_operands()
+            self._take_mark(")")
+        attrs = self._parse_attrs() if self._try_token("mark", "{") else MappingProxyType({})
+        layer = self._take_int("a layer number") if self._try_token("name", "layer") else None
+        label = self._take_string("a label in quotes") if self._try_token("name", "label") else ""
         return Node(Op[op], inputs, outputs, attrs, layer, label)
 
-    def _index_of(self, mark: str) -> int:
+    def _find_mark(self, mark: str) -> int:
         if ("mark", mark) not in self._tokens:
-            raise self._wrong(
-                f"expected 'buffer', or an opcode and its operands in parentheses, saw {self._next()[1]!r}"
+            raise self._raise_error(
+                f"expected 'buffer', or an opcode and its operands in parentheses, saw {self._next_line()[1]!r}"
             )
         return self._tokens.index(("mark", mark))
 
-    def _attrs(self) -> Attrs:
+    def _parse_attrs(self) -> Attrs:
         attrs: dict[str, int | float | bool | str] = {}
-        while not self._try("mark", "}"):
+        while not self._try_token("mark", "}"):
             if attrs:
-                self._mark(",")
-            name = self._take("name", "an attribute")
+                self._take_mark(",")
+            name = self._take_token("name", "an attribute")
             if name in attrs:
-                raise self._wrong(f"attribute {name} is given twice")
-            self._mark("=")
-            attrs[name] = self._value()
+                raise self._raise_error(f"attribute {name} is given twice")
+            self._take_mark("=")
+            attrs[name] = self._parse_value()
         return MappingProxyType(attrs)
 
-    def _value(self) -> int | float | bool | str:
-        kind, raw = self._next()
+    def _parse_value(self) -> int | float | bool | str:
+        kind, raw = self._next_line()
         match kind:
             case "string":
-                return self._string("a value")
+                return self._take_string("a value")
             case "int":
-                return self._int("a value")
+                return self._take_int("a value")
             case "float":
                 self._tokens.pop(0)
                 if math.isinf(float(raw)) and raw != "-inf":
-                    raise self._wrong(f"{raw} is beyond a double")
+                    raise self._raise_error(f"{raw} is beyond a double")
                 return float(raw)
         if kind == "name" and raw in ("true", "false"):
             self._tokens.pop(0)
@@ -209,4 +209,4 @@ class _Parser:
         if kind == "name" and raw in ("inf", "nan"):
             self._tokens.pop(0)
             return float(raw)
-        raise self._wrong(f"expected a number, a string, true or false, saw {raw!r}")
+        raise self._raise_error(f"expected a number, a string, true or false, saw {raw!r}")

@@ -20,28 +20,28 @@ Resident = dict[str, Weight]
 Rewrite = Callable[[OpGraph], OpGraph]
 
 
-def as_they_are(anything: Any) -> Any:
+def return_unchanged(anything: Any) -> Any:
     return anything
 
 
 @dataclass(frozen=True, slots=True)
-class Plant:
+class PlantedFault:
     """`at` and `op` name one node, `code` makes another of its code, None leaves the node out; `resident` changes
     what is uploaded, `program` what is built. `only` says in which variants."""
 
     at: str = ""
     op: str = ""
-    code: Callable[[Code], Code] | None = as_they_are
-    resident: Callable[[Resident], Resident] = as_they_are
-    program: Callable[[LoweredGraph], LoweredGraph] = as_they_are
+    code: Callable[[Code], Code] | None = return_unchanged
+    resident: Callable[[Resident], Resident] = return_unchanged
+    program: Callable[[LoweredGraph], LoweredGraph] = return_unchanged
     only: Callable[[LoweredGraph], bool] = lambda program: True
 
-    def takes(self, call: BoundCall) -> bool:
+    def is_target(self, call: BoundCall) -> bool:
         return call.node.label == self.at and self.op in ("", call.node.op.name)
 
 
 class PlantedBackend(CpuBackend):
-    def __init__(self, ordering: str, plant: Plant) -> None:
+    def __init__(self, ordering: str, plant: PlantedFault) -> None:
         super().__init__(ordering, spec=registry.spec("t1"))
         self.plant = plant
 
@@ -57,7 +57,7 @@ class PlantedBackend(CpuBackend):
 
     def _calls(self, variant: CpuExecutable) -> Iterator[BoundCall]:
         for call in variant.calls:
-            if not self.plant.takes(call):
+            if not self.plant.is_target(call):
                 yield call
             elif self.plant.code is not None:
                 yield replace(call, code=self.plant.code(call.code))
@@ -66,64 +66,68 @@ class PlantedBackend(CpuBackend):
 # --- what can be wrong --------------------------------------------------------------------------------------
 
 
-def instead(label: str, op: str = "", **attrs: Any) -> Plant:
+def replace_op(label: str, op: str = "", **attrs: Any) -> PlantedFault:
     """The node runs with other attributes."""
-    return Plant(label, op, code=lambda code: lambda *operands, **own: code(*operands, **{**own, **attrs}))
+    return PlantedFault(label, op, code=lambda code: lambda *operands, **own: code(*operands, **{**own, **attrs}))
 
 
-def result(
+def change_result(
     label: str, change: Callable[[Any], Any], op: str = "", only: Callable[[LoweredGraph], bool] | None = None
-) -> Plant:
+) -> PlantedFault:
     """Change the node's result after it was computed."""
-    plant = Plant(label, op, code=lambda code: lambda *operands, **own: change(code(*operands, **own)))
+    plant = PlantedFault(label, op, code=lambda code: lambda *operands, **own: change(code(*operands, **own)))
     return plant if only is None else replace(plant, only=only)
 
 
-def element(label: str, token: int, dim: int, change: Callable[[np.float32], float], op: str = "") -> Plant:
+def change_element(
+    label: str, token: int, dim: int, change: Callable[[np.float32], float], op: str = ""
+) -> PlantedFault:
     """Change one element of the node's result, in the pass over the prompt."""
 
-    def changed(array: np.ndarray) -> np.ndarray:
+    def change_array(array: np.ndarray) -> np.ndarray:
         array = array.copy()
         array[token, dim] = change(array[token, dim])
         return array
 
-    return result(label, changed, op, only=several_tokens)
+    return change_result(label, change_array, op, only=has_several_tokens)
 
 
 def one_ulp_up(value: np.float32) -> float:
     return float(np.nextafter(value, np.float32(np.inf)))
 
 
-def left_out(label: str, op: str = "") -> Plant:
+def omit_node(label: str, op: str = "") -> PlantedFault:
     """Skip the node, so that its consumers read the previous contents."""
-    return Plant(label, op, code=None)
+    return PlantedFault(label, op, code=None)
 
 
-def written_nowhere(label: str) -> Plant:
-    return Plant(label, code=lambda code: lambda *operands, **own: ())
+def drop_store(label: str) -> PlantedFault:
+    return PlantedFault(label, code=lambda code: lambda *operands, **own: ())
 
 
-def one_position_late(label: str) -> Plant:
-    def late(code: Code) -> Code:
+def shift_position(label: str) -> PlantedFault:
+    def run_late(code: Code) -> Code:
         return lambda math, x, position, *tables, **own: code(math, x, position + 1, *tables, **own)
 
-    return Plant(label, "ROPE", code=late)
+    return PlantedFault(label, "ROPE", code=run_late)
 
 
-def table_shifted(*names: str) -> Plant:
+def shift_table(*names: str) -> PlantedFault:
     """Shift the rope tables by one position, both cosine and sine."""
 
-    def shifted(resident: Resident) -> Resident:
+    def shift_rows(resident: Resident) -> Resident:
         rolled = {name: np.roll(resident[name].raw, -1, axis=0) for name in names}
         return {**resident, **{name: Weight("f32", raw.shape, raw) for name, raw in rolled.items()}}
 
-    return Plant(resident=shifted)
+    return PlantedFault(resident=shift_rows)
 
 
-def rope_base(factor: float, cos: str = "constant.rope.cos", sin: str = "constant.rope.sin") -> Plant:
+def change_rope_base(
+    factor: float, cos: str = "constant.rope.cos", sin: str = "constant.rope.sin"
+) -> PlantedFault:
     """Use rope tables with another base; the model's base is derived from position 1."""
 
-    def tables(resident: Resident) -> Resident:
+    def replace_tables(resident: Resident) -> Resident:
         frequency = np.arctan2(resident[sin].raw[1].astype(np.float64), resident[cos].raw[1])
         pairs = len(frequency)
         frequency = frequency * factor ** (-np.arange(pairs) / pairs)
@@ -131,53 +135,53 @@ def rope_base(factor: float, cos: str = "constant.rope.cos", sin: str = "constan
         other = {cos: np.cos(angle).astype(np.float32), sin: np.sin(angle).astype(np.float32)}
         return {**resident, **{name: Weight("f32", raw.shape, raw) for name, raw in other.items()}}
 
-    return Plant(resident=tables)
+    return PlantedFault(resident=replace_tables)
 
 
-def bit_flipped(weight: str, byte: int, bit: int) -> Plant:
+def flip_bit(weight: str, byte: int, bit: int) -> PlantedFault:
     """Flip one bit of one weight in the first row."""
 
-    def flipped(resident: Resident) -> Resident:
+    def flip_weight(resident: Resident) -> Resident:
         whole = resident[weight]
         raw = whole.raw.copy()
         raw.view(np.uint8).reshape(-1)[byte] ^= 1 << bit
         return {**resident, weight: Weight(whole.dtype, whole.shape, raw)}
 
-    return Plant(resident=flipped)
+    return PlantedFault(resident=flip_weight)
 
 
-def experts_swapped(label: str) -> Plant:
+def swap_experts(label: str) -> PlantedFault:
     """Reorder the ids, but not their weights."""
-    return result(label, lambda routed: (routed[0], routed[1][:, ::-1], routed[2]))
+    return change_result(label, lambda routed: (routed[0], routed[1][:, ::-1], routed[2]))
 
 
-def overlapping(name: str, over: str) -> Plant:
+def overlap_buffer(name: str, target: str) -> PlantedFault:
     """Use a memory plan that places one buffer over another that is still needed, if nothing is tapped."""
 
-    def overlap(program: LoweredGraph) -> LoweredGraph:
-        placements = {**program.plan.placements, name: program.plan.placements[over]}
+    def overlap_program(program: LoweredGraph) -> LoweredGraph:
+        placements = {**program.plan.placements, name: program.plan.placements[target]}
         return replace(program, plan=replace(program.plan, placements=placements))
 
-    return Plant(program=overlap, only=lambda program: not program.plan.tap)
+    return PlantedFault(program=overlap_program, only=lambda program: not program.plan.tap)
 
 
-def several_tokens(program: LoweredGraph) -> bool:
+def has_several_tokens(program: LoweredGraph) -> bool:
     return program.plan.capacity["tokens"] > 1
 
 
-def attribute(
+def change_attribute(
     ops: tuple[str, ...], name: str, change: Callable[[float], float], *, layer: int | None = None, stage: str = ""
 ) -> Rewrite:
     """Change this attribute of nodes with these opcodes, in one layer or all, and in one stage or both."""
 
-    def changed(node: Node) -> Node:
+    def change_array(node: Node) -> Node:
         if node.op.name not in ops or name not in node.attrs or layer not in (None, node.layer):
             return node
         return replace(node, attrs={**node.attrs, name: change(node.attrs[name])})
 
-    def rewrite(graph: OpGraph) -> OpGraph:
+    def rewrite_graph(graph: OpGraph) -> OpGraph:
         if stage not in ("", graph.stage):
             return graph
-        return replace(graph, nodes=tuple(changed(node) for node in graph.nodes))
+        return replace(graph, nodes=tuple(change_array(node) for node in graph.nodes))
 
-    return rewrite
+    return rewrite_graph

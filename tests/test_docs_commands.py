@@ -31,7 +31,7 @@ NO_COMMAND = ("zinc-rt-ir 1",)  # a file's first line
 LINK = re.compile(r"\]\(([^)#:]+)\)")
 
 
-def lines(page: Path) -> list[str]:
+def command_lines(page: Path) -> list[str]:
     """Yield the command lines in fenced and indented blocks, joined after a backslash and without # comments."""
     result, fenced, whole = [], False, ""
     for line in page.read_text(encoding="utf-8").splitlines():
@@ -48,7 +48,7 @@ def lines(page: Path) -> list[str]:
     return result
 
 
-def parts(line: str) -> tuple[str, list[str]]:
+def split_line(line: str) -> tuple[str, list[str]]:
     """Return the command and its arguments, without a pipe before it or a redirection after it."""
     words = shlex.split(line.rpartition(" | ")[2].replace("[", "").replace("]", ""))
     words = words[: next((index for index, word in enumerate(words) if word in ("<", ">")), len(words))]
@@ -59,38 +59,38 @@ def parts(line: str) -> tuple[str, list[str]]:
     return words[0].removeprefix("zinc-rt-"), words[1:]
 
 
-CASES = [(page, line) for page in PAGES for line in lines(page)]
+CASES = [(page, line) for page in PAGES for line in command_lines(page)]
 
 
 @pytest.mark.rest(keep=48)
 @pytest.mark.parametrize(("page", "line"), CASES, ids=[f"{page.name}-{line}" for page, line in CASES])
 def test_documented_command_parses(page: Path, line: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    name, arguments = parts(line)
+    name, arguments = split_line(line)
     if name in OWN or name == "--help" or (name == "COMMAND"):
         return
     assert name in POINTS, f"{page.name}: {line}: no command {name}"
 
-    class Parsed(Exception):
+    class ParseFinished(Exception):
         pass
 
     parse = argparse.ArgumentParser.parse_args
 
-    def stop(self: argparse.ArgumentParser, *given: object, **named: object) -> None:
+    def stop_after_parse(self: argparse.ArgumentParser, *given: object, **named: object) -> None:
         parse(self, *given, **named)
-        raise Parsed
+        raise ParseFinished
 
-    monkeypatch.setattr(argparse.ArgumentParser, "parse_args", stop)
+    monkeypatch.setattr(argparse.ArgumentParser, "parse_args", stop_after_parse)
     command = POINTS[name].load()
     try:
         command(arguments)
-    except Parsed:
+    except ParseFinished:
         return
     except SystemExit as ended:
         assert ended.code == 0, f"{page.name}: {line}"
 
 
 def test_examples_are_found() -> None:
-    names = {parts(line)[0] for _, line in CASES}
+    names = {split_line(line)[0] for _, line in CASES}
     assert names >= {"validate", "pm4-test", "golden", "pm4"} and len(CASES) > 30
 
 

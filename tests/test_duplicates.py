@@ -18,7 +18,7 @@ LEAST_LINES = 3
 ALLOWED = {"register_name"}  # the simulated device shares no table with the runtime
 
 
-def bodies() -> dict[str, list[tuple[str, str]]]:
+def function_bodies() -> dict[str, list[tuple[str, str]]]:
     """Map each body, without docstring and layout, to (place, name) of the functions that have it."""
     paths = [path for folder in ("zinc_rt", "ci", *HARNESS) for path in (ROOT / folder).rglob("*.py")]
     result: dict[str, list[tuple[str, str]]] = defaultdict(list)
@@ -35,7 +35,7 @@ def bodies() -> dict[str, list[tuple[str, str]]]:
 
 
 def test_function_bodies_are_unique() -> None:
-    groups = bodies()
+    groups = function_bodies()
     assert len(groups) > 4000
     twice = [group for group in groups.values() if len(group) > 1]
     assert [

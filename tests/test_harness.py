@@ -34,19 +34,19 @@ MODEL = FOLDER / "qwen3-q.gguf"
 GOLDEN = FOLDER / "qwen3-q.npz"
 
 
-def timeless(value: Any) -> Any:
+def without_times(value: Any) -> Any:
     """Return the value without times, which differ between runs."""
     if isinstance(value, dict):
-        return {key: timeless(item) for key, item in value.items() if key not in VARIES}
-    return [timeless(item) for item in value] if isinstance(value, list) else value
+        return {key: without_times(item) for key, item in value.items() if key not in VARIES}
+    return [without_times(item) for item in value] if isinstance(value, list) else value
 
 
-def same(report: Report, command: Any, words: list[str], tmp_path: Path) -> None:
+def assert_same_report(report: Report, command: Any, words: list[str], tmp_path: Path) -> None:
     """Check that the command's --json equals the report's to_json()."""
     written = tmp_path / "report.json"
     code = command([*words, "--json", str(written)])
     assert code == report.exit_code()
-    assert timeless(json.loads(report.to_json())) == timeless(json.loads(written.read_text()))
+    assert without_times(json.loads(report.to_json())) == without_times(json.loads(written.read_text()))
 
 
 def test_import_loads_no_runtime() -> None:
@@ -67,7 +67,7 @@ def test_validate_returns_the_report_of_the_command(tmp_path: Path, capsys: pyte
     assert [check.id for check in report.checks] == [result.id for result in report.results]
     assert report.matrices
     words = [str(model), "--tiers", "t_cpu", "--tokens", "1,2,3", "--steps", "1", "--no-cache"]
-    same(report, validate_command, words, tmp_path)
+    assert_same_report(report, validate_command, words, tmp_path)
 
 
 def test_embedded_model_is_compared_with_its_golden() -> None:
@@ -85,7 +85,9 @@ def test_isolation_returns_the_report_of_the_command(tmp_path: Path, capsys: pyt
     assert report.passed and report.models == 1 and seen.out == seen.err == ""
     assert [(verdict.tier, verdict.passed) for verdict in report.verdicts] == [("t_cpu", True)]
     assert report.details["mixes"][0]["requests"] == 2
-    same(report, validate_command, [str(model), "--isolation", "--requests", "2", "--seed", "3"], tmp_path)
+    assert_same_report(
+        report, validate_command, [str(model), "--isolation", "--requests", "2", "--seed", "3"], tmp_path
+    )
     with pytest.raises(UsageError, match="--requests 0: expected 1 or more"):
         harness.isolation(model, requests=0)
 
@@ -94,11 +96,11 @@ def test_isolation_returns_the_report_of_the_command(tmp_path: Path, capsys: pyt
 def test_probes_return_the_report_of_the_command(tmp_path: Path) -> None:
     report = harness.probes("sim", only="P01-P02")
     assert report.passed and report.simulated and not report.hangs
-    same(report, probes_command, ["--device", "sim", "-k", "P01-P02"], tmp_path)
+    assert_same_report(report, probes_command, ["--device", "sim", "-k", "P01-P02"], tmp_path)
 
 
 def test_probes_raise_where_the_device_does_not_exist(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(device, "amd_gpus", lambda driver: [])
+    monkeypatch.setattr(device, "find_amd_gpus", lambda driver: [])
     with pytest.raises(NothingRan, match="no AMD GPU"):
         harness.probes("hw")
 
@@ -109,7 +111,7 @@ def test_replay_returns_the_report_of_the_command(tmp_path: Path) -> None:
         engine.extend(engine.open(), [1, 7, 2])
     report = harness.replay(log, tiers=["t_cpu"])
     assert report.passed and [outcome.tier for outcome in report.outcomes] == ["t_cpu"]
-    same(report, replay_command, [str(log), "--tiers", "t_cpu"], tmp_path)
+    assert_same_report(report, replay_command, [str(log), "--tiers", "t_cpu"], tmp_path)
     result = harness.replay(log, tiers=["t_cpu"], bisect=True)
     assert result.passed and not result.bisections[0].failed
 
@@ -120,7 +122,7 @@ def test_doctor_returns_the_report_of_the_command(tmp_path: Path) -> None:
     (machine / "proc" / "version").write_text("Linux version 6.14.0 (root@host)\n")
     report = harness.doctor(machine)
     assert report.diagnosis is not None and not report.passed
-    same(report, doctor_command, ["--from", str(machine)], tmp_path)
+    assert_same_report(report, doctor_command, ["--from", str(machine)], tmp_path)
     with pytest.raises(InputError):
         harness.doctor(tmp_path / "missing")
 
@@ -128,13 +130,15 @@ def test_doctor_returns_the_report_of_the_command(tmp_path: Path) -> None:
 def test_perf_predict_returns_the_report_of_the_command(tmp_path: Path) -> None:
     report = harness.perf_predict(MODEL, ctx=64)
     assert report.results[0].measure["tokens_per_second"] > 0
-    same(report, perf_command, ["predict", str(MODEL), "--ctx", "64"], tmp_path)
+    assert_same_report(report, perf_command, ["predict", str(MODEL), "--ctx", "64"], tmp_path)
 
 
 def test_perf_gate_returns_the_report_of_the_command(tmp_path: Path) -> None:
     report = harness.perf_gate("M0", only="opcodes", device="sim")
     assert report.passed
-    same(report, perf_command, ["gate", "--milestone", "M0", "--only", "opcodes", "--device", "sim"], tmp_path)
+    assert_same_report(
+        report, perf_command, ["gate", "--milestone", "M0", "--only", "opcodes", "--device", "sim"], tmp_path
+    )
 
 
 @pytest.mark.rest
@@ -147,12 +151,12 @@ def test_golden_functions_return_the_reports_of_the_command(tmp_path: Path) -> N
     assert not report.passed and report.exit_code() == 1 and report.checks
     written = tmp_path / "report.json"
     assert golden_command(["diff", str(changed), str(GOLDEN), "--json", str(written)]) == 1
-    assert timeless(report.as_dict()) == timeless(json.loads(written.read_text()))
+    assert without_times(report.as_dict()) == without_times(json.loads(written.read_text()))
     assert harness.golden_check(GOLDEN, model=MODEL).passed
 
 
 @pytest.mark.parametrize(
-    ("wrong", "message"),
+    ("arguments", "message"),
     [
         ({"ordering": "canonical-9"}, "canonical-9"),
         ({"tiers": ["t9"]}, "t9"),
@@ -161,10 +165,10 @@ def test_golden_functions_return_the_reports_of_the_command(tmp_path: Path) -> N
     ],
 )
 def test_wrong_arguments_raise_usage_error(
-    wrong: dict[str, Any], message: str, capsys: pytest.CaptureFixture[str]
+    arguments: dict[str, Any], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(UsageError, match=message):
-        harness.validate("qwen3-q", **wrong)
+        harness.validate("qwen3-q", **arguments)
     assert capsys.readouterr() == ("", "")
 
 

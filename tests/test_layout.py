@@ -19,19 +19,19 @@ from zinc_rt.kernels.sets import SETS
 ROOT = Path(__file__).resolve().parent.parent
 
 
-def modules(folder: Path) -> Iterator[Path]:
+def module_names(folder: Path) -> Iterator[Path]:
     return (path for path in folder.rglob("*.py") if "__pycache__" not in path.parts)
 
 
-def imported(path: Path, *, types: bool = False) -> Iterator[str]:
+def imported_modules(path: Path, *, types: bool = False) -> Iterator[str]:
     """Return every zinc_rt module that a file imports at run time, anywhere in the file; with `types`, also
     imports for annotations.
     """
-    return (name for name, typing_only in _imports(path) if types or not typing_only)
+    return (name for name, typing_only in parse_imports(path) if types or not typing_only)
 
 
 @cache
-def _imports(path: Path) -> tuple[tuple[str, bool], ...]:
+def parse_imports(path: Path) -> tuple[tuple[str, bool], ...]:
     """Yield the modules, and whether only annotations need them."""
     result: list[tuple[str, bool]] = []
     waiting: list[tuple[ast.AST, bool]] = [(ast.parse(path.read_text(encoding="utf-8")), False)]
@@ -58,28 +58,28 @@ def is_module(name: str) -> bool:
     return path.with_suffix(".py").exists() or path.is_dir()
 
 
-def units() -> list[str]:
+def list_units() -> list[str]:
     """The packages and loose modules of the runtime, without __init__.py and harness.py."""
     paths = [path for path in (ROOT / "zinc_rt").iterdir() if not path.is_symlink()]
-    folders = {path.name for path in paths if path.is_dir() and any(modules(path))}
+    folders = {path.name for path in paths if path.is_dir() and any(module_names(path))}
     return sorted(folders | {path.stem for path in paths if path.suffix == ".py"} - {"__init__", HARNESS_API})
 
 
-def files(unit: str) -> list[Path]:
+def unit_files(unit: str) -> list[Path]:
     folder = ROOT / "zinc_rt" / unit
-    return list(modules(folder)) if folder.is_dir() else [folder.with_suffix(".py")]
+    return list(module_names(folder)) if folder.is_dir() else [folder.with_suffix(".py")]
 
 
 def test_pyproject_lists_every_package() -> None:
     listed = set(tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"])
     runtime = {
         ".".join(("zinc_rt", *path.parent.relative_to(ROOT / "zinc_rt").parts))
-        for path in modules(ROOT / "zinc_rt")
+        for path in module_names(ROOT / "zinc_rt")
     }
     harness = {
         ".".join(("zinc_rt", *path.parent.relative_to(ROOT).parts))
         for name in HARNESS
-        for path in modules(ROOT / name)
+        for path in module_names(ROOT / name)
     }
     assert listed == {name.rstrip(".") for name in runtime} | harness
 
@@ -94,14 +94,14 @@ def test_harness_folder_is_linked_into_the_package(name: str) -> None:
     assert not (ROOT / name / "__init__.py").exists(), "a top-level package of this name would shadow others"
 
 
-@pytest.mark.parametrize("unit", [name for name in units() if name != "_moved"])
+@pytest.mark.parametrize("unit", [name for name in list_units() if name != "_moved"])
 def test_package_imports_only_allowed_packages(unit: str) -> None:
     assert unit in PACKAGES, f"zinc_rt/host/packages.py has no row for {unit}"
     allowed = PACKAGES[unit].imports | EVERYWHERE | {unit}
     wrong = [
         f"{path.relative_to(ROOT)}: {name}"
-        for path in files(unit)
-        for name in imported(path, types=True)
+        for path in unit_files(unit)
+        for name in imported_modules(path, types=True)
         if name.partition(".")[2].partition(".")[0] not in allowed
     ]
     assert not wrong
@@ -110,7 +110,7 @@ def test_package_imports_only_allowed_packages(unit: str) -> None:
 def test_package_table_rows_exist_and_import_only_from_rows_above() -> None:
     above: set[str] = set()
     for name, package in PACKAGES.items():
-        assert files(name), name
+        assert unit_files(name), name
         assert package.imports <= above, name
         above.add(name)
 
@@ -126,10 +126,10 @@ NAMES_ONLY = {
 def test_simulated_device_uses_independent_decoding_tables() -> None:
     """Else a wrong offset, opcode or default of the runtime would be the device's, too, and pass."""
     wrong = []
-    for path in files("sim"):
+    for path in unit_files("sim"):
         module = ".".join(path.relative_to(ROOT / "zinc_rt").with_suffix("").parts)
         allowed = SEAM | NAMES_ONLY.get(module, set())
-        for name in imported(path, types=True):
+        for name in imported_modules(path, types=True):
             of_the_runtime = name.startswith(("zinc_rt.kmd", "zinc_rt.pm4"))
             if of_the_runtime and not any(name.startswith(item) for item in allowed):
                 wrong.append(f"{module}: {name}")
@@ -143,12 +143,12 @@ SHADER = ("emit", "checks", "memory", "alu", "translate", "run")
 def test_shader_engine_imports_downwards_only() -> None:
     """Annotations count too."""
     folder = ROOT / "zinc_rt" / "sim" / "shader"
-    assert {path.name for path in folder.iterdir() if path.is_dir() and any(modules(path))} == set(SHADER)
+    assert {path.name for path in folder.iterdir() if path.is_dir() and any(module_names(path))} == set(SHADER)
     upward = []
-    for path in modules(folder):
+    for path in module_names(folder):
         package = path.relative_to(folder).parts[0]
         rank = SHADER.index(package) if package in SHADER else -1
-        for name in imported(path, types=True):
+        for name in imported_modules(path, types=True):
             target = name.removeprefix("zinc_rt.sim.shader.").split(".")[0]
             if target in SHADER and SHADER.index(target) > rank:
                 upward.append(f"{path.relative_to(folder)}: {name}")
@@ -164,7 +164,9 @@ def test_computing_packages_import_only_computing_or_device_packages() -> None:
 
 
 def test_only_engine_devices_module_imports_the_simulated_device() -> None:
-    wrong = [path.name for path in files("engine") if any("zinc_rt.sim" in name for name in imported(path))]
+    wrong = [
+        path.name for path in unit_files("engine") if any("zinc_rt.sim" in name for name in imported_modules(path))
+    ]
     assert wrong == ["devices.py"]
 
 
@@ -183,17 +185,17 @@ def test_changed_kernel_changes_code_version(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(version, "ROOT", tmp_path)
     seen = set()
     for name in ("reference/table.py", "gfx1201/built/add.zrt", "gfx1201/add.s"):
-        version.code_version.cache_clear()
-        seen.add(version.code_version())
+        version.digest_code.cache_clear()
+        seen.add(version.digest_code())
         (tmp_path / "kernels" / name).write_bytes(b"other")
-    version.code_version.cache_clear()
-    assert len(seen | {version.code_version()}) == 4
-    version.code_version.cache_clear()
+    version.digest_code.cache_clear()
+    assert len(seen | {version.digest_code()}) == 4
+    version.digest_code.cache_clear()
 
 
 def test_graph_planner_files_exist() -> None:
     """Else a plan that was made by other code would be taken for one of this code."""
-    assert [name for name in version.PLANNERS if not any(package_table.files_of(name))] == []
+    assert [name for name in version.PLANNERS if not any(package_table.list_files(name))] == []
 
 
 def test_planning_version_covers_all_that_planning_imports() -> None:
@@ -205,8 +207,8 @@ def test_planning_version_covers_all_that_planning_imports() -> None:
         path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
         if path.exists() and path not in reached:
             reached.add(path)
-            waiting += imported(path)
-    covered = {file for name in version.PLANNERS for file in package_table.files_of(name)}
+            waiting += imported_modules(path)
+    covered = {file for name in version.PLANNERS for file in package_table.list_files(name)}
     loose = {ROOT / "zinc_rt" / "__init__.py"}
     assert len(reached) > 100 and {"fuse.py", "planned_graph.py"} <= {path.name for path in reached}
     assert sorted(str(path) for path in reached - covered - loose) == []
@@ -215,9 +217,9 @@ def test_planning_version_covers_all_that_planning_imports() -> None:
 def test_runtime_names_no_harness_folder() -> None:
     wrong = [
         f"{path.relative_to(ROOT)}: {name}"
-        for path in modules(ROOT / "zinc_rt")
+        for path in module_names(ROOT / "zinc_rt")
         if not any(parent.is_symlink() for parent in path.parents) and path.name != f"{HARNESS_API}.py"
-        for name in imported(path)
+        for name in imported_modules(path)
         if "." in name and name.split(".")[1] in HARNESS
     ]
     assert not wrong
@@ -230,19 +232,19 @@ def test_nothing_imports_the_interface_of_the_harness() -> None:
 
 def import_graph() -> dict[str, set[str]]:
     """Return the imports of every file, including the harness, by name below zinc_rt."""
-    paths = [*modules(ROOT / "zinc_rt"), *(path for name in HARNESS for path in modules(ROOT / name))]
+    paths = [*module_names(ROOT / "zinc_rt"), *(path for name in HARNESS for path in module_names(ROOT / name))]
     graph: dict[str, set[str]] = {}
     for path in paths:
         parts = path.relative_to(ROOT).with_suffix("").parts
         name = ".".join(part for part in parts if part not in ("zinc_rt", "__init__"))
-        graph[name] = {item.removeprefix("zinc_rt.") for item in imported(path, types=True)}
+        graph[name] = {item.removeprefix("zinc_rt.") for item in imported_modules(path, types=True)}
     return {name: {t for t in targets if t in graph and t != name} for name, targets in graph.items()}
 
 
-def knots(graph: dict[str, set[str]]) -> set[frozenset[str]]:
+def import_cycles(graph: dict[str, set[str]]) -> set[frozenset[str]]:
     """Return groups of files that all import each other, directly or indirectly."""
 
-    def reached(start: str) -> set[str]:
+    def reachable_modules(start: str) -> set[str]:
         seen: set[str] = set()
         left = [start]
         while left:
@@ -251,7 +253,7 @@ def knots(graph: dict[str, set[str]]) -> set[frozenset[str]]:
                 left.append(target)
         return seen
 
-    reach = {name: reached(name) for name in graph}
+    reach = {name: reachable_modules(name) for name in graph}
     return {
         frozenset(other for other in reach[name] if name in reach[other]) for name in graph if name in reach[name]
     }
@@ -259,7 +261,7 @@ def knots(graph: dict[str, set[str]]) -> set[frozenset[str]]:
 
 def test_imports_are_acyclic() -> None:
     """Not for type annotations either: such files are one file in several."""
-    assert not knots(import_graph())
+    assert not import_cycles(import_graph())
 
 
 def unit_graph() -> dict[str, set[str]]:
@@ -273,7 +275,7 @@ def unit_graph() -> dict[str, set[str]]:
 
 def test_import_graph_is_small_and_shallow() -> None:
     graph = unit_graph()
-    assert len(graph) <= 31 and not knots(graph)
+    assert len(graph) <= 31 and not import_cycles(graph)
     layers: dict[str, int] = {}
     while len(layers) < len(graph):
         for unit, targets in graph.items():
@@ -282,4 +284,4 @@ def test_import_graph_is_small_and_shallow() -> None:
     assert layers.pop(HARNESS_API) <= 13  # above everything that it calls
     layers.pop("")  # __init__.py imports it for type checkers
     assert max(layers.values()) <= 12, sorted(layers.items(), key=lambda item: item[1])
-    assert len([unit for unit in units() if not (ROOT / "zinc_rt" / unit).is_dir()]) <= 5  # and __init__.py
+    assert len([unit for unit in list_units() if not (ROOT / "zinc_rt" / unit).is_dir()]) <= 5  # and __init__.py

@@ -40,7 +40,7 @@ print(json.dumps(out))
 """
 
 
-def imported(names: list[str]) -> list[tuple[str, str, str, list[str]]]:
+def import_names(names: list[str]) -> list[tuple[str, str, str, list[str]]]:
     """Import each in a new process; return the requested name, the module's name, the name in its spec, and the
     warnings.
     """
@@ -53,13 +53,13 @@ def imported(names: list[str]) -> list[tuple[str, str, str, list[str]]]:
 
 @pytest.mark.rest
 def test_documented_names_of_0_1_are_importable() -> None:
-    assert len(imported(list(DOCUMENTED))) == len(DOCUMENTED)
+    assert len(import_names(list(DOCUMENTED))) == len(DOCUMENTED)
 
 
 @pytest.mark.rest
 def test_moved_module_is_aliased_to_new_path_and_warns_once() -> None:
     modules = [f"zinc_rt.{old}" for old in _moved.MOVED]
-    for old, name, spec, warned in imported(modules):
+    for old, name, spec, warned in import_names(modules):
         assert name == spec == _moved.new_name(old), old
         assert warned == [f"{old} is {name} since 0.2"]
 

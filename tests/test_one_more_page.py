@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 import yaml
-from extending import extended
+from extending import extend_tree
 
 
 def test_page_is_linked_and_in_the_navigation(tmp_path_factory: pytest.TempPathFactory) -> None:
-    tree = extended("A page of docs", tmp_path_factory.mktemp("page"))
+    tree = extend_tree("A page of docs", tmp_path_factory.mktemp("page"))
     assert tree.files == ("docs/index.md", "docs/clocks.md", "properdocs.yml")
     assert (tree.root / "docs" / "clocks.md").read_text(encoding="utf-8").startswith("# Clocks")
     assert "(clocks.md)" in (tree.root / "docs" / "index.md").read_text(encoding="utf-8")

@@ -30,7 +30,7 @@ GENERAL = ["tests/ci/test_nightly.py", "tests/test_layout.py"]
 
 
 @pytest.mark.parametrize(
-    ("changed", "want"),
+    ("changed", "expected"),
     [
         pytest.param([], [], id="nothing"),
         pytest.param(["tests/pm4/test_packets.py"], ["tests/pm4/test_packets.py"], id="a test file"),
@@ -57,8 +57,8 @@ GENERAL = ["tests/ci/test_nightly.py", "tests/test_layout.py"]
         pytest.param(["tests/data.json"], None, id="test data"),
     ],
 )
-def test_change_selects_downstream_tests(changed: list[str], want: list[str] | None) -> None:
-    assert affected_tests(changed, IMPORTS) == want
+def test_change_selects_downstream_tests(changed: list[str], expected: list[str] | None) -> None:
+    assert affected_tests(changed, IMPORTS) == expected
 
 
 @pytest.mark.rest
@@ -83,12 +83,12 @@ def test_kept_cases_cover_each_value_first() -> None:
     assert kept_cases(grid, 4) == kept
 
 
-def test_kept_cases_of_one_parameter_are_spread() -> None:
+def test_kept_cases_of_one_parameter_are_evenly_spaced() -> None:
     assert kept_cases([(str(index),) for index in range(9)], 3) == {0, 4, 8}
     assert kept_cases([("a",), ("b",)], 5) == {0, 1}
 
 
-def test_file_is_skipped_only_when_its_source_rules_it_out() -> None:
+def test_file_is_skipped_only_if_its_source_has_no_chosen_test() -> None:
     whole = "import pytest\n\npytestmark = pytest.mark.rest\n"
     partly = "@pytest.mark.rest(keep=3)\ndef test_x(): ...\n"
     assert [is_collected(whole, item) for item in ("default", "rest", "all")] == [False, True, True]
@@ -100,7 +100,7 @@ def test_file_is_skipped_only_when_its_source_rules_it_out() -> None:
 
 @pytest.mark.rest
 @pytest.mark.parametrize(
-    ("words", "ran"),
+    ("words", "expected"),
     [
         ([], "default kept"),
         (["--rest"], "rest left"),
@@ -108,7 +108,7 @@ def test_file_is_skipped_only_when_its_source_rules_it_out() -> None:
     ],
     ids=["no path", "rest", "path"],
 )
-def test_workers_run_the_set_that_the_controller_chose(words: list[str], ran: str, tmp_path: Path) -> None:
+def test_workers_run_the_tests_chosen_by_the_controller(words: list[str], expected: str, tmp_path: Path) -> None:
     (tmp_path / "test_some.py").write_text(
         "import pytest\n\n"
         "def test_default(): pass\n\n"
@@ -125,5 +125,5 @@ def test_workers_run_the_set_that_the_controller_chose(words: list[str], ran: st
     result = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stdout + result.stderr
     names = re.findall(r"^PASSED test_some\.py::test_(\w+)(?:\[(\w+)\])?$", result.stdout, re.MULTILINE)
-    assert {case or name for name, case in names} == set(ran.split())
+    assert {case or name for name, case in names} == set(expected.split())
     assert ("PASSED test_other.py::test_default" in result.stdout) == (words == [])

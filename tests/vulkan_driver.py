@@ -12,7 +12,7 @@ from zinc_rt.host.errors import ZincError
 
 
 @cache
-def found() -> PhysicalDevice | str:
+def find_driver() -> PhysicalDevice | str:
     """Return the first usable device, else the reason why there is none."""
     try:
         devices = list_devices()
@@ -24,9 +24,9 @@ def found() -> PhysicalDevice | str:
     )
 
 
-def required() -> PhysicalDevice:
+def require_driver() -> PhysicalDevice:
     """Return the device; if there is none, skip the test with the reason and what to install."""
-    device = found()
+    device = find_driver()
     if isinstance(device, str):
         pytest.skip(f"no Vulkan driver ({device}): {INSTALL}")
     return device

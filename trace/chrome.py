@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from zinc_rt.host.chrome_trace import complete, document, instant, process_name, thread_name
+from zinc_rt.host.chrome_trace import (
+    make_complete_event,
+    make_document,
+    make_instant,
+    make_process_name,
+    make_thread_name,
+)
 from zinc_rt.ir.graph import Node
 from zinc_rt.ir.op import Op
 from zinc_rt.ir.serial import from_bytes
@@ -17,7 +23,7 @@ HOST, STREAMS, QUEUES = 1, 2, 1000
 MICRO = 1e6
 
 
-def timeline(log: LogReader) -> dict[str, Any]:
+def build_timeline(log: LogReader) -> dict[str, Any]:
     """Build the timeline.
 
     Times are the recorder's: a step begins at its submission and ends when the host observed the end. A
@@ -28,8 +34,8 @@ def timeline(log: LogReader) -> dict[str, Any]:
     device = header.get("device", {})
     simulated = ", simulated" if device.get("simulated") else ""
     events: list[dict[str, Any]] = [
-        process_name(f"{header.get('tier')}{simulated} on {device.get('name')}", HOST),
-        thread_name(HOST, "host"),
+        make_process_name(f"{header.get('tier')}{simulated} on {device.get('name')}", HOST),
+        make_thread_name(HOST, "host"),
     ]
     streams: dict[str, int] = {}
     queues: set[int] = set()
@@ -42,16 +48,16 @@ def timeline(log: LogReader) -> dict[str, Any]:
         match record:
             case records.GraphCreated():
                 graphs[record.graph] = record.name
-                labels[record.graph] = _labels(log, record)
+                labels[record.graph] = _find_labels(log, record)
             case records.Wrote():
                 written += record.size_bytes
             case records.Replayed():
                 if record.stream not in streams:
                     streams[record.stream] = STREAMS + len(streams)
-                    events.append(thread_name(streams[record.stream], f"stream {record.stream}"))
+                    events.append(make_thread_name(streams[record.stream], f"stream {record.stream}"))
                 open_steps[record.step] = record
                 events.append(
-                    slice_seconds("host gap", HOST, ended, record.at_seconds - ended, {"bytes written": written})
+                    make_slice("host gap", HOST, ended, record.at_seconds - ended, {"bytes written": written})
                 )
                 written = 0
             case records.TimesRecord() if record.step in open_steps:
@@ -59,17 +65,17 @@ def timeline(log: LogReader) -> dict[str, Any]:
                 queue = QUEUES + streams[open_step.stream]
                 if queue not in queues:
                     queues.add(queue)
-                    events.append(thread_name(queue, f"queue of {open_step.stream}, by {record.clock}"))
+                    events.append(make_thread_name(queue, f"queue of {open_step.stream}, by {record.clock}"))
                 placed = [
                     (
-                        name_of(labels.get(open_step.graph, []), node),
+                        find_name(labels.get(open_step.graph, []), node),
                         kernel,
                         record.at_seconds + start / 1e9,
                         record.at_seconds + end / 1e9,
                     )
                     for node, kernel, start, end in record.dispatches
                 ]
-                events += dispatch_slices(placed, queue, {"step": record.step, "simulated": record.simulated})
+                events += make_dispatch_slices(placed, queue, {"step": record.step, "simulated": record.simulated})
             case records.Retired() if record.step in open_steps:
                 open_step = open_steps.pop(record.step)
                 about = {
@@ -81,47 +87,51 @@ def timeline(log: LogReader) -> dict[str, Any]:
                 }
                 start = record.at_seconds - record.seconds
                 name = graphs.get(open_step.graph, "?")
-                events.append(slice_seconds(name, streams[open_step.stream], start, record.seconds, about))
+                events.append(make_slice(name, streams[open_step.stream], start, record.seconds, about))
                 waited = record.at_seconds - open_step.at_seconds
-                events.append(slice_seconds("wait", HOST, open_step.at_seconds, waited, {"step": record.step}))
+                events.append(make_slice("wait", HOST, open_step.at_seconds, waited, {"step": record.step}))
                 ended = record.at_seconds
             case records.EventRecord() if record.name != records.PLAN:
-                events.append(instant(record.name, HOST, record.at_seconds * MICRO, {"detail": record.detail}))
+                events.append(
+                    make_instant(record.name, HOST, record.at_seconds * MICRO, {"detail": record.detail})
+                )
             case records.FaultRecord():
                 events.append(
-                    instant("fault", HOST, record.at_seconds * MICRO, {"text": record.text, "step": record.step})
+                    make_instant(
+                        "fault", HOST, record.at_seconds * MICRO, {"text": record.text, "step": record.step}
+                    )
                 )
     for left in open_steps.values():
         events.append(
-            instant(f"step {left.step} never ended", HOST, left.at_seconds * MICRO, {"key": list(left.key)})
+            make_instant(f"step {left.step} never ended", HOST, left.at_seconds * MICRO, {"key": list(left.key)})
         )
-    return document(events, {"log": str(log.path)})
+    return make_document(events, {"log": str(log.path)})
 
 
-def name_of(labels: list[str], node: int) -> str:
+def find_name(labels: list[str], node: int) -> str:
     """Return the name of a slice: "" for a dispatch without a node, a number if the graph is not in the log."""
     return "" if node < 0 else labels[node] if node < len(labels) else f"node {node}"
 
 
-def _labels(log: LogReader, record: records.GraphCreated) -> list[str]:
+def _find_labels(log: LogReader, record: records.GraphCreated) -> list[str]:
     """Return the names of its nodes in the order of calls, or None if the graph is not in the log."""
     if not log.has(record.ir):
         return []
-    nodes = from_bytes(log.blob(record.ir), name=f"{log.path}, graph {record.graph}").nodes
-    return [node_title(node) for node in nodes if node.op is not Op.BARRIER]
+    nodes = from_bytes(log.read_blob(record.ir), name=f"{log.path}, graph {record.graph}").nodes
+    return [format_node_title(node) for node in nodes if node.op is not Op.BARRIER]
 
 
-def slice_seconds(name: str, thread: int, start: float, seconds: float, args: dict[str, Any]) -> dict[str, Any]:
+def make_slice(name: str, thread: int, start: float, seconds: float, args: dict[str, Any]) -> dict[str, Any]:
     """Build a slice of a track from seconds on the timeline."""
-    return complete(name, thread, start * MICRO, seconds * MICRO, args)
+    return make_complete_event(name, thread, start * MICRO, seconds * MICRO, args)
 
 
-def node_title(node: Node) -> str:
+def format_node_title(node: Node) -> str:
     """Return the label and the op of a node, because several nodes may share a label."""
     return f"{node.label or node.outputs[0]} {node.op.name.lower()}"
 
 
-def dispatch_slices(
+def make_dispatch_slices(
     dispatches: Iterable[tuple[str, str, float, float]], thread: int, about: dict[str, Any]
 ) -> Iterator[dict[str, Any]]:
     """Convert (node, kernel, begin, end in seconds), in order, to a slice for each node that contains a
@@ -131,9 +141,9 @@ def dispatch_slices(
         if group and dispatch[0] != group[0][0]:
             name, start, end = group[0][0], group[0][2], group[-1][3]
             if name:
-                yield slice_seconds(name, thread, start, end - start, {**about, "dispatches": len(group)})
+                yield make_slice(name, thread, start, end - start, {**about, "dispatches": len(group)})
             for _, kernel, begin, stop in group:
-                yield slice_seconds(kernel, thread, begin, stop - begin, {**about, "node": name})
+                yield make_slice(kernel, thread, begin, stop - begin, {**about, "node": name})
             group = []
         if dispatch[1]:
             group.append(dispatch)

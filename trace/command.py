@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from zinc_rt.cli.command import Command, registered_commands
+from zinc_rt.cli.command import Command, find_commands
 from zinc_rt.cli.output import add_format
 from zinc_rt.host import terminal
 from zinc_rt.host.arguments import Parser
@@ -84,7 +84,7 @@ def parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _body(arguments: argparse.Namespace) -> int:
+def _run_command(arguments: argparse.Namespace) -> int:
     wrapped: list[str] = arguments.wrapped or []
     named = arguments.log is not None and arguments.out is None and not wrapped and not arguments.command
     looks = arguments.stats or arguments.plan or arguments.chrome or arguments.show is not None or named
@@ -116,7 +116,7 @@ def _record(arguments: argparse.Namespace, wrapped: list[str]) -> int:
     from zinc_rt.trace.recordings import Recordings
 
     check_writable(arguments.out)
-    command = _command(wrapped[0])
+    command = _find_command(wrapped[0])
     recordings = Recordings(
         arguments.out,
         arguments.level,
@@ -134,9 +134,9 @@ def _record(arguments: argparse.Namespace, wrapped: list[str]) -> int:
     return code or (0 if recordings.complete else 1)
 
 
-def _command(name: str) -> Command:
+def _find_command(name: str) -> Command:
     """Return the command of that name. Raises UsageError if there is no such command or if it opens no engine."""
-    points = registered_commands()
+    points = find_commands()
     if name not in points or name in ("trace", "replay"):
         known = sorted(set(points) - {"trace", "replay"})
         raise UsageError(f"unknown command {name!r}", next=f"one of {', '.join(known)}")
@@ -152,16 +152,16 @@ def _show_log(arguments: argparse.Namespace) -> int:
     with LogReader(arguments.log) as log:
         if arguments.chrome:
             from zinc_rt.host.chrome_trace import write_chrome
-            from zinc_rt.trace.chrome import timeline
+            from zinc_rt.trace.chrome import build_timeline
 
-            write_chrome(timeline(log), arguments.chrome)
+            write_chrome(build_timeline(log), arguments.chrome)
             terminal.show(f"wrote {arguments.chrome}; open it in https://ui.perfetto.dev or chrome://tracing")
         elif arguments.show is not None:
             _show(log, arguments)
         else:
-            from zinc_rt.trace.show import memory_maps, statistics
+            from zinc_rt.trace.show import format_memory_maps, format_statistics
 
-            for line in memory_maps(log) if arguments.plan else statistics(log):
+            for line in format_memory_maps(log) if arguments.plan else format_statistics(log):
                 terminal.show(line)
         for problem in log.problems:
             _print_note(f"warning: {problem}")
@@ -171,11 +171,11 @@ def _show_log(arguments: argparse.Namespace) -> int:
 def _show(log: LogReader, arguments: argparse.Namespace) -> None:
     from pathlib import Path
 
-    from zinc_rt.cli.progress import progress
-    from zinc_rt.trace.show import export, lines, values
+    from zinc_rt.cli.progress import show_progress
+    from zinc_rt.trace.show import export, format_value, select_values
 
-    with progress(0, "replay", "step") as advance:
-        step_values = values(
+    with show_progress(0, "replay", "step") as advance:
+        step_values = select_values(
             log,
             arguments.show,
             arguments.step,
@@ -184,7 +184,7 @@ def _show(log: LogReader, arguments: argparse.Namespace) -> None:
             advance=advance,
         )
     for value in step_values:
-        for line in lines(value):
+        for line in format_value(value):
             terminal.show(line)
     if arguments.export:
         export(step_values, log, Path(arguments.export))
@@ -195,4 +195,4 @@ def _print_note(line: str) -> None:
     terminal.show(line, out=sys.stderr)
 
 
-main = Command("trace", parser, _body, before_another=("--", "--attach"))
+main = Command("trace", parser, _run_command, before_another=("--", "--attach"))

@@ -45,7 +45,7 @@ class LogFrame:
         return self.offset + FRAME_BYTES + self.size_bytes
 
 
-def file_header(meta: dict[str, Any]) -> bytes:
+def encode_file_header(meta: dict[str, Any]) -> bytes:
     version = TIMES_VERSION if meta.get("times") else VERSION
     text = json.dumps(meta, separators=(",", ":"), sort_keys=True).encode()
     return _FILE.pack(MAGIC, version, len(text), zlib.crc32(text)) + text
@@ -75,19 +75,19 @@ def read_file_header(file: BinaryIO, name: str) -> tuple[dict[str, Any], int]:
     return json.loads(text), FILE_BYTES + size
 
 
-def frame(kind: int, payload: bytes) -> bytes:
+def encode_frame(kind: int, payload: bytes) -> bytes:
     head = struct.pack("<4sIQI", MARK, kind, len(payload), zlib.crc32(payload))
     return head + struct.pack("<I", zlib.crc32(head)) + payload
 
 
-def body(fields: dict[str, Any], data: bytes | memoryview = b"") -> bytes:
+def encode_body(fields: dict[str, Any], data: bytes | memoryview = b"") -> bytes:
     """Encode a payload: fields as JSON, then raw bytes."""
     text = _JSON.encode(fields).encode()
     return b"".join((_BODY.pack(len(text)), text, data))
 
 
 def parse_body(payload: bytes) -> tuple[dict[str, Any], bytes]:
-    """Return the JSON and the binary part of a payload. Raises ValueError for a payload that `body` did
+    """Return the JSON and the binary part of a payload. Raises ValueError for a payload that `encode_body` did
     not encode."""
     if len(payload) < _BODY.size:
         raise ValueError("payload without fields")
@@ -101,7 +101,7 @@ def parse_body(payload: bytes) -> tuple[dict[str, Any], bytes]:
     return fields, payload[_BODY.size + size :]
 
 
-def head_at(file: BinaryIO, offset: int) -> LogFrame | None:
+def read_head(file: BinaryIO, offset: int) -> LogFrame | None:
     """Return the frame whose head is at `offset`, or None if there is none or its checksum fails. No
     payload is read."""
     file.seek(offset)
@@ -114,7 +114,7 @@ def head_at(file: BinaryIO, offset: int) -> LogFrame | None:
     return LogFrame(kind, offset, size)
 
 
-def payload_of(file: BinaryIO, frame: LogFrame) -> bytes | None:
+def read_payload(file: BinaryIO, frame: LogFrame) -> bytes | None:
     """Return the payload of a frame, or None if it is truncated or its checksum fails."""
     file.seek(frame.offset)
     head = file.read(FRAME_BYTES)
@@ -124,21 +124,21 @@ def payload_of(file: BinaryIO, frame: LogFrame) -> bytes | None:
     return payload
 
 
-def scan(file: BinaryIO, start: int, size_bytes: int) -> Iterator[LogFrame | tuple[int, int]]:
+def scan_frames(file: BinaryIO, start: int, size_bytes: int) -> Iterator[LogFrame | tuple[int, int]]:
     """Return every frame from `start` on, and (offset, bytes) of each range that is not a frame."""
     offset = start
     while offset < size_bytes:
-        head = head_at(file, offset)
+        head = read_head(file, offset)
         if head is not None and head.end <= size_bytes:
             yield head
             offset = head.end
             continue
-        following = _next_mark(file, offset + 1, size_bytes)
+        following = _find_next_mark(file, offset + 1, size_bytes)
         yield offset, following - offset
         offset = following
 
 
-def _next_mark(file: BinaryIO, start: int, size_bytes: int) -> int:
+def _find_next_mark(file: BinaryIO, start: int, size_bytes: int) -> int:
     """Return the offset of the next valid head, else the end."""
     step = 1 << 20
     for base in range(start, size_bytes, step):
@@ -146,13 +146,13 @@ def _next_mark(file: BinaryIO, start: int, size_bytes: int) -> int:
         window = file.read(step + len(MARK) - 1)
         offset = window.find(MARK)
         while offset >= 0:
-            if head_at(file, base + offset) is not None:
+            if read_head(file, base + offset) is not None:
                 return base + offset
             offset = window.find(MARK, offset + 1)
     return size_bytes
 
 
-def trailer(index_offset: int, records: int) -> bytes:
+def encode_trailer(index_offset: int, records: int) -> bytes:
     rest = struct.pack("<QQ", index_offset, records)
     return struct.pack("<4sI", END_MARK, zlib.crc32(rest)) + rest
 

@@ -19,18 +19,18 @@ import numpy as np
 from zinc_rt.engine.runner import PARTS, TABLES
 from zinc_rt.host.errors import InputError
 from zinc_rt.ir.graph import SYMBOLS, OpGraph
-from zinc_rt.ir.slot_record import SlotFlag, check_words, records_of
+from zinc_rt.ir.slot_record import SlotFlag, check_words, view_records
 from zinc_rt.model.sample_graph import COUNTS, RING
 from zinc_rt.sched.plan import StepPlan
 from zinc_rt.trace.reader import LogReader
-from zinc_rt.trace.tape import RecordedStep, Tape, pieces_of
+from zinc_rt.trace.tape import RecordedStep, Tape, read_pieces
 
 COPIED = ("copy.source", "copy.target")
 OPEN = "open"  # of a row without a mask
 Arrays = dict[str, np.ndarray]  # i32, by buffer
 
 
-def describe(plan: StepPlan, records: np.ndarray) -> str:
+def describe_plan(plan: StepPlan, records: np.ndarray) -> str:
     """Return the detail of a plan's event. `records`: the slots' records, RECORD [slots]."""
     firsts = np.searchsorted(plan.sequence[: plan.tokens], np.arange(plan.sequences + 1))
     sequences = [
@@ -38,14 +38,19 @@ def describe(plan: StepPlan, records: np.ndarray) -> str:
         for first, end in pairwise(firsts.tolist())
     ]
     rows = [
-        [slot, position, int(records["seed"][slot]), _digest(plan.mask_of[slot]) if slot in plan.mask_of else OPEN]
+        [
+            slot,
+            position,
+            int(records["seed"][slot]),
+            _digest_array(plan.mask_of[slot]) if slot in plan.mask_of else OPEN,
+        ]
         for slot, position in zip(
             plan.row_slot[: plan.rows].tolist(), plan.row_position[: plan.rows].tolist(), strict=True
         )
     ]
     copies = [[item.group, item.source, item.target, item.tokens] for item in plan.copies]
     tables = [
-        _digest(np.array([*changes, *changes.values()], np.int32)) if changes else ""
+        _digest_array(np.array([*changes, *changes.values()], np.int32)) if changes else ""
         for changes in plan.table_changes
     ]
     described = {"sequences": sequences, "rows": rows, "late": plan.late, "copies": copies, "tables": tables}
@@ -57,11 +62,11 @@ def _request_ids(records: np.ndarray, slot: int) -> list[int]:
     return [slot, int(record["request"]), int(record["choice"]), int(record["epoch"])]
 
 
-def _digest(array: np.ndarray) -> str:
+def _digest_array(array: np.ndarray) -> str:
     return f"{zlib.crc32(array.tobytes()):08x}"
 
 
-def departures(log: LogReader, tape: Tape) -> dict[int, str]:
+def find_plan_differences(log: LogReader, tape: Tape) -> dict[int, str]:
     """Return for each step the first deviation of its data from its plan, or contradiction between its plan and an
     earlier one. Steps without a plan are not checked.
     """
@@ -69,19 +74,19 @@ def departures(log: LogReader, tape: Tape) -> dict[int, str]:
     ends: dict[tuple[int, int], int] = {}  # slot, epoch: position behind the last token
     copies: list[Arrays] = []  # since the last planned step
     for step in tape.steps:
-        arrays = _written(log, tape, step)
+        arrays = _read_written(log, tape, step)
         if not step.plan:
             if COPIED[0] in arrays:
                 copies.append(arrays)
             continue
         plan = json.loads(step.plan)
         checks = (
-            _copies(plan, copies, int(tape.header["limits"]["page_tokens"])),
-            _sequences(plan, arrays),
-            _continuity(plan, ends),
-            _records(plan, arrays),
-            _rows(plan, arrays),
-            _tables(plan, arrays, tape.graphs[step.graph].graph),
+            _describe_copies(plan, copies, int(tape.header["limits"]["page_tokens"])),
+            _check_sequences(plan, arrays),
+            _check_continuity(plan, ends),
+            _check_records(plan, arrays),
+            _check_rows(plan, arrays),
+            _check_tables(plan, arrays, tape.graphs[step.graph].graph),
         )
         first = next((text for check in checks for text in check), "")
         if first:
@@ -103,42 +108,42 @@ def require_draws(log: LogReader, tape: Tape) -> None:
         counted |= {write.offset_bytes // write.size_bytes for write in step.writes if write.buffer == COUNTS}
         if RING not in graph.buffers:
             continue
-        arrays, sizes = _written(log, tape, step), dict(zip(SYMBOLS, step.counts, strict=False))
+        arrays, sizes = _read_written(log, tape, step), dict(zip(SYMBOLS, step.counts, strict=False))
         for spec in graph.by_role("step"):
             if spec.name not in arrays and all(sizes.get(str(dim), dim) for dim in spec.shape):
-                raise _missing(log, step, f"{spec.name} was not recorded")
+                raise _make_missing_error(log, step, f"{spec.name} was not recorded")
         if "sample.record" not in arrays or COUNTS not in graph.buffers:
             continue
-        records = records_of(arrays["sample.record"])
+        records = view_records(arrays["sample.record"])
         for slot, record in zip(arrays["sample.record_slot"].tolist(), records, strict=True):
             epoch, row = int(record["epoch"]), int(record["penalty_row"])
             if epochs.get(slot) != epoch and record["flags"] & SlotFlag.PENALTIES:
                 if row not in counted:
-                    raise _missing(log, step, f"the token counts of slot {slot} were not recorded")
+                    raise _make_missing_error(log, step, f"the token counts of slot {slot} were not recorded")
                 counted.remove(row)
             epochs[slot] = epoch
 
 
-def _missing(log: LogReader, step: RecordedStep, what: str) -> InputError:
+def _make_missing_error(log: LogReader, step: RecordedStep, what: str) -> InputError:
     return InputError(
         f"{log.path}: step {step.number} delivers tokens, and {what}",
         next="zinc-rt-replay --info lists what there is; record the run again",
     )
 
 
-def _written(log: LogReader, tape: Tape, step: RecordedStep) -> Arrays:
+def _read_written(log: LogReader, tape: Tape, step: RecordedStep) -> Arrays:
     """Return the data that the host wrote for a step, by buffer of its block."""
     buffers = tape.graphs[step.graph].graph.buffers
     return {
         buffer: np.frombuffer(data, np.int32).reshape(-1, *map(int, buffers[buffer].shape[1:]))
         for write in step.writes
         if (write.graph, write.key) == (step.graph, step.key)
-        for buffer, _, data in pieces_of(log, write)
+        for buffer, _, data in read_pieces(log, write)
         if buffers[buffer].role == "step"
     }
 
 
-def _copies(plan: dict[str, Any], copies: list[Arrays], page_tokens: int) -> Iterator[str]:
+def _describe_copies(plan: dict[str, Any], copies: list[Arrays], page_tokens: int) -> Iterator[str]:
     """Return the rows that copy steps moved, in the order of the groups."""
     groups = sorted({group for group, *_ in plan["copies"]})
     for index, buffer in enumerate(COPIED):
@@ -151,10 +156,13 @@ def _copies(plan: dict[str, Any], copies: list[Arrays], page_tokens: int) -> Ite
         ]
         got = [row for arrays in copies for row in arrays[buffer].tolist()]
         if got != expected:
-            yield f"the plan copies rows {_shorten(expected)} ({buffer}), the steps before it {_shorten(got)}"
+            yield (
+                f"the plan copies rows {_shorten_list(expected)} ({buffer}), the steps before it "
+                f"{_shorten_list(got)}"
+            )
 
 
-def _sequences(plan: dict[str, Any], arrays: Arrays) -> Iterator[str]:
+def _check_sequences(plan: dict[str, Any], arrays: Arrays) -> Iterator[str]:
     for name, index in (("slot", 0), ("position", 4)):
         got = arrays.get(PARTS[name])
         if got is None:
@@ -165,10 +173,10 @@ def _sequences(plan: dict[str, Any], arrays: Arrays) -> Iterator[str]:
             for token in range(sequence[5])
         ]
         if expected != got.tolist():
-            yield f"the plan has {name}s {_shorten(expected)}, the step block {_shorten(got.tolist())}"
+            yield f"the plan has {name}s {_shorten_list(expected)}, the step block {_shorten_list(got.tolist())}"
 
 
-def _continuity(plan: dict[str, Any], ends: dict[tuple[int, int], int]) -> Iterator[str]:
+def _check_continuity(plan: dict[str, Any], ends: dict[tuple[int, int], int]) -> Iterator[str]:
     """While a request stays in its slot, each of its steps begins where the last one ended."""
     for slot, request, choice, epoch, first, tokens in plan["sequences"]:
         end = ends.get((slot, epoch), first)
@@ -180,10 +188,10 @@ def _continuity(plan: dict[str, Any], ends: dict[tuple[int, int], int]) -> Itera
         ends[slot, epoch] = first + tokens
 
 
-def _records(plan: dict[str, Any], arrays: Arrays) -> Iterator[str]:
+def _check_records(plan: dict[str, Any], arrays: Arrays) -> Iterator[str]:
     if "sample.record" not in arrays:
         return
-    records = records_of(arrays["sample.record"])
+    records = view_records(arrays["sample.record"])
     by_slot = dict(zip(arrays["sample.record_slot"].tolist(), range(len(records)), strict=True))
     for slot, request, choice, epoch, *_ in plan["sequences"]:
         if slot not in by_slot:
@@ -201,13 +209,13 @@ def _records(plan: dict[str, Any], arrays: Arrays) -> Iterator[str]:
             yield f"the plan draws for slot {slot} with seed {seed}, its record has {got}"
 
 
-def _rows(plan: dict[str, Any], arrays: Arrays) -> Iterator[str]:
+def _check_rows(plan: dict[str, Any], arrays: Arrays) -> Iterator[str]:
     if "sample.row_slot" not in arrays:
         return
     for name, index in (("row_slot", 0), ("position", 1)):
         expected, got = [row[index] for row in plan["rows"]], arrays[f"sample.{name}"].tolist()
         if expected != got:
-            yield f"the plan's rows have {name} {_shorten(expected)}, the step block {_shorten(got)}"
+            yield f"the plan's rows have {name} {_shorten_list(expected)}, the step block {_shorten_list(got)}"
     if "sample.mask_row" not in arrays:
         return
     masks = arrays["sample.mask"]
@@ -217,19 +225,19 @@ def _rows(plan: dict[str, Any], arrays: Arrays) -> Iterator[str]:
         if row in plan["late"]:
             if location < 0 or masks[location].any():
                 yield f"the mask of slot {slot} was late, and the step does not leave its row out"
-        elif expected != (OPEN if location < 0 else _digest(masks[location])):
+        elif expected != (OPEN if location < 0 else _digest_array(masks[location])):
             yield f"the mask of slot {slot} is not the one of the plan"
 
 
-def _tables(plan: dict[str, Any], arrays: Arrays, graph: OpGraph) -> Iterator[str]:
+def _check_tables(plan: dict[str, Any], arrays: Arrays, graph: OpGraph) -> Iterator[str]:
     for group, (expected, names) in enumerate(zip(plan["tables"], TABLES, strict=False)):
         changes = [arrays[name] for name in names if name in arrays]
-        got = _digest(np.concatenate(changes)) if changes else ""
+        got = _digest_array(np.concatenate(changes)) if changes else ""
         if got != expected and names[0] in graph.buffers:
             yield f"the changes of page table {group} are not those of the plan"
 
 
-def _shorten(numbers: list[int], maximum: int = 12) -> str:
+def _shorten_list(numbers: list[int], maximum: int = 12) -> str:
     return (
         f"{numbers[:maximum]}"
         if len(numbers) <= maximum

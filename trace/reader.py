@@ -12,7 +12,7 @@ from typing import Any, Self
 import zstandard
 
 from zinc_rt.host.errors import InputError
-from zinc_rt.host.input_files import unreadable
+from zinc_rt.host.input_files import make_read_error
 from zinc_rt.trace import frame, records
 from zinc_rt.trace.frame import LogFrame
 from zinc_rt.trace.records import LogRecord
@@ -32,7 +32,7 @@ class LogReader:
         try:
             self._file = self.path.open("rb")
         except OSError as error:
-            raise unreadable(path, error) from error
+            raise make_read_error(path, error) from error
         try:
             self.size_bytes = os.fstat(self._file.fileno()).st_size
             self.header, start = frame.read_file_header(self._file, str(path))
@@ -74,7 +74,7 @@ class LogReader:
             else:
                 yield record
 
-    def blob(self, digest: str) -> bytes:
+    def read_blob(self, digest: str) -> bytes:
         """Return the bytes with that sha256. Raises InputError if the log does not contain them completely."""
         head = self._blobs.get(digest)
         if head is None:
@@ -89,12 +89,12 @@ class LogReader:
     def has(self, digest: str) -> bool:
         return digest in self._blobs
 
-    def sizes(self) -> Iterator[tuple[int, int]]:
+    def list_sizes(self) -> Iterator[tuple[int, int]]:
         """Return (kind, bytes in the file) of every record, including blobs."""
         for head in (*self._frames, *self._blobs.values()):
             yield head.kind, head.size_bytes + frame.FRAME_BYTES
 
-    def blob_bytes(self, digest: str) -> int:
+    def blob_size(self, digest: str) -> int:
         """Return the size of a blob in the file; 0 if the log does not contain it."""
         head = self._blobs.get(digest)
         return 0 if head is None else head.size_bytes + frame.FRAME_BYTES
@@ -107,7 +107,7 @@ class LogReader:
         self._closed = end is not None
         stop = self.size_bytes if end is None else self.size_bytes - frame.TRAILER_BYTES
         counted = 0
-        for head in frame.scan(self._file, start, stop):
+        for head in frame.scan_frames(self._file, start, stop):
             if isinstance(head, tuple):
                 offset, size = head
                 torn = offset + size == stop and end is None
@@ -128,7 +128,7 @@ class LogReader:
             self._add_note(f"{end[1]} records were written, {counted} are present")
 
     def _keep_blob(self, head: LogFrame) -> None:
-        payload = frame.payload_of(self._file, head)
+        payload = frame.read_payload(self._file, head)
         try:
             fields, _ = frame.parse_body(payload if payload is not None else b"")
             self._blobs[str(fields["sha256"])] = head
@@ -136,7 +136,7 @@ class LogReader:
             self._add_note(f"a blob at byte {head.offset} is damaged")
 
     def _unpack(self, head: LogFrame) -> bytes | None:
-        payload = frame.payload_of(self._file, head)
+        payload = frame.read_payload(self._file, head)
         if payload is None:
             return None
         try:
@@ -151,7 +151,7 @@ class LogReader:
         return None
 
     def _read(self, head: LogFrame) -> LogRecord | None:
-        payload = frame.payload_of(self._file, head)
+        payload = frame.read_payload(self._file, head)
         if payload is None:
             return None
         try:

@@ -8,16 +8,16 @@ from functools import partial
 
 import numpy as np
 
-from zinc_rt.backends.base import Backend, Finding, findings_of
+from zinc_rt.backends.base import Backend, Finding, read_findings
 from zinc_rt.engine.devices import Choice, open_backend
-from zinc_rt.engine.resident import KEPT, TAPPED_HEAPS, Resident, Variant, port
+from zinc_rt.engine.resident import KEPT, TAPPED_HEAPS, Resident, Variant, port_name
 from zinc_rt.engine.runner import Deadlines
 from zinc_rt.exec import Graph, Stream
 from zinc_rt.ir import graph as ir
-from zinc_rt.ir.verify import verify
+from zinc_rt.ir.verify import verify_graph
 from zinc_rt.mem.heaps import ROLE_HEAPS, BufferHeap
 from zinc_rt.trace.reader import LogReader
-from zinc_rt.trace.tape import RecordedStep, Tape, pieces_of
+from zinc_rt.trace.tape import RecordedStep, Tape, read_pieces
 from zinc_rt.trace.weight_sources import Sources
 
 Opener = Callable[[str], Backend]  # by ordering
@@ -31,7 +31,7 @@ SEEN: Mapping[ir.Role, BufferHeap] = {
 ARENA_SEEN: Mapping[ir.Role, BufferHeap] = {**STATE_SEEN, "activation": BufferHeap.BAR}
 
 
-def opener_of(choice: Choice | Opener, *, threads: int = 0) -> Opener:
+def make_opener(choice: Choice | Opener, *, threads: int = 0) -> Opener:
     return partial(open_backend, choice, threads=threads) if isinstance(choice, Choice) else choice
 
 
@@ -83,16 +83,16 @@ class RebuiltModel:
         if known is None:
             recorded = self.tape.graphs[graph]
             if graph not in self._replays:
-                verify(recorded.graph)
+                verify_graph(recorded.graph)
                 self._replays[graph] = self._resident.graph(recorded.graph.name, recorded.graph)
             tapped = recorded.tapped if self._tapped is None else self._tapped
             known = self._resident.build(
-                recorded.graph, key, self._replays[graph], tapped=tapped, heaps=self._heaps_of(tapped)
+                recorded.graph, key, self._replays[graph], tapped=tapped, heaps=self._choose_heaps(tapped)
             )
             self._variants[graph, key] = known
         return known
 
-    def other_kernels(self) -> list[str]:
+    def find_other_kernels(self) -> list[str]:
         """Return the kernels that differ from the recorded ones, among those present in both."""
         changed: set[str] = set()
         for variant in self._variants.values():
@@ -109,9 +109,9 @@ class RebuiltModel:
 
     def findings(self) -> list[Finding]:
         """Return the findings of a simulated device so far, without repetitions."""
-        return findings_of(self.backend)
+        return read_findings(self.backend)
 
-    def _heaps_of(self, tapped: bool) -> Mapping[ir.Role, BufferHeap] | None:
+    def _choose_heaps(self, tapped: bool) -> Mapping[ir.Role, BufferHeap] | None:
         """Return heaps whose state can be read if the log records state as outputs (one-node logs), else None."""
         if self._heaps is not None:
             return self._heaps
@@ -129,13 +129,13 @@ class RebuiltModel:
         heaps = SEEN if tapped else ARENA_SEEN
         return self._resident.build(recorded.graph, step.key, replays, tapped=tapped, heaps=heaps, steps=steps)
 
-    def write(self, step: RecordedStep, instead: Variant | None = None) -> Variant:
-        """Write all host data that precedes the step, into the step's blocks or those of `instead`."""
-        own = instead or self.variant(step.graph, step.key)
+    def write(self, step: RecordedStep, replacement: Variant | None = None) -> Variant:
+        """Write all host data that precedes the step, into the step's blocks or those of `replacement`."""
+        own = replacement or self.variant(step.graph, step.key)
         for write in step.writes:
             same = (write.graph, write.key) == (step.graph, step.key)
             variant = own if same else self.variant(write.graph, write.key)
-            for buffer, offset_bytes, data in pieces_of(self._log, write):
+            for buffer, offset_bytes, data in read_pieces(self._log, write):
                 variant.write(buffer, data, offset_bytes=offset_bytes)
         return own
 
@@ -143,11 +143,11 @@ class RebuiltModel:
         """Return the current contents of state and tables, by allocation. Needs readable heaps (SEEN,
         ARENA_SEEN)."""
         names = (name for name in variant.plan.allocations if name.partition("/")[0] in KEPT)
-        return {name: bytes(variant.replays.view(port(name, variant.key))) for name in names}
+        return {name: bytes(variant.replays.view(port_name(name, variant.key))) for name in names}
 
     def restore(self, variant: Variant, state: Mapping[str, bytes]) -> None:
         for name, content in state.items():
-            variant.replays.write(port(name, variant.key), 0, content)
+            variant.replays.write(port_name(name, variant.key), 0, content)
 
     def submit(self, step: RecordedStep, variant: Variant) -> None:
         """Run the step and wait until it ends."""
@@ -155,8 +155,8 @@ class RebuiltModel:
         variant.replays.wait(self._deadlines.seconds(self.backend, variant, step.counts))
         variant.ran = True
 
-    def run(self, step: RecordedStep, instead: Variant | None = None) -> Variant:
-        variant = self.write(step, instead)
+    def run(self, step: RecordedStep, replacement: Variant | None = None) -> Variant:
+        variant = self.write(step, replacement)
         self.submit(step, variant)
         return variant
 
@@ -164,10 +164,10 @@ class RebuiltModel:
         return self._streams.setdefault(name, Stream(name))
 
 
-def value_of(variant: Variant, name: str, step: RecordedStep) -> np.ndarray:
+def read_value(variant: Variant, name: str, step: RecordedStep) -> np.ndarray:
     """Return the contents of a buffer after the step: the rows counted by the step."""
     return np.ascontiguousarray(variant.read(name, step.counts))
 
 
-def sha256_of(value: np.ndarray) -> str:
+def hash_value(value: np.ndarray) -> str:
     return hashlib.sha256(value.reshape(-1).view(np.uint8).data).hexdigest()

@@ -22,19 +22,19 @@ from zinc_rt.engine.engine import Engine
 from zinc_rt.engine.resident import NUMPY_DTYPES, Counts, Variant
 from zinc_rt.exec import Buffer, Fence, Graph, Observer, Stream
 from zinc_rt.exec.graph import InFlight, ShapeKey
-from zinc_rt.host.errors import UsageError, first_line
-from zinc_rt.host.version import __version__, code_version
+from zinc_rt.host.errors import UsageError, error_first_line
+from zinc_rt.host.version import __version__, digest_code
 from zinc_rt.ir.graph import SYMBOLS, OpGraph
 from zinc_rt.ir.serial import to_bytes
 from zinc_rt.kernels.weight import Weight
-from zinc_rt.model.gguf import digest
+from zinc_rt.model.gguf import digest_model
 from zinc_rt.model.sample_graph import DELIVERED
 from zinc_rt.sched.plan import StepPlan
 from zinc_rt.trace import records
-from zinc_rt.trace.plans import describe
+from zinc_rt.trace.plans import describe_plan
 from zinc_rt.trace.records import LEVELS, Level
-from zinc_rt.trace.weights import bytes_of, weight_digests
-from zinc_rt.trace.writer import LogWriter, warn
+from zinc_rt.trace.weights import compute_digests, weight_bytes
+from zinc_rt.trace.writer import LogWriter, print_warning
 
 INLINE_BYTES = 256  # longer writes are blobs: a page table that did not change costs one record's length
 COUNTS = "step.counts"
@@ -51,12 +51,12 @@ def record(
     embed_weights: bool = False,
     times: bool = False,
     argv: Sequence[str] = (),
-    warn: Callable[[str], None] = warn,
+    warn: Callable[[str], None] = print_warning,
 ) -> Iterator[Recorder]:
     """Record every step inside the block in `path` (docs/zlog.md); None: a temporary file owned by the
     recorder.
 
-    `digest`: digests of inputs and outputs. `inputs`: everything that a replay needs. `full`: also the
+    `digest_model`: digests of inputs and outputs. `inputs`: everything that a replay needs. `full`: also the
     bytes of every node's result. `embed_weights`: include the weights, so that the log replays without its
     model. `times`: also the begin and end of each dispatch; dispatches then run one at a time.
 
@@ -77,7 +77,7 @@ def record(
     try:
         yield recorder
     except BaseException as error:
-        recorder.ended_by(error)
+        recorder.record_error(error)
         raise
     finally:
         engine.variants.observe(before)
@@ -86,12 +86,12 @@ def record(
         recorder.close()
 
 
-def header(engine: Engine, level: Level, argv: Sequence[str]) -> dict[str, Any]:
+def describe_run(engine: Engine, level: Level, argv: Sequence[str]) -> dict[str, Any]:
     """Return the description of the run that is written before the first record."""
     gguf, limits = engine.model.gguf, engine.limits
     return {
         "version": __version__,
-        "code": code_version(),
+        "code": digest_code(),
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "level": level,
         "argv": list(argv),
@@ -104,7 +104,7 @@ def header(engine: Engine, level: Level, argv: Sequence[str]) -> dict[str, Any]:
         "settings": asdict(engine.settings),
         "model": {
             "path": str(gguf.path.resolve()),
-            "digest": digest(gguf),
+            "digest": digest_model(gguf),
             "size": gguf.file_bytes,
             "mtime_ns": gguf.mtime_ns,
             "architecture": gguf.architecture,
@@ -158,7 +158,7 @@ class Recorder(Observer):
         self._running: dict[int, tuple[int, int, ShapeKey]] = {}  # id(fence) -> step, graph, key
         self._digests: dict[str, str] | None = None
         self._warned = False
-        meta = header(engine, level, argv) | ({"times": True} if times else {})
+        meta = describe_run(engine, level, argv) | ({"times": True} if times else {})
         self.writer = LogWriter(path, meta, warn=warn)
 
     def __fspath__(self) -> str:
@@ -178,11 +178,11 @@ class Recorder(Observer):
         return f"zinc-rt-replay {shlex.quote(str(self.path))}"
 
     def note(self, name: str, detail: str = "") -> None:
-        self.writer.write(records.EventRecord(name, detail, self._now()))
+        self.writer.write(records.EventRecord(name, detail, self._elapsed_seconds()))
 
     def planned(self, plan: StepPlan, slots: np.ndarray) -> None:
         """Write a scheduler's plan. `slots`: their records, RECORD [slots]."""
-        self.note(records.PLAN, describe(plan, slots))
+        self.note(records.PLAN, describe_plan(plan, slots))
 
     def close(self) -> None:
         self.writer.close()
@@ -197,25 +197,25 @@ class Recorder(Observer):
 
     def wrote(self, buffer: Buffer, offset_bytes: int, data: memoryview) -> None:
         graph, key, allocation = self._places[id(buffer)]
-        number = self._define(graph, key)
-        name, start = self._name(number, key, allocation, offset_bytes)
+        number = self._define_graph(graph, key)
+        name, start = self._buffer_name(number, key, allocation, offset_bytes)
         if name == COUNTS:
-            self._counts[number, key] = counts_of(data)
+            self._counts[number, key] = decode_counts(data)
         offset = offset_bytes - start
         placed = self._variants[number, key].plan.placements[name].size_bytes
         parts: tuple[records.WrittenPart, ...] = ()
         if offset + data.nbytes > placed:
-            parts, data = self._parts(number, key, allocation, offset_bytes, data)
+            parts, data = self._split_write(number, key, allocation, offset_bytes, data)
             name, offset = parts[0].buffer, parts[0].offset_bytes
         wrote = partial(records.Wrote, number, key, name, offset, data.nbytes, parts=parts)
         if self.level == "digest":
             self.writer.write(wrote() if parts else wrote(sha256=hashlib.sha256(data).hexdigest()), hold=True)
         elif data.nbytes > INLINE_BYTES:
-            self.writer.write(wrote(blob=self.writer.blob(data)))
+            self.writer.write(wrote(blob=self.writer.write_blob(data)))
         else:
             self.writer.write(wrote(data=bytes(data)))
 
-    def _parts(
+    def _split_write(
         self, number: int, key: ShapeKey, allocation: str, offset_bytes: int, data: memoryview
     ) -> tuple[tuple[records.WrittenPart, ...], memoryview]:
         """Return the buffers that a write covers, limited by the step's counts, and their bytes, concatenated."""
@@ -234,10 +234,10 @@ class Recorder(Observer):
         return tuple(parts), memoryview(b"".join(pieces))
 
     def replayed(self, graph: Graph, key: ShapeKey, stream: Stream, fence: Fence) -> None:
-        number = self._define(graph, key)
+        number = self._define_graph(graph, key)
         counts = self._counts.get((number, key), NO_COUNTS)
         self._running[id(fence)] = (self.steps, number, key)
-        self.writer.write(records.Replayed(self.steps, number, key, stream.name, counts, self._now()))
+        self.writer.write(records.Replayed(self.steps, number, key, stream.name, counts, self._elapsed_seconds()))
         self.steps += 1
         if not self.failed:
             self.kept = self.steps
@@ -247,17 +247,17 @@ class Recorder(Observer):
         if running is None:  # submitted before recording began
             return
         step, number, key = running
-        index = self._now()
+        index = self._elapsed_seconds()
         variant, counts = self._variants[number, key], self._counts.get((number, key), NO_COUNTS)
         try:
-            self._outputs(step, variant, counts)
+            self._record_outputs(step, variant, counts)
         except InFlight as error:  # the next step uses the same bytes already
-            self.note("output-missed", f"step {step}: {first_line(error)}")
+            self.note("output-missed", f"step {step}: {error_first_line(error)}")
         if not variant.replays.busy():
-            self._times(step, variant, index)
+            self._record_times(step, variant, index)
         self.writer.write(records.Retired(step, seconds, index))
 
-    def _times(self, step: int, variant: Variant, at: float) -> None:
+    def _record_times(self, step: int, variant: Variant, at: float) -> None:
         """Record the times of a step that ended at `at`, if its program is timed."""
         times = variant.built.times()
         if not times.dispatches:
@@ -283,16 +283,16 @@ class Recorder(Observer):
     def fault(self, report: BaseException) -> None:
         step = min((step for step, _, _ in self._running.values()), default=self.steps - 1)
         bundle = getattr(report, "bundle", None)
-        self.writer.write(records.FaultRecord(step, str(report), str(bundle or ""), self._now()))
+        self.writer.write(records.FaultRecord(step, str(report), str(bundle or ""), self._elapsed_seconds()))
         self._warn_incomplete(step)
 
     # --- inside ---
 
-    def ended_by(self, error: BaseException) -> None:
+    def record_error(self, error: BaseException) -> None:
         """Record that the block ended with `error`, and the command that replays it."""
         if not self._warned:
             text = f"{type(error).__name__}: {error}"
-            self.writer.write(records.FaultRecord(self.steps - 1, text, "", self._now()))
+            self.writer.write(records.FaultRecord(self.steps - 1, text, "", self._elapsed_seconds()))
             self._warn_incomplete(self.steps - 1)
 
     def _warn_incomplete(self, step: int) -> None:
@@ -305,10 +305,10 @@ class Recorder(Observer):
         else:
             self._warn(f"recorded up to step {step}; replay it with: {self.replay_command} --until {step}")
 
-    def _now(self) -> float:
+    def _elapsed_seconds(self) -> float:
         return time.monotonic() - self._clock
 
-    def _define(self, graph: Graph, key: ShapeKey) -> int:
+    def _define_graph(self, graph: Graph, key: ShapeKey) -> int:
         """Return the graph's number. At first use, write the graph's definition to the log."""
         number = self._graphs.get(id(graph))
         if number is not None and (number, key) in self._variants:
@@ -318,30 +318,30 @@ class Recorder(Observer):
             number = self._graphs[id(graph)] = len(self._kept)
             self._kept.append(graph)
             if self.level != "digest":
-                self._weights_of(variant)
-            ir = self.writer.blob(to_bytes(variant.graph))
+                self._record_weights(variant)
+            ir = self.writer.write_blob(to_bytes(variant.graph))
             plan = variant.plan
             self.writer.write(records.GraphCreated(number, variant.graph.name, variant.graph.stage, ir, plan.tap))
         if self.level != "digest":
-            self._kernels_of(variant)
+            self._record_kernels(variant)
         self._variants[number, key] = variant
         self.writer.write(records.VariantAdded(number, key))
         return number
 
-    def _kernels_of(self, variant: Variant) -> None:
+    def _record_kernels(self, variant: Variant) -> None:
         backend = self._engine.backend
         for name, code in variant.built.kernels().items():
             if name not in self._kernels:
                 self._kernels.add(name)
-                blob = self.writer.blob(code)
+                blob = self.writer.write_blob(code)
                 self.writer.write(records.KernelRecord(name, backend.device.arch, blob, blob))
 
-    def _weights_of(self, variant: Variant) -> None:
+    def _record_weights(self, variant: Variant) -> None:
         if next(variant.graph.by_role("weight", "constant"), None) is None:
             return
         model = self._engine.variants.model(variant.graph.stage)
         if self._digests is None:
-            self._digests = weight_digests(model.gguf, model.weights)
+            self._digests = compute_digests(model.gguf, model.weights)
         for spec in variant.graph.by_role("weight", "constant"):
             if spec.name in self._weights:
                 continue
@@ -350,14 +350,14 @@ class Recorder(Observer):
             array = model.constants.get(spec.name) if constant else None
             weight = model.weights[spec.name] if array is None else Weight("f32", array.shape, array)
             if constant or self._embed:
-                sha256 = blob = self.writer.blob(bytes_of(weight).data)
+                sha256 = blob = self.writer.write_blob(weight_bytes(weight).data)
             else:
                 if spec.name not in self._digests:
-                    self._digests |= weight_digests(model.gguf, {spec.name: weight})
+                    self._digests |= compute_digests(model.gguf, {spec.name: weight})
                 sha256, blob = self._digests[spec.name], ""
             self.writer.write(records.WeightRecord(spec.name, weight.dtype, weight.shape, sha256, blob))
 
-    def _name(self, number: int, key: ShapeKey, allocation: str, offset: int) -> tuple[str, int]:
+    def _buffer_name(self, number: int, key: ShapeKey, allocation: str, offset: int) -> tuple[str, int]:
         """Return the buffer at that byte of an allocation, and its start."""
         location = (number, key, allocation)
         if location not in self._names:
@@ -368,37 +368,37 @@ class Recorder(Observer):
         index = bisect_right(starts, offset) - 1
         return names[index], starts[index]
 
-    def _outputs(self, step: int, variant: Variant, counts: Counts) -> None:
+    def _record_outputs(self, step: int, variant: Variant, counts: Counts) -> None:
         if self.level != "full":
-            for name in outputs_of(variant.graph):
-                self._output(step, variant, name, counts)
+            for name in list_outputs(variant.graph):
+                self._record_output(step, variant, name, counts)
             return
-        kept = {*outputs_of(variant.graph), *(spec.name for spec in variant.graph.by_role("activation"))}
+        kept = {*list_outputs(variant.graph), *(spec.name for spec in variant.graph.by_role("activation"))}
         for index, node in enumerate(variant.made_of.nodes):
             for name in node.outputs:
                 if name in kept:
-                    self._output(step, variant, name, counts, node=index, label=node.label)
+                    self._record_output(step, variant, name, counts, node=index, label=node.label)
 
-    def _output(
+    def _record_output(
         self, step: int, variant: Variant, name: str, counts: Counts, *, node: int = -1, label: str = ""
     ) -> None:
         value = np.ascontiguousarray(variant.read(name, counts))
         content = value.reshape(-1).view(np.uint8).data
-        blob = self.writer.blob(content) if self.level == "full" else ""
+        blob = self.writer.write_blob(content) if self.level == "full" else ""
         sha256 = blob or hashlib.sha256(content).hexdigest()
         dtype = variant.graph.buffers[name].dtype
         output = records.Output(step, name, dtype, value.shape, sha256, node, label, blob)
         self.writer.write(output, hold=True)  # until the step's Retired
 
 
-def outputs_of(graph: OpGraph) -> list[str]:
+def list_outputs(graph: OpGraph) -> list[str]:
     """Return the buffers of a graph that the host reads after a step: its outputs, and the output ring."""
     return [
         spec.name for spec in graph.by_role("output", "table") if spec.role == "output" or spec.name in DELIVERED
     ]
 
 
-def counts_of(data: memoryview) -> tuple[int, ...]:
+def decode_counts(data: memoryview) -> tuple[int, ...]:
     """Return the counts contained in the bytes written to step.counts, or to a step block, which begins
     with them."""
     return tuple(int(count) for count in np.frombuffer(data[: 4 * len(SYMBOLS)], np.int32))

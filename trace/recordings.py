@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from zinc_rt.cli.observer import CommandObserver
-from zinc_rt.cli.output import readable_size
+from zinc_rt.cli.output import format_size
 from zinc_rt.cli.report import Report, Result
 from zinc_rt.engine.engine import Engine
-from zinc_rt.host.errors import OutputError, first_line
+from zinc_rt.host.errors import OutputError, error_first_line
 from zinc_rt.host.version import __version__
 from zinc_rt.trace.recorder import Recorder, record
 from zinc_rt.trace.records import EventRecord, Level
@@ -79,11 +79,11 @@ class Recordings(CommandObserver):
         try:
             with LogWriter(self._path, meta, warn=self._say) as log:
                 for result in (result for report in self._reports for result in report.results):
-                    log.write(_event(result))
+                    log.write(_make_event(result))
                     self._results += not log.failed
         except OutputError as error:  # the command has run: what it ended with still counts
             self._say(str(error))
-            self._failed = first_line(error)
+            self._failed = error_first_line(error)
             return
         self._failed = log.failed
 
@@ -104,10 +104,10 @@ class Recordings(CommandObserver):
             steps = f"{recorder.steps} steps"
             if recorder.failed:
                 steps = f"{recorder.kept} of {steps}, the rest was lost: {recorder.failed}"
-            yield f"trace     {recorder.path}: {steps}, {readable_size(recorder.size_bytes)}{text}"
+            yield f"trace     {recorder.path}: {steps}, {format_size(recorder.size_bytes)}{text}"
 
 
-def _event(result: Result) -> EventRecord:
+def _make_event(result: Result) -> EventRecord:
     detail = {
         "status": result.status,
         "reason": result.reason,

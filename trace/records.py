@@ -226,7 +226,7 @@ KINDS: dict[int, type[LogRecord]] = {
 
 def to_fields(record: LogRecord) -> tuple[dict[str, Any], bytes]:
     """Return JSON-ready fields and the binary part."""
-    values = {name: getattr(record, name) for name in _names(record.KIND)}
+    values = {name: getattr(record, name) for name in _field_names(record.KIND)}
     data = values.pop("data", b"")
     if "parts" in values:
         values["parts"] = [asdict(part) for part in values["parts"]]
@@ -234,7 +234,7 @@ def to_fields(record: LogRecord) -> tuple[dict[str, Any], bytes]:
 
 
 @cache
-def _names(kind: int) -> tuple[str, ...]:
+def _field_names(kind: int) -> tuple[str, ...]:
     return tuple(field.name for field in fields(KINDS[kind]))
 
 

@@ -16,22 +16,22 @@ from pathlib import Path
 
 import numpy as np
 
-from zinc_rt.cli.output import readable_size
+from zinc_rt.cli.output import format_size
 from zinc_rt.engine.devices import choose_tier
-from zinc_rt.engine.resident import NUMPY_DTYPES, capacity_of
+from zinc_rt.engine.resident import NUMPY_DTYPES, parse_capacity
 from zinc_rt.host.errors import InputError, UsageError
 from zinc_rt.host.files import write_atomically
 from zinc_rt.host.terminal import Part, Table
-from zinc_rt.host.terminal import number as number_column
+from zinc_rt.host.terminal import number_column as number_column
 from zinc_rt.ir.graph import Node, OpGraph
 from zinc_rt.ir.op import Op
 from zinc_rt.ir.serial import from_bytes
 from zinc_rt.mem.plan import MemoryPlan, plan_memory
 from zinc_rt.trace import records
 from zinc_rt.trace.reader import LogReader
-from zinc_rt.trace.rebuilt import RebuiltModel, opener_of, sha256_of, value_of
-from zinc_rt.trace.tape import RecordedStep, Tape, named_outputs, read_tape, require_inputs
-from zinc_rt.trace.weight_sources import sources_of
+from zinc_rt.trace.rebuilt import RebuiltModel, hash_value, make_opener, read_value
+from zinc_rt.trace.tape import RecordedStep, Tape, outputs_by_name, read_tape, require_inputs
+from zinc_rt.trace.weight_sources import find_sources
 
 ENDS = 6  # elements shown at either end
 NEAR = 5  # names that a message offers
@@ -50,7 +50,7 @@ class StepValue:
     origin: str  # in words
 
 
-def values(
+def select_values(
     log: LogReader,
     pattern: str,
     step: int | None = None,
@@ -64,33 +64,33 @@ def values(
     them; for one of level inputs the steps up to it are replayed on `tier`. Raises UsageError for a
     missing step or node, InputError for a log with too little data."""
     tape = read_tape(log)
-    index = _step(log, tape, step)
+    index = _find_step(log, tape, step)
     graph = tape.graphs[index.graph].graph
     chosen = _select_nodes(graph, pattern)
-    kept = _logged_values(log, graph, index, chosen)
+    kept = _read_logged_values(log, graph, index, chosen)
     if kept is not None:
         return kept
     require_inputs(log, tape)
-    opener = opener_of(choose_tier(tier, simulate=True))
+    opener = make_opener(choose_tier(tier, simulate=True))
     step_values: list[StepValue] = []
-    with RebuiltModel(log, tape, sources_of(log, tape, model), opener, tapped=True) as rebuilt:
+    with RebuiltModel(log, tape, find_sources(log, tape, model), opener, tapped=True) as rebuilt:
         for item in tape.steps[: tape.steps.index(index) + 1]:
             variant = rebuilt.run(item)
             advance(1)
-        same = [sha256_of(value_of(variant, o.buffer, index)) == o.sha256 for o in index.outputs]
+        same = [hash_value(read_value(variant, o.buffer, index)) == o.sha256 for o in index.outputs]
         origin = (
             f"computed again on {rebuilt.backend.spec.tier}; "
             + (f"{sum(same)} of {len(same)} recorded outputs of this step have the same bits"
                if same else "no output of this step was recorded")
         )  # fmt: skip
         for number, node in chosen:
-            for name in _results(graph, node):
-                array = value_of(variant, name, index).copy()
+            for name in _list_results(graph, node):
+                array = read_value(variant, name, index).copy()
                 step_values.append(StepValue(index.number, number, repr(node), name, array, origin))
     return step_values
 
 
-def lines(value: StepValue) -> Iterator[str]:
+def format_value(value: StepValue) -> Iterator[str]:
     """Return lines with the shape, both ends, minimum, maximum, mean, and the number of non-finite values."""
     array = value.array
     dtype = {"float32": "f32", "int32": "i32"}.get(array.dtype.name, array.dtype.name)
@@ -117,9 +117,9 @@ def lines(value: StepValue) -> Iterator[str]:
     else:
         yield f"  not finite: none of {array.size}"
     flat = array.reshape(-1)
-    yield f"  first {_row(flat[:ENDS])}"
+    yield f"  first {_format_row(flat[:ENDS])}"
     if flat.size > ENDS:
-        yield f"  last  {_row(flat[-ENDS:])}"
+        yield f"  last  {_format_row(flat[-ENDS:])}"
 
 
 def export(values_of: list[StepValue], log: LogReader, path: Path) -> None:
@@ -135,11 +135,11 @@ def export(values_of: list[StepValue], log: LogReader, path: Path) -> None:
     write_atomically(path, lambda file: np.savez(file, meta=np.array(json.dumps(meta)), **arrays))  # type: ignore[arg-type]
 
 
-def _row(array: np.ndarray) -> str:
+def _format_row(array: np.ndarray) -> str:
     return "  ".join(f"{item:.9g}" for item in array.tolist())
 
 
-def _step(log: LogReader, tape: Tape, number: int | None) -> RecordedStep:
+def _find_step(log: LogReader, tape: Tape, number: int | None) -> RecordedStep:
     if not tape.steps:
         raise InputError(f"{log.path}: the log contains no steps", next="zinc-rt-replay --info lists its contents")
     if number is None:
@@ -158,13 +158,13 @@ def _select_nodes(graph: OpGraph, pattern: str) -> list[tuple[int, Node]]:
             raise UsageError(f"--show {pattern}: {graph.name} only has nodes 0 to {len(nodes) - 1}")
         return [(int(pattern), nodes[int(pattern)])]
 
-    def named(node: Node) -> bool:
+    def is_selected(node: Node) -> bool:
         names = (node.label, *node.outputs)
         return pattern in names or (
             "*" in pattern and any(fnmatch.fnmatchcase(name, pattern) for name in names if name)
         )
 
-    chosen = [(number, node) for number, node in enumerate(nodes) if named(node)]
+    chosen = [(number, node) for number, node in enumerate(nodes) if is_selected(node)]
     if not chosen:
         names = {name for node in nodes for name in (node.label, *node.outputs) if name}
         near = difflib.get_close_matches(pattern, sorted(names), NEAR, 0.5)
@@ -173,17 +173,17 @@ def _select_nodes(graph: OpGraph, pattern: str) -> list[tuple[int, Node]]:
     return chosen
 
 
-def _results(graph: OpGraph, node: Node) -> list[str]:
+def _list_results(graph: OpGraph, node: Node) -> list[str]:
     """Return the node's outputs except state, which later steps change."""
     return [name for name in node.outputs if name and graph.buffers[name].role in ("activation", "output")]
 
 
-def _logged_values(
+def _read_logged_values(
     log: LogReader, graph: OpGraph, step: RecordedStep, chosen: list[tuple[int, Node]]
 ) -> list[StepValue] | None:
     """Return the values from the log; None if one is missing. Raises UsageError if there is nothing to show."""
-    outputs = named_outputs(step.outputs)
-    names = [(number, node, name) for number, node in chosen for name in _results(graph, node)]
+    outputs = outputs_by_name(step.outputs)
+    names = [(number, node, name) for number, node in chosen for name in _list_results(graph, node)]
     if not names:
         raise UsageError(f"{chosen[0][1]!r} produces only state, which a log does not contain")
     values = []
@@ -191,7 +191,7 @@ def _logged_values(
         output = outputs.get(name)
         if output is None or not output.blob or not log.has(output.blob):
             return None
-        array = np.frombuffer(log.blob(output.blob), NUMPY_DTYPES[output.dtype]).reshape(output.shape)
+        array = np.frombuffer(log.read_blob(output.blob), NUMPY_DTYPES[output.dtype]).reshape(output.shape)
         values.append(
             StepValue(
                 step.number,
@@ -208,22 +208,22 @@ def _logged_values(
 SHOWN = 12  # placements of one allocation
 
 
-def memory_maps(log: LogReader) -> Iterator[str]:
+def format_memory_maps(log: LogReader) -> Iterator[str]:
     """Return the memory map of every variant. The plan is a function of graph, key and tapping, so it is
     recomputed here."""
     graphs: dict[int, tuple[OpGraph, bool]] = {}
     for record in log:
         if isinstance(record, records.GraphCreated):
-            graphs[record.graph] = (from_bytes(log.blob(record.ir)), record.tapped)
+            graphs[record.graph] = (from_bytes(log.read_blob(record.ir)), record.tapped)
         elif isinstance(record, records.VariantAdded) and record.graph in graphs:
             graph, tapped = graphs[record.graph]
-            plan = plan_memory(graph, capacity=capacity_of(record.key), tap=tapped)
-            yield from _map(plan, record.key, tapped)
+            plan = plan_memory(graph, capacity=parse_capacity(record.key), tap=tapped)
+            yield from _format_map(plan, record.key, tapped)
 
 
-def _map(plan: MemoryPlan, key: tuple[int, ...], tapped: bool) -> Iterator[str]:
+def _format_map(plan: MemoryPlan, key: tuple[int, ...], tapped: bool) -> Iterator[str]:
     shape = ",".join(map(str, key))
-    yield f"{plan.graph} {shape}{', tapped' if tapped else ''}: {readable_size(plan.total_bytes)}"
+    yield f"{plan.graph} {shape}{', tapped' if tapped else ''}: {format_size(plan.total_bytes)}"
     for name, allocation in plan.allocations.items():
         inside = sorted(
             (location.offset_bytes, location.size_bytes, buffer)
@@ -237,24 +237,24 @@ def _map(plan: MemoryPlan, key: tuple[int, ...], tapped: bool) -> Iterator[str]:
             yield f"    and {len(inside) - SHOWN} more"
 
 
-def statistics(log: LogReader) -> Iterator[Part]:
+def format_statistics(log: LogReader) -> Iterator[Part]:
     """Return lines with bytes by kind of record, bytes per token, seconds per step by graph and key."""
     count: dict[str, int] = defaultdict(int)
     bytes_of: dict[str, int] = defaultdict(int)
-    for kind, taken in log.sizes():
+    for kind, taken in log.list_sizes():
         name = "blobs" if kind == records.BLOB else records.KINDS[kind].NAME
         count[name] += 1
         bytes_of[name] += taken
-    yield f"{log.path}  {readable_size(log.size_bytes)}, level {log.header.get('level')}"
+    yield f"{log.path}  {format_size(log.size_bytes)}, level {log.header.get('level')}"
     rows = [
         (name, count[name], bytes_of[name], f"{bytes_of[name] / log.size_bytes:.1%}")
         for name in sorted(bytes_of, key=lambda name: -bytes_of[name])
     ]
     yield Table(("record", *map(number_column, ("count", "bytes", "share"))), rows)
-    yield from _steps(log)
+    yield from _format_steps(log)
 
 
-def _steps(log: LogReader) -> Iterator[str]:
+def _format_steps(log: LogReader) -> Iterator[str]:
     tokens = 0
     blobs: set[str] = set()  # that steps brought, not graphs and weights
     seconds: dict[tuple[int, tuple[int, ...]], list[float]] = defaultdict(list)
@@ -273,8 +273,8 @@ def _steps(log: LogReader) -> Iterator[str]:
             blobs.add(record.blob)
     stepwise = [cls.KIND for cls in (records.Wrote, records.Replayed, records.Output, records.Retired)]
     if tokens:
-        fields = sum(taken for kind, taken in log.sizes() if kind in stepwise)
-        kept = sum(log.blob_bytes(blob) for blob in blobs)
+        fields = sum(taken for kind, taken in log.list_sizes() if kind in stepwise)
+        kept = sum(log.blob_size(blob) for blob in blobs)
         yield (
             f"{tokens} tokens, {(fields + kept) / tokens:.0f} bytes per token in addition to graphs and weights"
         )

@@ -56,7 +56,7 @@ class Tape:
     def level(self) -> str:
         return str(self.header.get("level", ""))
 
-    def role(self, name: str) -> str:
+    def find_role(self, name: str) -> str:
         """Return the role of a weight or constant."""
         return next(
             (g.graph.buffers[name].role for g in self.graphs.values() if name in g.graph.buffers), "weight"
@@ -71,7 +71,7 @@ def read_tape(log: LogReader) -> Tape:
     for record in log:
         match record:
             case records.GraphCreated():
-                graph = from_bytes(log.blob(record.ir), name=f"{log.path}, graph {record.graph}")
+                graph = from_bytes(log.read_blob(record.ir), name=f"{log.path}, graph {record.graph}")
                 tape.graphs[record.graph] = RecordedGraph(graph, record.tapped)
             case records.WeightRecord():
                 tape.weights[record.name] = record
@@ -79,10 +79,10 @@ def read_tape(log: LogReader) -> Tape:
                 tape.kernels[record.name] = record
             case records.Wrote():
                 for part in record.pieces:
-                    _check(log, tape, record.graph, part.buffer, record.key)
+                    _check_graph(log, tape, record.graph, part.buffer, record.key)
                 tape.unused.append(record)
             case records.Replayed():
-                _check(log, tape, record.graph, "", record.key)
+                _check_graph(log, tape, record.graph, "", record.key)
                 step = steps[record.step] = RecordedStep(
                     record.step,
                     record.graph,
@@ -96,7 +96,7 @@ def read_tape(log: LogReader) -> Tape:
                 tape.steps.append(step)
                 tape.unused, plan = [], ""
             case records.Output() if record.step in steps:
-                _check(log, tape, steps[record.step].graph, record.buffer)
+                _check_graph(log, tape, steps[record.step].graph, record.buffer)
                 steps[record.step].outputs.append(record)
             case records.Retired() if record.step in steps:
                 steps[record.step].seconds = record.seconds
@@ -109,7 +109,7 @@ def read_tape(log: LogReader) -> Tape:
     return tape
 
 
-def _check(log: LogReader, tape: Tape, graph: int, buffer: str, key: tuple[int, ...] = (1, 1, 1)) -> None:
+def _check_graph(log: LogReader, tape: Tape, graph: int, buffer: str, key: tuple[int, ...] = (1, 1, 1)) -> None:
     """Check a record's references. Raises InputError for a graph or buffer that the log does not define."""
     if graph not in tape.graphs:
         if not log.damage:
@@ -139,22 +139,22 @@ def require_inputs(log: LogReader, tape: Tape) -> None:
         raise InputError(f"{name}: the log contains no steps", next="zinc-rt-replay --info lists its contents")
 
 
-def data_of(log: LogReader, write: records.Wrote) -> bytes:
+def read_data(log: LogReader, write: records.Wrote) -> bytes:
     """Return the bytes that the host wrote. Raises InputError if the log does not contain them."""
-    data = log.blob(write.blob) if write.blob else write.data
+    data = log.read_blob(write.blob) if write.blob else write.data
     if len(data) != write.size_bytes:
         raise InputError(f"{log.path}: {len(data)} bytes for {write.buffer}, but {write.size_bytes} were written")
     return data
 
 
-def pieces_of(log: LogReader, write: records.Wrote) -> Iterator[tuple[str, int, bytes]]:
+def read_pieces(log: LogReader, write: records.Wrote) -> Iterator[tuple[str, int, bytes]]:
     """Return (buffer, offset in it, bytes) of every buffer that a write covers. Raises InputError as
     data_of does."""
-    data, offset = data_of(log, write), 0
+    data, offset = read_data(log, write), 0
     for part in write.pieces:
         yield part.buffer, part.offset_bytes, data[offset : offset + part.size_bytes]
         offset += part.size_bytes
 
 
-def named_outputs(outputs: Iterable[records.Output]) -> dict[str, records.Output]:
+def outputs_by_name(outputs: Iterable[records.Output]) -> dict[str, records.Output]:
     return {output.buffer: output for output in outputs}

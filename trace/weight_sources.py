@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from zinc_rt.engine.variants import overrides_of
+from zinc_rt.engine.variants import find_overrides
 from zinc_rt.host.errors import InputError, ZincError
 from zinc_rt.host.settings import Settings
 from zinc_rt.kernels.weight import Weight
@@ -18,12 +18,12 @@ from zinc_rt.model.registry import build_model
 from zinc_rt.trace import records
 from zinc_rt.trace.reader import LogReader
 from zinc_rt.trace.tape import Tape
-from zinc_rt.trace.weights import weight_digests
+from zinc_rt.trace.weights import compute_digests
 
 Sources = tuple[dict[str, Weight], dict[str, np.ndarray]]  # weights, constants
 
 
-def sources_of(log: LogReader, tape: Tape, model: str | Path | None = None) -> Sources:
+def find_sources(log: LogReader, tape: Tape, model: str | Path | None = None) -> Sources:
     """Return weights and constants by IR name. `model` overrides the path recorded in the log.
 
     Raises InputError if the file is missing, is not that model, or contains other bytes.
@@ -35,18 +35,18 @@ def sources_of(log: LogReader, tape: Tape, model: str | Path | None = None) -> S
         if not record.blob:
             absent.append(record)
             continue
-        weight = _embedded(log, record)
-        if tape.role(name) == "constant":
+        weight = _read_embedded(log, record)
+        if tape.find_role(name) == "constant":
             constants[name] = weight.raw
         else:
             weights[name] = weight
     if absent:
-        weights |= _from_file(log, tape, model, absent)
+        weights |= _read_from_file(log, tape, model, absent)
     return weights, constants
 
 
-def _embedded(log: LogReader, record: records.WeightRecord) -> Weight:
-    content = np.frombuffer(log.blob(record.blob), np.uint8)
+def _read_embedded(log: LogReader, record: records.WeightRecord) -> Weight:
+    content = np.frombuffer(log.read_blob(record.blob), np.uint8)
     try:
         if record.dtype in PLAIN_DTYPES:
             raw = content.view(PLAIN_DTYPES[record.dtype]).reshape(record.shape)
@@ -59,15 +59,15 @@ def _embedded(log: LogReader, record: records.WeightRecord) -> Weight:
     return Weight(record.dtype, record.shape, raw)
 
 
-def _from_file(
+def _read_from_file(
     log: LogReader, tape: Tape, model: str | Path | None, requested: list[records.WeightRecord]
 ) -> dict[str, Weight]:
-    gguf = _open(log, tape, model)
-    have = _weights(gguf, tape)
+    gguf = _open_model(log, tape, model)
+    have = _list_weights(gguf, tape)
     missing = next((record.name for record in requested if record.name not in have), None)
     if missing is not None:
         raise InputError(f"{gguf.path}: weight {missing} of the recorded model is missing", next=_AGAIN)
-    digests = weight_digests(gguf, {record.name: have[record.name] for record in requested})
+    digests = compute_digests(gguf, {record.name: have[record.name] for record in requested})
     for record in requested:
         weight = have[record.name]
         if (weight.dtype, weight.shape) != (record.dtype, record.shape):
@@ -90,7 +90,7 @@ def _from_file(
 _AGAIN = "give the file of the recorded run: --model FILE"
 
 
-def _open(log: LogReader, tape: Tape, model: str | Path | None) -> GGUFFile:
+def _open_model(log: LogReader, tape: Tape, model: str | Path | None) -> GGUFFile:
     path = model or tape.header.get("model", {}).get("path")
     if not path:
         raise InputError(f"{log.path}: the log names no model and does not contain its weights", next=_AGAIN)
@@ -101,7 +101,7 @@ def _open(log: LogReader, tape: Tape, model: str | Path | None) -> GGUFFile:
     return read_gguf(path)
 
 
-def _weights(gguf: GGUFFile, tape: Tape) -> Mapping[str, Weight]:
+def _list_weights(gguf: GGUFFile, tape: Tape) -> Mapping[str, Weight]:
     """Return the weights of every stage that the log runs, by the names of this build."""
     header = tape.header
     try:
@@ -114,7 +114,7 @@ def _weights(gguf: GGUFFile, tape: Tape) -> Mapping[str, Weight]:
     weights: dict[str, Weight] = {}
     for stage in {recorded.graph.stage for recorded in tape.graphs.values()}:
         try:
-            built = build_model(gguf, limits, stage, delta_form=delta_form, overrides=overrides_of(settings))
+            built = build_model(gguf, limits, stage, delta_form=delta_form, overrides=find_overrides(settings))
         except ZincError as error:
             raise InputError(f"{gguf.path}: not the recorded model: {error}", next=_AGAIN) from error
         weights |= built.weights

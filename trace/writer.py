@@ -23,7 +23,7 @@ RAW, ZSTD = 0, 1
 LEVEL = 3
 
 
-def warn(text: str) -> None:
+def print_warning(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
@@ -32,7 +32,7 @@ class LogWriter:
     one warning; the recorded run continues, and `failed` contains the reason."""
 
     def __init__(
-        self, path: str | os.PathLike[str], meta: dict[str, Any], *, warn: Callable[[str], None] = warn
+        self, path: str | os.PathLike[str], meta: dict[str, Any], *, warn: Callable[[str], None] = print_warning
     ) -> None:
         """Open the file. Raises OutputError if it cannot be created."""
         self.path = Path(path)
@@ -47,7 +47,7 @@ class LogWriter:
             raise OutputError(f"{path}: cannot write: {error.strerror}", next="choose another path") from error
         self._end = 0
         self._held: list[bytes] = []
-        self._append(frame.file_header(meta))
+        self._append(frame.encode_file_header(meta))
 
     @property
     def size_bytes(self) -> int:
@@ -56,9 +56,9 @@ class LogWriter:
     def write(self, record: LogRecord, *, hold: bool = False) -> None:
         """Write a record. `hold`: it is written together with the next record without `hold`."""
         fields, data = records.to_fields(record)
-        self._record(record.KIND, frame.body(fields, data), hold=hold)
+        self._record(record.KIND, frame.encode_body(fields, data), hold=hold)
 
-    def blob(self, content: bytes | memoryview) -> str:
+    def write_blob(self, content: bytes | memoryview) -> str:
         """Store bytes under their sha256 (hex), which is returned. Storing the same bytes again has no
         cost."""
         digest = hashlib.sha256(content).hexdigest()
@@ -67,7 +67,9 @@ class LogWriter:
             packed = self._compressor.compress(raw) if len(raw) >= COMPRESS_FROM_BYTES else raw
             codec, stored = (ZSTD, packed) if len(packed) < len(raw) else (RAW, raw)
             self._blobs[digest] = self._end + sum(map(len, self._held))
-            self._record(records.BLOB, frame.body({"sha256": digest, "codec": codec, "size": len(raw)}, stored))
+            self._record(
+                records.BLOB, frame.encode_body({"sha256": digest, "codec": codec, "size": len(raw)}, stored)
+            )
         return digest
 
     def close(self) -> None:
@@ -80,10 +82,10 @@ class LogWriter:
             count = len(self._offsets)
             kinds = [kind for kind, _ in self._offsets]
             offsets = [offset for _, offset in self._offsets]
-            index = frame.frame(
-                records.INDEX, frame.body({"kinds": kinds, "offsets": offsets, "blobs": self._blobs})
+            index = frame.encode_frame(
+                records.INDEX, frame.encode_body({"kinds": kinds, "offsets": offsets, "blobs": self._blobs})
             )
-            self._append(index + frame.trailer(offset, count))
+            self._append(index + frame.encode_trailer(offset, count))
         if not self.failed and not os.fstat(self._fd).st_nlink:
             self._give_up(OSError(errno.ENOENT, "its file was removed during recording"))
             self._end = 0
@@ -103,7 +105,7 @@ class LogWriter:
             return
         offset = self._end + sum(map(len, self._held))
         self._offsets.append((kind, offset))
-        self._held.append(frame.frame(kind, payload))
+        self._held.append(frame.encode_frame(kind, payload))
         if not hold:
             self._flush()
 

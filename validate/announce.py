@@ -8,11 +8,11 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from zinc_rt.cli.describe import describe_model, describe_run, expanded_weights
+from zinc_rt.cli.describe import count_expanded_weights, describe_model, describe_run
 from zinc_rt.cli.report import Report
 from zinc_rt.engine.devices import SIMULATED
-from zinc_rt.engine.resident import capacity_of
-from zinc_rt.host.machine import available_cores
+from zinc_rt.engine.resident import parse_capacity
+from zinc_rt.host.machine import count_available_cores
 from zinc_rt.ir.graph import OpGraph
 from zinc_rt.kernels.reference.arithmetic import arithmetic
 from zinc_rt.kernels.weight import Weight
@@ -60,7 +60,7 @@ def multiply_adds(model: Model, graph: OpGraph) -> int:
     return int(total)
 
 
-def estimate(
+def estimate_cost(
     model: Model,
     graph: OpGraph,
     plan: MemoryPlan,
@@ -75,13 +75,13 @@ def estimate(
     memory = sum(a.size_bytes for name, a in plan.allocations.items() if not name.startswith("weight/"))
     if work * (tokens + steps) * passes < WORTH_MEASURING:
         return Estimate(None, memory, passes)
-    one, many = (_seconds(model, ordering, count, threads) for count in (1, 16))
+    one, many = (_measure_seconds(model, ordering, count, threads) for count in (1, 16))
     item = max((many - one) / 15, 0.0)  # a further token costs less: its weights are unpacked already
     per_pass = one + item * (tokens - 1) + one * steps
     return Estimate(work / SAMPLE_WEIGHTS * per_pass * passes, memory, passes)
 
 
-def _seconds(model: Model, ordering: str, tokens: int, threads: int) -> float:
+def _measure_seconds(model: Model, ordering: str, tokens: int, threads: int) -> float:
     """Measure the first rows of the model's largest matrix, scaled to SAMPLE_WEIGHTS weights. Return the best of
     two runs.
     """
@@ -110,7 +110,9 @@ def announce_run(runner: ValidationRunner, report: Report, show: Callable[[str],
     describe_run(report, runner.engine(job.tiers[0]))
     report.ctx = smallest  # of all models: the checks of a later model say nothing about an earlier one's context
     unchecked = [spec.choice.shortcut for spec in job.tiers if spec.choice.shortcut]
-    report.shortcuts = list(dict.fromkeys([*clamps, *report.shortcuts, *unchecked, *_simulated(runner)]))
+    report.shortcuts = list(
+        dict.fromkeys([*clamps, *report.shortcuts, *unchecked, *_simulation_shortcuts(runner)])
+    )
     devices = {
         spec.text: {**asdict(runner.engine(spec).backend.device), "ordering": spec.ordering} for spec in job.tiers
     }
@@ -121,7 +123,7 @@ def announce_run(runner: ValidationRunner, report: Report, show: Callable[[str],
         "ctx": job.ctx,
         "layers": [job.layers.first, job.layers.last, job.layers.total],
     }
-    cost = _cost(job, runner)
+    cost = _estimate_job(job, runner)
     known = report.model.get("models", [report.model]) if report.model else []
     report.model = {"models": [*known, described]} if known else described
     layers = "all" if job.layers.whole else f"{job.layers.first}:{job.layers.last}"
@@ -133,7 +135,7 @@ def announce_run(runner: ValidationRunner, report: Report, show: Callable[[str],
     for spec in job.tiers:
         device = devices[spec.text]
         show(f"  {spec.text:<6} {device['name']}, {device['arch']}; {spec.choice.why.partition(': ')[2]}")
-        for expanded in expanded_weights(runner.engine(spec)):
+        for expanded in count_expanded_weights(runner.engine(spec)):
             show(f"  {'':<6} {expanded}")
     if job.first_input is not None:
         show(f"  layer {job.layers.first} reads its input from {job.first_input.origin}")
@@ -145,17 +147,17 @@ def announce_run(runner: ValidationRunner, report: Report, show: Callable[[str],
         show(f"  long; cheaper: {job.repro} --layers 0:1 --steps 0, or --ordering float32-dequant")
 
 
-def _simulated(runner: ValidationRunner) -> list[str]:
+def _simulation_shortcuts(runner: ValidationRunner) -> list[str]:
     """Return the shortcut entry for a simulated device."""
     tiers = ", ".join(spec.text for spec in runner.simulated)
     return [f"{tiers}: {SIMULATED}"] if tiers else []
 
 
-def _cost(job: ValidationJob, runner: ValidationRunner) -> Estimate:
+def _estimate_job(job: ValidationJob, runner: ValidationRunner) -> Estimate:
     engine = runner.engine(job.tiers[0])
     graph = engine.graph("prefill", (job.layers.feed,) if job.layers.feed else ())
-    capacity = capacity_of((len(job.tokens), 1, len(job.tokens)))
-    return estimate(
+    capacity = parse_capacity((len(job.tokens), 1, len(job.tokens)))
+    return estimate_cost(
         engine.model,
         graph,
         plan_memory(graph, capacity=capacity, tap=True),
@@ -163,5 +165,5 @@ def _cost(job: ValidationJob, runner: ValidationRunner) -> Estimate:
         tokens=len(job.tokens),
         steps=job.steps,
         passes=len(job.tiers) + (PASSES_ALONE if len(job.tiers) == 1 else len(job.tiers) - 1) + int(job.resync),
-        threads=job.threads or available_cores(),
+        threads=job.threads or count_available_cores(),
     )

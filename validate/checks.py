@@ -19,8 +19,8 @@ from zinc_rt.validate.check_result import (
     ReportFigures,
     ValueMeasure,
 )
-from zinc_rt.validate.limits import QUANTISED_FACTOR, QUANTISED_OFFSET, at_scale
-from zinc_rt.validate.measure import Limit, agreement, compare, histogram
+from zinc_rt.validate.limits import QUANTISED_FACTOR, QUANTISED_OFFSET, scale_limit
+from zinc_rt.validate.measure import Limit, compare_arrays, compute_agreement, count_by_powers
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class CheckedPair:
             **more,
         )
 
-    def skip(self, name: str, kind: str, reason: str) -> CheckResult:
+    def make_skip(self, name: str, kind: str, reason: str) -> CheckResult:
         return CheckResult(
             f"{self.model}/{self.tier}/{name}", kind, "skip", self.tier, self.reference, reason=reason
         )
@@ -99,7 +99,7 @@ def reference_from_run(run: CapturedRun) -> Reference:
     return Reference(run.logits, run.values, run.generated)
 
 
-def golden_check(subject: CheckedPair, reference: Reference) -> CheckResult | None:
+def check_golden(subject: CheckedPair, reference: Reference) -> CheckResult | None:
     """Fail for a golden that contains NaN or infinity, because no run can agree with it. Return None if it does
     not.
     """
@@ -122,7 +122,7 @@ def golden_check(subject: CheckedPair, reference: Reference) -> CheckResult | No
     )
 
 
-def node_checks(
+def check_nodes(
     subject: CheckedPair, run: CapturedRun, reference: Reference, resynced: CapturedRun | None
 ) -> Iterable[CheckResult]:
     """Compare every captured value that both sides have, in graph order; l_out also with its layer's input
@@ -135,21 +135,21 @@ def node_checks(
             if label in reference.digested:
                 continue
             reason = reference.no_experts if kind == "experts" else ""
-            yield subject.skip(label, kind, reason or f"{subject.reference} does not contain it")
+            yield subject.make_skip(label, kind, reason or f"{subject.reference} does not contain it")
             continue
         limit = (
             Limit(bits=True, why="the same experts in the same order")
             if kind == "experts"
-            else at_scale(subject.limit, want)
+            else scale_limit(subject.limit, want)
         )
-        got, want = reference.of(got, want).reshape(-1, _columns(got)), want.reshape(len(want), -1)
-        measured = compare(got, want, limit, head_dim=run.head_dims.get(label, 0))
+        got, want = reference.of(got, want).reshape(-1, _count_columns(got)), want.reshape(len(want), -1)
+        measured = compare_arrays(got, want, limit, head_dim=run.head_dims.get(label, 0))
         alone = None
         if resynced is not None and label in resynced.values:
-            alone = compare(reference.of(resynced.values[label], want).reshape(got.shape), want, limit)
-        measure = ValueMeasure(measured, histogram=() if kind == "experts" else histogram(got), resync=alone)
+            alone = compare_arrays(reference.of(resynced.values[label], want).reshape(got.shape), want, limit)
+        measure = ValueMeasure(measured, histogram=() if kind == "experts" else count_by_powers(got), resync=alone)
         if not subject.limit.gates and (kind == "experts" or measured.within):
-            yield replace(subject.skip(label, kind, subject.limit.why), measure=measure)
+            yield replace(subject.make_skip(label, kind, subject.limit.why), measure=measure)
             continue
         yield subject.result(
             label,
@@ -161,19 +161,19 @@ def node_checks(
         )
 
 
-def _columns(array: np.ndarray) -> int:
+def _count_columns(array: np.ndarray) -> int:
     return int(np.prod(array.shape[1:]))
 
 
-def logits_check(subject: CheckedPair, run: CapturedRun, reference: Reference) -> CheckResult:
+def check_logits(subject: CheckedPair, run: CapturedRun, reference: Reference) -> CheckResult:
     positions = min(len(run.logits), len(reference.logits))
     if not positions:
-        return subject.skip("logits", "logits", "the layers that ran do not reach the head")
+        return subject.make_skip("logits", "logits", "the layers that ran do not reach the head")
     got, want = reference.of(run.logits, reference.logits)[:positions], reference.logits[:positions]
-    measured = compare(got, want, subject.limit)
-    measure = ValueMeasure(measured, agreement(got, want) if got.shape == want.shape else None)
+    measured = compare_arrays(got, want, subject.limit)
+    measure = ValueMeasure(measured, compute_agreement(got, want) if got.shape == want.shape else None)
     if not subject.limit.gates and measured.within:
-        return replace(subject.skip("logits", "logits", subject.limit.why), measure=measure)
+        return replace(subject.make_skip("logits", "logits", subject.limit.why), measure=measure)
     return subject.result(
         "logits",
         "logits",
@@ -183,27 +183,29 @@ def logits_check(subject: CheckedPair, run: CapturedRun, reference: Reference) -
     )
 
 
-def quantised_check(subject: CheckedPair, run: CapturedRun, golden: Golden) -> CheckResult:
+def check_quantised(subject: CheckedPair, run: CapturedRun, golden: Golden) -> CheckResult:
     """Compare canonical-1-q8 with llama.cpp's re-quantised path. The limit is 1.5 times the distance of that path
     from plain float32.
     """
     if golden.quantised is None:
-        return subject.skip("logits", "logits", "the golden has no logits over quantised activations")
+        return subject.make_skip("logits", "logits", "the golden has no logits over quantised activations")
 
-    def median(a: np.ndarray, b: np.ndarray) -> float:
+    def median_distance(a: np.ndarray, b: np.ndarray) -> float:
         return float(np.median(np.abs(a.astype(np.float64) - b).max(axis=-1)))
 
     own = golden.quantised.logits
     logits = run.logits[: len(golden.ids)]
-    distance = median(logits if len(own) == len(logits) or golden.rows is None else logits[golden.rows], own)
-    allowed = QUANTISED_FACTOR * median(golden.logits, own) + QUANTISED_OFFSET
+    distance = median_distance(
+        logits if len(own) == len(logits) or golden.rows is None else logits[golden.rows], own
+    )
+    allowed = QUANTISED_FACTOR * median_distance(golden.logits, own) + QUANTISED_OFFSET
     limit = replace(subject.limit, median_max_abs=allowed)
     return subject.result(
         "logits", "logits", passed=distance <= allowed, measure=MedianMeasure(distance), limit=limit
     )
 
 
-def greedy_check(subject: CheckedPair, run: CapturedRun, reference: Reference) -> CheckResult | None:
+def check_greedy(subject: CheckedPair, run: CapturedRun, reference: Reference) -> CheckResult | None:
     """Compare the continuation token by token. Both runs have the same input tokens up to the first difference."""
     count = min(len(run.generated), len(reference.greedy))
     if not count:
@@ -217,7 +219,7 @@ def greedy_check(subject: CheckedPair, run: CapturedRun, reference: Reference) -
     )
 
 
-def decode_check(
+def check_decode(
     subject: CheckedPair, run: CapturedRun, reference: Reference, prompt_tokens: int
 ) -> CheckResult | None:
     """Compare the logits after each greedy token, up to the first token that differs."""
@@ -228,25 +230,27 @@ def decode_check(
     got, want = run.logits[prompt_tokens : prompt_tokens + count], reference.greedy_logits[:count]
     if not count or len(got) != len(want):
         return None
-    measured = compare(got, want, subject.limit)
-    measure = ValueMeasure(measured, agreement(got, want))
+    measured = compare_arrays(got, want, subject.limit)
+    measure = ValueMeasure(measured, compute_agreement(got, want))
     return subject.result(
         "decode", "decode", passed=measured.within, measure=measure, first_bad=measured.first_bad
     )
 
 
-def same_bits_check(
+def check_same_bits(
     subject: CheckedPair, name: str, kind: str, a: CapturedRun, b: CapturedRun, cause: str
 ) -> CheckResult:
     """Compare two paths through one tier: every value and every logit must be bit-identical."""
     limit = subject.limit
     if not len(a.logits) and not a.values.keys() & b.values.keys():
-        return subject.skip(name, kind, "the layers that ran do not reach the head: nothing to read without a tap")
-    worst = compare(a.logits, b.logits, limit)
+        return subject.make_skip(
+            name, kind, "the layers that ran do not reach the head: nothing to read without a tap"
+        )
+    worst = compare_arrays(a.logits, b.logits, limit)
     where = "logits"
     for label, value in a.values.items():
         if label in b.values:
-            measured = compare(value, b.values[label], limit)
+            measured = compare_arrays(value, b.values[label], limit)
             if not measured.within:
                 worst, where = measured, label
                 break
@@ -260,13 +264,13 @@ def same_bits_check(
     )
 
 
-def digests_check(
+def check_digests(
     subject: CheckedPair, got: Mapping[str, str], want: Mapping[str, str], name: str = "digests"
 ) -> CheckResult:
     """Compare digests of arrays that must be bit-identical, and name the first of `got` that differs."""
     known = [label for label in got if label in want]
     if not known:
-        return subject.skip(name, "digests", "both record digests, but of no common array")
+        return subject.make_skip(name, "digests", "both record digests, but of no common array")
     wrong = [label for label in known if got[label] != want[label]]
     return subject.result(
         name,

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from zinc_rt.cli import options
 from zinc_rt.cli.command import Command
-from zinc_rt.cli.output import add_format, output_stream, start_report
-from zinc_rt.cli.progress import ProgressStage, stages
+from zinc_rt.cli.output import add_format, choose_output_stream, start_report
+from zinc_rt.cli.progress import ProgressStage, show_stages
 from zinc_rt.host import terminal
 from zinc_rt.host.arguments import Parser, add_models
 from zinc_rt.host.errors import UsageError
@@ -46,7 +46,7 @@ def parser() -> argparse.ArgumentParser:
     what = parser.add_argument_group("workload")
     prompt = what.add_mutually_exclusive_group()
     prompt.add_argument("-p", "--prompt", metavar="TEXT", help="prompt, tokenised with the model's tokenizer")
-    prompt.add_argument("--tokens", type=options.token_list, metavar="1,2,3", help="token ids instead")
+    prompt.add_argument("--tokens", type=options.parse_tokens, metavar="1,2,3", help="token ids instead")
     what.add_argument(
         "-n",
         "--steps",
@@ -113,7 +113,7 @@ def parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _body(arguments: argparse.Namespace) -> int:
+def _run_command(arguments: argparse.Namespace) -> int:
     from zinc_rt.cli.report import write_text
     from zinc_rt.host.files import check_writable
     from zinc_rt.validate import html
@@ -133,10 +133,10 @@ def _body(arguments: argparse.Namespace) -> int:
 
 def validate_isolation(arguments: argparse.Namespace) -> IsolationReport:
     """Compare a mix of requests with solo runs, for every model that the options name."""
-    from zinc_rt.validate.isolation.command import isolation
+    from zinc_rt.validate.isolation.command import run_isolation
 
-    settings = options.settings()
-    return isolation(arguments, settings, _jobs(arguments, settings), _show(arguments))
+    settings = options.read_settings_once()
+    return run_isolation(arguments, settings, _prepare_jobs(arguments, settings), _show(arguments))
 
 
 def validate_models(arguments: argparse.Namespace) -> ValidationReport:
@@ -145,45 +145,48 @@ def validate_models(arguments: argparse.Namespace) -> ValidationReport:
     """
     from zinc_rt.cli.describe import describe_executed
     from zinc_rt.golden.embedded import VOCABULARY
-    from zinc_rt.host.facts import report_rows, table
+    from zinc_rt.host.facts import load_table, report_rows
     from zinc_rt.validate.announce import announce_run
     from zinc_rt.validate.check_result import SanitizerMeasure
-    from zinc_rt.validate.diagnosis.digest import diagnosis, vocabulary_diagnosis
+    from zinc_rt.validate.diagnosis.digest import diagnose_failures, diagnose_vocabulary
     from zinc_rt.validate.diagnosis.failures import ModelFailures
     from zinc_rt.validate.histograms import text as histogram_text
-    from zinc_rt.validate.histograms.matrix import matrix
-    from zinc_rt.validate.histograms.sources import sources
-    from zinc_rt.validate.host_checks import vocabulary_check
+    from zinc_rt.validate.histograms.matrix import compare_sources
+    from zinc_rt.validate.histograms.sources import collect_sources
+    from zinc_rt.validate.host_checks import check_vocabulary
     from zinc_rt.validate.report import ValidationReport
     from zinc_rt.validate.run import validate
     from zinc_rt.validate.runner import ValidationRunner
-    from zinc_rt.validate.table import sections
+    from zinc_rt.validate.table import format_sections
 
-    settings, show = options.settings(), _show(arguments)
+    settings, show = options.read_settings_once(), _show(arguments)
     report = ValidationReport(
-        "validate", ordering=arguments.ordering, shortcuts=settings.clamps(), strict=arguments.strict
+        "validate", ordering=arguments.ordering, shortcuts=settings.list_shortcuts(), strict=arguments.strict
     )
     start_report(report, arguments)
-    jobs = _jobs(arguments, settings)
+    jobs = _prepare_jobs(arguments, settings)
     report.models = len(jobs)
     results, matrices = report.checks, report.matrices
     digest: list[str] = []  # of what failed, shown last
     for number, job in enumerate(jobs, 1):
-        with stages() as stage, ValidationRunner(job, partial(_at, stage, number, len(jobs), job.name)) as runner:
+        with (
+            show_stages() as stage,
+            ValidationRunner(job, partial(_show_stage, stage, number, len(jobs), job.name)) as runner,
+        ):
             announce_run(runner, report, show)
             checked = list(validate(runner))
             describe_executed(report, runner.engine(job.tiers[0]))
-            same_bits = runner.same_bits()
-            matrices.append(matrix(job.name, list(sources(runner))))
+            same_bits = runner.group_by_bits()
+            matrices.append(compare_sources(job.name, list(collect_sources(runner))))
         results += checked
         report.results += [item.reported() for item in checked]
         report.details.setdefault("same_bits", {})[job.name] = same_bits
         report.details.setdefault("histograms", {})[job.name] = matrices[-1].as_dict()
-        for page in sections(checked, runner.marks(), verbose=arguments.verbose):
+        for page in format_sections(checked, runner.marks(), verbose=arguments.verbose):
             show(page)
-        for page in histogram_text.pages(matrices[-1], verbose=arguments.verbose):
+        for page in histogram_text.format_pages(matrices[-1], verbose=arguments.verbose):
             show(page)
-        digest += diagnosis(ModelFailures(job, checked, same_bits))
+        digest += diagnose_failures(ModelFailures(job, checked, same_bits))
         for shortcut in report.shortcuts:
             show(f"shortcut  {shortcut}")
         if runner.from_disk:
@@ -191,20 +194,20 @@ def validate_models(arguments: argparse.Namespace) -> ValidationReport:
             show(f"cached results: {'; '.join(runner.from_disk)} (--no-cache computes them)")
         show("")
     if not arguments.models:
-        spoken = vocabulary_check(shlex.join(["zinc-rt", "validate", "--tiers", arguments.tiers]))
+        spoken = check_vocabulary(shlex.join(["zinc-rt", "validate", "--tiers", arguments.tiers]))
         results.append(spoken)
         report.results.append(spoken.reported())
         show(f"{VOCABULARY.model.name}  a tokenizer without tensors, compared with sentencepiece on the texts")
-        for page in sections([spoken], verbose=arguments.verbose):
+        for page in format_sections([spoken], verbose=arguments.verbose):
             show(page)
-        digest += vocabulary_diagnosis(spoken)
+        digest += diagnose_vocabulary(spoken)
         show("")
     if arguments.device != "sim" and report.simulated_tiers():
         report.details["simulated_unasked"] = report.simulated_tiers()
     measures = (result.measure for result in results)
     leans = {id for measure in measures if isinstance(measure, SanitizerMeasure) for id in measure.assumptions}
     if leans:
-        report.details["assumptions"] = report_rows([item for item in table().values() if item.id in leans])
+        report.details["assumptions"] = report_rows([item for item in load_table().values() if item.id in leans])
     failed = [result for result in report.results if result.status == "fail"]
     if digest:
         report.details["digest"] = digest
@@ -216,9 +219,9 @@ def validate_models(arguments: argparse.Namespace) -> ValidationReport:
     return report
 
 
-def _jobs(arguments: argparse.Namespace, settings: Settings) -> list[ValidationJob]:
+def _prepare_jobs(arguments: argparse.Namespace, settings: Settings) -> list[ValidationJob]:
     """Yield a job for every named model in turn, or for the embedded models if none is named."""
-    from zinc_rt.validate.prepare import prepare
+    from zinc_rt.validate.prepare import prepare_jobs
 
     if len(arguments.models) > 1 and arguments.golden:
         raise UsageError(
@@ -228,17 +231,17 @@ def _jobs(arguments: argparse.Namespace, settings: Settings) -> list[ValidationJ
     namespaces = [
         argparse.Namespace(**{**vars(arguments), "model": model}) for model in arguments.models or [None]
     ]
-    return [job for argument in namespaces for job in prepare(argument, settings)]
+    return [job for argument in namespaces for job in prepare_jobs(argument, settings)]
 
 
 def _show(arguments: argparse.Namespace) -> Callable[[Part], None]:
     if arguments.json == "-":
         return lambda text: None
-    return partial(terminal.show, out=output_stream(arguments))
+    return partial(terminal.show, out=choose_output_stream(arguments))
 
 
-def _at(stage: ProgressStage, number: int, count: int, name: str, text: str) -> None:
+def _show_stage(stage: ProgressStage, number: int, count: int, name: str, text: str) -> None:
     stage.say(f"model {number} of {count}: {name}, {text}")
 
 
-main = Command("validate", parser, _body)
+main = Command("validate", parser, _run_command)

@@ -27,14 +27,14 @@ import numpy as np
 from zinc_rt.golden.capture import CapturedRun
 from zinc_rt.validate.check_result import CheckResult, ReportFigures
 from zinc_rt.validate.checks import CheckedPair, Reference
-from zinc_rt.validate.limits import ALONE, ALONE_OF, DRIFT, DRIFT_GROWTH, STREAM, SoloLimit, rounding
-from zinc_rt.validate.measure import compare
+from zinc_rt.validate.limits import ALONE, ALONE_OF, DRIFT, DRIFT_GROWTH, STREAM, SoloLimit, rounding_error
+from zinc_rt.validate.measure import compare_arrays
 
 GROWS = ("layer", "node", "logits", "decode")
 
 
 @dataclass(frozen=True, slots=True)
-class Isolated:
+class IsolatedRuns:
     """Two runs over the prompt and some more tokens, each layer fed by `feeds`, f32 [T + steps, D] by label."""
 
     batched: CapturedRun
@@ -44,23 +44,23 @@ class Isolated:
     same_bits: bool  # whether both ways must agree to the bit
 
 
-def solo_limit(architecture: str) -> SoloLimit:
+def choose_solo_limit(architecture: str) -> SoloLimit:
     return ALONE_OF.get(architecture, ALONE)
 
 
-def isolation_check(
-    subject: CheckedPair, isolated: Isolated, reference: Reference, limit: SoloLimit
+def check_isolation(
+    subject: CheckedPair, isolated: IsolatedRuns, reference: Reference, limit: SoloLimit
 ) -> CheckResult:
     """Check every layer and the head separately, in one pass and token by token."""
     worst = {"spread": 0.0, "token": 0.0, "head": 0.0, "gain": 0.0}
     bad: dict[str, object] = {}
-    for stage, name, error in _errors(isolated, reference):
+    for stage, name, error in _measure_errors(isolated, reference):
         for measure, value in error.items():
             worst[measure] = max(worst[measure], value)
             if not value <= getattr(limit, measure) and not bad:
                 bad = {"node": name, "stage": stage, "measure": measure, "value": value}
     same = True
-    for name, got, want in _value_pairs(isolated):
+    for name, got, want in _pair_values(isolated):
         if isolated.same_bits and got.tobytes() != want.tobytes():
             same = False
             bad = bad or {"node": name, "stage": "decode", "measure": "bits of one pass over the same tokens"}
@@ -89,7 +89,7 @@ def _explain_worst(bad: dict[str, object], worst: dict[str, float], limit: SoloL
     return f"{bad['node']} alone, {bad['stage']}, is off in its {bad['measure']}: {figures}"
 
 
-def _errors(isolated: Isolated, reference: Reference) -> Iterator[tuple[str, str, dict[str, float]]]:
+def _measure_errors(isolated: IsolatedRuns, reference: Reference) -> Iterator[tuple[str, str, dict[str, float]]]:
     """Return the separate errors of each layer and the head against the reference. If decode need not be
     bit-identical with one pass, also return the errors against one pass.
     """
@@ -98,24 +98,28 @@ def _errors(isolated: Isolated, reference: Reference) -> Iterator[tuple[str, str
         fed = None
         for label, feed in isolated.feeds.items():
             got = run.values[label].reshape(len(feed), -1)
-            yield stage, label, _layer_error(got[:prompt], feed[:prompt], None if fed is None else fed[:prompt])
+            yield (
+                stage,
+                label,
+                _measure_layer_error(got[:prompt], feed[:prompt], None if fed is None else fed[:prompt]),
+            )
             if stage == "decode" and not isolated.same_bits and len(feed) > prompt:
                 one_pass = isolated.batched.values[label].reshape(len(feed), -1)
-                own = _layer_error(got[prompt:], one_pass[prompt:], None if fed is None else fed[prompt:])
+                own = _measure_layer_error(got[prompt:], one_pass[prompt:], None if fed is None else fed[prompt:])
                 yield stage, label, {**own, "gain": 0.0}  # of a few tokens it says nothing
             fed = feed
         width = next(iter(isolated.feeds.values())).shape[-1]
-        spread, _, gain = _parts(run.logits[:prompt], reference.logits[:prompt], None)
-        yield stage, "result_output", {"head": spread / rounding(width), "gain": gain}
+        spread, _, gain = _split_error(run.logits[:prompt], reference.logits[:prompt], None)
+        yield stage, "result_output", {"head": spread / rounding_error(width), "gain": gain}
 
 
-def _layer_error(got: np.ndarray, want: np.ndarray, fed: np.ndarray | None) -> dict[str, float]:
-    spread, token, gain = _parts(got, want, fed)
-    unit = rounding(want.shape[-1])
+def _measure_layer_error(got: np.ndarray, want: np.ndarray, fed: np.ndarray | None) -> dict[str, float]:
+    spread, token, gain = _split_error(got, want, fed)
+    unit = rounding_error(want.shape[-1])
     return {"spread": spread / unit, "token": token / unit, "gain": gain}
 
 
-def _parts(got: np.ndarray, want: np.ndarray, fed: np.ndarray | None) -> tuple[float, float, float]:
+def _split_error(got: np.ndarray, want: np.ndarray, fed: np.ndarray | None) -> tuple[float, float, float]:
     """Return the error over all tokens and of the worst token, relative to the value added to `fed`, and its
     gain.
     """
@@ -124,23 +128,23 @@ def _parts(got: np.ndarray, want: np.ndarray, fed: np.ndarray | None) -> tuple[f
     want = want.astype(np.float64)
     error, added = got - want, want if fed is None else want - fed
 
-    def rms(values: np.ndarray, axis: int | None = None) -> np.ndarray:
+    def compute_rms(values: np.ndarray, axis: int | None = None) -> np.ndarray:
         return np.asarray(np.sqrt(np.mean(np.square(values), axis=axis)))
 
     tiny = float(np.finfo(np.float32).tiny)
-    spread = rms(error) / (rms(added) + rms(want) / STREAM + tiny)
-    token = rms(error, -1) / (rms(added, -1) + rms(want, -1) / STREAM + tiny)
+    spread = compute_rms(error) / (compute_rms(added) + compute_rms(want) / STREAM + tiny)
+    token = compute_rms(error, -1) / (compute_rms(added, -1) + compute_rms(want, -1) / STREAM + tiny)
     gain = abs(float(np.vdot(error, added))) / (float(np.vdot(added, added)) + tiny)
     return float(spread), float(token.max()), gain
 
 
-def _value_pairs(isolated: Isolated) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
+def _pair_values(isolated: IsolatedRuns) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
     for label in isolated.feeds:
         yield label, isolated.stepwise.values[label], isolated.batched.values[label]
     yield "result_output", isolated.stepwise.logits, isolated.batched.logits
 
 
-def may_be_drift(results: Iterable[CheckResult]) -> bool:
+def could_be_drift(results: Iterable[CheckResult]) -> bool:
     """Return whether a value exceeds the plain limit by an amount that drift could explain."""
     return any(_is_near_limit(result) for result in results)
 
@@ -159,14 +163,14 @@ def _judge_result(result: CheckResult, run: CapturedRun, other: CapturedRun, pro
     width = next(iter(run.layers.values())).reshape(prompt, -1).shape[-1]
     if result.kind in ("logits", "decode"):
         part = slice(0, prompt) if result.kind == "logits" else slice(prompt, None)
-        own, depth = compare(run.logits[part], other.logits[part], DRIFT).rel_rms, len(run.layers) + 1
+        own, depth = compare_arrays(run.logits[part], other.logits[part], DRIFT).rel_rms, len(run.layers) + 1
     elif name in run.values and name in other.values:
-        own = compare(run.values[name], other.values[name], DRIFT).rel_rms
+        own = compare_arrays(run.values[name], other.values[name], DRIFT).rel_rms
         layer = name.rpartition("-")[2]
         depth = int(layer) + 1 if layer.isdigit() else len(run.layers) + 1
     else:
         return result
-    allowed = max(DRIFT_GROWTH * own, ALONE.spread * rounding(width) * depth)
+    allowed = max(DRIFT_GROWTH * own, ALONE.spread * rounding_error(width) * depth)
     if distance is None or not distance.rel_rms <= allowed:
         return replace(result, cause=f"beyond drift, which is at most {allowed:.1e} here")
     bound = replace(DRIFT, rel_rms=allowed)

@@ -17,16 +17,16 @@ import numpy as np
 
 from zinc_rt.engine.answering import Answering, TokenLogprob
 from zinc_rt.engine.engine import Engine
-from zinc_rt.engine.graph_store import GraphStore, Starts
+from zinc_rt.engine.graph_store import GraphStore, StartCounters
 from zinc_rt.engine.output_ring import RingError
-from zinc_rt.host.version import planning_version
+from zinc_rt.host.version import digest_planning
 from zinc_rt.model.sample_graph import RING
 from zinc_rt.sched.mask_fills import MaskFills
 from zinc_rt.sched.plan import StepPlan
 from zinc_rt.sched.sampling import Sampling
 from zinc_rt.validate.check_result import CheckResult, ReportFigures
 from zinc_rt.validate.checks import CheckedPair
-from zinc_rt.validate.measure import Measure, compare
+from zinc_rt.validate.measure import Measure, compare_arrays
 from zinc_rt.validate.runner import ValidationRunner
 from zinc_rt.validate.tiers import TierSpec
 
@@ -43,7 +43,7 @@ FEW_TOKENS = 4  # of the prompt, in all forms but greedy
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class FormAnswer:
     """An answer in one form. `logits` f32 [tokens, V]: the logits that its tokens were sampled from; `ended`: the
     finish reason; `error`: the content of the output ring instead of a token, or "".
     """
@@ -55,7 +55,7 @@ class Answered:
     error: str
 
 
-def form_checks(runner: ValidationRunner, spec: TierSpec, same: CheckedPair) -> Iterator[CheckResult]:
+def check_forms(runner: ValidationRunner, spec: TierSpec, same: CheckedPair) -> Iterator[CheckResult]:
     """Check a tier that builds from plans: compare plain graphs (`forms`) with fused ones, and graphs from the
     cache (`stored`; planned and stored first if missing) with freshly planned ones.
     """
@@ -64,13 +64,13 @@ def form_checks(runner: ValidationRunner, spec: TierSpec, same: CheckedPair) -> 
         return
     runner.say(f"{spec.text}: steps of the product, in {len(FORMS)} forms")
 
-    def answers() -> dict[str, Answered]:
-        return _answers(runner.engine(spec), runner.job.tokens)
+    def answer_prompt() -> dict[str, FormAnswer]:
+        return _answer_forms(runner.engine(spec), runner.job.tokens)
 
-    with variants.rebuilt():
-        planned = answers()
-    with variants.rebuilt(tapped=True):
-        plain = answers()
+    with variants.rebuild_variants():
+        planned = answer_prompt()
+    with variants.rebuild_variants(tapped=True):
+        plain = answer_prompt()
     measured, bad = _compare_answers(planned, plain, same)
     yield same.result(
         "forms",
@@ -78,32 +78,34 @@ def form_checks(runner: ValidationRunner, spec: TierSpec, same: CheckedPair) -> 
         passed=not bad,
         measure=ReportFigures({**measured.as_dict(), "forms": list(FORMS)}),
         first_bad=bad,
-        cause=_cause(bad, "the fused and the plain graph differ"),
+        cause=_format_cause(bad, "the fused and the plain graph differ"),
     )
     if settings.graph_cache == "off":
-        yield same.skip("stored", "stored", "ZINC_RT_GRAPH_CACHE=off")
+        yield same.make_skip("stored", "stored", "ZINC_RT_GRAPH_CACHE=off")
         return
-    yield _stored(runner, spec, same, planned, answers)
+    yield _check_stored_graphs(runner, spec, same, planned, answer_prompt)
 
 
-def _stored(
+def _check_stored_graphs(
     runner: ValidationRunner,
     spec: TierSpec,
     same: CheckedPair,
-    planned: dict[str, Answered],
-    answers: Callable[[], dict[str, Answered]],
+    planned: dict[str, FormAnswer],
+    answers: Callable[[], dict[str, FormAnswer]],
 ) -> CheckResult:
-    store, refused = GraphStore(planning_version()), list[str]()
+    store, refused = GraphStore(digest_planning()), list[str]()
     for _ in range(2):  # the second reads what the first has planned
-        with runner.engine(spec).variants.rebuilt(store) as stored:
+        with runner.engine(spec).variants.rebuild_variants(store) as stored:
             measured, bad = _compare_answers(answers(), planned, same)
-        counts = Starts() if stored is None else stored.starts
+        counts = StartCounters() if stored is None else stored.starts
         refused += counts.refused
         if not counts.planned or bad:
             break
     starts = ReportFigures(read=counts.read, planned=counts.planned, refused=refused)
     if not bad and not counts.read:
-        return replace(same.skip("stored", "stored", f"no graph can be kept in {store.folder}"), measure=starts)
+        return replace(
+            same.make_skip("stored", "stored", f"no graph can be kept in {store.folder}"), measure=starts
+        )
     return same.result(
         "stored",
         "stored",
@@ -111,12 +113,12 @@ def _stored(
         measure=ReportFigures({**measured.as_dict(), **starts, "forms": list(FORMS)}),
         reason=f"{len(refused)} stored graphs were refused: {refused[0]}" if refused else "",
         first_bad=bad,
-        cause=_cause(bad, "stored graphs and freshly planned ones differ"),
+        cause=_format_cause(bad, "stored graphs and freshly planned ones differ"),
         advice=f"rm -r {shlex.quote(str(store.folder))}" if bad else "",
     )
 
 
-def _answers(engine: Engine, prompt: Sequence[int]) -> dict[str, Answered]:
+def _answer_forms(engine: Engine, prompt: Sequence[int]) -> dict[str, FormAnswer]:
     """Answer the prompt in each form."""
     result = {}
     for form, sampling in FORMS.items():
@@ -136,21 +138,21 @@ def _answers(engine: Engine, prompt: Sequence[int]) -> dict[str, Answered]:
         except RingError as failure:
             error = failure.message
         (answer,) = asked.answers
-        result[form] = Answered(np.concatenate(rows), answer.token_ids, answer.logprobs, answer.ended, error)
+        result[form] = FormAnswer(np.concatenate(rows), answer.token_ids, answer.logprobs, answer.ended, error)
     return result
 
 
 def _compare_answers(
-    got: dict[str, Answered], want: dict[str, Answered], same: CheckedPair
+    got: dict[str, FormAnswer], want: dict[str, FormAnswer], same: CheckedPair
 ) -> tuple[Measure, dict[str, Any]]:
     """Return the distance of all logits, and the first form that failed or differs, empty if there is none."""
     one, other = (np.concatenate([item.logits for item in side.values()]) for side in (got, want))
-    measured = compare(one, other, same.limit)
+    measured = compare_arrays(one, other, same.limit)
     for form in FORMS:
         mine, theirs = got[form], want[form]
         if error := mine.error or theirs.error:
             return measured, {"node": RING, "form": form, "error": error}
-        distance = compare(mine.logits, theirs.logits, same.limit)
+        distance = compare_arrays(mine.logits, theirs.logits, same.limit)
         if not distance.within:
             return measured, {"node": "logits", "form": form, **distance.first_bad}
         for name in ("tokens", "logprobs", "ended"):
@@ -159,7 +161,7 @@ def _compare_answers(
     return measured, {}
 
 
-def _cause(bad: dict[str, Any], difference: str) -> str:
+def _format_cause(bad: dict[str, Any], difference: str) -> str:
     return f"form {bad['form']}: {bad.get('error', difference)}" if bad else ""
 
 

@@ -14,13 +14,20 @@ from typing import Any, Literal
 
 import jinja2
 
-from zinc_rt.cli.output import simulated_note
+from zinc_rt.cli.output import format_simulated_note
 from zinc_rt.cli.report import Report
 from zinc_rt.validate.check_result import CheckResult
 from zinc_rt.validate.histograms.matrix import LogitMatrix
-from zinc_rt.validate.histograms.page import matrix_section
+from zinc_rt.validate.histograms.page import make_matrix_section
 from zinc_rt.validate.measure import Limit
-from zinc_rt.validate.table import any_resync, figures, first_bad, limit, resync, summary
+from zinc_rt.validate.table import (
+    format_figures,
+    format_first_bad,
+    format_limit,
+    format_resync,
+    format_summary,
+    has_resync,
+)
 
 TEMPLATES = Path(__file__).resolve().parent
 CHART_WIDTH, CHART_HEIGHT = 640, 200
@@ -61,7 +68,7 @@ class DriftChart:
     left: int = MARGIN_LEFT
 
 
-def drift_chart(results: Sequence[CheckResult]) -> DriftChart | None:
+def make_drift_chart(results: Sequence[CheckResult]) -> DriftChart | None:
     """Return the chart of one pair, or None if fewer than two layers have an error to plot."""
     layers = [result for result in results if result.kind == "layer" and result.value is not None]
     values = [result.value for result in layers if result.value is not None]
@@ -81,47 +88,50 @@ def drift_chart(results: Sequence[CheckResult]) -> DriftChart | None:
     floor = CHART_HEIGHT - MARGIN_BOTTOM
     bottom = floor - (BAND if any(v == 0 for values in series.values() for v in values) else 0)
 
-    def y(value: float) -> float:
+    def scale_y(value: float) -> float:
         return round(top + (bottom - top) * (high - math.log10(value)) / (high - low), 1)
 
-    def x(index: int) -> float:
+    def scale_x(index: int) -> float:
         return round(MARGIN_LEFT + 12 + (CHART_WIDTH - MARGIN_LEFT - 24) * index / (len(layers) - 1), 1)
 
-    def mark(index: int, value: float) -> DriftMark:
+    def make_mark(index: int, value: float) -> DriftMark:
         name = layers[index].name
         if not math.isfinite(value):
-            return DriftMark(x(index), MARGIN_TOP, f"{name}: not finite", "nonfinite")
+            return DriftMark(scale_x(index), MARGIN_TOP, f"{name}: not finite", "nonfinite")
         return (
-            DriftMark(x(index), y(value), f"{name}: {value:.2e}")
+            DriftMark(scale_x(index), scale_y(value), f"{name}: {value:.2e}")
             if value
-            else DriftMark(x(index), floor, f"{name}: 0", "zero")
+            else DriftMark(scale_x(index), floor, f"{name}: 0", "zero")
         )
 
-    lines = [_line(name, [mark(i, value) for i, value in enumerate(values)]) for name, values in series.items()]
+    lines = [
+        _make_line(name, [make_mark(i, value) for i, value in enumerate(values)])
+        for name, values in series.items()
+    ]
     every = -(-len(layers) // 16)
     return DriftChart(
         lines=lines,
-        ticks=[(y(10.0**e), f"1e{e}") for e in range(low, high + 1)],
-        layers=[(x(i), r.id.rpartition("-")[2]) for i, r in enumerate(layers) if i % every == 0],
-        limit_y=y(bound) if bound else None,
+        ticks=[(scale_y(10.0**e), f"1e{e}") for e in range(low, high + 1)],
+        layers=[(scale_x(i), r.id.rpartition("-")[2]) for i, r in enumerate(layers) if i % every == 0],
+        limit_y=scale_y(bound) if bound else None,
         limit_text=f"limit {bound:.0e}" if bound else "",
     )
 
 
-def _line(name: str, marks: list[DriftMark]) -> DriftLine:
+def _make_line(name: str, marks: list[DriftMark]) -> DriftLine:
     runs = groupby(marks, key=lambda mark: mark.kind == "value")
     pieces = [[f"{mark.x},{mark.y}" for mark in run] for is_value, run in runs if is_value]
     return DriftLine(name, [" ".join(piece) for piece in pieces if len(piece) > 1], marks)
 
 
-def _name(result: CheckResult) -> str:
+def _result_name(result: CheckResult) -> str:
     return result.id.rpartition("/")[2]
 
 
-def _row(result: CheckResult) -> dict[str, Any]:
+def _make_row(result: CheckResult) -> dict[str, Any]:
     counts = result.value.histogram if result.value is not None else ()
     top = max(counts, default=0) or 1
-    max_abs, rel_rms, ulp = ("" if text == "-" else text for text in figures(result))
+    max_abs, rel_rms, ulp = ("" if text == "-" else text for text in format_figures(result))
     return {
         "name": result.name,
         "status": result.status,
@@ -129,42 +139,42 @@ def _row(result: CheckResult) -> dict[str, Any]:
         "max_abs": max_abs,
         "rel_rms": rel_rms,
         "ulp": ulp,
-        "resync": resync(result),
-        "limit": limit(result),
+        "resync": format_resync(result),
+        "limit": format_limit(result),
         "note": "; ".join(
-            filter(None, [result.reason] if result.status == "skip" else [first_bad(result), result.cause])
+            filter(None, [result.reason] if result.status == "skip" else [format_first_bad(result), result.cause])
         ),
         "repro": result.repro,
     }
 
 
-def _verdict(results: Sequence[CheckResult]) -> str:
+def _summarise_status(results: Sequence[CheckResult]) -> str:
     """Return FAIL if a check failed, PASS if one passed, else the status of the first check, in upper case."""
     statuses = [result.status for result in results]
     return next((status.upper() for status in ("fail", "pass") if status in statuses), statuses[0].upper())
 
 
-def _contexts(report: Report) -> dict[str, int]:
+def _list_contexts(report: Report) -> dict[str, int]:
     """Return the context length of each model's run, by the model's name."""
     jobs = report.details.get("jobs", {})
     return {name: job["ctx"] for name, job in jobs.items() if "ctx" in job}
 
 
-def _group(results: Sequence[CheckResult], marks: Mapping[str, str], ctx: int | None) -> dict[str, Any]:
+def _make_group(results: Sequence[CheckResult], marks: Mapping[str, str], ctx: int | None) -> dict[str, Any]:
     """Return the template's values for the checks of one model on one tier against one reference."""
     first = results[0]
     agreements = (
         result.value.agreement for result in results if result.kind == "logits" and result.value is not None
     )
-    tier, against, checks, layers, logits, kl, top1, _ = map(str, summary([results], marks).rows[0])
+    tier, against, checks, layers, logits, kl, top1, _ = map(str, format_summary([results], marks).rows[0])
     return {
         "model": first.model,
         "title": f"{first.tier} against {first.against}",
-        "chart": drift_chart(results),
-        "rows": [_row(result) for result in results],
-        "resync": any_resync(results),
+        "chart": make_drift_chart(results),
+        "rows": [_make_row(result) for result in results],
+        "resync": has_resync(results),
         "logits": next((agreement for agreement in agreements if agreement is not None), None),
-        "verdict": _verdict(results),
+        "verdict": _summarise_status(results),
         "ctx": ctx or "",
         "summary": (tier, against, checks, layers, logits, kl, top1),
     }
@@ -179,17 +189,17 @@ def to_html(
 ) -> str:
     """Return the page. `results`: the checks of `report`; `matrices`: one for each model with logits."""
     marks = dict.fromkeys(report.simulated_tiers(), "simulated")
-    contexts = _contexts(report)
+    contexts = _list_contexts(report)
     pairs = dict.fromkeys((result.model, result.tier, result.reference) for result in results)
     groups = [
-        _group([result for result in results if (result.model, result.tier, result.reference) == pair], marks,
+        _make_group([result for result in results if (result.model, result.tier, result.reference) == pair], marks,
                contexts.get(pair[0]))
         for pair in pairs
     ]  # fmt: skip
     models = [
         {
             "name": name,
-            "verdict": _verdict([result for result in results if result.model == name]),
+            "verdict": _summarise_status([result for result in results if result.model == name]),
             "groups": [group for group in groups if group["model"] == name],
         }
         for name in dict.fromkeys(result.model for result in results)
@@ -202,6 +212,6 @@ def to_html(
         groups=groups,
         models=models,
         contexts=contexts,
-        matrices=[matrix_section(matrix) for matrix in matrices if len(matrix.names) > 1],
-        simulated=simulated_note(report).removeprefix(" on "),
+        matrices=[make_matrix_section(matrix) for matrix in matrices if len(matrix.names) > 1],
+        simulated=format_simulated_note(report).removeprefix(" on "),
     )

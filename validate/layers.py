@@ -12,7 +12,7 @@ import numpy as np
 from zinc_rt.golden.format import read_arrays, read_golden
 from zinc_rt.host.errors import InputError, UsageError
 from zinc_rt.ir.graph import OpGraph
-from zinc_rt.ir.rewrite import find_label, injected_name, keep
+from zinc_rt.ir.rewrite import find_label, keep_outputs, make_injected_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,17 +55,17 @@ def transform(layers: Layers) -> Callable[[OpGraph], OpGraph] | None:
     def cut(graph: OpGraph) -> OpGraph:
         ends = [f"l_out-{layer}" for layer in range(layers.first, layers.last)]
         # a layer whose output is replaced feeds nothing any more, and is looked at all the same
-        ends = [end for end in ends[:-1] if injected_name(end) in graph.buffers] + ends[-1:]
+        ends = [end for end in ends[:-1] if make_injected_name(end) in graph.buffers] + ends[-1:]
         outputs = [find_label(graph, end).outputs[0] for end in ends]
         if layers.last == layers.total:
             outputs += [spec.name for spec in graph.by_role("output")]
-        return keep(graph, outputs)
+        return keep_outputs(graph, outputs)
 
     return cut
 
 
 @dataclass(frozen=True, slots=True)
-class Input:
+class LayerInput:
     """The input of the first layer, f32 [T, width], and a description of its origin."""
 
     values: np.ndarray
@@ -73,12 +73,12 @@ class Input:
     true: bool  # whether it is what the model itself would have there
 
 
-def random_input(seed: int, tokens: int, width: int) -> Input:
+def make_random_input(seed: int, tokens: int, width: int) -> LayerInput:
     values = np.random.default_rng(seed).standard_normal((tokens, width), np.float32)
-    return Input(values, f"random:{seed}, normal with σ 1, not the model's own activations", true=False)
+    return LayerInput(values, f"random:{seed}, normal with σ 1, not the model's own activations", true=False)
 
 
-def file_input(path: str, layers: Layers, tokens: int, width: int) -> Input:
+def read_input_file(path: str, layers: Layers, tokens: int, width: int) -> LayerInput:
     """Read the input from an .npz: `input` [T, width], or `l_out` [L, T, width], of which the layer before the
     first is used.
     """
@@ -93,4 +93,4 @@ def file_input(path: str, layers: Layers, tokens: int, width: int) -> Input:
     if values.shape != (tokens, width) or not np.issubdtype(values.dtype, np.number):
         saw = f"{values.dtype}{list(values.shape)}"
         raise InputError(f"--input {path}: {saw}, expected numbers in [{tokens}, {width}] (tokens, width)")
-    return Input(values.astype(np.float32), path, true=True)
+    return LayerInput(values.astype(np.float32), path, true=True)

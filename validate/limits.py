@@ -27,14 +27,14 @@ QUANTISED = Limit(why="not a criterion: activations are re-quantised, one roundi
 QUANTISED_FACTOR, QUANTISED_OFFSET = 1.5, 0.1
 
 
-def against_golden(architecture: str, ordering: str, recorded: str = "") -> Limit:
+def choose_golden_limit(architecture: str, ordering: str, recorded: str = "") -> Limit:
     """Return the limit against a golden. `recorded` is the ordering the golden was computed in, if this runtime
     created it.
     """
     if ordering == recorded == "float32-dequant":  # BLAS picks its summation order by machine and shape
         return ORDERINGS
     if recorded:
-        return between(ordering, recorded)
+        return choose_tier_limit(ordering, recorded)
     if ordering == "canonical-1-q8":
         return QUANTISED
     return GOLDEN_GEMMA4 if architecture == "gemma4" else GOLDEN
@@ -45,9 +45,9 @@ class SoloLimit:
     """Limits of the error of one layer that is fed the reference's input. `healthy` are the maxima observed over
     35 goldens of llama.cpp in both orderings, and over 36 models of 24 layers between the two orderings.
 
-    `spread`, `token`, `head` are RMS errors in `rounding(width)`: over all tokens, of the worst token, of the
-    logits. A layer's error is relative to its contribution to the stream, the head's to the logits. `gain` is the
-    part of the error that is proportional to the value itself: near zero for rounding, dominant for a wrong
+    `spread`, `token`, `head` are RMS errors in `rounding_error(width)`: over all tokens, of the worst token, of
+    the logits. A layer's error is relative to its contribution to the stream, the head's to the logits. `gain` is
+    the part of the error that is proportional to the value itself: near zero for rounding, dominant for a wrong
     factor.
     """
 
@@ -130,7 +130,7 @@ ALL_BUT = 0.9  # of a node's error, to be called a factor
 STREAM = 32.0
 
 
-def rounding(width: int) -> float:
+def rounding_error(width: int) -> float:
     """Return the rounding error of sums over `width` terms in two orders, which accumulates like a random walk."""
     return float(2.0**-23 * np.sqrt(width))
 
@@ -138,7 +138,7 @@ def rounding(width: int) -> float:
 OF_PEAK = 2.0**-18
 
 
-def at_scale(limit: Limit, want: np.ndarray) -> Limit:
+def scale_limit(limit: Limit, want: np.ndarray) -> Limit:
     """Return the limit for values inside the model. Logits are of order one, but these values have arbitrary
     magnitude; the limit is at least some dozen roundings of the largest reference value, because both sides sum in
     different orders.
@@ -149,7 +149,7 @@ def at_scale(limit: Limit, want: np.ndarray) -> Limit:
     return replace(limit, max_abs=floor, why=f"{limit.why}: {OF_PEAK:.2g} of the largest value")
 
 
-def between(ordering: str, reference: str) -> Limit:
+def choose_tier_limit(ordering: str, reference: str) -> Limit:
     if ordering == reference:
         return BIT_EXACT
     return QUANTISED if "canonical-1-q8" in (ordering, reference) else ORDERINGS

@@ -65,7 +65,7 @@ class Measure:
         }
 
 
-def compare(got: np.ndarray, want: np.ndarray, limit: Limit, *, head_dim: int = 0) -> Measure:
+def compare_arrays(got: np.ndarray, want: np.ndarray, limit: Limit, *, head_dim: int = 0) -> Measure:
     """Compare arrays [T, ...] of one shape. `first_bad` gives the token and dim (and head, if head_dim is given)
     of the first divergence, both values and the difference. NaN or infinity on either side exceeds every limit
     except bits.
@@ -94,31 +94,31 @@ def compare(got: np.ndarray, want: np.ndarray, limit: Limit, *, head_dim: int = 
         bad = ~(difference <= bound) | ~finite | ~np.isfinite(want)
         within = not bad.any() and (limit.rel_rms is None or rel_rms <= limit.rel_rms)
         if not within and not bad.any():  # over by RMS only: point at the first token that is
-            bad = _worst_token(difference, want, limit.rel_rms or 0.0)
+            bad = _find_worst_token(difference, want, limit.rel_rms or 0.0)
     return Measure(
         max_abs=max_abs,
         rel_rms=float(rel_rms),
-        max_ulp=int(ulp_distance(got, want).max(initial=0)),
+        max_ulp=int(compute_ulp_distance(got, want).max(initial=0)),
         equal_bits=bool(same.all()),
         nonfinite=nonfinite,
         within=bool(within),
-        first_bad={} if within else _first(bad, got, want, head_dim),
+        first_bad={} if within else _describe_first(bad, got, want, head_dim),
     )
 
 
-def ulp_distance(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+def compute_ulp_distance(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Return the distance of contiguous float32 arrays on the number line of all float32 values, int64; +0 and -0
     are equal.
     """
 
-    def line(x: np.ndarray) -> np.ndarray:
+    def to_number_line(x: np.ndarray) -> np.ndarray:
         bits = x.view(np.uint32).astype(np.int64)
         return np.where(bits & int(ORDER), int(ORDER) - bits, bits)
 
-    return np.abs(line(a) - line(b))
+    return np.abs(to_number_line(a) - to_number_line(b))
 
 
-def _worst_token(difference: np.ndarray, want: np.ndarray, limit: float) -> np.ndarray:
+def _find_worst_token(difference: np.ndarray, want: np.ndarray, limit: float) -> np.ndarray:
     rows = difference.reshape(len(difference), -1)
     scale = np.sqrt(np.mean(np.square(want.reshape(len(want), -1), dtype=np.float64), axis=1))
     over = np.sqrt(np.mean(np.square(rows), axis=1)) > limit * scale
@@ -128,7 +128,7 @@ def _worst_token(difference: np.ndarray, want: np.ndarray, limit: float) -> np.n
     return bad.reshape(difference.shape)
 
 
-def _first(bad: np.ndarray, got: np.ndarray, want: np.ndarray, head_dim: int) -> dict[str, Any]:
+def _describe_first(bad: np.ndarray, got: np.ndarray, want: np.ndarray, head_dim: int) -> dict[str, Any]:
     index = np.unravel_index(int(np.argmax(bad.reshape(-1))), bad.shape)
     token, dim = int(index[0]), int(np.ravel_multi_index(index[1:], bad.shape[1:])) if bad.ndim > 1 else 0
     where: dict[str, Any] = {"token": token}
@@ -153,9 +153,9 @@ class Agreement:
         return {"kl_mean": self.kl_mean, "kl_max": self.kl_max, "top1": self.top1, "positions": self.positions}
 
 
-def agreement(got: np.ndarray, want: np.ndarray) -> Agreement:
+def compute_agreement(got: np.ndarray, want: np.ndarray) -> Agreement:
     """Compute the agreement of two sets of logits, [T, V] each."""
-    kl = kl_by_position(got, want)
+    kl = compute_kl(got, want)
     top1 = int(np.count_nonzero(got.argmax(axis=-1) == want.argmax(axis=-1)))
     return Agreement(float(kl.mean()), float(kl.max()), top1, len(got))
 
@@ -168,7 +168,7 @@ def log_softmax(logits: np.ndarray) -> np.ndarray:
     return wide
 
 
-def kl_by_position(got: np.ndarray, want: np.ndarray) -> np.ndarray:
+def compute_kl(got: np.ndarray, want: np.ndarray) -> np.ndarray:
     """Compute KL(want || got) in nats of two sets of logits [T, V], float64 [T]; NaN for non-finite logits."""
 
     with np.errstate(invalid="ignore"):
@@ -180,13 +180,13 @@ BINS = np.concatenate([[0.0], 2.0 ** np.arange(-8, 7)])  # of |value|; the last 
 BARS = " ▁▂▃▄▅▆▇█"
 
 
-def histogram(values: np.ndarray) -> list[int]:
+def count_by_powers(values: np.ndarray) -> list[int]:
     """Count |value| by powers of two: below 2^-8, ..., 2^6 and above."""
     edges = np.concatenate([BINS, [np.inf]])
     with np.errstate(invalid="ignore"):
         return [int(count) for count in np.histogram(np.abs(values[np.isfinite(values)]), edges)[0]]
 
 
-def sparkline(counts: Sequence[int]) -> str:
+def format_sparkline(counts: Sequence[int]) -> str:
     top = max(counts, default=0) or 1
     return "".join(BARS[-(-count * (len(BARS) - 1) // top)] for count in counts)

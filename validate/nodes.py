@@ -17,14 +17,14 @@ from zinc_rt.golden.format import Golden
 from zinc_rt.validate.check_result import CheckResult, ReportFigures
 from zinc_rt.validate.checks import CheckedPair, Reference
 from zinc_rt.validate.limits import ALL_BUT, NODE
-from zinc_rt.validate.measure import Limit, compare
+from zinc_rt.validate.measure import Limit, compare_arrays
 
 CHOICES = "ffn_moe_topk-"
 WAYS = {"prefill": "one pass", "decode": "token by token"}
 FEW = 5  # named beyond the first; the rest is counted
 
 
-def nodes_check(
+def check_node_values(
     subject: CheckedPair, golden: Golden, reference: Reference, runs: Mapping[str, CapturedRun], *, fed: bool
 ) -> CheckResult:
     """Check the values inside the layers. `runs` are by stage and cover at least the prompt; `fed`: each layer is
@@ -35,21 +35,21 @@ def nodes_check(
     bad: dict[str, Any] = {}
     cause, before, compared = "", "", set()
     last = len(golden.ids) - 1 if reference.rows is None else int(reference.rows[-1])
-    for stage, label, got, want, head_dim in _pairs(reference, runs, len(golden.ids)):
+    for stage, label, got, want, head_dim in _pair_values(reference, runs, len(golden.ids)):
         compared.add(label)
         choice = label.startswith(CHOICES)
-        errors = _expert_errors(got, want) if choice else _errors(got, want, subject.limit.bits)
+        errors = _measure_expert_errors(got, want) if choice else _measure_errors(got, want, subject.limit.bits)
         for measure, value in errors.items():
             worst[measure] = max(worst[measure], (value, label))
-        allowed = {measure: _error_limit(subject, measure, label, fed, last) for measure in errors}
+        allowed = {measure: _choose_error_limit(subject, measure, label, fed, last) for measure in errors}
         over = next((measure for measure, value in errors.items() if not value <= allowed[measure]), None)
         if over is None:
             before = label if not bad else before
             continue
         apart += [label] if label not in apart else []
         if not bad:
-            bad = _first(stage, label, got, want, head_dim, reference)
-            cause = _cause(subject, stage, label, over, errors[over], allowed[over], before)
+            bad = _describe_first(stage, label, got, want, head_dim, reference)
+            cause = _format_cause(subject, stage, label, over, errors[over], allowed[over], before)
     missing = [label for label in reference.nodes if label not in compared]
     return subject.result(
         "nodes",
@@ -71,11 +71,11 @@ def nodes_check(
         ),
         limit=subject.limit if subject.limit.bits else NODE,
         first_bad=bad,
-        cause=cause if len(apart) < 2 else f"{cause}; after it {_other_nodes_text(apart[1:])}",
+        cause=cause if len(apart) < 2 else f"{cause}; after it {_format_other_nodes(apart[1:])}",
     )
 
 
-def _pairs(
+def _pair_values(
     reference: Reference, runs: Mapping[str, CapturedRun], tokens: int
 ) -> Iterator[tuple[str, str, np.ndarray, np.ndarray, int]]:
     """Yield stage, label, both values [R, columns] and the head's width, in graph order."""
@@ -93,11 +93,11 @@ def _pairs(
                 )
 
 
-def _expert_errors(got: np.ndarray, want: np.ndarray) -> dict[str, float]:
+def _measure_expert_errors(got: np.ndarray, want: np.ndarray) -> dict[str, float]:
     return {"spread": 0.0 if np.array_equal(got, want) else np.inf}
 
 
-def _errors(got: np.ndarray, want: np.ndarray, bits: bool) -> dict[str, float]:
+def _measure_errors(got: np.ndarray, want: np.ndarray, bits: bool) -> dict[str, float]:
     if got.shape != want.shape or not (np.isfinite(got).all() and np.isfinite(want).all()):
         return {"spread": np.inf}
     if bits:
@@ -112,7 +112,7 @@ def _errors(got: np.ndarray, want: np.ndarray, bits: bool) -> dict[str, float]:
     return {"spread": spread, "factor": gain if wholly else 0.0}
 
 
-def _error_limit(subject: CheckedPair, measure: str, label: str, fed: bool, last: int) -> float:
+def _choose_error_limit(subject: CheckedPair, measure: str, label: str, fed: bool, last: int) -> float:
     """Return the limit of one measure. `last` is the largest position compared."""
     if subject.limit.bits:
         return 0.0
@@ -122,14 +122,14 @@ def _error_limit(subject: CheckedPair, measure: str, label: str, fed: bool, last
     return float(getattr(NODE, measure)) * depth + angles
 
 
-def _first(
+def _describe_first(
     stage: str, label: str, got: np.ndarray, want: np.ndarray, head_dim: int, reference: Reference
 ) -> dict[str, Any]:
-    measured = compare(got, want, Limit(rel_rms=0.0), head_dim=head_dim)
+    measured = compare_arrays(got, want, Limit(rel_rms=0.0), head_dim=head_dim)
     return {"node": label, "stage": stage, **reference.locate(measured.first_bad, want)}
 
 
-def _cause(
+def _format_cause(
     subject: CheckedPair, stage: str, label: str, measure: str, value: float, allowed: float, before: str
 ) -> str:
     how = f"{value:.1e} of its size, at most {allowed:.1e} (healthy {NODE.healthy[measure]:.1e})"
@@ -143,6 +143,6 @@ def _cause(
     return f"{label} is the first node off, {WAYS[stage]}: {how}{last}"
 
 
-def _other_nodes_text(labels: list[str]) -> str:
+def _format_other_nodes(labels: list[str]) -> str:
     more = f" and {len(labels) - FEW} more" if len(labels) > FEW else ""
     return ", ".join(labels[:FEW]) + more

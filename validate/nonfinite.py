@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from zinc_rt.engine.engine import Engine
-from zinc_rt.golden.capture import CapturedRun, label_of
+from zinc_rt.golden.capture import CapturedRun, find_label
 from zinc_rt.ir.graph import ABSENT, Node
 from zinc_rt.model.scales import find_nonfinite
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class NonfiniteOrigin:
     """The first non-finite value. `inputs` describes whether the node's inputs were finite, as far as they can be
     tapped.
     """
@@ -44,19 +44,19 @@ def has_nonfinite(run: CapturedRun) -> bool:
     return not all(np.isfinite(array).all() for array in (run.logits, *run.values.values()))
 
 
-def first_nonfinite(
+def find_first_nonfinite(
     engine: Engine, tokens: Sequence[int], follow: Sequence[int], inject: Mapping[str, np.ndarray]
-) -> Origin | None:
+) -> NonfiniteOrigin | None:
     """Run the prompt, then the tokens of `follow` one by one, with every node tapped. Return None if every value
     is finite.
     """
     seen: dict[str, bool] = {}  # by buffer: finite in this pass
-    origin: list[Origin] = []
+    origin: list[NonfiniteOrigin] = []
 
     def tap(node: Node, name: str, array: np.ndarray) -> None:
         finite = bool(np.isfinite(array).all())
         if not finite and not origin:
-            origin.append(_origin(engine, node, name, array, sequence.position, seen))
+            origin.append(_find_origin(engine, node, name, array, sequence.position, seen))
         seen[name] = finite
 
     largest = engine.limits.step_tokens
@@ -75,9 +75,9 @@ def first_nonfinite(
     return None
 
 
-def _origin(
+def _find_origin(
     engine: Engine, node: Node, name: str, array: np.ndarray, end: int, seen: Mapping[str, bool]
-) -> Origin:
+) -> NonfiniteOrigin:
     """Return the first origin in one pass. `end` is the position after this pass."""
     flat = array.reshape(len(array), -1)
     token, dim = (int(i) for i in np.unravel_index(int(np.argmin(np.isfinite(flat))), flat.shape))
@@ -86,10 +86,12 @@ def _origin(
     head = None
     if head_dim:
         head, dim = divmod(dim, head_dim)
-    return Origin(label_of(node, name), end - len(array) + token, head, dim, value, _inputs(engine, node, seen))
+    return NonfiniteOrigin(
+        find_label(node, name), end - len(array) + token, head, dim, value, _describe_inputs(engine, node, seen)
+    )
 
 
-def _inputs(engine: Engine, node: Node, seen: Mapping[str, bool]) -> str:
+def _describe_inputs(engine: Engine, node: Node, seen: Mapping[str, bool]) -> str:
     """Describe the node's inputs: tapped activations, and weights from the file."""
     read = [name for name in node.inputs if name != ABSENT]
     for name in read:

@@ -11,28 +11,28 @@ from functools import partial
 from pathlib import Path
 
 from zinc_rt.cli import options
-from zinc_rt.cli.observer import observer_of
+from zinc_rt.cli.observer import make_observer
 from zinc_rt.engine.devices import ORACLE, Choice, choose_tier, open_backend
-from zinc_rt.engine.engine import Engine, default_ctx, trained_ctx
+from zinc_rt.engine.engine import Engine, choose_default_ctx, read_trained_ctx
 from zinc_rt.engine.variants import EngineOptions
-from zinc_rt.golden.capture import Selection, capture, labels_of
-from zinc_rt.golden.embedded import embedded_pairs
+from zinc_rt.golden.capture import Selection, capture_run, list_labels
+from zinc_rt.golden.embedded import list_embedded_pairs
 from zinc_rt.golden.format import Golden, read_golden
 from zinc_rt.host.errors import InputError, UsageError
 from zinc_rt.host.settings import Settings
-from zinc_rt.model.gguf import GGUFFile, digest, read_gguf
-from zinc_rt.model.hyper import Hyper
+from zinc_rt.model.gguf import GGUFFile, digest_model, read_gguf
+from zinc_rt.model.hyper import HyperParameters
 from zinc_rt.model.registry import require_architecture
 from zinc_rt.replay.bisect import bisect
 from zinc_rt.replay.one_node_log import emit_repro
 from zinc_rt.trace.recorder import record
 from zinc_rt.validate.check_result import CheckResult
-from zinc_rt.validate.layers import Input, Layers, file_input, parse_layers, random_input, transform
+from zinc_rt.validate.layers import LayerInput, Layers, make_random_input, parse_layers, read_input_file, transform
 from zinc_rt.validate.runner import Smallest, ValidationJob, ValidationRunner
 from zinc_rt.validate.tiers import TierSpec, parse_tiers
 
 
-def with_repro(
+def add_repro(
     runner: ValidationRunner, spec: TierSpec, follow: list[int], result: CheckResult, *, folder: Path
 ) -> CheckResult:
     """Return `result` with a folder for it: run.zlog, and node.zlog with its test if one node is at fault. Raise
@@ -44,7 +44,7 @@ def with_repro(
     runner.say(f"{spec.text}: the run recorded and bisected")
     log = here / "run.zlog"
     with record(runner.engine(spec), log):
-        capture(runner.engine(spec), job.tokens, None, steps=job.steps, follow=follow, inject=runner.inject())
+        capture_run(runner.engine(spec), job.tokens, None, steps=job.steps, follow=follow, inject=runner.inject())
     bisected = bisect(log, spec.choice, threads=job.threads)
     artifacts, repro = [str(log)], f"zinc-rt-replay {log} --tiers {spec.name} --bisect"
     if bisected.where is not None:
@@ -59,37 +59,38 @@ DEFAULT_STEPS = 2
 REPEATED = ("layers", "input", "ordering", "ctx", "steps", "reference", *options.ORDER)
 
 
-def prepare(arguments: argparse.Namespace, settings: Settings) -> list[ValidationJob]:
+def prepare_jobs(arguments: argparse.Namespace, settings: Settings) -> list[ValidationJob]:
     """Return one job per model. Raise UsageError or InputError for impossible requests before anything runs."""
     if arguments.model is not None:
         golden = read_golden(arguments.golden) if arguments.golden else None
-        return [_job(options.read_model(arguments.model), golden, arguments, settings)]
+        return [_make_job(options.read_model(arguments.model), golden, arguments, settings)]
     for flag in ("golden", "prompt", "tokens"):
         if getattr(arguments, flag) is not None:
             raise UsageError(
                 f"--{flag} needs --model", next="name the model, or omit --{flag} for the embedded models"
             )
     return [
-        _job(read_gguf(pair.model), read_golden(pair.golden), arguments, settings) for pair in embedded_pairs()
+        _make_job(read_gguf(pair.model), read_golden(pair.golden), arguments, settings)
+        for pair in list_embedded_pairs()
     ]
 
 
-def _job(
+def _make_job(
     gguf: GGUFFile, golden: Golden | None, arguments: argparse.Namespace, settings: Settings
 ) -> ValidationJob:
     tiers = [
-        replace(spec, choice=_choice(spec, arguments))
+        replace(spec, choice=_choose_tier(spec, arguments))
         for spec in parse_tiers(arguments.tiers, arguments.ordering, options.ORDERING_CHOICES)
     ]
-    layers = parse_layers(arguments.layers, layer_count(gguf))
+    layers = parse_layers(arguments.layers, count_layers(gguf))
     if golden is not None:
         check_model_matches(golden, gguf, layers)
-    ctx = _ctx(gguf, golden, arguments.ctx)
-    tokens = _tokens(gguf, golden, arguments)
+    ctx = _choose_ctx(gguf, golden, arguments.ctx)
+    tokens = _choose_tokens(gguf, golden, arguments)
     if len(tokens) > ctx:
         raise UsageError(f"{len(tokens)} tokens do not fit the context of {ctx}", next="use a larger --ctx")
     dropped = False  # an embedded golden, whose tokens run all the same
-    first_input = _first_input(gguf, layers, tokens, ctx, arguments, settings)
+    first_input = _make_first_input(gguf, layers, tokens, ctx, arguments, settings)
     if first_input is not None and not first_input.true:
         if arguments.golden:
             raise UsageError(
@@ -101,7 +102,7 @@ def _job(
         raise UsageError(
             f"{golden.path.name} was created for a different prompt", next="remove --tokens and --prompt"
         )
-    reference = _reference(tiers, golden, arguments)
+    reference = _choose_reference(tiers, golden, arguments)
     oracle = arguments.input == "oracle" or (len(tiers) == 1 and golden is None)  # judges, or feeds the layers
     run = [spec.choice for spec in (*tiers, *([reference] if reference is not None else []))]
     options.check_options_used([*run, ORACLE] if oracle else run, arguments)
@@ -113,7 +114,7 @@ def _job(
         name=gguf.name,
         tiers=tuple(tiers),
         tokens=tokens,
-        steps=_steps(arguments.steps, golden, layers, room=ctx - len(tokens)),
+        steps=_choose_steps(arguments.steps, golden, layers, room=ctx - len(tokens)),
         ctx=ctx,
         layers=layers,
         selection=selection,
@@ -121,32 +122,34 @@ def _job(
         reference=reference,
         first_input=first_input,
         resync=arguments.resync,
-        threads=options.threads(arguments, settings),
-        timeout_seconds=options.timeout(arguments),
+        threads=options.choose_threads(arguments, settings),
+        timeout_seconds=options.parse_timeout(arguments),
         settings=settings,
-        observer=observer_of(arguments),
+        observer=make_observer(arguments),
         use_cache=not arguments.no_cache,
-        smallest=_smallest(arguments.emit_repro),
-        repro=_repro(gguf, golden, tokens if dropped else arguments.tokens, ctx if dropped else None, arguments),
+        smallest=_find_smallest(arguments.emit_repro),
+        repro=_make_repro(
+            gguf, golden, tokens if dropped else arguments.tokens, ctx if dropped else None, arguments
+        ),
     )
 
 
-def _smallest(folder: str | None) -> Smallest | None:
+def _find_smallest(folder: str | None) -> Smallest | None:
     if folder is None:
         return None
 
-    return partial(with_repro, folder=Path(folder))
+    return partial(add_repro, folder=Path(folder))
 
 
-def _choice(spec: TierSpec, arguments: argparse.Namespace) -> Choice:
+def _choose_tier(spec: TierSpec, arguments: argparse.Namespace) -> Choice:
     """Choose the tier. It is simulated if there is no AMD GPU (design §4.11). Raise UnsupportedError with the
     reason if that is impossible.
     """
-    simulator = options.simulated_device(arguments)
+    simulator = options.simulation_options(arguments)
     return choose_tier(spec.name, arguments.device, simulate=True, unchecked=arguments.unchecked, **simulator)
 
 
-def _steps(asked: int | None, golden: Golden | None, layers: Layers, *, room: int) -> int:
+def _choose_steps(asked: int | None, golden: Golden | None, layers: Layers, *, room: int) -> int:
     """Return the requested number of steps, else that of the golden or a few, limited by the context."""
     if asked is None:
         recorded = 0 if golden is None or golden.greedy_tokens is None else len(golden.greedy_tokens)
@@ -168,27 +171,27 @@ def _check_node_names(gguf: GGUFFile, layers: Layers, ctx: int, arguments: argpa
     an empty comparison must not pass.
     """
     backend = open_backend(ORACLE, "canonical-1", threads=1)
-    around = observer_of(arguments).around_engine
+    around = make_observer(arguments).around_engine
     with Engine(
         gguf, backend, ctx=ctx, options=EngineOptions(transform=transform(layers), around=around)
     ) as engine:
         graph = engine.graph("prefill", (layers.feed,) if layers.feed else ())
-    labels = {(label, node.layer) for node in graph.nodes for label in labels_of(node)}
+    labels = {(label, node.layer) for node in graph.nodes for label in list_labels(node)}
     for glob in arguments.nodes:
         only = Selection((glob,), layers.first, layers.last)
-        if not any(only.selects(label, layer) for label, layer in labels):
+        if not any(only.is_selected(label, layer) for label, layer in labels):
             raise UsageError(
                 f"--nodes {glob}: no node of these layers matches", next="zinc-rt inspect --graph lists them"
             )
 
 
-def layer_count(gguf: GGUFFile) -> int:
+def count_layers(gguf: GGUFFile) -> int:
     """Return the number of layers of a plain forward pass, without the layers for next-token prediction at the
     end.
     """
     require_architecture(gguf)
-    hyper = Hyper(gguf.architecture, gguf.metadata, str(gguf.path))
-    return hyper.positive("block_count") - hyper.integer("nextn_predict_layers", 0)
+    hyper = HyperParameters(gguf.architecture, gguf.metadata, str(gguf.path))
+    return hyper.read_positive("block_count") - hyper.read_integer("nextn_predict_layers", 0)
 
 
 def check_model_matches(golden: Golden, gguf: GGUFFile, layers: Layers) -> None:
@@ -207,41 +210,43 @@ def check_model_matches(golden: Golden, gguf: GGUFFile, layers: Layers) -> None:
                 f"has {item}"
             )
     recorded_digest = golden.meta.get("model_digest")
-    if recorded_digest and recorded_digest != digest(gguf):
+    if recorded_digest and recorded_digest != digest_model(gguf):
         named = golden.meta.get("model") or "the model it was made for"
         remake = (
             "" if golden.foreign else f"; or make it again: {golden.meta.get('command', 'zinc-rt golden make')}"
         )
         raise InputError(
             f"{golden.path}: was created for a file with digest {str(recorded_digest)[:12]}, but "
-            f"{gguf.path.name} has {digest(gguf)[:12]}",
+            f"{gguf.path.name} has {digest_model(gguf)[:12]}",
             next=f"--model {named}{remake}",
         )
 
 
-def _ctx(gguf: GGUFFile, golden: Golden | None, asked: int | None) -> int:
+def _choose_ctx(gguf: GGUFFile, golden: Golden | None, asked: int | None) -> int:
     """Return the requested context, else the golden's, else the default."""
     if asked is None and golden is not None and golden.ctx is not None:
-        return min(default_ctx(gguf, None), golden.ctx)
-    ctx = default_ctx(gguf, asked)
-    if ctx > trained_ctx(gguf):  # nobody's values are known there
-        raise UsageError(f"--ctx {ctx}: expected 1 to {trained_ctx(gguf)} tokens for this model")
+        return min(choose_default_ctx(gguf, None), golden.ctx)
+    ctx = choose_default_ctx(gguf, asked)
+    if ctx > read_trained_ctx(gguf):  # nobody's values are known there
+        raise UsageError(f"--ctx {ctx}: expected 1 to {read_trained_ctx(gguf)} tokens for this model")
     return ctx
 
 
-def _reference(tiers: list[TierSpec], golden: Golden | None, arguments: argparse.Namespace) -> TierSpec | None:
+def _choose_reference(
+    tiers: list[TierSpec], golden: Golden | None, arguments: argparse.Namespace
+) -> TierSpec | None:
     """Return --reference, else t_cpu, else the last tier; None if only one tier runs."""
     if arguments.reference:
         spec = parse_tiers(arguments.reference, arguments.ordering, options.ORDERING_CHOICES)[0]
-        return replace(spec, choice=_choice(spec, arguments))
+        return replace(spec, choice=_choose_tier(spec, arguments))
     if len(tiers) == 1:
         return None
     return next((spec for spec in tiers if spec.text == ORACLE.tier), tiers[-1])
 
 
-def _tokens(gguf: GGUFFile, golden: Golden | None, arguments: argparse.Namespace) -> list[int]:
+def _choose_tokens(gguf: GGUFFile, golden: Golden | None, arguments: argparse.Namespace) -> list[int]:
     if arguments.tokens is not None or arguments.prompt is not None:
-        return options.model_tokens(gguf, arguments.tokens, arguments.prompt)
+        return options.choose_model_tokens(gguf, arguments.tokens, arguments.prompt)
     if golden is not None:
         return [int(token) for token in golden.ids]
     tensor = gguf.tensors.get("token_embd.weight")
@@ -250,9 +255,9 @@ def _tokens(gguf: GGUFFile, golden: Golden | None, arguments: argparse.Namespace
     return [(7 * index + 1) % tensor.shape[0] for index in range(DEFAULT_TOKENS)]
 
 
-def _first_input(
+def _make_first_input(
     gguf: GGUFFile, layers: Layers, tokens: list[int], ctx: int, arguments: argparse.Namespace, settings: Settings
-) -> Input | None:
+) -> LayerInput | None:
     """Return the input of the first layer, if it is not layer 0."""
     if not layers.first:
         if arguments.input not in (arguments.defaults["input"], "oracle"):
@@ -265,26 +270,26 @@ def _first_input(
     what: str = arguments.input
     if what == "oracle":
         before = Layers(0, layers.first, layers.total)
-        backend = open_backend(ORACLE, arguments.ordering, threads=options.threads(arguments, settings))
+        backend = open_backend(ORACLE, arguments.ordering, threads=options.choose_threads(arguments, settings))
         with Engine(
             gguf,
             backend,
             ctx=ctx,
             options=EngineOptions(
-                transform=transform(before), settings=settings, around=observer_of(arguments).around_engine
+                transform=transform(before), settings=settings, around=make_observer(arguments).around_engine
             ),
         ) as engine:
-            run = capture(engine, tokens, Selection((layers.feed,)))
-        return Input(run.values[layers.feed], f"the oracle's {layers.feed}", true=True)
+            run = capture_run(engine, tokens, Selection((layers.feed,)))
+        return LayerInput(run.values[layers.feed], f"the oracle's {layers.feed}", true=True)
     if what.startswith("random:"):
         seed = what.removeprefix("random:")
         if not seed.isdigit():
             raise UsageError(f"--input {what}: expected random:SEED with an integer seed")
-        return random_input(int(seed), len(tokens), width)
-    return file_input(what, layers, len(tokens), width)
+        return make_random_input(int(seed), len(tokens), width)
+    return read_input_file(what, layers, len(tokens), width)
 
 
-def _repro(
+def _make_repro(
     gguf: GGUFFile, golden: Golden | None, tokens: list[int] | None, ctx: int | None, arguments: argparse.Namespace
 ) -> str:
     """Return the command that repeats this run. `tokens`, `ctx`: values to include if they do not follow from the
@@ -297,7 +302,7 @@ def _repro(
         value = getattr(arguments, flag)
         if value is not None and value != arguments.defaults[flag]:
             parts += [f"--{flag}", str(value)]
-    if arguments.device == "sim" and (name := options.simulated_chip(vars(arguments))) != "sim":
+    if arguments.device == "sim" and (name := options.find_simulated_chip(vars(arguments))) != "sim":
         parts += ["--device", name]
     for glob in arguments.nodes:
         parts += ["--nodes", glob]

@@ -9,19 +9,19 @@ from functools import partial
 
 import numpy as np
 
-from zinc_rt.backends.base import Finding, findings_of
+from zinc_rt.backends.base import Finding, read_findings
 from zinc_rt.cli.observer import CommandObserver
 from zinc_rt.engine.devices import ORACLE, open_backend
 from zinc_rt.engine.engine import Engine, Prefill
 from zinc_rt.engine.variants import EngineOptions
-from zinc_rt.golden.capture import CapturedRun, Selection, capture
+from zinc_rt.golden.capture import CapturedRun, Selection, capture_run
 from zinc_rt.golden.format import Golden
 from zinc_rt.host.errors import CheckFailed
 from zinc_rt.host.settings import Settings
-from zinc_rt.model.gguf import GGUFFile, digest
+from zinc_rt.model.gguf import GGUFFile, digest_model
 from zinc_rt.validate import cache
 from zinc_rt.validate.check_result import CheckResult
-from zinc_rt.validate.layers import Input, Layers, transform
+from zinc_rt.validate.layers import LayerInput, Layers, transform
 from zinc_rt.validate.nonfinite import has_nonfinite
 from zinc_rt.validate.steps import StepWatch
 from zinc_rt.validate.tiers import TierSpec
@@ -46,7 +46,7 @@ class ValidationJob:
     selection: Selection
     golden: Golden | None = None
     reference: TierSpec | None = None
-    first_input: Input | None = None
+    first_input: LayerInput | None = None
     resync: bool = False
     threads: int = 0
     timeout_seconds: float | None = None  # of a step; None: by the device
@@ -115,8 +115,8 @@ class ValidationRunner:
         tokens = self.job.tokens if tokens is None else tokens
         inject = {**(inject or {}), **self.inject()}
         key_of = partial(
-            cache.key_of,
-            model=digest(self.job.gguf),
+            cache.compute_key,
+            model=digest_model(self.job.gguf),
             tier=spec.name,
             tokens=tokens,
             ordering=spec.ordering,
@@ -133,7 +133,7 @@ class ValidationRunner:
         )
         key = key_of(follow=follow)
         on_disk = self.job.use_cache and spec.tier == ORACLE.tier and not self.job.observer.records_engines
-        known = self._runs.get(key) or (cache.load(key) if on_disk else None)
+        known = self._runs.get(key) or (cache.load_run(key) if on_disk else None)
         if known is not None:
             if known.asked != text:
                 raise CheckFailed(
@@ -143,10 +143,10 @@ class ValidationRunner:
                 )
             if known.cached:
                 self.from_disk[f"{spec.text}: {what}"] = None
-            return self._cache_pass(spec, known, what)
+            return self._cache_run(spec, known, what)
         self.say(f"{spec.text}: {what}")
         engine = self.engine(spec)
-        result = capture(
+        result = capture_run(
             engine,
             tokens,
             selection,
@@ -159,26 +159,28 @@ class ValidationRunner:
         result.asked = text
         self._runs[key] = self._runs[key_of(follow=result.generated)] = result  # as if it had been told its tokens
         if on_disk:
-            cache.store(key, result)
-        return self._cache_pass(spec, result, what)
+            cache.store_run(key, result)
+        return self._cache_run(spec, result, what)
 
-    def _cache_pass(self, spec: TierSpec, run: CapturedRun, what: str) -> CapturedRun:
+    def _cache_run(self, spec: TierSpec, run: CapturedRun, what: str) -> CapturedRun:
         if what in (FORWARD, REFERENCE):
             self.own_passes.setdefault(spec, run)
         return run
 
-    def same_bits(self) -> list[list[str]]:
+    def group_by_bits(self) -> list[list[str]]:
         """Return the tiers that ran, in groups whose recorded values of the prompt's pass are bit-identical."""
         groups: list[tuple[CapturedRun, list[str]]] = []
         for spec, run in self.own_passes.items():
-            group = next((names for other, names in groups if _equal(run, other, len(self.job.tokens))), None)
+            group = next(
+                (names for other, names in groups if _has_equal_values(run, other, len(self.job.tokens))), None
+            )
             if group is None:
                 groups.append((run, [spec.text]))
             else:
                 group.append(spec.text)
         return [names for _, names in groups]
 
-    def nonfinite(self) -> Iterator[tuple[TierSpec, CapturedRun]]:
+    def find_nonfinite_tiers(self) -> Iterator[tuple[TierSpec, CapturedRun]]:
         """Return the tiers whose own pass contains a non-finite value."""
         return ((spec, run) for spec, run in self.own_passes.items() if has_nonfinite(run))
 
@@ -205,7 +207,7 @@ class ValidationRunner:
     def findings(self) -> list[Finding]:
         """Return the findings of the simulated device that the tiers share."""
         spec = next((spec for spec in self.simulated if spec in self._engines), None)
-        return findings_of(self.engine(spec).backend) if spec is not None else []
+        return read_findings(self.engine(spec).backend) if spec is not None else []
 
     def consulted(self) -> Sequence[str]:
         """Return the coverage of the simulated device that the tiers share: marks of zinc_rt/host/facts.py."""
@@ -214,7 +216,7 @@ class ValidationRunner:
         return instrument.consulted() if instrument is not None else ()
 
 
-def _equal(a: CapturedRun, b: CapturedRun, tokens: int) -> bool:
+def _has_equal_values(a: CapturedRun, b: CapturedRun, tokens: int) -> bool:
     values = a.values.keys() == b.values.keys() and all(
         a.values[label].tobytes() == value.tobytes() for label, value in b.values.items()
     )

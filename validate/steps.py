@@ -79,13 +79,13 @@ class StepWatch(Observer):
     def wrote(self, buffer: Buffer, offset_bytes: int, data: memoryview) -> None:
         graph, key, allocation = self._bound[id(buffer)]
         if allocation == STEP and self.engine is not None:
-            self._step(self.engine.variants.find(graph, key), data)
+            self._check_step(self.engine.variants.find(graph, key), data)
 
     # --- inside
 
-    def _step(self, variant: Variant, data: memoryview) -> None:
+    def _check_step(self, variant: Variant, data: memoryview) -> None:
         if self._asked:
-            self._compare(_parts(variant, data))
+            self._compare(_split_parts(variant, data))
         self.steps += 1
 
     def _compare(self, parts: dict[str, np.ndarray]) -> None:
@@ -110,7 +110,7 @@ class StepWatch(Observer):
             if name in parts:
                 self._check_equal(name, parts[name], list(values))
         for group in range(len(TABLES)):
-            self._table(parts, group, counts[ENTRIES[group]], first, first + tokens)
+            self._check_table(parts, group, counts[ENTRIES[group]], first, first + tokens)
 
     def _check_equal(self, name: str, got: np.ndarray, want: list[int]) -> None:
         for index, (saw, expected) in enumerate(zip(got.tolist(), want, strict=False)):
@@ -118,7 +118,9 @@ class StepWatch(Observer):
                 self._record_mismatch(f"{name}[{index}]", saw, expected)
                 return
 
-    def _table(self, parts: dict[str, np.ndarray], group: int, entries: int, first: int, positions: int) -> None:
+    def _check_table(
+        self, parts: dict[str, np.ndarray], group: int, entries: int, first: int, positions: int
+    ) -> None:
         """Check that every position that is visible to a token from `first` on has a page, and that no page is
         used twice.
         """
@@ -152,7 +154,7 @@ class StepWatch(Observer):
             self.wrong = StepMismatch(self.steps, where, str(got), str(want))
 
 
-def _parts(variant: Variant, data: memoryview) -> dict[str, np.ndarray]:
+def _split_parts(variant: Variant, data: memoryview) -> dict[str, np.ndarray]:
     """Return the block's i32 arrays by the names of runner.PARTS, as placed by the plan."""
     arrays: dict[str, np.ndarray] = {}
     for spec in variant.graph.by_role("step"):

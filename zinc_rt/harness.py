@@ -88,31 +88,31 @@ def validate(
     prompt. `ctx`: context length in tokens. `timeout_seconds`: limit for one step. `cache` False: compute
     results of t_cpu again. `strict`: a skipped check, or a tier simulated without `device="sim"`, fails.
     """
-    from zinc_rt.golden.embedded import embedded_pairs
+    from zinc_rt.golden.embedded import list_embedded_pairs
     from zinc_rt.validate.command import main, validate_models
 
-    named = {pair.model.stem: pair for pair in embedded_pairs()}
+    named = {pair.model.stem: pair for pair in list_embedded_pairs()}
     models = [] if model is None else [model] if isinstance(model, str | os.PathLike) else list(model)
     if len(models) == 1 and golden is None and tokens is None and prompt is None and models[0] in named:
         golden = named[str(models[0])].golden
     words = [
-        *_models(models),
-        *_option("tiers", ",".join(tiers)),
-        *_device(device, sanitizer, coherence, reorder, facts, unchecked=unchecked),
-        *_option("golden", golden),
-        *_option("reference", reference),
-        *_option("layers", None if layers is None else f"{layers[0]}:{layers[1]}"),
-        *_option("tokens", None if tokens is None else ",".join(map(str, tokens))),
-        *_option("prompt", prompt),
-        *_option("steps", steps),
-        *(word for glob in nodes for word in _option("nodes", glob)),
-        *_option("ordering", ordering),
-        *_option("ctx", ctx),
-        *_option("timeout", timeout_seconds),
-        *_option("threads", threads),
-        *_flag("resync", on=resync),
-        *_flag("strict", on=strict),
-        *_flag("no-cache", on=not cache),
+        *_find_models(models),
+        *_format_option("tiers", ",".join(tiers)),
+        *_format_device_options(device, sanitizer, coherence, reorder, facts, unchecked=unchecked),
+        *_format_option("golden", golden),
+        *_format_option("reference", reference),
+        *_format_option("layers", None if layers is None else f"{layers[0]}:{layers[1]}"),
+        *_format_option("tokens", None if tokens is None else ",".join(map(str, tokens))),
+        *_format_option("prompt", prompt),
+        *_format_option("steps", steps),
+        *(word for glob in nodes for word in _format_option("nodes", glob)),
+        *_format_option("ordering", ordering),
+        *_format_option("ctx", ctx),
+        *_format_option("timeout", timeout_seconds),
+        *_format_option("threads", threads),
+        *_format_flag("resync", on=resync),
+        *_format_flag("strict", on=strict),
+        *_format_flag("no-cache", on=not cache),
     ]
     return _run(main, words, validate_models)
 
@@ -143,17 +143,17 @@ def isolation(
     from zinc_rt.validate.command import main, validate_isolation
 
     words = [
-        *_models(model),
+        *_find_models(model),
         "--isolation",
-        *_option("tiers", ",".join(tiers)),
-        *_device(device, sanitizer, coherence, reorder, facts, unchecked=unchecked),
-        *_option("requests", requests),
-        *_option("seed", seed),
-        *_option("ordering", ordering),
-        *_option("ctx", ctx),
-        *_option("timeout", timeout_seconds),
-        *_option("threads", threads),
-        *_flag("strict", on=strict),
+        *_format_option("tiers", ",".join(tiers)),
+        *_format_device_options(device, sanitizer, coherence, reorder, facts, unchecked=unchecked),
+        *_format_option("requests", requests),
+        *_format_option("seed", seed),
+        *_format_option("ordering", ordering),
+        *_format_option("ctx", ctx),
+        *_format_option("timeout", timeout_seconds),
+        *_format_option("threads", threads),
+        *_format_flag("strict", on=strict),
     ]
     return _run(main, words, validate_isolation)
 
@@ -186,18 +186,18 @@ def probes(
 
     tiers = tier if tier is None or isinstance(tier, str) else ",".join(tier)
     words = [
-        *_option("device", device),
-        *_option("tiers", tiers),
+        *_format_option("device", device),
+        *_format_option("tiers", tiers),
         *(["-k", only] if only else []),
-        *_option("hazard", hazard),
-        *_flag("force", on=force),
-        *(word for name in inject for word in _option("inject", name)),
-        *_option("coherence", coherence),
-        *_option("reorder", reorder),
-        *_option("facts", facts),
-        *_option("expect", expect),
-        *_option("timeout", timeout_seconds),
-        *_flag("strict", on=strict),
+        *_format_option("hazard", hazard),
+        *_format_flag("force", on=force),
+        *(word for name in inject for word in _format_option("inject", name)),
+        *_format_option("coherence", coherence),
+        *_format_option("reorder", reorder),
+        *_format_option("facts", facts),
+        *_format_option("expect", expect),
+        *_format_option("timeout", timeout_seconds),
+        *_format_flag("strict", on=strict),
     ]
     return _run(main, words, lambda arguments: run_probes(arguments, "pm4-test", PROBES))
 
@@ -234,15 +234,15 @@ def replay(
         )
     words = [
         os.fspath(log),
-        *_option("tiers", None if tiers is None else ",".join(tiers)),
-        *_flag("bisect", on=bisect),
-        *_option("emit-repro", emit_repro),
-        *_device(device, sanitizer, coherence, reorder, None, unchecked=unchecked),
-        *_option("model", model),
-        *_option("until", until),
-        *_option("from", start or None),
-        *_option("timeout", timeout_seconds),
-        *_option("threads", threads),
+        *_format_option("tiers", None if tiers is None else ",".join(tiers)),
+        *_format_flag("bisect", on=bisect),
+        *_format_option("emit-repro", emit_repro),
+        *_format_device_options(device, sanitizer, coherence, reorder, None, unchecked=unchecked),
+        *_format_option("model", model),
+        *_format_option("until", until),
+        *_format_option("from", start or None),
+        *_format_option("timeout", timeout_seconds),
+        *_format_option("threads", threads),
     ]
     return _run(main, words, replay_log)
 
@@ -255,7 +255,7 @@ def doctor(capture: AnyPath | None = None, *, device: str = "auto") -> DoctorRep
     """
     from zinc_rt.doctor.command import diagnose_machine, main
 
-    return _run(main, [*_option("from", capture), *_option("device", device)], diagnose_machine)
+    return _run(main, [*_format_option("from", capture), *_format_option("device", device)], diagnose_machine)
 
 
 def perf_predict(
@@ -280,13 +280,13 @@ def perf_predict(
     models = [model] if isinstance(model, str | os.PathLike) else list(model)
     words = [
         "predict",
-        *_paths(models),
-        *_option("device-row", device_row),
-        *_option("ctx", ctx),
-        *_option("position", position),
-        *_option("prompt-tokens", prompt_tokens),
-        *_option("ordering", ordering),
-        *_option("experts", experts),
+        *_list_paths(models),
+        *_format_option("device-row", device_row),
+        *_format_option("ctx", ctx),
+        *_format_option("position", position),
+        *_format_option("prompt-tokens", prompt_tokens),
+        *_format_option("ordering", ordering),
+        *_format_option("experts", experts),
     ]
     return _run(main, words, predict_models)
 
@@ -314,14 +314,14 @@ def perf_gate(
 
     words = [
         "gate",
-        *_option("milestone", milestone if isinstance(milestone, str) else ",".join(milestone)),
-        *_option("only", only or None),
-        *(["--evidence", *_paths(evidence)] if evidence else []),
-        *_option("history", history),
-        *_option("head", head or None),
-        *(["--models", *_paths(models)] if models else []),
-        *_option("model", model),
-        *_option("device", device),
+        *_format_option("milestone", milestone if isinstance(milestone, str) else ",".join(milestone)),
+        *_format_option("only", only or None),
+        *(["--evidence", *_list_paths(evidence)] if evidence else []),
+        *_format_option("history", history),
+        *_format_option("head", head or None),
+        *(["--models", *_list_paths(models)] if models else []),
+        *_format_option("model", model),
+        *_format_option("device", device),
     ]
     return _run(main, words, evaluate_milestones)
 
@@ -336,7 +336,7 @@ def golden_check(
     from zinc_rt.validate.goldens.command import check_goldens, main
 
     paths = [goldens] if isinstance(goldens, str | os.PathLike) else list(goldens)
-    words = ["check", *_paths(paths), *_option("model", model), *_option("threads", threads)]
+    words = ["check", *_list_paths(paths), *_format_option("model", model), *_format_option("threads", threads)]
     return _run(main, words, check_goldens)
 
 
@@ -352,29 +352,29 @@ def _run(command: Command, words: list[str], work: Callable[[argparse.Namespace]
     return work(command.parse(words, screen=io.StringIO()))
 
 
-def _models(model: AnyPath | Sequence[AnyPath] | None) -> list[str]:
+def _find_models(model: AnyPath | Sequence[AnyPath] | None) -> list[str]:
     """Return the paths of the models; an embedded model may be specified by name."""
-    from zinc_rt.golden.embedded import embedded_pairs
+    from zinc_rt.golden.embedded import list_embedded_pairs
 
-    named = {pair.model.stem: str(pair.model) for pair in embedded_pairs()}
+    named = {pair.model.stem: str(pair.model) for pair in list_embedded_pairs()}
     models = [] if model is None else [model] if isinstance(model, str | os.PathLike) else list(model)
     return [named.get(os.fspath(model), os.fspath(model)) for model in models]
 
 
-def _paths(paths: Sequence[AnyPath]) -> list[str]:
+def _list_paths(paths: Sequence[AnyPath]) -> list[str]:
     return [os.fspath(path) for path in paths]
 
 
-def _option(name: str, value: object) -> list[str]:
+def _format_option(name: str, value: object) -> list[str]:
     text = os.fspath(value) if isinstance(value, os.PathLike) else str(value)
     return [] if value is None else [f"--{name}={text}"]
 
 
-def _flag(name: str, *, on: bool) -> list[str]:
+def _format_flag(name: str, *, on: bool) -> list[str]:
     return [f"--{name}"] if on else []
 
 
-def _device(
+def _format_device_options(
     device: str,
     sanitizer: str | None,
     coherence: str | None,
@@ -384,10 +384,10 @@ def _device(
     unchecked: bool,
 ) -> list[str]:
     return [
-        *_option("device", device),
-        *_option("sanitizer", sanitizer),
-        *_option("coherence", coherence),
-        *_option("reorder", reorder),
-        *_option("facts", facts),
-        *_flag("unchecked", on=unchecked),
+        *_format_option("device", device),
+        *_format_option("sanitizer", sanitizer),
+        *_format_option("coherence", coherence),
+        *_format_option("reorder", reorder),
+        *_format_option("facts", facts),
+        *_format_flag("unchecked", on=unchecked),
     ]

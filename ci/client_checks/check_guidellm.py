@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 
-from check_kit import FOLDER, MODEL, TOKENIZER, URL, check, finish, run, tool
+from check_kit import FOLDER, MODEL, TOKENIZER, URL, check, print_result, run, tool_path
 
 REQUESTS, TOKENS = 12, 8
 
 report = FOLDER / "guidellm.json"
 run(
-    tool("guidellm"), "run", "--disable-progress",
+    tool_path("guidellm"), "run", "--disable-progress",
     "--backend", f"kind=openai_http,target={URL},model={MODEL}",
     "--profile", "kind=concurrent,streams=4",
     "--constraint", f"kind=max_requests,count={REQUESTS}",
@@ -24,4 +24,4 @@ counts = {kind: len(requests[kind]) for kind in ("successful", "errored", "incom
 check("every request ends well", counts == {"successful": REQUESTS, "errored": 0, "incomplete": 0}, counts)
 made = {item["output_metrics"]["text_tokens"] for item in requests["successful"]}
 check("each has the tokens that were asked for", made == {TOKENS}, made)
-finish("guidellm")
+print_result("guidellm")

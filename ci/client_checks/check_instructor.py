@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import instructor
-from check_kit import KEY, MESSAGES, MODEL, URL, check, finish
+from check_kit import KEY, MESSAGES, MODEL, URL, check, print_result
 from openai import OpenAI
 from pydantic import BaseModel, Field
 
@@ -19,4 +19,4 @@ for mode in (instructor.Mode.JSON_SCHEMA, instructor.Mode.TOOLS):
         model=MODEL, messages=MESSAGES, response_model=City, max_tokens=400, max_retries=1, temperature=0
     )
     check(mode.name, isinstance(city, City), city)
-finish("instructor")
+print_result("instructor")

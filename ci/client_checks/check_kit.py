@@ -37,10 +37,10 @@ def answer_text(max_tokens: int, **body: Any) -> str:
     return text
 
 
-def check(what: str, ok: bool, seen: object = "") -> None:
-    if not ok:
-        sys.exit(f"{what}: {seen!r}")
-    _done.append(what)
+def check(description: str, condition: bool, seen: object = "") -> None:
+    if not condition:
+        sys.exit(f"{description}: {seen!r}")
+    _done.append(description)
 
 
 def run(*argv: str) -> str:
@@ -51,10 +51,10 @@ def run(*argv: str) -> str:
     return result.stdout + result.stderr
 
 
-def tool(name: str) -> str:
+def tool_path(name: str) -> str:
     """Return the path of a command of this environment."""
     return str(Path(sys.executable).parent / name)
 
 
-def finish(package: str) -> None:
+def print_result(package: str) -> None:
     print(json.dumps({"version": version(package), "checks": _done}))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from check_kit import KEY, MODEL, URL, answer_text, check, finish
+from check_kit import KEY, MODEL, URL, answer_text, check, print_result
 from langchain_openai import ChatOpenAI, OpenAI
 from pydantic import BaseModel, Field
 
@@ -35,4 +35,4 @@ for method in ("json_schema", "function_calling"):
     check(f"structured output by {method}", isinstance(city, City), city)
 calls = wide.bind_tools([City], tool_choice="any").invoke("Name a city.").tool_calls
 check("tools", [call["name"] for call in calls] == ["City"], calls)
-finish("langchain-openai")
+print_result("langchain-openai")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import litellm
-from check_kit import KEY, MESSAGES, MODEL, URL, answer_text, check, finish
+from check_kit import KEY, MESSAGES, MODEL, URL, answer_text, check, print_result
 
 base = {"api_base": f"{URL}/v1", "api_key": KEY, "temperature": 0}
 wanted = answer_text(8)
@@ -20,4 +20,4 @@ except litellm.NotFoundError:
     check("an unknown model is its NotFoundError", True)
 else:
     check("an unknown model is its NotFoundError", False)
-finish("litellm")
+print_result("litellm")

@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import math
 
-from check_kit import FOLDER, MODEL, TOKENIZER, URL, check, finish, post, run, tool
+from check_kit import FOLDER, MODEL, TOKENIZER, URL, check, post, print_result, run, tool_path
 
 QUESTIONS = [
     {
@@ -44,7 +44,7 @@ for name, rest in (("choice", CHOICE), ("generate", GENERATE)):
     (FOLDER / f"{name}.yaml").write_text(TASK.format(name=f"zinc_{name}", data=data) + rest)
 options = f"model={MODEL},base_url={URL}/v1/completions,tokenizer={TOKENIZER},tokenizer_backend=huggingface"
 run(
-    tool("lm_eval"), "run", "--model", "local-completions", "--model_args", f"{options},num_concurrent=4",
+    tool_path("lm_eval"), "run", "--model", "local-completions", "--model_args", f"{options},num_concurrent=4",
     "--include_path", str(FOLDER), "--tasks", "zinc_choice,zinc_generate", "--output_path", str(FOLDER / "out"),
     "--log_samples",
 )  # fmt: skip
@@ -64,4 +64,4 @@ for sample in samples["choice"]:
 for sample in samples["generate"]:
     text = post("/v1/completions", prompt=sample["doc"]["question"], max_tokens=6, temperature=0, stop=["###"])
     check("an answer is the server's", sample["resps"][0][0] == text["choices"][0]["text"], sample)
-finish("lm-eval")
+print_result("lm-eval")

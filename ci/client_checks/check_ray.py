@@ -16,7 +16,7 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-from check_kit import FOLDER, MODEL, check, finish, post
+from check_kit import FOLDER, MODEL, check, post, print_result
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "deploy" / "ray_serve.py"
 START_SECONDS = 180
@@ -36,7 +36,7 @@ def open_url(path: str, body: dict[str, Any] | None = None, **headers: str) -> A
     return urllib.request.urlopen(urllib.request.Request(url + path, data, headers), timeout=60)
 
 
-def complete(**body: Any) -> Any:
+def post_completion(**body: Any) -> Any:
     session = body.pop("session", "")
     with open_url("/v1/completions", {"max_tokens": 8, "seed": 7, **body}, **{"x-session-id": session}) as answer:
         return json.load(answer)
@@ -63,12 +63,12 @@ try:
     check("two replicas come up", is_ready(), (FOLDER / "ray.log").read_text()[-2000:])
     wanted = post("/v1/completions", prompt="Once", max_tokens=8, seed=7)["choices"][0]["text"]
     sessions = [f"session {number}" for number in range(6)]
-    texts = {complete(prompt="Once", session=session)["choices"][0]["text"] for session in sessions}
+    texts = {post_completion(prompt="Once", session=session)["choices"][0]["text"] for session in sessions}
     check("both give what one server gives", texts == {wanted}, texts)
     cached = []
     for number in range(6):
         for _ in range(2):
-            usage = complete(prompt=f"{number} {LONG}", session="ada")["usage"]
+            usage = post_completion(prompt=f"{number} {LONG}", session="ada")["usage"]
         cached.append(usage["prompt_tokens_details"]["cached_tokens"])
     check("a prompt goes where its beginning is cached", all(cached), cached)
     with open_url("/v1/completions", {"prompt": "Once", "max_tokens": 8, "seed": 7, "stream": True}) as answer:
@@ -76,7 +76,7 @@ try:
     streamed = "".join(json.loads(line)["choices"][0]["text"] for line in lines[:-1])
     check("a stream", streamed == wanted and lines[-1] == "[DONE]", lines)
     try:
-        complete(prompt="Once", model="nobody")
+        post_completion(prompt="Once", model="nobody")
     except urllib.error.HTTPError as error:
         check("a refusal is the server's", error.code == 404 and "model_not_found" in error.read().decode())
     else:
@@ -87,4 +87,4 @@ finally:
         running.wait(60)
     except subprocess.TimeoutExpired:
         os.killpg(running.pid, signal.SIGKILL)
-finish("ray")
+print_result("ray")

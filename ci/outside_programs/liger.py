@@ -15,24 +15,28 @@ TOLERANCE = {"rtol": 2e-4, "atol": 2e-4}
 Case = tuple[Callable[..., torch.Tensor], Callable[..., torch.Tensor], list[torch.Tensor]]
 
 
-def tensor(*shape: int, seed: int = 7) -> torch.Tensor:
+def random_tensor(*shape: int, seed: int = 7) -> torch.Tensor:
     generator = torch.Generator().manual_seed(seed)
     return torch.randn(*shape, generator=generator).to(DEVICE)
 
 
-def rms_norm() -> Case:
+def rms_norm_case() -> Case:
     from liger_kernel.ops.rms_norm import LigerRMSNormFunction as function
 
-    def exact(x, weight):
+    def exact_result(x, weight):
         return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6) * weight
 
-    return lambda x, w: function.apply(x, w, 1e-6), exact, [tensor(13, 200), tensor(200, seed=8)]
+    return (
+        lambda x, w: function.apply(x, w, 1e-6),
+        exact_result,
+        [random_tensor(13, 200), random_tensor(200, seed=8)],
+    )
 
 
-def layer_norm() -> Case:
+def layer_norm_case() -> Case:
     from liger_kernel.ops.layer_norm import LigerLayerNormFunction as function
 
-    inputs = [tensor(13, 200), tensor(200, seed=8), tensor(200, seed=9)]
+    inputs = [random_tensor(13, 200), random_tensor(200, seed=8), random_tensor(200, seed=9)]
     return (
         lambda x, w, b: function.apply(x, w, b, 1e-6),
         lambda x, w, b: F.layer_norm(x, (200,), w, b, 1e-6),
@@ -40,80 +44,84 @@ def layer_norm() -> Case:
     )
 
 
-def swiglu() -> Case:
+def swiglu_case() -> Case:
     from liger_kernel.ops.swiglu import LigerSiLUMulFunction as function
 
-    return lambda a, b: function.apply(a, b), lambda a, b: F.silu(a) * b, [tensor(9, 300), tensor(9, 300, seed=8)]
+    return (
+        lambda a, b: function.apply(a, b),
+        lambda a, b: F.silu(a) * b,
+        [random_tensor(9, 300), random_tensor(9, 300, seed=8)],
+    )
 
 
-def geglu() -> Case:
+def geglu_case() -> Case:
     from liger_kernel.ops.geglu import LigerGELUMulFunction as function
 
-    inputs = [tensor(9, 300), tensor(9, 300, seed=8)]
+    inputs = [random_tensor(9, 300), random_tensor(9, 300, seed=8)]
     return lambda a, b: function.apply(a, b), lambda a, b: F.gelu(a, approximate="tanh") * b, inputs
 
 
-def softmax() -> Case:
+def softmax_case() -> Case:
     from liger_kernel.ops.softmax import LigerSoftmaxFunction as function
 
-    return lambda x: function.apply(x), lambda x: torch.softmax(x, -1), [tensor(17, 250)]
+    return lambda x: function.apply(x), lambda x: torch.softmax(x, -1), [random_tensor(17, 250)]
 
 
-def sparsemax() -> Case:
+def sparsemax_case() -> Case:
     from liger_kernel.ops.sparsemax import LigerSparsemaxFunction as function
 
-    def exact(x):
+    def exact_result(x):
         ordered, _ = torch.sort(x, dim=-1, descending=True)
         sums = ordered.cumsum(-1) - 1
         counts = torch.arange(1, x.shape[-1] + 1)
         size = (ordered * counts > sums).sum(-1, keepdim=True)
         return torch.clamp(x - sums.gather(-1, size - 1) / size, min=0)
 
-    return lambda x: function.apply(x, -1), exact, [tensor(5, 100)]
+    return lambda x: function.apply(x, -1), exact_result, [random_tensor(5, 100)]
 
 
-def cross_entropy() -> Case:
+def cross_entropy_case() -> Case:
     from liger_kernel.ops.cross_entropy import LigerCrossEntropyFunction as function
 
     target = torch.arange(11).to(DEVICE) * 17 % 300
 
-    def apply(x):
+    def apply_loss(x):
         result = function.apply(x, target, None, -100, 0.0, 0.0, "mean", None, False)
         return result[0] if isinstance(result, tuple) else result
 
-    return apply, lambda x: F.cross_entropy(x, target), [tensor(11, 300)]
+    return apply_loss, lambda x: F.cross_entropy(x, target), [random_tensor(11, 300)]
 
 
-def kl_div() -> Case:
+def kl_div_case() -> Case:
     from liger_kernel.ops.kl_div import LigerKLDivLossFunction as function
 
-    target = torch.softmax(tensor(7, 130, seed=8), -1)
+    target = torch.softmax(random_tensor(7, 130, seed=8), -1)
 
-    def exact(x):
+    def exact_result(x):
         return F.kl_div(x, target, reduction="batchmean")
 
-    inputs = [torch.log_softmax(tensor(7, 130), -1)]
-    return lambda x: function.apply(x, target, "batchmean", False, 1e-10), exact, inputs
+    inputs = [torch.log_softmax(random_tensor(7, 130), -1)]
+    return lambda x: function.apply(x, target, "batchmean", False, 1e-10), exact_result, inputs
 
 
-def jsd() -> Case:
+def jsd_case() -> Case:
     from liger_kernel.ops.jsd import LigerJSDFunction as function
 
-    target = torch.log_softmax(tensor(7, 130, seed=8), -1)
+    target = torch.log_softmax(random_tensor(7, 130, seed=8), -1)
 
-    def exact(x):
+    def exact_result(x):
         middle = torch.log(0.5 * (x.exp() + target.exp()))
         both = 0.5 * (target.exp() * (target - middle)).sum() + 0.5 * (x.exp() * (x - middle)).sum()
         return both / x.shape[0]
 
-    inputs = [torch.log_softmax(tensor(7, 130), -1)]
-    return lambda x: function.apply(x, target, None, 0.5, -100), exact, inputs
+    inputs = [torch.log_softmax(random_tensor(7, 130), -1)]
+    return lambda x: function.apply(x, target, None, 0.5, -100), exact_result, inputs
 
 
-def group_norm() -> Case:
+def group_norm_case() -> Case:
     from liger_kernel.ops.group_norm import LigerGroupNormFunction as function
 
-    inputs = [tensor(3, 8, 40), tensor(8, seed=8), tensor(8, seed=9)]
+    inputs = [random_tensor(3, 8, 40), random_tensor(8, seed=8), random_tensor(8, seed=9)]
     return (
         lambda x, w, b: function.apply(x, w, b, 8, 4, 1e-6),
         lambda x, w, b: F.group_norm(x, 4, w, b, 1e-6),
@@ -121,10 +129,15 @@ def group_norm() -> Case:
     )
 
 
-def tanh_norm() -> Case:
+def tanh_norm_case() -> Case:
     from liger_kernel.ops.dyt import LigerDyTFunction as function
 
-    inputs = [tensor(6, 128), tensor(1, seed=8), tensor(128, seed=9), tensor(128, seed=10)]
+    inputs = [
+        random_tensor(6, 128),
+        random_tensor(1, seed=8),
+        random_tensor(128, seed=9),
+        random_tensor(128, seed=10),
+    ]
     return (
         lambda x, alpha, gamma, beta: function.apply(x, alpha, gamma, beta),
         lambda x, alpha, gamma, beta: gamma * torch.tanh(alpha * x) + beta,
@@ -133,11 +146,12 @@ def tanh_norm() -> Case:
 
 
 CASES = (
-    rms_norm, layer_norm, swiglu, geglu, softmax, sparsemax, cross_entropy, kl_div, jsd, group_norm, tanh_norm,
+    rms_norm_case, layer_norm_case, swiglu_case, geglu_case, softmax_case, sparsemax_case, cross_entropy_case,
+    kl_div_case, jsd_case, group_norm_case, tanh_norm_case,
 )  # fmt: skip
 
 
-def differences(case: Case) -> list[str]:
+def find_differences(case: Case) -> list[str]:
     """Run forward and backward on both. Return what differs."""
     function, exact, inputs = case
     sides = [[item.clone().requires_grad_() for item in inputs] for _ in range(2)]
@@ -160,7 +174,7 @@ def main() -> None:
         if sys.argv[1:] and make.__name__ not in sys.argv[1:]:
             continue
         try:
-            apart = differences(make())
+            apart = find_differences(make())
         except Exception as error:  # the next operation is another kernel
             print(f"refused {make.__name__}: {type(error).__name__}: {str(error).splitlines()[0]}", flush=True)
             continue

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zinc_rt.cli.command import INTERRUPTED, READER_GONE, Command
-from zinc_rt.cli.output import add_json, finish_report, output_stream, simulated_note, start_report
-from zinc_rt.cli.progress import ProgressLine, plain_lines
+from zinc_rt.cli.output import add_json, choose_output_stream, finish_report, format_simulated_note, start_report
+from zinc_rt.cli.progress import ProgressLine, print_plain_lines
 from zinc_rt.host import terminal
 from zinc_rt.host.arguments import Parser
 from zinc_rt.host.errors import OutputError, UsageError, ZincError
@@ -73,61 +73,61 @@ def parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _body(arguments: argparse.Namespace) -> int:
+def _run_command(arguments: argparse.Namespace) -> int:
     from zinc_rt.doctor.bringup.stages import NAMES
-    from zinc_rt.doctor.bundle.gather import label
-    from zinc_rt.host.files import check_writable, state_folder
-    from zinc_rt.probes.device import parse, require_amd_gpu
+    from zinc_rt.doctor.bundle.gather import device_label
+    from zinc_rt.host.files import check_writable, state_directory
+    from zinc_rt.probes.device import parse_device, require_amd_gpu
 
-    spec = parse(arguments.device, arguments.inject)
+    spec = parse_device(arguments.device, arguments.inject)
     consents = [",".join(NAMES) if name == "all" and spec.simulated else name for name in arguments.yes]
-    yes, skip = _stages("--yes", consents), _stages("--skip", arguments.skip)
-    _stages("--up-to", [arguments.up_to or NAMES[-1]])
+    yes, skip = _parse_stages("--yes", consents), _parse_stages("--skip", arguments.skip)
+    _parse_stages("--up-to", [arguments.up_to or NAMES[-1]])
     check_writable(report=arguments.json)
-    folder = arguments.folder or state_folder() / "bring-up" / label(spec)
+    folder = arguments.folder or state_directory() / "bring-up" / device_label(spec)
     if arguments.status:
-        return _status(arguments, spec, folder)
+        return _show_status(arguments, spec, folder)
     require_amd_gpu(spec, "zinc-rt bring-up")
     with _lock_folder(folder):
-        return _walk(arguments, spec, folder, yes, skip)
+        return _walk_stages(arguments, spec, folder, yes, skip)
 
 
-def _walk(
+def _walk_stages(
     arguments: argparse.Namespace, spec: DeviceSpec, folder: Path, yes: Collection[str], skip: Collection[str]
 ) -> int:
     from zinc_rt.cli.report import Report
-    from zinc_rt.doctor.bringup.earlier_walks import blame_lines
+    from zinc_rt.doctor.bringup.earlier_walks import describe_suspects
     from zinc_rt.doctor.bringup.stages import NAMES, BringupTarget
     from zinc_rt.doctor.bringup.walk import Walk
-    from zinc_rt.doctor.bundle.gather import look
+    from zinc_rt.doctor.bundle.gather import inspect_machine
     from zinc_rt.doctor.diagnose import diagnose
     from zinc_rt.probes.device_description import describe_device
     from zinc_rt.probes.journal import Journal, default_path
-    from zinc_rt.probes.output.table import header
+    from zinc_rt.probes.output.table import format_header
 
-    out = output_stream(arguments)
+    out = choose_output_stream(arguments)
     say = partial(print, file=out, flush=True)
     device = describe_device(spec)
     report = start_report(Report("bring-up", device=device), arguments)
-    say(header(device))
+    say(format_header(device))
     probes = Journal(None if spec.simulated else default_path(), str(device.get("render_path") or ""))
     walks = Journal(folder / "stages.journal", spec.option)
-    suspects = probes.suspects()
-    for line in filter(None, (probes.damage(), walks.damage(), *blame_lines(suspects))):
+    suspects = probes.find_suspects()
+    for line in filter(None, (probes.describe_damage(), walks.describe_damage(), *describe_suspects(suspects))):
         say(f"journal   {line}")
 
-    def findings() -> list[Any]:
-        capture = look(spec)
+    def diagnose_capture() -> list[Any]:
+        capture = inspect_machine(spec)
         return [] if capture is None else list(diagnose(capture).findings)
 
     walk = Walk(
         BringupTarget(spec, lit=tuple(device.get("displays", ()))),
         folder,
         walks,
-        _setup(spec, device),
+        _describe_setup(spec, device),
         partial(_run, quiet=arguments.json == "-"),
         partial(_ask_consent, yes),
-        findings,
+        diagnose_capture,
         suspects,
         resume=arguments.resume,
         again=arguments.again,
@@ -146,7 +146,10 @@ def _walk(
             say(f"{name:<12} {text}")
     say(f"{'send on':<12} zinc-rt bundle --device {spec.option} -o bundle.tar.gz")
     done = sum(result.status in ("pass", "blocked") for result in report.results)
-    say(f"{report.verdict()['status']:<12} {done} of {len(NAMES)} stages, up to {last.id}{simulated_note(report)}")
+    say(
+        f"{report.verdict()['status']:<12} {done} of {len(NAMES)} stages, up to "
+        f"{last.id}{format_simulated_note(report)}"
+    )
     return finish_report(report, arguments)
 
 
@@ -160,7 +163,7 @@ def _run(words: list[str], path: Path, text: str, seconds: float, *, quiet: bool
     command = [sys.executable, "-m", "zinc_rt.cli", *words, "--json", str(path)]
     line = ProgressLine(text, expected_seconds=seconds)
     reports_itself = words[0] == "pm4-test" or terminal.is_terminal(sys.stderr)
-    with nullcontext() if reports_itself else plain_lines(line):
+    with nullcontext() if reports_itself else print_plain_lines(line):
         ended = subprocess.run(
             command, check=False, stdin=subprocess.DEVNULL, stdout=sys.stderr if quiet else None
         )
@@ -180,28 +183,28 @@ def _ask_consent(yes: Collection[str], stage: BringupStage) -> bool | None:
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
-def _setup(spec: DeviceSpec, device: dict[str, Any]) -> str:
+def _describe_setup(spec: DeviceSpec, device: dict[str, Any]) -> str:
     """Return the configuration for which a pass is valid; with another kernel, the stages start again."""
     from zinc_rt.engine import checked
     from zinc_rt.probes.child import run_in_child
-    from zinc_rt.probes.output.passed import identify
+    from zinc_rt.probes.output.passed import identify_card
 
     if spec.simulated:
         return f"{spec.option} {' '.join(spec.inject)}".strip()
-    ended = run_in_child(partial(identify, str(device.get("render_path", ""))), 20.0)
-    return ended.value.key if isinstance(ended.value, checked.Setup) else ""
+    ended = run_in_child(partial(identify_card, str(device.get("render_path", ""))), 20.0)
+    return ended.value.key if isinstance(ended.value, checked.TestedSetup) else ""
 
 
-def _status(arguments: argparse.Namespace, spec: DeviceSpec, folder: Path) -> int:
+def _show_status(arguments: argparse.Namespace, spec: DeviceSpec, folder: Path) -> int:
     """Return one result per stage: its last entry in the journal."""
     from zinc_rt.cli.report import Report, Result
-    from zinc_rt.doctor.bringup.earlier_walks import earlier_walks
+    from zinc_rt.doctor.bringup.earlier_walks import read_earlier_walks
     from zinc_rt.doctor.bringup.stages import STAGES
     from zinc_rt.probes.journal import Journal
 
     report = start_report(Report("bring-up", device={"simulated": spec.simulated}), arguments)
     rows = []
-    earlier = earlier_walks(Journal(folder / "stages.journal", spec.option))
+    earlier = read_earlier_walks(Journal(folder / "stages.journal", spec.option))
     for stage in STAGES:
         result = earlier.get(stage.name)
         status, reason = "skip", "not run yet"
@@ -213,13 +216,13 @@ def _status(arguments: argparse.Namespace, spec: DeviceSpec, folder: Path) -> in
         report.results.append(Result(stage.name, "stage", status, reason=reason))  # type: ignore[arg-type]
         rows.append((stage.name, status, reason))
     columns = [terminal.Column("", key=key) for key in ("stage", "status", "reason")]
-    terminal.show(terminal.Table(columns, rows, headings=False), out=output_stream(arguments))
+    terminal.show(terminal.Table(columns, rows, headings=False), out=choose_output_stream(arguments))
     if not earlier:
-        terminal.show(f"nothing ran yet on {spec.option}", out=output_stream(arguments))
+        terminal.show(f"nothing ran yet on {spec.option}", out=choose_output_stream(arguments))
     return finish_report(report, arguments)
 
 
-def _stages(flag: str, given: list[str]) -> set[str]:
+def _parse_stages(flag: str, given: list[str]) -> set[str]:
     from zinc_rt.doctor.bringup.stages import NAMES
 
     names = {part.strip() for text in given for part in text.split(",") if part.strip()}
@@ -249,4 +252,4 @@ def _lock_folder(folder: Path) -> Iterator[None]:
         yield
 
 
-main = Command("bring-up", parser, _body)
+main = Command("bring-up", parser, _run_command)

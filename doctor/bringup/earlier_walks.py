@@ -28,7 +28,7 @@ class EarlierWalks:
     seconds: float = 0.0  # of the last complete run; 0 if there is none
 
 
-def earlier_walks(journal: Journal) -> dict[str, EarlierWalks]:
+def read_earlier_walks(journal: Journal) -> dict[str, EarlierWalks]:
     """Return the earlier runs, by stage, in any setup."""
     walks: dict[str, EarlierWalks] = {}
     for row in journal.rows():
@@ -44,7 +44,7 @@ def earlier_walks(journal: Journal) -> dict[str, EarlierWalks]:
     return walks
 
 
-def blame_lines(suspects: Mapping[str, Suspect]) -> list[str]:
+def describe_suspects(suspects: Mapping[str, Suspect]) -> list[str]:
     """Return sentences about the probes that were running when the machine was reset."""
     return [
         f"the machine was reset while {name} was running ({item.when})"

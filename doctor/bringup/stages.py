@@ -43,8 +43,8 @@ class BringupStage:
     may_block: bool = False
 
 
-def _probes(hazard: int) -> Callable[[BringupTarget], list[str]]:
-    def words(target: BringupTarget) -> list[str]:
+def _probe_command(hazard: int) -> Callable[[BringupTarget], list[str]]:
+    def build_words(target: BringupTarget) -> list[str]:
         line = ["pm4-test", "--device", target.spec.option, "--hazard", str(hazard)]
         for name in target.spec.inject:
             line += ["--inject", name]
@@ -53,15 +53,15 @@ def _probes(hazard: int) -> Callable[[BringupTarget], list[str]]:
         line += ["-k", ",".join(probe.id for probe in PROBES if probe.hazard == 2)]
         return [*line, "--force"] if target.lit else line
 
-    return words
+    return build_words
 
 
-def _validate(*more: str) -> Callable[[BringupTarget], list[str]]:
-    def words(target: BringupTarget) -> list[str]:
+def _validate_command(*more: str) -> Callable[[BringupTarget], list[str]]:
+    def build_words(target: BringupTarget) -> list[str]:
         tiers = ",".join((*target.tiers, *(() if "--layers" in more else ("t_cpu",))))
         return ["validate", "--model", str(MODEL), "--tiers", tiers, "--device", target.device, *more]
 
-    return words
+    return build_words
 
 
 STAGES: tuple[BringupStage, ...] = (
@@ -71,7 +71,7 @@ STAGES: tuple[BringupStage, ...] = (
         "probes that cannot hang: nodes, memory, events, rejected calls",
         "the driver allocates and frees a few MB; a faulty driver may log an error",
         "nothing, unless the driver crashes the kernel",
-        _probes(0),
+        _probe_command(0),
     ),
     BringupStage(
         "hazard-1",
@@ -81,7 +81,7 @@ STAGES: tuple[BringupStage, ...] = (
             "the machine freezes"
         ),
         "unsaved work of every program that uses this GPU; if the machine freezes, all unsaved work",
-        _probes(1),
+        _probe_command(1),
     ),
     BringupStage(
         "hazard-2",
@@ -92,21 +92,21 @@ STAGES: tuple[BringupStage, ...] = (
             "the GPU memory of every program; if the reset fails, all unsaved work: save it, and be "
             "prepared to press the reset button"
         ),
-        _probes(2),
+        _probe_command(2),
     ),
     BringupStage(
         "first-kernel",
         "one layer of a small model, one token, compared bit for bit with the reference",
         "the first run of one of this project's kernels on the card: wrong code can hang it or cause a fault",
         "as with hazard-1",
-        _validate("--layers", "0:1", "--steps", "0", "--tokens", "1"),
+        _validate_command("--layers", "0:1", "--steps", "0", "--tokens", "1"),
     ),
     BringupStage(
         "first-model",
         "a complete small model, every layer and logit compared with T-CPU and llama.cpp",
         "several thousand dispatches: the card gets warm, races and cache faults appear",
         "as with hazard-1",
-        _validate(),
+        _validate_command(),
     ),
     BringupStage(
         "gates",

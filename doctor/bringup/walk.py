@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from zinc_rt.cli.report import Report, Result, read_results, write_text
-from zinc_rt.doctor.bringup.earlier_walks import PASSED, EarlierWalks, earlier_walks
+from zinc_rt.doctor.bringup.earlier_walks import PASSED, EarlierWalks, read_earlier_walks
 from zinc_rt.doctor.bringup.stages import DOCTOR, NAMES, STAGES, BringupStage, BringupTarget
 from zinc_rt.doctor.finding import DoctorFinding
 from zinc_rt.probes.journal import Journal, Suspect
 from zinc_rt.probes.outcome import T1, T2
-from zinc_rt.probes.output.passed import judge
+from zinc_rt.probes.output.passed import judge_results
 
 BROKEN = "broken"  # the severity of what will not work
 Run = Callable[[list[str], Path, str, float], int]
@@ -45,7 +45,7 @@ class Walk:
 
     def results(self) -> Iterator[Result]:
         """Return one result per executed stage; the last one contains the reason for stopping."""
-        self.earlier = earlier_walks(self.journal)
+        self.earlier = read_earlier_walks(self.journal)
         for stage in STAGES[: NAMES.index(self.up_to) + 1]:
             self.say("")
             self.say(f"{stage.name:<13} {stage.title}")
@@ -53,7 +53,8 @@ class Walk:
             if result is None:
                 result = self._mark_started(stage)
             self.say(
-                f"{'':<13} {result.status.upper() if result.status == 'fail' else result.status}{_reason(result)}"
+                f"{'':<13} "
+                f"{result.status.upper() if result.status == 'fail' else result.status}{_format_reason(result)}"
             )
             yield result
             if result.status == "fail" or result.measure.get("stops"):
@@ -64,15 +65,15 @@ class Walk:
     def _reuse_result(self, stage: BringupStage, earlier: EarlierWalks | None) -> Result | None:
         """Return a stage's result if it is known before it runs, otherwise None."""
         if stage.name in self.skip:
-            return self._result(stage, "skip", f"--skip {stage.name}")
+            return self._make_result(stage, "skip", f"--skip {stage.name}")
         if stage.name == DOCTOR:
             return None
         if earlier is not None and not self.again:
             if self.resume and earlier.status in PASSED and earlier.setup == self.setup:
                 self.target = replace(self.target, tiers=earlier.tiers or self.target.tiers)
-                return self._result(stage, "pass", f"passed already on {earlier.when}", earlier=True)
+                return self._make_result(stage, "pass", f"passed already on {earlier.when}", earlier=True)
             if earlier.reset and not stage.name.startswith("hazard"):
-                return self._result(
+                return self._make_result(
                     stage,
                     "fail",
                     (
@@ -83,12 +84,12 @@ class Walk:
                     advice=self.command("--resume", "--again"),
                 )
         if stage.words(self.target)[:1] == ["validate"] and not self.target.tiers:
-            return self._result(
+            return self._make_result(
                 stage, "skip", "no tier passed hazard-1", stops=True, advice=self.command("--resume")
             )
-        return self._consent(stage)
+        return self._ask_consent(stage)
 
-    def _consent(self, stage: BringupStage) -> Result | None:
+    def _ask_consent(self, stage: BringupStage) -> Result | None:
         lit = (
             f" This GPU drives {', '.join(self.target.lit)}: a hang freezes that screen."
             if self.target.lit
@@ -104,7 +105,7 @@ class Walk:
         optional = stage.name == "hazard-2"
         reason = "declined" if answer is False else f"no terminal to ask: --yes {stage.name} consents"
         advice = "" if optional else self.command("--resume", "--yes", stage.name)
-        return self._result(stage, "skip", reason, stops=not optional, advice=advice)
+        return self._make_result(stage, "skip", reason, stops=not optional, advice=advice)
 
     # --- running ---
 
@@ -112,7 +113,7 @@ class Walk:
         start = time.monotonic()
         self.journal.begin(stage.name, setup=self.setup)
         try:
-            result = self._doctor(stage) if stage.name == DOCTOR else self._commands(stage)
+            result = self._run_doctor(stage) if stage.name == DOCTOR else self._run_commands(stage)
         except BaseException:
             self.journal.end(stage.name, "interrupted", setup=self.setup)
             raise
@@ -127,10 +128,10 @@ class Walk:
         )
         return result
 
-    def _doctor(self, stage: BringupStage) -> Result:
+    def _run_doctor(self, stage: BringupStage) -> Result:
         """Return every finding as a result. The first finding after which no tier is usable is the first cause."""
         findings = self.look()
-        blocking = blocking_findings(findings)
+        blocking = find_blocking_findings(findings)
         report = Report("bring-up doctor", device={"simulated": self.target.spec.simulated})
         report.results = [
             Result(
@@ -149,10 +150,10 @@ class Walk:
         bad = next((result for result in report.results if result.status == "fail"), None)
         if bad is None:
             count = f"{len(findings)} finding{'s' * (len(findings) > 1)}" if findings else "nothing found"
-            return self._result(stage, "pass", count)
-        return self._result(stage, "fail", f"{bad.id}: {bad.reason}", cause=bad.cause, advice=bad.advice)
+            return self._make_result(stage, "pass", count)
+        return self._make_result(stage, "fail", f"{bad.id}: {bad.reason}", cause=bad.cause, advice=bad.advice)
 
-    def _commands(self, stage: BringupStage) -> Result:
+    def _run_commands(self, stage: BringupStage) -> Result:
         words = stage.words(self.target)
         path = self.folder / f"{stage.name}.json"
         path.unlink(missing_ok=True)
@@ -162,12 +163,12 @@ class Walk:
         rows = read_results(path)
         shown = f"zinc-rt {' '.join(words)}"
         if stage.name.startswith("hazard"):
-            blame = self._blame(rows)
+            blame = self._find_blamed_probe(rows)
             if blame is not None:
-                return self._result(stage, "fail", *blame)
+                return self._make_result(stage, "fail", *blame)
         failed = next((row for row in rows if row.status == "fail"), None)
         if failed is not None:
-            return self._result(
+            return self._make_result(
                 stage,
                 "fail",
                 f"{failed.id}: {failed.reason}",
@@ -177,18 +178,20 @@ class Walk:
             )
         if code == 77 and stage.may_block:
             first = next((f"{row.id}: {row.reason}" for row in rows if row.status == "blocked"), "")
-            return self._result(stage, "blocked", first or "no results to evaluate")
+            return self._make_result(stage, "blocked", first or "no results to evaluate")
         if code:
-            return self._result(stage, "fail", f"exit code {code}, and no result gives a reason", repro=shown)
+            return self._make_result(stage, "fail", f"exit code {code}, and no result gives a reason", repro=shown)
         if stage.name == "hazard-1":
-            self.target = replace(self.target, tiers=tuple(tier for tier in (T1, T2) if judge(rows, tier) == []))
+            self.target = replace(
+                self.target, tiers=tuple(tier for tier in (T1, T2) if judge_results(rows, tier) == [])
+            )
             tiers = ", ".join(self.target.tiers)
             if not tiers:
-                return self._result(stage, "fail", "no tier passed the tests that models need", repro=shown)
-            return self._result(stage, "pass", f"{_counts(rows)}; {tiers} can run models")
-        return self._result(stage, "pass", _counts(rows))
+                return self._make_result(stage, "fail", "no tier passed the tests that models need", repro=shown)
+            return self._make_result(stage, "pass", f"{_format_counts(rows)}; {tiers} can run models")
+        return self._make_result(stage, "pass", _format_counts(rows))
 
-    def _blame(self, rows: list[Result]) -> tuple[str, str, str] | None:
+    def _find_blamed_probe(self, rows: list[Result]) -> tuple[str, str, str] | None:
         """Return the reason, cause and advice for the probe of this stage that crashed the machine."""
         skipped = {row.id for row in rows if row.status == "skip"}
         for name, suspect in self.suspects.items():
@@ -198,17 +201,17 @@ class Walk:
                     f"{name}: the machine was reset while it was running ({suspect.when}); it was not run again",
                     "for the probe's description: zinc-rt pm4-test --list",
                     f"zinc-rt pm4-test --device {self.target.spec.option} -k {probe} --tiers {tier} --hazard 2 "
-                    f"--again, or go on without: {self.command('--resume', '--skip', self._stage_of(name))}",
+                    f"--again, or go on without: {self.command('--resume', '--skip', self._find_stage(name))}",
                 )
         return None
 
-    def _stage_of(self, name: str) -> str:
+    def _find_stage(self, name: str) -> str:
         from zinc_rt.probes.registry import PROBES
 
         hazard = next((probe.hazard for probe in PROBES if probe.id == name.partition("/")[0]), 1)
         return f"hazard-{hazard}"
 
-    def _result(
+    def _make_result(
         self, stage: BringupStage, status: Any, reason: str, cause: str = "", advice: str = "", **more: Any
     ) -> Result:
         measure = {"title": stage.title, "simulated": self.target.spec.simulated}
@@ -226,7 +229,7 @@ class Walk:
         return " ".join(["zinc-rt bring-up --device", self.target.spec.option, *words])
 
 
-def blocking_findings(findings: list[DoctorFinding]) -> list[DoctorFinding]:
+def find_blocking_findings(findings: list[DoctorFinding]) -> list[DoctorFinding]:
     """Return the findings with severity broken that affect the whole machine or every tier; one usable tier is
     enough to continue.
     """
@@ -235,12 +238,12 @@ def blocking_findings(findings: list[DoctorFinding]) -> list[DoctorFinding]:
     return [item for item in broken if not item.tiers or lost >= {T1, T2}]
 
 
-def _counts(rows: list[Result]) -> str:
+def _format_counts(rows: list[Result]) -> str:
     counts: dict[str, int] = {}
     for row in rows:
         counts[row.status] = counts.get(row.status, 0) + 1
     return ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
 
 
-def _reason(result: Result) -> str:
+def _format_reason(result: Result) -> str:
     return f": {result.reason}" if result.reason else ""

@@ -13,7 +13,7 @@ import zstandard
 
 from zinc_rt.host.errors import InputError, OutputError, UsageError
 from zinc_rt.host.files import write_atomically
-from zinc_rt.host.input_files import unreadable
+from zinc_rt.host.input_files import make_read_error
 
 SUFFIXES = (".tar.gz", ".tgz", ".tar.zst")
 MOST_BYTES = 32 << 20  # unpacked: sixteen times what a bundle may have
@@ -25,7 +25,7 @@ def is_archive(path: Path) -> bool:
     return path.name.endswith(SUFFIXES)
 
 
-def read(path: Path) -> dict[str, bytes]:
+def read_archive(path: Path) -> dict[str, bytes]:
     """Read every file by its path inside. Nothing is unpacked to disk. Raises InputError with one
     sentence."""
     tar = _read_archive(path)
@@ -36,18 +36,18 @@ def read(path: Path) -> dict[str, bytes]:
                 if member.isdir():
                     continue
                 if not member.isreg() or member.issparse():
-                    raise _archive_error(path, f"{member.name!r} is not a regular file")
-                name = safe(member.name, path)
+                    raise _make_archive_error(path, f"{member.name!r} is not a regular file")
+                name = check_member_name(member.name, path)
                 if name in files:
-                    raise _archive_error(path, f"{name!r} is there twice")
+                    raise _make_archive_error(path, f"{name!r} is there twice")
                 if len(files) == MOST_FILES:
-                    raise _archive_error(path, f"more than {MOST_FILES} files")
+                    raise _make_archive_error(path, f"more than {MOST_FILES} files")
                 content = archive.extractfile(member)
                 files[name] = content.read() if content is not None else b""
                 if len(files[name]) != member.size:
-                    raise _archive_error(path, f"{name!r} is cut short")
+                    raise _make_archive_error(path, f"{name!r} is cut short")
     except (tarfile.TarError, ValueError, OverflowError, RecursionError, EOFError) as error:
-        raise _archive_error(path, f"damaged ({error})") from error
+        raise _make_archive_error(path, f"damaged ({error})") from error
     return _strip_top_folder(files)
 
 
@@ -55,25 +55,27 @@ def read_listed(folder: Path, names: list[str]) -> dict[str, bytes]:
     """Read the given files of a folder. Links are rejected, because they could expose files of the reader."""
     files, total = {}, 0
     for name in names:
-        path = folder / safe(name, folder)
+        path = folder / check_member_name(name, folder)
         if any(part.is_symlink() for part in (path, *list(path.parents)[: len(PurePosixPath(name).parts) - 1])):
-            raise _archive_error(folder, f"{name!r} is a link")
+            raise _make_archive_error(folder, f"{name!r} is a link")
         try:
             total += path.stat().st_size
             if total > MOST_BYTES:
-                raise _archive_error(folder, f"more than {MOST_BYTES >> 20} MiB")
+                raise _make_archive_error(folder, f"more than {MOST_BYTES >> 20} MiB")
             files[name] = path.read_bytes()
         except OSError as error:
-            raise _archive_error(folder, f"{name!r} cannot be read: {error.strerror}") from error
+            raise _make_archive_error(folder, f"{name!r} cannot be read: {error.strerror}") from error
     return files
 
 
-def write(path: Path, files: Mapping[str, bytes]) -> None:
+def write_archive(path: Path, files: Mapping[str, bytes]) -> None:
     """Write an archive of the type given by its name, with reproducible bytes. Raises OutputError."""
     tar = io.BytesIO()
     with tarfile.open(fileobj=tar, mode="w", format=tarfile.PAX_FORMAT) as archive:
         for name in sorted(files):
-            member = tarfile.TarInfo(f"{_stem(path)}/{name}")  # no owner and no time: both would identify a person
+            member = tarfile.TarInfo(
+                f"{_top_folder_name(path)}/{name}"
+            )  # no owner and no time: both would identify a person
             member.size, member.mode = len(files[name]), 0o644
             archive.addfile(member, io.BytesIO(files[name]))
     if path.name.endswith(".zst"):
@@ -97,7 +99,7 @@ def write_folder(folder: Path, files: Mapping[str, bytes], earlier: list[str]) -
         raise OutputError(f"{error.filename or folder}: cannot be written: {error.strerror}") from error
 
 
-def safe(name: str, where: Path) -> str:
+def check_member_name(name: str, where: Path) -> str:
     """Return `name` if it does not leave the archive. Raises InputError otherwise."""
     path = PurePosixPath(name)
     if (
@@ -109,7 +111,7 @@ def safe(name: str, where: Path) -> str:
         or len(name) > 400
         or any(ord(character) < 32 for character in name)
     ):
-        raise _archive_error(where, f"{name[:80]!r} would lie outside")
+        raise _make_archive_error(where, f"{name[:80]!r} would lie outside")
     return path.as_posix()
 
 
@@ -126,11 +128,11 @@ def _read_archive(path: Path) -> bytes:
                 with gzip.GzipFile(fileobj=file) as unzipped:
                     data = unzipped.read(MOST_BYTES + 1)
     except (EOFError, zlib.error, gzip.BadGzipFile, zstandard.ZstdError) as error:
-        raise _archive_error(path, f"damaged or cut short ({error})") from error
+        raise _make_archive_error(path, f"damaged or cut short ({error})") from error
     except (OSError, ValueError) as error:
-        raise unreadable(path, error) from error
+        raise make_read_error(path, error) from error
     if len(data) > MOST_BYTES:
-        raise _archive_error(path, f"unpacks to more than {MOST_BYTES >> 20} MiB")
+        raise _make_archive_error(path, f"unpacks to more than {MOST_BYTES >> 20} MiB")
     return data
 
 
@@ -142,10 +144,10 @@ def _strip_top_folder(files: dict[str, bytes]) -> dict[str, bytes]:
     return files
 
 
-def _stem(path: Path) -> str:
+def _top_folder_name(path: Path) -> str:
     suffix = next((suffix for suffix in SUFFIXES if path.name.endswith(suffix)), "")
     return path.name.removesuffix(suffix) or "bundle"
 
 
-def _archive_error(path: Path, reason: str) -> InputError:
+def _make_archive_error(path: Path, reason: str) -> InputError:
     return InputError(f"{path}: not a bundle: {reason}", next=_NEXT)

@@ -32,19 +32,19 @@ class Cut:
     why: str
 
 
-def fit(
+def limit_items(
     items: Sequence[BundleFile], most_bytes: int = MOST_BYTES - ROOM_BYTES
 ) -> tuple[list[BundleFile], list[Cut]]:
     """Limit each item by its kind, then return the items that fit and the list of truncations."""
     had = {item.path: len(item.content) for item in items}
-    kept = {item.path: shorten(item, CAPS.get(item.kind, MOST_BYTES)) for item in items}
+    kept = {item.path: shorten_item(item, CAPS.get(item.kind, MOST_BYTES)) for item in items}
     for kind in SACRIFICED:
         while sum(len(item.content) for item in kept.values()) > most_bytes:
             mine = [item for item in kept.values() if item.kind == kind and len(item.content) > FLOOR_BYTES]
             if not mine:
                 break
             largest = max(mine, key=lambda item: len(item.content))
-            shorter = shorten(largest, len(largest.content) // 2)
+            shorter = shorten_item(largest, len(largest.content) // 2)
             kept[largest.path] = (
                 shorter if len(shorter.content) < len(largest.content) else replace(largest, content=b"")
             )
@@ -58,21 +58,21 @@ def fit(
                 kept[path] = replace(kept[path], content=b"")
                 dropped.add(path)
     cuts = [
-        Cut(path, size, len(kept[path].content), "left out" if path in dropped else _reason(kept[path]))
+        Cut(path, size, len(kept[path].content), "left out" if path in dropped else _cut_reason(kept[path]))
         for path, size in had.items()
         if size > len(kept[path].content) and (path in dropped or kept[path].kind != "text")
     ]
     return [item for path, item in kept.items() if path not in dropped], cuts
 
 
-def shorten(item: BundleFile, most_bytes: int) -> BundleFile:
+def shorten_item(item: BundleFile, most_bytes: int) -> BundleFile:
     """Shorten a file to about that size, keeping whole lines and valid JSON, with a line that reports the
     omission.
     """
     if len(item.content) <= most_bytes:
         return item
     if item.path.endswith(".json"):
-        return replace(item, content=_smaller_json(item.content, most_bytes))
+        return replace(item, content=_shorten_json(item.content, most_bytes))
     if b"\0" in item.content:
         return replace(item, content=b"")  # half a ring is none
     if item.kind == "log":
@@ -85,17 +85,17 @@ def shorten(item: BundleFile, most_bytes: int) -> BundleFile:
     return replace(item, content=head + f"[{len(item.content) - len(head)} more bytes are cut]\n".encode())
 
 
-def _reason(item: BundleFile) -> str:
+def _cut_reason(item: BundleFile) -> str:
     return "the newest lines are kept" if item.kind == "log" else "the beginning is kept"
 
 
-def _smaller_json(content: bytes, most_bytes: int) -> bytes:
+def _shorten_json(content: bytes, most_bytes: int) -> bytes:
     """Shorten a report: first without details, then without long texts, then further; b"" if still too large."""
     try:
         body = json.loads(content)
     except ValueError:
         return content[:most_bytes]
-    for smaller in (_without_details, lambda item: _clip_values(item, 4000), lambda item: _clip_values(item, 200)):
+    for smaller in (_remove_details, lambda item: _clip_values(item, 4000), lambda item: _clip_values(item, 200)):
         body = smaller(body)
         shortened_json = json.dumps(body, indent=1).encode()
         if len(shortened_json) <= most_bytes:
@@ -103,7 +103,7 @@ def _smaller_json(content: bytes, most_bytes: int) -> bytes:
     return b""
 
 
-def _without_details(body: Any) -> Any:
+def _remove_details(body: Any) -> Any:
     if isinstance(body, dict) and body.get("details"):
         return {**body, "details": {"cut": "omitted from the bundle: too large"}}
     return body

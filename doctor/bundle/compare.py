@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from zinc_rt.doctor.bundle.combination import MAPS, traits
+from zinc_rt.doctor.bundle.combination import MAPS, list_traits
 from zinc_rt.doctor.bundle.format import Bundle
 from zinc_rt.doctor.bundle.private import PLACEHOLDER
-from zinc_rt.doctor.bundle.store import RESULT_COLUMNS, StoredMachine, frame, outcomes
+from zinc_rt.doctor.bundle.store import RESULT_COLUMNS, StoredMachine, build_frame, read_outcomes
 
 if TYPE_CHECKING:
     import pandas
@@ -57,7 +57,7 @@ class Regression:
 
 
 @dataclass(frozen=True, slots=True)
-class Suspicion:
+class SuspectedCause:
     """A value of every machine that fails a probe, and of no machine that passes."""
 
     probe: str
@@ -69,13 +69,13 @@ class Suspicion:
     passes: int
 
 
-def diff(a: Bundle, b: Bundle) -> list[MachineDifference]:
+def diff_machines(a: Bundle, b: Bundle) -> list[MachineDifference]:
     """Compare two machines: first the configuration, then the behaviour."""
     differences = [
         MachineDifference(kind, name, left, right)
-        for (kind, name), left, right in _pairs(traits(a.combination), traits(b.combination))
+        for (kind, name), left, right in _pair_values(list_traits(a.combination), list_traits(b.combination))
     ]
-    differences += _files(a, b)
+    differences += _diff_files(a, b)
     left_findings, right_findings = (
         {str(finding.get("id")): finding for finding in one.findings} for one in (a, b)
     )
@@ -83,19 +83,21 @@ def diff(a: Bundle, b: Bundle) -> list[MachineDifference]:
         title = str((left_findings.get(name) or right_findings[name]).get("title", ""))
         words = (title, "") if name in left_findings else ("", title)
         differences.append(MachineDifference("finding", name, *words))
-    left_results, right_results = ({outcome.id: outcome for outcome in outcomes(one.reports)} for one in (a, b))
-    for name in sorted(left_results.keys() & right_results.keys(), key=natural):
+    left_results, right_results = (
+        {outcome.id: outcome for outcome in read_outcomes(one.reports)} for one in (a, b)
+    )
+    for name in sorted(left_results.keys() & right_results.keys(), key=natural_sort_key):
         left, right = left_results[name], right_results[name]
         if left.status != right.status:
-            differences.append(MachineDifference("result", name, _status(left), _status(right)))
+            differences.append(MachineDifference("result", name, _format_status(left), _format_status(right)))
     return differences
 
 
-def regressions(machines: Sequence[StoredMachine]) -> list[Regression]:
+def find_regressions(machines: Sequence[StoredMachine]) -> list[Regression]:
     """Find adjacent versions of the kernel, module or a firmware between which a probe starts to fail. Raises
     UnsupportedError if pandas is not installed."""
-    runs = _decided_runs(machines)
-    counts = _counts(runs)
+    runs = _select_decided_runs(machines)
+    counts = _count_outcomes(runs)
     newer = counts[counts.variable.map(_has_versions).astype(bool)]
     older = newer.groupby(VARIABLE).shift()  # the next lower version of the same variable
     starts = (older.fails == 0) & (newer.passes == 0)
@@ -105,7 +107,7 @@ def regressions(machines: Sequence[StoredMachine]) -> list[Regression]:
         Regression(
             bad.probe,
             bad.chip,
-            _variable_text(bad.variable),
+            _format_variable(bad.variable),
             good.value,
             bad.value,
             int(good.passes),
@@ -114,22 +116,24 @@ def regressions(machines: Sequence[StoredMachine]) -> list[Regression]:
         )
         for good, bad in zip(older[starts].itertuples(), newer[starts].itertuples(), strict=True)
     ]
-    return sorted(starts_at, key=lambda start: (not start.alone, natural(start.probe), start.variable, start.chip))
+    return sorted(
+        starts_at, key=lambda start: (not start.alone, natural_sort_key(start.probe), start.variable, start.chip)
+    )
 
 
-def suspicions(machines: Sequence[StoredMachine]) -> list[Suspicion]:
+def find_suspicions(machines: Sequence[StoredMachine]) -> list[SuspectedCause]:
     """Find the values that separate passing from failing machines, for every probe with both. Raises
     UnsupportedError if pandas is not installed."""
-    counts = _counts(_decided_runs(machines))
+    counts = _count_outcomes(_select_decided_runs(machines))
     counts["both"] = (counts.passes > 0) & (counts.fails > 0)
     total = counts.groupby(VARIABLE)[["passes", "fails", "both"]].transform("sum")
     known = total.passes + total.fails == counts.runs  # every machine has a value
     separates = counts[known & (total.passes > 0) & (total.fails > 0) & (total.both == 0)]
     suspects = [
-        Suspicion(
+        SuspectedCause(
             probe,
             chip,
-            _variable_text(variable),
+            _format_variable(variable),
             tuple(rows.value[rows.fails > 0]),
             tuple(rows.value[rows.passes > 0]),
             int(rows.fails.sum()),
@@ -137,23 +141,23 @@ def suspicions(machines: Sequence[StoredMachine]) -> list[Suspicion]:
         )
         for (probe, chip, variable), rows in separates.groupby(VARIABLE)
     ]
-    return sorted(suspects, key=lambda suspect: (natural(suspect.probe), suspect.variable, suspect.chip))
+    return sorted(suspects, key=lambda suspect: (natural_sort_key(suspect.probe), suspect.variable, suspect.chip))
 
 
-def _decided_runs(machines: Sequence[StoredMachine]) -> pandas.DataFrame:
+def _select_decided_runs(machines: Sequence[StoredMachine]) -> pandas.DataFrame:
     """Return the probe results that passed or failed, as `store.frame` with a column `passed`."""
-    runs = frame(machines)
+    runs = build_frame(machines)
     return runs[runs.status.isin((*GOOD, "fail"))].assign(passed=lambda rows: rows.status.isin(GOOD))
 
 
-def _counts(runs: pandas.DataFrame) -> pandas.DataFrame:
+def _count_outcomes(runs: pandas.DataFrame) -> pandas.DataFrame:
     """Count passes and fails by probe, chip, variable and value, with values in natural order. `runs`: results
     of the probe on the chip, with or without a value."""
     values = runs.melt([*RESULT_COLUMNS, "passed"], var_name="variable").dropna(subset="value")
     counts = values.groupby([*VARIABLE, "value"], as_index=False).passed.agg(passes="sum", results="size")
     counts["fails"] = counts.results - counts.passes
     counts = counts.join(runs.groupby(["probe", "chip"]).size().rename("runs"), on=["probe", "chip"])
-    order = {value: rank for rank, value in enumerate(sorted(set(counts.value), key=natural))}
+    order = {value: rank for rank, value in enumerate(sorted(set(counts.value), key=natural_sort_key))}
     return counts.sort_values("value", key=lambda column: column.map(order), kind="stable")
 
 
@@ -167,12 +171,12 @@ def _has_versions(variable: str) -> bool:
     return variable in ("kernel", "module", "vbios") or variable.startswith(("firmware.", "package."))
 
 
-def _variable_text(variable: str) -> str:
+def _format_variable(variable: str) -> str:
     kind, dot, name = variable.partition(".")
     return f"{name} ({kind})" if dot else variable
 
 
-def _pairs(
+def _pair_values(
     a: Mapping[tuple[str, str], str], b: Mapping[tuple[str, str], str]
 ) -> Iterator[tuple[tuple[str, str], str, str]]:
     kinds = ["card", *(kind for _, kind in MAPS)]
@@ -182,7 +186,7 @@ def _pairs(
             yield key, left, right
 
 
-def _files(a: Bundle, b: Bundle) -> list[MachineDifference]:
+def _diff_files(a: Bundle, b: Bundle) -> list[MachineDifference]:
     """Compare small files of /sys and /proc that both machines have: link widths, power states, modes."""
     left, right = a.capture.files, b.capture.files
     compared_elsewhere = (
@@ -203,12 +207,12 @@ def _files(a: Bundle, b: Bundle) -> list[MachineDifference]:
     return differences
 
 
-def _status(outcome: object) -> str:
+def _format_status(outcome: object) -> str:
     status, reason = getattr(outcome, "status", ""), getattr(outcome, "reason", "")
     return f"{status}: {reason}" if reason and status != "pass" else str(status)
 
 
-def natural(text: str) -> tuple[tuple[int, int, str], ...]:
+def natural_sort_key(text: str) -> tuple[tuple[int, int, str], ...]:
     """Return a sort key that orders versions by their numbers: 6.9 before 6.14, 0x84 before 0x110."""
     if re.fullmatch(r"0x[0-9a-fA-F]+", text):
         return ((0, int(text, 16), ""),)

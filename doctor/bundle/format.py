@@ -92,21 +92,21 @@ def write(bundle: Bundle, path: Path) -> int:
     """Write a folder or an archive, chosen by suffix. Return its size in bytes. Raises OutputError."""
     files = {MANIFEST: (json.dumps(bundle.manifest, indent=1) + "\n").encode(), **bundle.files}
     if archive.is_archive(path):
-        archive.write(path, files)
+        archive.write_archive(path, files)
         return path.stat().st_size if path.is_file() else 0
-    archive.write_folder(path, dict(reversed(files.items())), replaceable(path))
+    archive.write_folder(path, dict(reversed(files.items())), list_bundle_files(path))
     return sum(map(len, files.values()))
 
 
-def replaceable(folder: Path) -> list[str]:
+def list_bundle_files(folder: Path) -> list[str]:
     """Return the files of the bundle in `folder`. Raises OutputError for a folder with other contents."""
     if not folder.exists():
         return []
     if not folder.is_dir():
         raise OutputError(f"{folder}: not a folder", next="-o DIR, or -o FILE.tar.gz")
     try:
-        manifest = _manifest((folder / MANIFEST).read_bytes(), folder)
-        return [archive.safe(str(file["path"]), folder) for file in manifest["files"]] + [MANIFEST]
+        manifest = _read_manifest((folder / MANIFEST).read_bytes(), folder)
+        return [archive.check_member_name(str(file["path"]), folder) for file in manifest["files"]] + [MANIFEST]
     except (OSError, InputError) as error:
         if any(folder.iterdir()):
             raise OutputError(
@@ -124,14 +124,16 @@ def read(path: Path) -> Bundle:
             text = (path / MANIFEST).read_bytes()
         except OSError as error:
             raise InputError(f"{path}: not a bundle: bundle.json: {error.strerror}") from error
-        manifest = _manifest(text, path)
+        manifest = _read_manifest(text, path)
         files = archive.read_listed(path, [str(file["path"]) for file in manifest["files"]])
     else:
-        files = archive.read(path)
+        files = archive.read_archive(path)
         if MANIFEST not in files:
             raise InputError(f"{path}: not a bundle: bundle.json is missing", next="zinc-rt bundle -o FILE.tar.gz")
-        manifest = _manifest(files.pop(MANIFEST), path)
-    listed = {archive.safe(str(file["path"]), path): str(file["sha256"]) for file in manifest["files"]}
+        manifest = _read_manifest(files.pop(MANIFEST), path)
+    listed = {
+        archive.check_member_name(str(file["path"]), path): str(file["sha256"]) for file in manifest["files"]
+    }
     for name in listed.keys() ^ files.keys():
         word = "is listed but missing" if name in listed else "is not listed in bundle.json"
         raise InputError(f"{path}: not a bundle: {name!r} {word}", next="ask the sender for it again")
@@ -143,7 +145,7 @@ def read(path: Path) -> Bundle:
     return Bundle(manifest, files, str(path))
 
 
-def _manifest(content: bytes, where: Path) -> dict[str, Any]:
+def _read_manifest(content: bytes, where: Path) -> dict[str, Any]:
     body = parse_json(content)
     if not isinstance(body, dict) or "schema" not in body:
         raise InputError(f"{where}: not a bundle: bundle.json is damaged", next="ask the sender for it again")

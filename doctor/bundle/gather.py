@@ -14,12 +14,12 @@ from pathlib import Path
 from zinc_rt.backends.amd.hang import HangReport
 from zinc_rt.doctor import live
 from zinc_rt.doctor.bundle.format import MANIFEST, REPORT_SCHEMA, parse_json, read
-from zinc_rt.doctor.bundle.make import Maker
+from zinc_rt.doctor.bundle.make import BundleMaker
 from zinc_rt.doctor.capture import MachineCapture, capture
 from zinc_rt.doctor.device_nodes import list_driver_nodes
 from zinc_rt.doctor.diagnose import diagnose
 from zinc_rt.host.errors import InputError
-from zinc_rt.host.files import state_folder
+from zinc_rt.host.files import state_directory
 from zinc_rt.kmd.driver import Driver
 from zinc_rt.probes.child import run_in_child
 from zinc_rt.probes.device import open_device
@@ -30,7 +30,7 @@ _FOLDERS = ("/sys/module/amdgpu", "/sys/class/kfd/kfd/topology", "/sys/class/drm
 _SKIPPED = ("ip_discovery",)  # hundreds of files that the chip's name stands for
 
 
-def driver_capture(driver: Driver) -> MachineCapture:
+def capture_driver(driver: Driver) -> MachineCapture:
     """Return a capture of a simulated machine: its files, its device nodes, and the replies of its driver."""
     files: dict[str, bytes] = {}
     unreadable: dict[str, str] = {}
@@ -39,11 +39,11 @@ def driver_capture(driver: Driver) -> MachineCapture:
         try:
             files[path.lstrip("/")] = driver.read_file(path)
         except IsADirectoryError:
-            walk(path)
+            walk_files(path)
         except OSError as error:
             unreadable[path.lstrip("/")] = error.strerror or str(error)
 
-    def walk(folder: str) -> None:
+    def walk_files(folder: str) -> None:
         try:
             names = driver.list_dir(folder)
         except OSError as error:
@@ -56,13 +56,13 @@ def driver_capture(driver: Driver) -> MachineCapture:
     for path in _FILES:
         read(path)
     for folder in _FOLDERS:
-        walk(folder)
+        walk_files(folder)
     try:
         files["kernel.log"] = driver.read_file("/dev/kmsg")
     except OSError as error:
         unreadable["kernel.log"] = error.strerror or str(error)
     list_driver_nodes(driver, files, unreadable)
-    live.ioctls(files, unreadable, driver)
+    live.query_ioctls(files, unreadable, driver)
     return MachineCapture(files, unreadable)
 
 
@@ -72,11 +72,11 @@ LEFT = "devcoredump.bin"  # GPU memory: anybody's data
 _MOST = 64 << 20  # of a single file that is looked at
 
 
-def begin(spec: DeviceSpec) -> Maker:
+def begin_bundle(spec: DeviceSpec) -> BundleMaker:
     """Create a bundle with the machine and doctor's findings; a simulated device counts as a separate
     machine."""
-    maker = Maker(simulated=spec.simulated, known=known_names())
-    machine = look(spec)
+    maker = BundleMaker(simulated=spec.simulated, known=find_private_names())
+    machine = inspect_machine(spec)
     if machine is None:
         maker.notes.append("the machine could not be inspected")
         machine = MachineCapture({}, {})
@@ -84,21 +84,21 @@ def begin(spec: DeviceSpec) -> Maker:
     return maker
 
 
-def look(spec: DeviceSpec) -> MachineCapture | None:
+def inspect_machine(spec: DeviceSpec) -> MachineCapture | None:
     """Inspect the machine in a separate process, because reading files of a faulty driver may block
     forever."""
     if spec.simulated:
-        ended = run_in_child(partial(_simulated, spec), MACHINE_SECONDS)
+        ended = run_in_child(partial(_capture_simulated, spec), MACHINE_SECONDS)
     else:
         ended = run_in_child(partial(capture, Path("/"), ioctls=True), MACHINE_SECONDS)
     return ended.value if isinstance(ended.value, MachineCapture) else None
 
 
-def _simulated(spec: DeviceSpec) -> MachineCapture:
-    return driver_capture(open_device(spec))
+def _capture_simulated(spec: DeviceSpec) -> MachineCapture:
+    return capture_driver(open_device(spec))
 
 
-def known_names() -> dict[str, list[str]]:
+def find_private_names() -> dict[str, list[str]]:
     """Return the names of this machine and its users, which are redacted everywhere."""
     users = {os.environ.get(name, "") for name in ("USER", "LOGNAME", "SUDO_USER")} | {Path("~").expanduser().name}
     with suppress(OSError, KeyError):
@@ -111,17 +111,17 @@ def known_names() -> dict[str, list[str]]:
     return {"host": sorted(filter(None, hosts)), "user": sorted(filter(None, users))}
 
 
-def add_journals(maker: Maker, spec: DeviceSpec, folder: Path | None = None) -> None:
+def add_journals(maker: BundleMaker, spec: DeviceSpec, folder: Path | None = None) -> None:
     """Add the journals of probes: started and finished probes, and the passed tests per setup."""
     if not spec.simulated:
         for name in ("pm4-test.journal", "checked.json"):
-            _add_file(maker, (folder or state_folder()) / name, f"logs/{name}", "log")
+            _add_file(maker, (folder or state_directory()) / name, f"logs/{name}", "log")
 
 
-def add_stages(maker: Maker, spec: DeviceSpec, folder: Path | None = None) -> None:
+def add_stages(maker: BundleMaker, spec: DeviceSpec, folder: Path | None = None) -> None:
     """Add the stages of a bring-up."""
-    folder = folder or state_folder()
-    stages = folder / "bring-up" / label(spec)
+    folder = folder or state_directory()
+    stages = folder / "bring-up" / device_label(spec)
     for path in sorted(stages.glob("*")) if stages.is_dir() else []:
         if path.name.endswith(".json"):
             _add_file(maker, path, f"reports/bring-up-{path.name}", "report")
@@ -129,24 +129,24 @@ def add_stages(maker: Maker, spec: DeviceSpec, folder: Path | None = None) -> No
             _add_file(maker, path, f"logs/bring-up-{path.name}", "log")
 
 
-def label(spec: DeviceSpec) -> str:
+def device_label(spec: DeviceSpec) -> str:
     """Return the folder name of a device."""
     return spec.option.strip("/").replace("/", "-").replace(":", "-").replace("@", "-")
 
 
-def add_hangs(maker: Maker, folder: Path = HANGS) -> None:
+def add_hangs(maker: BundleMaker, folder: Path = HANGS) -> None:
     """Add folders of hang reports, newest first, so that the oldest are dropped."""
     folders = [path for path in folder.glob("hang-*") if path.is_dir() and not path.is_symlink()]
     for path in sorted(folders, key=lambda path: path.name, reverse=True):
         _add_hang(maker, path, path.name)
 
 
-def add_hang(maker: Maker, report: HangReport, name: str) -> None:
+def add_hang(maker: BundleMaker, report: HangReport, name: str) -> None:
     with tempfile.TemporaryDirectory(prefix="zinc-rt-hang-") as folder:
         _add_hang(maker, report.save(Path(folder)), name)
 
 
-def _add_hang(maker: Maker, folder: Path, name: str) -> None:
+def _add_hang(maker: BundleMaker, folder: Path, name: str) -> None:
     for path in sorted(folder.iterdir()):
         if path.name == LEFT:
             maker.notes.append(f"hang {name}: {LEFT} is omitted because it contains GPU memory")
@@ -154,7 +154,7 @@ def _add_hang(maker: Maker, folder: Path, name: str) -> None:
             _add_file(maker, path, f"hangs/{name}/{path.name}", "hang")
 
 
-def add_paths(maker: Maker, paths: Iterable[Path]) -> None:
+def add_paths(maker: BundleMaker, paths: Iterable[Path]) -> None:
     """Add files given by the user: reports, facts, logs, folders, other bundles. Raises InputError for a
     missing path."""
     for path in paths:
@@ -178,7 +178,7 @@ def add_paths(maker: Maker, paths: Iterable[Path]) -> None:
             _add_matching(maker, path, path.name)
 
 
-def _add_matching(maker: Maker, path: Path, name: str) -> None:
+def _add_matching(maker: BundleMaker, path: Path, name: str) -> None:
     """Add a file according to its content."""
     if path.suffix == ".json" and path.stat().st_size < _MOST:
         body = parse_json(path.read_bytes())
@@ -191,7 +191,7 @@ def _add_matching(maker: Maker, path: Path, name: str) -> None:
     _add_file(maker, path, f"logs/{name}", "log")
 
 
-def _add_file(maker: Maker, path: Path, name: str, kind: str) -> None:
+def _add_file(maker: BundleMaker, path: Path, name: str, kind: str) -> None:
     """Add a file; if it is too large to be searched completely, add only its end."""
     try:
         with path.open("rb") as file:

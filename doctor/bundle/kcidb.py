@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from zinc_rt.doctor.bundle.kcidb_fields import MAJOR, MINOR, MOST_LOG, problems
+from zinc_rt.doctor.bundle.kcidb_fields import MAJOR, MINOR, MOST_LOG, find_problems
 from zinc_rt.doctor.bundle.store import StoredMachine, StoredOutcome
 from zinc_rt.host.errors import OutputError
 
@@ -16,7 +16,9 @@ ORIGIN = "zinc_rt"
 STATUS = {"pass": "PASS", "fail": "FAIL", "skip": "SKIP", "flake": "DONE", "blocked": "MISS"}
 
 
-def export(machines: Iterable[StoredMachine], *, simulated: bool = False, origin: str = ORIGIN) -> dict[str, Any]:
+def export_machines(
+    machines: Iterable[StoredMachine], *, simulated: bool = False, origin: str = ORIGIN
+) -> dict[str, Any]:
     """Return the store as KCIDB's JSON. `simulated`: include simulated devices, which prove nothing about a
     kernel. Raises OutputError if KCIDB would reject the export.
     """
@@ -28,7 +30,7 @@ def export(machines: Iterable[StoredMachine], *, simulated: bool = False, origin
             continue
         configuration = machine.combination
         kernel = configuration.kernel or "unknown"
-        checkout, build = f"{origin}:{kernel}", f"{origin}:{_digest(kernel, configuration.module)}"
+        checkout, build = f"{origin}:{kernel}", f"{origin}:{_hash_words(kernel, configuration.module)}"
         checkouts.setdefault(
             checkout, {"id": checkout, "origin": origin, "git_commit_name": kernel, "misc": {"release": kernel}}
         )
@@ -43,27 +45,28 @@ def export(machines: Iterable[StoredMachine], *, simulated: bool = False, origin
                 "misc": {"kernel": kernel, "module": configuration.module, "os": configuration.os},
             },
         )
-        tests += [_test(machine, outcome, build, origin) for outcome in machine.outcomes]
+        tests += [_build_test(machine, outcome, build, origin) for outcome in machine.outcomes]
     report = {
         "version": {"major": MAJOR, "minor": MINOR},
         "checkouts": list(checkouts.values()),
         "builds": list(builds.values()),
         "tests": tests,
     }
-    wrong = next(problems(report), None)
+    wrong = next(find_problems(report), None)
     if wrong is not None:
         raise OutputError(f"the export is not valid in KCIDB's schema: {wrong}", next="please report it")
     return report
 
 
-def _test(machine: StoredMachine, outcome: StoredOutcome, build: str, origin: str) -> dict[str, Any]:
+def _build_test(machine: StoredMachine, outcome: StoredOutcome, build: str, origin: str) -> dict[str, Any]:
     configuration = machine.combination
     excerpt = "\n".join(filter(None, (outcome.reason, outcome.cause and f"cause: {outcome.cause}")))
     test: dict[str, Any] = {
         "id": f"{origin}:{machine.id}:{outcome.command}:{outcome.id}".replace("\0", ""),
         "origin": origin,
         "build_id": build,
-        "path": ".".join([ORIGIN, _word(outcome.command), *(_word(part) for part in outcome.id.split("/"))]),
+        "path": ".".join([ORIGIN, _format_path_part(outcome.command),
+        *(_format_path_part(part) for part in outcome.id.split("/"))]),
         "status": STATUS.get(outcome.status, "ERROR"),
         "environment": {
             "comment": f"{'SIMULATED ' if machine.simulated else ''}{configuration.chip or 'unknown chip'}",
@@ -85,10 +88,10 @@ def _test(machine: StoredMachine, outcome: StoredOutcome, build: str, origin: st
     return test
 
 
-def _word(text: str) -> str:
+def _format_path_part(text: str) -> str:
     """Return a text as one part of a test's path, which dots separate."""
     return re.sub(r"[^a-zA-Z0-9_-]+", "_", text) or "_"
 
 
-def _digest(*words: str) -> str:
+def _hash_words(*words: str) -> str:
     return hashlib.sha256("\0".join(words).encode()).hexdigest()[:16]

@@ -64,7 +64,7 @@ OBJECTS: Mapping[str, Mapping[str, KcidbField]] = {
 ENVIRONMENT = {"comment": KcidbField(str, TEXT), "misc": KcidbField(dict), "compatible": KcidbField(list)}
 
 
-def problems(report: Mapping[str, Any]) -> Iterator[str]:
+def find_problems(report: Mapping[str, Any]) -> Iterator[str]:
     """Return the errors for which KCIDB would reject the report, as sentences."""
     if report.get("version") != {"major": MAJOR, "minor": MINOR}:
         yield f"version is {report.get('version')!r}, expected {MAJOR}.{MINOR}"
@@ -77,8 +77,10 @@ def problems(report: Mapping[str, Any]) -> Iterator[str]:
         if len(ids[name]) != len(rows):
             yield f"{name}: duplicate id"
         for row in rows:
-            yield from _object(f"{name} {row.get('id')}", row, fields)
-            yield from _object(f"{name} {row.get('id')} environment", row.get("environment", {}), ENVIRONMENT)
+            yield from _check_object(f"{name} {row.get('id')}", row, fields)
+            yield from _check_object(
+                f"{name} {row.get('id')} environment", row.get("environment", {}), ENVIRONMENT
+            )
             if not str(row.get("id")).startswith(f"{row.get('origin')}:"):
                 yield f"{name} {row.get('id')}: the id does not begin with its origin"
     for name, member, target in (("builds", "checkout_id", "checkouts"), ("tests", "build_id", "builds")):
@@ -87,7 +89,7 @@ def problems(report: Mapping[str, Any]) -> Iterator[str]:
                 yield f"{name} {row.get('id')}: {member} {row.get(member)!r} is not in {target}"
 
 
-def _object(where: str, row: Mapping[str, Any], fields: Mapping[str, KcidbField]) -> Iterator[str]:
+def _check_object(where: str, row: Mapping[str, Any], fields: Mapping[str, KcidbField]) -> Iterator[str]:
     for name in row.keys() - fields.keys():
         yield f"{where}: {name!r} is no member"
     for name, field in fields.items():

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from zinc_rt.doctor.logs import PROGRAM_LINE, without_prefix
+from zinc_rt.doctor.logs import PROGRAM_LINE, strip_prefix
 from zinc_rt.doctor.messages.table import KNOWN_TEXT, WORTH_A_LOOK
 
 # Subsystems by the beginning of a message, as printed by Linux 6.8 to 7.2.
@@ -48,7 +48,7 @@ _REMOVED = "(lines of other subsystems that were removed: {})"
 _COUNT = re.compile(r"\(lines of other subsystems that were removed: (\d+)\)")
 
 
-def relevant_lines(text: str, *, whole: bool) -> str:
+def select_relevant_lines(text: str, *, whole: bool) -> str:
     """Return `text` with every run of irrelevant lines replaced by their number.
 
     `whole`: every line belongs to the log. Otherwise only lines with the prefix of a system log are judged,
@@ -58,7 +58,7 @@ def relevant_lines(text: str, *, whole: bool) -> str:
     if not any(judged):
         return text
     kept = [not is_judged or is_relevant(line) for line, is_judged in zip(lines, judged, strict=True)]
-    for start, end in _traces(lines):
+    for start, end in _find_traces(lines):
         kept[start:end] = [any(kept[start:end])] * (end - start)
     result: list[str] = []
     removed = 0
@@ -80,7 +80,7 @@ def is_relevant(line: str) -> bool:
         return False
     if _CUT.match(line) or _HARDWARE_ERROR in line:
         return True
-    message = without_prefix(line)
+    message = strip_prefix(line)
     return bool(
         _GPU.search(message)
         or _SUBSYSTEMS.match(message)
@@ -89,11 +89,11 @@ def is_relevant(line: str) -> bool:
     )
 
 
-def _traces(lines: list[str]) -> Iterator[tuple[int, int]]:
+def _find_traces(lines: list[str]) -> Iterator[tuple[int, int]]:
     """Yield each call trace as a range of lines. If it has no first line, the line before it is used."""
     start = None
     for index, line in enumerate([*lines, ""]):
-        message = without_prefix(line)
+        message = strip_prefix(line)
         begins = _TRACE_START.match(message) is not None
         if start is not None and not _TRACE.match(message) and not (begins and index == start + 1):
             yield start, index

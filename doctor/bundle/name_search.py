@@ -21,7 +21,7 @@ class NameSearch:
         for name in sorted(forms, key=lambda name: (-len(name), name)):  # a whole name goes before its parts
             self._by_start.setdefault(name[:2], []).append(name)
 
-    def sub(self, text: str, make: Callable[[str, str], str]) -> str:
+    def replace_names(self, text: str, make: Callable[[str, str], str]) -> str:
         """Replace each name in `text` by the result of make(name as written)."""
         if not self._by_start:
             return text

@@ -11,7 +11,13 @@ from importlib.resources import files
 from typing import Any
 
 from zinc_rt.doctor.bundle.combination import MachineCombination
-from zinc_rt.doctor.bundle.compare import Regression, Suspicion, natural, regressions, suspicions
+from zinc_rt.doctor.bundle.compare import (
+    Regression,
+    SuspectedCause,
+    find_regressions,
+    find_suspicions,
+    natural_sort_key,
+)
 from zinc_rt.doctor.bundle.store import StoredMachine
 
 WORST = ("fail", "flake", "pass", "skip", "blocked")  # what a cell shows where machines differ
@@ -27,7 +33,7 @@ class MatrixRow:
     machines: list[StoredMachine] = field(default_factory=list)
     cells: dict[str, Counter[str]] = field(default_factory=dict)
 
-    def worst(self, probe: str) -> str:
+    def worst_status(self, probe: str) -> str:
         seen = self.cells.get(probe, Counter())
         return next((status for status in WORST if seen[status]), "")
 
@@ -39,7 +45,7 @@ class ProbeMatrix:
     titles: dict[str, str]
 
 
-def matrix(machines: Sequence[StoredMachine]) -> ProbeMatrix:
+def build_matrix(machines: Sequence[StoredMachine]) -> ProbeMatrix:
     """Return the table of combinations and probes, with combinations sorted by chip and then kernel."""
     rows: dict[str, MatrixRow] = {}
     titles: dict[str, str] = {}
@@ -68,28 +74,28 @@ def matrix(machines: Sequence[StoredMachine]) -> ProbeMatrix:
         key=lambda row: (
             row.combination.simulated,
             row.combination.chip,
-            natural(row.combination.kernel),
+            natural_sort_key(row.combination.kernel),
             row.combination.module,
             row.label,
         ),
     )
-    names = sorted(titles, key=lambda name: (name.partition("/")[2] != "host", natural(name)))
+    names = sorted(titles, key=lambda name: (name.partition("/")[2] != "host", natural_sort_key(name)))
     return ProbeMatrix(tuple(ordered), tuple(names), titles)
 
 
-def render(machines: Sequence[StoredMachine]) -> str:
+def render_page(machines: Sequence[StoredMachine]) -> str:
     """Return one HTML file without external resources."""
     from jinja2 import Environment
 
     source = files("zinc_rt.doctor.bundle").joinpath("page.html.jinja").read_text(encoding="utf-8")
     template = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(source)
-    return template.render(**content(machines))
+    return template.render(**build_content(machines))
 
 
-def content(machines: Sequence[StoredMachine]) -> dict[str, Any]:
-    table = matrix(machines)
-    worse: list[Regression] = regressions(machines)
-    parts: list[Suspicion] = suspicions(machines)
+def build_content(machines: Sequence[StoredMachine]) -> dict[str, Any]:
+    table = build_matrix(machines)
+    worse: list[Regression] = find_regressions(machines)
+    parts: list[SuspectedCause] = find_suspicions(machines)
     findings = Counter(
         (name, severity, title) for machine in machines for name, severity, title in machine.findings
     )

@@ -28,11 +28,11 @@ class Secret:
         return not self.needs or any(word in lower for word in self.needs)
 
 
-def _re(pattern: str, flags: int = 0) -> re.Pattern[str]:
+def _compile_pattern(pattern: str, flags: int = 0) -> re.Pattern[str]:
     return re.compile(pattern, flags)
 
 
-def _secret(
+def _make_secret(
     kind: str,
     needs: str,
     *pattern: str,
@@ -138,7 +138,7 @@ _TLDS = (
 
 # Keys that span lines: looked for in a whole text, all others in pieces of one.
 SPANNING = (
-    _secret(
+    _make_secret(
         "key",
         "-----begin",
         r"(?P<v>-----BEGIN [A-Z0-9 ]+-----(?:(?!-----BEGIN)[\s\S])*?(?:-----END [A-Z0-9 ]+-----|\Z))",
@@ -146,27 +146,27 @@ SPANNING = (
 )
 SECRETS: tuple[Secret, ...] = (
     # keys and passwords
-    _secret(
+    _make_secret(
         "key",
         "aaaa",
         r"(?P<v>(?:sk-)?(?:ssh-[a-z0-9]+|ecdsa-sha2-nistp\d+)(?:@openssh\.com)? +AAAA[A-Za-z0-9+/=]{16,})",
     ),
-    _secret("key", "aaaa", r"(?P<v>AAAA[BCE][A-Za-z0-9+/]{30,}={0,2})"),
-    _secret("key", "sha256:", r"(?P<v>SHA256:[A-Za-z0-9+/]{43}=?)"),
-    _secret("key", "md5:", r"(?i)(?P<v>MD5:(?:[0-9a-f]{2}:){15}[0-9a-f]{2})"),
-    _secret(  # a line of one that was cut in two
+    _make_secret("key", "aaaa", r"(?P<v>AAAA[BCE][A-Za-z0-9+/]{30,}={0,2})"),
+    _make_secret("key", "sha256:", r"(?P<v>SHA256:[A-Za-z0-9+/]{43}=?)"),
+    _make_secret("key", "md5:", r"(?i)(?P<v>MD5:(?:[0-9a-f]{2}:){15}[0-9a-f]{2})"),
+    _make_secret(  # a line of one that was cut in two
         "key",
         "",
         r"(?m)(?P<v>^(?=[^\n]*[a-z])(?=[^\n]*[A-Z])(?=[^\n]*\d)[A-Za-z0-9+/]{60,76}={0,2}$)",
     ),
-    _secret(
+    _make_secret(
         "token",
         "ghp_|gho_|ghu_|ghs_|ghr_|github_pat_|hf_|glpat-|sk-|xox|akia|eyj",
         r"(?P<v>\b(?:gh[pousr]_\w{20,}|github_pat_\w{20,}|hf_\w{20,}|glpat-[\w-]{16,}|sk-[\w-]{20,}|",
         r"xox[abp]-[\w-]{10,}|AKIA[A-Z0-9]{16}|eyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]*))",
     ),
-    _secret("token", "bearer |basic ", r"(?i)\b(?:bearer|basic) (?P<v>[A-Za-z0-9+/._~-]{12,}=*)"),
-    _secret(
+    _make_secret("token", "bearer |basic ", r"(?i)\b(?:bearer|basic) (?P<v>[A-Za-z0-9+/._~-]{12,}=*)"),
+    _make_secret(
         "token",
         "pass|secret|token|key|psk|pin|credential",
         r"(?i)\b(?:\w*pass(?:word|wd|phrase)?|\w*secret(?:_key)?|\w*token|api[_-]?key|psk|pin|credentials?|",
@@ -174,43 +174,45 @@ SECRETS: tuple[Secret, ...] = (
         learn=True,
         keep=_is_not_token,
     ),
-    _secret("network", "ssid", rf"(?i)\bb?ssid{_LABEL}(?P<v>{_WORD})", learn=True),
-    _secret("network", "ssid", r"(?i)\bssid ['\"](?P<v>[^'\"\n<]+)['\"]", learn=True),
+    _make_secret("network", "ssid", rf"(?i)\bb?ssid{_LABEL}(?P<v>{_WORD})", learn=True),
+    _make_secret("network", "ssid", r"(?i)\bssid ['\"](?P<v>[^'\"\n<]+)['\"]", learn=True),
     # numbers that tell one disk, card or machine from another
-    _secret("disk", "/dev/disk/", rf"/dev/disk/by-(?:id|uuid|partuuid|label|partlabel|path)/(?P<v>{_WORD})"),
-    _secret("uuid", "-", rf"{_NOT_HEX}(?P<v>[0-9a-fA-F]{{8}}(?:-[0-9a-fA-F]{{4}}){{3}}-[0-9a-fA-F]{{12}}){_END}"),
-    _secret("uuid", "uuid=|label=", rf"(?:PART)?(?:UUID|LABEL)=(?P<v>{_WORD})", learn=True),
-    _secret("uuid", "", rf"(?i){_NOT_HEX}(?P<v>[0-9a-f]{{32}}){_END}"),  # machine and boot ids without dashes
-    _secret(
+    _make_secret("disk", "/dev/disk/", rf"/dev/disk/by-(?:id|uuid|partuuid|label|partlabel|path)/(?P<v>{_WORD})"),
+    _make_secret(
+        "uuid", "-", rf"{_NOT_HEX}(?P<v>[0-9a-fA-F]{{8}}(?:-[0-9a-fA-F]{{4}}){{3}}-[0-9a-fA-F]{{12}}){_END}"
+    ),
+    _make_secret("uuid", "uuid=|label=", rf"(?:PART)?(?:UUID|LABEL)=(?P<v>{_WORD})", learn=True),
+    _make_secret("uuid", "", rf"(?i){_NOT_HEX}(?P<v>[0-9a-f]{{32}}){_END}"),  # machine and boot ids without dashes
+    _make_secret(
         "uuid",
         "docker|containerd|crio|libpod|kubepods",
         rf"(?:docker|containerd|crio|libpod|kubepods)\S*?[/-](?P<v>[0-9a-f]{{64}}){_END}",
     ),
-    _secret(
+    _make_secret(
         "mac",
         "",
         rf"(?<![0-9A-Fa-f:-])(?P<v>{_HEX2}(?P<s>[:-]){_HEX2}(?:(?P=s){_HEX2}){{4,}})",
         r"(?![0-9A-Fa-f]|[:-][0-9A-Fa-f])",
     ),
-    _secret("mac", "", r"(?<![\w.])(?P<v>[0-9A-Fa-f]{4}\.[0-9A-Fa-f]{4}\.[0-9A-Fa-f]{4})(?![\w.])"),
-    _secret(
+    _make_secret("mac", "", r"(?<![\w.])(?P<v>[0-9A-Fa-f]{4}\.[0-9A-Fa-f]{4}\.[0-9A-Fa-f]{4})(?![\w.])"),
+    _make_secret(
         "mac", "", rf"(?<![\w:.])(?P<v>{_HEX2}{_HEX2}(?::{_HEX2}{_HEX2}){{3}})(?![\w:])"
     ),  # EUI-64, an InfiniBand GUID
-    _secret("mac", "guid", rf"(?i)\b\w*guid{_LABEL}(?P<v>(?:0x)?[0-9a-f]{{16}})\b", learn=True),
-    _secret("mac", "enx|wlx|wwx|wlan-", r"\b(?:enx|wlx|wwx|wlan-)(?P<v>[0-9a-f]{12})\b"),
-    _secret(
+    _make_secret("mac", "guid", rf"(?i)\b\w*guid{_LABEL}(?P<v>(?:0x)?[0-9a-f]{{16}})\b", learn=True),
+    _make_secret("mac", "enx|wlx|wwx|wlan-", r"\b(?:enx|wlx|wwx|wlan-)(?P<v>[0-9a-f]{12})\b"),
+    _make_secret(
         "mac",
         "mac|hwaddr|permaddr",
         rf"(?i)\b(?:mac(?:[ _-]?addr(?:ess)?)?|hwaddr|permaddr){_LABEL}(?P<v>[0-9a-f]{{12}})\b",
     ),
-    _secret(
+    _make_secret(
         "serial",
         "serial",
         r"(?i)\bserial[ _-]?(?:number|no\.?|num|nr|#)[\"']?\s*[:=#]?\s*[\"']?(?P<v>[A-Z0-9][\w./-]{3,})",
         learn=True,
         keep=_is_not_serial,
     ),
-    _secret(
+    _make_secret(
         "serial",
         "serial|s/n|sn|tag|fru",
         r"(?i)(?<![a-z])(?:\w*serial(?:_short)?|s/n|sn|asset[ _-]?tag|service[ _-]?tag|fru[ _-]?id|",
@@ -218,14 +220,14 @@ SECRETS: tuple[Secret, ...] = (
         learn=True,
         keep=_is_not_serial,
     ),
-    _secret(
+    _make_secret(
         "serial",
         "serial",
         r"(?i)\bserial[:=]?\s+[\"']?(?P<v>(?=[A-Z0-9-]*\d)(?=[A-Z0-9-]*[A-Z])[A-Z0-9][A-Z0-9-]{6,})\b",
         learn=True,
         keep=_is_not_serial,
     ),
-    _secret(
+    _make_secret(
         "card",
         "unique",
         r"(?i)\bunique[ _-]?id[\"']?\s*[:= ]\s*[\"']?(?P<v>(?:0x)?[0-9a-f]{4,20})\b",
@@ -233,62 +235,66 @@ SECRETS: tuple[Secret, ...] = (
         keep=_is_not_serial,
     ),
     # people and machines
-    _secret(
+    _make_secret(
         "mail",
         "@|%40",
         r"(?<![A-Za-z0-9._%+-])(?P<v>[A-Za-z0-9._%+-]+(?:@|%40)(?:[A-Za-z0-9-]+\.)+[A-Za-z]{2,24})\b",
         keep=_is_not_mail,
     ),
-    _secret("login", "@", r"(?<![\w@./-])(?P<v>[A-Za-z_][\w.-]{0,31}@[A-Za-z][\w-]{1,62})(?=[\s:;,)\]\"']|$)"),
-    _secret("login", "://", r"\b[a-z][a-z0-9+]*://(?P<v>[^\s/@\"'<]+)@"),
-    _secret(
+    _make_secret(
+        "login", "@", r"(?<![\w@./-])(?P<v>[A-Za-z_][\w.-]{0,31}@[A-Za-z][\w-]{1,62})(?=[\s:;,)\]\"']|$)"
+    ),
+    _make_secret("login", "://", r"\b[a-z][a-z0-9+]*://(?P<v>[^\s/@\"'<]+)@"),
+    _make_secret(
         "host",
         "://",
         r"(?i)\b(?:https?|ssh|git|s?ftp|nfs|smb|cifs|rsync|wss?|tcp|udp)://(?P<v>[^\s/:\"'<>]+)",
         keep=_is_not_host,
     ),
-    _secret(
+    _make_secret(
         "host",
         ".local|.lan|.home|.internal|.intranet|.corp|.private|.office|.lab|.example|.ts.net",
         rf"(?i)(?<![\w./-])(?P<v>[a-z0-9](?:[a-z0-9-]*\.)+(?:{_TLDS}))(?![\w-])",
         learn=True,
     ),
-    _secret(
+    _make_secret(
         "host",
         ".com|.net|.org|.edu|.gov|.io|.dev|.cloud",
         r"(?i)(?<![\w./@-])(?P<v>[a-z0-9][a-z0-9.-]*\.(?:com|net|org|edu|gov|io|dev|cloud))(?![\w-]|\.\w)",
         keep=_is_not_host,
     ),
-    _secret(  # two dots at least: many identifiers end in two letters
+    _make_secret(  # two dots at least: many identifiers end in two letters
         "host",
         ".",
         r"(?i)(?<![\w./@-])(?P<v>[a-z0-9][a-z0-9-]*\.[a-z0-9-][a-z0-9.-]*\.",
         r"(?:de|fr|uk|eu|nl|pl|it|es|se|fi|dk|ch|at|cz|ru|cn|jp|br|us|ca|au|kr|tw))(?![\w-]|\.\w)",
         keep=_is_not_host,
     ),
-    _secret(
+    _make_secret(
         "host",
         "host|node",
         rf"(?i)\b(?:host_?name|node_?name|static hostname){_LABEL}(?P<v>[a-z0-9][\w.-]+)",
         learn=True,
         keep=_is_generic_name,
     ),
-    _secret(
+    _make_secret(
         "host",
         "host=|server=|node=",
         r"(?i)\b(?:host|server|node)=[\"']?(?P<v>[a-z][\w.-]{2,})",
         learn=True,
         keep=_is_generic_name,
     ),
-    _secret(
+    _make_secret(
         "host",
         "hostname|host name",
         r"(?i)host ?name (?:set )?(?:to|is|changed to) <?[\"']?(?P<v>[a-z0-9][\w.-]*\w)",
         learn=True,
         keep=_is_generic_name,
     ),
-    _secret("host", "linux ", r"\bLinux (?P<v>[A-Za-z0-9][\w.-]*) \d+\.\d+", learn=True, keep=_is_generic_name),
-    _secret(  # as syslog and journalctl begin a line
+    _make_secret(
+        "host", "linux ", r"\bLinux (?P<v>[A-Za-z0-9][\w.-]*) \d+\.\d+", learn=True, keep=_is_generic_name
+    ),
+    _make_secret(  # as syslog and journalctl begin a line
         "host",
         "",
         r"(?m)^(?:[A-Z][a-z]{2} +\d+ \d\d:\d\d:\d\d(?:\.\d+)?|\d{4}-\d\d-\d\dT[\d:.,+-]+Z?) ",
@@ -296,24 +302,24 @@ SECRETS: tuple[Secret, ...] = (
         learn=True,
         keep=_is_generic_name,
     ),
-    _secret("host", ":/", r"(?<![\w/.:-])(?P<v>[A-Za-z][\w.-]{2,}):/(?=[A-Za-z])"),  # of a mount
-    _secret("host", "\\\\", r"(?<![\\\w])\\\\(?P<v>[A-Za-z0-9][\w.-]+)\\"),
-    _secret(
+    _make_secret("host", ":/", r"(?<![\w/.:-])(?P<v>[A-Za-z][\w.-]{2,}):/(?=[A-Za-z])"),  # of a mount
+    _make_secret("host", "\\\\", r"(?<![\\\w])\\\\(?P<v>[A-Za-z0-9][\w.-]+)\\"),
+    _make_secret(
         "user",
         "user=|logname=|username=|login=|owner=",
         r"\b(?:USER|LOGNAME|SUDO_USER|USERNAME|user|username|login|owner)=[\"']?(?P<v>[A-Za-z_][\w.-]*\w)",
         learn=True,
         keep=_is_generic_name,
     ),
-    _secret(
+    _make_secret(
         "user",
         "user|login|logname|owner|author",
         r"(?im)^\s*[\"']?(?:user ?name|user|login|logname|owner|author)[\"']?\s*:\s*[\"']?(?P<v>[a-z_][\w.-]*\w)",
         learn=True,
         keep=_is_generic_name,
     ),
-    _secret("user", "id=", r"\b[ug]id=\d+\((?P<v>[^()\s]+)\)", learn=True, keep=_is_generic_name),
-    _secret(
+    _make_secret("user", "id=", r"\b[ug]id=\d+\((?P<v>[^()\s]+)\)", learn=True, keep=_is_generic_name),
+    _make_secret(
         "user",
         "for user|of user|accepted |failed |sudo|su",
         r"(?:\b(?:opened|closed) for user |\bof user |\b(?:Accepted|Failed) \w+ for (?:invalid user )?|",
@@ -321,21 +327,21 @@ SECRETS: tuple[Secret, ...] = (
         learn=True,
         keep=_is_generic_name,
     ),
-    _secret(
+    _make_secret(
         "user",
         "home/|/users/|media/|~",
         rf"(?:{_HOME}|(?<![\w.~])~)(?P<v>{_NAME}+)(?=[/\s\"':;,)\\]|$)",
         learn=True,
         keep=_is_generic_name,
     ),
-    _secret(
+    _make_secret(
         "user",
         "users\\",
         r"(?i)\b[A-Z]:\\{1,2}Users\\{1,2}(?P<v>[^\s\\/\"'<>|:;,]+)",
         learn=True,
         keep=_is_generic_name,
     ),
-    _secret(
+    _make_secret(
         "user",
         "%2f",
         r"(?i)%2F(?:home|Users)%2F(?P<v>[^%\s/\"'&?<>]+)",
@@ -343,7 +349,7 @@ SECRETS: tuple[Secret, ...] = (
         keep=_is_generic_name,
     ),
     # programs, containers and volumes
-    _secret(
+    _make_secret(
         "process",
         "process|thread|task|comm|killed|invoked|segfault|program",
         r"(?:\b[Pp]rocess (?:information: process )?|\bthread |\b[Tt]ask:? |\bComm: |\bcomm=[\"']?|\btask=|",
@@ -352,25 +358,25 @@ SECRETS: tuple[Secret, ...] = (
         learn=True,
         keep=_is_public_program,
     ),
-    _secret(
+    _make_secret(
         "process",
         "invoked oom-killer",
         r"(?P<v>[^\s:\]]+) invoked oom-killer",
         learn=True,
         keep=_is_public_program,
     ),
-    _secret(
+    _make_secret(
         "process",
         "segfault|trap|general protection",
         r"(?m)(?:^|[\s\]])(?P<v>[^\s\[\]]+)\[\d+\]:? (?:segfault|trap|general protection)",
         learn=True,
         keep=_is_public_program,
     ),
-    _secret("process", "exe=", r"\bexe=[\"']?(?P<v>[^\s\"']+)", keep=_is_public_program),
-    _secret("cgroup", "memcg=|cpuset=", r"\b(?:\w*_memcg|cpuset)=(?P<v>(?!/,|/$)[^\s,]+)"),
-    _secret("cgroup", "cgroup", r"\b[Cc]group (?P<v>/[^\s,]+)"),
-    _secret("cgroup", "task in /", r"\bTask in (?P<v>/\S+)"),
-    _secret(
+    _make_secret("process", "exe=", r"\bexe=[\"']?(?P<v>[^\s\"']+)", keep=_is_public_program),
+    _make_secret("cgroup", "memcg=|cpuset=", r"\b(?:\w*_memcg|cpuset)=(?P<v>(?!/,|/$)[^\s,]+)"),
+    _make_secret("cgroup", "cgroup", r"\b[Cc]group (?P<v>/[^\s,]+)"),
+    _make_secret("cgroup", "task in /", r"\bTask in (?P<v>/\S+)"),
+    _make_secret(
         "container",
         "container|machine-|lxc|podman|docker|toolbox|distrobox",
         r"(?i)(?:\bcontainer(?:[ _-]?name)?[=: ]+[\"']?|\bmachine-|\blxc[/.](?:payload\.)?|",
@@ -378,7 +384,7 @@ SECRETS: tuple[Secret, ...] = (
         r"(?P<v>(?!runtime\b|id\b|with\b|is\b|from\b)[a-z0-9][\w.-]{2,})",
         keep=_is_generic_name,
     ),
-    _secret(
+    _make_secret(
         "volume",
         "/dev/mapper/|/dev/zvol/|/volumes/|pool|vg|volume|label",
         r"(?i)(?:/dev/mapper/|/dev/zvol/|/var/lib/\w+/volumes/|",
@@ -387,27 +393,27 @@ SECRETS: tuple[Secret, ...] = (
         learn=True,
     ),
     # where they keep things
-    _secret("path", "%2f", r"(?i)%2F(?:home|Users)%2F[^%\s]+%2F(?P<v>(?!<path-)[^\s\"'&?<>]+)"),
-    _secret("path", "home/|/users/|media/", rf"{_HOME}[^\s/\"'|:;,()\\\x00]+/(?P<v>(?!<path-){_TAIL})"),
-    _secret(
+    _make_secret("path", "%2f", r"(?i)%2F(?:home|Users)%2F[^%\s]+%2F(?P<v>(?!<path-)[^\s\"'&?<>]+)"),
+    _make_secret("path", "home/|/users/|media/", rf"{_HOME}[^\s/\"'|:;,()\\\x00]+/(?P<v>(?!<path-){_TAIL})"),
+    _make_secret(
         "path",
         "/root/|/mnt/|/data/|/srv/|/work/|/scratch/|/nfs/|/project|/volumes/|/storage/",
         rf"(?<![\w>])/(?:root|mnt|data|srv|work|scratch|nfs|projects?|Volumes|storage)/(?P<v>(?!<path-){_TAIL})",
     ),
-    _secret("path", "~/", rf"(?<![\w/])~/(?!\.(?:local/state|cache)/zinc-rt)(?P<v>(?!<path-){_TAIL})"),
-    _secret(
+    _make_secret("path", "~/", rf"(?<![\w/])~/(?!\.(?:local/state|cache)/zinc-rt)(?P<v>(?!<path-){_TAIL})"),
+    _make_secret(
         "path",
         "users\\",
         r"(?i)\b[A-Z]:\\{1,2}Users\\{1,2}[^\s\\/\"'|:;,]+\\{1,2}(?P<v>(?!<path-)[^\s\"'<>|:;,]+)",
     ),
     # addresses
-    _secret(
+    _make_secret(
         "ip",
         "",
         r"(?i)(?P<version>\bver(?:sion)?[ :=v]*|\bv)?(?<![\w.~-])(?P<v>\d{1,3}(?:\.\d{1,3}){3})(?![\w-]|\.\d)",
         keep=_is_not_ipv4,
     ),
-    _secret(
+    _make_secret(
         "ip",
         "",
         r"(?<![\w:.])(?P<v>(?:[0-9A-Fa-f]{0,4}:){2,7}[0-9A-Fa-f]{0,4}(?:%\w+)?)(?![\w:])",
@@ -417,30 +423,33 @@ SECRETS: tuple[Secret, ...] = (
 
 # Files that are one secret each, by the end of their path.
 WHOLE: tuple[tuple[str, re.Pattern[str]], ...] = (
-    ("serial", _re(r"(?:^|/)(?:\w*_serial|serial|serial_number|\w*_asset_tag|wwid|nguid)$")),
-    ("uuid", _re(r"(?:^|/)(?:product_uuid|uuid|machine-id|boot_id|eui)$")),
-    ("card", _re(r"(?:^|/)unique_id$")),
-    ("host", _re(r"(?:^|/)(?:hostname|nodename)$")),
-    ("mac", _re(r"(?:^|/)net/[^/]+/(?:address|permaddr|phys_port_id)$")),
+    ("serial", _compile_pattern(r"(?:^|/)(?:\w*_serial|serial|serial_number|\w*_asset_tag|wwid|nguid)$")),
+    ("uuid", _compile_pattern(r"(?:^|/)(?:product_uuid|uuid|machine-id|boot_id|eui)$")),
+    ("card", _compile_pattern(r"(?:^|/)unique_id$")),
+    ("host", _compile_pattern(r"(?:^|/)(?:hostname|nodename)$")),
+    ("mac", _compile_pattern(r"(?:^|/)net/[^/]+/(?:address|permaddr|phys_port_id)$")),
 )
 # Files that hold serial numbers in a binary form, or nothing but private data: they are left out.
-LEFT_OUT = _re(
+LEFT_OUT = _compile_pattern(
     r"(?:^|/)(?:edid|vpd|config|rom|environ|\.env|id_(?:rsa|dsa|ecdsa|ed25519)(?:\.pub)?|authorized_keys|known_hosts|"
     r"shadow|\.netrc|\.git-credentials)$"
 )
 # JSON members by name: their whole value.
 MEMBERS: tuple[tuple[str, re.Pattern[str]], ...] = (
-    ("serial", _re(r"\w*serial(?:_?number|_?no|_short)?|sn|asset_?tag|service_?tag|fru_?id", re.IGNORECASE)),
-    ("card", _re(r"unique_?id", re.IGNORECASE)),
-    ("host", _re(r"host_?name|node_?name|nodename|fqdn|server|machine_?name", re.IGNORECASE)),
-    ("user", _re(r"user(?:_?name)?|login|logname|owner|author|real_?name", re.IGNORECASE)),
-    ("mac", _re(r"mac(?:_?addr(?:ess)?)?|hwaddr", re.IGNORECASE)),
-    ("ip", _re(r"ip(?:v[46])?(?:_?addr(?:ess)?)?", re.IGNORECASE)),
-    ("uuid", _re(r"\w*uuid|machine_?id|boot_?id", re.IGNORECASE)),
-    ("mail", _re(r"e?-?mail", re.IGNORECASE)),
+    (
+        "serial",
+        _compile_pattern(r"\w*serial(?:_?number|_?no|_short)?|sn|asset_?tag|service_?tag|fru_?id", re.IGNORECASE),
+    ),
+    ("card", _compile_pattern(r"unique_?id", re.IGNORECASE)),
+    ("host", _compile_pattern(r"host_?name|node_?name|nodename|fqdn|server|machine_?name", re.IGNORECASE)),
+    ("user", _compile_pattern(r"user(?:_?name)?|login|logname|owner|author|real_?name", re.IGNORECASE)),
+    ("mac", _compile_pattern(r"mac(?:_?addr(?:ess)?)?|hwaddr", re.IGNORECASE)),
+    ("ip", _compile_pattern(r"ip(?:v[46])?(?:_?addr(?:ess)?)?", re.IGNORECASE)),
+    ("uuid", _compile_pattern(r"\w*uuid|machine_?id|boot_?id", re.IGNORECASE)),
+    ("mail", _compile_pattern(r"e?-?mail", re.IGNORECASE)),
     (
         "token",
-        _re(
+        _compile_pattern(
             r"pass(?:word|wd|phrase)|\w*secret|(?:api|access|auth)_?(?:key|token)|token|private_?key",
             re.IGNORECASE,
         ),

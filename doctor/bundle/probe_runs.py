@@ -20,14 +20,14 @@ def check(path: Path) -> None:
     if archive.is_archive(path):
         check_writable(str(path))
         return
-    bundles.replaceable(path)
+    bundles.list_bundle_files(path)
     archive.write_folder(path, {}, [])
     check_writable(str(path / bundles.MANIFEST))
 
 
 def save(path: Path, report: Report, spec: DeviceSpec, hangs: Mapping[str, HangReport]) -> int:
     """Write the bundle and return its size in bytes. Results get the paths of their files. Raises OutputError."""
-    maker = gather.begin(spec)
+    maker = gather.begin_bundle(spec)
     for result in report.results:
         name = result.id.replace("/", "-")
         report_path: Any = result.first_bad.get("report")
@@ -45,4 +45,4 @@ def save(path: Path, report: Report, spec: DeviceSpec, hangs: Mapping[str, HangR
     maker.add("logs/kernel.log", "\n".join([*(log or [f"({missing or 'nothing new'})"]), ""]), "log")
     maker.add(f"reports/{report.command}.json", report.to_json(), "report")
     gather.add_journals(maker, spec)
-    return bundles.write(maker.make(), path)
+    return bundles.write(maker.make_bundle(), path)

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any
 
 from zinc_rt.doctor.bundle import linux_command_line
-from zinc_rt.doctor.bundle.kernel_log import relevant_lines
+from zinc_rt.doctor.bundle.kernel_log import select_relevant_lines
 from zinc_rt.doctor.bundle.name_search import NameSearch
 from zinc_rt.doctor.bundle.private import (
     EVERYBODY,
@@ -55,15 +55,15 @@ Fit = Callable[[str, str], str]
 """A function (original, replacement) -> actual replacement."""
 
 
-def _keep_length_change(before: str, after: str) -> str:
+def _allow_length_change(before: str, after: str) -> str:
     return after
 
 
-def _same_length(before: str, after: str) -> str:
+def _pad_to_length(before: str, after: str) -> str:
     """Return `after`, truncated or padded to the size of `before` in bytes."""
     if after == before:
         return before
-    size_bytes = len(_encoded(before))
+    size_bytes = len(_encode_text(before))
     return after[:size_bytes].ljust(size_bytes, "x")
 
 
@@ -79,11 +79,11 @@ class Redactor:
     _names: NameSearch = field(default_factory=lambda: NameSearch(()))
     _counts: Counter[str] = field(default_factory=Counter)  # placeholders, by kind
 
-    def redact(self, files: Mapping[str, bytes]) -> tuple[dict[str, bytes], dict[str, str]]:
+    def redact_files(self, files: Mapping[str, bytes]) -> tuple[dict[str, bytes], dict[str, str]]:
         """Return the redacted files, and the omitted ones with the reason."""
         for kind, values in self.known.items():
             for value in values:
-                self._learn(kind, value, minimum=2)
+                self._learn_value(kind, value, minimum=2)
         searchable, left_out = {}, {}
         for name, content in files.items():
             if LEFT_OUT.search(name):
@@ -93,7 +93,7 @@ class Redactor:
             else:
                 searchable[name] = content
                 self._scan_file(name, content)
-        self._compile()
+        self._compile_names()
         redacted = {}
         for name, content in searchable.items():
             clean = self._redact_file(name, content)
@@ -105,30 +105,30 @@ class Redactor:
 
     def text(self, text: str) -> str:
         """Redact one text with the names known so far."""
-        self._compile()
-        return self._text(text)
+        self._compile_names()
+        return self._redact_text(text)
 
     # --- the first pass ---
 
     def _scan_file(self, name: str, content: bytes) -> None:
         if b"\0" in content:
             content = b"\n".join(run for run in _RUN.findall(content) if len(run) >= _LEARNED_BYTES)
-        text = _decoded(content)
+        text = _decode_content(content)
         for kind, path in WHOLE:
             if path.search(name) and len(text.strip()) < 256:
-                self._learn(kind, text.strip())
+                self._learn_value(kind, text.strip())
         if name.endswith("proc/cmdline"):
             linux_command_line.redact_line(text.strip(), self._learn_token)
-        linux_command_line.redact_lines(_unescaped(name, text), self._learn_token)
-        body = _parsed(name, text)
+        linux_command_line.redact_lines(_undo_escapes(name, text), self._learn_token)
+        body = _parse_json(name, text)
         if body is not None:
             for item in body:
                 self._scan_value(item)
             return
-        self._scan_text(_unescaped(name, text))
+        self._scan_text(_undo_escapes(name, text))
 
     def _scan_text(self, text: str) -> None:
-        pieces = _pieces(text)
+        pieces = _split_pieces(text)
         pieces += [part for piece in pieces if _ESCAPED.search(piece) for part in _ESCAPED.split(piece)[::2]]
         for piece in pieces:
             lower = piece.lower()
@@ -136,7 +136,7 @@ class Redactor:
                 if secret.learn and secret.may_be_in(lower):
                     for match in secret.pattern.finditer(piece):
                         if not secret.keep(match) and not PLACEHOLDER.search(match["v"]):
-                            self._learn(secret.kind, match["v"])
+                            self._learn_value(secret.kind, match["v"])
 
     def _scan_value(self, value: Any, member: str = "") -> None:
         if isinstance(value, dict):
@@ -146,22 +146,22 @@ class Redactor:
         elif isinstance(value, list):
             for item in value:
                 self._scan_value(item, member)
-        elif isinstance(value, str) and (inner := _inner(value)) is not None:
+        elif isinstance(value, str) and (inner := _parse_nested_json(value)) is not None:
             self._scan_value(inner)
         elif isinstance(value, str):
             linux_command_line.redact_lines(value, self._learn_token)
             self._scan_text(value)
-            kind = _kind_of(member)
+            kind = _find_kind(member)
             if kind and " " not in value.strip():
-                self._learn(kind, value.strip())
-        elif isinstance(value, int) and not isinstance(value, bool) and _kind_of(member) == "card":
-            self._learn("card", str(value))
+                self._learn_value(kind, value.strip())
+        elif isinstance(value, int) and not isinstance(value, bool) and _find_kind(member) == "card":
+            self._learn_value("card", str(value))
 
     def _learn_token(self, value: str) -> str:
-        self._learn("token", value.strip('"'))
+        self._learn_value("token", value.strip('"'))
         return value
 
-    def _learn(self, kind: str, value: str, *, minimum: int = _LEAST) -> None:
+    def _learn_value(self, kind: str, value: str, *, minimum: int = _LEAST) -> None:
         value = value.strip().lstrip("._-/!?#+*'\"([{")
         lower = value.lower()
         if (
@@ -179,13 +179,13 @@ class Redactor:
             return
         self._learned.setdefault(lower, kind)
         if kind == "host" and "." in value:
-            self._learn("host", value.partition(".")[0])
+            self._learn_value("host", value.partition(".")[0])
         if kind == "card":
-            for form in _forms(lower):
+            for form in _number_notations(lower):
                 self._learned.setdefault(form, kind)
-                self._numbers.setdefault((kind, form), self._placeholder(kind, lower))
+                self._numbers.setdefault((kind, form), self._make_placeholder(kind, lower))
 
-    def _compile(self) -> None:
+    def _compile_names(self) -> None:
         self._names = NameSearch(self._learned)
 
     # --- the second pass ---
@@ -193,62 +193,64 @@ class Redactor:
     def _redact_file(self, name: str, content: bytes) -> bytes | None:
         """Redact until nothing changes any more; return None if this does not converge."""
         for _ in range(_PASSES):
-            redacted = self._file(name, content)
+            redacted = self._redact_text_file(name, content)
             if redacted == content:
                 return redacted
             content = redacted
         return None
 
-    def _file(self, name: str, content: bytes) -> bytes:
+    def _redact_text_file(self, name: str, content: bytes) -> bytes:
         if b"\0" in content:
-            return self._binary(content)
-        text = _decoded(content)
+            return self._redact_binary(content)
+        text = _decode_content(content)
         for kind, path in WHOLE:
             if path.search(name) and text.strip() and not PLACEHOLDER.fullmatch(text.strip()):
-                return self._hide(kind, text.strip()).encode() + b"\n"
+                return self._hide_value(kind, text.strip()).encode() + b"\n"
         if name.endswith("proc/cmdline"):
-            text = linux_command_line.redact_line(text.strip(), lambda value: self._hide("token", value)) + "\n"
-        body = _parsed(name, text)
+            text = (
+                linux_command_line.redact_line(text.strip(), lambda value: self._hide_value("token", value)) + "\n"
+            )
+        body = _parse_json(name, text)
         if body is None:
-            text = relevant_lines(_unescaped(name, text), whole=name.endswith(_KERNEL_LOG))
-            return _encoded(self._text(text))
-        values = [self._value(item) for item in body]
+            text = select_relevant_lines(_undo_escapes(name, text), whole=name.endswith(_KERNEL_LOG))
+            return _encode_text(self._redact_text(text))
+        values = [self._redact_value(item) for item in body]
         if name.endswith(".json"):
-            return _encoded(json.dumps(values[0], indent=1, ensure_ascii=False) + "\n")
-        return _encoded("".join(json.dumps(value, ensure_ascii=False) + "\n" for value in values))
+            return _encode_text(json.dumps(values[0], indent=1, ensure_ascii=False) + "\n")
+        return _encode_text("".join(json.dumps(value, ensure_ascii=False) + "\n" for value in values))
 
-    def _value(self, value: Any, member: str = "") -> Any:
+    def _redact_value(self, value: Any, member: str = "") -> Any:
         if isinstance(value, dict):
-            return {self._text(str(key)): self._value(item, str(key)) for key, item in value.items()}
+            return {self._redact_text(str(key)): self._redact_value(item, str(key)) for key, item in value.items()}
         if isinstance(value, list):
             if member == "kernel_log":
-                value = relevant_lines("\n".join(map(str, value)), whole=True).splitlines()
-            return [self._value(item, member) for item in value]
-        kind = _kind_of(member)
+                value = select_relevant_lines("\n".join(map(str, value)), whole=True).splitlines()
+            return [self._redact_value(item, member) for item in value]
+        kind = _find_kind(member)
         if isinstance(value, str):
-            inner = _inner(value)
+            inner = _parse_nested_json(value)
             if inner is not None:
-                return json.dumps(self._value(inner), ensure_ascii=False)
+                return json.dumps(self._redact_value(inner), ensure_ascii=False)
             if member == "cmdline":
-                value = linux_command_line.redact_line(value, lambda item: self._hide("token", item))
+                value = linux_command_line.redact_line(value, lambda item: self._hide_value("token", item))
             plain = value.strip().lower()
             if kind and plain and plain not in EVERYBODY and not PLACEHOLDER.search(value):
-                return self._hide(kind, value.strip())
-            return self._text(relevant_lines(value, whole=False))
+                return self._hide_value(kind, value.strip())
+            return self._redact_text(select_relevant_lines(value, whole=False))
         if (
             isinstance(value, int)
             and not isinstance(value, bool)
             and (kind == "card" or str(value) in self._learned)
         ):
-            return self._hide(self._learned.get(str(value), kind), str(value)) if value else value
+            return self._hide_value(self._learned.get(str(value), kind), str(value)) if value else value
         return value
 
-    def _text(self, text: str) -> str:
-        text = linux_command_line.redact_lines(text, lambda value: self._hide("token", value))
-        text = self._replace_secrets(text, SPANNING, _keep_length_change)
-        return "".join(map(self._piece, _pieces(text)))
+    def _redact_text(self, text: str) -> str:
+        text = linux_command_line.redact_lines(text, lambda value: self._hide_value("token", value))
+        text = self._replace_secrets(text, SPANNING, _allow_length_change)
+        return "".join(map(self._redact_piece, _split_pieces(text)))
 
-    def _piece(self, text: str, fit: Fit = _keep_length_change) -> str:
+    def _redact_piece(self, text: str, fit: Fit = _allow_length_change) -> str:
         text = self._replace_secrets(text, SECRETS, fit)
         if _ESCAPED.search(text):  # quoted from JSON: \n stands before a word and is no part of it
             parts = _ESCAPED.split(text)
@@ -256,7 +258,7 @@ class Redactor:
                 part if index % 2 else self._replace_secrets(part, SECRETS, fit)
                 for index, part in enumerate(parts)
             )
-        return self._names.sub(text, lambda name, text: fit(text, self._literal(name, text)))
+        return self._names.replace_names(text, lambda name, text: fit(text, self._replace_name(name, text)))
 
     def _replace_secrets(self, text: str, secrets: Iterable[Secret], fit: Fit) -> str:
         lower = text.lower()
@@ -267,9 +269,9 @@ class Redactor:
         return text
 
     def _fit_replacement(self, secret: Secret, fit: Fit, match: re.Match[str]) -> str:
-        return fit(match[0], self._replacement(secret, match))
+        return fit(match[0], self._replace_match(secret, match))
 
-    def _replacement(self, secret: Secret, match: re.Match[str]) -> str:
+    def _replace_match(self, secret: Secret, match: re.Match[str]) -> str:
         value = match["v"]
         if not value or PLACEHOLDER.fullmatch(value) or secret.keep(match):
             return match[0]
@@ -277,16 +279,19 @@ class Redactor:
             start, end = match.start("v") - match.start(), match.end("v") - match.start()
             suffix = _SUFFIX.search(value) if secret.kind == "path" else None
             return (
-                match[0][:start] + self._hide(secret.kind, value) + (suffix[0] if suffix else "") + match[0][end:]
+                match[0][:start]
+                + self._hide_value(secret.kind, value)
+                + (suffix[0] if suffix else "")
+                + match[0][end:]
             )
         return match[0]
 
-    def _literal(self, name: str, text: str) -> str:
-        return self._hide(self._learned.get(name) or self._learned.get(text.lower(), "name"), text)
+    def _replace_name(self, name: str, text: str) -> str:
+        return self._hide_value(self._learned.get(name) or self._learned.get(text.lower(), "name"), text)
 
-    def _binary(self, content: bytes) -> bytes:
+    def _redact_binary(self, content: bytes) -> bytes:
         """Redact the texts in a binary file. Its length and all offsets stay."""
-        redacted = _RUN.sub(self._run, content)
+        redacted = _RUN.sub(self._replace_run, content)
         for name in self._learned:
             for form in (name, name.upper(), name.capitalize()):
                 wide = form.encode("utf-16-le", errors="surrogatepass")  # as firmware tables have it
@@ -294,20 +299,22 @@ class Redactor:
                     redacted = redacted.replace(wide, b"x" * len(wide))
         return redacted
 
-    def _run(self, match: re.Match[bytes]) -> bytes:
-        return _encoded(
-            self._piece(self._replace_secrets(_decoded(match[0]), SPANNING, _same_length), _same_length)
+    def _replace_run(self, match: re.Match[bytes]) -> bytes:
+        return _encode_text(
+            self._redact_piece(
+                self._replace_secrets(_decode_content(match[0]), SPANNING, _pad_to_length), _pad_to_length
+            )
         )
 
     def path(self, path: str) -> str:
         """Redact a path inside the bundle and keep it readable."""
-        return re.sub(r"[<>]", "", self._text(path))
+        return re.sub(r"[<>]", "", self._redact_text(path))
 
-    def _hide(self, kind: str, value: str) -> str:
+    def _hide_value(self, kind: str, value: str) -> str:
         self.hidden[kind] += 1
-        return self._placeholder(kind, _normal(kind, value))
+        return self._make_placeholder(kind, _normalise_value(kind, value))
 
-    def _placeholder(self, kind: str, value: str) -> str:
+    def _make_placeholder(self, kind: str, value: str) -> str:
         key = (kind, value)
         if key not in self._numbers:
             self._counts[kind] += 1
@@ -315,7 +322,7 @@ class Redactor:
         return self._numbers[key]
 
 
-def _pieces(text: str) -> list[str]:
+def _split_pieces(text: str) -> list[str]:
     """Split a long text into pieces of whole lines: a pattern is skipped for a piece that does not contain its
     word.
     """
@@ -329,17 +336,17 @@ def _pieces(text: str) -> list[str]:
     return pieces
 
 
-def _kind_of(member: str) -> str:
+def _find_kind(member: str) -> str:
     name = member.rpartition("/")[2]
     return next((kind for kind, pattern in MEMBERS if pattern.fullmatch(name)), "")
 
 
-def _normal(kind: str, value: str) -> str:
+def _normalise_value(kind: str, value: str) -> str:
     lower = value if kind in ("path", "key", "token") else value.lower()
     return re.sub(r"[:.-]", "", lower) if kind == "mac" else lower
 
 
-def _forms(value: str) -> list[str]:
+def _number_notations(value: str) -> list[str]:
     """Return the notations of a number: hexadecimal as in sysfs, decimal as in KFD."""
     forms = []
     if re.fullmatch(r"\d{6,20}", value):
@@ -351,15 +358,15 @@ def _forms(value: str) -> list[str]:
     return [form for form in forms if len(form) > 5]
 
 
-def _decoded(content: bytes) -> str:
+def _decode_content(content: bytes) -> str:
     return content.decode("utf-8", errors="surrogateescape")
 
 
-def _encoded(text: str) -> bytes:
+def _encode_text(text: str) -> bytes:
     return text.encode("utf-8", errors="surrogateescape")
 
 
-def _inner(value: str) -> Any:
+def _parse_nested_json(value: str) -> Any:
     """Parse a string that contains JSON, because reports quote other programs' output; None for other strings."""
     if not value.startswith(("{", "[")):
         return None
@@ -370,7 +377,7 @@ def _inner(value: str) -> Any:
     return inner if isinstance(inner, dict | list) else None
 
 
-def _unescaped(name: str, text: str) -> str:
+def _undo_escapes(name: str, text: str) -> str:
     """Undo the escapes of invalid JSON; otherwise a name after an escaped line end would be part of a word."""
     if not name.endswith((".json", ".jsonl", ".journal")):
         return text
@@ -382,7 +389,7 @@ def _unescaped(name: str, text: str) -> str:
     return text
 
 
-def _parsed(name: str, text: str) -> list[Any] | None:
+def _parse_json(name: str, text: str) -> list[Any] | None:
     """Parse JSON: one value, or one per line; None for other text."""
     try:
         if name.endswith(".json"):

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 FAILURES_SHOWN = 20
 
 
-def readme(bundle: Bundle) -> str:
-    return "\n".join([*lines(bundle), "", *_CLOSING]) + "\n"
+def format_readme(bundle: Bundle) -> str:
+    return "\n".join([*format_lines(bundle), "", *_CLOSING]) + "\n"
 
 
 _CLOSING = (
@@ -23,14 +23,14 @@ _CLOSING = (
 )
 
 
-def lines(bundle: Bundle) -> Iterator[str]:
+def format_lines(bundle: Bundle) -> Iterator[str]:
     """Return the lines for a terminal or README.txt."""
     manifest, configuration = bundle.manifest, bundle.combination
     if manifest["simulated"]:
         yield "SIMULATED device: says nothing about hardware"
     yield f"bundle    of {manifest['created']}, zinc-rt {manifest['tool'].get('version', 'unknown')}"
     chip = " ".join(filter(None, (configuration.chip, configuration.pci_id))) or "unknown"
-    yield f"card      {chip}{_card(configuration.card)}"
+    yield f"card      {chip}{_format_card(configuration.card)}"
     yield f"kernel    {configuration.kernel or 'unknown'}{', ' + configuration.os if configuration.os else ''}"
     yield f"amdgpu    {configuration.module or 'module version unknown'}"
     for name, values in (
@@ -44,9 +44,9 @@ def lines(bundle: Bundle) -> Iterator[str]:
             yield f"{name:<9} {', '.join(f'{key} {value}' for key, value in values.items())}"
     for note in manifest["notes"]:
         yield f"note      {note}"
-    yield from _findings(bundle)
+    yield from _format_findings(bundle)
     for name, report in sorted(bundle.reports.items()):
-        yield from _report(name, report)
+        yield from _format_report(name, report)
     hangs = sorted(
         {name.split("/")[1] for name in bundle.files if name.startswith("hangs/") and name.count("/") > 1}
     )
@@ -59,18 +59,18 @@ def lines(bundle: Bundle) -> Iterator[str]:
     yield f"hidden    {hidden or 'nothing'}"
 
 
-def _card(card: str) -> str:
+def _format_card(card: str) -> str:
     return f" (card {card[:8]})" if card else ""
 
 
-def _findings(bundle: Bundle) -> Iterator[str]:
+def _format_findings(bundle: Bundle) -> Iterator[str]:
     for finding in bundle.findings:
         yield f"{finding.get('severity', 'finding')!s:<9} {finding.get('id', '')}: {finding.get('title', '')}"
         if finding.get("next"):
             yield f"          next: {finding['next']}"
 
 
-def _report(name: str, report: Mapping[str, Any]) -> Iterator[str]:
+def _format_report(name: str, report: Mapping[str, Any]) -> Iterator[str]:
     results = [result for result in report.get("results", []) if isinstance(result, dict)]
     counts = Counter(str(result.get("status", "")) for result in results)
     verdict = report.get("verdict")
@@ -79,12 +79,12 @@ def _report(name: str, report: Mapping[str, Any]) -> Iterator[str]:
     yield f"report    {name.removeprefix('reports/')}: {report.get('command', '')} {word}, {shown or 'no results'}"
     failed = [result for result in results if result.get("status") == "fail"]
     for item in failed[:FAILURES_SHOWN]:
-        yield f"  FAIL    {item.get('id', '')}: {_first_line(item.get('reason', ''))}"
+        yield f"  FAIL    {item.get('id', '')}: {_take_first_line(item.get('reason', ''))}"
         if item.get("cause"):
-            yield f"          cause: {_first_line(item['cause'])}"
+            yield f"          cause: {_take_first_line(item['cause'])}"
     if len(failed) > FAILURES_SHOWN:
         yield f"          and {len(failed) - FAILURES_SHOWN} more"
 
 
-def _first_line(value: object) -> str:
+def _take_first_line(value: object) -> str:
     return str(value).partition("\n")[0]

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zinc_rt.cli.report import import_pandas
-from zinc_rt.doctor.bundle.combination import SCALARS, MachineCombination, traits
+from zinc_rt.doctor.bundle.combination import SCALARS, MachineCombination, list_traits
 from zinc_rt.doctor.bundle.format import Bundle
 from zinc_rt.host.errors import InputError, OutputError
-from zinc_rt.host.files import state_folder
+from zinc_rt.host.files import state_directory
 
 if TYPE_CHECKING:
     import pandas
@@ -76,7 +76,7 @@ class StoredMachine:
 
 
 def default_path() -> Path:
-    return state_folder() / "bundles.sqlite"
+    return state_directory() / "bundles.sqlite"
 
 
 class BundleStore:
@@ -93,7 +93,7 @@ class BundleStore:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._database = sqlite3.connect(path, timeout=20.0)
             self._database.execute("PRAGMA foreign_keys = ON")
-            self._prepare()
+            self._create_tables()
         except sqlite3.DatabaseError as error:
             raise InputError(f"{path}: not a store of bundles: {error}", next="--store another file") from error
         except OSError as error:
@@ -102,7 +102,7 @@ class BundleStore:
     def add(self, bundle: Bundle) -> bool:
         """Add a bundle atomically. Return False if it is already present."""
         configuration = bundle.combination
-        with self._writing():
+        with self._begin_transaction():
             row = (
                 bundle.id,
                 str(bundle.manifest["created"]),
@@ -117,7 +117,7 @@ class BundleStore:
             cursor = self._database.execute("INSERT OR IGNORE INTO bundle VALUES (?,?,?,?,?,?,?,?,?)", row)
             if not cursor.rowcount:
                 return False
-            for outcome in outcomes(bundle.reports):
+            for outcome in read_outcomes(bundle.reports):
                 self._database.execute(
                     "INSERT OR REPLACE INTO result VALUES (?,?,?,?,?,?,?,?,?,?,?)",
                     (bundle.id, *(getattr(outcome, name) for name in StoredOutcome.__dataclass_fields__)),
@@ -153,8 +153,8 @@ class BundleStore:
         ]
 
     def to_frame(self) -> pandas.DataFrame:
-        """Return `frame` of all machines in the store."""
-        return frame(self.machines())
+        """Return `build_frame` of all machines in the store."""
+        return build_frame(self.machines())
 
     def close(self) -> None:
         self._database.close()
@@ -165,7 +165,7 @@ class BundleStore:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _prepare(self) -> None:
+    def _create_tables(self) -> None:
         [version] = self._database.execute("PRAGMA user_version").fetchone()
         [application] = self._database.execute("PRAGMA application_id").fetchone()
         if (version, application) == (VERSION, APPLICATION):
@@ -178,14 +178,14 @@ class BundleStore:
                 else "another database"
             )
             raise InputError(f"{self.path}: not a store of bundles: {word}", next="--store another file")
-        with self._writing():
+        with self._begin_transaction():
             for statement in filter(str.strip, _TABLES.split(";")):
                 self._database.execute(statement)
             self._database.execute(f"PRAGMA user_version = {VERSION}")
             self._database.execute(f"PRAGMA application_id = {APPLICATION}")
 
     @contextmanager
-    def _writing(self) -> Iterator[None]:
+    def _begin_transaction(self) -> Iterator[None]:
         try:
             self._database.execute("BEGIN IMMEDIATE")
             with self._database:
@@ -194,7 +194,7 @@ class BundleStore:
             raise OutputError(f"{self.path}: cannot write: {error}", next="--store FILE elsewhere") from error
 
 
-def frame(machines: Sequence[StoredMachine]) -> pandas.DataFrame:
+def build_frame(machines: Sequence[StoredMachine]) -> pandas.DataFrame:
     """Return a DataFrame with one row per probe result of a machine.
 
     The columns are RESULT_COLUMNS, then the machine's configuration: `kernel`, `module`, `firmware.mec`,
@@ -205,7 +205,7 @@ def frame(machines: Sequence[StoredMachine]) -> pandas.DataFrame:
     for machine in machines:
         values = {
             name if kind == "card" else f"{kind}.{name}": value
-            for (kind, name), value in traits(machine.combination).items()
+            for (kind, name), value in list_traits(machine.combination).items()
         }
         values["chip"] = f"{machine.combination.chip or 'unknown'}{' (simulated)' if machine.simulated else ''}"
         rows += [
@@ -217,7 +217,7 @@ def frame(machines: Sequence[StoredMachine]) -> pandas.DataFrame:
     return results.reindex(columns=list(dict.fromkeys([*RESULT_COLUMNS, *SCALARS, *results.columns])))
 
 
-def outcomes(reports: Mapping[str, Mapping[str, Any]]) -> list[StoredOutcome]:
+def read_outcomes(reports: Mapping[str, Mapping[str, Any]]) -> list[StoredOutcome]:
     """Return the results in a bundle's reports. A later result replaces an earlier one of the same command
     and id."""
     results = []

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from zinc_rt.doctor.messages.message import rows
+from zinc_rt.doctor.messages.message import make_rows
 
 BUS = (
-    *rows(
+    *make_rows(
         "bar-unassigned",
         "drivers/pci/setup-res.c",
         r"BAR [0-5](?: \[[^\]]*\])?: (?:no space for|failed to assign|can't assign|can't allocate)",
@@ -13,7 +13,7 @@ BUS = (
         r"amdgpu.*Problem resizing BAR\d* \(-(?:12|16|28)\).*fatal",
         r"amdgpu.*BAR 0: .*not (?:set|assigned)",
     ),
-    *rows(
+    *make_rows(
         "bar-resize",
         "amdgpu/amdgpu_device.c",
         r"Problem resizing BAR ?0",
@@ -22,14 +22,14 @@ BUS = (
         r"BAR ?0 .*resize failed",
         r"can't resize BAR",
     ),
-    *rows(
+    *make_rows(
         "d3cold",
         "drivers/pci/pci.c",
         r"(?:Unable to|can't|cannot) change power state from (?:D3cold|D3hot|unknown) to D0",
         r"not ready \d+ms after (?:resume|D3cold|D3hot->D0)[^;]*; giving up",
         r"device inaccessible",
     ),
-    *rows(
+    *make_rows(
         "link-lost",
         "drivers/pci/pcie",
         r"(?:amdgpu|kfd).*device lost from bus",
@@ -46,7 +46,7 @@ BUS = (
         # an endpoint that does not answer the IOMMU's invalidation has left the bus
         r"AMD-Vi: Event logged \[IOTLB_INV_TIMEOUT",
     ),
-    *rows(
+    *make_rows(
         "aer-fatal",
         "drivers/pci/pcie/aer.c",
         r"PCIe Bus Error: severity=Uncorrect\w+ \((?:Fatal|Non-Fatal)\)",
@@ -60,14 +60,14 @@ BUS = (
         r"Hardware Error.*(?:PCIe error|section_type: PCIe)",
         r"pcieport.*\b(?:CmpltTO|MalfTLP|SDES|DLP)\b(?![-+])",
     ),
-    *rows(
+    *make_rows(
         "aer-corrected",
         "drivers/pci/pcie/aer.c",
         r"PCIe Bus Error: severity=Correct(?:ed|able)",
         r"AER: .*(?:Corrected|Correctable) error",
         r"\b(?:BadTLP|BadDLLP|RxErr|Rollover)\b(?![-+])",
     ),
-    *rows(
+    *make_rows(
         "iommu-fault",
         "drivers/iommu",
         r"AMD-Vi: Event logged \[(?:IO_PAGE_FAULT|ILLEGAL_DEV_TABLE_ENTRY|DEV_TAB_HARDWARE_ERROR|"
@@ -76,7 +76,7 @@ BUS = (
         r"arm-smmu.*(?:event|fault)",
         r"AMD-Vi: Completion-Wait loop timed out",
     ),
-    *rows(
+    *make_rows(
         "atomics",
         "amdkfd/kfd_device.c",
         r"skipped device \S+, PCI rejects atomics",

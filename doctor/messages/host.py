@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from zinc_rt.doctor.messages.message import rows
+from zinc_rt.doctor.messages.message import make_rows
 
 HOST = (
-    *rows(
+    *make_rows(
         "cwsr-size",
         "amdkfd/kfd_queue.c",
         r"queue cwsr size \S+ not (?:sufficient for|equal to) node",
@@ -13,37 +13,37 @@ HOST = (
         r"queue ctl stack size \S+ not equal to node",
         r"expected size \S+ not equal to mapping addr \S+ size",
     ),
-    *rows(
+    *make_rows(
         "kfd-parameter",
         "amdkfd/kfd_module.c",
         r"sched_policy has invalid value",
         r"max_num_of_queues_per_device must be between",
     ),
-    *rows(
+    *make_rows(
         "policy-denied",
         "security/selinux/avc.c",
         r"avc: +denied .*(?:/dev/kfd|/dev/dri/|name=\"(?:kfd|renderD\d+)\"|:(?:hsa|dri)_device_t:).*permissive=0",
         r"apparmor=\"DENIED\".*/dev/(?:kfd|dri/)",
     ),
-    *rows(
+    *make_rows(
         "reset-reason",
         "arch/x86/kernel/cpu/amd.c",
         r"Previous system reset reason \[0x[0-9a-f]+\]: (?P<reason>.*(?:thermal|THERMTRIP|shutdown pin|sync flood|"
         r"uncorrected|watchdog).*)",
     ),
-    *rows(
+    *make_rows(
         "machine-check",
         "arch/x86/kernel/cpu/mce/core.c",
         r"mce: \[Hardware Error\]: CPU \d+: Machine Check(?: Exception)?: \d+ Bank",
         r"\[Hardware Error\]: (?:Uncorrected|Deferred) error, (?:no action|software)",
     ),
-    *rows(
+    *make_rows(
         "host-thermal",
         "drivers/thermal/thermal_core.c",
         r"critical temperature reached.*shutting down",
         r"Core temperature (?:above|is above) threshold, cpu clock (?:is )?throttled",
     ),
-    *rows(
+    *make_rows(
         "kfd",
         "amdkfd/kfd_device.c",
         r"kfd.*skipped device",
@@ -61,7 +61,7 @@ HOST = (
         r"KFD num nodes cannot be 0",
         r"HWS is not enabled",
     ),
-    *rows(
+    *make_rows(
         "queue-create",
         "amdkfd/kfd_process_queue_manager.c",
         r"DQM create queue type \d+ failed",
@@ -73,7 +73,7 @@ HOST = (
         r"Failed to create new queue err",
         r"No doorbell available",
     ),
-    *rows(
+    *make_rows(
         "gpu-memory",
         "drivers/gpu/drm/ttm",
         r"amdgpu.*Not enough (?:memory|VRAM)",
@@ -93,15 +93,15 @@ HOST = (
         r"kernel bo pin failed",
     ),
     # hmm_range_fault: -1 (EPERM) for a mapping that is read-only, -14 (EFAULT) for one that is gone
-    *rows("user-memory", "amdgpu/amdgpu_hmm.c", r"Failed to get user pages: -(?!12\b)\d+"),
-    *rows(
+    *make_rows("user-memory", "amdgpu/amdgpu_hmm.c", r"Failed to get user pages: -(?!12\b)\d+"),
+    *make_rows(
         "host-memory",
         "mm/oom_kill.c",
         r"(?:Out of memory|Memory cgroup out of memory): Killed process (?P<pid>\d+) \((?P<name>[^)]+)\)",
         r"invoked oom-killer",
         r"Memory cgroup out of memory",
     ),
-    *rows(
+    *make_rows(
         "oops",
         "lib/bug.c",
         r"watchdog: BUG: soft lockup",
@@ -111,12 +111,14 @@ HOST = (
         # where the first line of the crash was cut off
         r"^R?IP: .*\+0x[0-9a-f]+/0x[0-9a-f]+ \[amdgpu(?: [0-9a-f]+)?\]",
     ),
-    *rows(
+    *make_rows(
         "task-blocked",
         "kernel/hung_task.c",
         r"INFO: task .* blocked for more than",
         r"rcu: .*detected stall",
         r"hung_task_timeout_secs\" disables",
     ),
-    *rows("no-response-from-card", "drivers/vfio", r"vfio-pci.*(?:reset|not ready).*(?:fail|timeout|giving up)"),
+    *make_rows(
+        "no-response-from-card", "drivers/vfio", r"vfio-pci.*(?:reset|not ready).*(?:fail|timeout|giving up)"
+    ),
 )

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from zinc_rt.doctor.messages.message import rows
+from zinc_rt.doctor.messages.message import make_rows
 
 MODULE = (
-    *rows(
+    *make_rows(
         "module-rejected",
         "kernel/module/signing.c",
         r"Loading of (?:unsigned )?module.*(?:amdgpu.*)?is rejected",
@@ -14,7 +14,7 @@ MODULE = (
         r"amdgpu.*Key was rejected by service",
         r"insmod.*amdgpu.*Required key not available",
     ),
-    *rows(
+    *make_rows(
         "module-mismatch",
         "kernel/module/version.c",
         r"Module amdgpu not found in directory",
@@ -24,18 +24,20 @@ MODULE = (
         r"amdgpu.*Invalid module format",
         r"(?:amdgpu|amdkcl|amdttm|amd_sched): module uses symbols .* not inherit",
     ),
-    *rows("parameter-unknown", "kernel/params.c", r"amdgpu: unknown parameter '[^']+' ignored"),
-    *rows(
+    *make_rows("parameter-unknown", "kernel/params.c", r"amdgpu: unknown parameter '[^']+' ignored"),
+    *make_rows(
         "parameter-invalid",
         "kernel/params.c",
         r"amdgpu: `[^']*' invalid for parameter",
         r"`.*' invalid for parameter `amdgpu",
     ),
-    *rows("modeset-off", "amdgpu/amdgpu_drv.c", r"amdgpu kernel modesetting disabled", r"VGACON disables? amdgpu"),
+    *make_rows(
+        "modeset-off", "amdgpu/amdgpu_drv.c", r"amdgpu kernel modesetting disabled", r"VGACON disables? amdgpu"
+    ),
 )
 
 FIRMWARE = (
-    *rows(
+    *make_rows(
         "firmware-missing",
         "drivers/base/firmware_loader/main.c",
         r"Direct firmware load for (?P<file>amdgpu/\S+) failed with error -2\b",
@@ -49,7 +51,7 @@ FIRMWARE = (
         r"(?:load|find|open|read|request|get)\b[^/]*?(?P<file>(?:amdgpu|radeon)/[\w.-]+)",
         r"(?P<file>amdgpu/\w+\.bin)\S*:? (?:could not be found|not found|No such file)",
     ),
-    *rows(
+    *make_rows(
         "firmware-unreadable",
         "drivers/base/firmware_loader/main.c",
         r"Direct firmware load for (?P<file>amdgpu/\S+) failed with error (?!-2\b)-\d+",

@@ -13,6 +13,6 @@ class KnownMessage:
     source: str
 
 
-def rows(event: str, source: str, *patterns: str) -> list[KnownMessage]:
+def make_rows(event: str, source: str, *patterns: str) -> list[KnownMessage]:
     """Return a row for each pattern of one event in one source file."""
     return [KnownMessage(event, re.compile(pattern, re.IGNORECASE), source) for pattern in patterns]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from zinc_rt.doctor.messages.message import rows
+from zinc_rt.doctor.messages.message import make_rows
 
 RUNNING = (
-    *rows(
+    *make_rows(
         "thermal",
         "pm/amdgpu_dpm.c",
         r"GPU (?:over temperature|under temperature|HW Critical Temperature)",
@@ -14,7 +14,7 @@ RUNNING = (
         r"amdgpu.*(?:thermal (?:shutdown|throttl)|overheat|temperature (?:above|exceed))",
         r"System is going to shutdown due to GPU",
     ),
-    *rows(
+    *make_rows(
         "ras-fatal",
         "amdgpu/amdgpu_ras.c",
         r"[1-9]\d* (?:new )?uncorrectable hardware errors?",
@@ -37,14 +37,14 @@ RUNNING = (
         r"GPU.*needs? (?:to be )?RMA\b",
         r"sq_intr: error, .*\btype [03]\b",  # SQ_INTERRUPT_ERROR_TYPE: EDC_FUE and EDC_FED
     ),
-    *rows(
+    *make_rows(
         "ras-corrected",
         "amdgpu/amdgpu_ras.c",
         r"[1-9]\d* (?:new )?correctable hardware errors?",
         r"amdgpu.*[1-9]\d* bad pages?",
         r"RAS records:\d+ exceeds 90% of threshold",
     ),
-    *rows(
+    *make_rows(
         "page-fault",
         "amdgpu/gmc_v12_0.c",
         r"\[(?:gfx|mm)hub\d*\] ?(?:\(\w+\) )?(?:no-retry |retry )?page fault",
@@ -58,7 +58,7 @@ RUNNING = (
         r"Sending SIGSEGV to process",
         r"sq_intr: error, .*\btype 2\b",  # MEMVIOL
     ),
-    *rows(
+    *make_rows(
         "display",
         "display/amdgpu_dm",
         r"^(?!.*\b(?:i915|xe|nouveau|nvidia)\b).*(?:flip_done|commit wait) timed out",
@@ -69,7 +69,7 @@ RUNNING = (
         r"dc_dmub_srv\w*.*(?:timed? ?out|hang|error)",
         r"amdgpu_dm\w*.*Waiting for fences timed out",
     ),
-    *rows(
+    *make_rows(
         "illegal-instruction",
         "amdgpu/gfx_v12_0.c",
         r"Illegal (?:opcode|instruction|register access) in command stream",
@@ -81,14 +81,14 @@ RUNNING = (
         r"VCN message (?:header|buffer)|(?:UVD|VCN) messages? must be",
         r"sq_intr: error, .*\btype 1\b",  # ILLEGAL_INST
     ),
-    *rows(
+    *make_rows(
         "interrupts-lost",
         "amdgpu/amdgpu_fence.c",
         r"Fence fallback timer expired on ring",
         r"amdgpu.*(?:MSI|IRQ|interrupt).*(?:not|fail|lost)",
         r"IH ring buffer overflow",
     ),
-    *rows(
+    *make_rows(
         "mes",
         "amdgpu/mes_v12_0.c",
         r"MES(?:\(\d+\))? (?:failed to|is|timed|ring|scheduler|might|hang|KIQ).*(?:respon|full|"
@@ -110,7 +110,7 @@ RUNNING = (
         r"failed to reset (?:legacy|hardware) queue",
         r"reset via MES failed",
     ),
-    *rows(
+    *make_rows(
         "queue-preemption",
         "amdkfd/kfd_device_queue_manager.c",
         r"preemption failed",
@@ -135,27 +135,27 @@ RUNNING = (
         r"HWS hang",
         r"hws_hang",
     ),
-    *rows(
+    *make_rows(
         "restore-failed",
         "amdgpu/amdgpu_amdkfd_gpuvm.c",
         r"Failed to resume KFD(?! for)",
         r"Failed to restore (?:process )?(?:queues?|BOs|process)\b",
         r"Fail(?:ed)? to restore (?:all the|user ?mode) queues",
     ),
-    *rows(
+    *make_rows(
         "queue-evicted",
         "amdkfd/kfd_svm.c",
         r"Freeing queue vital buffer .*queue evicted",
         r"Trying to push to a killed entity",
     ),
-    *rows(
+    *make_rows(
         "ring-recovered",
         "amdgpu/amdgpu_job.c",
         r"ring \S+ timeout, but soft recovered",
         r"Ring \S+ reset succeeded",
         r"device wedged, but recovered",
     ),
-    *rows(
+    *make_rows(
         "ring-timeout",
         "amdgpu/amdgpu_job.c",
         r"ring \S+ timeout",
@@ -172,7 +172,7 @@ RUNNING = (
         r"amdgpu_job_timedout",
         r"fail(?:ed)? to remap (?:kcq|queue)",
     ),
-    *rows(
+    *make_rows(
         "ring-test",
         "amdgpu/amdgpu_ring.c",
         r"ring \S+ test failed",
@@ -191,7 +191,7 @@ RUNNING = (
         r"K[CG]Q enable failed",
         r"(?:VCN|UVD|VCE)(?:\[\d+\]|\(\d+\))?(?: decode| encode)?(?: is)? not responding, (?:giving|trying)",
     ),
-    *rows(
+    *make_rows(
         "reset-failed",
         "amdgpu/amdgpu_device.c",
         r"GPU Recovery (?:Failed|disabled)",
@@ -212,7 +212,7 @@ RUNNING = (
         r"Error scheduling IBs",
         r"memory with ring turned off",
     ),
-    *rows(
+    *make_rows(
         "resume-failed",
         "amdgpu/amdgpu_device.c",
         r"(?:suspend|resume) of IP block <\w+> failed",
@@ -220,22 +220,24 @@ RUNNING = (
         r"amdgpu.*PM: failed to (?:resume|restore|thaw)\b[\w ]*: (?:async: )?error",
         r"reinit gpus failure",
     ),
-    *rows(
+    *make_rows(
         "sriov",
         "amdgpu/mxgpu_ai.c",
         r"Doesn't get (?:msg|TRN_MSG_ACK|ack|READY_TO_ACCESS_GPU)\b.*from pf",
         r"VF exclusive mode timeout",
         r"failed to init MMSCH|MMSCH init status is incorrect",
     ),
-    *rows("xgmi", "amdgpu/amdgpu_xgmi.c", r"XGMI: (?!Failed to initialize XGMI session).*(?:fail|can not match)"),
-    *rows(
+    *make_rows(
+        "xgmi", "amdgpu/amdgpu_xgmi.c", r"XGMI: (?!Failed to initialize XGMI session).*(?:fail|can not match)"
+    ),
+    *make_rows(
         "suspend-refused",
         "amdgpu/amdgpu_device.c",
         r"amdgpu.*PM: (?:device_prepare|not prepared for power transition)",
         r"amdgpu.*PM: failed to (?:suspend|freeze|prepare|poweroff)\b[\w ]*: (?:async: )?error",
         r"evicting device resources failed",
     ),
-    *rows(
+    *make_rows(
         "reset",
         "amdgpu/amdgpu_device.c",
         r"GPU reset begin",

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from zinc_rt.doctor.messages.message import rows
+from zinc_rt.doctor.messages.message import make_rows
 
 START = (
-    *rows(
+    *make_rows(
         "discovery",
         "amdgpu/amdgpu_discovery.c",
         r"invalid ip discovery binary",
@@ -19,7 +19,7 @@ START = (
         r"invalid (?:gc|harvest|mall|vcn|nps) (?:data )?table",
         r"Unhandled \w+ info table",
     ),
-    *rows(
+    *make_rows(
         "vbios",
         "amdgpu/amdgpu_bios.c",
         r"Unable to locate a BIOS ROM",
@@ -34,7 +34,7 @@ START = (
         r"amdgpu_atombios_init failed",
         r"amdgpu_atom(?:bios|firmware)_get_clock_info failed",
     ),
-    *rows(
+    *make_rows(
         "psp",
         "amdgpu/amdgpu_psp.c",
         r"PSP (?:load|create|firmware|bootloader|ring|resume|init)[\w ]*(?:failed|fail|error)",
@@ -67,7 +67,7 @@ START = (
         r"write_frame is pointing to address out of bounds",
         r"SPI cmd \w+ (?:timed out|failed)",
     ),
-    *rows(
+    *make_rows(
         "smu",
         "pm/swsmu/smu_cmn.c",
         r"SMU: (?:No response|response:0x|I'm (?:not done|very busy)|bus error|valid command, bad prerequisites)",
@@ -116,7 +116,7 @@ START = (
 
 # Never the first word on why.
 START_ENDED = (
-    *rows(
+    *make_rows(
         "init-failed",
         "amdgpu/amdgpu_device.c",
         r"Fatal error during GPU init",

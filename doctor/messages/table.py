@@ -14,28 +14,30 @@ import re
 from zinc_rt.doctor.messages.bus import BUS
 from zinc_rt.doctor.messages.host import HOST
 from zinc_rt.doctor.messages.loading import FIRMWARE, MODULE
-from zinc_rt.doctor.messages.message import KnownMessage, rows
+from zinc_rt.doctor.messages.message import KnownMessage, make_rows
 from zinc_rt.doctor.messages.running import RUNNING
 from zinc_rt.doctor.messages.startup import START, START_ENDED
 
 # Also printed by healthy machines, or announcements of a message that follows: removed before others match.
 HARMLESS = (
-    *rows(
+    *make_rows(
         "harmless", "pm/swsmu/smu14/smu_v14_0.c", r"SMU driver if version not matched", r"smu driver if version ="
     ),
-    *rows(
+    *make_rows(
         "harmless",
         "amdgpu/amdgpu_psp.c",
         r"PSP runtime database doesn't exist",
         r"optional \S+ ta ucode is not",
         r"psp gfx command UNLOAD_TA\S* failed",
     ),
-    *rows("harmless", "amdgpu/amdgpu_bios.c", r"BIOS signature incorrect", r"No more image in the PCI ROM"),
-    *rows(
+    *make_rows("harmless", "amdgpu/amdgpu_bios.c", r"BIOS signature incorrect", r"No more image in the PCI ROM"),
+    *make_rows(
         "harmless", "amdgpu/amdgpu_device.c", r"Runtime PM (?:not available|manually)", r"Using \w+ for runtime pm"
     ),
-    *rows("harmless", "display/dc", r"REG_WAIT timeout", r"Failed to setup vendor infoframe", r"DSC precompute"),
-    *rows(
+    *make_rows(
+        "harmless", "display/dc", r"REG_WAIT timeout", r"Failed to setup vendor infoframe", r"DSC precompute"
+    ),
+    *make_rows(
         "harmless",
         "amdgpu/amdgpu_psp.c",
         r"PSP [gs]et boot config failed",
@@ -43,21 +45,21 @@ HARMLESS = (
         r"(?:HDCP|DTM|SECUREDISPLAY|RAP|XGMI|RAS): Failed to initialize",
         r"Failed to terminate (?:dtm|hdcp|rap|ras|xgmi) ta",
     ),
-    *rows(
+    *make_rows(
         "harmless",
         "amdgpu/amdgpu_psp.c",
         r"Failed to load (?:firmware|microcode) \"?amdgpu/\w+_(?:ta|cap|kicker)\.bin",
     ),
-    *rows("harmless", "amdgpu/amdgpu_fw_attestation.c", r"FW attestation input"),
-    *rows("harmless", "amdgpu/amdgpu_dev_coredump.c", r"Dumping IP State"),
-    *rows("harmless", "amdgpu/amdgpu_drv.c", r"amdgpu: debug: "),
-    *rows("harmless", "amdgpu/amdgpu_device.c", r"failed to suspend display audio"),
-    *rows("harmless", "amdgpu/amdgpu_atombios.c", r"Unsupported ASIC_InternalSS_Info table"),
-    *rows("harmless", "amdgpu/amdgpu_mes.c", r"failed to create MES event log", r"MES FW version must be"),
-    *rows("harmless", "amdgpu/amdgpu_ras.c", r"No RAS poison status", r"Failed to register \w+ ras block"),
-    *rows("harmless", "amdgpu/amdgpu_ras.c", r"RAS: optional ras ta", r"RAP: optional", r"SECUREDISPLAY: "),
+    *make_rows("harmless", "amdgpu/amdgpu_fw_attestation.c", r"FW attestation input"),
+    *make_rows("harmless", "amdgpu/amdgpu_dev_coredump.c", r"Dumping IP State"),
+    *make_rows("harmless", "amdgpu/amdgpu_drv.c", r"amdgpu: debug: "),
+    *make_rows("harmless", "amdgpu/amdgpu_device.c", r"failed to suspend display audio"),
+    *make_rows("harmless", "amdgpu/amdgpu_atombios.c", r"Unsupported ASIC_InternalSS_Info table"),
+    *make_rows("harmless", "amdgpu/amdgpu_mes.c", r"failed to create MES event log", r"MES FW version must be"),
+    *make_rows("harmless", "amdgpu/amdgpu_ras.c", r"No RAS poison status", r"Failed to register \w+ ras block"),
+    *make_rows("harmless", "amdgpu/amdgpu_ras.c", r"RAS: optional ras ta", r"RAP: optional", r"SECUREDISPLAY: "),
     # steps that nothing depends on: sysfs, debugfs, the EEPROM with the name of the board
-    *rows(
+    *make_rows(
         "harmless",
         "amdgpu/amdgpu_device.c",
         r"(?:create|creating|registering|register|update) (?:\w+ )*(?:device file|sysfs|debugfs|procfs)",
@@ -69,7 +71,7 @@ HARMLESS = (
         r"PCI error: detected callback",
         r"clock recovery|channel eq failed|displayport link status",
     ),
-    *rows("harmless", "amdgpu/amdgpu_ras.c", r"\b0 (?:new )?(?:un)?correctable hardware errors?"),
+    *make_rows("harmless", "amdgpu/amdgpu_ras.c", r"\b0 (?:new )?(?:un)?correctable hardware errors?"),
 )
 
 # Events that a line of another driver may name: of i915, or of vfio-pci, which resets cards of virtual machines.

@@ -8,44 +8,44 @@ from dataclasses import replace
 
 from zinc_rt.doctor import lspci
 from zinc_rt.doctor.machine import InspectedGpu, InspectedMachine
-from zinc_rt.doctor.rule import BOTH, DoctorRule, Seen, each_gpu, from_events, rule_for_events
+from zinc_rt.doctor.rule import BOTH, DoctorRule, Observation, check_each_gpu, make_event_rule, observe_events
 
 CORRECTED_MANY = 12  # lines of corrected errors: one now and then is what correction is for
 
 
-def _corrected(machine: InspectedMachine) -> Iterator[Seen]:
+def _check_corrected_errors(machine: InspectedMachine) -> Iterator[Observation]:
     events = machine.log.named("aer-corrected") if machine.log else ()
     if sum(event.count for event in events) >= CORRECTED_MANY:
-        yield from_events(machine, list(events), events[0].address)
+        yield observe_events(machine, list(events), events[0].address)
 
 
-def _counted(gpu: InspectedGpu, machine: InspectedMachine) -> Seen | None:
+def _check_error_counts(gpu: InspectedGpu, machine: InspectedMachine) -> Observation | None:
     """Report errors that the kernel counts in sysfs, for the GPU and for the bridges above it."""
-    folders = [f"sys/class/drm/{gpu.card}/device", *(_folder(machine, link.address) for link in gpu.links)]
+    folders = [f"sys/class/drm/{gpu.card}/device", *(_find_folder(machine, link.address) for link in gpu.links)]
     result = []
     for folder in folders:
         for name in ("aer_dev_fatal", "aer_dev_nonfatal") if folder else ():
             total = re.search(r"TOTAL_ERR_\w+ (\d+)", machine.capture.text(f"{folder}/{name}") or "")
             if total and int(total[1]):
                 result.append(f"{folder}/{name}: {total[1]}")
-    return Seen(evidence=tuple(result), about=gpu.address) if result else None
+    return Observation(evidence=tuple(result), about=gpu.address) if result else None
 
 
-def _folder(machine: InspectedMachine, address: str) -> str:
+def _find_folder(machine: InspectedMachine, address: str) -> str:
     ends = f"/{address}/aer_dev_fatal"
     name = next((name for name in machine.capture.files if address and name.endswith(ends)), "")
     return name.rpartition("/")[0]
 
 
-def _latched(gpu: InspectedGpu, machine: InspectedMachine) -> Seen | None:
+def _check_latched_errors(gpu: InspectedGpu, machine: InspectedMachine) -> Observation | None:
     """Report AER status bits, which stay set until they are cleared: `UESta: ... CmpltTO+`."""
-    functions = lspci.parse(machine.capture.text("lspci.txt") or "")
+    functions = lspci.parse_lspci(machine.capture.text("lspci.txt") or "")
     own = functions.get(gpu.address)
-    for function in [*([own] if own else []), *(lspci.chain(functions, gpu.address) if own else [])]:
+    for function in [*([own] if own else []), *(lspci.find_bridge_chain(functions, gpu.address) if own else [])]:
         status = re.search(r"UESta:(.*)", function.text)
         bits = re.findall(r"\b(DLP|SDES|CmpltTO|MalfTLP|TLP|FCP)\+", status[1]) if status else []
         if bits and not function.gone:
-            return Seen(
+            return Observation(
                 f"the PCIe link to {gpu.title} had errors: {', '.join(bits)} at {function.address}",
                 (f"lspci.txt: {function.address} UESta:{status[1][:100] if status else ''}",),
                 gpu.address,
@@ -56,14 +56,14 @@ def _latched(gpu: InspectedGpu, machine: InspectedMachine) -> Seen | None:
 ALL_ONES = re.compile(r"\b0xf{8}\b", re.IGNORECASE)
 
 
-def _lost(machine: InspectedMachine) -> Iterator[Seen]:
+def _check_lost_device(machine: InspectedMachine) -> Iterator[Observation]:
     """Report a lost function if the kernel reports it, or if two reads return all ones."""
-    seen = tuple(rule_for_events("link-lost")(machine))
+    seen = tuple(make_event_rule("link-lost")(machine))
     yield from seen
     replies = machine.log.named("smu", "psp", "ring-test", "mes") if machine.log and not seen else ()
     ones = [event for event in replies if ALL_ONES.search(event.text)]
     if len(ones) >= 2:
-        result = from_events(machine, ones, ones[0].address)
+        result = observe_events(machine, ones, ones[0].address)
         yield replace(result, title="the card does not answer on the bus any more: its registers read as all ones")
 
 
@@ -79,7 +79,7 @@ RULES = (
         "later errors are consequences: rings, SMU and resets fail because the card does not respond",
         f"power-cycle the machine, then: {_SEAT}; amdgpu.runpm=0",
         BOTH,
-        _lost,
+        _check_lost_device,
     ),
     DoctorRule(
         "pci.errors",
@@ -88,7 +88,7 @@ RULES = (
         "packets were lost: later hangs are consequences",
         _SEAT,
         BOTH,
-        rule_for_events("aer-fatal"),
+        make_event_rule("aer-fatal"),
     ),
     DoctorRule(
         "pci.error-count",
@@ -97,7 +97,7 @@ RULES = (
         "packets were lost since the boot: hangs since then may be consequences",
         _SEAT,
         BOTH,
-        each_gpu(_counted),
+        check_each_gpu(_check_error_counts),
     ),
     DoctorRule(
         "pci.error-status",
@@ -106,7 +106,7 @@ RULES = (
         "the bits remain set until they are cleared: hangs since the boot may be consequences",
         _SEAT,
         BOTH,
-        each_gpu(_latched),
+        check_each_gpu(_check_latched_errors),
     ),
     DoctorRule(
         "pci.corrected-errors",
@@ -115,7 +115,7 @@ RULES = (
         "the link is marginal: it is slower than reported, and may fail under load",
         _SEAT,
         BOTH,
-        _corrected,
+        _check_corrected_errors,
     ),
     DoctorRule(
         "pci.iommu-fault",
@@ -124,6 +124,6 @@ RULES = (
         "the GPU accessed memory that is not mapped for it: the tables of the driver and the IOMMU differ",
         "boot with iommu=pt (amd_iommu=off to compare); report the log lines; a BIOS update may help",
         BOTH,
-        rule_for_events("iommu-fault"),
+        make_event_rule("iommu-fault"),
     ),
 )

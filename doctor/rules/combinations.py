@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from zinc_rt.doctor.machine import InspectedGpu, InspectedMachine
-from zinc_rt.doctor.rule import BOTH, DoctorRule, Seen
+from zinc_rt.doctor.rule import BOTH, DoctorRule, Observation
 from zinc_rt.doctor.rules.firmware import PACKAGES
-from zinc_rt.probes.combinations import Combination, MachineFacts, load, matching
+from zinc_rt.probes.combinations import Combination, MachineFacts, find_matching, load_combinations
 
 MESA = ("vulkan-radeon", "mesa-vulkan-drivers", "libvulkan_radeon", "libgl1-mesa-dri", "mesa")
 
 
-def facts(gpu: InspectedGpu, machine: InspectedMachine) -> MachineFacts:
+def gpu_facts(gpu: InspectedGpu, machine: InspectedMachine) -> MachineFacts:
     module = machine.module
     kind = None if module.dkms is None else "dkms" if module.dkms else "in-tree"
     version = module.version or ((machine.packages or {}).get("amdgpu-dkms") if module.dkms else None)
@@ -31,28 +31,34 @@ def facts(gpu: InspectedGpu, machine: InspectedMachine) -> MachineFacts:
     return MachineFacts(gpu.arch, machine.linux.release, kind, version, gpu.firmware, packages, parameters)
 
 
-def rows(machine: InspectedMachine) -> list[tuple[InspectedGpu, Combination]]:
-    return [(gpu, row) for gpu in machine.is_relevant if gpu.arch for row in matching(facts(gpu, machine))]
+def find_matching_rows(machine: InspectedMachine) -> list[tuple[InspectedGpu, Combination]]:
+    return [
+        (gpu, row) for gpu in machine.is_relevant if gpu.arch for row in find_matching(gpu_facts(gpu, machine))
+    ]
 
 
-def pending(machine: InspectedMachine) -> list[tuple[Combination, tuple[str, ...]]]:
+def find_pending_rows(machine: InspectedMachine) -> list[tuple[Combination, tuple[str, ...]]]:
     """Return the rows with verdict bad that would match if the unknown values met their conditions, with the kinds
     of those values.
     """
     result = []
     for gpu in machine.is_relevant:
-        known = facts(gpu, machine)
-        result += [(row, missing) for row in load() if row.verdict == "bad" and (missing := row.waits_for(known))]
+        known = gpu_facts(gpu, machine)
+        result += [
+            (row, missing)
+            for row in load_combinations()
+            if row.verdict == "bad" and (missing := row.find_deciding_unknowns(known))
+        ]
     return result
 
 
-def _rule_for_verdict(verdict: str) -> Callable[[InspectedMachine], Iterator[Seen]]:
-    def look(machine: InspectedMachine) -> Iterator[Seen]:
-        for gpu, row in rows(machine):
+def _make_verdict_rule(verdict: str) -> Callable[[InspectedMachine], Iterator[Observation]]:
+    def look(machine: InspectedMachine) -> Iterator[Observation]:
+        for gpu, row in find_matching_rows(machine):
             if row.verdict == verdict:
-                yield Seen(
+                yield Observation(
                     f"{'known to fail' if verdict == 'bad' else 'reported'}: {row.what}",
-                    (f"combinations.yaml: {row.quote()}",),
+                    (f"combinations.yaml: {row.format_statement()}",),
                     gpu.address,
                     next=row.next,
                     rows=(row.id,),
@@ -71,7 +77,7 @@ RULES = (
         _WHY,
         "change one of them, as the source describes",
         BOTH,
-        _rule_for_verdict("bad"),
+        _make_verdict_rule("bad"),
     ),
     DoctorRule(
         "combination.suspect",
@@ -80,7 +86,7 @@ RULES = (
         _WHY,
         "if it fails here too, read the source and add a report there",
         BOTH,
-        _rule_for_verdict("suspect"),
+        _make_verdict_rule("suspect"),
     ),
-    DoctorRule("combination.good", "note", "reported to work", _WHY, "", BOTH, _rule_for_verdict("good")),
+    DoctorRule("combination.good", "note", "reported to work", _WHY, "", BOTH, _make_verdict_rule("good")),
 )

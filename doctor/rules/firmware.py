@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 
 from zinc_rt.doctor.machine import InspectedGpu, InspectedMachine
-from zinc_rt.doctor.rule import BOTH, T2, DoctorRule, Seen, from_events, rule_for_events
-from zinc_rt.isa.target import major_version
+from zinc_rt.doctor.rule import BOTH, T2, DoctorRule, Observation, make_event_rule, observe_events
+from zinc_rt.isa.target import parse_major_version
 from zinc_rt.kmd.userq_availability import EXCLUDED, MINIMA, UserqFacts
 
 # Files the driver asks for and does without (amdgpu_psp.c, amdgpu_isp.c, amdgpu_vcn.c).
@@ -36,7 +36,7 @@ REBUILD = "update {package}, rebuild the initramfs (update-initramfs -u, dracut 
 GFX12_SINCE = 2024_12_01  # the cards came out in March 2025: no package of an earlier winter has their firmware
 
 
-def _missing(machine: InspectedMachine) -> Iterator[Seen]:
+def _check_missing_files(machine: InspectedMachine) -> Iterator[Observation]:
     """Report a missing firmware file; it is an obstacle if the file is required or the start failed, otherwise the
     driver used another one.
     """
@@ -52,10 +52,10 @@ def _missing(machine: InspectedMachine) -> Iterator[Seen]:
         alive = any(gpu.started and gpu.address in (address, "") for gpu in machine.gpus)
         needed = any(REQUIRED.search(file) for file in files)
         done_without = later or (alive and not needed and not log.named("init-failed"))
-        seen = from_events(machine, own, address)
+        seen = observe_events(machine, own, address)
         package = next((name for name in PACKAGES if name in (machine.packages or {})), "linux-firmware")
         named = ", ".join(files[:3]) + (f" and {len(files) - 3} more" if len(files) > 3 else "")
-        yield Seen(
+        yield Observation(
             f"firmware is missing: {named or 'the kernel found none'}",
             seen.evidence,
             seen.about,
@@ -65,7 +65,7 @@ def _missing(machine: InspectedMachine) -> Iterator[Seen]:
         )
 
 
-def _package_old(machine: InspectedMachine) -> Iterator[Seen]:
+def _check_old_package(machine: InspectedMachine) -> Iterator[Observation]:
     """Only if the driver did not start and the log does not show why, because distributions add files to old
     packages.
     """
@@ -76,12 +76,12 @@ def _package_old(machine: InspectedMachine) -> Iterator[Seen]:
             date = re.match(r"(?:\d+:)?(20\d{6})", (machine.packages or {}).get(name, ""))
             if (
                 date
-                and major_version(gpu.arch) == 12
+                and parse_major_version(gpu.arch) == 12
                 and gpu.node is None
                 and gpu.driver == ""
                 and int(date[1]) < GFX12_SINCE
             ):
-                yield Seen(
+                yield Observation(
                     f"{name} {date[1]} is older than {gpu.title}",
                     (f"packages.txt: {name} {date[1]}",),
                     gpu.address,
@@ -89,20 +89,20 @@ def _package_old(machine: InspectedMachine) -> Iterator[Seen]:
                 return
 
 
-def _unreadable(machine: InspectedMachine) -> Iterator[Seen]:
-    yield from rule_for_events("firmware-unreadable")(machine)
+def _check_unreadable_files(machine: InspectedMachine) -> Iterator[Observation]:
+    yield from make_event_rule("firmware-unreadable")(machine)
 
 
-def _old(machine: InspectedMachine) -> Iterator[Seen]:
+def _check_old_firmware(machine: InspectedMachine) -> Iterator[Observation]:
     """Report firmware below the minimum of user queues; it is an obstacle only if they were requested."""
     asked = machine.module.parameters.get("user_queue") in ("1", "2")
     for gpu in machine.is_relevant:
-        generation = _generation(gpu)
+        generation = _read_generation(gpu)
         if generation is None or generation in EXCLUDED or generation not in MINIMA:
             continue
         old = UserqFacts(generation, 0, 0, None, gpu.firmware).too_old
         if old:
-            yield Seen(
+            yield Observation(
                 f"firmware of {gpu.title} is too old for user queues: {', '.join(old)}",
                 tuple(
                     f"firmware.txt: {name} {value}"
@@ -114,7 +114,7 @@ def _old(machine: InspectedMachine) -> Iterator[Seen]:
             )
 
 
-def _no_mes(machine: InspectedMachine) -> Iterator[Seen]:
+def _check_missing_mes(machine: InspectedMachine) -> Iterator[Observation]:
     """Report a GPU without MES firmware: firmware.txt has a MES line of zeros for the only GPU, but its other
     firmware is loaded.
     """
@@ -125,19 +125,19 @@ def _no_mes(machine: InspectedMachine) -> Iterator[Seen]:
         return
     for gpu in machine.is_relevant:
         if gpu.arch and "MEC" in gpu.firmware and "MES" not in gpu.firmware:
-            yield Seen(evidence=(f"firmware.txt: {line[0]}",), about=gpu.address)
+            yield Observation(evidence=(f"firmware.txt: {line[0]}",), about=gpu.address)
 
 
-def _excluded(machine: InspectedMachine) -> Iterator[Seen]:
+def _check_excluded_versions(machine: InspectedMachine) -> Iterator[Observation]:
     for gpu in machine.is_relevant:
-        if _generation(gpu) in EXCLUDED:
-            yield Seen(
+        if _read_generation(gpu) in EXCLUDED:
+            yield Observation(
                 f"{gpu.title}: the kernel does not support user queues on it, regardless of amdgpu.user_queue",
                 about=gpu.address,
             )
 
 
-def _generation(gpu: InspectedGpu) -> tuple[int, int, int] | None:
+def _read_generation(gpu: InspectedGpu) -> tuple[int, int, int] | None:
     digits = gpu.arch.removeprefix("gfx")
     if len(digits) != 4:
         return None
@@ -152,7 +152,7 @@ RULES = (
         "the driver stops at the missing firmware: the GPU does not initialise without it",
         "update linux-firmware, rebuild the initramfs, reboot",
         BOTH,
-        _missing,
+        _check_missing_files,
     ),
     DoctorRule(
         "firmware.package-old",
@@ -161,7 +161,7 @@ RULES = (
         "the driver did not initialise, and the log gives no reason: firmware is the most likely cause",
         "update it, rebuild the initramfs, reboot; `sudo dmesg | grep -i firmware`",
         BOTH,
-        _package_old,
+        _check_old_package,
     ),
     DoctorRule(
         "firmware.unreadable",
@@ -171,7 +171,7 @@ RULES = (
         "reinstall linux-firmware; check that this kernel can unpack .zst and .xz "
         "(CONFIG_FW_LOADER_COMPRESS_*); rebuild the initramfs",
         BOTH,
-        _unreadable,
+        _check_unreadable_files,
     ),
     DoctorRule(
         "firmware.no-mes",
@@ -180,7 +180,7 @@ RULES = (
         "MES schedules every compute queue on gfx11 and gfx12: no queue can be created without it",
         "update linux-firmware (gc_*_mes*.bin, gc_*_uni_mes.bin) and reboot",
         BOTH,
-        _no_mes,
+        _check_missing_mes,
     ),
     DoctorRule(
         "firmware.old-for-t2",
@@ -189,7 +189,7 @@ RULES = (
         "the kernel does not offer them below these versions; t1 does not need them",
         "update linux-firmware and reboot",
         (T2,),
-        _old,
+        _check_old_firmware,
     ),
     DoctorRule(
         "firmware.no-user-queues",
@@ -198,6 +198,6 @@ RULES = (
         "t2 is unavailable; t1 is available",
         "use --tier t1",
         (T2,),
-        _excluded,
+        _check_excluded_versions,
     ),
 )

@@ -8,20 +8,20 @@ from dataclasses import replace
 
 from zinc_rt.doctor.machine import InspectedMachine
 from zinc_rt.doctor.read_machine import is_denied
-from zinc_rt.doctor.rule import BOTH, T1, DoctorRule, Seen, rule_for_events
+from zinc_rt.doctor.rule import BOTH, T1, DoctorRule, Observation, make_event_rule
 
 LITTLE_BYTES = 2 << 30
 FULL = 0.9  # of VRAM
 
 
-def _wsl(machine: InspectedMachine) -> Iterator[Seen]:
+def _check_wsl(machine: InspectedMachine) -> Iterator[Observation]:
     if machine.linux.wsl:
         dxg = machine.log.search(r"\bdxg") if machine.log else None
         logged = (f"kernel.log: {dxg.string}",) if dxg else ()
-        yield Seen(evidence=(f"proc/version: {machine.linux.release}", *logged))
+        yield Observation(evidence=(f"proc/version: {machine.linux.release}", *logged))
 
 
-def _no_nodes(machine: InspectedMachine) -> Iterator[Seen]:
+def _check_missing_nodes(machine: InspectedMachine) -> Iterator[Observation]:
     """A container shows the host's /sys, but only the device nodes that were passed to it."""
     kind = machine.host.container
     if not kind or not machine.gpus:
@@ -29,74 +29,76 @@ def _no_nodes(machine: InspectedMachine) -> Iterator[Seen]:
     paths = {node.path for node in machine.nodes or ()}
     wanted = ["/dev/kfd", *(f"/dev/dri/{gpu.render}" for gpu in machine.is_relevant if gpu.render)]
     absent = (
-        [p for p in wanted if refused_or_missing(machine, p)]
+        [p for p in wanted if is_refused_or_missing(machine, p)]
         if machine.nodes is None
         else [p for p in wanted if p not in paths]
     )
     absent = [p for p in absent if not is_denied(machine.capture, p.strip("/"))]
     if absent:
-        yield Seen(
+        yield Observation(
             f"this container ({kind}) has no access to {', '.join(absent)}",
             tuple(f"dev.txt: no {p}" for p in absent),
         )
 
 
-def refused_or_missing(machine: InspectedMachine, path: str) -> bool:
+def is_refused_or_missing(machine: InspectedMachine, path: str) -> bool:
     reason = machine.capture.unreadable.get(path.strip("/"), "")
     return "no such" in reason.lower() or "missing" in reason.lower()
 
 
-def _hidden_by_cgroup(machine: InspectedMachine) -> Iterator[Seen]:
+def _check_hidden_gpus(machine: InspectedMachine) -> Iterator[Observation]:
     """KFD shows a process only the GPUs that its device cgroup allows."""
     hidden = "cgroup" in machine.kfd_problem or "empty" in machine.kfd_problem
     if hidden and not any(gpu.node for gpu in machine.is_relevant):
-        yield Seen(f"KFD hides the GPU from this process: {machine.kfd_problem}", (machine.kfd_problem,))
+        yield Observation(f"KFD hides the GPU from this process: {machine.kfd_problem}", (machine.kfd_problem,))
 
 
-def _virtual(machine: InspectedMachine) -> Iterator[Seen]:
+def _check_virtual_machine(machine: InspectedMachine) -> Iterator[Observation]:
     if machine.host.hypervisor and machine.gpus:
-        yield Seen(f"this is a virtual machine ({machine.host.hypervisor}) with GPU passthrough")
+        yield Observation(f"this is a virtual machine ({machine.host.hypervisor}) with GPU passthrough")
 
 
-def _little_memory(machine: InspectedMachine) -> Iterator[Seen]:
+def _check_little_memory(machine: InspectedMachine) -> Iterator[Observation]:
     left, swap = machine.host.available_bytes, machine.host.swap_free_bytes or 0
     if left is not None and left < LITTLE_BYTES and machine.gpus:
-        yield Seen(
+        yield Observation(
             f"{left >> 20} MiB of memory are free ({swap >> 20} MiB of swap)",
             (f"proc/meminfo: MemAvailable {left >> 10} kB",),
         )
 
 
-def _huge_pages(machine: InspectedMachine) -> Iterator[Seen]:
+def _check_huge_pages(machine: InspectedMachine) -> Iterator[Observation]:
     pages, total = machine.host.hugepages, machine.host.total_bytes
     if pages and total and pages[1] * (2 << 20) > total // 2 and pages[0] * (2 << 20) > total // 4:
-        yield Seen(f"{pages[0]} huge pages are reserved but unused: {pages[0] * 2} MiB unavailable to others")
+        yield Observation(
+            f"{pages[0]} huge pages are reserved but unused: {pages[0] * 2} MiB unavailable to others"
+        )
 
 
-def _users(machine: InspectedMachine) -> Iterator[Seen]:
+def _check_other_users(machine: InspectedMachine) -> Iterator[Observation]:
     names = sorted({" ".join(line.split()[:2]) for line in machine.users if "/dev/kfd" in line})
     if names:
-        yield Seen(
+        yield Observation(
             f"other processes use KFD: {', '.join(names[:5])}", tuple(f"users.txt: {name}" for name in names[:5])
         )
 
 
-def _full(machine: InspectedMachine) -> Iterator[Seen]:
+def _check_full_vram(machine: InspectedMachine) -> Iterator[Observation]:
     for gpu in machine.is_relevant:
         used, whole = gpu.vram_used_bytes, gpu.vram_bytes
         if used and whole and used > FULL * whole and not gpu.integrated:
             title = f"{used >> 20} of {whole >> 20} MiB of VRAM of {gpu.title} are in use"
-            yield Seen(title, (f"mem_info_vram_used: {used}",), gpu.address)
+            yield Observation(title, (f"mem_info_vram_used: {used}",), gpu.address)
 
 
-def _displays(machine: InspectedMachine) -> Iterator[Seen]:
+def _check_displays(machine: InspectedMachine) -> Iterator[Observation]:
     for gpu in machine.is_relevant:
         if gpu.displays:
-            yield Seen(f"{gpu.title} lights {', '.join(gpu.displays)}", about=gpu.address)
+            yield Observation(f"{gpu.title} lights {', '.join(gpu.displays)}", about=gpu.address)
 
 
-def _reset_reason(machine: InspectedMachine) -> Iterator[Seen]:
-    for seen in rule_for_events("reset-reason")(machine):
+def _check_reset_reason(machine: InspectedMachine) -> Iterator[Observation]:
+    for seen in make_event_rule("reset-reason")(machine):
         reason = re.search(r"reset reason \[\w+\]: (.*)", " ".join(seen.evidence))
         yield replace(seen, title=f"the machine was reset before this boot: {reason[1] if reason else ''}".strip())
 
@@ -110,7 +112,7 @@ RULES = (
         "thermal: check cooling; shutdown pin: the power supply and its cables, one per connector of the GPU; "
         "sync flood: memory and PCIe errors (journalctl -k -b -1); run nothing above --hazard 0 until it is gone",
         BOTH,
-        _reset_reason,
+        _check_reset_reason,
     ),
     DoctorRule(
         "host.machine-check",
@@ -119,7 +121,7 @@ RULES = (
         "memory or the processor is faulty: errors of the GPU may be consequences",
         "test memory without overclocking (EXPO, XMP off); decode the lines with rasdaemon",
         BOTH,
-        rule_for_events("machine-check"),
+        make_event_rule("machine-check"),
     ),
     DoctorRule(
         "host.hot",
@@ -128,7 +130,7 @@ RULES = (
         "the machine slows down or turns itself off under load",
         "check the cooler and the airflow of the case",
         BOTH,
-        rule_for_events("host-thermal"),
+        make_event_rule("host-thermal"),
     ),
     DoctorRule(
         "host.wsl",
@@ -137,7 +139,7 @@ RULES = (
         "WSL accesses the GPU through Windows (/dev/dxg), which neither t1 nor t2 supports",
         "boot Linux natively; here: zinc-rt pm4-test --device sim, or --tier t_cpu",
         BOTH,
-        _wsl,
+        _check_wsl,
     ),
     DoctorRule(
         "container.nodes",
@@ -146,7 +148,7 @@ RULES = (
         "t1 opens /dev/kfd and the render node, t2 the render node",
         "start it with --device /dev/kfd --device /dev/dri --group-add render (or keep-groups)",
         BOTH,
-        _no_nodes,
+        _check_missing_nodes,
     ),
     DoctorRule(
         "container.hidden",
@@ -155,7 +157,7 @@ RULES = (
         "KFD shows a process only the GPUs that its device cgroup permits",
         "give the container access to both /dev/kfd and the GPU's /dev/dri/renderD*",
         (T1,),
-        _hidden_by_cgroup,
+        _check_hidden_gpus,
     ),
     DoctorRule(
         "host.virtual",
@@ -164,7 +166,7 @@ RULES = (
         "resets, BARs and PCIe atomics also depend on the host; a hang may require a reboot of the host",
         "",
         BOTH,
-        _virtual,
+        _check_virtual_machine,
     ),
     DoctorRule(
         "host.memory",
@@ -173,7 +175,7 @@ RULES = (
         "weights are staged in system memory, and the driver evicts VRAM into it",
         "end processes that use much memory, or add swap",
         BOTH,
-        _little_memory,
+        _check_little_memory,
     ),
     DoctorRule(
         "host.huge-pages",
@@ -182,7 +184,7 @@ RULES = (
         "neither the driver nor this runtime uses them",
         "sudo sysctl vm.nr_hugepages=0",
         BOTH,
-        _huge_pages,
+        _check_huge_pages,
     ),
     DoctorRule(
         "host.out-of-memory",
@@ -191,7 +193,7 @@ RULES = (
         "the killed processes may have been using the GPU",
         "use a smaller model or context; add memory or swap",
         BOTH,
-        rule_for_events("host-memory"),
+        make_event_rule("host-memory"),
     ),
     DoctorRule(
         "host.vram-full",
@@ -200,7 +202,7 @@ RULES = (
         "weights do not fit in the free part, or the driver evicts to system memory",
         "end the processes that use it (`fuser -v /dev/kfd /dev/dri/renderD*`)",
         BOTH,
-        _full,
+        _check_full_vram,
     ),
     DoctorRule(
         "host.users",
@@ -209,7 +211,7 @@ RULES = (
         "measured speeds are shared with them, and a hang ends their work",
         "end them before hazardous probes",
         BOTH,
-        _users,
+        _check_other_users,
     ),
     DoctorRule(
         "host.display",
@@ -218,6 +220,6 @@ RULES = (
         "a hang or reset also affects the display: pm4-test runs deliberate hangs there only on request",
         "work over ssh, or connect the display to another GPU, before --hazard 2",
         BOTH,
-        _displays,
+        _check_displays,
     ),
 )

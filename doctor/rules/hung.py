@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from zinc_rt.doctor.hung_facts import HungFacts, hung_facts
+from zinc_rt.doctor.hung_facts import HungFacts, read_hung_facts
 from zinc_rt.doctor.machine import InspectedMachine
-from zinc_rt.doctor.rule import BOTH, DoctorRule, Seen
+from zinc_rt.doctor.rule import BOTH, DoctorRule, Observation
 
 STORM = 50_000  # interrupts between two samples
 BUSY = 90  # percent
@@ -22,7 +22,7 @@ _COMPARE = (
 )
 
 
-def _stuck_rings(facts: HungFacts) -> list[str]:
+def _find_stuck_rings(facts: HungFacts) -> list[str]:
     """Report rings with work that did not advance between the samples."""
     before, after = facts.first.fences or {}, facts.later.fences or {}
     return [
@@ -30,7 +30,7 @@ def _stuck_rings(facts: HungFacts) -> list[str]:
     ]
 
 
-def _ring_lines(facts: HungFacts, names: list[str]) -> tuple[str, ...]:
+def _format_ring_lines(facts: HungFacts, names: list[str]) -> tuple[str, ...]:
     after = facts.later.fences or {}
     return tuple(
         f"amdgpu_fence_info: {name}: signaled 0x{after[name][0]:08x}, emitted 0x{after[name][1]:08x}, twice"
@@ -42,34 +42,35 @@ def _is_mes(ring: str) -> bool:
     return any(word in ring for word in MES_RINGS)
 
 
-def _mes(machine: InspectedMachine) -> Iterator[Seen]:
-    facts = hung_facts(machine.capture)
-    rings = [name for name in _stuck_rings(facts) if _is_mes(name)]
+def _check_mes(machine: InspectedMachine) -> Iterator[Observation]:
+    facts = read_hung_facts(machine.capture)
+    rings = [name for name in _find_stuck_rings(facts) if _is_mes(name)]
     if rings:
-        yield Seen(evidence=_ring_lines(facts, rings))
+        yield Observation(evidence=_format_ring_lines(facts, rings))
         return
     queues, created = facts.later.queues, facts.later.created
     unmapped = queues is not None and not any(queue.active for queue in queues if "CP Pipe" in queue.place)
     quiet = facts.first.mes_log == facts.later.mes_log
     if machine.hung and created and unmapped and quiet and not any(queue.gone for queue in queues or ()):
-        yield Seen(
+        yield Observation(
             f"MES does not run {created} queues that KFD has created: none is on the hardware",
             (f"kfd/mqds: {created} compute queues", "kfd/hqds: no queue is active")
             + (("amdgpu_mes_event_log: unchanged",) if facts.later.mes_log else ()),
         )
 
 
-def _ring(machine: InspectedMachine) -> Iterator[Seen]:
-    facts = hung_facts(machine.capture)
-    rings = [name for name in _stuck_rings(facts) if not _is_mes(name)]
+def _check_rings(machine: InspectedMachine) -> Iterator[Observation]:
+    facts = read_hung_facts(machine.capture)
+    rings = [name for name in _find_stuck_rings(facts) if not _is_mes(name)]
     if rings:
-        yield Seen(
-            f"the driver's ring {', '.join(rings)} has work and makes no progress", _ring_lines(facts, rings)
+        yield Observation(
+            f"the driver's ring {', '.join(rings)} has work and makes no progress",
+            _format_ring_lines(facts, rings),
         )
 
 
-def _queue(machine: InspectedMachine) -> Iterator[Seen]:
-    facts = hung_facts(machine.capture)
+def _check_queues(machine: InspectedMachine) -> Iterator[Observation]:
+    facts = read_hung_facts(machine.capture)
     before = {queue.place: queue for queue in facts.first.queues or ()}
     stuck = [queue for queue in facts.later.queues or () if queue.pending and before.get(queue.place) == queue]
     if not stuck:
@@ -89,99 +90,101 @@ def _queue(machine: InspectedMachine) -> Iterator[Seen]:
     lines = [
         f"kfd/hqds: {item.place}: rptr 0x{item.rptr:x}, wptr 0x{item.wptr:x}, in both samples" for item in stuck
     ]
-    yield Seen(title, tuple(lines[:3]), why=reason)
+    yield Observation(title, tuple(lines[:3]), why=reason)
 
 
-def _gone(machine: InspectedMachine) -> Iterator[Seen]:
-    queues = hung_facts(machine.capture).later.queues or hung_facts(machine.capture).first.queues or ()
+def _check_gone_queues(machine: InspectedMachine) -> Iterator[Observation]:
+    queues = read_hung_facts(machine.capture).later.queues or read_hung_facts(machine.capture).first.queues or ()
     if queues and all(queue.gone for queue in queues):
-        yield Seen(evidence=(f"kfd/hqds: {len(queues)} queues, every register is ffffffff",))
+        yield Observation(evidence=(f"kfd/hqds: {len(queues)} queues, every register is ffffffff",))
 
 
-def _advanced_rings(facts: HungFacts) -> list[str]:
+def _find_advanced_rings(facts: HungFacts) -> list[str]:
     before, after = facts.first.fences or {}, facts.later.fences or {}
     return [name for name, (result, _) in after.items() if name in before and before[name][0] != result]
 
 
-def _advanced(facts: HungFacts) -> bool:
+def _has_advanced(facts: HungFacts) -> bool:
     """Return whether a ring of the driver or a hardware queue advanced between the samples."""
     before = {queue.place: queue.rptr for queue in facts.first.queues or ()}
     queues = [
         queue for queue in facts.later.queues or () if queue.active and before.get(queue.place) != queue.rptr
     ]
-    return bool(queues or _advanced_rings(facts))
+    return bool(queues or _find_advanced_rings(facts))
 
 
-def _interrupts(machine: InspectedMachine) -> Iterator[Seen]:
+def _check_lost_interrupts(machine: InspectedMachine) -> Iterator[Observation]:
     """Only the driver's own rings raise an interrupt for each fence; a program with a user queue may poll."""
-    facts = hung_facts(machine.capture)
+    facts = read_hung_facts(machine.capture)
     before, after = facts.first.interrupts, facts.later.interrupts
-    rings = _advanced_rings(facts)
+    rings = _find_advanced_rings(facts)
     if before is not None and before == after and rings:
-        yield Seen(
+        yield Observation(
             evidence=(f"proc/interrupts: {after}, twice", f"amdgpu_fence_info: {', '.join(rings[:3])} advanced")
         )
 
 
-def _storm(machine: InspectedMachine) -> Iterator[Seen]:
-    facts = hung_facts(machine.capture)
+def _check_interrupt_storm(machine: InspectedMachine) -> Iterator[Observation]:
+    facts = read_hung_facts(machine.capture)
     before, after = facts.first.interrupts, facts.later.interrupts
     if before is not None and after is not None and after - before >= STORM:
-        yield Seen(evidence=(f"proc/interrupts: {before}, later {after}",))
+        yield Observation(evidence=(f"proc/interrupts: {before}, later {after}",))
 
 
-def _reset(machine: InspectedMachine) -> Iterator[Seen]:
-    tasks = hung_facts(machine.capture).tasks or ()
+def _check_reset(machine: InspectedMachine) -> Iterator[Observation]:
+    tasks = read_hung_facts(machine.capture).tasks or ()
     waiting = [task for task in tasks if _RESET.search(task.function)]
     start = machine.log.named("reset") if machine.log else ()
     open_reset = bool(start) and "begin" in start[-1].text.lower()
     if waiting or (machine.hung and open_reset and not (machine.log and machine.log.named("reset-failed"))):
         lines = [f"tasks.txt: {task.name} (pid {task.pid}) in {task.function}" for task in waiting]
-        yield Seen(evidence=(*lines[:3], *(f"kernel.log: {event.text}" for event in start[-1:] if open_reset)))
+        yield Observation(
+            evidence=(*lines[:3], *(f"kernel.log: {event.text}" for event in start[-1:] if open_reset))
+        )
 
 
-def _resume(machine: InspectedMachine) -> Iterator[Seen]:
+def _check_resume(machine: InspectedMachine) -> Iterator[Observation]:
     for gpu in machine.is_relevant:
         line = machine.capture.line(f"later/sys/class/drm/{gpu.card}/device/power/runtime_status")
         if gpu.runtime_status in ("resuming", "suspending") and line == gpu.runtime_status:
-            yield Seen(
+            yield Observation(
                 f"{gpu.title} has been {gpu.runtime_status} for the whole time between two samples",
                 (f"power/runtime_status: {line}, in both samples",),
                 gpu.address,
             )
 
 
-def _memory(machine: InspectedMachine) -> Iterator[Seen]:
-    tasks = [task for task in hung_facts(machine.capture).tasks or () if _MEMORY.search(task.function)]
-    if tasks and not any(_RESET.search(task.function) for task in hung_facts(machine.capture).tasks or ()):
-        yield Seen(
+def _check_memory(machine: InspectedMachine) -> Iterator[Observation]:
+    tasks = [task for task in read_hung_facts(machine.capture).tasks or () if _MEMORY.search(task.function)]
+    if tasks and not any(_RESET.search(task.function) for task in read_hung_facts(machine.capture).tasks or ()):
+        yield Observation(
             evidence=tuple(f"tasks.txt: {task.name} (pid {task.pid}) in {task.function}" for task in tasks[:3])
         )
 
 
-def _task(machine: InspectedMachine) -> Iterator[Seen]:
-    tasks = hung_facts(machine.capture).tasks or ()
+def _check_blocked_tasks(machine: InspectedMachine) -> Iterator[Observation]:
+    tasks = read_hung_facts(machine.capture).tasks or ()
     waiting = [
         task
         for task in tasks
         if _DRIVER.search(task.function) and not _RESET.search(task.function) and not _MEMORY.search(task.function)
     ]
     if waiting:
-        yield Seen(
+        yield Observation(
             evidence=tuple(f"tasks.txt: {item.name} (pid {item.pid}) in {item.function}" for item in waiting[:3])
         )
 
 
-def _idle(machine: InspectedMachine) -> Iterator[Seen]:
+def _check_idle(machine: InspectedMachine) -> Iterator[Observation]:
     """All sampled values are idle, but a program has the GPU open."""
-    facts = hung_facts(machine.capture)
+    facts = read_hung_facts(machine.capture)
     first, later = facts.first, facts.later
-    if not machine.hung or later.fences is None or _stuck_rings(facts) or _advanced(facts):
+    if not machine.hung or later.fences is None or _find_stuck_rings(facts) or _has_advanced(facts):
         return
     if later.interrupts is None or first.interrupts != later.interrupts or not machine.users:
         return
     if later.queues is None:
-        yield Seen(
+        yield Observation(
             "the driver's rings are at rest and no interrupt arrives, while a program has the GPU open",
             (f"proc/interrupts: {later.interrupts}, in both samples", "amdgpu_fence_info: every ring has retired"),
             why="MES may be dead without anybody asking it, the queue may stand, or the program may wait for "
@@ -191,7 +194,7 @@ def _idle(machine: InspectedMachine) -> Iterator[Seen]:
             "The driver then resets the GPU: save your work",
         )
     elif not any(queue.pending for queue in later.queues) and any(queue.active for queue in later.queues):
-        yield Seen(
+        yield Observation(
             evidence=(
                 f"proc/interrupts: {later.interrupts}, in both samples",
                 "kfd/hqds: the read pointer of every active queue has reached its write pointer",
@@ -199,12 +202,12 @@ def _idle(machine: InspectedMachine) -> Iterator[Seen]:
         )
 
 
-def _dump(machine: InspectedMachine) -> Iterator[Seen]:
-    dump = hung_facts(machine.capture).dump
+def _check_core_dump(machine: InspectedMachine) -> Iterator[Observation]:
+    dump = read_hung_facts(machine.capture).dump
     if dump and machine.hung:
         process = re.search(r"process_name: *(\S+) *(?:PID: *(\d+))?", dump)
         by = f" of {process[1]}" + (f" (pid {process[2]})" if process[2] else "") if process else ""
-        yield Seen(
+        yield Observation(
             f"the driver kept a core dump of a hang{by}", (f"devcoredump: {dump.strip().splitlines()[0][:100]}",)
         )
 
@@ -218,7 +221,7 @@ RULES = (
         "nothing answers: every program that uses it waits for ever",
         "power-cycle the machine; then lspci -vvv above the card (link, power cables). Until then --hazard 0",
         BOTH,
-        _gone,
+        _check_gone_queues,
     ),
     DoctorRule(
         "hung.reset",
@@ -227,7 +230,7 @@ RULES = (
         "every program that uses the GPU waits for it, and kill does not end them",
         f"{_KEEP}; power-cycle the machine. What decides: sudo cat /proc/PID/stack of the task that resets",
         BOTH,
-        _reset,
+        _check_reset,
     ),
     DoctorRule(
         "hung.resume",
@@ -236,7 +239,7 @@ RULES = (
         "programs wait until it is awake",
         "reboot, then amdgpu.runpm=0. What decides: sudo cat /proc/PID/stack of a kworker in rpm_resume",
         BOTH,
-        _resume,
+        _check_resume,
     ),
     DoctorRule(
         "hung.mes",
@@ -245,7 +248,7 @@ RULES = (
         "it maps and removes every compute queue: none advances until the GPU is reset",
         f"{_KEEP}; then reboot. What decides between MES versions: amdgpu_mes_event_log of both samples",
         BOTH,
-        _mes,
+        _check_mes,
     ),
     DoctorRule(
         "hung.ring",
@@ -255,7 +258,7 @@ RULES = (
         "wait for the driver's timeout (amdgpu.lockup_timeout: some seconds for gfx, up to a minute for compute); "
         "then read the log and devcoredump",
         BOTH,
-        _ring,
+        _check_rings,
     ),
     DoctorRule(
         "hung.queue",
@@ -265,7 +268,7 @@ RULES = (
         "what decides: waves on the GPU (sudo umr -wa). Some: the kernel does not end, and their program counter "
         "says where. None: the packet at the read pointer waits (sudo umr -sq, or the hang report of zinc-rt)",
         BOTH,
-        _queue,
+        _check_queues,
     ),
     DoctorRule(
         "hung.interrupts",
@@ -275,7 +278,7 @@ RULES = (
         "iommu=pt, another slot, a BIOS update; check amdgpu.msi and pci=nomsi. What decides: whether a program "
         "that polls (HSA_ENABLE_INTERRUPT=0) runs on",
         BOTH,
-        _interrupts,
+        _check_lost_interrupts,
     ),
     DoctorRule(
         "hung.storm",
@@ -284,7 +287,7 @@ RULES = (
         "a processor does nothing else: faults that repeat, or an event that nobody clears",
         "what decides: sudo dmesg for page faults; `amdgpu.noretry=1` if retry faults are on",
         BOTH,
-        _storm,
+        _check_interrupt_storm,
     ),
     DoctorRule(
         "hung.memory",
@@ -293,7 +296,7 @@ RULES = (
         "evictions or migrations wait for a fence that does not come, or for free memory",
         "what decides: free memory and swap (/proc/meminfo), and which fence: /sys/kernel/debug/dma_buf/bufinfo",
         BOTH,
-        _memory,
+        _check_memory,
     ),
     DoctorRule(
         "hung.task",
@@ -302,7 +305,7 @@ RULES = (
         "another task holds what it waits for",
         "what decides: sudo cat /proc/PID/stack of each of them: the one that waits for hardware is the cause",
         BOTH,
-        _task,
+        _check_blocked_tasks,
     ),
     DoctorRule(
         "hung.idle",
@@ -311,7 +314,7 @@ RULES = (
         "a doorbell or a wake-up was lost, a fence was not written, or the program waits for something else",
         _COMPARE,
         BOTH,
-        _idle,
+        _check_idle,
     ),
     DoctorRule(
         "hung.dump",
@@ -320,6 +323,6 @@ RULES = (
         "it has the registers and the ring of the moment when the driver gave up",
         "sudo cp /sys/class/drm/card*/device/devcoredump/data dump.txt: it is deleted after five minutes",
         BOTH,
-        _dump,
+        _check_core_dump,
     ),
 )

@@ -7,32 +7,32 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from zinc_rt.doctor.machine import InspectedMachine
-from zinc_rt.doctor.rule import BOTH, T1, DoctorRule, Seen, from_events, rule_for_events
+from zinc_rt.doctor.rule import BOTH, T1, DoctorRule, Observation, make_event_rule, observe_events
 
 FALLBACKS_MANY = 5
 
 
-def _interrupts(machine: InspectedMachine) -> Iterator[Seen]:
+def _check_interrupts(machine: InspectedMachine) -> Iterator[Observation]:
     events = machine.log.named("interrupts-lost") if machine.log else ()
     if len(events) >= FALLBACKS_MANY:
-        yield from_events(machine, list(events), events[0].address)
+        yield observe_events(machine, list(events), events[0].address)
 
 
-def _start_failed(machine: InspectedMachine) -> Iterator[Seen]:
+def _check_failed_start(machine: InspectedMachine) -> Iterator[Observation]:
     """Report a failed start, unless the driver started this GPU later, for example after a reload."""
     log = machine.log
-    for seen in rule_for_events("init-failed")(machine):
+    for seen in make_event_rule("init-failed")(machine):
         named = re.escape(seen.about) if seen.about else ""
         started = rf"Initialized amdgpu .*{named}" if named else "Initialized amdgpu"
         if log is None or not any(re.search(started, line) for line in log.lines[seen.at or 0 :]):
             yield seen
 
 
-def _page_faults(machine: InspectedMachine) -> Iterator[Seen]:
+def _check_page_faults(machine: InspectedMachine) -> Iterator[Observation]:
     """Report page faults. VMID 0 is the address space of the driver and the firmware, not of a program."""
     faults = machine.log.named("page-fault") if machine.log else ()
     spaces = {match[1] for event in faults if (match := re.search(r"\bvmid:(\d+)", event.text))}
-    for seen in rule_for_events("page-fault")(machine):
+    for seen in make_event_rule("page-fault")(machine):
         if spaces != {"0"}:
             yield seen
             continue
@@ -44,14 +44,14 @@ def _page_faults(machine: InspectedMachine) -> Iterator[Seen]:
         )
 
 
-def _resets_that_helped(machine: InspectedMachine) -> Iterator[Seen]:
+def _check_successful_resets(machine: InspectedMachine) -> Iterator[Observation]:
     """Report a successful reset as a warning; a failed one is log.reset-failed."""
-    yield from rule_for_events("reset")(machine)
+    yield from make_event_rule("reset")(machine)
 
 
-def _unrecognised(machine: InspectedMachine) -> Iterator[Seen]:
+def _check_unrecognised_lines(machine: InspectedMachine) -> Iterator[Observation]:
     if machine.log and machine.log.unrecognised:
-        yield from_events(machine, list(machine.log.unrecognised), machine.log.unrecognised[0].address)
+        yield observe_events(machine, list(machine.log.unrecognised), machine.log.unrecognised[0].address)
 
 
 _SEND = "zinc-rt pm4-test --hazard 0 --bundle DIR collects the data for a report"
@@ -66,7 +66,7 @@ RULES = (
             "another slot, a power cycle"
         ),
         BOTH,
-        rule_for_events("discovery"),
+        make_event_rule("discovery"),
     ),
     DoctorRule(
         "log.vbios",
@@ -75,7 +75,7 @@ RULES = (
         "amdgpu reads the board description from it and does not initialise without it",
         "in a virtual machine: pass the ROM (romfile=); otherwise disable CSM, power-cycle, reseat the card",
         BOTH,
-        rule_for_events("vbios"),
+        make_event_rule("vbios"),
     ),
     DoctorRule(
         "log.psp",
@@ -84,7 +84,7 @@ RULES = (
         "the security processor loads all other firmware: nothing starts without it",
         "power-cycle the machine (a reboot keeps the PSP's state); then use firmware and kernel of the same age",
         BOTH,
-        rule_for_events("psp"),
+        make_event_rule("psp"),
     ),
     DoctorRule(
         "log.smu",
@@ -96,7 +96,7 @@ RULES = (
             "with `known` rows"
         ),
         BOTH,
-        rule_for_events("smu"),
+        make_event_rule("smu"),
     ),
     DoctorRule(
         "log.ring-test",
@@ -105,7 +105,7 @@ RULES = (
         "its engine does not run: the loaded firmware is not active",
         "power-cycle the machine; then use firmware and kernel of the same age",
         BOTH,
-        rule_for_events("ring-test"),
+        make_event_rule("ring-test"),
     ),
     DoctorRule(
         "log.page-fault",
@@ -115,7 +115,7 @@ RULES = (
         f"find whose process it was (pid in the line); for ours: zinc-rt pm4-test --device sim finds "
         f"such accesses. {_SEND}",
         BOTH,
-        _page_faults,
+        _check_page_faults,
     ),
     DoctorRule(
         "log.illegal-instruction",
@@ -124,7 +124,7 @@ RULES = (
         "the ring stops there: the most likely cause is the program that wrote it",
         f"for ours: zinc-rt pm4 decode --lint. {_SEND}",
         BOTH,
-        rule_for_events("illegal-instruction"),
+        make_event_rule("illegal-instruction"),
     ),
     DoctorRule(
         "log.mes",
@@ -134,7 +134,7 @@ RULES = (
         f"boot again; compare MES firmware, kernel and module with the rows quoted here; "
         f"amdgpu.runpm=0, cwsr_enable=0 to bisect. {_SEND}",
         BOTH,
-        rule_for_events("mes"),
+        make_event_rule("mes"),
     ),
     DoctorRule(
         "log.preemption",
@@ -143,7 +143,7 @@ RULES = (
         "its waves neither end nor are saved: the driver resets the GPU next",
         f"amdgpu.cwsr_enable=0 tells whether saving waves is at fault. {_SEND}",
         (T1,),
-        rule_for_events("queue-preemption"),
+        make_event_rule("queue-preemption"),
     ),
     DoctorRule(
         "log.restore-failed",
@@ -152,7 +152,7 @@ RULES = (
         "the program waits, or continues with mappings that are no longer valid",
         f"end the program; leave more memory free, so that less is moved; use a newer kernel. {_SEND}",
         (T1,),
-        rule_for_events("restore-failed"),
+        make_event_rule("restore-failed"),
     ),
     DoctorRule(
         "log.ring-timeout",
@@ -161,7 +161,7 @@ RULES = (
         "its work did not end: the driver resets the ring or the GPU next",
         f"find whose process it was; see what came before it. {_SEND}",
         BOTH,
-        rule_for_events("ring-timeout"),
+        make_event_rule("ring-timeout"),
     ),
     DoctorRule(
         "log.ring-recovered",
@@ -170,7 +170,7 @@ RULES = (
         "work was lost, but the GPU was not reset",
         _SEND,
         BOTH,
-        rule_for_events("ring-recovered"),
+        make_event_rule("ring-recovered"),
     ),
     DoctorRule(
         "log.interrupts",
@@ -179,7 +179,7 @@ RULES = (
         "fences are detected by a timer instead, half a second late: everything is slow or times out",
         "another slot; BIOS update; check `pci=nomsi` on the command line and amdgpu.msi; with iommu: iommu=pt",
         BOTH,
-        _interrupts,
+        _check_interrupts,
     ),
     DoctorRule(
         "log.resume-failed",
@@ -188,7 +188,7 @@ RULES = (
         "one of its blocks failed to restart: the GPU is unusable until a reboot",
         "reboot; if it happened after idle time or suspend: amdgpu.runpm=0, and no suspend while the GPU works",
         BOTH,
-        rule_for_events("resume-failed"),
+        make_event_rule("resume-failed"),
     ),
     DoctorRule(
         "log.reset-failed",
@@ -197,7 +197,7 @@ RULES = (
         "it is unusable until a reboot",
         "power-cycle the machine; the cause precedes this message in the log",
         BOTH,
-        rule_for_events("reset-failed"),
+        make_event_rule("reset-failed"),
     ),
     DoctorRule(
         "log.reset",
@@ -206,7 +206,7 @@ RULES = (
         "the contents of its memory are lost; programs that used it must be restarted",
         "the cause precedes this message in the log",
         BOTH,
-        _resets_that_helped,
+        _check_successful_resets,
     ),
     DoctorRule(
         "log.queue-create",
@@ -215,7 +215,7 @@ RULES = (
         "the GPU has no free queue, or the scheduler rejected it",
         "end other programs that use the GPU",
         (T1,),
-        rule_for_events("queue-create"),
+        make_event_rule("queue-create"),
     ),
     DoctorRule(
         "log.gpu-memory",
@@ -224,7 +224,7 @@ RULES = (
         "an allocation failed, or VRAM was evicted to system memory, which is slow",
         "use a smaller model or context; end other programs that use the GPU; ttm.pages_limit for system memory",
         BOTH,
-        rule_for_events("gpu-memory"),
+        make_event_rule("gpu-memory"),
     ),
     DoctorRule(
         "log.user-memory",
@@ -233,7 +233,7 @@ RULES = (
         "the GPU would write it: -1 is a mapping that is read-only, such as a file, -14 one that is gone",
         "load the model without mmap (--no-mmap), or map it writable; for ours: report it with the log line",
         (T1,),
-        rule_for_events("user-memory"),
+        make_event_rule("user-memory"),
     ),
     DoctorRule(
         "log.page-tables",
@@ -242,7 +242,7 @@ RULES = (
         "the program's buffers are not mapped: its next access faults",
         f"see the number in the line: -12 is memory, -125 a reset before. {_SEND}",
         BOTH,
-        rule_for_events("page-tables"),
+        make_event_rule("page-tables"),
     ),
     DoctorRule(
         "log.queue-evicted",
@@ -251,7 +251,7 @@ RULES = (
         "the program freed a buffer that the queue needs, or was killed: the lines before say which",
         f"see the program's own output, and what comes before it in the log. {_SEND}",
         BOTH,
-        rule_for_events("queue-evicted"),
+        make_event_rule("queue-evicted"),
     ),
     DoctorRule(
         "log.smu-refused",
@@ -260,7 +260,7 @@ RULES = (
         "a clock, limit or feature is not as requested; compute continues, at another speed",
         "undo overclocking and power limits; newer firmware and kernel if it fails at every boot",
         BOTH,
-        rule_for_events("smu-refused"),
+        make_event_rule("smu-refused"),
     ),
     DoctorRule(
         "log.sriov",
@@ -269,7 +269,7 @@ RULES = (
         "a virtual function starts, resets and stops only with the help of the host's driver",
         "see the host's log; restart the virtual machine, then the host; use drivers of one release on both",
         BOTH,
-        rule_for_events("sriov"),
+        make_event_rule("sriov"),
     ),
     DoctorRule(
         "log.xgmi",
@@ -278,7 +278,7 @@ RULES = (
         "the GPUs reach each other over PCIe only, or do not start",
         "power-cycle the machine; reseat the bridge, or start without it to compare",
         BOTH,
-        rule_for_events("xgmi"),
+        make_event_rule("xgmi"),
     ),
     DoctorRule(
         "log.oops",
@@ -287,7 +287,7 @@ RULES = (
         "the driver's state is unreliable until the next reboot",
         f"boot again; report the lines. {_SEND}",
         BOTH,
-        rule_for_events("oops"),
+        make_event_rule("oops"),
     ),
     DoctorRule(
         "log.unrecognised",
@@ -296,7 +296,7 @@ RULES = (
         "they may be harmless, or the cause of what you see",
         f"search for the text of the first line; report it with the capture. {_SEND}",
         BOTH,
-        _unrecognised,
+        _check_unrecognised_lines,
     ),
     DoctorRule(
         "log.init-failed",
@@ -305,7 +305,7 @@ RULES = (
         "there is no device, node or tier until it initialises",
         "the cause precedes this message in the log",
         BOTH,
-        _start_failed,
+        _check_failed_start,
     ),
     DoctorRule(
         "log.display",
@@ -314,7 +314,7 @@ RULES = (
         "the picture stands or flickers; compute work goes on",
         "update kernel and linux-firmware; another cable, port or refresh rate; work over ssh before --hazard 2",
         BOTH,
-        rule_for_events("display"),
+        make_event_rule("display"),
     ),
     DoctorRule(
         "log.task-blocked",
@@ -323,6 +323,6 @@ RULES = (
         "the kernel reports it after two minutes: the GPU or its driver stopped without another message",
         f"zinc-rt doctor --hung, before a reboot. {_SEND}",
         BOTH,
-        rule_for_events("task-blocked"),
+        make_event_rule("task-blocked"),
     ),
 )

@@ -6,21 +6,21 @@ import re
 from collections.abc import Iterator
 
 from zinc_rt.doctor.machine import InspectedMachine
-from zinc_rt.doctor.read_machine import version
-from zinc_rt.doctor.rule import BOTH, T1, DoctorRule, Seen, rule_for_events
+from zinc_rt.doctor.read_machine import parse_version
+from zinc_rt.doctor.rule import BOTH, T1, DoctorRule, Observation, make_event_rule
 
 
-def _blacklisted(machine: InspectedMachine) -> Iterator[Seen]:
+def _check_blacklist(machine: InspectedMachine) -> Iterator[Observation]:
     by = machine.module.blacklisted_by
     if by is None:
         return
     if machine.module.loaded and any(gpu.driver == "amdgpu" for gpu in machine.gpus):
         return  # loaded by hand since
-    yield Seen(f"loading of amdgpu is prevented by {by}", (by,))
+    yield Observation(f"loading of amdgpu is prevented by {by}", (by,))
 
 
-def _rejected(machine: InspectedMachine) -> Iterator[Seen]:
-    yield from rule_for_events("module-rejected")(machine)
+def _check_rejected_module(machine: InspectedMachine) -> Iterator[Observation]:
+    yield from make_event_rule("module-rejected")(machine)
     output = machine.log is not None and machine.log.named("module-rejected")
     dkms = [name for name in machine.packages or {} if "dkms" in name and "amdgpu" in name]
     secured = machine.host.secure_boot or machine.host.lockdown in ("integrity", "confidentiality")
@@ -32,7 +32,7 @@ def _rejected(machine: InspectedMachine) -> Iterator[Seen]:
         and (machine.module.loaded is False or unbound)
         and not machine.module.blacklisted_by
     ):
-        yield Seen(
+        yield Observation(
             (
                 "amdgpu comes from DKMS, Secure Boot is on, and the module is not loaded: a missing "
                 "signature is the most likely cause"
@@ -41,12 +41,12 @@ def _rejected(machine: InspectedMachine) -> Iterator[Seen]:
         )
 
 
-def _not_loaded(machine: InspectedMachine) -> Iterator[Seen]:
+def _check_not_loaded(machine: InspectedMachine) -> Iterator[Observation]:
     if machine.module.loaded is False and machine.gpus and not machine.host.container:
-        yield Seen(evidence=("proc/modules: no amdgpu",))
+        yield Observation(evidence=("proc/modules: no amdgpu",))
 
 
-def _no_kfd(machine: InspectedMachine) -> Iterator[Seen]:
+def _check_missing_kfd(machine: InspectedMachine) -> Iterator[Observation]:
     config = machine.linux.config
     if (
         config
@@ -54,10 +54,10 @@ def _no_kfd(machine: InspectedMachine) -> Iterator[Seen]:
         and config.get("CONFIG_HSA_AMD") != "y"
         and not machine.module.dkms
     ):
-        yield Seen(evidence=("boot/config: CONFIG_HSA_AMD is not set",))
+        yield Observation(evidence=("boot/config: CONFIG_HSA_AMD is not set",))
 
 
-def _no_amdgpu(machine: InspectedMachine) -> Iterator[Seen]:
+def _check_missing_amdgpu(machine: InspectedMachine) -> Iterator[Observation]:
     config = machine.linux.config
     if (
         config
@@ -65,10 +65,10 @@ def _no_amdgpu(machine: InspectedMachine) -> Iterator[Seen]:
         and config.get("CONFIG_DRM_AMDGPU") not in ("y", "m")
         and not machine.module.loaded
     ):
-        yield Seen(evidence=("boot/config: CONFIG_DRM_AMDGPU is not set",))
+        yield Observation(evidence=("boot/config: CONFIG_DRM_AMDGPU is not set",))
 
 
-def _too_old(machine: InspectedMachine) -> Iterator[Seen]:
+def _check_old_kernel(machine: InspectedMachine) -> Iterator[Observation]:
     now = machine.linux.version
     if re.search(r"\.el\d", machine.linux.release or ""):
         return  # an enterprise kernel's number says nothing of its drivers
@@ -78,7 +78,7 @@ def _too_old(machine: InspectedMachine) -> Iterator[Seen]:
     for gpu in machine.is_relevant:
         if gpu.chip and now[:2] < gpu.chip.linux and not gpu.started:
             text = ".".join(map(str, gpu.chip.linux))
-            yield Seen(
+            yield Observation(
                 f"Linux {machine.linux.release} is older than the support for {gpu.title}, added in {text}",
                 (f"proc/version: {machine.linux.release}",),
                 gpu.address,
@@ -86,40 +86,40 @@ def _too_old(machine: InspectedMachine) -> Iterator[Seen]:
             )
 
 
-def _dkms_unused(machine: InspectedMachine) -> Iterator[Seen]:
+def _check_unused_dkms(machine: InspectedMachine) -> Iterator[Observation]:
     """Report an unused module: amdgpu-dkms is installed, but the kernel's own module is loaded, because the
     package was not built for this kernel.
     """
     package = (machine.packages or {}).get("amdgpu-dkms")
     if not package or machine.module.dkms is not False or not machine.module.loaded:
         return
-    yield Seen(
+    yield Observation(
         f"amdgpu-dkms {package} is installed, but the kernel's own amdgpu is loaded",
         (f"packages.txt: amdgpu-dkms {package}", "sys/module/amdgpu/version: not there"),
     )
 
 
-def _dkms_other_version(machine: InspectedMachine) -> Iterator[Seen]:
+def _check_dkms_version(machine: InspectedMachine) -> Iterator[Observation]:
     package = (machine.packages or {}).get("amdgpu-dkms")
-    loaded, packed = version(machine.module.version), version(package)
+    loaded, packed = parse_version(machine.module.version), parse_version(package)
     if loaded and packed and machine.module.dkms and loaded[:3] != packed[:3]:
-        yield Seen(
+        yield Observation(
             f"amdgpu {machine.module.version} is loaded, but the package is {package}",
             (f"sys/module/amdgpu/version: {machine.module.version}", f"packages.txt: amdgpu-dkms {package}"),
         )
 
 
-def _dkms(machine: InspectedMachine) -> Iterator[Seen]:
+def _check_dkms(machine: InspectedMachine) -> Iterator[Observation]:
     if machine.module.dkms:
-        yield Seen(f"amdgpu comes from DKMS: {machine.module.version or 'version unknown'}")
+        yield Observation(f"amdgpu comes from DKMS: {machine.module.version or 'version unknown'}")
 
 
-def _unconfigured(machine: InspectedMachine) -> Iterator[Seen]:
+def _check_unconfigured_package(machine: InspectedMachine) -> Iterator[Observation]:
     for name in machine.unconfigured:
         if name == "amdgpu-dkms" and machine.module.dkms is False:
             continue  # module.dkms-unused knows which module runs instead
         if re.fullmatch(r"(?:amdgpu|rock)-dkms.*|dkms|linux-(?:image|modules|firmware).*|firmware-amd.*", name):
-            yield Seen(f"the package {name} could not be configured", (f"packages.txt: {name}",))
+            yield Observation(f"the package {name} could not be configured", (f"packages.txt: {name}",))
 
 
 RULES = (
@@ -130,7 +130,7 @@ RULES = (
         "t1 and t2 both require amdgpu",
         "remove that entry from the command line or file, rebuild the initramfs, and reboot",
         BOTH,
-        _blacklisted,
+        _check_blacklist,
     ),
     DoctorRule(
         "module.modeset-off",
@@ -139,7 +139,7 @@ RULES = (
         "with nomodeset amdgpu does not initialise, including its compute part",
         "remove nomodeset (or amdgpu.modeset=0) from the kernel command line",
         BOTH,
-        rule_for_events("modeset-off"),
+        make_event_rule("modeset-off"),
     ),
     DoctorRule(
         "module.rejected",
@@ -151,7 +151,7 @@ RULES = (
             "enrol the key; or disable Secure Boot"
         ),
         BOTH,
-        _rejected,
+        _check_rejected_module,
     ),
     DoctorRule(
         "module.mismatch",
@@ -163,7 +163,7 @@ RULES = (
             "kernel installed"
         ),
         BOTH,
-        rule_for_events("module-mismatch"),
+        make_event_rule("module-mismatch"),
     ),
     DoctorRule(
         "module.not-loaded",
@@ -172,7 +172,7 @@ RULES = (
         "t1 and t2 both require amdgpu",
         "sudo modprobe amdgpu; `sudo dmesg | tail` shows why it fails",
         BOTH,
-        _not_loaded,
+        _check_not_loaded,
     ),
     DoctorRule(
         "module.no-amdgpu",
@@ -184,7 +184,7 @@ RULES = (
             "flavours omit it)"
         ),
         BOTH,
-        _no_amdgpu,
+        _check_missing_amdgpu,
     ),
     DoctorRule(
         "module.no-kfd",
@@ -193,7 +193,7 @@ RULES = (
         "t1 submits through /dev/kfd; t2 does not need it",
         "use a kernel with CONFIG_HSA_AMD=y, or --tier t2",
         (T1,),
-        _no_kfd,
+        _check_missing_kfd,
     ),
     DoctorRule(
         "module.kernel-too-old",
@@ -202,7 +202,7 @@ RULES = (
         "its amdgpu does not support the chip, or only in part",
         "use a newer kernel, or AMD's amdgpu-dkms",
         BOTH,
-        _too_old,
+        _check_old_kernel,
     ),
     DoctorRule(
         "module.dkms-unused",
@@ -214,7 +214,7 @@ RULES = (
         ),
         "dkms status; sudo apt install linux-headers-$(uname -r); sudo dkms autoinstall; reboot",
         BOTH,
-        _dkms_unused,
+        _check_unused_dkms,
     ),
     DoctorRule(
         "module.unconfigured",
@@ -223,7 +223,7 @@ RULES = (
         "its module was not built or not installed: another one, or none, is loaded",
         "sudo dpkg --configure -a shows why: most often DKMS cannot build for this kernel",
         BOTH,
-        _unconfigured,
+        _check_unconfigured_package,
     ),
     DoctorRule(
         "module.dkms-stale",
@@ -232,7 +232,7 @@ RULES = (
         "the machine was not rebooted after a module update, or the initramfs contains the old module",
         "sudo update-initramfs -u -k all (dracut -f), then reboot",
         BOTH,
-        _dkms_other_version,
+        _check_dkms_version,
     ),
     DoctorRule(
         "module.dkms",
@@ -241,6 +241,6 @@ RULES = (
         "results differ between the kernel's module and AMD's: state in reports which one is loaded",
         "",
         BOTH,
-        _dkms,
+        _check_dkms,
     ),
 )

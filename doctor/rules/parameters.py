@@ -9,12 +9,12 @@ from dataclasses import dataclass
 
 from zinc_rt.doctor.finding import Severity
 from zinc_rt.doctor.machine import InspectedMachine
-from zinc_rt.doctor.reading import integer
-from zinc_rt.doctor.rule import BOTH, T1, T2, DoctorRule, Seen, rule_for_events
+from zinc_rt.doctor.reading import parse_integer
+from zinc_rt.doctor.rule import BOTH, T1, T2, DoctorRule, Observation, make_event_rule
 
 
 @dataclass(frozen=True, slots=True)
-class Parameter:
+class ParameterRule:
     """A parameter of amdgpu. `when` takes the value as a number. Meanings: amdgpu_drv.c of Linux 6.8 to
     7.0."""
 
@@ -25,86 +25,108 @@ class Parameter:
     tiers: tuple[str, ...] = BOTH
 
 
-def _is(*values: int) -> Callable[[int], bool]:
+def _has_value(*values: int) -> Callable[[int], bool]:
     return lambda value: value in values
 
 
 PARAMETERS = (
-    Parameter("fw_load_type", _is(0, 1), "broken", "chips since Navi load firmware only through the PSP"),
-    Parameter("ip_block_mask", lambda v: v & 0xFFF != 0xFFF, "broken", "hardware blocks are disabled manually"),
-    Parameter("discovery", _is(0), "broken", "the chip's IP discovery table is not read: gfx11 and gfx12 need it"),
-    Parameter("emu_mode", _is(1), "broken", "the driver runs in emulator mode and skips hardware initialisation"),
-    Parameter(
+    ParameterRule(
+        "fw_load_type", _has_value(0, 1), "broken", "chips since Navi load firmware only through the PSP"
+    ),
+    ParameterRule(
+        "ip_block_mask", lambda v: v & 0xFFF != 0xFFF, "broken", "hardware blocks are disabled manually"
+    ),
+    ParameterRule(
+        "discovery", _has_value(0), "broken", "the chip's IP discovery table is not read: gfx11 and gfx12 need it"
+    ),
+    ParameterRule(
+        "emu_mode", _has_value(1), "broken", "the driver runs in emulator mode and skips hardware initialisation"
+    ),
+    ParameterRule(
         "dpm",
-        _is(0),
+        _has_value(0),
         "broken",
         "no power management: the GPU stays at its boot clocks, and the SMU is not started",
     ),
-    Parameter(
+    ParameterRule(
         "sched_policy",
-        _is(2),
+        _has_value(2),
         "broken",
         "no hardware scheduler: gfx11 and gfx12 support queues only through MES",
         (T1,),
     ),
-    Parameter(
+    ParameterRule(
         "halt_if_hws_hang",
-        _is(1),
+        _has_value(1),
         "warning",
         "a hung scheduler halts the GPU instead of resetting it; for debugging only",
         (T1,),
     ),
-    Parameter(
-        "gpu_recovery", _is(0), "warning", "a hung GPU is not reset: the first hang lasts until the next reboot"
+    ParameterRule(
+        "gpu_recovery",
+        _has_value(0),
+        "warning",
+        "a hung GPU is not reset: the first hang lasts until the next reboot",
     ),
-    Parameter("vm_fault_stop", _is(1, 2), "warning", "a page fault stops the GPU instead of ending its process"),
-    Parameter("vramlimit", lambda v: v > 0, "warning", "VRAM is limited to this many MiB"),
-    Parameter("vis_vramlimit", lambda v: v > 0, "warning", "CPU-visible VRAM is limited to this many MiB"),
-    Parameter(
+    ParameterRule(
+        "vm_fault_stop", _has_value(1, 2), "warning", "a page fault stops the GPU instead of ending its process"
+    ),
+    ParameterRule("vramlimit", lambda v: v > 0, "warning", "VRAM is limited to this many MiB"),
+    ParameterRule("vis_vramlimit", lambda v: v > 0, "warning", "CPU-visible VRAM is limited to this many MiB"),
+    ParameterRule(
         "gttsize", lambda v: 0 < v < 1024, "warning", "system memory for the GPU is limited to this many MiB"
     ),
-    Parameter("pcie_gen_cap", lambda v: v != 0, "warning", "the speed of the PCIe link is limited manually"),
-    Parameter("pcie_lane_cap", lambda v: v != 0, "warning", "the width of the PCIe link is limited manually"),
-    Parameter("rebar", _is(0), "warning", "BAR resizing is disabled: the CPU can access 256 MiB of VRAM"),
-    Parameter(
+    ParameterRule("pcie_gen_cap", lambda v: v != 0, "warning", "the speed of the PCIe link is limited manually"),
+    ParameterRule("pcie_lane_cap", lambda v: v != 0, "warning", "the width of the PCIe link is limited manually"),
+    ParameterRule(
+        "rebar", _has_value(0), "warning", "BAR resizing is disabled: the CPU can access 256 MiB of VRAM"
+    ),
+    ParameterRule(
         "max_num_of_queues_per_device", lambda v: 0 < v < 16, "warning", "few compute queues for each GPU", (T1,)
     ),
-    Parameter(
+    ParameterRule(
         "cwsr_enable",
-        _is(0),
+        _has_value(0),
         "note",
         "waves are not saved when a queue is preempted: a long kernel blocks others",
         (T1,),
     ),
-    Parameter("uni_mes", _is(0), "note", "uses the older pair of MES and KIQ schedulers instead of one"),
-    Parameter(
-        "noretry", _is(0), "note", "page faults are retried: an invalid address may hang instead of faulting"
+    ParameterRule(
+        "uni_mes", _has_value(0), "note", "uses the older pair of MES and KIQ schedulers instead of one"
     ),
-    Parameter("debug_mask", lambda v: v != 0, "note", "debug switches of the driver are enabled"),
-    Parameter("exp_hw_support", _is(1), "note", "hardware that the kernel calls experimental is enabled"),
-    Parameter("mes_log_enable", _is(1), "note", "MES writes a log, which costs time"),
+    ParameterRule(
+        "noretry",
+        _has_value(0),
+        "note",
+        "page faults are retried: an invalid address may hang instead of faulting",
+    ),
+    ParameterRule("debug_mask", lambda v: v != 0, "note", "debug switches of the driver are enabled"),
+    ParameterRule(
+        "exp_hw_support", _has_value(1), "note", "hardware that the kernel calls experimental is enabled"
+    ),
+    ParameterRule("mes_log_enable", _has_value(1), "note", "MES writes a log, which costs time"),
 )
 _COMMON_VALUES = {"ip_block_mask": (0xFFFFFFFF, -1)}
 
 
-def value(machine: InspectedMachine, name: str) -> tuple[int, str] | None:
+def read_parameter(machine: InspectedMachine, name: str) -> tuple[int, str] | None:
     """Return the value from sysfs, or from the command line if sysfs has none."""
     text, where = machine.module.parameters.get(name), f"sys/module/amdgpu/parameters/{name}"
     if text is None:
         text, where = machine.linux.option(f"amdgpu.{name}"), "proc/cmdline"
-    number = {"y": 1, "n": 0, "on": 1, "off": 0}.get((text or "").lower(), integer(text))
+    number = {"y": 1, "n": 0, "on": 1, "off": 0}.get((text or "").lower(), parse_integer(text))
     return None if number is None else (number, where)
 
 
-def _wrong(severity: Severity) -> Callable[[InspectedMachine], Iterator[Seen]]:
-    def look(machine: InspectedMachine) -> Iterator[Seen]:
+def _make_parameter_check(severity: Severity) -> Callable[[InspectedMachine], Iterator[Observation]]:
+    def check_machine(machine: InspectedMachine) -> Iterator[Observation]:
         for row in PARAMETERS:
-            result = value(machine, row.name)
+            result = read_parameter(machine, row.name)
             if row.severity != severity or result is None or result[0] in _COMMON_VALUES.get(row.name, ()):
                 continue
             number, where = result
             if row.when(number):
-                yield Seen(
+                yield Observation(
                     f"amdgpu.{row.name}={number}: {row.why}",
                     (f"{where}: {number}",),
                     why=row.why,
@@ -114,7 +136,7 @@ def _wrong(severity: Severity) -> Callable[[InspectedMachine], Iterator[Seen]]:
                     tiers=row.tiers,
                 )
 
-    return look
+    return check_machine
 
 
 OPTIONS = (  # of the kernel's command line: pattern of a word → why
@@ -126,36 +148,36 @@ OPTIONS = (  # of the kernel's command line: pattern of a word → why
 )
 
 
-def _options(machine: InspectedMachine) -> Iterator[Seen]:
+def _check_options(machine: InspectedMachine) -> Iterator[Observation]:
     for word in machine.linux.cmdline or ():
         for pattern, reason in OPTIONS:
             if re.fullmatch(pattern, word):
-                yield Seen(f"{word}: {reason}", (f"proc/cmdline: {word}",), why=reason)
+                yield Observation(f"{word}: {reason}", (f"proc/cmdline: {word}",), why=reason)
 
 
-def _user_queue(machine: InspectedMachine) -> Iterator[Seen]:
+def _check_user_queues(machine: InspectedMachine) -> Iterator[Observation]:
     """User queues, which t2 needs, must be enabled explicitly; this is only a note, because t1 does not need
     them.
     """
     if not any(gpu.driver == "amdgpu" for gpu in machine.is_relevant) or not machine.module.parameters:
         return
-    result = value(machine, "user_queue")
+    result = read_parameter(machine, "user_queue")
     if result is None:
-        yield Seen(
+        yield Observation(
             "this kernel's amdgpu has no user queues (added in Linux 6.16)",
             next="use Linux 6.17 or newer for t2",
         )
     elif result[0] <= 0:
-        yield Seen(
+        yield Observation(
             f"user queues are off: amdgpu.user_queue={result[0]}, the default", (f"{result[1]}: {result[0]}",)
         )
 
 
-def _unknown(machine: InspectedMachine) -> Iterator[Seen]:
-    for seen in rule_for_events("parameter-unknown", "parameter-invalid")(machine):
+def _check_unknown_parameters(machine: InspectedMachine) -> Iterator[Observation]:
+    for seen in make_event_rule("parameter-unknown", "parameter-invalid")(machine):
         named = re.search(r"unknown parameter '([^']+)'", " ".join(seen.evidence))
         title = f"amdgpu has no parameter {named[1]}: it was ignored" if named else ""
-        yield Seen(title, seen.evidence, at=seen.at)
+        yield Observation(title, seen.evidence, at=seen.at)
 
 
 _NEXT = "remove it from the command line and /etc/modprobe.d, and reboot"
@@ -167,15 +189,29 @@ RULES = (
         "",
         _NEXT,
         BOTH,
-        _wrong("broken"),
+        _make_parameter_check("broken"),
     ),
     DoctorRule(
-        "parameters.warning", "warning", "a module parameter limits the GPU", "", _NEXT, BOTH, _wrong("warning")
+        "parameters.warning",
+        "warning",
+        "a module parameter limits the GPU",
+        "",
+        _NEXT,
+        BOTH,
+        _make_parameter_check("warning"),
     ),
     DoctorRule(
-        "parameters.note", "note", "a module parameter differs from its default", "", "", BOTH, _wrong("note")
+        "parameters.note",
+        "note",
+        "a module parameter differs from its default",
+        "",
+        "",
+        BOTH,
+        _make_parameter_check("note"),
     ),
-    DoctorRule("parameters.kernel", "warning", "a kernel option causes a problem", "", _NEXT, BOTH, _options),
+    DoctorRule(
+        "parameters.kernel", "warning", "a kernel option causes a problem", "", _NEXT, BOTH, _check_options
+    ),
     DoctorRule(
         "parameters.unknown",
         "warning",
@@ -183,7 +219,7 @@ RULES = (
         "the intended change has no effect: the name is misspelt, or this kernel does not have it",
         "`modinfo -p amdgpu` lists the parameters of this kernel",
         BOTH,
-        _unknown,
+        _check_unknown_parameters,
     ),
     DoctorRule(
         "parameters.user-queue",
@@ -192,6 +228,6 @@ RULES = (
         "t2 needs amdgpu.user_queue=1; t1 does not",
         "boot with amdgpu.user_queue=1 for t2",
         (T2,),
-        _user_queue,
+        _check_user_queues,
     ),
 )

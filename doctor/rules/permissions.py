@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from zinc_rt.doctor.machine import DeviceNode, InspectedMachine
 from zinc_rt.doctor.read_machine import is_denied
-from zinc_rt.doctor.rule import BOTH, DoctorRule, Seen, rule_for_events
+from zinc_rt.doctor.rule import BOTH, DoctorRule, Observation, make_event_rule
 
 # systemd's default gives everybody the render nodes and /dev/kfd (meson: group-render-mode 0666); Debian and what
 # comes from it build with 0660. What is not in the list may do either.
@@ -16,16 +16,20 @@ CLOSED = ("debian", "ubuntu")
 OPEN = ("fedora", "rhel", "centos", "arch", "suse", "opensuse", "nixos", "gentoo")
 
 
-def _membership(machine: InspectedMachine) -> Iterator[Seen]:
+def _check_membership(machine: InspectedMachine) -> Iterator[Observation]:
     if not machine.gpus:
         return  # nothing to open
     user, host = machine.user, machine.host.distribution or ""
-    denied = [node for node in _node_paths(machine) if is_denied(machine.capture, node.strip("/"))]
+    denied = [node for node in _list_node_paths(machine) if is_denied(machine.capture, node.strip("/"))]
     if denied and any("not permitted" in machine.capture.unreadable.get(item.strip("/"), "") for item in denied):
         return  # a device cgroup: _denied_by_policy
     if denied:
         group = next((node.gid for node in machine.nodes or () if node.path == denied[0]), "render")
-        yield Seen(f"this user may not open {', '.join(denied)}", _evidence(machine, denied), next=_join(group))
+        yield Observation(
+            f"this user may not open {', '.join(denied)}",
+            _format_evidence(machine, denied),
+            next=_format_join_advice(group),
+        )
         return
     if user is None or user.uid == 0 or "0" in user.groups:
         return
@@ -33,18 +37,20 @@ def _membership(machine: InspectedMachine) -> Iterator[Seen]:
         closed = [node for node in machine.nodes if _is_inaccessible(node, user.groups, user.uid)]
         for node in closed[:1]:
             paths = [item.path for item in closed]
-            title = f"this user is not in {_group_name(node)}, the group of {', '.join(paths)}"
-            yield Seen(title, _evidence(machine, paths), next=_join(_group_name(node)))
+            title = f"this user is not in {_find_group_name(node)}, the group of {', '.join(paths)}"
+            yield Observation(
+                title, _format_evidence(machine, paths), next=_format_join_advice(_find_group_name(node))
+            )
         return
-    if user.groups & {"render"} or _opened_by_udev(machine) or all(group.isdecimal() for group in user.groups):
+    if user.groups & {"render"} or _is_opened_by_udev(machine) or all(group.isdecimal() for group in user.groups):
         return  # numbers alone do not say whose they are
     evidence = (f"id.txt: {(machine.capture.line('id.txt') or '')[:200]}",)
     if any(word in host.split() for word in CLOSED) or not any(word in host.split() for word in OPEN):
         only_video = "video" in user.groups
         title = "this user is not in the group render" + (" (only in video)" if only_video else "")
-        yield Seen(title, evidence, severity=None if host else "warning")
+        yield Observation(title, evidence, severity=None if host else "warning")
     else:
-        yield Seen(
+        yield Observation(
             "this user is not in the group render; this distribution opens the nodes to all users",
             evidence,
             severity="note",
@@ -52,7 +58,7 @@ def _membership(machine: InspectedMachine) -> Iterator[Seen]:
         )
 
 
-def _opened_by_udev(machine: InspectedMachine) -> bool:
+def _is_opened_by_udev(machine: InspectedMachine) -> bool:
     """Report a udev rule of the administrator that gives all users access to /dev/kfd."""
     rules = [
         text for name in machine.capture.files if "udev/rules.d/" in name and (text := machine.capture.text(name))
@@ -68,11 +74,11 @@ def _is_inaccessible(node: DeviceNode, groups: frozenset[str], uid: int | None) 
     return mode != "rw"
 
 
-def _group_name(node: DeviceNode) -> str:
+def _find_group_name(node: DeviceNode) -> str:
     return "render" if node.gid.isdecimal() and node.gid != "0" else node.gid
 
 
-def _join(group: str) -> str:
+def _format_join_advice(group: str) -> str:
     if group in ("root", "0"):
         return (
             "sudo udevadm trigger /dev/kfd: a node with group root was created before its udev rule "
@@ -81,11 +87,11 @@ def _join(group: str) -> str:
     return f"sudo usermod -aG {group} $USER, then log out and in again (`newgrp {group}` for this shell)"
 
 
-def _node_paths(machine: InspectedMachine) -> list[str]:
+def _list_node_paths(machine: InspectedMachine) -> list[str]:
     return ["/dev/kfd", *(f"/dev/dri/{gpu.render}" for gpu in machine.is_relevant if gpu.render)]
 
 
-def _evidence(machine: InspectedMachine, paths: list[str]) -> tuple[str, ...]:
+def _format_evidence(machine: InspectedMachine, paths: list[str]) -> tuple[str, ...]:
     lines = [
         line for line in (machine.capture.text("dev.txt") or "").splitlines() if any(p in line for p in paths)
     ]
@@ -98,12 +104,12 @@ def _evidence(machine: InspectedMachine, paths: list[str]) -> tuple[str, ...]:
     return (*texts[:4], *((f"id.txt: {machine.capture.line('id.txt')}",) if machine.user else ()))
 
 
-def _missing_nodes(machine: InspectedMachine) -> Iterator[Seen]:
+def _check_missing_nodes(machine: InspectedMachine) -> Iterator[Observation]:
     """The driver has initialised the GPU, but udev or a container has not created its nodes."""
     if machine.host.container:
         return
     if not machine.gpus and machine.nodes and all(node.path == "/dev/kfd" for node in machine.nodes):
-        yield Seen(
+        yield Observation(
             "/dev/kfd exists, and no /dev/dri node: the DRM half of amdgpu has no device",
             ("dev.txt: /dev/kfd, and nothing in /dev/dri",),
         )
@@ -113,21 +119,21 @@ def _missing_nodes(machine: InspectedMachine) -> Iterator[Seen]:
     if machine.nodes is None:
         unreadable = machine.capture.unreadable
         missing = [
-            path for path in _node_paths(machine) if "no such" in unreadable.get(path.strip("/"), "").lower()
+            path for path in _list_node_paths(machine) if "no such" in unreadable.get(path.strip("/"), "").lower()
         ]
     else:
         paths = {node.path for node in machine.nodes}
-        missing = [path for path in _node_paths(machine) if path not in paths]
+        missing = [path for path in _list_node_paths(machine) if path not in paths]
     if "/dev/kfd" in missing and machine.kfd is None:
         missing.remove("/dev/kfd")
     if missing:
-        yield Seen(
+        yield Observation(
             f"{', '.join(missing)} do not exist, although amdgpu drives the GPU", ("dev.txt: (not listed)",)
         )
 
 
-def _denied_by_policy(machine: InspectedMachine) -> Iterator[Seen]:
-    for seen in rule_for_events("policy-denied")(machine):
+def _check_policy_denial(machine: InspectedMachine) -> Iterator[Observation]:
+    for seen in make_event_rule("policy-denied")(machine):
         text = " ".join(seen.evidence)
         kind = "AppArmor" if "apparmor" in text else "SELinux"
         program = re.search(r"comm=\"([^\"]+)\"", text)
@@ -143,14 +149,14 @@ def _denied_by_policy(machine: InspectedMachine) -> Iterator[Seen]:
         )
 
 
-def _denied_by_cgroup(machine: InspectedMachine) -> Iterator[Seen]:
+def _check_cgroup_denial(machine: InspectedMachine) -> Iterator[Observation]:
     """Report EPERM, which comes from the device cgroup of a container or service; a restrictive file mode gives
     EACCES.
     """
-    reasons = {path: machine.capture.unreadable.get(path.strip("/"), "") for path in _node_paths(machine)}
+    reasons = {path: machine.capture.unreadable.get(path.strip("/"), "") for path in _list_node_paths(machine)}
     denied = [path for path, reason in reasons.items() if "not permitted" in reason]
     if denied and machine.gpus:
-        yield Seen(
+        yield Observation(
             f"the device cgroup does not permit {', '.join(denied)}",
             tuple(f"{path}: {reasons[path]}" for path in denied),
             next="docker, podman: --device /dev/kfd --device /dev/dri; LXC: lxc.cgroup2.devices.allow for the "
@@ -158,9 +164,9 @@ def _denied_by_cgroup(machine: InspectedMachine) -> Iterator[Seen]:
         )
 
 
-def _policy(machine: InspectedMachine) -> Iterator[Seen]:
-    yield from _denied_by_policy(machine)
-    yield from _denied_by_cgroup(machine)
+def _check_policies(machine: InspectedMachine) -> Iterator[Observation]:
+    yield from _check_policy_denial(machine)
+    yield from _check_cgroup_denial(machine)
 
 
 RULES = (
@@ -171,7 +177,7 @@ RULES = (
         "the mode and the group of the node do not matter then",
         "change the profile of the program, or of its container",
         BOTH,
-        _policy,
+        _check_policies,
     ),
     DoctorRule(
         "permissions.group",
@@ -180,7 +186,7 @@ RULES = (
         "t1 opens /dev/kfd and the render node, t2 the render node, both for reading and writing",
         "sudo usermod -aG render,video $USER, then log out and in again",
         BOTH,
-        _membership,
+        _check_membership,
     ),
     DoctorRule(
         "permissions.nodes",
@@ -189,6 +195,6 @@ RULES = (
         "a tier cannot open the GPU without its node",
         "sudo udevadm trigger --subsystem-match=drm --subsystem-match=kfd; `ls -l /dev/kfd /dev/dri`",
         BOTH,
-        _missing_nodes,
+        _check_missing_nodes,
     ),
 )

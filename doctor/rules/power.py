@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from zinc_rt.doctor.machine import InspectedGpu, InspectedMachine
-from zinc_rt.doctor.rule import BOTH, DoctorRule, Seen, each_gpu, rule_for_events
+from zinc_rt.doctor.rule import BOTH, DoctorRule, Observation, check_each_gpu, make_event_rule
 
 LOW_CAP = 0.6  # of the power limit the card came with
 FAN_STANDS = 100  # RPM
@@ -15,18 +15,18 @@ FAN_NEEDED = 90.0  # °C
 TOO_HOT = 110.0  # °C, where the sensor states no limit: that of the junction of every gfx11 and gfx12 card
 
 
-def _runtime_error(gpu: InspectedGpu, machine: InspectedMachine) -> Seen | None:
+def _check_runtime_error(gpu: InspectedGpu, machine: InspectedMachine) -> Observation | None:
     if gpu.runtime_status != "error":
         return None
-    return Seen(
+    return Observation(
         f"runtime power management of {gpu.title} has failed", ("power/runtime_status: error",), gpu.address
     )
 
 
-def _asleep(gpu: InspectedGpu, machine: InspectedMachine) -> Seen | None:
+def _check_suspended(gpu: InspectedGpu, machine: InspectedMachine) -> Observation | None:
     if gpu.runtime_status not in ("suspended", "suspending", "resuming"):
         return None
-    return Seen(
+    return Observation(
         f"{gpu.title} sleeps ({gpu.power_state or gpu.runtime_status}): its sensors were not read, "
         "which would wake it",
         (f"power/runtime_status: {gpu.runtime_status}",),
@@ -34,89 +34,89 @@ def _asleep(gpu: InspectedGpu, machine: InspectedMachine) -> Seen | None:
     )
 
 
-def _unpowered(gpu: InspectedGpu, machine: InspectedMachine) -> Seen | None:
+def _check_unpowered(gpu: InspectedGpu, machine: InspectedMachine) -> Observation | None:
     """The device reports D3cold, but runtime power management reports it as active: it did not resume."""
     if gpu.power_state not in ("D3cold", "D3hot") or gpu.runtime_status != "active":
         return None
-    return Seen(
+    return Observation(
         f"{gpu.title} stays in {gpu.power_state}, although it should be awake",
         (f"power_state: {gpu.power_state}", "power/runtime_status: active"),
         gpu.address,
     )
 
 
-def _hot(gpu: InspectedGpu, machine: InspectedMachine) -> Seen | None:
+def _check_temperature(gpu: InspectedGpu, machine: InspectedMachine) -> Observation | None:
     over = [
         f"{label} {now:g} °C (limit {maximum or TOO_HOT:g})"
         for label, now, maximum in gpu.temperatures
         if now >= (maximum or TOO_HOT)
     ]
-    return Seen(f"{gpu.title} is too hot: {', '.join(over)}", tuple(over), gpu.address) if over else None
+    return Observation(f"{gpu.title} is too hot: {', '.join(over)}", tuple(over), gpu.address) if over else None
 
 
-def _fan_stands(gpu: InspectedGpu, machine: InspectedMachine) -> Seen | None:
+def _check_stopped_fan(gpu: InspectedGpu, machine: InspectedMachine) -> Observation | None:
     """A fan may be off while the card is cool; vendors start it near 60 °C."""
     hottest = max(((now, label) for label, now, _ in gpu.temperatures), default=None)
     if gpu.fan_rpm is None or gpu.fan_rpm > FAN_STANDS or hottest is None or hottest[0] < FAN_NEEDED:
         return None
-    return Seen(
+    return Observation(
         f"the fan of {gpu.title} stands at {hottest[0]:g} °C",
         (f"fan1_input: {gpu.fan_rpm} RPM", f"{hottest[1]}: {hottest[0]:g} °C"),
         gpu.address,
     )
 
 
-def _capped(gpu: InspectedGpu, machine: InspectedMachine) -> Seen | None:
+def _check_power_cap(gpu: InspectedGpu, machine: InspectedMachine) -> Observation | None:
     cap, usual = gpu.power_cap_watts, gpu.power_cap_default_watts
     if cap is None or not usual or cap >= LOW_CAP * usual:
         return None
-    return Seen(
+    return Observation(
         f"the power limit of {gpu.title} is {cap:g} W of {usual:g} W",
         (f"power1_cap: {cap:g} W", f"power1_cap_default: {usual:g} W"),
         gpu.address,
     )
 
 
-def _clock_held_low(gpu: InspectedGpu, machine: InspectedMachine) -> Seen | None:
+def _check_forced_low_clock(gpu: InspectedGpu, machine: InspectedMachine) -> Observation | None:
     if gpu.performance_level not in ("low", "profile_min_sclk", "profile_min_mclk"):
         return None
-    return Seen(
+    return Observation(
         f"the clocks of {gpu.title} are limited: {gpu.performance_level}",
         (f"power_dpm_force_performance_level: {gpu.performance_level}",),
         gpu.address,
     )
 
 
-def _silent(gpu: InspectedGpu, machine: InspectedMachine) -> Seen | None:
+def _check_silent_sensors(gpu: InspectedGpu, machine: InspectedMachine) -> Observation | None:
     """Report sensors that did not respond during the capture."""
     where = f"sys/class/drm/{gpu.card}/device/hwmon"
     reason = next(
         (reason for name, reason in machine.capture.unreadable.items() if gpu.card and name.startswith(where)), ""
     )
     if "no answer" in reason or "timed out" in reason.lower() or "SMU" in reason:
-        return Seen(f"the sensors of {gpu.title} do not respond", (f"{where}: {reason}",), gpu.address)
+        return Observation(f"the sensors of {gpu.title} do not respond", (f"{where}: {reason}",), gpu.address)
     return None
 
 
-def _sleeps_unused(machine: InspectedMachine) -> Iterator[Seen]:
+def _check_runtime_suspend(machine: InspectedMachine) -> Iterator[Observation]:
     """Only a note: on a headless card, several reports of failed resumes begin with it."""
     if "0" in (machine.linux.option("amdgpu.runpm"), machine.module.parameters.get("runpm")):
         return
     for gpu in machine.is_relevant:
         if gpu.runtime_control == "auto" and not gpu.displays and not gpu.integrated and gpu.driver == "amdgpu":
-            yield Seen(
+            yield Observation(
                 f"{gpu.title} may be powered down while idle: runtime power management is on", about=gpu.address
             )
 
 
-def _link_saving(machine: InspectedMachine) -> Iterator[Seen]:
+def _check_link_power_saving(machine: InspectedMachine) -> Iterator[Observation]:
     if machine.host.aspm_policy in ("powersave", "powersupersave") and machine.gpus:
-        yield Seen(f"PCIe link power management is on (ASPM {machine.host.aspm_policy})")
+        yield Observation(f"PCIe link power management is on (ASPM {machine.host.aspm_policy})")
 
 
-def _suspend_refused(machine: InspectedMachine) -> Iterator[Seen]:
+def _check_refused_suspend(machine: InspectedMachine) -> Iterator[Observation]:
     """Report a suspend that amdgpu refused. -12 is ENOMEM: VRAM is saved in system memory first."""
-    for seen in rule_for_events("suspend-refused")(machine):
+    for seen in make_event_rule("suspend-refused")(machine):
         if any(re.search(r"(?:returns|code|error) -12\b", line) for line in seen.evidence):
             yield replace(
                 seen,
@@ -135,7 +135,7 @@ RULES = (
         "the card was suspended and did not resume completely: sensors, fan and queues fail after that",
         "boot with amdgpu.runpm=0 (github.com/ROCm/legacy-rocm-build/issues/6101)",
         BOTH,
-        each_gpu(_runtime_error),
+        check_each_gpu(_check_runtime_error),
     ),
     DoctorRule(
         "power.resume",
@@ -144,7 +144,7 @@ RULES = (
         "it was powered down while idle and does not respond: every later message is a consequence",
         "boot with amdgpu.runpm=0, and pcie_port_pm=off if bridges are suspended too; update the BIOS",
         BOTH,
-        rule_for_events("d3cold"),
+        make_event_rule("d3cold"),
     ),
     DoctorRule(
         "power.stuck-asleep",
@@ -153,7 +153,7 @@ RULES = (
         "it was powered down while idle and does not respond",
         "boot with amdgpu.runpm=0",
         BOTH,
-        each_gpu(_unpowered),
+        check_each_gpu(_check_unpowered),
     ),
     DoctorRule(
         "power.suspend",
@@ -162,7 +162,7 @@ RULES = (
         "the GPU keeps working; the machine stays awake, or tries again and again",
         "end the programs that use the GPU, then suspend; the first line of the driver says which step failed",
         BOTH,
-        _suspend_refused,
+        _check_refused_suspend,
     ),
     DoctorRule(
         "power.thermal",
@@ -171,7 +171,7 @@ RULES = (
         "it throttles, then shuts down: a hang under load may be caused by heat",
         "check fans, dust and the airflow of the case; run `sensors` under load",
         BOTH,
-        rule_for_events("thermal"),
+        make_event_rule("thermal"),
     ),
     DoctorRule(
         "power.hot",
@@ -180,7 +180,7 @@ RULES = (
         "it throttles, then shuts down",
         "check fans, dust and the airflow of the case",
         BOTH,
-        each_gpu(_hot),
+        check_each_gpu(_check_temperature),
     ),
     DoctorRule(
         "power.fan",
@@ -189,7 +189,7 @@ RULES = (
         "it throttles under every longer load, then shuts down",
         "amdgpu.runpm=0 if it stands only after idle time; else its cable, its curve (fan_curve), its maker",
         BOTH,
-        each_gpu(_fan_stands),
+        check_each_gpu(_check_stopped_fan),
     ),
     DoctorRule(
         "power.sensors-silent",
@@ -198,7 +198,7 @@ RULES = (
         "they are read through the SMU, which may hang; temperatures could not be monitored during a run",
         "`sudo dmesg | grep -i smu`; reboot",
         BOTH,
-        each_gpu(_silent),
+        check_each_gpu(_check_silent_sensors),
     ),
     DoctorRule(
         "power.cap",
@@ -207,7 +207,7 @@ RULES = (
         "clocks drop under load: measured speeds are lower than the card's",
         "set power1_cap to power1_cap_default (as root), or with the tool that lowered it",
         BOTH,
-        each_gpu(_capped),
+        check_each_gpu(_check_power_cap),
     ),
     DoctorRule(
         "power.clocks",
@@ -216,7 +216,7 @@ RULES = (
         "measured speeds are lower than the card's",
         "echo auto | sudo tee /sys/class/drm/card*/device/power_dpm_force_performance_level",
         BOTH,
-        each_gpu(_clock_held_low),
+        check_each_gpu(_check_forced_low_clock),
     ),
     DoctorRule(
         "power.aspm",
@@ -225,7 +225,7 @@ RULES = (
         "a suspended link responds late, and on some boards not at all",
         "if the link has errors: pcie_aspm=off on the command line",
         BOTH,
-        _link_saving,
+        _check_link_power_saving,
     ),
     DoctorRule(
         "power.asleep",
@@ -234,7 +234,7 @@ RULES = (
         "the first use resumes it",
         "",
         BOTH,
-        each_gpu(_asleep),
+        check_each_gpu(_check_suspended),
     ),
     DoctorRule(
         "power.runtime",
@@ -243,6 +243,6 @@ RULES = (
         "failed resumes look like dead firmware (github.com/ROCm/legacy-rocm-build/issues/6101)",
         "if the GPU fails after idle time: boot with amdgpu.runpm=0",
         BOTH,
-        _sleeps_unused,
+        _check_runtime_suspend,
     ),
 )

@@ -6,16 +6,24 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from zinc_rt.doctor.machine import InspectedGpu, InspectedMachine
-from zinc_rt.doctor.rule import BOTH, T1, DoctorRule, Seen, each_gpu, mentions_our_gpu, rule_for_events
+from zinc_rt.doctor.rule import (
+    BOTH,
+    T1,
+    DoctorRule,
+    Observation,
+    check_each_gpu,
+    is_about_our_gpu,
+    make_event_rule,
+)
 
 SIMULATED = "zinc-rt pm4-test --device sim: the simulated device runs every probe, but says nothing about hardware"
 
 
-def _none(machine: InspectedMachine) -> Iterator[Seen]:
+def _check_no_gpu(machine: InspectedMachine) -> Iterator[Observation]:
     if machine.gpus or machine.linux.wsl:
         return
     if machine.host.container and not machine.gpus_known:
-        yield Seen(
+        yield Observation(
             f"no GPU is visible in this container ({machine.host.container})",
             why="whether the machine has one cannot be determined from inside the container",
             next="start the container with --device /dev/kfd --device /dev/dri --group-add render, or run doctor "
@@ -25,54 +33,56 @@ def _none(machine: InspectedMachine) -> Iterator[Seen]:
     where = (
         "neither sysfs nor lspci lists one" if machine.gpus_known else "there is no sys/class/drm and no lspci.txt"
     )
-    yield Seen(evidence=(where,))
+    yield Observation(evidence=(where,))
 
 
-def _vfio(gpu: InspectedGpu, machine: InspectedMachine) -> Seen | None:
+def _check_vfio(gpu: InspectedGpu, machine: InspectedMachine) -> Observation | None:
     if gpu.driver not in ("vfio-pci", "pci-stub", "xen-pciback", "pciback"):
         return None
-    return Seen(f"{gpu.title} is assigned to a virtual machine: it is bound to {gpu.driver}", about=gpu.address)
+    return Observation(
+        f"{gpu.title} is assigned to a virtual machine: it is bound to {gpu.driver}", about=gpu.address
+    )
 
 
-def _gone(gpu: InspectedGpu, machine: InspectedMachine) -> Seen | None:
+def _check_gone(gpu: InspectedGpu, machine: InspectedMachine) -> Observation | None:
     if not gpu.gone:
         return None
-    return Seen(
+    return Observation(
         f"{gpu.title} no longer answers on the bus: its configuration space reads as all ones",
         ("lspci.txt: rev ff, unknown header type 7f",),
         gpu.address,
     )
 
 
-def _no_driver(gpu: InspectedGpu, machine: InspectedMachine) -> Seen | None:
+def _check_no_driver(gpu: InspectedGpu, machine: InspectedMachine) -> Observation | None:
     if gpu.driver or gpu.driver is None or gpu.node or gpu.gone or machine.host.container:
         return None
-    return Seen(f"no driver is bound to {gpu.title}", about=gpu.address)
+    return Observation(f"no driver is bound to {gpu.title}", about=gpu.address)
 
 
-def _other_driver(gpu: InspectedGpu, machine: InspectedMachine) -> Seen | None:
+def _check_other_driver(gpu: InspectedGpu, machine: InspectedMachine) -> Observation | None:
     if gpu.driver in (None, "", "amdgpu", "vfio-pci", "pci-stub", "xen-pciback", "pciback"):
         return None
-    return Seen(f"{gpu.title} is bound to {gpu.driver}, not to amdgpu", about=gpu.address)
+    return Observation(f"{gpu.title} is bound to {gpu.driver}, not to amdgpu", about=gpu.address)
 
 
-def _not_in_kfd(gpu: InspectedGpu, machine: InspectedMachine) -> Seen | None:
+def _check_not_in_kfd(gpu: InspectedGpu, machine: InspectedMachine) -> Observation | None:
     if gpu.node or gpu.driver != "amdgpu" or not machine.kfd or gpu.integrated:
         return None
-    return Seen(
+    return Observation(
         f"amdgpu drives {gpu.title}, but KFD does not list it",
         ("sys/class/kfd/kfd/topology/nodes has no node for this GPU",),
         gpu.address,
     )
 
 
-def _refused(machine: InspectedMachine) -> Iterator[Seen]:
-    for seen in rule_for_events("kfd")(machine):
-        ours = any(mentions_our_gpu(line, machine) for line in seen.evidence)
+def _check_refused_by_kfd(machine: InspectedMachine) -> Iterator[Observation]:
+    for seen in make_event_rule("kfd")(machine):
+        ours = any(is_about_our_gpu(line, machine) for line in seen.evidence)
         yield seen if ours else replace(seen, severity="note")
 
 
-def _kfd_absent(machine: InspectedMachine) -> Iterator[Seen]:
+def _check_missing_kfd(machine: InspectedMachine) -> Iterator[Observation]:
     """Report a GPU that amdgpu started without KFD: there is no node and no topology, or the log lists the GPU's
     rings but not KFD's adjacent lines.
     """
@@ -96,14 +106,14 @@ def _kfd_absent(machine: InspectedMachine) -> Iterator[Seen]:
         next_step = "`sudo dmesg | grep -iE 'kfd|hsa|crat'` shows why it did not start; check amdgpu.sched_policy"
     else:
         next_step = "use a kernel with CONFIG_HSA_AMD=y (`grep HSA_AMD /boot/config-$(uname -r)`)"
-    yield Seen(evidence=tuple(evidence), next=next_step)
+    yield Observation(evidence=tuple(evidence), next=next_step)
 
 
-def _unsupported(machine: InspectedMachine) -> Iterator[Seen]:
+def _check_unsupported(machine: InspectedMachine) -> Iterator[Observation]:
     alone = not any(gpu.is_relevant for gpu in machine.gpus)
     for gpu in machine.gpus:
         if not gpu.is_relevant:
-            yield Seen(
+            yield Observation(
                 f"{gpu.title}: this version generates packets for gfx11 and gfx12 only",
                 about=gpu.address,
                 severity="broken" if alone else "note",
@@ -119,7 +129,7 @@ RULES = (
         "t1 and t2 need one; the CPU runs every model, on t_cpu_native",
         f"another GPU can run them through its Vulkan driver: zinc-rt vulkan-test; {SIMULATED}",
         BOTH,
-        _none,
+        _check_no_gpu,
     ),
     DoctorRule(
         "gpu.gone",
@@ -131,7 +141,7 @@ RULES = (
             "amdgpu.runpm=0"
         ),
         BOTH,
-        each_gpu(_gone),
+        check_each_gpu(_check_gone),
     ),
     DoctorRule(
         "gpu.vfio",
@@ -140,7 +150,7 @@ RULES = (
         "amdgpu cannot use a device that is bound to another driver",
         "run inside that virtual machine, or remove its ids from vfio-pci.ids and reboot",
         BOTH,
-        each_gpu(_vfio),
+        check_each_gpu(_check_vfio),
     ),
     DoctorRule(
         "gpu.no-driver",
@@ -149,7 +159,7 @@ RULES = (
         "t1 and t2 both require amdgpu",
         "sudo modprobe amdgpu, then `sudo dmesg | grep -i amdgpu` shows why it fails",
         BOTH,
-        each_gpu(_no_driver),
+        check_each_gpu(_check_no_driver),
     ),
     DoctorRule(
         "gpu.other-driver",
@@ -158,7 +168,7 @@ RULES = (
         "t1 and t2 both require amdgpu",
         "unbind it, and check /etc/modprobe.d for a blacklist of amdgpu",
         BOTH,
-        each_gpu(_other_driver),
+        check_each_gpu(_check_other_driver),
     ),
     DoctorRule(
         "gpu.not-in-kfd",
@@ -170,7 +180,7 @@ RULES = (
             "device cgroup"
         ),
         (T1,),
-        each_gpu(_not_in_kfd),
+        check_each_gpu(_check_not_in_kfd),
     ),
     DoctorRule(
         "kfd.absent",
@@ -179,7 +189,7 @@ RULES = (
         "t1 submits through /dev/kfd; t2 does not need it",
         "use a kernel with CONFIG_HSA_AMD=y",
         (T1,),
-        _kfd_absent,
+        _check_missing_kfd,
     ),
     DoctorRule(
         "kfd.parameter",
@@ -189,7 +199,7 @@ RULES = (
         "remove amdgpu.sched_policy and amdgpu.max_num_of_queues_per_device from the command line and "
         "/etc/modprobe.d, and reboot",
         (T1,),
-        rule_for_events("kfd-parameter"),
+        make_event_rule("kfd-parameter"),
     ),
     DoctorRule(
         "kfd.cwsr-size",
@@ -199,7 +209,7 @@ RULES = (
         "use a runtime (ROCr, tinygrad) of the age of this kernel, or a kernel of the age of the runtime; not "
         "amdgpu.cwsr_enable=0, which does not change the size",
         (T1,),
-        rule_for_events("cwsr-size"),
+        make_event_rule("cwsr-size"),
     ),
     DoctorRule(
         "kfd.refused",
@@ -208,7 +218,7 @@ RULES = (
         "t1 submits through /dev/kfd and cannot use a GPU that KFD skipped",
         "see the reason in the log line; a newer kernel or another slot may help",
         (T1,),
-        _refused,
+        _check_refused_by_kfd,
     ),
     DoctorRule(
         "gpu.unsupported",
@@ -217,6 +227,6 @@ RULES = (
         "this version cannot generate packets for it",
         "use --tier t_cpu here",
         BOTH,
-        _unsupported,
+        _check_unsupported,
     ),
 )

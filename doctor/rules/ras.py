@@ -3,28 +3,32 @@
 from __future__ import annotations
 
 from zinc_rt.doctor.machine import InspectedGpu, InspectedMachine
-from zinc_rt.doctor.rule import BOTH, DoctorRule, Seen, each_gpu, rule_for_events
+from zinc_rt.doctor.rule import BOTH, DoctorRule, Observation, check_each_gpu, make_event_rule
 
 
-def _uncorrectable(gpu: InspectedGpu, machine: InspectedMachine) -> Seen | None:
+def _check_uncorrectable_errors(gpu: InspectedGpu, machine: InspectedMachine) -> Observation | None:
     bad = [f"{block} {ue}" for block, ue, _ in gpu.ras if ue]
     return (
-        Seen(f"{gpu.title} counts uncorrectable errors: {', '.join(bad)}", _lines(bad, "ue"), gpu.address)
+        Observation(
+            f"{gpu.title} counts uncorrectable errors: {', '.join(bad)}", _format_lines(bad, "ue"), gpu.address
+        )
         if bad
         else None
     )
 
 
-def _correctable(gpu: InspectedGpu, machine: InspectedMachine) -> Seen | None:
+def _check_correctable_errors(gpu: InspectedGpu, machine: InspectedMachine) -> Observation | None:
     bad = [f"{block} {ce}" for block, _, ce in gpu.ras if ce]
     return (
-        Seen(f"{gpu.title} counts corrected errors: {', '.join(bad)}", _lines(bad, "ce"), gpu.address)
+        Observation(
+            f"{gpu.title} counts corrected errors: {', '.join(bad)}", _format_lines(bad, "ce"), gpu.address
+        )
         if bad
         else None
     )
 
 
-def _lines(bad: list[str], kind: str) -> tuple[str, ...]:
+def _format_lines(bad: list[str], kind: str) -> tuple[str, ...]:
     return tuple(f"ras/{item.split()[0]}_err_count: {kind} {item.split()[1]}" for item in bad)
 
 
@@ -38,7 +42,7 @@ RULES = (
         _WHY,
         _NEXT,
         BOTH,
-        rule_for_events("ras-fatal"),
+        make_event_rule("ras-fatal"),
     ),
     DoctorRule(
         "ras.counted",
@@ -47,7 +51,7 @@ RULES = (
         _WHY,
         _NEXT,
         BOTH,
-        each_gpu(_uncorrectable),
+        check_each_gpu(_check_uncorrectable_errors),
     ),
     DoctorRule(
         "ras.corrected",
@@ -56,7 +60,7 @@ RULES = (
         "ECC repaired them; an increasing number indicates more errors",
         "note the number, run zinc-rt mem-test, look again",
         BOTH,
-        rule_for_events("ras-corrected"),
+        make_event_rule("ras-corrected"),
     ),
     DoctorRule(
         "ras.corrected-count",
@@ -65,6 +69,6 @@ RULES = (
         "ECC repaired them; an increasing number indicates more errors",
         "note the number, run zinc-rt mem-test, look again",
         BOTH,
-        each_gpu(_correctable),
+        check_each_gpu(_check_correctable_errors),
     ),
 )

@@ -56,7 +56,7 @@ class ExactGelu:
         if not self._is_gelu(tensor):
             return
         table = self.read(tensor)
-        exact = self._value(tensor, table.shape)
+        exact = self._compute_value(tensor, table.shape)
         if not np.allclose(table, exact, rtol=TABLE_ERROR, atol=TABLE_ERROR * np.abs(exact).max()):
             raise UnsupportedError(
                 "this llama.cpp version computes GELU, or lays out its tensors, in an unknown way"
@@ -67,19 +67,19 @@ class ExactGelu:
     def _is_gelu(self, tensor: int) -> bool:
         return self.lib.ggml_op_desc(tensor).decode() in NODES
 
-    def _value(self, tensor: int, shape: tuple[int, ...]) -> np.ndarray:
+    def _compute_value(self, tensor: int, shape: tuple[int, ...]) -> np.ndarray:
         gate, *rest = self._operands
         if rest:
-            return np.ascontiguousarray(gelu(gate) * rest[0])
+            return np.ascontiguousarray(compute_gelu(gate) * rest[0])
         if gate.shape == shape:
-            return gelu(gate)
+            return compute_gelu(gate)
         halves = np.split(gate, 2, axis=-1)
         if GeluOperands.from_address(tensor).op_params[1]:  # swapped
             halves.reverse()
-        return np.ascontiguousarray(gelu(halves[0]) * halves[1])
+        return np.ascontiguousarray(compute_gelu(halves[0]) * halves[1])
 
 
-def gelu(x: np.ndarray) -> np.ndarray:
+def compute_gelu(x: np.ndarray) -> np.ndarray:
     """Compute the tanh form of GELU, f32, accurate to its rounding."""
     wide = x.astype(np.float64)
     inner = np.sqrt(2 / np.pi) * wide * (1 + 0.044715 * wide * wide)

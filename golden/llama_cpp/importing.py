@@ -25,12 +25,12 @@ from gguf.constants import GGMLQuantizationType, GGUFValueType
 
 from zinc_rt.engine.devices import ORACLE, open_backend
 from zinc_rt.engine.engine import Engine
-from zinc_rt.golden.draws import record
+from zinc_rt.golden.draws import record_draws
 from zinc_rt.golden.format import write_golden
 from zinc_rt.golden.llama_cpp.graph_capture import GraphCapture
 from zinc_rt.golden.llama_cpp.tokenizer_texts import tokenize_texts
 from zinc_rt.host.errors import InputError, UnsupportedError, UsageError
-from zinc_rt.model.gguf import GGUFFile, digest, read_gguf
+from zinc_rt.model.gguf import GGUFFile, digest_model, read_gguf
 
 ELSEWHERE = ("l_out-", "ffn_moe_topk-", "result_norm", "result_output")  # arrays of their own in a golden
 # llama.cpp gives the query before and after these one name; a projection is the last of what comes before them.
@@ -51,19 +51,19 @@ class NodeValue:
     columns: int
 
 
-def expected_values(gguf: GGUFFile, context: int) -> list[NodeValue]:
+def list_expected_values(gguf: GGUFFile, context: int) -> list[NodeValue]:
     """Return every value that a tap observes during a prompt pass, in graph order."""
-    from zinc_rt.golden.capture import label_of, names_of
+    from zinc_rt.golden.capture import find_label, result_names
 
     with Engine(gguf, open_backend(ORACLE, "canonical-1", threads=1), ctx=context) as engine:
         graph = engine.graph("prefill")
     columns = {
-        (label_of(node, buffer), node.op.name): prod(int(size) for size in graph.buffers[buffer].shape[1:])
+        (find_label(node, buffer), node.op.name): prod(int(size) for size in graph.buffers[buffer].shape[1:])
         for node in graph.nodes
         for buffer in node.outputs
         if graph.buffers[buffer].role == "activation"
     }
-    names = names_of(list(columns))
+    names = result_names(list(columns))
     return [NodeValue(names[key], *key, columns[key]) for key in columns if not key[0].startswith(ELSEWHERE)]
 
 
@@ -74,8 +74,13 @@ def match_values(
     that could not be compared: `llama_cpp_only` and `here_only`."""
     pairs = {}
     for value in values:
-        array = _occurrence(value, seen.get(value.label, ()))
-        if array is not None and array.ndim > 1 and array.shape[0] == tokens and _columns(array) == value.columns:
+        array = _find_occurrence(value, seen.get(value.label, ()))
+        if (
+            array is not None
+            and array.ndim > 1
+            and array.shape[0] == tokens
+            and _count_columns(array) == value.columns
+        ):
             pairs[value.name] = np.ascontiguousarray(array[list(rows)], np.float32)
     theirs = {name for name in seen if " " not in name and not name.startswith((*UNNAMED, *ELSEWHERE))}
     return pairs, {
@@ -84,11 +89,11 @@ def match_values(
     }
 
 
-def _columns(array: np.ndarray) -> int:
+def _count_columns(array: np.ndarray) -> int:
     return prod(array.shape[1:])
 
 
-def _occurrence(value: NodeValue, seen: Sequence[tuple[str, np.ndarray]]) -> np.ndarray | None:
+def _find_occurrence(value: NodeValue, seen: Sequence[tuple[str, np.ndarray]]) -> np.ndarray | None:
     """Return the candidate that the opcode stands for; the last one if they cannot be distinguished."""
     if value.op == "ROPE":
         fitting = [array for op, array in seen if op == "ROPE"]
@@ -135,30 +140,30 @@ def import_llama_cpp(
     `out_npz`.
     """
     model, out_npz = Path(model), Path(out_npz)
-    llama = _llama_cpp()
+    llama = _import_module()
     gguf_file = read_gguf(model)  # refuses what would bring llama.cpp down
     architecture = gguf_file.architecture
     kept = KeptPositions(sorted(rows), whole)
     kept.check(len(tokens))
-    values = expected_values(gguf_file, context) if rows else []
+    values = list_expected_values(gguf_file, context) if rows else []
     exact_gelu = architecture.startswith(GELU_ARCHITECTURES)
     suffix = "_deq" if dequantised else "_exactgelu" if exact_gelu else ""
-    arrays, about = _run(llama, model, tokens, steps, context, kept, values if not suffix else [])
+    arrays, about = _run_model(llama, model, tokens, steps, context, kept, values if not suffix else [])
     if suffix:
         with tempfile.TemporaryDirectory() as folder:
             plain = model
             if dequantised:
                 write_dequantised(model, plain := Path(folder, "f32.gguf"))
-            tight, about = _run(llama, plain, tokens, steps, context, kept, values, exact_gelu=exact_gelu)
-            arrays |= _variant(tight, suffix)
+            tight, about = _run_model(llama, plain, tokens, steps, context, kept, values, exact_gelu=exact_gelu)
+            arrays |= _rename_variant(tight, suffix)
     if rows:
         arrays["rows"] = np.array(kept.rows, np.int32)
     meta = {
         "source": "llama-cpp",
-        "llama_cpp": _version(llama),
+        "llama_cpp": _read_version(llama),
         "arch": architecture,
         "model": model.name,
-        "model_digest": digest(gguf_file),
+        "model_digest": digest_model(gguf_file),
         "n_ctx": context,
         "settings": f"cpu, n_ctx={context}, kv f32, flash_attn off, repack off, 1 thread",
         "logit_std": float(arrays["logits"].std()),
@@ -194,7 +199,7 @@ class KeptPositions:
         return array if self.whole else np.ascontiguousarray(np.take(array, self.rows, axis))
 
 
-def _variant(arrays: Arrays, suffix: str) -> Arrays:
+def _rename_variant(arrays: Arrays, suffix: str) -> Arrays:
     return {f"{name}{suffix}": array for name, array in arrays.items() if name not in ("ids", "greedy_margin")}
 
 
@@ -219,7 +224,7 @@ def write_dequantised(model: Path, out: Path) -> None:
     writer.close()
 
 
-def _llama_cpp() -> ModuleType:
+def _import_module() -> ModuleType:
     try:
         import llama_cpp
     except ImportError as error:
@@ -229,13 +234,13 @@ def _llama_cpp() -> ModuleType:
     return llama_cpp
 
 
-def _version(llama: ModuleType) -> str:
+def _read_version(llama: ModuleType) -> str:
     ask = getattr(llama, "llama_version", None)  # newer than the oldest llama-cpp-python we accept
     own = f"llama-cpp-python {llama.__version__}"
-    return own if ask is None else f"{ask().decode()} ({_commit()}), {own}"
+    return own if ask is None else f"{ask().decode()} ({_read_commit()}), {own}"
 
 
-def _commit() -> str:
+def _read_commit() -> str:
     """Return the commit of the ggml library in use, which is that of llama.cpp."""
     from llama_cpp._ggml import libggml
 
@@ -268,7 +273,7 @@ def _discard_log(llama: ModuleType) -> Callable[..., None]:
     return silence
 
 
-def _run(
+def _run_model(
     llama: ModuleType,
     model: Path,
     tokens: Sequence[int],
@@ -288,14 +293,14 @@ def _run(
         model_settings.use_extra_bufts = False
         loaded = llama.llama_model_load_from_file(str(model).encode(), model_settings)
         if not loaded:
-            raise UnsupportedError(f"{model}: llama.cpp cannot load it: {_reason(lines)}")
+            raise UnsupportedError(f"{model}: llama.cpp cannot load it: {_find_reason(lines)}")
         stack.callback(llama.llama_model_free, loaded)
         vocab = llama.llama_vocab_n_tokens(llama.llama_model_get_vocab(loaded))
-        _check(model, tokens, steps, context, vocab)
+        _check_arguments(model, tokens, steps, context, vocab)
         capture = GraphCapture(llama, {value.label for value in values}, exact_gelu=exact_gelu)
-        session = llama.llama_init_from_model(loaded, _context_settings(llama, context, capture))
+        session = llama.llama_init_from_model(loaded, _make_context_settings(llama, context, capture))
         if not session:
-            raise UnsupportedError(f"{model}: llama.cpp could not create a context: {_reason(lines)}")
+            raise UnsupportedError(f"{model}: llama.cpp could not create a context: {_find_reason(lines)}")
         stack.callback(llama.llama_free, session)
 
         def decode(ids: Sequence[int], first: int) -> np.ndarray:
@@ -305,26 +310,26 @@ def _run(
         capture.check()
         capture.on = False
         arrays: Arrays = {"ids": np.array(tokens, np.int32), "logits": kept.of(logits)}
-        arrays |= _continue(logits[-1], len(tokens), steps, decode)
+        arrays |= _continue_greedily(logits[-1], len(tokens), steps, decode)
         capture.check()
         arrays |= _name_arrays(capture.arrays, llama.llama_model_n_layer(loaded), kept)
         nodes, apart = match_values(values, capture.seen, len(tokens), kept.rows)
         drawn = list(kept.rows) or [len(tokens) - 1]
         return arrays | nodes, {
             "tokenizer": tokenize_texts(llama, llama.llama_model_get_vocab(loaded)),
-            "draws": [draw.as_dict() for draw in record(llama, logits[drawn], drawn)],
-            **(_metadata(nodes, apart) if values else {}),
+            "draws": [draw.as_dict() for draw in record_draws(llama, logits[drawn], drawn)],
+            **(_make_metadata(nodes, apart) if values else {}),
         }
 
 
-def _metadata(nodes: Arrays, apart: dict[str, list[str]]) -> dict[str, Any]:
+def _make_metadata(nodes: Arrays, apart: dict[str, list[str]]) -> dict[str, Any]:
     return {
         "nodes_without_layer": sorted(name for name in nodes if not LAYER.search(name)),
         "nodes_not_compared": apart,
     }
 
 
-def _context_settings(llama: ModuleType, context: int, capture: GraphCapture) -> ctypes.Structure:
+def _make_context_settings(llama: ModuleType, context: int, capture: GraphCapture) -> ctypes.Structure:
     settings: ctypes.Structure = llama.llama_context_default_params()
     for name, value in {
         "n_ctx": context,
@@ -343,7 +348,7 @@ def _context_settings(llama: ModuleType, context: int, capture: GraphCapture) ->
     return settings
 
 
-def _check(model: Path, tokens: Sequence[int], steps: int, context: int, vocab: int) -> None:
+def _check_arguments(model: Path, tokens: Sequence[int], steps: int, context: int, vocab: int) -> None:
     if not tokens or steps < 0 or len(tokens) + steps > context:
         raise UsageError(f"{len(tokens)} tokens and {steps} steps exceed a context of {context}")
     if min(tokens) < 0 or max(tokens) >= vocab:
@@ -374,7 +379,7 @@ def _decode(llama: ModuleType, session: object, ids: Sequence[int], first: int, 
         llama.llama_batch_free(batch)
 
 
-def _continue(
+def _continue_greedily(
     logits: np.ndarray, position: int, steps: int, decode: Callable[[Sequence[int], int], np.ndarray]
 ) -> Arrays:
     chosen, margins, after = [], [], []
@@ -402,7 +407,7 @@ def _name_arrays(captured: Arrays, layers: int, kept: KeptPositions) -> Arrays:
     return {"l_out": kept.of(l_out, axis=1), "result_norm": kept.of(captured["result_norm"]), **topk}
 
 
-def _reason(lines: list[str]) -> str:
+def _find_reason(lines: list[str]) -> str:
     parts = [
         line.strip() for line in "".join(lines).splitlines() if "error" in line.lower() or "fail" in line.lower()
     ]

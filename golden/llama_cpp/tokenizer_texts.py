@@ -35,24 +35,24 @@ def tokenize_texts(llama: ModuleType, vocab: Any, texts: Sequence[str] = TEXTS) 
         return []
     rows = []
     for text in texts:
-        plain = _ids(llama, vocab, text, special=False)
+        plain = _tokenize(llama, vocab, text, special=False)
         rows.append({
             "text": text,
             "plain": plain,
-            "special": _ids(llama, vocab, text, special=True),
-            "detok_plain": _text(llama, vocab, plain),
+            "special": _tokenize(llama, vocab, text, special=True),
+            "detok_plain": _detokenize(llama, vocab, plain),
         })  # fmt: skip
     return rows
 
 
-def _ids(llama: ModuleType, vocab: Any, text: str, *, special: bool) -> list[int]:
+def _tokenize(llama: ModuleType, vocab: Any, text: str, *, special: bool) -> list[int]:
     raw, ids = text.encode(), (llama.llama_token * ROOM)()
     count = llama.llama_tokenize(vocab, raw, len(raw), ids, ROOM, special, True)
     assert count >= 0, "more tokens than the buffer can hold"
     return list(ids[:count])
 
 
-def _text(llama: ModuleType, vocab: Any, ids: Sequence[int]) -> str:
+def _detokenize(llama: ModuleType, vocab: Any, ids: Sequence[int]) -> str:
     buffer = ctypes.create_string_buffer(ROOM)
     argument = (llama.llama_token * len(ids))(*ids)
     size = llama.llama_detokenize(vocab, argument, len(ids), buffer, ROOM, False, True)

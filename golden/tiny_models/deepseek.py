@@ -5,50 +5,50 @@ from __future__ import annotations
 from zinc_rt.golden.tiny_models.parts import (
     Metadata,
     Sizes,
-    blocks,
-    dense,
-    ends,
-    expert_counts,
-    experts,
-    router,
+    add_dense_ffn,
+    add_embedding_and_output,
+    add_experts,
+    add_router,
+    block_names,
+    expert_metadata,
 )
 from zinc_rt.golden.tiny_models.weights import RandomWeights
 
 
-def deepseek2_with(s: Sizes, w: RandomWeights, *, mla: bool) -> Metadata:
+def build_deepseek2(s: Sizes, w: RandomWeights, *, mla: bool) -> Metadata:
     """Return a deepseek2 model. With `mla`, it has absorbed projections, a low-rank query, and sigmoid routing in
     groups. Otherwise V2-Lite's form.
     """
     rope, nope, value = max(2, s.head_dim // 2), s.head_dim, s.head_dim
     rank, q_rank = s.hidden // 2, s.hidden * 3 // 4
     q_out = s.heads * (nope + rope)
-    ends(w, s)
-    for layer, blk in enumerate(blocks(s)):
-        w.norm(f"{blk}.attn_norm", s.hidden)
+    add_embedding_and_output(w, s)
+    for layer, blk in enumerate(block_names(s)):
+        w.add_norm(f"{blk}.attn_norm", s.hidden)
         if mla:
-            w.matrix(f"{blk}.attn_q_a", q_rank, s.hidden)
-            w.norm(f"{blk}.attn_q_a_norm", q_rank)
-            w.matrix(f"{blk}.attn_q_b", q_out, q_rank, gain=1.5)
+            w.add_matrix(f"{blk}.attn_q_a", q_rank, s.hidden)
+            w.add_norm(f"{blk}.attn_q_a_norm", q_rank)
+            w.add_matrix(f"{blk}.attn_q_b", q_out, q_rank, gain=1.5)
         else:
-            w.matrix(f"{blk}.attn_q", q_out, s.hidden, gain=1.5)
-        w.matrix(f"{blk}.attn_kv_a_mqa", rank + rope, s.hidden, gain=1.5)
-        w.norm(f"{blk}.attn_kv_a_norm", rank)
+            w.add_matrix(f"{blk}.attn_q", q_out, s.hidden, gain=1.5)
+        w.add_matrix(f"{blk}.attn_kv_a_mqa", rank + rope, s.hidden, gain=1.5)
+        w.add_norm(f"{blk}.attn_kv_a_norm", rank)
         if mla:
-            w.normal(f"{blk}.attn_k_b.weight", (s.heads, rank, nope), std=1 / rank**0.5)
-            w.matrix(f"{blk}.attn_v_b", value, rank, stack=(s.heads,))
+            w.add_normal(f"{blk}.attn_k_b.weight", (s.heads, rank, nope), std=1 / rank**0.5)
+            w.add_matrix(f"{blk}.attn_v_b", value, rank, stack=(s.heads,))
         else:
-            w.matrix(f"{blk}.attn_kv_b", s.heads * (nope + value), rank)
-        w.matrix(f"{blk}.attn_output", s.hidden, s.heads * value)
-        w.norm(f"{blk}.ffn_norm", s.hidden)
+            w.add_matrix(f"{blk}.attn_kv_b", s.heads * (nope + value), rank)
+        w.add_matrix(f"{blk}.attn_output", s.hidden, s.heads * value)
+        w.add_norm(f"{blk}.ffn_norm", s.hidden)
         if layer == 0:
-            dense(w, blk, s)
+            add_dense_ffn(w, blk, s)
             continue
-        router(w, blk, s)
-        experts(w, blk, s)
+        add_router(w, blk, s)
+        add_experts(w, blk, s)
         if mla:
-            w.normal(f"{blk}.exp_probs_b.bias", (s.experts,), std=0.1)
-        dense(w, blk, s, width=s.expert_ffn, suffix="_shexp")
-    metadata: Metadata = expert_counts(s) | {
+            w.add_normal(f"{blk}.exp_probs_b.bias", (s.experts,), std=0.1)
+        add_dense_ffn(w, blk, s, width=s.expert_ffn, suffix="_shexp")
+    metadata: Metadata = expert_metadata(s) | {
         "rope.freq_base": 10000.0,
         "rope.dimension_count": rope,
         "rope.scaling.type": "yarn",
@@ -86,8 +86,8 @@ def deepseek2_with(s: Sizes, w: RandomWeights, *, mla: bool) -> Metadata:
 
 
 def deepseek2(s: Sizes, w: RandomWeights) -> Metadata:
-    return deepseek2_with(s, w, mla=True)
+    return build_deepseek2(s, w, mla=True)
 
 
 def deepseek2lite(s: Sizes, w: RandomWeights) -> Metadata:
-    return deepseek2_with(s, w, mla=False)
+    return build_deepseek2(s, w, mla=False)

@@ -10,35 +10,35 @@ from zinc_rt.golden.tiny_models.parts import (
     WINDOW,
     Metadata,
     Sizes,
-    attention,
-    blocks,
-    decoder_layers,
-    dense,
-    ends,
-    expert_counts,
-    experts,
-    router_rows,
-    wide_heads,
+    add_attention,
+    add_decoder_layers,
+    add_dense_ffn,
+    add_embedding_and_output,
+    add_experts,
+    add_router_rows,
+    block_names,
+    expert_metadata,
+    head_metadata,
 )
 from zinc_rt.golden.tiny_models.weights import RandomWeights
 
 
 def gemma(s: Sizes, w: RandomWeights) -> Metadata:
-    ends(w, s, scaled=True)
-    decoder_layers(w, s)
-    return wide_heads(s) | {"rope.freq_base": 10000.0, "rope.dimension_count": s.head_dim}
+    add_embedding_and_output(w, s, scaled=True)
+    add_decoder_layers(w, s)
+    return head_metadata(s) | {"rope.freq_base": 10000.0, "rope.dimension_count": s.head_dim}
 
 
 def gemma3(s: Sizes, w: RandomWeights) -> Metadata:
-    ends(w, s, scaled=True)
-    for blk in blocks(s):
-        w.norm(f"{blk}.attn_norm", s.hidden)
-        attention(w, blk, s, head_norms=True)
-        w.norm(f"{blk}.post_attention_norm", s.hidden)
-        w.norm(f"{blk}.ffn_norm", s.hidden)
-        dense(w, blk, s)
-        w.norm(f"{blk}.post_ffw_norm", s.hidden)
-    return wide_heads(s) | {
+    add_embedding_and_output(w, s, scaled=True)
+    for blk in block_names(s):
+        w.add_norm(f"{blk}.attn_norm", s.hidden)
+        add_attention(w, blk, s, head_norms=True)
+        w.add_norm(f"{blk}.post_attention_norm", s.hidden)
+        w.add_norm(f"{blk}.ffn_norm", s.hidden)
+        add_dense_ffn(w, blk, s)
+        w.add_norm(f"{blk}.post_ffw_norm", s.hidden)
+    return head_metadata(s) | {
         "rope.freq_base": 1e6,
         "rope.freq_base_swa": 10000.0,
         "rope.scaling.type": "linear",
@@ -49,7 +49,7 @@ def gemma3(s: Sizes, w: RandomWeights) -> Metadata:
 
 def gemma4_metadata(s: Sizes, sliding: list[bool]) -> Metadata:
     narrow = s.head_dim // 2
-    return wide_heads(s) | {
+    return head_metadata(s) | {
         "attention.key_length_swa": narrow,
         "attention.value_length_swa": narrow,
         "rope.dimension_count": s.head_dim,
@@ -62,7 +62,7 @@ def gemma4_metadata(s: Sizes, sliding: list[bool]) -> Metadata:
     }
 
 
-def gemma4_rope(w: RandomWeights, s: Sizes) -> None:
+def add_gemma4_rope(w: RandomWeights, s: Sizes) -> None:
     """Add the rope factors: a quarter of the global head's pairs rotate; a factor of 1e30 disables the
     others."""
     pairs = s.head_dim // 2
@@ -77,29 +77,29 @@ def gemma4(s: Sizes, w: RandomWeights) -> Metadata:
     sliding = [layer not in (own - 1, s.layers - 1) for layer in range(s.layers)]
     per_layer = s.hidden // 4
     widths = [s.ffn if layer < own else 2 * s.ffn for layer in range(s.layers)]
-    ends(w, s, scaled=True)
-    gemma4_rope(w, s)
-    w.normal("per_layer_token_embd.weight", (s.vocab, per_layer * s.layers), std=1 / per_layer**0.5)
-    w.normal("per_layer_model_proj.weight", (per_layer * s.layers, s.hidden), std=1.0)
-    w.norm("per_layer_proj_norm", per_layer)
-    for layer, blk in enumerate(blocks(s)):
+    add_embedding_and_output(w, s, scaled=True)
+    add_gemma4_rope(w, s)
+    w.add_normal("per_layer_token_embd.weight", (s.vocab, per_layer * s.layers), std=1 / per_layer**0.5)
+    w.add_normal("per_layer_model_proj.weight", (per_layer * s.layers, s.hidden), std=1.0)
+    w.add_norm("per_layer_proj_norm", per_layer)
+    for layer, blk in enumerate(block_names(s)):
         layer_sizes = replace(s, head_dim=s.head_dim // 2) if sliding[layer] else s
-        w.norm(f"{blk}.attn_norm", s.hidden)
+        w.add_norm(f"{blk}.attn_norm", s.hidden)
         if layer < own:
-            attention(w, blk, layer_sizes, head_norms=True, gain=1)
+            add_attention(w, blk, layer_sizes, head_norms=True, gain=1)
         else:
             q_out = s.heads * layer_sizes.head_dim
-            w.matrix(f"{blk}.attn_q", q_out, s.hidden)
-            w.matrix(f"{blk}.attn_output", s.hidden, q_out)
-            w.norm(f"{blk}.attn_q_norm", layer_sizes.head_dim)
-        w.norm(f"{blk}.post_attention_norm", s.hidden)
-        w.norm(f"{blk}.ffn_norm", s.hidden)
-        dense(w, blk, s, width=widths[layer])
-        w.norm(f"{blk}.post_ffw_norm", s.hidden)
-        w.matrix(f"{blk}.inp_gate", per_layer, s.hidden)
-        w.matrix(f"{blk}.proj", s.hidden, per_layer)
-        w.norm(f"{blk}.post_norm", s.hidden)
-        w.uniform(f"{blk}.layer_output_scale.weight", (1,), 0.8, 1.05)
+            w.add_matrix(f"{blk}.attn_q", q_out, s.hidden)
+            w.add_matrix(f"{blk}.attn_output", s.hidden, q_out)
+            w.add_norm(f"{blk}.attn_q_norm", layer_sizes.head_dim)
+        w.add_norm(f"{blk}.post_attention_norm", s.hidden)
+        w.add_norm(f"{blk}.ffn_norm", s.hidden)
+        add_dense_ffn(w, blk, s, width=widths[layer])
+        w.add_norm(f"{blk}.post_ffw_norm", s.hidden)
+        w.add_matrix(f"{blk}.inp_gate", per_layer, s.hidden)
+        w.add_matrix(f"{blk}.proj", s.hidden, per_layer)
+        w.add_norm(f"{blk}.post_norm", s.hidden)
+        w.add_uniform(f"{blk}.layer_output_scale.weight", (1,), 0.8, 1.05)
     return gemma4_metadata(s, sliding) | {
         "feed_forward_length": widths,
         "attention.shared_kv_layers": shared,
@@ -111,29 +111,29 @@ def gemma4moe(s: Sizes, w: RandomWeights) -> Metadata:
     """Return a gemma4moe model. The last layer is global: one kv head, and values from the key projection."""
     sliding = [layer != s.layers - 1 for layer in range(s.layers)]
     kv_heads = [s.kv_heads if slides else 1 for slides in sliding]
-    ends(w, s, scaled=True)
-    gemma4_rope(w, s)
-    for layer, blk in enumerate(blocks(s)):
+    add_embedding_and_output(w, s, scaled=True)
+    add_gemma4_rope(w, s)
+    for layer, blk in enumerate(block_names(s)):
         layer_sizes = replace(
             s, head_dim=s.head_dim // 2 if sliding[layer] else s.head_dim, kv_heads=kv_heads[layer]
         )
-        w.norm(f"{blk}.attn_norm", s.hidden)
-        attention(w, blk, layer_sizes, head_norms=True, gain=1, v=sliding[layer])
-        w.norm(f"{blk}.post_attention_norm", s.hidden)
-        w.norm(f"{blk}.ffn_norm", s.hidden)
-        dense(w, blk, s)
-        w.norm(f"{blk}.post_ffw_norm_1", s.hidden)
-        w.norm(f"{blk}.pre_ffw_norm_2", s.hidden)
-        router_rows(w, blk, s, std=3.0)  # its input is divided by sqrt(hidden)
-        w.uniform(f"{blk}.ffn_gate_inp.scale", (s.hidden,), 0.5, 1.5)
-        experts(w, blk, s, fused=True)
-        w.uniform(f"{blk}.ffn_down_exps.scale", (s.experts,), 0.6, 1.5)
-        w.norm(f"{blk}.post_ffw_norm_2", s.hidden)
-        w.norm(f"{blk}.post_ffw_norm", s.hidden)
-        w.uniform(f"{blk}.layer_output_scale.weight", (1,), 0.8, 1.05)
+        w.add_norm(f"{blk}.attn_norm", s.hidden)
+        add_attention(w, blk, layer_sizes, head_norms=True, gain=1, v=sliding[layer])
+        w.add_norm(f"{blk}.post_attention_norm", s.hidden)
+        w.add_norm(f"{blk}.ffn_norm", s.hidden)
+        add_dense_ffn(w, blk, s)
+        w.add_norm(f"{blk}.post_ffw_norm_1", s.hidden)
+        w.add_norm(f"{blk}.pre_ffw_norm_2", s.hidden)
+        add_router_rows(w, blk, s, std=3.0)  # its input is divided by sqrt(hidden)
+        w.add_uniform(f"{blk}.ffn_gate_inp.scale", (s.hidden,), 0.5, 1.5)
+        add_experts(w, blk, s, fused=True)
+        w.add_uniform(f"{blk}.ffn_down_exps.scale", (s.experts,), 0.6, 1.5)
+        w.add_norm(f"{blk}.post_ffw_norm_2", s.hidden)
+        w.add_norm(f"{blk}.post_ffw_norm", s.hidden)
+        w.add_uniform(f"{blk}.layer_output_scale.weight", (1,), 0.8, 1.05)
     return (
         gemma4_metadata(s, sliding)
-        | expert_counts(s)
+        | expert_metadata(s)
         | {
             "attention.head_count_kv": kv_heads,
             "attention.shared_kv_layers": 0,

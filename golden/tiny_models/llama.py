@@ -12,31 +12,31 @@ from zinc_rt.golden.tiny_models.parts import (
     WINDOW,
     Metadata,
     Sizes,
-    attention,
-    blocks,
-    decoder_layers,
-    dense,
-    ends,
-    expert_counts,
-    routed,
-    wide_heads,
+    add_attention,
+    add_decoder_layers,
+    add_dense_ffn,
+    add_embedding_and_output,
+    add_mixture,
+    block_names,
+    expert_metadata,
+    head_metadata,
 )
 from zinc_rt.golden.tiny_models.weights import RandomWeights
 
 
 def llama(s: Sizes, w: RandomWeights) -> Metadata:
     """Return a llama model with Llama 3's rope frequency factors."""
-    ends(w, s)
+    add_embedding_and_output(w, s)
     w.put("rope_freqs.weight", np.geomspace(1, 8, s.head_dim // 2))
-    decoder_layers(w, s)
-    return wide_heads(s) | {"rope.freq_base": 500000.0, "rope.dimension_count": s.head_dim}
+    add_decoder_layers(w, s)
+    return head_metadata(s) | {"rope.freq_base": 500000.0, "rope.dimension_count": s.head_dim}
 
 
 def mistral(s: Sizes, w: RandomWeights) -> Metadata:
     """Return a mistral model with heads wider than hidden / heads, and linear rope scaling."""
-    ends(w, s)
-    decoder_layers(w, s)
-    return wide_heads(s) | {
+    add_embedding_and_output(w, s)
+    add_decoder_layers(w, s)
+    return head_metadata(s) | {
         "rope.freq_base": 1e6,
         "rope.dimension_count": s.head_dim,
         "rope.scaling.type": "linear",
@@ -45,18 +45,18 @@ def mistral(s: Sizes, w: RandomWeights) -> Metadata:
 
 
 def mixtral(s: Sizes, w: RandomWeights) -> Metadata:
-    ends(w, s)
-    decoder_layers(w, s, partial(routed, width=s.ffn))
+    add_embedding_and_output(w, s)
+    add_decoder_layers(w, s, partial(add_mixture, width=s.ffn))
     rope: Metadata = {"rope.freq_base": 1e6, "rope.dimension_count": s.head_dim}
-    return wide_heads(s) | expert_counts(s) | rope
+    return head_metadata(s) | expert_metadata(s) | rope
 
 
 def mistral3(s: Sizes, w: RandomWeights) -> Metadata:
     """Return a mistral3 model: YaRN with its betas, and queries scaled by position beyond a quarter of the
     context."""
-    ends(w, s)
-    decoder_layers(w, s)
-    return wide_heads(s) | {
+    add_embedding_and_output(w, s)
+    add_decoder_layers(w, s)
+    return head_metadata(s) | {
         "rope.freq_base": 10000.0,
         "rope.dimension_count": s.head_dim,
         "rope.scaling.type": "yarn",
@@ -69,21 +69,21 @@ def mistral3(s: Sizes, w: RandomWeights) -> Metadata:
     }
 
 
-def phi3_with(s: Sizes, w: RandomWeights, original_context: int) -> Metadata:
+def build_phi3(s: Sizes, w: RandomWeights, original_context: int) -> Metadata:
     """Return a phi3 model: rotation of three quarters of the head; long and short factors, selected by the
     allocated context."""
     turning = s.head_dim * 3 // 8 * 2
-    ends(w, s)
+    add_embedding_and_output(w, s)
     w.put("rope_factors_long.weight", np.linspace(1.2, 6, turning // 2))
     w.put("rope_factors_short.weight", np.linspace(1, 1.5, turning // 2))
-    for blk in blocks(s):
-        w.norm(f"{blk}.attn_norm", s.hidden)
-        w.matrix(f"{blk}.attn_qkv", (s.heads + 2 * s.kv_heads) * s.head_dim, s.hidden, gain=1.5)
-        w.matrix(f"{blk}.attn_output", s.hidden, s.heads * s.head_dim)
-        w.norm(f"{blk}.ffn_norm", s.hidden)
-        w.matrix(f"{blk}.ffn_up", 2 * s.ffn, s.hidden, gain=1.5)
-        w.matrix(f"{blk}.ffn_down", s.hidden, s.ffn)
-    return wide_heads(s) | {
+    for blk in block_names(s):
+        w.add_norm(f"{blk}.attn_norm", s.hidden)
+        w.add_matrix(f"{blk}.attn_qkv", (s.heads + 2 * s.kv_heads) * s.head_dim, s.hidden, gain=1.5)
+        w.add_matrix(f"{blk}.attn_output", s.hidden, s.heads * s.head_dim)
+        w.add_norm(f"{blk}.ffn_norm", s.hidden)
+        w.add_matrix(f"{blk}.ffn_up", 2 * s.ffn, s.hidden, gain=1.5)
+        w.add_matrix(f"{blk}.ffn_down", s.hidden, s.ffn)
+    return head_metadata(s) | {
         "rope.freq_base": 10000.0,
         "rope.dimension_count": turning,
         "rope.scaling.original_context_length": original_context,
@@ -93,17 +93,17 @@ def phi3_with(s: Sizes, w: RandomWeights, original_context: int) -> Metadata:
 
 
 def phi3(s: Sizes, w: RandomWeights) -> Metadata:
-    return phi3_with(s, w, 4096)
+    return build_phi3(s, w, 4096)
 
 
 def phi3long(s: Sizes, w: RandomWeights) -> Metadata:
-    return phi3_with(s, w, max(1, s.context // 4))
+    return build_phi3(s, w, max(1, s.context // 4))
 
 
 def granite(s: Sizes, w: RandomWeights) -> Metadata:
     """Return a granite model with scaled embeddings, attention, residuals and logits."""
-    ends(w, s)
-    decoder_layers(w, s)
+    add_embedding_and_output(w, s)
+    add_decoder_layers(w, s)
     return {
         "rope.freq_base": 10000.0,
         "rope.dimension_count": s.head_dim,
@@ -116,14 +116,14 @@ def granite(s: Sizes, w: RandomWeights) -> Metadata:
 
 def olmo2(s: Sizes, w: RandomWeights) -> Metadata:
     """Return an OLMo 3 model: three of four layers have a window, the others YaRN."""
-    ends(w, s)
-    for blk in blocks(s):
-        attention(w, blk, s)
-        w.norm(f"{blk}.attn_q_norm", s.heads * s.head_dim)
-        w.norm(f"{blk}.attn_k_norm", s.kv_heads * s.head_dim)
-        w.norm(f"{blk}.post_attention_norm", s.hidden)
-        dense(w, blk, s)
-        w.norm(f"{blk}.post_ffw_norm", s.hidden)
+    add_embedding_and_output(w, s)
+    for blk in block_names(s):
+        add_attention(w, blk, s)
+        w.add_norm(f"{blk}.attn_q_norm", s.heads * s.head_dim)
+        w.add_norm(f"{blk}.attn_k_norm", s.kv_heads * s.head_dim)
+        w.add_norm(f"{blk}.post_attention_norm", s.hidden)
+        add_dense_ffn(w, blk, s)
+        w.add_norm(f"{blk}.post_ffw_norm", s.hidden)
     return {
         "rope.freq_base": 500000.0,
         "rope.scaling.type": "yarn",
@@ -136,71 +136,71 @@ def olmo2(s: Sizes, w: RandomWeights) -> Metadata:
 
 def glm4(s: Sizes, w: RandomWeights) -> Metadata:
     """Return a glm4 model: four norms in a layer, biases, half of each head rotated."""
-    ends(w, s)
-    for blk in blocks(s):
-        w.norm(f"{blk}.attn_norm", s.hidden)
-        attention(w, blk, s, bias=True)
-        w.norm(f"{blk}.post_attention_norm", s.hidden)
-        w.norm(f"{blk}.ffn_norm", s.hidden)
-        w.matrix(f"{blk}.ffn_up", 2 * s.ffn, s.hidden, gain=1.5)
-        w.matrix(f"{blk}.ffn_down", s.hidden, s.ffn)
-        w.norm(f"{blk}.post_ffw_norm", s.hidden)
-    return wide_heads(s) | {"rope.freq_base": 10000.0, "rope.dimension_count": s.head_dim // 2}
+    add_embedding_and_output(w, s)
+    for blk in block_names(s):
+        w.add_norm(f"{blk}.attn_norm", s.hidden)
+        add_attention(w, blk, s, bias=True)
+        w.add_norm(f"{blk}.post_attention_norm", s.hidden)
+        w.add_norm(f"{blk}.ffn_norm", s.hidden)
+        w.add_matrix(f"{blk}.ffn_up", 2 * s.ffn, s.hidden, gain=1.5)
+        w.add_matrix(f"{blk}.ffn_down", s.hidden, s.ffn)
+        w.add_norm(f"{blk}.post_ffw_norm", s.hidden)
+    return head_metadata(s) | {"rope.freq_base": 10000.0, "rope.dimension_count": s.head_dim // 2}
 
 
 def smollm3(s: Sizes, w: RandomWeights) -> Metadata:
     """Return a smollm3 model; layer 3 of every four is not rotated."""
-    ends(w, s, tied=True)
-    decoder_layers(w, s)
-    return wide_heads(s) | {"rope.freq_base": 5e6, "rope.dimension_count": s.head_dim}
+    add_embedding_and_output(w, s, tied=True)
+    add_decoder_layers(w, s)
+    return head_metadata(s) | {"rope.freq_base": 5e6, "rope.dimension_count": s.head_dim}
 
 
 def seed_oss(s: Sizes, w: RandomWeights) -> Metadata:
-    ends(w, s)
-    for blk in blocks(s):
-        w.norm(f"{blk}.attn_norm", s.hidden)
-        attention(w, blk, s, bias=True)
-        w.norm(f"{blk}.post_attention_norm", s.hidden)
-        dense(w, blk, s)
-    return wide_heads(s) | {"rope.freq_base": 1e7, "rope.dimension_count": s.head_dim}
+    add_embedding_and_output(w, s)
+    for blk in block_names(s):
+        w.add_norm(f"{blk}.attn_norm", s.hidden)
+        add_attention(w, blk, s, bias=True)
+        w.add_norm(f"{blk}.post_attention_norm", s.hidden)
+        add_dense_ffn(w, blk, s)
+    return head_metadata(s) | {"rope.freq_base": 1e7, "rope.dimension_count": s.head_dim}
 
 
 def ernie4_5(s: Sizes, w: RandomWeights) -> Metadata:
-    ends(w, s, tied=True)
-    decoder_layers(w, s)
-    return wide_heads(s) | {"rope.freq_base": 500000.0, "rope.dimension_count": s.head_dim}
+    add_embedding_and_output(w, s, tied=True)
+    add_decoder_layers(w, s)
+    return head_metadata(s) | {"rope.freq_base": 500000.0, "rope.dimension_count": s.head_dim}
 
 
 def exaone(s: Sizes, w: RandomWeights) -> Metadata:
-    ends(w, s)
+    add_embedding_and_output(w, s)
     w.put("rope_freqs.weight", np.geomspace(1, 8, s.head_dim // 2))
-    decoder_layers(w, s)
-    return wide_heads(s) | {"rope.freq_base": 1e6, "rope.dimension_count": s.head_dim}
+    add_decoder_layers(w, s)
+    return head_metadata(s) | {"rope.freq_base": 1e6, "rope.dimension_count": s.head_dim}
 
 
 def olmoe(s: Sizes, w: RandomWeights) -> Metadata:
     """Return an olmoe model. It has as many heads of keys as of queries."""
     s = replace(s, kv_heads=s.heads)
-    ends(w, s)
-    for blk in blocks(s):
-        w.norm(f"{blk}.attn_norm", s.hidden)
-        attention(w, blk, s)
-        w.norm(f"{blk}.attn_q_norm", s.hidden)
-        w.norm(f"{blk}.attn_k_norm", s.hidden)
-        w.norm(f"{blk}.ffn_norm", s.hidden)
-        routed(w, blk, s, width=s.ffn)
-    return {"attention.head_count_kv": s.heads, "rope.freq_base": 10000.0, **expert_counts(s)}
+    add_embedding_and_output(w, s)
+    for blk in block_names(s):
+        w.add_norm(f"{blk}.attn_norm", s.hidden)
+        add_attention(w, blk, s)
+        w.add_norm(f"{blk}.attn_q_norm", s.hidden)
+        w.add_norm(f"{blk}.attn_k_norm", s.hidden)
+        w.add_norm(f"{blk}.ffn_norm", s.hidden)
+        add_mixture(w, blk, s, width=s.ffn)
+    return {"attention.head_count_kv": s.heads, "rope.freq_base": 10000.0, **expert_metadata(s)}
 
 
 def granitemoe(s: Sizes, w: RandomWeights) -> Metadata:
     """Return a granitemoe model with a shared expert."""
 
     def experts(w: RandomWeights, blk: str, s: Sizes) -> None:
-        routed(w, blk, s, width=s.ffn)
-        dense(w, blk, s, width=s.expert_ffn, suffix="_shexp")
+        add_mixture(w, blk, s, width=s.ffn)
+        add_dense_ffn(w, blk, s, width=s.expert_ffn, suffix="_shexp")
 
-    ends(w, s)
-    decoder_layers(w, s, experts)
+    add_embedding_and_output(w, s)
+    add_decoder_layers(w, s, experts)
     return {
         "rope.freq_base": 10000.0,
         "rope.dimension_count": s.head_dim,
@@ -209,5 +209,5 @@ def granitemoe(s: Sizes, w: RandomWeights) -> Metadata:
         "residual_scale": 0.22,
         "logit_scale": 1.6,
         "expert_shared_feed_forward_length": s.expert_ffn,
-        **expert_counts(s),
+        **expert_metadata(s),
     }

@@ -8,20 +8,20 @@ from zinc_rt.golden.tiny_models.parts import (
     CONV_TAPS,
     Metadata,
     Sizes,
-    attention,
-    blocks,
-    dense,
-    ends,
-    expert_counts,
-    routed,
+    add_attention,
+    add_dense_ffn,
+    add_embedding_and_output,
+    add_mixture,
+    block_names,
+    expert_metadata,
 )
 from zinc_rt.golden.tiny_models.weights import RandomWeights
 
 
 def mamba(s: Sizes, w: RandomWeights) -> Metadata:
-    ends(w, s, tied=True)
-    for blk in blocks(s):
-        w.norm(f"{blk}.attn_norm", s.hidden)
+    add_embedding_and_output(w, s, tied=True)
+    for blk in block_names(s):
+        w.add_norm(f"{blk}.attn_norm", s.hidden)
         mamba_mixer(w, blk, s)
     return {
         "feed_forward_length": 0,
@@ -34,25 +34,25 @@ def mamba(s: Sizes, w: RandomWeights) -> Metadata:
 
 def jamba(s: Sizes, w: RandomWeights) -> Metadata:
     """Return a jamba model: attention in layer 1 of every four, experts in odd layers."""
-    ends(w, s)
+    add_embedding_and_output(w, s)
     attends = [layer % 4 == 1 for layer in range(s.layers)]
-    for layer, blk in enumerate(blocks(s)):
-        w.norm(f"{blk}.attn_norm", s.hidden)
+    for layer, blk in enumerate(block_names(s)):
+        w.add_norm(f"{blk}.attn_norm", s.hidden)
         if attends[layer]:
-            attention(w, blk, s)
+            add_attention(w, blk, s)
         else:
             mamba_mixer(w, blk, s)
             sizes = mamba_sizes(s)
-            w.norm(f"{blk}.ssm_dt_norm", sizes["ssm.time_step_rank"])
-            w.norm(f"{blk}.ssm_b_norm", sizes["ssm.state_size"])
-            w.norm(f"{blk}.ssm_c_norm", sizes["ssm.state_size"])
-        w.norm(f"{blk}.ffn_norm", s.hidden)
+            w.add_norm(f"{blk}.ssm_dt_norm", sizes["ssm.time_step_rank"])
+            w.add_norm(f"{blk}.ssm_b_norm", sizes["ssm.state_size"])
+            w.add_norm(f"{blk}.ssm_c_norm", sizes["ssm.state_size"])
+        w.add_norm(f"{blk}.ffn_norm", s.hidden)
         if layer % 2:
-            routed(w, blk, s, width=s.ffn)
+            add_mixture(w, blk, s, width=s.ffn)
         else:
-            dense(w, blk, s)
+            add_dense_ffn(w, blk, s)
     kv_heads = [s.kv_heads if here else 0 for here in attends]
-    return {"attention.head_count_kv": kv_heads, **mamba_sizes(s), **expert_counts(s)}
+    return {"attention.head_count_kv": kv_heads, **mamba_sizes(s), **expert_metadata(s)}
 
 
 def mamba_sizes(s: Sizes) -> dict[str, int]:
@@ -67,13 +67,13 @@ def mamba_sizes(s: Sizes) -> dict[str, int]:
 def mamba_mixer(w: RandomWeights, blk: str, s: Sizes) -> None:
     sizes = mamba_sizes(s)
     inner, state, rank = (sizes[f"ssm.{name}"] for name in ("inner_size", "state_size", "time_step_rank"))
-    w.matrix(f"{blk}.ssm_in", 2 * inner, s.hidden, gain=1.5)
-    w.normal(f"{blk}.ssm_conv1d.weight", (inner, CONV_TAPS), std=0.5)
-    w.normal(f"{blk}.ssm_conv1d.bias", (inner,), std=0.2)
-    w.matrix(f"{blk}.ssm_x", rank + 2 * state, inner, gain=2)
-    w.matrix(f"{blk}.ssm_dt", inner, rank)
-    w.uniform(f"{blk}.ssm_dt.bias", (inner,), -3, 0.5)
+    w.add_matrix(f"{blk}.ssm_in", 2 * inner, s.hidden, gain=1.5)
+    w.add_normal(f"{blk}.ssm_conv1d.weight", (inner, CONV_TAPS), std=0.5)
+    w.add_normal(f"{blk}.ssm_conv1d.bias", (inner,), std=0.2)
+    w.add_matrix(f"{blk}.ssm_x", rank + 2 * state, inner, gain=2)
+    w.add_matrix(f"{blk}.ssm_dt", inner, rank)
+    w.add_uniform(f"{blk}.ssm_dt.bias", (inner,), -3, 0.5)
     decay = w.random(f"{blk}.ssm_a").uniform(0.5, 1.5, (inner, state))
     w.put(f"{blk}.ssm_a", -np.arange(1, state + 1) * decay)
-    w.normal(f"{blk}.ssm_d", (inner,), mean=1, std=0.2)
-    w.matrix(f"{blk}.ssm_out", s.hidden, inner)
+    w.add_normal(f"{blk}.ssm_d", (inner,), mean=1, std=0.2)
+    w.add_matrix(f"{blk}.ssm_out", s.hidden, inner)

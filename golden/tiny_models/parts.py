@@ -53,17 +53,17 @@ class Sizes:
         return self.delta_heads or self.heads, self.delta_kv_heads or self.kv_heads
 
 
-def ends(w: RandomWeights, s: Sizes, *, tied: bool = False, scaled: bool = False) -> None:
+def add_embedding_and_output(w: RandomWeights, s: Sizes, *, tied: bool = False, scaled: bool = False) -> None:
     """Add embedding and output. `scaled`: the model multiplies the embedding by sqrt(hidden), so its
     values are small."""
     spread = 1.0 if scaled else 1.2 if tied else s.hidden**0.5
-    w.normal("token_embd.weight", (s.vocab, s.hidden), std=spread / s.hidden**0.5)
-    w.norm("output_norm", s.hidden)
+    w.add_normal("token_embd.weight", (s.vocab, s.hidden), std=spread / s.hidden**0.5)
+    w.add_norm("output_norm", s.hidden)
     if not tied and not scaled:
-        w.matrix("output", s.vocab, s.hidden, gain=2)
+        w.add_matrix("output", s.vocab, s.hidden, gain=2)
 
 
-def attention(
+def add_attention(
     w: RandomWeights,
     blk: str,
     s: Sizes,
@@ -74,76 +74,76 @@ def attention(
     v: bool = True,
 ) -> None:
     q_out, kv_out = s.heads * s.head_dim, s.kv_heads * s.head_dim
-    w.matrix(f"{blk}.attn_q", q_out, s.hidden, gain=gain)
-    w.matrix(f"{blk}.attn_k", kv_out, s.hidden, gain=gain)
+    w.add_matrix(f"{blk}.attn_q", q_out, s.hidden, gain=gain)
+    w.add_matrix(f"{blk}.attn_k", kv_out, s.hidden, gain=gain)
     if v:
-        w.matrix(f"{blk}.attn_v", kv_out, s.hidden)
-    w.matrix(f"{blk}.attn_output", s.hidden, q_out)
+        w.add_matrix(f"{blk}.attn_v", kv_out, s.hidden)
+    w.add_matrix(f"{blk}.attn_output", s.hidden, q_out)
     if bias:
         for name, size in (("q", q_out), ("k", kv_out), ("v", kv_out)):
-            w.normal(f"{blk}.attn_{name}.bias", (size,), std=0.2)
+            w.add_normal(f"{blk}.attn_{name}.bias", (size,), std=0.2)
     if head_norms:
-        w.norm(f"{blk}.attn_q_norm", s.head_dim)
-        w.norm(f"{blk}.attn_k_norm", s.head_dim)
+        w.add_norm(f"{blk}.attn_q_norm", s.head_dim)
+        w.add_norm(f"{blk}.attn_k_norm", s.head_dim)
 
 
-def dense(w: RandomWeights, blk: str, s: Sizes, *, width: int | None = None, suffix: str = "") -> None:
+def add_dense_ffn(w: RandomWeights, blk: str, s: Sizes, *, width: int | None = None, suffix: str = "") -> None:
     width = width or s.ffn
-    w.matrix(f"{blk}.ffn_gate{suffix}", width, s.hidden, gain=1.5)
-    w.matrix(f"{blk}.ffn_up{suffix}", width, s.hidden, gain=1.5)
-    w.matrix(f"{blk}.ffn_down{suffix}", s.hidden, width)
+    w.add_matrix(f"{blk}.ffn_gate{suffix}", width, s.hidden, gain=1.5)
+    w.add_matrix(f"{blk}.ffn_up{suffix}", width, s.hidden, gain=1.5)
+    w.add_matrix(f"{blk}.ffn_down{suffix}", s.hidden, width)
 
 
-def experts(w: RandomWeights, blk: str, s: Sizes, *, width: int | None = None, fused: bool = False) -> None:
+def add_experts(w: RandomWeights, blk: str, s: Sizes, *, width: int | None = None, fused: bool = False) -> None:
     width = width or s.expert_ffn
     if fused:
-        w.matrix(f"{blk}.ffn_gate_up_exps", 2 * width, s.hidden, gain=1.5, stack=(s.experts,))
+        w.add_matrix(f"{blk}.ffn_gate_up_exps", 2 * width, s.hidden, gain=1.5, stack=(s.experts,))
     else:
-        w.matrix(f"{blk}.ffn_gate_exps", width, s.hidden, gain=1.5, stack=(s.experts,))
-        w.matrix(f"{blk}.ffn_up_exps", width, s.hidden, gain=1.5, stack=(s.experts,))
-    w.matrix(f"{blk}.ffn_down_exps", s.hidden, width, stack=(s.experts,))
+        w.add_matrix(f"{blk}.ffn_gate_exps", width, s.hidden, gain=1.5, stack=(s.experts,))
+        w.add_matrix(f"{blk}.ffn_up_exps", width, s.hidden, gain=1.5, stack=(s.experts,))
+    w.add_matrix(f"{blk}.ffn_down_exps", s.hidden, width, stack=(s.experts,))
 
 
-def router(w: RandomWeights, blk: str, s: Sizes) -> None:
-    router_rows(w, blk, s, std=3 / s.hidden**0.5)
+def add_router(w: RandomWeights, blk: str, s: Sizes) -> None:
+    add_router_rows(w, blk, s, std=3 / s.hidden**0.5)
 
 
-def routed(w: RandomWeights, blk: str, s: Sizes, *, width: int | None = None) -> None:
+def add_mixture(w: RandomWeights, blk: str, s: Sizes, *, width: int | None = None) -> None:
     """Add a mixture of experts: the router and the experts."""
-    router(w, blk, s)
-    experts(w, blk, s, width=width)
+    add_router(w, blk, s)
+    add_experts(w, blk, s, width=width)
 
 
-def decoder_layers(
+def add_decoder_layers(
     w: RandomWeights,
     s: Sizes,
-    feed_forward: Callable[[RandomWeights, str, Sizes], None] = dense,
+    feed_forward: Callable[[RandomWeights, str, Sizes], None] = add_dense_ffn,
     *,
     bias: bool = False,
     head_norms: bool = False,
 ) -> None:
     """Add every layer of a plain decoder: a norm and attention, a norm and the feed-forward part."""
-    for blk in blocks(s):
-        w.norm(f"{blk}.attn_norm", s.hidden)
-        attention(w, blk, s, bias=bias, head_norms=head_norms)
-        w.norm(f"{blk}.ffn_norm", s.hidden)
+    for blk in block_names(s):
+        w.add_norm(f"{blk}.attn_norm", s.hidden)
+        add_attention(w, blk, s, bias=bias, head_norms=head_norms)
+        w.add_norm(f"{blk}.ffn_norm", s.hidden)
         feed_forward(w, blk, s)
 
 
-def router_rows(w: RandomWeights, blk: str, s: Sizes, *, std: float) -> None:
+def add_router_rows(w: RandomWeights, blk: str, s: Sizes, *, std: float) -> None:
     distinct = min(s.router_rows or s.experts, s.experts)
     name = f"{blk}.ffn_gate_inp.weight"
     rows = std * w.random(name).standard_normal((distinct, s.hidden))
     w.put(name, np.resize(rows, (s.experts, s.hidden)))
 
 
-def wide_heads(s: Sizes) -> Metadata:
+def head_metadata(s: Sizes) -> Metadata:
     return {"attention.key_length": s.head_dim, "attention.value_length": s.head_dim}
 
 
-def expert_counts(s: Sizes) -> Metadata:
+def expert_metadata(s: Sizes) -> Metadata:
     return {"expert_count": s.experts, "expert_used_count": s.experts_used}
 
 
-def blocks(s: Sizes) -> list[str]:
+def block_names(s: Sizes) -> list[str]:
     return [f"blk.{layer}" for layer in range(s.layers)]

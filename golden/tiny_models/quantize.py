@@ -27,7 +27,7 @@ def quantize(rows: np.ndarray, dtype: str) -> np.ndarray:
     cannot be encoded.
     """
     rows = np.ascontiguousarray(rows, np.float32)
-    kind = ggml_type(dtype)
+    kind = find_ggml_type(dtype)
     block, block_bytes = GGML_QUANT_SIZES[kind]
     if rows.shape[-1] % block:
         raise InputError(f"{dtype} needs rows with a multiple of {block} values, got {rows.shape[-1]}")
@@ -46,7 +46,7 @@ def quantize(rows: np.ndarray, dtype: str) -> np.ndarray:
     return data.view(np.uint16) if dtype == "bf16" else data
 
 
-def ggml_type(dtype: str) -> GGMLQuantizationType:
+def find_ggml_type(dtype: str) -> GGMLQuantizationType:
     if dtype not in WRITABLE:
         raise UnsupportedError(f"cannot write {dtype!r}", next=f"use one of {', '.join(WRITABLE)}")
     return GGMLQuantizationType[dtype.upper()]
@@ -62,7 +62,7 @@ def _pack(values: np.ndarray, bits: int, run: int) -> np.ndarray:
     return np.bitwise_or.reduce(lanes_first << shifts, axis=2).reshape(len(values), -1)
 
 
-def _half(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _round_to_half(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return (blocks,) as float16 bytes (blocks, 2), and as the float32 value of these bytes (blocks, 1)."""
     with np.errstate(over="ignore"):
         halves = values.astype(np.float16)
@@ -86,13 +86,13 @@ class _Affine(NamedTuple):
     q: np.ndarray  # (blocks, 256)
 
 
-def _affine(blocks: np.ndarray, sub: int, bits: int, scale_bits: int) -> _Affine:
+def _quantise_affine(blocks: np.ndarray, sub: int, bits: int, scale_bits: int) -> _Affine:
     parts = blocks.reshape(len(blocks), -1, sub)
     top, scale_top = (1 << bits) - 1, (1 << scale_bits) - 1
     minima = np.maximum(0, -parts.min(axis=2))
     scales = np.maximum(0, parts.max(axis=2) + minima) / top
-    d_bytes, d = _half(scales.max(axis=1) / scale_top)
-    dmin_bytes, dmin = _half(minima.max(axis=1) / scale_top)
+    d_bytes, d = _round_to_half(scales.max(axis=1) / scale_top)
+    dmin_bytes, dmin = _round_to_half(minima.max(axis=1) / scale_top)
     scale_steps = np.clip(np.rint(_divide(scales, d)), 0, scale_top)
     minimum_steps = np.clip(np.rint(_divide(minima, dmin)), 0, scale_top)
     step, offset = (d * scale_steps)[..., None], (dmin * minimum_steps)[..., None]
@@ -114,18 +114,18 @@ class _Symmetric(NamedTuple):
     q: np.ndarray  # (blocks, 256) int
 
 
-def _symmetric(blocks: np.ndarray, bits: int, scale_bits: int) -> _Symmetric:
+def _quantise_symmetric(blocks: np.ndarray, bits: int, scale_bits: int) -> _Symmetric:
     parts = blocks.reshape(len(blocks), -1, 16)
     bottom, scale_top = 1 << (bits - 1), (1 << (scale_bits - 1)) - 1
     largest = np.take_along_axis(parts, np.abs(parts).argmax(axis=2)[..., None], axis=2)[..., 0]
     scales = largest / -bottom  # the largest value of a sub-block takes the one step more that negatives have
-    d_bytes, d = _half(np.abs(scales).max(axis=1) / scale_top)
+    d_bytes, d = _round_to_half(np.abs(scales).max(axis=1) / scale_top)
     steps = np.clip(np.rint(_divide(scales, d)), -scale_top - 1, scale_top)
     q = np.clip(np.rint(_divide(parts, (d * steps)[..., None])), -bottom, bottom - 1)
     return _Symmetric(d_bytes, steps.astype(np.int8), q.reshape(len(blocks), SUPER_BLOCK).astype(np.int8))
 
 
-def _six_bit_pairs(scales: np.ndarray, minima: np.ndarray) -> np.ndarray:
+def _pack_six_bit_pairs(scales: np.ndarray, minima: np.ndarray) -> np.ndarray:
     """Pack 8 scales and 8 minima of 6 bits into 12 bytes, as in q4_K and q5_K."""
     low_scales, high_scales = scales[:, :4], scales[:, 4:]
     low_minima, high_minima = minima[:, :4], minima[:, 4:]
@@ -140,12 +140,12 @@ def _six_bit_pairs(scales: np.ndarray, minima: np.ndarray) -> np.ndarray:
 
 
 def _q2_k(blocks: np.ndarray) -> np.ndarray:
-    a = _affine(blocks, sub=16, bits=2, scale_bits=4)
+    a = _quantise_affine(blocks, sub=16, bits=2, scale_bits=4)
     return np.concatenate([a.scales | a.minima << 4, _pack(a.q, 2, 32), a.d, a.dmin], axis=1)
 
 
 def _q3_k(blocks: np.ndarray) -> np.ndarray:
-    s = _symmetric(blocks, bits=3, scale_bits=6)
+    s = _quantise_symmetric(blocks, bits=3, scale_bits=6)
     q = (s.q + 4).astype(np.uint8)
     scales = (s.scales + 32).astype(np.uint8)
     low = (scales[:, :8] & 15) | (scales[:, 8:] & 15) << 4
@@ -156,18 +156,18 @@ def _q3_k(blocks: np.ndarray) -> np.ndarray:
 
 
 def _q4_k(blocks: np.ndarray) -> np.ndarray:
-    a = _affine(blocks, sub=32, bits=4, scale_bits=6)
-    return np.concatenate([a.d, a.dmin, _six_bit_pairs(a.scales, a.minima), _pack(a.q, 4, 32)], axis=1)
+    a = _quantise_affine(blocks, sub=32, bits=4, scale_bits=6)
+    return np.concatenate([a.d, a.dmin, _pack_six_bit_pairs(a.scales, a.minima), _pack(a.q, 4, 32)], axis=1)
 
 
 def _q5_k(blocks: np.ndarray) -> np.ndarray:
-    a = _affine(blocks, sub=32, bits=5, scale_bits=6)
-    pairs = _six_bit_pairs(a.scales, a.minima)
+    a = _quantise_affine(blocks, sub=32, bits=5, scale_bits=6)
+    pairs = _pack_six_bit_pairs(a.scales, a.minima)
     return np.concatenate([a.d, a.dmin, pairs, _pack(a.q >> 4, 1, 32), _pack(a.q & 15, 4, 32)], axis=1)
 
 
 def _q6_k(blocks: np.ndarray) -> np.ndarray:
-    s = _symmetric(blocks, bits=6, scale_bits=8)
+    s = _quantise_symmetric(blocks, bits=6, scale_bits=8)
     q = (s.q + 32).astype(np.uint8)
     return np.concatenate([_pack(q & 15, 4, 64), _pack(q >> 4, 2, 32), s.scales.view(np.uint8), s.d], axis=1)
 

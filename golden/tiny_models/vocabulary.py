@@ -41,7 +41,7 @@ class TinyVocabulary:
     scores: list[float] = field(default_factory=list)
 
 
-def byte_characters() -> list[str]:
+def list_byte_characters() -> list[str]:
     """Return the printable character for each byte in byte-level BPE (openai/gpt-2, encoder.py)."""
     shown = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     hidden = [byte for byte in range(256) if byte not in shown]
@@ -78,7 +78,7 @@ def _merge(word: tuple[str, ...], pair: tuple[str, str]) -> tuple[str, ...]:
     return tuple(out)
 
 
-def _words(space: str) -> list[tuple[str, ...]]:
+def _split_words(space: str) -> list[tuple[str, ...]]:
     return [tuple(space + word) for line in TEXT.splitlines() for word in line.split()]
 
 
@@ -94,14 +94,14 @@ def _pad_vocabulary(tokens: list[str], types: list[int], size: int) -> tuple[lis
     return tokens + unused, types + [UNUSED] * len(unused)
 
 
-def byte_level(
+def build_byte_level(
     size: int, *, pre: str, special: tuple[str, ...], bos: str | None, eos: str, chat: bool
 ) -> TinyVocabulary:
     """Build a vocabulary of 256 bytes, learned merges, then `special`; `bos` None: no BOS token is added."""
     if size < 256 + len(special):
         raise UsageError(f"a byte-level vocabulary needs at least {256 + len(special)} tokens, got {size}")
-    bytes_ = byte_characters()
-    merges = _learn(_words(bytes_[0x20]), size - 256 - len(special))
+    bytes_ = list_byte_characters()
+    merges = _learn(_split_words(bytes_[0x20]), size - 256 - len(special))
     texts = bytes_ + _merge_results(merges, bytes_) + list(special)
     types = [NORMAL] * (len(texts) - len(special)) + [CONTROL] * len(special)
     tokens, types = _pad_vocabulary(texts, types, size)
@@ -113,21 +113,21 @@ def byte_level(
     return TinyVocabulary("gpt2", pre, tokens, types, extra, merges=[f"{left} {right}" for left, right in merges])
 
 
-def _characters() -> list[str]:
+def _list_characters() -> list[str]:
     return sorted({*TEXT, SPACE} - {" ", "\n"})
 
 
 BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
 
 
-def sentencepiece(
+def build_sentencepiece(
     size: int, *, first: tuple[str, ...], special: tuple[str, ...], bos: str, eos: str, space_prefix: bool
 ) -> TinyVocabulary:
     """Build a vocabulary of `first` (with <unk>), 256 byte tokens, pieces by decreasing score, characters,
     `special`."""
-    room = size - len(first) - 256 - len(_characters()) - len(special)
-    pieces = _merge_results(_learn(_words(SPACE), max(0, room)), _characters())
-    body = pieces + _characters()
+    room = size - len(first) - 256 - len(_list_characters()) - len(special)
+    pieces = _merge_results(_learn(_split_words(SPACE), max(0, room)), _list_characters())
+    body = pieces + _list_characters()
     texts = [*first, *BYTES, *body, *special]
     types = [UNKNOWN if text == "<unk>" else CONTROL for text in first]
     types += [BYTE] * 256 + [NORMAL] * len(body) + [CONTROL] * len(special)
@@ -144,13 +144,13 @@ def sentencepiece(
     return TinyVocabulary("llama", "default", tokens, types, extra, scores=scores)
 
 
-def gemma4(size: int) -> TinyVocabulary:
+def build_gemma4(size: int) -> TinyVocabulary:
     """Build a vocabulary of gemma4's BPE: raw characters, spaces as U+2581, runs of newlines as one token,
     byte tokens for the rest."""
     first, special = ["<pad>", "<eos>", "<bos>", "<unk>"], ["<|turn>", "<turn|>"]
-    characters = ["\n", "\n\n", *_characters()]
+    characters = ["\n", "\n\n", *_list_characters()]
     room = size - len(first) - 256 - len(characters) - len(special)
-    merges = _learn(_words(SPACE), max(0, room))
+    merges = _learn(_split_words(SPACE), max(0, room))
     body = characters + _merge_results(merges, characters)
     types = [CONTROL, CONTROL, CONTROL, UNKNOWN] + [BYTE] * 256 + [NORMAL] * len(body) + [CONTROL] * len(special)
     tokens, types = _pad_vocabulary([*first, *BYTES, *body, *special], types, size)
@@ -170,22 +170,22 @@ LLAMA_SPECIAL = ("<|begin_of_text|>", "<|end_of_text|>", "<|eot_id|>", "<|start_
 CHATML_SPECIAL = ("<|im_start|>", "<|im_end|>", "<|endoftext|>")
 
 
-def vocabulary(kind: str, size: int) -> TinyVocabulary:
+def build_vocabulary(kind: str, size: int) -> TinyVocabulary:
     """Build the vocabulary of a row of VOCABULARIES."""
     return VOCABULARIES[kind](size)
 
 
 VOCABULARIES = {
-    "llama-bpe": lambda size: byte_level(
+    "llama-bpe": lambda size: build_byte_level(
         size, pre="llama-bpe", special=LLAMA_SPECIAL, bos=LLAMA_SPECIAL[0], eos=LLAMA_SPECIAL[1], chat=False
     ),
-    "qwen2": lambda size: byte_level(
+    "qwen2": lambda size: build_byte_level(
         size, pre="qwen2", special=CHATML_SPECIAL, bos=None, eos="<|im_end|>", chat=True
     ),
-    "qwen35": lambda size: byte_level(
+    "qwen35": lambda size: build_byte_level(
         size, pre="qwen35", special=CHATML_SPECIAL, bos=None, eos="<|im_end|>", chat=True
     ),
-    "deepseek-v3": lambda size: byte_level(
+    "deepseek-v3": lambda size: build_byte_level(
         size,
         pre="deepseek-v3",
         special=("<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>", "<｜User｜>", "<｜Assistant｜>"),
@@ -193,7 +193,7 @@ VOCABULARIES = {
         eos="<｜end▁of▁sentence｜>",
         chat=False,
     ),
-    "tekken": lambda size: byte_level(
+    "tekken": lambda size: build_byte_level(
         size,
         pre="tekken",
         special=("<unk>", "<s>", "</s>", "[INST]", "[/INST]"),
@@ -201,10 +201,10 @@ VOCABULARIES = {
         eos="</s>",
         chat=False,
     ),
-    "gpt-2": lambda size: byte_level(
+    "gpt-2": lambda size: build_byte_level(
         size, pre="gpt-2", special=("<|endoftext|>",), bos=None, eos="<|endoftext|>", chat=False
     ),
-    "llama": lambda size: sentencepiece(
+    "llama": lambda size: build_sentencepiece(
         size,
         first=("<unk>", "<s>", "</s>"),
         special=("<|endoftext|>", "<|user|>", "<|end|>"),
@@ -212,7 +212,7 @@ VOCABULARIES = {
         eos="</s>",
         space_prefix=True,
     ),
-    "gemma": lambda size: sentencepiece(
+    "gemma": lambda size: build_sentencepiece(
         size,
         first=("<pad>", "<eos>", "<bos>", "<unk>"),
         special=("<start_of_turn>", "<end_of_turn>"),
@@ -220,5 +220,5 @@ VOCABULARIES = {
         eos="<eos>",
         space_prefix=False,
     ),
-    "gemma4": gemma4,
+    "gemma4": build_gemma4,
 }

@@ -22,17 +22,19 @@ class RandomWeights:
         assert name not in self.tensors, name
         self.tensors[name] = np.ascontiguousarray(values, np.float32)
 
-    def normal(self, name: str, shape: tuple[int, ...], *, std: float, mean: float = 0.0) -> None:
+    def add_normal(self, name: str, shape: tuple[int, ...], *, std: float, mean: float = 0.0) -> None:
         self.put(name, mean + std * self.random(name).standard_normal(shape))
 
-    def uniform(self, name: str, shape: tuple[int, ...], low: float, high: float) -> None:
+    def add_uniform(self, name: str, shape: tuple[int, ...], low: float, high: float) -> None:
         self.put(name, self.random(name).uniform(low, high, shape))
 
-    def matrix(self, name: str, out: int, into: int, *, gain: float = 1.0, stack: tuple[int, ...] = ()) -> None:
+    def add_matrix(
+        self, name: str, out: int, into: int, *, gain: float = 1.0, stack: tuple[int, ...] = ()
+    ) -> None:
         """Return (*stack, out, into) weights: inputs of variance 1 give outputs of standard deviation
         `gain`."""
-        self.normal(f"{name}.weight", (*stack, out, into), std=gain / into**0.5)
+        self.add_normal(f"{name}.weight", (*stack, out, into), std=gain / into**0.5)
 
-    def norm(self, name: str, size: int) -> None:
+    def add_norm(self, name: str, size: int) -> None:
         values = 1 + 0.25 * self.random(name).standard_normal(size)
         self.put(f"{name}.weight", np.clip(values, 0.2, 1.8))

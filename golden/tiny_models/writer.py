@@ -13,8 +13,8 @@ from gguf.constants import GGML_QUANT_SIZES
 
 from zinc_rt.golden.tiny_models.architectures import ARCHITECTURES, TinyArchitecture
 from zinc_rt.golden.tiny_models.parts import Sizes
-from zinc_rt.golden.tiny_models.quantize import WRITABLE, ggml_type, quantize
-from zinc_rt.golden.tiny_models.vocabulary import TinyVocabulary, vocabulary
+from zinc_rt.golden.tiny_models.quantize import WRITABLE, find_ggml_type, quantize
+from zinc_rt.golden.tiny_models.vocabulary import TinyVocabulary, build_vocabulary
 from zinc_rt.golden.tiny_models.weights import RandomWeights
 from zinc_rt.host.errors import OutputError, UsageError
 
@@ -57,7 +57,7 @@ MIXED = {
 
 
 @dataclass(frozen=True, slots=True)
-class Content:
+class ModelContent:
     """A model before it is written: metadata without the tokenizer, the vocabulary, float32 tensors (out,
     in)."""
 
@@ -67,7 +67,7 @@ class Content:
     tensors: Mapping[str, np.ndarray]
 
 
-def tiny(
+def build_tiny(
     architecture: str,
     *,
     seed: int = 0,
@@ -83,7 +83,7 @@ def tiny(
     context: int = 256,
     router_rows: int | None = None,
     window: int | None = None,
-) -> Content:
+) -> ModelContent:
     """Return a tiny model of one row of ARCHITECTURES. Raises UsageError for incompatible sizes."""
     if architecture not in ARCHITECTURES:
         raise UsageError(f"unknown tiny model {architecture!r}", next=f"use one of {', '.join(ARCHITECTURES)}")
@@ -111,11 +111,11 @@ def tiny(
         )
     weights = RandomWeights(seed)
     own = row.build(sizes, weights)
-    metadata = common_metadata(row, sizes) | own
-    return Content(row.architecture, metadata, vocabulary(row.vocabulary, vocab), weights.tensors)
+    metadata = make_common_metadata(row, sizes) | own
+    return ModelContent(row.architecture, metadata, build_vocabulary(row.vocabulary, vocab), weights.tensors)
 
 
-def common_metadata(row: TinyArchitecture, sizes: Sizes) -> dict[str, object]:
+def make_common_metadata(row: TinyArchitecture, sizes: Sizes) -> dict[str, object]:
     """Return the metadata common to all architectures, without the architecture prefix."""
     return {
         "context_length": sizes.context,
@@ -132,7 +132,7 @@ def common_metadata(row: TinyArchitecture, sizes: Sizes) -> dict[str, object]:
 def write_tiny(
     path: str | os.PathLike[str], architecture: str, *, seed: int = 0, quant: str = "f32", **sizes: int
 ) -> None:
-    """Write `tiny(architecture, seed=seed, **sizes)` as a GGUF file; the same arguments give the same
+    """Write `build_tiny(architecture, seed=seed, **sizes)` as a GGUF file; the same arguments give the same
     bytes.
 
     `quant`: a type of quantize.WRITABLE for every projection, or "q" for a mixture. Rows that are not a
@@ -141,11 +141,13 @@ def write_tiny(
     """
     if quant != "q" and quant not in WRITABLE:
         raise UsageError(f"unknown type {quant!r}", next=f"use q or one of {', '.join(WRITABLE)}")
-    write_content(path, tiny(architecture, seed=seed, **sizes), quant=quant, name=f"tiny-{architecture}-{quant}")
+    write_content(
+        path, build_tiny(architecture, seed=seed, **sizes), quant=quant, name=f"tiny-{architecture}-{quant}"
+    )
 
 
 def write_content(
-    path: str | os.PathLike[str], content: Content, *, quant: str = "f32", name: str = "tiny"
+    path: str | os.PathLike[str], content: ModelContent, *, quant: str = "f32", name: str = "tiny"
 ) -> None:
     """Write a model as a GGUF file, as `write_tiny` does. Raises OutputError if `path` cannot be written."""
     writer = gguf.GGUFWriter(None, content.architecture)
@@ -155,9 +157,9 @@ def write_content(
         add_metadata(writer, f"{content.architecture}.{key}", value)
     _add_vocabulary(writer, content.vocabulary)
     for tensor, values in content.tensors.items():
-        dtype = tensor_type(tensor, values, quant)
+        dtype = choose_tensor_type(tensor, values, quant)
         data = quantize(values, dtype)
-        writer.add_tensor(tensor, data if dtype == "f32" else data.view(np.uint8), raw_dtype=ggml_type(dtype))
+        writer.add_tensor(tensor, data if dtype == "f32" else data.view(np.uint8), raw_dtype=find_ggml_type(dtype))
     unfinished = Path(f"{path}.{os.getpid()}.part")
     try:
         writer.write_header_to_file(unfinished)
@@ -170,13 +172,13 @@ def write_content(
         raise OutputError(f"{path}: cannot write the model: {error.strerror}") from error
 
 
-def tensor_type(name: str, values: np.ndarray, quant: str) -> str:
+def choose_tensor_type(name: str, values: np.ndarray, quant: str) -> str:
     """Return the type of a tensor: the type selected by `quant`, if its rows permit it."""
     projection = name.removesuffix(".weight").split(".")[-1]
     if projection not in MIXED or not name.endswith(".weight"):
         return "f32"
     for dtype in (MIXED[projection] if quant == "q" else quant, "q8_0"):
-        if values.shape[-1] % GGML_QUANT_SIZES[ggml_type(dtype)][0] == 0:
+        if values.shape[-1] % GGML_QUANT_SIZES[find_ggml_type(dtype)][0] == 0:
             return dtype
     return "f32"
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from zinc_rt.backends import registry
 from zinc_rt.cli import options
-from zinc_rt.cli.output import finish_report, output_stream, start_report
+from zinc_rt.cli.output import choose_output_stream, finish_report, start_report
 from zinc_rt.host import terminal
 from zinc_rt.host.arguments import add_models
 
@@ -51,7 +51,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     load.add_argument(
         "--slots",
-        type=_counts,
+        type=_parse_counts,
         default=(1,),
         metavar="N,M",
         help="number of sequences that decode together (default 1); with several numbers, also print the ratios",
@@ -83,7 +83,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--history", type=Path, metavar="F.jsonl", help="append the report to this history")
 
 
-def _counts(text: str) -> tuple[int, ...]:
+def _parse_counts(text: str) -> tuple[int, ...]:
     words = text.split(",")
     if not all(word.isdecimal() and int(word) for word in words) or len(set(words)) < len(words):
         raise argparse.ArgumentTypeError(f"{text!r} : expected a number of slots, or several like 1,16")
@@ -91,23 +91,23 @@ def _counts(text: str) -> tuple[int, ...]:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from zinc_rt.backends.base import findings_of
+    from zinc_rt.backends.base import read_findings
     from zinc_rt.backends.spec import DeviceKind
     from zinc_rt.cli.describe import describe_executed, describe_model, describe_run, fail_for_findings
     from zinc_rt.cli.report import Report
-    from zinc_rt.engine.devices import non_gpu_reason
+    from zinc_rt.engine.devices import explain_non_gpu
     from zinc_rt.host.errors import UsageError
     from zinc_rt.host.files import check_writable
-    from zinc_rt.perf.bench.requests import measure_requests, request_results
-    from zinc_rt.perf.bench.runs import BenchWorkload, nodes_of
-    from zinc_rt.perf.bench.versus import runner
-    from zinc_rt.perf.history.chain import figures_of, record
-    from zinc_rt.perf.machine import Sampler, machine
+    from zinc_rt.perf.bench.requests import make_request_results, measure_requests
+    from zinc_rt.perf.bench.runs import BenchWorkload, count_nodes
+    from zinc_rt.perf.bench.versus import make_runner
+    from zinc_rt.perf.history.chain import collect_figures, record_report
+    from zinc_rt.perf.machine import Sampler, describe_machine
 
     check_writable(report=arguments.json)
     if arguments.vs_figure and not arguments.vs:
         raise UsageError("--vs-figure requires --vs")
-    theirs = runner(arguments.vs, arguments.vs_figure, arguments.vs_timeout) if arguments.vs else None
+    theirs = make_runner(arguments.vs, arguments.vs_figure, arguments.vs_timeout) if arguments.vs else None
     several = len(arguments.slots) > 1
     if several and arguments.runs < 2:
         raise UsageError("several numbers of slots need --runs 2 or more, to measure the spread of the ratio")
@@ -119,14 +119,14 @@ def run(arguments: argparse.Namespace) -> int:
     load = loads[0]
     if theirs is not None and load.runs < 2:
         raise UsageError("--vs needs --runs 2 or more, to measure the spread of the ratio")
-    knobs, out = options.settings(), output_stream(arguments)
+    knobs, out = options.read_settings_once(), choose_output_stream(arguments)
     gguf = options.read_model(arguments.model)
     report = start_report(Report("perf bench"), arguments)
     with options.open_engine(gguf, arguments, knobs, slots=max(arguments.slots)) as engine:
         load.check(engine.limits.ctx)
         describe_run(report, engine)
         device = engine.backend.device
-        caveat = non_gpu_reason(device)
+        caveat = explain_non_gpu(device)
         if caveat:
             report.shortcuts.append(caveat)
         runs_on_gpu = not caveat and engine.backend.spec.kind is not DeviceKind.HOST
@@ -137,45 +137,45 @@ def run(arguments: argparse.Namespace) -> int:
                 **asdict(load),
                 "slots": list(arguments.slots) if several else load.slots,
             },
-            "machine": machine(),
+            "machine": describe_machine(),
         }
         _measure(engine, report, sampler, theirs, loads, arguments.vs)
-        report.details["workload"]["nodes"] = nodes_of(engine)
+        report.details["workload"]["nodes"] = count_nodes(engine)
         if arguments.requests:
             timed = measure_requests(engine, load, sampler)
-            report.results += request_results(timed, load, engine.backend.spec.tier)
+            report.results += make_request_results(timed, load, engine.backend.spec.tier)
         describe_executed(report, engine, _draw_counts(report))
         report.details["samples"] = sampler.samples
-        findings = findings_of(engine.backend)
+        findings = read_findings(engine.backend)
         report.details["findings"] = [finding.text for finding in findings]
     report.model = describe_model(gguf)
-    report.details["predicted"] = _predicted_detail(report, arguments.model)
+    report.details["predicted"] = _predict_speed(report, arguments.model)
     _show(report, out)
     fail_for_findings(report, findings, arguments.model)
     if arguments.history:
-        terminal.show(record(arguments.history, report, figures_of), out=out)
+        terminal.show(record_report(arguments.history, report, collect_figures), out=out)
     return finish_report(report, arguments)
 
 
-def _predicted_detail(report: Report, model: str) -> dict[str, Any]:
+def _predict_speed(report: Report, model: str) -> dict[str, Any]:
     """Predict the speed for the card that ran, else for an R9700, to compare with the measurement. Return the
     reason if there is no prediction.
     """
     from zinc_rt.host.errors import ZincError
     from zinc_rt.model.gguf import read_gguf
-    from zinc_rt.perf.predict.devices import table
+    from zinc_rt.perf.predict.devices import load_table
     from zinc_rt.perf.predict.roofline import predict
-    from zinc_rt.perf.predict.token_work import work_of
+    from zinc_rt.perf.predict.token_work import compute_work
 
-    known, load = table(), report.details["workload"]
+    known, load = load_table(), report.details["workload"]
     name = str(report.device["name"])
     row = next((item for key, item in known.devices.items() if key.lower() in name.lower()), known.device("R9700"))
     position = min(report.ctx, load["prompt_tokens"] + load["tokens"]) - 1
     try:
-        prediction = predict(work_of(read_gguf(model), ctx=report.ctx, position=position), row, known)
+        prediction = predict(compute_work(read_gguf(model), ctx=report.ctx, position=position), row, known)
     except ZincError as error:
         return {"reason": str(error).partition("\n")[0]}
-    speeds = {case: prediction.speed(case) for case in prediction.cases}
+    speeds = {case: prediction.case_speed(case) for case in prediction.cases}
     return {
         "device": row.name,
         "bound": prediction.likely.bound,
@@ -185,19 +185,22 @@ def _predicted_detail(report: Report, model: str) -> dict[str, Any]:
 
 
 def _measure(engine: Engine, report: Report, sampler: Sampler, theirs: Any, loads: Any, command: str) -> None:
-    from zinc_rt.perf.bench.runs import against, alternate, results, runs
-    from zinc_rt.perf.bench.scaling import run_in_turns, scaling_results
+    from zinc_rt.perf.bench.runs import alternate_runs, compare_with_peer, make_results, measure_runs
+    from zinc_rt.perf.bench.scaling import make_scaling_results, run_in_turns
 
     tier, load = engine.backend.spec.tier, loads[0]
     if len(loads) > 1:
-        report.results += scaling_results(run_in_turns(engine, loads, sampler), loads, tier, sampler)
+        report.results += make_scaling_results(run_in_turns(engine, loads, sampler), loads, tier, sampler)
         return
     if theirs is None:
-        *_, timed = runs(engine, load, sampler)
-        report.results += results(timed, load, tier, sampler)
+        *_, timed = measure_runs(engine, load, sampler)
+        report.results += make_results(timed, load, tier, sampler)
         return
-    timed, pairs = alternate(engine, load, sampler, theirs)
-    report.results += [*results(timed, load, tier, sampler), against(pairs, command, tier, theirs.record())]
+    timed, pairs = alternate_runs(engine, load, sampler, theirs)
+    report.results += [
+        *make_results(timed, load, tier, sampler),
+        compare_with_peer(pairs, command, tier, theirs.record()),
+    ]
 
 
 def _draw_counts(report: Report) -> DrawCounts:
@@ -219,7 +222,7 @@ def _show(report: Report, out: TextIO) -> None:
         out=out,
     )
     terminal.show(
-        f"  prompt {load['prompt_tokens']}, {load['tokens']} tokens, {_slots(load['slots'])} slots; "
+        f"  prompt {load['prompt_tokens']}, {load['tokens']} tokens, {_format_slots(load['slots'])} slots; "
         f"{load['warmup']} runs to warm up, {load['runs']} measured",
         out=out,
     )
@@ -230,7 +233,7 @@ def _show(report: Report, out: TextIO) -> None:
         out=out,
     )
     for result in report.results:
-        terminal.show(f"  {result.id:<15}{_line(result.id, result.measure)}", out=out)
+        terminal.show(f"  {result.id:<15}{_format_line(result.id, result.measure)}", out=out)
     predicted = report.details["predicted"]
     if "reason" not in predicted and load["slots"] == 1 and device["tier"] != registry.ORACLE:
         likely, low, high = (
@@ -253,11 +256,11 @@ REQUEST_LINES: dict[str, Callable[[dict[str, Any]], str]] = {
 }
 
 
-def _slots(counts: int | list[int]) -> str:
+def _format_slots(counts: int | list[int]) -> str:
     return str(counts) if isinstance(counts, int) else " and ".join(map(str, counts))
 
 
-def _line(name: str, measure: dict[str, Any]) -> str:
+def _format_line(name: str, measure: dict[str, Any]) -> str:
     if name.startswith("scaling"):
         low, high, over = measure["ratio_low"], measure["ratio_high"], measure["over"]
         times = f"{measure['ratio']:.2f} times the tokens a second of {over} slot{'s' * (over > 1)}"

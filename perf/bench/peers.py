@@ -38,7 +38,7 @@ class PeerRun:
     when: str
 
 
-def llama_bench(text: str) -> PeerRun:
+def parse_llama_bench(text: str) -> PeerRun:
     """Parse the one text generation test printed by `llama-bench -o json`; its fields are those of get_fields() in
     llama.cpp tools/llama-bench/llama-bench.cpp. Raise InputError for anything else.
     """
@@ -65,10 +65,10 @@ def llama_bench(text: str) -> PeerRun:
         raise InputError(f"not JSON from llama-bench with one text generation test: {error!r}") from error
 
 
-KNOWN: Mapping[str, Callable[[str], PeerRun]] = {"llama-bench": llama_bench}
+KNOWN: Mapping[str, Callable[[str], PeerRun]] = {"llama-bench": parse_llama_bench}
 
 
-def describe(words: Sequence[str]) -> dict[str, Any]:
+def describe_command(words: Sequence[str]) -> dict[str, Any]:
     """Describe the program of a command line for the record: its name, the digest of its file, and the kind of
     file.
     """

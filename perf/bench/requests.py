@@ -11,13 +11,13 @@ import time
 from dataclasses import dataclass, field
 
 from zinc_rt.cli.report import Result
-from zinc_rt.engine.answering import Answering, Asked
+from zinc_rt.engine.answering import Answering, SubmittedPrompt
 from zinc_rt.engine.engine import Engine
 from zinc_rt.host.errors import UsageError
 from zinc_rt.perf.bench.runs import BenchWorkload
 from zinc_rt.perf.gate.figures import FIGURES, REQUEST_FIGURES
 from zinc_rt.perf.machine import Sampler
-from zinc_rt.perf.structure.lab import prompt_of
+from zinc_rt.perf.structure.lab import make_prompt
 from zinc_rt.sched.sampling import Sampling
 from zinc_rt.sched.tenant import Priority, Tenant
 
@@ -55,14 +55,14 @@ def measure_requests(engine: Engine, load: BenchWorkload, sampler: Sampler) -> R
     for number in range(load.warmup + load.runs):
         kept = timed if number >= load.warmup else RequestRuns()
         sampler.look()
-        _first_tokens(front, load, kept)
+        _measure_first_tokens(front, load, kept)
         sampler.look()
-        _stream(front, load, kept)
+        _measure_stream(front, load, kept)
     return timed
 
 
-def _first_tokens(front: Answering, load: BenchWorkload, kept: RequestRuns) -> None:
-    prompt = prompt_of(front.engine.model.vocab, load.prompt_tokens)
+def _measure_first_tokens(front: Answering, load: BenchWorkload, kept: RequestRuns) -> None:
+    prompt = make_prompt(front.engine.model.vocab, load.prompt_tokens)
     _run(front, prompt, 1)  # which leaves it in the prefix cache
     seconds, asked = _run(front, prompt, 1)
     kept.warm.append(seconds[0])
@@ -73,7 +73,7 @@ def _first_tokens(front: Answering, load: BenchWorkload, kept: RequestRuns) -> N
     kept.steady.append(statistics.median(seconds[1:]))
 
 
-def _run(front: Answering, prompt: list[int], tokens: int) -> tuple[list[float], Asked]:
+def _run(front: Answering, prompt: list[int], tokens: int) -> tuple[list[float], SubmittedPrompt]:
     """Answer one request alone. Return the seconds of each of its tokens; the first is measured from the request's
     arrival.
     """
@@ -88,7 +88,7 @@ def _run(front: Answering, prompt: list[int], tokens: int) -> tuple[list[float],
     return seconds, asked
 
 
-def _stream(front: Answering, load: BenchWorkload, kept: RequestRuns) -> None:
+def _measure_stream(front: Answering, load: BenchWorkload, kept: RequestRuns) -> None:
     """Read an interactive stream while batch requests fill the other slots and wait for them."""
     vocab, clock = front.engine.model.vocab, time.perf_counter
     others = [
@@ -116,7 +116,7 @@ def _stream(front: Answering, load: BenchWorkload, kept: RequestRuns) -> None:
     kept.spans.append((count - 1) / max(1, steps))
 
 
-def request_results(timed: RequestRuns, load: BenchWorkload, tier: str) -> list[Result]:
+def make_request_results(timed: RequestRuns, load: BenchWorkload, tier: str) -> list[Result]:
     """Return the figures with their samples; `fairness` only with several slots."""
     measures: dict[str, dict[str, object]] = {
         "ttft_warm": {"prompt_tokens": load.prompt_tokens, "runs": timed.warm, "cached": timed.cached},

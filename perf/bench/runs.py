@@ -16,10 +16,10 @@ from zinc_rt.cli.report import Result
 from zinc_rt.engine.engine import Engine
 from zinc_rt.host.errors import UsageError
 from zinc_rt.ir.op import Op
-from zinc_rt.perf.gate.figures import percentile, prompt_speeds, speeds
-from zinc_rt.perf.intervals import ratio_interval
+from zinc_rt.perf.gate.figures import compute_percentile, compute_prompt_speeds, compute_speeds
+from zinc_rt.perf.intervals import compute_ratio_interval
 from zinc_rt.perf.machine import Sampler
-from zinc_rt.perf.structure.lab import prompt_of
+from zinc_rt.perf.structure.lab import make_prompt
 
 PERCENTILES = (0.50, 0.90, 0.99)
 
@@ -59,7 +59,7 @@ class TimedRuns:
     tokens: list[list[float]] = field(default_factory=list)
 
 
-def runs(engine: Engine, load: BenchWorkload, sampler: Sampler) -> Iterator[TimedRuns]:
+def measure_runs(engine: Engine, load: BenchWorkload, sampler: Sampler) -> Iterator[TimedRuns]:
     """Run the warm-up, then yield the same record after each measured run, extended by that run."""
     timed = TimedRuns()
     for number in range(load.warmup + load.runs):
@@ -71,7 +71,7 @@ def runs(engine: Engine, load: BenchWorkload, sampler: Sampler) -> Iterator[Time
 
 def _run(engine: Engine, load: BenchWorkload, sampler: Sampler, timed: TimedRuns) -> None:
     clock = time.perf_counter
-    prompt = prompt_of(engine.model.vocab, load.prompt_tokens)
+    prompt = make_prompt(engine.model.vocab, load.prompt_tokens)
     sequences, tokens = [], []
     for _ in range(load.slots):
         sequence = engine.open()
@@ -95,22 +95,26 @@ def _run(engine: Engine, load: BenchWorkload, sampler: Sampler, timed: TimedRuns
         engine.release(sequence)
 
 
-def results(timed: TimedRuns, load: BenchWorkload, tier: str, sampler: Sampler) -> list[Result]:
+def make_results(timed: TimedRuns, load: BenchWorkload, tier: str, sampler: Sampler) -> list[Result]:
     """Return the figures with their samples."""
     name = "decode" if load.slots == 1 else "aggregate"
     workload = {"slots": load.slots, "runs": timed.tokens}
     seconds = [seconds for run in timed.tokens for seconds in run]
-    rates = speeds(workload)
+    rates = compute_speeds(workload)
     decode = {
         "tokens_per_second": statistics.median(rates),
-        "spread": _spread(rates),
-        **{f"p{round(100 * share)}_seconds": percentile(seconds, share) for share in PERCENTILES},
+        "spread": _compute_spread(rates),
+        **{f"p{round(100 * share)}_seconds": compute_percentile(seconds, share) for share in PERCENTILES},
         **workload,
     }
     prompts = {"prompt_tokens": load.prompt_tokens, "runs": timed.prompts}
-    rates = prompt_speeds(prompts)
-    prefill = {"tokens_per_second": statistics.median(rates), "spread": _spread(rates), **prompts}
-    first = {"seconds": statistics.median(timed.firsts), "spread": _spread(timed.firsts), "runs": timed.firsts}
+    rates = compute_prompt_speeds(prompts)
+    prefill = {"tokens_per_second": statistics.median(rates), "spread": _compute_spread(rates), **prompts}
+    first = {
+        "seconds": statistics.median(timed.firsts),
+        "spread": _compute_spread(timed.firsts),
+        "runs": timed.firsts,
+    }
     results_ = [
         Result(name, "bench", "pass", tier=tier, measure=decode),
         Result("prefill", "bench", "pass", tier=tier, measure=prefill),
@@ -123,13 +127,13 @@ def results(timed: TimedRuns, load: BenchWorkload, tier: str, sampler: Sampler) 
     return results_
 
 
-def against(
+def compare_with_peer(
     pairs: list[tuple[float, float]], command: str, tier: str, peer: Mapping[str, Any] | None = None
 ) -> Result:
     """Return the ratio of our tok/s to another command's, run in alternation, with a 95 % interval. `peer` is the
     program's identity and output, to be recorded.
     """
-    ratio, low, high = ratio_interval(*zip(*pairs, strict=True))
+    ratio, low, high = compute_ratio_interval(*zip(*pairs, strict=True))
     measure = {
         "ratio": ratio,
         "ratio_low": low,
@@ -140,13 +144,13 @@ def against(
     return Result("against", "bench", "pass", tier=tier, reference=command, measure=measure)
 
 
-def alternate(
+def alternate_runs(
     engine: Engine, load: BenchWorkload, sampler: Sampler, theirs: Callable[[], float]
 ) -> tuple[TimedRuns, list[tuple[float, float]]]:
     """Run pairs that consist of one run of ours and one of theirs. The order alternates, so that drift favours
     neither.
     """
-    ours = runs(engine, load, sampler)
+    ours = measure_runs(engine, load, sampler)
     timed, pairs = TimedRuns(), []
     for number in range(load.runs):
         their_speed = theirs() if number % 2 else 0.0
@@ -157,7 +161,7 @@ def alternate(
     return timed, pairs
 
 
-def nodes_of(engine: Engine) -> int:
+def count_nodes(engine: Engine) -> int:
     """Return the number of nodes, without barriers, of the largest decode graph that ran, fused if the tier fuses.
     Before a decoded token, count the graph as the model defines it.
     """
@@ -166,6 +170,6 @@ def nodes_of(engine: Engine) -> int:
     return max(sum(node.op is not Op.BARRIER for node in graph.nodes) for graph in graphs)
 
 
-def _spread(values: list[float]) -> float:
+def _compute_spread(values: list[float]) -> float:
     """Return (largest - smallest) / median."""
     return (max(values) - min(values)) / statistics.median(values)

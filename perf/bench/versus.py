@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from zinc_rt.host.errors import InputError, UsageError
-from zinc_rt.perf.bench.peers import OUTPUT_BYTES, describe
+from zinc_rt.perf.bench.peers import OUTPUT_BYTES, describe_command
 
 # Formats of decode speeds that programs print; the last match of the first matching format counts.
 FORMS = (
@@ -45,14 +45,14 @@ class OtherProgram:
         if result.returncode != 0:
             raise InputError(f"--vs: {name} exited with {result.returncode}: {result.stderr.strip()[-300:]}")
         self.outputs.append(result.stdout[:OUTPUT_BYTES])
-        return speed_in(result.stdout + "\n" + result.stderr, result.stdout, self.pattern)
+        return parse_speed(result.stdout + "\n" + result.stderr, result.stdout, self.pattern)
 
     def record(self) -> dict[str, Any]:
         """Return the program's record for a report."""
-        return {**describe(self.words), "outputs": list(self.outputs)}
+        return {**describe_command(self.words), "outputs": list(self.outputs)}
 
 
-def runner(command: str, pattern: str | None, timeout_seconds: float) -> OtherProgram:
+def make_runner(command: str, pattern: str | None, timeout_seconds: float) -> OtherProgram:
     """Return `command` (without a shell) as a callable that returns tok/s. `pattern` is a regular expression whose
     first group is the figure. Raise UsageError for a pattern without a group or an empty command.
     """
@@ -68,11 +68,11 @@ def runner(command: str, pattern: str | None, timeout_seconds: float) -> OtherPr
     return OtherProgram(words, matcher, timeout_seconds)
 
 
-def speed_in(text: str, stdout: str, matcher: re.Pattern[str] | None = None) -> float:
+def parse_speed(text: str, stdout: str, matcher: re.Pattern[str] | None = None) -> float:
     """Parse tok/s from a program's output: JSON of llama-bench or of our own bench, else a form of FORMS. Raise
     InputError if there is none.
     """
-    if matcher is None and (speed := _json_speed(stdout)) is not None:
+    if matcher is None and (speed := _parse_json_speed(stdout)) is not None:
         return speed
     for form in (matcher,) if matcher is not None else FORMS:
         figures = [float(figure) for figure in form.findall(text)]
@@ -84,7 +84,7 @@ def speed_in(text: str, stdout: str, matcher: re.Pattern[str] | None = None) -> 
     )
 
 
-def _json_speed(text: str) -> float | None:
+def _parse_json_speed(text: str) -> float | None:
     try:
         content: Any = json.loads(text)
     except ValueError:

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zinc_rt.cli import options
-from zinc_rt.cli.observer import observer_of
-from zinc_rt.cli.output import finish_report, output_stream, simulated_note, start_report
+from zinc_rt.cli.observer import make_observer
+from zinc_rt.cli.output import choose_output_stream, finish_report, format_simulated_note, start_report
 from zinc_rt.host import terminal
 from zinc_rt.host.terminal import Column, Table
 
@@ -114,31 +114,31 @@ def evaluate_milestones(arguments: argparse.Namespace) -> GateReport:
     if arguments.only and not any(arguments.only == criterion.id for m in requested for criterion in m.criteria):
         ids = ", ".join(criterion.id for m in requested for criterion in m.criteria)
         raise UsageError(f"--only {arguments.only}: no such criterion", next=f"one of {ids}")
-    return _judge(arguments, requested)
+    return _judge_milestones(arguments, requested)
 
 
-def _judge(arguments: argparse.Namespace, requested: list[Any]) -> GateReport:
+def _judge_milestones(arguments: argparse.Namespace, requested: list[Any]) -> GateReport:
     from zinc_rt.perf.gate.offered import GateInput
-    from zinc_rt.perf.gate.report_files import collect
+    from zinc_rt.perf.gate.report_files import collect_reports
     from zinc_rt.perf.gate.verdict import GateReport, evaluate
     from zinc_rt.perf.history.chain import read
     from zinc_rt.perf.structure.lab import Lab
 
-    out = output_stream(arguments)
-    settings = options.settings()
-    reports, statements = collect(arguments.evidence)
+    out = choose_output_stream(arguments)
+    settings = options.read_settings_once()
+    reports, statements = collect_reports(arguments.evidence)
     argument = GateInput(
         reports,
         statements,
         read(arguments.history) if arguments.history else None,
         arguments.model_digest,
-        _head(arguments.head, arguments.signers),
-        models=_files(arguments.models),
+        _read_head(arguments.head, arguments.signers),
+        models=_describe_files(arguments.models),
     )
-    report = GateReport("perf gate", ordering="canonical-1", shortcuts=settings.clamps())
+    report = GateReport("perf gate", ordering="canonical-1", shortcuts=settings.list_shortcuts())
     start_report(report, arguments)
     with Lab(
-        device=arguments.device, model=arguments.model, settings=settings, observer=observer_of(arguments)
+        device=arguments.device, model=arguments.model, settings=settings, observer=make_observer(arguments)
     ) as lab:
         for milestone in requested:
             terminal.show(f"{milestone.id}  {milestone.title}", out=out)
@@ -155,16 +155,16 @@ def _judge(arguments: argparse.Namespace, requested: list[Any]) -> GateReport:
     verdict = report.verdict()
     counts = ", ".join(f"{count} {status}" for status, count in sorted(verdict["counts"].items()))
     names = ", ".join(item.id for item in requested) + (f", only {arguments.only}" if arguments.only else "")
-    terminal.show(f"{verdict['status']}  {names}: {counts}{simulated_note(report)}", out=out)
+    terminal.show(f"{verdict['status']}  {names}: {counts}{format_simulated_note(report)}", out=out)
     return report
 
 
-def _head(text: str, signers: Path | None) -> str:
+def _read_head(text: str, signers: Path | None) -> str:
     """Return the hash of the noted head. Raise InputError for a file without a signature of an allowed signer,
     UsageError for a hash if a signature is required.
     """
     from zinc_rt.host.errors import UsageError
-    from zinc_rt.perf.history.signed_head import read_head, verify
+    from zinc_rt.perf.history.signed_head import read_head, verify_head
 
     is_file = text.endswith(".json")
     if is_file and signers is None:
@@ -174,11 +174,11 @@ def _head(text: str, signers: Path | None) -> str:
     if not is_file:
         raise UsageError("--signers requires a signed head file", next="--head F.json")
     head = read_head(Path(text))
-    verify(head, signers)
+    verify_head(head, signers)
     return head.head
 
 
-def _files(paths: list[Path]) -> dict[str, dict[str, Any]]:
+def _describe_files(paths: list[Path]) -> dict[str, dict[str, Any]]:
     """Describe the model files by digest. Raise InputError for a file that is not a model."""
     from zinc_rt.cli.describe import describe_model
 
@@ -186,7 +186,7 @@ def _files(paths: list[Path]) -> dict[str, dict[str, Any]]:
     return {item["digest"]: item for item in described}
 
 
-def _rows(first: str, *widths: int) -> list[str | Column]:
+def _make_columns(first: str, *widths: int) -> list[str | Column]:
     """Return the columns of a table that is shown row by row: an indent, three columns of these widths, then
     text.
     """
@@ -204,7 +204,7 @@ def _print(result: Result, out: Any) -> None:
     limit_text = f"{seen} {result.limit['compare']} {result.limit['unit']}".strip()
     name = result.id.partition("/")[2]
     row = ("", result.status.upper(), name, limit_text, result.measure["what"])
-    terminal.show(Table(_rows("status", 6, 15, 26), [row], headings=False), out=out)
+    terminal.show(Table(_make_columns("status", 6, 15, 26), [row], headings=False), out=out)
     forecast = result.measure.get("forecast")
     for text in (result.reason, forecast["text"] if forecast else ""):
         for line in textwrap.wrap(text, 92):
@@ -213,11 +213,11 @@ def _print(result: Result, out: Any) -> None:
 
 def _list(arguments: argparse.Namespace) -> int:
     from zinc_rt.cli.report import Report, Result
-    from zinc_rt.perf.gate.milestones import milestones
+    from zinc_rt.perf.gate.milestones import load_milestones
 
-    out = output_stream(arguments)
+    out = choose_output_stream(arguments)
     report = start_report(Report("perf gate"), arguments)
-    for milestone in milestones():
+    for milestone in load_milestones():
         terminal.show(f"{milestone.id}  {milestone.title}", out=out)
         for criterion in milestone.criteria:
             limit_text = f"{criterion.bound} {criterion.unit}"
@@ -228,7 +228,7 @@ def _list(arguments: argparse.Namespace) -> int:
                 limit_text,
                 f"{criterion.what}  [{', '.join(criterion.source)}]",
             )
-            terminal.show(Table(_rows("type", 10, 15, 22), [row], headings=False), out=out)
+            terminal.show(Table(_make_columns("type", 10, 15, 22), [row], headings=False), out=out)
             report.results.append(
                 Result(
                     criterion.name,

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from zinc_rt.perf.gate.milestones import Criterion
-from zinc_rt.perf.intervals import ratio_interval
-from zinc_rt.perf.native.paired import ratio
+from zinc_rt.perf.intervals import compute_ratio_interval
+from zinc_rt.perf.native.paired import compute_ratio
 
 Measure = Mapping[str, Any]
 
@@ -26,47 +26,53 @@ class CriterionFigure:
     per_run: Callable[[Measure], list[float] | None]
 
 
-def speeds(measure: Measure) -> list[float]:
+def compute_speeds(measure: Measure) -> list[float]:
     """Return tok/s of each run from its tokens' seconds; with slots, every step yields one token per slot."""
     return [measure.get("slots", 1) * len(run) / sum(run) for run in measure["runs"]]
 
 
-def prompt_speeds(measure: Measure) -> list[float]:
+def compute_prompt_speeds(measure: Measure) -> list[float]:
     return [measure["prompt_tokens"] / seconds for seconds in measure["runs"]]
 
 
-def _runs(measure: Measure) -> list[float]:
+def _list_runs(measure: Measure) -> list[float]:
     return [float(value) for value in measure["runs"]]
 
 
-def _low(measure: Measure) -> float:
+def _ratio_lower_bound(measure: Measure) -> float:
     ours, theirs = zip(*measure["pairs"], strict=True)
-    return ratio_interval(ours, theirs)[1]
+    return compute_ratio_interval(ours, theirs)[1]
 
 
-def _added_by_idling(measure: Measure) -> float:
+def _measure_idle_penalty(measure: Measure) -> float:
     """Return the additional seconds that a first token takes on an idle device, compared with a later token."""
-    return statistics.median(_runs(measure)) - statistics.median(measure["steady"])
+    return statistics.median(_list_runs(measure)) - statistics.median(measure["steady"])
 
 
-def _gap_ratio(measure: Measure) -> float:
+def _compute_gap_ratio(measure: Measure) -> float:
     gaps = [float(value) for run in measure["runs"] for value in run]
-    return percentile(gaps, 0.99) / percentile(gaps, 0.50)
+    return compute_percentile(gaps, 0.99) / compute_percentile(gaps, 0.50)
 
 
 FIGURES: Mapping[str, CriterionFigure] = {
-    "decode": CriterionFigure({"tokens_per_second": lambda m: statistics.median(speeds(m))}, speeds),
-    "aggregate": CriterionFigure({"tokens_per_second": lambda m: statistics.median(speeds(m))}, speeds),
-    "prefill": CriterionFigure(
-        {"tokens_per_second": lambda m: statistics.median(prompt_speeds(m))}, prompt_speeds
+    "decode": CriterionFigure(
+        {"tokens_per_second": lambda m: statistics.median(compute_speeds(m))}, compute_speeds
     ),
-    "ttft": CriterionFigure({"seconds": lambda m: statistics.median(_runs(m))}, _runs),
-    "ttft_warm": CriterionFigure({"seconds": lambda m: statistics.median(_runs(m))}, _runs),
-    "idle_to_stream": CriterionFigure({"seconds": _added_by_idling}, lambda m: None),
-    "fairness": CriterionFigure({"p99_over_p50": _gap_ratio}, lambda m: None),
-    "endurance": CriterionFigure({"tokens": lambda m: min(_runs(m))}, lambda m: None),
-    "power": CriterionFigure({"watts": lambda m: statistics.fmean(_runs(m))}, lambda m: None),
-    "against": CriterionFigure({"ratio_low": _low}, lambda m: [ours / theirs for ours, theirs in m["pairs"]]),
+    "aggregate": CriterionFigure(
+        {"tokens_per_second": lambda m: statistics.median(compute_speeds(m))}, compute_speeds
+    ),
+    "prefill": CriterionFigure(
+        {"tokens_per_second": lambda m: statistics.median(compute_prompt_speeds(m))}, compute_prompt_speeds
+    ),
+    "ttft": CriterionFigure({"seconds": lambda m: statistics.median(_list_runs(m))}, _list_runs),
+    "ttft_warm": CriterionFigure({"seconds": lambda m: statistics.median(_list_runs(m))}, _list_runs),
+    "idle_to_stream": CriterionFigure({"seconds": _measure_idle_penalty}, lambda m: None),
+    "fairness": CriterionFigure({"p99_over_p50": _compute_gap_ratio}, lambda m: None),
+    "endurance": CriterionFigure({"tokens": lambda m: min(_list_runs(m))}, lambda m: None),
+    "power": CriterionFigure({"watts": lambda m: statistics.fmean(_list_runs(m))}, lambda m: None),
+    "against": CriterionFigure(
+        {"ratio_low": _ratio_lower_bound}, lambda m: [ours / theirs for ours, theirs in m["pairs"]]
+    ),
 }
 
 
@@ -79,7 +85,7 @@ REQUEST_FIGURES: Mapping[str, str] = {
 }
 # Of a report of zinc-rt perf native, whatever the result: one program's samples, or two programs' in turns.
 TIMED: Mapping[str, Callable[[Measure], float]] = {
-    "ratio": lambda m: ratio(m["runs"], m["theirs"]),
+    "ratio": lambda m: compute_ratio(m["runs"], m["theirs"]),
     "bandwidth_share": lambda m: m["bytes_a_token"] * max(m["runs"]) / (max(m["conditions"]["read_gbs"]) * 1e9),
     "oracle_ratio": lambda m: max(m["runs"]) / max(m["oracle"]),
     "seconds_a_token": lambda m: 1 / max(m["runs"]),
@@ -88,7 +94,7 @@ TIMED: Mapping[str, Callable[[Measure], float]] = {
 }
 
 
-def figure(criterion: Criterion, result: Mapping[str, Any]) -> float | None:
+def compute_figure(criterion: Criterion, result: Mapping[str, Any]) -> float | None:
     """Return the figure of a result that a criterion needs, from its samples. Return None if no bench of this
     version records the figure.
     """
@@ -101,7 +107,7 @@ def figure(criterion: Criterion, result: Mapping[str, Any]) -> float | None:
         return None
 
 
-def percentile(values: Sequence[float], share: float) -> float:
+def compute_percentile(values: Sequence[float], share: float) -> float:
     """Return the nearest-rank percentile, which is an observed value."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, max(0, round(share * len(ordered)) - 1))]

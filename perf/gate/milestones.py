@@ -29,13 +29,13 @@ OPERATORS: Mapping[str, Callable[[float, float], bool]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
-    """An operator and a limit: `holds(value)`."""
+class CriterionBound:
+    """An operator and a limit: `is_satisfied(value)`."""
 
     sign: str
     limit: float
 
-    def holds(self, value: float) -> bool:
+    def is_satisfied(self, value: float) -> bool:
         """Compare a value with the limit. Return False for NaN, whatever the operator."""
         return value == value and OPERATORS[self.sign](value, self.limit)
 
@@ -44,7 +44,7 @@ class Bound:
 
 
 @dataclass(frozen=True, slots=True)
-class WantedModel:
+class RequiredModel:
     """A class of models by shape: a file of another shape is another model, whatever its name. `width` is 0 if the
     source does not state it. `parameters` and `bits_a_weight` are ranges (from, to). `active` is the minimum
     number of weights that a token reads. `digest` is None if the file is not pinned.
@@ -77,12 +77,12 @@ class Criterion:
     what: str
     type: Kind
     unit: str
-    bound: Bound
+    bound: CriterionBound
     source: tuple[str, ...]
     measure: str = ""
     arguments: Mapping[str, Any] = field(default_factory=dict)
     figure: str = ""
-    model: WantedModel | None = None
+    model: RequiredModel | None = None
     tier: str = ""
     slots: int = 1
     hardware: Mapping[str, str] = field(default_factory=dict)
@@ -128,27 +128,27 @@ class Milestone:
     criteria: tuple[Criterion, ...]
 
 
-def parse_bound(text: str) -> Bound:
+def parse_bound(text: str) -> CriterionBound:
     """Parse a bound like ">= 140". Raise ValueError for anything else."""
     sign, _, limit = text.partition(" ")
     if sign not in OPERATORS:
         raise ValueError(f"{text!r}: expected one of {', '.join(OPERATORS)} and a number")
-    return Bound(sign, float(limit))
+    return CriterionBound(sign, float(limit))
 
 
 @cache
-def milestones() -> tuple[Milestone, ...]:
+def load_milestones() -> tuple[Milestone, ...]:
     """Return the project's own milestones."""
     return read_milestones(FILE)
 
 
 def find_milestone(name: str) -> Milestone:
     """Return the milestone of that name. Raise UsageError with the known names."""
-    for milestone in milestones():
+    for milestone in load_milestones():
         if milestone.id.lower() == name.lower():
             return milestone
     raise UsageError(
-        f"no milestone {name!r}", next="one of " + ", ".join(milestone.id for milestone in milestones())
+        f"no milestone {name!r}", next="one of " + ", ".join(milestone.id for milestone in load_milestones())
     )
 
 
@@ -159,17 +159,19 @@ def read_milestones(path: Path) -> tuple[Milestone, ...]:
         if document.get("schema") != SCHEMA:
             raise ValueError(f"schema is {document.get('schema')!r}; this build reads {SCHEMA!r}")
         models = {
-            key: WantedModel(key, **{**row, **{name: tuple(row[name]) for name in RANGES}})
+            key: RequiredModel(key, **{**row, **{name: tuple(row[name]) for name in RANGES}})
             for key, row in document["models"].items()
         }
         units = {name: unit for unit, names in document["units"].items() for name in names}
-        return tuple(_milestone(row, models, units) for row in document["milestones"])
+        return tuple(_parse_milestone(row, models, units) for row in document["milestones"])
     except (yaml.YAMLError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise InputError(f"{path}: {error}", next="docs/perf.md describes the file") from error
 
 
-def _milestone(row: Mapping[str, Any], models: Mapping[str, WantedModel], units: Mapping[str, str]) -> Milestone:
-    criteria = tuple(_criterion(row["id"], criterion, models, units) for criterion in row["criteria"])
+def _parse_milestone(
+    row: Mapping[str, Any], models: Mapping[str, RequiredModel], units: Mapping[str, str]
+) -> Milestone:
+    criteria = tuple(_parse_criterion(row["id"], criterion, models, units) for criterion in row["criteria"])
     names = [criterion.id for criterion in criteria]
     if len(set(names)) < len(names):
         raise ValueError(f"{row['id']}: duplicate criterion id")
@@ -177,8 +179,8 @@ def _milestone(row: Mapping[str, Any], models: Mapping[str, WantedModel], units:
     return Milestone(row["id"], row["title"], row["scope"], predicted, tuple(row.get("notes", ())), criteria)
 
 
-def _criterion(
-    milestone: str, row: Mapping[str, Any], models: Mapping[str, WantedModel], units: Mapping[str, str]
+def _parse_criterion(
+    milestone: str, row: Mapping[str, Any], models: Mapping[str, RequiredModel], units: Mapping[str, str]
 ) -> Criterion:
     argument = {"type": "structural", "compare": "== 0", **row}
     where = f"{milestone}/{argument.get('id')}"

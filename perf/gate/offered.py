@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from zinc_rt.host.machine import host
-from zinc_rt.host.version import runtime_version
+from zinc_rt.host.machine import describe_host
+from zinc_rt.host.version import digest_runtime
 from zinc_rt.perf.gate.milestones import Criterion
 from zinc_rt.perf.gate.report_files import ReportFile, Statement
 from zinc_rt.perf.history.chain import History
@@ -28,15 +28,15 @@ class GateInput:
     head: str = ""
     code: str = ""
     models: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    host: Mapping[str, Any] = field(default_factory=host)
+    host: Mapping[str, Any] = field(default_factory=describe_host)
 
     @property
     def code_version(self) -> str:
-        return self.code or runtime_version()
+        return self.code or digest_runtime()
 
 
 @dataclass(frozen=True, slots=True)
-class OfferedReport:
+class SubmittedReport:
     """A report's `result`, submitted for a criterion, with all available evidence."""
 
     criterion: Criterion
@@ -67,17 +67,17 @@ class OfferedReport:
 
 MIN_TOKENS = 128  # of a run; §25.3
 AGREEMENT = 1e-3  # between a summary and its own samples
-RefusalRule = Callable[[OfferedReport], str | None]
+RefusalRule = Callable[[SubmittedReport], str | None]
 
 
-def number(value: object, name: str) -> float:
+def check_number(value: object, name: str) -> float:
     """Return a finite JSON number. Raise ValueError that names it; true, "1" and NaN are rejected."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         raise ValueError(f"{name} is {value!r}, expected a number")
     return float(value)
 
 
-def moment(text: object, name: str) -> datetime:
+def parse_time(text: object, name: str) -> datetime:
     """Parse a time with its zone. Raise ValueError naming it."""
     try:
         time = datetime.fromisoformat(str(text))
@@ -88,6 +88,6 @@ def moment(text: object, name: str) -> datetime:
     return time.astimezone(UTC)
 
 
-def agrees(reported: float, computed: float) -> bool:
+def is_close(reported: float, computed: float) -> bool:
     """Return whether a summary agrees with its samples."""
     return abs(reported - computed) <= AGREEMENT * abs(computed)

@@ -14,7 +14,7 @@ import yaml
 
 from zinc_rt.cli.report import SCHEMA
 from zinc_rt.host.errors import InputError
-from zinc_rt.perf.history.chain import digest_of
+from zinc_rt.perf.history.chain import compute_digest
 
 STATEMENT = "zinc-rt-statement/1"
 STATEMENT_KEYS = ("criterion", "by", "date", "saw")  # YAML reads a bare `on` as true
@@ -29,7 +29,7 @@ class ReportFile:
 
     @cached_property
     def digest(self) -> str:
-        return digest_of(self.report)
+        return compute_digest(self.report)
 
     @property
     def command(self) -> str:
@@ -75,7 +75,7 @@ class Statement:
     saw: str
 
 
-def collect(paths: Iterable[Path]) -> tuple[list[ReportFile], list[Statement]]:
+def collect_reports(paths: Iterable[Path]) -> tuple[list[ReportFile], list[Statement]]:
     """Collect files and folders of them: *.json are reports, *.yaml statements. Raise InputError for others."""
     reports: list[ReportFile] = []
     statements: list[Statement] = []
@@ -88,17 +88,17 @@ def collect(paths: Iterable[Path]) -> tuple[list[ReportFile], list[Statement]]:
             inside = [path]
         for file in inside:
             if file.suffix == ".yaml":
-                statements.append(_statement(file))
-            elif (report := _report(file, required=not path.is_dir())) is not None:
+                statements.append(_read_statement(file))
+            elif (report := _read_report(file, required=not path.is_dir())) is not None:
                 reports.append(report)
     return reports, statements
 
 
-def _report(path: Path, *, required: bool) -> ReportFile | None:
+def _read_report(path: Path, *, required: bool) -> ReportFile | None:
     """Read a report; return None for other JSON in a folder."""
     try:
         text = path.read_text(encoding="utf-8")
-        content = json.loads(text, parse_constant=_no_number, object_pairs_hook=_each_once)
+        content = json.loads(text, parse_constant=_reject_constant, object_pairs_hook=_reject_duplicates)
     except (OSError, ValueError) as error:
         raise InputError(f"{path}: not a report: {error}") from error
     if not isinstance(content, dict) or content.get("schema") != SCHEMA:
@@ -108,11 +108,11 @@ def _report(path: Path, *, required: bool) -> ReportFile | None:
     return ReportFile(path, content)
 
 
-def _no_number(word: str) -> float:
+def _reject_constant(word: str) -> float:
     raise ValueError(f"{word} is not a JSON number")
 
 
-def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _reject_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Reject duplicate keys, because a JSON parser would silently use one of them."""
     members = dict(pairs)
     if len(members) < len(pairs):
@@ -121,7 +121,7 @@ def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return members
 
 
-def _statement(path: Path) -> Statement:
+def _read_statement(path: Path) -> Statement:
     try:
         row = yaml.safe_load(path.read_text(encoding="utf-8"))
         if row.pop("schema") != STATEMENT or set(row) != set(STATEMENT_KEYS):

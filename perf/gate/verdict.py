@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from zinc_rt.cli.report import Report, Result, Status
-from zinc_rt.perf.gate.figures import TIMED, figure
+from zinc_rt.perf.gate.figures import TIMED, compute_figure
 from zinc_rt.perf.gate.milestones import Criterion, Milestone
-from zinc_rt.perf.gate.offered import GateInput, OfferedReport
+from zinc_rt.perf.gate.offered import GateInput, SubmittedReport
 from zinc_rt.perf.predict.outlook import outlook_of
-from zinc_rt.perf.refusals.rules import refusals, timed_refusals
+from zinc_rt.perf.refusals.rules import find_refusals, find_timed_refusals
 from zinc_rt.perf.structure.lab import CannotMeasure, Lab
 from zinc_rt.perf.structure.measures import MEASURES
 
@@ -42,7 +42,12 @@ def evaluate(milestone: Milestone, lab: Lab, given: GateInput, *, only: str = ""
     """Yield the verdict on every criterion of the milestone, or on the criterion `only`, as soon as it is
     decided.
     """
-    judge = {"structural": _structural, "measured": _measured, "timed": _timed, "manual": _manual}
+    judge = {
+        "structural": _evaluate_structural,
+        "measured": _evaluate_measured,
+        "timed": _evaluate_timed,
+        "manual": _evaluate_manual,
+    }
     for criterion in milestone.criteria:
         if only in ("", criterion.id):
             started = time.monotonic()
@@ -51,46 +56,48 @@ def evaluate(milestone: Milestone, lab: Lab, given: GateInput, *, only: str = ""
             yield result
 
 
-def _structural(criterion: Criterion, lab: Lab, given: GateInput) -> Result:
-    if clamps := lab.settings.clamps():
-        return _result(criterion, "blocked", f"a shortcut is active: {'; '.join(clamps)}")
+def _evaluate_structural(criterion: Criterion, lab: Lab, given: GateInput) -> Result:
+    if clamps := lab.settings.list_shortcuts():
+        return _make_result(criterion, "blocked", f"a shortcut is active: {'; '.join(clamps)}")
     try:
         measured_value = MEASURES[criterion.measure](lab, **criterion.arguments)
     except CannotMeasure as error:
-        return _result(criterion, "blocked", str(error).partition("\n")[0])
+        return _make_result(criterion, "blocked", str(error).partition("\n")[0])
     except Exception as error:  # a hang or a crash is this criterion's answer, and the others still get theirs
-        result = _result(criterion, "fail", f"{type(error).__name__}: {str(error).partition(chr(10))[0]}")
+        result = _make_result(criterion, "fail", f"{type(error).__name__}: {str(error).partition(chr(10))[0]}")
         result.cause = traceback.format_exc()
         return result
     tiers = criterion.arguments.get("tiers") or [criterion.arguments.get("tier", "")]
     simulated = any(tier in lab.devices and lab.devices[tier].simulated for tier in tiers)
-    passed = criterion.bound.holds(measured_value.value)
+    passed = criterion.bound.is_satisfied(measured_value.value)
     how = measured_value.how + (", on a simulated device" if simulated else "")
-    result = _result(criterion, "pass" if passed else "fail", how, value=measured_value.value)
+    result = _make_result(criterion, "pass" if passed else "fail", how, value=measured_value.value)
     result.tier = ",".join(tiers)
     result.measure |= {"simulated": simulated, "detail": dict(measured_value.detail)}
     return result
 
 
-def _measured(criterion: Criterion, lab: Lab, given: GateInput) -> Result:
-    def value(measured: Mapping[str, Any]) -> float:
-        measured_value = figure(criterion, measured)
+def _evaluate_measured(criterion: Criterion, lab: Lab, given: GateInput) -> Result:
+    def read_value(measured: Mapping[str, Any]) -> float:
+        measured_value = compute_figure(criterion, measured)
         assert measured_value is not None  # the rule `samples` asks for it
         return measured_value
 
-    return _of_reports(criterion, given, "perf bench", refusals, value)
+    return _evaluate_reports(criterion, given, "perf bench", find_refusals, read_value)
 
 
-def _timed(criterion: Criterion, lab: Lab, given: GateInput) -> Result:
+def _evaluate_timed(criterion: Criterion, lab: Lab, given: GateInput) -> Result:
     value = TIMED[criterion.figure]
-    return _of_reports(criterion, given, "perf native", timed_refusals, lambda result: value(result["measure"]))
+    return _evaluate_reports(
+        criterion, given, "perf native", find_timed_refusals, lambda result: value(result["measure"])
+    )
 
 
-def _of_reports(
+def _evaluate_reports(
     criterion: Criterion,
     given: GateInput,
     command: str,
-    refusals_of: Callable[[OfferedReport], list[str]],
+    refusals_of: Callable[[SubmittedReport], list[str]],
     value_of: Callable[[Mapping[str, Any]], float],
 ) -> Result:
     """Decide from the latest accepted report of `command`. Otherwise the caller could choose the result by
@@ -101,31 +108,31 @@ def _of_reports(
         result = evidence.result(criterion.measure)
         if evidence.command != command or result is None:
             continue
-        reasons = refusals_of(OfferedReport(criterion, evidence, result, given))
+        reasons = refusals_of(SubmittedReport(criterion, evidence, result, given))
         if not reasons:
             value = value_of(result)
             how = f"{evidence.path.name} of {evidence.started}, {evidence.device.get('name')}"
-            passed_result = _result(
-                criterion, "pass" if criterion.bound.holds(value) else "fail", how, value=value
+            passed_result = _make_result(
+                criterion, "pass" if criterion.bound.is_satisfied(value) else "fail", how, value=value
             )
             passed_result.artifacts = [str(evidence.path)]
             passed_result.tier = criterion.tier if criterion.type == "measured" else str(result.get("tier", ""))
             return passed_result
         refused.append(f"{evidence.path.name} refused: {'; '.join(reasons)}")
     reason = f"needs {criterion.needs}"
-    blocked = _result(criterion, "blocked", f"{reason}; " + ". ".join(refused) if refused else reason)
+    blocked = _make_result(criterion, "blocked", f"{reason}; " + ". ".join(refused) if refused else reason)
     blocked.measure["refused"] = refused
     return blocked
 
 
-def _manual(criterion: Criterion, lab: Lab, given: GateInput) -> Result:
+def _evaluate_manual(criterion: Criterion, lab: Lab, given: GateInput) -> Result:
     for statement in given.statements:
         if statement.criterion == criterion.name:
-            return _result(criterion, "pass", f"{statement.by}, {statement.on}: {statement.saw}", value=1.0)
-    return _result(criterion, "blocked", f"needs a statement for {criterion.name}")
+            return _make_result(criterion, "pass", f"{statement.by}, {statement.on}: {statement.saw}", value=1.0)
+    return _make_result(criterion, "blocked", f"needs a statement for {criterion.name}")
 
 
-def _result(criterion: Criterion, status: Status, reason: str, *, value: float | None = None) -> Result:
+def _make_result(criterion: Criterion, status: Status, reason: str, *, value: float | None = None) -> Result:
     outlook = outlook_of(criterion)
     measured = {} if value is None else {"value": value, "unit": criterion.unit}
     return Result(

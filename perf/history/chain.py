@@ -51,15 +51,15 @@ class History:
         """Return the first record of a report."""
         return next((entry for entry in self.entries if entry.report == report_digest), None)
 
-    def holds(self, report_digest: str) -> bool:
+    def contains_report(self, report_digest: str) -> bool:
         return self.entry(report_digest) is not None
 
 
-def digest_of(report: Mapping[str, Any]) -> str:
+def compute_digest(report: Mapping[str, Any]) -> str:
     """Return the digest of a report's content, independent of its layout. The wall time is excluded, because it
     changes while the report is written.
     """
-    return hashlib.sha256(_canonical({k: v for k, v in report.items() if k != "wall_seconds"})).hexdigest()
+    return hashlib.sha256(_encode_canonical({k: v for k, v in report.items() if k != "wall_seconds"})).hexdigest()
 
 
 HEADLINES = {
@@ -77,7 +77,7 @@ HEADLINES = {
 LOWER_IS_BETTER = ("ttft", "power", "ttft_warm", "idle_to_stream", "fairness")
 
 
-def figures_of(report: Mapping[str, Any]) -> dict[str, float]:
+def collect_figures(report: Mapping[str, Any]) -> dict[str, float]:
     """Return the figure of each result that has one, by result id: {"decode": 12.3}."""
     figures = {}
     for result in report.get("results", []):
@@ -87,7 +87,7 @@ def figures_of(report: Mapping[str, Any]) -> dict[str, float]:
     return figures
 
 
-def append(path: Path, kind: str, report: Mapping[str, Any], figures: Mapping[str, float]) -> HistoryEntry:
+def append_entry(path: Path, kind: str, report: Mapping[str, Any], figures: Mapping[str, float]) -> HistoryEntry:
     """Record a report. Raise InputError if the chain is already broken, OutputError if it cannot be written."""
     try:
         with path.open("a+", encoding="utf-8") as file:
@@ -97,19 +97,19 @@ def append(path: Path, kind: str, report: Mapping[str, Any], figures: Mapping[st
             known = _parse(text)
             if known.problem:
                 raise InputError(f"{path}: {known.problem}", next="start another file; this one is left unchanged")
-            entry = _sealed_row(known, kind, report, figures)
+            entry = _seal_row(known, kind, report, figures)
             file.write(("" if not text or text.endswith("\n") else "\n") + json.dumps(entry) + "\n")
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:
         raise OutputError(f"{path}: cannot write: {error.strerror}") from error
-    return _entry(entry)
+    return _parse_entry(entry)
 
 
-def record(path: Path, report: Report, figures: Callable[[Mapping[str, Any]], Mapping[str, float]]) -> str:
-    """Record a command's report with its figures and return the line to print. Raises as `append`."""
+def record_report(path: Path, report: Report, figures: Callable[[Mapping[str, Any]], Mapping[str, float]]) -> str:
+    """Record a command's report with its figures and return the line to print. Raises as `append_entry`."""
     content = json.loads(report.to_json())
-    entry = append(path, report.command, content, figures(content))
+    entry = append_entry(path, report.command, content, figures(content))
     return f"recorded  {path}, entry {entry.sequence}, head {entry.hash}"
 
 
@@ -132,16 +132,16 @@ def _parse(text: str) -> History:
                 return History(tuple(entries), f"line {number}: schema {row['schema']!r}, expected {SCHEMA!r}")
             if row["previous"] != previous or row["sequence"] != number:
                 return History(tuple(entries), f"line {number} does not follow the line before it: edited history")
-            if hashlib.sha256(_canonical(row)).hexdigest() != sealed:
+            if hashlib.sha256(_encode_canonical(row)).hexdigest() != sealed:
                 return History(tuple(entries), f"line {number} was changed after it was written: edited history")
-            entries.append(_entry({**row, "hash": sealed}))
+            entries.append(_parse_entry({**row, "hash": sealed}))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             return History(tuple(entries), f"line {number} is no entry: {error}")
         previous = sealed
     return History(tuple(entries))
 
 
-def _sealed_row(
+def _seal_row(
     known: History, kind: str, report: Mapping[str, Any], figures: Mapping[str, float]
 ) -> dict[str, Any]:
     row = {
@@ -150,14 +150,14 @@ def _sealed_row(
         "previous": known.head,
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
         "kind": kind,
-        "report": digest_of(report),
-        "context": context_of(report),
+        "report": compute_digest(report),
+        "context": find_context(report),
         "figures": dict(figures),
     }
-    return {**row, "hash": hashlib.sha256(_canonical(row)).hexdigest()}
+    return {**row, "hash": hashlib.sha256(_encode_canonical(row)).hexdigest()}
 
 
-def context_of(report: Mapping[str, Any]) -> dict[str, Any]:
+def find_context(report: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields that must be equal for two figures to be comparable."""
     device, details = report.get("device", {}), report.get("details", {})
     return {
@@ -172,12 +172,12 @@ def context_of(report: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _entry(row: Mapping[str, Any]) -> HistoryEntry:
+def _parse_entry(row: Mapping[str, Any]) -> HistoryEntry:
     figures = {str(name): float(value) for name, value in row["figures"].items()}
     return HistoryEntry(
         row["sequence"], row["at"], row["kind"], row["report"], row["context"], figures, row["hash"]
     )
 
 
-def _canonical(value: Mapping[str, Any]) -> bytes:
+def _encode_canonical(value: Mapping[str, Any]) -> bytes:
     return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()

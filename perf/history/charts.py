@@ -14,38 +14,42 @@ LEFT, RIGHT, TOP, BOTTOM = 64, 12, 12, 24
 INK, FAINT, WORSE = "#0b68cb", "#687076", "#cd2b31"
 
 
-def svg(series: Series) -> str:
+def draw_svg(series: Series) -> str:
     """Draw the values in order, with the axis from zero and a line at each change of level."""
     values = series.values
     top = max(values) * 1.1 or 1.0
     plot_width, plot_height = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
 
-    def x(index: float) -> float:
+    def scale_x(index: float) -> float:
         return round(LEFT + plot_width * (index + 0.5) / len(values), 1)
 
-    def y(value: float) -> float:
+    def scale_y(value: float) -> float:
         return round(TOP + plot_height * (1 - value / top), 1)
 
     parts = [f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" role="img">']
     for value in (0.0, top / 2, top):
         parts.append(
-            f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y(value)}" y2="{y(value)}" stroke="#e3e6e8"/>'
-            f'<text x="{LEFT - 6}" y="{y(value) + 4}" text-anchor="end" fill="{FAINT}" font-size="11">'
+            f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{scale_y(value)}" y2="{scale_y(value)}" '
+            'stroke="#e3e6e8"/>'
+            f'<text x="{LEFT - 6}" y="{scale_y(value) + 4}" text-anchor="end" fill="{FAINT}" font-size="11">'
             f"{value:.3g}</text>"
         )
-    worse = series.regression()
-    for change in series.changes():
+    worse = series.find_regression()
+    for change in series.find_changes():
         colour = WORSE if change == worse else FAINT
-        position = x(change.index - 0.5)
+        position = scale_x(change.index - 0.5)
         parts.append(
             f'<line x1="{position}" x2="{position}" y1="{TOP}" y2="{HEIGHT - BOTTOM}" stroke="{colour}" '
             'stroke-dasharray="4 3"/>'
         )
-    points = " ".join(f"{x(index)},{y(value)}" for index, value in enumerate(values))
+    points = " ".join(f"{scale_x(index)},{scale_y(value)}" for index, value in enumerate(values))
     parts.append(f'<polyline points="{points}" fill="none" stroke="{INK}" stroke-width="1.5"/>')
     for index, (value, entry) in enumerate(zip(values, series.entries, strict=True)):
         title = html.escape(f"{entry.at}: {value:.4g}, code {entry.context.get('code', '')[:8]}")
-        parts.append(f'<circle cx="{x(index)}" cy="{y(value)}" r="3" fill="{INK}"><title>{title}</title></circle>')
+        parts.append(
+            f'<circle cx="{scale_x(index)}" cy="{scale_y(value)}" r="3" '
+            f'fill="{INK}"><title>{title}</title></circle>'
+        )
     first, last = series.entries[0].at[:10], series.entries[-1].at[:10]
     for position, anchor, text in ((LEFT, "start", first), (WIDTH - RIGHT, "end", last)):
         parts.append(
@@ -60,7 +64,7 @@ def write_plot(path: Path, every: list[Series]) -> None:
     matplotlib.
     """
     if path.suffix == ".html":
-        body = "".join(f"<h3>{html.escape(series.title)}</h3>{svg(series)}" for series in every)
+        body = "".join(f"<h3>{html.escape(series.title)}</h3>{draw_svg(series)}" for series in every)
         page = f'<!doctype html><meta charset="utf-8"><title>zinc-rt history</title><body>{body}'
         write_atomically(path, lambda file: file.write(page.encode()))
         return
@@ -78,8 +82,8 @@ def write_plot(path: Path, every: list[Series]) -> None:
         axes.plot(range(1, len(series.values) + 1), series.values, marker="o")
         axes.set_title(series.title, fontsize=9)
         axes.set_ylim(bottom=0)
-        for change in series.changes():
+        for change in series.find_changes():
             axes.axvline(
-                change.index + 0.5, linestyle="--", color=WORSE if change == series.regression() else FAINT
+                change.index + 0.5, linestyle="--", color=WORSE if change == series.find_regression() else FAINT
             )
     write_atomically(path, lambda file: figure.savefig(file, format="png"))

@@ -6,9 +6,9 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from zinc_rt.cli.output import finish_report, output_stream, start_report
+from zinc_rt.cli.output import choose_output_stream, finish_report, start_report
 from zinc_rt.host import terminal
-from zinc_rt.host.terminal import Column, Table, number
+from zinc_rt.host.terminal import Column, Table, number_column
 
 if TYPE_CHECKING:
     from zinc_rt.perf.history.trends import Series
@@ -32,12 +32,12 @@ exit codes: 0 done, 1 a broken chain or a regression, 2 an unreadable file.
 """
 COLUMNS = (
     "series",
-    number("runs"),
-    number("last"),
-    number("level before"),
-    number("after"),
+    number_column("runs"),
+    number_column("last"),
+    number_column("level before"),
+    number_column("after"),
     "since",
-    number("p"),
+    number_column("p"),
     Column("", key="verdict"),
 )
 
@@ -74,19 +74,21 @@ def run(arguments: argparse.Namespace) -> int:
     from zinc_rt.cli.report import Report, Result
     from zinc_rt.host.errors import UsageError
     from zinc_rt.host.files import check_writable
-    from zinc_rt.perf.gate.report_files import collect
-    from zinc_rt.perf.history.chain import append, figures_of, read
+    from zinc_rt.perf.gate.report_files import collect_reports
+    from zinc_rt.perf.history.chain import append_entry, collect_figures, read
     from zinc_rt.perf.history.charts import write_plot
-    from zinc_rt.perf.history.signed_head import sign
-    from zinc_rt.perf.history.trends import series_of, write_csv
+    from zinc_rt.perf.history.signed_head import sign_head
+    from zinc_rt.perf.history.trends import group_series, write_csv
 
     if (arguments.head_file or arguments.signer) and not arguments.sign:
         raise UsageError("--head-file and --signer require --sign KEY")
     paths = [str(path) for path in (arguments.plot, arguments.csv, arguments.head_file) if path]
     check_writable(*paths, report=arguments.json)
-    out = output_stream(arguments)
-    for evidence in collect(arguments.add)[0]:
-        entry = append(arguments.history, evidence.command, evidence.report, figures_of(evidence.report))
+    out = choose_output_stream(arguments)
+    for evidence in collect_reports(arguments.add)[0]:
+        entry = append_entry(
+            arguments.history, evidence.command, evidence.report, collect_figures(evidence.report)
+        )
         terminal.show(f"recorded  {evidence.path.name}, entry {entry.sequence}", out=out)
     known = read(arguments.history)
     report = start_report(
@@ -101,9 +103,9 @@ def run(arguments: argparse.Namespace) -> int:
             measure={"head": known.head},
         )
     )
-    every = series_of(known.entries, arguments.figure)
+    every = group_series(known.entries, arguments.figure)
     for series in every:
-        worse, changes = series.regression(), series.changes()
+        worse, changes = series.find_regression(), series.find_changes()
         report.results.append(
             Result(
                 f"{series.figure}/{series.context['tier']}/{series.context['model'][:8]}",
@@ -114,7 +116,7 @@ def run(arguments: argparse.Namespace) -> int:
             )
         )
     if every:
-        terminal.show(Table(COLUMNS, [row for series in every for row in _rows(series)]), out=out)
+        terminal.show(Table(COLUMNS, [row for series in every for row in _format_rows(series)]), out=out)
     if arguments.plot:
         write_plot(arguments.plot, every)
     if arguments.csv:
@@ -122,7 +124,7 @@ def run(arguments: argparse.Namespace) -> int:
         terminal.show(f"wrote     {arguments.csv}, {rows} rows", out=out)
     if arguments.sign:
         path = arguments.head_file or arguments.history.with_name(f"{arguments.history.stem}.head.json")
-        sign(known, arguments.sign, arguments.signer).write(path)
+        sign_head(known, arguments.sign, arguments.signer).write(path)
         terminal.show(f"signed    {path}", out=out)
     verdict = f"the chain is broken: {known.problem}" if known.problem else f"{len(known.entries)} entries"
     terminal.show(f"head      {known.head}", out=out)
@@ -130,10 +132,10 @@ def run(arguments: argparse.Namespace) -> int:
     return finish_report(report, arguments)
 
 
-def _rows(series: Series) -> list[list[str]]:
+def _format_rows(series: Series) -> list[list[str]]:
     """Format a series as one row, or as one row per change of its level."""
     start = [series.title, str(len(series.values)), f"{series.values[-1]:.4g}"]
-    worse = series.regression()
+    worse = series.find_regression()
     return [
         [
             *start,
@@ -143,5 +145,5 @@ def _rows(series: Series) -> list[list[str]]:
             f"{change.p:.3f}",
             "REGRESSION" if change == worse else "",
         ]
-        for change in series.changes()
+        for change in series.find_changes()
     ] or [[*start, "", "", "", "", ""]]

@@ -49,7 +49,7 @@ class SignedHead:
         write_atomically(path, lambda file: file.write(text.encode()))
 
 
-def sign(history: History, key: Path, signer: str) -> SignedHead:
+def sign_head(history: History, key: Path, signer: str) -> SignedHead:
     """Sign a history's head. Raise InputError for a broken or empty history or an unusable key, UsageError for an
     unusable name.
     """
@@ -59,9 +59,9 @@ def sign(history: History, key: Path, signer: str) -> SignedHead:
         raise UsageError(f"--signer {signer!r}: expected a name without spaces, commas or wildcards")
     last = history.entries[-1]
     head = SignedHead(last.hash, last.sequence, datetime.now(UTC).isoformat(timespec="seconds"), signer)
-    result = _ssh_keygen("sign", "-f", str(key), "-n", NAMESPACE, "-", data=head.message)
+    result = _run_ssh_keygen("sign", "-f", str(key), "-n", NAMESPACE, "-", data=head.message)
     if result.returncode:
-        raise InputError(f"{key}: cannot sign: {_reason(result)}", next="ssh-keygen -t ed25519 -N '' -f KEY")
+        raise InputError(f"{key}: cannot sign: {_find_reason(result)}", next="ssh-keygen -t ed25519 -N '' -f KEY")
     return SignedHead(head.head, head.sequence, head.at, signer, result.stdout.decode())
 
 
@@ -81,7 +81,7 @@ def read_head(path: Path) -> SignedHead:
     return head
 
 
-def verify(head: SignedHead, signers: Path) -> None:
+def verify_head(head: SignedHead, signers: Path) -> None:
     """Verify the signature. Raise InputError if the signature is not from an allowed signer of this name."""
     if not signers.is_file():
         raise InputError(f"{signers}: no such file", next="one NAME KEYTYPE KEY a line: ssh-keygen(1)")
@@ -89,21 +89,21 @@ def verify(head: SignedHead, signers: Path) -> None:
         signature = Path(folder) / "head.sig"
         signature.write_text(head.signature, encoding="utf-8")
         words = ("-f", str(signers), "-I", head.signer, "-n", NAMESPACE, "-s", str(signature))
-        result = _ssh_keygen("verify", *words, data=head.message)
+        result = _run_ssh_keygen("verify", *words, data=head.message)
     if result.returncode:
         raise InputError(
             f"the signature of head {head.head[:12]} is not from a key of {head.signer} in {signers}: "
-            f"{_reason(result)}",
+            f"{_find_reason(result)}",
             next="fetch the head again; if it repeats, treat the history as edited",
         )
 
 
-def contains(history: History, head: SignedHead) -> bool:
+def contains_head(history: History, head: SignedHead) -> bool:
     """Return whether a history has the signed entry at its position."""
     return any(entry.hash == head.head and entry.sequence == head.sequence for entry in history.entries)
 
 
-def _ssh_keygen(operation: str, *words: str, data: bytes) -> subprocess.CompletedProcess[bytes]:
+def _run_ssh_keygen(operation: str, *words: str, data: bytes) -> subprocess.CompletedProcess[bytes]:
     try:
         return subprocess.run(
             ["ssh-keygen", "-Y", operation, *words],
@@ -117,6 +117,6 @@ def _ssh_keygen(operation: str, *words: str, data: bytes) -> subprocess.Complete
         ) from error
 
 
-def _reason(done: subprocess.CompletedProcess[bytes]) -> str:
+def _find_reason(done: subprocess.CompletedProcess[bytes]) -> str:
     lines = [line for line in done.stderr.decode(errors="replace").splitlines() if line.strip()]
     return lines[-1].strip() if lines else f"ssh-keygen exited with {done.returncode}"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from zinc_rt.cli.report import import_pandas
 from zinc_rt.host.files import write_atomically
 from zinc_rt.perf.history.chain import LOWER_IS_BETTER, HistoryEntry
-from zinc_rt.perf.intervals import LevelChange, change_points
+from zinc_rt.perf.intervals import LevelChange, find_change_points
 
 if TYPE_CHECKING:
     import pandas
@@ -38,19 +38,19 @@ class Series:
         device = f"{self.context['tier']} on {self.context['device']}{where}"
         return f"{self.figure}, {device}, model {self.context['model'][:8]}"
 
-    def changes(self) -> list[LevelChange]:
-        return change_points(self.values)
+    def find_changes(self) -> list[LevelChange]:
+        return find_change_points(self.values)
 
-    def regression(self) -> LevelChange | None:
+    def find_regression(self) -> LevelChange | None:
         """Return the last change of level if it is for the worse."""
-        changes = self.changes()
+        changes = self.find_changes()
         if not changes:
             return None
         worse = changes[-1].ratio - 1 if self.figure in LOWER_IS_BETTER else 1 - changes[-1].ratio
         return changes[-1] if worse > WORSE else None
 
 
-def series_of(entries: Sequence[HistoryEntry], figure: str = "") -> list[Series]:
+def group_series(entries: Sequence[HistoryEntry], figure: str = "") -> list[Series]:
     """Group entries of the same context by figure; if `figure` is set, only its entries."""
     groups: dict[tuple[str, str], list[HistoryEntry]] = {}
     for entry in entries:
@@ -61,7 +61,7 @@ def series_of(entries: Sequence[HistoryEntry], figure: str = "") -> list[Series]
     return [Series(name, json.loads(text), tuple(group)) for (name, text), group in groups.items()]
 
 
-def frame(entries: Sequence[HistoryEntry]) -> pandas.DataFrame:
+def build_frame(entries: Sequence[HistoryEntry]) -> pandas.DataFrame:
     """Return one row per entry; `workload` becomes columns such as `workload_ctx`. Raises UnsupportedError if
     pandas is not installed."""
     rows = [{"sequence": e.sequence, "at": e.at, "report": e.report, **e.figures, **e.context} for e in entries]
@@ -72,7 +72,7 @@ def frame(entries: Sequence[HistoryEntry]) -> pandas.DataFrame:
 def write_csv(path: Path, entries: Sequence[HistoryEntry], figure: str = "") -> int:
     """Write the frame as CSV, atomically; if `figure` is set, only its column and entries. Return the number of
     rows. Raises UnsupportedError if pandas is not installed, OutputError if the file cannot be written."""
-    table = frame(entries)
+    table = build_frame(entries)
     if figure:
         others = {name for entry in entries for name in entry.figures} - {figure}
         table = table.drop(columns=sorted(others & set(table.columns)))

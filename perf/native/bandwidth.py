@@ -14,10 +14,10 @@ from pathlib import Path
 
 import numpy as np
 
-from zinc_rt.backends.cpu.host_memory import aligned
-from zinc_rt.backends.cpu.library import library
+from zinc_rt.backends.cpu.host_memory import allocate_aligned
+from zinc_rt.backends.cpu.library import build_library
 from zinc_rt.backends.cpu.tasks import LINE_BYTES, TASK, TaskListStruct
-from zinc_rt.backends.cpu.threads import Helpers
+from zinc_rt.backends.cpu.threads import HelperThreads
 from zinc_rt.kernels.native import build
 from zinc_rt.kernels.native.task import ANY
 
@@ -43,21 +43,21 @@ class Bandwidth:
     """
 
     def __init__(self, compiler: str = "") -> None:
-        content = build.compile_library(build.compiler(compiler), "native", files=(SOURCE,))
+        content = build.compile_library(build.find_compiler(compiler), "native", files=(SOURCE,))
         with tempfile.TemporaryDirectory(prefix="zinc-rt-") as folder:
             path = Path(folder) / "bandwidth.so"
             path.write_bytes(content)
             self.code = ctypes.CDLL(str(path))
         self.code.read_all.restype = ctypes.c_uint64
         self.code.read_all.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
-        self._buffer = aligned(BUFFER_BYTES)
+        self._buffer = allocate_aligned(BUFFER_BYTES)
         self._buffer.fill(1)  # touched, because all untouched pages are the same page of zeros
 
     def read_gbs(self, threads: int) -> float:
         """Return the total GB/s of `threads` threads, the best of a few passes."""
-        return max(self._pass(threads) for _ in range(PASSES))
+        return max(self._run_pass(threads) for _ in range(PASSES))
 
-    def _pass(self, threads: int) -> float:
+    def _run_pass(self, threads: int) -> float:
         part = BUFFER_BYTES // threads // STEP_BYTES * STEP_BYTES
         base = self._buffer.ctypes.data
         together = threading.Barrier(threads)
@@ -77,18 +77,18 @@ class Bandwidth:
         seconds = max(end for _, end in times) - min(start for start, _ in times)
         return part * threads / seconds / 1e9
 
-    def empty_node_us(self, threads: int) -> float | None:
+    def measure_empty_node(self, threads: int) -> float | None:
         """Return the microseconds of an empty task followed by a barrier: the median over programs in which the
         threads alternated; None if they never did, as on a busy machine.
         """
-        tasks = aligned(EMPTY_NODES * TASK.itemsize).view(TASK)
+        tasks = allocate_aligned(EMPTY_NODES * TASK.itemsize).view(TASK)
         tasks["run"] = ctypes.cast(self.code.nothing, ctypes.c_void_p).value
         seen = BandwidthThreads()
         tasks["arguments"] = ctypes.addressof(seen)
         tasks["dims"], tasks["barrier"], tasks["least"], tasks["most"] = 1, 1, 1, ANY
-        cells, counts = aligned(EMPTY_NODES * LINE_BYTES), np.zeros(16, np.int32)
+        cells, counts = allocate_aligned(EMPTY_NODES * LINE_BYTES), np.zeros(16, np.int32)
         program = TaskListStruct(tasks.ctypes.data, counts.ctypes.data, cells.ctypes.data, EMPTY_NODES, 0)
-        helpers = Helpers(library().handle, threads)
+        helpers = HelperThreads(build_library().handle, threads)
         seconds = []
         try:
             for _ in range(EMPTY_RUNS):

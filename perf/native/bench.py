@@ -24,12 +24,12 @@ from zinc_rt.cli.report import Result, Status
 from zinc_rt.engine.devices import choose_tier, open_backend
 from zinc_rt.engine.engine import Engine
 from zinc_rt.host.errors import NothingRan, ZincError
-from zinc_rt.mem.traffic import decode_traffic
+from zinc_rt.mem.traffic import list_decode_traffic
 from zinc_rt.model.gguf import GGUFFile, read_gguf
 from zinc_rt.perf.native.llama_cpp import SETTINGS, LlamaCpp
-from zinc_rt.perf.native.memory import engine_memory
-from zinc_rt.perf.native.paired import LOAD_BESIDE_US, Conditions, blocking_reason, pair_results
-from zinc_rt.perf.structure.lab import prompt_of
+from zinc_rt.perf.native.memory import measure_in_child
+from zinc_rt.perf.native.paired import LOAD_BESIDE_US, RunConditions, find_blocking_reasons, make_pair_results
+from zinc_rt.perf.structure.lab import make_prompt
 
 C1, Q8 = "canonical-1", "canonical-1-q8"
 CTX = 512
@@ -93,12 +93,14 @@ class NativeBench:
     say: Callable[[str], None] = lambda line: None
 
 
-def bench_case(case: NativeCase, path: Path, bench: NativeBench) -> Iterator[Result]:
+def measure_case(case: NativeCase, path: Path, bench: NativeBench) -> Iterator[Result]:
     """Return every result of one model."""
     gguf = read_gguf(path)
     with ExitStack() as stack:
         try:
-            engines = {o: stack.enter_context(_engine(gguf, bench, bench.tier, o, case)) for o in case.orderings}
+            engines = {
+                o: stack.enter_context(_open_engine(gguf, bench, bench.tier, o, case)) for o in case.orderings
+            }
             for engine in engines.values():
                 _warm_up(engine, case)
         except ZincError as error:
@@ -106,21 +108,21 @@ def bench_case(case: NativeCase, path: Path, bench: NativeBench) -> Iterator[Res
             yield Result(f"{case.model}/decode", "native", "blocked", tier=bench.tier, reason=text)
             return
         oracles = {
-            o: stack.enter_context(_engine(gguf, bench, registry.ORACLE, o, case))
+            o: stack.enter_context(_open_engine(gguf, bench, registry.ORACLE, o, case))
             for o in case.orderings
             if case.oracle
         }
         samples = NativeSamples(peer_problem=bench.peer_problem)
         for number in range(bench.rounds):
             bench.say(f"{case.model}: round {number + 1} of {bench.rounds} ...")
-            _round(number, case, path, bench, engines, oracles, samples)
-        _look(bench, samples)
+            _run_round(number, case, path, bench, engines, oracles, samples)
+        _take_sample(bench, samples)
         for ordering, engine in engines.items():
-            yield from _results(case, ordering, engine, bench, samples)
-    yield _resident(case, bench, gguf, path)
+            yield from _make_results(case, ordering, engine, bench, samples)
+    yield _measure_resident(case, bench, gguf, path)
 
 
-def _engine(gguf: GGUFFile, bench: NativeBench, tier: str, ordering: str, case: NativeCase) -> Engine:
+def _open_engine(gguf: GGUFFile, bench: NativeBench, tier: str, ordering: str, case: NativeCase) -> Engine:
     backend = open_backend(choose_tier(tier, "cpu"), ordering, threads=bench.threads)
     try:
         return Engine(gguf, backend, ctx=CTX, slots=max(1, case.slots if tier == bench.tier else 1))
@@ -131,13 +133,13 @@ def _engine(gguf: GGUFFile, bench: NativeBench, tier: str, ordering: str, case: 
 
 def _warm_up(engine: Engine, case: NativeCase) -> None:
     """Read the pages and build every variant."""
-    decode(engine, 2)
-    prefill(engine, case.prompt)
+    measure_decode(engine, 2)
+    measure_prefill(engine, case.prompt)
     if case.slots:
-        slots(engine, case.slots, 1)
+        measure_slots(engine, case.slots, 1)
 
 
-def _round(
+def _run_round(
     number: int,
     case: NativeCase,
     path: Path,
@@ -146,40 +148,40 @@ def _round(
     oracles: dict[str, Engine],
     samples: NativeSamples,
 ) -> None:
-    _look(bench, samples)
-    turns: list[Callable[[], None]] = [lambda: _ours(case, engines, samples)]
+    _take_sample(bench, samples)
+    turns: list[Callable[[], None]] = [lambda: _measure_ours(case, engines, samples)]
     if bench.peer is not None:
-        turns.append(lambda: _theirs(case, path, bench, samples))
+        turns.append(lambda: _measure_theirs(case, path, bench, samples))
     for turn in turns[:: -1 if number % 2 else 1]:  # so that drift affects both equally
         turn()
     for ordering, engine in oracles.items():
-        _add(samples.oracle, (ordering, "decode"), decode(engine, case.oracle))
+        _add_sample(samples.oracle, (ordering, "decode"), measure_decode(engine, case.oracle))
         if case.oracle_prompt and not number:
-            _add(samples.oracle, (ordering, "prefill"), prefill(engine, case.prompt))
+            _add_sample(samples.oracle, (ordering, "prefill"), measure_prefill(engine, case.prompt))
 
 
-def _look(bench: NativeBench, samples: NativeSamples) -> None:
+def _take_sample(bench: NativeBench, samples: NativeSamples) -> None:
     read_gbs, load = bench.look()
     samples.read_gbs.append(read_gbs)
     samples.load.append(load)
 
 
-def _ours(case: NativeCase, engines: dict[str, Engine], samples: NativeSamples) -> None:
+def _measure_ours(case: NativeCase, engines: dict[str, Engine], samples: NativeSamples) -> None:
     for ordering, engine in engines.items():
-        _add(samples.ours, (ordering, "prefill"), prefill(engine, case.prompt))
-        _add(samples.ours, (ordering, "decode"), decode(engine, case.tokens))
+        _add_sample(samples.ours, (ordering, "prefill"), measure_prefill(engine, case.prompt))
+        _add_sample(samples.ours, (ordering, "decode"), measure_decode(engine, case.tokens))
         if case.slots:
-            _add(samples.ours, (ordering, "slots"), slots(engine, case.slots, case.tokens // 4))
+            _add_sample(samples.ours, (ordering, "slots"), measure_slots(engine, case.slots, case.tokens // 4))
 
 
-def _theirs(case: NativeCase, path: Path, bench: NativeBench, samples: NativeSamples) -> None:
+def _measure_theirs(case: NativeCase, path: Path, bench: NativeBench, samples: NativeSamples) -> None:
     """Measure llama.cpp. A setting that fails is excluded, with its reason."""
     assert bench.peer is not None
     load: dict[str, int] = {"prompt": case.prompt, "tokens": case.tokens, "threads": bench.threads}
     together = {**load, "prompt": SLOT_PROMPT, "tokens": case.tokens // 4, "slots": case.slots}
     for setting in SETTINGS:
         try:
-            peer_speed = bench.peer.bench(path, setting, **load)
+            peer_speed = bench.peer.measure(path, setting, **load)
             if case.slots:
                 peer_speed["slots"] = bench.peer.slots(path, setting, **together)
         except ZincError as error:
@@ -189,17 +191,17 @@ def _theirs(case: NativeCase, path: Path, bench: NativeBench, samples: NativeSam
             samples.theirs.setdefault(name, {}).setdefault(setting.name, []).append(speed)
 
 
-def _add(to: dict[tuple[str, str], list[float]], key: tuple[str, str], value: float) -> None:
+def _add_sample(to: dict[tuple[str, str], list[float]], key: tuple[str, str], value: float) -> None:
     to.setdefault(key, []).append(value)
 
 
 # --- timed parts, in tokens a second ---
 
 
-def prefill(engine: Engine, count: int) -> float:
+def measure_prefill(engine: Engine, count: int) -> float:
     """Run a prompt in one pass, from an empty sequence, like llama-bench's pp test."""
     sequence = engine.open()
-    tokens = prompt_of(engine.model.vocab, count)
+    tokens = make_prompt(engine.model.vocab, count)
     started = time.perf_counter()
     engine.extend(sequence, tokens, rows="last")
     seconds = time.perf_counter() - started
@@ -207,7 +209,7 @@ def prefill(engine: Engine, count: int) -> float:
     return count / seconds
 
 
-def decode(engine: Engine, count: int) -> float:
+def measure_decode(engine: Engine, count: int) -> float:
     """Decode token by token from an empty sequence, like llama-bench's tg test."""
     sequence = engine.open()
     token = 1
@@ -219,7 +221,7 @@ def decode(engine: Engine, count: int) -> float:
     return count / seconds
 
 
-def slots(engine: Engine, count: int, tokens: int) -> float:
+def measure_slots(engine: Engine, count: int, tokens: int) -> float:
     """Decode `count` sequences together, each after a short prompt."""
     sequences = [engine.open() for _ in range(count)]
     for number, sequence in enumerate(sequences):
@@ -241,24 +243,24 @@ def slots(engine: Engine, count: int, tokens: int) -> float:
 # --- results ---
 
 
-def _results(
+def _make_results(
     case: NativeCase, ordering: str, engine: Engine, bench: NativeBench, samples: NativeSamples
 ) -> Iterator[Result]:
-    conditions = Conditions(samples.read_gbs, samples.load, bench.threads)
+    conditions = RunConditions(samples.read_gbs, samples.load, bench.threads)
     for (of, figure), ours in samples.ours.items():
         if of != ordering:
             continue
         theirs = {n: s for n, s in samples.theirs.get(figure, {}).items() if len(s) == len(ours)}
-        measure = pair_results(ours, theirs)
+        measure = make_pair_results(ours, theirs)
         if figure == "decode":
-            weights = sum(row.read_bytes for row in decode_traffic(engine.graph("decode"), position=0))
+            weights = sum(row.read_bytes for row in list_decode_traffic(engine.graph("decode"), position=0))
             share = weights * max(ours) / (max(samples.read_gbs) * 1e9)
             measure |= {"bytes_a_token": weights, "read_gbs": max(samples.read_gbs), "bandwidth_share": share}
         known = samples.oracle.get((ordering, figure))
         if known:
             measure |= {"oracle": known, "oracle_ratio": max(ours) / max(known)}
         problem = "" if theirs else samples.peer_problem or "llama.cpp gave no figure in every round"
-        reason = blocking_reason(conditions, bench.rounds, problem, needs_peer=True)
+        reason = find_blocking_reasons(conditions, bench.rounds, problem, needs_peer=True)
         measure["conditions"] = asdict(conditions)
         name = f"{case.model}/{ordering}/{figure}"
         yield Result(
@@ -271,13 +273,13 @@ def _results(
             yield Result(f"{case.model}/{of}/oracle-{figure}", "native", "pass", registry.ORACLE, measure=measure)
 
 
-def _resident(case: NativeCase, bench: NativeBench, gguf: GGUFFile, path: Path) -> Result:
+def _measure_resident(case: NativeCase, bench: NativeBench, gguf: GGUFFile, path: Path) -> Result:
     """Measure resident memory. Weights are in the mapped file; the rest of the memory is caches, activations and
     the program.
     """
     name = f"{case.model}/memory"
     try:
-        memory = engine_memory(path, bench.tier, case.orderings[0], bench.threads, max(1, case.slots), CTX)
+        memory = measure_in_child(path, bench.tier, case.orderings[0], bench.threads, max(1, case.slots), CTX)
     except NothingRan as error:
         return Result(name, "native", "blocked", bench.tier, reason=str(error))
     allowed = gguf.file_bytes * (1 + RSS_SPARE) + memory.cache_bytes
@@ -287,7 +289,7 @@ def _resident(case: NativeCase, bench: NativeBench, gguf: GGUFFile, path: Path) 
     return Result(name, "native", "pass" if kept else "fail", bench.tier, "", reason, measure)
 
 
-def empty_node(us: float | None, threads: int, load: float) -> Result:
+def make_empty_node_result(us: float | None, threads: int, load: float) -> Result:
     """Return the result for an empty node. `load` is the load average of the measurement. A slow result on a busy
     machine gives no verdict.
     """
@@ -304,6 +306,6 @@ def empty_node(us: float | None, threads: int, load: float) -> Result:
     return Result("empty-node", "native", status, "t_cpu_native", "", reason, measure, limit)
 
 
-def clock_mhz() -> float | None:
+def read_clock_mhz() -> float | None:
     frequency = psutil.cpu_freq() if hasattr(psutil, "cpu_freq") else None
     return round(frequency.current, 1) if frequency is not None and frequency.current else None

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from zinc_rt.cli.output import output_stream, start_report
+from zinc_rt.cli.output import choose_output_stream, start_report
 from zinc_rt.host import terminal
 from zinc_rt.host.terminal import Column, Table
 
@@ -63,48 +63,50 @@ def run(arguments: argparse.Namespace) -> int:
     from zinc_rt.cli.output import finish_report
     from zinc_rt.cli.report import Report
     from zinc_rt.host.files import check_writable
-    from zinc_rt.host.machine import host
-    from zinc_rt.host.version import runtime_version
+    from zinc_rt.host.machine import describe_host
+    from zinc_rt.host.version import digest_runtime
     from zinc_rt.model.gguf import read_gguf
-    from zinc_rt.perf.history.chain import record
-    from zinc_rt.perf.machine import machine
+    from zinc_rt.perf.history.chain import record_report
+    from zinc_rt.perf.machine import describe_machine
     from zinc_rt.perf.native.bandwidth import Bandwidth
-    from zinc_rt.perf.native.bench import bench_case, clock_mhz, empty_node
-    from zinc_rt.perf.synthetic import cached
+    from zinc_rt.perf.native.bench import make_empty_node_result, measure_case, read_clock_mhz
+    from zinc_rt.perf.synthetic import open_cached
 
     check_writable(report=arguments.json)
-    chosen, threads = _select_cases(arguments), _threads(arguments)
-    knobs, out = options.settings(), output_stream(arguments)
+    chosen, threads = _select_cases(arguments), _choose_threads(arguments)
+    knobs, out = options.read_settings_once(), choose_output_stream(arguments)
     bandwidth = Bandwidth()
-    peer, problem = _peer(arguments)
-    report = start_report(Report("perf native", shortcuts=knobs.clamps()), arguments)
+    peer, problem = _find_peer(arguments)
+    report = start_report(Report("perf native", shortcuts=knobs.list_shortcuts()), arguments)
     one, all_ = bandwidth.read_gbs(1), bandwidth.read_gbs(threads)
     report.details = {
-        "code": runtime_version(),
+        "code": digest_runtime(),
         "settings": asdict(knobs),
-        "host": host(),
+        "host": describe_host(),
         "models": {},
-        "machine": {**machine(), "clock_mhz": clock_mhz()},
+        "machine": {**describe_machine(), "clock_mhz": read_clock_mhz()},
         "threads": threads,
         "read_gbs": {"1": one, str(threads): all_},
         "llama_cpp": {"version": peer.version() if peer else "", "problem": problem},
     }
     _show_machine(report, out)
-    report.results.append(empty_node(bandwidth.empty_node_us(threads), threads, os.getloadavg()[0]))
+    report.results.append(
+        make_empty_node_result(bandwidth.measure_empty_node(threads), threads, os.getloadavg()[0])
+    )
     _show(report.results[-1], out)
-    report.device = _device(arguments.tier)
-    bench = _bench(arguments, threads, bandwidth, peer, problem)
+    report.device = _describe_device(arguments.tier)
+    bench = _make_bench(arguments, threads, bandwidth, peer, problem)
     for case in chosen:
-        path = cached(case.model)
+        path = open_cached(case.model)
         report.details["models"][case.model] = describe_model(read_gguf(path))
-        for result in bench_case(case, path, bench):
+        for result in measure_case(case, path, bench):
             report.results.append(result)
             _show(result, out)
     if peer is not None:
         report.details["llama_cpp"] |= peer.record()
-    terminal.show(_verdict(report), out=out)
+    terminal.show(_format_verdict(report), out=out)
     if arguments.history:
-        terminal.show(record(arguments.history, report, _speeds), out=out)
+        terminal.show(record_report(arguments.history, report, _collect_speeds), out=out)
     return finish_report(report, arguments)
 
 
@@ -122,16 +124,16 @@ def _select_cases(arguments: argparse.Namespace) -> list[NativeCase]:
     return [known[name] for name in names] or list(CASES)
 
 
-def _threads(arguments: argparse.Namespace) -> int:
-    from zinc_rt.backends.cpu.threads import default_threads
+def _choose_threads(arguments: argparse.Namespace) -> int:
+    from zinc_rt.backends.cpu.threads import choose_default_threads
     from zinc_rt.host.errors import UsageError
 
     if arguments.threads is not None and arguments.threads < 1:
         raise UsageError(f"--threads {arguments.threads}: expected 1 or more")
-    return arguments.threads or default_threads()
+    return arguments.threads or choose_default_threads()
 
 
-def _peer(arguments: argparse.Namespace) -> tuple[LlamaCpp | None, str]:
+def _find_peer(arguments: argparse.Namespace) -> tuple[LlamaCpp | None, str]:
     """Return llama.cpp, or the reason why there is none. A folder specified by the user must contain it."""
     from zinc_rt.cli.options import print_status
     from zinc_rt.perf.native.llama_cpp import NoPeer, build, find
@@ -147,7 +149,7 @@ def _peer(arguments: argparse.Namespace) -> tuple[LlamaCpp | None, str]:
         return None, str(error).partition("\n")[0]
 
 
-def _bench(
+def _make_bench(
     arguments: argparse.Namespace, threads: int, bandwidth: Bandwidth, peer: LlamaCpp | None, problem: str
 ) -> NativeBench:
     import os
@@ -161,7 +163,7 @@ def _bench(
     return NativeBench(arguments.tier, threads, arguments.rounds, peer, problem, look, print_status)
 
 
-def _device(tier: str) -> dict[str, Any]:
+def _describe_device(tier: str) -> dict[str, Any]:
     from dataclasses import asdict
 
     from zinc_rt.engine.devices import choose_tier, open_backend
@@ -188,12 +190,12 @@ def _show(result: Result, out: TextIO) -> None:
     status = result.status.upper()
     widths = (("status", 6), ("result", 44))
     columns = (Column(""), *(Column("", width=width, key=key) for key, width in widths), Column("", key="measure"))
-    terminal.show(Table(columns, [("", status, result.id, _line(measure))], headings=False), out=out)
+    terminal.show(Table(columns, [("", status, result.id, _format_line(measure))], headings=False), out=out)
     if result.reason:
         terminal.show(f"          {result.reason}", out=out)
 
 
-def _line(measure: dict[str, Any]) -> str:
+def _format_line(measure: dict[str, Any]) -> str:
     if "us" in measure:
         return f"{measure['us']:.3f} µs on {measure['threads']} threads"
     if "resident_bytes" in measure:
@@ -216,13 +218,13 @@ def _line(measure: dict[str, Any]) -> str:
     return "; ".join(parts)
 
 
-def _verdict(report: Report) -> str:
+def _format_verdict(report: Report) -> str:
     counts = ", ".join(f"{count} {status}" for status, count in sorted(report.counts().items()))
     names = {0: "PASS", 1: "FAIL", 77: "BLOCKED"}
     return f"{names[report.exit_code()]}  {counts}; zinc-rt perf gate --milestone cpu evaluates ratios"
 
 
-def _speeds(content: Mapping[str, Any]) -> dict[str, float]:
+def _collect_speeds(content: Mapping[str, Any]) -> dict[str, float]:
     """Return the figures of a report for the history: tokens per second, by result."""
     return {
         result["id"]: float(result["measure"]["tokens_per_second"])

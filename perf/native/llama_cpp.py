@@ -21,7 +21,7 @@ from typing import Any
 
 from zinc_rt.host.errors import InputError, UnsupportedError
 from zinc_rt.host.files import cache_folder
-from zinc_rt.perf.bench.peers import OUTPUT_BYTES, describe
+from zinc_rt.perf.bench.peers import OUTPUT_BYTES, describe_command
 
 PACKAGE = "llama-cpp-python"
 VERSION = "0.3.36"  # its sdist carries llama.cpp 0c1e57098
@@ -58,7 +58,7 @@ class LlamaCpp:
     bins: tuple[Path, ...]
     said: list[dict[str, Any]] = field(default_factory=list, compare=False, repr=False)
 
-    def bench(
+    def measure(
         self, model: Path, setting: RepackSetting, *, prompt: int, tokens: int, threads: int
     ) -> dict[str, float]:
         """Return tok/s of one prompt and of one stream. Raise InputError with the program's output if it fails."""
@@ -68,7 +68,7 @@ class LlamaCpp:
     def slots(
         self, model: Path, setting: RepackSetting, *, slots: int, prompt: int, tokens: int, threads: int
     ) -> float:
-        """Return tok/s of `slots` concurrent streams. Raises as `bench`."""
+        """Return tok/s of `slots` concurrent streams. Raises as `measure`."""
         room = slots * (prompt + tokens)
         words = ["-m", str(model), "-c", str(room), "-npp", str(prompt), "-ntg", str(tokens), "-npl", str(slots)]
         words += ["-t", str(threads), "--output-format", "jsonl"]
@@ -82,7 +82,7 @@ class LlamaCpp:
     def record(self) -> dict[str, Any]:
         """Return its record for a report: the build, the kind of file, and all output."""
         return {
-            **describe([str(self.bins[0] / TARGETS[0])]),
+            **describe_command([str(self.bins[0] / TARGETS[0])]),
             "version": self.version(),
             "outputs": list(self.said),
         }
@@ -138,11 +138,15 @@ def find(folder: Path | None = None) -> LlamaCpp | None:
                 f"{folder}: does not contain {' and '.join(TARGETS)}", next="name the folder that contains both"
             )
         return LlamaCpp((bins[0],))
-    bins = [item for item in (home() / "build" / "bin", home() / "build-no-amx" / "bin") if _is_complete(item)]
+    bins = [
+        item
+        for item in (build_directory() / "build" / "bin", build_directory() / "build-no-amx" / "bin")
+        if _is_complete(item)
+    ]
     return LlamaCpp(tuple(bins)) if bins else None
 
 
-def home() -> Path:
+def build_directory() -> Path:
     return cache_folder() / f"llama.cpp-{VERSION}"
 
 
@@ -158,33 +162,33 @@ def build(say: Callable[[str], None]) -> LlamaCpp:
             f"cannot build llama.cpp for the comparison: {', '.join(missing)} not installed",
             next="apt install cmake ninja-build g++ (Debian, Ubuntu), or name a build with --llama FOLDER",
         )
-    source = _source(say)
+    source = _fetch_source(say)
     say("building llama-bench and llama-batched-bench, some 10 CPU minutes, once ...")
-    _compile(source, home() / "build", CMAKE)
+    _compile(source, build_directory() / "build", CMAKE)
     if _has_amx():  # announced; where it does not run, the programs die of an illegal instruction
-        _compile(source, home() / "build-no-amx", [*CMAKE, *NO_AMX])
+        _compile(source, build_directory() / "build-no-amx", [*CMAKE, *NO_AMX])
     built = find()
     if built is None:
-        raise NoPeer("the build of llama.cpp produced no programs", next=f"look into {home()}")
+        raise NoPeer("the build of llama.cpp produced no programs", next=f"look into {build_directory()}")
     return built
 
 
-def _source(say: Callable[[str], None]) -> Path:
-    folder = home() / f"llama_cpp_python-{VERSION}" / "vendor" / "llama.cpp"
+def _fetch_source(say: Callable[[str], None]) -> Path:
+    folder = build_directory() / f"llama_cpp_python-{VERSION}" / "vendor" / "llama.cpp"
     if (folder / "CMakeLists.txt").is_file():
         return folder
     say(f"fetching {PACKAGE} {VERSION} ...")
-    home().mkdir(parents=True, exist_ok=True)
+    build_directory().mkdir(parents=True, exist_ok=True)
     base = Path(getattr(sys, "_base_executable", sys.executable)).resolve()  # a venv may have no pip
     pip = [str(base), "-m", "pip", "--disable-pip-version-check"]
-    needed = home() / "needed"
+    needed = build_directory() / "needed"
     environment = {**os.environ, "PYTHONPATH": str(needed)}
     _call([*pip, "install", "-q", "--target", str(needed), "--upgrade", "scikit-build-core"], environment)
-    options = ["--no-deps", "--no-binary", ":all:", "--no-build-isolation", "-q", "-d", str(home())]
+    options = ["--no-deps", "--no-binary", ":all:", "--no-build-isolation", "-q", "-d", str(build_directory())]
     _call([*pip, "download", *options, f"{PACKAGE}=={VERSION}"], environment)
-    (archive,) = home().glob("llama_cpp_python-*.tar.gz")
+    (archive,) = build_directory().glob("llama_cpp_python-*.tar.gz")
     with tarfile.open(archive) as file:
-        file.extractall(home(), filter="data")
+        file.extractall(build_directory(), filter="data")
     return folder
 
 

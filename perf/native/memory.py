@@ -16,8 +16,8 @@ from pathlib import Path
 from zinc_rt.engine.devices import choose_tier, open_backend
 from zinc_rt.engine.engine import Engine
 from zinc_rt.host.errors import NothingRan
-from zinc_rt.host.machine import process_memory
-from zinc_rt.mem.plan import size_bytes
+from zinc_rt.host.machine import read_process_memory
+from zinc_rt.mem.plan import count_buffer_bytes
 from zinc_rt.model.gguf import read_gguf
 
 SECONDS = 600.0
@@ -35,10 +35,10 @@ class EngineMemory:
     major_faults: int
 
 
-def measure(model: Path, tier: str, ordering: str, threads: int, slots: int, ctx: int) -> EngineMemory:
+def measure_memory(model: Path, tier: str, ordering: str, threads: int, slots: int, ctx: int) -> EngineMemory:
     """Measure the memory that the engine of a model adds to this process."""
     gguf = read_gguf(model)
-    before = process_memory()
+    before = read_process_memory()
     backend = open_backend(choose_tier(tier, "cpu"), ordering, threads=threads)
     with Engine(gguf, backend, ctx=ctx, slots=slots) as engine:
         tokens = [1 + number % 7 for number in range(PROMPT)]
@@ -46,13 +46,13 @@ def measure(model: Path, tier: str, ordering: str, threads: int, slots: int, ctx
         engine.extend(sequence, tokens)
         for token in tokens:
             engine.extend(sequence, [token])
-        after = process_memory()
-        cache = sum(size_bytes(spec, {}) for spec in engine.graph("decode").by_role("state"))
+        after = read_process_memory()
+        cache = sum(count_buffer_bytes(spec, {}) for spec in engine.graph("decode").by_role("state"))
     faults = (after.major_faults or 0) - (before.major_faults or 0)
     return EngineMemory(after.resident_bytes - before.resident_bytes, cache, faults)
 
 
-def engine_memory(model: Path, tier: str, ordering: str, threads: int, slots: int, ctx: int) -> EngineMemory:
+def measure_in_child(model: Path, tier: str, ordering: str, threads: int, slots: int, ctx: int) -> EngineMemory:
     """Measure the engine's memory in a separate process. Raise NothingRan with the end of the program's output."""
     argument = (str(model), tier, ordering, str(threads), str(slots), str(ctx))
     words = [sys.executable, "-m", "zinc_rt.perf.native.memory", *argument]
@@ -68,4 +68,4 @@ def engine_memory(model: Path, tier: str, ordering: str, threads: int, slots: in
 if __name__ == "__main__":
     model, tier, ordering, *numbers = sys.argv[1:]
     threads, slots, ctx = map(int, numbers)
-    print(json.dumps(asdict(measure(Path(model), tier, ordering, threads, slots, ctx))))
+    print(json.dumps(asdict(measure_memory(Path(model), tier, ordering, threads, slots, ctx))))

@@ -22,14 +22,14 @@ Speeds = Mapping[str, Sequence[float]]  # of each setting, tok/s a round
 
 
 @dataclass(frozen=True, slots=True)
-class Conditions:
+class RunConditions:
     """The state of the machine before each round and after the last."""
 
     read_gbs: Sequence[float]
     load: Sequence[float]
     threads: int
 
-    def noise(self) -> str:
+    def explain_noise(self) -> str:
         """Return why a ratio is unreliable; empty if it is reliable."""
         reasons = []
         if has_settled(self.read_gbs) > MOVED:
@@ -43,17 +43,17 @@ class Conditions:
         return "; ".join(reasons)
 
 
-def best_setting(theirs: Speeds) -> str:
+def find_best_setting(theirs: Speeds) -> str:
     """Return the setting with the fastest run, because a comparison with a slower setting would be unfair."""
     return max(theirs, key=lambda name: max(theirs[name]))
 
 
-def ratio(ours: Sequence[float], theirs: Speeds) -> float:
+def compute_ratio(ours: Sequence[float], theirs: Speeds) -> float:
     """Return the ratio of ours to theirs at its best setting, using the fastest run of each."""
-    return max(ours) / max(theirs[best_setting(theirs)])
+    return max(ours) / max(theirs[find_best_setting(theirs)])
 
 
-def pair_results(ours: Sequence[float], theirs: Speeds) -> dict[str, Any]:
+def make_pair_results(ours: Sequence[float], theirs: Speeds) -> dict[str, Any]:
     """Return the measure of a result: samples and derived figures. `theirs` is {} without a baseline."""
     measure: dict[str, Any] = {
         "tokens_per_second": max(ours),
@@ -62,13 +62,13 @@ def pair_results(ours: Sequence[float], theirs: Speeds) -> dict[str, Any]:
         "theirs": {name: list(speeds) for name, speeds in theirs.items()},
     }
     if theirs:
-        best = best_setting(theirs)
+        best = find_best_setting(theirs)
         rounds = [a / b for a, b in zip(ours, theirs[best], strict=True)]
         measure |= {
             "setting": best,
             "their_tokens_per_second": max(theirs[best]),
             "their_median": statistics.median(theirs[best]),
-            "ratio": ratio(ours, theirs),
+            "ratio": compute_ratio(ours, theirs),
             "ratio_of_medians": statistics.median(ours) / statistics.median(theirs[best]),
             "ratio_low": min(rounds),
             "ratio_high": max(rounds),
@@ -76,9 +76,9 @@ def pair_results(ours: Sequence[float], theirs: Speeds) -> dict[str, Any]:
     return measure
 
 
-def blocking_reason(conditions: Conditions, rounds: int, peer_problem: str, *, needs_peer: bool) -> str:
+def find_blocking_reasons(conditions: RunConditions, rounds: int, peer_problem: str, *, needs_peer: bool) -> str:
     """Return every reason why a result cannot have a verdict; empty if it can."""
-    reasons = [conditions.noise()]
+    reasons = [conditions.explain_noise()]
     if rounds < MIN_ROUNDS:
         reasons.append(f"{rounds} rounds, expected {MIN_ROUNDS} or more")
     if needs_peer:

@@ -20,7 +20,7 @@ from typing import IO, Any, Self
 import numpy as np
 
 from zinc_rt.host.errors import InputError, OutputError
-from zinc_rt.host.input_files import unreadable
+from zinc_rt.host.input_files import make_read_error
 
 FORMAT = "zinc-rt-perplexity/1"
 LOGITS, META, TOKENS = "logits.npy", "meta.npy", "tokens.npy"
@@ -28,7 +28,7 @@ AGAIN = "make it again with --save-base"
 
 
 @contextmanager
-def writing(path: str, meta: dict[str, Any], tokens: list[int], rows: int, vocab: int) -> Iterator[RowWriter]:
+def open_writer(path: str, meta: dict[str, Any], tokens: list[int], rows: int, vocab: int) -> Iterator[RowWriter]:
     """Open the file for writing. The file is given its final name if the block succeeds and all `rows` were
     written. Raises OutputError.
     """
@@ -42,7 +42,7 @@ def writing(path: str, meta: dict[str, Any], tokens: list[int], rows: int, vocab
         )
     try:
         with (
-            _named_errors(path),
+            _name_errors(path),
             zipfile.ZipFile(unfinished, "w", zipfile.ZIP_STORED, allowZip64=True) as archive,
         ):
             for name, array in (
@@ -58,7 +58,7 @@ def writing(path: str, meta: dict[str, Any], tokens: list[int], rows: int, vocab
                 yield writer
         if writer.rows != rows:
             raise OutputError(f"{path}: only {writer.rows} of {rows} rows were written", next=AGAIN)
-        with _named_errors(path):
+        with _name_errors(path):
             unfinished.replace(target)
     finally:
         with suppress(OSError):
@@ -66,7 +66,7 @@ def writing(path: str, meta: dict[str, Any], tokens: list[int], rows: int, vocab
 
 
 @contextmanager
-def _named_errors(path: str) -> Iterator[None]:
+def _name_errors(path: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
@@ -82,7 +82,7 @@ class RowWriter:
     rows: int = 0
 
     def __call__(self, logits: np.ndarray) -> None:
-        with _named_errors(self.path):
+        with _name_errors(self.path):
             self.file.write(np.ascontiguousarray(logits, "<f4").data)
         self.rows += len(logits)
 
@@ -96,8 +96,8 @@ class BaseLogits:
         self.path = path
         try:
             self._archive = zipfile.ZipFile(path)
-            self.meta: dict[str, Any] = json.loads(str(self._array(META)))
-            self.tokens: list[int] = self._array(TOKENS).tolist()
+            self.meta: dict[str, Any] = json.loads(str(self._read_array(META)))
+            self.tokens: list[int] = self._read_array(TOKENS).tolist()
             self._file = self._archive.open(LOGITS)
             version = np.lib.format.read_magic(self._file)
             if version != (1, 0):
@@ -107,7 +107,7 @@ class BaseLogits:
             if dtype != np.dtype("<f4"):
                 raise ValueError(f"logits are {dtype}, expected float32")
         except OSError as error:
-            raise unreadable(path, error) from error
+            raise make_read_error(path, error) from error
         except (ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
             raise InputError(f"{path}: not a perplexity base file: {error}", next=AGAIN) from error
         if self.meta.get("format") != FORMAT:
@@ -115,7 +115,7 @@ class BaseLogits:
                 f"{path}: format {self.meta.get('format')!r}; this build reads {FORMAT!r}", next=AGAIN
             )
 
-    def _array(self, name: str) -> np.ndarray:
+    def _read_array(self, name: str) -> np.ndarray:
         with self._archive.open(name) as file:
             return np.asarray(np.lib.format.read_array(file))
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from zinc_rt.cli import options
 from zinc_rt.cli.command import Command
-from zinc_rt.cli.output import add_json, finish_report, output_stream, start_report
+from zinc_rt.cli.output import add_json, choose_output_stream, finish_report, start_report
 from zinc_rt.host import terminal
 from zinc_rt.host.arguments import Parser, add_models
 
@@ -67,16 +67,16 @@ def parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _body(arguments: argparse.Namespace) -> int:
-    from zinc_rt.backends.base import findings_of
+def _run_command(arguments: argparse.Namespace) -> int:
+    from zinc_rt.backends.base import read_findings
     from zinc_rt.cli.describe import describe_executed, describe_model, describe_run, fail_for_findings
-    from zinc_rt.cli.progress import progress
+    from zinc_rt.cli.progress import show_progress
     from zinc_rt.cli.report import Report
     from zinc_rt.engine.devices import SIMULATED
     from zinc_rt.host.errors import UsageError
     from zinc_rt.host.files import check_writable
     from zinc_rt.perf.perplexity import scoring
-    from zinc_rt.perf.perplexity.base_file import BaseLogits, writing
+    from zinc_rt.perf.perplexity.base_file import BaseLogits, open_writer
 
     check_writable(arguments.save_base, report=arguments.json)
     if arguments.max_kl is not None:
@@ -84,28 +84,28 @@ def _body(arguments: argparse.Namespace) -> int:
             raise UsageError("--max-kl needs --kl-base B.npz or --against TIER")
         if not arguments.max_kl >= 0:
             raise UsageError(f"--max-kl {arguments.max_kl:g}: expected 0 or more nats")
-    knobs, out = options.settings(), output_stream(arguments)
+    knobs, out = options.read_settings_once(), choose_output_stream(arguments)
     report = start_report(Report("perplexity"), arguments)
     with ExitStack() as opened:
         base_file = opened.enter_context(BaseLogits(arguments.kl_base)) if arguments.kl_base else None
         gguf = options.read_model(arguments.model)
-        ctx = _ctx(arguments, gguf, base_file)
-        tokens, bos, origin = _tokens(arguments, gguf, base_file)
-        parts = scoring.chunks(tokens, ctx, bos=bos, maximum=_max_chunks(arguments, base_file))
+        ctx = _choose_ctx(arguments, gguf, base_file)
+        tokens, bos, origin = _tokenize_text(arguments, gguf, base_file)
+        parts = scoring.split_chunks(tokens, ctx, bos=bos, maximum=_choose_max_chunks(arguments, base_file))
         _check_base(base_file, tokens, ctx, parts)
         arguments.ctx = ctx
         engine = opened.enter_context(options.open_engine(gguf, arguments, knobs))
         if base_file is not None:
             _check_vocabulary(base_file, engine.model.vocab, gguf)
         base: Rows | None = base_file
-        reference_name = _reference_name(base_file)
+        reference_name = _format_reference_name(base_file)
         if arguments.against:
-            other = opened.enter_context(_other_engine(gguf, arguments, knobs))
-            base, reference_name = scoring.rows_from(other, parts), _name(other)
-        rows = scoring.scored_tokens(ctx) * len(parts)
+            other = opened.enter_context(_open_other_engine(gguf, arguments, knobs))
+            base, reference_name = scoring.make_row_source(other, parts), _engine_name(other)
+        rows = scoring.count_scored_tokens(ctx) * len(parts)
         count = len(parts)
         terminal.show(
-            f"{gguf.path.name}  {gguf.architecture} on {_name(engine)}\n"
+            f"{gguf.path.name}  {gguf.architecture} on {_engine_name(engine)}\n"
             f"  {origin}: {len(tokens)} tokens, {count} chunk{'s' * (count > 1)} of {ctx}, {rows} predictions",
             out=out,
         )
@@ -117,27 +117,27 @@ def _body(arguments: argparse.Namespace) -> int:
                 "model": gguf.path.name, "architecture": gguf.architecture, "ctx": ctx, "chunks": len(parts),
                 "tier": engine.backend.spec.tier, "ordering": engine.backend.ordering,
                 "simulated": engine.backend.device.simulated, "text": origin, "bos": bos,
-                "vocabulary": _vocabulary(gguf),
+                "vocabulary": _digest_vocabulary(gguf),
             }  # fmt: skip
             whole = tokens[: ctx * len(parts)]
-            keep = opened.enter_context(writing(arguments.save_base, meta, whole, rows, engine.model.vocab))
-        with progress(len(parts), "perplexity", "chunk") as advance:
+            keep = opened.enter_context(open_writer(arguments.save_base, meta, whole, rows, engine.model.vocab))
+        with show_progress(len(parts), "perplexity", "chunk") as advance:
 
-            def done(number: int, scores: TokenScores) -> None:
+            def show_chunk(number: int, scores: TokenScores) -> None:
                 advance(1)
-                terminal.show(_chunk_line(number, scores), out=out)
+                terminal.show(_format_chunk(number, scores), out=out)
 
-            scores = scoring.score(engine, parts, base=base, keep=keep, chunk_done=done)
+            scores = scoring.score_chunks(engine, parts, base=base, keep=keep, chunk_done=show_chunk)
         describe_run(report, engine)
         describe_executed(report, engine)
-        findings = findings_of(engine.backend)
+        findings = read_findings(engine.backend)
         simulated = [item for item in (engine.backend.device.simulated, "(simulated)" in reference_name) if item]
     if simulated:
         report.shortcuts.append(SIMULATED)
     if len(parts) < len(tokens) // ctx:
         report.shortcuts.append(f"{len(parts)} of {len(tokens) // ctx} chunks")
     report.model = describe_model(gguf)
-    result = _result(arguments, scores, parts, reference_name, str(report.device["tier"]))
+    result = _make_result(arguments, scores, parts, reference_name, str(report.device["tier"]))
     report.results.append(result)
     report.details |= {"text": origin, "tokens": len(tokens), "ctx": ctx, "chunks": len(parts), "bos": bos}
     _show(scores, result, report, reference_name, out)
@@ -147,9 +147,9 @@ def _body(arguments: argparse.Namespace) -> int:
     return finish_report(report, arguments)
 
 
-def _ctx(arguments: argparse.Namespace, gguf: GGUFFile, base: BaseLogits | None) -> int:
+def _choose_ctx(arguments: argparse.Namespace, gguf: GGUFFile, base: BaseLogits | None) -> int:
     """Return --ctx, else the base's, else 512 or the model's training context."""
-    from zinc_rt.engine.engine import default_ctx, trained_ctx
+    from zinc_rt.engine.engine import choose_default_ctx, read_trained_ctx
     from zinc_rt.host.errors import UsageError
 
     if base is not None:
@@ -160,11 +160,11 @@ def _ctx(arguments: argparse.Namespace, gguf: GGUFFile, base: BaseLogits | None)
             )
         return ctx
     if arguments.ctx is not None:
-        return default_ctx(gguf, arguments.ctx)
-    return min(DEFAULT_CTX, trained_ctx(gguf))
+        return choose_default_ctx(gguf, arguments.ctx)
+    return min(DEFAULT_CTX, read_trained_ctx(gguf))
 
 
-def _tokens(
+def _tokenize_text(
     arguments: argparse.Namespace, gguf: GGUFFile, base: BaseLogits | None
 ) -> tuple[list[int], int | None, str]:
     """Return the text's tokens, the token that replaces the first of every chunk, and the source of the text."""
@@ -183,7 +183,7 @@ def _tokens(
     return tokenizer.encode(text, parse_special=False), tokenizer.bos_id if tokenizer.add_bos else None, origin
 
 
-def _max_chunks(arguments: argparse.Namespace, base: BaseLogits | None) -> int | None:
+def _choose_max_chunks(arguments: argparse.Namespace, base: BaseLogits | None) -> int | None:
     """Return the number of chunks to read, limited by the base."""
     if base is None:
         return None if arguments.chunks is None else int(arguments.chunks)
@@ -206,7 +206,7 @@ def _check_base(base: BaseLogits | None, tokens: Sequence[int], ctx: int, parts:
         )
 
 
-def _vocabulary(gguf: GGUFFile) -> str:
+def _digest_vocabulary(gguf: GGUFFile) -> str:
     """Return a digest of the texts of the tokens; "" if the file has none."""
     import hashlib
 
@@ -221,21 +221,21 @@ def _check_vocabulary(base: BaseLogits, vocab: int, gguf: GGUFFile) -> None:
 
     if base.vocab != vocab:
         wrong = f"rows of {base.vocab} logits, this model has {vocab}"
-    elif base.meta.get("vocabulary") != _vocabulary(gguf):
+    elif base.meta.get("vocabulary") != _digest_vocabulary(gguf):
         wrong = "its tokens have other texts than this model's"
     else:
         return
     raise UsageError(f"{base.path}: {wrong}", next="create the base with a model of the same vocabulary")
 
 
-def _reference_name(base: BaseLogits | None) -> str:
+def _format_reference_name(base: BaseLogits | None) -> str:
     if base is None:
         return ""
     simulated = " (simulated)" if base.meta.get("simulated") else ""
     return f"{base.meta.get('model')} on {base.meta.get('tier')}{simulated}, {base.meta.get('ordering')}"
 
 
-def _other_engine(gguf: GGUFFile, arguments: argparse.Namespace, knobs: Any) -> Engine:
+def _open_other_engine(gguf: GGUFFile, arguments: argparse.Namespace, knobs: Any) -> Engine:
     """Open another tier at the same context. Options that only one of the two engines accepts apply to the
     first.
     """
@@ -257,22 +257,22 @@ def _other_engine(gguf: GGUFFile, arguments: argparse.Namespace, knobs: Any) -> 
     return options.open_engine(gguf, argparse.Namespace(**{**vars(arguments), **changed}), knobs)
 
 
-def _name(engine: Engine) -> str:
+def _engine_name(engine: Engine) -> str:
     device = engine.backend.device
     simulated = " (simulated)" if device.simulated else ""
     return f"{engine.backend.spec.tier}{simulated}, {device.name}, {engine.backend.ordering}"
 
 
-def _result(
+def _make_result(
     arguments: argparse.Namespace, scores: TokenScores, parts: Sequence[TextChunk], beside: str, tier: str
 ) -> Result:
     from zinc_rt.cli.report import Result
-    from zinc_rt.perf.perplexity.scoring import against, perplexity
+    from zinc_rt.perf.perplexity.scoring import compare_with_base, compute_perplexity
 
-    measure: dict[str, Any] = {"perplexity": asdict(perplexity(scores.nll)), "scored": len(scores.nll)}
+    measure: dict[str, Any] = {"perplexity": asdict(compute_perplexity(scores.nll)), "scored": len(scores.nll)}
     failed = ""
     if beside:
-        compared = against(scores)
+        compared = compare_with_base(scores)
         measure["against"] = asdict(compared)
         if arguments.max_kl is not None and not compared.kl.value <= arguments.max_kl:
             failed = f"a mean KL divergence of {compared.kl.value:.6g} nats, above {arguments.max_kl:g}"
@@ -288,56 +288,57 @@ def _result(
     )
 
 
-def _chunk_line(number: int, scores: TokenScores) -> str:
-    from zinc_rt.perf.perplexity.scoring import mean_error, perplexity
+def _format_chunk(number: int, scores: TokenScores) -> str:
+    from zinc_rt.perf.perplexity.scoring import compute_mean_error, compute_perplexity
 
-    so_far = perplexity(scores.nll)
+    so_far = compute_perplexity(scores.nll)
     text = f"  chunk {number + 1:<4} perplexity so far {so_far.value:12.4f} +- {so_far.error:.4f}"
     if scores.kl:
-        kl, same = mean_error(scores.kl)[0], sum(scores.same_top) / len(scores.same_top)
+        kl, same = compute_mean_error(scores.kl)[0], sum(scores.same_top) / len(scores.same_top)
         text += f"   KL {kl:.6f}   top-1 {same:.2%}"
     return text
 
 
 def _show(scores: TokenScores, result: Result, report: Report, beside: str, out: TextIO) -> None:
-    from zinc_rt.perf.perplexity.scoring import against, perplexity
+    from zinc_rt.perf.perplexity.scoring import compare_with_base, compute_perplexity
 
     for shortcut in report.shortcuts:
         terminal.show(f"shortcut  {shortcut}", out=out)
     if beside:
-        for line in _against_lines(against(scores), len(scores.nll)):
+        for line in _format_comparison(compare_with_base(scores), len(scores.nll)):
             terminal.show(line, out=out)
     simulated = " (simulated)" if report.device["simulated"] else ""
-    own = perplexity(scores.nll)
+    own = compute_perplexity(scores.nll)
     verdict = f"perplexity {own.value:.4f} +- {own.error:.4f} on {report.device['tier']}{simulated}"
     terminal.show(f"{'FAIL      ' + result.reason + '; ' if result.reason else ''}{verdict}", out=out)
 
 
-def _against_lines(compared: Comparison, count: int) -> list[str]:
-    def figure(value: ValueAndError, scale: float = 1.0) -> str:
+def _format_comparison(compared: Comparison, count: int) -> list[str]:
+    def format_figure(value: ValueAndError, scale: float = 1.0) -> str:
         return f"{scale * value.value:.6f} +- {scale * value.error:.6f}"
 
     quantiles = [
-        f"  {_share(share):<8}{kl:14.6f}{100 * compared.p_diff_quantiles[share]:14.4f}"
+        f"  {_format_share(share):<8}{kl:14.6f}{100 * compared.p_diff_quantiles[share]:14.4f}"
         for share, kl in compared.kl_quantiles.items()
     ]
     return [
-        f"base perplexity        {figure(compared.base)}",
-        f"ln(PPL / PPL base)     {figure(compared.log_ratio)}   correlation {compared.correlation:.4f}",
-        f"KL divergence, nats    {figure(compared.kl)}",
-        f"Δp of the token, %     {figure(compared.p_diff, 100)}   rms {figure(compared.p_diff_rms, 100)}",
-        f"same top-1, %          {figure(compared.same_top, 100)}",
+        f"base perplexity        {format_figure(compared.base)}",
+        f"ln(PPL / PPL base)     {format_figure(compared.log_ratio)}   correlation {compared.correlation:.4f}",
+        f"KL divergence, nats    {format_figure(compared.kl)}",
+        f"Δp of the token, %     {format_figure(compared.p_diff, 100)}   rms "
+        f"{format_figure(compared.p_diff_rms, 100)}",
+        f"same top-1, %          {format_figure(compared.same_top, 100)}",
         f"same bits              {compared.same_bits} of {count} rows of logits",
         "  share             KL          Δp, %",
         *quantiles,
     ]
 
 
-def _share(share: float) -> str:
+def _format_share(share: float) -> str:
     return {1.0: "largest", 0.5: "median", 0.0: "least"}.get(share, f"{100 * share:g} %")
 
 
-main = Command("perplexity", parser, _body)
+main = Command("perplexity", parser, _run_command)
 
 
 if __name__ == "__main__":

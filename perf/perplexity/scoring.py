@@ -32,12 +32,12 @@ class TextChunk:
     targets: np.ndarray  # i32
 
 
-def scored_tokens(ctx: int) -> int:
+def count_scored_tokens(ctx: int) -> int:
     """Return the number of scored predictions of a chunk: those of the second half, except the last token's."""
     return ctx - ctx // 2 - 1
 
 
-def chunks(
+def split_chunks(
     tokens: Sequence[int], ctx: int, *, bos: int | None = None, maximum: int | None = None
 ) -> list[TextChunk]:
     """Split a text into chunks. Raise UsageError for a text shorter than a chunk, and for invalid counts."""
@@ -61,7 +61,7 @@ def chunks(
     return pieces
 
 
-def rows_of(engine: Engine, chunk: TextChunk) -> Iterator[np.ndarray]:
+def iterate_rows(engine: Engine, chunk: TextChunk) -> Iterator[np.ndarray]:
     """Yield the scored logits, f32 [n, V] at a time, in order. Raise CheckFailed for a non-finite logit."""
     sequence = engine.open()
     last = len(chunk.tokens) - 1  # nothing follows its prediction
@@ -122,7 +122,7 @@ class TokenScores:
         self.same_bits += (logits.view(np.uint32) == base.view(np.uint32)).all(axis=1).tolist()
 
 
-def mean_error(values: Sequence[float]) -> tuple[float, float]:
+def compute_mean_error(values: Sequence[float]) -> tuple[float, float]:
     """Return the mean and its standard error: the square root of the variance over n - 1."""
     array = np.asarray(values, np.float64)
     mean = float(array.mean())
@@ -137,8 +137,8 @@ class ValueAndError:
     error: float
 
 
-def perplexity(nll: Sequence[float]) -> ValueAndError:
-    mean, error = mean_error(nll)
+def compute_perplexity(nll: Sequence[float]) -> ValueAndError:
+    mean, error = compute_mean_error(nll)
     value = math.exp(mean)
     return ValueAndError(value, value * error)
 
@@ -161,39 +161,39 @@ class Comparison:
     same_bits: int
 
 
-def against(scores: TokenScores) -> Comparison:
+def compare_with_base(scores: TokenScores) -> Comparison:
     """Return the comparison of scores with their base."""
     count = len(scores.nll)
     own, base = (np.asarray(item, np.float64) for item in (scores.nll, scores.base_nll))
-    (mean, error), (base_mean, base_error) = mean_error(scores.nll), mean_error(scores.base_nll)
+    (mean, error), (base_mean, base_error) = compute_mean_error(scores.nll), compute_mean_error(scores.base_nll)
     covariance = float(((own - mean) * (base - base_mean)).mean()) / (count - 1) if count > 1 else 0.0
     variance = error * error + base_error * base_error - 2 * covariance
     squares = np.square(np.asarray(scores.p_diff, np.float64))
-    square, square_error = mean_error(squares.tolist())
+    square, square_error = compute_mean_error(squares.tolist())
     rms = math.sqrt(square)
     same = float(np.mean(scores.same_top))
     return Comparison(
-        base=perplexity(scores.base_nll),
+        base=compute_perplexity(scores.base_nll),
         log_ratio=ValueAndError(mean - base_mean, math.sqrt(max(0.0, variance))),
         correlation=covariance / (error * base_error) if error and base_error else math.nan,
-        kl=ValueAndError(*mean_error(scores.kl)),
-        kl_quantiles=_quantiles(scores.kl),
-        p_diff=ValueAndError(*mean_error(scores.p_diff)),
+        kl=ValueAndError(*compute_mean_error(scores.kl)),
+        kl_quantiles=_compute_quantiles(scores.kl),
+        p_diff=ValueAndError(*compute_mean_error(scores.p_diff)),
         p_diff_rms=ValueAndError(rms, 0.5 / rms * square_error if rms else 0.0),
-        p_diff_quantiles=_quantiles(scores.p_diff),
+        p_diff_quantiles=_compute_quantiles(scores.p_diff),
         same_top=ValueAndError(same, math.sqrt(same * (1 - same) / (count - 1)) if count > 1 else 0.0),
         same_bits=sum(scores.same_bits),
     )
 
 
-def _quantiles(values: Sequence[float]) -> dict[float, float]:
+def _compute_quantiles(values: Sequence[float]) -> dict[float, float]:
     return {share: float(np.quantile(values, share)) for share in QUANTILES}
 
 
 Rows = Callable[[int], np.ndarray]  # the next so many rows of logits, f32 [n, V]
 
 
-def score(
+def score_chunks(
     engine: Engine,
     parts: Sequence[TextChunk],
     *,
@@ -207,7 +207,7 @@ def score(
     scores = TokenScores()
     for number, chunk in enumerate(parts):
         index = 0
-        for rows in rows_of(engine, chunk):
+        for rows in iterate_rows(engine, chunk):
             keep(rows)
             targets = chunk.targets[index : index + len(rows)]
             scores.add(rows, targets, None if base is None else base(len(rows)))
@@ -216,16 +216,16 @@ def score(
     return scores
 
 
-def rows_from(engine: Engine, parts: Sequence[TextChunk]) -> Rows:
+def make_row_source(engine: Engine, parts: Sequence[TextChunk]) -> Rows:
     """Use another engine as a base that computes rows on demand."""
     pending = np.empty((0, engine.model.vocab), np.float32)
-    pieces = (piece for chunk in parts for piece in rows_of(engine, chunk))
+    pieces = (piece for chunk in parts for piece in iterate_rows(engine, chunk))
 
-    def rows(count: int) -> np.ndarray:
+    def compute_rows(count: int) -> np.ndarray:
         nonlocal pending
         while len(pending) < count:
             pending = np.concatenate([pending, next(pieces)])
         taken, pending = pending[:count], pending[count:]
         return taken
 
-    return rows
+    return compute_rows

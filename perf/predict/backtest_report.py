@@ -8,31 +8,33 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from zinc_rt.cli.output import output_stream
+from zinc_rt.cli.output import choose_output_stream
 from zinc_rt.cli.report import Report, Result
 from zinc_rt.host import terminal
-from zinc_rt.host.version import runtime_version
+from zinc_rt.host.version import digest_runtime
 from zinc_rt.perf.predict import backtest
 from zinc_rt.perf.predict.backtest import Tested
-from zinc_rt.perf.predict.llama_cpp import FOLDER, constants
+from zinc_rt.perf.predict.llama_cpp import FOLDER, load_constants
 
 COMMITTED = FOLDER / "llama_rows.csv"  # the rows on which the constants were fitted
 
 
-def backtest_report(arguments: argparse.Namespace) -> Report:
+def make_backtest_report(arguments: argparse.Namespace) -> Report:
     """Predict the rows of a file and show the errors. With `refit`, constants are fitted on the file's rows, and
     each model is predicted from the others. Raise InputError for an unknown file, chip or backend.
     """
-    report, out = Report("perf predict"), output_stream(arguments)
-    report.details |= {"code": runtime_version(), "rows": Path(arguments.backtest).name}
+    report, out = Report("perf predict"), choose_output_stream(arguments)
+    report.details |= {"code": digest_runtime(), "rows": Path(arguments.backtest).name}
     rows = backtest.read_rows(Path(arguments.backtest))
     if arguments.refit:
         known = backtest.fit_all(rows)
-        _add(report, out, "refit", backtest.backtest(rows, known, backtest.one_bandwidth(rows)), show=False)
+        _add(
+            report, out, "refit", backtest.backtest(rows, known, backtest.fit_bandwidth_baseline(rows)), show=False
+        )
         _add(report, out, "leave-one-model-out", backtest.leave_one_model_out(rows), show=True)
     else:
-        known = dict(constants())
-        baseline = backtest.one_bandwidth(backtest.read_rows(COMMITTED))
+        known = dict(load_constants())
+        baseline = backtest.fit_bandwidth_baseline(backtest.read_rows(COMMITTED))
         _add(report, out, "backtest", backtest.backtest(rows, known, baseline), show=True)
     report.details["constants"] = {name: asdict(item) for name, item in known.items()}
     terminal.show("\nconstants of llama.cpp's backends:", out=out)
@@ -44,9 +46,9 @@ def backtest_report(arguments: argparse.Namespace) -> Report:
 
 def _add(report: Report, out: Any, kind: str, tested: list[Tested], *, show: bool) -> None:
     if show:
-        terminal.show(_table(tested), out=out)
+        terminal.show(_make_table(tested), out=out)
     terminal.show(f"\nmedian absolute error, {kind}:", out=out)
-    for group, (count, error, baseline) in backtest.errors(tested).items():
+    for group, (count, error, baseline) in backtest.summarise_errors(tested).items():
         against = "" if baseline is None else f"; one bandwidth for each backend: {baseline:.1%}"
         terminal.show(f"  {group}: {error:.1%} of {count} rows{against}", out=out)
         measure = {"rows": count, "median_error": error, "baseline_error": baseline}
@@ -58,7 +60,7 @@ def _add(report: Report, out: Any, kind: str, tested: list[Tested], *, show: boo
     ]
 
 
-def _table(tested: Iterable[Tested]) -> terminal.Table:
+def _make_table(tested: Iterable[Tested]) -> terminal.Table:
     right = [terminal.Column(name, right=True) for name in ("measured", "predicted", "error")]
     rows = [
         [

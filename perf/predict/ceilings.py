@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from zinc_rt.cost.dispatch import DispatchCost, DispatchCounts, cost_of
+from zinc_rt.cost.dispatch import DispatchCost, DispatchCounts, compute_cost
 from zinc_rt.host.devices import DeviceRow
 from zinc_rt.perf.predict.dispatch_work import DispatchWork
 
@@ -18,7 +18,7 @@ class Ceiling:
     cost: DispatchCost
 
 
-def counts_of(work: DispatchWork) -> DispatchCounts:
+def dispatch_counts(work: DispatchWork) -> DispatchCounts:
     """Return the counts that determine the cost of a dispatch."""
     return DispatchCounts(
         workgroups=work.workgroups,
@@ -37,13 +37,13 @@ def counts_of(work: DispatchWork) -> DispatchCounts:
     )
 
 
-def ceiling_of(work: DispatchWork, device: DeviceRow, assumed: Mapping[str, float]) -> Ceiling:
+def compute_ceiling(work: DispatchWork, device: DeviceRow, assumed: Mapping[str, float]) -> Ceiling:
     """Return the cost with these values of the assumptions."""
-    return Ceiling(work, cost_of(counts_of(work), device, assumed))
+    return Ceiling(work, compute_cost(dispatch_counts(work), device, assumed))
 
 
 @dataclass(frozen=True, slots=True)
-class Alike:
+class DispatchGroup:
     """Dispatches of one kernel, one grid and one limit, together."""
 
     each: Sequence[Ceiling]
@@ -57,7 +57,7 @@ class Alike:
         return sum(one.cost.lost for one in self.each)
 
 
-def group_by_time_lost(ceilings: Iterable[Ceiling]) -> list[Alike]:
+def group_by_time_lost(ceilings: Iterable[Ceiling]) -> list[DispatchGroup]:
     """Group identical dispatches with the same opcode, sorted by lost time."""
     groups: dict[tuple[object, ...], list[Ceiling]] = {}
     for item in ceilings:
@@ -67,4 +67,4 @@ def group_by_time_lost(ceilings: Iterable[Ceiling]) -> list[Alike]:
             item.cost.limit,
         )  # fmt: skip
         groups.setdefault(key, []).append(item)
-    return sorted(map(Alike, groups.values()), key=lambda group: -group.lost)
+    return sorted(map(DispatchGroup, groups.values()), key=lambda group: -group.lost)

@@ -7,9 +7,9 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, TextIO, get_args
 
 from zinc_rt.backends.registry import AMD_ORDERINGS
-from zinc_rt.cli.output import finish_report, output_stream, start_report
+from zinc_rt.cli.output import choose_output_stream, finish_report, start_report
 from zinc_rt.host import terminal
-from zinc_rt.host.arguments import add_models, context_length
+from zinc_rt.host.arguments import add_models, parse_context_length
 from zinc_rt.host.settings import Experts
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-c",
         "--ctx",
-        type=context_length,
+        type=parse_context_length,
         metavar="N",
         help="context length; 0: the trained length (default: same as zinc-rt run)",
     )
@@ -113,9 +113,9 @@ def run(arguments: argparse.Namespace) -> int:
 
     check_writable(report=arguments.json)
     if arguments.backtest:
-        from zinc_rt.perf.predict.backtest_report import backtest_report
+        from zinc_rt.perf.predict.backtest_report import make_backtest_report
 
-        return finish_report(backtest_report(arguments), arguments)
+        return finish_report(make_backtest_report(arguments), arguments)
     return finish_report(predict_models(arguments), arguments)
 
 
@@ -128,13 +128,13 @@ def predict_models(arguments: argparse.Namespace) -> Report:
     from zinc_rt.cli.options import read_model
     from zinc_rt.cli.report import Report
     from zinc_rt.host.errors import UsageError
-    from zinc_rt.host.version import runtime_version
-    from zinc_rt.perf.predict.devices import table
+    from zinc_rt.host.version import digest_runtime
+    from zinc_rt.perf.predict.devices import load_table
     from zinc_rt.perf.predict.roofline import predict
 
     if not arguments.models:
         raise UsageError("no model", next="name a GGUF file, or --backtest ROWS.csv")
-    known = table()
+    known = load_table()
     rows = list(known.devices.values()) if arguments.device_row == "all" else [known.device(arguments.device_row)]
     if arguments.dispatches < 0:
         raise UsageError(f"--dispatches {arguments.dispatches}: expected 0 or more rows")
@@ -142,17 +142,17 @@ def predict_models(arguments: argparse.Namespace) -> Report:
         raise UsageError(f"--slots {arguments.slots}: expected 1 to {MOST_SLOTS}")
     if arguments.slots > 1 and arguments.prompt_tokens > 1:
         raise UsageError("--slots and --prompt-tokens cannot be combined: predict decode or a prompt")
-    report, out = start_report(Report("perf predict"), arguments), output_stream(arguments)
-    report.details |= {"code": runtime_version()}
+    report, out = start_report(Report("perf predict"), arguments), choose_output_stream(arguments)
+    report.details |= {"code": digest_runtime()}
     report.ordering = arguments.ordering
     if len(arguments.models) > 1:
         _compare(arguments, rows, known, report, out)
     else:
         gguf = read_model(arguments.model)
-        work, plain = _works(gguf, arguments)
-        report.model, report.ctx = describe_model(gguf), _ctx_and_position(gguf, arguments)[0]
-        report.details |= {"work": _work(work)}
-        _tell(work, plain, out)
+        work, plain = _compute_works(gguf, arguments)
+        report.model, report.ctx = describe_model(gguf), _choose_position(gguf, arguments)[0]
+        report.details |= {"work": _describe_work(work)}
+        _show_step(work, plain, out)
         for device in rows:
             _show(predict(work, device, known), work, plain, known, report, out, arguments.dispatches)
             _show_memory(work, device, known, report, out, arguments.experts)
@@ -165,12 +165,12 @@ def predict_models(arguments: argparse.Namespace) -> Report:
     return report
 
 
-def _ctx_and_position(gguf: GGUFFile, arguments: argparse.Namespace) -> tuple[int, int]:
+def _choose_position(gguf: GGUFFile, arguments: argparse.Namespace) -> tuple[int, int]:
     """Return the context and the position of the step's last token. Raise UsageError if it does not fit."""
-    from zinc_rt.engine.engine import default_ctx
+    from zinc_rt.engine.engine import choose_default_ctx
     from zinc_rt.host.errors import UsageError
 
-    ctx, tokens = default_ctx(gguf, arguments.ctx), arguments.prompt_tokens
+    ctx, tokens = choose_default_ctx(gguf, arguments.ctx), arguments.prompt_tokens
     if not 1 <= tokens <= min(ctx, STEP_TOKENS):
         raise UsageError(
             f"--prompt-tokens {tokens}: expected 1 to {min(ctx, STEP_TOKENS)} tokens, the maximum of one step"
@@ -183,13 +183,13 @@ def _ctx_and_position(gguf: GGUFFile, arguments: argparse.Namespace) -> tuple[in
     return ctx, position
 
 
-def _works(gguf: GGUFFile, arguments: argparse.Namespace) -> tuple[TokenWork, TokenWork]:
+def _compute_works(gguf: GGUFFile, arguments: argparse.Namespace) -> tuple[TokenWork, TokenWork]:
     """Return the work of the step as executed, and the work without fused nodes and merged dispatches."""
-    from zinc_rt.perf.predict.token_work import work_of
+    from zinc_rt.perf.predict.token_work import compute_work
 
-    ctx, position = _ctx_and_position(gguf, arguments)
+    ctx, position = _choose_position(gguf, arguments)
     run, plain = (
-        work_of(
+        compute_work(
             gguf,
             ctx=ctx,
             position=position,
@@ -211,7 +211,7 @@ def _compare(
     from zinc_rt.cli.options import read_model
     from zinc_rt.cli.report import Result
     from zinc_rt.host.errors import UsageError
-    from zinc_rt.perf.predict.tables import models_table
+    from zinc_rt.perf.predict.tables import make_models_table
 
     if len(rows) > 1:
         raise UsageError("--device-row all accepts only one model", next="name one device for several models")
@@ -220,8 +220,8 @@ def _compare(
     models = []
     for model in arguments.models:
         gguf = read_model(model)
-        work, plain = _works(gguf, arguments)
-        saved = _saved(work, plain, device, known)
+        work, plain = _compute_works(gguf, arguments)
+        saved = _list_savings(work, plain, device, known)
         shown.append((work.model, saved))
         models.append(describe_model(gguf))
         measure = {item.name: {"plain": item.plain, "as_run": item.as_run} for item in saved}
@@ -230,14 +230,14 @@ def _compare(
     report.details |= {"device_row": device.key, "tokens": arguments.prompt_tokens}
     what = "a token" if arguments.prompt_tokens == 1 else f"a prompt of {arguments.prompt_tokens}"
     terminal.show(f"{what} on {device.name}: plain -> as run (fused nodes, merged dispatches)\n", out=out)
-    terminal.show(models_table(shown), out=out)
+    terminal.show(make_models_table(shown), out=out)
 
 
-def _saved(work: TokenWork, plain: TokenWork, device: DeviceRow, known: DeviceTable) -> list[BeforeAfter]:
+def _list_savings(work: TokenWork, plain: TokenWork, device: DeviceRow, known: DeviceTable) -> list[BeforeAfter]:
     from zinc_rt.perf.predict.roofline import predict
     from zinc_rt.perf.predict.tables import BeforeAfter
 
-    speeds = [predict(item, device, known).speed("likely") for item in (plain, work)]
+    speeds = [predict(item, device, known).case_speed("likely") for item in (plain, work)]
     return [
         BeforeAfter("dispatches", plain.dispatches, work.dispatches),
         BeforeAfter("barriers", plain.barriers, work.barriers),
@@ -246,25 +246,25 @@ def _saved(work: TokenWork, plain: TokenWork, device: DeviceRow, known: DeviceTa
     ]
 
 
-def _tell(work: TokenWork, plain: TokenWork, out: TextIO) -> None:
+def _show_step(work: TokenWork, plain: TokenWork, out: TextIO) -> None:
     """Print the device-independent part."""
-    from zinc_rt.cli.output import readable_size
+    from zinc_rt.cli.output import format_size
 
     what = "one token" if work.tokens == 1 else f"{work.tokens} tokens of a prompt, the last"
     if work.sequences > 1:
         what = f"one token of each of {work.sequences} sequences,"
     terminal.show(f"{work.model}  {work.architecture}, {what} at position {work.position}", out=out)
-    terminal.show(f"  reads {readable_size(work.read_bytes)}, writes {readable_size(work.written_bytes)}", out=out)
+    terminal.show(f"  reads {format_size(work.read_bytes)}, writes {format_size(work.written_bytes)}", out=out)
     by_class: dict[tuple[str, str], int] = {}
     for row in work.traffic:
         by_class[row.kind, row.dtype] = by_class.get((row.kind, row.dtype), 0) + row.read_bytes
     for (kind, dtype), read in sorted(by_class.items(), key=lambda item: -item[1]):
-        terminal.show(f"    {kind:<9}{dtype:<6}{readable_size(read)}", out=out)
+        terminal.show(f"    {kind:<9}{dtype:<6}{format_size(read)}", out=out)
     for item in work.expanded:
         terminal.show(f"  {item}", out=out)
     terminal.show(
         f"  {work.dispatches} dispatches, {work.barriers} barriers, {work.packets} packets in {work.ib_dwords} "
-        f"dwords, written once; plain {plain.dispatches} and {plain.barriers}, {readable_size(plain.moved_bytes)}",
+        f"dwords, written once; plain {plain.dispatches} and {plain.barriers}, {format_size(plain.moved_bytes)}",
         out=out,
     )
 
@@ -279,13 +279,13 @@ def _show(
     maximum: int,
 ) -> None:
     from zinc_rt.cli.report import Result
-    from zinc_rt.perf.predict.ceilings import ceiling_of, group_by_time_lost
+    from zinc_rt.perf.predict.ceilings import compute_ceiling, group_by_time_lost
     from zinc_rt.perf.predict.devices import CASES
-    from zinc_rt.perf.predict.roofline import worth
-    from zinc_rt.perf.predict.tables import lost_measure, lost_table
+    from zinc_rt.perf.predict.roofline import value_changes
+    from zinc_rt.perf.predict.tables import make_lost_measure, make_lost_table
 
     parts, device, bounds = prediction.likely, prediction.device, prediction.bounds
-    low, speed, high = (prediction.speed(case) for case in CASES)
+    low, speed, high = (prediction.case_speed(case) for case in CASES)
     terminal.show(
         f"\n{device.name}: {device.memory_gbps:g} GB/s, {device.compute_units} CUs  [{device.source}]", out=out
     )
@@ -300,12 +300,12 @@ def _show(
     )
     for note in prediction.notes:
         terminal.show(f"  note: {note}", out=out)
-    changes = worth(work, device, known) if work.tokens == 1 else []
+    changes = value_changes(work, device, known) if work.tokens == 1 else []
     for change in changes:
         terminal.show(
             f"  {change.milestone}  {change.before:.1f} -> {change.after:.1f} tok/s: {change.change}", out=out
         )
-    ceilings = [ceiling_of(item, device, known.case("likely")) for item in work.each]
+    ceilings = [compute_ceiling(item, device, known.case("likely")) for item in work.each]
     groups = group_by_time_lost(ceilings)
     if maximum:
         named = groups[:maximum]
@@ -313,7 +313,7 @@ def _show(
         terminal.show(
             "\n  dispatch by dispatch: lost against "
             f"its bytes at {device.memory_gbps:g} GB/s: {1e6 * whole:.0f} µs, {1e6 * lost:.0f} of them by",
-            lost_table(named),
+            make_lost_table(named),
             out=out,
         )
     report.results.append(
@@ -330,8 +330,8 @@ def _show(
                 "bound_seconds": asdict(bounds),
                 "seconds": parts.as_dict(),
                 "worth": [asdict(change) for change in changes],
-                "plain": {item.name: item.plain for item in _saved(work, plain, device, known)},
-                "dispatches": [lost_measure(group) for group in groups],
+                "plain": {item.name: item.plain for item in _list_savings(work, plain, device, known)},
+                "dispatches": [make_lost_measure(group) for group in groups],
                 "notes": list(prediction.notes),
             },
             limit={"assumed": {name: list(item.value) for name, item in known.assumptions.items()}},
@@ -344,13 +344,13 @@ def _show_memory(
 ) -> None:
     """Print the placement of the weights and, for a decoded token, the cost of experts in host memory."""
     from zinc_rt.host.errors import InputError
-    from zinc_rt.perf.predict.host_experts import host_experts
+    from zinc_rt.perf.predict.host_experts import place_host_experts
     from zinc_rt.perf.predict.roofline import predict
 
     measure = report.results[-1].measure
     efficiency = known.case("likely")["read_efficiency"]
     try:
-        placement = host_experts(work.weights, device, experts, read_efficiency=efficiency)
+        placement = place_host_experts(work.weights, device, experts, read_efficiency=efficiency)
     except InputError as error:
         measure["does_not_fit"] = str(error)
         terminal.show(f"  memory: {error}", out=out)
@@ -369,7 +369,7 @@ def _show_memory(
     )
 
 
-def _work(work: TokenWork) -> dict[str, Any]:
+def _describe_work(work: TokenWork) -> dict[str, Any]:
     return {
         "tokens": work.tokens,
         "sequences": work.sequences,

@@ -42,7 +42,7 @@ class DeviceTable:
 
 
 @cache
-def table() -> DeviceTable:
+def load_table() -> DeviceTable:
     return read_table(FILE)
 
 
@@ -50,11 +50,13 @@ def read_table(path: Path) -> DeviceTable:
     """Read the devices of a file, and the assumptions. Raise InputError for anything unknown, missing or not
     positive."""
     rows = read_devices(path)
-    assumptions = {item.name: item for item in map(assumption, facts.table().values()) if item is not None}
+    assumptions = {
+        item.name: item for item in map(parse_assumption, facts.load_table().values()) if item is not None
+    }
     return DeviceTable(rows, assumptions)
 
 
-def assumption(row: facts.Fact) -> Assumption | None:
+def parse_assumption(row: facts.Fact) -> Assumption | None:
     """Convert a row of facts.yaml to an assumption; return None if predictions do not use it. Raise InputError for
     a row without three figures.
     """

@@ -12,8 +12,8 @@ from zinc_rt.ir.graph import Node, OpGraph
 from zinc_rt.isa.report import KernelReport
 from zinc_rt.kernels.launch import Launch, Ref
 from zinc_rt.lower import Barrier, Dispatch, DispatchPlan
-from zinc_rt.mem.plan import allocation_of
-from zinc_rt.mem.traffic import Traffic, decode_traffic
+from zinc_rt.mem.plan import name_allocation
+from zinc_rt.mem.traffic import Traffic, list_decode_traffic
 from zinc_rt.perf.predict.wave_work import StepTokens, WaveTotals, WaveWork
 
 WAVE = 32
@@ -65,10 +65,10 @@ class Step:
     capacity: Mapping[str, int]
     tokens: StepTokens
 
-    def traffic(self, node: Node) -> tuple[Traffic, ...]:
+    def node_traffic(self, node: Node) -> tuple[Traffic, ...]:
         """Return the bytes of a node; data shared by its tokens is read once."""
         alone, step = replace(self.graph, nodes=(node,)), self.tokens
-        return decode_traffic(alone, position=step.position, tokens=step.tokens, sequences=step.sequences)
+        return list_decode_traffic(alone, position=step.position, tokens=step.tokens, sequences=step.sequences)
 
 
 def dispatch_works(
@@ -87,8 +87,8 @@ def dispatch_works(
             continue
         kernel = item.launch.kernel
         waves = -(-threads[kernel] // WAVE)
-        grid = _grid(item.launch, step)
-        read, written = _memory_bytes(item, step, claimed)
+        grid = _find_grid(item.launch, step)
+        read, written = _count_memory_bytes(item, step, claimed)
         works.append(
             DispatchWork(
                 labels=tuple(node.label or node.op.name for node in item.nodes),
@@ -99,7 +99,7 @@ def dispatch_works(
                 behind_barrier=behind,
                 read_bytes=read,
                 written_bytes=written,
-                waves=counts.totals(item.launch, grid, waves),
+                waves=counts.compute_totals(item.launch, grid, waves),
                 report=reports[kernel],
             )
         )
@@ -107,12 +107,12 @@ def dispatch_works(
     return tuple(works)
 
 
-def _memory_bytes(dispatch: Dispatch, step: Step, claimed: set[tuple[int, str, str]]) -> tuple[int, int]:
+def _count_memory_bytes(dispatch: Dispatch, step: Step, claimed: set[tuple[int, str, str]]) -> tuple[int, int]:
     """Return the bytes read and written of the nodes' buffers that no earlier dispatch has claimed."""
-    operands = set(_allocations(dispatch.launch, step.graph))
+    operands = set(_list_allocations(dispatch.launch, step.graph))
     read = written = 0
     for node in dispatch.nodes:
-        for row in step.traffic(node):
+        for row in step.node_traffic(node):
             key = id(node), row.name, row.dtype
             if (row.name, row.dtype) in operands and key not in claimed:
                 claimed.add(key)
@@ -120,14 +120,14 @@ def _memory_bytes(dispatch: Dispatch, step: Step, claimed: set[tuple[int, str, s
     return read, written
 
 
-def _grid(launch: Launch, step: Step) -> tuple[int, int, int]:
+def _find_grid(launch: Launch, step: Step) -> tuple[int, int, int]:
     """Return the workgroups: symbols are counts of the step."""
     x, y, z = (step.tokens.count(dim) if isinstance(dim, str) else dim for dim in launch.grid)
     return x, y, z
 
 
-def _allocations(launch: Launch, graph: OpGraph) -> Iterator[tuple[str, str]]:
+def _list_allocations(launch: Launch, graph: OpGraph) -> Iterator[tuple[str, str]]:
     for buffer in launch.buffers:
         if isinstance(buffer, Ref):
             spec = graph.buffers[buffer.name]
-            yield allocation_of(spec).partition("/")[2], spec.dtype
+            yield name_allocation(spec).partition("/")[2], spec.dtype

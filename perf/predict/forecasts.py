@@ -21,21 +21,21 @@ from tempfile import TemporaryDirectory
 from typing import Any, BinaryIO
 
 from zinc_rt.cli.command import Command
-from zinc_rt.cli.progress import progress
-from zinc_rt.cost.dispatch import cost_of
+from zinc_rt.cli.progress import show_progress
+from zinc_rt.cost.dispatch import compute_cost
 from zinc_rt.host.arguments import Parser
 from zinc_rt.host.devices import DeviceRow
 from zinc_rt.host.errors import InputError, UsageError
 from zinc_rt.host.files import write_atomically
 from zinc_rt.isa.target import DEFAULT_ARCH
 from zinc_rt.model.gguf import read_gguf
-from zinc_rt.perf.predict.ceilings import counts_of
-from zinc_rt.perf.predict.devices import DeviceTable, table
-from zinc_rt.perf.predict.forecasts_page import text_of
-from zinc_rt.perf.predict.host_experts import host_experts
-from zinc_rt.perf.predict.roofline import parts_of, predict
-from zinc_rt.perf.predict.sealed import FILE, MODELS, SCHEMA, Forecast, committed, seal_of
-from zinc_rt.perf.predict.token_work import TokenWork, work_of
+from zinc_rt.perf.predict.ceilings import dispatch_counts
+from zinc_rt.perf.predict.devices import DeviceTable, load_table
+from zinc_rt.perf.predict.forecasts_page import format_page
+from zinc_rt.perf.predict.host_experts import place_host_experts
+from zinc_rt.perf.predict.roofline import compute_parts, predict
+from zinc_rt.perf.predict.sealed import FILE, MODELS, SCHEMA, Forecast, compute_seal, read_committed
+from zinc_rt.perf.predict.token_work import TokenWork, compute_work
 from zinc_rt.perf.synthetic import SHAPES, write_synthetic
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "forecasts.md"
@@ -58,18 +58,18 @@ class Loss:
     tokens_per_second: float
 
 
-def forecasts(works: Mapping[tuple[str, str], TokenWork], known: DeviceTable) -> Iterator[Forecast]:
+def make_forecasts(works: Mapping[tuple[str, str], TokenWork], known: DeviceTable) -> Iterator[Forecast]:
     for (model, load), work in works.items():
         for key in DEVICES:
-            yield _forecast(model, load, work, known.device(key), known)
+            yield _make_forecast(model, load, work, known.device(key), known)
 
 
-def _forecast(model: str, load: str, work: TokenWork, device: DeviceRow, known: DeviceTable) -> Forecast:
+def _make_forecast(model: str, load: str, work: TokenWork, device: DeviceRow, known: DeviceTable) -> Forecast:
     prediction = predict(work, device, known)
-    speeds: list[float | None] = [prediction.speed(case) for case in ("likely", "pessimistic", "optimistic")]
+    speeds: list[float | None] = [prediction.case_speed(case) for case in ("likely", "pessimistic", "optimistic")]
     note = "" if device.arch == DEFAULT_ARCH else f"instructions of {DEFAULT_ARCH}'s kernels"
     try:
-        placed = host_experts(
+        placed = place_host_experts(
             work.weights, device, "auto", read_efficiency=known.case("likely")["read_efficiency"]
         )
     except InputError:
@@ -84,13 +84,13 @@ def _forecast(model: str, load: str, work: TokenWork, device: DeviceRow, known: 
     )  # fmt: skip
 
 
-def losses(work: TokenWork, device: DeviceRow, known: DeviceTable) -> tuple[list[Loss], float, float]:
+def compute_losses(work: TokenWork, device: DeviceRow, known: DeviceTable) -> tuple[list[Loss], float, float]:
     """Return the losses of a step compared with its bytes at the specified bandwidth, its seconds, and the seconds
     of its bytes.
     """
     assumed = known.case("likely")
-    parts = parts_of(work, device, assumed)
-    costs = [cost_of(counts_of(item), device, assumed) for item in work.each]
+    parts = compute_parts(work, device, assumed)
+    costs = [compute_cost(dispatch_counts(item), device, assumed) for item in work.each]
     peak = device.memory_gbps * 1e9
     cache = sum(row.read_bytes + row.written_bytes for row in work.traffic if row.kind == "kv")
     memory = sum(cost.memory for cost in costs)
@@ -109,18 +109,18 @@ def losses(work: TokenWork, device: DeviceRow, known: DeviceTable) -> tuple[list
 
 def compute(day: str) -> dict[str, Any]:
     """Compute every forecast."""
-    known = table()
+    known = load_table()
     works: dict[tuple[str, str], TokenWork] = {}
-    with TemporaryDirectory() as folder, progress(len(MODELS) * len(LOADS), "forecasts", "") as advance:
+    with TemporaryDirectory() as folder, show_progress(len(MODELS) * len(LOADS), "forecasts", "") as advance:
         for model, shape in MODELS.items():
             path = write_synthetic(Path(folder) / f"{shape}.gguf", SHAPES[shape], header_only=True)
             for load, (tokens, sequences, position) in LOADS.items():
-                works[model, load] = work_of(
+                works[model, load] = compute_work(
                     read_gguf(str(path)), ctx=CTX, position=position, tokens=tokens, sequences=sequences
                 )
                 advance(1)
-    rows = [_rounded(asdict(forecast)) for forecast in forecasts(works, known)]
-    lost, seconds, ideal = losses(works["35B-A3B", "decode"], known.device("R9700"), known)
+    rows = [_round_row(asdict(forecast)) for forecast in make_forecasts(works, known)]
+    lost, seconds, ideal = compute_losses(works["35B-A3B", "decode"], known.device("R9700"), known)
     document: dict[str, Any] = {
         "schema": SCHEMA,
         "date": day,
@@ -128,14 +128,14 @@ def compute(day: str) -> dict[str, Any]:
         "losses": {
             "microseconds": round(1e6 * seconds, 1),
             "bytes_microseconds": round(1e6 * ideal, 1),
-            "rows": [_rounded(asdict(item)) for item in lost],
+            "rows": [_round_row(asdict(item)) for item in lost],
         },
         "assumptions": {name: list(item.value) for name, item in known.assumptions.items()},
     }
-    return document | {"seal": seal_of(document)}
+    return document | {"seal": compute_seal(document)}
 
 
-def _rounded(row: dict[str, Any]) -> dict[str, Any]:
+def _round_row(row: dict[str, Any]) -> dict[str, Any]:
     return {name: round(value, 1) if isinstance(value, float) else value for name, value in row.items()}
 
 
@@ -148,7 +148,7 @@ def parser() -> argparse.ArgumentParser:
 
 def _main(arguments: argparse.Namespace) -> int:
     if arguments.check:
-        document = committed()
+        document = read_committed()
         print(f"{document['date']}  {document['seal']}  {len(document['rows'])} forecasts")
         return 0
     try:
@@ -156,7 +156,7 @@ def _main(arguments: argparse.Namespace) -> int:
     except ValueError:
         raise UsageError(f"--date {arguments.date}: expected YYYY-MM-DD, or --check") from None
     document = compute(day)
-    for path, text in ((FILE, json.dumps(document, indent=1) + "\n"), (PAGE, text_of(document))):
+    for path, text in ((FILE, json.dumps(document, indent=1) + "\n"), (PAGE, format_page(document))):
         write_atomically(path, partial(_write, text))
     print(f"{document['date']}  {document['seal']}  {len(document['rows'])} forecasts")
     return 0

@@ -44,13 +44,17 @@ def targets_table() -> str:
     return "\n".join(lines) + "\n"
 
 
-def text_of(document: Mapping[str, Any]) -> str:
+def format_page(document: Mapping[str, Any]) -> str:
     rows = [Forecast(**row) for row in document["rows"]]
-    parts = [HEAD.format(date=document["date"], seal=document["seal"]), *_devices(rows), *_targets(rows)]
-    return "\n".join([*parts, *_losses(document["losses"], document["assumptions"])]) + "\n"
+    parts = [
+        HEAD.format(date=document["date"], seal=document["seal"]),
+        *_format_devices(rows),
+        *_format_targets(rows),
+    ]
+    return "\n".join([*parts, *_format_losses(document["losses"], document["assumptions"])]) + "\n"
 
 
-def _devices(rows: list[Forecast]) -> Iterator[str]:
+def _format_devices(rows: list[Forecast]) -> Iterator[str]:
     for device in dict.fromkeys(row.device for row in rows):
         yield f"## {device}\n"
         yield "| model | load | forecast | by bytes | by operations | dispatches, barriers | note |"
@@ -65,7 +69,7 @@ def _devices(rows: list[Forecast]) -> Iterator[str]:
         yield ""
 
 
-def _targets(rows: list[Forecast]) -> Iterator[str]:
+def _format_targets(rows: list[Forecast]) -> Iterator[str]:
     known = {(row.device, row.model, row.load): row for row in rows}
     yield "## Targets of the milestones\n"
     yield "On an R9700. Targets are those of the original design (`perf/gate/milestones.yaml`).\n"
@@ -85,7 +89,7 @@ def _targets(rows: list[Forecast]) -> Iterator[str]:
     )
 
 
-def _losses(losses: Mapping[str, Any], assumptions: Mapping[str, Any]) -> Iterator[str]:
+def _format_losses(losses: Mapping[str, Any], assumptions: Mapping[str, Any]) -> Iterator[str]:
     whole, ideal = losses["microseconds"], losses["bytes_microseconds"]
     yield "## What a decoded token loses\n"
     yield (

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from zinc_rt.host.devices import DeviceRow
 from zinc_rt.host.settings import Experts
 from zinc_rt.mem.plan import MemoryPlan
-from zinc_rt.mem.residency import LayerExperts, Residency, place_weights, remaining_bytes
+from zinc_rt.mem.residency import LayerExperts, Residency, count_remaining_bytes, place_weights
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +35,13 @@ class HostExperts:
     extra: float
 
 
-def host_experts(
+def place_host_experts(
     weights: ModelWeights, device: DeviceRow, experts: Experts, *, read_efficiency: float
 ) -> HostExperts:
     """Return the placement on a device whose reads reach `read_efficiency` of the memory bandwidth. Raise
     InputError as place_weights does.
     """
-    room = remaining_bytes(weights.plan, int(device.memory_gb * 1e9))
+    room = count_remaining_bytes(weights.plan, int(device.memory_gb * 1e9))
     if not device.pcie_gbps:
         experts = "vram"  # its host memory is the memory it has
     residency = place_weights(weights.layers, weights.sizes, experts=experts, room_bytes=room)

@@ -94,7 +94,7 @@ class BenchRow:
 
     @property
     def mixture(self) -> bool:
-        return bool(shape_of(self).experts[0]) or bool(ACTIVE.search(self.model))
+        return bool(find_shape(self).experts[0]) or bool(ACTIVE.search(self.model))
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,25 +118,25 @@ class BackendConstants:
     tile: float
 
 
-def seconds_of(row: BenchRow, device: DeviceRow, constants: BackendConstants) -> float:
+def predict_seconds(row: BenchRow, device: DeviceRow, constants: BackendConstants) -> float:
     """Return the predicted seconds of a decoded token, or of a prompt of the row's tokens."""
-    shape = shape_of(row)
+    shape = find_shape(row)
     if row.kind == "tg":
-        return _token_seconds(row, shape, row.depth + row.tokens / 2, device, constants)
+        return _predict_token_seconds(row, shape, row.depth + row.tokens / 2, device, constants)
     batches = [min(BATCH, row.tokens - index) for index in range(0, row.tokens, BATCH)]
     return sum(
-        _batch_seconds(row, shape, tokens, row.depth + BATCH * index, device, constants)
+        _predict_batch_seconds(row, shape, tokens, row.depth + BATCH * index, device, constants)
         for index, tokens in enumerate(batches)
     )
 
 
-def speed_of(row: BenchRow, device: DeviceRow, constants: BackendConstants) -> float:
+def predict_speed(row: BenchRow, device: DeviceRow, constants: BackendConstants) -> float:
     """Return the predicted tok/s, never above the bounds by bytes and by operations."""
-    seconds = seconds_of(row, device, constants)
+    seconds = predict_seconds(row, device, constants)
     return (1 if row.kind == "tg" else row.tokens) / seconds
 
 
-def _weights(row: BenchRow, shape: LlamaShape, tokens: int) -> tuple[float, float]:
+def _count_weights(row: BenchRow, shape: LlamaShape, tokens: int) -> tuple[float, float]:
     """Return the number of weights that a step of `tokens` tokens multiplies for each token, and the bytes that
     it reads.
     """
@@ -153,10 +153,10 @@ def _weights(row: BenchRow, shape: LlamaShape, tokens: int) -> tuple[float, floa
     return dense + chosen, (dense + experts * (1 - missed)) * row.size / row.params
 
 
-def _token_seconds(
+def _predict_token_seconds(
     row: BenchRow, shape: LlamaShape, context: float, device: DeviceRow, constants: BackendConstants
 ) -> float:
-    weights, read = _weights(row, shape, 1)
+    weights, read = _count_weights(row, shape, 1)
     bandwidth = device.memory_gbps * 1e9
     lanes = device.compute_units * SIMDS_A_CU * LANES * device.clock_mhz * 1e6
     dequantise = 0.0 if row.type in PLAIN else weights * constants.instructions_a_weight / lanes
@@ -166,14 +166,14 @@ def _token_seconds(
         read / (bandwidth * constants.read_efficiency)
         + dequantise
         + cache / (bandwidth * constants.cache_efficiency * shared)
-        + _kernels(shape) * constants.kernel_us * 1e-6
+        + _count_kernels(shape) * constants.kernel_us * 1e-6
     )
 
 
-def _batch_seconds(
+def _predict_batch_seconds(
     row: BenchRow, shape: LlamaShape, tokens: int, depth: int, device: DeviceRow, constants: BackendConstants
 ) -> float:
-    weights, read = _weights(row, shape, tokens)
+    weights, read = _count_weights(row, shape, tokens)
     peak = device.tera_ops("f16") * 1e12
     in_experts = 0.0
     if shape.experts[0]:
@@ -185,53 +185,53 @@ def _batch_seconds(
     attention = 4 * shape.heads * shape.head_size * shape.keys(depth + tokens / 2) * tokens
     computing = products / (peak * constants.matrix_share) + attention / (peak * constants.attention_share)
     reading = read / (device.memory_gbps * 1e9 * constants.read_efficiency)
-    return max(computing, reading) + _kernels(shape) * constants.kernel_us * 1e-6
+    return max(computing, reading) + _count_kernels(shape) * constants.kernel_us * 1e-6
 
 
-def _kernels(shape: LlamaShape) -> int:
+def _count_kernels(shape: LlamaShape) -> int:
     return shape.layers * (KERNELS + EXPERT_KERNELS * bool(shape.experts[0]))
 
 
 # --- shapes
 
 
-def shape_of(row: BenchRow) -> LlamaShape:
+def find_shape(row: BenchRow) -> LlamaShape:
     """Return the shape of a row's model by its name, else one estimated from its size."""
-    return _shape_of(row.model, row.params)
+    return _find_shape(row.model, row.params)
 
 
 @cache
-def _shape_of(model: str, params: float) -> LlamaShape:
+def _find_shape(model: str, params: float) -> LlamaShape:
     match = NAME.fullmatch(model)
     if match is None:
         raise InputError(f"model {model!r}: expected a name as llama-bench prints it, llama 7B Q4_0")
-    return shapes().get(f"{match['family']} {match['size']}") or _estimated(model, params)
+    return load_shapes().get(f"{match['family']} {match['size']}") or _estimate_shape(model, params)
 
 
 @cache
-def shapes() -> Mapping[str, LlamaShape]:
+def load_shapes() -> Mapping[str, LlamaShape]:
     document = load_yaml(SHAPES.read_text(encoding="utf-8"))
-    return {name: _shape(item) for name, item in document["models"].items()}
+    return {name: _parse_shape(item) for name, item in document["models"].items()}
 
 
-def _shape(row: dict[str, Any]) -> LlamaShape:
+def _parse_shape(row: dict[str, Any]) -> LlamaShape:
     row = dict(row)
     if "experts" in row:
         row["experts"] = tuple(row["experts"])
     return LlamaShape(*row.pop("shape"), **row)
 
 
-def _estimated(model: str, params: float) -> LlamaShape:
+def _estimate_shape(model: str, params: float) -> LlamaShape:
     """Return the known shape with the nearest number of weights, of the same kind (dense or mixture)."""
     mixture = ACTIVE.search(model) is not None
-    rows = {name: item for name, item in shapes().items() if bool(item.experts[0]) == mixture}
+    rows = {name: item for name, item in load_shapes().items() if bool(item.experts[0]) == mixture}
     sizes = {name: float(re.search(r" ([\d.]+)", name)[1]) * 1e9 for name in rows}  # type: ignore[index]
     nearest = min(rows, key=lambda name: max(sizes[name] / params, params / sizes[name]))
     return replace(rows[nearest], experts=(0, 0, 0, 0)) if mixture else rows[nearest]
 
 
 @cache
-def constants() -> Mapping[str, BackendConstants]:
+def load_constants() -> Mapping[str, BackendConstants]:
     """Return the constants by backend, as llama-bench names it."""
     document = load_yaml(CONSTANTS.read_text(encoding="utf-8"))
     names = [field.name for field in fields(BackendConstants)]

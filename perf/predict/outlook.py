@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from zinc_rt.perf.gate.milestones import Criterion, milestones
-from zinc_rt.perf.predict.sealed import MODELS, Forecast, forecast
+from zinc_rt.perf.gate.milestones import Criterion, load_milestones
+from zinc_rt.perf.predict.sealed import MODELS, Forecast, find_forecast
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ def outlook_of(criterion: Criterion) -> Outlook | None:
     model = next((name for name, shape in MODELS.items() if shape == criterion.model.shape), "")
     loads = {"decode": "decode", "prefill": "prompt of 512", "aggregate": f"{criterion.slots} slots"}
     try:
-        sealed = forecast(criterion.hardware["device"], model, loads.get(criterion.measure, ""))
+        sealed = find_forecast(criterion.hardware["device"], model, loads.get(criterion.measure, ""))
     except KeyError:
         return None
     return Outlook(criterion.bound.limit, sealed)
@@ -102,7 +102,7 @@ def outlook_of(criterion: Criterion) -> Outlook | None:
 
 def outlooks() -> Iterator[tuple[Criterion, Outlook]]:
     """Yield every criterion with a sealed forecast, in the order of the milestones."""
-    for milestone in milestones():
+    for milestone in load_milestones():
         for criterion in milestone.criteria:
             if (outlook := outlook_of(criterion)) is not None:
                 yield criterion, outlook

@@ -7,10 +7,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
-from zinc_rt.cost.dispatch import StepBounds, bounds, cost_of
+from zinc_rt.cost.dispatch import StepBounds, compute_bounds, compute_cost
 from zinc_rt.host.devices import DeviceRow
-from zinc_rt.kernels.sets import code_of
-from zinc_rt.perf.predict.ceilings import counts_of
+from zinc_rt.kernels.sets import find_code_chip
+from zinc_rt.perf.predict.ceilings import dispatch_counts
 from zinc_rt.perf.predict.devices import CASES, DeviceTable
 from zinc_rt.perf.predict.token_work import ARCH, TokenWork
 
@@ -75,19 +75,19 @@ class Prediction:
         """Return tok/s if a step costs only its operations at the specified rates."""
         return self.tokens / self.bounds.flops
 
-    def speed(self, case: str) -> float:
+    def case_speed(self, case: str) -> float:
         """Return tok/s of the step."""
         return self.tokens / self.cases[case].seconds
 
 
 def predict(work: TokenWork, device: DeviceRow, table: DeviceTable) -> Prediction:
     """Predict a greedy step, as run by the engine: the device selects the token and keeps the logits."""
-    cases = {case: parts_of(work, device, table.case(case)) for case in CASES}
-    minimum = bounds([counts_of(item) for item in work.each], device)
-    return Prediction(device, work.tokens, cases, minimum, tuple(_notes(work, device)))
+    cases = {case: compute_parts(work, device, table.case(case)) for case in CASES}
+    minimum = compute_bounds([dispatch_counts(item) for item in work.each], device)
+    return Prediction(device, work.tokens, cases, minimum, tuple(_make_notes(work, device)))
 
 
-def parts_of(
+def compute_parts(
     work: TokenWork, device: DeviceRow, assumed: Mapping[str, float], *, reads_logits: bool = False
 ) -> TokenSeconds:
     """Return a step's time with these values of the assumptions. `reads_logits`: if the host read the logits
@@ -96,7 +96,7 @@ def parts_of(
     readback_bytes = work.readback_bytes + work.logits_bytes * reads_logits
     parts = dict.fromkeys((field.name for field in fields(TokenSeconds)), 0.0)
     for item in work.each:
-        cost = cost_of(counts_of(item), device, assumed)
+        cost = compute_cost(dispatch_counts(item), device, assumed)
         parts[cost.running_limit] += cost.running
         parts["dispatch"] += cost.dispatch
         parts["barrier"] += cost.barrier
@@ -107,9 +107,9 @@ def parts_of(
     return TokenSeconds(**parts)
 
 
-def _notes(work: TokenWork, device: DeviceRow) -> list[str]:
+def _make_notes(work: TokenWork, device: DeviceRow) -> list[str]:
     notes = []
-    if code_of(device.arch) != ARCH:
+    if find_code_chip(device.arch) != ARCH:
         notes.append(f"{device.arch} has no kernels here yet: dispatches and instructions are {ARCH}'s")
     if work.read_bytes < device.last_level_cache_mib * MIB:
         notes.append("all it reads fits the last-level cache, which may serve it faster than memory")
@@ -136,13 +136,13 @@ CHANGES = (
 )
 
 
-def worth(work: TokenWork, device: DeviceRow, table: DeviceTable) -> list[ChangeWorth]:
+def value_changes(work: TokenWork, device: DeviceRow, table: DeviceTable) -> list[ChangeWorth]:
     """Return the value of each milestone's structural change for one stream, in tok/s with likely assumptions,
     starting from one submission per dispatch and reading the logits of every token. Barriers remain, because a
     persistent kernel must wait for its own results too.
     """
     assumed = table.case("likely")
-    parts = parts_of(work, device, assumed, reads_logits=True).as_dict()
+    parts = compute_parts(work, device, assumed, reads_logits=True).as_dict()
     parts["submit"] *= work.dispatches
     options = []
     for milestone, change, what in CHANGES:
@@ -150,10 +150,12 @@ def worth(work: TokenWork, device: DeviceRow, table: DeviceTable) -> list[Change
         if what == "submit_each":
             parts["submit"] /= work.dispatches
         elif what == "readback":
-            parts["readback"] = parts_of(work, device, assumed).readback
+            parts["readback"] = compute_parts(work, device, assumed).readback
         elif what == "running":
             parts |= dict.fromkeys(("cache", "latency", "tail", "issue", "flops", "matrix", "lds"), 0.0)
-            parts["memory"] = sum(cost_of(counts_of(item), device, assumed).memory for item in work.each)
+            parts["memory"] = sum(
+                compute_cost(dispatch_counts(item), device, assumed).memory for item in work.each
+            )
         else:
             parts |= {"dispatch": 0.0, "submit": 0.0, "host": 0.0}
         options.append(ChangeWorth(milestone, change, before, 1 / sum(parts.values())))

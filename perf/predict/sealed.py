@@ -40,17 +40,17 @@ class Forecast:
     note: str = ""
 
 
-def seal_of(document: Mapping[str, Any]) -> str:
+def compute_seal(document: Mapping[str, Any]) -> str:
     """Return the SHA-256 of the date, the rows, the losses and the assumptions."""
     sealed = {name: document[name] for name in ("date", "rows", "losses", "assumptions")}
     return hashlib.sha256(json.dumps(sealed, sort_keys=True).encode()).hexdigest()
 
 
 @cache
-def committed() -> Mapping[str, Any]:
+def read_committed() -> Mapping[str, Any]:
     """Return the sealed forecasts. Raise InputError for a file whose seal does not match its rows."""
     document: dict[str, Any] = json.loads(FILE.read_text(encoding="utf-8"))
-    if document["schema"] != SCHEMA or document["seal"] != seal_of(document):
+    if document["schema"] != SCHEMA or document["seal"] != compute_seal(document):
         raise InputError(
             f"{FILE}: the seal does not match the rows",
             next="restore it, or compute them again: python -m zinc_rt.perf.predict.forecasts",
@@ -58,9 +58,9 @@ def committed() -> Mapping[str, Any]:
     return document
 
 
-def forecast(device: str, model: str, load: str) -> Forecast:
+def find_forecast(device: str, model: str, load: str) -> Forecast:
     """Return a sealed forecast. Raise KeyError for a forecast that does not exist."""
-    for row in committed()["rows"]:
+    for row in read_committed()["rows"]:
         if (row["device"], row["model"], row["load"]) == (device, model, load):
             return Forecast(**row)
     raise KeyError(f"no forecast for {model} on {device}, {load}")

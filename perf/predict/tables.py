@@ -8,18 +8,18 @@ from typing import Any
 
 from zinc_rt.cost.dispatch import LIMITS, DispatchCost
 from zinc_rt.host.terminal import Column, Table
-from zinc_rt.perf.predict.ceilings import Alike
+from zinc_rt.perf.predict.ceilings import DispatchGroup
 
 _LOST = ("", "grid", "MB", "waves", "in flight kB", "run µs", "GB/s %", "issue %", "LDS %", "launch µs", "lost µs")
 
 
-def lost_table(groups: Sequence[Alike]) -> Table:
+def make_lost_table(groups: Sequence[DispatchGroup]) -> Table:
     """Format a row for identical dispatches: the figures of each, and the loss of all."""
     right = [Column(name, right=True) for name in _LOST]
-    return Table(["kernel", "op", *right, "limit"], [_lost_row(group) for group in groups])
+    return Table(["kernel", "op", *right, "limit"], [_make_lost_row(group) for group in groups])
 
 
-def _lost_row(group: Alike) -> list[Any]:
+def _make_lost_row(group: DispatchGroup) -> list[Any]:
     one, work = group.first.cost, group.first.work
     return [
         work.kernel,
@@ -39,7 +39,7 @@ def _lost_row(group: Alike) -> list[Any]:
     ]
 
 
-def lost_measure(group: Alike) -> dict[str, Any]:
+def make_lost_measure(group: DispatchGroup) -> dict[str, Any]:
     """Return the same as JSON, times in seconds."""
     one, work = group.first.cost, group.first.work
     return {
@@ -65,14 +65,14 @@ def lost_measure(group: Alike) -> dict[str, Any]:
         "loads_in_flight_a_wave": work.report.in_flight.loads,
         "bytes_in_flight_a_wave": work.report.in_flight.bytes,
         "in_flight_bytes": one.in_flight_bytes,
-        "seconds": _seconds(one),
+        "seconds": _cost_seconds(one),
         "bandwidth_share": one.bandwidth_share,
         "limit": one.limit,
         "lost_seconds": group.lost,
     }
 
 
-def _seconds(cost: DispatchCost) -> dict[str, float]:
+def _cost_seconds(cost: DispatchCost) -> dict[str, float]:
     return {name: getattr(cost, name) for name in (*LIMITS, "running", "ideal")}
 
 
@@ -89,6 +89,6 @@ class BeforeAfter:
         return f"{self.plain:,.{digits}f} -> {self.as_run:,.{digits}f}"
 
 
-def models_table(rows: Sequence[tuple[str, Sequence[BeforeAfter]]]) -> Table:
+def make_models_table(rows: Sequence[tuple[str, Sequence[BeforeAfter]]]) -> Table:
     names = ["dispatches", "barriers", "MB", "tok/s"]
     return Table(["", *(Column(name, right=True) for name in names)], [[model, *speeds] for model, speeds in rows])

@@ -11,21 +11,21 @@ from zinc_rt.backends.amd import command_stream
 from zinc_rt.backends.amd.loaded_kernels import KernelKey, LoadedKernel
 from zinc_rt.backends.registry import AMD_ORDERINGS
 from zinc_rt.engine.memory_fit import check_context_memory
-from zinc_rt.engine.resident import capacity_of
+from zinc_rt.engine.resident import parse_capacity
 from zinc_rt.engine.runner import LOGITS, NONFINITE
 from zinc_rt.engine.variants import CAPACITIES
 from zinc_rt.host.errors import UnsupportedError
 from zinc_rt.ir.graph import OpGraph
-from zinc_rt.ir.passes.fuse import fuse
+from zinc_rt.ir.passes.fuse import fuse_graph
 from zinc_rt.ir.ring_entry import BYTES as ENTRY_BYTES
-from zinc_rt.isa.report import KernelReport, report
+from zinc_rt.isa.report import KernelReport, make_kernel_report
 from zinc_rt.isa.target import DEFAULT_ARCH, target_of
-from zinc_rt.kernels.rows.expand import ExpandedType, expanded_types
-from zinc_rt.kernels.sets import BinaryKernelSet, code_of, kernel_set
-from zinc_rt.lower import Barrier, DispatchPlan, LoweredGraph, dispatch_plan, lower, refusal
-from zinc_rt.mem.plan import linger_of, plan_memory, size_bytes
-from zinc_rt.mem.residency import experts_of
-from zinc_rt.mem.traffic import Traffic, decode_traffic
+from zinc_rt.kernels.rows.expand import ExpandedType, list_expanded_types
+from zinc_rt.kernels.sets import BinaryKernelSet, find_code_chip, find_kernel_set
+from zinc_rt.lower import Barrier, DispatchPlan, LoweredGraph, dispatch_plan, find_refusal, lower
+from zinc_rt.mem.plan import choose_linger, count_buffer_bytes, plan_memory
+from zinc_rt.mem.residency import list_experts
+from zinc_rt.mem.traffic import Traffic, list_decode_traffic
 from zinc_rt.model.builder import SequenceLimits
 from zinc_rt.model.gguf import GGUFFile
 from zinc_rt.model.registry import build_model
@@ -35,7 +35,7 @@ from zinc_rt.perf.predict.host_experts import ModelWeights
 from zinc_rt.perf.predict.wave_work import StepTokens
 from zinc_rt.pm4.generation import generation_of
 
-ARCH = code_of(DEFAULT_ARCH)
+ARCH = find_code_chip(DEFAULT_ARCH)
 SOMEWHERE = 1 << 32  # an address: only the packets' size is looked at
 
 
@@ -78,7 +78,7 @@ class TokenWork:
         return self.read_bytes + self.written_bytes
 
 
-def work_of(
+def compute_work(
     gguf: GGUFFile,
     *,
     ctx: int,
@@ -94,7 +94,7 @@ def work_of(
 
     Raise UnsupportedError for a chip without kernels or a node without a kernel, with the reason.
     """
-    rows = kernel_set(code_of(arch))
+    rows = find_kernel_set(find_code_chip(arch))
     if not isinstance(rows, BinaryKernelSet):
         raise UnsupportedError(f"{arch}: this version has no kernels for it", next=f"--arch {ARCH} counts theirs")
     tokens = max(tokens, sequences)
@@ -103,52 +103,58 @@ def work_of(
     model = build_model(gguf, limits, "decode" if tokens == 1 else "prefill")
     graph = add_sampling(model.graph, SampleForm(model.vocab, limits.slots, greedy=True))
     holds = next((capacity for capacity in CAPACITIES if capacity >= tokens), tokens)
-    capacity = capacity_of((holds, min(holds, sequences), min(holds, sequences)))
+    capacity = parse_capacity((holds, min(holds, sequences), min(holds, sequences)))
     if rows.fuses and not plain:
-        graph = fuse(graph, lambda node, of: refusal(node, of, rows.entries, ordering) is None)
-    program = _lowered(graph, rows, capacity, ordering)
+        graph = fuse_graph(graph, lambda node, of: find_refusal(node, of, rows.entries, ordering) is None)
+    program = _lower_graph(graph, rows, capacity, ordering)
     plan = dispatch_plan(replace(program, merging=None if plain else rows.merging))
-    loaded = _loaded(plan, rows)
-    stream = command_stream.packets(plan, SOMEWHERE, loaded, generation_of(arch)).packets
+    loaded = _load_kernels(plan, rows)
+    stream = command_stream.build_packets(plan, SOMEWHERE, loaded, generation_of(arch)).packets
     reports = {name: _report(arch, name) for name, _ in loaded}
-    whole = Step(_as_stored(graph, rows), capacity, StepTokens(tokens, sequences, position))
+    whole = Step(_with_stored_types(graph, rows), capacity, StepTokens(tokens, sequences, position))
     return TokenWork(
         model=gguf.path.name,
         architecture=gguf.architecture,
         position=position,
         tokens=tokens,
         sequences=sequences,
-        traffic=decode_traffic(whole.graph, position=position, tokens=tokens, sequences=sequences),
+        traffic=list_decode_traffic(whole.graph, position=position, tokens=tokens, sequences=sequences),
         dispatches=sum(1 for _ in plan.dispatches),
-        barriers=_barriers(plan),
+        barriers=_count_barriers(plan),
         ib_dwords=sum(len(packet.words(generation_of(arch))) for packet in stream),
         packets=len(stream),
-        readback_bytes=sum(size_bytes(graph.buffers[name], capacity) for name in (CURSOR, NONFINITE))
+        readback_bytes=sum(count_buffer_bytes(graph.buffers[name], capacity) for name in (CURSOR, NONFINITE))
         + ENTRY_BYTES,
-        logits_bytes=size_bytes(graph.buffers[LOGITS], capacity),
+        logits_bytes=count_buffer_bytes(graph.buffers[LOGITS], capacity),
         kernels=reports,
         each=dispatch_works(
-            plan, whole, arch, reports, {name: prod(rows.load(name).workgroup) for name, _ in _loaded(plan, rows)}
+            plan,
+            whole,
+            arch,
+            reports,
+            {name: prod(rows.load(name).workgroup) for name, _ in _load_kernels(plan, rows)},
         ),
-        expanded=expanded_types(rows.expansions, model.weights.values()),
+        expanded=list_expanded_types(rows.expansions, model.weights.values()),
         weights=ModelWeights(
-            experts_of(model.graph),
+            list_experts(model.graph),
             {name: rows.packed_bytes(weight) for name, weight in model.weights.items()},
             program.plan,
         ),
     )
 
 
-def _lowered(graph: OpGraph, rows: BinaryKernelSet, capacity: Mapping[str, int], ordering: str) -> LoweredGraph:
-    plan = plan_memory(graph, capacity=capacity, linger=linger_of(capacity))
+def _lower_graph(
+    graph: OpGraph, rows: BinaryKernelSet, capacity: Mapping[str, int], ordering: str
+) -> LoweredGraph:
+    plan = plan_memory(graph, capacity=capacity, linger=choose_linger(capacity))
     return lower(graph, rows.entries, plan, ordering=ordering, tier="t1")
 
 
-def _barriers(plan: DispatchPlan) -> int:
+def _count_barriers(plan: DispatchPlan) -> int:
     return sum(isinstance(step, Barrier) for step in plan.steps)
 
 
-def _as_stored(graph: OpGraph, rows: BinaryKernelSet) -> OpGraph:
+def _with_stored_types(graph: OpGraph, rows: BinaryKernelSet) -> OpGraph:
     """Return the graph with its weights in the types that the device stores and reads."""
     stored = {
         name: replace(spec, dtype=rows.expansions[spec.dtype])
@@ -160,10 +166,10 @@ def _as_stored(graph: OpGraph, rows: BinaryKernelSet) -> OpGraph:
 
 @cache
 def _report(arch: str, name: str) -> KernelReport:
-    rows = kernel_set(code_of(arch))
+    rows = find_kernel_set(find_code_chip(arch))
     assert isinstance(rows, BinaryKernelSet)
     zrt = rows.load(name)
-    return report(
+    return make_kernel_report(
         zrt.code,
         target_of(arch, zrt.wave),
         entry=zrt.entry_offset,
@@ -174,7 +180,7 @@ def _report(arch: str, name: str) -> KernelReport:
     )
 
 
-def _loaded(plan: DispatchPlan, rows: BinaryKernelSet) -> dict[KernelKey, LoadedKernel]:
+def _load_kernels(plan: DispatchPlan, rows: BinaryKernelSet) -> dict[KernelKey, LoadedKernel]:
     """Return the kernels of a plan as a device would load them, at placeholder addresses."""
     loaded = {}
     for number, key in enumerate(dict.fromkeys(step.code for step in plan.dispatches)):

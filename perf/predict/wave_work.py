@@ -17,7 +17,7 @@ from zinc_rt.ir.graph import SYMBOLS
 from zinc_rt.isa.target import target_of
 from zinc_rt.isa.wave_counts import ARGUMENTS_AT, WaveCounter, WaveCounts
 from zinc_rt.kernels.launch import COUNTS, Launch, Operand, Ref
-from zinc_rt.kernels.sets import BinaryKernelSet, code_of, kernel_set
+from zinc_rt.kernels.sets import BinaryKernelSet, find_code_chip, find_kernel_set
 
 SAMPLES = 48  # waves of a dispatch that are interpreted, at least; more where there are many tokens
 MOST_TILES = 128
@@ -36,7 +36,7 @@ class StepTokens:
     def count(self, symbol: str) -> int:
         return {"tokens": self.tokens, "sequences": self.sequences, "rows": self.sequences}.get(symbol, 0)
 
-    def dword(self, name: str, index: int) -> int:
+    def read_dword(self, name: str, index: int) -> int:
         """Return a dword of a step buffer; 0 for every other buffer."""
         part = max(1, self.tokens // self.sequences)
         if name == COUNTS:
@@ -79,7 +79,7 @@ class WaveWork:
         self.arch, self.step = arch, step
         self._known: dict[object, WaveTotals] = {}
 
-    def totals(self, launch: Launch, grid: tuple[int, int, int], waves_a_workgroup: int) -> WaveTotals:
+    def compute_totals(self, launch: Launch, grid: tuple[int, int, int], waves_a_workgroup: int) -> WaveTotals:
         operands = tuple(_name(buffer) for buffer in launch.buffers)
         key = launch.kernel, launch.constants, grid, operands
         if key not in self._known:
@@ -88,10 +88,10 @@ class WaveWork:
 
     def _count(self, launch: Launch, grid: tuple[int, int, int], waves_a_workgroup: int) -> WaveTotals:
         memory = _Memory(launch, self.step)
-        counter = _counter(self.arch, launch.kernel)
+        counter = _make_counter(self.arch, launch.kernel)
         sizes = (*grid, waves_a_workgroup)
-        samples = [counter.count((x, y, z), wave, memory.dword) for x, y, z, wave in _sample(sizes)]
-        return _scaled(samples, prod(sizes))
+        samples = [counter.count((x, y, z), wave, memory.read_dword) for x, y, z, wave in _sample(sizes)]
+        return _scale_totals(samples, prod(sizes))
 
 
 def _name(operand: Operand | None) -> str:
@@ -107,24 +107,24 @@ class _Memory:
         self._step = step
         places = {id(item): _BUFFERS_AT + _BUFFER_BYTES * index for index, item in enumerate(self._operands)}
 
-        def address(operand: Operand) -> int:
+        def operand_address(operand: Operand) -> int:
             return places[id(operand)] + (operand.offset_bytes if isinstance(operand, Ref) else 0)
 
-        kernarg = launch.kernarg(address)
+        kernarg = launch.pack_kernarg(operand_address)
         self._arguments = struct.unpack(f"<{len(kernarg) // 4}I", kernarg)
 
-    def dword(self, address: int) -> int | None:
+    def read_dword(self, address: int) -> int | None:
         if address >= _BUFFERS_AT:
             position, offset = divmod(address - _BUFFERS_AT, _BUFFER_BYTES)
             operand = self._operands[position] if position < len(self._operands) else None
-            return self._step.dword(operand.name, offset // 4) if isinstance(operand, Ref) else 0
+            return self._step.read_dword(operand.name, offset // 4) if isinstance(operand, Ref) else 0
         index = (address - ARGUMENTS_AT) // 4
         return self._arguments[index] if 0 <= index < len(self._arguments) else 0
 
 
 @cache
-def _counter(arch: str, kernel: str) -> WaveCounter:
-    rows = kernel_set(code_of(arch))
+def _make_counter(arch: str, kernel: str) -> WaveCounter:
+    rows = find_kernel_set(find_code_chip(arch))
     assert isinstance(rows, BinaryKernelSet)
     zrt = rows.load(kernel)
     return WaveCounter(zrt.code, target_of(arch, zrt.wave), zrt.entry_offset)
@@ -147,7 +147,7 @@ def _sample(sizes: tuple[int, int, int, int]) -> Iterable[tuple[int, ...]]:
         yield (2 * number + 1) * first // (2 * count), *others
 
 
-def _scaled(samples: list[WaveCounts], waves: int) -> WaveTotals:
+def _scale_totals(samples: list[WaveCounts], waves: int) -> WaveTotals:
     factor = waves / len(samples)
     units: Counter[str] = Counter()
     matrix: Counter[str] = Counter()
@@ -155,15 +155,15 @@ def _scaled(samples: list[WaveCounts], waves: int) -> WaveTotals:
         units.update(item.units)
         matrix.update(item.matrix_ops)
 
-    def total(field: str) -> float:
+    def sum_field(field: str) -> float:
         return float(factor * sum(getattr(item, field) for item in samples))
 
     return WaveTotals(
         waves=waves,
         units={unit: factor * count for unit, count in units.items()},
-        load_bytes=total("load_bytes"),
-        store_bytes=total("store_bytes"),
-        lds_bytes=total("lds_bytes"),
-        vector_flops=total("vector_flops"),
+        load_bytes=sum_field("load_bytes"),
+        store_bytes=sum_field("store_bytes"),
+        lds_bytes=sum_field("lds_bytes"),
+        vector_flops=sum_field("vector_flops"),
         matrix_ops={kind: factor * count for kind, count in matrix.items()},
     )

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, TextIO
 
 from zinc_rt.cli import options
-from zinc_rt.cli.output import finish_report, output_stream, start_report
+from zinc_rt.cli.output import choose_output_stream, finish_report, start_report
 from zinc_rt.host import terminal
 from zinc_rt.host.arguments import add_models
 
@@ -79,23 +79,23 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from zinc_rt.backends.base import findings_of
+    from zinc_rt.backends.base import read_findings
     from zinc_rt.cli.describe import describe_executed, describe_model, describe_run, fail_for_findings
-    from zinc_rt.cli.progress import progress
+    from zinc_rt.cli.progress import show_progress
     from zinc_rt.cli.report import Report
-    from zinc_rt.engine.devices import non_gpu_reason
+    from zinc_rt.engine.devices import explain_non_gpu
     from zinc_rt.host.errors import UsageError
     from zinc_rt.host.files import check_writable
     from zinc_rt.perf.profile.steps import ProfileWorkload, measure, profile
     from zinc_rt.validate.layers import parse_layers, transform
-    from zinc_rt.validate.prepare import layer_count
+    from zinc_rt.validate.prepare import count_layers
 
     check_writable(arguments.chrome, report=arguments.json)
     load = ProfileWorkload(arguments.steps, arguments.position, arguments.prefill)
     _check_bandwidth(arguments.bandwidth)
-    knobs, out = options.settings(), output_stream(arguments)
+    knobs, out = options.read_settings_once(), choose_output_stream(arguments)
     gguf = options.read_model(arguments.model)
-    layers = parse_layers(arguments.layers, layer_count(gguf))
+    layers = parse_layers(arguments.layers, count_layers(gguf))
     if layers.first:
         raise UsageError(
             f"--layers {arguments.layers}: a profile must begin at layer 0", next=f"--layers 0:{layers.last}"
@@ -103,28 +103,28 @@ def run(arguments: argparse.Namespace) -> int:
     report = start_report(Report("perf profile"), arguments)
     with options.open_engine(gguf, arguments, knobs, transform=transform(layers)) as engine:
         load.check(engine.limits.ctx)
-        with progress(2 * load.steps + 2, "profile", "step") as advance:
+        with show_progress(2 * load.steps + 2, "profile", "step") as advance:
             measured = measure(engine, load, advance=advance)
         describe_run(report, engine)
         describe_executed(report, engine)
-        findings = findings_of(engine.backend)
-        limit_gbs, limit_from = _bandwidth(arguments.bandwidth, engine, knobs)
-        simulated, caveat = engine.backend.device.simulated, non_gpu_reason(engine.backend.device)
+        findings = read_findings(engine.backend)
+        limit_gbs, limit_from = _choose_bandwidth(arguments.bandwidth, engine, knobs)
+        simulated, caveat = engine.backend.device.simulated, explain_non_gpu(engine.backend.device)
     if caveat:
         report.shortcuts.append(caveat)
     if not layers.whole:
         report.shortcuts.append(f"--layers {arguments.layers}: {layers.last} of {layers.total} layers")
     profiled = profile(measured, arguments.by)
     report.model = describe_model(gguf)
-    report.results.append(_result(measured, profiled, report, limit_gbs))
+    report.results.append(_make_result(measured, profiled, report, limit_gbs))
     report.details |= {"workload": asdict(load), "by": arguments.by, "layers": [layers.first, layers.last]}
     _show(arguments, measured, profiled, report, (limit_gbs, limit_from), out)
     if arguments.chrome:
         from zinc_rt.host.chrome_trace import write_chrome
-        from zinc_rt.perf.profile.steps import timeline
+        from zinc_rt.perf.profile.steps import build_timeline
 
         where = f"{report.device['tier']}{', simulated' if simulated else ''} on {report.device['name']}"
-        write_chrome(timeline(measured, where), arguments.chrome)
+        write_chrome(build_timeline(measured, where), arguments.chrome)
         terminal.show(
             f"wrote     {arguments.chrome}; open it in https://ui.perfetto.dev or chrome://tracing", out=out
         )
@@ -145,7 +145,7 @@ def _check_bandwidth(given: str | None) -> None:
         raise UsageError(f"--bandwidth {given}: expected GB/s, more than 0, or none")
 
 
-def _bandwidth(given: str | None, engine: Engine, knobs: Any) -> tuple[float, str]:
+def _choose_bandwidth(given: str | None, engine: Engine, knobs: Any) -> tuple[float, str]:
     """Return the bandwidth in GB/s used for shares (0 for none) and its origin. A simulated device has
     none.
     """
@@ -162,25 +162,25 @@ def _bandwidth(given: str | None, engine: Engine, knobs: Any) -> tuple[float, st
     if not device_kind(engine.backend).uses_host_memory:
         if device.memory_bytes_per_second:
             return device.memory_bytes_per_second / 1e9, "as the driver specifies it"
-        from zinc_rt.perf.predict.devices import table
+        from zinc_rt.perf.predict.devices import load_table
 
-        row = next((r for key, r in table().devices.items() if key.lower() in device.name.lower()), None)
+        row = next((r for key, r in load_table().devices.items() if key.lower() in device.name.lower()), None)
         return (
             (row.memory_gbps, f"of the row {row.key} of zinc_rt/host/devices.yaml")
             if row
             else (0.0, "none: not known")
         )
-    from zinc_rt.backends.cpu.threads import default_threads
+    from zinc_rt.backends.cpu.threads import choose_default_threads
     from zinc_rt.perf.native.bandwidth import Bandwidth
 
-    threads = default_threads()
+    threads = choose_default_threads()
     try:
         return Bandwidth(knobs.cc).read_gbs(threads), f"measured here, {threads} threads reading"
     except ZincError as error:
         return 0.0, f"none: {str(error).splitlines()[0]}"
 
 
-def _result(measured: MeasuredSteps, profiled: Profile, report: Report, limit_gbs: float) -> Result:
+def _make_result(measured: MeasuredSteps, profiled: Profile, report: Report, limit_gbs: float) -> Result:
     from zinc_rt.cli.report import Result
     from zinc_rt.perf.profile.steps import WITHIN, profile
 
@@ -225,12 +225,12 @@ def _as_dict(row: ProfileRow, profiled: Profile, limit_gbs: float) -> dict[str, 
     if row.bytes is not None:
         body["bytes"] = row.bytes
         if limit_gbs:
-            body["gbs"] = _gbs(row, profiled)
-            body["bandwidth_share"] = _gbs(row, profiled) / limit_gbs
+            body["gbs"] = _compute_gbs(row, profiled)
+            body["bandwidth_share"] = _compute_gbs(row, profiled) / limit_gbs
     return body
 
 
-def _gbs(row: ProfileRow, profiled: Profile) -> float:
+def _compute_gbs(row: ProfileRow, profiled: Profile) -> float:
     return (row.bytes or 0) * profiled.steps / row.nanoseconds if row.nanoseconds else 0.0
 
 
@@ -265,7 +265,7 @@ def _show(
     )
     gbs, reason = limit
     terminal.show(f"  bandwidth: {f'{gbs:.1f} GB/s, {reason}' if gbs else reason}", out=out)
-    _table(arguments, profiled, gbs, out)
+    _show_table(arguments, profiled, gbs, out)
     for shortcut in report.shortcuts:
         terminal.show(f"shortcut  {shortcut}", out=out)
     if profiled.wrong:
@@ -281,27 +281,27 @@ def _show(
     )
 
 
-def _table(arguments: argparse.Namespace, profiled: Profile, limit_gbs: float, out: TextIO) -> None:
+def _show_table(arguments: argparse.Namespace, profiled: Profile, limit_gbs: float, out: TextIO) -> None:
     top = arguments.top if arguments.top > 0 else len(profiled.rows)
     shown, rest = profiled.rows[:top], profiled.rows[top:]
     names = ("calls", "ms", "share", "launch ms", "bytes", *(("GB/s", "of it") if limit_gbs else ()))
-    columns = [terminal.Column(arguments.by), terminal.Column("kernel"), *map(terminal.number, names)]
-    rows = [_cells(row.name, _kernel(row), row, profiled, limit_gbs) for row in shown]
+    columns = [terminal.Column(arguments.by), terminal.Column("kernel"), *map(terminal.number_column, names)]
+    rows = [_format_cells(row.name, _format_kernel(row), row, profiled, limit_gbs) for row in shown]
     if rest:
-        rows.append(_cells(f"{len(rest)} more", "", _sum(rest), profiled, limit_gbs))
-    rows.append(_cells("nodes", "", _sum(profiled.rows), profiled, limit_gbs))
+        rows.append(_format_cells(f"{len(rest)} more", "", _sum(rest), profiled, limit_gbs))
+    rows.append(_format_cells("nodes", "", _sum(profiled.rows), profiled, limit_gbs))
     for name, nanoseconds in (("host", profiled.host_ns), ("step", profiled.step_ns)):
         share, spent = f"{nanoseconds / profiled.step_ns:.1%}", f"{nanoseconds / profiled.steps / 1e6:.3f}"
         rows.append([name, "", "", spent, share, *[""] * (len(columns) - 5)])
-    terminal.table(columns, rows, out)
+    terminal.show_table(columns, rows, out)
 
 
-def _cells(name: str, kernel: str, row: ProfileRow, profiled: Profile, limit_gbs: float) -> list[str]:
+def _format_cells(name: str, kernel: str, row: ProfileRow, profiled: Profile, limit_gbs: float) -> list[str]:
     size = "-" if row.bytes is None else f"{row.bytes:,}"
     milliseconds, launch = (item / profiled.steps / 1e6 for item in (row.nanoseconds, row.launch_ns))
     shares = ["", ""]
     if limit_gbs and row.bytes:
-        gbs = _gbs(row, profiled)
+        gbs = _compute_gbs(row, profiled)
         shares = [f"{gbs:.2f}", f"{gbs / limit_gbs:.1%}"]
     return [
         *(name, kernel, f"{row.calls / profiled.steps:.0f}", f"{milliseconds:.3f}"),
@@ -310,7 +310,7 @@ def _cells(name: str, kernel: str, row: ProfileRow, profiled: Profile, limit_gbs
     ]
 
 
-def _kernel(row: ProfileRow) -> str:
+def _format_kernel(row: ProfileRow) -> str:
     """Return the kernel called most, and the number of others."""
     maximum = max(row.kernels, key=lambda name: row.kernels[name])
     others = len(row.kernels) - 1

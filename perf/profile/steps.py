@@ -11,12 +11,12 @@ from typing import Any
 
 from zinc_rt.backends.times import Times
 from zinc_rt.engine.engine import Engine, Sequence
-from zinc_rt.host.chrome_trace import document, process_name, thread_name
+from zinc_rt.host.chrome_trace import make_document, make_process_name, make_thread_name
 from zinc_rt.host.errors import UsageError
 from zinc_rt.ir.graph import Node, OpGraph, Stage
-from zinc_rt.mem.traffic import decode_traffic
-from zinc_rt.perf.structure.lab import prompt_of
-from zinc_rt.trace.chrome import HOST, QUEUES, dispatch_slices, node_title, slice_seconds
+from zinc_rt.mem.traffic import list_decode_traffic
+from zinc_rt.perf.structure.lab import make_prompt
+from zinc_rt.trace.chrome import HOST, QUEUES, format_node_title, make_dispatch_slices, make_slice
 
 WITHIN = 0.05  # fraction of the step that may be unexplained by nodes without a warning
 CLOCKS_APART = 1.02  # a span of the device longer than the host's whole step by more: one of the clocks is wrong
@@ -83,7 +83,7 @@ def measure(
     clock_ns: Callable[[], int] = time.monotonic_ns,
 ) -> MeasuredSteps:
     """Run a warm-up step of each kind, then steps without timestamps and as many with them, on one engine."""
-    prompt = prompt_of(engine.model.vocab, max(load.prefill, load.position, 1))
+    prompt = make_prompt(engine.model.vocab, max(load.prefill, load.position, 1))
     stage: Stage = "prefill" if load.prefill > 1 else "decode"
     measured = MeasuredSteps(
         engine.graph(stage), load.prefill or 1, 0 if load.prefill else load.position + 3 * load.steps // 2
@@ -162,16 +162,16 @@ def profile(measured: MeasuredSteps, by: str) -> Profile:
     if not measured.steps or not all(step.times.dispatches for step in measured.steps):
         raise UsageError("no dispatch of these steps was timed")
     rows: dict[str, ProfileRow] = {}
-    traffic = _traffic(measured)
+    traffic = _count_traffic(measured)
     for step in measured.steps:
-        for node, kernel, nanoseconds, launch in _dispatches(step.times):
+        for node, kernel, nanoseconds, launch in _list_dispatches(step.times):
             name = _name(node, kernel, by)
             row = rows.setdefault(name, ProfileRow(name, bytes=0 if measured.tokens == 1 else None))
             row.kernels[kernel] = row.kernels.get(kernel, 0) + 1
             row.calls += 1
             row.nanoseconds += nanoseconds
             row.launch_ns += launch
-    for node, kernel in _longest_dispatches(measured.steps):
+    for node, kernel in _find_longest_dispatches(measured.steps):
         row = rows[_name(node, kernel, by)]
         if row.bytes is not None:
             row.bytes += traffic.get(id(node), 0)
@@ -182,11 +182,11 @@ def profile(measured: MeasuredSteps, by: str) -> Profile:
         len(measured.steps),
         step_ns,
         host_ns,
-        tuple(dict.fromkeys(_implausible_readings(measured.steps))),
+        tuple(dict.fromkeys(_find_implausible_readings(measured.steps))),
     )
 
 
-def _dispatches(times: Times) -> Iterator[tuple[Node | None, str, int, int]]:
+def _list_dispatches(times: Times) -> Iterator[tuple[Node | None, str, int, int]]:
     """Yield (node, kernel, nanoseconds, nanoseconds before it began), from the end of the previous dispatch to its
     own end.
     """
@@ -204,13 +204,13 @@ def _name(node: Node | None, kernel: str, by: str) -> str:
     if by == "op":
         return node.op.name
     if by == "node":
-        return node_title(node)
+        return format_node_title(node)
     name = node.label or node.outputs[0]
     layer = _LAYER.match(name)
     return f"layer {layer[1]}" if layer else name
 
 
-def _longest_dispatches(steps: abc.Sequence[TimedStep]) -> list[tuple[Node, str]]:
+def _find_longest_dispatches(steps: abc.Sequence[TimedStep]) -> list[tuple[Node, str]]:
     """Return each node with the kernel of its longest dispatch, to which its bytes are attributed."""
     longest: dict[int, tuple[int, Node, str]] = {}
     for dispatch in steps[0].times.dispatches:
@@ -222,20 +222,20 @@ def _longest_dispatches(steps: abc.Sequence[TimedStep]) -> list[tuple[Node, str]
     return [(node, kernel) for _, node, kernel in longest.values()]
 
 
-def _traffic(measured: MeasuredSteps) -> dict[int, int]:
+def _count_traffic(measured: MeasuredSteps) -> dict[int, int]:
     """Return the bytes that a node reads and writes for one token, by the node's id; empty for a prompt's step."""
     if measured.tokens != 1:
         return {}
     return {
         id(node): sum(
             row.read_bytes + row.written_bytes
-            for row in decode_traffic(replace(measured.graph, nodes=(node,)), position=measured.position)
+            for row in list_decode_traffic(replace(measured.graph, nodes=(node,)), position=measured.position)
         )
         for node in measured.graph.nodes
     }
 
 
-def _implausible_readings(steps: Iterable[TimedStep]) -> Iterator[str]:
+def _find_implausible_readings(steps: Iterable[TimedStep]) -> Iterator[str]:
     for step in steps:
         yield from step.times.wrong()
         if step.times.span_ns > CLOCKS_APART * step.nanoseconds:
@@ -245,7 +245,7 @@ def _implausible_readings(steps: Iterable[TimedStep]) -> Iterator[str]:
             )
 
 
-def located_ns(step: TimedStep) -> int:
+def clock_offset_ns(step: TimedStep) -> int:
     """Return the offset from the step's clock to the host's monotonic one. A device's clock is aligned so that its
     last timestamp is when the host observed the end; any additional wait appears before it.
     """
@@ -257,28 +257,28 @@ def located_ns(step: TimedStep) -> int:
 NANO = 1e-9
 
 
-def timeline(measured: MeasuredSteps, where: str) -> dict[str, Any]:
+def build_timeline(measured: MeasuredSteps, where: str) -> dict[str, Any]:
     """Build the timeline. `where`: tier and device. A device's clock is aligned with the host's at each step's
     end."""
     first = measured.steps[0]
     events: list[dict[str, Any]] = [
-        process_name(where, HOST),
-        thread_name(HOST, "host"),
-        thread_name(QUEUES, f"queue main, by {first.times.clock}"),
+        make_process_name(where, HOST),
+        make_thread_name(HOST, "host"),
+        make_thread_name(QUEUES, f"queue main, by {first.times.clock}"),
     ]
     for number, step in enumerate(measured.steps):
         start = (step.began_ns - first.began_ns) * NANO
         about = {"step": number, "tokens": measured.tokens}
-        events.append(slice_seconds(f"step {number}", HOST, start, step.nanoseconds * NANO, about))
-        events += dispatch_slices(_place_dispatches(step, first.began_ns), QUEUES, {"step": number})
-    return document(events, {"clock": first.times.clock, "simulated": first.times.simulated})
+        events.append(make_slice(f"step {number}", HOST, start, step.nanoseconds * NANO, about))
+        events += make_dispatch_slices(_place_dispatches(step, first.began_ns), QUEUES, {"step": number})
+    return make_document(events, {"clock": first.times.clock, "simulated": first.times.simulated})
 
 
 def _place_dispatches(step: TimedStep, zero_ns: int) -> list[tuple[str, str, float, float]]:
-    shift = located_ns(step) - zero_ns
+    shift = clock_offset_ns(step) - zero_ns
     return [
         (
-            "" if dispatch.node is None else node_title(dispatch.node),
+            "" if dispatch.node is None else format_node_title(dispatch.node),
             dispatch.kernel,
             (dispatch.began_ns + shift) * NANO,
             (dispatch.ended_ns + shift) * NANO,

@@ -10,11 +10,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 from zinc_rt.backends import registry
-from zinc_rt.perf.gate.offered import OfferedReport, moment, number
+from zinc_rt.perf.gate.offered import SubmittedReport, check_number, parse_time
 from zinc_rt.perf.gate.report_files import ReportFile
 from zinc_rt.perf.refusals.model import SHAPE
 from zinc_rt.perf.refusals.numbers import SKEW
-from zinc_rt.perf.refusals.order import not_before
+from zinc_rt.perf.refusals.order import check_order
 
 CLAMPS = ("lm_head_rows", "max_decode_tokens", "decode_topk", "gemma4_attn_scale")
 ORDERINGS = ("canonical-1", "canonical-1-q8")  # those that say every bit
@@ -23,7 +23,7 @@ DEVICE = ("name", "arch", "simulated", "kernel", "firmware", "profile", "pci_id"
 LAYER = re.compile(r"l_out-(\d+)")
 
 
-def bits(case: OfferedReport) -> str | None:
+def bits(case: SubmittedReport) -> str | None:
     """Require a whole validation of this model on this tier and device, by this code, with every value
     bit-identical.
     """
@@ -32,7 +32,7 @@ def bits(case: OfferedReport) -> str | None:
         if other.command != "validate" or other.model_digests != case.evidence.model_digests:
             continue
         try:
-            problem = proof_problem(case, other)
+            problem = check_proof(case, other)
         except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
             problem = f"cannot be read as a report of zinc-rt validate: {error!r}"
         if problem is None:
@@ -41,7 +41,7 @@ def bits(case: OfferedReport) -> str | None:
     return "no evidence of bit-identity to T-CPU" + (f" ({'; '.join(near)})" if near else "")
 
 
-def clamps(evidence: ReportFile) -> list[str]:
+def list_shortcuts(evidence: ReportFile) -> list[str]:
     """Return the shortcuts that a report lists, that its settings contain, or that it omits."""
     shortcuts = list(evidence.report.get("shortcuts", ["no list of shortcuts at all"]))
     settings = evidence.details.get("settings")
@@ -51,26 +51,26 @@ def clamps(evidence: ReportFile) -> list[str]:
     return shortcuts + [f"{name} is not recorded" for name in CLAMPS if settings.get(name) is None]
 
 
-def proof_problem(case: OfferedReport, other: ReportFile) -> str | None:
+def check_proof(case: SubmittedReport, other: ReportFile) -> str | None:
     """Return why this validation is not evidence for that speed, or None if it is."""
     tier = case.criterion.tier
     devices = other.details.get("devices", {})
     if tier not in devices:
         return f"{tier} was not validated"
     for problem in (
-        _other_device_problem(case, other, devices[tier]),
-        _other_ordering_problem(case, other, devices),
-        _other_code_problem(case, other),
-        not_before(case, other),
-        _partial_run_problem(case, other),
-        _inequality_problem(case, other),
+        _check_same_device(case, other, devices[tier]),
+        _check_same_ordering(case, other, devices),
+        _check_same_code(case, other),
+        check_order(case, other),
+        _check_whole_run(case, other),
+        _check_equality(case, other),
     ):
         if problem:
             return problem
     return None
 
 
-def _other_device_problem(case: OfferedReport, other: ReportFile, device: Mapping[str, Any]) -> str | None:
+def _check_same_device(case: SubmittedReport, other: ReportFile, device: Mapping[str, Any]) -> str | None:
     ours = case.evidence.device
     if parts := [part for part in DEVICE if device.get(part) != ours.get(part)]:
         return f"on another device: {parts[0]} differs"
@@ -84,7 +84,7 @@ def _other_device_problem(case: OfferedReport, other: ReportFile, device: Mappin
     return None
 
 
-def _other_ordering_problem(case: OfferedReport, other: ReportFile, devices: Mapping[str, Any]) -> str | None:
+def _check_same_ordering(case: SubmittedReport, other: ReportFile, devices: Mapping[str, Any]) -> str | None:
     ours = case.evidence.report.get("ordering")
     if ours not in ORDERINGS:
         return f"the speed is in {ours}, which defines no bits"
@@ -97,48 +97,52 @@ def _other_ordering_problem(case: OfferedReport, other: ReportFile, devices: Map
     return None
 
 
-def _other_code_problem(case: OfferedReport, other: ReportFile) -> str | None:
+def _check_same_code(case: SubmittedReport, other: ReportFile) -> str | None:
     if other.details.get("code") != case.given.code_version:
         return "of other code"
-    if case.given.history is not None and not case.given.history.holds(other.digest):
+    if case.given.history is not None and not case.given.history.contains_report(other.digest):
         return "not in the history"
     if problem := case.after_head(other.digest):
         return problem
-    if moment(other.report.get("started"), "started") > datetime.now(UTC) + SKEW:
+    if parse_time(other.report.get("started"), "started") > datetime.now(UTC) + SKEW:
         return "it began in the future"
-    if shortcuts := clamps(other):
+    if shortcuts := list_shortcuts(other):
         return f"a shortcut is active: {'; '.join(dict.fromkeys(shortcuts))}"
     return None
 
 
-def _partial_run_problem(case: OfferedReport, other: ReportFile) -> str | None:
+def _check_whole_run(case: SubmittedReport, other: ReportFile) -> str | None:
     """Require every layer, in prefill and in decode."""
     ours, theirs = case.evidence.report["model"], other.report["model"]
     if parts := [name for name in SHAPE if name not in theirs or ours.get(name) != theirs[name]]:
         return f"it is of another model: {parts[0]} differs"
-    layers = int(number(ours["layers"], "layers"))
+    layers = int(check_number(ours["layers"], "layers"))
     (job,) = other.details["jobs"].values()
     if job["layers"] != [0, layers, layers]:
         return f"layers {job['layers'][0]} to {job['layers'][1]} of {layers} were validated"
-    if number(job["tokens"], "tokens") < 1:
+    if check_number(job["tokens"], "tokens") < 1:
         return "no prompt was validated"
-    if number(job["steps"], "steps") < 1:
+    if check_number(job["steps"], "steps") < 1:
         return "no decoded token was validated"
-    tier_results = _tier_results(case, other)
-    seen = [int(match[1]) for r in tier_results if r["kind"] == "layer" and (match := LAYER.fullmatch(_label(r)))]
+    tier_results = _select_tier_results(case, other)
+    seen = [
+        int(match[1])
+        for r in tier_results
+        if r["kind"] == "layer" and (match := LAYER.fullmatch(_result_label(r)))
+    ]
     logits = [r for r in tier_results if r["kind"] == "logits"]
     if not seen or not logits:
         return "layers or logits are missing"
     if sorted(seen) != list(range(layers)):
         return f"{len(set(seen))} of {layers} layers were compared"
-    positions = number(logits[0]["measure"].get("positions"), "positions")
+    positions = check_number(logits[0]["measure"].get("positions"), "positions")
     if positions != job["tokens"] + job["steps"]:
         return f"logits of {positions:g} positions, expected {job['tokens'] + job['steps']}"
     return None
 
 
-def _inequality_problem(case: OfferedReport, other: ReportFile) -> str | None:
-    for item in _tier_results(case, other):
+def _check_equality(case: SubmittedReport, other: ReportFile) -> str | None:
+    for item in _select_tier_results(case, other):
         measured = item["measure"]
         same = measured.get("equal_bits", True if item["kind"] == "experts" else None)
         if item["status"] != "pass" or item["limit"].get("bits") is not True or same is not True:
@@ -150,10 +154,10 @@ def _inequality_problem(case: OfferedReport, other: ReportFile) -> str | None:
     return None
 
 
-def _tier_results(case: OfferedReport, other: ReportFile) -> list[Mapping[str, Any]]:
+def _select_tier_results(case: SubmittedReport, other: ReportFile) -> list[Mapping[str, Any]]:
     tier = case.criterion.tier
     return [r for r in other.results if r["tier"] == tier and r["reference"] == registry.ORACLE]
 
 
-def _label(result: Mapping[str, Any]) -> str:
+def _result_label(result: Mapping[str, Any]) -> str:
     return str(result["id"]).rpartition("/")[2]

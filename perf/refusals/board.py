@@ -11,10 +11,10 @@ from itertools import pairwise
 from typing import Any
 
 from zinc_rt.doctor.chips import CHIPS
-from zinc_rt.doctor.read_machine import version
-from zinc_rt.host.devices import DeviceRow, devices
-from zinc_rt.host.facts import table as facts
-from zinc_rt.perf.gate.offered import OfferedReport, number
+from zinc_rt.doctor.read_machine import parse_version
+from zinc_rt.host.devices import DeviceRow, load_devices
+from zinc_rt.host.facts import load_table as facts
+from zinc_rt.perf.gate.offered import SubmittedReport, check_number
 from zinc_rt.perf.machine import EVERY_SECONDS
 from zinc_rt.probes.accept.sensors import LEAST_CLOCK_SHARE
 
@@ -34,13 +34,13 @@ USER_QUEUES = ("t2",)  # tiers that need them
 MIN_SAMPLES = 3
 
 
-def row_of(case: OfferedReport) -> DeviceRow | None:
+def find_case_row(case: SubmittedReport) -> DeviceRow | None:
     """Return the row of the board that a criterion names; None if devices.yaml has none."""
     return find_row(case.criterion.hardware["device"])
 
 
 def find_row(name: str) -> DeviceRow | None:
-    return next((row for key, row in devices().items() if key.lower() == name.lower()), None)
+    return next((row for key, row in load_devices().items() if key.lower() == name.lower()), None)
 
 
 def is_named(name: str, board: str) -> bool:
@@ -48,39 +48,44 @@ def is_named(name: str, board: str) -> bool:
     driver's remark in brackets at the end. `board` is a key of devices.yaml, or part of a name for a board without
     a row.
     """
-    words = _words(name)
+    words = _split_words(name)
     row = find_row(board)
     if row is None:
-        return set(_words(board)) <= set(words)
-    return set(_words(row.key)) <= set(words) <= set(_words(row.name))
+        return set(_split_words(board)) <= set(words)
+    return set(_split_words(row.key)) <= set(words) <= set(_split_words(row.name))
 
 
-def _words(name: str) -> list[str]:
+def _split_words(name: str) -> list[str]:
     plain = re.sub(r"\s*\((?!tm\b|r\b)[^()]*\)\s*$", "", name.strip(), flags=re.IGNORECASE)
     return [word for word in re.findall(r"[\w'+-]+", plain.lower()) if word not in GENERIC_WORDS]
 
 
-def board(case: OfferedReport) -> str | None:
+def board(case: SubmittedReport) -> str | None:
     """Require the board's own chip, memory and PCI id, and a Linux and firmware that can run the tier."""
-    row, device = row_of(case), case.evidence.device
+    row, device = find_case_row(case), case.evidence.device
     if row is None:
         return f"devices.yaml has no row for {case.criterion.hardware['device']}: its figures cannot be checked"
-    return _memory(row, device) or _pci(row, device) or _linux(case, row) or _firmware(case, row)
+    return (
+        _check_memory(row, device)
+        or _check_pci_id(row, device)
+        or _check_linux(case, row)
+        or _check_firmware(case, row)
+    )
 
 
-def _memory(row: DeviceRow, device: Mapping[str, Any]) -> str | None:
+def _check_memory(row: DeviceRow, device: Mapping[str, Any]) -> str | None:
     if "memory_bytes" in device:
-        gib = number(device["memory_bytes"], "device.memory_bytes") / 2**30
+        gib = check_number(device["memory_bytes"], "device.memory_bytes") / 2**30
         low, high = (share * row.memory_gb for share in MEMORY)
         if not low <= gib <= high:
             return f"{gib:.4g} GiB of memory, {row.name} has {row.memory_gb:g}"
-    gbps = number(device.get("memory_bytes_per_second"), "device.memory_bytes_per_second") / 1e9
+    gbps = check_number(device.get("memory_bytes_per_second"), "device.memory_bytes_per_second") / 1e9
     if abs(gbps - row.memory_gbps) > BANDWIDTH * row.memory_gbps:
         return f"a memory of {gbps:.4g} GB/s, {row.name} has {row.memory_gbps:g}"
     return None
 
 
-def _pci(row: DeviceRow, device: Mapping[str, Any]) -> str | None:
+def _check_pci_id(row: DeviceRow, device: Mapping[str, Any]) -> str | None:
     """Compare the PCI id; in a report without one, the name was derived from it."""
     if "pci_id" not in device:
         return None
@@ -90,7 +95,7 @@ def _pci(row: DeviceRow, device: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _linux(case: OfferedReport, row: DeviceRow) -> str | None:
+def _check_linux(case: SubmittedReport, row: DeviceRow) -> str | None:
     """Require a Linux that drives the chip, and one with user queues for a tier that submits to them."""
     release, system = case.evidence.device.get("kernel"), case.evidence.details.get("host", {}).get("system", "")
     host, machine_ = case.evidence.details.get("host", {}), case.evidence.details.get("machine", {})
@@ -98,34 +103,34 @@ def _linux(case: OfferedReport, row: DeviceRow) -> str | None:
         return f"the report names two machines: {parts[0]} differs"
     if (machine := case.evidence.details.get("machine", {}).get("system", system)) != system:
         return f"the report names two systems: {system} and {machine}"
-    running = version(str(release)) or ()
+    running = parse_version(str(release)) or ()
     if len(running) < 2:
         return f"Linux {release!r}, expected a release like 6.18.2"
     if system.split() != ["Linux", release]:
         return f"the device was driven by Linux {release}, the host runs {system or 'an unknown system'}"
-    newest = max(map(_numbers, facts()["kernel/release"].versions))
+    newest = max(map(_parse_numbers, facts()["kernel/release"].versions))
     if running[0] > newest[0] + NEWEST_SERIES:
         return f"Linux {release} does not exist: the newest known is {'.'.join(map(str, newest))}"
-    needs = {"drives this chip": _first_linux(row)}
+    needs = {"drives this chip": _find_first_linux(row)}
     if case.criterion.tier in USER_QUEUES:
         offered = facts()["kernel/userq"].versions
-        needs["has user queues"] = min(_numbers(name) for name, has in offered.items() if has)
+        needs["has user queues"] = min(_parse_numbers(name) for name, has in offered.items() if has)
     for what, first in needs.items():
         if running[:2] < first[:2]:
             return f"Linux {release}, the first that {what} is {'.'.join(map(str, first))}"
     return None
 
 
-def _first_linux(row: DeviceRow) -> tuple[int, ...]:
+def _find_first_linux(row: DeviceRow) -> tuple[int, ...]:
     known = [CHIPS[code] for pci_id in row.pci_ids if (code := int(pci_id.split(":")[1], 16)) in CHIPS]
     return min((chip.linux for chip in known), default=(0, 0))
 
 
-def _numbers(name: str) -> tuple[int, ...]:
+def _parse_numbers(name: str) -> tuple[int, ...]:
     return tuple(int(part) for part in name.split(".") if part.isdecimal())
 
 
-def _firmware(case: OfferedReport, row: DeviceRow) -> str | None:
+def _check_firmware(case: SubmittedReport, row: DeviceRow) -> str | None:
     """Require readable firmware versions; for user queues, at least the board's minimum."""
     text = str(case.evidence.device.get("firmware", ""))
     versions = {name: int(value) for name, value in re.findall(r"\b([A-Z]+) (\d+)\b", text)}
@@ -141,33 +146,38 @@ def _firmware(case: OfferedReport, row: DeviceRow) -> str | None:
     return None
 
 
-def sensors(case: OfferedReport) -> str | None:
+def sensors(case: SubmittedReport) -> str | None:
     """Require clocks, powers and temperatures that the board can have under this load, sampled during the run."""
-    row, samples = row_of(case), case.evidence.details.get("samples", [])
+    row, samples = find_case_row(case), case.evidence.details.get("samples", [])
     if row is None:
         return None  # the rule `board` refuses it
-    return _sampled(case, samples) or _clocks(row, samples) or _powers(case, row, samples) or _heat(row, samples)
+    return (
+        _check_sampling(case, samples)
+        or _check_clocks(row, samples)
+        or _check_powers(case, row, samples)
+        or _check_temperatures(row, samples)
+    )
 
 
-def _values(samples: Sequence[Mapping[str, Any]], name: str) -> list[float]:
-    return [number(sample[name], name) for sample in samples if name in sample]
+def _read_values(samples: Sequence[Mapping[str, Any]], name: str) -> list[float]:
+    return [check_number(sample[name], name) for sample in samples if name in sample]
 
 
-def _sampled(case: OfferedReport, samples: Sequence[Mapping[str, Any]]) -> str | None:
+def _check_sampling(case: SubmittedReport, samples: Sequence[Mapping[str, Any]]) -> str | None:
     """Require sample times in order, at least one sampling interval apart, and within the report's wall time."""
-    times = _values(samples, "at_seconds")
+    times = _read_values(samples, "at_seconds")
     if times and len(times) < len(samples):
         return f"{len(samples) - len(times)} samples have no time"
     if any(after - before < EVERY_SECONDS - 1e-3 for before, after in pairwise(times)):
         return f"samples are out of order or less than {EVERY_SECONDS} s apart"
-    wall = number(case.evidence.report.get("wall_seconds"), "wall_seconds")
+    wall = check_number(case.evidence.report.get("wall_seconds"), "wall_seconds")
     if times and not 0 <= times[0] <= times[-1] <= wall:
         return f"samples from {times[0]:g} to {times[-1]:g} s, the report took {wall:g} s"
     return None
 
 
-def _clocks(row: DeviceRow, samples: Sequence[Mapping[str, Any]]) -> str | None:
-    values = _values(samples, "gpu_clock_mhz")
+def _check_clocks(row: DeviceRow, samples: Sequence[Mapping[str, Any]]) -> str | None:
+    values = _read_values(samples, "gpu_clock_mhz")
     if not values:
         return "no sample of the clock"
     minimum, maximum = LEAST_CLOCK_SHARE * row.clock_mhz, MOST_CLOCK * row.clock_mhz
@@ -179,9 +189,9 @@ def _clocks(row: DeviceRow, samples: Sequence[Mapping[str, Any]]) -> str | None:
     return None
 
 
-def _powers(case: OfferedReport, row: DeviceRow, samples: Sequence[Mapping[str, Any]]) -> str | None:
+def _check_powers(case: SubmittedReport, row: DeviceRow, samples: Sequence[Mapping[str, Any]]) -> str | None:
     """Compare with the board's range and with the energy of reading the weights."""
-    values = _values(samples, "power_w")
+    values = _read_values(samples, "power_w")
     if len(values) < MIN_SAMPLES:
         return f"{len(values)} samples of power, expected {MIN_SAMPLES} or more"
     low, high = IDLE_POWER * row.board_w, MOST_POWER * row.board_w
@@ -189,23 +199,23 @@ def _powers(case: OfferedReport, row: DeviceRow, samples: Sequence[Mapping[str, 
         return f"{worst:g} W, {row.name} takes {low:.0f} to {high:.0f}"
     if min(values) <= 0:
         return f"{min(values):g} W"
-    minimum = LEAST_POWER * row.board_w + JOULES_A_BYTE * _bytes_a_second(case)
+    minimum = LEAST_POWER * row.board_w + JOULES_A_BYTE * _compute_byte_rate(case)
     if statistics.median(values) < minimum:
         return f"{statistics.median(values):g} W in the median, this load takes {minimum:.0f} or more"
     return None
 
 
-def _bytes_a_second(case: OfferedReport) -> float:
+def _compute_byte_rate(case: SubmittedReport) -> float:
     """Return the minimum number of weight bytes read per second of decode; 0.0 if the report has no decode."""
-    from zinc_rt.perf.gate.figures import speeds
-    from zinc_rt.perf.refusals.graph import weight_bytes
+    from zinc_rt.perf.gate.figures import compute_speeds
+    from zinc_rt.perf.refusals.graph import find_weight_bytes
 
     decoded = case.evidence.result("decode")
-    return statistics.median(speeds(decoded["measure"])) * weight_bytes(case) if decoded else 0.0
+    return statistics.median(compute_speeds(decoded["measure"])) * find_weight_bytes(case) if decoded else 0.0
 
 
-def _heat(row: DeviceRow, samples: Sequence[Mapping[str, Any]]) -> str | None:
-    values, watts = _values(samples, "gpu_temperature_c"), _values(samples, "power_w")
+def _check_temperatures(row: DeviceRow, samples: Sequence[Mapping[str, Any]]) -> str | None:
+    values, watts = _read_values(samples, "gpu_temperature_c"), _read_values(samples, "power_w")
     if not values:
         return "no sample of the temperature"
     if row.junction_c and max(values) > row.junction_c:

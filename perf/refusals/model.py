@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from zinc_rt.host.devices import DeviceRow
-from zinc_rt.model.identity import bits_a_weight
+from zinc_rt.model.identity import compute_bits_per_weight
 from zinc_rt.perf.gate.figures import FIGURES
-from zinc_rt.perf.gate.milestones import WantedModel
-from zinc_rt.perf.gate.model_counts import peak_operations
-from zinc_rt.perf.gate.offered import OfferedReport, number
+from zinc_rt.perf.gate.milestones import RequiredModel
+from zinc_rt.perf.gate.model_counts import find_peak_operations
+from zinc_rt.perf.gate.offered import SubmittedReport, check_number
 from zinc_rt.perf.refusals.board import find_row
-from zinc_rt.perf.refusals.graph import weight_bytes
+from zinc_rt.perf.refusals.graph import find_weight_bytes
 
 TENSORS_OF_FILE = 0.95  # minimum fraction of weights in a file; the rest is its header and vocabulary
 SINGLE_TOKEN = 0.5  # of the seconds that reading the weights takes: one token may be measured short
@@ -22,7 +22,7 @@ CACHED = 1.10  # maximum factor by which caches raise the memory's bandwidth
 SHAPE = ("architecture", "size_bytes", "layers", "width", "vocab", "parameters", "weights")
 
 
-def digest(case: OfferedReport) -> str | None:
+def digest(case: SubmittedReport) -> str | None:
     """Require that the model's bytes are pinned."""
     required = case.criterion.model
     assert required is not None
@@ -39,38 +39,38 @@ def digest(case: OfferedReport) -> str | None:
     return None
 
 
-def model(case: OfferedReport) -> str | None:
+def model(case: SubmittedReport) -> str | None:
     """Check the class of the model by shape: size, quantisation, layers, width, vocabulary."""
     required = case.criterion.model
     assert required is not None
-    return other_class(case.evidence.report.get("model", {}), required)
+    return check_model_class(case.evidence.report.get("model", {}), required)
 
 
-def other_class(model: Mapping[str, Any], required: WantedModel) -> str | None:
+def check_model_class(model: Mapping[str, Any], required: RequiredModel) -> str | None:
     """Return why a recorded model is not of this class, or None if it is."""
     if missing := [name for name in SHAPE if name not in model]:
         return f"the report does not say the model's {', '.join(missing)}"
     if model["architecture"] not in required.architectures:
         return f"another model: architecture {model['architecture']}, expected {required.name}"
     for name, right in (("layers", required.layers), ("width", required.width), ("vocab", required.vocab)):
-        if right and number(model[name], name) != right:
+        if right and check_number(model[name], name) != right:
             return f"another model: {name} {model[name]}, {required.name} has {right}"
-    parameters, weights = number(model["parameters"], "parameters"), model["weights"]
+    parameters, weights = check_number(model["parameters"], "parameters"), model["weights"]
     low, high = required.parameters
     if not low <= parameters <= high:
         return f"another model: {parameters:,.0f} weights, {required.name} has {low:,.0f} to {high:,.0f}"
-    if not weights or any(number(size, f"weights in {name}") <= 0 for name, size in weights.items()):
+    if not weights or any(check_number(size, f"weights in {name}") <= 0 for name, size in weights.items()):
         return "the report does not say how its weights are quantised"
-    bits, (low, high) = bits_a_weight(dict(weights), int(parameters)), required.bits_a_weight
+    bits, (low, high) = compute_bits_per_weight(dict(weights), int(parameters)), required.bits_a_weight
     if not low <= bits <= high:
         return f"another quantisation: {bits:.2f} bits a weight, expected {low:g} to {high:g} for {required.name}"
-    tensors, size = sum(weights.values()), number(model["size_bytes"], "size_bytes")
+    tensors, size = sum(weights.values()), check_number(model["size_bytes"], "size_bytes")
     if not TENSORS_OF_FILE * size <= tensors <= size:
         return f"its weights are {tensors:,} bytes and its file {size:,.0f}: one of the two is wrong"
     return None
 
 
-def ceiling(case: OfferedReport) -> str | None:
+def ceiling(case: SubmittedReport) -> str | None:
     """Reject a speed beyond the card's memory bandwidth, caused by invalid seconds or another card."""
     required, row = case.criterion.model, FIGURES.get(case.criterion.measure)
     assert required is not None
@@ -79,7 +79,7 @@ def ceiling(case: OfferedReport) -> str | None:
     device = find_row(case.criterion.hardware["device"])
     if device is None:
         return None  # the rule `board` refuses it
-    maximum = CACHED * device.memory_gbps * 1e9 / weight_bytes(case)  # weights read once, in passes a second
+    maximum = CACHED * device.memory_gbps * 1e9 / find_weight_bytes(case)  # weights read once, in passes a second
     measure = case.result["measure"]
     runs = row.per_run(measure) or []
     if case.criterion.measure in ("ttft", "ttft_warm"):
@@ -96,20 +96,20 @@ def ceiling(case: OfferedReport) -> str | None:
     if passes > maximum:
         allowed = f"{device.memory_gbps:g} GB/s of memory allow {maximum:.4g}"
         return f"{passes:.4g} passes over the weights a second, {allowed}"
-    return _operations(case, device, passes)
+    return _check_operations(case, device, passes)
 
 
-def _operations(case: OfferedReport, device: DeviceRow, passes: float) -> str | None:
+def _check_operations(case: SubmittedReport, device: DeviceRow, passes: float) -> str | None:
     """Reject more operations per second than the board's matrix units support: two for each active weight and
     token.
     """
-    required, peak = case.criterion.model, peak_operations(device)
+    required, peak = case.criterion.model, find_peak_operations(device)
     assert required is not None
     tokens = {"ttft": case.evidence.workload.get("prompt_tokens", 1), "aggregate": case.criterion.slots}
     together = tokens.get(case.criterion.measure, 1)
     if case.criterion.measure == "prefill":
         together = case.result["measure"]["prompt_tokens"]
-    needed = 2 * required.active * passes * number(together, "tokens of a pass")
+    needed = 2 * required.active * passes * check_number(together, "tokens of a pass")
     if peak and needed > peak:
         return f"{needed / 1e12:.4g} tera-operations a second, {device.name} has {peak / 1e12:.4g}"
     return None

@@ -15,11 +15,11 @@ from typing import Any
 from zinc_rt.backends import registry
 from zinc_rt.host.errors import InputError, ZincError
 from zinc_rt.perf.bench.peers import BINARY, KNOWN, PeerRun
-from zinc_rt.perf.gate.figures import FIGURES, figure, speeds
+from zinc_rt.perf.gate.figures import FIGURES, compute_figure, compute_speeds
 from zinc_rt.perf.gate.milestones import Criterion
-from zinc_rt.perf.gate.offered import MIN_TOKENS, OfferedReport, RefusalRule, agrees, moment, number
-from zinc_rt.perf.history.chain import HistoryEntry, context_of
-from zinc_rt.perf.refusals.bits import bits, clamps
+from zinc_rt.perf.gate.offered import MIN_TOKENS, RefusalRule, SubmittedReport, check_number, is_close, parse_time
+from zinc_rt.perf.history.chain import HistoryEntry, find_context
+from zinc_rt.perf.refusals.bits import bits, list_shortcuts
 from zinc_rt.perf.refusals.board import board, is_named, sensors
 from zinc_rt.perf.refusals.graph import counts, graph
 from zinc_rt.perf.refusals.model import ceiling, digest, model
@@ -31,7 +31,7 @@ from zinc_rt.perf.refusals.timed import check_device, cpu_peer, samples, shape
 SAME_MODEL = 0.02  # of weights and bytes: programs count biases and padding differently
 
 
-def peer(case: OfferedReport) -> str | None:
+def peer(case: SubmittedReport) -> str | None:
     """Check a ratio to a baseline; does not apply to other criteria."""
     if case.criterion.measure != "against":
         return None
@@ -54,16 +54,16 @@ def peer(case: OfferedReport) -> str | None:
             objection = KNOWN[name](text)
         except InputError as error:
             return f"output {location} is {error.what if hasattr(error, 'what') else error}"
-        if problem := _peer_mismatch(case, objection):
+        if problem := _check_peer(case, objection):
             return f"{name}, run {location}: {problem}"
-        if not agrees(number(pair[1], "their speed"), objection.tokens_per_second):
+        if not is_close(check_number(pair[1], "their speed"), objection.tokens_per_second):
             return (
                 f"run {location} is put down as {pair[1]:g} tok/s, {name} printed {objection.tokens_per_second:g}"
             )
     return _check_our_run(case, measure)
 
 
-def _peer_mismatch(case: OfferedReport, peer_run: PeerRun) -> str | None:
+def _check_peer(case: SubmittedReport, peer_run: PeerRun) -> str | None:
     """Require the same model, card and number of tokens, and a named build."""
     model, criterion = case.evidence.report["model"], case.criterion
     if not peer_run.version:
@@ -85,16 +85,16 @@ def _peer_mismatch(case: OfferedReport, peer_run: PeerRun) -> str | None:
     return None
 
 
-def _check_our_run(case: OfferedReport, measure: Any) -> str | None:
+def _check_our_run(case: SubmittedReport, measure: Any) -> str | None:
     decoded = case.evidence.result("decode")
-    rates = speeds(decoded["measure"]) if decoded is not None else []
+    rates = compute_speeds(decoded["measure"]) if decoded is not None else []
     ours = [pair[0] for pair in measure["pairs"]]
-    if len(ours) != len(rates) or not all(map(agrees, ours, rates)):
+    if len(ours) != len(rates) or not all(map(is_close, ours, rates)):
         return "the pairs are not the runs that were timed"
     if measure.get("ratio") is None:
         return None
     middle = statistics.geometric_mean(pair[0] / pair[1] for pair in measure["pairs"])
-    if not agrees(number(measure["ratio"], "ratio"), middle):
+    if not is_close(check_number(measure["ratio"], "ratio"), middle):
         return f"the ratio is put down as {measure['ratio']}, the pairs say {middle:.4g}"
     return None
 
@@ -118,7 +118,7 @@ UNREADABLE = (
 )
 
 
-def _simulated(case: OfferedReport) -> str | None:
+def _check_simulated(case: SubmittedReport) -> str | None:
     """Detect a simulated device by the report's own fields, and by values that only a simulated device leaves in
     one.
     """
@@ -137,7 +137,7 @@ def _simulated(case: OfferedReport) -> str | None:
     return None
 
 
-def _hardware(case: OfferedReport) -> str | None:
+def _check_hardware(case: SubmittedReport) -> str | None:
     required, device = case.criterion.hardware, case.evidence.device
     arch, name = str(device.get("arch", "")), str(device.get("name", ""))
     if arch != required["arch"] or not is_named(name, required["device"]):
@@ -145,16 +145,16 @@ def _hardware(case: OfferedReport) -> str | None:
     return None
 
 
-def _shortcuts(case: OfferedReport) -> str | None:
-    shortcuts = clamps(case.evidence)
+def _check_shortcuts(case: SubmittedReport) -> str | None:
+    shortcuts = list_shortcuts(case.evidence)
     shortcuts += [str(item)] if (item := case.evidence.device.get("unchecked")) else []
     return f"a shortcut is active: {'; '.join(dict.fromkeys(shortcuts))}" if shortcuts else None
 
 
-def _tokens(case: OfferedReport) -> str | None:
+def _check_tokens(case: SubmittedReport) -> str | None:
     if case.criterion.measure not in ("decode", "aggregate", "against"):
         return None
-    runs = _runs(case, "decode" if case.criterion.measure == "against" else case.criterion.measure)
+    runs = _find_runs(case, "decode" if case.criterion.measure == "against" else case.criterion.measure)
     fewest = min((len(run) for run in runs if isinstance(run, list)), default=0)
     if fewest < MIN_TOKENS:
         return f"{fewest} generated tokens in a run, expected {MIN_TOKENS} or more"
@@ -162,7 +162,7 @@ def _tokens(case: OfferedReport) -> str | None:
     return f"{fewest} generated tokens in a run of {asked}" if asked != fewest else None
 
 
-def _tier(case: OfferedReport) -> str | None:
+def _check_tier(case: SubmittedReport) -> str | None:
     ran = (case.result.get("tier"), case.evidence.device.get("tier"))
     if not registry.spec(case.criterion.tier).built:
         return f"this version has no tier {case.criterion.tier}, so nothing ran on it"
@@ -170,7 +170,7 @@ def _tier(case: OfferedReport) -> str | None:
     return f"ran on {other}, expected {case.criterion.tier}" if other != case.criterion.tier else None
 
 
-def _whole_model(case: OfferedReport) -> str | None:
+def _check_whole_model(case: SubmittedReport) -> str | None:
     nodes, ran = case.evidence.workload.get("nodes"), case.evidence.report.get("direct_compute_ops")
     if not nodes or isinstance(nodes, bool) or nodes != ran:
         return f"{ran} of {nodes or 'an unknown number of'} nodes ran on the tier"
@@ -181,7 +181,7 @@ def _whole_model(case: OfferedReport) -> str | None:
     return None
 
 
-def _workload(case: OfferedReport) -> str | None:
+def _check_workload(case: SubmittedReport) -> str | None:
     load, criterion = case.evidence.workload, case.criterion
     assert criterion.model is not None
     if load.get("slots") != criterion.slots:
@@ -198,7 +198,7 @@ def _workload(case: OfferedReport) -> str | None:
     return None
 
 
-def _check_stale(case: OfferedReport) -> str | None:
+def _check_stale(case: SubmittedReport) -> str | None:
     """Reject a report from different code, or from another time than its record."""
     code = case.evidence.details.get("code")
     if code != case.given.code_version:
@@ -206,7 +206,7 @@ def _check_stale(case: OfferedReport) -> str | None:
     return check_time(case)
 
 
-def _check_edited(case: OfferedReport) -> str | None:
+def _check_edited(case: SubmittedReport) -> str | None:
     history = case.given.history
     if history is None:
         return "no history: zinc-rt perf bench --history records a report, gate --history checks it"
@@ -217,26 +217,28 @@ def _check_edited(case: OfferedReport) -> str | None:
         return "the report is not in the history, or was changed after it was recorded"
     if entry.kind != case.evidence.command:
         return f"it was recorded as a report of {entry.kind}"
-    if entry.context != context_of(case.evidence.report):
+    if entry.context != find_context(case.evidence.report):
         return "its record is of another device, model or workload"
-    times = [moment(entry.at, "recorded") for entry in history.entries]
+    times = [parse_time(entry.at, "recorded") for entry in history.entries]
     if any(after < before - SKEW for before, after in pairwise(times)):
         return "edited history: an entry is older than the one before it"
     offered = {case.evidence.digest, *(other.digest for other in case.others)}
     later = [
-        item for item in history.entries[entry.sequence :] if _same(item, entry) and item.report not in offered
+        item
+        for item in history.entries[entry.sequence :]
+        if _is_same_measurement(item, entry) and item.report not in offered
     ]
     if later:
         return f"the history contains a later report of the same, entry {later[0].sequence}, that is withheld"
     return None
 
 
-def _same(a: HistoryEntry, b: HistoryEntry) -> bool:
+def _is_same_measurement(a: HistoryEntry, b: HistoryEntry) -> bool:
     """Return whether two records are repetitions of one measurement."""
     return a.kind == b.kind and a.context == b.context
 
 
-def _head(case: OfferedReport) -> str | None:
+def _check_head(case: SubmittedReport) -> str | None:
     """Require a separately recorded head: write access to the file allows rewriting or truncating all of it."""
     head, history = case.given.head, case.given.history
     if not head:
@@ -250,22 +252,22 @@ def _head(case: OfferedReport) -> str | None:
     return case.after_head(case.evidence.digest)
 
 
-def _drift(case: OfferedReport) -> str | None:
+def _check_thermal_drift(case: SubmittedReport) -> str | None:
     samples = case.evidence.details.get("samples", [])
     clocks = [float(s["gpu_clock_mhz"]) for s in samples if s.get("gpu_clock_mhz")]
     heat = [float(s["gpu_temperature_c"]) for s in samples if s.get("gpu_temperature_c")]
     if len(clocks) < MIN_RUNS or len(heat) < MIN_RUNS:
         return "no samples of clock and temperature: drift cannot be excluded"
-    first, last = _outer_thirds(clocks)
+    first, last = _outer_third_medians(clocks)
     if abs(first - last) > CLOCK_DRIFT * statistics.median(clocks):
         return f"clock drift: {first:.0f} MHz at first, {last:.0f} MHz at last"
-    cool, hot = _outer_thirds(heat)
+    cool, hot = _outer_third_medians(heat)
     if hot - cool > WARMING_C:
         return f"thermal drift: {cool:.0f} °C at first, {hot:.0f} °C at last, warm up longer"
     return None
 
 
-def _spread(case: OfferedReport) -> str | None:
+def _check_speed_drift(case: SubmittedReport) -> str | None:
     values = case.result.get("measure", {})
     runs = FIGURES[case.criterion.measure].per_run(values) if case.criterion.measure in FIGURES else None
     if runs is None:
@@ -280,42 +282,42 @@ def _spread(case: OfferedReport) -> str | None:
     return None
 
 
-def _samples(case: OfferedReport) -> str | None:
+def _check_samples(case: SubmittedReport) -> str | None:
     """Require that the summary agrees with its own samples."""
     reported = case.result.get("measure", {}).get(case.criterion.figure)
-    computed = figure(case.criterion, case.result)
+    computed = compute_figure(case.criterion, case.result)
     if computed is None:
         return "no raw samples behind the figure"
-    if reported is None or not agrees(number(reported, "the summary"), computed):
+    if reported is None or not is_close(check_number(reported, "the summary"), computed):
         return f"the summary says {reported}, its own samples {computed:.4g}"
-    return _power(case) if case.criterion.measure == "power" else None
+    return _check_power(case) if case.criterion.measure == "power" else None
 
 
-def _power(case: OfferedReport) -> str | None:
+def _check_power(case: SubmittedReport) -> str | None:
     """Require that the watts come from the sensors and cover the whole run."""
     seen = [sample["power_w"] for sample in case.evidence.details.get("samples", []) if "power_w" in sample]
     return None if seen == case.result["measure"]["runs"] else "the watts are not those of the sensor samples"
 
 
-def _runs(case: OfferedReport, id_: str) -> list[Any]:
+def _find_runs(case: SubmittedReport, id_: str) -> list[Any]:
     result = case.evidence.result(id_)
     return list(result.get("measure", {}).get("runs", [])) if result else []
 
 
-def _outer_thirds(values: Sequence[float]) -> tuple[float, float]:
+def _outer_third_medians(values: Sequence[float]) -> tuple[float, float]:
     """Return the medians of the first and the last third."""
     part = max(1, len(values) // 3)
     return statistics.median(values[:part]), statistics.median(values[-part:])
 
 
 RULES: Mapping[str, RefusalRule] = {
-    "simulated": _simulated,
-    "hardware": _hardware,
-    "shortcuts": _shortcuts,
-    "tokens": _tokens,
-    "tier": _tier,
-    "whole-model": _whole_model,
-    "workload": _workload,
+    "simulated": _check_simulated,
+    "hardware": _check_hardware,
+    "shortcuts": _check_shortcuts,
+    "tokens": _check_tokens,
+    "tier": _check_tier,
+    "whole-model": _check_whole_model,
+    "workload": _check_workload,
     "graph": graph,
     "counts": counts,
     "board": board,
@@ -325,21 +327,21 @@ RULES: Mapping[str, RefusalRule] = {
     "bits": bits,
     "stale": _check_stale,
     "edited": _check_edited,
-    "head": _head,
+    "head": _check_head,
     "numbers": numbers,
     "ceiling": ceiling,
-    "drift": _drift,
-    "spread": _spread,
+    "drift": _check_thermal_drift,
+    "spread": _check_speed_drift,
     "repeats": repeats,
     "order": order,
-    "samples": _samples,
+    "samples": _check_samples,
 }
 AGAINST: Mapping[str, RefusalRule] = {"peer": peer}  # of a criterion that names another program
 TIMED_RULES: Mapping[str, RefusalRule] = {
-    "shortcuts": _shortcuts,
+    "shortcuts": _check_shortcuts,
     "stale": _check_stale,
     "edited": _check_edited,
-    "head": _head,
+    "head": _check_head,
     "machine": check_device,
     "model": shape,
     "peer": cpu_peer,
@@ -348,30 +350,30 @@ TIMED_RULES: Mapping[str, RefusalRule] = {
 ALIASES: Mapping[str, tuple[str, ...]] = {"speed": tuple(RULES)}
 
 
-def rules_of(criterion: Criterion) -> Iterable[str]:
+def list_rules(criterion: Criterion) -> Iterable[str]:
     """Return the names of the rules that a criterion's `forbids` selects."""
     for name in criterion.forbids:
         yield from ALIASES.get(name, (name,))
 
 
-def refusals(case: OfferedReport) -> list[str]:
+def find_refusals(case: SubmittedReport) -> list[str]:
     """Return every reason to reject this report for this criterion, prefixed with its rule's name; [] if it is
     accepted.
     """
-    rules = {name: RULES[name] for name in rules_of(case.criterion)}
+    rules = {name: RULES[name] for name in list_rules(case.criterion)}
     if case.criterion.measure == "against":
         rules |= AGAINST
     return _try_command(rules, case, "zinc-rt perf bench")
 
 
-def timed_refusals(case: OfferedReport) -> list[str]:
+def find_timed_refusals(case: SubmittedReport) -> list[str]:
     """Return every reason to reject this result of zinc-rt perf native for this criterion; [] if it is
     accepted.
     """
     return _try_command(TIMED_RULES, case, "zinc-rt perf native")
 
 
-def _try_command(rules: Mapping[str, RefusalRule], case: OfferedReport, command: str) -> list[str]:
+def _try_command(rules: Mapping[str, RefusalRule], case: SubmittedReport, command: str) -> list[str]:
     reasons = []
     for name, rule in rules.items():
         try:

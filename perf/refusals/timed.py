@@ -10,16 +10,16 @@ from typing import Any
 
 from zinc_rt.perf.bench.peers import BINARY
 from zinc_rt.perf.gate.figures import TIMED
-from zinc_rt.perf.gate.offered import OfferedReport, agrees, number
+from zinc_rt.perf.gate.offered import SubmittedReport, check_number, is_close
 from zinc_rt.perf.native.llama_cpp import SETTINGS, TARGETS, parse_batched, parse_bench
-from zinc_rt.perf.native.paired import Conditions, blocking_reason
-from zinc_rt.perf.refusals.numbers import leaves
+from zinc_rt.perf.native.paired import RunConditions, find_blocking_reasons
+from zinc_rt.perf.refusals.numbers import iterate_leaves
 
 SAME_MACHINE = ("processor", "cores", "memory_gb")
 VERSION = re.compile(r"[0-9a-f]{7,40}")  # a commit of llama.cpp
 
 
-def check_device(case: OfferedReport) -> str | None:
+def check_device(case: SubmittedReport) -> str | None:
     """Require that the report is of this machine."""
     then = case.evidence.details.get("host") or {}
     if not then:
@@ -30,7 +30,7 @@ def check_device(case: OfferedReport) -> str | None:
     return None
 
 
-def shape(case: OfferedReport) -> str | None:
+def shape(case: SubmittedReport) -> str | None:
     """Require that the model has the shape stated in the result's name; without a name, nothing is compared."""
     from zinc_rt.perf.synthetic import SHAPES
 
@@ -59,7 +59,7 @@ def shape(case: OfferedReport) -> str | None:
     return None
 
 
-def cpu_peer(case: OfferedReport) -> str | None:
+def cpu_peer(case: SubmittedReport) -> str | None:
     """Require a ratio to llama.cpp itself: the program, its build, and its original output for every figure."""
     if case.criterion.figure != "ratio":
         return None
@@ -74,17 +74,19 @@ def cpu_peer(case: OfferedReport) -> str | None:
     figure = rest.rpartition("/")[2]
     for setting, speeds in case.result["measure"]["theirs"].items():
         printed = [
-            value for output in outputs if (value := _printed_figure(output, model, setting, figure)) is not None
+            value
+            for output in outputs
+            if (value := _parse_printed_figure(output, model, setting, figure)) is not None
         ]
         for speed in speeds:
-            close = [value for value in printed if agrees(number(speed, "their speed"), value)]
+            close = [value for value in printed if is_close(check_number(speed, "their speed"), value)]
             if not close:
                 return f"{setting}: {speed:g} tok/s of {figure} is in nothing that llama.cpp printed"
             printed.remove(close[0])  # a run counts once
     return None
 
 
-def _printed_figure(output: Mapping[str, Any], model: str, setting: str, figure: str) -> float | None:
+def _parse_printed_figure(output: Mapping[str, Any], model: str, setting: str, figure: str) -> float | None:
     """Return the figure, in tok/s, from the output of one run, or None for a run of something else."""
     program, *words = output["command"]
     repack = "--repack" in words and words[words.index("--repack") + 1 :][:1] != ["0"]
@@ -95,36 +97,36 @@ def _printed_figure(output: Mapping[str, Any], model: str, setting: str, figure:
     return parse_bench(output["stdout"])[figure] if program == TARGETS[0] else None
 
 
-def samples(case: OfferedReport) -> str | None:
+def samples(case: SubmittedReport) -> str | None:
     """Require an idle machine according to the samples, and a summary that agrees with them."""
     if case.result.get("tier") != case.criterion.tier:
         return f"ran on {case.result.get('tier')}, expected {case.criterion.tier}"
     if case.result.get("status") == "blocked":
         return f"not judged: {case.result.get('reason')}"
     measure = case.result["measure"]
-    for name, value in leaves(measure, "measure"):
+    for name, value in iterate_leaves(measure, "measure"):
         if not isinstance(value, str | None):
-            number(value, name)
+            check_number(value, name)
     if any(value <= 0 for name in ("runs", "oracle") for value in measure.get(name, [])):
         return "a speed of zero"
     if "conditions" in measure:
-        conditions = Conditions(**measure["conditions"])
+        conditions = RunConditions(**measure["conditions"])
         needs_peer = case.criterion.figure == "ratio"
         problem = "" if measure.get("theirs") else "no llama.cpp in this run"
-        if reason := blocking_reason(conditions, len(measure["runs"]), problem, needs_peer=needs_peer):
+        if reason := find_blocking_reasons(conditions, len(measure["runs"]), problem, needs_peer=needs_peer):
             return f"not judged: {reason}"
     computed, reported = TIMED[case.criterion.figure](measure), measure[case.criterion.figure]
-    if not math.isfinite(computed) or not agrees(number(reported, case.criterion.figure), computed):
+    if not math.isfinite(computed) or not is_close(check_number(reported, case.criterion.figure), computed):
         return f"the summary says {reported}, its own samples {computed:.4g}"
-    return _allowed_problem(measure) if case.criterion.figure == "of_allowed" else None
+    return _check_allowance(measure) if case.criterion.figure == "of_allowed" else None
 
 
-def _allowed_problem(measure: Mapping[str, Any]) -> str | None:
+def _check_allowance(measure: Mapping[str, Any]) -> str | None:
     """Require that the reported share agrees with its bytes."""
     from zinc_rt.perf.native.bench import RSS_SPARE
 
     allowed = measure["file_bytes"] * (1 + RSS_SPARE) + measure["cache_bytes"]
     share = measure["resident_bytes"] / allowed
-    if not agrees(measure["of_allowed"], share):
+    if not is_close(measure["of_allowed"], share):
         return f"the summary says {measure['of_allowed']} of what is allowed, its bytes say {share:.4g}"
     return None

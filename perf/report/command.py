@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from zinc_rt.cli.output import finish_report, output_stream, start_report
+from zinc_rt.cli.output import choose_output_stream, finish_report, start_report
 from zinc_rt.host import terminal
 
 HELP = "write one page: gates, speeds, predictions, trends, probes, validation, logs"
@@ -34,7 +34,7 @@ def run(arguments: argparse.Namespace) -> int:
     from zinc_rt.cli.report import Report, Result, write_text
     from zinc_rt.host.errors import InputError
     from zinc_rt.host.files import check_writable
-    from zinc_rt.perf.gate.report_files import collect
+    from zinc_rt.perf.gate.report_files import collect_reports
     from zinc_rt.perf.history.chain import read
     from zinc_rt.perf.report.links import PageLinks
     from zinc_rt.perf.report.page import PageSources, read_summary, to_html
@@ -42,7 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
     check_writable(arguments.out, report=arguments.json)
     if not arguments.folder.is_dir():
         raise InputError(f"{arguments.folder}: no such folder")
-    reports, _ = collect([arguments.folder])
+    reports, _ = collect_reports([arguments.folder])
     if not reports:
         raise InputError(f"{arguments.folder}: contains no reports", next="commands write them with --json")
     path = arguments.history or next(iter(sorted(arguments.folder.glob("history*.jsonl"))), None)
@@ -56,10 +56,10 @@ def run(arguments: argparse.Namespace) -> int:
     write_text(arguments.out, to_html(sources))
     if sources.links is not None and sources.links.copied:
         print(f"copied {sources.links.copied} files to {sources.links.beside}, which goes where the page goes",
-              file=output_stream(arguments))  # fmt: skip
+              file=choose_output_stream(arguments))  # fmt: skip
     report = start_report(Report("perf report"), arguments)
     report.results.append(
         Result("page", "page", "pass", reason=f"{len(reports)} reports", artifacts=[str(arguments.out)])
     )
-    terminal.show(f"wrote {arguments.out}: {len(reports)} reports", out=output_stream(arguments))
+    terminal.show(f"wrote {arguments.out}: {len(reports)} reports", out=choose_output_stream(arguments))
     return finish_report(report, arguments)

@@ -74,7 +74,7 @@ SECTION = re.compile(r"§([0-9]+(?:\.[0-9A-Z]+)*)")
 ENTRY = re.compile(r"\bE ([0-9]+)\b(:?)")
 
 
-def about(section: str) -> str:
+def section_title(section: str) -> str:
     """Return the title of a section, else of its parent section; "" for an unknown one."""
     while section:
         if section in SECTIONS:
@@ -87,18 +87,18 @@ def expand_terms(text: str) -> str:
     """Expand references: "§25 M1" -> "design section 25 (milestones) M1", "E 37" -> "errata 37 (user queues are
     ...)"."""
 
-    def section(match: re.Match[str]) -> str:
-        meaning = about(match[1])
+    def format_section(match: re.Match[str]) -> str:
+        meaning = section_title(match[1])
         return f"design section {match[1]}" + (f" ({meaning})" if meaning else "")
 
-    def entry(match: re.Match[str]) -> str:
+    def format_entry(match: re.Match[str]) -> str:
         meaning = "" if match[2] else ERRATA.get(match[1], "")  # after a colon the text is already there
         return f"errata {match[1]}" + (f" ({meaning})" if meaning else "") + match[2]
 
-    return ENTRY.sub(entry, SECTION.sub(section, text))
+    return ENTRY.sub(format_entry, SECTION.sub(format_section, text))
 
 
-def source_in_words(text: str) -> tuple[str, str]:
+def describe_source(text: str) -> tuple[str, str]:
     """Return a criterion's source in short form and its kind: a section, an entry, a document of the original, or
     a requirement of this project."""
     if text == "issue":
@@ -106,7 +106,7 @@ def source_in_words(text: str) -> tuple[str, str]:
     if text == "batched_prefill":
         return "batched prefill", "the original's note on batched prefill"
     if match := SECTION.match(text):
-        return f"design {match[1]}", f"the original design, section {match[1]}: {about(match[1])}"
+        return f"design {match[1]}", f"the original design, section {match[1]}: {section_title(match[1])}"
     if match := ENTRY.match(text):
         return f"errata {match[1]}", ERRATA.get(match[1], "")
     return text, "the original design's appendix" if text.startswith("Appendix") else ""

@@ -14,12 +14,12 @@ import jinja2
 from markupsafe import Markup
 
 from zinc_rt.backends import registry
-from zinc_rt.perf.gate.milestones import milestones
+from zinc_rt.perf.gate.milestones import load_milestones
 from zinc_rt.perf.gate.report_files import ReportFile
 from zinc_rt.perf.history.chain import History
-from zinc_rt.perf.history.charts import svg
-from zinc_rt.perf.history.trends import series_of
-from zinc_rt.perf.report.glossary import TERMS, expand_terms, source_in_words
+from zinc_rt.perf.history.charts import draw_svg
+from zinc_rt.perf.history.trends import group_series
+from zinc_rt.perf.report.glossary import TERMS, describe_source, expand_terms
 from zinc_rt.perf.report.links import PageLinks
 
 TEMPLATE = Path(__file__).resolve().parent / "report.html.jinja"
@@ -64,23 +64,23 @@ class PageSources:
 def to_html(sources: PageSources) -> str:
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     template = environment.from_string(TEMPLATE.read_text(encoding="utf-8"))
-    gates = _gates(sources)
+    gates = _format_gates(sources)
     return template.render(
-        head=_head(sources, gates),
+        head=_make_head(sources, gates),
         stages=(sources.summary or {}).get("stages", []),
         gates=gates,
-        speeds=_speeds(sources),
-        predictions=_predictions(sources),
-        trends=_trends(sources),
-        probes=_probes(sources),
-        validations=_validations(sources),
-        replays=_replays(sources),
-        links=_links(sources),
-        glossary=[*TERMS.items(), *_sources(gates)],
+        speeds=_format_speeds(sources),
+        predictions=_format_predictions(sources),
+        trends=_format_trends(sources),
+        probes=_format_probes(sources),
+        validations=_format_validations(sources),
+        replays=_format_replays(sources),
+        links=_list_links(sources),
+        glossary=[*TERMS.items(), *_list_sources(gates)],
     )
 
 
-def _head(sources: PageSources, gates: list[dict[str, Any]]) -> dict[str, Any]:
+def _make_head(sources: PageSources, gates: list[dict[str, Any]]) -> dict[str, Any]:
     summary = sources.summary or {}
     devices = {
         f"{device.get('name')} ({device.get('arch')})": bool(device.get("simulated"))
@@ -94,8 +94,8 @@ def _head(sources: PageSources, gates: list[dict[str, Any]]) -> dict[str, Any]:
     )
     return {
         "verdict": summary.get("verdict", fallback),
-        "title": f"nightly: {stages_run(summary)}" if summary else "report",
-        "period": _period(
+        "title": f"nightly: {count_stages_run(summary)}" if summary else "report",
+        "period": _format_period(
             summary.get("started") or min((report.started for report in sources.reports), default=""),
             summary.get("ended", ""),
         ),
@@ -109,7 +109,7 @@ def _head(sources: PageSources, gates: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _period(started: str, ended: str) -> str:
+def _format_period(started: str, ended: str) -> str:
     """Format a period from two times in ISO 8601 and UTC: "2026-11-27 17:45 to 18:20 UTC"."""
     first, last = (item[:16].replace("T", " ") for item in (started, ended))
     if last[:10] == first[:10]:
@@ -117,11 +117,11 @@ def _period(started: str, ended: str) -> str:
     return " to ".join(filter(None, (first, last))) + " UTC" if first else "unknown"
 
 
-def _gates(sources: PageSources) -> list[dict[str, Any]]:
+def _format_gates(sources: PageSources) -> list[dict[str, Any]]:
     """Format the gates by milestone, each from the latest report that decided all of it."""
     whole = [item for item in sources.of("perf gate") if not item.details.get("only")]
     by_milestone: dict[str, dict[str, Any]] = {}
-    titles = {milestone.id: milestone for milestone in milestones()}
+    titles = {milestone.id: milestone for milestone in load_milestones()}
     for evidence in sorted(whole, key=lambda item: item.started):
         groups: dict[str, list[Mapping[str, Any]]] = {}
         for result in evidence.results:
@@ -137,12 +137,12 @@ def _gates(sources: PageSources) -> list[dict[str, Any]]:
                 "notes": [expand_terms(note) for note in milestone.notes],
                 "verdict": verdict,
                 "counts": ", ".join(f"{count} {status}" for status, count in sorted(counts.items())),
-                "rows": [_criterion(result) for result in results],
+                "rows": [_format_criterion(result) for result in results],
             }
     return [by_milestone[name] for name in sorted(by_milestone)]
 
 
-def _sources(gates: list[dict[str, Any]]) -> list[tuple[str, str]]:
+def _list_sources(gates: list[dict[str, Any]]) -> list[tuple[str, str]]:
     """Return the sources of the criteria on the page, each once, in order."""
     named = {item for gate in gates for row in gate["rows"] for item in row["source"]}
 
@@ -152,7 +152,7 @@ def _sources(gates: list[dict[str, Any]]) -> list[tuple[str, str]]:
     return sorted(named, key=place)
 
 
-def _criterion(result: Mapping[str, Any]) -> dict[str, Any]:
+def _format_criterion(result: Mapping[str, Any]) -> dict[str, Any]:
     value = result["measure"].get("value")
     refused = result["measure"].get("refused", [])
     reason = result["reason"].partition("; ")[0] if refused else result["reason"]
@@ -163,7 +163,7 @@ def _criterion(result: Mapping[str, Any]) -> dict[str, Any]:
         "status": result["status"],
         "value": "" if value is None else f"{value:g}",
         "limit": f"{result['limit']['compare']} {result['limit']['unit']}",
-        "source": [source_in_words(item) for item in result["limit"]["source"]],
+        "source": [describe_source(item) for item in result["limit"]["source"]],
         "seconds": f"{seconds:.1f}" if (seconds := result["measure"].get("seconds")) is not None else "",
         "reason": reason,
         "refused": ". ".join(refused),
@@ -172,7 +172,7 @@ def _criterion(result: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _speeds(sources: PageSources) -> list[dict[str, Any]]:
+def _format_speeds(sources: PageSources) -> list[dict[str, Any]]:
     """Format measured figures, each with the prediction for the same model if there is one."""
     predicted = {
         item.model_digests[0]: result["measure"]
@@ -203,7 +203,7 @@ def _speeds(sources: PageSources) -> list[dict[str, Any]]:
     return rows
 
 
-def _predictions(sources: PageSources) -> list[dict[str, Any]]:
+def _format_predictions(sources: PageSources) -> list[dict[str, Any]]:
     rows = []
     for item in sources.of("perf predict"):
         for result in item.results:
@@ -229,7 +229,7 @@ def _predictions(sources: PageSources) -> list[dict[str, Any]]:
     return rows
 
 
-def _trends(sources: PageSources) -> list[dict[str, Any]]:
+def _format_trends(sources: PageSources) -> list[dict[str, Any]]:
     if sources.history is None:
         return []
     return [
@@ -237,14 +237,14 @@ def _trends(sources: PageSources) -> list[dict[str, Any]]:
             "title": series.title,
             "runs": len(series.values),
             "last": f"{series.values[-1]:.4g}",
-            "worse": series.regression() is not None,
-            "svg": Markup(svg(series)) if len(series.values) > 1 else "",  # charts.py escapes its texts
+            "worse": series.find_regression() is not None,
+            "svg": Markup(draw_svg(series)) if len(series.values) > 1 else "",  # charts.py escapes its texts
         }
-        for series in series_of(sources.history.entries)
+        for series in group_series(sources.history.entries)
     ]
 
 
-def _probes(sources: PageSources) -> list[dict[str, Any]]:
+def _format_probes(sources: PageSources) -> list[dict[str, Any]]:
     """Format one block per report: probes in rows, tiers in columns."""
     blocks = []
     for item in sources.of("pm4-test"):
@@ -262,7 +262,7 @@ def _probes(sources: PageSources) -> list[dict[str, Any]]:
     return blocks
 
 
-def _validations(sources: PageSources) -> list[dict[str, Any]]:
+def _format_validations(sources: PageSources) -> list[dict[str, Any]]:
     rows = []
     for item in sources.of("validate"):
         path = item.path.with_suffix(".html")
@@ -287,7 +287,7 @@ def _validations(sources: PageSources) -> list[dict[str, Any]]:
     return rows
 
 
-def _replays(sources: PageSources) -> list[dict[str, Any]]:
+def _format_replays(sources: PageSources) -> list[dict[str, Any]]:
     return [
         {"log": item.path.stem, "status": result["status"], "reason": result["reason"], "tier": result["id"]}
         for item in sources.of("replay")
@@ -295,7 +295,7 @@ def _replays(sources: PageSources) -> list[dict[str, Any]]:
     ]
 
 
-def _links(sources: PageSources) -> list[dict[str, Any]]:
+def _list_links(sources: PageSources) -> list[dict[str, Any]]:
     """List other files by folder, hang bundles first because they are needed most."""
     folders: dict[str, list[Path]] = {}
     for path in sorted(sources.folder.rglob("*")):
@@ -321,7 +321,7 @@ def read_summary(folder: Path) -> Mapping[str, Any] | None:
     return content if isinstance(content, dict) and content.get("schema") == "zinc-rt-nightly/1" else None
 
 
-def stages_run(summary: Mapping[str, Any]) -> str:
+def count_stages_run(summary: Mapping[str, Any]) -> str:
     """Return "n of 10 stages": the number of stages of a nightly summary that ran, out of all stages."""
     rows = summary.get("stages", [])
     ran = sum(row["status"] != "SKIP" for row in rows)

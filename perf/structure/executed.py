@@ -20,13 +20,13 @@ from zinc_rt.ir.graph import SYMBOLS, Builder, Node, OpGraph, Stage
 from zinc_rt.ir.op import Op
 from zinc_rt.isa.decoder import decode_stream
 from zinc_rt.isa.target import TARGETS, target_of
-from zinc_rt.perf.structure.lab import CannotMeasure, Lab, LabEngine, Measurement, prompt_of
+from zinc_rt.perf.structure.lab import CannotMeasure, Lab, LabEngine, Measurement, make_prompt
 
 PROMPT_TOKENS = 4
 WIDE = 1024  # activations per token: matrix kernels take whole groups of this many
 
 
-def dispatched_nodes(variant: Variant) -> list[Node]:
+def list_dispatched_nodes(variant: Variant) -> list[Node]:
     """Return the nodes that a submission computes on the tier's device, according to the backend."""
     nodes = getattr(variant.built, "nodes", None)  # a backend's compiled program, with its dwords for a GPU tier
     if nodes is None:
@@ -35,7 +35,7 @@ def dispatched_nodes(variant: Variant) -> list[Node]:
     return [node for node in nodes_run if node is not None]
 
 
-def code_of(variant: Variant) -> dict[str, bytes]:
+def find_code(variant: Variant) -> dict[str, bytes]:
     """Return the machine code that it dispatches, by kernel."""
     code: dict[str, bytes] = variant.built.kernels()
     return code
@@ -50,14 +50,14 @@ def nodes_not_run(lab: Lab, tier: str, models: str = "") -> Measurement:
     missing: dict[str, str] = {}
     total = fused = 0
     for model in lab.models(models):
-        bench, oracle = lab.bench(tier, model=model), lab.bench(registry.ORACLE, model=model)
+        bench, oracle = lab.open_engine(tier, model=model), lab.open_engine(registry.ORACLE, model=model)
         for stage in ("prefill", "decode"):
             graph = bench.engine.graph(stage)
             required = [node for node in graph.nodes if node.op is not Op.BARRIER]
             replay, want = _replay_stage(bench, stage), _replay_stage(oracle, stage)
-            ran = {id(node) for item in replay.nodes for node in represented_nodes(graph, item)}
-            fused += sum(len(represented_nodes(graph, node)) > 1 for node in replay.nodes)
-            wrong = _values_differing(bench, oracle, stage)
+            ran = {id(node) for item in replay.nodes for node in find_represented_nodes(graph, item)}
+            fused += sum(len(find_represented_nodes(graph, node)) > 1 for node in replay.nodes)
+            wrong = _find_differing_values(bench, oracle, stage)
             for node in required:
                 total += 1
                 name = node.label or repr(node)
@@ -73,7 +73,7 @@ def nodes_not_run(lab: Lab, tier: str, models: str = "") -> Measurement:
     return Measurement(len(missing), how + forms, {"missing": missing, "fused": fused})
 
 
-def represented_nodes(graph: OpGraph, node: Node) -> list[Node]:
+def find_represented_nodes(graph: OpGraph, node: Node) -> list[Node]:
     """Return the nodes of a plain graph that a replacement node computes, walking back from its outputs to its
     inputs.
     """
@@ -92,14 +92,14 @@ def layers_joined(lab: Lab, tier: str) -> Measurement:
     """Count layers of a prompt that share a dispatched node with another layer; 0 if the logits differ from the
     oracle.
     """
-    bench = lab.bench(tier)
+    bench = lab.open_engine(tier)
     graph, replay = bench.engine.graph("prefill"), _replay_stage(bench, "prefill")
-    if replay.logits.tobytes() != _replay_stage(lab.bench(registry.ORACLE), "prefill").logits.tobytes():
+    if replay.logits.tobytes() != _replay_stage(lab.open_engine(registry.ORACLE), "prefill").logits.tobytes():
         return Measurement(0, f"a prompt on {tier} gave other logits than the oracle")
     layers: set[int] = set()
     ops: set[str] = set()
     for node in replay.nodes:
-        of = {stand.layer for stand in represented_nodes(graph, node) if stand.layer is not None}
+        of = {stand.layer for stand in find_represented_nodes(graph, node) if stand.layer is not None}
         if len(of) > 1:
             layers |= of
             ops.add(node.op.name)
@@ -121,7 +121,7 @@ def _replay_stage(bench: LabEngine, stage: Stage) -> _Replay:
     sequence = engine.open()
     try:
         bench.counted.ran = set()
-        logits = engine.extend(sequence, prompt_of(engine.model.vocab, PROMPT_TOKENS), rows="last")
+        logits = engine.extend(sequence, make_prompt(engine.model.vocab, PROMPT_TOKENS), rows="last")
         if stage == "decode":
             bench.counted.ran = set()
             logits = engine.extend(sequence, [1], rows="last")
@@ -129,11 +129,11 @@ def _replay_stage(bench: LabEngine, stage: Stage) -> _Replay:
     finally:
         engine.release(sequence)
         bench.counted.ran = kept | bench.counted.ran
-    nodes = [node for replays, key in ran for node in dispatched_nodes(engine.variants.find(replays, key))]
+    nodes = [node for replays, key in ran for node in list_dispatched_nodes(engine.variants.find(replays, key))]
     return _Replay(nodes, logits)
 
 
-def _values_differing(bench: LabEngine, oracle: LabEngine, stage: Stage) -> dict[str, str]:
+def _find_differing_values(bench: LabEngine, oracle: LabEngine, stage: Stage) -> dict[str, str]:
     """Return for every node of the stage why its value differs from the oracle."""
     seen = [dict(_tap_stage(item, stage)) for item in (bench, oracle)]
     wrong = {}
@@ -156,7 +156,7 @@ def _tap_stage(bench: LabEngine, stage: Stage) -> Iterator[tuple[tuple[str, str]
 
     sequence = engine.open()
     try:
-        prompt = prompt_of(engine.model.vocab, PROMPT_TOKENS)
+        prompt = make_prompt(engine.model.vocab, PROMPT_TOKENS)
         engine.extend(sequence, prompt, rows="last", tap=tap if stage == "prefill" else None)
         if stage == "decode":
             engine.extend(sequence, [1], rows="last", tap=tap)
@@ -169,15 +169,15 @@ def ops_not_run(lab: Lab, tier: str) -> Measurement:
     """Count opcodes for which no kernel of this tier reproduced the oracle's bits on small adversarial
     operands.
     """
-    from zinc_rt.backends.cpu.self_test import difference
-    from zinc_rt.backends.cpu.self_test_cases import cases
+    from zinc_rt.backends.cpu.self_test import describe_difference
+    from zinc_rt.backends.cpu.self_test_cases import make_cases
 
-    backend: Any = lab.bench(tier).engine.backend
+    backend: Any = lab.open_engine(tier).engine.backend
     wrong: dict[str, str] = {}
     ran = set()
-    for case in cases():
+    for case in make_cases():
         try:
-            mismatch = difference(backend, case)
+            mismatch = describe_difference(backend, case)
         except UnsupportedError as error:
             mismatch = str(error).partition("\n")[0]
         ran.add(case.op)
@@ -204,7 +204,7 @@ def drafts_misjudged(lab: Lab, tier: str, sequences: int, drafted: int) -> Measu
     outputs = tuple(builder.buffer(n, ("sequences",), "i32", "output") for n in ("accepted", "following"))
     builder.buffer(COUNTS, (len(SYMBOLS),), "i32", "step")
     builder.node(Op.VERIFY_K, inputs, outputs)
-    graph, backend = builder.build(), lab.bench(tier).engine.backend
+    graph, backend = builder.build(), lab.open_engine(tier).engine.backend
     resident = Resident(backend, {}, {})
     variant = resident.build(graph, (sequences, sequences, 1), resident.graph("verify_k", graph))
     counts = [sequences, sequences, 1, 0]
@@ -235,14 +235,14 @@ def matrix_kernels_run(lab: Lab, tier: str, tokens: int, quants: Sequence[str], 
     for quant in quants:
         model = lab.folder() / f"wide-{quant}.gguf"
         write_tiny(model, "qwen3", seed=0, quant=quant, layers=1, hidden=WIDE, ffn=64, head_dim=16)
-        bench, oracle = (lab.bench(item, model=model, ordering=ordering) for item in (tier, registry.ORACLE))
-        prompt = prompt_of(bench.engine.model.vocab, tokens)
+        bench, oracle = (lab.open_engine(item, model=model, ordering=ordering) for item in (tier, registry.ORACLE))
+        prompt = make_prompt(bench.engine.model.vocab, tokens)
         logits = [item.engine.forward(prompt, rows="last") for item in (bench, oracle)]
         if logits[0].tobytes() != logits[1].tobytes():
             return Measurement(0, f"a prompt in {quant} on {tier} gave other logits than the oracle")
         code: dict[str, bytes] = {}
         for replays, key in bench.counted.ran:
-            code |= code_of(bench.engine.variants.find(replays, key))
+            code |= find_code(bench.engine.variants.find(replays, key))
         seen += len(code)
         kernels |= {
             name
@@ -269,20 +269,20 @@ def hottest_ops_native(lab: Lab, tier: str, count: int, models: str = "") -> Mea
     """Count how many of the ops with the largest predicted time of a token ran from machine code of the kernel
     set.
     """
-    from zinc_rt.perf.predict.token_work import work_of
+    from zinc_rt.perf.predict.token_work import compute_work
 
     cost: dict[str, float] = {}
     native: set[str] = set()
     for model in lab.models(models):
-        bench = lab.bench(tier, model=model)
-        model_work = work_of(lab.gguf(model), ctx=bench.engine.limits.ctx, position=PROMPT_TOKENS)
+        bench = lab.open_engine(tier, model=model)
+        model_work = compute_work(lab.read_model(model), ctx=bench.engine.limits.ctx, position=PROMPT_TOKENS)
         whole = sum(work.issued for work in model_work.each)
         for work in model_work.each:
             ops = work.op.split("+")
             for op in ops:
                 cost[op] = cost.get(op, 0.0) + work.issued / whole / len(ops)
         native |= {node.op.name for node in _replay_stage(bench, "decode").nodes}
-        if not any(code_of(bench.engine.variants.find(*ran)) for ran in bench.counted.ran):
+        if not any(find_code(bench.engine.variants.find(*ran)) for ran in bench.counted.ran):
             raise CannotMeasure(f"{tier} does not dispatch machine code")
     hottest = sorted(cost, key=cost.__getitem__, reverse=True)[:count]
     ran = [name for name in hottest if name in native]

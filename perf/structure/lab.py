@@ -19,7 +19,7 @@ from zinc_rt.engine.devices import choose_tier, open_backend
 from zinc_rt.engine.engine import Engine
 from zinc_rt.engine.variants import EngineOptions
 from zinc_rt.exec import Fence, Graph, Observer, Stream
-from zinc_rt.golden.embedded import FOLDER, embedded_pairs
+from zinc_rt.golden.embedded import FOLDER, list_embedded_pairs
 from zinc_rt.host.errors import ZincError
 from zinc_rt.host.settings import Settings
 from zinc_rt.kmd.transport import Queue
@@ -44,7 +44,7 @@ class Measurement:
     detail: Mapping[str, Any] = field(default_factory=dict)
 
 
-def prompt_of(vocab: int, count: int) -> list[int]:
+def make_prompt(vocab: int, count: int) -> list[int]:
     """Return token ids for any vocabulary, without equal neighbours."""
     return [(7 * index + 1) % vocab for index in range(count)]
 
@@ -123,7 +123,7 @@ class Lab:
         """Return a folder for files that are deleted with the lab."""
         return Path(self._stack.enter_context(TemporaryDirectory(prefix="zinc-rt-lab-")))
 
-    def gguf(self, path: Path | None = None) -> GGUFFile:
+    def read_model(self, path: Path | None = None) -> GGUFFile:
         path = path or self.model
         if path not in self._files:
             self._files[path] = read_gguf(path)
@@ -132,10 +132,10 @@ class Lab:
     def models(self, which: str = "") -> list[Path]:
         """Return the model under test, or with "embedded" the shipped ones, if none was named."""
         if which == "embedded" and self.model == DEFAULT_MODEL:
-            return [pair.model for pair in embedded_pairs()]
+            return [pair.model for pair in list_embedded_pairs()]
         return [self.model]
 
-    def bench(
+    def open_engine(
         self, tier: str, *, model: Path | None = None, slots: int = 1, ordering: str = ORDERING
     ) -> LabEngine:
         """Return an engine on that tier. Raise CannotMeasure with the reason if there is no such tier."""
@@ -152,7 +152,7 @@ class Lab:
             if side is not None:
                 side.create_queue = partial(_record_queue, side.create_queue, counted.queues)
             engine = Engine(
-                self.gguf(key[1]),
+                self.read_model(key[1]),
                 backend,
                 slots=slots,
                 options=EngineOptions(observers=(counted,), settings=self.settings),
@@ -164,7 +164,7 @@ class Lab:
     def run_validation(self, tiers: tuple[str, ...], model: Path | None = None) -> list[Result]:
         """Return the results of zinc-rt validate for these tiers. Raise CannotMeasure if it cannot run them."""
         from zinc_rt.validate.command import parser
-        from zinc_rt.validate.prepare import prepare
+        from zinc_rt.validate.prepare import prepare_jobs
         from zinc_rt.validate.run import validate
         from zinc_rt.validate.runner import ValidationRunner
 
@@ -175,7 +175,7 @@ class Lab:
             try:
                 arguments = parser().parse_args(line)
                 arguments.observer = self.observer
-                jobs = prepare(arguments, self.settings)
+                jobs = prepare_jobs(arguments, self.settings)
             except ZincError as error:
                 raise CannotMeasure(str(error).partition("\n")[0]) from error
             results: list[Result] = []

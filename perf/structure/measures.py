@@ -16,7 +16,7 @@ from zinc_rt.engine.engine import LOGITS, Engine
 from zinc_rt.host.errors import ZincError
 from zinc_rt.ir.graph import ABSENT, OpGraph
 from zinc_rt.ir.op import Op
-from zinc_rt.ir.verify import verify
+from zinc_rt.ir.verify import verify_graph
 from zinc_rt.ir.violations import VerifyError
 from zinc_rt.perf.structure.executed import (
     drafts_misjudged,
@@ -26,10 +26,10 @@ from zinc_rt.perf.structure.executed import (
     nodes_not_run,
     ops_not_run,
 )
-from zinc_rt.perf.structure.lab import CannotMeasure, Lab, LabEngine, Measurement, prompt_of
+from zinc_rt.perf.structure.lab import CannotMeasure, Lab, LabEngine, Measurement, make_prompt
 from zinc_rt.perf.structure.requests import submissions_to_first_token, tokens_computed_warm
 from zinc_rt.perf.structure.slots import (
-    live,
+    require_varying,
     values_differing_in_a_batch,
     values_moved_by_neighbours,
     values_moved_by_paging,
@@ -42,7 +42,7 @@ from zinc_rt.validate.command import parser
 from zinc_rt.validate.isolation.mix import PAGES_SHARE, SLOTS
 from zinc_rt.validate.isolation.trial import MixTrial
 from zinc_rt.validate.isolation.verdict import MixVerdict
-from zinc_rt.validate.prepare import prepare
+from zinc_rt.validate.prepare import prepare_jobs
 
 SEED = 1
 
@@ -78,9 +78,11 @@ def _check_outcome(name: str, check: str) -> CheckOutcome:
 def requests_disturbed(lab: Lab, tier: str, requests: int) -> Measurement:
     """Count requests of a mix whose bits or tokens differ from a solo run, and wrong plans or invariants."""
     mixed = _run_mix(lab, tier, requests)
-    wrong = len(mixed.witness.diverged) + len(list(mixed.lost_requests())) + len(mixed.wrong)
+    wrong = len(mixed.witness.diverged) + len(list(mixed.describe_lost_requests())) + len(mixed.wrong)
     return Measurement(
-        wrong, f"{mixed.summary()} on {tier}", {"mix": mixed.figures(), "digest": list(mixed.lines())}
+        wrong,
+        f"{mixed.format_summary()} on {tier}",
+        {"mix": mixed.report_figures(), "digest": list(mixed.lines())},
     )
 
 
@@ -90,7 +92,9 @@ def requests_at_once(lab: Lab, tier: str, slots: int, requests: int) -> Measurem
     if not mixed.passed:
         return Measurement(0, next(mixed.lines()), {"digest": list(mixed.lines())})
     bound = mixed.witness.bound
-    return Measurement(bound, f"{bound} slots at once, {mixed.summary()} on {tier}", {"mix": mixed.figures()})
+    return Measurement(
+        bound, f"{bound} slots at once, {mixed.format_summary()} on {tier}", {"mix": mixed.report_figures()}
+    )
 
 
 def _run_mix(lab: Lab, tier: str, requests: int, *, slots: int = 0) -> MixVerdict:
@@ -99,7 +103,7 @@ def _run_mix(lab: Lab, tier: str, requests: int, *, slots: int = 0) -> MixVerdic
     try:
         arguments = parser().parse_args(line)
         arguments.observer = lab.observer
-        (job,) = prepare(arguments, lab.settings)
+        (job,) = prepare_jobs(arguments, lab.settings)
     except ZincError as error:
         raise CannotMeasure(str(error).partition("\n")[0]) from error
     trial = MixTrial(job, SEED, requests, slots=slots or SLOTS, pages_share=1.0 if slots else PAGES_SHARE)
@@ -130,12 +134,12 @@ def original_opcodes(lab: Lab) -> Measurement:
 
 def planted_graphs_refused(lab: Lab) -> Measurement:
     """Count rejected graphs. Each has one injected change in a graph of a model that is valid without it."""
-    graph = lab.bench("t_cpu").engine.graph("decode")
-    verify(graph)
+    graph = lab.open_engine("t_cpu").engine.graph("decode")
+    verify_graph(graph)
     refused = {}
     for name, plant in PLANTS.items():
         try:
-            verify(plant(graph))
+            verify_graph(plant(graph))
             refused[name] = ""
         except VerifyError as error:
             refused[name] = str(error).partition("\n")[0]
@@ -173,7 +177,7 @@ def tokens_as_the_oracle(lab: Lab, tier: str, tokens: int) -> Measurement:
     """Count greedy tokens that agree with T-CPU, up to the first difference."""
     if not registry.spec(tier).built:
         raise CannotMeasure(f"tier {tier} is not built in this version")
-    generated = [_greedy(lab.bench(item).engine, tokens) for item in (tier, registry.ORACLE)]
+    generated = [_generate_greedily(lab.open_engine(item).engine, tokens) for item in (tier, registry.ORACLE)]
     same = next((i for i, (a, b) in enumerate(zip(*generated, strict=True)) if a != b), tokens)
     return Measurement(same, f"{same} of {tokens} tokens of {tier} are T-CPU's")
 
@@ -183,10 +187,10 @@ def not_built(lab: Lab, what: str) -> Measurement:
     raise CannotMeasure(f"{what}: not built in this version")
 
 
-def _greedy(engine: Engine, count: int) -> list[int]:
+def _generate_greedily(engine: Engine, count: int) -> list[int]:
     sequence = engine.open()
     try:
-        logits = engine.extend(sequence, prompt_of(engine.model.vocab, PROMPT_TOKENS), rows="last")
+        logits = engine.extend(sequence, make_prompt(engine.model.vocab, PROMPT_TOKENS), rows="last")
         generated = [int(logits[-1].argmax())]
         while len(generated) < count:
             generated.append(int(engine.advance([(sequence, generated[-1:])], [0]).tokens[0]))
@@ -202,11 +206,11 @@ def _decode_cost(lab: Lab, tier: str) -> tuple[list[int], list[int], LabEngine]:
     """Return the submissions and dwords of each of DECODED tokens, after a prompt and one token, for which the
     variants are built.
     """
-    bench = lab.bench(tier)
+    bench = lab.open_engine(tier)
     engine = bench.engine
     sequence = engine.open()
     try:
-        logits = engine.extend(sequence, prompt_of(engine.model.vocab, PROMPT_TOKENS), rows="last")
+        logits = engine.extend(sequence, make_prompt(engine.model.vocab, PROMPT_TOKENS), rows="last")
         submissions, dwords = [], []
         for step in range(DECODED + 1):
             before = bench.submissions, bench.counted.published_dw
@@ -240,20 +244,20 @@ def ring_dwords_a_token(lab: Lab, tier: str) -> Measurement:
     return Measurement(max(dwords), how, {"dwords": dwords})
 
 
-def _prompt_submissions(bench: LabEngine, tokens: int) -> tuple[int, int]:
+def _count_prompt_submissions(bench: LabEngine, tokens: int) -> tuple[int, int]:
     """Return the submissions of a prompt whose variants are built, and its number of tokens."""
     engine = bench.engine
     count = min(tokens, engine.limits.ctx)
     for _ in range(2):
         sequence = engine.open()
         before = bench.submissions
-        engine.extend(sequence, prompt_of(engine.model.vocab, count), rows="last")
+        engine.extend(sequence, make_prompt(engine.model.vocab, count), rows="last")
         engine.release(sequence)
     return bench.submissions - before, count
 
 
 def submissions_a_prompt(lab: Lab, tier: str, tokens: int) -> Measurement:
-    submissions, count = _prompt_submissions(lab.bench(tier), tokens)
+    submissions, count = _count_prompt_submissions(lab.open_engine(tier), tokens)
     return Measurement(submissions, f"{submissions} for a prompt of {count} tokens on {tier}")
 
 
@@ -265,8 +269,8 @@ def submissions_beyond_chunks(lab: Lab, tier: str, tokens: int) -> Measurement:
 
     model = lab.folder() / "long.gguf"
     write_tiny(model, "qwen3", seed=0, quant="f32", layers=1, context=2 * tokens)
-    bench = lab.bench(tier, model=model)
-    submissions, count = _prompt_submissions(bench, tokens)
+    bench = lab.open_engine(tier, model=model)
+    submissions, count = _count_prompt_submissions(bench, tokens)
     chunks = -(-count // bench.engine.limits.step_tokens)
     if chunks == 1:
         raise CannotMeasure(f"{count} tokens fit in one chunk, so chunking was not tested")
@@ -276,11 +280,11 @@ def submissions_beyond_chunks(lab: Lab, tier: str, tokens: int) -> Measurement:
 
 
 def prefill_difference(lab: Lab, tier: str, tokens: int) -> Measurement:
-    engine = lab.bench(tier).engine
-    prompt = prompt_of(engine.model.vocab, min(tokens, engine.limits.ctx))
+    engine = lab.open_engine(tier).engine
+    prompt = make_prompt(engine.model.vocab, min(tokens, engine.limits.ctx))
     whole = engine.forward(prompt, rows="last")[-1]
     steps = engine.forward(prompt, rows="last", prefill="stepwise")[-1]
-    live(whole)
+    require_varying(whole)
     difference = float(np.abs(whole.astype(np.float64) - steps).max())
     same = whole.tobytes() == steps.tobytes()
     how = f"{len(prompt)} tokens on {tier}: {'the same bits' if same else f'differ by {difference:g}'}"
@@ -291,12 +295,12 @@ def tokens_generated(lab: Lab, tier: str, tokens: int) -> Measurement:
     from zinc_rt.engine.answering import Answering
     from zinc_rt.sched.sampling import Sampling
 
-    if clamps := lab.settings.clamps():
+    if clamps := lab.settings.list_shortcuts():
         raise CannotMeasure(f"a shortcut is active: {clamps[0]}")
-    engine = lab.bench(tier).engine
+    engine = lab.open_engine(tier).engine
     asking = Answering(engine)
     asked = asking.submit(
-        prompt_of(engine.model.vocab, PROMPT_TOKENS), Sampling(max_tokens=tokens, ignore_eos=True)
+        make_prompt(engine.model.vocab, PROMPT_TOKENS), Sampling(max_tokens=tokens, ignore_eos=True)
     )
     while not asked.done:
         asking.step()
@@ -336,9 +340,9 @@ def sanitizer_findings(lab: Lab, tier: str, models: str = "") -> Measurement:
 def tiers_differing(lab: Lab, tiers: Sequence[str]) -> Measurement:
     rows = []
     for tier in tiers:
-        engine = lab.bench(tier).engine
-        rows.append(engine.forward(prompt_of(engine.model.vocab, 2 * PROMPT_TOKENS)))
-    live(rows[0])
+        engine = lab.open_engine(tier).engine
+        rows.append(engine.forward(make_prompt(engine.model.vocab, 2 * PROMPT_TOKENS)))
+    require_varying(rows[0])
     wrong = sum(int((rows[0].view(np.uint32) != other.view(np.uint32)).sum()) for other in rows[1:])
     return Measurement(wrong, f"{rows[0].size} logits of {' and '.join(tiers)}")
 
@@ -352,7 +356,7 @@ def golden_tokens_differing(lab: Lab) -> Measurement:
         golden = read_golden(model.with_suffix(".npz"))
         if golden.greedy_tokens is None or not len(golden.greedy_tokens):
             raise CannotMeasure(f"{golden.path.name} contains no greedy tokens")
-        engine = lab.bench("t_cpu", model=model).engine
+        engine = lab.open_engine("t_cpu", model=model).engine
         sequence = engine.open()
         logits = engine.extend(sequence, [int(token) for token in golden.ids], rows="last")
         for token in golden.greedy_tokens:
@@ -368,7 +372,7 @@ def golden_tokens_differing(lab: Lab) -> Measurement:
 
 
 def outputs_outside_bar(lab: Lab, tier: str) -> Measurement:
-    bench = lab.bench(tier)
+    bench = lab.open_engine(tier)
     plan = bench.engine.plan("decode", 1)
     outputs = {n: str(a.heap) for n, a in plan.allocations.items() if n.startswith("output/")}
     if LOGITS not in plan.placements or not outputs:

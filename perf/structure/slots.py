@@ -10,25 +10,25 @@ from itertools import pairwise
 import numpy as np
 
 from zinc_rt.engine.engine import Engine, Sequence
-from zinc_rt.perf.structure.lab import CannotMeasure, Lab, Measurement, prompt_of
+from zinc_rt.perf.structure.lab import CannotMeasure, Lab, Measurement, make_prompt
 
 
-def live(values: np.ndarray) -> None:
+def require_varying(values: np.ndarray) -> None:
     """Require values that vary, because equal constant values prove nothing."""
     if not values.size or not np.isfinite(values).all() or float(np.ptp(values)) == 0.0:
         raise CannotMeasure("the logits are constant or not finite: comparing them would prove nothing")
 
 
-def differing(rows: abc.Sequence[np.ndarray], others: abc.Sequence[np.ndarray]) -> int:
+def count_differing(rows: abc.Sequence[np.ndarray], others: abc.Sequence[np.ndarray]) -> int:
     """Count values with other bits, f32."""
     return sum(int((a.view(np.uint32) != b.view(np.uint32)).sum()) for a, b in zip(rows, others, strict=True))
 
 
 def values_differing_in_a_batch(lab: Lab, tier: str, slots: int) -> Measurement:
     """Compare sequences of different lengths and positions, advanced together and alone."""
-    bench = lab.bench(tier, slots=slots)
+    bench = lab.open_engine(tier, slots=slots)
     engine = bench.engine
-    prompts = [prompt_of(engine.model.vocab, 2 + slot)[::-1] for slot in range(slots)]
+    prompts = [make_prompt(engine.model.vocab, 2 + slot)[::-1] for slot in range(slots)]
     alone = [engine.forward([*prompt, 1], rows="last")[-1] for prompt in prompts]
     sequences = [engine.open() for _ in prompts]
     for sequence, prompt in zip(sequences, prompts, strict=True):
@@ -39,10 +39,10 @@ def values_differing_in_a_batch(lab: Lab, tier: str, slots: int) -> Measurement:
     cost = bench.submissions - before
     for sequence in sequences:
         engine.release(sequence)
-    live(together)
+    require_varying(together)
     if cost != 1:
         raise CannotMeasure(f"{slots} sequences needed {cost} submissions, expected one")
-    wrong = differing(list(together), alone)
+    wrong = count_differing(list(together), alone)
     return Measurement(wrong, f"{slots} sequences in {cost} submission on {tier}, {together.size} logits")
 
 
@@ -50,13 +50,13 @@ def values_moved_by_neighbours(lab: Lab, tier: str, steps: int) -> Measurement:
     """Compare a sequence that runs alone with one whose neighbours, with other contents, join, run, end and are
     replaced in their slots.
     """
-    engine = lab.bench(tier, slots=4).engine
+    engine = lab.open_engine(tier, slots=4).engine
     vocab = engine.model.vocab
-    prompt = prompt_of(vocab, 5)
+    prompt = make_prompt(vocab, 5)
     alone = _run(engine, prompt, steps, [])
-    beside = _run(engine, prompt, steps, [prompt_of(vocab, 3)[::-1], [2] * 9, prompt_of(vocab, 18)])
-    live(np.stack(alone))
-    wrong = differing(beside, alone)
+    beside = _run(engine, prompt, steps, [make_prompt(vocab, 3)[::-1], [2] * 9, make_prompt(vocab, 18)])
+    require_varying(np.stack(alone))
+    wrong = count_differing(beside, alone)
     how = (
         f"{steps} tokens on {tier} while three neighbours joined and left, {sum(row.size for row in alone)} logits"
     )
@@ -88,12 +88,12 @@ def _run(engine: Engine, prompt: list[int], steps: int, neighbours: list[list[in
 
 def values_moved_by_paging(lab: Lab, tier: str, tokens: int) -> Measurement:
     """Compare a sequence with contiguous pages with one whose pages are interleaved with another's."""
-    engine = lab.bench(tier, slots=2).engine
+    engine = lab.open_engine(tier, slots=2).engine
     page = engine.limits.page_tokens
     count = min(tokens, engine.limits.ctx - 1)
     if count <= page:
         raise CannotMeasure(f"{count} tokens fit in one page of {page}, so paging was not tested")
-    prompt = prompt_of(engine.model.vocab, count)
+    prompt = make_prompt(engine.model.vocab, count)
     straight = engine.forward(prompt, rows="last")[-1]
     other, sequence = engine.open(), engine.open()
     try:
@@ -104,10 +104,10 @@ def values_moved_by_paging(lab: Lab, tier: str, tokens: int) -> Measurement:
     finally:
         engine.release(sequence)
         engine.release(other)
-    live(straight)
+    require_varying(straight)
     gaps = sum(b != a + 1 for a, b in pairwise(pages))
     if not gaps:
         raise CannotMeasure(f"the pages {pages} are contiguous, so paging was not tested")
     return Measurement(
-        differing([scattered], [straight]), f"{count} tokens in pages {', '.join(map(str, pages))} on {tier}"
+        count_differing([scattered], [straight]), f"{count} tokens in pages {', '.join(map(str, pages))} on {tier}"
     )

@@ -26,7 +26,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from zinc_rt.isa.control_flow import control_flow
+from zinc_rt.isa.control_flow import find_control_flow
 from zinc_rt.isa.target import target_of
 from zinc_rt.launching.code_files import read_image
 from zinc_rt.launching.launch import launch
@@ -55,20 +55,20 @@ class FirstResult:
         return self.seconds * 1e3 / self.instructions
 
 
-def arguments(path: Path) -> dict[str, Any]:
+def read_arguments(path: Path) -> dict[str, Any]:
     """Return the arguments of a launch as FOLDER/NAME.args.json describes them."""
     random = np.random.default_rng(7)
     result: dict[str, Any] = {}
     for name, value in json.loads(path.read_text()).items():
         if isinstance(value, str):
             kind, dtype, count = value.split()
-            result[name] = _array(kind, DTYPES[dtype], int(count), random)
+            result[name] = _make_array(kind, DTYPES[dtype], int(count), random)
         else:
             result[name] = np.int32(value) if isinstance(value, int) else np.float32(value)
     return result
 
 
-def _array(kind: str, dtype: Any, count: int, random: np.random.Generator) -> Any:
+def _make_array(kind: str, dtype: Any, count: int, random: np.random.Generator) -> Any:
     if kind in ("out", "zeros"):
         return inout(np.zeros(count, dtype))
     if np.issubdtype(dtype, np.integer):
@@ -76,34 +76,34 @@ def _array(kind: str, dtype: Any, count: int, random: np.random.Generator) -> An
     return random.standard_normal(count).astype(dtype)
 
 
-def instructions(path: Path) -> int:
+def count_instructions(path: Path) -> int:
     """Return the number of reachable instructions."""
     image = read_image(path)
     kernel = next(iter(image.kernels.values()))
-    graph = control_flow(image.image, target_of(image.arch, kernel.wave), kernel.entry_at, running=True)
+    graph = find_control_flow(image.image, target_of(image.arch, kernel.wave), kernel.entry_at, running=True)
     return len(graph.instructions())
 
 
-def measure(path: Path, sanitizer: str) -> FirstResult:
-    args = arguments(path.with_suffix(".args.json"))
+def measure_first_result(path: Path, sanitizer: str) -> FirstResult:
+    args = read_arguments(path.with_suffix(".args.json"))
     start = time.perf_counter()
     result = launch(path, grid=1, args=args, device="sim", sanitizer=sanitizer, timeout_seconds=600)
     started = time.perf_counter() - start - result.seconds[0]
-    return FirstResult(path.stem, instructions(path), result.seconds[0], started, len(result.findings))
+    return FirstResult(path.stem, count_instructions(path), result.seconds[0], started, len(result.findings))
 
 
-def results(paths: Sequence[Path], sanitizer: str, *, cold: bool) -> Iterator[FirstResult]:
+def measure_all(paths: Sequence[Path], sanitizer: str, *, cold: bool) -> Iterator[FirstResult]:
     """Yield the first result of each kernel, each in a new process. The user's caches stay as they are."""
     with tempfile.TemporaryDirectory() as folder:
         cache = Path(folder)
         for path in () if cold else paths:
-            _in_process(path, sanitizer, cache)
+            _measure_in_process(path, sanitizer, cache)
         for number, path in enumerate(paths):
             _forget_programs(cache)
-            yield _in_process(path, sanitizer, cache / str(number) if cold else cache)
+            yield _measure_in_process(path, sanitizer, cache / str(number) if cold else cache)
 
 
-def _in_process(path: Path, sanitizer: str, cache: Path) -> FirstResult:
+def _measure_in_process(path: Path, sanitizer: str, cache: Path) -> FirstResult:
     command = [sys.executable, "-m", __spec__.name, str(path), "--sanitizer", sanitizer]
     environment = {**os.environ, "XDG_CACHE_HOME": str(cache)}
     result = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True)
@@ -125,11 +125,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("-k", dest="part", default="", help="only kernels whose name contains this")
     options = parser.parse_args(arguments)
     if options.folder.is_file():
-        print(json.dumps(asdict(measure(options.folder, options.sanitizer))))
+        print(json.dumps(asdict(measure_first_result(options.folder, options.sanitizer))))
         return
     paths = [path for path in sorted(options.folder.glob("*.hsaco")) if options.part in path.name]
     rows = []
-    for result in results(paths, options.sanitizer, cold=options.cold):
+    for result in measure_all(paths, options.sanitizer, cold=options.cold):
         rows.append(result)
         print(
             f"{result.name:36s} {result.instructions:6d} instructions  {result.seconds:7.3f} s  "

@@ -18,13 +18,13 @@ import numpy as np
 
 from zinc_rt.launching.launch import launch
 from zinc_rt.launching.values import LaunchBuffer
-from zinc_rt.perf.triton_kernels.first_result import arguments
+from zinc_rt.perf.triton_kernels.first_result import read_arguments
 from zinc_rt.perf.triton_kernels.references import references
 
 
 def check(path: Path, sanitizer: str, seed: int) -> tuple[int, int]:
     """Launch one workgroup. Return the numbers of wrong elements and of findings."""
-    args = arguments(path.with_suffix(".args.json"))
+    args = read_arguments(path.with_suffix(".args.json"))
     values = {name: _value(value) for name, value in args.items()}
     result = launch(path, grid=1, args=args, device="sim", sanitizer=sanitizer, timeout_seconds=600, reorder=seed)
     expected = references(path.stem, values)

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from zinc_rt.cli.report import Result
 from zinc_rt.host.devices import DeviceRow
-from zinc_rt.kmd.driver import Driver, folder_names
-from zinc_rt.probes.combinations import MachineFacts, matching
-from zinc_rt.probes.device import read
+from zinc_rt.kmd.driver import Driver, list_folder
+from zinc_rt.probes.combinations import MachineFacts, find_matching
+from zinc_rt.probes.device import read_file
 
 GIB, MICRO = 1 << 30, 1_000_000
 # Shares of the row's figure. Firmware reserves some memory.
@@ -44,22 +44,24 @@ def read_board(
 ) -> BoardReading:
     """Read a board. `folder`: its device folder in sysfs."""
 
-    def number(name: str, base: int = 10) -> int | None:
-        text = read(driver, f"{folder}/{name}")
+    def read_number(name: str, base: int = 10) -> int | None:
+        text = read_file(driver, f"{folder}/{name}")
         try:
             return int(text, base) if text else None
         except ValueError:
             return None
 
-    levels = [int(mhz) for mhz in re.findall(r"\d+: (\d+)Mhz", read(driver, f"{folder}/pp_dpm_sclk") or "", re.I)]
+    levels = [
+        int(mhz) for mhz in re.findall(r"\d+: (\d+)Mhz", read_file(driver, f"{folder}/pp_dpm_sclk") or "", re.I)
+    ]
     cap = None
-    if hwmon := hwmon_of(driver, folder):
-        cap = number(f"{hwmon}/power1_cap")
+    if hwmon := find_hwmon(driver, folder):
+        cap = read_number(f"{hwmon}/power1_cap")
     return BoardReading(
-        number("vendor", 16) or 0,
-        number("device", 16) or 0,
-        number("revision", 16) or 0,
-        number("mem_info_vram_total"),
+        read_number("vendor", 16) or 0,
+        read_number("device", 16) or 0,
+        read_number("revision", 16) or 0,
+        read_number("mem_info_vram_total"),
         compute_units,
         (min(levels), max(levels)) if levels else None,
         cap / MICRO if cap else None,
@@ -70,16 +72,16 @@ def read_board(
     )
 
 
-def hwmon_of(driver: Driver, folder: str) -> str:
+def find_hwmon(driver: Driver, folder: str) -> str:
     """Return the board's hwmon folder, relative to `folder`; "" if there is none."""
-    names = sorted(folder_names(driver, f"{folder}/hwmon"))
+    names = sorted(list_folder(driver, f"{folder}/hwmon"))
     return f"hwmon/{names[0]}" if names else ""
 
 
 def read_link(driver: Driver, folder: str, which: str) -> tuple[float, int] | None:
     """Return (GT/s, lanes) of a PCIe link, `which` current or max; None if sysfs does not report it."""
-    speed = re.match(r"([\d.]+) GT/s", read(driver, f"{folder}/{which}_link_speed") or "")
-    width = read(driver, f"{folder}/{which}_link_width") or ""
+    speed = re.match(r"([\d.]+) GT/s", read_file(driver, f"{folder}/{which}_link_speed") or "")
+    width = read_file(driver, f"{folder}/{which}_link_width") or ""
     return (float(speed[1]), int(width)) if speed and width.isdecimal() and int(width) else None
 
 
@@ -87,28 +89,30 @@ def check_board(reading: BoardReading, row: DeviceRow | None, facts: MachineFact
     """Return one result per property. A property that cannot be read is skipped. Without a row, only combinations
     that are known to be bad are checked.
     """
-    results = [_known_bad(facts)]
+    results = [_check_known_bad(facts)]
     if row is None:
         name = f"{reading.vendor:04x}:{reading.device:04x} revision {reading.revision:02x}"
         advice = "add a row to zinc_rt/host/devices.yaml with its source"
-        return [_skip("board", f"{name} has no row in zinc_rt/host/devices.yaml", advice), *results]
+        return [_make_skip("board", f"{name} has no row in zinc_rt/host/devices.yaml", advice), *results]
     memory = None if reading.vram_bytes is None else reading.vram_bytes / GIB
     clock = None if reading.clock_mhz is None else reading.clock_mhz[1]
     return [
         Result("board", "accept", "pass", reason=row.name),
-        _at_least("memory", memory, row.memory_gb, LEAST_MEMORY, "GiB", _OTHER),
-        _at_least("compute-units", reading.compute_units, row.compute_units, 1.0, "", _OTHER),
-        _at_least("clock", clock, row.clock_mhz, LEAST_CLOCK, "MHz", _LIMIT),
-        _at_least("power-limit", reading.power_cap_w, row.board_w, LEAST_POWER, "W", _CAP),
-        _link(reading),
-        _firmware(reading, row),
+        _check_at_least("memory", memory, row.memory_gb, LEAST_MEMORY, "GiB", _OTHER),
+        _check_at_least("compute-units", reading.compute_units, row.compute_units, 1.0, "", _OTHER),
+        _check_at_least("clock", clock, row.clock_mhz, LEAST_CLOCK, "MHz", _LIMIT),
+        _check_at_least("power-limit", reading.power_cap_w, row.board_w, LEAST_POWER, "W", _CAP),
+        _check_link(reading),
+        _check_firmware(reading, row),
         *results,
     ]
 
 
-def _at_least(name: str, value: float | None, expected: float, share: float, unit: str, cause: str) -> Result:
+def _check_at_least(
+    name: str, value: float | None, expected: float, share: float, unit: str, cause: str
+) -> Result:
     if value is None:
-        return _skip(name, "the driver does not say it")
+        return _make_skip(name, "the driver does not say it")
     shown = f"{value:.4g} {unit}".strip()
     if value < expected * share:
         reason = f"{shown}, the board has {expected:g} {unit}".strip()
@@ -116,9 +120,9 @@ def _at_least(name: str, value: float | None, expected: float, share: float, uni
     return Result(name, "accept", "pass", reason=shown, measure={name: value})
 
 
-def _link(reading: BoardReading) -> Result:
+def _check_link(reading: BoardReading) -> Result:
     if reading.link is None or reading.link_max is None:
-        return _skip("link-width", "sysfs does not say it")
+        return _make_skip("link-width", "sysfs does not say it")
     lanes, maximum = reading.link[1], reading.link_max[1]
     if reading.port_max is not None:
         maximum = min(maximum, reading.port_max[1])
@@ -131,14 +135,14 @@ def _link(reading: BoardReading) -> Result:
     return Result("link-width", "accept", "pass", reason=f"{lanes} lanes", measure={"lanes": lanes})
 
 
-def _firmware(reading: BoardReading, row: DeviceRow) -> Result:
+def _check_firmware(reading: BoardReading, row: DeviceRow) -> Result:
     old = [
         f"{name} {reading.firmware[name]} (minimum {minimum})"
         for name, minimum in row.firmware_minimum.items()
         if name in reading.firmware and reading.firmware[name] < minimum
     ]
     if not reading.firmware or not row.firmware_minimum:
-        return _skip("firmware", "the driver does not say its versions")
+        return _make_skip("firmware", "the driver does not say its versions")
     if old:
         return Result(
             "firmware", "accept", "fail", reason=f"too old for user queues: {', '.join(old)}",
@@ -148,12 +152,12 @@ def _firmware(reading: BoardReading, row: DeviceRow) -> Result:
     return Result("firmware", "accept", "pass", reason="at or above the minimum of user queues")
 
 
-def _known_bad(facts: MachineFacts) -> Result:
-    bad = [row for row in matching(facts) if row.verdict == "bad"]
+def _check_known_bad(facts: MachineFacts) -> Result:
+    bad = [row for row in find_matching(facts) if row.verdict == "bad"]
     if bad:
-        return Result("known-bad", "accept", "fail", reason=bad[0].quote(), advice=bad[0].next)
+        return Result("known-bad", "accept", "fail", reason=bad[0].format_statement(), advice=bad[0].next)
     return Result("known-bad", "accept", "pass", reason="no combination that is known to fail")
 
 
-def _skip(name: str, reason: str, advice: str = "") -> Result:
+def _make_skip(name: str, reason: str, advice: str = "") -> Result:
     return Result(name, "accept", "skip", reason=reason, advice=advice)

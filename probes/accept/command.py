@@ -10,8 +10,8 @@ from functools import partial
 from pathlib import Path
 
 from zinc_rt.cli.command import Command
-from zinc_rt.cli.output import add_json, finish_report, output_stream, simulated_note, start_report
-from zinc_rt.cli.progress import stages
+from zinc_rt.cli.output import add_json, choose_output_stream, finish_report, format_simulated_note, start_report
+from zinc_rt.cli.progress import show_stages
 from zinc_rt.host import terminal
 from zinc_rt.host.arguments import Parser
 from zinc_rt.host.errors import UsageError
@@ -51,7 +51,7 @@ def parser() -> argparse.ArgumentParser:
     return command
 
 
-def budget_seconds(text: str) -> float:
+def parse_budget(text: str) -> float:
     """Return the seconds of 60s, 10m or 1h. Raises UsageError."""
     match = _BUDGET.fullmatch(text)
     seconds = float(match[1]) * _UNIT_SECONDS[match[2]] if match else 0.0
@@ -60,21 +60,21 @@ def budget_seconds(text: str) -> float:
     return seconds
 
 
-def _body(arguments: argparse.Namespace) -> int:
+def _run_command(arguments: argparse.Namespace) -> int:
     from zinc_rt.cli.report import Report
     from zinc_rt.host.files import check_writable
     from zinc_rt.probes.accept import page
-    from zinc_rt.probes.accept.run import accept, shortcuts
-    from zinc_rt.probes.device import parse, require_amd_gpu
+    from zinc_rt.probes.accept.run import list_shortcuts, run_acceptance
+    from zinc_rt.probes.device import parse_device, require_amd_gpu
     from zinc_rt.probes.device_description import describe_device
-    from zinc_rt.probes.output.table import header
+    from zinc_rt.probes.output.table import format_header
 
-    seconds = budget_seconds(arguments.budget)
+    seconds = parse_budget(arguments.budget)
     if arguments.key is not None:
         if arguments.page is None:
             raise UsageError("--key requires --page", next="--page FILE --key FILE")
         page.check_key(arguments.key)
-    spec = parse(arguments.device, arguments.inject)
+    spec = parse_device(arguments.device, arguments.inject)
     check_writable(str(arguments.page) if arguments.page else None, report=arguments.json)
     require_amd_gpu(spec, "zinc-rt accept")
     model = not arguments.no_model
@@ -82,16 +82,16 @@ def _body(arguments: argparse.Namespace) -> int:
     if spec.simulated:
         spec = replace(spec, shared=f"accept-{secrets.token_hex(4)}")
     report = start_report(Report("accept", device=device), arguments)
-    report.shortcuts += [*spec.shortcuts, *shortcuts(spec, seconds, model=model)]
-    show = partial(terminal.show, out=output_stream(arguments))
-    show(header(device))
+    report.shortcuts += [*spec.shortcuts, *list_shortcuts(spec, seconds, model=model)]
+    show = partial(terminal.show, out=choose_output_stream(arguments))
+    show(format_header(device))
     for text in report.shortcuts:
         show(f"shortcut  {text}")
     show("")
     lock = str(device.get("render_path") or spec.option)
-    with stages(plain=True) as stage:
+    with show_stages(plain=True) as stage:
         stage.line.expected_seconds = seconds
-        for result in accept(spec, arguments.tier, seconds, device, model=model, say=stage.say, lock=lock):
+        for result in run_acceptance(spec, arguments.tier, seconds, device, model=model, say=stage.say, lock=lock):
             stage.clear()
             report.results.append(result)
     rows = [(result.status, result.id, result.reason) for result in report.results]
@@ -102,12 +102,12 @@ def _body(arguments: argparse.Namespace) -> int:
             if text and result.status == "fail":
                 show(f"{name:<6} {result.id}: {text}")
     if arguments.page is not None:
-        page.write(arguments.page, report, arguments.key)
+        page.write_page(arguments.page, report, arguments.key)
         show(f"page   {arguments.page}")
     verdict = report.verdict()["status"]
     counts = ", ".join(f"{count} {status}" for status, count in report.counts().items())
-    show(f"{verdict:<6} {counts}{simulated_note(report)}")
+    show(f"{verdict:<6} {counts}{format_simulated_note(report)}")
     return finish_report(report, arguments)
 
 
-main = Command("accept", parser, _body)
+main = Command("accept", parser, _run_command)

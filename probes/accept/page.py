@@ -15,12 +15,12 @@ from zinc_rt.host.errors import InputError, UnsupportedError
 NAMESPACE = "zinc-rt-accept"  # of the OpenSSH signature
 
 
-def write(path: Path, report: Report, key: Path | None) -> None:
+def write_page(path: Path, report: Report, key: Path | None) -> None:
     """Write the page. Raises OutputError if it cannot be written, InputError for an unusable key."""
-    write_text(path, render(report, key))
+    write_text(path, render_page(report, key))
 
 
-def render(report: Report, key: Path | None = None) -> str:
+def render_page(report: Report, key: Path | None = None) -> str:
     """Return one HTML file without external resources. The signature covers the report's JSON text."""
     from jinja2 import Environment
 
@@ -32,7 +32,7 @@ def render(report: Report, key: Path | None = None) -> str:
         verdict=report.verdict(),
         text=text,
         digest=hashlib.sha256(text.encode()).hexdigest(),
-        signature=signature(text, key) if key is not None else "",
+        signature=sign_text(text, key) if key is not None else "",
         namespace=NAMESPACE,
     )
 
@@ -45,7 +45,7 @@ def check_key(key: Path) -> None:
         raise InputError(f"{key}: no such file", next="--key FILE: an OpenSSH private key")
 
 
-def signature(text: str, key: Path) -> str:
+def sign_text(text: str, key: Path) -> str:
     """Return an OpenSSH signature of a text. Raises InputError if the key cannot sign."""
     with tempfile.TemporaryDirectory(prefix="zinc-rt-sign-") as folder:
         path = Path(folder) / "report.json"

@@ -17,15 +17,15 @@ from zinc_rt.backends.amd.kmd_log import KmdLog, KmsgLog, SimulatedLog
 from zinc_rt.cli.report import Result, read_results
 from zinc_rt.golden.embedded import FOLDER
 from zinc_rt.host import locks
-from zinc_rt.host.devices import board
+from zinc_rt.host.devices import find_board
 from zinc_rt.probes.accept.board import BoardReading, check_board, read_board, read_link
-from zinc_rt.probes.accept.sensors import SensorReader, SensorSample, judge
-from zinc_rt.probes.accept.work import SIMULATED_VRAM_BYTES, AcceptWork, Defect
+from zinc_rt.probes.accept.sensors import SensorReader, SensorSample, judge_samples
+from zinc_rt.probes.accept.work import SIMULATED_VRAM_BYTES, AcceptWork, WorkDefect
 from zinc_rt.probes.child import run_in_child
-from zinc_rt.probes.combinations import facts_of
+from zinc_rt.probes.combinations import read_facts
 from zinc_rt.probes.device_spec import DeviceSpec
 from zinc_rt.probes.kit.context import ProbeContext, ProbeOptions
-from zinc_rt.probes.kit.shaders import compute_units
+from zinc_rt.probes.kit.shaders import count_compute_units
 
 MODEL = FOLDER / "qwen3-q.gguf"
 SEGMENT_SECONDS = 600.0  # between two replays of the model
@@ -53,7 +53,7 @@ class SegmentResult:
     """The results of a segment. `link_max`: GT/s and lanes of the board."""
 
     samples: list[SensorSample] = field(default_factory=list)
-    defects: list[Defect] = field(default_factory=list)
+    defects: list[WorkDefect] = field(default_factory=list)
     rounds: int = 0
     bytes_checked: int = 0
     vram_bytes: int = 0
@@ -61,7 +61,7 @@ class SegmentResult:
     link_max: tuple[float, int] | None = None
 
 
-def accept(
+def run_acceptance(
     spec: DeviceSpec,
     tier: str,
     seconds: float,
@@ -79,12 +79,12 @@ def accept(
     if reading is None:
         yield Result("board", "accept", "fail", reason=problem, advice="zinc-rt doctor")
         return
-    row = board(reading.vendor, reading.device, reading.revision)
-    facts = facts_of({**device, "firmware": reading.firmware})
+    row = find_board(reading.vendor, reading.device, reading.revision)
+    facts = read_facts({**device, "firmware": reading.firmware})
     yield from check_board(reading, row, facts)
     if model:
         say("replay of a model, before the load")
-        yield _replay(spec, tier, "replay-cold")
+        yield _run_replay(spec, tier, "replay-cold")
     segment = SegmentResult()
     left = seconds
     while left > 0:
@@ -94,7 +94,7 @@ def accept(
         with nullcontext() if spec.simulated else locks.hold_gpu(lock):
             part = _run_segment(spec, tier, length, round(result))
         resets = segment.samples[-1].resets or 0 if segment.samples else 0
-        segment.samples += [_offset_sample(item, result, resets) for item in part.samples]
+        segment.samples += [_shift_sample(item, result, resets) for item in part.samples]
         segment.defects += part.defects
         segment.rounds += part.rounds
         segment.bytes_checked += part.bytes_checked
@@ -106,12 +106,12 @@ def accept(
         left -= length
         if any(defect.test == "hang" for defect in part.defects):
             break
-    yield from _tests(segment)
-    yield from judge(segment.samples, row, segment.link_max)
-    yield _evictions(segment)
+    yield from _report_tests(segment)
+    yield from judge_samples(segment.samples, row, segment.link_max)
+    yield _report_evictions(segment)
     if model:
         say("replay of the model, with the board warm")
-        yield _replay(spec, tier, "replay-warm")
+        yield _run_replay(spec, tier, "replay-warm")
 
 
 def _read(spec: DeviceSpec, tier: str) -> tuple[BoardReading | None, str]:
@@ -124,56 +124,56 @@ def _read(spec: DeviceSpec, tier: str) -> tuple[BoardReading | None, str]:
 
 def _read_here(spec: DeviceSpec, tier: str) -> BoardReading:
     with ProbeContext(spec, tier, ProbeOptions()) as context:
-        units, _ = compute_units(context)
-        return read_board(context.driver, folder_of(context), units, context.render.firmware())
+        units, _ = count_compute_units(context)
+        return read_board(context.driver, find_device_folder(context), units, context.render.query_firmware())
 
 
-def folder_of(context: ProbeContext) -> str:
+def find_device_folder(context: ProbeContext) -> str:
     """Return the board's device folder in sysfs."""
     return f"/sys/class/drm/{Path(context.render_path).name}/device"
 
 
 def _run_segment(spec: DeviceSpec, tier: str, seconds: float, seed: int) -> SegmentResult:
-    ended = run_in_child(partial(segment, spec, tier, seconds, seed), seconds + GRACE_SECONDS)
+    ended = run_in_child(partial(run_rounds, spec, tier, seconds, seed), seconds + GRACE_SECONDS)
     if ended.how == "returned" and isinstance(ended.value, SegmentResult):
         return ended.value
     lines = ended.text.strip().splitlines()
-    return SegmentResult(defects=[Defect("hang", lines[-1] if lines else f"its process {ended.how}")])
+    return SegmentResult(defects=[WorkDefect("hang", lines[-1] if lines else f"its process {ended.how}")])
 
 
-def segment(spec: DeviceSpec, tier: str, seconds: float, seed: int) -> SegmentResult:
+def run_rounds(spec: DeviceSpec, tier: str, seconds: float, seed: int) -> SegmentResult:
     """Run rounds for `seconds`, at least LEAST_ROUNDS, in this process."""
     result = SegmentResult()
     every = SIMULATED_SAMPLE_SECONDS if spec.simulated else SAMPLE_SECONDS
     with ProbeContext(spec, tier, ProbeOptions()) as context:
         log: KmdLog = SimulatedLog(context.driver) if spec.simulated else KmsgLog()
-        folder = folder_of(context)
+        folder = find_device_folder(context)
         reader = SensorReader(context.driver, folder, lambda: None if log.missing else log.lines())
         result.link_max = read_link(context.driver, folder, "max")
         started = time.monotonic()
         next_sample = 0.0
-        result.samples.append(reader.sample(0.0))  # before the load: counters are compared with it
+        result.samples.append(reader.take_sample(0.0))  # before the load: counters are compared with it
         work = AcceptWork(context, seed)
         result.vram_bytes = work.allocate()
-        evictions = context.render.evictions()
+        evictions = context.render.query_evictions()
         try:
             while not _has_ended(result) and (work.rounds < LEAST_ROUNDS or time.monotonic() - started < seconds):
-                for _, defect in work.round():
+                for _, defect in work.run_round():
                     if defect is not None:
                         result.defects.append(defect)
                 elapsed = time.monotonic() - started
                 if elapsed >= next_sample or work.rounds <= LEAST_ROUNDS:
-                    result.samples.append(reader.sample(elapsed))
+                    result.samples.append(reader.take_sample(elapsed))
                     next_sample = elapsed + every
         finally:
             result.rounds, result.bytes_checked = work.rounds, work.bytes_checked
             if not _has_ended(result):
-                result.evictions = context.render.evictions() - evictions
+                result.evictions = context.render.query_evictions() - evictions
                 work.free()
     return result
 
 
-def _offset_sample(sample: SensorSample, seconds: float, resets: int) -> SensorSample:
+def _shift_sample(sample: SensorSample, seconds: float, resets: int) -> SensorSample:
     """Return a segment's sample as a sample of the whole run, whose earlier segments may have had `resets`."""
     count = None if sample.resets is None else sample.resets + resets
     return replace(sample, seconds=sample.seconds + seconds, resets=count)
@@ -183,7 +183,7 @@ def _has_ended(result: SegmentResult) -> bool:
     return any(defect.test == "hang" for defect in result.defects)
 
 
-def _tests(segment: SegmentResult) -> Iterator[Result]:
+def _report_tests(segment: SegmentResult) -> Iterator[Result]:
     measure: dict[str, float] = {"rounds": segment.rounds}
     for test in TESTS:
         defects = [defect for defect in segment.defects if defect.test == test]
@@ -202,7 +202,7 @@ def _tests(segment: SegmentResult) -> Iterator[Result]:
         yield Result(test, "accept", "fail", reason=reason, cause=cause, advice=advice, measure=figures)
 
 
-def _evictions(segment: SegmentResult) -> Result:
+def _report_evictions(segment: SegmentResult) -> Result:
     """Report VRAM buffers that Linux moved to host memory. They may belong to any program, so this is not a
     defect.
     """
@@ -217,7 +217,7 @@ def _evictions(segment: SegmentResult) -> Result:
     )  # fmt: skip
 
 
-def _replay(spec: DeviceSpec, tier: str, name: str) -> Result:
+def _run_replay(spec: DeviceSpec, tier: str, name: str) -> Result:
     """Compare all layers and logits of a small model with T-CPU, bit for bit if the tier guarantees it."""
     with tempfile.TemporaryDirectory(prefix="zinc-rt-accept-") as folder:
         path = Path(folder) / "validate.json"
@@ -235,7 +235,7 @@ def _replay(spec: DeviceSpec, tier: str, name: str) -> Result:
     return Result(name, "accept", "pass", reason=f"{MODEL.stem}: {len(rows)} comparisons with T-CPU")
 
 
-def shortcuts(spec: DeviceSpec, seconds: float, *, model: bool) -> list[str]:
+def list_shortcuts(spec: DeviceSpec, seconds: float, *, model: bool) -> list[str]:
     """Return the reasons why this run is not complete."""
     texts = []
     if spec.simulated:

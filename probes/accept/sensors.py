@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from zinc_rt.cli.report import Result
 from zinc_rt.host.devices import DeviceRow
 from zinc_rt.kmd.driver import Driver
-from zinc_rt.probes.accept.board import MICRO, hwmon_of, read_link
-from zinc_rt.probes.device import read
+from zinc_rt.probes.accept.board import MICRO, find_hwmon, read_link
+from zinc_rt.probes.device import read_file
 
 MILLI = 1000
 IN_A_ROW = 3  # samples: a single reading may be a glitch or the moment of a change
@@ -54,16 +54,16 @@ class SensorReader:
 
     def __init__(self, driver: Driver, folder: str, log: Callable[[], Sequence[str] | None]) -> None:
         self._driver, self._folder, self._log = driver, folder, log
-        self._hwmon = hwmon_of(driver, folder)
+        self._hwmon = find_hwmon(driver, folder)
         self._junction = ""
         for number in range(1, 6):
-            if read(driver, f"{folder}/{self._hwmon}/temp{number}_label") == "junction":
+            if read_file(driver, f"{folder}/{self._hwmon}/temp{number}_label") == "junction":
                 self._junction = f"{self._hwmon}/temp{number}_input"
 
-    def sample(self, seconds: float) -> SensorSample:
-        number, hwmon = self._number, self._hwmon
+    def take_sample(self, seconds: float) -> SensorSample:
+        number, hwmon = self._read_number, self._hwmon
         link = read_link(self._driver, self._folder, "current")
-        errors = read(self._driver, f"{self._folder}/ras/umc_err_count") or ""
+        errors = read_file(self._driver, f"{self._folder}/ras/umc_err_count") or ""
         counts = {name: int(value) for name, value in re.findall(r"(ue|ce): (\d+)", errors)}
         lines = self._log()
         power = number(f"{hwmon}/power1_average") or number(f"{hwmon}/power1_input")
@@ -77,32 +77,34 @@ class SensorReader:
             link[0] if link else None,
             counts.get("ce"),
             counts.get("ue"),
-            self._total("correctable", "COR"),
-            _sum(self._total("nonfatal", "NONFATAL"), self._total("fatal", "FATAL")),
+            self._read_total("correctable", "COR"),
+            _add_values(self._read_total("nonfatal", "NONFATAL"), self._read_total("fatal", "FATAL")),
             None if lines is None else sum(bool(_RESET.search(line)) for line in lines),
         )
 
-    def _number(self, name: str) -> int | None:
-        text = read(self._driver, f"{self._folder}/{name}") or ""
+    def _read_number(self, name: str) -> int | None:
+        text = read_file(self._driver, f"{self._folder}/{name}") or ""
         return int(text) if text.lstrip("-").isdecimal() else None
 
-    def _total(self, kind: str, name: str) -> int | None:
-        match = re.search(rf"TOTAL_ERR_{name} (\d+)", read(self._driver, f"{self._folder}/aer_dev_{kind}") or "")
+    def _read_total(self, kind: str, name: str) -> int | None:
+        match = re.search(
+            rf"TOTAL_ERR_{name} (\d+)", read_file(self._driver, f"{self._folder}/aer_dev_{kind}") or ""
+        )
         return int(match[1]) if match else None
 
 
-def judge(
+def judge_samples(
     samples: Sequence[SensorSample], row: DeviceRow | None, link_max: tuple[float, int] | None
 ) -> list[Result]:
     """Return one result per rule. A rule whose sensor reported nothing is skipped."""
     loaded = samples[int(len(samples) * WARM_UP_SHARE) :]
     hours = max((samples[-1].seconds - samples[0].seconds) / 3600, LEAST_HOURS) if samples else LEAST_HOURS
     return [
-        _temperature([s.junction_c for s in loaded], row),
-        _clock([s.clock_mhz for s in loaded], row),
-        _link_speed([s.link_gts for s in loaded], link_max),
+        _check_temperature([s.junction_c for s in loaded], row),
+        _check_clock([s.clock_mhz for s in loaded], row),
+        _check_link_speed([s.link_gts for s in loaded], link_max),
         *(
-            _counter(
+            _check_counter(
                 name, [getattr(item, field) for item in samples], int(an_hour * max(hours, 0.1)), what, advice
             )
             for name, field, an_hour, what, advice in _COUNTERS
@@ -110,12 +112,12 @@ def judge(
     ]
 
 
-def _without_missing(values: Sequence[float | None]) -> list[float]:
+def _drop_missing(values: Sequence[float | None]) -> list[float]:
     return [value for value in values if value is not None]
 
 
-def _temperature(values: Sequence[float | None], row: DeviceRow | None) -> Result:
-    known = _without_missing(values)
+def _check_temperature(values: Sequence[float | None], row: DeviceRow | None) -> Result:
+    known = _drop_missing(values)
     if not known or row is None or not row.junction_c:
         return Result(
             "temperature", "accept", "skip", reason="no sensor of the hot spot, or no limit in the board's row"
@@ -130,8 +132,8 @@ def _temperature(values: Sequence[float | None], row: DeviceRow | None) -> Resul
     return Result("temperature", "accept", "pass", reason=f"at most {max(known):g} °C", measure=measure)
 
 
-def _clock(values: Sequence[float | None], row: DeviceRow | None) -> Result:
-    known = _without_missing(values)
+def _check_clock(values: Sequence[float | None], row: DeviceRow | None) -> Result:
+    known = _drop_missing(values)
     if not known or row is None:
         return Result("clock-under-load", "accept", "skip", reason="no clock in hwmon, or the board has no row")
     median = statistics.median(known)
@@ -146,8 +148,8 @@ def _clock(values: Sequence[float | None], row: DeviceRow | None) -> Result:
     return Result("clock-under-load", "accept", "pass", reason=f"{median:g} MHz in the median", measure=measure)
 
 
-def _link_speed(values: Sequence[float | None], link_max: tuple[float, int] | None) -> Result:
-    known = _without_missing(values)
+def _check_link_speed(values: Sequence[float | None], link_max: tuple[float, int] | None) -> Result:
+    known = _drop_missing(values)
     if not known or link_max is None:
         return Result("link-under-load", "accept", "skip", reason="sysfs does not say the link's speed")
     usual = max(known)
@@ -160,7 +162,7 @@ def _link_speed(values: Sequence[float | None], link_max: tuple[float, int] | No
     return Result("link-under-load", "accept", "pass", reason=f"{usual:g} GT/s", measure={"gts": usual})
 
 
-def _counter(name: str, values: Sequence[int | None], allowed: int, what: str, advice: str) -> Result:
+def _check_counter(name: str, values: Sequence[int | None], allowed: int, what: str, advice: str) -> Result:
     known = [value for value in values if value is not None]
     if not known:
         return Result(name, "accept", "skip", reason="nothing counts them, or the log cannot be read")
@@ -180,5 +182,5 @@ def _are_consecutive(conditions: Sequence[bool]) -> bool:
     return False
 
 
-def _sum(one: int | None, other: int | None) -> int | None:
+def _add_values(one: int | None, other: int | None) -> int | None:
     return None if one is None and other is None else (one or 0) + (other or 0)

@@ -14,8 +14,8 @@ import numpy as np
 from zinc_rt.kmd.errors import DriverError
 from zinc_rt.kmd.transport import DeviceBuffer, Placement
 from zinc_rt.probes.kit.context import ProbeContext
-from zinc_rt.probes.kit.shaders import ShaderBench, compute_units
-from zinc_rt.probes.outcome import Stuck
+from zinc_rt.probes.kit.shaders import ShaderBench, count_compute_units
+from zinc_rt.probes.outcome import ProbeStuck
 
 MIB = 1 << 20
 FILL_GROUPS, FILL_ITEMS, ITEM_BYTES = 256, 256, 16
@@ -33,7 +33,7 @@ WAVES_PER_CU = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Defect:
+class WorkDefect:
     """A wrong result. `test`: vram, registers, arithmetic or hang; `where` and `bits` are set if known."""
 
     test: str
@@ -50,13 +50,13 @@ class AcceptWork:
         self.rounds = self.bytes_checked = self.vram_bytes = 0
         self._blocks: list[DeviceBuffer] = []
         self._bench = ShaderBench(context)
-        units = SIMULATED_CUS if context.driver.simulated else compute_units(context)[0]
+        units = SIMULATED_CUS if context.driver.simulated else count_compute_units(context)[0]
         self._groups = units * WAVES_PER_CU
         self._out = context.memory(self._groups * WAVE * 4, "results")
         self._report = context.memory(4096, "report")
         self._fill, self._check = self._bench.load("mem_fill"), self._bench.load("mem_check")
         self._registers, self._arithmetic = self._bench.load("registers"), self._bench.load("arithmetic")
-        self._expected_sum = arithmetic_result()
+        self._expected_sum = expected_arithmetic()
 
     def allocate(self) -> int:
         """Allocate VRAM in blocks until the share is reached. Return the number of bytes."""
@@ -78,7 +78,7 @@ class AcceptWork:
         while self._blocks:
             self._blocks.pop().free()
 
-    def round(self) -> Iterator[tuple[str, Defect | None]]:
+    def run_round(self) -> Iterator[tuple[str, WorkDefect | None]]:
         """Run one round; after each piece, yield its name and the defect, if any.
 
         VRAM is filled first and checked last, so that it must keep its contents while the other pieces run. Every
@@ -87,19 +87,19 @@ class AcceptWork:
         seed = random.Random(self.seed * 1000 + self.rounds // 2).getrandbits(32)
         try:
             for number in range(len(self._blocks)):
-                self._walk(number, seed, mask, check=False)
+                self._test_memory(number, seed, mask, check=False)
             yield "fill", None
             for inverted in (0, ALL_ONES):
-                yield "registers", self._registers_differ(inverted)
-            yield "arithmetic", self._arithmetic_differs()
+                yield "registers", self._check_registers(inverted)
+            yield "arithmetic", self._check_arithmetic()
             for number in range(len(self._blocks)):
-                yield "vram", self._walk(number, seed, mask, check=True)
-        except Stuck as stuck:
-            yield "hang", Defect("hang", str(stuck).partition("\n")[0])
+                yield "vram", self._test_memory(number, seed, mask, check=True)
+        except ProbeStuck as stuck:
+            yield "hang", WorkDefect("hang", str(stuck).partition("\n")[0])
             return
         self.rounds += 1
 
-    def _walk(self, number: int, seed: int, mask: int, *, check: bool) -> Defect | None:
+    def _test_memory(self, number: int, seed: int, mask: int, *, check: bool) -> WorkDefect | None:
         block = self._blocks[number]
         constants = (block.size_bytes // ROUND_BYTES, ROUND_BYTES, (seed + number) & ALL_ONES, mask)
         if not check:
@@ -113,22 +113,22 @@ class AcceptWork:
             return None
         what = f"{count} of {block.size_bytes // ITEM_BYTES} quads of dwords differ from what was written"
         where = f"first at byte 0x{number * BLOCK_BYTES + first * ITEM_BYTES:x} of the allocated VRAM"
-        return Defect("vram", what, where, bits)
+        return WorkDefect("vram", what, where, bits)
 
-    def _registers_differ(self, mask: int) -> Defect | None:
+    def _check_registers(self, mask: int) -> WorkDefect | None:
         groups = self._groups
         self._bench.run(self._registers, [self._out], (mask,), groups=(groups, 1, 1))
         got = np.frombuffer(self._out.read(0, groups * WAVE * 4), np.uint32)
-        return _lanes("registers", got, registers_result(groups * WAVE, mask))
+        return _compare_lanes("registers", got, expected_registers(groups * WAVE, mask))
 
-    def _arithmetic_differs(self) -> Defect | None:
+    def _check_arithmetic(self) -> WorkDefect | None:
         groups = self._groups
         self._bench.run(self._arithmetic, [self._out], (0, VALUES), groups=(groups, 1, 1))
         got = np.frombuffer(self._out.read(0, groups * WAVE * 4), np.uint32)
-        return _lanes("arithmetic", got, np.full(len(got), self._expected_sum, np.uint32))
+        return _compare_lanes("arithmetic", got, np.full(len(got), self._expected_sum, np.uint32))
 
 
-def _lanes(test: str, got: np.ndarray, expected: np.ndarray) -> Defect | None:
+def _compare_lanes(test: str, got: np.ndarray, expected: np.ndarray) -> WorkDefect | None:
     bad = np.flatnonzero(got != expected)
     if not len(bad):
         return None
@@ -136,10 +136,10 @@ def _lanes(test: str, got: np.ndarray, expected: np.ndarray) -> Defect | None:
     waves = len({int(item) // WAVE for item in bad})
     shown = ", ".join(map(str, lanes[:8])) + (", …" if len(lanes) > 8 else "")
     what = f"{len(bad)} of {len(got)} work-items computed a wrong sum"
-    return Defect(test, what, f"lane{'s' * (len(lanes) > 1)} {shown}, in {waves} wave{'s' * (waves > 1)}")
+    return WorkDefect(test, what, f"lane{'s' * (len(lanes) > 1)} {shown}, in {waves} wave{'s' * (waves > 1)}")
 
 
-def registers_result(items: int, mask: int) -> np.ndarray:
+def expected_registers(items: int, mask: int) -> np.ndarray:
     """Return the results of registers.s, u32 [items]."""
     index, total = np.arange(items, dtype=np.uint32), np.zeros(items, np.uint32)
     for register in range(FIRST_REGISTER, REGISTERS):
@@ -148,7 +148,7 @@ def registers_result(items: int, mask: int) -> np.ndarray:
     return total
 
 
-def arithmetic_result(first: int = 0, end: int = VALUES) -> int:
+def expected_arithmetic(first: int = 0, end: int = VALUES) -> int:
     """Return the result of arithmetic.s for every work-item. Sums and products are rounded once, as IEEE 754-2019
     defines; the fused one is computed in float64, where a product of floats with 8 bits of mantissa is exact."""
     high = np.arange(first, end, dtype=np.uint32)

@@ -8,12 +8,12 @@ from zinc_rt.kmd.transport import Placement
 from zinc_rt.pm4 import gcr
 from zinc_rt.pm4.generation import Generation
 from zinc_rt.pm4.packets import CopyData, ReleaseMem
-from zinc_rt.probes.groups.dispatch import SHADER_SHARED, result
+from zinc_rt.probes.groups.dispatch import SHADER_SHARED, allocate_result
 from zinc_rt.probes.kit.context import ProbeContext
-from zinc_rt.probes.kit.mapped_buffer import POISON32, MappedBuffer, pattern
+from zinc_rt.probes.kit.mapped_buffer import POISON32, MappedBuffer, make_pattern
 from zinc_rt.probes.kit.probe_queue import FREE_AT
-from zinc_rt.probes.kit.shaders import ShaderBench, on_gfx12
-from zinc_rt.probes.outcome import T1, T2, Failed, Outcome, Stuck, passed, symptom
+from zinc_rt.probes.kit.shaders import ShaderBench, require_gfx12
+from zinc_rt.probes.outcome import T1, T2, Outcome, ProbeFailed, ProbeStuck, passed, symptom
 from zinc_rt.probes.probe import fails, fails_like, probe, proves
 
 FIRST, SECOND, THIRD = 0x0000_A0A0, 0x0000_B0B0, 0x0000_C0C0
@@ -42,29 +42,29 @@ PLACEMENTS = (Placement.GTT, Placement.GTT_CACHED, Placement.VRAM_BAR)
     "-k P41 distinguishes these; load code only at unused addresses until this passes",
 )
 @fails(symptom("wrong-code"), "neither kernel's value: part of the new code was seen", "-k P41; then P33")
-@on_gfx12
-def code_replacement(c: ProbeContext) -> Outcome:
+@require_gfx12
+def probe_code_replacement(c: ProbeContext) -> Outcome:
     bench = ShaderBench(c)
     caches = ACQUIRE_CACHES[bench.queue.generation]
     program = bench.load("store", VALUE=FIRST)
     offset = program.offset
 
-    def stores(value: int, acquire: int) -> int:
+    def run_store(value: int, acquire: int) -> int:
         """Return whether the kernel stores `value` after that value was written into its code."""
         bench.load("store", index=offset, VALUE=value)
-        out = result(bench, 64)
+        out = allocate_result(bench, 64)
         bench.run(program, [out], acquire=acquire)
         return out.u32(0)
 
-    got = [stores(FIRST, caches), stores(SECOND, caches)]
+    got = [run_store(FIRST, caches), run_store(SECOND, caches)]
     if got != [FIRST, SECOND]:
         word = "stale-code" if got[1] == FIRST else "wrong-code"
-        raise Failed(
+        raise ProbeFailed(
             word,
             f"the replaced kernel stored {got[1]:#x}, not {SECOND:#x}, after an ACQUIRE_MEM with GLI_INV",
-            evidence=bench.queue.evidence(),
+            evidence=bench.queue.collect_evidence(),
         )
-    without = stores(THIRD, caches & ~GLI_FIELD)
+    without = run_store(THIRD, caches & ~GLI_FIELD)
     return passed(replaced=hex(SECOND), without_invalidate="fresh" if without == THIRD else "stale")
 
 
@@ -107,8 +107,8 @@ def code_replacement(c: ProbeContext) -> Outcome:
     "the host reads its memory before the GPU's stores arrive: the fence overtook them",
     "P20's fence is of type 0x14 at the end of the pipe with GL2_WB; boot with iommu=pt",
 )
-@on_gfx12
-def matrix(c: ProbeContext) -> Outcome:
+@require_gfx12
+def probe_coherence_matrix(c: ProbeContext) -> Outcome:
     """Check the recipes that must work every time, and count how often it works without them, for
     information."""
     bench = ShaderBench(c)
@@ -124,26 +124,32 @@ def matrix(c: ProbeContext) -> Outcome:
             continue
         bar = placement is Placement.VRAM_BAR
         if placement is Placement.GTT:
-            seen["gtt without cache packets"] = without_cache_packets(bench, memory)
+            seen["gtt without cache packets"] = read_without_invalidate(bench, memory)
         for name, word, count in (
-            ("cpu to gpu", "stale-hdp" if bar else "gpu-stale", host_to_gpu(bench, memory, rounds, hdp=bar)),
+            (
+                "cpu to gpu",
+                "stale-hdp" if bar else "gpu-stale",
+                count_fresh_gpu_reads(bench, memory, rounds, hdp=bar),
+            ),
             (
                 "gpu to cpu",
                 "host-stale" if placement is Placement.GTT else "no-write-back",
-                gpu_to_host(bench, memory, rounds, write_back=True),
+                count_fresh_host_reads(bench, memory, rounds, write_back=True),
             ),
         ):
             seen[f"{placement.value} {name}"] = f"{count}/{rounds}"
             if count != rounds:
                 where = f"{placement.value}, {name}: {count} of {rounds} rounds saw what was written"
-                raise Failed(word, where, measure=dict(seen), evidence=bench.queue.evidence())
+                raise ProbeFailed(word, where, measure=dict(seen), evidence=bench.queue.collect_evidence())
         if bar:
-            seen["without hdp flush"] = f"{host_to_gpu(bench, memory, rounds, hdp=False)}/{rounds}"
-            seen["without gl2 write-back"] = f"{gpu_to_host(bench, memory, rounds, write_back=False)}/{rounds}"
+            seen["without hdp flush"] = f"{count_fresh_gpu_reads(bench, memory, rounds, hdp=False)}/{rounds}"
+            seen["without gl2 write-back"] = (
+                f"{count_fresh_host_reads(bench, memory, rounds, write_back=False)}/{rounds}"
+            )
     return passed(**seen)
 
 
-def without_cache_packets(bench: ShaderBench, memory: MappedBuffer) -> str:
+def read_without_invalidate(bench: ShaderBench, memory: MappedBuffer) -> str:
     """Read with the command processor, write from the host, and read again without an invalidation."""
     queue = bench.queue
     read = []
@@ -157,30 +163,32 @@ def without_cache_packets(bench: ShaderBench, memory: MappedBuffer) -> str:
         queue.memory.put32(FREE_AT, POISON32)
         queue.run(packets, "a read without an invalidation")
         try:
-            queue.value32(FREE_AT, number, "the fence that only writes back is not written", bench.seconds)
-        except Stuck as stuck:
+            queue.wait_for_value32(
+                FREE_AT, number, "the fence that only writes back is not written", bench.seconds
+            )
+        except ProbeStuck as stuck:
             ring = "gtt: the ring is in the same memory, and stale lines of it seem to be read"
-            raise Failed("gtt-cached", f"{ring}: {stuck}", evidence=stuck.outcome.evidence) from stuck
+            raise ProbeFailed("gtt-cached", f"{ring}: {stuck}", evidence=stuck.outcome.evidence) from stuck
         read.append(queue.memory.u32(index))
     if read != [1, 2]:
-        raise Failed(
+        raise ProbeFailed(
             "gtt-cached",
             (
                 f"gtt: the command processor read {read[1]:#x} where the host had written 0x2: a stale "
                 "line, with no invalidation between"
             ),
-            evidence=queue.evidence(),
+            evidence=queue.collect_evidence(),
         )
     return "fresh"
 
 
-def host_to_gpu(bench: ShaderBench, memory: MappedBuffer, rounds: int, *, hdp: bool) -> int:
+def count_fresh_gpu_reads(bench: ShaderBench, memory: MappedBuffer, rounds: int, *, hdp: bool) -> int:
     """Return the number of rounds in which waves read the values that the host had just written to `memory`."""
-    out = result(bench, CELL_BYTES)
+    out = allocate_result(bench, CELL_BYTES)
     program = bench.load("copy")
     fresh = 0
     for number in range(rounds):
-        want = pattern(CELL_BYTES, number + 1)
+        want = make_pattern(CELL_BYTES, number + 1)
         memory.put(0, want)
         flush = bench.context.side.flush_hdp() if hdp else ()
         bench.finish([*flush, *bench.launch(program, [memory, out])], "host to GPU")
@@ -188,14 +196,14 @@ def host_to_gpu(bench: ShaderBench, memory: MappedBuffer, rounds: int, *, hdp: b
     return fresh
 
 
-def gpu_to_host(bench: ShaderBench, memory: MappedBuffer, rounds: int, *, write_back: bool) -> int:
+def count_fresh_host_reads(bench: ShaderBench, memory: MappedBuffer, rounds: int, *, write_back: bool) -> int:
     """Return the number of rounds in which the host read the values that waves had just written to `memory`."""
     queue = bench.queue
-    source = result(bench, CELL_BYTES, "source")
+    source = allocate_result(bench, CELL_BYTES, "source")
     program = bench.load("copy")
     fresh = 0
     for number in range(rounds):
-        want = pattern(CELL_BYTES, -number - 1)
+        want = make_pattern(CELL_BYTES, -number - 1)
         source.put(0, want)
         packets = bench.launch(program, [source, memory])
         if write_back:
@@ -203,6 +211,6 @@ def gpu_to_host(bench: ShaderBench, memory: MappedBuffer, rounds: int, *, write_
         else:
             queue.memory.put32(FREE_AT, POISON32)
             queue.run([*packets, ReleaseMem(queue.memory.gpu_va + FREE_AT, number, 0)], "no write-back")
-            queue.value32(FREE_AT, number, "the fence without a write-back is not written", bench.seconds)
+            queue.wait_for_value32(FREE_AT, number, "the fence without a write-back is not written", bench.seconds)
         fresh += memory.read(0, CELL_BYTES) == want
     return fresh

@@ -7,11 +7,11 @@ import time
 from zinc_rt.kmd.transport import Placement
 from zinc_rt.pm4.packets import CondExec, IndirectBuffer, Nop, WaitRegMem, WriteData
 from zinc_rt.probes.groups.cp_basic import FAULTED, NOT_FETCHED
-from zinc_rt.probes.groups.cp_data import expect
+from zinc_rt.probes.groups.cp_data import expect_dwords
 from zinc_rt.probes.kit.context import ProbeContext
 from zinc_rt.probes.kit.mapped_buffer import POISON32
 from zinc_rt.probes.kit.probe_queue import FREE_AT
-from zinc_rt.probes.outcome import T1, T2, Outcome, check, message_contains, passed, symptom
+from zinc_rt.probes.outcome import T1, T2, Outcome, check, match_message, passed, symptom
 from zinc_rt.probes.probe import fails, fails_like, probe, proves
 
 FLAG = FREE_AT
@@ -39,7 +39,7 @@ _SHARED = (NOT_FETCHED, FAULTED)
     ),
     "the flag must be in uncached GTT; the packet at rptr is in the report",
 )
-def waits(c: ProbeContext) -> Outcome:
+def probe_waits(c: ProbeContext) -> Outcome:
     queue = c.queue()
     va, flag = queue.memory.gpu_va + FLAG, FLAG
     for function, reference, value in _TRUE:
@@ -67,7 +67,7 @@ def waits(c: ProbeContext) -> Outcome:
     passes_when="one, two and a chained buffer: every mark in order",
 )
 @fails(
-    message_contains("page fault"),
+    match_message("page fault"),
     "the buffer is not mapped (or not executable) in the address space it ran in; on T2 bit 30 is missing",
     "on T2 see P51; otherwise the report has the fault's address and its allocation",
 )
@@ -78,26 +78,26 @@ def waits(c: ProbeContext) -> Outcome:
     "buffers start at 32 bytes and are multiples of 8 dwords",
 )
 @fails(symptom("nothing-written", "wrong-data"), "buffers are executed out of order, or not at all", "see dwords")
-def indirect_buffers(c: ProbeContext) -> Outcome:
+def probe_indirect_buffers(c: ProbeContext) -> Outcome:
     queue = c.queue()
     code = c.memory(1 << 16, "ib", Placement.GTT)
     va = queue.memory.gpu_va + FREE_AT
 
-    def mark(index: int, value: int) -> WriteData:
+    def write_mark(index: int, value: int) -> WriteData:
         return WriteData(va + 4 * index, (value,), wr_confirm=1)
 
-    buffer = queue.put_ib(code, [mark(0, 1), *[Nop()] * 3])
-    queue.finish([buffer, mark(1, 2)], "one IB")
-    expect(queue, FREE_AT, (1, 2, POISON32), "one IB, then the ring")
-    two = queue.put_ib(code, [mark(2, 3), mark(3, 4), *[Nop()] * 6], 4096)
-    three = queue.put_ib(code, [mark(3, 5), *[Nop()] * 3], 8192)
-    queue.finish([two, three, mark(4, 6)], "two IBs")
-    expect(queue, FREE_AT + 8, (3, 5, 6, POISON32), "two IBs in order")
-    last = queue.put_ib(code, [mark(5, 7), *[Nop()] * 3], 12288)
+    buffer = queue.put_ib(code, [write_mark(0, 1), *[Nop()] * 3])
+    queue.finish([buffer, write_mark(1, 2)], "one IB")
+    expect_dwords(queue, FREE_AT, (1, 2, POISON32), "one IB, then the ring")
+    two = queue.put_ib(code, [write_mark(2, 3), write_mark(3, 4), *[Nop()] * 6], 4096)
+    three = queue.put_ib(code, [write_mark(3, 5), *[Nop()] * 3], 8192)
+    queue.finish([two, three, write_mark(4, 6)], "two IBs")
+    expect_dwords(queue, FREE_AT + 8, (3, 5, 6, POISON32), "two IBs in order")
+    last = queue.put_ib(code, [write_mark(5, 7), *[Nop()] * 3], 12288)
     chained = IndirectBuffer(last.address, last.size_dw, inherit_vmid=last.inherit_vmid, chain=1)
-    first = queue.put_ib(code, [mark(6, 8), *[Nop()] * 7, chained], 16384)
-    queue.finish([first, mark(7, 9)], "a chained IB")
-    expect(queue, FREE_AT + 20, (7, 8, 9, POISON32), "a chained IB")
+    first = queue.put_ib(code, [write_mark(6, 8), *[Nop()] * 7, chained], 16384)
+    queue.finish([first, write_mark(7, 9)], "a chained IB")
+    expect_dwords(queue, FREE_AT + 20, (7, 8, 9, POISON32), "a chained IB")
     return passed(buffers=5)
 
 
@@ -112,7 +112,7 @@ def indirect_buffers(c: ProbeContext) -> Outcome:
     "exec_count is off by one, or the flag is interpreted differently",
     "compare dword 4 with the chip's headers",
 )
-def conditional(c: ProbeContext) -> Outcome:
+def probe_conditional(c: ProbeContext) -> Outcome:
     queue = c.queue()
     flag, va = queue.memory.gpu_va + FLAG, queue.memory.gpu_va + FREE_AT + 64
     body = WriteData(va, (1,), wr_confirm=1)
@@ -122,5 +122,5 @@ def conditional(c: ProbeContext) -> Outcome:
         queue.memory.put32(FREE_AT + 64, POISON32)
         queue.memory.put32(FREE_AT + 68, POISON32)
         queue.finish([CondExec(flag, count), body, WriteData(va + 4, (2,), wr_confirm=1)], f"COND_EXEC of {value}")
-        expect(queue, FREE_AT + 64, (expected, 2), f"flag {value:#x}")
+        expect_dwords(queue, FREE_AT + 64, (expected, 2), f"flag {value:#x}")
     return passed(skipped_dw=count)

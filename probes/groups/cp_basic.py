@@ -12,12 +12,12 @@ from zinc_rt.probes.kit.probe_queue import FREE_AT, ProbeQueue
 from zinc_rt.probes.outcome import (
     T1,
     T2,
-    Failed,
     Outcome,
+    ProbeFailed,
     Signature,
     check,
     is_device_lost,
-    message_contains,
+    match_message,
     passed,
     symptom,
 )
@@ -43,7 +43,7 @@ GONE = Signature(
     "`dmesg | grep -iE 'amdgpu|pcie'`; reseat or power-cycle the card, then run P01 again",
 )
 FAULTED = Signature(
-    message_contains("page fault"),
+    match_message("page fault"),
     "the GPU accessed an address that is not mapped",
     "the report has the fault's address and its allocation; P42 tests deliberate faults",
 )
@@ -61,7 +61,7 @@ _NEEDS = ("P15", "P17", "P48")
     "a NOP of one dword (0xFFFF1000) is not skipped: the chip interprets its count as a length",
     "P19 tries NOPs of other sizes; pad with those of two dwords",
 )
-def nops(c: ProbeContext) -> Outcome:
+def probe_nops(c: ProbeContext) -> Outcome:
     queue = c.queue()
     queue.run([Nop()] * NOPS, "one-dword NOPs")
     queue.parsed()
@@ -79,7 +79,7 @@ def nops(c: ProbeContext) -> Outcome:
     "a body was interpreted as a packet: the count is off by one on this chip",
     "compare the packet at rptr with the documentation of its generation",
 )
-def sized_nops(c: ProbeContext) -> Outcome:
+def probe_sized_nops(c: ProbeContext) -> Outcome:
     queue = c.queue()
     for size_dw in (2, 3, 17):
         queue.run([Nop((ILLEGAL_LOOKING,) * (size_dw - 1)), Nop()], f"NOP of {size_dw} dwords")
@@ -94,7 +94,7 @@ def sized_nops(c: ProbeContext) -> Outcome:
 )
 @fails_like(GONE, NOT_FETCHED)
 @fails(
-    message_contains("page fault"),
+    match_message("page fault"),
     "RELEASE_MEM faulted: the queue has no EOP buffer, or the fence's address is not mapped",
     (
         "the EOP buffer is 4096 bytes on T1, 2048 on T2, mapped before the queue is created; the fault's "
@@ -110,16 +110,16 @@ def sized_nops(c: ProbeContext) -> Outcome:
     "`dmesg | grep -iE 'page fault|ring'`; -k P21 tries other widths",
 )
 @fails(symptom("neighbours"), "the write is wider than requested", "compare data_sel with P21")
-def fence32(c: ProbeContext) -> Outcome:
-    return one_fence(c.queue())
+def probe_fence32(c: ProbeContext) -> Outcome:
+    return write_fence(c.queue())
 
 
-def one_fence(queue: ProbeQueue) -> Outcome:
+def write_fence(queue: ProbeQueue) -> Outcome:
     """Write a 32-bit fence between poison values, to test that a queue works."""
     index, want = FREE_AT + 4, 0x0000_F20C
     start = time.perf_counter()
     queue.run([queue.release(queue.memory.gpu_va + index, want)], "32-bit fence")
-    queue.value32(index, want, "the 32-bit fence is not written")
+    queue.wait_for_value32(index, want, "the 32-bit fence is not written")
     micros = (time.perf_counter() - start) * 1e6
     queue.parsed()
     around = queue.memory.u32(index - 4), queue.memory.u32(index + 4)
@@ -142,7 +142,7 @@ def one_fence(queue: ProbeQueue) -> Outcome:
     "a clock other than the 100 MHz reference: data_sel 4 (system clock), or a busy host",
     "run it again on an idle host; 4 in data_sel is the system clock",
 )
-def fence64(c: ProbeContext) -> Outcome:
+def probe_fence64(c: ProbeContext) -> Outcome:
     queue = c.queue()
     base, want = queue.memory.gpu_va, 0x1234_5678_9ABC_DEF0
     wide, times, many = FREE_AT, FREE_AT + 64, FREE_AT + 1024
@@ -165,11 +165,11 @@ def fence64(c: ProbeContext) -> Outcome:
     queue.finish([queue.release(base + times + 16 + 8 * i, 0, data_sel=3) for i in range(20)], "twenty timestamps")
     stamps = [queue.memory.u64(times + 16 + 8 * i) for i in range(20)]
     check(stamps == sorted(stamps), "wrong-order", f"timestamps of twenty fences decrease: {stamps}")
-    hz = _rate(c, queue, times, second - first, seconds)
+    hz = _measure_rate(c, queue, times, second - first, seconds)
     return passed(counter_mhz=round(hz / 1e6, 3), limit_percent=100 * RATE_LIMIT)
 
 
-def _rate(c: ProbeContext, queue: ProbeQueue, position: int, ticks: int, seconds: float) -> float:
+def _measure_rate(c: ProbeContext, queue: ProbeQueue, position: int, ticks: int, seconds: float) -> float:
     """Measure the counter against this host's clock. The best of a few attempts counts, because a busy host delays
     one side.
     """
@@ -186,7 +186,7 @@ def _rate(c: ProbeContext, queue: ProbeQueue, position: int, ticks: int, seconds
         rate = (marks[1][0] - marks[0][0]) / (marks[1][1] - marks[0][1])
         best = min(best, rate, key=lambda hz: abs(hz / COUNTER_HZ - 1))
     if abs(best / COUNTER_HZ - 1) > RATE_LIMIT:
-        raise Failed(
+        raise ProbeFailed(
             "wrong-rate",
             f"the GPU counter runs at {best / 1e6:.3f} MHz",
             measure={"counter_mhz": best / 1e6},
@@ -210,7 +210,7 @@ def _rate(c: ProbeContext, queue: ProbeQueue, position: int, ticks: int, seconds
     "P13 and P20 distinguish these",
 )
 @fails(symptom("slot-kept"), "the kernel does not clear slots", "please report the kernel")
-def interrupt(c: ProbeContext) -> Outcome:
+def probe_interrupt(c: ProbeContext) -> Outcome:
     queue = c.queue()
     events = c.process.events
     event = events.create(EventKind.SIGNAL)
@@ -223,7 +223,7 @@ def interrupt(c: ProbeContext) -> Outcome:
     assert page is not None
     slot = int.from_bytes(page.host.view[event.slot_va - page.gpu_va :][:8], "little")
     if not fired:
-        raise queue.stuck(
+        raise queue.make_stuck_error(
             f"no event within {c.poll_seconds:g} s",
             fence=f"slot {slot:#x}",
             symptom="slot-untouched" if slot == UNSIGNALLED else "no-interrupt",

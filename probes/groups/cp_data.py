@@ -9,9 +9,9 @@ from zinc_rt.pm4.packet import Packet
 from zinc_rt.pm4.packets import AtomicMem, CopyData, DmaData, WriteData
 from zinc_rt.probes.groups.cp_basic import FAULTED, NOT_FETCHED
 from zinc_rt.probes.kit.context import ProbeContext
-from zinc_rt.probes.kit.mapped_buffer import POISON32, first_difference, pattern
+from zinc_rt.probes.kit.mapped_buffer import POISON32, find_first_difference, make_pattern
 from zinc_rt.probes.kit.probe_queue import FREE_AT, ProbeQueue
-from zinc_rt.probes.outcome import T1, T2, Failed, Outcome, check, passed, symptom
+from zinc_rt.probes.outcome import T1, T2, Outcome, ProbeFailed, check, passed, symptom
 from zinc_rt.probes.probe import fails, fails_like, probe, proves
 
 FILL_BYTES = 4096
@@ -37,7 +37,7 @@ _SHARED = (NOT_FETCHED, FAULTED)
     "an unaligned address was rounded down, or addr_incr is interpreted differently",
     "see dwords",
 )
-def write_data(c: ProbeContext) -> Outcome:
+def probe_write_data(c: ProbeContext) -> Outcome:
     queue = c.queue()
     va, index = queue.memory.gpu_va, FREE_AT
     words = tuple(0x1111_0000 + i for i in range(8))
@@ -48,24 +48,24 @@ def write_data(c: ProbeContext) -> Outcome:
     ]
     queue.finish(packets, "WRITE_DATA")
     memory = queue.memory
-    expect(queue, index, (0x5EED_0001, POISON32), "one dword")
-    expect(queue, index + 64 - 4, (POISON32, *words, POISON32), "eight dwords")
-    expect(queue, index + 128, (words[-1], POISON32), "eight dwords to one address")
+    expect_dwords(queue, index, (0x5EED_0001, POISON32), "one dword")
+    expect_dwords(queue, index + 64 - 4, (POISON32, *words, POISON32), "eight dwords")
+    expect_dwords(queue, index + 128, (words[-1], POISON32), "eight dwords to one address")
     return passed(written_dw=1 + 8 + 8, bytes=memory.size_bytes)
 
 
-def expect(queue: ProbeQueue, offset: int, want: tuple[int, ...], what: str) -> None:
+def expect_dwords(queue: ProbeQueue, offset: int, want: tuple[int, ...], what: str) -> None:
     got = tuple(queue.memory.u32(offset + 4 * i) for i in range(len(want)))
     if got == want:
         return
     untouched = all(item == POISON32 for item in got)
     word = "nothing-written" if untouched else "wrong-data"
     location = next(i for i, (a, b) in enumerate(zip(got, want, strict=True)) if a != b)
-    raise Failed(
+    raise ProbeFailed(
         word,
         f"{what}: dword {location} holds {got[location]:#x}, not {want[location]:#x}",
         measure={"got": [hex(item) for item in got], "want": [hex(item) for item in want]},
-        evidence=queue.evidence(),
+        evidence=queue.collect_evidence(),
     )
 
 
@@ -81,7 +81,7 @@ def expect(queue: ProbeQueue, offset: int, want: tuple[int, ...], what: str) -> 
     "src_sel (2 is memory, 1 is obsolete), the width of byte_count, or DMA not waited for",
     "DMA runs asynchronously to the CP: a fence waits for it, rptr does not",
 )
-def copies(c: ProbeContext) -> Outcome:
+def probe_copies(c: ProbeContext) -> Outcome:
     queue = c.queue()
     va, index = queue.memory.gpu_va, FREE_AT
     queue.memory.put64(index, 0x0123_4567_89AB_CDEF)
@@ -92,24 +92,24 @@ def copies(c: ProbeContext) -> Outcome:
         CopyData(0, va + index + 64, src_sel=9, count_sel=1, wr_confirm=1),
     ]
     queue.finish(packets, "COPY_DATA")
-    expect(queue, index + 16, (0x89AB_CDEF, POISON32), "memory to memory, 32 bits")
-    expect(queue, index + 32, (0x89AB_CDEF, 0x0123_4567, POISON32), "memory to memory, 64 bits")
-    expect(queue, index + 48, (0xFEED_F00D, POISON32), "immediate to memory")
+    expect_dwords(queue, index + 16, (0x89AB_CDEF, POISON32), "memory to memory, 32 bits")
+    expect_dwords(queue, index + 32, (0x89AB_CDEF, 0x0123_4567, POISON32), "memory to memory, 64 bits")
+    expect_dwords(queue, index + 48, (0xFEED_F00D, POISON32), "immediate to memory")
     clock = queue.memory.u64(index + 64)
     check(clock not in (0, POISON32 << 32 | POISON32), "wrong-data", f"the clock copied is {clock:#x}")
 
     source, target = c.memory(COPY_BYTES, "dma source"), c.memory(COPY_BYTES, "dma target")
-    want = pattern(COPY_BYTES, 7)
+    want = make_pattern(COPY_BYTES, 7)
     source.put(0, want)
     target.poison()
     queue.finish([DmaData(source.gpu_va, target.gpu_va, COPY_BYTES, raw_wait=0)], "DMA_DATA copy")
-    bad = first_difference(target.read(0, COPY_BYTES), want)
+    bad = find_first_difference(target.read(0, COPY_BYTES), want)
     check(bad is None, "wrong-data", f"DMA_DATA copy of {COPY_BYTES} bytes differs from byte {bad} on")
     after = target.read(COPY_BYTES, 4)
     check(after == POISON32.to_bytes(4, "little"), "wrong-data", "DMA_DATA copied beyond its end")
     target.poison()
     queue.finish([DmaData(0xA5A5_5A5A, target.gpu_va, FILL_BYTES, src_sel=2)], "DMA_DATA fill")
-    bad = first_difference(target.read(0, FILL_BYTES), 0xA5A5_5A5A.to_bytes(4, "little") * (FILL_BYTES // 4))
+    bad = find_first_difference(target.read(0, FILL_BYTES), 0xA5A5_5A5A.to_bytes(4, "little") * (FILL_BYTES // 4))
     check(bad is None, "wrong-data", f"DMA_DATA fill of {FILL_BYTES} bytes differs from byte {bad} on")
     check(target.u32(FILL_BYTES) == POISON32, "wrong-data", "DMA_DATA filled beyond its end")
     return passed(copied_bytes=COPY_BYTES, filled_bytes=FILL_BYTES)
@@ -127,15 +127,15 @@ def copies(c: ProbeContext) -> Outcome:
     "another slot; `lspci -vv | grep -i atomic`; until then no atomics on host memory",
 )
 @fails(symptom("wrong-data"), "the operation codes differ on this chip", "see the result in the message")
-def atomics(c: ProbeContext) -> Outcome:
+def probe_atomics(c: ProbeContext) -> Outcome:
     queue = c.queue()
     notes = []
     for placement in (Placement.VRAM, Placement.GTT):
         buffer = c.transport.alloc(4096, placement, f"atomics in {placement.value}")
         c.side.settle()
-        wrong = _atomics_at(queue, buffer.gpu_va)
+        wrong = _run_atomics(queue, buffer.gpu_va)
         if wrong and placement is Placement.GTT:
-            raise Failed("gtt-atomics", f"in {placement.value}: {wrong}; in VRAM all were correct")
+            raise ProbeFailed("gtt-atomics", f"in {placement.value}: {wrong}; in VRAM all were correct")
         check(not wrong, "wrong-data", f"in {placement.value}: {wrong}")
         notes.append(placement.value)
     return passed(checked=len(_EXPECTED), placements=" ".join(notes))
@@ -153,18 +153,18 @@ _EXPECTED = (
 )
 
 
-def _atomics_at(queue: ProbeQueue, va: int) -> str:
+def _run_atomics(queue: ProbeQueue, va: int) -> str:
     """Return the wrong values, empty if all are right. The CP copies the values, because VRAM is not mapped by
     the host."""
     start = {0: 100, 8: 1 << 33, 16: 7, 20: 20, 24: 8, 32: 299, 40: 4}
 
-    def setup() -> Iterable[Packet]:
+    def setup_packets() -> Iterable[Packet]:
         for offset, bits, _ in _EXPECTED:
             value = start[offset]
             data = (value & 0xFFFFFFFF, value >> 32) if bits == 64 else (value,)
             yield WriteData(va + offset, data, wr_confirm=1)
 
-    queue.finish(setup(), "atomics' start")
+    queue.finish(setup_packets(), "atomics' start")
     queue.finish(
         [
             AtomicMem(va, 5, _ADD32 + 64),

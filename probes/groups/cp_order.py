@@ -7,11 +7,11 @@ from zinc_rt.pm4.generation import Generation
 from zinc_rt.pm4.packets import AcquireMem, CopyData, EventWrite, Nop, SetShReg
 from zinc_rt.pm4.registers import SH, USER_DATA_COUNT, Sh
 from zinc_rt.probes.groups.cp_basic import FAULTED, NOT_FETCHED
-from zinc_rt.probes.groups.cp_data import expect
+from zinc_rt.probes.groups.cp_data import expect_dwords
 from zinc_rt.probes.kit.context import ProbeContext
 from zinc_rt.probes.kit.mapped_buffer import POISON32
 from zinc_rt.probes.kit.probe_queue import FREE_AT, ProbeQueue
-from zinc_rt.probes.outcome import T1, T2, Outcome, check, passed, skipped, symptom
+from zinc_rt.probes.outcome import T1, T2, Outcome, check, make_skip, passed, symptom
 from zinc_rt.probes.probe import fails, fails_like, probe, proves
 
 RING_BYTES = 4096
@@ -43,20 +43,23 @@ _ALL = {
     "queue_size is the mapping's exact power of two in bytes; wptr is never wrapped",
 )
 @fails_like(NOT_FETCHED, FAULTED)
-def ring_wrap(c: ProbeContext) -> Outcome:
+def probe_ring_wrap(c: ProbeContext) -> Outcome:
     queue = c.queue(ring_bytes=RING_BYTES)
-    straddling = _laps(queue, pad=False)
-    padded = _laps(queue, pad=True)
+    straddling = _run_laps(queue, pad=False)
+    padded = _run_laps(queue, pad=True)
     queue.parsed()  # the fence comes before rptr is told
     rptr = queue.ring.rptr_dw % queue.ring.ring_dw
     location = queue.ring.wptr_dw % queue.ring.ring_dw
     check(
-        rptr == location, "wrong-rptr", f"rptr {rptr}, wptr modulo the ring {location}", evidence=queue.evidence()
+        rptr == location,
+        "wrong-rptr",
+        f"rptr {rptr}, wptr modulo the ring {location}",
+        evidence=queue.collect_evidence(),
     )
     return passed(laps=2 * LAPS, fences=straddling + padded, wptr=queue.ring.wptr_dw)
 
 
-def _laps(queue: ProbeQueue, *, pad: bool) -> int:
+def _run_laps(queue: ProbeQueue, *, pad: bool) -> int:
     """Check fences whose packets cross the end of the ring or are padded up to it; each fence must contain its
     number.
     """
@@ -71,7 +74,7 @@ def _laps(queue: ProbeQueue, *, pad: bool) -> int:
         packets = [Nop((count, count)), queue.release(queue.memory.gpu_va + index, count, data_sel=2)]
         queue.finish(packets, f"fence {count}")
         got = queue.memory.u64(index)
-        check(got == count, "wrong-order", f"fence {count} holds {got}", evidence=queue.evidence())
+        check(got == count, "wrong-order", f"fence {count} holds {got}", evidence=queue.collect_evidence())
     return count
 
 
@@ -86,7 +89,7 @@ def _laps(queue: ProbeQueue, *, pad: bool) -> int:
     "ACQUIRE_MEM with the length of another generation (gfx9 has a dword less)",
     "count 6, GCR_CNTL last, on gfx10 and later",
 )
-def events_and_caches(c: ProbeContext) -> Outcome:
+def probe_events_and_caches(c: ProbeContext) -> Outcome:
     queue = c.queue()
     everything = _ALL[queue.generation]
     queue.finish([EventWrite.cs_partial_flush()], "CS_PARTIAL_FLUSH")
@@ -110,7 +113,7 @@ def events_and_caches(c: ProbeContext) -> Outcome:
     "an absolute register address was used where the packet requires the offset from 0x2C00",
     "USER_DATA_0 is offset 0x240",
 )
-def registers(c: ProbeContext) -> Outcome:
+def probe_registers(c: ProbeContext) -> Outcome:
     queue = c.queue()
     values = tuple(0x5A00_0000 | i * 0x0101 for i in range(USER_DATA_COUNT))
     va = queue.memory.gpu_va + FREE_AT
@@ -124,7 +127,7 @@ def registers(c: ProbeContext) -> Outcome:
     )
     got = [queue.memory.u32(FREE_AT + 4 * i) for i in range(USER_DATA_COUNT)]
     if set(got) <= {0, POISON32}:
-        return skipped(
+        return make_skip(
             (
                 "unverifiable: this chip does not permit a queue to read registers; P34 checks the "
                 "values in a shader"
@@ -132,5 +135,5 @@ def registers(c: ProbeContext) -> Outcome:
             cause="register reads are blocked for user queues",
             advice="nothing to do",
         )
-    expect(queue, FREE_AT, values, "USER_DATA_0 to 15")
+    expect_dwords(queue, FREE_AT, values, "USER_DATA_0 to 15")
     return passed(registers=USER_DATA_COUNT)

@@ -10,16 +10,16 @@ from typing import Any
 from zinc_rt.probes.groups.cp_basic import FAULTED, NOT_FETCHED
 from zinc_rt.probes.kit.context import ProbeContext
 from zinc_rt.probes.kit.mapped_buffer import POISON32, MappedBuffer
-from zinc_rt.probes.kit.shaders import TGID_FIELD, ShaderBench, Triple, dwords, on_gfx12
+from zinc_rt.probes.kit.shaders import TGID_FIELD, ShaderBench, Triple, read_dwords, require_gfx12
 from zinc_rt.probes.outcome import (
     T1,
     T2,
-    Failed,
     Outcome,
+    ProbeFailed,
     Signature,
     check,
     is_device_lost,
-    message_contains,
+    match_message,
     passed,
     symptom,
 )
@@ -53,7 +53,7 @@ SHADER_SHARED = (_GONE, FAULTED, NOT_FETCHED)
 @proves("waves start and end", passes_when="a fence after a kernel of one instruction, in wave32 and wave64")
 @fails_like(_GONE)
 @fails(
-    message_contains("page fault"),
+    match_message("page fault"),
     (
         "the code's address is wrong: PGM_LO and PGM_HI contain it shifted right by 8, and its memory "
         "must be executable"
@@ -67,8 +67,8 @@ SHADER_SHARED = (_GONE, FAULTED, NOT_FETCHED)
     "256-byte aligned, or a stale instruction cache",
     "-k P31 tests the registers; GLI_INV must precede the first launch; `dmesg | grep -i amdgpu`",
 )
-@on_gfx12
-def empty(c: ProbeContext) -> Outcome:
+@require_gfx12
+def probe_empty_kernel(c: ProbeContext) -> Outcome:
     bench = ShaderBench(c)
     for wave in (32, 64):
         bench.run(bench.load("empty", wave=wave))
@@ -82,7 +82,7 @@ def empty(c: ProbeContext) -> Outcome:
 )
 @fails_like(_GONE)
 @fails(
-    message_contains("page fault"),
+    match_message("page fault"),
     "the pointer's halves are swapped, or it was read before the scalar load was waited for",
     "compare the fault's address with the argument's in the report",
 )
@@ -96,28 +96,28 @@ def empty(c: ProbeContext) -> Outcome:
     "-k P40; `zinc-rt isa disasm --zrt probes/kernels/store.zrt` shows the slot",
 )
 @fails(symptom("neighbours"), "more than one lane stored", "EXEC differs from the value set by the code: -k P35")
-@on_gfx12
-def store(c: ProbeContext) -> Outcome:
+@require_gfx12
+def probe_store(c: ProbeContext) -> Outcome:
     bench = ShaderBench(c)
     got = struct.unpack("<2I", run_store(bench))
     return passed(stored=hex(got[0]))
 
 
 def run_store(bench: ShaderBench) -> bytes:
-    out = result(bench, 64)
+    out = allocate_result(bench, 64)
     bench.run(bench.load("store", VALUE=VALUE), [out])
-    got = dwords(out, 2)
+    got = read_dwords(out, 2)
     check(
         got[0] == VALUE,
         "nothing-stored" if got[0] == POISON32 else "wrong-value",
         f"the lane's dword holds {got[0]:#x}, not {VALUE:#x}",
-        evidence=bench.queue.evidence(),
+        evidence=bench.queue.collect_evidence(),
     )
     check(got[1] == POISON32, "neighbours", f"the dword after the stored one is {got[1]:#x}")
     return out.read(0, 8)
 
 
-def result(bench: ShaderBench, size_bytes: int, name: str = "out") -> MappedBuffer:
+def allocate_result(bench: ShaderBench, size_bytes: int, name: str = "out") -> MappedBuffer:
     memory = bench.context.memory(-(-size_bytes // 4096) * 4096, name)
     memory.poison()
     return memory
@@ -151,31 +151,33 @@ def result(bench: ShaderBench, size_bytes: int, name: str = "out") -> MappedBuff
     "the grid differs from the requested one: the order of DIM or NUM_THREAD registers",
     "-k P31; NUM_THREAD follows START in one SET_SH_REG",
 )
-@on_gfx12
-def user_data_and_ids(c: ProbeContext) -> Outcome:
+@require_gfx12
+def probe_user_data_and_ids(c: ProbeContext) -> Outcome:
     bench = ShaderBench(c)
-    user_data(bench)
-    ids = ids_of(bench, GRID, GROUP)
-    expect_ids(ids, product(GRID), product(GROUP))
-    return passed(user_sgprs=16, ids=sum(ids.values()), without_enables=without_enables(bench))
+    read_user_data(bench)
+    ids = read_ids(bench, GRID, GROUP)
+    expect_ids(ids, list_ids(GRID), list_ids(GROUP))
+    return passed(user_sgprs=16, ids=sum(ids.values()), without_enables=read_disabled_ids(bench))
 
 
-def user_data(bench: ShaderBench) -> bytes:
-    out = result(bench, 64)
+def read_user_data(bench: ShaderBench) -> bytes:
+    out = allocate_result(bench, 64)
     va = out.gpu_va
     want = (va & 0xFFFFFFFF, va >> 32, *USER_DATA)
     bench.run(bench.load("user_data"), user_data=want)
-    got = dwords(out, 16)
+    got = read_dwords(out, 16)
     if got != want:
         location = next(i for i in range(16) if got[i] != want[i])
         word = "nothing-stored" if set(got) == {POISON32} else "wrong-user-data"
-        raise Failed(word, f"s{location} holds {got[location]:#x}, USER_DATA_{location} was {want[location]:#x}")
+        raise ProbeFailed(
+            word, f"s{location} holds {got[location]:#x}, USER_DATA_{location} was {want[location]:#x}"
+        )
     return out.read(8, 56)
 
 
-def ids_of(bench: ShaderBench, groups: Triple, threads: Triple, **more: Any) -> Ids:
+def read_ids(bench: ShaderBench, groups: Triple, threads: Triple, **more: Any) -> Ids:
     """Return the ids reported by every work-item. The grid must not have more than RECORDS work-items."""
-    taken, records = result(bench, 64, "taken"), result(bench, 16 * RECORDS, "records")
+    taken, records = allocate_result(bench, 64, "taken"), allocate_result(bench, 16 * RECORDS, "records")
     taken.put32(0, 0)
     bench.run(bench.load("ids"), [taken, records], [RECORDS], groups=groups, threads=threads, **more)
     count = taken.u32(0)
@@ -183,18 +185,18 @@ def ids_of(bench: ShaderBench, groups: Triple, threads: Triple, **more: Any) -> 
     ids: Ids = Counter()
     for index in range(count):
         group_x, group_yz, item, _ = struct.unpack("<4I", records.read(16 * index, 16))
-        ids[(group_x, group_yz & 0xFFFF, group_yz >> 16), unpacked(item)] += 1
+        ids[(group_x, group_yz & 0xFFFF, group_yz >> 16), unpack_id(item)] += 1
     return ids
 
 
 RECORDS = 4096
 
 
-def unpacked(item: int) -> Triple:
+def unpack_id(item: int) -> Triple:
     return item & 0x3FF, item >> 10 & 0x3FF, item >> 20
 
 
-def product(sizes: Triple, start: Triple = (0, 0, 0)) -> list[Triple]:
+def list_ids(sizes: Triple, start: Triple = (0, 0, 0)) -> list[Triple]:
     x, y, z = (range(first, first + size) for first, size in zip(start, sizes, strict=True))
     return [(i, j, k) for i in x for j in y for k in z]
 
@@ -222,19 +224,19 @@ def expect_ids(ids: Ids, groups: Iterable[Triple], items: list[Triple]) -> None:
             "wrong-ids",
             f"workgroup ids differ from those of the grid, for example {extra[0] if extra else 'one'}",
         )
-    raise Failed(word, how, measure=measure)
+    raise ProbeFailed(word, how, measure=measure)
 
 
-def without_enables(bench: ShaderBench) -> str:
+def read_disabled_ids(bench: ShaderBench) -> str:
     """Return the workgroup ids when RSRC2 does not enable them: filled, zero, or other. Informative."""
-    taken, records = result(bench, 64, "taken"), result(bench, 16 * RECORDS, "records")
+    taken, records = allocate_result(bench, 64, "taken"), allocate_result(bench, 16 * RECORDS, "records")
     taken.put32(0, 0)
     program = bench.load("ids")
     bench.run(program, [taken, records], [RECORDS], groups=GRID, threads=(1, 1, 1), clear=TGID_FIELD)
     count = min(taken.u32(0), RECORDS)
     rows = [struct.unpack("<2I", records.read(16 * index, 8)) for index in range(count)]
     seen = {(x, yz & 0xFFFF, yz >> 16) for x, yz in rows}
-    if seen == set(product(GRID)):
+    if seen == set(list_ids(GRID)):
         return "filled"
     return "zero" if seen == {(0, 0, 0)} else "other"
 
@@ -251,18 +253,18 @@ def without_enables(bench: ShaderBench) -> str:
     "0x8005 launches wave32, 0x0005 wave64; RSRC1 counts VGPRs in units of 8 and 4",
 )
 @fails(symptom("wrong-lane"), "v0 or mbcnt count differently in this mode", "please report the chip")
-@on_gfx12
-def lanes(c: ProbeContext) -> Outcome:
+@require_gfx12
+def probe_lanes(c: ProbeContext) -> Outcome:
     bench = ShaderBench(c)
     for wave in (32, 64):
-        lanes_of(bench, wave)
+        run_lanes(bench, wave)
     return passed(waves="wave32, wave64", work_items=2 * LANE_GROUPS * 64)
 
 
-def lanes_of(bench: ShaderBench, wave: int) -> bytes:
-    out = result(bench, 8 * 64 * LANE_GROUPS)
+def run_lanes(bench: ShaderBench, wave: int) -> bytes:
+    out = allocate_result(bench, 8 * 64 * LANE_GROUPS)
     bench.run(bench.load("lanes", wave=wave), [out], groups=(LANE_GROUPS, 1, 1))
-    got = dwords(out, 2 * 64 * LANE_GROUPS)
+    got = read_dwords(out, 2 * 64 * LANE_GROUPS)
     widths, numbers = got[::2], got[1::2]
     check(POISON32 not in widths, "nothing-stored", "not every work-item has stored its lane")
     wrong = sorted({width for width in widths if width != wave})
@@ -288,21 +290,21 @@ def lanes_of(bench: ShaderBench, wave: int) -> bytes:
     "the packet was parsed in the graphics engine's form (three dwords, an offset to SET_BASE)",
     "the compute form has four dwords with a full address; compare the packet in the report",
 )
-@on_gfx12
-def indirect_and_start(c: ProbeContext) -> Outcome:
+@require_gfx12
+def probe_indirect_and_start(c: ProbeContext) -> Outcome:
     bench = ShaderBench(c)
     dims = c.memory(4096, "dims")
     dims.put(0, struct.pack("<3I", *GRID))
-    expect_ids(ids_of(bench, GRID, GROUP, dims_va=dims.gpu_va), product(GRID), product(GROUP))
+    expect_ids(read_ids(bench, GRID, GROUP, dims_va=dims.gpu_va), list_ids(GRID), list_ids(GROUP))
     end = tuple(first + count for first, count in zip(START, COUNT, strict=True))
-    seen = ids_of(bench, (end[0], end[1], end[2]), (4, 1, 1), start=START)
-    meaning = start_means({group for group, _ in seen})
-    groups = product(COUNT, START) if meaning == "end" else product((end[0], end[1], end[2]), START)
-    expect_ids(seen, groups, product((4, 1, 1)))
+    seen = read_ids(bench, (end[0], end[1], end[2]), (4, 1, 1), start=START)
+    meaning = classify_start({group for group, _ in seen})
+    groups = list_ids(COUNT, START) if meaning == "end" else list_ids((end[0], end[1], end[2]), START)
+    expect_ids(seen, groups, list_ids((4, 1, 1)))
     return passed(dims_with_start=meaning)
 
 
-def start_means(groups: set[Triple]) -> str:
+def classify_start(groups: set[Triple]) -> str:
     """Determine whether, with START, the packet's dims are the end of the ids or their count; sources
     differ."""
     first = tuple(min((group[axis] for group in groups), default=-1) for axis in range(3))

@@ -10,10 +10,10 @@ from zinc_rt.kmd.transport import Placement
 from zinc_rt.pm4.packet import Packet
 from zinc_rt.pm4.packets import AtomicMem, CopyData, DmaData, EventWrite, Nop, WriteData
 from zinc_rt.probes.groups.cp_basic import FAULTED, NOT_FETCHED
-from zinc_rt.probes.kit.context import ProbeContext, until
-from zinc_rt.probes.kit.mapped_buffer import first_difference, pattern
+from zinc_rt.probes.kit.context import ProbeContext, wait_until
+from zinc_rt.probes.kit.mapped_buffer import find_first_difference, make_pattern
 from zinc_rt.probes.kit.probe_queue import FREE_AT, ProbeQueue
-from zinc_rt.probes.outcome import T1, T2, Outcome, check, message_contains, passed, symptom
+from zinc_rt.probes.outcome import T1, T2, Outcome, check, match_message, passed, symptom
 from zinc_rt.probes.probe import fails, fails_like, probe, proves
 
 FENCES = 10_000
@@ -45,12 +45,12 @@ MIXED_BYTES = 4096
 )
 @fails(symptom("leak"), "a resource is not released", "please report it, with the --bundle folder")
 @fails(
-    message_contains("after resume"),
+    match_message("after resume"),
     "the queue did not survive the suspend (T2 does not guarantee it)",
     "reopen the device after resume",
 )
 @fails_like(FAULTED, NOT_FETCHED)
-def latency(c: ProbeContext) -> Outcome:
+def probe_latency(c: ProbeContext) -> Outcome:
     queue = c.queue()
     before = c.transport.resources()
     ready = queue.ring.encode([Nop()], "fence")
@@ -62,9 +62,9 @@ def latency(c: ProbeContext) -> Outcome:
         fence.wait(c.poll_seconds)
         if number >= WARM_UP:
             micros.append((time.perf_counter() - start) * 1e6)
-    measure: dict[str, Any] = {"fences": count, **_spread(micros)}
+    measure: dict[str, Any] = {"fences": count, **_summarise_times(micros)}
     tenth = count // 10
-    trend = _median(micros[-tenth:]) / _median(micros[:tenth])
+    trend = _compute_median(micros[-tenth:]) / _compute_median(micros[:tenth])
     measure["trend"] = round(trend, 2)
     check(
         trend < TREND_LIMIT,
@@ -74,14 +74,14 @@ def latency(c: ProbeContext) -> Outcome:
         limit={"trend": TREND_LIMIT},
     )
     if c.options.soak_minutes:
-        measure["mixed_rounds"] = _soak(c, queue, c.options.soak_minutes * 60)
-    notes = [] if not c.options.manual else [_suspend(c, queue)]
+        measure["mixed_rounds"] = _run_soak(c, queue, c.options.soak_minutes * 60)
+    notes = [] if not c.options.manual else [_test_suspend(c, queue)]
     after = c.transport.resources()
     check(after == before, "leak", f"held before {before}, afterwards {after}")
     return passed(*notes, **measure)
 
 
-def _spread(micros: list[float]) -> dict[str, float]:
+def _summarise_times(micros: list[float]) -> dict[str, float]:
     ordered = sorted(micros)
     return {
         "p50_us": round(ordered[len(ordered) // 2], 1),
@@ -90,11 +90,11 @@ def _spread(micros: list[float]) -> dict[str, float]:
     }
 
 
-def _median(values: list[float]) -> float:
+def _compute_median(values: list[float]) -> float:
     return sorted(values)[len(values) // 2]
 
 
-def _soak(c: ProbeContext, queue: ProbeQueue, seconds: float) -> int:
+def _run_soak(c: ProbeContext, queue: ProbeQueue, seconds: float) -> int:
     """Run mixed packets and check every result; a buffer is allocated and freed in each round."""
     dice = random.Random(56)
     end, rounds = time.monotonic() + seconds, 0
@@ -103,7 +103,7 @@ def _soak(c: ProbeContext, queue: ProbeQueue, seconds: float) -> int:
     while time.monotonic() < end:
         rounds += 1
         target = c.memory(MIXED_BYTES, "soak target", dice.choice((Placement.GTT, Placement.GTT_CACHED)))
-        want = pattern(MIXED_BYTES, rounds)
+        want = make_pattern(MIXED_BYTES, rounds)
         source.put(0, want)
         queue.memory.put64(FREE_AT, 0)
         packets: list[Packet] = [
@@ -116,7 +116,9 @@ def _soak(c: ProbeContext, queue: ProbeQueue, seconds: float) -> int:
         ]
         atomics = sum(isinstance(packet, AtomicMem) for packet in packets)
         queue.finish(packets, f"round {rounds}")
-        check(first_difference(target.read(0, MIXED_BYTES), want) is None, "wrong-data", f"round {rounds}: copy")
+        check(
+            find_first_difference(target.read(0, MIXED_BYTES), want) is None, "wrong-data", f"round {rounds}: copy"
+        )
         check(queue.memory.u32(FREE_AT + 24) == rounds & 0xFFFFFFFF, "wrong-data", f"round {rounds}: COPY_DATA")
         check(queue.memory.u32(FREE_AT) == 3 * atomics, "wrong-data", f"round {rounds}: atomics")
         target.free()
@@ -124,15 +126,15 @@ def _soak(c: ProbeContext, queue: ProbeQueue, seconds: float) -> int:
     return rounds
 
 
-def _slept_seconds() -> float:
+def _read_suspended_seconds() -> float:
     """Return the time for which this machine has been suspended since boot."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) - time.clock_gettime(time.CLOCK_MONOTONIC)
 
 
-def _suspend(c: ProbeContext, queue: ProbeQueue) -> str:
-    before = _slept_seconds()
+def _test_suspend(c: ProbeContext, queue: ProbeQueue) -> str:
+    before = _read_suspended_seconds()
     print(f"P56: suspend this machine now and wake it up again (waiting {SUSPEND_SECONDS:g} s)", flush=True)
-    if not until(lambda: _slept_seconds() > before + 1, SUSPEND_SECONDS, 0.5):
+    if not wait_until(lambda: _read_suspended_seconds() > before + 1, SUSPEND_SECONDS, 0.5):
         return "the machine was not suspended: this part was not tested"
     queue.finish([Nop()], "after resume", seconds=10.0)
-    return f"survived a suspend of {_slept_seconds() - before:.0f} s"
+    return f"survived a suspend of {_read_suspended_seconds() - before:.0f} s"

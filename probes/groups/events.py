@@ -6,8 +6,8 @@ import errno
 
 from zinc_rt.kmd.events import EventKind
 from zinc_rt.probes.kit.context import ProbeContext
-from zinc_rt.probes.kit.refusals import errno_of
-from zinc_rt.probes.outcome import T1, Outcome, check, failed_call, passed, symptom
+from zinc_rt.probes.kit.refusals import catch_errno
+from zinc_rt.probes.outcome import T1, Outcome, check, match_failed_call, passed, symptom
 from zinc_rt.probes.probe import fails, probe, proves
 
 
@@ -17,20 +17,22 @@ from zinc_rt.probes.probe import fails, probe, proves
     passes_when="a wait times out before SET_EVENT and ends after it, auto-reset clears, an unknown id is EINVAL",
 )
 @fails(
-    failed_call("CREATE_EVENT", errno.EINVAL),
+    match_failed_call("CREATE_EVENT", errno.EINVAL),
     (
         "the kernel rejects the event page: its handle is not a mapped GTT buffer, or the process "
         "already registered one"
     ),
     "one KFD user per process; otherwise compare the kernel with those in docs/probes.md",
 )
-@fails(failed_call("CREATE_EVENT", errno.ENOSPC), "all 4095 event slots are used", "close other users of KFD")
+@fails(
+    match_failed_call("CREATE_EVENT", errno.ENOSPC), "all 4095 event slots are used", "close other users of KFD"
+)
 @fails(
     symptom("early", "no-event", "not-consumed", "wrong-errno"),
     "this kernel's events differ from the documentation",
     "completion by polled fences does not need them; please report kernel and message",
 )
-def event_page(c: ProbeContext) -> Outcome:
+def probe_event_page(c: ProbeContext) -> Outcome:
     events = (c.gpu, c.process.events)[1]
     signal = events.create(EventKind.SIGNAL)
     check(not events.wait([signal], 0.0), "early", "a new event is signalled")
@@ -51,6 +53,6 @@ def event_page(c: ProbeContext) -> Outcome:
     check(not events.wait([memory, reset], 0.0), "early", "a MEMORY or HW_EXCEPTION event is signalled")
     for item in (reset, memory, kept, signal):
         item.destroy()
-    unknown = errno_of(lambda: events.wait([signal], 0.0))
+    unknown = catch_errno(lambda: events.wait([signal], 0.0))
     check(unknown == errno.EINVAL, "wrong-errno", f"a wait for a destroyed event: errno {unknown}, not EINVAL")
     return passed(kinds=3)

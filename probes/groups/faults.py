@@ -11,14 +11,14 @@ from typing import Any
 
 from zinc_rt.backends.amd.fence import TimelineFence
 from zinc_rt.kmd.driver import ANONYMOUS, PROT_NONE
-from zinc_rt.kmd.errors import DriverError, errno_name
+from zinc_rt.kmd.errors import DriverError, format_errno
 from zinc_rt.kmd.transport import Placement
 from zinc_rt.pm4 import BAD_OPCODE
 from zinc_rt.pm4.packet import Packet
 from zinc_rt.pm4.packets import Nop, WaitRegMem, WriteData
 from zinc_rt.probes.groups.cp_basic import NOT_FETCHED
 from zinc_rt.probes.kit.cases import Case, in_processes
-from zinc_rt.probes.kit.context import ProbeContext, until
+from zinc_rt.probes.kit.context import ProbeContext, wait_until
 from zinc_rt.probes.kit.mapped_buffer import MappedBuffer
 from zinc_rt.probes.kit.probe_queue import FREE_AT, ProbeQueue
 from zinc_rt.probes.kit.recovery import (
@@ -28,15 +28,15 @@ from zinc_rt.probes.kit.recovery import (
     check_preemption,
     check_recovery,
 )
-from zinc_rt.probes.kit.shaders import ShaderBench, generation_apart, no_kernels
+from zinc_rt.probes.kit.shaders import ShaderBench, explain_missing_kernels, find_generation_in_child
 from zinc_rt.probes.outcome import (
     T1,
     Outcome,
     Signature,
     check,
-    failed_call,
     is_device_lost,
-    skipped,
+    make_skip,
+    match_failed_call,
     symptom,
 )
 from zinc_rt.probes.probe import fails, fails_like, probe, proves
@@ -73,27 +73,29 @@ _RESET_LATE = Signature(
 @fails(symptom("whole-reset"), "the driver reset the whole GPU for a page fault", "newer kernel and firmware")
 @fails(symptom("wrong-page", "wrong-kind"), "the kernel decodes the fault differently", "please report the kernel")
 @fails_like(NOT_FETCHED)
-def memory_fault(c: ProbeContext) -> Outcome:
+def probe_memory_fault(c: ProbeContext) -> Outcome:
     cases: dict[str, Case] = {}
-    for by_wave in (False,) if no_kernels(generation_apart(c)) else (False, True):
+    for by_wave in (False,) if explain_missing_kernels(find_generation_in_child(c)) else (False, True):
         for name, location, kind in (
-            ("unmapped", _unmapped_va, "not_present"),
-            ("read-only", _read_only_va, "read_only"),
+            ("unmapped", _reserve_unmapped_va, "not_present"),
+            ("read-only", _map_read_only_va, "read_only"),
         ):
-            case = partial(_fault, place=location, kind=kind, by_wave=by_wave)
+            case = partial(_check_fault, place=location, kind=kind, by_wave=by_wave)
             cases[f"{name}, by a wave" if by_wave else name] = case
     return in_processes(c, cases, 3 * FAULT_SECONDS)
 
 
-def _unmapped_va(c: ProbeContext) -> int:
+def _reserve_unmapped_va(c: ProbeContext) -> int:
     return c.driver.mmap(ANONYMOUS, 16 * 4096, 0, PROT_NONE).address + 4096 + 64
 
 
-def _read_only_va(c: ProbeContext) -> int:
+def _map_read_only_va(c: ProbeContext) -> int:
     return c.gpu.alloc(4096, Placement.GTT, "read-only page", writable=False).gpu_va + 64
 
 
-def _fault(c: ProbeContext, place: Callable[[ProbeContext], int], kind: str, *, by_wave: bool) -> dict[str, Any]:
+def _check_fault(
+    c: ProbeContext, place: Callable[[ProbeContext], int], kind: str, *, by_wave: bool
+) -> dict[str, Any]:
     """Check that a write to the address at `place` faults, and that the kernel reports the page's address."""
     va = place(c)
     c.expected.add("page-fault")
@@ -107,17 +109,19 @@ def _fault(c: ProbeContext, place: Callable[[ProbeContext], int], kind: str, *, 
     queue.run([*write, queue.release(queue.memory.gpu_va + FREE_AT, 1)], "bad write")
     side = c.side
 
-    def told() -> bool:
+    def has_incident() -> bool:
         side.look()
         return bool(side.incidents)
 
-    seconds = c.scaled(FAULT_SECONDS)
-    until(told, seconds, 0.01)
+    seconds = c.scale_timeout(FAULT_SECONDS)
+    wait_until(has_incident, seconds, 0.01)
     faults = [incident.fault for incident in side.incidents if incident.fault is not None]
     if not faults:
         resets = [incident.text for incident in side.incidents]
         check(not resets, "whole-reset", f"no MEMORY event, but {'; '.join(resets)}")
-        raise queue.stuck(f"no MEMORY event within {seconds:g} s after a write to {va:#x}", symptom="no-event")
+        raise queue.make_stuck_error(
+            f"no MEMORY event within {seconds:g} s after a write to {va:#x}", symptom="no-event"
+        )
     fault = faults[0]
     check(fault.va == va & -4096, "wrong-page", f"the fault reports {fault.va:#x}, the write was to {va:#x}")
     check(getattr(fault, kind), "wrong-kind", f"the fault at {va:#x} is not marked {kind}: {fault}")
@@ -125,7 +129,7 @@ def _fault(c: ProbeContext, place: Callable[[ProbeContext], int], kind: str, *, 
     try:
         queue.close()
     except DriverError as error:  # the queue is gone all the same; P20 says whether the GPU minded
-        measure["destroy"] = errno_name(error.errno)
+        measure["destroy"] = format_errno(error.errno)
         check_recovery(c)
     return measure
 
@@ -148,12 +152,14 @@ def _fault(c: ProbeContext, place: Callable[[ProbeContext], int], kind: str, *, 
 )
 @fails(symptom("not-alive"), "the GPU did not recover", _RESET_LATE.advice)
 @fails_like(NOT_FETCHED)
-def illegal_instruction(c: ProbeContext) -> Outcome:
-    reason = no_kernels(generation_apart(c))
-    return skipped(reason) if reason else in_processes(c, {"illegal": _illegal}, RESET_SECONDS * 2)
+def probe_illegal_instruction(c: ProbeContext) -> Outcome:
+    reason = explain_missing_kernels(find_generation_in_child(c))
+    return (
+        make_skip(reason) if reason else in_processes(c, {"illegal": _run_illegal_instruction}, RESET_SECONDS * 2)
+    )
 
 
-def _illegal(c: ProbeContext) -> dict[str, Any]:
+def _run_illegal_instruction(c: ProbeContext) -> dict[str, Any]:
     c.expected.add("illegal")
     queue = c.queue()
     bench = ShaderBench(c, queue=queue)
@@ -161,8 +167,8 @@ def _illegal(c: ProbeContext) -> dict[str, Any]:
     queue.memory.put32(FREE_AT, 0)
     bench.finish(bench.launch(bench.load("empty")), "before")
     fence = queue.submit(bench.launch(bench.load("illegal"), [out]), "illegal instruction")
-    came = until(fence.reached, FROZEN_SECONDS, 0.01)
-    evidence = queue.evidence()
+    came = wait_until(fence.reached, FROZEN_SECONDS, 0.01)
+    evidence = queue.collect_evidence()
     check(
         queue.memory.u32(FREE_AT) == 0,
         "ran-on",
@@ -193,24 +199,24 @@ def _illegal(c: ProbeContext) -> dict[str, Any]:
 )
 @fails(symptom("slow-destroy", "deadline", "stuck-in-kernel"), "MES does not release the queue", _MES)
 @fails(symptom("not-alive"), "the GPU did not recover", _RESET_LATE.advice)
-def bad_packet(c: ProbeContext) -> Outcome:
+def probe_bad_packet(c: ProbeContext) -> Outcome:
     cases: dict[str, Case] = {
-        "opcode 0xf2": partial(_hang, words=[BAD_HEADER, 0]),
+        "opcode 0xf2": partial(_check_hang, words=[BAD_HEADER, 0]),
         # data_sel 0 and no address: it would write nothing
-        "RELEASE_MEM too long": partial(_hang, words=[RELEASE_MEM_TOO_LONG, 0x514, 0, 0, 0, 0, 0, 0]),
+        "RELEASE_MEM too long": partial(_check_hang, words=[RELEASE_MEM_TOO_LONG, 0x514, 0, 0, 0, 0, 0, 0]),
     }
     return in_processes(c, cases, RESET_SECONDS * 2)
 
 
-def _hang(c: ProbeContext, words: list[int]) -> dict[str, Any]:
+def _check_hang(c: ProbeContext, words: list[int]) -> dict[str, Any]:
     """Check that the queue hangs and can be destroyed, and that the GPU works afterwards."""
     queue = c.queue()
     index = FREE_AT
     queue.finish([Nop()], "before")
     queue.raw(words, "bad packet")
     queue.run([queue.release(queue.memory.gpu_va + index, 1), *[Nop()] * 16], "behind it")
-    accepted = until(lambda: queue.memory.u32(index) == 1, FROZEN_SECONDS, 0.01)
-    evidence = queue.evidence(f"{queue.memory.u32(index):#x}")
+    accepted = wait_until(lambda: queue.memory.u32(index) == 1, FROZEN_SECONDS, 0.01)
+    evidence = queue.collect_evidence(f"{queue.memory.u32(index):#x}")
     check(
         not accepted,
         "accepted",
@@ -231,7 +237,7 @@ def _hang(c: ProbeContext, words: list[int]) -> dict[str, Any]:
 @fails(
     lambda o: (
         o.symptom in ("not-preempted", "slow-destroy", "deadline", "stuck-in-kernel")
-        or failed_call("DESTROY_QUEUE", errno.ETIME, errno.EIO)(o)
+        or match_failed_call("DESTROY_QUEUE", errno.ETIME, errno.EIO)(o)
     ),
     "MES failed to respond to REMOVE_QUEUE: the queue was not saved, it was reset",
     f"{_MES}; gfx11 needs the PRIV workaround in RSRC1 for shaders",
@@ -242,18 +248,18 @@ def _hang(c: ProbeContext, words: list[int]) -> dict[str, Any]:
     "the wave's system-scope stores do not reach the host while it runs",
     "-k P41: host memory must be uncached for the GPU",
 )
-def endless_wait(c: ProbeContext) -> Outcome:
-    cases: dict[str, Case] = {"released": _release_wait, "destroyed": _destroyed_while_waiting}
-    no_shaders = no_kernels(generation_apart(c))
+def probe_endless_wait(c: ProbeContext) -> Outcome:
+    cases: dict[str, Case] = {"released": _release_wait, "destroyed": _destroy_waiting_queue}
+    no_shaders = explain_missing_kernels(find_generation_in_child(c))
     if not no_shaders:
-        cases |= {"spinning, released": _release_spin, "spinning, destroyed": _destroyed_while_spinning}
+        cases |= {"spinning, released": _release_spin, "spinning, destroyed": _destroy_spinning_queue}
     outcome = in_processes(c, cases, HELD_SECONDS + RESET_SECONDS + 5)
     return replace(outcome, notes=(*outcome.notes, f"packets only: {no_shaders}")) if no_shaders else outcome
 
 
 def _release_wait(c: ProbeContext) -> dict[str, Any]:
     queue = c.queue()
-    held = c.scaled(HELD_SECONDS)
+    held = c.scale_timeout(HELD_SECONDS)
     queue.memory.put32(FREE_AT, 0)
     fence = queue.submit([WaitRegMem(queue.memory.gpu_va + FREE_AT, 1)], "endless wait")
     time.sleep(held)
@@ -261,14 +267,14 @@ def _release_wait(c: ProbeContext) -> dict[str, Any]:
         not fence.done(),
         "early",
         f"a wait whose condition is false ended within {held:g} s",
-        evidence=queue.evidence(),
+        evidence=queue.collect_evidence(),
     )
     queue.memory.put32(FREE_AT, 1)
     fence.wait(c.poll_seconds)
     return {"seconds": held}
 
 
-def _destroyed_while_waiting(c: ProbeContext) -> dict[str, Any]:
+def _destroy_waiting_queue(c: ProbeContext) -> dict[str, Any]:
     queue = c.queue()
     queue.memory.put32(FREE_AT, 0)
     queue.submit([WaitRegMem(queue.memory.gpu_va + FREE_AT, 1)], "endless wait")
@@ -276,7 +282,7 @@ def _destroyed_while_waiting(c: ProbeContext) -> dict[str, Any]:
     return check_preemption(c, queue, "a waiting queue")
 
 
-def spin(c: ProbeContext, queue: ProbeQueue) -> tuple[TimelineFence, MappedBuffer]:
+def start_spin(c: ProbeContext, queue: ProbeQueue) -> tuple[TimelineFence, MappedBuffer]:
     """Launch a wave that runs until the dword at FREE_AT of the queue's memory is not 0; it reports its
     start in the next dword."""
     bench = ShaderBench(c, queue=queue)
@@ -284,18 +290,25 @@ def spin(c: ProbeContext, queue: ProbeQueue) -> tuple[TimelineFence, MappedBuffe
     queue.memory.put32(FREE_AT, 0)
     queue.memory.put32(FREE_AT + 64, 0)
     fence = queue.submit(bench.launch(bench.load("spin"), [stop, out]), "endless shader")
-    started = until(lambda: queue.memory.u32(FREE_AT + 64) == 1, bench.seconds, 0.005)
+    started = wait_until(lambda: queue.memory.u32(FREE_AT + 64) == 1, bench.seconds, 0.005)
     if not started:
-        raise queue.stuck(f"the wave did not report its start within {bench.seconds:g} s", symptom="not-started")
+        raise queue.make_stuck_error(
+            f"the wave did not report its start within {bench.seconds:g} s", symptom="not-started"
+        )
     return fence, queue.memory
 
 
 def _release_spin(c: ProbeContext) -> dict[str, Any]:
     queue = c.queue()
-    fence, memory = spin(c, queue)
-    held = c.scaled(HELD_SECONDS)
+    fence, memory = start_spin(c, queue)
+    held = c.scale_timeout(HELD_SECONDS)
     time.sleep(held)
-    check(not fence.done(), "early", f"a wave that should spin ended within {held:g} s", evidence=queue.evidence())
+    check(
+        not fence.done(),
+        "early",
+        f"a wave that should spin ended within {held:g} s",
+        evidence=queue.collect_evidence(),
+    )
     memory.put32(FREE_AT, 1)
     fence.wait(c.poll_seconds)
     check(
@@ -304,7 +317,7 @@ def _release_spin(c: ProbeContext) -> dict[str, Any]:
     return {"seconds": held}
 
 
-def _destroyed_while_spinning(c: ProbeContext) -> dict[str, Any]:
+def _destroy_spinning_queue(c: ProbeContext) -> dict[str, Any]:
     queue = c.queue()
-    spin(c, queue)
+    start_spin(c, queue)
     return check_preemption(c, queue, "a spinning queue")

@@ -7,15 +7,15 @@ import os
 import platform
 from pathlib import Path
 
-from zinc_rt.kmd.cwsr import cwsr_sizes
-from zinc_rt.kmd.driver import folder_names
-from zinc_rt.kmd.errors import advice
+from zinc_rt.kmd.cwsr import list_cwsr_sizes
+from zinc_rt.kmd.driver import list_folder
+from zinc_rt.kmd.errors import find_advice
 from zinc_rt.kmd.syscalls import KFD_PATH
 from zinc_rt.kmd.topology import read_topology
 from zinc_rt.pm4.generation import ARCHITECTURES
-from zinc_rt.probes.device import AMD, PCI, amd_gpus, read
-from zinc_rt.probes.kit.context import ProbeContext, render_nodes
-from zinc_rt.probes.outcome import HOST, T1, Failed, Outcome, check, passed, symptom
+from zinc_rt.probes.device import AMD, PCI, find_amd_gpus, read_file
+from zinc_rt.probes.kit.context import ProbeContext, find_render_nodes
+from zinc_rt.probes.outcome import HOST, T1, Outcome, ProbeFailed, check, passed, symptom
 from zinc_rt.probes.probe import fails, probe, proves
 
 MODULE = "/sys/module/amdgpu"
@@ -36,21 +36,21 @@ _RENDER_FIRST = "T2 needs only the render node"
     "`dmesg | grep amdgpu`: `failed to load ... .bin` indicates that a newer linux-firmware is needed",
 )
 @fails(symptom("no-gpu"), "no AMD GPU, or /sys is not visible", "--device sim needs none")
-def platform_(c: ProbeContext) -> Outcome:
+def probe_platform(c: ProbeContext) -> Outcome:
     driver = c.driver
-    release = read(driver, "/proc/sys/kernel/osrelease") or ""
-    check(read(driver, "/proc/sys/kernel/ostype") == "Linux", "no-linux", "this is not Linux")
+    release = read_file(driver, "/proc/sys/kernel/osrelease") or ""
+    check(read_file(driver, "/proc/sys/kernel/ostype") == "Linux", "no-linux", "this is not Linux")
     check(platform.machine() in ("x86_64", "AMD64"), "no-x86", f"a {platform.machine()} machine: expected x86-64")
-    gpus = amd_gpus(driver)
+    gpus = find_amd_gpus(driver)
     check(bool(gpus), "no-gpu", f"no PCI display device of vendor {AMD}")
-    check(bool(folder_names(driver, MODULE)), "no-module", f"{MODULE} does not exist: amdgpu is not loaded")
-    bound = {gpu: _driver_of(read(driver, f"{PCI}/{gpu}/uevent") or "") for gpu in gpus}
+    check(bool(list_folder(driver, MODULE)), "no-module", f"{MODULE} does not exist: amdgpu is not loaded")
+    bound = {gpu: _find_driver(read_file(driver, f"{PCI}/{gpu}/uevent") or "") for gpu in gpus}
     check("amdgpu" in bound.values(), "not-bound", f"no AMD GPU is bound to amdgpu: {bound}")
-    ids = {gpu: read(driver, f"{PCI}/{gpu}/device") or "" for gpu in gpus}
+    ids = {gpu: read_file(driver, f"{PCI}/{gpu}/device") or "" for gpu in gpus}
     return passed(kernel=release, gpus=", ".join(f"{gpu} 1002:{ids[gpu][2:]} {bound[gpu]}" for gpu in gpus))
 
 
-def _driver_of(uevent: str) -> str:
+def _find_driver(uevent: str) -> str:
     return next((line[7:] for line in uevent.splitlines() if line.startswith("DRIVER=")), "none")
 
 
@@ -64,9 +64,9 @@ def _driver_of(uevent: str) -> str:
     "amdgpu created no render node, or the container has none",
     f"load amdgpu; in a container add --device=/dev/dri ({_RENDER_FIRST})",
 )
-def nodes(c: ProbeContext) -> Outcome:
+def probe_nodes(c: ProbeContext) -> Outcome:
     paths = [KFD_PATH] if T1 in c.options.tiers else []
-    paths += [c.spec.render_path] if c.spec.render_path else render_nodes(c.driver)
+    paths += [c.spec.render_path] if c.spec.render_path else find_render_nodes(c.driver)
     check(len(paths) > (T1 in c.options.tiers), "errno", "/dev/dri has no render node", errno=errno.ENOENT)
     for path in paths:
         try:
@@ -74,8 +74,8 @@ def nodes(c: ProbeContext) -> Outcome:
         except OSError as error:
             call = f"open {path}" if path == KFD_PATH else "open render node"
             number = error.errno or 0
-            known = advice(call, number)
-            raise Failed(
+            known = find_advice(call, number)
+            raise ProbeFailed(
                 "errno",
                 f"{path} cannot be opened: {os.strerror(number)}",
                 call=call,
@@ -111,25 +111,25 @@ def nodes(c: ProbeContext) -> Outcome:
     "KFD and DRM refer to different GPUs (more than one, or an integrated one)",
     "select one: --device /dev/dri/renderDN",
 )
-def topology(c: ProbeContext) -> Outcome:
+def probe_topology(c: ProbeContext) -> Outcome:
     kfd_topology = read_topology(c.driver)
     if not kfd_topology.gpus:
         hidden = "; ".join(kfd_topology.hidden)
         check(not hidden, "hidden", f"no GPU node can be read: {hidden}")
-        raise Failed("cpu-only", "KFD lists only CPU nodes")
+        raise ProbeFailed("cpu-only", "KFD lists only CPU nodes")
     unknown = [node.arch for node in kfd_topology.gpus if node.arch not in ARCHITECTURES]
     check(len(unknown) < len(kfd_topology.gpus), "unknown-target", f"KFD lists only {', '.join(unknown)}")
     node, render_path = c.chosen
     check(node is not None, "no-node", f"KFD has no node for {render_path}")
     assert node is not None
     check(node.compute_units > 0, "inconsistent", f"{node.arch} with {node['simd_count']} SIMDs")
-    known = render_nodes(c.driver)
+    known = find_render_nodes(c.driver)
     check(render_path in known, "inconsistent", f"the node says {render_path}, /dev/dri has {', '.join(known)}")
     location = node.properties.get("location_id", 0)
     expected = (
         f"{node.properties.get('domain', 0):04x}:{location >> 8:02x}:{location >> 3 & 31:02x}.{location & 7}"
     )
-    uevent = read(c.driver, f"/sys/class/drm/{Path(render_path).name}/device/uevent") or ""
+    uevent = read_file(c.driver, f"/sys/class/drm/{Path(render_path).name}/device/uevent") or ""
     index = next((line[14:] for line in uevent.splitlines() if line.startswith("PCI_SLOT_NAME=")), expected)
     check(index.lower() == expected, "inconsistent", f"KFD says PCI {expected}, {render_path} is {index}")
     notes = [f"also {', '.join(unknown)}, which this version does not support"] if unknown else []
@@ -148,11 +148,11 @@ def topology(c: ProbeContext) -> Outcome:
     "the kernel counts VGPRs of this chip differently (gfx1151 differs between kernels)",
     "queues use the node's sizes, so they work; please report chip, kernel and both sizes",
 )
-def save_area(c: ProbeContext) -> Outcome:
+def probe_save_area(c: ProbeContext) -> Outcome:
     node = c.node
     shown = [node.properties.get(name, 0) for name in ("ctl_stack_size", "cwsr_size")]
     bare = {name: value for name, value in node.properties.items() if name not in ("ctl_stack_size", "cwsr_size")}
-    computed = cwsr_sizes(type(node)(node.index, node.gpu_id, node.name, bare, node.heaps))
+    computed = list_cwsr_sizes(type(node)(node.index, node.gpu_id, node.name, bare, node.heaps))
     if not all(shown):
         sizes = computed[0]
         return passed("this kernel does not report its sizes (Linux 6.19 does)", buffer_bytes=sizes.buffer_bytes)

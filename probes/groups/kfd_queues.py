@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 
-from zinc_rt.kmd.cwsr import cwsr_sizes
+from zinc_rt.kmd.cwsr import list_cwsr_sizes
 from zinc_rt.kmd.driver import PROT_READ, PROT_WRITE
 from zinc_rt.kmd.errors import ENOTSUPP
 from zinc_rt.kmd.kfd_queue import DOORBELL_BYTES, EOP_BYTES
@@ -12,15 +12,15 @@ from zinc_rt.kmd.transport import Placement
 from zinc_rt.kmd.uapi import kfd
 from zinc_rt.kmd.uapi.structs import StructBytes
 from zinc_rt.probes.kit.context import ProbeContext
-from zinc_rt.probes.kit.queue_rules import refusals_explained
-from zinc_rt.probes.kit.refusals import Refusal, check_refusals, errno_of
+from zinc_rt.probes.kit.queue_rules import explain_refusals
+from zinc_rt.probes.kit.refusals import Refusal, catch_errno, check_refusals
 from zinc_rt.probes.outcome import (
     T1,
     Outcome,
     Signature,
     check,
-    failed_call,
-    message_contains,
+    match_failed_call,
+    match_message,
     passed,
     symptom,
 )
@@ -44,7 +44,7 @@ class KfdQueueBuffers:
     def __init__(self, c: ProbeContext) -> None:
         self.c = c
         gpu = c.gpu
-        self.sizes = cwsr_sizes(c.node)[0]
+        self.sizes = list_cwsr_sizes(c.node)[0]
         self.ring = gpu.alloc(RING_BYTES, Placement.GTT, "ring")
         self.rptr = gpu.alloc(_PAGE, Placement.GTT, "rptr")
         self.wptr = gpu.alloc(_PAGE, Placement.GTT, "wptr")
@@ -75,7 +75,7 @@ class KfdQueueBuffers:
     def destroy(self, queue_id: int) -> None:
         self.c.process.file.ioctl(kfd.IOC_DESTROY_QUEUE, kfd.DESTROY_QUEUE.new(queue_id=queue_id))
 
-    def attempt(self, **changed: int) -> None:
+    def try_create(self, **changed: int) -> None:
         """Create the queue; if that unexpectedly succeeds, destroy it."""
         self.destroy(self.create(**changed)["queue_id"])
 
@@ -86,7 +86,7 @@ class KfdQueueBuffers:
     passes_when=f"{ROUNDS} times: a queue id, a doorbell offset, no id lost",
 )
 @fails(
-    message_contains("the context save area:", "queue-rule"),
+    match_message("the context save area:", "queue-rule"),
     (
         "this kernel's context save area differs from the size it reports (gfx1151, ROCm issue 5151), or "
         "an old kernel has another table of VGPR sizes"
@@ -103,24 +103,28 @@ class KfdQueueBuffers:
 )
 @fails_like(DOORBELL_REFUSED)
 @fails(
-    failed_call("CREATE_QUEUE", errno.EIO, errno.ETIME, errno.ETIMEDOUT),
+    match_failed_call("CREATE_QUEUE", errno.EIO, errno.ETIME, errno.ETIMEDOUT),
     "the MES firmware rejected ADD_QUEUE or did not respond",
     _FIRMWARE,
 )
-@fails(failed_call("DESTROY_QUEUE", errno.EIO, errno.ETIME), "MES did not respond to REMOVE_QUEUE", _FIRMWARE)
-@fails(failed_call("CREATE_QUEUE", errno.ESRCH), "no GPU address space is bound", "P07 tests only that")
 @fails(
-    failed_call("CREATE_QUEUE", ENOTSUPP), "the kernel does not support PM4 queues (type 0)", "use a newer kernel"
+    match_failed_call("DESTROY_QUEUE", errno.EIO, errno.ETIME), "MES did not respond to REMOVE_QUEUE", _FIRMWARE
+)
+@fails(match_failed_call("CREATE_QUEUE", errno.ESRCH), "no GPU address space is bound", "P07 tests only that")
+@fails(
+    match_failed_call("CREATE_QUEUE", ENOTSUPP),
+    "the kernel does not support PM4 queues (type 0)",
+    "use a newer kernel",
 )
 @fails(
-    failed_call("CREATE_QUEUE", errno.EPERM, errno.ENOSPC),
+    match_failed_call("CREATE_QUEUE", errno.EPERM, errno.ENOSPC),
     "no queues or hardware slots are left, and the scheduler may not oversubscribe",
     "boot without amdgpu.sched_policy; close other programs that use this GPU",
 )
-def create_destroy(c: ProbeContext) -> Outcome:
+def probe_create_destroy(c: ProbeContext) -> Outcome:
     """Create queues as the runtime does; analyse rejected requests."""
     ids = []
-    with refusals_explained(c):
+    with explain_refusals(c):
         for _ in range(ROUNDS):
             with c.gpu.create_queue(ring_bytes=RING_BYTES) as queue:
                 check(queue.doorbell_address % 8 == 0, "doorbell", f"doorbell at {queue.doorbell_address:#x}")
@@ -137,7 +141,7 @@ def create_destroy(c: ProbeContext) -> Outcome:
     "the kernel rejects invalid queues as documented",
     passes_when="the errno of each; a deviation is a variant of the kernel (before 6.12 buffers are not checked)",
 )
-def negatives(c: ProbeContext) -> Outcome:
+def probe_invalid_queues(c: ProbeContext) -> Outcome:
     parts = KfdQueueBuffers(c)
     gpu = c.gpu
     small = gpu.alloc(_PAGE, Placement.VRAM_BAR, "vram page", fallback=Placement.VRAM)
@@ -145,8 +149,8 @@ def negatives(c: ProbeContext) -> Outcome:
     unmapped = parts.area.gpu_va + parts.area.size_bytes + (64 << 20)
     old = 0  # kernels before 6.12 take any buffer
 
-    def refuses(what: str, *wanted: int, **changed: int) -> Refusal:
-        return Refusal(f"CREATE with {what}", lambda: parts.attempt(**changed), wanted)
+    def make_refusal(what: str, *wanted: int, **changed: int) -> Refusal:
+        return Refusal(f"CREATE with {what}", lambda: parts.try_create(**changed), wanted)
 
     def update(queue_id: int) -> None:
         request = kfd.UPDATE_QUEUE.new(
@@ -161,23 +165,23 @@ def negatives(c: ProbeContext) -> Outcome:
     stack = parts.sizes.control_stack_bytes
     return check_refusals(
         [
-            refuses("priority 16", errno.EINVAL, queue_priority=16),
-            refuses("percentage 101", errno.EINVAL, queue_percentage=101),
-            refuses("a ring of 3000 bytes", errno.EINVAL, ring_size=3000),
-            refuses("a ring that is not mapped", errno.EINVAL, old, ring_base_address=unmapped),
-            refuses("a ring twice its mapping", errno.EINVAL, old, ring_size=2 * RING_BYTES),
-            refuses(
+            make_refusal("priority 16", errno.EINVAL, queue_priority=16),
+            make_refusal("percentage 101", errno.EINVAL, queue_percentage=101),
+            make_refusal("a ring of 3000 bytes", errno.EINVAL, ring_size=3000),
+            make_refusal("a ring that is not mapped", errno.EINVAL, old, ring_base_address=unmapped),
+            make_refusal("a ring twice its mapping", errno.EINVAL, old, ring_size=2 * RING_BYTES),
+            make_refusal(
                 "EOP of 8192 bytes",
                 errno.EINVAL,
                 old,
                 eop_buffer_address=double.gpu_va,
                 eop_buffer_size=2 * EOP_BYTES,
             ),
-            refuses("a control stack a page too large", errno.EINVAL, old, ctl_stack_size=stack + _PAGE),
-            refuses("wptr in VRAM", errno.EINVAL, write_pointer_address=small.gpu_va),
-            refuses("an unknown GPU", errno.EINVAL, gpu_id=0xFFFF),
-            refuses("an unknown type", ENOTSUPP, errno.EINVAL, queue_type=99),
-            refuses("rptr at a kernel address", errno.EFAULT, read_pointer_address=0xFFFF_8000_0000_0000),
+            make_refusal("a control stack a page too large", errno.EINVAL, old, ctl_stack_size=stack + _PAGE),
+            make_refusal("wptr in VRAM", errno.EINVAL, write_pointer_address=small.gpu_va),
+            make_refusal("an unknown GPU", errno.EINVAL, gpu_id=0xFFFF),
+            make_refusal("an unknown type", ENOTSUPP, errno.EINVAL, queue_type=99),
+            make_refusal("rptr at a kernel address", errno.EFAULT, read_pointer_address=0xFFFF_8000_0000_0000),
             Refusal("DESTROY of an unknown queue", lambda: parts.destroy(1000), (errno.EINVAL,)),
             Refusal("UPDATE of an unknown queue", lambda: update(1000), (errno.EFAULT,)),
         ]
@@ -190,20 +194,18 @@ def negatives(c: ProbeContext) -> Outcome:
     passes_when="8192 bytes can be mapped, twice; 4096 and 16384 are rejected",
 )
 @fails_like(DOORBELL_REFUSED)
-@fails(
-    message_contains("mmap of"), "the kernel maps other sizes", "nothing depends on it; please report the kernel"
-)
-def doorbells(c: ProbeContext) -> Outcome:
+@fails(match_message("mmap of"), "the kernel maps other sizes", "nothing depends on it; please report the kernel")
+def probe_doorbells(c: ProbeContext) -> Outcome:
     parts = KfdQueueBuffers(c)
     queue = parts.create()
     offset = queue["doorbell_offset"]
     slice_offset = offset & -DOORBELL_BYTES
 
-    def view(size_bytes: int, index: int = slice_offset) -> None:
+    def map_doorbells(size_bytes: int, index: int = slice_offset) -> None:
         c.driver.munmap(c.driver.mmap(c.process.file.fd, size_bytes, index, PROT_READ | PROT_WRITE))
 
     try:
-        first = errno_of(lambda: view(DOORBELL_BYTES))
+        first = catch_errno(lambda: map_doorbells(DOORBELL_BYTES))
         check(
             first == 0,
             "doorbell-map",
@@ -212,13 +214,13 @@ def doorbells(c: ProbeContext) -> Outcome:
             call="mmap doorbell",
         )
         one = c.driver.mmap(c.process.file.fd, DOORBELL_BYTES, slice_offset, PROT_READ | PROT_WRITE)
-        second = errno_of(lambda: view(DOORBELL_BYTES))
+        second = catch_errno(lambda: map_doorbells(DOORBELL_BYTES))
         c.driver.munmap(one)
         check(second == 0, "doorbell-map", f"a second mapping: errno {second}", errno=second, call="mmap doorbell")
         return check_refusals(
             [
-                Refusal("mmap of half the slice", lambda: view(DOORBELL_BYTES // 2), (errno.EINVAL,)),
-                Refusal("mmap of two slices", lambda: view(2 * DOORBELL_BYTES), (errno.EINVAL,)),
+                Refusal("mmap of half the slice", lambda: map_doorbells(DOORBELL_BYTES // 2), (errno.EINVAL,)),
+                Refusal("mmap of two slices", lambda: map_doorbells(2 * DOORBELL_BYTES), (errno.EINVAL,)),
             ]
         )
     finally:

@@ -10,23 +10,23 @@ from typing import Any
 
 from zinc_rt.kmd.errors import DriverError
 from zinc_rt.kmd.open_kfd import NEEDED
-from zinc_rt.kmd.render_node import FIRMWARE, ip_version
+from zinc_rt.kmd.render_node import FIRMWARE, parse_ip_version
 from zinc_rt.kmd.syscalls import send_ioctl
-from zinc_rt.kmd.topology import arch_name
+from zinc_rt.kmd.topology import format_arch_name
 from zinc_rt.kmd.uapi import kfd
-from zinc_rt.kmd.userq_availability import MINIMA, userq_availability
+from zinc_rt.kmd.userq_availability import MINIMA, check_userq_availability
 from zinc_rt.pm4.generation import ARCHITECTURES
 from zinc_rt.probes.kit.context import ProbeContext
 from zinc_rt.probes.outcome import (
     T1,
     T2,
-    Failed,
     Outcome,
+    ProbeFailed,
     check,
-    failed_call,
     is_device_lost,
+    make_skip,
+    match_failed_call,
     passed,
-    skipped,
     symptom,
 )
 from zinc_rt.probes.probe import fails, probe, proves
@@ -48,11 +48,11 @@ _BUSY = "this process, or a library in it (ROCr, HIP, PyTorch), already uses KFD
     "use Linux 6.6 or newer",
 )
 @fails(
-    failed_call("GET_VERSION", errno.ENOTTY),
+    match_failed_call("GET_VERSION", errno.ENOTTY),
     "the node does not belong to KFD",
     "find out which driver created /dev/kfd",
 )
-def kfd_version(c: ProbeContext) -> Outcome:
+def probe_kfd_version(c: ProbeContext) -> Outcome:
     fd = c.driver.open("/dev/kfd", os.O_RDWR)
     try:
         version = send_ioctl(c.driver, fd, kfd.IOC_GET_VERSION, kfd.GET_VERSION.new())
@@ -78,38 +78,44 @@ def kfd_version(c: ProbeContext) -> Outcome:
     "select the right one: --device /dev/dri/renderDN",
 )
 @fails(symptom("unknown-target"), "this version has no packets for this chip", "--tiers t1 may support it")
-def drm_identity(c: ProbeContext) -> Outcome:
+def probe_drm_identity(c: ProbeContext) -> Outcome:
     node = c.render
     check(node.driver_name == "amdgpu", "wrong-driver", f"{node.path} is driven by {node.driver_name}")
     if node.version[:2] < AMDGPU_NEEDED:
         reported, required = (".".join(map(str, item[:2])) for item in (node.version, AMDGPU_NEEDED))
-        return unavailable(
+        return skip_tier(
             c,
             f"amdgpu {reported}: expected {required} or later",
             "use Linux 6.17 or newer; --tiers t1 does not need it",
         )
-    device, compute = node.device(), node.compute_ip()
-    generation = ip_version(compute)
-    check(arch_name(generation) in ARCHITECTURES, "unknown-target", f"{arch_name(generation)} is not supported")
+    device, compute = node.device(), node.query_compute_ip()
+    generation = parse_ip_version(compute)
+    check(
+        format_arch_name(generation) in ARCHITECTURES,
+        "unknown-target",
+        f"{format_arch_name(generation)} is not supported",
+    )
     low, high = device["virtual_address_offset"], device["virtual_address_max"]
     check(low < high and low % 4096 == 0, "inconsistent", f"GPU addresses {low:#x} to {high:#x}")
     known = c.chosen[0]
     if known is not None:
         same = known.generation == generation
-        check(same, "other-gpu", f"DRM says {arch_name(generation)}, KFD's node of {node.path} {known.arch}")
+        check(
+            same, "other-gpu", f"DRM says {format_arch_name(generation)}, KFD's node of {node.path} {known.arch}"
+        )
         check(
             known.compute_units == device["cu_active_number"],
             "other-gpu",
             f"DRM says {device['cu_active_number']} CUs, KFD's node of {node.path} {known.compute_units}",
         )
-    firmware = node.firmware()
+    firmware = node.query_firmware()
     missing = [name for name in FIRMWARE if name not in firmware]
     check(len(missing) < len(FIRMWARE), "no-firmware", "the kernel reports no firmware version")
     notes = [f"no version of {', '.join(missing)}"] if missing else []
     return passed(
         *notes,
         amdgpu=".".join(map(str, node.version)),
-        arch=arch_name(generation),
+        arch=format_arch_name(generation),
         cus=device["cu_active_number"],
         firmware=" ".join(f"{name} {version}" for name, version in firmware.items()),
     )
@@ -120,23 +126,23 @@ def drm_identity(c: ProbeContext) -> Outcome:
     "the kernel offers compute user queues",
     passes_when="DEV_INFO.userq_ip_mask has bit 1; else tier t2 is unavailable, with the reason",
 )
-def user_queue_availability(c: ProbeContext) -> Outcome:
-    availability = userq_availability(c.driver, c.render)
+def probe_user_queue_availability(c: ProbeContext) -> Outcome:
+    availability = check_userq_availability(c.driver, c.render)
     facts = availability.facts
     measure: dict[str, Any] = {"parameter": facts.parameter, "slots": facts.slots, "ip_mask": facts.ip_mask}
     if availability.usable:
         return passed(**measure, why=availability.why)
     if facts.too_old:
         measure["minima"] = str(MINIMA.get(facts.generation, {}))
-    return unavailable(c, availability.why, availability.next, **measure)
+    return skip_tier(c, availability.why, availability.next, **measure)
 
 
-def unavailable(c: ProbeContext, cause: str, advice: str, **measure: Any) -> Outcome:
+def skip_tier(c: ProbeContext, cause: str, advice: str, **measure: Any) -> Outcome:
     """Skip the tier, unless it was selected by name."""
     reason = f"tier t2 is unavailable: {cause}"
     if c.options.forced:
-        raise Failed("unavailable", reason, cause=cause, advice=advice, measure=measure)
-    return skipped(reason, cause=cause, advice=advice, **measure)
+        raise ProbeFailed("unavailable", reason, cause=cause, advice=advice, measure=measure)
+    return make_skip(reason, cause=cause, advice=advice, **measure)
 
 
 @probe("P07", "VM acquisition", (T1,), hazard=0, needs=("P03", "P04"))
@@ -145,9 +151,9 @@ def unavailable(c: ProbeContext, cause: str, advice: str, **measure: Any) -> Out
     passes_when="same fd again succeeds, a second fd EBUSY, an unknown GPU EINVAL",
 )
 @fails(is_device_lost, "the GPU is gone: it does not respond to its driver", "see P08; otherwise reboot")
-@fails(failed_call("ACQUIRE_VM", errno.EBUSY), _BUSY, "do not load ROCm into the process that runs this")
+@fails(match_failed_call("ACQUIRE_VM", errno.EBUSY), _BUSY, "do not load ROCm into the process that runs this")
 @fails(
-    failed_call("ACQUIRE_VM", errno.EINVAL),
+    match_failed_call("ACQUIRE_VM", errno.EINVAL),
     "the render node belongs to another GPU",
     "compare drm_render_minor of the topology node with /dev/dri",
 )
@@ -156,7 +162,7 @@ def unavailable(c: ProbeContext, cause: str, advice: str, **measure: Any) -> Out
     "the kernel differs from those this version was written for",
     "record kernel and errnos; queues may work nevertheless (-k P15)",
 )
-def vm_acquisition(c: ProbeContext) -> Outcome:
+def probe_vm_acquisition(c: ProbeContext) -> Outcome:
     """Check the transport's first call, then the same fd, a second fd and an invalid GPU."""
     gpu = c.gpu
 
@@ -176,12 +182,12 @@ def vm_acquisition(c: ProbeContext) -> Outcome:
         )
     finally:
         c.driver.close(other)
-    wrong = [f"{what}: {_name(got)}, not {_name(want)}" for what, got, want in rows if got != want]
+    wrong = [f"{what}: {_errno_name(got)}, not {_errno_name(want)}" for what, got, want in rows if got != want]
     check(not wrong, "wrong-errno", "; ".join(wrong))
     return passed(checked=len(rows))
 
 
-def _name(number: int) -> str:
+def _errno_name(number: int) -> str:
     return errno.errorcode.get(number, str(number)) if number else "success"
 
 
@@ -202,22 +208,22 @@ def _name(number: int) -> str:
 )
 @fails(symptom("no-memory"), "all VRAM is in use", "close other programs that use this GPU")
 @fails(symptom("wrong-rate"), "not the 100 MHz reference counter", "P21 measures it again by packets")
-def apertures(c: ProbeContext) -> Outcome:
+def probe_apertures(c: ProbeContext) -> Outcome:
     gpu = c.gpu
     windows = gpu.apertures
     spans = sorted([windows.lds, windows.scratch, windows.gpuvm])
     overlap = [f"{a[1]:#x} >= {b[0]:#x}" for a, b in pairwise(spans) if a[1] >= b[0]]
     check(not overlap, "overlap", f"the windows overlap: {overlap}")
-    first = gpu.clocks()
+    first = gpu.read_clocks()
     start = time.monotonic()
     time.sleep(_CLOCKS_APART_SECONDS)
-    second = gpu.clocks()
+    second = gpu.read_clocks()
     seconds = time.monotonic() - start
     check(second.gpu != (1 << 64) - 1, "gpu-gone", "the GPU counter reads all ones")
     check(second.gpu > first.gpu, "counter-stuck", f"the GPU counter does not advance from {second.gpu}")
     check(second.cpu > first.cpu and second.system > first.system, "counter-stuck", "the CPU's clocks stand")
     mhz = (second.gpu - first.gpu) / seconds / 1e6
     check(50 < mhz < 200, "wrong-rate", f"the GPU counter runs at {mhz:.1f} MHz", limit={"mhz": "50 to 200"})
-    memory = gpu.available_memory()
+    memory = gpu.query_available_memory()
     check(memory > 0, "no-memory", "no VRAM is available")
     return passed(gpu_mhz=round(mhz, 2), system_hz=second.system_hz, available_mib=memory >> 20)

@@ -27,7 +27,7 @@ FENCES_EACH = 20
     "starvation: a waiting queue is not preempted (CWSR off), or the scheduler's policy",
     "amdgpu.cwsr_enable=1 and amdgpu.sched_policy=0; `dmesg | grep -i mes`",
 )
-def many_queues(c: ProbeContext) -> Outcome:
+def probe_many_queues(c: ProbeContext) -> Outcome:
     measure: dict[str, Any] = {}
     waiting = c.queue("waiting", ring_bytes=4096)
     waiting.memory.put32(FREE_AT, 0)
@@ -43,7 +43,7 @@ def many_queues(c: ProbeContext) -> Outcome:
                     [WriteData(queue.memory.gpu_va + FREE_AT, (number,), wr_confirm=1)], f"counter {number}"
                 )
         for queue in queues:
-            queue.ring.idle(c.poll_seconds * 5)
+            queue.ring.wait_until_idle(c.poll_seconds * 5)
             got = queue.memory.u32(FREE_AT)
             check(
                 got == FENCES_EACH, "starved", f"{queue.ring.name} of {count} counted to {got}, not {FENCES_EACH}"

@@ -11,21 +11,21 @@ from zinc_rt.kmd.errors import DriverError
 from zinc_rt.kmd.kfd import KfdGpu
 from zinc_rt.kmd.transport import Placement
 from zinc_rt.kmd.uapi import amdgpu, drm, kfd
-from zinc_rt.kmd.uapi.host_memory import u32_array
+from zinc_rt.kmd.uapi.host_memory import make_u32_array
 from zinc_rt.kmd.userq import UserqGpu
 from zinc_rt.probes.kit.context import ProbeContext
 from zinc_rt.probes.kit.gpu_access import GpuAccess
-from zinc_rt.probes.kit.mapped_buffer import MappedBuffer, first_difference, first_lost, pattern
+from zinc_rt.probes.kit.mapped_buffer import MappedBuffer, find_first_difference, find_first_lost, make_pattern
 from zinc_rt.probes.kit.refusals import Refusal, check_refusals
 from zinc_rt.probes.outcome import (
     T1,
     T2,
-    Failed,
     Outcome,
+    ProbeFailed,
     Signature,
     check,
-    failed_call,
     is_device_lost,
+    match_failed_call,
     passed,
     symptom,
 )
@@ -51,10 +51,10 @@ _VRAM_TAKEN = Signature(
 def write_and_read(memory: MappedBuffer, name: str) -> None:
     """Check that the CPU reads back what it writes over the whole buffer."""
     size_bytes = memory.size_bytes
-    lost = first_lost(partial(memory.put, 0), partial(memory.read, 0, size_bytes), size_bytes, (1, 2))
+    lost = find_first_lost(partial(memory.put, 0), partial(memory.read, 0, size_bytes), size_bytes, (1, 2))
     if lost is not None:
         seed, bad = lost
-        raise Failed("wrong-data", f"{name}: pattern {seed} differs from byte {bad}")
+        raise ProbeFailed("wrong-data", f"{name}: pattern {seed} differs from byte {bad}")
 
 
 def check_no_leaks(c: ProbeContext, before: dict[str, int]) -> None:
@@ -69,17 +69,17 @@ def check_no_leaks(c: ProbeContext, before: dict[str, int]) -> None:
 )
 @fails_like(_VRAM_TAKEN)
 @fails(
-    failed_call("mmap buffer", errno.EINVAL),
+    match_failed_call("mmap buffer", errno.EINVAL),
     "the offset differs from that of ALLOC, or /dev/kfd was mapped instead of the render node",
     "the kernel does not permit mapping the buffer: `dmesg | grep -i amdgpu`",
 )
 @fails(
-    failed_call("ALLOC_MEMORY_OF_GPU", errno.EADDRINUSE),
+    match_failed_call("ALLOC_MEMORY_OF_GPU", errno.EADDRINUSE),
     "the address range is used by shared memory (SVM) of a library in this process",
     "run it in a process without ROCm",
 )
 @fails_like(_WRONG_DATA)
-def gtt(c: ProbeContext) -> Outcome:
+def probe_gtt(c: ProbeContext) -> Outcome:
     c.side.settle()
     before = c.transport.resources()
     for size_bytes in (_PAGE, SIZE_BYTES, 4 << 20):
@@ -117,7 +117,7 @@ def gtt(c: ProbeContext) -> Outcome:
     "enable Resizable BAR and Above-4G decoding in the firmware set-up; until then ZINC_RT stages through GTT",
 )
 @fails_like(_VRAM_TAKEN, _WRONG_DATA)
-def vram(c: ProbeContext) -> Outcome:
+def probe_vram(c: ProbeContext) -> Outcome:
     """Test the mapped part of VRAM with the CPU and all of it with the GPU."""
     gpu = GpuAccess(c)
     c.side.settle()
@@ -130,20 +130,20 @@ def vram(c: ProbeContext) -> Outcome:
         visible = c.memory(SIZE_BYTES, "visible vram", Placement.VRAM_BAR)
     except Exception as error:
         if getattr(error, "errno", 0) == errno.EINVAL:
-            raise Failed(
+            raise ProbeFailed(
                 "small-bar", "CPU-visible VRAM is rejected (EINVAL), ordinary VRAM works", errno=errno.EINVAL
             ) from error
         raise
     write_and_read(visible, "VRAM through the BAR")
-    want = pattern(SIZE_BYTES, 5)
+    want = make_pattern(SIZE_BYTES, 5)
     visible.put(0, want)
-    bad = first_difference(gpu.read(visible.gpu_va, SIZE_BYTES), want)
+    bad = find_first_difference(gpu.read(visible.gpu_va, SIZE_BYTES), want)
     check(
         bad is None, "bar-differs", f"the GPU reads other bytes than the CPU wrote through the BAR, from {bad} on"
     )
-    want = pattern(SIZE_BYTES, 6)
+    want = make_pattern(SIZE_BYTES, 6)
     gpu.write(visible.gpu_va, want)
-    bad = first_difference(visible.read(0, SIZE_BYTES), want)
+    bad = find_first_difference(visible.read(0, SIZE_BYTES), want)
     check(
         bad is None, "bar-differs", f"through the BAR the CPU reads other bytes than the GPU wrote, from {bad} on"
     )
@@ -159,11 +159,11 @@ def vram(c: ProbeContext) -> Outcome:
     passes_when="the errno of each; a deviation is a variant of the kernel, reported but not a failure",
 )
 @fails(is_device_lost, "the GPU is gone", "see P08")
-def negatives(c: ProbeContext) -> Outcome:
+def probe_invalid_allocations(c: ProbeContext) -> Outcome:
     gpu = c.gpu
     aside = c.driver.mmap(ANONYMOUS, 16 * _PAGE, 0, PROT_NONE)
     try:
-        return check_refusals(_refusals(gpu, aside.address))
+        return check_refusals(_list_refusals(gpu, aside.address))
     finally:
         c.driver.munmap(aside)
 
@@ -176,7 +176,7 @@ def _alloc(gpu: KfdGpu, va: int, flags: int = _GTT, size: int = _PAGE, gpu_id: i
 
 
 def _map(gpu: KfdGpu, handle: int, *, unmap: bool = False, n: int = 1) -> None:
-    ids = u32_array([gpu.node.gpu_id])
+    ids = make_u32_array([gpu.node.gpu_id])
     struct = kfd.UNMAP_MEMORY_FROM_GPU if unmap else kfd.MAP_MEMORY_TO_GPU
     command = kfd.IOC_UNMAP_MEMORY_FROM_GPU if unmap else kfd.IOC_MAP_MEMORY_TO_GPU
     gpu.file.ioctl(command, struct.new(handle=handle, device_ids_array_ptr=ids.address, n_devices=n))
@@ -186,11 +186,11 @@ def _free(gpu: KfdGpu, handle: int) -> None:
     gpu.file.ioctl(kfd.IOC_FREE_MEMORY_OF_GPU, kfd.FREE_MEMORY_OF_GPU.new(handle=handle))
 
 
-def _refusals(gpu: KfdGpu, va: int) -> list[Refusal]:
+def _list_refusals(gpu: KfdGpu, va: int) -> list[Refusal]:
     """Return the validity checks in order: the last rows work on one buffer, step by step."""
     held: list[int] = []
 
-    def on(step: Callable[[int], None]) -> Callable[[], None]:
+    def run_on_buffer(step: Callable[[int], None]) -> Callable[[], None]:
         return lambda: step(held[0])
 
     return [
@@ -204,15 +204,15 @@ def _refusals(gpu: KfdGpu, va: int) -> list[Refusal]:
             (errno.ENOMEM, errno.EINVAL),
         ),
         Refusal("ALLOC", lambda: held.append(_alloc(gpu, va)), (0,)),
-        Refusal("UNMAP before MAP", on(lambda handle: _map(gpu, handle, unmap=True)), (errno.EINVAL,)),
-        Refusal("MAP to no device", on(lambda handle: _map(gpu, handle, n=0)), (errno.EINVAL,)),
-        Refusal("MAP", on(lambda handle: _map(gpu, handle)), (0,)),
-        Refusal("MAP twice", on(lambda handle: _map(gpu, handle)), (0,)),
-        Refusal("FREE while mapped", on(lambda handle: _free(gpu, handle)), (errno.EBUSY,)),
-        Refusal("UNMAP", on(lambda handle: _map(gpu, handle, unmap=True)), (0,)),
-        Refusal("UNMAP twice", on(lambda handle: _map(gpu, handle, unmap=True)), (errno.EINVAL,)),
-        Refusal("FREE", on(lambda handle: _free(gpu, handle)), (0,)),
-        Refusal("FREE twice", on(lambda handle: _free(gpu, handle)), (errno.EINVAL,)),
+        Refusal("UNMAP before MAP", run_on_buffer(lambda handle: _map(gpu, handle, unmap=True)), (errno.EINVAL,)),
+        Refusal("MAP to no device", run_on_buffer(lambda handle: _map(gpu, handle, n=0)), (errno.EINVAL,)),
+        Refusal("MAP", run_on_buffer(lambda handle: _map(gpu, handle)), (0,)),
+        Refusal("MAP twice", run_on_buffer(lambda handle: _map(gpu, handle)), (0,)),
+        Refusal("FREE while mapped", run_on_buffer(lambda handle: _free(gpu, handle)), (errno.EBUSY,)),
+        Refusal("UNMAP", run_on_buffer(lambda handle: _map(gpu, handle, unmap=True)), (0,)),
+        Refusal("UNMAP twice", run_on_buffer(lambda handle: _map(gpu, handle, unmap=True)), (errno.EINVAL,)),
+        Refusal("FREE", run_on_buffer(lambda handle: _free(gpu, handle)), (0,)),
+        Refusal("FREE twice", run_on_buffer(lambda handle: _free(gpu, handle)), (errno.EINVAL,)),
     ]
 
 
@@ -225,28 +225,28 @@ def _refusals(gpu: KfdGpu, va: int) -> list[Refusal]:
     ),
 )
 @fails(
-    lambda o: failed_call("GEM_CREATE", errno.EINVAL)(o) and "doorbell" in o.reason,
+    lambda o: match_failed_call("GEM_CREATE", errno.EINVAL)(o) and "doorbell" in o.reason,
     "the kernel has no doorbell domain: it is older than 6.6",
     "use Linux 6.17 or newer, or --tiers t1",
 )
 @fails(
-    lambda o: failed_call("GEM_CREATE", errno.EINVAL)(o) and "doorbell" not in o.reason,
+    lambda o: match_failed_call("GEM_CREATE", errno.EINVAL)(o) and "doorbell" not in o.reason,
     "the kernel does not accept a creation flag of ZINC_RT (COHERENT and UNCACHED: before Linux 6.18)",
     "please report the kernel; use Linux 6.18 or newer, or --tiers t1",
 )
 @fails(
-    failed_call("GEM_CREATE in VRAM", errno.ENOMEM),
+    match_failed_call("GEM_CREATE in VRAM", errno.ENOMEM),
     "VRAM is full, and Linux placed the buffer in host memory without an error",
     "close other programs that use this GPU; `cat /sys/class/drm/card*/device/mem_info_vram_used`",
 )
 @fails_like(_VRAM_TAKEN)
 @fails(
-    failed_call("GEM_VA", errno.EINVAL),
+    match_failed_call("GEM_VA", errno.EINVAL),
     "the address is in a hole or a reserved range, or is not page-aligned",
     "note the address in the message and the ranges P05 shows; please report it",
 )
 @fails_like(_WRONG_DATA)
-def drm_memory(c: ProbeContext) -> Outcome:
+def probe_drm_memory(c: ProbeContext) -> Outcome:
     gpu = c.userq
     before = gpu.resources()
     notes = []

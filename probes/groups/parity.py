@@ -6,23 +6,29 @@ from functools import partial
 from typing import Any
 
 from zinc_rt.probes.child import run_in_child
-from zinc_rt.probes.endings import outcome_of, run_in
+from zinc_rt.probes.endings import make_child_outcome, run_in
 from zinc_rt.probes.groups.dispatch import (
     GRID,
     GROUP,
     SHADER_SHARED,
     expect_ids,
-    ids_of,
-    lanes_of,
-    product,
+    list_ids,
+    read_ids,
+    read_user_data,
+    run_lanes,
     run_store,
-    user_data,
 )
-from zinc_rt.probes.groups.shader_memory import LDS_SIZES, lds_of, run_spill
+from zinc_rt.probes.groups.shader_memory import LDS_SIZES, run_lds, run_spill
 from zinc_rt.probes.kit.context import ProbeContext
-from zinc_rt.probes.kit.mapped_buffer import first_difference
-from zinc_rt.probes.kit.shaders import ShaderBench, generation_apart, kernel, no_kernels, scratch_for
-from zinc_rt.probes.outcome import T1, T2, Failed, Outcome, passed, skipped, symptom
+from zinc_rt.probes.kit.mapped_buffer import find_first_difference
+from zinc_rt.probes.kit.shaders import (
+    ShaderBench,
+    allocate_scratch,
+    explain_missing_kernels,
+    find_generation_in_child,
+    load_kernel,
+)
+from zinc_rt.probes.outcome import T1, T2, Outcome, ProbeFailed, make_skip, passed, symptom
 from zinc_rt.probes.probe import fails, fails_like, probe, proves
 
 SECONDS = 60.0  # of one tier's kernels
@@ -54,25 +60,25 @@ SECONDS = 60.0  # of one tier's kernels
     "a kernel that is correct alone gives wrong results here",
     "run that tier's P33 to P37; they passed before this probe",
 )
-def parity(c: ProbeContext) -> Outcome:
+def probe_parity(c: ProbeContext) -> Outcome:
     """Run each tier in a separate process; this process opens nothing."""
-    reason = no_kernels(generation_apart(c))
+    reason = explain_missing_kernels(find_generation_in_child(c))
     if reason:
-        return skipped(reason)
+        return make_skip(reason)
     outcomes = {tier: _run(c, tier) for tier in (T2, T1)}
     for tier, outcome in outcomes.items():
         if outcome.status == "fail" and tier == T1 and outcome.symptom in ("errno", "unsupported"):
-            return skipped(f"t1 is not available for comparison: {outcome.reason}")
+            return make_skip(f"t1 is not available for comparison: {outcome.reason}")
         if outcome.status == "fail":
-            raise Failed(
+            raise ProbeFailed(
                 outcome.symptom, f"{tier}: {outcome.reason}", measure=outcome.measure, report=outcome.report
             )
     bytes_compared = 0
     for name, expected in outcomes[T1].measure.items():
         got = outcomes[T2].measure[name]
-        location = first_difference(got, expected)
+        location = find_first_difference(got, expected)
         if location is not None:
-            raise Failed(
+            raise ProbeFailed(
                 "differs", f"{name}: byte {location} is {got[location]:#x} on t2 and {expected[location]:#x} on t1"
             )
         bytes_compared += len(expected)
@@ -84,23 +90,23 @@ def parity(c: ProbeContext) -> Outcome:
 
 
 def _run(c: ProbeContext, tier: str) -> Outcome:
-    return outcome_of(run_in_child(partial(_in_tier, ProbeContext(c.spec, tier, c.options)), SECONDS))
+    return make_child_outcome(run_in_child(partial(_run_in_tier, ProbeContext(c.spec, tier, c.options)), SECONDS))
 
 
-def _in_tier(c: ProbeContext) -> Outcome:
-    return run_in(c, lambda context: passed(**results(ShaderBench(context))))
+def _run_in_tier(c: ProbeContext) -> Outcome:
+    return run_in(c, lambda context: passed(**collect_results(ShaderBench(context))))
 
 
-def results(bench: ShaderBench) -> dict[str, Any]:
+def collect_results(bench: ShaderBench) -> dict[str, Any]:
     """Return the checked results of the kernels of P33 to P37 that do not depend on the order of waves."""
-    ids = ids_of(bench, GRID, GROUP)
-    expect_ids(ids, product(GRID), product(GROUP))
-    room = scratch_for(bench.context, kernel("scratch"))
+    ids = read_ids(bench, GRID, GROUP)
+    expect_ids(ids, list_ids(GRID), list_ids(GROUP))
+    room = allocate_scratch(bench.context, load_kernel("scratch"))
     return {
         "store": run_store(bench),
-        "user_data": user_data(bench),
+        "user_data": read_user_data(bench),
         "ids": repr(sorted(ids.items())).encode(),
-        **{f"lanes{wave}": lanes_of(bench, wave) for wave in (32, 64)},
-        **{f"lds{size}": lds_of(bench, size) for size in LDS_SIZES},
+        **{f"lanes{wave}": run_lanes(bench, wave) for wave in (32, 64)},
+        **{f"lds{size}": run_lds(bench, size) for size in LDS_SIZES},
         "scratch": run_spill(bench, room),
     }

@@ -6,12 +6,19 @@ import struct
 
 import numpy as np
 
-from zinc_rt.isa.occupancy import waves_per_simd
-from zinc_rt.probes.groups.dispatch import SHADER_SHARED, result
+from zinc_rt.isa.occupancy import count_waves_per_simd
+from zinc_rt.probes.groups.dispatch import SHADER_SHARED, allocate_result
 from zinc_rt.probes.kit.context import ProbeContext
 from zinc_rt.probes.kit.mapped_buffer import POISON32
-from zinc_rt.probes.kit.shaders import Scratch, ShaderBench, compute_units, kernel, on_gfx12, scratch_for
-from zinc_rt.probes.outcome import T1, T2, Failed, Outcome, Signature, check, passed, symptom
+from zinc_rt.probes.kit.shaders import (
+    Scratch,
+    ShaderBench,
+    allocate_scratch,
+    count_compute_units,
+    load_kernel,
+    require_gfx12,
+)
+from zinc_rt.probes.outcome import T1, T2, Outcome, ProbeFailed, Signature, check, passed, symptom
 from zinc_rt.probes.probe import fails, fails_like, probe, proves
 
 LDS_SIZES = (512, 32 << 10, 64 << 10)
@@ -49,17 +56,17 @@ _NOTHING = Signature(
     "with LDS_SIZE too small, neighbours overlap; otherwise check s_barrier_signal and s_barrier_wait",
 )
 @fails_like(_NOTHING)
-@on_gfx12
-def lds(c: ProbeContext) -> Outcome:
+@require_gfx12
+def probe_lds(c: ProbeContext) -> Outcome:
     bench = ShaderBench(c)
     for size_bytes in LDS_SIZES:
-        lds_of(bench, size_bytes)
+        run_lds(bench, size_bytes)
     return passed(sizes=", ".join(map(str, LDS_SIZES)), workgroups=LDS_GROUPS)
 
 
-def lds_of(bench: ShaderBench, size_bytes: int) -> bytes:
+def run_lds(bench: ShaderBench, size_bytes: int) -> bytes:
     count = size_bytes // 4
-    out = result(bench, 4 * count * LDS_GROUPS)
+    out = allocate_result(bench, 4 * count * LDS_GROUPS)
     bench.run(bench.load("lds"), [out], [count], groups=(LDS_GROUPS, 1, 1), lds_bytes=size_bytes)
     raw = out.read(0, 4 * count * LDS_GROUPS)
     got = np.frombuffer(raw, np.uint32).reshape(LDS_GROUPS, count)
@@ -69,7 +76,7 @@ def lds_of(bench: ShaderBench, size_bytes: int) -> bytes:
         group, element = (int(item) for item in wrong[0])
         value = int(got[group, element])
         word = {0: "lds-zero", POISON32: "nothing-stored"}.get(value, "lds-mixed")
-        raise Failed(
+        raise ProbeFailed(
             word,
             f"{size_bytes} bytes: element {element} of workgroup {group} is {value:#x}, not "
             f"{int(want[element]):#x}; {len(wrong)} of {got.size} are wrong",
@@ -91,10 +98,10 @@ def lds_of(bench: ShaderBench, size_bytes: int) -> bytes:
     "TMPRING_SIZE = waves | wavesize << 12; the buffer size is waves x engines x wavesize",
 )
 @fails_like(_NOTHING)
-@on_gfx12
-def scratch(c: ProbeContext) -> Outcome:
+@require_gfx12
+def probe_scratch(c: ProbeContext) -> Outcome:
     bench = ShaderBench(c)
-    room = scratch_for(c, kernel("scratch"))
+    room = allocate_scratch(c, load_kernel("scratch"))
     run_spill(bench, room)
     return passed(work_items=64 * SCRATCH_GROUPS, waves_of_an_engine=room.waves, wave_units=room.wave_units)
 
@@ -102,7 +109,7 @@ def scratch(c: ProbeContext) -> Outcome:
 def run_spill(bench: ShaderBench, room: Scratch) -> bytes:
     program = bench.load("scratch")
     items = program.threads * SCRATCH_GROUPS
-    out = result(bench, 4 * items)
+    out = allocate_result(bench, 4 * items)
     bench.run(program, [out], groups=(SCRATCH_GROUPS, 1, 1), scratch=room)
     raw = out.read(0, 4 * items)
     got = np.frombuffer(raw, np.uint32)
@@ -116,7 +123,7 @@ def run_spill(bench: ShaderBench, room: Scratch) -> bytes:
     if len(wrong):
         first = int(wrong[0])
         word = "nothing-stored" if int(got[first]) == POISON32 else "mixed"
-        raise Failed(
+        raise ProbeFailed(
             word,
             f"work-item {first} read back {int(got[first]):#x}, it had spilled {int(want[first]):#x}; "
             f"{len(wrong)} of {items} are wrong",
@@ -145,15 +152,15 @@ def run_spill(bench: ShaderBench, room: Scratch) -> bytes:
 )
 @fails(symptom("waves-lost"), "a wave ended without its last instruction", "-k P33; -k P41")
 @fails_like(_NOTHING)
-@on_gfx12
-def registers(c: ProbeContext) -> Outcome:
+@require_gfx12
+def probe_register_counts(c: ProbeContext) -> Outcome:
     bench = ShaderBench(c)
-    units, _ = compute_units(c)
+    units, _ = count_compute_units(c)
     peaks = {}
     for count in VGPR_COUNTS:
-        for threads, groups in ((32, 256), (1024, 16)) if waves_of_1024_fit(count) else ((32, 256),):
+        for threads, groups in ((32, 256), (1024, 16)) if can_fit_1024_threads(count) else ((32, 256),):
             peak = run_fill(bench, count, threads, groups)
-            maximum = waves_per_simd(count) * SIMDS_PER_CU * units
+            maximum = count_waves_per_simd(count) * SIMDS_PER_CU * units
             check(
                 peak <= maximum,
                 "too-many-waves",
@@ -165,14 +172,14 @@ def registers(c: ProbeContext) -> Outcome:
     return passed(vgprs=", ".join(map(str, VGPR_COUNTS)), **peaks, waves_limited=limited)
 
 
-def waves_of_1024_fit(vgprs: int) -> bool:
+def can_fit_1024_threads(vgprs: int) -> bool:
     """Return whether 32 waves fit on the four SIMDs of a workgroup processor."""
-    return waves_per_simd(vgprs) >= 8
+    return count_waves_per_simd(vgprs) >= 8
 
 
 def run_fill(bench: ShaderBench, vgprs: int, threads: int, groups: int, limits: int = 0) -> int:
     """Return the maximum number of waves that were active at once."""
-    waves, out = result(bench, 64, "waves"), result(bench, 4 * threads * groups)
+    waves, out = allocate_result(bench, 64, "waves"), allocate_result(bench, 4 * threads * groups)
     waves.put64(0, 0)
     program = bench.load(f"vgprs_{vgprs}")
     bench.run(program, [waves, out], [threads], groups=(groups, 1, 1), threads=(threads, 1, 1), limits=limits)
@@ -185,7 +192,7 @@ def run_fill(bench: ShaderBench, vgprs: int, threads: int, groups: int, limits: 
     if len(wrong):
         first = int(wrong[0])
         word = "nothing-stored" if int(got[first]) == POISON32 else "registers-mixed"
-        raise Failed(
+        raise ProbeFailed(
             word,
             f"{vgprs} VGPRs in workgroups of {threads}: work-item {first} folds to {int(got[first]):#x}, not "
             f"{int(want[first]):#x}; {len(wrong)} of {len(item)} are wrong",

@@ -12,8 +12,8 @@ from zinc_rt.kmd.transport import Placement
 from zinc_rt.kmd.uapi import amdgpu, drm
 from zinc_rt.kmd.uapi.host_memory import HostArray
 from zinc_rt.pm4.packets import Nop, WaitRegMem, WaitRegMem64, WriteData
-from zinc_rt.probes.groups.cp_basic import GONE, NOPS, NOT_FETCHED, one_fence
-from zinc_rt.probes.groups.cp_data import expect
+from zinc_rt.probes.groups.cp_basic import GONE, NOPS, NOT_FETCHED, write_fence
+from zinc_rt.probes.groups.cp_data import expect_dwords
 from zinc_rt.probes.kit.context import ProbeContext
 from zinc_rt.probes.kit.mapped_buffer import POISON32
 from zinc_rt.probes.kit.probe_queue import FREE_AT
@@ -23,8 +23,8 @@ from zinc_rt.probes.outcome import (
     Outcome,
     Signature,
     check,
-    failed_call,
-    message_contains,
+    match_failed_call,
+    match_message,
     passed,
     symptom,
 )
@@ -51,24 +51,24 @@ _VMID = Signature(
     "the kernel and MES create a user queue and free it",
     passes_when=f"{ROUNDS} times: an id of 1 or more, nothing remains allocated",
 )
-@fails(failed_call("USERQ", ENOTSUPP), "user queues are disabled", "see P06: amdgpu.user_queue=1")
+@fails(match_failed_call("USERQ", ENOTSUPP), "user queues are disabled", "see P06: amdgpu.user_queue=1")
 @fails(
-    failed_call("USERQ", errno.EINVAL),
+    match_failed_call("USERQ", errno.EINVAL),
     "a buffer is rejected: wptr must be a GTT buffer of exactly one page, every address mapped, mqd_size 8",
     "-k P49 tests each; P06 shows whether the feature is on",
 )
 @fails(
-    failed_call("USERQ", errno.EIO, errno.ETIMEDOUT),
+    match_failed_call("USERQ", errno.EIO, errno.ETIMEDOUT),
     "MES refused ADD_QUEUE",
     "`dmesg | grep -i mes`; update linux-firmware",
 )
 @fails(
-    failed_call("USERQ", errno.ENOMEM),
+    match_failed_call("USERQ", errno.ENOMEM),
     "an invalid MQD pointer (the kernel returns ENOMEM), or MES memory",
     "-k P49",
 )
-@fails(failed_call("USERQ", errno.EACCES), "high priority needs CAP_SYS_NICE", "normal priority")
-def create_free(c: ProbeContext) -> Outcome:
+@fails(match_failed_call("USERQ", errno.EACCES), "high priority needs CAP_SYS_NICE", "normal priority")
+def probe_create_free(c: ProbeContext) -> Outcome:
     ids = []
     gpu = c.userq
     before = gpu.resources()
@@ -98,7 +98,7 @@ class UserqBuffers:
         self.doorbell = gpu.node.ioctl(amdgpu.IOCTL_GEM_CREATE, request, "doorbell")["handle"]
         self.mqd = HostArray(bytes(amdgpu.USERQ_MQD_COMPUTE.new(eop_va=self.eop.gpu_va).raw))
 
-    def attempt(self, **changed: int) -> None:
+    def try_create(self, **changed: int) -> None:
         """Call CREATE; if that unexpectedly succeeds, FREE."""
         fields = {
             "op": amdgpu.AMDGPU_USERQ_OP_CREATE,
@@ -130,32 +130,32 @@ class UserqBuffers:
     passes_when="the errno of each, for its version; a deviation is reported but not a failure",
 )
 @fails_like(GONE)
-def negatives(c: ProbeContext) -> Outcome:
+def probe_invalid_user_queues(c: ProbeContext) -> Outcome:
     parts = UserqBuffers(c)
     old = 0  # kernels that do not check it: 6.16 to 7.0 differ (userq.md §6)
     no = errno.EINVAL
 
-    def refuses(what: str, *wanted: int, **changed: int) -> Refusal:
-        return Refusal(f"CREATE with {what}", lambda: parts.attempt(**changed), wanted)
+    def make_refusal(what: str, *wanted: int, **changed: int) -> Refusal:
+        return Refusal(f"CREATE with {what}", lambda: parts.try_create(**changed), wanted)
 
     high = amdgpu.AMDGPU_USERQ_CREATE_FLAGS_QUEUE_PRIORITY_HIGH
     rows = [
-        Refusal("CREATE as it should be", parts.attempt, (0,)),
-        refuses("operation 3", no, op=3),
-        refuses("unknown flags", no, flags=1 << 20),
-        refuses("IP type 7", no, ip_type=7),
-        refuses("no ring", no, queue_va=0),
-        refuses("ring size 0", no, queue_size=0),
-        refuses("no rptr", no, rptr_va=0),
-        refuses("no wptr", no, wptr_va=0),
-        refuses("high priority", errno.EACCES, old, flags=high),
-        refuses("a ring that is not mapped", no, old, queue_va=parts.ring.gpu_va + (1 << 40)),
-        refuses("an unknown doorbell", no, errno.ENOENT, old, doorbell_handle=0xFFFF),
-        refuses("a doorbell beyond its page", no, old, doorbell_offset=_PAGE // 8),
-        refuses("a ring of 3000 bytes", no, old, queue_size=3000),
-        refuses("mqd_size 4", no, mqd_size=4),
-        refuses("a null MQD", errno.ENOMEM, mqd=0),
-        refuses("wptr in a buffer of two pages", no, wptr_va=parts.wide.gpu_va),
+        Refusal("CREATE as it should be", parts.try_create, (0,)),
+        make_refusal("operation 3", no, op=3),
+        make_refusal("unknown flags", no, flags=1 << 20),
+        make_refusal("IP type 7", no, ip_type=7),
+        make_refusal("no ring", no, queue_va=0),
+        make_refusal("ring size 0", no, queue_size=0),
+        make_refusal("no rptr", no, rptr_va=0),
+        make_refusal("no wptr", no, wptr_va=0),
+        make_refusal("high priority", errno.EACCES, old, flags=high),
+        make_refusal("a ring that is not mapped", no, old, queue_va=parts.ring.gpu_va + (1 << 40)),
+        make_refusal("an unknown doorbell", no, errno.ENOENT, old, doorbell_handle=0xFFFF),
+        make_refusal("a doorbell beyond its page", no, old, doorbell_offset=_PAGE // 8),
+        make_refusal("a ring of 3000 bytes", no, old, queue_size=3000),
+        make_refusal("mqd_size 4", no, mqd_size=4),
+        make_refusal("a null MQD", errno.ENOMEM, mqd=0),
+        make_refusal("wptr in a buffer of two pages", no, wptr_va=parts.wide.gpu_va),
         Refusal("FREE of an unknown queue", lambda: parts.free(500), (no, errno.ENOENT)),
         Refusal("FREE with other fields", lambda: parts.free(1, queue_va=parts.ring.gpu_va), (no,)),
     ]
@@ -172,7 +172,7 @@ def negatives(c: ProbeContext) -> Outcome:
 )
 @fails_like(GONE)
 @fails(
-    message_contains("page fault"),
+    match_message("page fault"),
     "an address was not in the GPU's page tables yet (GEM_VA not awaited), or belongs to another VMID",
     "the timeline's point is waited for before a queue is made; the fault's address says what was missing",
 )
@@ -182,11 +182,11 @@ def negatives(c: ProbeContext) -> Outcome:
     "-k P49 checks the doorbell's bounds; `dmesg | grep -iE 'mes|userq'`",
 )
 @fails(symptom("no-fence"), "EOP buffer, or cache policy", "-k P20 --tiers t1 distinguishes the tiers")
-def nop_and_fence(c: ProbeContext) -> Outcome:
+def probe_nop_and_fence(c: ProbeContext) -> Outcome:
     queue = c.queue()
     queue.run([Nop()] * NOPS, "one-dword NOPs")
     queue.parsed()
-    return one_fence(queue)
+    return write_fence(queue)
 
 
 @probe("P51", "IB with VMID inherit", (T2,), hazard=1, needs=("P50",))
@@ -196,14 +196,14 @@ def nop_and_fence(c: ProbeContext) -> Outcome:
 )
 @fails_like(_VMID, NOT_FETCHED)
 @fails(symptom("rptr-stopped", "no-fence"), _VMID.cause, _VMID.advice)
-def vmid(c: ProbeContext) -> Outcome:
+def probe_vmid(c: ProbeContext) -> Outcome:
     queue = c.queue()
     code = c.memory(_PAGE, "ib")
     mark = WriteData(queue.memory.gpu_va + FREE_AT, (0x1B,), wr_confirm=1)
     call = queue.put_ib(code, [mark, *[Nop()] * 3])
     check(call.inherit_vmid == 1, "no-bit-30", "the call does not have bit 30")
     queue.finish([call], "IB with inherited VMID")
-    expect(queue, FREE_AT, (0x1B, POISON32), "WRITE_DATA in an IB")
+    expect_dwords(queue, FREE_AT, (0x1B, POISON32), "WRITE_DATA in an IB")
     return passed(ib_dw=call.size_dw)
 
 
@@ -229,19 +229,19 @@ def vmid(c: ProbeContext) -> Outcome:
     "`grep amdgpu /proc/interrupts` must count; `dmesg | grep -iE 'userq|mes'`; update linux-firmware",
 )
 @fails_like(NOT_FETCHED)
-def kernel_fence(c: ProbeContext) -> Outcome:
+def probe_kernel_fence(c: ProbeContext) -> Outcome:
     queue, gpu = c.queue(), c.userq
     queue.memory.put32(FREE_AT, 0)
     queue.submit([WaitRegMem(queue.memory.gpu_va + FREE_AT, 1)], "held back")
-    first = gpu.syncobj("first")
+    first = gpu.create_syncobj("first")
     gpu.signal(queue.kmd_queue, [first])
     early = first.wait(HELD_SECONDS)
     check(not early, "early", "the syncobj was signalled before the queue's work was done")
     queue.memory.put32(FREE_AT, 1)
     start = time.perf_counter()
-    check_arrival(queue.ring.idle, first, c)
+    check_arrival(queue.ring.wait_until_idle, first, c)
     micros = (time.perf_counter() - start) * 1e6
-    second = gpu.syncobj("second")
+    second = gpu.create_syncobj("second")
     gpu.signal(queue.kmd_queue, [second])
     check(second.wait(FENCE_SECONDS), "no-signal", "SIGNAL without new work is not signalled at once")
     for item in (second, first):
@@ -268,14 +268,14 @@ def check_arrival(idle: object, syncobj: Syncobj, c: ProbeContext) -> None:
 @fails(symptom("early"), "the value is compared differently, or was reached before", "compare with P52")
 @fails(symptom("no-fences"), "the fence was complete before it was queried", "see P52")
 @fails_like(NOT_FETCHED)
-def cross_queue(c: ProbeContext) -> Outcome:
+def probe_cross_queue(c: ProbeContext) -> Outcome:
     first, second, gpu = c.queue("first"), c.queue("second"), c.userq
     flag = first.memory.gpu_va + FREE_AT
     first.memory.put32(FREE_AT, 0)
     first.submit([WaitRegMem(flag, 1), WriteData(first.memory.gpu_va + FREE_AT + 64, (1,), wr_confirm=1)], "first")
-    syncobj = gpu.syncobj("first is done")
+    syncobj = gpu.create_syncobj("first is done")
     gpu.signal(first.kmd_queue, [syncobj])
-    pairs = gpu.fences(second.kmd_queue, [syncobj])
+    pairs = gpu.query_fences(second.kmd_queue, [syncobj])
     check(bool(pairs), "no-fences", "USERQ_WAIT returns no fence for a running queue")
     waits = [WaitRegMem64(va, value) for va, value in pairs]
     fence = second.submit([*waits, WriteData(second.memory.gpu_va + FREE_AT, (2,), wr_confirm=1)], "second")
@@ -283,7 +283,7 @@ def cross_queue(c: ProbeContext) -> Outcome:
     check(not fence.done(), "early", "the second queue ran before the first was done")
     first.memory.put32(FREE_AT, 1)
     fence.wait(c.poll_seconds)
-    expect(first, FREE_AT + 64, (1,), "the first queue's mark")
-    expect(second, FREE_AT, (2,), "the second queue's mark")
+    expect_dwords(first, FREE_AT + 64, (1,), "the first queue's mark")
+    expect_dwords(second, FREE_AT, (2,), "the second queue's mark")
     syncobj.destroy()
     return passed(fences=len(pairs))

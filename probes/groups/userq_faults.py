@@ -10,11 +10,11 @@ from typing import Any
 
 from zinc_rt.kmd.errors import DriverError
 from zinc_rt.pm4.packets import Nop, WriteData
-from zinc_rt.probes.groups.faults import BAD_HEADER, FROZEN_SECONDS, spin
+from zinc_rt.probes.groups.faults import BAD_HEADER, FROZEN_SECONDS, start_spin
 from zinc_rt.probes.kit.cases import Case, in_processes
-from zinc_rt.probes.kit.context import ProbeContext, until
+from zinc_rt.probes.kit.context import ProbeContext, wait_until
 from zinc_rt.probes.kit.probe_queue import ProbeQueue
-from zinc_rt.probes.kit.shaders import generation_apart, no_kernels
+from zinc_rt.probes.kit.shaders import explain_missing_kernels, find_generation_in_child
 from zinc_rt.probes.outcome import T2, Outcome, check, is_device_lost, symptom
 from zinc_rt.probes.probe import fails, probe, proves
 
@@ -44,24 +44,24 @@ DETECTION_SECONDS = 15.0  # above amdgpu's compute time-out, after which its han
 @fails(symptom("no-fault-record"), "the fault was not recorded", "please report the kernel")
 @fails(symptom("accepted"), "this chip implements the packet, or the address is mapped", "see the report")
 @fails(is_device_lost, "the GPU was lost in the reset", "reboot; use newer kernel and firmware")
-def hangs(c: ProbeContext) -> Outcome:
-    cases: dict[str, Case] = {"opcode 0xf2": _bad_opcode, "bad address": _bad_address}
-    no_shaders = no_kernels(generation_apart(c))
+def probe_hangs(c: ProbeContext) -> Outcome:
+    cases: dict[str, Case] = {"opcode 0xf2": _send_bad_opcode, "bad address": _send_bad_address}
+    no_shaders = explain_missing_kernels(find_generation_in_child(c))
     if not no_shaders:
-        cases["long shader"] = _long_shader
+        cases["long shader"] = _run_long_shader
     outcome = in_processes(c, cases, 3 * DETECTION_SECONDS)
     return replace(outcome, notes=(*outcome.notes, f"packets only: {no_shaders}")) if no_shaders else outcome
 
 
-def _bad_opcode(c: ProbeContext) -> dict[str, Any]:
-    return _hang(c, lambda queue: queue.raw([BAD_HEADER, 0], "bad packet"))
+def _send_bad_opcode(c: ProbeContext) -> dict[str, Any]:
+    return _check_hang(c, lambda queue: queue.raw([BAD_HEADER, 0], "bad packet"))
 
 
-def _bad_address(c: ProbeContext) -> dict[str, Any]:
+def _send_bad_address(c: ProbeContext) -> dict[str, Any]:
     def send(queue: ProbeQueue) -> None:
         queue.run([Nop(), WriteData(BAD_ADDRESS, (1,), wr_confirm=1)], "bad address")
 
-    outcome = _hang(c, send)
+    outcome = _check_hang(c, send)
     check(
         outcome.get("fault") == hex(BAD_ADDRESS & -4096),
         "no-fault-record",
@@ -70,12 +70,12 @@ def _bad_address(c: ProbeContext) -> dict[str, Any]:
     return outcome
 
 
-def _long_shader(c: ProbeContext) -> dict[str, Any]:
+def _run_long_shader(c: ProbeContext) -> dict[str, Any]:
     """Run a shader that never ends. A user queue has no save area for waves, so it can only be killed."""
-    return _hang(c, lambda queue: (spin(c, queue), None)[1])
+    return _check_hang(c, lambda queue: (start_spin(c, queue), None)[1])
 
 
-def _hang(c: ProbeContext, send: Callable[[ProbeQueue], None]) -> dict[str, Any]:
+def _check_hang(c: ProbeContext, send: Callable[[ProbeQueue], None]) -> dict[str, Any]:
     """Hang a queue with a kernel fence, and wait for the kernel's hang detection, which USERQ_SIGNAL arms.
 
     On a kernel without it, the queue is freed when this process ends: from Linux 6.19 on, FREE waits for the fence
@@ -83,25 +83,25 @@ def _hang(c: ProbeContext, send: Callable[[ProbeQueue], None]) -> dict[str, Any]
     """
     c.expected.add("page-fault")
     queue, gpu = c.queue(), c.userq
-    lost_before = gpu.node.vram_lost_count()
+    lost_before = gpu.node.query_vram_lost_count()
     queue.finish([Nop()], "before")
     send(queue)
     fence = queue.submit([Nop()], "behind it")
-    ended = gpu.syncobj("ended")
+    ended = gpu.create_syncobj("ended")
     gpu.signal(queue.kmd_queue, [ended])
     start = time.monotonic()
-    came = until(fence.reached, FROZEN_SECONDS, 0.01)
+    came = wait_until(fence.reached, FROZEN_SECONDS, 0.01)
     check(
         not came,
         "accepted",
         "the submission that should have stopped the queue did not",
-        evidence=queue.evidence(),
+        evidence=queue.collect_evidence(),
     )
     fault = gpu.fault()
-    result: dict[str, Any] = {"rptr": queue.evidence().rptr}
+    result: dict[str, Any] = {"rptr": queue.collect_evidence().rptr}
     if fault is not None:
         result["fault"] = hex(fault.va)
-    how = _fence_outcome(ended, c.scaled(DETECTION_SECONDS))
+    how = _wait_for_fence(ended, c.scale_timeout(DETECTION_SECONDS))
     if not how:
         c.leave_open()
         return result | {"hang_detection": "none: only a deadline of the program sees the hang"}
@@ -110,12 +110,12 @@ def _hang(c: ProbeContext, send: Callable[[ProbeQueue], None]) -> dict[str, Any]
         queue.close()
     except DriverError as error:
         result["free"] = errno.errorcode.get(error.errno, str(error.errno))
-    lost = gpu.node.vram_lost_count() - lost_before
+    lost = gpu.node.query_vram_lost_count() - lost_before
     check(not lost, "vram-lost", f"VRAM was lost {lost} times: all of its contents must be uploaded again")
     return result
 
 
-def _fence_outcome(syncobj: Any, seconds: float) -> str:
+def _wait_for_fence(syncobj: Any, seconds: float) -> str:
     """Return "ECANCELED" if the wait reports it. drm_syncobj_wait may also return normally; the fence then has the
     error.
     """

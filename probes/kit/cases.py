@@ -9,7 +9,7 @@ from typing import Any
 
 from zinc_rt.probes.endings import run_in
 from zinc_rt.probes.kit.context import ProbeContext
-from zinc_rt.probes.outcome import Failed, Outcome, Stuck, passed
+from zinc_rt.probes.outcome import Outcome, ProbeFailed, ProbeStuck, passed
 
 Case = Callable[[ProbeContext], dict[str, Any]]
 
@@ -24,10 +24,12 @@ def in_processes(c: ProbeContext, cases: Mapping[str, Case], seconds: float) -> 
         if ended.how != "returned":
             words = {"deadline": "deadline", "stuck": "stuck-in-kernel", "crashed": "crashed"}
             last = ended.text.strip().splitlines()[-1]
-            raise Failed(words.get(ended.how, "unexpected"), f"{name}: {last}", report=ended.text)
+            raise ProbeFailed(words.get(ended.how, "unexpected"), f"{name}: {last}", report=ended.text)
         outcome: Outcome = ended.value
         if outcome.status == "fail":
-            raise Stuck(replace(outcome, reason=f"{name}: {outcome.reason}", measure=measure | outcome.measure))
+            raise ProbeStuck(
+                replace(outcome, reason=f"{name}: {outcome.reason}", measure=measure | outcome.measure)
+            )
         measure |= {f"{name} {key}": value for key, value in outcome.measure.items()}
         notes += outcome.notes
         log += outcome.log

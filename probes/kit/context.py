@@ -14,11 +14,11 @@ from zinc_rt.backends.amd.hang_reporter import HangReporter
 from zinc_rt.backends.amd.kmd_side import KfdSide, KmdSide, UserqSide
 from zinc_rt.backends.base import Device
 from zinc_rt.host.errors import UnsupportedError
-from zinc_rt.kmd.driver import Driver, folder_names
+from zinc_rt.kmd.driver import Driver, list_folder
 from zinc_rt.kmd.errors import DriverError
 from zinc_rt.kmd.kfd import KfdGpu, KfdProcess
 from zinc_rt.kmd.render_node import RenderNode
-from zinc_rt.kmd.topology import TopologyNode, arch_name, read_topology
+from zinc_rt.kmd.topology import TopologyNode, format_arch_name, read_topology
 from zinc_rt.kmd.transport import Placement, Queue
 from zinc_rt.kmd.userq import UserqGpu
 from zinc_rt.pm4.generation import ARCHITECTURES
@@ -85,7 +85,7 @@ class ProbeContext:
 
     @cached_property
     def chosen(self) -> tuple[TopologyNode | None, str]:
-        return choose(self.driver, self.spec)
+        return choose_gpu(self.driver, self.spec)
 
     @property
     def node(self) -> TopologyNode:
@@ -132,7 +132,7 @@ class ProbeContext:
 
     @cached_property
     def reporter(self) -> HangReporter:
-        arch = arch_name(self.transport.generation)
+        arch = format_arch_name(self.transport.generation)
         device = Device(name=arch, arch=arch, simulated=self.driver.simulated, profile=self.spec.profile)
         hang_reporter = HangReporter(self.side, self.addresses, self.tier, device, folder=None)
         self._stack.callback(hang_reporter.close)
@@ -160,23 +160,23 @@ class ProbeContext:
             side=self.side,
             reporter=self.reporter,  # made with the first queue: it knows from then on what is new in the log
             poll_seconds=self.poll_seconds,
-            gone=self.lost_reason,
+            gone=self.find_lost_reason,
         )
         self._stack.callback(queue.close)
         return queue
 
-    def lost_reason(self) -> str:
+    def find_lost_reason(self) -> str:
         """Return the reply of the GPU's driver to a simple query if it does not respond; otherwise empty."""
         try:
             if self.tier == T2:
                 self.userq.node.device()
             else:
-                self.gpu.clocks()
+                self.gpu.read_clocks()
         except DriverError as error:
             return str(error).partition("\n")[0]
         return ""
 
-    def scaled(self, seconds: float) -> float:
+    def scale_timeout(self, seconds: float) -> float:
         """Return the time to wait for a time-out of the driver, which is shorter if its time-outs are scaled."""
         return max(seconds * self.spec.time_scale, min(seconds, 1.0))
 
@@ -217,33 +217,33 @@ class ProbeContext:
             error.add_note(f"and: {failure}")
 
 
-def choose(driver: Driver, spec: DeviceSpec) -> tuple[TopologyNode | None, str]:
+def choose_gpu(driver: Driver, spec: DeviceSpec) -> tuple[TopologyNode | None, str]:
     """Return the selected GPU in KFD and DRM. Raises ZincError if there is no GPU that this version supports."""
     try:
         topology = read_topology(driver)
     except Exception:
-        if not spec.render_path and not render_nodes(driver):
+        if not spec.render_path and not find_render_nodes(driver):
             raise
-        return None, spec.render_path or render_nodes(driver)[0]
+        return None, spec.render_path or find_render_nodes(driver)[0]
     for node in topology.gpus:
         if spec.render_path in ("", node.render_path) and (spec.render_path or node.arch in ARCHITECTURES):
             return node, node.render_path
     if spec.render_path:
         return None, spec.render_path
     seen = [node.arch for node in topology.gpus] + list(topology.hidden)
-    if not topology.gpus and render_nodes(driver):
-        return None, render_nodes(driver)[0]
+    if not topology.gpus and find_render_nodes(driver):
+        return None, find_render_nodes(driver)[0]
     raise UnsupportedError(
         f"no GPU that this version supports: KFD lists {', '.join(seen) or 'none'}",
         next="--device /dev/dri/renderDN selects one regardless",
     )
 
 
-def render_nodes(driver: Driver) -> list[str]:
-    return [f"/dev/dri/{name}" for name in folder_names(driver, "/dev/dri") if name.startswith("renderD")]
+def find_render_nodes(driver: Driver) -> list[str]:
+    return [f"/dev/dri/{name}" for name in list_folder(driver, "/dev/dri") if name.startswith("renderD")]
 
 
-def until(reached: Callable[[], bool], timeout_seconds: float, pause_seconds: float = 0.002) -> bool:
+def wait_until(reached: Callable[[], bool], timeout_seconds: float, pause_seconds: float = 0.002) -> bool:
     """Return whether the condition became true in time; it is checked once more after the deadline."""
     end = time.monotonic() + timeout_seconds
     while not reached():

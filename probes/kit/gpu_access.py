@@ -12,8 +12,8 @@ from functools import partial
 
 from zinc_rt.pm4.packets import DmaData, WriteData
 from zinc_rt.probes.kit.context import ProbeContext
-from zinc_rt.probes.kit.mapped_buffer import first_lost
-from zinc_rt.probes.outcome import Failed
+from zinc_rt.probes.kit.mapped_buffer import find_first_lost
+from zinc_rt.probes.outcome import ProbeFailed
 
 WINDOW_BYTES = 1 << 20
 COPIES_AT_ONCE = 64  # packets in a submission
@@ -58,13 +58,13 @@ class GpuAccess:
             contents += [self.window.read(index, size_bytes) for index, size_bytes in fits]
         return contents
 
-    def mark(self, marks: Mapping[int, int]) -> None:
+    def write_marks(self, marks: Mapping[int, int]) -> None:
         """Write a dword to each address."""
         packets = [WriteData(va, (value,), wr_confirm=1) for va, value in marks.items()]
         for start in range(0, len(packets), COPIES_AT_ONCE):
             self.queue.finish(packets[start : start + COPIES_AT_ONCE], "marks")
 
-    def wrong_marks(self, marks: Mapping[int, int]) -> dict[int, int]:
+    def find_wrong_marks(self, marks: Mapping[int, int]) -> dict[int, int]:
         """Return the contents of the addresses that differ from the mark."""
         seen = self.gather([(va, 4) for va in marks])
         values = {va: int.from_bytes(item, "little") for va, item in zip(marks, seen, strict=True)}
@@ -72,9 +72,11 @@ class GpuAccess:
 
     def check_all(self, va: int, size_bytes: int, what: str) -> None:
         """Check that the GPU reads back what it writes over the whole range."""
-        lost = first_lost(partial(self.write, va), partial(self.read, va, size_bytes), size_bytes, (3, 4))
+        lost = find_first_lost(partial(self.write, va), partial(self.read, va, size_bytes), size_bytes, (3, 4))
         if lost is not None:
-            raise Failed("gpu-wrong-data", f"{what}: the bytes written by the GPU differ from byte {lost[1]} on")
+            raise ProbeFailed(
+                "gpu-wrong-data", f"{what}: the bytes written by the GPU differ from byte {lost[1]} on"
+            )
 
 
 def _copy(source: int, target: int, size_bytes: int) -> DmaData:

@@ -10,15 +10,15 @@ from zinc_rt.backends.amd import stopped_ring
 from zinc_rt.backends.amd.fence import SLOT_BYTES, TimelineFence
 from zinc_rt.backends.amd.hang_reporter import HangReporter
 from zinc_rt.backends.amd.kmd_side import KmdSide, wait_until_or_incident
-from zinc_rt.backends.amd.publish import publisher
+from zinc_rt.backends.amd.publish import load_publisher
 from zinc_rt.backends.amd.ring import RELEASE_CACHES, AmdRing
-from zinc_rt.kmd.topology import arch_name
+from zinc_rt.kmd.topology import format_arch_name
 from zinc_rt.kmd.transport import Queue
 from zinc_rt.pm4.generation import Generation, generation_of
 from zinc_rt.pm4.packet import Packet
 from zinc_rt.pm4.packets import IndirectBuffer, ReleaseMem
 from zinc_rt.probes.kit.mapped_buffer import POISON32, MappedBuffer
-from zinc_rt.probes.outcome import Evidence, Outcome, Stuck
+from zinc_rt.probes.outcome import Evidence, Outcome, ProbeStuck
 
 FENCE_AT = 0  # in the scratch memory; the rest is free from here
 FREE_AT = 256
@@ -52,7 +52,7 @@ class ProbeQueue:
     ) -> None:
         memory.poison()
         self.memory = memory
-        self.generation = generation(kmd_queue)
+        self.generation = find_generation(kmd_queue)
         self._side, self._reporter, self._poll_seconds, self._gone = side, reporter, poll_seconds, gone
         self.ring = AmdRing(
             kmd_queue,
@@ -60,8 +60,8 @@ class ProbeQueue:
             name=name,
             generation=self.generation,
             slot=(memory.address + FENCE_AT, memory.gpu_va + FENCE_AT),
-            publish=publisher(),
-            make_hang=lambda ring, what: self.stuck(what),
+            publish=load_publisher(),
+            make_hang=lambda ring, what: self.make_stuck_error(what),
             full_seconds=poll_seconds,
         )
 
@@ -89,9 +89,9 @@ class ProbeQueue:
         """Write packets to `memory` at `offset` and return the packet that runs them."""
         words = [word for packet in packets for word in packet.words(self.generation)]
         memory.put(offset, b"".join(word.to_bytes(4, "little") for word in words))
-        return self.ib(memory.gpu_va + offset, len(words))
+        return self.make_ib(memory.gpu_va + offset, len(words))
 
-    def ib(self, va: int, size_dw: int, *, chain: int = 0) -> IndirectBuffer:
+    def make_ib(self, va: int, size_dw: int, *, chain: int = 0) -> IndirectBuffer:
         return IndirectBuffer(va, size_dw, inherit_vmid=int(self.kmd_queue.inherits_vmid), chain=chain)
 
     def release(self, va: int, value: int, **more: Any) -> ReleaseMem:
@@ -124,9 +124,11 @@ class ProbeQueue:
         limit = self._poll_seconds if seconds is None else seconds
         wait_until_or_incident(self._side, reached, limit)
         if not reached():
-            raise self.stuck(f"{what} within {limit:g} s", fence=fence() if fence else "", symptom=symptom)
+            raise self.make_stuck_error(
+                f"{what} within {limit:g} s", fence=fence() if fence else "", symptom=symptom
+            )
 
-    def value32(self, offset: int, want: int, what: str, seconds: float | None = None) -> None:
+    def wait_for_value32(self, offset: int, want: int, what: str, seconds: float | None = None) -> None:
         """Wait until the dword at `offset` of the scratch memory becomes `want`."""
         self.until(
             lambda: self.memory.u32(offset) == want,
@@ -137,10 +139,10 @@ class ProbeQueue:
 
     # --- evidence ---
 
-    def evidence(self, fence: str = "") -> Evidence:
+    def collect_evidence(self, fence: str = "") -> Evidence:
         ring = self.ring
         ring.look()
-        state = stopped_ring.fence_state(ring)
+        state = stopped_ring.read_fence_state(ring)
         return Evidence(
             ring.wptr_dw,
             ring.consumed_dw,
@@ -149,30 +151,35 @@ class ProbeQueue:
             state.guard or "intact",
         )
 
-    def stuck(self, what: str, *, fence: str = "", symptom: str = "") -> Stuck:
+    def make_stuck_error(self, what: str, *, fence: str = "", symptom: str = "") -> ProbeStuck:
         """Return the outcome of a missed deadline, with all available evidence."""
         side = self._side
         side.look()
-        evidence = self.evidence(fence)
+        evidence = self.collect_evidence(fence)
         hang = self._reporter.examine(self.ring, what)
-        seen = tuple(dict.fromkeys(f"{incident.kind}: {first_line(incident.text)}" for incident in side.incidents))
+        seen = tuple(
+            dict.fromkeys(f"{incident.kind}: {take_first_line(incident.text)}" for incident in side.incidents)
+        )
         lost = next(
-            (first_line(incident.text) for incident in side.incidents if incident.kind == "lost"), self._gone()
+            (take_first_line(incident.text) for incident in side.incidents if incident.kind == "lost"),
+            self._gone(),
         )
         word = "gpu-gone" if lost else symptom or evidence.symptom
-        reason = f"{what}: {lost or first_line(hang.why)}"
-        return Stuck(Outcome("fail", reason, word, evidence=evidence, faults=seen, report=hang.text(), hang=hang))
+        reason = f"{what}: {lost or take_first_line(hang.why)}"
+        return ProbeStuck(
+            Outcome("fail", reason, word, evidence=evidence, faults=seen, report=hang.text(), hang=hang)
+        )
 
     def close(self) -> None:
         self.ring.close()
 
 
-def first_line(text: str) -> str:
+def take_first_line(text: str) -> str:
     return text.partition("\n")[0]
 
 
-def generation(queue: Queue) -> Generation:
-    return generation_of(arch_name(queue.generation))
+def find_generation(queue: Queue) -> Generation:
+    return generation_of(format_arch_name(queue.generation))
 
 
 assert FREE_AT >= SLOT_BYTES and POISON32  # the scratch memory begins behind the fence's slot

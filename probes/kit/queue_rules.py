@@ -14,14 +14,14 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from zinc_rt.kmd.cwsr import CwsrSizes, cwsr_sizes
-from zinc_rt.kmd.errors import DriverError, errno_name
+from zinc_rt.kmd.cwsr import CwsrSizes, list_cwsr_sizes
+from zinc_rt.kmd.errors import DriverError, format_errno
 from zinc_rt.kmd.transport import Placement
 from zinc_rt.kmd.uapi import kfd
 from zinc_rt.kmd.uapi.structs import Ioctl, StructBytes
 from zinc_rt.probes.kit.context import ProbeContext
-from zinc_rt.probes.layout_differences import difference
-from zinc_rt.probes.outcome import Failed
+from zinc_rt.probes.layout_differences import find_difference
+from zinc_rt.probes.outcome import ProbeFailed
 from zinc_rt.sim.tables import kfd as header
 
 PAGE_BYTES = 4096
@@ -69,7 +69,7 @@ RULES = (
 
 
 @contextmanager
-def refusals_explained(c: ProbeContext) -> Iterator[None]:
+def explain_refusals(c: ProbeContext) -> Iterator[None]:
     """Analyse a rejected CREATE_QUEUE of the runtime inside this context, while its buffers still exist.
 
     Raises Failed with the rule instead of the runtime's error, unless the analysis finds nothing.
@@ -84,7 +84,7 @@ def refusals_explained(c: ProbeContext) -> Iterator[None]:
         except DriverError as error:
             if command is kfd.IOC_CREATE_QUEUE and error.errno not in _DEVICE:
                 refused = {name: record[name] for name in record.struct.fields if name in SENT}
-                cause = difference(command.name) or failing_rule(c, refused, ioctl)
+                cause = find_difference(command.name) or find_failing_rule(c, refused, ioctl)
             raise
 
     setattr(c.process.file, "ioctl", call)  # noqa: B010  (of this process alone, which runs one probe)
@@ -93,13 +93,13 @@ def refusals_explained(c: ProbeContext) -> Iterator[None]:
     except DriverError as error:
         if not cause:
             raise
-        reason = f"CREATE_QUEUE: {errno_name(error.errno)}; {cause}"
-        raise Failed("queue-rule", reason, call=error.call, errno=error.errno) from error
+        reason = f"CREATE_QUEUE: {format_errno(error.errno)}; {cause}"
+        raise ProbeFailed("queue-rule", reason, call=error.call, errno=error.errno) from error
     finally:
         setattr(c.process.file, "ioctl", ioctl)  # noqa: B010
 
 
-def failing_rule(c: ProbeContext, refused: Fields, call: Call) -> str:
+def find_failing_rule(c: ProbeContext, refused: Fields, call: Call) -> str:
     """Return the part of `refused` that the kernel rejects, as a sentence.
 
     Empty if this module's request gets the same errno, because the request is then not the cause.
@@ -110,9 +110,9 @@ def failing_rule(c: ProbeContext, refused: Fields, call: Call) -> str:
     broken = []
     for rule in RULES:
         theirs = {name: refused[name] for name in rule.fields}
-        if not _expected_refusal(reference | theirs, call):
+        if not _predict_errno(reference | theirs, call):
             continue
-        alone = [name for name in rule.fields if _expected_refusal(reference | {name: refused[name]}, call)]
+        alone = [name for name in rule.fields if _predict_errno(reference | {name: refused[name]}, call)]
         names = [name for name in alone if not name.endswith("_address")] or alone or rule.fields
         seen = ", ".join(f"{name} {refused[name]:#x}" for name in names)
         taken = ", ".join(f"{reference[name]:#x}" for name in names)
@@ -130,7 +130,7 @@ def pack_fields(fields: Mapping[str, int]) -> StructBytes:
     return StructBytes(kfd.CREATE_QUEUE, header.CREATE_QUEUE.new(**fields).raw)
 
 
-def _expected_refusal(fields: Mapping[str, int], call: Call) -> int:
+def _predict_errno(fields: Mapping[str, int], call: Call) -> int:
     """Return the errno with which the kernel rejects this queue; 0 if it is created, and then destroyed again."""
     request = pack_fields(fields)
     try:
@@ -162,14 +162,14 @@ def _find_accepted(c: ProbeContext, call: Call) -> tuple[Fields | None, str]:
         "eop_buffer_size": EOP_BYTES,
     }
     tried = []
-    for sizes in _save_areas(cwsr_sizes(c.node)):
+    for sizes in _save_areas(list_cwsr_sizes(c.node)):
         area = gpu.alloc(sizes.buffer_bytes, Placement.GTT, "own save area")
         whole = fields | {
             "ctx_save_restore_address": area.gpu_va,
             "ctx_save_restore_size": sizes.save_bytes,
             "ctl_stack_size": sizes.control_stack_bytes,
         }
-        refusal = _expected_refusal(whole, call)
+        refusal = _predict_errno(whole, call)
         if refusal not in (0, errno.EINVAL):
             return None, ""
         if not refusal:
@@ -177,7 +177,7 @@ def _find_accepted(c: ProbeContext, call: Call) -> tuple[Fields | None, str]:
         area.free()
         tried.append(f"{sizes.control_stack_bytes:#x}")
     without = {"eop_buffer_address": 0, "eop_buffer_size": 0}
-    if not _expected_refusal(whole | without, call):
+    if not _predict_errno(whole | without, call):
         return whole | without, ""
     stacks = ", ".join(tried)
     return None, f"no request is accepted, not even with every part replaced (control stacks of {stacks} bytes)"

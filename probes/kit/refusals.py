@@ -6,8 +6,8 @@ import errno
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from zinc_rt.kmd.errors import DriverError, errno_name
-from zinc_rt.probes.outcome import Failed, Outcome, passed
+from zinc_rt.kmd.errors import DriverError, format_errno
+from zinc_rt.probes.outcome import Outcome, ProbeFailed, passed
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,10 +21,10 @@ class Refusal:
     wanted: tuple[int, ...]
 
 
-def errno_of(do: Callable[[], object]) -> int:
+def catch_errno(call: Callable[[], object]) -> int:
     """Return the errno of a call, 0 for success."""
     try:
-        do()
+        call()
     except DriverError as error:
         return error.errno
     except OSError as error:
@@ -37,11 +37,11 @@ def check_refusals(rows: Iterable[Refusal]) -> Outcome:
     device is a failure."""
     checked, deviations = 0, []
     for row in rows:
-        got = errno_of(row.do)
+        got = catch_errno(row.do)
         if got in (errno.ENODEV, errno.EIO) and got not in row.wanted:
-            raise Failed("errno", f"{row.what}: {errno_name(got)}", errno=got)
+            raise ProbeFailed("errno", f"{row.what}: {format_errno(got)}", errno=got)
         checked += 1
         if got not in row.wanted:
-            expected = " or ".join(errno_name(item) if item else "success" for item in row.wanted)
-            deviations.append(f"{row.what}: {errno_name(got) if got else 'success'}, expected {expected}")
+            expected = " or ".join(format_errno(item) if item else "success" for item in row.wanted)
+            deviations.append(f"{row.what}: {format_errno(got) if got else 'success'}, expected {expected}")
     return passed(*deviations, checked=checked, deviations=len(deviations))

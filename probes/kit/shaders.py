@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from zinc_rt.backends.amd.packet_list import ACQUIRE_CACHES
-from zinc_rt.isa.target import default_target
-from zinc_rt.kernels.zrt import Zrt, patched, read_zrt
-from zinc_rt.kmd.topology import arch_name
+from zinc_rt.isa.target import make_default_target
+from zinc_rt.kernels.zrt import Zrt, patch_literals, read_zrt
+from zinc_rt.kmd.topology import format_arch_name
 from zinc_rt.kmd.transport import Placement
 from zinc_rt.pm4.packet import Packet
 from zinc_rt.pm4.packets import AcquireMem, DispatchDirect, DispatchIndirect, SetShReg
@@ -25,7 +25,7 @@ from zinc_rt.pm4.registers import WAVE32, WAVE64, Sh
 from zinc_rt.probes.kit.context import ProbeContext
 from zinc_rt.probes.kit.mapped_buffer import MappedBuffer
 from zinc_rt.probes.kit.probe_queue import ProbeQueue
-from zinc_rt.probes.outcome import Outcome, skipped
+from zinc_rt.probes.outcome import Outcome, make_skip
 
 KERNELS = Path(__file__).parent.parent / "kernels"
 CODE_BYTES = 1 << 17
@@ -38,7 +38,7 @@ FLOAT_MODE_FIELD = 0xFF << 12  # of RSRC1
 SCRATCH_UNIT_BYTES = 256
 WAVES_PER_CU = 32
 COMPILE_SECONDS = 20.0  # a simulated device compiles a kernel before it first runs it
-TARGET = default_target()  # what the kernels are assembled for: chips of its generation run the same code
+TARGET = make_default_target()  # what the kernels are assembled for: chips of its generation run the same code
 GENERATION = TARGET.generation
 
 Triple = tuple[int, int, int]
@@ -46,40 +46,40 @@ Probing = Callable[[ProbeContext], Outcome]
 
 
 @cache
-def kernel(name: str) -> Zrt:
+def load_kernel(name: str) -> Zrt:
     path = KERNELS / f"{name}.zrt"
     return read_zrt(path.read_bytes(), path.name)
 
 
-def no_kernels(generation: Sequence[int]) -> str:
+def explain_missing_kernels(generation: Sequence[int]) -> str:
     """Return the reason why the kernels cannot run on this generation; empty if they can."""
     if generation[0] == GENERATION:
         return ""
     major, minor, step = generation
-    return f"the probes' kernels are {TARGET.name} code, this is {arch_name((major, minor, step))}"
+    return f"the probes' kernels are {TARGET.name} code, this is {format_arch_name((major, minor, step))}"
 
 
-def on_gfx12(run: Probing) -> Probing:
+def require_gfx12(run: Probing) -> Probing:
     """Skip the probe on other generations."""
 
     @wraps(run)
-    def guarded(c: ProbeContext) -> Outcome:
-        reason = no_kernels(c.transport.generation)
-        return skipped(reason) if reason else run(c)
+    def run_guarded(c: ProbeContext) -> Outcome:
+        reason = explain_missing_kernels(c.transport.generation)
+        return make_skip(reason) if reason else run(c)
 
-    return guarded
+    return run_guarded
 
 
-def generation_apart(c: ProbeContext) -> tuple[int, int, int]:
+def find_generation_in_child(c: ProbeContext) -> tuple[int, int, int]:
     """Return the generation, for probes whose cases run in separate processes and that must not open the device
     first. (12, 0, 0) if it cannot be queried; the cases then report the reason.
     """
-    ended = c.run_in_child(_generation, 20.0)
+    ended = c.run_in_child(_find_generation, 20.0)
     generation: tuple[int, int, int] = ended.value if ended.how == "returned" else (GENERATION, 0, 0)
     return generation
 
 
-def _generation(c: ProbeContext) -> tuple[int, int, int]:
+def _find_generation(c: ProbeContext) -> tuple[int, int, int]:
     with c:
         return c.transport.generation
 
@@ -124,8 +124,8 @@ class ShaderBench:
 
     def load(self, name: str, *, wave: int = 0, index: int | None = None, **constants: int) -> ProbeKernel:
         """Load the kernel at a new address in the code memory, or over the existing code at offset `index`."""
-        zrt = kernel(name)
-        image = patched(zrt, constants)
+        zrt = load_kernel(name)
+        image = patch_literals(zrt, constants)
         if index is None:
             index = self._code_end
             self._code_end += -(-len(image) // CODE_ALIGNMENT) * CODE_ALIGNMENT
@@ -216,7 +216,7 @@ class ShaderBench:
             self.queue.finish(packets, "HDP flush")
 
 
-def compute_units(c: ProbeContext) -> tuple[int, int]:
+def count_compute_units(c: ProbeContext) -> tuple[int, int]:
     """Return (compute units, shader engines) of the GPU."""
     node, _ = c.chosen
     if node is not None:
@@ -225,14 +225,14 @@ def compute_units(c: ProbeContext) -> tuple[int, int]:
     return about["cu_active_number"], about["num_shader_engines"]
 
 
-def scratch_for(c: ProbeContext, zrt: Zrt) -> Scratch:
+def allocate_scratch(c: ProbeContext, zrt: Zrt) -> Scratch:
     """Allocate scratch for every wave that the chip can run at once, as if all of them spilled."""
-    units, engines = compute_units(c)
+    units, engines = count_compute_units(c)
     wave_units = -(-zrt.scratch_bytes * zrt.wave // SCRATCH_UNIT_BYTES)
     waves = units * WAVES_PER_CU // engines
     memory = c.memory(waves * engines * wave_units * SCRATCH_UNIT_BYTES, "scratch", Placement.VRAM)
     return Scratch(memory.gpu_va, waves, wave_units)
 
 
-def dwords(memory: MappedBuffer, count: int, offset: int = 0) -> tuple[int, ...]:
+def read_dwords(memory: MappedBuffer, count: int, offset: int = 0) -> tuple[int, ...]:
     return struct.unpack(f"<{count}I", memory.read(offset, 4 * count))

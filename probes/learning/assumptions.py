@@ -13,13 +13,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from zinc_rt.cli.command import Command, registered_commands
-from zinc_rt.cli.observer import CommandObserver, observer_of
-from zinc_rt.cli.output import add_json, finish_report, output_stream, start_report
+from zinc_rt.cli.command import Command, find_commands
+from zinc_rt.cli.observer import CommandObserver, make_observer
+from zinc_rt.cli.output import add_json, choose_output_stream, finish_report, start_report
 from zinc_rt.host import terminal
 from zinc_rt.host.arguments import Parser
 from zinc_rt.host.errors import InputError, UsageError
-from zinc_rt.host.terminal import Column, Table, number
+from zinc_rt.host.terminal import Column, Table, number_column
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -64,7 +64,7 @@ def parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _body(arguments: argparse.Namespace) -> int:
+def _run_command(arguments: argparse.Namespace) -> int:
     wrapped: list[str] | None = arguments.wrapped
     if wrapped is not None and not (wrapped and arguments.flip):
         raise UsageError("-- COMMAND requires --flip ID", next="zinc-rt assumptions --help")
@@ -73,44 +73,48 @@ def _body(arguments: argparse.Namespace) -> int:
             raise UsageError(
                 "--flip must be used alone, or with -- COMMAND", next="put --json after the --, for COMMAND"
             )
-        return _flip(arguments.flip, wrapped or [], observer_of(arguments))
+        return _negate_facts(arguments.flip, wrapped or [], make_observer(arguments))
     if arguments.record:
-        return _record(arguments.which)
-    return _list(arguments)
+        return _record_dependencies(arguments.which)
+    return _list_facts(arguments)
 
 
 # --- listing ---
 
 
-def _list(arguments: argparse.Namespace) -> int:
+def _list_facts(arguments: argparse.Namespace) -> int:
     from zinc_rt.cli.report import Report, Result
-    from zinc_rt.host.facts import ORIGINS, table
+    from zinc_rt.host.facts import ORIGINS, load_table
     from zinc_rt.host.files import check_writable
     from zinc_rt.probes.learning import leaning
 
     check_writable(report=arguments.json)
-    leans, learned = leaning.load(), cards(LEARNED)
-    rows = [row for row in table().values() if arguments.all or row.assumed]
+    leans, learned = leaning.load_dependencies(), read_cards(LEARNED)
+    rows = [row for row in load_table().values() if arguments.all or row.assumed]
     if arguments.which:
         rows = [row for row in rows if any(row.id.startswith(item) for item in arguments.which)]
         if not rows:
             raise UsageError(f"no such row: {', '.join(arguments.which)}", next="zinc-rt assumptions --all")
-    rows.sort(key=lambda row: -len(leaning.facts_of_probe(leans, row.id)))
-    counts = {origin: sum(row.origin == origin for row in table().values()) for origin in ORIGINS}
+    rows.sort(key=lambda row: -len(leaning.find_dependents(leans, row.id)))
+    counts = {origin: sum(row.origin == origin for row in load_table().values()) for origin in ORIGINS}
     report = start_report(Report("assumptions", details={"counts": counts}), arguments)
     report.results.append(Result("facts.yaml", "table", "pass", measure=dict(counts)))
     for row in rows:
-        report.results.append(_result(row, leaning.facts_of_probe(leans, row.id), _card(row, learned)))
+        report.results.append(
+            _make_result(row, leaning.find_dependents(leans, row.id), _format_card(row, learned))
+        )
     words = ", ".join(f"{count} {origin}" for origin, count in counts.items())
     terminal.show(
-        _verbose(rows, leans, learned) if arguments.verbose else _table(rows, leans, learned, all_=arguments.all),
+        _format_verbose(rows, leans, learned)
+        if arguments.verbose
+        else _make_table(rows, leans, learned, all_=arguments.all),
         f"\n{sum(counts.values())} facts: {words}; cards measured: {len(learned)}",
-        out=output_stream(arguments),
+        out=choose_output_stream(arguments),
     )
     return finish_report(report, arguments)
 
 
-def value_of(row: Fact) -> Any:
+def read_value(row: Fact) -> Any:
     """Return the value of a row, or of the constants it refers to; None if only text describes it."""
     from importlib import import_module
 
@@ -118,19 +122,19 @@ def value_of(row: Fact) -> Any:
 
     if row.kind == "chip":
         _, chip, field = row.id.split("/")
-        return {key: _plain(getattr(item, field)) for key, item in CHIPS.items() if chip in ("*", key)}
+        return {key: _to_plain(getattr(item, field)) for key, item in CHIPS.items() if chip in ("*", key)}
     if row.code:
         module, _, name = row.code.partition(":")
         return getattr(import_module(module), name)
     return row.value
 
 
-def _plain(value: Any) -> Any:
+def _to_plain(value: Any) -> Any:
     """Convert blocks and firmware to plain fields."""
     return value if isinstance(value, int | str | None) else str(value)
 
 
-def cards(folder: Path) -> dict[str, FactsFile]:
+def read_cards(folder: Path) -> dict[str, FactsFile]:
     """Return the results of cards, by file; those of a simulated device are ignored. Raises InputError."""
     from zinc_rt.sim.facts import parse
 
@@ -145,7 +149,7 @@ def cards(folder: Path) -> dict[str, FactsFile]:
     return files
 
 
-def _card(row: Fact, learned: dict[str, FactsFile]) -> str:
+def _format_card(row: Fact, learned: dict[str, FactsFile]) -> str:
     """Return the values that cards reported for a row."""
     learned_values = [
         f"{facts.facts[row.id].value!r} ({name})" for name, facts in learned.items() if row.id in facts.facts
@@ -153,7 +157,7 @@ def _card(row: Fact, learned: dict[str, FactsFile]) -> str:
     return "; ".join(learned_values)
 
 
-def _result(row: Fact, leans: Sequence[str], card: str) -> Any:
+def _make_result(row: Fact, dependencies: Sequence[str], card: str) -> Any:
     from zinc_rt.cli.report import Result
 
     settled = bool(card) or not row.assumed
@@ -166,27 +170,29 @@ def _result(row: Fact, leans: Sequence[str], card: str) -> Any:
             "says": row.says,
             "from": "measured" if card else row.origin,
             "where": card or row.where,
-            "value": value_of(row),
+            "value": read_value(row),
             "other": list(row.other),
             "settled_by": list(row.settled_by),
-            "leaning": list(leans),
+            "leaning": list(dependencies),
         },
     )
 
 
-def _table(rows: Sequence[Fact], leans: Leaning, learned: dict[str, FactsFile], *, all_: bool) -> Table:
+def _make_table(
+    rows: Sequence[Fact], dependencies: Leaning, learned: dict[str, FactsFile], *, all_: bool
+) -> Table:
     from zinc_rt.probes.learning import leaning
 
     lines = []
     for row in rows:
-        card = _card(row, learned)
+        card = _format_card(row, learned)
         origin = "measured" if card else row.origin
         last = (card or row.where) if all_ and not row.assumed else ", ".join(row.settled_by)
         lines.append(
             [
                 row.id,
                 *[origin] * all_,
-                len(leaning.facts_of_probe(leans, row.id)),
+                len(leaning.find_dependents(dependencies, row.id)),
                 "*" * bool(row.other),
                 row.says,
                 last,
@@ -195,7 +201,7 @@ def _table(rows: Sequence[Fact], leans: Leaning, learned: dict[str, FactsFile], 
     columns: list[str | Column] = [
         Column("id", widest=34),
         *["from"] * all_,
-        number("leaning"),
+        number_column("leaning"),
         "flip",
         Column("says", widest=MOST_WORDS),
         Column("source, or settled by" if all_ else "settled by", widest=36),
@@ -203,17 +209,17 @@ def _table(rows: Sequence[Fact], leans: Leaning, learned: dict[str, FactsFile], 
     return Table(columns, lines)
 
 
-def _verbose(rows: Sequence[Fact], leans: Leaning, learned: dict[str, FactsFile]) -> str:
+def _format_verbose(rows: Sequence[Fact], dependencies: Leaning, learned: dict[str, FactsFile]) -> str:
     from zinc_rt.probes.learning import leaning
 
     blocks = []
     for row in rows:
-        value, on = value_of(row), leaning.facts_of_probe(leans, row.id)
+        value, on = read_value(row), leaning.find_dependents(dependencies, row.id)
         lines = [row.id, f"  says      {row.says}", f"  {'because' if row.assumed else row.origin:<10}{row.where}"]
         lines += [f"  value     {value!r}"] if value is not None else []
         lines += [f"  or        {', '.join(map(str, row.other))}"] if row.other else []
         lines += [f"  settled   {', '.join(row.settled_by)}"] if row.settled_by else []
-        card = _card(row, learned)
+        card = _format_card(row, learned)
         lines += [f"  measured  {card}"] if card else []
         lines += [f"  leaning   {len(on)}: {', '.join(on)}"] if on else []
         blocks.append("\n".join(lines))
@@ -237,19 +243,19 @@ class _FlipNote(CommandObserver):
         report.shortcuts += [f"the simulated device has assumption {row.id} negated" for row in self._rows]
 
 
-def _flip(ids: Sequence[str], command: Sequence[str], observer: CommandObserver) -> int:
+def _negate_facts(ids: Sequence[str], command: Sequence[str], observer: CommandObserver) -> int:
     """Negate the assumption for every simulated device that this process opens from now on."""
     from zinc_rt.host.facts import flipped
     from zinc_rt.probes.learning import leaning
     from zinc_rt.sim import flip
 
-    rows = flip.rows(ids)
-    words = list(command) or _leaning_probes(rows, leaning.load())
-    points = registered_commands()
+    rows = flip.find_rows(ids)
+    words = list(command) or _dependent_probes_command(rows, leaning.load_dependencies())
+    points = find_commands()
     if words[0] not in points:
         raise UsageError(f"no command {words[0]!r}", next="-- pm4-test --device sim, or another of zinc-rt --help")
     for row in rows:
-        terminal.show(f"flipped   {row.id}: {row.other[0]} instead of {_what(row)}", out=sys.stderr)
+        terminal.show(f"flipped   {row.id}: {row.other[0]} instead of {_format_value(row)}", out=sys.stderr)
 
     token = flipped.set(tuple(row.id for row in rows))
     try:
@@ -259,16 +265,19 @@ def _flip(ids: Sequence[str], command: Sequence[str], observer: CommandObserver)
         flipped.reset(token)
 
 
-def _what(row: Fact) -> str:
-    value = value_of(row)
+def _format_value(row: Fact) -> str:
+    value = read_value(row)
     return str(value) if value is not None and row.other != ("stops",) else "what it does"
 
 
-def _leaning_probes(rows: Sequence[Fact], leans: Leaning) -> list[str]:
+def _dependent_probes_command(rows: Sequence[Fact], dependencies: Leaning) -> list[str]:
     from zinc_rt.probes.learning import leaning
 
     names = [
-        name for row in rows for name in leaning.facts_of_probe(leans, row.id) if name.startswith("pm4-test ")
+        name
+        for row in rows
+        for name in leaning.find_dependents(dependencies, row.id)
+        if name.startswith("pm4-test ")
     ]
     probes = list(dict.fromkeys(name.removeprefix("pm4-test ").partition("/")[0] for name in names))
     if not probes:
@@ -279,15 +288,15 @@ def _leaning_probes(rows: Sequence[Fact], leans: Leaning) -> list[str]:
     return ["pm4-test", "--device", "sim", "-k", ",".join(probes)]
 
 
-def _record(reports: Sequence[str]) -> int:
+def _record_dependencies(reports: Sequence[str]) -> int:
     from zinc_rt.probes.learning import leaning
 
     if not reports:
         raise UsageError("--record needs reports", next="zinc-rt pm4-test --device sim --json REPORT.json")
-    dependencies = leaning.of_reports([Path(report) for report in reports])
-    leaning.save(dependencies)
+    dependencies = leaning.read_reports([Path(report) for report in reports])
+    leaning.save_dependencies(dependencies)
     terminal.show(f"{leaning.FILE}: {len(dependencies)} results")
     return 0
 
 
-main = Command("assumptions", parser, _body, before_another=("--",))
+main = Command("assumptions", parser, _run_command, before_another=("--",))

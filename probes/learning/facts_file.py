@@ -10,7 +10,7 @@ from zinc_rt.cli.report import Report, write_text
 from zinc_rt.sim.facts import SWITCHES, FactsFile, FactValue
 
 
-def facts_of(report: Report, *, firmware: Mapping[str, Any]) -> FactsFile:
+def collect_facts(report: Report, *, firmware: Mapping[str, Any]) -> FactsFile:
     """Return the facts of every probe that passed."""
     facts = {
         str(result.measure["title"]): FactValue(
@@ -29,9 +29,9 @@ def facts_of(report: Report, *, firmware: Mapping[str, Any]) -> FactsFile:
     )
 
 
-def write(path: Path, report: Report, *, firmware: Mapping[str, Any]) -> str:
+def write_facts(path: Path, report: Report, *, firmware: Mapping[str, Any]) -> str:
     """Write the file, unless no fact was learned, and return a message about it."""
-    facts = facts_of(report, firmware=firmware)
+    facts = collect_facts(report, firmware=firmware)
     if not facts.facts:
         return f"facts     none learned, {path} was not written"
     write_text(str(path), facts.to_json())

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 
-from zinc_rt.host.facts import Fact, table
+from zinc_rt.host.facts import Fact, load_table
 from zinc_rt.sim.profiles import VERSIONS
 
 KINDS = {
@@ -81,9 +81,9 @@ Proposed changes that are not merged, as `--device sim:CHIP@VERSION+NAME`:
 """
 
 
-def page() -> str:
+def build_page() -> str:
     """Return the page."""
-    facts = list(table().values())
+    facts = list(load_table().values())
     assumed = [row for row in facts if row.assumed]
     kernel = [row for row in facts if row.kind == "kernel" and row.versions]
     proposed = [row for row in facts if row.kind == "proposed"]
@@ -93,8 +93,8 @@ def page() -> str:
             read=len(facts) - len(assumed),
             assumed=len(assumed),
             percent=100 * len(assumed) / len(facts),
-            versions=_rows(("difference", "values"), ((row.says, _by_version(row)) for row in kernel)),
-            proposals=_rows(
+            versions=_format_rows(("difference", "values"), ((row.says, _format_versions(row)) for row in kernel)),
+            proposals=_format_rows(
                 ("name", "change", "source"),
                 ((f"`{row.id.partition('/')[2]}`", row.says, row.where) for row in proposed),
             ),
@@ -104,11 +104,11 @@ def page() -> str:
         rows = [row for row in assumed if KINDS.get(row.kind, OTHER) == title]
         if rows:
             cells = ((f"`{row.id}`", row.says, "; ".join(row.settled_by)) for row in rows)
-            parts.append(f"\n## Assumptions: {title}\n\n{_rows(('row', 'assumed', 'settled by'), cells)}\n")
+            parts.append(f"\n## Assumptions: {title}\n\n{_format_rows(('row', 'assumed', 'settled by'), cells)}\n")
     return "".join(parts)
 
 
-def _by_version(row: Fact) -> str:
+def _format_versions(row: Fact) -> str:
     words = {True: "yes", False: "no"}
     values = {version: row.versions[version] for version in VERSIONS if version in row.versions}
     return "; ".join(
@@ -116,10 +116,10 @@ def _by_version(row: Fact) -> str:
     )
 
 
-def _rows(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+def _format_rows(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
     lines = [head, ("---",) * len(head), *(tuple(cell.replace("|", r"\|") for cell in row) for row in rows)]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 if __name__ == "__main__":
-    sys.stdout.write(page())
+    sys.stdout.write(build_page())

@@ -20,20 +20,20 @@ SCHEMA = "zinc-rt-leaning/1"
 Leaning = Mapping[str, tuple[str, ...]]  # result: ids of the assumptions it leaned on
 
 
-def load(path: Path = FILE) -> Leaning:
+def load_dependencies(path: Path = FILE) -> Leaning:
     """Return the file's contents. Raises InputError."""
-    document = _json(path)
+    document = _read_json(path)
     if document.get("schema") != SCHEMA:
         raise InputError(f"{path}: schema is {document.get('schema')!r}, expected {SCHEMA!r}")
     return {name: tuple(ids) for name, ids in document["results"].items()}
 
 
-def of_reports(paths: Iterable[Path]) -> Leaning:
+def read_reports(paths: Iterable[Path]) -> Leaning:
     """Return the dependencies of every result in reports of pm4-test and validate. Raises InputError if a
     report has none."""
     dependencies: dict[str, tuple[str, ...]] = {}
     for path in paths:
-        report = _json(path)
+        report = _read_json(path)
         command = str(report.get("command", ""))
         rows = {
             f"{command} {result['id']}": tuple(result["measure"]["assumptions"])
@@ -49,19 +49,19 @@ def of_reports(paths: Iterable[Path]) -> Leaning:
     return dependencies
 
 
-def save(leaning: Leaning, path: Path = FILE) -> None:
+def save_dependencies(leaning: Leaning, path: Path = FILE) -> None:
     """Write the file. Raises OutputError."""
     rows = ",\n".join(f"  {json.dumps(name)}: {json.dumps(list(ids))}" for name, ids in sorted(leaning.items()))
     text = f'{{\n "schema": "{SCHEMA}",\n "results": {{\n{rows}\n }}\n}}\n'
     write_atomically(path, lambda file: file.write(text.encode()))
 
 
-def facts_of_probe(leaning: Leaning, id: str) -> tuple[str, ...]:
+def find_dependents(leaning: Leaning, id: str) -> tuple[str, ...]:
     """Return the results that depend on that row."""
     return tuple(name for name, ids in leaning.items() if id in ids)
 
 
-def _json(path: Path) -> dict[str, Any]:
+def _read_json(path: Path) -> dict[str, Any]:
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:

@@ -21,35 +21,37 @@ NEEDED = ("P20", "P21", "P23", "P24", "P26", "P27", "P29", "P30", "P33", "P34", 
 OK = ("pass", "flake")
 
 
-def note(report: Report, device: dict[str, Any], suspects: Mapping[str, Suspect], *, hazard: int) -> list[str]:
+def write_note(
+    report: Report, device: dict[str, Any], suspects: Mapping[str, Suspect], *, hazard: int
+) -> list[str]:
     """Record the results of this run for each tier; return lines about it. A partial run can only revoke a
     pass."""
     blamed = {name for name, suspect in suspects.items() if suspect.reset}
-    shown = {tier: judge(report.results, tier, blamed) for tier in (T1, T2)}
+    shown = {tier: judge_results(report.results, tier, blamed) for tier in (T1, T2)}
     if not any(item is not None for item in shown.values()):
         return []
-    ended = run_in_child(partial(identify, str(device.get("render_path", ""))), 20.0)
-    if not isinstance(ended.value, checked.Setup):
+    ended = run_in_child(partial(identify_card, str(device.get("render_path", ""))), 20.0)
+    if not isinstance(ended.value, checked.TestedSetup):
         return ["passed    not recorded: the card cannot be identified"]
     lines = []
     for tier, failed in shown.items():
         if failed is None:
             continue
         count = sum(result.tier in (tier, HOST) for result in report.results)
-        checked.write(ended.value, tier, failed=failed, hazard=hazard, probes=count)
+        checked.write_record(ended.value, tier, failed=failed, hazard=hazard, probes=count)
         word = f"failed ({', '.join(failed[:3])}): models are not started on it" if failed else "passed"
         lines.append(f"recorded  {tier} {word}, on this card, kernel, module and firmware")
     return lines
 
 
-def identify(render_path: str) -> checked.Setup | None:
+def identify_card(render_path: str) -> checked.TestedSetup | None:
     """Query the card's configuration from the driver; runs in a child process."""
     driver = LinuxDriver()
     gpus = [gpu for gpu in find_gpus(driver).gpus if gpu.render_path == render_path]
-    return checked.identify(driver, gpus[0]) if gpus else None
+    return checked.identify_setup(driver, gpus[0]) if gpus else None
 
 
-def judge(results: Sequence[Result], tier: str, blamed: Collection[str] = ()) -> list[str] | None:
+def judge_results(results: Sequence[Result], tier: str, blamed: Collection[str] = ()) -> list[str] | None:
     """Return the ids that failed; an empty result if everything that models need passed; None if this run shows
     neither.
 

@@ -25,9 +25,9 @@ def to_tap(report: Report) -> str:
         good = result.status != "fail"
         text = f"{'ok' if good else 'not ok'} {number} - {result.id} {result.measure.get('title', '')}"
         if result.status in ("skip", "blocked"):
-            text += f" # SKIP {_one_line(result.reason)}"
+            text += f" # SKIP {_join_lines(result.reason)}"
         elif result.status == "flake":
-            text += f" # TODO {_one_line(result.reason)}"
+            text += f" # TODO {_join_lines(result.reason)}"
         lines.append(text)
         if result.status == "fail":
             lines.append("  ---")
@@ -37,7 +37,7 @@ def to_tap(report: Report) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _one_line(text: str) -> str:
+def _join_lines(text: str) -> str:
     return " ".join(text.split()).replace("#", "no. ")
 
 
@@ -51,7 +51,7 @@ class BundleWriter(Protocol):
         """Write the bundle; the paths of its files are added to the results. Return its size in bytes."""
 
 
-def bundle_writer() -> BundleWriter:
+def find_bundle_writer() -> BundleWriter:
     """Return the registered writer. It is in `doctor/bundle/`, which imports probes, so it is located by
     its entry point."""
     (point,) = entry_points(group="zinc_rt.bundle_writer")
@@ -79,7 +79,7 @@ def check_outputs(arguments: argparse.Namespace) -> None:
     tap = None if arguments.tap == "-" else arguments.tap
     check_writable(arguments.junit, tap, arguments.learn, report=arguments.json)
     if arguments.bundle is not None:
-        bundle_writer().check(arguments.bundle)
+        find_bundle_writer().check(arguments.bundle)
 
 
 def report_of(nothing: NothingRan, name: str) -> Report:

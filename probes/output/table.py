@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from zinc_rt.cli.output import simulated_note
+from zinc_rt.cli.output import format_simulated_note
 from zinc_rt.cli.report import Report, Result
-from zinc_rt.host.facts import dependency_suffix
+from zinc_rt.host.facts import format_dependency_suffix
 from zinc_rt.host.terminal import Column, Table
 from zinc_rt.probes.probe import Probe
 
@@ -16,7 +16,7 @@ _SHOWN_LOG_LINES = 12
 _HIDDEN = {"title", "hazard", "simulated", "seconds", "notes"}
 
 
-def header(device: dict[str, Any]) -> str:
+def format_header(device: dict[str, Any]) -> str:
     name = " ".join(str(device.get(key, "")) for key in ("name", "arch")).strip() or "no GPU described"
     if device.get("simulated"):
         profile = f" ({device['profile']})" if device.get("profile") else ""
@@ -42,19 +42,19 @@ LINE = (
 )
 
 
-def line(result: Result, *, id_width: int = 7) -> Table:
+def make_result_row(result: Result, *, id_width: int = 7) -> Table:
     """Return a row of the table that is printed while probes run."""
     status = result.status.upper() if result.status == "fail" else result.status
     what = "sim" if result.measure.get("simulated") else ""
-    detail = result.reason if result.status != "pass" else measures(result)
+    detail = result.reason if result.status != "pass" else format_measures(result)
     title = str(result.measure.get("title", ""))
     columns = (Column("", width=id_width, key="probe"), *LINE)
     return Table(columns, [[result.id, status, what, title, detail]], headings=False)
 
 
-def measures(result: Result) -> str:
+def format_measures(result: Result) -> str:
     shown = [
-        f"{key.replace('_', ' ')} {_figure(value)}"
+        f"{key.replace('_', ' ')} {_format_figure(value)}"
         for key, value in result.measure.items()
         if key not in _HIDDEN and isinstance(value, int | float | str)
     ]
@@ -62,11 +62,11 @@ def measures(result: Result) -> str:
     return "; ".join([", ".join(shown[:_SHOWN_MEASURES]), *notes]).strip("; ")
 
 
-def _figure(value: float | str) -> str:
+def _format_figure(value: float | str) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def evidence_text(result: Result) -> str:
+def format_evidence(result: Result) -> str:
     """Return the evidence, kernel messages, cause, advice and the command that reproduces the failure."""
     bad = result.first_bad
     lines = [f"{result.id}  {result.measure.get('title', '')}"]
@@ -88,15 +88,15 @@ def evidence_text(result: Result) -> str:
     return "\n".join(lines)
 
 
-def verdict(report: Report, *, strict: bool) -> str:
+def format_verdict(report: Report, *, strict: bool) -> str:
     overall = report.verdict(strict=strict)
     counts = ", ".join(f"{count} {status}" for status, count in sorted(overall["counts"].items()))
-    leans = dependency_suffix([assumption["id"] for assumption in report.details.get("assumptions", ())])
-    notes = f"{simulated_note(report)}{leans}"
+    leans = format_dependency_suffix([assumption["id"] for assumption in report.details.get("assumptions", ())])
+    notes = f"{format_simulated_note(report)}{leans}"
     return f"{overall['status']:<9} {len(report.results)} probes: {counts or 'none ran'}{notes}"
 
 
-def listing(probes: Sequence[Probe]) -> Table:
+def list_probes(probes: Sequence[Probe]) -> Table:
     rows = [
         [
             probe.id,

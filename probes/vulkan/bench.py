@@ -26,7 +26,7 @@ from zinc_rt.backends.vulkan.commands import (
     VulkanCommand,
 )
 from zinc_rt.backends.vulkan.device import VulkanDevice
-from zinc_rt.backends.vulkan.hang import hang
+from zinc_rt.backends.vulkan.hang import make_hang
 from zinc_rt.backends.vulkan.memory import VulkanBlock, VulkanMemory
 from zinc_rt.backends.vulkan.pipelines import Pipelines
 from zinc_rt.backends.vulkan.streams import LOST, VulkanStreams
@@ -41,15 +41,15 @@ _BUILT = files("zinc_rt.kernels.spirv") / "probes" / "built"
 
 
 @cache
-def module(name: str) -> bytes:
+def load_module(name: str) -> bytes:
     return _BUILT.joinpath(f"{name}.spv").read_bytes()
 
 
-def _no_weights(weight: Any) -> Any:
+def _reject_weights(weight: Any) -> Any:
     raise UnsupportedError("a probe has no weights")
 
 
-KERNELS = SpirvKernels("spirv", (), _no_weights, _no_weights, tuple, module)
+KERNELS = SpirvKernels("spirv", (), _reject_weights, _reject_weights, tuple, load_module)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ class VulkanBench:
         self._stack.callback(self.pipelines.close, keep=False)
         self.pool = CommandPool(device)
         self._stack.callback(self.pool.close)
-        self.streams = VulkanStreams(device, self.pool, self._hang, SECONDS)
+        self.streams = VulkanStreams(device, self.pool, self._make_hang, SECONDS)
         self._stack.callback(self.streams.close)
         self._stream = Stream("probe")
 
@@ -162,8 +162,8 @@ class VulkanBench:
         self.pool.free(buffer)
         return median(took[1:])
 
-    def _hang(self, timeline: Any, value: int, reason: str, executable: Any) -> DeadlineMissed:
-        return hang(self.device, timeline, value, reason, executable, lost=reason == LOST)
+    def _make_hang(self, timeline: Any, value: int, reason: str, executable: Any) -> DeadlineMissed:
+        return make_hang(self.device, timeline, value, reason, executable, lost=reason == LOST)
 
     def __enter__(self) -> Self:
         return self

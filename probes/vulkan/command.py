@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 
 from zinc_rt.cli.command import Command
-from zinc_rt.cli.options import device_name
+from zinc_rt.cli.options import parse_device_name
 from zinc_rt.cli.output import add_format
 from zinc_rt.host.arguments import Parser
-from zinc_rt.probes.command import positive
+from zinc_rt.probes.command import parse_positive
 
 EPILOG = """\
 examples:
@@ -26,7 +26,7 @@ def parser() -> argparse.ArgumentParser:
     parser = Parser(description=__doc__, epilog=EPILOG)
     parser.add_argument(
         "--device",
-        type=device_name,
+        type=parse_device_name,
         default="auto",
         metavar="WHICH",
         help="auto, hw (a GPU), cpu (a software driver), vulkan:N or vulkan:NAME (default auto: the first device)",
@@ -42,7 +42,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--may-hang", action="store_true", help="include deliberate hangs")
     parser.add_argument(
         "--timeout",
-        type=positive,
+        type=parse_positive,
         default=0.0,
         metavar="S",
         help="seconds for each probe (default: the probe's own limit)",
@@ -57,10 +57,10 @@ def parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _body(arguments: argparse.Namespace) -> int:
-    from zinc_rt.probes.vulkan.execution import execute
+def _run_command(arguments: argparse.Namespace) -> int:
+    from zinc_rt.probes.vulkan.execution import run_command
 
-    return execute(arguments)
+    return run_command(arguments)
 
 
-main = Command("vulkan-test", parser, _body)
+main = Command("vulkan-test", parser, _run_command)

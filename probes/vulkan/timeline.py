@@ -17,9 +17,9 @@ class ProbeTimeline:
 
     def __init__(self, device: VulkanDevice) -> None:
         self._vk, self._device, self._queue = device.vk, device.handle, device.queues[0].handle
-        kind = api.struct("VkSemaphoreTypeCreateInfo", semaphoreType=api.VK_SEMAPHORE_TYPE_TIMELINE)
+        kind = api.make_struct("VkSemaphoreTypeCreateInfo", semaphoreType=api.VK_SEMAPHORE_TYPE_TIMELINE)
         self.handle = ctypes.c_uint64()
-        info = api.chain(api.struct("VkSemaphoreCreateInfo"), kind)
+        info = api.link_structs(api.make_struct("VkSemaphoreCreateInfo"), kind)
         self._vk.vkCreateSemaphore(self._device, byref(info), None, byref(self.handle))
 
     def submit(self, value: int, *, commands: int = 0, after: tuple[ProbeTimeline, int] | None = None) -> None:
@@ -31,7 +31,7 @@ class ProbeTimeline:
             "waitSemaphoreValueCount": len(waits),
             "pWaitSemaphoreValues": (ctypes.c_uint64 * 1)(*(item for _, item in waits)),
         }
-        info = api.struct(
+        info = api.make_struct(
             "VkSubmitInfo",
             commandBufferCount=1 if commands else 0,
             pCommandBuffers=ctypes.c_void_p(commands),
@@ -41,17 +41,17 @@ class ProbeTimeline:
             pWaitSemaphores=(ctypes.c_uint64 * 1)(*(item.handle.value for item, _ in waits)),
             pWaitDstStageMask=ctypes.c_uint32(api.VK_PIPELINE_STAGE_ALL_COMMANDS_BIT),
         )
-        chain = api.chain(info, api.struct("VkTimelineSemaphoreSubmitInfo", **values))
+        chain = api.link_structs(info, api.make_struct("VkTimelineSemaphoreSubmitInfo", **values))
         self._vk.vkQueueSubmit(self._queue, 1, byref(chain), 0)
 
     def signal(self, value: int) -> None:
         """Signal from the host."""
-        info = api.struct("VkSemaphoreSignalInfo", semaphore=self.handle.value, value=value)
+        info = api.make_struct("VkSemaphoreSignalInfo", semaphore=self.handle.value, value=value)
         self._vk.vkSignalSemaphore(self._device, byref(info))
 
     def wait(self, value: int, seconds: float) -> bool:
         """Return whether the value was reached in time."""
-        info = api.struct(
+        info = api.make_struct(
             "VkSemaphoreWaitInfo", semaphoreCount=1, pSemaphores=self.handle, pValues=ctypes.c_uint64(value)
         )
         answer: int = self._vk.vkWaitSemaphores(self._device, byref(info), int(seconds * 1e9))

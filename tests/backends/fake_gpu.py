@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from zinc_rt.backends.amd.kmd_side import Incident, fault_text
+from zinc_rt.backends.amd.kmd_side import Incident, format_fault
 from zinc_rt.kmd.driver import PROT_READ, PROT_WRITE, Mapping
 from zinc_rt.kmd.resources import Ledger
 from zinc_rt.kmd.transport import HOST_VISIBLE, DeviceBuffer, MemoryFault, Placement, Queue, check_ring
@@ -265,7 +265,7 @@ class FakeSide:
             self.gpu.run(self.packets)
         while self.gpu.faults:
             fault = self.gpu.faults.pop(0)
-            self.incidents.append(Incident("fault", fault_text(fault), fault))
+            self.incidents.append(Incident("fault", format_fault(fault), fault))
 
     def close(self) -> None:
         self.closed = True

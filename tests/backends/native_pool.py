@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Self
 
 import numpy as np
-from kernels.native.libraries import compiler
+from kernels.native.libraries import find_compiler
 
 from zinc_rt.backends.cpu import library
-from zinc_rt.backends.cpu.host_memory import aligned
+from zinc_rt.backends.cpu.host_memory import allocate_aligned
 from zinc_rt.backends.cpu.tasks import IS_COUNT, LINE_BYTES, TASK, TaskListStruct
-from zinc_rt.backends.cpu.threads import Helpers
+from zinc_rt.backends.cpu.threads import HelperThreads
 from zinc_rt.kernels.native import build
 from zinc_rt.kernels.native.task import ANY
 
@@ -43,21 +43,21 @@ class Step:
 
 class Program:
     def __init__(self, code: ctypes.CDLL, steps: Sequence[Step], counts: np.ndarray, shuffle: int = 0) -> None:
-        self._tasks = aligned(max(len(steps), 1) * TASK.itemsize).view(TASK)
-        self._blocks = [_block(step) for step in steps]
-        self._cells = aligned(max(len(steps), 1) * LINE_BYTES)
+        self._tasks = allocate_aligned(max(len(steps), 1) * TASK.itemsize).view(TASK)
+        self._blocks = [pack_block(step) for step in steps]
+        self._cells = allocate_aligned(max(len(steps), 1) * LINE_BYTES)
         self._keeps = (steps, counts)
         for row, step, block in zip(self._tasks, steps, self._blocks, strict=False):
             row["run"] = ctypes.cast(getattr(code, f"zrt_{step.kernel}"), ctypes.c_void_p).value
             row["arguments"] = ctypes.addressof(block)
-            row["dims"] = (_dim(step.items), 1, 1)
+            row["dims"] = (encode_dim(step.items), 1, 1)
             row["barrier"], row["least"], row["most"] = step.barrier, step.least, step.most
         self.struct = TaskListStruct(
             self._tasks.ctypes.data, counts.ctypes.data, self._cells.ctypes.data, len(steps), shuffle
         )
 
 
-def _block(step: Step) -> ctypes.Array[ctypes.c_char]:
+def pack_block(step: Step) -> ctypes.Array[ctypes.c_char]:
     parts = [
         struct.pack("<I", operand) if isinstance(operand, int) else struct.pack("<Q", operand.ctypes.data)
         for operand in step.operands
@@ -65,7 +65,7 @@ def _block(step: Step) -> ctypes.Array[ctypes.c_char]:
     return ctypes.create_string_buffer(b"".join(parts))
 
 
-def _dim(items: int | str) -> int:
+def encode_dim(items: int | str) -> int:
     return items if isinstance(items, int) else IS_COUNT | int(items[7:-1])
 
 
@@ -73,8 +73,8 @@ class Pool:
     """Helpers with the test kernels' library."""
 
     def __init__(self, threads: int, affinity: tuple[int, ...] = ()) -> None:
-        self.code = code()
-        self.helpers = Helpers(self.code, threads, affinity)
+        self.code = load_pool_library()
+        self.helpers = HelperThreads(self.code, threads, affinity)
         self._programs: list[Program] = []
 
     def program(self, steps: Sequence[Step], counts: np.ndarray | None = None, shuffle: int = 0) -> Program:
@@ -95,5 +95,5 @@ class Pool:
 
 
 @cache
-def code() -> ctypes.CDLL:
-    return library.load(build.compile_library(compiler(), "native", (), (build.SOURCES / "pool.c", KERNELS)))
+def load_pool_library() -> ctypes.CDLL:
+    return library.load(build.compile_library(find_compiler(), "native", (), (build.SOURCES / "pool.c", KERNELS)))

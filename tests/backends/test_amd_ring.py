@@ -10,7 +10,7 @@ from recording import RecordingPublish
 from support import Counts
 
 from zinc_rt.backends.amd.hang import Hang
-from zinc_rt.backends.amd.publish import Publish, publisher
+from zinc_rt.backends.amd.publish import Publish, load_publisher
 from zinc_rt.backends.amd.ring import AmdRing, ReadyDwords
 from zinc_rt.host.errors import InputError
 from zinc_rt.kmd.transport import Placement
@@ -21,7 +21,7 @@ RING_BYTES = 4096
 RING_DW = RING_BYTES // 4
 
 
-class Stuck(Exception):
+class StuckGpu(Exception):
     """The exception that these rings raise for a hang, with only the text."""
 
 
@@ -49,8 +49,8 @@ class Bench:
             name="ring",
             generation=GENERATION,
             slot=(page.host.address, page.gpu_va),
-            publish=publish or publisher(),
-            make_hang=lambda ring, what: Stuck(what),
+            publish=publish or load_publisher(),
+            make_hang=lambda ring, what: StuckGpu(what),
             full_seconds=full_seconds,
             debug=debug,
         )
@@ -60,7 +60,7 @@ class Bench:
         return self.ring.encode((WriteData(self.log.gpu_va, (value,)), *padding), f"write {value}")
 
     @property
-    def logged(self) -> list[int]:
+    def written_values(self) -> list[int]:
         ran = self.gpu.queues[0].ran
         return [packet.data[0] for packet in ran if isinstance(packet, WriteData)]
 
@@ -90,7 +90,7 @@ def test_submission_wraps_at_every_ring_offset(kind: str) -> None:
             bench.ring.run((Nop((0,) * (lead - 1)),), "to the place")
         assert bench.ring.wptr_dw % RING_DW == index
         bench.ring.submit(ready).wait(1.0)
-    assert bench.logged == list(range(RING_DW))
+    assert bench.written_values == list(range(RING_DW))
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_thousands_of_submissions_of_random_size_run_in_order(
         if random.random() < 0.01:
             random.choice(fences).wait(5.0)
     fences[-1].wait(5.0)
-    assert bench.logged == list(range(count))
+    assert bench.written_values == list(range(count))
     assert [fence.value for fence in fences] == list(range(1, count + 1))
     assert all(fence.done() for fence in fences)
 
@@ -124,14 +124,14 @@ def test_prebuilt_batches_run_in_order_with_increasing_fences(slow_counts: Count
         fence = bench.ring.submit(ready[number % 5])
         assert fence.value == number + 1
     fence.wait(5.0)
-    assert bench.logged == [number % 5 for number in range(count)]
+    assert bench.written_values == [number % 5 for number in range(count)]
 
 
-def test_one_dword_always_stays_free() -> None:
+def test_ring_keeps_one_dword_free() -> None:
     bench = Bench(works=False, full_seconds=0.01)
     bench.ring.run((Nop((0,) * (RING_DW - 2)),), "all but one")
     assert bench.ring.free_dw == 0
-    with pytest.raises(Stuck, match=r"no room for 1 dwords, 0 of 1024 are free within 0.01 s"):
+    with pytest.raises(StuckGpu, match=r"no room for 1 dwords, 0 of 1024 are free within 0.01 s"):
         bench.ring.run((Nop(),), "one more")
     bench.gpu.run()
     bench.ring.run((Nop(),), "one more")
@@ -143,8 +143,8 @@ def test_full_ring_waits_until_the_gpu_has_read() -> None:
     for number in range(200):  # far more than the ring holds at once
         bench.ring.submit(bench.write(number, 100))
     assert bench.side.looks > 100
-    bench.ring.idle(1.0)
-    assert bench.logged == list(range(200))
+    bench.ring.wait_until_idle(1.0)
+    assert bench.written_values == list(range(200))
 
 
 def test_fence_frees_ring_space_when_rptr_lags() -> None:
@@ -152,16 +152,16 @@ def test_fence_frees_ring_space_when_rptr_lags() -> None:
     bench.gpu.reports_rptr = False
     for number in range(1000):
         bench.ring.submit(bench.write(number, 100))
-    bench.ring.idle(1.0)
-    assert bench.logged == list(range(1000))
+    bench.ring.wait_until_idle(1.0)
+    assert bench.written_values == list(range(1000))
 
 
-def test_rptr_a_lap_late_never_frees_unread_dwords() -> None:
+def test_rptr_one_lap_behind_never_frees_unread_dwords() -> None:
     bench = Bench()
     bench.gpu.reports_rptr = False
     while bench.ring.wptr_dw < RING_DW + 50:
         bench.ring.submit(bench.write(0, 60))
-    bench.ring.idle(1.0)
+    bench.ring.wait_until_idle(1.0)
     read = bench.gpu.queues[0].position
     bench.side.works = False
     bench.ring.run((Nop((0,) * 20),), "unread")
@@ -207,14 +207,14 @@ def test_debug_mode_lints_packets_that_would_stop_the_queue() -> None:
 def test_missed_deadline_leaves_the_fence_pending() -> None:
     bench = Bench(works=False)
     fence = bench.ring.submit(bench.write(1))
-    with pytest.raises(Stuck, match=r"ring: fence 1 not reached within 0\.01 s"):
+    with pytest.raises(StuckGpu, match=r"ring: fence 1 not reached within 0\.01 s"):
         fence.wait(0.01)
     assert not fence.done()
     bench.gpu.run()
     fence.wait(0.0)
 
 
-def test_closing_drains_and_releases_the_queue() -> None:
+def test_close_drains_and_releases_the_queue() -> None:
     bench = Bench()
     fence = bench.ring.submit(bench.write(1))
     bench.ring.close(drain_seconds=1.0)
@@ -225,28 +225,28 @@ def test_closing_drains_and_releases_the_queue() -> None:
         bench.ring.submit(bench.write(2))
 
 
-def test_closing_after_a_hang_releases_the_queue_and_reports_it() -> None:
+def test_close_after_a_hang_releases_the_queue_and_reports_it() -> None:
     bench = Bench(works=False)
     fence = bench.ring.submit(bench.write(1))
-    with pytest.raises(Stuck, match="fence 1 not reached"):
+    with pytest.raises(StuckGpu, match="fence 1 not reached"):
         bench.ring.close(drain_seconds=0.01)
     assert bench.gpu.resources() == {"buffer": 2}
     assert fence.done() and not fence.reached()
 
 
 @pytest.mark.parametrize("stored", [True, False], ids=["after the stores", "before the stores"])
-def test_ctrl_c_in_a_submission_neither_loses_nor_repeats_it(stored: bool) -> None:
+def test_ctrl_c_during_a_submission_neither_loses_nor_repeats_it(stored: bool) -> None:
     interrupts = [False]
 
-    def publish(target: int, wptr_dw: int, source: int, count_dw: int) -> int:
+    def publish_or_interrupt(target: int, wptr_dw: int, source: int, count_dw: int) -> int:
         if interrupts[0] and not stored:
             raise KeyboardInterrupt
-        end = publisher()(target, wptr_dw, source, count_dw)
+        end = load_publisher()(target, wptr_dw, source, count_dw)
         if interrupts[0]:
             raise KeyboardInterrupt
         return end
 
-    bench = Bench(publish=publish)
+    bench = Bench(publish=publish_or_interrupt)
     bench.ring.submit(bench.write(0))
     interrupts[0] = True
     for value in (1, 2):
@@ -257,7 +257,7 @@ def test_ctrl_c_in_a_submission_neither_loses_nor_repeats_it(stored: bool) -> No
     interrupts[0] = False
     fence = bench.ring.submit(bench.write(3))
     fence.wait(1.0)
-    assert bench.logged == ([0, 1, 2, 3] if stored else [0, 3])
+    assert bench.written_values == ([0, 1, 2, 3] if stored else [0, 3])
     assert fence.value == (4 if stored else 2)
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import struct
 
 import pytest
-from lower.chains import ONE, chain, planned
+from lower.chains import ONE, make_chain, plan_chain
 
 from zinc_rt.backends.amd import command_stream
 from zinc_rt.backends.amd.loaded_kernels import LoadedKernel
-from zinc_rt.backends.amd.packet_list import PacketList, ib_content
+from zinc_rt.backends.amd.packet_list import PacketList, build_ib
 from zinc_rt.lower import DispatchPlan, dispatch_plan, plan_block
 from zinc_rt.pm4.decode import decode_stream
 from zinc_rt.pm4.generation import Generation
@@ -20,33 +20,33 @@ VA = 0x7_0000_0000
 TAKES = {"first": (2, 2), "second": (3, 1), "step_grids": (3, 1)}  # buffers, constants
 
 
-def stream(plan: DispatchPlan) -> PacketList:
+def build_stream(plan: DispatchPlan) -> PacketList:
     kernels = {
         key: LoadedKernel(key[0], 0x10_0000_0100 * (1 + index), (1, 2, 3), (32, 1, 1), *TAKES[key[0]])
         for index, key in enumerate(dict.fromkeys(step.code for step in plan.dispatches))
     }
-    return command_stream.packets(plan, VA, kernels, Generation.GFX12)
+    return command_stream.build_packets(plan, VA, kernels, Generation.GFX12)
 
 
 def test_argument_block_holds_addresses_then_constants() -> None:
-    plan = planned((5, 1, 1))
-    image = plan_block.content(plan, VA, lambda ref: 0x1000 + ref.offset_bytes)
+    plan = plan_chain((5, 1, 1))
+    image = plan_block.build_content(plan, VA, lambda ref: 0x1000 + ref.offset_bytes)
     first, second = [step.arguments_offset - plan.specs_offset for step in plan.dispatches][:2]
     assert struct.unpack_from("<QQIf", image, first) == (0x1000, VA, 7, 1.5)
     assert struct.unpack_from("<QQQI", image, second) == (VA, 0, 0x1010, 0xFFFFFFFF)
 
 
 def test_fixed_grid_is_encoded_in_the_packet() -> None:
-    packets = stream(planned((5, "tokens", 1))).packets
+    packets = build_stream(plan_chain((5, "tokens", 1))).packets
     assert packets.count(DispatchDirect(5, 1, 1, WAVE32)) == 4
     assert not any(isinstance(packet, DispatchIndirect) for packet in packets)
 
 
 def test_data_dependent_grid_is_read_from_the_argument_block() -> None:
-    plan = planned((5, "tokens", 3), {**ONE, "tokens": 16})
-    grids = [packet for packet in stream(plan).packets if isinstance(packet, DispatchIndirect)]
+    plan = plan_chain((5, "tokens", 3), {**ONE, "tokens": 16})
+    grids = [packet for packet in build_stream(plan).packets if isinstance(packet, DispatchIndirect)]
     assert len(grids) == 4 and {grid.address for grid in grids} == {VA + plan.grids_offset}
-    image = plan_block.content(plan, VA, lambda ref: 0x1000)
+    image = plan_block.build_content(plan, VA, lambda ref: 0x1000)
     assert struct.unpack_from("<3I", image, 0) == (5, 1 << 31, 3)
     first = next(plan.dispatches)
     assert struct.unpack_from("<QQQI", image, first.arguments_offset - plan.specs_offset) == (
@@ -55,7 +55,7 @@ def test_data_dependent_grid_is_read_from_the_argument_block() -> None:
 
 
 def test_dispatch_sets_only_the_registers_it_changes() -> None:
-    packets = stream(planned((5, 1, 1), adds=1)).packets
+    packets = build_stream(plan_chain((5, 1, 1), adds=1)).packets
     index = [index for index, packet in enumerate(packets) if isinstance(packet, DispatchDirect)]
     between = packets[index[0] + 1 : index[1]]
     assert isinstance(between[0], EventWrite)
@@ -65,9 +65,9 @@ def test_dispatch_sets_only_the_registers_it_changes() -> None:
 
 
 @pytest.mark.parametrize("tokens", [1, 16])
-def test_every_dispatch_is_identified_by_its_first_dword(tokens: int) -> None:
-    program = chain((5, "tokens", 1), {**ONE, "tokens": tokens})
-    words, nodes = ib_content(stream(dispatch_plan(program)), Generation.GFX12)
+def test_first_dword_identifies_every_dispatch(tokens: int) -> None:
+    program = make_chain((5, "tokens", 1), {**ONE, "tokens": tokens})
+    words, nodes = build_ib(build_stream(dispatch_plan(program)), Generation.GFX12)
     decoded = [
         item.offset
         for item in decode_stream(words, Generation.GFX12)
@@ -81,4 +81,4 @@ def test_every_dispatch_is_identified_by_its_first_dword(tokens: int) -> None:
 def test_argument_count_mismatch_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(TAKES, "second", (3, 2))
     with pytest.raises(ValueError, match="second takes 3 buffers and 2 constants, but its row passes 3 and 1"):
-        stream(planned((5, 1, 1)))
+        build_stream(plan_chain((5, 1, 1)))

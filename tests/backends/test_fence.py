@@ -24,14 +24,14 @@ class Slot:
         return TimelineFence(self.timeline, self.timeline.submitted)
 
 
-def test_slot_starts_at_zero_among_poison() -> None:
+def test_slot_starts_at_zero_between_poison_values() -> None:
     slot = Slot()
     assert list(slot.words) == [0, *[POISON] * (SLOT_BYTES // 8 - 1)]
-    assert slot.timeline.guard() is None
+    assert slot.timeline.read_guard() is None
     assert slot.timeline.memory() == 0
 
 
-def test_fence_is_done_at_its_value_or_a_later_one() -> None:
+def test_fence_completes_at_its_value_or_a_later_one() -> None:
     slot = Slot()
     first, second, third = (slot.submit() for _ in range(3))
     assert not first.done()
@@ -53,16 +53,16 @@ def test_values_need_all_64_bits() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "why"),
+    ("value", "reason"),
     [(3, "2 is the last value submitted"), (POISON, "the poison"), ((1 << 64) - 1, "last value submitted")],
 )
-def test_unsubmitted_value_fails_every_fence(value: int, why: str) -> None:
+def test_unsubmitted_value_fails_every_fence(value: int, reason: str) -> None:
     slot = Slot()
     fences = [slot.submit(), slot.submit()]
     slot.words[0] = value
     for fence in fences:
         assert fence.done() and not fence.reached()
-        with pytest.raises(FenceCorrupt, match=why):
+        with pytest.raises(FenceCorrupt, match=reason):
             fence.wait(1.0)
 
 
@@ -82,7 +82,7 @@ def test_timeline_never_goes_backwards() -> None:
 def test_overwritten_poison_next_to_the_fence_is_reported(index: int) -> None:
     slot = Slot()
     slot.words[index] = 1
-    assert slot.timeline.guard() == (
+    assert slot.timeline.read_guard() == (
         f"line: poison beside the fence was overwritten: {0x7000 + 8 * index:#x} holds 0x1"
     )
 
@@ -121,11 +121,11 @@ def test_pauses_grow_to_their_limit_and_never_exceed_the_deadline() -> None:
 
     pauses: list[float] = []
 
-    def pause(seconds: float) -> None:
+    def record_pause(seconds: float) -> None:
         pauses.append(seconds)
         time.sleep(seconds)
 
     start = time.monotonic()
-    assert not wait_until(lambda: False, pause, 0.02)
+    assert not wait_until(lambda: False, record_pause, 0.02)
     assert 0.02 <= time.monotonic() - start < 0.5
     assert pauses[0] == pytest.approx(20e-6) and max(pauses) <= 1e-3

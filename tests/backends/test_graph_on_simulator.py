@@ -13,7 +13,7 @@ from zinc_rt.backends.amd.t2 import open_t2
 from zinc_rt.exec import Stream
 from zinc_rt.ir.graph import Builder
 from zinc_rt.ir.op import Op
-from zinc_rt.kernels.sets import kernel_set
+from zinc_rt.kernels.sets import find_kernel_set
 from zinc_rt.kmd.driver import KernelToCompile
 from zinc_rt.lower import lower
 from zinc_rt.mem.heaps import ROLE_HEAPS, BufferHeap
@@ -38,16 +38,16 @@ def test_addition_kernel_is_compiled_as_expected_and_exact(monkeypatch: pytest.M
     announced: list[str] = []
     announce = driver.announce_all
 
-    def listen(rows: Sequence[tuple[int, int, str]]) -> None:
+    def record_announced(rows: Sequence[tuple[int, int, str]]) -> None:
         announced.extend(name for _, _, name in rows)
         announce(rows)
 
-    def note(kernels: Sequence[KernelToCompile]) -> None:
+    def record_expected(kernels: Sequence[KernelToCompile]) -> None:
         expected.extend(kernels)
 
-    monkeypatch.setattr(driver, "announce_all", listen)
-    monkeypatch.setattr(driver, "precompile", note)
-    with open_t1(driver, AmdOptions("canonical-1", kernel_set("gfx1201")), after=driver.close_all) as backend:
+    monkeypatch.setattr(driver, "announce_all", record_announced)
+    monkeypatch.setattr(driver, "precompile", record_expected)
+    with open_t1(driver, AmdOptions("canonical-1", find_kernel_set("gfx1201")), after=driver.close_all) as backend:
         program = lower(graph, backend.kernels.entries, plan, ordering="canonical-1", tier="t1")
         buffers = {n: backend.alloc(a.size_bytes, a.heap, n) for n, a in plan.allocations.items()}
         variant = backend.build(program, buffers)
@@ -78,7 +78,7 @@ def test_discarded_buffer_read_is_reported_until_the_buffer_is_filled(tier: str)
     )
     driver = SimDriver(sanitizer="fast")
     opener, stream = OPENERS[tier], Stream("main")
-    with opener(driver, AmdOptions("canonical-1", kernel_set("gfx1201")), after=driver.close_all) as backend:
+    with opener(driver, AmdOptions("canonical-1", find_kernel_set("gfx1201")), after=driver.close_all) as backend:
         buffers = {n: backend.alloc(a.size_bytes, a.heap, n) for n, a in plan.allocations.items()}
         variant = backend.build(
             lower(graph, backend.kernels.entries, plan, ordering="canonical-1", tier=tier), buffers

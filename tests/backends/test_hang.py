@@ -52,7 +52,7 @@ class Bench:
         variant = self.backend.build(PacketList(packets, name), {})
         return self.backend.submit(variant, self.stream)
 
-    def hang(self, fence) -> Hang:
+    def wait_for_hang(self, fence) -> Hang:
         with pytest.raises(Hang) as caught:
             fence.wait(SOON)
         return caught.value
@@ -70,7 +70,7 @@ def bench(tmp_path: Path):
 
 def test_wait_that_never_completes_is_reported_with_its_address(bench: Bench) -> None:
     bench.submit(WriteData(bench.flag.gpu_va + 8, (1,)), name="good").wait(1.0)
-    hang = bench.hang(bench.submit(WaitRegMem(bench.flag.gpu_va, 42), name="waits"))
+    hang = bench.wait_for_hang(bench.submit(WaitRegMem(bench.flag.gpu_va, 42), name="waits"))
     assert "fence 2 not reached within 0.01 s" in str(hang)
     report = hang.report
     assert report.why.startswith("rptr stands at the beginning of waits: its first packet does not end")
@@ -84,7 +84,7 @@ def test_wait_that_never_completes_is_reported_with_its_address(bench: Bench) ->
 def test_wait_in_the_ring_itself_is_located_at_rptr(bench: Bench) -> None:
     ring = bench.backend.ring(bench.stream)
     fence = ring.submit(ring.encode((Nop((1, 2)), WaitRegMem(bench.flag.gpu_va, 1), Nop()), "handmade"))
-    report = bench.hang(fence).report
+    report = bench.wait_for_hang(fence).report
     assert report.why == "the command processor stopped in handmade"
     assert report.last_packet.startswith("last read: NOP 3 dwords")
     assert "; next: WAIT_REG_MEM" in report.last_packet
@@ -92,11 +92,11 @@ def test_wait_in_the_ring_itself_is_located_at_rptr(bench: Bench) -> None:
     assert len(marked) == 1 and "WAIT_REG_MEM" in marked[0]
 
 
-def test_window_starts_at_a_packet_also_where_the_ring_wraps(bench: Bench) -> None:
+def test_window_starts_at_a_packet_when_the_ring_wraps(bench: Bench) -> None:
     ring = bench.backend.ring(bench.stream)
     ring.submit(ring.encode((Nop((0,) * 1000),), "filler")).wait(1.0)
     fence = ring.submit(ring.encode((Nop((0,) * 10), WaitRegMem(bench.flag.gpu_va, 1)), "across the end"))
-    report = bench.hang(fence).report
+    report = bench.wait_for_hang(fence).report
     assert ring.wptr_dw > ring.ring_dw
     assert "BAD" not in report.window
     assert "rptr> 0x003fc" in report.window or "rptr> 0x00003" in report.window
@@ -107,7 +107,7 @@ def test_illegal_packet_is_located_in_the_indirect_buffer(bench: Bench) -> None:
     variant = bench.backend.build(PacketList((Nop(),), "broken"), {})
     view = variant.storage.view().cast("I")
     view[10] = 0xC0000000 | BAD_OPCODE << 8
-    report = bench.hang(bench.backend.submit(variant, bench.stream)).report
+    report = bench.wait_for_hang(bench.backend.submit(variant, bench.stream)).report
     assert report.why.startswith("an illegal packet stops the queue: indirect buffer 0x000a: opcode")
     assert "OVERWRITTEN: 1 dwords differ from what was built, first 0x000a" in report.ib
     assert "BAD: opcode" in report.ib
@@ -137,7 +137,7 @@ def test_fault_ends_the_wait_at_once_and_names_allocation_and_submission(tmp_pat
 
 def test_lost_doorbell_is_distinguished_from_hanging_work(bench: Bench) -> None:
     bench.gpu.lost_doorbells = True
-    report = bench.hang(bench.submit(Nop(), name="lost")).report
+    report = bench.wait_for_hang(bench.submit(Nop(), name="lost")).report
     assert "the doorbell did not arrive" in report.why
     assert "0: never written" in report.text()
 
@@ -148,7 +148,7 @@ def test_unwritten_fence_is_reported(bench: Bench) -> None:
     bench.gpu.run(1)  # the indirect buffer, but not the fence
     ring = bench.backend.ring(bench.stream)
     ring.queue.rptr.host.view.cast("I")[0] = ring.wptr_dw
-    report = bench.hang(fence).report
+    report = bench.wait_for_hang(fence).report
     assert report.why.startswith("all was fetched, but silent does not finish")
     assert [submission.state for submission in report.submissions] == ["fetched"]
 
@@ -158,7 +158,7 @@ def test_overwritten_poison_is_reported(bench: Bench) -> None:
     bench.side.works = False
     fence = ring.submit(ring.encode((Nop(),), "stray"))
     ctypes.c_uint64.from_address(ring.timeline.address + 16).value = 1
-    report = bench.hang(fence).report
+    report = bench.wait_for_hang(fence).report
     assert "poison beside the fence was overwritten" in report.why
     assert f"{ring.timeline.gpu_va + 16:#x} holds 0x1" in report.text()
 
@@ -176,7 +176,7 @@ def test_stray_write_to_wptr_is_reported(bench: Bench) -> None:
     fence = bench.submit(Nop(), name="one")
     ring = bench.backend.ring(bench.stream)
     ring.queue.wptr.host.view.cast("Q")[0] = 5
-    assert "wptr's memory holds 5" in bench.hang(fence).report.why
+    assert "wptr's memory holds 5" in bench.wait_for_hang(fence).report.why
 
 
 def test_wptr_in_bytes_is_reported(bench: Bench) -> None:
@@ -184,7 +184,7 @@ def test_wptr_in_bytes_is_reported(bench: Bench) -> None:
     ring = bench.backend.ring(bench.stream)
     publish = ring._publish
     ring._publish = lambda target, wptr, source, count: wptr + 4 * (publish(target, wptr, source, count) - wptr)
-    reason = bench.hang(bench.submit(Nop(), name="one")).report.why
+    reason = bench.wait_for_hang(bench.submit(Nop(), name="one")).report.why
     assert reason == "wptr moved by 48 for one, which has 12 dwords; it counts bytes where dwords are meant"
 
 
@@ -207,7 +207,7 @@ def test_full_ring_is_reported_as_a_hang(bench: Bench) -> None:
 
 def test_hang_bundle_contains_report_ring_and_submissions(bench: Bench, tmp_path: Path) -> None:
     bench.side.incidents.clear()
-    hang = bench.hang(bench.submit(WaitRegMem(bench.flag.gpu_va, 1), name="waits"))
+    hang = bench.wait_for_hang(bench.submit(WaitRegMem(bench.flag.gpu_va, 1), name="waits"))
     folder = hang.bundle
     assert folder is not None and folder.parent == tmp_path / "hangs"
     assert str(folder / "report.txt") in str(hang)
@@ -223,7 +223,9 @@ def test_hang_bundle_contains_report_ring_and_submissions(bench: Bench, tmp_path
     assert len(ib) % 32 == 0 and report["ib_words_bytes"] == len(ib)
     assert "something the kernel said" in (folder / "kernel.log").read_text()
     assert not (folder / "devcoredump.bin").exists()
-    second = bench.hang(bench.backend.ring(bench.stream).submit(bench.backend.ring(bench.stream).encode((), "x")))
+    second = bench.wait_for_hang(
+        bench.backend.ring(bench.stream).submit(bench.backend.ring(bench.stream).encode((), "x"))
+    )
     assert second.bundle != folder, "every hang has a folder of its own"
 
 
@@ -231,7 +233,7 @@ def test_new_core_dump_is_kept(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     bench.side.works = False
 
-    class Driver:
+    class DriverWithLog:
         simulated = True
 
         def list_dir(self, path: str) -> list[str]:
@@ -241,8 +243,8 @@ def test_new_core_dump_is_kept(tmp_path: Path) -> None:
             assert path == "/sys/class/devcoredump/devcd7/data"
             return b"the dump"
 
-    bench.gpu.driver = Driver()
-    hang = bench.hang(bench.submit(Nop()))
+    bench.gpu.driver = DriverWithLog()
+    hang = bench.wait_for_hang(bench.submit(Nop()))
     assert hang.bundle is not None
     assert (hang.bundle / "devcoredump.bin").read_bytes() == b"the dump"
     bench.backend.close(drain_seconds=0.0)
@@ -253,7 +255,7 @@ def test_unwritable_folder_never_hides_the_hang(tmp_path: Path) -> None:
     file.write_text("")
     bench = Bench(file)
     bench.side.works = False
-    hang = bench.hang(bench.submit(Nop()))
+    hang = bench.wait_for_hang(bench.submit(Nop()))
     assert hang.bundle is None
     assert "no bundle was saved" in str(hang) and "taken" in str(hang)
     bench.backend.close(drain_seconds=0.0)

@@ -21,7 +21,7 @@ ITEMS = 64
 
 
 @contextmanager
-def mode(pool: Pool, bits: int) -> Iterator[None]:
+def float_mode(pool: Pool, bits: int) -> Iterator[None]:
     before = pool.code.get_float_mode()
     pool.code.set_float_mode(IEEE | bits)
     try:
@@ -38,7 +38,7 @@ def mode(pool: Pool, bits: int) -> Iterator[None]:
 def test_call_computes_with_denormals_and_restores_the_mode(threads: int, bits: int) -> None:
     modes, sums = np.zeros(ITEMS, np.uint32), np.zeros(ITEMS, np.float32)
     denormal = np.array([71362], np.uint32).view(np.float32)  # 1e-40: twice that is twice the bits
-    with Pool(threads) as pool, mode(pool, bits):  # helpers start inside and inherit the caller's mode
+    with Pool(threads) as pool, float_mode(pool, bits):  # helpers start inside and inherit the caller's mode
         for _ in range(20):
             modes[:], sums[:] = 0, 0
             assert pool.run([Step("float_mode", (modes, sums, denormal), ITEMS, most=1)]) == 0
@@ -51,12 +51,12 @@ def test_helper_restores_its_float_mode() -> None:
     result: list[int] = []
     with Pool(2) as pool:
 
-        def help_once() -> None:
-            with mode(pool, FLUSH_TO_ZERO):
+        def run_helper_once() -> None:
+            with float_mode(pool, FLUSH_TO_ZERO):
                 pool.code.zrt_help(ctypes.byref(pool.helpers.pool), 0)
                 result.append(pool.code.get_float_mode() & ~RAISED)
 
-        thread = threading.Thread(target=help_once)
+        thread = threading.Thread(target=run_helper_once)
         thread.start()
         thread.join(60)
     assert result == [IEEE | FLUSH_TO_ZERO]

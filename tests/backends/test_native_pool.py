@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from backends.native_pool import STOPPED, Pool, Step
-from kernels.native.libraries import compiler
+from kernels.native.libraries import find_compiler
 from support import Counts
 
 from zinc_rt.kernels.native import build
@@ -19,7 +19,7 @@ from zinc_rt.kernels.native import build
 THREADS = (1, 2, 3, 8)
 
 
-def chain(tasks: int, items: int, arrays: list[np.ndarray], **step: int) -> list[Step]:
+def make_task_chain(tasks: int, items: int, arrays: list[np.ndarray], **step: int) -> list[Step]:
     """Each task reads everything that the previous task wrote, so a task that starts early changes the last
     array.
     """
@@ -56,7 +56,7 @@ def test_every_item_runs_once_in_any_order(shuffle: int) -> None:
 def test_barrier_waits_for_all_items_before_it(threads: int, slow_counts: Counts) -> None:
     arrays: list[np.ndarray] = []
     with Pool(threads) as pool:
-        program = pool.program(chain(50, 37, arrays))
+        program = pool.program(make_task_chain(50, 37, arrays))
         for _ in range(slow_counts(50, 2000)):
             for array in arrays[1:]:
                 array[:] = 0
@@ -157,13 +157,13 @@ def test_four_threads_on_one_cpu_finish() -> None:
     arrays: list[np.ndarray] = []
     results: list[int] = []
 
-    def calls() -> None:  # in a thread of its own: pinning lasts as long as the thread
+    def run_calls() -> None:  # in a thread of its own: pinning lasts as long as the thread
         os.sched_setaffinity(0, {cpu})
         with Pool(4, (cpu,)) as pool:
-            program = pool.program(chain(100, 16, arrays))
+            program = pool.program(make_task_chain(100, 16, arrays))
             results.extend(pool.run(program) for _ in range(20))
 
-    thread = threading.Thread(target=calls)
+    thread = threading.Thread(target=run_calls)
     thread.start()
     thread.join(60)
     assert results == [0] * 20
@@ -171,12 +171,12 @@ def test_four_threads_on_one_cpu_finish() -> None:
 
 
 @pytest.mark.slow  # minutes: zig builds the sanitizer's library first
-def test_threads_have_no_data_races(tmp_path: Path) -> None:
+def test_thread_sanitizer_reports_no_data_race(tmp_path: Path) -> None:
     program = tmp_path / "pool_threads"
     sources = (Path(__file__).with_name("pool_threads.c"), build.SOURCES / "pool.c")
     flags = ("-O2", "-g", "-std=c23", "-fsanitize=thread", f"-I{build.HEADERS}", "-o", str(program))
-    command = (*compiler().command, *flags, *map(str, sources))
-    result = subprocess.run(command, capture_output=True, text=True, env=build.environment(), timeout=1200)
+    command = (*find_compiler().command, *flags, *map(str, sources))
+    result = subprocess.run(command, capture_output=True, text=True, env=build.make_environment(), timeout=1200)
     if result.returncode:
         pytest.skip(f"this compiler has no ThreadSanitizer here: {result.stderr.strip()[-300:]}")
     done = subprocess.run([program, "20000"], capture_output=True, text=True, timeout=600)

@@ -7,32 +7,32 @@ import os
 import pytest
 
 from zinc_rt.backends.cpu import threads
-from zinc_rt.backends.cpu.threads import check_affinity, default_threads
+from zinc_rt.backends.cpu.threads import check_affinity, choose_default_threads
 from zinc_rt.host.errors import UsageError
 
 
 @pytest.fixture
-def files(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+def system_files(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """The contents of the system's files; other files do not exist. Eight CPUs, two to a core."""
     result = {threads.SIBLINGS.format(cpu): f"{cpu % 4},{cpu % 4 + 4}" for cpu in range(8)}
-    monkeypatch.setattr(threads, "_read", lambda path: result.get(path, ""))
+    monkeypatch.setattr(threads, "_read_file", lambda path: result.get(path, ""))
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
     return result
 
 
-def test_one_thread_is_used_per_core(files: dict[str, str]) -> None:
-    assert default_threads() == 4
+def test_one_thread_is_used_per_core(system_files: dict[str, str]) -> None:
+    assert choose_default_threads() == 4
 
 
 def test_only_cores_allowed_for_this_process_are_used(
-    files: dict[str, str], monkeypatch: pytest.MonkeyPatch
+    system_files: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {1, 2, 5})
-    assert default_threads() == 2
+    assert choose_default_threads() == 2
 
 
 @pytest.mark.parametrize(
-    ("said", "wanted"),
+    ("quota", "expected"),
     [
         ({"/sys/fs/cgroup/cpu.max": "200000 100000"}, 2),
         ({"/sys/fs/cgroup/cpu.max": "max 100000"}, 4),
@@ -43,19 +43,19 @@ def test_only_cores_allowed_for_this_process_are_used(
     ],
 )
 def test_thread_count_respects_the_container_cpu_quota(
-    files: dict[str, str], said: dict[str, str], wanted: int
+    system_files: dict[str, str], quota: dict[str, str], expected: int
 ) -> None:
-    files.update(said)
-    assert default_threads() == wanted
+    system_files.update(quota)
+    assert choose_default_threads() == expected
 
 
 def test_every_cpu_counts_as_a_core_without_topology(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(threads, "_read", lambda path: "")
+    monkeypatch.setattr(threads, "_read_file", lambda path: "")
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2})
-    assert default_threads() == 3
+    assert choose_default_threads() == 3
 
 
-def test_disallowed_cpu_is_rejected_with_a_list_of_allowed_ones(files: dict[str, str]) -> None:
+def test_disallowed_cpu_is_rejected_with_a_list_of_allowed_ones(system_files: dict[str, str]) -> None:
     check_affinity((0, 7))
     with pytest.raises(
         UsageError, match=r"is not allowed to run on CPU 99\n  next: use only these CPUs: 0, 1, 2, 3, 4, 5, 6, 7"

@@ -42,7 +42,7 @@ class Bench:
         packet = WriteData(buffer.gpu_va + offset_bytes, (value,))
         return self.backend.build(PacketList((packet,), name), {})
 
-    def end(self) -> None:
+    def assert_clean_end(self) -> None:
         """Check that no resource of the driver is left, and that there are no findings except those allowed for
         shipped software.
         """
@@ -58,10 +58,10 @@ def bench(request: pytest.FixtureRequest, tmp_path: Path):
     yield bench
     bench.backend.close()
     assert list(bench.driver.findings()) == []
-    bench.end()
+    bench.assert_clean_end()
 
 
-def word(bench: Bench, buffer) -> int:
+def read_word(bench: Bench, buffer) -> int:
     return bench.backend.read(buffer, 0, 4).cast("I")[0]
 
 
@@ -79,7 +79,7 @@ def test_replays_run_in_order_through_a_small_ring(bench: Bench) -> None:
         fence = graph.replay((step % 3,), stream)
     fence.wait(PATIENCE)
     assert fence.value == 300
-    assert word(bench, counter) == 3
+    assert read_word(bench, counter) == 3
 
 
 @pytest.mark.rest(keep=1)
@@ -97,7 +97,7 @@ def test_submissions_of_random_size_run_in_order_through_a_4_kib_ring(bench: Ben
         fence = ring.submit(ring.encode(packets, f"number {number}"))
         assert fence.value == number + 1
     fence.wait(PATIENCE)
-    assert word(bench, log) == count
+    assert read_word(bench, log) == count
 
 
 @pytest.mark.parametrize("heap", ["device_local", "bar", "host_visible"])
@@ -145,10 +145,10 @@ def test_two_streams_are_ordered_by_their_events(bench: Bench) -> None:
     later = graph.replay((2,), second)
     with pytest.raises(Hang):
         later.wait(0.05)
-    assert not held.done() and word(bench, b) == 0
+    assert not held.done() and read_word(bench, b) == 0
     bench.backend.write(a, 0, memoryview((7).to_bytes(4, "little")))
     later.wait(PATIENCE)
-    assert held.done() and word(bench, b) == 2
+    assert held.done() and read_word(bench, b) == 2
 
 
 def test_kernel_sees_the_end_of_a_user_queue_submission(tmp_path: Path) -> None:
@@ -161,12 +161,12 @@ def test_kernel_sees_the_end_of_a_user_queue_submission(tmp_path: Path) -> None:
         counter = backend.alloc(4096, "host_visible", "counter")
         for value in range(3):
             backend.submit(bench.write(counter, value), stream)
-        end = gpu.syncobj("end")
+        end = gpu.create_syncobj("end")
         gpu.signal(backend.ring(stream).queue, [end])
         assert end.wait(PATIENCE)
-        assert word(bench, counter) == 2
+        assert read_word(bench, counter) == 2
         end.destroy()
-    bench.end()
+    bench.assert_clean_end()
 
 
 @pytest.mark.rest(keep=1)
@@ -182,7 +182,7 @@ def test_illegal_packet_is_a_hang_that_names_it(tier: str, tmp_path: Path) -> No
     assert caught.value.bundle is not None and "BAD: opcode" in (caught.value.bundle / "report.txt").read_text()
     with pytest.raises(Hang):
         bench.backend.close(drain_seconds=0.01)
-    bench.end()
+    bench.assert_clean_end()
 
 
 @pytest.mark.parametrize("tier", OPENERS)
@@ -197,13 +197,13 @@ def test_page_fault_names_allocation_and_submission_at_once(tier: str, tmp_path:
     assert "culprit" in report.faults[0].submissions
     assert "in no allocation" in report.faults[0].allocation
     bench.backend.close()  # said once is enough
-    bench.end()
+    bench.assert_clean_end()
 
 
 @pytest.mark.rest(keep=1)
 @pytest.mark.parametrize("tier", OPENERS)
 @pytest.mark.parametrize("fault", ["lost-doorbell", "fence-never-written"])
-def test_injected_submission_faults_are_hangs(tier: str, fault: str, tmp_path: Path) -> None:
+def test_injected_submission_fault_is_reported_as_a_hang(tier: str, fault: str, tmp_path: Path) -> None:
     bench = Bench(tier, tmp_path)
     bench.driver.machine.injector.add(fault)
     counter = bench.backend.alloc(4096, "host_visible", "counter")
@@ -214,4 +214,4 @@ def test_injected_submission_faults_are_hangs(tier: str, fault: str, tmp_path: P
     assert expected in caught.value.report.why
     with pytest.raises(Hang):
         bench.backend.close(drain_seconds=0.01)
-    bench.end()
+    bench.assert_clean_end()

@@ -11,7 +11,7 @@ from zinc_rt.backends import registry
 from zinc_rt.backends.spec import BackendSpec
 from zinc_rt.cli import devices as devices_command
 from zinc_rt.cli import run
-from zinc_rt.cli.command import environment_settings
+from zinc_rt.cli.command import read_environment
 from zinc_rt.engine import devices
 from zinc_rt.engine.devices import choose_tier, open_backend
 from zinc_rt.golden.embedded import FOLDER
@@ -28,9 +28,9 @@ Capture = pytest.CaptureFixture[str]
 
 
 @pytest.fixture(autouse=True)
-def one_more(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def extra_tier(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(registry, "SPECS", (*registry.SPECS, ROW))
-    monkeypatch.setattr(devices, "amd_gpus", tuple)
+    monkeypatch.setattr(devices, "find_amd_gpus", tuple)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
 
 
@@ -59,10 +59,10 @@ def test_auto_selects_the_preferred_tier(monkeypatch: pytest.MonkeyPatch, capsys
 
 def test_settings_accept_the_tier_and_reject_unknown_names(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ZINC_RT_TIER", "t_more")
-    assert environment_settings().tier == "t_more"
+    assert read_environment().tier == "t_more"
     monkeypatch.setenv("ZINC_RT_TIER", "t_less")
     with pytest.raises(UsageError, match="ZINC_RT_TIER='t_less': expected auto"):
-        environment_settings()
+        read_environment()
 
 
 def test_validate_compares_the_tier_and_its_log_replays(tmp_path: Path, capsys: Capture) -> None:
@@ -76,7 +76,7 @@ def test_validate_compares_the_tier_and_its_log_replays(tmp_path: Path, capsys: 
 
 def test_gates_measure_the_tier() -> None:
     with Lab(device="cpu") as lab:
-        assert lab.bench("t_more").engine.backend.spec is ROW
+        assert lab.open_engine("t_more").engine.backend.spec is ROW
         assert measures.nodes_not_run(lab, "t_more").value == 0
         assert measures.rank_of_tier(lab, "t_more").value == 1
 

@@ -48,7 +48,7 @@ def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
         driver.close_all()
 
 
-def hang(
+def hang_report(
     backend: AmdBackend, *packets: Any, name: str, freed: Buffer | None = None
 ) -> tuple[HangReport, dict[str, Any], str]:
     """Return the report as an object and as its files. `freed`: buffers freed between building and running."""
@@ -72,7 +72,7 @@ def test_packet_fault_names_packet_dword_and_byte(backend: AmdBackend) -> None:
     target = backend.alloc(4096, "host_visible", "target")
     assert target.gpu_va is not None
     va = target.gpu_va + (1 << 40)
-    report, data, text = hang(backend, Nop(), WriteData(va + 12, (1,)), name="culprit")
+    report, data, text = hang_report(backend, Nop(), WriteData(va + 12, (1,)), name="culprit")
     seen = report.faults[0].seen
     assert seen is not None and (seen.va, seen.access, seen.why) == (va + 12, "write", "not present")
     assert "WRITE_DATA at IB" in seen.packet and seen.program == "culprit" and seen.dispatch is None
@@ -88,7 +88,7 @@ def test_wave_fault_names_dispatch_instruction_wave_and_lanes(backend: AmdBacken
     out = backend.alloc(4096, "host_visible", "out")
     gone = backend.alloc(4096, "host_visible", "gone")
     assert code.gpu_va is not None and out.gpu_va is not None and gone.gpu_va is not None
-    backend._put(code.gpu_va, np.frombuffer(store_v0(), np.uint8))
+    backend._write_content(code.gpu_va, np.frombuffer(store_v0(), np.uint8))
     launch = [
         SetShReg(Sh.PGM_LO, (code.gpu_va >> 8 & 0xFFFFFFFF, code.gpu_va >> 40)),
         SetShReg(Sh.PGM_RSRC1, (0xF0 << 12 | 3, 2 << 1)),
@@ -102,7 +102,7 @@ def test_wave_fault_names_dispatch_instruction_wave_and_lanes(backend: AmdBacken
         SetShReg(Sh.USER_DATA_0, (bad & 0xFFFFFFFF, bad >> 32)),
         DispatchDirect(1, 1, 1, 0x8005),
     ]
-    report, data, text = hang(backend, *packets, name="two launches", freed=gone)
+    report, data, text = hang_report(backend, *packets, name="two launches", freed=gone)
     seen = report.faults[0].seen
     assert seen is not None
     assert (seen.program, seen.dispatch, seen.dispatches) == ("two launches", 1, 2)
@@ -124,11 +124,13 @@ def test_hang_report_shows_wave_positions(tmp_path: Path) -> None:
         code = backend.alloc(4096, "device_local", "code")
         assert code.gpu_va is not None
         words = (0xBF068002, 0xBFA1FFFE, 0xBFB00000)  # s_cmp_eq_u32 s2, 0; s_cbranch_scc0 back; s_endpgm
-        backend._put(code.gpu_va, np.frombuffer(b"".join(word.to_bytes(4, "little") for word in words), np.uint8))
+        backend._write_content(
+            code.gpu_va, np.frombuffer(b"".join(word.to_bytes(4, "little") for word in words), np.uint8)
+        )
 
         program = code.gpu_va >> 8
 
-        def launch(s2: int) -> PacketList:
+        def build_launch(s2: int) -> PacketList:
             packets = (
                 SetShReg(Sh.PGM_LO, (program & 0xFFFFFFFF, program >> 32)),
                 SetShReg(Sh.PGM_RSRC1, (0xF0 << 12 | 3, 3 << 1)),
@@ -139,9 +141,9 @@ def test_hang_report_shows_wave_positions(tmp_path: Path) -> None:
             return PacketList(packets, "endless" if s2 else "ends")
 
         stream = Stream("main")
-        backend.submit(backend.build(launch(0), {}), stream).wait(20.0)  # compiled: the next begins at once
+        backend.submit(backend.build(build_launch(0), {}), stream).wait(20.0)  # compiled: the next begins at once
         with pytest.raises(Hang) as caught:
-            backend.submit(backend.build(launch(77), {}), stream).wait(2.0)
+            backend.submit(backend.build(build_launch(77), {}), stream).wait(2.0)
         [message] = caught.value.report.waves
         assert "pc 0x0 `s_cmp_eq_u32 s2, 0`" in message and "the exit conditions depend on s2 = 0x4d" in message
         assert "1 more wave at the same place" in message
@@ -157,7 +159,7 @@ def test_freed_buffer_is_reported_as_freed(backend: AmdBackend) -> None:
     gone = backend.alloc(8192, "host_visible", "gone")
     assert gone.gpu_va is not None
     packet = WriteData(gone.gpu_va + 0x40, (1,))
-    report, _, text = hang(backend, packet, name="late", freed=gone)
+    report, _, text = hang_report(backend, packet, name="late", freed=gone)
     seen = report.faults[0].seen
     assert seen is not None and "+0x40, which was freed" in seen.near and seen.near in text
 
@@ -167,7 +169,7 @@ def test_fault_of_second_backend_at_the_same_address_is_reported(tmp_path: Path)
     for _ in range(2):
         driver = SimDriver(machine)
         result = open_t1(driver, AmdOptions(hang_folder=tmp_path, timeout_seconds=5.0, debug=False))
-        report, _, _ = hang(result, WriteData(NOWHERE, (1,)), name="again")
+        report, _, _ = hang_report(result, WriteData(NOWHERE, (1,)), name="again")
         assert report.faults[0].seen is not None and report.faults[0].seen.program == "again"
         result.close(drain_seconds=0.0)
         driver.close_all()
@@ -181,7 +183,7 @@ def test_hardware_fault_reports_only_the_page(tmp_path: Path) -> None:
         Device("fake", "gfx1201", simulated=False),
         AmdOptions(hang_folder=tmp_path, ring_bytes=4096, timeout_seconds=0.05, debug=False),
     )
-    report, data, text = hang(backend, WriteData(NOWHERE, (1,)), name="culprit")
+    report, data, text = hang_report(backend, WriteData(NOWHERE, (1,)), name="culprit")
     assert report.faults[0].seen is None and data["seen"] is None
     assert "seen     nothing more: a GPU tells the page and why, not who" in text and "--bisect" in text
     backend.close(drain_seconds=0.0)

@@ -10,7 +10,7 @@ import re
 import llvmlite.binding as llvm
 import pytest
 
-from zinc_rt.backends.amd.publish import PublishTarget, _machine, publisher, source
+from zinc_rt.backends.amd.publish import PublishTarget, _create_target_machine, generate_source, load_publisher
 from zinc_rt.host.errors import UnsupportedError
 
 RING_DW = 64
@@ -30,12 +30,12 @@ class Memory:
             doorbell_address=ctypes.addressof(self.doorbell),
         )
 
-    def publish(self, wptr_dw: int, dwords: list[int]) -> int:
+    def publish_dwords(self, wptr_dw: int, dwords: list[int]) -> int:
         content = (ctypes.c_uint32 * max(1, len(dwords)))(*dwords)
-        return publisher()(self.target.address, wptr_dw, ctypes.addressof(content), len(dwords))
+        return load_publisher()(self.target.address, wptr_dw, ctypes.addressof(content), len(dwords))
 
     @property
-    def ring(self) -> list[int]:
+    def ring_words(self) -> list[int]:
         assert self.words[0] == self.words[-1] == 0xAAAAAAAA, "written beside the ring"
         return list(self.words[1:-1])
 
@@ -46,22 +46,22 @@ def test_dwords_wrap_at_every_ring_offset(count_dw: int) -> None:
         for location in range(RING_DW):
             memory, wptr = Memory(), lap * RING_DW + location
             dwords = [random.getrandbits(32) for _ in range(count_dw)]
-            assert memory.publish(wptr, dwords) == wptr + count_dw
+            assert memory.publish_dwords(wptr, dwords) == wptr + count_dw
             want = [0] * RING_DW
             for index, word in enumerate(dwords):
                 want[(location + index) % RING_DW] = word
-            assert memory.ring == want
+            assert memory.ring_words == want
             assert memory.wptr.value == memory.doorbell.value == wptr + count_dw
 
 
 def test_empty_publish_does_not_ring_the_doorbell() -> None:
     memory = Memory()
-    assert memory.publish(5, []) == 5
+    assert memory.publish_dwords(5, []) == 5
     assert memory.doorbell.value == memory.wptr.value == 0
 
 
 def test_compiled_order_is_dwords_fence_wptr_fence_doorbell() -> None:
-    assembly = _machine().emit_assembly(llvm.parse_assembly(source(platform.machine())))
+    assembly = _create_target_machine().emit_assembly(llvm.parse_assembly(generate_source(platform.machine())))
     body = [line.split("#")[0].strip() for line in assembly.splitlines()]
     text = [line for line in body if re.match(r"[a-z]+\b", line)]
     fences = [index for index, line in enumerate(text) if line == "sfence"]
@@ -95,4 +95,4 @@ def test_unaligned_pointers_are_rejected() -> None:
 
 def test_host_without_a_known_store_fence_is_rejected() -> None:
     with pytest.raises(UnsupportedError, match="riscv64"):
-        source("riscv64")
+        generate_source("riscv64")

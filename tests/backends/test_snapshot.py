@@ -15,8 +15,8 @@ from zinc_rt.backends.cpu.oracle import CpuBackend
 from zinc_rt.exec import Buffer, Event, Graph, Stream, copy
 from zinc_rt.ir.graph import Builder
 from zinc_rt.ir.op import Op
-from zinc_rt.ir.verify import verify
-from zinc_rt.kernels.sets import kernel_set
+from zinc_rt.ir.verify import verify_graph
+from zinc_rt.kernels.sets import find_kernel_set
 from zinc_rt.lower import lower
 from zinc_rt.mem.heaps import BufferHeap
 from zinc_rt.mem.plan import plan_memory
@@ -28,15 +28,15 @@ PATIENCE = 60.0
 ORDERING = "canonical-1"
 
 
-def simulated(opener: Callable[..., Any]) -> Any:
+def open_simulated(opener: Callable[..., Any]) -> Any:
     driver = SimDriver()
-    return opener(driver, AmdOptions(ORDERING, kernel_set("gfx1201")), after=driver.close_all)
+    return opener(driver, AmdOptions(ORDERING, find_kernel_set("gfx1201")), after=driver.close_all)
 
 
 OPENERS: dict[str, Callable[[], Any]] = {
     "t_cpu": lambda: CpuBackend(ORDERING),
-    "t1": lambda: simulated(open_t1),
-    "t2": lambda: simulated(open_t2),
+    "t1": lambda: open_simulated(open_t1),
+    "t2": lambda: open_simulated(open_t2),
 }
 
 
@@ -52,7 +52,7 @@ class Machine:
         builder.buffer("out.y", (1, COUNT), "f32", "output")
         builder.node(Op.ADD, ("state.x", "step.a"), ("out.y",), label="next")
         graph = builder.build()
-        verify(graph)
+        verify_graph(graph)
         plan = plan_memory(graph, capacity={})
         program = lower(graph, self.backend.kernels.entries, plan, ordering=ORDERING, tier=tier)
         own = {n: self.backend.alloc(a.size_bytes, a.heap, n) for n, a in plan.allocations.items()}
@@ -65,7 +65,7 @@ class Machine:
         self.saved = self.backend.alloc(BYTES, BufferHeap.DEVICE_LOCAL, "saved")
         self.main, self.side = Stream("main"), Stream("side")
 
-    def advance(self) -> None:
+    def run_step(self) -> None:
         self.graph.replay((1,), self.main)
         self.copy(self.next, self.state, self.main)
 
@@ -76,7 +76,7 @@ class Machine:
         instrument = self.backend.instrument
         return [] if instrument is None else instrument.findings()
 
-    def bits(self) -> bytes:
+    def read_output(self) -> bytes:
         assert self.main.last is not None
         self.main.last.wait(PATIENCE)
         return bytes(self.graph.view("out.y", 0, BYTES))
@@ -89,7 +89,7 @@ def test_state_saved_on_a_side_stream_is_restored_bit_for_bit(tier: str) -> None
     step = np.random.default_rng(1).standard_normal(COUNT, np.float32)
     machine.graph.write("step.a", machine.step_at, step)
     before, saved = Event(), Event()
-    machine.advance()
+    machine.run_step()
     before.record(machine.main)
     machine.side.wait(before)
     machine.copy(machine.state, machine.saved, machine.side)  # beside the replay below, which only reads the state
@@ -97,14 +97,14 @@ def test_state_saved_on_a_side_stream_is_restored_bit_for_bit(tier: str) -> None
     machine.graph.replay((1,), machine.main)
     machine.main.wait(saved)
     machine.copy(machine.next, machine.state, machine.main)
-    machine.advance()
-    first = machine.bits()
+    machine.run_step()
+    first = machine.read_output()
     assert first == (step + step + step).tobytes()
 
     machine.copy(machine.saved, machine.state, machine.main)
-    machine.advance()
-    machine.advance()
-    assert machine.bits() == first
+    machine.run_step()
+    machine.run_step()
+    assert machine.read_output() == first
     assert machine.findings() == []
     machine.backend.close()
 
@@ -117,6 +117,6 @@ def test_consecutively_submitted_replays_run_in_order(tier: str) -> None:
     machine.graph.write("step.a", machine.step_at, step)
     for _ in range(3):  # each writes the same bytes
         machine.graph.replay((1,), machine.main)
-    assert machine.bits() == step.tobytes()
+    assert machine.read_output() == step.tobytes()
     assert machine.findings() == []
     machine.backend.close()

@@ -13,13 +13,13 @@ from zinc_rt.backends.amd.t1 import open_t1
 from zinc_rt.backends.amd.t2 import open_t2
 from zinc_rt.backends.base import Backend
 from zinc_rt.backends.cpu.oracle import CpuBackend
-from zinc_rt.backends.times import HOST_CLOCK, Timed, Times
+from zinc_rt.backends.times import HOST_CLOCK, TimedDispatch, Times
 from zinc_rt.engine.devices import choose_tier, open_backend
 from zinc_rt.engine.engine import Engine
-from zinc_rt.golden.embedded import embedded_pairs
+from zinc_rt.golden.embedded import list_embedded_pairs
 from zinc_rt.host.errors import UnsupportedError
 from zinc_rt.ir.op import Op
-from zinc_rt.kernels.sets import kernel_set
+from zinc_rt.kernels.sets import find_kernel_set
 from zinc_rt.model.gguf import read_gguf
 from zinc_rt.sim.gpu import SimGpu
 from zinc_rt.sim.in_process import SimDriver
@@ -28,7 +28,7 @@ TICK_NS = 1000  # between two readings of a clock that counts its readings
 OPENERS = {"t1": open_t1, "t2": open_t2}
 
 
-def ticking() -> Callable[[], int]:
+def make_ticking_clock() -> Callable[[], int]:
     readings = itertools.count()
     return lambda: TICK_NS * next(readings)
 
@@ -40,10 +40,10 @@ def counting_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SimGpu, "gpu_counter", lambda self: 100 * next(readings))
 
 
-def simulated(tier: str) -> Backend:
+def open_simulated(tier: str) -> Backend:
     driver = SimDriver(sanitizer="fast")
     opened: Backend = OPENERS[tier](
-        driver, AmdOptions("canonical-1", kernel_set("gfx1201")), after=driver.close_all
+        driver, AmdOptions("canonical-1", find_kernel_set("gfx1201")), after=driver.close_all
     )
     return opened
 
@@ -53,11 +53,11 @@ def tier(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def opened(tier: str) -> Backend:
+def open_tier(tier: str) -> Backend:
     if tier == "t_cpu":
-        return CpuBackend("canonical-1", clock_ns=ticking())
+        return CpuBackend("canonical-1", clock_ns=make_ticking_clock())
     if tier in OPENERS:
-        return simulated(tier)
+        return open_simulated(tier)
     try:
         return open_backend(choose_tier(tier), "canonical-1")
     except UnsupportedError as error:
@@ -66,11 +66,11 @@ def opened(tier: str) -> Backend:
 
 @pytest.fixture
 def engine(tier: str, counting_gpu: None) -> Iterator[Engine]:
-    with Engine(read_gguf(embedded_pairs()[1].model), opened(tier), ctx=64) as engine:
+    with Engine(read_gguf(list_embedded_pairs()[1].model), open_tier(tier), ctx=64) as engine:
         yield engine
 
 
-def step(engine: Engine, *, timed: bool) -> tuple[np.ndarray, Times]:
+def run_step(engine: Engine, *, timed: bool) -> tuple[np.ndarray, Times]:
     """Run the first tokens of a new sequence, then one more; return its logits and times."""
     engine.variants.timed = timed
     sequence = engine.open()
@@ -84,11 +84,11 @@ def step(engine: Engine, *, timed: bool) -> tuple[np.ndarray, Times]:
 
 @pytest.mark.rest(keep=1)
 def test_timed_step_is_bit_identical_and_reports_every_node(engine: Engine) -> None:
-    plain, none = step(engine, timed=False)
-    timed, times = step(engine, timed=True)
+    plain, none = run_step(engine, timed=False)
+    timed, times = run_step(engine, timed=True)
     assert timed.tobytes() == plain.tobytes() and np.any(plain)
     assert none.dispatches == ()
-    graph = engine.variants.fused(engine.graph("decode"))
+    graph = engine.variants.fuse_graph(engine.graph("decode"))
     seen = [dispatch.node for dispatch in times.dispatches if dispatch.node is not None]
     wanted = [(node.op, node.outputs) for node in graph.nodes if node.op is not Op.BARRIER]
     assert list(dict.fromkeys((node.op, node.outputs) for node in seen)) == wanted
@@ -98,8 +98,8 @@ def test_timed_step_is_bit_identical_and_reports_every_node(engine: Engine) -> N
 
 
 @pytest.mark.rest(keep=1)
-def test_node_times_tile_the_step_without_overlap(engine: Engine, tier: str) -> None:
-    _, times = step(engine, timed=True)
+def test_node_times_cover_the_step_without_overlap(engine: Engine, tier: str) -> None:
+    _, times = run_step(engine, timed=True)
     count = len(times.dispatches)
     for item, next_one in itertools.pairwise(times.dispatches):
         assert item.began_ns <= item.ended_ns <= next_one.began_ns
@@ -114,8 +114,8 @@ def test_node_times_tile_the_step_without_overlap(engine: Engine, tier: str) -> 
 
 @pytest.mark.rest(keep=1)
 def test_second_replay_is_timed_separately(engine: Engine, tier: str) -> None:
-    _, first = step(engine, timed=True)
-    _, second = step(engine, timed=True)
+    _, first = run_step(engine, timed=True)
+    _, second = run_step(engine, timed=True)
     assert second.dispatches[0].began_ns > first.dispatches[-1].ended_ns
     assert [dispatch.kernel for dispatch in first.dispatches] == [
         dispatch.kernel for dispatch in second.dispatches
@@ -125,22 +125,22 @@ def test_second_replay_is_timed_separately(engine: Engine, tier: str) -> None:
 @pytest.mark.rest
 def test_stalled_counter_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SimGpu, "gpu_counter", lambda self: 7)
-    with Engine(read_gguf(embedded_pairs()[1].model), simulated("t1"), ctx=64) as engine:
-        _, times = step(engine, timed=True)
+    with Engine(read_gguf(list_embedded_pairs()[1].model), open_simulated("t1"), ctx=64) as engine:
+        _, times = run_step(engine, timed=True)
     assert "does not advance" in next(times.wrong())
 
 
-def test_clock_that_goes_backwards_is_reported() -> None:
-    back = Times("a clock", False, (Timed(None, "one", 10, 20), Timed(None, "two", 19, 30)))
+def test_backwards_clock_is_reported() -> None:
+    back = Times("a clock", False, (TimedDispatch(None, "one", 10, 20), TimedDispatch(None, "two", 19, 30)))
     assert "dispatch 1, two" in next(back.wrong())
     assert list(Times("a clock", False, ()).wrong()) == []
 
 
 @pytest.mark.rest
 def test_timed_variant_releases_its_memory() -> None:
-    backend = simulated("t1")
-    with Engine(read_gguf(embedded_pairs()[1].model), backend, ctx=64) as engine:
-        step(engine, timed=True)
+    backend = open_simulated("t1")
+    with Engine(read_gguf(list_embedded_pairs()[1].model), backend, ctx=64) as engine:
+        run_step(engine, timed=True)
         names = [block.region.name for block in backend.memory.blocks]  # type: ignore[attr-defined]
         assert any(name.startswith("times of") for name in names)
         engine.variants.unload()

@@ -14,7 +14,7 @@ from zinc_rt.backends.amd.options import AmdOptions
 from zinc_rt.backends.amd.packet_list import PacketList
 from zinc_rt.backends.amd.t1 import open_t1
 from zinc_rt.engine.engine import Engine
-from zinc_rt.kernels.sets import kernel_set
+from zinc_rt.kernels.sets import find_kernel_set
 from zinc_rt.model.gguf import read_gguf
 from zinc_rt.pm4.packet import EncodeError, Packet
 from zinc_rt.pm4.packets import AcquireMem, DispatchDirect, DispatchIndirect, EventWrite, SetShReg
@@ -28,16 +28,16 @@ Change = Callable[[list[Packet]], None]
 @pytest.fixture(scope="module")
 def engine() -> Iterator[Engine]:
     driver = SimDriver()
-    backend = open_t1(driver, AmdOptions("canonical-1", kernel_set("gfx1201"), hang_folder=None))
+    backend = open_t1(driver, AmdOptions("canonical-1", find_kernel_set("gfx1201"), hang_folder=None))
     with Engine(read_gguf(MODEL), backend) as engine:
         yield engine
     driver.close_all()
 
 
-def register(offset: int, change: Callable[[int], int]) -> Change:
+def change_last_register(offset: int, change: Callable[[int], int]) -> Change:
     """Change the value that the last SET_SH_REG of a register sets."""
 
-    def apply(packets: list[Packet]) -> None:
+    def apply_change(packets: list[Packet]) -> None:
         for index in reversed(range(len(packets))):
             packet = packets[index]
             if isinstance(packet, SetShReg) and packet.register <= offset < packet.register + len(packet.values):
@@ -47,20 +47,20 @@ def register(offset: int, change: Callable[[int], int]) -> Change:
                 return
         raise AssertionError(f"nothing sets SH+{offset:#x}")
 
-    return apply
+    return apply_change
 
 
-def first(kind: type[Packet], change: Callable[[Any], Packet | None]) -> Change:
-    def apply(packets: list[Packet]) -> None:
+def change_first_packet(kind: type[Packet], change: Callable[[Any], Packet | None]) -> Change:
+    def apply_change(packets: list[Packet]) -> None:
         index = next(index for index, packet in enumerate(packets) if isinstance(packet, kind))
         changed = change(packets[index])
         # the places of dispatches are given by index: what goes becomes another packet
         packets[index] = changed if changed is not None else SetShReg(Sh.RESTART_X, (0, 0, 0))
 
-    return apply
+    return apply_change
 
 
-def swapped(packets: list[Packet]) -> None:
+def swap_last_pair(packets: list[Packet]) -> None:
     """Swap the last two registers that are set together."""
     for index in reversed(range(len(packets))):
         packet = packets[index]
@@ -71,24 +71,39 @@ def swapped(packets: list[Packet]) -> None:
 
 
 FAULTS: dict[str, tuple[Change, str]] = {
-    "another kernel's code": (register(Sh.PGM_LO, lambda v: v + 1), "code at"),
-    "a workgroup of another size": (register(Sh.NUM_THREAD_X, lambda v: v // 2), "a workgroup of"),
-    "too few vector registers": (register(Sh.PGM_RSRC1, lambda v: v & ~0x3F), "vector registers, it uses"),
-    "LDS of another size": (register(Sh.PGM_RSRC2, lambda v: v ^ 1 << 15), "LDS in units of 512 bytes"),
-    "no workgroup id on y": (register(Sh.PGM_RSRC2, lambda v: v & ~(1 << 8)), "workgroup ids enabled: xz"),
-    "one user register": (register(Sh.PGM_RSRC2, lambda v: v ^ 3 << 1), "user registers"),
-    "RSRC1 and RSRC2 swapped": (swapped, "PGM_RSRC1 holds what its container has for PGM_RSRC2"),
-    "scratch": (register(Sh.PGM_RSRC2, lambda v: v | 1), "scratch: True"),
-    "work-item ids on y": (register(Sh.PGM_RSRC2, lambda v: v ^ 1 << 11), "work-item ids for axes beyond x"),
-    "another launch's arguments": (register(Sh.USER_DATA_0, lambda v: v + 64), "arguments at"),
-    "waves of 64": (first(DispatchDirect, lambda p: replace(p, initiator=WAVE64)), "waves of 64"),
-    "a grid of one row more": (first(DispatchDirect, lambda p: replace(p, dim_x=p.dim_x + 1)), "its grid is"),
+    "another kernel's code": (change_last_register(Sh.PGM_LO, lambda v: v + 1), "code at"),
+    "a workgroup of another size": (change_last_register(Sh.NUM_THREAD_X, lambda v: v // 2), "a workgroup of"),
+    "too few vector registers": (
+        change_last_register(Sh.PGM_RSRC1, lambda v: v & ~0x3F),
+        "vector registers, it uses",
+    ),
+    "LDS of another size": (
+        change_last_register(Sh.PGM_RSRC2, lambda v: v ^ 1 << 15),
+        "LDS in units of 512 bytes",
+    ),
+    "no workgroup id on y": (
+        change_last_register(Sh.PGM_RSRC2, lambda v: v & ~(1 << 8)),
+        "workgroup ids enabled: xz",
+    ),
+    "one user register": (change_last_register(Sh.PGM_RSRC2, lambda v: v ^ 3 << 1), "user registers"),
+    "RSRC1 and RSRC2 swapped": (swap_last_pair, "PGM_RSRC1 holds what its container has for PGM_RSRC2"),
+    "scratch": (change_last_register(Sh.PGM_RSRC2, lambda v: v | 1), "scratch: True"),
+    "work-item ids on y": (
+        change_last_register(Sh.PGM_RSRC2, lambda v: v ^ 1 << 11),
+        "work-item ids for axes beyond x",
+    ),
+    "another launch's arguments": (change_last_register(Sh.USER_DATA_0, lambda v: v + 64), "arguments at"),
+    "waves of 64": (change_first_packet(DispatchDirect, lambda p: replace(p, initiator=WAVE64)), "waves of 64"),
+    "a grid of one row more": (
+        change_first_packet(DispatchDirect, lambda p: replace(p, dim_x=p.dim_x + 1)),
+        "its grid is",
+    ),
     "another grid in memory": (
-        first(DispatchIndirect, lambda p: replace(p, address=p.address + 16)),
+        change_first_packet(DispatchIndirect, lambda p: replace(p, address=p.address + 16)),
         "grid is at",
     ),
-    "a wait forgotten": (first(EventWrite, lambda p: None), "which"),
-    "an invalidation forgotten": (first(AcquireMem, lambda p: None), "which"),
+    "a wait forgotten": (change_first_packet(EventWrite, lambda p: None), "which"),
+    "an invalidation forgotten": (change_first_packet(AcquireMem, lambda p: None), "which"),
 }
 
 
@@ -96,15 +111,15 @@ FAULTS: dict[str, tuple[Change, str]] = {
 @pytest.mark.parametrize("fault", FAULTS)
 def test_stream_fault_is_reported(engine: Engine, monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
     change, output = FAULTS[fault]
-    written = command_stream.packets
+    written = command_stream.build_packets
 
-    def faulty(*given: Any, **more: Any) -> PacketList:
+    def build_faulty_program(*given: Any, **more: Any) -> PacketList:
         program = written(*given, **more)
         packets = list(program.packets)
         change(packets)
         return replace(program, packets=tuple(packets))
 
-    monkeypatch.setattr(command_stream, "packets", faulty)
+    monkeypatch.setattr(command_stream, "build_packets", build_faulty_program)
     with pytest.raises(EncodeError, match=output) as error:
         engine.variants.get("prefill", (16, 1, 1))
     assert " for " in str(error.value)

@@ -61,14 +61,14 @@ def test_changed_pyproject_is_installed_into_same_venv(run: ModuleType) -> None:
     assert (run.VENV / "kept").exists()
 
 
-@pytest.mark.parametrize("leaves", ["an empty folder", "no python", "the mark of a set-up"])
-def test_interrupted_setup_is_restarted(run: ModuleType, leaves: str) -> None:
-    if leaves == "an empty folder":
+@pytest.mark.parametrize("remaining_files", ["an empty folder", "no python", "the mark of a set-up"])
+def test_interrupted_setup_is_restarted(run: ModuleType, remaining_files: str) -> None:
+    if remaining_files == "an empty folder":
         run.VENV.mkdir()
     else:
         run.set_up()
         run.STAMP.unlink()
-        run.PYTHON.unlink() if leaves == "no python" else run.UNFINISHED.touch()
+        run.PYTHON.unlink() if remaining_files == "no python" else run.UNFINISHED.touch()
     (run.VENV / "torn").touch()
     assert run.set_up() == 0
     assert not (run.VENV / "torn").exists()
@@ -115,7 +115,7 @@ DOCS = '[project]\n[project.optional-dependencies]\ndocs = ["properdocs>=1"]\nde
 
 
 @pytest.fixture
-def built(run: ModuleType, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def built_command(run: ModuleType, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Run `ci/run.py docs` up to its last command and return that command."""
     (run.ROOT / "pyproject.toml").write_text(DOCS)
     last: list[str] = []
@@ -125,27 +125,28 @@ def built(run: ModuleType, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return last
 
 
-def test_docs_on_a_fresh_checkout_install_only_the_extra_docs(run: ModuleType, built: list[str]) -> None:
+def test_docs_on_a_fresh_checkout_install_only_the_extra_docs(run: ModuleType, built_command: list[str]) -> None:
     run.main()
     assert run.installed == [(".venv-docs", "properdocs>=1")] and not run.VENV.exists()
     assert (
-        built[:4] == [str(run.DOCS_VENV / "bin" / "python"), "-m", "properdocs", "build"] and "--strict" in built
+        built_command[:4] == [str(run.DOCS_VENV / "bin" / "python"), "-m", "properdocs", "build"]
+        and "--strict" in built_command
     )
     run.main()
     assert run.installs == 1, "the second build installs nothing"
 
 
-def test_docs_use_a_development_environment_that_is_set_up(run: ModuleType, built: list[str]) -> None:
+def test_docs_use_a_development_environment_that_is_set_up(run: ModuleType, built_command: list[str]) -> None:
     assert run.set_up() == 0
     run.main()
-    assert built[0] == str(run.PYTHON) and not run.DOCS_VENV.exists()
+    assert built_command[0] == str(run.PYTHON) and not run.DOCS_VENV.exists()
 
 
 def test_docs_start_over_after_a_failed_install(
-    run: ModuleType, built: list[str], monkeypatch: pytest.MonkeyPatch
+    run: ModuleType, built_command: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as broken:
         broken.setattr(run, "install", lambda venv, *packages: 1)
-        assert run.main() == 2 and not built
+        assert run.main() == 2 and not built_command
     run.main()
-    assert run.installed == [(".venv-docs", "properdocs>=1")] and built
+    assert run.installed == [(".venv-docs", "properdocs>=1")] and built_command

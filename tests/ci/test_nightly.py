@@ -98,10 +98,10 @@ class Nightly:
         return process.returncode, output
 
     @property
-    def ran(self) -> list[str]:
+    def executed_stages(self) -> list[str]:
         return self.count.read_text().split() if self.count.exists() else []
 
-    def summary(self) -> dict[str, object]:
+    def read_summary(self) -> dict[str, object]:
         return dict(json.loads((self.out / "summary.json").read_text()))
 
 
@@ -114,7 +114,7 @@ def nightly(tmp_path: Path) -> Nightly:
 def test_clean_run_passes_and_summary_fits_one_screen(nightly: Nightly) -> None:
     code, output = nightly.run("pass", "blocked", "pass")
     assert code == 0 and "PASS" in output.splitlines()[-1]
-    assert nightly.ran == ["first", "second", "third"]
+    assert nightly.executed_stages == ["first", "second", "third"]
     screen = (nightly.out / "summary.txt").read_text().splitlines()
     assert len(screen) < 24 and max(map(len, screen)) < 140
     suites = Xml.parse(nightly.out / "junit.xml").getroot()
@@ -129,7 +129,7 @@ def test_clean_run_passes_and_summary_fits_one_screen(nightly: Nightly) -> None:
 
 
 @pytest.mark.parametrize(
-    ("how", "why"),
+    ("how", "reason"),
     [
         ("fail", "first/one: fail: as told"),
         ("crash", "the stage fell over"),
@@ -139,11 +139,11 @@ def test_clean_run_passes_and_summary_fits_one_screen(nightly: Nightly) -> None:
     ],
 )
 @pytest.mark.rest(keep=1)
-def test_failing_stage_fails_the_run_without_hiding_other_stages(nightly: Nightly, how: str, why: str) -> None:
+def test_failing_stage_fails_the_run_without_hiding_other_stages(nightly: Nightly, how: str, reason: str) -> None:
     code, output = nightly.run(how, "pass", "fail")
     assert code == 1
-    assert why in output and "third/one: fail" in output
-    rows = nightly.summary()["stages"]
+    assert reason in output and "third/one: fail" in output
+    rows = nightly.read_summary()["stages"]
     assert isinstance(rows, list)
     assert [row["status"] for row in rows] == ["FAIL", "PASS", "FAIL"]
     suites = Xml.parse(nightly.out / "junit.xml").getroot()
@@ -158,7 +158,7 @@ def test_stage_exceeding_its_timeout_is_stopped_and_next_stage_runs(nightly: Nig
     assert code == 1 and output.count("ran longer than") == 3
     extra = ("--patience", "100", "--fresh")
     assert nightly.run("pass", "pass", "pass", wait=1.0, minutes=0.01, extra=extra)[0] == 0
-    assert nightly.ran == ["first", "second", "third"] * 2
+    assert nightly.executed_stages == ["first", "second", "third"] * 2
 
 
 def test_load_of_the_machine_stretches_a_stage_limit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,7 +195,7 @@ def test_bundle_that_takes_too_long_does_not_end_the_night(
 
 
 @pytest.mark.rest
-def test_expectation_that_allows_what_passes_is_a_failure(nightly: Nightly) -> None:
+def test_expected_failure_that_passes_fails_the_run(nightly: Nightly) -> None:
     expected = json.loads(json.dumps(EXPECTED))
     expected["may"]["fail"] = {"first/one": "issue 12"}
     nightly.expected.write_text(yaml.safe_dump(expected))
@@ -217,32 +217,32 @@ def test_fewer_results_than_usual_are_reported(nightly: Nightly) -> None:
 def test_run_killed_in_any_stage_resumes_at_that_stage(nightly: Nightly, stage: str) -> None:
     process = nightly.start("pass", "pass", "pass", wait=0.5)
     deadline = time.monotonic() + 60
-    while stage not in nightly.ran and time.monotonic() < deadline:
+    while stage not in nightly.executed_stages and time.monotonic() < deadline:
         time.sleep(0.01)
     process.send_signal(signal.SIGKILL)
     process.wait()
     time.sleep(0.7)  # had the stage's command outlived it, its report would be there by now
     assert not (nightly.out / stage / "work.json").exists()
-    before = nightly.ran
+    before = nightly.executed_stages
     code, output = nightly.run("pass", "pass", "pass")
     assert code == 0 and "resuming the run of" in output
     finished = ["first", "second", "third"][: before.index(stage)]
     assert output.count("is already finished") == len(finished)
-    assert nightly.ran[len(before) :] == ["first", "second", "third"][len(finished) :]
+    assert nightly.executed_stages[len(before) :] == ["first", "second", "third"][len(finished) :]
 
 
 @pytest.mark.rest
-def test_finished_run_is_followed_by_a_new_run(nightly: Nightly) -> None:
+def test_start_after_a_finished_run_creates_a_new_run(nightly: Nightly) -> None:
     nightly.run("pass", "pass", "pass")
     code, output = nightly.run("pass", "pass", "pass")
-    assert code == 0 and "is already finished" not in output and len(nightly.ran) == 6
+    assert code == 0 and "is already finished" not in output and len(nightly.executed_stages) == 6
 
 
 @pytest.mark.rest
 def test_two_runs_do_not_share_a_folder(nightly: Nightly) -> None:
     process = nightly.start("pass", "pass", "pass", wait=1.0)
     deadline = time.monotonic() + 60
-    while not nightly.ran and time.monotonic() < deadline:
+    while not nightly.executed_stages and time.monotonic() < deadline:
         time.sleep(0.01)
     code, output = nightly.run("pass", "pass", "pass")
     assert code == 2 and "another run is using" in output
@@ -250,13 +250,13 @@ def test_two_runs_do_not_share_a_folder(nightly: Nightly) -> None:
     assert process.returncode == 0
 
 
-@pytest.mark.parametrize("wrong", [("--stages", "fourth"), ("--expect", "gfx9")])
-def test_missing_paths_are_rejected(nightly: Nightly, wrong: tuple[str, str]) -> None:
-    assert nightly.run("pass", "pass", "pass", extra=wrong)[0] == 2
+@pytest.mark.parametrize("path", [("--stages", "fourth"), ("--expect", "gfx9")])
+def test_missing_paths_are_rejected(nightly: Nightly, path: tuple[str, str]) -> None:
+    assert nightly.run("pass", "pass", "pass", extra=path)[0] == 2
 
 
 @pytest.fixture
-def module(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+def nightly_module(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.syspath_prepend(str(CI))
     spec = importlib.util.spec_from_file_location("nightly_judge", CI / "nightly_judge.py")
     assert spec and spec.loader
@@ -267,11 +267,13 @@ def module(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 @pytest.mark.parametrize("chip", ["sim", "gfx1201"])
-def test_every_chip_expectation_file_loads_and_names_existing_criteria(module: ModuleType, chip: str) -> None:
-    from zinc_rt.perf.gate.milestones import milestones
+def test_every_chip_expectation_file_loads_and_names_existing_criteria(
+    nightly_module: ModuleType, chip: str
+) -> None:
+    from zinc_rt.perf.gate.milestones import load_milestones
 
-    expected = module.load(chip)
-    criteria = {criterion.name for milestone in milestones() for criterion in milestone.criteria}
+    expected = nightly_module.load(chip)
+    criteria = {criterion.name for milestone in load_milestones() for criterion in milestone.criteria}
     assert set(expected.may["blocked"]) <= criteria
     assert set(expected.verdicts) == {f"M{number}" for number in range(9)} and expected.simulated == (
         chip == "sim"
@@ -281,14 +283,14 @@ def test_every_chip_expectation_file_loads_and_names_existing_criteria(module: M
     }
 
 
-def test_expectations_without_a_reason_are_rejected(module: ModuleType, tmp_path: Path) -> None:
+def test_expectations_without_a_reason_are_rejected(nightly_module: ModuleType, tmp_path: Path) -> None:
     spoilt = tmp_path / "x.yaml"
     spoilt.write_text(yaml.safe_dump({**EXPECTED, "may": {"fail": {"first/*": ""}}}))
-    with pytest.raises(module.UnusableExpectations, match="reason"):
-        module.load(str(spoilt))
+    with pytest.raises(nightly_module.UnusableExpectations, match="reason"):
+        nightly_module.load(str(spoilt))
 
 
-def flaky(nightly: Nightly, rate: float = 0.3) -> None:
+def set_flake_rate(nightly: Nightly, rate: float = 0.3) -> None:
     expected = json.loads(json.dumps(EXPECTED))
     expected["flakes"] = {"first/*": {"rate": rate, "reason": "a race in the driver"}}
     expected["stages"]["first"]["at_least"] = 0
@@ -297,7 +299,7 @@ def flaky(nightly: Nightly, rate: float = 0.3) -> None:
 
 @pytest.mark.rest
 def test_flake_is_reported_and_fails_only_above_its_rate(nightly: Nightly) -> None:
-    flaky(nightly)
+    set_flake_rate(nightly)
     code, output = nightly.run("fail", "pass", "pass")
     assert code == 0 and "flake: first/one: failed in 1 of 1 nights, expected 30%" in output
     assert nightly.run("pass", "pass", "pass")[0] == 0
@@ -307,8 +309,8 @@ def test_flake_is_reported_and_fails_only_above_its_rate(nightly: Nightly) -> No
     assert code == 1 and "failed in 9 of 10 nights, expected 30%" in output
 
 
-def test_flake_that_no_longer_fails_is_reported_as_mended(nightly: Nightly) -> None:
-    flaky(nightly)
+def test_flake_that_no_longer_fails_is_reported_as_fixed(nightly: Nightly) -> None:
+    set_flake_rate(nightly)
     (nightly.out).mkdir()
     (nightly.out / "flakes.json").write_text('{"first/one": [20, 0]}')
     code, output = nightly.run("pass", "pass", "pass")
@@ -316,26 +318,28 @@ def test_flake_that_no_longer_fails_is_reported_as_mended(nightly: Nightly) -> N
 
 
 @pytest.mark.parametrize(
-    ("nights", "failures", "beyond"), [(1, 1, False), (2, 2, True), (50, 5, False), (50, 9, True)]
+    ("nights", "failures", "too_many"), [(1, 1, False), (2, 2, True), (50, 5, False), (50, 9, True)]
 )
 def test_allowed_failure_count_follows_from_rate(
-    module: ModuleType, nights: int, failures: int, beyond: bool
+    nightly_module: ModuleType, nights: int, failures: int, too_many: bool
 ) -> None:
-    assert module.Flake(0.06, "known").exceeds_rate(nights, failures) is beyond
+    assert nightly_module.Flake(0.06, "known").exceeds_rate(nights, failures) is too_many
 
 
 @pytest.mark.parametrize(
-    "spoilt", [{"rate": 0.0, "reason": "x"}, {"rate": 1.5, "reason": "x"}, {"rate": 0.1, "reason": ""}]
+    "flake", [{"rate": 0.0, "reason": "x"}, {"rate": 1.5, "reason": "x"}, {"rate": 0.1, "reason": ""}]
 )
-def test_flake_requires_a_rate_and_a_reason(module: ModuleType, spoilt: dict[str, object], tmp_path: Path) -> None:
+def test_flake_requires_a_rate_and_a_reason(
+    nightly_module: ModuleType, flake: dict[str, object], tmp_path: Path
+) -> None:
     path = tmp_path / "x.yaml"
-    path.write_text(yaml.safe_dump({**EXPECTED, "flakes": {"a/*": spoilt}}))
-    with pytest.raises(module.UnusableExpectations, match="rate"):
-        module.load(str(path))
+    path.write_text(yaml.safe_dump({**EXPECTED, "flakes": {"a/*": flake}}))
+    with pytest.raises(nightly_module.UnusableExpectations, match="rate"):
+        nightly_module.load(str(path))
 
 
-def test_runnable_speed_criterion_that_did_not_run_is_a_failure(module: ModuleType) -> None:
-    expected = module.load("gfx1201")
+def test_runnable_speed_criterion_that_did_not_run_is_a_failure(nightly_module: ModuleType) -> None:
+    expected = nightly_module.load("gfx1201")
     blocked = {
         "id": "M1/decode",
         "status": "blocked",
@@ -392,12 +396,12 @@ def test_non_model_file_is_rejected(nightly: Nightly, tmp_path: Path) -> None:
 
 
 def test_hardware_run_does_not_start_without_a_card(nightly: Nightly) -> None:
-    from zinc_rt.engine.devices import amd_gpus
+    from zinc_rt.engine.devices import find_amd_gpus
 
-    if amd_gpus():
+    if find_amd_gpus():
         pytest.skip("this machine has an AMD GPU")
     code, output = nightly.run("pass", "pass", "pass", extra=("--device", "hw"))
-    assert code == 77 and "no AMD GPU" in output and nightly.ran == []
+    assert code == 77 and "no AMD GPU" in output and nightly.executed_stages == []
 
 
 def test_history_missing_the_previous_head_fails(nightly: Nightly) -> None:
@@ -406,7 +410,7 @@ def test_history_missing_the_previous_head_fails(nightly: Nightly) -> None:
     (nightly.out / "history-sim.jsonl").write_text("")
     code, output = nightly.run("pass", "pass", "pass")
     assert code == 1 and "does not contain the head abababababababab of an earlier night" in output
-    assert nightly.summary()["history_lost"] == "ab" * 32
+    assert nightly.read_summary()["history_lost"] == "ab" * 32
 
 
 @pytest.mark.parametrize("recovers", [True, False, None])
@@ -419,16 +423,16 @@ def test_hung_card_is_recovered_or_its_stages_are_skipped_with_the_reason(
     command = ["--recover", f"touch {hung}" if recovers else "true"] if recovers is not None else []
     code, output = nightly.run("pass", "pass", "pass", card=str(card), extra=("--device", "hw", *command))
     assert code == 1 and "the card does not answer after stage second: exit 1: no fence" in output
-    rows = nightly.summary()["stages"]
+    rows = nightly.read_summary()["stages"]
     assert isinstance(rows, list) and [row["status"] for row in rows[:2]] == ["PASS", "FAIL"]
     if recovers:
         assert rows[2]["status"] == "PASS" and "recovered with `touch" in output
     else:
-        assert nightly.ran == ["first", "second"] and "the card does not answer" in rows[2]["why_not"]
+        assert nightly.executed_stages == ["first", "second"] and "the card does not answer" in rows[2]["why_not"]
         assert ("did not recover with `true`" if recovers is False else "no --recover command is set") in output
 
 
-def test_required_stage_may_not_be_skipped(nightly: Nightly) -> None:
+def test_skipped_required_stage_fails_the_run(nightly: Nightly) -> None:
     expected = json.loads(json.dumps(EXPECTED))
     expected["stages"]["second"]["required"] = False
     nightly.expected.write_text(yaml.safe_dump(expected))

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import yaml
 
-from zinc_rt.perf.history.chain import append, read
+from zinc_rt.perf.history.chain import append_entry, read
 
 ROOT = Path(__file__).resolve().parents[2]
 CI = ROOT / "ci"
@@ -51,13 +51,13 @@ json.dump(issues, open(path, "w"))
 
 
 @pytest.fixture(autouse=True)
-def _path(monkeypatch: pytest.MonkeyPatch) -> None:
+def ci_path(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(CI))
     for name in [name for name in os.environ if name.startswith(("NIGHTLY_", "GITHUB_", "GH_"))]:
         monkeypatch.delenv(name)
 
 
-def module(name: str) -> ModuleType:
+def import_step(name: str) -> ModuleType:
     return importlib.import_module(name)
 
 
@@ -69,7 +69,7 @@ def git(folder: Path, *words: str) -> str:
     return result.stdout.strip()
 
 
-def repository(folder: Path, *subjects: str) -> list[str]:
+def create_repository(folder: Path, *subjects: str) -> list[str]:
     """Create a repository with one commit per subject; return its commits, oldest first."""
     folder.mkdir()
     git(folder, "init", "--quiet", "--initial-branch", "main")
@@ -88,7 +88,7 @@ def repository(folder: Path, *subjects: str) -> list[str]:
     return git(folder, "rev-list", "--reverse", "HEAD").splitlines()
 
 
-def finished(out: Path, *, passed: bool, ended: str, unexpected: list[str] | None = None) -> dict[str, Any]:
+def make_summary(out: Path, *, passed: bool, ended: str, unexpected: list[str] | None = None) -> dict[str, Any]:
     """A summary as written by nightly.py."""
     rows = [
         {"stage": "validate", "status": "PASS", "unexpected": []},
@@ -116,22 +116,22 @@ class Runner:
         subprocess.run(line, check=True, stdin=subprocess.DEVNULL)
         self.signer = "sim " + " ".join(self.key.with_suffix(".pub").read_text().split()[:2])
         self.out = folder / "night"
-        self.set(NIGHTLY_STORE=str(self.store), NIGHTLY_KEY=str(self.key), NIGHTLY_SIGNERS=self.signer)
-        self.set(NIGHTLY_OUT=str(self.out))
+        self.set_variables(NIGHTLY_STORE=str(self.store), NIGHTLY_KEY=str(self.key), NIGHTLY_SIGNERS=self.signer)
+        self.set_variables(NIGHTLY_OUT=str(self.out))
 
-    def set(self, **variables: str) -> None:
+    def set_variables(self, **variables: str) -> None:
         for name, value in variables.items():
             self.monkeypatch.setenv(name, value)
 
-    def step(self, name: str) -> int:
-        return int(module("nightly_steps").main([name]))
+    def run_step(self, name: str) -> int:
+        return int(import_step("nightly_steps").main([name]))
 
-    def night(self, number: int, *, passed: bool = True) -> None:
+    def add_night(self, number: int, *, passed: bool = True) -> None:
         self.out.mkdir(exist_ok=True)
-        append(self.out / "history-sim.jsonl", "perf bench", {"night": number}, {"decode": 100.0 + number})
-        finished(self.out, passed=passed, ended=f"2026-01-0{number}T03:00:00+00:00")
+        append_entry(self.out / "history-sim.jsonl", "perf bench", {"night": number}, {"decode": 100.0 + number})
+        make_summary(self.out, passed=passed, ended=f"2026-01-0{number}T03:00:00+00:00")
 
-    def stored(self) -> dict[str, str]:
+    def stored_files(self) -> dict[str, str]:
         names = git(self.store, "ls-tree", "-r", "--name-only", "nightly-data").splitlines()
         return {name: git(self.store, "show", f"nightly-data:{name}") for name in names}
 
@@ -145,95 +145,93 @@ def runner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Runner:
 
 def test_history_is_kept_over_nights_and_machines(runner: Runner, capsys: pytest.CaptureFixture[str]) -> None:
     for number in (1, 2, 3):
-        assert runner.step("restore") == 0
-        runner.night(number)
-        assert runner.step("publish") == 0
+        assert runner.run_step("restore") == 0
+        runner.add_night(number)
+        assert runner.run_step("publish") == 0
         shutil.rmtree(runner.out)  # the next night runs on another machine
-    stored = runner.stored()
+    stored = runner.stored_files()
     assert len(stored["sim/history.jsonl"].splitlines()) == 3
     assert json.loads(stored["sim/head.json"])["sequence"] == 3
     assert sum(name.startswith("sim/nights/") for name in stored) == 3
-    assert runner.step("restore") == 0
+    assert runner.run_step("restore") == 0
     assert "sim: 3 entries, the signed head verified" in capsys.readouterr().out
     assert [entry.sequence for entry in read(runner.out / "history-sim.jsonl").entries] == [1, 2, 3]
 
 
-@pytest.mark.parametrize("how", ["rewritten", "truncated", "another key", "no head"])
-def test_store_that_was_edited_is_refused(runner: Runner, how: str, capsys: pytest.CaptureFixture[str]) -> None:
-    runner.step("restore")
-    runner.night(1)
-    runner.night(2)
-    assert runner.step("publish") == 0
+@pytest.mark.parametrize("edit", ["rewritten", "truncated", "another key", "no head"])
+def test_store_that_was_edited_is_refused(runner: Runner, edit: str, capsys: pytest.CaptureFixture[str]) -> None:
+    runner.run_step("restore")
+    runner.add_night(1)
+    runner.add_night(2)
+    assert runner.run_step("publish") == 0
     clone = runner.folder / "forger"
     git(runner.folder, "clone", "--quiet", "--branch", "nightly-data", str(runner.store), str(clone))
     history = clone / "sim" / "history.jsonl"
-    if how == "rewritten":
+    if edit == "rewritten":
         history.unlink()
-        append(history, "perf bench", {"night": 1}, {"decode": 999.0})
-    elif how == "truncated":
+        append_entry(history, "perf bench", {"night": 1}, {"decode": 999.0})
+    elif edit == "truncated":
         history.write_text(history.read_text().splitlines(keepends=True)[0])
-    elif how == "no head":
+    elif edit == "no head":
         (clone / "sim" / "head.json").unlink()
     else:
-        runner.set(NIGHTLY_SIGNERS="sim ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIB0" + "A" * 41)
+        runner.set_variables(NIGHTLY_SIGNERS="sim ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIB0" + "A" * 41)
     git(clone, "add", "--all")
     git(clone, "commit", "--quiet", "--allow-empty", "-m", "edit")
     git(clone, "push", "--quiet")
     shutil.rmtree(runner.out)
     capsys.readouterr()
-    assert runner.step("restore") == 1
+    assert runner.run_step("restore") == 1
     errors = capsys.readouterr().err
     assert "the stored history of sim" in errors and "Traceback" not in errors
     assert not (runner.out / "history-sim.jsonl").exists()
 
 
-def test_two_histories_that_contradict_each_other_are_not_merged(
-    runner: Runner, capsys: pytest.CaptureFixture[str]
-) -> None:
-    runner.step("restore")
-    runner.night(1)
-    runner.step("publish")
+def test_contradicting_histories_are_not_merged(runner: Runner, capsys: pytest.CaptureFixture[str]) -> None:
+    runner.run_step("restore")
+    runner.add_night(1)
+    runner.run_step("publish")
     (runner.out / "history-sim.jsonl").unlink()
-    runner.night(2)
-    assert runner.step("restore") == 1 and "differ" in capsys.readouterr().err
+    runner.add_night(2)
+    assert runner.run_step("restore") == 1 and "differ" in capsys.readouterr().err
 
 
-def test_interrupted_publish_is_caught_up(runner: Runner) -> None:
-    runner.step("restore")
-    runner.night(1)
-    runner.step("publish")
-    runner.night(2)  # and killed before it was stored
-    assert runner.step("restore") == 0
+def test_interrupted_publish_is_completed_next_time(runner: Runner) -> None:
+    runner.run_step("restore")
+    runner.add_night(1)
+    runner.run_step("publish")
+    runner.add_night(2)  # and killed before it was stored
+    assert runner.run_step("restore") == 0
     assert len(read(runner.out / "history-sim.jsonl").entries) == 2
 
 
-def test_good_commit_is_that_of_the_last_night_that_passed(runner: Runner) -> None:
+def test_good_commit_is_that_of_the_last_passed_night(runner: Runner) -> None:
     for number, passed in ((1, True), (2, False)):
-        runner.set(GITHUB_SHA=f"{number}" * 40)
-        runner.night(number, passed=passed)
-        runner.step("publish")
-    state = json.loads(runner.stored()["sim/state.json"])
+        runner.set_variables(GITHUB_SHA=f"{number}" * 40)
+        runner.add_night(number, passed=passed)
+        runner.run_step("publish")
+    state = json.loads(runner.stored_files()["sim/state.json"])
     assert (state["good"], state["last"], state["verdict"]) == ("1" * 40, "2" * 40, "FAIL")
 
 
 def test_signers_without_a_key_do_not_publish(runner: Runner, capsys: pytest.CaptureFixture[str]) -> None:
-    runner.night(1)
-    runner.set(NIGHTLY_KEY="")
-    assert runner.step("publish") == 1 and "NIGHTLY_KEY" in capsys.readouterr().out
+    runner.add_night(1)
+    runner.set_variables(NIGHTLY_KEY="")
+    assert runner.run_step("publish") == 1 and "NIGHTLY_KEY" in capsys.readouterr().out
 
 
 def test_simulated_nights_need_no_signer(runner: Runner) -> None:
     """The signers are those of the cards; the simulated device's history proves nothing about hardware."""
-    runner.set(NIGHTLY_KEY="", NIGHTLY_SIGNERS=runner.signer.replace("sim", "gfx1201", 1))
-    runner.night(1)
-    assert runner.step("publish") == 0 and "sim/head.json" not in runner.stored()
-    assert runner.step("restore") == 0
+    runner.set_variables(NIGHTLY_KEY="", NIGHTLY_SIGNERS=runner.signer.replace("sim", "gfx1201", 1))
+    runner.add_night(1)
+    assert runner.run_step("publish") == 0 and "sim/head.json" not in runner.stored_files()
+    assert runner.run_step("restore") == 0
 
 
-def test_key_may_be_the_text_of_a_secret(runner: Runner) -> None:
-    runner.night(1)
-    runner.set(NIGHTLY_KEY=runner.key.read_text())
-    assert runner.step("publish") == 0 and "sim/head.json" in runner.stored()
+def test_key_can_be_the_text_of_a_secret(runner: Runner) -> None:
+    runner.add_night(1)
+    runner.set_variables(NIGHTLY_KEY=runner.key.read_text())
+    assert runner.run_step("publish") == 0 and "sim/head.json" in runner.stored_files()
 
 
 # --- the issue ---
@@ -251,24 +249,24 @@ def gh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def regression(summary: Mapping[str, Any], good: str, bad: str, **more: str) -> Any:
-    return module("nightly_issue").NightOutcome(
+def make_outcome(summary: Mapping[str, Any], good: str, bad: str, **more: str) -> Any:
+    return import_step("nightly_issue").NightOutcome(
         "gfx1201", summary, good, bad, "https://github.com/o/r/runs/1", **more
     )
 
 
 def test_one_issue_is_opened_updated_and_closed(tmp_path: Path, gh: Path) -> None:
     """The transcript is what gh was called with over four nights: pass, fail, fail, pass."""
-    commits = repository(tmp_path / "repo", "one", "two", "three")
-    update = module("nightly_issue").update
+    commits = create_repository(tmp_path / "repo", "one", "two", "three")
+    update = import_step("nightly_issue").update
     texts = ["M1/decode: fail: 120 tok/s", "bench-t2: exit 1: GPU page fault"]
     nights = [
-        (finished(tmp_path, passed=True, ended=""), commits[0]),
-        (finished(tmp_path, passed=False, ended="", unexpected=texts), commits[1]),
-        (finished(tmp_path, passed=False, ended="", unexpected=texts[:1]), commits[2]),
-        (finished(tmp_path, passed=True, ended=""), commits[2]),
+        (make_summary(tmp_path, passed=True, ended=""), commits[0]),
+        (make_summary(tmp_path, passed=False, ended="", unexpected=texts), commits[1]),
+        (make_summary(tmp_path, passed=False, ended="", unexpected=texts[:1]), commits[2]),
+        (make_summary(tmp_path, passed=True, ended=""), commits[2]),
     ]
-    updates = [update(regression(night, commits[0], bad), "o/r", tmp_path / "repo") for night, bad in nights]
+    updates = [update(make_outcome(night, commits[0], bad), "o/r", tmp_path / "repo") for night, bad in nights]
     assert updates == ["no issue is open", "opened https://github.com/o/r/issues/7", "updated #7", "closed #7"]
     text = (gh / "transcript").read_text()
     for number, commit in enumerate(commits):
@@ -282,20 +280,20 @@ def test_one_issue_is_opened_updated_and_closed(tmp_path: Path, gh: Path) -> Non
 
 
 def test_issue_names_the_first_bad_commit(tmp_path: Path) -> None:
-    body = module("nightly_issue").body_of
-    night = finished(tmp_path, passed=False, ended="", unexpected=["x"] * 50)
-    text = body(regression(night, "a" * 40, "b" * 40, first_bad="abc1234 break it"), ["abc1234 break it"])
+    body = import_step("nightly_issue").body_of
+    night = make_summary(tmp_path, passed=False, ended="", unexpected=["x"] * 50)
+    text = body(make_outcome(night, "a" * 40, "b" * 40, first_bad="abc1234 break it"), ["abc1234 break it"])
     assert "First bad commit, by bisection: **abc1234 break it**" in text and "and 20 more" in text
     assert "--stages perf --fresh" in text
-    assert "is not known" in body(regression(night, "", "b" * 40), [])
-    assert "the machine changed" in body(regression(night, "b" * 40, "b" * 40), [])
+    assert "is not known" in body(make_outcome(night, "", "b" * 40), [])
+    assert "the machine changed" in body(make_outcome(night, "b" * 40, "b" * 40), [])
 
 
 def test_failing_gh_is_reported(tmp_path: Path, gh: Path) -> None:
     (gh / "gh").write_text("#!/bin/sh\necho 'HTTP 403: not allowed' >&2\nexit 1\n")
-    night = finished(tmp_path, passed=False, ended="")
-    with pytest.raises(module("nightly_store").StoreError, match="HTTP 403"):
-        module("nightly_issue").update(regression(night, "", "b" * 40), "o/r", tmp_path)
+    night = make_summary(tmp_path, passed=False, ended="")
+    with pytest.raises(import_step("nightly_store").StoreError, match="HTTP 403"):
+        import_step("nightly_issue").update(make_outcome(night, "", "b" * 40), "o/r", tmp_path)
 
 
 # --- bisection ---
@@ -305,16 +303,16 @@ def test_failing_gh_is_reported(tmp_path: Path, gh: Path) -> None:
 def test_bisection_finds_the_first_bad_commit(first: int) -> None:
     commits, tried = [f"{number:040d}" for number in range(1, 9)], []
 
-    def good(commit: str) -> bool:
+    def is_good(commit: str) -> bool:
         tried.append(commit)
         return int(commit) < first
 
-    assert module("nightly_bisect").bisect(commits, good, float("inf")) == (f"{first:040d}", "")
+    assert import_step("nightly_bisect").bisect(commits, is_good, float("inf")) == (f"{first:040d}", "")
     assert len(tried) <= 3
 
 
-def test_untestable_commits_are_skipped_and_named_where_they_hide_the_answer() -> None:
-    bisect = module("nightly_bisect").bisect
+def test_untestable_commits_are_skipped_and_listed_as_candidates() -> None:
+    bisect = import_step("nightly_bisect").bisect
     commits = [f"{number:040d}" for number in range(1, 6)]
     outcomes = {1: True, 2: None, 3: False, 4: False, 5: False}
     result, reason = bisect(commits, lambda commit: outcomes[int(commit)], float("inf"))
@@ -327,9 +325,9 @@ def test_untestable_commits_are_skipped_and_named_where_they_hide_the_answer() -
 
 
 def test_bisection_runs_the_command_in_each_commit(tmp_path: Path) -> None:
-    commits = repository(tmp_path / "repo", "zero", "one", "two", "three", "four")
+    commits = create_repository(tmp_path / "repo", "zero", "one", "two", "three", "four")
     line = ["sh", "-c", "test $(cat n) -lt 3"]
-    result = module("nightly_bisect").first_bad(tmp_path / "repo", commits[0], commits[-1], line, 1.0)
+    result = import_step("nightly_bisect").first_bad(tmp_path / "repo", commits[0], commits[-1], line, 1.0)
     assert result.endswith("three")
     assert git(tmp_path / "repo", "worktree", "list").count("\n") == 0
 
@@ -347,8 +345,8 @@ def test_bisection_runs_the_command_in_each_commit(tmp_path: Path) -> None:
         ('{"gfx1100": ["/m/b.gguf"]}', ()),
     ],
 )
-def test_models_of_the_repository_variable(text: str, models: tuple[str, ...]) -> None:
-    steps = module("nightly_steps")
+def test_models_are_read_from_the_repository_variable(text: str, models: tuple[str, ...]) -> None:
+    steps = import_step("nightly_steps")
     assert steps.models_of(text, "gfx1201") == models
     settings = steps.settings_of(
         {"NIGHTLY_CHIP": "gfx1201", "NIGHTLY_MODELS": text, "NIGHTLY_RECOVER": "reset it"}
@@ -359,28 +357,28 @@ def test_models_of_the_repository_variable(text: str, models: tuple[str, ...]) -
 
 
 @pytest.mark.parametrize(
-    "wrong",
+    "text",
     [{"NIGHTLY_MODELS": "{"}, {"NIGHTLY_MODELS": '{"sim": 1}'}, {"NIGHTLY_CHIP": "a/b"}, {"NIGHTLY_BISECT": "x"}],
 )
 def test_unusable_variables_are_rejected(
-    wrong: dict[str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    text: dict[str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for name, value in wrong.items():
+    for name, value in text.items():
         monkeypatch.setenv(name, value)
-    assert module("nightly_steps").main(["run"]) == 2
-    assert next(iter(wrong)) in capsys.readouterr().err
+    assert import_step("nightly_steps").main(["run"]) == 2
+    assert next(iter(text)) in capsys.readouterr().err
 
 
-def test_every_step_of_the_workflow_is_one_of_ours() -> None:
+def test_every_workflow_step_runs_a_known_command() -> None:
     jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "nightly.yml").read_text())["jobs"]
     for name in ("simulator", "hardware"):
         lines = [step["run"] for step in jobs[name]["steps"] if "run" in step]
         steps = [line.split()[-1] for line in lines if "nightly-step" in line]
-        assert steps == list(module("nightly_steps").STEPS)
+        assert steps == list(import_step("nightly_steps").STEPS)
         assert all(line.startswith("python3 ci/run.py ") for line in lines)
 
 
-def test_lavapipe_runs_in_both_workflows_and_may_not_be_skipped() -> None:
+def test_lavapipe_is_required_in_both_workflows() -> None:
     for name, job in (("ci", "lavapipe"), ("nightly", "simulator")):
         text = json.dumps(
             yaml.safe_load((ROOT / ".github" / "workflows" / f"{name}.yml").read_text())["jobs"][job]
@@ -388,10 +386,10 @@ def test_lavapipe_runs_in_both_workflows_and_may_not_be_skipped() -> None:
         assert "lavapipe-driver" in text and "--require lavapipe" in text
 
 
-def test_job_is_run_as_the_workflow_says(
+def test_job_runs_the_steps_of_the_workflow(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    workflow = module("workflow")
+    workflow = import_step("workflow")
     monkeypatch.setattr(workflow, "WORKFLOWS", tmp_path)
     monkeypatch.setattr(workflow, "ROOT", tmp_path)
     content = {

@@ -25,7 +25,7 @@ BASE = getattr(sys, "_base_executable", sys.executable)  # .venv holds no pip
 OFFLINE = {"PIP_NO_INDEX": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_CONFIG_FILE": os.devnull}
 
 
-def pip(*words: str) -> None:
+def run_pip(*words: str) -> None:
     environment = {**os.environ, **OFFLINE}
     command = [BASE, "-m", "pip", "--python", sys.executable, *words]
     result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
@@ -33,7 +33,7 @@ def pip(*words: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+def built_distributions(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """The sdist of a copy of this checkout (symbolic links are kept), and the wheel that pip builds from it."""
     folder = tmp_path_factory.mktemp("build")
     checkout = folder / "checkout"
@@ -55,12 +55,12 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     )
     assert result.returncode == 0, result.stderr
     sdist = folder / result.stdout.splitlines()[-1]
-    pip("wheel", "--no-build-isolation", "--no-deps", "--no-index", "--wheel-dir", str(folder), str(sdist))
+    run_pip("wheel", "--no-build-isolation", "--no-deps", "--no-index", "--wheel-dir", str(folder), str(sdist))
     (wheel,) = folder.glob("*.whl")
     return sdist, wheel
 
 
-def wanted() -> set[str]:
+def expected_files() -> set[str]:
     """The files that pyproject lists, at their paths in the installed package."""
     tool = PROJECT["tool"]["setuptools"]
     result = set()
@@ -72,18 +72,18 @@ def wanted() -> set[str]:
     return result
 
 
-def test_wheel_contains_every_file_once(built: tuple[Path, Path]) -> None:
-    with zipfile.ZipFile(built[1]) as wheel:
+def test_wheel_contains_every_file_once(built_distributions: tuple[Path, Path]) -> None:
+    with zipfile.ZipFile(built_distributions[1]) as wheel:
         held = Counter(name for name in wheel.namelist() if ".dist-info/" not in name)
-    assert set(held) == wanted() and max(held.values()) == 1
+    assert set(held) == expected_files() and max(held.values()) == 1
     assert not [name for name in held if name.split("/")[0] != "zinc_rt"], "nothing beside the package"
     for name in HARNESS:
         if (ROOT / name).is_dir():
             assert any(item.startswith(f"zinc_rt/{name}/") for item in held), name
 
 
-def test_sdist_contains_every_harness_folder_once_and_no_links(built: tuple[Path, Path]) -> None:
-    with tarfile.open(built[0]) as sdist:
+def test_sdist_contains_every_harness_folder_once_and_no_links(built_distributions: tuple[Path, Path]) -> None:
+    with tarfile.open(built_distributions[0]) as sdist:
         members = sdist.getmembers()
     assert not [member.name for member in members if member.issym() or member.islnk()]
     names = Counter(PurePosixPath(member.name).parts[1:] for member in members if member.isfile())
@@ -95,10 +95,12 @@ def test_sdist_contains_every_harness_folder_once_and_no_links(built: tuple[Path
     assert {("LICENSE",), ("README.md",), ("pyproject.toml",)} <= set(names)
 
 
-def test_wheel_installs_standalone_and_its_commands_start(built: tuple[Path, Path], tmp_path: Path) -> None:
+def test_wheel_installs_standalone_and_its_commands_start(
+    built_distributions: tuple[Path, Path], tmp_path: Path
+) -> None:
     """Into a folder of its own, run where no checkout is; the packages it requires are this environment's."""
     target = tmp_path / "site"
-    pip("install", "--no-deps", "--no-index", "--quiet", "--target", str(target), str(built[1]))
+    run_pip("install", "--no-deps", "--no-index", "--quiet", "--target", str(target), str(built_distributions[1]))
     program = (
         "import json, sys; sys.path.insert(0, sys.argv[1])\n"
         "import zinc_rt, zinc_rt.golden.embedded as golden, zinc_rt.replay.standalone, zinc_rt.probes.command\n"
@@ -125,10 +127,14 @@ def test_wheel_installs_standalone_and_its_commands_start(built: tuple[Path, Pat
     assert result.returncode == 0 and "r9700" in result.stdout, result.stderr
 
 
-def test_version_is_the_same_everywhere(built: tuple[Path, Path]) -> None:
+def test_version_is_the_same_everywhere(built_distributions: tuple[Path, Path]) -> None:
     import zinc_rt
 
     version = PROJECT["project"]["version"]
-    assert zinc_rt.__version__ == version and f"-{version}" in built[0].name and f"-{version}-" in built[1].name
+    assert (
+        zinc_rt.__version__ == version
+        and f"-{version}" in built_distributions[0].name
+        and f"-{version}-" in built_distributions[1].name
+    )
     changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     assert f"## {version}" in changes, "a released version has its heading"

@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")
-def sbom() -> ModuleType:
+def sbom_module() -> ModuleType:
     spec = importlib.util.spec_from_file_location("ci_sbom", ROOT / "ci" / "sbom.py")
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
@@ -23,11 +23,11 @@ def sbom() -> ModuleType:
     return module
 
 
-def test_sbom_lists_direct_and_transitive_requirements(sbom: ModuleType) -> None:
-    bill = sbom.bill()
-    names = [sbom.normalised(component["name"]) for component in bill["components"]]
+def test_sbom_lists_direct_and_transitive_requirements(sbom_module: ModuleType) -> None:
+    bill = sbom_module.bill()
+    names = [sbom_module.normalised(component["name"]) for component in bill["components"]]
     required = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
-    wanted = {sbom.normalised(sbom.Requirement(line).name) for line in required}
+    wanted = {sbom_module.normalised(sbom_module.Requirement(line).name) for line in required}
     assert wanted <= set(names) and len(names) == len(set(names))
     assert "pytest" not in names and "markupsafe" in names, "not what the tests need; what jinja2 needs"
     graph = {row["ref"]: set(row["dependsOn"]) for row in bill["dependencies"]}
@@ -35,39 +35,44 @@ def test_sbom_lists_direct_and_transitive_requirements(sbom: ModuleType) -> None
     assert set(graph) == known and set().union(*graph.values()) <= known
 
 
-def test_sbom_matches_cyclonedx_schema(sbom: ModuleType) -> None:
-    bill = sbom.bill()
+def test_sbom_matches_cyclonedx_schema(sbom_module: ModuleType) -> None:
+    bill = sbom_module.bill()
     assert (bill["bomFormat"], bill["specVersion"], bill["version"]) == ("CycloneDX", "1.6", 1)
     assert bill["serialNumber"].startswith("urn:uuid:")
     assert bill["metadata"]["component"]["licenses"] == [{"expression": "MIT"}]
     for component in bill["components"]:
-        assert component["purl"] == f"pkg:pypi/{sbom.normalised(component['name'])}@{component['version']}"
+        assert component["purl"] == f"pkg:pypi/{sbom_module.normalised(component['name'])}@{component['version']}"
         assert component.get("licenses"), f"{component['name']} says nothing of its licence"
 
 
 @pytest.mark.rest
-def test_same_packages_produce_same_sbom(sbom: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_same_packages_produce_same_sbom(sbom_module: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
-    assert sbom.bill() == sbom.bill() and sbom.bill()["metadata"]["timestamp"] == "2023-11-14T22:13:20Z"
+    assert (
+        sbom_module.bill() == sbom_module.bill()
+        and sbom_module.bill()["metadata"]["timestamp"] == "2023-11-14T22:13:20Z"
+    )
 
 
-def test_extra_adds_its_packages(sbom: ModuleType) -> None:
-    assert any(component["name"] == "Markdown" for component in sbom.bill(frozenset({"docs"}))["components"])
+def test_extra_adds_its_packages(sbom_module: ModuleType) -> None:
+    assert any(
+        component["name"] == "Markdown" for component in sbom_module.bill(frozenset({"docs"}))["components"]
+    )
 
 
 def test_errors_are_one_line(
-    sbom: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    sbom_module: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert sbom.main(["--extra", "nothing"]) == 2 and "unknown extra 'nothing'" in capsys.readouterr().err
-    assert sbom.main([str(tmp_path / "no" / "bom.json")]) == 2 and "the folder" in capsys.readouterr().err
+    assert sbom_module.main(["--extra", "nothing"]) == 2 and "unknown extra 'nothing'" in capsys.readouterr().err
+    assert sbom_module.main([str(tmp_path / "no" / "bom.json")]) == 2 and "the folder" in capsys.readouterr().err
 
-    def absent(extras: frozenset[str]) -> None:
+    def raise_not_found(extras: frozenset[str]) -> None:
         raise PackageNotFoundError("numpy")
 
-    monkeypatch.setattr(sbom, "bill", absent)
-    assert sbom.main([]) == 2 and "numpy is not installed" in capsys.readouterr().err
+    monkeypatch.setattr(sbom_module, "bill", raise_not_found)
+    assert sbom_module.main([]) == 2 and "numpy is not installed" in capsys.readouterr().err
 
 
-def test_sbom_is_written_atomically(sbom: ModuleType, tmp_path: Path) -> None:
-    assert sbom.main([str(tmp_path / "bom.json")]) == 0
+def test_sbom_is_written_atomically(sbom_module: ModuleType, tmp_path: Path) -> None:
+    assert sbom_module.main([str(tmp_path / "bom.json")]) == 0
     assert json.loads((tmp_path / "bom.json").read_text())["components"]

@@ -47,7 +47,7 @@ def test_site_pages_load_no_external_resources(tmp_path: Path) -> None:
     assert not texts
 
 
-def schemas() -> set[str]:
+def schemas_in_code() -> set[str]:
     """Return every schema string in the code and its data, without tests."""
     listed = subprocess.run(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
@@ -72,7 +72,7 @@ def schemas() -> set[str]:
 
 
 def test_every_schema_in_the_code_is_listed_with_its_version() -> None:
-    result = schemas()
+    result = schemas_in_code()
     assert "zinc-rt-report/1" in result
     assert not [schema for schema in sorted(result) if f"| `{schema}` |" not in STABILITY], (
         "add a row to docs/stability.md"
@@ -81,7 +81,7 @@ def test_every_schema_in_the_code_is_listed_with_its_version() -> None:
 
 def test_every_listed_schema_still_exists() -> None:
     listed = set(re.findall(r"^\| `(zinc-rt-[a-z-]+[/ ][0-9]+)` \|", STABILITY, re.MULTILINE))
-    assert listed and listed <= schemas()
+    assert listed and listed <= schemas_in_code()
 
 
 @pytest.mark.parametrize(

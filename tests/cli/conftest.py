@@ -14,27 +14,27 @@ Damage = Callable[[bytes, bytes], str]
 
 
 @pytest.fixture(autouse=True)
-def _no_amd_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+def hide_amd_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make the output about this machine's tiers independent of the machine."""
-    monkeypatch.setattr(devices, "amd_gpus", tuple)
+    monkeypatch.setattr(devices, "find_amd_gpus", tuple)
 
 
 @pytest.fixture
-def damaged(qwen3: str, tmp_path: Path) -> Damage:
+def damaged_model(qwen3: str, tmp_path: Path) -> Damage:
     """damaged(old, new): the golden with some bytes replaced by as many others."""
 
-    def replace(old: bytes, new: bytes) -> str:
+    def replace_bytes(old: bytes, new: bytes) -> str:
         data = Path(qwen3).read_bytes()
         assert len(old) == len(new) and old in data
         path = tmp_path / "damaged.gguf"
         path.write_bytes(data.replace(old, new))
         return str(path)
 
-    return replace
+    return replace_bytes
 
 
 @pytest.fixture
-def vocabulary_only(qwen3: str, tmp_path: Path) -> str:
+def vocabulary_only_model(qwen3: str, tmp_path: Path) -> str:
     """The golden's metadata without its tensors."""
     data = Path(qwen3).read_bytes()
     name = b"token_embd.weight"

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from zinc_rt.cli.completion import SHELLS, full_parser, parsers
-from zinc_rt.cli.options import add_device, device_name, simulated_chip
+from zinc_rt.cli.completion import SHELLS, build_full_parser, iterate_parsers
+from zinc_rt.cli.options import add_device, find_simulated_chip, parse_device_name
 from zinc_rt.host.arguments import Parser, add_models, suggest_word
 from zinc_rt.host.errors import UsageError
 
@@ -20,7 +20,7 @@ POINTS = {point.name: point for point in entry_points(group="zinc_rt.commands")}
 BASH = shutil.which("bash")
 
 
-def made(*, several: bool = False, required: bool = True) -> Parser:
+def build_parser(*, several: bool = False, required: bool = True) -> Parser:
     parser = Parser("zinc-rt x")
     add_models(parser, several=several, required=required)
     parser.add_argument("-p", "--prompt")
@@ -31,7 +31,7 @@ def made(*, several: bool = False, required: bool = True) -> Parser:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         ("M --promt y", "no option --promt: did you mean --prompt?"),
         ("M --promt=y", "no option --promt: did you mean --prompt?"),
@@ -46,28 +46,28 @@ def made(*, several: bool = False, required: bool = True) -> Parser:
         ("A -m B", "A: the model was already set with --model B"),
     ],
 )
-def test_parse_error_prints_one_line(words: str, said: str, capsys: Capture) -> None:
+def test_parse_error_prints_one_line(words: str, message: str, capsys: Capture) -> None:
     with pytest.raises(SystemExit) as ended:
-        made().parse_args(words.split())
+        build_parser().parse_args(words.split())
     assert ended.value.code == 2
-    assert capsys.readouterr().err == f"zinc-rt x: {said}\n  next: zinc-rt x --help\n"
+    assert capsys.readouterr().err == f"zinc-rt x: {message}\n  next: zinc-rt x --help\n"
 
 
 @pytest.mark.parametrize(
     "words", ["A -p x", "-p x A", "-p x -c 3 A", "-m A -p x", "--model A -p x", "-p x --model=A"]
 )
 def test_model_is_accepted_at_any_position(words: str) -> None:
-    taken = made().parse_args(words.split())
+    taken = build_parser().parse_args(words.split())
     assert (taken.model, taken.models, taken.prompt) == ("A", ["A"], "x")
 
 
 @pytest.mark.parametrize("words", ["A B C -p x", "A -p x B C", "-p x A B C", "A B -c 4 C"])
 def test_several_models_keep_their_order(words: str) -> None:
-    assert made(several=True).parse_args(words.split()).models == ["A", "B", "C"]
+    assert build_parser(several=True).parse_args(words.split()).models == ["A", "B", "C"]
 
 
 def test_model_is_optional_when_not_required() -> None:
-    taken = made(required=False, several=True).parse_args([])
+    taken = build_parser(required=False, several=True).parse_args([])
     assert (taken.model, taken.models) == (None, [])
 
 
@@ -114,9 +114,9 @@ def test_every_command_rejects_unknown_option_in_two_lines(name: str, capsys: Ca
     assert output.err.startswith("zinc-rt ")
 
 
-def helps() -> list[tuple[str, Parser]]:
+def all_help_texts() -> list[tuple[str, Parser]]:
     result = []
-    for name, parser in parsers():
+    for name, parser in iterate_parsers():
         left = [(f"zinc-rt {name}", parser)]
         while left:
             words, item = left.pop()
@@ -130,7 +130,7 @@ def helps() -> list[tuple[str, Parser]]:
 
 def test_every_help_fits_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    pages = {words: parser.format_help() for words, parser in helps()}
+    pages = {words: parser.format_help() for words, parser in all_help_texts()}
     assert len(pages) > len(POINTS)
     assert not [
         f"{words}: {line}" for words, page in pages.items() for line in page.splitlines() if len(line) > 80
@@ -139,7 +139,7 @@ def test_every_help_fits_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_short_options_mean_the_same_in_every_command() -> None:
     wanted = {"--model": "-m", "--ctx": "-c", "--prompt": "-p"}
-    for words, parser in helps():
+    for words, parser in all_help_texts():
         for long, short in wanted.items():
             action = parser._option_string_actions.get(long)
             assert action is None or short in action.option_strings, f"{words} {long}"
@@ -159,14 +159,14 @@ def test_completion_script_contains_every_command(shell: str, capsys: Capture) -
 
 
 def test_completion_covers_every_command() -> None:
-    (commands,) = [action for action in full_parser()._actions if hasattr(action, "_name_parser_map")]
+    (commands,) = [action for action in build_full_parser()._actions if hasattr(action, "_name_parser_map")]
     assert set(commands._name_parser_map) == set(POINTS)
 
 
 @pytest.mark.rest(keep=3)
 @pytest.mark.skipif(BASH is None, reason="no bash here")
 @pytest.mark.parametrize(
-    ("words", "found"),
+    ("words", "completions"),
     [
         (["val"], "validate"),
         (["run", "--ti"], "--tier --timeout"),
@@ -177,7 +177,7 @@ def test_completion_covers_every_command() -> None:
         (["run", "mod"], "model.gguf"),
     ],
 )
-def test_bash_completion_works(words: list[str], found: str, tmp_path: Path, capsys: Capture) -> None:
+def test_bash_completion_works(words: list[str], completions: str, tmp_path: Path, capsys: Capture) -> None:
     POINTS["completion"].load()(["bash"])
     (tmp_path / "script").write_text(capsys.readouterr().out)
     (tmp_path / "model.gguf").touch()
@@ -186,7 +186,7 @@ def test_bash_completion_works(words: list[str], found: str, tmp_path: Path, cap
     result = subprocess.run(
         [BASH, "-c", line, "bash", "zinc-rt", *words], cwd=tmp_path, capture_output=True, text=True
     )
-    assert (result.stdout.strip(), result.stderr) == (found, "")
+    assert (result.stdout.strip(), result.stderr) == (completions, "")
 
 
 @pytest.mark.parametrize(
@@ -204,10 +204,10 @@ def test_device_names_a_simulated_chip_and_linux(text: str, options: dict[str, s
     arguments = parser.parse_args(["--device", text])
     asked = vars(arguments)
     assert {name: asked[name] for name in ("chip", "linux") if asked[name]} == options
-    assert asked["device"] == "sim" and simulated_chip(asked) == text
+    assert asked["device"] == "sim" and find_simulated_chip(asked) == text
 
 
 @pytest.mark.parametrize(("text", "words"), [("sim:gfx1201@5.4", "unknown Linux version '5.4'"), ("sim:x", "x")])
-def test_unknown_simulated_linux_or_chip_is_named(text: str, words: str) -> None:
+def test_unknown_simulated_linux_or_chip_is_rejected(text: str, words: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match=words):
-        device_name(text)
+        parse_device_name(text)

@@ -15,11 +15,11 @@ from zinc_rt.host.errors import CheckFailed, InputError, NothingRan
 Capture = pytest.CaptureFixture[str]
 
 
-def outcome(error: BaseException) -> int:
-    def body(arguments: argparse.Namespace) -> int:
+def run_failing_command(error: BaseException) -> int:
+    def raise_error(arguments: argparse.Namespace) -> int:
         raise error
 
-    return Command("name", argparse.ArgumentParser, body)([])
+    return Command("name", argparse.ArgumentParser, raise_error)([])
 
 
 @pytest.mark.parametrize(
@@ -35,14 +35,14 @@ def outcome(error: BaseException) -> int:
 def test_exception_maps_to_message_and_exit_code(
     error: BaseException, code: int, sentence: str, capsys: Capture
 ) -> None:
-    assert outcome(error) == code
+    assert run_failing_command(error) == code
     assert capsys.readouterr().err.startswith(sentence)
 
 
 @pytest.mark.parametrize("error", [ZeroDivisionError(), OSError(errno.EACCES, "denied"), OSError("odd")])
 def test_internal_error_keeps_its_traceback(error: Exception) -> None:
     with pytest.raises(type(error)):
-        outcome(error)
+        run_failing_command(error)
 
 
 @pytest.mark.parametrize("code", ["print('x' * 100_000)", "print('x')"])

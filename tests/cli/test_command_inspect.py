@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from ir_text_reader import from_text
+from ir_text_reader import parse_text
 
 from zinc_rt.cli.inspect import main
 from zinc_rt.mem.plan import MemoryPlan
@@ -70,20 +70,20 @@ def test_memory_plan_round_trips_through_json(qwen3: str, tmp_path: Path, capsys
 
 def test_graph_text_can_be_parsed(qwen3: str, capsys: Capture) -> None:
     assert main(["--model", qwen3, "--graph"]) == 0
-    graph = from_text(capsys.readouterr().out)
+    graph = parse_text(capsys.readouterr().out)
     assert graph.stage == "decode" and graph.nodes[-1].label == "next_token"
 
 
-def test_vocabulary_only_file_is_shown(vocabulary_only: str, capsys: Capture) -> None:
-    assert main(["--model", vocabulary_only]) == 0
+def test_vocabulary_only_file_is_shown(vocabulary_only_model: str, capsys: Capture) -> None:
+    assert main(["--model", vocabulary_only_model]) == 0
     out = capsys.readouterr().out
     assert "tokenizer.ggml.pre" in out and "no tensors: a vocabulary only" in out
 
 
 def test_unsupported_model_is_shown_with_the_reason(
-    damaged: Callable[[bytes, bytes], str], capsys: Capture
+    damaged_model: Callable[[bytes, bytes], str], capsys: Capture
 ) -> None:
-    model = damaged(b"qwen3", b"qwenX")
+    model = damaged_model(b"qwen3", b"qwenX")
     assert main(["--model", model, "--json", "-"]) == 0
     seen = capsys.readouterr()
     assert "blk.*.ffn_up.weight" in seen.err
@@ -94,14 +94,16 @@ def test_unsupported_model_is_shown_with_the_reason(
 
 @pytest.mark.parametrize("option", [["--graph"], ["--plan-json", "plan.json"]])
 def test_plan_option_on_vocabulary_only_file_is_an_error(
-    option: list[str], vocabulary_only: str, capsys: Capture
+    option: list[str], vocabulary_only_model: str, capsys: Capture
 ) -> None:
-    assert main(["--model", vocabulary_only, *option]) == 2
+    assert main(["--model", vocabulary_only_model, *option]) == 2
     assert "the file contains a tokenizer but no tensors, so there is nothing to plan" in capsys.readouterr().err
 
 
-def test_control_characters_in_file_are_escaped(damaged: Callable[[bytes, bytes], str], capsys: Capture) -> None:
-    assert main(["--model", damaged(b"tiny-qwen3-q", b"tiny\x1b[31mq-q")]) == 0
+def test_control_characters_in_file_are_escaped(
+    damaged_model: Callable[[bytes, bytes], str], capsys: Capture
+) -> None:
+    assert main(["--model", damaged_model(b"tiny-qwen3-q", b"tiny\x1b[31mq-q")]) == 0
     out = capsys.readouterr().out
     assert "tiny\\x1b[31mq-q" in out and "\x1b" not in out
 

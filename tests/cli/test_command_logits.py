@@ -12,23 +12,23 @@ import pytest
 from zinc_rt.backends.cpu.oracle import CpuBackend
 from zinc_rt.cli.logits import main
 from zinc_rt.engine.engine import Engine
-from zinc_rt.golden.embedded import Pair, embedded_pairs
+from zinc_rt.golden.embedded import Pair, list_embedded_pairs
 from zinc_rt.model.gguf import read_gguf
 
 Capture = pytest.CaptureFixture[str]
 TOKENS = [5, 6, 7, 8, 9]
 
 
-def written(model: str, out: Path, *options: str) -> dict[str, np.ndarray]:
+def run_logits(model: str, out: Path, *options: str) -> dict[str, np.ndarray]:
     assert main(["--model", model, "--tokens", "5,6,7,8,9", "--out", str(out), *options]) == 0
     with np.load(out) as arrays:
         return dict(arrays)
 
 
 @pytest.mark.rest(keep=1)
-@pytest.mark.parametrize("pair", embedded_pairs(), ids=lambda pair: pair.model.stem)
+@pytest.mark.parametrize("pair", list_embedded_pairs(), ids=lambda pair: pair.model.stem)
 def test_written_arrays_equal_engine_output(pair: Pair, tmp_path: Path) -> None:
-    arrays = written(str(pair.model), tmp_path / "x.npz")
+    arrays = run_logits(str(pair.model), tmp_path / "x.npz")
     with Engine(read_gguf(pair.model), CpuBackend("canonical-1")) as engine:
         logits, layers, width = engine.forward(TOKENS), engine.model.layers, engine.model.width
     assert list(arrays) == ["ids", "logits", "l_out"]
@@ -41,17 +41,17 @@ def test_written_arrays_equal_engine_output(pair: Pair, tmp_path: Path) -> None:
 
 
 @pytest.mark.rest(keep=1)
-@pytest.mark.parametrize("pair", embedded_pairs(), ids=lambda pair: pair.model.stem)
+@pytest.mark.parametrize("pair", list_embedded_pairs(), ids=lambda pair: pair.model.stem)
 def test_token_by_token_run_is_bit_identical(pair: Pair, tmp_path: Path) -> None:
-    once = written(str(pair.model), tmp_path / "once.npz")
-    steps = written(str(pair.model), tmp_path / "steps.npz", "--prefill", "stepwise")
+    once = run_logits(str(pair.model), tmp_path / "once.npz")
+    steps = run_logits(str(pair.model), tmp_path / "steps.npz", "--prefill", "stepwise")
     for name in once:
         np.testing.assert_array_equal(once[name], steps[name])
 
 
 def test_only_selected_rows_and_layers_are_written(qwen3: str, tmp_path: Path) -> None:
-    everything = written(qwen3, tmp_path / "all.npz")
-    last = written(qwen3, tmp_path / "last.npz", "--rows", "last", "--layers", "none")
+    everything = run_logits(qwen3, tmp_path / "all.npz")
+    last = run_logits(qwen3, tmp_path / "last.npz", "--rows", "last", "--layers", "none")
     assert list(last) == ["ids", "logits"]
     np.testing.assert_array_equal(last["logits"], everything["logits"][-1:])
 
@@ -70,7 +70,7 @@ def test_chunks_of_a_long_prompt_are_concatenated(tmp_path: Path) -> None:
 
 def test_report_lists_the_arrays(qwen3: str, tmp_path: Path, capsys: Capture) -> None:
     out = tmp_path / "x.npz"
-    written(qwen3, out, "--json", "-", "--ordering", "float32-dequant")
+    run_logits(qwen3, out, "--json", "-", "--ordering", "float32-dequant")
     seen = capsys.readouterr()
     body = json.loads(seen.out)
     assert body["schema"] == "zinc-rt-report/1" and body["ordering"] == "float32-dequant"
@@ -122,20 +122,20 @@ def test_failed_run_keeps_previous_output_file(
     qwen3: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "x.npz"
-    written(qwen3, out)
+    run_logits(qwen3, out)
     before = out.read_bytes()
 
-    def interrupted(file, **arrays: np.ndarray) -> None:
+    def write_then_interrupt(file, **arrays: np.ndarray) -> None:
         file.write(b"half")
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(np, "savez", interrupted)
+    monkeypatch.setattr(np, "savez", write_then_interrupt)
     assert main(["--model", qwen3, "--tokens", "1", "--out", str(out)]) == 130
     assert out.read_bytes() == before and list(tmp_path.iterdir()) == [out]
 
 
-def test_vocabulary_only_file_has_no_logits(vocabulary_only: str, tmp_path: Path, capsys: Capture) -> None:
-    assert main(["--model", vocabulary_only, "--tokens", "1", "--out", str(tmp_path / "x.npz")]) == 2
+def test_vocabulary_only_file_has_no_logits(vocabulary_only_model: str, tmp_path: Path, capsys: Capture) -> None:
+    assert main(["--model", vocabulary_only_model, "--tokens", "1", "--out", str(tmp_path / "x.npz")]) == 2
     assert "the file contains a tokenizer but no tensors" in capsys.readouterr().err
 
 
@@ -148,8 +148,8 @@ def test_malformed_token_list_is_rejected(text: str, qwen3: str, capsys: Capture
 
 
 def test_unknown_architecture_is_named(
-    damaged: Callable[[bytes, bytes], str], tmp_path: Path, capsys: Capture
+    damaged_model: Callable[[bytes, bytes], str], tmp_path: Path, capsys: Capture
 ) -> None:
-    model = damaged(b"qwen3", b"qwenX")
+    model = damaged_model(b"qwen3", b"qwenX")
     assert main(["--model", model, "--tokens", "1", "--out", str(tmp_path / "x.npz")]) == 2
     assert "architecture 'qwenX' is not built" in capsys.readouterr().err

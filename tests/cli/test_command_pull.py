@@ -15,11 +15,11 @@ from model.split_files import split, swap
 
 from zinc_rt.cli.models import main as models
 from zinc_rt.cli.pull import main as pull
-from zinc_rt.engine.opening import model_file
-from zinc_rt.model.gguf import digest, read_gguf
+from zinc_rt.engine.opening import find_model_file
+from zinc_rt.model.gguf import digest_model, read_gguf
 
 Capture = pytest.CaptureFixture[str]
-QWEN3, HYBRID = model_file("qwen3-q"), model_file("qwen35moe-q")
+QWEN3, HYBRID = find_model_file("qwen3-q"), find_model_file("qwen35moe-q")
 TREE = "/api/models/o/n/tree/main"
 
 
@@ -49,7 +49,7 @@ def test_pull_fetches_every_part_into_the_folder_of_models(hub: Hub, tmp_path: P
     assert pull(["o/n:q4"]) == 0
     folder = tmp_path / "models" / "o" / "n"
     gguf = read_gguf(folder / "tiny-Q4-00001-of-00003.gguf")
-    assert digest(gguf) == digest(read_gguf(QWEN3))
+    assert digest_model(gguf) == digest_model(read_gguf(QWEN3))
     assert capsys.readouterr().out.count("sha256 as published") == 3
     hub.requests.clear()
     assert pull(["o/n:q4"]) == 0

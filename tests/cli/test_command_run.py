@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from planted_kernel import UNINITIALISED, Sanitizer, flip, plant_kernel, plant_store_out_of_bounds
-from vulkan_driver import required
+from planted_kernel import UNINITIALISED, FakeSanitizer, flip_bit, plant_kernel, plant_store_out_of_bounds
+from vulkan_driver import require_driver
 
 from zinc_rt.backends import registry
 from zinc_rt.backends.amd.kmd_side import KfdSide, UserqSide
@@ -26,14 +26,14 @@ from zinc_rt.engine import graph_store
 from zinc_rt.engine.engine import Engine
 from zinc_rt.engine.runner import Runner
 from zinc_rt.engine.variants import Variants
-from zinc_rt.golden.embedded import embedded_pairs
+from zinc_rt.golden.embedded import list_embedded_pairs
 from zinc_rt.model.gguf import read_gguf
 from zinc_rt.model.tokenizer import Tokenizer
 
 Capture = pytest.CaptureFixture[str]
 
 
-def greedy(model: str, prompt: list[int], count: int) -> list[int]:
+def greedy_tokens(model: str, prompt: list[int], count: int) -> list[int]:
     """The simplest method: recompute the whole text for every token."""
     ids = list(prompt)
     with Engine(read_gguf(model), CpuBackend("canonical-1")) as engine:
@@ -43,7 +43,7 @@ def greedy(model: str, prompt: list[int], count: int) -> list[int]:
 
 
 @pytest.mark.rest(keep=1)
-@pytest.mark.parametrize("pair", embedded_pairs(), ids=lambda pair: pair.model.stem)
+@pytest.mark.parametrize("pair", list_embedded_pairs(), ids=lambda pair: pair.model.stem)
 def test_greedy_tokens_match_full_recomputation(pair, tmp_path: Path, capsys: Capture) -> None:
     model, report = str(pair.model), tmp_path / "report.json"
     assert (
@@ -51,7 +51,7 @@ def test_greedy_tokens_match_full_recomputation(pair, tmp_path: Path, capsys: Ca
         == 0
     )
     details = json.loads(report.read_text())["details"]
-    assert details["generated_ids"] == greedy(model, [5, 6, 7], 6)
+    assert details["generated_ids"] == greedy_tokens(model, [5, 6, 7], 6)
     assert details["stopped"] == "max_tokens"
     assert capsys.readouterr().out.rstrip("\n") == details["text"].rstrip("\n")
 
@@ -114,12 +114,12 @@ def test_load_and_build_time_is_excluded_from_speed(
     build, report = Variants._build, tmp_path / "report.json"
     seconds = 0.0
 
-    def slow(*asked: Any) -> Any:
+    def slow_build(*asked: Any) -> Any:
         nonlocal seconds
         seconds += 100
         return build(*asked)
 
-    monkeypatch.setattr(Variants, "_build", slow)
+    monkeypatch.setattr(Variants, "_build", slow_build)
     monkeypatch.setattr(run, "time", SimpleNamespace(monotonic=lambda: seconds))
     assert main(["--model", qwen3, "--tokens", "1,2,3", "--max-tokens", "3", "--json", str(report)]) == 0
     measure = json.loads(report.read_text())["results"][0]["measure"]
@@ -137,28 +137,28 @@ def test_json_on_stdout_moves_text_to_stderr(qwen3: str, capsys: Capture) -> Non
 
 
 def test_seed_determines_sampled_tokens(qwen3: str, capsys: Capture) -> None:
-    def drawn(seed: int) -> str:
+    def generate_with_seed(seed: int) -> str:
         options = ["--temperature", "2", "--top-k", "200", "--seed", str(seed), "--max-tokens", "12"]
         assert main(["--model", qwen3, "--prompt", "the", *options]) == 0
         return capsys.readouterr().out
 
-    assert drawn(1) == drawn(1) != drawn((1 << 32) + 1)
+    assert generate_with_seed(1) == generate_with_seed(1) != generate_with_seed((1 << 32) + 1)
 
 
 def test_end_token_stops_generation_and_is_hidden(
     qwen3: str, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ids = greedy(qwen3, [5, 6, 7], 4)
+    ids = greedy_tokens(qwen3, [5, 6, 7], 4)
     end = ids[2]
     assert end not in ids[:2]
     plain = Tokenizer.from_metadata
 
-    def with_end(metadata):
+    def with_end_token(metadata):
         tokenizer = plain(metadata)
         tokenizer.eog_ids = frozenset({end})
         return tokenizer
 
-    monkeypatch.setattr(Tokenizer, "from_metadata", with_end)
+    monkeypatch.setattr(Tokenizer, "from_metadata", with_end_token)
     assert main(["--model", qwen3, "--tokens", "5,6,7", "--max-tokens", "4", "--json", "-"]) == 0
     details = json.loads(capsys.readouterr().out)["details"]
     assert details["generated_ids"] == ids[:3] and details["stopped"] == "end"
@@ -172,7 +172,7 @@ def test_generation_stops_at_context_end(qwen3: str, capsys: Capture) -> None:
     seen = capsys.readouterr()
     details = json.loads(seen.out)["details"]
     assert details["stopped"] == "context"
-    assert details["generated_ids"] == greedy(qwen3, [5, 6, 7], 3)  # the last needs no place of its own
+    assert details["generated_ids"] == greedy_tokens(qwen3, [5, 6, 7], 3)  # the last needs no place of its own
     assert "the context of 5 tokens is full" in seen.err
 
 
@@ -197,13 +197,13 @@ def test_every_decode_submission_takes_the_fast_path(
     flushes: list[int] = []
     for side in (KfdSide, UserqSide):
 
-        def counted(self: Any, real: Callable[[Any], Any] = side.flush_hdp) -> Any:
+        def counted_flush(self: Any, real: Callable[[Any], Any] = side.flush_hdp) -> Any:
             flushes.append(1)
             return real(self)
 
-        monkeypatch.setattr(side, "flush_hdp", counted)
+        monkeypatch.setattr(side, "flush_hdp", counted_flush)
 
-    def submission(steps: int) -> dict[str, int]:
+    def submissions_of(steps: int) -> dict[str, int]:
         path = tmp_path / f"{steps}.json"
         tokens = ["--tokens", "5,6,7", "--max-tokens", str(steps), "--ignore-eos", "--json", str(path)]
         assert main(["--model", qwen3, "--tier", tier, "--device", "sim", *tokens]) == 0
@@ -212,7 +212,7 @@ def test_every_decode_submission_takes_the_fast_path(
         flushes.clear()
         return submission
 
-    warm, whole = submission(3), submission(20)
+    warm, whole = submissions_of(3), submissions_of(20)
     assert whole["steps"] - warm["steps"] == whole["fast"] - warm["fast"] == 17
     assert whole["careful"] == warm["careful"] <= 3 and whole["flushes"] == warm["flushes"]
     assert whole["host_writes"] == whole["steps"] == whole["doorbells"] == 20
@@ -220,14 +220,14 @@ def test_every_decode_submission_takes_the_fast_path(
 
 @pytest.mark.rest(keep=1)
 @pytest.mark.parametrize("tier", ["t_cpu", "t_cpu_native", "vulkan", "t1", "t2"])
-@pytest.mark.parametrize("drawn", [True, False], ids=["drawn", "greedy"])
-def test_token_costs_one_submission_and_one_wait(tier: str, drawn: bool, qwen3: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("temperature", [True, False], ids=["drawn", "greedy"])
+def test_token_costs_one_submission_and_one_wait(tier: str, temperature: bool, qwen3: str, tmp_path: Path) -> None:
     if tier == "vulkan":
-        required()
+        require_driver()
     path, device = tmp_path / "report.json", ["--device", "sim"] if tier in ("t1", "t2") else []
     words = ["--tier", tier, *device, "--tokens", "1,2,3", "--max-tokens", "8", "--ignore-eos"]
     penalties = ["--presence-penalty", "0.4", "--frequency-penalty", "0.3", "--repetition-penalty", "1.2"]
-    words += ["--temperature", "0.9", *penalties, "--logprobs", "3"] if drawn else []
+    words += ["--temperature", "0.9", *penalties, "--logprobs", "3"] if temperature else []
     assert main(["--model", qwen3, *words, "--json", str(path)]) == 0
     report = json.loads(path.read_text())
     measure, details = report["results"][0]["measure"], report["details"]
@@ -235,8 +235,8 @@ def test_token_costs_one_submission_and_one_wait(tier: str, drawn: bool, qwen3: 
     assert measure["submissions_per_token"] == measure["waits_per_token"] == 1
     assert details["submission"]["steps"] == details["submission"]["waits"] == 8
     logprobs = details.get("logprobs", [])
-    assert len(logprobs) == 8 * drawn and all(len(logprob["top"]) == 3 for logprob in logprobs)
-    assert [logprob["token_id"] for logprob in logprobs] == details["generated_ids"] * drawn
+    assert len(logprobs) == 8 * temperature and all(len(logprob["top"]) == 3 for logprob in logprobs)
+    assert [logprob["token_id"] for logprob in logprobs] == details["generated_ids"] * temperature
 
 
 def test_clamps_are_printed_and_reported(qwen3: str, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -270,11 +270,13 @@ def test_prompt_can_come_from_stdin(qwen3: str, capsys: Capture, monkeypatch: py
     assert Tokenizer.from_metadata(read_gguf(qwen3).metadata).decode(ids) == "the cat\n"
 
 
-def test_ids_are_printed_without_a_tokenizer(damaged: Callable[[bytes, bytes], str], capsys: Capture) -> None:
-    model = damaged(b"tokenizer.ggml.model", b"tokenizer.ggml.xxxxx")
+def test_ids_are_printed_without_a_tokenizer(
+    damaged_model: Callable[[bytes, bytes], str], capsys: Capture
+) -> None:
+    model = damaged_model(b"tokenizer.ggml.model", b"tokenizer.ggml.xxxxx")
     assert main(["--model", model, "--tokens", "5,6,7", "--max-tokens", "3"]) == 0
     seen = capsys.readouterr()
-    assert seen.out == ",".join(map(str, greedy(model, [5, 6, 7], 3))) + "\n"
+    assert seen.out == ",".join(map(str, greedy_tokens(model, [5, 6, 7], 3))) + "\n"
     assert "tokenizer none, ids are printed" in seen.err
     assert main(["--model", model, "--prompt", "the"]) == 2
 
@@ -295,12 +297,12 @@ def test_validate_above_tolerance_exits_1(qwen3: str, capsys: Capture, monkeypat
     monkeypatch.setenv("ZINC_BATCHED_PREFILL", "validate")
     step = Engine.step
 
-    def drifting(self, batch, rows, **options):
+    def drifting_step(self, batch, rows, **options):
         batch = list(batch)
         logits = step(self, batch, rows, **options)
         return logits + np.float32(0.5) if len(batch[0][1]) > 1 and len(rows) else logits
 
-    monkeypatch.setattr(Engine, "step", drifting)
+    monkeypatch.setattr(Engine, "step", drifting_step)
     assert main(["--model", qwen3, "--tokens", "5,6,7", "--max-tokens", "1"]) == 1
     assert "tolerance=0 exceeded" in capsys.readouterr().err
 
@@ -310,17 +312,17 @@ def test_ctrl_c_keeps_generated_text_and_exits_130(
 ) -> None:
     collect, decoded = Runner.collect, iter(range(100))
 
-    def interrupted(self, handle, *seconds):
+    def interrupted_collect(self, handle, *seconds):
         if handle.counts[0] == 1 and next(decoded) == 3:
             raise KeyboardInterrupt
         return collect(self, handle, *seconds)
 
-    monkeypatch.setattr(Runner, "collect", interrupted)
+    monkeypatch.setattr(Runner, "collect", interrupted_collect)
     assert main(["--model", qwen3, "--tokens", "5,6,7"]) == 130
     seen = capsys.readouterr()
     tokenizer = Tokenizer.from_metadata(read_gguf(qwen3).metadata)
     monkeypatch.undo()
-    assert seen.out == tokenizer.decode(greedy(qwen3, [5, 6, 7], 4)) + "\n"
+    assert seen.out == tokenizer.decode(greedy_tokens(qwen3, [5, 6, 7], 4)) + "\n"
     assert seen.err.endswith("zinc-rt run: interrupted\n")
 
 
@@ -405,24 +407,24 @@ def test_invalid_setting_is_an_error(
 
 
 def test_unsupported_file_is_reported(
-    damaged: Callable[[bytes, bytes], str], vocabulary_only: str, capsys: Capture
+    damaged_model: Callable[[bytes, bytes], str], vocabulary_only_model: str, capsys: Capture
 ) -> None:
     for model, sentence in (
-        (damaged(b"qwen3", b"qwenX"), "architecture 'qwenX' is not supported by this version"),
-        (vocabulary_only, "the file contains a tokenizer but no tensors"),
+        (damaged_model(b"qwen3", b"qwenX"), "architecture 'qwenX' is not supported by this version"),
+        (vocabulary_only_model, "the file contains a tokenizer but no tensors"),
     ):
         assert main(["--model", model, "--tokens", "1"]) == 2
         assert sentence in capsys.readouterr().err
 
 
-def test_missing_tensor_is_named(damaged: Callable[[bytes, bytes], str], capsys: Capture) -> None:
-    assert main(["--model", damaged(b"blk.1.ffn_up.weight", b"blk.1.ffn_xx.weight"), "--tokens", "1"]) == 2
+def test_missing_tensor_is_named(damaged_model: Callable[[bytes, bytes], str], capsys: Capture) -> None:
+    assert main(["--model", damaged_model(b"blk.1.ffn_up.weight", b"blk.1.ffn_xx.weight"), "--tokens", "1"]) == 2
     assert "tensor blk.1.ffn_up.weight is missing" in capsys.readouterr().err
 
 
-def test_unknown_quantisation_type_is_named(damaged: Callable[[bytes, bytes], str], capsys: Capture) -> None:
+def test_unknown_quantisation_type_is_named(damaged_model: Callable[[bytes, bytes], str], capsys: Capture) -> None:
     entry = b"output_norm.weight" + struct.pack("<IQI", 1, 256, 0)
-    model = damaged(entry, entry[:-4] + struct.pack("<I", 200))
+    model = damaged_model(entry, entry[:-4] + struct.pack("<I", 200))
     assert main(["--model", model, "--tokens", "1"]) == 2
     words = capsys.readouterr().err
     assert "200" in words and "output_norm.weight" in words
@@ -431,7 +433,7 @@ def test_unknown_quantisation_type_is_named(damaged: Callable[[bytes, bytes], st
 def test_finding_fails_the_run(
     qwen3: str, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(CpuBackend, "instrument", Sanitizer(UNINITIALISED))
+    monkeypatch.setattr(CpuBackend, "instrument", FakeSanitizer(UNINITIALISED))
     report = tmp_path / "report.json"
     words = ["--model", qwen3, "--tokens", "1,2", "--max-tokens", "2", "--tier", "t_cpu", "--json", str(report)]
     assert main(words) == 1
@@ -456,7 +458,7 @@ def test_planted_store_and_page_fault_exit_1(
         assert main(words) == 1
     assert re.search(r"\nFAIL .*out-of-bounds: .*argmax\.s:\d+", capsys.readouterr().err)
     with monkeypatch.context() as planted:  # 16 MiB further on nothing is mapped
-        plant_kernel(planted, "argmax", lambda zrt: flip(zrt, "global_store_b32", 72 + 22))
+        plant_kernel(planted, "argmax", lambda zrt: flip_bit(zrt, "global_store_b32", 72 + 22))
         assert main(words) == 1
     assert "page fault" in capsys.readouterr().err
 
@@ -469,18 +471,18 @@ def test_refused_stored_graph_is_planned_again_and_reported(
     report = tmp_path / "report.json"
     words = ["--model", qwen3, "--tokens", "1,2", "--max-tokens", "2", "--tier", "t1", "--device", "sim"]
 
-    def told() -> tuple[str, dict[str, Any], list[int]]:
+    def graph_counts() -> tuple[str, dict[str, Any], list[int]]:
         assert main([*words, "--json", str(report)]) == 0
         (line,) = re.findall(r"^graphs +(.*), in \d+ ms$", capsys.readouterr().err, re.M)
         details = json.loads(report.read_text())["details"]
         return line, details["graphs"], details["generated_ids"]
 
-    line, _, wanted = told()
+    line, _, wanted = graph_counts()
     assert line == "0 read from the cache, 2 planned"
     one, *_, other = (tmp_path / "graphs").glob("*.zro")
     one.write_bytes(other.read_bytes())  # whole, and of another name
-    line, graphs, ids = told()
+    line, graphs, ids = graph_counts()
     assert re.fullmatch(r"\d read from the cache, \d planned, 1 refused \(\w{16}: it was stored for .*\)", line)
     assert graphs["read"] + graphs["planned"] == 2 and len(graphs["refused"]) == 1 and ids == wanted
-    line, graphs, ids = told()
+    line, graphs, ids = graph_counts()
     assert line == "2 read from the cache, 0 planned" and graphs["refused"] == [] and ids == wanted

@@ -22,7 +22,7 @@ SECONDS = 60  # for what takes one or two, on a machine that does other things t
 
 
 @contextmanager
-def serving(*words: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def running_server(*words: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """A server that is ready, and its URL."""
     process = subprocess.Popen([*LINE, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
@@ -42,7 +42,7 @@ def post(url: str, body: dict[str, Any]) -> Any:
 
 
 def test_serve_without_model_warns_of_random_weights_and_exits_cleanly() -> None:
-    with serving() as (process, url):
+    with running_server() as (process, url):
         with urllib.request.urlopen(f"{url}/health", timeout=SECONDS) as answer:
             assert answer.status == 200
         process.send_signal(signal.SIGTERM)
@@ -64,7 +64,7 @@ def test_address_in_use_is_reported() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("--model", "missing.gguf"), "missing.gguf"),
         (("--tier", "t9"), "t9"),
@@ -73,10 +73,10 @@ def test_address_in_use_is_reported() -> None:
         (("--facts", "f.json"), "f.json"),
     ],
 )
-def test_unopenable_model_or_config_exits_with_message(words: tuple[str, ...], said: str) -> None:
+def test_unopenable_model_or_config_exits_with_message(words: tuple[str, ...], message: str) -> None:
     result = subprocess.run([*LINE, *words], capture_output=True, text=True, timeout=SECONDS)
     assert result.returncode == 2
-    assert said in result.stderr and "Traceback" not in result.stderr, result.stderr
+    assert message in result.stderr and "Traceback" not in result.stderr, result.stderr
 
 
 def test_configuration_is_served_and_conflicting_option_is_rejected(tmp_path: Path) -> None:
@@ -104,7 +104,7 @@ def test_configuration_is_served_and_conflicting_option_is_rejected(tmp_path: Pa
 
 
 def test_sigterm_drains_running_requests_and_rejects_new_ones() -> None:
-    with serving("--ctx", "256") as (process, url):
+    with running_server("--ctx", "256") as (process, url):
         body = {"model": "qwen3-q", "prompt": [5, 6], "max_tokens": 150, "ignore_eos": True, "stream": True}
         with post(f"{url}/v1/completions", body) as answer:
             assert answer.readline().startswith(b"data: ")
@@ -117,7 +117,7 @@ def test_sigterm_drains_running_requests_and_rejects_new_ones() -> None:
 
 
 def test_second_signal_exits_immediately() -> None:
-    with serving("--ctx", "4096") as (process, url):
+    with running_server("--ctx", "4096") as (process, url):
         body = {"model": "qwen3-q", "prompt": [5], "max_tokens": 4000, "ignore_eos": True, "stream": True}
         with post(f"{url}/v1/completions", body) as answer:
             assert answer.readline().startswith(b"data: ")

@@ -28,7 +28,7 @@ tenants:
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> Path:
+def config_file(tmp_path: Path) -> Path:
     path = tmp_path / "serve.yaml"
     path.write_text(FILE)
     return path
@@ -38,8 +38,8 @@ def serve(*words: str) -> int:
     return zinc_rt(["serve", *words])
 
 
-def test_check_shows_memory_and_tenant_guarantees(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert serve("--config", str(file), "--check") == 0
+def test_check_shows_memory_and_tenant_guarantees(config_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert serve("--config", str(config_file), "--check") == 0
     output = capsys.readouterr().out
     assert (
         re.search(r"full +64 +98,304 +1,024", output) and "4 of 8 requests may be as long as the context" in output
@@ -59,7 +59,7 @@ def test_plan_accepts_a_bare_model(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         (("slots: 8", "slots: nine"), ":3: models.0.slots: nine: expected a valid integer"),
         (("pages: 64", "pages: [64, 64]"), "model small: kv.pages has 2 values for page groups full"),
@@ -68,19 +68,21 @@ def test_plan_accepts_a_bare_model(capsys: pytest.CaptureFixture[str]) -> None:
     ],
 )
 def test_invalid_configuration_is_reported(
-    file: Path, capsys: pytest.CaptureFixture[str], change: tuple[str, str], said: str
+    config_file: Path, capsys: pytest.CaptureFixture[str], change: tuple[str, str], message: str
 ) -> None:
-    file.write_text(FILE.replace(*change))
-    assert serve("--config", str(file), "--check") == 2
-    assert said in capsys.readouterr().err
+    config_file.write_text(FILE.replace(*change))
+    assert serve("--config", str(config_file), "--check") == 2
+    assert message in capsys.readouterr().err
 
 
-def test_option_already_set_in_config_file_is_rejected(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert serve("--config", str(file), "--slots", "3", "--check") == 2
+def test_option_already_set_in_config_file_is_rejected(
+    config_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert serve("--config", str(config_file), "--slots", "3", "--check") == 2
     assert "--slots cannot be used with --config" in capsys.readouterr().err
-    assert serve("--config", str(file), "--host", "0.0.0.0", "--check") == 2
+    assert serve("--config", str(config_file), "--host", "0.0.0.0", "--check") == 2
     assert "0.0.0.0 is reachable from other machines, and no tenant has a key" in capsys.readouterr().err
-    assert serve("--config", str(file), "--host", "0.0.0.0", "--insecure", "--check") == 0
+    assert serve("--config", str(config_file), "--host", "0.0.0.0", "--insecure", "--check") == 0
 
 
 def test_new_key_grants_the_scopes_of_its_config_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -89,24 +91,27 @@ def test_new_key_grants_the_scopes_of_its_config_line(capsys: pytest.CaptureFixt
     text = "\n".join(
         ["models: [{id: m, path: m.gguf}]", "tenants:", *(line for line in lines if line[:2] == "  ")]
     )
-    caller = Keyring(parse_config(text, "f.yaml").tenants).caller(key)
+    caller = Keyring(parse_config(text, "f.yaml").tenants).find_caller(key)
     assert caller is not None and (caller.tenant, caller.scopes) == ("alice", {"admin"})
     assert serve("--new-key", "alice", "--scopes", "root") == 2
 
 
 @pytest.mark.rest
-def test_sighup_reloads_the_configuration(file: Path) -> None:
-    file.write_text(FILE[: FILE.index("  - {id: hybrid")] + FILE[FILE.index("tenants:") :])
-    line = [sys.executable, "-m", "zinc_rt.cli", "serve", "--port", "0", "--config", str(file)]
+def test_sighup_reloads_the_configuration(config_file: Path) -> None:
+    config_file.write_text(FILE[: FILE.index("  - {id: hybrid")] + FILE[FILE.index("tenants:") :])
+    line = [sys.executable, "-m", "zinc_rt.cli", "serve", "--port", "0", "--config", str(config_file)]
     process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None and process.stderr is not None
         assert process.stdout.readline().startswith("ready")
         for text, wanted in [
-            (file.read_text().replace("slots_guaranteed: 2", "slots_guaranteed: 3"), "reload    tenants changed"),
+            (
+                config_file.read_text().replace("slots_guaranteed: 2", "slots_guaranteed: 3"),
+                "reload    tenants changed",
+            ),
             ("models: []", "reload    nothing has changed: "),
         ]:
-            file.write_text(text)
+            config_file.write_text(text)
             process.send_signal(signal.SIGHUP)
             assert any(wanted in output for output in process.stderr)
         process.send_signal(signal.SIGTERM)

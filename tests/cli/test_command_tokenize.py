@@ -15,7 +15,7 @@ from zinc_rt.model.tokenizer import Tokenizer
 Capture = pytest.CaptureFixture[str]
 
 
-def ids_of(capsys: Capture, model: str, text: str, *options: str) -> list[int]:
+def tokenize(capsys: Capture, model: str, text: str, *options: str) -> list[int]:
     assert main(["--model", model, "--text", text, "--ids", *options]) == 0
     line = capsys.readouterr().out
     assert line.endswith("\n") and line.count("\n") == 1
@@ -26,9 +26,9 @@ def test_special_tokens_are_added_by_default_but_parsed_only_on_request(gemma4: 
     tokenizer = Tokenizer.from_metadata(read_gguf(gemma4).metadata)
     text = "a<eos>b"
     assert tokenizer.bos_id == 2 and tokenizer.eos_id == 1
-    default = ids_of(capsys, gemma4, text)
-    parsed = ids_of(capsys, gemma4, text, "--parse-special")
-    neither = ids_of(capsys, gemma4, text, "--no-special")
+    default = tokenize(capsys, gemma4, text)
+    parsed = tokenize(capsys, gemma4, text, "--parse-special")
+    neither = tokenize(capsys, gemma4, text, "--no-special")
     assert default == tokenizer.encode(text, add_special=True, parse_special=False)
     assert default == [2, *neither] and 1 not in neither
     assert parsed[0] == 2 and 1 in parsed
@@ -37,7 +37,7 @@ def test_special_tokens_are_added_by_default_but_parsed_only_on_request(gemma4: 
 def test_stdin_is_read_byte_exactly(qwen3: str, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     raw = b" \r\n a\n\nb\t\n\n"
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(raw)))
-    ids = ids_of(capsys, qwen3, "-")
+    ids = tokenize(capsys, qwen3, "-")
     assert Tokenizer.from_metadata(read_gguf(qwen3).metadata).decode_bytes(ids) == raw
 
 
@@ -56,7 +56,7 @@ def test_non_utf8_argument_is_rejected(qwen3: str, capsys: Capture) -> None:
 
 
 def test_empty_text_has_no_ids(qwen3: str, capsys: Capture) -> None:
-    assert ids_of(capsys, qwen3, "") == []
+    assert tokenize(capsys, qwen3, "") == []
 
 
 def test_table_shows_spaces_and_partial_characters(qwen3: str, capsys: Capture) -> None:
@@ -74,8 +74,8 @@ def test_report_has_ids_and_pieces(qwen3: str, capsys: Capture) -> None:
     assert "".join(body["details"]["pieces"]) == "the cat" and len(body["details"]["ids"]) == 3
 
 
-def test_vocabulary_only_file_is_sufficient(qwen3: str, vocabulary_only: str, capsys: Capture) -> None:
-    assert ids_of(capsys, vocabulary_only, "the cat") == ids_of(capsys, qwen3, "the cat")
+def test_vocabulary_only_file_is_sufficient(qwen3: str, vocabulary_only_model: str, capsys: Capture) -> None:
+    assert tokenize(capsys, vocabulary_only_model, "the cat") == tokenize(capsys, qwen3, "the cat")
 
 
 def test_llama_cpp_vocabularies_load(data_dir: Path, capsys: Capture) -> None:
@@ -84,11 +84,13 @@ def test_llama_cpp_vocabularies_load(data_dir: Path, capsys: Capture) -> None:
         texts = path.with_name(path.name + ".inp").read_text().split("\n__ggml_vocab_test__\n")
         wanted = path.with_name(path.name + ".out").read_text().splitlines()
         index = texts.index("Hello World")
-        assert ids_of(capsys, str(path), texts[index], "--no-special") == [int(id) for id in wanted[index].split()]
+        assert tokenize(capsys, str(path), texts[index], "--no-special") == [
+            int(id) for id in wanted[index].split()
+        ]
 
 
-def test_missing_tokenizer_is_reported(damaged, capsys: Capture) -> None:
-    assert main(["--model", damaged(b"tokenizer.ggml.model", b"tokenizer.ggml.xxxxx"), "--text", "a"]) == 2
+def test_missing_tokenizer_is_reported(damaged_model, capsys: Capture) -> None:
+    assert main(["--model", damaged_model(b"tokenizer.ggml.model", b"tokenizer.ggml.xxxxx"), "--text", "a"]) == 2
     assert "tokenizer.ggml.model: the tokenizer's kind is missing" in capsys.readouterr().err
 
 

@@ -24,9 +24,9 @@ Capture = pytest.CaptureFixture[str]
 MINUTE = 29_500_000  # 2026-02-02T02:40Z
 
 
-def a_step(ledger: UsageLedger, tokens: int) -> StepUsage:
+def make_step(ledger: UsageLedger, tokens: int) -> StepUsage:
     """Record a prompt of that many tokens for the first tenant and one token for the second."""
-    result = ledger.empty_step()
+    result = ledger.clear_step()
     result.counts[StepKind.PROMPT_TOKENS_COMPUTED, 0] = tokens
     result.counts[StepKind.DECODE_INPUTS, 1] = result.counts[StepKind.TOKENS_GENERATED, 1] = 1
     result.counts[StepKind.SLOT_STEPS] = 1
@@ -36,7 +36,7 @@ def a_step(ledger: UsageLedger, tokens: int) -> StepUsage:
 
 
 @pytest.fixture
-def database(tmp_path: Path) -> Path:
+def ledger_path(tmp_path: Path) -> Path:
     """Two tenants, a step in each of two minutes of two days."""
     path = tmp_path / "usage.sqlite"
     LedgerStore(path).close()
@@ -45,15 +45,15 @@ def database(tmp_path: Path) -> Path:
     with closing(open_to_write(path, durable=False)) as connection:
         for minute, tokens in ((MINUTE, 10), (MINUTE + 1440, 20)):
             device = device.after(tokens + 1, 1, 2, 3_000_000_000)
-            ledger.add(a_step(ledger, tokens), device)
+            ledger.add(make_step(ledger, tokens), device)
             unwritten = UnwrittenUsage()
             unwritten.add(minute, "tiny", ledger.take())
             write_batch(connection, "p", unwritten)
     return path
 
 
-def test_usage_prints_one_row_per_tenant_and_balances(database: Path, capsys: Capture) -> None:
-    assert main([str(database)]) == 0
+def test_usage_prints_one_row_per_tenant_and_balances(ledger_path: Path, capsys: Capture) -> None:
+    assert main([str(ledger_path)]) == 0
     head, ada, bob, verdict = capsys.readouterr().out.splitlines()
     assert head.split()[:4] == ["tenant", "requests", "prompt", "cached"]
     assert head.split()[-9:] == ["p50", "ttft", "p99", "gap", "p50", "gap", "p99", "hit", "%"]
@@ -73,8 +73,10 @@ def test_usage_prints_one_row_per_tenant_and_balances(database: Path, capsys: Ca
         (["--from", "2026-02-02T03:40+01:00", "--to", "2026-02-04"], {"2026-02-02": 10, "2026-02-03": 20}),
     ],
 )
-def test_time_range_is_applied(database: Path, capsys: Capture, words: list[str], prompts: dict[str, int]) -> None:
-    assert main([str(database), *words, "--group-by", "day,tenant", "--json", "-"]) == 0
+def test_time_range_is_applied(
+    ledger_path: Path, capsys: Capture, words: list[str], prompts: dict[str, int]
+) -> None:
+    assert main([str(ledger_path), *words, "--group-by", "day,tenant", "--json", "-"]) == 0
     report = json.loads(capsys.readouterr().out)
     result = {
         group["day"]: group["prompt_tokens_computed"]
@@ -86,15 +88,15 @@ def test_time_range_is_applied(database: Path, capsys: Capture, words: list[str]
     assert report["details"]["device"]["steps"] == len(prompts)
 
 
-def test_unbalanced_ledger_fails_and_names_the_equation(database: Path, capsys: Capture) -> None:
-    with closing(sqlite3.connect(database)) as connection, connection:
+def test_unbalanced_ledger_fails_and_names_the_equation(ledger_path: Path, capsys: Capture) -> None:
+    with closing(sqlite3.connect(ledger_path)) as connection, connection:
         connection.execute("UPDATE usage SET value = value + 1 WHERE tenant = 'ada' AND counter = 'slot_steps'")
-    assert main([str(database)]) == 1
+    assert main([str(ledger_path)]) == 1
     assert capsys.readouterr().out.splitlines()[-1].startswith("FAIL  L3: tenants: slot_steps 6 = 6; device: ")
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["missing.sqlite"], "missing.sqlite: no such file"),
         (["DB", "--from", "yesterday"], "--from: 'yesterday' is not a time"),
@@ -103,43 +105,43 @@ def test_unbalanced_ledger_fails_and_names_the_equation(database: Path, capsys: 
         ([__file__], "not a usage database"),
     ],
 )
-def test_invalid_query_prints_one_line(database: Path, capsys: Capture, words: list[str], said: str) -> None:
-    assert main([str(database) if word == "DB" else word for word in words]) == 2
+def test_invalid_query_prints_one_line(ledger_path: Path, capsys: Capture, words: list[str], message: str) -> None:
+    assert main([str(ledger_path) if word == "DB" else word for word in words]) == 2
     said_there = capsys.readouterr().err
-    assert said in said_there and "Traceback" not in said_there
+    assert message in said_there and "Traceback" not in said_there
 
 
-def test_empty_range_is_not_a_pass(database: Path, capsys: Capture) -> None:
-    assert main([str(database), "--to", "2020-01-01"]) == 77
+def test_empty_range_fails_the_command(ledger_path: Path, capsys: Capture) -> None:
+    assert main([str(ledger_path), "--to", "2020-01-01"]) == 77
     assert "NOTHING RAN" in capsys.readouterr().out
 
 
-def test_damaged_file_prints_one_line(database: Path, capsys: Capture, slow_counts: Counts) -> None:
-    whole, choice, codes = database.read_bytes(), random.Random(3), set[int]()
+def test_damaged_file_prints_one_line(ledger_path: Path, capsys: Capture, slow_counts: Counts) -> None:
+    whole, choice, codes = ledger_path.read_bytes(), random.Random(3), set[int]()
     for _ in range(slow_counts(80, 3000)):
         data = bytearray(whole)
         for _ in range(choice.randint(0, 40)):
             data[choice.randrange(len(data))] = choice.randrange(256)
-        database.write_bytes(data[: choice.choice([len(data), choice.randrange(len(data))])])
-        codes.add(main([str(database)]))
+        ledger_path.write_bytes(data[: choice.choice([len(data), choice.randrange(len(data))])])
+        codes.add(main([str(ledger_path)]))
         assert "Traceback" not in capsys.readouterr().err
     assert 2 in codes and codes <= {0, 1, 2, 77}
 
 
-def test_quantiles_are_of_the_range_and_of_the_merged_days(database: Path, capsys: Capture) -> None:
-    def told(*words: str) -> dict[str, Any]:
-        assert main([str(database), *words, "--json", "-"]) == 0
+def test_quantiles_are_of_the_range_and_of_the_merged_days(ledger_path: Path, capsys: Capture) -> None:
+    def run_usage(*words: str) -> dict[str, Any]:
+        assert main([str(ledger_path), *words, "--json", "-"]) == 0
         details = json.loads(capsys.readouterr().out)["details"]
         assert not any(latency.is_latency(counter) for counter in details["usage"])
         return {group["tenant"]: group for group in details["groups"]}
 
-    whole = told()
+    whole = run_usage()
     assert whole["ada"]["prefix_hit_rate"] == 0 and whole["ada"]["time_to_first_token"]["count"] == 0
     bob = whole["bob\x1b[31m"]
     assert (bob["time_to_first_token"]["count"], bob["inter_token_latency"]["count"]) == (1, 1)
-    later = told("--from", "2026-02-03")["bob\x1b[31m"]
+    later = run_usage("--from", "2026-02-03")["bob\x1b[31m"]
     assert later["time_to_first_token"] == {"count": 0, "p50_ms": None, "p99_ms": None}
     assert later["inter_token_latency"]["p99_ms"] == pytest.approx(20, rel=latency.ERROR)
-    with closing(open_to_write(database, durable=False)) as connection:
+    with closing(open_to_write(ledger_path, durable=False)) as connection:
         fold(connection, before_minute=MINUTE + 3 * 1440)
-    assert told() == whole
+    assert run_usage() == whole

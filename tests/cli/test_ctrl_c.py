@@ -28,18 +28,18 @@ def test_ctrl_c_at_any_moment_exits_cleanly(
     count = slow_counts(2, 30)
     for index in range(count):
         after = seconds * (index + 0.5) / count
-        code, output = interrupted([*words, "--device", "sim"], after, tmp_path)
+        code, output = run_and_interrupt([*words, "--device", "sim"], after, tmp_path)
         assert code in (130, 0), f"after {after:.2f} s: {output}"
         assert "Traceback" not in output and "bug in ZINC_RT" not in output, f"after {after:.2f} s: {output}"
         assert code == 0 or output.endswith(": interrupted\n"), output
 
 
-def test_second_ctrl_c_exits_the_same_way(tmp_path: Path) -> None:
-    code, output = interrupted([*RUN, "--device", "sim"], 2.0, tmp_path, again_seconds=0.02)
+def test_second_ctrl_c_exits_cleanly(tmp_path: Path) -> None:
+    code, output = run_and_interrupt([*RUN, "--device", "sim"], 2.0, tmp_path, again_seconds=0.02)
     assert code in (130, 0) and "Traceback" not in output, output
 
 
-def interrupted(
+def run_and_interrupt(
     words: list[str], after_seconds: float, folder: Path, again_seconds: float | None = None
 ) -> tuple[int, str]:
     """Send SIGINT that long after the first line of output; return the exit code and the output."""

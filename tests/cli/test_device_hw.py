@@ -63,7 +63,7 @@ MORE = [
 ]
 
 
-class Built(BaseException):
+class ParserBuilt(BaseException):
     """Raised with a command's parser instead of parsing."""
 
     def __init__(self, parser: argparse.ArgumentParser) -> None:
@@ -72,45 +72,45 @@ class Built(BaseException):
 
 
 @pytest.fixture(autouse=True)
-def no_card(monkeypatch: pytest.MonkeyPatch) -> None:
+def hide_card(monkeypatch: pytest.MonkeyPatch) -> None:
     """Hide all GPUs, and fail if a simulated device is created."""
 
-    def never(*_: Any, **__: Any) -> Any:
+    def fail_if_simulated(*_: Any, **__: Any) -> Any:
         raise AssertionError("a device was simulated")
 
-    monkeypatch.setattr(loader, "load", lambda: FakeVulkan((FakeDevice("fakepipe", CPU),)))
-    monkeypatch.setattr(devices, "amd_gpus", tuple)
-    monkeypatch.setattr(probe_device, "amd_gpus", lambda driver: [])
-    monkeypatch.setattr(SimClient, "__init__", never)
-    monkeypatch.setattr(simulated, "open_driver", never)
+    monkeypatch.setattr(loader, "load_vulkan", lambda: FakeVulkan((FakeDevice("fakepipe", CPU),)))
+    monkeypatch.setattr(devices, "find_amd_gpus", tuple)
+    monkeypatch.setattr(probe_device, "find_amd_gpus", lambda driver: [])
+    monkeypatch.setattr(SimClient, "__init__", fail_if_simulated)
+    monkeypatch.setattr(simulated, "open_driver", fail_if_simulated)
 
 
-def with_device(name: str, parser: argparse.ArgumentParser) -> Iterator[str]:
+def append_device(name: str, parser: argparse.ArgumentParser) -> Iterator[str]:
     """The command and those of its actions that have --device."""
     for action in parser._actions:
         if "--device" in action.option_strings:
             yield name
         if isinstance(action, argparse._SubParsersAction):
             for below, choice in action.choices.items():
-                yield from with_device(f"{name} {below}", choice)
+                yield from append_device(f"{name} {below}", choice)
 
 
 def test_every_command_with_the_option_is_covered(monkeypatch: pytest.MonkeyPatch) -> None:
-    def stop(self: argparse.ArgumentParser, *_: Any, **__: Any) -> Any:
-        raise Built(self)
+    def stop_at_parse(self: argparse.ArgumentParser, *_: Any, **__: Any) -> Any:
+        raise ParserBuilt(self)
 
-    monkeypatch.setattr(argparse.ArgumentParser, "parse_args", stop)
+    monkeypatch.setattr(argparse.ArgumentParser, "parse_args", stop_at_parse)
     result = set()
     for name, point in POINTS.items():
         try:
             point.load()([])
-        except Built as built:
-            result |= set(with_device(name, built.parser))
+        except ParserBuilt as built:
+            result |= set(append_device(name, built.parser))
     assert result == set(LINES)
 
 
 @pytest.fixture
-def log(qwen3: str, tmp_path: Path) -> Path:
+def log_path(qwen3: str, tmp_path: Path) -> Path:
     backend = open_backend(ORACLE, "canonical-1")
     with Engine(read_gguf(qwen3), backend) as engine, record(engine, tmp_path / "log.zlog"):
         engine.forward([1, 2])
@@ -120,11 +120,11 @@ def log(qwen3: str, tmp_path: Path) -> Path:
 @pytest.mark.parametrize(("name", "rest"), [*LINES.items(), *MORE], ids=lambda text: text[:40])
 @pytest.mark.rest(keep=7)
 def test_missing_gpu_runs_nothing_and_prints_the_reason(
-    name: str, rest: str, qwen3: str, log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    name: str, rest: str, qwen3: str, log_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     monkeypatch.chdir(tmp_path)
-    files = {"MODEL": qwen3, "LOG": str(log), "OUT": str(tmp_path / "out")}
+    files = {"MODEL": qwen3, "LOG": str(log_path), "OUT": str(tmp_path / "out")}
     line = [files.get(stem, stem) + dot + end for stem, dot, end in (w.partition(".") for w in rest.split())]
     command, *action = name.split()
     code = POINTS[command].load()([*action, *line, "--device", "hw"])

@@ -16,7 +16,7 @@ import pytest
 from zinc_rt.cli.report import Report
 from zinc_rt.doctor.bringup.bisect_env.command import EXAMPLE
 from zinc_rt.doctor.bundle.format import write
-from zinc_rt.doctor.bundle.make import Maker
+from zinc_rt.doctor.bundle.make import BundleMaker
 from zinc_rt.doctor.bundle.store import BundleStore
 from zinc_rt.doctor.capture import MachineCapture
 from zinc_rt.engine.devices import ORACLE, open_backend
@@ -120,7 +120,7 @@ POINTS = {point.name: point for point in entry_points(group="zinc_rt.commands")}
 
 
 @pytest.fixture
-def line(qwen3: str, tmp_path: Path) -> Callable[[str], list[str]]:
+def command_line(qwen3: str, tmp_path: Path) -> Callable[[str], list[str]]:
     """Convert a row of COMMANDS to arguments and create its files."""
     code, stream, dump = tmp_path / "code", tmp_path / "stream", tmp_path / "dump.npz"
     code.write_text("0000b0bf\n")  # s_endpgm
@@ -137,14 +137,14 @@ def line(qwen3: str, tmp_path: Path) -> Callable[[str], list[str]]:
     files |= {"LOG": str(tmp_path / "log")}
     (tmp_path / "v.yaml").write_text(EXAMPLE)
     files |= {"VARIABLES": str(tmp_path / "v")}
-    bundle = Maker().make()
+    bundle = BundleMaker().make_bundle()
     write(bundle, tmp_path / "bundle.tar.gz")
     with BundleStore(tmp_path / "store.sqlite") as store:
         store.add(bundle)
     files |= {"BUNDLE": str(tmp_path / "bundle"), "STORE": str(tmp_path / "store")}
     ledger = UsageLedger(["ada"], {})
     usage = LedgerStore(tmp_path / "usage.sqlite", {"m": ledger})
-    ledger.add(ledger.empty_step(), RunnerCounts().after(0, 0, 0, 0))
+    ledger.add(ledger.clear_step(), RunnerCounts().after(0, 0, 0, 0))
     usage.close()
     files |= {"USAGE": str(tmp_path / "usage"), "MACHINE": str(tmp_path / "machine")}
     healthy = (Path(__file__).parents[1] / "doctor" / "bases" / "r9700-arch.txt").read_text(encoding="utf-8")
@@ -156,7 +156,7 @@ def line(qwen3: str, tmp_path: Path) -> Callable[[str], list[str]]:
     files |= {"KERNELS": str(tmp_path / "kernels")}
     files |= {"STREAM": str(stream), "CODE": str(code), "OUT": str(tmp_path / "out")}
 
-    def words(row: str) -> list[str]:
+    def command_words(row: str) -> list[str]:
         name = row.removesuffix(" tiny").removesuffix(" probe").split()
         rest = [
             files.get(stem, stem) + dot + suffix
@@ -164,11 +164,11 @@ def line(qwen3: str, tmp_path: Path) -> Callable[[str], list[str]]:
         ]
         return [*name, *rest]
 
-    return words
+    return command_words
 
 
-def main(words: list[str]) -> int:
-    return int(POINTS[words[0]].load()(words[1:]))
+def main(arguments: list[str]) -> int:
+    return int(POINTS[arguments[0]].load()(arguments[1:]))
 
 
 def test_every_command_is_covered() -> None:
@@ -179,11 +179,11 @@ def test_every_command_is_covered() -> None:
 @pytest.mark.rest(keep=1)
 @pytest.mark.slow(keep=14)
 def test_report_has_every_key_and_verdict_matches_exit_code(
-    row: str, line: Callable[[str], list[str]], capsys: Capture, request: pytest.FixtureRequest
+    row: str, command_line: Callable[[str], list[str]], capsys: Capture, request: pytest.FixtureRequest
 ) -> None:
     if row in NEEDS_VULKAN:
         request.getfixturevalue("vulkan_driver")
-    code = main([*line(row), "--json", "-"])
+    code = main([*command_line(row), "--json", "-"])
     seen = capsys.readouterr()
     report = json.loads(seen.out)  # and nothing else on stdout
     assert list(report) == list(REPORT)
@@ -208,9 +208,9 @@ def check_result(result: dict[str, Any]) -> None:
 
 @pytest.mark.rest(keep=2)
 @pytest.mark.parametrize("row", COMPUTED)
-def test_compute_device_is_named(row: str, line: Callable[[str], list[str]], capsys: Capture) -> None:
+def test_compute_device_is_named(row: str, command_line: Callable[[str], list[str]], capsys: Capture) -> None:
     anew = ["--no-cache"] if row == "validate" else []  # what is read from a cache did not run here
-    main([*line(row), *anew, "--json", "-"])
+    main([*command_line(row), *anew, "--json", "-"])
     report = json.loads(capsys.readouterr().out)
     assert set(report["device"]) >= {"name", "arch", "simulated", "profile"}
     assert set(report["model"]) >= {"path", "digest", "architecture"}
@@ -221,9 +221,9 @@ def test_compute_device_is_named(row: str, line: Callable[[str], list[str]], cap
 @pytest.mark.rest
 @pytest.mark.parametrize("row", ["mem-test", "pm4-test"])
 def test_simulated_device_is_marked_in_each_result(
-    row: str, line: Callable[[str], list[str]], capsys: Capture
+    row: str, command_line: Callable[[str], list[str]], capsys: Capture
 ) -> None:
-    main([*line(row), "--json", "-"])
+    main([*command_line(row), "--json", "-"])
     report = json.loads(capsys.readouterr().out)
     assert report["device"]["simulated"] is True
     assert all(result["measure"]["simulated"] for result in report["results"])
@@ -232,9 +232,9 @@ def test_simulated_device_is_marked_in_each_result(
 @pytest.mark.parametrize("row", COMMANDS)
 @pytest.mark.rest(keep=4)
 def test_unwritable_report_is_rejected_before_the_work(
-    row: str, line: Callable[[str], list[str]], tmp_path: Path, capsys: Capture
+    row: str, command_line: Callable[[str], list[str]], tmp_path: Path, capsys: Capture
 ) -> None:
-    assert main([*line(row), "--json", str(tmp_path / "missing" / "report.json")]) == 2
+    assert main([*command_line(row), "--json", str(tmp_path / "missing" / "report.json")]) == 2
     seen = capsys.readouterr()
     assert "cannot write: the folder" in seen.err and not seen.out
     assert not list(tmp_path.glob("out*")), "nothing was made"

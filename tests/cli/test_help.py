@@ -48,7 +48,7 @@ def test_each_command_is_registered_under_its_name() -> None:
         assert registered[name] == scripts[f"zinc-rt-{name}"] == f"zinc_rt.cli.{name}:main"
 
 
-class Asked(Exception):
+class ParserReached(Exception):
     """A command has its parser ready."""
 
 
@@ -56,24 +56,24 @@ class Asked(Exception):
 def test_every_usage_names_the_whole_command(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[argparse.ArgumentParser] = []
 
-    def asking(parser: argparse.ArgumentParser, words: list[str] | None = None) -> argparse.Namespace:
+    def record_parser(parser: argparse.ArgumentParser, words: list[str] | None = None) -> argparse.Namespace:
         asked.append(parser)
-        raise Asked
+        raise ParserReached
 
-    monkeypatch.setattr(argparse.ArgumentParser, "parse_args", asking)
+    monkeypatch.setattr(argparse.ArgumentParser, "parse_args", record_parser)
     monkeypatch.setattr(sys, "argv", ["/somewhere/program.py"])
     (point,) = entry_points(group="zinc_rt.commands", name=name)
-    with pytest.raises(Asked):
+    with pytest.raises(ParserReached):
         point.load()(["--help"])
     (parser,) = asked
-    for words, item in parsers(f"zinc-rt {name}", parser):
+    for words, item in walk_parsers(f"zinc-rt {name}", parser):
         assert item.format_usage().startswith(f"usage: {words} "), words
 
 
-def parsers(words: str, parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.ArgumentParser]]:
+def walk_parsers(words: str, parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.ArgumentParser]]:
     """Return this parser and those of its actions, each with its command words."""
     yield words, parser
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             for name, choice in action.choices.items():
-                yield from parsers(f"{words} {name}", choice)
+                yield from walk_parsers(f"{words} {name}", choice)

@@ -14,7 +14,15 @@ import pytest
 
 import zinc_rt
 from zinc_rt.cli.main import main
-from zinc_rt.cli.overview import BUILT_IN, GROUPS, HostPaths, full_help, machine_state, overview, summary
+from zinc_rt.cli.overview import (
+    BUILT_IN,
+    GROUPS,
+    HostPaths,
+    describe_machine,
+    format_full_help,
+    format_overview,
+    read_summary,
+)
 from zinc_rt.host.terminal import PlainProgress
 
 Capture = pytest.CaptureFixture[str]
@@ -28,36 +36,36 @@ def test_every_command_has_exactly_one_group() -> None:
 
 
 def test_summaries_are_short_sentences() -> None:
-    assert not [name for name, point in POINTS.items() if not 10 < len(summary(point)) <= 70]
-    assert all(summary(point).endswith(".") for point in POINTS.values())
+    assert not [name for name, point in POINTS.items() if not 10 < len(read_summary(point)) <= 70]
+    assert all(read_summary(point).endswith(".") for point in POINTS.values())
 
 
 def test_overview_has_at_most_20_lines_and_names_every_command() -> None:
-    page = overview(POINTS, columns=80)
+    page = format_overview(POINTS, columns=80)
     assert len(page.splitlines()) <= 20
     assert set(page.split()) >= {*POINTS, *BUILT_IN}
 
 
 def test_help_page_fits_80_columns() -> None:
-    page = full_help(POINTS, columns=80)
+    page = format_full_help(POINTS, columns=80)
     assert max(map(len, page.splitlines())) <= 80
     assert all(f"\n{group.name}: " in page for group in GROUPS)
 
 
 def test_commands_of_other_packages_are_listed() -> None:
-    assert "other" in overview([*POINTS, "extra"], columns=80)
+    assert "other" in format_overview([*POINTS, "extra"], columns=80)
 
 
 def test_machine_state_names_an_amd_gpu_and_an_inaccessible_kfd(tmp_path: Path) -> None:
     paths = HostPaths(tmp_path / "drm", tmp_path / "dev")
-    assert machine_state(paths).startswith("no AMD GPU; tiers ")
+    assert describe_machine(paths).startswith("no AMD GPU; tiers ")
     for node, vendor in (("renderD128", "0x10de"), ("renderD129", "0x1002")):
         (paths.drm / node / "device").mkdir(parents=True)
         (paths.drm / node / "device" / "vendor").write_text(f"{vendor}\n")
-    assert "AMD GPU renderD129, but /dev/kfd is not accessible" in machine_state(paths)
+    assert "AMD GPU renderD129, but /dev/kfd is not accessible" in describe_machine(paths)
     paths.dev.mkdir()
     (paths.dev / "kfd").touch()
-    assert machine_state(paths).startswith("AMD GPU renderD129; tiers ")
+    assert describe_machine(paths).startswith("AMD GPU renderD129; tiers ")
 
 
 def test_zinc_rt_alone_help_and_version(capsys: Capture) -> None:

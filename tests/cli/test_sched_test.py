@@ -15,7 +15,7 @@ SHORT = ["--workload", "interactive", "--steps", "60"]
 
 
 @pytest.fixture
-def flood(tmp_path: Path) -> str:
+def flood_file(tmp_path: Path) -> str:
     """Two tenants, ten requests."""
     rows = [{"arrival": 0.1 * n, "tenant": "ab"[n % 2], "prompt": 50, "output": 20} for n in range(10)]
     path = tmp_path / "flood.jsonl"
@@ -23,7 +23,7 @@ def flood(tmp_path: Path) -> str:
     return str(path)
 
 
-def tenants(tmp_path: Path, text: str) -> list[str]:
+def tenants_option(tmp_path: Path, text: str) -> list[str]:
     path = tmp_path / "tenants.yaml"
     path.write_text(text)
     return ["--tenants", str(path)]
@@ -36,14 +36,14 @@ def test_output_lists_checks_and_marks_figures_as_predicted(capsys: Capture) -> 
     assert output.splitlines()[-1].startswith("PASS  ")
 
 
-def test_workload_file_runs_and_writes_its_report(flood: str, capsys: Capture) -> None:
-    assert main(["--workload", flood, "--slots", "4", "--json", "-"]) == 0
+def test_workload_file_runs_and_writes_its_report(flood_file: str, capsys: Capture) -> None:
+    assert main(["--workload", flood_file, "--slots", "4", "--json", "-"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert report["shortcuts"] == ["predicted, not measured: no card, no model"]
     assert [result["id"].rpartition("/")[2] for result in report["results"]] == [
         "invariants", "everything-ends", "nothing-left", "ledger",
     ]  # fmt: skip
-    figures = report["details"]["workloads"][flood]
+    figures = report["details"]["workloads"][flood_file]
     assert figures["classes"]["standard"]["requests"] == 10 and figures["settings"]["slots"] == 4
 
 
@@ -73,7 +73,7 @@ def test_failure_prints_seed_step_and_command(monkeypatch: pytest.MonkeyPatch, c
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["--slots", "0"], "--slots 0: expected more than 0"),
         (["--seconds", "nan"], "--seconds nan: expected more than 0"),
@@ -83,13 +83,13 @@ def test_failure_prints_seed_step_and_command(monkeypatch: pytest.MonkeyPatch, c
         (["--export", "chat", "--json", "-"], "--export and --json - cannot both write to stdout"),
     ],
 )
-def test_conflicting_options_are_rejected(words: list[str], said: str, capsys: Capture) -> None:
+def test_conflicting_options_are_rejected(words: list[str], message: str, capsys: Capture) -> None:
     assert main(words) == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("[]", "expected a list of tenants"),
         ("{", "line 1"),
@@ -107,26 +107,28 @@ def test_conflicting_options_are_rejected(words: list[str], said: str, capsys: C
         ("[{id: a, kv_reserved: 0.8}, {id: b, kv_reserved: 0.5}]", "at most 27"),
     ],
 )
-def test_invalid_tenants_are_rejected(tmp_path: Path, flood: str, text: str, said: str, capsys: Capture) -> None:
-    assert main(["--workload", flood, "--pages", "132", *tenants(tmp_path, text)]) == 2
-    assert said in capsys.readouterr().err
+def test_invalid_tenants_are_rejected(
+    tmp_path: Path, flood_file: str, text: str, message: str, capsys: Capture
+) -> None:
+    assert main(["--workload", flood_file, "--pages", "132", *tenants_option(tmp_path, text)]) == 2
+    assert message in capsys.readouterr().err
 
 
-def test_tenants_from_file_are_used(tmp_path: Path, flood: str, capsys: Capture) -> None:
-    words = tenants(
+def test_tenants_from_file_are_used(tmp_path: Path, flood_file: str, capsys: Capture) -> None:
+    words = tenants_option(
         tmp_path,
         "tenants:\n"
         "  - {id: a, class: interactive, slots_guaranteed: 2, kv_reserved: 0.1}\n"
         "  - {id: b, slots_max: 1, kv_max: 12, weight: 0.5, decode_rate: 400, decode_burst: 2000}\n",
     )
-    assert main(["--workload", flood, *words, "--json", "-"]) == 0
-    figures = json.loads(capsys.readouterr().out)["details"]["workloads"][flood]
+    assert main(["--workload", flood_file, *words, "--json", "-"]) == 0
+    figures = json.loads(capsys.readouterr().out)["details"]["workloads"][flood_file]
     assert figures["classes"].keys() == {"interactive", "standard"}
 
 
-def test_trace_is_a_timeline_of_steps(tmp_path: Path, flood: str, capsys: Capture) -> None:
+def test_trace_is_a_timeline_of_steps(tmp_path: Path, flood_file: str, capsys: Capture) -> None:
     path = tmp_path / "steps.json"
-    assert main(["--workload", flood, "--trace", str(path)]) == 0
+    assert main(["--workload", flood_file, "--trace", str(path)]) == 0
     assert f"wrote {path}" in capsys.readouterr().out
     written = json.loads(path.read_text())
     steps = [event for event in written["traceEvents"] if event["ph"] == "X" and event["tid"] == 1]

@@ -18,14 +18,14 @@ A, B = str(FOLDER / "qwen3-q.gguf"), str(FOLDER / "gemma4-q.gguf")
 Capture = pytest.CaptureFixture[str]
 
 
-def report_of(path: Path) -> dict[str, Any]:
+def load_report(path: Path) -> dict[str, Any]:
     content: dict[str, Any] = json.loads(path.read_text())
     return content
 
 
 def test_inspect_reports_every_model(tmp_path: Path, capsys: Capture) -> None:
     assert inspect.main([A, "--json", str(tmp_path / "r.json"), B]) == 0
-    report, out = report_of(tmp_path / "r.json"), capsys.readouterr().out
+    report, out = load_report(tmp_path / "r.json"), capsys.readouterr().out
     assert [model["model"]["path"] for model in report["details"]["models"]] == [A, B]
     assert (
         report["results"][0]["id"] == "qwen3-q.gguf/file" and report["results"][-1]["id"] == "gemma4-q.gguf/plan"
@@ -43,7 +43,7 @@ def test_single_model_inspect_options_reject_two_models(flag: list[str], capsys:
 def test_compare_reports_every_model(tmp_path: Path, capsys: Capture) -> None:
     words = [A, B, "--peers", "t_cpu", "--no-speed", "--tokens", "1,2", "--json", str(tmp_path / "r.json")]
     assert compare.main(words) == 0
-    report = report_of(tmp_path / "r.json")
+    report = load_report(tmp_path / "r.json")
     assert [result["id"] for result in report["results"]] == ["qwen3-q.gguf/t_cpu", "gemma4-q.gguf/t_cpu"]
     assert capsys.readouterr().out.splitlines()[-1] == "PASS      2 peers ran, 0 with trouble, 0 skipped, 2 models"
 
@@ -51,7 +51,7 @@ def test_compare_reports_every_model(tmp_path: Path, capsys: Capture) -> None:
 def test_validate_reports_every_model(tmp_path: Path, capsys: Capture) -> None:
     words = [A, B, "--tokens", "1,2", "-n", "0", "--layers", "0:1", "--json", str(tmp_path / "r.json")]
     assert validate.main(words) == 0
-    names = {result["id"].partition("/")[0] for result in report_of(tmp_path / "r.json")["results"]}
+    names = {result["id"].partition("/")[0] for result in load_report(tmp_path / "r.json")["results"]}
     assert names == {"qwen3-q", "gemma4-q"}
     assert capsys.readouterr().out.splitlines()[-1].startswith("PASS  2 models: ")
 

@@ -12,13 +12,13 @@ import sys
 import pytest
 
 from zinc_rt.golden.embedded import FOLDER
-from zinc_rt.host.terminal import Column, Screen, Table, is_terminal, markdown, number, show
+from zinc_rt.host.terminal import Column, Screen, Table, format_markdown, is_terminal, number_column, show
 
 MODEL = str(FOLDER / "qwen3-q.gguf")
 ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 WORDS = "node blk.3.ffn_down, token 4: 0.25, not 0.5, which is far more than rounding explains"
 SHOWN = Table(
-    ("tier", "against", number("checks"), number("KL"), "", "first bad"),
+    ("tier", "against", number_column("checks"), number_column("KL"), "", "first bad"),
     [["t1 (simulated)", "t_cpu", "6 of 6", "4.8e-13", "pass", ""], ["t2", "漢字", "10 of 11", "1", "FAIL", WORDS]],
 )
 
@@ -65,7 +65,7 @@ def test_column_can_wrap_in_a_pipe() -> None:
 
 
 def test_empty_tables_and_cells_are_drawn() -> None:
-    assert str(Table(("a", number("b")), [])) == "a  b"
+    assert str(Table(("a", number_column("b")), [])) == "a  b"
     assert str(Table(("a", "b"), [["", ""], ["", "x"]])).splitlines() == ["a  b", "", "   x"]
     assert Screen(30, colour=True).render(Table(("a",), []))
 
@@ -123,12 +123,18 @@ def test_show_writes_each_part(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_markdown_is_rendered() -> None:
-    assert markdown(Table(("a", number("b")), [["x|y", "1"]])).splitlines() == [
+    assert format_markdown(Table(("a", number_column("b")), [["x|y", "1"]])).splitlines() == [
         "| a    |   b |",
         "|------|-----|",
         "| x\\|y |   1 |",
     ]
-    assert markdown(Table(("a", number("b")), [])).splitlines()[0].split() == ["|", "a", "|", "b", "|"]
+    assert format_markdown(Table(("a", number_column("b")), [])).splitlines()[0].split() == [
+        "|",
+        "a",
+        "|",
+        "b",
+        "|",
+    ]
 
 
 COMMANDS = {
@@ -148,7 +154,7 @@ def test_terminal_of_40_columns_works_and_pipe_has_no_escape_codes(row: str) -> 
     environment.pop("NO_COLOR", None)
     unset = {name: value for name, value in environment.items() if name != "COLUMNS"}
     piped = subprocess.run(line, capture_output=True, text=True, env=unset)
-    code, shown = on_a_terminal(line, environment)
+    code, shown = run_on_terminal(line, environment)
     assert piped.returncode == code == 0 and "Traceback" not in shown + piped.stderr
     assert "\x1b" not in piped.stdout + piped.stderr
     assert max(map(len, piped.stdout.splitlines())) > 40, "a pipe has full width without COLUMNS"
@@ -157,7 +163,7 @@ def test_terminal_of_40_columns_works_and_pipe_has_no_escape_codes(row: str) -> 
     assert not lost, lost
 
 
-def on_a_terminal(line: list[str], environment: dict[str, str]) -> tuple[int, str]:
+def run_on_terminal(line: list[str], environment: dict[str, str]) -> tuple[int, str]:
     """Its exit code and all that it drew."""
     ours, theirs = pty.openpty()
     process = subprocess.Popen(line, stdin=theirs, stdout=theirs, stderr=theirs, env=environment)

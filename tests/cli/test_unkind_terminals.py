@@ -33,7 +33,7 @@ ROWS = {
 }
 
 
-def zinc_rt(*words: str, shell: str = "", **settings: str) -> subprocess.CompletedProcess[str]:
+def run_shell(*words: str, shell: str = "", **settings: str) -> subprocess.CompletedProcess[str]:
     """`zinc-rt WORDS` behind a shell that redirects as `shell` says."""
     line = ["sh", "-c", f'exec "$@" {shell}', "sh", sys.executable, "-m", "zinc_rt.cli", *words]
     return subprocess.run(
@@ -45,7 +45,7 @@ def zinc_rt(*words: str, shell: str = "", **settings: str) -> subprocess.Complet
 @pytest.mark.rest(keep=1)
 @pytest.mark.slow(keep=6)
 def test_full_disk_on_stdout_is_reported(row: str) -> None:
-    result = zinc_rt(*ROWS[row], shell="> /dev/full")
+    result = run_shell(*ROWS[row], shell="> /dev/full")
     assert (result.returncode, result.stderr.count("\n")) == (2, 1)
     assert "stdout: cannot write: No space left on device" in result.stderr
 
@@ -53,7 +53,7 @@ def test_full_disk_on_stdout_is_reported(row: str) -> None:
 @pytest.mark.parametrize("row", ROWS)
 @pytest.mark.rest(keep=3)
 def test_closed_stdout_is_handled(row: str) -> None:
-    result = zinc_rt(*ROWS[row], shell=">&-")
+    result = run_shell(*ROWS[row], shell=">&-")
     assert result.returncode == 2
     assert "stdout is closed\n  next: redirect it" in result.stderr and "Traceback" not in result.stderr
 
@@ -87,33 +87,33 @@ def test_closed_pipe_for_stdout_and_stderr_is_handled() -> None:
 @pytest.mark.parametrize("words", [["run", "--prompt", "-"], ["tokenize", "--text", "-"]])
 @pytest.mark.rest
 def test_closed_stdin_is_handled(words: list[str]) -> None:
-    result = zinc_rt(*words, "--model", MODEL, shell="<&-")
+    result = run_shell(*words, "--model", MODEL, shell="<&-")
     assert result.returncode == 2 and "stdin is closed\n  next: " in result.stderr
 
 
 def test_pm4_commands_handle_closed_stdin() -> None:
-    result = zinc_rt("pm4", "decode", "-", shell="<&-")
+    result = run_shell("pm4", "decode", "-", shell="<&-")
     assert (result.returncode, result.stderr) == (2, "zinc-rt pm4: stdin is closed\n  next: redirect it: < FILE\n")
 
 
 @pytest.mark.rest
 def test_messages_for_closed_stderr_do_not_reach_stdout() -> None:
-    result = zinc_rt("devices", "--json", "-", shell="2>&-")
+    result = run_shell("devices", "--json", "-", shell="2>&-")
     assert result.returncode == 0 and result.stdout.startswith("{")
 
 
 @pytest.mark.parametrize("row", ["compare", "devices", "golden", "pm4-test", "sim", "tokenize"])
 @pytest.mark.rest(keep=2)
 def test_misspelt_setting_is_rejected_by_every_command(row: str) -> None:
-    result = zinc_rt(*ROWS[row], ZINC_RT_TEIR="t_cpu")
+    result = run_shell(*ROWS[row], ZINC_RT_TEIR="t_cpu")
     assert result.returncode == 2 and "ZINC_RT_TEIR is not a setting" in result.stderr and not result.stdout
 
 
 def test_unknown_command_suggests_nearest_or_lists_all() -> None:
-    result = zinc_rt("validat")
+    result = run_shell("validat")
     output = "zinc-rt: no command 'validat': did you mean validate?\n  next: zinc-rt --help\n"
     assert (result.returncode, result.stderr) == (2, output)
-    result = zinc_rt("qqq")
+    result = run_shell("qqq")
     assert result.returncode == 2 and result.stderr.startswith(
         "zinc-rt: no command 'qqq'\n  next: one of accept, asm, "
     )
@@ -121,11 +121,11 @@ def test_unknown_command_suggests_nearest_or_lists_all() -> None:
 
 @pytest.mark.parametrize("row", ["pm4 decode", "golden make"])
 def test_usage_names_the_whole_command(row: str) -> None:
-    assert zinc_rt(*row.split(), "--help").stdout.startswith(f"usage: zinc-rt {row} ")
+    assert run_shell(*row.split(), "--help").stdout.startswith(f"usage: zinc-rt {row} ")
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["inspect", "--model", ""], "'' is not a model"),
         (["validate", "--model", ""], "'' is not a model"),
@@ -153,9 +153,9 @@ def test_usage_names_the_whole_command(row: str) -> None:
 )
 @pytest.mark.rest
 @pytest.mark.slow(keep=8)
-def test_bad_input_prints_one_line_before_any_work(words: list[str], said: str) -> None:
-    result = zinc_rt(*words)
-    assert result.returncode == 2 and said in result.stderr
+def test_bad_input_prints_one_line_before_any_work(words: list[str], message: str) -> None:
+    result = run_shell(*words)
+    assert result.returncode == 2 and message in result.stderr
     assert "Traceback" not in result.stderr and not result.stdout
 
 
@@ -179,12 +179,12 @@ def test_ctrl_c_prints_one_line_and_leaves_no_files(words: list[str], tmp_path: 
     assert (process.returncode, errors) == (130, f"zinc-rt {words[0]}: interrupted\n")
     assert not list(tmp_path.iterdir())
     deadline = time.monotonic() + 10
-    while left := group(process.pid):
+    while left := session_processes(process.pid):
         assert time.monotonic() < deadline, left
         time.sleep(0.05)
 
 
-def group(leader: int) -> list[str]:
+def session_processes(leader: int) -> list[str]:
     """Processes of its session that live on."""
     result = []
     for status in Path("/proc").glob("[0-9]*/stat"):

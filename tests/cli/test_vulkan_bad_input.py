@@ -15,9 +15,9 @@ from zinc_rt.cli.run import main
 LINE = ["--tokens", "1,2,3", "--max-tokens", "60"]
 
 
-def ran(model: str, capsys: pytest.CaptureFixture[str], *more: str) -> tuple[int, str]:
+def run_model(model: str, capsys: pytest.CaptureFixture[str], *options: str) -> tuple[int, str]:
     try:
-        code = main(["--model", model, *LINE, *(more or ("--tier", "vulkan"))])
+        code = main(["--model", model, *LINE, *(options or ("--tier", "vulkan"))])
     except SystemExit as end:
         code = int(end.code or 0)
     seen = capsys.readouterr()
@@ -33,10 +33,10 @@ def test_lost_device_prints_one_line_and_exits_1(
     checked = loader._check_result
     submits = 0
 
-    def losing(name: str, function: object) -> object:
+    def lose_device_after(name: str, function: object) -> object:
         call = checked(name, function)
 
-        def counted(*arguments: object) -> int:
+        def fail_after_submits(*arguments: object) -> int:
             nonlocal submits
             submits += 1
             if submits > 30:
@@ -44,10 +44,10 @@ def test_lost_device_prints_one_line_and_exits_1(
             result: int = call(*arguments)
             return result
 
-        return counted if name == "vkQueueSubmit" else call
+        return fail_after_submits if name == "vkQueueSubmit" else call
 
-    monkeypatch.setattr(loader, "_check_result", losing)
-    code, output = ran(qwen3, capsys)
+    monkeypatch.setattr(loader, "_check_result", lose_device_after)
+    code, output = run_model(qwen3, capsys)
     assert code == 1, output
     assert re.search(r"zinc-rt run: .*was lost with the device", output), output
     assert "next: see the kernel log (dmesg) for the cause" in output
@@ -58,13 +58,13 @@ def test_too_small_heap_is_rejected_with_sizes(
 ) -> None:
     ask = physical_device.query_device
 
-    def small(*arguments: object) -> PhysicalDevice:
+    def small_heaps(*arguments: object) -> PhysicalDevice:
         result = ask(*arguments)  # type: ignore[arg-type]
         heaps = tuple(MemoryHeap(1 << 20, heap.device_local) for heap in result.heaps)
         return replace(result, heaps=heaps, extensions=result.extensions - {"VK_EXT_memory_budget"})
 
-    monkeypatch.setattr(device.physical_device, "query_device", small)
-    code, output = ran(qwen3, capsys)
+    monkeypatch.setattr(device.physical_device, "query_device", small_heaps)
+    code, output = run_model(qwen3, capsys)
     assert code == 2, output
     assert re.search(r"zinc-rt run: .* takes .*MiB, .* has .* left; resident: ", output), output
 
@@ -74,14 +74,14 @@ def test_driver_with_wrong_bits_is_rejected_with_operation_name(
 ) -> None:
     operation = self_test_cases.OPERATIONS[4]
     wrong = self_test_cases.WrongBits(operation, 1, 4096, (0x3F800000, 0x40400000), 0x3EAAAAAB, 0x3EAAAAAA)
-    monkeypatch.setattr(self_test, "differences", lambda backend: (wrong,))
+    monkeypatch.setattr(self_test, "find_differences", lambda backend: (wrong,))
     monkeypatch.setattr(self_test.ObjectCache, "load", lambda self, key: None)
-    code, output = ran(qwen3, capsys)
+    code, output = run_model(qwen3, capsys)
     assert code == 2 and f"its driver computes different bits: {operation.name}: 1 of 4096 wrong" in output, output
 
 
 @pytest.mark.parametrize(
-    ("more", "says"),
+    ("options", "message"),
     [
         (["--tier", "vulkan:0"], "--device vulkan:0"),
         (["--tier", "vulkan", "--ordering", "float32-dequant"], "vulkan supports canonical-1"),
@@ -91,7 +91,7 @@ def test_driver_with_wrong_bits_is_rejected_with_operation_name(
     ],
 )
 def test_unsupported_options_are_rejected_before_loading(
-    vulkan_driver: PhysicalDevice, qwen3: str, capsys: pytest.CaptureFixture[str], more: list[str], says: str
+    vulkan_driver: PhysicalDevice, qwen3: str, capsys: pytest.CaptureFixture[str], options: list[str], message: str
 ) -> None:
-    code, output = ran(qwen3, capsys, *more)
-    assert code == 2 and says in output and "next: " in output, output
+    code, output = run_model(qwen3, capsys, *options)
+    assert code == 2 and message in output and "next: " in output, output

@@ -42,57 +42,59 @@ def main() -> int:
     )
     parser.add_argument("--json", metavar="FILE", help="every verdict")
     args = parser.parse_args()
-    if not made.compilers():
+    if not made.find_compilers():
         print("no compiler: neither clang-19 with ld.lld-19 nor the extra asm (ziglang) is installed")
         return 77
-    chosen = [variant for variant in made.spread(args.each) if not args.names or variant.name in args.names]
+    chosen = [
+        variant for variant in made.spread_variants(args.each) if not args.names or variant.name in args.names
+    ]
     start = time.monotonic()
     kernels, result = [], []
     for number, variant in enumerate(chosen):
         kernel = judge_kernel(variant)
         kernels.append(kernel)
-        _tell_kernel(kernel)
-        if kernel.clean and number % args.each == 0:
+        print_kernel(kernel)
+        if kernel.is_clean and number % args.each == 0:
             result += list(judge_mutants(variant, args.mutants, runs=args.runs))
     for item in result:
         if item.outcome == "missed":
             print(f"missed  {item.variant.key} {item.mutant.kind}: {item.mutant.what}")
-    _show(kernels, result)
+    print_results(kernels, result)
     if args.json:
-        Path(args.json).write_text(json.dumps(_details(kernels, result), indent=1))
-    return _verdict(kernels, result, time.monotonic() - start)
+        Path(args.json).write_text(json.dumps(result_details(kernels, result), indent=1))
+    return overall_verdict(kernels, result, time.monotonic() - start)
 
 
-def _tell_kernel(kernel: KernelVerdict) -> None:
+def print_kernel(kernel: KernelVerdict) -> None:
     output = [*kernel.lint, *kernel.ran.findings, *kernel.ran.wrong, *filter(None, [kernel.ran.stopped])]
     for words in output[:3]:
         print(f"false   {kernel.variant.key}: {words}", flush=True)
 
 
-def _show(kernels: list[KernelVerdict], verdicts: list[MutantVerdict]) -> None:
+def print_results(kernels: list[KernelVerdict], verdicts: list[MutantVerdict]) -> None:
     rows: dict[tuple[str, str, int], list[bool]] = {}
     for kernel in kernels:
         key = (kernel.variant.compiler.name, f"O{kernel.variant.level}", kernel.variant.wave)
-        rows.setdefault(key, []).append(kernel.clean)
+        rows.setdefault(key, []).append(kernel.is_clean)
     table = [[*key, len(clean), len(clean) - sum(clean)] for key, clean in sorted(rows.items())]
-    _table(("compiler", "level", "wave", "kernels", "not clean"), table)
+    print_table(("compiler", "level", "wave", "kernels", "not clean"), table)
     counts = Counter((verdict.mutant.kind, verdict.outcome) for verdict in verdicts)
     kinds = sorted({kind for kind, _ in counts})
     lines = [[kind, *(counts[kind, outcome] for outcome in OUTCOMES)] for kind in kinds]
-    _table(("mutant without", *OUTCOMES), lines)
+    print_table(("mutant without", *OUTCOMES), lines)
 
 
-def _table(head: tuple[str, ...], rows: list[list[Any]]) -> None:
-    for row in [list(head), *rows]:
+def print_table(headings: tuple[str, ...], rows: list[list[Any]]) -> None:
+    for row in [list(headings), *rows]:
         print(
             "  ".join(
-                f"{cell!s:<{max(len(head[index]), 14 * (index == 0))}}" for index, cell in enumerate(row)
+                f"{cell!s:<{max(len(headings[index]), 14 * (index == 0))}}" for index, cell in enumerate(row)
             ).rstrip()
         )
     print()
 
 
-def _details(kernels: list[KernelVerdict], verdicts: list[MutantVerdict]) -> dict[str, Any]:
+def result_details(kernels: list[KernelVerdict], verdicts: list[MutantVerdict]) -> dict[str, Any]:
     return {
         "kernels": [
             {"key": kernel.variant.key, "lint": kernel.lint, "findings": kernel.ran.findings,
@@ -108,8 +110,8 @@ def _details(kernels: list[KernelVerdict], verdicts: list[MutantVerdict]) -> dic
     }  # fmt: skip
 
 
-def _verdict(kernels: list[KernelVerdict], verdicts: list[MutantVerdict], seconds: float) -> int:
-    unclean = sum(not kernel.clean for kernel in kernels)
+def overall_verdict(kernels: list[KernelVerdict], verdicts: list[MutantVerdict], seconds: float) -> int:
+    unclean = sum(not kernel.is_clean for kernel in kernels)
     detected = sum(verdict.outcome != "missed" for verdict in verdicts)
     passed = not unclean and detected >= ENOUGH * len(verdicts)
     print(

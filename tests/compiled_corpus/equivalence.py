@@ -11,68 +11,68 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kernel_run import Binary, patched
+from kernel_run import Binary, patch_code
 from mutants import Mutant
 
-from zinc_rt.isa.control_flow import control_flow, order
+from zinc_rt.isa.control_flow import find_control_flow, order_blocks
 from zinc_rt.isa.effects import effects
 from zinc_rt.isa.instruction import Instruction
-from zinc_rt.isa.lint.counters import KM, MOST, STORE, issued_counts
-from zinc_rt.isa.lint.finding import LintFinding, Subject
-from zinc_rt.isa.lint.origins import Origins
+from zinc_rt.isa.lint.counters import KM, MOST, STORE, list_issued_counts
+from zinc_rt.isa.lint.finding import LintFinding, LintSubject
+from zinc_rt.isa.lint.origins import AddressOrigins
 from zinc_rt.isa.lint.sgpr_reads import check_sgpr_reads
-from zinc_rt.isa.lint.waits import SIGNALS, check_waits, issue, pending_at_blocks, settle, waited_counts
+from zinc_rt.isa.lint.waits import SIGNALS, check_waits, find_pending, issue_operation, list_waited_counts, settle
 from zinc_rt.isa.target import target_of
 
 SYSTEM = 3  # SCOPE_SYS
 CACHE_OPERATIONS = ("global_inv", "global_wb", "global_wbinv")
 
 
-def equivalent(binary: Binary, mutant: Mutant, threads: int) -> str:
+def is_equivalent(binary: Binary, mutant: Mutant, threads: int) -> str:
     """Return the proof as text; "" if there is none. `threads`: work-items per workgroup."""
     one_wave = threads <= binary.kernel.wave
-    subject = _program(binary, mutant.changed)
+    subject = parse_program(binary, mutant.changed)
     offset = mutant.function.section.address + mutant.pc
-    original = _program(binary, {}).at.get(offset)
+    original = parse_program(binary, {}).at.get(offset)
     if mutant.kind == "lds":
         return ""
     if original is None:
         return "no path of the kernel leads there"
     if mutant.kind == "wait":
-        before = {finding.pc for finding in _early(_program(binary, {}))}
-        if any(finding.pc not in before for finding in _early(subject)):
+        before = {finding.pc for finding in reads_too_early(parse_program(binary, {}))}
+        if any(finding.pc not in before for finding in reads_too_early(subject)):
             return ""
-        return _wait(subject, original, offset, one_wave)
+        return is_wait_redundant(subject, original, offset, one_wave)
     if mutant.kind == "barrier" and one_wave:
         return "a workgroup is one wave"
     if mutant.kind == "cache":
-        return _cache(subject, original, offset, binary, one_wave)
-    if mutant.kind == "initialisation" and not _read_behind(_program(binary, {}), original, offset):
+        return is_cache_op_redundant(subject, original, offset, binary, one_wave)
+    if mutant.kind == "initialisation" and not reads_after_wait(parse_program(binary, {}), original, offset):
         return "nothing reads it"
     return ""
 
 
-def _program(binary: Binary, changed: dict[int, bytes]) -> Subject:
+def parse_program(binary: Binary, changed: dict[int, bytes]) -> LintSubject:
     """The kernel with all that it calls."""
     target = target_of("gfx1201", binary.kernel.wave)
-    flow = control_flow(patched(binary.image.image, changed), target, binary.kernel.entry_at, running=True)
+    flow = find_control_flow(patch_code(binary.image.image, changed), target, binary.kernel.entry_at, running=True)
     index = dict(flow.instructions())
-    return Subject(
+    return LintSubject(
         flow,
-        tuple(order(flow)),
+        tuple(order_blocks(flow)),
         {pc: effects(instruction, target) for pc, instruction in index.items()},
         index,
         target,
     )
 
 
-def _early(subject: Subject) -> list[LintFinding]:
+def reads_too_early(subject: LintSubject) -> list[LintFinding]:
     return [*check_waits(subject), *check_sgpr_reads(subject)]
 
 
-def _wait(subject: Subject, original: Instruction, index: int, one_wave: bool) -> str:
-    left = dict(waited_counts(subject.at[index])) if index in subject.at else {}
-    gone = {counter: count for counter, count in waited_counts(original) if left.get(counter, MOST) > count}
+def is_wait_redundant(subject: LintSubject, original: Instruction, index: int, one_wave: bool) -> str:
+    left = dict(list_waited_counts(subject.at[index])) if index in subject.at else {}
+    gone = {counter: count for counter, count in list_waited_counts(original) if left.get(counter, MOST) > count}
     if not gone:
         return "no scalar register is written, and read early, behind a vector instruction's read"
     state = _pending_before(subject, index)
@@ -80,46 +80,46 @@ def _wait(subject: Subject, original: Instruction, index: int, one_wave: bool) -
         counter: [pc for pc, behind in state[counter].items() if behind >= count or counter == KM]
         for counter, count in gone.items()
     }
-    public = {counter: any(_public(subject.at[pc]) for pc in result) for counter, result in waiting.items()}
+    public = {
+        counter: any(is_visible_to_others(subject.at[pc]) for pc in result) for counter, result in waiting.items()
+    }
     if not any(waiting.values()):
         return "nothing is outstanding there"
-    if any(result and _noticed(subject, index, counter, one_wave) for counter, result in public.items()):
+    if any(result and is_counter_noticed(subject, index, counter, one_wave) for counter, result in public.items()):
         return ""
     return "every result waits elsewhere, and nobody notices in between"
 
 
-def _public(instruction: Instruction) -> bool:
+def is_visible_to_others(instruction: Instruction) -> bool:
     """Return whether other waves can observe it: not scratch, nor an invalidation, which affects only later loads
     of the same wave.
     """
     return instruction.encoding != "SCRATCH" and instruction.mnemonic != "global_inv"
 
 
-def _pending_before(subject: Subject, index: int) -> dict[str, dict[int, int]]:
+def _pending_before(subject: LintSubject, index: int) -> dict[str, dict[int, int]]:
     counts = {
-        pc: result for pc, item in subject.at.items() if (result := issued_counts(item, subject.effects[pc]))
+        pc: result for pc, item in subject.at.items() if (result := list_issued_counts(item, subject.effects[pc]))
     }
-    settles = {pc: result for pc, item in subject.at.items() if (result := waited_counts(item))}
+    settles = {pc: result for pc, item in subject.at.items() if (result := list_waited_counts(item))}
     start, block = next(
         (start, block) for start, block in subject.flow.blocks.items() if index in dict(block.instructions)
     )
-    state = {
-        name: dict(result) for name, result in pending_at_blocks(subject, counts, settles, True)[start].items()
-    }
+    state = {name: dict(result) for name, result in find_pending(subject, counts, settles, True)[start].items()}
     for pc, _ in block.instructions:
         if pc == index:
             break
         if pc in settles:
             settle(state, settles[pc])
         if pc in counts:
-            issue(state, pc, counts[pc])
+            issue_operation(state, pc, counts[pc])
     return state
 
 
-def _noticed(subject: Subject, index: int, counter: str, one_wave: bool) -> bool:
+def is_counter_noticed(subject: LintSubject, index: int, counter: str, one_wave: bool) -> bool:
     """Return whether a path from `index` reaches an observable instruction before a wait completes `counter`."""
     seen: set[tuple[int, int]] = set()
-    todo = [(pc, 0) for pc in _following(subject, index)]
+    todo = [(pc, 0) for pc in following_instructions(subject, index)]
     while todo:
         pc, behind = todo.pop()
         if (pc, behind) in seen:
@@ -127,35 +127,35 @@ def _noticed(subject: Subject, index: int, counter: str, one_wave: bool) -> bool
         seen.add((pc, behind))
         instruction = subject.at.get(pc)
         if instruction is None or any(
-            name == counter and behind >= count for name, count in waited_counts(instruction)
+            name == counter and behind >= count for name, count in list_waited_counts(instruction)
         ):
             continue
-        if _order_point(instruction, counter, one_wave):
+        if is_order_point(instruction, counter, one_wave):
             return True
-        if any(name == counter for name, _ in issued_counts(instruction, subject.effects[pc])):
+        if any(name == counter for name, _ in list_issued_counts(instruction, subject.effects[pc])):
             behind = min(behind + 1, MOST)
-        todo += [(to, behind) for to in _following(subject, pc)]
+        todo += [(to, behind) for to in following_instructions(subject, pc)]
     return False
 
 
-def _order_point(instruction: Instruction, counter: str, one_wave: bool) -> bool:
+def is_order_point(instruction: Instruction, counter: str, one_wave: bool) -> bool:
     name, row = instruction.mnemonic, instruction.row
     if name in SIGNALS:
         return not one_wave
     if name in CACHE_OPERATIONS:
-        return _scope(instruction) > 1 or not one_wave
+        return scope_of(instruction) > 1 or not one_wave
     if row.pipe != "vmem" or instruction.encoding == "SCRATCH":
         return row.unit == "atomic"
-    wide = _scope(instruction) > 0
+    wide = scope_of(instruction) > 0
     return row.unit == "atomic" or (wide and (row.unit != "load" or counter == STORE))
 
 
-def _scope(instruction: Instruction) -> int:
+def scope_of(instruction: Instruction) -> int:
     """SCOPE_CU 0, SCOPE_SE 1, SCOPE_DEV 2, SCOPE_SYS 3: bits 19:18 of the second word of gfx12's vector memory."""
     return instruction.words[1] >> 18 & 3
 
 
-def _following(subject: Subject, position: int) -> Iterator[int]:
+def following_instructions(subject: LintSubject, position: int) -> Iterator[int]:
     for block in subject.flow.blocks.values():
         pcs = [pc for pc, _ in block.instructions]
         if position in pcs:
@@ -166,19 +166,21 @@ def _following(subject: Subject, position: int) -> Iterator[int]:
                 yield from (to for to in block.successors if subject.flow.blocks[to].instructions)
 
 
-def _reachable(subject: Subject, index: int) -> set[int]:
+def reachable_indices(subject: LintSubject, index: int) -> set[int]:
     seen: set[int] = set()
-    todo = list(_following(subject, index))
+    todo = list(following_instructions(subject, index))
     while todo:
         pc = todo.pop()
         if pc not in seen:
             seen.add(pc)
-            todo += _following(subject, pc)
+            todo += following_instructions(subject, pc)
     return seen
 
 
-def _cache(subject: Subject, original: Instruction, index: int, binary: Binary, one_wave: bool) -> str:
-    scope = _scope(original)
+def is_cache_op_redundant(
+    subject: LintSubject, original: Instruction, index: int, binary: Binary, one_wave: bool
+) -> str:
+    scope = scope_of(original)
     if original.mnemonic == "global_wb":
         return "no cache below L2 holds what is written" if scope < SYSTEM else ""
     if one_wave and scope <= 1:
@@ -186,13 +188,13 @@ def _cache(subject: Subject, original: Instruction, index: int, binary: Binary, 
     pointers = next(function for function in binary.functions if function.kernel).limits.pointers
     if pointers is None:
         return ""
-    origins = Origins(subject, pointers)
+    origins = AddressOrigins(subject, pointers)
     loads = {
         pc
-        for pc in _reachable(subject, index)
+        for pc in reachable_indices(subject, index)
         if subject.at[pc].row.unit == "load" and subject.at[pc].encoding in ("GLOBAL", "FLAT", "VBUFFER")
     }
-    if not {pc for pc in loads if _scope(subject.at[pc]) < scope}:
+    if not {pc for pc in loads if scope_of(subject.at[pc]) < scope}:
         return "nothing is read through the cache behind it"
     stores = {
         pc for pc, item in subject.at.items() if item.row.pipe == "vmem" and item.row.unit in ("store", "atomic")
@@ -204,6 +206,6 @@ def _cache(subject: Subject, original: Instruction, index: int, binary: Binary, 
     return "nothing that the kernel writes is read behind it"
 
 
-def _read_behind(subject: Subject, original: Instruction, index: int) -> bool:
+def reads_after_wait(subject: LintSubject, original: Instruction, index: int) -> bool:
     written = effects(original, subject.target).writes
-    return any(subject.effects[pc].reads & written for pc in _reachable(subject, index))
+    return any(subject.effects[pc].reads & written for pc in reachable_indices(subject, index))

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-from compiled_job import Job, Linked, differences
+from compiled_job import Job, LinkedNodes, list_differences
 
 from zinc_rt.cli.kernel_input import KernelInput, read_kernels
 from zinc_rt.host.errors import ZincError
@@ -37,7 +37,7 @@ class Binary:
 
 
 @dataclass(slots=True)
-class Ran:
+class KernelRun:
     """The result of a run: `findings` and `wrong` outputs as sentences; `stopped`: it faulted or did not end."""
 
     findings: list[str] = field(default_factory=list)
@@ -47,41 +47,41 @@ class Ran:
     waves: int = 0  # of the launch
 
 
-def binary(path: Path) -> Binary:
+def load_binary(path: Path) -> Binary:
     image = read_code_object(path.read_bytes(), path.name)
     (kernel,) = image.kernels.values()
     none = dict.fromkeys(("hex", "arch", "wave", "vgprs", "sgprs", "true16"))
     return Binary(image, kernel, tuple(read_kernels(argparse.Namespace(files=[str(path)], **none))))
 
 
-def linted(binary: Binary, changed: Mapping[int, bytes] | None = None) -> list[tuple[str, LintFinding]]:
+def lint_kernel(binary: Binary, change: Mapping[int, bytes] | None = None) -> list[tuple[str, LintFinding]]:
     """(function, finding) of the code, with these bytes of the image replaced."""
     result = []
     for function in binary.functions:
         section = function.section
-        code = patched(section.code, changed or {}, section.address)
+        code = patch_code(section.code, change or {}, section.address)
         for item in lint(code, function.target, function.limits, entry=function.entry, kernel=function.kernel):
             if not is_remark(item.rule, function.compiler):
                 result.append((function.name, item))
     return result
 
 
-def patched(code: bytes, changed: Mapping[int, bytes], address: int = 0) -> bytes:
+def patch_code(code: bytes, change: Mapping[int, bytes], address: int = 0) -> bytes:
     result = bytearray(code)
-    for index, content in changed.items():
+    for index, content in change.items():
         if 0 <= index - address < len(result):
             result[index - address : index - address + len(content)] = content
     return bytes(result)
 
 
-def run(
+def run_kernel(
     binary: Binary,
     job: Job,
     *,
-    changed: Mapping[int, bytes] | None = None,
+    change: Mapping[int, bytes] | None = None,
     lds_bytes: int | None = None,
     trace: int | None = None,
-) -> Ran:
+) -> KernelRun:
     """Run the job on the kernel, with these bytes of the image replaced and optionally another LDS size. `trace`:
     the wave to trace.
     """
@@ -91,7 +91,7 @@ def run(
     values: dict[str, Value] = {}
     for location, argument in enumerate(job.args):
         name = f"argument {location}"
-        if isinstance(argument, Linked):
+        if isinstance(argument, LinkedNodes):
             buffers[name] = argument.place(device.place)
         elif isinstance(argument, np.ndarray):
             buffers[name] = device.place(argument, name)
@@ -99,7 +99,7 @@ def run(
             values[name] = argument
             continue
         values[name] = LaunchBuffer(np.zeros(0, np.uint8))
-    shape = LaunchShape(_triple(job.groups), _triple(job.threads), 1)
+    shape = LaunchShape(unpack_sizes(job.groups), unpack_sizes(job.threads), 1)
     named = kernel.shown
     matched = match(kernel, {(item.name or key): values[key] for item, key in zip(named, values, strict=True)})
     addresses = {name: buffers[key] for (_, name, _), key in zip(matched, values, strict=True) if key in buffers}
@@ -108,10 +108,10 @@ def run(
     kernarg_va = device.place(block, "kernarg", write=False) if segment else 0
     packet = np.frombuffer(dispatch_packet(kernel, 0, kernarg_va, shape, group_bytes), np.uint8)
     user = _user_data(kernel, kernarg_va, device.place(packet, "dispatch packet", write=False))
-    ran = Ran()
+    ran = KernelRun()
     try:
         message = device.run(
-            patched(binary.image.image, changed or {}),
+            patch_code(binary.image.image, change or {}),
             entry=kernel.entry_at,
             groups=shape.grid,
             threads=shape.block,
@@ -128,7 +128,7 @@ def run(
         ran.stopped = str(fault)
     except ZincError as error:
         ran.stopped = str(error)
-    ran.wrong = differences(job)
+    ran.wrong = list_differences(job)
     ran.steps, ran.waves = device.steps, math.prod(shape.grid) * -(-math.prod(shape.block) // kernel.wave)
     return ran
 
@@ -143,5 +143,5 @@ def _user_data(kernel: CodeKernel, kernarg_va: int, packet_va: int) -> tuple[int
     return tuple(result)
 
 
-def _triple(sizes: int | Triple) -> Triple:
+def unpack_sizes(sizes: int | Triple) -> Triple:
     return sizes if isinstance(sizes, tuple) else (sizes, 1, 1)

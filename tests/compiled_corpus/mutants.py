@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from kernel_run import Binary
 
 from zinc_rt.cli.kernel_input import KernelInput
-from zinc_rt.isa.control_flow import control_flow
+from zinc_rt.isa.control_flow import find_control_flow
 from zinc_rt.isa.instruction import Instruction
 from zinc_rt.isa.lint.sgpr_reads import SA_SDST, VA_SDST, VA_VCC
 from zinc_rt.isa.operand import Kind
@@ -31,16 +31,16 @@ class Mutant:
     lds_bytes: int | None = None
 
 
-def mutants(binary: Binary) -> Iterator[Mutant]:
+def list_mutants(binary: Binary) -> Iterator[Mutant]:
     """Return the instructions of the kernel and of the functions that it calls, without unused copies."""
     kernel = next(function for function in binary.functions if function.kernel)
-    program = control_flow(binary.image.image, kernel.target, binary.kernel.entry_at, running=True)
+    program = find_control_flow(binary.image.image, kernel.target, binary.kernel.entry_at, running=True)
     for function in binary.functions:
         if function.section.address + function.entry not in program.blocks:
             continue
-        flow = control_flow(function.section.code, function.target, function.entry)
+        flow = find_control_flow(function.section.code, function.target, function.entry)
         for pc, instruction in flow.instructions():
-            for kind, words in _without(instruction):
+            for kind, words in without_instruction(instruction):
                 content = struct.pack(f"<{len(words)}I", *words)
                 where = function.section.address + pc
                 yield Mutant(kind, f"{pc:#x} {instruction.text}", function, pc, {where: content})
@@ -49,7 +49,7 @@ def mutants(binary: Binary) -> Iterator[Mutant]:
             yield Mutant("lds", f"{size} bytes of LDS", kernel, kernel.entry, {}, lds_bytes=size)
 
 
-def _without(instruction: Instruction) -> Iterator[tuple[str, list[int]]]:
+def without_instruction(instruction: Instruction) -> Iterator[tuple[str, list[int]]]:
     """(kind, the words instead) for each thing that an instruction does and a mutant does not."""
     word, name = instruction.words[0], instruction.mnemonic
     nothing = [S_NOP] * (instruction.size_bytes // 4)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from compiled_job import F16, F32, F64, I32, U8, U16, U32, U64, Array, Job, Random, words
+from compiled_job import F16, F32, F64, I32, U8, U16, U32, U64, Array, Job, Random, random_words
 
 
 def group_scan(rng: Random) -> Job:
-    data = words(rng, 2, 128)
+    data = random_words(rng, 2, 128)
     return Job([np.zeros((2, 128), U32), data], 2, 128, {0: data.cumsum(axis=1, dtype=U32)})
 
 
@@ -19,7 +19,7 @@ def bins(rng: Random) -> Job:
 
 
 def last_group(rng: Random) -> Job:
-    data = words(rng, 3, 64)
+    data = random_words(rng, 3, 64)
     sums = data.sum(axis=1, dtype=U32)
     args = [np.zeros(1, U32), np.zeros(3, U32), np.zeros(1, U32), data, U32(3)]
     return Job(args, 3, 64, {0: sums.sum(dtype=U32, keepdims=True), 1: sums})
@@ -31,11 +31,11 @@ def tile_transpose(rng: Random) -> Job:
 
 
 def switches(rng: Random) -> Job:
-    data = words(rng, 128)
-    return Job([np.zeros(128, U32), data], 2, 64, {0: np.array([_switched(int(x)) for x in data], U32)})
+    data = random_words(rng, 128)
+    return Job([np.zeros(128, U32), data], 2, 64, {0: np.array([expected_switch(int(x)) for x in data], U32)})
 
 
-def _switched(x: int) -> int:
+def expected_switch(x: int) -> int:
     y, all_ = x >> 4, 0xFFFFFFFF
     match x & 15:
         case 0:
@@ -77,18 +77,18 @@ def private_sort(rng: Random) -> Job:
 
 
 def generic_sum(rng: Random) -> Job:
-    data = words(rng, 48)
+    data = random_words(rng, 48)
     result = []
     for i in range(32):
         own = [0] * 4
         for k in range(4):
             own[k ^ (i & 3)] = int(data[i]) + k
         first = [data[:4], data[:4], own][i % 3]
-        result.append(_folded(first) + _folded(data[i & 15 :][:5]) & 0xFFFFFFFF)
+        result.append(fold_values(first) + fold_values(data[i & 15 :][:5]) & 0xFFFFFFFF)
     return Job([np.zeros(32, U32), data], 1, 32, {0: np.array(result, U32)})
 
 
-def _folded(values: Array | list[int]) -> int:
+def fold_values(values: Array | list[int]) -> int:
     total = 0
     for value in values:
         total = total * 31 + int(value) & 0xFFFFFFFF
@@ -101,10 +101,10 @@ def vectors4(rng: Random) -> Job:
     result = data[:, ::-1] * by + data[:, [0, 0, 1, 1]]
     result = np.where(pick > 0, result, -data)
     result[:, 0::2] += result[:, 1::2]
-    return Job([np.zeros((64, 4), F32), data, pick, _vector(by)], 1, 64, {0: result})
+    return Job([np.zeros((64, 4), F32), data, pick, vector_of(by)], 1, 64, {0: result})
 
 
-def _vector(values: Array) -> np.generic:
+def vector_of(values: Array) -> np.generic:
     """A vector that is passed by value."""
     return np.frombuffer(values.tobytes(), np.dtype(f"V{values.nbytes}"))[0]
 
@@ -143,7 +143,7 @@ def halves2(rng: Random) -> Job:
 
 
 def constant_structs(rng: Random) -> Job:
-    data = words(rng, 64)
+    data = random_words(rng, 64)
     rules = [
         (1, 3, -5, 50),
         (6, -2, 0, 9),
@@ -184,7 +184,7 @@ def row_sums(rng: Random) -> Job:
 
 
 def lanes_exchange(rng: Random) -> Job:
-    data = words(rng, 64)
+    data = random_words(rng, 64)
     rows = data.reshape(4, 16)
     other = rows[:, np.arange(16) * 5 & 15]
     following = np.concatenate([rows[:, 1:], np.zeros((4, 1), U32)], axis=1)
@@ -193,7 +193,7 @@ def lanes_exchange(rng: Random) -> Job:
 
 
 def atomics_scopes(rng: Random) -> Job:
-    data = words(rng, 128)
+    data = random_words(rng, 128)
     start = np.array([5, 5, 0xFFFFFFFF, 0, 0xFFFFFFFF, 0, 0], U32)
     total = data.sum(dtype=U32)
     wanted = [5 + total, 5 - total, data.min(), data.max()]
@@ -208,7 +208,7 @@ def atomics_scopes(rng: Random) -> Job:
 
 
 def mad_wide(rng: Random) -> Job:
-    x = words(rng, 64)
+    x = random_words(rng, 64)
     y = x * U32(2654435761) + np.arange(64, dtype=U32)
     signed = x.view(I32).astype(np.int64) * y.view(I32).astype(np.int64)
     wide = x.astype(U64) * y + (y.astype(U64) << U64(32) | x)
@@ -217,7 +217,7 @@ def mad_wide(rng: Random) -> Job:
 
 
 def helpers(rng: Random) -> Job:
-    data = words(rng, 64)
+    data = random_words(rng, 64)
     wanted = []
     for x in data.tolist():
         pairs = [[k, x, x + k & 0xFFFFFFFF] for k in range(3)]
@@ -240,7 +240,7 @@ def saxpy_guarded(rng: Random) -> Job:
 
 
 def halo_blur(rng: Random) -> Job:
-    data = words(rng, 100)
+    data = random_words(rng, 100)
     wide = np.pad(data, 1)
     return Job([np.zeros(100, U32), data, U32(100)], 2, 64, {0: wide[:-2] + U32(2) * wide[1:-1] + wide[2:]})
 
@@ -275,14 +275,14 @@ def sum_of_bytes(rng: Random) -> Job:
 
 
 def publish(rng: Random) -> Job:
-    data = words(rng, 32)
+    data = random_words(rng, 32)
     wanted = np.concatenate([data] + [data * U32(3) + U32(group) for group in (1, 2)])
     args = [np.zeros(96, U32), np.zeros(32, U32), np.zeros(1, U32), data]
     return Job(args, 3, 32, {0: wanted, 1: data * U32(3), 2: np.ones(1, U32)})
 
 
 def grid_strides(rng: Random) -> Job:
-    data = words(rng, 300)
+    data = random_words(rng, 300)
     sums = np.zeros(96, U64)
     for i in range(300):
         sums[i % 96] += U64(data[i] | 1)

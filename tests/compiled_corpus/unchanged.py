@@ -10,11 +10,11 @@ import itertools
 
 import numpy as np
 from compiled_job import Job
-from kernel_run import Binary, run
+from kernel_run import Binary, run_kernel
 from mutants import Mutant
 
 from zinc_rt.isa import decode_stream
-from zinc_rt.isa.control_flow import control_flow
+from zinc_rt.isa.control_flow import find_control_flow
 from zinc_rt.isa.effects import effects
 from zinc_rt.isa.instruction import Instruction
 from zinc_rt.isa.operand import Kind
@@ -24,47 +24,53 @@ from zinc_rt.sim.shader.emit.trace import TracedStep
 MOST_WAVES = 64
 
 
-def unchanged(binary: Binary, job: Job, mutant: Mutant, waves: int) -> str:
+def is_output_unchanged(binary: Binary, job: Job, mutant: Mutant, waves: int) -> str:
     """Return the proof as text; "" if there is none."""
     if mutant.kind not in ("initialisation", "bound") or waves > MOST_WAVES:
         return ""
     offset = mutant.function.section.address + mutant.pc
-    traces = [run(binary, job, trace=wave).steps for wave in range(waves)]
+    traces = [run_kernel(binary, job, trace=wave).steps for wave in range(waves)]
     if not any(step.pc == offset for steps in traces for step in steps):
         return "no wave of the launch comes there"
     if mutant.kind == "bound":
-        return "it cuts off no lane of any wave" if all(_no_lane_less(steps, offset) for steps in traces) else ""
-    written = _original(binary, mutant)
-    if all(_never_read(binary, steps, offset, written) for steps in traces):
+        return (
+            "it cuts off no lane of any wave" if all(keeps_active_lanes(steps, offset) for steps in traces) else ""
+        )
+    written = original_instruction(binary, mutant)
+    if all(is_never_read(binary, steps, offset, written) for steps in traces):
         return "no wave of the launch reads what it writes"
-    value, first = _constant(written), _first_ids(job, binary.kernel.wave)
-    kept = [run(binary, job, changed=mutant.changed, trace=wave).steps for wave in range(waves)]
+    value, first = constant_result(written), first_thread_ids(job, binary.kernel.wave)
+    kept = [run_kernel(binary, job, change=mutant.changed, trace=wave).steps for wave in range(waves)]
     name = written.operands[0].text
     if value is not None and all(
-        _holds(steps, offset, name, value, first[wave % len(first)] if name == "v0" else None)
+        register_holds(steps, offset, name, value, first[wave % len(first)] if name == "v0" else None)
         for wave, steps in enumerate(kept)
     ):
         return "its register holds that already, whenever it runs"
     return ""
 
 
-def _lanes(mask: int, wave: int) -> np.ndarray:
+def active_lanes(mask: int, wave: int) -> np.ndarray:
     return np.array([mask >> lane & 1 for lane in range(wave)], bool)
 
 
-def _holds(steps: list[TracedStep], index: int, name: str, value: int, held: np.ndarray | None) -> bool:
+def register_holds(
+    steps: list[TracedStep], index: int, name: str, value: int, expected: np.ndarray | None
+) -> bool:
     for step in steps:
-        if step.pc == index and (held is None or not (held[_lanes(step.exec, len(held))] == value).all()):
+        if step.pc == index and (
+            expected is None or not (expected[active_lanes(step.exec, len(expected))] == value).all()
+        ):
             return False
         if step.name == name:
-            held = step.values
+            expected = step.values
     return True
 
 
-def _never_read(binary: Binary, steps: list[TracedStep], index: int, written: Instruction) -> bool:
+def is_never_read(binary: Binary, steps: list[TracedStep], index: int, written: Instruction) -> bool:
     """Judge lane by lane; an instruction that may read lanes outside EXEC counts as reading all."""
     target = target_of("gfx1201", binary.kernel.wave)
-    code = dict(control_flow(binary.image.image, target, binary.kernel.entry_at, running=True).instructions())
+    code = dict(find_control_flow(binary.image.image, target, binary.kernel.entry_at, running=True).instructions())
     register = effects(written, target).writes
     left = 0  # lanes that have its value
     for pc, executed in itertools.groupby(steps, lambda step: step.pc):
@@ -85,25 +91,25 @@ def _never_read(binary: Binary, steps: list[TracedStep], index: int, written: In
     return True
 
 
-def _lane_by_lane(instruction: Instruction) -> bool:
+def is_per_lane(instruction: Instruction) -> bool:
     alone = not instruction.dpp and "lane" not in instruction.mnemonic
     return instruction.row.unit in ("valu", "vopd", "trans") and alone
 
 
-def _no_lane_less(steps: list[TracedStep], index: int) -> bool:
+def keeps_active_lanes(steps: list[TracedStep], index: int) -> bool:
     return not any(
         one.pc == index != later.pc and later.exec != one.exec for one, later in itertools.pairwise(steps)
     )
 
 
-def _first_ids(job: Job, wave: int) -> list[np.ndarray]:
+def first_thread_ids(job: Job, wave: int) -> list[np.ndarray]:
     """v0 of each wave of a workgroup as it begins: work-item ids, 10 bits an axis."""
     x, y, z = job.threads if isinstance(job.threads, tuple) else (job.threads, 1, 1)
     flat = np.arange(-(-x * y * z // wave) * wave)
     return list((flat % x | flat // x % y << 10 | flat // (x * y) << 20).reshape(-1, wave))
 
 
-def _original(binary: Binary, mutant: Mutant) -> Instruction:
+def original_instruction(binary: Binary, mutant: Mutant) -> Instruction:
     ((index, content),) = mutant.changed.items()
     code = binary.image.image[index : index + len(content)]
     instruction = next(iter(decode_stream(code, mutant.function.target))).instruction
@@ -111,7 +117,7 @@ def _original(binary: Binary, mutant: Mutant) -> Instruction:
     return instruction
 
 
-def _constant(written: Instruction) -> int | None:
+def constant_result(written: Instruction) -> int | None:
     """Return the value of an integer operand; None for a float or a register."""
     source = written.operands[1]
     if source.kind in (Kind.INTEGER, Kind.LITERAL) and source.value is not None:

@@ -62,7 +62,7 @@ class Variant:
 
 
 @cache
-def compilers() -> tuple[Compiler, ...]:
+def find_compilers() -> tuple[Compiler, ...]:
     """Return the compilers of this machine: Debian's clang-19 with ld.lld-19, and the clang in ziglang."""
     result = []
     if shutil.which("clang-19") and shutil.which("ld.lld-19"):
@@ -73,45 +73,45 @@ def compilers() -> tuple[Compiler, ...]:
     return tuple(result)
 
 
-def sources() -> list[Path]:
+def list_sources() -> list[Path]:
     return sorted([*C_KERNELS.glob("*.c"), *OPENCL.glob("*.cl")], key=lambda path: path.stem)
 
 
-def variants() -> list[Variant]:
+def list_variants() -> list[Variant]:
     """Return every variant that can be compiled, grouped by source."""
     return [
         Variant(source, compiler, level, wave)
-        for source in sources()
-        for compiler in compilers()
+        for source in list_sources()
+        for compiler in find_compilers()
         for level in LEVELS
         for wave in WAVES
         if ONLY_WAVE.get(source.stem, wave) == wave and source.stem not in DYNAMIC_STACK
     ]
 
 
-def spread(each: int) -> list[Variant]:
-    """`each` variants of every source, so that all compilers, levels and wave sizes come in turn."""
+def spread_variants(count: int) -> list[Variant]:
+    """`count` variants of every source, so that all compilers, levels and wave sizes come in turn."""
     by_source: dict[Path, list[Variant]] = {}
-    for variant in variants():
+    for variant in list_variants():
         by_source.setdefault(variant.source, []).append(variant)
     return [
         of_one[(7 * number + 5 * turn) % len(of_one)]
         for number, of_one in enumerate(by_source.values())
-        for turn in range(min(each, len(of_one)))
+        for turn in range(min(count, len(of_one)))
     ]
 
 
 @cache
-def _version(compiler: Compiler) -> str:
+def compiler_version(compiler: Compiler) -> str:
     return subprocess.run([*compiler.clang, "--version"], capture_output=True, text=True, check=True).stdout
 
 
-def code_object(variant: Variant) -> Path:
+def compile_variant(variant: Variant) -> Path:
     """The linked code object's file. Raises RuntimeError with the compiler's output."""
     flags = [*TARGET, *LANGUAGE[variant.source.suffix], f"-O{variant.level}", f"-DWAVE={variant.wave}"]
     flags += C_OF_19 if variant.compiler.name == "clang-19" and variant.source.suffix == ".c" else ()
     flags += ["-mwavefrontsize64"] if variant.wave == 64 else []
-    job = hashlib.sha256(_version(variant.compiler).encode() + " ".join(flags).encode())
+    job = hashlib.sha256(compiler_version(variant.compiler).encode() + " ".join(flags).encode())
     for path in (variant.source, *HEADERS):
         job.update(path.read_bytes())
     kept = cache_folder() / "compiled-corpus" / f"{variant.key}-{job.hexdigest()[:16]}.co"

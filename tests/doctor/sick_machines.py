@@ -17,7 +17,7 @@ BASES = sorted(path.stem for path in (FOLDER / "bases").glob("*.txt"))
 
 
 @dataclass(frozen=True, slots=True)
-class Base:
+class BaseMachine:
     name: str
     about: str
     variables: Mapping[str, str]
@@ -25,7 +25,7 @@ class Base:
 
 
 @dataclass(frozen=True, slots=True)
-class Sick:
+class SickMachine:
     """One machine: a base with a sickness."""
 
     name: str
@@ -45,24 +45,24 @@ class EditError(AssertionError):
 
 
 @cache
-def base(name: str) -> Base:
+def load_base(name: str) -> BaseMachine:
     """`=== path` begins a file; `=== variables` holds what sicknesses may name in braces."""
     head, *sections = re.split(
         r"^=== (.+)\n", (FOLDER / "bases" / f"{name}.txt").read_text(encoding="utf-8"), flags=re.M
     )
     files = dict(zip(sections[::2], sections[1::2], strict=True))
     variables = load_yaml(files.pop("variables"))
-    return Base(name, head.strip("# \n"), variables, {path: text.encode() for path, text in files.items()})
+    return BaseMachine(name, head.strip("# \n"), variables, {path: text.encode() for path, text in files.items()})
 
 
-def sicknesses() -> Iterator[dict[str, Any]]:
+def load_sicknesses() -> Iterator[dict[str, Any]]:
     for path in sorted((FOLDER / "sicknesses").glob("*.yaml")):
         yield from load_yaml(path.read_text(encoding="utf-8"))
 
 
 @cache
-def machines() -> tuple[Sick, ...]:
-    return tuple(_machine(sick, name) for sick in sicknesses() for name in _bases(sick))
+def list_machines() -> tuple[SickMachine, ...]:
+    return tuple(make_machine(sick, name) for sick in load_sicknesses() for name in base_names(sick))
 
 
 GROUPS = {
@@ -75,46 +75,46 @@ GROUPS = {
 }
 
 
-def _bases(sick: dict[str, Any]) -> list[str]:
+def base_names(sick: dict[str, Any]) -> list[str]:
     named = sick["bases"]
     return GROUPS[named] if isinstance(named, str) else list(named)
 
 
-def _machine(sick: dict[str, Any], name: str) -> Sick:
-    start = base(name)
+def make_machine(sick: dict[str, Any], name: str) -> SickMachine:
+    start = load_base(name)
     files, unreadable = dict(start.files), {}
     for edit in sick.get("edits", []):
         where = f"{sick['id']} on {name}: {edit}"
         if "unreadable" in edit:
-            unreadable[_fill(edit["unreadable"], start)] = edit["why"]
+            unreadable[fill_text(edit["unreadable"], start)] = edit["why"]
             continue
         before = dict(files)
-        _apply(files, {key: _filled(value, start) for key, value in edit.items()}, where)
+        apply_edit(files, {key: fill_values(value, start) for key, value in edit.items()}, where)
         if files == before and not edit.get("maybe"):
             raise EditError(f"{where}: changes nothing")
     also = tuple(sick.get("also", ()))
     first = sick.get("first", "")
-    return Sick(f"{sick['id']}@{name}", files, unreadable, first, also, sick.get("source", ""))
+    return SickMachine(f"{sick['id']}@{name}", files, unreadable, first, also, sick.get("source", ""))
 
 
-def _apply(files: dict[str, bytes], edit: dict[str, Any], where: str) -> None:
+def apply_edit(files: dict[str, bytes], edit: dict[str, Any], sickness: str) -> None:
     """log: lines at the end. boot: lines instead of those from the GPU's start on. unstarted: no driver.
     set, append, remove, replace: of files. maybe: on some bases it is so already."""
     if "log" in edit:
-        stamp = _stamps(files)
+        stamp = log_prefix(files)
         files["kernel.log"] = files["kernel.log"] + b"".join(
             f"{stamp(index)}{line}\n".encode() for index, line in enumerate(edit["log"].splitlines()) if line
         )
     elif "boot" in edit:
         lines = files["kernel.log"].decode().splitlines(keepends=True)
         cut = next(index for index, line in enumerate(lines) if "Fetched VBIOS" in line)
-        stamp = _stamps(files)
+        stamp = log_prefix(files)
         files["kernel.log"] = "".join(lines[:cut]).encode() + b"".join(
             f"{stamp(index)}{line}\n".encode() for index, line in enumerate(edit["boot"].splitlines()) if line
         )
-        _not_started(files, str(edit["address"]), keep=edit.get("keep", ""))
+        remove_driver_lines(files, str(edit["address"]), keep=edit.get("keep", ""))
     elif "unstarted" in edit:
-        _not_started(files, str(edit["unstarted"]), keep="")
+        remove_driver_lines(files, str(edit["unstarted"]), keep="")
     elif "remove" in edit:
         for path in [path for path in files if re.search(edit["remove"], path)]:
             del files[path]
@@ -130,7 +130,7 @@ def _apply(files: dict[str, bytes], edit: dict[str, Any], where: str) -> None:
                 files[path] = re.sub(old, new, files.get(path, b"").decode(), flags=re.M).encode()
 
 
-def _not_started(files: dict[str, bytes], address: str, keep: str) -> None:
+def remove_driver_lines(files: dict[str, bytes], address: str, keep: str) -> None:
     """amdgpu gave up: no DRM device, no KFD node, no driver in lspci."""
     slot = f"PCI_SLOT_NAME={address}".encode()
     folders = {
@@ -166,7 +166,7 @@ def _not_started(files: dict[str, bytes], address: str, keep: str) -> None:
         files["lspci.txt"] = "".join(changed).encode()
 
 
-def _stamps(files: dict[str, bytes]) -> Any:
+def log_prefix(files: dict[str, bytes]) -> Any:
     """Return the prefix of a line in the style of this log."""
     last = files["kernel.log"].decode().splitlines()[-1]
     if " kernel: " in last:
@@ -176,13 +176,13 @@ def _stamps(files: dict[str, bytes]) -> Any:
     return lambda at: f"[{900 + at:12.6f}] "
 
 
-def _filled(value: Any, start: Base) -> Any:
+def fill_values(value: Any, start: BaseMachine) -> Any:
     if isinstance(value, str):
-        return _fill(value, start)
-    return [_fill(item, start) for item in value] if isinstance(value, list) else value
+        return fill_text(value, start)
+    return [fill_text(item, start) for item in value] if isinstance(value, list) else value
 
 
-def _fill(text: str, start: Base) -> str:
+def fill_text(text: str, start: BaseMachine) -> str:
     """{address}, {short} (without its domain), {card}, {render}, {root}, {dev} of the base."""
     short = start.variables["address"].removeprefix("0000:")
     for name, value in {**start.variables, "short": short}.items():

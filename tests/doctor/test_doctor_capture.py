@@ -15,13 +15,13 @@ import pytest
 import sick_machines as corpus
 
 from zinc_rt.doctor import gather, sources
-from zinc_rt.doctor.capture import INDEX, MachineCapture, capture, unpack
+from zinc_rt.doctor.capture import INDEX, MachineCapture, capture, unpack_capture
 from zinc_rt.doctor.reading import CUT, read_bounded
 from zinc_rt.host.errors import InputError, OutputError
 
 
 def test_capture_round_trips(tmp_path: Path) -> None:
-    files = corpus.base("two-r9700").files
+    files = corpus.load_base("two-r9700").files
     MachineCapture(files, {"firmware.txt": "debugfs requires root"}).write(tmp_path / "out")
     second = MachineCapture.read(tmp_path / "out")
     assert dict(second.files) == dict(files)
@@ -30,7 +30,7 @@ def test_capture_round_trips(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["gz", "xz", "zip"])
 def test_archive_is_read_in_place(kind: str, tmp_path: Path) -> None:
-    files = {**corpus.base("vm").files, INDEX: b'{"schema": "zinc-rt-capture/1", "unreadable": {"a": "b"}}'}
+    files = {**corpus.load_base("vm").files, INDEX: b'{"schema": "zinc-rt-capture/1", "unreadable": {"a": "b"}}'}
     path = tmp_path / f"bundle.{kind}"
     if kind == "zip":
         with zipfile.ZipFile(path, "w") as zipped:
@@ -42,9 +42,9 @@ def test_archive_is_read_in_place(kind: str, tmp_path: Path) -> None:
                 info = tarfile.TarInfo(f"bundle/machine/{name}")
                 info.size = len(data)
                 tar.addfile(info, io.BytesIO(data))
-    result = unpack(path)
+    result = unpack_capture(path)
     assert result.unreadable == {"a": "b"}
-    assert dict(result.files) == dict(corpus.base("vm").files)
+    assert dict(result.files) == dict(corpus.load_base("vm").files)
 
 
 def test_truncated_archive_is_reported(tmp_path: Path) -> None:
@@ -55,14 +55,14 @@ def test_truncated_archive_is_reported(tmp_path: Path) -> None:
         tar.addfile(info, io.BytesIO(os.urandom(100_000)))
     path.write_bytes(path.read_bytes()[:5000])
     with pytest.raises(InputError, match="damaged or truncated"):
-        unpack(path)
+        unpack_capture(path)
 
 
 @pytest.mark.parametrize("content", [b"", b"just words\n" * 100])
 def test_non_archive_file_is_rejected_with_one_line(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(content)
     with pytest.raises(InputError) as refused:
-        unpack(tmp_path / "x")
+        unpack_capture(tmp_path / "x")
     assert str(refused.value).count("\n") == 1
 
 
@@ -70,7 +70,7 @@ def test_archive_with_other_content_is_rejected(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "x.zip", "w") as zipped:
         zipped.writestr("photo.jpg", b"x")
     with pytest.raises(InputError, match="not a capture of a machine"):
-        unpack(tmp_path / "x.zip")
+        unpack_capture(tmp_path / "x.zip")
 
 
 def test_missing_folder_file_and_empty_folder_are_rejected(tmp_path: Path) -> None:
@@ -85,12 +85,12 @@ def test_missing_folder_file_and_empty_folder_are_rejected(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("index", "said"), [("{", "not JSON"), ('{"schema": "zinc-rt-capture/9"}', "schema"), ("[]", "schema")]
+    ("index", "message"), [("{", "not JSON"), ('{"schema": "zinc-rt-capture/9"}', "schema"), ("[]", "schema")]
 )
-def test_invalid_index_is_rejected(index: str, said: str, tmp_path: Path) -> None:
+def test_invalid_index_is_rejected(index: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "kernel.log").write_text("x\n")
     (tmp_path / INDEX).write_text(index)
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=message):
         MachineCapture.read(tmp_path)
 
 
@@ -114,7 +114,7 @@ def test_long_file_keeps_its_head_and_tail(tmp_path: Path) -> None:
     assert data.startswith(b"first") and data.endswith(b"last") and CUT in data
 
 
-def sysfs(root: Path, status: str = "active") -> Path:
+def create_sysfs(root: Path, status: str = "active") -> Path:
     """A GPU behind a bridge, with the links of a real sysfs."""
     gpu = root / "sys/devices/pci0000:00/0000:00:01.1/0000:03:00.0"
     for path, text in {
@@ -143,7 +143,7 @@ def sysfs(root: Path, status: str = "active") -> Path:
 
 
 def test_machine_is_captured_through_sysfs_links(tmp_path: Path) -> None:
-    sysfs(tmp_path)
+    create_sysfs(tmp_path)
     result = capture(tmp_path)
     assert result.line("sys/class/drm/card1/device/device") == "0x7551"
     assert result.line("sys/class/drm/card1/device/hwmon/hwmon3/temp1_input") == "40000"
@@ -156,7 +156,7 @@ def test_machine_is_captured_through_sysfs_links(tmp_path: Path) -> None:
 def test_slow_upstream_link_and_firmware_are_read_without_root(tmp_path: Path) -> None:
     from zinc_rt.doctor.diagnose import diagnose
 
-    sysfs(tmp_path)
+    create_sysfs(tmp_path)
     diagnosis = diagnose(capture(tmp_path))
     assert diagnosis.first is not None and diagnosis.first.id == "pci.link-width"
     assert "0000:00:01.1" in diagnosis.first.title
@@ -201,7 +201,7 @@ def test_machine_without_amd_gpu_gets_no_faults(tmp_path: Path) -> None:
 
 
 def test_suspended_gpu_is_not_queried(tmp_path: Path) -> None:
-    sysfs(tmp_path, status="suspended")
+    create_sysfs(tmp_path, status="suspended")
     result = capture(tmp_path)
     assert "sys/class/drm/card1/device/hwmon/hwmon3/temp1_input" not in result.files
     assert result.unreadable["sys/class/drm/card1/device/hwmon"] == gather.ASLEEP
@@ -209,7 +209,7 @@ def test_suspended_gpu_is_not_queried(tmp_path: Path) -> None:
 
 def test_unresponsive_gpu_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A FIFO blocks its reader as the sensors of a hung SMU do."""
-    gpu = sysfs(tmp_path)
+    gpu = create_sysfs(tmp_path)
     (gpu / "hwmon/hwmon3/temp1_input").unlink()
     os.mkfifo(gpu / "hwmon/hwmon3/temp1_input")
     monkeypatch.setattr(gather, "PATIENCE_SECONDS", 0.05)
@@ -221,11 +221,11 @@ def test_unresponsive_gpu_is_left_alone(tmp_path: Path, monkeypatch: pytest.Monk
 def test_unreadable_files_are_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from zinc_rt.doctor import reading
 
-    def refuse(path: Path, most_bytes: int = 0) -> bytes:
+    def refuse_read(path: Path, most_bytes: int = 0) -> bytes:
         raise PermissionError(13, "Permission denied", str(path))
 
-    sysfs(tmp_path)
-    monkeypatch.setattr(reading, "read_bounded", refuse)
+    create_sysfs(tmp_path)
+    monkeypatch.setattr(reading, "read_bounded", refuse_read)
     result = capture(tmp_path)
     assert result.unreadable["proc/version"] == "Permission denied" and not result.files.get("proc/version")
 
@@ -246,7 +246,7 @@ def test_grep_output_of_sysfs_is_read_as_its_files(tmp_path: Path) -> None:
     assert not [name for name in files if "secret" in name]
 
 
-def _expanded(word: str) -> list[str]:
+def expand_braces(word: str) -> list[str]:
     """Expand braces as bash does."""
     match = re.search(r"\{([^{}]*)\}", word)
     if not match:
@@ -254,14 +254,14 @@ def _expanded(word: str) -> list[str]:
     return [
         item
         for part in match[1].split(",")
-        for item in _expanded(word[: match.start()] + part + word[match.end() :])
+        for item in expand_braces(word[: match.start()] + part + word[match.end() :])
     ]
 
 
 def test_recipe_for_a_capture_by_hand_names_every_file_that_rules_read() -> None:
     blocks = (Path(__file__).parents[2] / "docs" / "doctor.md").read_text(encoding="utf-8").split("```")
     recipe = next(block for block in blocks if "mkdir -p cap" in block)
-    patterns = [item for word in recipe.split() if "/" in word for item in _expanded(word)]
+    patterns = [item for word in recipe.split() if "/" in word for item in expand_braces(word)]
     of = {"$P": sources.FUNCTION, "$D": (*sources.REMEMBERED, *sources.ASKED)}
     unread = {"revision", "class", "subsystem_vendor", "subsystem_device", "numa_node", "d3cold_allowed", "enable"}
     unread |= {

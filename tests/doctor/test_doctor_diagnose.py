@@ -19,26 +19,26 @@ SMU = f"amdgpu {GPU}: SMU: No response msg_reg: 12 resp_reg: 0"
 MES = f"amdgpu {GPU}: MES failed to respond to msg=REMOVE_QUEUE"
 
 
-def sick(base: str = "r9700-ubuntu", log: str = "", **files: str) -> Diagnosis:
+def make_sick(base: str = "r9700-ubuntu", log: str = "", **files: str) -> Diagnosis:
     """A base machine with lines appended to its log and other files replaced (`__` for `/`)."""
-    start = dict(corpus.base(base).files)
+    start = dict(corpus.load_base(base).files)
     start["kernel.log"] = start.get("kernel.log", b"") + log.encode()
     start |= {name.replace("__", "/"): text.encode() for name, text in files.items()}
     return diagnose(MachineCapture(start))
 
 
-def first(diagnosis: Diagnosis) -> str:
+def first_cause(diagnosis: Diagnosis) -> str:
     assert diagnosis.first is not None
     return diagnosis.first.id
 
 
 def test_earlier_event_explains_later_event() -> None:
-    assert first(sick(log=f"{SMU}\n{MES}\n")) == "log.smu"
-    assert first(sick(log=f"{MES}\n{SMU}\n")) == "log.mes"
+    assert first_cause(make_sick(log=f"{SMU}\n{MES}\n")) == "log.smu"
+    assert first_cause(make_sick(log=f"{MES}\n{SMU}\n")) == "log.mes"
 
 
 def test_consequences_follow_and_name_their_cause() -> None:
-    findings = sick(
+    findings = make_sick(
         log=f"{MES}\namdgpu {GPU}: GPU reset begin!. Source:  3\namdgpu {GPU}: GPU Recovery Failed: -22\n"
     ).findings
     assert [f.id for f in findings][:3] == ["log.mes", "log.reset", "log.reset-failed"]
@@ -46,7 +46,7 @@ def test_consequences_follow_and_name_their_cause() -> None:
 
 
 def test_log_of_other_gpu_is_ignored_when_one_is_selected() -> None:
-    base = corpus.base("two-r9700")
+    base = corpus.load_base("two-r9700")
     second = base.variables["second"]
     files = {
         **base.files,
@@ -59,8 +59,8 @@ def test_log_of_other_gpu_is_ignored_when_one_is_selected() -> None:
 
 
 def test_fault_of_unrelated_gpu_is_a_note() -> None:
-    igpu = corpus.base("igpu-and-dgpu").variables["igpu"]
-    result = sick(
+    igpu = corpus.load_base("igpu-and-dgpu").variables["igpu"]
+    result = make_sick(
         "igpu-and-dgpu", f"amdgpu {igpu}: amdgpu: ring gfx_0.0.0 timeout, signaled seq=1, emitted seq=2\n"
     )
     assert result.exit_code() == 0 and result.first is None
@@ -68,29 +68,31 @@ def test_fault_of_unrelated_gpu_is_a_note() -> None:
 
 
 def test_kfd_may_skip_integrated_graphics() -> None:
-    result = sick("igpu-and-dgpu", "kfd kfd: amdgpu: skipped device 1002:13c0, PCI rejects atomics\n")
+    result = make_sick("igpu-and-dgpu", "kfd kfd: amdgpu: skipped device 1002:13c0, PCI rejects atomics\n")
     assert result.first is None
 
 
 def test_missing_file_that_driver_does_not_need_is_a_note() -> None:
-    result = sick(log=f"amdgpu {GPU}: Direct firmware load for amdgpu/gc_12_0_1_toc.bin failed with error -2\n")
+    result = make_sick(
+        log=f"amdgpu {GPU}: Direct firmware load for amdgpu/gc_12_0_1_toc.bin failed with error -2\n"
+    )
     assert result.first is None and "firmware.missing" in [f.id for f in result.findings]
 
 
 def test_bar_assigned_after_retry_is_not_a_fault() -> None:
     bar = f"pci {GPU}: BAR 0 [mem size 0x800000000 64bit pref]"
-    assert sick(log=f"{bar}: failed to assign\n{bar}: assigned\n").first is None
+    assert make_sick(log=f"{bar}: failed to assign\n{bar}: assigned\n").first is None
 
 
 def test_symptom_quotes_reports_of_other_users() -> None:
-    (machine,) = [m for m in corpus.machines() if m.name == "r9700-6630@r9700-dkms"]
+    (machine,) = [m for m in corpus.list_machines() if m.name == "r9700-6630@r9700-dkms"]
     finding = diagnose(machine.capture).first
     assert finding is not None and finding.rows == ("gfx1201-dkms-6.19.4",)
     assert any("issues/6630" in line for line in finding.evidence)
 
 
 def test_findings_are_sorted_by_severity_then_depth() -> None:
-    result = sick(log=f"{SMU}\n", id__txt="", **{"id.txt": "uid=7(x) gid=7(x) groups=7(x)\n"})
+    result = make_sick(log=f"{SMU}\n", id__txt="", **{"id.txt": "uid=7(x) gid=7(x) groups=7(x)\n"})
     assert [f.id for f in result.findings if f.severity == "broken"] == ["permissions.group", "log.smu"]
 
 
@@ -107,12 +109,12 @@ def test_machine_without_gpu_lists_possible_actions() -> None:
 def test_gpu_known_only_from_log_is_found() -> None:
     log = f"amdgpu {GPU}: amdgpu: Unable to locate a BIOS ROM\namdgpu: probe of {GPU} failed with error -22\n"
     result = diagnose(MachineCapture({"kernel.log": log.encode()}))
-    assert first(result) == "log.vbios" and result.machine.gpus[0].address == GPU
+    assert first_cause(result) == "log.vbios" and result.machine.gpus[0].address == GPU
 
 
 def test_empty_log_is_unknown_not_healthy() -> None:
     for log in ("", "\n \n"):
-        result = sick(**{"kernel.log": log})
+        result = make_sick(**{"kernel.log": log})
         assert result.machine.log is None and any("kernel.log" in unknown.what for unknown in result.unknown)
 
 
@@ -122,7 +124,7 @@ def test_truncated_and_corrupted_files_raise_no_exception(seed: int) -> None:
     chance = random.Random(seed)
     for name in corpus.BASES:
         files = {}
-        for path, data in corpus.base(name).files.items():
+        for path, data in corpus.load_base(name).files.items():
             index = chance.randrange(len(data) + 1)
             how = chance.choice(("cut", "flip", "noise", "whole", "gone"))
             if how == "gone":
@@ -163,24 +165,24 @@ def test_package_lists_of_every_manager_are_parsed() -> None:
 def test_driver_error_counts_when_nothing_else_explains_it() -> None:
     t1 = {"usable": False, "why": "KFD 1.2 is too old"}
     text = json.dumps({"gpus": {"renderD128": {"t1": t1, "t2": {"usable": True, "why": ""}}}})
-    assert first(sick(**{"ioctl.json": text})) == "tier.refused"
-    both = sick(**{"ioctl.json": text, "id.txt": "uid=7(x) gid=7(x) groups=7(x)\n"}).findings
+    assert first_cause(make_sick(**{"ioctl.json": text})) == "tier.refused"
+    both = make_sick(**{"ioctl.json": text, "id.txt": "uid=7(x) gid=7(x) groups=7(x)\n"}).findings
     assert both[0].id == "permissions.group" and both[0].cause_of == ("tier.refused",)
     for torn in ("{", "[]", '{"gpus": 3}', '{"gpus": {"renderD128": {"t1": 7}}}'):
-        assert sick(**{"ioctl.json": torn}).first is None
+        assert make_sick(**{"ioctl.json": torn}).first is None
 
 
 def test_advice_omits_settings_that_are_made_or_are_the_cause() -> None:
     resume = f"amdgpu {GPU}: Unable to change power state from D3cold to D0, device inaccessible\n"
-    result = sick(log=resume, **{"proc/cmdline": "root=x amdgpu.runpm=0"}).first
+    result = make_sick(log=resume, **{"proc/cmdline": "root=x amdgpu.runpm=0"}).first
     assert result is not None and "(amdgpu.runpm=0 is set already)" in result.next
-    causes = sick(log=f"{MES}\n", **{"proc/cmdline": "root=x amdgpu.pcie_gen_cap=1"}).findings
+    causes = make_sick(log=f"{MES}\n", **{"proc/cmdline": "root=x amdgpu.pcie_gen_cap=1"}).findings
     assert "amdgpu.runpm=0" in next(cause.next for cause in causes if cause.id == "log.mes")
 
 
 def test_unstable_machine_gets_no_probe_above_hazard_0() -> None:
-    assert sick(log=f"{MES}\n").hazard == 0
-    assert sick(**{"id.txt": "uid=7(x) gid=7(x) groups=7(x)\n"}).hazard is None
+    assert make_sick(log=f"{MES}\n").hazard == 0
+    assert make_sick(**{"id.txt": "uid=7(x) gid=7(x) groups=7(x)\n"}).hazard is None
     assert not [
         rule.id for rule in RULES if re.search(r"pm4-test(?!.*(?:--hazard 0|--device sim|deliberate))", rule.next)
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from zinc_rt.doctor.logs import parse, without_prefix
+from zinc_rt.doctor.logs import parse_log, strip_prefix
 from zinc_rt.doctor.messages.families import FAMILIES
 from zinc_rt.doctor.messages.table import HARMLESS, TABLE
 
@@ -31,8 +31,8 @@ MES = f"amdgpu {GPU}: amdgpu: MES failed to respond to msg=REMOVE_QUEUE"
     ],
 )
 def test_log_program_prefix_is_stripped(line: str) -> None:
-    assert without_prefix(line) == MES
-    (event,) = parse(line).events
+    assert strip_prefix(line) == MES
+    (event,) = parse_log(line).events
     assert (event.name, event.address) == ("mes", GPU)
 
 
@@ -73,7 +73,7 @@ def test_log_program_prefix_is_stripped(line: str) -> None:
     ],
 )
 def test_message_variants_of_several_kernels_map_to_one_event(line: str, name: str) -> None:
-    assert [event.name for event in parse(line, [GPU]).events] == [name]
+    assert [event.name for event in parse_log(line, [GPU]).events] == [name]
 
 
 @pytest.mark.parametrize(
@@ -97,19 +97,19 @@ def test_message_variants_of_several_kernels_map_to_one_event(line: str, name: s
     ],
 )
 def test_messages_of_healthy_machines_and_other_devices_are_ignored(line: str) -> None:
-    assert not parse(line, [GPU]).events
+    assert not parse_log(line, [GPU]).events
 
 
 def test_upstream_bridge_errors_are_attributed_to_the_gpu() -> None:
     line = "pcieport 0000:00:01.1: AER: Uncorrected (Fatal) error message received from 0000:00:01.1"
-    assert [event.name for event in parse(line, [GPU, "0000:00:01.1"]).events] == ["aer-fatal"]
-    assert not parse(line, [GPU]).events
+    assert [event.name for event in parse_log(line, [GPU, "0000:00:01.1"]).events] == ["aer-fatal"]
+    assert not parse_log(line, [GPU]).events
 
 
 def test_only_last_boot_counts() -> None:
-    log = parse(f"Linux version 7.0.0\n{MES}\nLinux version 7.0.0\nall is well\n")
+    log = parse_log(f"Linux version 7.0.0\n{MES}\nLinux version 7.0.0\nall is well\n")
     assert not log.events and log.whole
-    assert parse(MES).whole is False
+    assert parse_log(MES).whole is False
 
 
 def test_only_kernel_messages_of_a_full_journal_count() -> None:
@@ -117,12 +117,12 @@ def test_only_kernel_messages_of_a_full_journal_count() -> None:
         "\n".join(f"Jun 18 16:36:53 box kernel: usb {n}: ok" for n in range(20))
         + f"\nJun 18 16:37:01 box python[7]: {MES}\n"
     )
-    assert not parse(text).events
+    assert not parse_log(text).events
 
 
 @pytest.mark.rest
 def test_huge_log_loses_only_its_middle() -> None:
-    log = parse(
+    log = parse_log(
         f"{MES}\n" + "usb 1-4: new device\n" * 120_000 + "amdgpu 0000:03:00.0: SMU: No response msg_reg: 12\n"
     )
     assert [event.name for event in log.events] == ["mes", "smu"]
@@ -145,29 +145,29 @@ def test_every_row_cites_the_source_of_its_message() -> None:
     ],
 )
 def test_error_without_a_row_belongs_to_its_family(line: str, event: str) -> None:
-    assert [event.name for event in parse(line).events] == [event]
+    assert [event.name for event in parse_log(line).events] == [event]
 
 
 def test_warning_of_the_driver_is_not_a_crash() -> None:
     trace = "RIP: 0010:amdgpu_irq_put+0x46/0x70 [amdgpu 1c8ee10b17eefcbc]\n amdgpu_fence_x+0xd8/0x100 [amdgpu]\n"
     warning = "WARNING: CPU: 2 PID: 173 at drivers/gpu/drm/amd/amdgpu/amdgpu_irq.c:600 amdgpu_irq_put+0x9f/0xb0\n"
-    assert [event.name for event in parse(trace).events] == ["oops"]
-    log = parse(warning + trace)
+    assert [event.name for event in parse_log(trace).events] == ["oops"]
+    log = parse_log(warning + trace)
     assert not log.events and log.unrecognised
 
 
 def test_panic_after_a_trace_of_the_driver_is_a_crash_of_it() -> None:
     panic = "Kernel panic - not syncing: Fatal exception\n"
-    assert not parse(panic).events
-    assert [event.name for event in parse(" amdgpu_bo_move+0x1/0x2 [amdgpu]\n" + panic).events] == ["oops"]
+    assert not parse_log(panic).events
+    assert [event.name for event in parse_log(" amdgpu_bo_move+0x1/0x2 [amdgpu]\n" + panic).events] == ["oops"]
 
 
 def test_errors_of_another_driver_are_not_the_drivers() -> None:
-    assert not parse("i915 0000:00:02.0: [drm] Failed to load DMC firmware i915/adlp_dmc.bin.").events
-    assert not parse("vfio-pci 0000:0c:00.0: AMD_NAVI14: mode1 reset succeeded").events
+    assert not parse_log("i915 0000:00:02.0: [drm] Failed to load DMC firmware i915/adlp_dmc.bin.").events
+    assert not parse_log("vfio-pci 0000:0c:00.0: AMD_NAVI14: mode1 reset succeeded").events
 
 
 def test_blocked_task_in_a_built_in_driver_is_read_without_its_first_line() -> None:
     head = '"echo 0 > /proc/sys/kernel/hung_task_timeout_secs" disables this message.\n'
-    assert [event.name for event in parse(head + " amdgpu_job_submit+0x71/0x7f\n").events] == ["task-blocked"]
-    assert not parse(head + " lima_vm_bo_del+0x1b8/0x1d0 [lima]\n").events
+    assert [event.name for event in parse_log(head + " amdgpu_job_submit+0x71/0x7f\n").events] == ["task-blocked"]
+    assert not parse_log(head + " lima_vm_bo_del+0x1b8/0x1d0 [lima]\n").events

@@ -22,8 +22,8 @@ EXAMPLES: dict[str, Any] = {
 NOTES = {rule.id for rule in RULES if rule.severity == "note"}
 
 
-def found(row: dict[str, Any], change: dict[str, Any]) -> bool:
-    files = dict(corpus.base(row.get("base", "r9700-ubuntu")).files)
+def has_finding(rule_example: dict[str, Any], change: dict[str, Any]) -> bool:
+    files = dict(corpus.load_base(rule_example.get("base", "r9700-ubuntu")).files)
     gone = change.get("gone")
     files = {path: data for path, data in files.items() if not (gone and re.search(gone, path))}
     lines = f"{change.get('log', '')}\n" * change.get("times", 1)
@@ -38,15 +38,15 @@ def found(row: dict[str, Any], change: dict[str, Any]) -> bool:
     diagnosis = diagnose(MachineCapture(files, change.get("unreadable", {})))
     # a finding that this machine does not suffer from is a note
     ids = {f.id for f in diagnosis.findings if f.severity != "note" or f.id in NOTES}
-    return row["rule"] in ids
+    return rule_example["rule"] in ids
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
 @pytest.mark.rest(keep=20)
 def test_rule_matches_its_machine_but_not_a_similar_one(name: str) -> None:
     row = EXAMPLES[name]
-    assert found(row, row["positive"]), "positive"
-    assert not found(row, row["near"]), "near miss"
+    assert has_finding(row, row["positive"]), "positive"
+    assert not has_finding(row, row["near"]), "near miss"
 
 
 def test_every_rule_has_an_example() -> None:

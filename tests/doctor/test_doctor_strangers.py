@@ -15,7 +15,7 @@ DOCUMENT = load_yaml(Path(__file__).with_name("strangers.yaml").read_text(encodi
 MACHINES = {row["name"]: row for row in DOCUMENT["machines"]}
 
 
-def files(row: dict[str, Any]) -> dict[str, bytes]:
+def machine_files(row: dict[str, Any]) -> dict[str, bytes]:
     start = {} if row.get("alone") else DOCUMENT["plain"]
     kept = {path: text for path, text in start.items() if not path.startswith(tuple(row.get("without", ())))}
     return {path: text.encode() for path, text in {**kept, **row.get("files", {})}.items()}
@@ -23,7 +23,7 @@ def files(row: dict[str, Any]) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("name", MACHINES)
 def test_third_party_machine_gets_expected_diagnosis(name: str) -> None:
-    diagnosis = diagnose(MachineCapture(files(MACHINES[name])))
+    diagnosis = diagnose(MachineCapture(machine_files(MACHINES[name])))
     assert (diagnosis.first.id if diagnosis.first else None) == MACHINES[name].get("first")
 
 

@@ -21,9 +21,10 @@ LEAST_RIGHT = 0.95
 @pytest.mark.parametrize("name", ["known", "held_out"])
 def test_thread_machines_get_the_cause_of_their_thread(name: str) -> None:
     scores = [
-        split.score(row, diagnose(split.capture(row), hung=row.get("hung", False))) for row in split.rows(name)
+        split.score_diagnosis(row, diagnose(split.make_capture(row), hung=row.get("hung", False)))
+        for row in split.load_rows(name)
     ]
-    wrong = [score for score in scores if not score.right]
+    wrong = [score for score in scores if not score.is_right]
     shown = wrong if name == "known" else "not shown, so that no rule is fitted to them"
     assert len(wrong) <= (1 - LEAST_RIGHT) * len(scores), shown
     assert all(score.safe for score in scores), shown
@@ -31,9 +32,9 @@ def test_thread_machines_get_the_cause_of_their_thread(name: str) -> None:
 
 def test_bundle_of_a_thread_machine_gets_the_same_diagnosis() -> None:
     """The redaction keeps every line that a rule reads."""
-    for row in (*split.rows("known"), *split.rows("held_out")):
-        capture, hung = split.capture(row), row.get("hung", False)
-        redacted, _ = Redactor().redact(dict(capture.files))
+    for row in (*split.load_rows("known"), *split.load_rows("held_out")):
+        capture, hung = split.make_capture(row), row.get("hung", False)
+        redacted, _ = Redactor().redact_files(dict(capture.files))
         before, after = (
             [finding.id for finding in diagnose(capture, hung=hung).findings]
             for capture in (capture, MachineCapture(redacted, capture.unreadable))
@@ -42,7 +43,7 @@ def test_bundle_of_a_thread_machine_gets_the_same_diagnosis() -> None:
 
 
 def test_thread_machines_are_split_by_the_hash_of_their_link() -> None:
-    known, held_out = split.rows("known"), split.rows("held_out")
+    known, held_out = split.load_rows("known"), split.load_rows("held_out")
     assert len(known) + len(held_out) >= 60
     assert not [row["name"] for row in known if split.is_held_out(row["source"])]
     assert not [row["name"] for row in held_out if not split.is_held_out(row["source"])]

@@ -27,19 +27,19 @@ CARD = TopologyNode(1, 7, "", {"gfx_target_version": 120001, "drm_render_minor":
 
 @pytest.fixture
 def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(devices, "amd_gpus", tuple)
+    monkeypatch.setattr(devices, "find_amd_gpus", tuple)
 
 
 @pytest.fixture
 def locked_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """A card that exists but cannot be opened."""
 
-    def refuses(driver: object, gpu: Gpu) -> TierAnswer:
+    def refuse_driver(driver: object, gpu: Gpu) -> TierAnswer:
         return TierAnswer(False, "open /dev/kfd: EACCES", "add yourself to the group render")
 
-    monkeypatch.setattr(devices, "amd_gpus", lambda: (Gpu("/dev/dri/renderD128", node=CARD),))
+    monkeypatch.setattr(devices, "find_amd_gpus", lambda: (Gpu("/dev/dri/renderD128", node=CARD),))
     for module, check in ((t1, "check_kfd"), (t2, "check_user_queues")):
-        monkeypatch.setattr(module, check, refuses)
+        monkeypatch.setattr(module, check, refuse_driver)
 
 
 @pytest.mark.parametrize("tier", ["t1", "t2", "t1:gfx1201"])
@@ -71,12 +71,12 @@ def test_auto_never_simulates_and_reports_skipped_tiers(locked_gpu: None, device
 def test_auto_without_compiler_selects_the_oracle_and_explains(
     no_gpu: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def none(*_: Any, **__: Any) -> None:
+    def no_compiler(*_: Any, **__: Any) -> None:
         raise UnsupportedError(
             "no C compiler: the package ziglang is not installed", next="pip install 'zinc-rt[native]'"
         )
 
-    monkeypatch.setattr(native, "library", none)
+    monkeypatch.setattr(native, "build_library", no_compiler)
     choice = choose_tier("auto")
     assert (
         choice.tier == "t_cpu"
@@ -125,20 +125,20 @@ def test_memory_bandwidth_is_reported_for_known_cards() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "sentence"),
+    ("options", "sentence"),
     [
         ({"threads": 4}, "tier t1 does not support --threads"),
         ({"sanitizer": "full"}, "--sanitizer needs a simulated device, which t1 does not use"),
         ({"facts": "f.json"}, "--facts needs a simulated device, which t1 does not use"),
     ],
 )
-def test_unused_option_is_an_error(given: dict[str, Any], sentence: str) -> None:
-    namespace = argparse.Namespace(**{"threads": None, "sanitizer": None, "facts": None, **given})
+def test_unused_option_is_an_error(options: dict[str, Any], sentence: str) -> None:
+    namespace = argparse.Namespace(**{"threads": None, "sanitizer": None, "facts": None, **options})
     card = devices.Choice(registry.spec("t1"), "", gpu=Gpu("/dev/dri/renderD128", node=CARD))
     with pytest.raises(UsageError, match=sentence):
         check_options_used([card], namespace)
     simulated = devices.Choice(registry.spec("t1"), "", True)
-    check_options_used([card, ORACLE] if "threads" in given else [card, simulated], namespace)
+    check_options_used([card, ORACLE] if "threads" in options else [card, simulated], namespace)
 
 
 def test_registry_rows_name_existing_kernel_sets() -> None:
@@ -155,14 +155,14 @@ def test_cpu_tier_opens_no_gpu(tier: str) -> None:
 
 
 @pytest.mark.parametrize("chip", ["gfx1151", "strix-halo", "gfx1100"])
-@pytest.mark.parametrize("asked", ["auto", "t1", "t2"])
-def test_simulated_chip_without_kernels_runs_no_models(chip: str, asked: str) -> None:
+@pytest.mark.parametrize("requested", ["auto", "t1", "t2"])
+def test_simulated_chip_without_kernels_runs_no_models(chip: str, requested: str) -> None:
     with pytest.raises(UnsupportedError, match=r"^no kernels for gfx1[15]") as error:
-        choose_tier(asked, "sim", chip=chip)
+        choose_tier(requested, "sim", chip=chip)
     assert error.value.exit_code == 2 and "--device sim:gfx1200 or sim:gfx1201" in error.value.next
     message = {row.tier: state for row, state in probe_tiers("sim", chip=chip)}
     assert not message["t1"].usable and message["t1"].why == error.value.message
-    assert choose_tier(asked, "sim", chip="gfx1200").simulated
+    assert choose_tier(requested, "sim", chip="gfx1200").simulated
 
 
 def test_device_kind_follows_tier_unless_simulated_or_software() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from zinc_rt.cli.main import main
 from zinc_rt.engine.memory_fit import TABLE_COPIES, check_context_memory
-from zinc_rt.engine.resident import capacity_of
+from zinc_rt.engine.resident import parse_capacity
 from zinc_rt.golden.embedded import FOLDER
 from zinc_rt.golden.tiny_models.writer import write_tiny
 from zinc_rt.host.errors import UsageError
@@ -25,7 +25,7 @@ GIB = 1 << 30
 LONG = 8192  # tokens
 
 
-def machine(monkeypatch: pytest.MonkeyPatch, total: float, free: float | None = None) -> None:
+def set_machine_memory(monkeypatch: pytest.MonkeyPatch, total: float, free: float | None = None) -> None:
     memory = SimpleNamespace(total=total, available=total if free is None else free)
     monkeypatch.setattr(psutil, "virtual_memory", lambda: memory)
 
@@ -45,7 +45,7 @@ def machine(monkeypatch: pytest.MonkeyPatch, total: float, free: float | None = 
 def test_oversized_context_is_rejected_in_one_line(
     command: list[str], ctx: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    machine(monkeypatch, 16 * GIB)
+    set_machine_memory(monkeypatch, 16 * GIB)
     assert main([*command, "--model", str(MODEL), "--ctx", str(ctx)]) == 2
     errors = capsys.readouterr().err
     sentence = rf"--ctx {ctx} needs about [\d,.]+ GiB of memory for this model, but this machine has 16.0 GiB"
@@ -53,21 +53,21 @@ def test_oversized_context_is_rejected_in_one_line(
     assert "next: use a smaller --ctx: about " in errors and "Traceback" not in errors
 
 
-def bytes_of(ctx: int) -> tuple[int, int]:
+def context_bytes(ctx: int) -> tuple[int, int]:
     """Return the bytes of angle tables, and of caches with their page table."""
     model = build_model(read_gguf(MODEL), SequenceLimits(ctx=ctx), "decode")
-    plan = plan_memory(model.graph, capacity=capacity_of((1, 1, 1)))
+    plan = plan_memory(model.graph, capacity=parse_capacity((1, 1, 1)))
     kept = [item for name, item in plan.allocations.items() if name.startswith(("state/", "table/"))]
     return sum(array.nbytes for array in model.constants.values()), sum(item.size_bytes for item in kept)
 
 
 def test_estimate_matches_the_memory_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     gguf, limits = read_gguf(MODEL), SequenceLimits(ctx=LONG)
-    tables, caches = bytes_of(LONG)
+    tables, caches = context_bytes(LONG)
     need = TABLE_COPIES * tables + caches
-    machine(monkeypatch, 1.01 * need)
+    set_machine_memory(monkeypatch, 1.01 * need)
     check_context_memory(gguf, limits, state=True)
-    machine(monkeypatch, 0.99 * need)
+    set_machine_memory(monkeypatch, 0.99 * need)
     with pytest.raises(UsageError, match=rf"about {8100:,} tokens fit"):
         check_context_memory(gguf, limits, state=True)
     check_context_memory(gguf, limits, state=False)  # the caches lie on a card
@@ -75,10 +75,10 @@ def test_estimate_matches_the_memory_plan(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_tables_need_free_memory_and_caches_only_their_used_part(monkeypatch: pytest.MonkeyPatch) -> None:
     gguf, limits = read_gguf(MODEL), SequenceLimits(ctx=LONG)
-    tables, _ = bytes_of(LONG)
-    machine(monkeypatch, GIB, free=1.01 * TABLE_COPIES * tables)
+    tables, _ = context_bytes(LONG)
+    set_machine_memory(monkeypatch, GIB, free=1.01 * TABLE_COPIES * tables)
     check_context_memory(gguf, limits, state=True)
-    machine(monkeypatch, GIB, free=0.99 * TABLE_COPIES * tables)
+    set_machine_memory(monkeypatch, GIB, free=0.99 * TABLE_COPIES * tables)
     with pytest.raises(UsageError, match=r"needs about .* are free"):
         check_context_memory(gguf, limits, state=True)
 
@@ -86,10 +86,10 @@ def test_tables_need_free_memory_and_caches_only_their_used_part(monkeypatch: py
 def test_context_memory_scales_with_slots_and_ignores_cacheless_models(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    tables, caches = bytes_of(LONG)
-    machine(monkeypatch, 1.01 * (TABLE_COPIES * tables + caches))
+    tables, caches = context_bytes(LONG)
+    set_machine_memory(monkeypatch, 1.01 * (TABLE_COPIES * tables + caches))
     with pytest.raises(UsageError, match="--ctx 8192"):
         check_context_memory(read_gguf(MODEL), SequenceLimits(ctx=LONG, slots=2), state=True)
     write_tiny(tmp_path / "mamba.gguf", "mamba")
-    machine(monkeypatch, 1)
+    set_machine_memory(monkeypatch, 1)
     check_context_memory(read_gguf(tmp_path / "mamba.gguf"), SequenceLimits(ctx=2_000_000_000), state=True)

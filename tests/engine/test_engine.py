@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from zinc_rt.backends.cpu.oracle import CpuBackend
-from zinc_rt.engine.engine import Engine, ctx_warning
-from zinc_rt.golden.tiny_models.quantize import ggml_type, quantize
-from zinc_rt.golden.tiny_models.writer import tiny, write_tiny
+from zinc_rt.engine.engine import Engine, format_ctx_warning
+from zinc_rt.golden.tiny_models.quantize import find_ggml_type, quantize
+from zinc_rt.golden.tiny_models.writer import build_tiny, write_tiny
 from zinc_rt.host.errors import InputError, UnsupportedError, UsageError, ZincError
 from zinc_rt.model.gguf import GGUFFile, read_gguf
 
@@ -36,7 +36,7 @@ def engine(qwen35: GGUFFile) -> Iterator[Engine]:
 
 
 @pytest.mark.parametrize("token", [-1, VOCAB, 2**31])
-def test_out_of_vocabulary_token_is_named(engine: Engine, token: int) -> None:
+def test_out_of_vocabulary_token_is_rejected(engine: Engine, token: int) -> None:
     with pytest.raises(UsageError, match=rf"token id {token} is outside the vocabulary of 512"):
         engine.forward([1, token, 2])
     assert engine.forward([1, 2]).shape == (2, VOCAB), "and the engine goes on"
@@ -54,7 +54,7 @@ def test_sequence_can_fill_but_not_exceed_its_context(engine: Engine) -> None:
         engine.forward([1] * 41)
 
 
-def test_context_of_zero_is_the_trained_length(qwen35: GGUFFile) -> None:
+def test_context_of_zero_selects_the_trained_length(qwen35: GGUFFile) -> None:
     with Engine(qwen35, CpuBackend("canonical-1"), ctx=0) as engine:
         assert engine.limits.ctx == 256
 
@@ -68,8 +68,8 @@ def test_negative_context_is_rejected(qwen35: GGUFFile) -> None:
 def test_context_beyond_training_length_warns(qwen35: GGUFFile) -> None:
     with Engine(qwen35, CpuBackend("canonical-1"), ctx=300) as engine:
         assert np.isfinite(engine.forward([1] * 300, rows="last")).all()
-    assert "--ctx 300 exceeds the training context of 256 tokens" in ctx_warning(qwen35, 300)
-    assert ctx_warning(qwen35, 256) == ctx_warning(qwen35, None) == ""
+    assert "--ctx 300 exceeds the training context of 256 tokens" in format_ctx_warning(qwen35, 300)
+    assert format_ctx_warning(qwen35, 256) == format_ctx_warning(qwen35, None) == ""
 
 
 @pytest.mark.rest
@@ -155,13 +155,13 @@ Change = Callable[[dict[str, object], dict[str, np.ndarray]], None]
 
 
 def write_changed(
-    path: Path, change: Change, architecture: str = "llama", *, named: str = "", **dtypes: str
+    path: Path, change: Change, architecture: str = "llama", *, names: str = "", **dtypes: str
 ) -> None:
     """A tiny model after `change(metadata, tensors)`; `dtypes` are by tensor name, with _ instead of dots."""
-    content = tiny(architecture, hidden=64, layers=2)
+    content = build_tiny(architecture, hidden=64, layers=2)
     metadata, tensors = dict(content.metadata), dict(content.tensors)
     change(metadata, tensors)
-    name = named or content.architecture
+    name = names or content.architecture
     writer = gguf.GGUFWriter(None, name)
     for key, value in metadata.items():
         full = f"{content.architecture}.{key}"
@@ -178,27 +178,27 @@ def write_changed(
     for tensor, values in tensors.items():
         dtype = dtypes.get(tensor.replace(".", "_"))
         data = values if dtype is None else quantize(values, dtype)
-        writer.add_tensor(tensor, data, raw_dtype=None if dtype is None else ggml_type(dtype))
+        writer.add_tensor(tensor, data, raw_dtype=None if dtype is None else find_ggml_type(dtype))
     writer.write_header_to_file(path)
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
 
 
-def run(path: Path) -> np.ndarray:
+def run_step(path: Path) -> np.ndarray:
     with Engine(read_gguf(path), CpuBackend("canonical-1"), ctx=32) as engine:
         return engine.forward([1, 2, 3])
 
 
-def keep(metadata: dict[str, object], tensors: dict[str, np.ndarray]) -> None:
+def change_nothing(metadata: dict[str, object], tensors: dict[str, np.ndarray]) -> None:
     """No change."""
 
 
-def without(name: str) -> Change:
-    def change(metadata: dict[str, object], tensors: dict[str, np.ndarray]) -> None:
+def without_key(name: str) -> Change:
+    def remove_key(metadata: dict[str, object], tensors: dict[str, np.ndarray]) -> None:
         (metadata if name in metadata else tensors).pop(name)  # type: ignore[attr-defined]
 
-    return change
+    return remove_key
 
 
 def with_key(name: str, value: object) -> Change:
@@ -210,16 +210,16 @@ def with_tensor(name: str, edit: Callable[[np.ndarray], np.ndarray]) -> Change:
 
 
 def test_base_file_of_the_damaged_variants_runs(tmp_path: Path) -> None:
-    write_changed(tmp_path / "m.gguf", keep)
-    logits = run(tmp_path / "m.gguf")
+    write_changed(tmp_path / "m.gguf", change_nothing)
+    logits = run_step(tmp_path / "m.gguf")
     assert logits.shape == (3, VOCAB)
     assert np.abs(logits).max() > 0.1
 
 
-def test_unsupported_architecture_is_named(tmp_path: Path) -> None:
-    write_changed(tmp_path / "m.gguf", keep, named="gpt-oss")
+def test_unsupported_architecture_is_rejected_by_name(tmp_path: Path) -> None:
+    write_changed(tmp_path / "m.gguf", change_nothing, names="gpt-oss")
     with pytest.raises(UnsupportedError, match=r"m\.gguf: architecture 'gpt-oss' is not built(.|\n)*qwen3next"):
-        run(tmp_path / "m.gguf")
+        run_step(tmp_path / "m.gguf")
 
 
 @pytest.mark.parametrize(
@@ -232,10 +232,10 @@ def test_unsupported_architecture_is_named(tmp_path: Path) -> None:
         "blk.1.ffn_up.weight",
     ],
 )
-def test_missing_tensor_is_named(tmp_path: Path, name: str) -> None:
-    write_changed(tmp_path / "m.gguf", without(name))
+def test_missing_tensor_is_reported_by_name(tmp_path: Path, name: str) -> None:
+    write_changed(tmp_path / "m.gguf", without_key(name))
     with pytest.raises(InputError, match=rf"m\.gguf: tensor {name} is missing"):
-        run(tmp_path / "m.gguf")
+        run_step(tmp_path / "m.gguf")
 
 
 @pytest.mark.parametrize(
@@ -252,21 +252,21 @@ def test_wrong_tensor_shape_is_reported_with_both_shapes(
 ) -> None:
     write_changed(tmp_path / "m.gguf", with_tensor(name, edit))
     with pytest.raises(InputError, match=rf"m\.gguf: {name} has shape \(.*\), the metadata requires \(.*\)"):
-        run(tmp_path / "m.gguf")
+        run_step(tmp_path / "m.gguf")
 
 
 def test_undequantisable_type_is_reported_with_its_tensor(tmp_path: Path) -> None:
     write_changed(tmp_path / "m.gguf", with_tensor("blk.1.ffn_up.weight", lambda w: w.astype(np.float64)))
     with pytest.raises(UnsupportedError, match=r"m\.gguf: blk\.1\.ffn_up\.weight is f64(.|\n)*q4_k"):
-        run(tmp_path / "m.gguf")
+        run_step(tmp_path / "m.gguf")
 
 
 @pytest.mark.rest(keep=1)
 @pytest.mark.parametrize("dtype", ["q8_0", "f16", "bf16", "q4_0"])
 def test_each_projection_can_have_a_different_type(tmp_path: Path, dtype: str) -> None:
-    write_changed(tmp_path / "plain.gguf", keep)
-    write_changed(tmp_path / "m.gguf", keep, blk_1_ffn_up_weight=dtype)
-    away = np.abs(run(tmp_path / "m.gguf") - run(tmp_path / "plain.gguf")).max()
+    write_changed(tmp_path / "plain.gguf", change_nothing)
+    write_changed(tmp_path / "m.gguf", change_nothing, blk_1_ffn_up_weight=dtype)
+    away = np.abs(run_step(tmp_path / "m.gguf") - run_step(tmp_path / "plain.gguf")).max()
     assert 0 < away < 2
 
 
@@ -274,10 +274,10 @@ def test_each_projection_can_have_a_different_type(tmp_path: Path, dtype: str) -
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (without("embedding_length"), r"llama\.embedding_length is missing"),
-        (without("block_count"), r"llama\.block_count is missing"),
-        (without("attention.head_count"), r"llama\.attention\.head_count is missing"),
-        (without("attention.layer_norm_rms_epsilon"), r"layer_norm_rms_epsilon is missing"),
+        (without_key("embedding_length"), r"llama\.embedding_length is missing"),
+        (without_key("block_count"), r"llama\.block_count is missing"),
+        (without_key("attention.head_count"), r"llama\.attention\.head_count is missing"),
+        (without_key("attention.layer_norm_rms_epsilon"), r"layer_norm_rms_epsilon is missing"),
         (with_key("attention.head_count", 0), r"llama\.attention\.head_count is 0, expected a positive integer"),
         (with_key("block_count", "two"), r"llama\.block_count is 'two', expected integer"),
         (with_key("block_count", 3), r"tensor blk\.2\.attn_norm\.weight is missing"),
@@ -287,10 +287,10 @@ def test_each_projection_can_have_a_different_type(tmp_path: Path, dtype: str) -
         ),
     ],
 )
-def test_missing_or_invalid_metadata_is_named(tmp_path: Path, change: Change, message: str) -> None:
+def test_missing_or_invalid_metadata_is_reported_by_key(tmp_path: Path, change: Change, message: str) -> None:
     write_changed(tmp_path / "m.gguf", change)
     with pytest.raises(InputError, match=message):
-        run(tmp_path / "m.gguf")
+        run_step(tmp_path / "m.gguf")
 
 
 @pytest.mark.rest(keep=3)
@@ -313,4 +313,4 @@ def test_missing_or_invalid_metadata_is_named(tmp_path: Path, change: Change, me
 def test_metadata_contradicting_the_tensors_raises_zinc_error(tmp_path: Path, change: Change) -> None:
     write_changed(tmp_path / "m.gguf", change)
     with pytest.raises(ZincError):
-        run(tmp_path / "m.gguf")
+        run_step(tmp_path / "m.gguf")

@@ -27,15 +27,15 @@ Model = Callable[[str], GGUFFile]
 
 
 @pytest.fixture(scope="session")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
+def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Model:
     """model(architecture): a tiny one, whose window is half a page."""
 
-    def made(architecture: str) -> GGUFFile:
+    def create_model(architecture: str) -> GGUFFile:
         path = tmp_path_factory.mktemp("windows") / f"{architecture}.gguf"
         write_tiny(path, architecture)
         return read_gguf(path)
 
-    return made
+    return create_model
 
 
 def open_engine(gguf: GGUFFile, tier: str) -> Engine:
@@ -70,8 +70,8 @@ def poison_free_pages(engine: Engine, block: StepBlock) -> int:
 
 @pytest.mark.parametrize(("architecture", "tier"), RUNS)
 @pytest.mark.slow(keep=2)
-def test_nan_in_freed_pages_has_no_effect(architecture: str, tier: str, model: Model) -> None:
-    gguf = model(architecture)
+def test_nan_in_freed_pages_has_no_effect(architecture: str, tier: str, tiny_model: Model) -> None:
+    gguf = tiny_model(architecture)
     with Engine(gguf, CpuBackend("canonical-1", threads=1), ctx=96) as engine:
         want = engine.forward(TOKENS)
     with open_engine(gguf, tier) as engine:
@@ -88,12 +88,12 @@ def test_nan_in_freed_pages_has_no_effect(architecture: str, tier: str, model: M
             assert engine.backend.instrument.findings() == []
 
 
-def held(engine: Engine, sequence: Sequence, group: int) -> list[int]:
+def mapped_pages(engine: Engine, sequence: Sequence, group: int) -> list[int]:
     return [location for location, page in enumerate(engine.pages(sequence, group)) if page != UNSET]
 
 
-def test_sliding_window_holds_only_visible_pages(model: Model) -> None:
-    with open_engine(model("gemma4"), "t_cpu") as engine:
+def test_sliding_window_holds_only_visible_pages(tiny_model: Model) -> None:
+    with open_engine(tiny_model("gemma4"), "t_cpu") as engine:
         assert [spec.window for spec in engine.page_groups] == [0, 8]
         assert [pages.pool.count for pages in engine.cache.pools] == [2 * 6, 2 * 4]
         sequence = engine.open()
@@ -101,7 +101,7 @@ def test_sliding_window_holds_only_visible_pages(model: Model) -> None:
             engine.extend(sequence, [token])
             # the next token sees its own position and the seven before it
             first = max(0, sequence.position - 7) // 16
-            assert held(engine, sequence, 0) == list(range(-(-sequence.position // 16)))
-            assert held(engine, sequence, 1) == list(range(first, -(-sequence.position // 16)))
+            assert mapped_pages(engine, sequence, 0) == list(range(-(-sequence.position // 16)))
+            assert mapped_pages(engine, sequence, 1) == list(range(first, -(-sequence.position // 16)))
         engine.release(sequence)
         assert all(pages.pool.free == pages.pool.count for pages in engine.cache.pools)

@@ -19,7 +19,7 @@ from zinc_rt.validate.isolation.server import MixServer
 
 
 @pytest.fixture
-def server() -> Iterator[MixServer]:
+def busy_server() -> Iterator[MixServer]:
     """Three sampling requests in the middle of their answers."""
     limits = SequenceLimits(128, 4, step_tokens=40)
     with Engine(read_gguf(FOLDER / "gemma4-q.gguf"), CpuBackend("canonical-1"), limits=limits) as engine:
@@ -34,30 +34,30 @@ def server() -> Iterator[MixServer]:
         yield server
 
 
-def test_audit_reports_wrong_record(server: MixServer) -> None:
-    request = next(server.scheduler.running())
-    server.scheduler.records[request.slot]["epoch"] += 1
-    (result,) = server.audit()
+def test_audit_reports_wrong_record(busy_server: MixServer) -> None:
+    request = next(busy_server.scheduler.running())
+    busy_server.scheduler.records[request.slot]["epoch"] += 1
+    (result,) = busy_server.audit()
     assert result.startswith(f"slot {request.slot}, request {request.number}: the device's record has epoch ")
 
 
 @pytest.mark.rest
-def test_audit_reports_bit_flip_on_the_device(server: MixServer) -> None:
-    variants = server.model.runner.variants.ran()
+def test_audit_reports_bit_flip_on_the_device(busy_server: MixServer) -> None:
+    variants = busy_server.model.runner.variants.ran()
     variant = next(variant for variant in variants if RECORD_TABLE in variant.graph.buffers)
-    slot = next(server.scheduler.running()).slot
+    slot = next(busy_server.scheduler.running()).slot
     variant.write(RECORD_TABLE, np.array([1 << 20], np.int32), offset_bytes=256 * slot + 84)
-    assert server.audit()[0].startswith(f"slot {slot}: the checksum of the device's record is wrong")
+    assert busy_server.audit()[0].startswith(f"slot {slot}: the checksum of the device's record is wrong")
 
 
 @pytest.mark.parametrize("group", [0, 1])
 @pytest.mark.rest
-def test_audit_reports_stale_page_table(server: MixServer, group: int) -> None:
-    request = next(server.scheduler.running())
+def test_audit_reports_stale_page_table(busy_server: MixServer, group: int) -> None:
+    request = next(busy_server.scheduler.running())
     assert request.holding is not None
     table = request.holding.tables[group]
     table[-1] += 1
-    (result,) = server.audit()
-    name = server.scheduler.cache.groups[group].name
+    (result,) = busy_server.audit()
+    name = busy_server.scheduler.cache.groups[group].name
     text = f"the device has page {table[-1] - 1} at index {len(table) - 1}, the host expects page {table[-1]}"
     assert result == f"slot {request.slot}, request {request.number}, group {name}: {text}"

@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from planted_kernel import UNINITIALISED, Sanitizer, plant_store_out_of_bounds
+from planted_kernel import UNINITIALISED, FakeSanitizer, plant_store_out_of_bounds
 
 from zinc_rt import LLM, FindingError, Sampling
 from zinc_rt.backends.cpu.oracle import CpuBackend
 from zinc_rt.engine.engine import Engine
 from zinc_rt.engine.runner import Runner, StepOutput
 from zinc_rt.exec import DeadlineMissed
-from zinc_rt.golden.draws import draw_reference as draw
+from zinc_rt.golden.draws import draw_reference_token as draw
 from zinc_rt.golden.embedded import FOLDER
 from zinc_rt.golden.tiny_models.writer import write_tiny
 from zinc_rt.host.errors import InputError, OutputError, UnsupportedError, UsageError, ZincError
@@ -36,7 +36,9 @@ def llm() -> Iterator[LLM]:
         yield opened
 
 
-def alone(model: str | Path, prompt: list[int], sampling: Sampling, *, choice: int = 0) -> tuple[int, ...]:
+def generate_alone(
+    model: str | Path, prompt: list[int], sampling: Sampling, *, choice: int = 0
+) -> tuple[int, ...]:
     """The simplest method: a separate sequence, one token at a time, sampled on the host."""
     path = model if isinstance(model, Path) else FOLDER / f"{model}.gguf"
     with Engine(read_gguf(path), CpuBackend("canonical-1", threads=1)) as engine:
@@ -48,7 +50,7 @@ def alone(model: str | Path, prompt: list[int], sampling: Sampling, *, choice: i
     return tuple(result)
 
 
-def drained(llm: LLM) -> bool:
+def is_drained(llm: LLM) -> bool:
     return not llm.scheduler.check() and not llm.scheduler.live and not any(llm.scheduler.bound)
 
 
@@ -60,9 +62,11 @@ def drained(llm: LLM) -> bool:
 def test_batched_answers_match_solo_runs(llm: LLM, temperature: float) -> None:
     sampling = Sampling(max_tokens=9, temperature=temperature, seed=11, ignore_eos=True)
     answers = llm.generate(PROMPTS, sampling)
-    assert [answer.token_ids for answer in answers] == [alone("qwen3-q", prompt, sampling) for prompt in PROMPTS]
+    assert [answer.token_ids for answer in answers] == [
+        generate_alone("qwen3-q", prompt, sampling) for prompt in PROMPTS
+    ]
     assert {(answer.finish_reason, answer.seed, answer.index) for answer in answers} == {("length", 11, 0)}
-    assert drained(llm)
+    assert is_drained(llm)
 
 
 @pytest.mark.parametrize("architecture", ["mamba", "deepseek2", "llama"])
@@ -74,9 +78,9 @@ def test_cacheless_and_latent_architectures_match_solo_runs(architecture: str, t
     prompts = [[5, 6, 7], [1] * 21]
     with LLM(path, tier="t_cpu", slots=2, threads=1) as llm:
         answers = llm.generate(prompts, sampling)
-        assert drained(llm)
+        assert is_drained(llm)
     for answer, prompt in zip(answers, [prompts[0]] * 2 + [prompts[1]] * 2, strict=True):
-        assert answer.token_ids == alone(path, prompt, sampling, choice=answer.index)
+        assert answer.token_ids == generate_alone(path, prompt, sampling, choice=answer.index)
 
 
 def test_each_prompt_can_have_separate_sampling(llm: LLM) -> None:
@@ -86,7 +90,7 @@ def test_each_prompt_can_have_separate_sampling(llm: LLM) -> None:
     ]
     answers = llm.generate(PROMPTS[:2], item)
     assert [len(answer.token_ids) for answer in answers] == [3, 5]
-    assert answers[1].token_ids == alone("qwen3-q", PROMPTS[1], item[1])
+    assert answers[1].token_ids == generate_alone("qwen3-q", PROMPTS[1], item[1])
 
 
 @pytest.mark.rest
@@ -96,8 +100,10 @@ def test_choices_are_returned_in_order_and_sampled_independently(llm: LLM) -> No
     assert [answer.index for answer in answers] == [0, 1, 2, 0, 1, 2]
     for index, prompt in enumerate(([1] * 21, [2, 3])):
         for choice in range(3):
-            assert answers[3 * index + choice].token_ids == alone("qwen3-q", prompt, sampling, choice=choice)
-    assert drained(llm)
+            assert answers[3 * index + choice].token_ids == generate_alone(
+                "qwen3-q", prompt, sampling, choice=choice
+            )
+    assert is_drained(llm)
 
 
 def test_text_prompt_matches_its_token_prompt(llm: LLM) -> None:
@@ -122,14 +128,14 @@ def test_stop_string_ends_generation_and_is_excluded(llm: LLM) -> None:
     assert (cut.finish_reason, cut.stop) == ("stop", stop)
     assert cut.text == whole.text[: whole.text.index(stop)]
     assert cut.token_ids == whole.token_ids[: len(cut.token_ids)] and len(cut.token_ids) < 24
-    assert drained(llm)
+    assert is_drained(llm)
 
 
 def test_nan_fails_only_its_request(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
     """As a broken layer would give; who shares the step has the tokens of before."""
     result, seen = StepOutput.nonfinite, iter(range(100))
 
-    def spoilt(output: StepOutput) -> np.ndarray:
+    def corrupt_output(output: StepOutput) -> np.ndarray:
         nonfinite: np.ndarray = result.fget(output)  # type: ignore[attr-defined]
         if next(seen) == 2:
             nonfinite[0] = 7
@@ -139,12 +145,12 @@ def test_nan_fails_only_its_request(llm: LLM, monkeypatch: pytest.MonkeyPatch) -
 
     sampling = Sampling(max_tokens=6, ignore_eos=True)
     wanted = llm.generate(PROMPTS[:2], sampling)
-    monkeypatch.setattr(StepOutput, "nonfinite", property(spoilt))
+    monkeypatch.setattr(StepOutput, "nonfinite", property(corrupt_output))
     pairs = list(zip(llm.generate(PROMPTS[:2], sampling), wanted, strict=True))
     assert sorted(got.finish_reason for got, _ in pairs) == ["length", "logits_not_finite"]
     for got, alone in pairs:
         assert got.token_ids == alone.token_ids[: 6 if got.finish_reason == "length" else 2]
-    assert drained(llm)
+    assert is_drained(llm)
 
 
 def test_stop_token_ends_generation(llm: LLM) -> None:
@@ -176,15 +182,15 @@ def test_hung_step_costs_time_but_no_token(monkeypatch: pytest.MonkeyPatch) -> N
         wanted = llm.generate(PROMPTS, sampling)
         first, collect = llm.engine, Runner.collect
 
-        def hangs(runner: Runner, *handle: Any) -> Any:
+        def miss_deadline(runner: Runner, *handle: Any) -> Any:
             output = collect(runner, *handle)
             if next(steps) == 5:
                 raise DeadlineMissed("fence 5 not reached")
             return output
 
-        monkeypatch.setattr(Runner, "collect", hangs)
+        monkeypatch.setattr(Runner, "collect", miss_deadline)
         assert [item.token_ids for item in llm.generate(PROMPTS, sampling)] == [item.token_ids for item in wanted]
-        assert llm.engine is not first and llm.scheduler.counts.failed_steps == 1 and drained(llm)
+        assert llm.engine is not first and llm.scheduler.counts.failed_steps == 1 and is_drained(llm)
 
 
 def test_logprobs_are_computed_before_logit_processing(llm: LLM) -> None:
@@ -218,7 +224,7 @@ def test_ledger_records_usage_of_each_answer_and_balances() -> None:
         ones = llm.generate(PROMPTS, Sampling(max_tokens=5, seed=3, n=2))
         (other,) = llm.generate([PROMPTS[2]], Sampling(max_tokens=9, stop=(ones[0].text[:1],)), tenant="bob")
         usage, theirs = llm.usage(), llm.usage("bob")
-        assert not llm.ledger.problems() and drained(llm)
+        assert not llm.ledger.find_problems() and is_drained(llm)
     assert usage["requests_accepted"] == 2 * len(PROMPTS) and usage["tokens_recomputed"] == 0
     computed = usage["prompt_tokens_computed"] + usage["prompt_tokens_cached"]
     assert computed >= sum(map(len, PROMPTS))
@@ -260,46 +266,46 @@ def test_concurrent_streams_are_independent(llm: LLM) -> None:
     for first, second in zip_longest(one, other):  # each drives the other, and may find several tokens ready
         for ids, piece in zip(result, (first, second), strict=True):
             ids += piece.token_ids if piece is not None else ()
-    assert tuple(result[0]) == alone("qwen3-q", [5, 6, 7], sampling)
-    assert tuple(result[1]) == alone("qwen3-q", [8, 9], sampling)
+    assert tuple(result[0]) == generate_alone("qwen3-q", [5, 6, 7], sampling)
+    assert tuple(result[1]) == generate_alone("qwen3-q", [8, 9], sampling)
 
 
 @pytest.mark.rest
 def test_abandoned_stream_releases_everything(llm: LLM) -> None:
     pieces = llm.stream([5, 6, 7], Sampling(max_tokens=50, ignore_eos=True, n=2))
     next(pieces)
-    assert not drained(llm)
+    assert not is_drained(llm)
     del pieces
     gc.collect()
-    assert drained(llm)
+    assert is_drained(llm)
 
 
 def test_unread_stream_never_starts(llm: LLM) -> None:
     llm.stream([5, 6, 7])
-    assert drained(llm)
+    assert is_drained(llm)
 
 
 def test_ctrl_c_releases_everything_and_next_answer_is_correct(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
     sampling, steps = Sampling(max_tokens=8, ignore_eos=True), iter(range(100))
     collect = llm.engine.runner.collect
 
-    def interrupted(*handle: Any) -> Any:
+    def interrupt_collect(*handle: Any) -> Any:
         if next(steps) == 3:
             raise KeyboardInterrupt
         return collect(*handle)
 
-    monkeypatch.setattr(llm.engine.runner, "collect", interrupted)
+    monkeypatch.setattr(llm.engine.runner, "collect", interrupt_collect)
     with pytest.raises(KeyboardInterrupt):
         llm.generate(PROMPTS, sampling)
     monkeypatch.undo()
-    assert drained(llm)
-    assert llm.generate([PROMPTS[0]], sampling)[0].token_ids == alone("qwen3-q", PROMPTS[0], sampling)
+    assert is_drained(llm)
+    assert llm.generate([PROMPTS[0]], sampling)[0].token_ids == generate_alone("qwen3-q", PROMPTS[0], sampling)
 
 
 def test_chat_applies_the_template(llm: LLM) -> None:
     messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "the cat"}]
     (answer,) = llm.chat(messages, Sampling(max_tokens=3))
-    tokens = llm.chat_tokens(messages)
+    tokens = llm.tokenize_chat(messages)
     assert llm.tokenizer is not None and "<|im_start|>user\nthe cat" in llm.tokenizer.decode(tokens)
     assert answer.token_ids == llm.generate([tokens], Sampling(max_tokens=3))[0].token_ids
 
@@ -308,7 +314,7 @@ def test_chat_applies_the_template(llm: LLM) -> None:
 
 
 @pytest.mark.parametrize(
-    ("prompts", "sampling", "said"),
+    ("prompts", "sampling", "message"),
     [
         ([[1] * 257], Sampling(), "the prompt's 257 tokens do not fit the context of 256"),
         ([[]], Sampling(), "the prompt has no tokens"),
@@ -324,20 +330,20 @@ def test_chat_applies_the_template(llm: LLM) -> None:
     ],
 )
 def test_invalid_argument_prints_one_line_and_starts_nothing(
-    llm: LLM, prompts: Any, sampling: Any, said: str
+    llm: LLM, prompts: Any, sampling: Any, message: str
 ) -> None:
-    with pytest.raises(UsageError, match=said):
+    with pytest.raises(UsageError, match=message):
         llm.generate(prompts, sampling)
-    assert drained(llm)
+    assert is_drained(llm)
 
 
-def test_unknown_tenant_is_named(llm: LLM) -> None:
+def test_unknown_tenant_is_rejected_by_name(llm: LLM) -> None:
     with pytest.raises(UsageError, match="unknown tenant 'them'"):
         llm.generate([[1]], tenant="them")
 
 
 @pytest.mark.parametrize(
-    ("options", "error", "said"),
+    ("options", "error", "message"),
     [
         ({"model": "qwen3-q", "tier": "t9"}, ZincError, "t9"),
         ({"model": "qwen3-q", "slots": 0}, UsageError, "slots 0: expected 1 to"),
@@ -350,10 +356,10 @@ def test_unknown_tenant_is_named(llm: LLM) -> None:
     ],
 )
 def test_unopenable_model_reports_the_reason(
-    options: dict[str, Any], error: type[ZincError], said: str, monkeypatch: pytest.MonkeyPatch
+    options: dict[str, Any], error: type[ZincError], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("zinc_rt.engine.devices.amd_gpus", tuple)
-    with pytest.raises(error, match=said):
+    monkeypatch.setattr("zinc_rt.engine.devices.find_amd_gpus", tuple)
+    with pytest.raises(error, match=message):
         LLM(**options)
 
 
@@ -365,13 +371,15 @@ def test_close_is_idempotent_and_final() -> None:
         llm.generate([[1]])
 
 
-def test_ids_work_without_a_tokenizer(tmp_path: Path) -> None:
+def test_token_ids_are_accepted_without_a_tokenizer(tmp_path: Path) -> None:
     data = (FOLDER / "qwen3-q.gguf").read_bytes()
     path = tmp_path / "mute.gguf"
     path.write_bytes(data.replace(b"tokenizer.ggml.model", b"tokenizer.ggml.xxxxx"))
     with LLM(path, tier="t_cpu", slots=1, threads=1) as llm:
         (answer,) = llm.generate([[5, 6, 7]], Sampling(max_tokens=3))
-        assert answer.text == "" and answer.token_ids == alone("qwen3-q", [5, 6, 7], Sampling(max_tokens=3))
+        assert answer.text == "" and answer.token_ids == generate_alone(
+            "qwen3-q", [5, 6, 7], Sampling(max_tokens=3)
+        )
         for ask in (lambda: llm.generate("the"), lambda: llm.generate([[1]], Sampling(stop="x"))):
             with pytest.raises(UsageError, match=r"needs a tokenizer: .*tokenizer\.ggml\.model"):
                 ask()
@@ -388,8 +396,8 @@ def test_importing_the_package_loads_no_heavy_module() -> None:
 # --- findings of a simulated device ---------------------------------------------------------------------------
 
 
-def test_finding_raises_with_the_answers_and_can_be_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(CpuBackend, "instrument", sanitizer := Sanitizer())
+def test_finding_raises_an_error_with_the_answers_unless_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(CpuBackend, "instrument", sanitizer := FakeSanitizer())
     sampling = Sampling(max_tokens=3, ignore_eos=True)
     with LLM("qwen3-q", tier="t_cpu", slots=2, threads=1) as llm:
         wanted = llm.generate(PROMPTS, sampling)
@@ -406,7 +414,7 @@ def test_finding_raises_with_the_answers_and_can_be_allowed(monkeypatch: pytest.
             pieces.extend(llm.stream(PROMPTS[0], sampling))
         assert tuple(token for piece in pieces for token in piece.token_ids) == wanted[0].token_ids
         assert raised.value.answers[0].token_ids == wanted[0].token_ids
-        assert drained(llm)
+        assert is_drained(llm)
     with LLM("qwen3-q", tier="t_cpu", slots=2, threads=1, check_findings=False) as llm:
         assert [item.token_ids for item in llm.generate(PROMPTS, sampling)] == [item.token_ids for item in wanted]
         assert llm.findings() == (UNINITIALISED,)
@@ -414,7 +422,7 @@ def test_finding_raises_with_the_answers_and_can_be_allowed(monkeypatch: pytest.
 
 
 def test_finding_that_no_call_raised_is_raised_by_close(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(CpuBackend, "instrument", Sanitizer(UNINITIALISED))
+    monkeypatch.setattr(CpuBackend, "instrument", FakeSanitizer(UNINITIALISED))
     with pytest.raises(FindingError) as raised, LLM("qwen3-q", tier="t_cpu", slots=1, threads=1) as llm:
         asked = llm.submit([5, 6], Sampling(max_tokens=1))
         while not asked.done:

@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 from support import Counts
-from vulkan_driver import required
+from vulkan_driver import require_driver
 
 from zinc_rt.backends import registry
 from zinc_rt.backends.spec import Host
-from zinc_rt.engine.answering import Answering, Asked
+from zinc_rt.engine.answering import Answering, SubmittedPrompt
 from zinc_rt.engine.devices import choose_tier, open_backend
 from zinc_rt.engine.engine import Engine
-from zinc_rt.golden.draws import draw_reference as draw
+from zinc_rt.golden.draws import draw_reference_token as draw
 from zinc_rt.golden.embedded import FOLDER
 from zinc_rt.model.builder import SequenceLimits
 from zinc_rt.model.gguf import read_gguf
@@ -33,18 +33,18 @@ Key = tuple[int, int, int]  # request, choice, position of the token drawn
 
 
 @dataclass
-class Mix:
+class RequestMix:
     """Run requests that arrive at random steps; return what the device computed for each row."""
 
     llm: Answering
     random: Random
     stalls: Random  # which readers stall
-    asked: list[Asked] = field(default_factory=list)
+    asked: list[SubmittedPrompt] = field(default_factory=list)
     cancelled: set[int] = field(default_factory=set)
     logits: dict[Key, bytes] = field(default_factory=dict)
     steps: int = 0
 
-    def watch(self, plan: StepPlan, logits: np.ndarray) -> None:
+    def check_step(self, plan: StepPlan, logits: np.ndarray) -> None:
         for row in range(plan.rows):
             request = self.llm.scheduler.slots.requests[plan.row_slot[row]]
             assert request is not None
@@ -53,7 +53,7 @@ class Mix:
 
     def run(self, requests: list[tuple[list[int], Sampling]]) -> None:
         scheduler, random = self.llm.scheduler, self.random
-        self.llm.runner.watch = self.watch
+        self.llm.runner.watch = self.check_step
         waiting = list(requests)
         while waiting or not all(asked.done for asked in self.asked):
             if waiting and random.random() < 0.35:
@@ -79,18 +79,18 @@ class Mix:
                     self.llm.scheduler.resume(stalled.number)
             assert scheduler.check() == []
 
-    def step(self, stalled: Asked | None) -> None:
+    def step(self, stalled: SubmittedPrompt | None) -> None:
         """One step. A reader may stall after a step is planned and before it is submitted."""
         scheduler = self.llm.scheduler
         schedule = scheduler.schedule
 
-        def planned() -> StepPlan:
+        def planned_step() -> StepPlan:
             plan = schedule()
             if stalled is not None:
                 scheduler.hold(stalled.number)
             return plan
 
-        scheduler.schedule = planned  # type: ignore[method-assign]
+        scheduler.schedule = planned_step  # type: ignore[method-assign]
         try:
             self.llm.step()
         finally:
@@ -98,7 +98,7 @@ class Mix:
         self.steps += 1
 
     @property
-    def skipped(self) -> int:
+    def skipped_rows(self) -> int:
         """How many rows the device skipped."""
         return self.llm.usage()["rows_discarded"]
 
@@ -127,13 +127,13 @@ def requests_of(random: Random, count: int, vocab: int, *, sampled: bool) -> lis
 
 
 @dataclass
-class Alone:
+class SoloRun:
     """Return a request's results when it runs alone on the oracle's engine, adjusted and sampled on the host."""
 
     engine: Engine
     end_ids: frozenset[int]
 
-    def check(self, asked: Asked, mix: Mix) -> None:
+    def check(self, asked: SubmittedPrompt, mix: RequestMix) -> None:
         for answer in asked.answers:
             result: list[int] = []
             sequence, fed = self.engine.open(), asked.tokens
@@ -141,7 +141,7 @@ class Alone:
                 logits = self.engine.extend(sequence, fed, rows="last")[0]
                 key = asked.number, answer.index, sequence.position
                 assert mix.logits[key] == logits.tobytes(), f"logits of {key}"
-                logits = adjusted(logits, asked.sampling, asked.tokens, result, self.end_ids)
+                logits = adjust_logits(logits, asked.sampling, asked.tokens, result, self.end_ids)
                 wanted = draw(asked.sampling, logits, choice=answer.index, position=sequence.position)
                 assert token == wanted, f"token {len(result)} of {key}: {asked.sampling}"
                 result.append(token)
@@ -153,21 +153,21 @@ class Alone:
                 assert ended or len(result) == asked.sampling.max_tokens
 
 
-def adjusted(
-    logits: np.ndarray, sampling: Sampling, prompt: list[int], made: list[int], end_ids: frozenset[int]
+def adjust_logits(
+    logits: np.ndarray, sampling: Sampling, prompt: list[int], generated: list[int], end_ids: frozenset[int]
 ) -> np.ndarray:
     """Apply a request's bias, penalties and min_tokens as described in docs/library.md."""
     out, one = logits.copy(), np.float32
     for token, bias in sampling.logit_bias.items():
         out[token] += one(bias)
-    for token in {*prompt, *made}:
+    for token in {*prompt, *generated}:
         out[token] = out[token] / one(sampling.repetition_penalty) if out[token] > 0 else (
             out[token] * one(sampling.repetition_penalty)
         )  # fmt: skip
-    for token in set(made):
-        out[token] -= one(sampling.frequency_penalty) * one(made.count(token))
+    for token in set(generated):
+        out[token] -= one(sampling.frequency_penalty) * one(generated.count(token))
         out[token] -= one(sampling.presence_penalty)
-    if len(made) < sampling.min_tokens:
+    if len(generated) < sampling.min_tokens:
         out[list(end_ids)] = -np.inf
     return out
 
@@ -187,7 +187,7 @@ def model(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def alone(model: str) -> Iterator[Engine]:
+def solo_run(model: str) -> Iterator[Engine]:
     """An engine for the simplest method: native if this machine supports it, because it has the oracle's bits."""
     native = registry.spec("t_cpu_native").probe(Host(1)).usable
     backend = open_backend(choose_tier("t_cpu_native" if native else "t_cpu"), "canonical-1")
@@ -195,7 +195,7 @@ def alone(model: str) -> Iterator[Engine]:
         yield engine
 
 
-def mixed(model: str, tier: str, alone: Engine, *, count: int, seed: int, sampled: bool = True) -> Mix:
+def run_mix(model: str, tier: str, alone: Engine, *, count: int, seed: int, sampled: bool = True) -> RequestMix:
     gguf = read_gguf(FOLDER / f"{model}.gguf")
     simulated = tier in ("t1", "t2")
     options = {"sanitizer": "full"} if simulated else {}
@@ -206,11 +206,11 @@ def mixed(model: str, tier: str, alone: Engine, *, count: int, seed: int, sample
     )
     with Engine(gguf, backend, limits=limits) as engine:
         random = Random(seed)
-        mix = Mix(Answering(engine), random, Random(seed))
+        mix = RequestMix(Answering(engine), random, Random(seed))
         mix.run(requests_of(random, count, engine.model.vocab, sampled=sampled))
         findings = backend.instrument.findings() if backend.instrument is not None else []
         assert not findings, findings[0].text
-        reference = Alone(alone, frozenset(mix.llm.tokenizer.eog_ids) if mix.llm.tokenizer else frozenset())
+        reference = SoloRun(alone, frozenset(mix.llm.tokenizer.eog_ids) if mix.llm.tokenizer else frozenset())
         for asked in mix.asked:
             reference.check(asked, mix)
         assert not mix.llm.scheduler.live and not any(mix.llm.scheduler.bound)
@@ -218,34 +218,34 @@ def mixed(model: str, tier: str, alone: Engine, *, count: int, seed: int, sample
 
 
 @pytest.mark.rest
-def test_random_greedy_mix_with_stalled_readers_matches_solo_runs(model: str, alone: Engine) -> None:
+def test_random_greedy_mix_with_stalled_readers_matches_solo_runs(model: str, solo_run: Engine) -> None:
     """All steps are of the greedy form, which delivers by the ring as well."""
-    mix = mixed(model, "t_cpu", alone, count=8, seed=2, sampled=False)
+    mix = run_mix(model, "t_cpu", solo_run, count=8, seed=2, sampled=False)
     names = {variant.graph.name.rpartition("-")[2] for variant in mix.llm.engine.variants.ran()}
-    assert mix.skipped > 1 and not names & {"sample", "prefill", "decode"} and "greedy" in names
+    assert mix.skipped_rows > 1 and not names & {"sample", "prefill", "decode"} and "greedy" in names
 
 
 @pytest.mark.rest
-def test_random_request_mix_on_oracle_matches_solo_runs(model: str, alone: Engine, slow_counts: Counts) -> None:
-    mixes = [mixed(model, "t_cpu", alone, count=8, seed=seed) for seed in range(slow_counts(1, 20))]
+def test_random_request_mix_on_oracle_matches_solo_runs(model: str, solo_run: Engine, slow_counts: Counts) -> None:
+    mixes = [run_mix(model, "t_cpu", solo_run, count=8, seed=seed) for seed in range(slow_counts(1, 20))]
     counts = [mix.llm.scheduler.counts for mix in mixes]
     assert sum(count.parked for count in counts) > 1 and sum(count.evicted for count in counts) > 0
     assert sum(asked.cached_tokens for mix in mixes for asked in mix.asked) > 0
     assert sum(asked.sampling.n > 1 for mix in mixes for asked in mix.asked) > 0
-    assert sum(mix.steps for mix in mixes) > 20 and sum(mix.skipped for mix in mixes) > 1
+    assert sum(mix.steps for mix in mixes) > 20 and sum(mix.skipped_rows for mix in mixes) > 1
 
 
 @pytest.mark.parametrize(("model", "tier"), TIERS, indirect=["model"])
 @pytest.mark.rest(keep=1)
 def test_random_request_mix_matches_solo_runs_on_every_tier(
-    model: str, tier: str, alone: Engine, slow_counts: Counts
+    model: str, tier: str, solo_run: Engine, slow_counts: Counts
 ) -> None:
     """Simulated ones at sanitizer full: nothing reads what it should not, whoever was there before."""
     if tier == "t_cpu_native" and not registry.spec(tier).probe(Host(1)).usable:
         pytest.skip(registry.spec(tier).probe(Host(1)).why)
     if tier == "vulkan":
-        required()
+        require_driver()
     steps, seed = 0, 0
     while steps < slow_counts(1, 200):
-        steps += mixed(model, tier, alone, count=slow_counts(3, 12), seed=seed).steps
+        steps += run_mix(model, tier, solo_run, count=slow_counts(3, 12), seed=seed).steps
         seed += 1

@@ -17,10 +17,10 @@ from zinc_rt.golden.embedded import FOLDER
 from zinc_rt.kmd.userq import SUSPEND_SECONDS
 from zinc_rt.model.builder import SequenceLimits
 from zinc_rt.model.gguf import read_gguf
-from zinc_rt.perf.bench_sched import STEP_TOKENS, Load
+from zinc_rt.perf.bench_sched import STEP_TOKENS, SchedulerLoad
 from zinc_rt.sched.scheduler import Scheduler
 from zinc_rt.sched.simulation.simulate import Simulation, SimulationSettings
-from zinc_rt.sched.state import SchedulerLimits, limit_changes
+from zinc_rt.sched.state import SchedulerLimits, describe_limit_changes
 from zinc_rt.sched.step_cost import PREDICTED
 from zinc_rt.sched.tenant import CLASSES, Priority, Tenant, with_budgets
 from zinc_rt.serve.config.settings import Config, DeviceSettings
@@ -31,26 +31,26 @@ SLOTS, CTX = 4, 128
 
 
 @contextmanager
-def engine() -> Iterator[Engine]:
+def open_engine() -> Iterator[Engine]:
     limits = SequenceLimits(CTX, SLOTS, rows=SLOTS)
     with Engine(read_gguf(FOLDER / "qwen3-q.gguf"), CpuBackend("canonical-1", threads=1), limits=limits) as engine:
         yield engine
 
 
 @contextmanager
-def llm() -> Iterator[Scheduler]:
+def llm_scheduler() -> Iterator[Scheduler]:
     with LLM("qwen3-q", tier="t_cpu", slots=SLOTS, ctx=CTX, threads=1) as llm:
         yield llm.scheduler
 
 
 @contextmanager
-def run() -> Iterator[Scheduler]:
-    with engine() as opened:
+def run_scheduler() -> Iterator[Scheduler]:
+    with open_engine() as opened:
         yield Answering(opened).scheduler
 
 
 @contextmanager
-def serve() -> Iterator[Scheduler]:
+def serve_scheduler() -> Iterator[Scheduler]:
     device = DeviceSettings(tier="t_cpu", threads=1)
     config = Config.for_model("qwen3-q", model={"slots": SLOTS, "ctx": CTX}, device=device)
     model = open_model(config.models[0], config, lambda: None)
@@ -59,35 +59,40 @@ def serve() -> Iterator[Scheduler]:
 
 
 @contextmanager
-def sched_test() -> Iterator[Scheduler]:
+def sched_test_scheduler() -> Iterator[Scheduler]:
     settings = SimulationSettings(SLOTS, CTX)
     yield Simulation([], [Tenant("a")], settings, PREDICTED, lambda requests: None).scheduler
 
 
 @contextmanager
-def isolation() -> Iterator[Scheduler]:
-    with engine() as opened:
+def isolation_scheduler() -> Iterator[Scheduler]:
+    with open_engine() as opened:
         yield MixServer(opened, {}, name="qwen3-q").scheduler
 
 
 @contextmanager
-def bench() -> Iterator[Scheduler]:
-    yield Load(SLOTS, 8).scheduler
+def bench_scheduler() -> Iterator[Scheduler]:
+    yield SchedulerLoad(SLOTS, 8).scheduler
 
 
 CHANGED = {
-    isolation: [f"scheduler: slice_tokens {SLICE_TOKENS} (default 64)"],
-    bench: [f"scheduler: step_tokens {STEP_TOKENS} (default 512)"],  # an arrival with its 512 tokens each step
+    isolation_scheduler: [f"scheduler: slice_tokens {SLICE_TOKENS} (default 64)"],
+    bench_scheduler: [
+        f"scheduler: step_tokens {STEP_TOKENS} (default 512)"
+    ],  # an arrival with its 512 tokens each step
 }
 
 
-@pytest.mark.parametrize("front", [llm, run, serve, sched_test, isolation, bench])
-def test_limits_are_the_defaults(front) -> None:  # type: ignore[no-untyped-def]
-    with front() as scheduler:
+@pytest.mark.parametrize(
+    "front_end",
+    [llm_scheduler, run_scheduler, serve_scheduler, sched_test_scheduler, isolation_scheduler, bench_scheduler],
+)
+def test_limits_are_the_defaults(front_end) -> None:  # type: ignore[no-untyped-def]
+    with front_end() as scheduler:
         limits = scheduler.limits
         usual = SchedulerLimits(limits.slots, limits.ctx)
-        assert limit_changes(limits) == CHANGED.get(front, [])
-        if front not in CHANGED:
+        assert describe_limit_changes(limits) == CHANGED.get(front_end, [])
+        if front_end not in CHANGED:
             assert limits == usual
         assert (scheduler.cache.page_tokens, scheduler.cache.chunk_tokens) == (16, limits.step_tokens)
         assert limits.classes == CLASSES and limits.classes[Priority.INTERACTIVE].gap_ns == 30_000_000
@@ -104,7 +109,7 @@ def test_budget_of_the_library_reaches_the_scheduler() -> None:
 
 @pytest.mark.parametrize(("simulated", "limit"), [(False, 1_000_000_000), (True, None)])
 def test_submissions_of_user_queues_are_bounded_on_a_gpu(simulated: bool, limit: int | None) -> None:
-    with engine() as opened:
+    with open_engine() as opened:
         opened.backend.spec = registry.spec("t2")
         opened.backend.device = replace(opened.backend.device, simulated=simulated)
         assert Answering(opened).scheduler.limits.submission_ns == limit

@@ -21,7 +21,7 @@ from zinc_rt.golden.tiny_models.writer import write_tiny
 from zinc_rt.ir import graph as ir
 from zinc_rt.ir.graph import Builder
 from zinc_rt.ir.op import Op
-from zinc_rt.kernels.sets import kernel_set
+from zinc_rt.kernels.sets import find_kernel_set
 from zinc_rt.lower import LoweredGraph, lower
 from zinc_rt.mem.heaps import BufferHeap
 from zinc_rt.mem.plan import ARENA
@@ -38,17 +38,17 @@ MAIN = Stream("main")
 
 
 @dataclass
-class Opened:
+class OpenedDevice:
     backend: AmdBackend
     driver: SimDriver
 
     @property
-    def vms(self) -> list[GpuVm]:
+    def vm_handles(self) -> list[GpuVm]:
         return [file.vm for file in self.driver.process.files.values() if isinstance(file, DrmFile)]
 
-    def held(self) -> dict[str, Any]:
+    def held_memory(self) -> dict[str, Any]:
         """Return all memory that the backend, its transport and the simulated device have allocated."""
-        memory, vms = self.backend.memory, self.vms
+        memory, vms = self.backend.memory, self.vm_handles
         return {
             "blocks": sorted(block.device.size_bytes for block in memory._blocks),
             "addresses": sorted((region.size_bytes, region.name) for region in memory.addresses),
@@ -64,16 +64,16 @@ class Opened:
 
 
 @contextmanager
-def opened(tier: str) -> Iterator[Opened]:
+def open_simulated(tier: str) -> Iterator[OpenedDevice]:
     driver = SimDriver(sanitizer="fast")
-    kernels = kernel_set("gfx1201")
+    kernels = find_kernel_set("gfx1201")
     with OPENERS[tier](driver, AmdOptions("canonical-1", kernels), after=driver.close_all) as backend:
-        yield Opened(backend, driver)
+        yield OpenedDevice(backend, driver)
 
 
 @pytest.fixture(params=OPENERS)
-def device(request: pytest.FixtureRequest) -> Iterator[Opened]:
-    with opened(request.param) as one:
+def device(request: pytest.FixtureRequest) -> Iterator[OpenedDevice]:
+    with open_simulated(request.param) as one:
         yield one
 
 
@@ -93,10 +93,10 @@ def sum_graph(*, nodes: int = 2) -> ir.OpGraph:
     return builder.build()
 
 
-class Sums:
+class SumEngine:
     """Variants of one graph that share a resident's memory."""
 
-    def __init__(self, opened: Opened, *, nodes: int = 2, max_variants: int = 0) -> None:
+    def __init__(self, opened: OpenedDevice, *, nodes: int = 2, max_variants: int = 0) -> None:
         self.ir = sum_graph(nodes=nodes)
         self.resident = Resident(opened.backend, {}, {}, share_arenas=True)
         self.replays: Graph = self.resident.graph("sum", self.ir, max_variants=max_variants)
@@ -104,12 +104,12 @@ class Sums:
     def build(self, tokens: int) -> Variant:
         return self.resident.build(self.ir, (tokens, 1, 1), self.replays)
 
-    def run(self, variant: Variant, tokens: int, *, handed_over: bool = True) -> bytes:
-        """`handed_over`: as the runtime does it; else the device is not told that others ran in the arena."""
+    def run(self, variant: Variant, tokens: int, *, hand_over: bool = True) -> bytes:
+        """`hand_over`: as the runtime does it; else the device is not told that others ran in the arena."""
         for name in ("step.a", "step.b"):
             variant.write(name, np.ones((min(tokens, variant.key[0]), WIDTH), np.float32))
         variant.write("step.counts", np.array([tokens, 1, 1, 0], np.int32))
-        fence = variant.submit(MAIN) if handed_over else variant.replays.replay(variant.key, MAIN)
+        fence = variant.submit(MAIN) if hand_over else variant.replays.replay(variant.key, MAIN)
         fence.wait(PATIENCE)
         return variant.read("out.y", (min(tokens, variant.key[0]), 1, 1, 0)).tobytes()
 
@@ -120,8 +120,8 @@ class Sums:
 @pytest.mark.parametrize(("tier", "rounds"), [("t1", 999), ("t2", 99)])
 @pytest.mark.rest
 def test_evictions_release_memory_and_names(tier: str, rounds: int) -> None:
-    with opened(tier) as device:
-        sums = Sums(device, nodes=1, max_variants=2)
+    with open_simulated(tier) as device:
+        sums = SumEngine(device, nodes=1, max_variants=2)
         keys = (2, 3, 4)
         for tokens in keys:  # the kernel, the staging and the queues are there from here on
             sums.run(sums.build(tokens), tokens)
@@ -140,15 +140,15 @@ def test_evictions_release_memory_and_names(tier: str, rounds: int) -> None:
 
 
 @pytest.fixture(scope="module")
-def hybrid(tmp_path_factory: pytest.TempPathFactory) -> GGUFFile:
+def hybrid_model(tmp_path_factory: pytest.TempPathFactory) -> GGUFFile:
     path = tmp_path_factory.mktemp("ownership") / "qwen35.gguf"
     write_tiny(path, "qwen35", hidden=32, vocab=320)
     return read_gguf(path)
 
 
 @pytest.mark.rest
-def test_repeated_load_and_unload_does_not_leak(hybrid: GGUFFile) -> None:
-    with opened("t1") as device, Engine(hybrid, device.backend, ctx=32) as engine:
+def test_repeated_load_and_unload_does_not_leak(hybrid_model: GGUFFile) -> None:
+    with open_simulated("t1") as device, Engine(hybrid_model, device.backend, ctx=32) as engine:
         want = engine.forward([3, 1]).tobytes()
         engine.unload()
         before = device.held()
@@ -161,8 +161,8 @@ def test_repeated_load_and_unload_does_not_leak(hybrid: GGUFFile) -> None:
         assert device.found() == []
 
 
-def test_unloading_during_replay_is_rejected(device: Opened) -> None:
-    sums, backend = Sums(device), device.backend
+def test_unloading_during_replay_is_rejected(device: OpenedDevice) -> None:
+    sums, backend = SumEngine(device), device.backend
     variant = sums.build(16)
     sums.run(variant, 1)
     gate = backend.alloc(8, BufferHeap.HOST_VISIBLE, "gate")
@@ -179,25 +179,29 @@ def test_unloading_during_replay_is_rejected(device: Opened) -> None:
 
 @pytest.mark.rest(keep=3)
 @pytest.mark.parametrize("step", ["build", "kernel", "specs", "ib"])
-def test_failed_build_releases_everything(device: Opened, step: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_build_releases_everything(
+    device: OpenedDevice, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     backend = device.backend
-    sums = Sums(device, nodes=1)
+    sums = SumEngine(device, nodes=1)
     sums.run(sums.build(2), 2)
     sums.resident.unload()
     before = device.held()
 
-    def fail(*_: object, **__: object) -> Any:
+    def raise_error(*_: object, **__: object) -> Any:
         raise RuntimeError("half-way")
 
     with monkeypatch.context() as patch:
         if step == "build":
-            patch.setattr(backend, "build", fail)
+            patch.setattr(backend, "build", raise_error)
         elif step == "ib":
-            patch.setattr("zinc_rt.backends.amd.executable_builder.ib_content", fail)
+            patch.setattr("zinc_rt.backends.amd.executable_builder.build_ib", raise_error)
         else:
-            calls, put = iter((step == "kernel", True)), backend._transfers().write
+            calls, put = iter((step == "kernel", True)), backend._open_transfer().write
             patch.setattr(
-                backend._transfers(), "write", lambda *argument: fail() if next(calls) else put(*argument)
+                backend._open_transfer(),
+                "write",
+                lambda *argument: raise_error() if next(calls) else put(*argument),
             )
         with pytest.raises(RuntimeError, match="half-way"):
             sums.build(3)
@@ -207,20 +211,20 @@ def test_failed_build_releases_everything(device: Opened, step: str, monkeypatch
 
 
 @pytest.mark.rest
-def test_failed_upload_releases_its_memory(hybrid: GGUFFile, monkeypatch: pytest.MonkeyPatch) -> None:
-    with opened("t1") as device, Engine(hybrid, device.backend, ctx=32) as engine:
+def test_failed_upload_releases_its_memory(hybrid_model: GGUFFile, monkeypatch: pytest.MonkeyPatch) -> None:
+    with open_simulated("t1") as device, Engine(hybrid_model, device.backend, ctx=32) as engine:
         engine.forward([3])
         engine.unload()
         before = device.held()
-        calls, write = iter(range(100)), device.backend._transfers().write
+        calls, write = iter(range(100)), device.backend._open_transfer().write
 
-        def fail(*given: Any) -> None:
+        def raise_error(*given: Any) -> None:
             if next(calls) == 5:
                 raise RuntimeError("half-way")
             write(*given)
 
         with monkeypatch.context() as patch:
-            patch.setattr(device.backend._transfers(), "write", fail)
+            patch.setattr(device.backend._open_transfer(), "write", raise_error)
             with pytest.raises(RuntimeError, match="half-way"):
                 engine.variants.get("decode", (1, 1, 1))
         assert device.held() == before
@@ -235,24 +239,24 @@ def without_its_first_node(program: LoweredGraph) -> LoweredGraph:
     return replace(program, steps=tuple(step for step in program.steps if step is not dropped))
 
 
-def forgetful(sums: Sums, tokens: int, monkeypatch: pytest.MonkeyPatch) -> Variant:
-    def lowered(*given: Any, **named: Any) -> LoweredGraph:
+def drop_first_node(sums: SumEngine, tokens: int, monkeypatch: pytest.MonkeyPatch) -> Variant:
+    def lower_without_first_node(*given: Any, **named: Any) -> LoweredGraph:
         return without_its_first_node(lower(*given, **named))
 
     with monkeypatch.context() as patch:
-        patch.setattr("zinc_rt.engine.resident.lower", lowered)
+        patch.setattr("zinc_rt.engine.resident.lower", lower_without_first_node)
         return sums.build(tokens)
 
 
 def test_data_of_previous_variant_is_uninitialised_after_handover(
-    device: Opened, monkeypatch: pytest.MonkeyPatch
+    device: OpenedDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sums = Sums(device)
-    good, bad = sums.build(16), forgetful(sums, 4, monkeypatch)
+    sums = SumEngine(device)
+    good, bad = sums.build(16), drop_first_node(sums, 4, monkeypatch)
     assert good.arena is bad.arena is not None
     want = np.full(4 * WIDTH, 4, np.float32).tobytes()
     sums.run(good, 4)
-    assert sums.run(bad, 4, handed_over=False) == want  # right, by what good left there
+    assert sums.run(bad, 4, hand_over=False) == want  # right, by what good left there
     assert device.found() == []
     sums.run(good, 4)
     assert sums.run(bad, 4) == want
@@ -262,18 +266,18 @@ def test_data_of_previous_variant_is_uninitialised_after_handover(
     assert "act.t" in result[0].sentence
 
 
-def test_reused_memory_is_uninitialised(device: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
-    sums = Sums(device)
+def test_reused_memory_is_uninitialised(device: OpenedDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    sums = SumEngine(device)
     good = sums.build(4)
     sums.run(good, 4)
     sums.resident.unload()
-    bad = forgetful(sums, 4, monkeypatch)  # mostly at the same address, which the system need not give again
+    bad = drop_first_node(sums, 4, monkeypatch)  # mostly at the same address, which the system need not give again
     sums.run(bad, 4)
     assert {item.rule for item in device.found()} == {"uninitialised-memory"}
 
 
-def test_bounds_follow_the_new_executable_after_handover(device: Opened) -> None:
-    sums = Sums(device)
+def test_bounds_follow_the_new_executable_after_handover(device: OpenedDevice) -> None:
+    sums = SumEngine(device)
     large, small = sums.build(64), sums.build(2)
     arena = small.buffers[ARENA]
     sums.run(large, 64)
@@ -290,8 +294,8 @@ def test_bounds_follow_the_new_executable_after_handover(device: Opened) -> None
     assert beyond and {item.rule for item in beyond} == {"out-of-bounds"}
 
 
-def test_building_another_variant_keeps_bounds_and_drops_its_names(device: Opened) -> None:
-    sums = Sums(device)
+def test_building_another_variant_keeps_bounds_and_drops_its_names(device: OpenedDevice) -> None:
+    sums = SumEngine(device)
     small = sums.build(2)
     large = sums.build(64)
     shared = large.arena
@@ -299,7 +303,7 @@ def test_building_another_variant_keeps_bounds_and_drops_its_names(device: Opene
     sums.run(large, 64)
     also = sums.build(32)
     assert also.arena is shared
-    sums.run(large, 64, handed_over=False)  # as one that was in flight meanwhile
+    sums.run(large, 64, hand_over=False)  # as one that was in flight meanwhile
     sums.run(large, 64)
     sums.resident.drop(also)
     sums.run(large, 64)
@@ -310,7 +314,7 @@ def test_building_another_variant_keeps_bounds_and_drops_its_names(device: Opene
     assert start is not None
     names = [
         (item.name, item.size_bytes)
-        for vm in device.vms
+        for vm in device.vm_handles
         for item in vm.announced
         if start <= item.va < start + shared.buffer.size_bytes
     ]
@@ -320,11 +324,11 @@ def test_building_another_variant_keeps_bounds_and_drops_its_names(device: Opene
 
 @pytest.mark.parametrize("tier", OPENERS)
 @pytest.mark.rest
-def test_state_and_page_table_are_zeroed_after_unload(tier: str, hybrid: GGUFFile) -> None:
-    with opened(tier) as device, Engine(hybrid, device.backend, ctx=32) as engine:
+def test_state_and_page_table_are_zeroed_after_unload(tier: str, hybrid_model: GGUFFile) -> None:
+    with open_simulated(tier) as device, Engine(hybrid_model, device.backend, ctx=32) as engine:
         backend = device.backend
 
-        def kept() -> dict[str, bytes]:
+        def read_state() -> dict[str, bytes]:
             variant = engine.variants.get("decode", (1, 1, 1))
             result = {}
             for spec in variant.graph.by_role("state", "table"):
@@ -342,11 +346,11 @@ def test_state_and_page_table_are_zeroed_after_unload(tier: str, hybrid: GGUFFil
 
         filler = engine.open()
         engine.extend(filler, [3, 1, 4, 1] * 5)  # into its second page, whose number is not 0
-        used = kept()
+        used = read_state()
         assert any(used["state.page_table"])
         assert any(any(content) for name, content in used.items() if name.startswith("state.ssm_"))
         engine.release(filler)
         engine.unload()
-        fresh = kept()
+        fresh = read_state()
         assert fresh.keys() == used.keys() and not any(any(content) for content in fresh.values())
         assert device.found() == []

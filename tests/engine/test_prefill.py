@@ -11,9 +11,9 @@ import pytest
 
 from zinc_rt.backends.cpu.oracle import CpuBackend
 from zinc_rt.engine.engine import Engine
-from zinc_rt.engine.prefill import TOLERANCES, compare, prefill, prefill_gate, prepare
+from zinc_rt.engine.prefill import TOLERANCES, check_prefill_support, compare, prefill_sequence, prepare
 from zinc_rt.engine.variants import EngineOptions
-from zinc_rt.golden.embedded import embedded_pairs
+from zinc_rt.golden.embedded import list_embedded_pairs
 from zinc_rt.golden.tiny_models.writer import write_tiny
 from zinc_rt.host.errors import UnsupportedError, UsageError
 from zinc_rt.host.settings import Settings
@@ -22,18 +22,18 @@ from zinc_rt.kernels.entry import Entry
 from zinc_rt.model.gguf import read_gguf
 
 TOKENS = [5, 6, 7, 8, 9, 10, 11]
-MODELS = [pair.model for pair in embedded_pairs()]
+MODELS = [pair.model for pair in list_embedded_pairs()]
 
 
-class Choosy(CpuBackend):
+class RestrictedBackend(CpuBackend):
     """Rejects the opcode that only batched prefill needs, and its router."""
 
     def __init__(self, ordering: str) -> None:
         super().__init__(ordering)
-        self.kernels = replace(self.kernels, entries=tuple(map(_choosy, self.kernels.entries)))
+        self.kernels = replace(self.kernels, entries=tuple(map(restrict_entry, self.kernels.entries)))
 
 
-def _choosy(entry: Entry) -> Entry:
+def restrict_entry(entry: Entry) -> Entry:
     if entry.op not in (Op.FLASH_ATTN_BATCHED, Op.MOE_GATE_TOPK):
         return entry
     return replace(
@@ -48,7 +48,7 @@ def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
 
 
 def test_batched_prefill_is_supported_for_every_embedded_model(engine: Engine) -> None:
-    assert prefill_gate(engine) == []
+    assert check_prefill_support(engine) == []
 
 
 @pytest.mark.rest(keep=1)
@@ -57,7 +57,7 @@ def test_batched_and_sequential_logits_of_last_token_are_bit_identical(engine: E
     assert wanted.any()
     for mode in ("on", "off"):
         sequence = engine.open()
-        logits, check = prefill(engine, sequence, TOKENS, mode)
+        logits, check = prefill_sequence(engine, sequence, TOKENS, mode)
         assert logits.shape == (512,) and check is None and sequence.position == len(TOKENS)
         np.testing.assert_array_equal(logits, wanted)
         engine.release(sequence)
@@ -69,8 +69,8 @@ def test_batched_and_sequential_logits_of_last_token_are_bit_identical(engine: E
 def test_prompt_can_continue_an_existing_sequence(engine: Engine, mode: str, cut: int) -> None:
     wanted = engine.forward(TOKENS)[-1]
     sequence = engine.open()
-    prefill(engine, sequence, TOKENS[:cut], mode)
-    logits, check = prefill(engine, sequence, TOKENS[cut:], mode)
+    prefill_sequence(engine, sequence, TOKENS[:cut], mode)
+    logits, check = prefill_sequence(engine, sequence, TOKENS[cut:], mode)
     np.testing.assert_array_equal(logits, wanted)
     assert sequence.tokens == TOKENS
     if check is not None:
@@ -81,7 +81,7 @@ def test_prompt_can_continue_an_existing_sequence(engine: Engine, mode: str, cut
 def test_validate_leaves_the_sequence_usable(engine: Engine) -> None:
     wanted = engine.forward([*TOKENS, 3])[-1]
     sequence = engine.open()
-    prefill(engine, sequence, TOKENS, "validate")
+    prefill_sequence(engine, sequence, TOKENS, "validate")
     np.testing.assert_array_equal(engine.step([(sequence, [3])], [0])[0], wanted)
     assert engine.open()  # the reference gave its slot back
 
@@ -91,13 +91,13 @@ def test_output_head_runs_only_for_the_last_token(engine: Engine, monkeypatch: p
     asked: list[list[int]] = []
     step = Engine.step
 
-    def listening(self: Engine, batch, rows, **options) -> np.ndarray:
+    def record_rows(self: Engine, batch, rows, **options) -> np.ndarray:
         asked.append(list(rows))
         return step(self, batch, rows, **options)
 
-    monkeypatch.setattr(Engine, "step", listening)
-    prefill(engine, engine.open(), TOKENS, "on")
-    prefill(engine, engine.open(), TOKENS, "off")
+    monkeypatch.setattr(Engine, "step", record_rows)
+    prefill_sequence(engine, engine.open(), TOKENS, "on")
+    prefill_sequence(engine, engine.open(), TOKENS, "off")
     assert asked == [[6], [], [], [], [], [], [], [0]]
 
 
@@ -105,24 +105,24 @@ def test_output_head_runs_only_for_the_last_token(engine: Engine, monkeypatch: p
 def test_float32_stays_within_its_tolerance() -> None:
     for path in MODELS:
         with Engine(read_gguf(path), CpuBackend("float32-dequant"), ctx=64, slots=2) as engine:
-            _, check = prefill(engine, engine.open(), TOKENS, "validate")
+            _, check = prefill_sequence(engine, engine.open(), TOKENS, "validate")
             assert check is not None and check.ok and check.tolerance == 1e-3
 
 
 def test_gate_lists_every_reason() -> None:
-    with Engine(read_gguf(MODELS[0]), Choosy("canonical-1"), ctx=1) as engine:
-        reasons = prefill_gate(engine)
+    with Engine(read_gguf(MODELS[0]), RestrictedBackend("canonical-1"), ctx=1) as engine:
+        reasons = check_prefill_support(engine)
         assert len(reasons) == 3
         assert reasons[0] == "the context of 1 token is too short for a step with two tokens"
         assert any("MOE_GATE_TOPK at ffn_moe_logits-0 and 3 more: no MOE_GATE_TOPK today" in r for r in reasons)
         assert any("FLASH_ATTN_BATCHED at attn_pregate-3: no FLASH_ATTN_BATCHED today" in r for r in reasons)
         for mode in ("on", "validate"):
             with pytest.raises(UnsupportedError, match="is unavailable") as error:
-                prefill(engine, engine.open(), [1], mode)
+                prefill_sequence(engine, engine.open(), [1], mode)
             assert all(reason in str(error.value) for reason in reasons)
             assert "ZINC_BATCHED_PREFILL=off" in str(error.value)
             engine._free_slots = [0]
-        logits, _ = prefill(engine, engine.open(), [1], "off")
+        logits, _ = prefill_sequence(engine, engine.open(), [1], "off")
         assert logits.any()
 
 
@@ -131,7 +131,7 @@ def test_missing_kernel_error_recommends_another_tier() -> None:
     entries = tuple(entry for entry in backend.kernels.entries if entry.op is not Op.ROPE)
     backend.kernels = replace(backend.kernels, entries=entries)
     with Engine(read_gguf(MODELS[0]), backend) as engine, pytest.raises(UnsupportedError, match="ROPE") as error:
-        prefill(engine, engine.open(), [1, 2], "on")
+        prefill_sequence(engine, engine.open(), [1, 2], "on")
     assert "next: --tier t_cpu" in str(error.value) and "ZINC_BATCHED_PREFILL" not in str(error.value)
 
 
@@ -142,7 +142,7 @@ def test_prepare_builds_everything_in_advance(mode: str, monkeypatch: pytest.Mon
         sequence = engine.open()
         prepare(engine, sequence, TOKENS, mode, decode=True)
         monkeypatch.setattr(engine.variants, "_build", lambda *asked: pytest.fail(f"built late: {asked}"))
-        prefill(engine, sequence, TOKENS, mode)
+        prefill_sequence(engine, sequence, TOKENS, mode)
         engine.step([(sequence, [1])], [0])
 
 
@@ -152,14 +152,14 @@ def test_validate_rejects_two_different_models() -> None:
         read_gguf(MODELS[0]), backend, slots=2, options=EngineOptions(settings=Settings(decode_topk=1))
     )
     with clamped as engine, pytest.raises(UnsupportedError, match="ZINC_QWEN36_DECODE_TOPK"):
-        prefill(engine, engine.open(), TOKENS, "validate")
+        prefill_sequence(engine, engine.open(), TOKENS, "validate")
 
 
 def test_oversized_prompt_runs_no_step(engine: Engine) -> None:
     sequence = engine.open()
     for tokens in ([1] * 65, [1, 512], []):
         with pytest.raises(UsageError):
-            prefill(engine, sequence, tokens, "on")
+            prefill_sequence(engine, sequence, tokens, "on")
     assert sequence.position == 0
 
 
@@ -172,7 +172,7 @@ def test_long_prompt_is_split_into_chunks(count: int, tmp_path: Path) -> None:
     seen: list[int] = []
     with Engine(read_gguf(path), CpuBackend("float32-dequant"), slots=2) as engine:
         sequence = engine.open()
-        logits, _ = prefill(engine, sequence, tokens, "on", advance=seen.append)
+        logits, _ = prefill_sequence(engine, sequence, tokens, "on", advance=seen.append)
         assert sum(seen) == count and seen[0] == 512
         np.testing.assert_array_equal(logits, engine.forward(tokens, rows="last")[-1])
 

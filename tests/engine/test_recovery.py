@@ -33,42 +33,44 @@ REQUESTS = [
 
 
 @pytest.fixture
-def engines() -> Iterator[ExitStack]:
+def engine_stack() -> Iterator[ExitStack]:
     with ExitStack() as stack:
         yield stack
 
 
-def engine(stack: ExitStack) -> Engine:
+def open_engine(stack: ExitStack) -> Engine:
     limits = SequenceLimits(128, 4, state_rows=13, step_tokens=40)
     return stack.enter_context(
         Engine(read_gguf(FOLDER / f"{STEM}.gguf"), CpuBackend("canonical-1"), limits=limits)
     )
 
 
-def failing(index: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def fail_step(index: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The step of that number is late."""
     real, steps = Runner.collect, [0]
 
-    def collect(self: Runner, handle: StepHandle, timeout_seconds: float | None = None) -> StepOutput:
+    def collect_late(self: Runner, handle: StepHandle, timeout_seconds: float | None = None) -> StepOutput:
         output = real(self, handle, timeout_seconds)
         steps[0] += 1
         if steps[0] == index:
             raise DeadlineMissed("the step did not finish")
         return output
 
-    monkeypatch.setattr(Runner, "collect", collect)
+    monkeypatch.setattr(Runner, "collect", collect_late)
 
 
 @pytest.mark.rest(keep=1)
-@pytest.mark.parametrize("at", [1, 6])
-def test_late_step_loses_no_tokens(engines: ExitStack, at: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = engine(engines)
+@pytest.mark.parametrize("failing_step", [1, 6])
+def test_late_step_loses_no_tokens(
+    engine_stack: ExitStack, failing_step: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = open_engine(engine_stack)
     alone = {(request.number, 0): answer_solo(first, request, 0) for request in REQUESTS}
     server = MixServer(first, alone, name=STEM)
-    server.model._renew = lambda: engine(engines).runner
+    server.model._renew = lambda: open_engine(engine_stack).runner
     for request in REQUESTS:
         server.submit(request)
-    failing(at, monkeypatch)
+    fail_step(failing_step, monkeypatch)
     got: dict[int, list[int]] = {}
     for step in range(200):
         if step and not server.scheduler.live:
@@ -82,11 +84,11 @@ def test_late_step_loses_no_tokens(engines: ExitStack, at: int, monkeypatch: pyt
     assert not server.witness.diverged and not server.shadow.findings and not [*server.audit(), *server.left()]
 
 
-def test_lost_device_ends_every_request(engines: ExitStack, monkeypatch: pytest.MonkeyPatch) -> None:
-    server = MixServer(engine(engines), {}, name=STEM)
+def test_lost_device_ends_every_request(engine_stack: ExitStack, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = MixServer(open_engine(engine_stack), {}, name=STEM)
     for request in REQUESTS:
         server.submit(request)
-    failing(3, monkeypatch)
+    fail_step(3, monkeypatch)
     with pytest.raises(DeadlineMissed, match="did not finish"):
         for _ in range(9):
             server.step()

@@ -37,19 +37,19 @@ def qwen3() -> GGUFFile:
 
 
 @pytest.fixture(scope="module")
-def hybrid(tmp_path_factory: pytest.TempPathFactory) -> GGUFFile:
+def hybrid_model(tmp_path_factory: pytest.TempPathFactory) -> GGUFFile:
     path = tmp_path_factory.mktemp("runner") / "qwen35.gguf"
     write_tiny(path, "qwen35", hidden=32)
     return read_gguf(path)
 
 
-class Writes(Observer):
+class WriteRecorder(Observer):
     """Count writes of step blocks only, because opening a slot again also zeroes its state."""
 
     def __init__(self) -> None:
         self.bytes: list[int] = []
 
-    def wrote(self, buffer: Buffer, offset_bytes: int, data: memoryview) -> None:
+    def record_write(self, buffer: Buffer, offset_bytes: int, data: memoryview) -> None:
         if buffer.name == STEP:
             assert not offset_bytes
             self.bytes.append(data.nbytes)
@@ -59,7 +59,11 @@ class Writes(Observer):
 def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
     gguf = request.getfixturevalue(request.param)
     with Engine(
-        gguf, CpuBackend("canonical-1", threads=1), ctx=64, slots=3, options=EngineOptions(observers=(Writes(),))
+        gguf,
+        CpuBackend("canonical-1", threads=1),
+        ctx=64,
+        slots=3,
+        options=EngineOptions(observers=(WriteRecorder(),)),
     ) as engine:
         yield engine
 
@@ -86,7 +90,7 @@ def test_device_argmax_tokens_are_the_most_likely(engine: Engine) -> None:
     assert output.nonfinite.tolist() == [-1, -1]
 
 
-def one_token(engine: Engine, changes: dict[int, int], *, tokens: int = 1) -> StepPlan:
+def step_one_token(engine: Engine, changes: dict[int, int], *, tokens: int = 1) -> StepPlan:
     """A step of slot 0 from position 0 on, with one row of logits."""
     plan = StepPlan(engine.limits.step_tokens, 1, 1)
     plan.table_changes[0].update(changes)
@@ -95,7 +99,7 @@ def one_token(engine: Engine, changes: dict[int, int], *, tokens: int = 1) -> St
     return plan
 
 
-def answered(engine: Engine, max_tokens: int) -> Answer:
+def greedy_answer(engine: Engine, max_tokens: int) -> Answer:
     """Return the scheduler's greedy answer to PROMPT."""
     asking = Answering(engine)
     asked = asking.submit(PROMPT, Sampling(max_tokens=max_tokens, ignore_eos=True))
@@ -105,7 +109,7 @@ def answered(engine: Engine, max_tokens: int) -> Answer:
     return answer
 
 
-def three_at_once(engine: Engine, stage: str) -> bytes:
+def step_three_sequences(engine: Engine, stage: str) -> bytes:
     """Return the logits of one token for each of three sequences of different lengths, from that stage's graph."""
     runner, block = engine.runner, engine.runner.block
     sequences = [engine.open() for _ in range(3)]
@@ -124,17 +128,17 @@ def three_at_once(engine: Engine, stage: str) -> bytes:
 
 @pytest.mark.rest(keep=1)
 def test_one_token_per_sequence_step_is_decode_and_matches_prefill_bits(engine: Engine) -> None:
-    assert three_at_once(engine, "decode") == three_at_once(engine, "prefill")
+    assert step_three_sequences(engine, "decode") == step_three_sequences(engine, "prefill")
 
 
 @pytest.mark.parametrize("tier", ["t1", "t2"])
 @pytest.mark.rest
-def test_prefill_and_decode_are_bit_identical_on_simulated_card(tier: str, hybrid: GGUFFile) -> None:
-    with Engine(hybrid, CpuBackend("canonical-1", threads=1), ctx=64, slots=3) as engine:
-        want = three_at_once(engine, "decode")
+def test_prefill_and_decode_are_bit_identical_on_simulated_card(tier: str, hybrid_model: GGUFFile) -> None:
+    with Engine(hybrid_model, CpuBackend("canonical-1", threads=1), ctx=64, slots=3) as engine:
+        want = step_three_sequences(engine, "decode")
     backend = open_backend(choose_tier(tier, "sim"), "canonical-1")
-    with Engine(hybrid, backend, ctx=64, slots=3) as engine:
-        assert three_at_once(engine, "decode") == three_at_once(engine, "prefill") == want
+    with Engine(hybrid_model, backend, ctx=64, slots=3) as engine:
+        assert step_three_sequences(engine, "decode") == step_three_sequences(engine, "prefill") == want
         assert backend.instrument is not None and backend.instrument.findings() == []
 
 
@@ -148,7 +152,7 @@ def test_input_blocks_alternate_between_steps(engine: Engine) -> None:
 
 def test_step_must_be_collected_before_the_next_submit(engine: Engine) -> None:
     runner = engine.runner
-    block = runner.fill(one_token(engine, {0: 0}))
+    block = runner.fill(step_one_token(engine, {0: 0}))
     handle = runner.submit(block)
     with pytest.raises(InFlight, match="a step is in flight"):
         runner.submit(runner.block("decode", tokens=1, sequences=1, rows=1))
@@ -159,7 +163,7 @@ def test_step_must_be_collected_before_the_next_submit(engine: Engine) -> None:
 @pytest.mark.rest(keep=1)
 def test_failed_step_does_not_block_the_next(engine: Engine) -> None:
     runner = engine.runner
-    block = runner.fill(one_token(engine, {1 << 20: 0}))
+    block = runner.fill(step_one_token(engine, {1 << 20: 0}))
     with pytest.raises(NodeFailed, match="TABLE_STORE: entry 1048576"):
         runner.collect(runner.submit(block))
     engine.forward(PROMPT)
@@ -188,34 +192,34 @@ def test_greedy_generation_reads_no_logits(qwen3: GGUFFile, monkeypatch: pytest.
     with Engine(qwen3, CpuBackend("canonical-1", threads=1), ctx=64) as engine:
         read: list[int] = []
         monkeypatch.setattr("zinc_rt.engine.runner.StepOutput.logits", lambda output: read.append(1))
-        assert len(answered(engine, 5).token_ids) == 5 and not read
+        assert len(greedy_answer(engine, 5).token_ids) == 5 and not read
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_non_finite_largest_logit_ends_generation(qwen3: GGUFFile, value: float) -> None:
     """Greedy steps and steps that sample agree; a logit of minus infinity is only never drawn."""
 
-    class Spoilt(CpuBackend):
+    class CorruptingBackend(CpuBackend):
         def build(self, program: Any, buffers: Any) -> Any:
             built = super().build(program, buffers)
             if program.graph.stage != "decode":
                 return built
 
-            def spoil(code: Any) -> Any:
-                def run(*operands: Any, **attrs: Any) -> Any:
+            def corrupt_logits(code: Any) -> Any:
+                def run_corrupted(*operands: Any, **attrs: Any) -> Any:
                     logits = code(*operands, **attrs)
                     logits[:, 7] = value
                     return logits
 
-                return run
+                return run_corrupted
 
             calls = [
-                replace(call, code=spoil(call.code)) if call.node.label == "result_output" else call
+                replace(call, code=corrupt_logits(call.code)) if call.node.label == "result_output" else call
                 for call in built.calls
             ]
             return replace(built, calls=tuple(calls))
 
-    with Engine(qwen3, Spoilt("canonical-1", threads=1), ctx=64) as engine:
+    with Engine(qwen3, CorruptingBackend("canonical-1", threads=1), ctx=64) as engine:
         llm = Answering(engine)
         for temperature in (0.0, 1.0):
             (answer,) = llm.submit(PROMPT, Sampling(max_tokens=3, temperature=temperature)).answers
@@ -288,7 +292,7 @@ def test_deadlines_depend_on_the_device(qwen3: GGUFFile) -> None:
 # --- ownership ---------------------------------------------------------------------------------------------
 
 
-class Counting(CpuBackend):
+class CountingBackend(CpuBackend):
     """T-CPU that knows what it has given out."""
 
     def __init__(self) -> None:
@@ -315,9 +319,9 @@ class Counting(CpuBackend):
 
 
 @pytest.mark.rest
-def test_thousand_evictions_leak_no_memory(hybrid: GGUFFile, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_thousand_evictions_leak_no_memory(hybrid_model: GGUFFile, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("zinc_rt.engine.resident.MAX_VARIANTS", 2)
-    with Engine(hybrid, Counting(), ctx=40) as engine:
+    with Engine(hybrid_model, CountingBackend(), ctx=40) as engine:
         backend: Any = engine.backend
         variants = engine.variants
         keys = [(16, 1, 1), (16, 1, 16), (1, 1, 1)]
@@ -332,10 +336,10 @@ def test_thousand_evictions_leak_no_memory(hybrid: GGUFFile, monkeypatch: pytest
         assert sorted(backend.held.values()) == before[0]
 
 
-def test_whole_graphs_are_evicted_at_the_limit(hybrid: GGUFFile, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_whole_graphs_are_evicted_at_the_limit(hybrid_model: GGUFFile, monkeypatch: pytest.MonkeyPatch) -> None:
     """A session that taps, injects and decodes keeps as many graphs as it is allowed to."""
     monkeypatch.setattr("zinc_rt.engine.variants.MAX_GRAPHS", 2)
-    with Engine(hybrid, Counting(), ctx=40) as engine:
+    with Engine(hybrid_model, CountingBackend(), ctx=40) as engine:
         backend: Any = engine.backend
         want = engine.forward(PROMPT).tobytes()
         value = {"l_out-0": np.ones((len(PROMPT), 32), np.float32)}
@@ -348,8 +352,8 @@ def test_whole_graphs_are_evicted_at_the_limit(hybrid: GGUFFile, monkeypatch: py
 
 
 @pytest.mark.rest
-def test_reloaded_model_is_bit_identical(hybrid: GGUFFile) -> None:
-    with Engine(hybrid, Counting(), ctx=40) as engine:
+def test_reloaded_model_is_bit_identical(hybrid_model: GGUFFile) -> None:
+    with Engine(hybrid_model, CountingBackend(), ctx=40) as engine:
         backend: Any = engine.backend
         want = engine.forward(PROMPT).tobytes()
         for _ in range(20):
@@ -364,7 +368,7 @@ def test_unload_with_open_sequence_or_running_step_is_rejected(engine: Engine) -
         engine.unload()
     engine.release(sequence)
     runner = engine.runner
-    handle = runner.submit(runner.fill(one_token(engine, {0: 0}, tokens=16)))
+    handle = runner.submit(runner.fill(step_one_token(engine, {0: 0}, tokens=16)))
     if not handle.fence.done():
         with pytest.raises(InFlight, match=r"cannot unload: a replay of .* is in flight"):
             engine.unload()
@@ -372,7 +376,7 @@ def test_unload_with_open_sequence_or_running_step_is_rejected(engine: Engine) -
     engine.unload()
 
 
-class Unfinished(CpuBackend):
+class UnfinishedBackend(CpuBackend):
     """Submitted work waits until it is released."""
 
     def __init__(self) -> None:
@@ -386,7 +390,7 @@ class Unfinished(CpuBackend):
 
 
 def test_arena_is_used_by_one_variant_at_a_time(qwen3: GGUFFile) -> None:
-    with Engine(qwen3, Unfinished(), ctx=64) as engine:
+    with Engine(qwen3, UnfinishedBackend(), ctx=64) as engine:
         backend: Any = engine.backend
         sequence = engine.open()
         large = engine.advance([(sequence, PROMPT)], [0]).handle.variant

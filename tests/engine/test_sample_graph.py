@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from vulkan_driver import required
+from vulkan_driver import require_driver
 
 from zinc_rt.backends.base import Backend
 from zinc_rt.engine.devices import choose_tier, open_backend
@@ -24,7 +24,7 @@ from zinc_rt.kernels.cases import Case
 from zinc_rt.kernels.reference.arithmetic import arithmetic
 from zinc_rt.kernels.reference.table import FUNCTIONS
 from zinc_rt.mem.heaps import ROLE_HEAPS, BufferHeap
-from zinc_rt.model.copy_graph import caches, copy_graph, states
+from zinc_rt.model.copy_graph import build_copy_graph, list_caches, list_states
 from zinc_rt.model.sample_graph import (
     BIASES,
     COUNTS,
@@ -37,7 +37,7 @@ from zinc_rt.model.sample_graph import (
     TOKEN,
     SampleForm,
     add_sampling,
-    late_draw_graph,
+    build_late_draw_graph,
 )
 
 TIERS = ("t_cpu", "t_cpu_native", "vulkan", "t1", "t2")
@@ -51,10 +51,10 @@ GREEDY = SampleForm(VOCAB, SLOTS, greedy=True)
 
 
 @contextmanager
-def opened(tier: str) -> Iterator[Backend]:
+def open_simulated(tier: str) -> Iterator[Backend]:
     """A simulated device with sanitizer mode full; fails if there are findings at the end."""
     if tier == "vulkan":
-        required()
+        require_driver()
     how: dict[str, Any] = {"sanitizer": "full"} if tier in ("t1", "t2") else {}
     backend = open_backend(choose_tier(tier, "sim" if how else "auto", **how), "canonical-1")
     try:
@@ -102,15 +102,15 @@ def bench(resident: Resident, form: SampleForm, rows: int) -> Bench:
     likeliest = [builder.buffer(name, ("rows",), "i32", "output") for name in (TOKEN, "nonfinite")]
     builder.node(Op.ARGMAX, (LOGITS,), tuple(likeliest))
     key = (1, max(2, SLOTS), rows)
-    late = built(resident, late_draw_graph(form), key) if form.mask_rows else None
-    return Bench(built(resident, add_sampling(builder.build(), form), key), late, Stream("one"))
+    late = build_graph(resident, build_late_draw_graph(form), key) if form.mask_rows else None
+    return Bench(build_graph(resident, add_sampling(builder.build(), form), key), late, Stream("one"))
 
 
-def built(resident: Resident, graph: OpGraph, key: tuple[int, ...], **how: Any) -> Variant:
+def build_graph(resident: Resident, graph: OpGraph, key: tuple[int, ...], **how: Any) -> Variant:
     return resident.build(graph, key, resident.graph(graph.name, graph), heaps=SEEN, **how)
 
 
-def operands(form: SampleForm, rows: int, values: str, seed: int) -> dict[str, np.ndarray]:
+def adjust_operands(form: SampleForm, rows: int, values: str, seed: int) -> dict[str, np.ndarray]:
     """Of LOGITS_ADJUST, by port."""
     dims = {"L": rows, "V": VOCAB, "slots": SLOTS, "words": 64, "P": form.penalty_rows, "ends": form.ends}
     dims |= {"B": max(1, form.bias_rows), "biases": BIASES, "M": max(1, form.mask_rows)}
@@ -125,12 +125,12 @@ def operands(form: SampleForm, rows: int, values: str, seed: int) -> dict[str, n
 @pytest.mark.rest(keep=1)
 @pytest.mark.slow(keep=3)
 def test_every_row_samples_the_same_token_as_the_oracle(tier: str, form: SampleForm) -> None:
-    with opened(tier) as backend:
+    with open_simulated(tier) as backend:
         resident = Resident(backend, {}, {}, share_arenas=True)
         result = bench(resident, form, 8)
         ring, cursor = np.zeros((RING_ENTRIES, 4), np.int32), np.zeros(1, np.int32)
         for seed, (rows, values) in enumerate([(7, "mixed"), (1, "ties"), (5, "edges")]):
-            argument = operands(form, rows, values, seed)
+            argument = adjust_operands(form, rows, values, seed)
             if form.mask_rows:  # each row's logits are kept in its slot
                 argument["row_slot"] = np.random.default_rng(seed).permutation(SLOTS)[:rows].astype(np.int32)
             filled = {f"sample.{name}": array for name, array in argument.items() if array is not None}
@@ -139,30 +139,32 @@ def test_every_row_samples_the_same_token_as_the_oracle(tier: str, form: SampleF
             result.sample.write(COUNTS, argument["counts"])
             counts = result.draw(argument["logits"], {**filled, "sample.record": argument["record"]}, SLOTS)
 
-            wanted = oracle(form, argument, ring, cursor)
+            wanted = sample_by_oracle(form, argument, ring, cursor)
             for name, want in wanted.items():
-                same(result.sample.read(f"sample.{name}", counts), want, name)
-            same(result.sample.read(COUNTS, counts), argument["counts"], "counts")
-            same(result.sample.read(RECORD_TABLE, counts), argument["record"], "records")
-            same(result.sample.read(CURSOR, counts), cursor, "cursor")
-            same(result.sample.read(RING, counts), ring, "ring")
+                assert_same(result.sample.read(f"sample.{name}", counts), want, name)
+            assert_same(result.sample.read(COUNTS, counts), argument["counts"], "counts")
+            assert_same(result.sample.read(RECORD_TABLE, counts), argument["record"], "records")
+            assert_same(result.sample.read(CURSOR, counts), cursor, "cursor")
+            assert_same(result.sample.read(RING, counts), ring, "ring")
             if form.mask_rows:
-                same(result.sample.read(KEPT_LOGITS, counts)[argument["row_slot"]], argument["logits"], "kept")
+                assert_same(
+                    result.sample.read(KEPT_LOGITS, counts)[argument["row_slot"]], argument["logits"], "kept"
+                )
         resident.unload()
 
 
-def oracle(
-    form: SampleForm, given: dict[str, np.ndarray], ring: np.ndarray, cursor: np.ndarray
+def sample_by_oracle(
+    form: SampleForm, operands: dict[str, np.ndarray], ring: np.ndarray, cursor: np.ndarray
 ) -> dict[str, np.ndarray]:
     """Return the results of the reference functions, by output. Counts, ring and cursor are updated in place."""
     math = arithmetic("canonical-1")
-    slot, position, record, counts = (given[name] for name in ("row_slot", "position", "record", "counts"))
+    slot, position, record, counts = (operands[name] for name in ("row_slot", "position", "record", "counts"))
     with np.errstate(all="ignore"):
-        adjusted = FUNCTIONS[Op.LOGITS_ADJUST](math, *given.values())
+        adjusted = FUNCTIONS[Op.LOGITS_ADJUST](math, *operands.values())
         token = FUNCTIONS[Op.SAMPLE_SLOTS](math, adjusted, slot, position, record, counts)
         wanted = {"token": token}
         if form.top is not None:
-            logprobs = FUNCTIONS[Op.LOGPROBS](math, given["logits"], token, top=form.top)
+            logprobs = FUNCTIONS[Op.LOGPROBS](math, operands["logits"], token, top=form.top)
             names = ("logprob", "top_id", "top_logprob") if form.top else ("logprob",)
             wanted |= dict(zip(names, logprobs, strict=False))
         FUNCTIONS[Op.STREAM_OUT](math, token, slot, position, record, ring, cursor)
@@ -173,13 +175,15 @@ def oracle(
 @pytest.mark.parametrize("tier", TIERS)
 def test_late_row_draws_the_same_token(tier: str) -> None:
     late = [1, 3]
-    with opened(tier) as backend:
+    with open_simulated(tier) as backend:
         resident = Resident(backend, {}, {}, share_arenas=True)
         result = bench(resident, MASKED, 8)
-        argument = operands(MASKED, 5, "mixed", 7)
+        argument = adjust_operands(MASKED, 5, "mixed", 7)
         argument["record"].view(RECORD)["penalty_row"] = np.arange(SLOTS)[:, None]  # as a scheduler assigns them
         argument["mask_row"][:] = [0, 1, -1, 1, 0]
-        in_time = oracle(MASKED, {**argument, "counts": (counted := argument["counts"].copy())}, *unread())
+        in_time = sample_by_oracle(
+            MASKED, {**argument, "counts": (counted := argument["counts"].copy())}, *unread_ring()
+        )
         assert (in_time["token"] >= 0).all() and (counted != argument["counts"]).any()
 
         filled = {f"sample.{name}": array for name, array in argument.items()}
@@ -191,7 +195,7 @@ def test_late_row_draws_the_same_token(tier: str) -> None:
         counts = result.draw(argument["logits"], {**filled, "sample.mask": none, "sample.mask_row": rows}, SLOTS)
         wanted = in_time["token"].copy()
         wanted[late] = -1
-        same(result.sample.read("sample.token", counts), wanted, "first")
+        assert_same(result.sample.read("sample.token", counts), wanted, "first")
 
         other = {"step.x": argument["logits"][late] + 1}  # a step of other slots in between
         slots = np.setdiff1d(np.arange(SLOTS), argument["row_slot"][late])[:2].astype(np.int32)
@@ -209,8 +213,8 @@ def test_late_row_draws_the_same_token(tier: str) -> None:
         counts = result.draw_late(own)
         assert result.late is not None
         for name, want in in_time.items():
-            same(result.late.read(f"sample.{name}", counts), want[late], name)
-        same(result.late.read(COUNTS, counts), counted, "counts")
+            assert_same(result.late.read(f"sample.{name}", counts), want[late], name)
+        assert_same(result.late.read(COUNTS, counts), counted, "counts")
         resident.unload()
 
 
@@ -218,13 +222,13 @@ def test_late_row_draws_the_same_token(tier: str) -> None:
 @pytest.mark.parametrize("tier", TIERS)
 def test_greedy_rows_deliver_their_most_likely_tokens(tier: str) -> None:
     """Beyond the ring's end, and past a slot with backpressure."""
-    with opened(tier) as backend:
+    with open_simulated(tier) as backend:
         resident = Resident(backend, {}, {}, share_arenas=True)
         result = bench(resident, GREEDY, 8)
         result.sample.write(CURSOR, np.array([RING_ENTRIES - 3], np.int32))
         ring, cursor = np.zeros((RING_ENTRIES, 4), np.int32), np.array([RING_ENTRIES - 3], np.int32)
         for seed, values in enumerate(("mixed", "ties", "edges")):
-            argument = operands(GREEDY, 5, values, seed)
+            argument = adjust_operands(GREEDY, 5, values, seed)
             argument["record"].view(RECORD)["flags"] = [
                 [SlotFlag.BACKPRESSURE * (slot == 3)] for slot in range(SLOTS)
             ]
@@ -235,33 +239,33 @@ def test_greedy_rows_deliver_their_most_likely_tokens(tier: str) -> None:
             FUNCTIONS[Op.STREAM_OUT](
                 math, token, argument["row_slot"], argument["position"], argument["record"], ring, cursor
             )
-            same(result.sample.read(TOKEN, counts), token, "token")
-            same(result.sample.read(CURSOR, counts), cursor, "cursor")
-            same(result.sample.read(RING, counts), ring, "ring")
+            assert_same(result.sample.read(TOKEN, counts), token, "token")
+            assert_same(result.sample.read(CURSOR, counts), cursor, "cursor")
+            assert_same(result.sample.read(RING, counts), ring, "ring")
         assert RING_ENTRIES < cursor[0] <= RING_ENTRIES + 12
         resident.unload()
 
 
-def unread() -> tuple[np.ndarray, np.ndarray]:
+def unread_ring() -> tuple[np.ndarray, np.ndarray]:
     """A ring and its cursor, for a test that checks neither."""
     return np.zeros((RING_ENTRIES, 4), np.int32), np.zeros(1, np.int32)
 
 
-def same(got: np.ndarray, want: np.ndarray, what: str) -> None:
+def assert_same(got: np.ndarray, want: np.ndarray, name: str) -> None:
     equal = got.view(np.int32) == want.view(np.int32)
     if want.dtype == np.float32:
         equal |= np.isnan(got) & np.isnan(want)
-    assert got.shape == want.shape and equal.all(), what
+    assert got.shape == want.shape and equal.all(), name
 
 
 @pytest.mark.rest(keep=1)
 @pytest.mark.parametrize("tier", TIERS)
 def test_sampling_record_persists_until_rebound(tier: str) -> None:
-    with opened(tier) as backend:
+    with open_simulated(tier) as backend:
         resident = Resident(backend, {}, {})
         result = bench(resident, PLAIN, 8)
         logits = np.zeros((1, VOCAB), np.float32)
-        argument = operands(PLAIN, 1, "plain", 3)
+        argument = adjust_operands(PLAIN, 1, "plain", 3)
         step = {"sample.row_slot": np.array([5], np.int32), "sample.position": np.array([9], np.int32)}
         step |= {"sample.end_id": np.array([-1], np.int32)}
         record = argument["record"]
@@ -296,19 +300,22 @@ def paged_model() -> OpGraph:
 
 def test_caches_and_states_are_distinguished() -> None:
     graph = paged_model()
-    assert caches(graph, "state.page_table") == tuple(f"state.kv_{w}[{n}]" for n in (0, 1) for w in "kv")
-    assert states(graph) == ("state.rows[0]", "state.rows[1]")
+    assert list_caches(graph, "state.page_table") == tuple(f"state.kv_{w}[{n}]" for n in (0, 1) for w in "kv")
+    assert list_states(graph) == ("state.rows[0]", "state.rows[1]")
 
 
 @pytest.mark.rest(keep=1)
 @pytest.mark.parametrize("tier", TIERS)
 def test_row_copy_changes_only_the_target_rows(tier: str) -> None:
-    with opened(tier) as backend:
+    with open_simulated(tier) as backend:
         resident = Resident(backend, {}, {})
         graph = paged_model()
         random = np.random.default_rng(1)
-        for names, rows, shape in ((("state.kv_k[1]", "state.kv_v[0]"), 32, (24,)), (states(graph), 5, (3, 8))):
-            copy = built(resident, copy_graph(graph, names, name=f"copy-{rows}"), (1, 6, 1))
+        for names, rows, shape in (
+            (("state.kv_k[1]", "state.kv_v[0]"), 32, (24,)),
+            (list_states(graph), 5, (3, 8)),
+        ):
+            copy = build_graph(resident, build_copy_graph(graph, names, name=f"copy-{rows}"), (1, 6, 1))
             before = {
                 name: random.normal(size=(rows, *shape)).astype(np.float32)
                 for name in graph.buffers

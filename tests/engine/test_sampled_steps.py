@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 from fake_masks import FakeMask, ManualPool
-from vulkan_driver import required
+from vulkan_driver import require_driver
 
 from zinc_rt import LLM, Sampling
-from zinc_rt.engine.answering import Answer, Asked
-from zinc_rt.engine.kv_audit import kv_audit
+from zinc_rt.engine.answering import Answer, SubmittedPrompt
+from zinc_rt.engine.kv_audit import audit_kv
 from zinc_rt.engine.variants import Variants
 from zinc_rt.ir.op import Op
 from zinc_rt.sched.plan import StepPlan
@@ -27,15 +27,15 @@ DRAWS = Sampling(
 
 
 @contextmanager
-def opened(tier: str, *, slots: int = 4) -> Iterator[LLM]:
+def open_llm(tier: str, *, slots: int = 4) -> Iterator[LLM]:
     if tier == "vulkan":
-        required()
+        require_driver()
     device = "sim" if tier in ("t1", "t2") else "auto"
     with LLM("qwen3-q", tier=tier, device=device, slots=slots, ctx=64, graph_cache=False) as llm:
         yield llm
 
 
-def cost(llm: LLM) -> np.ndarray:
+def submission_counts(llm: LLM) -> np.ndarray:
     """Return the counts of submissions, waits and writes; submissions are counted by the backend if it does so."""
     submission = llm.runner.runner.submission
     return np.array(
@@ -52,23 +52,23 @@ def cost(llm: LLM) -> np.ndarray:
 @pytest.mark.parametrize("tier", TIERS)
 @pytest.mark.rest(keep=2)
 def test_token_costs_one_submission_and_one_wait(tier: str, sampling: Sampling) -> None:
-    with opened(tier) as llm:
+    with open_llm(tier) as llm:
         first = llm.submit([1, 2, 3], sampling)
         llm.step()
         counts = int(sampling.penalised)  # a write of a slot's token counts
-        assert cost(llm)[:3].tolist() == [1, 1, 1 + counts]
+        assert submission_counts(llm)[:3].tolist() == [1, 1, 1 + counts]
         asked = [first, *(llm.submit([1, number], sampling) for number in range(2))]
         llm.step()
-        before, tokens = cost(llm), sum(len(item.answers[0].token_ids) for item in asked)
+        before, tokens = submission_counts(llm), sum(len(item.answers[0].token_ids) for item in asked)
         for _ in range(4):
             llm.step()
         assert sum(len(item.answers[0].token_ids) for item in asked) == tokens + 12
-        spent = (cost(llm) - before).tolist()
+        spent = (submission_counts(llm) - before).tolist()
         assert spent[:3] == [4, 4, 4] and spent[3] in (0, 4)
 
 
 def test_greedy_steps_sample_nothing_and_deliver_by_the_ring() -> None:
-    with opened("t_cpu") as llm:
+    with open_llm("t_cpu") as llm:
         llm.generate([[1, 2], [3]], Sampling(max_tokens=3))
         greedy = [item.graph for item in llm.engine.variants.ran()]
         assert {graph.name for graph in greedy} == {"qwen3-prefill-greedy", "qwen3-decode-greedy"}
@@ -81,20 +81,20 @@ def test_greedy_steps_sample_nothing_and_deliver_by_the_ring() -> None:
 
 
 @pytest.mark.parametrize("sampling", [Sampling(max_tokens=4), DRAWS], ids=["greedy", "drawn"])
-def test_prebuilt_variants_are_the_ones_that_run(sampling: Sampling, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_prebuilt_variants_run(sampling: Sampling, monkeypatch: pytest.MonkeyPatch) -> None:
     built: list[object] = []
     build = Variants._build
     monkeypatch.setattr(
         Variants, "_build", lambda self, what, *rest: built.append(what) or build(self, what, *rest)
     )
-    with opened("t_cpu") as llm:
+    with open_llm("t_cpu") as llm:
         llm.build(5, sampling)
         assert len(built) == 2
         llm.generate([[1, 2, 3, 4, 5]], sampling)
         assert len(built) == 2
 
 
-class Turns(FakeMask):
+class TurnMasks(FakeMask):
     """Permits ids that are congruent to the number of tokens modulo 5."""
 
     def fill(self, words: np.ndarray) -> None:
@@ -102,42 +102,42 @@ class Turns(FakeMask):
         bits = np.arange(32 * len(words)) % 5 == len(self.tokens) % 5
         words[:] = np.packbits(bits, bitorder="little").view(np.int32)
 
-    def fork(self) -> Turns:
-        return Turns(self.spend)
+    def fork(self) -> TurnMasks:
+        return TurnMasks(self.spend)
 
 
-def masked_run(llm: LLM, pool: ManualPool, *, every: int) -> tuple[list[Asked], list[int]]:
+def masked_run(llm: LLM, pool: ManualPool, *, interval: int) -> tuple[list[SubmittedPrompt], list[int]]:
     """Two requests with masks and one without; masks are filled every that many steps, 0: immediately. Return the
     submissions of each step as well."""
-    pool.held = every > 0
+    pool.held = interval > 0
     asked = [
-        llm.submit([4, 2, 3], DRAWS, grammar=Turns()),
+        llm.submit([4, 2, 3], DRAWS, grammar=TurnMasks()),
         llm.submit([1, 2], DRAWS),
-        llm.submit([8], Sampling(max_tokens=9, ignore_eos=True), grammar=Turns()),
+        llm.submit([8], Sampling(max_tokens=9, ignore_eos=True), grammar=TurnMasks()),
     ]
     spent = list[int]()
     while not all(item.done for item in asked):
-        before = cost(llm)
+        before = submission_counts(llm)
         llm.step()
-        spent.append(int((cost(llm) - before)[0]))
-        if every and not len(spent) % every:
+        spent.append(int((submission_counts(llm) - before)[0]))
+        if interval and not len(spent) % interval:
             pool.release()
     return asked, spent
 
 
 @pytest.mark.parametrize("tier", TIERS)
 @pytest.mark.rest(keep=2)
-def test_answers_are_the_same_whether_masks_are_late(tier: str) -> None:
-    with opened(tier) as llm:
+def test_late_masks_do_not_change_answers(tier: str) -> None:
+    with open_llm(tier) as llm:
         pool = ManualPool(llm.scheduler.fills, lambda: 0)
-        in_time, spent = masked_run(llm, pool, every=0)
+        in_time, spent = masked_run(llm, pool, interval=0)
         assert llm.scheduler.counts.masks_late == 0 and set(spent) == {1}
         for number in (0, 2):
             tokens = in_time[number].answers[0].token_ids
             assert [token % 5 for token in tokens] == [index % 5 for index in range(len(tokens))]
         for every in (2, 3):
             before = llm.scheduler.counts.masks_late
-            late, spent = masked_run(llm, pool, every=every)
+            late, spent = masked_run(llm, pool, interval=every)
             assert llm.scheduler.counts.masks_late >= before + 12 and max(spent) == 1
             for item, other in zip(in_time, late, strict=True):
                 assert item.answers[0].token_ids == other.answers[0].token_ids
@@ -146,11 +146,11 @@ def test_answers_are_the_same_whether_masks_are_late(tier: str) -> None:
 
 
 def test_matcher_that_is_too_slow_ends_only_its_answer() -> None:
-    with opened("t_cpu") as llm:
+    with open_llm("t_cpu") as llm:
         now = [0]
         ManualPool(llm.scheduler.fills, lambda: now[0])
         llm.scheduler.fills.starved_ns = lambda thread: 0
-        slow = llm.submit([1, 2], DRAWS, grammar=Turns(lambda: now.__setitem__(0, now[0] + 51_000_000)))
+        slow = llm.submit([1, 2], DRAWS, grammar=TurnMasks(lambda: now.__setitem__(0, now[0] + 51_000_000)))
         other = llm.submit([3, 4], DRAWS)
         while not (slow.done and other.done):
             llm.step()
@@ -158,7 +158,7 @@ def test_matcher_that_is_too_slow_ends_only_its_answer() -> None:
         assert other.answers[0].ended == "length"
 
 
-def answer_of(llm: LLM, prompt: list[int]) -> list[int]:
+def generate_answer(llm: LLM, prompt: list[int]) -> list[int]:
     return list(llm.generate([prompt], GREEDY)[0].token_ids)
 
 
@@ -169,8 +169,8 @@ GREEDY = Sampling(max_tokens=24, ignore_eos=True)
 def test_greedy_reader_that_stalls_inside_a_character_loses_no_token(steps: int) -> None:
     """It is paused after a step was planned, so the device skips its row. The others go on, and the ring is
     written many times over."""
-    with opened("t_cpu_native") as llm:
-        wanted = {first: answer_of(llm, [first, 2]) for first in range(6)}
+    with open_llm("t_cpu_native") as llm:
+        wanted = {first: generate_answer(llm, [first, 2]) for first in range(6)}
         scheduler = llm.scheduler
         now = [scheduler.clock_ns()]
         scheduler.clock_ns = lambda: now[0]  # the time limit of a reader is not what this is about
@@ -178,17 +178,17 @@ def test_greedy_reader_that_stalls_inside_a_character_loses_no_token(steps: int)
         slow = llm.submit([0, 2], GREEDY)
         (answer,) = slow.answers
         others = [llm.submit([first, 2], GREEDY) for first in (1, 2, 3)]
-        while not half_a_character(answer):
+        while not ends_inside_character(answer):
             llm.step()
         schedule, result, before = scheduler.schedule, len(answer.token_ids), scheduler.counts.steps
 
-        def planned() -> StepPlan:
+        def planned_step() -> StepPlan:
             plan = schedule()
             assert slow.request is not None and slow.request.slot in plan.row_slot[: plan.rows]
             scheduler.hold(slow.number)
             return plan
 
-        scheduler.schedule = planned  # type: ignore[method-assign]
+        scheduler.schedule = planned_step  # type: ignore[method-assign]
         llm.step()
         scheduler.schedule = schedule  # type: ignore[method-assign]
         assert llm.usage()["rows_discarded"] == 1
@@ -208,10 +208,10 @@ def test_greedy_reader_that_stalls_inside_a_character_loses_no_token(steps: int)
         else:
             assert answer.token_ids == wanted[0][:result] and answer.ended == "client_too_slow"
         assert all(other.answers[0].token_ids == wanted[other.tokens[0]] for other in others)
-        assert not scheduler.check() and not kv_audit(scheduler, llm.runner)
+        assert not scheduler.check() and not audit_kv(scheduler, llm.runner)
 
 
-def half_a_character(answer: Answer) -> bool:
+def ends_inside_character(answer: Answer) -> bool:
     """Return whether the decoder holds an incomplete character."""
     assert answer.text_out is not None
     decoder: Any = answer.text_out._decoder._decoder

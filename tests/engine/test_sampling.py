@@ -21,7 +21,7 @@ def test_defaults_and_range_limits_are_accepted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("settings", "message"),
     [
         ({"max_tokens": 0}, "max_tokens 0: expected 1 or more"),
         ({"max_tokens": 2.5}, "max_tokens 2.5: expected 1 or more"),
@@ -47,10 +47,10 @@ def test_defaults_and_range_limits_are_accepted() -> None:
         ({"logprobs": 21}, "logprobs 21: expected 0 to 20"),
     ],
 )
-def test_out_of_range_value_is_reported_with_the_range(given: dict[str, Any], said: str) -> None:
+def test_out_of_range_value_is_reported_with_the_range(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError) as raised:
-        Sampling(**given).check()
-    assert said in str(raised.value)
+        Sampling(**settings).check()
+    assert message in str(raised.value)
 
 
 @pytest.mark.parametrize(("name", "value"), [("stop", 5), ("stop_token_ids", 5), ("logit_bias", [1, 2])])
@@ -78,6 +78,6 @@ def test_sampling_is_immutable() -> None:
 
 
 def test_missing_seed_is_generated_and_given_seed_is_kept() -> None:
-    first, second = Sampling().seeded().seed, Sampling().seeded().seed
+    first, second = Sampling().with_seed().seed, Sampling().with_seed().seed
     assert first is not None and first != second and 0 <= first < 2**64
-    assert Sampling(seed=0).seeded().seed == 0
+    assert Sampling(seed=0).with_seed().seed == 0

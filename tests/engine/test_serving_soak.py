@@ -13,7 +13,7 @@ from zinc_rt.golden.embedded import FOLDER
 from zinc_rt.model.builder import SequenceLimits
 from zinc_rt.model.gguf import read_gguf
 from zinc_rt.sched.request import Request
-from zinc_rt.validate.isolation.mix import ROWS_A_SLOT, SLOTS, STEP_TOKENS, request_mix
+from zinc_rt.validate.isolation.mix import ROWS_A_SLOT, SLOTS, STEP_TOKENS, draw_request_mix
 from zinc_rt.validate.isolation.mixed import MixDriver
 from zinc_rt.validate.isolation.server import MixServer
 
@@ -28,15 +28,15 @@ def test_long_run_of_requests_is_stable(stem: str, slow_counts: Counts) -> None:
     count = slow_counts(10, 2000)
     limits = SequenceLimits(96, SLOTS, state_rows=1 + ROWS_A_SLOT * SLOTS, step_tokens=STEP_TOKENS)
     with Engine(read_gguf(FOLDER / f"{stem}.gguf"), CpuBackend("canonical-1"), limits=limits) as engine:
-        mix = request_mix(11, count, vocab=engine.model.vocab, ctx=96)
+        mix = draw_request_mix(11, count, vocab=engine.model.vocab, ctx=96)
         server = MixServer(engine, {}, name=stem)
         sizes: list[int] = []
 
-        def note(step: int) -> None:
+        def record_size(step: int) -> None:
             kept = engine.variants.resident._kept
             sizes.append(sum(buffer.size_bytes for buffer in kept.values()))
 
-        outcome = MixDriver(mix, server, note, audit_every=AUDIT_EVERY).run()
+        outcome = MixDriver(mix, server, record_size, audit_every=AUDIT_EVERY).run()
         assert not outcome.broken and not outcome.stuck and not server.shadow.findings
         assert len(outcome.ended) == sum(request.sampling.n for request in mix.requests)
         for request in mix.requests:

@@ -26,17 +26,17 @@ FIRST, SECOND = [2, 7, 1, 8, 2, 8], [1, 6, 1, 8]
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], GGUFFile]:
-    def made(architecture: str) -> GGUFFile:
+def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], GGUFFile]:
+    def create_model(architecture: str) -> GGUFFile:
         path = tmp_path_factory.mktemp("rows") / f"{architecture}.gguf"
         write_tiny(path, architecture, hidden=32)
         return read_gguf(path)
 
-    return made
+    return create_model
 
 
 @dataclass(frozen=True)
-class Part:
+class StepPart:
     """A sequence's part of a step: tokens from position `start` in a slot, with its `pages`."""
 
     slot: int
@@ -47,13 +47,13 @@ class Part:
     pages: tuple[int, ...]
 
 
-class Steps:
+class StepRecorder:
     """Run steps in the order of a scheduler and read back every row of logits."""
 
     def __init__(self, runner: Runner) -> None:
         self.runner = runner
 
-    def run(self, *parts: Part) -> list[np.ndarray]:
+    def run(self, *parts: StepPart) -> list[np.ndarray]:
         """Logits of every token of each part."""
         limits = self.runner.variants.limits
         lengths = [len(part.tokens) for part in parts]
@@ -74,8 +74,8 @@ class Steps:
 
 
 @contextmanager
-def steps_on(gguf: GGUFFile, tier: str, *, disjoint: bool = True) -> Iterator[Steps]:
-    def together(graph: OpGraph) -> OpGraph:
+def record_steps(gguf: GGUFFile, tier: str, *, disjoint: bool = True) -> Iterator[StepRecorder]:
+    def share_rows(graph: OpGraph) -> OpGraph:
         """The same graph, but rows of sequences may overlap."""
         nodes = (
             replace(node, attrs={k: v for k, v in node.attrs.items() if k != "disjoint"}) for node in graph.nodes
@@ -86,8 +86,8 @@ def steps_on(gguf: GGUFFile, tier: str, *, disjoint: bool = True) -> Iterator[St
     backend = open_backend(choose_tier(tier, **simulated), "canonical-1")
     limits = SequenceLimits(ctx=CTX, slots=SLOTS, state_rows=ROWS, rows=32)
     try:
-        yield Steps(
-            Runner(Variants(gguf, backend, limits, EngineOptions(transform=None if disjoint else together)))
+        yield StepRecorder(
+            Runner(Variants(gguf, backend, limits, EngineOptions(transform=None if disjoint else share_rows)))
         )
         if backend.instrument is not None:
             assert backend.instrument.findings() == []
@@ -95,7 +95,7 @@ def steps_on(gguf: GGUFFile, tier: str, *, disjoint: bool = True) -> Iterator[St
         backend.close()
 
 
-def alone(gguf: GGUFFile, tokens: list[int]) -> np.ndarray:
+def forward_alone(gguf: GGUFFile, tokens: list[int]) -> np.ndarray:
     with Engine(gguf, CpuBackend("canonical-1", threads=1), ctx=CTX) as engine:
         return engine.forward(tokens)
 
@@ -110,25 +110,25 @@ def alone(gguf: GGUFFile, tokens: list[int]) -> np.ndarray:
 )
 @pytest.mark.rest(keep=1)
 def test_restored_checkpoint_matches_recomputed_prefix(
-    architecture: str, tier: str, disjoint: bool, model: Callable[[str], GGUFFile]
+    architecture: str, tier: str, disjoint: bool, tiny_model: Callable[[str], GGUFFile]
 ) -> None:
-    gguf = model(architecture)
-    first, second = (alone(gguf, PREFIX + tail)[len(PREFIX) :] for tail in (FIRST, SECOND))
-    with steps_on(gguf, tier, disjoint=disjoint) as steps:
+    gguf = tiny_model(architecture)
+    first, second = (forward_alone(gguf, PREFIX + tail)[len(PREFIX) :] for tail in (FIRST, SECOND))
+    with record_steps(gguf, tier, disjoint=disjoint) as steps:
         # slot 0 begins at the zero row, and goes on into another row than the prefix's: row 1 is the checkpoint
-        steps.run(Part(0, PREFIX, 0, source=0, target=1, pages=(0,)))
-        (got,) = steps.run(Part(0, FIRST, 16, source=1, target=2, pages=(0, 1)))
+        steps.run(StepPart(0, PREFIX, 0, source=0, target=1, pages=(0,)))
+        (got,) = steps.run(StepPart(0, FIRST, 16, source=1, target=2, pages=(0, 1)))
         assert got.tobytes() == first.tobytes()
         # two others restore it in one step, beside a fresh one and slot 0's next token
         again, other, fresh = steps.run(
-            Part(0, FIRST, 16, source=1, target=3, pages=(0, 2)),
-            Part(1, SECOND, 16, source=1, target=4, pages=(0, 3)),
-            Part(2, PREFIX, 0, source=0, target=5, pages=(4,)),
+            StepPart(0, FIRST, 16, source=1, target=3, pages=(0, 2)),
+            StepPart(1, SECOND, 16, source=1, target=4, pages=(0, 3)),
+            StepPart(2, PREFIX, 0, source=0, target=5, pages=(4,)),
         )
         assert again.tobytes() == first.tobytes() and other.tobytes() == second.tobytes()
-        assert fresh.tobytes() == alone(gguf, PREFIX).tobytes()
+        assert fresh.tobytes() == forward_alone(gguf, PREFIX).tobytes()
         # nothing wrote the checkpoint or the zero row: both serve once more
-        (once_more,) = steps.run(Part(1, FIRST, 16, source=1, target=4, pages=(0, 3)))
+        (once_more,) = steps.run(StepPart(1, FIRST, 16, source=1, target=4, pages=(0, 3)))
         assert once_more.tobytes() == first.tobytes()
-        (fresh,) = steps.run(Part(2, PREFIX, 0, source=0, target=5, pages=(4,)))
-        assert fresh.tobytes() == alone(gguf, PREFIX).tobytes()
+        (fresh,) = steps.run(StepPart(2, PREFIX, 0, source=0, target=5, pages=(4,)))
+        assert fresh.tobytes() == forward_alone(gguf, PREFIX).tobytes()

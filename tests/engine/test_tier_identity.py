@@ -27,69 +27,69 @@ FAMILIES = ("deepseek2", "mamba", "gemma4", "qwen3next")  # what the embedded on
 PROMPT = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9, 3, 2, 3, 8]  # more than one page, and no power of two
 
 
-def everything(
+def run_observed(
     model: Path, tier: str, steps: int, ordering: str
 ) -> tuple[dict[str, np.ndarray], list[int], list[str]]:
     """Return every value by step and buffer, the greedy tokens, and the device's findings."""
     values: dict[str, np.ndarray] = {}
     choice = choose_tier(tier, "sim" if tier != "t_cpu" else "auto")
     with Engine(read_gguf(model), open_backend(choice, ordering, threads=1)) as engine:
-        before = found(engine)  # by others that share the device
+        before = sanitizer_findings(engine)  # by others that share the device
         sequence, tokens = engine.open(), list(PROMPT)
         generated: list[int] = []
         for step in range(steps + 1):
 
-            def tap(node: Node, name: str, array: np.ndarray, step: int = step) -> None:
+            def record_value(node: Node, name: str, array: np.ndarray, step: int = step) -> None:
                 values[f"{step} {node.op.name} {name}"] = array.copy()
 
-            logits = engine.extend(sequence, tokens, tap=tap)
+            logits = engine.extend(sequence, tokens, tap=record_value)
             values[f"{step} logits"] = logits
             tokens = [int(logits[-1].argmax())]
             generated += tokens
-        return values, generated, [item for item in found(engine) if item not in before]
+        return values, generated, [item for item in sanitizer_findings(engine) if item not in before]
 
 
-def looked_at_by_nobody(model: Path, tier: str, steps: int, ordering: str, **device: Any) -> list[np.ndarray]:
+def run_unobserved(model: Path, tier: str, steps: int, ordering: str, **device: Any) -> list[np.ndarray]:
     """Return the logits of each step with the production graph, fused if the tier's kernels fuse. `device`:
     options of the simulated device.
     """
     choice = choose_tier(tier, "sim", **device)
     with Engine(read_gguf(model), open_backend(choice, ordering, threads=1)) as engine:
-        before = found(engine)
+        before = sanitizer_findings(engine)
         sequence, tokens, logits = engine.open(), list(PROMPT), []
         for _ in range(steps + 1):
             logits.append(engine.extend(sequence, tokens))
             tokens = [int(logits[-1][-1].argmax())]
-        assert [item for item in found(engine) if item not in before] == []
+        assert [item for item in sanitizer_findings(engine) if item not in before] == []
         return logits
 
 
-def found(engine: Engine) -> list[str]:
+def sanitizer_findings(engine: Engine) -> list[str]:
     """Return the findings of a simulated device."""
     instrument = engine.backend.instrument
     return [finding.text for finding in instrument.findings()] if instrument is not None else []
 
 
-def assert_the_same(model: Path, tier: str, steps: int, ordering: str = "canonical-1") -> None:
-    want, tokens, _ = everything(model, "t_cpu", steps, ordering)
-    got, same_tokens, findings = everything(model, tier, steps, ordering)
+def assert_tiers_agree(model: Path, tier: str, steps: int, ordering: str = "canonical-1") -> None:
+    want, tokens, _ = run_observed(model, "t_cpu", steps, ordering)
+    got, same_tokens, findings = run_observed(model, tier, steps, ordering)
     assert findings == []
     assert got.keys() == want.keys() and len(got) > 20 * (steps + 1)
     different = [name for name in want if want[name].tobytes() != got[name].tobytes()]
     assert not different, f"first of {len(different)}: {different[0]}"
     assert same_tokens == tokens
-    for step, logits in enumerate(looked_at_by_nobody(model, tier, steps, ordering)):
+    for step, logits in enumerate(run_unobserved(model, tier, steps, ordering)):
         assert logits.tobytes() == want[f"{step} logits"].tobytes(), f"fused, step {step}"
 
 
 @pytest.mark.parametrize("tier", ["t1", "t2"])
 def test_embedded_model_is_bit_identical(tier: str, slow_counts: Counts) -> None:
-    assert_the_same(FOLDER / "qwen3-q.gguf", tier, slow_counts(2, 32))
+    assert_tiers_agree(FOLDER / "qwen3-q.gguf", tier, slow_counts(2, 32))
 
 
 @pytest.mark.rest
 def test_embedded_recurrent_moe_model_is_bit_identical(slow_counts: Counts) -> None:
-    assert_the_same(FOLDER / "qwen35moe-q.gguf", "t1", slow_counts(2, 32))
+    assert_tiers_agree(FOLDER / "qwen35moe-q.gguf", "t1", slow_counts(2, 32))
 
 
 @pytest.mark.parametrize(("tier", "model"), [("t1", "qwen35moe-q"), ("t2", "qwen3-q")])
@@ -97,15 +97,15 @@ def test_embedded_recurrent_moe_model_is_bit_identical(slow_counts: Counts) -> N
 def test_embedded_model_with_8_bit_activations_is_bit_identical(
     tier: str, model: str, slow_counts: Counts
 ) -> None:
-    assert_the_same(FOLDER / f"{model}.gguf", tier, slow_counts(1, 32), "canonical-1-q8")
+    assert_tiers_agree(FOLDER / f"{model}.gguf", tier, slow_counts(1, 32), "canonical-1-q8")
 
 
 @pytest.mark.parametrize("architecture", FAMILIES)
 @pytest.mark.rest
-def test_one_model_of_each_other_family_is_bit_identical(architecture: str, tmp_path: Path) -> None:
+def test_model_of_each_other_family_is_bit_identical(architecture: str, tmp_path: Path) -> None:
     path = tmp_path / "tiny.gguf"
     write_tiny(path, architecture, hidden=32)
-    assert_the_same(path, "t1", 1)
+    assert_tiers_agree(path, "t1", 1)
 
 
 @pytest.mark.parametrize("tier", ["t1", "t2"])
@@ -113,9 +113,9 @@ def test_one_model_of_each_other_family_is_bit_identical(architecture: str, tmp_
 def test_simulated_cache_coherence_does_not_change_the_bits(tier: str, slow_counts: Counts) -> None:
     """A stale line that a step loaded would show: no invalidation is missing."""
     model = FOLDER / "qwen3-q.gguf"
-    want, _, _ = everything(model, "t_cpu", 2, "canonical-1")
+    want, _, _ = run_observed(model, "t_cpu", 2, "canonical-1")
     for seed in range(slow_counts(1, 3)):
-        got = looked_at_by_nobody(model, tier, 2, "canonical-1", coherence="caches", reorder=seed)
+        got = run_unobserved(model, tier, 2, "canonical-1", coherence="caches", reorder=seed)
         for step, logits in enumerate(got):
             assert logits.tobytes() == want[f"{step} logits"].tobytes(), f"seed {seed}, step {step}"
 
@@ -123,8 +123,8 @@ def test_simulated_cache_coherence_does_not_change_the_bits(tier: str, slow_coun
 @pytest.mark.rest
 def test_navi_44_runs_navi_48_kernels() -> None:
     model = FOLDER / "qwen3-q.gguf"
-    want, _, _ = everything(model, "t_cpu", 1, "canonical-1")
-    for step, logits in enumerate(looked_at_by_nobody(model, "t1", 1, "canonical-1", chip="gfx1200")):
+    want, _, _ = run_observed(model, "t_cpu", 1, "canonical-1")
+    for step, logits in enumerate(run_unobserved(model, "t1", 1, "canonical-1", chip="gfx1200")):
         assert logits.tobytes() == want[f"{step} logits"].tobytes(), f"step {step}"
 
 
@@ -132,10 +132,10 @@ def test_navi_44_runs_navi_48_kernels() -> None:
 @pytest.mark.parametrize("tier", ["t1", "t2"])
 @pytest.mark.parametrize("model", MODELS)
 def test_tiny_models_are_bit_identical(model: str, tier: str, data_dir: Path) -> None:
-    assert_the_same(data_dir / "goldens" / f"{model}.gguf", tier, 32)
+    assert_tiers_agree(data_dir / "goldens" / f"{model}.gguf", tier, 32)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("model", [name for name in MODELS if name.endswith("-q")])
 def test_tiny_models_with_8_bit_activations_are_bit_identical(model: str, data_dir: Path) -> None:
-    assert_the_same(data_dir / "goldens" / f"{model}.gguf", "t1", 8, "canonical-1-q8")
+    assert_tiers_agree(data_dir / "goldens" / f"{model}.gguf", "t1", 8, "canonical-1-q8")

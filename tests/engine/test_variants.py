@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from zinc_rt.backends.cpu.oracle import CpuBackend
-from zinc_rt.engine.variants import Variants, token_capacities
+from zinc_rt.engine.variants import Variants, list_token_capacities
 from zinc_rt.golden.embedded import FOLDER
 from zinc_rt.host.errors import UsageError
 from zinc_rt.model.builder import SequenceLimits
 from zinc_rt.model.gguf import read_gguf
 
 
-def variants(**limits: int) -> Variants:
+def make_variants(**limits: int) -> Variants:
     gguf = read_gguf(FOLDER / "qwen3-q.gguf")
     return Variants(gguf, CpuBackend("canonical-1", threads=1), SequenceLimits(**limits))
 
@@ -29,32 +29,32 @@ def variants(**limits: int) -> Variants:
     ],
 )
 def test_few_capacities_cover_every_step(limits: dict[str, int], tokens: tuple[int, ...]) -> None:
-    assert token_capacities(SequenceLimits(ctx=64, **limits)) == tokens
+    assert list_token_capacities(SequenceLimits(ctx=64, **limits)) == tokens
 
 
 def test_scheduler_variant_has_one_logit_row_per_slot() -> None:
-    result = variants(ctx=64, slots=3, rows=3)
-    assert result.fitting("prefill", 400, 2, 1).key == (512, 3, 3)
-    assert result.fitting("decode", 3, 3, 3).key == (16, 3, 3)
-    assert result.fitting("decode", 1, 1, 1).key == (1, 1, 1)
+    result = make_variants(ctx=64, slots=3, rows=3)
+    assert result.find_fitting("prefill", 400, 2, 1).key == (512, 3, 3)
+    assert result.find_fitting("decode", 3, 3, 3).key == (16, 3, 3)
+    assert result.find_fitting("decode", 1, 1, 1).key == (1, 1, 1)
     with pytest.raises(UsageError, match="logits for at most 3 tokens, not 4"):
-        result.fitting("prefill", 400, 2, 4)
+        result.find_fitting("prefill", 400, 2, 4)
     with pytest.raises(UsageError, match="a step accepts 1 to 512 tokens, not 513"):
-        result.fitting("prefill", 513, 2, 1)
+        result.find_fitting("prefill", 513, 2, 1)
 
 
 def test_single_token_step_can_bind_a_cached_prefix() -> None:
-    result = variants(ctx=160, slots=2, rows=2)
-    assert result.fitting("decode", 1, 1, 1, entries=2) is result.fitting("decode", 1, 1, 1)
-    large = result.fitting("decode", 1, 1, 1, entries=10)
+    result = make_variants(ctx=160, slots=2, rows=2)
+    assert result.find_fitting("decode", 1, 1, 1, entries=2) is result.find_fitting("decode", 1, 1, 1)
+    large = result.find_fitting("decode", 1, 1, 1, entries=10)
     assert large.key == (1, 1, 1, 2 * 10)
-    assert large is result.fitting("decode", 1, 1, 1, entries=20)
+    assert large is result.find_fitting("decode", 1, 1, 1, entries=20)
     plan = large.program.plan
     assert plan.placements["step.table_entry"].size_bytes == 4 * 20
 
 
 @pytest.mark.parametrize(
-    ("limits", "says"),
+    ("limits", "message"),
     [
         ({"slots": 0}, "slots must be at least 1, not 0"),
         ({"pages": (4, 0)}, r"pages\[1\] must be at least 1, not 0"),
@@ -64,8 +64,8 @@ def test_single_token_step_can_bind_a_cached_prefix() -> None:
         ({"page_tokens": 4}, "page_tokens must be at least 8, not 4"),
     ],
 )
-def test_contradictory_limits_print_one_line(limits: dict[str, int], says: str) -> None:
-    with pytest.raises(UsageError, match=says):
+def test_contradictory_limits_print_one_line(limits: dict[str, int], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
         SequenceLimits(ctx=64, **limits)
 
 

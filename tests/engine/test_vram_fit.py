@@ -7,7 +7,7 @@ import re
 import pytest
 
 from zinc_rt.cli.inspect import main as inspect
-from zinc_rt.engine.memory_fit import fit, steps_of
+from zinc_rt.engine.memory_fit import count_step_tokens, fit_model
 from zinc_rt.golden.embedded import FOLDER
 from zinc_rt.host.errors import InputError
 from zinc_rt.kernels.gfx1201.table import KERNELS
@@ -20,36 +20,36 @@ MODEL = FOLDER / "qwen3-q.gguf"
 MEMORY_BYTES = 24 << 20
 
 
-def placed(ctx: int, slots: int) -> Residency:
+def fit_graph(ctx: int, slots: int) -> Residency:
     limits = SequenceLimits(ctx=ctx, slots=slots)
-    return fit(build_model(read_gguf(MODEL), limits, "prefill"), KERNELS, MEMORY_BYTES, tokens=16, rows=1)
+    return fit_model(build_model(read_gguf(MODEL), limits, "prefill"), KERNELS, MEMORY_BYTES, tokens=16, rows=1)
 
 
 def test_error_names_longest_context_and_most_slots_that_fit() -> None:
     with pytest.raises(InputError, match="must be in VRAM") as refused:
-        placed(1024, 32)
+        fit_graph(1024, 32)
     match = re.fullmatch(r"(?:--ctx (\d+) fits)?(?:, or )?(?:--slots (\d+) fits)?", refused.value.next)
     assert match is not None, refused.value.next
     ctx, slots = (int(group) for group in match.groups())
     assert 16 <= ctx < 1024 and 1 <= slots < 32
-    assert placed(ctx, 32).host == placed(1024, slots).host == frozenset()
+    assert fit_graph(ctx, 32).host == fit_graph(1024, slots).host == frozenset()
     for more in ((ctx + 16, 32), (1024, slots + 1)):
         with pytest.raises(InputError):
-            placed(*more)
+            fit_graph(*more)
 
 
 def test_model_too_large_for_any_context_is_reported() -> None:
     model = build_model(read_gguf(MODEL), SequenceLimits(ctx=64), "prefill")
     with pytest.raises(InputError) as refused:
-        fit(model, KERNELS, 1 << 20, tokens=16, rows=1)
+        fit_model(model, KERNELS, 1 << 20, tokens=16, rows=1)
     assert "fewer bits a weight" in refused.value.next
 
 
 def test_lookahead_tokens_count_toward_the_step() -> None:
     gguf = read_gguf(MODEL)
-    assert steps_of(gguf, SequenceLimits(ctx=64, slots=4), 3) == 16
+    assert count_step_tokens(gguf, SequenceLimits(ctx=64, slots=4), 3) == 16
     with pytest.raises(InputError, match="a step has 512") as refused:
-        steps_of(gguf, SequenceLimits(ctx=64, slots=64), 9)
+        count_step_tokens(gguf, SequenceLimits(ctx=64, slots=64), 9)
     assert refused.value.next.startswith("--lookahead 7 fits")
 
 

@@ -44,13 +44,13 @@ def backend():
     backend.close()
 
 
-def graph(backend: FakeBackend, name: str, call, **options) -> Graph:
+def make_graph(backend: FakeBackend, name: str, call, **options) -> Graph:
     graph = Graph(name, backend, **options)
     graph.add((1,), call)
     return graph
 
 
-def nothing() -> None:
+def do_nothing() -> None:
     pass
 
 
@@ -72,31 +72,31 @@ def test_foreign_memory_is_wrapped_not_copied():
     assert buffer.storage is array and buffer.gpu_va == 0x1000 and not buffer.owned
 
 
-def test_buffer_copies_follow_stream_order(backend):
+def test_buffer_copies_run_in_stream_order(backend):
     a, b, main = backend.buffer("a", 4), backend.buffer("b", 4), Stream("main")
-    graph(backend, "write", lambda: a.storage.__setitem__(slice(0, 4), b"abcd")).replay((1,), main)
+    make_graph(backend, "write", lambda: a.storage.__setitem__(slice(0, 4), b"abcd")).replay((1,), main)
     copy(backend, a, 0, b, 0, 4, main)
-    graph(backend, "erase", lambda: a.storage.__setitem__(slice(0, 4), b"----")).replay((1,), main).wait(1)
+    make_graph(backend, "erase", lambda: a.storage.__setitem__(slice(0, 4), b"----")).replay((1,), main).wait(1)
     assert bytes(b.storage) == b"abcd"
 
 
-def test_variant_is_any_backend_object_and_stays_with_its_owner(backend):
-    class Built:
+def test_variant_can_be_any_object_and_is_owned_by_its_backend(backend):
+    class BuiltVariant:
         calls = 0
 
         def __call__(self) -> None:
             self.calls += 1
 
-    built = Built()
+    built = BuiltVariant()
     main = Stream("main")
-    result = graph(backend, "decode", built)
+    result = make_graph(backend, "decode", built)
     result.replay((1,), main)
     result.replay((1,), main).wait(1)
     assert built.calls == 2
     assert result.remove((1,)) is built and built.calls == 2
 
 
-def test_missing_key_is_an_error_and_never_the_nearest_match(backend):
+def test_missing_key_is_an_error_even_if_a_similar_key_exists(backend):
     ran: list[int] = []
     graph = Graph("decode", backend)
     for size in (16, 128):
@@ -122,18 +122,18 @@ def test_variant_table_is_bounded_and_evicts_least_recently_used(backend):
     graph = Graph("decode", backend, max_variants=3, evicted=lambda key, variant: gone.append(key))
     main = Stream("main")
     for position in range(3):
-        graph.add((position,), nothing)
+        graph.add((position,), do_nothing)
     graph.replay((0,), main).wait(1)
-    graph.add((3,), nothing)
-    graph.add((4,), nothing)
+    graph.add((3,), do_nothing)
+    graph.add((4,), do_nothing)
     assert gone == [(1,), (2,)] and graph.keys == ((0,), (3,), (4,))
 
 
 def test_two_graphs_share_data_by_binding_one_buffer(backend):
     features = backend.buffer("features", 4)
-    vision = graph(backend, "vision", lambda: features.storage.__setitem__(slice(0, 4), b"seen"))
+    vision = make_graph(backend, "vision", lambda: features.storage.__setitem__(slice(0, 4), b"seen"))
     seen: list[bytes] = []
-    action = graph(backend, "action", lambda: seen.append(bytes(features.storage)))
+    action = make_graph(backend, "action", lambda: seen.append(bytes(features.storage)))
     vision.bind("out", features)
     action.bind("in", features)
     assert vision.ports["out"] is action.ports["in"]
@@ -149,9 +149,9 @@ def test_plan_orders_replays_by_data_alone_and_is_repeatable(backend):
     ran: list[str] = []
     eyes, hands = Stream("eyes"), Stream("hands")
     plan = Plan()
-    see = plan.add(graph(backend, "vision", lambda: ran.append("vision")), (1,), eyes)
-    think = plan.add(graph(backend, "encoder", lambda: ran.append("encoder")), (1,), hands)
-    move = plan.add(graph(backend, "action", lambda: ran.append("action")), (1,), eyes)
+    see = plan.add(make_graph(backend, "vision", lambda: ran.append("vision")), (1,), eyes)
+    think = plan.add(make_graph(backend, "encoder", lambda: ran.append("encoder")), (1,), hands)
+    move = plan.add(make_graph(backend, "action", lambda: ran.append("action")), (1,), eyes)
     plan.after(think, see)
     plan.after(move, think)
     for _ in range(5):
@@ -164,14 +164,14 @@ def test_event_orders_two_streams_outside_any_plan(backend):
     ran: list[str] = []
     main, side, event = Stream("main"), Stream("side"), Event()
 
-    def first() -> None:
+    def wait_for_gate() -> None:
         assert gate.wait(5)
         ran.append("main")
 
-    graph(backend, "first", first).replay((1,), main)
+    make_graph(backend, "first", wait_for_gate).replay((1,), main)
     event.record(main)
     side.wait(event)
-    last = graph(backend, "second", lambda: ran.append("side")).replay((1,), side)
+    last = make_graph(backend, "second", lambda: ran.append("side")).replay((1,), side)
     gate.set()
     last.wait(5)
     assert ran == ["main", "side"] and event.done()
@@ -181,9 +181,9 @@ def test_higher_priority_stream_goes_first_at_the_next_replay():
     """What a hard interruption needs: the host submits no more, and waits for one short replay at most."""
     gate, ran = threading.Event(), []
     backend = FakeBackend(workers=1)
-    slow = graph(backend, "running", lambda: gate.wait(5) and None)
-    step = graph(backend, "step", lambda: ran.append("step"))
-    stop = graph(backend, "stop", lambda: ran.append("stop"))
+    slow = make_graph(backend, "running", lambda: gate.wait(5) and None)
+    step = make_graph(backend, "step", lambda: ran.append("step"))
+    stop = make_graph(backend, "stop", lambda: ran.append("stop"))
     normal, urgent = Stream("normal"), Stream("urgent", priority=1)
     slow.replay((1,), normal)
     for _ in range(3):
@@ -197,15 +197,17 @@ def test_higher_priority_stream_goes_first_at_the_next_replay():
 
 def test_independent_streams_run_concurrently(backend):
     meet = threading.Barrier(2)
-    fences = [graph(backend, n, lambda: meet.wait(5) and None).replay((1,), Stream(n)) for n in ("hear", "move")]
+    fences = [
+        make_graph(backend, n, lambda: meet.wait(5) and None).replay((1,), Stream(n)) for n in ("hear", "move")
+    ]
     for fence in fences:
         fence.wait(5)
 
 
-def test_goal_is_a_buffer_the_host_overwrites_between_replays(backend):
+def test_host_can_overwrite_an_input_buffer_between_replays(backend):
     goal = backend.buffer("goal", 5)
     seen: list[bytes] = []
-    built = graph(backend, "action", lambda: seen.append(bytes(goal.storage)))
+    built = make_graph(backend, "action", lambda: seen.append(bytes(goal.storage)))
     built.bind("goal", goal)
     main = Stream("main")
     for wanted in (b"left ", b"right"):
@@ -215,14 +217,14 @@ def test_goal_is_a_buffer_the_host_overwrites_between_replays(backend):
     assert seen == [b"left ", b"right"] and built.keys == ((1,),)
 
 
-def test_speculate_verify_and_roll_back_is_host_code_over_copies(backend):
+def test_host_can_speculate_verify_and_roll_back_with_copies(backend):
     """Speculation: a snapshot beside the work, a check, a copy back, and the same bits as without the guess."""
     state, saved = backend.buffer("state", 1), backend.buffer("saved", 1)
 
-    def step() -> None:
+    def run_step() -> None:
         state.storage[0] += 1
 
-    advance = graph(backend, "advance", step)
+    advance = make_graph(backend, "advance", run_step)
     main, side, before, result = Stream("main"), Stream("side"), Event(), Event()
     advance.replay((1,), main)
     before.record(main)
@@ -239,28 +241,28 @@ def test_speculate_verify_and_roll_back_is_host_code_over_copies(backend):
 
 
 def test_replay_cost_is_independent_of_port_count(backend):
-    class Counted(Usage):
+    class CountedUsage(Usage):
         told = 0
 
-        def used_until(self, fence: Fence) -> None:
-            Counted.told += 1
+        def add_fence(self, fence: Fence) -> None:
+            CountedUsage.told += 1
             super().used_until(fence)
 
-    result = graph(backend, "decode", nothing)
-    usages = Counted(), Counted()
+    result = make_graph(backend, "decode", do_nothing)
+    usages = CountedUsage(), CountedUsage()
     for number in range(120):
         buffer = Buffer(f"b{number}", 4, "host_visible", bytearray(4), usage=usages[number % 2])
         result.bind(buffer.name, buffer)
     result.replay((1,), Stream("main")).wait(1)
-    assert Counted.told == 2
+    assert CountedUsage.told == 2
 
 
-def test_nothing_leaks():
+def test_close_releases_every_buffer():
     threads = set(threading.enumerate())
     backend = FakeBackend()
     cache = GraphCache(2)
     state = backend.buffer("state", 4)
-    result = cache.get("a", lambda: graph(backend, "decode", nothing))
+    result = cache.get("a", lambda: make_graph(backend, "decode", do_nothing))
     result.bind("state", state)
     plan = Plan()
     plan.add(result, (1,), Stream("main"))
@@ -279,8 +281,8 @@ def test_work_queued_at_close_fails_with_a_message():
     gate = threading.Event()
     backend = FakeBackend(workers=1)
     main = Stream("main")
-    graph(backend, "running", lambda: gate.wait(5) and None).replay((1,), main)
-    queued = graph(backend, "queued", nothing).replay((1,), main)
+    make_graph(backend, "running", lambda: gate.wait(5) and None).replay((1,), main)
+    queued = make_graph(backend, "queued", do_nothing).replay((1,), main)
     closing = threading.Thread(target=backend.close)
     closing.start()
     with pytest.raises(ZincError, match="was closed before this call ran"):

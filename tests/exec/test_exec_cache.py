@@ -16,11 +16,11 @@ def backend():
     backend.close()
 
 
-def nothing() -> None:
+def do_nothing() -> None:
     pass
 
 
-class Shelf:
+class GraphShelf:
     """A cache that records which graphs were built and dropped."""
 
     def __init__(self, backend: FakeBackend, max_graphs: int) -> None:
@@ -30,17 +30,17 @@ class Shelf:
         self.cache = GraphCache(max_graphs, dropped=lambda key, graph: self.dropped.append((key, graph)))
 
     def get(self, key: Hashable) -> Graph:
-        def build() -> Graph:
+        def build_graph() -> Graph:
             self.built.append(key)
             graph = Graph(str(key), self.backend)
-            graph.add((1,), nothing)
+            graph.add((1,), do_nothing)
             return graph
 
-        return self.cache.get(key, build)
+        return self.cache.get(key, build_graph)
 
 
 def test_graph_is_built_once_and_reused(backend):
-    shelf = Shelf(backend, 2)
+    shelf = GraphShelf(backend, 2)
     first = shelf.get("a")
     assert shelf.get("a") is first
     assert shelf.get(("a", 1)) is not first
@@ -48,7 +48,7 @@ def test_graph_is_built_once_and_reused(backend):
 
 
 def test_least_recently_used_graph_is_evicted_and_reported(backend):
-    shelf = Shelf(backend, 2)
+    shelf = GraphShelf(backend, 2)
     shelf.get("a")
     second = shelf.get("b")
     shelf.get("a")
@@ -69,7 +69,7 @@ def test_eviction_happens_before_the_new_graph_is_built(backend):
 
 def test_graph_in_flight_stays_and_the_next_one_is_evicted(backend):
     release = threading.Event()
-    shelf = Shelf(backend, 2)
+    shelf = GraphShelf(backend, 2)
     held = shelf.get("a")
     held.add((2,), lambda: release.wait(5) and None)
     held.replay((2,), Stream("main"))
@@ -85,7 +85,7 @@ def test_graph_in_flight_stays_and_the_next_one_is_evicted(backend):
 
 
 def test_build_is_rejected_while_every_graph_is_in_flight():
-    shelf = Shelf(DeadBackend(), 2)
+    shelf = GraphShelf(DeadBackend(), 2)
     for key in "ab":
         shelf.get(key).replay((1,), Stream("main"))
     with pytest.raises(InFlight, match="all 2 have a replay in flight"):
@@ -94,13 +94,13 @@ def test_build_is_rejected_while_every_graph_is_in_flight():
 
 
 def test_failed_build_leaves_nothing_in_the_cache(backend):
-    shelf = Shelf(backend, 2)
+    shelf = GraphShelf(backend, 2)
 
-    def broken() -> Graph:
+    def raise_error() -> Graph:
         raise FloatingPointError("no such graph")
 
     with pytest.raises(FloatingPointError):
-        shelf.cache.get("a", broken)
+        shelf.cache.get("a", raise_error)
     assert shelf.cache.keys == ()
     shelf.get("a")
     assert shelf.built == ["a"]

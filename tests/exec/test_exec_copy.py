@@ -40,11 +40,11 @@ def test_copy_is_ordered_after_earlier_work_of_its_stream(backend):
     source, target = backend.buffer("source", 1), backend.buffer("target", 1)
     graph, main = Graph("decode", backend), Stream("main")
 
-    def slow() -> None:
+    def wait_for_release() -> None:
         assert release.wait(5)
         source.storage[:] = b"x"
 
-    graph.add((1,), slow)
+    graph.add((1,), wait_for_release)
     graph.replay((1,), main)
     fence = copy(backend, source, 0, target, 0, 1, main)
     assert main.last is fence

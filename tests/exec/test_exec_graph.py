@@ -26,11 +26,11 @@ def backend() -> Iterator[FakeBackend]:
     backend.close()
 
 
-def nothing() -> None:
+def do_nothing() -> None:
     pass
 
 
-class Diary(Observer):
+class EventRecorder(Observer):
     def __init__(self) -> None:
         self.entries: list[tuple[Any, ...]] = []
 
@@ -62,7 +62,7 @@ def test_replay_runs_the_variant_with_exactly_this_key(backend):
 
 def test_missing_key_error_lists_existing_keys(backend):
     graph = Graph("decode", backend)
-    graph.add((1, 16), nothing)
+    graph.add((1, 16), do_nothing)
     with pytest.raises(MissingVariant, match=r"no variant for key \(1, 17\); it has \(1, 16\)"):
         graph.replay((1, 17), Stream("main"))
 
@@ -70,23 +70,23 @@ def test_missing_key_error_lists_existing_keys(backend):
 @pytest.mark.parametrize("key", [1, [1], ("a",), (True,), (1.0,)])
 def test_shape_key_is_a_tuple_of_int(backend, key):
     with pytest.raises(ValueError, match="tuple of int"):
-        Graph("decode", backend).add(key, nothing)
+        Graph("decode", backend).add(key, do_nothing)
 
 
 def test_duplicate_key_is_rejected(backend):
     graph = Graph("decode", backend)
-    graph.add((1,), nothing)
+    graph.add((1,), do_nothing)
     with pytest.raises(ValueError, match="already has a variant"):
-        graph.add((1,), nothing)
+        graph.add((1,), do_nothing)
 
 
 def test_least_recently_used_variant_is_evicted_first(backend):
     dropped = []
     graph = Graph("decode", backend, max_variants=2, evicted=lambda key, variant: dropped.append(key))
-    graph.add((1,), nothing)
-    graph.add((2,), nothing)
+    graph.add((1,), do_nothing)
+    graph.add((2,), do_nothing)
     graph.replay((1,), Stream("main")).wait(1)
-    graph.add((3,), nothing)
+    graph.add((3,), do_nothing)
     assert dropped == [(2,)]
     assert graph.keys == ((1,), (3,))
     assert graph.has((1,)) and not graph.has((2,))
@@ -108,20 +108,20 @@ def test_evictions_call_back_once_and_never_for_variants_in_flight(backend):
     assert {key for key, _ in dropped}.isdisjoint(graph.keys)
     gate.set()
     slow.wait(1)
-    graph.add((2000,), nothing)  # the slow one is the least recently used by now
+    graph.add((2000,), do_nothing)  # the slow one is the least recently used by now
     assert dropped[-1][0] == (-1,)
 
 
 def test_variant_in_flight_is_never_evicted():
     graph = Graph("decode", DeadBackend(), max_variants=2)
-    graph.add((1,), nothing)
-    graph.add((2,), nothing)
+    graph.add((1,), do_nothing)
+    graph.add((2,), do_nothing)
     graph.replay((1,), Stream("a"))
-    graph.add((3,), nothing)
+    graph.add((3,), do_nothing)
     assert graph.keys == ((1,), (3,))
     graph.replay((3,), Stream("a"))
     with pytest.raises(InFlight, match="all 2 are in flight"):
-        graph.add((4,), nothing)
+        graph.add((4,), do_nothing)
 
 
 def test_step_write_waits_for_the_replay_that_reads_it(backend):
@@ -131,11 +131,11 @@ def test_step_write_waits_for_the_replay_that_reads_it(backend):
     graph = Graph("decode", backend)
     graph.bind("step", step)
 
-    def variant() -> None:
+    def wait_and_record() -> None:
         assert release.wait(5)
         seen.append(bytes(step.storage))
 
-    graph.add((1,), variant)
+    graph.add((1,), wait_and_record)
     graph.write("step", 4, b"\1\2\3\4")
     fence = graph.replay((1,), Stream("main"))
     with pytest.raises(InFlight, match="in flight, up to fence 1"):
@@ -190,7 +190,7 @@ def test_usage_is_busy_until_the_last_of_several_streams_ends(backend):
     first, second = threading.Event(), threading.Event()
     fences = [backend.submit(lambda e=e: e.wait(5) and None, Stream(n)) for e, n in ((first, "a"), (second, "b"))]
     for fence in fences:
-        usage.used_until(fence)
+        usage.add_fence(fence)
     second.set()
     fences[1].wait(1)
     assert usage.busy() and usage.in_flight == (fences[0],)
@@ -202,7 +202,7 @@ def test_usage_is_busy_until_the_last_of_several_streams_ends(backend):
 def test_rebinding_a_port_replaces_the_buffer():
     graph, backend = Graph("decode", DeadBackend()), FakeBackend()
     before, after = backend.buffer("before", 8), backend.buffer("after", 8)
-    graph.add((1,), nothing)
+    graph.add((1,), do_nothing)
     graph.bind("step", before)
     graph.bind("step", after)
     graph.replay((1,), Stream("main"))
@@ -212,7 +212,7 @@ def test_rebinding_a_port_replaces_the_buffer():
 def test_unbound_buffer_stays_busy_until_earlier_submissions_end():
     graph, backend = Graph("decode", DeadBackend()), FakeBackend()
     step, kept = backend.buffer("step", 8), backend.buffer("kept", 8)
-    graph.add((1,), nothing)
+    graph.add((1,), do_nothing)
     graph.bind("step", step)
     graph.replay((1,), Stream("main"))
     assert graph.unbind("step") is step and dict(graph.ports) == {}
@@ -228,18 +228,18 @@ def test_unbound_buffer_stays_busy_until_earlier_submissions_end():
 def test_removed_variant_is_returned_and_frees_its_key(backend):
     dropped = []
     graph = Graph("decode", backend, evicted=lambda key, variant: dropped.append(key))
-    graph.add((1,), nothing)
+    graph.add((1,), do_nothing)
     graph.replay((1,), Stream("main")).wait(1)
-    assert graph.remove((1,)) is nothing
+    assert graph.remove((1,)) is do_nothing
     assert not graph.has((1,)) and dropped == []
-    graph.add((1,), nothing)
+    graph.add((1,), do_nothing)
     with pytest.raises(MissingVariant, match=r"no variant for key \(2,\)"):
         graph.remove((2,))
 
 
 def test_variant_in_flight_is_not_removed():
     graph = Graph("decode", DeadBackend())
-    graph.add((1,), nothing)
+    graph.add((1,), do_nothing)
     graph.replay((1,), Stream("main"))
     with pytest.raises(InFlight, match=r"cannot remove \(1,\): its last replay is in flight"):
         graph.remove((1,))
@@ -248,10 +248,10 @@ def test_variant_in_flight_is_not_removed():
 
 def test_replays_of_two_streams_retire_as_they_finish(backend):
     release = threading.Event()
-    diary = Diary()
+    diary = EventRecorder()
     graph = Graph("decode", backend, observers=(diary,))
     graph.add((1,), lambda: release.wait(5) and None)
-    graph.add((2,), nothing)
+    graph.add((2,), do_nothing)
     graph.replay((1,), Stream("slow"))
     quick = Stream("quick")
     for _ in range(3):
@@ -291,11 +291,11 @@ def test_unknown_port_is_reported(backend):
 
 
 def test_exception_in_a_variant_reaches_the_waiter(backend):
-    def broken() -> None:
+    def raise_error() -> None:
         raise FloatingPointError("layer 3")
 
     graph = Graph("decode", backend)
-    graph.add((1,), broken)
+    graph.add((1,), raise_error)
     fence = graph.replay((1,), Stream("main"))
     with pytest.raises(FloatingPointError, match="layer 3"):
         fence.wait(1)
@@ -303,9 +303,9 @@ def test_exception_in_a_variant_reaches_the_waiter(backend):
 
 
 def test_fence_that_never_signals_misses_its_deadline():
-    diary = Diary()
+    diary = EventRecorder()
     graph = Graph("decode", DeadBackend(), observers=(diary,))
-    graph.add((1,), nothing)
+    graph.add((1,), do_nothing)
     graph.replay((1,), Stream("main"))
     with pytest.raises(DeadlineMissed, match="not reached"):
         graph.wait(0.01)
@@ -315,10 +315,10 @@ def test_fence_that_never_signals_misses_its_deadline():
 
 
 def test_observer_receives_all_events_in_order(backend):
-    first, second = Diary(), Diary()
+    first, second = EventRecorder(), EventRecorder()
     graph = Graph("decode", backend, ir="the ir", observers=(first, second))
     graph.bind("step", backend.buffer("step", 4))
-    graph.add((1,), nothing)
+    graph.add((1,), do_nothing)
     main = Stream("main")
     graph.write("step", 0, b"ab")
     graph.replay((1,), main).wait(1)
@@ -338,12 +338,12 @@ def test_observer_receives_all_events_in_order(backend):
 
 
 def test_observer_receives_a_failure_without_a_waiter(backend):
-    def broken() -> None:
+    def raise_error() -> None:
         raise FloatingPointError
 
-    diary = Diary()
+    diary = EventRecorder()
     graph = Graph("decode", backend, observers=(diary,))
-    graph.add((1,), broken)
+    graph.add((1,), raise_error)
     fence = graph.replay((1,), Stream("main"))
     while not fence.done():
         pass
@@ -354,7 +354,7 @@ def test_observer_receives_a_failure_without_a_waiter(backend):
 def test_failed_submission_keeps_the_stream_waits(backend):
     event, main, other = Event(), Stream("main"), Stream("other")
     graph = Graph("decode", backend)
-    graph.add((1,), nothing)
+    graph.add((1,), do_nothing)
     graph.replay((1,), other)
     event.record(other)
     main.wait(event)

@@ -9,7 +9,7 @@ from fake_backend import FakeBackend
 from zinc_rt.exec import Graph, MissingVariant, Plan, Stream
 
 
-class Recorder:
+class RunRecorder:
     """Graphs whose variants record when they ran."""
 
     def __init__(self, backend: FakeBackend) -> None:
@@ -17,19 +17,19 @@ class Recorder:
         self.ran: list[str] = []
 
     def graph(self, name: str, seconds: float = 0.0) -> Graph:
-        def variant() -> None:
+        def sleep_and_record() -> None:
             time.sleep(seconds)
             self.ran.append(name)
 
         graph = Graph(name, self.backend)
-        graph.add((1,), variant)
+        graph.add((1,), sleep_and_record)
         return graph
 
 
 @pytest.fixture
 def recorder():
     backend = FakeBackend(workers=2)
-    yield Recorder(backend)
+    yield RunRecorder(backend)
     backend.close()
 
 
@@ -105,11 +105,11 @@ def test_empty_plan_runs_nothing_and_reports_it():
 
 
 def test_failed_step_fails_its_dependents(recorder):
-    def broken() -> None:
+    def raise_error() -> None:
         raise FloatingPointError("vision")
 
     bad = Graph("bad", recorder.backend)
-    bad.add((1,), broken)
+    bad.add((1,), raise_error)
     plan = Plan()
     first = plan.add(bad, (1,), Stream("a"))
     second = plan.add(recorder.graph("action"), (1,), Stream("b"))

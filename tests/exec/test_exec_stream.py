@@ -10,9 +10,9 @@ from zinc_rt.exec import DeadlineMissed, Event, HostExecutor, JoinedFence, Strea
 from zinc_rt.host.errors import ZincError
 
 
-def run(executor: HostExecutor, call, stream: Stream):
+def submit_and_wait(executor: HostExecutor, call, stream: Stream):
     fence = executor.submit(call, stream)
-    stream.advanced(fence)
+    stream.record_submission(fence)
     return fence
 
 
@@ -20,7 +20,7 @@ def test_one_stream_keeps_its_order():
     ran: list[int] = []
     main = Stream("main")
     with HostExecutor(workers=4) as executor:
-        fences = [run(executor, lambda n=n: ran.append(n), main) for n in range(200)]
+        fences = [submit_and_wait(executor, lambda n=n: ran.append(n), main) for n in range(200)]
         fences[-1].wait(5)
         assert all(fence.done() for fence in fences)
     assert ran == list(range(200))
@@ -30,7 +30,7 @@ def test_one_stream_keeps_its_order():
 def test_two_streams_run_concurrently():
     meet = threading.Barrier(2)
     with HostExecutor(workers=2) as executor:
-        fences = [run(executor, lambda: meet.wait(5) and None, Stream(name)) for name in "ab"]
+        fences = [submit_and_wait(executor, lambda: meet.wait(5) and None, Stream(name)) for name in "ab"]
         for fence in fences:
             fence.wait(5)
 
@@ -41,15 +41,15 @@ def test_stream_waits_for_event_of_another(workers):
     release = threading.Event()
     a, b, event = Stream("a"), Stream("b"), Event()
 
-    def slow() -> None:
+    def wait_for_release() -> None:
         assert release.wait(5)
         ran.append("a")
 
     with HostExecutor(workers=workers) as executor:
-        run(executor, slow, a)
+        submit_and_wait(executor, wait_for_release, a)
         event.record(a)
         b.wait(event)
-        end = run(executor, lambda: ran.append("b"), b)
+        end = submit_and_wait(executor, lambda: ran.append("b"), b)
         assert not event.done()
         release.set()
         end.wait(5)
@@ -76,9 +76,9 @@ def test_higher_priority_stream_goes_first():
     ran: list[str] = []
     release = threading.Event()
     with HostExecutor(workers=1) as executor:
-        run(executor, lambda: release.wait(5) and None, Stream("busy"))
-        low = run(executor, lambda: ran.append("low"), Stream("low"))
-        high = run(executor, lambda: ran.append("high"), Stream("high", priority=1))
+        submit_and_wait(executor, lambda: release.wait(5) and None, Stream("busy"))
+        low = submit_and_wait(executor, lambda: ran.append("low"), Stream("low"))
+        high = submit_and_wait(executor, lambda: ran.append("high"), Stream("high", priority=1))
         release.set()
         low.wait(5)
         high.wait(5)
@@ -88,7 +88,7 @@ def test_higher_priority_stream_goes_first():
 def test_missed_deadline_names_stream_and_fence():
     release = threading.Event()
     with HostExecutor("cpu") as executor:
-        fence = run(executor, lambda: release.wait(5) and None, Stream("main"))
+        fence = submit_and_wait(executor, lambda: release.wait(5) and None, Stream("main"))
         started = time.monotonic()
         with pytest.raises(DeadlineMissed, match="cpu, stream main: fence 1 not reached"):
             fence.wait(0.02)
@@ -102,20 +102,23 @@ def test_failure_also_fails_work_queued_after_it():
     ran: list[str] = []
     a, b, event = Stream("a"), Stream("b"), Event()
 
-    def broken() -> None:
+    def wait_and_raise() -> None:
         assert release.wait(5)
         raise FloatingPointError("no")
 
     with HostExecutor(workers=2) as executor:
-        fences = [run(executor, broken, a), run(executor, lambda: ran.append("queued"), a)]
+        fences = [
+            submit_and_wait(executor, wait_and_raise, a),
+            submit_and_wait(executor, lambda: ran.append("queued"), a),
+        ]
         event.record(a)
         b.wait(event)
-        fences.append(run(executor, lambda: ran.append("dependent"), b))
+        fences.append(submit_and_wait(executor, lambda: ran.append("dependent"), b))
         release.set()
         for fence in fences:
             with pytest.raises(FloatingPointError):
                 fence.wait(5)
-        run(executor, lambda: ran.append("later"), a).wait(5)
+        submit_and_wait(executor, lambda: ran.append("later"), a).wait(5)
     assert ran == ["later"]
 
 
@@ -124,10 +127,10 @@ def test_fence_of_another_executor_is_waited_for():
     ran: list[str] = []
     a, b, event = Stream("a"), Stream("b"), Event()
     with HostExecutor("one") as executor, HostExecutor("two") as two:
-        run(executor, lambda: release.wait(5) and None, a)
+        submit_and_wait(executor, lambda: release.wait(5) and None, a)
         event.record(a)
         b.wait(event)
-        fence = run(two, lambda: ran.append("b"), b)
+        fence = submit_and_wait(two, lambda: ran.append("b"), b)
         assert not fence.done()
         release.set()
         fence.wait(5)
@@ -138,7 +141,7 @@ def test_closing_fails_work_that_never_ran():
     main = Stream("main")
     main.waits = (DeadFence(),)
     executor = HostExecutor()
-    fence = run(executor, lambda: None, main)
+    fence = submit_and_wait(executor, lambda: None, main)
     executor.close()
     executor.close()
     with pytest.raises(ZincError, match="closed before this call ran"):
@@ -147,11 +150,11 @@ def test_closing_fails_work_that_never_ran():
         executor.submit(lambda: None, main)
 
 
-def test_joined_fences_share_one_deadline_and_propagate_errors():
+def test_joined_fences_have_one_deadline_and_propagate_errors():
     main = Stream("main")
     with HostExecutor() as executor:
-        good = run(executor, lambda: None, main)
-        bad = run(executor, lambda: 1 / 0, main)
+        good = submit_and_wait(executor, lambda: None, main)
+        bad = submit_and_wait(executor, lambda: 1 / 0, main)
         with pytest.raises(ZeroDivisionError):
             JoinedFence([good, bad]).wait(5)
         assert JoinedFence([good, bad]).done()
@@ -161,13 +164,13 @@ def test_joined_fences_share_one_deadline_and_propagate_errors():
 
 
 def test_ctrl_c_while_a_worker_starts_leaves_a_closable_executor(monkeypatch):
-    def interrupted(thread):
+    def raise_interrupt(thread):
         raise KeyboardInterrupt
 
     executor = HostExecutor("test")
     ran = []
     with monkeypatch.context() as patch:
-        patch.setattr(threading.Thread, "start", interrupted)
+        patch.setattr(threading.Thread, "start", raise_interrupt)
         with pytest.raises(KeyboardInterrupt):
             executor.submit(lambda: ran.append(1), Stream("a"))
     executor.close()

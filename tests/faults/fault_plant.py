@@ -32,18 +32,18 @@ def copy_tree(target: Path) -> Path:
     return target
 
 
-def plant(fault: Fault, tree: Path) -> None:
+def plant_fault(fault: Fault, tree: Path) -> None:
     """Apply every edit and rebuild the affected kernels. Raises CannotPlant if an edit does not apply."""
     stale: dict[Path, None] = {}
     for edit in fault.edits:
         PLANTERS[edit.kind](edit, tree)
         if edit.file.endswith((".s", ".inc")):
-            stale.update(dict.fromkeys(_depend(tree, Path(edit.file))))
+            stale.update(dict.fromkeys(dependent_kernels(tree, Path(edit.file))))
     if stale:
-        _assemble(tree, stale)
+        assemble_sources(tree, stale)
 
 
-def applies(fault: Fault, tree: Path = ROOT) -> str:
+def reason_not_applicable(fault: Fault, tree: Path = ROOT) -> str:
     """Return the reason if the fault cannot be planted in this tree, else "". Writes nothing."""
     for edit in fault.edits:
         path = tree / str(edit.options.get("copy", edit.file))
@@ -57,7 +57,7 @@ def applies(fault: Fault, tree: Path = ROOT) -> str:
                 return f"{edit.file}: the replacement changes nothing"
         if edit.kind == "bytes" and (count := path.read_bytes().count(str(edit.options["after"]).encode())) != 1:
             return f"{edit.file}: {edit.options['after']} is there {count} times"
-        if edit.kind == "tensor" and edit.options["tensor"] not in _tensors(path):
+        if edit.kind == "tensor" and edit.options["tensor"] not in tensor_ranges(path):
             return f"{edit.file}: no tensor {edit.options['tensor']}"
         if edit.kind == "array" and edit.options["array"] not in np.load(path).files:
             return f"{edit.file}: no array {edit.options['array']}"
@@ -67,7 +67,7 @@ def applies(fault: Fault, tree: Path = ROOT) -> str:
 # --- the kinds of edit --------------------------------------------------------------------------------------
 
 
-def _text(edit: Edit, tree: Path) -> None:
+def edit_text(edit: Edit, tree: Path) -> None:
     path = tree / edit.file
     text = path.read_text(encoding="utf-8")
     if text.count(str(edit.options["find"])) != 1:
@@ -75,23 +75,23 @@ def _text(edit: Edit, tree: Path) -> None:
     path.write_text(text.replace(str(edit.options["find"]), str(edit.options["replace"])), encoding="utf-8")
 
 
-def _bytes(edit: Edit, tree: Path) -> None:
+def edit_bytes(edit: Edit, tree: Path) -> None:
     """Overwrite bytes with `write` (hex), `skip` bytes after the text `after`."""
-    path = _own(edit, tree)
+    path = copy_if_asked(edit, tree)
     content = bytearray(path.read_bytes())
     after = str(edit.options["after"]).encode()
     if content.count(after) != 1:
         raise CannotPlant(f"{edit.file}: {edit.options['after']} occurs {content.count(after)} times")
-    _put(content, content.index(after) + len(after) + int(edit.options["skip"]), edit)
+    overwrite(content, content.index(after) + len(after) + int(edit.options["skip"]), edit)
     path.write_bytes(content)
 
 
-def _tensor(edit: Edit, tree: Path) -> None:
+def edit_tensor(edit: Edit, tree: Path) -> None:
     """Overwrite bytes of a tensor with `write` (hex) at byte `at`, or exchange its bytes with those of the tensor
     `swap`, which has the same size.
     """
-    path = _own(edit, tree)
-    places = _tensors(path)
+    path = copy_if_asked(edit, tree)
+    places = tensor_ranges(path)
     content = bytearray(path.read_bytes())
     start, size = places[str(edit.options["tensor"])]
     if "swap" in edit.options:
@@ -101,20 +101,20 @@ def _tensor(edit: Edit, tree: Path) -> None:
         mine, theirs = content[start : start + size], content[other : other + size]
         content[start : start + size], content[other : other + size] = theirs, mine
     else:
-        _put(content, start + int(edit.options["at"]), edit)
+        overwrite(content, start + int(edit.options["at"]), edit)
     path.write_bytes(content)
 
 
-def _cut(edit: Edit, tree: Path) -> None:
+def truncate_file(edit: Edit, tree: Path) -> None:
     """Truncate the file to `keep` percent of its size."""
-    path = _own(edit, tree)
+    path = copy_if_asked(edit, tree)
     content = path.read_bytes()
     path.write_bytes(content[: len(content) * int(edit.options["keep"]) // 100])
 
 
-def _array(edit: Edit, tree: Path) -> None:
+def edit_array(edit: Edit, tree: Path) -> None:
     """Change a number at index `at` of an array in an .npz: set it to `write`, or `add` add to it."""
-    path = _own(edit, tree)
+    path = copy_if_asked(edit, tree)
     with np.load(path) as file:
         arrays = {name: file[name] for name in file.files}
     array = arrays[str(edit.options["array"])]
@@ -122,17 +122,23 @@ def _array(edit: Edit, tree: Path) -> None:
     np.savez_compressed(path, **arrays)
 
 
-PLANTERS = {"text": _text, "bytes": _bytes, "tensor": _tensor, "cut": _cut, "array": _array}
+PLANTERS = {
+    "text": edit_text,
+    "bytes": edit_bytes,
+    "tensor": edit_tensor,
+    "cut": truncate_file,
+    "array": edit_array,
+}
 
 
-def _put(content: bytearray, offset: int, edit: Edit) -> None:
+def overwrite(content: bytearray, offset: int, edit: Edit) -> None:
     new = bytes.fromhex(str(edit.options["write"]))
     if content[offset : offset + len(new)] == new:
         raise CannotPlant(f"{edit.file}: the file already contains these bytes")
     content[offset : offset + len(new)] = new
 
 
-def _own(edit: Edit, tree: Path) -> Path:
+def copy_if_asked(edit: Edit, tree: Path) -> Path:
     """Return the file to change, which is a copy of another file if the edit says so."""
     path = tree / edit.file
     if "copy" in edit.options and not path.exists():
@@ -140,7 +146,7 @@ def _own(edit: Edit, tree: Path) -> Path:
     return path
 
 
-def _tensors(path: Path) -> dict[str, tuple[int, int]]:
+def tensor_ranges(path: Path) -> dict[str, tuple[int, int]]:
     """Return the offset and size of each tensor's bytes in a GGUF file."""
     from gguf import GGUFReader
 
@@ -150,7 +156,7 @@ def _tensors(path: Path) -> dict[str, tuple[int, int]]:
 # --- kernels ------------------------------------------------------------------------------------------------
 
 
-def _depend(tree: Path, source: Path) -> Iterator[Path]:
+def dependent_kernels(tree: Path, source: Path) -> Iterator[Path]:
     """Return the kernels that depend on a source or an include."""
     if source.suffix == ".s":
         yield source
@@ -158,19 +164,19 @@ def _depend(tree: Path, source: Path) -> Iterator[Path]:
     folder = tree / KERNELS / "include"
     reached = {source.name}
     while True:
-        more = {path.name for path in folder.glob("*.inc") if reached & _includes(path)} - reached
+        more = {path.name for path in folder.glob("*.inc") if reached & included_files(path)} - reached
         if not more:
             break
         reached |= more
     sources = sorted((tree / KERNELS).glob("*.s"))
-    yield from (KERNELS / path.name for path in sources if reached & _includes(path))
+    yield from (KERNELS / path.name for path in sources if reached & included_files(path))
 
 
-def _includes(path: Path) -> set[str]:
+def included_files(path: Path) -> set[str]:
     return set(_INCLUDE.findall(path.read_text(encoding="utf-8")))
 
 
-def _assemble(tree: Path, sources: Iterable[Path]) -> None:
+def assemble_sources(tree: Path, sources: Iterable[Path]) -> None:
     for source in sources:
         command = [sys.executable, "-m", "zinc_rt.cli.asm", str(source)]
         result = subprocess.run(command, cwd=tree, capture_output=True, text=True, check=False)

@@ -60,19 +60,19 @@ class Fault:
         return self.name
 
 
-def faults() -> tuple[Fault, ...]:
+def load_faults() -> tuple[Fault, ...]:
     """The whole corpus, by room. Raises BadRow for a malformed or duplicate row."""
     result: dict[str, Fault] = {}
     for path in sorted(CORPUS.glob("*.yaml")):
         for data in load_yaml(path.read_text(encoding="utf-8")):
-            fault = _fault(path.stem, data)
+            fault = parse_fault(path.stem, data)
             if fault.name in result:
                 raise BadRow(f"{fault.name}: in {result[fault.name].room} and in {fault.room}")
             result[fault.name] = fault
     return tuple(result.values())
 
 
-def _fault(room: str, data: dict[str, Any]) -> Fault:
+def parse_fault(room: str, data: dict[str, Any]) -> Fault:
     name = str(data.get("name", "a row without a name"))
     known = {"name", "kind", "cause", "guilty", "edits", "run", "place", "named"}
     extra = {"follow", "innocent", "default", "waits_for"}
@@ -82,7 +82,7 @@ def _fault(room: str, data: dict[str, Any]) -> Fault:
         raise BadRow(f"{room}.yaml: {name}: unknown keys {', '.join(sorted(unknown))}")
     if data["guilty"] not in GUILTY:
         raise BadRow(f"{room}.yaml: {name}: guilty is {data['guilty']}, expected one of {', '.join(GUILTY)}")
-    lists = {key: tuple(_texts(data.get(key, ()))) for key in ("run", "place", "named", "innocent")}
+    lists = {key: tuple(flatten_texts(data.get(key, ()))) for key in ("run", "place", "named", "innocent")}
     for regex in (*lists["place"], *lists["named"], *lists["innocent"]):
         try:
             re.compile(regex)
@@ -90,14 +90,14 @@ def _fault(room: str, data: dict[str, Any]) -> Fault:
             raise BadRow(f"{room}.yaml: {name}: {regex!r} is not a regular expression: {error}") from error
     rest = {key: data[key] for key in ("name", "kind", "cause", "guilty") if key in data}
     more = {key: data[key] for key in ("follow", "default", "waits_for") if key in data}
-    return Fault(room=room, edits=tuple(_edits(room, name, data["edits"])), **rest, **lists, **more)
+    return Fault(room=room, edits=tuple(parse_edits(room, name, data["edits"])), **rest, **lists, **more)
 
 
-def _texts(value: Any) -> Iterator[str]:
+def flatten_texts(value: Any) -> Iterator[str]:
     yield from [value] if isinstance(value, str) else map(str, value)
 
 
-def _edits(room: str, name: str, rows: Any) -> Iterator[Edit]:
+def parse_edits(room: str, name: str, rows: Any) -> Iterator[Edit]:
     for row in [rows] if isinstance(rows, dict) else rows:
         argument = set(row) - {"kind"}
         kind = str(row.get("kind", "text"))

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from fault_row import Fault
-from fault_walk import Said
+from fault_walk import CommandOutput
 
 SCORES = ("named", "located", "detected", "missed", "misleading")
 NOT_PLANTED = "not planted"  # the corpus is behind the code
@@ -35,27 +35,27 @@ _SUSPICION = re.compile(r"^suspect\s+(.*)$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
-class Score:
+class FaultScore:
     score: str
     why: str  # for what is not named: what was not found, or what was accused
 
 
-def score(fault: Fault, said: Sequence[Said]) -> Score:
-    text = "\n".join(item.text for item in said)
-    if not any(item.exit not in (0, NOTHING_RAN) for item in said):
-        return Score("missed", f"exit {said[0].exit}: nothing failed")
-    if wrong := next(_accused(fault, text), ""):
-        return Score("misleading", wrong)
+def score_output(fault: Fault, outputs: Sequence[CommandOutput]) -> FaultScore:
+    text = "\n".join(item.text for item in outputs)
+    if not any(item.exit not in (0, NOTHING_RAN) for item in outputs):
+        return FaultScore("missed", f"exit {outputs[0].exit}: nothing failed")
+    if wrong := next(accused_parts(fault, text), ""):
+        return FaultScore("misleading", wrong)
     if TRACEBACK in text:
-        return Score("detected", "a traceback")
+        return FaultScore("detected", "a traceback")
     if lacking := [regex for regex in fault.place if not re.search(regex, text)]:
-        return Score("detected", f"no word of {lacking[0]}")
+        return FaultScore("detected", f"no word of {lacking[0]}")
     if lacking := [regex for regex in fault.named if not re.search(regex, text)]:
-        return Score("located", f"no word of {lacking[0]}")
-    return Score("named", "")
+        return FaultScore("located", f"no word of {lacking[0]}")
+    return FaultScore("named", "")
 
 
-def _accused(fault: Fault, text: str) -> Iterator[str]:
+def accused_parts(fault: Fault, text: str) -> Iterator[str]:
     for regex in fault.innocent:
         if match := re.search(regex, text):
             yield match[0]

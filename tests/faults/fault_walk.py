@@ -23,7 +23,7 @@ BARE = {f"{name}.gguf": f"{{tree}}/golden/{name}-q.gguf" for name in MODELS}
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class CommandOutput:
     """A command as typed by the user, its exit code and its output."""
 
     command: str
@@ -31,28 +31,28 @@ class Said:
     text: str
 
 
-def walk(fault: Fault, tree: Path, *, cache: Path) -> list[Said]:
+def run_fault_commands(fault: Fault, tree: Path, *, cache: Path) -> list[CommandOutput]:
     """Run the fault's commands up to the first that fails, then as many of the recommended commands as its row
     requests.
     """
     folder = tree / "work"
     folder.mkdir(exist_ok=True)
-    result: list[Said] = []
+    result: list[CommandOutput] = []
     for command in fault.run:
-        result.append(_run(filled(command, tree), tree, folder, cache))
+        result.append(_run(fill_placeholders(command, tree), tree, folder, cache))
         if result[-1].exit:
             break
     for _ in range(fault.follow):
         if not result[-1].exit:
             break
-        advised = next(_advised(result), "")
+        advised = next(advised_commands(result), "")
         if not advised:
             break
         result.extend(_run(part, tree, folder, cache) for part in advised.split(" ; "))
     return result
 
 
-def filled(command: str, tree: Path) -> str:
+def fill_placeholders(command: str, tree: Path) -> str:
     for name, text in {**BARE, **MODELS}.items():
         command = command.replace(f"{{{name}}}", text)
     for count in ("20", "300"):  # so many tokens
@@ -61,17 +61,17 @@ def filled(command: str, tree: Path) -> str:
     return command.replace("{tree}", str(tree))
 
 
-def _advised(said: list[Said]) -> Iterator[str]:
+def advised_commands(outputs: list[CommandOutput]) -> Iterator[str]:
     """Return commands that the last output recommends and that have not run yet; `next` before `repro`."""
-    texts = {f"zinc-rt {item.command}" for item in said}
-    matches = [match for item in reversed(said) for match in ADVICE.finditer(item.text)]
+    texts = {f"zinc-rt {item.command}" for item in outputs}
+    matches = [match for item in reversed(outputs) for match in ADVICE.finditer(item.text)]
     for kind in ("next", "repro"):
         for match in matches:
             if match[0].strip().startswith(kind) and not set(match[1].split(" ; ")) & texts:
                 yield match[1]
 
 
-def _run(command: str, tree: Path, folder: Path, cache: Path) -> Said:
+def _run(command: str, tree: Path, folder: Path, cache: Path) -> CommandOutput:
     name, *arguments = shlex.split(command)
     if name == "zinc-rt":
         name, *arguments = arguments
@@ -87,4 +87,4 @@ def _run(command: str, tree: Path, folder: Path, cache: Path) -> Said:
     except subprocess.TimeoutExpired as late:
         so_far = (late.stdout or b"").decode("utf-8", "replace")
         code, text = 124, f"{so_far}\n(still running after {SECONDS} s)\n"
-    return Said(shlex.join([name, *arguments]), code, text)
+    return CommandOutput(shlex.join([name, *arguments]), code, text)

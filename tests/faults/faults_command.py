@@ -22,10 +22,10 @@ from dataclasses import asdict, dataclass
 from fnmatch import fnmatch
 from pathlib import Path
 
-from fault_plant import CannotPlant, applies, copy_tree, plant
-from fault_row import BadRow, Fault, faults
-from fault_score import NOT_PLANTED, SCORES, Score, score
-from fault_walk import Said, walk
+from fault_plant import CannotPlant, copy_tree, plant_fault, reason_not_applicable
+from fault_row import BadRow, Fault, load_faults
+from fault_score import NOT_PLANTED, SCORES, FaultScore, score_output
+from fault_walk import CommandOutput, run_fault_commands
 
 NAMED_SHARE = 0.95
 SCHEMA = "zinc-rt-faults/1"
@@ -42,10 +42,10 @@ that cannot be planted; 130 interrupted.
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
+class FaultResult:
     fault: Fault
-    score: Score
-    said: tuple[Said, ...]
+    score: FaultScore
+    said: tuple[CommandOutput, ...]
     seconds: float
 
     def as_dict(self) -> dict[str, object]:
@@ -56,12 +56,12 @@ class Tried:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    arguments = _parser().parse_args(argv)
+    arguments = build_parser().parse_args(argv)
     try:
-        chosen = _chosen(faults(), arguments.names)
+        chosen = choose_faults(load_faults(), arguments.names)
         if arguments.list:
-            return _list(chosen)
-        return _healthy(chosen, arguments) if arguments.healthy else _all(chosen, arguments)
+            return list_faults(chosen)
+        return check_unmodified_tree(chosen, arguments) if arguments.healthy else try_all(chosen, arguments)
     except (BadRow, CannotPlant, ValueError) as error:
         print(f"ci/run.py faults: {error}", file=sys.stderr)
         return 2
@@ -70,7 +70,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
 
 
-def _parser() -> argparse.ArgumentParser:
+def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="ci/run.py faults", description=__doc__, epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -90,41 +90,41 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _chosen(corpus: Sequence[Fault], names: Sequence[str]) -> list[Fault]:
+def choose_faults(corpus: Sequence[Fault], names: Sequence[str]) -> list[Fault]:
     for name in names:
-        if not any(_is(fault, name) for fault in corpus):
+        if not any(matches_name(fault, name) for fault in corpus):
             raise ValueError(f"unknown fault {name!r}; --list shows all faults")
-    return [fault for fault in corpus if not names or any(_is(fault, name) for name in names)]
+    return [fault for fault in corpus if not names or any(matches_name(fault, name) for name in names)]
 
 
-def _is(fault: Fault, name: str) -> bool:
+def matches_name(fault: Fault, name: str) -> bool:
     return fault.room == name or fnmatch(fault.name, name)
 
 
-def _list(chosen: Sequence[Fault]) -> int:
+def list_faults(chosen: Sequence[Fault]) -> int:
     for fault in chosen:
-        problem = applies(fault)
+        problem = reason_not_applicable(fault)
         where = f"{fault.name:<34} {fault.room:<10} {fault.kind:<24}"
         print(f"{where} {fault.cause}{f'  ({problem})' if problem else ''}")
     print(f"{len(chosen)} faults")
     return 0
 
 
-def tried(fault: Fault, *, cache: Path) -> Tried:
+def try_fault(fault: Fault, *, cache: Path) -> FaultResult:
     """Plant one fault in a temporary copy."""
     started = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         tree = copy_tree(Path(folder) / "zinc")
         try:
-            plant(fault, tree)
+            plant_fault(fault, tree)
         except CannotPlant as error:
-            return Tried(fault, Score(NOT_PLANTED, str(error)), (), 0.0)
-        nodes = tuple(walk(fault, tree, cache=cache))
-        nodes = tuple(Said(node.command, node.exit, node.text.replace(str(tree), ".")) for node in nodes)
-    return Tried(fault, score(fault, nodes), nodes, round(time.monotonic() - started, 1))
+            return FaultResult(fault, FaultScore(NOT_PLANTED, str(error)), (), 0.0)
+        nodes = tuple(run_fault_commands(fault, tree, cache=cache))
+        nodes = tuple(CommandOutput(node.command, node.exit, node.text.replace(str(tree), ".")) for node in nodes)
+    return FaultResult(fault, score_output(fault, nodes), nodes, round(time.monotonic() - started, 1))
 
 
-def _cache(arguments: argparse.Namespace) -> Path:
+def cache_folder(arguments: argparse.Namespace) -> Path:
     """Cache compiled kernels and the oracle's results by digest, so that no fault can affect another."""
     home = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
     cache: Path = arguments.cache or Path(home) / "zinc_rt" / "faults"
@@ -132,10 +132,10 @@ def _cache(arguments: argparse.Namespace) -> Path:
     return cache
 
 
-def _all(chosen: Sequence[Fault], arguments: argparse.Namespace) -> int:
+def try_all(chosen: Sequence[Fault], arguments: argparse.Namespace) -> int:
     out = sys.stderr if arguments.json == "-" else sys.stdout
-    result: list[Tried] = []
-    for item in _each(chosen, arguments):
+    result: list[FaultResult] = []
+    for item in try_each(chosen, arguments):
         result.append(item)
         row = f"{item.score.score:<10} {item.fault.name:<34} {item.seconds:>5.0f} s  {item.score.why}"
         print(row, file=out, flush=True)
@@ -158,23 +158,23 @@ def _all(chosen: Sequence[Fault], arguments: argparse.Namespace) -> int:
     return 2 if counts[NOT_PLANTED] else 0 if passed else 1
 
 
-def _each(chosen: Sequence[Fault], arguments: argparse.Namespace) -> Iterator[Tried]:
-    cache = _cache(arguments)
+def try_each(chosen: Sequence[Fault], arguments: argparse.Namespace) -> Iterator[FaultResult]:
+    cache = cache_folder(arguments)
     pool = ThreadPoolExecutor(max(1, arguments.jobs))
     try:
-        yield from pool.map(lambda fault: tried(fault, cache=cache), chosen)
+        yield from pool.map(lambda fault: try_fault(fault, cache=cache), chosen)
     finally:
         pool.shutdown(cancel_futures=True)
 
 
-def _healthy(chosen: Sequence[Fault], arguments: argparse.Namespace) -> int:
+def check_unmodified_tree(chosen: Sequence[Fault], arguments: argparse.Namespace) -> int:
     """Run the corpus's commands on the unmodified tree; a command that fails there detects nothing."""
     plain = {fault.run: fault for fault in chosen if not any("copy" in edit.options for edit in fault.edits)}
-    cache, failed = _cache(arguments), 0
+    cache, failed = cache_folder(arguments), 0
     with tempfile.TemporaryDirectory() as folder:
         tree = copy_tree(Path(folder) / "zinc")
         for number, fault in enumerate(plain.values(), 1):
-            bad = next((node for node in walk(fault, tree, cache=cache) if node.exit), None)
+            bad = next((node for node in run_fault_commands(fault, tree, cache=cache) if node.exit), None)
             failed += bad is not None
             print(f"{'FAIL' if bad else 'pass'}  {number} of {len(plain)}  {' && '.join(fault.run)}", flush=True)
             if bad is not None:

@@ -5,20 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from fault_plant import ROOT, CannotPlant, applies, copy_tree, plant
-from fault_row import BadRow, Edit, Fault, _fault, faults
-from fault_score import Score, score
-from fault_walk import Said, _advised
-from faults_command import main, tried
+from fault_plant import ROOT, CannotPlant, copy_tree, plant_fault, reason_not_applicable
+from fault_row import BadRow, Edit, Fault, load_faults, parse_fault
+from fault_score import FaultScore, score_output
+from fault_walk import CommandOutput, advised_commands
+from faults_command import main, try_fault
 
 from zinc_rt.host.files import cache_folder
 
-CORPUS = faults()
+CORPUS = load_faults()
 LEAST = 80
 DEFAULT = 8
 
 
-def a_fault(**changed: object) -> Fault:
+def make_fault(**changed: object) -> Fault:
     row = {
         "name": "a-fault",
         "kind": "wrong sign",
@@ -29,17 +29,17 @@ def a_fault(**changed: object) -> Fault:
         "place": "node rope-0",
         "named": "stored by rope",
     }
-    return _fault("kernels", {**row, **changed})
+    return parse_fault("kernels", {**row, **changed})
 
 
-def said(text: str, code: int = 1) -> list[Said]:
-    return [Said("validate", code, text)]
+def make_output(text: str, code: int = 1) -> list[CommandOutput]:
+    return [CommandOutput("validate", code, text)]
 
 
 # --- the corpus ---------------------------------------------------------------------------------------------
 
 
-def test_enough_faults_exist_and_eight_run_without_slow() -> None:
+def test_corpus_is_large_enough_and_eight_faults_run_without_slow() -> None:
     assert len(CORPUS) >= LEAST
     assert sum(fault.default for fault in CORPUS) == DEFAULT
     assert len({fault.room for fault in CORPUS if fault.default}) >= 4, "the default ones are of many rooms"
@@ -49,7 +49,7 @@ def test_enough_faults_exist_and_eight_run_without_slow() -> None:
 @pytest.mark.rest(keep=1)
 @pytest.mark.parametrize("fault", CORPUS, ids=str)
 def test_fault_still_applies(fault: Fault) -> None:
-    assert not applies(fault)
+    assert not reason_not_applicable(fault)
 
 
 @pytest.mark.parametrize("fault", CORPUS, ids=str)
@@ -57,11 +57,11 @@ def test_row_cannot_match_its_own_command(fault: Fault) -> None:
     """What it plants, and how its files are called, is no proof of having found it."""
     text = " ".join((*fault.run, *(edit.file for edit in fault.edits)))
     assert fault.named and fault.place
-    assert not all(_found(regex, text) for regex in fault.named), "the command's own words name the cause"
-    assert not any(_found(regex, "PASS  FAIL  1 model: 3 failed, exit 1") for regex in fault.named)
+    assert not all(is_found(regex, text) for regex in fault.named), "the command's own words name the cause"
+    assert not any(is_found(regex, "PASS  FAIL  1 model: 3 failed, exit 1") for regex in fault.named)
 
 
-def _found(regex: str, text: str) -> bool:
+def is_found(regex: str, text: str) -> bool:
     import re
 
     return re.search(regex, text) is not None
@@ -70,12 +70,12 @@ def _found(regex: str, text: str) -> bool:
 # --- planting -----------------------------------------------------------------------------------------------
 
 
-def test_missing_anchor_is_reported_and_nothing_is_planted(tmp_path: Path) -> None:
-    fault = a_fault(edits={"file": "pyproject.toml", "find": "no such line", "replace": "another"})
-    assert applies(fault) == "pyproject.toml: the anchor is there 0 times: 'no such line'"
+def test_missing_anchor_is_reported_and_changes_no_file(tmp_path: Path) -> None:
+    fault = make_fault(edits={"file": "pyproject.toml", "find": "no such line", "replace": "another"})
+    assert reason_not_applicable(fault) == "pyproject.toml: the anchor is there 0 times: 'no such line'"
     (tmp_path / "pyproject.toml").write_text("[project]\n")
     with pytest.raises(CannotPlant, match="0 times"):
-        plant(fault, tmp_path)
+        plant_fault(fault, tmp_path)
 
 
 def test_planting_does_not_modify_the_tree(tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_tensor_bytes_are_changed_in_a_copy(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "says"),
+    ("changed", "message"),
     [
         ({"guilty": "nobody"}, "guilty is"),
         ({"named": "("}, "is not a regular expression"),
@@ -108,42 +108,48 @@ def test_tensor_bytes_are_changed_in_a_copy(tmp_path: Path) -> None:
         ({"color": "red"}, "unknown color"),
     ],
 )
-def test_invalid_row_is_rejected(changed: dict[str, object], says: str) -> None:
-    with pytest.raises(BadRow, match=says):
-        a_fault(**changed)
+def test_invalid_row_is_rejected(changed: dict[str, object], message: str) -> None:
+    with pytest.raises(BadRow, match=message):
+        make_fault(**changed)
 
 
 # --- what words are worth -----------------------------------------------------------------------------------
 
 
-def test_place_and_cause_together_score_as_named() -> None:
-    assert score(a_fault(), said("node rope-0, stored by rope")) == Score("named", "")
-    assert score(a_fault(), said("node rope-0")).score == "located"
-    assert score(a_fault(), said("stored by rope")).score == "detected"
-    assert score(a_fault(), said("all is well", 0)).score == "missed"
-    assert score(a_fault(), said("nothing to compare", 77)).score == "missed", "what did not run found nothing"
+def test_output_with_place_and_cause_scores_as_named() -> None:
+    assert score_output(make_fault(), make_output("node rope-0, stored by rope")) == FaultScore("named", "")
+    assert score_output(make_fault(), make_output("node rope-0")).score == "located"
+    assert score_output(make_fault(), make_output("stored by rope")).score == "detected"
+    assert score_output(make_fault(), make_output("all is well", 0)).score == "missed"
+    assert score_output(make_fault(), make_output("nothing to compare", 77)).score == "missed", (
+        "what did not run found nothing"
+    )
 
 
 def test_traceback_is_not_a_finding() -> None:
     text = "Traceback (most recent call last)\n node rope-0, stored by rope"
-    assert score(a_fault(), said(text)).score == "detected"
+    assert score_output(make_fault(), make_output(text)).score == "detected"
 
 
 def test_blaming_only_innocent_parts_scores_as_misleading() -> None:
     result = "node rope-0, stored by rope\nsuspect    t1 differs from t_cpu: suspect "
-    assert score(a_fault(), said(result + "the oracle")) == Score("misleading", "suspect the oracle")
-    assert score(a_fault(), said(result + "the oracle, or what they share")).score == "named"
-    assert score(a_fault(), said(result + "t1")).score == "named"
-    assert score(a_fault(guilty="model code"), said(result + "t1")).score == "misleading"
-    assert score(a_fault(innocent="layer 3"), said(result + "t1, in layer 3")).score == "misleading"
+    assert score_output(make_fault(), make_output(result + "the oracle")) == FaultScore(
+        "misleading", "suspect the oracle"
+    )
+    assert score_output(make_fault(), make_output(result + "the oracle, or what they share")).score == "named"
+    assert score_output(make_fault(), make_output(result + "t1")).score == "named"
+    assert score_output(make_fault(guilty="model code"), make_output(result + "t1")).score == "misleading"
+    assert (
+        score_output(make_fault(innocent="layer 3"), make_output(result + "t1, in layer 3")).score == "misleading"
+    )
 
 
 def test_advice_is_followed_once_starting_with_latest_output() -> None:
     text = "next       zinc-rt isa lint k.zrt\nrepro      zinc-rt validate --model m\n"
-    first = Said("validate --model m", 1, text)
-    assert list(_advised([first])) == ["zinc-rt isa lint k.zrt"]
-    second = Said("isa lint k.zrt", 1, "error: no such file\n  next: zinc-rt asm --check")
-    assert next(_advised([first, second])) == "zinc-rt asm --check"
+    first = CommandOutput("validate --model m", 1, text)
+    assert list(advised_commands([first])) == ["zinc-rt isa lint k.zrt"]
+    second = CommandOutput("isa lint k.zrt", 1, "error: no such file\n  next: zinc-rt asm --check")
+    assert next(advised_commands([first, second])) == "zinc-rt asm --check"
 
 
 def test_list_prints_faults_and_wrong_name_is_rejected(capsys: pytest.CaptureFixture[str]) -> None:
@@ -156,7 +162,7 @@ def test_list_prints_faults_and_wrong_name_is_rejected(capsys: pytest.CaptureFix
 # --- the faults themselves ----------------------------------------------------------------------------------
 
 
-def marks(fault: Fault) -> list[pytest.MarkDecorator]:
+def fault_marks(fault: Fault) -> list[pytest.MarkDecorator]:
     """A fault takes seconds, so one runs by default, one per package with the rest, and all with --slow."""
     if not fault.default:
         return [pytest.mark.slow]
@@ -165,10 +171,10 @@ def marks(fault: Fault) -> list[pytest.MarkDecorator]:
 
 @pytest.mark.parametrize(
     "fault",
-    [pytest.param(fault, marks=marks(fault), id=str(fault)) for fault in CORPUS],
+    [pytest.param(fault, marks=fault_marks(fault), id=str(fault)) for fault in CORPUS],
 )
 def test_planted_fault_is_named(fault: Fault) -> None:
     if fault.waits_for:
         pytest.xfail(f"waits for {fault.waits_for}")
-    result = tried(fault, cache=cache_folder().parent)
+    result = try_fault(fault, cache=cache_folder().parent)
     assert result.score.score == "named", f"{result.score}\n" + "\n".join(item.text for item in result.said)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from zinc_rt.golden.draws import WAYS, draw_reference, draws_of, philox
-from zinc_rt.golden.embedded import embedded_pairs
+from zinc_rt.golden.draws import WAYS, compute_philox, draw_reference_token, read_draws
+from zinc_rt.golden.embedded import list_embedded_pairs
 from zinc_rt.golden.format import read_golden
 from zinc_rt.host.errors import InputError
 from zinc_rt.sched.sampling import Sampling
@@ -28,13 +28,13 @@ KNOWN = (
 def test_philox_matches_reference_vectors(
     counter: tuple[int, int, int, int], key: tuple[int, int], answer: tuple[int, ...]
 ) -> None:
-    assert philox(counter, key) == answer
+    assert compute_philox(counter, key) == answer
 
 
-@pytest.mark.parametrize("pair", embedded_pairs(), ids=lambda pair: pair.model.stem)
+@pytest.mark.parametrize("pair", list_embedded_pairs(), ids=lambda pair: pair.model.stem)
 def test_embedded_golden_covers_every_sampling_mode(pair: object) -> None:
     golden = read_golden(pair.golden)  # type: ignore[attr-defined]
-    draws = draws_of(golden.meta, "it")
+    draws = read_draws(golden.meta, "it")
     assert {(d.temperature, d.top_k, d.top_p, d.min_p) for d in draws} == set(WAYS)
     assert len({d.token for d in draws}) > 2 and len({d.seed for d in draws}) == len(draws)
     logits = dict(zip(range(len(golden.ids)) if golden.rows is None else golden.rows, golden.logits, strict=False))
@@ -42,10 +42,13 @@ def test_embedded_golden_covers_every_sampling_mode(pair: object) -> None:
         if draw.row in logits and len(golden.logits) == len(golden.ids):
             asked = {name: getattr(draw, name) for name in ("temperature", "top_k", "top_p", "min_p", "seed")}
             row = np.asarray(golden.logits[draw.row])
-            assert draw_reference(Sampling(**asked), row, choice=draw.choice, position=draw.position) == draw.token
+            assert (
+                draw_reference_token(Sampling(**asked), row, choice=draw.choice, position=draw.position)
+                == draw.token
+            )
 
 
 def test_draws_of_wrong_shape_are_rejected() -> None:
-    assert draws_of({}, "g.npz") == []
+    assert read_draws({}, "g.npz") == []
     with pytest.raises(InputError, match=r"g\.npz: cannot parse the draws in meta"):
-        draws_of({"draws": [{"row": 1, "heat": 2}]}, "g.npz")
+        read_draws({"draws": [{"row": 1, "heat": 2}]}, "g.npz")

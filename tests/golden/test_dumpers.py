@@ -74,19 +74,19 @@ class Module:
         return output
 
 
-def layer(number: int, give: Callable[[np.ndarray], Any]) -> Module:
+def make_layer(number: int, output_kind: Callable[[np.ndarray], Any]) -> Module:
     inner = {"input_layernorm": Module(lambda x: Tensor(x.array * 0.5)), "mlp": Module()}
 
     def run(x: Tensor) -> Any:
         inner["input_layernorm"](x)
         inner["mlp"](x)
-        return give(x.array + number + 1)
+        return output_kind(x.array + number + 1)
 
     return Module(run, **inner)
 
 
-def model(give: Callable[[np.ndarray], Any], layers: int = 2) -> Module:
-    blocks = [layer(number, give) for number in range(layers)]
+def make_model(output_kind: Callable[[np.ndarray], Any], layers: int = 2) -> Module:
+    blocks = [make_layer(number, output_kind) for number in range(layers)]
     norm = Module()
 
     def run(x: Tensor) -> Tensor:
@@ -106,12 +106,14 @@ GIVES: dict[str, Callable[[np.ndarray], Any]] = {
 }
 
 
-@pytest.mark.parametrize("gives", GIVES)
-def test_residual_stream_of_each_layer_is_saved(gives: str) -> None:
-    batch = [] if "vLLM" in gives else [1]
+@pytest.mark.parametrize("output_kind", GIVES)
+def test_residual_stream_of_each_layer_is_saved(output_kind: str) -> None:
+    batch = [] if "vLLM" in output_kind else [1]
     x = Tensor(np.arange(3 * WIDTH, dtype=np.float16).reshape(*batch, 3, WIDTH) / 64)
-    tree = model(
-        lambda array: GIVES[gives](array) if gives != "transformers' tuple" else (Tensor(array), None, None)
+    tree = make_model(
+        lambda array: (
+            GIVES[output_kind](array) if output_kind != "transformers' tuple" else (Tensor(array), None, None)
+        )
     )
     with TorchRecorder(tree, inside=True) as recorder:
         tree(x)
@@ -126,7 +128,7 @@ def test_residual_stream_of_each_layer_is_saved(gives: str) -> None:
 
 
 def test_dump_can_be_imported_as_golden(tmp_path: Path) -> None:
-    tree = model(Tensor, layers=3)
+    tree = make_model(Tensor, layers=3)
     with TorchRecorder(tree) as recorder:
         tree(Tensor(np.ones((1, 3, WIDTH), np.float32)))
     dump, golden = tmp_path / "dump.npz", tmp_path / "g.npz"
@@ -138,7 +140,7 @@ def test_dump_can_be_imported_as_golden(tmp_path: Path) -> None:
 
 
 def test_rows_of_a_chunked_prompt_are_joined() -> None:
-    tree = model(Tensor)
+    tree = make_model(Tensor)
     with TorchRecorder(tree) as recorder:
         tree(Tensor(np.zeros((2, WIDTH), np.float32)))
         tree(Tensor(np.ones((1, WIDTH), np.float32)))
@@ -151,7 +153,7 @@ def test_module_tree_without_layers_is_rejected_with_its_names() -> None:
     with pytest.raises(ValueError, match="the first modules are encoder"):
         TorchRecorder(Module(encoder=Module()))
     with pytest.raises(ValueError, match="a batch of 2"):
-        torch_hook.rows_of(Tensor(np.zeros((2, 3, 4))))
+        torch_hook.to_rows(Tensor(np.zeros((2, 3, 4))))
 
 
 @pytest.mark.parametrize(
@@ -168,7 +170,7 @@ def test_module_tree_without_layers_is_rejected_with_its_names() -> None:
     ],
 )
 def test_module_name_maps_to_its_label(name: str, label: str | None) -> None:
-    assert torch_hook.label_of(name, torch_hook.ALWAYS + torch_hook.INSIDE) == label
+    assert torch_hook.find_label(name, torch_hook.ALWAYS + torch_hook.INSIDE) == label
 
 
 def test_hook_runs_standalone_and_reports_missing_dependencies(tmp_path: Path) -> None:
@@ -186,7 +188,7 @@ def test_hook_runs_standalone_and_reports_missing_dependencies(tmp_path: Path) -
 
 
 @pytest.fixture(scope="module")
-def dumper(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def dumper_program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The C program written by `golden dumper`, linked with a minimal fake of llama.cpp."""
     if importlib.util.find_spec("ziglang") is None:
         pytest.skip("no C compiler: pip install ziglang")
@@ -200,15 +202,15 @@ def dumper(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return program
 
 
-def dump(dumper: Path, *words: str) -> subprocess.CompletedProcess[str]:
+def run_dumper(dumper: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([str(dumper), *words], capture_output=True, text=True, check=False)
 
 
 @pytest.mark.rest
-def test_llama_cpp_values_become_numpy_arrays(dumper: Path, tmp_path: Path) -> None:
+def test_llama_cpp_values_become_numpy_arrays(dumper_program: Path, tmp_path: Path) -> None:
     (tmp_path / "m.gguf").touch()
     words = ["-m", str(tmp_path / "m.gguf"), "-t", "1,2,3", "-o", str(tmp_path / "d.npz"), "-k", "attn_norm-"]
-    result = dump(dumper, *words)
+    result = run_dumper(dumper_program, *words)
     assert result.returncode == 0, result.stderr
     with np.load(tmp_path / "d.npz") as arrays:
         assert set(arrays) == {"ids", "logits", "l_out-0", "l_out-1", "result_norm", "attn_norm-0", "attn_norm-1"}
@@ -220,7 +222,7 @@ def test_llama_cpp_values_become_numpy_arrays(dumper: Path, tmp_path: Path) -> N
 
 @pytest.mark.rest
 @pytest.mark.parametrize(
-    ("words", "code", "said"),
+    ("words", "code", "message"),
     [
         (["-m", "/missing.gguf", "-t", "1", "-o", "d.npz"], 1, "/missing.gguf: llama.cpp cannot load it"),
         (["-m", "M", "-t", "1,99", "-o", "d.npz"], 2, "token 99: ids run to 6"),
@@ -231,14 +233,16 @@ def test_llama_cpp_values_become_numpy_arrays(dumper: Path, tmp_path: Path) -> N
     ],
 )
 def test_invalid_input_prints_one_line(
-    dumper: Path, tmp_path: Path, words: list[str], code: int, said: str
+    dumper_program: Path, tmp_path: Path, words: list[str], code: int, message: str
 ) -> None:
     (tmp_path / "m.gguf").touch()
-    result = dump(dumper, *[str(tmp_path / "m.gguf") if word == "M" else word for word in words])
-    assert result.returncode == code and said in result.stderr, result
+    result = run_dumper(dumper_program, *[str(tmp_path / "m.gguf") if word == "M" else word for word in words])
+    assert result.returncode == code and message in result.stderr, result
 
 
-def test_dumper_goes_to_stdout_and_overwrites_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_dumper_is_printed_to_stdout_and_overwrites_no_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["dumper", "llama-cpp"]) == 0
     assert "zinc-rt golden import --from npz" in capsys.readouterr().out
     (tmp_path / "there.c").touch()

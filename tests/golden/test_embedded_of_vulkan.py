@@ -10,15 +10,15 @@ import pytest
 
 from zinc_rt.backends.vulkan.device import PhysicalDevice
 from zinc_rt.golden import embedded
-from zinc_rt.golden.embedded import Pair, vulkan_pairs
+from zinc_rt.golden.embedded import Pair, list_vulkan_pairs
 from zinc_rt.golden.format import read_golden
 from zinc_rt.validate.command import main as validate
 from zinc_rt.validate.goldens.command import main
 
-PAIRS = [pytest.param(pair, id=pair.model.stem) for pair in vulkan_pairs()]
+PAIRS = [pytest.param(pair, id=pair.model.stem) for pair in list_vulkan_pairs()]
 SOME = [
     pytest.param(pair, id=pair.model.stem, marks=[pytest.mark.slow] if pair.model.stem.startswith("gemma") else [])
-    for pair in vulkan_pairs()
+    for pair in list_vulkan_pairs()
 ]
 
 

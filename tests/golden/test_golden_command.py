@@ -23,21 +23,21 @@ DOC = Path(__file__).resolve().parents[2] / "docs" / "golden.md"
 
 
 @pytest.fixture
-def model(tmp_path: Path) -> Path:
+def model_path(tmp_path: Path) -> Path:
     path = tmp_path / "m.gguf"
     assert main(["make", "--tiny", "qwen3moe", "--seed", "3", "-o", str(path)]) == 0
     return path
 
 
 @pytest.fixture
-def golden(model: Path) -> Path:
-    path = model.with_name("g.npz")
-    line = ["make", "--model", str(model), "--tokens", "5,17,300", "--steps", "2", "--nodes", "attn_norm-*"]
+def golden_path(model_path: Path) -> Path:
+    path = model_path.with_name("g.npz")
+    line = ["make", "--model", str(model_path), "--tokens", "5,17,300", "--steps", "2", "--nodes", "attn_norm-*"]
     assert main([*line, "-o", str(path)]) == 0
     return path
 
 
-def tampered(golden: Path, **change: Any) -> Path:
+def tamper_golden(golden: Path, **change: Any) -> Path:
     """Write a copy in the same folder with arrays changed by functions, or meta entries replaced by values."""
     with np.load(golden) as archive:
         arrays = {name: archive[name] for name in archive.files}
@@ -49,22 +49,22 @@ def tampered(golden: Path, **change: Any) -> Path:
     return path
 
 
-def bumped(*index: int) -> Any:
+def change_one_bit(*index: int) -> Any:
     """Replace one element with the next larger float32 or the next id."""
 
-    def change(array: np.ndarray) -> np.ndarray:
+    def next_value(array: np.ndarray) -> np.ndarray:
         one_up = np.nextafter(array[index], np.float32(np.inf)) if array.dtype.kind == "f" else array[index] ^ 1
         array[index] = one_up
         return array
 
-    return change
+    return next_value
 
 
 # --- make ------------------------------------------------------------------------------------------------------
 
 
-def test_golden_contains_all_arrays_and_provenance(golden: Path, capsys: Any) -> None:
-    result = read_golden(golden)
+def test_golden_contains_all_arrays_and_provenance(golden_path: Path, capsys: Any) -> None:
+    result = read_golden(golden_path)
     assert result.source == "zinc-rt t_cpu"
     assert result.logits.shape == (3, 512)
     assert result.l_out is not None and result.l_out.shape == (2, 3, 64)
@@ -79,12 +79,12 @@ def test_golden_contains_all_arrays_and_provenance(golden: Path, capsys: Any) ->
     assert "--tokens 5,17,300 --steps 2" in meta["command"]
 
 
-def test_same_arguments_make_the_same_model(model: Path) -> None:
-    renamed = model.with_name("again.gguf")
+def test_same_arguments_make_the_same_model(model_path: Path) -> None:
+    renamed = model_path.with_name("again.gguf")
     assert main(["make", "--tiny", "qwen3moe", "--seed", "3", "-o", str(renamed)]) == 0
-    assert renamed.read_bytes() == model.read_bytes()
+    assert renamed.read_bytes() == model_path.read_bytes()
     assert main(["make", "--tiny", "qwen3moe", "--seed", "4", "-o", str(renamed), "--force"]) == 0
-    assert renamed.read_bytes() != model.read_bytes()
+    assert renamed.read_bytes() != model_path.read_bytes()
 
 
 @pytest.mark.rest
@@ -98,9 +98,12 @@ def test_all_tiny_models_are_written_to_one_folder(tmp_path: Path, capsys: Any) 
     assert capsys.readouterr().out.split() == list(ARCHITECTURES)
 
 
-def test_prompt_is_tokenized_by_the_model(model: Path) -> None:
-    out = model.with_name("g.npz")
-    assert main(["make", "--model", str(model), "--prompt", "The quick fox", "--steps", "0", "-o", str(out)]) == 0
+def test_prompt_is_tokenized_by_the_model(model_path: Path) -> None:
+    out = model_path.with_name("g.npz")
+    assert (
+        main(["make", "--model", str(model_path), "--prompt", "The quick fox", "--steps", "0", "-o", str(out)])
+        == 0
+    )
     assert 1 < len(read_golden(out).ids) < 14
     assert main(["check", str(out)]) == 0
 
@@ -110,9 +113,9 @@ def test_prompt_is_tokenized_by_the_model(model: Path) -> None:
 
 @pytest.mark.rest(keep=1)
 @pytest.mark.parametrize("ordering", ["canonical-1", "canonical-1-q8", "float32-dequant"])
-def test_new_golden_passes_check(ordering: str, model: Path, capsys: Any) -> None:
-    out = model.with_name("g.npz")
-    line = ["make", "--model", str(model), "--tokens", "5,17,300", "--steps", "2", "--ordering", ordering]
+def test_new_golden_passes_check(ordering: str, model_path: Path, capsys: Any) -> None:
+    out = model_path.with_name("g.npz")
+    line = ["make", "--model", str(model_path), "--tokens", "5,17,300", "--steps", "2", "--ordering", ordering]
     assert main([*line, "-o", str(out)]) == 0
     capsys.readouterr()
     assert main(["check", str(out), "--json", "-"]) == 0
@@ -138,9 +141,9 @@ def test_new_golden_passes_check(ordering: str, model: Path, capsys: Any) -> Non
     ],
 )
 def test_single_bit_change_is_found_and_named(
-    array: str, index: tuple[int, ...], place: str, golden: Path, capsys: Any
+    array: str, index: tuple[int, ...], place: str, golden_path: Path, capsys: Any
 ) -> None:
-    path = tampered(golden, **{array: bumped(*index)})
+    path = tamper_golden(golden_path, **{array: change_one_bit(*index)})
     assert main(["check", str(path)]) == 1
     output = capsys.readouterr().out
     assert re.search(place, output), output
@@ -149,51 +152,53 @@ def test_single_bit_change_is_found_and_named(
     assert output.splitlines()[-1].startswith("FAIL  1 golden: ")
 
 
-def test_golden_of_another_model_is_rejected(golden: Path, capsys: Any) -> None:
-    other = golden.with_name("other.gguf")
+def test_golden_of_another_model_is_rejected(golden_path: Path, capsys: Any) -> None:
+    other = golden_path.with_name("other.gguf")
     main(["make", "--tiny", "qwen3moe", "--seed", "9", "-o", str(other)])
-    assert main(["check", str(golden), "--model", str(other)]) == 1
+    assert main(["check", str(golden_path), "--model", str(other)]) == 1
     output = capsys.readouterr().out
     assert "made for another model: m.gguf (qwen3moe, " in output and "other.gguf is qwen3moe, " in output
     assert "next  use its own model, m.gguf (qwen3moe, " in output
 
 
-def test_wrong_model_never_suggests_remaking_a_foreign_golden(golden: Path, capsys: Any) -> None:
+def test_wrong_model_never_suggests_remaking_a_foreign_golden(golden_path: Path, capsys: Any) -> None:
     """Not where the digest differs, and not where there is none and the architecture does."""
-    gemma = golden.with_name("gemma.gguf")
+    gemma = golden_path.with_name("gemma.gguf")
     main(["make", "--tiny", "gemma3", "-o", str(gemma)])
     theirs = {"source": "llama-cpp", "llama_cpp": "b1", "command": "zinc-rt golden make --wrong"}
     for meta in (theirs, {**theirs, "model_digest": None}):
         capsys.readouterr()
-        assert main(["check", str(tampered(golden, meta=meta)), "--model", str(gemma)]) == 1
+        assert main(["check", str(tamper_golden(golden_path, meta=meta)), "--model", str(gemma)]) == 1
         output = capsys.readouterr().out
         assert "made for another model: m.gguf (qwen3moe" in output and "gemma.gguf is gemma3, " in output
         assert "next  use its own model, m.gguf (qwen3moe" in output and "golden make" not in output
 
 
-def test_differing_foreign_golden_is_compared_but_not_remade(golden: Path, capsys: Any) -> None:
-    theirs = tampered(golden, meta={"source": "llama-cpp", "llama_cpp": "b1"}, logits=lambda logits: logits + 1)
+def test_differing_foreign_golden_is_compared_but_not_remade(golden_path: Path, capsys: Any) -> None:
+    theirs = tamper_golden(
+        golden_path, meta={"source": "llama-cpp", "llama_cpp": "b1"}, logits=lambda logits: logits + 1
+    )
     assert main(["check", str(theirs)]) == 1
     output = capsys.readouterr().out
     assert f"--golden {theirs} --resync" in output and "golden make" not in output
 
 
-def test_golden_of_older_code_is_noted_where_bits_differ(golden: Path, capsys: Any) -> None:
-    assert main(["check", str(tampered(golden, meta={"code": "0" * 64}))]) == 0
-    path = tampered(golden, meta={"code": "0" * 64}, logits=bumped(0, 0))
+def test_golden_of_older_code_is_noted_where_bits_differ(golden_path: Path, capsys: Any) -> None:
+    assert main(["check", str(tamper_golden(golden_path, meta={"code": "0" * 64}))]) == 0
+    path = tamper_golden(golden_path, meta={"code": "0" * 64}, logits=change_one_bit(0, 0))
     assert main(["check", str(path)]) == 1
     assert "cause  the arithmetic or the model code has changed since" in capsys.readouterr().out
 
 
-def test_golden_with_removed_ordering_is_expired(golden: Path, capsys: Any) -> None:
-    assert main(["check", str(tampered(golden, meta={"ordering": "canonical-0"}))]) == 1
+def test_golden_with_removed_ordering_is_expired(golden_path: Path, capsys: Any) -> None:
+    assert main(["check", str(tamper_golden(golden_path, meta={"ordering": "canonical-0"}))]) == 1
     output = capsys.readouterr().out
     assert "made in canonical-0, which this build does not compute" in output
     assert "next  zinc-rt golden make --model" in output
 
 
-def test_unsupported_format_is_reported_with_its_command(golden: Path, capsys: Any) -> None:
-    assert main(["check", str(tampered(golden, meta={"format": 99}))]) == 2
+def test_unsupported_format_is_reported_with_its_command(golden_path: Path, capsys: Any) -> None:
+    assert main(["check", str(tamper_golden(golden_path, meta={"format": 99}))]) == 2
     assert re.search(
         r"golden format 99; this build reads 1\n.*zinc-rt golden make --model", capsys.readouterr().err
     )
@@ -208,19 +213,19 @@ def test_embedded_goldens_pass(capsys: Any) -> None:
 # --- list ------------------------------------------------------------------------------------------------------
 
 
-def test_list_names_goldens_and_reasons_for_invalid_files(golden: Path, capsys: Any) -> None:
-    (golden.parent / "torn.npz").write_bytes(golden.read_bytes()[:100])
-    np.savez(golden.parent / "foreign.npz", weights=np.ones(3))
+def test_list_names_goldens_and_reasons_for_invalid_files(golden_path: Path, capsys: Any) -> None:
+    (golden_path.parent / "torn.npz").write_bytes(golden_path.read_bytes()[:100])
+    np.savez(golden_path.parent / "foreign.npz", weights=np.ones(3))
     capsys.readouterr()
-    assert main(["list", str(golden.parent)]) == 0
+    assert main(["list", str(golden_path.parent)]) == 0
     rows = {line.split()[0]: line for line in capsys.readouterr().out.splitlines()[1:]}
     assert "qwen3moe" in rows["g"] and "3 + 2" in rows["g"] and "attn_norm-*" in rows["g"]
     assert "not a readable golden" in rows["torn"]
     assert "array logits is missing" in rows["foreign"]
-    assert main(["list", str(golden.parent), "--json", "-"]) == 0
+    assert main(["list", str(golden_path.parent), "--json", "-"]) == 0
     listed = {row["path"]: row for row in json.loads(capsys.readouterr().out)["details"]["goldens"]}
-    assert listed[str(golden)]["model_digest"] == read_golden(golden).meta["model_digest"]
-    assert listed[str(golden)]["size_bytes"] == golden.stat().st_size
+    assert listed[str(golden_path)]["model_digest"] == read_golden(golden_path).meta["model_digest"]
+    assert listed[str(golden_path)]["size_bytes"] == golden_path.stat().st_size
 
 
 def test_embedded_goldens_are_listed(capsys: Any) -> None:
@@ -229,7 +234,7 @@ def test_embedded_goldens_are_listed(capsys: Any) -> None:
     assert all(name in output for name in ("qwen3-q", "qwen35moe-q", "gemma4-q", "gemma4moe-q", "8 goldens in "))
 
 
-def test_empty_list_is_not_a_pass(tmp_path: Path) -> None:
+def test_empty_list_fails_the_command(tmp_path: Path) -> None:
     assert main(["list", str(tmp_path)]) == 77
     assert main(["list", str(tmp_path / "nowhere")]) == 2
 
@@ -237,7 +242,7 @@ def test_empty_list_is_not_a_pass(tmp_path: Path) -> None:
 # --- import ----------------------------------------------------------------------------------------------------
 
 
-def dumped(golden: Path, dtype: Any = np.float32, **change: Any) -> Path:
+def write_dump(golden: Path, dtype: Any = np.float32, **change: Any) -> Path:
     """What another engine might have saved."""
     result = read_golden(golden)
     assert result.l_out is not None
@@ -255,7 +260,7 @@ def dumped(golden: Path, dtype: Any = np.float32, **change: Any) -> Path:
     return path
 
 
-def imported(dump: Path, *more: str) -> int:
+def import_dump(dump: Path, *more: str) -> int:
     names = ["--map", "tokens=ids", "--map", "hidden_0=l_out-0"]
     line = ["import", "--from", "npz", str(dump), "--model", str(dump.with_name("m.gguf")), "--force", *more]
     return main([*line, *(names if not more else ()), "-o", str(dump.with_name("theirs.npz"))])
@@ -263,32 +268,32 @@ def imported(dump: Path, *more: str) -> int:
 
 @pytest.mark.rest(keep=1)
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_dump_becomes_a_golden_that_validates(dtype: Any, golden: Path, capsys: Any) -> None:
+def test_dump_becomes_a_golden_that_validates(dtype: Any, golden_path: Path, capsys: Any) -> None:
     from zinc_rt.validate.command import main as validate
 
-    assert imported(dumped(golden, dtype)) == 0
-    theirs = golden.with_name("theirs.npz")
+    assert import_dump(write_dump(golden_path, dtype)) == 0
+    theirs = golden_path.with_name("theirs.npz")
     result = read_golden(theirs)
     assert result.source == "a dump"
     assert result.l_out is not None and result.l_out.shape == (2, 3, 64)
     assert (result.meta["dump"], result.meta["names"]["hidden_0"]) == ("dump.npz", "l_out-0")
     assert main(["check", str(theirs)]) == 0
     capsys.readouterr()
-    line = ["--model", str(golden.with_name("m.gguf")), "--golden", str(theirs), "--nodes", "attn_norm-*"]
+    line = ["--model", str(golden_path.with_name("m.gguf")), "--golden", str(theirs), "--nodes", "attn_norm-*"]
     assert validate([*line, "--no-cache", "-v"]) == 0
     assert re.search(r"attn_norm-0 .*pass", capsys.readouterr().out)
 
 
-def test_bfloat16_saved_by_ml_dtypes_is_accepted(golden: Path) -> None:
-    logits = read_golden(golden).logits
+def test_bfloat16_saved_by_ml_dtypes_is_accepted(golden_path: Path) -> None:
+    logits = read_golden(golden_path).logits
     bfloat16 = (logits.view(np.uint32) >> 16).astype(np.uint16).view("V2")
-    assert imported(dumped(golden, logits=bfloat16)) == 0
-    assert np.abs(read_golden(golden.with_name("theirs.npz")).logits - logits).max() < 0.1
+    assert import_dump(write_dump(golden_path, logits=bfloat16)) == 0
+    assert np.abs(read_golden(golden_path.with_name("theirs.npz")).logits - logits).max() < 0.1
 
 
 @pytest.mark.rest(keep=1)
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"logits": None}, "array logits is missing; the file contains"),
         ({"logits": np.ones((3, 511))}, r"logits has shape \[3, 511\], expected \[3, 512\]"),
@@ -306,23 +311,23 @@ def test_bfloat16_saved_by_ml_dtypes_is_accepted(golden: Path) -> None:
         ({"tokens": None}, "there is no array named tokens"),
     ],
 )
-def test_mismatched_dump_is_rejected(change: dict[str, Any], said: str, golden: Path, capsys: Any) -> None:
-    assert imported(dumped(golden, **change)) == 2
-    assert re.search(said, capsys.readouterr().err)
-    assert not golden.with_name("theirs.npz").exists()
+def test_mismatched_dump_is_rejected(change: dict[str, Any], message: str, golden_path: Path, capsys: Any) -> None:
+    assert import_dump(write_dump(golden_path, **change)) == 2
+    assert re.search(message, capsys.readouterr().err)
+    assert not golden_path.with_name("theirs.npz").exists()
 
 
 @pytest.mark.rest(keep=1)
 @pytest.mark.parametrize("pair", ["tokens", "=ids", "tokens="])
-def test_malformed_name_pair_is_explained(pair: str, golden: Path, capsys: Any) -> None:
-    assert imported(dumped(golden), "--map", pair) == 2
+def test_malformed_name_pair_is_explained(pair: str, golden_path: Path, capsys: Any) -> None:
+    assert import_dump(write_dump(golden_path), "--map", pair) == 2
     assert "expected their_name=our_name" in capsys.readouterr().err
 
 
 @pytest.mark.skipif(importlib.util.find_spec("llama_cpp") is not None, reason="llama-cpp-python is installed")
-def test_missing_llama_cpp_error_names_the_extra(model: Path, capsys: Any) -> None:
-    line = ["import", "--from", "llama-cpp", "--model", str(model), "--tokens", "1,2"]
-    assert main([*line, "-o", str(model.with_name("g.npz"))]) == 2
+def test_missing_llama_cpp_error_names_the_extra(model_path: Path, capsys: Any) -> None:
+    line = ["import", "--from", "llama-cpp", "--model", str(model_path), "--tokens", "1,2"]
+    assert main([*line, "-o", str(model_path.with_name("g.npz"))]) == 2
     assert "pip install zinc-rt[llama-cpp]" in capsys.readouterr().err
 
 
@@ -347,7 +352,7 @@ def test_llama_cpp_golden_passes_check(architecture: str, quant: str, tmp_path: 
 
 @pytest.mark.rest(keep=2)
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "message"),
     [
         ("make --model {model} --tokens 1", "no output was named"),
         ("make --model {model} --tokens 1 -o {model}", "the file already exists"),
@@ -374,20 +379,20 @@ def test_llama_cpp_golden_passes_check(architecture: str, quant: str, tmp_path: 
     ],
 )
 def test_failed_command_prints_one_line_and_leaves_no_files(
-    line: str, said: str, model: Path, capsys: Any
+    line: str, message: str, model_path: Path, capsys: Any
 ) -> None:
-    words = [word.format(model=model, folder=model.parent) for word in line.split()]
+    words = [word.format(model=model_path, folder=model_path.parent) for word in line.split()]
     assert main(words) == 2
     error = capsys.readouterr().err
-    assert error.startswith("zinc-rt golden: ") and said in error
-    assert [path.name for path in model.parent.iterdir()] == ["m.gguf"]
+    assert error.startswith("zinc-rt golden: ") and message in error
+    assert [path.name for path in model_path.parent.iterdir()] == ["m.gguf"]
 
 
-def test_golden_without_adjacent_model_requires_model_option(golden: Path, capsys: Any) -> None:
-    golden.with_name("m.gguf").rename(golden.with_name("elsewhere.gguf"))
-    assert main(["check", str(golden)]) == 2
+def test_golden_without_adjacent_model_requires_model_option(golden_path: Path, capsys: Any) -> None:
+    golden_path.with_name("m.gguf").rename(golden_path.with_name("elsewhere.gguf"))
+    assert main(["check", str(golden_path)]) == 2
     assert re.search(r"no model m.gguf in the same folder\n  next: --model", capsys.readouterr().err)
-    assert main(["check", str(golden), "--model", str(golden.with_name("elsewhere.gguf"))]) == 0
+    assert main(["check", str(golden_path), "--model", str(golden_path.with_name("elsewhere.gguf"))]) == 0
 
 
 def test_help_is_fast_and_shows_examples(tmp_path: Path) -> None:
@@ -400,17 +405,17 @@ def test_help_is_fast_and_shows_examples(tmp_path: Path) -> None:
         assert time.monotonic() - started < 5
 
 
-def test_documented_dump_works_as_written(golden: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_documented_dump_works_as_written(golden_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The Python of docs/golden.md, run against an engine that is ours."""
     python = re.search(r"```python\n(.*?)```", DOC.read_text(encoding="utf-8"), re.DOTALL)
     assert python is not None
-    result = read_golden(golden)
+    result = read_golden(golden_path)
     assert result.l_out is not None
     layers = result.l_out
     text = textwrap.dedent(python[1])
     ids = result.ids.tolist()
     text = re.sub(r"ids = \[.*\]", f"ids = {ids}", text)
-    monkeypatch.chdir(golden.parent)
+    monkeypatch.chdir(golden_path.parent)
     exec(compile(text, "docs/golden.md", "exec"), {"my_engine": lambda ids: (result.logits, list(layers))})
     line = ["import", "--from", "npz", "dump.npz", "--model", "m.gguf", "--source", "my engine 1.2"]
     names = ["--map", "hidden_0=l_out-0", "--map", "hidden_1=l_out-1"]

@@ -91,7 +91,7 @@ def test_invalid_rows_are_rejected(rows: list[object], tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"ids": None}, "array ids is missing"),
         ({"ids": np.array([["a"]])}, "array ids is <U1"),
@@ -112,11 +112,11 @@ def test_invalid_rows_are_rejected(rows: list[object], tmp_path: Path) -> None:
     ],
 )
 def test_contradictory_arrays_are_rejected(
-    change: dict[str, np.ndarray | None], said: str, tmp_path: Path
+    change: dict[str, np.ndarray | None], message: str, tmp_path: Path
 ) -> None:
     arrays = {name: array for name, array in {**ARRAYS, **change}.items() if array is not None}
     np.savez(tmp_path / "g.npz", **arrays)  # type: ignore[arg-type]
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=message):
         read_golden(tmp_path / "g.npz")
 
 

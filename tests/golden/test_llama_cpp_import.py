@@ -68,15 +68,15 @@ def test_every_node_of_selected_rows_is_kept_under_our_names(architecture: str, 
 
 @needs_llama_cpp
 @pytest.mark.parametrize(
-    ("rows", "whole", "said"),
+    ("rows", "prompt", "message"),
     [((1, 1), True, "distinct positions"), ((99,), True, "distinct positions"), ((), False, "nothing would")],
 )
 def test_rows_outside_the_prompt_are_rejected(
-    rows: tuple[int, ...], whole: bool, said: str, tmp_path: Path
+    rows: tuple[int, ...], prompt: bool, message: str, tmp_path: Path
 ) -> None:
     write_tiny(tmp_path / "m.gguf", "llama")
-    with pytest.raises(UsageError, match=said):
-        import_llama_cpp(tmp_path / "m.gguf", PROMPT, tmp_path / "m.npz", rows=rows, whole=whole)
+    with pytest.raises(UsageError, match=message):
+        import_llama_cpp(tmp_path / "m.gguf", PROMPT, tmp_path / "m.npz", rows=rows, whole=prompt)
 
 
 @needs_llama_cpp

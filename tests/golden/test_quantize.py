@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from gguf.constants import GGML_QUANT_SIZES
 
-from zinc_rt.golden.tiny_models.quantize import WRITABLE, ggml_type, quantize
+from zinc_rt.golden.tiny_models.quantize import WRITABLE, find_ggml_type, quantize
 from zinc_rt.host.errors import InputError, UnsupportedError
 
 # rel RMS of the error for Gaussian rows; the measured value is a little below each
@@ -29,11 +29,11 @@ LIMITS = {
 }
 
 
-def back(data: np.ndarray, dtype: str) -> np.ndarray:
-    return data if dtype == "f32" else gguf.quants.dequantize(data.view(np.uint8), ggml_type(dtype))
+def dequantise(data: np.ndarray, dtype: str) -> np.ndarray:
+    return data if dtype == "f32" else gguf.quants.dequantize(data.view(np.uint8), find_ggml_type(dtype))
 
 
-def gaussian(shape: tuple[int, ...], seed: int = 0) -> np.ndarray:
+def gaussian_array(shape: tuple[int, ...], seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 
@@ -43,18 +43,18 @@ def test_every_writable_type_has_an_error_bound() -> None:
 
 @pytest.mark.parametrize("dtype", WRITABLE)
 def test_quantised_rows_round_trip_within_the_bound(dtype: str) -> None:
-    rows = gaussian((3, 5, 512))
+    rows = gaussian_array((3, 5, 512))
     data = quantize(rows, dtype)
-    block, block_bytes = GGML_QUANT_SIZES[ggml_type(dtype)]
+    block, block_bytes = GGML_QUANT_SIZES[find_ggml_type(dtype)]
     assert data.nbytes == rows.size // block * block_bytes
     assert data.shape[:-1] == (3, 5)
-    second = back(data, dtype).reshape(rows.shape)
+    second = dequantise(data, dtype).reshape(rows.shape)
     assert np.sqrt(np.mean((second - rows) ** 2) / np.mean(rows**2)) <= LIMITS[dtype]
 
 
 @pytest.mark.parametrize("dtype", WRITABLE)
 def test_quantisation_is_deterministic(dtype: str) -> None:
-    rows = gaussian((4, 256), seed=3)
+    rows = gaussian_array((4, 256), seed=3)
     assert np.array_equal(quantize(rows, dtype), quantize(rows.copy(), dtype))
 
 
@@ -63,13 +63,13 @@ def test_quantisation_is_deterministic(dtype: str) -> None:
 def test_extreme_blocks_stay_within_their_maximum(dtype: str, kind: str) -> None:
     rows = {
         "zeros": np.zeros((2, 256), np.float32),
-        "one outlier": np.where(np.arange(256) == 77, 1e3, gaussian((2, 256))).astype(np.float32),
-        "all positive": np.abs(gaussian((2, 256))),
-        "all negative": -np.abs(gaussian((2, 256))),
-        "denormal": gaussian((2, 256)) * np.float32(1e-41),
+        "one outlier": np.where(np.arange(256) == 77, 1e3, gaussian_array((2, 256))).astype(np.float32),
+        "all positive": np.abs(gaussian_array((2, 256))),
+        "all negative": -np.abs(gaussian_array((2, 256))),
+        "denormal": gaussian_array((2, 256)) * np.float32(1e-41),
         "constant": np.full((2, 256), 0.7, np.float32),
     }[kind]
-    second = back(quantize(rows, dtype), dtype)
+    second = dequantise(quantize(rows, dtype), dtype)
     assert np.isfinite(second).all()
     largest = np.abs(rows).max()
     assert np.abs(second - rows).max() <= max(0.26 * largest, 1e-7)
@@ -77,10 +77,10 @@ def test_extreme_blocks_stay_within_their_maximum(dtype: str, kind: str) -> None
 
 def test_unencodable_rows_are_rejected() -> None:
     with pytest.raises(InputError, match="multiple of 256"):
-        quantize(gaussian((2, 255)), "q4_k")
+        quantize(gaussian_array((2, 255)), "q4_k")
     with pytest.raises(InputError, match="infinities or NaN"):
         quantize(np.full((1, 256), np.nan, np.float32), "q4_k")
     with pytest.raises(InputError, match="too large"):
         quantize(np.full((1, 256), 1e30, np.float32), "q6_k")
     with pytest.raises(UnsupportedError, match="cannot write 'iq2_xs'"):
-        quantize(gaussian((1, 256)), "iq2_xs")
+        quantize(gaussian_array((1, 256)), "iq2_xs")

@@ -12,8 +12,8 @@ from zinc_rt.golden.embedded import VOCABULARY
 from zinc_rt.golden.llama_cpp.tokenizer_texts import TEXTS
 from zinc_rt.model.tokenizer.spm import SPM
 from zinc_rt.validate.command import main
-from zinc_rt.validate.diagnosis.digest import vocabulary_diagnosis
-from zinc_rt.validate.host_checks import vocabulary_check
+from zinc_rt.validate.diagnosis.digest import diagnose_vocabulary
+from zinc_rt.validate.host_checks import check_vocabulary
 
 
 def test_stored_vectors_match_the_sentencepiece_library(tmp_path: Path) -> None:
@@ -35,14 +35,14 @@ def test_vectors_cover_every_text_and_real_merges() -> None:
 
 
 def test_missing_space_prefix_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert vocabulary_check("").status == "pass"
+    assert check_vocabulary("").status == "pass"
     encode = SPM.encode
     monkeypatch.setattr(
         SPM, "encode", lambda self, text, *, after_special: encode(self, text, after_special=False)
     )
-    result = vocabulary_check("zinc-rt validate")
+    result = check_vocabulary("zinc-rt validate")
     assert result.status == "fail" and "'Hello world!', as it is" in result.cause
-    lines = list(vocabulary_diagnosis(result))
+    lines = list(diagnose_vocabulary(result))
     assert lines[0] == "first bad  sentencepiece, host against sentencepiece.json: node tokenizer"
     assert "suspect the tokenizer" in lines[1] and lines[2].startswith("next       zinc-rt tokenize --model")
 
@@ -53,6 +53,6 @@ def test_missing_vector_file_is_reported(
     monkeypatch.setattr(
         "zinc_rt.validate.host_checks.VOCABULARY", type(VOCABULARY)(VOCABULARY.model, tmp_path / "gone.json")
     )
-    monkeypatch.setattr("zinc_rt.validate.command._jobs", lambda arguments, settings: [])
+    monkeypatch.setattr("zinc_rt.validate.command._prepare_jobs", lambda arguments, settings: [])
     assert main(["--tiers", "t_cpu"]) == 2
     assert "gone.json" in capsys.readouterr().err

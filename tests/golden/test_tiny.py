@@ -9,8 +9,8 @@ import pytest
 
 from zinc_rt.golden.tiny_models.architectures import ARCHITECTURES
 from zinc_rt.golden.tiny_models.quantize import WRITABLE
-from zinc_rt.golden.tiny_models.vocabulary import VOCABULARIES, vocabulary
-from zinc_rt.golden.tiny_models.writer import tiny, write_tiny
+from zinc_rt.golden.tiny_models.vocabulary import VOCABULARIES, build_vocabulary
+from zinc_rt.golden.tiny_models.writer import build_tiny, write_tiny
 from zinc_rt.host.errors import OutputError, UsageError
 from zinc_rt.model.gguf import read_gguf
 from zinc_rt.model.tokenizer import Tokenizer
@@ -27,7 +27,7 @@ def test_tiny_model_has_the_tensors_and_keys_of_its_golden(architecture: str, da
         pytest.skip("no golden of llama.cpp; tests/model/test_plain_decoders.py has a float64 pass")
     folder = next(folder for folder in ("goldens", "goldens2") if (data_dir / folder / file).exists())
     golden = read_gguf(data_dir / folder / file)
-    ours = tiny(architecture)
+    ours = build_tiny(architecture)
     assert ours.architecture == golden.architecture
     assert {name: values.ndim for name, values in ours.tensors.items()} == {
         name: len(tensor.shape) for name, tensor in golden.tensors.items()
@@ -88,26 +88,26 @@ def test_text_round_trips_through_a_tiny_vocabulary(kind: str, tmp_path: Path) -
 @pytest.mark.parametrize("kind", VOCABULARIES)
 def test_vocabulary_has_requested_size_and_unique_tokens(kind: str) -> None:
     for size in (400, 512, 4000):
-        vocab = vocabulary(kind, size)
+        vocab = build_vocabulary(kind, size)
         assert len(vocab.tokens) == len(set(vocab.tokens)) == len(vocab.types) == size
         assert len(vocab.scores) in (0, size)
     with pytest.raises(UsageError, match="needs at least"):
-        vocabulary(kind, 200)
+        build_vocabulary(kind, 200)
 
 
 def test_incompatible_sizes_are_rejected(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="unknown tiny model 'bert'"):
-        tiny("bert")
+        build_tiny("bert")
     with pytest.raises(UsageError, match="4 heads cannot be divided evenly among 3 kv heads"):
-        tiny("llama", kv_heads=3)
+        build_tiny("llama", kv_heads=3)
     with pytest.raises(UsageError, match="multiples of 8"):
-        tiny("llama", hidden=60)
+        build_tiny("llama", hidden=60)
     with pytest.raises(UsageError, match="qwen35 needs at least 4 layers"):
-        tiny("qwen35", layers=3)
+        build_tiny("qwen35", layers=3)
     with pytest.raises(UsageError, match="qwen2 needs head_dim = hidden / heads"):
-        tiny("qwen2", head_dim=32)
+        build_tiny("qwen2", head_dim=32)
     with pytest.raises(UsageError, match="9 of 8 experts"):
-        tiny("mixtral", experts_used=9)
+        build_tiny("mixtral", experts_used=9)
     with pytest.raises(UsageError, match="unknown type 'q9'"):
         write_tiny(tmp_path / "m.gguf", "llama", quant="q9")
     with pytest.raises(OutputError, match="cannot write the model"):

@@ -14,11 +14,19 @@ from typing import Any
 import pytest
 
 from zinc_rt.host.errors import InputError, UsageError
-from zinc_rt.host.facts import FILE, Fact, assumed_facts, dependency_suffix, fact, read_table, table
+from zinc_rt.host.facts import (
+    FILE,
+    Fact,
+    find_assumed_facts,
+    find_fact,
+    format_dependency_suffix,
+    load_table,
+    read_table,
+)
 from zinc_rt.isa.lint import RULES as LINT
-from zinc_rt.isa.rows import SEGMENTS, rows
-from zinc_rt.isa.target import default_target
-from zinc_rt.perf.predict.devices import table as devices
+from zinc_rt.isa.rows import SEGMENTS, make_rows
+from zinc_rt.isa.target import make_default_target
+from zinc_rt.perf.predict.devices import load_table as devices
 from zinc_rt.probes.learning.learn import PROBES as LEARN
 from zinc_rt.probes.registry import PROBES
 from zinc_rt.sim import flip
@@ -28,7 +36,7 @@ from zinc_rt.sim.cp.execute import EXECUTE
 from zinc_rt.sim.driver import drm_ioctls, kfd_ioctls
 from zinc_rt.sim.facts import DEFAULT, SWITCHES
 from zinc_rt.sim.in_process import SimDriver
-from zinc_rt.sim.profiles import LINUX_VERSIONS, PROPOSALS, VERSIONS, LinuxProfile, linux
+from zinc_rt.sim.profiles import LINUX_VERSIONS, PROPOSALS, VERSIONS, LinuxProfile, find_profile
 from zinc_rt.sim.tables import sdma_packets
 from zinc_rt.sim.tables.aql import AqlType
 from zinc_rt.sim.tables.packets import ROWS
@@ -84,7 +92,7 @@ TRANSPORT = {  # no rule of any kernel
 
 
 @cache
-def calls() -> tuple[tuple[str, ast.Call], ...]:
+def simulator_calls() -> tuple[tuple[str, ast.Call], ...]:
     """Yield every call in the simulated device's code, with its file."""
     return tuple(
         (path.relative_to(SIM).with_suffix("").as_posix(), node)
@@ -98,7 +106,7 @@ def calls() -> tuple[tuple[str, ast.Call], ...]:
 def finding_rules() -> set[str]:
     """Return every rule that a finding of the simulated device can have."""
     result = set(CHOSEN) | set(LINT)
-    for _, node in calls():
+    for _, node in simulator_calls():
         name = getattr(node.func, "attr", getattr(node.func, "id", ""))
         if name in CALLS or name.endswith("Finding"):
             words = [word.value for word in node.args[:3] if isinstance(word, ast.Constant)]
@@ -113,102 +121,106 @@ def noted_marks() -> set[str]:
     """Return the marks that are literals in the code, not derived from a name."""
     return {
         node.args[0].value
-        for _, node in calls()
+        for _, node in simulator_calls()
         if getattr(node.func, "attr", "") == "mark"
         and isinstance(node.args[0], ast.Constant)
         and isinstance(node.args[0].value, str)
     }
 
 
-def mnemonics() -> set[str]:
+def table_mnemonics() -> set[str]:
     result = set()
     for path in (Path(FILE).parents[1] / "isa" / "tables").glob("*.py"):
         for encoding in getattr(import_module(f"zinc_rt.isa.tables.{path.stem}"), "ROWS", {}):
             for generation in (11, 12):
                 segments = SEGMENTS if encoding == "VMEM" else (encoding,)
-                result |= {row.mnemonic for s in segments for row in rows(path.stem, s, generation).values()}
+                result |= {row.mnemonic for s in segments for row in make_rows(path.stem, s, generation).values()}
     return result
 
 
-def ids(kind: str) -> set[str]:
-    return {row.id.partition("/")[2] for row in table().values() if row.kind == kind}
+def row_ids(kind: str) -> set[str]:
+    return {row.id.partition("/")[2] for row in load_table().values() if row.kind == kind}
 
 
 @pytest.mark.rest
-def test_findings_and_rows_correspond() -> None:
+def test_every_finding_has_a_row_and_every_row_a_finding() -> None:
     asked = {probe.title for probe in LEARN} | set(devices().assumptions)
-    assert ids("rule") == {""}
-    assert {row.id for row in table().values() if row.kind == "rule"} - asked == finding_rules()
+    assert row_ids("rule") == {""}
+    assert {row.id for row in load_table().values() if row.kind == "rule"} - asked == finding_rules()
 
 
 def test_every_learnable_fact_has_a_row() -> None:
-    assert {probe.title for probe in LEARN} <= set(table())
+    assert {probe.title for probe in LEARN} <= set(load_table())
 
 
-def test_ioctls_and_rows_correspond() -> None:
-    assert ids("ioctl") == {handler.ioctl.name for handler in HANDLERS}
+def test_every_ioctl_has_a_row_and_every_row_an_ioctl() -> None:
+    assert row_ids("ioctl") == {handler.ioctl.name for handler in HANDLERS}
 
 
-def test_packets_and_rows_correspond() -> None:
-    assert ids("packet") == {row.name for row in ROWS if row.opcode in EXECUTE}
-    assert ids("sdma") == {row.name for row in sdma_packets.PACKETS.values()}
+def test_every_packet_has_a_row_and_every_row_a_packet() -> None:
+    assert row_ids("packet") == {row.name for row in ROWS if row.opcode in EXECUTE}
+    assert row_ids("sdma") == {row.name for row in sdma_packets.PACKETS.values()}
 
 
 @pytest.mark.rest
-def test_every_errno_source_is_an_ioctl_or_has_a_row() -> None:
-    refusing = {name for name, node in calls() if getattr(node.func, "id", "") == "OSError" and len(node.args) > 1}
+def test_every_errno_comes_from_an_ioctl_or_has_a_row() -> None:
+    refusing = {
+        name
+        for name, node in simulator_calls()
+        if getattr(node.func, "id", "") == "OSError" and len(node.args) > 1
+    }
     of_ioctls = {handler.run.__module__.partition("zinc_rt.sim.")[2].replace(".", "/") for handler in HANDLERS}
     assert refusing - of_ioctls - TRANSPORT <= set(REFUSE)
-    assert set(REFUSE.values()) <= set(table())
+    assert set(REFUSE.values()) <= set(load_table())
 
 
-def test_chip_constants_and_rows_correspond() -> None:
+def test_every_chip_constant_has_a_row_and_every_row_a_constant() -> None:
     names = {field.name for field in fields(Chip)}
     assert not [
         f"chip/{key}/{name}"
         for key in CHIPS
         for name in names
-        if f"chip/{key}/{name}" not in table() and f"chip/*/{name}" not in table()
+        if f"chip/{key}/{name}" not in load_table() and f"chip/*/{name}" not in load_table()
     ]
-    for row in ids("chip"):
+    for row in row_ids("chip"):
         chip, name = row.split("/")
         assert chip in (*CHIPS, "*") and name in names, row
 
 
 def test_every_kernel_version_difference_has_a_row() -> None:
     names = {field.name for field in fields(LinuxProfile)}
-    rows = [row.split("/") for row in ids("kernel")]
+    rows = [row.split("/") for row in row_ids("kernel")]
     assert names <= {row[0] for row in rows if len(row) == 1}
     for row in rows:
         assert row[0] in names or (row[0] in LINUX_VERSIONS and (len(row) == 1 or row[1] in names)), row
     for name in names - {"version"}:
-        values = fact(f"kernel/{name}").versions
+        values = find_fact(f"kernel/{name}").versions
         assert next(iter(values)) == VERSIONS[0] and set(values) <= set(VERSIONS), name
 
 
 @pytest.mark.parametrize("proposal", PROPOSALS)
 def test_proposed_changes_are_options_of_a_version(proposal: str) -> None:
-    usual, proposed = linux("7.0"), linux(f"7.0+{proposal}")
+    usual, proposed = find_profile("7.0"), find_profile(f"7.0+{proposal}")
     assert usual != proposed and proposed.version == f"7.0+{proposal}"
     with pytest.raises(ValueError, match="unknown proposed change 'nothing'; available: userq-cwsr"):
-        linux("7.0+nothing")
+        find_profile("7.0+nothing")
 
 
-@pytest.mark.parametrize("row", [row for row in table().values() if row.code], ids=lambda row: row.id)
+@pytest.mark.parametrize("row", [row for row in load_table().values() if row.code], ids=lambda row: row.id)
 def test_constants_named_by_rows_exist(row: Fact) -> None:
     module, _, name = row.code.partition(":")
     assert isinstance(getattr(import_module(module), name), int | float)
 
 
-@pytest.mark.parametrize("row", [row for row in table().values() if row.settled_by], ids=lambda row: row.id)
-def test_probes_that_settle_a_row_exist(row: Fact) -> None:
+@pytest.mark.parametrize("row", [row for row in load_table().values() if row.settled_by], ids=lambda row: row.id)
+def test_probes_named_by_a_row_exist(row: Fact) -> None:
     probes, asked = {probe.id for probe in PROBES}, {probe.title for probe in LEARN}
     for item in row.settled_by:
         assert " " in item or item in probes or item in asked, item
         assert not set(re.findall(r"\bP\d\d\b", item)) - probes
 
 
-def test_row_marks_are_ones_the_device_records() -> None:
+def test_device_records_every_mark_named_by_a_row() -> None:
     known = {
         *(f"finding {rule}" for rule in finding_rules()),
         *(f"ioctl {handler.ioctl.name}" for handler in HANDLERS),
@@ -218,29 +230,29 @@ def test_row_marks_are_ones_the_device_records() -> None:
         *(f"chip {key}" for key in CHIPS),
         *(f"kernel {key}" for key in LINUX_VERSIONS),
         *(f"proposed {key}" for key in PROPOSALS),
-        *(f"op {name}{form}" for name in mnemonics() for form in ("", "_dpp", "_e64")),
+        *(f"op {name}{form}" for name in table_mnemonics() for form in ("", "_dpp", "_e64")),
         *noted_marks(),
         "nothing",
         "prediction",
     }
     titles = {probe.title for probe in LEARN}
-    for row in table().values():
+    for row in load_table().values():
         for pattern in row.marks:
             for part in pattern.split(" + "):
                 assert part in known or filter_names(known, part) or row.id in titles, row.id
-    used = {part for row in table().values() for pattern in row.marks for part in pattern.split(" + ")}
+    used = {part for row in load_table().values() for pattern in row.marks for part in pattern.split(" + ")}
     assert noted_marks() <= used, "a mark that no row has"
 
 
 def test_every_row_has_a_statement_and_a_source() -> None:
-    for row in table().values():
+    for row in load_table().values():
         assert row.says and row.where, row.id
         assert bool(row.settled_by) or not row.assumed, row.id
 
 
 def test_device_defaults_match_the_table() -> None:
     for name in SWITCHES:
-        row = fact(name)
+        row = find_fact(name)
         assert row.assumed and (name == "wmma_f16_order" or getattr(DEFAULT, name) == row.value)
 
 
@@ -251,33 +263,33 @@ def test_idle_device_depends_on_no_assumption() -> None:
     device = SimDriver()
     marks = device.consulted()[1]
     device.close_all()
-    assert marks == ["chip r9700", "kernel 7.0"] and assumed_facts(marks) == ()
+    assert marks == ["chip r9700", "kernel 7.0"] and find_assumed_facts(marks) == ()
 
 
 def test_coverage_period_ends_when_queried() -> None:
     noted = Coverage("chip r9700")
-    noted.mark("packet NOP")
-    period, marks = noted.since()
+    noted.add_mark("packet NOP")
+    period, marks = noted.take_since()
     assert marks == ["chip r9700", "packet NOP"]
-    assert noted.since(period)[1] == ["chip r9700"]
-    noted.mark("packet WRITE_DATA")
-    assert noted.since(period)[1] == ["chip r9700", "packet WRITE_DATA"]
+    assert noted.take_since(period)[1] == ["chip r9700"]
+    noted.add_mark("packet WRITE_DATA")
+    assert noted.take_since(period)[1] == ["chip r9700", "packet WRITE_DATA"]
 
 
 def test_kernel_instructions_are_recorded_as_coverage() -> None:
     noted = Coverage()
-    noted.ran(bytes.fromhex("0000b0bf"), default_target())
-    assert "op s_endpgm" in noted.since()[1]
+    noted.ran(bytes.fromhex("0000b0bf"), make_default_target())
+    assert "op s_endpgm" in noted.take_since()[1]
 
 
-def test_row_may_need_two_marks() -> None:
+def test_row_can_require_two_marks() -> None:
     both = ["kernel 7.0", "ioctl DRM_IOCTL_AMDGPU_USERQ"]
-    wanted = fact("kernel/7.0/userq_hardened")
-    assert wanted in assumed_facts(both) and wanted not in assumed_facts(both[:1])
+    wanted = find_fact("kernel/7.0/userq_hardened")
+    assert wanted in find_assumed_facts(both) and wanted not in find_assumed_facts(both[:1])
 
 
 def test_only_assumed_rows_are_dependencies() -> None:
-    assert all(row.assumed for row in assumed_facts(f"{row.marks[0]}" for row in table().values()))
+    assert all(row.assumed for row in find_assumed_facts(f"{row.marks[0]}" for row in load_table().values()))
 
 
 @pytest.mark.parametrize(
@@ -289,34 +301,34 @@ def test_only_assumed_rows_are_dependencies() -> None:
     ],
 )
 def test_verdict_lists_its_dependencies(names: list[str], text: str) -> None:
-    assert dependency_suffix(names) == text
+    assert format_dependency_suffix(names) == text
 
 
 # --- rows at their other value ---
 
 
-@pytest.mark.parametrize("row", flip.flippable(), ids=lambda row: row.id)
+@pytest.mark.parametrize("row", flip.list_negatable(), ids=lambda row: row.id)
 def test_negated_row_changes_the_device(row: Fact) -> None:
     kernel = "7.0" if not row.id.startswith("kernel/") else row.id.split("/")[1]
     usual, other = SimDriver(linux=kernel), SimDriver(linux=kernel, flip=[row.id])
     try:
-        assert other.machine.model.described()["flip"] == [row.id]
-        assert seen(usual) != seen(other)
+        assert other.machine.model.describe_options()["flip"] == [row.id]
+        assert simulated_settings(usual) != simulated_settings(other)
     finally:
         usual.close_all()
         other.close_all()
 
 
-def seen(device: SimDriver) -> tuple[Any, ...]:
+def simulated_settings(device: SimDriver) -> tuple[Any, ...]:
     gpu, machine = device.machine.gpus[0], device.machine
     return gpu.chip, machine.linux, gpu.cp.device.behaviour, gpu.cp.engine.checks.perturb  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(
-    ("id", "said"), [("nothing", "no fact 'nothing'"), ("counter", "has no alternative value")]
+    ("id", "message"), [("nothing", "no fact 'nothing'"), ("counter", "has no alternative value")]
 )
-def test_row_that_cannot_be_negated_is_reported(id: str, said: str) -> None:
-    with pytest.raises(UsageError, match=said):
+def test_row_that_cannot_be_negated_is_reported(id: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
         SimDriver(flip=[id])
 
 
@@ -324,7 +336,7 @@ def test_row_that_cannot_be_negated_is_reported(id: str, said: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("schema: other", "expected schema"),
         ("{", "not YAML"),
@@ -342,7 +354,7 @@ def test_row_that_cannot_be_negated_is_reported(id: str, said: str) -> None:
         ),
     ],
 )
-def test_invalid_row_is_reported(text: str, said: str, tmp_path: Path) -> None:
+def test_invalid_row_is_reported(text: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "f.yaml").write_text(text)
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=message):
         read_table(tmp_path / "f.yaml")

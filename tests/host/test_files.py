@@ -15,11 +15,11 @@ from zinc_rt.host.files import check_writable, write_atomically
 def test_file_is_renamed_only_when_complete(tmp_path: Path) -> None:
     path = tmp_path / "x"
 
-    def write(file: BinaryIO) -> None:
+    def write_line(file: BinaryIO) -> None:
         assert not path.exists()
         file.write(b"whole")
 
-    write_atomically(path, write)
+    write_atomically(path, write_line)
     assert path.read_bytes() == b"whole" and list(tmp_path.iterdir()) == [path]
 
 
@@ -27,12 +27,12 @@ def test_failed_write_keeps_the_previous_file(tmp_path: Path) -> None:
     path = tmp_path / "x"
     path.write_bytes(b"before")
 
-    def fail(file: BinaryIO) -> None:
+    def fail_write(file: BinaryIO) -> None:
         file.write(b"half")
         raise OSError(28, "No space left on device")
 
     with pytest.raises(OutputError, match="x: cannot write: No space left on device"):
-        write_atomically(path, fail)
+        write_atomically(path, fail_write)
     assert path.read_bytes() == b"before" and list(tmp_path.iterdir()) == [path]
 
 

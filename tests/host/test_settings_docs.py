@@ -29,5 +29,5 @@ def test_docs_list_the_rejected_values() -> None:
     assert written == list(NOTHING_BEHIND)
 
 
-def test_every_setting_has_one_knob() -> None:
+def test_every_setting_is_listed_once() -> None:
     assert sorted(knob.field for knob in KNOBS) == sorted(field.name for field in dataclasses.fields(Settings))

@@ -43,7 +43,7 @@ def any_graphs(draw: st.DrawFn) -> OpGraph:
     return g.build()
 
 
-def same(a: OpGraph, b: OpGraph) -> bool:
+def is_same(a: OpGraph, b: OpGraph) -> bool:
     """Check that values are equal, in the same order and of the same types: 1, 1.0 and True differ, as do 0.0 and
     -0.0.
     """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
-from zinc_rt.golden.embedded import embedded_pairs
+from zinc_rt.golden.embedded import list_embedded_pairs
 from zinc_rt.ir.graph import OpGraph
 from zinc_rt.model.builder import DeltaForm, SequenceLimits
 from zinc_rt.model.gguf import read_gguf
@@ -13,7 +13,7 @@ from zinc_rt.model.registry import build_model
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 FORMS: tuple[DeltaForm, ...] = ("ids", "inplace", "plain")
-MODELS = sorted(pair.model.stem for pair in embedded_pairs())
+MODELS = sorted(pair.model.stem for pair in list_embedded_pairs())
 
 
 @cache

@@ -69,7 +69,7 @@ def shape_of(op: Op, port: Port, names: dict[str, Value]) -> Shape:
     return tuple(dims)
 
 
-def example(op: Op, *, optional: bool = True) -> OpGraph:
+def example_node(op: Op, *, optional: bool = True) -> OpGraph:
     """One node of `op`: weights from the file, in-place operands in state, everything else from the step block."""
     spec = OPS[op]
     g = Builder(f"example-{op.name.lower()}")

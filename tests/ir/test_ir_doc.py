@@ -3,11 +3,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from ir_text_reader import from_text
+from ir_text_reader import parse_text
 
 from zinc_rt.ir.op import OPS, Op
 from zinc_rt.ir.serial import HEADER, MAGIC, VERSION
-from zinc_rt.ir.verify import verify
+from zinc_rt.ir.verify import verify_graph
 
 DOC = (Path(__file__).parents[2] / "docs" / "ir.md").read_text(encoding="utf-8")
 
@@ -24,4 +24,4 @@ def test_doc_describes_the_current_byte_format():
 
 
 def test_doc_example_in_text_format_is_a_valid_graph():
-    verify(from_text(DOC.split("```")[1].lstrip("\n")))
+    verify_graph(parse_text(DOC.split("```")[1].lstrip("\n")))

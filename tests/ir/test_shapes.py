@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from zinc_rt.ir.op import OPS
-from zinc_rt.ir.shapes import ShapeError, evaluate, unify
+from zinc_rt.ir.shapes import ShapeError, evaluate, unify_shape
 
 NAMES = {"heads": 4, "d": 64, "T": "tokens", "zero": 0}
 
@@ -62,14 +62,14 @@ def test_invalid_expressions_have_no_value(expression):
 
 def test_name_binds_once_and_must_agree_afterwards():
     names = {"heads": 2}
-    unify(("T", "heads*D"), ("tokens", 2), {**names, "D": 1})
-    unify(("T", "D", "..."), ("tokens", 3, 4, 5), names)
+    unify_shape(("T", "heads*D"), ("tokens", 2), {**names, "D": 1})
+    unify_shape(("T", "D", "..."), ("tokens", 3, 4, 5), names)
     assert names == {"heads": 2, "T": "tokens", "D": 3, "...": (4, 5)}
-    unify(("...",), (4, 5), names)
+    unify_shape(("...",), (4, 5), names)
     with pytest.raises(ShapeError, match=r"D is 3, saw 4 in \[4\]"):
-        unify(("D",), (4,), names)
+        unify_shape(("D",), (4,), names)
     with pytest.raises(ShapeError, match=r"further dimensions to be \[4, 5\], got \[\]"):
-        unify(("T", "..."), ("tokens",), names)
+        unify_shape(("T", "..."), ("tokens",), names)
 
 
 def test_every_pattern_in_the_table_is_parsed():

@@ -10,7 +10,16 @@ import numpy as np
 import pytest
 
 from zinc_rt import kernels
-from zinc_rt.ir.slot_record import BYTES, RECORD, SlotFlag, check_words, column, dwords, free_records, seal
+from zinc_rt.ir.slot_record import (
+    BYTES,
+    RECORD,
+    SlotFlag,
+    check_words,
+    find_column,
+    free_records,
+    seal_records,
+    view_dwords,
+)
 
 ROOT = Path(kernels.__file__).parent
 # From the table of the design: byte offset, bytes, kind of NumPy dtype.
@@ -44,11 +53,11 @@ def test_kernel_finds_a_field_by_its_column():
     records["seed"][1] = 0x0123456789ABCDEF
     records["stop_ids"][2, 7] = 42
     records["temperature"][0] = 0.5
-    words = dwords(records)
-    assert words[1, column("seed")] == np.int32(0x89ABCDEF - (1 << 32))  # the low half first
-    assert words[1, column("seed") + 1] == 0x01234567
-    assert words[2, column("stop_ids") + 7] == 42
-    assert words[0, column("temperature")] == 0x3F000000
+    words = view_dwords(records)
+    assert words[1, find_column("seed")] == np.int32(0x89ABCDEF - (1 << 32))  # the low half first
+    assert words[1, find_column("seed") + 1] == 0x01234567
+    assert words[2, find_column("stop_ids") + 7] == 42
+    assert words[0, find_column("temperature")] == 0x3F000000
     assert words.shape == (3, 64)
 
 
@@ -66,7 +75,7 @@ def test_kernel_field_offsets_match():
         fields = re.findall(r"\bSLOT_(?!FLAG_)([A-Z_]+),? *=? *(\d+)", text)
         assert len(fields) >= 13
         for name, dword in fields:
-            assert int(dword) == (64 if name == "DWORDS" else column(name.lower())), (source.name, name)
+            assert int(dword) == (64 if name == "DWORDS" else find_column(name.lower())), (source.name, name)
         flags = re.findall(r"\bSLOT_FLAG_([A-Z_]+),? *=? *(\d+)", text)
         assert {name: int(value) for name, value in flags} == {"PENALTIES": 2, "BIAS": 4, "BACKPRESSURE": 64}
         assert (SlotFlag.PENALTIES, SlotFlag.BIAS, SlotFlag.BACKPRESSURE) == (2, 4, 64)
@@ -90,7 +99,7 @@ def test_vulkan_kernel_field_offsets_match():
 def test_changed_bit_breaks_the_check_word(name):
     records = free_records(2)
     records["flags"] = SlotFlag.PENALTIES
-    seal(records)
+    seal_records(records)
     assert (check_words(records) == records["check"]).all()
-    dwords(records)[1, column(name)] ^= 1 << 9
+    view_dwords(records)[1, find_column(name)] ^= 1 << 9
     assert (check_words(records) == records["check"]).tolist() == [True, False]

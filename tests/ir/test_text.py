@@ -1,17 +1,17 @@
 from __future__ import annotations
 
 import pytest
-from graphs import any_graphs, same
+from graphs import any_graphs, is_same
 from hypothesis import given
 from hypothesis import strategies as st
-from ir_text_reader import from_text
-from op_examples import example
+from ir_text_reader import parse_text
+from op_examples import example_node
 
 from zinc_rt.host.errors import InputError
 from zinc_rt.ir.graph import ABSENT, Builder, Node, OpGraph
 from zinc_rt.ir.op import OPS, Op
 from zinc_rt.ir.text import to_text
-from zinc_rt.ir.verify import verify
+from zinc_rt.ir.verify import verify_graph
 
 TINY = """\
 zinc-rt-ir 1
@@ -28,7 +28,7 @@ BARRIER()
 """
 
 
-def tiny() -> OpGraph:
+def tiny_graph() -> OpGraph:
     g = Builder("tiny", "decode")
     token = g.buffer("request[slot].token_id", ("tokens",), "i32", "step")
     table = g.buffer("model.embed_table", (32, 64), "q8_0", "weight")
@@ -41,15 +41,15 @@ def tiny() -> OpGraph:
 
 
 def test_text_round_trips():
-    graph = from_text(TINY)
-    assert same(graph, tiny())
-    verify(graph)
+    graph = parse_text(TINY)
+    assert is_same(graph, tiny_graph())
+    verify_graph(graph)
     assert to_text(graph) == "".join(f"{line}\n" for line in TINY.splitlines() if line and line[0] != "#")
 
 
 @pytest.mark.parametrize("op", list(OPS))
 def test_every_opcode_round_trips(op):
-    assert same(from_text(to_text(example(op))), example(op))
+    assert is_same(parse_text(to_text(example_node(op))), example_node(op))
 
 
 @given(any_graphs())
@@ -59,16 +59,16 @@ def test_any_graph_round_trips(graph):
     except InputError as error:
         assert "inf" in str(error) or "nan" in str(error)  # the two words a symbol or dtype cannot be
         return
-    assert same(from_text(text), graph)
+    assert is_same(parse_text(text), graph)
 
 
 @pytest.mark.parametrize("value", [float("inf"), float("-inf"), 5e-324, -0.0, 1e16, 0.1, 2.0, 2, -(2**63), True])
 def test_number_keeps_type_and_value(value):
     graph = OpGraph("g", "both", {}, (Node(Op.BARRIER, (), (), {"x": value}),))
-    assert same(from_text(to_text(graph)), graph)
+    assert is_same(parse_text(to_text(graph)), graph)
 
 
-def broken(line: int, text: str) -> str:
+def replace_line(line: int, text: str) -> str:
     lines = TINY.split("\n")
     lines[line - 1] = text
     return "\n".join(lines)
@@ -107,18 +107,18 @@ def broken(line: int, text: str) -> str:
 )
 def test_error_names_its_line(line, text, message):
     with pytest.raises(InputError, match=f"tiny.txt, line {line}: .*{message}"):
-        from_text(broken(line, text), name="tiny.txt")
+        parse_text(replace_line(line, text), name="tiny.txt")
 
 
 @pytest.mark.parametrize("text", ["", "\n\n", "zinc-rt-ir 1\n# nothing\n"])
 def test_empty_text_is_rejected(text):
     with pytest.raises(InputError, match="ends without"):
-        from_text(text)
+        parse_text(text)
 
 
 @given(st.integers(0, len(TINY) - 1), st.text(max_size=3), st.integers(0, 6))
-def test_any_edit_is_read_or_rejected_but_never_crashes(at, insert, cut):
+def test_random_edits_never_crash_the_parser(at, insert, cut):
     try:
-        from_text(TINY[:at] + insert + TINY[at + cut :])
+        parse_text(TINY[:at] + insert + TINY[at + cut :])
     except InputError as error:
         assert "line" in str(error)

@@ -16,7 +16,7 @@ SOURCE = Path(__file__).parent / "compiled_kernels.c"
 
 
 @dataclass(frozen=True, slots=True)
-class Compiled:
+class CompiledKernel:
     """`code` is the code of the whole file; the kernel begins at byte `entry` and ends before byte `end`."""
 
     name: str
@@ -26,12 +26,12 @@ class Compiled:
     end: int
 
 
-def available() -> bool:
+def is_compiler_available() -> bool:
     return find_spec("ziglang") is not None
 
 
 @cache
-def code_object(wave: int = 32, level: int = 2, source: Path = SOURCE) -> bytes:
+def build_code_object(wave: int = 32, level: int = 2, source: Path = SOURCE) -> bytes:
     """Compile a C file to a relocatable object for gfx1201."""
     with TemporaryDirectory() as folder:
         built = Path(folder) / "k.o"
@@ -41,15 +41,15 @@ def code_object(wave: int = 32, level: int = 2, source: Path = SOURCE) -> bytes:
         return built.read_bytes()
 
 
-def kernels(wave: int = 32, level: int = 2, source: Path = SOURCE) -> tuple[Compiled, ...]:
+def compile_kernels(wave: int = 32, level: int = 2, source: Path = SOURCE) -> tuple[CompiledKernel, ...]:
     """Return the functions of a C file for gfx1201, in the order of their code. Nothing where there is no
     compiler.
     """
-    if not available():
+    if not is_compiler_available():
         return ()
     return tuple(
-        Compiled(name, wave, section.code, index, end)
-        for section in read_elf(code_object(wave, level, source), source.name).sections
+        CompiledKernel(name, wave, section.code, index, end)
+        for section in read_elf(build_code_object(wave, level, source), source.name).sections
         for (index, name), end in zip(
             section.symbols, [*(index for index, _ in section.symbols[1:]), len(section.code)], strict=True
         )

@@ -29,13 +29,13 @@ class Snippet:
     limits: Limits = SMALL
 
 
-def wait(label: str, bad: str, needed: str, limits: Limits = SMALL) -> Snippet:
+def wait_snippet(label: str, bad: str, required: str, limits: Limits = SMALL) -> Snippet:
     """A snippet that is correct if WAIT is replaced by the required instruction."""
-    return Snippet("wait", label, bad.replace("WAIT", ""), bad.replace("WAIT", needed), limits)
+    return Snippet("wait", label, bad.replace("WAIT", ""), bad.replace("WAIT", required), limits)
 
 
-def hazard(rule: str, label: str, bad: str, needed: str) -> Snippet:
-    return Snippet(rule, label, bad.replace("WAIT", ""), bad.replace("WAIT", needed))
+def hazard_snippet(rule: str, label: str, bad: str, required: str) -> Snippet:
+    return Snippet(rule, label, bad.replace("WAIT", ""), bad.replace("WAIT", required))
 
 
 ZERO = "\n".join(f"v_mov_b32 v{r}, 0" for r in range(24)) + "\n"
@@ -43,7 +43,9 @@ LITERAL = ", 0x1111\n"
 S = -256  # in a first source: s0
 
 
-def vopd(first: int, second: int, x: tuple[int, int, int] = (0, 4, 1), y: tuple[int, int, int] = (3, 8, 2)) -> str:
+def encode_vopd(
+    first: int, second: int, x: tuple[int, int, int] = (0, 4, 1), y: tuple[int, int, int] = (3, 8, 2)
+) -> str:
     """The words of a VOPD: opcodes, then destination, first and second source of each half, vector registers."""
     low = 0x32 << 26 | first << 22 | second << 17 | x[2] << 9 | (256 + x[1])
     high = x[0] << 24 | y[0] >> 1 << 17 | y[2] << 9 | (256 + y[1])
@@ -52,29 +54,29 @@ def vopd(first: int, second: int, x: tuple[int, int, int] = (0, 4, 1), y: tuple[
 
 SNIPPETS = {
     # --- wait counters
-    "load used": wait(
+    "load used": wait_snippet(
         "v_add_f32", LOAD + "global_load_b32 v1, v0, s[2:3]\n WAIT\n v_add_f32 v1, v1, v1", "s_wait_loadcnt 0"
     ),
-    "load used as an address": wait(
+    "load used as an address": wait_snippet(
         "global_store",
         LOAD + "global_load_b32 v1, v0, s[2:3]\n WAIT\n global_store_b32 v1, v0, s[2:3]",
         "s_wait_loadcnt 0",
     ),
-    "load overwritten": wait(
+    "load overwritten": wait_snippet(
         "v_mov_b32", LOAD + "global_load_b32 v1, v0, s[2:3]\n WAIT\n v_mov_b32 v1, 0", "s_wait_loadcnt 0"
     ),
-    "load into a pending load": wait(
+    "load into a pending load": wait_snippet(
         "global_load_b64",
         LOAD + "global_load_b32 v1, v0, s[2:3]\n WAIT\n global_load_b64 v[1:2], v0, s[2:3]",
         "s_wait_loadcnt 0",
     ),
-    "LDS load into a pending load of memory": wait(
+    "LDS load into a pending load of memory": wait_snippet(
         "ds_load_b32",
         LOAD + "global_load_b32 v1, v0, s[2:3]\n WAIT\n ds_load_b32 v1, v0\n s_wait_loadcnt_dscnt 0",
         "s_wait_loadcnt 0",
         WITH_LDS,
     ),
-    "LDS load by what another may write": wait(
+    "LDS load by what another may write": wait_snippet(
         "ds_load_b32 v2",
         "ds_load_b32 v1, v0\n WAIT\n ds_load_b32 v2, v1\n s_wait_dscnt 0",
         "s_wait_dscnt 0",
@@ -126,13 +128,13 @@ SNIPPETS = {
         LOAD + "v_mov_b32 v1, 0\n 1: s_wait_loadcnt 0\n v_add_f32 v2, v1, v1\n global_load_b32 v1, v0, s[2:3]\n"
         " s_sub_co_i32 s2, s2, 1\n s_cmp_eq_u32 s2, 0\n s_cbranch_scc0 1b",
     ),
-    "scalar load used": wait(
+    "scalar load used": wait_snippet(
         "s_add_co_i32", "s_load_b32 s4, s[0:1], 0\n WAIT\n s_add_co_i32 s4, s4, 1", "s_wait_kmcnt 0"
     ),
-    "scalar load used by a vector": wait(
+    "scalar load used by a vector": wait_snippet(
         "v_mov_b32", "s_load_b32 s4, s[0:1], 0\n WAIT\n v_mov_b32 v1, s4", "s_wait_kmcnt 0"
     ),
-    "scalar load overwritten": wait(
+    "scalar load overwritten": wait_snippet(
         "s_mov_b32", "s_load_b32 s4, s[0:1], 0\n WAIT\n s_mov_b32 s4, 0", "s_wait_kmcnt 0"
     ),
     "scalar loads in any order": Snippet(
@@ -155,11 +157,13 @@ SNIPPETS = {
         "ds_load_b32 v2, v0\n ds_store_b32 v0, v0\n s_wait_dscnt 1\n v_mov_b32 v4, v2",
         NONE,
     ),
-    "bpermute used": wait("v_mov_b32", "ds_bpermute_b32 v2, v0, v0\n WAIT\n v_mov_b32 v4, v2", "s_wait_dscnt 0"),
-    "swizzle used": wait(
+    "bpermute used": wait_snippet(
+        "v_mov_b32", "ds_bpermute_b32 v2, v0, v0\n WAIT\n v_mov_b32 v4, v2", "s_wait_dscnt 0"
+    ),
+    "swizzle used": wait_snippet(
         "v_mov_b32", "ds_swizzle_b32 v2, v0 offset:0x401f\n WAIT\n v_mov_b32 v4, v2", "s_wait_dscnt 0"
     ),
-    "atomic result used": wait(
+    "atomic result used": wait_snippet(
         "v_mov_b32",
         LOAD + "global_atomic_add_u32 v2, v0, v0, s[2:3] th:TH_ATOMIC_RETURN\n WAIT\n v_mov_b32 v4, v2",
         "s_wait_loadcnt 0",
@@ -184,12 +188,12 @@ SNIPPETS = {
         "buffer_load_b32 v2, v0, s[0:3], null offen\n s_wait_idle\n v_mov_b32 v4, v2",
         NONE,
     ),
-    "message result used": wait(
+    "message result used": wait_snippet(
         "s_mov_b64",
         "s_sendmsg_rtn_b64 s[4:5], sendmsg(MSG_RTN_GET_REALTIME)\n WAIT\n s_mov_b64 s[6:7], s[4:5]",
         "s_wait_kmcnt 0",
     ),
-    "first at the barrier": wait(
+    "first at the barrier": wait_snippet(
         "s_cbranch_scc1",
         "s_barrier_signal_isfirst -1\n WAIT\n s_cbranch_scc1 1f\n s_nop 0\n 1: s_barrier_wait -1",
         "s_wait_kmcnt 0",
@@ -202,27 +206,27 @@ SNIPPETS = {
         "ds_store_b32 v0, v0\n s_wait_dscnt 0\n s_barrier_signal -1\n s_barrier_wait -1",
         NONE,
     ),
-    "global store at a barrier": hazard(
+    "global store at a barrier": hazard_snippet(
         "barrier-wait",
         "s_barrier_signal",
         LOAD + "global_store_b32 v0, v0, s[2:3]\n WAIT\n s_barrier_signal -1\n s_barrier_wait -1\n"
         " global_load_b32 v1, v0, s[2:3] offset:4",
         "s_wait_storecnt 0",
     ),
-    "load pending at an invalidation": hazard(
+    "load pending at an invalidation": hazard_snippet(
         "order",
         "global_inv",
         LOAD + "global_load_b32 v1, v0, s[2:3]\n WAIT\n global_inv scope:SCOPE_DEV",
         "s_wait_loadcnt 0",
     ),
-    "store behind a write-back": hazard(
+    "store behind a write-back": hazard_snippet(
         "order",
         "global_store",
         LOAD + "global_store_b32 v0, v0, s[2:3] offset:4\n global_wb scope:SCOPE_SYS\n WAIT\n"
         " global_store_b32 v0, v0, s[2:3]",
         "s_wait_storecnt 0",
     ),
-    "second write-back not waited for": hazard(
+    "second write-back not waited for": hazard_snippet(
         "order",
         "global_store",
         LOAD + "global_store_b32 v0, v0, s[2:3] offset:4\n WAIT\n global_wb scope:SCOPE_SE\n"
@@ -238,31 +242,31 @@ SNIPPETS = {
         NONE,
     ),
     # --- SGPR read hazard
-    "SALU write, VALU read": hazard(
+    "SALU write, VALU read": hazard_snippet(
         "sgpr-read",
         "v_mov_b32_e32 v2",
         "v_mov_b32 v1, s0\n s_mov_b32 s0, 5\n WAIT\n v_mov_b32 v2, s0",
         "s_wait_alu depctr_sa_sdst(0)",
     ),
-    "SALU write of the pair's other half": hazard(
+    "SALU write of the pair's other half": hazard_snippet(
         "sgpr-read",
         "v_mov_b32_e32 v2",
         "v_mov_b32 v1, s0\n s_mov_b32 s1, 5\n WAIT\n v_mov_b32 v2, s1",
         "s_wait_alu depctr_sa_sdst(0)",
     ),
-    "SALU write, SALU read": hazard(
+    "SALU write, SALU read": hazard_snippet(
         "sgpr-read",
         "s_mov_b32 s4",
         "v_mov_b32 v1, s0\n s_mov_b32 s0, 5\n WAIT\n s_mov_b32 s4, s0",
         "s_wait_alu depctr_sa_sdst(0)",
     ),
-    "VALU write, VALU read": hazard(
+    "VALU write, VALU read": hazard_snippet(
         "sgpr-read",
         "v_cndmask",
         "v_mov_b32 v1, s0\n v_cmp_eq_u32 s0, v0, v1\n WAIT\n v_cndmask_b32 v2, v0, v1, s0",
         "s_wait_alu depctr_va_sdst(0)",
     ),
-    "VCC written and read": hazard(
+    "VCC written and read": hazard_snippet(
         "sgpr-read",
         "v_cndmask_b32_e32 v3",
         "v_cmp_eq_u32 vcc_lo, 1, v0\n v_cndmask_b32 v2, v0, v0, vcc_lo\n v_cmp_eq_u32 vcc_lo, 2, v0\n WAIT\n"
@@ -318,23 +322,27 @@ SNIPPETS = {
     ),
     # --- VOPD: no assembler makes the bad ones
     "VOPD first sources in one bank": Snippet(
-        "vopd", "v_dual_add_f32", ZERO + vopd(4, 4), ZERO + vopd(4, 4, y=(3, 9, 6)), NONE
+        "vopd", "v_dual_add_f32", ZERO + encode_vopd(4, 4), ZERO + encode_vopd(4, 4, y=(3, 9, 6)), NONE
     ),
     "VOPD second sources in one bank": Snippet(
-        "vopd", "v_dual_mul_f32", ZERO + vopd(3, 4, y=(3, 9, 5)), ZERO + vopd(3, 4, y=(3, 9, 6)), NONE
+        "vopd",
+        "v_dual_mul_f32",
+        ZERO + encode_vopd(3, 4, y=(3, 9, 5)),
+        ZERO + encode_vopd(3, 4, y=(3, 9, 6)),
+        NONE,
     ),
     "VOPD third sources of one parity": Snippet(
         "vopd",
         "v_dual_fmamk_f32",
-        ZERO + vopd(2, 0, y=(3, 9, 6)) + LITERAL,
-        ZERO + vopd(2, 0, x=(0, 4, 2), y=(3, 9, 7)) + LITERAL,
+        ZERO + encode_vopd(2, 0, y=(3, 9, 6)) + LITERAL,
+        ZERO + encode_vopd(2, 0, x=(0, 4, 2), y=(3, 9, 7)) + LITERAL,
         NONE,
     ),
     "VOPD with three scalars": Snippet(
         "vopd",
         "v_dual_add_f32",
-        "v_cmp_eq_u32 vcc_lo, 0, v0\n" + ZERO + vopd(4, 9, x=(0, S, 1), y=(3, S + 1, 2)),
-        "v_cmp_eq_u32 vcc_lo, 0, v0\n" + ZERO + vopd(4, 9, x=(0, S, 1), y=(3, S, 2)),
+        "v_cmp_eq_u32 vcc_lo, 0, v0\n" + ZERO + encode_vopd(4, 9, x=(0, S, 1), y=(3, S + 1, 2)),
+        "v_cmp_eq_u32 vcc_lo, 0, v0\n" + ZERO + encode_vopd(4, 9, x=(0, S, 1), y=(3, S, 2)),
         NONE,
     ),
     "three scalars": Snippet(
@@ -447,12 +455,12 @@ SNIPPETS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Assembled:
+class AssembledSnippet:
     code: bytes
     entry: int
 
 
-def source() -> str:
+def snippets_source() -> str:
     """Return all snippets, bad and good, each as a separate function."""
     parts = []
     for number, snippet in enumerate(SNIPPETS.values()):
@@ -463,18 +471,18 @@ def source() -> str:
 
 
 @cache
-def assembled() -> dict[str, tuple[Assembled, Assembled]]:
+def assemble_snippets() -> dict[str, tuple[AssembledSnippet, AssembledSnippet]]:
     """The bad and the good code of each snippet. Needs the assembler."""
     with TemporaryDirectory() as folder:
         path, built = Path(folder) / "snippets.s", Path(folder) / "snippets.o"
-        path.write_text(source())
+        path.write_text(snippets_source())
         command = [sys.executable, "-m", "ziglang", "clang", "--target=amdgcn-amd-amdhsa", "-mcpu=gfx1201"]
         subprocess.run([*command, "-c", str(path), "-o", str(built)], check=True)
         section = read_elf(built.read_bytes(), "snippets").sections[0]
     offset = {name: address for address, name in section.symbols}
     ends = dict(zip(sorted(offset.values()), [*sorted(offset.values())[1:], len(section.code)], strict=True))
 
-    def one(name: str) -> Assembled:
-        return Assembled(section.code[offset[name] : ends[offset[name]]], 0)
+    def code_of(name: str) -> AssembledSnippet:
+        return AssembledSnippet(section.code[offset[name] : ends[offset[name]]], 0)
 
-    return {name: (one(f"bad_{number}"), one(f"good_{number}")) for number, name in enumerate(SNIPPETS)}
+    return {name: (code_of(f"bad_{number}"), code_of(f"good_{number}")) for number, name in enumerate(SNIPPETS)}

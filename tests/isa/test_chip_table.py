@@ -13,7 +13,7 @@ from zinc_rt.backends import registry
 from zinc_rt.doctor import chips as doctor_chips
 from zinc_rt.host.errors import UnsupportedError, UsageError
 from zinc_rt.host.packages import HARNESS
-from zinc_rt.isa.target import CHIPS, DEFAULT_ARCH, TARGETS, default_target, major_version, target_of
+from zinc_rt.isa.target import CHIPS, DEFAULT_ARCH, TARGETS, make_default_target, parse_major_version, target_of
 from zinc_rt.kernels import sets, zrt
 from zinc_rt.kernels.sets import SETS
 from zinc_rt.kmd.discover import PACKETS_KNOWN
@@ -34,19 +34,19 @@ FAMILY = re.compile(r"gfx\d{1,2}(-generic)?|-generic")
 MATCHING = ("startswith", "endswith", "removeprefix", "removesuffix", "get")
 
 
-def docstrings(tree: ast.Module) -> set[ast.AST]:
+def docstring_nodes(tree: ast.Module) -> set[ast.AST]:
     owners = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     bodies = [node.body for node in ast.walk(tree) if isinstance(node, owners)]
     return {body[0].value for body in bodies if body and isinstance(body[0], ast.Expr)}
 
 
-def texts(node: ast.AST) -> Iterator[str]:
+def string_values(node: ast.AST) -> Iterator[str]:
     return (
         node.value for node in ast.walk(node) if isinstance(node, ast.Constant) and isinstance(node.value, str)
     )
 
 
-def compared(tree: ast.Module) -> Iterator[ast.AST]:
+def compared_values(tree: ast.Module) -> Iterator[ast.AST]:
     """What is compared, matched or looked up."""
     for node in ast.walk(tree):
         if isinstance(node, (ast.Compare, ast.MatchValue)):
@@ -57,7 +57,7 @@ def compared(tree: ast.Module) -> Iterator[ast.AST]:
             yield node.slice
 
 
-def versions(tree: ast.Module) -> set[str]:
+def chip_versions(tree: ast.Module) -> set[str]:
     """Chips by number: (11, 5, 1) is gfx1151."""
     triples = (ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Tuple) and len(node.elts) == 3)
     return {text for text in triples if re.fullmatch(r"\(1[12], \d, \d\)", text)}
@@ -66,7 +66,7 @@ def versions(tree: ast.Module) -> set[str]:
 def chip_names(source: str) -> set[str]:
     """Return the chips that code names or distinguishes, except in docstrings and comments."""
     tree = ast.parse(source)
-    apart = docstrings(tree)
+    apart = docstring_nodes(tree)
     named = {
         node.value
         for node in ast.walk(tree)
@@ -75,8 +75,8 @@ def chip_names(source: str) -> set[str]:
     result = {text for text in named if NAME.fullmatch(text)}
     return (
         result
-        | {text for node in compared(tree) for text in texts(node) if FAMILY.fullmatch(text)}
-        | versions(tree)
+        | {text for node in compared_values(tree) for text in string_values(node) if FAMILY.fullmatch(text)}
+        | chip_versions(tree)
     )
 
 
@@ -121,7 +121,8 @@ def test_packet_support_is_derived_from_chip_row() -> None:
     assert all(generation_of(chip.name) == Generation(chip.generation) for chip in CHIPS)
     assert {chip.generation for chip in CHIPS} == {*PACKETS_KNOWN}
     assert all(
-        major_version(chip.name) == chip.generation and doctor_chips.is_supported(chip.name) for chip in CHIPS
+        parse_major_version(chip.name) == chip.generation and doctor_chips.is_supported(chip.name)
+        for chip in CHIPS
     )
     with pytest.raises(UsageError, match="no PM4 encoders"):
         generation_of("gfx12-generic")
@@ -132,10 +133,10 @@ def test_kernel_support_is_derived_from_chip_row() -> None:
     assert with_kernels and {chip.kernels for chip in with_kernels} <= {*SETS} & {*registry.AMD_SETS}
     assert set(zrt.BUILT_TARGETS) == {chip.name for chip in with_kernels}, "each has its number in a .zrt header"
     for chip in CHIPS:
-        kernels = sets.kernel_set(sets.code_of(chip.name))
+        kernels = sets.find_kernel_set(sets.find_code_chip(chip.name))
         assert (kernels is not None) == bool(chip.kernels), chip.name
         assert kernels is None or TARGETS[kernels.target].generation == chip.generation
-    assert default_target().kernels == DEFAULT_ARCH
+    assert make_default_target().kernels == DEFAULT_ARCH
 
 
 def test_chips_without_decoder_have_no_code_target() -> None:
@@ -154,4 +155,4 @@ def test_simulated_cards_are_in_chip_table() -> None:
         node = TopologyNode(1, 7, "", {"gfx_target_version": card.target})
         assert node.arch == card.gfx == card.isa.name and not card.isa.is_generic
         assert card.isa.version == node.generation and card.major == card.isa.generation
-    assert all(simulated_chips.chip(name).gfx == name for name in simulated_chips.ALIASES)
+    assert all(simulated_chips.find_chip(name).gfx == name for name in simulated_chips.ALIASES)

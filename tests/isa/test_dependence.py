@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from zinc_rt.isa.control_flow import control_flow
-from zinc_rt.isa.dependence import MemoryUse, dependent_memory
-from zinc_rt.isa.target import default_target
+from zinc_rt.isa.control_flow import find_control_flow
+from zinc_rt.isa.dependence import MemoryUse, find_dependent_memory
+from zinc_rt.isa.target import make_default_target
 
 BUFFERS = {"A": (0x1000, 0x1100), "B": (0x2000, 0x2100), "C": (0x3000, 0x3100)}
 BASES = {"s[0:1]": "A", "s[2:3]": "B", "s[4:5]": "C"}
@@ -45,10 +45,10 @@ TEXT = (Path(__file__).parent / "dependence_programs.txt").read_text(encoding="u
 PROGRAMS = dict(re.findall(r"^# ([^\n]+)\n((?:[0-9a-f]+ +[^\n]+\n)+)", TEXT, re.MULTILINE))
 
 
-def dependences(program: str, *, unexecuted: tuple[int, ...] = (), names: tuple[str, ...] = ()) -> str:
+def dependent_buffers(program: str, *, unexecuted: tuple[int, ...] = (), names: tuple[str, ...] = ()) -> str:
     """Return the buffers that may depend on v_exp. `unexecuted`: numbers of blocks."""
     rows = [line.split(None, 1) for line in PROGRAMS[program].splitlines()]
-    flow = control_flow(bytes.fromhex("".join(row[0] for row in rows)), default_target(), running=True)
+    flow = find_control_flow(bytes.fromhex("".join(row[0] for row in rows)), make_default_target(), running=True)
     instructions = sorted(flow.instructions(), key=lambda instruction: instruction[0])
     assert [item.text for _, item in instructions] == [row[1] for row in rows]
     ranges = {
@@ -56,31 +56,33 @@ def dependences(program: str, *, unexecuted: tuple[int, ...] = (), names: tuple[
         for pc, item in instructions
     }
     blocks = [start for number, start in enumerate(flow.blocks) if number not in unexecuted]
-    use = MemoryUse(blocks, {pc: item for pc, item in ranges.items() if item and pc_ran(pc, blocks, flow.blocks)})
+    use = MemoryUse(
+        blocks, {pc: item for pc, item in ranges.items() if item and is_executed(pc, blocks, flow.blocks)}
+    )
     name = NAMES.get(program, "v_exp_f32")
-    result = dependent_memory(flow, names or [name], use, BUFFERS)
+    result = find_dependent_memory(flow, names or [name], use, BUFFERS)
     return "".join(buffer for buffer, by in result.items() if by)
 
 
-def pc_ran(pc: int, executed: list[int], blocks: dict[int, object]) -> bool:
+def is_executed(pc: int, executed: list[int], blocks: dict[int, object]) -> bool:
     return max(start for start in blocks if start <= pc) in executed
 
 
-def test_every_program_has_an_answer() -> None:
+def test_every_program_has_expected_dependences() -> None:
     assert PROGRAMS.keys() == DEPENDENT.keys()
 
 
 @pytest.mark.parametrize("program", list(DEPENDENT))
-def test_buffers_that_depend(program: str) -> None:
-    assert dependences(program) == DEPENDENT[program]
+def test_expected_buffers_depend_on_v_exp(program: str) -> None:
+    assert dependent_buffers(program) == DEPENDENT[program]
 
 
 def test_code_that_did_not_run_counts_if_a_dependent_branch_decides() -> None:
-    assert dependences("side that did not run", unexecuted=(1,)) == "ABC", "its buffer is not known"
-    assert dependences("branch on an exact value", unexecuted=(1,)) == ""
-    assert dependences("branch around a comparison's lanes", unexecuted=(1,)) == "ABC"
+    assert dependent_buffers("side that did not run", unexecuted=(1,)) == "ABC", "its buffer is not known"
+    assert dependent_buffers("branch on an exact value", unexecuted=(1,)) == ""
+    assert dependent_buffers("branch around a comparison's lanes", unexecuted=(1,)) == "ABC"
 
 
 def test_other_instructions_do_not_count() -> None:
-    assert dependences("registers", names=("v_log_f32",)) == ""
-    assert dependences("registers", names=("v_log_f32", "v_exp_f32")) == "A"
+    assert dependent_buffers("registers", names=("v_log_f32",)) == ""
+    assert dependent_buffers("registers", names=("v_log_f32", "v_exp_f32")) == "A"

@@ -20,11 +20,11 @@ ADD = "050003d501050200"
 ENDPGM = "0000b0bf"
 
 
-def feed(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+def set_stdin(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
 
 
-def code_object(
+def make_code_object(
     code: bytes, *, mach: int = 0x4E, symbols: tuple[tuple[str, int], ...] = (("kernel", 0),)
 ) -> bytes:
     """A little ELF: header, .text, .symtab, .strtab, .shstrtab."""
@@ -55,7 +55,7 @@ def code_object(
 def test_stdin_prints_one_instruction_per_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    feed(monkeypatch, f"{ADD}\nfdb80a7f\n\n05 00 03 d5 01 05 02 00  # spaces\n{ENDPGM}\nff\n")
+    set_stdin(monkeypatch, f"{ADD}\nfdb80a7f\n\n05 00 03 d5 01 05 02 00  # spaces\n{ENDPGM}\nff\n")
     assert main(["disasm", "--hex", "-"]) == 0
     assert capsys.readouterr().out.splitlines() == [
         "v_add_f32_e64 v5, v1, v2",
@@ -68,13 +68,13 @@ def test_stdin_prints_one_instruction_per_line(
 
 
 def test_invalid_hex_line_is_reported(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    feed(monkeypatch, f"{ADD}\nwhat\n")
+    set_stdin(monkeypatch, f"{ADD}\nwhat\n")
     assert main(["disasm", "--hex", "-"]) == 2
     assert "stdin, line 2: 'what' is not hex bytes" in capsys.readouterr().err
 
 
 def test_wave64_requires_an_option(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    feed(monkeypatch, "0a0011d401050200\n")
+    set_stdin(monkeypatch, "0a0011d401050200\n")
     assert main(["disasm", "--hex", "-", "--wave", "64"]) == 0
     assert capsys.readouterr().out == "v_cmp_lt_f32_e64 s[10:11], v1, v2\n"
 
@@ -102,7 +102,7 @@ def test_invalid_code_exits_with_1(tmp_path: Path, capsys: pytest.CaptureFixture
 
 def test_code_object_is_disassembled_by_symbol(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "kernel.co"
-    file.write_bytes(code_object(bytes.fromhex(ADD + ENDPGM), symbols=(("first", 0), ("second", 8))))
+    file.write_bytes(make_code_object(bytes.fromhex(ADD + ENDPGM), symbols=(("first", 0), ("second", 8))))
     assert main(["disasm", "--elf", str(file)]) == 0
     out = capsys.readouterr().out.splitlines()
     assert out[:2] == ["section .text", "first:"] and "second:" in out
@@ -113,9 +113,9 @@ def test_unsupported_files_and_chips_are_rejected(tmp_path: Path, capsys: pytest
     file = tmp_path / "kernel.co"
     for content, arguments, reason in (
         (b"MZ", [], "not a 64-bit little-endian ELF"),
-        (code_object(b"\0" * 4, mach=0x33), [], "its chip is not supported by this version"),
+        (make_code_object(b"\0" * 4, mach=0x33), [], "its chip is not supported by this version"),
         (
-            code_object(b"\0" * 4),
+            make_code_object(b"\0" * 4),
             ["--arch", "gfx90a"],
             "gfx90a: its instructions are not supported by this version",
         ),
@@ -129,7 +129,7 @@ def test_unsupported_files_and_chips_are_rejected(tmp_path: Path, capsys: pytest
 
 
 def test_truncated_code_object_is_rejected_at_every_length() -> None:
-    whole = code_object(bytes.fromhex(ADD + ENDPGM))
+    whole = make_code_object(bytes.fromhex(ADD + ENDPGM))
     read_elf(whole, "whole")
     for size_bytes in range(0, len(whole) - 1, 3):
         with pytest.raises(InputError):

@@ -9,13 +9,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from compiled import available
+from compiled import is_compiler_available
 
 from zinc_rt.isa import Instruction, decode_stream, target_of
-from zinc_rt.isa.effects import EXEC, M0, SCC, TTMP, VCC, VGPR, Effects, effects, names
+from zinc_rt.isa.effects import EXEC, M0, SCC, TTMP, VCC, VGPR, Effects, effects, format_registers
 from zinc_rt.isa.elf import read_elf
 
-pytestmark = pytest.mark.skipif(not available(), reason='no assembler: extra "asm" is not installed')
+pytestmark = pytest.mark.skipif(not is_compiler_available(), reason='no assembler: extra "asm" is not installed')
 
 # text: reads, writes, pipe. s3, v3, vcc, exec, scc, m0, ttmp9; ranges s2-5.
 CASES = {
@@ -83,7 +83,7 @@ CASES = {
 _NAMED = {"vcc": VCC, "exec": EXEC, "exec_hi": EXEC + 1, "scc": SCC, "m0": M0, "null": 124}
 
 
-def registers(text: str) -> int:
+def parse_registers(text: str) -> int:
     result = 0
     for word in text.split():
         if word in _NAMED:
@@ -96,7 +96,7 @@ def registers(text: str) -> int:
 
 
 @cache
-def assembled() -> dict[str, tuple[Instruction, Effects]]:
+def assemble_cases() -> dict[str, tuple[Instruction, Effects]]:
     target = target_of("gfx1201", 32)
     with TemporaryDirectory() as folder:
         path, built = Path(folder) / "cases.s", Path(folder) / "cases.o"
@@ -111,10 +111,10 @@ def assembled() -> dict[str, tuple[Instruction, Effects]]:
 @pytest.mark.parametrize("text", CASES)
 def test_effects_match_hand_written_cases(text: str) -> None:
     reads, writes, pipe = CASES[text]
-    output, result = assembled()[text]
+    output, result = assemble_cases()[text]
     null = 1 << 124
-    assert names(result.reads & ~null) == names(registers(reads) & ~null)
-    assert names(result.writes & ~null) == names(registers(writes) & ~null)
+    assert format_registers(result.reads & ~null) == format_registers(parse_registers(reads) & ~null)
+    assert format_registers(result.writes & ~null) == format_registers(parse_registers(writes) & ~null)
     assert output.row.pipe == pipe
 
 
@@ -130,4 +130,4 @@ def test_masks_are_register_pairs_in_wave64() -> None:
 
 
 def test_register_sets_are_formatted_as_ranges() -> None:
-    assert names(registers("s2-5 s7 vcc v1 v4-6 scc")) == "s[2:5], s7, vcc_lo, scc, v1, v[4:6]"
+    assert format_registers(parse_registers("s2-5 s7 vcc v1 v4-6 scc")) == "s[2:5], s7, vcc_lo, scc, v1, v[4:6]"

@@ -17,7 +17,7 @@ GOOD = bytes.fromhex("802000f4000000f8 0000c7bf 020005ee0100000000000000 0000c0b
 BAD = GOOD.replace(bytes.fromhex("0000c0bf"), bytes.fromhex("000080bf"))
 
 
-def zrt(code: bytes, **changed: int) -> bytes:
+def make_zrt(code: bytes, **changed: int) -> bytes:
     fields = {"buffers": 1, "constant_bytes": 0, "vgprs": 2, "sgprs": 4} | changed
     return write_zrt(
         Zrt(
@@ -32,37 +32,37 @@ def zrt(code: bytes, **changed: int) -> bytes:
 
 
 @pytest.fixture
-def good(tmp_path: Path) -> Path:
+def good_path(tmp_path: Path) -> Path:
     path = tmp_path / "good.zrt"
-    path.write_bytes(zrt(GOOD))
+    path.write_bytes(make_zrt(GOOD))
     return path
 
 
 @pytest.fixture
-def bad(tmp_path: Path) -> Path:
+def bad_path(tmp_path: Path) -> Path:
     path = tmp_path / "bad.zrt"
-    path.write_bytes(zrt(BAD))
+    path.write_bytes(make_zrt(BAD))
     return path
 
 
-def test_clean_kernel_passes(good: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["lint", str(good)]) == 0
+def test_clean_kernel_passes(good_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["lint", str(good_path)]) == 0
     assert capsys.readouterr().out == "PASS  1 kernel, no finding\n"
 
 
-def test_finding_has_source_line_and_reproducer(bad: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["lint", str(bad)]) == 1
+def test_finding_has_source_line_and_reproducer(bad_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["lint", str(bad_path)]) == 1
     shown = capsys.readouterr().out.splitlines()
     assert shown[0] == (
         "double 0x001c v_add_f32_e32 v1, v1, v1: "
         "v1 read while global_load_b32 may still write it: needs s_wait_loadcnt 0"
         "  [0x000c global_load_b32 v1, v0, s[2:3]]  double.s:9"
     )
-    assert shown[1:] == [f"repro zinc-rt isa lint {bad}", "FAIL  1 finding in 1 of 1 kernel"]
+    assert shown[1:] == [f"repro zinc-rt isa lint {bad_path}", "FAIL  1 finding in 1 of 1 kernel"]
 
 
-def test_report_contains_findings(bad: Path, good: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["lint", str(bad), str(good), "--json", "-"]) == 1
+def test_report_contains_findings(bad_path: Path, good_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["lint", str(bad_path), str(good_path), "--json", "-"]) == 1
     results = json.loads(capsys.readouterr().out)["results"]
     assert [result["status"] for result in results] == ["fail", "pass"]
     (finding,) = results[0]["measure"]["findings"]
@@ -90,14 +90,14 @@ def test_unwaited_carry_is_a_remark_in_radv_code_and_an_error_elsewhere(
 
 
 def test_header_sets_limits_and_flag_overrides_them(
-    tmp_path: Path, good: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, good_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "few.zrt"
-    path.write_bytes(zrt(GOOD, sgprs=2))
+    path.write_bytes(make_zrt(GOOD, sgprs=2))
     assert main(["lint", str(path)]) == 1
     assert "s[2:3] used, but the header declares 2 SGPRs" in capsys.readouterr().out
     assert main(["lint", str(path), "--sgprs", "4"]) == 0
-    assert main(["lint", str(good), "--vgprs", "1"]) == 1
+    assert main(["lint", str(good_path), "--vgprs", "1"]) == 1
     assert "v1 used, but the header declares 1 VGPRs" in capsys.readouterr().out
 
 

@@ -8,17 +8,17 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from compiled import Compiled, available, code_object, kernels
+from compiled import CompiledKernel, build_code_object, compile_kernels, is_compiler_available
 
 from zinc_rt.cli.isa import main
 from zinc_rt.isa import target_of
-from zinc_rt.isa.control_flow import control_flow
-from zinc_rt.isa.elf import Descriptor, descriptors
+from zinc_rt.isa.control_flow import find_control_flow
+from zinc_rt.isa.elf import KernelDescriptorEntry, read_descriptors
 from zinc_rt.isa.instruction import Instruction
 from zinc_rt.isa.lint import Limits, lint
 from zinc_rt.isa.lint.sgpr_reads import SA_SDST, VA_SDST, VA_VCC
 
-pytestmark = pytest.mark.skipif(not available(), reason='no compiler: extra "asm" is not installed')
+pytestmark = pytest.mark.skipif(not is_compiler_available(), reason='no compiler: extra "asm" is not installed')
 
 S_NOP = 0xBF800000
 # Waits of the compiler that machine code alone does not show to be needed, and why.
@@ -38,7 +38,7 @@ NOT_FOUND = {
 }
 
 
-def variants(instruction: Instruction) -> list[int]:
+def reduce_waits(instruction: Instruction) -> list[int]:
     """Return the words of an instruction that waits for one operation less than this one."""
     word = instruction.words[0]
     if instruction.mnemonic in ("s_wait_loadcnt_dscnt", "s_wait_storecnt_dscnt"):
@@ -48,12 +48,12 @@ def variants(instruction: Instruction) -> list[int]:
     return [S_NOP] if instruction.mnemonic.startswith("s_wait_") else []
 
 
-def is_kernel(compiled: Compiled) -> bool:
+def is_kernel(compiled: CompiledKernel) -> bool:
     return compiled.name != "called"
 
 
 @pytest.fixture
-def builds(slow_counts) -> list[tuple[int, int]]:
+def compiled_builds(slow_counts) -> list[tuple[int, int]]:
     """(wave, optimisation level)"""
     return [(32, 2), (64, 2)][: slow_counts(2, 2)] + [(w, o) for w in (32, 64) for o in (0, 1, 3)][
         : slow_counts(0, 6)
@@ -61,9 +61,9 @@ def builds(slow_counts) -> list[tuple[int, int]]:
 
 
 @pytest.mark.rest
-def test_compiler_output_is_clean(builds: list[tuple[int, int]]) -> None:
-    for wave, level in builds:
-        result = kernels(wave, level)
+def test_compiler_output_is_clean(compiled_builds: list[tuple[int, int]]) -> None:
+    for wave, level in compiled_builds:
+        result = compile_kernels(wave, level)
         assert len(result) >= 37
         for one in result:
             output = lint(one.code, target_of("gfx1201", wave), entry=one.entry, kernel=is_kernel(one))
@@ -77,11 +77,11 @@ def test_every_removed_wait_is_found(slow_counts) -> None:
     total = 0
     for wave, level in builds:
         target = target_of("gfx1201", wave)
-        for kernel in kernels(wave, level):
+        for kernel in compile_kernels(wave, level):
             if kernel.name == "scratch" and level != 2:
                 continue  # hundreds of waits of one kind
-            for pc, instruction in control_flow(kernel.code, target, kernel.entry).instructions():
-                for word in variants(instruction):
+            for pc, instruction in find_control_flow(kernel.code, target, kernel.entry).instructions():
+                for word in reduce_waits(instruction):
                     code = bytearray(kernel.code)
                     struct.pack_into("<I", code, pc, word)
                     total += 1
@@ -96,8 +96,8 @@ def test_every_removed_wait_is_found(slow_counts) -> None:
 
 def test_finding_refers_to_removed_wait() -> None:
     target = target_of("gfx1201", 32)
-    (one,) = [kernel for kernel in kernels(32, 2) if kernel.name == "dot"]
-    for pc, instruction in control_flow(one.code, target, one.entry).instructions():
+    (one,) = [kernel for kernel in compile_kernels(32, 2) if kernel.name == "dot"]
+    for pc, instruction in find_control_flow(one.code, target, one.entry).instructions():
         if instruction.mnemonic in ("s_wait_loadcnt", "s_wait_kmcnt", "s_wait_dscnt"):
             code = bytearray(one.code)
             struct.pack_into("<I", code, pc, S_NOP)
@@ -110,10 +110,10 @@ def test_finding_refers_to_removed_wait() -> None:
 @pytest.mark.rest
 def test_code_object_provides_its_limits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "k.o"
-    path.write_bytes(code_object(64, 2))
-    result = descriptors(path.read_bytes(), "k.o")
-    assert set(result) == {kernel.name for kernel in kernels(64, 2) if is_kernel(kernel)}
-    assert result["scale"] == Descriptor(vgprs=4, wave=64, user_sgprs=2, lds_bytes=0, scratch_bytes=0)
+    path.write_bytes(build_code_object(64, 2))
+    result = read_descriptors(path.read_bytes(), "k.o")
+    assert set(result) == {kernel.name for kernel in compile_kernels(64, 2) if is_kernel(kernel)}
+    assert result["scale"] == KernelDescriptorEntry(vgprs=4, wave=64, user_sgprs=2, lds_bytes=0, scratch_bytes=0)
     assert result["histogram"].lds_bytes == 1024 and result["scratch"].scratch_bytes >= 256
     assert main(["lint", str(path)]) == 0
     assert capsys.readouterr().out == f"PASS  {len(result) + 1} kernels, no finding\n"
@@ -122,7 +122,7 @@ def test_code_object_provides_its_limits(tmp_path: Path, capsys: pytest.CaptureF
 
 def test_mutated_kernels_never_raise(slow_counts) -> None:
     random.seed(8)
-    sound = [kernel for wave in (32, 64) for kernel in kernels(wave, 2) if kernel.name != "scratch"]
+    sound = [kernel for wave in (32, 64) for kernel in compile_kernels(wave, 2) if kernel.name != "scratch"]
     result = 0
     for _ in range(slow_counts(150, 10_000)):
         choice = random.choice(sound)

@@ -10,22 +10,24 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from compiled import available
-from lint_snippets import SNIPPETS, assembled
+from compiled import is_compiler_available
+from lint_snippets import SNIPPETS, assemble_snippets
 
 from zinc_rt.host.errors import UnsupportedError
 from zinc_rt.isa import decode, target_of
 from zinc_rt.isa.lint import RULES, lint
-from zinc_rt.isa.lint.vopd import faults
+from zinc_rt.isa.lint.vopd import find_violations
 
 TARGET = target_of("gfx1201", 32)
-needs_assembler = pytest.mark.skipif(not available(), reason='no assembler: extra "asm" is not installed')
+needs_assembler = pytest.mark.skipif(
+    not is_compiler_available(), reason='no assembler: extra "asm" is not installed'
+)
 
 
 @needs_assembler
 @pytest.mark.parametrize("name", SNIPPETS)
 def test_fault_is_reported_at_its_location(name: str) -> None:
-    snippet, (bad, _) = SNIPPETS[name], assembled()[name]
+    snippet, (bad, _) = SNIPPETS[name], assemble_snippets()[name]
     result = lint(bad.code, TARGET, snippet.limits)
     assert {finding.rule for finding in result} == {snippet.rule}, [finding.sentence() for finding in result]
     assert result[0].text.startswith(snippet.at)
@@ -35,7 +37,7 @@ def test_fault_is_reported_at_its_location(name: str) -> None:
 @needs_assembler
 @pytest.mark.parametrize("name", SNIPPETS)
 def test_snippet_without_fault_has_no_finding(name: str) -> None:
-    snippet, (_, good) = SNIPPETS[name], assembled()[name]
+    snippet, (_, good) = SNIPPETS[name], assemble_snippets()[name]
     assert [finding.sentence() for finding in lint(good.code, TARGET, snippet.limits)] == []
 
 
@@ -45,7 +47,7 @@ def test_every_rule_has_a_snippet() -> None:
 
 @needs_assembler
 def test_finding_names_both_instructions_and_the_wait() -> None:
-    bad, _ = assembled()["load used"]
+    bad, _ = assemble_snippets()["load used"]
     (finding,) = lint(bad.code, TARGET)
     assert finding.sentence() == (
         "0x0018 v_add_f32_e32 v1, v1, v1: v1 read while global_load_b32 may still write it: needs s_wait_loadcnt 0"
@@ -56,8 +58,8 @@ def test_finding_names_both_instructions_and_the_wait() -> None:
 
 @needs_assembler
 def test_multiple_faults_are_reported_separately() -> None:
-    bad, _ = assembled()["load used"]
-    other, _ = assembled()["scalar load used"]
+    bad, _ = assemble_snippets()["load used"]
+    other, _ = assemble_snippets()["scalar load used"]
     without_end = bad.code[: bad.code.index(bytes.fromhex("0000b0bf"))]
     result = lint(without_end + other.code, TARGET)
     assert [finding.rule for finding in result] == ["wait", "wait"]
@@ -138,7 +140,7 @@ def test_vopd_rules_agree_with_assembler(tmp_path: Path) -> None:
         result = decode(low.to_bytes(4, "little") + high.to_bytes(4, "little") + b"\x11\x11\0\0", 0, TARGET)
         if result is not None and result.second is not None:
             texts.append(result.text)
-            wrong.append(list(faults(result, result.second)))
+            wrong.append(list(find_violations(result, result.second)))
     refused = refused_lines(texts, tmp_path)
     assert 60 < len(refused) < 390
     for number, (text, output) in enumerate(zip(texts, wrong, strict=True), 1):

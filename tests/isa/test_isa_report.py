@@ -8,19 +8,21 @@ import sys
 from pathlib import Path
 
 import pytest
-from compiled import available
+from compiled import is_compiler_available
 
 from zinc_rt.cli.isa import main
 from zinc_rt.isa import target_of
-from zinc_rt.isa.control_flow import control_flow
+from zinc_rt.isa.control_flow import find_control_flow
 from zinc_rt.isa.elf import read_elf
-from zinc_rt.isa.loops import loops
-from zinc_rt.isa.occupancy import waves_per_simd, waves_per_simd_by_lds
-from zinc_rt.isa.report import report
+from zinc_rt.isa.loops import find_loops
+from zinc_rt.isa.occupancy import count_waves_by_lds, count_waves_per_simd
+from zinc_rt.isa.report import make_kernel_report
 from zinc_rt.kernels.zrt import Zrt, write_zrt
 
 TARGET = target_of("gfx1201", 32)
-needs_assembler = pytest.mark.skipif(not available(), reason='no assembler: extra "asm" is not installed')
+needs_assembler = pytest.mark.skipif(
+    not is_compiler_available(), reason='no assembler: extra "asm" is not installed'
+)
 
 NESTED = """
   s_mov_b32 s4, 0
@@ -47,7 +49,7 @@ NESTED = """
 """
 
 
-def assembled(text: str, folder: Path) -> bytes:
+def assemble_text(text: str, folder: Path) -> bytes:
     source, built = folder / "k.s", folder / "k.o"
     source.write_text(text)
     command = [sys.executable, "-m", "ziglang", "clang", "--target=amdgcn-amd-amdhsa", "-mcpu=gfx1201"]
@@ -57,18 +59,18 @@ def assembled(text: str, folder: Path) -> bytes:
 
 @needs_assembler
 def test_loops_are_classified_by_nesting(tmp_path: Path) -> None:
-    flow = control_flow(assembled(NESTED, tmp_path), TARGET)
-    result = [(loop.depth, loop.innermost, len(loop.blocks)) for loop in loops(flow)]
+    flow = find_control_flow(assemble_text(NESTED, tmp_path), TARGET)
+    result = [(loop.depth, loop.innermost, len(loop.blocks)) for loop in find_loops(flow)]
     assert result == [(1, False, 3), (2, True, 1), (1, True, 1)]
 
 
 @needs_assembler
 def test_inner_loop_matches_hand_count(tmp_path: Path) -> None:
-    result = report(assembled(NESTED, tmp_path), TARGET, vgprs=64, sgprs=16)
+    result = make_kernel_report(assemble_text(NESTED, tmp_path), TARGET, vgprs=64, sgprs=16)
     inner, last = result.loops
     assert (inner.depth, inner.instructions, last.depth, last.instructions) == (2, 11, 1, 3)
     assert inner.load_bytes == 32 * (16 + 2) and inner.scalar_bytes == 16 and inner.lds_bytes == 32 * 16
-    assert inner.bytes_per_instruction == (576 + 16) / 11
+    assert inner.count_bytes_per_instruction == (576 + 16) / 11
     counted = {unit: count for unit, count in inner.mix.items() if count}
     assert counted == {
         "valu": 1,
@@ -86,13 +88,13 @@ def test_inner_loop_matches_hand_count(tmp_path: Path) -> None:
 
 @needs_assembler
 def test_kernel_report_matches_hand_count(tmp_path: Path) -> None:
-    code = assembled(NESTED, tmp_path)
-    result = report(code, TARGET, vgprs=64, sgprs=16)
+    code = assemble_text(NESTED, tmp_path)
+    result = make_kernel_report(code, TARGET, vgprs=64, sgprs=16)
     assert (result.vgprs, result.vgprs_used, result.sgprs, result.sgprs_used) == (64, 16, 16, 12)
     assert (result.instructions, result.code_bytes, result.mix["store"]) == (21, len(code), 1)
     assert result.vopd_rate == 2 / 3
-    assert result.waves == waves_per_simd(64) == 16
-    assert report(code, TARGET).vgprs == 16
+    assert result.waves == count_waves_per_simd(64) == 16
+    assert make_kernel_report(code, TARGET).vgprs == 16
 
 
 @pytest.mark.parametrize(
@@ -101,7 +103,7 @@ def test_kernel_report_matches_hand_count(tmp_path: Path) -> None:
      (193, 32, 7), (256, 32, 5), (48, 64, 16), (49, 64, 12), (128, 64, 5), (256, 64, 2)],
 )  # fmt: skip
 def test_occupancy_is_limited_by_registers(vgprs: int, wave: int, waves: int) -> None:
-    assert waves_per_simd(vgprs, wave) == waves
+    assert count_waves_per_simd(vgprs, wave) == waves
 
 
 @pytest.mark.parametrize(
@@ -109,13 +111,13 @@ def test_occupancy_is_limited_by_registers(vgprs: int, wave: int, waves: int) ->
     [(0, 32, 16), (65536, 1024, 16), (65536, 256, 4), (16384, 64, 4), (65536, 32, 1)],
 )
 def test_occupancy_is_limited_by_lds(lds_bytes: int, threads: int, waves: int) -> None:
-    assert waves_per_simd_by_lds(lds_bytes, threads) == waves
+    assert count_waves_by_lds(lds_bytes, threads) == waves
 
 
 @needs_assembler
 def test_command_shows_kernels_and_inner_loops(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "nested.zrt"
-    kernel = Zrt("nested", assembled(NESTED, tmp_path), 1, 0, (64, 1, 1), vgprs=20, sgprs=16, lds_bytes=32768)
+    kernel = Zrt("nested", assemble_text(NESTED, tmp_path), 1, 0, (64, 1, 1), vgprs=20, sgprs=16, lds_bytes=32768)
     path.write_bytes(write_zrt(kernel))
     assert main(["report", str(path), "--json", str(tmp_path / "report.json")]) == 0
     shown = capsys.readouterr().out.splitlines()
@@ -166,7 +168,7 @@ PENDING = """
 @needs_assembler
 def test_loads_in_flight_exclude_waited_loads(tmp_path: Path) -> None:
     """Of a turn of the loop 8 and 2 bytes a lane are left over: with the next one's 16 and 8 there are four."""
-    result = report(assembled(PENDING, tmp_path), TARGET)
+    result = make_kernel_report(assemble_text(PENDING, tmp_path), TARGET)
     (loop,) = result.loops
     assert (loop.in_flight.loads, loop.in_flight.bytes) == (4, 32 * (8 + 2 + 16 + 8))
     assert result.in_flight == loop.in_flight, "the first turn alone has three: 4, 16 and 8 bytes"
@@ -174,10 +176,10 @@ def test_loads_in_flight_exclude_waited_loads(tmp_path: Path) -> None:
 
 
 @needs_assembler
-def test_wave_waiting_for_each_load_has_one_in_flight(tmp_path: Path) -> None:
-    result = report(assembled(PENDING.replace("loadcnt 1", "loadcnt 0"), tmp_path), TARGET)
+def test_wave_that_waits_for_each_load_has_one_load_in_flight(tmp_path: Path) -> None:
+    result = make_kernel_report(assemble_text(PENDING.replace("loadcnt 1", "loadcnt 0"), tmp_path), TARGET)
     assert result.loops[0].in_flight.bytes == 32 * (2 + 16 + 8)
     text = PENDING.replace("global_load_u16 v10, v0, s[0:1]\n", "").replace("loadcnt 1", "loadcnt 0")
     alone = text.replace("v[8:9], v0, s[0:1]", "v[8:9], v0, s[0:1]\n s_wait_loadcnt 0")
-    assert report(assembled(alone, tmp_path), TARGET).loops[0].in_flight.loads == 2
-    assert report(assembled("s_endpgm", tmp_path), TARGET).streaming is None
+    assert make_kernel_report(assemble_text(alone, tmp_path), TARGET).loops[0].in_flight.loads == 2
+    assert make_kernel_report(assemble_text("s_endpgm", tmp_path), TARGET).streaming is None

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from zinc_rt.isa import Kind, Target, decode, target_of
-from zinc_rt.isa.effects import effects, names
+from zinc_rt.isa.effects import effects, format_registers
 
 W32, W64, RDNA3 = target_of("gfx1201"), target_of("gfx1201", 64), target_of("gfx1100")
 
 
-def text(raw: str, target: Target = W32) -> str:
+def disassemble(raw: str, target: Target = W32) -> str:
     text = decode(bytes.fromhex(raw), 0, target)
     return "INVALID" if text is None else text.text
 
@@ -31,13 +31,13 @@ def text(raw: str, target: Target = W32) -> str:
     ],
 )
 def test_lane_mask_and_matrix_widths_follow_wave_size(raw: str, in_wave32: str, in_wave64: str) -> None:
-    assert text(raw) == in_wave32
-    assert text(raw, W64) == in_wave64
+    assert disassemble(raw) == in_wave32
+    assert disassemble(raw, W64) == in_wave64
 
 
 def test_dual_instructions_are_wave32_only() -> None:
-    assert text("0104c8c8010406ff") == "v_dual_mul_f32 v255, s1, v2 :: v_dual_add_f32 v6, s1, v2"
-    assert text("0104c8c8010406ff", W64) == "INVALID"
+    assert disassemble("0104c8c8010406ff") == "v_dual_mul_f32 v255, s1, v2 :: v_dual_add_f32 v6, s1, v2"
+    assert disassemble("0104c8c8010406ff", W64) == "INVALID"
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_dual_instructions_are_wave32_only() -> None:
     ],
 )
 def test_literal_equal_to_inline_constant_is_printed_as_literal(literal: str, want: str) -> None:
-    assert text("ff008abe" + literal) == f"s_mov_b32 s10, {want}"
+    assert disassemble("ff008abe" + literal) == f"s_mov_b32 s10, {want}"
 
 
 def test_operands_are_structured_data() -> None:
@@ -78,20 +78,23 @@ def test_operands_are_structured_data() -> None:
 
 def test_dpp_keeps_every_lane_select_bit() -> None:
     """LLVM 22.1.8 drops bit 15 of the DPP dword of some opcodes; the hardware reads it."""
-    assert text("e9660a7e01ffffff") == "v_sqrt_f32_dpp v5, v1 dpp8:[7,7,7,7,7,7,7,7]"
+    assert disassemble("e9660a7e01ffffff") == "v_sqrt_f32_dpp v5, v1 dpp8:[7,7,7,7,7,7,7,7]"
     result = decode(bytes.fromhex("e9660a7e01ffffff"), 0, W32)
     assert result is not None and result.encoding == "VOP1_DPP8" and result.modifiers[0].value == (7,) * 8
 
 
 def test_register_tuple_continues_from_s105_into_vcc() -> None:
     """RADV loads so; LLVM 22 has no such register."""
-    assert text("2f5a00f400000058") == "s_load_b128 s[104:107], s[94:95], s44 offset:0x0"
+    assert disassemble("2f5a00f400000058") == "s_load_b128 s[104:107], s[94:95], s44 offset:0x0"
     instruction = decode(bytes.fromhex("2f5a00f400000058"), 0, W32)
-    assert instruction is not None and names(effects(instruction, W32).writes) == "s[104:105], vcc_lo, vcc_hi"
+    assert (
+        instruction is not None
+        and format_registers(effects(instruction, W32).writes) == "s[104:105], vcc_lo, vcc_hi"
+    )
 
 
 @pytest.mark.parametrize(
-    ("raw", "why"),
+    ("raw", "reason"),
     [
         ("fdb80a7f", "a 16-bit destination beyond v127"),
         ("ff0e0a7e", "a literal that is missing"),
@@ -101,8 +104,8 @@ def test_register_tuple_continues_from_s105_into_vcc() -> None:
         ("010422ca810606ff", "v_dual_mov_b32 with a second source"),
     ],
 )
-def test_illegal_encodings_are_not_decoded(raw: str, why: str) -> None:
-    assert text(raw) == "INVALID", why
+def test_illegal_encodings_are_not_decoded(raw: str, reason: str) -> None:
+    assert disassemble(raw) == "INVALID", reason
 
 
 @pytest.mark.parametrize(
@@ -118,4 +121,4 @@ def test_illegal_encodings_are_not_decoded(raw: str, why: str) -> None:
     ],
 )
 def test_gfx11_encodings_decode(raw: str, want: str) -> None:
-    assert text(raw, RDNA3) == want
+    assert disassemble(raw, RDNA3) == want

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from zinc_rt.isa import decode, target_of
-from zinc_rt.isa.control_flow import control_flow
+from zinc_rt.isa.control_flow import find_control_flow
 from zinc_rt.isa.lint.counters import COUNTERS
 from zinc_rt.isa.report import UNITS
-from zinc_rt.isa.rows import ENCODINGS, FLOWS, SEGMENTS, InstructionRow, rows
+from zinc_rt.isa.rows import ENCODINGS, FLOWS, SEGMENTS, InstructionRow, make_rows
 from zinc_rt.sim.shader.translate.semantics import EMIT
 
 TABLES = ("scalar", "vector", "packed", "vopd", "memory", "graphics")
@@ -23,7 +23,7 @@ def every_row(generation: int) -> list[InstructionRow]:
         for table in TABLES
         for written in import_module(f"zinc_rt.isa.tables.{table}").ROWS
         for encoding in (SEGMENTS if written == "VMEM" else (written,))
-        for row in rows(table, encoding, generation).values()
+        for row in make_rows(table, encoding, generation).values()
     ]
 
 
@@ -73,4 +73,4 @@ def test_rows_cover_llvm_vectors(data_dir: Path) -> None:
 
 
 def test_illegal_memory_has_no_row() -> None:
-    assert control_flow(bytes(8), target_of("gfx1201")).blocks[0].illegal_at == 0
+    assert find_control_flow(bytes(8), target_of("gfx1201")).blocks[0].illegal_at == 0

@@ -9,10 +9,10 @@ import pytest
 from zinc_rt.cli.isa import main
 from zinc_rt.host.errors import UsageError
 from zinc_rt.isa import Target, decode, decode_stream, target_of
-from zinc_rt.isa.control_flow import control_flow
-from zinc_rt.isa.effects import effects, half_names, names
+from zinc_rt.isa.control_flow import find_control_flow
+from zinc_rt.isa.effects import effects, format_halves, format_registers
 from zinc_rt.isa.lint import lint
-from zinc_rt.isa.true16 import reading_of_sections
+from zinc_rt.isa.true16 import find_reading_of_sections
 
 REAL, FAKE = target_of("gfx1201", true16="real"), target_of("gfx1201", true16="fake")
 END = "0000b0bf"
@@ -20,7 +20,7 @@ PLAIN = "01050a64"  # v_add_f16_e32 v5, v1, v2
 UPPER = "01050a65"  # v_add_f16_e32 v5.h, v1.l, v2.l
 
 
-def text(raw: str, target: Target) -> str:
+def disassemble(raw: str, target: Target) -> str:
     text = decode(bytes.fromhex(raw), 0, target)
     return "INVALID" if text is None else text.text
 
@@ -34,12 +34,12 @@ def test_every_vector_disassembles_as_in_llvm(data_dir: Path, folder: str, chip:
         pytest.skip(f"{file} is absent")
     target = target_of(chip, true16=reading)
     rows = [line.split("\t") for line in file.read_text().splitlines()]
-    wrong = {raw: (want, saw) for raw, want in rows if (saw := text(raw, target)) != want}
+    wrong = {raw: (want, saw) for raw, want in rows if (saw := disassemble(raw, target)) != want}
     assert len(rows) > 6000 and not wrong, f"{len(wrong)} of {len(rows)}: {list(wrong.items())[:5]}"
 
 
 @pytest.mark.parametrize(
-    ("raw", "real", "fake"),
+    ("raw", "real_text", "fake_text"),
     [
         (PLAIN, "v_add_f16_e32 v5.l, v1.l, v2.l", "v_add_f16_e32 v5, v1, v2"),
         (UPPER, "v_add_f16_e32 v5.h, v1.l, v2.l", "INVALID"),
@@ -55,29 +55,29 @@ def test_every_vector_disassembles_as_in_llvm(data_dir: Path, folder: str, chip:
          "v_interp_p10_f16_f32 v0, v1, -v2, v3 wait_exp:0"),
     ],
 )  # fmt: skip
-def test_both_readings_match_hand_computation(raw: str, real: str, fake: str) -> None:
+def test_true16_and_fake16_readings_match_hand_computation(raw: str, real_text: str, fake_text: str) -> None:
     """The fifth sets op_sel of a third source that does not exist: LLVM then shows no halves."""
-    assert (text(raw, REAL), text(raw, FAKE)) == (real, fake)
+    assert (disassemble(raw, REAL), disassemble(raw, FAKE)) == (real_text, fake_text)
 
 
-def test_reading_is_checked() -> None:
+def test_invalid_reading_is_rejected() -> None:
     with pytest.raises(UsageError, match="true16 'half'"):
         target_of("gfx1201", true16="half")
     assert target_of("gfx1201") != REAL and target_of("gfx1100").has_halves and not target_of("gfx1201").has_halves
 
 
-def test_one_upper_half_decides_the_reading_of_a_kernel() -> None:
+def test_one_upper_half_selects_the_true16_reading() -> None:
     target = target_of("gfx1201")
     for upper in (UPPER, "8105027c", "050832d501050200"):
         code = bytes.fromhex(PLAIN + upper + END)
-        flow = control_flow(code, target)
-        assert flow.target == REAL == reading_of_sections([code], target)
-        assert flow.instructions()[0][1].text == text(PLAIN, REAL)
+        flow = find_control_flow(code, target)
+        assert flow.target == REAL == find_reading_of_sections([code], target)
+        assert flow.instructions()[0][1].text == disassemble(PLAIN, REAL)
     code = bytes.fromhex(PLAIN + "050048d6012d1604" + END)
-    assert control_flow(code, target).target == target == reading_of_sections([code], target)
+    assert find_control_flow(code, target).target == target == find_reading_of_sections([code], target)
     unreachable = bytes.fromhex(PLAIN + END + UPPER)
-    assert control_flow(unreachable, target).target == target
-    assert control_flow(bytes.fromhex(UPPER + END), FAKE).faults == (("illegal", 0, 0),)
+    assert find_control_flow(unreachable, target).target == target
+    assert find_control_flow(bytes.fromhex(UPPER + END), FAKE).faults == (("illegal", 0, 0),)
 
 
 def test_command_reads_a_file_as_its_code_needs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -97,32 +97,32 @@ LOADED = "802000f4000000f80000c7bf"  # s[2:3]
 SUM = "01030564"  # v_add_f16_e32 v2.l, v1.l, v1.h
 
 
-def waits(code: str) -> list[str]:
+def wait_findings(code: str) -> list[str]:
     return [item.message for item in lint(bytes.fromhex(code + END), target_of("gfx1201")) if item.rule == "wait"]
 
 
 def test_loads_of_two_halves_need_no_wait_between_them() -> None:
-    assert waits(LOADED + D16 + "0000c0bf" + SUM) == []
-    (first, second) = waits(LOADED + D16 + SUM)
+    assert wait_findings(LOADED + D16 + "0000c0bf" + SUM) == []
+    (first, second) = wait_findings(LOADED + D16 + SUM)
     assert first.startswith("v1.l read while global_load_d16_b16") and "s_wait_loadcnt 1" in first
     assert second.startswith("v1.h read while global_load_d16_hi_b16") and "s_wait_loadcnt 0" in second
-    assert len(waits(LOADED + D16[:24] + D16[:24] + "0000c0bf")) == 1, "the same half twice"
+    assert len(wait_findings(LOADED + D16[:24] + D16[:24] + "0000c0bf")) == 1, "the same half twice"
 
 
 def test_legacy_waitcnt_is_a_wait() -> None:
     """s_waitcnt vmcnt(0), vmcnt(1), lgkmcnt(0): ROCr's kernels have them on gfx12."""
-    assert waits(LOADED + D16 + "f70389bf" + SUM) == []
-    assert len(waits(LOADED + D16 + "f70789bf" + SUM)) == 1
-    assert len(waits(LOADED + D16 + "07fc89bf" + SUM)) == 2
-    assert waits(LOADED[:16] + "07fc89bf" + D16 + "0000c0bf" + SUM) == []
+    assert wait_findings(LOADED + D16 + "f70389bf" + SUM) == []
+    assert len(wait_findings(LOADED + D16 + "f70789bf" + SUM)) == 1
+    assert len(wait_findings(LOADED + D16 + "07fc89bf" + SUM)) == 2
+    assert wait_findings(LOADED[:16] + "07fc89bf" + D16 + "0000c0bf" + SUM) == []
 
 
 def test_halves_are_registers_of_the_effects() -> None:
     (moved,) = [item.instruction for item in decode_stream(bytes.fromhex("8139587f"), REAL)]
     assert moved is not None and moved.text == "v_mov_b16_e32 v44.h, v1.h"
     result = effects(moved, REAL)
-    assert names(result.writes) == "v44" and "v1" in names(result.reads)
-    assert half_names(result.written_halves) == "v44.h" and "v1.h" in half_names(result.read_halves)
+    assert format_registers(result.writes) == "v44" and "v1" in format_registers(result.reads)
+    assert format_halves(result.written_halves) == "v44.h" and "v1.h" in format_halves(result.read_halves)
     mixed = decode(bytes.fromhex("024820cc0103061c"), 0, FAKE)
     assert mixed is not None and mixed.text == "v_fma_mix_f32 v2, v1, v1, v1 op_sel:[1,0,0] op_sel_hi:[1,1,1]"
-    assert half_names(effects(mixed, FAKE).read_halves) == "exec_lo, v1"
+    assert format_halves(effects(mixed, FAKE).read_halves) == "exec_lo, v1"

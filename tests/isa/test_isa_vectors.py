@@ -13,7 +13,7 @@ W32 = target_of("gfx1201")
 SHOWN = 5
 
 
-def rows(data_dir: Path, name: str) -> list[list[str]]:
+def read_vectors(data_dir: Path, name: str) -> list[list[str]]:
     file = data_dir / "gfx12" / name
     if not file.is_file():
         pytest.skip(f"{file} is absent")
@@ -22,7 +22,7 @@ def rows(data_dir: Path, name: str) -> list[list[str]]:
 
 def test_every_vector_disassembles_as_in_llvm(data_dir: Path) -> None:
     total, right, wrong = Counter[str](), Counter[str](), defaultdict[str, list[str]](list)
-    for raw, want in rows(data_dir, "gfx1201_w32.tsv"):
+    for raw, want in read_vectors(data_dir, "gfx1201_w32.tsv"):
         code = bytes.fromhex(raw)
         text = decode(code, 0, W32)
         encoding = "none" if text is None else text.encoding
@@ -39,13 +39,13 @@ def test_every_vector_disassembles_as_in_llvm(data_dir: Path) -> None:
 
 
 def test_instructions_rejected_by_llvm_are_not_decoded(data_dir: Path) -> None:
-    result = rows(data_dir, "gfx1201_w32_invalid.tsv")
+    result = read_vectors(data_dir, "gfx1201_w32_invalid.tsv")
     accepted = {raw: text.text for (raw,) in result if (text := decode(bytes.fromhex(raw), 0, W32)) is not None}
     assert len(result) >= 200 and not accepted
 
 
 def test_words_and_length_match_the_bytes(data_dir: Path) -> None:
-    for raw, _ in rows(data_dir, "gfx1201_w32.tsv")[::7]:
+    for raw, _ in read_vectors(data_dir, "gfx1201_w32.tsv")[::7]:
         code = bytes.fromhex(raw)
         text = decode(code, 0, W32)
         assert text is not None

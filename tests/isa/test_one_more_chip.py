@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from extending import ExtendedTree, extended
+from extending import ExtendedTree, extend_tree
 
 SECTION = "A chip of a known generation"
 COMMAND = "import sys; from zinc_rt.cli.main import main; sys.exit(main())"
@@ -43,7 +43,7 @@ import sys
 from dataclasses import replace
 
 from zinc_rt.backends.amd import t1
-from zinc_rt.backends.amd.open import first_gpu
+from zinc_rt.backends.amd.open import find_first_gpu
 from zinc_rt.backends.spec import Host
 from zinc_rt.cli.main import main
 from zinc_rt.doctor.chips import is_supported
@@ -54,7 +54,7 @@ from zinc_rt.sim.in_process import SimDriver
 
 chips.CHIPS["rx7999"] = replace(chips.CHIPS["rx7900xtx"], key="rx7999", gfx="gfx1199", target=110909)
 driver = SimDriver(chip="rx7999")
-node = first_gpu(driver)
+node = find_first_gpu(driver)
 assert node.arch == "gfx1199" and node.memory_bytes_per_second > 1e11
 assert generation_of(node.arch) is Generation.GFX11 and is_supported(node.arch)
 found = t1.probe(Host(1, driver, find_gpus(driver).gpus))
@@ -66,41 +66,43 @@ sys.exit(main())
 
 
 @pytest.fixture(scope="module")
-def tree(tmp_path_factory: pytest.TempPathFactory) -> ExtendedTree:
-    return extended(SECTION, tmp_path_factory.mktemp("chip"))
+def extended_tree(tmp_path_factory: pytest.TempPathFactory) -> ExtendedTree:
+    return extend_tree(SECTION, tmp_path_factory.mktemp("chip"))
 
 
 @pytest.mark.rest
-def test_new_chip_is_one_row(tree: ExtendedTree) -> None:
-    assert tree.files == ("zinc_rt/isa/target.py",)
+def test_new_chip_is_one_row(extended_tree: ExtendedTree) -> None:
+    assert extended_tree.files == ("zinc_rt/isa/target.py",)
 
 
 @pytest.mark.rest(keep=1)
 @pytest.mark.parametrize("program", [CODE, CONTAINER], ids=["code", "container"])
-def test_code_and_containers_recognise_new_chip_by_its_row(tree: ExtendedTree, program: str) -> None:
-    result = tree.python("-c", program)
+def test_code_and_containers_recognise_new_chip_by_its_row(extended_tree: ExtendedTree, program: str) -> None:
+    result = extended_tree.interpreter_in("-c", program)
     assert result.returncode == 0, result.stderr
 
 
 @pytest.mark.rest
-def test_commands_decode_new_chip_and_report_missing_features(tree: ExtendedTree, tmp_path: Path) -> None:
+def test_commands_decode_new_chip_and_report_missing_features(extended_tree: ExtendedTree, tmp_path: Path) -> None:
     code, packets = tmp_path / "code.txt", tmp_path / "packets.txt"
     code.write_text("050003d501050200")
     packets.write_text("c0004600 00000407")
     shown = {
-        arch: tree.python("-c", COMMAND, "isa", "disasm", "--hex", str(code), "--arch", arch)
+        arch: extended_tree.interpreter_in("-c", COMMAND, "isa", "disasm", "--hex", str(code), "--arch", arch)
         for arch in ("gfx1199", "gfx1102")
     }
     mine, like = (shown[arch].stdout.replace(arch, "") for arch in ("gfx1199", "gfx1102"))
     assert shown["gfx1199"].returncode == 0 and mine == like and "v_" in mine
-    linted = tree.python("-c", COMMAND, "isa", "lint", "--hex", str(code), "--arch", "gfx1199")
+    linted = extended_tree.interpreter_in("-c", COMMAND, "isa", "lint", "--hex", str(code), "--arch", "gfx1199")
     assert linted.returncode == 2 and "gfx11's hazards are not implemented" in linted.stderr
-    checked = tree.python("-c", COMMAND, "pm4", "decode", str(packets), "--hex", "--lint", "--arch", "gfx1199")
+    checked = extended_tree.interpreter_in(
+        "-c", COMMAND, "pm4", "decode", str(packets), "--hex", "--lint", "--arch", "gfx1199"
+    )
     assert checked.returncode == 0 and "EVENT_WRITE" in checked.stdout, checked.stdout + checked.stderr
 
 
 @pytest.mark.rest
-def test_card_with_new_chip_is_found_and_has_no_kernels(tree: ExtendedTree, qwen3: str) -> None:
-    result = tree.python("-c", CARD, qwen3)
+def test_card_with_new_chip_is_found_and_has_no_kernels(extended_tree: ExtendedTree, qwen3: str) -> None:
+    result = extended_tree.interpreter_in("-c", CARD, qwen3)
     assert result.returncode == 2, result.stdout + result.stderr
     assert "no kernels for gfx1199 in this build\n  next: --device sim:gfx1200 or sim:gfx1201" in result.stderr

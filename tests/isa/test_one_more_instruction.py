@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from extending import ExtendedTree, extended
+from extending import ExtendedTree, extend_tree
 
 SECTION, NAME = "An instruction", "v_add_max_u32"
 USED = f"""
@@ -13,7 +13,7 @@ import numpy as np
 
 from zinc_rt.isa import decode, decode_stream, target_of
 from zinc_rt.isa.lint import Limits, lint
-from zinc_rt.isa.report import report
+from zinc_rt.isa.report import make_kernel_report
 from zinc_rt.sim.shader.run.engine_device import EngineDevice
 
 target = target_of("gfx1201")
@@ -30,7 +30,7 @@ assert made[1].text == "{NAME} v1, v0, 3, 5", made[1].text
 assert decode(code[8:16], 0, target_of("gfx1100")).row.name != "{NAME}"
 assert made[1].row.unit == "valu" and made[1].row.reads == ("exec",)
 assert not lint(code, target, Limits(vgprs=8, sgprs=16, entry_sgprs=2))
-assert report(code, target).mix["valu"] == 3
+assert make_kernel_report(code, target).mix["valu"] == 3
 out = np.zeros(32, np.uint32)
 device = EngineDevice()
 va = device.place(out, "out", initialised=False)
@@ -40,15 +40,15 @@ assert (out == np.maximum(np.arange(32) + 3, 5)).all(), out
 
 
 @pytest.fixture(scope="module")
-def tree(tmp_path_factory: pytest.TempPathFactory) -> ExtendedTree:
-    return extended(SECTION, tmp_path_factory.mktemp("instruction"))
+def extended_tree(tmp_path_factory: pytest.TempPathFactory) -> ExtendedTree:
+    return extend_tree(SECTION, tmp_path_factory.mktemp("instruction"))
 
 
-def test_new_instruction_is_a_row_and_a_meaning(tree: ExtendedTree) -> None:
-    assert [Path(file).name for file in tree.files] == ["vector.py", "vector_integer.py"]
+def test_new_instruction_is_a_row_and_a_meaning(extended_tree: ExtendedTree) -> None:
+    assert [Path(file).name for file in extended_tree.files] == ["vector.py", "vector_integer.py"]
 
 
 @pytest.mark.rest
-def test_all_tools_recognise_new_instruction_by_its_row(tree: ExtendedTree) -> None:
-    result = tree.python("-c", USED)
+def test_all_tools_recognise_new_instruction_by_its_row(extended_tree: ExtendedTree) -> None:
+    result = extended_tree.interpreter_in("-c", USED)
     assert result.returncode == 0, result.stderr

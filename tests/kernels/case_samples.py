@@ -8,8 +8,8 @@ import pytest
 from selection import kept_cases
 
 from zinc_rt.kernels.sets import KernelSet
-from zinc_rt.validate.cases.table import cases
-from zinc_rt.validate.kernel_test.select import PlannedCase, plans, thin_plans
+from zinc_rt.validate.cases.table import family_cases
+from zinc_rt.validate.kernel_test.select import PlannedCase, plan_cases, thin_plans
 
 FEW = 2  # groups of kernels; on a device that compiles them, each costs about a second
 PLANNED = 40  # cases that are planned to find them: planning the thousands of a family takes seconds
@@ -24,19 +24,21 @@ def family_plans(
     family: str, kernels: KernelSet, ordering: str, sample: str, maximum: int = PLANNED
 ) -> list[PlannedCase]:
     """Return the plans of a family's cases, without those that are rejected; `few`: of about `maximum` cases."""
-    known = list(cases(family))
+    known = list(family_cases(family))
     taken = known[:: max(1, len(known) // maximum)] if sample == "few" else known
-    return [plan for plan in plans(taken, kernels, ordering) if plan.kernels]
+    return [plan for plan in plan_cases(taken, kernels, ordering) if plan.kernels]
 
 
-def sampled(plans: Sequence[PlannedCase], sample: str, *, maximum: int, few: int = FEW) -> list[PlannedCase]:
-    """Return a sample of the plans. `few`: one case for each of `few` groups of kernels whose names differ most;
-    `more`: at most `maximum` cases of each group; `all`: every plan.
+def sample_plans(
+    plans: Sequence[PlannedCase], sample: str, *, maximum: int, group_count: int = FEW
+) -> list[PlannedCase]:
+    """Return a sample of the plans. `group_count`: one case for each of `group_count` groups of kernels whose
+    names differ most; `more`: at most `maximum` cases of each group; `all`: every plan.
     """
     if sample == "all":
         return list(plans)
     if sample == "more":
         return thin_plans(plans, maximum)
     one = thin_plans(plans, 1)
-    kept = kept_cases(["-".join(plan.kernels).replace("_", "-").split("-") for plan in one], few)
+    kept = kept_cases(["-".join(plan.kernels).replace("_", "-").split("-") for plan in one], group_count)
     return [plan for index, plan in enumerate(one) if index in kept]

@@ -18,24 +18,35 @@ from zinc_rt.kernels.reference.arithmetic import ORDERINGS, arithmetic
 from zinc_rt.kernels.reference.table import FUNCTIONS
 from zinc_rt.kernels.weight import Weight
 
-__all__ = ["ORDERINGS", "QUANTS", "close", "exact64", "floats", "paged", "product_limit", "run", "same", "weight"]
+__all__ = [
+    "ORDERINGS",
+    "QUANTS",
+    "assert_close",
+    "assert_same",
+    "dequantise64",
+    "make_pages",
+    "make_weight",
+    "product_error_limit",
+    "random_floats",
+    "run_op",
+]
 
 QUANTS = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_k", "q6_k")
 EPS = 2.0**-24  # half a unit in the last place of 1
 SMALLEST = 2.0**-149  # of the denormals: results near it have few bits to be right in
 
 
-def run(op: Op, ordering: str, *inputs: Any, **attrs: Any) -> Any:
+def run_op(op: Op, ordering: str, *inputs: Any, **attrs: Any) -> Any:
     """Run a node like T-CPU: overflow and NaN are results, not warnings."""
     with np.errstate(all="ignore"):
         return FUNCTIONS[op](arithmetic(ordering), *inputs, **attrs)
 
 
-def floats(seed: int, *shape: int, scale: float = 1.0) -> np.ndarray:
+def random_floats(seed: int, *shape: int, scale: float = 1.0) -> np.ndarray:
     return (np.random.default_rng(seed).normal(size=shape) * scale).astype(np.float32)
 
 
-def weight(values: np.ndarray, dtype: str = "f32") -> Weight:
+def make_weight(values: np.ndarray, dtype: str = "f32") -> Weight:
     values = np.ascontiguousarray(values, np.float32)
     match dtype:
         case "f32":
@@ -48,7 +59,7 @@ def weight(values: np.ndarray, dtype: str = "f32") -> Weight:
     return Weight(dtype, values.shape, raw)
 
 
-def exact64(w: Weight) -> np.ndarray:
+def dequantise64(w: Weight) -> np.ndarray:
     """Return the weight's values in float64, computed by the gguf package."""
     match w.dtype:
         case "f32" | "f16":
@@ -58,11 +69,11 @@ def exact64(w: Weight) -> np.ndarray:
     return dequantize(w.raw, GGMLQuantizationType[w.dtype.upper()]).astype(np.float64).reshape(w.shape)
 
 
-def product_limit(x: np.ndarray, w: Weight, ordering: str) -> np.ndarray:
+def product_error_limit(x: np.ndarray, w: Weight, ordering: str) -> np.ndarray:
     """Return the allowed error of W x: rounding and, in canonical-1-q8, half a quantisation step of the
     activations.
     """
-    magnitude = np.abs(exact64(w))
+    magnitude = np.abs(dequantise64(w))
     x = np.abs(x.astype(np.float64))
     limit = 16 * EPS * (x @ magnitude.T) + 1e-40
     block = {"q8_0": 32, "q4_0": 32, "q4_k": 256, "q5_k": 256, "q6_k": 256}.get(w.dtype)
@@ -72,7 +83,7 @@ def product_limit(x: np.ndarray, w: Weight, ordering: str) -> np.ndarray:
     return limit
 
 
-def close(
+def assert_close(
     got: np.ndarray, want: np.ndarray, limit: float | np.ndarray, *, relative: bool = True, zero: bool = False
 ) -> None:
     """|got - want| <= limit * |want|, or <= limit where it is absolute, everywhere; and not trivially so."""
@@ -86,7 +97,7 @@ def close(
     assert over[worst] <= 0, f"at {tuple(map(int, worst))}: got {got[worst]!r}, expected {want[worst]!r}"
 
 
-def same(got: np.ndarray, want: np.ndarray) -> None:
+def assert_same(got: np.ndarray, want: np.ndarray) -> None:
     """The same bits, and not trivially so. No NaN is expected."""
     assert got.shape == want.shape and got.dtype == want.dtype
     assert not np.isnan(got).any() if got.dtype.kind == "f" else True
@@ -94,7 +105,7 @@ def same(got: np.ndarray, want: np.ndarray) -> None:
     assert got.tobytes() == want.tobytes()
 
 
-def paged(seed: int, lengths: list[int], *, page_tokens: int, pages: int) -> tuple[np.ndarray, int]:
+def make_pages(seed: int, lengths: list[int], *, page_tokens: int, pages: int) -> tuple[np.ndarray, int]:
     """(page table i32 [slots, pages], cache rows): slots' pages scattered over the pool, the rest unset."""
     needed = [-(-length // page_tokens) for length in lengths]
     pool = np.random.default_rng(seed).permutation(sum(needed) + 2)

@@ -6,7 +6,7 @@ import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from zinc_rt.kernels.assemble import INCLUDE, Source, assemble, sources
+from zinc_rt.kernels.assemble import INCLUDE, Source, assemble, list_sources
 
 
 @dataclass(frozen=True)
@@ -57,9 +57,9 @@ EDITS = (
 )  # fmt: skip
 
 
-def assembled(edit: Edit, folder: Path) -> Path:
+def assemble_edited(edit: Edit, folder: Path) -> Path:
     """Return the kernel with the planted mistake, as a container."""
-    made_of = next(source for source in sources() if source.name == edit.kernel)
+    made_of = next(source for source in list_sources() if source.name == edit.kernel)
     path = INCLUDE / edit.file if edit.file else made_of.path
     text = path.read_text()
     places = text.split(edit.old)

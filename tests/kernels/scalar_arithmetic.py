@@ -38,10 +38,10 @@ def dot(a: Sequence[np.float32], b: Sequence[np.float32]) -> np.float32:
         for k, (left, right) in enumerate(zip(a, b, strict=True)):
             lane, sub = (k // 4) % 32, k % 4
             lanes[lane][sub] = F(lanes[lane][sub] + F(F(left) * F(right)))
-        return butterfly([F(F(s[0] + s[1]) + F(s[2] + s[3])) for s in lanes])
+        return butterfly_sum([F(F(s[0] + s[1]) + F(s[2] + s[3])) for s in lanes])
 
 
-def butterfly(lanes: list[np.float32]) -> np.float32:
+def butterfly_sum(lanes: list[np.float32]) -> np.float32:
     for step in (1, 2, 4, 8, 16):
         lanes = [F(lanes[i] + lanes[i ^ step]) for i in range(32)]
     assert len({lane.tobytes() for lane in lanes}) == 1 or math.isnan(lanes[0])
@@ -109,11 +109,13 @@ def attention(q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: np.ndarray, sca
     for i in range(n):
         for h in range(heads):
             kv = h // (heads // k.shape[1])
-            out[i, h] = _head(q[i, h], k[:, kv], v[:, kv], mask[i], scale)
+            out[i, h] = attend_head(q[i, h], k[:, kv], v[:, kv], mask[i], scale)
     return out
 
 
-def _head(q: np.ndarray, k: np.ndarray, v: np.ndarray, visible: np.ndarray, scale: np.float32) -> list[np.float32]:
+def attend_head(
+    q: np.ndarray, k: np.ndarray, v: np.ndarray, visible: np.ndarray, scale: np.float32
+) -> list[np.float32]:
     width = v.shape[1]
     m = l = None
     o: list[np.float32] = []
@@ -130,8 +132,8 @@ def _head(q: np.ndarray, k: np.ndarray, v: np.ndarray, visible: np.ndarray, scal
             p = exp(F(score[j] - m_c))
             l_g[g] = F(l_g[g] + p)
             o_g[g] = [F(o_g[g][d] + F(p * v[j, d])) for d in range(width)]
-        l_c = _eight(l_g)
-        o_c = [_eight([o_g[g][d] for g in range(8)]) for d in range(width)]
+        l_c = sum_eight(l_g)
+        o_c = [sum_eight([o_g[g][d] for g in range(8)]) for d in range(width)]
         if m is None or l is None:
             m, l, o = m_c, l_c, o_c
             continue
@@ -143,7 +145,7 @@ def _head(q: np.ndarray, k: np.ndarray, v: np.ndarray, visible: np.ndarray, scal
     return [F(0)] * width if l is None else [F(value / l) for value in o]
 
 
-def _eight(s: list[np.float32]) -> np.float32:
+def sum_eight(s: list[np.float32]) -> np.float32:
     return F(F(F(s[0] + s[1]) + F(s[2] + s[3])) + F(F(s[4] + s[5]) + F(s[6] + s[7])))
 
 
@@ -177,4 +179,4 @@ def q8_dot(
         lanes[b % 32] = F(lanes[b % 32] + F(F(total) * F(F(d[b]) * dx)))
         if dmin is not None:
             lanes_min[b % 32] = F(lanes_min[b % 32] + F(F(total_min) * F(F(dmin[b]) * dx)))
-    return butterfly(lanes) if dmin is None else F(butterfly(lanes) - butterfly(lanes_min))
+    return butterfly_sum(lanes) if dmin is None else F(butterfly_sum(lanes) - butterfly_sum(lanes_min))

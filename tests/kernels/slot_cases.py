@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from zinc_rt.ir.slot_record import SlotFlag, dwords, free_records, seal
+from zinc_rt.ir.slot_record import SlotFlag, free_records, seal_records, view_dwords
 
 
-def records(*slots: dict[str, Any]) -> np.ndarray:
+def make_records(*slots: dict[str, Any]) -> np.ndarray:
     """i32 [slots, 64], one record for each: fields by name. A bias or penalty row sets its flag."""
     result = free_records(len(slots))
     for of, fields in zip(result, slots, strict=True):
@@ -20,20 +20,20 @@ def records(*slots: dict[str, Any]) -> np.ndarray:
             else:
                 of[name] = value
         of["flags"] |= SlotFlag.PENALTIES * ("penalty_row" in fields) | SlotFlag.BIAS * ("bias_row" in fields)
-    seal(result)
-    return dwords(result)
+    seal_records(result)
+    return view_dwords(result)
 
 
-def counts(*rows: list[tuple[int, int]]) -> np.ndarray:
+def count_tokens(*rows: list[tuple[int, int]]) -> np.ndarray:
     """i32 [rows, len]: of each token whether it is in the prompt, and how often in the output."""
     return np.array([[result | prompt << 31 for prompt, result in row] for row in rows], np.uint32).view(np.int32)
 
 
-def masks(allowed: np.ndarray) -> np.ndarray:
+def pack_masks(allowed: np.ndarray) -> np.ndarray:
     """bool [rows, V] as i32 [rows, V / 32 rounded up]."""
     padded = np.pad(allowed, ((0, 0), (0, -allowed.shape[1] % 32)))
     return np.packbits(padded, axis=1, bitorder="little").view(np.int32)
 
 
-def indices(*values: int) -> np.ndarray:
+def int32_indices(*values: int) -> np.ndarray:
     return np.array(values, np.int32)

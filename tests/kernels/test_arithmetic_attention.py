@@ -12,7 +12,7 @@ canonical = arithmetic("canonical-1")
 SCALE = float(np.float32(0.35))
 
 
-def inputs(
+def random_inputs(
     rng: np.random.Generator, *, n: int, heads: int, kv_heads: int, keys: int, d: int, dv: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     shapes = ((n, heads, d), (keys, kv_heads, d), (keys, kv_heads, dv))
@@ -20,7 +20,7 @@ def inputs(
     return q, k, v
 
 
-def masks(rng: np.random.Generator, n: int, keys: int) -> dict[str, np.ndarray]:
+def make_masks(rng: np.random.Generator, n: int, keys: int) -> dict[str, np.ndarray]:
     position = keys - n + np.arange(n)[:, None]
     j = np.arange(keys)
     causal = j <= position
@@ -42,8 +42,8 @@ def masks(rng: np.random.Generator, n: int, keys: int) -> dict[str, np.ndarray]:
 def test_attention_matches_the_scalar_loop_bit_for_bit(keys: int, kind: str) -> None:
     rng = np.random.default_rng(keys)
     n = min(2, keys)
-    q, k, v = inputs(rng, n=n, heads=4, kv_heads=2, keys=keys, d=5, dv=3)
-    mask = masks(rng, n, keys)[kind]
+    q, k, v = random_inputs(rng, n=n, heads=4, kv_heads=2, keys=keys, d=5, dv=3)
+    mask = make_masks(rng, n, keys)[kind]
     got = canonical.attention(q, k, v, mask, SCALE)
     assert np.array_equal(got, scalar.attention(q, k, v, mask, np.float32(SCALE)))
     assert np.all(got[mask.any(axis=1)] != 0)
@@ -54,8 +54,8 @@ def test_attention_matches_the_scalar_loop_bit_for_bit(keys: int, kind: str) -> 
 @pytest.mark.parametrize("kind", ["causal", "window", "holes"])
 def test_attention_is_close_to_float64(ordering: str, kind: str) -> None:
     rng = np.random.default_rng(7)
-    q, k, v = inputs(rng, n=3, heads=6, kv_heads=2, keys=700, d=64, dv=32)
-    mask = masks(rng, 3, 700)[kind]
+    q, k, v = random_inputs(rng, n=3, heads=6, kv_heads=2, keys=700, d=64, dv=32)
+    mask = make_masks(rng, 3, 700)[kind]
     score = np.einsum("ihd,jhd->ihj", q.astype(np.float64), k.repeat(3, axis=1)) * SCALE
     p = np.exp(score - score.max(axis=-1, keepdims=True)) * mask[:, None, :]
     want = np.einsum("ihj,jhd->ihd", p, v.repeat(3, axis=1)) / p.sum(axis=-1)[..., None]
@@ -66,8 +66,8 @@ def test_attention_is_close_to_float64(ordering: str, kind: str) -> None:
 @pytest.mark.parametrize("garbage", [np.nan, np.inf, 3e38])
 def test_masked_keys_and_values_do_not_leak(ordering: str, garbage: float) -> None:
     rng = np.random.default_rng(8)
-    q, k, v = inputs(rng, n=4, heads=2, kv_heads=1, keys=530, d=8, dv=8)
-    mask = masks(rng, 4, 530)["window"]
+    q, k, v = random_inputs(rng, n=4, heads=2, kv_heads=1, keys=530, d=8, dv=8)
+    mask = make_masks(rng, 4, 530)["window"]
     mask[2, 520:524] = False
     want = arithmetic(ordering).attention(q, np.where(mask.any(0)[:, None, None], k, 0), v, mask, SCALE)
     k[~mask.any(axis=0)] = garbage
@@ -80,8 +80,8 @@ def test_masked_keys_and_values_do_not_leak(ordering: str, garbage: float) -> No
 @pytest.mark.parametrize("ordering", ORDERINGS)
 def test_value_masked_for_one_query_does_not_reach_it(ordering: str) -> None:
     rng = np.random.default_rng(9)
-    q, k, v = inputs(rng, n=2, heads=2, kv_heads=1, keys=40, d=8, dv=8)
-    mask = masks(rng, 2, 40)["causal"]
+    q, k, v = random_inputs(rng, n=2, heads=2, kv_heads=1, keys=40, d=8, dv=8)
+    mask = make_masks(rng, 2, 40)["causal"]
     v[39] = np.nan
     got = arithmetic(ordering).attention(q, k, v, mask, SCALE)
     assert np.isfinite(got[0]).all()
@@ -91,7 +91,7 @@ def test_value_masked_for_one_query_does_not_reach_it(ordering: str) -> None:
 @pytest.mark.parametrize("ordering", ORDERINGS)
 def test_query_that_sees_no_key_gives_zeros(ordering: str) -> None:
     rng = np.random.default_rng(10)
-    q, k, v = inputs(rng, n=2, heads=2, kv_heads=2, keys=9, d=4, dv=4)
+    q, k, v = random_inputs(rng, n=2, heads=2, kv_heads=2, keys=9, d=4, dv=4)
     mask = np.zeros((2, 9), bool)
     mask[1, 4] = True
     got = arithmetic(ordering).attention(q, k, v, mask, SCALE)
@@ -102,8 +102,8 @@ def test_query_that_sees_no_key_gives_zeros(ordering: str) -> None:
 @pytest.mark.parametrize("ordering", ["canonical-1", "canonical-1-q8"])
 def test_batched_prefill_matches_stepwise_decode_bit_for_bit(ordering: str) -> None:
     rng = np.random.default_rng(11)
-    q, k, v = inputs(rng, n=20, heads=4, kv_heads=2, keys=300, d=16, dv=16)
-    mask = masks(rng, 20, 300)["causal"]
+    q, k, v = random_inputs(rng, n=20, heads=4, kv_heads=2, keys=300, d=16, dv=16)
+    mask = make_masks(rng, 20, 300)["causal"]
     together = arithmetic(ordering).attention(q, k, v, mask, SCALE)
     for i in range(20):
         seen = 281 + i  # a decode step's cache ends at its own position
@@ -113,14 +113,14 @@ def test_batched_prefill_matches_stepwise_decode_bit_for_bit(ordering: str) -> N
 
 def test_attention_accepts_any_strides() -> None:
     rng = np.random.default_rng(12)
-    q, k, v = inputs(rng, n=3, heads=4, kv_heads=2, keys=50, d=6, dv=6)
-    mask = masks(rng, 3, 50)["holes"]
+    q, k, v = random_inputs(rng, n=3, heads=4, kv_heads=2, keys=50, d=6, dv=6)
+    mask = make_masks(rng, 3, 50)["holes"]
     cache = np.stack([k, v], axis=2)
     got = canonical.attention(np.asfortranarray(q), cache[:, :, 0], cache[:, :, 1], np.asfortranarray(mask), SCALE)
     assert np.array_equal(got, canonical.attention(q, k, v, mask, SCALE))
 
 
-def test_distant_scores_keep_the_largest() -> None:
+def test_distant_scores_select_the_largest() -> None:
     q = np.full((1, 1, 1), 1000, np.float32)
     k = np.array([0, 1, 0], np.float32).reshape(3, 1, 1)
     v = np.array([5, 7, 9], np.float32).reshape(3, 1, 1)

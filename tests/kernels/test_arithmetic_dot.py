@@ -25,19 +25,19 @@ def same_bits(a: np.ndarray, b: np.ndarray) -> bool:
     return bool((nan == np.isnan(b)).all() and np.array_equal(a[~nan].view(np.uint32), b[~nan].view(np.uint32)))
 
 
-def unkind(rng: np.random.Generator, *shape: int) -> np.ndarray:
+def spread_values(rng: np.random.Generator, *shape: int) -> np.ndarray:
     """Normal values spread over 40 octaves, so that every change of order shows."""
     return (rng.normal(size=shape) * 2.0 ** rng.integers(-20, 20, shape)).astype(np.float32)
 
 
-def f32(values: np.ndarray) -> Weight:
+def f32_weight(values: np.ndarray) -> Weight:
     return Weight("f32", values.shape, values)
 
 
 @pytest.mark.parametrize("k", [1, 2, 3, 4, 5, 127, 128, 129, 255, 256, 1000])
 def test_dot_matches_the_scalar_loop_bit_for_bit(k: int) -> None:
     rng = np.random.default_rng(k)
-    a, b = unkind(rng, 3, k), unkind(rng, 3, k)
+    a, b = spread_values(rng, 3, k), spread_values(rng, 3, k)
     got = canonical.dot(a, b)
     assert same_bits(got, [scalar.dot(x, y) for x, y in zip(a, b, strict=True)])
     assert np.all(got != 0)
@@ -45,7 +45,7 @@ def test_dot_matches_the_scalar_loop_bit_for_bit(k: int) -> None:
 
 def test_inputs_are_sensitive_to_the_order() -> None:
     rng = np.random.default_rng(1)
-    a, b = unkind(rng, 50, 1000), unkind(rng, 50, 1000)
+    a, b = spread_values(rng, 50, 1000), spread_values(rng, 50, 1000)
     reversed_order = canonical.dot(a[:, ::-1], b[:, ::-1])
     assert (canonical.dot(a, b) != reversed_order).mean() > 0.5
 
@@ -90,7 +90,7 @@ def test_denormal_products_are_kept() -> None:
 
 def test_dot_broadcasts_and_accepts_any_strides() -> None:
     rng = np.random.default_rng(2)
-    s, k = unkind(rng, 5, 70, 6), unkind(rng, 70, 5)
+    s, k = spread_values(rng, 5, 70, 6), spread_values(rng, 70, 5)
     got = canonical.dot(s.transpose(0, 2, 1), k.T[:, None, :])
     assert got.shape == (5, 6)
     assert same_bits(got[3, 4], scalar.dot(s[3, :, 4], k[:, 3]))
@@ -99,8 +99,8 @@ def test_dot_broadcasts_and_accepts_any_strides() -> None:
 @pytest.mark.parametrize("shape", [(1, 1), (3, 5), (130, 129), (33, 256)])
 def test_linear_is_one_dot_per_output(shape: tuple[int, int]) -> None:
     rng = np.random.default_rng(3)
-    w, x = unkind(rng, *shape), unkind(rng, 2, 3, shape[1])
-    got = canonical.linear(x, f32(w))
+    w, x = spread_values(rng, *shape), spread_values(rng, 2, 3, shape[1])
+    got = canonical.linear(x, f32_weight(w))
     assert got.shape == (2, 3, shape[0])
     assert same_bits(got[1, 2], [scalar.dot(row, x[1, 2]) for row in w])
 
@@ -152,7 +152,7 @@ def test_every_ordering_is_close_to_float64(ordering: str, dtype: str) -> None:
 @pytest.mark.parametrize("ordering", ORDERINGS)
 def test_rows_of_another_length_are_rejected(ordering: str) -> None:
     with pytest.raises(ValueError, match="expects rows of 8 elements, not 16"):
-        arithmetic(ordering).linear(np.zeros((2, 16), np.float32), f32(np.zeros((4, 8), np.float32)))
+        arithmetic(ordering).linear(np.zeros((2, 16), np.float32), f32_weight(np.zeros((4, 8), np.float32)))
     with pytest.raises(ValueError, match="a dot product of 8 with 16"):
         canonical.dot(np.zeros((2, 8), np.float32), np.zeros(16, np.float32))
 
@@ -178,7 +178,7 @@ def test_unknown_ordering_error_lists_the_known_ones() -> None:
 def random_weight(rng: np.random.Generator, dtype: str, rows: int, k: int) -> Weight:
     """Random bytes with plausible float16 scales, of mean near zero."""
     if dtype == "f32":
-        return f32(rng.normal(size=(rows, k)).astype(np.float32))
+        return f32_weight(rng.normal(size=(rows, k)).astype(np.float32))
     size, scales = {
         "q8_0": (34, [0]),
         "q4_0": (18, [0]),

@@ -114,12 +114,12 @@ def test_activation_blocks_of_any_size_quantise_in_range(block: int, amax: float
         assert np.abs(q * d[..., None] - x[:, None]).max() <= amax / 127 * 0.57
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_nan_or_infinite_activation_reaches_every_output(bad: float) -> None:
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_nan_or_infinite_activation_reaches_every_output(value: float) -> None:
     rng = np.random.default_rng(1)
     raw, k = random_rows(rng, "q8_0", 4)
     x = rng.normal(size=(2, k)).astype(np.float32)
-    x[1, 40] = bad
+    x[1, 40] = value
     got = q8.linear(x, Weight("q8_0", (3, k), raw))
     assert np.isfinite(got[0]).all()
     assert np.isnan(got[1]).all()

@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from zinc_rt.isa.control_flow import control_flow
+from zinc_rt.isa.control_flow import find_control_flow
 from zinc_rt.isa.decoder import decode
-from zinc_rt.isa.elf import section_contents
+from zinc_rt.isa.elf import read_section_contents
 from zinc_rt.isa.target import target_of
-from zinc_rt.kernels.assemble import Source, assemble, available, run_assembler
-from zinc_rt.kernels.true16 import REAL, names_halves
+from zinc_rt.kernels.assemble import Source, assemble, is_available, run_assembler
+from zinc_rt.kernels.true16 import REAL, has_halves
 from zinc_rt.kernels.zrt import read_zrt
 from zinc_rt.launching.source import compile_source
 
-needs_assembler = pytest.mark.skipif(not available(), reason="needs the package ziglang")
+needs_assembler = pytest.mark.skipif(not is_available(), reason="needs the package ziglang")
 CHIPS = {"gfx1201": "gfx12", "gfx1100": "gfx11", "gfx1151": "gfx11"}
 # What LLVM's assembler refuses of its own disassembly (VCCZ, EXECZ and LDS_DIRECT as sources, op_sel beside .h),
 # and encodings with op_sel bits that the text does not have.
@@ -41,15 +41,17 @@ def read_rows(path: Path) -> list[tuple[bytes, str]]:
 
 
 @dataclass
-class Assembled:
+class AssemblyResult:
     same: int = 0
     other: list[str] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
 
 
-def assembled(arch: str, rows: list[tuple[bytes, str]], folder: Path, flags: tuple[str, ...]) -> Assembled:
+def assemble_rows(
+    arch: str, rows: list[tuple[bytes, str]], folder: Path, flags: tuple[str, ...]
+) -> AssemblyResult:
     """Assemble all rows at once, except rejected ones, and compare with the encodings."""
-    source, output, result = folder / "rows.s", folder / "rows.o", Assembled()
+    source, output, result = folder / "rows.s", folder / "rows.o", AssemblyResult()
     source.write_text("\n".join(text for _, text in rows) + "\n")
     messages, built = run_assembler(arch, source, [], output, flags)
     refused = {int(line) - 1 for line in re.findall(r"rows\.s:(\d+):\d+: error:", messages)}
@@ -59,7 +61,7 @@ def assembled(arch: str, rows: list[tuple[bytes, str]], folder: Path, flags: tup
         source.write_text("\n".join(text for _, text in left) + "\n")
         messages, built = run_assembler(arch, source, [], output, flags)
     assert built is not None, messages
-    code, index = section_contents(built, "rows.o").get(".text", b""), 0
+    code, index = read_section_contents(built, "rows.o").get(".text", b""), 0
     target = target_of(arch, 32, true16="real")
     for encoding, text in left:
         if code[index : index + len(encoding)] == encoding:
@@ -78,8 +80,8 @@ def assembled(arch: str, rows: list[tuple[bytes, str]], folder: Path, flags: tup
 @pytest.mark.parametrize("arch", list(CHIPS))
 def test_halves_assemble_to_the_encodings_of_llvm(arch: str, data_dir: Path, tmp_path: Path) -> None:
     rows = read_rows(data_dir / CHIPS[arch] / f"{arch}_w32_real16.tsv")
-    assert len(rows) == 12013 and all(names_halves(text) for _, text in rows)
-    result = assembled(arch, rows, tmp_path, REAL)
+    assert len(rows) == 12013 and all(has_halves(text) for _, text in rows)
+    result = assemble_rows(arch, rows, tmp_path, REAL)
     assert (len(result.refused), len(result.other)) == (REFUSED[arch], OTHER_BITS[arch])
     assert all("op_sel" in text or "src_" in text or "lds_direct" in text for text in result.refused)
     assert result.same == len(rows) - REFUSED[arch] - OTHER_BITS[arch]
@@ -91,12 +93,12 @@ def test_fake_true16_rejects_halves_and_real_true16_accepts_text_without_them(
     data_dir: Path, tmp_path: Path
 ) -> None:
     rows = read_rows(data_dir / "gfx12" / "gfx1201_w32_fake16.tsv")
-    assert not any(names_halves(text) for _, text in rows)
+    assert not any(has_halves(text) for _, text in rows)
     halves = read_rows(data_dir / "gfx12" / "gfx1201_w32_real16.tsv")[:2000]
-    assert len(assembled("gfx1201", halves, tmp_path, ()).refused) > 1500, "LLVM's default is fake true16"
+    assert len(assemble_rows("gfx1201", halves, tmp_path, ()).refused) > 1500, "LLVM's default is fake true16"
     plain = [row for row in rows if re.match(r"v_(add|mul|sub)_f16_e(32|64) v\d+, v\d+, v\d+$", row[1])]
     for flags in (REAL, ()):
-        assert assembled("gfx1201", plain, tmp_path, flags).same == len(plain) > 5
+        assert assemble_rows("gfx1201", plain, tmp_path, flags).same == len(plain) > 5
 
 
 @needs_assembler
@@ -105,7 +107,7 @@ def test_source_with_halves_is_assembled_and_read_as_real_true16(tmp_path: Path)
     path.write_text(KERNEL)
     code = read_zrt(assemble(Source(path)), "k.zrt").code
     assert compile_source(path).startswith(b"ZRT")
-    texts = [item.text for _, item in control_flow(code, target_of("gfx1201", 32)).instructions()]
+    texts = [item.text for _, item in find_control_flow(code, target_of("gfx1201", 32)).instructions()]
     assert texts[:2] == ["v_mov_b16_e32 v1.h, v0.l", "v_add_f16_e32 v2.l, v1.h, v0.l"]
 
 
@@ -121,4 +123,4 @@ def test_source_with_halves_is_assembled_and_read_as_real_true16(tmp_path: Path)
     ],
 )
 def test_halves_are_found_in_text(text: str, expected: bool) -> None:
-    assert names_halves(text) == expected
+    assert has_halves(text) == expected

@@ -10,23 +10,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kernels.planted_edits import EDITS, Edit, assembled
+from kernels.planted_edits import EDITS, Edit, assemble_edited
 
 from zinc_rt.host.errors import UsageError
 from zinc_rt.ir.op import Op
-from zinc_rt.kernels.assemble import available
+from zinc_rt.kernels.assemble import is_available
 from zinc_rt.kernels.cases import Case, parse
-from zinc_rt.kernels.sets import SETS, kernel_set
+from zinc_rt.kernels.sets import SETS, find_kernel_set
 from zinc_rt.validate.cases.sweep import TYPES
-from zinc_rt.validate.cases.table import FAMILIES, cases
+from zinc_rt.validate.cases.table import FAMILIES, family_cases
 from zinc_rt.validate.kernel_test import pool, text
 from zinc_rt.validate.kernel_test.bench import CaseOutcome
 from zinc_rt.validate.kernel_test.command import main
 from zinc_rt.validate.kernel_test.pool import CaseRun, Worker
-from zinc_rt.validate.kernel_test.select import PlannedCase, all_cases, plans
-from zinc_rt.validate.kernel_test.shrink import smallest
-from zinc_rt.validate.kernel_test.side import Side, sides
-from zinc_rt.validate.kernel_test.verdicts import blame, verdicts
+from zinc_rt.validate.kernel_test.select import PlannedCase, list_cases, plan_cases
+from zinc_rt.validate.kernel_test.shrink import shrink_case
+from zinc_rt.validate.kernel_test.side import Side, make_sides
+from zinc_rt.validate.kernel_test.verdicts import blame_kernels, judge_kernels
 
 SIMULATED = ("--tier", "t1", "--device", "sim")
 
@@ -49,8 +49,8 @@ def kernel_test(tmp_path: Path) -> Callable[..., tuple[int, dict[str, Any]]]:
 @pytest.mark.rest(keep=1)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_case_is_a_node_and_its_line_is_complete(family: str) -> None:
-    for case in cases(family):
-        assert not case.refusal(), case.text()
+    for case in family_cases(family):
+        assert not case.check_node(), case.text()
         assert parse(case.text()) == case
 
 
@@ -58,13 +58,13 @@ def test_every_case_is_a_node_and_its_line_is_complete(family: str) -> None:
 @pytest.mark.parametrize("name", ["gfx1201", "native", "numpy-reference", "spirv"])
 @pytest.mark.slow(keep=2)
 def test_every_kernel_of_a_set_has_a_case(name: str) -> None:
-    kernels = kernel_set(name)
+    kernels = find_kernel_set(name)
     assert name in SETS and kernels is not None
     orderings = ("canonical-1", "canonical-1-q8") if name in ("native", "spirv", "gfx1201") else ("canonical-1",)
     met = {
         kernel
         for ordering in orderings
-        for plan in plans(all_cases(()), kernels, ordering)
+        for plan in plan_cases(list_cases(()), kernels, ordering)
         for kernel in plan.kernels
     }
     uncovered = sorted(set(kernels.names()) - met - RUN_BY_NO_NODE.get(name, set()))
@@ -76,11 +76,11 @@ RUN_BY_NO_NODE = {"spirv": {"self_test"}}  # the backend runs it when a device i
 
 @pytest.mark.rest
 def test_every_kernel_is_tested_with_every_type_it_names() -> None:
-    kernels = kernel_set("gfx1201")
+    kernels = find_kernel_set("gfx1201")
     assert kernels is not None
     met = {
         (kernel, plan.case.dtype)
-        for plan in plans(cases("projections"), kernels, "canonical-1")
+        for plan in plan_cases(family_cases("projections"), kernels, "canonical-1")
         for kernel in plan.kernels
     }
     for name in kernels.names():
@@ -123,37 +123,65 @@ def test_invalid_case_line_is_explained(line: str, sentence: str) -> None:
 # --- whose fault ---
 
 
-def _ran(*kernels: str, failed: bool = False, blamed: str = "") -> CaseRun:
+def make_case_run(*kernels: str, failed: bool = False, blamed: str = "") -> CaseRun:
     return CaseRun(parse("ADD T=1 N=1"), CaseOutcome("wrong" if failed else "pass", kernels, blamed=blamed))
 
 
 @pytest.mark.parametrize(
-    ("ran", "guilty"),
+    ("ran", "expected"),
     [
         # one that fails alone explains every case it is in
-        ([_ran("a", failed=True), _ran("grids", "a", failed=True), _ran("b", "a", failed=True)], {"a"}),
+        (
+            [
+                make_case_run("a", failed=True),
+                make_case_run("grids", "a", failed=True),
+                make_case_run("b", "a", failed=True),
+            ],
+            {"a"},
+        ),
         # a helper of everybody
-        ([_ran("a"), _ran("b"), *[_ran("grids", name, failed=True) for name in "abab"]], {"grids"}),
+        (
+            [
+                make_case_run("a"),
+                make_case_run("b"),
+                *[make_case_run("grids", name, failed=True) for name in "abab"],
+            ],
+            {"grids"},
+        ),
         # what works for many is not accused by few
-        ([_ran("mv", "sum", failed=True), *[_ran("mv", "x")] * 9, *[_ran("mv", "sum", failed=True)] * 2], {"sum"}),
+        (
+            [
+                make_case_run("mv", "sum", failed=True),
+                *[make_case_run("mv", "x")] * 9,
+                *[make_case_run("mv", "sum", failed=True)] * 2,
+            ],
+            {"sum"},
+        ),
         # two at once
-        ([_ran("a", failed=True), _ran("b", failed=True), _ran("c")], {"a", "b"}),
+        ([make_case_run("a", failed=True), make_case_run("b", failed=True), make_case_run("c")], {"a", "b"}),
         # a device's finding names its kernel
-        ([_ran("a", "b", failed=True, blamed="b"), _ran("a", "b", failed=True), _ran("a")], {"b"}),
+        (
+            [
+                make_case_run("a", "b", failed=True, blamed="b"),
+                make_case_run("a", "b", failed=True),
+                make_case_run("a"),
+            ],
+            {"b"},
+        ),
     ],
 )
-def test_failures_are_attributed_to_the_kernel_that_explains_them(ran: list[CaseRun], guilty: set[str]) -> None:
-    blamed = blame(ran)
-    assert set(blamed.values()) == guilty
+def test_failures_are_attributed_to_the_kernel_that_explains_them(ran: list[CaseRun], expected: set[str]) -> None:
+    blamed = blame_kernels(ran)
+    assert set(blamed.values()) == expected
     assert set(blamed) == {i for i, item in enumerate(ran) if item.outcome.failed}
-    result = verdicts(ran, [])
-    assert {name for name, item in result.items() if item.failed} == guilty
+    result = judge_kernels(ran, [])
+    assert {name for name, item in result.items() if item.failed} == expected
 
 
 def test_skipped_cases_after_many_costly_failures_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if `scale` killed its process each time: the seventh case and those behind it do not run."""
 
-    class Dying:
+    class DyingWorker:
         def __init__(self, side: Side) -> None: ...
 
         def run(self, case: Case, kernels: tuple[str, ...] = ()) -> CaseRun:
@@ -161,22 +189,22 @@ def test_skipped_cases_after_many_costly_failures_are_reported(monkeypatch: pyte
 
         def close(self) -> None: ...
 
-    monkeypatch.setattr(pool, "Worker", Dying)
-    side = sides("t1", "sim")[0]
+    monkeypatch.setattr(pool, "Worker", DyingWorker)
+    side = make_sides("t1", "sim")[0]
     scale, add = parse("SCALE T=1 N=1 one=1 factor=0.5"), parse("ADD T=1 N=1")
     argument = [
         *[PlannedCase(scale, ("grids", "scale"))] * 9,
         PlannedCase(add, ("add",)),
         PlannedCase(scale, ("only", "scale")),
     ]
-    result = verdicts(pool.run_all(side, argument, 1), ["add", "grids", "only", "scale"])
+    result = judge_kernels(pool.run_all(side, argument, 1), ["add", "grids", "only", "scale"])
     assert {name: (item.cases, item.left_out.total()) for name, item in result.items()} == {
         "add": (1, 0),
         "grids": (6, 3),
         "only": (0, 1),
         "scale": (6, 4),
     }
-    rows = {row[0]: row[-1] for row in text.table(result).rows}
+    rows = {row[0]: row[-1] for row in text.format_table(result).rows}
     assert rows["add"] == "pass" and rows["only"].startswith("NOT RUN  (1 cases left out: scale ended")
     assert "left out: scale ended" in rows["scale"] + rows["grids"]
 
@@ -186,16 +214,16 @@ def test_shrinking_ends_at_the_smallest_failing_size(limit: int) -> None:
     """As if a kernel were wrong from so many columns on."""
     start = parse("SCALE T=5 N=1029 one=1 factor=0.3 values=edges seed=9 tokens=64")
 
-    def fails(case: Case) -> CaseRun | None:
+    def fail_at_limit(case: Case) -> CaseRun | None:
         return CaseRun(case, CaseOutcome("wrong", ("scale",))) if case.dims["N"] >= limit else None
 
-    result, tried = smallest(CaseRun(start, CaseOutcome("wrong", ("scale",))), fails)
+    result, tried = shrink_case(CaseRun(start, CaseOutcome("wrong", ("scale",))), fail_at_limit)
     assert result.case.text() == f"SCALE T=1 N={limit} one=1 values=plain -weight" and 0 < tried < 200
 
 
 @pytest.mark.rest
 def test_worker_death_is_recorded_and_the_next_case_runs() -> None:
-    side = sides("t_cpu_native", "auto", ordering="canonical-1")[0]
+    side = make_sides("t_cpu_native", "auto", ordering="canonical-1")[0]
     worker = Worker(side)
     try:
         first = worker.run(parse("ADD T=1 N=3"))
@@ -222,7 +250,7 @@ def test_cases_of_every_kernel_pass_on_the_simulated_device(
     code, report = kernel_test(*SIMULATED, *(() if everything else ("--most", "2", "--family", "sampling")))
     assert code == 0
     tested = {result["measure"]["kernel"] for result in report["results"]}
-    assert tested == set(_names("gfx1201") if everything else SAMPLING)
+    assert tested == set(kernel_names("gfx1201") if everything else SAMPLING)
     assert all(result["measure"]["cases"] and result["measure"]["simulated"] for result in report["results"])
     assert report["shortcuts"]
 
@@ -234,14 +262,14 @@ SAMPLING = (
 )
 
 
-def _names(name: str) -> tuple[str, ...]:
-    kernels = kernel_set(name)
+def kernel_names(name: str) -> tuple[str, ...]:
+    kernels = find_kernel_set(name)
     assert kernels is not None
     return kernels.names()
 
 
 @pytest.mark.rest
-@pytest.mark.skipif(not available(), reason="no assembler: the package ziglang is not installed")
+@pytest.mark.skipif(not is_available(), reason="no assembler: the package ziglang is not installed")
 @pytest.mark.parametrize(
     "edit",
     [EDITS[0], *(pytest.param(edit, marks=pytest.mark.slow) for edit in EDITS[1:])],
@@ -251,7 +279,7 @@ def _names(name: str) -> tuple[str, ...]:
 def test_injected_mistake_is_found_with_its_smallest_case(
     edit: Edit, tmp_path: Path, kernel_test: Callable[..., tuple[int, dict[str, Any]]]
 ) -> None:
-    changed = assembled(edit, tmp_path)
+    changed = assemble_edited(edit, tmp_path)
     family = ("--family", edit.family) if edit.family else ()
     code, report = kernel_test(*SIMULATED, *family, "--kernel", edit.kernel, "--replace", str(changed))
     assert code == 1

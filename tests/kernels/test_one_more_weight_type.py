@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from extending import ExtendedTree, extended
+from extending import ExtendedTree, extend_tree
 
-from zinc_rt.kernels.assemble import available
-from zinc_rt.kernels.native.types import dtypes
+from zinc_rt.kernels.assemble import is_available
+from zinc_rt.kernels.native.types import list_dtypes
 from zinc_rt.kernels.rows import repack
 
 SECTION, TYPE = "A weight type", "q4_1"
@@ -23,11 +23,11 @@ CASES = (
 )
 REPACKED = f"""
 import numpy as np
-from zinc_rt.ir.dtypes import row_bytes
+from zinc_rt.ir.dtypes import count_row_bytes
 from zinc_rt.kernels.rows import repack
 
 for k in (32, 160, 1024, 1120):
-    raw = np.random.default_rng(k).integers(0, 256, (3, row_bytes("{TYPE}", k)), np.uint8)
+    raw = np.random.default_rng(k).integers(0, 256, (3, count_row_bytes("{TYPE}", k)), np.uint8)
     assert (repack.unpack("{TYPE}", repack.pack("{TYPE}", raw), 3, k) == raw).all()
 """
 TESTED = f"""
@@ -42,8 +42,8 @@ from pathlib import Path
 from zinc_rt.engine.devices import choose_tier, open_backend
 from zinc_rt.engine.engine import Engine
 from zinc_rt.golden.tiny_models.writer import write_tiny
-from zinc_rt.kernels.rows.expand import expanded_types
-from zinc_rt.kernels.sets import kernel_set
+from zinc_rt.kernels.rows.expand import list_expanded_types
+from zinc_rt.kernels.sets import find_kernel_set
 from zinc_rt.model.gguf import read_gguf
 
 write_tiny("m.gguf", "qwen3", quant="{TYPE}", layers=1)
@@ -54,40 +54,40 @@ for tier, device in (("t_cpu", "auto"), ("t1", "sim")):
         weights = engine.model.weights.values()
         logits.append(engine.forward([3, 1, 4, 1, 5]))
 assert any(weight.dtype == "{TYPE}" for weight in weights)
-assert not expanded_types(kernel_set("gfx1201").expansions, weights)
+assert not list_expanded_types(find_kernel_set("gfx1201").expansions, weights)
 assert logits[0].any() and logits[0].tobytes() == logits[1].tobytes()
 """
 
 
 @pytest.fixture(scope="module")
-def tree(tmp_path_factory: pytest.TempPathFactory) -> ExtendedTree:
-    return extended(SECTION, tmp_path_factory.mktemp("weight_type"))
+def extended_tree(tmp_path_factory: pytest.TempPathFactory) -> ExtendedTree:
+    return extend_tree(SECTION, tmp_path_factory.mktemp("weight_type"))
 
 
 def test_weight_type_is_new_to_gfx1201_and_known_to_the_cpu() -> None:
     assert TYPE not in repack.WEIGHT_TYPES
-    assert TYPE in dtypes()
+    assert TYPE in list_dtypes()
 
 
-def test_weight_type_touches_two_files(tree: ExtendedTree) -> None:
-    assert [Path(file).name for file in tree.files] == ["weights.inc", "repack.py"]
+def test_weight_type_touches_two_files(extended_tree: ExtendedTree) -> None:
+    assert [Path(file).name for file in extended_tree.files] == ["weights.inc", "repack.py"]
 
 
-def test_repacking_is_lossless(tree: ExtendedTree) -> None:
-    result = tree.python("-c", REPACKED)
+def test_repacking_is_lossless(extended_tree: ExtendedTree) -> None:
+    result = extended_tree.interpreter_in("-c", REPACKED)
     assert result.returncode == 0, result.stderr
 
 
 @pytest.mark.rest
-@pytest.mark.skipif(not available(), reason='no assembler: extra "asm" is not installed')
-def test_kernels_match_the_oracle_bits(tree: ExtendedTree) -> None:
-    built = tree.python("-m", "zinc_rt.cli.asm", "--all")
+@pytest.mark.skipif(not is_available(), reason='no assembler: extra "asm" is not installed')
+def test_kernels_match_the_oracle_bits(extended_tree: ExtendedTree) -> None:
+    built = extended_tree.interpreter_in("-m", "zinc_rt.cli.asm", "--all")
     assert built.returncode == 0, built.stderr
-    result = {path.stem for path in (tree.root / "zinc_rt/kernels/gfx1201/built").glob(f"*_{TYPE}.zrt")}
+    result = {path.stem for path in (extended_tree.root / "zinc_rt/kernels/gfx1201/built").glob(f"*_{TYPE}.zrt")}
     matvecs = ("matvec", "matvec_norm", "matvec_parts", "matvec_glu", "matvec_glu_norm")
     assert result == {f"{family}_{TYPE}" for family in ("embed", "matmul", *matvecs)}
-    done = tree.python("-c", TESTED)
+    done = extended_tree.interpreter_in("-c", TESTED)
     assert done.returncode == 0, done.stdout + done.stderr
     assert all(f"by {kernel}" in done.stdout or f", {kernel}" in done.stdout for kernel in result), done.stdout
-    done = tree.python("-c", IN_A_MODEL)
+    done = extended_tree.interpreter_in("-c", IN_A_MODEL)
     assert done.returncode == 0, done.stderr

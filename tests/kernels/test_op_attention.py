@@ -7,7 +7,16 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from op_cases import ORDERINGS, close, exact64, floats, paged, run, same, weight
+from op_cases import (
+    ORDERINGS,
+    assert_close,
+    assert_same,
+    dequantise64,
+    make_pages,
+    make_weight,
+    random_floats,
+    run_op,
+)
 
 from zinc_rt.ir.op import Op
 
@@ -15,27 +24,27 @@ PAGE = 16
 Batch = Sequence[tuple[int, int]]  # (slot, position) of each token
 
 
-class Cache:
+class PagedCache:
     """Return each slot's keys and values, and the paged cache that contains them among NaN."""
 
     def __init__(self, lengths: list[int], widths: tuple[int, int], *, pages: int, scale: float = 1.0) -> None:
-        self.keys = [floats(10 + s, n, widths[0], scale=scale) for s, n in enumerate(lengths)]
-        self.values = [floats(20 + s, n, widths[1]) for s, n in enumerate(lengths)]
-        self.table, rows = paged(7, lengths, page_tokens=PAGE, pages=pages)
+        self.keys = [random_floats(10 + s, n, widths[0], scale=scale) for s, n in enumerate(lengths)]
+        self.values = [random_floats(20 + s, n, widths[1]) for s, n in enumerate(lengths)]
+        self.table, rows = make_pages(7, lengths, page_tokens=PAGE, pages=pages)
         self.k = np.full((rows, widths[0]), np.nan, np.float32)
         self.v = np.full((rows, widths[1]), np.nan, np.float32)
         for slot, length in enumerate(lengths):
             index = np.arange(length, dtype=np.int32)
             where = (index, np.full(length, slot, np.int32), self.table)
-            run(Op.KV_WRITE_BATCHED, "canonical-1", self.keys[slot], self.values[slot], *where, self.k, self.v)
+            run_op(Op.KV_WRITE_BATCHED, "canonical-1", self.keys[slot], self.values[slot], *where, self.k, self.v)
 
-    def operands(self, batch: Batch) -> tuple[np.ndarray, ...]:
+    def cache_operands(self, batch: Batch) -> tuple[np.ndarray, ...]:
         slot, position = (np.array([token[i] for token in batch], np.int32) for i in (0, 1))
         return self.k, self.v, position, slot, self.table
 
 
 def attention64(
-    q: np.ndarray, cache: Cache, batch: Batch, *, heads: int, kv_heads: int, scale: float, window: int
+    q: np.ndarray, cache: PagedCache, batch: Batch, *, heads: int, kv_heads: int, scale: float, window: int
 ) -> np.ndarray:
     rows = []
     for query, (slot, position) in zip(q.astype(np.float64), batch, strict=True):
@@ -77,81 +86,81 @@ def test_attention_sees_only_the_past_of_its_slot(
     ordering: str, geometry: dict[str, int], batch: Batch, window: int
 ) -> None:
     heads, kv_heads = geometry["heads"], geometry["kv_heads"]
-    cache = Cache([5, 33, 43], (kv_heads * geometry["head_dim"], kv_heads * geometry["value_dim"]), pages=9)
-    q = floats(1, len(batch), heads * geometry["head_dim"])
+    cache = PagedCache([5, 33, 43], (kv_heads * geometry["head_dim"], kv_heads * geometry["value_dim"]), pages=9)
+    q = random_floats(1, len(batch), heads * geometry["head_dim"])
     attrs = {**geometry, "scale": 0.3, "window": window, "page_tokens": PAGE}
     want = attention64(q, cache, batch, heads=heads, kv_heads=kv_heads, scale=0.3, window=window)
-    got = run(Op.FLASH_ATTN, ordering, q, *cache.operands(batch), **attrs)
-    close(got, want, 3e-6, relative=False)
-    same(run(Op.FLASH_ATTN_BATCHED, ordering, q, *cache.operands(batch), **attrs), got)
+    got = run_op(Op.FLASH_ATTN, ordering, q, *cache.cache_operands(batch), **attrs)
+    assert_close(got, want, 3e-6, relative=False)
+    assert_same(run_op(Op.FLASH_ATTN_BATCHED, ordering, q, *cache.cache_operands(batch), **attrs), got)
 
 
 @pytest.mark.parametrize("ordering", ORDERINGS)
 @pytest.mark.parametrize("position", [255, 256, 257, 300])
 def test_attention_across_a_chunk_of_256_keys(ordering: str, position: int) -> None:
-    cache = Cache([301], (8, 8), pages=20, scale=3)
-    q = floats(1, 1, 16)
+    cache = PagedCache([301], (8, 8), pages=20, scale=3)
+    q = random_floats(1, 1, 16)
     attrs = {"heads": 2, "kv_heads": 1, "head_dim": 8, "value_dim": 8, "scale": 0.5}
     for window in (0, 2, 46):
         want = attention64(q, cache, [(0, position)], heads=2, kv_heads=1, scale=0.5, window=window)
-        got = run(Op.FLASH_ATTN, ordering, q, *cache.operands([(0, position)]), **attrs, window=window)
-        close(got, want, 5e-6, relative=False)
+        got = run_op(Op.FLASH_ATTN, ordering, q, *cache.cache_operands([(0, position)]), **attrs, window=window)
+        assert_close(got, want, 5e-6, relative=False)
 
 
 @pytest.mark.parametrize("ordering", ORDERINGS)
 @pytest.mark.parametrize("garbage", [np.nan, np.inf, -3e38])
 def test_hidden_rows_and_unset_pages_do_not_affect_the_result(ordering: str, garbage: float) -> None:
-    cache = Cache([5, 33, 43], (8, 8), pages=9)
-    q, batch = floats(1, 3, 16), [(2, 42), (0, 4), (2, 28)]
+    cache = PagedCache([5, 33, 43], (8, 8), pages=9)
+    q, batch = random_floats(1, 3, 16), [(2, 42), (0, 4), (2, 28)]
     attrs = {"heads": 2, "kv_heads": 1, "head_dim": 8, "value_dim": 8, "scale": 1.0, "window": 12}
-    want = run(Op.FLASH_ATTN, ordering, q, *cache.operands(batch), **attrs)
+    want = run_op(Op.FLASH_ATTN, ordering, q, *cache.cache_operands(batch), **attrs)
     seen = {
         cache.table[s, p // PAGE] * PAGE + p % PAGE for s, top in batch for p in range(max(0, top - 11), top + 1)
     }
     hidden = [row for row in range(len(cache.k)) if row not in seen]
     cache.k[hidden], cache.v[hidden] = garbage, garbage
     cache.table[2, 0] = -1  # the window has left this page, and it may be gone
-    same(run(Op.FLASH_ATTN, ordering, q, *cache.operands(batch), **attrs), want)
+    assert_same(run_op(Op.FLASH_ATTN, ordering, q, *cache.cache_operands(batch), **attrs), want)
 
 
 @pytest.mark.parametrize("ordering", ORDERINGS)
 def test_distant_scores_select_the_largest_and_ties_share(ordering: str) -> None:
-    cache = Cache([4], (1, 1), pages=1)
+    cache = PagedCache([4], (1, 1), pages=1)
     cache.k[cache.table[0, 0] * PAGE : cache.table[0, 0] * PAGE + 4, 0] = [3000, -3000, 3000, 2000]
     cache.v[cache.table[0, 0] * PAGE : cache.table[0, 0] * PAGE + 4, 0] = [1, 50, 3, 70]
     attrs = {"heads": 1, "kv_heads": 1, "head_dim": 1, "value_dim": 1, "scale": 1.0}
-    got = run(Op.FLASH_ATTN, ordering, np.array([[1.0]], np.float32), *cache.operands([(0, 3)]), **attrs)
+    got = run_op(Op.FLASH_ATTN, ordering, np.array([[1.0]], np.float32), *cache.cache_operands([(0, 3)]), **attrs)
     assert got == 2
 
 
 @pytest.mark.parametrize("ordering", ORDERINGS)
 def test_kv_write_puts_each_token_in_its_row_and_touches_no_other(ordering: str) -> None:
-    table, rows = paged(2, [17, 40, 16], page_tokens=PAGE, pages=5)
+    table, rows = make_pages(2, [17, 40, 16], page_tokens=PAGE, pages=5)
     slot = np.array([1, 0, 2, 1, 0, 1], np.int32)
     position = np.array([31, 16, 15, 32, 0, 39], np.int32)
-    k, v = floats(1, 6, 6), floats(2, 6, 4)
+    k, v = random_floats(1, 6, 6), random_floats(2, 6, 4)
     k[3, 2], v[0, 0] = np.nan, -np.inf  # copied as they are
-    kv_k, kv_v = floats(3, rows, 6), floats(4, rows, 4)
+    kv_k, kv_v = random_floats(3, rows, 6), random_floats(4, rows, 4)
     want_k, want_v = kv_k.copy(), kv_v.copy()
     for t in range(6):
         row = int(table[slot[t], position[t] // PAGE]) * PAGE + int(position[t]) % PAGE
         want_k[row], want_v[row] = k[t], v[t]
-    assert run(Op.KV_WRITE_BATCHED, ordering, k, v, position, slot, table, kv_k, kv_v, page_tokens=PAGE) is None
+    assert run_op(Op.KV_WRITE_BATCHED, ordering, k, v, position, slot, table, kv_k, kv_v, page_tokens=PAGE) is None
     assert kv_k.tobytes() == want_k.tobytes() and kv_v.tobytes() == want_v.tobytes()
 
 
 @pytest.mark.parametrize("ordering", ORDERINGS)
 @pytest.mark.parametrize("page_tokens", [1, 7, 256])
 def test_pages_may_have_any_size(ordering: str, page_tokens: int) -> None:
-    table, rows = paged(2, [30], page_tokens=page_tokens, pages=30)
-    k, v, q = floats(1, 30, 8), floats(2, 30, 8), floats(3, 30, 8)
+    table, rows = make_pages(2, [30], page_tokens=page_tokens, pages=30)
+    k, v, q = random_floats(1, 30, 8), random_floats(2, 30, 8), random_floats(3, 30, 8)
     kv = np.full((2, rows, 8), np.nan, np.float32)
     where = (np.arange(30, dtype=np.int32), np.zeros(30, np.int32), table)
-    run(Op.KV_WRITE_BATCHED, ordering, k, v, *where, *kv, page_tokens=page_tokens)
+    run_op(Op.KV_WRITE_BATCHED, ordering, k, v, *where, *kv, page_tokens=page_tokens)
     attrs = {"heads": 1, "kv_heads": 1, "head_dim": 8, "value_dim": 8, "scale": 1.0}
-    got = run(Op.FLASH_ATTN_BATCHED, ordering, q, *kv, *where, **attrs, page_tokens=page_tokens)
+    got = run_op(Op.FLASH_ATTN_BATCHED, ordering, q, *kv, *where, **attrs, page_tokens=page_tokens)
     score = np.tril(np.exp(q.astype(np.float64) @ k.T.astype(np.float64)))
-    close(got, score @ v / score.sum(axis=1, keepdims=True), 3e-6, relative=False)
+    assert_close(got, score @ v / score.sum(axis=1, keepdims=True), 3e-6, relative=False)
 
 
 # --- latent attention ------------------------------------------------------------------------------------------
@@ -162,45 +171,48 @@ def test_pages_may_have_any_size(ordering: str, page_tokens: int) -> None:
 @pytest.mark.parametrize("tokens", [1, 3])
 def test_mla_absorb_maps_the_query_into_the_latent_space(ordering: str, dtype: str, tokens: int) -> None:
     heads, nope, rope, latent = 3, 32, 5, 7
-    q, k_b = floats(1, tokens, heads * (nope + rope)), weight(floats(2, heads, latent, nope), dtype)
-    got = run(Op.MLA_ABSORB, ordering, q, k_b, heads=heads, nope=nope, rope=rope, latent=latent)
+    q, k_b = (
+        random_floats(1, tokens, heads * (nope + rope)),
+        make_weight(random_floats(2, heads, latent, nope), dtype),
+    )
+    got = run_op(Op.MLA_ABSORB, ordering, q, k_b, heads=heads, nope=nope, rope=rope, latent=latent)
     want = np.empty((tokens, heads, latent + rope))
     for t in range(tokens):
         for h in range(heads):
             mine = q[t].reshape(heads, -1)[h].astype(np.float64)
-            want[t, h] = [*(exact64(k_b)[h] @ mine[:nope]), *mine[nope:]]
+            want[t, h] = [*(dequantise64(k_b)[h] @ mine[:nope]), *mine[nope:]]
     loose = 0.3 if (ordering, dtype) == ("canonical-1-q8", "q8_0") else 2e-5
-    close(got, want.reshape(tokens, -1), loose, relative=False)
+    assert_close(got, want.reshape(tokens, -1), loose, relative=False)
     passed = got.reshape(tokens, heads, -1)[..., latent:]
-    same(np.ascontiguousarray(passed), np.ascontiguousarray(q.reshape(tokens, heads, -1)[..., nope:]))
+    assert_same(np.ascontiguousarray(passed), np.ascontiguousarray(q.reshape(tokens, heads, -1)[..., nope:]))
 
 
 @pytest.mark.parametrize("ordering", ORDERINGS)
 @pytest.mark.parametrize("tokens", [1, 4])
 def test_mla_expand_shares_one_rotated_key_among_all_heads(ordering: str, tokens: int) -> None:
     heads, nope, rope, value = 3, 4, 2, 5
-    kv, pe = floats(1, tokens, heads * (nope + value)), floats(2, tokens, rope)
-    k, v = run(Op.MLA_EXPAND, ordering, kv, pe, heads=heads, nope=nope, rope=rope, value_dim=value)
+    kv, pe = random_floats(1, tokens, heads * (nope + value)), random_floats(2, tokens, rope)
+    k, v = run_op(Op.MLA_EXPAND, ordering, kv, pe, heads=heads, nope=nope, rope=rope, value_dim=value)
     want_k, want_v = [], []
     for t in range(tokens):
         per_head = kv[t].reshape(heads, nope + value)
         want_k.append(np.concatenate([np.concatenate([head[:nope], pe[t]]) for head in per_head]))
         want_v.append(np.concatenate([head[nope:] for head in per_head]))
-    same(np.ascontiguousarray(k), np.array(want_k))
-    same(np.ascontiguousarray(v), np.array(want_v))
+    assert_same(np.ascontiguousarray(k), np.array(want_k))
+    assert_same(np.ascontiguousarray(v), np.array(want_v))
 
 
 @pytest.mark.parametrize("ordering", ORDERINGS)
 @pytest.mark.parametrize("batch", [[(0, 0)], [(1, 16), (0, 19), (1, 35), (0, 5)]])
 def test_latent_attention_matches_the_expanded_attention(ordering: str, batch: Batch) -> None:
     heads, nope, rope, latent, value = 3, 8, 4, 12, 6
-    cache = Cache([20, 36], (latent, rope), pages=4)  # keys: latents, values: the shared rotated keys
-    q = floats(1, len(batch), heads * (nope + rope))
-    k_b, v_b = floats(2, heads, latent, nope), floats(3, heads, value, latent)
+    cache = PagedCache([20, 36], (latent, rope), pages=4)  # keys: latents, values: the shared rotated keys
+    q = random_floats(1, len(batch), heads * (nope + rope))
+    k_b, v_b = random_floats(2, heads, latent, nope), random_floats(3, heads, value, latent)
     sizes = {"heads": heads, "rope": rope, "latent": latent}
-    absorbed = run(Op.MLA_ABSORB, ordering, q, weight(k_b), **sizes, nope=nope)
-    got = run(
-        Op.MLA_FLASH_ATTN, ordering, absorbed, *cache.operands(batch), weight(v_b),
+    absorbed = run_op(Op.MLA_ABSORB, ordering, q, make_weight(k_b), **sizes, nope=nope)
+    got = run_op(
+        Op.MLA_FLASH_ATTN, ordering, absorbed, *cache.cache_operands(batch), make_weight(v_b),
         **sizes, value_dim=value, scale=0.21, page_tokens=PAGE,
     )  # fmt: skip
 
@@ -213,19 +225,19 @@ def test_latent_attention_matches_the_expanded_attention(ordering: str, batch: B
             k = np.concatenate([c @ k_b[h].astype(np.float64), pe], axis=1)
             p = np.exp(0.21 * (k @ mine))
             want[t, h] = (p / p.sum()) @ (c @ v_b[h].T.astype(np.float64))
-    close(got, want.reshape(len(batch), -1), 1e-5, relative=False)
+    assert_close(got, want.reshape(len(batch), -1), 1e-5, relative=False)
 
     # The same through the legacy opcodes: expand to plain keys and values, then plain attention.
-    plain = Cache([20, 36], (heads * (nope + rope), heads * value), pages=4)
+    plain = PagedCache([20, 36], (heads * (nope + rope), heads * value), pages=4)
     for slot in range(2):
         kv = np.concatenate([np.concatenate([k_b[h].T, v_b[h]]) for h in range(heads)])
-        expanded = run(Op.MATMUL, ordering, cache.keys[slot], weight(kv), None, None)
-        k, v = run(
+        expanded = run_op(Op.MATMUL, ordering, cache.keys[slot], make_weight(kv), None, None)
+        k, v = run_op(
             Op.MLA_EXPAND, ordering, expanded, cache.values[slot],
             heads=heads, nope=nope, rope=rope, value_dim=value,
         )  # fmt: skip
         index = np.arange(len(k), dtype=np.int32)
-        run(
+        run_op(
             Op.KV_WRITE_BATCHED,
             ordering,
             k,
@@ -236,8 +248,8 @@ def test_latent_attention_matches_the_expanded_attention(ordering: str, batch: B
             plain.k,
             plain.v,
         )
-    legacy = run(
-        Op.FLASH_ATTN, ordering, q, *plain.operands(batch),
+    legacy = run_op(
+        Op.FLASH_ATTN, ordering, q, *plain.cache_operands(batch),
         heads=heads, kv_heads=heads, head_dim=nope + rope, value_dim=value, scale=0.21, page_tokens=PAGE,
     )  # fmt: skip
-    close(legacy, got.astype(np.float64), 2e-5, relative=False)
+    assert_close(legacy, got.astype(np.float64), 2e-5, relative=False)

@@ -6,7 +6,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from op_cases import ORDERINGS, close, exact64, floats, product_limit, run, same, weight
+from op_cases import (
+    ORDERINGS,
+    assert_close,
+    assert_same,
+    dequantise64,
+    make_weight,
+    product_error_limit,
+    random_floats,
+    run_op,
+)
 
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.weight import Weight
@@ -65,97 +74,102 @@ def route64(
 def test_routing_matches_the_definition(
     ordering: str, gating: str, renormalise: bool, tokens: int, experts: int, attrs: dict[str, Any], biased: bool
 ) -> None:
-    x, gate = floats(1, tokens, 19), floats(2, experts, 19)
-    bias = floats(3, experts, scale=2) if biased else None
+    x, gate = random_floats(1, tokens, 19), random_floats(2, experts, 19)
+    bias = random_floats(3, experts, scale=2) if biased else None
     attrs = {**attrs, "gating": gating, "renormalise": renormalise}
-    operand = None if bias is None else weight(bias)
-    logits, ids, weights = run(Op.MOE_GATE_TOPK, ordering, x, weight(gate), operand, **attrs)
+    operand = None if bias is None else make_weight(bias)
+    logits, ids, weights = run_op(Op.MOE_GATE_TOPK, ordering, x, make_weight(gate), operand, **attrs)
     want_logits, want_ids, want_weights = route64(x, gate, bias, **attrs)
-    close(logits, want_logits, 1e-5, relative=False)
+    assert_close(logits, want_logits, 1e-5, relative=False)
     assert ids.dtype == np.int32
     assert ids.tolist() == want_ids.tolist()
-    close(weights, want_weights, 2e-5)
+    assert_close(weights, want_weights, 2e-5)
 
 
 @pytest.mark.parametrize("ordering", ORDERINGS)
 def test_ties_select_the_lower_expert_and_group(ordering: str) -> None:
     x, gate = np.ones((1, 1), np.float32), np.zeros((6, 1), np.float32)
-    _, ids, weights = run(Op.MOE_GATE_TOPK, ordering, x, weight(gate), None, k=4)
+    _, ids, weights = run_op(Op.MOE_GATE_TOPK, ordering, x, make_weight(gate), None, k=4)
     assert ids.tolist() == [[0, 1, 2, 3]]
-    close(weights, np.full((1, 4), 0.25), 1e-6)
-    _, ids, _ = run(Op.MOE_GATE_TOPK, ordering, x, weight(gate), None, k=2, groups=3, groups_used=1)
+    assert_close(weights, np.full((1, 4), 0.25), 1e-6)
+    _, ids, _ = run_op(Op.MOE_GATE_TOPK, ordering, x, make_weight(gate), None, k=2, groups=3, groups_used=1)
     assert ids.tolist() == [[0, 1]]
     gate[[1, 4]] = 3
-    _, ids, _ = run(Op.MOE_GATE_TOPK, ordering, x, weight(gate), None, k=3)
+    _, ids, _ = run_op(Op.MOE_GATE_TOPK, ordering, x, make_weight(gate), None, k=3)
     assert ids.tolist() == [[1, 4, 0]]
 
 
 @pytest.mark.parametrize("ordering", ORDERINGS)
 def test_selection_bias_changes_the_selection_and_never_the_weights(ordering: str) -> None:
     x, gate = np.ones((1, 1), np.float32), np.array([[2], [1], [0]], np.float32)
-    bias = weight(np.array([0, 0, 9], np.float32))
-    _, ids, weights = run(Op.MOE_GATE_TOPK, ordering, x, weight(gate), bias, k=2, renormalise=False)
+    bias = make_weight(np.array([0, 0, 9], np.float32))
+    _, ids, weights = run_op(Op.MOE_GATE_TOPK, ordering, x, make_weight(gate), bias, k=2, renormalise=False)
     p = np.exp([2.0, 1, 0]) / np.exp([2.0, 1, 0]).sum()
     assert ids.tolist() == [[2, 0]]
-    close(weights, p[None, [2, 0]], 1e-6)
+    assert_close(weights, p[None, [2, 0]], 1e-6)
 
 
 @pytest.mark.parametrize("ordering", ORDERINGS)
 def test_vanishing_weight_sum_is_divided_by_the_floor(ordering: str) -> None:
     x, gate = np.ones((1, 1), np.float32), np.full((4, 1), -20, np.float32)
-    _, _, weights = run(Op.MOE_GATE_TOPK, ordering, x, weight(gate), None, k=2, gating="sigmoid")
-    close(weights, np.full((1, 2), np.exp(-20) / (1 + np.exp(-20)) / 2.0**-14), 2e-6)
+    _, _, weights = run_op(Op.MOE_GATE_TOPK, ordering, x, make_weight(gate), None, k=2, gating="sigmoid")
+    assert_close(weights, np.full((1, 2), np.exp(-20) / (1 + np.exp(-20)) / 2.0**-14), 2e-6)
 
 
 @pytest.mark.parametrize("ordering", ORDERINGS)
 def test_one_large_logit_takes_all_the_weight(ordering: str) -> None:
     x, gate = np.ones((1, 1), np.float32), np.array([[-300], [500], [0]], np.float32)
-    _, ids, weights = run(Op.MOE_GATE_TOPK, ordering, x, weight(gate), None, k=2)
+    _, ids, weights = run_op(Op.MOE_GATE_TOPK, ordering, x, make_weight(gate), None, k=2)
     assert ids.tolist() == [[1, 0]]  # the choice is by probability, where the two others tie at nothing
-    close(weights, np.array([[1, 0.0]]), 1e-30, relative=False)
+    assert_close(weights, np.array([[1, 0.0]]), 1e-30, relative=False)
 
 
 CHOICES = np.array([[4, 0], [2, 4], [4, 3]], np.int32)  # expert 1 is nobody's, 4 everybody's
 
 
-def stacked(seed: int, dtype: str, *shape: int) -> Weight:
-    return weight(floats(seed, *shape), dtype)
+def stacked_weight(seed: int, dtype: str, *shape: int) -> Weight:
+    return make_weight(random_floats(seed, *shape), dtype)
 
 
 @pytest.mark.parametrize("ordering", ORDERINGS)
 @pytest.mark.parametrize("dtype", ["f32", "bf16", "q8_0", "q4_k"])
 @pytest.mark.parametrize("tokens", [1, 3])
 def test_gate_and_up_are_the_selected_experts_projections(ordering: str, dtype: str, tokens: int) -> None:
-    x, ids = floats(1, tokens, 256), CHOICES[:tokens]
-    gate_w, up_w = stacked(2, dtype, 5, 9, 256), stacked(3, dtype, 5, 9, 256)
-    for got, w in zip(run(Op.MOE_GATE_UP, ordering, x, gate_w, up_w, ids), (gate_w, up_w), strict=True):
+    x, ids = random_floats(1, tokens, 256), CHOICES[:tokens]
+    gate_w, up_w = stacked_weight(2, dtype, 5, 9, 256), stacked_weight(3, dtype, 5, 9, 256)
+    for got, w in zip(run_op(Op.MOE_GATE_UP, ordering, x, gate_w, up_w, ids), (gate_w, up_w), strict=True):
         assert got.shape == (tokens, 2, 9)
         for t in range(tokens):
             for choice, expert in enumerate(ids[t]):
                 one = x[t : t + 1]
-                want = one.astype(np.float64) @ exact64(w)[expert].T
-                close(got[t : t + 1, choice], want, product_limit(one, w[int(expert)], ordering), relative=False)
+                want = one.astype(np.float64) @ dequantise64(w)[expert].T
+                assert_close(
+                    got[t : t + 1, choice],
+                    want,
+                    product_error_limit(one, w[int(expert)], ordering),
+                    relative=False,
+                )
 
 
 @pytest.mark.parametrize("ordering", ORDERINGS)
 def test_halves_of_a_merged_gate_up_tensor_work_as_views(ordering: str) -> None:
-    x, merged = floats(1, 3, 32), stacked(2, "q8_0", 5, 8, 32)
+    x, merged = random_floats(1, 3, 32), stacked_weight(2, "q8_0", 5, 8, 32)
     halves = [Weight("q8_0", (5, 4, 32), merged.raw[:, part]) for part in (slice(0, 4), slice(4, 8))]
-    gate, up = run(Op.MOE_GATE_UP, ordering, x, *halves, CHOICES)
-    both, _ = run(Op.MOE_GATE_UP, ordering, x, merged, merged, CHOICES)
-    same(np.concatenate([gate, up], axis=-1), both)
+    gate, up = run_op(Op.MOE_GATE_UP, ordering, x, *halves, CHOICES)
+    both, _ = run_op(Op.MOE_GATE_UP, ordering, x, merged, merged, CHOICES)
+    assert_same(np.concatenate([gate, up], axis=-1), both)
 
 
 @pytest.mark.parametrize("ordering", ORDERINGS)
 @pytest.mark.parametrize("activation", ["silu", "gelu"])
 def test_expert_activation_matches_the_dense_one_bit_for_bit(ordering: str, activation: str) -> None:
-    gate, up = floats(1, 3, 2, 17, scale=5), floats(2, 3, 2, 17)
-    got = run(Op.MOE_SWIGLU, ordering, gate, up, activation=activation)
-    same(got, run(Op.SWIGLU if activation == "silu" else Op.GEGLU, ordering, gate, up))
+    gate, up = random_floats(1, 3, 2, 17, scale=5), random_floats(2, 3, 2, 17)
+    got = run_op(Op.MOE_SWIGLU, ordering, gate, up, activation=activation)
+    assert_same(got, run_op(Op.SWIGLU if activation == "silu" else Op.GEGLU, ordering, gate, up))
     g = gate.astype(np.float64)
     tanh = np.tanh(np.sqrt(2 / np.pi) * (g + 0.044715 * g**3))
     act = g / (1 + np.exp(-g)) if activation == "silu" else 0.5 * g * (1 + tanh)
-    close(got, act * up, 2e-6, relative=False)
+    assert_close(got, act * up, 2e-6, relative=False)
 
 
 @pytest.mark.parametrize("ordering", ORDERINGS)
@@ -165,28 +179,30 @@ def test_expert_activation_matches_the_dense_one_bit_for_bit(ordering: str, acti
 def test_down_acc_is_the_weighted_sum_of_the_experts(
     ordering: str, dtype: str, scaled: bool, residual: bool
 ) -> None:
-    x, w, down_w = floats(1, 3, 2, 256), floats(2, 3, 2), stacked(3, dtype, 5, 11, 256)
-    expert_scale = floats(4, 5) if scaled else None
-    hidden = floats(5, 3, 11, scale=10) if residual else None
-    operands = (None if expert_scale is None else weight(expert_scale), hidden)
-    got = run(Op.MOE_DOWN_ACC, ordering, x, down_w, CHOICES, w, *operands)
+    x, w, down_w = random_floats(1, 3, 2, 256), random_floats(2, 3, 2), stacked_weight(3, dtype, 5, 11, 256)
+    expert_scale = random_floats(4, 5) if scaled else None
+    hidden = random_floats(5, 3, 11, scale=10) if residual else None
+    operands = (None if expert_scale is None else make_weight(expert_scale), hidden)
+    got = run_op(Op.MOE_DOWN_ACC, ordering, x, down_w, CHOICES, w, *operands)
     want = np.zeros((3, 11)) if hidden is None else hidden.astype(np.float64)
     limit = np.full((3, 11), 1e-5)
     for t in range(3):
         for choice, expert in enumerate(CHOICES[t]):
             factor = float(w[t, choice]) * (1.0 if expert_scale is None else float(expert_scale[expert]))
-            want[t] += factor * (exact64(down_w)[expert] @ x[t, choice].astype(np.float64))
-            limit[t] += abs(factor) * product_limit(x[t, choice : choice + 1], down_w[int(expert)], ordering)[0]
-    close(got, want, limit, relative=False)
+            want[t] += factor * (dequantise64(down_w)[expert] @ x[t, choice].astype(np.float64))
+            limit[t] += (
+                abs(factor) * product_error_limit(x[t, choice : choice + 1], down_w[int(expert)], ordering)[0]
+            )
+    assert_close(got, want, limit, relative=False)
 
 
 @pytest.mark.parametrize("ordering", ["canonical-1", "canonical-1-q8"])
 def test_expert_sum_starts_at_zero_in_selection_order(ordering: str) -> None:
-    down = weight(np.array([[[1e8]], [[-1e8]], [[1]]], np.float32))
+    down = make_weight(np.array([[[1e8]], [[-1e8]], [[1]]], np.float32))
     x, w = np.ones((2, 3, 1), np.float32), np.ones((2, 3), np.float32)
     ids = np.array([[0, 1, 2], [0, 2, 1]], np.int32)
     hidden = np.full((2, 1), 0.25, np.float32)
-    got = run(Op.MOE_DOWN_ACC, ordering, x, down, ids, w, None, hidden)
+    got = run_op(Op.MOE_DOWN_ACC, ordering, x, down, ids, w, None, hidden)
     assert got.tolist() == [[1.25], [0.25]]  # 1e8 + 1 is 1e8 in float32
 
 
@@ -197,51 +213,62 @@ def test_expert_sum_starts_at_zero_in_selection_order(ordering: str) -> None:
 def test_shared_expert_matches_its_parts_bit_for_bit(
     ordering: str, dtype: str, gated: bool, residual: bool
 ) -> None:
-    x = floats(1, 3, 256)
-    gate_w, up_w, down_w = (weight(floats(2 + i, 256, 256, scale=0.1), dtype) for i in range(3))
-    gate_inp = weight(floats(8, 256, scale=0.2)) if gated else None
-    hidden = floats(9, 3, 256) if residual else None
-    got = run(Op.SHARED_EXPERT, ordering, x, gate_w, up_w, down_w, gate_inp, hidden)
+    x = random_floats(1, 3, 256)
+    gate_w, up_w, down_w = (make_weight(random_floats(2 + i, 256, 256, scale=0.1), dtype) for i in range(3))
+    gate_inp = make_weight(random_floats(8, 256, scale=0.2)) if gated else None
+    hidden = random_floats(9, 3, 256) if residual else None
+    got = run_op(Op.SHARED_EXPERT, ordering, x, gate_w, up_w, down_w, gate_inp, hidden)
 
-    gate, up = (run(Op.MATMUL, ordering, x, w, None, None) for w in (gate_w, up_w))
-    y = run(Op.MATMUL, ordering, run(Op.SWIGLU, ordering, gate, up), down_w, None, None)
+    gate, up = (run_op(Op.MATMUL, ordering, x, w, None, None) for w in (gate_w, up_w))
+    y = run_op(Op.MATMUL, ordering, run_op(Op.SWIGLU, ordering, gate, up), down_w, None, None)
     if gate_inp is not None:
-        score = run(Op.MATMUL, ordering, x, weight(gate_inp.raw[None]), None, None)
-        y = run(Op.SIGMOID_MUL, ordering, y, np.repeat(score, 256, axis=1))
-    y = y if hidden is None else run(Op.ADD, ordering, hidden, y)
+        score = run_op(Op.MATMUL, ordering, x, make_weight(gate_inp.raw[None]), None, None)
+        y = run_op(Op.SIGMOID_MUL, ordering, y, np.repeat(score, 256, axis=1))
+    y = y if hidden is None else run_op(Op.ADD, ordering, hidden, y)
     if ordering == "float32-dequant":
-        close(got, y.astype(np.float64), 1e-4, relative=False)  # BLAS picks its order by shape
+        assert_close(got, y.astype(np.float64), 1e-4, relative=False)  # BLAS picks its order by shape
     else:
-        same(got, y)
+        assert_same(got, y)
 
 
 @pytest.mark.parametrize("ordering", ORDERINGS)
 @pytest.mark.parametrize(("tokens", "width", "ffn"), [(1, 1, 1), (3, 33, 5)])
 def test_shared_expert_matches_the_formula(ordering: str, tokens: int, width: int, ffn: int) -> None:
-    x, hidden = floats(1, tokens, width), floats(2, tokens, width)
-    gate, up, down, score = floats(3, ffn, width), floats(4, ffn, width), floats(5, width, ffn), floats(6, width)
-    operands = (weight(gate), weight(up), weight(down), weight(score), hidden)
+    x, hidden = random_floats(1, tokens, width), random_floats(2, tokens, width)
+    gate, up, down, score = (
+        random_floats(3, ffn, width),
+        random_floats(4, ffn, width),
+        random_floats(5, width, ffn),
+        random_floats(6, width),
+    )
+    operands = (make_weight(gate), make_weight(up), make_weight(down), make_weight(score), hidden)
     x64 = x.astype(np.float64)
     g = x64 @ gate.T
     y = (g / (1 + np.exp(-g)) * (x64 @ up.T)) @ down.T
     want = hidden + y / (1 + np.exp(-(x64 @ score)))[:, None]
-    close(run(Op.SHARED_EXPERT, ordering, x, *operands), want, 1e-5 * np.abs(y).max() + 1e-6, relative=False)
+    assert_close(
+        run_op(Op.SHARED_EXPERT, ordering, x, *operands), want, 1e-5 * np.abs(y).max() + 1e-6, relative=False
+    )
 
 
 def test_fused_forms_match_their_parts_bit_for_bit() -> None:
-    x, norm_w, router = floats(1, 2, 64), weight(floats(2, 64)), weight(floats(3, 8, 64))
-    h = run(Op.RMS_NORM, "canonical-1", x, norm_w, eps=1e-5, size=64)
-    routed = run(Op.MOE_GATE_TOPK, "canonical-1", h, router, None, None, k=2)
+    x, norm_w, router = (
+        random_floats(1, 2, 64),
+        make_weight(random_floats(2, 64)),
+        make_weight(random_floats(3, 8, 64)),
+    )
+    h = run_op(Op.RMS_NORM, "canonical-1", x, norm_w, eps=1e-5, size=64)
+    routed = run_op(Op.MOE_GATE_TOPK, "canonical-1", h, router, None, None, k=2)
     for got, want in zip(
-        run(Op.MOE_GATE_TOPK, "canonical-1", x, router, None, norm_w, k=2, eps=1e-5), routed, strict=True
+        run_op(Op.MOE_GATE_TOPK, "canonical-1", x, router, None, norm_w, k=2, eps=1e-5), routed, strict=True
     ):
-        same(got, want)
+        assert_same(got, want)
     _, ids, weights = routed
-    gate_w, up_w, down_w = (weight(floats(seed, 8, 64, 64), "q8_0") for seed in (4, 5, 6))
-    gate, up = run(Op.MOE_GATE_UP, "canonical-1", h, gate_w, up_w, ids)
-    (y,) = run(Op.MOE_GATE_UP, "canonical-1", h, gate_w, up_w, ids, activation="gelu")
-    same(y, run(Op.MOE_SWIGLU, "canonical-1", gate, up, activation="gelu"))
-    hidden, residual = floats(7, 2, 64, scale=9), floats(8, 2, 64, scale=9)
-    total = run(Op.MOE_DOWN_ACC, "canonical-1", y, down_w, ids, weights, None, hidden)
-    got = run(Op.MOE_DOWN_ACC, "canonical-1", y, down_w, ids, weights, None, hidden, residual)
-    same(got, run(Op.ADD, "canonical-1", total, residual))
+    gate_w, up_w, down_w = (make_weight(random_floats(seed, 8, 64, 64), "q8_0") for seed in (4, 5, 6))
+    gate, up = run_op(Op.MOE_GATE_UP, "canonical-1", h, gate_w, up_w, ids)
+    (y,) = run_op(Op.MOE_GATE_UP, "canonical-1", h, gate_w, up_w, ids, activation="gelu")
+    assert_same(y, run_op(Op.MOE_SWIGLU, "canonical-1", gate, up, activation="gelu"))
+    hidden, residual = random_floats(7, 2, 64, scale=9), random_floats(8, 2, 64, scale=9)
+    total = run_op(Op.MOE_DOWN_ACC, "canonical-1", y, down_w, ids, weights, None, hidden)
+    got = run_op(Op.MOE_DOWN_ACC, "canonical-1", y, down_w, ids, weights, None, hidden, residual)
+    assert_same(got, run_op(Op.ADD, "canonical-1", total, residual))

@@ -6,14 +6,14 @@ import math
 
 import numpy as np
 import pytest
-from op_cases import ORDERINGS, close, floats, paged, run, same, weight
+from op_cases import ORDERINGS, assert_close, assert_same, make_pages, make_weight, random_floats, run_op
 
 from zinc_rt.ir.op import Op
 
 CTX = 50
 
 
-def tables(pairs: int, *, magnitude: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
+def make_tables(pairs: int, *, magnitude: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
     """cos and sin [ctx, pairs] of the plain frequencies, rounded once; the last pair does not turn."""
     angle = np.array([[p * 10000.0 ** (-2 * j / max(2 * pairs, 1)) for j in range(pairs)] for p in range(CTX)])
     angle[:, -1] = 0
@@ -44,15 +44,15 @@ def rope64(
 def test_rope_rotates_only_its_pairs(
     ordering: str, mode: str, tokens: int, heads: int, head_dim: int, pairs: int, offset: int
 ) -> None:
-    cos, sin = tables(pairs, magnitude=1.19)
-    x = floats(1, tokens, heads * head_dim, scale=100)
+    cos, sin = make_tables(pairs, magnitude=1.19)
+    x = random_floats(1, tokens, heads * head_dim, scale=100)
     x[0, 0] = 1e-41
     position = np.array([CTX - 1, 0, 17, 17], np.int32)[:tokens]
     attrs = {"head_dim": head_dim, "mode": mode, "offset": offset}
     before = x.copy()
-    got = run(Op.ROPE, ordering, x, position, weight(cos), weight(sin), **attrs)
+    got = run_op(Op.ROPE, ordering, x, position, make_weight(cos), make_weight(sin), **attrs)
     want = rope64(x, position, cos, sin, head_dim, mode, offset)
-    close(got, want, 3e-7 * 400, relative=False)
+    assert_close(got, want, 3e-7 * 400, relative=False)
     passing = [c for c in range(heads * head_dim) if not offset <= c % head_dim < offset + 2 * pairs]
     assert np.array_equal(got[:, passing], x[:, passing])
     assert np.array_equal(x, before), "the operand stays as it was"
@@ -63,19 +63,19 @@ def test_rope_rotates_only_its_pairs(
 @pytest.mark.parametrize("mode", ["norm", "neox"])
 def test_rotated_products_depend_only_on_distance(ordering: str, mode: str) -> None:
     angle = np.outer(np.arange(CTX), 0.7 ** np.arange(4))
-    cos, sin = weight(np.cos(angle)), weight(np.sin(angle))
-    q, k = floats(1, 1, 8), floats(2, 1, 8)
+    cos, sin = make_weight(np.cos(angle)), make_weight(np.sin(angle))
+    q, k = random_floats(1, 1, 8), random_floats(2, 1, 8)
 
-    def score(index: int, distance: int) -> float:
+    def rotated_product(index: int, distance: int) -> float:
         turned = [
-            run(Op.ROPE, ordering, x, np.array([p], np.int32), cos, sin, head_dim=8, mode=mode)
+            run_op(Op.ROPE, ordering, x, np.array([p], np.int32), cos, sin, head_dim=8, mode=mode)
             for x, p in ((q, index), (k, index - distance))
         ]
         return float(turned[0][0].astype(np.float64) @ turned[1][0])
 
-    scores = [score(index, 6) for index in range(6, CTX)]
+    scores = [rotated_product(index, 6) for index in range(6, CTX)]
     assert max(scores) - min(scores) < 1e-5
-    assert abs(scores[0] - score(6, 0)) > 1e-2
+    assert abs(scores[0] - rotated_product(6, 0)) > 1e-2
 
 
 @pytest.mark.parametrize("ordering", ORDERINGS)
@@ -83,52 +83,53 @@ def test_rotated_products_depend_only_on_distance(ordering: str, mode: str) -> N
 @pytest.mark.parametrize("normed", ["both", "keys only", "none"])
 def test_fused_form_matches_norm_rope_and_cache_write_bit_for_bit(ordering: str, mode: str, normed: str) -> None:
     lengths, head_dim = [20, 3, 33], 12
-    table, rows = paged(3, lengths, page_tokens=16, pages=4)
+    table, rows = make_pages(3, lengths, page_tokens=16, pages=4)
     slot = np.array([2, 0, 2, 1, 0], np.int32)
     position = np.array([32, 19, 15, 2, 16], np.int32)
-    q, k, v = floats(1, 5, 4 * head_dim), floats(2, 5, 2 * head_dim), floats(3, 5, 10)
-    cos, sin = (weight(t) for t in tables(4))
-    q_w = weight(floats(4, head_dim)) if normed == "both" else None
-    k_w = weight(floats(5, head_dim)) if normed != "none" else None
+    q, k, v = random_floats(1, 5, 4 * head_dim), random_floats(2, 5, 2 * head_dim), random_floats(3, 5, 10)
+    cos, sin = (make_weight(t) for t in make_tables(4))
+    q_w = make_weight(random_floats(4, head_dim)) if normed == "both" else None
+    k_w = make_weight(random_floats(5, head_dim)) if normed != "none" else None
     untouched = np.float32(np.nan)
     kv_k, kv_v = np.full((rows, 2 * head_dim), untouched), np.full((rows, 10), untouched)
     where = (position, slot, table)
-    got = run(
+    got = run_op(
         Op.RMS_NORM_FUSED_ROPE_KV_WRITE, ordering, q, k, v, q_w, k_w, cos, sin, *where, kv_k, kv_v,
         eps=1e-6, head_dim=head_dim, mode=mode, page_tokens=16,
     )  # fmt: skip
 
-    def prepare(x: np.ndarray, w: object) -> np.ndarray:
+    def norm_and_rotate(x: np.ndarray, w: object) -> np.ndarray:
         if w is not None:
-            x = run(Op.RMS_NORM, ordering, x, w, eps=1e-6, size=head_dim)
-        return run(Op.ROPE, ordering, x, position, cos, sin, head_dim=head_dim, mode=mode)
+            x = run_op(Op.RMS_NORM, ordering, x, w, eps=1e-6, size=head_dim)
+        return run_op(Op.ROPE, ordering, x, position, cos, sin, head_dim=head_dim, mode=mode)
 
-    same(got, prepare(q, q_w))
+    assert_same(got, norm_and_rotate(q, q_w))
     want_k, want_v = np.full_like(kv_k, untouched), np.full_like(kv_v, untouched)
-    run(Op.KV_WRITE_BATCHED, ordering, prepare(k, k_w), v, *where, want_k, want_v, page_tokens=16)
+    run_op(Op.KV_WRITE_BATCHED, ordering, norm_and_rotate(k, k_w), v, *where, want_k, want_v, page_tokens=16)
     assert kv_k.tobytes() == want_k.tobytes() and kv_v.tobytes() == want_v.tobytes()
     assert np.isfinite(kv_k).all(axis=1).sum() == 5
 
 
 @pytest.mark.parametrize("ordering", ORDERINGS)
 def test_fused_form_matches_the_formula(ordering: str) -> None:
-    table, rows = paged(1, [9], page_tokens=16, pages=1)
-    q, k, v = floats(1, 1, 8), floats(2, 1, 8, scale=1e3), floats(3, 1, 8)
-    cos, sin = tables(2)
-    q_w, k_w = floats(4, 8), floats(5, 8)
+    table, rows = make_pages(1, [9], page_tokens=16, pages=1)
+    q, k, v = random_floats(1, 1, 8), random_floats(2, 1, 8, scale=1e3), random_floats(3, 1, 8)
+    cos, sin = make_tables(2)
+    q_w, k_w = random_floats(4, 8), random_floats(5, 8)
     kv_k, kv_v = np.zeros((rows, 8), np.float32), np.zeros((rows, 8), np.float32)
-    got = run(
-        Op.RMS_NORM_FUSED_ROPE_KV_WRITE, ordering, q, k, v, weight(q_w), weight(k_w), weight(cos), weight(sin),
+    got = run_op(
+        Op.RMS_NORM_FUSED_ROPE_KV_WRITE, ordering, q, k, v, make_weight(q_w), make_weight(k_w),
+        make_weight(cos), make_weight(sin),
         np.array([8], np.int32), np.array([0], np.int32), table, kv_k, kv_v,
         eps=1e-6, head_dim=8, mode="neox", page_tokens=16,
     )  # fmt: skip
 
-    def want(x: np.ndarray, w: np.ndarray) -> np.ndarray:
+    def expected_rows(x: np.ndarray, w: np.ndarray) -> np.ndarray:
         x64 = x.astype(np.float64)
         normed = x64 / math.sqrt(float((x64 * x64).mean()) + 1e-6) * w
         return rope64(normed, np.array([8]), cos, sin, 8, "neox", 0)
 
     row = table[0, 0] * 16 + 8
-    close(got, want(q, q_w), 2e-6, relative=False)
-    close(kv_k[row : row + 1], want(k, k_w), 2e-6, relative=False)
-    same(kv_v[row], v[0])
+    assert_close(got, expected_rows(q, q_w), 2e-6, relative=False)
+    assert_close(kv_k[row : row + 1], expected_rows(k, k_w), 2e-6, relative=False)
+    assert_same(kv_v[row], v[0])

@@ -13,7 +13,7 @@ from zinc_rt.kernels.reference.table import ENTRIES, FUNCTIONS
 RUNNABLE = set(Op) - {Op.BARRIER}  # which orders others and computes nothing
 
 
-def ops_with_a_test_of_their_own() -> set[str]:
+def ops_with_a_separate_test() -> set[str]:
     """Return the opcodes named in a test_op_*.py of this folder, except test_op_batches.py, which accepts any."""
     files = set(Path(__file__).parent.glob("test_op_*.py")) - {Path(__file__).with_name("test_op_batches.py")}
     return {
@@ -33,7 +33,7 @@ def test_every_opcode_has_an_entry_for_every_ordering() -> None:
 
 
 def test_every_opcode_is_tested() -> None:
-    untested = {op.name for op in RUNNABLE} - ops_with_a_test_of_their_own()
+    untested = {op.name for op in RUNNABLE} - ops_with_a_separate_test()
     assert not untested, f"write a test in tests/kernels/test_op_*.py for {', '.join(sorted(untested))}"
 
 

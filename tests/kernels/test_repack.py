@@ -5,17 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from zinc_rt.ir.dtypes import block_of, row_bytes
+from zinc_rt.ir.dtypes import count_row_bytes, find_block
 from zinc_rt.kernels.rows import repack
 from zinc_rt.kernels.weight import Weight
 
 SIZES = {32: (32, 96, 160, 256, 768, 896, 1024, 1056, 1120, 2816, 3072), 256: (256, 512, 768, 1024, 2304)}
-CASES = [(dtype, k) for dtype in repack.FORMATS for k in SIZES[block_of(dtype)[0]]]
+CASES = [(dtype, k) for dtype in repack.FORMATS for k in SIZES[find_block(dtype)[0]]]
 
 
 def random_bytes(dtype: str, rows: int, k: int) -> np.ndarray:
     """Random bytes, including NaN, infinite, denormal and negative scales."""
-    return np.random.default_rng(k).integers(0, 256, (rows, row_bytes(dtype, k)), np.uint8)
+    return np.random.default_rng(k).integers(0, 256, (rows, count_row_bytes(dtype, k)), np.uint8)
 
 
 @pytest.mark.parametrize(("dtype", "k"), CASES)
@@ -23,7 +23,7 @@ def random_bytes(dtype: str, rows: int, k: int) -> np.ndarray:
 def test_repacking_is_lossless(dtype: str, k: int, rows: int) -> None:
     raw = random_bytes(dtype, rows, k)
     packed = repack.pack(dtype, raw)
-    layout = repack.layout(dtype, rows, k)
+    layout = repack.make_layout(dtype, rows, k)
     assert packed.dtype == np.uint8 and packed.shape == (layout.size_bytes,)
     assert all(plane.offset_bytes % repack.ALIGNMENT == 0 for plane in layout.planes)
     assert (repack.unpack(dtype, packed, rows, k) == raw).all()
@@ -42,7 +42,7 @@ def test_q8_0_lane_elements_and_scale_are_at_documented_offsets() -> None:
     rows, k = 2, 1024 + 96
     raw = random_bytes("q8_0", rows, k)
     packed = repack.pack("q8_0", raw)
-    quants, scales = repack.layout("q8_0", rows, k).planes
+    quants, scales = repack.make_layout("q8_0", rows, k).planes
     for row in range(rows):
         blocks = raw[row].reshape(-1, 34)
         for step in range(9):
@@ -64,7 +64,7 @@ def test_other_types_are_unchanged_and_views_are_gathered() -> None:
     assert (repack.pack_weight(half).view(np.float32) == values[:, 3:].reshape(-1)).all()
     raw = random_bytes("q3_k", 4, 256)
     assert (repack.pack("q3_k", raw) == raw.reshape(-1)).all()
-    assert repack.layout("q3_k", 4, 256).size_bytes == 4 * block_of("q3_k")[1]
+    assert repack.make_layout("q3_k", 4, 256).size_bytes == 4 * find_block("q3_k")[1]
     merged = random_bytes("q8_0", 8, 64).reshape(2, 4, -1)
     part = Weight("q8_0", (2, 2, 64), merged[:, 2:])
     assert (repack.pack_weight(part) == repack.pack("q8_0", merged[:, 2:].reshape(4, -1))).all()
@@ -72,4 +72,4 @@ def test_other_types_are_unchanged_and_views_are_gathered() -> None:
 
 def test_row_of_partial_blocks_is_rejected() -> None:
     with pytest.raises(ValueError, match="whole blocks"):
-        repack.layout("q8_0", 1, 40)
+        repack.make_layout("q8_0", 1, 40)

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from zinc_rt.host.errors import InputError, UnsupportedError, ZincError
-from zinc_rt.kernels.zrt import Line, Slot, Zrt, patched, read_zrt, write_zrt
+from zinc_rt.kernels.zrt import Line, Slot, Zrt, patch_literals, read_zrt, write_zrt
 from zinc_rt.pm4.bits import Bits
 from zinc_rt.pm4.generation import Generation
 from zinc_rt.pm4.registers import PGM_RSRC1, PGM_RSRC2, PGM_RSRC3
@@ -38,10 +38,10 @@ def with_word(data: bytes, offset: int, value: int, *, size: int = 4) -> bytes:
     """Return the file with one field replaced and the checksum corrected."""
     changed = bytearray(data)
     changed[offset : offset + size] = value.to_bytes(size, "little")
-    return mended(changed)
+    return fix_checksum(changed)
 
 
-def mended(data: bytes | bytearray) -> bytes:
+def fix_checksum(data: bytes | bytearray) -> bytes:
     fixed = bytearray(data)
     if len(fixed) >= 128:
         struct.pack_into("<I", fixed, 124, 0)
@@ -49,7 +49,7 @@ def mended(data: bytes | bytearray) -> bytes:
     return bytes(fixed)
 
 
-def fields(table: tuple[Bits, ...], value: int) -> dict[str, int]:
+def decode_fields(table: tuple[Bits, ...], value: int) -> dict[str, int]:
     return {bits.name: bits.of(value) for bits in table}
 
 
@@ -81,7 +81,7 @@ def test_compiler_name_round_trips_and_is_validated() -> None:
 
 
 def test_resource_words_match_the_header() -> None:
-    one = fields(PGM_RSRC1[Generation.GFX12], KERNEL.rsrc1)
+    one = decode_fields(PGM_RSRC1[Generation.GFX12], KERNEL.rsrc1)
     assert one.pop("VGPRS") == 6  # 49 registers in units of 8, less one
     assert {name: one.pop(name) for name in ("ROUND_32", "ROUND_16_64", "DENORM_32", "DENORM_16_64")} == {
         "ROUND_32": 0,
@@ -90,7 +90,7 @@ def test_resource_words_match_the_header() -> None:
         "DENORM_16_64": 3,
     }
     assert {name for name, value in one.items() if value} == {"WGP_MODE", "MEM_ORDERED", "FWD_PROGRESS"}
-    two = fields(PGM_RSRC2[Generation.GFX12], KERNEL.rsrc2)
+    two = decode_fields(PGM_RSRC2[Generation.GFX12], KERNEL.rsrc2)
     assert {name: value for name, value in two.items() if value} == {
         "SCRATCH_EN": 1,
         "USER_SGPR": 2,
@@ -101,7 +101,7 @@ def test_resource_words_match_the_header() -> None:
         "LDS_SIZE": 3,
     }
     long = replace(KERNEL, code=CODE + struct.pack("<I", 0xBF800000) * 32)
-    assert fields(PGM_RSRC3[Generation.GFX12], long.rsrc3)["INST_PREF_SIZE"] == 2
+    assert decode_fields(PGM_RSRC3[Generation.GFX12], long.rsrc3)["INST_PREF_SIZE"] == 2
 
 
 def test_image_is_padded_so_that_prefetch_reads_no_foreign_bytes() -> None:
@@ -110,29 +110,29 @@ def test_image_is_padded_so_that_prefetch_reads_no_foreign_bytes() -> None:
 
 
 def test_patching_a_constant_slot_changes_nothing_else() -> None:
-    image = patched(KERNEL, {"ROWS": 4096})
+    image = patch_literals(KERNEL, {"ROWS": 4096})
     assert struct.unpack_from("<I", image, 4) == (4096,)
     assert image[:4] + image[8:] == KERNEL.image[:4] + KERNEL.image[8:]
-    assert patched(KERNEL, {"ROWS": -1})[4:8] == b"\xff" * 4
-    assert patched(KERNEL, {}) == KERNEL.image
+    assert patch_literals(KERNEL, {"ROWS": -1})[4:8] == b"\xff" * 4
+    assert patch_literals(KERNEL, {}) == KERNEL.image
     with pytest.raises(InputError, match=r"no constant slot 'COLUMNS'\n.*it has ROWS"):
-        patched(KERNEL, {"COLUMNS": 1})
+        patch_literals(KERNEL, {"COLUMNS": 1})
     with pytest.raises(InputError, match="ROWS = 4294967296 does not fit"):
-        patched(KERNEL, {"ROWS": 2**32})
+        patch_literals(KERNEL, {"ROWS": 2**32})
 
 
 def test_instruction_maps_to_its_source_line() -> None:
-    assert [KERNEL.line_at(pc) for pc in (0, 4, 8, 12, 16, -4)] == [
+    assert [KERNEL.find_line(pc) for pc in (0, 4, 8, 12, 16, -4)] == [
         *[("rms_norm.s", 12)] * 2,
         *[("arith.inc", 3)] * 2,
         None,
         None,
     ]
-    assert [KERNEL.place_at(pc) for pc in (0, 8, 16)] == ["rms_norm.s:12", "arith.inc:3 (rms_norm.s:14)", ""]
+    assert [KERNEL.find_place(pc) for pc in (0, 8, 16)] == ["rms_norm.s:12", "arith.inc:3 (rms_norm.s:14)", ""]
 
 
 @pytest.mark.parametrize(
-    ("at", "size", "value", "says"),
+    ("at", "size", "value", "message"),
     [
         (4, 2, 1, "abi_version 1; this build reads 2"),
         (6, 2, 4, r"gpu_target 0x4 \(gfx1100\)"),
@@ -172,9 +172,9 @@ def test_instruction_maps_to_its_source_line() -> None:
         (120, 4, 128, "compiler at bytes"),
     ],
 )
-def test_invalid_field_is_rejected_by_name(at: int, size: int, value: int, says: str) -> None:
+def test_invalid_field_is_rejected_by_name(at: int, size: int, value: int, message: str) -> None:
     data = with_word(write_zrt(KERNEL), at, value, size=size)
-    with pytest.raises((InputError, UnsupportedError), match=says) as caught:
+    with pytest.raises((InputError, UnsupportedError), match=message) as caught:
         read_zrt(data, "k.zrt")
     assert str(caught.value).startswith("k.zrt: ")
 
@@ -202,7 +202,7 @@ def test_trailing_bytes_and_gaps_are_checked() -> None:
     with pytest.raises(InputError, match="checksum"):
         read_zrt(bytes(data))
     with pytest.raises(InputError, match="overlap or leave gaps"):
-        read_zrt(mended(data))
+        read_zrt(fix_checksum(data))
 
 
 def test_invalid_or_truncated_zrt_is_rejected() -> None:
@@ -219,8 +219,8 @@ def test_kernel_exceeding_chip_limits_cannot_be_written() -> None:
         write_zrt(replace(KERNEL, vgprs=300))
 
 
-@pytest.mark.parametrize("mend", [False, True])
-def test_mutations_are_rejected_or_equivalent(mend: bool, slow_counts) -> None:
+@pytest.mark.parametrize("fix", [False, True])
+def test_mutations_are_rejected_or_equivalent(fix: bool, slow_counts) -> None:
     random.seed(5)
     data = write_zrt(KERNEL)
     head = 128 + 32 + 16 + 16 + 32
@@ -234,11 +234,11 @@ def test_mutations_are_rejected_or_equivalent(mend: bool, slow_counts) -> None:
             )
         if random.random() < 0.1:
             del changed[random.randrange(len(changed)) :]
-        raw = mended(changed) if mend else bytes(changed)
+        raw = fix_checksum(changed) if fix else bytes(changed)
         try:
             zrt = read_zrt(raw)
         except ZincError:
             continue
         accepted += 1
         assert write_zrt(zrt) == raw
-    assert accepted if mend else True
+    assert accepted if fix else True

@@ -103,10 +103,10 @@ class FakeDriver:
     # --- the seam ---
 
     def open(self, path: str, flags: int) -> int:
-        self._called("open", (path, flags))
+        self._record_call("open", (path, flags))
         if path not in self.nodes:
             raise OSError(errno.ENOENT, "No such file or directory", path)
-        self.fds[100 + self._new()] = path
+        self.fds[100 + self._next_id()] = path
         return 100 + self.next
 
     def close(self, fd: int) -> None:
@@ -129,7 +129,7 @@ class FakeDriver:
         return []
 
     def mmap(self, fd: int, size_bytes: int, offset: int, prot: int, fixed_va: int | None = None) -> Mapping:
-        self._called("mmap", (fd, size_bytes, offset, prot, fixed_va))
+        self._record_call("mmap", (fd, size_bytes, offset, prot, fixed_va))
         assert size_bytes % 4096 == 0
         if fd == ANONYMOUS and prot == PROT_NONE:
             mapping = Mapping(self._next_aside + 4096, size_bytes, prot)  # 4 KiB off any larger alignment
@@ -159,7 +159,7 @@ class FakeDriver:
         path = self.fds[fd]
         assert path == ("/dev/kfd" if command.type_ == "K" else RENDER)
         record = command.struct.read(arg)
-        self._called(command.name, command.struct.read(arg))
+        self._record_call(command.name, command.struct.read(arg))
         refused = self.refuse.get(command.name, 0)
         number = refused(record) if callable(refused) else refused
         if number:
@@ -171,7 +171,7 @@ class FakeDriver:
 
     # --- books ---
 
-    def left(self) -> dict[str, object]:
+    def remaining_resources(self) -> dict[str, object]:
         """Return the resources that the kernel would still hold for this process. The event page is its own to
         keep.
         """
@@ -188,23 +188,23 @@ class FakeDriver:
         }
         return {kind: held for kind, held in kinds.items() if held}
 
-    def names(self) -> list[str]:
+    def call_names(self) -> list[str]:
         return [name for name, _ in self.calls]
 
-    def sent(self, command: Ioctl) -> list[StructBytes]:
+    def sent_records(self, command: Ioctl) -> list[StructBytes]:
         return [record for name, record in self.calls if name == command.name and isinstance(record, StructBytes)]
 
-    def _called(self, name: str, what: object) -> None:
-        self.calls.append((name, what))
+    def _record_call(self, name: str, arguments: object) -> None:
+        self.calls.append((name, arguments))
         if self.fail is not None and self.fail[0] == len(self.calls) - 1:
             raise OSError(self.fail[1], "planted")
 
-    def _new(self) -> int:
+    def _next_id(self) -> int:
         self.next += 1
         return self.next
 
-    def _must(self, fine: bool, number: int) -> None:
-        if not fine:
+    def check_or_raise(self, condition: bool, number: int) -> None:
+        if not condition:
             raise OSError(number, "the fake kernel refuses")
 
     # --- KFD ---
@@ -213,7 +213,7 @@ class FakeDriver:
         r["major_version"], r["minor_version"] = self.version
 
     def _acquire_vm(self, r: StructBytes) -> None:
-        self._must(self.fds.get(r["drm_fd"]) == RENDER and r["gpu_id"] == GPU_ID, errno.EINVAL)
+        self.check_or_raise(self.fds.get(r["drm_fd"]) == RENDER and r["gpu_id"] == GPU_ID, errno.EINVAL)
 
     def _get_process_apertures_new(self, r: StructBytes) -> None:
         if r["num_of_nodes"]:
@@ -230,72 +230,74 @@ class FakeDriver:
         r["num_of_nodes"] = 1
 
     def _get_clock_counters(self, r: StructBytes) -> None:
-        r["gpu_clock_counter"], r["system_clock_freq"] = self._new(), 10**9
+        r["gpu_clock_counter"], r["system_clock_freq"] = self._next_id(), 10**9
 
     def _available_memory(self, r: StructBytes) -> None:
         r["available"] = 31 << 30
 
     def _alloc_memory_of_gpu(self, r: StructBytes) -> None:
-        self._must(r["size"] > 0 and r["gpu_id"] == GPU_ID and not r["va_addr"] % 4096, errno.EINVAL)
-        r["handle"] = GPU_ID << 32 | self._new()
+        self.check_or_raise(r["size"] > 0 and r["gpu_id"] == GPU_ID and not r["va_addr"] % 4096, errno.EINVAL)
+        r["handle"] = GPU_ID << 32 | self._next_id()
         self.allocs[r["handle"]] = r
         r["mmap_offset"] = self.next << 20
 
     def _free_memory_of_gpu(self, r: StructBytes) -> None:
-        self._must(r["handle"] in self.allocs, errno.EINVAL)
-        self._must(r["handle"] not in self.mapped, errno.EBUSY)
-        self._must(r["handle"] != self.page, errno.EPERM)
+        self.check_or_raise(r["handle"] in self.allocs, errno.EINVAL)
+        self.check_or_raise(r["handle"] not in self.mapped, errno.EBUSY)
+        self.check_or_raise(r["handle"] != self.page, errno.EPERM)
         del self.allocs[r["handle"]]
 
     def _map_memory_to_gpu(self, r: StructBytes) -> None:
-        self._must(r["handle"] in self.allocs, errno.ENOMEM)
+        self.check_or_raise(r["handle"] in self.allocs, errno.ENOMEM)
         ids = read_host(r["device_ids_array_ptr"], 4 * r["n_devices"])
-        self._must(ids == GPU_ID.to_bytes(4, "little") and r["n_success"] == 0, errno.EINVAL)
+        self.check_or_raise(ids == GPU_ID.to_bytes(4, "little") and r["n_success"] == 0, errno.EINVAL)
         self.mapped.add(r["handle"])
         r["n_success"] = 1
 
     def _unmap_memory_from_gpu(self, r: StructBytes) -> None:
-        self._must(r["handle"] in self.mapped, errno.EINVAL)
+        self.check_or_raise(r["handle"] in self.mapped, errno.EINVAL)
         used = {q[f] for q in self.queues.values() if "ring_size" in q.struct.fields for f in _QUEUE_ADDRESSES}
-        self._must(self.allocs[r["handle"]]["va_addr"] not in used, errno.EBUSY)
+        self.check_or_raise(self.allocs[r["handle"]]["va_addr"] not in used, errno.EBUSY)
         self.mapped.remove(r["handle"])
         r["n_success"] = 1
 
-    def _exact(self, va: int, size_bytes: int) -> bool:
+    def _is_exact_mapping(self, va: int, size_bytes: int) -> bool:
         return any(
             item["va_addr"] == va and item["size"] == size_bytes and handle in self.mapped
             for handle, item in self.allocs.items()
         )
 
     def _create_queue(self, r: StructBytes) -> None:
-        fine = self._exact(r["ring_base_address"], r["ring_size"])
-        fine &= self._exact(r["write_pointer_address"], 4096) and self._exact(r["read_pointer_address"], 4096)
-        fine &= r["eop_buffer_size"] == 4096 and self._exact(r["eop_buffer_address"], 4096)
-        self._must(fine and r["queue_type"] == 0, errno.EINVAL)
-        r["queue_id"] = self._new()
+        fine = self._is_exact_mapping(r["ring_base_address"], r["ring_size"])
+        fine &= self._is_exact_mapping(r["write_pointer_address"], 4096) and self._is_exact_mapping(
+            r["read_pointer_address"], 4096
+        )
+        fine &= r["eop_buffer_size"] == 4096 and self._is_exact_mapping(r["eop_buffer_address"], 4096)
+        self.check_or_raise(fine and r["queue_type"] == 0, errno.EINVAL)
+        r["queue_id"] = self._next_id()
         r["doorbell_offset"] = 3 << 62 | (GPU_ID & 0xFFFF) << 46 | 0x1000 + 8 * self.next
         self.queues[r["queue_id"]] = r
 
     def _destroy_queue(self, r: StructBytes) -> None:
-        self._must(r["queue_id"] in self.queues, errno.EINVAL)
+        self.check_or_raise(r["queue_id"] in self.queues, errno.EINVAL)
         del self.queues[r["queue_id"]]
 
     def _update_queue(self, r: StructBytes) -> None:
-        self._must(r["queue_id"] in self.queues, errno.EFAULT)
+        self.check_or_raise(r["queue_id"] in self.queues, errno.EFAULT)
 
     def _set_cu_mask(self, r: StructBytes) -> None:
         self.cu_mask = read_host(r["cu_mask_ptr"], r["num_cu_mask"] // 8)
 
     def _create_event(self, r: StructBytes) -> None:
         if r["event_page_offset"]:
-            self._must(r["event_page_offset"] in self.mapped and not self.page, errno.EINVAL)
+            self.check_or_raise(r["event_page_offset"] in self.mapped and not self.page, errno.EINVAL)
             self.page = r["event_page_offset"]
-        r["event_id"] = self._new() if r["event_type"] == 0 else 0x40000000 + self._new()
+        r["event_id"] = self._next_id() if r["event_type"] == 0 else 0x40000000 + self._next_id()
         r["event_slot_index"] = r["event_trigger_data"] = r["event_id"] & 0xFFF
         self.events.add(r["event_id"])
 
     def _destroy_event(self, r: StructBytes) -> None:
-        self._must(r["event_id"] in self.events, errno.EINVAL)
+        self.check_or_raise(r["event_id"] in self.events, errno.EINVAL)
         self.events.remove(r["event_id"])
 
     def _set_event(self, r: StructBytes) -> None:
@@ -310,7 +312,7 @@ class FakeDriver:
         for index in range(r["num_events"]):
             position = r["events_ptr"] + index * size
             data = kfd.EVENT_DATA.read(read_host(position, size))
-            self._must(data["event_id"] in self.events, errno.EINVAL)
+            self.check_or_raise(data["event_id"] in self.events, errno.EINVAL)
             for name, value in self.fire.get(data["event_id"], {}).items():
                 data[name] = value
                 fired += 1
@@ -331,7 +333,7 @@ class FakeDriver:
             amdgpu.AMDGPU_INFO_MEMORY: amdgpu.INFO_MEMORY.new(**self.memory),
             amdgpu.AMDGPU_INFO_GPUVM_FAULT: amdgpu.INFO_GPUVM_FAULT.new(addr=0xBAD000, status=0x301),
         }
-        self._must(r["query"] in answers, errno.EINVAL)
+        self.check_or_raise(r["query"] in answers, errno.EINVAL)
         answer = bytes(answers[r["query"]].raw)
         if r["query"] == amdgpu.AMDGPU_INFO_HW_IP_INFO:
             answer = answer[: self.compute_bytes]
@@ -341,11 +343,11 @@ class FakeDriver:
 
     def _amdgpu_gem_create(self, r: StructBytes) -> None:
         asked = amdgpu.GEM_CREATE.read(r.raw)
-        r["handle"] = self._new()
+        r["handle"] = self._next_id()
         self.bos[r["handle"]] = asked
 
     def _amdgpu_gem_op(self, r: StructBytes) -> None:
-        self._must(r["handle"] in self.bos, errno.ENOENT)
+        self.check_or_raise(r["handle"] in self.bos, errno.ENOENT)
         domains = self.bos[r["handle"]]["domains"]
         if self.vram_full and domains == amdgpu.AMDGPU_GEM_DOMAIN_VRAM:
             domains |= amdgpu.AMDGPU_GEM_DOMAIN_GTT
@@ -355,24 +357,28 @@ class FakeDriver:
         del self.bos[r["handle"]]
 
     def _amdgpu_gem_mmap(self, r: StructBytes) -> None:
-        self._must(r["handle"] in self.bos, errno.ENOENT)
+        self.check_or_raise(r["handle"] in self.bos, errno.ENOENT)
         r["addr_ptr"] = r["handle"] << 20
 
     def _amdgpu_gem_va(self, r: StructBytes) -> None:
-        self._must(r["handle"] in self.bos and r["vm_timeline_syncobj_out"] in self.syncobjs, errno.ENOENT)
+        self.check_or_raise(
+            r["handle"] in self.bos and r["vm_timeline_syncobj_out"] in self.syncobjs, errno.ENOENT
+        )
         if r["operation"] == amdgpu.AMDGPU_VA_OP_MAP:
-            self._must(not any(self._overlaps(r, item) for item in self.vas.values()), errno.EINVAL)
+            self.check_or_raise(
+                not any(self._overlaps_mapping(r, item) for item in self.vas.values()), errno.EINVAL
+            )
             self.vas[r["va_address"]] = r
         else:
             del self.vas[r["va_address"]]
 
     @staticmethod
-    def _overlaps(a: StructBytes, b: StructBytes) -> bool:
+    def _overlaps_mapping(a: StructBytes, b: StructBytes) -> bool:
         start, end = a["va_address"], a["va_address"] + a["map_size"]
         return start < b["va_address"] + b["map_size"] and b["va_address"] < end
 
     def _syncobj_create(self, r: StructBytes) -> None:
-        r["handle"] = self._new()
+        r["handle"] = self._next_id()
         self.syncobjs.add(r["handle"])
 
     def _syncobj_destroy(self, r: StructBytes) -> None:
@@ -387,18 +393,18 @@ class FakeDriver:
     def _amdgpu_userq(self, r: StructBytes) -> None:
         if r["op"] == amdgpu.AMDGPU_USERQ_OP_FREE:
             others = {name: value for name, value in r.as_dict().items() if value}
-            self._must(set(others) <= {"op", "queue_id", "new_queue_id"}, errno.EINVAL)
+            self.check_or_raise(set(others) <= {"op", "queue_id", "new_queue_id"}, errno.EINVAL)
             del self.queues[r["queue_id"]]
             return
         (self.mqd,) = (read_host(r["mqd"], r["mqd_size"]),)
         wanted = {r["queue_va"], r["rptr_va"], r["wptr_va"], int.from_bytes(self.mqd[:8], "little")}
-        self._must(wanted <= set(self.vas) and r["doorbell_handle"] in self.bos, errno.EINVAL)
+        self.check_or_raise(wanted <= set(self.vas) and r["doorbell_handle"] in self.bos, errno.EINVAL)
         asked = amdgpu.USERQ.read(r.raw)
-        r["new_queue_id"] = self._new()
+        r["new_queue_id"] = self._next_id()
         self.queues[r["new_queue_id"]] = asked
 
     def _amdgpu_userq_signal(self, r: StructBytes) -> None:
-        self._must(r["queue_id"] in self.queues, errno.ENOENT)
+        self.check_or_raise(r["queue_id"] in self.queues, errno.ENOENT)
 
     def _amdgpu_userq_wait(self, r: StructBytes) -> None:
         if r["num_fences"]:

@@ -6,11 +6,11 @@ import pytest
 from fake_driver import R9700
 
 from zinc_rt.host.errors import UnsupportedError
-from zinc_rt.kmd.cwsr import cwsr_sizes
+from zinc_rt.kmd.cwsr import list_cwsr_sizes
 from zinc_rt.kmd.topology import TopologyNode
 
 
-def node(target: int, units: int, **more: int) -> TopologyNode:
+def topology_node(target: int, units: int, **more: int) -> TopologyNode:
     changed = {"gfx_target_version": target, "simd_count": 2 * units, "simd_per_cu": 2}
     return TopologyNode(1, 0x1234, "chip", {**R9700, **changed, **more})
 
@@ -26,25 +26,25 @@ TABLE = [  # part, target, CUs: control stack, save area with it, buffer
 
 @pytest.mark.parametrize(("part", "target", "units", "wanted"), TABLE)
 def test_computed_sizes(part: str, target: int, units: int, wanted: list[tuple[int, int, int]]) -> None:
-    got = cwsr_sizes(node(target, units))
+    got = list_cwsr_sizes(topology_node(target, units))
     assert [(item.control_stack_bytes, item.save_bytes, item.buffer_bytes) for item in got] == wanted
 
 
 def test_topology_node_sizes_take_precedence() -> None:
-    (sizes,) = cwsr_sizes(node(110501, 40, cwsr_size=0x124C000, ctl_stack_size=0x4000))
+    (sizes,) = list_cwsr_sizes(topology_node(110501, 40, cwsr_size=0x124C000, ctl_stack_size=0x4000))
     assert (sizes.save_bytes, sizes.buffer_bytes, sizes.source) == (0x124C000, 0x1256000, "topology node")
 
 
 def test_single_topology_size_is_ignored() -> None:
-    (sizes,) = cwsr_sizes(node(120001, 64, cwsr_size=0x124C000))
+    (sizes,) = list_cwsr_sizes(topology_node(120001, 64, cwsr_size=0x124C000))
     assert sizes.source == "computed"
 
 
 def test_gfx10_control_stack_is_capped() -> None:
-    (sizes,) = cwsr_sizes(node(100300, 80))
+    (sizes,) = list_cwsr_sizes(topology_node(100300, 80))
     assert sizes.control_stack_bytes == 0x7000
 
 
 def test_older_chips_are_rejected() -> None:
     with pytest.raises(UnsupportedError, match="gfx90a"):
-        cwsr_sizes(node(90010, 104))
+        list_cwsr_sizes(topology_node(90010, 104))

@@ -12,7 +12,7 @@ import pytest
 from fake_driver import NODES, PARAMETER, RENDER, FakeDriver
 
 from zinc_rt.backends.vulkan import tier
-from zinc_rt.cli.devices import show
+from zinc_rt.cli.devices import show_devices
 from zinc_rt.cli.observer import CommandObserver
 from zinc_rt.kmd.discover import Gpu, TierAnswer, check_kfd, check_user_queues, find_gpus
 from zinc_rt.kmd.driver import Driver
@@ -24,8 +24,8 @@ def no_vulkan(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tier, "list_devices", lambda: ())
 
 
-def printed(driver: Driver | None, capsys: pytest.CaptureFixture[str], json_path: str | None = None) -> str:
-    assert show(argparse.Namespace(json=json_path, observer=CommandObserver()), driver) == 0
+def print_devices(driver: Driver | None, capsys: pytest.CaptureFixture[str], json_path: str | None = None) -> str:
+    assert show_devices(argparse.Namespace(json=json_path, observer=CommandObserver()), driver) == 0
     return capsys.readouterr().out
 
 
@@ -37,13 +37,13 @@ def without_gpu() -> FakeDriver:
 
 
 def test_machine_without_gpus_lists_the_cpu_and_explains_why(capsys: pytest.CaptureFixture[str]) -> None:
-    text = printed(without_gpu(), capsys)
+    text = print_devices(without_gpu(), capsys)
     assert "no AMD GPU found" in text and "no KFD device" in text
     assert text.splitlines()[-1] == "usable    t_cpu_native on cpu, t_cpu on cpu"
 
 
 def test_other_operating_systems_report_that_gpu_tiers_need_linux(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "GPU tiers need Linux" in printed(None, capsys)
+    assert "GPU tiers need Linux" in print_devices(None, capsys)
 
 
 def test_gpu_in_two_listings_is_found_once() -> None:
@@ -60,7 +60,7 @@ def test_gpu_in_two_listings_is_found_once() -> None:
 def test_report_matches_the_table_and_adds_details(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     driver = FakeDriver()
     path = tmp_path / "report.json"
-    text = printed(driver, capsys, str(path))
+    text = print_devices(driver, capsys, str(path))
     report = json.loads(path.read_text())
     assert [result["id"] for result in report["results"]] == [
         "renderD128 gfx1201/t2",
@@ -75,15 +75,15 @@ def test_report_matches_the_table_and_adds_details(capsys: pytest.CaptureFixture
     assert t2["measure"]["userq_num_slots"] == 4 and t1["measure"]["save_area"][0]["bytes"] == 0x1D57000
     assert report["details"]["gpus"][0]["properties"]["simd_count"] == 128
     assert report["device"]["simulated"] is True
-    assert driver.left() == {}
+    assert driver.remaining_resources() == {}
 
 
 def test_probing_leaks_nothing_and_binds_nothing() -> None:
     driver = FakeDriver()
     (gpu,) = find_gpus(driver).gpus
     assert check_kfd(driver, gpu).usable and check_user_queues(driver, gpu).usable
-    assert driver.left() == {}
-    assert set(driver.names()) <= {
+    assert driver.remaining_resources() == {}
+    assert set(driver.call_names()) <= {
         "open",
         "close",
         "AMDKFD_IOC_GET_VERSION",
@@ -104,7 +104,7 @@ def test_node_that_does_not_open_is_reported_with_advice(
     (gpu,) = find_gpus(driver).gpus
     answer = check(driver, gpu)
     assert not answer.usable and answer.next and answer.why.startswith(what)
-    assert driver.left() == {}
+    assert driver.remaining_resources() == {}
 
 
 @pytest.mark.parametrize(
@@ -120,21 +120,21 @@ def test_unusable_gpu_is_reported_with_the_reason(
     driver = FakeDriver(**change)
     driver.device["userq_ip_mask"] = 0
     driver.files[PARAMETER] = b"-1\n"
-    text = printed(driver, capsys)
+    text = print_devices(driver, capsys)
     assert words in text and f" {tier} " in text
 
 
 def test_old_kfd_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     driver = FakeDriver()
     driver.version = (1, 6)
-    text = printed(driver, capsys)
+    text = print_devices(driver, capsys)
     assert "KFD interface 1.6: expected 1.14" in text and "use Linux 6.6 or newer" in text
-    assert driver.left() == {}
+    assert driver.remaining_resources() == {}
 
 
 def test_gpu_missing_from_kfd_keeps_its_row(capsys: pytest.CaptureFixture[str]) -> None:
     driver = FakeDriver()
     for path in [path for path in driver.files if path.startswith(f"{NODES}/1")]:
         del driver.files[path]
-    text = printed(driver, capsys)
+    text = print_devices(driver, capsys)
     assert "KFD does not list this GPU" in text and "renderD128" in text

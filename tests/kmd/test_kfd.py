@@ -26,13 +26,13 @@ ALWAYS = (
 )
 
 
-def opened(driver: FakeDriver) -> tuple[KfdProcess, KfdGpu]:
+def open_process(driver: FakeDriver) -> tuple[KfdProcess, KfdGpu]:
     seam: Driver = driver
     process = KfdProcess(seam)
     return process, process.open_gpu(process.topology.gpus[0])
 
 
-def everything(driver: FakeDriver) -> None:
+def use_every_resource(driver: FakeDriver) -> None:
     """Create one of each object of the transport, then close it."""
     with KfdProcess(driver) as process:
         gpu = process.open_gpu(process.topology.gpus[0])
@@ -48,8 +48,8 @@ def everything(driver: FakeDriver) -> None:
 
 def test_open_issues_ioctls_in_the_order_the_kernel_requires() -> None:
     driver = FakeDriver()
-    process, gpu = opened(driver)
-    assert driver.names()[:8] == [
+    process, gpu = open_process(driver)
+    assert driver.call_names()[:8] == [
         "open",
         "AMDKFD_IOC_GET_VERSION",
         "open",
@@ -59,13 +59,13 @@ def test_open_issues_ioctls_in_the_order_the_kernel_requires() -> None:
         "mmap",
         "AMDKFD_IOC_ALLOC_MEMORY_OF_GPU",
     ]
-    assert driver.sent(kfd.IOC_ACQUIRE_VM)[0].as_dict() == {"drm_fd": gpu.render_fd, "gpu_id": GPU_ID}
+    assert driver.sent_records(kfd.IOC_ACQUIRE_VM)[0].as_dict() == {"drm_fd": gpu.render_fd, "gpu_id": GPU_ID}
     assert gpu.apertures.gpuvm == (0x10000, (1 << 47) - 1)
     page = process.events.page
     assert page is not None and page.size_bytes == 0x8000
     assert page.host.view[:8] == UNSIGNALLED.to_bytes(8, "little")
     process.close()
-    assert driver.left() == {}
+    assert driver.remaining_resources() == {}
 
 
 @pytest.mark.parametrize(
@@ -82,9 +82,9 @@ def test_buffer_is_created_with_the_flags_of_its_placement(
     placement: Placement, flags: int, mapped_by_cpu: bool
 ) -> None:
     driver = FakeDriver()
-    process, gpu = opened(driver)
+    process, gpu = open_process(driver)
     buffer = gpu.alloc((2 << 20) + 5, placement, "b")
-    request = driver.sent(kfd.IOC_ALLOC_MEMORY_OF_GPU)[-1]
+    request = driver.sent_records(kfd.IOC_ALLOC_MEMORY_OF_GPU)[-1]
     assert request["flags"] == flags | ALWAYS
     assert request["size"] == buffer.size_bytes == (2 << 20) + 4096
     assert request["va_addr"] == buffer.gpu_va and buffer.gpu_va % (2 << 20) == 0
@@ -101,14 +101,14 @@ def test_buffer_is_created_with_the_flags_of_its_placement(
     buffer.free()
     buffer.free()
     process.close()
-    assert driver.left() == {}
+    assert driver.remaining_resources() == {}
 
 
 def test_read_only_buffer_is_not_writable_by_the_gpu() -> None:
     driver = FakeDriver()
-    process, gpu = opened(driver)
+    process, gpu = open_process(driver)
     gpu.alloc(4096, Placement.VRAM, "read only", writable=False)
-    flags = driver.sent(kfd.IOC_ALLOC_MEMORY_OF_GPU)[-1]["flags"]
+    flags = driver.sent_records(kfd.IOC_ALLOC_MEMORY_OF_GPU)[-1]["flags"]
     assert flags == VRAM | ALWAYS & ~kfd.KFD_IOC_ALLOC_MEM_FLAGS_WRITABLE
     process.close()
 
@@ -116,7 +116,7 @@ def test_read_only_buffer_is_not_writable_by_the_gpu() -> None:
 def test_small_bar_is_an_error_without_a_fallback_and_reported_with_one() -> None:
     driver = FakeDriver()
     driver.refuse["AMDKFD_IOC_ALLOC_MEMORY_OF_GPU"] = lambda r: errno.EINVAL if r["flags"] & PUBLIC else 0
-    process, gpu = opened(driver)
+    process, gpu = open_process(driver)
     with pytest.raises(DriverError, match="Resizable BAR") as caught:
         gpu.alloc(4096, Placement.VRAM_BAR, "staging")
     assert caught.value.errno == errno.EINVAL and gpu.fallbacks == []
@@ -124,14 +124,14 @@ def test_small_bar_is_an_error_without_a_fallback_and_reported_with_one() -> Non
     assert buffer.placement is Placement.GTT
     assert len(gpu.fallbacks) == 1 and "staging: vram_bar refused" in gpu.fallbacks[0]
     process.close()
-    assert driver.left() == {}
+    assert driver.remaining_resources() == {}
 
 
 def test_queue_has_exactly_the_buffers_the_kernel_checks() -> None:
     driver = FakeDriver()
-    process, gpu = opened(driver)
+    process, gpu = open_process(driver)
     queue = gpu.create_queue(ring_bytes=1 << 16, priority=9)
-    (request,) = driver.sent(kfd.IOC_CREATE_QUEUE)
+    (request,) = driver.sent_records(kfd.IOC_CREATE_QUEUE)
     area = queue.save_area
     assert area is not None
     assert request.as_dict() == {
@@ -158,12 +158,12 @@ def test_queue_has_exactly_the_buffers_the_kernel_checks() -> None:
     queue.destroy()
     assert driver.queues == {} and len(driver.allocs) == 1  # the event page
     process.close()
-    assert driver.left() == {}
+    assert driver.remaining_resources() == {}
 
 
 def test_doorbells_share_one_slice_of_8192_bytes() -> None:
     driver = FakeDriver()
-    process, gpu = opened(driver)
+    process, gpu = open_process(driver)
     first, second = (gpu.create_queue(ring_bytes=4096) for _ in range(2))
     maps = [what for name, what in driver.calls if name == "mmap" and what[1] == 8192]
     assert len(maps) == 1 and driver.fds[maps[0][0]] == "/dev/kfd"
@@ -172,13 +172,13 @@ def test_doorbells_share_one_slice_of_8192_bytes() -> None:
         offset = driver.queues[queue.queue_id]["doorbell_offset"] & 8191
         assert queue.doorbell_address == gpu.queues.doorbells().address + offset and offset
     process.close()
-    assert driver.left() == {}
+    assert driver.remaining_resources() == {}
 
 
 @pytest.mark.parametrize("ring_bytes", [0, 1024, 2048, 5000, 3 << 12])
 def test_ring_size_that_is_not_a_power_of_two_pages_is_rejected(ring_bytes: int) -> None:
     driver = FakeDriver()
-    process, gpu = opened(driver)
+    process, gpu = open_process(driver)
     with pytest.raises(ValueError, match="power of two"):
         gpu.create_queue(ring_bytes=ring_bytes)
     process.close()
@@ -186,7 +186,7 @@ def test_ring_size_that_is_not_a_power_of_two_pages_is_rejected(ring_bytes: int)
 
 def test_gfx1151_uses_the_save_area_its_kernel_accepts_and_reports_it() -> None:
     driver = FakeDriver(gfx_target_version=110501, simd_count=80)
-    process, gpu = opened(driver)
+    process, gpu = open_process(driver)
     driver.refuse["AMDKFD_IOC_CREATE_QUEUE"] = lambda r: (
         errno.EINVAL if r["ctx_save_restore_size"] != 0x124C000 else 0
     )
@@ -194,12 +194,12 @@ def test_gfx1151_uses_the_save_area_its_kernel_accepts_and_reports_it() -> None:
     assert queue.save_area is not None and queue.save_area.size_bytes == 0x1256000
     assert len(gpu.fallbacks) == 1 and "older Linux" in gpu.fallbacks[0]
     process.close()
-    assert driver.left() == {}
+    assert driver.remaining_resources() == {}
 
 
 def test_queue_that_does_not_preempt_is_destroyed_and_reported() -> None:
     driver = FakeDriver()
-    process, gpu = opened(driver)
+    process, gpu = open_process(driver)
     queue = gpu.create_queue(ring_bytes=4096)
 
     def torn_down(request: StructBytes) -> int:
@@ -213,16 +213,16 @@ def test_queue_that_does_not_preempt_is_destroyed_and_reported() -> None:
     assert len(gpu.queues.incidents) == 1
     assert len(driver.allocs) == 1
     process.close()
-    assert driver.left() == {}
+    assert driver.remaining_resources() == {}
 
 
 def test_cu_mask_is_set_for_its_queue() -> None:
     driver = FakeDriver()
-    process, gpu = opened(driver)
+    process, gpu = open_process(driver)
     queue = gpu.create_queue(ring_bytes=4096)
     gpu.queues.set_cu_mask(queue, (0x3, 0xC0000000))
     assert driver.cu_mask == b"\x03\0\0\0\0\0\0\xc0"
-    assert gpu.clocks().system_hz == 10**9 and gpu.available_memory() == 31 << 30
+    assert gpu.read_clocks().system_hz == 10**9 and gpu.query_available_memory() == 31 << 30
     process.close()
 
 
@@ -231,32 +231,32 @@ def test_cu_mask_is_set_for_its_queue() -> None:
 
 def test_event_page_is_passed_once_and_outlives_the_process() -> None:
     driver = FakeDriver()
-    process, _ = opened(driver)
+    process, _ = open_process(driver)
     events = [process.events.create(EventKind.SIGNAL) for _ in range(3)]
     page = process.events.page
     assert page is not None
-    assert [item["event_page_offset"] for item in driver.sent(kfd.IOC_CREATE_EVENT)] == [page.handle, 0, 0]
+    assert [item["event_page_offset"] for item in driver.sent_records(kfd.IOC_CREATE_EVENT)] == [page.handle, 0, 0]
     assert events[2].slot_va == page.gpu_va + 8 * events[2].trigger
     process.close()
-    assert driver.left() == {} and list(driver.allocs) == [page.handle]
-    assert page.handle not in [item["handle"] for item in driver.sent(kfd.IOC_FREE_MEMORY_OF_GPU)]
+    assert driver.remaining_resources() == {} and list(driver.allocs) == [page.handle]
+    assert page.handle not in [item["handle"] for item in driver.sent_records(kfd.IOC_FREE_MEMORY_OF_GPU)]
 
 
 def test_event_page_without_signal_events_is_freed() -> None:
     driver = FakeDriver()
-    process, _ = opened(driver)
+    process, _ = open_process(driver)
     process.events.create(EventKind.MEMORY)
     process.close()
-    assert driver.left() == {} and driver.allocs == {}
+    assert driver.remaining_resources() == {} and driver.allocs == {}
 
 
 def test_wait_returns_fired_events_and_their_data() -> None:
     driver = FakeDriver()
-    process, _ = opened(driver)
+    process, _ = open_process(driver)
     signal, other = (process.events.create(EventKind.SIGNAL) for _ in range(2))
     memory, reset = process.events.create(EventKind.MEMORY), process.events.create(EventKind.HW_EXCEPTION)
     assert process.events.wait([signal, other, memory, reset], 0.25) == []
-    assert driver.sent(kfd.IOC_WAIT_EVENTS)[-1]["timeout"] == 250
+    assert driver.sent_records(kfd.IOC_WAIT_EVENTS)[-1]["timeout"] == 250
     process.events.set(signal)
     driver.fire[memory.event_id] = {"va": 0xDEAD000, "not_present": 1, "memory_gpu_id": GPU_ID}
     driver.fire[reset.event_id] = {"reset_cause": 0, "memory_lost": 1, "reset_gpu_id": GPU_ID}
@@ -267,7 +267,7 @@ def test_wait_returns_fired_events_and_their_data() -> None:
     assert signal.age == 2
     signal.destroy()
     process.close()
-    assert driver.left() == {}
+    assert driver.remaining_resources() == {}
 
 
 # --- nothing leaks ---
@@ -275,7 +275,7 @@ def test_wait_returns_fired_events_and_their_data() -> None:
 
 def test_resource_counts_match_the_kernel() -> None:
     driver = FakeDriver()
-    process, gpu = opened(driver)
+    process, gpu = open_process(driver)
     gpu.alloc(4096, Placement.GTT, "b")
     assert process.resources() == {
         "fd": 2,
@@ -291,48 +291,48 @@ def test_resource_counts_match_the_kernel() -> None:
     assert process.resources() == {}
 
 
-def _steps() -> list[int]:
+def count_steps() -> list[int]:
     driver = FakeDriver()
-    everything(driver)
-    assert driver.left() == {}
+    use_every_resource(driver)
+    assert driver.remaining_resources() == {}
     undo = ("munmap", "close", "AMDKFD_IOC_DESTROY", "AMDKFD_IOC_UNMAP", "AMDKFD_IOC_FREE")
-    return [index for index, name in enumerate(driver.names()) if not name.startswith(undo)]
+    return [index for index, name in enumerate(driver.call_names()) if not name.startswith(undo)]
 
 
 @pytest.mark.parametrize("number", [errno.ENOMEM, errno.EINVAL, errno.ENODEV])
-@pytest.mark.parametrize("step", _steps())
+@pytest.mark.parametrize("step", count_steps())
 def test_failed_call_releases_everything_created_before_it(step: int, number: int) -> None:
     driver = FakeDriver()
     driver.fail = (step, number)
     with pytest.raises(DriverError) as caught:
-        everything(driver)
-    name = driver.names()[step]
+        use_every_resource(driver)
+    name = driver.call_names()[step]
     assert caught.value.errno == number
     assert caught.value.call == name or caught.value.call.startswith(name)
     assert caught.value.next in str(caught.value) and caught.value.why in str(caught.value)
-    assert driver.left() == {}
+    assert driver.remaining_resources() == {}
     assert not hasattr(caught.value, "__notes__")
 
 
 def test_unreleasable_resource_is_reported_and_the_rest_is_freed() -> None:
     driver = FakeDriver()
-    process, gpu = opened(driver)
+    process, gpu = open_process(driver)
     gpu.alloc(4096, Placement.VRAM, "stuck")
     driver.refuse["AMDKFD_IOC_UNMAP_MEMORY_FROM_GPU"] = errno.EBUSY
     with pytest.raises(LeakError, match="gpu mapping stuck"):
         process.close()
-    assert "fds" not in driver.left() and "mappings" not in driver.left()
+    assert "fds" not in driver.remaining_resources() and "mappings" not in driver.remaining_resources()
 
 
 def test_memory_still_referenced_is_reported() -> None:
     driver = FakeDriver()
-    process, gpu = opened(driver)
+    process, gpu = open_process(driver)
     look = gpu.alloc(4096, Placement.GTT, "seen").host.view[8:16]
     with pytest.raises(LeakError, match="still in use"):
         process.close()
     look.release()
     process.close()
-    assert driver.left() == {}
+    assert driver.remaining_resources() == {}
 
 
 # --- refusals with advice ---
@@ -347,7 +347,7 @@ def test_node_that_does_not_open_is_reported_with_the_reason(number: int, words:
     with pytest.raises(DriverError, match="open /dev/kfd") as caught:
         KfdProcess(driver)
     assert words in str(caught.value)
-    assert driver.left() == {}
+    assert driver.remaining_resources() == {}
 
 
 @pytest.mark.parametrize("version", [(1, 13), (2, 0), (0, 30)])
@@ -356,7 +356,7 @@ def test_unsupported_interface_version_is_rejected(version: tuple[int, int]) -> 
     driver.version = version
     with pytest.raises(UnsupportedError, match=r"expected 1\.14"):
         KfdProcess(driver)
-    assert driver.left() == {}
+    assert driver.remaining_resources() == {}
 
 
 def test_hidden_node_is_reported_not_skipped_silently() -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from zinc_rt.kmd.driver import ANONYMOUS, PROT_NONE, PROT_READ, PROT_WRITE
-from zinc_rt.kmd.errors import ADVICE, DriverError, advice
+from zinc_rt.kmd.errors import ADVICE, DriverError, find_advice
 from zinc_rt.kmd.linux import LinuxDriver
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the driver makes Linux system calls")
@@ -21,83 +21,83 @@ RW = PROT_READ | PROT_WRITE
 
 
 @pytest.fixture
-def driver() -> Iterator[LinuxDriver]:
+def linux_driver() -> Iterator[LinuxDriver]:
     driver = LinuxDriver()
     yield driver
     assert not driver.open_fds and not driver.live_mappings
 
 
-def test_file_is_mapped_over_a_reserved_range_and_released(driver: LinuxDriver, tmp_path: Path) -> None:
+def test_file_is_mapped_over_a_reserved_range_and_released(linux_driver: LinuxDriver, tmp_path: Path) -> None:
     file = tmp_path / "bo"
     file.write_bytes(bytes(2 * PAGE))
-    fd = driver.open(str(file), os.O_RDWR)
-    aside = driver.mmap(ANONYMOUS, 4 * PAGE, 0, PROT_NONE)
-    over = driver.mmap(fd, PAGE, PAGE, RW, fixed_va=aside.address + PAGE)
+    fd = linux_driver.open(str(file), os.O_RDWR)
+    aside = linux_driver.mmap(ANONYMOUS, 4 * PAGE, 0, PROT_NONE)
+    over = linux_driver.mmap(fd, PAGE, PAGE, RW, fixed_va=aside.address + PAGE)
     assert over.address == aside.address + PAGE
     over.view[:4] = b"here"
     assert file.read_bytes()[PAGE : PAGE + 4] == b"here"
-    driver.munmap(over)
-    second = driver.mmap(fd, PAGE, 0, RW, fixed_va=aside.address + PAGE)
-    driver.munmap(second)
-    driver.munmap(aside)
-    driver.close(fd)
+    linux_driver.munmap(over)
+    second = linux_driver.mmap(fd, PAGE, 0, RW, fixed_va=aside.address + PAGE)
+    linux_driver.munmap(second)
+    linux_driver.munmap(aside)
+    linux_driver.close(fd)
 
 
-def test_fixed_address_outside_every_range_is_rejected(driver: LinuxDriver) -> None:
-    memory = driver.mmap(ANONYMOUS, PAGE, 0, RW)
+def test_fixed_address_outside_every_range_is_rejected(linux_driver: LinuxDriver) -> None:
+    memory = linux_driver.mmap(ANONYMOUS, PAGE, 0, RW)
     with pytest.raises(OSError, match="set aside") as caught:
-        driver.mmap(ANONYMOUS, PAGE, 0, RW, fixed_va=memory.address)
+        linux_driver.mmap(ANONYMOUS, PAGE, 0, RW, fixed_va=memory.address)
     assert caught.value.errno == errno.EINVAL
-    driver.munmap(memory)
+    linux_driver.munmap(memory)
 
 
-def test_memory_still_referenced_is_not_unmapped(driver: LinuxDriver) -> None:
-    memory = driver.mmap(ANONYMOUS, PAGE, 0, RW)
+def test_memory_still_referenced_is_not_unmapped(linux_driver: LinuxDriver) -> None:
+    memory = linux_driver.mmap(ANONYMOUS, PAGE, 0, RW)
     array = np.frombuffer(memory.view, np.uint32)
     with pytest.raises(BufferError):
-        driver.munmap(memory)
+        linux_driver.munmap(memory)
     assert array[0] == 0
     del array
-    driver.munmap(memory)
+    linux_driver.munmap(memory)
     with pytest.raises(ValueError, match="released"):
         memory.view[0]
 
 
-def test_ioctl_changes_its_argument_and_reports_errno(driver: LinuxDriver, tmp_path: Path) -> None:
+def test_ioctl_changes_its_argument_and_reports_errno(linux_driver: LinuxDriver, tmp_path: Path) -> None:
     file = tmp_path / "plain"
     file.write_bytes(b"12345")
-    fd = driver.open(str(file), os.O_RDWR)
+    fd = linux_driver.open(str(file), os.O_RDWR)
     left = bytearray(4)
-    driver.ioctl(fd, 0x541B, left)  # FIONREAD
+    linux_driver.ioctl(fd, 0x541B, left)  # FIONREAD
     assert int.from_bytes(left, "little") == 5
     with pytest.raises(OSError, match="Inappropriate") as caught:
-        driver.ioctl(fd, 0x80084B01, bytearray(8))
+        linux_driver.ioctl(fd, 0x80084B01, bytearray(8))
     assert caught.value.errno == errno.ENOTTY
-    driver.close(fd)
+    linux_driver.close(fd)
     with pytest.raises(OSError, match="not opened here"):
-        driver.close(fd)
+        linux_driver.close(fd)
 
 
-def test_poll_returns_readable_fds_and_respects_the_timeout(driver: LinuxDriver) -> None:
+def test_poll_returns_readable_fds_and_respects_the_timeout(linux_driver: LinuxDriver) -> None:
     read, write = os.pipe()
     try:
-        assert driver.poll([read], 0.01) == []
+        assert linux_driver.poll([read], 0.01) == []
         os.write(write, b"x")
-        assert driver.poll([read], 1.0) == [read]
+        assert linux_driver.poll([read], 1.0) == [read]
     finally:
         os.close(read)
         os.close(write)
 
 
-def test_missing_files_raise_file_not_found_error(driver: LinuxDriver, tmp_path: Path) -> None:
+def test_missing_files_raise_file_not_found_error(linux_driver: LinuxDriver, tmp_path: Path) -> None:
     (tmp_path / "b").write_text("2")
     (tmp_path / "a").write_text("1")
-    assert driver.list_dir(str(tmp_path)) == ["a", "b"]
-    assert driver.read_file(str(tmp_path / "b")) == b"2"
+    assert linux_driver.list_dir(str(tmp_path)) == ["a", "b"]
+    assert linux_driver.read_file(str(tmp_path / "b")) == b"2"
     with pytest.raises(FileNotFoundError):
-        driver.read_file(str(tmp_path / "c"))
+        linux_driver.read_file(str(tmp_path / "c"))
     with pytest.raises(FileNotFoundError):
-        driver.open(str(tmp_path / "c"), os.O_RDWR)
+        linux_driver.open(str(tmp_path / "c"), os.O_RDWR)
 
 
 def test_every_advice_row_makes_a_complete_message() -> None:
@@ -109,4 +109,4 @@ def test_every_advice_row_makes_a_complete_message() -> None:
 def test_undescribed_errno_still_has_a_message() -> None:
     assert "too many links" in str(DriverError("AMDKFD_IOC_SVM", errno.EMLINK))
     assert "errno 999" in str(DriverError("AMDKFD_IOC_SVM", 999))
-    assert advice("AMDKFD_IOC_CREATE_QUEUE", 524).why != advice("DRM_IOCTL_AMDGPU_USERQ", 524).why
+    assert find_advice("AMDKFD_IOC_CREATE_QUEUE", 524).why != find_advice("DRM_IOCTL_AMDGPU_USERQ", 524).why

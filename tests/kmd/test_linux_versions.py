@@ -30,7 +30,7 @@ class Recorder(SimDriver):
         self.requests.add(request)
 
 
-def sent(driver: Recorder, *modules: dict[tuple[str, int], Ioctl]) -> tuple[set[str], set[str]]:
+def sent_ioctls(driver: Recorder, *modules: dict[tuple[str, int], Ioctl]) -> tuple[set[str], set[str]]:
     """Return the names of the ioctls that succeeded, and of all that the modules declare."""
     declared = {item.request: item.name for module in modules for item in module.values()}
     return {declared[request] for request in driver.requests if request in declared}, set(declared.values())
@@ -55,9 +55,9 @@ def test_every_ioctl_of_t1_succeeds(linux: str) -> None:
         event.destroy()
         with gpu.create_queue(ring_bytes=1 << 16) as queue:
             gpu.queues.set_cu_mask(queue, (0xFFFFFFFF,))
-        assert gpu.clocks().gpu >= 0 and gpu.available_memory() > 0
+        assert gpu.read_clocks().gpu >= 0 and gpu.query_available_memory() > 0
         gpu.flush_hdp()
-    result, declared = sent(driver, kfd.IOCTLS)
+    result, declared = sent_ioctls(driver, kfd.IOCTLS)
     assert declared - result == ONLY_PROBED
 
 
@@ -67,13 +67,13 @@ def test_every_ioctl_of_t2_succeeds(linux: str) -> None:
     driver = Recorder(linux)
     with UserqGpu(driver, RENDER) as gpu:
         buffers = [gpu.alloc(3 << 20, item, item.value) for item in Placement if item is not Placement.USERPTR]
-        assert gpu.fallbacks == [] and gpu.fault() is None and gpu.node.vram_lost_count() == 0
+        assert gpu.fallbacks == [] and gpu.fault() is None and gpu.node.query_vram_lost_count() == 0
         with gpu.create_queue(ring_bytes=1 << 16) as queue:
-            syncobj = gpu.syncobj("done")
+            syncobj = gpu.create_syncobj("done")
             gpu.signal(queue, [syncobj], writes=buffers)
-            assert all(value == 0 for _, value in gpu.fences(queue, [syncobj]))  # of no work
+            assert all(value == 0 for _, value in gpu.query_fences(queue, [syncobj]))  # of no work
             assert syncobj.wait(1.0)
-    succeeded, declared = sent(driver, amdgpu.IOCTLS, drm.IOCTLS)
+    succeeded, declared = sent_ioctls(driver, amdgpu.IOCTLS, drm.IOCTLS)
     assert declared - succeeded == set()
 
 

@@ -24,33 +24,33 @@ MARK = 0x5A << 56  # keeps the assembler from folding zeros together
 SINCE = 7 << 16 | 2 << 8  # LINUX_VERSION_CODE the declarations follow
 
 
-def constants(module: ModuleType) -> dict[str, int]:
+def uapi_constants(module: ModuleType) -> dict[str, int]:
     prefixes = ("KFD_", "DRM_", "AMDGPU_")
     return {name: n for name, n in vars(module).items() if name.startswith(prefixes) and isinstance(n, int)}
 
 
-def structs(module: ModuleType) -> list[Struct]:
+def uapi_structs(module: ModuleType) -> list[Struct]:
     result = [item for item in vars(module).values() if isinstance(item, Struct)]
     return [item for item in result if not item.c_name.startswith("proposed ")]
 
 
-def declared() -> dict[str, int]:
+def declared_values() -> dict[str, int]:
     """Yield a C expression for each fact, with its declared value."""
     facts: dict[str, int] = {}
     for module in MODULES:
-        for struct in structs(module):
+        for struct in uapi_structs(module):
             facts[f"sizeof({struct.c_name})"] = struct.size_bytes
             for name, field in struct.fields.items():
                 facts[f"offsetof({struct.c_name}, {field.c_path})"] = struct.offsets[name]
                 facts[f"sizeof((({struct.c_name} *)0)->{field.c_path})"] = field.size_bytes
-        facts |= {f"(unsigned int)({name})": value for name, value in constants(module).items()}
+        facts |= {f"(unsigned int)({name})": value for name, value in uapi_constants(module).items()}
         facts |= {
             ioctl.name: ioctl.request for ioctl in module.IOCTLS.values() if ioctl.name != "DRM_COMMAND_BASE"
         }
     return facts
 
 
-def program(expressions: list[str]) -> str:
+def c_program(expressions: list[str]) -> str:
     lines = [
         "#include <stddef.h>",
         "#include <linux/version.h>",
@@ -68,13 +68,13 @@ def program(expressions: list[str]) -> str:
 
 
 @pytest.fixture(scope="module")
-def real(tmp_path_factory: pytest.TempPathFactory) -> dict[str, int]:
+def real_headers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, int]:
     if find_spec("ziglang") is None:
         pytest.skip("ziglang is not installed: pip install 'zinc-rt[asm]'")
     folder = tmp_path_factory.mktemp("uapi")
     source, assembly = folder / "facts.c", folder / "facts.s"
-    expressions = sorted(declared())
-    source.write_text(program(expressions))
+    expressions = sorted(declared_values())
+    source.write_text(c_program(expressions))
     # an explicit target: the wheel's own headers, never this machine's
     target = ["-target", "x86_64-linux-musl", "-w", "-S"]
     built = subprocess.run(
@@ -92,15 +92,17 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> dict[str, int]:
     return dict(zip(expressions, values, strict=True))
 
 
-def test_sizes_offsets_and_numbers_match_the_headers(real: dict[str, int]) -> None:
+def test_sizes_offsets_and_numbers_match_the_headers(real_headers: dict[str, int]) -> None:
     wrong = {
-        item: (value, real[item]) for item, value in declared().items() if real[item] != value & (1 << 64) - 1
+        item: (value, real_headers[item])
+        for item, value in declared_values().items()
+        if real_headers[item] != value & (1 << 64) - 1
     }
     assert not wrong, "(declared, header): " + repr(wrong)
 
 
 def test_comparison_is_not_empty() -> None:
-    facts = declared()
+    facts = declared_values()
     assert sum(fact.startswith(("sizeof(struct", "sizeof(union")) for fact in facts) >= 50
     assert sum(fact.startswith("offsetof") for fact in facts) >= 300
     assert sum(isinstance(ioctl, Ioctl) for module in MODULES for ioctl in module.IOCTLS.values()) >= 45
@@ -109,7 +111,7 @@ def test_comparison_is_not_empty() -> None:
 def test_no_struct_field_is_missing() -> None:
     """Fields leave no hole but padding: what is not declared would travel as zero for ever."""
     for module in MODULES:
-        for struct in structs(module):
+        for struct in uapi_structs(module):
             covered = {
                 byte
                 for name, field in struct.fields.items()

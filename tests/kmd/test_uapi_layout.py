@@ -8,7 +8,7 @@ import pytest
 
 from zinc_rt.kmd.uapi import kfd
 from zinc_rt.kmd.uapi.host_memory import HostArray
-from zinc_rt.kmd.uapi.structs import Struct, ioc, u32, u64
+from zinc_rt.kmd.uapi.structs import Struct, encode_ioctl, u32, u64
 
 
 def test_fields_missing_from_an_older_kernel_read_as_zero() -> None:
@@ -18,7 +18,7 @@ def test_fields_missing_from_an_older_kernel_read_as_zero() -> None:
 
 
 def test_request_number_matches_the_header() -> None:
-    assert ioc("rw", "K", 0x02, 88) == 0xC0584B02
+    assert encode_ioctl("rw", "K", 0x02, 88) == 0xC0584B02
     assert kfd.IOCTLS["K", 0x02] is kfd.IOC_CREATE_QUEUE
 
 

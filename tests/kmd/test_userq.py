@@ -16,20 +16,20 @@ from zinc_rt.kmd.transport import Placement, Transport
 from zinc_rt.kmd.uapi import amdgpu, drm
 from zinc_rt.kmd.uapi.structs import StructBytes
 from zinc_rt.kmd.userq import DOORBELL_INDEX, UserqGpu
-from zinc_rt.kmd.userq_availability import EXCLUDED, MINIMA, UserqFacts, decide
+from zinc_rt.kmd.userq_availability import EXCLUDED, MINIMA, UserqFacts, decide_availability
 
 GFX1201 = (12, 0, 1)
 NEW = {"ME": 2780, "PFP": 2840, "MEC": 3050, "MES": 123}
 
 
-def everything(driver: FakeDriver) -> None:
+def use_every_resource(driver: FakeDriver) -> None:
     with UserqGpu(driver, RENDER) as gpu:
         transport: Transport = gpu
         buffer = transport.alloc(3 << 20, Placement.VRAM, "weights")
-        syncobj = gpu.syncobj("done")
+        syncobj = gpu.create_syncobj("done")
         with gpu.create_queue(ring_bytes=1 << 16) as queue:
             gpu.signal(queue, [syncobj], writes=[buffer])
-            gpu.fences(queue, [syncobj])
+            gpu.query_fences(queue, [syncobj])
         syncobj.wait(0.0)
         gpu.fault()
 
@@ -55,7 +55,7 @@ def everything(driver: FakeDriver) -> None:
     ],
 )
 def test_each_reason_has_a_message_and_advice(facts: UserqFacts, usable: bool, words: str) -> None:
-    result = decide(facts)
+    result = decide_availability(facts)
     assert result.usable == usable
     assert words in f"{result.why}; {result.next}"
     assert bool(result.next) != usable
@@ -78,7 +78,7 @@ def test_disabled_gpu_is_rejected_with_advice_and_leaks_nothing() -> None:
     driver.files[PARAMETER] = b"-1\n"
     with pytest.raises(UnsupportedError, match=r"boot with amdgpu\.user_queue=1"):
         UserqGpu(driver, RENDER)
-    assert driver.left() == {}
+    assert driver.remaining_resources() == {}
 
 
 def test_firmware_unknown_to_the_kernel_is_skipped() -> None:
@@ -87,7 +87,7 @@ def test_firmware_unknown_to_the_kernel_is_skipped() -> None:
         errno.EINVAL if r["query"] == amdgpu.AMDGPU_INFO_FW_VERSION and r["fw_type"] == 0x1A else 0
     )
     node = RenderNode(driver, RENDER)
-    assert set(node.firmware()) == {"ME", "PFP", "MEC", "MES_KIQ"}
+    assert set(node.query_firmware()) == {"ME", "PFP", "MEC", "MES_KIQ"}
     node.close()
 
 
@@ -98,10 +98,10 @@ def test_queue_creation_waits_until_its_buffers_are_mapped() -> None:
     driver = FakeDriver()
     gpu = UserqGpu(driver, RENDER)
     queue = gpu.create_queue(ring_bytes=1 << 16)
-    names = driver.names()
+    names = driver.call_names()
     assert names.index("DRM_IOCTL_SYNCOBJ_TIMELINE_WAIT") < names.index("DRM_IOCTL_AMDGPU_USERQ")
-    assert driver.waited_point == 4 == len(driver.sent(amdgpu.IOCTL_GEM_VA))
-    (request,) = driver.sent(amdgpu.IOCTL_USERQ)
+    assert driver.waited_point == 4 == len(driver.sent_records(amdgpu.IOCTL_GEM_VA))
+    (request,) = driver.sent_records(amdgpu.IOCTL_USERQ)
     doorbell = request["doorbell_handle"]
     assert request.as_dict() == {
         "op": 1,
@@ -125,7 +125,7 @@ def test_queue_creation_waits_until_its_buffers_are_mapped() -> None:
     assert queue.doorbell_address % 4096 == 32
     assert (queue.kind, queue.inherits_vmid, queue.kmd_fence) == ("userq", True, True)
     queue.destroy()
-    free = driver.sent(amdgpu.IOCTL_USERQ)[-1]
+    free = driver.sent_records(amdgpu.IOCTL_USERQ)[-1]
     assert {name: value for name, value in free.as_dict().items() if value} == {
         "op": 2,
         "queue_id": queue.queue_id,
@@ -133,7 +133,7 @@ def test_queue_creation_waits_until_its_buffers_are_mapped() -> None:
     }
     assert set(gpu.resources()) == {"fd", "syncobj"}
     gpu.close()
-    assert driver.left() == {}
+    assert driver.remaining_resources() == {}
 
 
 def test_mapping_carries_the_memory_type_and_gpu_access() -> None:
@@ -141,14 +141,14 @@ def test_mapping_carries_the_memory_type_and_gpu_access() -> None:
     gpu = UserqGpu(driver, RENDER)
     gpu.alloc(4096, Placement.GTT, "a")
     gpu.alloc(4096, Placement.VRAM, "b", writable=False)
-    first, second = driver.sent(amdgpu.IOCTL_GEM_VA)
+    first, second = driver.sent_records(amdgpu.IOCTL_GEM_VA)
     assert first["flags"] == 0b1110 | amdgpu.AMDGPU_VM_MTYPE_UC
     assert second["flags"] == 0b1010
     assert [item["vm_timeline_point"] for item in (first, second)] == [1, 2]
     gpu.close()
-    unmaps = driver.sent(amdgpu.IOCTL_GEM_VA)[2:]
+    unmaps = driver.sent_records(amdgpu.IOCTL_GEM_VA)[2:]
     assert [unmap["operation"] for unmap in unmaps] == [2, 2]
-    assert driver.left() == {}
+    assert driver.remaining_resources() == {}
 
 
 def test_vram_that_linux_placed_in_host_memory_is_an_error() -> None:
@@ -163,7 +163,7 @@ def test_vram_that_linux_placed_in_host_memory_is_an_error() -> None:
         "table: vram refused (VRAM is full: Linux placed the buffer in host memory), gtt instead"
     ]
     gpu.close()
-    assert driver.left() == {}
+    assert driver.remaining_resources() == {}
 
 
 def test_small_bar_falls_back_as_through_kfd() -> None:
@@ -175,7 +175,7 @@ def test_small_bar_falls_back_as_through_kfd() -> None:
     assert gpu.alloc(4096, Placement.VRAM_BAR, "ib", fallback=Placement.GTT).placement is Placement.GTT
     assert len(gpu.fallbacks) == 1
     gpu.close()
-    assert driver.left() == {}
+    assert driver.remaining_resources() == {}
 
 
 def test_larger_mqd_is_tried_where_linux_refuses_the_smaller() -> None:
@@ -197,7 +197,7 @@ def test_larger_mqd_is_tried_where_linux_refuses_the_smaller() -> None:
         gpu.create_queue(ring_bytes=4096)
     driver.refuse.clear()
     gpu.close()
-    assert driver.left() == {}
+    assert driver.remaining_resources() == {}
 
 
 def test_page_table_timeout_is_waited_for_only_once() -> None:
@@ -207,17 +207,17 @@ def test_page_table_timeout_is_waited_for_only_once() -> None:
     driver.refuse["DRM_IOCTL_SYNCOBJ_TIMELINE_WAIT"] = errno.ETIME
     with pytest.raises(DriverError, match="page tables"):
         gpu.create_queue(ring_bytes=4096)
-    assert driver.names().count("DRM_IOCTL_SYNCOBJ_TIMELINE_WAIT") == 1
+    assert driver.call_names().count("DRM_IOCTL_SYNCOBJ_TIMELINE_WAIT") == 1
     assert buffers
 
 
 def test_deadlines_use_the_monotonic_clock() -> None:
     driver = FakeDriver()
     gpu = UserqGpu(driver, RENDER)
-    syncobj = gpu.syncobj("done")
+    syncobj = gpu.create_syncobj("done")
     before = time.monotonic_ns()
     assert syncobj.wait(2.0)
-    deadline_ns = driver.sent(drm.IOCTL_SYNCOBJ_WAIT)[-1]["timeout_nsec"]
+    deadline_ns = driver.sent_records(drm.IOCTL_SYNCOBJ_WAIT)[-1]["timeout_nsec"]
     assert 2_000_000_000 <= deadline_ns - before < 4_000_000_000
     driver.refuse["DRM_IOCTL_SYNCOBJ_WAIT"] = errno.ETIME
     assert not syncobj.wait(0.0)
@@ -225,19 +225,19 @@ def test_deadlines_use_the_monotonic_clock() -> None:
     with pytest.raises(DriverError):
         syncobj.wait(0.0)
     gpu.close()
-    assert driver.left() == {}
+    assert driver.remaining_resources() == {}
 
 
 def test_fences_are_counted_then_fetched() -> None:
     driver = FakeDriver()
     gpu = UserqGpu(driver, RENDER)
     queue = gpu.create_queue(ring_bytes=4096)
-    syncobj = gpu.syncobj("done")
-    assert gpu.fences(queue, [syncobj]) == ((0x1000, 7),)
-    counting, filling = driver.sent(amdgpu.IOCTL_USERQ_WAIT)
+    syncobj = gpu.create_syncobj("done")
+    assert gpu.query_fences(queue, [syncobj]) == ((0x1000, 7),)
+    counting, filling = driver.sent_records(amdgpu.IOCTL_USERQ_WAIT)
     assert (counting["num_fences"], filling["num_fences"]) == (0, 2)
     gpu.close()
-    assert driver.left() == {}
+    assert driver.remaining_resources() == {}
 
 
 def test_last_fault_is_reported_raw() -> None:
@@ -261,22 +261,22 @@ def test_full_domain_falls_back_only_where_allowed() -> None:
     assert gpu.alloc(4096, Placement.VRAM, "weights", fallback=Placement.GTT).placement is Placement.GTT
     assert len(gpu.fallbacks) == 1
     gpu.close()
-    assert driver.left() == {}
+    assert driver.remaining_resources() == {}
 
 
 # --- nothing leaks ---
 
 
-def _steps() -> list[int]:
+def count_steps() -> list[int]:
     driver = FakeDriver()
-    everything(driver)
-    assert driver.left() == {}
+    use_every_resource(driver)
+    assert driver.remaining_resources() == {}
     undo = {"munmap", "close", "DRM_IOCTL_GEM_CLOSE", "DRM_IOCTL_SYNCOBJ_DESTROY"}
     steps = []
     for index, (name, what) in enumerate(driver.calls):
         unmap = name == "DRM_IOCTL_AMDGPU_GEM_VA" and what["operation"] == amdgpu.AMDGPU_VA_OP_UNMAP
         free = name == "DRM_IOCTL_AMDGPU_USERQ" and what["op"] == amdgpu.AMDGPU_USERQ_OP_FREE
-        first_undo = "DRM_IOCTL_AMDGPU_USERQ_WAIT" in driver.names()[:index]
+        first_undo = "DRM_IOCTL_AMDGPU_USERQ_WAIT" in driver.call_names()[:index]
         settle = name == "DRM_IOCTL_SYNCOBJ_TIMELINE_WAIT" and first_undo
         if name not in undo and not (unmap or free or settle):
             steps.append(index)
@@ -284,17 +284,17 @@ def _steps() -> list[int]:
 
 
 @pytest.mark.parametrize("number", [errno.ENOMEM, errno.ENODEV])
-@pytest.mark.parametrize("step", _steps())
+@pytest.mark.parametrize("step", count_steps())
 def test_failed_call_releases_everything_created_before_it(step: int, number: int) -> None:
     driver = FakeDriver()
     driver.fail = (step, number)
     with pytest.raises(DriverError) as caught:
-        everything(driver)
-    name = driver.names()[step]
+        use_every_resource(driver)
+    name = driver.call_names()[step]
     assert caught.value.errno == number
     assert caught.value.call == name or caught.value.call.startswith(name)
     assert caught.value.next in str(caught.value)
-    assert driver.left() == {}
+    assert driver.remaining_resources() == {}
 
 
 # --- addresses ---

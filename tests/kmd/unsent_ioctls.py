@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from zinc_rt.kmd.uapi.amdgpu import DRM_COMMAND_BASE
-from zinc_rt.kmd.uapi.structs import Ioctl, Struct, by_key, s32, u32, u64
+from zinc_rt.kmd.uapi.structs import Ioctl, Struct, index_by_key, s32, u32, u64
 
 KFD_IOC_QUEUE_TYPE_SDMA = 1
 KFD_IOC_QUEUE_TYPE_COMPUTE_AQL = 2
@@ -91,36 +91,36 @@ CTX = Struct(
 SYNCOBJ_ARRAY = Struct("struct drm_syncobj_array", u64("handles"), u32("count_handles"), u32("pad"))
 
 
-def _kfd(name: str, direction: str, number: int, struct: Struct) -> Ioctl:
+def kfd_ioctl(name: str, direction: str, number: int, struct: Struct) -> Ioctl:
     return Ioctl(f"AMDKFD_IOC_{name}", direction, "K", number, struct)
 
 
-def _drm(name: str, direction: str, number: int, struct: Struct) -> Ioctl:
+def drm_ioctl(name: str, direction: str, number: int, struct: Struct) -> Ioctl:
     return Ioctl(f"DRM_IOCTL_{name}", direction, "d", number, struct)
 
 
-def _amdgpu(name: str, direction: str, number: int, struct: Struct) -> Ioctl:
-    return _drm(f"AMDGPU_{name}", direction, DRM_COMMAND_BASE + number, struct)
+def amdgpu_ioctl(name: str, direction: str, number: int, struct: Struct) -> Ioctl:
+    return drm_ioctl(f"AMDGPU_{name}", direction, DRM_COMMAND_BASE + number, struct)
 
 
-IOC_SET_MEMORY_POLICY = _kfd("SET_MEMORY_POLICY", "w", 0x04, SET_MEMORY_POLICY)
-IOC_DBG_REGISTER = _kfd("DBG_REGISTER_DEPRECATED", "w", 0x0D, DBG_REGISTER)
-IOC_DBG_WAVE_CONTROL = _kfd("DBG_WAVE_CONTROL_DEPRECATED", "w", 0x10, DBG_WAVE_CONTROL)
-IOC_SET_TRAP_HANDLER = _kfd("SET_TRAP_HANDLER", "w", 0x13, SET_TRAP_HANDLER)
-IOC_GET_QUEUE_WAVE_STATE = _kfd("GET_QUEUE_WAVE_STATE", "rw", 0x1B, GET_QUEUE_WAVE_STATE)
-IOC_GET_DMABUF_INFO = _kfd("GET_DMABUF_INFO", "rw", 0x1C, GET_DMABUF_INFO)
-IOC_IMPORT_DMABUF = _kfd("IMPORT_DMABUF", "rw", 0x1D, IMPORT_DMABUF)
-IOC_ALLOC_QUEUE_GWS = _kfd("ALLOC_QUEUE_GWS", "rw", 0x1E, ALLOC_QUEUE_GWS)
-IOC_SMI_EVENTS = _kfd("SMI_EVENTS", "rw", 0x1F, SMI_EVENTS)
-IOC_SET_XNACK_MODE = _kfd("SET_XNACK_MODE", "rw", 0x21, SET_XNACK_MODE)
-IOC_EXPORT_DMABUF = _kfd("EXPORT_DMABUF", "rw", 0x24, EXPORT_DMABUF)
-IOC_RUNTIME_ENABLE = _kfd("RUNTIME_ENABLE", "rw", 0x25, RUNTIME_ENABLE)
-IOCTL_GET_CAP = _drm("GET_CAP", "rw", 0x0C, GET_CAP)
-IOCTL_PRIME_HANDLE_TO_FD = _drm("PRIME_HANDLE_TO_FD", "rw", 0x2D, PRIME_HANDLE)
-IOCTL_PRIME_FD_TO_HANDLE = _drm("PRIME_FD_TO_HANDLE", "rw", 0x2E, PRIME_HANDLE)
-IOCTL_CTX = _amdgpu("CTX", "rw", 0x02, CTX)
-IOCTL_GEM_USERPTR = _amdgpu("GEM_USERPTR", "rw", 0x11, GEM_USERPTR)
-IOCTL_SYNCOBJ_RESET = _drm("SYNCOBJ_RESET", "rw", 0xC4, SYNCOBJ_ARRAY)
-IOCTL_SYNCOBJ_SIGNAL = _drm("SYNCOBJ_SIGNAL", "rw", 0xC5, SYNCOBJ_ARRAY)
+IOC_SET_MEMORY_POLICY = kfd_ioctl("SET_MEMORY_POLICY", "w", 0x04, SET_MEMORY_POLICY)
+IOC_DBG_REGISTER = kfd_ioctl("DBG_REGISTER_DEPRECATED", "w", 0x0D, DBG_REGISTER)
+IOC_DBG_WAVE_CONTROL = kfd_ioctl("DBG_WAVE_CONTROL_DEPRECATED", "w", 0x10, DBG_WAVE_CONTROL)
+IOC_SET_TRAP_HANDLER = kfd_ioctl("SET_TRAP_HANDLER", "w", 0x13, SET_TRAP_HANDLER)
+IOC_GET_QUEUE_WAVE_STATE = kfd_ioctl("GET_QUEUE_WAVE_STATE", "rw", 0x1B, GET_QUEUE_WAVE_STATE)
+IOC_GET_DMABUF_INFO = kfd_ioctl("GET_DMABUF_INFO", "rw", 0x1C, GET_DMABUF_INFO)
+IOC_IMPORT_DMABUF = kfd_ioctl("IMPORT_DMABUF", "rw", 0x1D, IMPORT_DMABUF)
+IOC_ALLOC_QUEUE_GWS = kfd_ioctl("ALLOC_QUEUE_GWS", "rw", 0x1E, ALLOC_QUEUE_GWS)
+IOC_SMI_EVENTS = kfd_ioctl("SMI_EVENTS", "rw", 0x1F, SMI_EVENTS)
+IOC_SET_XNACK_MODE = kfd_ioctl("SET_XNACK_MODE", "rw", 0x21, SET_XNACK_MODE)
+IOC_EXPORT_DMABUF = kfd_ioctl("EXPORT_DMABUF", "rw", 0x24, EXPORT_DMABUF)
+IOC_RUNTIME_ENABLE = kfd_ioctl("RUNTIME_ENABLE", "rw", 0x25, RUNTIME_ENABLE)
+IOCTL_GET_CAP = drm_ioctl("GET_CAP", "rw", 0x0C, GET_CAP)
+IOCTL_PRIME_HANDLE_TO_FD = drm_ioctl("PRIME_HANDLE_TO_FD", "rw", 0x2D, PRIME_HANDLE)
+IOCTL_PRIME_FD_TO_HANDLE = drm_ioctl("PRIME_FD_TO_HANDLE", "rw", 0x2E, PRIME_HANDLE)
+IOCTL_CTX = amdgpu_ioctl("CTX", "rw", 0x02, CTX)
+IOCTL_GEM_USERPTR = amdgpu_ioctl("GEM_USERPTR", "rw", 0x11, GEM_USERPTR)
+IOCTL_SYNCOBJ_RESET = drm_ioctl("SYNCOBJ_RESET", "rw", 0xC4, SYNCOBJ_ARRAY)
+IOCTL_SYNCOBJ_SIGNAL = drm_ioctl("SYNCOBJ_SIGNAL", "rw", 0xC5, SYNCOBJ_ARRAY)
 
-IOCTLS = by_key(globals())
+IOCTLS = index_by_key(globals())

@@ -22,16 +22,16 @@ class Debugged:
     error: str
 
     @property
-    def stops(self) -> list[dict[str, Any]]:
+    def stop_records(self) -> list[dict[str, Any]]:
         return [record for record in self.records if record["record"] == "stop"]
 
     @property
-    def values(self) -> list[list[Any]]:
+    def printed_values(self) -> list[list[Any]]:
         return [record["values"] for record in self.records if record["record"] == "value"]
 
-    def lines(self) -> list[int]:
+    def stop_lines(self) -> list[int]:
         """Return the line of each stop, 0 after the end."""
-        return [int(stop.get("line", "0").rpartition(":")[2] or 0) for stop in self.stops]
+        return [int(stop.get("line", "0").rpartition(":")[2] or 0) for stop in self.stop_records]
 
 
 class Script:

@@ -30,7 +30,7 @@ CASES: dict[str, dict[str, Any]] = {
 OUTPUT = {"saxpy": "y", "gather": "out", "reverse": "out"}
 
 
-def rules(findings: tuple[FindingGroup, ...]) -> list[tuple[str, str, str]]:
+def sorted_rules(findings: tuple[FindingGroup, ...]) -> list[tuple[str, str, str]]:
     return sorted((finding.rule, finding.access, finding.instruction) for finding in findings)
 
 
@@ -41,16 +41,21 @@ def test_outputs_and_findings_are_those_of_launch(kernel: str, wave: int) -> Non
     case, code = CASES[kernel], code_object(f"gfx1201_{wave}")
     seen: list[tuple[list[Any], list[tuple[str, str, str]]]] = []
 
-    def interact(session: DebugSession) -> None:
+    def run_session(session: DebugSession) -> None:
         size = case["args"][OUTPUT[kernel]].array.size
         for _ in range(2):
             stop = session.go_on()
-            seen.append((session.reader().read(f"{OUTPUT[kernel]}[0..{size}]").plain(), rules(stop.findings)))
-            session.back()
+            seen.append(
+                (
+                    session.make_reader().read(f"{OUTPUT[kernel]}[0..{size}]").to_plain(),
+                    sorted_rules(stop.findings),
+                )
+            )
+            session.step_back()
 
-    zinc_rt.launch(code, kernel, device="sim", debugger=DebugSession(interact), **case)
+    zinc_rt.launch(code, kernel, device="sim", debugger=DebugSession(run_session), **case)
     result = zinc_rt.launch(code, kernel, device="sim", **case)
-    assert seen == [(result.outputs[OUTPUT[kernel]].tolist(), rules(result.findings))] * 2
+    assert seen == [(result.outputs[OUTPUT[kernel]].tolist(), sorted_rules(result.findings))] * 2
     assert bool(result.findings) == (kernel == "saxpy"), "it reads beyond the end"
 
 
@@ -60,16 +65,16 @@ def test_options_of_launch(options: dict[str, Any]) -> None:
     steps: list[int] = []
     values: list[Any] = []
 
-    def interact(session: DebugSession) -> None:
+    def run_session(session: DebugSession) -> None:
         steps.append(session.go_on().step)
-        session.back(5)
-        values.append(session.reader().read("v0").plain())
+        session.step_back(5)
+        values.append(session.make_reader().read("v0").to_plain())
         session.restart()
         steps.append(session.go_on().step)
 
     args = CASES["reverse"]
     zinc_rt.launch(
-        code_object("gfx1201_64"), "reverse", device="sim", debugger=DebugSession(interact), **options, **args
+        code_object("gfx1201_64"), "reverse", device="sim", debugger=DebugSession(run_session), **options, **args
     )
     assert steps[0] == steps[1] > 10 and len(values[0]) == 64
 
@@ -77,16 +82,16 @@ def test_options_of_launch(options: dict[str, Any]) -> None:
 def test_execution_masks_of_64_lanes() -> None:
     seen: list[tuple[int, list[bool]]] = []
 
-    def interact(session: DebugSession) -> None:
-        session.add_breakpoint("", session.code.ends, wave=1)
+    def run_session(session: DebugSession) -> None:
+        session.add_breakpoint("", session.code.find_ends, wave=1)
         session.go_on()
         assert session.wave is not None
-        active = session.reader().read("v0").active
+        active = session.make_reader().read("v0").active
         assert active is not None
         seen.append((session.wave.exec.bit_length(), active.tolist()))
-        seen.append((int(session.reader().read("exec").values[0]).bit_length(), []))
+        seen.append((int(session.make_reader().read("exec").values[0]).bit_length(), []))
 
     zinc_rt.launch(
-        code_object("gfx1201_64"), "saxpy", device="sim", debugger=DebugSession(interact), **CASES["saxpy"]
+        code_object("gfx1201_64"), "saxpy", device="sim", debugger=DebugSession(run_session), **CASES["saxpy"]
     )
     assert seen[0][0] <= 36 and len(seen[0][1]) == 64 and seen[1][0] == seen[0][0]

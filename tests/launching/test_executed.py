@@ -14,11 +14,11 @@ from code_objects import code_object
 import zinc_rt
 from zinc_rt.cli.launch import main
 from zinc_rt.launching.executed import ExecutedInstructions
-from zinc_rt.launching.source import toolchains
+from zinc_rt.launching.source import find_toolchains
 from zinc_rt.launching.values import inout, out
 
 needs_compiler = pytest.mark.skipif(
-    not list(toolchains()) or find_spec("elftools") is None,
+    not list(find_toolchains()) or find_spec("elftools") is None,
     reason="needs clang for gfx1201 (PATH, or the package ziglang) and the package pyelftools",
 )
 SOURCE = """\
@@ -43,7 +43,7 @@ kernel void k(global float *twice, global float *sum, global int *quotient, glob
 SEEDS = (1, 2, 1 << 48)
 
 
-def outputs() -> dict[str, Any]:
+def make_outputs() -> dict[str, Any]:
     return {
         "twice": out(256, np.float32),
         "sum": out(256, np.float32),
@@ -61,7 +61,7 @@ def test_outputs_that_change_with_approximate_results_are_named(tmp_path: Path) 
     inputs = {"x": random.standard_normal(256).astype(np.float32), "y": random.integers(0, 1000, 256, np.int32)}
 
     def run(seed: int) -> Any:
-        args = {**outputs(), **inputs}
+        args = {**make_outputs(), **inputs}
         return zinc_rt.launch(path, grid=4, block=64, args=args, device="sim", sanitizer="fast", perturb=seed)
 
     exact = run(0)

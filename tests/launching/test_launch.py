@@ -19,8 +19,8 @@ from code_objects import TARGETS, build, code_object
 import zinc_rt
 from zinc_rt.cli.launch import main
 from zinc_rt.host.errors import InputError, UnsupportedError, UsageError
-from zinc_rt.isa.rows import rows
-from zinc_rt.kernels.assemble import available
+from zinc_rt.isa.rows import make_rows
+from zinc_rt.kernels.assemble import is_available
 from zinc_rt.kernels.remarks import UNMARKED
 from zinc_rt.launching.code_files import read_image
 from zinc_rt.launching.code_object import read_code_object
@@ -83,7 +83,7 @@ REVERSE = {"out": out(128, np.int32), "in": np.arange(128, dtype=np.int32)}
 RACY = {"off": set(), "fast": {"uninitialised-lds"}, "full": {"uninitialised-lds", "lds-race"}}
 
 
-def patched(*instructions: bytes) -> bytes:
+def replace_barrier(*instructions: bytes) -> bytes:
     """Return code whose loop that reverses has these instructions instead of its barrier."""
     data = code_object()
     assert data.count(BARRIER) >= 1 and sum(map(len, instructions)) == len(BARRIER)
@@ -92,7 +92,9 @@ def patched(*instructions: bytes) -> bytes:
 
 def rules_of(**options: Any) -> set[str]:
     """Return the rules of the findings in code without its barrier."""
-    result = zinc_rt.launch(patched(NOP, NOP), "reverse", grid=2, block=64, args=REVERSE, device="sim", **options)
+    result = zinc_rt.launch(
+        replace_barrier(NOP, NOP), "reverse", grid=2, block=64, args=REVERSE, device="sim", **options
+    )
     return {finding.rule for finding in result.findings}
 
 
@@ -130,9 +132,11 @@ def in_pairs(count: int) -> list[int]:
     return order
 
 
-def launched(**options: Any) -> tuple[Any, ...]:
+def launch_report(**options: Any) -> tuple[Any, ...]:
     """Return the output of a launch of the code without its barrier, except times and addresses."""
-    result = zinc_rt.launch(patched(NOP, NOP), "reverse", grid=2, block=64, args=REVERSE, device="sim", **options)
+    result = zinc_rt.launch(
+        replace_barrier(NOP, NOP), "reverse", grid=2, block=64, args=REVERSE, device="sim", **options
+    )
     findings = sorted(
         (finding.rule, finding.pc, finding.count, finding.wave, finding.lanes) for finding in result.findings
     )
@@ -167,10 +171,10 @@ def test_every_pair_of_all_options_gives_the_same_as_alone() -> None:
     alone = []
     for option in options:
         with ProcessPoolExecutor(1, mp_context=context) as process:
-            alone.append(process.submit(launched, **option).result())
+            alone.append(process.submit(launch_report, **option).result())
     assert [{rule for rule, *_ in findings} for findings, *_ in alone] == expected
     for index in in_pairs(len(options)):
-        assert launched(**options[index]) == alone[index], options[index]
+        assert launch_report(**options[index]) == alone[index], options[index]
 
 
 @pytest.mark.rest
@@ -180,22 +184,22 @@ def test_full_is_the_default_mode_in_python() -> None:
 
 def test_illegal_instruction_ends_the_launch_at_once() -> None:
     with pytest.raises(LaunchStopped, match=r"illegal at pc 0x5c .*does not decode") as stop:
-        zinc_rt.launch(patched(b"\xff" * 4, NOP), "reverse", grid=2, block=64, args=REVERSE, device="sim")
+        zinc_rt.launch(replace_barrier(b"\xff" * 4, NOP), "reverse", grid=2, block=64, args=REVERSE, device="sim")
     [result] = [finding for finding in stop.value.findings if finding.rule == "illegal"]
     assert result.error and result.pc == 0x5C
 
 
 def test_kernel_with_instructions_that_are_not_simulated_is_refused_before_the_launch() -> None:
-    (opcode,) = [row.opcode for row in rows("scalar", "SOP1", 12).values() if row.mnemonic == "s_rfe_b64"]
+    (opcode,) = [row.opcode for row in make_rows("scalar", "SOP1", 12).values() if row.mnemonic == "s_rfe_b64"]
     word = (0xBE800000 | opcode << 8).to_bytes(4, "little")
     with pytest.raises(UnsupportedError, match=r"does not run: s_rfe_b64 \(trap handlers\)"):
-        zinc_rt.launch(patched(word, NOP), "reverse", grid=2, block=64, args=REVERSE, device="sim")
+        zinc_rt.launch(replace_barrier(word, NOP), "reverse", grid=2, block=64, args=REVERSE, device="sim")
 
 
 def test_unsimulated_instruction_of_a_simulated_encoding_is_refused_before_the_launch() -> None:
     word = bytes.fromhex("000080db00010201")
     with pytest.raises(UnsupportedError, match=r"does not run: ds_bvh_stack_push4_pop1_rtn_b32 \(ray tracing\)"):
-        zinc_rt.launch(patched(word), "reverse", grid=2, block=64, args=REVERSE, device="sim")
+        zinc_rt.launch(replace_barrier(word), "reverse", grid=2, block=64, args=REVERSE, device="sim")
 
 
 def test_elements_of_an_output_that_nothing_wrote_are_a_finding() -> None:
@@ -252,15 +256,17 @@ def test_aql_queue_launches_the_same_way(wave: int) -> None:
 def test_calls_to_functions_before_the_kernel_work(kernel: str, wave: int) -> None:
     primes = np.array([2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53], np.int32)
 
-    def weigh(a: np.ndarray | int, b: np.ndarray | int) -> np.ndarray:
+    def weigh_values(a: np.ndarray | int, b: np.ndarray | int) -> np.ndarray:
         return np.asarray(primes[np.asarray(a) & 15] * b - (np.asarray(a) >> 2))
 
-    def twice(a: np.ndarray | int, b: np.ndarray | int) -> np.ndarray:
-        return weigh(a, b) + 3 * weigh(b, a)
+    def weigh_twice(a: np.ndarray | int, b: np.ndarray | int) -> np.ndarray:
+        return weigh_values(a, b) + 3 * weigh_values(b, a)
 
     i, n = np.arange(64), 21
     result = run(kernel, f"calls_{wave}", grid=1, block=64, args={"out": out(64, np.int32), "n": np.int32(n)})
-    assert np.array_equal(result.outputs["out"], twice(i, n) + weigh(n, i) if kernel == "near" else twice(n, i))
+    assert np.array_equal(
+        result.outputs["out"], weigh_twice(i, n) + weigh_values(n, i) if kernel == "near" else weigh_twice(n, i)
+    )
     assert result.findings == ()
 
 
@@ -530,7 +536,7 @@ def test_command_compares_and_reports_the_result(tmp_path: Path, capsys: pytest.
     assert result["measure"]["expected"][0]["first"] == [5]
 
 
-@pytest.mark.skipif(not available(), reason="the package ziglang is not installed")
+@pytest.mark.skipif(not is_available(), reason="the package ziglang is not installed")
 @pytest.mark.rest
 def test_code_objects_match_their_source() -> None:
     for name, target in TARGETS.items():

@@ -12,22 +12,22 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 from code_objects import code_object
-from test_launch import NOP, RACY, REVERSE, patched
+from test_launch import NOP, RACY, REVERSE, replace_barrier
 
 import zinc_rt
 from zinc_rt.cli.launch import main
 from zinc_rt.host.errors import InputError, UsageError
-from zinc_rt.host.sanitizer_rules import DEVICE, MODES, RULES, TOOLS, mode_of
+from zinc_rt.host.sanitizer_rules import DEVICE, MODES, RULES, TOOLS, choose_mode
 from zinc_rt.launching.finding_groups import FindingGroup
-from zinc_rt.launching.launch_findings import chosen_tools
-from zinc_rt.launching.located import PlacedBuffer, finding_lines, plain_name, remark_line
-from zinc_rt.launching.source import toolchains
+from zinc_rt.launching.launch_findings import choose_tools
+from zinc_rt.launching.located import PlacedBuffer, format_finding, format_remarks, strip_parameter_types
+from zinc_rt.launching.source import find_toolchains
 from zinc_rt.launching.source_lines import read_source_lines
 from zinc_rt.launching.suppressions import Suppression, apply_suppressions, read_suppressions
 from zinc_rt.launching.values import inout, out
 
 needs_compiler = pytest.mark.skipif(
-    not list(toolchains()) or find_spec("elftools") is None,
+    not list(find_toolchains()) or find_spec("elftools") is None,
     reason="needs clang for gfx1201 (PATH, or the package ziglang) and the package pyelftools",
 )
 SAXPY = """\
@@ -42,7 +42,7 @@ WORDS = ["--grid", "2", "--block", "32", "--device", "sim", "--arg", "x=in:f32[1
 
 
 @pytest.fixture
-def saxpy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def saxpy_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """A command that reads and writes beyond its buffers; creates files in the current folder."""
     (tmp_path / "saxpy.cl").write_text(SAXPY)
     monkeypatch.chdir(tmp_path)
@@ -51,9 +51,9 @@ def saxpy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 @needs_compiler
 def test_finding_has_source_line_argument_and_work_items_once(
-    saxpy: list[str], capsys: pytest.CaptureFixture[str]
+    saxpy_command: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(saxpy) == 1
+    assert main(saxpy_command) == 1
     lines = capsys.readouterr().out.splitlines()
     assert lines[-1].startswith("FAIL  saxpy on gfx1201")
     result = [line for line in lines if line.startswith("saxpy.cl:")]
@@ -61,17 +61,17 @@ def test_finding_has_source_line_argument_and_work_items_once(
     (below,) = [line for line in lines if line.startswith("    ")]
     assert below.startswith("    saxpy, workgroup (1, 0, 0), wave 0, lanes 18-31, pc 0x")
     assert not any("ring dword" in line for line in lines)
-    assert main([*saxpy, "-v"]) == 1
+    assert main([*saxpy_command, "-v"]) == 1
     assert "queue 0 DISPATCH_DIRECT at ring dword" in capsys.readouterr().out
 
 
 @needs_compiler
 @pytest.mark.rest
 def test_formats_json_and_junit_have_the_findings(
-    saxpy: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    saxpy_command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     report, junit = tmp_path / "r.json", tmp_path / "j.xml"
-    assert main([*saxpy, "--format", "csv", "--json", str(report), "--junit", str(junit)]) == 1
+    assert main([*saxpy_command, "--format", "csv", "--json", str(report), "--junit", str(junit)]) == 1
     assert "finding,out-of-bounds,memcheck,saxpy.cl:5,saxpy,2," in capsys.readouterr().out
     (result,) = json.loads(report.read_text())["results"]
     (results,) = result["measure"]["findings"]
@@ -86,21 +86,21 @@ def test_formats_json_and_junit_have_the_findings(
 @needs_compiler
 @pytest.mark.rest
 def test_suppressions_error_exit_code_and_tools(
-    saxpy: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    saxpy_command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main([*saxpy, "--error-exitcode", "42"]) == 42
-    assert main([*saxpy, "--error-exitcode", "0"]) == 0
-    assert main([*saxpy, "--tool", "initcheck,racecheck"]) == 0
-    assert main([*saxpy, "--sanitizer", "off"]) == 0
+    assert main([*saxpy_command, "--error-exitcode", "42"]) == 42
+    assert main([*saxpy_command, "--error-exitcode", "0"]) == 0
+    assert main([*saxpy_command, "--tool", "initcheck,racecheck"]) == 0
+    assert main([*saxpy_command, "--sanitizer", "off"]) == 0
     file = tmp_path / "s.yaml"
     entry = "{rule: out-of-bounds, kernel: saxpy, line: 'saxpy.cl:5', reason: the last group reads padding}"
     file.write_text(f"schema: zinc-rt-suppressions/1\nsuppressions:\n- {entry}\n")
     capsys.readouterr()
-    assert main([*saxpy, "--suppress", str(file), "--strict"]) == 0
+    assert main([*saxpy_command, "--suppress", str(file), "--strict"]) == 0
     assert "suppressed: 1;" in capsys.readouterr().out
     file.write_text(file.read_text() + "- {rule: race, reason: never}\n")
-    assert main([*saxpy, "--suppress", str(file)]) == 0
-    assert main([*saxpy, "--suppress", str(file), "--strict", "--error-exitcode", "0"]) == 1
+    assert main([*saxpy_command, "--suppress", str(file)]) == 0
+    assert main([*saxpy_command, "--suppress", str(file), "--strict", "--error-exitcode", "0"]) == 1
     assert f"unused suppression: {file}: race, kernel *, line *: never" in capsys.readouterr().out
 
 
@@ -166,18 +166,18 @@ def test_race_names_the_other_access(tmp_path: Path) -> None:
     args = {"out": inout(np.zeros(192, np.int32)), "flag": inout(np.zeros(2, np.int32))}
     result = zinc_rt.launch(path, grid=2, block=96, args=args, device="sim", tools=["racecheck"])
 
-    def described(group: FindingGroup) -> tuple[Any, ...]:
+    def describe_group(group: FindingGroup) -> tuple[Any, ...]:
         assert group.other is not None
         line, other = (int(item.line.rpartition(":")[2]) for item in (group, group.other))
         return group.access, line, group.other.kind, other, group.other.workgroup, group.other.wave
 
-    assert {described(finding) for finding in result.findings} == {
+    assert {describe_group(finding) for finding in result.findings} == {
         ("store of LDS byte 0", 7, "load", 9, (0, 0, 0), None),
         ("store of flag[0] of 2 elements", 11, "store", 11, (0, 0, 0), 1),
         ("store of flag[1] of 2 elements", 15, "atomic store", 13, (0, 0, 0), 0),
         ("atomic of flag[1] of 2 elements", 13, "store", 15, (0, 0, 0), 2),
     }
-    text = "\n".join(line for finding in result.findings for line in finding_lines(finding, 32))
+    text = "\n".join(line for finding in result.findings for line in format_finding(finding, 32))
     assert re.search(r"races with the load at \S*:9, several waves of workgroup \(0, 0, 0\), pc 0x\w+ `ds", text)
     assert re.search(r"races with the atomic store at \S*k.cl:13, wave 0 of workgroup", text)
 
@@ -223,21 +223,25 @@ def test_finding_that_ends_the_launch_is_never_suppressed() -> None:
 
 
 def test_modes_are_sets_of_tools() -> None:
-    assert chosen_tools("fast", None) == {"memcheck", "initcheck"}
-    assert chosen_tools("full", None) == set(TOOLS) - {DEVICE}
-    assert mode_of(MODES["fast"]) == "fast" and mode_of(MODES["full"]) == "full" and mode_of(()) == "off"
-    assert mode_of(["racecheck"]) == mode_of(["synccheck"]) == "full" and mode_of(["waitcheck"]) == "fast"
+    assert choose_tools("fast", None) == {"memcheck", "initcheck"}
+    assert choose_tools("full", None) == set(TOOLS) - {DEVICE}
+    assert (
+        choose_mode(MODES["fast"]) == "fast" and choose_mode(MODES["full"]) == "full" and choose_mode(()) == "off"
+    )
+    assert (
+        choose_mode(["racecheck"]) == choose_mode(["synccheck"]) == "full" and choose_mode(["waitcheck"]) == "fast"
+    )
     for tool in MODES["full"]:
         assert any(rule.tool == tool for rule in RULES.values())
     with pytest.raises(UsageError, match=r"tool racechek.*racecheck"):
-        chosen_tools("full", ["racechek"])
+        choose_tools("full", ["racechek"])
 
 
 @pytest.mark.rest(keep=1)
 @pytest.mark.parametrize("tool", ["memcheck", "initcheck", "racecheck"])
 def test_tool_reports_its_own_rules_only(tool: str) -> None:
     result = zinc_rt.launch(
-        patched(NOP, NOP), "reverse", grid=2, block=64, args=REVERSE, device="sim", tools=[tool]
+        replace_barrier(NOP, NOP), "reverse", grid=2, block=64, args=REVERSE, device="sim", tools=[tool]
     )
     assert {finding.rule for finding in result.findings} == {
         rule for rule in RACY["full"] if RULES[rule].tool == tool
@@ -248,7 +252,7 @@ def test_race_in_json_has_the_other_access_and_its_wave(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code, report = tmp_path / "k.co", tmp_path / "r.json"
-    code.write_bytes(patched(NOP, NOP))
+    code.write_bytes(replace_barrier(NOP, NOP))
     words = [
         str(code),
         *["--kernel", "reverse", "--grid", "2", "--block", "64", "--device", "sim", "--tool", "racecheck"],
@@ -279,18 +283,18 @@ def test_race_in_json_has_the_other_access_and_its_wave(
 def test_address_is_shown_as_an_element(address: int, text: str) -> None:
     buffer = PlacedBuffer("x", 0x1000, np.zeros((3, 4), np.float32))
     assert buffer.element(address) == text
-    assert (buffer.distance(address) == 0) == (0x1000 <= address < 0x1030)
+    assert (buffer.measure_distance(address) == 0) == (0x1000 <= address < 0x1030)
 
 
 def test_names_and_remarks() -> None:
-    assert plain_name("_Z5saxpyPfPKffi") == "saxpy" and plain_name("saxpy") == "saxpy"
+    assert strip_parameter_types("_Z5saxpyPfPKffi") == "saxpy" and strip_parameter_types("saxpy") == "saxpy"
     remarks = [FindingGroup("sgpr-read", count, "", False) for count in (2, 10)]
-    assert remark_line(remarks) == "remarks: 12 x sgpr-read; -v lists them" and remark_line([]) == ""
+    assert format_remarks(remarks) == "remarks: 12 x sgpr-read; -v lists them" and format_remarks([]) == ""
 
 
 def test_line_tables_of_stripped_code_and_without_pyelftools(monkeypatch: pytest.MonkeyPatch) -> None:
     assert read_source_lines(code_object(), "k.co").at(0) == ""
     debug: dict[str, Any] = {".debug_line": b"x"}
-    monkeypatch.setattr("zinc_rt.launching.source_lines.section_contents", lambda data, source: debug)
+    monkeypatch.setattr("zinc_rt.launching.source_lines.read_section_contents", lambda data, source: debug)
     monkeypatch.setattr("zinc_rt.launching.source_lines.find_spec", lambda name: None)
     assert "pip install 'zinc-rt[launch]'" in read_source_lines(b"", "k.co").missing

@@ -14,7 +14,7 @@ import pytest
 
 import zinc_rt
 from zinc_rt.launching.launch import LaunchStopped
-from zinc_rt.launching.source import toolchains
+from zinc_rt.launching.source import find_toolchains
 from zinc_rt.launching.values import inout, out
 
 BUGS = Path(__file__).with_name("public_bugs")
@@ -34,7 +34,7 @@ SOURCES: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-def marked(text: str, first: int = 1) -> int:
+def marked_line(text: str, first: int = 1) -> int:
     """Return the number of the line that is marked, if the text begins at line `first`."""
     [line] = [number for number, line in enumerate(text.splitlines(), first) if line.endswith(" BUG")]
     return line
@@ -56,7 +56,7 @@ def test_triton_bug_is_found_at_its_line(name: str, monkeypatch: pytest.MonkeyPa
         with contextlib.suppress(LaunchStopped):
             getattr(triton_bugs, name)()
         lines, first = inspect.getsourcelines(getattr(triton_bugs, kernel).fn)
-        expected = (rule, "triton_bugs.py", marked("".join(lines), first))
+        expected = (rule, "triton_bugs.py", marked_line("".join(lines), first))
         places = [finding.line.rpartition(":") for finding in chip.findings]
         rules = [finding.rule for finding in chip.findings]
         result = [(rule, Path(path).name, int(line)) for rule, (path, _, line) in zip(rules, places, strict=True)]
@@ -70,14 +70,14 @@ def test_triton_bug_is_found_at_its_line(name: str, monkeypatch: pytest.MonkeyPa
 @pytest.mark.rest
 @pytest.mark.parametrize("name", list(SOURCES))
 def test_bug_in_a_source_is_found_at_its_line(name: str) -> None:
-    if not list(toolchains()):
+    if not list(find_toolchains()):
         pytest.skip("no clang for gfx1201 in PATH, and the package ziglang is not installed")
     if find_spec("elftools") is None:
         pytest.skip("the package pyelftools is not installed")
     rule, args = SOURCES[name]
     result = zinc_rt.launch(BUGS / name, grid=1, block=64, args=args, device="sim")
     places = {(finding.rule, finding.line.rpartition(":")[2]) for finding in result.findings}
-    assert (rule, str(marked((BUGS / name).read_text()))) in places, result.findings
+    assert (rule, str(marked_line((BUGS / name).read_text()))) in places, result.findings
 
 
 def test_each_bug_has_a_link_and_a_marked_line() -> None:

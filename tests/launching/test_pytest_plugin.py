@@ -17,7 +17,7 @@ import yaml
 from code_objects import code_object
 
 import zinc_rt
-from zinc_rt.launching.against import AgainstCase, cases, placed, with_special_values
+from zinc_rt.launching.against import AgainstCase, make_cases, place_array, with_special_values
 
 ROOT = Path(__file__).resolve().parents[2]
 KERNELS = Path(__file__).with_name("triton_kernels.py")
@@ -114,17 +114,17 @@ def test_against_passes_and_reduces_a_failure(tmp_path: Path) -> None:
 
 
 def test_cases_of_against_cover_sizes_variations_and_chips() -> None:
-    rows = cases((1, 1000, 31), ("gfx1201", "gfx1200"))
+    rows = make_cases((1, 1000, 31), ("gfx1201", "gfx1200"))
     assert [row.size for row in rows[:3]] == [1, 1000, 31]
     assert len(rows) == 3 + 2 * 4 + 1 and len(set(rows)) == len(rows)
     assert rows[-1] == AgainstCase(1000, "gfx1200")
     values = with_special_values(np.ones(100, np.float16), 7)
     assert np.isnan(values).any() and np.isinf(values).any() and (np.abs(values) < 1e-6).any()
     array = np.arange(9, dtype=np.float32)
-    unaligned = placed(array, AgainstCase(9, "gfx1201", unaligned=True)).array
+    unaligned = place_array(array, AgainstCase(9, "gfx1201", unaligned=True)).array
     assert unaligned.__array_interface__["data"][0] % 16 == 4 and np.array_equal(unaligned, array)
-    padded = placed(array, AgainstCase(9, "gfx1201", padded=True))
-    assert padded.padding().size >= 512 and (padded.padding() == 0xFF).all()
+    padded = place_array(array, AgainstCase(9, "gfx1201", padded=True))
+    assert padded.read_padding().size >= 512 and (padded.read_padding() == 0xFF).all()
 
 
 @pytest.mark.rest

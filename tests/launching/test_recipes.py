@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import zinc_rt
-from zinc_rt.launching.source import toolchains
+from zinc_rt.launching.source import find_toolchains
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "launch.md").read_text(encoding="utf-8")
@@ -39,7 +39,7 @@ def test_recipe_gives_its_verdict(name: str, tmp_path: Path) -> None:
         pytest.skip(f"the package {package} is not installed")
     if find_spec("elftools") is None:
         pytest.skip("the package pyelftools is not installed")
-    if package is None and not list(toolchains()):
+    if package is None and not list(find_toolchains()):
         pytest.skip("no clang for gfx1201 in PATH, and the package ziglang is not installed")
     text = RECIPES[name]
     for file, content in FILE.findall(text):

@@ -10,18 +10,18 @@ import pytest
 
 import zinc_rt
 from zinc_rt.host.errors import InputError, NothingRan
-from zinc_rt.kernels.assemble import available
+from zinc_rt.kernels.assemble import is_available
 from zinc_rt.launching import source
-from zinc_rt.launching.source import toolchains
+from zinc_rt.launching.source import find_toolchains
 from zinc_rt.launching.values import inout, out
 
 SOURCES = Path(__file__).parent / "sources"
 needs_compiler = pytest.mark.skipif(
-    not list(toolchains()), reason="no clang for gfx1201 in PATH, and the package ziglang is not installed"
+    not list(find_toolchains()), reason="no clang for gfx1201 in PATH, and the package ziglang is not installed"
 )
 
 
-def arguments() -> dict[str, Any]:
+def make_arguments() -> dict[str, Any]:
     x = np.random.default_rng(7).standard_normal(256).astype(np.float32)
     return {"sums": out(4, np.float32), "x": x, "count": inout(np.zeros(1, np.int32)), "shape": out(4, np.uint32)}
 
@@ -30,7 +30,7 @@ def arguments() -> dict[str, Any]:
 @pytest.mark.rest
 @pytest.mark.parametrize("name", ["sums.cl", "sums.hip"])
 def test_shipped_headers_have_ids_barriers_and_atomics(name: str) -> None:
-    args = arguments()
+    args = make_arguments()
     result = zinc_rt.launch(SOURCES / name, "sums", grid=4, block=64, args=args, device="sim")
     sums = np.sqrt(np.abs(args["x"].astype(np.float64).reshape(4, 64).sum(axis=1)))
     assert np.allclose(result.outputs["sums"], sums, rtol=1e-5)
@@ -47,7 +47,7 @@ def test_own_assembly_is_launched() -> None:
 
 
 @pytest.mark.rest
-@pytest.mark.skipif(not available(), reason="the package ziglang is not installed")
+@pytest.mark.skipif(not is_available(), reason="the package ziglang is not installed")
 def test_assembly_with_the_container_macros_is_launched(tmp_path: Path) -> None:
     path = tmp_path / "add.s"
     path.write_bytes((Path(zinc_rt.__file__).parent / "kernels/gfx1201/add.s").read_bytes())
@@ -70,7 +70,7 @@ def test_rejected_source_shows_the_compilers_message_and_flags_reach_it(tmp_path
 
 
 def test_missing_compiler_is_reported_with_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(source, "toolchains", lambda arch: iter(()))
+    monkeypatch.setattr(source, "find_toolchains", lambda arch: iter(()))
     with pytest.raises(NothingRan, match=r"no compiler for gfx1201.*ziglang") as error:
         zinc_rt.launch(SOURCES / "sums.cl", grid=1, block=64, args={}, device="sim")
     assert error.value.next == "pip install 'zinc-rt[asm]'"
@@ -83,6 +83,6 @@ def test_clang_that_cannot_build_for_the_chip_is_passed_over(
         (tmp_path / name).write_text(f"#!/bin/sh\nexit {status}\n")
         (tmp_path / name).chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert [toolchain.name for toolchain in toolchains()] == ["ziglang"] * available()
+    assert [toolchain.name for toolchain in find_toolchains()] == ["ziglang"] * is_available()
     (tmp_path / "clang").write_text("#!/bin/sh\nexit 0\n")
-    assert next(toolchains()).clang == (str(tmp_path / "clang"),)
+    assert next(find_toolchains()).clang == (str(tmp_path / "clang"),)

@@ -16,9 +16,9 @@ import pytest
 
 import zinc_rt
 from zinc_rt.host.errors import CheckFailed, UnsupportedError, UsageError
-from zinc_rt.launching.hostcall import formatted
+from zinc_rt.launching.hostcall import format_message
 from zinc_rt.launching.launch import LaunchStopped
-from zinc_rt.launching.triton_memory import HostAllocation, merged
+from zinc_rt.launching.triton_memory import HostAllocation, merge_allocations
 
 HERE = Path(__file__).parent
 needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="the package triton is not installed")
@@ -26,7 +26,7 @@ needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="the package
 
 
 @pytest.fixture
-def chip() -> Iterator[Any]:
+def triton_chip() -> Iterator[Any]:
     if find_spec("triton") is None:
         pytest.skip("the package triton is not installed")
     from zinc_rt.launching import triton
@@ -37,130 +37,134 @@ def chip() -> Iterator[Any]:
 
 
 @pytest.fixture
-def kernels() -> Any:
+def triton_kernels() -> Any:
     import triton_kernels
 
     return triton_kernels
 
 
-def test_arrays_go_in_and_results_come_back(chip: Any, kernels: Any) -> None:
+def test_arrays_go_in_and_results_come_back(triton_chip: Any, triton_kernels: Any) -> None:
     x, y = np.random.default_rng(7).standard_normal((2, 1000)).astype(np.float32)
     out = np.zeros_like(x)
-    kernels.add[(4,)](x, y, out, 1000, BLOCK=256)
+    triton_kernels.add[(4,)](x, y, out, 1000, BLOCK=256)
     assert np.array_equal(out, x + y)
-    chip.assert_clean()
-    assert chip.launches == 1
+    triton_chip.assert_clean()
+    assert triton_chip.launches == 1
 
 
-def test_missing_mask_is_found_with_line_and_element(chip: Any, kernels: Any) -> None:
+def test_missing_mask_is_found_with_line_and_element(triton_chip: Any, triton_kernels: Any) -> None:
     x, y, out = (np.ones(1000, np.float32) for _ in range(3))
-    kernels.add_without_mask[(4,)](x, y, out, 1000, BLOCK=256)
-    [finding] = chip.findings
+    triton_kernels.add_without_mask[(4,)](x, y, out, 1000, BLOCK=256)
+    [finding] = triton_chip.findings
     assert finding.rule == "out-of-bounds"
     assert "triton_kernels.py:" in finding.line
     assert "load of y[1000] of 1000 elements" in finding.access
     with pytest.raises(CheckFailed, match=r"triton_kernels.py:\d+: out-of-bounds"):
-        chip.assert_clean()
+        triton_chip.assert_clean()
 
 
-def test_nothing_launched_is_not_clean(chip: Any) -> None:
+def test_nothing_launched_is_not_clean(triton_chip: Any) -> None:
     with pytest.raises(CheckFailed, match="nothing was checked"):
-        chip.assert_clean()
+        triton_chip.assert_clean()
 
 
 @pytest.mark.rest
-def test_views_share_memory_and_strides_count(chip: Any, kernels: Any) -> None:
+def test_views_share_memory_and_strides_count(triton_chip: Any, triton_kernels: Any) -> None:
     base = np.arange(200, dtype=np.float32)
     view = base[10:110:2]  # 50 elements, every second
-    kernels.double_strided[(1,)](view, 2, 50, BLOCK=128)
+    triton_kernels.double_strided[(1,)](view, 2, 50, BLOCK=128)
     expected = np.arange(200, dtype=np.float32)
     expected[10:110:2] *= 2
     assert np.array_equal(base, expected)
-    kernels.add[(1,)](base[:100], base[100:], base[:100], 100, BLOCK=128)  # in place
+    triton_kernels.add[(1,)](base[:100], base[100:], base[:100], 100, BLOCK=128)  # in place
     assert np.array_equal(base[:100], expected[:100] + expected[100:])
-    chip.assert_clean()
+    triton_chip.assert_clean()
 
 
 @pytest.mark.rest
-def test_tuples_numbers_and_halves_are_passed(chip: Any, kernels: Any) -> None:
+def test_tuples_numbers_and_halves_are_passed(triton_chip: Any, triton_kernels: Any) -> None:
     out = np.zeros(8, np.float32)
     x = np.arange(4, dtype=np.float16)
-    kernels.mixed[(1,)]((x, 1.5), -3, 1 << 40, out, BLOCK=4)
+    triton_kernels.mixed[(1,)]((x, 1.5), -3, 1 << 40, out, BLOCK=4)
     assert out[:4].tolist() == [-3 + 1.5 * i for i in range(4)]
     assert out[4] == np.float32(1 << 40)
-    chip.assert_clean()
+    triton_chip.assert_clean()
 
 
 @pytest.mark.rest
-def test_pointers_stored_in_memory_reach_torch_tensors(chip: Any, kernels: Any) -> None:
+def test_pointers_stored_in_memory_reach_torch_tensors(triton_chip: Any, triton_kernels: Any) -> None:
     torch = pytest.importorskip("torch", reason="the package torch is not installed")
     parts = [torch.full((16,), float(index)) for index in range(3)]
     table = torch.tensor([part.data_ptr() for part in parts], dtype=torch.int64)
     before = table.clone()
     out = torch.zeros(3, 16)
-    kernels.gather_pointers[(3,)](table, out, BLOCK=16)
+    triton_kernels.gather_pointers[(3,)](table, out, BLOCK=16)
     assert torch.equal(out, torch.stack(parts)) and torch.equal(table, before)
-    chip.assert_clean()
+    triton_chip.assert_clean()
 
 
 @pytest.mark.rest
-def test_device_print_prints(chip: Any, kernels: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    kernels.print_values[(1,)](np.arange(4, dtype=np.int32), BLOCK=4, num_warps=1)
+def test_device_print_prints(triton_chip: Any, triton_kernels: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    triton_kernels.print_values[(1,)](np.arange(4, dtype=np.int32), BLOCK=4, num_warps=1)
     lines = capsys.readouterr().out.splitlines()
     assert {line.split("value:")[1].split()[-1] for line in lines if "value:" in line} == {"0", "1", "2", "3"}
 
 
 @pytest.mark.rest
-def test_device_assert_ends_the_launch(chip: Any, kernels: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_device_assert_ends_the_launch(
+    triton_chip: Any, triton_kernels: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
     x = np.array([1, 2, -3, 4], np.float32)
     with pytest.raises(LaunchStopped, match=r"trap at .*triton_kernels.py:\d+"):
-        kernels.assert_positive[(1,)](x, BLOCK=4, num_warps=1, debug=True)
+        triton_kernels.assert_positive[(1,)](x, BLOCK=4, num_warps=1, debug=True)
     assert "must be positive" in capsys.readouterr().err
     x[2] = 3
-    kernels.assert_positive[(1,)](x, BLOCK=4, num_warps=1, debug=True)  # on a GPU that is opened again
+    triton_kernels.assert_positive[(1,)](x, BLOCK=4, num_warps=1, debug=True)  # on a GPU that is opened again
 
 
 @pytest.mark.rest
-def test_autotune_ranks_by_simulated_counters(chip: Any, kernels: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_autotune_ranks_by_simulated_counters(
+    triton_chip: Any, triton_kernels: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
     x = np.ones(1000, np.float32)
     out = np.zeros_like(x)
-    kernels.tuned[lambda meta: (-(-1000 // meta["BLOCK"]),)](x, out, 1000)
+    triton_kernels.tuned[lambda meta: (-(-1000 // meta["BLOCK"]),)](x, out, 1000)
     assert np.array_equal(out, 2 * x)
-    assert kernels.tuned.best_config.kwargs["BLOCK"] in (64, 1024)
+    assert triton_kernels.tuned.best_config.kwargs["BLOCK"] in (64, 1024)
     assert "estimates from simulated counters" in capsys.readouterr().err
 
 
 @pytest.mark.rest
-def test_launch_hooks_and_num_stages(chip: Any, kernels: Any) -> None:
+def test_launch_hooks_and_num_stages(triton_chip: Any, triton_kernels: Any) -> None:
     from triton import knobs
 
     seen: list[str] = []
 
-    def enter(metadata: Any) -> None:
+    def record_enter(metadata: Any) -> None:
         seen.append(metadata.get()["name"])
 
-    def leave(metadata: Any) -> None:
+    def record_leave(metadata: Any) -> None:
         seen.append("end")
 
-    knobs.runtime.launch_enter_hook.add(enter)
-    knobs.runtime.launch_exit_hook.add(leave)
+    knobs.runtime.launch_enter_hook.add(record_enter)
+    knobs.runtime.launch_exit_hook.add(record_leave)
     try:
         a = np.random.default_rng(7).standard_normal((32, 64)).astype(np.float16)
         b = np.random.default_rng(8).standard_normal((64, 32)).astype(np.float16)
         for stages in (1, 3):
             out = np.zeros((32, 32), np.float32)
-            kernels.matmul[(2, 2)](a, b, out, 32, 32, 64, BLOCK=16, STEP=16, num_stages=stages)
+            triton_kernels.matmul[(2, 2)](a, b, out, 32, 32, 64, BLOCK=16, STEP=16, num_stages=stages)
             exact = a.astype(np.float32) @ b.astype(np.float32)
             assert np.allclose(out, exact, rtol=1e-3, atol=1e-3)
     finally:
-        knobs.runtime.launch_enter_hook.remove(enter)
-        knobs.runtime.launch_exit_hook.remove(leave)
+        knobs.runtime.launch_enter_hook.remove(record_enter)
+        knobs.runtime.launch_exit_hook.remove(record_leave)
     assert seen == ["matmul", "end"] * 2
-    chip.assert_clean()
+    triton_chip.assert_clean()
 
 
 @needs_triton
-def test_what_is_not_supported_is_named(chip: Any, kernels: Any) -> None:
+def test_what_is_not_supported_is_named(triton_chip: Any, triton_kernels: Any) -> None:
     from zinc_rt.launching import triton
 
     with pytest.raises(UsageError, match="no chip 'gfx0'"):
@@ -168,7 +172,9 @@ def test_what_is_not_supported_is_named(chip: Any, kernels: Any) -> None:
     with pytest.raises(UnsupportedError, match="cannot run gfx11"):
         triton.install("gfx1100")
     with pytest.raises(UnsupportedError, match=r"argument x is a .*Opaque of unknown size"):
-        kernels.add[(1,)](kernels.Opaque(), kernels.Opaque(), kernels.Opaque(), 1, BLOCK=16)
+        triton_kernels.add[(1,)](
+            triton_kernels.Opaque(), triton_kernels.Opaque(), triton_kernels.Opaque(), 1, BLOCK=16
+        )
 
 
 def run(*words: str, cwd: Path, options: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
@@ -212,18 +218,28 @@ def test_sanitize_passes_exit_codes_on_and_says_that_nothing_ran(tmp_path: Path)
 
 
 def test_messages_of_printf_are_formatted() -> None:
-    def words(raw: bytes) -> list[int]:
+    def to_dwords(raw: bytes) -> list[int]:
         raw += b"\0" * (-len(raw) % 8)
         return [int.from_bytes(raw[index : index + 8], "little") for index in range(0, len(raw), 8)]
 
     (half,) = np.array([1.5]).view(np.uint64).tolist()
     text = b"pid (%d, %u) %s is %f, %5.2f %%, %x%c %lld\n\0"
-    message = [*words(text), (1 << 64) - 1, 7, *words(b"value\0"), half, half, 255, ord("!"), (1 << 64) - 2]
-    assert formatted(message) == "pid (-1, 7) value is 1.500000,  1.50 %, ff! -2\n"
-    assert formatted(words(b"no arguments\0")) == "no arguments"
+    message = [
+        *to_dwords(text),
+        (1 << 64) - 1,
+        7,
+        *to_dwords(b"value\0"),
+        half,
+        half,
+        255,
+        ord("!"),
+        (1 << 64) - 2,
+    ]
+    assert format_message(message) == "pid (-1, 7) value is 1.500000,  1.50 %, ff! -2\n"
+    assert format_message(to_dwords(b"no arguments\0")) == "no arguments"
 
 
 def test_overlapping_allocations_are_one() -> None:
     rows = [(100, 50), (120, 10), (140, 20), (200, 8)]
-    joined = merged([HostAllocation(index, size, False, None) for index, size in rows])
+    joined = merge_allocations([HostAllocation(index, size, False, None) for index, size in rows])
     assert [(item.address, item.size_bytes) for item in joined] == [(100, 60), (200, 8)]

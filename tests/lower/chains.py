@@ -14,8 +14,8 @@ from zinc_rt.mem.plan import plan_memory
 ONE = {"tokens": 1, "sequences": 1, "rows": 1, "entries": 1}
 
 
-def chain(grid: Grid, capacity: Mapping[str, int], *, adds: int = 2) -> LoweredGraph:
-    def launches(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch | Sync]:
+def make_chain(grid: Grid, capacity: Mapping[str, int], *, adds: int = 2) -> LoweredGraph:
+    def list_launches(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch | Sync]:
         half = Temp("half", 1000)
         yield Launch("first", (Ref(node.inputs[0]), half), (7, 1.5), grid)
         yield SYNC
@@ -28,9 +28,9 @@ def chain(grid: Grid, capacity: Mapping[str, int], *, adds: int = 2) -> LoweredG
     for index in range(adds):
         builder.node(Op.ADD, (f"act.x[{index}]", f"act.x[{index}]"), (f"act.x[{index + 1}]",), label=f"x-{index}")
     graph = builder.build()
-    entry = Entry(Op.ADD, launches, frozenset(["canonical-1"]))
+    entry = Entry(Op.ADD, list_launches, frozenset(["canonical-1"]))
     return lower(graph, (entry,), plan_memory(graph, capacity=capacity), ordering="canonical-1", tier="t1")
 
 
-def planned(grid: Grid, capacity: Mapping[str, int] = ONE, *, adds: int = 2) -> DispatchPlan:
-    return dispatch_plan(chain(grid, capacity, adds=adds))
+def plan_chain(grid: Grid, capacity: Mapping[str, int] = ONE, *, adds: int = 2) -> DispatchPlan:
+    return dispatch_plan(make_chain(grid, capacity, adds=adds))

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import pytest
-from lower.chains import ONE, chain
+from lower.chains import ONE, make_chain
 
 from zinc_rt.ir.graph import Node, OpGraph
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.entry import Entry
-from zinc_rt.lower import refusal
-from zinc_rt.lower.lower import choose
+from zinc_rt.lower import find_refusal
+from zinc_rt.lower.lower import choose_entry
 
 CANONICAL = frozenset({"canonical-1"})
 
 
-def never(node: Node, graph: OpGraph) -> str:
+def always_reject(node: Node, graph: OpGraph) -> str:
     return "not today"
 
 
 GOOD = Entry(Op.ADD, None, CANONICAL)
-NEVER = Entry(Op.ADD, None, CANONICAL, variant="wide", rejects=never)
+NEVER = Entry(Op.ADD, None, CANONICAL, variant="wide", rejects=always_reject)
 OTHER = Entry(Op.SCALE, None, CANONICAL)
 FLOAT32 = Entry(Op.ADD, None, frozenset({"float32-dequant"}))
 
@@ -38,17 +38,18 @@ FLOAT32 = Entry(Op.ADD, None, frozenset({"float32-dequant"}))
     ],
 )
 def test_node_is_rejected_when_no_entry_takes_it(entries: tuple[Entry, ...], why: str | None) -> None:
-    graph = chain((1, 1, 1), ONE).graph
-    assert refusal(graph.nodes[0], graph, entries, "canonical-1") == why
+    graph = make_chain((1, 1, 1), ONE).graph
+    assert find_refusal(graph.nodes[0], graph, entries, "canonical-1") == why
 
 
 def test_first_entry_that_takes_a_node_runs_it() -> None:
-    graph = chain((1, 1, 1), ONE).graph
+    graph = make_chain((1, 1, 1), ONE).graph
     assert (
-        choose(graph.nodes[0], graph, (OTHER, NEVER, GOOD, Entry(Op.ADD, None, CANONICAL)), "canonical-1") is GOOD
+        choose_entry(graph.nodes[0], graph, (OTHER, NEVER, GOOD, Entry(Op.ADD, None, CANONICAL)), "canonical-1")
+        is GOOD
     )
 
 
 def test_barrier_needs_no_kernel() -> None:
-    graph = chain((1, 1, 1), ONE).graph
-    assert refusal(Node(Op.BARRIER, (), ()), graph, (), "canonical-1") is None
+    graph = make_chain((1, 1, 1), ONE).graph
+    assert find_refusal(Node(Op.BARRIER, (), ()), graph, (), "canonical-1") is None

@@ -42,7 +42,7 @@ def small_graph(layers: int = 3, quant: str = "q8_0") -> OpGraph:
     return g.build()
 
 
-def spans(graph: OpGraph) -> dict[str, tuple[int, int]]:
+def activation_spans(graph: OpGraph) -> dict[str, tuple[int, int]]:
     """Return the first and last node that uses each activation, by a simple search."""
     names = [spec.name for spec in graph.by_role("activation")]
     touching = {
@@ -52,7 +52,7 @@ def spans(graph: OpGraph) -> dict[str, tuple[int, int]]:
     return {name: (min(index), max(index)) for name, index in touching.items() if index}
 
 
-def overlap(a: BufferPlacement, b: BufferPlacement) -> bool:
+def is_overlapping(a: BufferPlacement, b: BufferPlacement) -> bool:
     return (
         a.allocation == b.allocation
         and a.offset_bytes < b.offset_bytes + b.size_bytes
@@ -63,9 +63,9 @@ def overlap(a: BufferPlacement, b: BufferPlacement) -> bool:
 def check(graph: OpGraph, plan: MemoryPlan) -> None:
     """Check the requirements of every plan, byte by byte."""
     assert set(plan.placements) == set(graph.buffers)
-    alive = spans(graph)
+    alive = activation_spans(graph)
     for a, b in itertools.combinations(graph.buffers, 2):
-        if overlap(plan.placements[a], plan.placements[b]):
+        if is_overlapping(plan.placements[a], plan.placements[b]):
             assert a in alive and b in alive, f"{a} and {b} share bytes and are no activations"
             assert not plan.tap
             assert alive[a][1] < alive[b][0] or alive[b][1] < alive[a][0], f"{a} and {b} are alive together"

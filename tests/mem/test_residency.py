@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from test_ownership import opened
+from test_ownership import open_simulated
 
 from zinc_rt.backends.cpu.oracle import CpuBackend
 from zinc_rt.engine.engine import Engine
@@ -16,7 +16,7 @@ from zinc_rt.host.errors import InputError, UsageError
 from zinc_rt.host.settings import Settings
 from zinc_rt.kernels.gfx1201.table import KERNELS
 from zinc_rt.mem.heaps import BufferHeap
-from zinc_rt.mem.residency import LayerExperts, Residency, experts_of, place_weights
+from zinc_rt.mem.residency import LayerExperts, Residency, list_experts, place_weights
 from zinc_rt.model.builder import SequenceLimits
 from zinc_rt.model.gguf import read_gguf
 from zinc_rt.model.registry import build_model
@@ -56,7 +56,7 @@ def test_residency_option_is_honoured_or_rejected_with_advice() -> None:
 @pytest.mark.parametrize("model", ["qwen35moe-q", "gemma4moe-q"])
 def test_model_experts_are_its_stacked_weights(model: str) -> None:
     graph = build_model(read_gguf(FOLDER / f"{model}.gguf"), SequenceLimits(ctx=64), "prefill").graph
-    experts = experts_of(graph)
+    experts = list_experts(graph)
     stacked = {name for name, spec in graph.buffers.items() if spec.role == "weight" and len(spec.shape) == 3}
     assert experts and {name for expert in experts for name in expert.weights} == stacked
     assert all(0 < expert.chosen_share < 1 for expert in experts)
@@ -65,7 +65,7 @@ def test_model_experts_are_its_stacked_weights(model: str) -> None:
 def logits_of(tier: str, experts: str, *, memory_bytes: int = 0) -> tuple[np.ndarray, Engine]:
     """Return a model's logits on a simulated device with that much memory, and the closed engine."""
     gguf = read_gguf(FOLDER / "qwen35moe-q.gguf")
-    with opened(tier) as device:
+    with open_simulated(tier) as device:
         if memory_bytes:
             device.backend.device = replace(device.backend.device, memory_bytes=memory_bytes)
         settings = Settings(experts=experts)  # type: ignore[arg-type]
@@ -104,7 +104,7 @@ def test_experts_in_host_memory_give_the_same_bits(tier: str) -> None:
 def test_experts_beyond_vram_go_to_host_memory_or_are_rejected() -> None:
     plain, engine = logits_of("t1", "auto")
     whole = sum(map(KERNELS.packed_bytes, engine.model.weights.values()))
-    maximum = next(bytes_ for bytes_ in range(whole, 4 * whole, whole // 40) if room(bytes_))
+    maximum = next(bytes_ for bytes_ in range(whole, 4 * whole, whole // 40) if simulated_memory(bytes_))
     hosted, engine = logits_of("t1", "auto", memory_bytes=maximum)
     placed = engine.variants.residency
     assert placed is not None and 0 < len(placed.layers) < engine.model.layers
@@ -115,11 +115,11 @@ def test_experts_beyond_vram_go_to_host_memory_or_are_rejected() -> None:
         logits_of("t1", "gtt", memory_bytes=whole // 8)
 
 
-def room(memory_bytes: int) -> bool:
+def simulated_memory(memory_bytes: int) -> bool:
     """Return whether the experts of some but not all layers fit on a device with that much memory."""
     try:
         gguf = read_gguf(FOLDER / "qwen35moe-q.gguf")
-        with opened("t1") as device:
+        with open_simulated("t1") as device:
             device.backend.device = replace(device.backend.device, memory_bytes=memory_bytes)
             with Engine(gguf, device.backend, limits=SequenceLimits(ctx=64, step_tokens=16)) as engine:
                 assert engine.variants.resident

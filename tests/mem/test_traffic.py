@@ -10,7 +10,7 @@ import pytest
 from zinc_rt.golden.embedded import FOLDER
 from zinc_rt.golden.tiny_models.writer import write_tiny
 from zinc_rt.ir.op import OPS
-from zinc_rt.mem.traffic import PARTLY_READ, Traffic, decode_traffic
+from zinc_rt.mem.traffic import PARTLY_READ, Traffic, list_decode_traffic
 from zinc_rt.model.builder import SequenceLimits
 from zinc_rt.model.gguf import GGUFFile, read_gguf
 from zinc_rt.model.registry import build_model
@@ -18,12 +18,14 @@ from zinc_rt.model.registry import build_model
 F32 = 4
 
 
-def traffic(gguf: GGUFFile, position: int, *, ctx: int = 64, slots: int = 1, form: Any = "ids") -> list[Traffic]:
+def list_traffic(
+    gguf: GGUFFile, position: int, *, ctx: int = 64, slots: int = 1, form: Any = "ids"
+) -> list[Traffic]:
     model = build_model(gguf, SequenceLimits(ctx=ctx, slots=slots), "decode", delta_form=form)
-    return list(decode_traffic(model.graph, position=position))
+    return list(list_decode_traffic(model.graph, position=position))
 
 
-def moved(rows: list[Traffic], kind: str) -> tuple[int, int]:
+def sum_bytes(rows: list[Traffic], kind: str) -> tuple[int, int]:
     chosen = [row for row in rows if row.kind == kind]
     return sum(row.read_bytes for row in chosen), sum(row.written_bytes for row in chosen)
 
@@ -47,29 +49,29 @@ def test_dense_attention() -> None:
     gguf = read_gguf(FOLDER / "qwen3-q.gguf")
     layers, kv_heads, head = 3, 2, 128
     for position in (0, 9, 63):
-        rows = traffic(gguf, position)
-        assert moved(rows, "weight") == (weights_read(gguf, 1, 1), 0)
+        rows = list_traffic(gguf, position)
+        assert sum_bytes(rows, "weight") == (weights_read(gguf, 1, 1), 0)
         one = layers * kv_heads * 2 * head * F32
-        assert moved(rows, "kv") == (one * (position + 1), one)
-        assert moved(rows, "state") == (0, 0)
-        assert moved(rows, "constant") == (layers * 2 * 2 * (head // 2) * F32, 0)  # q and k, cos and sin
+        assert sum_bytes(rows, "kv") == (one * (position + 1), one)
+        assert sum_bytes(rows, "state") == (0, 0)
+        assert sum_bytes(rows, "constant") == (layers * 2 * 2 * (head // 2) * F32, 0)  # q and k, cos and sin
 
 
 @pytest.mark.parametrize("slots", [1, 3])
 def test_hybrid_reads_its_used_experts_and_its_whole_state(slots: int) -> None:
     gguf = read_gguf(FOLDER / "qwen35moe-q.gguf")
-    rows = traffic(gguf, 9, slots=slots)
-    assert moved(rows, "weight") == (weights_read(gguf, 2, 4), 0)
+    rows = list_traffic(gguf, 9, slots=slots)
+    assert sum_bytes(rows, "weight") == (weights_read(gguf, 2, 4), 0)
     one = 1 * 2 * 2 * 64 * F32  # a single attention layer
-    assert moved(rows, "kv") == (one * 10, one)
+    assert sum_bytes(rows, "kv") == (one * 10, one)
     convolution, delta = 3 * 512 * F32, 4 * 64 * 64 * F32  # (kernel - 1) x channels, heads x 64 x 64
-    assert moved(rows, "state") == (3 * (convolution + delta), 3 * (convolution + delta))
+    assert sum_bytes(rows, "state") == (3 * (convolution + delta), 3 * (convolution + delta))
 
 
 @pytest.mark.parametrize("form", ["plain", "ids"])
 def test_recurrence_form_does_not_change_the_traffic(form: str) -> None:
     gguf = read_gguf(FOLDER / "qwen35moe-q.gguf")
-    assert moved(traffic(gguf, 9, form=form), "state") == moved(traffic(gguf, 9), "state")
+    assert sum_bytes(list_traffic(gguf, 9, form=form), "state") == sum_bytes(list_traffic(gguf, 9), "state")
 
 
 def test_window_bounds_the_keys_and_shared_caches_are_read_again() -> None:
@@ -77,9 +79,9 @@ def test_window_bounds_the_keys_and_shared_caches_are_read_again() -> None:
     # sliding, sliding, sliding, full, sliding, full; the last two read the caches of layers 2 and 3
     local, full = 2 * 2 * 64 * F32, 2 * 2 * 128 * F32
     for position, in_window in ((0, 1), (7, 8), (30, 8)):
-        rows = traffic(gguf, position)
+        rows = list_traffic(gguf, position)
         read = 4 * local * in_window + 2 * full * (position + 1)
-        assert moved(rows, "kv") == (read, 3 * local + full)
+        assert sum_bytes(rows, "kv") == (read, 3 * local + full)
 
 
 def test_latent_attention_reads_latents(tmp_path: Path) -> None:
@@ -91,7 +93,7 @@ def test_latent_attention_reads_latents(tmp_path: Path) -> None:
     )  # type: ignore[call-overload]
     layers = int(gguf.metadata["deepseek2.block_count"])  # type: ignore[call-overload]
     one = layers * (rank + rope) * F32
-    assert moved(traffic(gguf, 9), "kv") == (one * 10, one)
+    assert sum_bytes(list_traffic(gguf, 9), "kv") == (one * 10, one)
 
 
 def test_every_rule_names_an_existing_operand() -> None:

@@ -9,21 +9,21 @@ from dataclasses import dataclass
 U32, STRING, ARRAY = 4, 8, 9  # GGUFValueType
 
 
-def text(value: str | bytes) -> bytes:
+def pack_string(value: str | bytes) -> bytes:
     raw = value.encode() if isinstance(value, str) else value
     return struct.pack("<Q", len(raw)) + raw
 
 
-def u32(key: str, value: int) -> bytes:
-    return text(key) + struct.pack("<II", U32, value)
+def pack_u32_field(key: str, value: int) -> bytes:
+    return pack_string(key) + struct.pack("<II", U32, value)
 
 
-def string(key: str, value: str | bytes) -> bytes:
-    return text(key) + struct.pack("<I", STRING) + text(value)
+def pack_string_field(key: str, value: str | bytes) -> bytes:
+    return pack_string(key) + struct.pack("<I", STRING) + pack_string(value)
 
 
-def array(key: str, item_type: int, count: int, payload: bytes) -> bytes:
-    return text(key) + struct.pack("<IIQ", ARRAY, item_type, count) + payload
+def pack_array_field(key: str, item_type: int, count: int, payload: bytes) -> bytes:
+    return pack_string(key) + struct.pack("<IIQ", ARRAY, item_type, count) + payload
 
 
 @dataclass(frozen=True)
@@ -33,10 +33,13 @@ class RawTensor:
     type: int
     offset: int
 
-    def entry(self) -> bytes:
+    def pack_entry(self) -> bytes:
         dims = struct.pack(f"<{len(self.dims)}Q", *self.dims)
         return (
-            text(self.name) + struct.pack("<I", len(self.dims)) + dims + struct.pack("<IQ", self.type, self.offset)
+            pack_string(self.name)
+            + struct.pack("<I", len(self.dims))
+            + dims
+            + struct.pack("<IQ", self.type, self.offset)
         )
 
 
@@ -54,5 +57,5 @@ def gguf_bytes(
     tensor_count = len(tensors) if tensor_count is None else tensor_count
     key_count = len(metadata) if key_count is None else key_count
     header = magic + struct.pack("<IQQ", version, tensor_count, key_count)
-    header += b"".join(metadata) + b"".join(tensor.entry() for tensor in tensors)
+    header += b"".join(metadata) + b"".join(tensor.pack_entry() for tensor in tensors)
     return header + b"\0" * (-len(header) % alignment) + data

@@ -44,7 +44,7 @@ UNKIND = (
 Mutation = Callable[[random.Random, bytearray], None]
 
 
-def truncate(rng: random.Random, data: bytearray) -> None:
+def truncate_data(rng: random.Random, data: bytearray) -> None:
     del data[rng.randrange(len(data)) :]
 
 
@@ -75,32 +75,32 @@ def unkind_counts(rng: random.Random, data: bytearray) -> None:
     data[index : index + 8] = value.to_bytes(8, "little")
 
 
-def splice(rng: random.Random, data: bytearray) -> None:
+def copy_range(rng: random.Random, data: bytearray) -> None:
     size = rng.randrange(1, 200)
     source, target = rng.randrange(len(data)), rng.randrange(len(data))
     piece = data[source : source + size]
     data[target : target + rng.choice((0, len(piece)))] = piece
 
 
-def delete(rng: random.Random, data: bytearray) -> None:
+def delete_range(rng: random.Random, data: bytearray) -> None:
     index = rng.randrange(min(len(data), 8192))
     del data[index : index + rng.randrange(1, 64)]
 
 
-def noise(rng: random.Random, data: bytearray) -> None:
+def add_noise(rng: random.Random, data: bytearray) -> None:
     index = rng.randrange(4, min(len(data), 8192))
     data[index : index + 32] = rng.randbytes(32)
 
 
 MUTATIONS: tuple[Mutation, ...] = (
-    truncate,
+    truncate_data,
     truncate_header,
     flip_bits,
     unkind_number,
     unkind_counts,
-    splice,
-    delete,
-    noise,
+    copy_range,
+    delete_range,
+    add_noise,
 )
 
 

@@ -67,7 +67,7 @@ class Golden:
         return self.arrays.get("positions", np.arange(len(self.ids)))
 
     @property
-    def limit(self) -> float:
+    def error_limit(self) -> float:
         """Return the limit for the distance to llama.cpp over all logits; gemma4 has a larger range of
         activations.
         """
@@ -95,15 +95,15 @@ def read_golden(data_dir: Path, stem: str) -> Golden:
         return Golden(stem, read_gguf(file), dict(arrays))
 
 
-def collector(into: Values) -> Callable[[Node, str, np.ndarray], None]:
+def make_collector(values: Values) -> Callable[[Node, str, np.ndarray], None]:
     """A tap that stores every value by label: a node's first result by the node's label, further results by buffer
     name.
     """
 
-    def tap(node: Node, buffer: str, array: np.ndarray) -> None:
-        into[node.label if buffer == node.outputs[0] else label_of(buffer)] = array.copy()
+    def record_value(node: Node, buffer: str, array: np.ndarray) -> None:
+        values[node.label if buffer == node.outputs[0] else label_of(buffer)] = array.copy()
 
-    return tap
+    return record_value
 
 
 def label_of(buffer: str) -> str:

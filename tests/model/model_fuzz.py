@@ -26,7 +26,7 @@ import numpy as np
 from zinc_rt.backends.cpu.oracle import CpuBackend
 from zinc_rt.engine.engine import Engine
 from zinc_rt.golden.tiny_models.architectures import ARCHITECTURES
-from zinc_rt.golden.tiny_models.writer import Content, tiny, write_content
+from zinc_rt.golden.tiny_models.writer import ModelContent, build_tiny, write_content
 from zinc_rt.host.errors import ZincError
 from zinc_rt.model.gguf import read_gguf
 from zinc_rt.model.tokenizer import Tokenizer
@@ -37,7 +37,7 @@ UNKIND: tuple[object, ...] = (0, 1, 3, 7, 1 << 31, (1 << 32) - 1, 0.0, -1.0, 1e3
 UNKIND += ("text", "", True, False, [1], [0] * 100, [-1, 2, 3], ["a"])
 
 
-def near(value: object, rng: random.Random) -> object:
+def change_slightly(value: object, rng: random.Random) -> object:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return rng.choice(UNKIND)
     return rng.choice(
@@ -58,7 +58,7 @@ RESHAPED: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 }
 
 
-def damage(content: Content, rng: random.Random) -> tuple[Content, str]:
+def damage_content(content: ModelContent, rng: random.Random) -> tuple[ModelContent, str]:
     metadata, tensors = dict(content.metadata), dict(content.tensors)
     extra = dict(content.vocabulary.extra)
     result = []
@@ -70,7 +70,7 @@ def damage(content: Content, rng: random.Random) -> tuple[Content, str]:
             del metadata[key]
             result.append(f"no {key}")
         elif where == "key":
-            metadata[key] = near(metadata[key], rng)
+            metadata[key] = change_slightly(metadata[key], rng)
             result.append(f"{key} = {metadata[key]!r}")
         elif where == "tensor gone":
             del tensors[name]
@@ -89,11 +89,13 @@ def damage(content: Content, rng: random.Random) -> tuple[Content, str]:
     )
 
 
-def case(seed: int, path: Path) -> tuple[str, str]:
+def run_case(seed: int, path: Path) -> tuple[str, str]:
     """(how it ended, what was damaged); raises what is no ZincError."""
     rng = random.Random(seed)
     architecture = list(ARCHITECTURES)[seed % len(ARCHITECTURES)]
-    content, result = damage(tiny(architecture, seed=1, hidden=32, heads=2, kv_heads=1, vocab=400), rng)
+    content, result = damage_content(
+        build_tiny(architecture, seed=1, hidden=32, heads=2, kv_heads=1, vocab=400), rng
+    )
     try:
         write_content(path, content, quant=rng.choice(("f32", "q8_0")))
     except Exception:  # the writer is not what is tested: a list of mixed types, a number out of range
@@ -125,7 +127,7 @@ def main() -> None:
         for seed in range(first_seed, first_seed + count):
             signal.alarm(TIME_LIMIT_SECONDS)
             path = Path(folder, f"{seed}.gguf")
-            outcomes[case(seed, path)[0]] += 1
+            outcomes[run_case(seed, path)[0]] += 1
             signal.alarm(0)
             path.unlink(missing_ok=True)
     print(json.dumps(outcomes))

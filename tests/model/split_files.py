@@ -7,7 +7,7 @@ import struct
 from pathlib import Path
 
 from gguf import GGMLQuantizationType
-from model.gguf_bytes import text
+from model.gguf_bytes import pack_string
 
 from zinc_rt.model.gguf import Tensor, read_gguf
 from zinc_rt.model.gguf_parts import part_name
@@ -47,7 +47,7 @@ def _file(metadata: bytes, key_count: int, tensors: list[Tensor]) -> bytes:
     for tensor in tensors:
         dims = tuple(reversed(tensor.shape))
         number = int(GGMLQuantizationType[tensor.dtype.upper()])
-        entries += text(tensor.name) + struct.pack(f"<I{len(dims)}Q", len(dims), *dims)
+        entries += pack_string(tensor.name) + struct.pack(f"<I{len(dims)}Q", len(dims), *dims)
         entries += struct.pack("<IQ", number, len(data))
         content = tensor.data.tobytes()
         data += content + b"\0" * (-len(content) % ALIGNMENT)
@@ -57,12 +57,12 @@ def _file(metadata: bytes, key_count: int, tensors: list[Tensor]) -> bytes:
 
 def _end_of_metadata(header: bytes, first_tensor: str) -> int:
     """Return where the tensors' entries begin: at the first tensor's name."""
-    return header.rindex(text(first_tensor))
+    return header.rindex(pack_string(first_tensor))
 
 
 def _u16(key: str, value: int) -> bytes:
-    return text(key) + struct.pack("<IH", U16, value)
+    return pack_string(key) + struct.pack("<IH", U16, value)
 
 
 def _i32(key: str, value: int) -> bytes:
-    return text(key) + struct.pack("<Ii", I32, value)
+    return pack_string(key) + struct.pack("<Ii", I32, value)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from zinc_rt.host.errors import InputError
-from zinc_rt.model.chat import chat_template, render_chat
+from zinc_rt.model.chat import find_chat_template, render_chat
 from zinc_rt.model.gguf import read_gguf
 
 MESSAGES = [
@@ -123,16 +123,16 @@ def test_missing_template_error_gives_advice(template: str | None) -> None:
     with pytest.raises(InputError, match="--prompt without --chat"):
         render_chat(template, MESSAGES)
     with pytest.raises(InputError, match="--prompt without --chat"):
-        chat_template({"tokenizer.chat_template": template})
+        find_chat_template({"tokenizer.chat_template": template})
 
 
 def test_templates_are_found_by_name() -> None:
     metadata = {"tokenizer.chat_template": "A", "tokenizer.chat_template.tool_use": "B"}
-    assert chat_template(metadata) == "A" and chat_template(metadata, name="tool_use") == "B"
+    assert find_chat_template(metadata) == "A" and find_chat_template(metadata, name="tool_use") == "B"
     with pytest.raises(InputError, match=r"tokenizer\.chat_template\.rag"):
-        chat_template(metadata, name="rag")
+        find_chat_template(metadata, name="rag")
     with pytest.raises(InputError, match="expected a string"):
-        chat_template({"tokenizer.chat_template": 3})
+        find_chat_template({"tokenizer.chat_template": 3})
 
 
 @pytest.mark.parametrize("message", [{}, {"role": 1}, {"content": "x"}, "text", None])
@@ -142,10 +142,10 @@ def test_message_without_a_role_is_reported(message: Any) -> None:
 
 
 def test_real_templates_render(data_dir: Path) -> None:
-    gemma = chat_template(read_gguf(data_dir / "vocab" / "ggml-vocab-gemma-4.gguf").metadata)
+    gemma = find_chat_template(read_gguf(data_dir / "vocab" / "ggml-vocab-gemma-4.gguf").metadata)
     text = render_chat(gemma, [{"role": "user", "content": "hi"}], bos_text="<bos>")
     assert text.startswith("<bos><|turn>user\nhi<turn|>\n<|turn>model\n")
-    qwen = chat_template(read_gguf(data_dir / "vocab" / "ggml-vocab-qwen2.gguf").metadata)
+    qwen = find_chat_template(read_gguf(data_dir / "vocab" / "ggml-vocab-qwen2.gguf").metadata)
     assert render_chat(qwen, MESSAGES) == (
         "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nx & <y> é<|im_end|>\n<|im_start|>assistant\n"
     )

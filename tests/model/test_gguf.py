@@ -10,10 +10,10 @@ from pathlib import Path
 import gguf
 import numpy as np
 import pytest
-from gguf_bytes import RawTensor, array, gguf_bytes, string, text, u32
+from gguf_bytes import RawTensor, gguf_bytes, pack_array_field, pack_string, pack_string_field, pack_u32_field
 
 from zinc_rt.host.errors import InputError, UnsupportedError
-from zinc_rt.model.gguf import digest, read_gguf
+from zinc_rt.model.gguf import digest_model, read_gguf
 
 F32, Q4_0, Q8_0, BF16 = 0, 2, 8, 30
 PLAIN = RawTensor("w", (4, 2), F32, 0)
@@ -102,7 +102,7 @@ def test_bf16_is_returned_as_raw_bits(tmp_path: Path) -> None:
 
 
 def test_wider_alignment_moves_the_data(tmp_path: Path) -> None:
-    content = gguf_bytes([u32("general.alignment", 256)], [PLAIN], b"\2" * 32, alignment=256)
+    content = gguf_bytes([pack_u32_field("general.alignment", 256)], [PLAIN], b"\2" * 32, alignment=256)
     assert read_gguf(write(tmp_path, content)).tensors["w"].data.tobytes() == b"\2" * 32
 
 
@@ -112,25 +112,28 @@ BROKEN = {
     "too many tensors": (gguf_bytes(tensor_count=1 << 62), "claims 4611686018427387904 tensors"),
     "too many keys": (gguf_bytes(key_count=1 << 62), "claims 4611686018427387904 metadata entries"),
     "a key of 2^63 bytes": (gguf_bytes([b"\xff" * 7 + b"\x7f" + b"k" * 20]), "9223372036854775807 bytes"),
-    "a key that is not text": (gguf_bytes([text(b"\xff\xfe") + struct.pack("<II", 4, 1)]), "not UTF-8"),
-    "an empty key": (gguf_bytes([u32("", 1)]), "metadata key 0 is empty"),
-    "a key given twice": (gguf_bytes([u32("a", 1), u32("a", 2)]), "'a' appears twice"),
-    "an unknown value type": (gguf_bytes([text("a") + struct.pack("<II", 13, 1)]), "unknown value type 13"),
-    "a bool of 2": (gguf_bytes([text("a") + struct.pack("<IB", 7, 2)]), "holds 2 where a bool is 0 or 1"),
-    "an array of 2^60 numbers": (gguf_bytes([array("a", 4, 1 << 60, b"1234")]), "numbers in a"),
-    "an array of 2^60 strings": (gguf_bytes([array("a", 8, 1 << 60, b"1234")]), "strings in a"),
+    "a key that is not text": (gguf_bytes([pack_string(b"\xff\xfe") + struct.pack("<II", 4, 1)]), "not UTF-8"),
+    "an empty key": (gguf_bytes([pack_u32_field("", 1)]), "metadata key 0 is empty"),
+    "a key given twice": (gguf_bytes([pack_u32_field("a", 1), pack_u32_field("a", 2)]), "'a' appears twice"),
+    "an unknown value type": (gguf_bytes([pack_string("a") + struct.pack("<II", 13, 1)]), "unknown value type 13"),
+    "a bool of 2": (gguf_bytes([pack_string("a") + struct.pack("<IB", 7, 2)]), "holds 2 where a bool is 0 or 1"),
+    "an array of 2^60 numbers": (gguf_bytes([pack_array_field("a", 4, 1 << 60, b"1234")]), "numbers in a"),
+    "an array of 2^60 strings": (gguf_bytes([pack_array_field("a", 8, 1 << 60, b"1234")]), "strings in a"),
     "a string that leaves the file": (
-        gguf_bytes([array("a", 8, 2, text("x") + struct.pack("<Q", 999))]),
+        gguf_bytes([pack_array_field("a", 8, 2, pack_string("x") + struct.pack("<Q", 999))]),
         "string 1 of 2 in a",
     ),
     "a string in a list that is not text": (
-        gguf_bytes([array("a", 8, 1, text(b"\xc3"))]),
+        gguf_bytes([pack_array_field("a", 8, 1, pack_string(b"\xc3"))]),
         "string 0 of a is not UTF-8",
     ),
-    "alignment zero": (gguf_bytes([u32("general.alignment", 0)]), "general.alignment is 0"),
-    "alignment 48": (gguf_bytes([u32("general.alignment", 48)]), "general.alignment is 48"),
-    "alignment 2 MiB": (gguf_bytes([u32("general.alignment", 2 << 20)]), "general.alignment is 2097152"),
-    "alignment as text": (gguf_bytes([string("general.alignment", "32")]), "general.alignment is '32'"),
+    "alignment zero": (gguf_bytes([pack_u32_field("general.alignment", 0)]), "general.alignment is 0"),
+    "alignment 48": (gguf_bytes([pack_u32_field("general.alignment", 48)]), "general.alignment is 48"),
+    "alignment 2 MiB": (
+        gguf_bytes([pack_u32_field("general.alignment", 2 << 20)]),
+        "general.alignment is 2097152",
+    ),
+    "alignment as text": (gguf_bytes([pack_string_field("general.alignment", "32")]), "general.alignment is '32'"),
     "no dimensions": (gguf_bytes([], [RawTensor("w", (), F32, 0)], b"1234"), "has 0 dimensions"),
     "five dimensions": (gguf_bytes([], [RawTensor("w", (1,) * 5, F32, 0)], b"1234"), "has 5 dimensions"),
     "a dimension of zero": (gguf_bytes([], [RawTensor("w", (4, 0), F32, 0)]), "invalid size 4 x 0"),
@@ -172,7 +175,10 @@ UNSUPPORTED = {
     "big endian": (b"GGUF" + struct.pack(">IQQ", 3, 0, 0), "big-endian"),
     "version 1": (gguf_bytes(version=1), "GGUF version 1; this build reads 2 and 3"),
     "version 4": (gguf_bytes(version=4), "GGUF version 4"),
-    "an array of arrays": (gguf_bytes([array("a", 9, 1, struct.pack("<IQI", 4, 1, 1))]), "array of arrays"),
+    "an array of arrays": (
+        gguf_bytes([pack_array_field("a", 9, 1, struct.pack("<IQI", 4, 1, 1))]),
+        "array of arrays",
+    ),
     "a removed tensor type": (
         gguf_bytes([], [RawTensor("blk.0.w", (32,), 4, 0)], b"\0" * 64),
         "tensor blk.0.w has the unknown ggml type 4",
@@ -202,17 +208,17 @@ def test_missing_architecture_is_reported(tmp_path: Path) -> None:
 
 
 def test_digest_covers_every_weight_and_key_but_not_the_padding(tmp_path: Path) -> None:
-    def of(content: bytes) -> str:
-        return digest(read_gguf(write(tmp_path, content)))
+    def model_digest(content: bytes) -> str:
+        return digest_model(read_gguf(write(tmp_path, content)))
 
-    keys = [string("general.architecture", "llama"), u32("a", 1)]
-    usual = of(gguf_bytes(keys, [PLAIN], b"\1" * 32))
+    keys = [pack_string_field("general.architecture", "llama"), pack_u32_field("a", 1)]
+    usual = model_digest(gguf_bytes(keys, [PLAIN], b"\1" * 32))
     assert len(usual) == 64
-    assert usual == of(gguf_bytes(keys[::-1], [PLAIN], b"\1" * 32 + b"junk"))
-    assert usual != of(gguf_bytes([keys[0], u32("a", 2)], [PLAIN], b"\1" * 32))
-    assert usual != of(gguf_bytes(keys, [PLAIN], b"\1" * 31 + b"\2"))
-    assert usual != of(gguf_bytes(keys, [RawTensor("v", (4, 2), F32, 0)], b"\1" * 32))
-    assert usual != of(gguf_bytes(keys, [RawTensor("w", (2, 4), F32, 0)], b"\1" * 32))
+    assert usual == model_digest(gguf_bytes(keys[::-1], [PLAIN], b"\1" * 32 + b"junk"))
+    assert usual != model_digest(gguf_bytes([keys[0], pack_u32_field("a", 2)], [PLAIN], b"\1" * 32))
+    assert usual != model_digest(gguf_bytes(keys, [PLAIN], b"\1" * 31 + b"\2"))
+    assert usual != model_digest(gguf_bytes(keys, [RawTensor("v", (4, 2), F32, 0)], b"\1" * 32))
+    assert usual != model_digest(gguf_bytes(keys, [RawTensor("w", (2, 4), F32, 0)], b"\1" * 32))
 
 
 def test_digest_is_cached_and_an_unwritable_cache_is_ignored(
@@ -221,24 +227,24 @@ def test_digest_is_cached_and_an_unwritable_cache_is_ignored(
     path = write(tmp_path, gguf_bytes([], [PLAIN], b"\1" * 32))
     os.utime(path, (1e9, 1e9))
     model = read_gguf(path)
-    first = digest(model)
+    first = digest_model(model)
     (entry,) = (own_cache / "zinc-rt" / "digest").iterdir()
     entry.write_text("f" * 64)
-    assert digest(model) == "f" * 64
+    assert digest_model(model) == "f" * 64
     entry.write_text("torn")
-    assert digest(model) == first
+    assert digest_model(model) == first
     monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null/nowhere")
-    assert digest(model) == first
+    assert digest_model(model) == first
 
 
 def test_digest_of_a_recently_written_file_is_not_cached(tmp_path: Path, own_cache: Path) -> None:
-    digest(read_gguf(write(tmp_path, gguf_bytes())))
+    digest_model(read_gguf(write(tmp_path, gguf_bytes())))
     assert not own_cache.exists()
 
 
 def test_vocabulary_of_150k_tokens_is_read_quickly(tmp_path: Path) -> None:
-    tokens = b"".join(text(f"token{index}") for index in range(150_000))
-    path = write(tmp_path, gguf_bytes([array("tokenizer.ggml.tokens", 8, 150_000, tokens)]))
+    tokens = b"".join(pack_string(f"token{index}") for index in range(150_000))
+    path = write(tmp_path, gguf_bytes([pack_array_field("tokenizer.ggml.tokens", 8, 150_000, tokens)]))
     started = time.perf_counter()
     model = read_gguf(path)
     assert time.perf_counter() - started < 1.5

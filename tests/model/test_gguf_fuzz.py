@@ -19,13 +19,13 @@ FUZZ = Path(__file__).with_name("gguf_fuzz.py")
 
 
 @pytest.fixture(scope="module")
-def samples(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+def sample_files(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """Small files with every kind of value and several kinds of tensors."""
     folder = tmp_path_factory.mktemp("samples")
-    return [sample(folder / f"{tokens}.gguf", tokens) for tokens in (3, 300)]
+    return [make_sample(folder / f"{tokens}.gguf", tokens) for tokens in (3, 300)]
 
 
-def sample(path: Path, tokens: int) -> Path:
+def make_sample(path: Path, tokens: int) -> Path:
     rng = np.random.default_rng(tokens)
     writer = gguf.GGUFWriter(path, "llama")
     writer.add_uint8("u8", 1)
@@ -52,8 +52,8 @@ def sample(path: Path, tokens: int) -> Path:
     return path
 
 
-def test_file_truncated_at_any_byte_is_rejected(samples: list[Path], tmp_path: Path) -> None:
-    data = samples[0].read_bytes()
+def test_file_truncated_at_any_byte_is_rejected(sample_files: list[Path], tmp_path: Path) -> None:
+    data = sample_files[0].read_bytes()
     cut = tmp_path / "cut.gguf"
     refused = 0
     for size in range(len(data)):
@@ -66,10 +66,10 @@ def test_file_truncated_at_any_byte_is_rejected(samples: list[Path], tmp_path: P
     assert padding < 32, "only the padding behind the last tensor may be missing"
 
 
-def test_mutated_files_are_read_or_rejected(samples: list[Path], slow_counts: Counts) -> None:
+def test_mutated_files_are_read_or_rejected(sample_files: list[Path], slow_counts: Counts) -> None:
     count = slow_counts(300, 12_000)
     run = subprocess.run(
-        [sys.executable, str(FUZZ), str(count), "1", *map(str, samples)],
+        [sys.executable, str(FUZZ), str(count), "1", *map(str, sample_files)],
         capture_output=True,
         text=True,
         timeout=60 + count * 0.05,

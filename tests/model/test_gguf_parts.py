@@ -8,17 +8,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from gguf_bytes import gguf_bytes, u32
+from gguf_bytes import gguf_bytes, pack_u32_field
 from model.split_files import split, swap
 
 from zinc_rt.backends.cpu.oracle import CpuBackend
 from zinc_rt.cli.inspect import main as inspect
 from zinc_rt.engine.engine import Engine
-from zinc_rt.engine.opening import model_file
+from zinc_rt.engine.opening import find_model_file
 from zinc_rt.host.errors import InputError
-from zinc_rt.model.gguf import digest, header_digest, part_digest, read_gguf
+from zinc_rt.model.gguf import digest_header, digest_model, part_digest, read_gguf
 
-WHOLE = model_file("qwen3-q")
+WHOLE = find_model_file("qwen3-q")
 TOKENS = [3, 1, 4, 1, 5]
 
 
@@ -43,7 +43,7 @@ def test_every_part_opens_the_whole_model(parts: list[Path]) -> None:
         assert list(gguf.tensors) == list(whole.tensors)
         for name, tensor in whole.tensors.items():
             assert np.array_equal(gguf.tensors[name].data, tensor.data), name
-        assert digest(gguf) == digest(whole)
+        assert digest_model(gguf) == digest_model(whole)
 
 
 def test_split_model_gives_the_same_logits(parts: list[Path]) -> None:
@@ -60,10 +60,10 @@ def test_digest_of_a_part_is_the_sha256_of_its_file(parts: list[Path]) -> None:
 
 
 def test_header_digest_depends_on_the_split_but_not_on_the_mapping(parts: list[Path], tmp_path: Path) -> None:
-    first = header_digest(read_gguf(parts[0]))
-    assert first == header_digest(read_gguf(parts[0]))
+    first = digest_header(read_gguf(parts[0]))
+    assert first == digest_header(read_gguf(parts[0]))
     (tmp_path / "other").mkdir()
-    assert first != header_digest(read_gguf(split(WHOLE, tmp_path / "other", [0, 5, 6])[0]))
+    assert first != digest_header(read_gguf(split(WHOLE, tmp_path / "other", [0, 5, 6])[0]))
 
 
 def test_inspect_lists_the_parts_with_their_digests(parts: list[Path], capsys: pytest.CaptureFixture[str]) -> None:
@@ -108,7 +108,7 @@ def test_part_of_another_split_is_named(parts: list[Path], tmp_path: Path) -> No
 
 def test_part_of_another_model_is_named(parts: list[Path], tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
-    shutil.copy(split(model_file("gemma4-q"), tmp_path / "other", [0, 4, 7])[2], parts[2])
+    shutil.copy(split(find_model_file("gemma4-q"), tmp_path / "other", [0, 4, 7])[2], parts[2])
     with pytest.raises(InputError, match=r"a part of another model or split: split\.tensors\.count is") as refused:
         read_gguf(parts[0])
     assert parts[2].name in str(refused.value)
@@ -135,7 +135,9 @@ def test_truncated_part_is_named(parts: list[Path]) -> None:
     assert parts[2].name in str(refused.value)
 
 
-@pytest.mark.parametrize("keys", [[u32("split.count", 3)], [u32("split.count", 3), u32("split.no", 3)]])
+@pytest.mark.parametrize(
+    "keys", [[pack_u32_field("split.count", 3)], [pack_u32_field("split.count", 3), pack_u32_field("split.no", 3)]]
+)
 def test_incomplete_split_keys_are_rejected(tmp_path: Path, keys: list[bytes]) -> None:
     path = tmp_path / "m-00001-of-00003.gguf"
     path.write_bytes(gguf_bytes(keys))
@@ -145,5 +147,5 @@ def test_incomplete_split_keys_are_rejected(tmp_path: Path, keys: list[bytes]) -
 
 def test_joined_model_is_one_file(tmp_path: Path) -> None:
     path = tmp_path / "joined.gguf"
-    path.write_bytes(gguf_bytes([u32("split.count", 0), u32("split.no", 0)]))
+    path.write_bytes(gguf_bytes([pack_u32_field("split.count", 0), pack_u32_field("split.no", 0)]))
     assert len(read_gguf(path).parts) == 1

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from goldens import QUANTISED, SECOND_STEMS, STEMS, TRACED, Golden, Values, collector, read_golden
+from goldens import QUANTISED, SECOND_STEMS, STEMS, TRACED, Golden, Values, make_collector, read_golden
 
 GREEDY = 8
 # Named values that the six traces and our graphs have in common today; fewer means a label went astray.
@@ -21,11 +21,11 @@ LEAST_COMPARED = {
 
 
 @pytest.fixture(params=(*STEMS, *SECOND_STEMS))
-def golden(request: pytest.FixtureRequest, data_dir: Path) -> Golden:
+def golden_trace(request: pytest.FixtureRequest, data_dir: Path) -> Golden:
     return read_golden(data_dir, request.param)
 
 
-def farthest(got: np.ndarray, want: np.ndarray) -> float:
+def largest_error(got: np.ndarray, want: np.ndarray) -> float:
     assert got.shape == want.shape
     assert np.isfinite(got).all()
     assert np.abs(want).max() > 0.1, "an all but zero golden would prove nothing"
@@ -38,29 +38,34 @@ def test_folder_holds_exactly_the_listed_goldens(data_dir: Path) -> None:
 
 @pytest.mark.parametrize("ordering", ["canonical-1", "float32-dequant"])
 @pytest.mark.rest(keep=17)
-def test_logits_and_residual_stream_match_llama_cpp(golden: Golden, ordering: str) -> None:
+def test_logits_and_residual_stream_match_llama_cpp(golden_trace: Golden, ordering: str) -> None:
     seen: Values = {}
-    with golden.engine(ordering) as engine:
-        logits = engine.forward(golden.ids, tap=collector(seen))
-    away = farthest(logits[golden.rows], golden.exact("logits"))
-    wanted = golden.exact("l_out")
-    ours = np.stack([seen[f"l_out-{layer}"][golden.rows] for layer in range(len(wanted))])
-    stream_away = farthest(ours, wanted)
-    print(f"{golden.stem} {ordering}: logits {away:.1e}, l_out {stream_away:.1e} of {np.abs(wanted).max():.0f}")
-    assert away <= golden.limit
+    with golden_trace.engine(ordering) as engine:
+        logits = engine.forward(golden_trace.ids, tap=make_collector(seen))
+    away = largest_error(logits[golden_trace.rows], golden_trace.exact("logits"))
+    wanted = golden_trace.exact("l_out")
+    ours = np.stack([seen[f"l_out-{layer}"][golden_trace.rows] for layer in range(len(wanted))])
+    stream_away = largest_error(ours, wanted)
+    print(
+        f"{golden_trace.stem} {ordering}: logits {away:.1e}, l_out {stream_away:.1e} of {np.abs(wanted).max():.0f}"
+    )
+    assert away <= golden_trace.error_limit
     # Nothing norms the stream: mamba's reaches hundreds, where float32 itself is coarser.
-    assert stream_away <= max(golden.limit, 2**-17 * float(np.abs(wanted).max()))
-    if golden.is_plain:
-        assert farthest(seen["result_norm"][golden.rows], golden.arrays["result_norm"]) <= golden.limit
+    assert stream_away <= max(golden_trace.error_limit, 2**-17 * float(np.abs(wanted).max()))
+    if golden_trace.is_plain:
+        assert (
+            largest_error(seen["result_norm"][golden_trace.rows], golden_trace.arrays["result_norm"])
+            <= golden_trace.error_limit
+        )
 
 
 @pytest.mark.rest(keep=5)
-def test_greedy_continuation_matches_llama_cpp(golden: Golden) -> None:
-    wanted = golden.exact("greedy_tokens")
+def test_greedy_continuation_matches_llama_cpp(golden_trace: Golden) -> None:
+    wanted = golden_trace.exact("greedy_tokens")
     assert len(wanted) == GREEDY
-    with golden.engine() as engine:
+    with golden_trace.engine() as engine:
         sequence = engine.open()
-        logits = engine.extend(sequence, golden.ids, rows="last")
+        logits = engine.extend(sequence, golden_trace.ids, rows="last")
         tokens = []
         for _ in range(GREEDY):
             tokens.append(int(logits[-1].argmax()))
@@ -75,7 +80,7 @@ def test_router_choices_match_llama_cpp_in_order(stem: str, data_dir: Path) -> N
     routed = [name for name in golden.arrays if name.startswith("ffn_moe_topk-")]
     seen: Values = {}
     with golden.engine() as engine:
-        engine.forward(golden.ids, tap=collector(seen))
+        engine.forward(golden.ids, tap=make_collector(seen))
     assert sorted(routed) == sorted(name for name in seen if name.startswith("ffn_moe_topk-"))
     for name in routed:
         assert np.array_equal(seen[name], golden.arrays[name]), name
@@ -103,7 +108,7 @@ def test_values_named_by_both_sides_match(structure: str, data_dir: Path) -> Non
     golden = read_golden(data_dir, f"{structure}-f32")
     seen: Values = {}
     with golden.engine() as engine:
-        engine.forward(golden.ids, tap=collector(seen))
+        engine.forward(golden.ids, tap=make_collector(seen))
     theirs: dict[str, list[np.ndarray]] = {}
     with np.load(data_dir / "goldens" / f"{structure}-f32.trace.npz") as trace:
         for key in trace.files:
@@ -113,7 +118,7 @@ def test_values_named_by_both_sides_match(structure: str, data_dir: Path) -> Non
         named = theirs.get(label.lower())
         if named is None:
             continue
-        over = [_over(ours, value) for value in named if value.size == ours.size]
+        over = [error_beyond_rounding(ours, value) for value in named if value.size == ours.size]
         assert over, f"{label}: ours has {ours.shape}, theirs {[value.shape for value in named]}"
         compared += 1
         if min(over) > 0:
@@ -123,7 +128,7 @@ def test_values_named_by_both_sides_match(structure: str, data_dir: Path) -> Non
     assert compared >= LEAST_COMPARED[structure]
 
 
-def _over(ours: np.ndarray, theirs: np.ndarray) -> float:
+def error_beyond_rounding(ours: np.ndarray, theirs: np.ndarray) -> float:
     """Return the largest difference beyond the trace's own float16 rounding; negative if they agree."""
     value = theirs.astype(np.float64).reshape(-1)
     return float((np.abs(ours.reshape(-1) - value) - (2**-10 * np.abs(value) + 1e-3)).max())

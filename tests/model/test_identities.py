@@ -28,13 +28,13 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Tiny:
     """tiny_model("qwen3", quant="q", hidden=256): the model file, written once a session."""
     folder = tmp_path_factory.mktemp("tiny")
 
-    def model(architecture: str, quant: str = "f32", **sizes: int) -> GGUFFile:
+    def write_model(architecture: str, quant: str = "f32", **sizes: int) -> GGUFFile:
         path = folder / f"{architecture}-{quant}-{'-'.join(map(str, sizes.values()))}.gguf"
         if not path.exists():
             write_tiny(path, architecture, quant=quant, **sizes)
         return read_gguf(path)
 
-    return model
+    return write_model
 
 
 @pytest.fixture
@@ -61,11 +61,11 @@ def run_on() -> Iterator[Callable[..., Engine]]:
         item.close()
 
 
-def prompt(seed: int, length: int, vocab: int = 512) -> list[int]:
+def random_prompt(seed: int, length: int, vocab: int = 512) -> list[int]:
     return np.random.default_rng(seed).integers(0, vocab, length).tolist()
 
 
-def same(got: np.ndarray, want: np.ndarray) -> None:
+def assert_same_logits(got: np.ndarray, want: np.ndarray) -> None:
     assert got.shape == want.shape
     assert np.isfinite(want).all()
     assert np.abs(want).max() > 0.1
@@ -83,8 +83,8 @@ def test_token_by_token_matches_all_at_once(
     architecture: str, tiny_model: Tiny, run_on: Callable[..., Engine]
 ) -> None:
     engine = run_on(tiny_model(architecture))
-    ids = prompt(1, 35)  # over two page boundaries
-    same(engine.forward(ids, prefill="stepwise"), engine.forward(ids))
+    ids = random_prompt(1, 35)  # over two page boundaries
+    assert_same_logits(engine.forward(ids, prefill="stepwise"), engine.forward(ids))
 
 
 @EVERY
@@ -94,13 +94,13 @@ def test_appending_twice_matches_appending_once(
     architecture: str, tiny_model: Tiny, run_on: Callable[..., Engine]
 ) -> None:
     engine = run_on(tiny_model(architecture))
-    ids = prompt(2, 34)
+    ids = random_prompt(2, 34)
     whole = engine.forward(ids)
     for cut in (1, 16, 33):
         sequence = engine.open()
         parts = [engine.extend(sequence, ids[:cut]), engine.extend(sequence, ids[cut:])]
         engine.release(sequence)
-        same(np.concatenate(parts), whole)
+        assert_same_logits(np.concatenate(parts), whole)
     assert sequence.position == 34
     assert sequence.tokens == ids
 
@@ -112,7 +112,7 @@ def test_two_sequences_in_one_batch_match_their_solo_runs(
     architecture: str, tiny_model: Tiny, run_on: Callable[..., Engine]
 ) -> None:
     engine = run_on(tiny_model(architecture), slots=2)
-    first, second = prompt(3, 21), prompt(4, 9)
+    first, second = random_prompt(3, 21), random_prompt(4, 9)
     alone = [engine.forward(first), engine.forward(second)]
     a, b = engine.open(), engine.open()
     got: dict[int, list[np.ndarray]] = {id(a): [], id(b): []}
@@ -127,8 +127,8 @@ def test_two_sequences_in_one_batch_match_their_solo_runs(
             got[id(sequence)].append(logits[start : start + count])
             start += count
     assert (a.position, b.position) == (21, 9)
-    same(np.concatenate(got[id(a)]), alone[0])
-    same(np.concatenate(got[id(b)]), alone[1])
+    assert_same_logits(np.concatenate(got[id(a)]), alone[0])
+    assert_same_logits(np.concatenate(got[id(b)]), alone[1])
 
 
 @pytest.mark.rest(keep=1)
@@ -137,11 +137,11 @@ def test_requested_rows_match_rows_of_the_full_result(
     architecture: str, tiny_model: Tiny, run_on: Callable[..., Engine]
 ) -> None:
     engine = run_on(tiny_model(architecture))
-    ids = prompt(5, 18)
+    ids = random_prompt(5, 18)
     whole = engine.forward(ids)
-    same(engine.forward(ids, rows="last"), whole[-1:])
+    assert_same_logits(engine.forward(ids, rows="last"), whole[-1:])
     sequence = engine.open()
-    same(engine.step([(sequence, ids)], [17, 3, 3]), whole[[17, 3, 3]])
+    assert_same_logits(engine.step([(sequence, ids)], [17, 3, 3]), whole[[17, 3, 3]])
     engine.release(sequence)
     sequence = engine.open()
     assert engine.step([(sequence, ids)], []).shape == (0, 512)
@@ -156,10 +156,10 @@ def test_thread_count_does_not_affect_results(
 ) -> None:
     # Rows are shared out in blocks of 1024: a vocabulary of several of them gives every thread something to do.
     model = tiny_model(architecture, quant="q", hidden=256, vocab=4200)
-    ids = prompt(6, 5, 4200)
+    ids = random_prompt(6, 5, 4200)
     one = run_on(model, ordering).forward(ids)
     for threads in (2, 3):
-        same(run_on(model, ordering, threads=threads).forward(ids), one)
+        assert_same_logits(run_on(model, ordering, threads=threads).forward(ids), one)
 
 
 @pytest.mark.parametrize("architecture", ["qwen3", "qwen35"])
@@ -168,7 +168,7 @@ def test_repeated_graph_replay_gives_the_same_bits(
     architecture: str, tiny_model: Tiny, run_on: Callable[..., Engine], slow_counts: Counts
 ) -> None:
     engine = run_on(tiny_model(architecture, hidden=32))
-    ids = prompt(7, 3)
+    ids = random_prompt(7, 3)
     first = engine.forward(ids, rows="last")
     for _ in range(slow_counts(100, 1000)):
         assert engine.forward(ids, rows="last").tobytes() == first.tobytes()
@@ -183,13 +183,13 @@ def test_repeated_graph_replay_gives_the_same_bits(
 def test_every_delta_form_gives_the_same_bits(
     architecture: str, tiny_model: Tiny, run_on: Callable[..., Engine]
 ) -> None:
-    model, ids, other = tiny_model(architecture), prompt(8, 19), prompt(9, 6)
+    model, ids, other = tiny_model(architecture), random_prompt(8, 19), random_prompt(9, 6)
     results = []
     for form in ("plain", "inplace", "ids"):
         engine = run_on(model, slots=1, delta_form=form)
         results.append(np.concatenate([engine.forward(ids), engine.forward(other, prefill="stepwise")]))
-    same(results[1], results[0])
-    same(results[2], results[0])
+    assert_same_logits(results[1], results[0])
+    assert_same_logits(results[2], results[0])
 
 
 @pytest.mark.rest(keep=1)
@@ -199,15 +199,15 @@ def test_slot_forms_agree_when_two_sequences_alternate(
     architecture: str, form: str, tiny_model: Tiny, run_on: Callable[..., Engine]
 ) -> None:
     engine = run_on(tiny_model(architecture), slots=3, delta_form=form)
-    ids = prompt(10, 12)
+    ids = random_prompt(10, 12)
     alone = engine.forward(ids)
     engine.open()  # takes slot 0: batch position and slot differ from here on
     mine, other = engine.open(), engine.open()
     got = []
     for start in range(0, 12, 3):
-        batch = [(other, prompt(start, 2)), (mine, ids[start : start + 3])]
+        batch = [(other, random_prompt(start, 2)), (mine, ids[start : start + 3])]
         got.append(engine.step(batch, [2, 3, 4]))
-    same(np.concatenate(got), alone)
+    assert_same_logits(np.concatenate(got), alone)
 
 
 # --- slots -----------------------------------------------------------------------------------------------------
@@ -219,13 +219,13 @@ def test_slot_forms_agree_when_two_sequences_alternate(
 def test_released_slot_leaves_no_state_to_the_next_sequence(
     architecture: str, tiny_model: Tiny, run_on: Callable[..., Engine]
 ) -> None:
-    model, ids = tiny_model(architecture), prompt(11, 10)
+    model, ids = tiny_model(architecture), random_prompt(11, 10)
     untouched = run_on(model).forward(ids)
     engine = run_on(model)
     for length in (20, 1, 33):
-        engine.forward(prompt(12, length))
-        same(engine.forward(ids), untouched)
-        same(engine.forward(ids, prefill="stepwise"), untouched)
+        engine.forward(random_prompt(12, length))
+        assert_same_logits(engine.forward(ids), untouched)
+        assert_same_logits(engine.forward(ids, prefill="stepwise"), untouched)
 
 
 @pytest.mark.rest(keep=1)
@@ -234,19 +234,19 @@ def test_opening_a_slot_does_not_change_other_states(
     architecture: str, tiny_model: Tiny, run_on: Callable[..., Engine]
 ) -> None:
     engine = run_on(tiny_model(architecture), slots=3)
-    ids = prompt(13, 14)
+    ids = random_prompt(13, 14)
     whole = engine.forward(ids)
     keeper, leaver = engine.open(), engine.open()
     got = [engine.extend(keeper, ids[:5])]
-    engine.extend(leaver, prompt(14, 8))
+    engine.extend(leaver, random_prompt(14, 8))
     engine.release(leaver)
     newcomer = engine.open()
     assert newcomer.slot == leaver.slot
     got.append(engine.extend(keeper, ids[5:9]))
-    same(engine.extend(newcomer, ids), whole)
+    assert_same_logits(engine.extend(newcomer, ids), whole)
     engine.open()
     got.append(engine.extend(keeper, ids[9:]))
-    same(np.concatenate(got), whole)
+    assert_same_logits(np.concatenate(got), whole)
 
 
 @pytest.mark.rest(keep=1)
@@ -254,15 +254,15 @@ def test_opening_a_slot_does_not_change_other_states(
 def test_sequences_opened_before_the_first_build_start_from_zero(
     architecture: str, tiny_model: Tiny, run_on: Callable[..., Engine]
 ) -> None:
-    model, ids = tiny_model(architecture), prompt(15, 6)
+    model, ids = tiny_model(architecture), random_prompt(15, 6)
     untouched = run_on(model).forward(ids)
     engine = run_on(model, slots=2)
     a, b = engine.open(), engine.open()
-    engine.extend(a, prompt(16, 7), prefill="stepwise")  # builds the one-token variant first
-    same(engine.extend(b, ids), untouched)
+    engine.extend(a, random_prompt(16, 7), prefill="stepwise")  # builds the one-token variant first
+    assert_same_logits(engine.extend(b, ids), untouched)
     engine.release(a)
     engine.release(b)
-    same(engine.extend(engine.open(), ids), untouched)
+    assert_same_logits(engine.extend(engine.open(), ids), untouched)
 
 
 # --- looking in, and putting in ---------------------------------------------------------------------------------
@@ -274,16 +274,16 @@ def test_tap_sees_every_result_once_and_changes_none(
     architecture: str, tiny_model: Tiny, run_on: Callable[..., Engine]
 ) -> None:
     engine = run_on(tiny_model(architecture))
-    ids = prompt(17, 18)
+    ids = random_prompt(17, 18)
     plain = engine.forward(ids)
     seen: list[tuple[str, str]] = []
 
-    def tap(node: Node, name: str, array: np.ndarray) -> None:
+    def record_value(node: Node, name: str, array: np.ndarray) -> None:
         seen.append((node.label, name))
         assert np.isfinite(array).all()
         assert len(array) == (18 if node.op is not Op.LOAD_REQUEST_STATE and "state_out" not in name else 1)
 
-    same(engine.forward(ids, tap=tap), plain)
+    assert_same_logits(engine.forward(ids, tap=record_value), plain)
     graph = engine.graph("prefill")
     results = [
         (node.label, name)
@@ -302,20 +302,20 @@ def test_injecting_the_original_value_changes_nothing_but_another_does(
     architecture: str, tiny_model: Tiny, run_on: Callable[..., Engine]
 ) -> None:
     engine = run_on(tiny_model(architecture))
-    ids = prompt(18, 17)
+    ids = random_prompt(18, 17)
     own: dict[str, np.ndarray] = {}
 
-    def tap(node: Node, name: str, array: np.ndarray) -> None:
+    def record_value(node: Node, name: str, array: np.ndarray) -> None:
         if node.label.startswith("l_out-"):
             own[node.label] = array.copy()
 
-    plain = engine.forward(ids, tap=tap)
+    plain = engine.forward(ids, tap=record_value)
     assert len(own) == engine.model.layers
-    same(engine.forward(ids, inject=own), plain)
-    same(engine.forward(ids, inject={"l_out-0": own["l_out-0"]}, prefill="stepwise"), plain)
+    assert_same_logits(engine.forward(ids, inject=own), plain)
+    assert_same_logits(engine.forward(ids, inject={"l_out-0": own["l_out-0"]}, prefill="stepwise"), plain)
     other = own["l_out-0"].copy()
     other[9] = other[9, ::-1]
     got = engine.forward(ids, inject={"l_out-0": other})
-    same(got[:9], plain[:9])  # the past does not see it
+    assert_same_logits(got[:9], plain[:9])  # the past does not see it
     assert (np.abs(got[9:] - plain[9:]).max(axis=1) > 1e-4).sum() >= 6
-    same(engine.forward(ids), plain)
+    assert_same_logits(engine.forward(ids), plain)

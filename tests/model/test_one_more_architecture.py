@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from extending import extended
+from extending import extend_tree
 
 pytestmark = pytest.mark.rest
 
@@ -16,10 +16,10 @@ import json
 from dataclasses import replace
 from zinc_rt.backends.cpu.oracle import CpuBackend
 from zinc_rt.engine.engine import Engine
-from zinc_rt.golden.tiny_models.writer import tiny, write_content
+from zinc_rt.golden.tiny_models.writer import build_tiny, write_content
 from zinc_rt.model.gguf import read_gguf
 
-content = tiny("llama")
+content = build_tiny("llama")
 tensors = {name: values for name, values in content.tensors.items() if name != "rope_freqs.weight"}
 said = {}
 for architecture in ("internlm2", "llama"):
@@ -32,9 +32,9 @@ print(json.dumps(said))
 
 
 def test_plain_decoder_architecture_is_one_row(tmp_path: Path) -> None:
-    tree = extended("An architecture", tmp_path)
+    tree = extend_tree("An architecture", tmp_path)
     assert tree.files == ("zinc_rt/model/registry.py",)
-    result = tree.python("-c", PROGRAM)
+    result = tree.interpreter_in("-c", PROGRAM)
     assert result.returncode == 0, result.stderr
     document = json.loads(result.stdout)
     assert [name for name, _ in document.values()] == ["internlm2", "llama"]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from gguf_bytes import gguf_bytes, string
+from gguf_bytes import gguf_bytes, pack_string_field
 
 from zinc_rt.backends.cpu.oracle import CpuBackend
 from zinc_rt.engine.engine import Engine
@@ -219,7 +219,7 @@ def test_optional_scales_of_granite(tiny: Callable[[str], GGUFFile]) -> None:
 
 def test_unsupported_architecture_names_what_is_missing(tmp_path: Path) -> None:
     path = tmp_path / "m.gguf"
-    path.write_bytes(gguf_bytes([string("general.architecture", "gpt-oss")]))
+    path.write_bytes(gguf_bytes([pack_string_field("general.architecture", "gpt-oss")]))
     with pytest.raises(UnsupportedError, match=r"'gpt-oss' is not supported .*: it needs attention sinks"):
         require_architecture(read_gguf(path))
     assert not set(MISSING_FOR) & set(SUPPORTED)

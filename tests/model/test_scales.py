@@ -10,7 +10,7 @@ import pytest
 
 from zinc_rt.cli.inspect import main
 from zinc_rt.golden.embedded import FOLDER
-from zinc_rt.ir.dtypes import block_of
+from zinc_rt.ir.dtypes import find_block
 from zinc_rt.model.builder import WEIGHT_DTYPES
 from zinc_rt.model.gguf import read_gguf
 from zinc_rt.model.scales import SCALES, find_nonfinite, has_scales
@@ -21,20 +21,20 @@ PATTERNS = {"nan": 0x7E00, "inf": 0x7C00, "-inf": 0xFC00}
 
 def blocks_of(dtype: str, count: int) -> np.ndarray:
     """Any quants, scales of one."""
-    raw = np.random.default_rng(7).integers(0, 256, (count, block_of(dtype)[1]), np.uint8)
+    raw = np.random.default_rng(7).integers(0, 256, (count, find_block(dtype)[1]), np.uint8)
     for index in SCALES[dtype]:
         raw[:, index : index + 2] = np.frombuffer(np.float16(1).tobytes(), np.uint8)
     return raw
 
 
-def spoilt(tmp_path: Path, tensor: str, block: int, pattern: int) -> Path:
+def corrupt_scale(tmp_path: Path, tensor: str, block: int, pattern: int) -> Path:
     """Write a copy of a model in which one block's first scale is changed."""
     path = tmp_path / "spoilt.gguf"
     path.write_bytes(QWEN3.read_bytes())
     result = read_gguf(QWEN3).tensors[tensor]
     start = QWEN3.read_bytes().find(result.data.tobytes())
     with path.open("r+b") as file:
-        file.seek(start + block * block_of(result.dtype)[1] + SCALES[result.dtype][0])
+        file.seek(start + block * find_block(result.dtype)[1] + SCALES[result.dtype][0])
         file.write(pattern.to_bytes(2, "little"))
     return path
 
@@ -84,7 +84,7 @@ def test_first_of_many_non_finite_values_is_reported_with_a_count() -> None:
 def test_inspect_names_tensor_and_block_and_fails(
     value: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = spoilt(tmp_path, "blk.1.attn_v.weight", 12, PATTERNS[value])
+    path = corrupt_scale(tmp_path, "blk.1.attn_v.weight", 12, PATTERNS[value])
     assert main(["--model", str(path), "--check"]) == 1
     output = capsys.readouterr().out
     assert f"the scale of block 12 is {value}" in output and "fail  blk.1.attn_v.weight (" in output

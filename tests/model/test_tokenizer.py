@@ -52,7 +52,7 @@ def tokenizer_of(path: Path) -> Tokenizer:
     return Tokenizer.from_metadata(read_gguf(path).metadata)
 
 
-def bpe(pre: str = "gpt-2", **changes: Any) -> dict[str, Any]:
+def bpe_metadata(pre: str = "gpt-2", **changes: Any) -> dict[str, Any]:
     """Metadata of a byte-level vocabulary: 256 bytes, four merged tokens, four special ones."""
     tokens = [*BYTES, "he", "ll", "hell", "Ġhell", "<s>", "</s>", "<|im_end|>", "<user>"]
     metadata = {
@@ -68,7 +68,7 @@ def bpe(pre: str = "gpt-2", **changes: Any) -> dict[str, Any]:
     return {key: value for key, value in (metadata | changes).items() if value is not None}
 
 
-def spm(**changes: Any) -> dict[str, Any]:
+def spm_metadata(**changes: Any) -> dict[str, Any]:
     """Metadata of a SentencePiece vocabulary with byte fallback."""
     words = ["▁", "a", "b", "c", "ab", "bc", "abc", "▁a", "▁ab"]
     scores = [-9.0, -9, -9, -9, -3, -2, -1, -5, -4]
@@ -82,7 +82,7 @@ def spm(**changes: Any) -> dict[str, Any]:
     return {key: value for key, value in (metadata | changes).items() if value is not None}
 
 
-def unigram(**changes: Any) -> dict[str, Any]:
+def unigram_metadata(**changes: Any) -> dict[str, Any]:
     metadata = {
         K + "model": "t5",
         K + "tokens": ["<pad>", "</s>", "<unk>", "▁", "a", "b", "ab", "▁ab", "<x>"],
@@ -136,15 +136,15 @@ def test_recorded_word_splits_are_reproduced(split: str) -> None:
     for text, want in zip(RECORDED["texts"], RECORDED["words"][split], strict=True):
         words = [text]
         for stage in SPLITS[split]:
-            cut: Callable[[str], list[str]]
+            pre_tokenize: Callable[[str], list[str]]
             if isinstance(stage, str):
                 splitter = pre_tokenizers.Split(Regex(stage), "isolated")
 
-                def cut(piece: str, splitter: Any = splitter) -> list[str]:
+                def pre_tokenize(piece: str, splitter: Any = splitter) -> list[str]:
                     return [word for word, _ in splitter.pre_tokenize_str(piece)]
             else:
-                cut = stage
-            words = [word for piece in words for word in cut(piece)]
+                pre_tokenize = stage
+            words = [word for piece in words for word in pre_tokenize(piece)]
         assert words == want
         assert "".join(words) == text
 
@@ -153,7 +153,7 @@ def test_recorded_word_splits_are_reproduced(split: str) -> None:
 
 
 def test_merges_apply_by_rank_within_words() -> None:
-    tokenizer = Tokenizer.from_metadata(bpe())
+    tokenizer = Tokenizer.from_metadata(bpe_metadata())
     assert [tokenizer.piece(id) for id in tokenizer.encode("hell hello", add_special=False)] == [
         "hell",
         " hell",
@@ -162,21 +162,21 @@ def test_merges_apply_by_rank_within_words() -> None:
 
 
 def test_scored_merges_take_the_best_score_first() -> None:
-    tokenizer = Tokenizer.from_metadata(spm())
+    tokenizer = Tokenizer.from_metadata(spm_metadata())
     assert [tokenizer.piece(id) for id in tokenizer.encode("abc", add_special=False)] == [" ", "abc"]
     assert [tokenizer.piece(id) for id in tokenizer.encode("ab", add_special=False)] == [" ab"]
     assert tokenizer.encode("é") == [1, 259, 3 + 0xC3, 3 + 0xA9]
 
 
 def test_space_prefix_follows_only_special_tokens() -> None:
-    tokenizer = Tokenizer.from_metadata(spm())
+    tokenizer = Tokenizer.from_metadata(spm_metadata())
     assert [tokenizer.piece(id) for id in tokenizer.encode("ab</s>ab")] == ["<s>", " ab", "</s>", " ab"]
-    bare = Tokenizer.from_metadata(spm(**{K + "add_space_prefix": False}))
+    bare = Tokenizer.from_metadata(spm_metadata(**{K + "add_space_prefix": False}))
     assert [bare.piece(id) for id in bare.encode("ab</s>ab")] == ["<s>", "ab", "</s>", "ab"]
 
 
 def test_best_sum_wins_and_adjacent_unknowns_are_merged() -> None:
-    tokenizer = Tokenizer.from_metadata(unigram())
+    tokenizer = Tokenizer.from_metadata(unigram_metadata())
     assert tokenizer.encode("ab  ab") == [7, 7, 1]
     assert tokenizer.encode("éèa") == [3, 2, 4, 1]
     assert tokenizer.encode("<x>a", add_special=False) == [8, 3, 4]
@@ -201,7 +201,7 @@ def test_gemma4_keeps_a_newline_run_that_is_one_token() -> None:
 
 
 def test_control_tokens_are_text_unless_parsed() -> None:
-    tokenizer = Tokenizer.from_metadata(bpe())
+    tokenizer = Tokenizer.from_metadata(bpe_metadata())
     assert tokenizer.encode("<|im_end|><user>", add_special=False) == [262, 263]
     unparsed = tokenizer.encode("<|im_end|><user>", add_special=False, parse_special=False)
     assert unparsed[-1] == 263 and 262 not in unparsed
@@ -210,30 +210,30 @@ def test_control_tokens_are_text_unless_parsed() -> None:
 
 def test_longest_special_token_wins_wherever_it_starts() -> None:
     tokens = [*BYTES, "ab", "bcd"]
-    metadata = bpe(**{K + "tokens": tokens, K + "token_type": [1] * 256 + [4, 4], K + "merges": []})
+    metadata = bpe_metadata(**{K + "tokens": tokens, K + "token_type": [1] * 256 + [4, 4], K + "merges": []})
     tokenizer = Tokenizer.from_metadata({k: v for k, v in metadata.items() if not k.endswith("_id")})
     assert tokenizer.encode("abcd") == [ord("a"), 257]
 
 
 def test_phi3_special_tokens_consume_following_whitespace() -> None:
-    plain, phi3 = (Tokenizer.from_metadata(bpe(**{"general.name": name})) for name in ("x", "Phi-3-mini"))
+    plain, phi3 = (Tokenizer.from_metadata(bpe_metadata(**{"general.name": name})) for name in ("x", "Phi-3-mini"))
     assert phi3.encode("<|im_end|> \n a") == [262, ord("a")]
     assert plain.encode("<|im_end|> \n a") != [262, ord("a")]
 
 
 def test_special_tokens_are_added_only_as_the_file_requests() -> None:
-    assert Tokenizer.from_metadata(bpe()).encode("h") == [ord("h")]
-    assert Tokenizer.from_metadata(bpe("llama-bpe")).encode("h") == [260, ord("h")]
-    asked = bpe(**{K + "add_bos_token": True, K + "add_eos_token": True})
+    assert Tokenizer.from_metadata(bpe_metadata()).encode("h") == [ord("h")]
+    assert Tokenizer.from_metadata(bpe_metadata("llama-bpe")).encode("h") == [260, ord("h")]
+    asked = bpe_metadata(**{K + "add_bos_token": True, K + "add_eos_token": True})
     assert Tokenizer.from_metadata(asked).encode("") == [260, 261]
     assert Tokenizer.from_metadata(asked).encode("", add_special=False) == []
 
 
 def test_end_of_generation_is_detected_by_role_and_by_text() -> None:
-    assert Tokenizer.from_metadata(bpe()).eog_ids == {261, 262}
+    assert Tokenizer.from_metadata(bpe_metadata()).eog_ids == {261, 262}
     harmony = [*BYTES, "<|return|>", "<|call|>", "<|end|>", "<|start|>"]
     tokenizer = Tokenizer.from_metadata(
-        bpe(
+        bpe_metadata(
             **{
                 K + "tokens": harmony,
                 K + "token_type": [1] * 256 + [3] * 4,
@@ -247,7 +247,7 @@ def test_end_of_generation_is_detected_by_role_and_by_text() -> None:
 
 
 def test_missing_pre_uses_default_split_with_a_warning() -> None:
-    tokenizer = Tokenizer.from_metadata(bpe(**{K + "pre": None}))
+    tokenizer = Tokenizer.from_metadata(bpe_metadata(**{K + "pre": None}))
     assert tokenizer.pre is not None and tokenizer.pre.split == "default"
     assert "default" in tokenizer.warnings[0]
 
@@ -256,7 +256,7 @@ def test_missing_pre_uses_default_split_with_a_warning() -> None:
 
 
 def test_id_outside_the_vocabulary_is_an_input_error() -> None:
-    tokenizer = Tokenizer.from_metadata(bpe())
+    tokenizer = Tokenizer.from_metadata(bpe_metadata())
     for bad in (264, -1, 1 << 40, True, 1.5, "1", None):
         with pytest.raises(InputError, match="not in the vocabulary of 264 tokens"):
             tokenizer.decode([bad])  # type: ignore[list-item]
@@ -264,7 +264,7 @@ def test_id_outside_the_vocabulary_is_an_input_error() -> None:
 
 
 def test_special_tokens_can_be_omitted() -> None:
-    tokenizer = Tokenizer.from_metadata(spm())
+    tokenizer = Tokenizer.from_metadata(spm_metadata())
     ids = tokenizer.encode("ab c")
     assert tokenizer.decode(ids) == "<s> ab c"
     assert tokenizer.decode(ids, skip_special=True) == "ab c"
@@ -279,13 +279,13 @@ def test_text_is_cleaned_up_only_on_request_and_only_like_llama_cpp() -> None:
 
 
 def test_invalid_utf8_bytes_become_replacement_characters() -> None:
-    tokenizer = Tokenizer.from_metadata(bpe())
+    tokenizer = Tokenizer.from_metadata(bpe_metadata())
     assert tokenizer.decode_bytes([0xE6, 0x97]) == b"\xe6\x97"
     assert tokenizer.decode([0xE6, 0x97, ord("x")]) == "\ufffdx"
 
 
 def test_stream_never_emits_half_a_character() -> None:
-    tokenizer = Tokenizer.from_metadata(bpe())
+    tokenizer = Tokenizer.from_metadata(bpe_metadata())
     stream = tokenizer.stream_decoder()
     assert isinstance(stream, StreamDecoder)
     shown = [stream.feed(byte) for byte in "日😀x".encode()]
@@ -305,7 +305,7 @@ def test_stream_matches_decode(data: bytes) -> None:
 
 @cache
 def byte_tokenizer(pre: str) -> Tokenizer:
-    return Tokenizer.from_metadata(bpe(pre))
+    return Tokenizer.from_metadata(bpe_metadata(pre))
 
 
 BYTE_LEVEL = sorted(pre.names[0] for pre in PRES if pre.byte_level)
@@ -329,7 +329,7 @@ def test_byte_level_text_round_trips(pre: str, text: str) -> None:
 @given(text=TEXT)
 @settings(max_examples=150, deadline=None)
 def test_scored_text_round_trips(text: str) -> None:
-    tokenizer = Tokenizer.from_metadata(spm())
+    tokenizer = Tokenizer.from_metadata(spm_metadata())
     ids = tokenizer.encode(text, add_special=False, parse_special=False)
     assert tokenizer.decode(ids) == text.replace("\u2581", " ")
 
@@ -337,14 +337,14 @@ def test_scored_text_round_trips(text: str) -> None:
 @given(text=TEXT)
 @settings(max_examples=150, deadline=None)
 def test_unigram_accepts_any_text(text: str) -> None:
-    tokenizer = Tokenizer.from_metadata(unigram())
+    tokenizer = Tokenizer.from_metadata(unigram_metadata())
     ids = tokenizer.encode(text)
     assert ids[-1] == 1 and ids == tokenizer.encode(text)
     assert not any(item == other == 2 for item, other in pairwise(ids)) or "<unk>" in text
 
 
 def test_lone_surrogates_are_an_input_error() -> None:
-    for metadata in (bpe(), spm(), unigram()):
+    for metadata in (bpe_metadata(), spm_metadata(), unigram_metadata()):
         with pytest.raises(InputError, match="lone surrogate U\\+D800 at 1"):
             Tokenizer.from_metadata(metadata).encode("a\ud800b")
 
@@ -371,7 +371,7 @@ def test_pathological_long_texts_encode_within_seconds(pre: str) -> None:
         assert time.process_time() - start < 20, name  # measured 0.05–0.2 s; quadratic would take minutes
 
 
-@pytest.mark.parametrize("metadata", [spm(), unigram()], ids=["llama", "t5"])
+@pytest.mark.parametrize("metadata", [spm_metadata(), unigram_metadata()], ids=["llama", "t5"])
 @pytest.mark.rest
 def test_pathological_long_texts_encode_within_seconds_without_merges(metadata: dict[str, Any]) -> None:
     tokenizer = Tokenizer.from_metadata(metadata)
@@ -384,45 +384,47 @@ def test_pathological_long_texts_encode_within_seconds_without_merges(metadata: 
 # Any metadata
 
 
-def charsmap(*, trie: int, rest: bytes) -> list[int]:
+def pack_charsmap(*, trie: int, rest: bytes) -> list[int]:
     return list(trie.to_bytes(4, "little") + rest)
 
 
 MALFORMED = {
-    "no model": bpe(**{K + "model": None}),
-    "model is a number": bpe(**{K + "model": 3}),
-    "no tokens": bpe(**{K + "tokens": None}),
-    "tokens empty": bpe(**{K + "tokens": []}),
-    "tokens are one string": bpe(**{K + "tokens": "abc"}),
-    "a token is a number": bpe(**{K + "tokens": ["a", 1]}),
-    "a token is None": bpe(**{K + "tokens": [None, None]}),
-    "a token is no Unicode": bpe(**{K + "tokens": ["\udc80"]}),
-    "a token twice": bpe(**{K + "tokens": [*bpe()[K + "tokens"][:-1], "he"]}),
-    "types too short": bpe(**{K + "token_type": np.ones(5, np.int32)}),
-    "types are text": bpe(**{K + "token_type": ["x"] * 264}),
-    "types are ragged": bpe(**{K + "token_type": [[1], [2, 3]]}),
-    "types are floats": bpe(**{K + "token_type": np.ones(264, np.float32)}),
-    "types are a table": bpe(**{K + "token_type": np.ones((264, 2), np.int32)}),
-    "no merges": bpe(**{K + "merges": None}),
-    "merges are numbers": bpe(**{K + "merges": np.arange(4)}),
-    "merge without a space": bpe(**{K + "merges": ["he"]}),
-    "merge with an empty half": bpe(**{K + "merges": ["h "]}),
-    "merge of no token": bpe(**{K + "merges": ["xyz h"]}),
-    "merge into no token": bpe(**{K + "merges": ["h x"]}),
-    "pre is a number": bpe(**{K + "pre": 7}),
-    "bos is text": bpe(**{K + "bos_token_id": "1"}),
-    "bos is a flag": bpe(**{K + "bos_token_id": True}),
-    "add_bos is a number": bpe(**{K + "add_bos_token": 1}),
-    "add_sep without a separator": bpe(**{K + "add_sep_token": True, K + "seperator_token_id": None}),
-    "scores too short": spm(**{K + "scores": np.zeros(3, np.float32)}),
-    "a score is no number": spm(**{K + "scores": np.full(268, np.nan, np.float32)}),
-    "bos expected, none found": spm(**{K + "tokens": ["a"], K + "scores": None, K + "token_type": None}),
-    "unigram without unknown": unigram(
+    "no model": bpe_metadata(**{K + "model": None}),
+    "model is a number": bpe_metadata(**{K + "model": 3}),
+    "no tokens": bpe_metadata(**{K + "tokens": None}),
+    "tokens empty": bpe_metadata(**{K + "tokens": []}),
+    "tokens are one string": bpe_metadata(**{K + "tokens": "abc"}),
+    "a token is a number": bpe_metadata(**{K + "tokens": ["a", 1]}),
+    "a token is None": bpe_metadata(**{K + "tokens": [None, None]}),
+    "a token is no Unicode": bpe_metadata(**{K + "tokens": ["\udc80"]}),
+    "a token twice": bpe_metadata(**{K + "tokens": [*bpe_metadata()[K + "tokens"][:-1], "he"]}),
+    "types too short": bpe_metadata(**{K + "token_type": np.ones(5, np.int32)}),
+    "types are text": bpe_metadata(**{K + "token_type": ["x"] * 264}),
+    "types are ragged": bpe_metadata(**{K + "token_type": [[1], [2, 3]]}),
+    "types are floats": bpe_metadata(**{K + "token_type": np.ones(264, np.float32)}),
+    "types are a table": bpe_metadata(**{K + "token_type": np.ones((264, 2), np.int32)}),
+    "no merges": bpe_metadata(**{K + "merges": None}),
+    "merges are numbers": bpe_metadata(**{K + "merges": np.arange(4)}),
+    "merge without a space": bpe_metadata(**{K + "merges": ["he"]}),
+    "merge with an empty half": bpe_metadata(**{K + "merges": ["h "]}),
+    "merge of no token": bpe_metadata(**{K + "merges": ["xyz h"]}),
+    "merge into no token": bpe_metadata(**{K + "merges": ["h x"]}),
+    "pre is a number": bpe_metadata(**{K + "pre": 7}),
+    "bos is text": bpe_metadata(**{K + "bos_token_id": "1"}),
+    "bos is a flag": bpe_metadata(**{K + "bos_token_id": True}),
+    "add_bos is a number": bpe_metadata(**{K + "add_bos_token": 1}),
+    "add_sep without a separator": bpe_metadata(**{K + "add_sep_token": True, K + "seperator_token_id": None}),
+    "scores too short": spm_metadata(**{K + "scores": np.zeros(3, np.float32)}),
+    "a score is no number": spm_metadata(**{K + "scores": np.full(268, np.nan, np.float32)}),
+    "bos expected, none found": spm_metadata(**{K + "tokens": ["a"], K + "scores": None, K + "token_type": None}),
+    "unigram without unknown": unigram_metadata(
         **{K + "tokens": ["a", "b"], K + "scores": [0.0, 0.0], K + "token_type": [1, 1]}
     ),
-    "charsmap too short": unigram(**{K + "precompiled_charsmap": [1, 2]}),
-    "charsmap past its end": unigram(**{K + "precompiled_charsmap": charsmap(trie=400, rest=b"x" * 40)}),
-    "charsmap is floats": unigram(**{K + "precompiled_charsmap": np.zeros(9, np.float32)}),
+    "charsmap too short": unigram_metadata(**{K + "precompiled_charsmap": [1, 2]}),
+    "charsmap past its end": unigram_metadata(
+        **{K + "precompiled_charsmap": pack_charsmap(trie=400, rest=b"x" * 40)}
+    ),
+    "charsmap is floats": unigram_metadata(**{K + "precompiled_charsmap": np.zeros(9, np.float32)}),
 }
 
 
@@ -436,7 +438,7 @@ def test_malformed_metadata_is_an_input_error(name: str) -> None:
 def test_charsmap_pointing_outside_its_trie_is_an_input_error() -> None:
     units = np.full(256, 1 << 20 << 10, np.uint32).tobytes()
     tokenizer = Tokenizer.from_metadata(
-        unigram(**{K + "precompiled_charsmap": charsmap(trie=len(units), rest=units + b"x\0")})
+        unigram_metadata(**{K + "precompiled_charsmap": pack_charsmap(trie=len(units), rest=units + b"x\0")})
     )
     with pytest.raises(InputError, match="is outside the trie"):
         tokenizer.encode("abc")
@@ -445,16 +447,16 @@ def test_charsmap_pointing_outside_its_trie_is_an_input_error() -> None:
 @pytest.mark.parametrize("model", ["bert", "rwkv", "plamo2", "no_vocab", "whitespace", "hybriddna", "new"])
 def test_unsupported_models_are_reported(model: str) -> None:
     with pytest.raises(UnsupportedError, match=f"'{model}'"):
-        Tokenizer.from_metadata(bpe(**{K + "model": model}))
+        Tokenizer.from_metadata(bpe_metadata(**{K + "model": model}))
 
 
 def test_unknown_pre_error_lists_the_known_ones() -> None:
     with pytest.raises(UnsupportedError, match=r"'fancy-9'.*llama-bpe.*qwen35"):
-        Tokenizer.from_metadata(bpe("fancy-9"))
+        Tokenizer.from_metadata(bpe_metadata("fancy-9"))
 
 
 def test_special_id_outside_the_vocabulary_is_ignored_with_a_warning() -> None:
-    tokenizer = Tokenizer.from_metadata(bpe(**{K + "padding_token_id": 4294967295}))
+    tokenizer = Tokenizer.from_metadata(bpe_metadata(**{K + "padding_token_id": 4294967295}))
     assert tokenizer.pad_id is None and "padding_token_id is 4294967295" in tokenizer.warnings[0]
 
 
@@ -486,7 +488,7 @@ ODD = st.sampled_from(
 
 
 @pytest.mark.rest
-@given(st.sampled_from([bpe, spm, unigram]), st.data())
+@given(st.sampled_from([bpe_metadata, spm_metadata, unigram_metadata]), st.data())
 @settings(max_examples=300, deadline=None)
 def test_odd_metadata_never_prints_a_traceback(make: Callable[..., dict[str, Any]], data: st.DataObject) -> None:
     metadata = make()

@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from zinc_rt.cli.report import Result
-from zinc_rt.host.machine import host
-from zinc_rt.perf.gate.figures import speeds
+from zinc_rt.host.machine import describe_host
+from zinc_rt.perf.gate.figures import compute_speeds
 from zinc_rt.perf.gate.milestones import find_milestone
 from zinc_rt.perf.gate.offered import GateInput
 from zinc_rt.perf.gate.report_files import ReportFile
 from zinc_rt.perf.gate.verdict import evaluate
-from zinc_rt.perf.history.chain import append, read
-from zinc_rt.perf.intervals import ratio_interval
+from zinc_rt.perf.history.chain import append_entry, read
+from zinc_rt.perf.intervals import compute_ratio_interval
 from zinc_rt.perf.refusals.rules import AGAINST, RULES, TIMED_RULES
 from zinc_rt.perf.structure.lab import Lab
 
@@ -58,12 +58,12 @@ NOW = datetime.now(UTC).replace(microsecond=0)
 SECONDS_A_TOKEN = 1 / 150
 
 
-def ago(**span: float) -> str:
+def past_timestamp(**span: float) -> str:
     """A time before now, as reports write it."""
     return (NOW - timedelta(**span)).isoformat()
 
 
-def timed(seconds: float, runs: int = 5, tokens: int = 128, seed: int = 0) -> list[list[float]]:
+def timed_runs(seconds: float, runs: int = 5, tokens: int = 128, seed: int = 0) -> list[list[float]]:
     """Runs of tokens that each take that many seconds on average, with the jitter of a device and its host."""
     dice, rows = random.Random(seed), []
     for number in range(runs):
@@ -73,13 +73,13 @@ def timed(seconds: float, runs: int = 5, tokens: int = 128, seed: int = 0) -> li
     return rows
 
 
-def scattered(value: float, runs: int = 5, seed: int = 0) -> list[float]:
+def scattered_runs(value: float, runs: int = 5, seed: int = 0) -> list[float]:
     """A realistic figure for every run: all different, with a median near `value`."""
     dice = random.Random(seed)
     return [value * (1 + 1e-4 * (number - runs // 2) + dice.uniform(-2e-5, 2e-5)) for number in range(runs)]
 
 
-def readings(count: int = 9) -> list[dict[str, float]]:
+def sensor_readings(count: int = 9) -> list[dict[str, float]]:
     """Sensor samples of a card under load, every 0.6 s."""
     dice = random.Random(1)
     return [
@@ -95,15 +95,15 @@ def readings(count: int = 9) -> list[dict[str, float]]:
 
 def bench_report() -> dict[str, Any]:
     """150 tok/s on T2 of an R9700."""
-    measure = {"tokens_per_second": 150.0, "slots": 1, "runs": timed(SECONDS_A_TOKEN)}
-    prompts = scattered(0.5)
+    measure = {"tokens_per_second": 150.0, "slots": 1, "runs": timed_runs(SECONDS_A_TOKEN)}
+    prompts = scattered_runs(0.5)
     prefill = {"tokens_per_second": 256.0, "prompt_tokens": 128, "runs": prompts}
     first = {"seconds": prompts[2] + 4e-5, "runs": [prompt + 4e-5 for prompt in prompts]}
     workload = {"slots": 1, "prompt_tokens": 128, "tokens": 128, "runs": 5, "warmup": 1, "nodes": NODES}
     return {
         "schema": "zinc-rt-report/1",
         "command": "perf bench",
-        "started": ago(hours=2),
+        "started": past_timestamp(hours=2),
         "wall_seconds": 41.5,
         "device": dict(DEVICE),
         "model": copy.deepcopy(WHAT),
@@ -116,7 +116,7 @@ def bench_report() -> dict[str, Any]:
             "host": dict(HOST),
             "settings": dict(SETTINGS),
             "workload": workload,
-            "samples": readings(),
+            "samples": sensor_readings(),
             "sampled": {"device": 5 * 128, "host": 5},
         },
         "results": [
@@ -126,14 +126,14 @@ def bench_report() -> dict[str, Any]:
     }
 
 
-def validation() -> dict[str, Any]:
+def validation_report() -> dict[str, Any]:
     """Every layer and logit of T2, bit-identical on the same device."""
     exact: dict[str, Any] = {"tier": "t2", "reference": "t_cpu", "status": "pass", "limit": {"bits": True}}
     device = {key: value for key, value in DEVICE.items() if key != "tier"}
     return {
         "schema": "zinc-rt-report/1",
         "command": "validate",
-        "started": ago(hours=3),
+        "started": past_timestamp(hours=3),
         "wall_seconds": 600.0,
         "device": dict(DEVICE),
         "model": copy.deepcopy(WHAT),
@@ -191,13 +191,15 @@ def llama_bench_output(speed: float, run: int = 0) -> str:
     return json.dumps([row])
 
 
-def with_peer(bench: dict[str, Any], ours: float = 150.0, theirs: float = 160.0) -> dict[str, Any]:
+def add_peer(bench: dict[str, Any], own_speeds: float = 150.0, peer_speeds: float = 160.0) -> dict[str, Any]:
     """The bench report with runs of llama-bench in addition to its own."""
     bench["results"] = [result for result in bench["results"] if result["id"] == "decode"]
     measured = bench["results"][0]["measure"]
-    measured |= {"runs": timed(1 / ours), "tokens_per_second": ours}
-    pairs = [[one, other] for one, other in zip(speeds(measured), scattered(theirs), strict=True)]
-    low = ratio_interval(*zip(*pairs, strict=True))[1]
+    measured |= {"runs": timed_runs(1 / own_speeds), "tokens_per_second": own_speeds}
+    pairs = [
+        [one, other] for one, other in zip(compute_speeds(measured), scattered_runs(peer_speeds), strict=True)
+    ]
+    low = compute_ratio_interval(*zip(*pairs, strict=True))[1]
     ratio = statistics.geometric_mean(one / other for one, other in pairs)
     peer = {
         "program": "llama-bench",
@@ -223,22 +225,22 @@ NATIVE_MODEL = {
 }
 
 
-def native_details(theirs: Mapping[str, Sequence[float]]) -> dict[str, Any]:
+def native_details(peer_speeds: Mapping[str, Sequence[float]]) -> dict[str, Any]:
     """The fields of a zinc-rt perf native report for host, model and peer: llama-bench, with a decode run in
-    `outputs` for each of `theirs`, in tok/s by setting.
+    `outputs` for each of `peer_speeds`, in tok/s by setting.
     """
     outputs = []
-    for setting, of_setting in theirs.items():
+    for setting, of_setting in peer_speeds.items():
         repack = "1" if setting == "repack" else "0"
         words = f"llama-bench -m /m/qwen3-0.6b-q8_0.gguf -p 128 -n 64 -r 1 -t 2 --repack {repack} -o json"
         for speed in of_setting:
             rows = [{"build_commit": "0c1e57098", "n_gen": n, "avg_ts": speed} for n in (0, 64)]
             outputs.append({"command": words.split(), "stdout": json.dumps(rows)})
     peer = {"program": "llama-bench", "sha256": "11" * 32, "kind": "ELF", "version": "6900", "outputs": outputs}
-    return {"host": host(), "models": {"qwen3-0.6b-q8_0": copy.deepcopy(NATIVE_MODEL)}, "llama_cpp": peer}
+    return {"host": describe_host(), "models": {"qwen3-0.6b-q8_0": copy.deepcopy(NATIVE_MODEL)}, "llama_cpp": peer}
 
 
-def put_forward(folder: Path, *reports: dict[str, Any], record: bool = True) -> GateInput:
+def record_report(folder: Path, *reports: dict[str, Any], record: bool = True) -> GateInput:
     """Record the reports in a history, note its head, and submit both to a gate."""
     history = folder / "history.jsonl"
     history.touch()
@@ -248,7 +250,7 @@ def put_forward(folder: Path, *reports: dict[str, Any], record: bool = True) -> 
         path.write_text(json.dumps(report))
         offered.append(ReportFile(path, report))
         if record:
-            append(history, report["command"], report, {})
+            append_entry(history, report["command"], report, {})
     known = read(history)
     return GateInput(offered, (), known, MODEL, known.head if known.entries else "", CODE, host=HOST)
 
@@ -259,10 +261,10 @@ Change = Callable[[dict[str, Any], dict[str, Any]], Any]
 DOT = re.compile(r"\.(?=[a-z_-]|\d+(?:\.|$))")  # a model's name has others
 
 
-def put(path: str, value: Any, report: str = "bench") -> Change:
+def set_field(path: str, value: Any, report: str = "bench") -> Change:
     """Set one field, for example "details.samples.0.power_w". A path that ends in "-" takes it away."""
 
-    def change(bench: dict[str, Any], valid: dict[str, Any]) -> None:
+    def change_report(bench: dict[str, Any], valid: dict[str, Any]) -> None:
         location: Any = bench if report == "bench" else valid
         *folders, last = DOT.split(path)
         for name in folders:
@@ -272,15 +274,15 @@ def put(path: str, value: Any, report: str = "bench") -> Change:
         else:
             location[int(last) if isinstance(location, list) else last] = value
 
-    return change
+    return change_report
 
 
-def decided(given: GateInput, only: str = "decode", milestone: str = "M1") -> Result:
+def decide_criterion(reports: GateInput, only: str = "decode", milestone: str = "M1") -> Result:
     with Lab() as lab:
-        (result,) = evaluate(find_milestone(milestone), lab, given, only=only)
+        (result,) = evaluate(find_milestone(milestone), lab, reports, only=only)
     return result
 
 
-def names_of(result: Result) -> set[str]:
+def result_names(result: Result) -> set[str]:
     """Return the rules that rejected the report, as displayed to the user."""
     return {name for name in (*RULES, *AGAINST, *TIMED_RULES) if f"{name}: " in result.reason}

@@ -10,9 +10,22 @@ import pytest
 
 from zinc_rt.host.errors import InputError
 from zinc_rt.perf.command import main
-from zinc_rt.perf.predict.backtest import backtest, device_of, errors, one_bandwidth, read_rows
+from zinc_rt.perf.predict.backtest import (
+    backtest,
+    find_device,
+    fit_bandwidth_baseline,
+    read_rows,
+    summarise_errors,
+)
 from zinc_rt.perf.predict.backtest_report import COMMITTED
-from zinc_rt.perf.predict.llama_cpp import FOLDER, BackendConstants, BenchRow, constants, shape_of, speed_of
+from zinc_rt.perf.predict.llama_cpp import (
+    FOLDER,
+    BackendConstants,
+    BenchRow,
+    find_shape,
+    load_constants,
+    predict_speed,
+)
 
 ROW = BenchRow("gfx1201 R9700", "llama 7B Q4_0", 3.56 * 2**30, 6.74e9, "ROCm", "tg", 128, 0, 103.62, "")
 ONE = BackendConstants(
@@ -23,7 +36,7 @@ ONE = BackendConstants(
 
 def test_committed_constants_give_the_committed_errors() -> None:
     rows = read_rows(COMMITTED)
-    result = errors(backtest(rows, constants(), one_bandwidth(rows)))
+    result = summarise_errors(backtest(rows, load_constants(), fit_bandwidth_baseline(rows)))
     assert {name: count for name, (count, *_) in result.items()} == {
         "decode dense": 18, "decode mixtures": 6, "prompts": 24,
     }  # fmt: skip
@@ -33,28 +46,28 @@ def test_committed_constants_give_the_committed_errors() -> None:
     assert result["decode dense"][2] == pytest.approx(0.140, abs=0.003)
 
 
-def test_decode_derived_by_hand() -> None:
+def test_decode_time_matches_hand_computation() -> None:
     """The file without the embedding's rows, plus keys and values of 64 tokens in f16, at half of 640 GB/s."""
     share = 1 - 32000 * 4096 / 6.74e9
     weights = 3.56 * 2**30 * share / 320e9
     keys = 32 * 64 * 2 * 2 * 4096 / 640e9
-    assert 1 / speed_of(ROW, device_of(ROW.chip), ONE) == pytest.approx(weights + keys)
+    assert 1 / predict_speed(ROW, find_device(ROW.chip), ONE) == pytest.approx(weights + keys)
 
 
-def test_prompt_derived_by_hand() -> None:
+def test_prompt_time_matches_hand_computation() -> None:
     """Two operations a weight and token at half of the f16 rate; four a key, head and element at all of it."""
-    row, device = replace(ROW, kind="pp", tokens=512), device_of(ROW.chip)
+    row, device = replace(ROW, kind="pp", tokens=512), find_device(ROW.chip)
     peak = 64 * 1024 * 2.92e9
     products = 2 * (6.74e9 - 32000 * 4096) * 512 / (peak / 2)
     attention = 4 * 4096 * 32 * 256 * 512 / peak
-    assert 512 / speed_of(row, device, ONE) == pytest.approx(products + attention)
+    assert 512 / predict_speed(row, device, ONE) == pytest.approx(products + attention)
 
 
 def test_no_prompt_exceeds_the_matrix_rate_and_no_token_the_bandwidth() -> None:
     for row in read_rows(COMMITTED):
-        device = device_of(row.chip)
-        speed = speed_of(row, device, constants()[row.backend])
-        shape = shape_of(row)
+        device = find_device(row.chip)
+        speed = predict_speed(row, device, load_constants()[row.backend])
+        shape = find_shape(row)
         read = row.size * (1 - shape.expert_weights * (1 - shape.expert_share) / row.params)
         if row.kind == "tg":
             assert speed * (read - row.size * shape.vocab * shape.width / row.params) < device.memory_gbps * 1e9
@@ -64,18 +77,18 @@ def test_no_prompt_exceeds_the_matrix_rate_and_no_token_the_bandwidth() -> None:
 
 def test_unknown_models_get_the_nearest_shape() -> None:
     dense = replace(ROW, model="newmodel 9B Q4_0", params=9e9)
-    assert shape_of(dense).layers in range(30, 45)
+    assert find_shape(dense).layers in range(30, 45)
     mixture = replace(ROW, model="newmoe 30B.A3B Q4_0", params=30e9, size=17 * 2**30)
-    device = device_of(ROW.chip)
-    assert speed_of(mixture, device, constants()["ROCm"]) > 3 * speed_of(
-        replace(mixture, model="dense 30B Q4_0"), device, constants()["ROCm"]
+    device = find_device(ROW.chip)
+    assert predict_speed(mixture, device, load_constants()["ROCm"]) > 3 * predict_speed(
+        replace(mixture, model="dense 30B Q4_0"), device, load_constants()["ROCm"]
     )
 
 
 def test_longer_context_is_never_faster() -> None:
-    for backend in constants().values():
+    for backend in load_constants().values():
         speeds = [
-            speed_of(replace(ROW, depth=depth, kind=kind), device_of(ROW.chip), backend)
+            predict_speed(replace(ROW, depth=depth, kind=kind), find_device(ROW.chip), backend)
             for kind in ("tg", "pp")
             for depth in (0, 4096, 32768)
         ]
@@ -106,7 +119,7 @@ def test_bad_row_is_rejected_with_its_line(line: str, message: str, tmp_path: Pa
 
 def test_unknown_chip_and_missing_column_are_rejected(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no row"):
-        device_of("RTX 5090")
+        find_device("RTX 5090")
     path = tmp_path / "rows.csv"
     path.write_text("chip,model\n")
     with pytest.raises(InputError, match="missing columns size"):

@@ -8,24 +8,31 @@ import sys
 from pathlib import Path
 
 import pytest
-from planted_kernel import UNINITIALISED, Sanitizer
+from planted_kernel import UNINITIALISED, FakeSanitizer
 
 from zinc_rt.backends.cpu.oracle import CpuBackend
 from zinc_rt.engine.engine import Engine
 from zinc_rt.golden.embedded import FOLDER
 from zinc_rt.host.errors import InputError, UsageError
 from zinc_rt.model.gguf import read_gguf
-from zinc_rt.perf.bench.runs import BenchWorkload, against, alternate, nodes_of, results, runs
-from zinc_rt.perf.bench.scaling import run_in_turns, scaling_results
-from zinc_rt.perf.bench.versus import runner, speed_in
+from zinc_rt.perf.bench.runs import (
+    BenchWorkload,
+    alternate_runs,
+    compare_with_peer,
+    count_nodes,
+    make_results,
+    measure_runs,
+)
+from zinc_rt.perf.bench.scaling import make_scaling_results, run_in_turns
+from zinc_rt.perf.bench.versus import make_runner, parse_speed
 from zinc_rt.perf.command import main
-from zinc_rt.perf.gate.figures import figure, percentile
+from zinc_rt.perf.gate.figures import compute_figure, compute_percentile
 from zinc_rt.perf.gate.milestones import find_milestone
-from zinc_rt.perf.gate.model_counts import counts_of
-from zinc_rt.perf.history.chain import append, figures_of, read
-from zinc_rt.perf.history.trends import series_of
-from zinc_rt.perf.intervals import change_points, ratio_interval
-from zinc_rt.perf.machine import Sampler, gpu_folder, machine
+from zinc_rt.perf.gate.model_counts import count_model
+from zinc_rt.perf.history.chain import append_entry, collect_figures, read
+from zinc_rt.perf.history.trends import group_series
+from zinc_rt.perf.intervals import compute_ratio_interval, find_change_points
+from zinc_rt.perf.machine import Sampler, describe_machine, find_gpu_folder
 
 MODEL = FOLDER / "qwen3-q.gguf"
 BENCH = ("bench", "--model", str(MODEL), "--tier", "t_cpu")
@@ -39,12 +46,12 @@ def engine() -> Engine:
 @pytest.mark.rest
 def test_every_measured_run_is_kept_and_warmup_is_dropped(engine: Engine) -> None:
     load = BenchWorkload(prompt_tokens=3, tokens=4, slots=3, warmup=2, runs=2)
-    *_, timed = runs(engine, load, Sampler())
+    *_, timed = measure_runs(engine, load, Sampler())
     assert [len(run) for run in timed.tokens] == [4, 4]
     assert len(timed.prompts) == len(timed.firsts) == 6
     assert all(first >= prompt for first, prompt in zip(timed.firsts, timed.prompts, strict=True))
     assert not engine.sequences, "slots are given back"
-    result = {result.id: result.measure for result in results(timed, load, "t_cpu", Sampler())}
+    result = {result.id: result.measure for result in make_results(timed, load, "t_cpu", Sampler())}
     assert set(result) == {"aggregate", "prefill", "ttft"}
     rates = [3 * 4 / sum(run) for run in timed.tokens]
     assert result["aggregate"]["tokens_per_second"] == pytest.approx(sum(rates) / 2)
@@ -52,12 +59,12 @@ def test_every_measured_run_is_kept_and_warmup_is_dropped(engine: Engine) -> Non
 
 def test_gate_recomputes_same_figures_from_samples(engine: Engine) -> None:
     load = BenchWorkload(prompt_tokens=3, tokens=4, warmup=0, runs=3)
-    *_, timed = runs(engine, load, Sampler())
-    result = {result.id: {"measure": result.measure} for result in results(timed, load, "t_cpu", Sampler())}
+    *_, timed = measure_runs(engine, load, Sampler())
+    result = {result.id: {"measure": result.measure} for result in make_results(timed, load, "t_cpu", Sampler())}
     for criterion in find_milestone("M2").criteria:
         if criterion.measure in result:
             assert (
-                figure(criterion, result[criterion.measure])
+                compute_figure(criterion, result[criterion.measure])
                 == result[criterion.measure]["measure"][criterion.figure]
             )
 
@@ -66,32 +73,32 @@ def test_own_and_peer_runs_alternate(engine: Engine) -> None:
     order: list[str] = []
     real = engine.step
 
-    def step(*arguments: object, **options: object) -> object:
+    def timed_step(*arguments: object, **options: object) -> object:
         if not order or order[-1] != "ours":
             order.append("ours")
         return real(*arguments, **options)  # type: ignore[arg-type]
 
-    engine.step = step  # type: ignore[method-assign, assignment]
+    engine.step = timed_step  # type: ignore[method-assign, assignment]
 
-    def theirs() -> float:
+    def peer_speed() -> float:
         order.append("theirs")
         return 10.0
 
     load = BenchWorkload(prompt_tokens=1, tokens=1, warmup=0, runs=4)
-    _, pairs = alternate(engine, load, Sampler(), theirs)
+    _, pairs = alternate_runs(engine, load, Sampler(), peer_speed)
     assert order == ["ours", "theirs", "theirs", "ours", "theirs", "theirs", "ours"]
     assert len(pairs) == 4 and all(pair[1] == 10.0 for pair in pairs)
-    result = against(pairs, "other", "t_cpu")
+    result = compare_with_peer(pairs, "other", "t_cpu")
     assert result.measure["ratio_low"] <= result.measure["ratio"] <= result.measure["ratio_high"]
 
 
 def test_interval_contains_ratio_and_narrows_with_agreement() -> None:
-    ratio, low, high = ratio_interval([10, 20, 30], [5, 10, 15])
+    ratio, low, high = compute_ratio_interval([10, 20, 30], [5, 10, 15])
     assert (ratio, low, high) == pytest.approx((2, 2, 2)), "what slows both runs of a pair cancels"
-    ratio, low, high = ratio_interval([10, 12, 8, 11], [10, 10, 10, 10])
+    ratio, low, high = compute_ratio_interval([10, 12, 8, 11], [10, 10, 10, 10])
     assert low < ratio < high
     with pytest.raises(ValueError, match="two or more pairs"):
-        ratio_interval([1], [1])
+        compute_ratio_interval([1], [1])
 
 
 @pytest.mark.parametrize(
@@ -105,14 +112,14 @@ def test_interval_contains_ratio_and_narrows_with_agreement() -> None:
     ],
 )
 def test_peer_speed_is_parsed_from_its_output(text: str, speed: float) -> None:
-    assert speed_in(text, text) == speed
+    assert parse_speed(text, text) == speed
 
 
 @pytest.mark.rest
 def test_slot_counts_alternate_and_ratio_is_paired_per_run(engine: Engine) -> None:
     loads = [BenchWorkload(2, 2, slots, warmup=0, runs=3) for slots in (1, 3)]
     timed = run_in_turns(engine, loads, Sampler())
-    result = {result.id: result.measure for result in scaling_results(timed, loads, "t_cpu", Sampler())}
+    result = {result.id: result.measure for result in make_scaling_results(timed, loads, "t_cpu", Sampler())}
     assert set(result) == {"decode", "prefill", "ttft", "aggregate-3", "scaling-3"}
     one, three = ([sum(run) for run in item.tokens] for item in timed)
     ratios = [3 * a / b for a, b in zip(one, three, strict=True)]
@@ -121,7 +128,9 @@ def test_slot_counts_alternate_and_ratio_is_paired_per_run(engine: Engine) -> No
 
 
 @pytest.mark.rest
-def test_several_slot_counts_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_several_slot_counts_can_be_given_on_the_command_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     line = [*BENCH, "-p", "2", "-n", "2", "--warmup", "0"]
     assert main([*line, "--slots", "1,2", "--runs", "2", "--json", str(tmp_path / "r.json")]) == 0
     assert "times the tokens a second of 1 slot at 2 slots" in capsys.readouterr().out
@@ -139,7 +148,7 @@ def test_several_slot_counts_on_the_command_line(tmp_path: Path, capsys: pytest.
 
 
 def test_finding_fails_the_bench(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(CpuBackend, "instrument", Sanitizer(UNINITIALISED))
+    monkeypatch.setattr(CpuBackend, "instrument", FakeSanitizer(UNINITIALISED))
     line = [*BENCH, "-p", "2", "-n", "2", "--warmup", "0", "--runs", "1"]
     assert main([*line, "--json", "-"]) == 1
     seen = capsys.readouterr()
@@ -150,16 +159,16 @@ def test_finding_fails_the_bench(capsys: pytest.CaptureFixture[str], monkeypatch
 
 def test_missing_speed_gives_no_ratio() -> None:
     with pytest.raises(InputError, match="no decode speed"):
-        speed_in("done", "done")
+        parse_speed("done", "done")
     with pytest.raises(InputError, match="exited with 3"):
-        runner(f"{sys.executable} -c 'raise SystemExit(3)'", None, 60)()
+        make_runner(f"{sys.executable} -c 'raise SystemExit(3)'", None, 60)()
     with pytest.raises(UsageError, match="no such program"):
-        runner("no-such-program-here", None, 60)()
+        make_runner("no-such-program-here", None, 60)()
     with pytest.raises(UsageError, match="expected a group"):
-        runner("x", "tok/s", 60)
+        make_runner("x", "tok/s", 60)
 
 
-def card(root: Path, vendor: str = "0x1002", *, render: int = 128, celsius: int = 61) -> Path:
+def create_card(root: Path, vendor: str = "0x1002", *, render: int = 128, celsius: int = 61) -> Path:
     hwmon = root / f"class/drm/renderD{render}/device/hwmon/hwmon3"
     hwmon.mkdir(parents=True)
     (hwmon.parents[1] / "vendor").write_text(vendor + "\n")
@@ -173,7 +182,7 @@ def card(root: Path, vendor: str = "0x1002", *, render: int = 128, celsius: int 
 
 
 def test_sensors_are_read_in_their_units(tmp_path: Path) -> None:
-    card(tmp_path)
+    create_card(tmp_path)
     now = [0.0]
     sampler = Sampler(tmp_path, lambda: now[0])
     for seconds in (0.0, 0.2, 0.6):
@@ -185,13 +194,13 @@ def test_sensors_are_read_in_their_units(tmp_path: Path) -> None:
 
 
 def test_sensors_are_those_of_the_gpu_that_runs(tmp_path: Path) -> None:
-    card(tmp_path, celsius=35)
-    second = card(tmp_path, render=129, celsius=70)
-    card(tmp_path, "0x10de", render=130)
+    create_card(tmp_path, celsius=35)
+    second = create_card(tmp_path, render=129, celsius=70)
+    create_card(tmp_path, "0x10de", render=130)
     sampler = Sampler(tmp_path, render_path="/dev/dri/renderD129")
     sampler.look()
     assert sampler.samples[0]["gpu_temperature_c"] == 70
-    assert gpu_folder(tmp_path, "/dev/dri/renderD129") == second
+    assert find_gpu_folder(tmp_path, "/dev/dri/renderD129") == second
     for path in ("", "/dev/dri/renderD130", None):
         other = Sampler(tmp_path, render_path=path)
         other.look()
@@ -199,26 +208,26 @@ def test_sensors_are_those_of_the_gpu_that_runs(tmp_path: Path) -> None:
 
 
 def test_card_of_another_vendor_is_ignored(tmp_path: Path) -> None:
-    card(tmp_path, vendor="0x10de")
-    assert gpu_folder(tmp_path) is None
+    create_card(tmp_path, vendor="0x10de")
+    assert find_gpu_folder(tmp_path) is None
     governor = tmp_path / "devices/system/cpu/cpu0/cpufreq"
     governor.mkdir(parents=True)
     (governor / "scaling_governor").write_text("performance\n")
-    assert machine(tmp_path)["governor"] == "performance"
-    assert "governor" not in machine(tmp_path / "nothing")
+    assert describe_machine(tmp_path)["governor"] == "performance"
+    assert "governor" not in describe_machine(tmp_path / "nothing")
 
 
 def test_percentiles_are_observed_values() -> None:
     values = [float(value) for value in range(1, 101)]
-    assert [percentile(values, share) for share in (0.5, 0.9, 0.99)] == [50, 90, 99]
-    assert percentile([7.0], 0.99) == 7
+    assert [compute_percentile(values, share) for share in (0.5, 0.9, 0.99)] == [50, 90, 99]
+    assert compute_percentile([7.0], 0.99) == 7
 
 
 def test_level_drop_is_detected_and_single_outlier_is_not() -> None:
     steady = [100.0, 101, 99, 100, 102, 98, 101, 100, 99, 101]
-    assert change_points(steady) == []
-    assert change_points([*steady[:5], 40.0, *steady[5:]]) == []
-    (change,) = change_points([*steady, *(0.9 * value for value in steady)])
+    assert find_change_points(steady) == []
+    assert find_change_points([*steady[:5], 40.0, *steady[5:]]) == []
+    (change,) = find_change_points([*steady, *(0.9 * value for value in steady)])
     assert change.index == 10 and change.ratio == pytest.approx(0.9, abs=0.01) and change.p < 0.01
 
 
@@ -230,10 +239,10 @@ def test_regression_of_recorded_series_is_named(tmp_path: Path, capsys: pytest.C
         decode = {"id": "decode", "measure": {"tokens_per_second": speed}}
         first = {"id": "ttft", "measure": {"seconds": ttft}}
         report = {"started": str(number), "device": {"tier": "t2", "name": "x"}, "results": [decode, first]}
-        append(path, "perf bench", report, figures_of(report))
-    result = {series.figure: series for series in series_of(read(path).entries)}
-    assert result["decode"].regression() is not None
-    assert result["ttft"].changes() and result["ttft"].regression() is None
+        append_entry(path, "perf bench", report, collect_figures(report))
+    result = {series.figure: series for series in group_series(read(path).entries)}
+    assert result["decode"].find_regression() is not None
+    assert result["ttft"].find_changes() and result["ttft"].find_regression() is None
     assert main(["history", str(path), "--plot", str(tmp_path / "p.html")]) == 1
     seen = capsys.readouterr().out
     assert seen.count("REGRESSION") == 1 and read(path).head in seen
@@ -248,8 +257,8 @@ def test_other_workloads_and_devices_are_separate_series(tmp_path: Path) -> None
             "details": {"workload": {"slots": slots}, "code": code},
             "results": [{"id": "decode", "measure": {"tokens_per_second": 1.0}}],
         }
-        append(path, "perf bench", report, figures_of(report))
-    assert [len(series.entries) for series in series_of(read(path).entries)] == [1, 1, 2]
+        append_entry(path, "perf bench", report, collect_figures(report))
+    assert [len(series.entries) for series in group_series(read(path).entries)] == [1, 1, 2]
 
 
 def test_png_without_matplotlib_names_the_extra(
@@ -270,7 +279,7 @@ def test_command_measures_and_records_input_of_the_gate(
     assert main([*line, "--json", str(report), "--history", str(history)]) == 0
     written = json.loads(report.read_text())
     entry = read(history).entries[0]
-    assert read(history).holds(entry.report) and entry.figures["decode"] > 0
+    assert read(history).contains_report(entry.report) and entry.figures["decode"] > 0
     assert written["details"]["workload"]["nodes"] == written["direct_compute_ops"]
     assert main(["gate", "--milestone", "M1", "--only", "decode", "--evidence", str(report), "--history",
                  str(history)]) == 77  # fmt: skip
@@ -280,17 +289,17 @@ def test_command_measures_and_records_input_of_the_gate(
 
 
 @pytest.mark.parametrize(
-    "wrong", [["--tokens", "0"], ["--runs", "0"], ["--warmup", "-1"], ["--prompt-tokens", "999"]]
+    "option", [["--tokens", "0"], ["--runs", "0"], ["--warmup", "-1"], ["--prompt-tokens", "999"]]
 )
-def test_invalid_workload_is_rejected(wrong: list[str]) -> None:
-    assert main(["bench", "--model", str(MODEL), "--tier", "t_cpu", *wrong]) == 2
+def test_invalid_workload_is_rejected(option: list[str]) -> None:
+    assert main(["bench", "--model", str(MODEL), "--tier", "t_cpu", *option]) == 2
 
 
 def test_node_count_excludes_barriers(engine: Engine) -> None:
     ran = [item.graph for item in engine.variants.ran() if item.graph.stage == "decode"]
     graph = max(ran or [engine.graph("decode")], key=lambda item: len(item.nodes))
-    assert 0 < nodes_of(engine) <= len(graph.nodes)
-    assert nodes_of(engine) == sum(node.op.name != "BARRIER" for node in graph.nodes)
+    assert 0 < count_nodes(engine) <= len(graph.nodes)
+    assert count_nodes(engine) == sum(node.op.name != "BARRIER" for node in graph.nodes)
 
 
 def test_workload_counts_the_nodes_of_the_graph_that_ran(tmp_path: Path) -> None:
@@ -303,6 +312,6 @@ def test_workload_counts_the_nodes_of_the_graph_that_ran(tmp_path: Path) -> None
     )
     body = json.loads(report.read_text())
     assert body["details"]["workload"]["nodes"] == body["direct_compute_ops"]
-    counts = counts_of(read_gguf(MODEL), arch="gfx1201", ordering="canonical-1", ctx=body["ctx"])
+    counts = count_model(read_gguf(MODEL), arch="gfx1201", ordering="canonical-1", ctx=body["ctx"])
     assert body["direct_compute_ops"] in counts.nodes
     assert body["device"]["pci_id"] == "1002:7551"

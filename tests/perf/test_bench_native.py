@@ -19,11 +19,11 @@ from zinc_rt.perf.gate.milestones import find_milestone
 from zinc_rt.perf.gate.offered import GateInput
 from zinc_rt.perf.gate.report_files import ReportFile
 from zinc_rt.perf.gate.verdict import evaluate
-from zinc_rt.perf.history.chain import append, read
+from zinc_rt.perf.history.chain import append_entry, read
 from zinc_rt.perf.native import bench as bench_native
-from zinc_rt.perf.native.bench import C1, NativeBench, NativeCase, bench_case, empty_node
+from zinc_rt.perf.native.bench import C1, NativeBench, NativeCase, make_empty_node_result, measure_case
 from zinc_rt.perf.native.llama_cpp import LlamaCpp, RepackSetting
-from zinc_rt.perf.native.paired import Conditions, pair_results
+from zinc_rt.perf.native.paired import RunConditions, make_pair_results
 from zinc_rt.perf.structure.lab import Lab
 
 CASE = NativeCase("tiny", (C1,), tokens=4, prompt=6, slots=2, oracle=1, oracle_prompt=True)
@@ -35,7 +35,7 @@ class FakePeer(LlamaCpp):
 
     fails = ""
 
-    def bench(self, model: Path, setting: RepackSetting, **load: int) -> dict[str, float]:
+    def measure(self, model: Path, setting: RepackSetting, **load: int) -> dict[str, float]:
         if setting.name == self.fails:
             raise InputError("it died of SIGILL")
         return {"prefill": 100.0, "decode": 20.0 + setting.repack}
@@ -44,19 +44,21 @@ class FakePeer(LlamaCpp):
         return 50.0
 
 
-def measured(tmp_path: Path, peer: LlamaCpp | None, *, rounds: int = 5, fails: str = "") -> dict[str, Result]:
+def measure_model(
+    tmp_path: Path, peer: LlamaCpp | None, *, rounds: int = 5, failing: str = ""
+) -> dict[str, Result]:
     write_tiny(tmp_path / "m.gguf", "qwen3")
     bench = NativeBench(
         "t_cpu", 1, rounds, peer, "" if peer else "no llama.cpp: cmake missing", lambda: (40.0, 0.5)
     )
     if peer is not None:
-        type(peer).fails = fails  # type: ignore[attr-defined]
-    return {result.id: result for result in bench_case(CASE, tmp_path / "m.gguf", bench)}
+        type(peer).fails = failing  # type: ignore[attr-defined]
+    return {result.id: result for result in measure_case(CASE, tmp_path / "m.gguf", bench)}
 
 
 @pytest.mark.rest
 def test_every_figure_has_samples_both_settings_and_ratio(tmp_path: Path) -> None:
-    result = measured(tmp_path, FakePeer(()))
+    result = measure_model(tmp_path, FakePeer(()))
     assert list(result) == [
         f"tiny/{C1}/prefill", f"tiny/{C1}/decode", f"tiny/{C1}/slots",
         f"tiny/{C1}/oracle-decode", f"tiny/{C1}/oracle-prefill", "tiny/memory",
@@ -73,30 +75,30 @@ def test_every_figure_has_samples_both_settings_and_ratio(tmp_path: Path) -> Non
 
 @pytest.mark.rest
 def test_failed_setting_is_dropped_and_no_settings_block_the_ratio(tmp_path: Path) -> None:
-    one = measured(tmp_path, FakePeer(()), fails="repack")[f"tiny/{C1}/decode"]
+    one = measure_model(tmp_path, FakePeer(()), failing="repack")[f"tiny/{C1}/decode"]
     assert one.status == "pass" and one.measure["setting"] == "no repack"
-    none = measured(tmp_path, None)[f"tiny/{C1}/decode"]
+    none = measure_model(tmp_path, None)[f"tiny/{C1}/decode"]
     assert none.status == "blocked" and "cmake missing" in none.reason and "ratio" not in none.measure
 
 
 def test_tier_that_cannot_run_the_model_is_blocked_with_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(*_: object) -> None:
+    def reject_build(*_: object) -> None:
         raise InputError("no kernel for MATMUL")
 
-    monkeypatch.setattr(bench_native, "_warm_up", refuse)
-    (only,) = measured(tmp_path, None).values()
+    monkeypatch.setattr(bench_native, "_warm_up", reject_build)
+    (only,) = measure_model(tmp_path, None).values()
     assert only.status == "blocked" and "no kernel for MATMUL" in only.reason
 
 
 def test_empty_node_takes_under_half_a_microsecond_on_quiet_machine() -> None:
-    assert [empty_node(us, 2, 1.0).status for us in (0.3, 0.6, None)] == ["pass", "fail", "blocked"]
-    assert [empty_node(us, 2, 7.0).status for us in (0.3, 0.6)] == ["pass", "blocked"]
+    assert [make_empty_node_result(us, 2, 1.0).status for us in (0.3, 0.6, None)] == ["pass", "fail", "blocked"]
+    assert [make_empty_node_result(us, 2, 7.0).status for us in (0.3, 0.6)] == ["pass", "blocked"]
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["--models", "gpt-5"], "unknown benchmark model"),
         (["--rounds", "0"], "--rounds 0"),
@@ -104,18 +106,18 @@ def test_empty_node_takes_under_half_a_microsecond_on_quiet_machine() -> None:
     ],
 )
 def test_invalid_option_is_rejected_before_anything_runs(
-    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["native", *words]) == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 # --- as evidence ---
 
 
-def report(**change: Any) -> dict[str, Any]:
+def make_report(**change: Any) -> dict[str, Any]:
     """The report of a run on an idle machine: 1.5 times llama.cpp's speed in Q8_0."""
-    measure = pair_results([30.0, 30.0, 29.0, 30.0, 30.0], {"repack": [20.0] * 5, "no repack": [18.0] * 5})
+    measure = make_pair_results([30.0, 30.0, 29.0, 30.0, 30.0], {"repack": [20.0] * 5, "no repack": [18.0] * 5})
     measure["conditions"] = {"read_gbs": [40.0] * 6, "load": [1.0] * 6, "threads": 2}
     settings = dict.fromkeys(("lm_head_rows", "max_decode_tokens", "decode_topk"), 0) | {"gemma4_attn_scale": 0.0}
     result = {"id": "qwen3-0.6b-q8_0/canonical-1-q8/decode", "tier": "t_cpu_native", "status": "pass"}
@@ -136,30 +138,30 @@ def lab() -> Iterator[Lab]:
         yield opened
 
 
-def decided(lab: Lab, folder: Path, content: dict[str, Any], *, record: bool = True) -> Result:
+def decide_criterion(lab: Lab, folder: Path, content: dict[str, Any], *, record: bool = True) -> Result:
     history = folder / "history.jsonl"
     history.touch()
     content["details"] |= native_details(content["results"][0]["measure"].get("theirs", {}))
     if record:
-        append(history, "perf native", content, {})
+        append_entry(history, "perf native", content, {})
     argument = GateInput([ReportFile(folder / "n.json", content)], (), read(history), "", read(history).head, CODE)
     (result,) = evaluate(find_milestone("cpu"), lab, argument, only="q8-decode")
     return result
 
 
 def test_quiet_run_with_required_ratio_passes_gate(lab: Lab, tmp_path: Path) -> None:
-    result = decided(lab, tmp_path, report())
+    result = decide_criterion(lab, tmp_path, make_report())
     assert (result.status, result.measure["value"]) == ("pass", 1.5)
 
 
 def test_slower_run_fails_gate(lab: Lab, tmp_path: Path) -> None:
-    slow = report()
-    slow["results"][0]["measure"] |= pair_results([20.0] * 5, {"repack": [20.0] * 5})
-    assert decided(lab, tmp_path, slow).status == "fail"
+    slow = make_report()
+    slow["results"][0]["measure"] |= make_pair_results([20.0] * 5, {"repack": [20.0] * 5})
+    assert decide_criterion(lab, tmp_path, slow).status == "fail"
 
 
-def spoilt(name: str) -> dict[str, Any]:
-    content: dict[str, Any] = json.loads(json.dumps(report()))
+def corrupt_report(name: str) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(json.dumps(make_report()))
     result = content["results"][0]
     match name:
         case "noise":
@@ -167,7 +169,7 @@ def spoilt(name: str) -> dict[str, Any]:
         case "load":
             result["measure"]["conditions"]["load"][2] = 5.0
         case "rounds":
-            result["measure"] |= pair_results([30.0] * 3, {"repack": [20.0] * 3})
+            result["measure"] |= make_pair_results([30.0] * 3, {"repack": [20.0] * 3})
         case "blocked":
             result |= {"status": "blocked", "reason": "no llama.cpp"}
         case "summary":
@@ -201,15 +203,15 @@ def spoilt(name: str) -> dict[str, Any]:
     ],
 )
 def test_inadmissible_report_blocks_gate(lab: Lab, tmp_path: Path, name: str, reason: str) -> None:
-    result = decided(lab, tmp_path, spoilt(name))
+    result = decide_criterion(lab, tmp_path, corrupt_report(name))
     assert result.status == "blocked" and reason in result.reason
 
 
-def test_report_missing_from_history_blocks_gate(lab: Lab, tmp_path: Path) -> None:
-    result = decided(lab, tmp_path, report(), record=False)
+def test_report_missing_from_history_blocks_the_gate(lab: Lab, tmp_path: Path) -> None:
+    result = decide_criterion(lab, tmp_path, make_report(), record=False)
     assert result.status == "blocked" and "not in the history" in result.reason
 
 
 def test_conditions_keep_their_original_values() -> None:
-    conditions = Conditions([40.0], [1.0], 2)
-    assert replace(conditions, load=[9.0]).noise() and not conditions.noise()
+    conditions = RunConditions([40.0], [1.0], 2)
+    assert replace(conditions, load=[9.0]).explain_noise() and not conditions.explain_noise()

@@ -6,18 +6,28 @@ import json
 from pathlib import Path
 
 import pytest
-from gate_evidence import Change, bench_report, decided, names_of, put, put_forward, scattered, timed, validation
+from gate_evidence import (
+    Change,
+    bench_report,
+    decide_criterion,
+    record_report,
+    result_names,
+    scattered_runs,
+    set_field,
+    timed_runs,
+    validation_report,
+)
 
 from zinc_rt.backends.cpu.oracle import CpuBackend
 from zinc_rt.engine.engine import Engine
 from zinc_rt.golden.embedded import FOLDER
 from zinc_rt.host.errors import UsageError
 from zinc_rt.model.gguf import read_gguf
-from zinc_rt.perf.bench.requests import measure_requests, request_results
+from zinc_rt.perf.bench.requests import make_request_results, measure_requests
 from zinc_rt.perf.bench.runs import BenchWorkload
 from zinc_rt.perf.command import main
-from zinc_rt.perf.gate.figures import FIGURES, REQUEST_FIGURES, figure
-from zinc_rt.perf.gate.milestones import REQUESTS, milestones
+from zinc_rt.perf.gate.figures import FIGURES, REQUEST_FIGURES, compute_figure
+from zinc_rt.perf.gate.milestones import REQUESTS, load_milestones
 from zinc_rt.perf.machine import Sampler
 from zinc_rt.perf.structure.lab import Lab
 
@@ -33,11 +43,12 @@ def test_requests_give_one_sample_a_run_and_the_cached_tokens(tmp_path: Path) ->
     assert [len(run) for run in timed_runs.gaps] == [6, 6]
     assert timed_runs.spans == [1.0, 1.0], "the host is asked for every token"
     results = {
-        request_result.id: request_result.measure for request_result in request_results(timed_runs, load, "t_cpu")
+        request_result.id: request_result.measure
+        for request_result in make_request_results(timed_runs, load, "t_cpu")
     }
     assert set(results) == set(REQUEST_FIGURES) == set(REQUESTS)
     assert results["fairness"]["p99_over_p50"] >= 1 and results["endurance"]["tokens"] == 1
-    alone = request_results(timed_runs, BenchWorkload(slots=1), "t_cpu")
+    alone = make_request_results(timed_runs, BenchWorkload(slots=1), "t_cpu")
     assert "fairness" not in {item.id for item in alone}, "a stream alone shows nothing of it"
 
 
@@ -48,7 +59,7 @@ def test_requests_that_do_not_fit_are_rejected() -> None:
 
 
 def test_every_request_criterion_has_a_bench() -> None:
-    for criterion in (criterion for milestone in milestones() for criterion in milestone.criteria):
+    for criterion in (criterion for milestone in load_milestones() for criterion in milestone.criteria):
         if criterion.measure in REQUESTS:
             assert criterion.figure in FIGURES[criterion.measure].of and "--requests" in criterion.command
 
@@ -62,10 +73,10 @@ def test_bench_command_records_requests(tmp_path: Path) -> None:
     body = json.loads(path.read_text())
     names = [result["id"] for result in body["results"]]
     assert names == ["aggregate", "prefill", "ttft", "ttft_warm", "idle_to_stream", "endurance", "fairness"]
-    for criterion in (criterion for milestone in milestones() for criterion in milestone.criteria):
+    for criterion in (criterion for milestone in load_milestones() for criterion in milestone.criteria):
         if criterion.measure in REQUESTS:
             result = next(result for result in body["results"] if result["id"] == criterion.measure)
-            assert figure(criterion, result) == pytest.approx(result["measure"][criterion.figure])
+            assert compute_figure(criterion, result) == pytest.approx(result["measure"][criterion.figure])
     assert main([*line[:5], "--slots", "1,2", "--runs", "2", "--requests"]) == 2
 
 
@@ -80,9 +91,9 @@ def test_warm_prompt_and_idle_device_are_judged_on_the_simulated_device() -> Non
             assert result.status == "pass", result.reason
 
 
-def with_warm(seconds: float = 0.05, cached: int = 112) -> Change:
-    def change(bench: dict, valid: dict) -> None:  # type: ignore[type-arg]
-        measure = {"seconds": 0.0, "prompt_tokens": 128, "runs": scattered(seconds), "cached": [cached] * 5}
+def add_warm_runs(seconds: float = 0.05, cached: int = 112) -> Change:
+    def add_measure(bench: dict, valid: dict) -> None:  # type: ignore[type-arg]
+        measure = {"seconds": 0.0, "prompt_tokens": 128, "runs": scattered_runs(seconds), "cached": [cached] * 5}
         measure["seconds"] = sorted(measure["runs"])[2]  # type: ignore[call-overload]
         bench["results"].append({"id": "ttft_warm", "tier": "t1", "status": "pass", "measure": measure})
         bench["device"]["tier"] = "t1"
@@ -90,42 +101,42 @@ def with_warm(seconds: float = 0.05, cached: int = 112) -> Change:
         for result in (*bench["results"], *valid["results"]):
             result["tier"] = "t1"
 
-    return change
+    return add_measure
 
 
 @pytest.mark.parametrize(
     ("change", "rule"),
     [
-        (with_warm(), ""),
-        (with_warm(cached=0), "counts"),
-        (with_warm(cached=64), "counts"),
-        (with_warm(seconds=1e-5), "ceiling"),
+        (add_warm_runs(), ""),
+        (add_warm_runs(cached=0), "counts"),
+        (add_warm_runs(cached=64), "counts"),
+        (add_warm_runs(seconds=1e-5), "ceiling"),
     ],
 )
 def test_warm_first_token_needs_a_cached_prompt(change: Change, rule: str, tmp_path: Path) -> None:
-    bench, proof = bench_report(), validation()
+    bench, proof = bench_report(), validation_report()
     change(bench, proof)
-    result = decided(put_forward(tmp_path, bench, proof), "ttft-warm", "M5")
+    result = decide_criterion(record_report(tmp_path, bench, proof), "ttft-warm", "M5")
     assert (result.status == "pass") is not bool(rule), result.reason
-    assert not rule or rule in names_of(result), result.reason
+    assert not rule or rule in result_names(result), result.reason
 
 
 @pytest.mark.parametrize(("others", "gaps", "accepted"), [(32, 128, True), (2, 128, False), (32, 20, False)])
-def test_fairness_needs_full_slots_and_enough_gaps(
+def test_fairness_requires_full_slots_and_enough_gaps(
     others: int,
     gaps: int,
     accepted: bool,
     tmp_path: Path,
 ) -> None:
-    bench, proof = bench_report(), validation()
-    runs = timed(1 / 100, tokens=gaps)
+    bench, proof = bench_report(), validation_report()
+    runs = timed_runs(1 / 100, tokens=gaps)
     values = sorted(value for run in runs for value in run)
     ratio = values[round(0.99 * len(values)) - 1] / values[round(0.5 * len(values)) - 1]
     measure = {"p99_over_p50": ratio, "runs": runs, "slots": 16, "others": others}
     rows = [{"id": "fairness", "tier": "t2", "status": "pass", "measure": measure}]
     bench["results"] = rows
-    put("details.workload.slots", 16)(bench, proof)
-    put("details.-sampled", None)(bench, proof)
-    result = decided(put_forward(tmp_path, bench, proof), "fairness", "M3")
+    set_field("details.workload.slots", 16)(bench, proof)
+    set_field("details.-sampled", None)(bench, proof)
+    result = decide_criterion(record_report(tmp_path, bench, proof), "fairness", "M3")
     assert (result.status == "pass") is accepted, result.reason
-    assert accepted or "counts" in names_of(result)
+    assert accepted or "counts" in result_names(result)

@@ -13,32 +13,32 @@ from zinc_rt.perf.gate.offered import GateInput
 from zinc_rt.perf.gate.verdict import evaluate
 from zinc_rt.perf.predict import forecasts
 from zinc_rt.perf.predict.forecasts import DEVICES, LOADS, PAGE
-from zinc_rt.perf.predict.forecasts_page import targets_table, text_of
+from zinc_rt.perf.predict.forecasts_page import format_page, targets_table
 from zinc_rt.perf.predict.outlook import Outlook, outlook_of, outlooks
-from zinc_rt.perf.predict.sealed import MODELS, committed, forecast, seal_of
+from zinc_rt.perf.predict.sealed import MODELS, compute_seal, find_forecast, read_committed
 from zinc_rt.perf.structure.lab import Lab
 
 
-def test_committed_page_is_that_of_the_sealed_rows() -> None:
-    assert PAGE.read_text(encoding="utf-8") == text_of(committed())
-    assert len(committed()["rows"]) == len(DEVICES) * len(MODELS) * len(LOADS)
+def test_committed_page_matches_the_sealed_rows() -> None:
+    assert PAGE.read_text(encoding="utf-8") == format_page(read_committed())
+    assert len(read_committed()["rows"]) == len(DEVICES) * len(MODELS) * len(LOADS)
 
 
 def test_a_changed_row_breaks_the_seal() -> None:
-    document = dict(committed())
+    document = dict(read_committed())
     rows = [dict(row) for row in document["rows"]]
     rows[0]["dispatches"] += 1
-    assert seal_of(document | {"rows": rows}) != document["seal"]
+    assert compute_seal(document | {"rows": rows}) != document["seal"]
 
 
 def test_no_forecast_exceeds_its_bounds() -> None:
-    for row in committed()["rows"]:
+    for row in read_committed()["rows"]:
         if row["likely"] is not None:
             assert row["low"] <= row["likely"] <= row["high"] < min(row["bytes_bound"], row["flops_bound"])
 
 
-def test_targets_beyond_the_bytes_are_unreachable() -> None:
-    one = forecast("R9700", "35B-A3B", "decode")
+def test_targets_above_the_bandwidth_bound_are_unreachable() -> None:
+    one = find_forecast("R9700", "35B-A3B", "decode")
     for target in (220.0, 240.0):
         outlook = Outlook(target, one)
         assert not outlook.reachable and "fewer bytes" in outlook.text
@@ -49,7 +49,7 @@ def test_targets_beyond_the_bytes_are_unreachable() -> None:
 
 def test_unknown_forecast_and_bad_date_are_rejected() -> None:
     with pytest.raises(KeyError):
-        forecast("R9700", "70B", "decode")
+        find_forecast("R9700", "70B", "decode")
     assert forecasts.main(["--date", "tomorrow"]) == UsageError.exit_code
 
 

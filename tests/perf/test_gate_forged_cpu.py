@@ -12,21 +12,21 @@ from gate_evidence import (
     CODE,
     SETTINGS,
     bench_report,
-    decided,
-    names_of,
+    decide_criterion,
     native_details,
-    put,
-    put_forward,
-    validation,
+    record_report,
+    result_names,
+    set_field,
+    validation_report,
 )
 
-from zinc_rt.host.machine import host
+from zinc_rt.host.machine import describe_host
 from zinc_rt.perf.gate.milestones import Criterion, find_milestone
 from zinc_rt.perf.gate.report_files import ReportFile
 from zinc_rt.perf.refusals.rules import TIMED_RULES
 
 
-def native_report() -> dict[str, Any]:
+def make_native_report() -> dict[str, Any]:
     ours, theirs = [60.0, 61.0, 60.5, 60.2, 60.1], [40.0, 40.5, 40.2, 40.1, 40.3]
     measure = {
         "tokens_per_second": 61.0,
@@ -82,20 +82,20 @@ NATIVE: dict[str, tuple[str, str, Any]] = {
 
 @pytest.mark.parametrize("forgery", NATIVE)
 def test_forged_cpu_speed_is_rejected(forgery: str, tmp_path: Path) -> None:
-    report = native_report()
+    report = make_native_report()
     rule, path, value = NATIVE[forgery]
-    put(path, value)(report, {})
-    text = replace(put_forward(tmp_path, report), host=host())
-    result = decided(text, "q8-decode", "cpu")
-    assert result.status == "blocked" and rule in names_of(result), result.reason
+    set_field(path, value)(report, {})
+    text = replace(record_report(tmp_path, report), host=describe_host())
+    result = decide_criterion(text, "q8-decode", "cpu")
+    assert result.status == "blocked" and rule in result_names(result), result.reason
 
 
 def test_unforged_cpu_speed_passes(tmp_path: Path) -> None:
-    text = replace(put_forward(tmp_path, native_report()), host=host())
-    result = decided(text, "q8-decode", "cpu")
+    text = replace(record_report(tmp_path, make_native_report()), host=describe_host())
+    result = decide_criterion(text, "q8-decode", "cpu")
     assert (result.status, round(result.measure["value"], 3)) == ("pass", 1.506), result.reason
-    result = decided(replace(text, head=""), "q8-decode", "cpu")
-    assert names_of(result) == {"head"}
+    result = decide_criterion(replace(text, head=""), "q8-decode", "cpu")
+    assert result_names(result) == {"head"}
 
 
 def test_every_cpu_speed_rule_has_a_forgery() -> None:
@@ -105,7 +105,7 @@ def test_every_cpu_speed_rule_has_a_forgery() -> None:
 def test_evidence_of_another_command_decides_nothing(tmp_path: Path) -> None:
     bench = bench_report()
     bench["command"] = "run"
-    result = decided(put_forward(tmp_path, bench, validation()))
+    result = decide_criterion(record_report(tmp_path, bench, validation_report()))
     assert result.status == "blocked" and result.measure["refused"] == []
     assert (
         isinstance(find_milestone("M1").criteria[-2], Criterion) and ReportFile(tmp_path, bench).command == "run"

@@ -7,65 +7,65 @@ from pathlib import Path
 
 import pytest
 from gate_evidence import (
-    ago,
     bench_report,
-    decided,
-    names_of,
-    put_forward,
-    timed,
-    validation,
+    decide_criterion,
+    past_timestamp,
+    record_report,
+    result_names,
+    timed_runs,
+    validation_report,
 )
 
 from zinc_rt.golden.embedded import FOLDER
-from zinc_rt.host.version import runtime_version
+from zinc_rt.host.version import digest_runtime
 from zinc_rt.model.gguf import read_gguf
-from zinc_rt.model.identity import identity
+from zinc_rt.model.identity import identify_model
 from zinc_rt.perf.command import main as perf
 from zinc_rt.perf.gate.milestones import find_milestone
-from zinc_rt.perf.gate.offered import GateInput, OfferedReport
-from zinc_rt.perf.gate.report_files import collect
-from zinc_rt.perf.history.chain import append, read
-from zinc_rt.perf.refusals.rules import refusals
+from zinc_rt.perf.gate.offered import GateInput, SubmittedReport
+from zinc_rt.perf.gate.report_files import collect_reports
+from zinc_rt.perf.history.chain import append_entry, read
+from zinc_rt.perf.refusals.rules import find_refusals
 from zinc_rt.validate.command import main as validate
 
 
 def test_history_without_head_proves_nothing(tmp_path: Path) -> None:
-    argument = put_forward(tmp_path, bench_report(), validation())
-    result = decided(replace(argument, head=""))
-    assert result.status == "blocked" and names_of(result) == {"head"}
+    argument = record_report(tmp_path, bench_report(), validation_report())
+    result = decide_criterion(replace(argument, head=""))
+    assert result.status == "blocked" and result_names(result) == {"head"}
     assert "was not recorded" in result.reason
 
 
-def forged_history(folder: Path, how: str) -> GateInput:
-    """`how` the file is forged, after its head was noted."""
+def forged_history(folder: Path, forgery: str) -> GateInput:
+    """`forgery` the file is forged, after its head was noted."""
     fast, slow = bench_report(), bench_report()
-    slow["started"] = ago(hours=1)
-    slow["results"][0]["measure"] |= {"runs": timed(1 / 100), "tokens_per_second": 100.0}
-    argument = put_forward(folder, fast, validation(), slow)
+    slow["started"] = past_timestamp(hours=1)
+    slow["results"][0]["measure"] |= {"runs": timed_runs(1 / 100), "tokens_per_second": 100.0}
+    argument = record_report(folder, fast, validation_report(), slow)
     path, offered = folder / "history.jsonl", [argument.reports[0], argument.reports[1]]
     lines = path.read_text().splitlines()
-    if how == "its end left out":
+    if forgery == "its end left out":
         path.write_text("\n".join(lines[:2]) + "\n")
-    elif how == "made anew":
+    elif forgery == "made anew":
         path.unlink()
         for item in offered:
-            append(path, item.command, item.report, {})
-    elif how == "a line of no JSON":
+            append_entry(path, item.command, item.report, {})
+    elif forgery == "a line of no JSON":
         path.write_text("\n".join([lines[0], "{", *lines[1:]]) + "\n")
-    elif how == "a line twice":
+    elif forgery == "a line twice":
         path.write_text("\n".join([*lines, lines[0]]) + "\n")
-    elif how == "another schema":
+    elif forgery == "another schema":
         path.write_text(path.read_text().replace("zinc-rt-history/1", "zinc-rt-history/9", 1))
-    elif how == "as another command's":
+    elif forgery == "as another command's":
         path.unlink()
         for item in offered:
-            append(path, "run", item.report, {})
+            append_entry(path, "run", item.report, {})
         return replace(argument, reports=offered, history=read(path), head=read(path).head)
     return replace(argument, reports=offered, history=read(path))
 
 
 @pytest.mark.parametrize(
-    ("how", "rule"),
+    ("forgery", "rule"),
     [
         ("its end left out", "head"),
         ("made anew", "head"),
@@ -75,31 +75,31 @@ def forged_history(folder: Path, how: str) -> GateInput:
         ("as another command's", "edited"),
     ],
 )
-def test_forged_history_is_rejected(how: str, rule: str, tmp_path: Path) -> None:
-    result = decided(forged_history(tmp_path, how))
-    assert result.status == "blocked" and rule in names_of(result), result.reason
+def test_forged_history_is_rejected(forgery: str, rule: str, tmp_path: Path) -> None:
+    result = decide_criterion(forged_history(tmp_path, forgery))
+    assert result.status == "blocked" and rule in result_names(result), result.reason
 
 
 def test_report_recorded_before_its_start_is_rejected(tmp_path: Path) -> None:
-    argument = put_forward(tmp_path, bench_report(), validation())
+    argument = record_report(tmp_path, bench_report(), validation_report())
     assert argument.history is not None
     early = [replace(entry, at="2020-01-01T00:00:00+00:00") for entry in argument.history.entries]
-    result = decided(replace(argument, history=replace(argument.history, entries=tuple(early))))
-    assert names_of(result) == {"stale", "bits", "order"} and "recorded before" in result.reason
+    result = decide_criterion(replace(argument, history=replace(argument.history, entries=tuple(early))))
+    assert result_names(result) == {"stale", "bits", "order"} and "recorded before" in result.reason
 
 
-def test_withheld_later_report_is_requested(tmp_path: Path) -> None:
+def test_omitted_later_report_is_requested(tmp_path: Path) -> None:
     """The slow one of the next day is in the history, and not among what is put forward."""
-    result = decided(forged_history(tmp_path, ""))
-    assert names_of(result) == {"edited"} and "entry 3, that is withheld" in result.reason
+    result = decide_criterion(forged_history(tmp_path, ""))
+    assert result_names(result) == {"edited"} and "entry 3, that is withheld" in result.reason
 
 
 def test_model_file_takes_precedence_over_report(tmp_path: Path) -> None:
     """--models: the digest is right, and the shape is the file's, not what the report says of it."""
-    argument = put_forward(tmp_path, bench_report(), validation())
-    small = {"digest": "ab" * 32, **identity(read_gguf(FOLDER / "qwen35moe-q.gguf")).as_dict()}
-    result = decided(replace(argument, model_digest="", models={"ab" * 32: small}))
-    assert names_of(result) == {"digest"} and "the file of this digest has" in result.reason
+    argument = record_report(tmp_path, bench_report(), validation_report())
+    small = {"digest": "ab" * 32, **identify_model(read_gguf(FOLDER / "qwen35moe-q.gguf")).as_dict()}
+    result = decide_criterion(replace(argument, model_digest="", models={"ab" * 32: small}))
+    assert result_names(result) == {"digest"} and "the file of this digest has" in result.reason
 
 
 REFUSES_A_TOY = {  # on this machine's processor, without sensors of a board
@@ -136,12 +136,12 @@ def test_genuine_command_output_is_rejected_only_for_toy_model_and_tier(
     capsys.readouterr()
     known = read(Path(history))
     decode = next(criterion for criterion in find_milestone("M1").criteria if criterion.id == "decode")
-    reports = collect([tmp_path / "b.json", tmp_path / "v.json"])[0]
+    reports = collect_reports([tmp_path / "b.json", tmp_path / "v.json"])[0]
     digest = reports[0].model_digests[0]
     bench_result = reports[0].result("decode")
     assert bench_result is not None
-    argument = GateInput(reports, (), known, digest, known.head, runtime_version())
-    case = OfferedReport(replace(decode, tier="t_cpu_native"), reports[0], bench_result, argument)
-    refused = {reason.partition(":")[0] for reason in refusals(case)}
-    assert refused <= REFUSES_A_TOY, refusals(case)
+    argument = GateInput(reports, (), known, digest, known.head, digest_runtime())
+    case = SubmittedReport(replace(decode, tier="t_cpu_native"), reports[0], bench_result, argument)
+    refused = {reason.partition(":")[0] for reason in find_refusals(case)}
+    assert refused <= REFUSES_A_TOY, find_refusals(case)
     assert {"hardware", "tokens", "model", "drift"} <= refused

@@ -16,7 +16,7 @@ from zinc_rt.engine.resident import Variant
 from zinc_rt.engine.runner import Runner, StepBlock, StepHandle
 from zinc_rt.host.settings import Settings
 from zinc_rt.model.builder import SequenceLimits
-from zinc_rt.perf.gate.milestones import find_milestone, milestones
+from zinc_rt.perf.gate.milestones import find_milestone, load_milestones
 from zinc_rt.perf.gate.offered import GateInput
 from zinc_rt.perf.gate.verdict import evaluate
 from zinc_rt.perf.structure import executed, measures
@@ -30,27 +30,29 @@ def lab() -> Iterator[Lab]:
         yield opened
 
 
-def decided(lab: Lab, name: str) -> Result:
+def decide_criterion(lab: Lab, name: str) -> Result:
     milestone, _, only = name.partition("/")
     (result,) = evaluate(find_milestone(milestone), lab, GateInput(), only=only)
     return result
 
 
 def test_every_structural_measure_exists_and_is_used() -> None:
-    named = {criterion.measure for m in milestones() for criterion in m.criteria if criterion.type == "structural"}
+    named = {
+        criterion.measure for m in load_milestones() for criterion in m.criteria if criterion.type == "structural"
+    }
     assert named == set(MEASURES)
 
 
 @pytest.mark.rest
 @pytest.mark.parametrize("name", ["opcodes", "verifier", "every-op", "token-for-token"])
 def test_m0_passes(lab: Lab, name: str) -> None:
-    assert decided(lab, f"M0/{name}").status == "pass"
+    assert decide_criterion(lab, f"M0/{name}").status == "pass"
 
 
 @pytest.mark.rest
 @pytest.mark.parametrize("tier", ["t1", "t2"])
 def test_token_costs_one_submission_on_simulated_device(lab: Lab, tier: str) -> None:
-    result = decided(lab, "M1/one-submit" if tier == "t2" else "M2/one-submit")
+    result = decide_criterion(lab, "M1/one-submit" if tier == "t2" else "M2/one-submit")
     assert result.status == "pass" and result.measure["value"] == 1
     assert result.measure["simulated"] and "simulated device" in result.reason
     assert result.measure["detail"]["submissions"] == [1] * 8
@@ -61,19 +63,19 @@ def test_token_costs_one_submission_on_simulated_device(lab: Lab, tier: str) -> 
 def test_second_submission_per_token_fails(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     real = Runner.submit
 
-    def twice(self: Runner, block: StepBlock) -> StepHandle:
+    def collect_twice(self: Runner, block: StepBlock) -> StepHandle:
         self.collect(real(self, block))
         return real(self, block)
 
-    monkeypatch.setattr(Runner, "submit", twice)
-    result = decided(lab, "M1/one-submit")
+    monkeypatch.setattr(Runner, "submit", collect_twice)
+    result = decide_criterion(lab, "M1/one-submit")
     assert (result.status, result.measure["value"]) == ("fail", 2)
 
 
 @pytest.mark.rest
 def test_prompt_processed_in_two_passes_fails(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("zinc_rt.engine.engine.SequenceLimits", partial(SequenceLimits, step_tokens=16))
-    result = decided(lab, "M2/one-pass")
+    result = decide_criterion(lab, "M2/one-pass")
     assert (result.status, result.measure["value"]) == ("fail", 2)
 
 
@@ -81,26 +83,29 @@ def test_prompt_processed_in_two_passes_fails(lab: Lab, monkeypatch: pytest.Monk
 def test_tiers_differing_in_one_bit_fail(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     real = Engine.forward
 
-    def off_by_one(self: Engine, tokens: Any, **options: Any) -> np.ndarray:
+    def increment_tokens(self: Engine, tokens: Any, **options: Any) -> np.ndarray:
         logits = real(self, tokens, **options)
         if self.backend.spec.tier == "t2":
             logits.view(np.uint32)[0, 0] ^= 1
         return logits
 
-    monkeypatch.setattr(Engine, "forward", off_by_one)
-    assert (decided(lab, "M2/tiers-agree").status, decided(lab, "M2/tiers-agree").measure["value"]) == ("fail", 1)
+    monkeypatch.setattr(Engine, "forward", increment_tokens)
+    assert (
+        decide_criterion(lab, "M2/tiers-agree").status,
+        decide_criterion(lab, "M2/tiers-agree").measure["value"],
+    ) == ("fail", 1)
 
 
 @pytest.mark.rest
 def test_constant_logits_are_not_agreement(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Engine, "forward", lambda self, tokens, **options: np.zeros((1, 8), np.float32))
-    result = decided(lab, "M2/tiers-agree")
+    result = decide_criterion(lab, "M2/tiers-agree")
     assert result.status == "blocked" and "constant" in result.reason
 
 
 def test_clamp_blocks_structural_criteria() -> None:
     with Lab(device="sim", settings=Settings(lm_head_rows=16)) as lab:
-        results = [decided(lab, f"M0/{criterion.id}") for criterion in find_milestone("M0").criteria[:5]]
+        results = [decide_criterion(lab, f"M0/{criterion.id}") for criterion in find_milestone("M0").criteria[:5]]
     assert {result.status for result in results} == {"blocked"}
     assert all("LM head capped" in result.reason for result in results)
 
@@ -114,13 +119,13 @@ NOT_BUILT = [
 @pytest.mark.rest
 def test_unbuilt_parts_are_blocked_by_name(lab: Lab) -> None:
     for name in NOT_BUILT:
-        result = decided(lab, name)
+        result = decide_criterion(lab, name)
         assert result.status == "blocked" and "not built in this version" in result.reason, name
 
 
 def test_all_original_criteria_exist() -> None:
     """Those that were once left out."""
-    names = {criterion.name for m in milestones() for criterion in m.criteria}
+    names = {criterion.name for m in load_milestones() for criterion in m.criteria}
     assert names >= {"M3/slots", "M3/paged-kv", "M3/isolation", "M3/tenants", "M4/top-10", "M6/prefix-tree"}
     slots = next(criterion for criterion in find_milestone("M3").criteria if criterion.id == "slots")
     assert slots.arguments["slots"] == 16
@@ -143,12 +148,12 @@ def test_every_opcode_runs(lab: Lab) -> None:
 
 @pytest.mark.rest
 def test_opcode_with_wrong_bits_counts(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = self_test.difference
+    real = self_test.describe_difference
 
-    def off(backend: Any, case: Any) -> str:
+    def return_wrong_result(backend: Any, case: Any) -> str:
         return "1 of 4 differ" if case.op.name == "SOFTCAP" else real(backend, case)
 
-    monkeypatch.setattr(self_test, "difference", off)
+    monkeypatch.setattr(self_test, "describe_difference", return_wrong_result)
     result = MEASURES["ops_not_run"](lab, "t_cpu")
     assert result.value == 1 and "SOFTCAP" in result.detail["wrong"]
 
@@ -160,8 +165,8 @@ def test_every_node_is_dispatched_and_matches_the_oracle(lab: Lab) -> None:
 
 @pytest.mark.rest
 def test_undispatched_node_counts(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = executed.dispatched_nodes
-    monkeypatch.setattr(executed, "dispatched_nodes", lambda variant: real(variant)[:-1])
+    real = executed.list_dispatched_nodes
+    monkeypatch.setattr(executed, "list_dispatched_nodes", lambda variant: real(variant)[:-1])
     result = MEASURES["nodes_not_run"](lab, "t_cpu_native")
     assert result.value == 2 and set(result.detail["missing"].values()) == {"not dispatched"}
 
@@ -169,42 +174,45 @@ def test_undispatched_node_counts(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.rest
 def test_fused_node_covers_nodes_between_its_inputs_and_outputs(lab: Lab) -> None:
     """As the tier runs them; of a node that runs as it is that is the node itself."""
-    engine = lab.bench("t1").engine
+    engine = lab.open_engine("t1").engine
     plain = engine.graph("decode")
-    run = engine.variants.fused(plain).nodes
+    run = engine.variants.fuse_graph(plain).nodes
     ids = {
-        id(node) for item in run if item.op.name != "BARRIER" for node in executed.represented_nodes(plain, item)
+        id(node)
+        for item in run
+        if item.op.name != "BARRIER"
+        for node in executed.find_represented_nodes(plain, item)
     }
     assert ids == {id(node) for node in plain.nodes if node.op.name != "BARRIER"}
     (write, *_) = [node for node in run if node.op.name == "RMS_NORM_FUSED_ROPE_KV_WRITE"]
-    assert {node.op.name for node in executed.represented_nodes(plain, write)} == {
+    assert {node.op.name for node in executed.find_represented_nodes(plain, write)} == {
         "RMS_NORM",
         "ROPE",
         "KV_WRITE_BATCHED",
     }
     assert all(
-        executed.represented_nodes(plain, node) == [node] for node in plain.nodes if node.op.name != "BARRIER"
+        executed.find_represented_nodes(plain, node) == [node] for node in plain.nodes if node.op.name != "BARRIER"
     )
 
 
 @pytest.mark.rest
 def test_fused_graph_missing_a_node_counts(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = executed.dispatched_nodes
+    real = executed.list_dispatched_nodes
 
     def without_fused(variant: Variant) -> list[Any]:
         return [node for node in real(variant) if node.op.name != "RMS_NORM_FUSED_ROPE_KV_WRITE"]
 
     assert MEASURES["nodes_not_run"](lab, "t1").value == 0
-    monkeypatch.setattr(executed, "dispatched_nodes", without_fused)
+    monkeypatch.setattr(executed, "list_dispatched_nodes", without_fused)
     result = MEASURES["nodes_not_run"](lab, "t1")
     assert result.value > 0 and set(result.detail["missing"].values()) == {"not dispatched"}
 
 
 @pytest.mark.rest
 def test_layers_sharing_a_dispatch_match_oracle_logits(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert decided(lab, "M4/fused-prefill").status == "pass"
+    assert decide_criterion(lab, "M4/fused-prefill").status == "pass"
     assert MEASURES["layers_joined"](lab, "t_cpu").value == 0, "the oracle runs the plain graph"
-    leaking(monkeypatch, lambda engine, batch: engine.backend.spec.tier == "t1")
+    leak_neighbours(monkeypatch, lambda engine, batch: engine.backend.spec.tier == "t1")
     assert MEASURES["layers_joined"](lab, "t1").value == 0
 
 
@@ -212,12 +220,12 @@ def test_layers_sharing_a_dispatch_match_oracle_logits(lab: Lab, monkeypatch: py
 def test_node_with_one_wrong_bit_counts(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     real = executed._tap_stage
 
-    def off(bench: Any, stage: Any) -> Any:
+    def return_wrong_result(bench: Any, stage: Any) -> Any:
         for location, (name, data) in enumerate(real(bench, stage)):
             wrong = location == 3 and bench.engine.backend.spec.tier != "t_cpu"
             yield name, bytes([data[0] ^ 1]) + data[1:] if wrong else data
 
-    monkeypatch.setattr(executed, "_tap_stage", off)
+    monkeypatch.setattr(executed, "_tap_stage", return_wrong_result)
     result = MEASURES["nodes_not_run"](lab, "t_cpu_native")
     assert result.value == 2 and all("than the oracle" in reason for reason in result.detail["missing"].values())
 
@@ -233,24 +241,24 @@ def test_drafts_are_judged_on_the_tier(lab: Lab, monkeypatch: pytest.MonkeyPatch
 @pytest.mark.rest
 def test_existing_tier_must_generate_oracle_tokens(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     assert MEASURES["tokens_as_the_oracle"](lab, "t_cpu_native", 8).value == 8
-    real = measures._greedy
+    real = measures._generate_greedily
 
-    def off(engine: Engine, count: int) -> list[int]:
+    def return_wrong_result(engine: Engine, count: int) -> list[int]:
         tokens = real(engine, count)
         return tokens if engine.backend.spec.tier == "t_cpu" else [*tokens[:5], tokens[5] + 1, *tokens[6:]]
 
-    monkeypatch.setattr(measures, "_greedy", off)
+    monkeypatch.setattr(measures, "_generate_greedily", return_wrong_result)
     assert MEASURES["tokens_as_the_oracle"](lab, "t_cpu_native", 8).value == 5
 
 
-def leaking(monkeypatch: pytest.MonkeyPatch, when: Any) -> None:
+def leak_neighbours(monkeypatch: pytest.MonkeyPatch, condition: Any) -> None:
     """An engine that changes one bit of its logits if `when(engine, batch)` is true."""
     real = Engine.step
 
     def step(self: Engine, batch: Any, rows: Any, **options: Any) -> np.ndarray:
         batch = list(batch)
         logits = real(self, batch, rows, **options)
-        if when(self, batch):
+        if condition(self, batch):
             logits.view(np.uint32)[0, 0] ^= 1
         return logits
 
@@ -260,7 +268,7 @@ def leaking(monkeypatch: pytest.MonkeyPatch, when: Any) -> None:
 @pytest.mark.rest
 def test_sequence_is_independent_of_its_neighbours(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     assert MEASURES["values_moved_by_neighbours"](lab, "t_cpu_native", 6).value == 0
-    leaking(monkeypatch, lambda engine, batch: len(batch) == 3)
+    leak_neighbours(monkeypatch, lambda engine, batch: len(batch) == 3)
     assert MEASURES["values_moved_by_neighbours"](lab, "t_cpu_native", 6).value > 0
 
 
@@ -268,7 +276,7 @@ def test_sequence_is_independent_of_its_neighbours(lab: Lab, monkeypatch: pytest
 def test_sequence_is_independent_of_its_page_placement(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     result = MEASURES["values_moved_by_paging"](lab, "t_cpu_native", 80)
     assert result.value == 0 and "pages 1, 3, 5, 7, 9" in result.how
-    leaking(monkeypatch, lambda engine, batch: len(engine.sequences) == 2)
+    leak_neighbours(monkeypatch, lambda engine, batch: len(engine.sequences) == 2)
     assert MEASURES["values_moved_by_paging"](lab, "t_cpu_native", 80).value == 1
 
 
@@ -289,41 +297,41 @@ def test_matrix_instructions_are_searched_in_executed_code(lab: Lab, monkeypatch
     with pytest.raises(CannotMeasure, match="not built"):
         MEASURES["matrix_kernels_run"](lab, **line)
     monkeypatch.setattr(executed, "_has_matrix_instruction", lambda image, arch: True)
-    monkeypatch.setattr(executed, "code_of", lambda variant: {"prefill_tile": matrix})
+    monkeypatch.setattr(executed, "find_code", lambda variant: {"prefill_tile": matrix})
     result = MEASURES["matrix_kernels_run"](lab, **line)
     assert result.value == 1 and "prefill_tile ran on t_cpu_native" in result.how
     real = Engine.forward
 
-    def off_by_one(self: Engine, tokens: Any, **options: Any) -> np.ndarray:
+    def increment_tokens(self: Engine, tokens: Any, **options: Any) -> np.ndarray:
         logits = real(self, tokens, **options)
         logits.view(np.uint32)[0, 0] ^= self.backend.spec.tier == "t_cpu_native"
         return logits
 
-    monkeypatch.setattr(Engine, "forward", off_by_one)
+    monkeypatch.setattr(Engine, "forward", increment_tokens)
     assert MEASURES["matrix_kernels_run"](lab, **line).value == 0, "other logits than the oracle's"
 
 
 @pytest.mark.slow
 def test_prompt_runs_on_matrix_units(lab: Lab) -> None:
-    result = decided(lab, "M4/wmma")
+    result = decide_criterion(lab, "M4/wmma")
     assert result.status == "pass", result.reason
     assert "matmul_q8_32_q4_0, matmul_q8_32_q8_0 ran on t1" in result.reason
 
 
 @pytest.mark.rest
 def test_crash_fails_only_its_criterion(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    def crash(*_: object) -> None:
+    def raise_crash(*_: object) -> None:
         raise RuntimeError("the device is gone")
 
-    monkeypatch.setattr(Engine, "graph", crash)
-    assert decided(lab, "M0/verifier").status == "fail"
-    assert decided(lab, "M0/opcodes").status == "pass"
+    monkeypatch.setattr(Engine, "graph", raise_crash)
+    assert decide_criterion(lab, "M0/verifier").status == "fail"
+    assert decide_criterion(lab, "M0/opcodes").status == "pass"
 
 
 @pytest.mark.parametrize(("name", "most"), [("flood", 4), ("interactive-first", 2)])
 @pytest.mark.rest
 def test_scheduler_guarantees_are_measured_in_virtual_time(lab: Lab, name: str, most: int) -> None:
-    result = decided(lab, f"M3/{name}")
+    result = decide_criterion(lab, f"M3/{name}")
     assert result.status == "pass" and 1 <= result.measure["value"] <= most
     assert "sched-test --workload" in result.reason
 
@@ -331,5 +339,5 @@ def test_scheduler_guarantees_are_measured_in_virtual_time(lab: Lab, name: str, 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["tenants", "scheduler", "prefix-hits", "even-gaps", "price-of-fairness"])
 def test_m3_passes_on_simulated_device(lab: Lab, name: str) -> None:
-    result = decided(lab, f"M3/{name}")
+    result = decide_criterion(lab, f"M3/{name}")
     assert result.status == "pass", result.reason

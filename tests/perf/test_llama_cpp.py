@@ -35,7 +35,7 @@ def test_last_line_of_batched_bench_counts() -> None:
             parse_batched(text)
 
 
-def programs(folder: Path, body: str) -> Path:
+def write_programs(folder: Path, body: str) -> Path:
     folder.mkdir(parents=True)
     for name in llama_cpp.TARGETS:
         (folder / name).write_text(f"#!/bin/sh\n{body}\n")
@@ -45,9 +45,11 @@ def programs(folder: Path, body: str) -> Path:
 
 def test_setting_reaches_the_program(tmp_path: Path) -> None:
     rows = json.dumps(ROWS)
-    folder = programs(tmp_path / "bin", f"echo \"$@\" >> {tmp_path}/log; echo '{rows}' | tee /dev/null")
+    folder = write_programs(tmp_path / "bin", f"echo \"$@\" >> {tmp_path}/log; echo '{rows}' | tee /dev/null")
     assert (
-        LlamaCpp((folder,)).bench(Path("m.gguf"), RepackSetting(False), prompt=128, tokens=64, threads=2)["decode"]
+        LlamaCpp((folder,)).measure(Path("m.gguf"), RepackSetting(False), prompt=128, tokens=64, threads=2)[
+            "decode"
+        ]
         == 20.7
     )
     words = (tmp_path / "log").read_text().split()
@@ -55,8 +57,8 @@ def test_setting_reaches_the_program(tmp_path: Path) -> None:
 
 
 def test_build_dying_of_illegal_instruction_falls_back_to_next(tmp_path: Path) -> None:
-    dies = programs(tmp_path / "amx", "kill -ILL $$")
-    runs = programs(tmp_path / "plain", f"echo '{BATCHED}'")
+    dies = write_programs(tmp_path / "amx", "kill -ILL $$")
+    runs = write_programs(tmp_path / "plain", f"echo '{BATCHED}'")
     slots = {"slots": 16, "prompt": 8, "tokens": 8, "threads": 2}
     assert LlamaCpp((dies, runs)).slots(Path("m.gguf"), RepackSetting(True), **slots) == 112.8
     with pytest.raises(InputError, match="died of SIGILL"):
@@ -64,15 +66,15 @@ def test_build_dying_of_illegal_instruction_falls_back_to_next(tmp_path: Path) -
 
 
 def test_failing_program_is_quoted(tmp_path: Path) -> None:
-    fails = programs(tmp_path / "bin", "echo 'cannot open m.gguf' >&2; exit 1")
+    fails = write_programs(tmp_path / "bin", "echo 'cannot open m.gguf' >&2; exit 1")
     with pytest.raises(InputError, match=r"exit 1: cannot open m\.gguf"):
-        LlamaCpp((fails,)).bench(Path("m.gguf"), RepackSetting(True), prompt=1, tokens=1, threads=1)
+        LlamaCpp((fails,)).measure(Path("m.gguf"), RepackSetting(True), prompt=1, tokens=1, threads=1)
 
 
 def test_given_folder_must_contain_both_programs(tmp_path: Path) -> None:
     with pytest.raises(NoPeer, match="no llama-bench and llama-batched-bench"):
         find(tmp_path)
-    programs(tmp_path / "bin", "exit 0")
+    write_programs(tmp_path / "bin", "exit 0")
     assert find(tmp_path) == LlamaCpp((tmp_path / "bin",))
 
 

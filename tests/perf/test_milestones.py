@@ -8,22 +8,22 @@ import pytest
 
 from zinc_rt.host.errors import InputError
 from zinc_rt.perf.gate.figures import FIGURES
-from zinc_rt.perf.gate.milestones import FILE, milestones, parse_bound, read_milestones
-from zinc_rt.perf.refusals.rules import RULES, rules_of
+from zinc_rt.perf.gate.milestones import FILE, load_milestones, parse_bound, read_milestones
+from zinc_rt.perf.refusals.rules import RULES, list_rules
 
 
 def test_nine_original_milestones_and_one_added_have_criteria_and_sources() -> None:
-    assert [milestone.id for milestone in milestones()] == [*(f"M{number}" for number in range(9)), "cpu"]
-    for milestone in milestones():
+    assert [milestone.id for milestone in load_milestones()] == [*(f"M{number}" for number in range(9)), "cpu"]
+    for milestone in load_milestones():
         assert milestone.criteria and milestone.scope
         assert all(criterion.source for criterion in milestone.criteria)
 
 
 def test_every_speed_applies_all_rules_and_names_its_hardware() -> None:
-    speeds = [criterion for m in milestones() for criterion in m.criteria if criterion.type == "measured"]
+    speeds = [criterion for m in load_milestones() for criterion in m.criteria if criterion.type == "measured"]
     assert len(speeds) > 20
     for speed in speeds:
-        assert set(rules_of(speed)) == set(RULES), speed.name
+        assert set(list_rules(speed)) == set(RULES), speed.name
         assert speed.hardware["arch"] and speed.hardware["device"]
 
 
@@ -43,21 +43,21 @@ def test_every_speed_applies_all_rules_and_names_its_hardware() -> None:
     ],
 )
 def test_exit_criteria_match_the_original(name: str, bound: str) -> None:
-    result = {criterion.name: criterion for m in milestones() for criterion in m.criteria}
+    result = {criterion.name: criterion for m in load_milestones() for criterion in m.criteria}
     assert str(result[name].bound) == bound
 
 
 def test_criteria_without_recorded_bench_can_only_be_blocked() -> None:
     """A measured criterion without a row in FIGURES has no figure to pass with."""
     unrecorded = {
-        criterion.measure for m in milestones() for criterion in m.criteria if criterion.type == "measured"
+        criterion.measure for m in load_milestones() for criterion in m.criteria if criterion.type == "measured"
     } - set(FIGURES)
     assert unrecorded == {"kv_memory", "speculation"}, "their benches come with the features"
 
 
 def test_bound_rejects_non_numbers() -> None:
     for text in ("== 1", ">= 1", "<= 1", "< 1", "> 1"):
-        assert not parse_bound(text).holds(float("nan"))
+        assert not parse_bound(text).is_satisfied(float("nan"))
 
 
 SPOILT = {

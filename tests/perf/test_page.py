@@ -10,21 +10,21 @@ from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
-from gate_evidence import bench_report, validation
+from gate_evidence import bench_report, validation_report
 
 from zinc_rt.perf.command import main
-from zinc_rt.perf.gate.milestones import Milestone, find_milestone, milestones
+from zinc_rt.perf.gate.milestones import Milestone, find_milestone, load_milestones
 from zinc_rt.perf.gate.offered import GateInput
 from zinc_rt.perf.gate.verdict import evaluate
-from zinc_rt.perf.history.chain import append, figures_of
-from zinc_rt.perf.report.glossary import about, expand_terms, source_in_words
+from zinc_rt.perf.history.chain import append_entry, collect_figures
+from zinc_rt.perf.report.glossary import describe_source, expand_terms, section_title
 from zinc_rt.perf.structure.lab import Lab
 
 pytestmark = pytest.mark.rest
 VOID = {"meta", "link", "br", "line", "circle", "polyline", "rect", "img", "hr"}
 
 
-class Balanced(HTMLParser):
+class TagChecker(HTMLParser):
     """Raises for a tag that closes another."""
 
     def __init__(self) -> None:
@@ -43,13 +43,13 @@ class Balanced(HTMLParser):
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def report_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A real gate, a prediction, a measured report, a validation, a history, and a name that contains HTML."""
     folder = tmp_path_factory.mktemp("reports")
     for name in ("gates", "perf", "validate", "zinc-rt-hangs"):
         (folder / name).mkdir()
     assert main(["gate", "--milestone", "M0", "--json", str(folder / "gates" / "gate.json")]) == 77
-    bench, valid = bench_report(), validation()
+    bench, valid = bench_report(), validation_report()
     bench["device"]["name"] = "<script>alert(1)</script>"
     bench["results"][0]["measure"] |= {"spread": 0.01, "p99_seconds": 0.007}
     (folder / "perf" / "bench.json").write_text(json.dumps(bench))
@@ -58,28 +58,28 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "zinc-rt-hangs" / "report.txt").write_text("ring")
     for number in range(4):
         bench["results"][0]["measure"]["tokens_per_second"] = 150.0 + number
-        append(folder / "history.jsonl", "perf bench", bench, figures_of(bench))
+        append_entry(folder / "history.jsonl", "perf bench", bench, collect_figures(bench))
     return folder
 
 
 @pytest.fixture(scope="module")
-def page(folder: Path) -> str:
-    assert main(["report", str(folder), "-o", str(folder / "index.html")]) == 0
-    return (folder / "index.html").read_text()
+def html_page(report_folder: Path) -> str:
+    assert main(["report", str(report_folder), "-o", str(report_folder / "index.html")]) == 0
+    return (report_folder / "index.html").read_text()
 
 
-def test_page_is_well_formed_and_self_contained(page: str, folder: Path) -> None:
-    parsed = Balanced()
-    parsed.feed(page)
+def test_page_is_well_formed_and_self_contained(html_page: str, report_folder: Path) -> None:
+    parsed = TagChecker()
+    parsed.feed(html_page)
     assert parsed.open == []
     assert not [link for link in parsed.links if link.startswith(("http", "//"))]
     for link in parsed.links:
-        assert link.startswith("#") or (folder / link).exists(), link
-    targets = set(re.findall(r'id="([^"]+)"', page))
+        assert link.startswith("#") or (report_folder / link).exists(), link
+    targets = set(re.findall(r'id="([^"]+)"', html_page))
     assert {link[1:] for link in parsed.links if link.startswith("#")} <= targets
 
 
-def test_page_contains_everything(page: str) -> None:
+def test_page_contains_every_report(html_page: str) -> None:
     for text in (
         "M0: T-CPU, the whole stack without a GPU",
         "needs a statement for M0/laptop",
@@ -88,12 +88,12 @@ def test_page_contains_everything(page: str) -> None:
         "zinc-rt-hangs",
         "validate/m.html",
     ):
-        assert text in page, text
-    assert page.count('class="badge BLOCKED"') >= 2, "the page's verdict and the gate's"
+        assert text in html_page, text
+    assert html_page.count('class="badge BLOCKED"') >= 2, "the page's verdict and the gate's"
 
 
-def test_speed_criterion_is_shown_with_its_forecast(folder: Path, tmp_path: Path) -> None:
-    gate = json.loads((folder / "gates" / "gate.json").read_text())
+def test_speed_criterion_is_shown_with_its_forecast(report_folder: Path, tmp_path: Path) -> None:
+    gate = json.loads((report_folder / "gates" / "gate.json").read_text())
     with Lab(device="cpu") as lab:  # measures nothing
         (result,) = evaluate(find_milestone("M5"), lab, GateInput(), only="decode")
     gate["results"] = [asdict(result)]
@@ -111,12 +111,12 @@ def test_duplicate_report_is_shown_once(tmp_path: Path) -> None:
     assert (tmp_path / "p.html").read_text().count("<td>decode</td>") == 1
 
 
-def test_names_are_escaped(page: str) -> None:
-    assert "<script>alert" not in page and "&lt;script&gt;alert" in page
+def test_names_are_escaped(html_page: str) -> None:
+    assert "<script>alert" not in html_page and "&lt;script&gt;alert" in html_page
 
 
-def test_simulated_device_is_stated_in_a_sentence(folder: Path, page: str, tmp_path: Path) -> None:
-    assert "says nothing about hardware" not in page
+def test_simulated_device_is_stated_in_a_sentence(report_folder: Path, html_page: str, tmp_path: Path) -> None:
+    assert "says nothing about hardware" not in html_page
     simulated = bench_report()
     simulated["device"]["simulated"] = True
     (tmp_path / "b.json").write_text(json.dumps(simulated))
@@ -124,14 +124,14 @@ def test_simulated_device_is_stated_in_a_sentence(folder: Path, page: str, tmp_p
     assert "no speed on this page is a GPU's" in (tmp_path / "p.html").read_text()
 
 
-def test_page_written_elsewhere_copies_its_files(folder: Path, tmp_path: Path) -> None:
+def test_page_written_elsewhere_copies_its_files(report_folder: Path, tmp_path: Path) -> None:
     """Its links work wherever page and folder go together."""
     result = tmp_path / "a" / "night.html"
     result.parent.mkdir()
-    assert main(["report", str(folder), "-o", str(result)]) == 0
+    assert main(["report", str(report_folder), "-o", str(result)]) == 0
     moved = tmp_path / "somewhere else"
     result.parent.rename(moved)
-    parsed = Balanced()
+    parsed = TagChecker()
     parsed.feed((moved / "night.html").read_text())
     files = [unquote(link) for link in parsed.links if not link.startswith("#")]
     assert "night-files/validate/m.html" in files and "night-files/zinc-rt-hangs/report.txt" in files
@@ -145,8 +145,8 @@ def test_name_with_spaces_is_a_working_link(tmp_path: Path) -> None:
     assert 'href="of%20mine%20%231/b.json"' in (tmp_path / "p.html").read_text()
 
 
-def test_page_explains_its_terms(page: str) -> None:
-    shown = page.partition("<body>")[2]
+def test_page_explains_its_terms(html_page: str) -> None:
+    shown = html_page.partition("<body>")[2]
     assert "§" not in re.sub(r"<svg.*?</svg>", "", shown, flags=re.S), "a section is said in words"
     assert not re.search(r"\bE [0-9]+\b", shown), "an entry of the errata is said in words"
     assert "the original design, section 25: milestones" in shown
@@ -154,14 +154,14 @@ def test_page_explains_its_terms(page: str) -> None:
         assert word in shown.partition('id="words"')[2], word
 
 
-@pytest.mark.parametrize("milestone", milestones(), ids=lambda item: item.id)
+@pytest.mark.parametrize("milestone", load_milestones(), ids=lambda item: item.id)
 def test_every_source_has_a_description(milestone: Milestone) -> None:
     for text in [*milestone.notes, *(source for criterion in milestone.criteria for source in criterion.source)]:
         message = expand_terms(text)
         for number in re.findall(r"design section ([0-9.A-Z]*[0-9A-Z])", message):
-            assert about(number), text
+            assert section_title(number), text
     for source in (source for criterion in milestone.criteria for source in criterion.source):
-        assert all(source_in_words(source)), source
+        assert all(describe_source(source)), source
         assert not re.search(r"errata [0-9]+(?![0-9]| \(|:)", message), text
 
 

@@ -13,24 +13,24 @@ import pytest
 
 from zinc_rt.backends.cpu.oracle import CpuBackend
 from zinc_rt.engine.engine import Engine
-from zinc_rt.golden.embedded import FOLDER, embedded_pairs
+from zinc_rt.golden.embedded import FOLDER, list_embedded_pairs
 from zinc_rt.golden.format import read_golden
 from zinc_rt.host.errors import CheckFailed, InputError, OutputError, UsageError
 from zinc_rt.model.gguf import read_gguf
 from zinc_rt.model.tokenizer import Tokenizer
-from zinc_rt.perf.perplexity.base_file import BaseLogits, writing
+from zinc_rt.perf.perplexity.base_file import BaseLogits, open_writer
 from zinc_rt.perf.perplexity.command import CORPUS, main
 from zinc_rt.perf.perplexity.scoring import (
     PIECE,
     QUANTILES,
     TokenScores,
-    against,
-    chunks,
-    mean_error,
-    perplexity,
-    rows_of,
-    score,
-    scored_tokens,
+    compare_with_base,
+    compute_mean_error,
+    compute_perplexity,
+    count_scored_tokens,
+    iterate_rows,
+    score_chunks,
+    split_chunks,
 )
 
 MODEL = str(FOLDER / "qwen3-q.gguf")
@@ -44,25 +44,27 @@ def engine() -> Iterator[Engine]:
         yield engine
 
 
-def text(engine: Engine, count: int, seed: int = 7) -> list[int]:
+def random_text(engine: Engine, count: int, seed: int = 7) -> list[int]:
     return np.random.default_rng(seed).integers(0, engine.model.vocab, count).tolist()
 
 
 def test_text_is_split_like_llama_perplexity() -> None:
-    result = chunks(list(range(100, 135)), 10, bos=1)
+    result = split_chunks(list(range(100, 135)), 10, bos=1)
     assert [chunk.tokens[:2] for chunk in result] == [(1, 101), (1, 111), (1, 121)]  # 5 tokens are left over
     assert {len(chunk.tokens) for chunk in result} == {10} and result[0].first == 5
-    assert result[1].targets.tolist() == [116, 117, 118, 119] and scored_tokens(10) == 4
-    assert scored_tokens(511) == 255 and scored_tokens(512) == 255
-    assert len(chunks(list(range(100)), 10, maximum=3)) == 3 and chunks([5, 6, 7, 8], 4)[0].tokens[0] == 5
+    assert result[1].targets.tolist() == [116, 117, 118, 119] and count_scored_tokens(10) == 4
+    assert count_scored_tokens(511) == 255 and count_scored_tokens(512) == 255
+    assert (
+        len(split_chunks(list(range(100)), 10, maximum=3)) == 3 and split_chunks([5, 6, 7, 8], 4)[0].tokens[0] == 5
+    )
     for wrong, message in (((list(range(9)), 10), "has 9 tokens"), (([1] * 9, 3), "--ctx 3")):
         with pytest.raises(UsageError, match=message):
-            chunks(*wrong)
+            split_chunks(*wrong)
     with pytest.raises(UsageError, match="--chunks 0"):
-        chunks([1] * 20, 10, maximum=0)
+        split_chunks([1] * 20, 10, maximum=0)
 
 
-def by_hand(engine: Engine, tokens: list[int], ctx: int) -> list[float]:
+def expected_perplexity(engine: Engine, tokens: list[int], ctx: int) -> list[float]:
     """Negative log-probabilities from every row's logits, one token at a time, summed exactly."""
     result = []
     for start in range(0, len(tokens) - ctx + 1, ctx):
@@ -80,10 +82,10 @@ def by_hand(engine: Engine, tokens: list[int], ctx: int) -> list[float]:
 
 @pytest.mark.rest
 def test_perplexity_matches_sum_over_logits(engine: Engine) -> None:
-    tokens = text(engine, 2 * 12 + 5)
-    result = perplexity(score(engine, chunks(tokens, 12)).nll)
-    wanted = by_hand(engine, tokens, 12)
-    assert len(wanted) == 2 * scored_tokens(12)
+    tokens = random_text(engine, 2 * 12 + 5)
+    result = compute_perplexity(score_chunks(engine, split_chunks(tokens, 12)).nll)
+    wanted = expected_perplexity(engine, tokens, 12)
+    assert len(wanted) == 2 * count_scored_tokens(12)
     mean = math.fsum(wanted) / len(wanted)
     error = math.sqrt((math.fsum(v * v for v in wanted) / len(wanted) - mean * mean) / (len(wanted) - 1))
     assert result.value == pytest.approx(math.exp(mean), rel=1e-12)
@@ -92,13 +94,13 @@ def test_perplexity_matches_sum_over_logits(engine: Engine) -> None:
 
 def test_chunk_longer_than_one_step_has_same_rows_as_a_short_one(monkeypatch: pytest.MonkeyPatch) -> None:
     with Engine(read_gguf(MODEL), CpuBackend("float32-dequant"), ctx=PIECE + 40) as engine:
-        (chunk,) = chunks(text(engine, PIECE + 40), PIECE + 40)
-        pieces = list(rows_of(engine, chunk))
-        assert len(pieces) == 2 and sum(map(len, pieces)) == scored_tokens(PIECE + 40) == len(chunk.targets)
+        (chunk,) = split_chunks(random_text(engine, PIECE + 40), PIECE + 40)
+        pieces = list(iterate_rows(engine, chunk))
+        assert len(pieces) == 2 and sum(map(len, pieces)) == count_scored_tokens(PIECE + 40) == len(chunk.targets)
         assert engine.sequences == ()
 
 
-def kl_by_hand(base: np.ndarray, own: np.ndarray) -> float:
+def expected_divergence(base: np.ndarray, own: np.ndarray) -> float:
     p, q = ([float(value) for value in row] for row in (base, own))
 
     def log_probabilities(row: list[float]) -> list[float]:
@@ -118,9 +120,9 @@ def test_divergence_top_1_and_differences_match_hand_computation() -> None:
     targets = random.integers(0, 40, 150).astype(np.int32)
     scores = TokenScores()
     scores.add(own, targets, base)
-    divergences = [kl_by_hand(one, two) for one, two in zip(base, own, strict=True)]
+    divergences = [expected_divergence(one, two) for one, two in zip(base, own, strict=True)]
     assert scores.kl == pytest.approx(divergences, rel=1e-10, abs=1e-14) and scores.kl[7] == 0.0
-    result = against(scores)
+    result = compare_with_base(scores)
     assert result.same_bits == 1 and 0 < result.same_top.value < 1
     assert result.same_top.value == np.mean(base.argmax(1) == own.argmax(1))
     ordered = sorted(divergences)
@@ -133,11 +135,13 @@ def test_divergence_top_1_and_differences_match_hand_computation() -> None:
     )
     assert result.kl_quantiles[0.9] == pytest.approx(between)
     ratios = np.array(scores.nll) - np.array(scores.base_nll)
-    mean, error = mean_error(ratios.tolist())  # of the differences: what the covariance makes of both errors
+    mean, error = compute_mean_error(
+        ratios.tolist()
+    )  # of the differences: what the covariance makes of both errors
     assert result.log_ratio.value == pytest.approx(mean) and result.log_ratio.error == pytest.approx(error)
     differences = np.array(scores.p_diff)
     assert result.p_diff_rms.value == pytest.approx(np.sqrt((differences**2).mean()))
-    assert math.exp(mean_error(scores.base_nll)[0]) == pytest.approx(result.base.value)
+    assert math.exp(compute_mean_error(scores.base_nll)[0]) == pytest.approx(result.base.value)
 
 
 def test_kl_ignores_tokens_impossible_in_base_and_is_infinite_in_reverse() -> None:
@@ -150,7 +154,7 @@ def test_kl_ignores_tokens_impossible_in_base_and_is_infinite_in_reverse() -> No
 
 
 WHOLE = [
-    pair for pair in embedded_pairs() if read_golden(pair.golden).rows is None
+    pair for pair in list_embedded_pairs() if read_golden(pair.golden).rows is None
 ]  # every position's logits are there
 
 
@@ -160,10 +164,10 @@ def test_perplexity_on_llama_cpp_logits_matches_within_their_difference(pair: ob
     golden = read_golden(pair.golden)  # type: ignore[attr-defined]
     theirs = np.asarray(golden.logits, np.float32)
     ids = [int(token) for token in golden.ids][: len(theirs)]
-    (chunk,) = chunks(ids, len(ids))
+    (chunk,) = split_chunks(ids, len(ids))
     rows = theirs[chunk.first : len(ids) - 1]
     with Engine(read_gguf(pair.model), CpuBackend("canonical-1"), ctx=len(ids)) as engine:  # type: ignore[attr-defined]
-        result = against(score(engine, [chunk], base=lambda count: rows[:count]))
+        result = compare_with_base(score_chunks(engine, [chunk], base=lambda count: rows[:count]))
     assert result.base.value > 10 and abs(result.log_ratio.value) < 1e-4
     assert 0 < result.kl.value < 1e-8 and result.same_top.value == 1
 
@@ -174,29 +178,29 @@ def test_llama_cpp_gives_same_perplexity_for_same_tokens() -> None:
     tokens = Tokenizer.from_metadata(gguf.metadata).encode(words, parse_special=False)
     model = llama_cpp.Llama(MODEL, n_ctx=CTX, logits_all=True, verbose=False)
     assert model.tokenize(words.encode(), add_bos=True, special=False) == tokens
-    theirs, result = TokenScores(), chunks(tokens, CTX, maximum=4)
+    theirs, result = TokenScores(), split_chunks(tokens, CTX, maximum=4)
     for chunk in result:
         model.reset()
         model.eval(list(chunk.tokens))
         theirs.add(np.array(model.scores[chunk.first : CTX - 1], np.float32), chunk.targets)
     with Engine(gguf, CpuBackend("canonical-1"), ctx=CTX) as engine:
-        ours = perplexity(score(engine, result).nll)
+        ours = compute_perplexity(score_chunks(engine, result).nll)
     # it quantises activations, canonical-1 does not: 0.1 % over 6 chunks of 64
-    assert ours.value == pytest.approx(perplexity(theirs.nll).value, rel=0.01)
+    assert ours.value == pytest.approx(compute_perplexity(theirs.nll).value, rel=0.01)
 
 
 def test_non_finite_logit_aborts_with_its_position(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    (chunk,) = chunks(text(engine, CTX), CTX)
+    (chunk,) = split_chunks(random_text(engine, CTX), CTX)
     real = engine.step
 
-    def broken(*given: object, **named: object) -> np.ndarray:
+    def return_nan(*given: object, **named: object) -> np.ndarray:
         logits = real(*given, **named)  # type: ignore[arg-type]
         logits[2, 5] = np.nan
         return logits
 
-    monkeypatch.setattr(engine, "step", broken)
+    monkeypatch.setattr(engine, "step", return_nan)
     with pytest.raises(CheckFailed, match=f"position {CTX // 2 + 2}: logit 5 is not a number"):
-        list(rows_of(engine, chunk))
+        list(iterate_rows(engine, chunk))
     assert engine.sequences == ()
 
 
@@ -206,8 +210,8 @@ def test_non_finite_logit_aborts_with_its_position(engine: Engine, monkeypatch: 
 META = {"ctx": 4, "chunks": 1}
 
 
-def base_of(path: Path, rows: np.ndarray, *, declared: int | None = None) -> Path:
-    with writing(str(path), META, [1, 2, 3, 4], declared or len(rows), rows.shape[1]) as keep:
+def write_base(path: Path, rows: np.ndarray, *, declared: int | None = None) -> Path:
+    with open_writer(str(path), META, [1, 2, 3, 4], declared or len(rows), rows.shape[1]) as keep:
         keep(rows[:1])
         keep(rows[1:])
     return path
@@ -215,7 +219,7 @@ def base_of(path: Path, rows: np.ndarray, *, declared: int | None = None) -> Pat
 
 def test_base_is_an_npz_and_is_read_row_by_row(tmp_path: Path) -> None:
     rows = np.random.default_rng(1).standard_normal((3, 50)).astype(np.float32)
-    path = base_of(tmp_path / "b.npz", rows)
+    path = write_base(tmp_path / "b.npz", rows)
     with BaseLogits(str(path)) as base:
         assert base.tokens == [1, 2, 3, 4] and (base.rows, base.vocab) == (3, 50) and base.meta["ctx"] == 4
         assert base(2).tobytes() == rows[:2].tobytes() and base(1).tobytes() == rows[2:].tobytes()
@@ -228,14 +232,14 @@ def test_base_is_an_npz_and_is_read_row_by_row(tmp_path: Path) -> None:
 def test_unfinished_base_leaves_no_file(tmp_path: Path) -> None:
     rows = np.zeros((2, 8), np.float32)
     with pytest.raises(OutputError, match="2 of 5 rows"):
-        base_of(tmp_path / "b.npz", rows, declared=5)
-    with pytest.raises(KeyError), writing(str(tmp_path / "c.npz"), META, [], 1, 1):
+        write_base(tmp_path / "b.npz", rows, declared=5)
+    with pytest.raises(KeyError), open_writer(str(tmp_path / "c.npz"), META, [], 1, 1):
         raise KeyError
     assert list(tmp_path.iterdir()) == []
 
 
 def test_invalid_base_is_rejected_with_its_actual_type(tmp_path: Path) -> None:
-    whole = base_of(tmp_path / "b.npz", np.zeros((2, 8), np.float32)).read_bytes()
+    whole = write_base(tmp_path / "b.npz", np.zeros((2, 8), np.float32)).read_bytes()
     cut, other, foreign = (tmp_path / name for name in ("cut.npz", "other.npz", "foreign.npz"))
     cut.write_bytes(whole[: len(whole) // 2])
     np.savez(other, tokens=np.zeros(3))

@@ -10,16 +10,16 @@ from zinc_rt.backends.amd.options import AmdOptions
 from zinc_rt.backends.amd.t1 import open_t1
 from zinc_rt.engine.engine import Engine
 from zinc_rt.golden.embedded import FOLDER
-from zinc_rt.kernels.sets import kernel_set
+from zinc_rt.kernels.sets import find_kernel_set
 from zinc_rt.model.gguf import read_gguf
-from zinc_rt.perf.predict.token_work import work_of
+from zinc_rt.perf.predict.token_work import compute_work
 from zinc_rt.sim.in_process import SimDriver
 
 CTX = 256
 NOT_DRAWN = ("store_rows", "stream_out")  # a step that returns logits to the host selects no token on the device
 
 
-def counters(driver: SimDriver) -> Counter[str]:
+def executed_counts(driver: SimDriver) -> Counter[str]:
     counted: Counter[str] = Counter()
     for item in driver.machine.gpus[0].profile():
         values = item.dispatches, item.waves, item.instructions, item.bytes
@@ -32,15 +32,15 @@ def counters(driver: SimDriver) -> Counter[str]:
 def test_counts_match_the_simulated_device(model: str, tokens: int) -> None:
     gguf = read_gguf(FOLDER / f"{model}.gguf")
     driver = SimDriver(sanitizer="off", profile=True)
-    backend = open_t1(driver, AmdOptions("canonical-1", kernel_set("gfx1201")), after=driver.close_all)
+    backend = open_t1(driver, AmdOptions("canonical-1", find_kernel_set("gfx1201")), after=driver.close_all)
     with Engine(gguf, backend, ctx=CTX) as engine:
         sequence = engine.open()
         engine.extend(sequence, [1 + index for index in range(60)], rows="last")
         engine.extend(sequence, [3 + index for index in range(tokens)], rows="last")
-        before = counters(driver)
+        before = executed_counts(driver)
         engine.extend(sequence, [5 + index for index in range(tokens)], rows="last")
-        counted = counters(driver) - before
-    work = work_of(gguf, ctx=CTX, position=60 + 2 * tokens - 1, tokens=tokens)
+        counted = executed_counts(driver) - before
+    work = compute_work(gguf, ctx=CTX, position=60 + 2 * tokens - 1, tokens=tokens)
     item = [one for one in work.each if one.kernel not in NOT_DRAWN]
     predicted = {
         "dispatches": len(item),

@@ -12,13 +12,13 @@ import pytest
 from zinc_rt.backends.amd.options import AmdOptions
 from zinc_rt.backends.amd.t1 import open_t1
 from zinc_rt.backends.cpu.oracle import CpuBackend
-from zinc_rt.backends.times import Timed, Times
+from zinc_rt.backends.times import TimedDispatch, Times
 from zinc_rt.engine.engine import Engine
 from zinc_rt.golden.embedded import FOLDER
 from zinc_rt.host.errors import UsageError
 from zinc_rt.ir.op import Op
-from zinc_rt.kernels.sets import kernel_set
-from zinc_rt.mem.traffic import decode_traffic
+from zinc_rt.kernels.sets import find_kernel_set
+from zinc_rt.mem.traffic import list_decode_traffic
 from zinc_rt.model.gguf import read_gguf
 from zinc_rt.perf.command import main
 from zinc_rt.perf.profile.steps import (
@@ -27,7 +27,7 @@ from zinc_rt.perf.profile.steps import (
     MeasuredSteps,
     ProfileWorkload,
     TimedStep,
-    located_ns,
+    clock_offset_ns,
     measure,
     profile,
 )
@@ -38,7 +38,7 @@ MODEL = FOLDER / "qwen3-q.gguf"
 TICK_NS = 1000
 
 
-class Counting:
+class CountingClock:
     """A clock that counts its readings."""
 
     def __init__(self) -> None:
@@ -51,14 +51,14 @@ class Counting:
 @pytest.fixture(scope="module")
 def on_cpu() -> MeasuredSteps:
     """Replace the clocks of the host and the nodes by a counter."""
-    clock = Counting()
+    clock = CountingClock()
     with Engine(read_gguf(MODEL), CpuBackend("canonical-1", clock_ns=clock), ctx=64) as engine:
         return measure(engine, ProfileWorkload(steps=3, position=2), clock_ns=clock)
 
 
-@pytest.mark.parametrize("by", GROUPS)
-def test_rows_and_host_time_sum_to_the_step_in_nanoseconds(on_cpu: MeasuredSteps, by: str) -> None:
-    result = profile(on_cpu, by)
+@pytest.mark.parametrize("key", GROUPS)
+def test_rows_and_host_time_sum_to_the_step_in_nanoseconds(on_cpu: MeasuredSteps, key: str) -> None:
+    result = profile(on_cpu, key)
     assert result.nodes_ns + result.host_ns == result.step_ns > 0
     dispatches = sum(len(step.times.dispatches) for step in on_cpu.steps)
     assert sum(row.calls for row in result.rows) == dispatches
@@ -83,11 +83,13 @@ def test_profile_has_a_row_per_op_layer_and_node(on_cpu: MeasuredSteps) -> None:
 
 def test_bytes_come_from_the_graph_and_prompts_have_none(on_cpu: MeasuredSteps) -> None:
     wanted = sum(
-        row.read_bytes + row.written_bytes for row in decode_traffic(on_cpu.graph, position=on_cpu.position)
+        row.read_bytes + row.written_bytes for row in list_decode_traffic(on_cpu.graph, position=on_cpu.position)
     )
     for by in GROUPS:
         assert sum(row.bytes or 0 for row in profile(on_cpu, by).rows) == wanted
-    with Engine(read_gguf(MODEL), CpuBackend("canonical-1", clock_ns=(clock := Counting())), ctx=64) as engine:
+    with Engine(
+        read_gguf(MODEL), CpuBackend("canonical-1", clock_ns=(clock := CountingClock())), ctx=64
+    ) as engine:
         prompt = measure(engine, ProfileWorkload(steps=1, prefill=5), clock_ns=clock)
     assert prompt.tokens == 5 and {row.bytes for row in profile(prompt, "op").rows} == {None}
 
@@ -99,14 +101,14 @@ def test_simulated_gpu_profile_separates_packets_and_barriers(
     readings = itertools.count(1)
     monkeypatch.setattr(SimGpu, "gpu_counter", lambda self: 100 * next(readings))
     driver = SimDriver(sanitizer="fast")
-    backend = open_t1(driver, AmdOptions("canonical-1", kernel_set("gfx1201")), after=driver.close_all)
-    clock = Counting()
+    backend = open_t1(driver, AmdOptions("canonical-1", find_kernel_set("gfx1201")), after=driver.close_all)
+    clock = CountingClock()
 
-    def host() -> int:  # longer than any span of the device's
+    def read_host_clock() -> int:  # longer than any span of the device's
         return 1000 * clock()
 
     with Engine(read_gguf(MODEL), backend, ctx=64) as engine:
-        measured = measure(engine, ProfileWorkload(steps=2, prefill=3), clock_ns=host)
+        measured = measure(engine, ProfileWorkload(steps=2, prefill=3), clock_ns=read_host_clock)
     result = profile(measured, "op")
     count = len(measured.steps[0].times.dispatches)
     assert measured.steps[0].times.simulated and result.wrong == ()
@@ -116,8 +118,8 @@ def test_simulated_gpu_profile_separates_packets_and_barriers(
     assert PLAN in {row.name for row in result.rows}  # grids of a prompt are data
 
 
-def step_of(*pairs: tuple[int, int], start: int = 0, ended: int = 100, host_time: bool = False) -> TimedStep:
-    dispatches = tuple(Timed(None, "k", one, two) for one, two in pairs)
+def make_step(*pairs: tuple[int, int], start: int = 0, ended: int = 100, host_time: bool = False) -> TimedStep:
+    dispatches = tuple(TimedDispatch(None, "k", one, two) for one, two in pairs)
     return TimedStep(start, ended, Times("a clock", False, dispatches, host_time))
 
 
@@ -127,15 +129,15 @@ def test_implausible_clocks_are_reported(on_cpu: MeasuredSteps) -> None:
         (((7, 7), (7, 7)), "does not advance"),
         (((0, 90), (90, 300)), "longer than the whole step"),
     ):
-        lying = MeasuredSteps(on_cpu.graph, 1, 3, [step_of(*pairs)])
+        lying = MeasuredSteps(on_cpu.graph, 1, 3, [make_step(*pairs)])
         assert message in profile(lying, "op").wrong[0]
     with pytest.raises(UsageError, match="no dispatch"):
-        profile(MeasuredSteps(on_cpu.graph, 1, 3, [step_of()]), "op")
+        profile(MeasuredSteps(on_cpu.graph, 1, 3, [make_step()]), "op")
 
 
 def test_device_clock_is_aligned_at_the_end_of_the_step() -> None:
-    assert located_ns(step_of((5010, 5020), (5030, 5040), start=1000, ended=1100)) == 1100 - 5040
-    assert located_ns(step_of((1010, 1020), start=1000, ended=1100, host_time=True)) == 0
+    assert clock_offset_ns(make_step((5010, 5020), (5030, 5040), start=1000, ended=1100)) == 1100 - 5040
+    assert clock_offset_ns(make_step((1010, 1020), start=1000, ended=1100, host_time=True)) == 0
 
 
 def test_command_writes_table_report_and_timeline(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -188,7 +190,7 @@ def test_simulated_clock_is_marked_everywhere(tmp_path: Path, capsys: pytest.Cap
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (["--steps", "0"], "--steps 0: expected 1 or more"),
         (["--position", "999"], "do not fit the context"),
@@ -199,7 +201,7 @@ def test_simulated_clock_is_marked_everywhere(tmp_path: Path, capsys: pytest.Cap
     ],
 )
 def test_unsupported_input_is_rejected_with_one_line(
-    words: list[str], told: str, capsys: pytest.CaptureFixture[Any]
+    words: list[str], message: str, capsys: pytest.CaptureFixture[Any]
 ) -> None:
     assert main(["profile", "--model", str(MODEL), "--tier", "t_cpu", *words]) == 2
-    assert told in capsys.readouterr().err
+    assert message in capsys.readouterr().err

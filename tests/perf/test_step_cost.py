@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from zinc_rt.model.gguf import read_gguf
-from zinc_rt.perf.predict.devices import table
-from zinc_rt.perf.predict.roofline import parts_of
-from zinc_rt.perf.predict.token_work import work_of
+from zinc_rt.perf.predict.devices import load_table
+from zinc_rt.perf.predict.roofline import compute_parts
+from zinc_rt.perf.predict.token_work import compute_work
 from zinc_rt.perf.synthetic import SHAPES, write_synthetic
 from zinc_rt.sched.step_cost import PREDICTED, StepCost
 
@@ -28,11 +28,11 @@ STEPS = (  # prompt tokens, decodes, position of the last token
 @pytest.mark.rest
 def test_step_costs_match_the_prediction(tmp_path: Path) -> None:
     model = read_gguf(str(write_synthetic(tmp_path / "m.gguf", SHAPES["qwen3-8b-q4_k_m"], header_only=True)))
-    device, assumed = table().device("R9700"), table().case("likely")
+    device, assumed = load_table().device("R9700"), load_table().case("likely")
     assert PREDICTED.card == device.name
     for prompt, decodes, position in STEPS:
-        work = work_of(model, ctx=CTX, position=position, tokens=max(1, prompt), sequences=max(1, decodes))
-        seconds = parts_of(work, device, assumed).seconds
+        work = compute_work(model, ctx=CTX, position=position, tokens=max(1, prompt), sequences=max(1, decodes))
+        seconds = compute_parts(work, device, assumed).seconds
         context = (position + 1) * max(1, decodes)
         assert PREDICTED.nanoseconds(prompt, decodes, context) == pytest.approx(1e9 * seconds, rel=0.05)
 

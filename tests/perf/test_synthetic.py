@@ -14,7 +14,7 @@ from zinc_rt.engine.engine import Engine
 from zinc_rt.golden.tiny_models.parts import Sizes
 from zinc_rt.golden.tiny_models.quantize import WRITABLE
 from zinc_rt.host.errors import OutputError
-from zinc_rt.ir.dtypes import block_of
+from zinc_rt.ir.dtypes import find_block
 from zinc_rt.model.builder import SequenceLimits
 from zinc_rt.model.gguf import read_gguf
 from zinc_rt.model.registry import build_model
@@ -24,10 +24,10 @@ from zinc_rt.perf.synthetic import (
     SCALES,
     SHAPES,
     ModelShape,
+    choose_types,
+    compute_size,
     main,
-    random_blocks,
-    size_bytes_of,
-    types,
+    make_random_blocks,
     write_synthetic,
 )
 
@@ -46,7 +46,7 @@ def test_header_only_file_is_a_complete_model_and_takes_no_space(name: str, tmp_
     gguf = read_gguf(path)
     model = build_model(gguf, SequenceLimits(ctx=64, slots=1), "decode")
     assert model.graph.nodes
-    assert path.stat().st_size > size_bytes_of(SHAPES[name])
+    assert path.stat().st_size > compute_size(SHAPES[name])
     assert path.stat().st_blocks * 512 < 4_000_000
 
 
@@ -68,13 +68,13 @@ def test_same_name_gives_same_bytes_and_finished_file_is_kept(tmp_path: Path) ->
 
 @pytest.mark.parametrize("dtype", SCALES)
 def test_random_blocks_have_requested_spread(dtype: str) -> None:
-    rows = random_blocks(np.random.default_rng(1), 256, 512, dtype, 0.05)
-    values = _values(rows, dtype)
+    rows = make_random_blocks(np.random.default_rng(1), 256, 512, dtype, 0.05)
+    values = dequantise(rows, dtype)
     assert values.std() == pytest.approx(0.05, rel=0.05)
     assert abs(values.mean()) < 0.01
 
 
-def _values(rows: np.ndarray, dtype: str) -> np.ndarray:
+def dequantise(rows: np.ndarray, dtype: str) -> np.ndarray:
     import gguf
 
     return gguf.quants.dequantize(rows, gguf.GGMLQuantizationType[dtype.upper()])
@@ -83,17 +83,17 @@ def _values(rows: np.ndarray, dtype: str) -> np.ndarray:
 @pytest.mark.rest
 def test_every_type_of_a_mix_can_be_written() -> None:
     for name, shape in SHAPES.items():
-        _, planned = synthetic.plan(shape)
-        chosen = types({item: planned.shape(item) for item in planned.order}, shape.mix)
+        _, planned = synthetic.plan_weights(shape)
+        chosen = choose_types({item: planned.shape(item) for item in planned.order}, shape.mix)
         for item in planned.order:
             assert (chosen[item] in SCALES) == (item in planned.spreads), (name, item)
-            assert chosen[item] in WRITABLE and planned.shape(item)[-1] % block_of(chosen[item])[0] == 0
+            assert chosen[item] in WRITABLE and planned.shape(item)[-1] % find_block(chosen[item])[0] == 0
 
 
 def test_q4_k_m_matches_llama_cpp_mixture() -> None:
     """A Qwen 3 of 28 layers, tied: half of attn_v and ffn_down in q6_k, and the embedding, which is the output."""
-    _, planned = synthetic.plan(SHAPES["qwen3-0.6b-q4_k_m"])
-    chosen = types({item: planned.shape(item) for item in planned.order}, "q4_k_m")
+    _, planned = synthetic.plan_weights(SHAPES["qwen3-0.6b-q4_k_m"])
+    chosen = choose_types({item: planned.shape(item) for item in planned.order}, "q4_k_m")
     wide = [int(name.split(".")[1]) for name, dtype in chosen.items() if "ffn_down" in name and dtype == "q6_k"]
     assert wide == [0, 1, 2, 5, 8, 11, 14, 17, 20, 23, 24, 25, 26, 27]
     assert chosen["token_embd.weight"] == "q6_k"
@@ -102,7 +102,7 @@ def test_q4_k_m_matches_llama_cpp_mixture() -> None:
 
 def test_matrix_with_unaligned_rows_falls_back_like_llama_cpp() -> None:
     shapes = {"output.weight": (8, 320), "blk.0.ffn_up.weight": (8, 320), "blk.0.ffn_gate.weight": (8, 20)}
-    assert list(types(shapes, "q4_k_m").values()) == ["q8_0", "q5_0", "f32"]
+    assert list(choose_types(shapes, "q4_k_m").values()) == ["q8_0", "q5_0", "f32"]
 
 
 def test_full_disk_is_reported_before_anything_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,7 @@ G11, G12 = Generation.GFX11, Generation.GFX12
 
 
 @pytest.fixture
-def packet(tmp_path: Path) -> Iterator[type[Packet]]:
+def extra_packet(tmp_path: Path) -> Iterator[type[Packet]]:
     """The class from the page's diff, in a temporary package."""
     (diff,) = re.findall(
         r"```diff\n(--- /dev/null\n\+\+\+ b/zinc_rt/pm4/packets/.*?)```", PAGE.read_text(), re.DOTALL
@@ -39,28 +39,28 @@ def packet(tmp_path: Path) -> Iterator[type[Packet]]:
         BY_OPCODE.pop(0xF3, None)
 
 
-def test_new_packet_is_encoded_and_decoded(packet: type[Packet]) -> None:
-    result = packet(0x7F0000001000, 3, saturate=1)  # type: ignore[call-arg]
+def test_new_packet_is_encoded_and_decoded(extra_packet: type[Packet]) -> None:
+    result = extra_packet(0x7F0000001000, 3, saturate=1)  # type: ignore[call-arg]
     words = result.words(G12)
     assert words == [0xC0020000 | 0xF3 << 8, 0x1000, 0x7F00, 1 << 31 | 3]
     assert decode(words, 0, G12) == (result, 4)
-    assert packet.NAME == "COUNT_UP" and packet.sizes() == "4"
+    assert extra_packet.NAME == "COUNT_UP" and extra_packet.sizes() == "4"
     with pytest.raises(EncodeError, match=r"COUNT_UP\.step"):
-        packet(0x1000, 1 << 16).words(G12)  # type: ignore[call-arg]
+        extra_packet(0x1000, 1 << 16).words(G12)  # type: ignore[call-arg]
     (bad, _) = decode(words, 0, G11)
     assert isinstance(bad, BadPacket) and bad.why == "generation"
 
 
-def test_arbitrary_dwords_round_trip(packet: type[Packet]) -> None:
+def test_arbitrary_dwords_round_trip(extra_packet: type[Packet]) -> None:
     draw = random.Random(7)
     for _ in range(200):
         words = [0xC0020000 | 0xF3 << 8 | draw.getrandbits(8), *(draw.getrandbits(32) for _ in range(3))]
         read, length = decode(words, 0, G12)
-        assert length == 4 and isinstance(read, packet) and read.words(G12) == words
+        assert length == 4 and isinstance(read, extra_packet) and read.words(G12) == words
 
 
-def test_new_packet_is_disassembled_and_linted(packet: type[Packet]) -> None:
-    result = packet(0x7F0000001004, 0)  # type: ignore[call-arg]
+def test_new_packet_is_disassembled_and_linted(extra_packet: type[Packet]) -> None:
+    result = extra_packet(0x7F0000001004, 0)  # type: ignore[call-arg]
     assert list(result.accesses()) == [Access(0x7F0000001004, 8, "write", 8, 1)]
     text = disassemble(result.words(G12), G12)
     assert "COUNT_UP" in text and "address=0x7f0000001004" in text and "step=0" in text

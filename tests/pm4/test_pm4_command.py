@@ -17,13 +17,13 @@ from zinc_rt.pm4.packets import EventWrite, IndirectBuffer
 FLUSH = EventWrite.cs_partial_flush().words(Generation.GFX12)
 
 
-def binary(path: Path, words: list[int]) -> str:
+def write_binary(path: Path, words: list[int]) -> str:
     path.write_bytes(struct.pack(f"<{len(words)}I", *words))
     return str(path)
 
 
 def test_binary_file_is_shown_packet_by_packet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["decode", binary(tmp_path / "ring.bin", FLUSH)]) == 0
+    assert main(["decode", write_binary(tmp_path / "ring.bin", FLUSH)]) == 0
     out = capsys.readouterr().out.splitlines()
     assert "EVENT_WRITE" in out[0] and "CS_PARTIAL_FLUSH(7)" in out[1]
     assert out[-1] == "PASS  1 packets in 2 dwords, gfx1201"
@@ -42,7 +42,7 @@ def test_text_accepts_prefixes_commas_comments_and_whitespace(
 
 
 def test_lint_errors_exit_with_1_and_warnings_do_not(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    ib = binary(tmp_path / "ib.bin", IndirectBuffer(0x7F0000000000, 8).words(Generation.GFX12))
+    ib = write_binary(tmp_path / "ib.bin", IndirectBuffer(0x7F0000000000, 8).words(Generation.GFX12))
     assert main(["decode", ib, "--lint", "--queue", "kfd"]) == 0
     assert main(["decode", ib, "--lint", "--queue", "kfd", "--ib"]) == 0
     assert "1 findings" in capsys.readouterr().out
@@ -52,7 +52,7 @@ def test_lint_errors_exit_with_1_and_warnings_do_not(tmp_path: Path, capsys: pyt
 
 
 def test_report_matches_text_output(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = binary(tmp_path / "ring.bin", [0xC0004602, 0x407, 0xC000F200, 0])
+    file = write_binary(tmp_path / "ring.bin", [0xC0004602, 0x407, 0xC000F200, 0])
     assert main(["decode", file, "--lint", "--json", str(tmp_path / "report.json")]) == 1
     report = json.loads((tmp_path / "report.json").read_text())
     packets = report["details"]["packets"]
@@ -64,7 +64,7 @@ def test_report_matches_text_output(tmp_path: Path, capsys: pytest.CaptureFixtur
 
 
 @pytest.mark.parametrize(
-    ("content", "flags", "says"),
+    ("content", "flags", "message"),
     [
         (b"\x00" * 7, [], "7 bytes, expected a multiple of 4"),
         (b"", [], "no dwords"),
@@ -76,11 +76,11 @@ def test_report_matches_text_output(tmp_path: Path, capsys: pytest.CaptureFixtur
     ],
 )
 def test_unreadable_input_exits_with_2_and_a_reason(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes, flags: list[str], says: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes, flags: list[str], message: str
 ) -> None:
     (tmp_path / "bad").write_bytes(content)
     assert main(["decode", str(tmp_path / "bad"), *flags]) == 2
-    assert says in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 def test_missing_file_exits_with_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -89,5 +89,5 @@ def test_missing_file_exits_with_2(tmp_path: Path, capsys: pytest.CaptureFixture
 
 
 def test_stream_that_would_hang_the_cp_is_still_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["decode", binary(tmp_path / "bad.bin", [0, 0x80000000, *FLUSH])]) == 0
+    assert main(["decode", write_binary(tmp_path / "bad.bin", [0, 0x80000000, *FLUSH])]) == 0
     assert "BAD" in capsys.readouterr().out

@@ -14,7 +14,7 @@ from zinc_rt.pm4.packets import PACKETS, EventWrite, Nop, ReleaseMem, SetShReg
 G12 = Generation.GFX12
 
 
-def some_words(seed: int, count: int) -> list[int]:
+def random_words(seed: int, count: int) -> list[int]:
     """Random dwords, headers with plausible counts, and whole packets with single bits flipped."""
     source = random.Random(seed)
     words: list[int] = []
@@ -40,7 +40,7 @@ def test_million_random_and_mutated_dwords_decode(slow_counts, generation: Gener
     whole, seen, bads = slow_counts(20_000, 500_000), 0, 0
     piece = 1000
     for seed in range(whole // piece):
-        words = some_words(seed, piece)
+        words = random_words(seed, piece)
         queue = ("kfd", "userq")[seed & 1]
         items = decode_stream(words, generation, keep_going=True)
         assert sum(item.length for item in items) == piece and all(item.length > 0 for item in items)

@@ -41,11 +41,11 @@ USERQ = {"queue": "userq"}
 IB = {"is_ib": True}
 
 
-def stream(*packets: Any, generation: Generation = G12) -> list[int]:
+def make_stream(*packets: Any, generation: Generation = G12) -> list[int]:
     return [word for packet in packets for word in packet.words(generation)]
 
 
-def nothing_mapped(va: int, size_bytes: int, kind: str) -> str | None:
+def report_unmapped(va: int, size_bytes: int, kind: str) -> str | None:
     return "nothing is mapped there"
 
 
@@ -69,80 +69,94 @@ ILLEGAL: list[tuple[str, list[int], dict[str, Any], int]] = [
     ("reserved-bits", [0xC0004600, 0x407 | 1 << 12], {}, 1),
     ("reserved-bits", [0xC0065800, 1, 0xFFFFFFFF, 0xFF, 0, 0, 4, 0], {}, 1),
     ("reserved-bits", [0xC0023F00, 0x20, 0x7F00, 8 | 1 << 23 | 1 << 22], {}, 3),
-    ("value", stream(WaitRegMem(VA, 1, function=7)), {}, 1),
-    ("value", stream(ReleaseMem(VA, 1, data_sel=7)), {}, 2),
-    ("value", stream(WriteData(VA, (1,), dst_sel=3)), {}, 1),
-    ("value-unverified", stream(AtomicMem(VA, 1, 1)), {}, 1),
-    ("gcr-reserved", stream(AcquireMem(1 << 9)), {}, 7),
-    ("gcr-reserved", stream(ReleaseMem(VA, 1, gcr_cntl=1)), {}, 1),
-    ("event", stream(EventWrite(7, 0)), {}, 1),
-    ("event", stream(EventWrite(7, 4, address=VA)), {}, 1),
-    ("event", stream(EventWrite(0x1E, 2)), {}, 1),
-    ("event", stream(EventWrite(0x2F, 4)), {}, 1),
-    ("event", stream(ReleaseMem(VA, 1, event_index=6)), {}, 1),
-    ("event", stream(ReleaseMem(VA, 1, event_type=0x2F, event_index=5)), {}, 1),
-    ("alignment", stream(ReleaseMem(VA + 2, 1)), {}, 3),
-    ("alignment", stream(ReleaseMem(VA + 4, 1, data_sel=2)), {}, 3),
-    ("alignment", stream(WriteData(VA + 1, (1,))), {}, 2),
-    ("alignment", stream(WaitRegMem64(VA + 4, 1)), {}, 2),
-    ("alignment", stream(CopyData(VA, VA + 4, count_sel=1)), {}, 4),
-    ("alignment", stream(IndirectBuffer(VA + 2, 8)), {}, 1),
-    ("alignment", stream(Timestamp(VA + 4, 0)), {}, 2),
-    ("alignment", stream(CondExec(VA + 1, 0)), {}, 1),
-    ("address-range", stream(ReleaseMem(0, 1)), {}, 3),
-    ("address-range", stream(WriteData(1 << 47, (1,))), {}, 2),
-    ("address-range", stream(WriteData((1 << 47) - 4, (1, 2))), {}, 2),
-    ("unmapped", stream(WriteData(VA, (1,))), {"mapped": nothing_mapped}, 2),
-    ("unmapped", stream(SetShReg(Sh.PGM_LO, (VA >> 8 & 0xFFFFFFFF, VA >> 40))), {"mapped": nothing_mapped}, 2),
-    ("ib-valid", stream(IndirectBuffer(VA, 8, valid=0)), {}, 3),
-    ("ib-inherit-vmid", stream(IndirectBuffer(VA, 8)), USERQ, 3),
-    ("ib-inherit-vmid-kfd", stream(IndirectBuffer(VA, 8, inherit_vmid=1)), {}, 3),
-    ("ib-vmid", stream(IndirectBuffer(VA, 8, vmid=3)), {}, 3),
-    ("ib-vmid", stream(IndirectBuffer(VA, 8, priv=1)), {}, 3),
-    ("ib-size", stream(IndirectBuffer(VA, 0)), {}, 3),
-    ("ib-alignment", stream(IndirectBuffer(VA, 7)), {}, 1),
-    ("ib-alignment", stream(IndirectBuffer(VA + 4, 8)), {}, 1),
-    ("ib-nesting", stream(IndirectBuffer(VA, 8)), IB, 0),
-    ("ib-chain", stream(IndirectBuffer(VA, 8, chain=1)), {}, 3),
-    ("register-range", stream(SetShReg(0x3FF, (0, 0))), {}, 3),
-    ("register-privileged", stream(SetShReg(0x214, (1,))), {}, 2),
-    ("register-unknown", stream(SetShReg(0x300, (1,))), {}, 2),
-    ("register-bits", stream(SetShReg(Sh.PGM_HI, (0x100,))), {}, 2),
-    ("register-bits", stream(SetShReg(Sh.PGM_RSRC1, (1 << 6,))), {}, 2),
-    ("register-bits", stream(DispatchDirect(1, 1, 1, 0x81)), {}, 4),
-    ("register-count", stream(SetShRegPairsPacked(1, ((0x240, 1), (0x241, 1)))), {}, 1),
-    ("user-data", stream(SetShReg(0x24F, (1, 2))), {}, 3),
-    ("user-data", stream(SetShReg(Sh.PGM_RSRC2, (17 << 1,))), {}, 2),
-    ("dynamic-vgpr", stream(SetShReg(Sh.PGM_RSRC2, (1 << 6,))), {}, 2),
-    ("rsrc1-priv", stream(SetShReg(Sh.PGM_RSRC1, (1 << 20,))), {}, 2),
-    ("dispatch-disabled", stream(DispatchDirect(1, 1, 1, 0x8004)), {}, 4),
-    ("dispatch-empty", stream(DispatchDirect(0, 1, 1, 0x8005)), {}, 1),
-    ("dispatch-state", stream(DispatchDirect(1, 1, 1, 0x8005)), {}, 0),
-    ("workgroup-size", stream(SetShReg(Sh.NUM_THREAD_X, (64, 0, 1)), DispatchDirect(1, 1, 1, 0x8005)), {}, 5),
-    ("workgroup-size", stream(SetShReg(Sh.NUM_THREAD_X, (64, 32, 1)), DispatchDirect(1, 1, 1, 0x8005)), {}, 5),
-    ("fence-write-back", stream(DispatchDirect(1, 1, 1, 0x8005), ReleaseMem(VA, 1)), {}, 6),
-    ("skip-range", stream(CondExec(VA, 3), EventWrite(7, 4)), {}, 4),
-    ("skip-range", stream(CondExec(VA, 1), EventWrite(7, 4)), {}, 4),
-    ("pred-exec-ring", stream(PredExec(2, 1), EventWrite(7, 4)), {}, 0),
-    ("unlisted", stream(PredExec(2, 1), EventWrite(7, 4)), IB, 0),
-    ("privileged", stream(SetQueueReg(0, (1,))), {}, 0),
-    ("privileged", stream(SetConfigReg(0, (1,))), {}, 0),
-    ("fence-queue", stream(ReleaseMem(VA, 1), ProtectedFenceSignal()), {}, 8),
-    ("fence-order", stream(ReleaseMem(VA, 1), ProtectedFenceSignal(), EventWrite(7, 4)), USERQ, 8),
-    ("fence-order", stream(ProtectedFenceSignal()), USERQ, 0),
-    ("fence-wait", stream(FenceWaitMulti(1, ((VA, 1),))), USERQ, 1),
-    ("fence-wait-many", stream(FenceWaitMulti(1, ((VA, 1),) * 33)), USERQ, 0),
-    ("empty", stream(DmaData(VA, VA, 0)), {}, 6),
-    ("empty", stream(ReleaseMem(VA, 1, data_sel=0)), {}, 2),
+    ("value", make_stream(WaitRegMem(VA, 1, function=7)), {}, 1),
+    ("value", make_stream(ReleaseMem(VA, 1, data_sel=7)), {}, 2),
+    ("value", make_stream(WriteData(VA, (1,), dst_sel=3)), {}, 1),
+    ("value-unverified", make_stream(AtomicMem(VA, 1, 1)), {}, 1),
+    ("gcr-reserved", make_stream(AcquireMem(1 << 9)), {}, 7),
+    ("gcr-reserved", make_stream(ReleaseMem(VA, 1, gcr_cntl=1)), {}, 1),
+    ("event", make_stream(EventWrite(7, 0)), {}, 1),
+    ("event", make_stream(EventWrite(7, 4, address=VA)), {}, 1),
+    ("event", make_stream(EventWrite(0x1E, 2)), {}, 1),
+    ("event", make_stream(EventWrite(0x2F, 4)), {}, 1),
+    ("event", make_stream(ReleaseMem(VA, 1, event_index=6)), {}, 1),
+    ("event", make_stream(ReleaseMem(VA, 1, event_type=0x2F, event_index=5)), {}, 1),
+    ("alignment", make_stream(ReleaseMem(VA + 2, 1)), {}, 3),
+    ("alignment", make_stream(ReleaseMem(VA + 4, 1, data_sel=2)), {}, 3),
+    ("alignment", make_stream(WriteData(VA + 1, (1,))), {}, 2),
+    ("alignment", make_stream(WaitRegMem64(VA + 4, 1)), {}, 2),
+    ("alignment", make_stream(CopyData(VA, VA + 4, count_sel=1)), {}, 4),
+    ("alignment", make_stream(IndirectBuffer(VA + 2, 8)), {}, 1),
+    ("alignment", make_stream(Timestamp(VA + 4, 0)), {}, 2),
+    ("alignment", make_stream(CondExec(VA + 1, 0)), {}, 1),
+    ("address-range", make_stream(ReleaseMem(0, 1)), {}, 3),
+    ("address-range", make_stream(WriteData(1 << 47, (1,))), {}, 2),
+    ("address-range", make_stream(WriteData((1 << 47) - 4, (1, 2))), {}, 2),
+    ("unmapped", make_stream(WriteData(VA, (1,))), {"mapped": report_unmapped}, 2),
+    (
+        "unmapped",
+        make_stream(SetShReg(Sh.PGM_LO, (VA >> 8 & 0xFFFFFFFF, VA >> 40))),
+        {"mapped": report_unmapped},
+        2,
+    ),
+    ("ib-valid", make_stream(IndirectBuffer(VA, 8, valid=0)), {}, 3),
+    ("ib-inherit-vmid", make_stream(IndirectBuffer(VA, 8)), USERQ, 3),
+    ("ib-inherit-vmid-kfd", make_stream(IndirectBuffer(VA, 8, inherit_vmid=1)), {}, 3),
+    ("ib-vmid", make_stream(IndirectBuffer(VA, 8, vmid=3)), {}, 3),
+    ("ib-vmid", make_stream(IndirectBuffer(VA, 8, priv=1)), {}, 3),
+    ("ib-size", make_stream(IndirectBuffer(VA, 0)), {}, 3),
+    ("ib-alignment", make_stream(IndirectBuffer(VA, 7)), {}, 1),
+    ("ib-alignment", make_stream(IndirectBuffer(VA + 4, 8)), {}, 1),
+    ("ib-nesting", make_stream(IndirectBuffer(VA, 8)), IB, 0),
+    ("ib-chain", make_stream(IndirectBuffer(VA, 8, chain=1)), {}, 3),
+    ("register-range", make_stream(SetShReg(0x3FF, (0, 0))), {}, 3),
+    ("register-privileged", make_stream(SetShReg(0x214, (1,))), {}, 2),
+    ("register-unknown", make_stream(SetShReg(0x300, (1,))), {}, 2),
+    ("register-bits", make_stream(SetShReg(Sh.PGM_HI, (0x100,))), {}, 2),
+    ("register-bits", make_stream(SetShReg(Sh.PGM_RSRC1, (1 << 6,))), {}, 2),
+    ("register-bits", make_stream(DispatchDirect(1, 1, 1, 0x81)), {}, 4),
+    ("register-count", make_stream(SetShRegPairsPacked(1, ((0x240, 1), (0x241, 1)))), {}, 1),
+    ("user-data", make_stream(SetShReg(0x24F, (1, 2))), {}, 3),
+    ("user-data", make_stream(SetShReg(Sh.PGM_RSRC2, (17 << 1,))), {}, 2),
+    ("dynamic-vgpr", make_stream(SetShReg(Sh.PGM_RSRC2, (1 << 6,))), {}, 2),
+    ("rsrc1-priv", make_stream(SetShReg(Sh.PGM_RSRC1, (1 << 20,))), {}, 2),
+    ("dispatch-disabled", make_stream(DispatchDirect(1, 1, 1, 0x8004)), {}, 4),
+    ("dispatch-empty", make_stream(DispatchDirect(0, 1, 1, 0x8005)), {}, 1),
+    ("dispatch-state", make_stream(DispatchDirect(1, 1, 1, 0x8005)), {}, 0),
+    ("workgroup-size", make_stream(SetShReg(Sh.NUM_THREAD_X, (64, 0, 1)), DispatchDirect(1, 1, 1, 0x8005)), {}, 5),
+    (
+        "workgroup-size",
+        make_stream(SetShReg(Sh.NUM_THREAD_X, (64, 32, 1)), DispatchDirect(1, 1, 1, 0x8005)),
+        {},
+        5,
+    ),
+    ("fence-write-back", make_stream(DispatchDirect(1, 1, 1, 0x8005), ReleaseMem(VA, 1)), {}, 6),
+    ("skip-range", make_stream(CondExec(VA, 3), EventWrite(7, 4)), {}, 4),
+    ("skip-range", make_stream(CondExec(VA, 1), EventWrite(7, 4)), {}, 4),
+    ("pred-exec-ring", make_stream(PredExec(2, 1), EventWrite(7, 4)), {}, 0),
+    ("unlisted", make_stream(PredExec(2, 1), EventWrite(7, 4)), IB, 0),
+    ("privileged", make_stream(SetQueueReg(0, (1,))), {}, 0),
+    ("privileged", make_stream(SetConfigReg(0, (1,))), {}, 0),
+    ("fence-queue", make_stream(ReleaseMem(VA, 1), ProtectedFenceSignal()), {}, 8),
+    ("fence-order", make_stream(ReleaseMem(VA, 1), ProtectedFenceSignal(), EventWrite(7, 4)), USERQ, 8),
+    ("fence-order", make_stream(ProtectedFenceSignal()), USERQ, 0),
+    ("fence-wait", make_stream(FenceWaitMulti(1, ((VA, 1),))), USERQ, 1),
+    ("fence-wait-many", make_stream(FenceWaitMulti(1, ((VA, 1),) * 33)), USERQ, 0),
+    ("empty", make_stream(DmaData(VA, VA, 0)), {}, 6),
+    ("empty", make_stream(ReleaseMem(VA, 1, data_sel=0)), {}, 2),
 ]
 
 
 @pytest.mark.parametrize(
-    ("rule", "words", "where", "offset"), ILLEGAL, ids=[f"{row[0]}-{index}" for index, row in enumerate(ILLEGAL)]
+    ("rule", "words", "expected", "offset"),
+    ILLEGAL,
+    ids=[f"{row[0]}-{index}" for index, row in enumerate(ILLEGAL)],
 )
-def test_rule_fires_on_its_stream(rule: str, words: list[int], where: dict[str, Any], offset: int) -> None:
-    where = dict(where)
-    findings = [finding for finding in lint(words, where.pop("generation", G12), **where) if finding.rule == rule]
+def test_rule_fires_on_its_stream(rule: str, words: list[int], expected: dict[str, Any], offset: int) -> None:
+    expected = dict(expected)
+    findings = [
+        finding for finding in lint(words, expected.pop("generation", G12), **expected) if finding.rule == rule
+    ]
     assert findings, rule
     assert findings[0].offset == offset and findings[0].severity == RULES[rule].severity
     assert findings[0].text and findings[0].next
@@ -154,7 +168,7 @@ def test_every_rule_has_a_stream() -> None:
 
 def dispatch_stream(generation: Generation) -> list[int]:
     """The minimal stream of section 6, in its order."""
-    return stream(
+    return make_stream(
         AcquireMem(acquire(generation, GLI_INV=1, GLK_INV=1, GLV_INV=1, GL2_INV=1)),
         SetShReg(Sh.PGM_LO, (VA >> 8 & 0xFFFFFFFF, VA >> 40)),
         SetShReg(Sh.PGM_RSRC1, (0x200C0000, 0x84 | 0x380)),
@@ -180,8 +194,8 @@ def test_minimal_dispatch_stream_is_clean(generation: Generation, queue: Any) ->
 
 
 def test_user_queue_submission_is_clean_and_kfd_form_is_reported() -> None:
-    words = stream(HdpFlush(), IndirectBuffer(VA, 64, inherit_vmid=1), ReleaseMem(VA, 1, data_sel=2))
-    words += stream(ProtectedFenceSignal(), Nop(), Nop((0,)))
+    words = make_stream(HdpFlush(), IndirectBuffer(VA, 64, inherit_vmid=1), ReleaseMem(VA, 1, data_sel=2))
+    words += make_stream(ProtectedFenceSignal(), Nop(), Nop((0,)))
     assert lint(words, G12, queue="userq") == []
     assert [finding.rule for finding in errors(lint(words, G12, queue="kfd"))] == ["fence-queue"]
 
@@ -189,12 +203,12 @@ def test_user_queue_submission_is_clean_and_kfd_form_is_reported() -> None:
 def test_resolver_receives_every_access() -> None:
     asked = []
 
-    def mapped(va: int, size_bytes: int, kind: str) -> str | None:
+    def is_mapped(va: int, size_bytes: int, kind: str) -> str | None:
         asked.append((va, size_bytes, kind))
         return None
 
-    words = stream(WriteData(VA, (1, 2)), CopyData(VA, VA + 8), IndirectBuffer(VA, 16), AtomicMem(VA, 1, 47))
-    assert lint(words, G12, mapped=mapped) == []
+    words = make_stream(WriteData(VA, (1, 2)), CopyData(VA, VA + 8), IndirectBuffer(VA, 16), AtomicMem(VA, 1, 47))
+    assert lint(words, G12, mapped=is_mapped) == []
     assert asked == [
         (VA, 8, "write"),
         (VA, 4, "read"),
@@ -205,13 +219,13 @@ def test_resolver_receives_every_access() -> None:
 
 
 def test_linter_stops_where_the_cp_would() -> None:
-    words = [0xC000F200, 0, *stream(DispatchDirect(1, 1, 1, 0))]
+    words = [0xC000F200, 0, *make_stream(DispatchDirect(1, 1, 1, 0))]
     assert [finding.rule for finding in lint(words, G12)] == ["opcode"]
 
 
 def test_tinygrad_gfx12_fence_has_findings_but_no_errors() -> None:
     """It sets GLM and GL1 bits on gfx12 too, and works."""
     gcr = 1 | 1 << 1 | 1 << 2 | 1 << 3 | 1 << 8 | 1 << 9 | 1 << 10
-    findings = lint(stream(ReleaseMem(VA, 1, gcr)), G12)
+    findings = lint(make_stream(ReleaseMem(VA, 1, gcr)), G12)
     assert [finding.rule for finding in findings] == ["gcr-reserved"] and not errors(findings)
-    assert lint(stream(ReleaseMem(VA, 1, gcr), generation=G11), G11) == []
+    assert lint(make_stream(ReleaseMem(VA, 1, gcr), generation=G11), G11) == []

@@ -6,7 +6,7 @@ import pytest
 
 from zinc_rt.host.errors import UsageError
 from zinc_rt.pm4 import Generation, Sh, generation_of
-from zinc_rt.pm4.bits import bit_table, describe, mask_of, pack
+from zinc_rt.pm4.bits import combine_masks, describe, pack, parse_bit_table
 from zinc_rt.pm4.registers import (
     DISPATCH_INITIATOR,
     PGM_RSRC1,
@@ -77,7 +77,10 @@ def test_registers_do_not_share_addresses_and_fields_do_not_overlap() -> None:
         registers = [register for register in REGISTERS if generation in register.on]
         assert len({register.address for register in registers}) == len(registers)
         for register in registers:
-            assert sum(field.mask.bit_count() for field in register.fields) == mask_of(register.fields).bit_count()
+            assert (
+                sum(field.mask.bit_count() for field in register.fields)
+                == combine_masks(register.fields).bit_count()
+            )
 
 
 def test_packed_values_match_known_users() -> None:
@@ -101,7 +104,7 @@ def test_missing_or_overflowing_field_is_rejected() -> None:
     with pytest.raises(UsageError, match="does not fit in bits 26:12"):
         pack(TMPRING_SIZE[G11], WAVESIZE=1 << 15)
     with pytest.raises(UsageError, match="does not fit"):
-        pack(bit_table("A 3:0"), A=-1)
+        pack(parse_bit_table("A 3:0"), A=-1)
 
 
 def test_architecture_without_encoders_is_rejected_by_name() -> None:

@@ -39,7 +39,7 @@ def field_values(field: Any, generation: Generation) -> st.SearchStrategy[Any]:
 
 
 @st.composite
-def packets(draw: st.DrawFn, cls: type[Packet], generation: Generation) -> Packet:
+def draw_packets(draw: st.DrawFn, cls: type[Packet], generation: Generation) -> Packet:
     return cls(**{field.name: draw(field_values(field, generation)) for field in cls.FIELDS})
 
 
@@ -49,7 +49,7 @@ def packets(draw: st.DrawFn, cls: type[Packet], generation: Generation) -> Packe
 @pytest.mark.rest(keep=3)
 @pytest.mark.slow(keep=30)
 def test_encoded_packet_decodes_to_itself(cls: type[Packet], generation: Generation, data: Any) -> None:
-    packet = data.draw(packets(cls, generation))
+    packet = data.draw(draw_packets(cls, generation))
     words = packet.words(generation)
     assert all(0 <= word < 2**32 for word in words)
     assert decode([0xDEAD, *words, 0xBEEF], 1, generation) == (packet, len(words))
@@ -75,7 +75,7 @@ def test_decoded_packet_reencodes_to_same_dwords_including_reserved_bits(
 @pytest.mark.parametrize("cls", PACKETS, ids=lambda cls: cls.__name__)
 def test_packet_of_another_generation_cannot_be_encoded_or_decoded(cls: type[Packet]) -> None:
     for generation in set(Generation) - set(cls.ON):
-        packet = cls(**{field.name: _smallest(field) for field in cls.FIELDS})
+        packet = cls(**{field.name: smallest_value(field) for field in cls.FIELDS})
         with pytest.raises(EncodeError, match="not a compute packet"):
             packet.words(generation)
         words = packet.words(cls.ON[0])
@@ -83,14 +83,14 @@ def test_packet_of_another_generation_cannot_be_encoded_or_decoded(cls: type[Pac
         assert isinstance(bad, BadPacket) and bad.why == "generation" and length == len(words)
 
 
-def _smallest(field: Any) -> Any:
+def smallest_value(field: Any) -> Any:
     smallest = {"values": (0,), "pairs": ((0, 0),), "packed": ((0, 0), (0, 0)), "fences": ((0, 0),)}
     return smallest.get(field.place.payload, 0)
 
 
 @pytest.mark.parametrize(("cls", "generation"), CASES, ids=IDS)
 def test_out_of_range_field_is_rejected_by_name(cls: type[Packet], generation: Generation) -> None:
-    whole = {field.name: _smallest(field) for field in cls.FIELDS}
+    whole = {field.name: smallest_value(field) for field in cls.FIELDS}
     for field in cls.FIELDS:
         if field.place.payload:
             continue
@@ -102,7 +102,7 @@ def test_out_of_range_field_is_rejected_by_name(cls: type[Packet], generation: G
 
 @pytest.mark.parametrize(("cls", "generation"), CASES, ids=IDS)
 def test_invalid_payload_size_is_rejected(cls: type[Packet], generation: Generation) -> None:
-    whole = {field.name: _smallest(field) for field in cls.FIELDS}
+    whole = {field.name: smallest_value(field) for field in cls.FIELDS}
     for field in cls.FIELDS:
         if not field.place.payload:
             continue

@@ -14,58 +14,58 @@ from zinc_rt.cli.report import Result
 from zinc_rt.probes.device_spec import DeviceSpec
 from zinc_rt.probes.journal import Journal
 from zinc_rt.probes.kit.context import ProbeContext, ProbeOptions
-from zinc_rt.probes.outcome import T1, Failed, Outcome, Signature, passed, symptom
+from zinc_rt.probes.outcome import T1, Outcome, ProbeFailed, Signature, passed, symptom
 from zinc_rt.probes.probe import Probe
 from zinc_rt.probes.runner import ProbeRunner, RunPlan
 
 SPEC = DeviceSpec(simulated=True, time_scale=0.1)
 
 
-def good(c: ProbeContext) -> Outcome:
+def pass_probe(context: ProbeContext) -> Outcome:
     return passed(answer=42)
 
 
-def bad(c: ProbeContext) -> Outcome:
-    raise Failed("wrong-data", "the sky is green", measure={"sky": "green"})
+def fail_probe(context: ProbeContext) -> Outcome:
+    raise ProbeFailed("wrong-data", "the sky is green", measure={"sky": "green"})
 
 
-def hang(c: ProbeContext) -> Outcome:
+def hang_until_killed(context: ProbeContext) -> Outcome:
     time.sleep(60)
     return passed()
 
 
-def deaf(c: ProbeContext) -> Outcome:
+def ignore_sigterm(context: ProbeContext) -> Outcome:
     """Only SIGKILL ends it."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    return hang(c)
+    return hang_until_killed(context)
 
 
-def crash(c: ProbeContext) -> Outcome:
+def crash_by_signal(context: ProbeContext) -> Outcome:
     faulthandler.disable()  # pytest's would fill the screen
     os.kill(os.getpid(), signal.SIGSEGV)
     return passed()
 
 
-def leave(c: ProbeContext) -> Outcome:
+def exit_early(context: ProbeContext) -> Outcome:
     os._exit(7)
 
 
-def bug(c: ProbeContext) -> Outcome:
+def raise_bug(context: ProbeContext) -> Outcome:
     raise KeyError("no such thing")
 
 
-def errno(c: ProbeContext) -> Outcome:
+def raise_errno(context: ProbeContext) -> Outcome:
     raise PermissionError(13, "not yours")
 
 
-def probe(name: str, run: Callable[[ProbeContext], Outcome] = good, **more: Any) -> Probe:
+def make_probe(name: str, run: Callable[[ProbeContext], Outcome] = pass_probe, **more: Any) -> Probe:
     defaults: dict[str, Any] = {"tiers": (T1,), "hazard": 0, "proves": "something", "passes_when": "it does"}
     defaults["signatures"] = (Signature(symptom("wrong-data"), "the paint was wrong", "buy blue"),)
     return Probe(name, f"probe {name}", run=run, **{**defaults, **more})
 
 
-def plan(**more: Any) -> RunPlan:
+def make_plan(**more: Any) -> RunPlan:
     defaults: dict[str, Any] = {
         "spec": SPEC,
         "tiers": (T1,),
@@ -77,8 +77,8 @@ def plan(**more: Any) -> RunPlan:
     return RunPlan(**{**defaults, **more})
 
 
-def run(
+def run_probes(
     probes: Sequence[Probe], *, journal: Path | None = None, boot: str = "b1", **more: Any
 ) -> dict[str, Result]:
-    runner = ProbeRunner(plan(**more), probes, Journal(journal, "fake", boot=boot))
+    runner = ProbeRunner(make_plan(**more), probes, Journal(journal, "fake", boot=boot))
     return {result.id: result for result in runner.run()}

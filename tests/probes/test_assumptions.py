@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 
 from zinc_rt.cli.report import Report, Result
-from zinc_rt.host.facts import fact, flipped, report_rows, table
+from zinc_rt.host.facts import find_fact, flipped, load_table, report_rows
 from zinc_rt.probes import command as pm4_test
 from zinc_rt.probes.learning import assumptions, leaning
-from zinc_rt.probes.output.table import verdict
+from zinc_rt.probes.output.table import format_verdict
 from zinc_rt.probes.registry import PROBES
 
 Capture = pytest.CaptureFixture[str]
 
 
 @pytest.fixture(scope="module")
-def probed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
+def probed_assumptions(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     """The recorded dependencies of some probes, by probe and tier."""
     out = tmp_path_factory.mktemp("probed") / "report.json"
     assert pm4_test.main(["--device", "sim", "-k", "P20,P40,P52", "--json", str(out)]) == 0
@@ -30,44 +30,44 @@ def probed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     return result
 
 
-def listed(tmp_path: Path, *words: str) -> dict[str, dict[str, Any]]:
+def list_assumptions(tmp_path: Path, *words: str) -> dict[str, dict[str, Any]]:
     out = tmp_path / "assumptions.json"
     assert assumptions.main([*words, "--json", str(out)]) == 0
     return {result["id"]: result for result in json.loads(out.read_text())["results"]}
 
 
 @pytest.mark.rest
-def test_probe_lists_assumptions_it_depends_on(probed: dict[str, list[str]]) -> None:
-    assert "code_without_invalidate" in probed["P40/t1"]
-    assert "code_without_invalidate" not in probed["P20/t1"]
-    assert "protected_fence" in probed["P52/t2"]
+def test_probe_lists_assumptions_it_depends_on(probed_assumptions: dict[str, list[str]]) -> None:
+    assert "code_without_invalidate" in probed_assumptions["P40/t1"]
+    assert "code_without_invalidate" not in probed_assumptions["P20/t1"]
+    assert "protected_fence" in probed_assumptions["P52/t2"]
 
 
 def test_verdict_names_dependencies() -> None:
     report = Report("pm4-test", results=[Result("P20/t1", "probe", "pass")])
-    report.details["assumptions"] = report_rows([fact("counter"), fact("protected_fence")])
-    output = verdict(report, strict=False)
+    report.details["assumptions"] = report_rows([find_fact("counter"), find_fact("protected_fence")])
+    output = format_verdict(report, strict=False)
     assert output.startswith("PASS")
     assert output.endswith(", depends on 2 unverified assumptions: counter, protected_fence")
 
 
 @pytest.mark.rest
-def test_dependency_file_is_up_to_date(probed: dict[str, list[str]]) -> None:
-    kept = leaning.load()
-    assert {name: list(kept[f"pm4-test {name}"]) for name in probed} == probed
+def test_dependency_file_is_up_to_date(probed_assumptions: dict[str, list[str]]) -> None:
+    kept = leaning.load_dependencies()
+    assert {name: list(kept[f"pm4-test {name}"]) for name in probed_assumptions} == probed_assumptions
 
 
 def test_dependency_file_names_existing_results_and_rows() -> None:
     probes = {f"pm4-test {probe.id}/{tier}" for probe in PROBES for tier in probe.tiers}
-    kept = leaning.load()
+    kept = leaning.load_dependencies()
     assert {name for name in kept if name.startswith("pm4-test ")} <= probes
-    assert {id for ids in kept.values() for id in ids} <= {row.id for row in table().values() if row.assumed}
+    assert {id for ids in kept.values() for id in ids} <= {row.id for row in load_table().values() if row.assumed}
     assert len(kept) > 60
 
 
 def test_assumed_rows_are_listed_by_number_of_dependents(tmp_path: Path, capsys: Capture) -> None:
-    result = listed(tmp_path)
-    assert set(result) - {"facts.yaml"} == {row.id for row in table().values() if row.assumed}
+    result = list_assumptions(tmp_path)
+    assert set(result) - {"facts.yaml"} == {row.id for row in load_table().values() if row.assumed}
     counts = [len(result["measure"]["leaning"]) for id, result in result.items() if id != "facts.yaml"]
     assert counts == sorted(counts, reverse=True) and counts[0] > 10
     protected_fence = result["protected_fence"]
@@ -76,7 +76,7 @@ def test_assumed_rows_are_listed_by_number_of_dependents(tmp_path: Path, capsys:
 
 
 def test_every_row_lists_its_origin(tmp_path: Path) -> None:
-    result = listed(tmp_path, "--all", "ioctl/")
+    result = list_assumptions(tmp_path, "--all", "ioctl/")
     assert result["ioctl/AMDKFD_IOC_CREATE_QUEUE"]["measure"]["from"] == "source"
     assert "kfd_queue.c" in result["ioctl/AMDKFD_IOC_CREATE_QUEUE"]["measure"]["where"]
     assert all(id.startswith("ioctl/") or id == "facts.yaml" for id in result)
@@ -89,9 +89,9 @@ def test_one_row_is_described_in_words(capsys: Capture) -> None:
 
 
 def test_constant_value_is_read_from_its_definition() -> None:
-    assert assumptions.value_of(fact("counter")) == 100_000_000
-    assert assumptions.value_of(fact("chip/r9700/sustained_mhz")) == {"r9700": 2350}
-    assert assumptions.value_of(fact("chip/*/cus"))["rx9070"] == 56
+    assert assumptions.read_value(find_fact("counter")) == 100_000_000
+    assert assumptions.read_value(find_fact("chip/r9700/sustained_mhz")) == {"r9700": 2350}
+    assert assumptions.read_value(find_fact("chip/*/cus"))["rx9070"] == 56
 
 
 def test_fact_learned_on_a_card_is_measured(
@@ -104,19 +104,19 @@ def test_fact_learned_on_a_card_is_measured(
     monkeypatch.setattr(assumptions, "LEARNED", tmp_path)
     out = tmp_path / "out"
     out.mkdir()
-    protected_fence = listed(out)["protected_fence"]
+    protected_fence = list_assumptions(out)["protected_fence"]
     assert protected_fence["status"] == "pass" and protected_fence["measure"]["from"] == "measured"
     assert protected_fence["measure"]["where"] == "'at once' (r9700-6.18.36-3060.json)"
 
 
 def test_card_files_in_the_tree_come_from_real_cards() -> None:
-    for name, facts in assumptions.cards(assumptions.LEARNED).items():
+    for name, facts in assumptions.read_cards(assumptions.LEARNED).items():
         assert not facts.simulated and facts.kernel and facts.firmware, name
     assert not [path for path in assumptions.LEARNED.iterdir() if path.suffix not in (".json", ".md")]
 
 
 @pytest.mark.rest
-def test_flipping_a_row_runs_its_dependents(tmp_path: Path, capsys: Capture) -> None:
+def test_negating_a_row_runs_its_dependents(tmp_path: Path, capsys: Capture) -> None:
     assert assumptions.main(["--flip", "code_without_invalidate"]) == 0
     output = capsys.readouterr()
     assert "flipped   code_without_invalidate: fresh instead of stale" in output.err
@@ -125,7 +125,7 @@ def test_flipping_a_row_runs_its_dependents(tmp_path: Path, capsys: Capture) -> 
 
 
 @pytest.mark.rest
-def test_any_command_may_run_with_a_row_flipped(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_any_command_can_run_with_a_negated_row(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     out = str(tmp_path / "report.json")
     words = ["pm4-test", "--device", "sim", "--learn", str(tmp_path / "f.json"), "-k", "L15", "--json", out]
     assert assumptions.main(["--flip", "ib-nesting", "--", *words]) == 0
@@ -135,7 +135,7 @@ def test_any_command_may_run_with_a_row_flipped(tmp_path: Path, capfd: pytest.Ca
 
 
 @pytest.mark.rest
-def test_pm4_test_flips_rows_and_repro_line_includes_the_flip(tmp_path: Path) -> None:
+def test_pm4_test_negates_rows_and_repro_line_includes_them(tmp_path: Path) -> None:
     out = tmp_path / "report.json"
     words = ["--device", "sim", "-k", "P20", "--tiers", "t1", "--flip", "protected_fence", "--inject", "no-eop"]
     assert pm4_test.main([*words, "--json", str(out)]) == 1
@@ -143,7 +143,7 @@ def test_pm4_test_flips_rows_and_repro_line_includes_the_flip(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["nobody"], "no such row: nobody"),
         (["--flip", "nobody"], "no fact 'nobody'"),
@@ -156,12 +156,12 @@ def test_pm4_test_flips_rows_and_repro_line_includes_the_flip(tmp_path: Path) ->
         (["--record", "absent.json"], "absent.json: cannot be read"),
     ],
 )
-def test_usage_errors_are_one_line(words: list[str], said: str, capsys: Capture) -> None:
+def test_usage_error_prints_one_line(words: list[str], message: str, capsys: Capture) -> None:
     assert assumptions.main(words) == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
-def test_only_simulated_device_can_be_flipped(capsys: Capture) -> None:
+def test_only_simulated_device_accepts_negated_rows(capsys: Capture) -> None:
     assert pm4_test.main(["--flip", "protected_fence"]) == 2
     assert "--flip: supported only by a simulated device" in capsys.readouterr().err
 
@@ -174,5 +174,5 @@ def test_report_without_assumptions_is_rejected(tmp_path: Path, capsys: Capture)
 
 def test_recorded_dependencies_are_read_back(tmp_path: Path) -> None:
     kept = {"pm4-test P20/t1": ("protected_fence",), "pm4-test P18/t1": ()}
-    leaning.save(kept, tmp_path / "l.json")
-    assert leaning.load(tmp_path / "l.json") == kept
+    leaning.save_dependencies(kept, tmp_path / "l.json")
+    assert leaning.load_dependencies(tmp_path / "l.json") == kept

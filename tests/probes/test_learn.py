@@ -17,12 +17,12 @@ from zinc_rt.cli.report import Report
 from zinc_rt.engine.devices import Choice
 from zinc_rt.host.errors import InputError, UsageError
 from zinc_rt.probes import command
-from zinc_rt.probes.device import parse
+from zinc_rt.probes.device import parse_device
 from zinc_rt.probes.device_spec import DeviceSpec
 from zinc_rt.probes.journal import Journal
 from zinc_rt.probes.kit.context import ProbeOptions
 from zinc_rt.probes.learning import facts_file
-from zinc_rt.probes.learning.learn import PROBES, SGPR_READ_FORMS, WMMA_PLACES, distances, sample
+from zinc_rt.probes.learning.learn import PROBES, SGPR_READ_FORMS, WMMA_PLACES, measure_distances, sample
 from zinc_rt.probes.outcome import T1, T2
 from zinc_rt.probes.runner import ProbeRunner, RunPlan
 from zinc_rt.sim import facts
@@ -41,7 +41,7 @@ OTHERWISE = {
 }
 
 
-def learn(name: str, spec: DeviceSpec = SIM) -> Any:
+def learn_value(name: str, spec: DeviceSpec = SIM) -> Any:
     """The value that the fact's probe finds."""
     probe = BY_FACT[name]
     plan = RunPlan(spec, (T1, T2), 1, ProbeOptions((T1, T2), poll_seconds=10.0), None)
@@ -51,7 +51,7 @@ def learn(name: str, spec: DeviceSpec = SIM) -> Any:
     return result.measure["value"]
 
 
-def card(**values: Any) -> FactsFile:
+def learn_from_card(**values: Any) -> FactsFile:
     """As if learned from a card."""
     return FactsFile(
         "gfx1201", "7.0.4", False, {}, {name: FactValue(value, "a test", "L00") for name, value in values.items()}
@@ -67,8 +67,8 @@ def test_every_switch_has_a_probe_and_an_alternative_value() -> None:
 @pytest.mark.parametrize("name", OTHERWISE)
 def test_facts_set_on_simulated_device_can_be_learned_back(name: str, tmp_path: Path) -> None:
     path = tmp_path / "facts.json"
-    path.write_text(card(**{name: OTHERWISE[name]}).to_json())
-    assert learn(name, replace(SIM, facts=str(path))) == OTHERWISE[name]
+    path.write_text(learn_from_card(**{name: OTHERWISE[name]}).to_json())
+    assert learn_value(name, replace(SIM, facts=str(path))) == OTHERWISE[name]
 
 
 @pytest.mark.rest
@@ -79,14 +79,14 @@ def test_simulated_device_without_facts_file_uses_defaults(name: str) -> None:
     else:
         want = getattr(Behaviour(), name)
         assert want != OTHERWISE[name]
-    assert learn(name) == want
+    assert learn_value(name) == want
 
 
 @pytest.mark.parametrize("name", sorted(set(BY_FACT) - set(OTHERWISE) - {"hardware_registers"}))
 @pytest.mark.rest(keep=1)
 @pytest.mark.slow(keep=3)
 def test_remaining_facts_are_learned_too(name: str) -> None:
-    value = learn(name)
+    value = learn_value(name)
     json.dumps(value)
     if name == "function_bits":
         assert {item: set(value[item]["ulps"]) for item in value} == {item: {"0"} for item in value}, (
@@ -108,27 +108,27 @@ def test_perturbed_result_is_measured_in_ulps() -> None:
     inputs = sample()
     with np.errstate(all="ignore"):
         exact = (1 / inputs.astype(np.longdouble)).astype(np.float32).view(np.uint32)
-    assert set(distances("rcp", inputs, exact)["ulps"]) == {"0"}
+    assert set(measure_distances("rcp", inputs, exact)["ulps"]) == {"0"}
     other = exact.copy()
     other[::2] += 1
-    assert set(distances("rcp", inputs, other)["ulps"]) == {"-1", "0", "1"}
+    assert set(measure_distances("rcp", inputs, other)["ulps"]) == {"-1", "0", "1"}
 
 
 # --- the file ---
 
 
 def test_facts_file_round_trips() -> None:
-    written = card(**OTHERWISE, counter={"hz": 1})
+    written = learn_from_card(**OTHERWISE, counter={"hz": 1})
     assert facts.parse(written.to_json(), "f") == written
     assert written.behaviour().wmma_f16_order[0] == tuple(BACKWARDS[0])
 
 
 def test_undetermined_order_leaves_the_default() -> None:
-    assert card(wmma_f16_order="neither").behaviour() == Behaviour()
+    assert learn_from_card(wmma_f16_order="neither").behaviour() == Behaviour()
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ("{", "not JSON"),
         ("[]", "expected an object, got list"),
@@ -141,32 +141,32 @@ def test_undetermined_order_leaves_the_default() -> None:
         ({"wmma_f16_order": [BACKWARDS[0]] * 16}, "16 distinct positions"),
     ],
 )
-def test_invalid_file_is_rejected_with_the_error(change: Any, said: str, tmp_path: Path) -> None:
+def test_invalid_file_is_rejected_with_the_error(change: Any, message: str, tmp_path: Path) -> None:
     path = tmp_path / "facts.json"
     if isinstance(change, dict):
-        raw = json.loads(card(protected_fence="waits").to_json())
+        raw = json.loads(learn_from_card(protected_fence="waits").to_json())
         switch = {name: change.pop(name) for name in list(change) if name in facts.SWITCHES}
         raw |= change
         raw["facts"] |= {name: {"value": value, "how": "", "probe": ""} for name, value in switch.items()}
         change = json.dumps(raw)
     path.write_text(change)
-    with pytest.raises(InputError, match=said.replace("(", r"\(")):
-        parse("sim", [], facts=str(path))
+    with pytest.raises(InputError, match=message.replace("(", r"\(")):
+        parse_device("sim", [], facts=str(path))
 
 
 def test_missing_foreign_chip_and_simulated_files_are_rejected(tmp_path: Path) -> None:
     path = tmp_path / "facts.json"
     with pytest.raises(InputError, match="no such file"):
-        parse("sim", [], facts=str(path))
-    path.write_text(replace(card(), chip="gfx1200").to_json())
+        parse_device("sim", [], facts=str(path))
+    path.write_text(replace(learn_from_card(), chip="gfx1200").to_json())
     with pytest.raises(UsageError, match="facts for gfx1200, but this device is gfx1201"):
-        parse("sim", [], facts=str(path))
-    path.write_text(replace(card(), simulated=True).to_json())
+        parse_device("sim", [], facts=str(path))
+    path.write_text(replace(learn_from_card(), simulated=True).to_json())
     with pytest.raises(UsageError, match="cannot calibrate"):
-        parse("sim", [], facts=str(path))
-    assert parse("sim", [], facts=str(path), force_facts=True).force_facts
+        parse_device("sim", [], facts=str(path))
+    assert parse_device("sim", [], facts=str(path), force_facts=True).force_facts
     with pytest.raises(UsageError, match="supported only by a simulated device"):
-        parse("auto", [], facts=str(path))
+        parse_device("auto", [], facts=str(path))
 
 
 @pytest.mark.rest
@@ -189,7 +189,7 @@ def test_command_writes_learned_facts_and_marks_them_simulated(tmp_path: Path, c
 
 
 def test_empty_result_writes_no_file(tmp_path: Path) -> None:
-    output = facts_file.write(tmp_path / "f", Report("pm4-test"), firmware={})
+    output = facts_file.write_facts(tmp_path / "f", Report("pm4-test"), firmware={})
     assert "none learned" in output and not (tmp_path / "f").exists()
 
 
@@ -202,13 +202,13 @@ def test_served_device_rejects_invalid_file(tmp_path: Path, capsys: Any) -> None
 
 def test_models_on_simulated_device_accept_facts_too(tmp_path: Path) -> None:
     path = tmp_path / "facts.json"
-    path.write_text(card(protected_fence="at once").to_json())
+    path.write_text(learn_from_card(protected_fence="at once").to_json())
     namespace = argparse.Namespace(sanitizer="off", facts=str(path), threads=None)
-    assert options.simulated_device(namespace) == {"sanitizer": "off", "facts": str(path)}
+    assert options.simulation_options(namespace) == {"sanitizer": "off", "facts": str(path)}
     options.check_options_used([Choice(registry.spec("t1"), "", True)], namespace)
     real = Choice(registry.spec("t1"), "", gpu=object())  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="--sanitizer needs a simulated device, which t1 does not use"):
         options.check_options_used([real], namespace)
-    path.write_text(replace(card(), simulated=True).to_json())
+    path.write_text(replace(learn_from_card(), simulated=True).to_json())
     with pytest.raises(UsageError, match="cannot calibrate"):
-        options.simulated_device(namespace)
+        options.simulation_options(namespace)

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from extending import ExtendedTree, extended
+from extending import ExtendedTree, extend_tree
 
 from zinc_rt.probes.registry import PROBES
 
@@ -14,25 +14,25 @@ RUN = "import sys; from zinc_rt.probes.command import main; raise SystemExit(mai
 
 
 @pytest.fixture(scope="module")
-def tree(tmp_path_factory: pytest.TempPathFactory) -> ExtendedTree:
-    return extended("A probe", tmp_path_factory.mktemp("probe"))
+def extended_tree(tmp_path_factory: pytest.TempPathFactory) -> ExtendedTree:
+    return extend_tree("A probe", tmp_path_factory.mktemp("probe"))
 
 
-def test_probe_is_new_and_consists_of_one_file(tree: ExtendedTree) -> None:
+def test_probe_is_new_and_consists_of_one_file(extended_tree: ExtendedTree) -> None:
     assert "P57" not in {probe.id for probe in PROBES}
-    assert [Path(file).parent.as_posix() for file in tree.files] == ["probes/groups"]
+    assert [Path(file).parent.as_posix() for file in extended_tree.files] == ["probes/groups"]
 
 
 @pytest.mark.rest
-def test_probe_is_listed_with_its_purpose(tree: ExtendedTree) -> None:
-    result = tree.python("-c", RUN, "--list", "-k", "P57")
+def test_probe_is_listed_with_its_purpose(extended_tree: ExtendedTree) -> None:
+    result = extended_tree.interpreter_in("-c", RUN, "--list", "-k", "P57")
     assert result.returncode == 0, result.stderr
     assert "two timestamps" in result.stdout and "P20" in result.stdout
 
 
 @pytest.mark.rest
-def test_probe_passes_on_both_tiers(tree: ExtendedTree) -> None:
-    done = tree.python("-c", RUN, "--device", "sim", "-k", "P57", "--json", "-")
+def test_probe_passes_on_both_tiers(extended_tree: ExtendedTree) -> None:
+    done = extended_tree.interpreter_in("-c", RUN, "--device", "sim", "-k", "P57", "--json", "-")
     assert done.returncode == 0, done.stdout + done.stderr
     result = {result["id"]: result for result in json.loads(done.stdout)["results"]}
     assert set(result) == {"P57/t1", "P57/t2"}

@@ -11,10 +11,10 @@ import pytest
 from zinc_rt.backends.amd.kmd_log import KmsgLog
 from zinc_rt.kmd.linux import LinuxDriver
 from zinc_rt.probes import command, mem_command
-from zinc_rt.probes.device import amd_gpus
+from zinc_rt.probes.device import find_amd_gpus
 from zinc_rt.probes.execution import GpuMessages
 
-NO_GPU = not amd_gpus(LinuxDriver())
+NO_GPU = not find_amd_gpus(LinuxDriver())
 EARLY = "P01,P02,P03"  # quick, and nothing hazardous
 
 
@@ -29,7 +29,7 @@ def test_missing_amd_gpu_is_reported_with_the_simulation_command(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["--device", "gpu0"], "expected auto, hw, sim"),
         (["--device", "sim:gfx9999"], "no chip 'gfx9999'"),
@@ -42,9 +42,11 @@ def test_missing_amd_gpu_is_reported_with_the_simulation_command(
         (["--device", "sim", "--expect", "/nowhere"], "no such file"),
     ],
 )
-def test_usage_errors_are_one_line(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_usage_error_prints_one_line(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert command.main(arguments) == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("arguments", [["--hazard", "3"], ["--timeout", "0"], ["--soak", "never"]])

@@ -15,7 +15,7 @@ from zinc_rt.probes.journal import Journal
 from zinc_rt.probes.kit.context import ProbeOptions
 from zinc_rt.probes.outcome import T1, T2
 from zinc_rt.probes.probe import Probe
-from zinc_rt.probes.registry import ALIVE, PROBES, select
+from zinc_rt.probes.registry import ALIVE, PROBES, select_probes
 from zinc_rt.probes.runner import ProbeRunner, RunPlan
 from zinc_rt.sim.inject import INJECTIONS
 from zinc_rt.sim.memory.buffers import Bo, Heap
@@ -28,7 +28,9 @@ ENDLESS = {"P45", "P55"}  # their waves are still running as the queue goes, whi
 SHADER_PROBES = {f"P{number}" for number in (*range(32, 42), 43, 47, 54)}
 
 
-def run(probes: tuple[Probe, ...], spec: DeviceSpec = SIM, tiers: tuple[str, ...] = (T1, T2)) -> list[Result]:
+def run_probes(
+    probes: tuple[Probe, ...], spec: DeviceSpec = SIM, tiers: tuple[str, ...] = (T1, T2)
+) -> list[Result]:
     alive = next(probe for probe in PROBES if probe.id == ALIVE)
     plan = RunPlan(spec, tiers, 2, ProbeOptions(tiers, poll_seconds=1.0 if spec.inject else 10.0), alive)
     return list(ProbeRunner(plan, probes, Journal(None, "sim")).run())
@@ -41,7 +43,7 @@ ROWS = [(probe, tier) for probe in PROBES for tier in probe.tiers if (probe.id, 
 @pytest.mark.rest(keep=1)
 @pytest.mark.slow(keep=40)
 def test_probe_passes_on_simulated_r9700(probe: Probe, tier: str) -> None:
-    result = [item for item in run((probe,)) if item.tier == tier]
+    result = [item for item in run_probes((probe,)) if item.tier == tier]
     assert [item.status for item in result] == ["pass"], result[0].reason
     measure = result[0].measure
     assert measure.get("deviations", 0) == 0, measure
@@ -56,7 +58,9 @@ def test_probe_passes_on_simulated_r9700(probe: Probe, tier: str) -> None:
 @pytest.mark.slow(keep=1)
 @pytest.mark.parametrize("linux", [*VERSIONS, *(f"{VERSIONS[-1]}+{proposal}" for proposal in PROPOSALS)])
 def test_probes_pass_on_every_linux_or_name_what_it_lacks(linux: str) -> None:
-    result = run(tuple(probe for probe in PROBES if probe.id not in SLOW), replace(SIM, profile=f"@{linux}"))
+    result = run_probes(
+        tuple(probe for probe in PROBES if probe.id not in SLOW), replace(SIM, profile=f"@{linux}")
+    )
     failed = [f"{item.id}: {item.reason}" for item in result if item.status == "fail"]
     skipped = {item.id for item in result if item.status == "skip"}
     assert not failed
@@ -78,7 +82,7 @@ def test_probes_pass_on_every_linux_or_name_what_it_lacks(linux: str) -> None:
 )
 def test_other_chips_and_kernels_pass_or_give_a_reason(profile: str) -> None:
     probes = tuple(probe for probe in PROBES if probe.id not in SLOW)
-    result = run(probes, replace(SIM, profile=profile))
+    result = run_probes(probes, replace(SIM, profile=profile))
     assert not [item.reason for item in result if item.status == "fail"]
     for item in result:
         if item.status == "pass":
@@ -92,7 +96,7 @@ def test_other_chips_and_kernels_pass_or_give_a_reason(profile: str) -> None:
 
 
 @dataclass(frozen=True)
-class Fault:
+class InjectedFault:
     """An injection, and what must come of it."""
 
     inject: str
@@ -105,49 +109,49 @@ class Fault:
 
 
 FAULTS = (
-    Fault("no-kfd-node", "P02/host", "no KFD device", "CONFIG_HSA_AMD"),
-    Fault("no-access", "P02/host", "may not open it", "usermod -aG render"),
-    Fault("reset-in-progress", "P02/host", "being reset", "dmesg"),
-    Fault("old-kfd", "P03/t1", "older than event ages", "Linux 6.6"),
-    Fault("hidden-gpu", "P04/t1", "device cgroup", "--device=/dev/kfd"),
-    Fault("unknown-target", "P04/t1", "no packets for", "--device /dev/dri/renderDN"),
-    Fault("user-queue-off", "P06/t2", "amdgpu.user_queue=-1", "amdgpu.user_queue=1", status="skip"),
-    Fault("firmware-old", "P06/t2", "MES 100 < 123", "linux-firmware", status="skip"),
-    Fault("vm-busy", "P07/t1", "another fd", "ROCm"),
-    Fault("counter-stuck", "P08/t1", "suspended", "runpm=0"),
-    Fault("gpu-gone", "P08/t1", "disappeared from the bus", "power-cycle"),
-    Fault("small-bar", "P10/t1", "small BAR", "Resizable BAR"),
-    Fault("out-of-memory", "P10/t1", "other clients use the memory", "close other programs"),
-    Fault("no-doorbell-domain", "P12/t2", "no doorbell domain", "6.17"),
-    Fault("event-page-refused", "P13/t1", "rejects the event page", "one KFD user"),
-    Fault("cwsr-mismatch", "P15/t1", "context save area", "ctl_stack_size"),
-    Fault("mes-add-failure", "P15/t1", "ADD_QUEUE", "linux-firmware"),
-    Fault("mes-add-failure", "P48/t2", "ADD_QUEUE", "linux-firmware"),
-    Fault("doorbell-offset", "P17/t1", "doorbell offset", "masked with"),
-    Fault("lost-doorbell", "P18/t1", "doorbell does not reach", "P17"),
-    Fault("lost-doorbell", "P18/t2", "doorbell does not reach", "P48"),
-    Fault("fence-never-written", "P20/t1", "end of the pipe does not write", "P21"),
-    Fault("no-eop", "P20/t1", "no EOP buffer", "4096"),
-    Fault("no-eop", "P20/t2", "no EOP buffer", "2048"),
-    Fault("device-crash", "P20/t1", "disappeared", "power-cycle"),
-    Fault("device-crash", "P20/t2", "disappeared", "power-cycle"),
-    Fault("no-interrupt", "P22/t1", "no interrupt came", "amdgpu.msi"),
-    Fault("ring-size-off-by-one", "P29/t1", "another size than ours", "power of two"),
-    Fault("ring-size-off-by-one", "P29/t2", "another size than ours", "power of two"),
-    Fault("shader-crash", "P32/t1", "disappeared when waves started", "crash record", shared=True),
-    Fault("shader-crash", "P32/t2", "disappeared when waves started", "crash record", shared=True),
-    Fault("stale-icache", "P40/t1", "GLI_INV was ignored", "-k P41"),
-    Fault("stale-icache", "P40/t2", "GLI_INV was ignored", "-k P41"),
-    Fault("stale-hdp", "P41/t1", "stay in HDP", "stage uploads"),
-    Fault("stale-hdp", "P41/t2", "stay in HDP", "stage uploads"),
-    Fault("no-write-back", "P41/t1", "stay in GL2", "copied to host memory"),
-    Fault("lost-memory-event", "P42/t1", "not delivered", "noretry"),
-    Fault("no-reset", "P44/t1", "reset failed", "reboot", profile="@6.12"),
-    Fault("mes-remove-failure", "P45/t1", "REMOVE_QUEUE", "linux-firmware"),
-    Fault("wptr-rejected", "P48/t2", "exactly one page", "P49"),
-    Fault("vmid-not-inherited", "P51/t2", "bit 30", "linux-firmware"),
-    Fault("fence-interrupt-lost", "P52/t2", "PROTECTED_FENCE_SIGNAL", "interrupts"),
-    Fault("signal-before-wptr", "P52/t2", "wptr from before", "publish, then SIGNAL"),
+    InjectedFault("no-kfd-node", "P02/host", "no KFD device", "CONFIG_HSA_AMD"),
+    InjectedFault("no-access", "P02/host", "may not open it", "usermod -aG render"),
+    InjectedFault("reset-in-progress", "P02/host", "being reset", "dmesg"),
+    InjectedFault("old-kfd", "P03/t1", "older than event ages", "Linux 6.6"),
+    InjectedFault("hidden-gpu", "P04/t1", "device cgroup", "--device=/dev/kfd"),
+    InjectedFault("unknown-target", "P04/t1", "no packets for", "--device /dev/dri/renderDN"),
+    InjectedFault("user-queue-off", "P06/t2", "amdgpu.user_queue=-1", "amdgpu.user_queue=1", status="skip"),
+    InjectedFault("firmware-old", "P06/t2", "MES 100 < 123", "linux-firmware", status="skip"),
+    InjectedFault("vm-busy", "P07/t1", "another fd", "ROCm"),
+    InjectedFault("counter-stuck", "P08/t1", "suspended", "runpm=0"),
+    InjectedFault("gpu-gone", "P08/t1", "disappeared from the bus", "power-cycle"),
+    InjectedFault("small-bar", "P10/t1", "small BAR", "Resizable BAR"),
+    InjectedFault("out-of-memory", "P10/t1", "other clients use the memory", "close other programs"),
+    InjectedFault("no-doorbell-domain", "P12/t2", "no doorbell domain", "6.17"),
+    InjectedFault("event-page-refused", "P13/t1", "rejects the event page", "one KFD user"),
+    InjectedFault("cwsr-mismatch", "P15/t1", "context save area", "ctl_stack_size"),
+    InjectedFault("mes-add-failure", "P15/t1", "ADD_QUEUE", "linux-firmware"),
+    InjectedFault("mes-add-failure", "P48/t2", "ADD_QUEUE", "linux-firmware"),
+    InjectedFault("doorbell-offset", "P17/t1", "doorbell offset", "masked with"),
+    InjectedFault("lost-doorbell", "P18/t1", "doorbell does not reach", "P17"),
+    InjectedFault("lost-doorbell", "P18/t2", "doorbell does not reach", "P48"),
+    InjectedFault("fence-never-written", "P20/t1", "end of the pipe does not write", "P21"),
+    InjectedFault("no-eop", "P20/t1", "no EOP buffer", "4096"),
+    InjectedFault("no-eop", "P20/t2", "no EOP buffer", "2048"),
+    InjectedFault("device-crash", "P20/t1", "disappeared", "power-cycle"),
+    InjectedFault("device-crash", "P20/t2", "disappeared", "power-cycle"),
+    InjectedFault("no-interrupt", "P22/t1", "no interrupt came", "amdgpu.msi"),
+    InjectedFault("ring-size-off-by-one", "P29/t1", "another size than ours", "power of two"),
+    InjectedFault("ring-size-off-by-one", "P29/t2", "another size than ours", "power of two"),
+    InjectedFault("shader-crash", "P32/t1", "disappeared when waves started", "crash record", shared=True),
+    InjectedFault("shader-crash", "P32/t2", "disappeared when waves started", "crash record", shared=True),
+    InjectedFault("stale-icache", "P40/t1", "GLI_INV was ignored", "-k P41"),
+    InjectedFault("stale-icache", "P40/t2", "GLI_INV was ignored", "-k P41"),
+    InjectedFault("stale-hdp", "P41/t1", "stay in HDP", "stage uploads"),
+    InjectedFault("stale-hdp", "P41/t2", "stay in HDP", "stage uploads"),
+    InjectedFault("no-write-back", "P41/t1", "stay in GL2", "copied to host memory"),
+    InjectedFault("lost-memory-event", "P42/t1", "not delivered", "noretry"),
+    InjectedFault("no-reset", "P44/t1", "reset failed", "reboot", profile="@6.12"),
+    InjectedFault("mes-remove-failure", "P45/t1", "REMOVE_QUEUE", "linux-firmware"),
+    InjectedFault("wptr-rejected", "P48/t2", "exactly one page", "P49"),
+    InjectedFault("vmid-not-inherited", "P51/t2", "bit 30", "linux-firmware"),
+    InjectedFault("fence-interrupt-lost", "P52/t2", "PROTECTED_FENCE_SIGNAL", "interrupts"),
+    InjectedFault("signal-before-wptr", "P52/t2", "wptr from before", "publish, then SIGNAL"),
 )
 # what our transport never does wrong
 AWAITED = {"page-tables-late"}
@@ -156,11 +160,14 @@ AWAITED = {"page-tables-late"}
 @pytest.mark.parametrize("fault", FAULTS, ids=[f"{fault.inject}-{fault.probe}" for fault in FAULTS])
 @pytest.mark.rest(keep=5)
 @pytest.mark.slow(keep=20)
-def test_injected_fault_is_detected_by_its_probe_with_cause_and_advice(fault: Fault) -> None:
+def test_injected_fault_is_detected_by_its_probe_with_cause_and_advice(fault: InjectedFault) -> None:
     probe, _, tier = fault.probe.partition("/")
     shared = f"probes-{secrets.token_hex(4)}" if fault.shared else ""
     spec = replace(SIM, inject=(fault.inject,), profile=fault.profile, shared=shared)
-    results = {item.id: item for item in run(select(PROBES, probe), spec, (tier,) if tier != "host" else (T1, T2))}
+    results = {
+        item.id: item
+        for item in run_probes(select_probes(PROBES, probe), spec, (tier,) if tier != "host" else (T1, T2))
+    }
     result = results[fault.probe]
     assert result.status == fault.status, result.reason
     assert fault.cause in result.cause and fault.advice in result.advice, (result.cause, result.advice)
@@ -179,13 +186,13 @@ def test_causes_are_distinguished() -> None:
 
 
 def test_probe_waits_for_late_page_tables() -> None:
-    result = run(select(PROBES, "P50"), replace(SIM, inject=("page-tables-late",)), (T2,))
+    result = run_probes(select_probes(PROBES, "P50"), replace(SIM, inject=("page-tables-late",)), (T2,))
     assert [item.status for item in result] == ["pass"]
 
 
 @pytest.mark.rest
 def test_failure_shows_wptr_rptr_fence_and_poison() -> None:
-    result = run(select(PROBES, "P18"), replace(SIM, inject=("lost-doorbell",)), (T1,))
+    result = run_probes(select_probes(PROBES, "P18"), replace(SIM, inject=("lost-doorbell",)), (T1,))
     bad = result[0].first_bad
     assert (bad["wptr"], bad["rptr"], bad["poison"]) == (16, 0, "intact") and bad["fence"]
     assert "rptr>" in bad["report"], "the ring around rptr, disassembled"
@@ -194,41 +201,43 @@ def test_failure_shows_wptr_rptr_fence_and_poison() -> None:
 @pytest.mark.parametrize("probe", memory_stress.PROBES, ids=lambda item: item.id)
 @pytest.mark.rest(keep=1)
 def test_memory_survives_stress(probe: Probe) -> None:
-    result = run((probe,))
+    result = run_probes((probe,))
     assert [item.status for item in result] == ["pass", "pass"], [item.reason for item in result]
 
 
 @pytest.mark.parametrize(
-    ("inject", "probe", "says"),
+    ("inject", "probe", "message"),
     [("stale-hdp", "P10", "the GPU reads other bytes than the CPU wrote through the BAR")],
 )
-def test_bar_mismatch_is_detected_by_reading_from_both_sides(inject: str, probe: str, says: str) -> None:
-    (result,) = run(select(PROBES, probe), replace(SIM, inject=(inject,)), (T1,))
-    assert result.status == "fail" and says in result.reason and "HDP" in result.cause and "P41" in result.advice
+def test_bar_mismatch_is_detected_by_reading_from_both_sides(inject: str, probe: str, message: str) -> None:
+    (result,) = run_probes(select_probes(PROBES, probe), replace(SIM, inject=(inject,)), (T1,))
+    assert (
+        result.status == "fail" and message in result.reason and "HDP" in result.cause and "P41" in result.advice
+    )
 
 
 @pytest.mark.parametrize(
-    ("probe", "says"), [("M02", "lost its content"), ("M03", "lost its content"), ("M04", "mark")]
+    ("probe", "message"), [("M02", "lost its content"), ("M03", "lost its content"), ("M04", "mark")]
 )
 @pytest.mark.rest
 def test_gpu_detects_two_buffers_aliasing_the_same_vram(
-    monkeypatch: pytest.MonkeyPatch, probe: str, says: str
+    monkeypatch: pytest.MonkeyPatch, probe: str, message: str
 ) -> None:
     """VRAM that no CPU maps: only the GPU can tell."""
     first: dict[int, Bo] = {}
     right = GpuVm.map
 
-    def over_the_first(vm: GpuVm, va: int, size_bytes: int, bo: Bo, **more: Any) -> VmSpan:
+    def map_over_the_first(vm: GpuVm, va: int, size_bytes: int, bo: Bo, **more: Any) -> VmSpan:
         if bo.heap is Heap.VRAM and not bo.public:
             bo.store = first.setdefault(bo.size_bytes, bo).store
         return right(vm, va, size_bytes, bo, **more)
 
-    monkeypatch.setattr(GpuVm, "map", over_the_first)
-    result = run(select(memory_stress.PROBES, probe), tiers=(T1,))
-    assert [item.status for item in result] == ["fail"] and says in result[0].reason, result[0].reason
+    monkeypatch.setattr(GpuVm, "map", map_over_the_first)
+    result = run_probes(select_probes(memory_stress.PROBES, probe), tiers=(T1,))
+    assert [item.status for item in result] == ["fail"] and message in result[0].reason, result[0].reason
     assert result[0].cause == "two buffers share memory, or pages moved while mapped"
 
 
 def test_small_bar_does_not_break_memory_test() -> None:
-    result = run(select(memory_stress.PROBES, "M03"), replace(SIM, inject=("small-bar",)), (T1,))
+    result = run_probes(select_probes(memory_stress.PROBES, "M03"), replace(SIM, inject=("small-bar",)), (T1,))
     assert [item.status for item in result] == ["pass"], result[0].reason

@@ -7,19 +7,19 @@ from collections.abc import Callable
 
 import pytest
 
-from zinc_rt.probes.explanation import explain
+from zinc_rt.probes.explanation import explain_outcome
 from zinc_rt.probes.groups import coherence, cu_mask, dispatch, parity, shader_memory
-from zinc_rt.probes.groups.dispatch import GRID, GROUP, START, Ids, expect_ids, product, start_means
-from zinc_rt.probes.outcome import Failed
+from zinc_rt.probes.groups.dispatch import GRID, GROUP, START, Ids, classify_start, expect_ids, list_ids
+from zinc_rt.probes.outcome import ProbeFailed
 from zinc_rt.probes.probe import Probe
-from zinc_rt.probes.registry import PROBES, probes_of_module
+from zinc_rt.probes.registry import PROBES, find_module_probes
 from zinc_rt.sim.chips import CHIPS
 
 BY_ID = {probe.id: probe for probe in PROBES}
-RIGHT: Ids = Counter((group, item) for group in product(GRID) for item in product(GROUP))
+RIGHT: Ids = Counter((group, item) for group in list_ids(GRID) for item in list_ids(GROUP))
 
 
-def changed(change: Callable[[tuple[int, int, int], tuple[int, int, int]], object]) -> Ids:
+def change_ids(change: Callable[[tuple[int, int, int], tuple[int, int, int]], object]) -> Ids:
     ids: Ids = Counter()
     for group, item in RIGHT:
         ids[change(group, item)] += 1  # type: ignore[index]
@@ -27,36 +27,38 @@ def changed(change: Callable[[tuple[int, int, int], tuple[int, int, int]], objec
 
 
 @pytest.mark.parametrize(
-    ("found", "word", "cause"),
+    ("ids", "symptom", "cause"),
     [
-        (changed(lambda group, item: ((0, 0, 0), item)), "ids-zero", "ttmp9 and ttmp7"),
-        (changed(lambda group, item: ((group[0], group[2], group[1]), item)), "ids-swapped", "ttmp7[15:0]"),
-        (changed(lambda group, item: (group, (item[0], 0, 0))), "wrong-items", "packed"),
-        (changed(lambda group, item: ((group[0] + 9, *group[1:]), item)), "wrong-ids", "grid"),
+        (change_ids(lambda group, item: ((0, 0, 0), item)), "ids-zero", "ttmp9 and ttmp7"),
+        (change_ids(lambda group, item: ((group[0], group[2], group[1]), item)), "ids-swapped", "ttmp7[15:0]"),
+        (change_ids(lambda group, item: (group, (item[0], 0, 0))), "wrong-items", "packed"),
+        (change_ids(lambda group, item: ((group[0] + 9, *group[1:]), item)), "wrong-ids", "grid"),
         (RIGHT + Counter({((0, 0, 0), (0, 0, 0)): 1}), "wrong-count", "grid"),
         (Counter(), "wrong-count", "grid"),
     ],
 )
-def test_wrong_ids_are_distinguished(found: Ids, word: str, cause: str) -> None:
-    with pytest.raises(Failed) as failed:
-        expect_ids(found, product(GRID), product(GROUP))
-    assert failed.value.outcome.symptom == word
-    assert cause in explain(BY_ID["P34"], failed.value.outcome).cause
+def test_wrong_ids_are_distinguished(ids: Ids, symptom: str, cause: str) -> None:
+    with pytest.raises(ProbeFailed) as failed:
+        expect_ids(ids, list_ids(GRID), list_ids(GROUP))
+    assert failed.value.outcome.symptom == symptom
+    assert cause in explain_outcome(BY_ID["P34"], failed.value.outcome).cause
 
 
 def test_correct_ids_pass() -> None:
-    expect_ids(RIGHT, product(GRID), product(GROUP))
+    expect_ids(RIGHT, list_ids(GRID), list_ids(GROUP))
 
 
 def test_dims_with_start_are_recognised_as_end_or_count() -> None:
-    assert start_means(set(product((3, 2, 1), START))) == "end"
-    assert start_means(set(product((5, 3, 2), START))) == "count"
-    with pytest.raises(Failed, match="START says"):
-        start_means(set(product((3, 2, 1))))
+    assert classify_start(set(list_ids((3, 2, 1), START))) == "end"
+    assert classify_start(set(list_ids((5, 3, 2), START))) == "count"
+    with pytest.raises(ProbeFailed, match="START says"):
+        classify_start(set(list_ids((3, 2, 1))))
 
 
 SHADER_PROBES = [
-    probe for module in (dispatch, shader_memory, coherence, cu_mask, parity) for probe in probes_of_module(module)
+    probe
+    for module in (dispatch, shader_memory, coherence, cu_mask, parity)
+    for probe in find_module_probes(module)
 ]
 
 

@@ -11,13 +11,13 @@ import numpy as np
 from zinc_rt.golden.embedded import FOLDER
 from zinc_rt.ir.graph import ABSENT, OpGraph
 from zinc_rt.ir.serial import to_bytes
-from zinc_rt.ir.verify import verify
+from zinc_rt.ir.verify import verify_graph
 from zinc_rt.model.builder import SequenceLimits
 from zinc_rt.model.gguf import read_gguf
 from zinc_rt.model.registry import build_model
 from zinc_rt.trace import records
 from zinc_rt.trace.recorder import COUNTS
-from zinc_rt.trace.weights import bytes_of
+from zinc_rt.trace.weights import weight_bytes
 from zinc_rt.trace.writer import LogWriter
 
 NODES = ("ffn_norm-0", "ffn_gate-0", "ffn_up-0", "ffn_swiglu-0", "ffn_out-0")
@@ -38,7 +38,7 @@ def feed_forward_log(path: Path) -> Path:
     buffers[INPUT] = replace(buffers[INPUT], role="step")
     buffers[OUTPUT] = replace(buffers[OUTPUT], role="output")
     graph = OpGraph("feed-forward", "prefill", MappingProxyType(buffers), nodes)
-    verify(graph)
+    verify_graph(graph)
     argument = np.random.default_rng(5).standard_normal((COUNT[0], 256)).astype(np.float32)
     header = {
         "level": "inputs", "tier": "t_cpu", "ordering": "canonical-1", "ctx": 32,
@@ -47,11 +47,11 @@ def feed_forward_log(path: Path) -> Path:
     with LogWriter(path, header) as log:
         for spec in graph.by_role("weight"):
             weight = model.weights[spec.name]
-            blob = log.blob(bytes_of(weight).data)
+            blob = log.write_blob(weight_bytes(weight).data)
             log.write(records.WeightRecord(spec.name, weight.dtype, weight.shape, blob, blob))
-        log.write(records.GraphCreated(0, graph.name, graph.stage, log.blob(to_bytes(graph))))
+        log.write(records.GraphCreated(0, graph.name, graph.stage, log.write_blob(to_bytes(graph))))
         log.write(records.VariantAdded(0, KEY))
         for name, content in ((COUNTS, np.array(COUNT, np.int32).tobytes()), (INPUT, argument.tobytes())):
-            log.write(records.Wrote(0, KEY, name, 0, len(content), blob=log.blob(content)))
+            log.write(records.Wrote(0, KEY, name, 0, len(content), blob=log.write_blob(content)))
         log.write(records.Replayed(0, 0, KEY, "main", COUNT, 0.0))
     return path

@@ -16,11 +16,11 @@ MODELS = ("qwen3-q", "qwen35moe-q", "gemma4-q")
 PROMPT = [1, 7, 2, 9, 4]
 
 
-def cpu() -> Backend:
+def cpu_backend() -> Backend:
     return CpuBackend("canonical-1")
 
 
-def run(engine: Engine, steps: int = 2) -> None:
+def run_steps(engine: Engine, steps: int = 2) -> None:
     """Run two sequences one after the other in one slot; state is zeroed between them."""
     for prompt in (PROMPT, PROMPT[:2]):
         sequence = engine.open()
@@ -30,7 +30,7 @@ def run(engine: Engine, steps: int = 2) -> None:
         engine.release(sequence)
 
 
-def recorded(
+def record_run(
     path: Path,
     model: str,
     level: Level = "inputs",
@@ -41,8 +41,8 @@ def recorded(
 ) -> Path:
     gguf = read_gguf(FOLDER / f"{model}.gguf")
     with (
-        Engine(gguf, backend or cpu(), ctx=32) as engine,
+        Engine(gguf, backend or cpu_backend(), ctx=32) as engine,
         record(engine, path, level, embed_weights=embed_weights, warn=lambda text: None),
     ):
-        run(engine, steps)
+        run_steps(engine, steps)
     return path

@@ -11,19 +11,19 @@ from typing import Any
 
 import pytest
 from planted import (
-    Plant,
     PlantedBackend,
-    as_they_are,
-    bit_flipped,
-    experts_swapped,
-    instead,
-    left_out,
-    one_position_late,
-    overlapping,
-    table_shifted,
-    written_nowhere,
+    PlantedFault,
+    drop_store,
+    flip_bit,
+    omit_node,
+    overlap_buffer,
+    replace_op,
+    return_unchanged,
+    shift_position,
+    shift_table,
+    swap_experts,
 )
-from replay_runs import recorded
+from replay_runs import record_run
 
 from zinc_rt.backends import registry
 from zinc_rt.backends.base import Finding
@@ -46,7 +46,7 @@ class Case:
     name: str
     model: str
     node: str
-    plant: Plant
+    plant: PlantedFault
 
     def __str__(self) -> str:
         return f"{self.name}: {self.node} of {self.model}"
@@ -54,35 +54,33 @@ class Case:
 
 TABLES = ("constant.rope.cos", "constant.rope.sin")
 CASES = [
-    Case("wrong constant", "qwen3-q", "attn_norm-1", instead("attn_norm-1", eps=1e-3)),
-    Case("stale buffer", "qwen3-q", "ffn_swiglu-2", left_out("ffn_swiglu-2")),
-    Case("dropped write of keys", "qwen3-q", "kv_write-1", written_nowhere("kv_write-1")),
-    Case("one position late", "qwen3-q", "Kcur-2", one_position_late("Kcur-2")),
-    Case("wrong rope table", "qwen3-q", "Qcur-0", table_shifted(*TABLES)),
-    Case("flipped bit", "qwen3-q", "Vcur-1", bit_flipped("model.attn.v_weight[1]", 40, 1)),
-    Case("swapped experts", "qwen35moe-q", "ffn_moe_logits-1", experts_swapped("ffn_moe_logits-1")),
-    Case(
-        "flipped bit of a recurrent layer", "qwen35moe-q", "beta-1", bit_flipped("model.ssm.beta_weight[1]", 70, 3)
-    ),
+    Case("wrong constant", "qwen3-q", "attn_norm-1", replace_op("attn_norm-1", eps=1e-3)),
+    Case("stale buffer", "qwen3-q", "ffn_swiglu-2", omit_node("ffn_swiglu-2")),
+    Case("dropped write of keys", "qwen3-q", "kv_write-1", drop_store("kv_write-1")),
+    Case("one position late", "qwen3-q", "Kcur-2", shift_position("Kcur-2")),
+    Case("wrong rope table", "qwen3-q", "Qcur-0", shift_table(*TABLES)),
+    Case("flipped bit", "qwen3-q", "Vcur-1", flip_bit("model.attn.v_weight[1]", 40, 1)),
+    Case("swapped experts", "qwen35moe-q", "ffn_moe_logits-1", swap_experts("ffn_moe_logits-1")),
+    Case("flipped bit of a recurrent layer", "qwen35moe-q", "beta-1", flip_bit("model.ssm.beta_weight[1]", 70, 3)),
 ]
 
 
 @pytest.fixture(scope="session")
-def logs(tmp_path_factory: pytest.TempPathFactory):  # type: ignore[no-untyped-def]
+def model_logs(tmp_path_factory: pytest.TempPathFactory):  # type: ignore[no-untyped-def]
     folder = tmp_path_factory.mktemp("logs")
 
     @cache
-    def log(model: str) -> Path:
-        return recorded(folder / f"{model}.zlog", model)
+    def record_log(model: str) -> Path:
+        return record_run(folder / f"{model}.zlog", model)
 
-    return log
+    return record_log
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 @pytest.mark.rest(keep=1)
-def test_planted_node_is_found_and_its_repro_fails(case: Case, logs, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+def test_planted_node_is_found_and_its_repro_fails(case: Case, model_logs, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     planted = partial(PlantedBackend, plant=case.plant)
-    log = logs(case.model)
+    log = model_logs(case.model)
     assert not replay(log, planted).equal
     result = bisect(log, planted)
     assert result.where is not None and result.where.label == case.node, result.text
@@ -95,12 +93,12 @@ def test_planted_node_is_found_and_its_repro_fails(case: Case, logs, tmp_path: P
 
 
 def test_emitted_test_fails_only_with_the_defect(
-    logs,
+    model_logs,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,  # type: ignore[no-untyped-def]
 ) -> None:
     planted = partial(PlantedBackend, plant=CASES[0].plant)
-    emitted = emit_repro(logs("qwen3-q"), bisect(logs("qwen3-q"), planted), tmp_path, planted)
+    emitted = emit_repro(model_logs("qwen3-q"), bisect(model_logs("qwen3-q"), planted), tmp_path, planted)
     spec = importlib.util.spec_from_file_location("emitted", emitted.test)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -112,7 +110,7 @@ def test_emitted_test_fails_only_with_the_defect(
     module.test_the_node_has_the_bits_of_the_oracle()
 
 
-class LastFirst(CpuBackend):
+class ReorderingBackend(CpuBackend):
     """Runs dispatches between barriers in reverse order; the barrier before the node `without` is omitted."""
 
     def __init__(self, ordering: str, without: str = "") -> None:
@@ -133,9 +131,9 @@ class LastFirst(CpuBackend):
         return replace(variant, calls=tuple(call for group in groups for call in reversed(group)))
 
 
-def test_memory_reuse_defect_is_bisected_without_taps(logs, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
-    log = logs("qwen3-q")
-    planted = partial(PlantedBackend, plant=overlapping("act.attn_norm[1]", "act.l_out[0]"))
+def test_memory_reuse_defect_is_bisected_without_taps(model_logs, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    log = model_logs("qwen3-q")
+    planted = partial(PlantedBackend, plant=overlap_buffer("act.attn_norm[1]", "act.l_out[0]"))
     result = bisect(log, planted)
     assert result.where is not None and not result.where.tapped, result.lines
     assert (result.where.label, result.where.buffer) == ("attn_norm-1", "act.l_out[0]")
@@ -144,16 +142,16 @@ def test_memory_reuse_defect_is_bisected_without_taps(logs, tmp_path: Path) -> N
     assert replay(emitted.log, planted).differences and replay(emitted.log, ORACLE).equal
 
 
-def test_dropped_barrier_is_found_with_overlapping_work(logs, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
-    log = logs("qwen3-q")
-    dropping = partial(LastFirst, without="ffn_norm-1")
-    assert replay(log, LastFirst).equal, "the barriers there are do order everything"
+def test_dropped_barrier_is_found_with_overlapping_work(model_logs, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    log = model_logs("qwen3-q")
+    dropping = partial(ReorderingBackend, without="ffn_norm-1")
+    assert replay(log, ReorderingBackend).equal, "the barriers there are do order everything"
     result = bisect(log, dropping)
     assert result.where is not None and result.where.label == "ffn_norm-1", result.lines
     assert result.replays <= result.allowed
 
 
-class Telling(CpuBackend):
+class ReportingBackend(CpuBackend):
     """Behaves like a simulated device that reports a finding once although every bit is right."""
 
     def __init__(self, ordering: str, node: str = "") -> None:
@@ -168,19 +166,19 @@ class Telling(CpuBackend):
     def build(self, program: LoweredGraph, buffers: Mapping[str, Buffer]) -> CpuExecutable:
         variant = super().build(program, buffers)
 
-        def told(call: BoundCall) -> BoundCall:
-            def code(*operands: Any, **own: Any) -> Any:
+        def report_finding(call: BoundCall) -> BoundCall:
+            def run_code(*operands: Any, **own: Any) -> Any:
                 node = call.node if self._node else None
                 self._found = self._found or [Finding("stray-read", "a lane read beside its buffer", node=node)]
                 return call.code(*operands, **own)
 
-            return replace(call, code=code) if call.node.label == (self._node or "attn_norm-1") else call
+            return replace(call, code=run_code) if call.node.label == (self._node or "attn_norm-1") else call
 
-        return replace(variant, calls=tuple(map(told, variant.calls)))
+        return replace(variant, calls=tuple(map(report_finding, variant.calls)))
 
 
-def test_unreproducible_sanitizer_finding_still_fails(logs) -> None:  # type: ignore[no-untyped-def]
-    result = bisect(logs("qwen3-q"), Telling)
+def test_unreproducible_sanitizer_finding_still_fails(model_logs) -> None:  # type: ignore[no-untyped-def]
+    result = bisect(model_logs("qwen3-q"), ReportingBackend)
     assert result.failed and result.step == 0 and result.where is None
     assert result.text == (
         "t1: step 0 is the first that differs: the simulated device found: stray-read: a lane read beside its "
@@ -190,16 +188,16 @@ def test_unreproducible_sanitizer_finding_still_fails(logs) -> None:  # type: ig
     assert result.replays <= result.allowed
 
 
-def test_finding_that_names_its_node_is_accepted(logs) -> None:  # type: ignore[no-untyped-def]
-    result = bisect(logs("qwen3-q"), partial(Telling, node="ffn_norm-2"))
+def test_finding_that_names_its_node_is_accepted(model_logs) -> None:  # type: ignore[no-untyped-def]
+    result = bisect(model_logs("qwen3-q"), partial(ReportingBackend, node="ffn_norm-2"))
     assert result.where is not None and result.where.label == "ffn_norm-2", result.lines
     assert result.where.finding == "stray-read: a lane read beside its buffer"
 
 
-class Sometimes(CpuBackend):
+class UnstableBackend(CpuBackend):
     """`first` happens to what a node makes in its first run, `then` in every other."""
 
-    def __init__(self, ordering: str, first: Change, then: Change = as_they_are) -> None:
+    def __init__(self, ordering: str, first: Change, then: Change = return_unchanged) -> None:
         super().__init__(ordering, spec=registry.spec("t1"))
         self._first, self._then = first, then
         self._runs = 0
@@ -207,54 +205,54 @@ class Sometimes(CpuBackend):
     def build(self, program: LoweredGraph, buffers: Mapping[str, Buffer]) -> CpuExecutable:
         variant = super().build(program, buffers)
 
-        def changing(call: BoundCall) -> BoundCall:
-            def code(*operands: Any, **own: Any) -> Any:
+        def change_result(call: BoundCall) -> BoundCall:
+            def run_code(*operands: Any, **own: Any) -> Any:
                 self._runs += 1
                 return (self._first if self._runs == 1 else self._then)(call.code(*operands, **own))
 
-            return replace(call, code=code) if call.node.label == "result_output" else call
+            return replace(call, code=run_code) if call.node.label == "result_output" else call
 
-        return replace(variant, calls=tuple(map(changing, variant.calls)))
+        return replace(variant, calls=tuple(map(change_result, variant.calls)))
 
 
-def doubled(result: Any) -> Any:
+def double_result(result: Any) -> Any:
     return 2 * result
 
 
-def hanging(result: Any) -> Any:
+def raise_hang(result: Any) -> Any:
     raise DeadlineMissed("the queue stood still")
 
 
 @pytest.mark.rest(keep=1)
 @pytest.mark.parametrize(
-    ("first", "then", "said"),
+    ("first", "then", "message"),
     [
-        (doubled, as_they_are, "is the first that differs: request[slot].logits has other bits"),
-        (doubled, hanging, "is the first that differs: request[slot].logits has other bits"),
-        (hanging, as_they_are, "does not end: the queue stood still"),
+        (double_result, return_unchanged, "is the first that differs: request[slot].logits has other bits"),
+        (double_result, raise_hang, "is the first that differs: request[slot].logits has other bits"),
+        (raise_hang, return_unchanged, "does not end: the queue stood still"),
     ],
     ids=["not again", "then a hang", "a hang"],
 )
 def test_bisection_dead_end_fails_with_the_observation(  # type: ignore[no-untyped-def]
     first: Change,
     then: Change,
-    said: str,
-    logs,
+    message: str,
+    model_logs,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    log = logs("qwen3-q")
-    opener = partial(Sometimes, first=first, then=then)
+    log = model_logs("qwen3-q")
+    opener = partial(UnstableBackend, first=first, then=then)
     result = bisect(log, opener)
     assert result.failed and result.where is None
-    assert said in result.text, result.text
+    assert message in result.text, result.text
 
     monkeypatch.setattr("zinc_rt.replay.bisect.bisect", lambda log, choice, **options: result)
     assert command.main([str(log), "--tiers", "t_cpu", "--bisect", "--emit-repro", "nowhere"]) == 1
     out = capsys.readouterr().out
-    assert out.splitlines()[-1].startswith("FAIL") and said in out.splitlines()[-1]
+    assert out.splitlines()[-1].startswith("FAIL") and message in out.splitlines()[-1]
 
 
-def test_tier_without_defect_matches_the_oracle(logs) -> None:  # type: ignore[no-untyped-def]
-    result = bisect(logs("qwen3-q"), partial(PlantedBackend, plant=Plant()))
+def test_tier_without_defect_matches_the_oracle(model_logs) -> None:  # type: ignore[no-untyped-def]
+    result = bisect(model_logs("qwen3-q"), partial(PlantedBackend, plant=PlantedFault()))
     assert result.where is None and result.text == "t1: every step has the bits of t_cpu"

@@ -8,34 +8,34 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from planted import Plant, bit_flipped, table_shifted
-from replay_runs import recorded
+from planted import PlantedFault, flip_bit, shift_table
+from replay_runs import record_run
 
 from zinc_rt.backends.amd import executable_builder
 from zinc_rt.backends.base import Backend
 from zinc_rt.engine.devices import ORACLE, choose_tier, open_backend
 from zinc_rt.isa import decode_stream, target_of
 from zinc_rt.kernels import sets
-from zinc_rt.kernels.sets import KernelSet, kernel_set
+from zinc_rt.kernels.sets import KernelSet, find_kernel_set
 from zinc_rt.kernels.weight import Weight
 from zinc_rt.kernels.zrt import Zrt
 from zinc_rt.lower import Call, LoweredGraph
 from zinc_rt.replay.bisect import bisect
-from zinc_rt.replay.lane_trace import lane_trace
+from zinc_rt.replay.lane_trace import trace_lane
 from zinc_rt.replay.one_node_log import emit_repro
 from zinc_rt.replay.run import replay
 from zinc_rt.trace.reader import LogReader
 from zinc_rt.trace.tape import read_tape
 
-pytestmark = pytest.mark.skipif(kernel_set("gfx1201") is None, reason="no gfx1201 kernels in this build")
+pytestmark = pytest.mark.skipif(find_kernel_set("gfx1201") is None, reason="no gfx1201 kernels in this build")
 
 
 @pytest.mark.rest
 def test_wrong_instruction_is_traced_to_the_storing_lane(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    log = recorded(tmp_path / "a.zlog", "qwen3-q", steps=0)
+    log = record_run(tmp_path / "a.zlog", "qwen3-q", steps=0)
     simulated = choose_tier("t1", "sim", sanitizer="fast")
     with monkeypatch.context() as planted:
-        planted.setattr(sets, "kernel_set", with_a_wrong_swiglu)
+        planted.setattr(sets, "find_kernel_set", plant_wrong_swiglu)
         result = bisect(log, simulated, until=0)
         assert result.where is not None and result.where.label == "ffn_swiglu-0", result.lines
         stored = result.where.stored
@@ -44,7 +44,7 @@ def test_wrong_instruction_is_traced_to_the_storing_lane(monkeypatch: pytest.Mon
         assert result.replays <= result.allowed
         emitted = emit_repro(log, result, tmp_path / "repro", simulated)
         assert not replay(emitted.log, simulated).equal
-        lane = lane_trace(emitted.log, stored)
+        lane = trace_lane(emitted.log, stored)
         assert any("v_mul_i32_i24" in line for line in lane), "the planted instruction"
         assert [line for line in lane if line.strip() == f"{stored['pc']:x}  {stored['instruction']}"]
     assert replay(emitted.log, ORACLE).equal
@@ -52,10 +52,10 @@ def test_wrong_instruction_is_traced_to_the_storing_lane(monkeypatch: pytest.Mon
 
 @pytest.mark.rest
 def test_hanging_node_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    log = recorded(tmp_path / "a.zlog", "qwen3-q", steps=0)
+    log = record_run(tmp_path / "a.zlog", "qwen3-q", steps=0)
     simulated = choose_tier("t1", "sim", sanitizer="fast")
     monkeypatch.chdir(tmp_path)  # where the hang reports go
-    monkeypatch.setattr(sets, "kernel_set", with_an_illegal_swiglu)
+    monkeypatch.setattr(sets, "find_kernel_set", plant_illegal_swiglu)
     result = bisect(log, simulated, until=0)
     assert result.where is not None and result.where.label == "ffn_swiglu-0", result.lines
     assert "stopped for good" in result.where.finding and result.replays <= result.allowed
@@ -69,10 +69,10 @@ def test_hanging_node_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
 def test_page_fault_names_node_kernel_instruction_and_wave(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    log = recorded(tmp_path / "a.zlog", "qwen3-q", steps=0)
+    log = record_run(tmp_path / "a.zlog", "qwen3-q", steps=0)
     simulated = choose_tier("t1", "sim", sanitizer="fast")
     monkeypatch.chdir(tmp_path)  # where the hang reports go
-    monkeypatch.setattr(sets, "kernel_set", with_a_stray_swiglu)
+    monkeypatch.setattr(sets, "find_kernel_set", plant_stray_swiglu)
     result = bisect(log, simulated, until=0)
     assert result.where is not None and result.where.label == "ffn_swiglu-0", result.lines
     fault = result.where.fault
@@ -86,12 +86,12 @@ def test_page_fault_names_node_kernel_instruction_and_wave(
     assert result.replays <= result.allowed
 
 
-def with_a_stray_swiglu(arch: str) -> KernelSet | None:
+def plant_stray_swiglu(arch: str) -> KernelSet | None:
     """Replace the result's address by the sum of two operands' addresses."""
-    real = kernel_set(arch)
+    real = find_kernel_set(arch)
     assert real is not None
 
-    def load(name: str) -> Zrt:
+    def load_changed(name: str) -> Zrt:
         zrt = real.load(name)
         if name != "swiglu":
             return zrt
@@ -104,26 +104,26 @@ def with_a_stray_swiglu(arch: str) -> KernelSet | None:
         code[added + 1] = 6  # s[6:7] in place of s[14:15]
         return replace(zrt, code=bytes(code))
 
-    return replace(real, load=load)
+    return replace(real, load=load_changed)
 
 
-def with_an_illegal_swiglu(arch: str) -> KernelSet | None:
-    real = kernel_set(arch)
+def plant_illegal_swiglu(arch: str) -> KernelSet | None:
+    real = find_kernel_set(arch)
     assert real is not None
 
-    def load(name: str) -> Zrt:
+    def load_changed(name: str) -> Zrt:
         zrt = real.load(name)
         return replace(zrt, code=b"\xff" * 4 + zrt.code[4:]) if name == "swiglu" else zrt
 
-    return replace(real, load=load)
+    return replace(real, load=load_changed)
 
 
-def with_a_wrong_swiglu(arch: str) -> KernelSet | None:
+def plant_wrong_swiglu(arch: str) -> KernelSet | None:
     """Flip one bit of the first multiplication: v_mul_f32 becomes v_mul_i32_i24."""
-    real = kernel_set(arch)
+    real = find_kernel_set(arch)
     assert real is not None
 
-    def load(name: str) -> Zrt:
+    def load_changed(name: str) -> Zrt:
         zrt = real.load(name)
         if name != "swiglu":
             return zrt
@@ -136,7 +136,7 @@ def with_a_wrong_swiglu(arch: str) -> KernelSet | None:
         code[first.at + 3] ^= 1 << 1
         return replace(zrt, code=bytes(code))
 
-    return replace(real, load=load)
+    return replace(real, load=load_changed)
 
 
 @pytest.mark.rest
@@ -144,28 +144,28 @@ def test_dropped_barrier_finding_names_the_node(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setattr(
         executable_builder, "verify", lambda *argument: None
     )  # it refuses the program before it runs
-    log = recorded(tmp_path / "a.zlog", "qwen3-q", steps=0)
-    result = bisect(log, partial(without_barrier, before="ffn_norm-1"), until=0)
+    log = record_run(tmp_path / "a.zlog", "qwen3-q", steps=0)
+    result = bisect(log, partial(drop_barrier, node="ffn_norm-1"), until=0)
     assert result.where is not None and result.where.label == "ffn_norm-1", result.lines
     assert "missing-barrier" in result.where.finding
     assert result.replays <= result.allowed
 
 
-def without_barrier(ordering: str, before: str) -> Backend:
+def drop_barrier(ordering: str, node: str) -> Backend:
     """T1 that does not wait before one node."""
     backend: Any = open_backend(choose_tier("t1", "sim", sanitizer="fast"), ordering)
     build = backend.build
 
-    def building(program: LoweredGraph, buffers: Any) -> Any:
+    def build_without_barrier(program: LoweredGraph, buffers: Any) -> Any:
         after = [*program.steps[1:], None]
         kept = tuple(
             step
             for step, following in zip(program.steps, after, strict=True)
-            if isinstance(step, Call) or not (isinstance(following, Call) and following.node.label == before)
+            if isinstance(step, Call) or not (isinstance(following, Call) and following.node.label == node)
         )
         return build(replace(program, steps=kept), buffers)
 
-    backend.build = building
+    backend.build = build_without_barrier
     return backend  # type: ignore[no-any-return]
 
 
@@ -174,17 +174,17 @@ def without_barrier(ordering: str, before: str) -> Backend:
 @pytest.mark.parametrize(
     ("model", "plant", "node", "kernel"),
     [
-        ("qwen3-q", bit_flipped("model.attn.v_weight[1]", 40, 1), "Vcur-1", "matvec"),
-        ("qwen3-q", table_shifted("constant.rope.cos", "constant.rope.sin"), "Qcur-0", "rope"),
-        ("qwen35moe-q", bit_flipped("model.ssm.beta_weight[1]", 70, 3), "beta-1", "matvec"),
+        ("qwen3-q", flip_bit("model.attn.v_weight[1]", 40, 1), "Vcur-1", "matvec"),
+        ("qwen3-q", shift_table("constant.rope.cos", "constant.rope.sin"), "Qcur-0", "rope"),
+        ("qwen35moe-q", flip_bit("model.ssm.beta_weight[1]", 70, 3), "beta-1", "matvec"),
     ],
     ids=["weight", "rope-table", "state-space-weight"],
 )
 def test_memory_corruption_is_traced_to_its_reader(
-    tier: str, model: str, plant: Plant, node: str, kernel: str, tmp_path: Path
+    tier: str, model: str, plant: PlantedFault, node: str, kernel: str, tmp_path: Path
 ) -> None:
-    log = recorded(tmp_path / "a.zlog", model, steps=1)
-    planted = partial(uploading, tier=tier, plant=plant)
+    log = record_run(tmp_path / "a.zlog", model, steps=1)
+    planted = partial(change_upload, tier=tier, plant=plant)
     result = bisect(log, planted)
     assert result.where is not None and result.where.label == node, result.lines
     assert result.where.stored["kernel"].startswith(kernel), result.where.stored
@@ -194,12 +194,12 @@ def test_memory_corruption_is_traced_to_its_reader(
     assert replay(emitted.log, planted).differences and replay(emitted.log, ORACLE).equal
 
 
-def uploading(ordering: str, tier: str, plant: Plant) -> Backend:
+def change_upload(ordering: str, tier: str, plant: PlantedFault) -> Backend:
     """A tier whose weights or tables differ from the file."""
     backend: Any = open_backend(choose_tier(tier, "sim", sanitizer="fast"), ordering)
     upload = backend.upload
 
-    def changed(weights: Any, constants: Any) -> Any:
+    def upload_changed(weights: Any, constants: Any) -> Any:
         tables = {name: Weight("f32", table.shape, table) for name, table in constants.items()}
         resident = plant.resident({**weights, **tables})
         return upload(
@@ -207,5 +207,5 @@ def uploading(ordering: str, tier: str, plant: Plant) -> Backend:
             {name: item.raw for name, item in resident.items() if name in constants},
         )
 
-    backend.upload = changed
+    backend.upload = upload_changed
     return backend  # type: ignore[no-any-return]

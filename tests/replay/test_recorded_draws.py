@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 import pytest
 from fake_masks import MS, FakeMask, ManualPool
-from planted import Code, Plant, PlantedBackend
+from planted import Code, PlantedBackend, PlantedFault
 from support import Counts
 
 from zinc_rt.engine import row_sampler
-from zinc_rt.engine.answering import Answering, Asked
+from zinc_rt.engine.answering import Answering, SubmittedPrompt
 from zinc_rt.engine.devices import ORACLE, choose_tier, open_backend
 from zinc_rt.engine.engine import Engine
 from zinc_rt.engine.model_runner import PageCopier
@@ -28,7 +28,7 @@ from zinc_rt.engine.row_sampler import RowSampler
 from zinc_rt.engine.runner import StepBlock
 from zinc_rt.golden.embedded import FOLDER
 from zinc_rt.host.errors import InputError
-from zinc_rt.ir.slot_record import column
+from zinc_rt.ir.slot_record import find_column
 from zinc_rt.model.builder import SequenceLimits
 from zinc_rt.model.gguf import read_gguf
 from zinc_rt.model.sample_graph import COUNTS, RING
@@ -94,7 +94,7 @@ def tape_of(path: Path) -> Tape:
 
 
 @pytest.fixture(scope="module")
-def log(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def recorded_log(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     path = tmp_path_factory.mktemp("drawn") / "run.zlog"
     serve(path, "qwen3-q", "t_cpu")
     yield path
@@ -117,8 +117,8 @@ def test_log_has_every_submission(model: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("tier", ["t_cpu_native", "vulkan", "t1", "t2"])
 @pytest.mark.rest(keep=1)
-def test_draws_replay_on_another_tier(log: Path, tier: str) -> None:
-    outcome = replay(log, tier=tier)
+def test_draws_replay_on_another_tier(recorded_log: Path, tier: str) -> None:
+    outcome = replay(recorded_log, tier=tier)
     assert outcome.equal, outcome.text
 
 
@@ -148,7 +148,7 @@ def serve_in_virtual_time(path: Path, tier: str, seconds: int) -> tuple[int, int
         now, pool = [llm.scheduler.now_ns], ManualPool(llm.scheduler.fills, lambda: 0)
         end = now[0] + seconds * 10**9
         llm.scheduler.clock_ns = lambda: now[0]
-        asked, arrives = list[Asked](), now[0]
+        asked, arrives = list[SubmittedPrompt](), now[0]
         while now[0] < end or not all(item.done for item in asked):
             if arrives <= now[0] < end:
                 prompt, sampling = any_request(random)
@@ -191,18 +191,18 @@ def test_thousand_seconds_of_serving_replay(tmp_path: Path, slow_counts: Counts)
 # --- what is missing, and what is wrong
 
 
-def without(tape: Tape, log: Path, to: Path, dropped: Callable[[Any], bool]) -> Path:
+def drop_records(tape: Tape, log: Path, target: Path, dropped: Callable[[Any], bool]) -> Path:
     """Write the same log without some of its records."""
     with LogReader(log) as source:
-        writer = LogWriter(to, source.header, warn=lambda line: None)
+        writer = LogWriter(target, source.header, warn=lambda line: None)
         for kind in source:
             for name in ("ir", "blob"):
                 if digest := getattr(kind, name, ""):
-                    writer.blob(source.blob(digest))
+                    writer.write_blob(source.read_blob(digest))
             if not dropped(kind):
                 writer.write(kind)
         writer.close()
-    return to
+    return target
 
 
 def is_block_of(tape: Tape, number: int) -> Callable[[Any], bool]:
@@ -216,104 +216,111 @@ def is_write_of_counts(kind: Any) -> bool:
     return getattr(kind, "buffer", "") == COUNTS
 
 
-def first_step(tape: Tape, name: str) -> int:
+def find_first_step(tape: Tape, name: str) -> int:
     return next(step.number for step in tape.steps if name in tape.graphs[step.graph].graph.name)
 
 
-@pytest.mark.parametrize("what", ["counts", "block", "late block"])
-def test_log_without_an_input_of_a_draw_is_refused(log: Path, tmp_path: Path, what: str) -> None:
-    tape = tape_of(log)
-    if what == "counts":
+@pytest.mark.parametrize("fault", ["counts", "block", "late block"])
+def test_log_without_an_input_of_a_draw_is_rejected(recorded_log: Path, tmp_path: Path, fault: str) -> None:
+    tape = tape_of(recorded_log)
+    if fault == "counts":
         gone = is_write_of_counts
         text = "step \\d+ delivers tokens, and the token counts of slot \\d were not recorded"
     else:
-        number = first_step(tape, "late-sample" if what == "late block" else "decode-sample")
+        number = find_first_step(tape, "late-sample" if fault == "late block" else "decode-sample")
         gone = is_block_of(tape, number)
         text = f"step {number} delivers tokens, and .* was not recorded"
-    cut = without(tape, log, tmp_path / "cut.zlog", gone)
+    cut = drop_records(tape, recorded_log, tmp_path / "cut.zlog", gone)
     assert len(tape_of(cut).steps) == len(tape.steps)
     for run in (partial(replay, tier="t_cpu"), partial(bisect, choice=ORACLE)):
         with pytest.raises(InputError, match=text):
             run(cut)
 
 
-def one_row_other(result: np.ndarray) -> np.ndarray:
+def change_one_row(result: np.ndarray) -> np.ndarray:
     result[-1] = (result[-1] + 1) % 50
     return result
 
 
-def seed_forgotten(code: Code) -> Code:
+def forget_seed(code: Code) -> Code:
     """The store of the records omits the seed."""
 
-    def store(math: Any, value: np.ndarray, slot: np.ndarray, table: np.ndarray) -> None:
+    def store_changed(math: Any, value: np.ndarray, slot: np.ndarray, table: np.ndarray) -> None:
         value = value.copy()
-        value[:, column("seed")] = 0
+        value[:, find_column("seed")] = 0
         code(math, value, slot, table)
 
-    return store
+    return store_changed
 
 
-def mask_ignored(code: Code) -> Code:
-    def adjust(*operands: Any) -> Any:
+def ignore_mask(code: Code) -> Code:
+    def adjust_changed(*operands: Any) -> Any:
         return code(*operands[:-2], None, None)
 
-    return adjust
+    return adjust_changed
 
 
-def penalties_ignored(code: Code) -> Code:
-    def adjust(math: Any, logits: Any, slot: Any, position: Any, record: Any, counts: Any, *more: Any) -> Any:
+def ignore_penalties(code: Code) -> Code:
+    def adjust_changed(
+        math: Any, logits: Any, slot: Any, position: Any, record: Any, counts: Any, *more: Any
+    ) -> Any:
         return code(math, logits, slot, position, record, np.zeros_like(counts), *more)
 
-    return adjust
+    return adjust_changed
 
 
-def first_row_left_out(code: Code) -> Code:
-    def store(math: Any, value: np.ndarray, slot: np.ndarray, table: np.ndarray) -> None:
+def omit_first_row(code: Code) -> Code:
+    def store_changed(math: Any, value: np.ndarray, slot: np.ndarray, table: np.ndarray) -> None:
         code(math, value[1:], slot[1:], table)
 
-    return store
+    return store_changed
 
 
-def shifted(code: Code) -> Code:
-    def load(math: Any, table: np.ndarray, slot: np.ndarray) -> Any:
+def shift_slot(code: Code) -> Code:
+    def load_shifted(math: Any, table: np.ndarray, slot: np.ndarray) -> Any:
         return code(math, table, slot ^ 1)
 
-    return load
+    return load_shifted
 
 
-def other(parts: tuple[Any, ...]) -> tuple[Any, ...]:
+def change_tokens(parts: tuple[Any, ...]) -> tuple[Any, ...]:
     """With other tokens."""
     return *parts[:-1], parts[-1] ^ 1
 
 
-def to_the_next_slot(code: Code) -> Code:
-    def deliver(math: Any, token: Any, slot: np.ndarray, *more: Any) -> None:
+def deliver_to_next_slot(code: Code) -> Code:
+    def deliver_changed(math: Any, token: Any, slot: np.ndarray, *more: Any) -> None:
         code(math, token, (slot + 1) % 4, *more)
 
-    return deliver
+    return deliver_changed
 
 
 NODES = {  # what is planted: the node that bisect names
-    "sampler": ("token", Plant("token", code=lambda code: lambda *argument: one_row_other(code(*argument)))),
+    "sampler": (
+        "token",
+        PlantedFault("token", code=lambda code: lambda *argument: change_one_row(code(*argument))),
+    ),
     "logprob": (
         "logprob",
-        Plant("logprob", code=lambda code: lambda *argument, **own: code(*argument[:2], argument[2] ^ 1, **own)),
+        PlantedFault(
+            "logprob", code=lambda code: lambda *argument, **own: code(*argument[:2], argument[2] ^ 1, **own)
+        ),
     ),
-    "seed": ("record", Plant("record", code=seed_forgotten)),
-    "mask": ("logits_adjusted", Plant("logits_adjusted", code=mask_ignored)),
-    "penalties": ("logits_adjusted", Plant("logits_adjusted", code=penalties_ignored)),
-    "copy": ("store-1", Plant("store-1", code=first_row_left_out)),
-    "kept logits": ("kept_logits", Plant("kept_logits", op="STORE_REQUEST_STATE", code=first_row_left_out)),
-    "delivery": ("stream_out", Plant("stream_out", code=to_the_next_slot)),
-    "late draw": ("kept_logits", Plant("kept_logits", op="LOAD_REQUEST_STATE", code=shifted)),
+    "seed": ("record", PlantedFault("record", code=forget_seed)),
+    "mask": ("logits_adjusted", PlantedFault("logits_adjusted", code=ignore_mask)),
+    "penalties": ("logits_adjusted", PlantedFault("logits_adjusted", code=ignore_penalties)),
+    "copy": ("store-1", PlantedFault("store-1", code=omit_first_row)),
+    "kept logits": ("kept_logits", PlantedFault("kept_logits", op="STORE_REQUEST_STATE", code=omit_first_row)),
+    "delivery": ("stream_out", PlantedFault("stream_out", code=deliver_to_next_slot)),
+    "late draw": ("kept_logits", PlantedFault("kept_logits", op="LOAD_REQUEST_STATE", code=shift_slot)),
 }
 
 
-@pytest.mark.parametrize("what", NODES)
+@pytest.mark.parametrize("fault", NODES)
 @pytest.mark.rest(keep=1)
-def test_bisect_names_the_faulty_node(log: Path, what: str) -> None:
-    label, plant = NODES[what]
-    result = bisect(log, lambda ordering: PlantedBackend(ordering, plant))
+def test_bisect_names_the_faulty_node(recorded_log: Path, fault: str) -> None:
+    label, plant = NODES[fault]
+    result = bisect(recorded_log, lambda ordering: PlantedBackend(ordering, plant))
     assert result.where is not None and result.where.label == label, result.lines
     assert result.where.op == (plant.op or result.where.op) and result.replays <= result.allowed
 
@@ -338,88 +345,88 @@ def test_token_in_the_wrong_slot_is_an_error_and_found_in_the_log(tmp_path: Path
     assert result.where is not None and result.where.label == "stream_out", result.lines
 
 
-def seed_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+def swap_seed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The host seals a record after it changed the seed."""
     fill = RowSampler._fill_records
 
-    def changed(self: RowSampler, views: dict[str, np.ndarray], plan: StepPlan) -> None:
+    def fill_changed(self: RowSampler, views: dict[str, np.ndarray], plan: StepPlan) -> None:
         fill(self, views, plan)
         records = views["sample.record"][: plan.sequences]
-        records[:, column("seed")] ^= 8
-        records[:, column("check")] ^= 8
+        records[:, find_column("seed")] ^= 8
+        records[:, find_column("check")] ^= 8
 
-    monkeypatch.setattr(RowSampler, "_fill_records", changed)
-
-
-def record_flipped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(row_sampler, "seal", lambda records: None)
+    monkeypatch.setattr(RowSampler, "_fill_records", fill_changed)
 
 
-def mask_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+def flip_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(row_sampler, "seal_records", lambda records: None)
+
+
+def swap_mask(monkeypatch: pytest.MonkeyPatch) -> None:
     fill = RowSampler._fill_masks
 
-    def changed(self: RowSampler, views: dict[str, np.ndarray], rows: np.ndarray, plan: StepPlan) -> None:
+    def fill_changed(self: RowSampler, views: dict[str, np.ndarray], rows: np.ndarray, plan: StepPlan) -> None:
         fill(self, views, rows, plan)
         views["sample.mask"][0] ^= 1
 
-    monkeypatch.setattr(RowSampler, "_fill_masks", changed)
+    monkeypatch.setattr(RowSampler, "_fill_masks", fill_changed)
 
 
-def copy_of_another_page(monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = PageCopier._rows
-    monkeypatch.setattr(PageCopier, "_rows", lambda self, page, tokens: rows(self, page + 1, tokens))
+def copy_wrong_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = PageCopier._list_rows
+    monkeypatch.setattr(PageCopier, "_list_rows", lambda self, page, tokens: rows(self, page + 1, tokens))
 
 
-def position_late(monkeypatch: pytest.MonkeyPatch) -> None:
+def delay_position(monkeypatch: pytest.MonkeyPatch) -> None:
     fill = StepBlock.fill
 
-    def changed(self: StepBlock, plan: StepPlan) -> None:
+    def fill_changed(self: StepBlock, plan: StepPlan) -> None:
         fill(self, plan)
         if plan.number == 4:
             self.views["request[slot].position"][0] += 1
 
-    monkeypatch.setattr(StepBlock, "fill", changed)
+    monkeypatch.setattr(StepBlock, "fill", fill_changed)
 
 
-def page_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+def use_wrong_page(monkeypatch: pytest.MonkeyPatch) -> None:
     fill = StepBlock.fill
 
-    def changed(self: StepBlock, plan: StepPlan) -> None:
+    def fill_changed(self: StepBlock, plan: StepPlan) -> None:
         fill(self, plan)
         self.views["step.table_value"][:1] ^= 1
 
-    monkeypatch.setattr(StepBlock, "fill", changed)
+    monkeypatch.setattr(StepBlock, "fill", fill_changed)
 
 
-def planned_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+def plan_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     """The scheduler plans a decode one position too far."""
     plan_decodes = planning._plan_decodes
 
-    def changed(s: Any, plan: StepPlan, decodes: Any) -> None:
+    def fill_changed(s: Any, plan: StepPlan, decodes: Any) -> None:
         plan_decodes(s, plan, decodes)
         if plan.number == 4:
             plan.position[: plan.decodes] += 1
 
-    monkeypatch.setattr(planning, "_plan_decodes", changed)
+    monkeypatch.setattr(planning, "_plan_decodes", fill_changed)
 
 
 GIVEN = {
-    "seed": (seed_of_another, "draws for slot \\d with seed"),
-    "record": (record_flipped, "the checksum of the record of slot \\d is wrong"),
-    "mask": (mask_of_another, "the mask of slot \\d "),
-    "copy": (copy_of_another_page, "the plan copies rows"),
-    "position": (position_late, "the plan has positions"),
-    "page": (page_of_another, "the changes of page table 0"),
-    "plan": (planned_twice, "the plan computes position \\d+ of request"),
+    "seed": (swap_seed, "draws for slot \\d with seed"),
+    "record": (flip_record, "the checksum of the record of slot \\d is wrong"),
+    "mask": (swap_mask, "the mask of slot \\d "),
+    "copy": (copy_wrong_page, "the plan copies rows"),
+    "position": (delay_position, "the plan has positions"),
+    "page": (use_wrong_page, "the changes of page table 0"),
+    "plan": (plan_twice, "the plan computes position \\d+ of request"),
 }
 
 
-@pytest.mark.parametrize("what", GIVEN)
+@pytest.mark.parametrize("fault", GIVEN)
 @pytest.mark.rest(keep=1)
-def test_step_with_other_inputs_than_planned_is_named(
-    tmp_path: Path, what: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_step_with_inputs_other_than_planned_is_reported(
+    tmp_path: Path, fault: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    plant, output = GIVEN[what]
+    plant, output = GIVEN[fault]
     path = tmp_path / "run.zlog"
     with monkeypatch.context() as planted:
         plant(planted)

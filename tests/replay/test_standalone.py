@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 from feed_forward import INPUT, feed_forward_log
-from planted import bit_flipped
+from planted import flip_bit
 
 from zinc_rt.backends.amd import executable_builder
 from zinc_rt.backends.amd.options import AmdOptions
@@ -27,21 +27,21 @@ from zinc_rt.backends.amd.t2 import open_t2
 from zinc_rt.backends.base import Backend
 from zinc_rt.host.errors import UsageError
 from zinc_rt.kernels import sets
-from zinc_rt.kernels.sets import BinaryKernelSet, kernel_set
+from zinc_rt.kernels.sets import BinaryKernelSet, find_kernel_set
 from zinc_rt.kernels.zrt import Zrt
 from zinc_rt.kmd.uapi import amdgpu, drm, kfd
 from zinc_rt.lower import Call, LoweredGraph
 from zinc_rt.pm4.packets import AcquireMem, DispatchDirect, DispatchIndirect, SetShReg
 from zinc_rt.pm4.registers import Sh
 from zinc_rt.replay import standalone
-from zinc_rt.replay.capture import StepCapture, capture, chosen_step
+from zinc_rt.replay.capture import StepCapture, capture_step, choose_step
 from zinc_rt.replay.command import main
-from zinc_rt.replay.standalone import emit, runs_of
+from zinc_rt.replay.standalone import emit_program, find_nonzero_runs
 from zinc_rt.sim.serve.client import SimClient
 from zinc_rt.trace.records import FaultRecord
 from zinc_rt.trace.tape import RecordedStep, Tape
 
-pytestmark = pytest.mark.skipif(kernel_set("gfx1201") is None, reason="no gfx1201 kernels in this build")
+pytestmark = pytest.mark.skipif(find_kernel_set("gfx1201") is None, reason="no gfx1201 kernels in this build")
 
 Plant = Callable[[pytest.MonkeyPatch, Any], None]
 TITLE = "feed-forward, step 0"
@@ -66,7 +66,7 @@ def serve(path: Path, *options: str) -> tuple[subprocess.Popen[str], Path]:
 
 
 @pytest.fixture(scope="module")
-def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def log_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return feed_forward_log(tmp_path_factory.mktemp("log") / "a.zlog")
 
 
@@ -75,13 +75,13 @@ def captured(
 ) -> StepCapture:
     """The log's step as the tier would submit it, with one error."""
 
-    def opener(ordering: str) -> Backend:
+    def open_on_device(ordering: str) -> Backend:
         client = SimClient(device)
         opening = {"t1": open_t1, "t2": open_t2}[tier]
         backend = opening(
             client,
             # debug would refuse most of what is planted
-            AmdOptions(ordering, kernels or kernel_set("gfx1201"), hang_folder=None, debug=False),
+            AmdOptions(ordering, kernels or find_kernel_set("gfx1201"), hang_folder=None, debug=False),
             after=client.close_all,
         )
         if plant is not None:
@@ -89,10 +89,10 @@ def captured(
         return backend
 
     with pytest.MonkeyPatch.context() as patch:
-        return capture(log, opener)
+        return capture_step(log, open_on_device)
 
 
-def run(program: list[str], device: Path | None) -> tuple[int, str]:
+def run_program(program: list[str], device: Path | None) -> tuple[int, str]:
     environment = {} if device is None else {"ZINC_SIM_SOCKET": str(device)}
     result = subprocess.run(
         program, env=environment, capture_output=True, text=True, cwd="/", timeout=60, check=False
@@ -105,8 +105,8 @@ COMPILER = ["gcc"] if shutil.which("gcc") else [sys.executable, "-m", "ziglang",
 WARNINGS = ["-Wall", "-Wextra", "-Werror", "-std=gnu11"]
 
 
-def compiled(case: StepCapture, path: Path) -> Path:
-    emit(case, path, log="a.zlog")
+def compile_case(case: StepCapture, path: Path) -> Path:
+    emit_program(case, path, log="a.zlog")
     return compile_c(path)
 
 
@@ -116,28 +116,28 @@ def compile_c(path: Path) -> Path:
     return program
 
 
-def emitted(case: StepCapture, path: Path, device: Path | None, *options: str) -> tuple[int, str]:
-    return run([str(compiled(case, path)), *options], device)
+def run_emitted(case: StepCapture, path: Path, device: Path | None, *options: str) -> tuple[int, str]:
+    return run_program([str(compile_case(case, path)), *options], device)
 
 
 # --- what can be wrong --------------------------------------------------------------------------------------
 
 
-def kernel_with(name: str, change: Callable[[Zrt], Zrt]) -> BinaryKernelSet:
-    real = kernel_set("gfx1201")
+def change_kernel(name: str, change: Callable[[Zrt], Zrt]) -> BinaryKernelSet:
+    real = find_kernel_set("gfx1201")
     assert isinstance(real, BinaryKernelSet)
 
-    def load(wanted: str) -> Zrt:
+    def load_changed(wanted: str) -> Zrt:
         return change(real.load(wanted)) if wanted == name else real.load(wanted)
 
-    return replace(real, load=load)
+    return replace(real, load=load_changed)
 
 
-def first_dwords(*words: int) -> Callable[[Zrt], Zrt]:
+def change_first_dwords(*words: int) -> Callable[[Zrt], Zrt]:
     return lambda zrt: replace(zrt, code=np.array(words, "<u4").tobytes() + zrt.code[4 * len(words) :])
 
 
-def another_operation(zrt: Zrt) -> Zrt:
+def change_operation(zrt: Zrt) -> Zrt:
     """Flip one bit of the first v_mul_f32, which becomes v_mul_i32_i24."""
     words = np.frombuffer(zrt.code, "<u4").copy()
     first = next(index for index, word in enumerate(words) if word >> 25 == 8)  # VOP2 opcode 8
@@ -145,34 +145,34 @@ def another_operation(zrt: Zrt) -> Zrt:
     return replace(zrt, code=words.tobytes())
 
 
-def no_barrier(patch: pytest.MonkeyPatch, backend: Any) -> None:
+def drop_barriers(patch: pytest.MonkeyPatch, backend: Any) -> None:
     build = backend.build
 
-    def building(program: LoweredGraph, buffers: Any) -> Any:
+    def build_without_barrier(program: LoweredGraph, buffers: Any) -> Any:
         steps = tuple(step for step in program.steps if isinstance(step, Call))
         return build(replace(program, steps=steps), buffers)
 
-    patch.setattr(backend, "build", building)
+    patch.setattr(backend, "build", build_without_barrier)
 
 
-def packets_changed(change: Callable[[list[Any]], list[Any]]) -> Plant:
-    def plant(patch: pytest.MonkeyPatch, backend: Any) -> None:
-        real = executable_builder.command_stream.packets
+def change_packets(change: Callable[[list[Any]], list[Any]]) -> Plant:
+    def plant_fault(patch: pytest.MonkeyPatch, backend: Any) -> None:
+        real = executable_builder.command_stream.build_packets
 
-        def changed(*arguments: Any) -> PacketList:
+        def change_content(*arguments: Any) -> PacketList:
             result = real(*arguments)
             return PacketList(tuple(change(list(result.packets))), result.name)
 
-        patch.setattr(executable_builder.command_stream, "packets", changed)
+        patch.setattr(executable_builder.command_stream, "packets", change_content)
 
-    return plant
+    return plant_fault
 
 
-def no_cache_operation(packets: list[Any]) -> list[Any]:
+def drop_cache_operation(packets: list[Any]) -> list[Any]:
     return [packet for packet in packets if not isinstance(packet, AcquireMem)]
 
 
-def a_smaller_grid(packets: list[Any]) -> list[Any]:
+def shrink_grid(packets: list[Any]) -> list[Any]:
     """Convert indirect dispatches to direct ones with one workgroup."""
     return [
         DispatchDirect(1, 1, 1, packet.initiator) if isinstance(packet, DispatchIndirect) else packet
@@ -180,7 +180,7 @@ def a_smaller_grid(packets: list[Any]) -> list[Any]:
     ]
 
 
-def arguments_after_dispatch(packets: list[Any]) -> list[Any]:
+def move_arguments_after_dispatch(packets: list[Any]) -> list[Any]:
     """Move the last dispatch before the registers that point to its arguments."""
     index = max(
         i for i, item in enumerate(packets) if isinstance(item, SetShReg) and item.register == Sh.USER_DATA_0
@@ -189,13 +189,13 @@ def arguments_after_dispatch(packets: list[Any]) -> list[Any]:
     return packets
 
 
-def kernarg_changed(change: Callable[[list[int]], list[int]]) -> Plant:
+def change_kernarg(change: Callable[[list[int]], list[int]]) -> Plant:
     """The pointers that swiglu gets."""
 
-    def plant(patch: pytest.MonkeyPatch, backend: Any) -> None:
-        real = executable_builder.plan_block.content
+    def plant_fault(patch: pytest.MonkeyPatch, backend: Any) -> None:
+        real = executable_builder.plan_block.build_content
 
-        def changed(plan: Any, *arguments: Any) -> bytes:
+        def change_content(plan: Any, *arguments: Any) -> bytes:
             image = bytearray(real(plan, *arguments))
             (step,) = [dispatch for dispatch in plan.dispatches if dispatch.code[0] == "swiglu"]
             offset = step.arguments_offset - plan.specs_offset
@@ -204,62 +204,67 @@ def kernarg_changed(change: Callable[[list[int]], list[int]]) -> Plant:
             image[offset : offset + 8 * count] = np.array(change(pointers), "<u8").tobytes()
             return bytes(image)
 
-        patch.setattr(executable_builder.plan_block, "content", changed)
+        patch.setattr(executable_builder.plan_block, "content", change_content)
 
-    return plant
+    return plant_fault
 
 
-def weight_changed(patch: pytest.MonkeyPatch, backend: Any) -> None:
-    flipped = bit_flipped("model.ffn.down_weight[0]", 40, 1).resident
+def change_weight(patch: pytest.MonkeyPatch, backend: Any) -> None:
+    flipped = flip_bit("model.ffn.down_weight[0]", 40, 1).resident
     upload = backend.upload
     patch.setattr(backend, "upload", lambda weights, constants: upload(flipped(dict(weights)), constants))
 
 
-def nan_written(patch: pytest.MonkeyPatch, backend: Any) -> None:
+def write_nan(patch: pytest.MonkeyPatch, backend: Any) -> None:
     write = backend.write
 
-    def changed(buffer: Any, offset: int, data: memoryview) -> None:
+    def change_content(buffer: Any, offset: int, data: memoryview) -> None:
         content = bytearray(data)
         if len(content) == 5 * 256 * 4:
             content[2052:2056] = b"\0\0\xc0\x7f"
         write(buffer, offset, memoryview(content))
 
-    patch.setattr(backend, "write", changed)
+    patch.setattr(backend, "write", change_content)
 
 
 S_BRANCH_TO_ITSELF, ILLEGAL, S_TRAP = 0xBFA0FFFF, 0xFFFFFFFF, 0xBF900002
 FAILURES: dict[str, tuple[int, str, Plant | None, BinaryKernelSet | None]] = {
-    "wrong-instruction": (1, "differs   act.ffn_out[0]", None, kernel_with("swiglu", another_operation)),
-    "missing-barrier": (1, "found by the simulated device: missing-barrier", no_barrier, None),
-    "missing-cache-operation": (1, "missing-cache-op", packets_changed(no_cache_operation), None),
-    "wrong-grid": (1, "differs   act.ffn_out[0]", packets_changed(a_smaller_grid), None),
-    "wrong-packet-order": (2, "GPU page fault at 0 ", packets_changed(arguments_after_dispatch), None),
-    "swapped-arguments": (1, "differs   act.ffn_out[0]", kernarg_changed(lambda p: [p[1], p[0], *p[2:]]), None),
-    "wrong-weight-byte": (1, "differs   act.ffn_out[0]", weight_changed, None),
-    "nan-input": (1, "nan (0x", nan_written, None),
-    "page-fault": (2, "GPU page fault at 0x", kernarg_changed(lambda p: [0x30_0000_0000, *p[1:]]), None),
-    "endless-loop": (2, "does not end within", None, kernel_with("swiglu", first_dwords(S_BRANCH_TO_ITSELF))),
-    "illegal-instruction": (2, "illegal", None, kernel_with("swiglu", first_dwords(ILLEGAL))),
-    "trap": (2, "does not end", None, kernel_with("swiglu", first_dwords(S_TRAP))),
+    "wrong-instruction": (1, "differs   act.ffn_out[0]", None, change_kernel("swiglu", change_operation)),
+    "missing-barrier": (1, "found by the simulated device: missing-barrier", drop_barriers, None),
+    "missing-cache-operation": (1, "missing-cache-op", change_packets(drop_cache_operation), None),
+    "wrong-grid": (1, "differs   act.ffn_out[0]", change_packets(shrink_grid), None),
+    "wrong-packet-order": (2, "GPU page fault at 0 ", change_packets(move_arguments_after_dispatch), None),
+    "swapped-arguments": (1, "differs   act.ffn_out[0]", change_kernarg(lambda p: [p[1], p[0], *p[2:]]), None),
+    "wrong-weight-byte": (1, "differs   act.ffn_out[0]", change_weight, None),
+    "nan-input": (1, "nan (0x", write_nan, None),
+    "page-fault": (2, "GPU page fault at 0x", change_kernarg(lambda p: [0x30_0000_0000, *p[1:]]), None),
+    "endless-loop": (
+        2,
+        "does not end within",
+        None,
+        change_kernel("swiglu", change_first_dwords(S_BRANCH_TO_ITSELF)),
+    ),
+    "illegal-instruction": (2, "illegal", None, change_kernel("swiglu", change_first_dwords(ILLEGAL))),
+    "trap": (2, "does not end", None, change_kernel("swiglu", change_first_dwords(S_TRAP))),
 }
 
 
 @pytest.mark.parametrize("failure", FAILURES)
 @pytest.mark.rest
 @pytest.mark.slow(keep=5)
-def test_repro_program_shows_each_failure(failure: str, log: Path, device: Path, tmp_path: Path) -> None:
+def test_repro_program_shows_each_failure(failure: str, log_path: Path, device: Path, tmp_path: Path) -> None:
     code, output, plant, kernels = FAILURES[failure]
-    case = captured(log, device, plant=plant, kernels=kernels)
-    assert (got := emitted(case, tmp_path / "case.c", device, "1"))[0] == code, got
+    case = captured(log_path, device, plant=plant, kernels=kernels)
+    assert (got := run_emitted(case, tmp_path / "case.c", device, "1"))[0] == code, got
     assert output in got[1]
 
 
 @pytest.mark.rest
-def test_small_bar_falls_back_to_host_memory_with_message(log: Path, device: Path, tmp_path: Path) -> None:
-    case = captured(log, device)
+def test_small_bar_falls_back_to_host_memory_with_message(log_path: Path, device: Path, tmp_path: Path) -> None:
+    case = captured(log_path, device)
     child, path = serve(tmp_path / "small.sock", "--inject", "small-bar")
     try:
-        code, output = emitted(case, tmp_path / "case.c", path)
+        code, output = run_emitted(case, tmp_path / "case.c", path)
         assert code == 0 and output.count("host memory instead") == 2, (
             output
         )  # the outputs and the indirect buffer
@@ -271,11 +276,11 @@ def test_small_bar_falls_back_to_host_memory_with_message(log: Path, device: Pat
 
 
 @pytest.mark.rest
-def test_kernel_without_user_queues_is_reported(log: Path, device: Path, tmp_path: Path) -> None:
-    case = captured(log, device, "t2")
+def test_kernel_without_user_queues_is_reported(log_path: Path, device: Path, tmp_path: Path) -> None:
+    case = captured(log_path, device, "t2")
     child, path = serve(tmp_path / "old.sock", "--linux", "6.12")
     try:
-        code, output = emitted(case, tmp_path / "case.c", path)
+        code, output = run_emitted(case, tmp_path / "case.c", path)
     finally:
         child.terminate()
         child.wait(10)
@@ -294,17 +299,17 @@ def test_program_uses_only_ioctls_of_the_driver_tables() -> None:
 
 
 @pytest.mark.rest
-def test_finding_is_reproduced_on_every_run(log: Path, device: Path, tmp_path: Path) -> None:
+def test_finding_is_reproduced_on_every_run(log_path: Path, device: Path, tmp_path: Path) -> None:
     """The device remembers what it found; a second run must not take that for its own past."""
-    case = captured(log, device, plant=no_barrier)
-    assert [emitted(case, tmp_path / "case.c", device)[0] for _ in range(2)] == [1, 1]
-    assert emitted(captured(log, device), tmp_path / "right.c", device)[0] == 0
+    case = captured(log_path, device, plant=drop_barriers)
+    assert [run_emitted(case, tmp_path / "case.c", device)[0] for _ in range(2)] == [1, 1]
+    assert run_emitted(captured(log_path, device), tmp_path / "right.c", device)[0] == 0
 
 
 @pytest.mark.rest
 @pytest.mark.parametrize("tier", ["t1", "t2"])
-def test_correct_step_passes_standalone(tier: str, log: Path, device: Path, tmp_path: Path) -> None:
-    code, output = emitted(captured(log, device, tier), tmp_path / "case.c", device)
+def test_correct_step_passes_standalone(tier: str, log_path: Path, device: Path, tmp_path: Path) -> None:
+    code, output = run_emitted(captured(log_path, device, tier), tmp_path / "case.c", device)
     assert (code, output.splitlines()) == (
         0,
         ["bit-exact act.ffn_out[0], 1280 elements", f"BIT-EXACT {TITLE}: 1 outputs as expected"],
@@ -312,19 +317,19 @@ def test_correct_step_passes_standalone(tier: str, log: Path, device: Path, tmp_
     assert not list(tmp_path.glob("*.part"))
 
 
-def test_user_queues_report_the_page_fault_address(log: Path, device: Path, tmp_path: Path) -> None:
-    case = captured(log, device, "t2", kernarg_changed(lambda p: [0x30_0000_0000, *p[1:]]))
-    code, output = emitted(case, tmp_path / "case.c", device, "1")
+def test_user_queues_report_the_page_fault_address(log_path: Path, device: Path, tmp_path: Path) -> None:
+    case = captured(log_path, device, "t2", change_kernarg(lambda p: [0x30_0000_0000, *p[1:]]))
+    code, output = run_emitted(case, tmp_path / "case.c", device, "1")
     assert code == 2 and "GPU page fault at 0x3000000000" in output
 
 
-def test_missing_gpu_is_reported(log: Path, device: Path, tmp_path: Path) -> None:
-    code, output = emitted(captured(log, device), tmp_path / "case.c", None)
+def test_missing_gpu_is_reported(log_path: Path, device: Path, tmp_path: Path) -> None:
+    code, output = run_emitted(captured(log_path, device), tmp_path / "case.c", None)
     assert code == 2 and output.startswith("UNUSABLE  ") and "amdgpu" in output
 
 
-def test_generated_file_documents_its_case(log: Path, device: Path, tmp_path: Path) -> None:
-    emit(captured(log, device), tmp_path / "case.c", log=log, command="zinc-rt-replay a.zlog")
+def test_generated_file_documents_its_case(log_path: Path, device: Path, tmp_path: Path) -> None:
+    emit_program(captured(log_path, device), tmp_path / "case.c", log=log_path, command="zinc-rt-replay a.zlog")
     head = (tmp_path / "case.c").read_text().partition("#define")[0]
     for wanted in (
         "cc -O1 case.c -o repro",
@@ -344,10 +349,10 @@ def test_generated_file_documents_its_case(log: Path, device: Path, tmp_path: Pa
 
 @pytest.mark.rest
 def test_command_writes_program_next_to_the_log(
-    log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    log_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "case.c"
-    assert main([str(log), "--tiers", "t1", "--device", "sim", "--emit-repro", str(path)]) == 0
+    assert main([str(log_path), "--tiers", "t1", "--device", "sim", "--emit-repro", str(path)]) == 0
     output = capsys.readouterr().out
     assert f"run       cc -O1 {path} -o" in output and output.splitlines()[-1].startswith("PASS")
     compile_c(path)
@@ -355,18 +360,18 @@ def test_command_writes_program_next_to_the_log(
 
 @pytest.mark.rest
 def test_bisected_node_is_emitted_as_a_program(
-    log: Path, device: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    log_path: Path, device: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    planted = kernel_with("swiglu", another_operation)
-    monkeypatch.setattr(sets, "kernel_set", lambda arch: planted)
+    planted = change_kernel("swiglu", change_operation)
+    monkeypatch.setattr(sets, "find_kernel_set", lambda arch: planted)
     words = ["--tiers", "t1", "--device", "sim", "--bisect", "--emit-repro", str(tmp_path / "found")]
-    assert main([str(log), *words]) == 1
+    assert main([str(log_path), *words]) == 1
     assert {path.name for path in (tmp_path / "found").iterdir()} == {
         "node.zlog",
         "test_node.py",
         "repro.c",
     }
-    code, output = run([str(compile_c(tmp_path / "found" / "repro.c"))], device)
+    code, output = run_program([str(compile_c(tmp_path / "found" / "repro.c"))], device)
     assert code == 1 and "differs   act.ffn_swiglu[0]" in output, output
 
 
@@ -381,16 +386,16 @@ def test_bisected_node_is_emitted_as_a_program(
     ],
 )
 def test_unsupported_case_prints_one_line(
-    name: str, tier: str, wanted: str, log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    name: str, tier: str, wanted: str, log_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main([str(log), "--tiers", tier, "--emit-repro", str(tmp_path / name)]) == 2
+    assert main([str(log_path), "--tiers", tier, "--emit-repro", str(tmp_path / name)]) == 2
     assert wanted in capsys.readouterr().err and not list(tmp_path.glob("case*"))
 
 
-def test_large_step_must_be_bisected_first(log: Path, device: Path, tmp_path: Path, monkeypatch: Any) -> None:
+def test_large_step_must_be_bisected_first(log_path: Path, device: Path, tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr(standalone, "LIMIT_BYTES", 1000)
     with pytest.raises(UsageError, match=r"zinc-rt replay \S+ --tiers t1 --bisect --emit-repro FOLDER"):
-        emit(captured(log, device), tmp_path / "case.c", log=log)
+        emit_program(captured(log_path, device), tmp_path / "case.c", log=log_path)
 
 
 @pytest.mark.parametrize(
@@ -398,26 +403,26 @@ def test_large_step_must_be_bisected_first(log: Path, device: Path, tmp_path: Pa
 )
 def test_runs_cover_all_nonzero_bytes(content: bytes) -> None:
     back = bytearray(len(content))
-    for offset, data in runs_of(content):
+    for offset, data in find_nonzero_runs(content):
         back[offset : offset + len(data)] = data
     assert bytes(back) == content
 
 
 def test_unfinished_step_is_selected_else_the_last() -> None:
     steps = [RecordedStep(number, 0, (1, 1, 1), "main", (1, 1, 1, 0), 0.0, []) for number in range(3)]
-    assert chosen_step(Tape({}, steps=steps)) == 2
+    assert choose_step(Tape({}, steps=steps)) == 2
     assert (
-        chosen_step(
+        choose_step(
             Tape({}, steps=steps, faults=[FaultRecord(1, "hang", "", 0.0), FaultRecord(2, "lost", "", 0.0)])
         )
         == 1
     )
-    assert chosen_step(Tape({}, steps=steps, faults=[FaultRecord(-1, "before any step", "", 0.0)])) == 2
+    assert choose_step(Tape({}, steps=steps, faults=[FaultRecord(-1, "before any step", "", 0.0)])) == 2
 
 
 @pytest.mark.rest
-def test_node_reads_the_inputs_from_the_log(log: Path, device: Path) -> None:
+def test_node_reads_the_inputs_from_the_log(log_path: Path, device: Path) -> None:
     """A case that leaves the input out would compare zeros with zeros."""
-    case = captured(log, device)
+    case = captured(log_path, device)
     (output,) = case.expected
     assert any(name == INPUT for _, _, name in case.names) and np.frombuffer(output.content, np.float32).any()

@@ -12,11 +12,11 @@ from zinc_rt.sched.scheduler import Scheduler
 from zinc_rt.sched.usage.ledger import RunnerCounts
 
 
-def drawn(seed: int, choice: int, position: int) -> int:
+def drawn_token(seed: int, choice: int, position: int) -> int:
     return (seed * 1_000_003 + choice * 104_729 + position * 7919) % 50
 
 
-def prefixes(root: bytes, tokens: list[int]) -> list[int]:
+def hash_prefixes(root: bytes, tokens: list[int]) -> list[int]:
     """Return a number for each prefix, which represents the cache contents at its end."""
     known, result = hash(root), []
     for token in tokens:
@@ -58,7 +58,7 @@ class FakeRunner:
         rows = slice(plan.rows)
         who = records[plan.row_slot[rows]]
         tokens = [
-            drawn(int(record["seed"]), int(record["choice"]), int(position))
+            drawn_token(int(record["seed"]), int(record["choice"]), int(position))
             for record, position in zip(who, plan.row_position[rows], strict=True)
         ]
         skipped = who["flags"] & SlotFlag.BACKPRESSURE != 0
@@ -68,7 +68,7 @@ class FakeRunner:
             tokens[row] = -1
         bound = int(np.count_nonzero(records["state"]))
         self.counts = self.counts.after(
-            plan.tokens, plan.rows - len(plan.undrawn(nonfinite)), bound, 1000 + plan.tokens
+            plan.tokens, plan.rows - len(plan.list_undrawn(nonfinite)), bound, 1000 + plan.tokens
         )
         return Drawn(np.where(skipped, -1, tokens).astype(np.int32), nonfinite, None, skipped)
 
@@ -108,11 +108,11 @@ class CheckingRunner(FakeRunner):
         assert self.cache.rows is None or len(set(targets)) == len(targets)
         spans = [np.flatnonzero(plan.sequence[: plan.tokens] == index) for index in range(plan.sequences)]
         for at, span in enumerate(spans):
-            self._read(plan, at, span)
+            self._check_read(plan, at, span)
         for at, span in enumerate(spans):
-            self._write(plan, at, span)
+            self._record_write(plan, at, span)
 
-    def _who(self, plan: StepPlan, span: np.ndarray) -> tuple[int, int, list[int]]:
+    def _read_span_owner(self, plan: StepPlan, span: np.ndarray) -> tuple[int, int, list[int]]:
         """A sequence's slot, its first position in the step, and the numbers of its prefixes."""
         assert self.scheduler is not None
         slot, first = int(plan.slot[span[0]]), int(plan.position[span[0]])
@@ -121,29 +121,29 @@ class CheckingRunner(FakeRunner):
         last = first + len(span)
         tokens = self.scheduler.slots.history[slot, :last]
         assert (tokens[first:] == plan.token_id[span]).all()
-        return slot, first, prefixes(request.within.root, tokens.tolist())
+        return slot, first, hash_prefixes(request.within.root, tokens.tolist())
 
-    def _page(self, group: int, slot: int, index: int) -> int:
+    def _mapped_page(self, group: int, slot: int, index: int) -> int:
         page = int(self.tables[group][slot * self.per_slot + index // self.cache.page_tokens])
         assert page != UNSET
         return page
 
-    def _read(self, plan: StepPlan, position: int, span: np.ndarray) -> None:
-        slot, first, known = self._who(plan, span)
+    def _check_read(self, plan: StepPlan, position: int, span: np.ndarray) -> None:
+        slot, first, known = self._read_span_owner(plan, span)
         for group, spec in enumerate(self.cache.groups):
             start = max(0, first - spec.window + 1) if spec.window else 0
             for index in range(start, first):
-                key = group, self._page(group, slot, index), index % self.cache.page_tokens
+                key = group, self._mapped_page(group, slot, index), index % self.cache.page_tokens
                 assert self.held[key] == known[index]
         if self.cache.rows is not None:
             assert self.states[int(plan.state_source[position])] == (known[first - 1] if first else 0)
 
-    def _write(self, plan: StepPlan, position: int, span: np.ndarray) -> None:
-        slot, first, known = self._who(plan, span)
+    def _record_write(self, plan: StepPlan, position: int, span: np.ndarray) -> None:
+        slot, first, known = self._read_span_owner(plan, span)
         for group in range(len(self.cache.groups)):
             for index in range(first, len(known)):
-                page = self._page(group, slot, index)
-                assert self.cache.pools[group].pool.private(page)
+                page = self._mapped_page(group, slot, index)
+                assert self.cache.pools[group].pool.is_private(page)
                 self.held[group, page, index % self.cache.page_tokens] = known[index]
         if self.cache.rows is not None:
             assert plan.state_target[position] != ZERO

@@ -19,7 +19,7 @@ PAGES = 12
 
 def count_step(ledger: UsageLedger, device: RunnerCounts, choice: random.Random) -> RunnerCounts:
     """Count one step of random amounts on both sides."""
-    result = ledger.empty_step()
+    result = ledger.clear_step()
     for tenant in range(len(TENANTS)):
         for kind in StepKind:
             result.counts[kind, tenant] = choice.randint(0, 5)

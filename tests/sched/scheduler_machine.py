@@ -6,16 +6,16 @@ from dataclasses import replace
 from typing import ClassVar
 
 from fake_masks import FakeMask, ManualPool
-from fake_runner import CheckingRunner, HangError, drawn
+from fake_runner import CheckingRunner, HangError, drawn_token
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from zinc_rt.host.errors import UsageError
-from zinc_rt.sched.checks.invariants import violations
+from zinc_rt.sched.checks.invariants import find_violations
 from zinc_rt.sched.kv.capsule import Capsule
 from zinc_rt.sched.kv.kv_cache import KvCache, PageGroup
 from zinc_rt.sched.kv.pages import PageQuota
-from zinc_rt.sched.kv.prefix import namespace
+from zinc_rt.sched.kv.prefix import make_namespace
 from zinc_rt.sched.plan import StepPlan
 from zinc_rt.sched.request import Request
 from zinc_rt.sched.sampling import Sampling
@@ -61,7 +61,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.runner.scheduler = self.scheduler
         self.masks = ManualPool(self.scheduler.fills)
         self.scheduler.failed = only_hangs
-        self.spaces = [namespace("m", "canonical-1", "f32", PAGE, secret=bytes([n]) * 32) for n in range(4)]
+        self.spaces = [make_namespace("m", "canonical-1", "f32", PAGE, secret=bytes([n]) * 32) for n in range(4)]
         self.number = 0
         self.generated: dict[tuple[int, int], list[int]] = {}
         self.ended: dict[tuple[int, int], str] = {}
@@ -140,7 +140,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             assert (number, choice) not in self.ended
             prompt, _, seed, _ = self.asked[number]
             result = self.generated[number, choice]
-            assert token == drawn(seed, choice, prompt + len(result))
+            assert token == drawn_token(seed, choice, prompt + len(result))
             result.append(token)
         for number, choice, reason in batch.ended:
             assert (number, choice) not in self.ended
@@ -161,12 +161,12 @@ class SchedulerMachine(RuleBasedStateMachine):
         """A reader stalls after the next step is planned, and may continue before the step ends."""
         number, schedule = self.number - back, self.scheduler.schedule
 
-        def late() -> StepPlan:
+        def schedule_and_hold() -> StepPlan:
             plan = schedule()
             self.scheduler.hold(number)
             return plan
 
-        self.scheduler.schedule = late  # type: ignore[method-assign]
+        self.scheduler.schedule = schedule_and_hold  # type: ignore[method-assign]
         try:
             self.one_step(10)
         finally:
@@ -218,7 +218,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             pages=(quota,) * len(self.groups),
         )
         tenants = [*before[:tenant], changed, *before[tenant + 1 :]]
-        quotas = [pool.quota(index) for pool in self.cache.pools for index in range(4)]
+        quotas = [pool.find_quota(index) for pool in self.cache.pools for index in range(4)]
         try:
             future = self.scheduler.configure(tenants)
         except UsageError:
@@ -227,7 +227,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.scheduler.receive()
         if future.exception() is not None:
             assert self.scheduler.tenants == before
-            assert [pool.quota(index) for pool in self.cache.pools for index in range(4)] == quotas
+            assert [pool.find_quota(index) for pool in self.cache.pools for index in range(4)] == quotas
         else:
             assert self.scheduler.tenants == tenants
 
@@ -292,11 +292,11 @@ class SchedulerMachine(RuleBasedStateMachine):
 
     @invariant()
     def nothing_is_wrong(self) -> None:
-        assert not violations(self.scheduler)
+        assert not find_violations(self.scheduler)
 
     def teardown(self) -> None:
         self.drain()
-        assert not violations(self.scheduler)
+        assert not find_violations(self.scheduler)
 
 
 class PlainSchedulerMachine(SchedulerMachine):

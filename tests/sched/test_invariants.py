@@ -7,14 +7,14 @@ from collections.abc import Callable
 import pytest
 from scheduler_machine import PAGE, SchedulerMachine
 
-from zinc_rt.sched.checks.invariants import INVARIANTS, violations
-from zinc_rt.sched.kv.prefix import namespace
+from zinc_rt.sched.checks.invariants import INVARIANTS, find_violations
+from zinc_rt.sched.kv.prefix import make_namespace
 from zinc_rt.sched.request import POSITION, Request, State
 from zinc_rt.sched.sampling import Sampling
 from zinc_rt.sched.scheduler import NewRequest
 
 
-def busy() -> SchedulerMachine:
+def busy_machine() -> SchedulerMachine:
     """Two requests of one tenant with a common prefix, decodes, a prompt in progress, a preempted request, waiting
     requests, idle pages and saved states.
     """
@@ -35,133 +35,135 @@ def busy() -> SchedulerMachine:
     m.scheduler.park(next(r for r in m.scheduler.running() if r.state is State.DECODE))
     m.scheduler.cancel(1)
     m.one_step(1)
-    assert not violations(m.scheduler)
+    assert not find_violations(m.scheduler)
     return m
 
 
-def decoding(m: SchedulerMachine) -> Request:
+def decoding_request(machine: SchedulerMachine) -> Request:
     """A request that decodes within a page, after at least one full page."""
     result = [
-        r for r in m.scheduler.running() if r.state is State.DECODE and r.computed > PAGE and r.computed % PAGE
+        r
+        for r in machine.scheduler.running()
+        if r.state is State.DECODE and r.computed > PAGE and r.computed % PAGE
     ]
     assert result
     return result[0]
 
 
-def waiting(m: SchedulerMachine) -> Request:
-    return next(iter(m.scheduler.queues.requests()))
+def first_waiting(machine: SchedulerMachine) -> Request:
+    return next(iter(machine.scheduler.queues.requests()))
 
 
-def lost_from_its_queue(m: SchedulerMachine) -> None:
-    m.scheduler.queues.remove(waiting(m))
+def remove_from_queue(machine: SchedulerMachine) -> None:
+    machine.scheduler.queues.remove(first_waiting(machine))
 
 
-def another_tenants_slot(m: SchedulerMachine) -> None:
-    m.scheduler.records[decoding(m).slot]["tenant"] += 1
+def assign_slot_of_another_tenant(machine: SchedulerMachine) -> None:
+    machine.scheduler.records[decoding_request(machine).slot]["tenant"] += 1
 
 
-def one_user_too_many(m: SchedulerMachine) -> None:
-    holding = decoding(m).holding
+def increment_page_users(machine: SchedulerMachine) -> None:
+    holding = decoding_request(machine).holding
     assert holding is not None
-    m.cache.pools[0].pool.users[holding.tables[0][0]] += 1
+    machine.cache.pools[0].pool.users[holding.tables[0][0]] += 1
 
 
-def idle_and_not_cached(m: SchedulerMachine) -> None:
-    pool = m.cache.pools[0].pool
-    pool.cached[next(pool.idle_ids())] = False
+def uncache_idle_page(machine: SchedulerMachine) -> None:
+    pool = machine.cache.pools[0].pool
+    pool.cached[next(pool.list_idle_ids())] = False
 
 
-def tokens_without_pages(m: SchedulerMachine) -> None:
-    decoding(m).row[POSITION] += 3 * PAGE
+def drop_pages(machine: SchedulerMachine) -> None:
+    decoding_request(machine).row[POSITION] += 3 * PAGE
 
 
-def record_written_and_cached_tokens(m: SchedulerMachine) -> None:
-    request = decoding(m)
+def corrupt_token_counts(machine: SchedulerMachine) -> None:
+    request = decoding_request(machine)
     assert request.holding is not None
-    m.cache.pools[0].pool.cached[request.holding.tables[0][request.computed // PAGE]] = True
+    machine.cache.pools[0].pool.cached[request.holding.tables[0][request.computed // PAGE]] = True
 
 
-def another_namespaces_page(m: SchedulerMachine) -> None:
+def use_page_of_another_namespace(machine: SchedulerMachine) -> None:
     pages: dict[int, Request] = {}
-    for request in m.scheduler.requests():
+    for request in machine.scheduler.requests():
         for page in request.holding.tables[0] if request.holding else ():
             if page in pages:
-                request.within = namespace("m", "canonical-1", "f32", PAGE)
+                request.within = make_namespace("m", "canonical-1", "f32", PAGE)
                 return
             pages[page] = request
     raise AssertionError("nobody shares a page")
 
 
-def reservations_counted_wrong(m: SchedulerMachine) -> None:
-    m.cache.pools[0]._guarded += 1
+def corrupt_reservation_count(machine: SchedulerMachine) -> None:
+    machine.cache.pools[0]._guarded += 1
 
 
-def paid_twice(m: SchedulerMachine) -> None:
-    m.cache.pools[0].paid[1] += 1
+def pay_twice(machine: SchedulerMachine) -> None:
+    machine.cache.pools[0].paid[1] += 1
 
 
-def a_row_of_nobody(m: SchedulerMachine) -> None:
-    holding = decoding(m).holding
-    assert holding is not None and m.cache.rows is not None
-    m.cache.rows.users[holding.state] += 1
+def add_unowned_row(machine: SchedulerMachine) -> None:
+    holding = decoding_request(machine).holding
+    assert holding is not None and machine.cache.rows is not None
+    machine.cache.rows.users[holding.state] += 1
 
 
-def a_slot_too_many(m: SchedulerMachine) -> None:
-    m.scheduler.bound[1] += 1
+def add_slot(machine: SchedulerMachine) -> None:
+    machine.scheduler.bound[1] += 1
 
 
-def a_position_ahead(m: SchedulerMachine) -> None:
-    assert m.scheduler.schedule().decodes
-    m.scheduler.plan.position[0] += 1
+def advance_position(machine: SchedulerMachine) -> None:
+    assert machine.scheduler.schedule().list_decoding
+    machine.scheduler.plan.position[0] += 1
 
 
-def left_out_of_the_step(m: SchedulerMachine) -> None:
-    assert m.scheduler.schedule().decodes
-    m.scheduler.plan.row_slot[0] += 1
+def omit_from_step(machine: SchedulerMachine) -> None:
+    assert machine.scheduler.schedule().list_decoding
+    machine.scheduler.plan.row_slot[0] += 1
 
 
-def delivered_and_not_made(m: SchedulerMachine) -> None:
-    request = decoding(m)
+def deliver_extra_token(machine: SchedulerMachine) -> None:
+    request = decoding_request(machine)
     request.delivered = request.generated + 1
 
 
-def charged_twice(m: SchedulerMachine) -> None:
-    assert m.scheduler.ledger is not None
-    m.scheduler.ledger.count("decode_inputs", 1)
+def charge_twice(machine: SchedulerMachine) -> None:
+    assert machine.scheduler.ledger is not None
+    machine.scheduler.ledger.count("decode_inputs", 1)
 
 
-def service_falls(m: SchedulerMachine) -> None:
-    m.scheduler.service.counters[1] -= 1
+def reduce_service(machine: SchedulerMachine) -> None:
+    machine.scheduler.service.counters[1] -= 1
 
 
-def a_wait_that_ended(m: SchedulerMachine) -> None:
-    m.scheduler.queues._counts[waiting(m).tenant] += 1
+def expire_wait(machine: SchedulerMachine) -> None:
+    machine.scheduler.queues._counts[first_waiting(machine).tenant] += 1
 
 
 PLANTED: tuple[Callable[[SchedulerMachine], None], ...] = (
-    lost_from_its_queue,
-    another_tenants_slot,
-    one_user_too_many,
-    idle_and_not_cached,
-    tokens_without_pages,
-    record_written_and_cached_tokens,
-    another_namespaces_page,
-    reservations_counted_wrong,
-    paid_twice,
-    a_row_of_nobody,
-    a_slot_too_many,
-    a_position_ahead,
-    left_out_of_the_step,
-    delivered_and_not_made,
-    charged_twice,
-    service_falls,
-    a_wait_that_ended,
+    remove_from_queue,
+    assign_slot_of_another_tenant,
+    increment_page_users,
+    uncache_idle_page,
+    drop_pages,
+    corrupt_token_counts,
+    use_page_of_another_namespace,
+    corrupt_reservation_count,
+    pay_twice,
+    add_unowned_row,
+    add_slot,
+    advance_position,
+    omit_from_step,
+    deliver_extra_token,
+    charge_twice,
+    reduce_service,
+    expire_wait,
 )
 
 
 @pytest.mark.parametrize("number", range(1, len(INVARIANTS) + 1))
 def test_each_violation_is_reported_by_only_its_invariant(number: int) -> None:
-    m = busy()
+    m = busy_machine()
     PLANTED[number - 1](m)
-    result = violations(m.scheduler)
+    result = find_violations(m.scheduler)
     assert [item[:3] for item in result] == [f"I{number:02}"], result

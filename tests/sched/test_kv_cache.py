@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
-from kv_machine import KvMachine, WithoutState
+from kv_machine import KvCacheMachine, KvCacheMachineWithoutState
 from support import Counts
 
 pytestmark = pytest.mark.rest
 
 
-@pytest.mark.parametrize("machine", [KvMachine, WithoutState])
-def test_random_events_read_the_correct_kv_pages(machine: type[KvMachine], slow_counts: Counts) -> None:
+@pytest.mark.parametrize("machine", [KvCacheMachine, KvCacheMachineWithoutState])
+def test_random_events_read_the_correct_kv_pages(machine: type[KvCacheMachine], slow_counts: Counts) -> None:
     examples = slow_counts(20, 3000)
     run_state_machine_as_test(  # type: ignore[no-untyped-call]
         machine,

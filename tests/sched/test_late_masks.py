@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 from fake_masks import MS, FakeMask, ManualPool
-from fake_runner import drawn
+from fake_runner import drawn_token
 from test_scheduling import Bench
 
 from zinc_rt.sched.mask_fills import WAIT_SECONDS, MaskFills
@@ -31,34 +31,45 @@ class MaskBench(Bench):
     def stepped(self, plan: StepPlan, batch: Batch, times: StepTimes) -> None:
         self.plans.append((plan.tokens, plan.decodes, plan.rows))
 
-    def answer(self, number: int) -> list[int]:
+    def generated_tokens(self, number: int) -> list[int]:
         return self.generated.get((number, 0), [])
 
 
-def expected(prompt: int, count: int) -> list[int]:
-    return [drawn(3, 0, prompt + index) for index in range(count)]
+def expected_tokens(prompt: int, count: int) -> list[int]:
+    return [drawn_token(3, 0, prompt + index) for index in range(count)]
 
 
 @pytest.mark.parametrize("rows", [0, 9])
-def test_late_row_is_drawn_later_and_others_go_on(rows: int) -> None:
+def test_late_row_is_sampled_later_while_others_continue(rows: int) -> None:
     b = MaskBench(rows=rows)
     masked, free = b.submit(0, [1] * 5, 12, mask=FakeMask()), b.submit(0, [2] * 7, 12)
     b.step(3)
     b.masks.held = True
     b.step(2)  # the first has the mask that was filled before
-    count = len(b.answer(masked))
-    assert b.plans[-1] == (2, 2, 2) and len(b.answer(free)) == count + 1 and b.s.counts.masks_late == 1
+    count = len(b.generated_tokens(masked))
+    assert b.plans[-1] == (2, 2, 2) and len(b.generated_tokens(free)) == count + 1 and b.s.counts.masks_late == 1
     b.step(3)
-    assert b.plans[-1] == (1, 1, 1) and (len(b.answer(masked)), len(b.answer(free))) == (count, count + 4)
+    assert b.plans[-1] == (1, 1, 1) and (len(b.generated_tokens(masked)), len(b.generated_tokens(free))) == (
+        count,
+        count + 4,
+    )
     b.masks.held = False
     b.masks.release()
     b.step()
-    assert b.plans[-1] == (0, 1, 1) and (len(b.answer(masked)), len(b.answer(free))) == (count + 1, count + 4)
+    assert b.plans[-1] == (0, 1, 1) and (len(b.generated_tokens(masked)), len(b.generated_tokens(free))) == (
+        count + 1,
+        count + 4,
+    )
     b.step()
-    assert b.plans[-1] == (2, 2, 2) and (len(b.answer(masked)), len(b.answer(free))) == (count + 2, count + 5)
+    assert b.plans[-1] == (2, 2, 2) and (len(b.generated_tokens(masked)), len(b.generated_tokens(free))) == (
+        count + 2,
+        count + 5,
+    )
     b.until_idle()
-    assert b.answer(masked) == expected(5, 12) and b.answer(free) == expected(7, 12)
-    assert b.s.counts.masks_late == 1 and not b.s.ledger.problems()
+    assert b.generated_tokens(masked) == expected_tokens(5, 12) and b.generated_tokens(free) == expected_tokens(
+        7, 12
+    )
+    assert b.s.counts.masks_late == 1 and not b.s.ledger.find_problems()
 
 
 @pytest.mark.parametrize("rows", [0, 9])
@@ -68,15 +79,15 @@ def test_first_token_can_be_late(prompt: int, rows: int) -> None:
     b.masks.held = True
     masked = b.submit(0, [1] * prompt, 6, mask=FakeMask())
     b.step(4)
-    assert not b.answer(masked) and b.s.counts.masks_late == 1 and not b.s.check()
+    assert not b.generated_tokens(masked) and b.s.counts.masks_late == 1 and not b.s.check()
     assert sum(tokens for tokens, _, _ in b.plans) == prompt, "its prompt was computed once"
     b.masks.held = False
     b.masks.release()
     b.until_idle()
-    assert b.answer(masked) == expected(prompt, 6)
+    assert b.generated_tokens(masked) == expected_tokens(prompt, 6)
     usage = b.s.ledger.usage("a")
     assert usage["prompt_tokens_computed"] == prompt and usage["decode_inputs"] == 5
-    assert "tokens_recomputed" not in usage and not b.s.ledger.problems()
+    assert "tokens_recomputed" not in usage and not b.s.ledger.find_problems()
 
 
 def test_scheduler_with_only_late_rows_waits_briefly_and_has_work() -> None:
@@ -91,7 +102,7 @@ def test_scheduler_with_only_late_rows_waits_briefly_and_has_work() -> None:
     b.masks.held = False
     b.masks.release()
     b.until_idle()
-    assert b.answer(number) == expected(2, 3)
+    assert b.generated_tokens(number) == expected_tokens(2, 3)
 
 
 def test_no_step_waits_longer_than_two_milliseconds() -> None:
@@ -119,15 +130,19 @@ def test_slow_matcher_fails_its_own_request(ready: bool) -> None:
         b.masks.release()
     b.until_idle()
     assert b.ended == {(number, 0): "grammar_too_slow", (other, 0): "length", (masked, 0): "length"}
-    assert not b.answer(number) and b.answer(other) == expected(3, 8) and b.answer(masked) == expected(4, 8)
-    assert not b.s.ledger.problems() and not b.s.check()
+    assert (
+        not b.generated_tokens(number)
+        and b.generated_tokens(other) == expected_tokens(3, 8)
+        and b.generated_tokens(masked) == expected_tokens(4, 8)
+    )
+    assert not b.s.ledger.find_problems() and not b.s.check()
 
 
-def test_matcher_just_below_the_limit_goes_on() -> None:
+def test_matcher_just_below_the_limit_succeeds() -> None:
     b = MaskBench()
     number = b.submit(0, [1] * 5, 8, mask=FakeMask(lambda: setattr(b, "now", b.now + 50 * MS)))
     b.until_idle()
-    assert b.ended == {(number, 0): "length"} and b.answer(number) == expected(5, 8)
+    assert b.ended == {(number, 0): "length"} and b.generated_tokens(number) == expected_tokens(5, 8)
 
 
 @pytest.mark.parametrize("starved_ms", [0, 10, 11])
@@ -138,11 +153,11 @@ def test_time_without_a_cpu_does_not_count(starved_ms: int) -> None:
     ManualPool(fills)
     fills.starved_ns = lambda thread: starved[0]
 
-    def spend() -> None:
+    def spend_time() -> None:
         clock[0] += 61 * MS
         starved[0] += starved_ms * MS // 2  # of each of two threads
 
-    mask = FakeMask(spend)
+    mask = FakeMask(spend_time)
     fills.begin(mask)
     assert fills.failure(mask) == ("" if starved_ms == 11 else "grammar_too_slow")
 
@@ -153,13 +168,13 @@ def test_matcher_that_hangs_fails_its_request_while_it_hangs() -> None:
     pool = ManualPool(fills)
     hanging, seen = FakeMask(), list[str]()
 
-    def hang() -> None:
+    def hang_fill() -> None:
         for ms in (0, 50, 51, 5000):
             clock[0] = ms * MS
             seen.append(fills.failure(hanging))
         assert fills.words(hanging) is None
 
-    hanging.spend = hang
+    hanging.spend = hang_fill
     pool.held = True
     fills.begin(hanging)
     clock[0] = 1000 * MS  # until it begins, nothing counts
@@ -175,38 +190,38 @@ def test_matcher_that_hangs_fails_its_request_while_it_hangs() -> None:
 
 
 def test_matcher_that_raises_fails_its_own_request() -> None:
-    def broken() -> None:
+    def raise_broken_state() -> None:
         raise ValueError("no such state")
 
     b = MaskBench()
-    number, other = b.submit(0, [1] * 5, 4, mask=FakeMask(broken)), b.submit(0, [1] * 6, 4)
+    number, other = b.submit(0, [1] * 5, 4, mask=FakeMask(raise_broken_state)), b.submit(0, [1] * 6, 4)
     b.until_idle()
     assert b.ended == {(number, 0): "grammar_failed", (other, 0): "length"}
 
 
-def park(b: MaskBench, number: int) -> None:
-    b.s.park(b.request(number))
+def park_request(bench: MaskBench, number: int) -> None:
+    bench.s.park(bench.request(number))
 
 
-def evict(b: MaskBench, number: int) -> None:
-    b.s.evict(b.request(number))
+def evict_request(bench: MaskBench, number: int) -> None:
+    bench.s.evict(bench.request(number))
 
 
-def fail_step(b: MaskBench, number: int) -> None:
-    b.runner.fails = 1
+def fail_request_step(bench: MaskBench, number: int) -> None:
+    bench.runner.fails = 1
 
 
-def hold(b: MaskBench, number: int) -> None:
-    b.s.hold(number)
-    b.step()
-    b.s.resume(number)
+def hold_request(bench: MaskBench, number: int) -> None:
+    bench.s.hold(number)
+    bench.step()
+    bench.s.resume(number)
 
 
 @pytest.mark.parametrize("rows", [0, 9])
 @pytest.mark.parametrize("first", [False, True])
-@pytest.mark.parametrize("disturb", [park, evict, fail_step, hold])
+@pytest.mark.parametrize("disturbance", [park_request, evict_request, fail_request_step, hold_request])
 def test_request_with_a_late_row_survives(
-    disturb: Callable[[MaskBench, int], None], first: bool, rows: int
+    disturbance: Callable[[MaskBench, int], None], first: bool, rows: int
 ) -> None:
     """`first`: it is the first token that is late."""
     b = MaskBench(rows=rows)
@@ -216,16 +231,18 @@ def test_request_with_a_late_row_survives(
     b.masks.held = True
     b.step(2)
     assert [request.number for request in b.s.late] == [masked]
-    disturb(b, masked)
+    disturbance(b, masked)
     b.step(2)
     b.masks.held = False
     b.masks.release()
     b.until_idle()
-    assert b.answer(masked) == expected(8, 9) and b.answer(free) == expected(7, 12)
-    assert not b.s.ledger.problems() and not b.cache.pools[0].pool.used and not b.s.late
+    assert b.generated_tokens(masked) == expected_tokens(8, 9) and b.generated_tokens(free) == expected_tokens(
+        7, 12
+    )
+    assert not b.s.ledger.find_problems() and not b.cache.pools[0].pool.used and not b.s.late
 
 
-def test_cancelled_request_with_a_late_row_is_gone() -> None:
+def test_cancelled_request_with_a_late_row_is_removed() -> None:
     b = MaskBench(rows=9)
     number = b.submit(0, [1] * 8, 9, mask=FakeMask())
     b.step(2)
@@ -239,7 +256,7 @@ def test_cancelled_request_with_a_late_row_is_gone() -> None:
     assert b.step() is None
 
 
-def test_row_without_finite_logits_fails_although_its_mask_is_late() -> None:
+def test_row_without_finite_logits_fails_while_its_mask_is_late() -> None:
     b = MaskBench()
     number = b.submit(0, [1] * 8, 9, mask=FakeMask())
     b.step(2)
@@ -247,10 +264,10 @@ def test_row_without_finite_logits_fails_although_its_mask_is_late() -> None:
     b.step()
     b.runner.nan.add(number)
     b.until_idle()
-    assert b.ended == {(number, 0): "logits_not_finite"} and not b.s.ledger.problems()
+    assert b.ended == {(number, 0): "logits_not_finite"} and not b.s.ledger.find_problems()
 
 
-def test_every_choice_has_a_mask_that_saw_its_own_tokens() -> None:
+def test_every_choice_has_a_mask_of_its_own_tokens() -> None:
     b = MaskBench()
     mask = FakeMask()
     number = b.submit(0, [1] * 9, 7, n=3, mask=mask)
@@ -263,19 +280,19 @@ def test_every_choice_has_a_mask_that_saw_its_own_tokens() -> None:
         if not b.s.live:
             break
     for choice, request in enumerate(choices):
-        assert b.generated[number, choice] == [drawn(3, choice, 9 + index) for index in range(7)]
+        assert b.generated[number, choice] == [drawn_token(3, choice, 9 + index) for index in range(7)]
         assert request.mask is not None and request.mask is not mask
 
 
 def test_threads_fill_masks() -> None:
     """Without a test's pool: the words are those of the mask, after each token."""
 
-    class Ones(FakeMask):
+    class OnesMask(FakeMask):
         def fill(self, words: np.ndarray) -> None:
             super().fill(words)
             words[:] = len(self.tokens)
 
-    fills, mask = MaskFills(70, 4, lambda: 0), Ones()
+    fills, mask = MaskFills(70, 4, lambda: 0), OnesMask()
     fills.wait = lambda pending, seconds: [item.result() for item in pending]  # type: ignore[misc]
     fills.begin(mask)
     for index in range(3):
@@ -283,6 +300,6 @@ def test_threads_fill_masks() -> None:
         words = fills.words(mask)
         assert words is not None and words.tolist() == [index] * 3
         mask.accept(index)
-        fills.advanced(mask)
+        fills.refill(mask)
     fills.settle([mask])
     fills.drop(mask)

@@ -11,12 +11,12 @@ from fake_runner import FakeRunner
 
 from zinc_rt.host.errors import UsageError
 from zinc_rt.sched.kv.kv_cache import KvCache, PageGroup
-from zinc_rt.sched.kv.prefix import namespace
+from zinc_rt.sched.kv.prefix import make_namespace
 from zinc_rt.sched.plan import Drawn, StepPlan
 from zinc_rt.sched.planning import LEAST_PROMPT
 from zinc_rt.sched.sampling import Sampling
 from zinc_rt.sched.scheduler import NewRequest, Scheduler, SchedulerLimits
-from zinc_rt.sched.state import GapBudget, limit_changes
+from zinc_rt.sched.state import GapBudget, describe_limit_changes
 from zinc_rt.sched.step_cost import PREDICTED, MeasuredCost, StepCost
 from zinc_rt.sched.tenant import CLASSES, MS_NS, Classes, Priority, Tenant, with_budgets
 
@@ -44,7 +44,7 @@ class ClockedRunner(FakeRunner):
         return super().collect(handle)
 
 
-class Load:
+class LoadBench:
     def __init__(
         self,
         tenants: Sequence[Tenant],
@@ -60,7 +60,7 @@ class Load:
             slots, 4096, classes=classes, cost=COST, check_every=1, submission_ns=submission_ns
         )
         self.scheduler = runner.scheduler = Scheduler(limits, tenants, cache, runner, lambda: runner.now)
-        self.spaces = [namespace("m", "canonical-1", "f32", 16) for _ in tenants]
+        self.spaces = [make_namespace("m", "canonical-1", "f32", 16) for _ in tenants]
         self.count = 0
 
     def submit(self, tenant: int, prompt: int, limit: int) -> int:
@@ -77,7 +77,7 @@ class Load:
         return self.runner.steps[before:]
 
 
-def budgets(gap_ms: float | None, first_token_ms: float | None = None) -> Classes:
+def set_budgets(gap_ms: float | None, first_token_ms: float | None = None) -> Classes:
     row = replace(CLASSES[Priority.INTERACTIVE], gap_ns=None, first_token_ns=None)
     return with_budgets({**CLASSES, Priority.INTERACTIVE: row}, gap_ms=gap_ms, first_token_ms=first_token_ms)
 
@@ -87,7 +87,7 @@ def budgets(gap_ms: float | None, first_token_ms: float | None = None) -> Classe
 
 @pytest.mark.parametrize("budget_ms", [5, 10.5, 12, 30, 31.7, 100, 1000])
 @pytest.mark.parametrize(("decodes", "context"), [(0, 0), (4, 400), (16, 3000)])
-def test_most_prompt_tokens_that_fit_are_found(budget_ms: float, decodes: int, context: int) -> None:
+def test_largest_prompt_part_within_the_budget_is_computed(budget_ms: float, decodes: int, context: int) -> None:
     """Found by trying every number."""
     budget = int(budget_ms * MS_NS)
     fits = [n for n in range(1, 513) if COST.nanoseconds(n, decodes, context + n) <= budget]
@@ -107,7 +107,7 @@ def test_cost_follows_the_device() -> None:
     assert (row.prompts, row.tokens, row.steps, row.ratio) == (False, 4, 107, pytest.approx(0.5, rel=1e-6))
 
 
-def test_clock_that_stands_still_measures_nothing() -> None:
+def test_stopped_clock_yields_no_measurement() -> None:
     cost = MeasuredCost(COST)
     for _ in range(5):
         cost.observe(0, 4, 100, 0)
@@ -128,8 +128,8 @@ def test_each_size_has_its_own_ratio() -> None:
 # --- steps
 
 
-def test_prompts_beside_an_interactive_answer_get_what_its_gap_budget_leaves() -> None:
-    load = Load([DESK, NIGHT], budgets(30))
+def test_prompts_get_the_rest_of_an_interactive_gap_budget() -> None:
+    load = LoadBench([DESK, NIGHT], set_budgets(30))
     load.submit(0, 8, 200)
     load.steps(2)
     load.submit(1, 2000, 4)
@@ -140,7 +140,7 @@ def test_prompts_beside_an_interactive_answer_get_what_its_gap_budget_leaves() -
 
 
 def test_step_time_is_unlimited_without_a_budget() -> None:
-    load = Load([DESK, NIGHT], budgets(None))
+    load = LoadBench([DESK, NIGHT], set_budgets(None))
     load.submit(0, 8, 200)
     load.steps(2)
     load.submit(1, 2000, 4)
@@ -148,15 +148,15 @@ def test_step_time_is_unlimited_without_a_budget() -> None:
 
 
 def test_batch_answers_have_no_gap_budget() -> None:
-    load = Load([NIGHT], budgets(30))
+    load = LoadBench([NIGHT], set_budgets(30))
     load.submit(0, 8, 200)
     load.steps(2)
     load.submit(0, 2000, 4)
     assert load.steps(2)[0][0] > 490
 
 
-def test_prompt_gets_its_least_part_of_an_infeasible_budget() -> None:
-    load = Load([DESK, NIGHT], budgets(5))
+def test_prompt_gets_its_minimum_part_of_an_infeasible_budget() -> None:
+    load = LoadBench([DESK, NIGHT], set_budgets(5))
     load.submit(0, 8, 200)
     load.steps(2)
     load.submit(1, 100, 4)
@@ -167,7 +167,7 @@ def test_prompt_gets_its_least_part_of_an_infeasible_budget() -> None:
 
 def test_lower_decodes_take_turns_in_equal_shares() -> None:
     """One interactive and seven batch decodes take 18 ms and their context; 15 ms have room for one to three."""
-    load = Load([NIGHT, DESK], budgets(None))
+    load = LoadBench([NIGHT, DESK], set_budgets(None))
     for _ in range(7):
         load.submit(0, 8, 400)
     load.submit(1, 8, 400)
@@ -184,11 +184,11 @@ def test_lower_decodes_take_turns_in_equal_shares() -> None:
     assert load.scheduler.counts.infeasible_steps == 70
 
 
-def test_turns_lose_no_token() -> None:
+def test_rotation_loses_no_token() -> None:
     """Answers are those of an unlimited run, whoever waited for a turn."""
     result = []
-    for classes in (budgets(None), budgets(13)):
-        load = Load([NIGHT, DESK], classes)
+    for classes in (set_budgets(None), set_budgets(13)):
+        load = LoadBench([NIGHT, DESK], classes)
         for index in range(8):
             load.submit(index % 2, 20 + index, 30)
         tokens: dict[int, list[int]] = {}
@@ -199,8 +199,8 @@ def test_turns_lose_no_token() -> None:
     assert result[0] == result[1] and all(len(item) == 30 for item in result[1].values())
 
 
-def test_other_prompts_get_what_the_first_token_budget_leaves() -> None:
-    load = Load([DESK, NIGHT], budgets(None, 100))
+def test_other_prompts_get_the_rest_of_the_first_token_budget() -> None:
+    load = LoadBench([DESK, NIGHT], set_budgets(None, 100))
     load.submit(1, 2000, 4)
     load.submit(0, 20, 4)
     ((prompt, _, ms), *_) = load.steps(1)
@@ -209,7 +209,7 @@ def test_other_prompts_get_what_the_first_token_budget_leaves() -> None:
 
 def test_slow_device_is_measured_and_kept_within_the_budget() -> None:
     """It is four times as slow as predicted: once that is seen, steps fit again."""
-    load = Load([DESK, NIGHT], budgets(120), slower=4)
+    load = LoadBench([DESK, NIGHT], set_budgets(120), slower=4)
     load.submit(0, 8, 200)
     load.steps(2)
     load.submit(1, 3000, 4)
@@ -222,13 +222,13 @@ def test_slow_device_is_measured_and_kept_within_the_budget() -> None:
 
 
 def test_prompt_is_split_where_the_driver_ends_long_submissions() -> None:
-    load = Load([NIGHT], submission_ns=100 * MS_NS, slower=2.0)
+    load = LoadBench([NIGHT], submission_ns=100 * MS_NS, slower=2.0)
     load.submit(0, 900, 2)
     steps = load.steps(40)
     assert sum(prompt for prompt, _, _ in steps) == 900
     assert max(took for _, _, took in steps[2:]) <= 100, "two were planned before one was measured"
     output = "scheduler: submission 100 ms: longer prompts are split (default none)"
-    assert output in limit_changes(load.scheduler.limits)
+    assert output in describe_limit_changes(load.scheduler.limits)
 
 
 def test_budgets_are_set_for_interactive_and_standard_requests() -> None:
@@ -240,10 +240,10 @@ def test_budgets_are_set_for_interactive_and_standard_requests() -> None:
         with_budgets(CLASSES, gap_ms=-1)
 
 
-def test_changed_limits_are_named() -> None:
-    assert limit_changes(SchedulerLimits(8, 4096)) == []
+def test_changed_limits_are_reported_by_name() -> None:
+    assert describe_limit_changes(SchedulerLimits(8, 4096)) == []
     classes = with_budgets(CLASSES, gap_ms=50)
-    assert limit_changes(SchedulerLimits(8, 4096, 128, classes=classes, cost=COST)) == [
+    assert describe_limit_changes(SchedulerLimits(8, 4096, 128, classes=classes, cost=COST)) == [
         "scheduler: step_tokens 128 (default 512)",
         "scheduler: interactive gap 50 ms (default 30 ms)",
         "scheduler: standard gap 50 ms (default none)",

@@ -13,26 +13,26 @@ import pytest
 from fake_runner import FakeRunner
 from scheduler_machine import PAGE, PlainSchedulerMachine, SchedulerMachine
 from support import Counts
-from test_soak import arrive
+from test_soak import submit_request
 
 from zinc_rt.sched.kv.kv_cache import KvCache, PageGroup
 from zinc_rt.sched.kv.pages import PageQuota
-from zinc_rt.sched.kv.prefix import Namespace, namespace
+from zinc_rt.sched.kv.prefix import Namespace, make_namespace
 from zinc_rt.sched.sampling import Sampling
 from zinc_rt.sched.scheduler import NewRequest, Scheduler, SchedulerLimits
 from zinc_rt.sched.tenant import Tenant
-from zinc_rt.sched.usage.balance import unbalanced
-from zinc_rt.sched.usage.latency import FIRST_TOKEN, INTER_TOKEN, buckets_of, counter_of, is_latency
+from zinc_rt.sched.usage.balance import find_unbalanced
+from zinc_rt.sched.usage.latency import FIRST_TOKEN, INTER_TOKEN, find_buckets, is_latency, name_counter
 from zinc_rt.sched.usage.ledger import PEAK, LedgerDelta, UsageLedger
 
 
-def balanced(delta: LedgerDelta) -> Counter[tuple[str, str]]:
+def balanced_amounts(delta: LedgerDelta) -> Counter[tuple[str, str]]:
     """Return the amounts of the delta after checking that both sides are equal."""
     amounts = Counter({key: value for key, value in delta.usage.items() if key[1] != PEAK})
     sums = Counter[str]()
     for (_, counter), value in amounts.items():
         sums[counter] += value
-    assert not unbalanced(sums, delta.device)
+    assert not find_unbalanced(sums, delta.device)
     return amounts
 
 
@@ -47,7 +47,7 @@ def test_every_range_of_any_schedule_balances(machine: type[SchedulerMachine], s
         while m.number < 60 or m.scheduler.live:
             what = choice.random()
             if what < 0.25 and m.number < 60:
-                arrive(m, choice)
+                submit_request(m, choice)
             elif what < 0.28:
                 m.scheduler.cancel(m.number - choice.randint(0, 9))
             elif what < 0.30:
@@ -55,23 +55,23 @@ def test_every_range_of_any_schedule_balances(machine: type[SchedulerMachine], s
             elif what < 0.31:
                 m.runner.nan.add(m.number)
             elif what < 0.40:
-                taken += balanced(ledger.take())
+                taken += balanced_amounts(ledger.take())
             else:
                 m.one_step(choice.choice([1, 10, 500]))
-        taken += balanced(ledger.take())
+        taken += balanced_amounts(ledger.take())
         sums = Counter[str]()
         for (_, counter), value in taken.items():
             sums[counter] += value
         assert sums["tokens_generated"] == sum(map(len, m.generated.values()))
         assert sums["tokens_generated"] == sum(sums[counter] for counter in sums if is_latency(counter))
-        assert sums["prompt_tokens_computed"] <= _asked(m)
+        assert sums["prompt_tokens_computed"] <= requested_prompt_tokens(m)
         ended = sum(value for counter, value in sums.items() if counter.startswith("requests_f"))
         cancelled = sum(value for counter, value in sums.items() if counter.startswith("requests_c"))
         assert sums["requests_accepted"] == len(m.generated) == ended + cancelled
         assert sums["tokens_recomputed"] and sums["parks"] and sums["evictions"], "there was no pressure"
 
 
-def _asked(m: SchedulerMachine) -> int:
+def requested_prompt_tokens(m: SchedulerMachine) -> int:
     """Prompt tokens of all choices."""
     return sum(m.asked[number][0] for number, _ in m.generated)
 
@@ -88,7 +88,7 @@ def scheduler_of(
     cache = KvCache((PageGroup("full", 400),), PAGE, 64, 0)
     scheduler = Scheduler(SchedulerLimits(4, 64, 40), tenants, cache, runner, clock, ledger=ledger)
     runner.scheduler = scheduler
-    spaces = [namespace("m", "canonical-1", "f32", PAGE, secret=bytes([secret]) * 32) for secret in secrets]
+    spaces = [make_namespace("m", "canonical-1", "f32", PAGE, secret=bytes([secret]) * 32) for secret in secrets]
     return scheduler, ledger, spaces
 
 
@@ -99,7 +99,7 @@ def test_prompt_token_is_computed_once_or_cached_without_pressure() -> None:
         scheduler.submit(NewRequest(number, number % 2, prompt, spaces[number % 2], Sampling(number, seed=number)))
     while scheduler.step() is not None or scheduler.live:
         pass
-    assert not ledger.problems()
+    assert not ledger.find_problems()
     for tenant, name in enumerate(("ada", "bob")):
         usage, numbers = ledger.usage(name), range(2 - tenant, 13, 2)
         cached = usage["prompt_tokens_cached"]
@@ -139,9 +139,9 @@ def test_latencies_match_the_times_of_the_batches() -> None:
         for key in zip(batch.requests.tolist(), batch.choice.tolist(), strict=True):
             kind, since = (INTER_TOKEN, last[key]) if key in last else (FIRST_TOKEN, arrived[key[0]])
             last[key] = now[0]
-            (bucket,) = buckets_of(np.array([now[0] - since])).tolist()
-            wanted["ada" if key[0] % 2 == 0 else "bob"][counter_of(kind, bucket)] += 1
-    assert number == 24 and not scheduler.live and not ledger.problems()
+            (bucket,) = find_buckets(np.array([now[0] - since])).tolist()
+            wanted["ada" if key[0] % 2 == 0 else "bob"][name_counter(kind, bucket)] += 1
+    assert number == 24 and not scheduler.live and not ledger.find_problems()
     for name, counts in wanted.items():
         usage = ledger.usage(name)
         assert {key: count for key, count in usage.items() if is_latency(key)} == counts
@@ -160,4 +160,4 @@ def test_pages_shared_in_a_group_are_charged_to_the_group() -> None:
         assert not scheduler.check()
     group = ledger.usage(":group 1")
     assert list(group) == ["page_steps.full"] and group["page_steps.full"] % 2 == 0, "two pages of the prompt"
-    assert not ledger.usage(":group 0") and not ledger.problems()
+    assert not ledger.usage(":group 0") and not ledger.find_problems()

@@ -20,34 +20,36 @@ from support import Counts
 
 from zinc_rt.host.errors import InputError, OutputError, UnsupportedError, UsageError
 from zinc_rt.sched.usage import database
-from zinc_rt.sched.usage.balance import unbalanced
+from zinc_rt.sched.usage.balance import find_unbalanced
 from zinc_rt.sched.usage.database import open_to_read
 from zinc_rt.sched.usage.ledger import RunnerCounts, UsageLedger
 from zinc_rt.sched.usage.ledger_store import LedgerStore, StoreHealth
-from zinc_rt.sched.usage.query import UsageFound, find_usage, fold
+from zinc_rt.sched.usage.query import UsageResult, find_usage, fold
 
 CHILD = Path(__file__).with_name("ledger_child.py")
 NEVER = 3600.0  # a period that no test lives to see: batches are those it asks for
 
 
-def a_ledger() -> UsageLedger:
+def make_ledger() -> UsageLedger:
     return UsageLedger(TENANTS, {"full": 12})
 
 
-def counted(ledger: UsageLedger, steps: int, device: RunnerCounts | None = None, seed: int = 0) -> RunnerCounts:
+def count_steps(
+    ledger: UsageLedger, steps: int, device: RunnerCounts | None = None, seed: int = 0
+) -> RunnerCounts:
     choice, device = random.Random(seed), device or RunnerCounts()
     for _ in range(steps):
         device = count_step(ledger, device, choice)
     return device
 
 
-def found(path: Path) -> UsageFound:
+def read_usage(path: Path) -> UsageResult:
     with closing(open_to_read(path)) as connection:
         return find_usage(connection)
 
 
 @contextmanager
-def child(path: Path, period_s: float) -> Iterator[subprocess.Popen[str]]:
+def run_child(path: Path, period_s: float) -> Iterator[subprocess.Popen[str]]:
     line = [sys.executable, str(CHILD), str(path), str(period_s)]
     with subprocess.Popen(line, stdout=subprocess.PIPE, text=True) as process:
         try:
@@ -58,7 +60,7 @@ def child(path: Path, period_s: float) -> Iterator[subprocess.Popen[str]]:
 
 
 @contextmanager
-def closing_store(store: LedgerStore) -> Iterator[LedgerStore]:
+def close_store(store: LedgerStore) -> Iterator[LedgerStore]:
     try:
         yield store
     finally:
@@ -69,16 +71,16 @@ def closing_store(store: LedgerStore) -> Iterator[LedgerStore]:
 
 
 def test_stored_usage_matches_the_counters(tmp_path: Path) -> None:
-    path, ledger = tmp_path / "u.sqlite", a_ledger()
+    path, ledger = tmp_path / "u.sqlite", make_ledger()
     store = LedgerStore(path, {"m": ledger}, period_s=NEVER)
-    device = counted(ledger, 100)
+    device = count_steps(ledger, 100)
     ledger.count("requests_accepted", 1, 3)
     assert store.settle()
-    device = counted(ledger, 10, device)
+    device = count_steps(ledger, 10, device)
     assert not store.close().degraded
-    usage = found(path)
-    assert not unbalanced(usage.usage, usage.device)
-    assert (dict(usage.usage), dict(usage.device)) == tuple(map(dict, _with_peak(ledger, usage)))
+    usage = read_usage(path)
+    assert not find_unbalanced(usage.usage, usage.device)
+    assert (dict(usage.usage), dict(usage.device)) == tuple(map(dict, usage_with_peak(ledger, usage)))
     by_tenant = {group.key[0]: group.counters for group in usage.groups}
     assert by_tenant["bob"]["requests_accepted"] == 3
     for tenant in TENANTS:
@@ -86,35 +88,35 @@ def test_stored_usage_matches_the_counters(tmp_path: Path) -> None:
     assert usage.device["steps"] == 110
 
 
-def _with_peak(ledger: UsageLedger, usage: UsageFound) -> Iterator[dict[str, int]]:
+def usage_with_peak(ledger: UsageLedger, usage: UsageResult) -> Iterator[dict[str, int]]:
     mine, device = ledger.sums()
     yield {**mine, "kv_pages_peak": usage.usage["kv_pages_peak"]}
     yield {**device}
 
 
 def test_store_writes_periodically(tmp_path: Path) -> None:
-    path, ledger = tmp_path / "u.sqlite", a_ledger()
+    path, ledger = tmp_path / "u.sqlite", make_ledger()
     store = LedgerStore(path, {"m": ledger}, period_s=0.01)
-    counted(ledger, 3)
+    count_steps(ledger, 3)
     until = time.monotonic() + 30
-    while not found(path).device and time.monotonic() < until:
+    while not read_usage(path).device and time.monotonic() < until:
         time.sleep(0.01)
-    assert found(path).device["steps"] == 3
+    assert read_usage(path).device["steps"] == 3
     store.close()
 
 
 def test_processes_and_models_accumulate(tmp_path: Path) -> None:
     path = tmp_path / "u.sqlite"
     for seed in range(3):
-        ledgers = {"big": a_ledger(), "small": a_ledger()}
+        ledgers = {"big": make_ledger(), "small": make_ledger()}
         store = LedgerStore(path, {"big": ledgers["big"]}, period_s=NEVER, durability="request")
         store.add("small", ledgers["small"])
         for steps, ledger in enumerate(ledgers.values(), 4):
-            counted(ledger, steps, seed=seed)
+            count_steps(ledger, steps, seed=seed)
         store.close()
     with closing(open_to_read(path)) as connection:
         usage = find_usage(connection, group_by=["model", "day"])
-    assert usage.device["steps"] == 3 * (4 + 5) and not unbalanced(usage.usage, usage.device)
+    assert usage.device["steps"] == 3 * (4 + 5) and not find_unbalanced(usage.usage, usage.device)
     assert [group.key[0] for group in usage.groups] == ["big", "small"]
 
 
@@ -122,25 +124,25 @@ def test_processes_and_models_accumulate(tmp_path: Path) -> None:
 def test_durable_mode_syncs_every_commit(
     tmp_path: Path, durability: Literal["second", "request"], synchronous: int
 ) -> None:
-    with closing_store(LedgerStore(tmp_path / "u.sqlite", durability=durability)) as store:
+    with close_store(LedgerStore(tmp_path / "u.sqlite", durability=durability)) as store:
         assert store._connection.execute("PRAGMA synchronous").fetchone() == (synchronous,)
         assert store._connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
 
 
-def test_concurrent_counting_loses_nothing(tmp_path: Path) -> None:
+def test_concurrent_counting_loses_no_usage(tmp_path: Path) -> None:
     """Requests are counted by other threads than steps are."""
-    path, ledger = tmp_path / "u.sqlite", a_ledger()
-    with closing_store(LedgerStore(path, {"m": ledger}, period_s=0.001)):
+    path, ledger = tmp_path / "u.sqlite", make_ledger()
+    with close_store(LedgerStore(path, {"m": ledger}, period_s=0.001)):
         counting = [Thread(target=lambda: [ledger.count("parks", 1) for _ in range(2000)]) for _ in range(3)]
         for thread in counting:
             thread.start()
-        counted(ledger, 1000)
+        count_steps(ledger, 1000)
         for thread in counting:
             thread.join()
-        assert not ledger.problems()
-    usage = found(path)
+        assert not ledger.find_problems()
+    usage = read_usage(path)
     assert usage.usage["parks"] == 6000 and usage.device["steps"] == 1000
-    assert not unbalanced(usage.usage, usage.device)
+    assert not find_unbalanced(usage.usage, usage.device)
 
 
 # --- what goes wrong
@@ -148,11 +150,11 @@ def test_concurrent_counting_loses_nothing(tmp_path: Path) -> None:
 
 def test_second_process_is_rejected_with_owner_pid(tmp_path: Path) -> None:
     path = tmp_path / "u.sqlite"
-    with child(path, 0.1) as process:
+    with run_child(path, 0.1) as process:
         with pytest.raises(OutputError, match=rf"pid {process.pid} \("):
             LedgerStore(path)
-        usage = found(path)  # one reading: the other process goes on writing
-        assert not unbalanced(usage.usage, usage.device), "reading is free"
+        usage = read_usage(path)  # one reading: the other process goes on writing
+        assert not find_unbalanced(usage.usage, usage.device), "reading is free"
         process.kill()
         process.wait()
         LedgerStore(path).close()
@@ -185,46 +187,46 @@ def test_non_ledger_file_is_left_unchanged(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"durability": "never"}, {"on_failure": "panic"}, {"max_lag_s": 0.0}, {"usage_days": 0}]
+    "options", [{"durability": "never"}, {"on_failure": "panic"}, {"max_lag_s": 0.0}, {"usage_days": 0}]
 )
-def test_invalid_options_are_rejected_by_name(tmp_path: Path, wrong: dict[str, object]) -> None:
-    with pytest.raises(UsageError, match=next(iter(wrong))):
-        LedgerStore(tmp_path / "u.sqlite", **wrong)  # type: ignore[arg-type]
+def test_invalid_options_are_rejected_by_name(tmp_path: Path, options: dict[str, object]) -> None:
+    with pytest.raises(UsageError, match=next(iter(options))):
+        LedgerStore(tmp_path / "u.sqlite", **options)  # type: ignore[arg-type]
     assert not list(tmp_path.iterdir())
 
 
 def test_full_disk_only_delays_the_write(tmp_path: Path) -> None:
-    path, ledger = tmp_path / "u.sqlite", a_ledger()
+    path, ledger = tmp_path / "u.sqlite", make_ledger()
     reports: list[StoreHealth] = []
     store = LedgerStore(
         path, {"m": ledger}, period_s=NEVER, on_failure="refuse", max_lag_s=0.001, told=reports.append
     )
-    device = counted(ledger, 5)
+    device = count_steps(ledger, 5)
     assert store.settle() and not store.refuses() and not reports
     store._connection.execute("PRAGMA max_page_count = 1")  # of fewer pages than it has: no page more
     for number in range(400):
         ledger.count(f"counter {number:0100}", 0)
-    device = counted(ledger, 5, device)
+    device = count_steps(ledger, 5, device)
     assert not store.settle()
     time.sleep(0.01)
     assert "full" in store.health().reason and str(path) in store.health().degraded
     assert store.refuses() == store.health().degraded or "in memory" in store.refuses()
     assert [bool(health.reason) for health in reports] == [True]
-    kept = found(path)
-    assert kept.device["steps"] == 5 and not unbalanced(kept.usage, kept.device)
+    kept = read_usage(path)
+    assert kept.device["steps"] == 5 and not find_unbalanced(kept.usage, kept.device)
     store._connection.execute("PRAGMA max_page_count = 100000")
     assert store.settle() and not store.health().degraded and not store.refuses()
     assert [bool(health.reason) for health in reports] == [True, False]
-    counted(ledger, 1, device)
+    count_steps(ledger, 1, device)
     store.close()
-    whole = found(path)
-    assert whole.device["steps"] == 11 and not unbalanced(whole.usage, whole.device)
+    whole = read_usage(path)
+    assert whole.device["steps"] == 11 and not find_unbalanced(whole.usage, whole.device)
 
 
 def test_file_size_limit_is_handled_like_full_disk(tmp_path: Path) -> None:
-    path, ledger = tmp_path / "u.sqlite", a_ledger()
+    path, ledger = tmp_path / "u.sqlite", make_ledger()
     store = LedgerStore(path, {"m": ledger}, period_s=NEVER)
-    counted(ledger, 5)
+    count_steps(ledger, 5)
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
     try:
@@ -232,13 +234,13 @@ def test_file_size_limit_is_handled_like_full_disk(tmp_path: Path) -> None:
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert store.settle() and not store.close().degraded
-    assert found(path).device["steps"] == 5
+    assert read_usage(path).device["steps"] == 5
 
 
-def test_held_lock_is_waited_out_in_memory(tmp_path: Path) -> None:
-    path, ledger = tmp_path / "u.sqlite", a_ledger()
+def test_usage_is_kept_in_memory_while_the_lock_is_held(tmp_path: Path) -> None:
+    path, ledger = tmp_path / "u.sqlite", make_ledger()
     store = LedgerStore(path, {"m": ledger}, period_s=NEVER)
-    counted(ledger, 5)
+    count_steps(ledger, 5)
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         assert not store.settle() and "locked" in store.health().degraded
@@ -246,18 +248,18 @@ def test_held_lock_is_waited_out_in_memory(tmp_path: Path) -> None:
         other.execute("ROLLBACK")
     assert store.settle()
     store.close()
-    assert found(path).device["steps"] == 5
+    assert read_usage(path).device["steps"] == 5
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_writer_thread_failure_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*arguments: object) -> None:
+    def raise_bug(*arguments: object) -> None:
         raise RuntimeError("a bug")
 
-    ledger = a_ledger()
+    ledger = make_ledger()
     store = LedgerStore(tmp_path / "u.sqlite", {"m": ledger}, period_s=NEVER, on_failure="refuse", max_lag_s=1e-9)
-    monkeypatch.setattr(database, "write_batch", broken)
-    counted(ledger, 1)
+    monkeypatch.setattr(database, "write_batch", raise_bug)
+    count_steps(ledger, 1)
     assert not store.settle()
     assert "writer thread has ended" in store.refuses()
     assert not store.settle(), "it does not wait for nobody"
@@ -265,29 +267,29 @@ def test_writer_thread_failure_is_reported(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_slow_disk_does_not_block_the_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path, ledger = tmp_path / "u.sqlite", a_ledger()
+    path, ledger = tmp_path / "u.sqlite", make_ledger()
     store = LedgerStore(path, {"m": ledger}, period_s=0.001)
     writing: list[float] = []
     write = database.write_batch
 
-    def slowly(*arguments: object) -> None:
+    def write_slowly(*arguments: object) -> None:
         writing.append(time.monotonic())
         time.sleep(0.2)
         write(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(database, "write_batch", slowly)
-    device = counted(ledger, 1)
+    monkeypatch.setattr(database, "write_batch", write_slowly)
+    device = count_steps(ledger, 1)
     while not writing:
         time.sleep(0.001)
-    counted(ledger, 500, device)
+    count_steps(ledger, 500, device)
     assert len(writing) < 20, "as many steps as the disk took batches"
     store.close()
-    assert found(path).device["steps"] == 501
+    assert read_usage(path).device["steps"] == 501
 
 
-def killed_after(path: Path, period_s: float, life_s: float) -> tuple[list[tuple[str, int, float]], float]:
+def kill_after(path: Path, period_s: float, life_s: float) -> tuple[list[tuple[str, int, float]], float]:
     """A child's report of the steps that it counted, and when it was killed."""
-    with child(path, period_s) as process:
+    with run_child(path, period_s) as process:
         time.sleep(life_s)
         process.kill()
         start = time.monotonic()
@@ -301,9 +303,9 @@ def test_file_opens_and_balances_after_kill_at_any_point(tmp_path: Path, slow_co
     choice, path = random.Random(17), tmp_path / "u.sqlite"
     before = 0
     for _ in range(slow_counts(10, 500)):
-        output, _ = killed_after(path, 0.02, choice.uniform(0.0, 0.15))
-        usage = found(path)
-        assert not unbalanced(usage.usage, usage.device)
+        output, _ = kill_after(path, 0.02, choice.uniform(0.0, 0.15))
+        usage = read_usage(path)
+        assert not find_unbalanced(usage.usage, usage.device)
         steps = usage.device.get("steps", 0) - before
         before += steps
         settled = max((number for word, number, _ in output if word == "settled"), default=0)
@@ -317,33 +319,33 @@ def test_killed_process_loses_at_most_one_second(tmp_path: Path, slow_counts: Co
     choice = random.Random(5)
     for number in range(slow_counts(1, 20)):
         path = tmp_path / f"{number}.sqlite"
-        output, killed = killed_after(path, 0.0, 1.3 if not number else choice.uniform(1.0, 4.0))
+        output, killed = kill_after(path, 0.0, 1.3 if not number else choice.uniform(1.0, 4.0))
         due = max((number for _, number, when in output if when < killed - 1.0), default=0)
-        assert found(path).device.get("steps", 0) >= due > 0
+        assert read_usage(path).device.get("steps", 0) >= due > 0
 
 
 # --- what is asked of it
 
 
 def test_rollup_of_days_and_minutes_preserves_sums(tmp_path: Path) -> None:
-    path, ledger = tmp_path / "u.sqlite", a_ledger()
+    path, ledger = tmp_path / "u.sqlite", make_ledger()
     LedgerStore(path).close()
     with closing(database.open_to_write(path, durable=False)) as connection:
         device = RunnerCounts()
         for minute in (0, 1, 1439, 1440, 1500, 2880, 2881):
             unwritten = database.UnwrittenUsage()
-            device = counted(ledger, 4, device, seed=minute)
+            device = count_steps(ledger, 4, device, seed=minute)
             unwritten.add(minute, "m", ledger.take())
             database.write_batch(connection, "p", unwritten)
         by_day, spans = find_usage(connection, group_by=["day", "tenant"]), [(0, 1440), (1440, 2880), (2880, 4320)]
         days = [find_usage(connection, first_minute=a, before_minute=b) for a, b in spans]
         late = find_usage(connection, first_minute=2881)
         for day in days:
-            assert not unbalanced(day.usage, day.device)
-        rows = _rows(connection)
+            assert not find_unbalanced(day.usage, day.device)
+        rows = count_rows(connection)
         fold(connection, before_minute=2885)
         fold(connection, before_minute=2885)
-        assert _rows(connection) < rows
+        assert count_rows(connection) < rows
         assert find_usage(connection, group_by=["day", "tenant"]).groups == by_day.groups
         assert [find_usage(connection, first_minute=a, before_minute=b).groups for a, b in spans] == [
             day.groups for day in days
@@ -355,6 +357,6 @@ def test_rollup_of_days_and_minutes_preserves_sums(tmp_path: Path) -> None:
             find_usage(connection, group_by=["colour"])
 
 
-def _rows(connection: sqlite3.Connection) -> int:
+def count_rows(connection: sqlite3.Connection) -> int:
     count: int = connection.execute("SELECT count(*) FROM usage").fetchone()[0]
     return count

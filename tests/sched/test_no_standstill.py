@@ -11,7 +11,7 @@ from support import Counts
 from zinc_rt.host.errors import UsageError
 from zinc_rt.sched.kv.pages import PageQuota
 from zinc_rt.sched.simulation.arrival import Arrival
-from zinc_rt.sched.simulation.schedule_checks import common_checks
+from zinc_rt.sched.simulation.schedule_checks import run_common_checks
 from zinc_rt.sched.simulation.simulate import SimulationSettings, simulate
 from zinc_rt.sched.step_cost import StepCost
 from zinc_rt.sched.tenant import Priority, Tenant
@@ -23,7 +23,7 @@ CLOCK = StepCost("a clock", "none", step_us=20_000, prompt_us=10, decode_us=10, 
 STOOD_STILL = (37, 107)
 
 
-def case(seed: int) -> tuple[list[Tenant], list[Arrival], int, int]:
+def random_case(seed: int) -> tuple[list[Tenant], list[Arrival], int, int]:
     """Tenants, arrivals, slots, pages."""
     random = np.random.default_rng(seed)
     slots, pages, count = int(random.integers(1, 4)), int(random.integers(30, 60)), int(random.integers(2, 7))
@@ -49,19 +49,19 @@ def case(seed: int) -> tuple[list[Tenant], list[Arrival], int, int]:
     return tenants, arrivals, slots, pages
 
 
-def everything_ends(seed: int) -> None:
-    tenants, arrivals, slots, pages = case(seed)
+def assert_everything_ends(seed: int) -> None:
+    tenants, arrivals, slots, pages = random_case(seed)
     settings = SimulationSettings(slots, 1024, pages, check_every=8)
     seen = simulate(arrivals, tenants, settings, CLOCK)
-    assert [outcome for outcome in common_checks(seen) if outcome.status != "pass"] == []
+    assert [outcome for outcome in run_common_checks(seen) if outcome.status != "pass"] == []
 
 
 @pytest.mark.parametrize("seed", STOOD_STILL)
 def test_known_standstill_seeds_finish(seed: int) -> None:
-    everything_ends(seed)
+    assert_everything_ends(seed)
 
 
 def test_random_quotas_and_scarcity_finish(slow_counts: Counts) -> None:
     for seed in range(200, 200 + slow_counts(2, 300)):
         with suppress(UsageError):  # one of its requests could never run: the quotas are drawn as well
-            everything_ends(seed)
+            assert_everything_ends(seed)

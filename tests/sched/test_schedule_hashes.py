@@ -16,7 +16,7 @@ import pytest
 from fake_runner import FakeRunner
 from scheduler_machine import PlainSchedulerMachine, SchedulerMachine
 
-from zinc_rt.perf.bench_sched import Load
+from zinc_rt.perf.bench_sched import SchedulerLoad
 from zinc_rt.sched.plan import Batch, StepPlan
 from zinc_rt.sched.request import Request
 from zinc_rt.sched.scheduler import Scheduler
@@ -73,7 +73,7 @@ class ScheduleHash:
 # --- what runs
 
 
-def of_workload(name: str, steps: int) -> str:
+def hash_of_workload(name: str, steps: int) -> str:
     """Run the first steps of a workload of the simulation."""
     workload = WORKLOADS[name]
     arrivals = workload.arrivals(np.random.default_rng(7))
@@ -84,9 +84,9 @@ def of_workload(name: str, steps: int) -> str:
     return schedule.result()
 
 
-def of_load(running: int, gap: int, arrivals: int) -> str:
+def hash_of_load(running: int, gap: int, arrivals: int) -> str:
     """The load of the benchmark."""
-    load = Load(running, gap)
+    load = SchedulerLoad(running, gap)
     schedule = ScheduleHash(load.scheduler)
     for _ in range(arrivals):
         load.arrive()
@@ -94,7 +94,7 @@ def of_load(running: int, gap: int, arrivals: int) -> str:
     return schedule.result()
 
 
-def of_machine(kind: type[SchedulerMachine], seed: int, events: int) -> str:
+def hash_of_machine(kind: type[SchedulerMachine], seed: int, events: int) -> str:
     """Random events: cancelled and paused requests, preemptions, evictions, failed steps, quotas, sessions,
     forks.
     """
@@ -103,12 +103,12 @@ def of_machine(kind: type[SchedulerMachine], seed: int, events: int) -> str:
     m.runner.scheduler = m.scheduler
     schedule = ScheduleHash(m.scheduler)
     for _ in range(events):
-        one_event(m, choice)
+        apply_event(m, choice)
     m.drain()
     return schedule.result()
 
 
-def one_event(m: SchedulerMachine, choice: random.Random) -> None:
+def apply_event(m: SchedulerMachine, choice: random.Random) -> None:
     what, back, running = choice.random(), choice.randint(0, 9), list(m.scheduler.running())
     if what < 0.3 and len(m.scheduler.live) < 30:
         shared = [1] * choice.choice([0, 4, 8, 12])
@@ -187,7 +187,7 @@ MACHINE_HASHES = (
 )
 
 
-def quick_first(rows: Sequence[tuple[Any, ...]], quick: int) -> list[Any]:
+def mark_all_but_quick(rows: Sequence[tuple[Any, ...]], quick: int) -> list[Any]:
     """The first `quick` rows run by default, the others with --rest."""
     result = []
     for index, row in enumerate(rows):
@@ -196,18 +196,20 @@ def quick_first(rows: Sequence[tuple[Any, ...]], quick: int) -> list[Any]:
     return result
 
 
-@pytest.mark.parametrize(("name", "steps", "expected"), quick_first(WORKLOAD_HASHES, 4))
-def test_workload_is_scheduled_as_before(name: str, steps: int, expected: str) -> None:
-    assert of_workload(name, steps) == expected
+@pytest.mark.parametrize(("name", "steps", "expected"), mark_all_but_quick(WORKLOAD_HASHES, 4))
+def test_workload_schedule_has_the_recorded_hash(name: str, steps: int, expected: str) -> None:
+    assert hash_of_workload(name, steps) == expected
 
 
-@pytest.mark.parametrize(("running", "gap", "arrivals", "expected"), quick_first(LOAD_HASHES, 2))
-def test_benchmark_load_is_scheduled_as_before(running: int, gap: int, arrivals: int, expected: str) -> None:
-    assert of_load(running, gap, arrivals) == expected
+@pytest.mark.parametrize(("running", "gap", "arrivals", "expected"), mark_all_but_quick(LOAD_HASHES, 2))
+def test_benchmark_load_schedule_has_the_recorded_hash(
+    running: int, gap: int, arrivals: int, expected: str
+) -> None:
+    assert hash_of_load(running, gap, arrivals) == expected
 
 
-@pytest.mark.parametrize(("kind", "seed", "events", "expected"), quick_first(MACHINE_HASHES, 4))
-def test_random_events_are_scheduled_as_before(
+@pytest.mark.parametrize(("kind", "seed", "events", "expected"), mark_all_but_quick(MACHINE_HASHES, 4))
+def test_random_event_schedule_has_the_recorded_hash(
     kind: type[SchedulerMachine], seed: int, events: int, expected: str
 ) -> None:
-    assert of_machine(kind, seed, events) == expected
+    assert hash_of_machine(kind, seed, events) == expected

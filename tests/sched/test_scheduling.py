@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from fake_runner import CheckingRunner, drawn
+from fake_runner import CheckingRunner, drawn_token
 from scheduler_machine import only_hangs
 
 from zinc_rt.host.errors import UsageError
 from zinc_rt.ir.slot_record import SlotFlag
 from zinc_rt.sched.kv.kv_cache import KvCache, PageGroup
 from zinc_rt.sched.kv.pages import PageQuota
-from zinc_rt.sched.kv.prefix import namespace
+from zinc_rt.sched.kv.prefix import make_namespace
 from zinc_rt.sched.plan import StepPlan
 from zinc_rt.sched.request import Request, State
 from zinc_rt.sched.sampling import Sampling
@@ -41,7 +41,7 @@ class Bench:
         self.s = Scheduler(asked, tenants, self.cache, self.runner, lambda: self.now, ledger=ledger)
         self.runner.scheduler = self.s
         self.s.failed = only_hangs
-        self.spaces = [namespace("m", "canonical-1", "f32", PAGE) for _ in tenants]
+        self.spaces = [make_namespace("m", "canonical-1", "f32", PAGE) for _ in tenants]
         self.generated: dict[tuple[int, int], list[int]] = {}
         self.ended: dict[tuple[int, int], str] = {}
         self.number = 0
@@ -88,7 +88,7 @@ def test_stalled_reader_keeps_slot_one_second_and_pages_thirty() -> None:
     b.s.hold(number)
     b.step(5)
     assert len(b.generated[number, 0]) == count and b.request(number).slot >= 0
-    due = b.s.next_event()
+    due = b.s.find_next_event()
     assert due is not None and b.now < due <= b.now + SECOND
     b.step(ms=1000)
     assert b.request(number).state is State.PARKED and b.cache.pools[0].pool.used
@@ -107,20 +107,20 @@ def test_resumed_reader_misses_no_tokens(after_ms: int) -> None:
     b.step(2, ms=after_ms)
     b.s.resume(number)
     b.until_idle()
-    assert b.generated[number, 0] == [drawn(3, 0, 6 + index) for index in range(20)]
+    assert b.generated[number, 0] == [drawn_token(3, 0, 6 + index) for index in range(20)]
 
 
-def hold_between_plan_and_submission(b: Bench, number: int) -> None:
+def hold_between_plan_and_submission(bench: Bench, number: int) -> None:
     """Plan the next step before its reader stalls, and submit it afterwards."""
-    schedule = b.s.schedule
+    schedule = bench.s.schedule
 
-    def late() -> StepPlan:
+    def schedule_and_hold() -> StepPlan:
         plan = schedule()
-        b.s.hold(number)
-        b.s.schedule = schedule  # type: ignore[method-assign]
+        bench.s.hold(number)
+        bench.s.schedule = schedule  # type: ignore[method-assign]
         return plan
 
-    b.s.schedule = late  # type: ignore[method-assign]
+    bench.s.schedule = schedule_and_hold  # type: ignore[method-assign]
 
 
 @pytest.mark.parametrize("rows", [0, 24])
@@ -138,9 +138,9 @@ def test_token_of_a_planned_step_is_skipped_and_drawn_again(step: int, prompt: i
     assert min(len(b.generated[number, 0]) for number in others) >= 4
     b.s.resume(slow)
     b.until_idle()
-    assert b.generated[slow, 0] == [drawn(3, 0, prompt + index) for index in range(20)]
+    assert b.generated[slow, 0] == [drawn_token(3, 0, prompt + index) for index in range(20)]
     for number in others:
-        assert b.generated[number, 0] == [drawn(3, 0, 3 + index) for index in range(20)]
+        assert b.generated[number, 0] == [drawn_token(3, 0, 3 + index) for index in range(20)]
     assert set(b.ended.values()) == {"length"}
 
 
@@ -153,7 +153,7 @@ def test_reader_that_stalls_and_resumes_before_submission_misses_nothing() -> No
         b.s.resume(number)
         b.step()
     b.until_idle()
-    assert b.generated[number, 0] == [drawn(3, 0, 6 + index) for index in range(20)]
+    assert b.generated[number, 0] == [drawn_token(3, 0, 6 + index) for index in range(20)]
 
 
 @pytest.mark.parametrize("steps", [1, 10, 100, 101])
@@ -165,7 +165,7 @@ def test_stalled_reader_is_kept_for_a_number_of_steps(steps: int) -> None:
     b.step(steps)
     b.s.resume(slow)
     b.until_idle()
-    result = [drawn(3, 0, 6 + index) for index in range(118)]
+    result = [drawn_token(3, 0, 6 + index) for index in range(118)]
     assert b.generated[other, 0] == result
     assert b.generated[slow, 0] == (result[:20] if steps <= 100 else result[:3])
     assert b.ended[slow, 0] == ("length" if steps <= 100 else "client_too_slow")
@@ -195,7 +195,7 @@ def test_deadline_ends_waiting_and_running_requests() -> None:
     runs = b.submit(0, [1, 2], 60, deadline_ns=SECOND)
     waits = b.submit(0, [1, 2], 60, deadline_ns=SECOND // 2)
     b.step(2)
-    assert b.s.next_event() == SECOND // 2
+    assert b.s.find_next_event() == SECOND // 2
     b.step(ms=600)
     assert b.ended == {(waits, 0): "deadline"}
     b.step(ms=600)
@@ -212,7 +212,7 @@ def test_choices_share_the_prompt_and_sample_independently(prompt: int, rows: in
     number = b.submit(0, range(prompt), 6, n=3)
     b.until_idle()
     for choice in range(3):
-        assert b.generated[number, choice] == [drawn(3, choice, prompt + index) for index in range(6)]
+        assert b.generated[number, choice] == [drawn_token(3, choice, prompt + index) for index in range(6)]
     full = (prompt - 1) // PAGE * PAGE if prompt > 1 else 0
     computed = b.s.ledger.usage("a")["prompt_tokens_computed"] if b.s.ledger else 0
     if rows == 0:
@@ -232,7 +232,7 @@ def test_cancelling_one_choice_keeps_the_others() -> None:
     b.s.cancel(number, "stop", choice=0)
     b.until_idle()
     assert b.ended == {(number, 0): "stop", (number, 1): "length"}
-    assert b.generated[number, 1] == [drawn(3, 1, 5 + index) for index in range(9)]
+    assert b.generated[number, 1] == [drawn_token(3, 1, 5 + index) for index in range(9)]
 
 
 # --- who waits long
@@ -363,7 +363,7 @@ def test_contradictory_quotas_are_rejected_unchanged_with_the_limit() -> None:
     b.step()
     error = future.exception()
     assert isinstance(error, UsageError) and "at most 1" in str(error.next)
-    assert b.s.tenants == before and b.cache.pools[0].quota(1) == PageQuota()
+    assert b.s.tenants == before and b.cache.pools[0].find_quota(1) == PageQuota()
 
 
 def test_lowered_quotas_apply_immediately_and_new_tenants_are_appended() -> None:
@@ -372,12 +372,12 @@ def test_lowered_quotas_apply_immediately_and_new_tenants_are_appended() -> None
     b.step(3)
     b.s.configure([Tenant("a", slots_max=1, pages=(PageQuota(0, 7),)), Tenant("new", weight=2.0)])
     b.s.receive()
-    assert b.s.bound == [1, 0] and b.cache.pools[0].charge(0) <= 7 and not b.s.check()
-    b.spaces.append(namespace("m", "canonical-1", "f32", PAGE))
+    assert b.s.bound == [1, 0] and b.cache.pools[0].count_charge(0) <= 7 and not b.s.check()
+    b.spaces.append(make_namespace("m", "canonical-1", "f32", PAGE))
     other = b.submit(1, [1] * 6, 20)
     b.until_idle()
     for number in [*numbers, other]:
-        assert b.generated[number, 0] == [drawn(3, 0, 6 + index) for index in range(20)]
+        assert b.generated[number, 0] == [drawn_token(3, 0, 6 + index) for index in range(20)]
 
 
 def test_request_that_never_fits_is_rejected_with_the_limit() -> None:
@@ -408,7 +408,7 @@ def test_rate_limit_delays_and_reports_until_when() -> None:
     assert (first, 0) in b.ended
     b.submit(0, [3] * 4, 1)
     b.step()
-    due = b.s.next_event()
+    due = b.s.find_next_event()
     assert due is not None and b.now < due < b.now + 3 * SECOND
     assert (second, 0) not in b.ended or b.s.usage(0).waiting == 1
     b.step(4, ms=3000)
@@ -427,7 +427,7 @@ def test_request_that_hangs_the_device_fails_alone() -> None:
     b.until_idle()
     assert b.ended[bad, 0] == "device_hang"
     for number in good:
-        assert b.generated[number, 0] == [drawn(3, 0, 5 + index) for index in range(12)]
+        assert b.generated[number, 0] == [drawn_token(3, 0, 5 + index) for index in range(12)]
     assert b.s.counts.failed_steps == 3
 
 

@@ -10,7 +10,7 @@ import pytest
 from fake_runner import FakeRunner
 
 from zinc_rt.sched.kv.kv_cache import KvCache, PageGroup
-from zinc_rt.sched.kv.prefix import namespace
+from zinc_rt.sched.kv.prefix import make_namespace
 from zinc_rt.sched.sampling import Sampling
 from zinc_rt.sched.scheduler import NewRequest, Scheduler, SchedulerLimits
 from zinc_rt.sched.tenant import Tenant
@@ -19,35 +19,37 @@ STEP, STEPS = 128, 1200
 Arrivals = Callable[[int, random.Random], tuple[list[int], list[int]]]  # step -> prompts of each tenant
 
 
-def overload(step: int, choice: random.Random) -> tuple[list[int], list[int]]:
+def overload_arrivals(step: int, choice: random.Random) -> tuple[list[int], list[int]]:
     """The second tenant sends twice as much as the first; both send more than half of the capacity."""
     return ([120] if step % 2 == 0 else [], [120])
 
 
-def on_off(step: int, choice: random.Random) -> tuple[list[int], list[int]]:
+def on_off_arrivals(step: int, choice: random.Random) -> tuple[list[int], list[int]]:
     """The first tenant sends in bursts and is idle in between."""
     return ([200] if step % 400 < 200 else [], [150])
 
 
-def short_and_long(step: int, choice: random.Random) -> tuple[list[int], list[int]]:
+def short_and_long_arrivals(step: int, choice: random.Random) -> tuple[list[int], list[int]]:
     """Random arrivals: many short requests, few long ones."""
     return ([24 for _ in range(4) if choice.random() < 0.9], [600] if choice.random() < 0.2 else [])
 
 
-def shift(step: int, choice: random.Random) -> tuple[list[int], list[int]]:
+def shifting_arrivals(step: int, choice: random.Random) -> tuple[list[int], list[int]]:
     """The first tenant has the heavier load, then the second."""
     heavy, light = [200], [100] if step % 2 else []
     return (heavy, light) if step < STEPS // 2 else (light, heavy)
 
 
-@pytest.mark.parametrize("arrivals", [overload, on_off, short_and_long, shift])
+@pytest.mark.parametrize(
+    "arrivals", [overload_arrivals, on_off_arrivals, short_and_long_arrivals, shifting_arrivals]
+)
 @pytest.mark.rest(keep=1)
 def test_busy_tenants_receive_equal_service(arrivals: Arrivals) -> None:
     now, choice, number = 0, random.Random(5), 0
     cache, runner = KvCache((PageGroup("full", 4096),), 16, STEP), FakeRunner()
     limits = SchedulerLimits(16, 1024, STEP, check_every=0)
     scheduler = runner.scheduler = Scheduler(limits, [Tenant("a"), Tenant("b")], cache, runner, lambda: now)
-    spaces = [namespace("m", "canonical-1", "f32", 16) for _ in range(2)]
+    spaces = [make_namespace("m", "canonical-1", "f32", 16) for _ in range(2)]
     apart_since: float | None = None  # the difference when both became busy
     widest, together = 0.0, 0
     for step in range(STEPS):
@@ -59,7 +61,7 @@ def test_busy_tenants_receive_equal_service(arrivals: Arrivals) -> None:
                 scheduler.submit(NewRequest(number, tenant, tokens, spaces[tenant], Sampling(1, seed=1)))
         scheduler.step()
         busy = {request.tenant for request in scheduler.prefilling}
-        difference = scheduler.service.in_tokens(0) - scheduler.service.in_tokens(1)
+        difference = scheduler.service.to_tokens(0) - scheduler.service.to_tokens(1)
         if len(busy) < 2:
             apart_since = None
             continue

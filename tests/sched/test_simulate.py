@@ -11,9 +11,14 @@ from support import Counts
 from zinc_rt.host.errors import UsageError
 from zinc_rt.sched.scheduler import Scheduler
 from zinc_rt.sched.simulation.arrival import Arrival
-from zinc_rt.sched.simulation.schedule_checks import common_checks, first_token_within, gaps_within, prefix_hits
+from zinc_rt.sched.simulation.schedule_checks import (
+    check_first_token,
+    check_gap_ratio,
+    check_prefix_hits,
+    run_common_checks,
+)
 from zinc_rt.sched.simulation.simulate import SimulatedRun, SimulationSettings, draw_token, simulate
-from zinc_rt.sched.simulation.simulation_log import jain, percentiles
+from zinc_rt.sched.simulation.simulation_log import compute_jain_index, compute_percentiles
 from zinc_rt.sched.simulation.workloads import WORKLOADS
 from zinc_rt.sched.step_cost import PREDICTED, StepCost
 from zinc_rt.sched.tenant import Priority, Tenant
@@ -24,38 +29,40 @@ SECOND = StepCost(
 ONE = [Tenant("a")]
 
 
-def run(arrivals: list[Arrival], tenants: list[Tenant] = ONE, **settings: object) -> SimulatedRun:
+def run_simulation(arrivals: list[Arrival], tenants: list[Tenant] = ONE, **settings: object) -> SimulatedRun:
     text = replace(SimulationSettings(slots=4, ctx=1024, check_every=1), **settings)  # type: ignore[arg-type]
     return simulate(arrivals, tenants, text, SECOND)
 
 
-def passed(seen: SimulatedRun) -> bool:
-    return all(finding.status == "pass" for finding in common_checks(seen))
+def is_passed(run: SimulatedRun) -> bool:
+    return all(finding.status == "pass" for finding in run_common_checks(run))
 
 
 def test_single_request_matches_hand_computed_schedule() -> None:
     """Steps of a second: three tokens end at 1, 2 and 3 s after it came, at 10."""
-    seen = run([Arrival(10, "a", 20, 3)])
-    assert passed(seen) and seen.steps == 3 and seen.seconds == 13
+    seen = run_simulation([Arrival(10, "a", 20, 3)])
+    assert is_passed(seen) and seen.steps == 3 and seen.seconds == 13
     log = seen.log
     assert (log.arrived_step[0], log.bound_step[0], log.first_step[0]) == (0, 1, 1)
-    assert log.first_token_seconds(np.array([0])) == [1] and list(log.gap_seconds(Priority.STANDARD)) == [1, 1]
-    assert log.delivered_tokens() == 23 and log.hit_share() == 0
+    assert log.list_first_token_seconds(np.array([0])) == [1] and list(
+        log.list_gap_seconds(Priority.STANDARD)
+    ) == [1, 1]
+    assert log.count_delivered_tokens() == 23 and log.compute_hit_share() == 0
 
 
 def test_step_running_at_arrival_counts() -> None:
-    seen = run([Arrival(0, "a", 20, 5), Arrival(1.5, "a", 20, 1), Arrival(4, "a", 20, 1)])
-    steps = seen.log.steps_to(seen.log.first_step, np.arange(3))
+    seen = run_simulation([Arrival(0, "a", 20, 5), Arrival(1.5, "a", 20, 1), Arrival(4, "a", 20, 1)])
+    steps = seen.log.count_steps_to(seen.log.first_step, np.arange(3))
     assert list(steps) == [1, 2, 1]
 
 
 def test_conversation_turns_hit_earlier_pages() -> None:
     first, second = Arrival(0, "a", 32, 17, prefix="chat"), Arrival(60, "a", 80, 1, prefix="chat")
-    assert run([first, second]).log.cached.tolist() == [0, 48]
-    assert run([first, replace(second, prefix="other")]).log.cached.tolist() == [0, 0]
+    assert run_simulation([first, second]).log.cached.tolist() == [0, 48]
+    assert run_simulation([first, replace(second, prefix="other")]).log.cached.tolist() == [0, 0]
     both = [Tenant("a"), Tenant("b")]
-    assert run([first, replace(second, tenant="b")], both).log.cached.tolist() == [0, 0]
-    assert run([first, replace(second, tenant="b")], both, policy="fcfs").log.cached.tolist() == [0, 0]
+    assert run_simulation([first, replace(second, tenant="b")], both).log.cached.tolist() == [0, 0]
+    assert run_simulation([first, replace(second, tenant="b")], both, policy="fcfs").log.cached.tolist() == [0, 0]
 
 
 def test_text_tokens_do_not_depend_on_the_caller() -> None:
@@ -66,47 +73,47 @@ def test_text_tokens_do_not_depend_on_the_caller() -> None:
 
 
 def test_same_seed_gives_the_same_run() -> None:
-    def steps(seed: int) -> list[int]:
+    def count_steps(seed: int) -> list[int]:
         workload = WORKLOADS["pressure"]
         arrivals = workload.arrivals(np.random.default_rng(seed))
         settings = SimulationSettings(pages=workload.pages, most_steps=300)
         return list(simulate(arrivals, workload.tenants, settings, PREDICTED).log.first_ns)
 
-    assert steps(4) == steps(4) != steps(5)
+    assert count_steps(4) == count_steps(4) != count_steps(5)
 
 
 @pytest.mark.parametrize("limit", [{"most_steps": 7}, {"most_seconds": 7.0}])
 def test_interrupted_run_releases_everything(limit: dict[str, float]) -> None:
-    seen = run([Arrival(index, "a", 40, 30) for index in range(12)], **limit)
+    seen = run_simulation([Arrival(index, "a", 40, 30) for index in range(12)], **limit)
     assert seen.steps == 7 and seen.cut == 7 and not seen.leaked
-    result = {finding.id: finding.status for finding in common_checks(seen)}
+    result = {finding.id: finding.status for finding in run_common_checks(seen)}
     assert result.pop("everything-ends") == "skip" and set(result.values()) == {"pass"}
 
 
 def test_impossible_request_is_rejected_before_the_run() -> None:
     with pytest.raises(UsageError, match="line 3: no tenant 'x'"):
-        run([Arrival(0, "x", 1, 1, line=3)])
+        run_simulation([Arrival(0, "x", 1, 1, line=3)])
     with pytest.raises(UsageError, match="line 4: 2000 tokens and 1 to generate exceed the context of 1024"):
-        run([Arrival(0, "a", 2000, 1, line=4)])
+        run_simulation([Arrival(0, "a", 2000, 1, line=4)])
     with pytest.raises(UsageError, match="exceed the tenant's page quota"):
-        run([Arrival(0, "a", 200, 1)], pages=5)
+        run_simulation([Arrival(0, "a", 200, 1)], pages=5)
 
 
 def test_failing_step_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Scheduler, "check", lambda s: ["i03: a page"] if s.now_ns >= 5 * 10**9 else [])
-    seen = run([Arrival(0, "a", 40, 30)])
-    (finding, *others) = common_checks(seen)
+    seen = run_simulation([Arrival(0, "a", 40, 30)])
+    (finding, *others) = run_common_checks(seen)
     assert finding.status == "fail" and finding.first_bad["step"] == 6 and finding.reason == "i03: a page"
     assert {item.status for item in others} == {"skip"}
 
 
 def test_scheduler_exception_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(self: Scheduler, number: int, reason: str = "") -> None:
+    def raise_violation(self: Scheduler, number: int, reason: str = "") -> None:
         raise AssertionError("inequality R is violated")
 
-    monkeypatch.setattr(Scheduler, "cancel", broken)
-    seen = run([Arrival(0, "a", 40, 30)], most_steps=3)
-    (finding, *_) = common_checks(seen)
+    monkeypatch.setattr(Scheduler, "cancel", raise_violation)
+    seen = run_simulation([Arrival(0, "a", 40, 30)], most_steps=3)
+    (finding, *_) = run_common_checks(seen)
     assert (
         finding.reason == "AssertionError: inequality R is violated" and "broken" in finding.first_bad["traceback"]
     )
@@ -114,16 +121,20 @@ def test_scheduler_exception_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_unmet_expectation_fails() -> None:
     arrivals = [Arrival(0, "a", 100, 200) for _ in range(8)] + [Arrival(3, "b", 100, 5)]
-    seen = run(arrivals, [Tenant("a"), Tenant("b", Priority.BATCH)])
-    result = first_token_within("b", 4).judge(seen, None)
+    seen = run_simulation(arrivals, [Tenant("a"), Tenant("b", Priority.BATCH)])
+    result = check_first_token("b", 4).judge(seen, None)
     assert result.status == "fail" and result.first_bad["tenant"] == "b" and result.measure["steps_most"] > 4
-    assert prefix_hits(0.3).judge(seen, None).status == "fail"
-    assert gaps_within(Priority.INTERACTIVE, 1.3).judge(seen, None).status == "skip"
+    assert check_prefix_hits(0.3).judge(seen, None).status == "fail"
+    assert check_gap_ratio(Priority.INTERACTIVE, 1.3).judge(seen, None).status == "skip"
 
 
 def test_fairness_index_and_percentiles() -> None:
-    assert jain(np.array([3, 3, 3])) == 1 and jain(np.array([4, 0, 0, 0])) == 0.25 and jain(np.zeros(2)) == 1
-    assert percentiles(np.arange(1, 101)) == (50, 99) and percentiles(np.zeros(0)) == (0, 0)
+    assert (
+        compute_jain_index(np.array([3, 3, 3])) == 1
+        and compute_jain_index(np.array([4, 0, 0, 0])) == 0.25
+        and compute_jain_index(np.zeros(2)) == 1
+    )
+    assert compute_percentiles(np.arange(1, 101)) == (50, 99) and compute_percentiles(np.zeros(0)) == (0, 0)
 
 
 QUICK = ("interactive", "streams", "guarantees", "pressure")
@@ -140,7 +151,7 @@ def test_every_workload_runs(name: str, slow_counts: Counts) -> None:
         workload.slots, pages=workload.pages, check_every=64, most_steps=None if whole else 150
     )
     seen = simulate(arrivals, workload.tenants, settings, PREDICTED)
-    assert {finding.status for finding in common_checks(seen)} <= {"pass", *(() if whole else ("skip",))}
+    assert {finding.status for finding in run_common_checks(seen)} <= {"pass", *(() if whole else ("skip",))}
     if whole:
         baseline = simulate(arrivals, workload.tenants, replace(settings, policy="fcfs"), PREDICTED)
         result = [check.judge(seen, baseline) for check in workload.checks]

@@ -12,7 +12,7 @@ from support import Counts
 
 from zinc_rt.sched.request import Request
 from zinc_rt.sched.simulation.arrival import Arrival
-from zinc_rt.sched.simulation.schedule_checks import common_checks
+from zinc_rt.sched.simulation.schedule_checks import run_common_checks
 from zinc_rt.sched.simulation.simulate import Simulation, SimulationSettings
 from zinc_rt.sched.step_cost import StepCost
 from zinc_rt.sched.tenant import Priority, Tenant
@@ -31,11 +31,11 @@ SLOTS, PAGES, RATE = 16, 100, 600
 MOST_GROWN = 96 << 20  # the log keeps 5 bytes a token: 50 MB of a million requests in that part of the run
 
 
-def traffic(random: np.random.Generator, count: int) -> list[Arrival]:
+def random_traffic(random: np.random.Generator, count: int) -> list[Arrival]:
     """A load slightly above the capacity of the slots at times, and slightly below it on average."""
     ats = np.cumsum(random.exponential(1 / RATE, count) * (1 + 0.5 * np.sin(np.arange(count) / 500)))
     tenants, prompts = random.integers(0, len(TENANTS), count), random.integers(1, 60, count)
-    outputs, texts = answers(random, count), random.integers(0, 40, count)
+    outputs, texts = random_answers(random, count), random.integers(0, 40, count)
     return [
         Arrival(index, TENANTS[tenant].name, prompt, output, prefix=f"{text % 4}" if text < 20 else "")
         for index, tenant, prompt, output, text in zip(
@@ -44,7 +44,7 @@ def traffic(random: np.random.Generator, count: int) -> list[Arrival]:
     ]
 
 
-def answers(random: np.random.Generator, count: int) -> np.ndarray:
+def random_answers(random: np.random.Generator, count: int) -> np.ndarray:
     """Most requests are short; one in ten is too long for its reserved pages."""
     return np.where(random.random(count) < 0.1, random.integers(60, 200, count), random.integers(1, 8, count))
 
@@ -53,23 +53,25 @@ def resident_bytes() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def test_long_simulation_loses_nothing(slow_counts: Counts) -> None:
+def test_long_simulation_completes_every_request(slow_counts: Counts) -> None:
     count = slow_counts(2000, 1_000_000)
     ended, sizes = 0, {}
 
-    def advance(more: int) -> None:
+    def record_memory(requests: int) -> None:
         nonlocal ended
-        ended += more
+        ended += requests
         sizes.setdefault(10 * ended // count, resident_bytes())
 
     settings = SimulationSettings(SLOTS, 1024, PAGES, check_every=slow_counts(10, 2000))
-    simulation = Simulation(traffic(np.random.default_rng(1), count), TENANTS, settings, QUICK_CARD, advance)
+    simulation = Simulation(
+        random_traffic(np.random.default_rng(1), count), TENANTS, settings, QUICK_CARD, record_memory
+    )
     seen = simulation.run()
-    assert [finding for finding in common_checks(seen) if finding.status != "pass"] == []
+    assert [finding for finding in run_common_checks(seen) if finding.status != "pass"] == []
     assert (
         ended == count
         and min(seen.counts.parked, seen.counts.evicted) > count // 1000
-        and seen.log.hit_share() > 0.05
+        and seen.log.compute_hit_share() > 0.05
     )
     grown = sizes[9] - sizes[3]
     assert grown < MOST_GROWN, f"{grown:,} bytes more resident after nine tenths than after three"

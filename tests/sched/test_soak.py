@@ -9,7 +9,7 @@ from scheduler_machine import PlainSchedulerMachine, SchedulerMachine
 from support import Counts
 
 from zinc_rt.host.errors import UsageError
-from zinc_rt.sched.checks.invariants import violations
+from zinc_rt.sched.checks.invariants import find_violations
 from zinc_rt.sched.sampling import Sampling
 from zinc_rt.sched.scheduler import NewRequest
 
@@ -19,15 +19,15 @@ pytestmark = pytest.mark.rest
 @pytest.mark.parametrize("machine", [SchedulerMachine, PlainSchedulerMachine])
 def test_soak_finishes(machine: type[SchedulerMachine], slow_counts: Counts) -> None:
     for seed in range(slow_counts(2, 200)):
-        soaked(machine, random.Random(seed), 150)
+        run_soak(machine, random.Random(seed), 150)
 
 
-def soaked(machine: type[SchedulerMachine], choice: random.Random, requests: int) -> None:
+def run_soak(machine: type[SchedulerMachine], choice: random.Random, requests: int) -> None:
     m = machine()
     while m.number < requests or m.scheduler.live:
         what = choice.random()
         if what < 0.25 and m.number < requests and len(m.scheduler.live) < 40:
-            arrive(m, choice)
+            submit_request(m, choice)
         elif what < 0.27:
             m.scheduler.cancel(m.number - choice.randint(1, 20))
         elif what < 0.30:
@@ -39,13 +39,13 @@ def soaked(machine: type[SchedulerMachine], choice: random.Random, requests: int
                 m.scheduler.hold(number, False)
         else:
             m.one_step(choice.choice([1, 10, 10, 10, 500, 30_000]))
-        assert not violations(m.scheduler)
+        assert not find_violations(m.scheduler)
     counts = m.scheduler.counts
     assert counts.parked > 2 and counts.evicted > 5 and m.cache.prefix.counts.hit > 50, "there was no pressure"
     m.drain()
 
 
-def arrive(m: SchedulerMachine, choice: random.Random) -> None:
+def submit_request(m: SchedulerMachine, choice: random.Random) -> None:
     m.number += 1
     prompt = [1] * choice.choice([0, 4, 8, 12]) + [choice.randint(0, 1) for _ in range(choice.randint(1, 9))]
     tenant, limit, seed = choice.randint(0, 3), choice.randint(1, 14), choice.randint(0, 3)

@@ -8,7 +8,7 @@ import pytest
 from fake_runner import FakeRunner
 
 from zinc_rt.sched.kv.kv_cache import KvCache, PageGroup
-from zinc_rt.sched.kv.prefix import namespace
+from zinc_rt.sched.kv.prefix import make_namespace
 from zinc_rt.sched.planning import LEAST_PROMPT
 from zinc_rt.sched.sampling import Sampling
 from zinc_rt.sched.scheduler import NewRequest, Scheduler, SchedulerLimits
@@ -17,14 +17,14 @@ from zinc_rt.sched.tenant import Priority, Tenant
 SLOTS, PAGE = 16, 16
 
 
-class Engine:
+class SchedulerBench:
     def __init__(self, tenants: Sequence[Tenant], *, slots: int = SLOTS, pages: int = 4096) -> None:
         self.now, self.step_ns = 0, 20_000_000
         cache = KvCache((PageGroup("full", pages),), PAGE, 512)
         limits = SchedulerLimits(slots, 4096, step_tokens=512)
         runner = FakeRunner()
         self.scheduler = runner.scheduler = Scheduler(limits, tenants, cache, runner, lambda: self.now)
-        self.spaces = [namespace("m", "canonical-1", "f32", PAGE) for _ in tenants]
+        self.spaces = [make_namespace("m", "canonical-1", "f32", PAGE) for _ in tenants]
         self.count = 0
         self.first: dict[int, int] = {}
         self.steps = 0
@@ -54,7 +54,7 @@ class Engine:
 
 
 def test_interactive_request_preempts_full_batch_slots() -> None:
-    engine = Engine([Tenant("night", Priority.BATCH), Tenant("desk", Priority.INTERACTIVE)])
+    engine = SchedulerBench([Tenant("night", Priority.BATCH), Tenant("desk", Priority.INTERACTIVE)])
     for _ in range(3 * SLOTS):
         engine.submit(0, 200, 500)
     engine.step(20)
@@ -64,16 +64,16 @@ def test_interactive_request_preempts_full_batch_slots() -> None:
 
 @pytest.mark.parametrize("priority", list(Priority))
 def test_single_request_is_served_during_flood_of_another_tenant(priority: Priority) -> None:
-    engine = Engine([Tenant("flood", priority), Tenant("one", priority)])
+    engine = SchedulerBench([Tenant("flood", priority), Tenant("one", priority)])
     for _ in range(200):
         engine.submit(0, 100, 300)
     engine.step(10)
     assert engine.steps_to_first_token(engine.submit(1, LEAST_PROMPT, 20)) <= 4
 
 
-def test_prompt_beside_answers_with_a_latency_budget_gets_its_least_part() -> None:
+def test_prompt_gets_its_minimum_part_during_answers_with_a_latency_budget() -> None:
     """Sixteen interactive decodes take longer than their budget already."""
-    engine = Engine([Tenant("flood", Priority.INTERACTIVE), Tenant("one", Priority.INTERACTIVE)])
+    engine = SchedulerBench([Tenant("flood", Priority.INTERACTIVE), Tenant("one", Priority.INTERACTIVE)])
     for _ in range(200):
         engine.submit(0, 100, 1000)
     engine.step(300)
@@ -84,7 +84,7 @@ def test_prompt_beside_answers_with_a_latency_budget_gets_its_least_part() -> No
 @pytest.mark.parametrize("priority", [Priority.STANDARD, Priority.BATCH])
 def test_aged_flood_gets_no_precedence_over_other_tenants(priority: Priority) -> None:
     """Its waiters have been there for all bands of their class, while its tenant has every slot."""
-    engine = Engine([Tenant("flood", priority), Tenant("one", priority)])
+    engine = SchedulerBench([Tenant("flood", priority), Tenant("one", priority)])
     for _ in range(200):
         engine.submit(0, 100, 300)
     engine.step(10)
@@ -94,7 +94,9 @@ def test_aged_flood_gets_no_precedence_over_other_tenants(priority: Priority) ->
 
 
 def test_guarantee_is_honoured_immediately_for_any_class() -> None:
-    engine = Engine([Tenant("desk", Priority.INTERACTIVE), Tenant("night", Priority.BATCH, slots_guaranteed=2)])
+    engine = SchedulerBench(
+        [Tenant("desk", Priority.INTERACTIVE), Tenant("night", Priority.BATCH, slots_guaranteed=2)]
+    )
     for _ in range(200):
         engine.submit(0, 60, 400)
     engine.step(200)  # the flood's own prompts are computed
@@ -104,7 +106,9 @@ def test_guarantee_is_honoured_immediately_for_any_class() -> None:
 
 def test_every_class_is_served_under_flood_of_higher_classes() -> None:
     """The flood outlasts all waiting; who got a slot for having waited keeps it for its slice."""
-    engine = Engine([Tenant("desk", Priority.INTERACTIVE), Tenant("team"), Tenant("night", Priority.BATCH)])
+    engine = SchedulerBench(
+        [Tenant("desk", Priority.INTERACTIVE), Tenant("team"), Tenant("night", Priority.BATCH)]
+    )
     engine.step_ns = 200_000_000
     for _ in range(64):
         engine.submit(0, 60, 2000)
@@ -118,18 +122,18 @@ def test_every_class_is_served_under_flood_of_higher_classes() -> None:
 
 
 def test_two_flooding_tenants_share_by_weight() -> None:
-    engine = Engine([Tenant("a"), Tenant("b", weight=3.0)])
+    engine = SchedulerBench([Tenant("a"), Tenant("b", weight=3.0)])
     for _ in range(100):
         engine.submit(0, 60, 400)
         engine.submit(1, 60, 400)
     engine.step(50)
     assert engine.scheduler.bound == [SLOTS // 4, 3 * SLOTS // 4]
     service = engine.scheduler.service
-    assert service.in_tokens(0) == pytest.approx(service.in_tokens(1), rel=0.2)
+    assert service.to_tokens(0) == pytest.approx(service.to_tokens(1), rel=0.2)
 
 
 def test_more_tenants_than_slots_take_turns() -> None:
-    engine = Engine([Tenant(f"t{n}") for n in range(6)], slots=2)
+    engine = SchedulerBench([Tenant(f"t{n}") for n in range(6)], slots=2)
     numbers = [engine.submit(tenant, 30, 1000) for tenant in range(6)]
     engine.step(600)
     assert set(numbers) <= engine.first.keys()
@@ -139,7 +143,7 @@ def test_more_tenants_than_slots_take_turns() -> None:
 
 def test_slot_does_not_rotate_when_pages_decide_the_share() -> None:
     """Two tenants hold a third of the pages each, parked or not: their shares are equal whoever has the slot."""
-    engine = Engine([Tenant(name) for name in "abcdef"], slots=8, pages=60)
+    engine = SchedulerBench([Tenant(name) for name in "abcdef"], slots=8, pages=60)
     engine.submit(0, 300, 40)
     for tenant in (2, 2, 3, 3, 4, 4, 5):
         engine.submit(tenant, 10, 60)
@@ -151,7 +155,7 @@ def test_slot_does_not_rotate_when_pages_decide_the_share() -> None:
 
 def test_equal_tenants_do_not_preempt_each_other_repeatedly() -> None:
     """Two tenants with equal demand: nobody is parked again and again."""
-    engine = Engine([Tenant("a"), Tenant("b")])
+    engine = SchedulerBench([Tenant("a"), Tenant("b")])
     for _ in range(50):
         engine.submit(0, 40, 300)
         engine.submit(1, 40, 300)

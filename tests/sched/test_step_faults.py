@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from zinc_rt.exec import DeadlineMissed
-from zinc_rt.sched.checks.shadow import ShadowDevice, drawn_token
+from zinc_rt.sched.checks.shadow import ShadowDevice, draw_token
 from zinc_rt.sched.kv.kv_cache import KvCache, PageGroup
-from zinc_rt.sched.kv.prefix import namespace
+from zinc_rt.sched.kv.prefix import make_namespace
 from zinc_rt.sched.plan import Drawn, StepPlan
 from zinc_rt.sched.request import NewRequest
 from zinc_rt.sched.sampling import Sampling
@@ -78,7 +78,7 @@ class FaultyDevice:
         return self.reopens and self.shadow.reopen()
 
 
-class House:
+class FaultBench:
     """A scheduler with a faulty device. `got`: tokens delivered by (request, choice); `ended`: how they ended."""
 
     def __init__(self, *, pages: int = 40, rows: int = 12) -> None:
@@ -89,18 +89,18 @@ class House:
         limits = SchedulerLimits(SLOTS, CTX, step_tokens=12, slice_tokens=4, check_every=0)
         self.scheduler = Scheduler(limits, TENANTS, self.cache, self.device, lambda: self.now)
         self.device.attach(self.scheduler)
-        self.spaces = [namespace("m", "c", "f32", PAGE, secret=bytes([n]) * 32) for n in range(len(TENANTS))]
+        self.spaces = [make_namespace("m", "c", "f32", PAGE, secret=bytes([n]) * 32) for n in range(len(TENANTS))]
         self.got: dict[tuple[int, int], list[int]] = {}
         self.ended: dict[tuple[int, int], str] = {}
         self.asked: dict[int, tuple[int, Sampling]] = {}
 
-    def ask(
+    def submit(
         self, number: int, *, prompt: int = 9, limit: int = 8, tenant: int = 1, n: int = 1, **more: Any
     ) -> None:
         tokens = [(number * 31 + index * 7) % 1000 for index in range(prompt)]
         sampling = Sampling(max_tokens=limit, seed=number, n=n, ignore_eos=True)
         assert self.device.shadow is not None
-        self.device.shadow.arrive(number, tokens, start=tenant, choices=n)
+        self.device.shadow.register_request(number, tokens, start=tenant, choices=n)
         self.asked[number] = prompt, sampling
         self.scheduler.submit(NewRequest(number, tenant, tokens, self.spaces[tenant], sampling, **more))
 
@@ -131,22 +131,22 @@ class House:
         assert self.cache.rows is None or self.cache.rows.used == 0
         assert sorted(self.scheduler.slots.free) == list(range(SLOTS))
 
-    def whole(self, number: int) -> None:
+    def is_complete(self, number: int) -> None:
         """Check that it received every token of its solo run exactly once."""
         prompt, sampling = self.asked[number]
         for choice in range(sampling.n):
-            drawn_tokens = [drawn_token(number, choice, prompt + index) for index in range(sampling.max_tokens)]
+            drawn_tokens = [draw_token(number, choice, prompt + index) for index in range(sampling.max_tokens)]
             assert self.got[number, choice] == drawn_tokens, (number, choice)
             assert self.ended[number, choice] == "length"
 
 
 @pytest.mark.parametrize("late", [False, True], ids=["as it is submitted", "as it is waited for"])
-@pytest.mark.parametrize("when", [1, 2, 5, 9])
-def test_failed_step_costs_time_but_no_token(late: bool, when: int) -> None:
-    house = House()
-    house.device.late, house.device.fails = late, lambda step, requests: step == when
+@pytest.mark.parametrize("moment", [1, 2, 5, 9])
+def test_failed_step_costs_time_but_no_token(late: bool, moment: int) -> None:
+    house = FaultBench()
+    house.device.late, house.device.fails = late, lambda step, requests: step == moment
     for number in range(1, 8):
-        house.ask(number, tenant=number % 3, prompt=3 + 4 * number, n=1 + number % 2)
+        house.submit(number, tenant=number % 3, prompt=3 + 4 * number, n=1 + number % 2)
     house.drain()
     assert house.device.reopened == 1 and house.scheduler.counts.failed_steps == 1
     for number in range(1, 8):
@@ -154,10 +154,10 @@ def test_failed_step_costs_time_but_no_token(late: bool, when: int) -> None:
 
 
 def test_lost_device_fails_every_request_with_reason() -> None:
-    house = House()
+    house = FaultBench()
     house.device.fails, house.device.reopens = lambda step, requests: step == 4, False
     for number in range(1, 9):
-        house.ask(number, tenant=number % 3)
+        house.submit(number, tenant=number % 3)
     with pytest.raises(DeadlineMissed, match="did not finish"):
         house.drain()
     batch = house.scheduler.step()
@@ -168,10 +168,10 @@ def test_lost_device_fails_every_request_with_reason() -> None:
 
 
 def test_request_that_hangs_the_device_fails_alone() -> None:
-    house = House()
+    house = FaultBench()
     house.device.fails = lambda step, requests: 3 in requests
     for number in range(1, 8):
-        house.ask(number, tenant=number % 3)
+        house.submit(number, tenant=number % 3)
     house.drain()
     assert house.ended[3, 0] == "device_hang" and not house.got.get((3, 0))
     for number in {1, 2, 4, 5, 6, 7}:
@@ -180,10 +180,10 @@ def test_request_that_hangs_the_device_fails_alone() -> None:
 
 
 def test_nan_logits_fail_one_request() -> None:
-    house = House()
+    house = FaultBench()
     house.device.poison = {(2, 9 + 3), (5, 9)}
     for number in range(1, 7):
-        house.ask(number)
+        house.submit(number)
     house.drain()
     assert house.ended[2, 0] == house.ended[5, 0] == "logits_not_finite"
     assert len(house.got[2, 0]) == 3 and (5, 0) not in house.got, "what was drawn of them is nobody's"
@@ -192,9 +192,9 @@ def test_nan_logits_fail_one_request() -> None:
 
 
 def test_failed_request_leaves_nothing_in_the_cache() -> None:
-    house = House()
+    house = FaultBench()
     house.device.poison = {(1, 20)}
-    house.ask(1, prompt=20)
+    house.submit(1, prompt=20)
     house.drain()
     assert house.ended[1, 0] == "logits_not_finite"
     house.device.poison.clear()
@@ -202,7 +202,7 @@ def test_failed_request_leaves_nothing_in_the_cache() -> None:
     house.device.shadow.forget(1)
     house.asked.clear()
     house.got.clear(), house.ended.clear()
-    house.ask(1, prompt=20)
+    house.submit(1, prompt=20)
     house.drain()
     house.whole(1)
 
@@ -210,18 +210,18 @@ def test_failed_request_leaves_nothing_in_the_cache() -> None:
 @pytest.mark.rest(keep=1)
 @pytest.mark.parametrize(("pages", "rows"), [(18, 30), (60, 6), (18, 6)], ids=["pages", "rows", "both"])
 def test_request_waits_for_exhausted_pages_and_rows(pages: int, rows: int) -> None:
-    house = House(pages=pages, rows=rows)
+    house = FaultBench(pages=pages, rows=rows)
     for number in range(1, 13):
-        house.ask(number, tenant=number % 3, prompt=5 + 3 * number, limit=12)
+        house.submit(number, tenant=number % 3, prompt=5 + 3 * number, limit=12)
     house.drain(8000)
     for number in range(1, 13):
         house.whole(number)
 
 
 def test_clock_jump_expires_only_due_deadlines(monkeypatch: pytest.MonkeyPatch) -> None:
-    house = House()
-    house.ask(1, limit=30, deadline_ns=5_000_000_000)
-    house.ask(2, limit=30)
+    house = FaultBench()
+    house.submit(1, limit=30, deadline_ns=5_000_000_000)
+    house.submit(2, limit=30)
     house.step()
     monkeypatch.setattr(time, "time", lambda: 0.0)  # the wall's clock is nobody's business here
     house.step()
@@ -232,9 +232,9 @@ def test_clock_jump_expires_only_due_deadlines(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_disconnected_client_leaves_nothing_allocated() -> None:
-    house = House()
+    house = FaultBench()
     for number in range(1, 200):
-        house.ask(number, tenant=number % 3, prompt=1 + number % 30, n=1 + number % 2)
+        house.submit(number, tenant=number % 3, prompt=1 + number % 30, n=1 + number % 2)
         if number % 3 == 0:
             house.scheduler.cancel(number - number % 7)
         house.step()
@@ -248,8 +248,8 @@ def test_disconnected_client_leaves_nothing_allocated() -> None:
 @pytest.mark.parametrize("steps", range(2, 9))
 def test_paused_request_resumes_at_any_step(steps: int) -> None:
     """With its last page full too."""
-    house = House()
-    house.ask(1, prompt=3, limit=12)
+    house = FaultBench()
+    house.submit(1, prompt=3, limit=12)
     for _ in range(steps):
         house.step()
     house.scheduler.hold(1)

@@ -9,21 +9,21 @@ import pytest
 
 from zinc_rt.host.errors import InputError
 from zinc_rt.sched.simulation.arrival import Arrival
-from zinc_rt.sched.simulation.workload_file import read_workload, tenants_of, write_workload
+from zinc_rt.sched.simulation.workload_file import list_tenants, read_workload, write_workload
 from zinc_rt.sched.simulation.workloads import WORKLOADS
 from zinc_rt.sched.tenant import Priority
 
 GOOD = '{"arrival": 0.5, "tenant": "desk", "class": "interactive", "prompt": 100, "output": 20, "prefix": "c7"}'
 
 
-def read(tmp_path: Path, text: str) -> list[Arrival]:
+def read_text(tmp_path: Path, text: str) -> list[Arrival]:
     path = tmp_path / "w.jsonl"
     path.write_text(text)
     return read_workload(path)
 
 
 def test_line_is_parsed(tmp_path: Path) -> None:
-    assert read(tmp_path, GOOD) == [Arrival(0.5, "desk", 100, 20, Priority.INTERACTIVE, "c7", 1)]
+    assert read_text(tmp_path, GOOD) == [Arrival(0.5, "desk", 100, 20, Priority.INTERACTIVE, "c7", 1)]
 
 
 @pytest.mark.parametrize(
@@ -36,11 +36,11 @@ def test_line_is_parsed(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_alternative_spellings_are_accepted(tmp_path: Path, line: str) -> None:
-    assert read(tmp_path, f"\n{line}\n\n") == [Arrival(1.0, "3", 10, 5, line=2)]
+    assert read_text(tmp_path, f"\n{line}\n\n") == [Arrival(1.0, "3", 10, 5, line=2)]
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "message"),
     [
         ("{", "line 2: not JSON"),
         ('"x"', "line 2: str"),
@@ -61,15 +61,15 @@ def test_alternative_spellings_are_accepted(tmp_path: Path, line: str) -> None:
         (GOOD.replace('"desk"', '""'), 'tenant ""'),
     ],
 )
-def test_invalid_field_is_named(tmp_path: Path, line: str, said: str) -> None:
+def test_invalid_field_is_named(tmp_path: Path, line: str, message: str) -> None:
     with pytest.raises(InputError) as error:
-        read(tmp_path, f"{GOOD}\n{line}\n")
-    assert said in str(error.value) and "w.jsonl: line 2" in str(error.value)
+        read_text(tmp_path, f"{GOOD}\n{line}\n")
+    assert message in str(error.value) and "w.jsonl: line 2" in str(error.value)
 
 
 def test_invalid_files_are_rejected(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="contains no requests"):
-        read(tmp_path, "\n\n")
+        read_text(tmp_path, "\n\n")
     with pytest.raises(InputError, match="no such file"):
         read_workload(tmp_path / "missing.jsonl")
     (tmp_path / "bytes").write_bytes(b"\xff\xfe")
@@ -81,12 +81,12 @@ def test_invalid_files_are_rejected(tmp_path: Path) -> None:
 def test_built_in_workload_round_trips_through_a_file(tmp_path: Path, name: str) -> None:
     workload = WORKLOADS[name]
     arrivals = sorted(workload.arrivals(np.random.default_rng(3)), key=lambda arrival: arrival.at)
-    result = read(tmp_path, write_workload(arrivals, workload.tenants))
+    result = read_text(tmp_path, write_workload(arrivals, workload.tenants))
     assert [(a.tenant, a.prompt, a.output, a.prefix) for a in result] == [
         (a.tenant, a.prompt, a.output, a.prefix) for a in arrivals
     ]
     classes = {tenant.name: tenant.priority for tenant in workload.tenants}
-    assert all(tenant.priority == classes[tenant.name] for tenant in tenants_of(result))
+    assert all(tenant.priority == classes[tenant.name] for tenant in list_tenants(result))
 
 
 def test_tenant_gets_the_highest_class_it_requests() -> None:
@@ -95,5 +95,5 @@ def test_tenant_gets_the_highest_class_it_requests() -> None:
         Arrival(2, "a", 1, 1, Priority.INTERACTIVE),
         Arrival(0, "b", 1, 1),
     ]
-    result = {tenant.name: tenant.priority for tenant in tenants_of(arrivals)}
+    result = {tenant.name: tenant.priority for tenant in list_tenants(arrivals)}
     assert result == {"b": Priority.STANDARD, "a": Priority.INTERACTIVE}

@@ -8,10 +8,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from embedded_server import MODEL, config
+from embedded_server import MODEL, make_config
 
 from zinc_rt import LLM, Sampling
-from zinc_rt.serve.engine.requests import Ask
+from zinc_rt.serve.engine.requests import EngineRequest
 from zinc_rt.serve.engine.server import InferenceServer
 from zinc_rt.serve.errors import ServeError
 
@@ -19,18 +19,18 @@ T = TypeVar("T")
 
 
 @dataclass(eq=True)
-class Answer:
+class ReceivedAnswer:
     """One choice, whole."""
 
     tokens: list[int] = field(default_factory=list)
     finish_reason: str = ""
 
 
-async def answers(server: InferenceServer, ask: Ask) -> list[Answer]:
+async def read_answers(server: InferenceServer, ask: EngineRequest) -> list[ReceivedAnswer]:
     """Read every choice of a request to its end; if it fails, open choices end with the error code as reason.
     Raises ServeError if the server caused the error.
     """
-    answers = [Answer() for _ in range(ask.sampling.n)]
+    answers = [ReceivedAnswer() for _ in range(ask.sampling.n)]
     async with await server.submit(ask) as stream:
         try:
             async for delivered in stream:
@@ -46,19 +46,19 @@ async def answers(server: InferenceServer, ask: Ask) -> list[Answer]:
     return answers
 
 
-def alone(asks: Sequence[Ask], **opened: object) -> list[list[Answer]]:
+def generate_alone(asks: Sequence[EngineRequest], **opened: object) -> list[list[ReceivedAnswer]]:
     """Return the result of LLM.generate for each prompt separately."""
     with LLM(MODEL, tier="t_cpu", **{"slots": 4, "ctx": 256, **opened}) as llm:  # type: ignore[arg-type]
         return [
             [
-                Answer(list(item.token_ids), item.finish_reason)
+                ReceivedAnswer(list(item.token_ids), item.finish_reason)
                 for item in llm.generate([list(ask.tokens)], ask.sampling)
             ]
             for ask in asks
         ]
 
 
-def some_asks(count: int, seed: int, **more: object) -> list[Ask]:
+def random_requests(count: int, seed: int, **more: object) -> list[EngineRequest]:
     """Requests of all kinds: short and long prompts, some with a common prefix, greedy and sampled, several
     choices.
     """
@@ -75,13 +75,13 @@ def some_asks(count: int, seed: int, **more: object) -> list[Ask]:
             n=pick.choice([1, 1, 1, 2]),
             ignore_eos=pick.random() < 0.8,
         )
-        asks.append(Ask(MODEL, common * pick.randrange(2) + own, sampling, **more))  # type: ignore[arg-type]
+        asks.append(EngineRequest(MODEL, common * pick.randrange(2) + own, sampling, **more))  # type: ignore[arg-type]
     return asks
 
 
-def in_server(main: Callable[[InferenceServer], Awaitable[T]], **changes: object) -> T:
+def run_in_server(main: Callable[[InferenceServer], Awaitable[T]], **changes: object) -> T:
     """Run `main` with a server of its own."""
-    server = InferenceServer(config(**changes))
+    server = InferenceServer(make_config(**changes))
     server.start()
 
     async def run() -> T:
@@ -93,7 +93,7 @@ def in_server(main: Callable[[InferenceServer], Awaitable[T]], **changes: object
         server.stop()
 
 
-async def settled(server: InferenceServer) -> None:
+async def wait_until_idle(server: InferenceServer) -> None:
     """Wait until no request is left, and check that no resource is."""
     model = server.model(MODEL)
     scheduler = model.core.scheduler

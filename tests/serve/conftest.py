@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from embedded_server import MODEL, Serving, config, running
-from headless_chromium import MISSING, Browser, browser, chromium
+from embedded_server import MODEL, RunningServer, make_config, run_server
+from headless_chromium import MISSING, Browser, find_chromium, open_browser
 
 if TYPE_CHECKING:
     import openai
 
-__all__ = ["MODEL", "Serving", "config", "running", "serving"]
+__all__ = ["MODEL", "RunningServer", "make_config", "run_server", "serving"]
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -26,12 +26,12 @@ def state_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="session")
-def serving() -> Iterator[Serving]:
-    yield from running(config())
+def serving() -> Iterator[RunningServer]:
+    yield from run_server(make_config())
 
 
 @pytest.fixture
-def client(serving: Serving) -> Iterator[openai.OpenAI]:
+def openai_client(serving: RunningServer) -> Iterator[openai.OpenAI]:
     import openai
 
     with openai.OpenAI(base_url=f"{serving.url}/v1", api_key="none") as result:
@@ -39,9 +39,9 @@ def client(serving: Serving) -> Iterator[openai.OpenAI]:
 
 
 @pytest.fixture(scope="session")
-def chrome() -> Iterator[Browser]:
-    program = chromium()
+def chrome_browser() -> Iterator[Browser]:
+    program = find_chromium()
     if program is None:
         pytest.skip(MISSING)
-    with browser(program) as result:
+    with open_browser(program) as result:
         yield result

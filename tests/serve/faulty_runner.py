@@ -56,13 +56,13 @@ class FaultyRunner:
         return self.comes_back and self.real.reopen()
 
 
-async def plant(server: InferenceServer, model: str) -> FaultyRunner:
+async def plant_runner(server: InferenceServer, model: str) -> FaultyRunner:
     """Switch between two steps, so that no step runs partly on the real runner."""
     served = server.model(model)
     faulty = FaultyRunner(served)
 
-    def put() -> None:
+    def replace_runner() -> None:
         served.core.scheduler.runner = faulty
 
-    await server.call(put)
+    await server.call(replace_runner)
     return faulty

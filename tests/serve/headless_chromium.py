@@ -30,7 +30,7 @@ UNTIL = """new Promise((done, failed) => {
 })"""
 
 
-def chromium() -> str | None:
+def find_chromium() -> str | None:
     """Return the path of the browser, None if there is none."""
     return next((path for name in NAMES if (path := shutil.which(name))), None)
 
@@ -69,7 +69,7 @@ class Browser:
                     raise RuntimeError(f"{method}: {message['error']['message']}")
                 return dict(message["result"])
             if tab := self.tabs.get(message.get("sessionId", "")):
-                tab.heard(message)
+                tab.handle_event(message)
 
     def _read(self) -> dict[str, Any]:
         while b"\0" not in self._unread:
@@ -91,7 +91,7 @@ class Browser:
 
 
 @contextlib.contextmanager
-def browser(program: str) -> Iterator[Browser]:
+def open_browser(program: str) -> Iterator[Browser]:
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         browser = Browser(program, profile)
         try:
@@ -112,7 +112,7 @@ class Tab:
     complaints: list[str] = field(default_factory=list)
     fetched: list[str] = field(default_factory=list)
 
-    def heard(self, message: dict[str, Any]) -> None:
+    def handle_event(self, message: dict[str, Any]) -> None:
         params = message["params"]
         match message["method"]:
             case "Runtime.exceptionThrown":
@@ -125,16 +125,16 @@ class Tab:
     def call(self, method: str, **params: Any) -> dict[str, Any]:
         return self.browser.call(method, session=self.session, **params)
 
-    def look(self, *, width: int = 1280, height: int = 800, scheme: str = "light") -> None:
+    def set_viewport(self, *, width: int = 1280, height: int = 800, scheme: str = "light") -> None:
         """Set the window size in CSS pixels and the system's colour scheme."""
         self.call(
             "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False
         )
         self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
 
-    def go(self, url: str) -> None:
+    def open_url(self, url: str) -> None:
         self.call("Page.navigate", url=url)
-        self.until(f"location.href === {json.dumps(url)} && document.readyState === 'complete'")
+        self.wait_until(f"location.href === {json.dumps(url)} && document.readyState === 'complete'")
 
     def ask(self, expression: str) -> Any:
         """Evaluate an expression in the page and await promises. Raises AssertionError with the exception that it
@@ -145,7 +145,7 @@ class Tab:
             raise AssertionError(f"{expression}\n{answer['exceptionDetails']['exception'].get('description')}")
         return answer["result"].get("value")
 
-    def until(self, expression: str) -> Any:
+    def wait_until(self, expression: str) -> Any:
         """Wait until an expression is true; return its value."""
         return self.ask(UNTIL % (1000 * PATIENCE_SECONDS, expression))
 
@@ -155,9 +155,9 @@ class Tab:
     def count(self, selector: str) -> int:
         return int(self.ask(f"document.querySelectorAll({json.dumps(selector)}).length"))
 
-    def point(self, selector: str) -> dict[str, float]:
+    def element_centre(self, selector: str) -> dict[str, float]:
         """Where an element is, scrolled to."""
-        self.until(f"document.querySelector({json.dumps(selector)})")
+        self.wait_until(f"document.querySelector({json.dumps(selector)})")
         return dict(
             self.ask(
                 f"(e => {{ e.scrollIntoView({{block: 'nearest'}}); const r = e.getClientRects()[0];"
@@ -167,10 +167,10 @@ class Tab:
         )
 
     def hover(self, selector: str) -> None:
-        self.call("Input.dispatchMouseEvent", type="mouseMoved", **self.point(selector))
+        self.call("Input.dispatchMouseEvent", type="mouseMoved", **self.element_centre(selector))
 
     def click(self, selector: str) -> None:
-        where = self.point(selector)
+        where = self.element_centre(selector)
         for kind in ("mousePressed", "mouseReleased"):
             self.call("Input.dispatchMouseEvent", type=kind, button="left", clickCount=1, **where)
 
@@ -184,13 +184,13 @@ class Tab:
         self.call("Input.dispatchKeyEvent", type="keyDown", text=text, **of_the_key)
         self.call("Input.dispatchKeyEvent", type="keyUp", **of_the_key)
 
-    def picture(self) -> bytes:
+    def take_screenshot(self) -> bytes:
         """What it looks like, as PNG."""
         return base64.b64decode(self.call("Page.captureScreenshot", format="png")["data"])
 
 
 @contextlib.contextmanager
-def tab(of: Browser) -> Iterator[Tab]:
+def open_tab(of: Browser) -> Iterator[Tab]:
     context = of.call("Target.createBrowserContext")["browserContextId"]
     target = of.call("Target.createTarget", url="about:blank", browserContextId=context)["targetId"]
     session = of.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
@@ -198,7 +198,7 @@ def tab(of: Browser) -> Iterator[Tab]:
     try:
         for domain in ("Page", "Runtime", "Log", "Network"):
             tab.call(f"{domain}.enable")
-        tab.look()
+        tab.set_viewport()
         yield tab
     finally:
         del of.tabs[session]

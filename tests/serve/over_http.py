@@ -7,12 +7,12 @@ import json
 from typing import Any
 
 import httpx
-from asking import Answer
+from asking import ReceivedAnswer
 
-from zinc_rt.serve.engine.requests import Ask
+from zinc_rt.serve.engine.requests import EngineRequest
 
 
-def body_of(ask: Ask, *, stream: bool) -> dict[str, Any]:
+def request_body(ask: EngineRequest, *, stream: bool) -> dict[str, Any]:
     """A plain completion's. Fields with other names in the API are renamed."""
     sampling = ask.sampling
     return {
@@ -42,18 +42,18 @@ class RequestFailed(Exception):
         self.status, self.error = status, error
 
 
-async def asked(
-    client: httpx.AsyncClient, ask: Ask, *, stream: bool, leave_after: int | None = None
-) -> list[Answer]:
+async def send_request(
+    client: httpx.AsyncClient, ask: EngineRequest, *, stream: bool, leave_after: int | None = None
+) -> list[ReceivedAnswer]:
     """Return every choice completely; `leave_after`: number of stream events after which the connection is closed.
     Raises RequestFailed."""
-    answers = [Answer() for _ in range(ask.sampling.n)]
-    body = body_of(ask, stream=stream)
+    answers = [ReceivedAnswer() for _ in range(ask.sampling.n)]
+    body = request_body(ask, stream=stream)
     if not stream:
         answer = await client.post("/v1/completions", json=body)
         if answer.status_code != 200:
             raise RequestFailed(answer.status_code, answer.json()["error"])
-        _take(answers, answer.json())
+        add_chunk(answers, answer.json())
         return answers
     events = 0
     async with client.stream("POST", "/v1/completions", json=body) as answer:
@@ -69,11 +69,11 @@ async def asked(
                 chunk = json.loads(line.removeprefix("data: "))
                 if "error" in chunk:
                     raise RequestFailed(200, chunk["error"])
-                _take(answers, chunk)
+                add_chunk(answers, chunk)
     raise AssertionError("the stream ended without [DONE]")
 
 
-def _take(answers: list[Answer], reply: dict[str, Any]) -> None:
+def add_chunk(answers: list[ReceivedAnswer], reply: dict[str, Any]) -> None:
     for choice in reply["choices"]:
         one = answers[choice["index"]]
         assert not one.finish_reason
@@ -81,19 +81,19 @@ def _take(answers: list[Answer], reply: dict[str, Any]) -> None:
         one.finish_reason = choice["finish_reason"] or ""
 
 
-def client_of(url: str, key: str = "") -> httpx.AsyncClient:
+def make_client(url: str, key: str = "") -> httpx.AsyncClient:
     """Use one connection per request."""
     headers = {"authorization": f"Bearer {key}"} if key else {}
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
     return httpx.AsyncClient(base_url=url, headers=headers, limits=limits, timeout=60)
 
 
-async def drop_after(url: str, sent: bytes, *, wait_seconds: float = 0.0, read: int = 0) -> None:
+async def send_and_drop(url: str, content: bytes, *, wait_seconds: float = 0.0, read: int = 0) -> None:
     """Open a connection, send this, read at least that many bytes, and close it."""
     host, port = url.removeprefix("http://").split(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     try:
-        writer.write(sent)
+        writer.write(content)
         await writer.drain()
         if read:
             await reader.read(read)

@@ -14,7 +14,7 @@ from typing import Any
 
 import httpx
 import pytest
-from embedded_server import MODEL, Serving, config, running
+from embedded_server import MODEL, RunningServer, make_config, run_server
 
 from zinc_rt.serve.config.settings import ServerSettings, TenantSettings
 from zinc_rt.serve.tenants.keys import Keyring, new_key
@@ -24,17 +24,19 @@ KEYS = {name: new_key(name) for name in ("alice", "mallory")}
 
 
 @pytest.fixture(scope="module")
-def guarded() -> Iterator[Serving]:
+def guarded_server() -> Iterator[RunningServer]:
     tenants = [TenantSettings(id=name, keys=(kept,)) for name, (_, kept) in KEYS.items()]
-    settings = config(tenants=(TenantSettings(id="root", keys=(ROOT,)), *tenants), server=ServerSettings(body_s=5))
-    yield from running(settings)
+    settings = make_config(
+        tenants=(TenantSettings(id="root", keys=(ROOT,)), *tenants), server=ServerSettings(body_s=5)
+    )
+    yield from run_server(settings)
 
 
-def headers(name: str) -> dict[str, str]:
+def auth_headers(name: str) -> dict[str, str]:
     return {"authorization": f"Bearer {KEYS[name][0]}", "content-type": "application/json"}
 
 
-def raw(serving: Serving, target: str, method: str = "GET", key: str = "") -> str:
+def send_raw(serving: RunningServer, target: str, method: str = "GET", key: str = "") -> str:
     """Return the answer to a raw target that a client library would normalise."""
     address = httpx.URL(serving.url)
     lines = [f"{method} {target} HTTP/1.1", "host: x", "connection: close"]
@@ -53,9 +55,9 @@ def raw(serving: Serving, target: str, method: str = "GET", key: str = "") -> st
     "/static/../config.py", "/chat.html%00.txt", "/\\..\\config.py", "http://evil.example/v1/tenants",
     "/v1/tenants;x=1", "*", "/%ff",
 ])  # fmt: skip
-def test_path_cannot_reach_files_or_bypass_keys(guarded: Serving, target: str) -> None:
+def test_path_cannot_reach_files_or_bypass_keys(guarded_server: RunningServer, target: str) -> None:
     for key in ("", KEYS["mallory"][0]):
-        answer = raw(guarded, target, key=key)
+        answer = send_raw(guarded_server, target, key=key)
         assert answer.split()[1] in ("400", "401", "403", "404"), answer
         assert "root:" not in answer and "sha256" not in answer
 
@@ -65,10 +67,10 @@ def test_path_cannot_reach_files_or_bypass_keys(guarded: Serving, target: str) -
     "target", ["/v1/tenants", "/v1/tenants/", "/v1/Tenants", "/v1/tenants/alice", "/V1/tenants"]
 )
 @pytest.mark.parametrize("method", ["GET", "POST", "PATCH", "DELETE", "HEAD", "PUT", "OPTIONS", "TRACE", "FOO"])
-def test_method_or_spelling_cannot_bypass_a_scope(guarded: Serving, method: str, target: str) -> None:
-    answer = raw(guarded, target, method, KEYS["mallory"][0])
+def test_method_or_spelling_cannot_bypass_a_scope(guarded_server: RunningServer, method: str, target: str) -> None:
+    answer = send_raw(guarded_server, target, method, KEYS["mallory"][0])
     assert answer.split()[1] in ("307", "400", "401", "403", "404", "405", "415"), answer
-    assert [tenant.id for tenant in guarded.server.tenancy.config.tenants] == ["root", "alice", "mallory"]
+    assert [tenant.id for tenant in guarded_server.server.tenancy.config.tenants] == ["root", "alice", "mallory"]
 
 
 BOMBS: dict[str, bytes] = {
@@ -94,16 +96,18 @@ BOMBS: dict[str, bytes] = {
 @pytest.mark.parametrize("bomb", BOMBS.values(), ids=BOMBS)
 @pytest.mark.rest(keep=1)
 @pytest.mark.slow(keep=5)
-def test_exploding_body_is_rejected_without_blocking_others(guarded: Serving, bomb: bytes) -> None:
+def test_exploding_body_is_rejected_without_blocking_others(guarded_server: RunningServer, bomb: bytes) -> None:
     for path in ("/v1/completions", "/v1/chat/completions", "/tokenize", "/v1/tenants"):
-        answer = httpx.post(f"{guarded.url}{path}", content=bomb, headers=headers("mallory"), timeout=60)
+        answer = httpx.post(
+            f"{guarded_server.url}{path}", content=bomb, headers=auth_headers("mallory"), timeout=60
+        )
         tokenized = path == "/tokenize" and answer.status_code == 200
         assert 400 <= answer.status_code < 500 or tokenized, (path, answer.text[:300])
         assert len(answer.content) < 10_000 or tokenized
-    assert httpx.get(f"{guarded.url}/health", timeout=5).status_code == 200
+    assert httpx.get(f"{guarded_server.url}/health", timeout=5).status_code == 200
 
 
-def nested(depth: int) -> dict[str, Any]:
+def nested_schema(depth: int) -> dict[str, Any]:
     schema: dict[str, Any] = {"type": "string"}
     for _ in range(depth):
         schema = {"type": "object", "properties": {"a": schema, "b": schema}, "required": ["a", "b"]}
@@ -115,7 +119,7 @@ GRAMMARS: dict[str, dict[str, Any]] = {
     "deep regex": {"guided_regex": "(" * 5000 + "a" + ")*" * 5000},
     "backreference": {"guided_regex": r"(a+)+\1$"},
     "many words": {"guided_choice": [f"{n}" * 20 for n in range(20_000)]},
-    "deep schema": {"guided_json": nested(12)},
+    "deep schema": {"guided_json": nested_schema(12)},
     "wide schema": {"guided_json": {"type": "object", "properties": {f"p{n}": {"type": "string", "pattern": "a{9}"}
                                                                       for n in range(3000)}}},
     "schema of itself": {"guided_json": {"$ref": "#"}},
@@ -127,36 +131,40 @@ GRAMMARS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("grammar", GRAMMARS.values(), ids=GRAMMARS)
 @pytest.mark.rest(keep=2)
-def test_exploding_grammar_is_stopped_without_blocking_others(guarded: Serving, grammar: dict[str, Any]) -> None:
+def test_exploding_grammar_is_stopped_without_blocking_others(
+    guarded_server: RunningServer, grammar: dict[str, Any]
+) -> None:
     body = {"model": MODEL, "prompt": [5, 6, 7], "max_tokens": 3, **grammar}
-    answer = httpx.post(f"{guarded.url}/v1/completions", json=body, headers=headers("mallory"), timeout=30)
+    answer = httpx.post(
+        f"{guarded_server.url}/v1/completions", json=body, headers=auth_headers("mallory"), timeout=30
+    )
     assert answer.status_code in (200, 400), answer.text[:300]
     assert len(answer.content) < 10_000
-    assert complete(guarded, "alice", [8, 9]) == 0
-    assert guarded.server.model(MODEL).lost == ""
+    assert post_completion(guarded_server, "alice", [8, 9]) == 0
+    assert guarded_server.server.model(MODEL).lost == ""
 
 
-def complete(serving: Serving, name: str, prompt: list[int]) -> Any:
+def post_completion(serving: RunningServer, name: str, prompt: list[int]) -> Any:
     body = {"model": MODEL, "prompt": prompt, "max_tokens": 1, "temperature": 0}
-    answer = httpx.post(f"{serving.url}/v1/completions", json=body, headers=headers(name), timeout=60)
+    answer = httpx.post(f"{serving.url}/v1/completions", json=body, headers=auth_headers(name), timeout=60)
     return answer.json()["usage"]["prompt_tokens_details"]["cached_tokens"]
 
 
 @pytest.mark.rest
-def test_prompt_of_another_tenant_costs_as_many_steps_as_a_new_one(guarded: Serving) -> None:
+def test_prompt_of_another_tenant_costs_as_many_steps_as_a_new_one(guarded_server: RunningServer) -> None:
     """Time follows what is computed: nothing of alice's prefix is there for mallory, in tokens or in steps."""
-    core = guarded.server.model(MODEL).core
+    core = guarded_server.server.model(MODEL).core
     known, fresh = list(range(3, 200)), list(range(203, 400))
-    complete(guarded, "alice", known)
+    post_completion(guarded_server, "alice", known)
 
-    def computed(prompt: list[int]) -> tuple[int, int, int]:
+    def computed_steps(prompt: list[int]) -> tuple[int, int, int]:
         before, steps = core.ledger.usage("mallory"), core.scheduler.counts.steps
-        hit = complete(guarded, "mallory", prompt)
+        hit = post_completion(guarded_server, "mallory", prompt)
         tokens = core.ledger.usage("mallory")["prompt_tokens_computed"] - before["prompt_tokens_computed"]
         return hit, tokens, core.scheduler.counts.steps - steps
 
-    assert computed(known) == computed(fresh)
-    assert complete(guarded, "alice", known) == 192
+    assert computed_steps(known) == computed_steps(fresh)
+    assert post_completion(guarded_server, "alice", known) == 192
 
 
 def test_key_check_takes_constant_time() -> None:
@@ -171,37 +179,39 @@ def test_key_check_takes_constant_time() -> None:
         for name, key in random.sample(list(kinds.items()), len(kinds)):
             start = time.perf_counter_ns()
             for _ in range(20):
-                ring.caller(key)
+                ring.find_caller(key)
             times[name].append(time.perf_counter_ns() - start)
     minimum = {name: statistics.quantiles(item, n=4)[0] for name, item in times.items()}
     assert max(minimum.values()) < 1.1 * min(minimum.values()), minimum
 
 
 @pytest.mark.rest
-def test_flood_of_wrong_keys_and_slow_bodies_does_not_affect_streams(guarded: Serving) -> None:
+def test_flood_of_wrong_keys_and_slow_bodies_does_not_affect_streams(guarded_server: RunningServer) -> None:
     """While it goes on, what alice is given is what she is given without it."""
     body = {"model": MODEL, "prompt": [5, 6, 7], "max_tokens": 40, "temperature": 0, "ignore_eos": True}
 
-    def ask() -> Any:
-        answer = httpx.post(f"{guarded.url}/v1/completions", json=body, headers=headers("alice"), timeout=60)
+    def send_completion() -> Any:
+        answer = httpx.post(
+            f"{guarded_server.url}/v1/completions", json=body, headers=auth_headers("alice"), timeout=60
+        )
         return answer.json()["choices"]
 
-    alone, over = ask(), threading.Event()
-    address = httpx.URL(guarded.url)
+    alone, over = send_completion(), threading.Event()
+    address = httpx.URL(guarded_server.url)
     slow = [socket.create_connection((address.host, address.port)) for _ in range(50)]
     for item in slow:
         item.sendall(b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n")
 
-    def flood() -> None:
-        with httpx.Client(base_url=guarded.url) as client:
+    def flood_models() -> None:
+        with httpx.Client(base_url=guarded_server.url) as client:
             while not over.is_set():
                 assert client.get("/v1/models", headers={"authorization": "Bearer zrt_alice_x"}).status_code == 401
 
-    threads = [threading.Thread(target=flood) for _ in range(2)]
+    threads = [threading.Thread(target=flood_models) for _ in range(2)]
     for thread in threads:
         thread.start()
     try:
-        assert ask() == alone
+        assert send_completion() == alone
     finally:
         over.set()
         for thread in threads:

@@ -7,10 +7,10 @@ import urllib.request
 from collections.abc import Iterator
 
 import pytest
-from embedded_server import MODEL, Serving
+from embedded_server import MODEL, RunningServer
 from fastapi.responses import JSONResponse
-from headless_chromium import Browser, Tab, tab
-from scripted_api import Script, ScriptedSite, listening_site
+from headless_chromium import Browser, Tab, open_tab
+from scripted_api import ApiScript, ScriptedSite, listening_site
 
 METRICS = """# HELP vllm:num_requests_running Choices of requests in a slot.
 vllm:num_requests_running{model_name="m"} 1.0
@@ -47,43 +47,43 @@ TENANT = {
 
 
 @pytest.fixture(scope="module")
-def site() -> Iterator[ScriptedSite]:
+def engine_site() -> Iterator[ScriptedSite]:
     with listening_site() as result:
         yield result
 
 
 @pytest.fixture
-def script(site: ScriptedSite) -> Script:
+def engine_script(engine_site: ScriptedSite) -> ApiScript:
     model = {"id": "m", "zinc_rt": {"slots": 2, "tier": "t1", "simulated": True, "random_weights": True}}
     free = {**SLOT, "id": 1, "id_task": -1, "zinc_rt": {}}
     pages = {"metrics": METRICS, "slots": [SLOT, free], "v1/tenants": {"data": [TENANT]}}
-    site.script = Script(models=[model], pages=pages)
-    return site.script
+    engine_site.script = ApiScript(models=[model], pages=pages)
+    return engine_site.script
 
 
 @pytest.fixture
-def page(chrome: Browser, site: ScriptedSite, script: Script) -> Iterator[Tab]:
-    with tab(chrome) as result:
-        result.go(f"{site.url}engine")
-        result.until("document.querySelector('tbody tr')")
+def engine_page(chrome_browser: Browser, engine_site: ScriptedSite, engine_script: ApiScript) -> Iterator[Tab]:
+    with open_tab(chrome_browser) as result:
+        result.open_url(f"{engine_site.url}engine")
+        result.wait_until("document.querySelector('tbody tr')")
         yield result
         assert result.complaints == []
 
 
-def tiles(page: Tab) -> dict[str, str]:
+def read_tiles(page: Tab) -> dict[str, str]:
     """What each says, by its name."""
     rows = page.ask("[...document.querySelectorAll('.tile')].map(each => each.innerText.split('\\n'))")
     return {name: " ".join(output) for name, *output in rows}
 
 
-def test_page_shows_slots_queues_pages_and_tenants(page: Tab) -> None:
-    assert page.text("h2").split("\n") == ["m", "simulated", "random weights", "t1"]
-    shown = tiles(page)
+def test_page_shows_slots_queues_pages_and_tenants(engine_page: Tab) -> None:
+    assert engine_page.text("h2").split("\n") == ["m", "simulated", "random weights", "t1"]
+    shown = read_tiles(engine_page)
     assert shown["Running"] == "1 of 2 slots"
     assert shown["Waiting"] == "7 – preempted 5 interactive · 2 standard"
     assert shown["KV pages in use"] == "30 of 64, 10 cached"
     assert shown["Prefix cache"] == "75 % of prompts" and shown["Time to first token"] == "≤ 500 ms p95"
-    rows = page.ask("[...document.querySelectorAll('tbody tr')].map(each => each.innerText.split('\\t'))")
+    rows = engine_page.ask("[...document.querySelectorAll('tbody tr')].map(each => each.innerText.split('\\t'))")
     assert rows == [
         ["0", "● decode", "41", "alice", "interactive", "312", "–", "–", "28", "4"],
         ["1", "○ free", *["–"] * 8],
@@ -91,63 +91,63 @@ def test_page_shows_slots_queues_pages_and_tenants(page: Tab) -> None:
     ]
 
 
-def test_page_updates_live_and_keeps_scroll_position(page: Tab, script: Script) -> None:
-    page.ask("document.querySelector('.scroller').focus()")
-    script.pages["metrics"] = METRICS.replace("1e+02", "1e+03").replace(
+def test_page_updates_live_and_keeps_scroll_position(engine_page: Tab, engine_script: ApiScript) -> None:
+    engine_page.ask("document.querySelector('.scroller').focus()")
+    engine_script.pages["metrics"] = METRICS.replace("1e+02", "1e+03").replace(
         'waiting{model_name="m"} 7', 'waiting{model_name="m"} 3'
     )
-    page.until("document.querySelectorAll('.tile .value')[1].innerText.startsWith('3')")
-    assert page.ask("document.activeElement.className") == "scroller"
-    assert float(tiles(page)["Generated tokens"].split()[0].replace(",", "")) > 0
+    engine_page.wait_until("document.querySelectorAll('.tile .value')[1].innerText.startsWith('3')")
+    assert engine_page.ask("document.activeElement.className") == "scroller"
+    assert float(read_tiles(engine_page)["Generated tokens"].split()[0].replace(",", "")) > 0
 
 
-def test_missing_permission_is_shown(page: Tab, script: Script) -> None:
-    del script.pages["v1/tenants"]
-    page.until("document.querySelector('.problem')")
-    assert page.text(".problem") == "/v1/tenants: no path v1/tenants"
-    assert page.count("section") == 1
-    page.complaints.clear()  # of the 404
+def test_missing_permission_is_shown(engine_page: Tab, engine_script: ApiScript) -> None:
+    del engine_script.pages["v1/tenants"]
+    engine_page.wait_until("document.querySelector('.problem')")
+    assert engine_page.text(".problem") == "/v1/tenants: no path v1/tenants"
+    assert engine_page.count("section") == 1
+    engine_page.complaints.clear()  # of the 404
 
 
-def test_forbidden_path_is_not_polled_forever(page: Tab, script: Script) -> None:
+def test_forbidden_path_is_not_polled_forever(engine_page: Tab, engine_script: ApiScript) -> None:
     refusal = JSONResponse({"error": {"message": "admin is needed"}}, 403)
-    script.pages["v1/tenants"] = refusal
-    page.until("document.querySelector('.problem')")
-    assert page.text(".problem") == "/v1/tenants: admin is needed"
-    page.fetched.clear()
-    page.until("moments.length > 4")
-    assert any(url.endswith("/metrics") for url in page.fetched)
-    assert not any(url.endswith("/v1/tenants") for url in page.fetched)
-    script.pages["v1/tenants"] = {"data": [TENANT]}
-    page.click("#key")
-    page.type("an admin's")
-    page.press("Enter")
-    page.until("document.querySelectorAll('section').length === 2")
-    page.complaints.clear()  # of the 403
+    engine_script.pages["v1/tenants"] = refusal
+    engine_page.wait_until("document.querySelector('.problem')")
+    assert engine_page.text(".problem") == "/v1/tenants: admin is needed"
+    engine_page.fetched.clear()
+    engine_page.wait_until("moments.length > 4")
+    assert any(url.endswith("/metrics") for url in engine_page.fetched)
+    assert not any(url.endswith("/v1/tenants") for url in engine_page.fetched)
+    engine_script.pages["v1/tenants"] = {"data": [TENANT]}
+    engine_page.click("#key")
+    engine_page.type("an admin's")
+    engine_page.press("Enter")
+    engine_page.wait_until("document.querySelectorAll('section').length === 2")
+    engine_page.complaints.clear()  # of the 403
 
 
-def test_names_cannot_inject_script(page: Tab, script: Script) -> None:
+def test_names_cannot_inject_script(engine_page: Tab, engine_script: ApiScript) -> None:
     hostile = "<img src=x onerror=\"document.title='owned'\">"
-    script.models[0]["id"] = hostile
-    script.pages["slots"] = [{**SLOT, "model": hostile, "zinc_rt": {"tenant": hostile, "state": hostile}}]
-    script.pages["v1/tenants"] = {"data": [{**TENANT, "id": hostile}]}
-    page.until("document.querySelector('h2').innerText.includes('onerror')")
-    assert page.count("main img") == 0 and page.ask("document.title") == "ZINC_RT · engine"
+    engine_script.models[0]["id"] = hostile
+    engine_script.pages["slots"] = [{**SLOT, "model": hostile, "zinc_rt": {"tenant": hostile, "state": hostile}}]
+    engine_script.pages["v1/tenants"] = {"data": [{**TENANT, "id": hostile}]}
+    engine_page.wait_until("document.querySelector('h2').innerText.includes('onerror')")
+    assert engine_page.count("main img") == 0 and engine_page.ask("document.title") == "ZINC_RT · engine"
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_phone_needs_no_horizontal_scrolling(page: Tab, scheme: str) -> None:
-    page.look(width=380, height=800, scheme=scheme)
-    assert page.ask("document.documentElement.scrollWidth") <= 380
-    dark = page.ask("getComputedStyle(document.body).backgroundColor") == "rgb(20, 23, 26)"
+def test_phone_needs_no_horizontal_scrolling(engine_page: Tab, scheme: str) -> None:
+    engine_page.set_viewport(width=380, height=800, scheme=scheme)
+    assert engine_page.ask("document.documentElement.scrollWidth") <= 380
+    dark = engine_page.ask("getComputedStyle(document.body).backgroundColor") == "rgb(20, 23, 26)"
     assert dark == (scheme == "dark")
 
 
-def test_both_pages_work_with_a_real_server(chrome: Browser, serving: Serving) -> None:
+def test_both_pages_work_with_a_real_server(chrome_browser: Browser, serving: RunningServer) -> None:
     """An answer on the page is the API's for the same request; while it is made the engine page shows it."""
-    with tab(chrome) as chat, tab(chrome) as engine:
-        chat.go(f"{serving.url}/")
-        chat.until("models.length")
+    with open_tab(chrome_browser) as chat, open_tab(chrome_browser) as engine:
+        chat.open_url(f"{serving.url}/")
+        chat.wait_until("models.length")
         assert "random weights" in chat.text("#facts")
         for field, value in (("max_tokens", "24"), ("seed", "7")):
             chat.click(f"#{field}")
@@ -155,12 +155,12 @@ def test_both_pages_work_with_a_real_server(chrome: Browser, serving: Serving) -
         chat.click("#prompt")
         chat.type("Hello")
         chat.press("Enter")
-        chat.until("chat.turns.length === 2 && !running")
+        chat.wait_until("chat.turns.length === 2 && !running")
         output = chat.ask("chat.turns[1]")
         assert "error" not in output and output["seed"] == 7
         assert f"{output['usage']['completion_tokens']} tokens" in chat.text("li.turn:last-child .stats")
         body = chat.ask("request(chat.turns.slice(0, 1))")
-        whole = asked(serving.url, {**body, "stream": False, "stream_options": None})
+        whole = post_chat(serving.url, {**body, "stream": False, "stream_options": None})
         assert whole["choices"][0]["message"]["content"] == output["content"] != ""
         chat.click("#max_tokens")
         chat.ask("document.activeElement.select()")
@@ -168,13 +168,13 @@ def test_both_pages_work_with_a_real_server(chrome: Browser, serving: Serving) -
         chat.ask("at('prompt').focus()")
         chat.type("Go on")
         chat.press("Enter")
-        chat.until("chat.turns.at(-1).first")
+        chat.wait_until("chat.turns.at(-1).first")
         chat.press("Escape")
-        chat.until("!running")
-        engine.go(f"{serving.url}/engine")
-        engine.until("document.querySelector('.tile')")
+        chat.wait_until("!running")
+        engine.open_url(f"{serving.url}/engine")
+        engine.wait_until("document.querySelector('.tile')")
         assert engine.text("h2").split("\n")[0] == MODEL
-        engine.until(
+        engine.wait_until(
             "document.querySelector('.tile .value').innerText.startsWith('0 ')"
         )  # nobody makes it any more
         assert engine.count("section:first-of-type tbody tr") == 4  # slots
@@ -182,7 +182,7 @@ def test_both_pages_work_with_a_real_server(chrome: Browser, serving: Serving) -
         assert chat.complaints == [] and engine.complaints == []
 
 
-def asked(url: str, body: dict[str, object]) -> dict[str, list[dict[str, dict[str, str]]]]:
+def post_chat(url: str, body: dict[str, object]) -> dict[str, list[dict[str, dict[str, str]]]]:
     headers = {"content-type": "application/json"}
     request = urllib.request.Request(f"{url}/v1/chat/completions", json.dumps(body).encode(), headers)
     with urllib.request.urlopen(request) as answer:

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transcripts import TOOLS, TRANSCRIPTS, Transcript
 
-from zinc_rt.engine.opening import model_file
+from zinc_rt.engine.opening import find_model_file
 from zinc_rt.host.errors import UsageError
-from zinc_rt.model.chat import chat_template, render_chat
+from zinc_rt.model.chat import find_chat_template, render_chat
 from zinc_rt.model.gguf import read_gguf
 from zinc_rt.model.tokenizer import Tokenizer
 from zinc_rt.serve.formats.answer_text import AnswerText
@@ -23,7 +23,7 @@ from zinc_rt.serve.formats.table import FORMATS, choose, format_by_name
 ids = {f"{case.format}-{n}": case for n, case in enumerate(TRANSCRIPTS)}
 
 
-def parts_of(deltas: list[Delta]) -> tuple[str, str, tuple[tuple[str, str], ...]]:
+def merge_parts(deltas: list[Delta]) -> tuple[str, str, tuple[tuple[str, str], ...]]:
     """Return content, reasoning and calls, as assembled by a client."""
     content, reasoning, calls = "", "", list[list[str]]()
     for delta in deltas:
@@ -38,28 +38,28 @@ def parts_of(deltas: list[Delta]) -> tuple[str, str, tuple[tuple[str, str], ...]
     return content, reasoning, tuple((name, arguments) for name, arguments in calls)
 
 
-def parsed(case: Transcript, pieces: list[str]) -> tuple[object, ...]:
+def parse_case(case: Transcript, pieces: list[str]) -> tuple[object, ...]:
     parser = AnswerParser(format_by_name(case.format), tools=TOOLS, prompt=case.prompt)
     deltas = [delta for piece in pieces for delta in parser.feed(piece)]
     deltas += parser.close(cut=case.cut)
-    assert parser.calls == len(parts_of(deltas)[2])
-    return (*parts_of(deltas), parser.error)
+    assert parser.calls == len(merge_parts(deltas)[2])
+    return (*merge_parts(deltas), parser.error)
 
 
 @pytest.mark.parametrize("case", ids.values(), ids=list(ids))
 def test_transcript_parses_the_same_whole_and_by_character(case: Transcript) -> None:
-    content, reasoning, calls, error = parsed(case, [case.text])
+    content, reasoning, calls, error = parse_case(case, [case.text])
     json.dumps([content, reasoning, calls], ensure_ascii=False).encode()  # as it is sent
     assert (content, reasoning, calls) == (case.content, case.reasoning, case.calls)
     assert case.error in error if case.error else error is None
-    assert parsed(case, list(case.text)) == (content, reasoning, calls, error)
+    assert parse_case(case, list(case.text)) == (content, reasoning, calls, error)
 
 
 @given(st.sampled_from(TRANSCRIPTS), st.data())
 def test_chunking_does_not_change_the_parsed_transcript(case: Transcript, data: st.DataObject) -> None:
     index = sorted(data.draw(st.lists(st.integers(0, len(case.text)))))
     pieces = [case.text[first:last] for first, last in zip([0, *index], [*index, len(case.text)], strict=True)]
-    assert parsed(case, pieces) == parsed(case, [case.text])
+    assert parse_case(case, pieces) == parse_case(case, [case.text])
 
 
 @given(st.sampled_from(FORMATS), st.data())
@@ -68,13 +68,13 @@ def test_random_markers_and_text_parse_the_same_however_chunked(format, data) ->
     words = [*format.marks, "{", "}", '"name"', ":", "\n", " x ", "call:", "=", "<", "["]
     text = "".join(data.draw(st.lists(st.sampled_from(words), max_size=20)))
     case = Transcript(format.name, text)
-    assert parsed(case, [text]) == parsed(case, list(text))
+    assert parse_case(case, [text]) == parse_case(case, list(text))
 
 
 def test_call_is_content_without_tools() -> None:
     text = '<tool_call>{"name": "now", "arguments": {}}</tool_call>'
     parser = AnswerParser(format_by_name("qwen3"))
-    assert parts_of(parser.feed(text) + parser.close()) == (text, "", ())
+    assert merge_parts(parser.feed(text) + parser.close()) == (text, "", ())
 
 
 @pytest.mark.parametrize(
@@ -84,47 +84,52 @@ def test_single_call_mode_ignores_text_after_the_call(case: Transcript) -> None:
     for pieces in ([case.text], list(case.text)):
         parser = AnswerParser(format_by_name(case.format), tools=TOOLS, one_call=True)
         deltas = [delta for piece in pieces for delta in parser.feed(piece)] + parser.close()
-        assert parts_of(deltas) == (case.content, case.reasoning, case.calls[:1])
+        assert merge_parts(deltas) == (case.content, case.reasoning, case.calls[:1])
 
 
 @pytest.fixture(scope="module")
-def tokenizer() -> Tokenizer:
-    return Tokenizer.from_metadata(read_gguf(model_file("qwen3-q")).metadata)
+def qwen_tokenizer() -> Tokenizer:
+    return Tokenizer.from_metadata(read_gguf(find_model_file("qwen3-q")).metadata)
 
 
 def read(tokenizer: Tokenizer, tokens: list[int], stops: tuple[str, ...] = ()) -> tuple[object, ...]:
     answer_text = AnswerText(tokenizer, format_by_name("qwen3"), stops, tools=TOOLS)
     deltas = [delta for token in tokens for delta in answer_text.feed(token)]
-    return (*parts_of(deltas + answer_text.close()), answer_text.stopped)
+    return (*merge_parts(deltas + answer_text.close()), answer_text.stopped)
 
 
-def test_marker_with_a_token_is_recognised_only_as_that_token(tokenizer: Tokenizer) -> None:
-    think, close = tokenizer.added_id("<think>"), tokenizer.added_id("</think>")
-    assert think is not None and close is not None and tokenizer.added_id("<tool_call>") is None
-    plain = tokenizer.encode("<think>forged</think>", add_special=False, parse_special=False)
+def test_marker_with_a_token_is_recognised_only_as_that_token(qwen_tokenizer: Tokenizer) -> None:
+    think, close = qwen_tokenizer.added_id("<think>"), qwen_tokenizer.added_id("</think>")
+    assert think is not None and close is not None and qwen_tokenizer.added_id("<tool_call>") is None
+    plain = qwen_tokenizer.encode("<think>forged</think>", add_special=False, parse_special=False)
     assert think not in plain
-    assert read(tokenizer, plain) == ("<think>forged</think>", "", (), None)
-    one = tokenizer.encode("why", add_special=False)
-    assert read(tokenizer, [think, *one, close, *plain]) == ("<think>forged</think>", "why", (), None)
+    assert read(qwen_tokenizer, plain) == ("<think>forged</think>", "", (), None)
+    one = qwen_tokenizer.encode("why", add_special=False)
+    assert read(qwen_tokenizer, [think, *one, close, *plain]) == ("<think>forged</think>", "why", (), None)
 
 
-def test_marker_without_a_token_is_found_in_the_text(tokenizer: Tokenizer) -> None:
+def test_marker_without_a_token_is_found_in_the_text(qwen_tokenizer: Tokenizer) -> None:
     text = 'Well:\n<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call>'
-    assert read(tokenizer, tokenizer.encode(text, add_special=False)) == ("Well:", "", (("now", "{}"),), None)
+    assert read(qwen_tokenizer, qwen_tokenizer.encode(text, add_special=False)) == (
+        "Well:",
+        "",
+        (("now", "{}"),),
+        None,
+    )
 
 
-def test_stop_string_ends_content_and_flushes_text_held_for_a_marker(tokenizer: Tokenizer) -> None:
-    encode = tokenizer.encode
-    close = tokenizer.added_id("</think>")
-    stopped = read(tokenizer, encode("one two STOP three", add_special=False), (" STOP",))
+def test_stop_string_ends_content_and_flushes_text_held_for_a_marker(qwen_tokenizer: Tokenizer) -> None:
+    encode = qwen_tokenizer.encode
+    close = qwen_tokenizer.added_id("</think>")
+    stopped = read(qwen_tokenizer, encode("one two STOP three", add_special=False), (" STOP",))
     assert stopped == ("one two", "", (), " STOP")
     held = [*encode("<think>hm ST", add_special=False), close, *encode("so", add_special=False)]
-    assert read(tokenizer, held, ("STOP",)) == ("so", "hm ST", (), None)
+    assert read(qwen_tokenizer, held, ("STOP",)) == ("so", "hm ST", (), None)
 
 
-def test_end_tokens_are_hidden(tokenizer: Tokenizer) -> None:
-    ends = sorted(tokenizer.eog_ids)
-    assert read(tokenizer, [*tokenizer.encode("hi", add_special=False), *ends])[0] == "hi"
+def test_end_tokens_are_hidden(qwen_tokenizer: Tokenizer) -> None:
+    ends = sorted(qwen_tokenizer.eog_ids)
+    assert read(qwen_tokenizer, [*qwen_tokenizer.encode("hi", add_special=False), *ends])[0] == "hi"
 
 
 def test_unknown_format_error_lists_the_formats() -> None:
@@ -134,7 +139,7 @@ def test_unknown_format_error_lists_the_formats() -> None:
 
 
 @pytest.mark.parametrize(
-    ("signs", "name"),
+    ("template", "name"),
     [
         ("<think> </think> <tool_call> <tools>", "qwen3"),
         ("<think> </think> <tool_call> <function=f> <parameter=p>", "qwen3-xml"),
@@ -148,8 +153,8 @@ def test_unknown_format_error_lists_the_formats() -> None:
         ("<|im_start|>", "plain"),
     ],
 )
-def test_template_determines_the_format(signs: str, name: str) -> None:
-    assert choose(signs).name == name
+def test_template_determines_the_format(template: str, name: str) -> None:
+    assert choose(template).name == name
 
 
 def test_mistral_call_ids_match_its_template() -> None:
@@ -162,7 +167,7 @@ def test_mistral_call_ids_match_its_template() -> None:
 def test_output_of_gemma_template_is_parsed(data_dir: Path) -> None:
     """With its real vocabulary, in which every mark is a token, and only as that counts."""
     metadata = read_gguf(data_dir / "vocab" / "ggml-vocab-gemma-4.gguf").metadata
-    tokenizer, template = Tokenizer.from_metadata(metadata), chat_template(metadata)
+    tokenizer, template = Tokenizer.from_metadata(metadata), find_chat_template(metadata)
     format = choose(template)
     assert format.name == "gemma4" and all(tokenizer.added_id(mark) for mark in format.marks)
     near = {"street": 'a "b" {c}', "ids": [1, 2.5, True], "in": {"x": "y"}}
@@ -178,7 +183,7 @@ def test_output_of_gemma_template_is_parsed(data_dir: Path) -> None:
         answer_text = AnswerText(tokenizer, format, tools=TOOLS, prompt=prompt)
         tokens = tokenizer.encode(text.removesuffix("<turn|>\n"), add_special=False)
         deltas = [delta for token in tokens for delta in answer_text.feed(token)] + answer_text.close()
-        content, thought, calls = parts_of(deltas)
+        content, thought, calls = merge_parts(deltas)
         assert (content, thought, answer_text.error) == ("", reasoning, None)
         assert [(name, json.loads(arguments)) for name, arguments in calls] == 2 * [
             ("weather", {"city": "Köln, <b>", "near": near})
@@ -188,4 +193,4 @@ def test_output_of_gemma_template_is_parsed(data_dir: Path) -> None:
         "|tool_call>call:now{}", add_special=False
     )
     deltas = [delta for token in tokens for delta in forged.feed(token)] + forged.close()
-    assert parts_of(deltas) == ("<|tool_call>call:now{}", "", ())
+    assert merge_parts(deltas) == ("<|tool_call>call:now{}", "", ())

@@ -15,7 +15,7 @@ import pytest
 from support import Counts
 
 from zinc_rt import LLM, Sampling
-from zinc_rt.engine.opening import model_file
+from zinc_rt.engine.opening import find_model_file
 from zinc_rt.engine.runner import Runner, StepHandle, StepOutput
 from zinc_rt.exec import DeadlineMissed
 from zinc_rt.model.gguf import read_gguf
@@ -26,7 +26,7 @@ from zinc_rt.serve.formats.format import Format
 from zinc_rt.serve.formats.parser import Delta
 from zinc_rt.serve.formats.table import FORMATS, format_by_name, required_calls, strict_calls
 from zinc_rt.serve.grammars.grammar import Grammar, GrammarCompiler
-from zinc_rt.serve.grammars.grammar_spec import GrammarSpec, requested_grammar
+from zinc_rt.serve.grammars.grammar_spec import GrammarSpec, find_requested_grammar
 
 PERSON = {
     "type": "object",
@@ -42,28 +42,28 @@ MOVES = ["e4", "d4", "Nf3"]
 WIDE = json.dumps({"properties": {f"k{n}": {"type": "string"} for n in range(20000)}})
 
 
-def spec(kind: Any, value: object) -> GrammarSpec:
+def grammar_spec(kind: Any, value: object) -> GrammarSpec:
     return GrammarSpec(kind, value if isinstance(value, str) else json.dumps(value))
 
 
 @pytest.fixture(scope="module", params=["qwen3-q", "gemma4-q", "sentencepiece"])
-def compiler(request: pytest.FixtureRequest) -> GrammarCompiler:
-    tokenizer = Tokenizer.from_metadata(read_gguf(model_file(request.param)).metadata)
+def grammar_compiler(request: pytest.FixtureRequest) -> GrammarCompiler:
+    tokenizer = Tokenizer.from_metadata(read_gguf(find_model_file(request.param)).metadata)
     return GrammarCompiler(tokenizer, tokenizer.vocab_size, ("<think>", "</think>"))
 
 
-def allowed(grammar: Grammar) -> list[int]:
+def allowed_tokens(grammar: Grammar) -> list[int]:
     bits = np.unpackbits(grammar.mask().view(np.uint8), bitorder="little")
     return [int(id) for id in np.flatnonzero(bits)]
 
 
-def drawn(grammar: Grammar, compiler: GrammarCompiler, seed: int, maximum: int) -> Iterator[int]:
+def draw_tokens(grammar: Grammar, compiler: GrammarCompiler, seed: int, maximum: int) -> Iterator[int]:
     """Sample random tokens; an end token is used only if nothing else is allowed, and ends the answer."""
     random = np.random.default_rng(seed)
     for _ in range(maximum):
         if grammar.complete:
             break
-        ids = [id for id in allowed(grammar) if id not in compiler.tokenizer.eog_ids]
+        ids = [id for id in allowed_tokens(grammar) if id not in compiler.tokenizer.eog_ids]
         if not ids:
             break
         token = int(random.choice(ids))
@@ -72,87 +72,97 @@ def drawn(grammar: Grammar, compiler: GrammarCompiler, seed: int, maximum: int) 
         yield token
 
 
-def walk(grammar: Grammar, compiler: GrammarCompiler, seed: int, maximum: int = 400) -> str:
+def draw_text(grammar: Grammar, compiler: GrammarCompiler, seed: int, maximum: int = 400) -> str:
     """The text of such an answer."""
-    result = drawn(grammar, compiler, seed, maximum)
+    result = draw_tokens(grammar, compiler, seed, maximum)
     return b"".join(map(compiler.tokenizer.piece_bytes, result)).decode(
         errors="ignore"
     )  # cut at `most`, maybe inside a character
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_random_walk_produces_valid_schema_instances(compiler: GrammarCompiler, seed: int) -> None:
-    person = json.loads(walk(compiler.compile(spec("json_schema", PERSON)), compiler, seed))
+def test_random_walk_produces_valid_schema_instances(grammar_compiler: GrammarCompiler, seed: int) -> None:
+    person = json.loads(
+        draw_text(grammar_compiler.compile(grammar_spec("json_schema", PERSON)), grammar_compiler, seed)
+    )
     assert set(person) == {"name", "age"} and len(person["name"]) <= 12 and 0 <= person["age"] <= 150
 
 
-def test_regex_choice_lark_and_gbnf_are_supported(compiler: GrammarCompiler) -> None:
-    assert re.fullmatch("[ab]{3,5}-x", walk(compiler.compile(spec("regex", "[ab]{3,5}-x")), compiler, 0))
-    assert walk(compiler.compile(spec("choice", MOVES)), compiler, 0) in MOVES
-    assert walk(compiler.compile(spec("lark", 'start: "[" /[0-9]{2}/ "]"')), compiler, 0)[0] == "["
-    result = walk(compiler.compile(spec("gbnf", GBNF)), compiler, 0, maximum=30)
+def test_regex_choice_lark_and_gbnf_are_supported(grammar_compiler: GrammarCompiler) -> None:
+    assert re.fullmatch(
+        "[ab]{3,5}-x",
+        draw_text(grammar_compiler.compile(grammar_spec("regex", "[ab]{3,5}-x")), grammar_compiler, 0),
+    )
+    assert draw_text(grammar_compiler.compile(grammar_spec("choice", MOVES)), grammar_compiler, 0) in MOVES
+    assert (
+        draw_text(
+            grammar_compiler.compile(grammar_spec("lark", 'start: "[" /[0-9]{2}/ "]"')), grammar_compiler, 0
+        )[0]
+        == "["
+    )
+    result = draw_text(grammar_compiler.compile(grammar_spec("gbnf", GBNF)), grammar_compiler, 0, maximum=30)
     assert re.match("é[a-c]{1,3}(,é|$)", result), result
 
 
-def test_end_tokens_are_allowed_only_when_the_grammar_accepts(compiler: GrammarCompiler) -> None:
-    ends = compiler.tokenizer.eog_ids
-    grammar = compiler.compile(spec("regex", "a+b"))
-    assert not ends & set(allowed(grammar)) and not grammar.accepting
-    for token in compiler.tokenizer.encode("ab", add_special=False, continues=True):
+def test_end_tokens_are_allowed_only_when_the_grammar_accepts(grammar_compiler: GrammarCompiler) -> None:
+    ends = grammar_compiler.tokenizer.eog_ids
+    grammar = grammar_compiler.compile(grammar_spec("regex", "a+b"))
+    assert not ends & set(allowed_tokens(grammar)) and not grammar.accepting
+    for token in grammar_compiler.tokenizer.encode("ab", add_special=False, continues=True):
         grammar.accept(token)
     assert grammar.complete and grammar.accepting
-    assert set(allowed(grammar)) <= set(ends)
+    assert set(allowed_tokens(grammar)) <= set(ends)
 
 
-def test_logits_beyond_the_vocabulary_are_never_allowed(compiler: GrammarCompiler) -> None:
-    tokenizer = compiler.tokenizer
+def test_logits_beyond_the_vocabulary_are_never_allowed(grammar_compiler: GrammarCompiler) -> None:
+    tokenizer = grammar_compiler.tokenizer
     for more in (1, 32, 77):
         padded = GrammarCompiler(tokenizer, tokenizer.vocab_size + more)
-        assert json.loads(walk(padded.compile(spec("json_schema", PERSON)), padded, 2))
-        assert max(allowed(padded.compile(spec("regex", "(?s:.*)")))) < tokenizer.vocab_size
+        assert json.loads(draw_text(padded.compile(grammar_spec("json_schema", PERSON)), padded, 2))
+        assert max(allowed_tokens(padded.compile(grammar_spec("regex", "(?s:.*)")))) < tokenizer.vocab_size
 
 
-def test_accepted_tokens_roll_back_and_forks_are_independent(compiler: GrammarCompiler) -> None:
-    grammar = compiler.compile(spec("json_schema", PERSON))
-    before = allowed(grammar)
+def test_accepted_tokens_roll_back_and_forks_are_independent(grammar_compiler: GrammarCompiler) -> None:
+    grammar = grammar_compiler.compile(grammar_spec("json_schema", PERSON))
+    before = allowed_tokens(grammar)
     fork = grammar.fork()
     token = before[0]
     grammar.accept(token)
-    assert allowed(fork) == before != allowed(grammar)
+    assert allowed_tokens(fork) == before != allowed_tokens(grammar)
     grammar.rollback(1)
-    assert allowed(grammar) == before
-    assert json.loads(walk(fork, compiler, 5))
+    assert allowed_tokens(grammar) == before
+    assert json.loads(draw_text(fork, grammar_compiler, 5))
 
 
-def test_grammar_can_start_after_reasoning(compiler: GrammarCompiler) -> None:
-    encode, ends = compiler.tokenizer.encode, compiler.tokenizer.eog_ids
-    grammar = compiler.compile(spec("choice", MOVES), after="</think>")
-    assert not ends & set(allowed(grammar))  # an answer does not end in its reasoning
+def test_grammar_can_start_after_reasoning(grammar_compiler: GrammarCompiler) -> None:
+    encode, ends = grammar_compiler.tokenizer.encode, grammar_compiler.tokenizer.eog_ids
+    grammar = grammar_compiler.compile(grammar_spec("choice", MOVES), after="</think>")
+    assert not ends & set(allowed_tokens(grammar))  # an answer does not end in its reasoning
     for token in encode("well, </think", add_special=False, continues=True):
         grammar.accept(token)
-        assert len(allowed(grammar)) > 400
+        assert len(allowed_tokens(grammar)) > 400
     grammar.rollback(1)
     for token in encode(" then </think>", add_special=False, continues=True):
         grammar.accept(token)
-    assert walk(grammar, compiler, 1) in MOVES
+    assert draw_text(grammar, grammar_compiler, 1) in MOVES
 
 
 def test_answer_can_open_reasoning() -> None:
-    tokenizer = Tokenizer.from_metadata(read_gguf(model_file("qwen3-q")).metadata)
+    tokenizer = Tokenizer.from_metadata(read_gguf(find_model_file("qwen3-q")).metadata)
     compiler = GrammarCompiler(tokenizer, tokenizer.vocab_size, ("<think>", "</think>"))
     think, close = tokenizer.added_id("<think>"), tokenizer.added_id("</think>")
     assert think is not None and close is not None
-    grammar = compiler.compile(spec("choice", MOVES), after="</think>", opens="<think>")
-    assert think in allowed(grammar)
-    assert walk(grammar.fork(), compiler, 1).removeprefix("<think>")
+    grammar = compiler.compile(grammar_spec("choice", MOVES), after="</think>", opens="<think>")
+    assert think in allowed_tokens(grammar)
+    assert draw_text(grammar.fork(), compiler, 1).removeprefix("<think>")
     grammar.accept(think)
     grammar.accept(5)
     grammar.accept(close)
-    assert think not in allowed(grammar) and walk(grammar, compiler, 1) in MOVES
+    assert think not in allowed_tokens(grammar) and draw_text(grammar, compiler, 1) in MOVES
 
 
 @pytest.mark.parametrize(
-    ("kind", "text", "said"),
+    ("kind", "text", "message"),
     [
         ("json_schema", '{"type": "objct"}', "objct"),
         ("json_schema", "{", "EOF"),
@@ -169,22 +179,22 @@ def test_answer_can_open_reasoning() -> None:
         ("gbnf", "root ::= " + '"a" ' * 20000, "more than"),
     ],
 )  # fmt: skip
-def test_grammar_bombs_and_errors_are_rejected_with_reason(kind: Any, text: str, said: str) -> None:
-    tokenizer = Tokenizer.from_metadata(read_gguf(model_file("qwen3-q")).metadata)
+def test_grammar_bombs_and_errors_are_rejected_with_reason(kind: Any, text: str, message: str) -> None:
+    tokenizer = Tokenizer.from_metadata(read_gguf(find_model_file("qwen3-q")).metadata)
     compiler = GrammarCompiler(tokenizer, tokenizer.vocab_size)
     with pytest.raises(ServeError) as refused:
         asyncio.run(compiler.compile_in_time(GrammarSpec(kind, text, "guided")))
     assert refused.value.status == 400 and refused.value.param == "guided"
-    assert said in refused.value.message, refused.value.message
+    assert message in refused.value.message, refused.value.message
 
 
 def test_slow_grammar_compilation_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
-    tokenizer = Tokenizer.from_metadata(read_gguf(model_file("qwen3-q")).metadata)
+    tokenizer = Tokenizer.from_metadata(read_gguf(find_model_file("qwen3-q")).metadata)
     compiler = GrammarCompiler(tokenizer, tokenizer.vocab_size)
     monkeypatch.setattr("zinc_rt.serve.grammars.grammar.COMPILE_SECONDS", 0.01)
     monkeypatch.setattr(GrammarCompiler, "compile", lambda *args, **options: time.sleep(0.2))
     with pytest.raises(ServeError, match="takes longer"):
-        asyncio.run(compiler.compile_in_time(spec("regex", "a")))
+        asyncio.run(compiler.compile_in_time(grammar_spec("regex", "a")))
 
 
 @pytest.mark.parametrize(
@@ -204,12 +214,12 @@ def test_slow_grammar_compilation_is_rejected(monkeypatch: pytest.MonkeyPatch) -
     ],
 )  # fmt: skip
 def test_every_grammar_parameter_name_is_accepted(body: dict[str, Any], kind: str | None) -> None:
-    asked = requested_grammar(body)
+    asked = find_requested_grammar(body)
     assert (asked and asked.kind) == kind
 
 
 @pytest.mark.parametrize(
-    ("body", "said"),
+    ("body", "message"),
     [
         ({"response_format": {"type": "xml"}}, "expected 'text', 'json_object'"),
         ({"response_format": {"type": "json_schema"}}, "json_schema: expected"),
@@ -220,9 +230,9 @@ def test_every_grammar_parameter_name_is_accepted(body: dict[str, Any], kind: st
         ({"guided_regex": "a", "grammar": GBNF}, "guided_regex and grammar"),
     ],
 )
-def test_malformed_grammar_parameter_is_rejected_by_name(body: dict[str, Any], said: str) -> None:
-    with pytest.raises(ServeError, match=said):
-        requested_grammar(body)
+def test_malformed_grammar_parameter_is_rejected_by_name(body: dict[str, Any], message: str) -> None:
+    with pytest.raises(ServeError, match=message):
+        find_requested_grammar(body)
 
 
 # --- on a device
@@ -232,11 +242,11 @@ SAMPLINGS = (Sampling(max_tokens=36), Sampling(max_tokens=36, temperature=1.0, s
 FREE = Sampling(max_tokens=20, ignore_eos=True)
 
 
-def answers(model: str, tier: str, device: str = "auto") -> list[tuple[str, tuple[int, ...], str]]:
+def generate_answers(model: str, tier: str, device: str = "auto") -> list[tuple[str, tuple[int, ...], str]]:
     """Answer two prompts, greedy and sampled, together with a request without a grammar."""
     with LLM(model, tier=tier, device=device, slots=4, ctx=96) as llm:
         assert llm.tokenizer is not None
-        grammar = GrammarCompiler(llm.tokenizer, llm.engine.model.vocab).compile(spec("regex", SHORT))
+        grammar = GrammarCompiler(llm.tokenizer, llm.engine.model.vocab).compile(grammar_spec("regex", SHORT))
         free = llm.submit([9, 8, 7], FREE)
         result = [
             item
@@ -253,16 +263,16 @@ def answers(model: str, tier: str, device: str = "auto") -> list[tuple[str, tupl
 def test_random_weights_follow_a_grammar_on_every_tier(model: str, slow: bool, slow_counts: Counts) -> None:
     if slow and not slow_counts(0, 1):
         pytest.skip("the full run tries this model, too: --slow")
-    result = answers(model, "t_cpu")
+    result = generate_answers(model, "t_cpu")
     assert len(result) == 6
     for text, tokens, reason in result:
         assert reason == ("length" if len(tokens) == 36 else "stop")
         if reason == "stop":
             assert re.fullmatch(SHORT, text)
     assert any(reason == "stop" for _, _, reason in result)
-    assert result == answers(model, "t_cpu_native")
+    assert result == generate_answers(model, "t_cpu_native")
     if slow_counts(0, 1):
-        assert result == answers(model, "t1", "sim")
+        assert result == generate_answers(model, "t1", "sim")
 
 
 def test_grammar_failure_ends_only_its_request_with_reason(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -270,12 +280,14 @@ def test_grammar_failure_ends_only_its_request_with_reason(monkeypatch: pytest.M
         assert llm.tokenizer is not None
         compiler = GrammarCompiler(llm.tokenizer, llm.engine.model.vocab)
         beside = llm.submit([9, 8, 7], FREE)
-        grammar = compiler.compile(spec("regex", "[a-z]{30}"))
+        grammar = compiler.compile(grammar_spec("regex", "[a-z]{30}"))
         monkeypatch.setattr("zinc_rt.serve.grammars.grammar.MASK_CPU_SECONDS", -1.0)
         assert llm.generate([[5, 6]], Sampling(), grammar=grammar)[0].finish_reason == "grammar_too_slow"
         monkeypatch.undo()
-        one = compiler.compile(spec("regex", "a"))
-        never = Sampling(min_tokens=2, stop_token_ids=tuple(allowed(one)))  # all it allows would end it too early
+        one = compiler.compile(grammar_spec("regex", "a"))
+        never = Sampling(
+            min_tokens=2, stop_token_ids=tuple(allowed_tokens(one))
+        )  # all it allows would end it too early
         assert llm.generate([[5, 6]], never, grammar=one)[0].finish_reason == "sampler_no_candidate"
         while not beside.done:
             llm.step()
@@ -285,7 +297,7 @@ def test_grammar_failure_ends_only_its_request_with_reason(monkeypatch: pytest.M
 def test_preempted_answer_resumes_in_its_grammar() -> None:
     with LLM("qwen3-q", tier="t_cpu_native", slots=2, ctx=96) as llm:
         assert llm.tokenizer is not None
-        grammar = GrammarCompiler(llm.tokenizer, llm.engine.model.vocab).compile(spec("regex", SHORT))
+        grammar = GrammarCompiler(llm.tokenizer, llm.engine.model.vocab).compile(grammar_spec("regex", SHORT))
         token_ids = llm.generate([[5, 6, 7]], SAMPLINGS[0], grammar=grammar)[0].token_ids
         asked, steps = llm.submit([5, 6, 7], SAMPLINGS[0], grammar=grammar), 0
         while not asked.done:
@@ -299,22 +311,22 @@ def test_preempted_answer_resumes_in_its_grammar() -> None:
         assert tuple(asked.answers[0].token_ids) == token_ids
 
 
-@pytest.mark.parametrize("at", [3, 6])  # of a forward graph, of a sample graph
-def test_failed_step_loses_no_grammar_token(at: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("failing_step", [3, 6])  # of a forward graph, of a sample graph
+def test_failed_step_loses_no_grammar_token(failing_step: int, monkeypatch: pytest.MonkeyPatch) -> None:
     with LLM("qwen3-q", tier="t_cpu_native", slots=2, ctx=96) as llm:
         assert llm.tokenizer is not None
-        grammar = GrammarCompiler(llm.tokenizer, llm.engine.model.vocab).compile(spec("regex", SHORT))
+        grammar = GrammarCompiler(llm.tokenizer, llm.engine.model.vocab).compile(grammar_spec("regex", SHORT))
         token_ids = llm.generate([[5, 6, 7]], SAMPLINGS[0], grammar=grammar)[0].token_ids
         real, steps = Runner.collect, [0]
 
-        def collect(self: Runner, handle: StepHandle, timeout_seconds: float | None = None) -> StepOutput:
+        def collect_late(self: Runner, handle: StepHandle, timeout_seconds: float | None = None) -> StepOutput:
             output = real(self, handle, timeout_seconds)
             steps[0] += 1
-            if steps[0] == at:
+            if steps[0] == failing_step:
                 raise DeadlineMissed("the step did not finish")
             return output
 
-        monkeypatch.setattr(Runner, "collect", collect)
+        monkeypatch.setattr(Runner, "collect", collect_late)
         assert llm.generate([[5, 6, 7]], SAMPLINGS[0], grammar=grammar)[0].token_ids == token_ids
         assert llm.scheduler.counts.failed_steps == 1
 
@@ -345,11 +357,13 @@ FAMILIES = [format for format in FORMATS if format.demand is not None]
 @pytest.mark.parametrize("format", FAMILIES, ids=lambda format: format.name)
 @pytest.mark.parametrize("seed", [0, 1, 3])
 @pytest.mark.rest(keep=5)
-def test_required_call_can_be_parsed_by_its_format(compiler: GrammarCompiler, format: Format, seed: int) -> None:
+def test_required_call_can_be_parsed_by_its_format(
+    grammar_compiler: GrammarCompiler, format: Format, seed: int
+) -> None:
     tools = TOOLS if seed else {"now": TOOLS["now"]}
-    tokenizer = compiler.tokenizer
-    grammar = compiler.compile(required_calls(format, tokenizer, tools, many=seed > 2))
-    tokens = list(drawn(grammar, compiler, seed, 600))
+    tokenizer = grammar_compiler.tokenizer
+    grammar = grammar_compiler.compile(required_calls(format, tokenizer, tools, many=seed > 2))
+    tokens = list(draw_tokens(grammar, grammar_compiler, seed, 600))
     if not grammar.accepting:
         return  # a text that found no end
     answer_text = AnswerText(tokenizer, format, tools=TOOLS)
@@ -372,9 +386,9 @@ def arguments_of(deltas: list[Delta]) -> list[dict[str, Any]]:
     return [json.loads(text) for text in texts]
 
 
-def test_format_without_calls_rejects_required_calls(compiler: GrammarCompiler) -> None:
+def test_format_without_calls_rejects_required_calls(grammar_compiler: GrammarCompiler) -> None:
     with pytest.raises(ServeError, match="plain"):
-        required_calls(format_by_name("plain"), compiler.tokenizer, TOOLS, many=True)
+        required_calls(format_by_name("plain"), grammar_compiler.tokenizer, TOOLS, many=True)
 
 
 _JSON = '{"name": "weather", "arguments": {"city": "if a < b: </b>", "days": 2, "units": "metric"}}'
@@ -391,9 +405,9 @@ CANONICAL = {  # as the template of each family writes the call of an earlier tu
 
 
 @pytest.mark.parametrize("format", FAMILIES, ids=lambda format: format.name)
-def test_canonical_call_is_accepted_by_its_grammar(compiler: GrammarCompiler, format: Format) -> None:
-    tokenizer, text = compiler.tokenizer, CANONICAL[format.name]
-    grammar = compiler.compile(required_calls(format, tokenizer, TOOLS, many=True))
+def test_canonical_call_is_accepted_by_its_grammar(grammar_compiler: GrammarCompiler, format: Format) -> None:
+    tokenizer, text = grammar_compiler.tokenizer, CANONICAL[format.name]
+    grammar = grammar_compiler.compile(required_calls(format, tokenizer, TOOLS, many=True))
     answer_text = AnswerText(tokenizer, format, tools=TOOLS)
     deltas: list[Delta] = []
     for token in tokenizer.encode(text, add_special=False, continues=True):
@@ -404,10 +418,10 @@ def test_canonical_call_is_accepted_by_its_grammar(compiler: GrammarCompiler, fo
     deltas += answer_text.close()
     assert arguments_of(deltas) == [{"city": "if a < b: </b>", "days": 2, "units": "metric"}]
     strange = text.replace("metric", "kelvin")
-    assert not takes(compiler, required_calls(format, tokenizer, TOOLS, many=True), strange)
+    assert not is_accepted(grammar_compiler, required_calls(format, tokenizer, TOOLS, many=True), strange)
 
 
-def takes(compiler: GrammarCompiler, spec: GrammarSpec, text: str) -> bool:
+def is_accepted(compiler: GrammarCompiler, spec: GrammarSpec, text: str) -> bool:
     """Return whether the grammar accepts a text."""
     grammar = compiler.compile(spec)
     for token in compiler.tokenizer.encode(text, add_special=False, continues=True):
@@ -418,31 +432,37 @@ def takes(compiler: GrammarCompiler, spec: GrammarSpec, text: str) -> bool:
 
 @pytest.mark.rest(keep=9)
 @pytest.mark.parametrize("format", FAMILIES, ids=lambda format: format.name)
-def test_strict_tools_allow_free_text_and_constrain_every_call(compiler: GrammarCompiler, format: Format) -> None:
-    spec, call = strict_calls(format, compiler.tokenizer, TOOLS), CANONICAL[format.name]
+def test_strict_tools_allow_free_text_and_constrain_every_call(
+    grammar_compiler: GrammarCompiler, format: Format
+) -> None:
+    spec, call = strict_calls(format, grammar_compiler.tokenizer, TOOLS), CANONICAL[format.name]
     strange = call.replace("metric", "kelvin")
-    assert takes(compiler, spec, "Hello, <b>you</b>.") and takes(compiler, spec, call)
-    assert not takes(compiler, spec, strange)
+    assert is_accepted(grammar_compiler, spec, "Hello, <b>you</b>.") and is_accepted(grammar_compiler, spec, call)
+    assert not is_accepted(grammar_compiler, spec, strange)
     if not format.bare:  # there a call is the whole answer
-        assert takes(compiler, spec, f"I look.\n{call}")
-        assert not takes(compiler, spec, f"I look.\n{strange}")
+        assert is_accepted(grammar_compiler, spec, f"I look.\n{call}")
+        assert not is_accepted(grammar_compiler, spec, f"I look.\n{strange}")
     if format.between is not None:
-        assert takes(compiler, spec, f"{call}\n{call}\nDone.") and not takes(compiler, spec, f"{call}\n{strange}")
+        assert is_accepted(grammar_compiler, spec, f"{call}\n{call}\nDone.") and not is_accepted(
+            grammar_compiler, spec, f"{call}\n{strange}"
+        )
 
 
 @pytest.mark.rest(keep=38)
 @pytest.mark.parametrize("format", FAMILIES, ids=lambda format: format.name)
 @pytest.mark.parametrize("properties", [[], {"a": 3}, {"a": {"type": 3, "anyOf": 3, "enum": "x"}}, {"\ud800": {}}])
 def test_malformed_tool_schema_is_rejected_or_unconstrained(
-    compiler: GrammarCompiler, format: Format, properties: Any
+    grammar_compiler: GrammarCompiler, format: Format, properties: Any
 ) -> None:
     tools = {"now": {"type": "object", "properties": properties, "required": 3}}
     for calls in (partial(required_calls, many=True), strict_calls):
         try:
-            compiler.compile(calls(format, compiler.tokenizer, tools))
+            grammar_compiler.compile(calls(format, grammar_compiler.tokenizer, tools))
         except ServeError as error:
             assert error.status == 400 and error.message.encode()
-    parser = AnswerText(compiler.tokenizer, format, tools=tools)
-    for token in compiler.tokenizer.encode(CANONICAL[format.name].replace("weather", "now"), add_special=False):
+    parser = AnswerText(grammar_compiler.tokenizer, format, tools=tools)
+    for token in grammar_compiler.tokenizer.encode(
+        CANONICAL[format.name].replace("weather", "now"), add_special=False
+    ):
         parser.feed(token)
     parser.close()

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from asking import in_server
+from asking import run_in_server
 from embedded_server import MODEL
-from faulty_runner import plant
+from faulty_runner import plant_runner
 
 from zinc_rt import Sampling
 from zinc_rt.serve.engine.hang_report import KEPT
-from zinc_rt.serve.engine.requests import Ask
+from zinc_rt.serve.engine.requests import EngineRequest
 from zinc_rt.serve.engine.server import InferenceServer
 from zinc_rt.serve.errors import ServeError
 
@@ -23,10 +23,10 @@ def test_device_hang_error_names_its_report(state_folder: Path) -> None:
         (hangs / f"hang-20200101T000000-{number:03}.txt").write_text("old")
     secret = (117, 118, 119)
 
-    async def main(server: InferenceServer) -> str:
-        faulty = await plant(server, MODEL)
+    async def ask_until_hang(server: InferenceServer) -> str:
+        faulty = await plant_runner(server, MODEL)
         faulty.fails = lambda step, records: 1 in records["request"]
-        ask = Ask(MODEL, secret, Sampling(max_tokens=4))
+        ask = EngineRequest(MODEL, secret, Sampling(max_tokens=4))
         with pytest.raises(ServeError) as caught:
             async with await server.submit(ask) as stream:
                 async for _ in stream:
@@ -35,7 +35,7 @@ def test_device_hang_error_names_its_report(state_folder: Path) -> None:
         assert [item async for item in other], "the others go on"
         return caught.value.message
 
-    message = in_server(main)
+    message = run_in_server(ask_until_hang)
     report = hangs / f"{message.rpartition('report ')[2]}.txt"
     text = report.read_text()
     assert "request 1.0 of tenant default" in text and "DeadlineMissed: the step did not finish" in text

@@ -13,7 +13,7 @@ from typing import Any
 
 import httpx
 import pytest
-from embedded_server import MODEL, Serving, config, running
+from embedded_server import MODEL, RunningServer, make_config, run_server
 
 from zinc_rt.serve.config.settings import TenantSettings
 from zinc_rt.serve.tenants.keys import new_key
@@ -23,7 +23,7 @@ MESSAGES = [{"role": "system", "content": "Be brief."}, {"role": "user", "conten
 
 
 @pytest.fixture
-def ask(serving: Serving) -> Iterator[Asker]:
+def asker(serving: RunningServer) -> Iterator[Asker]:
     with httpx.Client(base_url=serving.url, timeout=60) as client:
         yield Asker(client)
 
@@ -62,24 +62,24 @@ class Asker:
 
 
 @pytest.mark.parametrize("text", ["What is the capital of France ?", "", "  two  spaces\n", "naïve 你好 🌍"])
-def test_detokenize_inverts_tokenize(ask: Asker, text: str) -> None:
-    tokens = ask.post("/tokenize", content=text)["tokens"]
+def test_detokenize_inverts_tokenize(asker: Asker, text: str) -> None:
+    tokens = asker.post("/tokenize", content=text)["tokens"]
     assert all(isinstance(token, int) for token in tokens)
-    assert ask.post("/detokenize", tokens=tokens)["content"] == text
+    assert asker.post("/detokenize", tokens=tokens)["content"] == text
 
 
-def test_special_tokens_are_parsed_and_added_on_request(ask: Asker) -> None:
+def test_special_tokens_are_parsed_and_added_on_request(asker: Asker) -> None:
     marked = "<|im_start|>user"
     parsed, plain = (
-        ask.post("/tokenize", content=marked, parse_special=parse)["tokens"] for parse in (True, False)
+        asker.post("/tokenize", content=marked, parse_special=parse)["tokens"] for parse in (True, False)
     )
-    assert len(parsed) < len(plain) and ask.post("/tokenize", content=marked)["tokens"] == parsed
-    without = ask.post("/tokenize", content="Hello")["tokens"]
-    assert ask.post("/tokenize", content="Hello", add_special=True)["tokens"][-len(without) :] == without
+    assert len(parsed) < len(plain) and asker.post("/tokenize", content=marked)["tokens"] == parsed
+    without = asker.post("/tokenize", content="Hello")["tokens"]
+    assert asker.post("/tokenize", content="Hello", add_special=True)["tokens"][-len(without) :] == without
 
 
-def test_pieces_are_text_or_raw_bytes(ask: Asker) -> None:
-    pieces = ask.post("/tokenize", content="a 🌍", with_pieces=True)["tokens"]
+def test_pieces_are_text_or_raw_bytes(asker: Asker) -> None:
+    pieces = asker.post("/tokenize", content="a 🌍", with_pieces=True)["tokens"]
     assert all(isinstance(piece["id"], int) and piece["piece"] for piece in pieces)
     raw = b"".join(bytes(p) if isinstance(p, list) else p.encode() for p in (piece["piece"] for piece in pieces))
     assert raw.decode() == "a 🌍"
@@ -88,11 +88,11 @@ def test_pieces_are_text_or_raw_bytes(ask: Asker) -> None:
 # --- templates
 
 
-def test_apply_template_renders_without_generating(ask: Asker) -> None:
-    prompt = ask.post("/apply-template", messages=MESSAGES)["prompt"]
+def test_apply_template_renders_without_generating(asker: Asker) -> None:
+    prompt = asker.post("/apply-template", messages=MESSAGES)["prompt"]
     assert prompt.index("Be brief.") < prompt.index("What is 2 + 2?") and prompt.endswith("assistant\n")
-    counted = len(ask.post("/tokenize", content=prompt)["tokens"])
-    usage = ask.post("/v1/chat/completions", messages=MESSAGES, max_tokens=1)["usage"]
+    counted = len(asker.post("/tokenize", content=prompt)["tokens"])
+    usage = asker.post("/v1/chat/completions", messages=MESSAGES, max_tokens=1)["usage"]
     assert usage["prompt_tokens"] == counted
 
 
@@ -108,26 +108,26 @@ def test_apply_template_renders_without_generating(ask: Asker) -> None:
         [{"role": "nobody", "content": "x"}],
     ],
 )
-def test_invalid_messages_return_400_with_a_message(ask: Asker, messages: object) -> None:
-    error = ask.post("/v1/chat/completions", 400, messages=messages)["error"]
+def test_invalid_messages_return_400_with_a_message(asker: Asker, messages: object) -> None:
+    error = asker.post("/v1/chat/completions", 400, messages=messages)["error"]
     assert error["message"] and error["type"] == "invalid_request_error"
 
 
 # --- health, models, props, slots
 
 
-def test_health_is_ok(ask: Asker) -> None:
-    assert ask.get("/health") == {"status": "ok"}
+def test_health_is_ok(asker: Asker) -> None:
+    assert asker.get("/health") == {"status": "ok"}
 
 
-def test_models_is_a_list_of_objects(ask: Asker) -> None:
-    models = ask.get("/v1/models")
+def test_models_is_a_list_of_objects(asker: Asker) -> None:
+    models = asker.get("/v1/models")
     assert models["object"] == "list" and [model["id"] for model in models["data"]] == [MODEL]
     assert models["data"][0]["object"] == "model" and models["data"][0]["created"] > 0
 
 
-def test_props_describe_the_server(ask: Asker) -> None:
-    props = ask.get("/props")
+def test_props_describe_the_server(asker: Asker) -> None:
+    props = asker.get("/props")
     assert props["total_slots"] == 4 and props["model_alias"] == MODEL and "im_start" in props["chat_template"]
     settings = props["default_generation_settings"]
     assert (
@@ -136,33 +136,33 @@ def test_props_describe_the_server(ask: Asker) -> None:
     )
 
 
-def test_slots_show_activity_but_no_content(ask: Asker) -> None:
-    assert [slot["id"] for slot in ask.get("/slots")] == [0, 1, 2, 3]
-    assert _soon(lambda: not any(slot["is_processing"] for slot in ask.get("/slots")))
-    with ask.client.stream("POST", "/v1/completions", json=_long(max_tokens=200, stream=True)) as answer:
+def test_slots_show_activity_but_no_content(asker: Asker) -> None:
+    assert [slot["id"] for slot in asker.get("/slots")] == [0, 1, 2, 3]
+    assert wait_until(lambda: not any(slot["is_processing"] for slot in asker.get("/slots")))
+    with asker.client.stream("POST", "/v1/completions", json=long_request(max_tokens=200, stream=True)) as answer:
         lines = answer.iter_lines()  # one that is dropped closes the response
         next(lines)
-        seen = [slot for slot in ask.get("/slots") if slot["is_processing"]]
+        seen = [slot for slot in asker.get("/slots") if slot["is_processing"]]
     assert len(seen) == 1 and seen[0]["id_task"] > 0 and "prompt" not in seen[0]
     assert PROMPT not in json.dumps(seen)
 
 
 @pytest.mark.rest
-def test_slots_return_503_on_request_when_none_is_free(ask: Asker) -> None:
-    assert ask.get("/slots?fail_on_no_slot=1")
+def test_slots_return_503_on_request_when_none_is_free(asker: Asker) -> None:
+    assert asker.get("/slots?fail_on_no_slot=1")
     with ThreadPoolExecutor(4) as pool:
-        long = [pool.submit(ask.post, "/v1/completions", **_long()) for _ in range(4)]
-        assert _soon(lambda: ask.client.get("/slots?fail_on_no_slot=1").status_code == 503)
+        long = [pool.submit(asker.post, "/v1/completions", **long_request()) for _ in range(4)]
+        assert wait_until(lambda: asker.client.get("/slots?fail_on_no_slot=1").status_code == 503)
         assert all(item.result()["choices"][0]["finish_reason"] == "length" for item in long)
 
 
-def _long(**more: Any) -> dict[str, Any]:
+def long_request(**more: Any) -> dict[str, Any]:
     return {"prompt": PROMPT, "max_tokens": 60, "ignore_eos": True, **more}
 
 
-def _soon(holds: Any) -> bool:
+def wait_until(condition: Any) -> bool:
     until = time.monotonic() + 30
-    while not holds():
+    while not condition():
         if time.monotonic() > until:
             return False
         time.sleep(0.005)
@@ -172,8 +172,8 @@ def _soon(holds: Any) -> bool:
 # --- completions
 
 
-def test_completion_has_its_fields(ask: Asker) -> None:
-    answers = [ask.post("/v1/completions", model=MODEL, prompt=PROMPT, max_tokens=8) for _ in range(2)]
+def test_completion_has_its_fields(asker: Asker) -> None:
+    answers = [asker.post("/v1/completions", model=MODEL, prompt=PROMPT, max_tokens=8) for _ in range(2)]
     first = answers[0]
     assert first["object"] == "text_completion" and first["model"] == MODEL and first["system_fingerprint"]
     assert first["id"] != answers[1]["id"] and first["created"] > 1_700_000_000
@@ -183,21 +183,21 @@ def test_completion_has_its_fields(ask: Asker) -> None:
 
 
 @pytest.mark.rest
-def test_stream_matches_the_whole_completion(ask: Asker) -> None:
+def test_stream_matches_the_whole_completion(asker: Asker) -> None:
     wanted = {"prompt": PROMPT, "max_tokens": 12, "seed": 42, "temperature": 0.8}
-    events = ask.events("/v1/completions", **wanted)
-    assert "".join(event["choices"][0]["text"] for event in events) == ask.text(**wanted)
+    events = asker.events("/v1/completions", **wanted)
+    assert "".join(event["choices"][0]["text"] for event in events) == asker.text(**wanted)
     assert len({event["id"] for event in events}) == 1
     assert [event["choices"][0]["finish_reason"] for event in events][-1] is not None
     chat = {"messages": MESSAGES, "max_tokens": 12, "seed": 42, "temperature": 0.8}
-    events = ask.events("/v1/chat/completions", **chat)
+    events = asker.events("/v1/chat/completions", **chat)
     assert events[0]["choices"][0]["delta"]["role"] == "assistant"
     streamed = "".join(event["choices"][0]["delta"].get("content") or "" for event in events)
-    assert streamed == ask.post("/v1/chat/completions", **chat)["choices"][0]["message"]["content"]
+    assert streamed == asker.post("/v1/chat/completions", **chat)["choices"][0]["message"]["content"]
 
 
-def test_stream_reports_usage_on_request(ask: Asker) -> None:
-    events = ask.events(
+def test_stream_reports_usage_on_request(asker: Asker) -> None:
+    events = asker.events(
         "/v1/chat/completions", messages=MESSAGES, max_tokens=4, ignore_eos=True,
         stream_options={"include_usage": True},
     )  # fmt: skip
@@ -206,30 +206,30 @@ def test_stream_reports_usage_on_request(ask: Asker) -> None:
 
 
 @pytest.mark.rest
-def test_seed_determines_the_text(ask: Asker) -> None:
-    texts = [ask.text(seed=seed, temperature=1.0, ignore_eos=True) for seed in (42, 42, 42, 1, 2)]
+def test_seed_determines_the_text(asker: Asker) -> None:
+    texts = [asker.text(seed=seed, temperature=1.0, ignore_eos=True) for seed in (42, 42, 42, 1, 2)]
     assert texts[0] == texts[1] == texts[2] and len(set(texts[2:])) == 3
 
 
 @pytest.mark.rest
-def test_temperature_0_is_deterministic_cached_or_not(ask: Asker) -> None:
-    texts = {ask.text(temperature=0, seed=seed, cache_salt=salt) for seed in (1, 2) for salt in ("a", "a", "b")}
+def test_temperature_0_is_deterministic_cached_or_not(asker: Asker) -> None:
+    texts = {asker.text(temperature=0, seed=seed, cache_salt=salt) for seed in (1, 2) for salt in ("a", "a", "b")}
     assert len(texts) == 1
 
 
 @pytest.mark.rest
-def test_parallel_requests_match_solo_runs(ask: Asker) -> None:
-    texts = [ask.text(seed=seed, temperature=0.9) for seed in range(6)]
+def test_parallel_requests_match_solo_runs(asker: Asker) -> None:
+    texts = [asker.text(seed=seed, temperature=0.9) for seed in range(6)]
     with ThreadPoolExecutor(6) as pool:
-        assert list(pool.map(lambda seed: ask.text(seed=seed, temperature=0.9), range(6))) == texts
+        assert list(pool.map(lambda seed: asker.text(seed=seed, temperature=0.9), range(6))) == texts
 
 
 @pytest.mark.rest
-def test_prompt_can_be_tokens_or_a_list(ask: Asker) -> None:
-    tokens = ask.post("/tokenize", content=PROMPT, add_special=True)["tokens"]
-    text = ask.text(temperature=0)
-    assert ask.text(prompt=tokens, temperature=0) == text
-    several = ask.post("/v1/completions", prompt=[PROMPT, "One two", PROMPT], max_tokens=8, temperature=0)[
+def test_prompt_can_be_tokens_or_a_list(asker: Asker) -> None:
+    tokens = asker.post("/tokenize", content=PROMPT, add_special=True)["tokens"]
+    text = asker.text(temperature=0)
+    assert asker.text(prompt=tokens, temperature=0) == text
+    several = asker.post("/v1/completions", prompt=[PROMPT, "One two", PROMPT], max_tokens=8, temperature=0)[
         "choices"
     ]
     assert [choice["index"] for choice in several] == [0, 1, 2]
@@ -237,34 +237,36 @@ def test_prompt_can_be_tokens_or_a_list(ask: Asker) -> None:
 
 
 @pytest.mark.rest
-def test_stop_string_ends_text_and_is_excluded(ask: Asker) -> None:
-    text = ask.text(temperature=0, max_tokens=24, ignore_eos=True)
+def test_stop_string_ends_text_and_is_excluded(asker: Asker) -> None:
+    text = asker.text(temperature=0, max_tokens=24, ignore_eos=True)
     stop = text[10:13]
-    answer = ask.post("/v1/completions", prompt=PROMPT, max_tokens=24, temperature=0, stop=[stop], ignore_eos=True)
+    answer = asker.post(
+        "/v1/completions", prompt=PROMPT, max_tokens=24, temperature=0, stop=[stop], ignore_eos=True
+    )
     assert answer["choices"][0]["text"] == text[: text.index(stop)]
     assert answer["choices"][0]["finish_reason"] == "stop"
 
 
-def test_probabilities_are_one_descending_list_per_token(ask: Asker) -> None:
-    answer = ask.post("/v1/chat/completions", messages=MESSAGES, max_tokens=5, logprobs=True, top_logprobs=5)
+def test_probabilities_are_one_descending_list_per_token(asker: Asker) -> None:
+    answer = asker.post("/v1/chat/completions", messages=MESSAGES, max_tokens=5, logprobs=True, top_logprobs=5)
     for item in answer["choices"][0]["logprobs"]["content"]:
         tops = [top["logprob"] for top in item["top_logprobs"]]
         assert item["token"] is not None and item["bytes"] is not None and item["logprob"] <= 0
         assert len(tops) == 5 and tops == sorted(tops, reverse=True)
 
 
-def test_bias_of_100_forces_the_token(ask: Asker) -> None:
-    (token,) = ask.post("/tokenize", content="a")["tokens"]
-    assert ask.text(logit_bias={str(token): 100}, max_tokens=4) == "aaaa"
+def test_bias_of_100_forces_the_token(asker: Asker) -> None:
+    (token,) = asker.post("/tokenize", content="a")["tokens"]
+    assert asker.text(logit_bias={str(token): 100}, max_tokens=4) == "aaaa"
 
 
-def test_prompt_beyond_context_returns_400_with_both_numbers(ask: Asker) -> None:
-    error = ask.post("/v1/completions", 400, prompt=[7] * 300)["error"]
+def test_prompt_beyond_context_returns_400_with_both_numbers(asker: Asker) -> None:
+    error = asker.post("/v1/completions", 400, prompt=[7] * 300)["error"]
     assert "300" in error["message"] and "256" in error["message"]
 
 
-def test_progress_is_sent_on_request(ask: Asker) -> None:
-    events = ask.events(
+def test_progress_is_sent_on_request(asker: Asker) -> None:
+    events = asker.events(
         "/v1/chat/completions", return_progress=True, max_tokens=2, cache_salt="progress",
         messages=[{"role": "user", "content": "word " * 60}],
     )  # fmt: skip
@@ -272,30 +274,30 @@ def test_progress_is_sent_on_request(ask: Asker) -> None:
     assert message and all(item["processed"] <= item["total"] for item in message)
 
 
-def test_client_disconnect_frees_the_slot(ask: Asker, serving: Serving) -> None:
+def test_client_disconnect_frees_the_slot(asker: Asker, serving: RunningServer) -> None:
     started = threading.Event()
 
-    def reads_one() -> None:
-        with ask.client.stream("POST", "/v1/completions", json=_long(stream=True)) as answer:
+    def read_one_event() -> None:
+        with asker.client.stream("POST", "/v1/completions", json=long_request(stream=True)) as answer:
             next(answer.iter_lines())
             started.set()
 
-    threads = [threading.Thread(target=reads_one) for _ in range(4)]
+    threads = [threading.Thread(target=read_one_event) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert _soon(lambda: not any(slot["is_processing"] for slot in ask.get("/slots")))
+    assert wait_until(lambda: not any(slot["is_processing"] for slot in asker.get("/slots")))
 
 
 # --- keys
 
 
 @pytest.fixture(scope="module")
-def keyed() -> Iterator[tuple[str, str]]:
+def keyed_server() -> Iterator[tuple[str, str]]:
     key, kept = new_key("k1")
     tenants = (TenantSettings(id="ada", keys=(kept,)),)
-    for serving in running(config(tenants=tenants)):
+    for serving in run_server(make_config(tenants=tenants)):
         yield serving.url, key
 
 
@@ -305,9 +307,9 @@ def keyed() -> Iterator[tuple[str, str]]:
     [("/health", True), ("/ready", True), ("/v1/models", False), ("/props", False), ("/slots", False)],
 )
 def test_health_is_public_and_other_endpoints_need_a_key(
-    keyed: tuple[str, str], path: str, open_to_all: bool
+    keyed_server: tuple[str, str], path: str, open_to_all: bool
 ) -> None:
-    url, key = keyed
+    url, key = keyed_server
     statuses = [
         httpx.get(url + path, headers={"authorization": words}).status_code
         for words in (f"Bearer {key}", "Bearer wrong", "")
@@ -315,6 +317,8 @@ def test_health_is_public_and_other_endpoints_need_a_key(
     assert statuses == ([200] * 3 if open_to_all else [200, 401, 401])
 
 
-def test_wrong_key_returns_openai_error(keyed: tuple[str, str]) -> None:
-    answer = httpx.post(f"{keyed[0]}/v1/completions", json={"prompt": "x"}, headers={"authorization": "Bearer x"})
+def test_wrong_key_returns_openai_error(keyed_server: tuple[str, str]) -> None:
+    answer = httpx.post(
+        f"{keyed_server[0]}/v1/completions", json={"prompt": "x"}, headers={"authorization": "Bearer x"}
+    )
     assert answer.status_code == 401 and answer.json()["error"]["code"] == "invalid_api_key"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import openai
 import pytest
-from embedded_server import MODEL, Serving, config, running
+from embedded_server import MODEL, RunningServer, make_config, run_server
 
 from zinc_rt.golden.embedded import FOLDER
 from zinc_rt.model.gguf import read_gguf
@@ -16,30 +16,30 @@ OTHER = "gemma4-q"
 
 
 @pytest.fixture(scope="module")
-def two() -> Iterator[Serving]:
+def two_model_server() -> Iterator[RunningServer]:
     models = (
         ModelSettings(MODEL, MODEL, ctx=64, slots=2),
         ModelSettings(OTHER, OTHER, ctx=64, slots=2, loaded=False, pinned=False),
         ModelSettings("gone", "no-such-file.gguf", loaded=False),
     )
-    yield from running(config(models=models))
+    yield from run_server(make_config(models=models))
 
 
 @pytest.fixture
-def api(two: Serving) -> Iterator[openai.OpenAI]:
-    with openai.OpenAI(base_url=f"{two.url}/v1", api_key="none", max_retries=0) as result:
+def openai_client(two_model_server: RunningServer) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(base_url=f"{two_model_server.url}/v1", api_key="none", max_retries=0) as result:
         yield result
 
 
-def test_non_resident_models_report_whether_they_fit(api: openai.OpenAI) -> None:
-    about = {model.id: model.model_extra["zinc_rt"] for model in api.models.list()}  # type: ignore[index]
+def test_non_resident_models_report_whether_they_fit(openai_client: openai.OpenAI) -> None:
+    about = {model.id: model.model_extra["zinc_rt"] for model in openai_client.models.list()}  # type: ignore[index]
     assert about[MODEL]["loaded"] and about[MODEL]["tier"] == "t_cpu"
     assert not about[OTHER]["loaded"] and about[OTHER]["fits"] and about[OTHER]["bytes"] > 0
     assert not about["gone"]["fits"] and "no-such-file" in about["gone"]["unusable"]
 
 
-def test_resident_model_reports_its_memory(api: openai.OpenAI) -> None:
-    memory = api.models.retrieve(MODEL).model_extra["zinc_rt"]["memory"]  # type: ignore[index]
+def test_resident_model_reports_its_memory(openai_client: openai.OpenAI) -> None:
+    memory = openai_client.models.retrieve(MODEL).model_extra["zinc_rt"]["memory"]  # type: ignore[index]
     gguf = read_gguf(FOLDER / f"{MODEL}.gguf")
     heads, width, layers = (
         int(gguf.metadata[f"qwen3.{name}"])  # type: ignore[call-overload]
@@ -55,31 +55,31 @@ def test_resident_model_reports_its_memory(api: openai.OpenAI) -> None:
     assert memory["total_bytes"] == sum(memory[f"{part}_bytes"] for part in parts)
 
 
-def test_model_is_loaded_used_and_deleted(api: openai.OpenAI) -> None:
+def test_model_is_loaded_used_and_deleted(openai_client: openai.OpenAI) -> None:
     ask = {"model": OTHER, "prompt": [5, 6, 7], "max_tokens": 4, "temperature": 0}
     with pytest.raises(openai.NotFoundError, match=OTHER):
-        api.completions.create(**ask)  # type: ignore[call-overload]
-    result = api.post("/models/load", body={"model": OTHER}, cast_to=dict)
+        openai_client.completions.create(**ask)  # type: ignore[call-overload]
+    result = openai_client.post("/models/load", body={"model": OTHER}, cast_to=dict)
     assert result["id"] == OTHER and result["zinc_rt"]["loaded"]
-    first = api.completions.create(**ask)  # type: ignore[call-overload]
+    first = openai_client.completions.create(**ask)  # type: ignore[call-overload]
     assert first.model == OTHER and first.usage.completion_tokens == 4
-    assert api.models.delete(OTHER).deleted
-    assert not api.models.retrieve(OTHER).model_extra["zinc_rt"]["loaded"]  # type: ignore[index]
+    assert openai_client.models.delete(OTHER).deleted
+    assert not openai_client.models.retrieve(OTHER).model_extra["zinc_rt"]["loaded"]  # type: ignore[index]
     with pytest.raises(openai.NotFoundError):
-        api.models.delete(OTHER)
-    api.post("/models/load", body={"model": OTHER}, cast_to=dict)
-    assert api.completions.create(**ask).choices[0].text == first.choices[0].text  # type: ignore[call-overload]
+        openai_client.models.delete(OTHER)
+    openai_client.post("/models/load", body={"model": OTHER}, cast_to=dict)
+    assert openai_client.completions.create(**ask).choices[0].text == first.choices[0].text  # type: ignore[call-overload]
 
 
-def test_only_configured_models_can_be_loaded(api: openai.OpenAI) -> None:
+def test_only_configured_models_can_be_loaded(openai_client: openai.OpenAI) -> None:
     for name in ("../../etc/passwd", "qwen35moe-q"):
         with pytest.raises(openai.NotFoundError, match="no model "):
-            api.post("/models/load", body={"model": name}, cast_to=dict)
+            openai_client.post("/models/load", body={"model": name}, cast_to=dict)
     with pytest.raises(openai.ConflictError, match="no-such-file"):
-        api.post("/models/load", body={"model": "gone"}, cast_to=dict)
+        openai_client.post("/models/load", body={"model": "gone"}, cast_to=dict)
 
 
-def test_chat_without_template_error_gives_advice(api: openai.OpenAI) -> None:
-    api.post("/models/load", body={"model": OTHER}, cast_to=dict)
+def test_chat_without_template_error_gives_advice(openai_client: openai.OpenAI) -> None:
+    openai_client.post("/models/load", body={"model": OTHER}, cast_to=dict)
     with pytest.raises(openai.BadRequestError, match="no chat template"):
-        api.chat.completions.create(model=OTHER, messages=[{"role": "user", "content": "hello"}])
+        openai_client.chat.completions.create(model=OTHER, messages=[{"role": "user", "content": "hello"}])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from extending import extended
+from extending import extend_tree
 
 pytestmark = pytest.mark.rest
 
@@ -15,10 +15,10 @@ import sys
 sys.path.insert(0, sys.argv[1])
 from embedded_server import config
 from starlette.testclient import TestClient
-from zinc_rt.serve.app import app
+from zinc_rt.serve.app import make_app
 from zinc_rt.serve.engine.server import InferenceServer
 
-made = app(InferenceServer(config()))
+made = make_app(InferenceServer(config()))
 assert list(made.openapi()["paths"]["/contexts"]) == ["get"]
 client = TestClient(made, base_url="http://127.0.0.1:8080")
 answer = client.get("/contexts")
@@ -28,7 +28,7 @@ assert client.post("/contexts").status_code == 405
 
 
 def test_documented_new_endpoint_works(tmp_path_factory: pytest.TempPathFactory) -> None:
-    tree = extended("An endpoint", tmp_path_factory.mktemp("endpoint"))
+    tree = extend_tree("An endpoint", tmp_path_factory.mktemp("endpoint"))
     assert tree.files == ("zinc_rt/serve/api/contexts.py", "zinc_rt/serve/app.py")
-    result = tree.python("-c", PROGRAM, str(Path(__file__).parent))
+    result = tree.interpreter_in("-c", PROGRAM, str(Path(__file__).parent))
     assert result.returncode == 0, result.stderr

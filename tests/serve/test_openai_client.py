@@ -17,8 +17,8 @@ HELLO: Any = [{"role": "user", "content": "hello there"}]
 GREEDY: Any = {"model": MODEL, "messages": HELLO, "max_tokens": 12, "temperature": 0}
 
 
-def test_chat_returns_answer_and_usage(client: openai.OpenAI) -> None:
-    result = client.chat.completions.create(**GREEDY)
+def test_chat_returns_answer_and_usage(openai_client: openai.OpenAI) -> None:
+    result = openai_client.chat.completions.create(**GREEDY)
     assert result.object == "chat.completion" and result.id.startswith("chatcmpl-") and result.model == MODEL
     assert result.system_fingerprint and result.system_fingerprint.startswith("fp_")
     choice, usage = result.choices[0], result.usage
@@ -28,9 +28,11 @@ def test_chat_returns_answer_and_usage(client: openai.OpenAI) -> None:
     assert usage.total_tokens == usage.prompt_tokens + 12
 
 
-def test_streamed_chat_matches_whole_chat(client: openai.OpenAI) -> None:
-    whole = client.chat.completions.create(**GREEDY)
-    chunks = list(client.chat.completions.create(**GREEDY, stream=True, stream_options={"include_usage": True}))
+def test_streamed_chat_matches_whole_chat(openai_client: openai.OpenAI) -> None:
+    whole = openai_client.chat.completions.create(**GREEDY)
+    chunks = list(
+        openai_client.chat.completions.create(**GREEDY, stream=True, stream_options={"include_usage": True})
+    )
     choices = [chunk.choices[0] for chunk in chunks if chunk.choices]
     assert choices[0].delta.role == "assistant" and all(choice.delta.role is None for choice in choices[1:])
     assert "".join(choice.delta.content or "" for choice in choices) == whole.choices[0].message.content
@@ -39,39 +41,39 @@ def test_streamed_chat_matches_whole_chat(client: openai.OpenAI) -> None:
     assert chunks[-1].usage.completion_tokens == whole.usage.completion_tokens
 
 
-def test_usage_is_in_every_chunk_on_request(client: openai.OpenAI) -> None:
+def test_usage_is_in_every_chunk_on_request(openai_client: openai.OpenAI) -> None:
     options: Any = {"include_usage": True, "continuous_usage_stats": True}
-    chunks = list(client.chat.completions.create(**GREEDY, stream=True, stream_options=options))
+    chunks = list(openai_client.chat.completions.create(**GREEDY, stream=True, stream_options=options))
     counts = [chunk.usage.completion_tokens for chunk in chunks if chunk.usage]
     assert len(counts) == len(chunks) and counts == sorted(counts) and counts[-1] == 12
 
 
 @pytest.mark.rest
-def test_seed_reproduces_the_answer_and_is_returned(client: openai.OpenAI) -> None:
+def test_seed_reproduces_the_answer_and_is_returned(openai_client: openai.OpenAI) -> None:
     ask = {**GREEDY, "temperature": 1.0}
-    first = client.chat.completions.create(**ask)
+    first = openai_client.chat.completions.create(**ask)
     assert first.model_extra is not None
-    second = client.chat.completions.create(**ask, seed=first.model_extra["zinc_rt"]["seed"])
+    second = openai_client.chat.completions.create(**ask, seed=first.model_extra["zinc_rt"]["seed"])
     assert second.choices[0].message.content == first.choices[0].message.content
-    other = client.chat.completions.create(**ask, seed=1)
+    other = openai_client.chat.completions.create(**ask, seed=1)
     assert other.choices[0].message.content != first.choices[0].message.content
 
 
 @pytest.mark.rest
-def test_n_choices_are_sampled_independently(client: openai.OpenAI) -> None:
+def test_n_choices_are_sampled_independently(openai_client: openai.OpenAI) -> None:
     ask = {**GREEDY, "temperature": 1.0, "seed": 7, "n": 3}
-    result = client.chat.completions.create(**ask)
+    result = openai_client.chat.completions.create(**ask)
     texts = [choice.message.content for choice in result.choices]
     assert [choice.index for choice in result.choices] == [0, 1, 2] and len(set(texts)) == 3
     streamed = ["", "", ""]
-    for chunk in client.chat.completions.create(**ask, stream=True):
+    for chunk in openai_client.chat.completions.create(**ask, stream=True):
         for choice in chunk.choices:
             streamed[choice.index] += choice.delta.content or ""
     assert streamed == texts
 
 
-def test_logprobs_list_each_token_and_its_alternatives(client: openai.OpenAI) -> None:
-    result = client.chat.completions.create(**GREEDY, logprobs=True, top_logprobs=3)
+def test_logprobs_list_each_token_and_its_alternatives(openai_client: openai.OpenAI) -> None:
+    result = openai_client.chat.completions.create(**GREEDY, logprobs=True, top_logprobs=3)
     logprobs = result.choices[0].logprobs
     assert logprobs is not None and logprobs.content is not None and len(logprobs.content) == 12
     for item in logprobs.content:
@@ -82,42 +84,44 @@ def test_logprobs_list_each_token_and_its_alternatives(client: openai.OpenAI) ->
     assert spelled.decode(errors="replace") == result.choices[0].message.content
 
 
-def test_completion_supports_stream_echo_and_stop(client: openai.OpenAI) -> None:
+def test_completion_supports_stream_echo_and_stop(openai_client: openai.OpenAI) -> None:
     ask: Any = {"model": MODEL, "prompt": "hello", "max_tokens": 8, "temperature": 0}
-    result = client.completions.create(**ask, echo=True)
+    result = openai_client.completions.create(**ask, echo=True)
     assert result.object == "text_completion" and result.choices[0].text.startswith("hello")
-    plain = client.completions.create(**ask).choices[0].text
+    plain = openai_client.completions.create(**ask).choices[0].text
     assert result.choices[0].text == "hello" + plain
-    assert "".join(chunk.choices[0].text for chunk in client.completions.create(**ask, stream=True)) == plain
+    assert (
+        "".join(chunk.choices[0].text for chunk in openai_client.completions.create(**ask, stream=True)) == plain
+    )
     stop = plain[3:5]
-    stopped = client.completions.create(**ask, stop=[stop])
+    stopped = openai_client.completions.create(**ask, stop=[stop])
     assert stopped.choices[0].text == plain[: plain.index(stop)]
     assert stopped.choices[0].finish_reason == "stop"
 
 
 @pytest.mark.rest
-def test_several_prompts_are_answered_in_order(client: openai.OpenAI) -> None:
+def test_several_prompts_are_answered_in_order(openai_client: openai.OpenAI) -> None:
     ask: Any = {"model": MODEL, "max_tokens": 6, "temperature": 0, "n": 2}
     prompts: Any = ["hello", [5, 6, 7], "world"]
     alone = [
-        client.completions.create(**ask, prompt=prompt, extra_body={"return_token_ids": True})
+        openai_client.completions.create(**ask, prompt=prompt, extra_body={"return_token_ids": True})
         for prompt in prompts
     ]
     assert all(len(item.choices) == 2 for item in alone)
-    together = client.completions.create(**ask, prompt=["hello", "world"])
+    together = openai_client.completions.create(**ask, prompt=["hello", "world"])
     texts = [choice.text for item in (alone[0], alone[2]) for choice in item.choices]
     assert [choice.text for choice in together.choices] == texts
     assert [choice.index for choice in together.choices] == [0, 1, 2, 3]
     streamed = [""] * 4
-    for chunk in client.completions.create(**ask, prompt=["hello", "world"], stream=True):
+    for chunk in openai_client.completions.create(**ask, prompt=["hello", "world"], stream=True):
         for choice in chunk.choices:
             streamed[choice.index] += choice.text
     assert streamed == texts
 
 
-def test_completion_logprobs_are_lists_over_tokens(client: openai.OpenAI) -> None:
+def test_completion_logprobs_are_lists_over_tokens(openai_client: openai.OpenAI) -> None:
     ask: Any = {"model": MODEL, "prompt": "hello", "max_tokens": 8, "temperature": 0, "logprobs": 2}
-    choice = client.completions.create(**ask).choices[0]
+    choice = openai_client.completions.create(**ask).choices[0]
     logprobs = choice.logprobs
     assert logprobs is not None and logprobs.tokens is not None and len(logprobs.tokens) == 8
     assert logprobs.top_logprobs is not None and logprobs.token_logprobs is not None
@@ -131,29 +135,29 @@ def test_async_clients_share_the_device(serving: Any) -> None:
     async def main() -> list[str]:
         async with openai.AsyncOpenAI(base_url=f"{serving.url}/v1", api_key="none") as client:
 
-            async def one(seed: int) -> str:
+            async def stream_one(seed: int) -> str:
                 stream = await client.chat.completions.create(
                     model=MODEL, messages=HELLO, max_tokens=6, seed=seed, stream=True
                 )
                 return "".join([chunk.choices[0].delta.content or "" async for chunk in stream])
 
-            return list(await asyncio.gather(*(one(seed % 3) for seed in range(9))))
+            return list(await asyncio.gather(*(stream_one(seed % 3) for seed in range(9))))
 
     result = asyncio.run(main())
     assert result[:3] == result[3:6] == result[6:] and len(set(result)) == 3
 
 
-def test_models_are_listed(client: openai.OpenAI) -> None:
-    assert [model.id for model in client.models.list()] == [MODEL]
-    model = client.models.retrieve(MODEL)
+def test_models_are_listed(openai_client: openai.OpenAI) -> None:
+    assert [model.id for model in openai_client.models.list()] == [MODEL]
+    model = openai_client.models.retrieve(MODEL)
     assert model.model_extra is not None and model.model_extra["zinc_rt"]["deterministic"] is True
     with pytest.raises(openai.NotFoundError, match="no model 'gpt-9'"):
-        client.models.retrieve("gpt-9")
+        openai_client.models.retrieve("gpt-9")
 
 
 @pytest.mark.rest(keep=5)
 @pytest.mark.parametrize(
-    ("change", "param", "said"),
+    ("change", "param", "message"),
     [
         ({"temprature": 1}, "temprature", "did you mean temperature"),
         ({"mirostat": 2}, "mirostat", "unknown parameter mirostat"),
@@ -178,42 +182,44 @@ def test_models_are_listed(client: openai.OpenAI) -> None:
         ({"chat_template_kwargs": {"template": "x"}}, "chat_template_kwargs", "is reserved"),
     ],
 )
-def test_invalid_parameter_is_named(client: openai.OpenAI, change: dict[str, Any], param: str, said: str) -> None:
+def test_invalid_parameter_is_named(
+    openai_client: openai.OpenAI, change: dict[str, Any], param: str, message: str
+) -> None:
     with pytest.raises(openai.BadRequestError) as caught:
-        client.chat.completions.create(**{**GREEDY, "extra_body": change})
+        openai_client.chat.completions.create(**{**GREEDY, "extra_body": change})
     error: Any = caught.value.body
     assert set(error) == {"message", "type", "param", "code"}
     assert error["type"] == "invalid_request_error" and error["param"] == param
-    assert said in error["message"]
+    assert message in error["message"]
 
 
-def test_too_long_context_error_gives_both_numbers(client: openai.OpenAI) -> None:
+def test_too_long_context_error_gives_both_numbers(openai_client: openai.OpenAI) -> None:
     with pytest.raises(openai.BadRequestError, match=r"300 tokens, and the context of .* is 256") as caught:
-        client.completions.create(model=MODEL, prompt=[5] * 300)
+        openai_client.completions.create(model=MODEL, prompt=[5] * 300)
     assert caught.value.code == "context_length_exceeded"
 
 
-def test_unknown_parameters_are_ignored_on_request(client: openai.OpenAI) -> None:
+def test_unknown_parameters_are_ignored_on_request(openai_client: openai.OpenAI) -> None:
     body = {"strict_parameters": False, "mirostat": 2}
-    assert client.chat.completions.create(**GREEDY, extra_body=body).choices[0].message.content
-    assert client.chat.completions.create(**GREEDY, user="me", store=False, metadata={"a": "b"}).choices
+    assert openai_client.chat.completions.create(**GREEDY, extra_body=body).choices[0].message.content
+    assert openai_client.chat.completions.create(**GREEDY, user="me", store=False, metadata={"a": "b"}).choices
 
 
-def test_expired_deadline_is_a_timeout(client: openai.OpenAI) -> None:
-    patient = client.with_options(max_retries=0)
+def test_expired_deadline_is_a_timeout(openai_client: openai.OpenAI) -> None:
+    patient = openai_client.with_options(max_retries=0)
     with pytest.raises(openai.InternalServerError, match="deadline") as caught:
         patient.chat.completions.create(**GREEDY, extra_body={"timeout_ms": 1})
     assert caught.value.status_code == 504 and caught.value.code == "deadline_exceeded"
 
 
 @pytest.mark.parametrize("path", ["responses", "audio/speech", "images/generations"])
-def test_unsupported_endpoint_returns_501(client: openai.OpenAI, path: str) -> None:
+def test_unsupported_endpoint_returns_501(openai_client: openai.OpenAI, path: str) -> None:
     with pytest.raises(openai.APIStatusError, match="is not offered") as caught:
-        client.with_options(max_retries=0).post(f"/{path}", body={}, cast_to=object)
+        openai_client.with_options(max_retries=0).post(f"/{path}", body={}, cast_to=object)
     assert caught.value.status_code == 501
 
 
-def test_answers_match_generate(client: openai.OpenAI) -> None:
+def test_answers_match_generate(openai_client: openai.OpenAI) -> None:
     prompts = [[5, 6, 7], list(range(9, 60)), [200] * 33]
     samplings = [
         Sampling(max_tokens=10),
@@ -223,7 +229,7 @@ def test_answers_match_generate(client: openai.OpenAI) -> None:
     with LLM(MODEL, tier="t_cpu", slots=4, ctx=256) as llm:
         wanted = [llm.generate([prompt], item) for prompt, item in zip(prompts, samplings, strict=True)]
 
-    def asked(prompt: list[int], sampling: Sampling) -> Any:
+    def complete_async(prompt: list[int], sampling: Sampling) -> Any:
         extra = {
             "top_k": sampling.top_k,
             "repetition_penalty": sampling.repetition_penalty,
@@ -238,9 +244,9 @@ def test_answers_match_generate(client: openai.OpenAI) -> None:
         }  # fmt: skip
 
     for prompt, sampling, completions in zip(prompts, samplings, wanted, strict=True):
-        result = client.completions.create(**asked(prompt, sampling))
+        result = openai_client.completions.create(**complete_async(prompt, sampling))
         tokens: list[list[int]] = [[] for _ in completions]
-        for chunk in client.completions.create(**asked(prompt, sampling), stream=True):
+        for chunk in openai_client.completions.create(**complete_async(prompt, sampling), stream=True):
             for choice in chunk.choices:
                 tokens[choice.index] += choice.model_extra["token_ids"]  # type: ignore[index]
         for index, completion in enumerate(completions):
@@ -259,16 +265,16 @@ SCHEMA: Any = {
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.rest
-def test_answer_follows_a_json_schema(client: openai.OpenAI, stream: bool) -> None:
+def test_answer_follows_a_json_schema(openai_client: openai.OpenAI, stream: bool) -> None:
     format: Any = {"type": "json_schema", "json_schema": {"name": "weather", "schema": SCHEMA, "strict": True}}
     ask = {**GREEDY, "max_tokens": 100, "temperature": 1.0, "seed": 5, "n": 2, "response_format": format}
     if stream:
         texts = ["", ""]
-        for chunk in client.chat.completions.create(**ask, stream=True):
+        for chunk in openai_client.chat.completions.create(**ask, stream=True):
             for choice in chunk.choices:
                 texts[choice.index] += choice.delta.content or ""
     else:
-        texts = [choice.message.content or "" for choice in client.chat.completions.create(**ask).choices]
+        texts = [choice.message.content or "" for choice in openai_client.chat.completions.create(**ask).choices]
     for text in texts:
         document = json.loads(text)
         assert (
@@ -278,37 +284,37 @@ def test_answer_follows_a_json_schema(client: openai.OpenAI, stream: bool) -> No
         )
 
 
-def test_completions_follow_regex_and_choice(client: openai.OpenAI) -> None:
+def test_completions_follow_regex_and_choice(openai_client: openai.OpenAI) -> None:
     ask: Any = {"model": MODEL, "prompt": ["hello", "world"], "max_tokens": 20, "temperature": 1.0}
-    result = client.completions.create(**ask, extra_body={"guided_regex": "[0-9]{3}-[a-c]"})
+    result = openai_client.completions.create(**ask, extra_body={"guided_regex": "[0-9]{3}-[a-c]"})
     assert all(re.fullmatch("[0-9]{3}-[a-c]", choice.text) for choice in result.choices)
     assert [choice.finish_reason for choice in result.choices] == ["stop", "stop"]
-    result = client.completions.create(**ask, extra_body={"guided_choice": ["yes", "no"]})
+    result = openai_client.completions.create(**ask, extra_body={"guided_choice": ["yes", "no"]})
     assert {choice.text for choice in result.choices} <= {"yes", "no"}
 
 
-def test_invalid_grammar_is_rejected(client: openai.OpenAI) -> None:
+def test_invalid_grammar_is_rejected(openai_client: openai.OpenAI) -> None:
     with pytest.raises(openai.BadRequestError, match="guided_regex"):
-        client.chat.completions.create(**GREEDY, extra_body={"guided_regex": "["})
+        openai_client.chat.completions.create(**GREEDY, extra_body={"guided_regex": "["})
 
 
 @pytest.mark.rest
-def test_echoed_prompt_has_prefill_logprobs(client: openai.OpenAI) -> None:
+def test_echoed_prompt_has_prefill_logprobs(openai_client: openai.OpenAI) -> None:
     ask: Any = {"model": MODEL, "temperature": 0, "logprobs": 2, "max_tokens": 5}
-    plain = client.completions.create(**ask, prompt="hello world").choices[0]
-    echoed = client.completions.create(**ask, prompt="hello world", echo=True).choices[0]
+    plain = openai_client.completions.create(**ask, prompt="hello world").choices[0]
+    echoed = openai_client.completions.create(**ask, prompt="hello world", echo=True).choices[0]
     assert plain.logprobs is not None and echoed.logprobs is not None
     tokens, values = echoed.logprobs.tokens or [], echoed.logprobs.token_logprobs or []
     assert echoed.text == "hello world" + plain.text and "".join(tokens[:-5]) == "hello world"
     assert tokens[-5:] == plain.logprobs.tokens and values[-5:] == plain.logprobs.token_logprobs
     assert values[0] is None and (echoed.logprobs.top_logprobs or [])[0] is None
     # A token that was drawn greedily and is then read has the logprob it was drawn with.
-    choice = client.completions.create(
+    choice = openai_client.completions.create(
         model=MODEL, prompt=[104, 101, 108, *range(40, 60)], temperature=0, logprobs=2, max_tokens=4,
         extra_body={"return_token_ids": True},
     ).choices[0]  # fmt: skip
     token_ids = choice.model_extra["token_ids"]  # type: ignore[index]
-    read = client.completions.create(
+    read = openai_client.completions.create(
         model=MODEL, prompt=[104, 101, 108, *range(40, 60), *token_ids], logprobs=2, max_tokens=0, echo=True
     )
     assert read.choices[0].logprobs is not None and choice.logprobs is not None
@@ -318,16 +324,16 @@ def test_echoed_prompt_has_prefill_logprobs(client: openai.OpenAI) -> None:
     assert read.choices[0].finish_reason == "length"
 
 
-def test_echo_is_streamed_for_each_choice(client: openai.OpenAI) -> None:
+def test_echo_is_streamed_for_each_choice(openai_client: openai.OpenAI) -> None:
     ask: Any = {"model": MODEL, "prompt": ["ab", "cd"], "max_tokens": 3, "n": 2, "logprobs": 0, "echo": True}
     texts, tokens = [""] * 4, [0] * 4
-    for chunk in client.completions.create(**ask, stream=True, seed=1):
+    for chunk in openai_client.completions.create(**ask, stream=True, seed=1):
         for choice in chunk.choices:
             texts[choice.index] += choice.text
             assert choice.logprobs is not None and choice.logprobs.tokens is not None
             tokens[choice.index] += len(choice.logprobs.tokens)
     assert [text[:2] for text in texts] == ["ab", "ab", "cd", "cd"]
-    whole = client.completions.create(**ask, seed=1)
+    whole = openai_client.completions.create(**ask, seed=1)
     assert [choice.text for choice in whole.choices] == texts
     assert tokens == [len(choice.logprobs.tokens or []) for choice in whole.choices if choice.logprobs]
 
@@ -340,7 +346,7 @@ TOOLS: Any = [
 
 
 @pytest.mark.parametrize(
-    ("change", "param", "said"),
+    ("change", "param", "message"),
     [
         (
             {"tool_choice": {"type": "function", "function": {"name": "moon"}}},
@@ -353,15 +359,15 @@ TOOLS: Any = [
     ],
 )
 def test_invalid_tool_parameter_is_named(
-    client: openai.OpenAI, change: dict[str, Any], param: str, said: str
+    openai_client: openai.OpenAI, change: dict[str, Any], param: str, message: str
 ) -> None:
-    with pytest.raises(openai.BadRequestError, match=said) as caught:
-        client.chat.completions.create(**{**GREEDY, "tools": TOOLS, **change})
+    with pytest.raises(openai.BadRequestError, match=message) as caught:
+        openai_client.chat.completions.create(**{**GREEDY, "tools": TOOLS, **change})
     assert caught.value.param == param
 
 
 @pytest.mark.parametrize(
-    ("body", "status", "said"),
+    ("body", "status", "message"),
     [
         (b"", 400, "the body is missing"),
         (b"null", 400, "expected a JSON object"),
@@ -374,12 +380,12 @@ def test_invalid_tool_parameter_is_named(
         (b'{"messages": [{"role": "user", "content": "x"}], "temperature": NaN}', 400, "finite"),
     ],
 )
-def test_malformed_bodies_return_400(client: openai.OpenAI, body: bytes, status: int, said: str) -> None:
+def test_malformed_bodies_return_400(openai_client: openai.OpenAI, body: bytes, status: int, message: str) -> None:
     headers = {"content-type": "application/json"}
-    reply = client._client.post("chat/completions", content=body, headers=headers)
-    assert reply.status_code == status and said in reply.json()["error"]["message"]
+    reply = openai_client._client.post("chat/completions", content=body, headers=headers)
+    assert reply.status_code == status and message in reply.json()["error"]["message"]
 
 
-def test_non_json_content_type_returns_415(client: openai.OpenAI) -> None:
-    reply = client._client.post("chat/completions", content=b"messages=hello")
+def test_non_json_content_type_returns_415(openai_client: openai.OpenAI) -> None:
+    reply = openai_client._client.post("chat/completions", content=b"messages=hello")
     assert reply.status_code == 415 and "expected application/json" in reply.json()["error"]["message"]

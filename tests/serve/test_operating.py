@@ -8,16 +8,16 @@ from typing import TypeVar
 import httpx
 import numpy as np
 import pytest
-from asking import answers, in_server
+from asking import read_answers, run_in_server
 from embedded_server import MODEL
 from prometheus_client.parser import text_string_to_metric_families
 
 from zinc_rt import Sampling
-from zinc_rt.serve.app import app
+from zinc_rt.serve.app import make_app
 from zinc_rt.serve.config.settings import GroupSettings, KeySettings, ServerSettings, TenantSettings
-from zinc_rt.serve.engine.requests import Ask
+from zinc_rt.serve.engine.requests import EngineRequest
 from zinc_rt.serve.engine.server import InferenceServer
-from zinc_rt.serve.observe.routing import prefix_digest
+from zinc_rt.serve.observe.routing import digest_prefix
 from zinc_rt.serve.tenants.keys import new_key
 
 T = TypeVar("T")
@@ -25,21 +25,25 @@ KEY = "a router's key of its own"
 PROMPT = tuple(range(3, 43))
 
 
-def over_http(main: Callable[[InferenceServer, httpx.AsyncClient], Awaitable[T]], **changes: object) -> T:
-    async def run(server: InferenceServer) -> T:
-        transport = httpx.ASGITransport(app(server))
+def run_over_http(main: Callable[[InferenceServer, httpx.AsyncClient], Awaitable[T]], **changes: object) -> T:
+    async def run_server(server: InferenceServer) -> T:
+        transport = httpx.ASGITransport(make_app(server))
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
             return await main(server, client)
 
-    return in_server(run, **changes)
+    return run_in_server(run_server, **changes)
 
 
 @pytest.mark.rest
 def test_metrics_reflect_completed_work() -> None:
-    async def main(server: InferenceServer, client: httpx.AsyncClient) -> dict[str, float]:
+    async def check_server(server: InferenceServer, client: httpx.AsyncClient) -> dict[str, float]:
         for tenant in ("", "bob"):
-            await answers(server, Ask(MODEL, PROMPT, Sampling(max_tokens=5, ignore_eos=True), tenant=tenant))
-        await answers(server, Ask(MODEL, PROMPT, Sampling(max_tokens=5, ignore_eos=True), tenant="bob"))
+            await read_answers(
+                server, EngineRequest(MODEL, PROMPT, Sampling(max_tokens=5, ignore_eos=True), tenant=tenant)
+            )
+        await read_answers(
+            server, EngineRequest(MODEL, PROMPT, Sampling(max_tokens=5, ignore_eos=True), tenant="bob")
+        )
         text = (await client.get("/metrics")).raise_for_status().text
         samples = [item for family in text_string_to_metric_families(text) for item in family.samples]
         return {
@@ -49,7 +53,7 @@ def test_metrics_reflect_completed_work() -> None:
             for item in samples
         }
 
-    result = over_http(main, tenants=(TenantSettings(id="ada"), TenantSettings(id="bob")))
+    result = run_over_http(check_server, tenants=(TenantSettings(id="ada"), TenantSettings(id="bob")))
     assert result["vllm:prompt_tokens_total"] == 3 * len(PROMPT) and result["vllm:generation_tokens_total"] == 15
     assert (
         result["vllm:prefix_cache_queries_total"] == 3 * len(PROMPT)
@@ -67,9 +71,11 @@ def test_metrics_reflect_completed_work() -> None:
 
 @pytest.mark.rest
 def test_timeline_names_requests_by_id() -> None:
-    async def main(server: InferenceServer, client: httpx.AsyncClient) -> None:
+    async def check_server(server: InferenceServer, client: httpx.AsyncClient) -> None:
         for id in ("req-a", "req-b"):
-            await answers(server, Ask(MODEL, PROMPT, Sampling(max_tokens=3, ignore_eos=True), request_id=id))
+            await read_answers(
+                server, EngineRequest(MODEL, PROMPT, Sampling(max_tokens=3, ignore_eos=True), request_id=id)
+            )
         document = (await client.post("/v1/admin/trace")).raise_for_status().json()
         named = {e["args"]["request_id"] for e in document["traceEvents"] if "request_id" in e.get("args", {})}
         assert named == {"req-a", "req-b"}
@@ -80,7 +86,7 @@ def test_timeline_names_requests_by_id() -> None:
         assert (await client.post("/v1/admin/trace", params={"model": "x"})).status_code == 404
         assert (await client.post("/v1/admin/trace", params={"steps": 0})).status_code == 400
 
-    over_http(main)
+    run_over_http(check_server)
 
 
 @pytest.mark.rest
@@ -88,36 +94,40 @@ def test_router_can_find_cached_prefixes_with_its_key() -> None:
     page = np.array(PROMPT[:16], "<i4").tobytes()
     tenants = (TenantSettings(id="ada"), TenantSettings(id="bob", isolation_group="team"))
 
-    async def main(server: InferenceServer, client: httpx.AsyncClient) -> None:
+    async def check_server(server: InferenceServer, client: httpx.AsyncClient) -> None:
         for tenant, salt in (("ada", ""), ("bob", ""), ("ada", "secret")):
-            await answers(server, Ask(MODEL, PROMPT, Sampling(max_tokens=2), tenant=tenant, cache_salt=salt))
+            await read_answers(
+                server, EngineRequest(MODEL, PROMPT, Sampling(max_tokens=2), tenant=tenant, cache_salt=salt)
+            )
         load = (await client.get("/v1/admin/routing")).raise_for_status().json()
         model = load["models"][MODEL]
         owners = ("group team", "ada")
-        assert model.pop("prefixes") == [prefix_digest(KEY, MODEL, owner, page) for owner in owners]
+        assert model.pop("prefixes") == [digest_prefix(KEY, MODEL, owner, page) for owner in owners]
         assert model.pop("tokens_per_second") > 0
         assert load["ready"] and model == {
             "waiting": {"interactive": 0, "standard": 0, "batch": 0}, "running": 0, "slots": 4, "free_slots": 4,
             "kv_usage": 0.0, "page_tokens": 16, "lost": False,
         }  # fmt: skip
 
-    over_http(main, tenants=tenants, groups=(GroupSettings("team"),), server=ServerSettings(router_key=KEY))
+    run_over_http(
+        check_server, tenants=tenants, groups=(GroupSettings("team"),), server=ServerSettings(router_key=KEY)
+    )
 
 
 def test_prefixes_are_hidden_without_a_router_key() -> None:
-    async def main(server: InferenceServer, client: httpx.AsyncClient) -> None:
-        await answers(server, Ask(MODEL, PROMPT, Sampling(max_tokens=2)))
+    async def check_server(server: InferenceServer, client: httpx.AsyncClient) -> None:
+        await read_answers(server, EngineRequest(MODEL, PROMPT, Sampling(max_tokens=2)))
         load = (await client.get("/v1/admin/routing")).json()
         assert "prefixes" not in load["models"][MODEL]
 
-    over_http(main)
+    run_over_http(check_server)
 
 
 def test_operator_endpoints_require_an_admin_key() -> None:
     keys = [new_key("k1", ("inference", "usage")), new_key("k2", ("admin",))]
     settings = tuple(kept for _, kept in keys)
 
-    async def main(server: InferenceServer, client: httpx.AsyncClient) -> None:
+    async def check_server(server: InferenceServer, client: httpx.AsyncClient) -> None:
         for method, path in (("GET", "/metrics"), ("POST", "/v1/admin/trace"), ("GET", "/v1/admin/routing")):
             statuses = [
                 (await client.request(method, path, headers=headers)).status_code
@@ -125,15 +135,15 @@ def test_operator_endpoints_require_an_admin_key() -> None:
             ]
             assert statuses == [401, 403, 200], path
 
-    over_http(main, tenants=(TenantSettings(id="ada", keys=settings),))
+    run_over_http(check_server, tenants=(TenantSettings(id="ada", keys=settings),))
 
 
 @pytest.mark.rest
 def test_metrics_can_be_public() -> None:
     tenants = (TenantSettings(id="ada", keys=(KeySettings("k1", "0" * 64),)),)
 
-    async def main(server: InferenceServer, client: httpx.AsyncClient) -> None:
+    async def check_server(server: InferenceServer, client: httpx.AsyncClient) -> None:
         assert (await client.get("/metrics")).status_code == 200
         assert (await client.get("/v1/admin/routing")).status_code == 401
 
-    over_http(main, tenants=tenants, server=ServerSettings(metrics_open=True))
+    run_over_http(check_server, tenants=tenants, server=ServerSettings(metrics_open=True))

@@ -10,7 +10,7 @@ import threading
 from typing import Any
 
 import pytest
-from ticking_scheduler import run, scheduler_of
+from ticking_scheduler import make_scheduler, run_scheduler
 
 from zinc_rt.sched.sampling import Sampling
 from zinc_rt.sched.scheduler import NewRequest
@@ -21,84 +21,88 @@ from zinc_rt.serve.observe.model_metrics import ModelMetrics
 
 
 @pytest.fixture
-def log() -> tuple[ServerLog, io.StringIO]:
+def server_log() -> tuple[ServerLog, io.StringIO]:
     out = io.StringIO()
     return ServerLog("info", out), out
 
 
-def lines(log: ServerLog, out: io.StringIO) -> list[dict[str, Any]]:
+def log_lines(log: ServerLog, out: io.StringIO) -> list[dict[str, Any]]:
     log.close()
     return [json.loads(line) for line in out.getvalue().splitlines()]
 
 
-async def ask(
-    app: Any, *, headers: tuple[tuple[bytes, bytes], ...] = (), gone: bool = False, path: str = "/v1/x"
+async def send_request(
+    app: Any, *, headers: tuple[tuple[bytes, bytes], ...] = (), is_disconnected: bool = False, path: str = "/v1/x"
 ) -> list[dict[str, Any]]:
     sent: list[dict[str, Any]] = []
 
-    async def receive() -> dict[str, Any]:
-        return {"type": "http.disconnect"} if gone else {"type": "http.request", "body": b"a secret prompt"}
+    async def receive_message() -> dict[str, Any]:
+        return (
+            {"type": "http.disconnect"}
+            if is_disconnected
+            else {"type": "http.request", "body": b"a secret prompt"}
+        )
 
-    async def send(message: Any) -> None:
+    async def record_message(message: Any) -> None:
         sent.append(message)
 
     scope = {"type": "http", "method": "POST", "path": path, "query_string": b"a=secret", "headers": headers}
-    await app(scope, receive, send)
+    await app(scope, receive_message, record_message)
     return sent
 
 
-async def answers(scope: Any, receive: Any, send: Any) -> None:
+async def answer_request(scope: Any, receive: Any, send: Any) -> None:
     scope["state"]["log"]["tenant"] = "ada"
     await receive()
     await send({"type": "http.response.start", "status": 200, "headers": []})
     await send({"type": "http.response.body", "body": b"a secret answer"})
 
 
-async def finds_nobody(scope: Any, receive: Any, send: Any) -> None:
+async def answer_without_tenant(scope: Any, receive: Any, send: Any) -> None:
     await receive()
 
 
-async def app_that_raises(scope: Any, receive: Any, send: Any) -> None:
+async def raise_in_app(scope: Any, receive: Any, send: Any) -> None:
     raise ValueError("a secret")
 
 
-def test_request_is_logged_with_id_and_without_text(log: tuple[ServerLog, io.StringIO]) -> None:
-    app = RequestLog(answers)
-    sent = asyncio.run(ask(app))
+def test_request_is_logged_with_id_and_without_text(server_log: tuple[ServerLog, io.StringIO]) -> None:
+    app = RequestLog(answer_request)
+    sent = asyncio.run(send_request(app))
     id = dict(sent[0]["headers"])[b"x-request-id"].decode()
-    (line,) = lines(*log)
+    (line,) = log_lines(*server_log)
     assert line.pop("time").endswith("+00:00") and line.pop("ms") >= 0
     assert line == {
         "level": "info", "event": "request", "method": "POST", "path": "/v1/x", "status": 200, "request_id": id,
         "client": "", "tenant": "ada",
     }  # fmt: skip
-    assert app.responses == {200: 1} and "secret" not in log[1].getvalue()
+    assert app.responses == {200: 1} and "secret" not in server_log[1].getvalue()
 
 
 @pytest.mark.parametrize(
-    ("given", "kept"), [(b"abc-1:2", True), (b"a b", False), (b"x" * 129, False), (b"\n", False)]
+    ("sent_id", "logged_id"), [(b"abc-1:2", True), (b"a b", False), (b"x" * 129, False), (b"\n", False)]
 )
-def test_plain_client_request_id_is_kept(given: bytes, kept: bool) -> None:
-    sent = asyncio.run(ask(RequestLog(answers), headers=((b"x-request-id", given),)))
-    assert (dict(sent[0]["headers"])[b"x-request-id"] == given) is kept
+def test_plain_client_request_id_is_kept(sent_id: bytes, logged_id: bool) -> None:
+    sent = asyncio.run(send_request(RequestLog(answer_request), headers=((b"x-request-id", sent_id),)))
+    assert (dict(sent[0]["headers"])[b"x-request-id"] == sent_id) is logged_id
 
 
-def test_early_disconnect_is_499_and_internal_error_is_500(log: tuple[ServerLog, io.StringIO]) -> None:
-    gone, broken = RequestLog(finds_nobody), RequestLog(app_that_raises)
-    asyncio.run(ask(gone, gone=True))
+def test_early_disconnect_is_499_and_internal_error_is_500(server_log: tuple[ServerLog, io.StringIO]) -> None:
+    gone, broken = RequestLog(answer_without_tenant), RequestLog(raise_in_app)
+    asyncio.run(send_request(gone, is_disconnected=True))
     with pytest.raises(ValueError, match="a secret"):
-        asyncio.run(ask(broken))
-    first, second = lines(*log)
+        asyncio.run(send_request(broken))
+    first, second = log_lines(*server_log)
     assert first["status"] == GONE and first["client_gone"] and gone.responses == {GONE: 1}
-    assert second["status"] == 500 and second["level"] == "error" and "secret" not in log[1].getvalue()
+    assert second["status"] == 500 and second["level"] == "error" and "secret" not in server_log[1].getvalue()
 
 
-def test_log_line_has_figures_and_request_id(log: tuple[ServerLog, io.StringIO]) -> None:
-    scheduler, _, spaces = scheduler_of(["ada"])
+def test_log_line_has_figures_and_request_id(server_log: tuple[ServerLog, io.StringIO]) -> None:
+    scheduler, _, spaces = make_scheduler(["ada"])
     ModelMetrics(scheduler, lambda *end: log_answer("m", "ada", "req-1", *end))
     scheduler.submit(NewRequest(7, 0, [1, 2, 3], spaces[0], Sampling(4, seed=1)))
-    run(scheduler)
-    (line,) = lines(*log)
+    run_scheduler(scheduler)
+    (line,) = log_lines(*server_log)
     assert 0 <= line.pop("queue_ms") < line.pop("first_token_ms") < line.pop("ms") and line.pop("time")
     assert line == {
         "level": "info", "event": "answer", "request_id": "req-1", "model": "m", "tenant": "ada", "number": 7,
@@ -107,7 +111,7 @@ def test_log_line_has_figures_and_request_id(log: tuple[ServerLog, io.StringIO])
     }  # fmt: skip
 
 
-class Stuck(io.StringIO):
+class StuckStream(io.StringIO):
     """A pipe that nobody reads."""
 
     def __init__(self) -> None:
@@ -120,7 +124,7 @@ class Stuck(io.StringIO):
 
 
 def test_unread_log_blocks_no_request() -> None:
-    out = Stuck()
+    out = StuckStream()
     log = ServerLog("info", out)
     for _ in range(KEPT_LINES + 100):
         LOGGER.info("line")
@@ -133,16 +137,16 @@ def test_unread_log_blocks_no_request() -> None:
 def test_records_below_the_level_are_dropped() -> None:
     out = io.StringIO()
     log = ServerLog("warning", out)
-    asyncio.run(ask(RequestLog(answers)))
+    asyncio.run(send_request(RequestLog(answer_request)))
     logging.getLogger("uvicorn.error").warning("uvicorn's")
-    assert [line["event"] for line in lines(log, out)] == ["uvicorn's"]
+    assert [line["event"] for line in log_lines(log, out)] == ["uvicorn's"]
 
 
 def test_monitoring_requests_are_not_logged() -> None:
     out = io.StringIO()
     log = ServerLog("info", out)
-    asyncio.run(ask(RequestLog(answers), path="/metrics"))
-    assert not lines(log, out)
+    asyncio.run(send_request(RequestLog(answer_request), path="/metrics"))
+    assert not log_lines(log, out)
 
 
 def test_old_ids_are_evicted() -> None:

@@ -16,37 +16,37 @@ from fastapi.responses import JSONResponse
 from zinc_rt.serve.config.settings import Config, ModelSettings, ServerSettings, TenantSettings
 from zinc_rt.serve.errors import ServeError
 from zinc_rt.serve.tenants.auth import Admin, Anybody, Inference
-from zinc_rt.serve.tenants.keys import Keyring, digest_of, new_key
+from zinc_rt.serve.tenants.keys import Keyring, digest_secret, new_key
 from zinc_rt.serve.tenants.tenancy import Tenancy
 
 BASE = Config((ModelSettings("m", "m.gguf"),))
 
 
-def application(config: Config) -> FastAPI:
+def make_application(config: Config) -> FastAPI:
     api = FastAPI()
     api.state.server = SimpleNamespace(tenancy=Tenancy(config))
 
     @api.exception_handler(ServeError)
-    async def refused(request: Any, error: ServeError) -> JSONResponse:
+    async def handle_error(request: Any, error: ServeError) -> JSONResponse:
         return JSONResponse(error.body(), error.status)
 
     @api.get("/any")
-    async def anybody(caller: Anybody) -> list[str]:
+    async def get_caller(caller: Anybody) -> list[str]:
         return [caller.tenant, caller.key]
 
     @api.get("/ask")
-    async def ask(caller: Inference) -> str:
+    async def get_tenant(caller: Inference) -> str:
         return caller.tenant
 
     @api.get("/admin")
-    async def admin(caller: Admin) -> str:
+    async def get_admin_tenant(caller: Admin) -> str:
         return caller.tenant
 
     return api
 
 
-async def get(config: Config, path: str, *, peer: str = "127.0.0.1", **headers: str) -> tuple[int, Any]:
-    transport = httpx.ASGITransport(application(config), client=(peer, 1))
+async def get_status(config: Config, path: str, *, address: str = "127.0.0.1", **headers: str) -> tuple[int, Any]:
+    transport = httpx.ASGITransport(make_application(config), client=(address, 1))
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8080") as client:
         answer = await client.get(path, headers=headers)
         return answer.status_code, answer.json()
@@ -58,7 +58,7 @@ def anyio_backend() -> str:
 
 
 @pytest.fixture(scope="module")
-def keyed() -> Iterator[tuple[Config, dict[str, str]]]:
+def keyed_config() -> Iterator[tuple[Config, dict[str, str]]]:
     result = {
         "alice": new_key("k1"),
         "root": new_key("k2", ["admin"]),
@@ -72,56 +72,58 @@ def test_key_is_shown_once_and_stored_as_digest() -> None:
     text, kept = new_key("k1")
     prefix, id, secret = text.split("_")
     assert (prefix, id, len(secret)) == ("zrt", "k1", 52)
-    assert kept.sha256 == digest_of(secret) and secret not in repr(kept)
+    assert kept.sha256 == digest_secret(secret) and secret not in repr(kept)
     ring = Keyring([TenantSettings(id="alice", keys=(kept,))])
-    caller = ring.caller(text)
+    caller = ring.find_caller(text)
     assert caller is not None and (caller.tenant, caller.key) == ("alice", "k1")
 
 
-@pytest.mark.parametrize("spoil", [
+@pytest.mark.parametrize("change", [
     lambda text: text[:-1], lambda text: text + "a", lambda text: text.upper(), lambda text: text[4:],
     lambda text: text.replace("k1", "k2"), lambda text: text.replace("zrt", "sk"), lambda text: "\udcff_k1_x",
     lambda text: "", lambda text: "zrt__", lambda text: "zrt_k1_", lambda text: "zrt_k1_" + "a" * 100_000,
 ])  # fmt: skip
-def test_malformed_key_matches_no_tenant(spoil: Any) -> None:
+def test_malformed_key_matches_no_tenant(change: Any) -> None:
     text, kept = new_key("k1")
     other = new_key("k2")[1]
-    assert Keyring([TenantSettings(id="alice", keys=(kept, other))]).caller(spoil(text)) is None
+    assert Keyring([TenantSettings(id="alice", keys=(kept, other))]).find_caller(change(text)) is None
 
 
 @pytest.mark.anyio
-async def test_keys_grant_their_scopes(keyed: tuple[Config, dict[str, str]]) -> None:
-    config, keys = keyed
+async def test_keys_grant_their_scopes(keyed_config: tuple[Config, dict[str, str]]) -> None:
+    config, keys = keyed_config
     bearer = {name: f"Bearer {key}" for name, key in keys.items()}
-    assert await get(config, "/any", authorization=bearer["alice"]) == (200, ["alice", "k1"])
-    assert await get(config, "/ask", authorization=bearer["alice"]) == (200, "alice")
-    assert await get(config, "/admin", authorization=bearer["root"]) == (200, "root")
-    status, body = await get(config, "/admin", authorization=bearer["alice"])
+    assert await get_status(config, "/any", authorization=bearer["alice"]) == (200, ["alice", "k1"])
+    assert await get_status(config, "/ask", authorization=bearer["alice"]) == (200, "alice")
+    assert await get_status(config, "/admin", authorization=bearer["root"]) == (200, "root")
+    status, body = await get_status(config, "/admin", authorization=bearer["alice"])
     assert status == 403 and "lacks the scope admin" in body["error"]["message"]
-    status, body = await get(config, "/ask", authorization=bearer["root"])
+    status, body = await get_status(config, "/ask", authorization=bearer["root"])
     assert (status, body["error"]["code"]) == (403, "insufficient_scope")
     for wrong in ("", "Basic YTpi", "Bearer", "Bearer zrt_k1_abc", f"Token {keys['alice']}", bearer["late"]):
-        status, body = await get(config, "/any", authorization=wrong)
+        status, body = await get_status(config, "/any", authorization=wrong)
         assert (status, body["error"]["code"]) == (401, "invalid_api_key")
-    assert "k3 has expired" in (await get(config, "/any", authorization=bearer["late"]))[1]["error"]["message"]
+    assert (
+        "k3 has expired" in (await get_status(config, "/any", authorization=bearer["late"]))[1]["error"]["message"]
+    )
 
 
 @pytest.mark.anyio
 async def test_only_local_requests_are_accepted_without_keys() -> None:
-    assert await get(BASE, "/admin") == (200, "default")
-    assert await get(BASE, "/any", authorization="Bearer sk-whatever") == (200, ["default", ""])
-    assert (await get(BASE, "/any", host="localhost:8080"))[0] == 200
-    assert (await get(BASE, "/any", host="[::1]:8080"))[0] == 200
-    assert (await get(BASE, "/any", origin="http://127.0.0.1:8080"))[0] == 200
+    assert await get_status(BASE, "/admin") == (200, "default")
+    assert await get_status(BASE, "/any", authorization="Bearer sk-whatever") == (200, ["default", ""])
+    assert (await get_status(BASE, "/any", host="localhost:8080"))[0] == 200
+    assert (await get_status(BASE, "/any", host="[::1]:8080"))[0] == 200
+    assert (await get_status(BASE, "/any", origin="http://127.0.0.1:8080"))[0] == 200
     for headers in (
         {"host": "evil.example"},
         {"origin": "https://evil.example"},
         {"origin": "null"},
         {"host": ""},
     ):
-        assert (await get(BASE, "/any", **headers))[0] == 403
+        assert (await get_status(BASE, "/any", **headers))[0] == 403
     open_to_all = replace(BASE, server=ServerSettings("0.0.0.0", insecure=True))
-    assert (await get(open_to_all, "/ask", peer="10.0.0.7", host="box:8080"))[0] == 200
-    assert (await get(open_to_all, "/admin", peer="10.0.0.7", host="box:8080"))[0] == 403
+    assert (await get_status(open_to_all, "/ask", address="10.0.0.7", host="box:8080"))[0] == 200
+    assert (await get_status(open_to_all, "/admin", address="10.0.0.7", host="box:8080"))[0] == 403
     friendly = replace(BASE, server=ServerSettings(cors=("https://ui.example",)))
-    assert (await get(friendly, "/any", origin="https://ui.example"))[0] == 200
+    assert (await get_status(friendly, "/any", origin="https://ui.example"))[0] == 200

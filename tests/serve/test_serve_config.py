@@ -10,10 +10,10 @@ import pytest
 
 from zinc_rt.host.errors import InputError
 from zinc_rt.sched.kv.pages import PageQuota
-from zinc_rt.sched.tenant import CLASSES, Priority, floors
+from zinc_rt.sched.tenant import CLASSES, Priority, compute_floors
 from zinc_rt.serve.config.file import parse_config, read_config
 from zinc_rt.serve.config.settings import Config, TenantLimits
-from zinc_rt.serve.tenants.quotas import scheduler_classes, scheduler_tenants
+from zinc_rt.serve.tenants.quotas import make_scheduler_classes, make_scheduler_tenants
 
 DIGEST = "0123456789abcdef" * 4
 WHOLE = f"""\
@@ -43,7 +43,7 @@ log: {{level: info, prompts: never}}
 LEAST = "models: [{id: m, path: m.gguf, slots: 4}]\n"
 
 
-def errors_of(text: str) -> list[str]:
+def config_errors(text: str) -> list[str]:
     with pytest.raises(InputError) as caught:
         parse_config(text, "f.yaml")
     return caught.value.message.splitlines()
@@ -74,7 +74,7 @@ tenants:
   - {id: ../x, keys: [{id: k1, sha256: abc, expires: never}]}
   - {}
 """
-    assert errors_of(text) == [
+    assert config_errors(text) == [
         "f.yaml:1: server.porrt: unknown setting: did you mean port?",
         "f.yaml:3: models.0.slots: 0: expected greater than or equal to 1",
         "f.yaml:4: models.1.kv.dtype: f16: expected 'f32'",
@@ -101,7 +101,7 @@ tenants:
   - {id: bob, kv_reserved: 0.7, kv_max: 0.5, slots_guaranteed: 1, decode_burst: 3, models: [q], on_limit: reject}
   - {id: bob}
 """
-    assert errors_of(text) == [
+    assert config_errors(text) == [
         "f.yaml:2: models.0.state_rows: each of 4 slots needs one, plus one zero row: expected 5 or more",
         "f.yaml:2: models.0.step_tokens: 4 slots decode one token each: expected 4 or more",
         "f.yaml:3: models.1.id: 'm' is used twice: expected a unique name",
@@ -118,7 +118,7 @@ tenants:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         (LEAST + "server: {host: 0.0.0.0}", "f.yaml:2: server.host: 0.0.0.0 is reachable from other machines"),
         (LEAST + "server: {port: 1\n", "f.yaml:3: "),
@@ -137,8 +137,8 @@ tenants:
         ("- 3", "f.yaml:1: the file has no settings"),
     ],
 )  # fmt: skip
-def test_invalid_file_is_rejected(text: str, said: str) -> None:
-    assert said in "\n".join(errors_of(text))
+def test_invalid_file_is_rejected(text: str, message: str) -> None:
+    assert message in "\n".join(config_errors(text))
 
 
 def test_missing_file_is_reported(tmp_path: Path) -> None:
@@ -151,22 +151,22 @@ def test_missing_file_is_reported(tmp_path: Path) -> None:
 
 def test_tenants_convert_to_scheduler_tenants() -> None:
     config = parse_config(WHOLE, "f.yaml")
-    alice, bob = scheduler_tenants(config, [100, 8])
+    alice, bob = make_scheduler_tenants(config, [100, 8])
     assert alice.pages == (PageQuota(10, None, 0), PageQuota(0, None, 0))
     assert (alice.slots_guaranteed, alice.priority, bob.slots_max) == (2, Priority.INTERACTIVE, 3)
     small = replace(config.tenants[1], kv_reserved=3, kv_max=0.25, decode_rate=50)
-    (bob,) = scheduler_tenants(replace(config, tenants=(small,)), [100])
+    (bob,) = make_scheduler_tenants(replace(config, tenants=(small,)), [100])
     assert bob.pages == (PageQuota(3, 25, None),) and bob.decode == (50, 50)
 
 
 def test_classes_convert_to_scheduler_classes() -> None:
     text = "classes: {standard: {age_s: 5, floor_slots: 2, gap_ms: 40}, interactive: {first_token_ms: 0}}"
-    classes = scheduler_classes(parse_config(LEAST + text, "f.yaml"))
+    classes = make_scheduler_classes(parse_config(LEAST + text, "f.yaml"))
     assert classes[Priority.STANDARD].gap_ns == 40_000_000 and classes[Priority.STANDARD].first_token_ns is None
     assert classes[Priority.INTERACTIVE].gap_ns == 30_000_000
     assert classes[Priority.INTERACTIVE].first_token_ns is None
     assert classes[Priority.BATCH] == CLASSES[Priority.BATCH]
-    assert (classes[Priority.STANDARD].age_ns, floors(4, classes)[Priority.STANDARD]) == (5 * 10**9, 2)
+    assert (classes[Priority.STANDARD].age_ns, compute_floors(4, classes)[Priority.STANDARD]) == (5 * 10**9, 2)
 
 
 def test_bare_model_makes_a_configuration() -> None:

@@ -11,98 +11,100 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from asking import Answer, alone, answers, in_server, settled, some_asks
+from asking import ReceivedAnswer, generate_alone, random_requests, read_answers, run_in_server, wait_until_idle
 from embedded_server import MODEL
-from faulty_runner import plant
+from faulty_runner import plant_runner
 
 from zinc_rt import Sampling
-from zinc_rt.engine.opening import model_file
+from zinc_rt.engine.opening import find_model_file
 from zinc_rt.sched.request import NewRequest, Request
 from zinc_rt.serve.config.settings import ModelSettings, TenantSettings
 from zinc_rt.serve.engine import answer_stream
 from zinc_rt.serve.engine import server as server_module
 from zinc_rt.serve.engine.model_loader import ModelLoader
-from zinc_rt.serve.engine.requests import Ask, Delivered
+from zinc_rt.serve.engine.requests import Delivered, EngineRequest
 from zinc_rt.serve.engine.server import InferenceServer
 from zinc_rt.serve.errors import ServeError
 
-ASKS = some_asks(5, 5)
-LONG = Ask(MODEL, (5, 6, 7), Sampling(max_tokens=60, ignore_eos=True))
+ASKS = random_requests(5, 5)
+LONG = EngineRequest(MODEL, (5, 6, 7), Sampling(max_tokens=60, ignore_eos=True))
 
 
 @pytest.fixture(scope="module")
-def wanted() -> list[list[Answer]]:
-    return alone(ASKS)
+def expected_answers() -> list[list[ReceivedAnswer]]:
+    return generate_alone(ASKS)
 
 
-async def all_of(server: InferenceServer, asks: list[Ask]) -> list[list[Answer]]:
-    return list(await asyncio.gather(*(answers(server, ask) for ask in asks)))
+async def read_all(server: InferenceServer, asks: list[EngineRequest]) -> list[list[ReceivedAnswer]]:
+    return list(await asyncio.gather(*(read_answers(server, ask) for ask in asks)))
 
 
-@pytest.mark.parametrize("when", [1, 6])
+@pytest.mark.parametrize("failing_step", [1, 6])
 @pytest.mark.rest
-def test_late_step_loses_no_tokens(wanted: list[list[Answer]], when: int) -> None:
-    async def main(server: InferenceServer) -> list[list[Answer]]:
-        faulty = await plant(server, MODEL)
-        faulty.fails = lambda step, records: step == when
-        got = await all_of(server, ASKS)
+def test_late_step_loses_no_tokens(expected_answers: list[list[ReceivedAnswer]], failing_step: int) -> None:
+    async def main(server: InferenceServer) -> list[list[ReceivedAnswer]]:
+        faulty = await plant_runner(server, MODEL)
+        faulty.fails = lambda step, records: step == failing_step
+        got = await read_all(server, ASKS)
         assert faulty.reopened == 1 and server.model(MODEL).core.scheduler.counts.failed_steps == 1
-        await settled(server)
+        await wait_until_idle(server)
         return got
 
-    assert in_server(main) == wanted
+    assert run_in_server(main) == expected_answers
 
 
 @pytest.mark.rest
-def test_request_that_hangs_the_device_fails_and_others_continue(wanted: list[list[Answer]]) -> None:
+def test_request_that_hangs_the_device_fails_and_others_continue(
+    expected_answers: list[list[ReceivedAnswer]],
+) -> None:
     async def main(server: InferenceServer) -> None:
-        faulty = await plant(server, MODEL)
+        faulty = await plant_runner(server, MODEL)
         faulty.fails = lambda step, records: 3 in records["request"]
-        got = await all_of(server, ASKS)
+        got = await read_all(server, ASKS)
         assert [item.finish_reason for item in got[2]] == ["device_hang"] * len(got[2])
         assert not any(item.tokens for item in got[2])
-        assert got[:2] + got[3:] == wanted[:2] + wanted[3:]
+        assert got[:2] + got[3:] == expected_answers[:2] + expected_answers[3:]
         assert faulty.seen[-1] != {3} and {3} in faulty.seen, "it fails on its own, not beside others"
-        await settled(server)
+        await wait_until_idle(server)
 
-    in_server(main)
+    run_in_server(main)
 
 
 def test_lost_device_is_reported_to_every_client() -> None:
     async def main(server: InferenceServer) -> None:
-        faulty = await plant(server, MODEL)
+        faulty = await plant_runner(server, MODEL)
         faulty.fails, faulty.comes_back = lambda step, records: step == 3, False
-        ends = await asyncio.gather(*(answers(server, LONG) for _ in range(7)), return_exceptions=True)
-        for end in [*ends, *await asyncio.gather(answers(server, LONG), return_exceptions=True)]:
+        ends = await asyncio.gather(*(read_answers(server, LONG) for _ in range(7)), return_exceptions=True)
+        for end in [*ends, *await asyncio.gather(read_answers(server, LONG), return_exceptions=True)]:
             assert isinstance(end, ServeError)
             assert (end.status, end.code) == (503, "device_lost") and "did not finish" in end.message
             assert end.retry_after_seconds
         assert not server.model(MODEL).streams
 
-    in_server(main)
+    run_in_server(main)
 
 
-def test_nan_logits_fail_one_request(wanted: list[list[Answer]]) -> None:
-    async def main(server: InferenceServer) -> list[list[Answer]]:
-        faulty = await plant(server, MODEL)
+def test_nan_logits_fail_one_request(expected_answers: list[list[ReceivedAnswer]]) -> None:
+    async def main(server: InferenceServer) -> list[list[ReceivedAnswer]]:
+        faulty = await plant_runner(server, MODEL)
         faulty.nan = lambda record: record["limit"] == 60 and record["generated"] == 3
-        *got, bad = await all_of(server, [*ASKS, LONG])
+        *got, bad = await read_all(server, [*ASKS, LONG])
         assert bad[0].finish_reason == "logits_not_finite" and len(bad[0].tokens) == 3
-        await settled(server)
+        await wait_until_idle(server)
         return got
 
-    assert in_server(main) == wanted
+    assert run_in_server(main) == expected_answers
 
 
 @pytest.mark.rest
-def test_slow_arriving_request_loses_nothing(wanted: list[list[Answer]]) -> None:
+def test_slow_arriving_request_loses_nothing(expected_answers: list[list[ReceivedAnswer]]) -> None:
     """Steps of others run while its prompt is still being looked at."""
 
     async def main(server: InferenceServer) -> None:
         scheduler = server.model(MODEL).core.scheduler
         real = scheduler.submit
 
-        def slow(new: NewRequest) -> Request:
+        def read_slowly(new: NewRequest) -> Request:
             time.sleep(0.02)
             try:
                 return real(new)
@@ -111,11 +113,11 @@ def test_slow_arriving_request_loses_nothing(wanted: list[list[Answer]]) -> None
 
         async with await server.submit(LONG) as other:
             await anext(other)
-            scheduler.submit = slow  # type: ignore[method-assign]
-            assert [await answers(server, ask) for ask in ASKS] == wanted
-        await settled(server)
+            scheduler.submit = read_slowly  # type: ignore[method-assign]
+            assert [await read_answers(server, ask) for ask in ASKS] == expected_answers
+        await wait_until_idle(server)
 
-    in_server(main)
+    run_in_server(main)
 
 
 # --- clients that go
@@ -123,7 +125,7 @@ def test_slow_arriving_request_loses_nothing(wanted: list[list[Answer]]) -> None
 
 def test_cancelled_queued_request_is_removed_within_a_step() -> None:
     async def main(server: InferenceServer) -> None:
-        faulty = await plant(server, MODEL)
+        faulty = await plant_runner(server, MODEL)
         faulty.seconds = 0.005
         streams = [await server.submit(LONG) for _ in range(12)]
         await anext(streams[0])
@@ -134,20 +136,22 @@ def test_cancelled_queued_request_is_removed_within_a_step() -> None:
         for stream in streams[:4]:
             async with stream:
                 await anext(stream)
-        await settled(server)
+        await wait_until_idle(server)
         assert max(set().union(*faulty.seen)) <= 4, "who never had a slot was never computed"
         assert faulty.steps <= step + 4
 
-    in_server(main)
+    run_in_server(main)
 
 
 @pytest.mark.parametrize("after", [0, 3, 20], ids=["prefill", "stream", "the last token"])
 @pytest.mark.rest
-def test_disconnect_does_not_affect_other_requests(wanted: list[list[Answer]], after: int) -> None:
+def test_disconnect_does_not_affect_other_requests(
+    expected_answers: list[list[ReceivedAnswer]], after: int
+) -> None:
     """In its prompt, in its answer, behind its last token."""
-    leaver = Ask(MODEL, tuple(range(3, 103)), Sampling(max_tokens=20, ignore_eos=True))
+    leaver = EngineRequest(MODEL, tuple(range(3, 103)), Sampling(max_tokens=20, ignore_eos=True))
 
-    async def leave(server: InferenceServer) -> None:
+    async def leave_after(server: InferenceServer) -> None:
         for _ in range(3):
             async with await server.submit(leaver) as stream:
                 came = 0
@@ -156,9 +160,9 @@ def test_disconnect_does_not_affect_other_requests(wanted: list[list[Answer]], a
                 if not after:
                     await asyncio.sleep(0.01)
 
-    async def main(server: InferenceServer) -> list[list[Answer]]:
-        *got, _ = await asyncio.gather(*(answers(server, ask) for ask in ASKS), leave(server))
-        await settled(server)
+    async def main(server: InferenceServer) -> list[list[ReceivedAnswer]]:
+        *got, _ = await asyncio.gather(*(read_answers(server, ask) for ask in ASKS), leave_after(server))
+        await wait_until_idle(server)
         usage = server.model(MODEL).core.usage()
         accepted = usage["requests_accepted"]
         assert accepted == sum(
@@ -167,16 +171,16 @@ def test_disconnect_does_not_affect_other_requests(wanted: list[list[Answer]], a
         assert usage["tokens_delivered"] <= usage["tokens_generated"]
         return list(got)
 
-    assert in_server(main) == wanted
+    assert run_in_server(main) == expected_answers
 
 
 @pytest.mark.rest
 def test_stalled_reader_is_paused_then_preempted_then_dropped(
-    wanted: list[list[Answer]], monkeypatch: pytest.MonkeyPatch
+    expected_answers: list[list[ReceivedAnswer]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(answer_stream, "HELD_TOKENS", 8)
 
-    async def main(server: InferenceServer) -> list[list[Answer]]:
+    async def main(server: InferenceServer) -> list[list[ReceivedAnswer]]:
         scheduler = server.model(MODEL).core.scheduler
         object.__setattr__(scheduler.limits, "hold_ns", 20_000_000)
         object.__setattr__(scheduler.limits, "client_timeout_ns", 400_000_000)
@@ -186,7 +190,7 @@ def test_stalled_reader_is_paused_then_preempted_then_dropped(
         slow = [item async for delivered in late for item in delivered]
         assert sum(len(item.token_ids) for item in slow) == 60 and slow[-1].finish_reason == "length"
         stalled = [await server.submit(LONG) for _ in range(4)]  # each slot has one
-        got = await all_of(server, ASKS)
+        got = await read_all(server, ASKS)
         assert scheduler.counts.parked > 1, "they lost their slots to those who read"
         while server.model(MODEL).streams:  # until the last of them is given up
             await asyncio.sleep(0.001)
@@ -196,47 +200,55 @@ def test_stalled_reader_is_paused_then_preempted_then_dropped(
                 async for delivered in stream:
                     result += len(delivered)
             assert 8 < result < 20
-        await settled(server)
+        await wait_until_idle(server)
         return got
 
-    assert in_server(main) == wanted
+    assert run_in_server(main) == expected_answers
 
 
 # --- the house
 
 
 @pytest.mark.rest
-def test_demand_above_all_pages_waits(wanted: list[list[Answer]]) -> None:
+def test_demand_above_all_pages_waits(expected_answers: list[list[ReceivedAnswer]]) -> None:
     big = [
-        Ask(MODEL, tuple(range(3 + n, 63 + n)), Sampling(max_tokens=12, seed=n, ignore_eos=True)) for n in range(4)
+        EngineRequest(MODEL, tuple(range(3 + n, 63 + n)), Sampling(max_tokens=12, seed=n, ignore_eos=True))
+        for n in range(4)
     ]
 
-    async def main(server: InferenceServer) -> list[list[Answer]]:
-        faulty = await plant(server, MODEL)
-        got = await all_of(server, [*big, *ASKS])
+    async def main(server: InferenceServer) -> list[list[ReceivedAnswer]]:
+        faulty = await plant_runner(server, MODEL)
+        got = await read_all(server, [*big, *ASKS])
         assert max(map(len, faulty.seen)) > 1 and not any({1, 2, 3, 4} <= item for item in faulty.seen)
-        await settled(server)
+        await wait_until_idle(server)
         return got
 
     keeper = TenantSettings(id="keeper", kv_reserved=54)  # of 64, which nobody else gets
-    assert in_server(main, tenants=(TenantSettings(id="default"), keeper)) == [*alone(big), *wanted]
+    assert run_in_server(main, tenants=(TenantSettings(id="default"), keeper)) == [
+        *generate_alone(big),
+        *expected_answers,
+    ]
 
 
 @pytest.mark.rest
-def test_wall_clock_jumps_are_ignored(wanted: list[list[Answer]], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wall_clock_jumps_are_ignored(
+    expected_answers: list[list[ReceivedAnswer]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     real, calls = time.time, [0]
 
-    def jumping() -> float:
+    def jumping_clock() -> float:
         calls[0] += 1
         return real() + (calls[0] % 3 - 1) * 1e7
 
-    async def main(server: InferenceServer) -> list[list[Answer]]:
-        monkeypatch.setattr(time, "time", jumping)
-        got = await all_of(server, [*ASKS, Ask(MODEL, (3,), Sampling(max_tokens=2), deadline_seconds=60)])
+    async def main(server: InferenceServer) -> list[list[ReceivedAnswer]]:
+        monkeypatch.setattr(time, "time", jumping_clock)
+        got = await read_all(
+            server, [*ASKS, EngineRequest(MODEL, (3,), Sampling(max_tokens=2), deadline_seconds=60)]
+        )
         assert got.pop()[0].finish_reason == "length"
         return got
 
-    assert in_server(main) == wanted
+    assert run_in_server(main) == expected_answers
 
 
 @pytest.mark.rest
@@ -244,7 +256,7 @@ def test_changed_file_ends_its_model_but_a_touched_one_does_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / f"{MODEL}.gguf"
-    shutil.copy(model_file(MODEL), path)
+    shutil.copy(find_model_file(MODEL), path)
     monkeypatch.setattr(server_module, "LOOK_SECONDS", 0.01)
 
     async def main(server: InferenceServer) -> None:
@@ -259,19 +271,19 @@ def test_changed_file_ends_its_model_but_a_touched_one_does_not(
         other.write_bytes(whole)
         other.rename(path)
         with pytest.raises(ServeError, match="changed on disk while the model was served") as message:
-            await collected(running)
+            await collect_items(running)
         assert (message.value.status, message.value.code) == (503, "model_changed")
         with pytest.raises(ServeError, match="changed on disk"):
             await server.submit(LONG)
         before = server.model(MODEL).fingerprint
         assert (await ModelLoader(server).load(MODEL)).fingerprint != before
-        assert len((await answers(server, LONG))[0].tokens) == 60
+        assert len((await read_answers(server, LONG))[0].tokens) == 60
 
     model = ModelSettings(MODEL, str(path), ctx=256, slots=4)
-    in_server(main, models=(model,))
+    run_in_server(main, models=(model,))
 
 
-async def collected(stream: answer_stream.AnswerStream) -> list[Delivered]:
+async def collect_items(stream: answer_stream.AnswerStream) -> list[Delivered]:
     return [item async for delivered in stream for item in delivered]
 
 
@@ -279,15 +291,15 @@ def test_crashed_thread_leaves_no_client_waiting() -> None:
     async def main(server: InferenceServer) -> None:
         running = [await server.submit(LONG) for _ in range(6)]
         await anext(running[0])
-        server.model(MODEL).core.scheduler.next_event = lambda: 1 / 0  # type: ignore[method-assign, assignment]
+        server.model(MODEL).core.scheduler.find_next_event = lambda: 1 / 0  # type: ignore[method-assign, assignment]
         for stream in running:
             with pytest.raises(ServeError, match="division by zero"):
-                await collected(stream)
-        assert "division" in await server.lost_models()
+                await collect_items(stream)
+        assert "division" in await server.wait_for_lost_models()
         with pytest.raises(ServeError):
             await server.submit(LONG)
 
-    in_server(main)
+    run_in_server(main)
 
 
 @pytest.mark.rest(keep=1)
@@ -300,6 +312,6 @@ def test_huge_deadline_means_no_deadline(seconds: float) -> None:
         ]
         await asyncio.sleep(0.05)  # it has waited for its timers
         for stream in streams:
-            assert (await collected(stream))[-1].finish_reason == "length"
+            assert (await collect_items(stream))[-1].finish_reason == "length"
 
-    in_server(main)
+    run_in_server(main)

@@ -12,14 +12,14 @@ import pytest
 from zinc_rt.ir.slot_record import SlotFlag
 from zinc_rt.model.tokenizer import StreamDecoder
 from zinc_rt.sched.kv.kv_cache import KvCache, PageGroup
-from zinc_rt.sched.kv.prefix import namespace
+from zinc_rt.sched.kv.prefix import make_namespace
 from zinc_rt.sched.plan import Batch, Drawn, StepPlan
 from zinc_rt.sched.sampling import Sampling
 from zinc_rt.sched.scheduler import NewRequest, Scheduler, SchedulerLimits
 from zinc_rt.sched.tenant import Tenant
 from zinc_rt.sched.usage.ledger import RunnerCounts
 from zinc_rt.serve.engine.answer_stream import HELD_TOKENS, AnswerStream
-from zinc_rt.serve.engine.requests import Ask, Delivered
+from zinc_rt.serve.engine.requests import Delivered, EngineRequest
 from zinc_rt.serve.errors import ServeError
 
 SLOTS, PROMPT, STALLED = 16, 3, 0
@@ -27,7 +27,7 @@ CHARACTERS = "añ€𝄞漢"  # one to four bytes each
 CUT = len("añ€".encode()) + 2  # bytes: the reader has half of the fourth character
 
 
-def answer(number: int, length: int) -> bytes:
+def answer_text(number: int, length: int) -> bytes:
     """The answer of a request, `length` bytes; a token is a byte."""
     turned = CHARACTERS[number % 5 :] + CHARACTERS[: number % 5]
     return (turned.encode() * (length // 13 + 1))[:length]
@@ -59,7 +59,7 @@ class TextRunner:
 
 
 @dataclass
-class Service:
+class SlowReaderService:
     """Sixteen slots, with sixteen requests of `length` tokens. A step takes a millisecond."""
 
     length: int
@@ -71,13 +71,13 @@ class Service:
     def __post_init__(self) -> None:
         pages = SLOTS * (self.length // 16 + 2)
         cache = KvCache((PageGroup("full", pages),), 16, 64, 0)
-        self.runner = TextRunner([answer(number, self.length) for number in range(SLOTS)])
+        self.runner = TextRunner([answer_text(number, self.length) for number in range(SLOTS)])
         limits = SchedulerLimits(
             SLOTS, self.length + PROMPT, 64, check_every=0, client_timeout_steps=self.client_timeout_steps
         )
         self.scheduler = Scheduler(limits, [Tenant("a")], cache, self.runner, lambda: self.steps * 1_000_000)
         self.runner.records = self.scheduler.records
-        self.within = namespace("m", "canonical-1", "f32", 16)
+        self.within = make_namespace("m", "canonical-1", "f32", 16)
 
     async def run(self, stall_steps: int) -> None:
         """Answer all requests. The reader of request STALLED reads nothing for that many steps."""
@@ -99,7 +99,7 @@ class Service:
     def ask(self, number: int) -> AnswerStream:
         sampling = Sampling(self.length, seed=1)
         new = NewRequest(number, 0, [1] * PROMPT, self.within, sampling)
-        ask = Ask("m", tuple(new.tokens), sampling)
+        ask = EngineRequest("m", tuple(new.tokens), sampling)
         hold = self.scheduler.hold
         stream = AnswerStream(number, ask, 0, cancel=lambda *_: None, hold=hold)
         stream.request = self.scheduler.submit(new)
@@ -128,8 +128,8 @@ class Service:
             self.refused[stream.number] = error
 
 
-def served(stall_steps: int, length: int, *, client_timeout_steps: int) -> Service:
-    service = Service(length, client_timeout_steps)
+def serve_answer(stall_steps: int, length: int, *, client_timeout_steps: int) -> SlowReaderService:
+    service = SlowReaderService(length, client_timeout_steps)
     asyncio.run(service.run(stall_steps))
     return service
 
@@ -137,15 +137,15 @@ def served(stall_steps: int, length: int, *, client_timeout_steps: int) -> Servi
 LONG = pytest.param(10_000, 10_500, marks=pytest.mark.rest)
 
 
-def answers(length: int) -> dict[int, str]:
+def all_answers(length: int) -> dict[int, str]:
     """Return the text of every request, whose last character may be truncated."""
-    return {number: answer(number, length).decode(errors="ignore") for number in range(SLOTS)}
+    return {number: answer_text(number, length).decode(errors="ignore") for number in range(SLOTS)}
 
 
 @pytest.mark.parametrize(("stall_steps", "length"), [(0, 400), (1, 100), (10, 100), (300, 400), LONG])
 def test_reader_that_resumes_within_the_limit_gets_the_same_text(stall_steps: int, length: int) -> None:
-    service = served(stall_steps, length, client_timeout_steps=stall_steps + 10)
-    assert service.texts == answers(length) and not service.refused
+    service = serve_answer(stall_steps, length, client_timeout_steps=stall_steps + 10)
+    assert service.texts == all_answers(length) and not service.refused
     assert (service.steps > length + 9) == (stall_steps > HELD_TOKENS), "the others do not wait for it"
 
 
@@ -156,7 +156,7 @@ def test_reader_that_resumes_within_the_limit_gets_the_same_text(stall_steps: in
 def test_reader_beyond_the_limit_ends_and_the_others_lose_nothing(
     stall_steps: int, limit: int, length: int
 ) -> None:
-    service, wanted = served(stall_steps, length, client_timeout_steps=limit), answers(length)
+    service, wanted = serve_answer(stall_steps, length, client_timeout_steps=limit), all_answers(length)
     error = service.refused.pop(STALLED)
     assert error.code == "client_too_slow" and not service.refused
     text = service.texts.pop(STALLED)

@@ -80,40 +80,40 @@ def _qwen_thinking(format: str) -> list[Transcript]:
 
 
 def _qwen_xml() -> list[Transcript]:
-    def call(inside: str) -> str:
+    def format_call(inside: str) -> str:
         return f"<tool_call>\n<function=weather>\n{inside}</function>\n</tool_call>"
 
-    def parameter(key: str, text: str) -> str:
+    def format_parameter(key: str, text: str) -> str:
         return f"<parameter={key}>\n{text}\n</parameter>\n"
 
     format, now = "qwen3-xml", "<tool_call>\n<function=now>\n</function>\n</tool_call>"
-    typed = parameter("city", "12") + parameter("days", "12") + parameter("exact", "True")
-    nested = parameter("places", '["a", "b"]') + parameter("near", '{"x": [1.5, null]}')
-    several = parameter("city", "if a < b:\n  </b>\n")
-    odd = parameter("days", "soon") + parameter("new", "1")
+    typed = format_parameter("city", "12") + format_parameter("days", "12") + format_parameter("exact", "True")
+    nested = format_parameter("places", '["a", "b"]') + format_parameter("near", '{"x": [1.5, null]}')
+    several = format_parameter("city", "if a < b:\n  </b>\n")
+    odd = format_parameter("days", "soon") + format_parameter("new", "1")
     return [
-        Transcript(format, call(typed), calls=(("weather", '{"city": "12", "days": 12, "exact": true}'),)),
+        Transcript(format, format_call(typed), calls=(("weather", '{"city": "12", "days": 12, "exact": true}'),)),
         Transcript(
-            format, call(nested), calls=(("weather", '{"places": ["a", "b"], "near": {"x": [1.5, null]}}'),)
+            format, format_call(nested), calls=(("weather", '{"places": ["a", "b"], "near": {"x": [1.5, null]}}'),)
         ),
-        Transcript(format, call(several), calls=(("weather", r'{"city": "if a < b:\n  </b>\n"}'),)),
-        Transcript(format, call(odd), calls=(("weather", '{"days": "soon", "new": "1"}'),)),
+        Transcript(format, format_call(several), calls=(("weather", r'{"city": "if a < b:\n  </b>\n"}'),)),
+        Transcript(format, format_call(odd), calls=(("weather", '{"days": "soon", "new": "1"}'),)),
         Transcript(format, f"Let me see.\n{now}\n{now}", "Let me see.", calls=(("now", "{}"), ("now", "{}"))),
         Transcript(format, f"<think>\nI call.\n{now}", reasoning="I call.", calls=(("now", "{}"),)),
-        Transcript(format, call("and more"), call("and more"), error="text besides parameters"),
+        Transcript(format, format_call("and more"), format_call("and more"), error="text besides parameters"),
         Transcript(format, "<tool_call>now</tool_call>", "<tool_call>now</tool_call>", error="<function=NAME>"),
         Transcript(format, "<tool_call>\n<function=weather>\n<param", error="cut", cut=True),
         *_qwen_thinking(format),
     ]
 
 
-def _gemma() -> list[Transcript]:
-    def call(inside: str) -> str:
+def gemma_cases() -> list[Transcript]:
+    def format_call(inside: str) -> str:
         return f"<|tool_call>call:weather{{{inside}}}<tool_call|>"
 
     format = "gemma4"
     text = '<|"|>a, {b}: [c]<|"|>'
-    words = call('city:<|"|>x')
+    words = format_call('city:<|"|>x')
     return [
         Transcript(format, "Hello.", "Hello."),
         Transcript(format, "<|channel>thought\nHm.\n<channel|>Hello.", "Hello.", "Hm."),
@@ -121,17 +121,17 @@ def _gemma() -> list[Transcript]:
         Transcript(format, "<|channel>th", reasoning="th"),
         Transcript(format, "<|channel>other\nx<channel|>y", "y", "other\nx"),
         Transcript(
-            format, call(f"city:{text},days:2"), calls=(("weather", '{"city": "a, {b}: [c]", "days": 2}'),)
+            format, format_call(f"city:{text},days:2"), calls=(("weather", '{"city": "a, {b}: [c]", "days": 2}'),)
         ),
         Transcript(
             format,
-            call('near:{<|"|>k<|"|>:[1.5,true,null,{}]},places:[]'),
+            format_call('near:{<|"|>k<|"|>:[1.5,true,null,{}]},places:[]'),
             calls=(("weather", '{"near": {"k": [1.5, true, null, {}]}, "places": []}'),),
         ),
         Transcript(format, 2 * "<|tool_call>call:now{}<tool_call|>", calls=(("now", "{}"), ("now", "{}"))),
-        Transcript(format, call("city:Ulm"), call("city:Ulm"), error="'Ulm' is not a value"),
+        Transcript(format, format_call("city:Ulm"), format_call("city:Ulm"), error="'Ulm' is not a value"),
         Transcript(format, words, words, error="unterminated"),
-        Transcript(format, call("near:" + 99 * "["), call("near:" + 99 * "["), error="too deep"),
+        Transcript(format, format_call("near:" + 99 * "["), format_call("near:" + 99 * "["), error="too deep"),
         Transcript(format, "<|tool_call>call:weather{ci", error="cut", cut=True),
         Transcript(
             format, "a <|tool_call>now()<tool_call|>", "a <|tool_call>now()<tool_call|>", error="call:NAME"
@@ -139,7 +139,7 @@ def _gemma() -> list[Transcript]:
     ]
 
 
-def _llama() -> list[Transcript]:
+def llama_cases() -> list[Transcript]:
     format, call = "llama3-json", '{"name": "weather", "parameters": {"city": "Ulm"}}'
     weather = ("weather", '{"city": "Ulm"}')
     return [
@@ -156,7 +156,7 @@ def _llama() -> list[Transcript]:
     ]
 
 
-def _mistral(format: str) -> list[Transcript]:
+def mistral_cases(format: str) -> list[Transcript]:
     weather, now = '{"name": "weather", "arguments": {"city": "Ulm"}}', '{"name": "now", "arguments": {}}'
     both = (("weather", '{"city": "Ulm"}'), ("now", "{}"))
     return [
@@ -187,9 +187,9 @@ TRANSCRIPTS = [
     *_qwen_thinking("think"),
     Transcript("think", "<think>a</think><tool_call>b</tool_call>", "<tool_call>b</tool_call>", "a"),
     *_qwen_xml(),
-    *_gemma(),
-    *_llama(),
-    *_mistral("mistral"),
-    *_mistral("mistral-args"),
+    *gemma_cases(),
+    *llama_cases(),
+    *mistral_cases("mistral"),
+    *mistral_cases("mistral-args"),
     Transcript("mistral-args", "[THINK]Hm.[/THINK]Hello.", "Hello.", "Hm."),
 ]

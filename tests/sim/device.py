@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from zinc_rt.kmd.uapi import kfd
-from zinc_rt.kmd.uapi.host_memory import HostArray, u32_array
+from zinc_rt.kmd.uapi.host_memory import HostArray, make_u32_array
 from zinc_rt.kmd.uapi.structs import Ioctl, StructBytes
 from zinc_rt.sim.chips import Chip
 from zinc_rt.sim.driver.files import DrmFile
@@ -61,7 +61,7 @@ def idle_machine(*inject: str, **options: Any) -> SimMachine:
 
 
 @contextlib.contextmanager
-def machine(*inject: str, **options: Any) -> Iterator[SimMachine]:
+def open_machine(*inject: str, **options: Any) -> Iterator[SimMachine]:
     result = idle_machine(*inject, **options)
     try:
         yield result
@@ -121,11 +121,11 @@ class Client:
         return record
 
     def map(self, handle: int) -> None:
-        ids = u32_array([self.gpu_id])
+        ids = make_u32_array([self.gpu_id])
         self.call(kfd.IOC_MAP_MEMORY_TO_GPU, handle=handle, device_ids_array_ptr=ids.address, n_devices=1)
 
     def unmap(self, handle: int) -> None:
-        ids = u32_array([self.gpu_id])
+        ids = make_u32_array([self.gpu_id])
         self.call(kfd.IOC_UNMAP_MEMORY_FROM_GPU, handle=handle, device_ids_array_ptr=ids.address, n_devices=1)
 
     def host(self, buffer: StructBytes, size_bytes: int | None = None) -> Any:
@@ -133,7 +133,7 @@ class Client:
 
     def queue_arguments(self, **changes: Any) -> dict[str, Any]:
         """Create and map buffers as the kernel requires, then apply `changes`."""
-        sizes = self.gpu.chip.cwsr(old_table=not self.gpu.linux.gfx1151_new_table)
+        sizes = self.gpu.chip.compute_cwsr(old_table=not self.gpu.linux.gfx1151_new_table)
         save = sizes.save_restore_bytes
         arguments = {
             "ring_base_address": self.alloc(RING)["va_addr"],
@@ -145,7 +145,7 @@ class Client:
             "queue_priority": 7,
             "eop_buffer_address": self.alloc(PAGE, VRAM)["va_addr"],
             "eop_buffer_size": PAGE,
-            "ctx_save_restore_address": self.alloc(sizes.buffer_bytes(save))["va_addr"],
+            "ctx_save_restore_address": self.alloc(sizes.compute_buffer_bytes(save))["va_addr"],
             "ctx_save_restore_size": save,
             "ctl_stack_size": sizes.control_stack_bytes,
         }
@@ -173,8 +173,8 @@ class Client:
 
 
 @contextlib.contextmanager
-def client(*inject: str, acquire: bool = True, **options: Any) -> Iterator[Client]:
-    with machine(*inject, **options) as owner:
+def open_client(*inject: str, acquire: bool = True, **options: Any) -> Iterator[Client]:
+    with open_machine(*inject, **options) as owner:
         client = Client(owner, acquire=acquire)
         yield client
         client.driver.exit()

@@ -49,7 +49,7 @@ END_PROGRAM = 0xBFB00000
 
 
 @dataclass
-class Verdict:
+class HostileVerdict:
     """The observations of the run; `wrong` is empty if everything was correct."""
 
     minutes: float = 0.0
@@ -65,20 +65,20 @@ class Verdict:
 # --- a hostile life
 
 
-def number(random_: random.Random, known: list[int], bits: int) -> int:
+def random_number(random_: random.Random, known_values: list[int], bits: int) -> int:
     kind = random_.randrange(4)
     if kind == 0:
         return random_.choice(EDGES) % (1 << bits)
-    if kind == 1 and known:
-        return (random_.choice(known) + random_.choice((0, 0, 0, 8, -8, PAGE))) % (1 << bits)
+    if kind == 1 and known_values:
+        return (random_.choice(known_values) + random_.choice((0, 0, 0, 8, -8, PAGE))) % (1 << bits)
     return random_.getrandbits(bits) if kind == 2 else random_.randrange(16)
 
 
-def any_ioctl(client: Outsider, random_: random.Random, known: list[int]) -> None:
+def send_random_ioctl(client: Outsider, random_: random.Random, known_values: list[int]) -> None:
     kind = random_.choice("KKdd")
     numbers = range(1, 0x28) if kind == "K" else (*range(0x40, 0x58), *range(0x10), 0x2D, 0x2E, *range(0xBF, 0xD0))
     size = random_.choice((0, 4, 8, 16, 24, 32, 40, 64, 96, 104))
-    body = b"".join(number(random_, known, 32).to_bytes(4, "little") for _ in range(size // 4))
+    body = b"".join(random_number(random_, known_values, 32).to_bytes(4, "little") for _ in range(size // 4))
     if (kind, which := random_.choice(numbers)) in (("K", 0x0C), ("d", 0xC3), ("d", 0xCA)):
         body = body[:16].ljust(size, b"\0")  # no time-out: nobody waits for ever
     array = random_.choice((b"", random_.randbytes(16), client.gpu_id.to_bytes(4, "little") * 4))
@@ -86,7 +86,7 @@ def any_ioctl(client: Outsider, random_: random.Random, known: list[int]) -> Non
     client.ioctl(3 << 30 | size << 16 | ord(kind) << 8 | which, body, 0x7000, array, fd=fd)
 
 
-def any_packets(random_: random.Random, known: list[int]) -> list[int]:
+def random_packets(random_: random.Random, known_values: list[int]) -> list[int]:
     words: list[int] = []
     for _ in range(random_.randrange(1, 12)):
         length = random_.randrange(1, 10)
@@ -94,11 +94,11 @@ def any_packets(random_: random.Random, known: list[int]) -> list[int]:
         words.append(
             3 << 30 | (length - 1) << 16 | opcode << 8 | random_.choice((0, 0, 2, random_.randrange(256)))
         )
-        words += [number(random_, known, 32) for _ in range(length)]
+        words += [random_number(random_, known_values, 32) for _ in range(length)]
     return words
 
 
-def any_waves(random_: random.Random, code: outsider.Buffer) -> list[int]:
+def random_waves(random_: random.Random, code: outsider.OutsideBuffer) -> list[int]:
     """A dispatch of random words, with registers mostly taken from a kernel."""
     assert code.host is not None
     start = random_.randrange(0, 8) * 256
@@ -120,7 +120,7 @@ def any_waves(random_: random.Random, code: outsider.Buffer) -> list[int]:
     return [*words, 3 << 30 | 3 << 16 | DISPATCH_DIRECT << 8 | 2, *groups, 0x8001 | random_.choice((0, 1 << 15))]
 
 
-def end_of_some_mapping(client: Outsider, random_: random.Random) -> None:
+def random_mapping_end(client: Outsider, random_: random.Random) -> None:
     buffer = random_.choice(client.buffers)
     request = random_.choice((outsider.UNMAP, outsider.MAP, outsider.FREE))
     if request == outsider.FREE:
@@ -129,7 +129,7 @@ def end_of_some_mapping(client: Outsider, random_: random.Random) -> None:
         client.on_gpu(request, buffer)
 
 
-def nonsense(client: Outsider, random_: random.Random) -> None:
+def send_nonsense(client: Outsider, random_: random.Random) -> None:
     header = random_.choice((
         {"op": "ioctl"}, {"op": "mmap", "fd": -1, "size": 1 << 62, "offset": -1}, {"op": "munmap", "mapping": 99},
         {"op": "close", "fd": random_.randrange(9)}, {"op": "discard", "va": 1 << 63, "size": -5}, {"op": 7},
@@ -139,7 +139,7 @@ def nonsense(client: Outsider, random_: random.Random) -> None:
     client.wire.ask(**header)
 
 
-def life(path: Path, random_: random.Random) -> None:
+def run_life(path: Path, random_: random.Random) -> None:
     client = Outsider(path)
     client.wire.socket.settimeout(20)
     buffers = [client.alloc(16 * PAGE, VRAM | PUBLIC | WRITABLE | EXECUTABLE), client.alloc(4 * PAGE, SYSTEM)]
@@ -155,19 +155,19 @@ def life(path: Path, random_: random.Random) -> None:
         act = random_.randrange(10)
         with contextlib.suppress(OSError, AssertionError, struct.error, KeyError):
             if act < 3:
-                any_ioctl(client, random_, known)
+                send_random_ioctl(client, random_, known)
             elif act < 8 and queues:
                 kind, queue = random_.choice(queues)
                 if kind == COMPUTE_QUEUE and random_.random() < 0.5:
-                    queue.submit(any_waves(random_, buffers[0]))
+                    queue.submit(random_waves(random_, buffers[0]))
                 elif kind == COMPUTE_QUEUE:
-                    queue.submit(any_packets(random_, known))
+                    queue.submit(random_packets(random_, known))
                 else:
-                    queue.submit([number(random_, known, 32) for _ in range(random_.randrange(1, 64))])
+                    queue.submit([random_number(random_, known, 32) for _ in range(random_.randrange(1, 64))])
             elif act == 8:
-                end_of_some_mapping(client, random_)
+                random_mapping_end(client, random_)
             else:
-                nonsense(client, random_)
+                send_nonsense(client, random_)
         if random_.random() < 0.05:
             time.sleep(random_.random() / 10)
     if random_.random() < 0.2:  # bytes that are no message
@@ -177,13 +177,13 @@ def life(path: Path, random_: random.Random) -> None:
     client.wire.socket.close()
 
 
-def hostile(path: Path, seed: int) -> int:
+def run_hostile(path: Path, seed: int) -> int:
     """Runs until it is killed or its connection is closed."""
     random_ = random.Random(seed)
     lives = 0
     while True:
         try:
-            life(path, random_)
+            run_life(path, random_)
         except (ConnectionRefusedError, FileNotFoundError):
             return 1
         except (OSError, ValueError, struct.error, AssertionError, KeyError):
@@ -195,7 +195,7 @@ def hostile(path: Path, seed: int) -> int:
 # --- the healthy one
 
 
-class Healthy:
+class HealthyClient:
     """Repeat a fill by the command processor and a copy by the DMA engine, and check every byte."""
 
     def __init__(self, path: Path) -> None:
@@ -231,13 +231,13 @@ def file_count(pid: int) -> int:
     return len(list(Path(f"/proc/{pid}/fd").iterdir()))
 
 
-def _names(pid: int) -> str:
+def open_file_names(pid: int) -> str:
     names = Counter(path.readlink().name for path in Path(f"/proc/{pid}/fd").iterdir())
     return ", ".join(f"{count} {name}" for name, count in names.items())
 
 
-def run(minutes: float, processes: int, seed: int, folder: Path) -> Verdict:
-    verdict = Verdict()
+def run_clients(minutes: float, processes: int, seed: int, folder: Path) -> HostileVerdict:
+    verdict = HostileVerdict()
     path, log = folder / "device.sock", folder / "device.log"
     words = [
         sys.executable,
@@ -255,7 +255,7 @@ def run(minutes: float, processes: int, seed: int, folder: Path) -> Verdict:
     assert device.stdout is not None and json.loads(device.stdout.readline()) == {"ready": str(path)}
     children: list[subprocess.Popen[str] | None] = [None] * processes
     counts = [folder / f"{n}.lives" for n in range(processes)]
-    healthy, start = Healthy(path), time.monotonic()
+    healthy, start = HealthyClient(path), time.monotonic()
     verdict.wrong += filter(None, [healthy.check()])
     alone = file_count(device.pid)
     settled = 0.0
@@ -299,7 +299,7 @@ def run(minutes: float, processes: int, seed: int, folder: Path) -> Verdict:
             child.wait()
     verdict.lives = sum(len(count.read_text().split()) for count in counts if count.exists())
     if device.poll() is None:
-        _leftovers(device, healthy, verdict, settled, alone)
+        find_leftovers(device, healthy, verdict, settled, alone)
         device.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
             device.wait(20)
@@ -312,17 +312,19 @@ def run(minutes: float, processes: int, seed: int, folder: Path) -> Verdict:
     return verdict
 
 
-def _leftovers(
-    device: subprocess.Popen[str], healthy: Healthy, verdict: Verdict, settled: float, alone: int
+def find_leftovers(
+    device: subprocess.Popen[str], healthy: HealthyClient, verdict: HostileVerdict, settled: float, baseline: int
 ) -> None:
     """Check that the resources of the hostile processes are freed after they exit."""
     late = time.monotonic() + 20
-    while file_count(device.pid) > alone + KEPT_FILES and time.monotonic() < late:
+    while file_count(device.pid) > baseline + KEPT_FILES and time.monotonic() < late:
         time.sleep(0.1)
-    verdict.files = alone, file_count(device.pid)
+    verdict.files = baseline, file_count(device.pid)
     verdict.rss_mib = round(settled, 1), round(rss_mib(device.pid), 1)
-    if verdict.files[1] > alone + KEPT_FILES:
-        verdict.wrong.append(f"{verdict.files[1]} open files of the device, {alone} before: {_names(device.pid)}")
+    if verdict.files[1] > baseline + KEPT_FILES:
+        verdict.wrong.append(
+            f"{verdict.files[1]} open files of the device, {baseline} before: {open_file_names(device.pid)}"
+        )
     try:
         verdict.findings = len(healthy.client.wire.need(op="findings")["findings"])
         if wrong := healthy.check():
@@ -339,9 +341,9 @@ def main() -> int:
     parser.add_argument("--hostile", type=Path, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.hostile:
-        return hostile(args.hostile, args.seed)
+        return run_hostile(args.hostile, args.seed)
     with tempfile.TemporaryDirectory() as folder:
-        verdict = run(args.minutes, args.processes, args.seed, Path(folder))
+        verdict = run_clients(args.minutes, args.processes, args.seed, Path(folder))
     print(json.dumps(asdict(verdict), indent=1))
     print("FAIL" if verdict.wrong else "PASS")
     return bool(verdict.wrong)

@@ -24,7 +24,7 @@ Says = tuple[str, Mapping[str, object]]
 
 
 @dataclass(frozen=True, slots=True)
-class Stream:
+class OutsideStream:
     """`says`: each packet and some of its fields. `before` and `after`: dwords of memory by VA. `rules`: what the
     device finds odd about it on gfx12. `interrupts`: the context ids that the kernel hears."""
 
@@ -43,7 +43,7 @@ class Stream:
 HEADER_BIT = frozenset({"reserved-bits"})
 
 STREAMS = (
-    Stream(
+    OutsideStream(
         "kfdtest-write-data",
         "PM4Packet.cpp, PM4WriteDataPacket",
         "address 0x90000, one dword 0x12345678, discrete GPU; cache policy 2 (bypass)",
@@ -52,7 +52,7 @@ STREAMS = (
         after={DATA: (0x12345678,)},
         rules=HEADER_BIT,
     ),
-    Stream(
+    OutsideStream(
         "kfdtest-release-polling",
         "PM4Packet.cpp, PM4ReleaseMemoryPacket for NV and later",
         "polled, address 0x8F000, data 0xDEADBEEF, 32 bits",
@@ -76,7 +76,7 @@ STREAMS = (
         after={FENCE: (0xDEADBEEF, 0)},
         rules=HEADER_BIT,
     ),
-    Stream(
+    OutsideStream(
         "kfdtest-release-event",
         "PM4Packet.cpp, PM4ReleaseMemoryPacket for NV and later; Dispatch.cpp, Submit",
         "with interrupt, address 0x8F000, event 9, 64 bits",
@@ -86,7 +86,7 @@ STREAMS = (
         rules=HEADER_BIT,
         interrupts=(9,),
     ),
-    Stream(
+    OutsideStream(
         "kfdtest-acquire",
         "PM4Packet.cpp, PM4AcquireMemoryPacket::InitPacketNV",
         "none: a size of 0xFFFFFFFF times 256 bytes from 0",
@@ -94,7 +94,7 @@ STREAMS = (
         (("ACQUIRE_MEM", {"size_256b": 0xFFFFFFFF, "base_256b": 0, "poll_interval": 4, "gcr_cntl": 0x4381}),),
         rules=HEADER_BIT,
     ),
-    Stream(
+    OutsideStream(
         "kfdtest-indirect-buffer",
         "PM4Packet.cpp, PM4IndirectBufPacket",
         "8 dwords at 0xD0000, which hold eight one-dword NOPs",
@@ -108,7 +108,7 @@ STREAMS = (
         before={IB: (0xFFFF1002,) * 8},
         rules=HEADER_BIT,
     ),
-    Stream(
+    OutsideStream(
         "kfdtest-dispatch",
         "Dispatch.cpp, BuildIb; the first four of PM4SetShaderRegPacket and PM4DispatchDirectPacket",
         "code at 0xF0000, no arguments, one thread, gfx12, discrete; a NOP of one body dword takes the fence",
@@ -128,7 +128,7 @@ STREAMS = (
         ),
         rules=HEADER_BIT,
     ),
-    Stream(
+    OutsideStream(
         "kfdtest-fence-in-a-nop",
         "Dispatch.cpp, BuildIb: PM4NopPacket(2), PM4ReleaseMemoryPacket, PM4WaitRegMemPacket",
         "run from 0xD0000: the fence is the NOP's body at 0xD0004; polled every 4",
@@ -148,7 +148,7 @@ STREAMS = (
         after={IB + 4: (0xDEADBEEF,)},
         rules=HEADER_BIT,
     ),
-    Stream(
+    OutsideStream(
         "kfdtest-partial-flush",
         "PM4Packet.cpp, PM4PartialFlushPacket",
         "none",
@@ -156,7 +156,7 @@ STREAMS = (
         (("EVENT_WRITE", {"event_type": 7, "event_index": 4, "address": None}),),
         rules=HEADER_BIT,
     ),
-    Stream(
+    OutsideStream(
         "igt-write-linear",
         "amd_ip_blocks.c, gfx_ring_write_linear",
         "address 0x90000, 4 dwords of 0xDEADBEAF",
@@ -164,7 +164,7 @@ STREAMS = (
         (("WRITE_DATA", {"dst_sel": 5, "wr_confirm": 1, "address": DATA, "data": (0xDEADBEAF,) * 4}),),
         after={DATA: (0xDEADBEAF,) * 4 + (0,)},
     ),
-    Stream(
+    OutsideStream(
         "igt-const-fill",
         "amd_ip_blocks.c, gfx_ring_const_fill; bit 31 is CP_SYNC of the graphics engines",
         "address 0x90000, 256 bytes of 0xDEADBEAF",
@@ -177,7 +177,7 @@ STREAMS = (
         ),
         after={DATA: (0xDEADBEAF,) * 64 + (0,)},
     ),
-    Stream(
+    OutsideStream(
         "igt-copy-linear",
         "amd_ip_blocks.c, gfx_ring_copy_linear",
         "16 bytes from 0x90000 to 0x91000",
@@ -186,7 +186,7 @@ STREAMS = (
         before={DATA: (1, 2, 3, 4, 5)},
         after={OTHER: (1, 2, 3, 4, 0)},
     ),
-    Stream(
+    OutsideStream(
         "igt-atomic",
         "amd_ip_blocks.c, gfx_ring_atomic: compare and swap, looping",
         "address 0x90000, which holds the compared 0xDEADBEAF",
@@ -207,7 +207,7 @@ STREAMS = (
         before={DATA: (0xDEADBEAF,)},
         after={DATA: (0x12345678, 0)},
     ),
-    Stream(
+    OutsideStream(
         "igt-wait-reg-mem",
         "amd_ip_blocks.c, gfx_ring_wait_reg_mem",
         "address 0x90000, which holds the awaited 0xDEADBEAF",
@@ -215,7 +215,7 @@ STREAMS = (
         (("WAIT_REG_MEM", {"function": 3, "mem_space": 1, "reference": 0xDEADBEAF, "poll_interval": 4}),),
         before={DATA: (0xDEADBEAF,)},
     ),
-    Stream(
+    OutsideStream(
         "igt-user-queue",
         "amd_user_queue.c, amdgpu_user_queue_submit for compute",
         "8 dwords at 0xD0000, which hold eight one-dword NOPs",
@@ -227,7 +227,7 @@ STREAMS = (
         kind=USER,
         before={IB: (0xFFFF1000,) * 8},
     ),
-    Stream(
+    OutsideStream(
         "tinygrad-acquire",
         "ops_amd.py, AMDComputeQueue.acquire_mem with its defaults; sets GLM and GL1, and all 64 bits of the size",
         "none",
@@ -235,7 +235,7 @@ STREAMS = (
         (("ACQUIRE_MEM", {"size_256b": (1 << 40) - 1, "base_256b": 0, "gcr_cntl": 0xC3F1, "poll_interval": 0}),),
         rules=frozenset({"reserved-bits"}),
     ),
-    Stream(
+    OutsideStream(
         "tinygrad-signal",
         "ops_amd.py, AMDComputeQueue.signal",
         "signal at 0x8F000, value 5",
@@ -250,7 +250,7 @@ STREAMS = (
         rules=frozenset({"reserved-bits"}),
         interrupts=(0,),
     ),
-    Stream(
+    OutsideStream(
         "tinygrad-wait",
         "ops_amd.py, AMDComputeQueue.wait",
         "signal at 0x8F000 that has reached 6, for at least 5",
@@ -258,7 +258,7 @@ STREAMS = (
         (("WAIT_REG_MEM", {"function": 5, "mem_space": 1, "operation": 0, "address": FENCE, "reference": 5}),),
         before={FENCE: (6,)},
     ),
-    Stream(
+    OutsideStream(
         "tinygrad-hdp-flush",
         "ops_amd.py, AMDComputeQueue.memory_barrier: write one register, poll another",
         "registers 0xE26 and 0xE27",
@@ -266,7 +266,7 @@ STREAMS = (
         (("WAIT_REG_MEM", {"function": 5, "mem_space": 0, "operation": 1, "address": 0xE26 | 0xE27 << 32}),),
         rules=frozenset({"register-pair"}),
     ),
-    Stream(
+    OutsideStream(
         "tinygrad-exec",
         "ops_amd.py, AMDComputeQueue.exec from COMPUTE_RESTART_X on",
         "arguments at 0x90000, groups of 32 threads, 2 groups, wave32, code set up before",
@@ -289,7 +289,7 @@ STREAMS = (
             ("EVENT_WRITE", {"event_type": 7, "event_index": 4}),
         ),
     ),
-    Stream(
+    OutsideStream(
         "tinygrad-copy-counter",
         "ops_amd.py, sqtt_stop: COPY_DATA of a counter register to memory through L2",
         "register 0xD808 to 0x90000",
@@ -303,7 +303,7 @@ STREAMS = (
         after={DATA: (0,)},
         rules=frozenset({"not-simulated"}),
     ),
-    Stream(
+    OutsideStream(
         "tinygrad-submit",
         "ops_amd.py, AMDComputeQueue.submit",
         "8 dwords at 0xD0000, which hold eight one-dword NOPs",
@@ -312,7 +312,7 @@ STREAMS = (
         before={IB: (0xFFFF1000,) * 8},
     ),
     # --- SDMA: the runtime has no such packets; the device's own table alone is judged ---
-    Stream(
+    OutsideStream(
         "igt-sdma-write",
         "amd_ip_blocks.c, sdma_ring_write_linear",
         "address 0x90000, 2 dwords of 0xDEADBEAF",
@@ -320,7 +320,7 @@ STREAMS = (
         kind=SDMA,
         after={DATA: (0xDEADBEAF, 0xDEADBEAF, 0)},
     ),
-    Stream(
+    OutsideStream(
         "igt-sdma-fill",
         "amd_ip_blocks.c, sdma_ring_const_fill",
         "address 0x90000, 64 bytes of 0xDEADBEAF",
@@ -328,7 +328,7 @@ STREAMS = (
         kind=SDMA,
         after={DATA: (0xDEADBEAF,) * 16 + (0,)},
     ),
-    Stream(
+    OutsideStream(
         "igt-sdma-copy",
         "amd_ip_blocks.c, sdma_ring_copy_linear",
         "16 bytes from 0x90000 to 0x91000",
@@ -337,7 +337,7 @@ STREAMS = (
         before={DATA: (1, 2, 3, 4, 5)},
         after={OTHER: (1, 2, 3, 4, 0)},
     ),
-    Stream(
+    OutsideStream(
         "igt-sdma-atomic",
         "amd_ip_blocks.c, sdma_ring_atomic: compare and swap, looping",
         "address 0x90000, which holds the compared 0xDEADBEAF",
@@ -346,7 +346,7 @@ STREAMS = (
         before={DATA: (0xDEADBEAF,)},
         after={DATA: (0x12345678, 0)},
     ),
-    Stream(
+    OutsideStream(
         "tinygrad-sdma-signal",
         "ops_amd.py, AMDSDMAQueue.signal: a fence of memory type 3, then a trap",
         "signal at 0x8F000, value 5",
@@ -355,7 +355,7 @@ STREAMS = (
         after={FENCE: (5,)},
         interrupts=(0,),
     ),
-    Stream(
+    OutsideStream(
         "tinygrad-sdma-wait",
         "ops_amd.py, AMDSDMAQueue.wait: polls memory, at least",
         "signal at 0x8F000 that has reached 6, for at least 5",

@@ -30,13 +30,13 @@ COMPUTE_QUEUE, SDMA_QUEUE, AQL_QUEUE = 0, 1, 2
 UNIT_BYTES = {COMPUTE_QUEUE: 4, SDMA_QUEUE: 1, AQL_QUEUE: 64}  # of write pointers and doorbells
 
 
-class Wire:
+class OutsideWire:
     """Implements the messages of docs/simulated-device.md."""
 
     def __init__(self, path: Path, version: object = 1) -> None:
         self.socket = socket.socket(socket.AF_UNIX)
         self.socket.connect(str(path))
-        self.token = self.need(version=version)["token"]
+        self.token = self.request_or_raise(version=version)["token"]
 
     def ask(self, body: bytes = b"", fds: tuple[int, ...] = (), **header: Any) -> dict[str, Any]:
         text = json.dumps(header).encode()
@@ -50,20 +50,20 @@ class Wire:
         answer["fds"] = list(array.array("i", came[0][2])) if came else []
         return answer
 
-    def need(self, body: bytes = b"", fds: tuple[int, ...] = (), **header: Any) -> dict[str, Any]:
+    def request_or_raise(self, body: bytes = b"", fds: tuple[int, ...] = (), **header: Any) -> dict[str, Any]:
         answer = self.ask(body, fds, **header)
         if answer.get("errno"):
             raise OSError(answer["errno"], answer["message"])
         return answer
 
     def text(self, path: str) -> str:
-        return self.need(op="read_file", path=path)["body"].decode()
+        return self.request_or_raise(op="read_file", path=path)["body"].decode()
 
-    def figures(self, path: str) -> dict[str, int]:
+    def read_properties(self, path: str) -> dict[str, int]:
         return {name: int(value) for name, value in (line.split() for line in self.text(path).splitlines())}
 
 
-class Buffer:
+class OutsideBuffer:
     def __init__(self, va: int, size_bytes: int, handle: int, host: mmap.mmap | None) -> None:
         self.va, self.size_bytes, self.handle, self.host = va, size_bytes, handle, host
 
@@ -81,14 +81,14 @@ class Outsider:
     """One process on the device, from open to close."""
 
     def __init__(self, path: Path) -> None:
-        self.wire = Wire(path)
+        self.wire = OutsideWire(path)
         self.gpu_id = int(self.wire.text(f"{NODE}/gpu_id"))
-        self.properties = self.wire.figures(f"{NODE}/properties")
+        self.properties = self.wire.read_properties(f"{NODE}/properties")
         self.kfd = self.wire.need(op="open", path="/dev/kfd", flags=os.O_RDWR)["fd"]
         render = f"/dev/dri/renderD{self.properties['drm_render_minor']}"
         self.drm = self.wire.need(op="open", path=render, flags=os.O_RDWR)["fd"]
         self.next_va = 0x10_0000_0000
-        self.buffers: list[Buffer] = []
+        self.buffers: list[OutsideBuffer] = []
         self.ioctl(ACQUIRE_VM, struct.pack("<II", self.drm, self.gpu_id))
         self.ioctl(RUNTIME_ENABLE, struct.pack("<QII", 0, 0, 0))
         self.event_page = self.alloc(0x8000, SYSTEM)
@@ -112,13 +112,13 @@ class Outsider:
         finally:
             os.close(answer["fds"][0])
 
-    def alloc(self, size_bytes: int, flags: int, *, mapped: bool = True, pages: int = -1) -> Buffer:
+    def alloc(self, size_bytes: int, flags: int, *, mapped: bool = True, pages: int = -1) -> OutsideBuffer:
         va, self.next_va = self.next_va, self.next_va + size_bytes + 0x20_0000 & ~0x1F_FFFF
         request = struct.pack("<QQQQII", va, size_bytes, 0, va if pages >= 0 else 0, self.gpu_id, flags)
         more: dict[str, Any] = {"fds": (pages,), "pages": [va, size_bytes]} if pages >= 0 else {}
         _, _, handle, offset, _, _ = struct.unpack("<QQQQII", self.ioctl(ALLOC, request, **more))
         assert handle >> 32 == self.gpu_id
-        buffer = Buffer(va, size_bytes, handle, None)
+        buffer = OutsideBuffer(va, size_bytes, handle, None)
         if flags & USERPTR:
             buffer.host = mmap.mmap(pages, size_bytes)
         elif flags & (GTT | PUBLIC | MMIO_REMAP):
@@ -128,7 +128,7 @@ class Outsider:
         self.buffers.append(buffer)
         return buffer
 
-    def on_gpu(self, request: int, buffer: Buffer) -> None:
+    def on_gpu(self, request: int, buffer: OutsideBuffer) -> None:
         body = struct.pack("<QQII", buffer.handle, 0x7000, 1, 0)
         answer = self.ioctl(request, body, 0x7000, struct.pack("<I", self.gpu_id))
         assert struct.unpack("<QQII", answer[:24])[3] == 1
@@ -150,13 +150,13 @@ class Outsider:
             index += size_bytes
         return struct.unpack("<QIIII", answer[:24])[4], bytes(seen)
 
-    def queue(self, kind: int, *, old_struct: bool = False) -> Queue:
-        return Queue(self, kind, old_struct)
+    def queue(self, kind: int, *, old_struct: bool = False) -> OutsideQueue:
+        return OutsideQueue(self, kind, old_struct)
 
-    def doorbell(self, offset: int) -> Buffer:
+    def doorbell(self, offset: int) -> OutsideBuffer:
         if self.doorbells is None:
             self.doorbells = self.map_fd(self.kfd, 0x2000, offset & ~0x1FFF)
-        return Buffer(0, 0x2000, 0, self.doorbells)
+        return OutsideBuffer(0, 0x2000, 0, self.doorbells)
 
     def save_area(self) -> tuple[int, int, int]:
         """Return the sizes of control stack, save area and whole buffer, computed from the node's properties like
@@ -174,7 +174,7 @@ class Outsider:
                 self.ioctl(FREE, struct.pack("<Q", buffer.handle))
 
 
-class Queue:
+class OutsideQueue:
     def __init__(self, client: Outsider, kind: int, old_struct: bool) -> None:
         self.client, self.unit, self.end = client, UNIT_BYTES[kind], 0
         self.ring, self.pointers = client.alloc(0x10000, SYSTEM), client.alloc(PAGE, SYSTEM)
@@ -213,22 +213,22 @@ class Queue:
         self.client.ioctl(DESTROY_QUEUE, struct.pack("<II", self.queue_id, 0))
 
 
-def halves(value: int) -> list[int]:
+def split_va(value: int) -> list[int]:
     return [value & 0xFFFF_FFFF, value >> 32]
 
 
 def release_mem(va: int, value: int, *, data: int = 2, interrupt: int = 0, context: int = 0) -> list[int]:
     """End of pipe, event 0x14 with index 5: invalidate vector caches and GL2, and write back GL2, in sequence."""
-    return [0xC0064900, 0x704514, data << 29 | interrupt << 24, *halves(va), *halves(value), context]
+    return [0xC0064900, 0x704514, data << 29 | interrupt << 24, *split_va(va), *split_va(value), context]
 
 
 def sdma_copy(to: int, source: int, size_bytes: int) -> list[int]:
-    return [0x1, size_bytes - 1, 0, *halves(source), *halves(to)]
+    return [0x1, size_bytes - 1, 0, *split_va(source), *split_va(to)]
 
 
 def sdma_fence(va: int, value: int) -> list[int]:
-    return [0x30005, *halves(va), value]
+    return [0x30005, *split_va(va), value]
 
 
 def sdma_poll_at_least(va: int, value: int) -> list[int]:
-    return [0xD0000008, *halves(va), value, 0xFFFF_FFFF, 0x0FFF_0004]
+    return [0xD0000008, *split_va(va), value, 0xFFFF_FFFF, 0x0FFF_0004]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import ctypes
 
 import pytest
-from sim.device import GTT, GTT_CACHED, PAGE, client
-from sim.lives import kfd_life
-from sim.test_whole_device import Word, kfd_gpu, machine, submit
+from sim.device import GTT, GTT_CACHED, PAGE, open_client
+from sim.lives import run_kfd_life
+from sim.test_whole_device import Word, kfd_gpu, simulated_machine, submit
 
 from zinc_rt.kmd import kfd_memory
 from zinc_rt.kmd.transport import Placement
@@ -23,7 +23,7 @@ UNCACHED = kfd.KFD_IOC_ALLOC_MEM_FLAGS_UNCACHED
 
 
 def test_lines_read_by_gpu_are_stale_until_invalidated() -> None:
-    with client() as c:
+    with open_client() as c:
         buffer = c.alloc(PAGE, GTT_CACHED)
         host, vm, va = c.host(buffer), c.gpu_vm, buffer["va_addr"]
         host.view[:4] = b"one!"
@@ -39,7 +39,7 @@ def test_lines_read_by_gpu_are_stale_until_invalidated() -> None:
 
 
 def test_read_across_pages_refills_lines_of_both() -> None:
-    with client() as c:
+    with open_client() as c:
         buffer = c.alloc(2 * PAGE, GTT_CACHED)
         host, vm, va = c.host(buffer), c.gpu_vm, buffer["va_addr"]
         vm.read(va + PAGE - 3, 63)
@@ -50,7 +50,7 @@ def test_read_across_pages_refills_lines_of_both() -> None:
 
 
 def test_gpu_stores_reach_the_host_at_a_write_back() -> None:
-    with client() as c:
+    with open_client() as c:
         buffer = c.alloc(PAGE, GTT_CACHED)
         host, vm, va = c.host(buffer), c.gpu_vm, buffer["va_addr"]
         vm.write(va, b"gpu!")
@@ -77,7 +77,7 @@ def test_gpu_stores_reach_the_host_at_a_write_back() -> None:
     ],
 )
 def test_allocation_flags_select_uncached_host_memory(chip: str, flags: int, cached: bool) -> None:
-    with client(chip=chip) as c:
+    with open_client(chip=chip) as c:
         buffer = c.alloc(PAGE, GTT_CACHED | flags)
         host = c.host(buffer)
         c.gpu_vm.read(buffer["va_addr"], 4)
@@ -87,7 +87,7 @@ def test_allocation_flags_select_uncached_host_memory(chip: str, flags: int, cac
 
 
 def test_pinned_client_pages_are_cached() -> None:
-    with client() as c:
+    with open_client() as c:
         mine = c.driver.mmap(-1, PAGE, 0, 3)
         record = c.call(
             kfd.IOC_ALLOC_MEMORY_OF_GPU,
@@ -106,7 +106,7 @@ def test_pinned_client_pages_are_cached() -> None:
 
 def test_packets_invalidate_and_write_back() -> None:
     g12 = Generation.GFX12
-    with machine() as owner, kfd_gpu(owner) as gpu:
+    with simulated_machine() as owner, kfd_gpu(owner) as gpu:
         cached, fence = Word(gpu), Word(gpu)
         cached.buffer.free()
         cached.buffer = gpu.alloc(PAGE, Placement.GTT_CACHED, "cached")
@@ -114,32 +114,32 @@ def test_packets_invalidate_and_write_back() -> None:
         queue, va, seen = gpu.create_queue(ring_bytes=1 << 16), cached.buffer.gpu_va, fence.va + 64
         result = ctypes.c_uint32.from_address(fence.buffer.host.address + 64)  # type: ignore[union-attr]
 
-        def copied(number: int, *before: object) -> int:
+        def copy_and_read(number: int, *before: object) -> int:
             submit(queue, *before, CopyData(va, seen), ReleaseMem(fence.va, number))
-            assert fence.becomes(number)
+            assert fence.wait_for_value(number)
             return result.value
 
         cell.value = 1
-        assert copied(1) == 1
+        assert copy_and_read(1) == 1
         cell.value = 2
-        assert copied(2) == 1, "held since the first copy"
-        assert copied(3, AcquireMem(acquire(g12, GLV_INV=1))) == 1, "no operation on GL2"
-        assert copied(4, AcquireMem(acquire(g12, GL2_INV=1))) == 2
+        assert copy_and_read(2) == 1, "held since the first copy"
+        assert copy_and_read(3, AcquireMem(acquire(g12, GLV_INV=1))) == 1, "no operation on GL2"
+        assert copy_and_read(4, AcquireMem(acquire(g12, GL2_INV=1))) == 2
         submit(queue, WriteData(va, (9,)), ReleaseMem(fence.va, 5))
-        assert fence.becomes(5) and cell.value == 2
+        assert fence.wait_for_value(5) and cell.value == 2
         submit(queue, ReleaseMem(fence.va, 6, release(g12, GL2_WB=1)))
-        assert fence.becomes(6) and cell.value == 9
+        assert fence.wait_for_value(6) and cell.value == 9
 
 
 def test_wait_on_cached_memory_needs_an_invalidation() -> None:
-    with machine() as owner, kfd_gpu(owner) as gpu:
+    with simulated_machine() as owner, kfd_gpu(owner) as gpu:
         fence, queue = Word(gpu), gpu.create_queue(ring_bytes=1 << 16)
         flag = gpu.alloc(PAGE, Placement.GTT_CACHED, "flag")
         cell = ctypes.c_uint32.from_address(flag.host.address)  # type: ignore[union-attr]
         submit(queue, WaitRegMem(flag.gpu_va, 1), ReleaseMem(fence.va, 1))
-        assert not fence.becomes(1, seconds=0.1)
+        assert not fence.wait_for_value(1, seconds=0.1)
         cell.value = 1
-        assert not fence.becomes(1, seconds=0.2), "the CP polls the line it holds"
+        assert not fence.wait_for_value(1, seconds=0.2), "the CP polls the line it holds"
 
 
 @pytest.mark.parametrize("placement", [Placement.GTT])
@@ -147,11 +147,11 @@ def test_runtime_that_omits_uncached_flag_is_detected(
     placement: Placement, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(kfd_memory.FLAGS, placement, kfd_memory.FLAGS[placement] & ~UNCACHED)
-    assert kfd_life(), "queues, fences and events in memory that the GPU caches"
+    assert run_kfd_life(), "queues, fences and events in memory that the GPU caches"
 
 
 def test_uncached_memory_has_one_copy() -> None:
-    with client() as c:
+    with open_client() as c:
         buffer = c.alloc(PAGE, GTT)
         host = c.host(buffer)
         c.gpu_vm.read(buffer["va_addr"], PAGE)

@@ -79,4 +79,4 @@ def test_missing_compiler_is_reported(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(program.shutil, "which", lambda name: None)
     monkeypatch.setattr(program, "find_spec", lambda name: None)
     with pytest.raises(NothingRan, match="no C compiler"):
-        program.library()
+        program.build_library()

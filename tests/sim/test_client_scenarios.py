@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from sim.clients.scenarios.make_kernels import HEADER, header
+from sim.clients.scenarios.make_kernels import HEADER, build_header
 
 from zinc_rt.cli.sim import main
 from zinc_rt.kernels import assemble
@@ -25,7 +25,7 @@ needs_cc = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler 
 
 
 @dataclass(frozen=True)
-class Ran:
+class ScenarioRun:
     """The program's output: scenarios by verdict, and the findings from `zinc-rt sim`."""
 
     passed: set[str]
@@ -34,7 +34,7 @@ class Ran:
     findings: Mapping[str, int]
 
 
-def compiled(path: Path, *options: str) -> Path:
+def compile_program(path: Path, *options: str) -> Path:
     sources = [str(path) for path in sorted(SOURCES.glob("*.c"))]
     subprocess.run(["cc", "-O1", *options, *sources, "-o", str(path), "-pthread"], check=True)
     return path
@@ -42,15 +42,15 @@ def compiled(path: Path, *options: str) -> Path:
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return compiled(tmp_path_factory.mktemp("scenarios") / "scenarios")
+    return compile_program(tmp_path_factory.mktemp("scenarios") / "scenarios")
 
 
 @pytest.fixture
-def run(program: Path, capfd: pytest.CaptureFixture[str]) -> Callable[..., Ran]:
+def run(program: Path, capfd: pytest.CaptureFixture[str]) -> Callable[..., ScenarioRun]:
     """run(options of `zinc-rt sim`, words of the program)."""
     usual = program
 
-    def scenarios(options: list[str], *words: str, program: Path = usual) -> Ran:
+    def run_scenarios(options: list[str], *words: str, program: Path = usual) -> ScenarioRun:
         code = main([*options, "--", str(program), *words])
         out, err = capfd.readouterr()
         passed = set(re.findall(r"^ok (\S+)", out, re.MULTILINE))
@@ -58,13 +58,13 @@ def run(program: Path, capfd: pytest.CaptureFixture[str]) -> Callable[..., Ran]:
         skipped = set(re.findall(r"^ok (\S+) # skip", out, re.MULTILINE))
         findings = {rule: int(count) for count, rule in re.findall(r"^zinc-rt sim: (\d+) x ([\w-]+)", err, re.M)}
         assert code == bool(failed), out + err
-        return Ran(passed - skipped, failed, skipped, findings)
+        return ScenarioRun(passed - skipped, failed, skipped, findings)
 
-    return scenarios
+    return run_scenarios
 
 
 @needs_cc
-def test_scenarios_pass(run: Callable[..., Ran], program: Path, request: pytest.FixtureRequest) -> None:
+def test_scenarios_pass(run: Callable[..., ScenarioRun], program: Path, request: pytest.FixtureRequest) -> None:
     """All but the long ones; with --slow all."""
     names = subprocess.run([program, "--list"], check=True, capture_output=True, text=True).stdout.split()
     assert len(names) == len(set(names)) == SCENARIOS and set(names) > LONG
@@ -79,7 +79,7 @@ def test_scenarios_pass(run: Callable[..., Ran], program: Path, request: pytest.
 @pytest.mark.parametrize(
     "options", [["--sanitizer", "off"], ["--sanitizer", "full"], ["--reorder", "3"]], ids=lambda item: item[-1]
 )
-def test_scenarios_pass_with_corpus_rounds(run: Callable[..., Ran], options: list[str]) -> None:
+def test_scenarios_pass_with_corpus_rounds(run: Callable[..., ScenarioRun], options: list[str]) -> None:
     ran = run(options, "--long")
     assert (ran.failed, ran.skipped, ran.findings) == (set(), set(), {})
     assert len(ran.passed) == SCENARIOS
@@ -98,9 +98,11 @@ WITHOUT = {  # what a program leaves out that orders its accesses, and what is s
 @pytest.mark.parametrize(
     "name", [item if item == "CP_SYNC" else pytest.param(item, marks=pytest.mark.slow) for item in WITHOUT]
 )
-def test_program_without_synchronisation_is_reported(run: Callable[..., Ran], name: str, tmp_path: Path) -> None:
+def test_program_without_synchronisation_is_reported(
+    run: Callable[..., ScenarioRun], name: str, tmp_path: Path
+) -> None:
     rule, scenarios = WITHOUT[name]
-    ran = run(["--sanitizer", "full"], *scenarios, program=compiled(tmp_path / "without", f"-D{name}=0"))
+    ran = run(["--sanitizer", "full"], *scenarios, program=compile_program(tmp_path / "without", f"-D{name}=0"))
     assert set(ran.findings) == {rule}
 
 
@@ -125,12 +127,12 @@ QUICK = ("no-write-back", "counter-stuck")
 @pytest.mark.parametrize(
     "fault", [fault if fault in QUICK else pytest.param(fault, marks=pytest.mark.slow) for fault in FAULTS]
 )
-def test_faulty_device_fails_exactly_the_affected_scenarios(run: Callable[..., Ran], fault: str) -> None:
+def test_faulty_device_fails_exactly_the_affected_scenarios(run: Callable[..., ScenarioRun], fault: str) -> None:
     noticing, unharmed = FAULTS[fault]
     ran = run(["--inject", fault], "--patience", "250", *noticing, *unharmed)
     assert (ran.failed, ran.passed) == (set(noticing), set(unharmed))
 
 
-@pytest.mark.skipif(not assemble.available(), reason="no assembler (extra `asm`)")
+@pytest.mark.skipif(not assemble.is_available(), reason="no assembler (extra `asm`)")
 def test_wave_header_matches_its_source() -> None:
-    assert HEADER.read_text() == header()
+    assert HEADER.read_text() == build_header()

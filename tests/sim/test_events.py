@@ -7,10 +7,10 @@ import threading
 import time
 
 import pytest
-from sim.device import PAGE, Client, client
+from sim.device import PAGE, Client, open_client
 
 from zinc_rt.kmd.uapi import kfd
-from zinc_rt.kmd.uapi.host_memory import record_array as array_of
+from zinc_rt.kmd.uapi.host_memory import make_record_array as array_of
 from zinc_rt.sim.driver.event_table import UNSIGNALED
 from zinc_rt.sim.interfaces import AccessKind, Fault, QueueState
 
@@ -22,7 +22,7 @@ def set_event(c: Client, event_id: int) -> None:
 
 
 def test_poll_times_out_then_completes_and_consumes_the_event() -> None:
-    with client() as c:
+    with open_client() as c:
         event_id = c.event()["event_id"]
         assert c.wait(event_id)[0] == TIMEOUT
         set_event(c, event_id)
@@ -31,7 +31,7 @@ def test_poll_times_out_then_completes_and_consumes_the_event() -> None:
 
 
 def test_event_without_auto_reset_stays_set_until_reset() -> None:
-    with client() as c:
+    with open_client() as c:
         event_id = c.event(auto_reset=False)["event_id"]
         set_event(c, event_id)
         assert c.wait(event_id)[0] == c.wait(event_id)[0] == COMPLETE
@@ -40,7 +40,7 @@ def test_event_without_auto_reset_stays_set_until_reset() -> None:
 
 
 def test_wait_for_any_and_all_events() -> None:
-    with client() as c:
+    with open_client() as c:
         first, second = (c.event()["event_id"] for _ in range(2))
         set_event(c, second)
         assert c.wait(first, second)[0] == COMPLETE
@@ -49,7 +49,7 @@ def test_wait_for_any_and_all_events() -> None:
 
 
 def test_wakeup_of_a_waiter_clears_an_auto_reset_event() -> None:
-    with client() as c:
+    with open_client() as c:
         event_id = c.event()["event_id"]
         results: list[int] = []
         thread = threading.Thread(target=lambda: results.append(c.wait(event_id, timeout_ms=5000)[0]))
@@ -61,17 +61,17 @@ def test_wakeup_of_a_waiter_clears_an_auto_reset_event() -> None:
 
 
 def test_destroying_an_event_ends_its_wait_with_eio() -> None:
-    with client() as c:
+    with open_client() as c:
         event_id = c.event()["event_id"]
         errors: list[int | None] = []
 
-        def sleep() -> None:
+        def wait_for_event() -> None:
             try:
                 c.wait(event_id, timeout_ms=5000)
             except OSError as error:
                 errors.append(error.errno)
 
-        thread = threading.Thread(target=sleep)
+        thread = threading.Thread(target=wait_for_event)
         thread.start()
         time.sleep(0.05)
         c.call(kfd.IOC_DESTROY_EVENT, event_id=event_id)
@@ -80,7 +80,7 @@ def test_destroying_an_event_ends_its_wait_with_eio() -> None:
 
 
 def test_interrupt_signals_the_written_slot_and_resets_it() -> None:
-    with client() as c:
+    with open_client() as c:
         page = c.alloc(0x8000)
         event_id = c.event(page=page["handle"])["event_id"]
         other = c.event()["event_id"]
@@ -99,7 +99,7 @@ def test_interrupt_signals_the_written_slot_and_resets_it() -> None:
 
 @pytest.mark.rest
 def test_process_is_limited_to_4095_events() -> None:
-    with client() as c:
+    with open_client() as c:
         c.event(page=c.alloc(0x8000)["handle"])
         state = c.driver.process.kfd
         assert state is not None
@@ -109,7 +109,7 @@ def test_process_is_limited_to_4095_events() -> None:
 
 
 def test_event_age_satisfies_a_wait_and_is_returned() -> None:
-    with client() as c:
+    with open_client() as c:
         event_id = c.event(auto_reset=False)["event_id"]
         set_event(c, event_id)
         c.call(kfd.IOC_RESET_EVENT, event_id=event_id)
@@ -120,16 +120,16 @@ def test_event_age_satisfies_a_wait_and_is_returned() -> None:
 
 
 @pytest.mark.parametrize(
-    ("why", "field"), [("not present", "not_present"), ("read only", "read_only"), ("no execute", "no_execute")]
+    ("reason", "field"), [("not present", "not_present"), ("read only", "read_only"), ("no execute", "no_execute")]
 )
-def test_fault_signals_memory_event_with_page_and_evicts_other_queues(why: str, field: str) -> None:
-    with client() as c:
+def test_fault_signals_memory_event_with_page_and_evicts_other_queues(reason: str, field: str) -> None:
+    with open_client() as c:
         memory = c.event(kfd.KFD_IOC_EVENT_MEMORY)["event_id"]
         c.queue()
         c.queue()
         first, second = (item.queue for item in c.gpu.on_hardware)
         first.state = QueueState.HUNG
-        c.gpu.vm_fault(first, Fault(0x1234567, AccessKind.WRITE, why))
+        c.gpu.vm_fault(first, Fault(0x1234567, AccessKind.WRITE, reason))
         result, array = c.wait(memory)
         record = array.record(kfd.EVENT_DATA)
         assert result == COMPLETE and record["va"] == 0x1234000 and record["memory_gpu_id"] == c.gpu_id
@@ -137,7 +137,7 @@ def test_fault_signals_memory_event_with_page_and_evicts_other_queues(why: str, 
 
 
 def test_gpu_reset_notifies_every_process_and_only_close_works_after() -> None:
-    with client(linux="6.12") as c:
+    with open_client(linux="6.12") as c:
         victim = Client(c.machine)
         event_ids = [item.event(kfd.KFD_IOC_EVENT_HW_EXCEPTION)["event_id"] for item in (c, victim)]
         queue_id = c.queue()["queue_id"]
@@ -157,7 +157,7 @@ def test_gpu_reset_notifies_every_process_and_only_close_works_after() -> None:
 
 
 def test_queue_reset_notifies_only_its_owner() -> None:
-    with client(linux="7.0") as c:
+    with open_client(linux="7.0") as c:
         bystander = Client(c.machine)
         mine, others = (item.event(kfd.KFD_IOC_EVENT_HW_EXCEPTION)["event_id"] for item in (c, bystander))
         queue_id = c.queue()["queue_id"]

@@ -37,20 +37,20 @@ class AllocMemory(ctypes.Structure):
 
 
 @pytest.fixture(params=["in this process", "served"])
-def layer(request: pytest.FixtureRequest) -> Iterator[FileLayer]:
+def file_layer(request: pytest.FixtureRequest) -> Iterator[FileLayer]:
     device = SimDriver() if request.param == "in this process" else SimClient(name=f"file-layer-{os.getpid()}")
     yield FileLayer(device)
     device.close_all()
 
 
 @pytest.mark.rest(keep=1)
-def test_buffer_is_allocated_and_mapped_over_a_reserved_range(layer: FileLayer) -> None:
-    gpu_id = int(layer.open(f"{NODE}/gpu_id").read())
-    with layer.open("/dev/kfd", os.O_RDWR) as kfd, layer.open("/dev/dri/renderD128", os.O_RDWR) as drm:
+def test_buffer_is_allocated_and_mapped_over_a_reserved_range(file_layer: FileLayer) -> None:
+    gpu_id = int(file_layer.open(f"{NODE}/gpu_id").read())
+    with file_layer.open("/dev/kfd", os.O_RDWR) as kfd, file_layer.open("/dev/dri/renderD128", os.O_RDWR) as drm:
         version = Version()
         assert kfd.ioctl(GET_VERSION, version) == 0 and version.major == 1
         kfd.ioctl(ACQUIRE_VM, AcquireVm(drm.fd, gpu_id))
-        index = layer.map_anonymous(0, BYTES, PROT_NONE)
+        index = file_layer.map_anonymous(0, BYTES, PROT_NONE)
         buffer = AllocMemory(index, BYTES, 0, 0, gpu_id, GTT_WRITABLE)
         kfd.ioctl(ALLOC_MEMORY, buffer)
         assert buffer.handle
@@ -58,21 +58,21 @@ def test_buffer_is_allocated_and_mapped_over_a_reserved_range(layer: FileLayer) 
         ctypes.memset(index, 0x5A, BYTES)
         assert ctypes.string_at(index + BYTES - 1, 1) == b"\x5a"
         with pytest.raises(OSError) as refused:
-            layer.munmap(index, BYTES // 2)
+            file_layer.munmap(index, BYTES // 2)
         assert refused.value.errno == errno.EINVAL
-        layer.munmap(index, BYTES)
+        file_layer.munmap(index, BYTES)
 
 
-def test_layer_shows_files_and_directories_of_the_device(layer: FileLayer) -> None:
-    assert "properties" in layer.open(NODE).names()
-    assert b"gfx_target_version 120001" in layer.open(f"{NODE}/properties").read()
-    assert layer.exists("/dev/kfd") and not layer.exists("/dev/no-such")
+def test_layer_shows_files_and_directories_of_the_device(file_layer: FileLayer) -> None:
+    assert "properties" in file_layer.open(NODE).names()
+    assert b"gfx_target_version 120001" in file_layer.open(f"{NODE}/properties").read()
+    assert file_layer.exists("/dev/kfd") and not file_layer.exists("/dev/no-such")
 
 
-def test_errors_match_linux_and_structs_are_not_read_past_their_end(layer: FileLayer) -> None:
+def test_errors_match_linux_and_structs_are_not_read_past_their_end(file_layer: FileLayer) -> None:
     with pytest.raises(OSError) as missing:
-        layer.open("/dev/dri/renderD999")
+        file_layer.open("/dev/dri/renderD999")
     assert missing.value.errno in (errno.ENOENT, errno.ENODEV)
-    with layer.open("/dev/kfd", os.O_RDWR) as kfd, pytest.raises(OSError) as short:
+    with file_layer.open("/dev/kfd", os.O_RDWR) as kfd, pytest.raises(OSError) as short:
         kfd.ioctl(ALLOC_MEMORY, Version())
     assert short.value.errno == errno.EFAULT

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable
 
 import pytest
-from sim.device import PAGE, VRAM_PUBLIC, Client, IdleCp, client, machine
+from sim.device import PAGE, VRAM_PUBLIC, Client, IdleCp, open_client, open_machine
 
 from zinc_rt.kmd.uapi import amdgpu, kfd
 from zinc_rt.kmd.uapi.host_memory import HostArray
@@ -15,175 +15,181 @@ from zinc_rt.sim.inject import INJECTIONS, Injector, parse
 from zinc_rt.sim.interfaces import AccessKind, Fault
 
 
-def opens(path: str) -> Callable[[Client], int]:
-    def try_it(c: Client) -> int:
+def open_errno(path: str) -> Callable[[Client], int]:
+    def open_and_catch(client: Client) -> int:
         try:
-            c.driver.open(path, os.O_RDWR)
+            client.driver.open(path, os.O_RDWR)
         except OSError as error:
             return error.errno or -1
         return 0
 
-    return try_it
+    return open_and_catch
 
 
-def new_queue(c: Client) -> int:
-    return c.errno(kfd.IOC_CREATE_QUEUE, **c.queue_arguments())
+def create_queue_errno(client: Client) -> int:
+    return client.errno(kfd.IOC_CREATE_QUEUE, **client.queue_arguments())
 
 
-def userq_mask(c: Client) -> int:
+def read_userq_mask(client: Client) -> int:
     array = HostArray(bytes(448))
-    c.call(amdgpu.IOCTL_INFO, return_pointer=array.address, return_size=448, query=amdgpu.AMDGPU_INFO_DEV_INFO)
+    client.call(
+        amdgpu.IOCTL_INFO, return_pointer=array.address, return_size=448, query=amdgpu.AMDGPU_INFO_DEV_INFO
+    )
     return array.record(amdgpu.INFO_DEVICE)["userq_ip_mask"]
 
 
-def counter_moves(c: Client) -> bool:
-    first, second = (c.call(kfd.IOC_GET_CLOCK_COUNTERS, gpu_id=c.gpu_id)["gpu_clock_counter"] for _ in range(2))
+def is_counter_advancing(client: Client) -> bool:
+    first, second = (
+        client.call(kfd.IOC_GET_CLOCK_COUNTERS, gpu_id=client.gpu_id)["gpu_clock_counter"] for _ in range(2)
+    )
     return second > first
 
 
-def map_doorbells(c: Client) -> int:
-    offset = c.queue()["doorbell_offset"]
+def map_doorbells(client: Client) -> int:
+    offset = client.queue()["doorbell_offset"]
     try:
-        c.driver.mmap(c.kfd, 8192, offset & ~0x1FFF, 3)
+        client.driver.mmap(client.kfd, 8192, offset & ~0x1FFF, 3)
     except OSError as error:
         return error.errno or -1
     return 0
 
 
-def rings(c: Client) -> list[tuple[int, int]]:
-    offset = c.queue()["doorbell_offset"]
-    doorbells = c.driver.mmap(c.kfd, 8192, offset & ~0x1FFF, 3)
+def ring_doorbell(client: Client) -> list[tuple[int, int]]:
+    offset = client.queue()["doorbell_offset"]
+    doorbells = client.driver.mmap(client.kfd, 8192, offset & ~0x1FFF, 3)
     doorbells.view[offset & 0x1FFF] = 7
-    c.gpu.doorbells.look()
-    c.driver.munmap(doorbells)
-    assert isinstance(c.gpu.cp, IdleCp)
-    return c.gpu.cp.rung
+    client.gpu.doorbells.look()
+    client.driver.munmap(doorbells)
+    assert isinstance(client.gpu.cp, IdleCp)
+    return client.gpu.cp.rung
 
 
-def ring_bytes(c: Client) -> int:
-    c.queue()
-    return c.gpu.on_hardware[-1].queue.ring_size_bytes
+def read_ring_bytes(client: Client) -> int:
+    client.queue()
+    return client.gpu.on_hardware[-1].queue.ring_size_bytes
 
 
-def eop(c: Client) -> bool:
-    c.queue()
-    return bool(c.gpu.on_hardware[-1].queue.eop_va)
+def has_eop(client: Client) -> bool:
+    client.queue()
+    return bool(client.gpu.on_hardware[-1].queue.eop_va)
 
 
-def interrupt(c: Client) -> int:
-    page = c.alloc(0x8000)
-    event_id = c.event(page=page["handle"])["event_id"]
-    c.queue()
-    c.gpu_vm.write(page["va_addr"] + event_id * 8, event_id.to_bytes(8, "little"))
-    c.gpu.interrupt(c.gpu.on_hardware[-1].queue, event_id)
-    return c.wait(event_id)[0]
+def raise_interrupt(client: Client) -> int:
+    page = client.alloc(0x8000)
+    event_id = client.event(page=page["handle"])["event_id"]
+    client.queue()
+    client.gpu_vm.write(page["va_addr"] + event_id * 8, event_id.to_bytes(8, "little"))
+    client.gpu.interrupt(client.gpu.on_hardware[-1].queue, event_id)
+    return client.wait(event_id)[0]
 
 
-def memory_event(c: Client) -> int:
-    event_id = c.event(kfd.KFD_IOC_EVENT_MEMORY)["event_id"]
-    c.queue()
-    c.gpu.vm_fault(c.gpu.on_hardware[-1].queue, Fault(0x1000, AccessKind.READ, "not present"))
-    return c.wait(event_id)[0]
+def read_memory_event(client: Client) -> int:
+    event_id = client.event(kfd.KFD_IOC_EVENT_MEMORY)["event_id"]
+    client.queue()
+    client.gpu.vm_fault(client.gpu.on_hardware[-1].queue, Fault(0x1000, AccessKind.READ, "not present"))
+    return client.wait(event_id)[0]
 
 
-def destroy(c: Client) -> int:
-    return c.errno(kfd.IOC_DESTROY_QUEUE, queue_id=c.queue()["queue_id"])
+def destroy_errno(client: Client) -> int:
+    return client.errno(kfd.IOC_DESTROY_QUEUE, queue_id=client.queue()["queue_id"])
 
 
-def reset(c: Client) -> bool:
-    assert isinstance(c.gpu.cp, IdleCp)
-    c.gpu.cp.stuck = True
-    destroy(c)
-    return c.gpu.gone
+def reset_gpu(client: Client) -> bool:
+    assert isinstance(client.gpu.cp, IdleCp)
+    client.gpu.cp.stuck = True
+    destroy_errno(client)
+    return client.gpu.gone
 
 
-def topology(c: Client) -> str:
+def read_topology(client: Client) -> str:
     try:
-        return c.driver.read_file("/sys/class/kfd/kfd/topology/nodes/1/gpu_id").decode()
+        return client.driver.read_file("/sys/class/kfd/kfd/topology/nodes/1/gpu_id").decode()
     except OSError as error:
         return errno.errorcode[error.errno or 0]
 
 
-def target(c: Client) -> bool:
-    return b"gfx_target_version 120001\n" in c.driver.read_file("/sys/class/kfd/kfd/topology/nodes/1/properties")
+def has_gfx1201_target(client: Client) -> bool:
+    return b"gfx_target_version 120001\n" in client.driver.read_file(
+        "/sys/class/kfd/kfd/topology/nodes/1/properties"
+    )
 
 
-def hdp(c: Client) -> bytes:
-    buffer = c.alloc(PAGE, VRAM_PUBLIC)
-    host = c.host(buffer)
+def read_after_hdp_flush(client: Client) -> bytes:
+    buffer = client.alloc(PAGE, VRAM_PUBLIC)
+    host = client.host(buffer)
     host.view[:4] = b"host"
-    c.gpu_vm.flush_hdp()
-    c.driver.munmap(host)
-    return c.gpu_vm.read(buffer["va_addr"], 4)
+    client.gpu_vm.flush_hdp()
+    client.driver.munmap(host)
+    return client.gpu_vm.read(buffer["va_addr"], 4)
 
 
-def write_back(c: Client) -> bytes:
-    buffer = c.alloc(PAGE, VRAM_PUBLIC)
-    host = c.host(buffer)
-    c.gpu_vm.write(buffer["va_addr"], b"gpu!")
-    c.gpu_vm.write_back()
+def read_after_write_back(client: Client) -> bytes:
+    buffer = client.alloc(PAGE, VRAM_PUBLIC)
+    host = client.host(buffer)
+    client.gpu_vm.write(buffer["va_addr"], b"gpu!")
+    client.gpu_vm.write_back()
     seen = bytes(host.view[:4])
-    c.driver.munmap(host)
+    client.driver.munmap(host)
     return seen
 
 
-def icache(c: Client) -> bytes:
-    va = c.alloc(PAGE)["va_addr"]
-    c.gpu_vm.fetch(va, 4)
-    c.gpu_vm.write(va, b"code")
-    c.gpu_vm.invalidate_icache()
-    return c.gpu_vm.fetch(va, 4)
+def read_stale_code(client: Client) -> bytes:
+    va = client.alloc(PAGE)["va_addr"]
+    client.gpu_vm.fetch(va, 4)
+    client.gpu_vm.write(va, b"code")
+    client.gpu_vm.invalidate_icache()
+    return client.gpu_vm.fetch(va, 4)
 
 
-def gem(c: Client, domain: int = amdgpu.AMDGPU_GEM_DOMAIN_DOORBELL) -> int:
-    return c.errno(amdgpu.IOCTL_GEM_CREATE, bo_size=PAGE, domains=domain)
+def create_gem_errno(client: Client, domain: int = amdgpu.AMDGPU_GEM_DOMAIN_DOORBELL) -> int:
+    return client.errno(amdgpu.IOCTL_GEM_CREATE, bo_size=PAGE, domains=domain)
 
 
-def acquire(c: Client) -> int:
-    return c.errno(kfd.IOC_ACQUIRE_VM, drm_fd=c.drm, gpu_id=c.gpu_id)
+def acquire_errno(client: Client) -> int:
+    return client.errno(kfd.IOC_ACQUIRE_VM, drm_fd=client.drm, gpu_id=client.gpu_id)
 
 
-def public_vram(c: Client) -> int:
-    values = {"va_addr": PAGE * 64, "size": PAGE, "gpu_id": c.gpu_id, "flags": VRAM_PUBLIC}
-    return c.errno(kfd.IOC_ALLOC_MEMORY_OF_GPU, **values)
+def alloc_public_vram(client: Client) -> int:
+    values = {"va_addr": PAGE * 64, "size": PAGE, "gpu_id": client.gpu_id, "flags": VRAM_PUBLIC}
+    return client.errno(kfd.IOC_ALLOC_MEMORY_OF_GPU, **values)
 
 
-def event_page(c: Client) -> int:
-    return c.errno(kfd.IOC_CREATE_EVENT, event_page_offset=c.alloc(0x8000)["handle"])
+def create_event_page(client: Client) -> int:
+    return client.errno(kfd.IOC_CREATE_EVENT, event_page_offset=client.alloc(0x8000)["handle"])
 
 
 COMPLETE, TIMEOUT = kfd.KFD_IOC_WAIT_RESULT_COMPLETE, kfd.KFD_IOC_WAIT_RESULT_TIMEOUT
 SEEN: dict[str, tuple[Callable[[Client], object], object, object]] = {  # how to look; sane; injected
-    "no-kfd-node": (opens("/dev/kfd"), 0, errno.ENOENT),
-    "no-access": (opens("/dev/kfd"), 0, errno.EACCES),
-    "reset-in-progress": (opens("/dev/kfd"), 0, errno.EAGAIN),
+    "no-kfd-node": (open_errno("/dev/kfd"), 0, errno.ENOENT),
+    "no-access": (open_errno("/dev/kfd"), 0, errno.EACCES),
+    "reset-in-progress": (open_errno("/dev/kfd"), 0, errno.EAGAIN),
     "old-kfd": (lambda c: c.call(kfd.IOC_GET_VERSION)["minor_version"], 20, 8),
-    "hidden-gpu": (topology, "56387\n", "EPERM"),
-    "user-queue-off": (userq_mask, 2, 0),
-    "firmware-old": (userq_mask, 2, 0),
-    "vm-busy": (acquire, 0, errno.EBUSY),
-    "counter-stuck": (counter_moves, True, False),
-    "gpu-gone": (opens("/dev/dri/renderD128"), 0, errno.ENODEV),
-    "out-of-memory": (public_vram, 0, errno.ENOMEM),
-    "no-doorbell-domain": (gem, 0, errno.EINVAL),
-    "event-page-refused": (event_page, 0, errno.EINVAL),
-    "cwsr-mismatch": (new_queue, 0, errno.EINVAL),
-    "mes-add-failure": (new_queue, 0, errno.EIO),
+    "hidden-gpu": (read_topology, "56387\n", "EPERM"),
+    "user-queue-off": (read_userq_mask, 2, 0),
+    "firmware-old": (read_userq_mask, 2, 0),
+    "vm-busy": (acquire_errno, 0, errno.EBUSY),
+    "counter-stuck": (is_counter_advancing, True, False),
+    "gpu-gone": (open_errno("/dev/dri/renderD128"), 0, errno.ENODEV),
+    "out-of-memory": (alloc_public_vram, 0, errno.ENOMEM),
+    "no-doorbell-domain": (create_gem_errno, 0, errno.EINVAL),
+    "event-page-refused": (create_event_page, 0, errno.EINVAL),
+    "cwsr-mismatch": (create_queue_errno, 0, errno.EINVAL),
+    "mes-add-failure": (create_queue_errno, 0, errno.EIO),
     "doorbell-offset": (map_doorbells, 0, errno.EFAULT),
-    "lost-doorbell": (rings, [(0, 7)], []),
-    "no-eop": (eop, True, False),
-    "no-interrupt": (interrupt, COMPLETE, TIMEOUT),
-    "ring-size-off-by-one": (ring_bytes, 0x10000, 0x8000),
-    "stale-icache": (icache, b"code", bytes(4)),
-    "stale-hdp": (hdp, b"host", bytes(4)),
-    "no-write-back": (write_back, b"gpu!", bytes(4)),
-    "lost-memory-event": (memory_event, COMPLETE, TIMEOUT),
-    "no-reset": (reset, False, True),
-    "mes-remove-failure": (destroy, 0, errno.ETIME),
-    "device-crash": (lambda c: (rings(c), c.gpu.gone)[1], False, True),
+    "lost-doorbell": (ring_doorbell, [(0, 7)], []),
+    "no-eop": (has_eop, True, False),
+    "no-interrupt": (raise_interrupt, COMPLETE, TIMEOUT),
+    "ring-size-off-by-one": (read_ring_bytes, 0x10000, 0x8000),
+    "stale-icache": (read_stale_code, b"code", bytes(4)),
+    "stale-hdp": (read_after_hdp_flush, b"host", bytes(4)),
+    "no-write-back": (read_after_write_back, b"gpu!", bytes(4)),
+    "lost-memory-event": (read_memory_event, COMPLETE, TIMEOUT),
+    "no-reset": (reset_gpu, False, True),
+    "mes-remove-failure": (destroy_errno, 0, errno.ETIME),
+    "device-crash": (lambda c: (ring_doorbell(c), c.gpu.gone)[1], False, True),
 }
 # set up before the device exists
-AT_START = {"small-bar": (public_vram, 0, errno.EINVAL), "unknown-target": (target, True, False)}
+AT_START = {"small-bar": (alloc_public_vram, 0, errno.EINVAL), "unknown-target": (has_gfx1201_target, True, False)}
 # seen where the command processor runs, or with user queues: tests/sim/test_user_queues.py, test_whole_device.py
 ELSEWHERE = {
     "fence-never-written",
@@ -199,9 +205,9 @@ ELSEWHERE = {
 @pytest.mark.parametrize("name", SEEN)
 def test_runtime_injection_takes_effect(name: str) -> None:
     look, sane, injected = SEEN[name]
-    with client() as c:
+    with open_client() as c:
         assert look(c) == sane
-    with client() as c:
+    with open_client() as c:
         c.machine.injector.add(name)
         assert look(c) == injected
         c.machine.injector.remove(name)
@@ -210,9 +216,9 @@ def test_runtime_injection_takes_effect(name: str) -> None:
 @pytest.mark.parametrize("name", AT_START)
 def test_startup_injection_takes_effect(name: str) -> None:
     look, sane, injected = AT_START[name]
-    with client() as c:
+    with open_client() as c:
         assert look(c) == sane
-    with client(name) as c:
+    with open_client(name) as c:
         assert look(c) == injected
 
 
@@ -224,11 +230,11 @@ def test_every_injection_is_tested_somewhere() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "struck"), [("vm-busy", [1, 1, 1, 1]), ("vm-busy:2", [1, 1, 0, 0]), ("vm-busy@3", [0, 0, 1, 0])]
+    ("text", "failing"), [("vm-busy", [1, 1, 1, 1]), ("vm-busy:2", [1, 1, 0, 0]), ("vm-busy@3", [0, 0, 1, 0])]
 )
-def test_injection_count_selects_always_first_n_or_nth(text: str, struck: list[int]) -> None:
+def test_injection_count_selects_always_first_n_or_nth(text: str, failing: list[int]) -> None:
     injector = Injector([text])
-    assert [int(injector.strikes("vm-busy")) for _ in range(4)] == struck
+    assert [int(injector.is_due("vm-busy")) for _ in range(4)] == failing
 
 
 @pytest.mark.parametrize("text", ["nonsense", "vm-busy:0", "vm-busy@x", "vm-busy:"])
@@ -238,6 +244,6 @@ def test_misspelt_injection_is_rejected(text: str) -> None:
 
 
 def test_nth_allocation_fails() -> None:
-    with machine("out-of-memory@3") as owner:
+    with open_machine("out-of-memory@3") as owner:
         c = Client(owner)
-        assert [public_vram(c) for _ in range(4)] == [0, 0, errno.ENOMEM, 0]
+        assert [alloc_public_vram(c) for _ in range(4)] == [0, 0, errno.ENOMEM, 0]

@@ -24,24 +24,24 @@ def client(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[SimClien
     signal.signal(signal.SIGINT, before)
 
 
-def interrupting(monkeypatch: pytest.MonkeyPatch, times: int) -> None:
+def interrupt_next_answer(monkeypatch: pytest.MonkeyPatch, times: int) -> None:
     """Wait for the next answer while that many Ctrl-C arrive."""
     real = wire.receive
 
-    def receive(*arguments: object) -> wire.WireMessage:
+    def receive_interrupted(*arguments: object) -> wire.WireMessage:
         monkeypatch.setattr(wire, "receive", real)
         for _ in range(times):
             signal.raise_signal(signal.SIGINT)
         return real(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(wire, "receive", receive)
+    monkeypatch.setattr(wire, "receive", receive_interrupted)
 
 
 def test_reply_is_read_before_interrupt_is_raised_at_next_request(
     client: SimClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     want = client.read_file(FILE)
-    interrupting(monkeypatch, times=1)
+    interrupt_next_answer(monkeypatch, times=1)
     assert client.read_file(FILE) == want
     with pytest.raises(KeyboardInterrupt):
         client.list_dir("/dev/dri")
@@ -54,7 +54,7 @@ def test_second_interrupt_is_immediate_and_discards_only_its_reply(
 ) -> None:
     want = client.read_file(FILE)
     fd = client.open("/dev/kfd", 2)
-    interrupting(monkeypatch, times=2)
+    interrupt_next_answer(monkeypatch, times=2)
     with pytest.raises(KeyboardInterrupt):
         client.list_dir("/dev/dri")
     assert client.read_file(FILE) == want
@@ -63,7 +63,7 @@ def test_second_interrupt_is_immediate_and_discards_only_its_reply(
 
 def test_ignored_interrupt_stays_ignored(client: SimClient, monkeypatch: pytest.MonkeyPatch) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    interrupting(monkeypatch, times=3)
+    interrupt_next_answer(monkeypatch, times=3)
     want = client.read_file(FILE)
     assert client.read_file(FILE) == want
     assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN

@@ -6,14 +6,14 @@ import errno
 
 import pytest
 from kmd import unsent_ioctls
-from sim.device import GTT, PAGE, VRAM, VRAM_PUBLIC, client
+from sim.device import GTT, PAGE, VRAM, VRAM_PUBLIC, open_client
 
 from zinc_rt.kmd.uapi import kfd
 from zinc_rt.sim.interfaces import AccessKind, Fault
 
 
 def test_uncached_gtt_is_coherent_in_both_directions() -> None:
-    with client() as c:
+    with open_client() as c:
         buffer = c.alloc(PAGE, GTT)
         host, vm = c.host(buffer), c.gpu_vm
         host.view[:4] = b"host"
@@ -24,7 +24,7 @@ def test_uncached_gtt_is_coherent_in_both_directions() -> None:
 
 
 def test_host_stores_reach_vram_only_with_an_hdp_flush() -> None:
-    with client() as c:
+    with open_client() as c:
         buffer = c.alloc(2 * PAGE, VRAM_PUBLIC)
         host, vm, va = c.host(buffer), c.gpu_vm, buffer["va_addr"]
         host.view[PAGE : PAGE + 4] = b"host"
@@ -35,7 +35,7 @@ def test_host_stores_reach_vram_only_with_an_hdp_flush() -> None:
 
 
 def test_gpu_stores_reach_the_host_only_with_a_write_back() -> None:
-    with client() as c:
+    with open_client() as c:
         buffer = c.alloc(PAGE, VRAM_PUBLIC)
         host, vm, va = c.host(buffer), c.gpu_vm, buffer["va_addr"]
         vm.write(va, b"gpu!")
@@ -46,7 +46,7 @@ def test_gpu_stores_reach_the_host_only_with_a_write_back() -> None:
 
 
 def test_host_and_gpu_stores_to_one_page_are_merged_per_byte() -> None:
-    with client() as c:
+    with open_client() as c:
         buffer = c.alloc(PAGE, VRAM_PUBLIC)
         host, vm, va = c.host(buffer), c.gpu_vm, buffer["va_addr"]
         vm.write(va, b"gpu!")
@@ -61,7 +61,7 @@ def test_host_and_gpu_stores_to_one_page_are_merged_per_byte() -> None:
 
 
 def test_direct_coherence_has_one_copy() -> None:
-    with client(coherence="direct") as c:
+    with open_client(coherence="direct") as c:
         buffer = c.alloc(PAGE, VRAM_PUBLIC)
         host = c.host(buffer)
         host.view[:4] = b"host"
@@ -70,7 +70,7 @@ def test_direct_coherence_has_one_copy() -> None:
 
 
 def test_remap_page_flushes_before_a_later_doorbell() -> None:
-    with client() as c:
+    with open_client() as c:
         data = c.alloc(PAGE, VRAM_PUBLIC)
         page = c.alloc(PAGE, kfd.KFD_IOC_ALLOC_MEM_FLAGS_MMIO_REMAP, mapped=False)
         host, remap = c.host(data), c.driver.mmap(c.kfd, PAGE, page["mmap_offset"], 3)
@@ -84,7 +84,7 @@ def test_remap_page_flushes_before_a_later_doorbell() -> None:
 
 
 def test_stale_hdp_and_missing_write_back_can_be_injected() -> None:
-    with client("stale-hdp", "no-write-back") as c:
+    with open_client("stale-hdp", "no-write-back") as c:
         buffer = c.alloc(PAGE, VRAM_PUBLIC)
         host, vm = c.host(buffer), c.gpu_vm
         host.view[:4] = b"host"
@@ -98,7 +98,7 @@ def test_stale_hdp_and_missing_write_back_can_be_injected() -> None:
 
 @pytest.mark.parametrize("inject", [(), ("stale-icache",)])
 def test_instructions_stay_as_first_fetched_until_invalidated(inject: tuple[str, ...]) -> None:
-    with client(*inject) as c:
+    with open_client(*inject) as c:
         code, vm = c.alloc(2 * PAGE), c.gpu_vm
         va = code["va_addr"] + PAGE - 4
         vm.write(va, b"A" * 8)
@@ -110,22 +110,22 @@ def test_instructions_stay_as_first_fetched_until_invalidated(inject: tuple[str,
 
 
 @pytest.mark.parametrize(
-    ("flags", "access", "why"),
+    ("flags", "access", "reason"),
     [
         (kfd.KFD_IOC_ALLOC_MEM_FLAGS_GTT, AccessKind.WRITE, "read only"),
         (kfd.KFD_IOC_ALLOC_MEM_FLAGS_GTT, AccessKind.EXECUTE, "no execute"),
     ],
 )
-def test_permission_violations_fault(flags: int, access: AccessKind, why: str) -> None:
-    with client() as c:
+def test_permission_violations_fault(flags: int, access: AccessKind, reason: str) -> None:
+    with open_client() as c:
         buffer = c.alloc(PAGE, flags)
         with pytest.raises(Fault) as caught:
             c.gpu_vm.view(buffer["va_addr"] + 8, 4, access)
-        assert (caught.value.va, caught.value.why) == (buffer["va_addr"] + 8, why)
+        assert (caught.value.va, caught.value.why) == (buffer["va_addr"] + 8, reason)
 
 
 def test_write_past_end_of_buffer_faults_and_writes_nothing() -> None:
-    with client() as c:
+    with open_client() as c:
         buffer = c.alloc(PAGE)
         end = buffer["va_addr"] + PAGE
         with pytest.raises(Fault) as caught:
@@ -135,7 +135,7 @@ def test_write_past_end_of_buffer_faults_and_writes_nothing() -> None:
 
 
 def test_address_is_described_by_buffer_or_announced_name() -> None:
-    with client() as c:
+    with open_client() as c:
         buffer = c.alloc(PAGE)
         va = buffer["va_addr"]
         c.driver.announce(va + 256, 256, "kv page 3")
@@ -147,7 +147,7 @@ def test_address_is_described_by_buffer_or_announced_name() -> None:
 @pytest.mark.parametrize("inject", [(), ("small-bar",)])
 def test_vram_without_public_flag_can_be_mapped(inject: tuple[str, ...]) -> None:
     """Linux 5.13 took NO_CPU_ACCESS away from KFD's buffers; shipped runtimes map every buffer they make."""
-    with client(*inject) as c:
+    with open_client(*inject) as c:
         buffer = c.alloc(PAGE, VRAM)
         c.host(buffer).view[:4] = b"seen"
         exported = c.call(unsent_ioctls.IOC_EXPORT_DMABUF, handle=buffer["handle"])["dmabuf_fd"]
@@ -157,7 +157,7 @@ def test_vram_without_public_flag_can_be_mapped(inject: tuple[str, ...]) -> None
 
 
 def test_foreign_and_oversized_mappings_are_rejected() -> None:
-    with client() as c:
+    with open_client() as c:
         open_ = c.alloc(PAGE, VRAM_PUBLIC)
         with pytest.raises(OSError) as caught:
             c.host(open_, 2 * PAGE)
@@ -169,7 +169,7 @@ def test_foreign_and_oversized_mappings_are_rejected() -> None:
 
 
 def test_bytes_of_each_heap_are_counted_and_limited() -> None:
-    with client() as c:
+    with open_client() as c:
         before = c.call(kfd.IOC_AVAILABLE_MEMORY, gpu_id=c.gpu_id)["available"]
         buffer = c.alloc(1 << 30, VRAM)
         assert before - c.call(kfd.IOC_AVAILABLE_MEMORY, gpu_id=c.gpu_id)["available"] == 1 << 30
@@ -181,7 +181,7 @@ def test_bytes_of_each_heap_are_counted_and_limited() -> None:
 @pytest.mark.parametrize("size", [2 * PAGE, PAGE + 1, 2 * PAGE - 17])
 def test_user_pages_are_shared_with_the_gpu(size: int) -> None:
     """Of any size: the kernel takes whole pages of it."""
-    with client() as c:
+    with open_client() as c:
         mine = c.driver.mmap(-1, 2 * PAGE, 0, 3)
         mine.view[:4] = b"mine"
         flags = kfd.KFD_IOC_ALLOC_MEM_FLAGS_USERPTR | kfd.KFD_IOC_ALLOC_MEM_FLAGS_WRITABLE
@@ -201,7 +201,7 @@ def test_user_pages_are_shared_with_the_gpu(size: int) -> None:
 
 
 def test_scattered_host_stores_all_arrive_without_side_effects() -> None:
-    with client() as c:
+    with open_client() as c:
         buffer = c.alloc(3 << 20, VRAM_PUBLIC)
         host, vm, va = c.host(buffer), c.gpu_vm, buffer["va_addr"]
         places = [0, PAGE, 2 * PAGE, 9 * PAGE + 7, (1 << 20) - 1, 1 << 20, (3 << 20) - 1]

@@ -37,12 +37,12 @@ from sim.outsider import (
     VRAM,
     WRITABLE,
     Outsider,
-    Wire,
-    halves,
+    OutsideWire,
     release_mem,
     sdma_copy,
     sdma_fence,
     sdma_poll_at_least,
+    split_va,
 )
 
 
@@ -104,7 +104,7 @@ def test_copies_fences_and_events_on_compute_and_sdma(serve: Any, chip: str, lin
         *sdma_copy(data.va + 0x1003, vram.va, len(pattern)),
         *sdma_copy(vram.va + 0x8000, mine.va, PAGE + 5),
         *sdma_copy(data.va + 0x6000, vram.va + 0x8000, PAGE + 5),
-        0x20D, *halves(data.va + 0x90),
+        0x20D, *split_va(data.va + 0x90),
         *sdma_fence(data.va + 0x98, 0xF00D),
         *sdma_fence(slot + copied * 8, copied),
         0x6, copied,
@@ -112,8 +112,8 @@ def test_copies_fences_and_events_on_compute_and_sdma(serve: Any, chip: str, lin
     assert client.wait(copied, timeout_ms=50)[0] == TIMEOUT, "nothing may run past the poll"
     assert data.u64(0x98) == 0
     compute.submit([
-        0xC0063700, 0x100500, *halves(data.va), 0x01234567, 0x89ABCDEF, 0xDEADBEEF, 0xFFFFFFFF,
-        0xC0044000, 0x110202, *halves(data.va), *halves(data.va + 0x40),
+        0xC0063700, 0x100500, *split_va(data.va), 0x01234567, 0x89ABCDEF, 0xDEADBEEF, 0xFFFFFFFF,
+        0xC0044000, 0x110202, *split_va(data.va), *split_va(data.va + 0x40),
         0xFFFF1000, 0xC0021000, 0xC000F200, 0xC000F200, 0xC000F200,
         *release_mem(data.va + 0x88, 0, data=3),
         *release_mem(data.va + 0x80, 0x5EED),
@@ -211,9 +211,9 @@ def test_invalid_packet_stops_the_queue_and_is_named_in_the_log(serve: Any) -> N
 def test_other_protocol_version_is_rejected_with_a_message(serve: Any, version: object) -> None:
     path = serve()
     with pytest.raises(OSError, match="this device speaks 1") as caught:
-        Wire(path, version)
+        OutsideWire(path, version)
     assert caught.value.errno == errno.EPROTONOSUPPORT
-    assert "simulated" in Wire(path).text("/proc/version")
+    assert "simulated" in OutsideWire(path).text("/proc/version")
 
 
 @pytest.mark.rest

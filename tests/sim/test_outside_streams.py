@@ -5,8 +5,8 @@ from __future__ import annotations
 import struct
 
 import pytest
-from sim.cp.cp_support import Bench
-from sim.outside_streams import CODE, IB, SDMA, STREAMS, Stream
+from sim.cp.cp_support import CpBench
+from sim.outside_streams import CODE, IB, SDMA, STREAMS, OutsideStream
 
 from zinc_rt.pm4 import Generation
 from zinc_rt.pm4.decode import BadPacket, decode_stream
@@ -18,12 +18,12 @@ from zinc_rt.sim.tables.sdma_packets import PACKETS as SDMA_PACKETS
 PM4 = [stream for stream in STREAMS if stream.kind is not SDMA]
 
 
-def named(stream: Stream) -> str:
+def stream_name(stream: OutsideStream) -> str:
     return stream.name
 
 
-@pytest.mark.parametrize("stream", PM4, ids=named)
-def test_runtime_decodes_streams_as_intended(stream: Stream) -> None:
+@pytest.mark.parametrize("stream", PM4, ids=stream_name)
+def test_runtime_decodes_streams_as_intended(stream: OutsideStream) -> None:
     items = decode_stream(stream.words, Generation.GFX12)
     assert [getattr(item.packet, "NAME", item.packet) for item in items] == [name for name, _ in stream.says]
     for item, (_, fields) in zip(items, stream.says, strict=True):
@@ -33,8 +33,8 @@ def test_runtime_decodes_streams_as_intended(stream: Stream) -> None:
         assert words == list(stream.words[item.offset : item.offset + item.length])
 
 
-@pytest.mark.parametrize("stream", PM4, ids=named)
-def test_device_decodes_streams_as_intended(stream: Stream) -> None:
+@pytest.mark.parametrize("stream", PM4, ids=stream_name)
+def test_device_decodes_streams_as_intended(stream: OutsideStream) -> None:
     forms, index = PacketForms(EXECUTE, Generation.GFX12), 0
     for name, fields in stream.says:
         form = forms.of(stream.words[index])
@@ -45,9 +45,9 @@ def test_device_decodes_streams_as_intended(stream: Stream) -> None:
     assert index == len(stream.words)
 
 
-@pytest.mark.parametrize("stream", STREAMS, ids=named)
-def test_device_executes_streams_as_intended(stream: Stream) -> None:
-    bench = Bench()
+@pytest.mark.parametrize("stream", STREAMS, ids=stream_name)
+def test_device_executes_streams_as_intended(stream: OutsideStream) -> None:
+    bench = CpBench()
     for va, dwords in stream.before.items():
         bench.space.put(va, *dwords)
     queue = bench.queue(stream.kind, eop=stream.kind is not SDMA)
@@ -68,7 +68,7 @@ def test_device_executes_streams_as_intended(stream: Stream) -> None:
 def test_kfdtest_dispatch_fetches_its_code() -> None:
     """The registers went where the program meant them: code that may not run is what faults."""
     (stream,) = (stream for stream in STREAMS if stream.name == "kfdtest-dispatch")
-    bench = Bench()
+    bench = CpBench()
     bench.space.allowed[(CODE - 0x10000) // 4096].clear()
     queue = bench.queue(QueueKind.KFD_COMPUTE)
     queue.send(stream.words)

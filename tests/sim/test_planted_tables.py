@@ -9,8 +9,8 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from sim.cp.cp_support import FENCE, Bench, fence
-from sim.lives import Swap, kfd_life, passed_unseen, plant_struct, swapped, user_queue_life
+from sim.cp.cp_support import FENCE, CpBench, make_fence
+from sim.lives import Swap, lives_without_findings, plant_struct, run_kfd_life, run_user_queue_life, swap_members
 
 from zinc_rt.host.sanitizer_rules import Severity
 from zinc_rt.kmd.uapi import amdgpu, kfd
@@ -58,18 +58,18 @@ STRUCTS = [
 
 
 def test_unmodified_tables_have_no_findings() -> None:
-    assert kfd_life() == "" and user_queue_life() == ""
+    assert run_kfd_life() == "" and run_user_queue_life() == ""
 
 
 @pytest.mark.rest
 @pytest.mark.parametrize(("module", "name"), STRUCTS, ids=[name for _, name in STRUCTS])
 def test_two_swapped_members_are_always_detected(module: ModuleType, name: str) -> None:
-    life = kfd_life if module is kfd else user_queue_life
-    assert passed_unseen(life, module, name, ALIKE.get(name, frozenset())) == []
+    life = run_kfd_life if module is kfd else run_user_queue_life
+    assert lives_without_findings(life, module, name, ALIKE.get(name, frozenset())) == []
 
 
 @pytest.mark.parametrize(
-    ("swap", "says"),
+    ("swap", "message"),
     [
         (("ring_size", "gpu_id"), "EINVAL"),
         (("queue_percentage", "queue_priority"), "EINVAL"),
@@ -80,10 +80,10 @@ def test_two_swapped_members_are_always_detected(module: ModuleType, name: str) 
     ids=lambda item: "-".join(item) if isinstance(item, tuple) else "",
 )
 def test_device_reports_swapped_create_queue_members(
-    swap: Swap, says: str, monkeypatch: pytest.MonkeyPatch
+    swap: Swap, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plant_struct(monkeypatch, kfd, "CREATE_QUEUE", swapped(kfd.CREATE_QUEUE, swap))
-    assert says in kfd_life()
+    plant_struct(monkeypatch, kfd, "CREATE_QUEUE", swap_members(kfd.CREATE_QUEUE, swap))
+    assert message in run_kfd_life()
 
 
 @pytest.mark.parametrize("name", ["CREATE_QUEUE", "ALLOC_MEMORY_OF_GPU", "MAP_MEMORY_TO_GPU", "CREATE_EVENT"])
@@ -92,13 +92,13 @@ def test_wrong_ioctl_number_is_always_detected(name: str, shift: int, monkeypatc
     right: Ioctl = getattr(kfd, f"IOC_{name}")
     wrong = Ioctl(right.name, right.direction, right.type_, right.number + shift, right.struct)
     monkeypatch.setattr(kfd, f"IOC_{name}", wrong)
-    assert kfd_life()
+    assert run_kfd_life()
 
 
 # --- packets ---
 
 
-def with_default(packet: type[Packet], field: str, value: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def change_default(packet: type[Packet], field: str, value: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Return the class's default for a field, as stored by `@packet`."""
     result: Any = packet.__init__
     assert f"_default_{field}" in result.__globals__
@@ -110,7 +110,7 @@ def with_default(packet: type[Packet], field: str, value: int, monkeypatch: pyte
 
 
 @pytest.mark.parametrize(
-    ("field", "value", "says"),
+    ("field", "value", "message"),
     [
         ("event_index", 0, "event_index 0 is neither end of pipe (5) nor shader done (6)"),
         ("event_index", 6, "event-index"),
@@ -123,19 +123,19 @@ def with_default(packet: type[Packet], field: str, value: int, monkeypatch: pyte
     ],
 )
 def test_wrong_fence_default_is_detected(
-    field: str, value: int, says: str, monkeypatch: pytest.MonkeyPatch
+    field: str, value: int, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with_default(ReleaseMem, field, value, monkeypatch)
-    bench = Bench()
+    change_default(ReleaseMem, field, value, monkeypatch)
+    bench = CpBench()
     queue = bench.queue()
     queue.submit(ReleaseMem(FENCE, 7))
     text = " ".join([queue.report, *bench.kmd.rules()])
-    assert says in text or (says == "no fence" and bench.space.u32(FENCE) == 0)
+    assert message in text or (message == "no fence" and bench.space.u32(FENCE) == 0)
 
 
 def test_wrong_event_index_is_an_error() -> None:
-    bench = Bench()
-    bench.queue().submit(fence(7, event_index=6))
+    bench = CpBench()
+    bench.queue().submit(make_fence(7, event_index=6))
     (result,) = bench.kmd.findings
     assert (result.rule, result.severity) == ("event-index", Severity.ERROR)
     assert "event type 0x14, which goes with 5" in result.sentence
@@ -143,18 +143,18 @@ def test_wrong_event_index_is_an_error() -> None:
 
 def test_cache_discard_is_an_error_in_fence_and_acquire() -> None:
     for packet in (
-        fence(7, gcr_cntl=release(Generation.GFX12, GL2_DISCARD=1)),
+        make_fence(7, gcr_cntl=release(Generation.GFX12, GL2_DISCARD=1)),
         AcquireMem(acquire(Generation.GFX12, GL2_DISCARD=1)),
     ):
-        bench = Bench()
+        bench = CpBench()
         bench.queue().submit(packet)
         (result,) = bench.kmd.findings
         assert (result.rule, result.severity) == ("cache-discard", Severity.ERROR)
 
 
 def test_shader_done_requires_its_own_event_index() -> None:
-    bench = Bench()
-    bench.queue().submit(fence(7, event_type=0x2F, event_index=6))
+    bench = CpBench()
+    bench.queue().submit(make_fence(7, event_type=0x2F, event_index=6))
     assert bench.kmd.rules() == [] and bench.space.u32(FENCE) == 7
 
 
@@ -178,16 +178,16 @@ PROGRAM = 0x10F000
 def test_wrong_opcode_is_always_detected(packet: Packet) -> None:
     """An opcode one bit away is no other packet of that size: it stops the queue, or a finding names it."""
     for bit in range(8):
-        bench = Bench()
+        bench = CpBench()
         queue = bench.queue()
         words = packet.words(bench.generation)
-        queue.send([words[0] ^ 1 << 8 + bit, *words[1:], *fence(9).words(bench.generation)])
+        queue.send([words[0] ^ 1 << 8 + bit, *words[1:], *make_fence(9).words(bench.generation)])
         assert queue.state is QueueState.HUNG or bench.kmd.findings, f"bit {bit}"
 
 
 @pytest.mark.parametrize("register", [Sh.PGM_LO + 1, Sh.PGM_LO - 2, Sh.PGM_LO + 0x40, 0x0C])
 def test_wrong_program_register_address_faults(register: int) -> None:
-    bench = Bench()
+    bench = CpBench()
     queue = bench.queue()
     queue.submit(
         SetShReg(register, (PROGRAM >> 8, 0)),
@@ -199,7 +199,7 @@ def test_wrong_program_register_address_faults(register: int) -> None:
 
 
 def test_wrong_workgroup_size_register_is_reported() -> None:
-    bench = Bench()
+    bench = CpBench()
     bench.queue().submit(
         SetShReg(Sh.PGM_LO, (PROGRAM >> 8, 0)),
         SetShReg(Sh.NUM_THREAD_X + 3, (32, 1, 1)),
@@ -210,7 +210,7 @@ def test_wrong_workgroup_size_register_is_reported() -> None:
 
 @pytest.mark.parametrize("register", [0x214, 0x230, 0x3FF0, 0x1F0])
 def test_privileged_and_undefined_registers_are_rejected_or_reported(register: int) -> None:
-    bench = Bench()
+    bench = CpBench()
     queue = bench.queue()
     queue.submit(SetShReg(register, (0,)))
     assert queue.state is QueueState.HUNG or "register-unknown" in bench.kmd.rules()

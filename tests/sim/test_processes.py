@@ -7,7 +7,7 @@ import os
 
 import pytest
 from kmd import unsent_ioctls
-from sim.device import GTT, PAGE, VRAM_PUBLIC, Client, IdleCp, client, machine
+from sim.device import GTT, PAGE, VRAM_PUBLIC, Client, IdleCp, open_client, open_machine
 
 from zinc_rt.kmd.uapi import kfd
 from zinc_rt.sim.driver.kfd_state import MAX_QUEUES_PER_GPU
@@ -15,7 +15,7 @@ from zinc_rt.sim.in_process import SimDriver
 
 
 def test_process_is_limited_to_127_queues_per_gpu() -> None:
-    with client() as c:
+    with open_client() as c:
         arguments = c.queue_arguments()
         ids = [c.call(kfd.IOC_CREATE_QUEUE, **arguments)["queue_id"] for _ in range(MAX_QUEUES_PER_GPU)]
         assert ids == list(range(MAX_QUEUES_PER_GPU))
@@ -28,7 +28,7 @@ def test_process_is_limited_to_127_queues_per_gpu() -> None:
 
 
 def test_exhausted_sdma_queues_give_enomem() -> None:
-    with client() as c:
+    with open_client() as c:
         arguments = c.queue_arguments(queue_type=unsent_ioctls.KFD_IOC_QUEUE_TYPE_SDMA)
         limit = c.gpu.chip.sdma_engines * c.gpu.chip.sdma_queues_per_engine
         for _ in range(limit):
@@ -37,7 +37,7 @@ def test_exhausted_sdma_queues_give_enomem() -> None:
 
 
 def test_process_513_gets_enomem_from_kfd() -> None:
-    with machine() as owner:
+    with open_machine() as owner:
         drivers = [SimDriver(owner) for _ in range(513)]
         for driver in drivers[:512]:
             driver.open("/dev/kfd", os.O_RDWR)
@@ -49,7 +49,7 @@ def test_process_513_gets_enomem_from_kfd() -> None:
 
 
 def test_exiting_process_leaves_no_buffer_queue_or_doorbell() -> None:
-    with machine() as owner:
+    with open_machine() as owner:
         c = Client(owner)
         c.event(page=c.alloc(0x8000)["handle"])
         c.queue()
@@ -65,7 +65,7 @@ def test_exiting_process_leaves_no_buffer_queue_or_doorbell() -> None:
 
 
 def test_fd_of_another_process_is_ebadf() -> None:
-    with client() as c:
+    with open_client() as c:
         other = SimDriver(c.machine)
         with pytest.raises(OSError) as caught:
             other.ioctl(c.kfd, kfd.IOC_GET_VERSION.request, bytearray(8))
@@ -74,7 +74,7 @@ def test_fd_of_another_process_is_ebadf() -> None:
 
 
 def test_opening_kfd_twice_gives_one_process() -> None:
-    with client() as c:
+    with open_client() as c:
         event_id = c.event()["event_id"]
         second = c.driver.open("/dev/kfd", os.O_RDWR)
         record = kfd.SET_EVENT.new(event_id=event_id)
@@ -85,7 +85,7 @@ def test_opening_kfd_twice_gives_one_process() -> None:
 
 
 def test_handles_are_per_process_and_vram_is_shared() -> None:
-    with client() as c:
+    with open_client() as c:
         other = Client(c.machine)
         buffer = c.alloc(1 << 20, VRAM_PUBLIC)
         assert other.errno(kfd.IOC_FREE_MEMORY_OF_GPU, handle=buffer["handle"] + 77) == errno.EINVAL
@@ -102,7 +102,7 @@ def test_handles_are_per_process_and_vram_is_shared() -> None:
 
 
 def test_process_has_one_8192_byte_doorbell_slice_that_reaches_its_queue() -> None:
-    with client() as c:
+    with open_client() as c:
         c.queue()
         offset = c.queue()["doorbell_offset"]
         for size in (4096, 16384):
@@ -121,7 +121,7 @@ def test_process_has_one_8192_byte_doorbell_slice_that_reaches_its_queue() -> No
 
 
 def test_two_gpus_have_separate_nodes_ids_and_memory() -> None:
-    with machine(chip="r9700,gfx1100") as owner:
+    with open_machine(chip="r9700,gfx1100") as owner:
         first, second = owner.gpus
         assert first.gpu_id != second.gpu_id and owner.tree.names("/dev/dri") == ["renderD128", "renderD129"]
         assert owner.tree.names("/sys/devices/virtual/kfd/kfd/topology/nodes") == ["0", "1", "2"]
@@ -131,7 +131,7 @@ def test_two_gpus_have_separate_nodes_ids_and_memory() -> None:
 
 
 def test_failed_queue_creation_leaks_no_gpu_memory() -> None:
-    with client("mes-add-failure") as c:
+    with open_client("mes-add-failure") as c:
         arguments = c.queue_arguments()
         before = {bo: bo.references for bo in c.gpu.memory.bos}
         assert c.errno(kfd.IOC_CREATE_QUEUE, **arguments) == errno.EIO
@@ -139,7 +139,7 @@ def test_failed_queue_creation_leaks_no_gpu_memory() -> None:
 
 
 def test_kfd_state_persists_until_the_process_ends() -> None:
-    with client() as c:
+    with open_client() as c:
         c.queue()
         c.driver.close(c.kfd)
         c.driver.close(c.drm)

@@ -37,7 +37,7 @@ from zinc_rt.sim.serve import client as served
 from zinc_rt.sim.serve import operations
 from zinc_rt.sim.serve.client import SimClient
 from zinc_rt.sim.serve.operations import ClientSession
-from zinc_rt.sim.serve.server import listing
+from zinc_rt.sim.serve.server import format_listing
 from zinc_rt.sim.serve.wire import MAX_HEADER_BYTES, WireMessage
 
 NOP = 0xFFFF1000
@@ -52,7 +52,7 @@ def device(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     yield
 
 
-def nops(driver: Driver, count: int = 16, seconds: float = 10) -> bool:
+def run_nops(driver: Driver, count: int = 16, seconds: float = 10) -> bool:
     """Create a queue, submit NOPs, ring the doorbell; return whether the read pointer reached the end."""
     node = find_gpus(driver).gpus[0].node
     assert node is not None
@@ -72,7 +72,7 @@ def nops(driver: Driver, count: int = 16, seconds: float = 10) -> bool:
         return rptr.value == count
 
 
-def gone(path: Path, seconds: float = 15) -> bool:
+def is_removed(path: Path, seconds: float = 15) -> bool:
     deadline = time.monotonic() + seconds
     while path.exists() and time.monotonic() < deadline:
         time.sleep(0.02)
@@ -84,14 +84,14 @@ class TestServed:
     def test_packets_run_and_device_exits_with_its_last_client(self) -> None:
         first, second = SimClient(), SimClient()
         assert first.path == second.path and first.device["chip"] == "r9700"
-        assert nops(first) and nops(second)
+        assert run_nops(first) and run_nops(second)
         assert not first.open_fds and not first.live_mappings
         first.close_all()
         third = SimClient()
-        assert third.path == second.path and nops(third)
+        assert third.path == second.path and run_nops(third)
         third.close_all()
         second.close_all()
-        assert gone(second.path)
+        assert is_removed(second.path)
         with pytest.raises(OSError) as caught:
             second.read_file("/proc/version")
         assert caught.value.errno == errno.ENODEV
@@ -123,7 +123,7 @@ class TestServed:
         while int(watcher.read_file(used)) and time.monotonic() < deadline:
             time.sleep(0.02)
         assert int(watcher.read_file(used)) == 0
-        assert nops(watcher)
+        assert run_nops(watcher)
         watcher.close_all()
 
     def test_crashed_device_gives_enodev_to_every_client_and_never_hangs(self) -> None:
@@ -133,7 +133,7 @@ class TestServed:
         sleeper.ioctl(fd, kfd.IOC_CREATE_EVENT.request, event.raw)
         errors: list[int | None] = []
 
-        def sleep() -> None:
+        def wait_for_event() -> None:
             array = HostArray(bytes(kfd.EVENT_DATA.new(event_id=event["event_id"]).raw))
             wait = kfd.WAIT_EVENTS.new(events_ptr=array.address, num_events=1, timeout=60000)
             try:
@@ -141,12 +141,12 @@ class TestServed:
             except OSError as error:
                 errors.append(error.errno)
 
-        thread = threading.Thread(target=sleep)
+        thread = threading.Thread(target=wait_for_event)
         thread.start()
         time.sleep(0.1)
         first.inject("device-crash")
         with pytest.raises(Exception, match=r"gone|ended|ENODEV"):
-            nops(first, seconds=0.5)
+            run_nops(first, seconds=0.5)
             first.read_file("/proc/version")
         thread.join(10)
         assert errors == [errno.ENODEV]
@@ -155,7 +155,7 @@ class TestServed:
                 item.read_file("/proc/version")
             assert caught.value.errno == errno.ENODEV
         client = SimClient()  # the next one starts a fresh device
-        assert nops(client)
+        assert run_nops(client)
         client.close_all()
 
     def test_user_pages_are_shared_in_place(self) -> None:
@@ -249,17 +249,17 @@ class TestServed:
         first = SimClient()
         os.kill(_device_pid(first.path), signal.SIGKILL)
         second = SimClient()
-        assert nops(second)
+        assert run_nops(second)
         second.close_all()
 
 
 def test_socket_directory_is_private_to_the_user(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    folder = served.runtime_dir()
+    folder = served.find_runtime_dir()
     assert folder.stat().st_mode & 0o777 == 0o700
     folder.chmod(0o777)
     with pytest.raises(served.DeviceLost, match="0700"):
-        served.runtime_dir()
+        served.find_runtime_dir()
 
 
 def _device_pid(path: Path) -> int:
@@ -284,7 +284,7 @@ def test_external_client_from_the_manual_runs(tmp_path: Path) -> None:
 
 
 def test_listing_names_every_row() -> None:
-    shown = listing()
+    shown = format_listing()
     assert all(name in shown for name in (*CHIPS, *LINUX_VERSIONS, *BY_NAME))
 
 
@@ -293,10 +293,10 @@ def test_findings_exceeding_one_message_are_split() -> None:
     result = [DeviceFinding(Severity.FINDING, "alignment", 0, number, "x" * 300) for number in range(60_000)]
     session = SimpleNamespace(driver=SimpleNamespace(findings=lambda: result), machine=SimpleNamespace(dmesg=[]))
 
-    def checked(header: dict[str, object]) -> WireMessage:
+    def check_answer(header: dict[str, object]) -> WireMessage:
         answered = operations.answer(cast(ClientSession, session), WireMessage(header))
         assert len(json.dumps(answered.header)) < MAX_HEADER_BYTES
         return answered
 
-    findings = SimClient.findings(cast(SimClient, SimpleNamespace(_checked=checked)))
+    findings = SimClient.findings(cast(SimClient, SimpleNamespace(_checked=check_answer)))
     assert [finding.position for finding in findings] == list(range(60_000))

@@ -6,12 +6,12 @@ import errno
 import os
 
 import pytest
-from sim.device import machine
+from sim.device import open_machine
 
 from zinc_rt.sim.chips import CHIPS
 from zinc_rt.sim.in_process import SimDriver
 from zinc_rt.sim.profiles import LINUX_VERSIONS
-from zinc_rt.sim.sensors import sensor_files
+from zinc_rt.sim.sensors import make_sensor_files
 
 NODE = "/sys/devices/virtual/kfd/kfd/topology/nodes/1"
 # reference table: control stack, save area, debugger bytes, whole buffer
@@ -24,32 +24,32 @@ CWSR = {
 }
 
 
-def properties(text: bytes) -> dict[str, str]:
+def parse_properties(text: bytes) -> dict[str, str]:
     return dict(line.split(" ", 1) for line in text.decode().splitlines())
 
 
 @pytest.mark.parametrize("chip", CWSR)
 def test_context_save_area_size_matches_the_kernel(chip: str) -> None:
-    sizes = CHIPS[chip].cwsr()
+    sizes = CHIPS[chip].compute_cwsr()
     save = sizes.save_restore_bytes
-    shown = (sizes.control_stack_bytes, save, sizes.debugger_bytes, sizes.buffer_bytes(save))
+    shown = (sizes.control_stack_bytes, save, sizes.debugger_bytes, sizes.compute_buffer_bytes(save))
     assert shown == CWSR[chip]
 
 
 def test_gfx1151_save_area_differs_between_kernels() -> None:
     for linux, save in (("6.17", 0xD4C000), ("7.0", 0x124C000)):
-        with machine(chip="gfx1151", linux=linux) as owner:
-            from zinc_rt.sim.driver.kfd_queues import node_cwsr
+        with open_machine(chip="gfx1151", linux=linux) as owner:
+            from zinc_rt.sim.driver.kfd_queues import compute_node_cwsr
 
-            assert node_cwsr(owner.gpus[0]).save_restore_bytes == save
+            assert compute_node_cwsr(owner.gpus[0]).save_restore_bytes == save
 
 
 @pytest.mark.parametrize("linux", LINUX_VERSIONS)
 @pytest.mark.parametrize("chip", CHIPS)
-def test_node_properties(chip: str, linux: str) -> None:
-    with machine(chip=chip, linux=linux) as owner:
+def test_node_properties_match_the_kernel(chip: str, linux: str) -> None:
+    with open_machine(chip=chip, linux=linux) as owner:
         row, gpu = CHIPS[chip], owner.gpus[0]
-        seen = properties(owner.tree.read(f"{NODE}/properties"))
+        seen = parse_properties(owner.tree.read(f"{NODE}/properties"))
         assert int(seen["simd_count"]) == 2 * row.cus
         assert int(seen["gfx_target_version"]) == row.target
         assert int(seen["capability"]) >> 12 & 3 == 2  # type of doorbell: kfd_topology.c, every GC from 9.0.1
@@ -62,14 +62,14 @@ def test_node_properties(chip: str, linux: str) -> None:
 
 
 def test_class_link_matches_node_and_cpu_node_has_no_gpu() -> None:
-    with machine() as owner:
+    with open_machine() as owner:
         link = NODE.replace("/sys/devices/virtual", "/sys/class")
         assert owner.tree.read(f"{NODE}/properties") == owner.tree.read(f"{link}/properties")
         assert owner.tree.read(NODE[:-1] + "0/gpu_id") == b"0\n"
 
 
-def test_discovery_table() -> None:
-    with machine() as owner:
+def test_discovery_table_matches_the_kernel() -> None:
+    with open_machine() as owner:
         die = "/sys/class/drm/renderD128/device/ip_discovery/die/0"
         assert {"11", "42", "GC", "SDMA0", "NBIF"} <= set(owner.tree.names(die))
         version = [owner.tree.read(f"{die}/11/0/{name}") for name in ("major", "minor", "revision")]
@@ -87,7 +87,7 @@ def test_discovery_table() -> None:
     ],
 )
 def test_missing_files_give_the_expected_errno(path: str, number: int) -> None:
-    with machine() as owner, pytest.raises(OSError) as caught:
+    with open_machine() as owner, pytest.raises(OSError) as caught:
         owner.tree.read(path)
     assert caught.value.errno == number
 
@@ -95,7 +95,7 @@ def test_missing_files_give_the_expected_errno(path: str, number: int) -> None:
 def test_directories_and_files_open_as_in_the_kernel() -> None:
     """Runtimes open a folder, list it by its fd's path, and ask for more only then."""
     nodes = NODE.rpartition("/")[0]
-    with machine() as owner:
+    with open_machine() as owner:
         driver = SimDriver(owner)
         for path in (nodes, "/dev/dri", "/sys/class/drm/renderD128/device/ip_discovery/die/0"):
             fd = driver.open(path, os.O_RDONLY | os.O_DIRECTORY)
@@ -119,7 +119,7 @@ def test_directories_and_files_open_as_in_the_kernel() -> None:
 
 
 def test_hidden_gpu_is_denied_at_read_and_not_at_open() -> None:
-    with machine("hidden-gpu") as owner:
+    with open_machine("hidden-gpu") as owner:
         driver = SimDriver(owner)
         driver.close(driver.open(f"{NODE}/gpu_id", os.O_RDONLY))
         with pytest.raises(OSError) as caught:
@@ -128,7 +128,7 @@ def test_hidden_gpu_is_denied_at_read_and_not_at_open() -> None:
 
 
 def test_listing_a_file_or_missing_path_is_an_error() -> None:
-    with machine() as owner:
+    with open_machine() as owner:
         for path, number in ((f"{NODE}/gpu_id", errno.ENOTDIR), ("/sys/nothing", errno.ENOENT)):
             with pytest.raises(OSError) as caught:
                 owner.tree.names(path)
@@ -139,8 +139,8 @@ def test_r9700_properties_match_a_real_card() -> None:
     """rocjitsu's configs/gfx1201_r9700.json, written from a card, and its GET_TILE_CONFIG."""
     message = {"capability": 0x6803A280, "num_cp_queues": 4, "max_engine_clk_fcompute": 2350, "simd_count": 128,
             "max_slots_scratch_cu": 32, "debug_prop": 1495, "num_sdma_engines": 2}  # fmt: skip
-    with machine(chip="r9700") as owner:
-        seen = properties(owner.tree.read(f"{NODE}/properties"))
+    with open_machine(chip="r9700") as owner:
+        seen = parse_properties(owner.tree.read(f"{NODE}/properties"))
         assert {name: int(seen[name]) for name in message} == message
         assert owner.gpus[0].chip.gb_addr_config == 0x8200545
 
@@ -149,15 +149,15 @@ def test_ecc_memory_is_the_alternative_value_of_a_row() -> None:
     """2 GiB, 1/16 of 32, keep the check bits."""
     sizes = []
     for flip in ((), ("chip/r9700/vram_bytes",)):
-        with machine(chip="r9700", flip=flip) as owner:
-            bank = properties(owner.tree.read(f"{NODE}/mem_banks/0/properties"))
+        with open_machine(chip="r9700", flip=flip) as owner:
+            bank = parse_properties(owner.tree.read(f"{NODE}/mem_banks/0/properties"))
             sizes.append(int(bank["size_in_bytes"]))
     assert sizes == [34208743424, 32061259776] and sizes[0] - sizes[1] == 2 << 30
 
 
 def test_sensors_follow_the_load_in_virtual_time() -> None:
-    with machine(chip="r9700") as owner:
-        gpu, files = owner.gpus[0], sensor_files(owner.gpus[0])
+    with open_machine(chip="r9700") as owner:
+        gpu, files = owner.gpus[0], make_sensor_files(owner.gpus[0])
 
         def read(name: str) -> int:
             text = files[f"hwmon/hwmon3/{name}"]

@@ -33,7 +33,7 @@ print("tinygrad on", Device["AMD"].arch)
 @pytest.mark.skipif(
     not any(map(ctypes.util.find_library, ("LLVM", "LLVM-21", "LLVM-20", "LLVM-19"))), reason="no libLLVM"
 )
-@pytest.mark.skipif(program.compiler() is None, reason="no C compiler")
+@pytest.mark.skipif(program.find_compiler() is None, reason="no C compiler")
 def test_tensors_match_numpy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -13,7 +13,7 @@ from sim.two_sources import (
     packet_differences,
     register_differences,
     struct_differences,
-    undeclared,
+    undeclared_names,
 )
 
 from zinc_rt.kmd.uapi import kfd
@@ -31,7 +31,7 @@ def test_structs_ioctls_and_constants_agree(runtime: ModuleType, device: ModuleT
 
 
 def test_device_declares_every_struct_and_member_the_runtime_sends() -> None:
-    lacking = [item for runtime, device, _ in HEADERS for item in undeclared(runtime, device)]
+    lacking = [item for runtime, device, _ in HEADERS for item in undeclared_names(runtime, device)]
     assert lacking == []
 
 

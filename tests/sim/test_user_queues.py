@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from kmd import unsent_ioctls
 from sim import device as kfd_device
-from sim.device import Client, IdleCp, machine
+from sim.device import Client, IdleCp, open_machine
 
 from zinc_rt.kmd.uapi import amdgpu, drm
-from zinc_rt.kmd.uapi.host_memory import HostArray, u32_array
+from zinc_rt.kmd.uapi.host_memory import HostArray, make_u32_array
 from zinc_rt.kmd.uapi.structs import Ioctl, StructBytes
 from zinc_rt.sim.gpu import SimGpu
 from zinc_rt.sim.in_process import SimDriver
@@ -92,8 +92,8 @@ class RenderClient:
 
 
 @contextlib.contextmanager
-def render(*inject: str, linux: str = "7.0", chip: str = "r9700") -> Iterator[RenderClient]:
-    with machine(*inject, linux=linux, chip=chip) as owner:
+def open_render_client(*inject: str, linux: str = "7.0", chip: str = "r9700") -> Iterator[RenderClient]:
+    with open_machine(*inject, linux=linux, chip=chip) as owner:
         client = RenderClient(owner)
         yield client
         client.driver.exit()
@@ -135,12 +135,12 @@ CREATE: tuple[tuple[int, dict[str, int], str], ...] = (
 
 @pytest.mark.parametrize(("number", "changes", "linux"), CREATE)
 def test_userq_create_errno(number: int, changes: dict[str, int], linux: str) -> None:
-    with render(linux=linux) as c:
+    with open_render_client(linux=linux) as c:
         assert c.errno(amdgpu.IOCTL_USERQ, **c.create(**changes)) == number
 
 
 def test_wptr_must_be_a_single_page_buffer_and_eop_must_be_mapped() -> None:
-    with render() as c:
+    with open_render_client() as c:
         wide = c.va[c.buffer(2 * PAGE)]
         assert c.errno(amdgpu.IOCTL_USERQ, **c.create(wptr_va=wide)) == errno.EINVAL
         nowhere = c.keep(HostArray((0x7000_0000).to_bytes(8, "little")))
@@ -163,7 +163,7 @@ def test_wptr_must_be_a_single_page_buffer_and_eop_must_be_mapped() -> None:
 def test_availability_depends_on_kernel_and_chip(
     linux: str, chip: str, inject: tuple[str, ...], mask: int, slots: int, number: int
 ) -> None:
-    with render(*inject, linux=linux, chip=chip) as c:
+    with open_render_client(*inject, linux=linux, chip=chip) as c:
         device = amdgpu.INFO_DEVICE.read(c.info(amdgpu.AMDGPU_INFO_DEV_INFO, 448))
         register = c.info(0x15, 4, hw_ip_type=0x263E, hw_ip_instance=1)  # READ_MMR_REG: dword offset, count
         assert int.from_bytes(register, "little") == c.gpu.chip.gb_addr_config  # as GET_TILE_CONFIG has it
@@ -175,7 +175,7 @@ def test_availability_depends_on_kernel_and_chip(
 
 
 def test_kernel_6_12_has_doorbell_domain_but_no_userq_ioctls() -> None:
-    with render(linux="6.12") as c:
+    with open_render_client(linux="6.12") as c:
         c.buffer(PAGE, amdgpu.AMDGPU_GEM_DOMAIN_DOORBELL, mapped=False)
         assert c.errno(amdgpu.IOCTL_USERQ, op=1) == errno.EINVAL
 
@@ -186,7 +186,7 @@ GTT, VRAM = amdgpu.AMDGPU_GEM_DOMAIN_GTT, amdgpu.AMDGPU_GEM_DOMAIN_VRAM
 @pytest.mark.parametrize(("linux", "number"), [("6.12", errno.EINVAL), ("6.17", errno.EINVAL), ("6.18", 0)])
 @pytest.mark.parametrize("flag", [amdgpu.AMDGPU_GEM_CREATE_COHERENT, amdgpu.AMDGPU_GEM_CREATE_UNCACHED])
 def test_cache_flags_are_accepted_from_6_18_on(linux: str, number: int, flag: int) -> None:
-    with render(linux=linux) as c:
+    with open_render_client(linux=linux) as c:
         assert c.errno(amdgpu.IOCTL_GEM_CREATE, bo_size=PAGE, domains=GTT, domain_flags=flag) == number
 
 
@@ -197,7 +197,7 @@ def create_info(c: RenderClient, handle: int) -> dict[str, int]:
 
 
 def test_full_vram_places_buffers_in_host_memory_without_an_error() -> None:
-    with render() as c:
+    with open_render_client() as c:
         c.gpu.memory.limit[Heap.VRAM] = 3 * PAGE
         first, second = (c.buffer(2 * PAGE, VRAM, mapped=False) for _ in range(2))
         assert [create_info(c, handle)["domains"] for handle in (first, second)] == [VRAM, VRAM | GTT]
@@ -207,7 +207,7 @@ def test_full_vram_places_buffers_in_host_memory_without_an_error() -> None:
 
 
 def test_small_bar_drops_the_cpu_access_flag_and_a_mapping_moves_the_buffer() -> None:
-    with render("small-bar") as c:
+    with open_render_client("small-bar") as c:
         c.gpu.memory.bar_bytes = PAGE
         flags = amdgpu.AMDGPU_GEM_CREATE_CPU_ACCESS_REQUIRED
         request = {"bo_size": 2 * PAGE, "domains": VRAM, "domain_flags": flags}
@@ -221,36 +221,36 @@ def test_small_bar_drops_the_cpu_access_flag_and_a_mapping_moves_the_buffer() ->
 
 
 def test_free_requires_zero_fields_and_an_existing_queue() -> None:
-    with render() as c:
+    with open_render_client() as c:
         queue_id = c.call(amdgpu.IOCTL_USERQ, **c.create())["new_queue_id"]
         assert queue_id == 1
         assert c.errno(amdgpu.IOCTL_USERQ, op=2, queue_id=1, mqd_size=8) == errno.EINVAL
         assert c.errno(amdgpu.IOCTL_USERQ, op=2, queue_id=2) == errno.EINVAL
         assert c.errno(amdgpu.IOCTL_USERQ, op=2, queue_id=1) == 0
         assert c.errno(amdgpu.IOCTL_USERQ, op=2, queue_id=1) == errno.EINVAL
-    with render(linux="7.2") as c:
+    with open_render_client(linux="7.2") as c:
         assert c.errno(amdgpu.IOCTL_USERQ, op=2, queue_id=1) == errno.ENOENT
 
 
-def signalled(c: RenderClient, syncobj: int, seconds: float = 0.0) -> int:
+def is_signalled(c: RenderClient, syncobj: int, seconds: float = 0.0) -> int:
     deadline = time.monotonic_ns() + int(seconds * 1e9)
-    address = c.keep(u32_array([syncobj]))
+    address = c.keep(make_u32_array([syncobj]))
     return c.errno(drm.IOCTL_SYNCOBJ_WAIT, handles=address, count_handles=1, timeout_nsec=deadline)
 
 
 def test_signal_samples_write_pointer_and_fence_follows_its_position() -> None:
-    with render() as c:
+    with open_render_client() as c:
         arguments = c.create()
         c.call(amdgpu.IOCTL_USERQ, **arguments)
         syncobj = c.call(drm.IOCTL_SYNCOBJ_CREATE)["handle"]
-        handles = c.keep(u32_array([syncobj]))
+        handles = c.keep(make_u32_array([syncobj]))
         signal = {"queue_id": 1, "syncobj_handles": handles, "num_syncobj_handles": 1}
         c.call(amdgpu.IOCTL_USERQ_SIGNAL, **signal)
-        assert signalled(c, syncobj) == 0  # nothing new: satisfied at once
+        assert is_signalled(c, syncobj) == 0  # nothing new: satisfied at once
         hardware = c.gpu.on_hardware[0].queue
         hardware.space.write(arguments["wptr_va"], (64).to_bytes(8, "little"))
         c.call(amdgpu.IOCTL_USERQ_SIGNAL, **signal)
-        assert signalled(c, syncobj) == errno.ETIME
+        assert is_signalled(c, syncobj) == errno.ETIME
         wait = {"waitq_id": 1, "syncobj_handles": handles, "num_syncobj_handles": 1}
         assert c.call(amdgpu.IOCTL_USERQ_WAIT, **wait)["num_fences"] == 1
         fences = HostArray(bytes(16))
@@ -258,7 +258,7 @@ def test_signal_samples_write_pointer_and_fence_follows_its_position() -> None:
         va, value = struct.unpack("<2Q", fences.bytes())
         assert value == 64 and hardware.space.read(va, 8) == bytes(8)
         c.gpu.fence_signal(hardware, 64)
-        assert signalled(c, syncobj) == 0 and int.from_bytes(hardware.space.read(va, 8), "little") == 64
+        assert is_signalled(c, syncobj) == 0 and int.from_bytes(hardware.space.read(va, 8), "little") == 64
 
 
 @pytest.mark.parametrize(
@@ -271,22 +271,22 @@ def test_signal_samples_write_pointer_and_fence_follows_its_position() -> None:
     ],
 )
 def test_userq_signal_errno(changes: dict[str, Any], number: int) -> None:
-    with render() as c:
+    with open_render_client() as c:
         c.call(amdgpu.IOCTL_USERQ, **c.create())
         syncobj = c.call(drm.IOCTL_SYNCOBJ_CREATE)["handle"]
-        base = {"queue_id": 1, "syncobj_handles": c.keep(u32_array([syncobj])), "num_syncobj_handles": 1}
-        bad = c.keep(u32_array([777]))
+        base = {"queue_id": 1, "syncobj_handles": c.keep(make_u32_array([syncobj])), "num_syncobj_handles": 1}
+        bad = c.keep(make_u32_array([777]))
         values = base | {name: bad if value == "bad" else value for name, value in changes.items()}
         assert c.errno(amdgpu.IOCTL_USERQ_SIGNAL, **values) == number
 
 
-def hung_with_a_kernel_fence(c: RenderClient) -> int:
+def hang_with_a_kernel_fence(c: RenderClient) -> int:
     """Create queue 1, which hangs with a fence of USERQ_SIGNAL; return the syncobj."""
     arguments = c.create()
     c.call(amdgpu.IOCTL_USERQ, **arguments)
     c.gpu.on_hardware[0].queue.space.write(arguments["wptr_va"], (8).to_bytes(8, "little"))
     syncobj = c.call(drm.IOCTL_SYNCOBJ_CREATE)["handle"]
-    handles = c.keep(u32_array([syncobj]))
+    handles = c.keep(make_u32_array([syncobj]))
     assert isinstance(c.gpu.cp, IdleCp)
     c.gpu.cp.stuck = True
     c.call(amdgpu.IOCTL_USERQ_SIGNAL, queue_id=1, syncobj_handles=handles, num_syncobj_handles=1)
@@ -294,17 +294,17 @@ def hung_with_a_kernel_fence(c: RenderClient) -> int:
 
 
 def test_freeing_a_hung_queue_cancels_its_fences() -> None:
-    with render(linux="6.18") as c:
-        syncobj = hung_with_a_kernel_fence(c)
+    with open_render_client(linux="6.18") as c:
+        syncobj = hang_with_a_kernel_fence(c)
         c.call(amdgpu.IOCTL_USERQ, op=2, queue_id=1)
-        assert signalled(c, syncobj) == errno.ECANCELED
+        assert is_signalled(c, syncobj) == errno.ECANCELED
         context = c.call(unsent_ioctls.IOCTL_CTX, op=1)["new_ctx_id"]
         assert c.call(unsent_ioctls.IOCTL_CTX, op=4, ctx_id=context)["state_flags"] == 0  # made after the reset
 
 
 def test_free_of_a_hung_queue_waits_from_6_19_on_until_its_process_ends() -> None:
-    with render(linux="7.0") as c:
-        hung_with_a_kernel_fence(c)
+    with open_render_client(linux="7.0") as c:
+        hang_with_a_kernel_fence(c)
         thread = threading.Thread(target=lambda: c.errno(amdgpu.IOCTL_USERQ, op=2, queue_id=1))
         thread.start()
         thread.join(0.3)
@@ -315,16 +315,16 @@ def test_free_of_a_hung_queue_waits_from_6_19_on_until_its_process_ends() -> Non
 
 
 def test_hang_detection_of_newest_linux_is_armed_by_signal() -> None:
-    with render(linux="7.2") as c:
+    with open_render_client(linux="7.2") as c:
         c.gpu.time_scale = 0.01
-        assert signalled(c, hung_with_a_kernel_fence(c), 60) == errno.ECANCELED
+        assert is_signalled(c, hang_with_a_kernel_fence(c), 60) == errno.ECANCELED
         c.call(amdgpu.IOCTL_USERQ, op=2, queue_id=1)
 
 
 def test_proposed_mqd_with_a_context_save_area_is_an_option() -> None:
-    with render(linux="7.0+userq-cwsr") as c:
+    with open_render_client(linux="7.0+userq-cwsr") as c:
         assert c.errno(amdgpu.IOCTL_USERQ, **c.create()) == errno.EINVAL
-        sizes = c.gpu.chip.cwsr(old_table=False)
+        sizes = c.gpu.chip.compute_cwsr(old_table=False)
         eop, area = c.buffer(), c.buffer(sizes.save_restore_bytes + PAGE)
         mqd = {
             "eop_va": c.va[eop],
@@ -339,7 +339,7 @@ def test_proposed_mqd_with_a_context_save_area_is_an_option() -> None:
 
 def test_eop_that_is_not_mapped_crashes_linux_6_18_0() -> None:
     for linux, number in (("6.17", 0), ("6.18", errno.EINVAL), ("6.18.y", errno.EINVAL)):
-        with render(linux=linux) as c:
+        with open_render_client(linux=linux) as c:
             nowhere = c.keep(HostArray((0x7000_0000).to_bytes(8, "little")))
             assert c.errno(amdgpu.IOCTL_USERQ, **c.create(mqd=nowhere)) == number
             assert any("NULL pointer" in line for line in c.machine.dmesg) == (linux == "6.18")
@@ -368,13 +368,13 @@ VA: tuple[tuple[int, dict[str, int]], ...] = (
 
 @pytest.mark.parametrize(("number", "changes"), VA)
 def test_gem_va_errno(number: int, changes: dict[str, int]) -> None:
-    with render() as c:
+    with open_render_client() as c:
         handle = c.buffer(2 * PAGE, mapped=False)
         assert c.errno(amdgpu.IOCTL_GEM_VA, **c.mapping(handle, 0x5000_0000, 2 * PAGE) | changes) == number
 
 
 def test_clear_keeps_the_rest_of_a_mapping_and_overlap_is_rejected() -> None:
-    with render() as c:
+    with open_render_client() as c:
         handle = c.buffer(3 * PAGE, mapped=False)
         whole = c.mapping(handle, 0x5000_0000, 3 * PAGE)
         c.call(amdgpu.IOCTL_GEM_VA, **whole)
@@ -386,14 +386,14 @@ def test_clear_keeps_the_rest_of_a_mapping_and_overlap_is_rejected() -> None:
 
 
 def test_late_page_tables_take_effect_at_their_timeline_point() -> None:
-    with render("page-tables-late") as c:
+    with open_render_client("page-tables-late") as c:
         timeline = c.call(drm.IOCTL_SYNCOBJ_CREATE)["handle"]
         handle = c.buffer(PAGE, mapped=False)
         update = c.mapping(handle, 0x5000_0000, PAGE)
         c.call(amdgpu.IOCTL_GEM_VA, **update, vm_timeline_syncobj_out=timeline, vm_timeline_point=7)
         file = c.driver.process.files[c.drm]
         assert file.vm.describe(0x5000_0000) == "unmapped"  # type: ignore[attr-defined]
-        handles, points = c.keep(u32_array([timeline])), c.keep(HostArray((7).to_bytes(8, "little")))
+        handles, points = c.keep(make_u32_array([timeline])), c.keep(HostArray((7).to_bytes(8, "little")))
         wait = {"handles": handles, "points": points, "count_handles": 1, "timeout_nsec": LATER}
         c.call(drm.IOCTL_SYNCOBJ_TIMELINE_WAIT, **wait)
         assert file.vm.describe(0x5000_0000) != "unmapped"  # type: ignore[attr-defined]
@@ -430,12 +430,12 @@ OTHER: tuple[tuple[Ioctl, dict[str, int], int], ...] = (
 
 @pytest.mark.parametrize(("command", "values", "number"), OTHER)
 def test_render_node_errno(command: Ioctl, values: dict[str, int], number: int) -> None:
-    with render() as c:
+    with open_render_client() as c:
         assert c.errno(command, **values) == number
 
 
 def test_dma_buf_transfers_a_buffer_between_files() -> None:
-    with render() as c:
+    with open_render_client() as c:
         handle = c.buffer()
         fd = c.call(unsent_ioctls.IOCTL_PRIME_HANDLE_TO_FD, handle=handle)["fd"]
         assert c.call(unsent_ioctls.IOCTL_PRIME_FD_TO_HANDLE, fd=fd)["handle"] == handle
@@ -443,10 +443,10 @@ def test_dma_buf_transfers_a_buffer_between_files() -> None:
 
 
 @contextlib.contextmanager
-def full_vram(*inject: str, linux: str = "7.0") -> Iterator[tuple[RenderClient, RenderClient, int, int]]:
+def fill_vram(*inject: str, linux: str = "7.0") -> Iterator[tuple[RenderClient, RenderClient, int, int]]:
     """Two clients of a GPU with 16 MiB of VRAM: the first has a queue, and 12 MiB of VRAM in a buffer. Yield both,
     the buffer, and the queue."""
-    with machine(*inject, linux=linux, chip="r9700") as owner:
+    with open_machine(*inject, linux=linux, chip="r9700") as owner:
         owner.gpus[0].memory.limit[Heap.VRAM] = 16 << 20
         first, second = RenderClient(owner), RenderClient(owner)
         weights = first.buffer(12 << 20, amdgpu.AMDGPU_GEM_DOMAIN_VRAM)
@@ -462,7 +462,7 @@ def heap_of(client: RenderClient, handle: int) -> Heap:
 
 
 def test_vram_under_pressure_moves_to_host_memory_and_the_queue_goes_on() -> None:
-    with full_vram() as (first, second, weights, _queue):
+    with fill_vram() as (first, second, weights, _queue):
         hardware = first.gpu.on_hardware[0].queue
         attached_before = len(first.gpu.cp.attached)  # type: ignore[attr-defined]
         other = second.buffer(8 << 20, amdgpu.AMDGPU_GEM_DOMAIN_VRAM)
@@ -474,14 +474,14 @@ def test_vram_under_pressure_moves_to_host_memory_and_the_queue_goes_on() -> Non
 
 
 def test_client_evicts_no_buffer_of_its_own() -> None:
-    with full_vram() as (first, _, weights, _queue):
+    with fill_vram() as (first, _, weights, _queue):
         more = first.buffer(8 << 20, amdgpu.AMDGPU_GEM_DOMAIN_VRAM)
         assert (heap_of(first, weights), heap_of(first, more)) == (Heap.VRAM, Heap.GTT)
         assert first.gpu.memory.evictions == 0
 
 
 def test_user_queue_that_does_not_stop_for_an_eviction_is_reset() -> None:
-    with full_vram() as (first, second, _weights, _queue):
+    with fill_vram() as (first, second, _weights, _queue):
         hardware = first.gpu.on_hardware[0].queue
         first.gpu.cp.stuck = True  # type: ignore[attr-defined]
         second.buffer(8 << 20, amdgpu.AMDGPU_GEM_DOMAIN_VRAM)
@@ -490,7 +490,7 @@ def test_user_queue_that_does_not_stop_for_an_eviction_is_reset() -> None:
 
 
 def test_allocation_of_kfd_moves_the_vram_of_another_process() -> None:
-    with full_vram() as (first, _, weights, _queue):
+    with fill_vram() as (first, _, weights, _queue):
         first.gpu.memory.limit[Heap.VRAM] = 128 << 20
         client = Client(first.machine)
         client.alloc(56 << 20, kfd_device.VRAM)  # KFD keeps 64 MiB

@@ -33,7 +33,7 @@ FREE_IN_100_MS = "6.18"  # the last Linux in which freeing a queue with an unfin
 
 
 @contextlib.contextmanager
-def machine(*inject: str, linux: str = "7.0", chip: str = "r9700") -> Iterator[SimMachine]:
+def simulated_machine(*inject: str, linux: str = "7.0", chip: str = "r9700") -> Iterator[SimMachine]:
     machine = SimMachine(MachineOptions(chip, linux, inject, time_scale=0.02))
     try:
         yield machine
@@ -66,9 +66,9 @@ def submit(queue: Queue, *packets: object) -> int:
     return index + len(words)
 
 
-def within(seconds: float, true: Callable[[], bool]) -> bool:
+def wait_until(seconds: float, condition: Callable[[], bool]) -> bool:
     deadline = time.monotonic() + seconds
-    while not true():
+    while not condition():
         if time.monotonic() > deadline:
             return False
         time.sleep(0.0005)
@@ -91,89 +91,89 @@ class Word:
     def value(self) -> int:
         return self._value.value
 
-    def becomes(self, value: int, seconds: float = 5) -> bool:
-        return within(seconds, lambda: self.value == value)
+    def wait_for_value(self, value: int, seconds: float = 5) -> bool:
+        return wait_until(seconds, lambda: self.value == value)
 
 
-def alive(owner: SimMachine) -> bool:
+def assert_alive(owner: SimMachine) -> bool:
     """A fresh process's queue writes a fence."""
     with kfd_gpu(owner) as gpu:
         fence, queue = Word(gpu), gpu.create_queue(ring_bytes=1 << 16)
         submit(queue, ReleaseMem(address=fence.va, data=7))
-        return fence.becomes(7)
+        return fence.wait_for_value(7)
 
 
 @pytest.mark.parametrize("chip", ["r9700", "gfx1200", "gfx1100", "gfx1151"])
 @pytest.mark.parametrize("linux", ["6.12", "6.18.y", "7.0"])
 def test_fence_completes_on_every_chip_and_kernel(chip: str, linux: str) -> None:
-    with machine(chip=chip, linux=linux) as owner:
-        assert alive(owner)
+    with simulated_machine(chip=chip, linux=linux) as owner:
+        assert assert_alive(owner)
         assert not owner.findings and not owner.gpus[0].memory.bos
 
 
 def test_write_to_unmapped_page_faults_and_next_process_works() -> None:
-    with machine() as owner:
+    with simulated_machine() as owner:
         with kfd_gpu(owner) as gpu:
             fence, queue = Word(gpu), gpu.create_queue(ring_bytes=1 << 16)
             submit(queue, WriteData(address=UNMAPPED + 0x128, data=(1,)), ReleaseMem(address=fence.va, data=7))
-            assert within(5, lambda: any("page fault" in line for line in owner.dmesg))
-            assert not fence.becomes(7, seconds=0.1)
+            assert wait_until(5, lambda: any("page fault" in line for line in owner.dmesg))
+            assert not fence.wait_for_value(7, seconds=0.1)
             queue.destroy()
         assert any(f"0x{UNMAPPED:016x}" in line for line in owner.dmesg)
-        assert alive(owner)
+        assert assert_alive(owner)
 
 
 def test_destroying_a_hung_queue_resets_only_that_queue() -> None:
-    with machine() as owner, kfd_gpu(owner) as bystander:
+    with simulated_machine() as owner, kfd_gpu(owner) as bystander:
         fence, living = Word(bystander), bystander.create_queue(ring_bytes=1 << 16)
         with kfd_gpu(owner) as gpu:
             queue = gpu.create_queue(ring_bytes=1 << 16)
             submit(queue, BAD_PACKET, 0)
-            assert within(5, lambda: any("hung" in line for line in owner.dmesg))
+            assert wait_until(5, lambda: any("hung" in line for line in owner.dmesg))
             with pytest.raises(DriverError) as caught:
                 queue.destroy()
             assert caught.value.errno == errno.ETIME
         submit(living, ReleaseMem(address=fence.va, data=9))
-        assert fence.becomes(9)
+        assert fence.wait_for_value(9)
 
 
 def test_old_kernel_resets_the_whole_gpu_for_every_process() -> None:
-    with machine(linux="6.12") as owner:
+    with simulated_machine(linux="6.12") as owner:
         with contextlib.ExitStack() as clients:
             gpu, bystander = (clients.enter_context(kfd_gpu(owner)) for _ in range(2))
             queue = gpu.create_queue(ring_bytes=1 << 16)
             submit(queue, BAD_PACKET, 0)
-            assert within(5, lambda: any("hung" in line for line in owner.dmesg))
+            assert wait_until(5, lambda: any("hung" in line for line in owner.dmesg))
             with pytest.raises(DriverError):
                 queue.destroy()
             with pytest.raises(DriverError) as caught:
                 bystander.create_queue(ring_bytes=1 << 16)
             assert caught.value.errno == errno.EIO
-        assert within(5, lambda: not owner.gpus[0].resetting)
-        assert alive(owner)
+        assert wait_until(5, lambda: not owner.gpus[0].resetting)
+        assert assert_alive(owner)
 
 
 def test_queue_of_a_dying_process_does_not_affect_others() -> None:
-    with machine() as owner:
+    with simulated_machine() as owner:
         victim = SimDriver(owner)
         node = find_gpus(victim).gpus[0].node
         assert node is not None
         gpu = KfdProcess(victim).open_gpu(node)
         submit(gpu.create_queue(ring_bytes=1 << 16), *[0xFFFF1000] * 1000)
         victim.exit()
-        assert alive(owner) and len(owner.processes) == 1  # of alive(), closed but not ended
+        assert assert_alive(owner) and len(owner.processes) == 1  # of alive(), closed but not ended
 
 
 @pytest.mark.parametrize(
     ("inject", "written"), [((), True), (("lost-doorbell",), False), (("fence-never-written",), False)]
 )
 def test_lost_fence_or_doorbell_is_simulated(inject: tuple[str, ...], written: bool) -> None:
-    with machine(*inject) as owner, kfd_gpu(owner) as gpu:
+    with simulated_machine(*inject) as owner, kfd_gpu(owner) as gpu:
         fence, queue = Word(gpu), gpu.create_queue(ring_bytes=1 << 16)
         end = submit(queue, ReleaseMem(address=fence.va, data=7))
         rptr = ctypes.c_uint64.from_address(queue.rptr.host.address)
-        assert fence.becomes(7, seconds=5 if written else 0.1) == written
-        assert within(1, lambda: rptr.value == (0 if inject == ("lost-doorbell",) else end))
+        assert fence.wait_for_value(7, seconds=5 if written else 0.1) == written
+        assert wait_until(1, lambda: rptr.value == (0 if inject == ("lost-doorbell",) else end))
 
 
 def render_path(driver: Driver) -> str:
@@ -182,20 +182,20 @@ def render_path(driver: Driver) -> str:
 
 @pytest.mark.parametrize("inject", [(), ("fence-interrupt-lost",)])
 def test_user_queue_kernel_fence(inject: tuple[str, ...]) -> None:
-    with machine(*inject, linux=FREE_IN_100_MS) as owner:
+    with simulated_machine(*inject, linux=FREE_IN_100_MS) as owner:
         driver = SimDriver(owner)
         with UserqGpu(driver, render_path(driver)) as gpu:
             fence, queue = Word(gpu), gpu.create_queue(ring_bytes=1 << 16)
-            syncobj = gpu.syncobj("done")
+            syncobj = gpu.create_syncobj("done")
             submit(queue, ReleaseMem(address=fence.va, data=3), ProtectedFenceSignal())
             gpu.signal(queue, syncobjs=[syncobj])
-            assert fence.becomes(3)
+            assert fence.wait_for_value(3)
             assert syncobj.wait(0.2) == (not inject)
 
 
 def test_ib_without_inherited_vmid_faults() -> None:
     for inject, good in (((), True), (("vmid-not-inherited",), False)):
-        with machine(*inject) as owner:
+        with simulated_machine(*inject) as owner:
             driver = SimDriver(owner)
             with UserqGpu(driver, render_path(driver)) as gpu:
                 fence, ib = Word(gpu), gpu.alloc(4096, Placement.GTT, "ib")
@@ -203,33 +203,33 @@ def test_ib_without_inherited_vmid_faults() -> None:
                 ib.host.view[: 4 * len(words)] = b"".join(word.to_bytes(4, "little") for word in words)
                 queue = gpu.create_queue(ring_bytes=1 << 16)
                 submit(queue, IndirectBuffer(address=ib.gpu_va, size_dw=len(words), inherit_vmid=True))
-                assert fence.becomes(5, seconds=5 if good else 0.2) == good
+                assert fence.wait_for_value(5, seconds=5 if good else 0.2) == good
                 assert (gpu.fault() is None) == good
 
 
 def test_waiting_for_page_tables_is_required() -> None:
-    with machine("page-tables-late") as owner:
+    with simulated_machine("page-tables-late") as owner:
         driver = SimDriver(owner)
         with UserqGpu(driver, render_path(driver)) as gpu:
             fence, queue = Word(gpu), gpu.create_queue(ring_bytes=1 << 16)
             gpu.settle()
             submit(queue, ReleaseMem(address=fence.va, data=4))
-            assert fence.becomes(4)
+            assert fence.wait_for_value(4)
 
 
 @pytest.mark.parametrize(("inject", "satisfied"), [((), False), (("signal-before-wptr",), True)])
 def test_signal_before_the_write_pointer_completes_too_early(inject: tuple[str, ...], satisfied: bool) -> None:
-    with machine(*inject, "lost-doorbell", linux=FREE_IN_100_MS) as owner:
+    with simulated_machine(*inject, "lost-doorbell", linux=FREE_IN_100_MS) as owner:
         driver = SimDriver(owner)
         with UserqGpu(driver, render_path(driver)) as gpu:
-            queue, syncobj = gpu.create_queue(ring_bytes=1 << 16), gpu.syncobj("done")
+            queue, syncobj = gpu.create_queue(ring_bytes=1 << 16), gpu.create_syncobj("done")
             submit(queue, ProtectedFenceSignal())
             gpu.signal(queue, syncobjs=[syncobj])
             assert syncobj.wait(0.02) == satisfied
 
 
 def test_rejected_wptr_is_einval() -> None:
-    with machine("wptr-rejected") as owner:
+    with simulated_machine("wptr-rejected") as owner:
         driver = SimDriver(owner)
         with UserqGpu(driver, render_path(driver)) as gpu, pytest.raises(DriverError) as caught:
             gpu.create_queue(ring_bytes=1 << 16)

@@ -8,7 +8,7 @@ from types import ModuleType
 from zinc_rt.kmd.uapi import amdgpu, drm, kfd
 from zinc_rt.kmd.uapi.structs import Struct
 from zinc_rt.pm4 import gcr
-from zinc_rt.pm4.bits import Bits, mask_of
+from zinc_rt.pm4.bits import Bits, combine_masks
 from zinc_rt.pm4.fields import Place
 from zinc_rt.pm4.generation import Generation
 from zinc_rt.pm4.packet import Packet
@@ -30,8 +30,8 @@ HEADERS: tuple[tuple[ModuleType, ModuleType, str], ...] = (
 PAL = "PAL's packet headers"
 
 
-def said(what: str, runtime: object, device: object, source: str) -> str:
-    return f"{what}: runtime says {runtime}, simulator's table {device} from {source}"
+def difference_message(name: str, runtime: object, device: object, source: str) -> str:
+    return f"{name}: runtime says {runtime}, simulator's table {device} from {source}"
 
 
 # --- structs and ioctls ---
@@ -39,18 +39,18 @@ def said(what: str, runtime: object, device: object, source: str) -> str:
 
 def struct_differences(runtime: Struct, device: StructLayout, name: str, header: str) -> Iterator[str]:
     if runtime.size_bytes != device.size_bytes:
-        yield said(f"{name} size", runtime.size_bytes, device.size_bytes, header)
+        yield difference_message(f"{name} size", runtime.size_bytes, device.size_bytes, header)
     for field, member in device.fields.items():
         if field not in runtime.fields:
             continue
         offset, theirs = runtime.offsets[field], runtime.fields[field]
         if offset != member.offset:
-            yield said(f"{name}.{field}", f"offset {offset}", member.offset, header)
+            yield difference_message(f"{name}.{field}", f"offset {offset}", member.offset, header)
         width = (theirs.item_bytes, theirs.count, theirs.kind[0] == "s")
         if width != (member.size_bytes, member.count, member.signed):
-            yield said(f"{name}.{field}", f"{theirs.count} x {theirs.kind}", member, header)
+            yield difference_message(f"{name}.{field}", f"{theirs.count} x {theirs.kind}", member, header)
         if theirs.c_path != (member.c or field):
-            yield said(f"{name}.{field} in C", theirs.c_path, member.c or field, header)
+            yield difference_message(f"{name}.{field} in C", theirs.c_path, member.c or field, header)
 
 
 def interface_differences(runtime: ModuleType, device: ModuleType, header: str) -> Iterator[str]:
@@ -59,7 +59,7 @@ def interface_differences(runtime: ModuleType, device: ModuleType, header: str) 
         if isinstance(value, StructLayout) and isinstance(theirs, Struct):
             yield from struct_differences(theirs, value, name, header)
         elif isinstance(value, int) and isinstance(theirs, int) and value != theirs:
-            yield said(name, hex(theirs), hex(value), header)
+            yield difference_message(name, hex(theirs), hex(value), header)
     ours = {ioctl.name: ioctl for ioctl in device.IOCTLS.values()}
     for ioctl in runtime.IOCTLS.values():
         mine = ours.get(ioctl.name)
@@ -68,13 +68,13 @@ def interface_differences(runtime: ModuleType, device: ModuleType, header: str) 
             continue
         numbers = (ioctl.type_, hex(ioctl.number), ioctl.direction)
         if numbers != (mine.type_, hex(mine.number), mine.direction):
-            yield said(ioctl.name, numbers, (mine.type_, hex(mine.number), mine.direction), header)
+            yield difference_message(ioctl.name, numbers, (mine.type_, hex(mine.number), mine.direction), header)
         names = (ioctl.struct.c_name, mine.layout and mine.layout.c_name)
         if names[0] != names[1]:
-            yield said(f"{ioctl.name}'s struct", *names, header)
+            yield difference_message(f"{ioctl.name}'s struct", *names, header)
 
 
-def undeclared(runtime: ModuleType, device: ModuleType) -> list[str]:
+def undeclared_names(runtime: ModuleType, device: ModuleType) -> list[str]:
     """Return the structs, and members of common structs, that the runtime declares and the device's tables
     lack.
     """
@@ -93,7 +93,7 @@ def undeclared(runtime: ModuleType, device: ModuleType) -> list[str]:
 # --- packets ---
 
 
-def _spans(place: Place) -> list[tuple[int, int, int]]:
+def field_spans(place: Place) -> list[tuple[int, int, int]]:
     return [(span.dword, span.high, span.low) for span in place.spans]
 
 
@@ -108,37 +108,41 @@ def _field_spans(field: TableField) -> list[tuple[int, int, int]]:
 def packet_differences(runtime: type[Packet], row: PacketRow) -> Iterator[str]:
     name = row.name
     if int(runtime.OP) != row.opcode:
-        yield said(f"{name} opcode", hex(runtime.OP), hex(row.opcode), PAL)
+        yield difference_message(f"{name} opcode", hex(runtime.OP), hex(row.opcode), PAL)
     sizes, ours = (runtime.DWORDS, runtime.GROUP), (row.sizes, row.grows)
     if sizes != ours:
-        yield said(f"{name} sizes", sizes, ours, PAL)
+        yield difference_message(f"{name} sizes", sizes, ours, PAL)
     if row.on != runtime.ON:
-        yield said(f"{name} chips", runtime.ON, row.on, PAL)
+        yield difference_message(f"{name} chips", runtime.ON, row.on, PAL)
     theirs = {field.name: field.place for field in runtime.FIELDS}
     mine = {field.name: field for field in row.fields}
     for missing in sorted(theirs.keys() ^ mine.keys()):
         yield f"{name}.{missing}: only {'the runtime' if missing in theirs else 'the simulator'} has it"
     for key in theirs.keys() & mine.keys():
         location, field = theirs[key], mine[key]
-        if _spans(location) != _field_spans(field):
-            yield said(f"{name}.{key}", f"bits {_spans(location)}", _field_spans(field), PAL)
+        if field_spans(location) != _field_spans(field):
+            yield difference_message(f"{name}.{key}", f"bits {field_spans(location)}", _field_spans(field), PAL)
         if location.payload != field.group:
-            yield said(f"{name}.{key}", f"groups of {location.payload}", field.group, PAL)
+            yield difference_message(f"{name}.{key}", f"groups of {location.payload}", field.group, PAL)
         if (Generation.GFX11 not in location.on) != field.gfx12_only:
-            yield said(f"{name}.{key} chips", location.on, "gfx12" if field.gfx12_only else "both", PAL)
+            yield difference_message(
+                f"{name}.{key} chips", location.on, "gfx12" if field.gfx12_only else "both", PAL
+            )
         yield from _value_differences(f"{name}.{key}", location, field)
 
 
-def _value_differences(what: str, place: Place, field: TableField) -> Iterator[str]:
+def _value_differences(name: str, place: Place, field: TableField) -> Iterator[str]:
     everything = frozenset(range(1 << field.width)) if field.width < 8 else None
     for generation in Generation:
         theirs, ours = place.values(generation), field.allowed(generation)
         values = None if theirs is None or frozenset(theirs) == everything else frozenset(theirs)
         allowed = None if ours == everything else ours
         if values != allowed:
-            yield said(f"{what} on {generation.name}", sorted(values or ()), sorted(allowed or ()), PAL)
+            yield difference_message(
+                f"{name} on {generation.name}", sorted(values or ()), sorted(allowed or ()), PAL
+            )
         elif values is not None and place.complete != field.complete:
-            yield said(f"{what}: all values known", place.complete, field.complete, PAL)
+            yield difference_message(f"{name}: all values known", place.complete, field.complete, PAL)
 
 
 def all_packet_differences(runtime: Iterable[type[Packet]] = PACKETS) -> Iterator[str]:
@@ -163,7 +167,7 @@ def register_differences(runtime: Iterable[RuntimeRegister] = REGISTERS) -> Iter
     source = "PAL's offset and register headers"
     for theirs, ours in ((SH, registers.SH), (UCONFIG, registers.UCONFIG), (CONFIG, registers.CONFIG)):
         if (theirs.base, theirs.end) != (ours.base, ours.end):
-            yield said(f"{theirs.name} space", theirs, ours, source)
+            yield difference_message(f"{theirs.name} space", theirs, ours, source)
     by_name = {item.name: item for item in registers.BY_ADDRESS.values()}
     seen = set()
     for register in runtime:
@@ -173,13 +177,15 @@ def register_differences(runtime: Iterable[RuntimeRegister] = REGISTERS) -> Iter
             yield f"{register.name}: only the runtime has it"
             continue
         if (register.address, register.privileged) != (mine.address, mine.privileged):
-            yield said(register.name, hex(register.address), hex(mine.address), source)
+            yield difference_message(register.name, hex(register.address), hex(mine.address), source)
         for generation in register.on:
-            bits = mask_of(register.fields) if register.fields else 0xFFFFFFFF
+            bits = combine_masks(register.fields) if register.fields else 0xFFFFFFFF
             if generation not in mine.bits:
                 yield f"{register.name}: the simulator's table has none on {generation.name}"
             elif bits != mine.bits[generation] and register.name not in UNNAMED:
-                yield said(f"{register.name} on {generation.name}", hex(bits), hex(mine.bits[generation]), source)
+                yield difference_message(
+                    f"{register.name} on {generation.name}", hex(bits), hex(mine.bits[generation]), source
+                )
     yield from (f"{name}: only the simulator has it" for name in sorted(by_name.keys() - seen))
 
 
@@ -204,9 +210,11 @@ def cache_differences() -> Iterator[str]:
             ("ACQUIRE_MEM", gcr.ACQUIRE[generation], CACHE_BITS, caches.ACQUIRE_BITS[generation]),
             ("RELEASE_MEM", gcr.RELEASE[generation], RELEASE_BITS, caches.RELEASE_BITS[generation]),
         ):
-            if mask_of(fields) != mask:
-                yield said(f"{what}'s gcr_cntl on {generation.name}", hex(mask_of(fields)), hex(mask), source)
+            if combine_masks(fields) != mask:
+                yield difference_message(
+                    f"{what}'s gcr_cntl on {generation.name}", hex(combine_masks(fields)), hex(mask), source
+                )
             places: dict[str, Bits] = {field.name: field for field in fields}
             for name, bit in named.items():
                 if places[name].mask != bit:
-                    yield said(f"{what}'s {name}", hex(places[name].mask), hex(bit), source)
+                    yield difference_message(f"{what}'s {name}", hex(places[name].mask), hex(bit), source)

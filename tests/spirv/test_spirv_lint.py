@@ -5,32 +5,41 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from spirv.spirv_edits import before, edited, first, float_constant, instruction, without
+from spirv.spirv_edits import (
+    edit_module,
+    encode_instruction,
+    float_constant,
+    insert_before,
+    remove_instruction,
+    replace_first,
+)
 
 from zinc_rt.kernels.spirv import compile as compiler
 from zinc_rt.kernels.spirv.table import module as committed
 from zinc_rt.spirv.build import NO_CONTRACTION
-from zinc_rt.spirv.lint import RULES, lint
-from zinc_rt.spirv.modes import with_modes
-from zinc_rt.spirv.module import read
+from zinc_rt.spirv.lint import RULES, lint_module
+from zinc_rt.spirv.modes import add_modes
+from zinc_rt.spirv.module import read_module
 from zinc_rt.spirv.opcodes import Opcode
 
 ADD, NORM = committed("add"), committed("rms_norm")
-needs_glslang = pytest.mark.skipif(not compiler.available(), reason='no compiler: extra "glsl" is not installed')
+needs_glslang = pytest.mark.skipif(
+    not compiler.is_available(), reason='no compiler: extra "glsl" is not installed'
+)
 
 
-def said(data: bytes) -> list[str]:
+def lint_rules(data: bytes) -> list[str]:
     """The rules that have a remark."""
-    return [remark.rule for remark in lint(read(data))]
+    return [remark.rule for remark in lint_module(read_module(data))]
 
 
 def test_unmodified_modules_have_no_remarks() -> None:
-    assert said(ADD) == said(NORM) == []
+    assert lint_rules(ADD) == lint_rules(NORM) == []
 
 
 def test_sum_without_no_contraction_is_reported() -> None:
-    stripped = edited(ADD, without(Opcode.Decorate, NO_CONTRACTION))
-    (remark,) = lint(read(stripped))
+    stripped = edit_module(ADD, remove_instruction(Opcode.Decorate, NO_CONTRACTION))
+    (remark,) = lint_module(read_module(stripped))
     assert remark.rule == "no-contraction"
     assert "OpFAdd" in remark.where and "in main" in remark.where
     assert "zinc-rt vulkan compile" in str(remark)
@@ -39,95 +48,107 @@ def test_sum_without_no_contraction_is_reported() -> None:
 @pytest.mark.parametrize("bits", [0x00000000, 0x80000000])
 def test_zero_addend_is_reported(bits: int) -> None:
     zero, data = float_constant(ADD, bits)
-    folds = edited(data, first(Opcode.FAdd, lambda item: instruction(item.opcode, *item.operands[:3], zero)))
-    assert said(folds) == ["folded-operand"]
+    folds = edit_module(
+        data, replace_first(Opcode.FAdd, lambda item: encode_instruction(item.opcode, *item.operands[:3], zero))
+    )
+    assert lint_rules(folds) == ["folded-operand"]
 
 
 def test_factor_one_is_reported_but_addend_one_is_not() -> None:
     one, data = float_constant(ADD, 0x3F800000)
-    adds = edited(data, first(Opcode.FAdd, lambda item: instruction(item.opcode, *item.operands[:3], one)))
-    assert said(adds) == []
-    scales = edited(data, first(Opcode.FAdd, lambda item: instruction(Opcode.FMul, *item.operands[:3], one)))
-    assert said(scales) == ["folded-operand"]
+    adds = edit_module(
+        data, replace_first(Opcode.FAdd, lambda item: encode_instruction(item.opcode, *item.operands[:3], one))
+    )
+    assert lint_rules(adds) == []
+    scales = edit_module(
+        data, replace_first(Opcode.FAdd, lambda item: encode_instruction(Opcode.FMul, *item.operands[:3], one))
+    )
+    assert lint_rules(scales) == ["folded-operand"]
 
 
 def test_subtracting_or_comparing_a_value_with_itself_is_reported() -> None:
-    def twice(opcode: int) -> bytes:
-        def change(each):  # type: ignore[no-untyped-def]
-            return instruction(opcode, *each.operands[:3], each.operands[2])
+    def repeat_operand(opcode: int) -> bytes:
+        def change_operand(instruction):  # type: ignore[no-untyped-def]
+            return encode_instruction(opcode, *instruction.operands[:3], instruction.operands[2])
 
-        return edited(ADD, first(Opcode.FAdd, change))
+        return edit_module(ADD, replace_first(Opcode.FAdd, change_operand))
 
-    assert said(twice(Opcode.FSub)) == ["folded-operand"]
-    assert said(twice(Opcode.FUnordNotEqual)) == ["nan-compare"]
+    assert lint_rules(repeat_operand(Opcode.FSub)) == ["folded-operand"]
+    assert lint_rules(repeat_operand(Opcode.FUnordNotEqual)) == ["nan-compare"]
 
 
 def test_division_is_allowed_in_one_place() -> None:
-    assert "OpFDiv" in str([str(item) for item in read(NORM).of(Opcode.FDiv)])
-    divides = first(Opcode.FAdd, lambda item: instruction(Opcode.FDiv, *item.operands))
-    assert said(edited(ADD, divides)) == ["division"]
+    assert "OpFDiv" in str([str(item) for item in read_module(NORM).of(Opcode.FDiv)])
+    divides = replace_first(Opcode.FAdd, lambda item: encode_instruction(Opcode.FDiv, *item.operands))
+    assert lint_rules(edit_module(ADD, divides)) == ["division"]
 
 
 @pytest.mark.parametrize(
     ("number", "advice"), [(40, "fmax_"), (50, "a product and a sum"), (27, "fexp_"), (4, "")]
 )
 def test_imprecise_extended_instructions_are_reported(number: int, advice: str) -> None:
-    change = first(Opcode.ExtInst, lambda e: instruction(e.opcode, *e.operands[:3], number, *e.operands[4:]))
-    (remark,) = lint(read(edited(NORM, change)))
+    change = replace_first(
+        Opcode.ExtInst, lambda e: encode_instruction(e.opcode, *e.operands[:3], number, *e.operands[4:])
+    )
+    (remark,) = lint_module(read_module(edit_module(NORM, change)))
     assert remark.rule == "ext-inst" and advice in remark.advice
 
 
 def test_square_root_is_allowed_in_one_place() -> None:
-    def names(each):  # type: ignore[no-untyped-def]
-        moved = each.opcode == Opcode.Name and b"fsqrt_" in b"".join(
-            w.to_bytes(4, "little") for w in each.operands
+    def rename_function(instruction):  # type: ignore[no-untyped-def]
+        moved = instruction.opcode == Opcode.Name and b"fsqrt_" in b"".join(
+            w.to_bytes(4, "little") for w in instruction.operands
         )
         return () if moved else None
 
-    assert said(edited(NORM, names)) == ["ext-inst"]
+    assert lint_rules(edit_module(NORM, rename_function)) == ["ext-inst"]
 
 
 @pytest.mark.parametrize(
-    ("opcode", "what"),
+    ("opcode", "problem"),
     [(229, "an atomic"), (349, "a group operation"), (148, "OpDot"), (156, "OpIsNan"), (95, "")],
 )
-def test_opcodes_used_by_no_kernel_are_reported(opcode: int, what: str) -> None:
-    change = first(Opcode.FAdd, lambda item: instruction(opcode, *item.operands))
-    remarks = lint(read(edited(ADD, change)))
-    assert [remark.rule for remark in remarks] == ["opcode"] and what in remarks[0].message
+def test_opcodes_used_by_no_kernel_are_reported(opcode: int, problem: str) -> None:
+    change = replace_first(Opcode.FAdd, lambda item: encode_instruction(opcode, *item.operands))
+    remarks = lint_module(read_module(edit_module(ADD, change)))
+    assert [remark.rule for remark in remarks] == ["opcode"] and problem in remarks[0].message
 
 
 def test_capabilities_and_modes_are_set_only_by_the_loader() -> None:
-    half = before(Opcode.Capability, *instruction(Opcode.Capability, 9))
-    assert said(edited(ADD, half)) == ["capability"]
-    assert set(said(with_modes(ADD, ("RoundingModeRTE",)))) == {"capability", "workgroup"}
+    half = insert_before(Opcode.Capability, *encode_instruction(Opcode.Capability, 9))
+    assert lint_rules(edit_module(ADD, half)) == ["capability"]
+    assert set(lint_rules(add_modes(ADD, ("RoundingModeRTE",)))) == {"capability", "workgroup"}
 
 
 def test_descriptor_bindings_are_reported() -> None:
-    bound = before(Opcode.Decorate, *instruction(Opcode.Decorate, 1, 33, 0))
-    assert said(edited(ADD, bound)) == ["descriptor"]
+    bound = insert_before(Opcode.Decorate, *encode_instruction(Opcode.Decorate, 1, 33, 0))
+    assert lint_rules(edit_module(ADD, bound)) == ["descriptor"]
 
 
 def test_device_dependent_built_ins_are_reported() -> None:
-    def groups(each):  # type: ignore[no-untyped-def]
-        named = each.opcode == Opcode.Decorate and each.operands[1:] == (11, 26)
-        return instruction(Opcode.Decorate, each.operands[0], 11, 36) if named else None
+    def change_workgroup(instruction):  # type: ignore[no-untyped-def]
+        named = instruction.opcode == Opcode.Decorate and instruction.operands[1:] == (11, 26)
+        return encode_instruction(Opcode.Decorate, instruction.operands[0], 11, 36) if named else None
 
-    assert said(edited(ADD, groups)) == ["built-in"]
+    assert lint_rules(edit_module(ADD, change_workgroup)) == ["built-in"]
 
 
 def test_device_dependent_sizes_are_reported() -> None:
-    wide = first(Opcode.ExecutionMode, lambda e: instruction(e.opcode, *e.operands[:2], 256, 1, 1))
-    assert said(edited(ADD, wide)) == ["workgroup"]
-    module = read(NORM)
+    wide = replace_first(Opcode.ExecutionMode, lambda e: encode_instruction(e.opcode, *e.operands[:2], 256, 1, 1))
+    assert lint_rules(edit_module(ADD, wide)) == ["workgroup"]
+    module = read_module(NORM)
     array = next(item for item in module.of(Opcode.TypeArray) if module.constant(item.operands[2]) == 33)
-    big = first(Opcode.Constant, lambda item: instruction(item.opcode, *item.operands))
-    assert said(edited(NORM, big)) == []
+    big = replace_first(Opcode.Constant, lambda item: encode_instruction(item.opcode, *item.operands))
+    assert lint_rules(edit_module(NORM, big)) == []
 
-    def long(each):  # type: ignore[no-untyped-def]
-        return instruction(each.opcode, *each.operands[:2], 4097) if each.result == array.operands[2] else None
+    def lengthen_array(instruction):  # type: ignore[no-untyped-def]
+        return (
+            encode_instruction(instruction.opcode, *instruction.operands[:2], 4097)
+            if instruction.result == array.operands[2]
+            else None
+        )
 
-    remarks = lint(read(edited(NORM, long)))
+    remarks = lint_module(read_module(edit_module(NORM, lengthen_array)))
     assert [remark.message for remark in remarks] == [
         "16388 bytes of shared memory: not every device has more than 16384"
     ]
@@ -155,7 +176,7 @@ LOOPS = {
 @pytest.mark.rest(keep=1)
 @needs_glslang
 @pytest.mark.parametrize("name", LOOPS)
-def test_private_arrays(name: str, tmp_path: Path) -> None:
+def test_private_arrays_are_reported(name: str, tmp_path: Path) -> None:
     body, fine = LOOPS[name]
     total = (
         "float total(uint n) { float s = args.x.v[0]; for (uint i = 1u; i < n; i++) s += args.x.v[i]; return s; }"
@@ -212,14 +233,14 @@ void meet() { barrier(); }
 @pytest.mark.rest(keep=2)
 @needs_glslang
 @pytest.mark.parametrize("name", BARRIERS)
-def test_barriers(name: str, tmp_path: Path) -> None:
+def test_misplaced_barriers_are_reported(name: str, tmp_path: Path) -> None:
     body, fine = BARRIERS[name]
     path = tmp_path / "barrier.comp"
     path.write_text(
         f"{HEAD}KERNARG(U32 x; U32RW y; uint n;)\n{FUNCTIONS}\n"
         f"void main() {{ words[lane] = args.n; {body}\n args.y.v[lane] = words[lane]; }}\n"
     )
-    result = lint(read(compiler.build(compiler.GlslSource(path))))
+    result = lint_module(read_module(compiler.build(compiler.GlslSource(path))))
     assert [remark.rule for remark in result] == ([] if fine else ["barrier"])
 
 

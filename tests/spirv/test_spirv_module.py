@@ -8,23 +8,23 @@ import pytest
 
 from zinc_rt.host.errors import InputError
 from zinc_rt.kernels.spirv.table import module as committed
-from zinc_rt.spirv.module import bytes_of, read, text_of, words_of_text
+from zinc_rt.spirv.module import decode_text, encode_text, encode_words, read_module
 from zinc_rt.spirv.opcodes import Opcode
 
 ADD = committed("add")
 
 
 def test_module_is_parsed_into_its_instructions() -> None:
-    module = read(ADD)
+    module = read_module(ADD)
     assert module.instructions[0].opcode == Opcode.Capability
     assert sum(1 + len(instruction.operands) for instruction in module.instructions) + 5 == len(module.words)
-    assert bytes_of(module.words) == ADD
+    assert encode_words(module.words) == ADD
     assert "main" in [function.name for function in module.functions]
     assert len(list(module.of(Opcode.FAdd))) == 1
 
 
 def test_instruction_has_type_result_and_inputs() -> None:
-    module = read(ADD)
+    module = read_module(ADD)
     (add,) = module.of(Opcode.FAdd)
     assert module.definitions[add.type or 0].opcode == Opcode.TypeFloat
     assert module.definitions[add.result or 0] is add
@@ -35,11 +35,11 @@ def test_instruction_has_type_result_and_inputs() -> None:
 
 def test_string_round_trips_through_words() -> None:
     for text in ("", "a", "abc", "abcd", "süß"):
-        assert text_of(words_of_text(text)) == text
+        assert decode_text(encode_text(text)) == text
 
 
 @pytest.mark.parametrize(
-    ("data", "says"),
+    ("data", "message"),
     [
         (b"", "0 bytes: expected whole words"),
         (ADD[:-1], "expected whole words"),
@@ -50,9 +50,9 @@ def test_string_round_trips_through_words() -> None:
         (ADD[:20] + b"\x2b\0\x01\0" + ADD[24:], "OpConstant has only 0 operands"),
     ],
 )
-def test_damage_is_reported_with_its_offset(data: bytes, says: str) -> None:
-    with pytest.raises(InputError, match=says):
-        read(data, "add.spv")
+def test_damage_is_reported_with_its_offset(data: bytes, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        read_module(data, "add.spv")
 
 
 def test_damaged_module_is_read_or_rejected() -> None:
@@ -62,7 +62,7 @@ def test_damaged_module_is_read_or_rejected() -> None:
         for _ in range(chance.randint(1, 8)):
             data[chance.randrange(len(data))] = chance.randrange(256)
         try:
-            module = read(bytes(data))
+            module = read_module(bytes(data))
         except InputError:
             continue
         assert module.instructions and module.functions is not None

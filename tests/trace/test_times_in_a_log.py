@@ -15,13 +15,13 @@ from zinc_rt.engine.devices import ORACLE
 from zinc_rt.engine.engine import Engine
 from zinc_rt.golden.embedded import FOLDER
 from zinc_rt.ir.op import Op
-from zinc_rt.kernels.sets import kernel_set
+from zinc_rt.kernels.sets import find_kernel_set
 from zinc_rt.model.gguf import read_gguf
 from zinc_rt.replay.run import replay
 from zinc_rt.sim.gpu import SimGpu
 from zinc_rt.sim.in_process import SimDriver
 from zinc_rt.trace import frame
-from zinc_rt.trace.chrome import timeline
+from zinc_rt.trace.chrome import build_timeline
 from zinc_rt.trace.command import main
 from zinc_rt.trace.reader import LogReader
 from zinc_rt.trace.recorder import record
@@ -32,36 +32,38 @@ TICK_NS = 1000
 
 
 @pytest.fixture
-def t1(monkeypatch: pytest.MonkeyPatch) -> Backend:
+def t1_backend(monkeypatch: pytest.MonkeyPatch) -> Backend:
     """A simulated device with a counter that advances at each read."""
     readings = itertools.count(1)
     monkeypatch.setattr(SimGpu, "gpu_counter", lambda self: 100 * next(readings))
     driver = SimDriver(sanitizer="fast")
-    backend: Backend = open_t1(driver, AmdOptions("canonical-1", kernel_set("gfx1201")), after=driver.close_all)
+    backend: Backend = open_t1(
+        driver, AmdOptions("canonical-1", find_kernel_set("gfx1201")), after=driver.close_all
+    )
     return backend
 
 
-def run(backend: Backend, path: Path, *, times: bool) -> int:
+def run_recorded(backend: Backend, path: Path, *, times: bool) -> int:
     """How many nodes the decode graph has."""
     with Engine(read_gguf(MODEL), backend, ctx=64) as engine, record(engine, path, times=times):
         sequence = engine.open()
         engine.extend(sequence, [1, 2], rows="last")
         engine.extend(sequence, [3], rows="last")
-        graph = engine.variants.fused(engine.graph("decode"))
+        graph = engine.variants.fuse_graph(engine.graph("decode"))
         return sum(node.op is not Op.BARRIER for node in graph.nodes)
 
 
-def version_of(path: Path) -> int:
+def log_version(path: Path) -> int:
     return int.from_bytes(path.read_bytes()[4:8], "little")
 
 
 @pytest.mark.rest
-def test_simulated_gpu_shows_dispatches_of_each_step_on_a_track(t1: Backend, tmp_path: Path) -> None:
+def test_simulated_gpu_shows_dispatches_of_each_step_on_a_track(t1_backend: Backend, tmp_path: Path) -> None:
     path = tmp_path / "run.zlog"
-    nodes = run(t1, path, times=True)
+    nodes = run_recorded(t1_backend, path, times=True)
     with LogReader(path) as log:
         result = [item for item in log if isinstance(item, TimesRecord)]
-        events = timeline(log)["traceEvents"]
+        events = build_timeline(log)["traceEvents"]
         assert log.header["times"] is True and log.problems == []
     assert [item.step for item in result] == [0, 1] and all(item.simulated for item in result)
     last = list(result[1].dispatches)
@@ -80,10 +82,10 @@ def test_simulated_gpu_shows_dispatches_of_each_step_on_a_track(t1: Backend, tmp
 
 
 @pytest.mark.rest
-def test_device_clock_is_aligned_to_the_completion_seen_by_the_host(t1: Backend, tmp_path: Path) -> None:
-    run(t1, tmp_path / "run.zlog", times=True)
+def test_device_clock_is_aligned_to_the_completion_seen_by_the_host(t1_backend: Backend, tmp_path: Path) -> None:
+    run_recorded(t1_backend, tmp_path / "run.zlog", times=True)
     with LogReader(tmp_path / "run.zlog") as log:
-        events = timeline(log)["traceEvents"]
+        events = build_timeline(log)["traceEvents"]
     steps = [e for e in events if e["ph"] == "X" and e["name"].startswith("qwen3-")]
     for number, step in enumerate(steps):
         ends = [
@@ -96,9 +98,9 @@ def test_device_clock_is_aligned_to_the_completion_seen_by_the_host(t1: Backend,
 
 def test_oracle_times_are_within_their_steps(tmp_path: Path) -> None:
     path = tmp_path / "run.zlog"
-    run(CpuBackend("canonical-1"), path, times=True)
+    run_recorded(CpuBackend("canonical-1"), path, times=True)
     with LogReader(path) as log:
-        events = timeline(log)["traceEvents"]
+        events = build_timeline(log)["traceEvents"]
     steps = [e for e in events if e["ph"] == "X" and e["name"].startswith("qwen3-")]
     inside = [e for e in events if e["ph"] == "X" and e["tid"] >= 1000]
     assert len(inside) > 200
@@ -109,9 +111,9 @@ def test_oracle_times_are_within_their_steps(tmp_path: Path) -> None:
 
 def test_only_logs_with_times_use_the_new_format_and_both_replay(tmp_path: Path) -> None:
     plain, timed = tmp_path / "plain.zlog", tmp_path / "timed.zlog"
-    run(CpuBackend("canonical-1"), plain, times=False)
-    run(CpuBackend("canonical-1"), timed, times=True)
-    assert (version_of(plain), version_of(timed)) == (frame.VERSION, frame.TIMES_VERSION) == (2, 3)
+    run_recorded(CpuBackend("canonical-1"), plain, times=False)
+    run_recorded(CpuBackend("canonical-1"), timed, times=True)
+    assert (log_version(plain), log_version(timed)) == (frame.VERSION, frame.TIMES_VERSION) == (2, 3)
     with LogReader(plain) as log:
         assert not any(isinstance(item, TimesRecord) for item in log)
     assert replay(plain, ORACLE).equal and replay(timed, ORACLE).equal

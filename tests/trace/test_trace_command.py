@@ -153,12 +153,12 @@ def test_disk_filling_up_is_reported_with_recorded_steps(
     assert main(["-o", str(path), "--", *RUN]) == 0
     room, whole = path.stat().st_size - 1000, os.write
 
-    def short(fd: int, data: bytes) -> int:
+    def write_until_full(fd: int, data: bytes) -> int:
         if path.stat().st_size + len(data) > room:
             raise OSError(28, "No space left on device")
         return whole(fd, data)
 
-    monkeypatch.setattr(os, "write", short)
+    monkeypatch.setattr(os, "write", write_until_full)
     assert main(["-o", str(path), "--", *RUN]) == 1
     monkeypatch.undo()
     with LogReader(path) as log:
@@ -173,11 +173,11 @@ def test_removed_log_folder_is_reported_with_lost_steps(
     folder.mkdir()
     retired = Recorder.retired
 
-    def removing(self: Recorder, *arguments: Any) -> None:
+    def remove_logs(self: Recorder, *arguments: Any) -> None:
         shutil.rmtree(folder, ignore_errors=True)
         retired(self, *arguments)
 
-    monkeypatch.setattr(Recorder, "retired", removing)
+    monkeypatch.setattr(Recorder, "retired", remove_logs)
     assert main(["-o", str(folder / "run.zlog"), "--", *RUN]) == 1
     assert "0 of 4 steps, the rest was lost: its file was removed" in capsys.readouterr().err.splitlines()[-1]
 
@@ -193,7 +193,7 @@ def test_exit_code_of_the_command_takes_precedence(capsys: pytest.CaptureFixture
     assert main(["-o", "/dev/full", "--", *RUN[:4], "1,2,99999999", *RUN[5:]]) == 2
 
 
-class Failing(CpuBackend):
+class FailingRunner(CpuBackend):
     """Its third replay ends badly."""
 
     def __init__(self, error: BaseException) -> None:
@@ -208,17 +208,17 @@ class Failing(CpuBackend):
         super()._run(variant)
 
 
-class Hung(DeadlineMissed):
+class HungQueue(DeadlineMissed):
     bundle = Path("zinc-rt-hangs/one")
 
 
-@pytest.mark.parametrize("error", [Hung("no fence"), RuntimeError("a bug"), KeyboardInterrupt()], ids=repr)
+@pytest.mark.parametrize("error", [HungQueue("no fence"), RuntimeError("a bug"), KeyboardInterrupt()], ids=repr)
 def test_failed_run_keeps_its_log_and_prints_the_replay_command(error: BaseException, tmp_path: Path) -> None:
     path = tmp_path / "bad.zlog"
     output: list[str] = []
     with (
         pytest.raises(type(error)),
-        Engine(read_gguf(MODEL), Failing(error), ctx=32) as engine,
+        Engine(read_gguf(MODEL), FailingRunner(error), ctx=32) as engine,
         record(engine, path, warn=output.append),
     ):
         sequence = engine.open()
@@ -230,7 +230,7 @@ def test_failed_run_keeps_its_log_and_prints_the_replay_command(error: BaseExcep
         assert log.closed
     assert [step.seconds is None for step in tape.steps] == [False, False, True]
     (fault,) = tape.faults
-    assert fault.step == 2 and fault.bundle == ("zinc-rt-hangs/one" if isinstance(error, Hung) else "")
+    assert fault.step == 2 and fault.bundle == ("zinc-rt-hangs/one" if isinstance(error, HungQueue) else "")
     outcome = replay(path, ORACLE, until=2)
     assert outcome.equal and outcome.steps == 3  # the third has nothing to be compared with
 

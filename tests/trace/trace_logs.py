@@ -10,7 +10,7 @@ from zinc_rt.trace.writer import LogWriter
 META = {"tier": "t_cpu", "device": {"name": "test"}}
 
 
-def some_records(steps: int) -> list[LogRecord]:
+def make_records(steps: int) -> list[LogRecord]:
     log_records: list[LogRecord] = [GraphCreated(0, "tiny", "both", "ab" * 32)]
     for step in range(steps):
         log_records += [
@@ -22,11 +22,11 @@ def some_records(steps: int) -> list[LogRecord]:
     return [*log_records, EventRecord("end", "of the run", 9.0)]
 
 
-def write(path: Path, steps: int = 3, *, close: bool = True) -> list[LogRecord]:
-    written = some_records(steps)
+def write_log(path: Path, steps: int = 3, *, close: bool = True) -> list[LogRecord]:
+    written = make_records(steps)
     writer = LogWriter(path, META)
     for number, record in enumerate(written):
-        writer.blob(b"block %d " % number * 200)
+        writer.write_blob(b"block %d " % number * 200)
         writer.write(record)
     if close:
         writer.close()

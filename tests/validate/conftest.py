@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from planted import Plant, PlantedBackend
-from seen import Judge, Planting, Seen, Validate
+from planted import PlantedBackend, PlantedFault
+from seen import Judge, Planting, Validate, ValidateOutput
 
 from zinc_rt.backends.base import Backend
 from zinc_rt.engine import devices
@@ -19,7 +19,7 @@ from zinc_rt.validate.command import main
 
 
 @pytest.fixture(scope="session")
-def references(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def reference_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A cache folder for this run: each model's reference is computed once, and a reference corrupted by a planted
     fault is not reused by later runs. Compiled kernels are shared by all tests.
     """
@@ -32,47 +32,49 @@ def references(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def own_cache(references: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(references))
+def own_cache(reference_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(reference_cache))
 
 
 @pytest.fixture
-def validate(tmp_path: Path) -> Validate:
+def run_validate(tmp_path: Path) -> Validate:
     """validate(option, ...): the command, and its report."""
 
-    def ran(*options: str) -> Seen:
+    def run_command(*options: str) -> ValidateOutput:
         path = tmp_path / "report.json"
         path.unlink(missing_ok=True)
         code = main([*options, "--json", str(path)])
-        return Seen(code, json.loads(path.read_text()) if path.exists() else {})
+        return ValidateOutput(code, json.loads(path.read_text()) if path.exists() else {})
 
-    return ran
+    return run_command
 
 
 @pytest.fixture
-def plant(monkeypatch: pytest.MonkeyPatch) -> Planting:
+def plant_fault(monkeypatch: pytest.MonkeyPatch) -> Planting:
     """Make T1 available with this defect."""
 
-    def planted(what: Plant) -> None:
-        def opened(choice: Choice, ordering: str, **options: int) -> Backend:
+    def plant_in_t1(fault: PlantedFault) -> None:
+        def open_planted(choice: Choice, ordering: str, **options: int) -> Backend:
             if choice.tier == "t1":
-                backend = PlantedBackend(ordering, what)
+                backend = PlantedBackend(ordering, fault)
                 # Its choice says so; a card's deadline of two seconds is short on a machine that tests keep busy.
                 backend.device = replace(backend.device, simulated=True)
                 return backend
             return devices.open_backend(choice, ordering, **options)
 
-        monkeypatch.setattr(runner, "open_backend", opened)
+        monkeypatch.setattr(runner, "open_backend", open_planted)
 
-    return planted
+    return plant_in_t1
 
 
 @pytest.fixture
-def judge(plant: Planting, validate: Validate) -> Judge:
+def judge_plant(plant_fault: Planting, run_validate: Validate) -> Judge:
     """judge(model, plant, option, ...): T1 with that plant in it, against T-CPU, five tokens and a step."""
 
-    def judged(model: str, what: Plant, *options: str) -> Seen:
-        plant(what)
-        return validate("--model", model, "--tiers", "t1,t_cpu", "--tokens", "3,1,4,1,5", "--steps", "1", *options)
+    def judge_model(model: str, fault: PlantedFault, *options: str) -> ValidateOutput:
+        plant_fault(fault)
+        return run_validate(
+            "--model", model, "--tiers", "t1,t_cpu", "--tokens", "3,1,4,1,5", "--steps", "1", *options
+        )
 
-    return judged
+    return judge_model

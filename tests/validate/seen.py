@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from planted import Plant
+from planted import PlantedFault
 
 from zinc_rt.validate.command import main
 
@@ -18,7 +18,7 @@ def name_of(result: dict[str, Any]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ValidateOutput:
     """The result of a command: its exit code and its report."""
 
     exit: int
@@ -34,7 +34,7 @@ class Seen:
         assert len(named) == 1, f"{name} is there {len(named)} times among {list(map(name_of, self.results))}"
         return named[0]
 
-    def named(self, status: str, kind: str = "") -> list[str]:
+    def names_with_status(self, status: str, kind: str = "") -> list[str]:
         """Return the names of the results with this status, in the report's order."""
         return [
             name_of(result)
@@ -43,9 +43,9 @@ class Seen:
         ]
 
 
-Validate = Callable[..., Seen]  # validate(option, ...)
-Judge = Callable[..., Seen]  # judge(model, plant, option, ...)
-Planting = Callable[[Plant], None]  # plant(plant)
+Validate = Callable[..., ValidateOutput]  # validate(option, ...)
+Judge = Callable[..., ValidateOutput]  # judge(model, plant, option, ...)
+Planting = Callable[[PlantedFault], None]  # plant(plant)
 
 
 Capture = pytest.CaptureFixture[str]
@@ -59,7 +59,7 @@ def golden_of(model: str) -> str:
     return model.replace(".gguf", ".npz")
 
 
-def refused(capsys: Capture, *options: str) -> str:
+def read_rejection(capsys: Capture, *options: str) -> str:
     """Return the command's message about options that it does not accept."""
     capsys.readouterr()
     assert main(list(options)) == 2

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from planted import Plant, Rewrite, attribute, result, rope_base, several_tokens
-from seen import Planting, Seen, Validate
+from planted import PlantedFault, Rewrite, change_attribute, change_result, change_rope_base, has_several_tokens
+from seen import Planting, Validate, ValidateOutput
 
 from zinc_rt.backends.cpu.oracle import CpuBackend
 from zinc_rt.engine.engine import Engine
-from zinc_rt.golden.capture import Selection, capture
+from zinc_rt.golden.capture import Selection, capture_run
 from zinc_rt.golden.format import write_golden
 from zinc_rt.golden.tiny_models.architectures import ARCHITECTURES
 from zinc_rt.golden.tiny_models.writer import write_tiny
@@ -32,66 +32,76 @@ SCORES = ("FLASH_ATTN", "MLA_FLASH_ATTN")
 CAPPED = ("SOFTCAP",)
 NORMS = ("RMS_NORM", "SSM_GATED_NORM")
 
-NOTHING = Plant()
+NOTHING = PlantedFault()
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class DriftAttempt:
     name: str
     model: str  # a golden's stem, or deep-ARCHITECTURE
     graph: Rewrite = lambda graph: graph
-    plant: Plant = NOTHING
+    plant: PlantedFault = NOTHING
 
     def __str__(self) -> str:
         return f"{self.name} in {self.model}"
 
 
-def times(factor: float) -> Callable[[float], float]:
+def multiply_by(factor: float) -> Callable[[float], float]:
     return lambda value: value * factor
 
 
-def one_token(program: LoweredGraph) -> bool:
-    return not several_tokens(program)
+def is_one_token(program: LoweredGraph) -> bool:
+    return not has_several_tokens(program)
 
 
-def part_scaled(label: str, first: int, last: int, factor: float, *, decode: bool = False) -> Plant:
+def scale_part_of(label: str, first: int, last: int, factor: float, *, decode: bool = False) -> PlantedFault:
     """Multiply some columns of a value, for example one head, by a factor."""
 
-    def scaled(array: np.ndarray) -> np.ndarray:
+    def scale_part(array: np.ndarray) -> np.ndarray:
         array = array.copy()
         array.reshape(len(array), -1)[:, first:last] *= np.float32(factor)
         return array
 
-    return result(label, scaled, "MATMUL", only=one_token if decode else lambda program: True)
+    return change_result(label, scale_part, "MATMUL", only=is_one_token if decode else lambda program: True)
 
 
-def attempts() -> Iterator[Attempt]:
+def list_attempts() -> Iterator[DriftAttempt]:
     """The first eight run by default: one of each kind, including the two that once passed."""
     scale, eps = "attention scale", "epsilon"
-    yield Attempt(
-        f"{scale} x 1.002, decode only", "llama-f32", attribute(SCORES, "scale", times(1.002), stage="decode")
+    yield DriftAttempt(
+        f"{scale} x 1.002, decode only",
+        "llama-f32",
+        change_attribute(SCORES, "scale", multiply_by(1.002), stage="decode"),
     )
-    yield Attempt(f"{eps} x 10", "deep-llama", attribute(NORMS, "eps", times(10)))
-    yield Attempt(f"{scale} x 1.0005", "qwen3-f32", attribute(SCORES, "scale", times(1.0005)))
-    yield Attempt("rope base x 1.001", "llama-f32", plant=rope_base(1.001))
-    yield Attempt(
-        "window one short", "gemma3-f32", attribute(SCORES, "window", lambda w: w and w - 1, stage="decode")
+    yield DriftAttempt(f"{eps} x 10", "deep-llama", change_attribute(NORMS, "eps", multiply_by(10)))
+    yield DriftAttempt(f"{scale} x 1.0005", "qwen3-f32", change_attribute(SCORES, "scale", multiply_by(1.0005)))
+    yield DriftAttempt("rope base x 1.001", "llama-f32", plant=change_rope_base(1.001))
+    yield DriftAttempt(
+        "window one short", "gemma3-f32", change_attribute(SCORES, "window", lambda w: w and w - 1, stage="decode")
     )
-    yield Attempt("softcap x 1.001", "gemma4-f32", attribute(CAPPED, "cap", times(1.001)))
-    yield Attempt(
-        "v of one head x 1.001, decode only", "mixtral-f32", plant=part_scaled("Vcur-1", 0, 16, 1.001, decode=True)
+    yield DriftAttempt("softcap x 1.001", "gemma4-f32", change_attribute(CAPPED, "cap", multiply_by(1.001)))
+    yield DriftAttempt(
+        "v of one head x 1.001, decode only",
+        "mixtral-f32",
+        plant=scale_part_of("Vcur-1", 0, 16, 1.001, decode=True),
     )
-    yield Attempt(f"{eps} x 2 in layer 1", "mamba-f32", attribute(NORMS, "eps", times(2), layer=1))
+    yield DriftAttempt(
+        f"{eps} x 2 in layer 1", "mamba-f32", change_attribute(NORMS, "eps", multiply_by(2), layer=1)
+    )
     # attention scales
     for model in ("llama-f32", "gemma3-f32", "gemma4-f32", "deepseek2-f32", "qwen35-f32", "phi3long-f32"):
         for factor in (1.0005, 1.01):
-            yield Attempt(f"{scale} x {factor}", model, attribute(SCORES, "scale", times(factor)))
-        decode = attribute(SCORES, "scale", times(0.9995), stage="decode")
-        yield Attempt(f"{scale} x 0.9995, decode only", model, decode)
+            yield DriftAttempt(
+                f"{scale} x {factor}", model, change_attribute(SCORES, "scale", multiply_by(factor))
+            )
+        decode = change_attribute(SCORES, "scale", multiply_by(0.9995), stage="decode")
+        yield DriftAttempt(f"{scale} x 0.9995, decode only", model, decode)
     for model in ("deep-qwen3", "deep-gemma4", "deep-mixtral", "deep-deepseek2"):
-        yield Attempt(f"{scale} x 1.001 in layer 13", model, attribute(SCORES, "scale", times(1.001), layer=13))
-        decode = attribute(SCORES, "scale", times(1.002), stage="decode")
-        yield Attempt(f"{scale} x 1.002, decode only", model, decode)
+        yield DriftAttempt(
+            f"{scale} x 1.001 in layer 13", model, change_attribute(SCORES, "scale", multiply_by(1.001), layer=13)
+        )
+        decode = change_attribute(SCORES, "scale", multiply_by(1.002), stage="decode")
+        yield DriftAttempt(f"{scale} x 1.002, decode only", model, decode)
     # epsilons
     for model in (
         "llama-f32",
@@ -103,52 +113,56 @@ def attempts() -> Iterator[Attempt]:
         "deep-qwen35",
     ):
         for factor in (2, 10, 100):
-            yield Attempt(f"{eps} x {factor}", model, attribute(NORMS, "eps", times(factor)))
+            yield DriftAttempt(f"{eps} x {factor}", model, change_attribute(NORMS, "eps", multiply_by(factor)))
     for model in ("llama-f32", "deep-mamba"):
-        yield Attempt(f"{eps} x 10, decode only", model, attribute(NORMS, "eps", times(10), stage="decode"))
+        yield DriftAttempt(
+            f"{eps} x 10, decode only", model, change_attribute(NORMS, "eps", multiply_by(10), stage="decode")
+        )
     for layer in (0, 11, 23):
-        yield Attempt(
-            f"{eps} x 10 in layer {layer}", "deep-llama", attribute(NORMS, "eps", times(10), layer=layer)
+        yield DriftAttempt(
+            f"{eps} x 10 in layer {layer}",
+            "deep-llama",
+            change_attribute(NORMS, "eps", multiply_by(10), layer=layer),
         )
     # positions, windows, parts of values
-    yield Attempt("rope base x 1.001", "deep-llama", plant=rope_base(1.001))
-    yield Attempt("rope base x 1.0001", "llama-f32", plant=rope_base(1.0001))
-    yield Attempt("window one long", "gemma3-f32", attribute(SCORES, "window", lambda w: w and w + 1))
-    yield Attempt("window one short", "gemma4-f32", attribute(SCORES, "window", lambda w: w and w - 1))
-    yield Attempt(
+    yield DriftAttempt("rope base x 1.001", "deep-llama", plant=change_rope_base(1.001))
+    yield DriftAttempt("rope base x 1.0001", "llama-f32", plant=change_rope_base(1.0001))
+    yield DriftAttempt("window one long", "gemma3-f32", change_attribute(SCORES, "window", lambda w: w and w + 1))
+    yield DriftAttempt("window one short", "gemma4-f32", change_attribute(SCORES, "window", lambda w: w and w - 1))
+    yield DriftAttempt(
         "window one long, decode only",
         "deep-gemma3",
-        attribute(SCORES, "window", lambda w: w and w + 1, stage="decode"),
+        change_attribute(SCORES, "window", lambda w: w and w + 1, stage="decode"),
     )
-    yield Attempt("softcap x 1.0005", "gemma4-f32", attribute(CAPPED, "cap", times(1.0005)))
+    yield DriftAttempt("softcap x 1.0005", "gemma4-f32", change_attribute(CAPPED, "cap", multiply_by(1.0005)))
     for layer in (1, 20):
-        yield Attempt(
+        yield DriftAttempt(
             f"v of one head x 1.0005, layer {layer}",
             "deep-llama",
-            plant=part_scaled(f"Vcur-{layer}", 16, 32, 1.0005),
+            plant=scale_part_of(f"Vcur-{layer}", 16, 32, 1.0005),
         )
-    yield Attempt(
-        "one column of the attention's output x 1.001", "qwen3-f32", plant=part_scaled("attn_out-2", 7, 8, 1.001)
+    yield DriftAttempt(
+        "one column of the attention's output x 1.001", "qwen3-f32", plant=scale_part_of("attn_out-2", 7, 8, 1.001)
     )
-    yield Attempt(
+    yield DriftAttempt(
         "mamba's output x 1.0001, decode only",
         "deep-mamba",
-        plant=part_scaled("mamba_out-17", 0, 64, 1.0001, decode=True),
+        plant=scale_part_of("mamba_out-17", 0, 64, 1.0001, decode=True),
     )
-    yield Attempt("an FFN x 1.00001", "deep-llama", plant=part_scaled("ffn_out-12", 0, 64, 1.00001))
+    yield DriftAttempt("an FFN x 1.00001", "deep-llama", plant=scale_part_of("ffn_out-12", 0, 64, 1.00001))
 
 
-ALL = tuple(attempts())
+ALL = tuple(list_attempts())
 
 
 @dataclass(frozen=True, slots=True)
-class Models:
+class DeepModels:
     """The folder of the models; deep models are written at first use."""
 
     goldens: Path
     own: Path
 
-    def pair(self, name: str) -> tuple[str, str]:
+    def model_and_golden(self, name: str) -> tuple[str, str]:
         """A model and its golden."""
         folder = self.own if name.startswith("deep-") else self.goldens
         model, golden = folder / f"{name}.gguf", folder / f"{name}.npz"
@@ -158,15 +172,15 @@ class Models:
                 write_tiny(model, kind.removesuffix("-q"), seed=3, layers=DEEP, quant="q", hidden=256)
             else:
                 write_tiny(model, kind, seed=3, layers=DEEP)
-            self._golden(model, golden)
+            self._write_golden(model, golden)
         return str(model), str(golden)
 
-    def _golden(self, model: Path, golden: Path) -> None:
+    def _write_golden(self, model: Path, golden: Path) -> None:
         """A golden that `validate` treats as another engine's: computed by BLAS token by token, which sums in a
         different order.
         """
         with Engine(read_gguf(model), CpuBackend("float32-dequant"), ctx=256) as engine:
-            seen = capture(engine, IDS, Selection(("l_out-*",)), steps=STEPS, prefill="stepwise")
+            seen = capture_run(engine, IDS, Selection(("l_out-*",)), steps=STEPS, prefill="stepwise")
         count = len(IDS)
         arrays = {"ids": np.array(IDS), "logits": seen.logits[:count], "greedy_logits": seen.logits[count:]}
         arrays["greedy_tokens"] = np.array(seen.generated)
@@ -175,12 +189,12 @@ class Models:
 
 
 @pytest.fixture(scope="module")
-def models(data_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Models:
-    return Models(data_dir / "goldens", tmp_path_factory.mktemp("deep"))
+def deep_models(data_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> DeepModels:
+    return DeepModels(data_dir / "goldens", tmp_path_factory.mktemp("deep"))
 
 
-def judged(models: Models, validate: Validate, name: str, *options: str) -> Seen:
-    model, golden = models.pair(name)
+def judge_pair(models: DeepModels, validate: Validate, name: str, *options: str) -> ValidateOutput:
+    model, golden = models.model_and_golden(name)
     return validate(
         "--model", model, "--golden", golden, "--no-cache", "--tiers", "t1", "--timeout", "60", *options
     )
@@ -195,12 +209,16 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 @pytest.mark.rest(keep=12)
 @pytest.mark.slow(keep=30)
 def test_small_fault_does_not_pass_as_drift(
-    attempt: Attempt, models: Models, plant: Planting, validate: Validate, monkeypatch: pytest.MonkeyPatch
+    attempt: DriftAttempt,
+    deep_models: DeepModels,
+    plant_fault: Planting,
+    run_validate: Validate,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    plant(attempt.plant)
+    plant_fault(attempt.plant)
     monkeypatch.setattr(runner, "transform", lambda layers: attempt.graph)
-    seen = judged(models, validate, attempt.model)
-    assert seen.exit == 1 and "isolation" in seen.named("fail")
+    seen = judge_pair(deep_models, run_validate, attempt.model)
+    assert seen.exit == 1 and "isolation" in seen.names_with_status("fail")
     assert not [result for result in seen.results if "drift" in result["reason"]], "nothing is forgiven"
 
 
@@ -216,7 +234,9 @@ def test_small_fault_does_not_pass_as_drift(
     ],
 )
 @pytest.mark.slow(keep=12)
-def test_sound_deep_model_passes(kind: str, models: Models, plant: Planting, validate: Validate) -> None:
-    plant(NOTHING)
-    seen = judged(models, validate, f"deep-{kind}")
+def test_sound_deep_model_passes(
+    kind: str, deep_models: DeepModels, plant_fault: Planting, run_validate: Validate
+) -> None:
+    plant_fault(NOTHING)
+    seen = judge_pair(deep_models, run_validate, f"deep-{kind}")
     assert seen.exit == 0 and seen.result("isolation")["status"] == "pass"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from planted import element, one_ulp_up
+from planted import change_element, one_ulp_up
 from seen import Capture, Judge, golden_of
 
 from zinc_rt.cli.report import Report
@@ -17,10 +17,10 @@ from zinc_rt.golden.capture import CapturedRun
 from zinc_rt.golden.format import Golden
 from zinc_rt.validate.command import main
 from zinc_rt.validate.histograms import bins
-from zinc_rt.validate.histograms.matrix import LogitMatrix, matrix
-from zinc_rt.validate.histograms.pair import compare_pair, rank_changes, value_histogram
-from zinc_rt.validate.histograms.sources import source_of_golden, source_of_run
-from zinc_rt.validate.histograms.text import pages, spread_text
+from zinc_rt.validate.histograms.matrix import LogitMatrix, compare_sources
+from zinc_rt.validate.histograms.pair import compare_pair, compute_value_histogram, count_rank_changes
+from zinc_rt.validate.histograms.sources import make_golden_source, make_run_source
+from zinc_rt.validate.histograms.text import format_pages, format_spread
 from zinc_rt.validate.html import to_html
 
 
@@ -41,17 +41,17 @@ from zinc_rt.validate.html import to_html
     ],
 )
 def test_difference_falls_into_one_of_64_bins(difference: float, name: str) -> None:
-    counts = bins.signed(np.array([[difference]]))
+    counts = bins.count_differences(np.array([[difference]]))
     assert len(counts) == 64 and counts.sum() == 1
-    assert bins.signed_name(int(counts.argmax())) == name
+    assert bins.name_signed_bin(int(counts.argmax())) == name
 
 
 def test_bins_are_in_numeric_order() -> None:
     magnitudes = 1.5 * 2.0 ** np.arange(-40, 40)
     values = np.concatenate([-magnitudes[::-1], [0.0], magnitudes])
-    places = [int(bins.signed(np.array([value])).argmax()) for value in values]
+    places = [int(bins.count_differences(np.array([value])).argmax()) for value in values]
     assert places == sorted(places) and set(places) == set(range(63))
-    assert (bins.signed(values) == np.bincount(places, minlength=64)).all()
+    assert (bins.count_differences(values) == np.bincount(places, minlength=64)).all()
 
 
 @pytest.mark.parametrize(
@@ -59,41 +59,43 @@ def test_bins_are_in_numeric_order() -> None:
     [(0, "0"), (1, "1"), (2, "2..3"), (3, "2..3"), (4, "4..7"), (2**31, "2147483648..4294967295")],
 )
 def test_ulp_distance_bins_double_in_width(distance: int, name: str) -> None:
-    counts = bins.doubling(np.array([distance], np.int64))
-    assert counts.sum() == 1 and bins.doubling_name(int(counts.argmax())) == name
+    counts = bins.count_distances(np.array([distance], np.int64))
+    assert counts.sum() == 1 and bins.name_distance_bin(int(counts.argmax())) == name
 
 
 def test_differences_and_ulps_match_known_values() -> None:
     want = np.array([[1.0, 2.0, 0.0, 5.0, 7.0]], np.float32)
     got = np.array([[np.nextafter(np.float32(1), np.float32(2)), 1.5, -0.0, np.nan, 7.0]], np.float32)
-    result = value_histogram(got, want)
-    named = {bins.signed_name(index): count for index, count in enumerate(result.differences) if count}
+    result = compute_value_histogram(got, want)
+    named = {bins.name_signed_bin(index): count for index, count in enumerate(result.differences) if count}
     assert named == {"-2^-1..-2^0": 1, "0": 2, "2^-23..2^-22": 1, "not finite": 1}
     assert result.total == 5 and result.nonfinite == 1 and result.max_abs == 0.5 and not result.equal_bits
     assert result.ulps[:2] == (2, 1) and sum(result.ulps) == 4
-    assert not value_histogram(np.array([[-0.0]], np.float32), np.zeros((1, 1), np.float32)).equal_bits
+    assert not compute_value_histogram(np.array([[-0.0]], np.float32), np.zeros((1, 1), np.float32)).equal_bits
 
 
 def test_rank_change_counts_tokens_that_overtook() -> None:
     want = np.arange(100, 0, -1, dtype=np.float32)[None]
     got = want.copy()
     got[0, [3, 4]] = want[0, [4, 3]]
-    assert rank_changes(want, want)[:2] == (50, 0)
-    assert rank_changes(got, want)[:3] == (48, 2, 0)
+    assert count_rank_changes(want, want)[:2] == (50, 0)
+    assert count_rank_changes(got, want)[:3] == (48, 2, 0)
     got[0, 0] = -1.0  # from the first to the last place: 49 move up by one
-    assert rank_changes(got, want, top=50)[bins.DOUBLING_BINS - 1 :: -1].index(1) == bins.DOUBLING_BINS - 1 - 7
+    assert (
+        count_rank_changes(got, want, top=50)[bins.DOUBLING_BINS - 1 :: -1].index(1) == bins.DOUBLING_BINS - 1 - 7
+    )
     ties = np.zeros((1, 100), np.float32)
-    assert rank_changes(ties, ties)[0] == 50
+    assert count_rank_changes(ties, ties)[0] == 50
 
 
-def run(logits: np.ndarray, *after: int) -> CapturedRun:
+def make_run(logits: np.ndarray, *after: int) -> CapturedRun:
     return CapturedRun(logits, {"l_out-0": logits[:3, :2], "Qcur-0": logits[:3, :2]}, list(after))
 
 
 def test_only_positions_with_same_tokens_are_compared() -> None:
     logits = np.random.default_rng(1).standard_normal((6, 8)).astype(np.float32)
-    source = source_of_run(run(logits, 4, 5, 6), "one", "canonical-1", 3)
-    other = source_of_run(run(logits, 4, 7, 6), "other", "canonical-1", 3)
+    source = make_run_source(make_run(logits, 4, 5, 6), "one", "canonical-1", 3)
+    other = make_run_source(make_run(logits, 4, 7, 6), "other", "canonical-1", 3)
     pair = compare_pair(source, other, same_bits=True)
     assert pair.positions == (0, 1, 2, 3) and list(pair.layers) == ["l_out-0"] and not pair.wrong
 
@@ -111,53 +113,60 @@ def test_golden_with_selected_rows_is_compared_on_those_rows() -> None:
         greedy_logits=logits[4:],
     )
     run = CapturedRun(logits, {"l_out-0": logits[:4, :2]}, [4, 5])
-    pair = compare_pair(source_of_run(run, "t_cpu", "canonical-1", 4), source_of_golden(golden), same_bits=False)
+    pair = compare_pair(
+        make_run_source(run, "t_cpu", "canonical-1", 4), make_golden_source(golden), same_bits=False
+    )
     assert pair.positions == (1, 3, 4, 5) and pair.top1 == 4 and max(pair.kl) == 0.0
     assert pair.logits is not None and pair.logits.equal_bits and pair.layers["l_out-0"].total == 4
 
 
-def three() -> LogitMatrix:
+def three_runs() -> LogitMatrix:
     """Two tiers of one ordering that differ, and another engine."""
     logits = np.random.default_rng(3).standard_normal((3, 64)).astype(np.float32)
     off = logits.copy()
     off[2, 5] += np.float32(2**-10)
     broken = logits.copy()
     broken[0, 0] = np.nan
-    return matrix(
+    return compare_sources(
         "m",
         [
-            source_of_run(run(off), "t1", "canonical-1", 3),
-            source_of_run(run(logits), "t_cpu", "canonical-1", 3),
-            source_of_run(run(broken), "other", "float32-dequant", 3),
+            make_run_source(make_run(off), "t1", "canonical-1", 3),
+            make_run_source(make_run(logits), "t_cpu", "canonical-1", 3),
+            make_run_source(make_run(broken), "other", "float32-dequant", 3),
         ],
     )
 
 
 def test_only_same_canonical_ordering_requires_equal_bits() -> None:
-    result = three()
+    result = three_runs()
     assert [(pair.got, pair.want, pair.same_bits, pair.wrong) for pair in result.pairs] == [
         ("t1", "t_cpu", True, True), ("t1", "other", False, False), ("t_cpu", "other", False, False),
     ]  # fmt: skip
-    assert result.pair("t_cpu", "t1") is result.pairs[0] and result.pair("t1", "t1") is None
+    assert result.find_pair("t_cpu", "t1") is result.pairs[0] and result.find_pair("t1", "t1") is None
 
 
 def test_summary_has_a_row_per_pair_and_verbose_lists_every_bin() -> None:
-    [brief] = pages(three(), verbose=False)
+    [brief] = format_pages(three_runs(), verbose=False)
     rows = str(brief).splitlines()[2:]
     assert [row.split()[:2] for row in rows] == [["t1", "t_cpu"], ["t1", "other"], ["t_cpu", "other"]]
     assert rows[0].split()[2] == "FAIL" and "2^-9" in rows[0] and "1 not finite" in rows[2]
-    full = "\n".join(map(str, pages(three(), verbose=True)))
+    full = "\n".join(map(str, format_pages(three_runs(), verbose=True)))
     assert "t1 against t_cpu, one ordering: every difference must be 0" in full
     assert "2^-10..2^-9" in full and "l_out-0" in full
 
 
 def test_sparkline_is_symmetric_and_reaches_the_farthest_bin() -> None:
-    assert spread_text(bins.signed(np.zeros(4)).tolist()) == "none"
-    assert spread_text(bins.signed(np.array([2.0**-24, -(2.0**-25), 0.0])).tolist()) == "-2^-23  █ 0  █ 2^-23"
-    assert spread_text(bins.signed(np.array([100.0, np.nan])).tolist()).endswith("█ 2^5+, 1 not finite")
+    assert format_spread(bins.count_differences(np.zeros(4)).tolist()) == "none"
+    assert (
+        format_spread(bins.count_differences(np.array([2.0**-24, -(2.0**-25), 0.0])).tolist())
+        == "-2^-23  █ 0  █ 2^-23"
+    )
+    assert format_spread(bins.count_differences(np.array([100.0, np.nan])).tolist()).endswith(
+        "█ 2^5+, 1 not finite"
+    )
 
 
-class Tags(HTMLParser):
+class TagChecker(HTMLParser):
     """Counts tags, and checks that opened tags are closed in order."""
 
     def __init__(self) -> None:
@@ -178,8 +187,8 @@ class Tags(HTMLParser):
 
 
 def test_page_shows_the_matrix_and_marks_forbidden_differences() -> None:
-    page = to_html(Report("validate"), [], [three()])
-    tags = Tags()
+    page = to_html(Report("validate"), [], [three_runs()])
+    tags = TagChecker()
     tags.feed(page)
     assert tags.open == [] and ("rect", "nonfinite") in tags.seen and ("rect", "zero") in tags.seen
     assert page.count("must be bit-exact, but differs") == 2
@@ -207,8 +216,8 @@ def test_tiers_of_one_ordering_have_all_mass_in_bin_0(qwen3: str, tmp_path: Path
     assert "top 50 moved" in capsys.readouterr().out
 
 
-def test_one_ulp_in_a_bit_exact_tier_is_reported(qwen3: str, judge: Judge) -> None:
-    seen = judge(qwen3, element("l_out-1", 2, 17, one_ulp_up))
+def test_one_ulp_in_a_bit_exact_tier_is_reported(qwen3: str, judge_plant: Judge) -> None:
+    seen = judge_plant(qwen3, change_element("l_out-1", 2, 17, one_ulp_up))
     [pair] = seen.report["details"]["histograms"]["qwen3-q"]["pairs"]
     assert seen.exit == 1 and pair["same_bits"] and not pair["logits"]["equal_bits"]
     assert pair["layers"]["l_out-0"]["equal_bits"] and sum(pair["layers"]["l_out-1"]["ulps"][1:]) == 1

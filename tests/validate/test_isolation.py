@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support import Counts
-from vulkan_driver import required
+from vulkan_driver import require_driver
 
 from zinc_rt.engine.model_runner import ModelRunner
 from zinc_rt.golden.embedded import FOLDER
@@ -28,24 +28,24 @@ Run = Callable[..., tuple[int, str, dict[str, Any]]]
 def run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Run:
     """run(option, ...): exit code, words, report."""
 
-    def ran(*options: str, model: Path = QWEN3) -> tuple[int, str, dict[str, Any]]:
+    def run_isolation(*options: str, model: Path = QWEN3) -> tuple[int, str, dict[str, Any]]:
         path = tmp_path / "report.json"
         code = main(["--isolation", "--model", str(model), *options, "--json", str(path)])
         return code, capsys.readouterr().out, json.loads(path.read_text()) if path.exists() else {}
 
-    return ran
+    return run_isolation
 
 
 @pytest.fixture(autouse=True)
-def computed_once(shared_answers: dict[Any, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def cached_answers(shared_answers: dict[Any, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Requests alone are the same in every test."""
     real = MixTrial.__init__
 
-    def begin(self: MixTrial, *given: Any, **named: Any) -> None:
+    def begin_with_shared_answers(self: MixTrial, *given: Any, **named: Any) -> None:
         real(self, *given, **named)
         self._alone = shared_answers.setdefault((self.job.name, self.seed, self.count), {})
 
-    monkeypatch.setattr(MixTrial, "__init__", begin)
+    monkeypatch.setattr(MixTrial, "__init__", begin_with_shared_answers)
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +69,7 @@ def test_mixed_requests_match_solo_runs(run: Run, slow_counts: Counts) -> None:
 def test_every_model_runs_on_every_tier(run: Run, stem: str, tier: str) -> None:
     """O1: 200 steps and more, the sanitizer at full."""
     if tier == "vulkan":
-        required()
+        require_driver()
     device = ["--device", "sim", "--sanitizer", "full"] if tier in ("t1", "t2") else []
     code, output, report = run("--tiers", tier, *device, "--requests", "90", model=FOLDER / f"{stem}.gguf")
     assert code == 0, output
@@ -77,26 +77,26 @@ def test_every_model_runs_on_every_tier(run: Run, stem: str, tier: str) -> None:
     assert mix["steps"] >= 200 and min(mix["befell"].values()) > 0, mix
 
 
-def other_draw(change: Callable[[Drawn], None], index: int) -> Any:
+def draw_other_token(change: Callable[[Drawn], None], index: int) -> Any:
     """Wrap ModelRunner.collect and change its result in the step with that number."""
     real, steps = ModelRunner.collect, [0]
 
-    def collect(self: ModelRunner, running: Any) -> Drawn:
+    def collect_other_draw(self: ModelRunner, running: Any) -> Drawn:
         drawn = real(self, running)
         steps[0] += bool(len(drawn.tokens))
         if steps[0] == index and len(drawn.tokens):
             change(drawn)
         return drawn
 
-    return collect
+    return collect_other_draw
 
 
 @pytest.mark.rest
 def test_different_token_from_equal_logits_suspects_the_sampler(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    def change(drawn: Drawn) -> None:
+    def change_drawn(drawn: Drawn) -> None:
         drawn.tokens[0] = (drawn.tokens[0] + 1) % 500
 
-    monkeypatch.setattr(ModelRunner, "collect", other_draw(change, 4))
+    monkeypatch.setattr(ModelRunner, "collect", draw_other_token(change_drawn, 4))
     code, output, report = run("--requests", "3", "--seed", "5")
     assert code == 1 and "from logits that are equal to the bit" in output
     assert "suspect    equal logits, another token: suspect the sampler" in output
@@ -107,15 +107,15 @@ def test_different_token_from_equal_logits_suspects_the_sampler(run: Run, monkey
 
 @pytest.mark.rest
 def test_different_logits_row_is_reported(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    real, steps = StepWitness.saw, [0]
+    real, steps = StepWitness.compare_step, [0]
 
-    def saw(self: StepWitness, plan: StepPlan, logits: np.ndarray) -> None:
+    def observe_changed(self: StepWitness, plan: StepPlan, logits: np.ndarray) -> None:
         steps[0] += 1
         logits = logits.copy()
         logits[0, 7] += steps[0] == 5
         real(self, plan, logits)
 
-    monkeypatch.setattr(StepWitness, "saw", saw)
+    monkeypatch.setattr(StepWitness, "compare_step", observe_changed)
     code, output, _ = run("--requests", "3", "--seed", "5")
     assert code == 1 and "1 logits differ, the first is 7" in output and "\nbeside     " in output
     assert "suspect    the plans are right, but the results are not" in output
@@ -125,13 +125,13 @@ def test_different_logits_row_is_reported(run: Run, monkeypatch: pytest.MonkeyPa
 def test_wrong_plan_is_reported(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     real = Scheduler.schedule
 
-    def schedule(self: Scheduler) -> StepPlan:
+    def schedule_faulty(self: Scheduler) -> StepPlan:
         plan = real(self)
         if self.counts.steps == 6:
             plan.row_position[: plan.rows] += 1
         return plan
 
-    monkeypatch.setattr(Scheduler, "schedule", schedule)
+    monkeypatch.setattr(Scheduler, "schedule", schedule_faulty)
     code, output, _ = run("--requests", "3", "--seed", "5")
     assert code == 1 and "samples position" in output
     assert "suspect    the plans themselves are wrong: suspect the scheduler" in output
@@ -141,11 +141,11 @@ def test_wrong_plan_is_reported(run: Run, monkeypatch: pytest.MonkeyPatch) -> No
 def test_stalled_scheduler_is_a_finding(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     real = Scheduler.schedule
 
-    def schedule(self: Scheduler) -> StepPlan:
+    def schedule_faulty(self: Scheduler) -> StepPlan:
         assert self.counts.steps < 6, "a book that does not balance"
         return real(self)
 
-    monkeypatch.setattr(Scheduler, "schedule", schedule)
+    monkeypatch.setattr(Scheduler, "schedule", schedule_faulty)
     code, output, _ = run("--requests", "3", "--seed", "5")
     assert (
         code == 1 and "stopped in test_isolation.schedule" in output and "a book that does not balance" in output
@@ -153,7 +153,7 @@ def test_stalled_scheduler_is_a_finding(run: Run, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("options", "message"),
     [
         (["--ordering", "float32-dequant"], "does not guarantee"),
         (["--requests", "0"], "--requests 0: expected 1 or more"),
@@ -161,7 +161,7 @@ def test_stalled_scheduler_is_a_finding(run: Run, monkeypatch: pytest.MonkeyPatc
     ],
 )
 def test_invalid_arguments_are_rejected(
-    options: list[str], says: str, run: Run, capsys: pytest.CaptureFixture[str]
+    options: list[str], message: str, run: Run, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["--isolation", "--model", str(QWEN3), *options]) == 2
-    assert says in capsys.readouterr().err
+    assert message in capsys.readouterr().err

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from zinc_rt.validate.isolation.mix import TENANTS, request_mix
-from zinc_rt.validate.isolation.story import MixStory, RequestKey
+from zinc_rt.validate.isolation.mix import TENANTS, draw_request_mix
+from zinc_rt.validate.isolation.story import MixTrace, RequestKey
 
 
 def test_request_mix_is_determined_by_its_seed() -> None:
-    one, same, other = (request_mix(seed, 24, vocab=500, ctx=128) for seed in (3, 3, 4))
+    one, same, other = (draw_request_mix(seed, 24, vocab=500, ctx=128) for seed in (3, 3, 4))
     assert one == same and one.requests != other.requests
     assert {request.tenant for request in one.requests} == set(range(len(TENANTS)))
     for request in one.requests:
@@ -20,9 +20,9 @@ def test_request_mix_is_determined_by_its_seed() -> None:
     assert {event.kind for event in one.events} == {"park", "evict", "hold", "resume", "cancel"}
 
 
-def story(*steps: list[tuple[RequestKey, int, int, int]]) -> MixStory:
+def read_story(*steps: list[tuple[RequestKey, int, int, int]]) -> MixTrace:
     """For each step: request, slot, first and last token."""
-    story = MixStory()
+    story = MixTrace()
     for step in steps:
         who: list[RequestKey] = [(0, 0)] * 8
         slot, sequence, position = [], [], []
@@ -38,7 +38,7 @@ def story(*steps: list[tuple[RequestKey, int, int, int]]) -> MixStory:
 
 def test_request_trace_is_printed_in_order() -> None:
     a, b, fork = (1, 0), (2, 0), (1, 1)
-    message = story(
+    message = read_story(
         [(a, 0, 16, 20), (b, 1, 0, 3)],
         [(b, 1, 3, 4), (a, 0, 20, 30)],
         [(fork, 2, 30, 31), (a, 0, 30, 31)],
@@ -60,5 +60,5 @@ def test_request_trace_is_printed_in_order() -> None:
         "paused: parked or held after step 2, went on in step 4, slot 1 again",
         "paused: parked or held after step 4, went on in step 6, slot 1 again",
     ]
-    assert message.neighbours(a, 1) == [b] and message.neighbours(a, 7) == []
+    assert message.find_neighbours(a, 1) == [b] and message.find_neighbours(a, 7) == []
     assert message.counts() == {"hits": 1, "forks": 1, "chunks": 1, "pauses": 3, "evictions": 1}

@@ -14,14 +14,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from planted import element, one_ulp_up
-from seen import FEW, Q8, Capture, Planting, Seen, Validate, golden_of, name_of
+from planted import change_element, one_ulp_up
+from seen import FEW, Q8, Capture, Planting, Validate, ValidateOutput, golden_of, name_of
 
 from zinc_rt.cli.junit import MARK
 from zinc_rt.cli.report import SCHEMA
 from zinc_rt.golden.embedded import STEMS, VOCABULARY
 from zinc_rt.golden.format import read_arrays
-from zinc_rt.model.gguf import digest, read_gguf
+from zinc_rt.model.gguf import digest_model, read_gguf
 from zinc_rt.validate.command import main
 
 
@@ -34,7 +34,7 @@ def test_json_on_stdout_is_the_only_output(qwen3: str, capsys: Capture) -> None:
         "shortcuts", "results", "verdict",
     } <= body.keys()  # fmt: skip
     assert {"name", "arch", "simulated", "profile", "kernel", "firmware"} <= body["device"].keys()
-    model = {"path": qwen3, "digest": digest(read_gguf(qwen3)), "architecture": "qwen3", "layers": 3}
+    model = {"path": qwen3, "digest": digest_model(read_gguf(qwen3)), "architecture": "qwen3", "layers": 3}
     assert model.items() <= body["model"].items() and body["model"]["parameters"] > 10**6
     for result in body["results"]:
         assert {
@@ -44,33 +44,33 @@ def test_json_on_stdout_is_the_only_output(qwen3: str, capsys: Capture) -> None:
     assert body["verdict"] == {"status": "PASS", "exit": 0, "counts": {"pass": len(body["results"])}}
 
 
-def numbers(value: Any) -> Iterator[float]:
+def walk_numbers(value: Any) -> Iterator[float]:
     if isinstance(value, dict | list):
         for item in value.values() if isinstance(value, dict) else value:
-            yield from numbers(item)
+            yield from walk_numbers(item)
     elif isinstance(value, float):
         yield value
 
 
 @pytest.fixture
-def broken(qwen3: str, tmp_path: Path, plant: Planting) -> tuple[Seen, str, str]:
+def failed_run(qwen3: str, tmp_path: Path, plant_fault: Planting) -> tuple[ValidateOutput, str, str]:
     """A run in which l_out-1 has a NaN, and its JUnit and HTML."""
-    plant(element("l_out-1", 2, 17, lambda value: math.nan))
+    plant_fault(change_element("l_out-1", 2, 17, lambda value: math.nan))
     json_path, junit, html = (tmp_path / name for name in ("r.json", "r.xml", "r.html"))
     written = ["--json", str(json_path), "--junit", str(junit), "--html", str(html)]
     code = main(["--model", qwen3, "--tiers", "t1,t_cpu", *FEW, "--resync", *written])
-    return Seen(code, json.loads(json_path.read_text())), junit.read_text(), html.read_text()
+    return ValidateOutput(code, json.loads(json_path.read_text())), junit.read_text(), html.read_text()
 
 
-def test_nan_is_written_to_json_as_a_string(broken: tuple[Seen, str, str]) -> None:
-    seen, _, _ = broken
+def test_nan_is_written_to_json_as_a_string(failed_run: tuple[ValidateOutput, str, str]) -> None:
+    seen, _, _ = failed_run
     assert seen.exit == seen.report["verdict"]["exit"] == 1
     assert seen.result("l_out-1")["first_bad"]["got"] == "nan"
-    assert all(math.isfinite(value) for value in numbers(seen.report))
+    assert all(math.isfinite(value) for value in walk_numbers(seen.report))
 
 
-def test_junit_counts_match_the_report(broken: tuple[Seen, str, str]) -> None:
-    seen, junit, _ = broken
+def test_junit_counts_match_the_report(failed_run: tuple[ValidateOutput, str, str]) -> None:
+    seen, junit, _ = failed_run
     suite = Xml.fromstring(junit)
     cases, counts = suite.findall("testcase"), seen.report["verdict"]["counts"]
     assert int(suite.attrib["tests"]) == len(cases) == len(seen.results)
@@ -94,7 +94,7 @@ def test_junit_skip_has_its_reason(qwen3: str, tmp_path: Path) -> None:
     assert all(reasons) and "re-quantised" in reasons[0] and "do not reach the head" in reasons[-1]
 
 
-class Page(HTMLParser):
+class ParsedPage(HTMLParser):
     """Checks that tags close in order, and keeps text and references."""
 
     VOID = frozenset({"meta", "br"})
@@ -122,16 +122,16 @@ class Page(HTMLParser):
         self.text.append(data)
 
 
-def test_page_is_self_contained_and_shows_the_verdict(broken: tuple[Seen, str, str]) -> None:
-    _, _, html = broken
-    page = Page(html)
+def test_page_is_self_contained_and_shows_the_verdict(failed_run: tuple[ValidateOutput, str, str]) -> None:
+    _, _, html = failed_run
+    page = ParsedPage(html)
     words = "".join(page.text)
     assert "FAIL" in words and "token 2, dim 17: nan" in words and "zinc-rt validate --model" in words
     assert page.references == [] and "://" not in html and "@import" not in html and "<script" not in html
 
 
-def test_page_opens_with_verdict_and_summary(broken: tuple[Seen, str, str]) -> None:
-    _, _, html = broken
+def test_page_opens_with_verdict_and_summary(failed_run: tuple[ValidateOutput, str, str]) -> None:
+    _, _, html = failed_run
     opening, _, folded = html.partition("<body>")[2].partition("<details")
     assert opening.index("FAIL") < opening.index("<table") and opening.count("<table") == 1
     row = re.search(r"<tr><td class=\"fail\">FAIL</td>(.*)</tr>", opening)
@@ -140,8 +140,8 @@ def test_page_opens_with_verdict_and_summary(broken: tuple[Seen, str, str]) -> N
     assert "<table" in folded and re.search(r"<details[^>]* open><summary>qwen3-q", html), "failures are unfolded"
 
 
-def test_wide_tables_and_charts_scroll_in_their_own_box(broken: tuple[Seen, str, str]) -> None:
-    _, _, html = broken
+def test_wide_tables_and_charts_scroll_in_their_own_box(failed_run: tuple[ValidateOutput, str, str]) -> None:
+    _, _, html = failed_run
     assert html.count("<table") == len(re.findall(r'<div class="wide"[^>]*><table', html))
     assert ".wide { overflow-x: auto; }" in html and 'name="viewport"' in html
 
@@ -150,7 +150,7 @@ def test_wide_tables_and_charts_scroll_in_their_own_box(broken: tuple[Seen, str,
 def test_page_of_all_embedded_models_parses(tmp_path: Path) -> None:
     path, report = tmp_path / "r.html", tmp_path / "r.json"
     assert main(["--html", str(path), "--json", str(report)]) == 0
-    words = "".join(Page(path.read_text()).text)
+    words = "".join(ParsedPage(path.read_text()).text)
     assert "PASS" in words and all(stem in words for stem in STEMS)
     assert "ffn_moe_topk-3" in words and "isolation" in words
     contexts = {stem: 2048 if stem == "gemma4moe-q" else 256 for stem in STEMS}
@@ -165,7 +165,7 @@ def test_model_name_is_escaped_on_the_page(qwen3: str, tmp_path: Path) -> None:
     odd.write_bytes(Path(qwen3).read_bytes())
     html, junit = tmp_path / "r.html", tmp_path / "r.xml"
     assert main(["--model", str(odd), *FEW, "--html", str(html), "--junit", str(junit)]) == 0
-    assert "<b>&\"'" in "".join(Page(html.read_text()).text)
+    assert "<b>&\"'" in "".join(ParsedPage(html.read_text()).text)
     assert Xml.fromstring(junit.read_text()).find("testcase") is not None
 
 
@@ -177,14 +177,14 @@ def test_full_disk_is_reported_in_one_line(qwen3: str, capsys: Capture) -> None:
 # --- the command that shows it again ------------------------------------------------------------------------
 
 
-def repro_of(seen: Seen) -> list[str]:
+def repro_command(seen: ValidateOutput) -> list[str]:
     failed = next(result for result in seen.results if result["status"] == "fail")
     program, name, *options = shlex.split(failed["repro"])
     assert (program, name) == ("zinc-rt", "validate")
     return options
 
 
-def measured(seen: Seen) -> dict[str, Any]:
+def measured_results(seen: ValidateOutput) -> dict[str, Any]:
     return {result["id"]: (result["status"], result["measure"], result["first_bad"]) for result in seen.results}
 
 
@@ -201,22 +201,22 @@ def measured(seen: Seen) -> dict[str, Any]:
     ids=" ".join,
 )
 def test_repro_of_embedded_model_gives_same_measurements(
-    options: list[str], plant: Planting, validate: Validate, monkeypatch: pytest.MonkeyPatch
+    options: list[str], plant_fault: Planting, run_validate: Validate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("zinc_rt.golden.embedded.STEMS", ("qwen3-q",))
-    plant(element("l_out-2", 1, 3, lambda value: value + 1))
-    seen = validate(*options)
+    plant_fault(change_element("l_out-2", 1, 3, lambda value: value + 1))
+    seen = run_validate(*options)
     assert seen.exit == 1
     vocabulary = f"{VOCABULARY.model.stem}/"  # is held beside the embedded models, not beside one that is named
-    of_the_model = {id: item for id, item in measured(seen).items() if not id.startswith(vocabulary)}
-    assert measured(validate(*repro_of(seen))) == of_the_model
+    of_the_model = {id: item for id, item in measured_results(seen).items() if not id.startswith(vocabulary)}
+    assert measured_results(run_validate(*repro_command(seen))) == of_the_model
 
 
 @pytest.mark.rest
-def test_prompt_is_quoted_for_the_shell(gemma4: str, plant: Planting, validate: Validate) -> None:
-    plant(element("l_out-2", 1, 3, one_ulp_up))
-    seen = validate("--model", gemma4, "--tiers", "t1,t_cpu", "--prompt", "the cat's $(hat)", "--steps", "0")
-    assert measured(validate(*repro_of(seen))) == measured(seen)
+def test_prompt_is_quoted_for_the_shell(gemma4: str, plant_fault: Planting, run_validate: Validate) -> None:
+    plant_fault(change_element("l_out-2", 1, 3, one_ulp_up))
+    seen = run_validate("--model", gemma4, "--tiers", "t1,t_cpu", "--prompt", "the cat's $(hat)", "--steps", "0")
+    assert measured_results(run_validate(*repro_command(seen))) == measured_results(seen)
 
 
 # --- the table ----------------------------------------------------------------------------------------------
@@ -236,16 +236,16 @@ def test_reason_shared_by_many_rows_is_one_line(qwen35moe: str, tmp_path: Path, 
 @pytest.mark.rest(keep=1)
 @pytest.mark.parametrize("options", [[], ["--resync"]], ids=["plain", "resync"])
 def test_figures_and_status_fit_in_100_columns(
-    options: list[str], qwen35moe: str, plant: Planting, capsys: Capture
+    options: list[str], qwen35moe: str, plant_fault: Planting, capsys: Capture
 ) -> None:
-    plant(element("ffn_out-1", 2, 17, lambda value: value + 100))
+    plant_fault(change_element("ffn_out-1", 2, 17, lambda value: value + 100))
     assert main(["--model", qwen35moe, "--tiers", "t1,t_cpu", *FEW, *options]) == 1
     rows = [line for line in capsys.readouterr().out.splitlines() if re.search(r"  (FAIL|pass)\b", line)]
     assert rows and max(re.search(r"  (FAIL|pass)\b", row).end() for row in rows) <= 100  # type: ignore[union-attr]
 
 
-def test_close_values_are_printed_distinctly(qwen3: str, plant: Planting, capsys: Capture) -> None:
-    plant(element("l_out-1", 2, 17, one_ulp_up))
+def test_close_values_are_printed_distinctly(qwen3: str, plant_fault: Planting, capsys: Capture) -> None:
+    plant_fault(change_element("l_out-1", 2, 17, one_ulp_up))
     main(["--model", qwen3, "--tiers", "t1,t_cpu", *FEW])
     got, want = re.search(r"token 2, dim 17: (\S+), not (\S+)", capsys.readouterr().out).groups()  # type: ignore[union-attr]
     assert got != want

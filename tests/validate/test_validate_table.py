@@ -9,26 +9,35 @@ import pytest
 from zinc_rt.cli.report import Report
 from zinc_rt.validate.check_result import CheckResult, Reportable, ReportFigures, ValueMeasure
 from zinc_rt.validate.measure import Agreement, Limit, Measure
-from zinc_rt.validate.table import cause_lines, first_bad, reason_lines, sections, table, verdict
+from zinc_rt.validate.table import (
+    format_causes,
+    format_first_bad,
+    format_reasons,
+    format_sections,
+    format_table,
+    format_verdict,
+)
 
 SAME = Limit(bits=True)
 
 
-def apart(max_abs: float = 0.0, *, equal_bits: bool = False, agreement: Agreement | None = None) -> ValueMeasure:
+def measure_of(
+    max_abs: float = 0.0, *, equal_bits: bool = False, agreement: Agreement | None = None
+) -> ValueMeasure:
     return ValueMeasure(Measure(max_abs, max_abs / 5, 9, equal_bits, nonfinite=0, within=True), agreement)
 
 
-def passed(name: str) -> CheckResult:
-    return CheckResult(f"m/t1/{name}", "layer", "pass", "t1", "t_cpu", measure=apart(), limit=SAME)
+def passed_result(name: str) -> CheckResult:
+    return CheckResult(f"m/t1/{name}", "layer", "pass", "t1", "t_cpu", measure=measure_of(), limit=SAME)
 
 
-def failed(name: str, **bad: Any) -> CheckResult:
+def failed_result(name: str, **bad: Any) -> CheckResult:
     return CheckResult(
-        f"m/t1/{name}", "layer", "fail", "t1", "t_cpu", measure=apart(0.5), limit=SAME, first_bad=bad
+        f"m/t1/{name}", "layer", "fail", "t1", "t_cpu", measure=measure_of(0.5), limit=SAME, first_bad=bad
     )
 
 
-def skipped(name: str, reason: str, measure: Reportable | None = None) -> CheckResult:
+def skipped_result(name: str, reason: str, measure: Reportable | None = None) -> CheckResult:
     return CheckResult(
         f"m/t1/{name}", "layer", "skip", "t1", "t_cpu", reason=reason, measure=measure or ReportFigures()
     )
@@ -46,18 +55,32 @@ def skipped(name: str, reason: str, measure: Reportable | None = None) -> CheckR
     ],
 )
 def test_adjacent_rows_with_one_reason_are_a_range(names: list[str], line: str) -> None:
-    assert list(reason_lines([skipped(name, "why") for name in names])) == [f"skip  {line}: why"]
+    assert list(format_reasons([skipped_result(name, "why") for name in names])) == [f"skip  {line}: why"]
 
 
 def test_reasons_are_one_line_each_in_order_of_appearance() -> None:
     lines = list(
-        reason_lines([skipped("b", "second nature"), skipped("a-1", "first"), skipped("c", "second nature")])
+        format_reasons(
+            [
+                skipped_result("b", "second nature"),
+                skipped_result("a-1", "first"),
+                skipped_result("c", "second nature"),
+            ]
+        )
     )
     assert lines == ["skip  b, c: second nature", "skip  a-1: first"]
 
 
 def test_skip_has_a_row_only_if_measured() -> None:
-    text = str(table([passed("l_out-0"), skipped("l_out-1", "why"), skipped("l_out-2", "no gate", apart(0.25))]))
+    text = str(
+        format_table(
+            [
+                passed_result("l_out-0"),
+                skipped_result("l_out-1", "why"),
+                skipped_result("l_out-2", "no gate", measure_of(0.25)),
+            ]
+        )
+    )
     rows = text.splitlines()
     assert [row.split()[0] for row in rows] == ["value", "l_out-0", "l_out-2", "skip", "skip"]
     assert "2.5e-01" in rows[2] and rows[2].endswith("skip")
@@ -65,11 +88,11 @@ def test_skip_has_a_row_only_if_measured() -> None:
 
 
 def test_only_skips_print_no_table() -> None:
-    assert str(table([skipped("l_out-0", "why")])) == "skip  l_out-0: why"
+    assert str(format_table([skipped_result("l_out-0", "why")])) == "skip  l_out-0: why"
 
 
 def test_note_is_the_last_column_so_that_only_it_wraps() -> None:
-    row = str(table([failed("l_out-0", token=3, dim=7, got=1.5, want=-2.0)])).splitlines()[1]
+    row = str(format_table([failed_result("l_out-0", token=3, dim=7, got=1.5, want=-2.0)])).splitlines()[1]
     assert row.endswith("FAIL  token 3, dim 7: 1.5, not -2")
 
 
@@ -84,18 +107,18 @@ def test_note_is_the_last_column_so_that_only_it_wraps() -> None:
     ],
 )
 def test_close_values_get_enough_digits_to_differ(got: float, want: float, shown: str) -> None:
-    assert first_bad(failed("x", node="Qcur-3", token=0, head=2, dim=4, got=got, want=want)) == (
+    assert format_first_bad(failed_result("x", node="Qcur-3", token=0, head=2, dim=4, got=got, want=want)) == (
         f"node Qcur-3, token 0, head 2, dim 4: {shown}"
     )
 
 
 def test_shape_mismatch_is_reported() -> None:
-    assert first_bad(failed("x", shape=[2, 3], wanted_shape=[3, 2])) == "shape [2, 3], not [3, 2]"
+    assert format_first_bad(failed_result("x", shape=[2, 3], wanted_shape=[3, 2])) == "shape [2, 3], not [3, 2]"
 
 
 def test_each_pair_of_tiers_has_a_section() -> None:
-    other = CheckResult("m/t1/untapped", "tap", "pass", "t1", "t1", measure=apart(0.0), limit=SAME)
-    headings = [str(page).splitlines()[1] for page in sections([passed("l_out-0"), other])]
+    other = CheckResult("m/t1/untapped", "tap", "pass", "t1", "t1", measure=measure_of(0.0), limit=SAME)
+    headings = [str(page).splitlines()[1] for page in format_sections([passed_result("l_out-0"), other])]
     assert headings == ["t1 against t_cpu", "t1 against itself"]
 
 
@@ -106,23 +129,23 @@ def test_pass_is_a_row_and_failure_a_table_unless_verbose() -> None:
         "pass",
         "t1",
         "g.npz",
-        measure=apart(2e-6, agreement=Agreement(0.0, 0.0, top1=3, positions=4)),
+        measure=measure_of(2e-6, agreement=Agreement(0.0, 0.0, top1=3, positions=4)),
     )
-    layer = CheckResult("m/t1/l_out-0", "layer", "pass", "t1", "g.npz", measure=apart(1e-6))
-    wrong = CheckResult("m/t1/l_out-0", "layer", "fail", "t1", "t_cpu", measure=apart(1.0), limit=SAME)
-    brief, full = map(str, sections([layer, logits, wrong], {"t1": "simulated"}, verbose=False))
+    layer = CheckResult("m/t1/l_out-0", "layer", "pass", "t1", "g.npz", measure=measure_of(1e-6))
+    wrong = CheckResult("m/t1/l_out-0", "layer", "fail", "t1", "t_cpu", measure=measure_of(1.0), limit=SAME)
+    brief, full = map(str, format_sections([layer, logits, wrong], {"t1": "simulated"}, verbose=False))
     assert brief.splitlines()[-1].split() == [
         "t1", "(simulated)", "g.npz", "2", "of", "2", "1.0e-06", "2.0e-06", "0.0e+00", "3/4", "pass",
     ]  # fmt: skip
     assert full.splitlines()[1] == "t1, simulated, against t_cpu" and "FAIL" in full
-    assert len(list(sections([layer, logits, wrong]))) == 2
-    assert "1.0e-06" in str(next(sections([layer, logits])))
+    assert len(list(format_sections([layer, logits, wrong]))) == 2
+    assert "1.0e-06" in str(next(format_sections([layer, logits])))
 
 
 def test_equal_bits_print_bit_exact_and_ungated_results_do_not_pass() -> None:
-    same = CheckResult("m/t1/l_out-0", "layer", "pass", "t1", "t_cpu", measure=apart(equal_bits=True))
-    shown = CheckResult("m/t1/l_out-0", "layer", "skip", "t1", "q", reason="no gate", measure=apart(0.5))
-    [text] = map(str, sections([same, shown], verbose=False))
+    same = CheckResult("m/t1/l_out-0", "layer", "pass", "t1", "t_cpu", measure=measure_of(equal_bits=True))
+    shown = CheckResult("m/t1/l_out-0", "layer", "skip", "t1", "q", reason="no gate", measure=measure_of(0.5))
+    [text] = map(str, format_sections([same, shown], verbose=False))
     rows = [line.split() for line in text.splitlines()[2:4]]
     assert rows == [
         ["t1", "t_cpu", "1", "of", "1", "bit-exact", "pass"],
@@ -132,22 +155,26 @@ def test_equal_bits_print_bit_exact_and_ungated_results_do_not_pass() -> None:
 
 
 def test_shared_cause_is_printed_once() -> None:
-    results = [failed("l_out-0"), failed("l_out-1"), failed("logits")]
+    results = [failed_result("l_out-0"), failed_result("l_out-1"), failed_result("logits")]
     for result in results[:2]:
         result.cause = "the same cause"
-    assert list(cause_lines(results)) == ["fail  l_out-0..1: the same cause"]
-    assert "fail  l_out-0..1: the same cause" in table(results).parts
+    assert list(format_causes(results)) == ["fail  l_out-0..1: the same cause"]
+    assert "fail  l_out-0..1: the same cause" in format_table(results).parts
 
 
 @pytest.mark.parametrize(
     ("results", "strict", "line"),
     [
-        ([passed("a")], False, "PASS  1 model: 1 check passed"),
-        ([passed("a"), failed("b")], False, "FAIL  1 model: 1 failed, 1 check passed"),
-        ([passed("a"), skipped("b", "why")], False, "PASS  1 model: 1 check passed, 1 skipped (why)"),
-        ([passed("a"), skipped("b", "why")], True, "FAIL  1 model: 1 check passed, 1 skipped (why)"),
+        ([passed_result("a")], False, "PASS  1 model: 1 check passed"),
+        ([passed_result("a"), failed_result("b")], False, "FAIL  1 model: 1 failed, 1 check passed"),
         (
-            [skipped("a", "x"), skipped("b", "y"), skipped("c", "y")],
+            [passed_result("a"), skipped_result("b", "why")],
+            False,
+            "PASS  1 model: 1 check passed, 1 skipped (why)",
+        ),
+        ([passed_result("a"), skipped_result("b", "why")], True, "FAIL  1 model: 1 check passed, 1 skipped (why)"),
+        (
+            [skipped_result("a", "x"), skipped_result("b", "y"), skipped_result("c", "y")],
             False,
             "NOTHING RAN  1 model: 0 checks passed, 3 skipped (x and 1 more reason)",
         ),
@@ -155,4 +182,7 @@ def test_shared_cause_is_printed_once() -> None:
     ],
 )
 def test_verdict_is_one_line(results: list[CheckResult], strict: bool, line: str) -> None:
-    assert verdict(Report("validate", results=[result.reported() for result in results]), 1, strict=strict) == line
+    assert (
+        format_verdict(Report("validate", results=[result.reported() for result in results]), 1, strict=strict)
+        == line
+    )

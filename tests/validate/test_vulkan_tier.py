@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from seen import FEW, Capture, Validate, golden_of
-from spirv.spirv_edits import edited, first, instruction
+from spirv.spirv_edits import edit_module, encode_instruction, replace_first
 
 from zinc_rt.backends.vulkan.device import PhysicalDevice
 from zinc_rt.cli.main import main as cli
@@ -23,8 +23,8 @@ pytestmark = pytest.mark.usefixtures("vulkan_driver")
 def wrong_swiglu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Replace one multiplication of the kernel by an addition."""
     own = table.KERNELS
-    added = first(Opcode.FMul, lambda item: instruction(Opcode.FAdd, *item.operands))
-    wrong = edited(own.module("swiglu"), added)
+    added = replace_first(Opcode.FMul, lambda item: encode_instruction(Opcode.FAdd, *item.operands))
+    wrong = edit_module(own.module("swiglu"), added)
     planted = SpirvKernels(
         own.target,
         own.entries,
@@ -37,7 +37,7 @@ def wrong_swiglu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(table, "KERNELS", planted)
 
 
-def recorded(model: str, log: Path) -> str:
+def record_log(model: str, log: Path) -> str:
     """The log of a run on the driver."""
     run = ["run", "--model", model, "--tier", "vulkan", "--tokens", "3,1,4", "--max-tokens", "2", "--ignore-eos"]
     assert cli(["trace", "-o", str(log), "--times", "--", *run]) == 0
@@ -45,10 +45,10 @@ def recorded(model: str, log: Path) -> str:
 
 
 @pytest.mark.rest
-def test_every_node_matches_the_oracle(qwen3: str, validate: Validate, capsys: Capture) -> None:
-    seen = validate("--model", qwen3, *FEW, *VULKAN, "--nodes", "*")
+def test_every_node_matches_the_oracle(qwen3: str, run_validate: Validate, capsys: Capture) -> None:
+    seen = run_validate("--model", qwen3, *FEW, *VULKAN, "--nodes", "*")
     assert seen.exit == 0 and {result["status"] for result in seen.results} == {"pass"}
-    assert seen.result("Qcur-1")["measure"]["equal_bits"] and len(seen.named("pass", "node")) > 30
+    assert seen.result("Qcur-1")["measure"]["equal_bits"] and len(seen.names_with_status("pass", "node")) > 30
     [pair] = seen.report["details"]["histograms"]["qwen3-q"]["pairs"]
     assert pair["same_bits"] and pair["logits"]["equal_bits"]
     vulkan = seen.report["details"]["devices"]["vulkan"]
@@ -57,17 +57,17 @@ def test_every_node_matches_the_oracle(qwen3: str, validate: Validate, capsys: C
 
 
 @pytest.mark.slow
-def test_isolated_layers_match_the_oracle(qwen3: str, validate: Validate) -> None:
-    assert validate("--model", qwen3, "--golden", golden_of(qwen3), *VULKAN, "--resync").exit == 0
+def test_isolated_layers_match_the_oracle(qwen3: str, run_validate: Validate) -> None:
+    assert run_validate("--model", qwen3, "--golden", golden_of(qwen3), *VULKAN, "--resync").exit == 0
     layers = ("--tokens", "3,1,4", "--layers", "1:2", "--input", "oracle")
-    assert validate("--model", qwen3, *VULKAN, *layers).exit == 0
+    assert run_validate("--model", qwen3, *VULKAN, *layers).exit == 0
 
 
 @pytest.mark.rest
 def test_wrong_kernel_is_reported_with_its_node(
-    qwen3: str, validate: Validate, wrong_swiglu: None, capsys: Capture
+    qwen3: str, run_validate: Validate, wrong_swiglu: None, capsys: Capture
 ) -> None:
-    seen = validate("--model", qwen3, *FEW, *VULKAN)
+    seen = run_validate("--model", qwen3, *FEW, *VULKAN)
     bad = seen.result("first-divergent")["first_bad"]
     assert seen.exit == 1 and bad["node"] == "ffn_swiglu-0" and bad["kernels"] == ["swiglu"]
     output = capsys.readouterr().out
@@ -79,7 +79,7 @@ def test_wrong_kernel_is_reported_with_its_node(
 def test_bisect_names_the_node_of_a_recorded_run(
     qwen3: str, tmp_path: Path, wrong_swiglu: None, capsys: Capture
 ) -> None:
-    log = recorded(qwen3, tmp_path / "v.zlog")
+    log = record_log(qwen3, tmp_path / "v.zlog")
     assert cli(["replay", log, "--tiers", "vulkan"]) == 0  # as it was recorded, wrong as it is
     assert cli(["replay", log, "--tiers", "t_cpu"]) == 1
     capsys.readouterr()
@@ -92,5 +92,5 @@ def test_bisect_names_the_node_of_a_recorded_run(
 
 @pytest.mark.rest
 def test_oracle_replays_a_driver_recording(qwen3: str, tmp_path: Path, vulkan_driver: PhysicalDevice) -> None:
-    log = recorded(qwen3, tmp_path / "v.zlog")
+    log = record_log(qwen3, tmp_path / "v.zlog")
     assert cli(["replay", log, "--tiers", "vulkan,t_cpu", "--device", vulkan_driver.option]) == 0

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from zinc_rt.ir.op import Op
-from zinc_rt.validate.cases.sweep import Rooms, Sweep, paired, shapes
+from zinc_rt.validate.cases.sweep import Rooms, Sweep, combine_shapes, pair_shapes
 
 FEW = ("mixed", "edges", "outliers")
 ROOMS: Rooms = ({}, {"tokens": 6})
@@ -20,7 +20,7 @@ MANY_PAGES: Mapping[str, int | str] = {
 CONTEXTS = (1, 2, 8, 9, 16, 17, 31, 32, 33, 255, 256, 257, 513)
 
 
-def _attention(heads: int, kv_heads: int, head_dim: int, value_dim: int, **more: int) -> dict[str, object]:
+def _attention_attrs(heads: int, kv_heads: int, head_dim: int, value_dim: int, **more: int) -> dict[str, object]:
     return {
         "heads": heads,
         "kv_heads": kv_heads,
@@ -33,11 +33,11 @@ def _attention(heads: int, kv_heads: int, head_dim: int, value_dim: int, **more:
 
 
 SMALL_HEADS = tuple(
-    _attention(*item)
+    _attention_attrs(*item)
     for item in ((1, 1, 4, 4), (6, 3, 16, 16), (8, 1, 64, 64), (3, 1, 128, 64), (4, 2, 128, 128), (5, 5, 20, 16))
 )
 WIDE_HEADS = tuple(
-    _attention(*item)
+    _attention_attrs(*item)
     for item in (
         (2, 1, 132, 4),
         (2, 1, 192, 128),
@@ -47,14 +47,18 @@ WIDE_HEADS = tuple(
         (1, 1, 12, 388),
     )
 )
-LONGEST_HEADS = (_attention(2, 1, 576, 516), _attention(1, 1, 2048, 2048), _attention(2, 2, 7, 2))
-WINDOWS = tuple(_attention(2, 1, 32, 32, window=window) for window in (1, 2, 31, 32, 33, 256, 257, 5000))
-PAGE_SIZES = tuple(_attention(2, 1, 20, 20) | {"page_tokens": page} for page in (1, 2, 8, 32, 128, 512))
+LONGEST_HEADS = (
+    _attention_attrs(2, 1, 576, 516),
+    _attention_attrs(1, 1, 2048, 2048),
+    _attention_attrs(2, 2, 7, 2),
+)
+WINDOWS = tuple(_attention_attrs(2, 1, 32, 32, window=window) for window in (1, 2, 31, 32, 33, 256, 257, 5000))
+PAGE_SIZES = tuple(_attention_attrs(2, 1, 20, 20) | {"page_tokens": page} for page in (1, 2, 8, 32, 128, 512))
 
 SWEEPS = (
     Sweep(
         Op.ROPE,
-        paired(T=(1, 3), K=("head_dim", "3*head_dim"), R=(1,), ctx=(9,)),
+        pair_shapes(T=(1, 3), K=("head_dim", "3*head_dim"), R=(1,), ctx=(9,)),
         tuple(
             {"head_dim": dim, "mode": mode, "offset": offset}
             for dim, offset in ((2, 0), (7, 1), (6, 3), (64, 5))
@@ -65,7 +69,7 @@ SWEEPS = (
     ),
     Sweep(
         Op.ROPE,
-        paired(T=(1, 3), K=("2*head_dim", "head_dim"), R=("head_dim//2", "head_dim//4"), ctx=(320, 9)),
+        pair_shapes(T=(1, 3), K=("2*head_dim", "head_dim"), R=("head_dim//2", "head_dim//4"), ctx=(320, 9)),
         tuple(
             {"head_dim": dim, "mode": mode, "offset": 0}
             for dim in (4, 16, 64, 66, 128, 192, 256, 512)
@@ -76,7 +80,7 @@ SWEEPS = (
     ),
     Sweep(
         Op.KV_WRITE_BATCHED,
-        paired(T=(1, 4, 3), ctx=(71, 16, 320), slots=(3, 1), K=(1, 40, 512, 1030), V=(3, 600, 511, 64)),
+        pair_shapes(T=(1, 4, 3), ctx=(71, 16, 320), slots=(3, 1), K=(1, 40, 512, 1030), V=(3, 600, 511, 64)),
         tuple({"page_tokens": page} for page in (1, 2, 16, 64)),
         values=("mixed", "edges"),
         rooms=ROOMS,
@@ -84,7 +88,7 @@ SWEEPS = (
     ),
     Sweep(
         Op.RMS_NORM_FUSED_ROPE_KV_WRITE,
-        paired(
+        pair_shapes(
             T=(1, 3),
             ctx=(20, 33),
             slots=(2, 1, 3),
@@ -105,22 +109,22 @@ SWEEPS = (
     ),
     Sweep(
         Op.FLASH_ATTN,
-        shapes(T=1, ctx=CONTEXTS, slots=1),
-        (_attention(2, 2, 32, 32),),
+        combine_shapes(T=1, ctx=CONTEXTS, slots=1),
+        (_attention_attrs(2, 2, 32, 32),),
         more=PAGES,
     ),
     *(
-        Sweep(op, paired(T=(1, 3), ctx=(41, 270), slots=(2, 1)), heads, values=FEW, rooms=ROOMS, more=PAGES)
+        Sweep(op, pair_shapes(T=(1, 3), ctx=(41, 270), slots=(2, 1)), heads, values=FEW, rooms=ROOMS, more=PAGES)
         for op in (Op.FLASH_ATTN, Op.FLASH_ATTN_BATCHED)
         for heads in (SMALL_HEADS, WIDE_HEADS)
     ),
     Sweep(Op.FLASH_ATTN, ({"T": 3, "ctx": 41, "slots": 2},), LONGEST_HEADS, values=("mixed", "edges"), more=PAGES),
-    Sweep(Op.FLASH_ATTN, paired(T=(3,), ctx=(300,), slots=(1,)), WINDOWS, values=FEW, more=PAGES),
-    Sweep(Op.FLASH_ATTN_BATCHED, paired(T=(5,), ctx=(290,), slots=(2,)), PAGE_SIZES, values=FEW, more=PAGES),
+    Sweep(Op.FLASH_ATTN, pair_shapes(T=(3,), ctx=(300,), slots=(1,)), WINDOWS, values=FEW, more=PAGES),
+    Sweep(Op.FLASH_ATTN_BATCHED, pair_shapes(T=(5,), ctx=(290,), slots=(2,)), PAGE_SIZES, values=FEW, more=PAGES),
     Sweep(
         Op.FLASH_ATTN,
         ({"T": 1, "ctx": 2049, "slots": 1},),
-        (_attention(4, 2, 128, 128),),
+        (_attention_attrs(4, 2, 128, 128),),
         values=("mixed",),
         more=PAGES,
     ),
@@ -129,10 +133,10 @@ SWEEPS = (
         Op.FLASH_ATTN,
         ({"T": 3, "ctx": 773, "slots": 2}, {"T": 1, "ctx": 768, "slots": 1}),
         (
-            _attention(2, 1, 20, 20),
-            _attention(4, 2, 128, 64),
-            _attention(2, 1, 256, 256),
-            _attention(2, 1, 32, 32, window=1025),
+            _attention_attrs(2, 1, 20, 20),
+            _attention_attrs(4, 2, 128, 64),
+            _attention_attrs(2, 1, 256, 256),
+            _attention_attrs(2, 1, 32, 32, window=1025),
         ),
         values=FEW,
         rooms=ROOMS,
@@ -148,7 +152,7 @@ SWEEPS = (
     ),
     Sweep(
         Op.MLA_EXPAND,
-        shapes(T=(1, 3)),
+        combine_shapes(T=(1, 3)),
         (
             {"heads": 3, "nope": 7, "rope": 5, "value_dim": 9},
             {"heads": 1, "nope": 128, "rope": 64, "value_dim": 128},
@@ -158,7 +162,7 @@ SWEEPS = (
     ),
     Sweep(
         Op.MLA_FLASH_ATTN,
-        paired(T=(1, 4), ctx=(1, 33, 270), slots=(1, 3)),
+        pair_shapes(T=(1, 4), ctx=(1, 33, 270), slots=(1, 3)),
         (
             {"heads": 18, "latent": 32, "rope": 9, "value_dim": 11, "scale": 0.1, "page_tokens": 4},
             {"heads": 2, "latent": 256, "rope": 64, "value_dim": 17, "scale": 0.1, "page_tokens": 16},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from zinc_rt.ir.op import Op
-from zinc_rt.validate.cases.sweep import Rooms, Sizes, Sweep, paired, shapes
+from zinc_rt.validate.cases.sweep import Rooms, Sizes, Sweep, combine_shapes, pair_shapes
 
 # Around a wave's 32, a workgroup's 256 and the native set's 2,048; 17,408 is the widest a model has.
 COLUMNS = (1, 3, 31, 32, 33, 127, 255, 256, 257, 320, 1029, 2047, 2048, 2049)
@@ -11,8 +11,8 @@ WIDEST = 17408
 ROOMS: Rooms = ({}, {"tokens": 5}, {"tokens": 64})
 ROWS = (1, 2, 3, 5)
 
-_N: tuple[Sizes, ...] = (*paired(T=ROWS, N=COLUMNS), {"T": 1, "N": WIDEST})
-_REST: tuple[Sizes, ...] = (*paired(T=ROWS, rest=COLUMNS), {"T": 1, "rest": WIDEST})
+_N: tuple[Sizes, ...] = (*pair_shapes(T=ROWS, N=COLUMNS), {"T": 1, "N": WIDEST})
+_REST: tuple[Sizes, ...] = (*pair_shapes(T=ROWS, rest=COLUMNS), {"T": 1, "rest": WIDEST})
 
 SWEEPS = (
     Sweep(Op.ADD, _N, rooms=ROOMS),
@@ -21,7 +21,7 @@ SWEEPS = (
     Sweep(Op.SIGMOID_MUL, _N, rooms=ROOMS),
     Sweep(
         Op.MOE_SWIGLU,
-        paired(T=ROWS, k=(1, 2, 8), F=(1, 33, 96, 257, 768)),
+        pair_shapes(T=ROWS, k=(1, 2, 8), F=(1, 33, 96, 257, 768)),
         ({"activation": "silu"}, {"activation": "gelu"}),
         rooms=ROOMS,
     ),
@@ -39,7 +39,7 @@ SWEEPS = (
     Sweep(Op.SOFTCAP, _N, ({"cap": 30.0}, {"cap": 1e-39}), rooms=ROOMS),
     Sweep(
         Op.SLICE,
-        shapes(T=(1, 3), N="5*group"),
+        combine_shapes(T=(1, 3), N="5*group"),
         tuple(
             {"group": group, "offset": offset, "size": size}
             for group, offset, size in (

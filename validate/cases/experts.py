@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from zinc_rt.ir.op import Op
-from zinc_rt.validate.cases.sweep import BLOCKS_OF_32, PLAIN, TYPES, Rooms, Sweep, paired
+from zinc_rt.validate.cases.sweep import BLOCKS_OF_32, PLAIN, TYPES, Rooms, Sweep, pair_shapes
 
 ROOMS: Rooms = ({}, {"tokens": 4})
 FEW = ("mixed", "edges", "outliers")
@@ -13,7 +13,7 @@ SWEEPS = (
     # the bias in order moves the choice to the last experts, behind whole passes of the workgroup
     Sweep(
         Op.MOE_GATE_TOPK,
-        paired(T=(1, 2), D=(64,), E=(12, 127, 128, 129, 130, 257, 512)),
+        pair_shapes(T=(1, 2), D=(64,), E=(12, 127, 128, 129, 130, 257, 512)),
         ({"k": 1}, {"k": 10}),
         values=("rising",),
         without=(("norm_w",),),
@@ -21,14 +21,14 @@ SWEEPS = (
     Sweep(
         Op.MOE_GATE_TOPK,
         # as far as 512 experts, and around a workgroup's 128
-        paired(T=(1, 3, 2), D=(64, 256), E=(8, 16, 32, 127, 128, 130, 256, 512)),
+        pair_shapes(T=(1, 3, 2), D=(64, 256), E=(8, 16, 32, 127, 128, 130, 256, 512)),
         ({"k": 1}, {"k": 4, "scale": 2.5}, {"k": 8, "renormalise": False}, {"k": 6, "scale": 0.0}),
         without=(("norm_w",), ("select_bias", "norm_w"), ()),
         rooms=ROOMS,
     ),
     Sweep(
         Op.MOE_GATE_TOPK,
-        paired(T=(2,), D=(64,), E=(1, 3, 12)),
+        pair_shapes(T=(2,), D=(64,), E=(1, 3, 12)),
         ({"k": 1},),
         values=("mixed", "edges", "ties", "zeros"),
         without=(("norm_w",),),
@@ -59,7 +59,7 @@ SWEEPS = (
     ),
     Sweep(
         Op.MOE_GATE_UP,
-        paired(T=(1, 3, 2), D=(256, 512, 1280), E=(5, 4, 16), F=(1, 9, 33), k=(2, 1, 4)),
+        pair_shapes(T=(1, 3, 2), D=(256, 512, 1280), E=(5, 4, 16), F=(1, 9, 33), k=(2, 1, 4)),
         tuple({"activation": activation} for activation in ("none", "silu", "gelu")),
         types=TYPES,
         values=FEW,
@@ -69,7 +69,7 @@ SWEEPS = (
     ),
     Sweep(
         Op.MOE_DOWN_ACC,
-        paired(T=(1, 3, 2), E=(5, 4, 16), D=(1, 131, 33, 256), F=(256, 512), k=(2, 1, 4)),
+        pair_shapes(T=(1, 3, 2), E=(5, 4, 16), D=(1, 131, 33, 256), F=(256, 512), k=(2, 1, 4)),
         types=TYPES,
         values=FEW,
         without=(("residual",), ("hidden",), ("expert_scale",), ("expert_scale", "hidden", "residual"), ()),
@@ -78,7 +78,7 @@ SWEEPS = (
     ),
     Sweep(
         Op.SHARED_EXPERT,
-        paired(T=(1, 3, 2), D=(256, 512), F=(256, 512, 256)),
+        pair_shapes(T=(1, 3, 2), D=(256, 512), F=(256, 512, 256)),
         types=TYPES,
         values=FEW,
         without=(
@@ -94,7 +94,7 @@ SWEEPS = (
     ),
     Sweep(
         Op.SHARED_EXPERT,
-        paired(T=(1, 5), D=(160, 96), F=(64, 32)),
+        pair_shapes(T=(1, 5), D=(160, 96), F=(64, 32)),
         types=BLOCKS_OF_32,
         values=FEW,
         without=((), ("gate_inp", "hidden")),

@@ -7,7 +7,16 @@ at those of matmul's 4; inner sizes at those of blocks, of a wave's step of 128 
 from __future__ import annotations
 
 from zinc_rt.ir.op import Op
-from zinc_rt.validate.cases.sweep import BLOCKS_OF_32, BLOCKS_OF_256, OTHERS, PLAIN, TYPES, Rooms, Sweep, paired
+from zinc_rt.validate.cases.sweep import (
+    BLOCKS_OF_32,
+    BLOCKS_OF_256,
+    OTHERS,
+    PLAIN,
+    TYPES,
+    Rooms,
+    Sweep,
+    pair_shapes,
+)
 
 MANY = {"tokens": 64}  # room for so many tokens is what matmul is for
 ROOMS: Rooms = ({}, MANY)
@@ -27,13 +36,21 @@ TALLEST = 17408
 
 SWEEPS = (
     *(
-        Sweep(Op.MATMUL, paired(T=T, N=N, K=k), types=types, without=OPTIONS, rooms=ROOMS, vectors=PLAIN, more=ONE)
+        Sweep(
+            Op.MATMUL,
+            pair_shapes(T=T, N=N, K=k),
+            types=types,
+            without=OPTIONS,
+            rooms=ROOMS,
+            vectors=PLAIN,
+            more=ONE,
+        )
         for types, k in ((PLAIN, K_PLAIN), (BLOCKS_OF_32, K_OF_32), (BLOCKS_OF_256, K_OF_256))
     ),
     *(
         Sweep(
             Op.MATMUL,
-            paired(T=(1, 2, 3), N=(17, 1, 33), K=k),
+            pair_shapes(T=(1, 2, 3), N=(17, 1, 33), K=k),
             ({"eps": 1e-6},),
             types=types,
             values=FEW,
@@ -48,10 +65,12 @@ SWEEPS = (
             (BLOCKS_OF_256, (256, 2816)),
         )
     ),
-    Sweep(Op.MATMUL, paired(T=T, N=(17, 8), K=(256, 1280)), types=OTHERS, values=FEW, without=OPTIONS, more=ONE),
+    Sweep(
+        Op.MATMUL, pair_shapes(T=T, N=(17, 8), K=(256, 1280)), types=OTHERS, values=FEW, without=OPTIONS, more=ONE
+    ),
     Sweep(  # whole groups, for kernels of tiles on matrix units
         Op.MATMUL,
-        paired(T=(16, 17, 33), N=(16, 3, 70), K=(1024, 2048)),
+        pair_shapes(T=(16, 17, 33), N=(16, 3, 70), K=(1024, 2048)),
         types=("q8_0", "q4_0"),
         values=("mixed", "edges"),
         without=(("bias", "scale", *FUSED),),
@@ -69,7 +88,7 @@ SWEEPS = (
     ),
     Sweep(
         Op.LM_HEAD,
-        paired(T=(1, 6, 4), L=(1, 3, 4), V=(1, 17, 50, 320), D=(256, 512)),
+        pair_shapes(T=(1, 6, 4), L=(1, 3, 4), V=(1, 17, 50, 320), D=(256, 512)),
         types=TYPES,
         values=FEW,
         without=(("bias",), ()),
@@ -77,7 +96,7 @@ SWEEPS = (
     ),
     Sweep(
         Op.RMS_NORM_FUSED_QKV,
-        paired(T=(1, 3, 5), D=(256, 512, 1280), Q=(32, 33, 1), K=(16, 17, 8), V=(7, 16, 3)),
+        pair_shapes(T=(1, 3, 5), D=(256, 512, 1280), Q=(32, 33, 1), K=(16, 17, 8), V=(7, 16, 3)),
         ({"eps": 1e-6},),
         types=TYPES,
         values=FEW,
@@ -86,7 +105,7 @@ SWEEPS = (
     ),
     Sweep(
         Op.RMS_NORM_FUSED_MLP_GATE_UP,
-        paired(T=(1, 3, 5), D=(256, 512, 1280), F=(1, 16, 33)),
+        pair_shapes(T=(1, 3, 5), D=(256, 512, 1280), F=(1, 16, 33)),
         tuple({"eps": 1e-5, "activation": activation} for activation in ("none", "silu", "gelu")),
         types=TYPES,
         values=FEW,
@@ -94,16 +113,16 @@ SWEEPS = (
     ),
     Sweep(
         Op.EMBED,
-        paired(T=(1, 3, 5), V=(1, 9, 320), D=(256, 512, 1024, 1280)),
+        pair_shapes(T=(1, 3, 5), V=(1, 9, 320), D=(256, 512, 1024, 1280)),
         types=TYPES,
         values=("mixed", "edges"),
         rooms=({}, {"tokens": 6}),
     ),
-    Sweep(Op.EMBED, paired(T=(2,), V=(3,), D=(1, 33, 255, 257, 300)), types=PLAIN, values=("mixed", "edges")),
-    Sweep(Op.EMBED, paired(T=(2,), V=(3,), D=(32, 96, 1120)), types=BLOCKS_OF_32, values=("mixed", "edges")),
+    Sweep(Op.EMBED, pair_shapes(T=(2,), V=(3,), D=(1, 33, 255, 257, 300)), types=PLAIN, values=("mixed", "edges")),
+    Sweep(Op.EMBED, pair_shapes(T=(2,), V=(3,), D=(32, 96, 1120)), types=BLOCKS_OF_32, values=("mixed", "edges")),
     Sweep(
         Op.MLA_ABSORB,
-        paired(T=(1, 3, 2)),
+        pair_shapes(T=(1, 3, 2)),
         (
             {"heads": 2, "nope": 256, "rope": 5, "latent": 18},
             {"heads": 1, "nope": 512, "rope": 64, "latent": 33},

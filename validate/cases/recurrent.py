@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from zinc_rt.ir.op import Op
-from zinc_rt.validate.cases.sweep import Rooms, Sweep, paired, shapes
+from zinc_rt.validate.cases.sweep import Rooms, Sweep, combine_shapes, pair_shapes
 
 ROOMS: Rooms = ({}, {"tokens": 9, "sequences": 3})
 DELTA_ROOMS: Rooms = (*ROOMS, {"tokens": 40, "sequences": 3})  # gates and units apart, and by each wave
@@ -12,14 +12,14 @@ CHANNELS = (1, 37, 255, 256, 257, 320)
 CONV = (Op.SSM_CONV1D, Op.SSM_CONV1D_UPDATE, Op.SSM_CONV1D_UPDATE_IDS)
 DELTA = (Op.SSM_DELTA_NET, Op.SSM_DELTA_NET_INPLACE, Op.SSM_DELTA_NET_INPLACE_IDS)
 IDS = (Op.SSM_CONV1D_UPDATE_IDS, Op.SSM_DELTA_NET_INPLACE_IDS)
-STEPS = paired(T=(1, 7, 2, 9), S=(1, 2, 2, 3))  # decode, two prompts, two requests, three
+STEPS = pair_shapes(T=(1, 7, 2, 9), S=(1, 2, 2, 3))  # decode, two prompts, two requests, three
 
 
-def _delta(k_heads: int, v_heads: int, head_dim: int, grouping: str) -> dict[str, object]:
+def _delta_attrs(k_heads: int, v_heads: int, head_dim: int, grouping: str) -> dict[str, object]:
     return {"k_heads": k_heads, "v_heads": v_heads, "head_dim": head_dim, "eps": 1e-6, "grouping": grouping}
 
 
-def _disjoint_case(op: Op, attrs: dict[str, object]) -> tuple[dict[str, object], ...]:
+def _make_disjoint_attrs(op: Op, attrs: dict[str, object]) -> tuple[dict[str, object], ...]:
     """Return the same attributes with disjoint rows, if the opcode has rows."""
     return ({**attrs, "disjoint": True},) if op in IDS else ()
 
@@ -29,7 +29,7 @@ SWEEPS = (
         Sweep(
             op,
             tuple({**step, "C": channels} for step in STEPS for channels in CHANNELS),
-            ({"silu": True}, {"silu": False}, *_disjoint_case(op, {"silu": True})),
+            ({"silu": True}, {"silu": False}, *_make_disjoint_attrs(op, {"silu": True})),
             values=FEW,
             without=((), ("bias",)),
             rooms=ROOMS,
@@ -37,11 +37,11 @@ SWEEPS = (
         )
         for op in CONV
     ),
-    Sweep(Op.SSM_CONV1D, shapes(T=(2,), S=1, C=37, K=(2, 3, 5)), values=("mixed",)),
+    Sweep(Op.SSM_CONV1D, combine_shapes(T=(2,), S=1, C=37, K=(2, 3, 5)), values=("mixed",)),
     *(
         Sweep(
             op,
-            shapes(T=(1, 7), S=1, C=37, K=(2, 6)),
+            combine_shapes(T=(1, 7), S=1, C=37, K=(2, 6)),
             values=("mixed",),
             without=((), ("bias",)),
             more={"slots": 4},
@@ -53,12 +53,12 @@ SWEEPS = (
             op,
             STEPS,
             (
-                _delta(1, 1, 4, "tiled"),
-                _delta(2, 4, 20, "grouped"),
-                _delta(1, 2, 64, "tiled"),
-                _delta(2, 6, 36, "tiled"),
-                _delta(1, 1, 128, "tiled"),
-                *_disjoint_case(op, _delta(2, 4, 20, "grouped")),
+                _delta_attrs(1, 1, 4, "tiled"),
+                _delta_attrs(2, 4, 20, "grouped"),
+                _delta_attrs(1, 2, 64, "tiled"),
+                _delta_attrs(2, 6, 36, "tiled"),
+                _delta_attrs(1, 1, 128, "tiled"),
+                *_make_disjoint_attrs(op, _delta_attrs(2, 4, 20, "grouped")),
             ),
             values=FEW,
             rooms=DELTA_ROOMS,
@@ -68,7 +68,10 @@ SWEEPS = (
     ),
     # a head for each lane of delta_gates, and one more
     Sweep(
-        Op.SSM_DELTA_NET, ({"T": 2, "S": 1},), (_delta(1, 32, 4, "tiled"), _delta(3, 33, 4, "grouped")), values=FEW
+        Op.SSM_DELTA_NET,
+        ({"T": 2, "S": 1},),
+        (_delta_attrs(1, 32, 4, "tiled"), _delta_attrs(3, 33, 4, "grouped")),
+        values=FEW,
     ),
     Sweep(
         Op.SSM_SCAN,
@@ -82,7 +85,7 @@ SWEEPS = (
         Sweep(
             op,
             STEPS[:2],
-            (_delta(1, 2, 17, "tiled"), _delta(2, 4, 132, "grouped")),
+            (_delta_attrs(1, 2, 17, "tiled"), _delta_attrs(2, 4, 132, "grouped")),
             values=("mixed", "infinite"),
             more={"slots": 4},
         )
@@ -94,7 +97,7 @@ SWEEPS = (
         Sweep(
             op,
             STEPS,
-            (_delta(1, 1, 4, "tiled"), _delta(2, 4, 20, "grouped")),
+            (_delta_attrs(1, 1, 4, "tiled"), _delta_attrs(2, 4, 20, "grouped")),
             values=("infinite",),
             more={"slots": 4},
         )
@@ -103,13 +106,13 @@ SWEEPS = (
     Sweep(Op.SSM_SCAN, tuple({**step, "I": 21, "N": 7} for step in STEPS), values=("infinite",)),
     Sweep(
         Op.LOAD_REQUEST_STATE,
-        shapes(S=(1, 3), slots=(3, 6), rest=(1, 5, 255, 256, 257, 1029)),
+        combine_shapes(S=(1, 3), slots=(3, 6), rest=(1, 5, 255, 256, 257, 1029)),
         values=("mixed", "edges"),
         rooms=({}, {"sequences": 4}),
     ),
     Sweep(
         Op.STORE_REQUEST_STATE,
-        shapes(S=(1, 3), slots=(3, 6), rest=(1, 5, 255, 256, 257, 1029)),
+        combine_shapes(S=(1, 3), slots=(3, 6), rest=(1, 5, 255, 256, 257, 1029)),
         values=("mixed", "edges"),
         rooms=({}, {"sequences": 4}),
     ),

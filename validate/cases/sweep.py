@@ -58,11 +58,11 @@ class Sweep:
             room = self.rooms[(turn + kind) % len(self.rooms)]
             turn //= len(self.rooms)
             vector = self.vectors[(turn + kind) % len(self.vectors)]
-            dims = sizes({**shape, **self.more}, attrs)
+            dims = evaluate_sizes({**shape, **self.more}, attrs)
             yield Case(self.op, dims, attrs, dtype, vector, without, values, room, seed=number)
 
 
-def sizes(named: Mapping[str, Size], attrs: Mapping[str, Any]) -> dict[str, int]:
+def evaluate_sizes(named: Mapping[str, Size], attrs: Mapping[str, Any]) -> dict[str, int]:
     """Evaluate the size expressions in order; each may use the names before it."""
     known = {name: value for name, value in attrs.items() if type(value) is int}
     drawn: dict[str, int] = {}
@@ -73,13 +73,13 @@ def sizes(named: Mapping[str, Size], attrs: Mapping[str, Any]) -> dict[str, int]
     return drawn
 
 
-def shapes(**axes: tuple[Size, ...] | Size) -> tuple[dict[str, Size], ...]:
+def combine_shapes(**axes: tuple[Size, ...] | Size) -> tuple[dict[str, Size], ...]:
     """Return every combination."""
     lists = [value if isinstance(value, tuple) else (value,) for value in axes.values()]
     return tuple(dict(zip(axes, combination, strict=True)) for combination in product(*lists))
 
 
-def paired(**axes: tuple[Size, ...]) -> tuple[dict[str, Size], ...]:
+def pair_shapes(**axes: tuple[Size, ...]) -> tuple[dict[str, Size], ...]:
     """Pair the first elements, then the second elements, and so on; shorter lists are repeated."""
     longest = max(len(values) for values in axes.values())
     return tuple({name: values[i % len(values)] for name, values in axes.items()} for i in range(longest))

@@ -23,7 +23,7 @@ FAMILIES: dict[str, Sequence[Sweep]] = {
 }
 
 
-def cases(family: str) -> Iterator[Case]:
+def family_cases(family: str) -> Iterator[Case]:
     """Return the cases of one family without duplicates."""
     seen = set()
     for sweep in FAMILIES[family]:

@@ -34,7 +34,7 @@ class ChildRun:
         return self.code == 0
 
     @property
-    def why(self) -> str:
+    def failure_reason(self) -> str:
         """Return one line that describes an unsuccessful end."""
         if self.timed_out:
             return f"did not end within {self.seconds:.0f} s"
@@ -48,7 +48,7 @@ class ChildRun:
         return f"{how}: {lines[-1][:200]}" if lines else how
 
 
-def run(words: Sequence[str], timeout_seconds: float, settings: Mapping[str, str] | None = None) -> ChildRun:
+def run_child(words: Sequence[str], timeout_seconds: float, settings: Mapping[str, str] | None = None) -> ChildRun:
     """Run a program. Its output goes through files, so that a program that hangs cannot fill a pipe. `settings`
     are added to the environment.
     """
@@ -72,9 +72,9 @@ def run(words: Sequence[str], timeout_seconds: float, settings: Mapping[str, str
             code: int | None = child.wait(timeout_seconds)
         except subprocess.TimeoutExpired:
             timed_out, code = True, None
-            _end(child)
+            _stop_child(child)
         except BaseException:
-            _end(child)
+            _stop_child(child)
             raise
         texts = []
         for file in (out, err):
@@ -83,7 +83,7 @@ def run(words: Sequence[str], timeout_seconds: float, settings: Mapping[str, str
     return ChildRun(command, time.monotonic() - start, code, texts[0], texts[1], timed_out=timed_out)
 
 
-def _end(child: subprocess.Popen[bytes]) -> None:
+def _stop_child(child: subprocess.Popen[bytes]) -> None:
     """End the process, first with a signal that lets it release a GPU's queues. A process blocked in a driver may
     survive even a kill.
     """

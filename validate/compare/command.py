@@ -7,9 +7,16 @@ from typing import TYPE_CHECKING, TextIO
 
 from zinc_rt.cli import options
 from zinc_rt.cli.command import Command
-from zinc_rt.cli.output import add_json, finish_report, output_stream, printable, simulated_note, start_report
+from zinc_rt.cli.output import (
+    add_json,
+    choose_output_stream,
+    finish_report,
+    format_simulated_note,
+    printable,
+    start_report,
+)
 from zinc_rt.host import terminal
-from zinc_rt.host.arguments import Parser, add_models, context_length
+from zinc_rt.host.arguments import Parser, add_models, parse_context_length
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,7 +52,7 @@ def parser() -> argparse.ArgumentParser:
     )
     which.add_argument(
         "--tokens",
-        type=options.token_list,
+        type=options.parse_tokens,
         metavar="1,2,3",
         help="token ids instead of a prompt; not all peers accept them",
     )
@@ -60,7 +67,7 @@ def parser() -> argparse.ArgumentParser:
         help="Python interpreter with llama-cpp-python or tinygrad",
     )  # fmt: skip
     who.add_argument(
-        "--device", type=options.device_name, metavar="WHICH", default="auto",
+        "--device", type=options.parse_device_name, metavar="WHICH", default="auto",
         help="device of this runtime's tiers; sim: a simulated R9700, which proves nothing about hardware "
         "(default auto)",
     )  # fmt: skip
@@ -99,7 +106,7 @@ def parser() -> argparse.ArgumentParser:
     what.add_argument(
         "-c",
         "--ctx",
-        type=context_length,
+        type=parse_context_length,
         metavar="N",
         help="context length; 0: the trained length (default: each peer's own)",
     )
@@ -114,7 +121,7 @@ def parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _body(arguments: argparse.Namespace) -> int:
+def _run_command(arguments: argparse.Namespace) -> int:
     from zinc_rt.cli.report import merge_reports
     from zinc_rt.engine.devices import require_gpu
     from zinc_rt.host.files import check_writable
@@ -122,8 +129,8 @@ def _body(arguments: argparse.Namespace) -> int:
     check_writable(report=arguments.json)
     require_gpu(arguments.device)
     _check(arguments)
-    out = output_stream(arguments)
-    peers = _peers(arguments)
+    out = choose_output_stream(arguments)
+    peers = _list_peers(arguments)
     if arguments.peers == "help":
         for peer in peers:
             terminal.show(f"{peer.name:<24} {'ready' if peer.absent is None else peer.absent[0]}", out=out)
@@ -132,7 +139,7 @@ def _body(arguments: argparse.Namespace) -> int:
     reports = [_compare_model(arguments, model, chosen, out) for model in arguments.models]
     whole = merge_reports(reports)
     if len(reports) > 1:
-        terminal.show(f"\n{_verdict(whole)}, {len(reports)} models", out=out)
+        terminal.show(f"\n{_format_verdict(whole)}, {len(reports)} models", out=out)
     return finish_report(whole, arguments)
 
 
@@ -142,25 +149,30 @@ def _compare_model(arguments: argparse.Namespace, model: str, chosen: list[Compa
     from pathlib import Path
 
     from zinc_rt.cli.describe import describe_model
-    from zinc_rt.cli.progress import stages
+    from zinc_rt.cli.progress import show_stages
     from zinc_rt.cli.report import Report
     from zinc_rt.engine.devices import IN_SOFTWARE
-    from zinc_rt.validate.compare.peer import skipped
+    from zinc_rt.validate.compare.peer import make_skipped
 
     gguf = options.read_model(model)
     report = start_report(
-        Report("compare", ordering=arguments.ordering, model=describe_model(gguf), ctx=_ctx(arguments, gguf) or 0),
+        Report(
+            "compare",
+            ordering=arguments.ordering,
+            model=describe_model(gguf),
+            ctx=_choose_ctx(arguments, gguf) or 0,
+        ),
         arguments,
     )
     with tempfile.TemporaryDirectory() as folder:
-        task = _task(arguments, gguf, Path(folder))
+        task = _make_task(arguments, gguf, Path(folder))
         outcomes = []
         for number, peer in enumerate(chosen, 1):
             if peer.absent is None:
-                terminal.show(f"running {peer.name} ...", out=_progress())
-            with stages(plain=True) as stage:
+                terminal.show(f"running {peer.name} ...", out=_progress_stream())
+            with show_stages(plain=True) as stage:
                 stage.say(f"peer {number} of {len(chosen)}: {peer.name}")
-                outcomes.append(skipped(peer) if peer.absent is not None else peer.run(task))
+                outcomes.append(make_skipped(peer) if peer.absent is not None else peer.run(task))
     rows = _judge_outcomes(outcomes, arguments.reference)
     report.details |= {
         "task": {
@@ -168,14 +180,14 @@ def _compare_model(arguments: argparse.Namespace, model: str, chosen: list[Compa
             "new_tokens": task.new_tokens, "runs": task.runs, "reference": arguments.reference,
         },
     }  # fmt: skip
-    report.results = [result_of(outcome, values, arguments, task) for outcome, values in rows]
+    report.results = [make_result(outcome, values, arguments, task) for outcome, values in rows]
     report.shortcuts += [f"{o.peer}: simulated device: no evidence about hardware" for o, _ in rows if o.simulated]
     report.shortcuts += [f"{o.peer}: {IN_SOFTWARE}" for o, _ in rows if o.software]
     _show(rows, report, arguments, out)
     return report
 
 
-def _progress() -> TextIO:
+def _progress_stream() -> TextIO:
     import sys
 
     return sys.stderr
@@ -193,7 +205,7 @@ def _check(arguments: argparse.Namespace) -> None:
         raise UsageError(f"--timeout {arguments.timeout:g}: expected more than 0 seconds")
 
 
-def _peers(arguments: argparse.Namespace) -> list[ComparedPeer]:
+def _list_peers(arguments: argparse.Namespace) -> list[ComparedPeer]:
     from pathlib import Path
 
     from zinc_rt.host.errors import UsageError
@@ -213,7 +225,11 @@ def _peers(arguments: argparse.Namespace) -> list[ComparedPeer]:
     for text in arguments.llama_dir:
         name, equals, folder = text.rpartition("=")
         folders.append(f"{name}{equals}{Path(folder).expanduser()}")
-    return [*own_tiers.peers(arguments.device), *llama_programs.peers(folders), *python_peers.peers(pythons)]
+    return [
+        *own_tiers.list_tier_peers(arguments.device),
+        *llama_programs.find_peers(folders),
+        *python_peers.list_python_peers(pythons),
+    ]
 
 
 def _select_peers(peers: list[ComparedPeer], asked: str | None, reference: str) -> list[ComparedPeer]:
@@ -234,38 +250,39 @@ def _select_peers(peers: list[ComparedPeer], asked: str | None, reference: str) 
     return [peer for peer in peers if peer.name in names or peer.name.split()[0] in names]
 
 
-def _ctx(arguments: argparse.Namespace, gguf: object) -> int | None:
+def _choose_ctx(arguments: argparse.Namespace, gguf: object) -> int | None:
     """Return --ctx, or None if it is not set. 0 becomes the trained length, because peers do not know that
     convention.
     """
-    from zinc_rt.engine.engine import default_ctx
+    from zinc_rt.engine.engine import choose_default_ctx
 
-    return None if arguments.ctx is None else default_ctx(gguf, arguments.ctx)  # type: ignore[arg-type]
+    return None if arguments.ctx is None else choose_default_ctx(gguf, arguments.ctx)  # type: ignore[arg-type]
 
 
-def _task(arguments: argparse.Namespace, gguf: GGUFFile, folder: Path) -> PeerTask:
+def _make_task(arguments: argparse.Namespace, gguf: GGUFFile, folder: Path) -> PeerTask:
     from zinc_rt.validate.compare.peer import PeerTask
 
     text = "" if arguments.tokens is not None else arguments.prompt or DEFAULT_PROMPT
-    tokens = options.model_tokens(gguf, arguments.tokens, text or None)
+    tokens = options.choose_model_tokens(gguf, arguments.tokens, text or None)
     return PeerTask(
         model=gguf.path, tokens=tuple(tokens), text=text, folder=folder,
         values=not arguments.no_values, speed=not arguments.no_speed, prompt_tokens=arguments.prompt_tokens,
-        new_tokens=arguments.new_tokens, runs=arguments.runs, ctx=_ctx(arguments, gguf), device=arguments.device,
+        new_tokens=arguments.new_tokens, runs=arguments.runs, ctx=_choose_ctx(arguments, gguf),
+        device=arguments.device,
         ordering=arguments.ordering, timeout_seconds=arguments.timeout,
     )  # fmt: skip
 
 
 def _judge_outcomes(outcomes: list[PeerOutcome], reference: str) -> list[tuple[PeerOutcome, Distance]]:
-    from zinc_rt.validate.compare.judge import Distance, distance
+    from zinc_rt.validate.compare.judge import Distance, measure_distance
 
     right = next(
         (outcome for outcome in outcomes if outcome.peer == reference and outcome.logits is not None), None
     )
-    return [(outcome, Distance() if right is None else distance(outcome, right)) for outcome in outcomes]
+    return [(outcome, Distance() if right is None else measure_distance(outcome, right)) for outcome in outcomes]
 
 
-def result_of(outcome: PeerOutcome, distance: Distance, arguments: argparse.Namespace, task: PeerTask) -> Result:
+def make_result(outcome: PeerOutcome, distance: Distance, arguments: argparse.Namespace, task: PeerTask) -> Result:
     from zinc_rt.backends import registry
     from zinc_rt.cli.report import Result
 
@@ -305,26 +322,26 @@ def result_of(outcome: PeerOutcome, distance: Distance, arguments: argparse.Name
         reason=problem,
         measure=measure,
         limit={"same_bits": True} if ours else {},
-        advice=outcome.next or (_advice(arguments, task, outcome) if other_bits else ""),
+        advice=outcome.next or (_make_advice(arguments, task, outcome) if other_bits else ""),
         repro=repro,
     )
 
 
-def _advice(arguments: argparse.Namespace, task: PeerTask, outcome: PeerOutcome) -> str:
+def _make_advice(arguments: argparse.Namespace, task: PeerTask, outcome: PeerOutcome) -> str:
     return f"zinc-rt validate --model {task.model} --tokens {task.ids} --tiers {outcome.peer},t_cpu"
 
 
 def _show(
     rows: list[tuple[PeerOutcome, Distance]], report: Report, arguments: argparse.Namespace, out: TextIO
 ) -> None:
-    from zinc_rt.validate.compare.table import table
+    from zinc_rt.validate.compare.table import make_table
 
     task = report.details["task"]
     parts = [] if arguments.no_values else [f"{len(task['tokens'])} tokens compared"]
     if not arguments.no_speed:
         parts.append(f"speed: prompt {task['prompt_tokens']}, then {task['new_tokens']}, {task['runs']} runs")
     terminal.show(f"{report.model.get('path', arguments.model)}  {'; '.join(parts)}", out=out)
-    terminal.show(table(rows, arguments.reference), out=out)
+    terminal.show(make_table(rows, arguments.reference), out=out)
     if not arguments.no_values and not any(values.logits is not None for _, values in rows):
         terminal.show(f"note      no values compared: the reference {arguments.reference} has none", out=out)
     for outcome, _ in rows:
@@ -341,16 +358,16 @@ def _show(
             terminal.show(f"  next    {result.advice}", out=out)
     for shortcut in report.shortcuts:
         terminal.show(f"shortcut  {shortcut}", out=out)
-    terminal.show(_verdict(report), out=out)
+    terminal.show(_format_verdict(report), out=out)
 
 
-def _verdict(report: Report) -> str:
+def _format_verdict(report: Report) -> str:
     counts = report.counts()
     ran = counts.get("pass", 0) + counts.get("fail", 0)
     return (
         f"{report.verdict()['status']:<9} {ran} peers ran, {counts.get('fail', 0)} with trouble, "
-        f"{counts.get('skip', 0)} skipped{simulated_note(report)}"
+        f"{counts.get('skip', 0)} skipped{format_simulated_note(report)}"
     )
 
 
-main = Command("compare", parser, _body)
+main = Command("compare", parser, _run_command)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from zinc_rt.validate.compare.peer import PeerOutcome, Sample
-from zinc_rt.validate.measure import agreement
+from zinc_rt.validate.measure import compute_agreement
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,25 +45,25 @@ class Distance:
         }
 
 
-def distance(outcome: PeerOutcome, reference: PeerOutcome) -> Distance:
+def measure_distance(outcome: PeerOutcome, reference: PeerOutcome) -> Distance:
     """Return the distance of one outcome from another. `reference` has logits [T, V] and layers."""
     want = reference.logits
     assert want is not None
     if outcome.logits is not None:
-        return _whole_distance(outcome, outcome.logits, reference, want)
+        return _measure_whole(outcome, outcome.logits, reference, want)
     if outcome.sampled_logits is not None:
-        return _sampled_distance(outcome, outcome.sampled_logits, reference, want)
+        return _measure_samples(outcome, outcome.sampled_logits, reference, want)
     return Distance()
 
 
-def _whole_distance(outcome: PeerOutcome, got: np.ndarray, reference: PeerOutcome, want: np.ndarray) -> Distance:
+def _measure_whole(outcome: PeerOutcome, got: np.ndarray, reference: PeerOutcome, want: np.ndarray) -> Distance:
     if got.shape != want.shape:
         return Distance(problem=f"logits of shape {list(got.shape)}, the reference has {list(want.shape)}")
     nonfinite = int(np.count_nonzero(~np.isfinite(got)))
-    agreed = agreement(got, want)
+    agreed = compute_agreement(got, want)
     both = [n for n in sorted(outcome.layers) if n in reference.layers]
     layers = {
-        n: rel_rms(outcome.layers[n], reference.layers[n])
+        n: compute_rel_rms(outcome.layers[n], reference.layers[n])
         for n in both
         if outcome.layers[n].shape == reference.layers[n].shape
     }
@@ -80,13 +80,13 @@ def _whole_distance(outcome: PeerOutcome, got: np.ndarray, reference: PeerOutcom
     )
 
 
-def _sampled_distance(outcome: PeerOutcome, got: Sample, reference: PeerOutcome, want: np.ndarray) -> Distance:
+def _measure_samples(outcome: PeerOutcome, got: Sample, reference: PeerOutcome, want: np.ndarray) -> Distance:
     layers = {
-        n: rel_rms(sample.values, _sampled_values(reference.layers[n], sample))
+        n: compute_rel_rms(sample.values, _select_samples(reference.layers[n], sample))
         for n, sample in outcome.sampled_layers.items()
         if n in reference.layers
     }
-    difference = np.abs(got.values - _sampled_values(want, got))
+    difference = np.abs(got.values - _select_samples(want, got))
     nonfinite = int(np.count_nonzero(~np.isfinite(got.values)))
     return Distance(
         logits=float(difference.max()) if not nonfinite else float("inf"),
@@ -97,14 +97,14 @@ def _sampled_distance(outcome: PeerOutcome, got: Sample, reference: PeerOutcome,
     )
 
 
-def _sampled_values(whole: np.ndarray, sample: Sample) -> np.ndarray:
+def _select_samples(whole: np.ndarray, sample: Sample) -> np.ndarray:
     """Return the same elements of the reference. A value with fewer rows contains only the last tokens."""
     first = len(whole) - sample.rows
     values: np.ndarray = whole[first + sample.at[:, 0], sample.at[:, 1]].astype(np.float64)
     return values
 
 
-def rel_rms(got: np.ndarray, want: np.ndarray) -> float:
+def compute_rel_rms(got: np.ndarray, want: np.ndarray) -> float:
     with np.errstate(invalid="ignore", over="ignore"):
         scale = float(np.sqrt(np.mean(np.square(want, dtype=np.float64))))
         off = float(np.sqrt(np.mean(np.square(got.astype(np.float64) - want))))

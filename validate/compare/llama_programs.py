@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from zinc_rt.host.errors import UsageError
-from zinc_rt.validate.compare.child import run
+from zinc_rt.validate.compare.child import run_child
 from zinc_rt.validate.compare.peer import ComparedPeer, PeerOutcome, PeerTask, Sample
 
 HEAD = re.compile(r"^\S+:\s+(\S+) = \((\w+)\)\s.*= \{(\d+), (\d+), (\d+), (\d+)\}\s*$")
@@ -26,22 +26,22 @@ SHOWN = 3  # at each end of a dimension that is longer than twice that
 DIGITS = 4
 
 
-def samples(text: str) -> dict[str, Sample]:
+def parse_samples(text: str) -> dict[str, Sample]:
     """Parse samples by the tensor's name, the first of each name, matrices only. Unparsable lines are ignored."""
     by_name: dict[str, Sample] = {}
     lines = iter(text.splitlines())
     head = next((match for match in map(HEAD.match, lines) if match), None)
     while head is not None:
         name, width, rows = head[1], int(head[3]), int(head[4])
-        values, head = _block(lines)
+        values, head = _read_block(lines)
         if name not in by_name and width and rows:
-            match = _sample(values, rows, width)
+            match = _make_sample(values, rows, width)
             if match is not None:
                 by_name[name] = match
     return by_name
 
 
-def _block(lines: Iterator[str]) -> tuple[list[list[float]], re.Match[str] | None]:
+def _read_block(lines: Iterator[str]) -> tuple[list[list[float]], re.Match[str] | None]:
     """Read the rows of numbers up to the next tensor. Return them and that tensor."""
     values: list[list[float]] = []
     for line in lines:
@@ -52,15 +52,15 @@ def _block(lines: Iterator[str]) -> tuple[list[list[float]], re.Match[str] | Non
     return values, None
 
 
-def _sample(values: list[list[float]], rows: int, width: int) -> Sample | None:
-    tokens, dims = _shown_indices(rows), _shown_indices(width)
+def _make_sample(values: list[list[float]], rows: int, width: int) -> Sample | None:
+    tokens, dims = _list_shown_indices(rows), _list_shown_indices(width)
     if len(values) != len(tokens) or any(len(row) != len(dims) for row in values):
         return None
     index = np.array([(token, dim) for token in tokens for dim in dims])
     return Sample(index, np.array(values, np.float64).reshape(-1), rows, DIGITS)
 
 
-def _shown_indices(count: int) -> list[int]:
+def _list_shown_indices(count: int) -> list[int]:
     if count <= 2 * SHOWN:
         return list(range(count))
     return [*range(SHOWN), *range(count - SHOWN, count)]
@@ -72,14 +72,14 @@ GET = "build it (cmake -B build -DGGML_HIP=ON, -DGGML_VULKAN=ON or neither) and 
 ALL_LAYERS = "999"
 
 
-def peers(named: Sequence[str]) -> list[ComparedPeer]:
+def find_peers(named: Sequence[str]) -> list[ComparedPeer]:
     """Return one peer per build. `named` are the folders given by the user, DIR or NAME=DIR, each with one or
     several builds. Raise UsageError for a folder without a build.
     """
     builds: dict[Path, str] = {}
     for text in named:
         name, equals, folder = text.rpartition("=")
-        programs = list(_builds(Path(folder)))
+        programs = list(_find_builds(Path(folder)))
         if not programs:
             raise UsageError(f"--llama-dir {text}: contains neither {BENCH} nor {EVAL}", next=GET)
         for build in programs:
@@ -89,17 +89,17 @@ def peers(named: Sequence[str]) -> list[ComparedPeer]:
     if on_path and not named:
         builds.setdefault(Path(on_path).resolve().parent, "")
     if not builds:
-        return [ComparedPeer("llama.cpp", _unsupported_outcome, (f"no {BENCH} on PATH", GET))]
+        return [ComparedPeer("llama.cpp", _make_unsupported_outcome, (f"no {BENCH} on PATH", GET))]
     return [
         ComparedPeer(f"llama.cpp {name}".strip(), partial(_run, build, name)) for build, name in builds.items()
     ]
 
 
-def _unsupported_outcome(task: PeerTask) -> PeerOutcome:
+def _make_unsupported_outcome(task: PeerTask) -> PeerOutcome:
     raise AssertionError("cannot run a peer that is not installed")
 
 
-def _builds(folder: Path) -> Iterator[Path]:
+def _find_builds(folder: Path) -> Iterator[Path]:
     seen = set()
     for location in PLACES:
         for program in sorted(folder.glob(location)) if location else [folder]:
@@ -111,19 +111,19 @@ def _builds(folder: Path) -> Iterator[Path]:
 def _run(build: Path, name: str, task: PeerTask) -> PeerOutcome:
     outcome = PeerOutcome(f"llama.cpp {name}".strip())
     if task.speed:
-        _speed(outcome, build, task)
+        _measure_speed(outcome, build, task)
     if task.values and not outcome.hung:
-        _values(outcome, build, task)
+        _collect_values(outcome, build, task)
     return outcome
 
 
-def _speed(outcome: PeerOutcome, build: Path, task: PeerTask) -> None:
+def _measure_speed(outcome: PeerOutcome, build: Path, task: PeerTask) -> None:
     program = build / BENCH
     if not program.is_file():
         outcome.notes.append(f"no speed: {program} is not there")
         return
     load = ["-p", str(task.prompt_tokens), "-n", str(task.new_tokens), "-r", str(task.runs)]
-    ran = run([str(program), "-m", str(task.model), *load, "-o", "json"], task.timeout_seconds)
+    ran = run_child([str(program), "-m", str(task.model), *load, "-o", "json"], task.timeout_seconds)
     if not outcome.take(ran, BENCH):
         return
     try:
@@ -148,13 +148,13 @@ def _take_rows(outcome: PeerOutcome, rows: list[dict[str, Any]]) -> None:
             outcome.decode_tokens_per_second = float(row["avg_ts"])
 
 
-def _values(outcome: PeerOutcome, build: Path, task: PeerTask) -> None:
+def _collect_values(outcome: PeerOutcome, build: Path, task: PeerTask) -> None:
     dumper = next((path for path in (build / DUMP, shutil.which(DUMP)) if path and Path(path).is_file()), None)
     context = str(task.ctx or max(256, len(task.tokens)))
     if dumper is not None:
         path = task.folder / f"{outcome.peer.replace(' ', '-')}.npz"
         words = [str(dumper), "-m", str(task.model), "-t", task.ids, "-c", context, "-o", str(path)]
-        if outcome.take(run(words, task.timeout_seconds), DUMP):
+        if outcome.take(run_child(words, task.timeout_seconds), DUMP):
             _take_dump(outcome, path)
         return
     program = build / EVAL
@@ -176,7 +176,7 @@ def _values(outcome: PeerOutcome, build: Path, task: PeerTask) -> None:
             "-ngl",
             ALL_LAYERS,
         ]
-        ran = run(words, task.timeout_seconds)
+        ran = run_child(words, task.timeout_seconds)
         if outcome.take(ran, EVAL):
             _take_print(outcome, ran.stdout + "\n" + ran.stderr, len(task.tokens))
 
@@ -189,7 +189,7 @@ def _take_dump(outcome: PeerOutcome, path: Path) -> None:
 
 
 def _take_print(outcome: PeerOutcome, text: str, tokens: int) -> None:
-    printed = samples(text)
+    printed = parse_samples(text)
     layers = {
         int(name.removeprefix("l_out-")): item for name, item in printed.items() if name.startswith("l_out-")
     }

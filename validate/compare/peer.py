@@ -83,7 +83,7 @@ class PeerOutcome:
             return True
         self.hung = self.hung or ran.timed_out
         self.failed = True
-        self.problem = self.problem or f"{what}: {ran.why}"
+        self.problem = self.problem or f"{what}: {ran.failure_reason}"
         return False
 
 
@@ -98,6 +98,6 @@ class ComparedPeer:
     absent: tuple[str, str] | None = None
 
 
-def skipped(peer: ComparedPeer) -> PeerOutcome:
+def make_skipped(peer: ComparedPeer) -> PeerOutcome:
     assert peer.absent is not None
     return PeerOutcome(peer.name, problem=peer.absent[0], next=peer.absent[1], skipped=True)

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from zinc_rt.validate.compare.child import run
+from zinc_rt.validate.compare.child import run_child
 from zinc_rt.validate.compare.peer import ComparedPeer, PeerOutcome, PeerTask
 
 SCRIPTS = {  # peer -> the package it needs, the script
@@ -23,7 +23,7 @@ SCRIPTS = {  # peer -> the package it needs, the script
 }
 
 
-def peers(pythons: Mapping[str, str]) -> list[ComparedPeer]:
+def list_python_peers(pythons: Mapping[str, str]) -> list[ComparedPeer]:
     """Return one peer per package. `pythons` maps peers to the interpreter of an environment with the package; the
     default is this interpreter, if the package is installed.
     """
@@ -44,21 +44,21 @@ def _run(name: str, script: str, python: str, task: PeerTask) -> PeerOutcome:
     words = [python, str(Path(__file__).with_name(script)), "--model", str(task.model), "--tokens", task.ids]
     words += ["--context", str(context)]
     path = task.folder / f"{name}.npz"
-    if task.values and _child_output(outcome, [*words, "--out", str(path)], task, f"{name}, values") is not None:
+    if task.values and _run_child(outcome, [*words, "--out", str(path)], task, f"{name}, values") is not None:
         with np.load(path) as arrays:
             outcome.logits = arrays["logits"]
             outcome.layers = dict(enumerate(arrays["l_out"])) if "l_out" in arrays else {}
     if task.speed and not outcome.hung:
         load = ["--prompt-tokens", str(task.prompt_tokens), "--new-tokens", str(task.new_tokens)]
-        output = _child_output(outcome, [*words, *load], task, f"{name}, speed") or {}
+        output = _run_child(outcome, [*words, *load], task, f"{name}, speed") or {}
         outcome.prefill_tokens_per_second = output.get("prefill_tokens_per_second")
         outcome.decode_tokens_per_second = output.get("decode_tokens_per_second")
     return outcome
 
 
-def _child_output(outcome: PeerOutcome, words: list[str], task: PeerTask, what: str) -> dict[str, Any] | None:
+def _run_child(outcome: PeerOutcome, words: list[str], task: PeerTask, what: str) -> dict[str, Any] | None:
     """Return the line of JSON at the end of the output, or None if there is none."""
-    ran = run(words, task.timeout_seconds)
+    ran = run_child(words, task.timeout_seconds)
     if not outcome.take(ran, what):
         return None
     try:

@@ -24,7 +24,7 @@ sys.path[:] = [item for item in sys.path if Path(item or ".").resolve() != HERE]
 MODULES = ("tinygrad.llm.model", "tinygrad.apps.llm")
 
 
-def transformer() -> Any:
+def import_transformer() -> Any:
     problems = []
     for name in MODULES:
         try:
@@ -50,7 +50,7 @@ def main() -> int:
         release = version("tinygrad")
     except PackageNotFoundError:
         release = "from source"
-    model, _ = transformer().from_gguf(Tensor(Path(arguments.model)), arguments.context)
+    model, _ = import_transformer().from_gguf(Tensor(Path(arguments.model)), arguments.context)
     output: dict[str, Any] = {"version": release, "backend": str(Device.DEFAULT)}
     ids = [int(part) for part in arguments.tokens.split(",")]
     if arguments.out:

@@ -10,28 +10,28 @@ from typing import Any
 
 from zinc_rt.host.sanitizer_rules import RULES
 from zinc_rt.validate.check_result import CheckResult, SanitizerMeasure
-from zinc_rt.validate.diagnosis.failures import ModelFailures, join_names, layer_of
+from zinc_rt.validate.diagnosis.failures import ModelFailures, find_layer, join_names
 from zinc_rt.validate.diagnosis.patterns import PATTERNS
 
 PLACES = 4  # tiers whose first difference is told
 TOLD_APART = ("golden", "finite", "sanitizer", "step")  # on lines of their own
 
 
-def diagnosis(evidence: ModelFailures) -> Iterator[str]:
+def diagnose_failures(evidence: ModelFailures) -> Iterator[str]:
     """Return the digest of a model's failures, line by line; empty if nothing failed."""
     if not evidence.failed:
         return
-    places = list(dict.fromkeys(_position(result) for result in _places(evidence)))
+    places = list(dict.fromkeys(_format_position(result) for result in _select_places(evidence)))
     for location in places[:PLACES]:
         yield f"first bad  {evidence.job.name}, {location}"
-    yield f"agree      {agreement(evidence.same_bits)}"
+    yield f"agree      {describe_agreement(evidence.same_bits)}"
     for text in dict.fromkeys(result.cause for result in evidence.nodes):
         yield f"node       {text}"
     for text in dict.fromkeys(result.cause for result in evidence.of("finite", "golden")):
         yield f"not finite {text}"
     for text in dict.fromkeys(result.cause for result in evidence.of("step")):
         yield f"step       {text}"
-    if findings := sum(measure.findings for measure in evidence.measures(SanitizerMeasure)):
+    if findings := sum(measure.findings for measure in evidence.measures_of_kind(SanitizerMeasure)):
         yield f"sanitizer  {findings} finding{'s' * (findings > 1)}, first {evidence.words['finding']}"
         rule = RULES.get(evidence.words["rule"])
         if rule is not None and rule.advice:
@@ -41,15 +41,15 @@ def diagnosis(evidence: ModelFailures) -> Iterator[str]:
     yield f"next       {pattern.command.format(**evidence.words)}"
 
 
-def vocabulary_diagnosis(result: CheckResult) -> Iterator[str]:
+def diagnose_vocabulary(result: CheckResult) -> Iterator[str]:
     """Return the digest for a vocabulary without a model; empty if it passed."""
     if result.status == "fail":
-        yield f"first bad  {result.model}, {_position(result)}"
+        yield f"first bad  {result.model}, {_format_position(result)}"
         yield f"suspect    a text gives other tokens: suspect the tokenizer: {result.cause}"
         yield f"next       {result.advice}"
 
 
-def agreement(groups: Sequence[Sequence[str]]) -> str:
+def describe_agreement(groups: Sequence[Sequence[str]]) -> str:
     """Describe in a sentence which tiers agree with each other."""
     if not groups:
         return "nothing ran"
@@ -63,7 +63,7 @@ def agreement(groups: Sequence[Sequence[str]]) -> str:
     return "; ".join([*together, *([f"{join_names(alone)} with no other"] if alone else [])])
 
 
-def _places(evidence: ModelFailures) -> Iterator[CheckResult]:
+def _select_places(evidence: ModelFailures) -> Iterator[CheckResult]:
     """Return the failure with the most specific place for each pair of a tier and its reference."""
     yield evidence.place
     for pair in dict.fromkeys((r.tier, r.reference) for r in evidence.failed):
@@ -72,8 +72,8 @@ def _places(evidence: ModelFailures) -> Iterator[CheckResult]:
             yield next((r for r in mine if r.id.endswith(("/first-divergent", "/nodes"))), mine[0])
 
 
-def _position(result: CheckResult) -> str:
-    bad, layer = result.first_bad, layer_of(result)
+def _format_position(result: CheckResult) -> str:
+    bad, layer = result.first_bad, find_layer(result)
     node = bad.get("node", result.name)
     parts = [f"layer {layer}"] if layer else []
     parts.append(f"node {node}" if node not in ("logits", "decode", "greedy") else str(node))
@@ -84,10 +84,10 @@ def _position(result: CheckResult) -> str:
         for name, word in (("token", "token"), ("head", "head"), ("dim", "element"))
         if name in bad
     ]
-    return f"{result.tier} against {result.against}: {', '.join(parts)}{_values(bad)}"
+    return f"{result.tier} against {result.against}: {', '.join(parts)}{_format_values(bad)}"
 
 
-def _values(bad: dict[str, Any]) -> str:
+def _format_values(bad: dict[str, Any]) -> str:
     if not {"got", "want"} <= bad.keys():
         return ""
     return f": {bad['got']:.9g}, not {bad['want']:.9g}"

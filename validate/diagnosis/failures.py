@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from zinc_rt import kernels
-from zinc_rt.cli.options import order_options, simulated_chip
+from zinc_rt.cli.options import find_simulated_chip, order_options
 from zinc_rt.engine.devices import ORACLE
 from zinc_rt.kernels.assemble import BUILT
 from zinc_rt.validate.check_result import CheckResult, NonfiniteMeasure, SanitizerMeasure
@@ -22,7 +22,7 @@ from zinc_rt.validate.tiers import TierSpec
 DEFAULT_ORDERING = "canonical-1"
 
 
-def kernel_file(kernel: str, job: ValidationJob) -> str:
+def find_kernel_file(kernel: str, job: ValidationJob) -> str:
     """Return the file of a simulated device's kernel, preferring the set that a tier names. Return "" for a kernel
     that is not part of this project.
     """
@@ -31,34 +31,36 @@ def kernel_file(kernel: str, job: ValidationJob) -> str:
     return str(min(paths, key=lambda path: path.parent.parent.name not in named, default=""))
 
 
-def rerun_command(job: ValidationJob, spec: TierSpec) -> list[str]:
+def make_rerun_command(job: ValidationJob, spec: TierSpec) -> list[str]:
     """Return the command that reproduces the error of the tier alone, to be recorded."""
     tokens = ["--tokens", ",".join(map(str, job.tokens)), "--ctx", str(job.ctx)]
     ordering = ["--ordering", spec.ordering] if spec.ordering != DEFAULT_ORDERING else []
     options = spec.choice.options
-    ordering += ["--device", simulated_chip(options), *order_options(options)] if spec.choice.simulated else []
+    ordering += (
+        ["--device", find_simulated_chip(options), *order_options(options)] if spec.choice.simulated else []
+    )
     if job.layers.whole:
         few = ["--max-tokens", str(job.steps + 1), "--ignore-eos"]
         return ["run", "--model", str(job.gguf.path), *tokens, *few, "--tier", spec.name, *ordering]
-    layers = ["--layers", f"{job.layers.first}:{job.layers.last}", *_input(job)]
+    layers = ["--layers", f"{job.layers.first}:{job.layers.last}", *_input_option(job)]
     return ["validate", "--model", str(job.gguf.path), *tokens, *layers, "--tiers", spec.name, *ordering]
 
 
-def resync_command(job: ValidationJob, layer: str) -> str:
+def make_resync_command(job: ValidationJob, layer: str) -> str:
     """Return the command that runs every layer on the reference's own input. If this run already did so, capture
     all nodes of the wrong layer.
     """
     return f"{job.repro} --nodes '*-{layer}'" if job.resync else f"{job.repro} --resync"
 
 
-def oracle_command(job: ValidationJob) -> str:
+def make_oracle_command(job: ValidationJob) -> str:
     """Return the same command with the oracle added."""
     words = shlex.split(job.repro)
     words[words.index("--tiers") + 1] += f",{ORACLE.tier}"
     return shlex.join(words)
 
 
-def stepwise_command(job: ValidationJob, spec: TierSpec) -> list[str]:
+def make_stepwise_command(job: ValidationJob, spec: TierSpec) -> list[str]:
     """Return the command that runs the prompt and the golden's continuation in one pass and token by token."""
     golden = job.golden
     more = [] if golden is None or golden.greedy_tokens is None else [int(token) for token in golden.greedy_tokens]
@@ -66,15 +68,15 @@ def stepwise_command(job: ValidationJob, spec: TierSpec) -> list[str]:
     return ["zinc-rt", "validate", "--model", str(job.gguf.path), "--tiers", spec.text, "--tokens", tokens]
 
 
-def judge_command(job: ValidationJob) -> list[str]:
+def make_judge_command(job: ValidationJob) -> list[str]:
     """Return the command that compares the oracle with its second reference, computed by another library."""
     tokens = ["--tokens", ",".join(map(str, job.tokens)), "--ctx", str(job.ctx)]
-    layers = [] if job.layers.whole else ["--layers", f"{job.layers.first}:{job.layers.last}", *_input(job)]
+    layers = [] if job.layers.whole else ["--layers", f"{job.layers.first}:{job.layers.last}", *_input_option(job)]
     tiers = f"{ORACLE.tier},{ORACLE.tier}:{SECOND_OPINION}"
     return ["zinc-rt", "validate", "--model", str(job.gguf.path), "--tiers", tiers, *tokens, *layers]
 
 
-def _input(job: ValidationJob) -> list[str]:
+def _input_option(job: ValidationJob) -> list[str]:
     """Return the --input option of the run."""
     words = shlex.split(job.repro)
     return ["--input", words[words.index("--input") + 1]] if "--input" in words else []
@@ -99,10 +101,10 @@ class ModelFailures:
     def of(self, *kinds: str) -> list[CheckResult]:
         return [result for result in self.failed if result.kind in kinds]
 
-    def measures(self, kind: type[M]) -> list[M]:
+    def measures_of_kind(self, kind: type[M]) -> list[M]:
         return [result.measure for result in self.failed if isinstance(result.measure, kind)]
 
-    def only(self, *kinds: str) -> bool:
+    def has_only_kinds(self, *kinds: str) -> bool:
         return bool(self.failed) and all(result.kind in kinds for result in self.failed)
 
     # --- against the golden
@@ -111,7 +113,7 @@ class ModelFailures:
     def _golden(self) -> str:
         return "" if self.job.golden is None else self.job.golden.path.name + self.job.golden.variant
 
-    def _golden_failures(self, failed: bool) -> list[str]:
+    def _tiers_by_golden_result(self, failed: bool) -> list[str]:
         tiers = dict.fromkeys(r.tier for r in self.results if self._golden and r.reference == self._golden)
         failed_it = [r for r in self.failed if r.reference == self._golden]
         wrong = {r.tier for r in failed_it}
@@ -122,11 +124,11 @@ class ModelFailures:
 
     @cached_property
     def tiers_failing_golden(self) -> list[str]:
-        return self._golden_failures(failed=True)
+        return self._tiers_by_golden_result(failed=True)
 
     @cached_property
     def tiers_matching_golden(self) -> list[str]:
-        return self._golden_failures(failed=False)
+        return self._tiers_by_golden_result(failed=False)
 
     @property
     def golden_recovers(self) -> bool:
@@ -217,7 +219,7 @@ class ModelFailures:
             "golden": golden.path.name if golden is not None else "",
             "golden_path": shlex.quote(str(golden.path)) if golden is not None else "",
             "model": shlex.quote(str(self.job.gguf.path)),
-            "layer": layer_of(self.place),
+            "layer": find_layer(self.place),
             "at_node": f" at {self.nodes[0].first_bad['node']}" if self.nodes else "",
             "cause": self.place.cause,
             "advice": self.place.advice,
@@ -225,20 +227,22 @@ class ModelFailures:
             "kernel_at": ", ".join(filter(None, (finding.get("kernel"), finding.get("source")))),
             "finding": finding.get("finding", ""),
             "rule": str(finding.get("finding", "")).partition(":")[0],
-            "kernel_file": shlex.quote(kernel_file(finding.get("kernel", ""), self.job)),
+            "kernel_file": shlex.quote(find_kernel_file(finding.get("kernel", ""), self.job)),
             "fed": join_names(list(dict.fromkeys(r.tier for r in self.of("step")))),
             "wrong_step": next((r.cause for r in self.of("step")), ""),
-            "weight": next((text for measure in self.measures(NonfiniteMeasure) for text in measure.weights), ""),
-            "with_oracle": oracle_command(self.job),
-            "resync": resync_command(self.job, layer_of(self.place)),
-            "run": shlex.join(rerun_command(self.job, self.suspect)),
-            "stepwise": shlex.join(stepwise_command(self.job, self.suspect)),
-            "judge": shlex.join(judge_command(self.job)),
+            "weight": next(
+                (text for measure in self.measures_of_kind(NonfiniteMeasure) for text in measure.weights), ""
+            ),
+            "with_oracle": make_oracle_command(self.job),
+            "resync": make_resync_command(self.job, find_layer(self.place)),
+            "run": shlex.join(make_rerun_command(self.job, self.suspect)),
+            "stepwise": shlex.join(make_stepwise_command(self.job, self.suspect)),
+            "judge": shlex.join(make_judge_command(self.job)),
             "replay_tier": self.suspect.name,
         }
 
 
-def layer_of(result: CheckResult) -> str:
+def find_layer(result: CheckResult) -> str:
     """Return the layer's number from the node's name, else from the value's."""
     name = str(result.first_bad.get("node", result.name))
     match = re.search(r"[-\[](\d+)\]?$", name)

@@ -44,33 +44,33 @@ PATTERNS = (
         "zinc-rt golden check {golden_path} --model {model}",
     ),
     FailurePattern(
-        lambda e: e.only("tokenizer"),
+        lambda e: e.has_only_kinds("tokenizer"),
         "every value is right, but a text gives other tokens: suspect the tokenizer: {cause}",
         "{advice}",
     ),
     FailurePattern(
-        lambda e: e.only("draws"),
+        lambda e: e.has_only_kinds("draws"),
         "every logit agrees, but a draw from them does not: suspect the sampler: {cause}",
         "{advice}",
     ),
     FailurePattern(
-        lambda e: e.only("stored", "sanitizer") and bool(e.of("stored")),
+        lambda e: e.has_only_kinds("stored", "sanitizer") and bool(e.of("stored")),
         "only graphs read from the cache differ: suspect the graph store of {tier}, or its files",
         "{advice}",
     ),
     FailurePattern(
-        lambda e: e.only("forms", "stored", "sanitizer") and bool(e.of("forms")),
+        lambda e: e.has_only_kinds("forms", "stored", "sanitizer") and bool(e.of("forms")),
         "every value is right, but steps that sample or deliver tokens are not: suspect the sampling kernels of "
         "{tier}, or their fusion: {cause}",
         BISECT,
     ),
     FailurePattern(
-        lambda e: e.only("sanitizer") and bool(e.words["kernel_file"].strip("'")),
+        lambda e: e.has_only_kinds("sanitizer") and bool(e.words["kernel_file"].strip("'")),
         "every value is right, but the simulated device reports findings: suspect kernel {kernel_at}",
         "zinc-rt isa lint {kernel_file}",
     ),
     FailurePattern(
-        lambda e: e.only("sanitizer"),
+        lambda e: e.has_only_kinds("sanitizer"),
         "every value is right, but the simulated device reports packets: suspect the packets",
         "zinc-rt pm4-test --device sim",
     ),
@@ -80,12 +80,14 @@ PATTERNS = (
         BISECT,
     ),
     FailurePattern(
-        lambda e: bool(e.of("tap")) and (e.only("tap", "sanitizer") or e.only_later),  # a step is never tapped
+        lambda e: (
+            bool(e.of("tap")) and (e.has_only_kinds("tap", "sanitizer") or e.only_later)
+        ),  # a step is never tapped
         "only the untapped run differs, and only it reuses memory: suspect aliasing, or a missing barrier",
         BISECT,
     ),
     FailurePattern(
-        lambda e: e.only("prefill", "sanitizer"),
+        lambda e: e.has_only_kinds("prefill", "sanitizer"),
         "one pass over the prompt and token by token differ: suspect positions, or keys and values, of {tier}",
         BISECT,
     ),
@@ -100,7 +102,7 @@ PATTERNS = (
         "zinc-rt golden check {golden_path} --model {model}",
     ),
     FailurePattern(
-        lambda e: e.agree and e.only("greedy") and bool(e.tiers_failing_golden),
+        lambda e: e.agree and e.has_only_kinds("greedy") and bool(e.tiers_failing_golden),
         "every logit agrees with the golden, but a greedy token does not: suspect a near tie, or the golden",
         "zinc-rt golden check {golden_path} --model {model}",
     ),

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 from zinc_rt.cli import options
 from zinc_rt.cli.command import Command
-from zinc_rt.cli.observer import observer_of
-from zinc_rt.cli.output import finish_report, output_stream, start_report
+from zinc_rt.cli.observer import make_observer
+from zinc_rt.cli.output import choose_output_stream, finish_report, start_report
 from zinc_rt.host import terminal
 from zinc_rt.host.errors import InputError, OutputError, UsageError
 from zinc_rt.host.terminal import Part, Table
-from zinc_rt.validate.goldens.parser import DEFAULT_STEPS, DUMPERS, SIZES, parser
+from zinc_rt.validate.goldens.parser import DEFAULT_STEPS, DUMPERS, SIZES, build_parser
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,26 +34,26 @@ FOR_A_MODEL = (
 Show = Callable[[Part], None]
 
 
-def _body(arguments: argparse.Namespace) -> int:
+def _run_command(arguments: argparse.Namespace) -> int:
     from zinc_rt.host.files import check_writable
 
     check_writable(report=arguments.json)
     match arguments.what:
         case "make":
-            return _tiny(arguments) if arguments.tiny else _make(arguments)
+            return _write_tiny_model(arguments) if arguments.tiny else _make_golden(arguments)
         case "check":
             return finish_report(check_goldens(arguments), arguments)
         case "diff":
             return finish_report(compare_goldens(arguments), arguments)
         case "list":
-            return _list(arguments)
+            return _list_goldens(arguments)
         case "dumper":
-            return _dumper(arguments)
+            return _write_dumper(arguments)
         case _:
-            return _import(arguments)
+            return _import_golden(arguments)
 
 
-def _out(arguments: argparse.Namespace, *, folder: bool = False) -> Path:
+def _output_path(arguments: argparse.Namespace, *, folder: bool = False) -> Path:
     from pathlib import Path
 
     from zinc_rt.host.files import check_writable
@@ -69,35 +69,35 @@ def _out(arguments: argparse.Namespace, *, folder: bool = False) -> Path:
     return path
 
 
-def _forbid(arguments: argparse.Namespace, names: tuple[str, ...], reason: str) -> None:
+def _reject_options(arguments: argparse.Namespace, names: tuple[str, ...], reason: str) -> None:
     """Reject options that would have no effect."""
     for name in names:
         if getattr(arguments, name) not in (None, False, []):
             raise UsageError(f"--{name.replace('_', '-')} {reason}")
 
 
-def _make(arguments: argparse.Namespace) -> int:
+def _make_golden(arguments: argparse.Namespace) -> int:
     from zinc_rt.cli.report import Report
     from zinc_rt.engine.devices import ORACLE, choose_tier
-    from zinc_rt.engine.engine import default_ctx
+    from zinc_rt.engine.engine import choose_default_ctx
     from zinc_rt.golden.make import make_golden
 
-    _forbid(arguments, ("seed", "quant", *SIZES), "goes with --tiny")
-    out = _out(arguments)
-    settings = options.settings()
+    _reject_options(arguments, ("seed", "quant", *SIZES), "goes with --tiny")
+    out = _output_path(arguments)
+    settings = options.read_settings_once()
     gguf = options.read_model(arguments.model)
     choice = choose_tier(
         arguments.tier or ORACLE.tier,
         arguments.device,
         ordering=arguments.ordering,
         unchecked=arguments.unchecked,
-        **options.simulated_device(arguments),
+        **options.simulation_options(arguments),
     )
     options.check_options_used([choice], arguments)
-    tokens = options.model_tokens(gguf, arguments.tokens, arguments.prompt)
+    tokens = options.choose_model_tokens(gguf, arguments.tokens, arguments.prompt)
     steps = arguments.steps
     if steps is None:
-        steps = max(0, min(DEFAULT_STEPS, default_ctx(gguf, arguments.ctx) - len(tokens)))
+        steps = max(0, min(DEFAULT_STEPS, choose_default_ctx(gguf, arguments.ctx) - len(tokens)))
     arrays = make_golden(
         gguf,
         tokens,
@@ -109,24 +109,24 @@ def _make(arguments: argparse.Namespace) -> int:
         choice=choice,
         digests=arguments.digests,
         settings=settings,
-        threads=options.threads(arguments, settings),
-        timeout_seconds=options.timeout(arguments),
+        threads=options.choose_threads(arguments, settings),
+        timeout_seconds=options.parse_timeout(arguments),
         command=arguments.line,
-        observer=observer_of(arguments),
+        observer=make_observer(arguments),
     )
     show = _show(arguments)
     report = start_report(
-        Report("golden make", ordering=arguments.ordering, shortcuts=settings.clamps()), arguments
+        Report("golden make", ordering=arguments.ordering, shortcuts=settings.list_shortcuts()), arguments
     )
     for clamp in report.shortcuts:
         show(f"shortcut  {clamp}")
-    report.ctx = default_ctx(gguf, arguments.ctx)
+    report.ctx = choose_default_ctx(gguf, arguments.ctx)
     what = f"{len(tokens)} tokens + {steps} steps in {arguments.ordering} on {choice.tier}, {len(arrays)} arrays"
-    report.results.append(_written_result(out, what, show))
+    report.results.append(_make_written_result(out, what, show))
     return finish_report(report, arguments)
 
 
-def _written_result(path: Path, what: str, show: Show) -> Result:
+def _make_written_result(path: Path, what: str, show: Show) -> Result:
     from zinc_rt.cli.report import Result
 
     show(f"wrote {path}, {path.stat().st_size / 1024:.0f} KiB: {what}")
@@ -135,25 +135,25 @@ def _written_result(path: Path, what: str, show: Show) -> Result:
     )
 
 
-def _tiny(arguments: argparse.Namespace) -> int:
+def _write_tiny_model(arguments: argparse.Namespace) -> int:
     from zinc_rt.cli.report import Report
     from zinc_rt.golden.tiny_models.architectures import ARCHITECTURES
     from zinc_rt.golden.tiny_models.writer import write_tiny
     from zinc_rt.host.files import check_writable
 
     if arguments.tiny == "help":
-        _forbid(arguments, ("json",), "goes with a model that is made")
+        _reject_options(arguments, ("json",), "goes with a model that is made")
         terminal.show("\n".join(ARCHITECTURES))
         return 0
-    _forbid(arguments, FOR_A_MODEL, "goes with --model")
+    _reject_options(arguments, FOR_A_MODEL, "goes with --model")
     sizes = {size: getattr(arguments, size) for size in SIZES if getattr(arguments, size) is not None}
     quant, seed = arguments.quant or "f32", arguments.seed or 0
     if seed < 0:
         raise UsageError(f"--seed {seed}: expected 0 or more")
     if arguments.tiny != "all":
-        targets = {arguments.tiny: _out(arguments)}
+        targets = {arguments.tiny: _output_path(arguments)}
     else:
-        folder = _out(arguments, folder=True)
+        folder = _output_path(arguments, folder=True)
         if folder.exists() and not folder.is_dir():
             raise OutputError(f"{folder}: not a folder", next="-o FOLDER")
         try:
@@ -170,34 +170,34 @@ def _tiny(arguments: argparse.Namespace) -> int:
     report = start_report(Report("golden make"), arguments)
     for name, path in targets.items():
         write_tiny(path, name, seed=seed, quant=quant, **sizes)
-        report.results.append(_written_result(path, f"{name}, {quant}, seed {seed}", _show(arguments)))
+        report.results.append(_make_written_result(path, f"{name}, {quant}, seed {seed}", _show(arguments)))
     return finish_report(report, arguments)
 
 
 def check_goldens(arguments: argparse.Namespace) -> GoldenReport:
     """Compute each golden again, compare and show the result: the named ones, or the embedded ones if none is
     named. Raises InputError for a golden or model that cannot be used, UsageError for wrong options."""
-    from zinc_rt.golden.embedded import embedded_pairs, vulkan_pairs
+    from zinc_rt.golden.embedded import list_embedded_pairs, list_vulkan_pairs
     from zinc_rt.golden.format import read_golden
-    from zinc_rt.validate.goldens.check import check_golden, model_of
+    from zinc_rt.validate.goldens.check import check_golden, open_model
     from zinc_rt.validate.goldens.report import GoldenReport
 
-    settings = options.settings()
-    threads = options.threads(arguments, settings)
-    report = GoldenReport("golden check", shortcuts=settings.clamps())
+    settings = options.read_settings_once()
+    threads = options.choose_threads(arguments, settings)
+    report = GoldenReport("golden check", shortcuts=settings.list_shortcuts())
     start_report(report, arguments)
     show = _show(arguments)
     named = [(path, arguments.model) for path in arguments.goldens]
     if arguments.model and not named:
         raise UsageError("--model needs a golden", next="zinc-rt golden check G.npz --model M.gguf")
-    ours = [(str(pair.golden), str(pair.model)) for pair in (*embedded_pairs(), *vulkan_pairs())]
+    ours = [(str(pair.golden), str(pair.model)) for pair in (*list_embedded_pairs(), *list_vulkan_pairs())]
     for path, model in named or ours:
         golden = read_golden(path)
         checks = check_golden(
             golden,
-            model_of(golden, model),
+            open_model(golden, model),
             settings=settings,
-            observer=observer_of(arguments),
+            observer=make_observer(arguments),
             threads=threads,
             report=lambda text: None,
         )
@@ -205,9 +205,9 @@ def check_goldens(arguments: argparse.Namespace) -> GoldenReport:
         report.checks += results
         report.results += [result.reported() for result in results]
         _show_golden(golden, results, show)
-    for clamp in settings.clamps():
+    for clamp in settings.list_shortcuts():
         show(f"shortcut  {clamp}")
-    show(_verdict(report, len(named or ours)))
+    show(_format_verdict(report, len(named or ours)))
     return report
 
 
@@ -217,7 +217,7 @@ def compare_goldens(arguments: argparse.Namespace) -> GoldenReport:
     from zinc_rt.validate.goldens.diff import diff_goldens
     from zinc_rt.validate.goldens.report import GoldenReport
     from zinc_rt.validate.histograms import text as histogram_text
-    from zinc_rt.validate.table import sections
+    from zinc_rt.validate.table import format_sections
 
     got, want = read_golden(arguments.got), read_golden(arguments.want)
     report = GoldenReport("golden diff")
@@ -229,15 +229,15 @@ def compare_goldens(arguments: argparse.Namespace) -> GoldenReport:
     report.checks = list(comparison.results)
     report.results = [result.reported() for result in comparison.results]
     report.details["histograms"] = comparison.matrix.as_dict()
-    for page in sections(comparison.results, verbose=arguments.verbose):
+    for page in format_sections(comparison.results, verbose=arguments.verbose):
         show(page)
-    for page in histogram_text.pages(comparison.matrix, verbose=arguments.verbose):
+    for page in histogram_text.format_pages(comparison.matrix, verbose=arguments.verbose):
         show(page)
     show(f"{report.verdict()['status']}  {comparison.verdict}")
     return report
 
 
-def _dumper(arguments: argparse.Namespace) -> int:
+def _write_dumper(arguments: argparse.Namespace) -> int:
     from importlib.resources import files
 
     from zinc_rt.cli.report import Report
@@ -247,18 +247,18 @@ def _dumper(arguments: argparse.Namespace) -> int:
     text = files("zinc_rt.golden").joinpath(name).read_bytes()
     report = start_report(Report("golden dumper"), arguments)
     if not arguments.out:
-        _forbid(arguments, ("json",), "goes with -o FILE: the program goes to stdout")
+        _reject_options(arguments, ("json",), "goes with -o FILE: the program goes to stdout")
         print(text.decode(), end="")
         return 0
-    out = _out(arguments)
+    out = _output_path(arguments)
     write_atomically(out, lambda file: file.write(text))
     report.results.append(
-        _written_result(out, f"for {arguments.engine}; its first lines say how to run it", _show(arguments))
+        _make_written_result(out, f"for {arguments.engine}; its first lines say how to run it", _show(arguments))
     )
     return finish_report(report, arguments)
 
 
-def _verdict(report: Report, goldens: int) -> str:
+def _format_verdict(report: Report, goldens: int) -> str:
     counts = report.counts()
     parts = [f"{counts.get('pass', 0)} checks passed"]
     if counts.get("fail"):
@@ -268,7 +268,7 @@ def _verdict(report: Report, goldens: int) -> str:
 
 
 def _show_golden(golden: Golden, results: list[CheckResult], show: Show) -> None:
-    from zinc_rt.validate.table import table
+    from zinc_rt.validate.table import format_table
 
     failed = [result for result in results if result.status == "fail"]
     passed = sum(result.status == "pass" for result in results)
@@ -281,7 +281,7 @@ def _show_golden(golden: Golden, results: list[CheckResult], show: Show) -> None
         if not result.first_bad:
             show(f"  {result.reason}")
     if compared:
-        show(table(compared))
+        show(format_table(compared))
     if failed:
         for text in dict.fromkeys(result.cause for result in failed if result.cause):
             show(f"  cause  {text}")
@@ -291,21 +291,21 @@ def _show_golden(golden: Golden, results: list[CheckResult], show: Show) -> None
 
 
 def _show(arguments: argparse.Namespace) -> Show:
-    stream = output_stream(arguments)
+    stream = choose_output_stream(arguments)
     return lambda text: terminal.show(text, out=stream)
 
 
-def _list(arguments: argparse.Namespace) -> int:
+def _list_goldens(arguments: argparse.Namespace) -> int:
     from pathlib import Path
 
     from zinc_rt.cli.report import Report, Result
     from zinc_rt.golden.embedded import FOLDER
-    from zinc_rt.validate.goldens.listing import HEADERS, golden_row
+    from zinc_rt.validate.goldens.listing import HEADERS, read_golden_row
 
     folder = Path(arguments.folder) if arguments.folder else FOLDER
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder", next="zinc-rt golden list FOLDER")
-    rows = [golden_row(path) for path in sorted(folder.glob("*.npz"))]
+    rows = [read_golden_row(path) for path in sorted(folder.glob("*.npz"))]
     report = start_report(
         Report("golden list", details={"folder": str(folder), "goldens": [item.as_dict() for item in rows]}),
         arguments,
@@ -321,7 +321,7 @@ def _list(arguments: argparse.Namespace) -> int:
         for item in rows
     ]
     show = _show(arguments)
-    show(Table(HEADERS, [item.cells() for item in rows]))
+    show(Table(HEADERS, [item.format_cells() for item in rows]))
     for item in rows:
         if item.next:
             show(f"  {Path(item.path).stem} {item.state}, next: {item.next}")
@@ -331,17 +331,17 @@ def _list(arguments: argparse.Namespace) -> int:
     return finish_report(report, arguments)
 
 
-def _import(arguments: argparse.Namespace) -> int:
+def _import_golden(arguments: argparse.Namespace) -> int:
     from zinc_rt.cli.report import Report
 
-    out = _out(arguments)
+    out = _output_path(arguments)
     report = start_report(Report("golden import"), arguments)
     show = _show(arguments)
     gguf = options.read_model(arguments.model)
     if arguments.origin == "npz":
         from zinc_rt.golden.npz_import import import_npz, parse_names
 
-        _forbid(
+        _reject_options(
             arguments,
             ("tokens", "prompt", "steps", "dequantised", "rows", "only_rows"),
             "goes with --from llama-cpp",
@@ -360,17 +360,17 @@ def _import(arguments: argparse.Namespace) -> int:
             command=arguments.line,
         )
         report.results.append(
-            _written_result(out, f"{len(arrays['ids'])} tokens, " + ", ".join(sorted(arrays)), show)
+            _make_written_result(out, f"{len(arrays['ids'])} tokens, " + ", ".join(sorted(arrays)), show)
         )
         return finish_report(report, arguments)
-    from zinc_rt.engine.engine import default_ctx
+    from zinc_rt.engine.engine import choose_default_ctx
     from zinc_rt.golden.llama_cpp.importing import import_llama_cpp
     from zinc_rt.validate.goldens.check import PLAIN
 
     if arguments.dump:
         raise UsageError(f"{arguments.dump}: a dump needs --from npz")
-    _forbid(arguments, ("map", "source"), "goes with --from npz")
-    tokens = options.model_tokens(gguf, arguments.tokens, arguments.prompt)
+    _reject_options(arguments, ("map", "source"), "goes with --from npz")
+    tokens = options.choose_model_tokens(gguf, arguments.tokens, arguments.prompt)
     steps = DEFAULT_STEPS if arguments.steps is None else arguments.steps
     terminal.show(f"running {len(tokens)} tokens + {steps} steps through llama.cpp ...", out=sys.stderr)
     arrays = import_llama_cpp(
@@ -380,14 +380,14 @@ def _import(arguments: argparse.Namespace) -> int:
         steps=steps,
         context=max(DEFAULT_CONTEXT, len(tokens) + steps)
         if arguments.ctx is None
-        else default_ctx(gguf, arguments.ctx),
+        else choose_default_ctx(gguf, arguments.ctx),
         dequantised=arguments.dequantised,
         rows=arguments.rows or (),
         whole=not arguments.only_rows,
         command=arguments.line,
     )
     report.results.append(
-        _written_result(out, f"{len(tokens)} tokens + {steps} steps, {len(arrays)} arrays", show)
+        _make_written_result(out, f"{len(tokens)} tokens + {steps} steps, {len(arrays)} arrays", show)
     )
     plain = all(tensor.dtype in PLAIN for tensor in gguf.tensors.values())
     if not plain and not arguments.dequantised:
@@ -395,7 +395,7 @@ def _import(arguments: argparse.Namespace) -> int:
     return finish_report(report, arguments)
 
 
-main = Command("golden", partial(parser, __doc__), _body)
+main = Command("golden", partial(build_parser, __doc__), _run_command)
 
 
 if __name__ == "__main__":

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from zinc_rt.golden.format import FORMAT, Golden, read_arrays, read_golden
-from zinc_rt.host.errors import InputError, first_line
-from zinc_rt.host.version import code_version
-from zinc_rt.model.gguf import digest
-from zinc_rt.validate.goldens.check import ORDERINGS, model_of, other_model_reason, recreate_command
+from zinc_rt.host.errors import InputError, error_first_line
+from zinc_rt.host.version import digest_code
+from zinc_rt.model.gguf import digest_model
+from zinc_rt.validate.goldens.check import ORDERINGS, advise_other_model, make_recreate_command, open_model
 
 State = Literal["current", "recheck", "expired"]
 
@@ -27,7 +27,7 @@ class Validity:
     next: str = ""
 
 
-def validity(golden: Golden, model_digest: str = "") -> Validity:
+def check_validity(golden: Golden, model_digest: str = "") -> Validity:
     """Return whether this golden is still valid. `model_digest` is that of the model in the same folder, if any.
     Values of another engine do not depend on our arithmetic; they expire only with the format or their model.
     """
@@ -36,13 +36,15 @@ def validity(golden: Golden, model_digest: str = "") -> Validity:
         return Validity(
             "expired",
             f"its model was {recorded[:12]}, the one in the same folder is another",
-            other_model_reason(golden),
+            advise_other_model(golden),
         )
     if golden.ordering and golden.ordering not in ORDERINGS:
         return Validity(
-            "expired", f"made in {golden.ordering}, which this build does not compute", recreate_command(golden)
+            "expired",
+            f"made in {golden.ordering}, which this build does not compute",
+            make_recreate_command(golden),
         )
-    if golden.ordering and golden.meta.get("code") != code_version():
+    if golden.ordering and golden.meta.get("code") != digest_code():
         check = f"zinc-rt golden check {golden.path}"
         return Validity("recheck", "the arithmetic or the model code has changed since", check)
     return Validity("current", f"format {golden.meta.get('format', FORMAT)}")
@@ -74,14 +76,14 @@ class GoldenRow:
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
 
-    def cells(self) -> list[str]:
+    def format_cells(self) -> list[str]:
         tokens = f"{self.prompt_tokens} + {self.greedy_tokens}" if self.prompt_tokens else ""
         return [
             Path(self.path).stem,
             self.architecture,
             self.source,
             self.state,
-            abbreviate(self.arrays),
+            abbreviate_names(self.arrays),
             tokens,
             f"{self.size_bytes / 1024:.0f} KiB",
             self.model_digest[:12],
@@ -89,7 +91,7 @@ class GoldenRow:
         ]
 
 
-def golden_row(path: Path) -> GoldenRow:
+def read_golden_row(path: Path) -> GoldenRow:
     """Return the row of a file. Never raises because of the file's contents."""
     raw = path.read_bytes()
     size, sha = len(raw), hashlib.sha256(raw).hexdigest()
@@ -97,13 +99,13 @@ def golden_row(path: Path) -> GoldenRow:
         golden = read_golden(path)
         names = tuple(sorted(set(read_arrays(path)) - {"meta"}))
     except InputError as error:
-        problem = first_line(error).removeprefix(f"{path}: ")
+        problem = error_first_line(error).removeprefix(f"{path}: ")
         return GoldenRow(str(path), size_bytes=size, sha256=sha, problem=problem)
     try:
-        beside = digest(model_of(golden, None))
+        beside = digest_model(open_model(golden, None))
     except InputError:
         beside = ""
-    kept = validity(golden, beside)
+    kept = check_validity(golden, beside)
     return GoldenRow(
         path=str(path),
         architecture=str(golden.meta.get("arch", "")),
@@ -120,7 +122,7 @@ def golden_row(path: Path) -> GoldenRow:
     )
 
 
-def abbreviate(names: tuple[str, ...]) -> str:
+def abbreviate_names(names: tuple[str, ...]) -> str:
     """Return the stems of the value arrays: `ids, logits, l_out, ffn_moe_topk-*`."""
     stems = dict.fromkeys(f"{n.rpartition('-')[0]}-*" if n.rpartition("-")[2].isdigit() else n for n in names)
     main = [stem for stem in stems if not stem.endswith(("_deq", "_exactgelu")) and not stem.startswith("greedy_")]

@@ -7,7 +7,7 @@ import argparse
 from zinc_rt.backends import registry
 from zinc_rt.cli import options
 from zinc_rt.cli.output import add_json
-from zinc_rt.host.arguments import Parser, context_length
+from zinc_rt.host.arguments import Parser, parse_context_length
 
 DEFAULT_STEPS = 8
 SIZES = (
@@ -77,7 +77,7 @@ label-N [T, ...] are welcome. docs/golden.md names them all.
 """
 
 
-def parser(description: str | None) -> argparse.ArgumentParser:
+def build_parser(description: str | None) -> argparse.ArgumentParser:
     parser = Parser("zinc-rt golden", description=description, epilog=EPILOG)
     commands = parser.add_subparsers(dest="what", metavar="COMMAND", required=True)
 
@@ -147,13 +147,13 @@ def parser(description: str | None) -> argparse.ArgumentParser:
     import_.add_argument(
         "-c",
         "--ctx",
-        type=context_length,
+        type=parse_context_length,
         metavar="N",
         help="context length, which some RoPE factors depend on; 0: the trained length",
     )
     import_.add_argument(
         "--rows",
-        type=options.token_list,
+        type=options.parse_tokens,
         metavar="9,23",
         help="llama-cpp: store all named values at these prompt positions, counted from 0",
     )
@@ -184,7 +184,7 @@ def parser(description: str | None) -> argparse.ArgumentParser:
 
 def _add_prompt(to: argparse.ArgumentParser) -> None:
     prompt = to.add_mutually_exclusive_group()
-    prompt.add_argument("--tokens", type=options.token_list, metavar="1,2,3", help="token ids")
+    prompt.add_argument("--tokens", type=options.parse_tokens, metavar="1,2,3", help="token ids")
     prompt.add_argument("-p", "--prompt", metavar="TEXT", help="text, tokenised with the model's tokenizer")
     to.add_argument(
         "-n",

@@ -14,7 +14,7 @@ SIGNED_BINS = NONFINITE + 1
 DOUBLING_BINS = 33  # 0, then [2^(k-1), 2^k) up to the distance of any two float32 values
 
 
-def signed(differences: np.ndarray) -> np.ndarray:
+def count_differences(differences: np.ndarray) -> np.ndarray:
     """Return counts i64 [64] of differences, float64 of any shape."""
     finite = np.isfinite(differences)
     known = differences[finite]
@@ -25,13 +25,13 @@ def signed(differences: np.ndarray) -> np.ndarray:
     return counts
 
 
-def doubling(distances: np.ndarray) -> np.ndarray:
+def count_distances(distances: np.ndarray) -> np.ndarray:
     """Return counts i64 [33] of distances, integers below 2^32 of any shape."""
     places = np.frexp(distances.astype(np.float64))[1]  # exact: 33 bits at most
     return np.bincount(places.reshape(-1), minlength=DOUBLING_BINS)
 
 
-def signed_name(place: int) -> str:
+def name_signed_bin(place: int) -> str:
     """Describe a bin of a signed histogram."""
     if place in (ZERO, NONFINITE):
         return "0" if place == ZERO else "not finite"
@@ -42,7 +42,7 @@ def signed_name(place: int) -> str:
     return f"{sign}2^{low} and beyond" if low == HIGHEST else f"{sign}2^{low}..{sign}2^{low + 1}"
 
 
-def doubling_name(place: int) -> str:
+def name_distance_bin(place: int) -> str:
     """Describe a bin of a histogram of distances."""
     low, high = 1 << max(place - 1, 0), (1 << place) - 1
     return "0" if not place else str(low) if low == high else f"{low}..{high}"

@@ -20,7 +20,7 @@ class LogitMatrix:
     names: tuple[str, ...]
     pairs: tuple[LogitPair, ...]
 
-    def pair(self, got: str, want: str) -> LogitPair | None:
+    def find_pair(self, got: str, want: str) -> LogitPair | None:
         """Return the pair of two names in either order; None for a name with itself."""
         return next((pair for pair in self.pairs if {pair.got, pair.want} == {got, want}), None)
 
@@ -29,20 +29,22 @@ class LogitMatrix:
             "sources": list(self.names),
             "pairs": [pair.as_dict() for pair in self.pairs],
             "bins": {
-                "differences": [bins.signed_name(index) for index in range(bins.SIGNED_BINS)],
-                "ulps": [bins.doubling_name(index) for index in range(bins.DOUBLING_BINS)],
+                "differences": [bins.name_signed_bin(index) for index in range(bins.SIGNED_BINS)],
+                "ulps": [bins.name_distance_bin(index) for index in range(bins.DOUBLING_BINS)],
                 "ranks": f"as ulps, of the {TOP} likeliest tokens",
             },
         }
 
 
-def matrix(model: str, sources: Sequence[LogitSource]) -> LogitMatrix:
+def compare_sources(model: str, sources: Sequence[LogitSource]) -> LogitMatrix:
     """Compare all pairs; the later source of a pair is the reference."""
-    pairs = (compare_pair(got, want, same_bits=_same_bits(got, want)) for got, want in combinations(sources, 2))
+    pairs = (
+        compare_pair(got, want, same_bits=_requires_same_bits(got, want)) for got, want in combinations(sources, 2)
+    )
     return LogitMatrix(model, tuple(source.name for source in sources), tuple(pairs))
 
 
-def _same_bits(a: LogitSource, b: LogitSource) -> bool:
+def _requires_same_bits(a: LogitSource, b: LogitSource) -> bool:
     """Return whether the two must be bit-identical. A canonical ordering fixes every rounding; BLAS selects its
     summation order by machine and shape.
     """

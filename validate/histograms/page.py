@@ -68,37 +68,37 @@ class MatrixSection:
     pairs: tuple[PairSection, ...]
 
 
-def matrix_section(matrix: LogitMatrix) -> MatrixSection:
+def make_matrix_section(matrix: LogitMatrix) -> MatrixSection:
     cells = tuple(
-        tuple(_cell(matrix, row, column) for column in range(len(matrix.names)))
+        tuple(_make_cell(matrix, row, column) for column in range(len(matrix.names)))
         for row in range(len(matrix.names))
     )
-    return MatrixSection(matrix.model, matrix.names, cells, tuple(map(_pair_section, matrix.pairs)))
+    return MatrixSection(matrix.model, matrix.names, cells, tuple(map(_make_pair_section, matrix.pairs)))
 
 
-def _cell(matrix: LogitMatrix, row: int, column: int) -> tuple[LogitPair, BarChart | None] | None:
-    pair = matrix.pair(matrix.names[row], matrix.names[column])
+def _make_cell(matrix: LogitMatrix, row: int, column: int) -> tuple[LogitPair, BarChart | None] | None:
+    pair = matrix.find_pair(matrix.names[row], matrix.names[column])
     if pair is None or pair.logits is None:
         return None
-    return pair, signed_chart(pair.logits.differences, *SMALL) if row < column else None
+    return pair, draw_signed_chart(pair.logits.differences, *SMALL) if row < column else None
 
 
-def _pair_section(pair: LogitPair) -> PairSection:
+def _make_pair_section(pair: LogitPair) -> PairSection:
     logits = pair.logits
     return PairSection(
         pair,
-        signed_chart(logits.differences if logits is not None else (), *LARGE, ticks=True),
-        _doubling_chart(logits.ulps if logits is not None else ()),
-        _doubling_chart(pair.ranks),
-        _kl_chart(pair),
+        draw_signed_chart(logits.differences if logits is not None else (), *LARGE, ticks=True),
+        _draw_distance_chart(logits.ulps if logits is not None else ()),
+        _draw_distance_chart(pair.ranks),
+        _draw_kl_chart(pair),
         tuple(
-            LayerStrip(label, _shades(item.differences), f"{item.max_abs:.1e}")
+            LayerStrip(label, _draw_shades(item.differences), f"{item.max_abs:.1e}")
             for label, item in pair.layers.items()
         ),
     )
 
 
-def signed_chart(counts: Sequence[int], width: int, height: int, *, ticks: bool = False) -> BarChart:
+def draw_signed_chart(counts: Sequence[int], width: int, height: int, *, ticks: bool = False) -> BarChart:
     """Draw a signed histogram. The bins of 0 and of non-finite values have separate colours."""
     every = range(-bins.LOWEST % 4, bins.MAGNITUDES, 4) if ticks else ()
     marks = [
@@ -108,15 +108,15 @@ def signed_chart(counts: Sequence[int], width: int, height: int, *, ticks: bool 
         for sign, location in (("-", bins.ZERO - magnitude), ("", bins.ZERO + 1 + magnitude))
     ]
     middle = [(bins.ZERO * width + width // 2, "0")] if ticks else []
-    return _chart(counts, width, height, bins.signed_name, (*marks, *middle))
+    return _draw_chart(counts, width, height, bins.name_signed_bin, (*marks, *middle))
 
 
-def _doubling_chart(counts: Sequence[int]) -> BarChart:
+def _draw_distance_chart(counts: Sequence[int]) -> BarChart:
     last = max((index for index, count in enumerate(counts) if count), default=0)
-    return _chart(counts[: last + 1], 18, 60, bins.doubling_name)
+    return _draw_chart(counts[: last + 1], 18, 60, bins.name_distance_bin)
 
 
-def _kl_chart(pair: LogitPair) -> BarChart:
+def _draw_kl_chart(pair: LogitPair) -> BarChart:
     """Draw one bar per position on a linear axis."""
     top = max((kl for kl in pair.kl if math.isfinite(kl)), default=0.0) or 1.0
     width = max(2, min(18, 600 // max(1, len(pair.kl))))
@@ -128,7 +128,7 @@ def _kl_chart(pair: LogitPair) -> BarChart:
     return BarChart(tuple(bars), max(1, len(bars) * width), 60)
 
 
-def _chart(
+def _draw_chart(
     counts: Sequence[int],
     width: int,
     height: int,
@@ -136,36 +136,36 @@ def _chart(
     ticks: tuple[tuple[int, str], ...] = (),
 ) -> BarChart:
     bars = []
-    for location, share in enumerate(_logarithms(counts)):
+    for location, share in enumerate(_scale_logarithms(counts)):
         tall = round(height * share, 1)
         text = f"{name(location)}: {counts[location]:,}"
-        bars.append(Bar(location * width, height - tall, max(1, width - 1), tall, _kind(location, name), text))
+        bars.append(Bar(location * width, height - tall, max(1, width - 1), tall, _bin_kind(location, name), text))
     return BarChart(tuple(bars), max(1, len(counts) * width), height, ticks)
 
 
-def _shades(counts: Sequence[int]) -> tuple[Bar, ...]:
+def _draw_shades(counts: Sequence[int]) -> tuple[Bar, ...]:
     """Draw a strip of squares of height 1; the `height` field is the shade."""
-    width, name = LARGE[0], bins.signed_name
+    width, name = LARGE[0], bins.name_signed_bin
     return tuple(
         Bar(
             location * width,
             0,
             width - 1,
             round(share, 2),
-            _kind(location, name),
+            _bin_kind(location, name),
             f"{name(location)}: {counts[location]:,}",
         )
-        for location, share in enumerate(_logarithms(counts))
+        for location, share in enumerate(_scale_logarithms(counts))
         if share
     )
 
 
-def _logarithms(counts: Sequence[int]) -> list[float]:
+def _scale_logarithms(counts: Sequence[int]) -> list[float]:
     """Return each count's logarithm relative to the largest; 0 for an empty bin."""
     top = math.log2(1 + max(counts, default=0)) or 1.0
     return [math.log2(1 + count) / top for count in counts]
 
 
-def _kind(place: int, name: Callable[[int], str]) -> str:
+def _bin_kind(place: int, name: Callable[[int], str]) -> str:
     text = name(place)
     return "zero" if text == "0" else "nonfinite" if text == "not finite" else "value"

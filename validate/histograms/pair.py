@@ -10,7 +10,7 @@ import numpy as np
 
 from zinc_rt.validate.histograms import bins
 from zinc_rt.validate.histograms.sources import LogitSource
-from zinc_rt.validate.measure import kl_by_position, ulp_distance
+from zinc_rt.validate.measure import compute_kl, compute_ulp_distance
 
 TOP = 50  # tokens of a position whose ranks are followed
 
@@ -85,11 +85,11 @@ class LogitPair:
 def compare_pair(got: LogitSource, want: LogitSource, *, same_bits: bool) -> LogitPair:
     """Compare two sources at the positions that both computed from the same tokens."""
     layers = {
-        label: value_histogram(*_rows(got.layers[label], want.layers[label]))
+        label: compute_value_histogram(*_select_common_rows(got.layers[label], want.layers[label]))
         for label in want.layers
         if label in got.layers
     }
-    limit = want.prompt + _common(got.after, want.after)
+    limit = want.prompt + _count_common_tokens(got.after, want.after)
     index = np.intersect1d(got.positions[got.positions < limit], want.positions[want.positions < limit])
     if not len(index) or got.logits.shape[-1] != want.logits.shape[-1]:
         return LogitPair(got.name, want.name, same_bits, layers=layers)
@@ -99,15 +99,15 @@ def compare_pair(got: LogitSource, want: LogitSource, *, same_bits: bool) -> Log
         want.name,
         same_bits,
         positions=tuple(map(int, index)),
-        logits=value_histogram(a, b),
-        ranks=rank_changes(a, b),
+        logits=compute_value_histogram(a, b),
+        ranks=count_rank_changes(a, b),
         top1=int(np.count_nonzero(a.argmax(axis=-1) == b.argmax(axis=-1))),
-        kl=tuple(map(float, kl_by_position(a, b))),
+        kl=tuple(map(float, compute_kl(a, b))),
         layers=layers,
     )
 
 
-def value_histogram(got: np.ndarray, want: np.ndarray) -> ValueHistogram:
+def compute_value_histogram(got: np.ndarray, want: np.ndarray) -> ValueHistogram:
     """Return the histogram of two float32 arrays [T, ...] of one shape. Processed row by row, because a vocabulary
     is large.
     """
@@ -117,15 +117,17 @@ def value_histogram(got: np.ndarray, want: np.ndarray) -> ValueHistogram:
         finite = np.isfinite(a) & np.isfinite(b)
         with np.errstate(invalid="ignore"):
             apart = np.where(finite, a.astype(np.float64) - b, np.nan)
-        differences += bins.signed(apart)
-        ulps += bins.doubling(ulp_distance(np.ascontiguousarray(a), np.ascontiguousarray(b))[finite])
+        differences += bins.count_differences(apart)
+        ulps += bins.count_distances(
+            compute_ulp_distance(np.ascontiguousarray(a), np.ascontiguousarray(b))[finite]
+        )
         largest = max(largest, float(np.abs(apart[finite]).max(initial=0.0)))
     return ValueHistogram(
         tuple(differences.tolist()), tuple(ulps.tolist()), largest, got.tobytes() == want.tobytes()
     )
 
 
-def rank_changes(got: np.ndarray, want: np.ndarray, top: int = TOP) -> tuple[int, ...]:
+def count_rank_changes(got: np.ndarray, want: np.ndarray, top: int = TOP) -> tuple[int, ...]:
     """Return by how many ranks the `top` most likely tokens of each row of `want` [T, V] have moved in `got`, in
     bins that double in size. If logits are equal, the lower token comes first.
     """
@@ -134,16 +136,16 @@ def rank_changes(got: np.ndarray, want: np.ndarray, top: int = TOP) -> tuple[int
         likeliest = np.argsort(-b, kind="stable")[:top]
         ranks = np.empty(len(a), np.int64)
         ranks[np.argsort(-a, kind="stable")] = np.arange(len(a))
-        counts += bins.doubling(np.abs(ranks[likeliest] - np.arange(len(likeliest))))
+        counts += bins.count_distances(np.abs(ranks[likeliest] - np.arange(len(likeliest))))
     return tuple(counts.tolist())
 
 
-def _common(a: tuple[int, ...], b: tuple[int, ...]) -> int:
+def _count_common_tokens(a: tuple[int, ...], b: tuple[int, ...]) -> int:
     """Return the number of leading tokens that are equal."""
     return next((index for index, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
 
 
-def _rows(
+def _select_common_rows(
     got: tuple[np.ndarray, np.ndarray], want: tuple[np.ndarray, np.ndarray]
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return both arrays' rows of the positions that both have."""

@@ -30,16 +30,16 @@ class LogitSource:
     layers: Mapping[str, Rows]
 
 
-def sources(runner: ValidationRunner) -> Iterator[LogitSource]:
+def collect_sources(runner: ValidationRunner) -> Iterator[LogitSource]:
     """Return every tier that ran the prompt, the reference tier after the others, then the golden."""
     job = runner.job
     for spec, run in sorted(runner.own_passes.items(), key=lambda ran: ran[0] == job.reference):
-        yield source_of_run(run, spec.text, spec.ordering, len(job.tokens))
+        yield make_run_source(run, spec.text, spec.ordering, len(job.tokens))
     if job.golden is not None:
-        yield source_of_golden(job.golden)
+        yield make_golden_source(job.golden)
 
 
-def source_of_run(run: CapturedRun, name: str, ordering: str, prompt: int) -> LogitSource:
+def make_run_source(run: CapturedRun, name: str, ordering: str, prompt: int) -> LogitSource:
     taps = np.arange(prompt)
     layers = {label: (taps, value) for label, value in run.values.items() if _is_layer(label)}
     return LogitSource(
@@ -47,19 +47,21 @@ def source_of_run(run: CapturedRun, name: str, ordering: str, prompt: int) -> Lo
     )
 
 
-def source_of_golden(golden: Golden) -> LogitSource:
+def make_golden_source(golden: Golden) -> LogitSource:
     """Return the golden's logits for the prompt and, if recorded, after each greedy token."""
     reference, prompt = reference_from_golden(golden), len(golden.ids)
 
-    def at(array: np.ndarray) -> np.ndarray:
+    def select_positions(array: np.ndarray) -> np.ndarray:
         return np.arange(prompt) if golden.rows is None or len(array) == prompt else golden.rows
 
-    positions, logits = at(golden.logits), golden.logits
+    positions, logits = select_positions(golden.logits), golden.logits
     after = golden.greedy_logits
     if after is not None:
         positions = np.concatenate([positions, prompt + np.arange(len(after))])
         logits = np.concatenate([logits, after])
-    layers = {label: (at(value), value) for label, value in reference.values.items() if _is_layer(label)}
+    layers = {
+        label: (select_positions(value), value) for label, value in reference.values.items() if _is_layer(label)
+    }
     return LogitSource(
         golden.path.name + golden.variant,
         golden.ordering,

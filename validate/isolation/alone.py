@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from zinc_rt.engine.engine import Engine
-from zinc_rt.ir.slot_record import SlotFlag, dwords, free_records
+from zinc_rt.ir.slot_record import SlotFlag, free_records, view_dwords
 from zinc_rt.kernels.reference.arithmetic import arithmetic
 from zinc_rt.kernels.reference.logits_adjust import logits_adjust
 from zinc_rt.kernels.reference.sample import sample
@@ -52,7 +52,7 @@ def _draw_token(request: MixedRequest, choice: int, logits: np.ndarray, generate
         counts = np.bincount(generated, minlength=logits.size).astype(np.int32)
         counts[list(set(request.prompt))] |= np.int32(IN_PROMPT)
         logits = logits_adjust(
-            math, logits[None], slot, position, dwords(_record(sampling, len(request.prompt))), counts[None],
+            math, logits[None], slot, position, view_dwords(_record(sampling, len(request.prompt))), counts[None],
             np.array([-1], np.int32), None, None, None, None,
         )[0]  # fmt: skip
     seed = sampling.seed or 0

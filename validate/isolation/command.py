@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from zinc_rt.cli import options
 from zinc_rt.cli.describe import describe_executed, describe_model, describe_run
 from zinc_rt.cli.output import start_report
-from zinc_rt.cli.progress import ProgressStage, stages
+from zinc_rt.cli.progress import ProgressStage, show_stages
 from zinc_rt.cli.report import Report
 from zinc_rt.engine.devices import SIMULATED
 from zinc_rt.host.errors import UsageError
@@ -24,7 +24,7 @@ NO_CLAIM = "float32-dequant"  # its summation order depends on the BLAS call
 OTHER = ("prompt", "tokens", "golden", "resync", "emit_repro", "html")  # of a validation of layers
 
 
-def isolation(
+def run_isolation(
     arguments: argparse.Namespace, settings: Settings, jobs: list[ValidationJob], show: Callable[[Part], None]
 ) -> IsolationReport:
     """Run every mix of every model on every tier and show each result. The caller prints the verdict line and
@@ -38,16 +38,16 @@ def isolation(
     report = IsolationReport(
         "validate",
         ordering=arguments.ordering,
-        shortcuts=settings.clamps(),
+        shortcuts=settings.list_shortcuts(),
         strict=arguments.strict,
         models=len(jobs),
     )
     start_report(report, arguments)
     digest: list[str] = []
-    with stages(plain=not hasattr(arguments, "screen")) as stage:  # a caller from Python gets no plain lines
+    with show_stages(plain=not hasattr(arguments, "screen")) as stage:  # a caller from Python gets no plain lines
         for number, job in enumerate(jobs, 1):
             name = f"model {number} of {len(jobs)}: {job.name}"
-            for verdict in _verdicts(job, arguments, report, stage, name, show):
+            for verdict in _run_mixes(job, arguments, report, stage, name, show):
                 report.verdicts.append(verdict)
                 report.results += verdict.results()
                 digest += verdict.lines()
@@ -63,7 +63,7 @@ def isolation(
     return report
 
 
-def _verdicts(
+def _run_mixes(
     job: ValidationJob,
     arguments: argparse.Namespace,
     report: Report,
@@ -82,7 +82,7 @@ def _verdicts(
         arguments.seed,
         arguments.requests,
         ctx=arguments.ctx,
-        repro=_repro(job, arguments),
+        repro=_make_repro(job, arguments),
         say=lambda text: stage.say(f"{name}, {text}"),
     )
     show(f"{job.gguf.path.name}  {job.gguf.architecture}, {job.tiers[0].ordering}; {trial.description}")
@@ -98,19 +98,19 @@ def _verdicts(
             verdict = trial.verdict(spec, engine)
             report.shortcuts = list(dict.fromkeys([*report.shortcuts, *trial.shortcuts]))
             describe_executed(report, engine)
-        report.details.setdefault("mixes", []).append(verdict.figures())
-        show(f"  {spec.text:<6} {verdict.summary()}")
+        report.details.setdefault("mixes", []).append(verdict.report_figures())
+        show(f"  {spec.text:<6} {verdict.format_summary()}")
         yield verdict
     show("")
 
 
-def _repro(job: ValidationJob, arguments: argparse.Namespace) -> str:
+def _make_repro(job: ValidationJob, arguments: argparse.Namespace) -> str:
     words = ["zinc-rt", "validate", "--isolation", "--model", str(job.gguf.path)]
     words += ["--tiers", ",".join(spec.text for spec in job.tiers)]
     if arguments.device != "auto":
         words += [
             "--device",
-            options.simulated_chip(vars(arguments)) if arguments.device == "sim" else arguments.device,
+            options.find_simulated_chip(vars(arguments)) if arguments.device == "sim" else arguments.device,
         ]
     words += options.order_options(vars(arguments))
     if arguments.ordering != "canonical-1":

@@ -33,7 +33,7 @@ TENANTS = (
 )
 
 
-def quotas(pages: int) -> tuple[PageQuota, ...]:
+def make_quotas(pages: int) -> tuple[PageQuota, ...]:
     """Return the quotas of each tenant, in every page group: one has a guarantee, one has a maximum."""
     return PageQuota(reserved=RESERVED), PageQuota(), PageQuota(most=max(12, pages // 2))
 
@@ -67,19 +67,19 @@ class RequestMix:
     events: tuple[MixEvent, ...]
 
 
-def request_mix(seed: int, count: int, *, vocab: int, ctx: int, penalties: bool = True) -> RequestMix:
+def draw_request_mix(seed: int, count: int, *, vocab: int, ctx: int, penalties: bool = True) -> RequestMix:
     """Generate `count` requests for a model with this vocabulary; prompt and answer of each fit `ctx`."""
     chance = random.Random(seed)
-    common = _tokens(chance, vocab, 32)  # no tenant may find another's pages by it
-    beginnings = [[(*common, *_tokens(chance, vocab, length)) for length in (1, 16)] for _ in TENANTS]
+    common = _draw_tokens(chance, vocab, 32)  # no tenant may find another's pages by it
+    beginnings = [[(*common, *_draw_tokens(chance, vocab, length)) for length in (1, 16)] for _ in TENANTS]
     step, requests = 0, []
     for number in range(1, count + 1):
         tenant = chance.randrange(len(TENANTS))
         begins = chance.choice([(), common, *beginnings[tenant]])
-        own = _tokens(chance, vocab, chance.choice((0 if begins else 1, 1, 7, 15, 16, 17, 30)))
+        own = _draw_tokens(chance, vocab, chance.choice((0 if begins else 1, 1, 7, 15, 16, 17, 30)))
         limit = chance.randint(1, 12)
         prompt = (*begins, *own)[: ctx - limit]
-        requests.append(MixedRequest(number, tenant, prompt, _sampling(chance, limit, penalties), step))
+        requests.append(MixedRequest(number, tenant, prompt, _draw_sampling(chance, limit, penalties), step))
         step += chance.choice((0, 0, 0, 1, 2))
     steps = range(1, step + 40 * count)
     events = [
@@ -91,11 +91,11 @@ def request_mix(seed: int, count: int, *, vocab: int, ctx: int, penalties: bool 
     return RequestMix(seed, tuple(requests), tuple(events))
 
 
-def _tokens(chance: random.Random, vocab: int, count: int) -> tuple[int, ...]:
+def _draw_tokens(chance: random.Random, vocab: int, count: int) -> tuple[int, ...]:
     return tuple(chance.randrange(vocab) for _ in range(count))
 
 
-def _sampling(chance: random.Random, limit: int, penalties: bool) -> Sampling:
+def _draw_sampling(chance: random.Random, limit: int, penalties: bool) -> Sampling:
     seed = chance.getrandbits(64)
     n = chance.choice((1, 1, 2))
     if chance.random() < 0.3:

@@ -53,11 +53,11 @@ class MixDriver:
     def run(self) -> MixOutcome:
         step = idle = 0
         while self._waiting or self.scheduler.live:
-            self._arrive(step, at_once=not self.scheduler.live)
+            self._submit_due_requests(step, at_once=not self.scheduler.live)
             for event in self._events.get(step, ()):
-                self._do(event)
+                self._apply_event(event)
             step += 1
-            batch = self._step(step)
+            batch = self._run_step(step)
             if self.outcome.broken:
                 break
             self.say(step)
@@ -71,7 +71,7 @@ class MixDriver:
                     break
                 continue
             idle = 0
-            self._take(batch)
+            self._record_batch(batch)
             if step % self.audit_every == 0:
                 self.outcome.broken += [(step, text) for text in self.server.audit()]
             if self.outcome.broken:
@@ -80,13 +80,13 @@ class MixDriver:
             self.outcome.broken += [(step, text) for text in (*self.server.audit(), *self.server.left())]
         return self.outcome
 
-    def _arrive(self, step: int, *, at_once: bool) -> None:
+    def _submit_due_requests(self, step: int, *, at_once: bool) -> None:
         """Submit the due requests; if no request is running, submit the next one."""
         while self._waiting and (self._waiting[0].arrives <= step or at_once):
             self.server.submit(self._waiting.pop(0))
             at_once = False
 
-    def _do(self, event: MixEvent) -> None:
+    def _apply_event(self, event: MixEvent) -> None:
         """Apply an event to one of the running or paused requests."""
         running = [request for request in self.scheduler.running() if not request.held]
         if event.kind == "resume":
@@ -110,7 +110,7 @@ class MixDriver:
             self.scheduler.hold(number, False)
         self._held.clear()
 
-    def _take(self, batch: Batch) -> None:
+    def _record_batch(self, batch: Batch) -> None:
         if len(batch.tokens) != len(batch.requests):
             message = f"{len(batch.tokens)} tokens are delivered for {len(batch.requests)} requests"
             self.outcome.broken.append((batch.step, message))
@@ -122,7 +122,7 @@ class MixDriver:
         for number, choice, reason in batch.ended:
             self.outcome.ended[number, choice] = reason
 
-    def _step(self, step: int) -> Batch | None:
+    def _run_step(self, step: int) -> Batch | None:
         """Run a step. A crash is recorded as a finding."""
         try:
             return self.server.step()

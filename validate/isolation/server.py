@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from zinc_rt.engine.engine import Engine, page_pools
-from zinc_rt.engine.engine_core import new_scheduler
-from zinc_rt.engine.kv_audit import kv_audit
+from zinc_rt.engine.engine import Engine, make_page_pools
+from zinc_rt.engine.engine_core import create_scheduler
+from zinc_rt.engine.kv_audit import audit_kv
 from zinc_rt.engine.model_runner import ModelRunner
 from zinc_rt.sched.checks.shadow import ShadowDevice
-from zinc_rt.sched.kv.prefix import namespace
+from zinc_rt.sched.kv.prefix import make_namespace
 from zinc_rt.sched.plan import Batch
 from zinc_rt.sched.request import NewRequest
 from zinc_rt.sched.scheduler import Scheduler
-from zinc_rt.sched.state import limit_changes
+from zinc_rt.sched.state import describe_limit_changes
 from zinc_rt.validate.isolation.alone import SoloAnswer
-from zinc_rt.validate.isolation.mix import PAGES_SHARE, RESERVED, TENANTS, MixedRequest, quotas
+from zinc_rt.validate.isolation.mix import PAGES_SHARE, RESERVED, TENANTS, MixedRequest, make_quotas
 from zinc_rt.validate.isolation.story import RequestKey
 from zinc_rt.validate.isolation.witness import StepWitness
 
@@ -38,28 +38,29 @@ class MixServer:
         limits = engine.limits
         self.now_ns = 0
         self.model = ModelRunner(engine.runner)
-        self.scheduler = self._scheduler(engine, pages_share)
+        self.scheduler = self._create_scheduler(engine, pages_share)
         self.model.attach(self.scheduler.records)
         cache = self.scheduler.cache
         self.shadow = ShadowDevice(
             limits.slots, limits.ctx, limits.page_tokens, cache.groups, cache.state_rows, self.scheduler.records
         )
         self.witness = StepWitness(self.model, self.scheduler.records, alone, self.shadow)
-        self.model.watch = self.witness.saw
+        self.model.watch = self.witness.compare_step
         self.scheduler.runner = self.witness
-        self._spaces = [namespace(name, engine.backend.ordering, "f32", limits.page_tokens) for _ in TENANTS]
+        self._spaces = [make_namespace(name, engine.backend.ordering, "f32", limits.page_tokens) for _ in TENANTS]
 
-    def _scheduler(self, engine: Engine, pages_share: float) -> Scheduler:
+    def _create_scheduler(self, engine: Engine, pages_share: float) -> Scheduler:
         """Create a scheduler with fewer pages than the device has, so that pages become scarce and evictions are
         forced.
         """
         limits = engine.limits
         pages = max(limits.pages_per_slot + RESERVED, int(pages_share * limits.slots * limits.pages_per_slot))
-        groups = len(page_pools(engine))
+        groups = len(make_page_pools(engine))
         tenants = [
-            replace(tenant, pages=(quota,) * groups) for tenant, quota in zip(TENANTS, quotas(pages), strict=True)
+            replace(tenant, pages=(quota,) * groups)
+            for tenant, quota in zip(TENANTS, make_quotas(pages), strict=True)
         ]
-        return new_scheduler(
+        return create_scheduler(
             engine, self.model, tenants, clock_ns=lambda: self.now_ns, pages=pages, slice_tokens=SLICE_TOKENS
         )
 
@@ -68,14 +69,14 @@ class MixServer:
         """Return how this scheduler differs from the product's, for a report."""
         pages = self.scheduler.cache.groups[0].pages
         return [
-            *limit_changes(self.scheduler.limits),
+            *describe_limit_changes(self.scheduler.limits),
             f"scheduler: {pages} pages in each group, so that they run short",
             "engine: variants share no activation memory, so that a stale value cannot look right",
         ]
 
     def submit(self, request: MixedRequest) -> None:
         choices = request.sampling.n
-        self.shadow.arrive(request.number, request.prompt, start=request.tenant, choices=choices)
+        self.shadow.register_request(request.number, request.prompt, start=request.tenant, choices=choices)
         space = self._spaces[request.tenant]
         self.scheduler.submit(NewRequest(request.number, request.tenant, request.prompt, space, request.sampling))
 
@@ -85,7 +86,7 @@ class MixServer:
 
     def audit(self) -> list[str]:
         """Compare the device's slots and pages with the host's."""
-        return kv_audit(self.scheduler, self.model)
+        return audit_kv(self.scheduler, self.model)
 
     def left(self) -> Iterator[str]:
         """Report resources that are still allocated after all requests have ended."""

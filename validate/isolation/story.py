@@ -14,7 +14,7 @@ RequestKey = tuple[int, int]  # a request's number, and which of its choices
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class SlotInterval:
     """Tokens [first, last) of a request, computed in one step in one slot."""
 
     step: int
@@ -24,27 +24,29 @@ class Stretch:
 
 
 @dataclass(slots=True)
-class MixStory:
+class MixTrace:
     """Every uninterrupted run of every request in a slot, and the requests of each step; the first step is 1."""
 
-    of: dict[RequestKey, list[Stretch]] = field(default_factory=dict)
+    of: dict[RequestKey, list[SlotInterval]] = field(default_factory=dict)
     steps: list[list[RequestKey]] = field(default_factory=list)
 
-    def step(self, who: list[RequestKey], slot: np.ndarray, sequence: np.ndarray, position: np.ndarray) -> None:
+    def step(
+        self, request: list[RequestKey], slot: np.ndarray, sequence: np.ndarray, position: np.ndarray
+    ) -> None:
         """Record a step: the request of each slot, and the valid part of the plan's arrays."""
         number = len(self.steps) + 1
         starts = np.flatnonzero(np.diff(sequence, prepend=-1)).tolist()
         ran = []
         for begin, end in zip(starts, [*starts[1:], len(sequence)], strict=True):
-            key = who[int(slot[begin])]
-            stretch = Stretch(number, int(slot[begin]), int(position[begin]), int(position[end - 1]) + 1)
+            key = request[int(slot[begin])]
+            stretch = SlotInterval(number, int(slot[begin]), int(position[begin]), int(position[end - 1]) + 1)
             self.of.setdefault(key, []).append(stretch)
             ran.append(key)
         self.steps.append(ran)
 
-    def neighbours(self, who: RequestKey, step: int) -> list[RequestKey]:
+    def find_neighbours(self, request: RequestKey, step: int) -> list[RequestKey]:
         """Return the other requests of that step."""
-        return [item for item in self.steps[step - 1] if item != who]
+        return [item for item in self.steps[step - 1] if item != request]
 
     def counts(self) -> dict[str, int]:
         """Count the events of requests by kind."""
@@ -61,13 +63,13 @@ class MixStory:
                     counts_by_event["chunks"] += after.last - after.first > 1
         return counts_by_event
 
-    def describe_request(self, who: RequestKey, prompt: int, until: int) -> Iterator[str]:
+    def describe_request(self, request: RequestKey, prompt: int, until: int) -> Iterator[str]:
         """Return the events of a request up to a step, in order."""
-        stretches = [item for item in self.of.get(who, []) if item.step <= until]
+        stretches = [item for item in self.of.get(request, []) if item.step <= until]
         if not stretches:
             return
         if stretches[0].first:
-            what = "forked" if who[1] else "hit"
+            what = "forked" if request[1] else "hit"
             yield f"{what}: its first {stretches[0].first} tokens came from the cache, step {stretches[0].step}"
         index = next((index for index, item in enumerate(stretches) if item.last >= prompt), len(stretches) - 1)
         if index:
@@ -83,5 +85,5 @@ class MixStory:
                 yield f"paused: parked or held after step {before.step}, went on in step {after.step}, {moved}"
 
 
-def request_name(who: RequestKey) -> str:
-    return f"request {who[0]}" + (f", choice {who[1]}" if who[1] else "")
+def request_name(request: RequestKey) -> str:
+    return f"request {request[0]}" + (f", choice {request[1]}" if request[1] else "")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
-from zinc_rt.backends.base import findings_of
+from zinc_rt.backends.base import read_findings
 from zinc_rt.engine.devices import ORACLE, open_backend
 from zinc_rt.engine.engine import Engine
 from zinc_rt.engine.variants import EngineOptions
@@ -21,7 +21,7 @@ from zinc_rt.validate.isolation.mix import (
     TENANTS,
     MixedRequest,
     RequestMix,
-    request_mix,
+    draw_request_mix,
 )
 from zinc_rt.validate.isolation.mixed import MixDriver
 from zinc_rt.validate.isolation.server import MixServer
@@ -93,24 +93,24 @@ class MixTrial:
 
     def verdict(self, spec: TierSpec, engine: Engine) -> MixVerdict:
         """Run the mix on a tier and return the verdict."""
-        mix = request_mix(self.seed, self.count, vocab=engine.model.vocab, ctx=self.ctx)
-        solo_answers = self._solo_answers(mix.requests, spec.ordering)
+        mix = draw_request_mix(self.seed, self.count, vocab=engine.model.vocab, ctx=self.ctx)
+        solo_answers = self._run_solo_requests(mix.requests, spec.ordering)
         server = MixServer(engine, solo_answers, name=self.job.name, pages_share=self.pages_share)
         self.shortcuts = server.shortcuts
         outcome = MixDriver(mix, server, lambda step: self.say(f"{spec.text}: step {step}")).run()
         mix_verdict = MixVerdict(
             self.job.name, spec.text, mix, outcome, server.witness, solo_answers, list(server.shadow.findings),
-            [finding.text for finding in findings_of(engine.backend)],
+            [finding.text for finding in read_findings(engine.backend)],
             False, self.repro,
         )  # fmt: skip
         first = mix_verdict.first
         return (
             mix_verdict
             if first is None
-            else replace(mix_verdict, differs_in_solo_run=self._differs_in_solo_run(spec, mix, first.who))
+            else replace(mix_verdict, differs_in_solo_run=self._has_other_solo_logits(spec, mix, first.who))
         )
 
-    def _solo_answers(self, requests: Sequence[MixedRequest], ordering: str) -> dict[RequestKey, SoloAnswer]:
+    def _run_solo_requests(self, requests: Sequence[MixedRequest], ordering: str) -> dict[RequestKey, SoloAnswer]:
         """Compute every choice of every request alone, on T-CPU."""
         if ordering not in self._alone:
             spec = TierSpec(ORACLE.tier, ordering, ORACLE.tier)
@@ -123,7 +123,7 @@ class MixTrial:
             self._alone[ordering] = answers
         return self._alone[ordering]
 
-    def _differs_in_solo_run(self, spec: TierSpec, mix: RequestMix, who: RequestKey) -> bool:
+    def _has_other_solo_logits(self, spec: TierSpec, mix: RequestMix, who: RequestKey) -> bool:
         """Return whether a solo run of the request on this tier gives other logits than on T-CPU."""
         request = next(request for request in mix.requests if request.number == who[0])
         with self.open_engine(spec, alone=True) as engine:

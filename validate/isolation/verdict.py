@@ -12,7 +12,7 @@ from zinc_rt.cli.report import Result
 from zinc_rt.validate.isolation.alone import SoloAnswer
 from zinc_rt.validate.isolation.mix import MixedRequest, RequestMix
 from zinc_rt.validate.isolation.mixed import MixOutcome
-from zinc_rt.validate.isolation.story import MixStory, RequestKey, request_name
+from zinc_rt.validate.isolation.story import MixTrace, RequestKey, request_name
 from zinc_rt.validate.isolation.witness import RowDivergence, StepWitness
 
 FEW = 4
@@ -42,7 +42,7 @@ class MixVerdict:
         return min(self.witness.diverged.values(), key=lambda item: item.step, default=None)
 
     @property
-    def story(self) -> MixStory:
+    def story(self) -> MixTrace:
         return self.witness.story
 
     @property
@@ -53,9 +53,9 @@ class MixVerdict:
 
     @property
     def passed(self) -> bool:
-        return not self.witness.diverged and not self.wrong and not any(self.lost_requests())
+        return not self.witness.diverged and not self.wrong and not any(self.describe_lost_requests())
 
-    def figures(self) -> dict[str, Any]:
+    def report_figures(self) -> dict[str, Any]:
         """Return the counts for the report; a mix without events tests nothing."""
         return {
             "model": self.model, "tier": self.tier, "seed": self.mix.seed, "requests": len(self.mix.requests),
@@ -63,7 +63,7 @@ class MixVerdict:
             "events": dict(self.outcome.events), "befell": self.story.counts(),
         }  # fmt: skip
 
-    def summary(self) -> str:
+    def format_summary(self) -> str:
         """Return a line that describes the run."""
         befell = ", ".join(f"{count} {what}" for what, count in self.story.counts().items() if count)
         rows, wrong = self.witness.rows, len(self.witness.diverged)
@@ -71,7 +71,7 @@ class MixVerdict:
         ran = f"{len(self.story.steps)} steps, {self.witness.tokens} tokens, {rows} rows of logits"
         return f"{ran}, {alike}; {befell}"
 
-    def lost_requests(self) -> Iterator[str]:
+    def describe_lost_requests(self) -> Iterator[str]:
         """Return the requests whose tokens differ from their solo run."""
         for request in self.mix.requests:
             for choice in range(request.sampling.n):
@@ -90,7 +90,7 @@ class MixVerdict:
 
     def lines(self) -> Iterator[str]:
         """Return the digest; empty if everything passed."""
-        first, lost = self.first, list(self.lost_requests())
+        first, lost = self.first, list(self.describe_lost_requests())
         if first is not None:
             yield (
                 f"first bad  {self.model}, {self.tier}: {request_name(first.who)}, step {first.step}, "
@@ -99,7 +99,7 @@ class MixVerdict:
             prompt = self._request(first).prompt
             for text in self.story.describe_request(first.who, len(prompt), first.step):
                 yield f"befell     {text}"
-            neighbours = self.story.neighbours(first.who, first.step)
+            neighbours = self.story.find_neighbours(first.who, first.step)
             yield f"beside     {', '.join(map(request_name, neighbours)) or 'nobody'}"
             if len(self.witness.diverged) > 1:
                 others = [request_name(who) for who in self.witness.diverged if who != first.who]
@@ -116,11 +116,11 @@ class MixVerdict:
         for text in self.findings[:FEW]:
             yield f"sanitizer  {text}"
         if first is not None or lost or self.wrong:
-            suspect, following = self.suspect(first)
+            suspect, following = self.find_suspect(first)
             yield f"suspect    {suspect}"
             yield f"next       {following}"
 
-    def suspect(self, first: RowDivergence | None) -> tuple[str, str]:
+    def find_suspect(self, first: RowDivergence | None) -> tuple[str, str]:
         """Return the suspect and the command that narrows it down."""
         if self.plans or self.outcome.broken or self.outcome.stuck:
             seen = "the plans themselves are wrong" if self.plans else "its books are wrong"
@@ -154,7 +154,7 @@ class MixVerdict:
 
     def results(self) -> Iterator[Result]:
         """Return the rows of the report: rows, deliveries, invariants, plans, sanitizer."""
-        first, lost = self.first, list(self.lost_requests())
+        first, lost = self.first, list(self.describe_lost_requests())
         bad = {}
         if first is not None:
             bad = {
@@ -163,22 +163,24 @@ class MixVerdict:
                 "befell": list(
                     self.story.describe_request(first.who, len(self._request(first).prompt), first.step)
                 ),
-                "beside": [list(who) for who in self.story.neighbours(first.who, first.step)],
+                "beside": [list(who) for who in self.story.find_neighbours(first.who, first.step)],
             }  # fmt: skip
         measure = {"rows": self.witness.rows, "steps": len(self.story.steps), "tokens": self.witness.tokens}
-        yield self._result("rows", not first, measure | {"diverged": len(self.witness.diverged)}, bad)
-        yield self._result(
-            "deliveries", not lost, {"requests": len(self.mix.requests), "wrong": len(lost)}, _first(lost)
+        yield self._make_result("rows", not first, measure | {"diverged": len(self.witness.diverged)}, bad)
+        yield self._make_result(
+            "deliveries", not lost, {"requests": len(self.mix.requests), "wrong": len(lost)}, _first_text(lost)
         )
         books = [text for _, text in self.outcome.broken] + [text for text in [self.outcome.stuck] if text]
-        yield self._result("invariants", not books, {"broken": len(books)}, _first(books))
-        yield self._result("plans", not self.plans, {"wrong": len(self.plans)}, _first(self.plans))
+        yield self._make_result("invariants", not books, {"broken": len(books)}, _first_text(books))
+        yield self._make_result("plans", not self.plans, {"wrong": len(self.plans)}, _first_text(self.plans))
         if self.tier not in ("t_cpu", "t_cpu_native"):
-            yield self._result(
-                "sanitizer", not self.findings, {"findings": len(self.findings)}, _first(self.findings)
+            yield self._make_result(
+                "sanitizer", not self.findings, {"findings": len(self.findings)}, _first_text(self.findings)
             )
 
-    def _result(self, name: str, passed: bool, measure: Mapping[str, object], bad: Mapping[str, object]) -> Result:
+    def _make_result(
+        self, name: str, passed: bool, measure: Mapping[str, object], bad: Mapping[str, object]
+    ) -> Result:
         return Result(
             id=f"{self.model}/{self.tier}/isolation/{name}",
             kind="isolation",
@@ -193,5 +195,5 @@ class MixVerdict:
         )
 
 
-def _first(texts: list[str]) -> dict[str, object]:
+def _first_text(texts: list[str]) -> dict[str, object]:
     return {"what": texts[0]} if texts else {}

@@ -14,7 +14,7 @@ from zinc_rt.sched.plan import Drawn, StepPlan
 from zinc_rt.sched.scheduler import StepRunner
 from zinc_rt.sched.usage.ledger import RunnerCounts
 from zinc_rt.validate.isolation.alone import SoloAnswer
-from zinc_rt.validate.isolation.story import MixStory, RequestKey
+from zinc_rt.validate.isolation.story import MixTrace, RequestKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +49,14 @@ class StepWitness:
     records: np.ndarray
     solo_answers: Mapping[RequestKey, SoloAnswer]
     shadow: ShadowDevice
-    story: MixStory = field(default_factory=MixStory)
+    story: MixTrace = field(default_factory=MixTrace)
     diverged: dict[RequestKey, RowDivergence] = field(default_factory=dict)
     rows: int = 0
     tokens: int = 0
     bound: int = 0  # slots at once, at most
     _logits: np.ndarray = field(default_factory=lambda: np.empty((0, 0), np.float32))
 
-    def saw(self, plan: StepPlan, logits: np.ndarray) -> None:
+    def compare_step(self, plan: StepPlan, logits: np.ndarray) -> None:
         """Compare the step's rows of logits, f32 [rows, V]; the wrapped runner calls this when it collects a
         step.
         """
@@ -76,7 +76,7 @@ class StepWitness:
     def collect(self, handle: Any) -> Drawn:
         inner, plan, drawn, positions = handle
         collected = self.inner.collect(inner)
-        self.shadow.drew(plan, collected.tokens.tolist())
+        self.shadow.record_drawn(plan, collected.tokens.tolist())
         for row, ((who, slot), position) in enumerate(zip(drawn, positions, strict=True)):
             self._compare_row(who, slot, position, self._logits[row], int(collected.tokens[row]))
         return collected
@@ -88,9 +88,9 @@ class StepWitness:
     def reopen(self) -> bool:
         return self.inner.reopen() and self.shadow.reopen()
 
-    def _compare_row(self, who: RequestKey, slot: int, position: int, logits: np.ndarray, token: int) -> None:
-        solo_answer = self.solo_answers.get(who)
-        if solo_answer is None or who in self.diverged:
+    def _compare_row(self, request: RequestKey, slot: int, position: int, logits: np.ndarray, token: int) -> None:
+        solo_answer = self.solo_answers.get(request)
+        if solo_answer is None or request in self.diverged:
             return
         at = position - solo_answer.first
         if not 0 <= at < len(solo_answer.rows):
@@ -103,4 +103,6 @@ class StepWitness:
         index = int(wrong[0]) if wrong.size else -1
         got, alike = (logits[index], expected[index]) if wrong.size else (token, solo_answer.tokens[at])
         step = len(self.story.steps)
-        self.diverged[who] = RowDivergence(who, step, slot, position, wrong.size, index, float(got), float(alike))
+        self.diverged[request] = RowDivergence(
+            request, step, slot, position, wrong.size, index, float(got), float(alike)
+        )

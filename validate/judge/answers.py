@@ -75,56 +75,58 @@ class AnswerJudge:
     canaries: Mapping[str, str] = field(default_factory=dict)  # word -> id of its question
     numerics: list[NumericSample] = field(default_factory=list)
 
-    def faults(self, question: JudgeQuestion, answer: EngineAnswer, schedule: Schedule) -> list[AnswerFault]:
+    def find_faults(self, question: JudgeQuestion, answer: EngineAnswer, schedule: Schedule) -> list[AnswerFault]:
         """Return every fault of an answer."""
         tokens = tuple(token.token for token in answer.tokens if token.token is not None)
         known = tokens if len(tokens) == len(answer.tokens) else ()
 
-        def fault(kind: FaultKind, detail: str, position: int | None = None, nats: float = 0.0) -> AnswerFault:
+        def make_fault(
+            kind: FaultKind, detail: str, position: int | None = None, nats: float = 0.0
+        ) -> AnswerFault:
             return AnswerFault(question, schedule, kind, detail, answer, position, nats, known)
 
         faults = []
         if answer.prompt_tokens is not None and answer.prompt_tokens != len(question.prompt):
             faults.append(
-                fault(
+                make_fault(
                     "prompt length", f"usage.prompt_tokens {answer.prompt_tokens}, expected {len(question.prompt)}"
                 )
             )
         for word, owner in self.canaries.items():
             if owner != question.id and word in answer.text:
                 faults.append(
-                    fault("canary", f"the answer contains {word!r}, which only {owner} has in its prompt")
+                    make_fault("canary", f"the answer contains {word!r}, which only {owner} has in its prompt")
                 )
         if question.kind == "nucleus":
-            faults += [fault("nucleus", *item) for item in self._outside_nucleus(question, answer)]
+            faults += [make_fault("nucleus", *item) for item in self._find_outside_nucleus(question, answer)]
         elif question.kind != "sampled":
-            faults += self._greedy(question, answer, known, fault)
+            faults += self._check_greedy(question, answer, known, make_fault)
         if question.kind in ("tokens", "text", "chat", "forced", "stop"):
-            faults += [fault(*logprob) for logprob in self._logprobs(question, answer, known)]
+            faults += [make_fault(*logprob) for logprob in self._check_logprobs(question, answer, known)]
         return faults
 
-    def _greedy(self, question, answer, known, fault) -> Iterator[AnswerFault]:  # type: ignore[no-untyped-def]
+    def _check_greedy(self, question, answer, known, make_fault) -> Iterator[AnswerFault]:  # type: ignore[no-untyped-def]
         if question.kind == "forced":
             return
         expected_text = self.oracle.text(question.expected)
         if known:
-            wrong = self.first_wrong(question.prompt, known, answer.tokens)
+            wrong = self.find_first_wrong(question.prompt, known, answer.tokens)
             if wrong is not None:
                 index, nats = wrong
-                wrong_token = fault(
+                wrong_token = make_fault(
                     "token",
                     f"token {index + 1} of the answer is {self._name(known[index])}; the reference prefers "
-                    f"{self._name(self._preferred(question.prompt, known, index))} by {nats:.3g} nats",
+                    f"{self._name(self._most_likely_token(question.prompt, known, index))} by {nats:.3g} nats",
                     len(question.prompt) + index,
                     nats,
                 )
                 yield replace(wrong_token, right_distribution=self._reports_right(question, answer, known, index))
                 return
             expected_text = self.oracle.text(known)
-        elif not _same_text(answer.text, _until(expected_text, question.stop)):
-            gap = self._smallest_gap(question, answer.text)
+        elif not _is_same_text(answer.text, _cut_at_stop(expected_text, question.stop)):
+            gap = self._find_smallest_gap(question, answer.text)
             if gap > self.limits.tie_nats:
-                yield fault(
+                yield make_fault(
                     "token",
                     f"the answer is {answer.text!r}, expected {expected_text!r}",
                     len(question.prompt),
@@ -132,19 +134,23 @@ class AnswerJudge:
                 )
             return
         if question.stop:
-            yield from self._stop(question, answer, expected_text, fault)
-        elif known and not _same_text(answer.text, expected_text):
-            yield fault("text", f"the text is {answer.text!r}; its tokens are {expected_text!r}")
+            yield from self._check_stop(question, answer, expected_text, make_fault)
+        elif known and not _is_same_text(answer.text, expected_text):
+            yield make_fault("text", f"the text is {answer.text!r}; its tokens are {expected_text!r}")
         if known and answer.finish_reason == "length" and not question.stop and len(known) != question.limit:
-            yield fault("length", f"{len(known)} tokens and finish_reason length, max_tokens {question.limit}")
+            yield make_fault(
+                "length", f"{len(known)} tokens and finish_reason length, max_tokens {question.limit}"
+            )
 
-    def _stop(self, question, answer, expected_text, fault) -> Iterator[AnswerFault]:  # type: ignore[no-untyped-def]
+    def _check_stop(self, question, answer, expected_text, make_fault) -> Iterator[AnswerFault]:  # type: ignore[no-untyped-def]
         if question.stop in answer.text:
-            yield fault("stop", f"the text {answer.text!r} contains the stop string {question.stop!r}")
+            yield make_fault("stop", f"the text {answer.text!r} contains the stop string {question.stop!r}")
         elif question.stop in expected_text and answer.finish_reason not in ("stop", ""):
-            yield fault("stop", f"finish_reason {answer.finish_reason} although {question.stop!r} was generated")
+            yield make_fault(
+                "stop", f"finish_reason {answer.finish_reason} although {question.stop!r} was generated"
+            )
 
-    def first_wrong(
+    def find_first_wrong(
         self, prompt: Sequence[int], tokens: Sequence[int], reported: Sequence[ReportedToken] = ()
     ) -> tuple[int, float] | None:
         """Return the first token that the reference rejects and by how many nats, or None. A token that is the
@@ -158,7 +164,7 @@ class AnswerJudge:
                 is_own_choice = bool(top) and top.get(token) == max(top.values())
                 is_close = gap <= REPORTED_TIES * self.limits.tie_nats
                 if is_own_choice and is_close:
-                    sample = numeric_sample(0, rows[index], reported[index])
+                    sample = compare_numerics(0, rows[index], reported[index])
                     if sample.kl <= self.limits.kl:
                         continue
                 return index, gap
@@ -171,12 +177,12 @@ class AnswerJudge:
         if not answer.tokens[index].top:
             return False
         row = self.oracle.rows((*question.prompt, *known[:-1]), len(question.prompt) - 1)[index]
-        return numeric_sample(0, row, answer.tokens[index]).kl <= self.limits.kl
+        return compare_numerics(0, row, answer.tokens[index]).kl <= self.limits.kl
 
-    def _preferred(self, prompt: Sequence[int], tokens: Sequence[int], index: int) -> int:
+    def _most_likely_token(self, prompt: Sequence[int], tokens: Sequence[int], index: int) -> int:
         return int(self.oracle.rows((*prompt, *tokens[:-1]), len(prompt) - 1)[index].argmax())
 
-    def _smallest_gap(self, question: JudgeQuestion, text: str) -> float:
+    def _find_smallest_gap(self, question: JudgeQuestion, text: str) -> float:
         """Return the smallest gap between the reference's two best tokens, up to the first difference of the
         texts.
         """
@@ -189,7 +195,9 @@ class AnswerJudge:
                 break
         return smallest
 
-    def _outside_nucleus(self, question: JudgeQuestion, answer: EngineAnswer) -> Iterator[tuple[str, int, float]]:
+    def _find_outside_nucleus(
+        self, question: JudgeQuestion, answer: EngineAnswer
+    ) -> Iterator[tuple[str, int, float]]:
         tokens = [token.token for token in answer.tokens]
         known = [token for token in tokens if token is not None]
         if not known or len(known) != len(tokens):
@@ -207,7 +215,7 @@ class AnswerJudge:
                 )
                 return
 
-    def _logprobs(
+    def _check_logprobs(
         self, question: JudgeQuestion, answer: EngineAnswer, known: Sequence[int]
     ) -> Iterator[tuple[FaultKind, str, int, float]]:
         reported = [token for token in answer.tokens if token.top]
@@ -218,11 +226,11 @@ class AnswerJudge:
             if not token.top:
                 continue
             position = len(question.prompt) + index
-            sample = numeric_sample(position, rows[index], token)
+            sample = compare_numerics(position, rows[index], token)
             if sample.kl <= self.limits.kl:
                 self.numerics.append(sample)
                 continue
-            scale = temperature_of(rows[index], token)
+            scale = estimate_temperature(rows[index], token)
             if scale is not None:
                 yield "scale", f"the log-probabilities are those of temperature {scale:.3g}", position, sample.kl
             else:
@@ -239,7 +247,7 @@ class AnswerJudge:
         return f"{token} {self.oracle.tokenizer.piece(token)!r}"
 
 
-def numeric_sample(position: int, row: np.ndarray, reported: ReportedToken) -> NumericSample:
+def compare_numerics(position: int, row: np.ndarray, reported: ReportedToken) -> NumericSample:
     """Compare the reported alternatives with the reference's row of log-probabilities, f64 [V]."""
     ids = np.fromiter(reported.top, np.int64)
     theirs = np.array([reported.top[int(token)] for token in ids])
@@ -250,7 +258,7 @@ def numeric_sample(position: int, row: np.ndarray, reported: ReportedToken) -> N
     return NumericSample(position, max(0.0, kl), float(np.abs(ours - theirs).max()))
 
 
-def temperature_of(row: np.ndarray, reported: ReportedToken) -> float | None:
+def estimate_temperature(row: np.ndarray, reported: ReportedToken) -> float | None:
     """Return the temperature that explains reported log-probabilities, or None if none does. Differences of
     log-probabilities are differences of logits, so a temperature divides all of them.
     """
@@ -267,16 +275,16 @@ def temperature_of(row: np.ndarray, reported: ReportedToken) -> float | None:
     return 1 / slope
 
 
-def _until(text: str, stop: str) -> str:
+def _cut_at_stop(text: str, stop: str) -> str:
     return text.partition(stop)[0] if stop else text
 
 
-def _same_text(one: str, other: str) -> bool:
+def _is_same_text(one: str, other: str) -> bool:
     """Compare two texts, ignoring incomplete characters (which servers withhold or replace), control tokens (which
     some omit) and outer spaces.
     """
-    return _essential(one) == _essential(other)
+    return _strip_incomplete(one) == _strip_incomplete(other)
 
 
-def _essential(text: str) -> str:
+def _strip_incomplete(text: str) -> str:
     return CONTROL.sub("", text.replace("\ufffd", "")).strip()

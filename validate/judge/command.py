@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from zinc_rt.cli import options
 from zinc_rt.cli.command import Command
-from zinc_rt.cli.output import add_json, finish_report, output_stream, start_report
+from zinc_rt.cli.output import add_json, choose_output_stream, finish_report, start_report
 from zinc_rt.host import terminal
-from zinc_rt.host.arguments import Parser, context_length
+from zinc_rt.host.arguments import Parser, parse_context_length
 
 if TYPE_CHECKING:
     from contextlib import ExitStack
@@ -69,7 +69,7 @@ def parser() -> argparse.ArgumentParser:
     what.add_argument(
         "-c",
         "--ctx",
-        type=context_length,
+        type=parse_context_length,
         metavar="N",
         help="maximum length of prompt and answer in tokens (default: up to 1024)",
     )
@@ -92,7 +92,7 @@ def parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _body(arguments: argparse.Namespace) -> int:
+def _run_command(arguments: argparse.Namespace) -> int:
     from contextlib import ExitStack
     from pathlib import Path
 
@@ -105,25 +105,25 @@ def _body(arguments: argparse.Namespace) -> int:
 
     check_writable(arguments.html, arguments.junit, report=arguments.json)
     _check(arguments)
-    out = output_stream(arguments)
+    out = choose_output_stream(arguments)
     gguf = options.read_model(arguments.model)
     report = start_report(Report("judge", ordering="canonical-1", model=describe_model(gguf)), arguments)
     with ExitStack() as stack:
-        url = _url(arguments, stack, arguments.wrapped or [])
+        url = _find_url(arguments, stack, arguments.wrapped or [])
         judgement = _judge(arguments, url)
         if arguments.share:
             url, judgement = ENGINE_URL, without_private_data(judgement)
             report.model["path"] = Path(arguments.model).name
         report.ctx = judgement.features.ctx or 0
-        report.results = reporting.results(judgement, url, arguments.key_env or "")
-        report.details |= _details(judgement, url)
-    for line in reporting.lines(judgement, report):
+        report.results = reporting.make_results(judgement, url, arguments.key_env or "")
+        report.details |= _make_details(judgement, url)
+    for line in reporting.format_lines(judgement, report):
         terminal.show(line, out=out)
     if arguments.sweep and judgement.findings:
         report.details["sweep"] = swept = _sweep(arguments)
         for setting, kinds in swept.items():
             terminal.show(f"sweep     {setting:<28} {', '.join(kinds) or 'right'}", out=out)
-    terminal.show(reporting.verdict_line(judgement), out=out)
+    terminal.show(reporting.format_verdict(judgement), out=out)
     if arguments.html:
         page = reporting.to_html(judgement, report, url=url, key=arguments.key_env or "")
         write_text(arguments.html, page)
@@ -152,15 +152,15 @@ def _check(arguments: argparse.Namespace) -> None:
             raise UsageError(f"--{name} {getattr(arguments, name):g}: expected more than 0")
 
 
-def _url(arguments: argparse.Namespace, stack: ExitStack, words: list[str]) -> str:
-    from zinc_rt.validate.judge.engines import ENGINES, running_engine
+def _find_url(arguments: argparse.Namespace, stack: ExitStack, words: list[str]) -> str:
+    from zinc_rt.validate.judge.engines import ENGINES, start_engine
 
     if arguments.url is not None:
         return str(arguments.url)
     program = ENGINES[arguments.engine]
     slots, ctx = max(arguments.crowd, 8), arguments.ctx or 1024
-    url, line = stack.enter_context(running_engine(program, arguments.model, words, slots=slots, ctx=ctx))
-    terminal.show(f"started   {line}", out=output_stream(arguments))
+    url, line = stack.enter_context(start_engine(program, arguments.model, words, slots=slots, ctx=ctx))
+    terminal.show(f"started   {line}", out=choose_output_stream(arguments))
     return url
 
 
@@ -169,7 +169,7 @@ def _judge(arguments: argparse.Namespace, url: str, *, quick: bool = False) -> E
 
     from zinc_rt.host.errors import UsageError
     from zinc_rt.validate.judge.engine_client import EngineClient
-    from zinc_rt.validate.judge.judgement import judge
+    from zinc_rt.validate.judge.judgement import judge_engine
 
     key = ""
     if arguments.key_env:
@@ -177,10 +177,10 @@ def _judge(arguments: argparse.Namespace, url: str, *, quick: bool = False) -> E
         if not key:
             raise UsageError(f"--key-env {arguments.key_env}: the environment variable is not set")
     client = EngineClient(url, model=arguments.name, key=key)
-    return judge(client, arguments.model, _options(arguments, quick=quick))
+    return judge_engine(client, arguments.model, _make_options(arguments, quick=quick))
 
 
-def _options(arguments: argparse.Namespace, *, quick: bool) -> JudgeOptions:
+def _make_options(arguments: argparse.Namespace, *, quick: bool) -> JudgeOptions:
     from zinc_rt.validate.judge.judgement import JudgeOptions
 
     return JudgeOptions(
@@ -193,7 +193,7 @@ def _options(arguments: argparse.Namespace, *, quick: bool) -> JudgeOptions:
     )
 
 
-def _details(judgement: EngineJudgement, url: str) -> dict[str, object]:
+def _make_details(judgement: EngineJudgement, url: str) -> dict[str, object]:
     features = judgement.features
     return {
         "url": url,
@@ -220,11 +220,11 @@ def _sweep(arguments: argparse.Namespace) -> dict[str, list[str]]:
         name = shlex.join(setting)
         try:
             with ExitStack() as stack:
-                url = _url(arguments, stack, [*(arguments.wrapped or []), *setting])
+                url = _find_url(arguments, stack, [*(arguments.wrapped or []), *setting])
                 outcome[name] = [finding.kind for finding in _judge(arguments, url, quick=True).findings]
         except ZincError as error:
             outcome[name] = [f"not usable: {error}"]
     return outcome
 
 
-main = Command("judge", parser, _body, before_another=("--",))
+main = Command("judge", parser, _run_command, before_another=("--",))

@@ -102,11 +102,11 @@ class EngineClient:
         self._base = urlsplit(self.url).path
         self._threads = threading.local()
 
-    def detect(self) -> EngineFeatures:
+    def detect_features(self) -> EngineFeatures:
         """Find out what the server accepts. Raise InputError if it does not answer a completion."""
         features = self.features
         try:
-            models = self._try("GET", "/v1/models") or {}
+            models = self._try_request("GET", "/v1/models") or {}
         except RequestError as error:
             raise InputError(
                 f"{self.url}: {error}", next="check the address, and that the engine is running"
@@ -116,34 +116,38 @@ class EngineClient:
             features.model = listed[0] if listed else "default"
         elif listed and features.model not in listed:
             raise UsageError(f"--name {features.model}: the server lists {', '.join(listed)}")
-        props = self._try("GET", "/props") or {}
+        props = self._try_request("GET", "/props") or {}
         settings = props.get("default_generation_settings", {})
-        features.ctx = settings.get("n_ctx") or props.get("n_ctx") or _listed_ctx(models)
-        features.software = str(props.get("build_info") or _owner(models))
+        features.ctx = settings.get("n_ctx") or props.get("n_ctx") or _find_listed_ctx(models)
+        features.software = str(props.get("build_info") or _find_owner(models))
         self._detect_completions()
         for name in ("content", "prompt"):
-            answer = self._try("POST", "/tokenize", {"model": features.model, name: "a"})
+            answer = self._try_request("POST", "/tokenize", {"model": features.model, name: "a"})
             if answer and isinstance(answer.get("tokens"), list):
                 features.tokenize = name
                 break
         messages = [{"role": "user", "content": "a"}]
         features.template = bool(
-            (self._try("POST", "/apply-template", self._with({"messages": messages})) or {}).get("prompt")
+            (self._try_request("POST", "/apply-template", self._add_model_name({"messages": messages})) or {}).get(
+                "prompt"
+            )
         )
         chat = {"messages": messages, "max_tokens": 1, "temperature": 0}
-        features.chat = bool((self._try("POST", "/v1/chat/completions", self._with(chat)) or {}).get("choices"))
+        features.chat = bool(
+            (self._try_request("POST", "/v1/chat/completions", self._add_model_name(chat)) or {}).get("choices")
+        )
         return features
 
     def _detect_completions(self) -> None:
         features = self.features
         plain = {"prompt": "a", "max_tokens": 1, "temperature": 0}
         try:
-            self.post("/v1/completions", self._with(plain))
+            self.post("/v1/completions", self._add_model_name(plain))
         except RequestError as error:
             raise InputError(
                 f"{self.url}/v1/completions: {error}", next="zinc-rt judge needs this route; see docs/judge.md"
             ) from error
-        answer = self._try("POST", "/v1/completions", self._with({**plain, "prompt": [1, 2, 3]}))
+        answer = self._try_request("POST", "/v1/completions", self._add_model_name({**plain, "prompt": [1, 2, 3]}))
         count = (answer or {}).get("usage", {}).get("prompt_tokens")
         features.token_prompts = answer is not None and count in (None, 3, 4)  # 4: it adds a first token
 
@@ -152,34 +156,38 @@ class EngineClient:
         `stream` is read to its end. Raise RequestError.
         """
         path = "/v1/chat/completions" if "messages" in body else "/v1/completions"
-        whole = self.body_of(body)
+        whole = self.make_body(body)
         start = time.monotonic()
         if whole.get("stream"):
-            return self._stream(path, whole, start)
+            return self._read_stream(path, whole, start)
         answer = self.post(path, whole)
-        return _choice(answer, self._token_of, time.monotonic() - start)
+        return _parse_choice(answer, self._token_of, time.monotonic() - start)
 
     def detect_logprobs(self, token_of: Callable[[str], int | None]) -> None:
         """Find out how the server reports log-probabilities. `token_of` identifies tokens from now on."""
         self._token_of = token_of
         for extra in EXTRA_FIELDS:
-            body = self._with({"prompt": "a", "max_tokens": 1, "temperature": 0, "logprobs": TOP, **extra})
-            answer = self._try("POST", "/v1/completions", body)
-            tokens = _choice(answer, token_of, 0.0).tokens if answer else ()
+            body = self._add_model_name(
+                {"prompt": "a", "max_tokens": 1, "temperature": 0, "logprobs": TOP, **extra}
+            )
+            answer = self._try_request("POST", "/v1/completions", body)
+            tokens = _parse_choice(answer, token_of, 0.0).tokens if answer else ()
             if tokens and tokens[0].top and tokens[0].token is not None:
                 self.features.logprobs, self.features.extra = True, extra
                 return
 
-    def body_of(self, body: Mapping[str, Any]) -> dict[str, Any]:
+    def make_body(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """Return the body to send: with the model's name and the additional fields that this server needs."""
-        whole = self._with(body)
+        whole = self._add_model_name(body)
         needs_more = "logprobs" in whole and "messages" not in whole
         return whole | (self.features.extra if needs_more else {})
 
     def abandon(self, body: Mapping[str, Any], *, events: int) -> None:
         """Begin a stream and close the connection after this many events. Raise RequestError."""
         path = "/v1/chat/completions" if "messages" in body else "/v1/completions"
-        self._stream(path, self._with({**body, "stream": True}), time.monotonic(), leave_after=events)
+        self._read_stream(
+            path, self._add_model_name({**body, "stream": True}), time.monotonic(), leave_after=events
+        )
 
     def tokenize(self, text: str, *, special: bool) -> list[int] | None:
         """Return the server's token ids of a text, or None if it has no such route."""
@@ -187,7 +195,7 @@ class EngineClient:
         if not name:
             return None
         flag = {"add_special": special} if name == "content" else {"add_special_tokens": special}
-        answer = self._try("POST", "/tokenize", {"model": self.features.model, name: text, **flag})
+        answer = self._try_request("POST", "/tokenize", {"model": self.features.model, name: text, **flag})
         tokens = (answer or {}).get("tokens")
         return (
             None
@@ -199,7 +207,7 @@ class EngineClient:
         """Return the server's prompt text of a conversation, or None if it has no such route."""
         if not self.features.template:
             return None
-        answer = self._try("POST", "/apply-template", self._with({"messages": list(messages)}))
+        answer = self._try_request("POST", "/apply-template", self._add_model_name({"messages": list(messages)}))
         prompt = (answer or {}).get("prompt")
         return prompt if isinstance(prompt, str) else None
 
@@ -211,7 +219,7 @@ class EngineClient:
         """Send a request and return the object of its response. Raise RequestError."""
         return self._request("POST", path, body)
 
-    def _try(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any] | None:
+    def _try_request(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any] | None:
         """Return the object, or None if the server refuses the route or its fields. Raise RequestError without a
         connection.
         """
@@ -222,14 +230,14 @@ class EngineClient:
                 raise
             return None
 
-    def _with(self, body: Mapping[str, Any]) -> dict[str, Any]:
+    def _add_model_name(self, body: Mapping[str, Any]) -> dict[str, Any]:
         return {"model": self.features.model, **body}
 
-    def _headers(self) -> dict[str, str]:
+    def _make_headers(self) -> dict[str, str]:
         headers = {"Content-Type": "application/json"}
         return headers | ({"Authorization": f"Bearer {self._key}"} if self._key else {})
 
-    def _connection(self) -> http.client.HTTPConnection:
+    def _open_connection(self) -> http.client.HTTPConnection:
         connection = getattr(self._threads, "connection", None)
         if connection is None:
             kind = http.client.HTTPSConnection if self._parts.scheme == "https" else http.client.HTTPConnection
@@ -248,8 +256,8 @@ class EngineClient:
         data = None if body is None else json.dumps(body).encode()
         for attempt in (1, 2):  # a server may have closed the connection since the last request
             try:
-                connection = self._connection()
-                connection.request(method, self._base + path, data, self._headers())
+                connection = self._open_connection()
+                connection.request(method, self._base + path, data, self._make_headers())
                 return connection.getresponse()
             except TimeoutError as error:
                 self._drop()
@@ -268,21 +276,21 @@ class EngineClient:
             self._drop()
             raise RequestError(0, f"the response ended early: {error or type(error).__name__}") from error
         if response.status != 200:
-            raise RequestError(response.status, _message(text))
+            raise RequestError(response.status, _parse_error_message(text))
         try:
             answer = json.loads(text)
         except ValueError:
             raise RequestError(response.status, f"the response is not JSON: {text[:80]!r}") from None
         return answer if isinstance(answer, dict) else {"data": answer}
 
-    def _stream(
+    def _read_stream(
         self, path: str, body: Mapping[str, Any], start: float, *, leave_after: int | None = None
     ) -> EngineAnswer:
         response = self._open("POST", path, body)
         text, reason, events = [], "", 0
         try:
             if response.status != 200:
-                raise RequestError(response.status, _message(response.read()))
+                raise RequestError(response.status, _parse_error_message(response.read()))
             for line in response:
                 if not line.startswith(b"data:"):
                     continue
@@ -307,7 +315,9 @@ class EngineClient:
         return EngineAnswer("".join(text), reason, seconds=time.monotonic() - start, events=events)
 
 
-def _choice(answer: Mapping[str, Any], token_of: Callable[[str], int | None], seconds: float) -> EngineAnswer:
+def _parse_choice(
+    answer: Mapping[str, Any], token_of: Callable[[str], int | None], seconds: float
+) -> EngineAnswer:
     """Read the first choice of a response. Raise RequestError if there is none."""
     choices = answer.get("choices")
     if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
@@ -320,7 +330,7 @@ def _choice(answer: Mapping[str, Any], token_of: Callable[[str], int | None], se
     return EngineAnswer(
         str(text),
         str(choice.get("finish_reason") or ""),
-        _with_ids(_tokens(choice.get("logprobs"), token_of), choice.get("token_ids")),
+        _with_ids(_parse_tokens(choice.get("logprobs"), token_of), choice.get("token_ids")),
         usage.get("prompt_tokens"),
         usage.get("completion_tokens"),
         seconds,
@@ -334,13 +344,15 @@ def _with_ids(tokens: tuple[ReportedToken, ...], ids: Any) -> tuple[ReportedToke
     return tuple(replace(item, token=int(id)) for item, id in zip(tokens, ids, strict=False))
 
 
-def _tokens(logprobs: Any, token_of: Callable[[str], int | None]) -> tuple[ReportedToken, ...]:
+def _parse_tokens(logprobs: Any, token_of: Callable[[str], int | None]) -> tuple[ReportedToken, ...]:
     if not isinstance(logprobs, dict):
         return ()
 
     def identify(entry: Mapping[str, Any]) -> int | None:
         return (
-            int(entry["id"]) if isinstance(entry.get("id"), int) else _named(str(entry.get("token", "")), token_of)
+            int(entry["id"])
+            if isinstance(entry.get("id"), int)
+            else _find_named_token(str(entry.get("token", "")), token_of)
         )
 
     if isinstance(content := logprobs.get("content"), list):
@@ -363,24 +375,24 @@ def _tokens(logprobs: Any, token_of: Callable[[str], int | None]) -> tuple[Repor
     tops = logprobs.get("top_logprobs") or [None] * len(names)
     return tuple(
         ReportedToken(
-            _named(name, token_of),
+            _find_named_token(name, token_of),
             name,
             value,
             {
                 token: float(item)
                 for other, item in (top or {}).items()
-                if (token := _named(other, token_of)) is not None and item is not None
+                if (token := _find_named_token(other, token_of)) is not None and item is not None
             },
         )
         for name, value, top in zip(names, values, tops, strict=False)
     )
 
 
-def _named(name: str, token_of: Callable[[str], int | None]) -> int | None:
+def _find_named_token(name: str, token_of: Callable[[str], int | None]) -> int | None:
     return int(name.removeprefix(TOKEN_ID)) if name.startswith(TOKEN_ID) else token_of(name)
 
 
-def _message(text: bytes) -> str:
+def _parse_error_message(text: bytes) -> str:
     """Return the message of an error response."""
     try:
         error = json.loads(text).get("error", "")
@@ -390,7 +402,7 @@ def _message(text: bytes) -> str:
     return " ".join(message.split())[:200]
 
 
-def _listed_ctx(models: Mapping[str, Any]) -> int | None:
+def _find_listed_ctx(models: Mapping[str, Any]) -> int | None:
     for entry in models.get("data", []):
         for value in (entry.get("max_model_len"), (entry.get("meta") or {}).get("n_ctx")):
             if isinstance(value, int):
@@ -398,6 +410,6 @@ def _listed_ctx(models: Mapping[str, Any]) -> int | None:
     return None
 
 
-def _owner(models: Mapping[str, Any]) -> str:
+def _find_owner(models: Mapping[str, Any]) -> str:
     entries = models.get("data") or [{}]
     return str(entries[0].get("owned_by", "")) if isinstance(entries[0], dict) else ""

@@ -34,14 +34,14 @@ class EngineProgram:
     install: str = ""
 
 
-def _llama_server(model: str, port: int, slots: int, ctx: int) -> list[str]:
+def _llama_server_command(model: str, port: int, slots: int, ctx: int) -> list[str]:
     program = shutil.which("llama-server")
     if program is None:
         raise UsageError("llama-server is not on PATH", next="install llama.cpp, or give the URL of a server")
     return [program, "-m", model, "--port", str(port), "-c", str(ctx * slots), "-np", str(slots)]
 
 
-def _ours(model: str, port: int, slots: int, ctx: int) -> list[str]:
+def _own_server_command(model: str, port: int, slots: int, ctx: int) -> list[str]:
     words = [sys.executable, "-m", "zinc_rt.cli", "serve", "--model", model]
     return [*words, "--port", str(port), "--slots", str(slots), "--ctx", str(ctx)]
 
@@ -49,7 +49,7 @@ def _ours(model: str, port: int, slots: int, ctx: int) -> list[str]:
 ENGINES = {
     "llama-server": EngineProgram(
         "llama-server",
-        _llama_server,
+        _llama_server_command,
         (
             ("-ngl", "0"), ("-fa", "off"), ("-fa", "on"), ("-ub", "64"), ("-ub", "2048", "-b", "2048"),
             ("-np", "1"),
@@ -57,13 +57,13 @@ ENGINES = {
         ),
     ),
     "ours": EngineProgram(
-        "ours", _ours, (("--tier", "t_cpu"), ("--tier", "t_cpu_native"), ("--slots", "1"))
+        "ours", _own_server_command, (("--tier", "t_cpu"), ("--tier", "t_cpu_native"), ("--slots", "1"))
     ),
 }  # fmt: skip
 
 
 @contextmanager
-def running_engine(
+def start_engine(
     program: EngineProgram, model: str, arguments: Sequence[str], *, slots: int, ctx: int
 ) -> Iterator[tuple[str, str]]:
     """Start the engine and yield its URL and its command line.

@@ -11,21 +11,21 @@ from statistics import fmean, median
 
 import numpy as np
 
-from zinc_rt.cli.progress import stages
-from zinc_rt.validate.judge.answers import AnswerFault, AnswerJudge, JudgeLimits, NumericSample, numeric_sample
+from zinc_rt.cli.progress import show_stages
+from zinc_rt.validate.judge.answers import AnswerFault, AnswerJudge, JudgeLimits, NumericSample, compare_numerics
 from zinc_rt.validate.judge.engine_client import (
     EngineClient,
     EngineFeatures,
     ReportedToken,
     RequestError,
 )
-from zinc_rt.validate.judge.oracle import QUANTISED_ACTIVATIONS, Oracle, oracle
+from zinc_rt.validate.judge.oracle import QUANTISED_ACTIVATIONS, Oracle, open_oracle
 from zinc_rt.validate.judge.questions import TOP, JudgeQuestion, QuestionMaker
-from zinc_rt.validate.judge.reproduce import Reproducer, reproducer
-from zinc_rt.validate.judge.sampler_check import distribution_fault, seed_faults
+from zinc_rt.validate.judge.reproduce import Reproducer, find_reproducer
+from zinc_rt.validate.judge.sampler_check import check_distribution, check_seeds
 from zinc_rt.validate.judge.schedule import AskedQuestion, ask_alone, ask_crowd
 from zinc_rt.validate.judge.texts import DIFFICULT
-from zinc_rt.validate.judge.verdict import EngineDefect, findings_of, numeric_summary
+from zinc_rt.validate.judge.verdict import EngineDefect, find_defects, summarise_numerics
 
 KL_FLOOR, MEAN_FLOOR = 1e-3, 2e-5  # nats: f32 engines differ by less
 # Times what quantised activations cause in the reference. llama-server b10434 with SmolLM2-135M Q4_1 on a CPU, its
@@ -69,25 +69,28 @@ class EngineJudgement:
     seconds: float = 0.0
 
 
-def judge(client: EngineClient, model: str | Path, options: JudgeOptions) -> EngineJudgement:
+def judge_engine(client: EngineClient, model: str | Path, options: JudgeOptions) -> EngineJudgement:
     """Judge the engine behind `client`, which serves the GGUF file `model`.
 
     Raises InputError if the engine does not answer completions, and the errors of LLM for the model.
     """
     start = time.monotonic()
-    with stages() as stage:
+    with show_stages() as stage:
         stage.say("asking what the engine accepts")
-        features = client.detect()
+        features = client.detect_features()
         ctx = min(options.ctx or 1024, features.ctx or 1024)
-        with oracle(model, ctx, threads=options.threads) as reference:
-            client.detect_logprobs(reference.token_of)
+        with open_oracle(model, ctx, threads=options.threads) as reference:
+            client.detect_logprobs(reference.find_token)
             judgement = EngineJudgement(features)
             stage.say("computing the expected answers")
             maker = QuestionMaker(reference, features, options.seed, min(ctx, reference.ctx))
-            questions = maker.distinct(options.distinct)
-            edges, forced = maker.long_prompts(), maker.forced(options.positions) if features.logprobs else []
-            samples = maker.samples(options.samples) if features.logprobs else []
-            judgement.expected = _expected_numerics(model, reference, forced, ctx, options)
+            questions = maker.make_distinct(options.distinct)
+            edges, forced = (
+                maker.make_long_prompts(),
+                maker.make_forced(options.positions) if features.logprobs else [],
+            )
+            samples = maker.make_samples(options.samples) if features.logprobs else []
+            judgement.expected = _measure_expected_numerics(model, reference, forced, ctx, options)
             limits = JudgeLimits(options.tie_nats, max(KL_FLOOR, KL_MARGIN * judgement.expected.get("max", 0.0)))
             by_id = {question.id: question for question in (*questions, *edges, *forced, *samples)}
             answers = AnswerJudge(
@@ -97,22 +100,22 @@ def judge(client: EngineClient, model: str | Path, options: JudgeOptions) -> Eng
             stage.say("comparing the answers")
             limits = _limits(limits, answers, asked, judgement.expected)
             answers = AnswerJudge(reference, limits, answers.canaries)
-            faults = list(_faults(answers, asked))
-            faults += seed_faults(asked, partial(_answer_of_seed, client))
-            faults += _tokenizer_faults(client, reference, questions)
-            distribution = distribution_fault(
+            faults = list(_collect_faults(answers, asked))
+            faults += check_seeds(asked, partial(_answer_of_seed, client))
+            faults += _check_tokenizer(client, reference, questions)
+            distribution = check_distribution(
                 reference, [item for item in asked if item.question.id.startswith("sample/")]
             )
             mean_limit = max(MEAN_FLOOR, MEAN_MARGIN * judgement.expected.get("mean", 0.0))
-            judgement.findings = findings_of(
+            judgement.findings = find_defects(
                 reference, by_id, asked, faults, answers.numerics, mean_limit=mean_limit, distribution=distribution
             )
-            judgement.numerics = numeric_summary(answers.numerics)
+            judgement.numerics = summarise_numerics(answers.numerics)
             for number, finding in enumerate(judgement.findings, 1):
                 stage.say(f"asking again for finding {number} of {len(judgement.findings)}")
                 second = AnswerJudge(reference, limits, answers.canaries)
                 judgement.reproducers.append(
-                    reproducer(client, finding, by_id, second, asked, at_once=options.at_once)
+                    find_reproducer(client, finding, by_id, second, asked, at_once=options.at_once)
                 )
     _describe_skipped(features, reference, judgement)
     judgement.seconds = time.monotonic() - start
@@ -133,7 +136,7 @@ def _ask_all(
     begin = time.monotonic()
     asked = list(ask_alone(client, [*forced, *questions, *edges]))
     alone_seconds = time.monotonic() - begin
-    judgement.tokens_per_second["alone"] = _speed(asked, alone_seconds)
+    judgement.tokens_per_second["alone"] = _compute_speed(asked, alone_seconds)
     asked += ask_alone(client, questions, "repeated")
     kinds = [question.kind for question in questions]
     minimum = min(kinds.count(kind) for kind in set(kinds))
@@ -150,24 +153,24 @@ def _ask_all(
         say(f"asking {len(questions) + len(edges)} questions at once, round {number + 1} of {rounds}")
         wave = [*questions, *(edges if number % 2 == 0 else ()), *samples[number::rounds]]
         crowd += ask_crowd(client, wave, at_once=options.at_once, seed=options.seed + number)
-    judgement.tokens_per_second["crowd"] = _speed(crowd, time.monotonic() - begin)
+    judgement.tokens_per_second["crowd"] = _compute_speed(crowd, time.monotonic() - begin)
     asked += crowd
     for item in asked:
         judgement.answers[item.question.kind] = judgement.answers.get(item.question.kind, 0) + 1
     return asked
 
 
-def _speed(asked: Sequence[AskedQuestion], seconds: float) -> float:
+def _compute_speed(asked: Sequence[AskedQuestion], seconds: float) -> float:
     tokens = sum(len(item.answer.tokens) or item.answer.events for item in asked if item.answer is not None)
     return tokens / seconds if seconds else 0.0
 
 
-def _faults(answers: AnswerJudge, asked: Sequence[AskedQuestion]) -> Iterator[AnswerFault]:
+def _collect_faults(answers: AnswerJudge, asked: Sequence[AskedQuestion]) -> Iterator[AnswerFault]:
     for item in asked:
         if item.answer is None:
             yield AnswerFault(item.question, item.schedule, "refused", item.error)
         else:
-            yield from answers.faults(item.question, item.answer, item.schedule)
+            yield from answers.find_faults(item.question, item.answer, item.schedule)
 
 
 def _limits(
@@ -179,7 +182,7 @@ def _limits(
     judge.limits = replace(limits, kl=float("inf"))
     for item in asked:
         if item.answer is not None and item.schedule == "alone":
-            judge.faults(item.question, item.answer, item.schedule)
+            judge.find_faults(item.question, item.answer, item.schedule)
     if not judge.numerics:
         return limits
     usual = median(sample.kl for sample in judge.numerics)
@@ -195,7 +198,7 @@ def _answer_of_seed(client: EngineClient, question: JudgeQuestion, seed: int) ->
         return ""
 
 
-def _tokenizer_faults(
+def _check_tokenizer(
     client: EngineClient, reference: Oracle, questions: Sequence[JudgeQuestion]
 ) -> Iterator[AnswerFault]:
     """Compare the server's tokenizer and template with ours, if it has routes for them."""
@@ -224,7 +227,7 @@ def _tokenizer_faults(
             return
 
 
-def _expected_numerics(
+def _measure_expected_numerics(
     model: str | Path, reference: Oracle, forced: Sequence[JudgeQuestion], ctx: int, options: JudgeOptions
 ) -> dict[str, float]:
     """Measure what quantised activations change in the reference: mean and largest divergence of one text."""
@@ -232,13 +235,13 @@ def _expected_numerics(
         return {}
     longest = max(forced, key=lambda question: len(question.prompt)).prompt[:CALIBRATION_TOKENS]
     exact = reference.rows(longest, 0)
-    with oracle(model, ctx, ordering=QUANTISED_ACTIVATIONS, threads=options.threads) as other:
+    with open_oracle(model, ctx, ordering=QUANTISED_ACTIVATIONS, threads=options.threads) as other:
         rows = other.rows(longest, 0)
     samples: list[NumericSample] = []
     for position, (row, changed) in enumerate(zip(exact, rows, strict=True)):
         top = np.argpartition(changed, -TOP)[-TOP:]
         reported = ReportedToken(None, "", None, {int(token): float(changed[token]) for token in top})
-        samples.append(numeric_sample(position, row, reported))
+        samples.append(compare_numerics(position, row, reported))
     return {"mean": fmean(item.kl for item in samples), "max": max(item.kl for item in samples)}
 
 

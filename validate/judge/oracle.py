@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from zinc_rt.engine.answering import Answering
-from zinc_rt.engine.opening import ModelOptions, engine_opener
+from zinc_rt.engine.opening import ModelOptions, make_engine_opener
 from zinc_rt.model.tokenizer.tokenizer import Tokenizer
 from zinc_rt.validate.measure import log_softmax
 
@@ -35,7 +35,7 @@ class Oracle:
 
     @property
     def tokenizer(self) -> Tokenizer:
-        return self.core.needed_tokenizer("zinc-rt judge")
+        return self.core.require_tokenizer("zinc-rt judge")
 
     @property
     def ctx(self) -> int:
@@ -46,7 +46,7 @@ class Oracle:
         return bool(self.core.engine.model.gguf.metadata.get("tokenizer.chat_template"))
 
     def chat_text(self, messages: Sequence[Mapping[str, Any]]) -> str:
-        return self.core.chat_text(messages)
+        return self.core.render_chat(messages)
 
     def chat_tokens(self, messages: Sequence[Mapping[str, Any]]) -> tuple[int, ...]:
         return tuple(self.core.encode_chat(self.chat_text(messages)))
@@ -54,13 +54,13 @@ class Oracle:
     def encode(self, text: str) -> tuple[int, ...]:
         return tuple(self.tokenizer.encode(text))
 
-    def token_of(self, text: str) -> int | None:
+    def find_token(self, text: str) -> int | None:
         """Return the id of the only token with this text, or None. A token that is not valid UTF-8 is written as
         in OpenAI's API: bytes: and its escaped bytes.
         """
         if not self._ids:
             for token in range(self.tokenizer.vocab_size):
-                piece = _written(self.tokenizer.piece_bytes(token))
+                piece = _format_bytes(self.tokenizer.piece_bytes(token))
                 self._ids[piece] = None if piece in self._ids else token
         return self._ids.get(text)
 
@@ -78,10 +78,10 @@ class Oracle:
         if key not in self._rows:
             if len(self._rows) >= KEPT_PROMPTS:
                 self._rows.pop(next(iter(self._rows)))
-            self._rows[key] = log_softmax(self._logits(tokens, first))
+            self._rows[key] = log_softmax(self._compute_logits(tokens, first))
         return self._rows[key]
 
-    def greedy(self, prompt: Sequence[int], count: int) -> tuple[int, ...]:
+    def continue_greedily(self, prompt: Sequence[int], count: int) -> tuple[int, ...]:
         """Return the most likely continuation, at most `count` tokens, with the end token if it is reached."""
         key = (tuple(prompt), count)
         if key not in self._greedy:
@@ -102,7 +102,7 @@ class Oracle:
         finally:
             engine.release(sequence)
 
-    def _logits(self, tokens: Sequence[int], first: int) -> np.ndarray:
+    def _compute_logits(self, tokens: Sequence[int], first: int) -> np.ndarray:
         engine = self.core.engine
         sequence, logits, start = engine.open(), [], 0
         try:
@@ -119,9 +119,13 @@ class Oracle:
 
 
 @contextmanager
-def oracle(model: str | Path, ctx: int, *, ordering: str = "canonical-1", threads: int = 0) -> Iterator[Oracle]:
+def open_oracle(
+    model: str | Path, ctx: int, *, ordering: str = "canonical-1", threads: int = 0
+) -> Iterator[Oracle]:
     """Open the reference. Raises as LLM does."""
-    opener = engine_opener(model, ModelOptions(device="cpu", slots=1, ctx=ctx, ordering=ordering, threads=threads))
+    opener = make_engine_opener(
+        model, ModelOptions(device="cpu", slots=1, ctx=ctx, ordering=ordering, threads=threads)
+    )
     core = Answering(replace(opener, limits=replace(opener.limits, rows=ROWS))())
     try:
         yield Oracle(core)
@@ -129,7 +133,7 @@ def oracle(model: str | Path, ctx: int, *, ordering: str = "canonical-1", thread
         core.close()
 
 
-def _written(piece: bytes) -> str:
+def _format_bytes(piece: bytes) -> str:
     try:
         return piece.decode()
     except UnicodeDecodeError:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from zinc_rt.validate.judge.engine_client import TOP, EngineFeatures
 from zinc_rt.validate.judge.oracle import Oracle
-from zinc_rt.validate.judge.texts import DIFFICULT, canary, passage, sentence
+from zinc_rt.validate.judge.texts import DIFFICULT, make_canary, make_passage, make_sentence
 
 Kind = Literal["tokens", "text", "chat", "stop", "stream", "forced", "sampled", "nucleus"]
 ANSWER_TOKENS = 8
@@ -56,12 +56,20 @@ class QuestionMaker:
     seed: int
     largest: int
 
-    def distinct(self, count: int) -> list[JudgeQuestion]:
+    def make_distinct(self, count: int) -> list[JudgeQuestion]:
         """Return at least `count` greedy and sampled questions, with all kinds alternating."""
         chance = random.Random(self.seed)
-        makers = [self._tokens, self._text, self._stop, self._stream, self._sampled, self._nucleus, self._changed]
+        makers = [
+            self._make_token_questions,
+            self._make_text_questions,
+            self._make_stop_questions,
+            self._make_stream_questions,
+            self._make_sampled_questions,
+            self._make_nucleus_questions,
+            self._make_changed_pairs,
+        ]
         if self.features.chat and self.oracle.has_template:
-            makers.append(self._chat)
+            makers.append(self._make_chat_questions)
         questions: list[JudgeQuestion] = []
         number = 0
         while len(questions) < count:
@@ -70,20 +78,20 @@ class QuestionMaker:
             number += 1
         return [question for question in questions if len(question.prompt) + question.limit <= self.largest]
 
-    def long_prompts(self) -> list[JudgeQuestion]:
+    def make_long_prompts(self) -> list[JudgeQuestion]:
         """Return greedy questions whose prompts end on both sides of each edge of pages and batches, and the
         longest ones.
         """
-        text = self._long_text()
+        text = self._make_long_text()
         last = len(text) - ANSWER_TOKENS
         lengths = {edge + offset for edge in EDGES for offset in (-1, 0, 1, 7)}
         lengths |= {last, last * 15 // 16, last * 7 // 8, last * 3 // 4}
         usable = sorted(n for n in lengths if 8 < n <= last)
-        return [self._greedy(f"edge/{n}", "tokens", text[:n]) for n in usable]
+        return [self._make_greedy(f"edge/{n}", "tokens", text[:n]) for n in usable]
 
-    def forced(self, count: int) -> list[JudgeQuestion]:
+    def make_forced(self, count: int) -> list[JudgeQuestion]:
         """Return questions for one token at `count` positions of one text, each edge with its neighbours."""
-        text = self._long_text()
+        text = self._make_long_text()
         last = len(text) - 1
         near = [edge + offset for edge in EDGES for offset in (-1, 0, 1)]
         spread = [round(1 + (last - 1) * index / max(1, count - 1)) for index in range(count)]
@@ -91,123 +99,128 @@ class QuestionMaker:
         while len(positions) > count:
             positions.pop(random.Random(len(positions)).randrange(len(positions)))
         questions = [
-            JudgeQuestion(f"forced/{n}", "forced", self._body(text[:n], 1, logprobs=TOP), text[:n])
+            JudgeQuestion(f"forced/{n}", "forced", self._make_body(text[:n], 1, logprobs=TOP), text[:n])
             for n in positions
         ]
         if self.features.token_prompts:  # positions have no effect on the answer to one token
             singles = sorted(set(text) - {self.oracle.tokenizer.bos_id})[:SINGLE_TOKENS]
             questions += [
-                JudgeQuestion(f"forced/token {n}", "forced", self._body((n,), 1, logprobs=TOP), (n,))
+                JudgeQuestion(f"forced/token {n}", "forced", self._make_body((n,), 1, logprobs=TOP), (n,))
                 for n in singles
             ]
             questions += [
-                JudgeQuestion(f"forced/first {n}", "forced", self._body(text[:n], 1, logprobs=TOP), text[:n])
+                JudgeQuestion(f"forced/first {n}", "forced", self._make_body(text[:n], 1, logprobs=TOP), text[:n])
                 for n in SHORT_LENGTHS
                 if n < last and n not in positions
             ]
         return questions
 
-    def samples(self, count: int) -> list[JudgeQuestion]:
+    def make_samples(self, count: int) -> list[JudgeQuestion]:
         """Return sampled questions for one token each, of a few prompts, every one with its own seed."""
         chance = random.Random(self.seed + 1)
-        prompts = [self._round(sentence(chance)[:-1]) for _ in range(4)]
+        prompts = [self._encode_and_decode(make_sentence(chance)[:-1]) for _ in range(4)]
         return [
             JudgeQuestion(
                 f"sample/{number}",
                 "sampled",
-                self._body(prompt, 1, temperature=1.0, top_p=1.0, seed=1000 + number, logprobs=1),
+                self._make_body(prompt, 1, temperature=1.0, top_p=1.0, seed=1000 + number, logprobs=1),
                 prompt,
             )
             for number in range(count)
             for prompt in (prompts[number % len(prompts)],)
         ]
 
-    def _long_text(self) -> tuple[int, ...]:
+    def _make_long_text(self) -> tuple[int, ...]:
         chance = random.Random(self.seed + 2)
-        text = passage(chance, 4)
+        text = make_passage(chance, 4)
         while len(self.oracle.encode(text)) < self.largest:
-            text += " " + passage(chance, 8)
+            text += " " + make_passage(chance, 8)
         tokens = self.oracle.encode(text)
         return tokens[: self.largest - 1]
 
-    def _round(self, text: str) -> tuple[int, ...]:
+    def _encode_and_decode(self, text: str) -> tuple[int, ...]:
         return self.oracle.encode(text)
 
-    def _prompt(self, tokens: Sequence[int]) -> list[int] | str:
+    def _format_prompt(self, tokens: Sequence[int]) -> list[int] | str:
         """Return a prompt as ids, or as text for a server that accepts only that."""
         if self.features.token_prompts:
             return list(tokens)
         ids = tokens[1:] if tokens and tokens[0] == self.oracle.tokenizer.bos_id else tokens
         return self.oracle.tokenizer.decode(ids)
 
-    def _body(self, prompt: Sequence[int], count: int, **fields: Any) -> dict[str, Any]:
-        body = {"prompt": self._prompt(prompt), "max_tokens": count, "temperature": 0.0, **fields}
+    def _make_body(self, prompt: Sequence[int], count: int, **fields: Any) -> dict[str, Any]:
+        body = {"prompt": self._format_prompt(prompt), "max_tokens": count, "temperature": 0.0, **fields}
         if not self.features.logprobs:
             body.pop("logprobs", None)
         return body
 
-    def _greedy(self, name: str, kind: Kind, prompt: Sequence[int], **others: Any) -> JudgeQuestion:
-        expected = self.oracle.greedy(prompt, ANSWER_TOKENS)
-        body = self._body(prompt, ANSWER_TOKENS, logprobs=TOP)
+    def _make_greedy(self, name: str, kind: Kind, prompt: Sequence[int], **others: Any) -> JudgeQuestion:
+        expected = self.oracle.continue_greedily(prompt, ANSWER_TOKENS)
+        body = self._make_body(prompt, ANSWER_TOKENS, logprobs=TOP)
         return JudgeQuestion(name, kind, body, tuple(prompt), expected, **others)
 
-    def _tokens(self, number: int, chance: random.Random) -> Iterator[JudgeQuestion]:
-        word = canary(chance)
-        text = f"{passage(chance, chance.choice((1, 2, 4)))} The code is {word}. The code"
-        yield self._greedy(f"tokens/{number}", "tokens", self._round(text), canary=word)
+    def _make_token_questions(self, number: int, chance: random.Random) -> Iterator[JudgeQuestion]:
+        word = make_canary(chance)
+        text = f"{make_passage(chance, chance.choice((1, 2, 4)))} The code is {word}. The code"
+        yield self._make_greedy(f"tokens/{number}", "tokens", self._encode_and_decode(text), canary=word)
 
-    def _text(self, number: int, chance: random.Random) -> Iterator[JudgeQuestion]:
-        text = f"{sentence(chance)} {DIFFICULT[number % len(DIFFICULT)]}"
-        question = self._greedy(f"text/{number}", "text", self.oracle.encode(text))
+    def _make_text_questions(self, number: int, chance: random.Random) -> Iterator[JudgeQuestion]:
+        text = f"{make_sentence(chance)} {DIFFICULT[number % len(DIFFICULT)]}"
+        question = self._make_greedy(f"text/{number}", "text", self.oracle.encode(text))
         yield replace(question, body={**question.body, "prompt": text})
 
-    def _stop(self, number: int, chance: random.Random) -> Iterator[JudgeQuestion]:
-        question = self._greedy(f"stop/{number}", "stop", self._round(passage(chance, 2)))
+    def _make_stop_questions(self, number: int, chance: random.Random) -> Iterator[JudgeQuestion]:
+        question = self._make_greedy(f"stop/{number}", "stop", self._encode_and_decode(make_passage(chance, 2)))
         text = self.oracle.text(question.expected)
         middle = text[len(text) // 3 : len(text) // 3 + 3]
         if len(middle) == 3 and middle.isprintable() and "\ufffd" not in middle:
             yield replace(question, stop=middle, body={**question.body, "stop": [middle]})
 
-    def _stream(self, number: int, chance: random.Random) -> Iterator[JudgeQuestion]:
-        question = self._greedy(f"stream/{number}", "stream", self._round(passage(chance, 1)))
+    def _make_stream_questions(self, number: int, chance: random.Random) -> Iterator[JudgeQuestion]:
+        question = self._make_greedy(
+            f"stream/{number}", "stream", self._encode_and_decode(make_passage(chance, 1))
+        )
         body = {name: value for name, value in question.body.items() if name != "logprobs"}
         yield replace(question, body={**body, "stream": True})
 
-    def _changed(self, number: int, chance: random.Random) -> Iterator[JudgeQuestion]:
+    def _make_changed_pairs(self, number: int, chance: random.Random) -> Iterator[JudgeQuestion]:
         """Yield a prompt, and the same prompt with one other word, which a cache could confuse."""
-        words = passage(chance, 4).split()
-        while len(words) > 12 and len(self._round(" ".join(words))) + 2 * ANSWER_TOKENS > self.largest:
+        words = make_passage(chance, 4).split()
+        while len(words) > 12 and len(self._encode_and_decode(" ".join(words))) + 2 * ANSWER_TOKENS > self.largest:
             words.pop()
         depth = CHANGED_AT[number % len(CHANGED_AT)]
-        index = next((n for n in range(1, len(words)) if len(self._round(" ".join(words[:n]))) >= depth), 1)
+        index = next(
+            (n for n in range(1, len(words)) if len(self._encode_and_decode(" ".join(words[:n]))) >= depth), 1
+        )
         index = min(index, len(words) - 6)
         changed = [*words[:index], f"{chance.choice((17, 38, 94))}", *words[index + 1 :]]
         first, second = f"changed/{number}a", f"changed/{number}b"
-        yield self._greedy(first, "tokens", self._round(" ".join(words)), partner=second)
-        yield self._greedy(second, "tokens", self._round(" ".join(changed)), partner=first)
+        yield self._make_greedy(first, "tokens", self._encode_and_decode(" ".join(words)), partner=second)
+        yield self._make_greedy(second, "tokens", self._encode_and_decode(" ".join(changed)), partner=first)
 
-    def _chat(self, number: int, chance: random.Random) -> Iterator[JudgeQuestion]:
-        word = canary(chance)
+    def _make_chat_questions(self, number: int, chance: random.Random) -> Iterator[JudgeQuestion]:
+        word = make_canary(chance)
         manner = chance.choice(("brief", "formal", "cheerful"))
         messages = (
             {"role": "system", "content": f"You are a {manner} guide. The code is {word}."},
-            {"role": "user", "content": sentence(chance)},
+            {"role": "user", "content": make_sentence(chance)},
         )
         prompt = self.oracle.chat_tokens(messages)
         body = {"messages": list(messages), "max_tokens": ANSWER_TOKENS, "temperature": 0.0}
         if self.features.logprobs:
             body |= {"logprobs": True, "top_logprobs": TOP}
         yield JudgeQuestion(
-            f"chat/{number}", "chat", body, prompt, self.oracle.greedy(prompt, ANSWER_TOKENS), canary=word,
+            f"chat/{number}", "chat", body, prompt, self.oracle.continue_greedily(prompt, ANSWER_TOKENS),
+            canary=word,
             messages=messages,
         )  # fmt: skip
 
-    def _sampled(self, number: int, chance: random.Random) -> Iterator[JudgeQuestion]:
-        prompt = self._round(sentence(random.Random(number // 8))[:-1])  # eight seeds a prompt
-        body = self._body(prompt, SAMPLED_TOKENS, temperature=1.0, seed=10 + number % 8, logprobs=1)
+    def _make_sampled_questions(self, number: int, chance: random.Random) -> Iterator[JudgeQuestion]:
+        prompt = self._encode_and_decode(make_sentence(random.Random(number // 8))[:-1])  # eight seeds a prompt
+        body = self._make_body(prompt, SAMPLED_TOKENS, temperature=1.0, seed=10 + number % 8, logprobs=1)
         yield JudgeQuestion(f"sampled/{number}", "sampled", body, prompt)
 
-    def _nucleus(self, number: int, chance: random.Random) -> Iterator[JudgeQuestion]:
-        prompt = self._round(sentence(chance)[:-1])
-        body = self._body(prompt, 4, temperature=1.0, top_p=TOP_P, seed=200 + number, logprobs=1)
+    def _make_nucleus_questions(self, number: int, chance: random.Random) -> Iterator[JudgeQuestion]:
+        prompt = self._encode_and_decode(make_sentence(chance)[:-1])
+        body = self._make_body(prompt, 4, temperature=1.0, top_p=TOP_P, seed=200 + number, logprobs=1)
         yield JudgeQuestion(f"nucleus/{number}", "nucleus", body, prompt)

@@ -21,14 +21,14 @@ NEEDED = {  # what an engine must offer for a class to be checked, as `EngineJud
 }
 
 
-def results(judgement: EngineJudgement, url: str, key: str) -> list[Result]:
+def make_results(judgement: EngineJudgement, url: str, key: str) -> list[Result]:
     """Return one row for each class of defect, passed or failed with its evidence and request."""
     rows = []
     by_kind = {finding.kind: number for number, finding in enumerate(judgement.findings)}
     for kind, meaning in CLASSES.items():
         number = by_kind.get(kind)
         if number is None:
-            reason = _reason(kind, judgement)
+            reason = _explain_unchecked(kind, judgement)
             rows.append(Result(kind, "judge", "skip" if reason else "pass", reason=reason))
             continue
         finding, second = judgement.findings[number], judgement.reproducers[number]
@@ -45,13 +45,13 @@ def results(judgement: EngineJudgement, url: str, key: str) -> list[Result]:
                     "before": second.before, "beside": second.beside,
                     "attempts": second.attempts,
                 },
-                repro="" if second is None else second.curl(url, key),
+                repro="" if second is None else second.format_curl(url, key),
             )
         )  # fmt: skip
     return rows
 
 
-def _reason(kind: str, judgement: EngineJudgement) -> str:
+def _explain_unchecked(kind: str, judgement: EngineJudgement) -> str:
     """Return the reason if a class could not be checked, else ""."""
     needs = {
         "template": "conversations",
@@ -62,7 +62,7 @@ def _reason(kind: str, judgement: EngineJudgement) -> str:
     return next((item for item in judgement.skipped if wanted and item.startswith(wanted)), "")
 
 
-def lines(judgement: EngineJudgement, report: Report) -> Iterator[str]:
+def format_lines(judgement: EngineJudgement, report: Report) -> Iterator[str]:
     """Yield the report as text for a terminal."""
     features = judgement.features
     software = f", {features.software}" if features.software else ""
@@ -76,7 +76,7 @@ def lines(judgement: EngineJudgement, report: Report) -> Iterator[str]:
         for line in finding.evidence:
             yield f"          {printable(line, 300)}"
         if second is not None:
-            yield from _reproducer_lines(second)
+            yield from _format_reproducer(second)
     if judgement.numerics:
         figures = judgement.numerics
         expected = judgement.expected.get("mean")
@@ -93,7 +93,7 @@ def lines(judgement: EngineJudgement, report: Report) -> Iterator[str]:
         yield f"shortcut  {shortcut}"
 
 
-def _reproducer_lines(reproducer: Reproducer) -> Iterator[str]:
+def _format_reproducer(reproducer: Reproducer) -> Iterator[str]:
     yield (
         f"          expected {printable(reproducer.expected, 120)!r}, received {printable(reproducer.got, 120)!r}"
     )
@@ -108,7 +108,7 @@ def _reproducer_lines(reproducer: Reproducer) -> Iterator[str]:
         yield f"          shown again by request {reproducer.attempts} of the same kind, sent alone{before}"
 
 
-def verdict_line(judgement: EngineJudgement) -> str:
+def format_verdict(judgement: EngineJudgement) -> str:
     """Return the last line: the verdict, with the speed only if the result is right."""
     if judgement.findings:
         first, *others = [finding.kind for finding in judgement.findings]
@@ -125,7 +125,7 @@ def to_html(judgement: EngineJudgement, report: Report, *, url: str, key: str) -
         lstrip_blocks=True,
     )
     findings: list[tuple[EngineDefect, Reproducer | None, str]] = [
-        (finding, second, "" if second is None else second.curl(url, key))
+        (finding, second, "" if second is None else second.format_curl(url, key))
         for finding, second in zip(judgement.findings, judgement.reproducers, strict=True)
     ]
     return environment.get_template(PAGE).render(

@@ -33,17 +33,17 @@ class Reproducer:
     beside: tuple[dict[str, Any], ...] = ()
     path: str = field(default="/v1/completions")
 
-    def curl(self, url: str, key: str = "") -> str:
+    def format_curl(self, url: str, key: str = "") -> str:
         """Return shell lines that send the request, with the others in the background if it needs them. `key`: the
         shell variable with the API key.
         """
-        lines = [f"{_curl(url, body, key)} -o /dev/null" for body in self.before]
-        lines += [f"{_curl(url, body, key)} -o /dev/null &" for body in self.beside]
-        lines.append(_curl(url, self.body, key))
+        lines = [f"{_format_curl(url, body, key)} -o /dev/null" for body in self.before]
+        lines += [f"{_format_curl(url, body, key)} -o /dev/null &" for body in self.beside]
+        lines.append(_format_curl(url, self.body, key))
         return "\n".join([*lines, *(["wait"] if self.beside else [])])
 
 
-def reproducer(
+def find_reproducer(
     client: EngineClient,
     finding: EngineDefect,
     questions: Mapping[str, JudgeQuestion],
@@ -63,15 +63,15 @@ def reproducer(
     for attempt in range(1, ALONE + 1):
         for item in ask_alone(client, [*before, question]):
             if item.question is question and _is_wrong(judge, item, fault):
-                return _made(client, judge, fault, attempts=attempt, before=before)
+                return _make_reproducer(client, judge, fault, attempts=attempt, before=before)
     others = [questions[name] for name in near if name in questions][: at_once - 1]
     for attempt in range(1, CROWDS + 1):
         wave = [*others, *[question] * at_once]
         for item in ask_crowd(client, wave, at_once=at_once, seed=attempt):
             if item.question is question and _is_wrong(judge, item, fault):
                 beside = [*others, *[question] * (at_once - 1)]
-                return _made(client, judge, fault, attempts=attempt * at_once, beside=beside)
-    return _made(client, judge, fault, attempts=0)
+                return _make_reproducer(client, judge, fault, attempts=attempt * at_once, beside=beside)
+    return _make_reproducer(client, judge, fault, attempts=0)
 
 
 def _asked_before(
@@ -95,10 +95,10 @@ def _is_wrong(judge: AnswerJudge, asked: AskedQuestion, fault: AnswerFault) -> b
         return fault.kind == "refused"
     if fault.kind == "changed sample":
         return asked.answer.text != fault.expected
-    return any(item.kind == fault.kind for item in judge.faults(asked.question, asked.answer, asked.schedule))
+    return any(item.kind == fault.kind for item in judge.find_faults(asked.question, asked.answer, asked.schedule))
 
 
-def _made(
+def _make_reproducer(
     client: EngineClient,
     judge: AnswerJudge,
     fault: AnswerFault,
@@ -115,8 +115,8 @@ def _made(
     if fault.kind in ("logprob", "scale"):
         expected, got = _log_probabilities(judge, fault)
     path = "/v1/chat/completions" if question.messages else "/v1/completions"
-    first, others = (tuple(client.body_of(item.body) for item in items) for items in (before, beside))
-    return Reproducer(client.body_of(question.body), expected, got, attempts, first, others, path)
+    first, others = (tuple(client.make_body(item.body) for item in items) for items in (before, beside))
+    return Reproducer(client.make_body(question.body), expected, got, attempts, first, others, path)
 
 
 def _log_probabilities(judge: AnswerJudge, fault: AnswerFault) -> tuple[str, str]:
@@ -133,7 +133,7 @@ def _log_probabilities(judge: AnswerJudge, fault: AnswerFault) -> tuple[str, str
     )
 
 
-def _curl(url: str, body: Mapping[str, Any], key: str) -> str:
+def _format_curl(url: str, body: Mapping[str, Any], key: str) -> str:
     path = "/v1/chat/completions" if "messages" in body else "/v1/completions"
     words = ["curl", "-s", f"{url}{path}", "-H", "content-type: application/json"]
     authorization = f' -H "authorization: Bearer ${key}"' if key else ""

@@ -20,7 +20,7 @@ ASKED_AGAIN = 8  # changed answers that are compared with those of the seeds of 
 RARELY = 0.2  # share of sampled answers that arithmetic may change when other requests join the batch
 
 
-def distribution_fault(oracle: Oracle, asked: Sequence[AskedQuestion]) -> str:
+def check_distribution(oracle: Oracle, asked: Sequence[AskedQuestion]) -> str:
     """Return what is wrong with sampled first tokens at temperature 1, or "".
 
     The position of each token in the reference's cumulative distribution, most likely first, must be uniform
@@ -28,7 +28,7 @@ def distribution_fault(oracle: Oracle, asked: Sequence[AskedQuestion]) -> str:
     """
     places, chance = [], random.Random(7)
     for item in asked:
-        token = _first_token(item.answer)
+        token = _find_first_token(item.answer)
         if token is None:
             continue
         row = np.exp(oracle.rows(item.question.prompt, len(item.question.prompt) - 1)[0])
@@ -39,7 +39,7 @@ def distribution_fault(oracle: Oracle, asked: Sequence[AskedQuestion]) -> str:
     places.sort()
     count = len(places)
     distance = max(max((index + 1) / count - value, value - index / count) for index, value in enumerate(places))
-    probability = kolmogorov(distance * math.sqrt(count))
+    probability = kolmogorov_probability(distance * math.sqrt(count))
     if probability >= SIGNIFICANCE:
         return ""
     middle = places[count // 2]
@@ -50,7 +50,7 @@ def distribution_fault(oracle: Oracle, asked: Sequence[AskedQuestion]) -> str:
     )
 
 
-def kolmogorov(value: float) -> float:
+def kolmogorov_probability(value: float) -> float:
     """Return the probability of a larger Kolmogorov statistic. Source: Kolmogorov's limit distribution."""
     if value < 0.3:
         return 1.0
@@ -58,7 +58,7 @@ def kolmogorov(value: float) -> float:
     return min(1.0, max(0.0, 2 * sum(terms)))
 
 
-def seed_faults(
+def check_seeds(
     asked: Sequence[AskedQuestion], answer_of: Callable[[JudgeQuestion, int], str]
 ) -> Iterator[AnswerFault]:
     """Yield a fault for each sampled answer that belongs to another seed, and for each changed answer if there are
@@ -83,7 +83,7 @@ def seed_faults(
         item for item in repeated if item.answer is not None and item.answer.text != alone[item.question.id]
     ]
     bodies = {item.question.id: item.question.body for item in asked}
-    swapped = [(item, owner) for item in changed if (owner := _owner(item, prompts, alone))]
+    swapped = [(item, owner) for item in changed if (owner := _find_seed_owner(item, prompts, alone))]
     for item in changed[:ASKED_AGAIN] if not swapped else ():
         assert item.answer is not None
         for name in item.before:
@@ -93,13 +93,15 @@ def seed_faults(
                 swapped.append((item, name))
                 break
     for item, owner in swapped:
-        yield _fault(item, f"with seed {item.question.body['seed']} the answer is that of {owner}'s seed", alone)
+        yield _make_fault(
+            item, f"with seed {item.question.body['seed']} the answer is that of {owner}'s seed", alone
+        )
     if not swapped and len(changed) > RARELY * len(repeated):
         detail = f"{len(changed)} of {len(repeated)} repeated requests with a seed gave another answer"
-        yield from (_fault(item, detail, alone) for item in changed)
+        yield from (_make_fault(item, detail, alone) for item in changed)
 
 
-def _owner(
+def _find_seed_owner(
     asked: AskedQuestion, prompts: Mapping[tuple[int, ...], Mapping[str, str]], alone: Mapping[str, str]
 ) -> str:
     """Return the question of the same prompt whose seed gives this answer, or ""."""
@@ -112,10 +114,10 @@ def _owner(
     return owners[0] if owners and distinct else ""
 
 
-def _fault(asked: AskedQuestion, detail: str, alone: Mapping[str, str]) -> AnswerFault:
+def _make_fault(asked: AskedQuestion, detail: str, alone: Mapping[str, str]) -> AnswerFault:
     expected = alone[asked.question.id]
     return AnswerFault(asked.question, asked.schedule, "changed sample", detail, asked.answer, expected=expected)
 
 
-def _first_token(answer: EngineAnswer | None) -> int | None:
+def _find_first_token(answer: EngineAnswer | None) -> int | None:
     return answer.tokens[0].token if answer is not None and answer.tokens else None

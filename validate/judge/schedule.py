@@ -57,9 +57,9 @@ def ask_crowd(
     streamed = [item for item in order if item.kind in ("tokens", "stream", "chat")]
     cancelled = set(chance.sample(range(len(order)), int(CANCELLED * len(order)))) if streamed else set()
 
-    def one(number: int) -> AskedQuestion:
+    def ask_one(number: int) -> AskedQuestion:
         if number in cancelled:
-            _leave(client, chance_of[number])
+            _abandon_answer(client, chance_of[number])
         near = order[max(0, number - at_once) : number + at_once]
         asked = _ask(client, order[number], "crowd", tuple(item.id for item in near if item is not order[number]))
         advance(1)
@@ -67,7 +67,7 @@ def ask_crowd(
 
     chance_of = {number: chance.choice(streamed) for number in sorted(cancelled)}
     with ThreadPoolExecutor(at_once) as pool:
-        return list(pool.map(one, range(len(order))))
+        return list(pool.map(ask_one, range(len(order))))
 
 
 def _ask(
@@ -79,7 +79,7 @@ def _ask(
         return AskedQuestion(question, schedule, None, str(error), before)
 
 
-def _leave(client: EngineClient, question: JudgeQuestion) -> None:
+def _abandon_answer(client: EngineClient, question: JudgeQuestion) -> None:
     body = {name: value for name, value in question.body.items() if name not in ("logprobs", "top_logprobs")}
     with contextlib.suppress(RequestError):  # the next question shows whether the server still answers
         client.abandon({**body, "max_tokens": 64}, events=2)

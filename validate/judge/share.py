@@ -25,7 +25,7 @@ def without_private_data(judgement: EngineJudgement) -> EngineJudgement:
     with suppress(OSError, KeyError):
         user = getpass.getuser()
     redactor = Redactor({"host": [socket.gethostname()], "user": [user] if user else []})
-    redactor.redact({})  # takes the known names
+    redactor.redact_files({})  # takes the known names
     text = redactor.text
     model = PurePath(judgement.features.model).name
     findings = [

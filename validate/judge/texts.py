@@ -64,18 +64,18 @@ DIFFICULT = (
 )
 
 
-def sentence(chance: random.Random) -> str:
+def make_sentence(chance: random.Random) -> str:
     pick = chance.choice
     return (
         f"The {pick(ADJECTIVES)} {pick(NOUNS)} {pick(VERBS)} the {pick(ADJECTIVES)} {pick(NOUNS)} {pick(PLACES)}."
     )
 
 
-def passage(chance: random.Random, sentences: int) -> str:
-    return " ".join(sentence(chance) for _ in range(sentences))
+def make_passage(chance: random.Random, sentences: int) -> str:
+    return " ".join(make_sentence(chance) for _ in range(sentences))
 
 
-def canary(chance: random.Random) -> str:
+def make_canary(chance: random.Random) -> str:
     """Return a word that no model has learned, to be recognised in another request's answer."""
     letters = "BCDFGHJKLMNPQRSTVWXZ"
     return "".join(chance.choice(letters) for _ in range(5)) + f"-{chance.randrange(1000, 10000)}"

@@ -15,7 +15,7 @@ from statistics import fmean, median
 
 import numpy as np
 
-from zinc_rt.validate.judge.answers import AnswerFault, NumericSample, numeric_sample
+from zinc_rt.validate.judge.answers import AnswerFault, NumericSample, compare_numerics
 from zinc_rt.validate.judge.oracle import Oracle
 from zinc_rt.validate.judge.questions import ANSWER_TOKENS, EDGES, JudgeQuestion
 from zinc_rt.validate.judge.schedule import AskedQuestion
@@ -86,7 +86,7 @@ class Explainer:
 
     def explain(self, fault: AnswerFault) -> tuple[str, str] | None:
         """Return the class and the description of the mistake that explains this answer, or None."""
-        for kind, sentence, prompt in self._mistakes(fault.question):
+        for kind, sentence, prompt in self._try_mistakes(fault.question):
             if not 0 < len(prompt) < self.oracle.ctx - ANSWER_TOKENS:
                 continue
             is_same = fault.kind == "logprob" or self._is_answer_to(fault, prompt)
@@ -94,14 +94,14 @@ class Explainer:
                 return kind, sentence
         if fault.kind == "logprob":
             return None
-        owner = self._other_request(fault)
+        owner = self._find_other_request(fault)
         if owner is None:
             return None
         if _common(owner.prompt, fault.question.prompt) >= min(PAGES):
             return "KV reuse", f"{SAME_BEGINNING} as {owner.id}, whose answer it is"
         return "leakage", f"the answer is the one to {owner.id}"
 
-    def _other_request(self, fault: AnswerFault) -> JudgeQuestion | None:
+    def _find_other_request(self, fault: AnswerFault) -> JudgeQuestion | None:
         """Return the request that this is the answer to, the one with the most similar prompt of several."""
         own, answer = fault.question, fault.answer
         if len(fault.tokens) >= SAME_TOKENS:
@@ -116,7 +116,7 @@ class Explainer:
         return max(same, key=lambda q: _common(q.prompt, own.prompt), default=None)
 
     def _is_answer_to(self, fault: AnswerFault, prompt: Sequence[int]) -> bool:
-        answer = self.oracle.greedy(prompt, ANSWER_TOKENS)
+        answer = self.oracle.continue_greedily(prompt, ANSWER_TOKENS)
         if answer[:SAME_TOKENS] == fault.question.expected[:SAME_TOKENS]:
             return False  # it would not show
         if len(fault.tokens) >= SAME_TOKENS:
@@ -134,12 +134,12 @@ class Explainer:
             return fault.kind == "token"
         before, reported = fault.tokens[:index], answer.tokens[index]
         right, mistaken = (
-            numeric_sample(0, self.oracle.rows((*ids, *before), len(ids) + index - 1)[0], reported).kl
+            compare_numerics(0, self.oracle.rows((*ids, *before), len(ids) + index - 1)[0], reported).kl
             for ids in (own, prompt)
         )
         return mistaken < right / EXPLAINS_BETTER
 
-    def _mistakes(self, question: JudgeQuestion) -> Iterator[tuple[str, str, tuple[int, ...]]]:
+    def _try_mistakes(self, question: JudgeQuestion) -> Iterator[tuple[str, str, tuple[int, ...]]]:
         prompt, tokenizer = question.prompt, self.oracle.tokenizer
         if question.messages:
             without = [message for message in question.messages if message["role"] != "system"]
@@ -172,7 +172,7 @@ def _common(one: Sequence[int], other: Sequence[int]) -> int:
     return next((n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
 
 
-def findings_of(
+def find_defects(
     oracle: Oracle,
     questions: Mapping[str, JudgeQuestion],
     asked: Sequence[AskedQuestion],
@@ -187,11 +187,11 @@ def findings_of(
     `mean_limit`: of the mean divergence over all positions. `distribution`: what is wrong with the distribution of
     samples.
     """
-    explained, unexplained = _explained(Explainer(oracle, questions), faults)
+    explained, unexplained = _explain_faults(Explainer(oracle, questions), faults)
     tried = sum(len(item.faults) for item in explained) + len([f for f in unexplained if f.kind == "token"])
     causes = [item for item in explained if len(item.faults) >= max(2, LEAST_SHARE * min(tried, EXPLAINED))]
     causes.sort(key=lambda cause: -len(cause.faults))
-    direct = _direct(faults)
+    direct = _classify_faults(faults)
     if distribution and not any(item.kind == "sampler" for item in direct):
         direct.append(EngineDefect("sampler", distribution))
     order = list(CLASSES)
@@ -207,10 +207,10 @@ def findings_of(
             findings[0].faults += location.faults
         else:
             findings.append(location)
-    return _merged([*findings, *others]) or mean_numerics(numerics, mean_limit)
+    return _merge_findings([*findings, *others]) or mean_numerics(numerics, mean_limit)
 
 
-def _explained(
+def _explain_faults(
     explainer: Explainer, faults: Sequence[AnswerFault]
 ) -> tuple[list[EngineDefect], list[AnswerFault]]:
     """Return one finding for each class of known mistakes, and the remaining wrong answers and distributions."""
@@ -232,7 +232,7 @@ def _explained(
     for kind, same in sentences.items():
         ordered = sorted(same.items(), key=lambda item: -len(item[1]))
         finding = EngineDefect(kind, ordered[0][0], faults=[fault for _, item in ordered for fault in item])
-        finding.evidence = [f"{sentence}: {_where(item)}" for sentence, item in ordered[:4]]
+        finding.evidence = [f"{sentence}: {_describe_faults(item)}" for sentence, item in ordered[:4]]
         findings.append(finding)
     return findings, left
 
@@ -252,7 +252,7 @@ def _join_leakage(sentences: dict[str, dict[str, list[AnswerFault]]]) -> None:
             del sentences[kind]
 
 
-def _direct(faults: Sequence[AnswerFault]) -> list[EngineDefect]:
+def _classify_faults(faults: Sequence[AnswerFault]) -> list[EngineDefect]:
     """Return findings for faults whose kind names the class."""
     groups: dict[str, dict[str, list[AnswerFault]]] = defaultdict(lambda: defaultdict(list))
     for fault in faults:
@@ -265,13 +265,13 @@ def _direct(faults: Sequence[AnswerFault]) -> list[EngineDefect]:
     for kind, summaries in groups.items():
         ordered = sorted(summaries.items(), key=lambda item: -len(item[1]))
         finding = EngineDefect(kind, ordered[0][0], faults=[fault for _, item in ordered for fault in item])
-        finding.evidence = [f"{summary}: {_where(item)}" for summary, item in ordered]
+        finding.evidence = [f"{summary}: {_describe_faults(item)}" for summary, item in ordered]
         finding.evidence += list(dict.fromkeys(fault.detail for fault in finding.faults))[:3]
         findings.append(finding)
     return findings
 
 
-def _merged(findings: Sequence[EngineDefect]) -> list[EngineDefect]:
+def _merge_findings(findings: Sequence[EngineDefect]) -> list[EngineDefect]:
     """Join findings of the same class, in the order of their first occurrence."""
     merged: dict[str, EngineDefect] = {}
     for finding in findings:
@@ -283,7 +283,7 @@ def _merged(findings: Sequence[EngineDefect]) -> list[EngineDefect]:
     return list(merged.values())
 
 
-def _where(faults: Sequence[AnswerFault]) -> str:
+def _describe_faults(faults: Sequence[AnswerFault]) -> str:
     schedules = Counter(fault.schedule for fault in faults)
     kinds = Counter(fault.question.id.partition("/")[0] for fault in faults)
     return (
@@ -296,12 +296,15 @@ def _place(
     asked: Sequence[AskedQuestion], faults: Sequence[AnswerFault], numerics: Sequence[NumericSample]
 ) -> EngineDefect:
     """Classify errors that no known mistake explains by where they occur."""
-    kind, summary = _class_by_place(asked, faults, numerics)
-    evidence = [f"{summary}: {_where(faults)}", *list(dict.fromkeys(fault.detail for fault in faults))[:3]]
+    kind, summary = _classify_by_place(asked, faults, numerics)
+    evidence = [
+        f"{summary}: {_describe_faults(faults)}",
+        *list(dict.fromkeys(fault.detail for fault in faults))[:3],
+    ]
     return EngineDefect(kind, summary, evidence, list(faults))
 
 
-def _class_by_place(
+def _classify_by_place(
     asked: Sequence[AskedQuestion], faults: Sequence[AnswerFault], numerics: Sequence[NumericSample]
 ) -> tuple[str, str]:
     wrong = {id(fault.answer) for fault in faults}
@@ -316,7 +319,7 @@ def _class_by_place(
         return "tokenizer", "only prompts sent as text are answered wrongly"
     if wrong_kinds == {"stream"} and len(groups) > 1:
         return "streaming", "only streamed answers are wrong"
-    if (edge := _first_wrong_length(greedy, wrong)) is not None:
+    if (edge := _find_first_wrong_length(greedy, wrong)) is not None:
         return "position", f"only prompts of {edge} or more tokens are answered wrongly"
     if sum(fault.right_distribution for fault in faults) > len(faults) // 2:
         return "nondeterminism", "greedy tokens are sampled: the reported distribution is right, the token is not"
@@ -333,7 +336,7 @@ def _class_by_place(
     return "numerics", "the reference rejects some answers each time"
 
 
-def _first_wrong_length(greedy: Sequence[AskedQuestion], wrong: set[int]) -> int | None:
+def _find_first_wrong_length(greedy: Sequence[AskedQuestion], wrong: set[int]) -> int | None:
     """Return the prompt length from which on answers are wrong, or None if short ones are wrong as well or too few
     are short.
     """
@@ -349,7 +352,7 @@ def _first_wrong_length(greedy: Sequence[AskedQuestion], wrong: set[int]) -> int
     return first if (1 - fmean(above)) ** below < 1e-3 else None
 
 
-def _growth(numerics: Sequence[NumericSample]) -> float | None:
+def _measure_growth(numerics: Sequence[NumericSample]) -> float | None:
     """Return how much the divergence grows from early to late positions, or None if it does not grow markedly."""
     ordered = sorted(numerics, key=lambda numeric: numeric.position)
     quarter = len(ordered) // 4
@@ -362,7 +365,7 @@ def _growth(numerics: Sequence[NumericSample]) -> float | None:
 
 def _by_position(numerics: Sequence[NumericSample]) -> str:
     """Return how the divergence of a wrong engine depends on positions, "" if it does not."""
-    if (growth := _growth(numerics)) is not None:
+    if (growth := _measure_growth(numerics)) is not None:
         return f"late positions differ {growth:.0f} times as much as early ones"
     return _rise(numerics, range(2, 17), range(64, 1 << 31), least=2.0)
 
@@ -400,7 +403,7 @@ def mean_numerics(numerics: Sequence[NumericSample], mean_limit: float) -> list[
     return []
 
 
-def numeric_summary(numerics: Sequence[NumericSample]) -> dict[str, float]:
+def summarise_numerics(numerics: Sequence[NumericSample]) -> dict[str, float]:
     """Return mean, median, 99th percentile and largest divergence, in nats."""
     if not numerics:
         return {}

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from zinc_rt.backends.base import Backend, Finding, findings_of
+from zinc_rt.backends.base import Backend, Finding, read_findings
 from zinc_rt.exec import Buffer, DeadlineMissed, Stream
 from zinc_rt.exec import copy as copy_bytes
 from zinc_rt.host.errors import UnsupportedError, ZincError
@@ -25,10 +25,10 @@ from zinc_rt.kernels.cases import Case, Operand
 from zinc_rt.kernels.reference.arithmetic import arithmetic
 from zinc_rt.kernels.reference.table import FUNCTIONS
 from zinc_rt.lower import LoweredGraph, lower
-from zinc_rt.lower.one_node import TOGETHER, OneNode, one_node
+from zinc_rt.lower.one_node import TOGETHER, OneNode, build_one_node
 from zinc_rt.mem.heaps import BufferHeap
-from zinc_rt.validate.kernel_test.bits import BitDifference, first_difference
-from zinc_rt.validate.kernel_test.select import dispatched_kernels
+from zinc_rt.validate.kernel_test.bits import BitDifference, find_first_difference
+from zinc_rt.validate.kernel_test.select import find_dispatched_kernels
 
 ALIGNMENT = 256
 ROOM_BYTES = 1 << 20  # of operands at first; it grows
@@ -80,7 +80,7 @@ class CaseBench:
 
     @property
     def backend(self) -> Backend:
-        return self._current_backend().backend
+        return self._open_backend().backend
 
     def __enter__(self) -> CaseBench:
         return self
@@ -97,26 +97,26 @@ class CaseBench:
         """Run a case. Never raises because of a kernel's behaviour. A device with findings is replaced, because it
         does not report a repeated finding again.
         """
-        expected = _oracle_answer(case, self.backend.ordering)
-        node = one_node(case.op, expected.operands, expected.fresh, capacity=case.room, **case.attrs)
-        ready = self._current_backend()
+        expected = _run_oracle(case, self.backend.ordering)
+        node = build_one_node(case.op, expected.operands, expected.fresh, capacity=case.room, **case.attrs)
+        ready = self._open_backend()
         try:
-            program = ready.lowered(node)
+            program = ready.lower_node(node)
         except UnsupportedError as error:
-            return CaseOutcome("refused", said=_reason(error))
-        kernels = dispatched_kernels(program, ready.backend.kernels)
+            return CaseOutcome("refused", said=_find_reason(error))
+        kernels = find_dispatched_kernels(program, ready.backend.kernels)
         try:
             got = ready.run(node, program, timeout_seconds)
         except (DeadlineMissed, ZincError) as error:
-            last_words = ready.last_message()
+            last_words = ready.format_last_findings()
             self._abandon()
             return CaseOutcome(
                 "stopped",
                 kernels,
-                last_words or _sentence(error),
+                last_words or _format_error(error),
                 blamed=_name_kernels(last_words or str(error), kernels),
             )
-        if findings := ready.new_findings():
+        if findings := ready.take_new_findings():
             last_words = "\n".join(dict.fromkeys(finding.text for finding in findings))
             self._abandon()
             return CaseOutcome("finding", kernels, last_words, blamed=findings[0].kernel)
@@ -126,19 +126,19 @@ class CaseBench:
         """Return every buffer of the node except its weights after the run, without a comparison. Raise
         UnsupportedError if the tier rejects the node.
         """
-        ready = self._current_backend()
-        return ready.run(node, ready.lowered(node), timeout_seconds)
+        ready = self._open_backend()
+        return ready.run(node, ready.lower_node(node), timeout_seconds)
 
-    def timed(self, case: Case, count: int) -> list[float]:
+    def time_case(self, case: Case, count: int) -> list[float]:
         """Return the seconds of `count` submissions, each waited for, without a comparison. Raise UnsupportedError
         if the tier rejects the node.
         """
         fresh = [np.empty(case.shape(port), _KIND[port.kind]) for port in OPS[case.op].outputs if not port.inplace]
-        node = one_node(case.op, case.operands(), fresh, capacity=case.room, **case.attrs)
-        ready = self._current_backend()
-        return ready.timed(node, ready.lowered(node), count, TIMEOUT_SECONDS)
+        node = build_one_node(case.op, case.operands(), fresh, capacity=case.room, **case.attrs)
+        ready = self._open_backend()
+        return ready.time_node(node, ready.lower_node(node), count, TIMEOUT_SECONDS)
 
-    def _current_backend(self) -> _OpenedBackend:
+    def _open_backend(self) -> _OpenedBackend:
         if self._ready is None:
             self._ready = _OpenedBackend(self._opened())
         return self._ready
@@ -159,14 +159,14 @@ class _OpenedBackend:
         self._stream = Stream("kernel-test")
         self._arena: Buffer | None = None
         self._back: Buffer | None = None
-        self._seen = len(self._findings())
+        self._seen = len(self._read_findings())
 
     def close(self) -> None:
         self.backend.close()
 
-    def lowered(self, node: OneNode) -> LoweredGraph:
+    def lower_node(self, node: OneNode) -> LoweredGraph:
         backend = self.backend
-        plan = node.shared_plan(BufferHeap.DEVICE_LOCAL, ALIGNMENT)
+        plan = node.make_shared_plan(BufferHeap.DEVICE_LOCAL, ALIGNMENT)
         program = lower(
             node.graph, backend.kernels.entries, plan, ordering=backend.ordering, tier=backend.spec.tier
         )
@@ -175,40 +175,40 @@ class _OpenedBackend:
     def run(self, node: OneNode, program: LoweredGraph, timeout_seconds: float) -> dict[str, np.ndarray]:
         """Run a program and return every buffer except the weights."""
         size = program.plan.allocations[TOGETHER].size_bytes
-        with _Built(self, node, program) as built:
+        with _BuiltNode(self, node, program) as built:
             self.backend.submit(built, self._stream)
-            arena, back = self._buffer_pair(size)
+            arena, back = self._allocate_buffers(size)
             fence = copy_bytes(self.backend, arena, 0, back, 0, size, self._stream)
             self.backend.wait(fence, timeout_seconds)
             image = np.frombuffer(self.backend.read(back, 0, size), np.uint8).copy()
-        return {name: _view(image, program, name, array) for name, array in node.operands.items()}
+        return {name: _view_result(image, program, name, array) for name, array in node.operands.items()}
 
-    def timed(self, node: OneNode, program: LoweredGraph, count: int, timeout_seconds: float) -> list[float]:
+    def time_node(self, node: OneNode, program: LoweredGraph, count: int, timeout_seconds: float) -> list[float]:
         taken = []
-        with _Built(self, node, program) as built:
+        with _BuiltNode(self, node, program) as built:
             for _ in range(count):
                 start = perf_counter()
                 self.backend.wait(self.backend.submit(built, self._stream), timeout_seconds)
                 taken.append(perf_counter() - start)
         return taken
 
-    def new_findings(self) -> list[Finding]:
-        findings = self._findings()
+    def take_new_findings(self) -> list[Finding]:
+        findings = self._read_findings()
         fresh = findings[self._seen :]
         self._seen = len(findings)
         return fresh
 
-    def last_message(self) -> str:
+    def format_last_findings(self) -> str:
         """Return the findings of a simulated device before it stopped."""
         try:
-            return "\n".join(dict.fromkeys(finding.text for finding in self.new_findings()))
+            return "\n".join(dict.fromkeys(finding.text for finding in self.take_new_findings()))
         except ZincError:  # its process has gone
             return ""
 
-    def _findings(self) -> list[Finding]:
-        return findings_of(self.backend)
+    def _read_findings(self) -> list[Finding]:
+        return read_findings(self.backend)
 
-    def _buffer_pair(self, size_bytes: int) -> tuple[Buffer, Buffer]:
+    def _allocate_buffers(self, size_bytes: int) -> tuple[Buffer, Buffer]:
         """Return device memory for the operands, and host memory to read them back."""
         if self._arena is None or self._back is None or self._arena.size_bytes < size_bytes:
             for buffer in (self._arena, self._back):
@@ -220,12 +220,12 @@ class _OpenedBackend:
         return self._arena, self._back
 
 
-class _Built:
+class _BuiltNode:
     """A program with its operands in device memory, released at the end."""
 
     def __init__(self, ready: _OpenedBackend, node: OneNode, program: LoweredGraph) -> None:
         self._backend = ready.backend
-        arena, _ = ready._buffer_pair(program.plan.allocations[TOGETHER].size_bytes)
+        arena, _ = ready._allocate_buffers(program.plan.allocations[TOGETHER].size_bytes)
         self._weights = self._backend.upload(node.weights, {})
         self._built: Any = self._backend.build(program, {TOGETHER: arena, **self._weights})
         instrument = self._backend.instrument
@@ -233,11 +233,11 @@ class _Built:
             instrument.hand_over(arena, self._built)
         image = np.zeros(program.plan.allocations[TOGETHER].size_bytes, np.uint8)
         for name, array in node.operands.items():
-            _view(image, program, name, array)[...] = array
+            _view_result(image, program, name, array)[...] = array
         self._backend.write(arena, 0, image.data)
         if instrument is not None:
             for name in node.node.outputs:
-                if node.storage(name) == name:
+                if node.find_storage(name) == name:
                     placement = program.plan.placements[name]
                     instrument.discard(arena, placement.offset_bytes, placement.size_bytes)
 
@@ -253,7 +253,7 @@ class _Built:
                 self._backend.free(buffer)
 
 
-def _oracle_answer(case: Case, ordering: str) -> OracleAnswer:
+def _run_oracle(case: Case, ordering: str) -> OracleAnswer:
     operands = case.operands()
     mine = [operand.copy() if isinstance(operand, np.ndarray) else operand for operand in operands]
     with np.errstate(all="ignore"):
@@ -262,7 +262,7 @@ def _oracle_answer(case: Case, ordering: str) -> OracleAnswer:
     return OracleAnswer(operands, tuple(case.outputs(mine, fresh)), fresh)
 
 
-def _view(image: np.ndarray, program: LoweredGraph, name: str, like: np.ndarray) -> np.ndarray:
+def _view_result(image: np.ndarray, program: LoweredGraph, name: str, like: np.ndarray) -> np.ndarray:
     placement = program.plan.placements[name]
     part = image[placement.offset_bytes : placement.offset_bytes + placement.size_bytes]
     return part.view(like.dtype).reshape(like.shape)
@@ -275,11 +275,11 @@ def _compare_outputs(
     compared = wrong = 0
     first: BitDifference | None = None
     for name, (port, want) in zip(node.node.outputs, expected.outputs, strict=False):
-        stored = node.storage(name)
+        stored = node.find_storage(name)
         written.add(stored)
         output = got[stored]
         counted = tuple(slice(0, size) for size in want.shape)
-        count, difference = first_difference(port, output[counted], want)
+        count, difference = find_first_difference(port, output[counted], want)
         compared += want.size
         wrong += count
         first = first or difference
@@ -295,12 +295,12 @@ def _compare_outputs(
     return CaseOutcome("pass", kernels, counts=(compared, 0))
 
 
-def _reason(error: UnsupportedError) -> str:
+def _find_reason(error: UnsupportedError) -> str:
     """Return the kernel table's reason from lower's error about one node."""
     return re.sub(r"^.*?\n\s*[^:\n]*: ", "", str(error), count=1, flags=re.S)
 
 
-def _sentence(error: Exception) -> str:
+def _format_error(error: Exception) -> str:
     return str(error).strip() or type(error).__name__
 
 

@@ -37,7 +37,7 @@ class BitDifference:
         )
 
 
-def first_difference(output: str, got: np.ndarray, want: np.ndarray) -> tuple[int, BitDifference | None]:
+def find_first_difference(output: str, got: np.ndarray, want: np.ndarray) -> tuple[int, BitDifference | None]:
     """Return the number of elements that differ, and the first of them; a NaN equals any NaN."""
     mine, theirs = (np.ascontiguousarray(array).view(np.uint32) for array in (got, want))
     wrong = mine != theirs
@@ -47,7 +47,7 @@ def first_difference(output: str, got: np.ndarray, want: np.ndarray) -> tuple[in
     if not count:
         return 0, None
     index = tuple(map(int, np.argwhere(wrong)[0]))
-    apart = _differing_elements(mine[wrong], theirs[wrong], got[wrong], want[wrong])
+    apart = _measure_distances(mine[wrong], theirs[wrong], got[wrong], want[wrong])
     return count, BitDifference(
         output,
         index,
@@ -62,15 +62,15 @@ def first_difference(output: str, got: np.ndarray, want: np.ndarray) -> tuple[in
     )
 
 
-def _differing_elements(mine: np.ndarray, theirs: np.ndarray, got: np.ndarray, want: np.ndarray) -> np.ndarray:
+def _measure_distances(mine: np.ndarray, theirs: np.ndarray, got: np.ndarray, want: np.ndarray) -> np.ndarray:
     """Return the distance of each element, i64, in ulp, or -1 where it is undefined."""
     if want.dtype != np.float32:
         return np.full(len(mine), -1, np.int64)
-    far = np.abs(_ordered_integer(mine) - _ordered_integer(theirs))
+    far = np.abs(_to_ordered_integer(mine) - _to_ordered_integer(theirs))
     return np.where(np.isnan(got) | np.isnan(want), -1, far)
 
 
-def _ordered_integer(bits: np.ndarray) -> np.ndarray:
+def _to_ordered_integer(bits: np.ndarray) -> np.ndarray:
     """Map a float to its index in the order of all floats: neighbours differ by one, both zeros are 0."""
     wide = bits.astype(np.int64)
     return np.where(wide & SIGN, -(wide & (SIGN - 1)), wide)

@@ -7,7 +7,7 @@ import argparse
 from zinc_rt.backends import registry
 from zinc_rt.cli import options
 from zinc_rt.cli.command import Command
-from zinc_rt.cli.output import add_json, finish_report, output_stream, start_report
+from zinc_rt.cli.output import add_json, choose_output_stream, finish_report, start_report
 from zinc_rt.host.arguments import Parser
 
 EPILOG = """\
@@ -85,7 +85,7 @@ def parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _body(arguments: argparse.Namespace) -> int:
+def _run_command(arguments: argparse.Namespace) -> int:
     from zinc_rt.cli.report import Report
     from zinc_rt.host.errors import UsageError
     from zinc_rt.host.files import check_writable
@@ -96,8 +96,8 @@ def _body(arguments: argparse.Namespace) -> int:
         if (value := getattr(arguments, name)) is not None and value < 1:
             raise UsageError(f"--{name} {value}: expected 1 or more")
     report = start_report(Report("kernel-test", ordering=arguments.ordering or ""), arguments)
-    modes.MODES[arguments.mode](arguments, report, output_stream(arguments))
+    modes.MODES[arguments.mode](arguments, report, choose_output_stream(arguments))
     return finish_report(report, arguments)
 
 
-main = Command("kernel-test", parser, _body)
+main = Command("kernel-test", parser, _run_command)

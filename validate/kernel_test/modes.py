@@ -9,34 +9,34 @@ from typing import TextIO
 
 from zinc_rt.backends import registry
 from zinc_rt.cli.options import ORDER
-from zinc_rt.cli.progress import progress
+from zinc_rt.cli.progress import show_progress
 from zinc_rt.cli.report import Report, Result
 from zinc_rt.engine.devices import SIMULATED
 from zinc_rt.host import terminal
 from zinc_rt.host.errors import NothingRan, UsageError
-from zinc_rt.host.machine import available_cores
+from zinc_rt.host.machine import count_available_cores
 from zinc_rt.kernels.cases import Case, parse
-from zinc_rt.kernels.sets import SETS, kernel_set
+from zinc_rt.kernels.sets import SETS, find_kernel_set
 from zinc_rt.validate.cases.speed import CASES as SPEED
 from zinc_rt.validate.kernel_test import speed_text, text
 from zinc_rt.validate.kernel_test.pool import CaseRun, Worker, run_all
 from zinc_rt.validate.kernel_test.select import (
     PlannedCase,
-    all_cases,
     check_globs,
-    matches,
-    new_cases,
+    find_new_cases,
+    list_cases,
+    matches_globs,
     plan_case,
-    plans,
+    plan_cases,
     select_plans,
     thin_plans,
 )
-from zinc_rt.validate.kernel_test.shrink import size, smallest
-from zinc_rt.validate.kernel_test.side import Side, sides
-from zinc_rt.validate.kernel_test.speed import timings
-from zinc_rt.validate.kernel_test.support import matrix, support
-from zinc_rt.validate.kernel_test.text import Smallest
-from zinc_rt.validate.kernel_test.verdicts import KernelVerdict, verdicts
+from zinc_rt.validate.kernel_test.shrink import count_elements, shrink_case
+from zinc_rt.validate.kernel_test.side import Side, make_sides
+from zinc_rt.validate.kernel_test.speed import measure_timings
+from zinc_rt.validate.kernel_test.support import format_matrix, list_support
+from zinc_rt.validate.kernel_test.text import SmallestCase
+from zinc_rt.validate.kernel_test.verdicts import KernelVerdict, judge_kernels
 
 SHRINK_SECONDS = 20.0  # of one case: its kernels are compiled by now
 Met = dict[str, list[PlannedCase]]
@@ -44,83 +44,85 @@ Met = dict[str, list[PlannedCase]]
 
 
 def run_test(arguments: argparse.Namespace, report: Report, out: TextIO) -> None:
-    sides_compared = _sides(arguments, report, out)
+    sides_compared = _make_sides(arguments, report, out)
     cases = kernels = failed = 0
     met: Met = {}
     for side in sides_compared:
         ran, tested, bad = _test_side(arguments, side, met, report, out)
         cases, kernels, failed = cases + ran, kernels + tested, failed + bad
-    terminal.show(text.verdict(sides_compared, kernels, cases, failed), out=out)
+    terminal.show(text.format_verdict(sides_compared, kernels, cases, failed), out=out)
 
 
 def _test_side(
-    arguments: argparse.Namespace, side: Side, met: Met, report: Report, out: TextIO
+    arguments: argparse.Namespace, side: Side, seen_cases: Met, report: Report, out: TextIO
 ) -> tuple[int, int, int]:
-    """Run the cases of one side. Return the number of cases, of kernels, and of failed kernels. `met` collects the
-    kernels that ran.
+    """Run the cases of one side. Return the number of cases, of kernels, and of failed kernels. `seen_cases`
+    collects the kernels that ran.
     """
-    first = side.name not in met
-    chosen = _plans(arguments, side, met)
+    first = side.name not in seen_cases
+    chosen = _make_plans(arguments, side, seen_cases)
     runnable = sum(1 for item in chosen if item.kernels)
-    names = _names(arguments, side, chosen, every=first)
-    terminal.show(text.heading(side, runnable, len(chosen) - runnable, len(names)), out=out)
-    with progress(runnable, f"kernels of {side.label}", "case", plain=True) as advance:
-        ran = run_all(side, chosen, _jobs(arguments, side), ran=lambda: advance(1))
-    by_kernel = verdicts(ran, names)
+    names = _select_names(arguments, side, chosen, every=first)
+    terminal.show(text.format_heading(side, runnable, len(chosen) - runnable, len(names)), out=out)
+    with show_progress(runnable, f"kernels of {side.label}", "case", plain=True) as advance:
+        ran = run_all(side, chosen, _count_jobs(arguments, side), ran=lambda: advance(1))
+    by_kernel = judge_kernels(ran, names)
     bad = [item for item in by_kernel.values() if item.failed]
     shown = _shrink_failures(arguments, side, bad)
     if arguments.case:
         for item in ran:
-            terminal.show(text.case(side, item), out=out)
+            terminal.show(text.format_case(side, item), out=out)
     else:
-        terminal.show(text.table(by_kernel), out=out)
+        terminal.show(text.format_table(by_kernel), out=out)
         for verdict in bad:
-            terminal.show("\n".join(text.failure(side, verdict, shown[verdict.kernel])), out=out)
+            terminal.show("\n".join(text.format_failure(side, verdict, shown[verdict.kernel])), out=out)
     if missing := [name for name, item in by_kernel.items() if not item.cases and not item.left_out]:
-        terminal.show(text.uncovered(missing), out=out)
+        terminal.show(text.format_uncovered(missing), out=out)
     terminal.show("", out=out)
-    report.results += [_result(side, verdict, shown.get(name)) for name, verdict in by_kernel.items()]
+    report.results += [_make_result(side, verdict, shown.get(name)) for name, verdict in by_kernel.items()]
     run = sum(1 for item in ran if item.outcome.status not in ("refused", "left out"))
     return run, sum(1 for item in by_kernel.values() if item.cases), len(bad)
 
 
-def _names(arguments: argparse.Namespace, side: Side, chosen: Sequence[PlannedCase], *, every: bool) -> list[str]:
+def _select_names(
+    arguments: argparse.Namespace, side: Side, chosen: Sequence[PlannedCase], *, every: bool
+) -> list[str]:
     """Return the kernels to report: the whole set if `every` is set, else the kernels that the selected cases
     dispatch.
     """
-    names = [name for name in side.set().names() if matches(name, arguments.kernel)]
+    names = [name for name in side.set().names() if matches_globs(name, arguments.kernel)]
     if every and not (arguments.case or arguments.family or arguments.kernel):
         return names
     dispatched = {name for case in chosen for name in case.kernels}
     return [name for name in names if name in dispatched]
 
 
-def _plans(arguments: argparse.Namespace, side: Side, met: Met) -> list[PlannedCase]:
-    argument = [parse(line) for line in arguments.case] or all_cases(arguments.family)
-    chosen = select_plans(_new_plans(side, argument, met), arguments.kernel)
+def _make_plans(arguments: argparse.Namespace, side: Side, seen_cases: Met) -> list[PlannedCase]:
+    argument = [parse(line) for line in arguments.case] or list_cases(arguments.family)
+    chosen = select_plans(_select_new_plans(side, argument, seen_cases), arguments.kernel)
     return thin_plans(chosen, arguments.most) if arguments.most else chosen
 
 
-def _new_plans(side: Side, cases: Sequence[Case], met: Met) -> list[PlannedCase]:
-    every, known = plans(cases, side.set(), side.ordering), met.setdefault(side.name, [])
-    chosen = new_cases(every, known)
+def _select_new_plans(side: Side, cases: Sequence[Case], seen_cases: Met) -> list[PlannedCase]:
+    every, known = plan_cases(cases, side.set(), side.ordering), seen_cases.setdefault(side.name, [])
+    chosen = find_new_cases(every, known)
     known += every
     return chosen
 
 
 def _shrink_failures(
     arguments: argparse.Namespace, side: Side, bad: Sequence[KernelVerdict]
-) -> dict[str, Smallest]:
+) -> dict[str, SmallestCase]:
     """Return each failing kernel's smallest case, reduced unless this is disabled."""
     by_kernel = {}
     worker = Worker(side)
     try:
         for verdict in bad:
-            first = min(verdict.failed, key=lambda item: size(item.case))
+            first = min(verdict.failed, key=lambda item: count_elements(item.case))
             if arguments.no_shrink or arguments.case:
-                by_kernel[verdict.kernel] = Smallest(first, 0)
+                by_kernel[verdict.kernel] = SmallestCase(first, 0)
             else:
-                by_kernel[verdict.kernel] = Smallest(*smallest(first, _rerun(side, worker, verdict.kernel)))
+                by_kernel[verdict.kernel] = SmallestCase(*shrink_case(first, _rerun(side, worker, verdict.kernel)))
     finally:
         worker.close()
     return by_kernel
@@ -129,24 +131,24 @@ def _shrink_failures(
 def _rerun(side: Side, worker: Worker, kernel: str) -> Callable[[Case], CaseRun | None]:
     """Return a function that runs a case and returns None if it passes or does not reach the kernel."""
 
-    def fails(case: Case) -> CaseRun | None:
+    def run_case(case: Case) -> CaseRun | None:
         plan = plan_case(case, side.set(), side.ordering)
         if kernel not in plan.kernels:
             return None
         ran = worker.run(case, plan.kernels, SHRINK_SECONDS)
         return ran if ran.outcome.failed else None
 
-    return fails
+    return run_case
 
 
-def _result(side: Side, verdict: KernelVerdict, shown: Smallest | None) -> Result:
+def _make_result(side: Side, verdict: KernelVerdict, shown: SmallestCase | None) -> Result:
     result = Result(
         f"{side.label} {side.kernels} {side.ordering} {verdict.kernel}",
         "kernel",
         "fail" if verdict.failed else "pass" if verdict.cases else "skip",
         tier=side.tier,
         reference=registry.ORACLE,
-        reason=text.skipped_text(verdict) or ("" if verdict.cases else "no case dispatches it"),
+        reason=text.format_skipped(verdict) or ("" if verdict.cases else "no case dispatches it"),
         measure={
             "kernel": verdict.kernel,
             "cases": verdict.cases,
@@ -160,7 +162,7 @@ def _result(side: Side, verdict: KernelVerdict, shown: Smallest | None) -> Resul
     if shown is not None:
         outcome = shown.ran.outcome
         result.reason = outcome.said
-        result.repro = text.repro(side, shown.ran, verdict.kernel)
+        result.repro = text.format_repro(side, shown.ran, verdict.kernel)
         result.first_bad = {
             "case": shown.ran.case.text(),
             "seed": shown.ran.case.seed,
@@ -171,16 +173,16 @@ def _result(side: Side, verdict: KernelVerdict, shown: Smallest | None) -> Resul
     return result
 
 
-def _sides(arguments: argparse.Namespace, report: Report, out: TextIO, *, oracle: bool = False) -> list[Side]:
+def _make_sides(arguments: argparse.Namespace, report: Report, out: TextIO, *, oracle: bool = False) -> list[Side]:
     """Return the tiers to test. Raise NothingRan if no tier can run its kernels, UsageError for options that no
     tier accepts.
     """
 
-    def unusable(tier: str, reason: str) -> None:
+    def report_unusable(tier: str, reason: str) -> None:
         terminal.show(f"{tier} cannot run here: {reason}", out=out)
         report.results.append(Result(tier, "kernel", "skip", tier=tier, reason=reason))
 
-    sides_compared = sides(
+    sides_compared = make_sides(
         arguments.tier,
         arguments.device,
         ordering=arguments.ordering or "",
@@ -190,7 +192,7 @@ def _sides(arguments: argparse.Namespace, report: Report, out: TextIO, *, oracle
         coherence=arguments.coherence,
         reorder=arguments.reorder,
         chip=getattr(arguments, "chip", None),
-        unusable=unusable,
+        unusable=report_unusable,
         oracle=oracle,
     )
     if not sides_compared:
@@ -206,19 +208,19 @@ def _sides(arguments: argparse.Namespace, report: Report, out: TextIO, *, oracle
     return sides_compared
 
 
-def _jobs(arguments: argparse.Namespace, side: Side) -> int:
+def _count_jobs(arguments: argparse.Namespace, side: Side) -> int:
     """Return the number of processes. A card is used by one process only."""
     if registry.spec(side.tier).simulable and not side.simulated:
         return 1
-    return arguments.jobs or available_cores()
+    return arguments.jobs or count_available_cores()
 
 
 def run_support(arguments: argparse.Namespace, report: Report, out: TextIO) -> None:
     by_side = {}
-    for name in _requested_sets(arguments) or tuple(SETS):
-        kernels = kernel_set(name)
+    for name in _parse_requested_sets(arguments) or tuple(SETS):
+        kernels = find_kernel_set(name)
         assert kernels is not None, name
-        by_side[name] = support(kernels, arguments.ordering or "canonical-1")
+        by_side[name] = list_support(kernels, arguments.ordering or "canonical-1")
         report.results += [
             Result(
                 f"{name} {item.op.name} {item.dtype}",
@@ -229,13 +231,13 @@ def run_support(arguments: argparse.Namespace, report: Report, out: TextIO) -> N
             )
             for item in by_side[name]
         ]
-    terminal.show(matrix(by_side), out=out)
+    terminal.show(format_matrix(by_side), out=out)
     terminal.show(
         "\nyes: every case; part: some sizes or attributes; a number: refused, with the reason below", out=out
     )
 
 
-def _requested_sets(arguments: argparse.Namespace) -> tuple[str, ...]:
+def _parse_requested_sets(arguments: argparse.Namespace) -> tuple[str, ...]:
     names: list[str] = []
     for tier in arguments.tier.split(",") if arguments.tier else ():
         row, named = registry.parse(tier.strip())
@@ -244,18 +246,18 @@ def _requested_sets(arguments: argparse.Namespace) -> tuple[str, ...]:
 
 
 def run_perf(arguments: argparse.Namespace, report: Report, out: TextIO) -> None:
-    sides_compared = _sides(arguments, report, out, oracle=True)
+    sides_compared = _make_sides(arguments, report, out, oracle=True)
     timed = 0
     software: set[str] = set()
     met: Met = {}
     for side in sides_compared:
         argument = [parse(item) for item in arguments.case] or SPEED
-        chosen = select_plans(_new_plans(side, argument, met), arguments.kernel)
+        chosen = select_plans(_select_new_plans(side, argument, met), arguments.kernel)
         if not chosen:
             continue
-        terminal.show(speed_text.title(side), out=out)
-        for item in timings(side, [plan for plan in chosen if plan.kernels]):
-            terminal.show(speed_text.line(item), out=out)
+        terminal.show(speed_text.format_title(side), out=out)
+        for item in measure_timings(side, [plan for plan in chosen if plan.kernels]):
+            terminal.show(speed_text.format_line(item), out=out)
             timed += 1
             software |= {side.tier} if item.software else set()
             report.results.append(
@@ -268,7 +270,7 @@ def run_perf(arguments: argparse.Namespace, report: Report, out: TextIO) -> None
                 )
             )
         terminal.show("", out=out)
-    terminal.show(speed_text.verdict(sides_compared, timed, software), out=out)
+    terminal.show(speed_text.format_verdict(sides_compared, timed, software), out=out)
 
 
 MODES: Mapping[str, Callable[[argparse.Namespace, Report, TextIO], None]] = {

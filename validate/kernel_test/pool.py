@@ -56,7 +56,7 @@ class Worker:
         reply: dict[str, Any] = json.loads(answer)
         if "error" in reply:
             self.close()
-            raise _error(reply)
+            raise _make_error(reply)
         return CaseRun(case, from_json(reply), reply["seconds"])
 
     def close(self) -> None:
@@ -156,11 +156,11 @@ def _count(costly: Counter[str], outcome: CaseOutcome) -> None:
         costly.update([outcome.blamed] if outcome.blamed else outcome.kernels[-1:])
 
 
-def _error(reply: dict[str, Any]) -> ZincError:
+def _make_error(reply: dict[str, Any]) -> ZincError:
     """Return the worker's own error, with its exit code."""
     codes = {kind.exit_code: kind for kind in (ZincError, CheckFailed, errors.NothingRan)}
     return codes.get(reply["exit"], ZincError)(reply["error"])
 
 
-def outcomes(ran: Iterable[CaseRun]) -> Counter[str]:
+def count_outcomes(ran: Iterable[CaseRun]) -> Counter[str]:
     return Counter(run.outcome.status for run in ran)

@@ -10,17 +10,17 @@ from fnmatch import fnmatchcase
 import numpy as np
 
 from zinc_rt.host.errors import UnsupportedError, UsageError
-from zinc_rt.ir.dtypes import row_bytes
+from zinc_rt.ir.dtypes import count_row_bytes
 from zinc_rt.ir.op import OPS, Port
 from zinc_rt.kernels.cases import Case, Operand
 from zinc_rt.kernels.sets import KernelSet
 from zinc_rt.kernels.weight import Weight
 from zinc_rt.lower.dispatch_plan import dispatch_plan
-from zinc_rt.lower.lower import choose
+from zinc_rt.lower.lower import choose_entry
 from zinc_rt.lower.lowered_graph import Call, LoweredGraph
-from zinc_rt.lower.one_node import OneNode, one_node
+from zinc_rt.lower.one_node import OneNode, build_one_node
 from zinc_rt.mem.heaps import BufferHeap
-from zinc_rt.validate.cases.table import FAMILIES, cases
+from zinc_rt.validate.cases.table import FAMILIES, family_cases
 
 PLAIN = {"f32": np.float32, "f16": np.float16, "bf16": np.uint16}
 
@@ -34,7 +34,7 @@ class PlannedCase:
     refused: str = ""
 
 
-def plans(cases: Iterable[Case], kernels: KernelSet, ordering: str) -> list[PlannedCase]:
+def plan_cases(cases: Iterable[Case], kernels: KernelSet, ordering: str) -> list[PlannedCase]:
     """Plan each case. Cases that differ only in their values dispatch the same kernels."""
     known: dict[str, PlannedCase] = {}
     selected = []
@@ -46,7 +46,7 @@ def plans(cases: Iterable[Case], kernels: KernelSet, ordering: str) -> list[Plan
     return selected
 
 
-def new_cases(cases: Iterable[PlannedCase], known: Iterable[PlannedCase]) -> list[PlannedCase]:
+def find_new_cases(cases: Iterable[PlannedCase], known: Iterable[PlannedCase]) -> list[PlannedCase]:
     """Return the plans that dispatch other kernels than the same case does in `known`."""
     met = {(plan.case.text(), plan.kernels) for plan in known}
     return [plan for plan in cases if (plan.case.text(), plan.kernels) not in met] if met else list(cases)
@@ -54,24 +54,24 @@ def new_cases(cases: Iterable[PlannedCase], known: Iterable[PlannedCase]) -> lis
 
 def plan_case(case: Case, kernels: KernelSet, ordering: str) -> PlannedCase:
     """Plan one case. A rejection is a result, so UnsupportedError is never raised."""
-    node = skeleton(case)
-    entry = choose(node.node, node.graph, kernels.entries, ordering)
+    node = build_skeleton(case)
+    entry = choose_entry(node.node, node.graph, kernels.entries, ordering)
     if isinstance(entry, str):
         return PlannedCase(case, (), entry)
     program = LoweredGraph(
         node.graph,
-        node.shared_plan(BufferHeap.DEVICE_LOCAL, 256),
+        node.make_shared_plan(BufferHeap.DEVICE_LOCAL, 256),
         ordering,
         (Call(node.node, entry),),
         merging=kernels.merging,
     )
     try:
-        return PlannedCase(case, dispatched_kernels(program, kernels))
+        return PlannedCase(case, find_dispatched_kernels(program, kernels))
     except UnsupportedError as error:
         return PlannedCase(case, (), str(error))
 
 
-def dispatched_kernels(program: LoweredGraph, kernels: KernelSet) -> tuple[str, ...]:
+def find_dispatched_kernels(program: LoweredGraph, kernels: KernelSet) -> tuple[str, ...]:
     """Return the set's own kernels that a program dispatches, each once, in order; for the oracle, its opcodes."""
     known = kernels.names()
     if kernels.target == "numpy-reference":
@@ -80,24 +80,24 @@ def dispatched_kernels(program: LoweredGraph, kernels: KernelSet) -> tuple[str, 
     return tuple(name for name in names if name in known)
 
 
-def skeleton(case: Case) -> OneNode:
+def build_skeleton(case: Case) -> OneNode:
     """Build the case's node over uninitialised memory."""
     spec = OPS[case.op]
-    operands = [None if port.name in case.without else _empty(case, port) for port in spec.inputs]
-    fresh = [_array(case, port) for port in spec.outputs if not port.inplace]
-    return one_node(case.op, operands, fresh, capacity=case.room, **case.attrs)
+    operands = [None if port.name in case.without else _make_empty_operand(case, port) for port in spec.inputs]
+    fresh = [_make_array(case, port) for port in spec.outputs if not port.inplace]
+    return build_one_node(case.op, operands, fresh, capacity=case.room, **case.attrs)
 
 
-def _empty(case: Case, port: Port) -> Operand:
+def _make_empty_operand(case: Case, port: Port) -> Operand:
     if port.kind != "weight":
-        return _array(case, port)
-    shape, dtype = case.shape(port), case.dtype_of(port)
+        return _make_array(case, port)
+    shape, dtype = case.shape(port), case.find_dtype(port)
     if dtype in PLAIN:
         return Weight(dtype, shape, np.empty(shape, PLAIN[dtype]))
-    return Weight(dtype, shape, np.empty((*shape[:-1], row_bytes(dtype, shape[-1])), np.uint8))
+    return Weight(dtype, shape, np.empty((*shape[:-1], count_row_bytes(dtype, shape[-1])), np.uint8))
 
 
-def _array(case: Case, port: Port) -> np.ndarray:
+def _make_array(case: Case, port: Port) -> np.ndarray:
     array = np.empty(case.shape(port), np.int32 if port.kind == "index" else np.float32)
     if port.name == "sequence":
         array = np.sort(np.arange(array.size, dtype=np.int32) % case.dims["S"])
@@ -110,10 +110,10 @@ def select_plans(plans: Iterable[PlannedCase], globs: Sequence[str]) -> list[Pla
     """
     if not globs:
         return list(plans)
-    return [plan for plan in plans if any(matches(name, globs) for name in plan.kernels)]
+    return [plan for plan in plans if any(matches_globs(name, globs) for name in plan.kernels)]
 
 
-def matches(kernel: str, globs: Sequence[str]) -> bool:
+def matches_globs(kernel: str, globs: Sequence[str]) -> bool:
     return not globs or any(fnmatchcase(kernel, glob) for glob in globs)
 
 
@@ -131,12 +131,12 @@ def check_globs(globs: Sequence[str], sets: Iterable[KernelSet]) -> None:
             )
 
 
-def all_cases(families: Sequence[str]) -> list[Case]:
+def list_cases(families: Sequence[str]) -> list[Case]:
     """Return every case of these families. Raise UsageError for an unknown family."""
     for name in families:
         if name not in FAMILIES:
             raise UsageError(f"--family {name}: no such family", next=f"one of {', '.join(FAMILIES)}")
-    return [case for name in families or FAMILIES for case in cases(name)]
+    return [case for name in families or FAMILIES for case in family_cases(name)]
 
 
 def thin_plans(plans: Sequence[PlannedCase], maximum: int) -> list[PlannedCase]:

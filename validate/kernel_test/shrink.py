@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from math import prod
 
-from zinc_rt.ir.dtypes import block_of
+from zinc_rt.ir.dtypes import find_block
 from zinc_rt.ir.op import OPS
 from zinc_rt.kernels.cases import Case
 from zinc_rt.validate.kernel_test.pool import CaseRun
@@ -16,14 +16,14 @@ MOST_TRIED = 400
 MOST_SECONDS = 300.0
 
 
-def size(case: Case) -> int:
+def count_elements(case: Case) -> int:
     """Return the number of elements of all operands."""
     return sum(prod(case.shape(port)) for port in OPS[case.op].inputs if port.name not in case.without)
 
 
-def smallest(failed: CaseRun, fails: Callable[[Case], CaseRun | None]) -> tuple[CaseRun, int]:
-    """Reduce a failing case by greedy steps. Return the smallest failing case and the number of attempts. `fails`
-    runs a case and returns None if it passes.
+def shrink_case(failed: CaseRun, run_failing: Callable[[Case], CaseRun | None]) -> tuple[CaseRun, int]:
+    """Reduce a failing case by greedy steps. Return the smallest failing case and the number of attempts.
+    `run_failing` runs a case and returns None if it passes.
     """
     tried = 0
     seen = {failed.case.text()}
@@ -31,28 +31,28 @@ def smallest(failed: CaseRun, fails: Callable[[Case], CaseRun | None]) -> tuple[
     going = True
     while going:
         going = False
-        for case in smaller(failed.case):
+        for case in shrink_once(failed.case):
             line = case.text()
-            if line in seen or case.refusal():
+            if line in seen or case.check_node():
                 continue
             if tried >= MOST_TRIED or time.monotonic() > ends:
                 return failed, tried
             seen.add(line)
             tried += 1
-            if (ran := fails(case)) is not None:
+            if (ran := run_failing(case)) is not None:
                 failed, going = ran, True
                 break
     return failed, tried
 
 
-def smaller(case: Case) -> Iterator[Case]:
+def shrink_once(case: Case) -> Iterator[Case]:
     """Yield cases that are one step smaller, the largest steps first. Some are not valid nodes."""
-    yield from _sizes(case, coarse=True)
-    yield from _features(case)
-    yield from _sizes(case, coarse=False)
+    yield from _shrink_sizes(case, coarse=True)
+    yield from _remove_features(case)
+    yield from _shrink_sizes(case, coarse=False)
 
 
-def _features(case: Case) -> Iterator[Case]:
+def _remove_features(case: Case) -> Iterator[Case]:
     spec = OPS[case.op]
     if case.room:
         yield replace(case, room={})
@@ -74,10 +74,10 @@ def _features(case: Case) -> Iterator[Case]:
         yield replace(case, seed=0)
 
 
-def _sizes(case: Case, *, coarse: bool) -> Iterator[Case]:
+def _shrink_sizes(case: Case, *, coarse: bool) -> Iterator[Case]:
     """Yield cases with a smaller size or integer attribute, alone and together with its multiples."""
     named = {**case.dims, **{name: value for name, value in case.attrs.items() if type(value) is int}}
-    block = block_of(case.dtype)[0]
+    block = find_block(case.dtype)[0]
     for name, value in sorted(named.items(), key=lambda item: -item[1]):
         for less in _smaller_sizes(value, block, coarse):
             yield _with_sizes(case, {name: less})

@@ -11,10 +11,10 @@ from typing import Any
 
 from zinc_rt.backends import registry
 from zinc_rt.backends.base import Backend
-from zinc_rt.cli.options import order_options, simulated_chip, simulated_device
+from zinc_rt.cli.options import find_simulated_chip, order_options, simulation_options
 from zinc_rt.engine.devices import NAMES, Choice, choose_tier, open_backend
 from zinc_rt.host.errors import InputError, UsageError, ZincError
-from zinc_rt.kernels.sets import BinaryKernels, KernelSet, kernel_set
+from zinc_rt.kernels.sets import BinaryKernels, KernelSet, find_kernel_set
 from zinc_rt.kernels.zrt import Zrt, read_zrt
 
 
@@ -51,7 +51,7 @@ class Side:
         """Return the command-line options that select this side."""
         words = ["--tier", self.name]
         if self.simulated or self.device != "auto":
-            words += ["--device", simulated_chip(self.as_dict()) if self.simulated else self.device]
+            words += ["--device", find_simulated_chip(self.as_dict()) if self.simulated else self.device]
         if self.ordering != "canonical-1":
             words += ["--ordering", self.ordering]
         if self.simulated and self.sanitizer != "full":
@@ -63,12 +63,12 @@ class Side:
         return shlex.join(words)
 
     def set(self) -> KernelSet:
-        base = kernel_set(self.kernels)
+        base = find_kernel_set(self.kernels)
         assert base is not None, self.kernels
         return with_replaced(base, self.replaced) if self.replaced else base
 
     def choice(self) -> Choice:
-        asked: dict[str, Any] = simulated_device(Namespace(**self.as_dict())) if self.simulated else {}
+        asked: dict[str, Any] = simulation_options(Namespace(**self.as_dict())) if self.simulated else {}
         device = "sim" if self.simulated else self.device
         return choose_tier(self.name, device, ordering=self.ordering, unchecked=self.unchecked, **asked)
 
@@ -80,12 +80,12 @@ class Side:
         return asdict(self)
 
 
-def side_of(data: Mapping[str, Any]) -> Side:
+def parse_side(data: Mapping[str, Any]) -> Side:
     """Create a side from the result of `as_dict`, read from JSON."""
     return Side(**{**data, "replaced": tuple(data["replaced"])})
 
 
-def sides(
+def make_sides(
     asked: str,
     device: str,
     *,
@@ -135,7 +135,7 @@ def sides(
                     reorder,
                     chip,
                 )
-                for ordering in orderings(row.tier, ordering)
+                for ordering in list_orderings(row.tier, ordering)
             ]
             break
         else:
@@ -144,7 +144,7 @@ def sides(
     return selected
 
 
-def orderings(tier: str, ordering: str) -> tuple[str, ...]:
+def list_orderings(tier: str, ordering: str) -> tuple[str, ...]:
     """Return the orderings to test: the requested one, or all that the tier supports. Raise UsageError for an
     ordering that it does not support.
     """

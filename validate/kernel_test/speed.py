@@ -15,7 +15,7 @@ from typing import Any
 from zinc_rt.ir.op import OPS, Op
 from zinc_rt.kernels.cases import Case
 from zinc_rt.validate.kernel_test.bench import CaseBench
-from zinc_rt.validate.kernel_test.select import PlannedCase, skeleton
+from zinc_rt.validate.kernel_test.select import PlannedCase, build_skeleton
 from zinc_rt.validate.kernel_test.side import Side
 
 WARM_UP, CALLS = 2, 20
@@ -69,18 +69,18 @@ class Timing:
         }
 
 
-def timings(side: Side, chosen: Sequence[PlannedCase]) -> Iterator[Timing]:
+def measure_timings(side: Side, chosen: Sequence[PlannedCase]) -> Iterator[Timing]:
     calls = SIMULATED_CALLS if side.simulated else CALLS
     with CaseBench(side.open) as bench:
         for plan in chosen:
             case = plan.case
-            taken = bench.timed(case, WARM_UP + calls)[WARM_UP:]
+            taken = bench.time_case(case, WARM_UP + calls)[WARM_UP:]
             cuts = quantiles(taken, n=10, method="inclusive") if len(taken) > 1 else taken * 9
             yield Timing(
                 case,
                 plan.kernels,
-                touched_bytes(case),
-                flops(case),
+                count_touched_bytes(case),
+                count_flops(case),
                 cuts[4],
                 cuts[0],
                 cuts[8],
@@ -91,11 +91,11 @@ def timings(side: Side, chosen: Sequence[PlannedCase]) -> Iterator[Timing]:
             )
 
 
-def touched_bytes(case: Case) -> int:
+def count_touched_bytes(case: Case) -> int:
     """Return the bytes of every operand and output, each counted once, weights in the file's format. For experts,
     count only the selected ones.
     """
-    node = skeleton(case)
+    node = build_skeleton(case)
     total = sum(array.nbytes for array in node.operands.values())
     for name, weight in node.weights.items():
         chosen = min(case.dims.get("E", 1), case.dims.get("T", 1) * case.dims.get("k", 1))
@@ -106,7 +106,7 @@ def touched_bytes(case: Case) -> int:
     return total
 
 
-def flops(case: Case) -> int:
+def count_flops(case: Case) -> int:
     """Return the multiplications and additions of matrix products; 0 for other opcodes, which are limited by
     memory.
     """

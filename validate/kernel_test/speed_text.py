@@ -15,30 +15,30 @@ COLUMNS: tuple[str | Column, ...] = (
 )
 
 
-def title(side: Side) -> Page:
+def format_title(side: Side) -> Page:
     clock = (
         "the simulator's time on this host, not a speed" if side.simulated else "submission to end, on the host"
     )
     return Page([f"{side.label}  {side.kernels}  {side.ordering}: {clock}", Table(COLUMNS, [])])
 
 
-def line(timing: Timing) -> Table:
+def format_line(timing: Timing) -> Table:
     rate, flops = timing.bytes_per_second, timing.flops_per_second
     share = f"{100 * timing.share:.0f} %" if timing.share is not None else "-"
-    spread = f"{_seconds(timing.low)} .. {_seconds(timing.high)}"
+    spread = f"{_format_seconds(timing.low)} .. {_format_seconds(timing.high)}"
     cells = (
-        _seconds(timing.seconds),
+        _format_seconds(timing.seconds),
         spread,
-        _scaled_text(timing.size_bytes, "B"),
-        "-" if rate is None else _scaled_text(rate, "B/s"),
+        _format_scaled(timing.size_bytes, "B"),
+        "-" if rate is None else _format_scaled(rate, "B/s"),
         share,
-        "-" if flops is None else _scaled_text(flops, "flop/s"),
+        "-" if flops is None else _format_scaled(flops, "flop/s"),
         f"{', '.join(timing.kernels)}: {timing.case.text()}",
     )
     return Table(COLUMNS, [cells], headings=False)
 
 
-def verdict(sides: Sequence[Side], timed: int, software: Collection[str] = ()) -> str:
+def format_verdict(sides: Sequence[Side], timed: int, software: Collection[str] = ()) -> str:
     """Return the last line. `software` are tiers on a software driver."""
     simulated = sorted({side.tier for side in sides if side.simulated})
     if software:
@@ -48,14 +48,14 @@ def verdict(sides: Sequence[Side], timed: int, software: Collection[str] = ()) -
     return f"TIMED     {timed} calls"
 
 
-def _seconds(value: float) -> str:
+def _format_seconds(value: float) -> str:
     for unit, scale in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
         if value >= scale:
             return f"{value / scale:.3g} {unit}"
     return f"{value / 1e-9:.3g} ns"
 
 
-def _scaled_text(value: float, unit: str) -> str:
+def _format_scaled(value: float, unit: str) -> str:
     for prefix, scale in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
         if value >= scale:
             return f"{value / scale:.3g} {prefix}{unit}"

@@ -12,7 +12,7 @@ from zinc_rt.ir.op import OPS, Op
 from zinc_rt.kernels.cases import Case
 from zinc_rt.kernels.sets import KernelSet
 from zinc_rt.validate.cases.sweep import TYPES
-from zinc_rt.validate.cases.table import FAMILIES, cases
+from zinc_rt.validate.cases.table import FAMILIES, family_cases
 from zinc_rt.validate.kernel_test.select import plan_case
 
 TYPES_WIDEST = 60
@@ -33,11 +33,11 @@ class Support:
     cases: int = 0
 
 
-def support(kernels: KernelSet, ordering: str) -> list[Support]:
+def list_support(kernels: KernelSet, ordering: str) -> list[Support]:
     """Return every opcode; those that read weight matrices with every type, the others once, as f32."""
     examples: dict[tuple[Op, str], list[Case]] = {}
     for family in FAMILIES:
-        for case in cases(family):
+        for case in family_cases(family):
             setdefault = examples.setdefault((case.op, case.dtype), [])
             if not setdefault or case.values == setdefault[0].values:
                 setdefault.append(case)
@@ -45,29 +45,29 @@ def support(kernels: KernelSet, ordering: str) -> list[Support]:
     for op in Op:
         if op in LEFT_OUT:
             continue
-        for dtype in TYPES if reads_matrices(op) else ("f32",):
+        for dtype in TYPES if has_weight_matrices(op) else ("f32",):
             setdefault = examples.get((op, dtype)) or [
-                replace(case, dtype=dtype) for case in examples.get((op, "f32")) or _cases_of_op(examples, op)
+                replace(case, dtype=dtype) for case in examples.get((op, "f32")) or _select_cases(examples, op)
             ]
             supported.append(
-                _support(op, dtype, [case for case in setdefault if not case.refusal()], kernels, ordering)
+                _test_support(op, dtype, [case for case in setdefault if not case.check_node()], kernels, ordering)
             )
     return supported
 
 
-def _cases_of_op(examples: Mapping[tuple[Op, str], list[Case]], op: Op) -> list[Case]:
+def _select_cases(examples: Mapping[tuple[Op, str], list[Case]], op: Op) -> list[Case]:
     """Return the examples of the first type that has any for the opcode."""
     return next((cases for (other, _), cases in examples.items() if other is op), [])
 
 
-def reads_matrices(op: Op) -> bool:
+def has_weight_matrices(op: Op) -> bool:
     return any(
         port.kind == "weight" and len(port.shape) > 1 and port.name not in ("cos", "sin")
         for port in OPS[op].inputs
     ) and op not in (Op.SSM_CONV1D, Op.SSM_CONV1D_UPDATE, Op.SSM_CONV1D_UPDATE_IDS, Op.SSM_SCAN)
 
 
-def _support(op: Op, dtype: str, cases: Sequence[Case], kernels: KernelSet, ordering: str) -> Support:
+def _test_support(op: Op, dtype: str, cases: Sequence[Case], kernels: KernelSet, ordering: str) -> Support:
     if not any(entry.op is op for entry in kernels.entries):
         return Support(op, dtype, (), "no kernel for this opcode")
     if not cases:
@@ -80,40 +80,40 @@ def _support(op: Op, dtype: str, cases: Sequence[Case], kernels: KernelSet, orde
     return Support(op, dtype, names, "", len(taken), len(plans))
 
 
-def matrix(by_side: Mapping[str, Sequence[Support]]) -> Page:
+def format_matrix(by_side: Mapping[str, Sequence[Support]]) -> Page:
     """Return a table per kernel set: each opcode with its supported and unsupported types, then each reason
     once.
     """
-    parts = [part for name, rows in by_side.items() for part in ("", *_support_rows(name, rows))]
+    parts = [part for name, rows in by_side.items() for part in ("", *_format_support(name, rows))]
     return Page(parts[1:])
 
 
-def _support_rows(name: str, rows: Sequence[Support]) -> list[str | Table]:
+def _format_support(name: str, rows: Sequence[Support]) -> list[str | Table]:
     reasons: dict[str, int] = {}
     lines = []
     for op in dict.fromkeys(row.op for row in rows):
         by_answer: dict[str, list[str]] = {}
         for item in (row for row in rows if row.op is op):
-            by_answer.setdefault(_cell(item, reasons), []).append(item.dtype)
+            by_answer.setdefault(_format_cell(item, reasons), []).append(item.dtype)
         for answer, types in by_answer.items():
-            summary = _types(types, whole=len(by_answer) == 1)
+            summary = _format_types(types, whole=len(by_answer) == 1)
             lines.append([op.name, answer, summary])
     reason_lines = [f"  {number}  {reason}" for reason, number in reasons.items()]
     return [Table([name, "runs", Column("types of weights", widest=TYPES_WIDEST)], lines), *reason_lines]
 
 
-def _types(types: Sequence[str], *, whole: bool) -> str:
+def _format_types(types: Sequence[str], *, whole: bool) -> str:
     if whole:
         return f"all {len(types)}" if len(types) > 1 else ""
     return " ".join(types)
 
 
-def _cell(support: Support, reasons: dict[str, int]) -> str:
+def _format_cell(support: Support, reasons: dict[str, int]) -> str:
     if support.refused:
-        return str(reasons.setdefault(_common_reason(support), len(reasons) + 1))
+        return str(reasons.setdefault(_strip_type(support), len(reasons) + 1))
     return "yes" if support.taken == support.cases else "part"
 
 
-def _common_reason(support: Support) -> str:
+def _strip_type(support: Support) -> str:
     """Return the reason without the name of the type, so that cells can share a reason."""
     return support.refused.replace(f" {support.dtype}", " of this type")

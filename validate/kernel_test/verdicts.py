@@ -29,9 +29,9 @@ class KernelVerdict:
         return not self.failed
 
 
-def verdicts(ran: Sequence[CaseRun], kernels: Sequence[str]) -> dict[str, KernelVerdict]:
+def judge_kernels(ran: Sequence[CaseRun], kernels: Sequence[str]) -> dict[str, KernelVerdict]:
     """Return the verdict on each of these kernels, and on others that caused a failure."""
-    blamed = blame(ran, kernels)
+    blamed = blame_kernels(ran, kernels)
     by_kernel = {name: KernelVerdict(name) for name in dict.fromkeys((*kernels, *blamed.values()))}
     for number, run in enumerate(ran):
         for name in run.outcome.kernels:
@@ -51,7 +51,7 @@ def verdicts(ran: Sequence[CaseRun], kernels: Sequence[str]) -> dict[str, Kernel
     return by_kernel
 
 
-def blame(ran: Sequence[CaseRun], among: Sequence[str] = ()) -> dict[int, str]:
+def blame_kernels(ran: Sequence[CaseRun], among: Sequence[str] = ()) -> dict[int, str]:
     """Return the kernel at fault for each failed case, by its index. It is the kernel that a finding names;
     otherwise one that fails in a case without other kernels; otherwise the one that explains most, by number of
     failures times the share of its cases that fail. All failures that involve a kernel are attributed to it before
@@ -63,7 +63,9 @@ def blame(ran: Sequence[CaseRun], among: Sequence[str] = ()) -> dict[int, str]:
     kernels = [item.outcome.kernels[0] for item in failed.values() if len(item.outcome.kernels) == 1]
     cases = Counter(name for run in ran if run.outcome.status != "left out" for name in run.outcome.kernels)
     guilty = list(dict.fromkeys((*blamed.values(), *kernels)))
-    left = {i: _suspects(item, among) for i, item in failed.items() if i not in blamed and item.outcome.kernels}
+    left = {
+        i: _select_suspects(item, among) for i, item in failed.items() if i not in blamed and item.outcome.kernels
+    }
     while left:
         if not guilty:
             count = Counter(name for suspects in left.values() for name in suspects)
@@ -75,6 +77,6 @@ def blame(ran: Sequence[CaseRun], among: Sequence[str] = ()) -> dict[int, str]:
     return blamed
 
 
-def _suspects(ran: CaseRun, among: Sequence[str]) -> tuple[str, ...]:
+def _select_suspects(ran: CaseRun, among: Sequence[str]) -> tuple[str, ...]:
     kernels = ran.outcome.kernels
     return tuple(name for name in kernels if name in among) or kernels

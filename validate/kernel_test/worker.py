@@ -17,13 +17,13 @@ from zinc_rt.host.errors import ZincError
 from zinc_rt.kernels.cases import parse
 from zinc_rt.validate.kernel_test.bench import CaseBench, CaseOutcome
 from zinc_rt.validate.kernel_test.bits import BitDifference
-from zinc_rt.validate.kernel_test.side import side_of
+from zinc_rt.validate.kernel_test.side import parse_side
 
 
 def main(argv: list[str]) -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent's to answer
     answers, sys.stdout = sys.stdout, sys.stderr  # whatever else is printed is no answer
-    side = side_of(json.loads(argv[0]))
+    side = parse_side(json.loads(argv[0]))
     try:
         with CaseBench(side.open) as bench:
             for line in sys.stdin:

@@ -225,7 +225,7 @@ def gpu_address(lowered: LoweredGraph | PlannedGraph, buffers: Mapping[str, Buff
     return gpu_va(buffers[placement.allocation]) + placement.offset_bytes + ref.offset_bytes
 
 
-def findings_of(backend: Backend) -> list[Finding]:
+def read_findings(backend: Backend) -> list[Finding]:
     """Return what a simulated device has reported since the backend was opened, each finding once; empty on any
     other device."""
     instrument = backend.instrument

@@ -15,7 +15,7 @@ HOST_CLOCK = "the host's monotonic clock"
 
 
 @dataclass(frozen=True, slots=True)
-class Timed:
+class TimedDispatch:
     """One dispatch: `began_ns` is right before its launch, `ended_ns` after its completion. `node` is None for
     dispatches that the plan added."""
 
@@ -37,7 +37,7 @@ class Times:
 
     clock: str
     simulated: bool
-    dispatches: tuple[Timed, ...]
+    dispatches: tuple[TimedDispatch, ...]
     host_time: bool = False
 
     @property

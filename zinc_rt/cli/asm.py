@@ -47,15 +47,15 @@ def parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _asm(arguments: argparse.Namespace) -> int:
-    from zinc_rt.kernels.assemble import assemble, sources, sources_of
+def _run_command(arguments: argparse.Namespace) -> int:
+    from zinc_rt.kernels.assemble import assemble, list_sources, read_sources
 
     if (arguments.source is not None) + arguments.all + arguments.check != 1:
         raise UsageError("expected FILE.s, --all or --check", next="zinc-rt asm --help")
     if arguments.source is None:
-        return _check(sources()) if arguments.check else _assemble_all(sources())
+        return _check(list_sources()) if arguments.check else _assemble_all(list_sources())
     path = Path(arguments.source)
-    listed = sources_of(path)
+    listed = read_sources(path)
     if arguments.output and len(listed) > 1:
         raise UsageError(f"{path} produces {len(listed)} kernels, but -o names one file", next="omit -o")
     for source in listed:
@@ -104,14 +104,14 @@ def _assemble_each(sources: list[Source]) -> tuple[list[tuple[Source, bytes]], l
     """Assemble each source; return the containers and the errors. Raise NothingRan without the assembler."""
     from zinc_rt.kernels.assemble import assemble
 
-    def one(source: Source) -> bytes | ZincError:
+    def assemble_one(source: Source) -> bytes | ZincError:
         try:
             return assemble(source)
         except InputError as error:
             return error
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:  # each thread waits for a process
-        result = list(zip(sources, pool.map(one, sources), strict=True))
+        result = list(zip(sources, pool.map(assemble_one, sources), strict=True))
     assembled = [(source, data) for source, data in result if isinstance(data, bytes)]
     return assembled, [error for _, error in result if isinstance(error, ZincError)]
 
@@ -128,7 +128,7 @@ def _write(path: Path, data: bytes) -> None:
         raise OutputError(f"{path}: cannot write: {error.strerror}") from None
 
 
-main = Command("asm", parser, _asm)
+main = Command("asm", parser, _run_command)
 
 
 if __name__ == "__main__":

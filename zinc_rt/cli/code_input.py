@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from zinc_rt.cli.output import printable
 from zinc_rt.host.errors import InputError, UnsupportedError
-from zinc_rt.host.input_files import unreadable
+from zinc_rt.host.input_files import make_read_error
 from zinc_rt.isa.target import DEFAULT_ARCH, READINGS
 
 if TYPE_CHECKING:
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 Place = tuple[str, int]
 
 
-def _no_source_line(pc: int) -> Place | None:
+def _find_no_line(pc: int) -> Place | None:
     return None
 
 
-def _no_source_text(pc: int) -> str:
+def _find_no_text(pc: int) -> str:
     return ""
 
 
@@ -35,8 +35,8 @@ class CodeSection:
     address: int
     code: bytes
     symbols: tuple[tuple[int, str], ...] = ()
-    line_at: Callable[[int], Place | None] = _no_source_line
-    place_at: Callable[[int], str] = _no_source_text  # the line in words, with the one that called a macro
+    line_at: Callable[[int], Place | None] = _find_no_line
+    place_at: Callable[[int], str] = _find_no_text  # the line in words, with the one that called a macro
     marks: tuple[tuple[int, str], ...] = ()  # byte offset, what is there
 
 
@@ -61,36 +61,36 @@ def add_true16(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def target_of_code(code: CodeInput, true16: str | None) -> Target:
+def choose_target(code: CodeInput, true16: str | None) -> Target:
     """Return the target with the requested reading of 16-bit operands, else the reading that the code needs."""
     from zinc_rt.isa.target import target_of
-    from zinc_rt.isa.true16 import reading_of_sections
+    from zinc_rt.isa.true16 import find_reading_of_sections
 
     target = target_of(code.arch, code.wave, true16=true16)
-    return reading_of_sections((section.code for section in code.sections), target)
+    return find_reading_of_sections((section.code for section in code.sections), target)
 
 
 def read_code(arguments: argparse.Namespace, source: str) -> CodeInput:
     """Read the code named by --hex, --elf or --zrt, with --arch and --wave applied. `source` is its name in
     messages."""
     if arguments.hex:
-        return _hex(arguments, source)
-    return _zrt(arguments, source) if arguments.zrt else _elf(arguments, source)
+        return _read_hex(arguments, source)
+    return _read_zrt(arguments, source) if arguments.zrt else _read_elf(arguments, source)
 
 
-def _hex(arguments: argparse.Namespace, source: str) -> CodeInput:
-    text = _read(arguments.hex, source).decode("utf-8", "replace").splitlines()
-    code = b"".join(hex_bytes(line, f"{source}, line {number}") for number, line in enumerate(text, 1))
+def _read_hex(arguments: argparse.Namespace, source: str) -> CodeInput:
+    text = _read_input(arguments.hex, source).decode("utf-8", "replace").splitlines()
+    code = b"".join(parse_hex_line(line, f"{source}, line {number}") for number, line in enumerate(text, 1))
     if not code:
         raise InputError(f"{source}: no code")
     section = CodeSection("", 0, code)
     return CodeInput(arguments.arch or DEFAULT_ARCH, arguments.wave or 32, (section,), f"--hex {arguments.hex}")
 
 
-def _elf(arguments: argparse.Namespace, source: str) -> CodeInput:
+def _read_elf(arguments: argparse.Namespace, source: str) -> CodeInput:
     from zinc_rt.isa.elf import read_elf
 
-    elf = read_elf(_read(arguments.elf, source), source)
+    elf = read_elf(_read_input(arguments.elf, source), source)
     if not elf.sections:
         raise InputError(f"{source}: contains no executable section")
     arch = arguments.arch or elf.arch
@@ -102,12 +102,12 @@ def _elf(arguments: argparse.Namespace, source: str) -> CodeInput:
     return CodeInput(arch, arguments.wave or 32, sections, f"--elf {arguments.elf}")
 
 
-def _zrt(arguments: argparse.Namespace, source: str) -> CodeInput:
+def _read_zrt(arguments: argparse.Namespace, source: str) -> CodeInput:
     from zinc_rt.kernels.zrt import read_zrt
 
-    zrt = read_zrt(_read(arguments.zrt, source), source)
+    zrt = read_zrt(_read_input(arguments.zrt, source), source)
     marks = tuple((slot.offset, f"slot {slot.name}") for slot in zrt.slots)
-    section = CodeSection("", 0, zrt.code, ((zrt.entry_offset, zrt.name),), zrt.line_at, zrt.place_at, marks)
+    section = CodeSection("", 0, zrt.code, ((zrt.entry_offset, zrt.name),), zrt.find_line, zrt.find_place, marks)
     slots = ", ".join(f"{slot.name}={slot.default:#x}" for slot in zrt.slots) or "none"
     header = (
         f"kernel {zrt.name}, {zrt.target}, wave{zrt.wave}, {len(zrt.code)} bytes of code",
@@ -140,14 +140,14 @@ def _zrt(arguments: argparse.Namespace, source: str) -> CodeInput:
     return CodeInput(arch, wave, (section,), f"--zrt {arguments.zrt}", tuple(map(printable, header)), details)
 
 
-def _read(name: str, source: str) -> bytes:
+def _read_input(name: str, source: str) -> bytes:
     try:
         return Path(name).read_bytes()
     except OSError as error:
-        raise unreadable(source, error) from None
+        raise make_read_error(source, error) from None
 
 
-def hex_bytes(line: str, source: str) -> bytes:
+def parse_hex_line(line: str, source: str) -> bytes:
     """Return the bytes of a line of hex text; # starts a comment."""
     line = line.partition("#")[0].strip()
     try:

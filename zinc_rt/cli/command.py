@@ -18,8 +18,8 @@ from zinc_rt.cli.observer import CommandObserver
 from zinc_rt.host.arguments import Parser
 from zinc_rt.host.errors import OutputError, UsageError, ZincError
 from zinc_rt.host.input_files import check_model_file
-from zinc_rt.host.settings import Settings, read_settings, settings_error
-from zinc_rt.host.table_format import table_format
+from zinc_rt.host.settings import Settings, make_settings_error, read_settings
+from zinc_rt.host.table_format import use_table_format
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -50,13 +50,13 @@ class Command:
         words = sys.argv[1:] if argv is None else argv
 
         def parse_and_run() -> int:
-            arguments = self._parsed(parser, words, observer)
+            arguments = self._parse_arguments(parser, words, observer)
             if isinstance(sys.stdout, io.TextIOWrapper):
                 sys.stdout.reconfigure(errors="backslashreplace")  # a path or a terminal can lack a character
             for model in getattr(arguments, "model_files", ()):
                 check_model_file(model)
-            environment_settings()  # every command rejects a misspelt setting, including those that read none
-            with table_format(getattr(arguments, "format", "text")):
+            read_environment()  # every command rejects a misspelt setting, including those that read none
+            with use_table_format(getattr(arguments, "format", "text")):
                 return self.body(arguments)
 
         return run_guarded(f"zinc-rt {self.name}", parse_and_run, program=argv is None)
@@ -69,12 +69,12 @@ class Command:
         parser = self.parser()
         assert isinstance(parser, Parser)
         parser.raise_errors()
-        arguments = self._parsed(parser, list(words), None)
-        environment_settings()
+        arguments = self._parse_arguments(parser, list(words), None)
+        read_environment()
         arguments.screen = screen
         return arguments
 
-    def _parsed(
+    def _parse_arguments(
         self, parser: argparse.ArgumentParser, words: list[str], observer: CommandObserver | None
     ) -> argparse.Namespace:
         parser.prog = f"zinc-rt {self.name}"
@@ -86,7 +86,7 @@ class Command:
         return arguments
 
 
-def environment_settings() -> Settings:
+def read_environment() -> Settings:
     """Read the settings from the process's environment.
 
     Raise UsageError for a value that does not parse, an unknown setting, and a tier without a row in
@@ -97,23 +97,23 @@ def environment_settings() -> Settings:
         try:
             registry.spec(settings.tier.partition(":")[0])
         except UsageError as error:
-            raise settings_error("ZINC_RT_TIER", settings.tier) from error
+            raise make_settings_error("ZINC_RT_TIER", settings.tier) from error
     return settings
 
 
-def registered_commands() -> dict[str, EntryPoint]:
+def find_commands() -> dict[str, EntryPoint]:
     """Return every installed command by name; `load()` returns the Command."""
     from importlib.metadata import entry_points  # imported late, so that Ctrl-C during the import is caught
 
     return {point.name: point for point in entry_points(group="zinc_rt.commands")}
 
 
-def run_guarded(who: str, body: Callable[[], int], *, program: bool) -> int:
+def run_guarded(owner: str, body: Callable[[], int], *, program: bool) -> int:
     """Run body() and return its exit code. An error is printed on stderr in one sentence. `program`: the process
     ends afterwards, so a later Ctrl-C is ignored."""
     _open_standard_streams()
     if sys.stdout is None:
-        print(f"{who}: stdout is closed\n  next: redirect it, for example to /dev/null", file=sys.stderr)
+        print(f"{owner}: stdout is closed\n  next: redirect it, for example to /dev/null", file=sys.stderr)
         return OutputError.exit_code
     try:
         try:
@@ -127,10 +127,10 @@ def run_guarded(who: str, body: Callable[[], int], *, program: bool) -> int:
             if program:
                 signal.signal(signal.SIGINT, signal.SIG_IGN)
     except ZincError as error:
-        print(f"{who}: {error}", file=sys.stderr)
+        print(f"{owner}: {error}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
-        print(f"{who}: interrupted", file=sys.stderr)
+        print(f"{owner}: interrupted", file=sys.stderr)
         # CPython notes that an interrupt left source code run by exec (a dataclass being made), and would end by
         # the signal however it was handled. Running other source takes the note back.
         exec("")
@@ -146,10 +146,10 @@ def run_guarded(who: str, body: Callable[[], int], *, program: bool) -> int:
         if error.filename is not None or error.errno not in _NO_ROOM:
             raise
         _discard(sys.stdout)
-        print(f"{who}: stdout: cannot write: {error.strerror}", file=sys.stderr)
+        print(f"{owner}: stdout: cannot write: {error.strerror}", file=sys.stderr)
         return OutputError.exit_code
     except MemoryError:
-        print(f"{who}: out of memory\n  next: use a smaller --ctx, or fewer tokens or layers", file=sys.stderr)
+        print(f"{owner}: out of memory\n  next: use a smaller --ctx, or fewer tokens or layers", file=sys.stderr)
         return ZincError.exit_code
 
 

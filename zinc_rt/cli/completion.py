@@ -8,7 +8,7 @@ from pathlib import Path
 
 from zinc_rt.backends import registry
 from zinc_rt.cli import options
-from zinc_rt.cli.command import Command, registered_commands
+from zinc_rt.cli.command import Command, find_commands
 from zinc_rt.host.arguments import MODELS, Parser
 
 SHELLS = ("bash", "zsh", "fish")
@@ -44,29 +44,29 @@ def parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _completion(arguments: argparse.Namespace) -> int:
+def _run_command(arguments: argparse.Namespace) -> int:
     import shtab
 
     preamble = {"bash": _BASH_DEVICES, "zsh": _ZSH_DEVICES}
-    print(shtab.complete(full_parser(), shell=arguments.shell, preamble=preamble))  # type: ignore[arg-type]
+    print(shtab.complete(build_full_parser(), shell=arguments.shell, preamble=preamble))  # type: ignore[arg-type]
     return 0
 
 
-def full_parser() -> argparse.ArgumentParser:
+def build_full_parser() -> argparse.ArgumentParser:
     """Return one parser of `zinc-rt` with those of all commands, where each option states its completion."""
     root = argparse.ArgumentParser(prog="zinc-rt")
     root.add_argument("--version", action="store_true", help="print the version")
     commands = root.add_subparsers(dest="command", metavar="COMMAND")
-    for name, parser in parsers():
+    for name, parser in iterate_parsers():
         commands.add_parser(name, help=parser.description)
         commands.choices[name] = parser
         _set_completions(parser)
     return root
 
 
-def parsers() -> Iterator[tuple[str, argparse.ArgumentParser]]:
+def iterate_parsers() -> Iterator[tuple[str, argparse.ArgumentParser]]:
     """Return every command's name and parser."""
-    for name, point in sorted(registered_commands().items()):
+    for name, point in sorted(find_commands().items()):
         command: Command = point.load()
         parser = command.parser()
         parser.prog = f"zinc-rt {name}"
@@ -96,4 +96,4 @@ def _takes_file(action: argparse.Action) -> bool:
     return action.dest == MODELS or action.type is Path or name in FILES or "." in name
 
 
-main = Command("completion", parser, _completion)
+main = Command("completion", parser, _run_command)

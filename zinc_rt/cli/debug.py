@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from zinc_rt.cli.command import Command
-from zinc_rt.cli.launch import add_checks, add_inputs, parsed_arguments
+from zinc_rt.cli.launch import add_checks, add_inputs, parse_kernel_arguments
 from zinc_rt.host.arguments import Parser
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _body(arguments: argparse.Namespace) -> int:
+def _run_command(arguments: argparse.Namespace) -> int:
     from zinc_rt.cli.debug_shell import DebugShell
     from zinc_rt.host import terminal
     from zinc_rt.launching.code_files import read_image
@@ -79,12 +79,12 @@ def _body(arguments: argparse.Namespace) -> int:
             terminal.show(f"{item.name}  wave{item.wave}", *[f"  {argument}" for argument in item.shown])
         return 0
     kernel = choose_kernel(image, arguments.kernel)
-    values = parsed_arguments(arguments.arg)
+    values = parse_kernel_arguments(arguments.arg)
 
     def is_suppressed(finding: FindingGroup) -> bool:
         return bool(apply_suppressions([finding], entries).suppressed)
 
-    def interact(session: DebugSession) -> None:
+    def run_session(session: DebugSession) -> None:
         shell = DebugShell(session, sys.stdout, records=arguments.json)
         shell.begin()
         session.break_on_error = arguments.break_on_error
@@ -94,7 +94,7 @@ def _body(arguments: argparse.Namespace) -> int:
         else:
             shell.run_terminal()
 
-    session = DebugSession(interact, suppressed=is_suppressed, seconds=arguments.timeout)
+    session = DebugSession(run_session, suppressed=is_suppressed, seconds=arguments.timeout)
     launch(
         image,
         kernel.name,
@@ -112,4 +112,4 @@ def _body(arguments: argparse.Namespace) -> int:
     return 1 if session.findings else 0
 
 
-main = Command("debug", parser, _body)
+main = Command("debug", parser, _run_command)

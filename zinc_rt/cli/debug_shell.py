@@ -10,18 +10,18 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, TextIO
 
 from zinc_rt.cli.debug_text import (
-    register_lines,
-    stop_lines,
-    stop_record,
-    value_lines,
-    value_record,
-    wave_record,
-    where_lines,
+    format_position,
+    format_registers,
+    format_stop,
+    format_values,
+    make_stop_record,
+    make_value_record,
+    make_wave_record,
 )
 from zinc_rt.host.arguments import suggest_word
 from zinc_rt.host.errors import UsageError, ZincError
 from zinc_rt.launching.debugging.kernel_code import SourceLine
-from zinc_rt.launching.located import finding_lines, plain_name
+from zinc_rt.launching.located import format_finding, strip_parameter_types
 
 if TYPE_CHECKING:
     from zinc_rt.launching.debugging.session import DebugSession
@@ -67,7 +67,7 @@ class DebugShell(cmd.Cmd):
                 if self.onecmd(line):
                     return
             except ZincError as error:
-                raise UsageError(_after_command(line, error.message), next=error.next or None) from None
+                raise UsageError(_prefix_command(line, error.message), next=error.next or None) from None
 
     def run_terminal(self) -> None:
         """Read commands from the terminal until quit or end of input."""
@@ -124,11 +124,11 @@ class DebugShell(cmd.Cmd):
             self.say(json.dumps(record or {"record": "text", "text": "\n".join(lines)}))
 
     def show_stop(self, stop: DebugStop) -> None:
-        self.show(stop_lines(self.session, stop), stop_record(self.session, stop))
+        self.show(format_stop(self.session, stop), make_stop_record(self.session, stop))
 
     def begin(self) -> None:
         """Show what is debugged."""
-        name, arch = plain_name(self.session.prepared.kernel.name), self.session.prepared.image.arch
+        name, arch = strip_parameter_types(self.session.prepared.kernel.name), self.session.prepared.image.arch
         record = {"record": "session", "schema": SCHEMA, "kernel": name, "arch": arch, "simulated": True}
         self.show([f"{name} on {arch} on a SIMULATED device; help lists the commands"], record)
 
@@ -136,7 +136,7 @@ class DebugShell(cmd.Cmd):
 
     def do_continue(self, argument: str) -> None:
         """continue: run to the next breakpoint, watch or error, or to the end of the launch (c)."""
-        _nothing("continue", argument)
+        _reject_argument("continue", argument)
         self.show_stop(self.session.go_on())
 
     def do_step(self, argument: str) -> None:
@@ -145,20 +145,20 @@ class DebugShell(cmd.Cmd):
         if argument == "group":
             self.show_stop(self.session.step_group())
         else:
-            self.show_stop(self.session.step(_count("step", argument)))
+            self.show_stop(self.session.step(_parse_count("step", argument)))
 
     def do_next(self, argument: str) -> None:
         """next [COUNT]: run the selected wave to another source line (n)."""
-        self.show_stop(self.session.next_line(_count("next", argument)))
+        self.show_stop(self.session.step_line(_parse_count("next", argument)))
 
     def do_finish(self, argument: str) -> None:
         """finish: run the selected wave to its last instruction (f)."""
-        _nothing("finish", argument)
+        _reject_argument("finish", argument)
         self.show_stop(self.session.finish_wave())
 
     def do_back(self, argument: str) -> None:
         """back [COUNT]: go back by instructions of the selected wave; the launch runs again up to there."""
-        self.show_stop(self.session.back(_count("back", argument)))
+        self.show_stop(self.session.step_back(_parse_count("back", argument)))
 
     def do_goto(self, argument: str) -> None:
         """goto STEP: go to a step of the launch, earlier or later. Each stop shows its step."""
@@ -168,7 +168,7 @@ class DebugShell(cmd.Cmd):
 
     def do_restart(self, argument: str) -> None:
         """restart: go to the first instruction of the launch (r). Breakpoints and watches stay."""
-        _nothing("restart", argument)
+        _reject_argument("restart", argument)
         self.show_stop(self.session.restart())
 
     # --- where to stop
@@ -202,17 +202,17 @@ class DebugShell(cmd.Cmd):
                 sizes = " x ".join(map(str, session.launch.launch.groups))
                 raise UsageError(f"group {match['group']}: the launch has {sizes} workgroups")
             more["group"] = (x, y, z)
-        where, pcs = self._location(match["location"])
+        where, pcs = self._parse_location(match["location"])
         self.show([str(session.add_breakpoint(where, pcs, **more))])
 
-    def _location(self, location: str) -> tuple[str, list[int]]:
+    def _parse_location(self, location: str) -> tuple[str, list[int]]:
         """Return a location as FILE:LINE, or "" for a pc, and its pcs."""
         code = self.session.code
         pc, line = _PC.fullmatch(location), _LINE.fullmatch(location)
         if pc is not None:
-            return "", [code.at_pc(int(pc[1] or pc[2], 0))]
+            return "", [code.check_pc(int(pc[1] or pc[2], 0))]
         if line is not None:
-            pcs = code.at_line(int(line["number"]), line["file"] or "")
+            pcs = code.find_pcs(int(line["number"]), line["file"] or "")
             return str(code.line(pcs[0])), pcs
         raise UsageError(f"{location}: expected LINE, FILE:LINE or *PC, like 12, k.cl:12 or *0x40")
 
@@ -245,32 +245,36 @@ class DebugShell(cmd.Cmd):
           x  x[5]  x[2, 0..4]  x:u32[0..4]  @v1[3]         an argument's buffer; @ if it is called like a register
           *0x7f0000001000:f32[0..4]  *s[2:3]:u32[0]        memory at an address
         Ranges exclude their end. Types: f16 f32 f64 bf16 f8e4m3 f8e5m2 i8 to i64 u8 to u64."""
-        shown = self.session.reader().read(argument)
-        self.show(value_lines(shown), value_record(shown))
+        shown = self.session.make_reader().read(argument)
+        self.show(format_values(shown), make_value_record(shown))
 
     def do_registers(self, argument: str) -> None:
         """registers: the scalar registers that were written, and the names of the vector registers that were."""
-        _nothing("registers", argument)
-        self.show(register_lines(self.session))
+        _reject_argument("registers", argument)
+        self.show(format_registers(self.session))
 
     def do_where(self, argument: str) -> None:
         """where: the position of the selected wave (bt)."""
-        _nothing("where", argument)
+        _reject_argument("where", argument)
         if self.session.wave is None:
             self.show_stop(self.session.stop)
             return
-        record = {**wave_record(self.session, self.session.wave), "record": "wave", "step": self.session.stop.step}
-        lines = [f"step {self.session.stop.step}", *where_lines(self.session, self.session.wave)]
+        record = {
+            **make_wave_record(self.session, self.session.wave),
+            "record": "wave",
+            "step": self.session.stop.step,
+        }
+        lines = [f"step {self.session.stop.step}", *format_position(self.session, self.session.wave)]
         self.show(lines, record)
 
     def do_waves(self, argument: str) -> None:
         """waves: the waves of the stopped wave's workgroup."""
-        _nothing("waves", argument)
+        _reject_argument("waves", argument)
         if self.session.stop.wave is None:
             self.show_stop(self.session.stop)
             return
         waves = list(self.session.stop.wave.waves())
-        records = [wave_record(self.session, wave) for wave in waves]
+        records = [make_wave_record(self.session, wave) for wave in waves]
         lines = []
         for wave, record in zip(waves, records, strict=True):
             index = f"pc {record['pc']:#x}  {record['line']}" if record["pc"] is not None else ""
@@ -287,7 +291,7 @@ class DebugShell(cmd.Cmd):
     def do_list(self, argument: str) -> None:
         """list [LINE]: source lines around the selected wave's position, or around a line (l)."""
         code = self.session.code
-        line = code.line(self.session.selected().pc) if not argument else None
+        line = code.line(self.session.require_selected().pc) if not argument else None
         if argument:
             if not argument.isdecimal():
                 raise UsageError("list: expected a line number")
@@ -303,19 +307,19 @@ class DebugShell(cmd.Cmd):
 
     def do_code(self, argument: str) -> None:
         """code [COUNT]: the instructions around the selected wave's position."""
-        count = _count("code", argument, CODE_LINES)
-        self.show(self.session.code.disassembly(self.session.selected().pc, count))
+        count = _parse_count("code", argument, CODE_LINES)
+        self.show(self.session.code.disassemble_around(self.session.require_selected().pc, count))
 
     def do_findings(self, argument: str) -> None:
         """findings: the findings so far, at stops and at the end of the launch."""
-        _nothing("findings", argument)
+        _reject_argument("findings", argument)
         wave = self.session.prepared.kernel.wave
-        lines = [line for finding in self.session.findings for line in finding_lines(finding, wave)]
+        lines = [line for finding in self.session.findings for line in format_finding(finding, wave)]
         self.show(lines or ["no findings so far"])
 
     def do_quit(self, argument: str) -> bool:
         """quit: end the debugger (q)."""
-        _nothing("quit", argument)
+        _reject_argument("quit", argument)
         return True
 
     def do_EOF(self, argument: str) -> bool:
@@ -323,7 +327,7 @@ class DebugShell(cmd.Cmd):
         return True
 
 
-def _after_command(line: str, message: str) -> str:
+def _prefix_command(line: str, message: str) -> str:
     """Return the message of an error in a script, prefixed with the command unless it begins with the command or
     its argument.
     """
@@ -333,7 +337,7 @@ def _after_command(line: str, message: str) -> str:
     return f"{word} {message}" if argument and message.startswith(argument) else f"{line}: {message}"
 
 
-def _count(command: str, argument: str, usual: int = 1) -> int:
+def _parse_count(command: str, argument: str, usual: int = 1) -> int:
     if not argument:
         return usual
     if not argument.isdecimal() or int(argument) < 1:
@@ -341,6 +345,6 @@ def _count(command: str, argument: str, usual: int = 1) -> int:
     return int(argument)
 
 
-def _nothing(command: str, argument: str) -> None:
+def _reject_argument(command: str, argument: str) -> None:
     if argument:
         raise UsageError(f"{command} takes no argument, but got {argument!r}")

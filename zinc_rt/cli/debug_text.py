@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from zinc_rt.launching.located import finding_lines, plain_name
-from zinc_rt.sim.shader.checks.finding_text import lanes_text
+from zinc_rt.launching.located import format_finding, strip_parameter_types
+from zinc_rt.sim.shader.checks.finding_text import format_lanes
 
 if TYPE_CHECKING:
-    from zinc_rt.launching.debugging.expressions import Shown
+    from zinc_rt.launching.debugging.expressions import DebugValue
     from zinc_rt.launching.debugging.session import DebugSession
     from zinc_rt.launching.debugging.stops import DebugStop
     from zinc_rt.sim.shader.run.debugger import WaveView
@@ -20,7 +20,7 @@ COLUMNS = 100
 MOST_IN_DECIMAL = 1 << 20  # larger numbers are addresses and masks
 
 
-def stop_lines(session: DebugSession, stop: DebugStop) -> Iterator[str]:
+def format_stop(session: DebugSession, stop: DebugStop) -> Iterator[str]:
     """Yield why and where the launch is stopped."""
     wave_size = session.prepared.kernel.wave
     if stop.wave is None:
@@ -31,38 +31,38 @@ def stop_lines(session: DebugSession, stop: DebugStop) -> Iterator[str]:
     change = stop.change
     if change is not None:
         pc = change.pc
-        by = f", by {place(session, pc)}" if pc is not None else ""
+        by = f", by {format_place(session, pc)}" if pc is not None else ""
         yield f"{change.watch} was {change.before}, is {change.now}{by}"
     for finding in stop.findings:
-        yield from finding_lines(finding, wave_size)
+        yield from format_finding(finding, wave_size)
     if stop.wave is not None:
-        yield from where_lines(session, stop.wave)
+        yield from format_position(session, stop.wave)
 
 
-def where_lines(session: DebugSession, wave: WaveView) -> Iterator[str]:
+def format_position(session: DebugSession, wave: WaveView) -> Iterator[str]:
     """Yield the position of a wave: its name, EXEC, next instruction and source line."""
-    name = f"{plain_name(session.prepared.kernel.name)}, workgroup {wave.group_id}, wave {wave.number}"
+    name = f"{strip_parameter_types(session.prepared.kernel.name)}, workgroup {wave.group_id}, wave {wave.number}"
     if wave.progress == "ended":
         yield f"{name} has ended"
         return
     if not wave.running:
         name += f", {wave.progress}"
     execution = f", exec {wave.exec:#0{2 + wave.lanes // 4}x}" if wave.has_started else ""
-    lanes = lanes_text(wave.exec, wave.lanes) if wave.exec else "no lane"
+    lanes = format_lanes(wave.exec, wave.lanes) if wave.exec else "no lane"
     yield name + execution + (f" ({lanes})" if execution else "")
-    yield f"=> {place(session, wave.pc)}"
+    yield f"=> {format_place(session, wave.pc)}"
     line = session.code.line(wave.pc)
     if line is not None:
         yield from (text.replace("=>", "  ", 1) for text in session.code.source(line, 0))
 
 
-def place(session: DebugSession, pc: int) -> str:
+def format_place(session: DebugSession, pc: int) -> str:
     line = session.code.line(pc)
     where = f"{line}  " if line is not None else ""
     return f"{where}pc {pc:#x}  {session.code.text(pc)}"
 
 
-def value_lines(shown: Shown) -> Iterator[str]:
+def format_values(shown: DebugValue) -> Iterator[str]:
     """Yield the values of an expression: one, or rows with the lane or index of their first."""
     texts = [shown.text(index) for index in range(len(shown.values))]
     if len(texts) == 1:
@@ -90,12 +90,12 @@ def value_lines(shown: Shown) -> Iterator[str]:
         yield f"  [{shown.labels[start]:>{label_width}}]  {row}"
 
 
-def register_lines(session: DebugSession) -> Iterator[str]:
+def format_registers(session: DebugSession) -> Iterator[str]:
     """Yield the scalar registers that were written, and the names of the written vector registers."""
-    reader = session.reader()
-    wave = session.selected()
+    reader = session.make_reader()
+    wave = session.require_selected()
     for name in ("exec", "vcc", "scc", "m0"):
-        yield from value_lines(reader.read(name))
+        yield from format_values(reader.read(name))
     scalars = [reader.read(f"s{index}") for index in range(106)]
     texts = [f"{scalar.name} = {scalar.text(0)}" for scalar in scalars if scalar.defined[0]]
     for start in range(0, len(texts), 4):
@@ -108,20 +108,20 @@ def register_lines(session: DebugSession) -> Iterator[str]:
     yield f"written vector registers: {' '.join(written) or 'none'}"
 
 
-def stop_record(session: DebugSession, stop: DebugStop) -> dict[str, Any]:
+def make_stop_record(session: DebugSession, stop: DebugStop) -> dict[str, Any]:
     """Return a stop for JSON. After the end of the launch there is no wave."""
     record: dict[str, Any] = {"record": "stop", "reason": stop.reason, "step": stop.step}
     record["findings"] = [asdict(finding) for finding in stop.findings]
     if stop.change is not None:
         record["change"] = asdict(stop.change)
     if stop.wave is not None:
-        record |= wave_record(session, stop.wave)
+        record |= make_wave_record(session, stop.wave)
     else:
         record["ended"] = True
     return record
 
 
-def wave_record(session: DebugSession, wave: WaveView) -> dict[str, Any]:
+def make_wave_record(session: DebugSession, wave: WaveView) -> dict[str, Any]:
     ended = wave.progress == "ended"
     line = session.code.line(wave.pc)
     return {
@@ -136,8 +136,8 @@ def wave_record(session: DebugSession, wave: WaveView) -> dict[str, Any]:
     }
 
 
-def value_record(shown: Shown) -> dict[str, Any]:
-    record: dict[str, Any] = {"record": "value", "expression": shown.name, "values": shown.plain()}
+def make_value_record(shown: DebugValue) -> dict[str, Any]:
+    record: dict[str, Any] = {"record": "value", "expression": shown.name, "values": shown.to_plain()}
     if shown.labels != ("",):
         record["labels"] = list(shown.labels)
     if shown.active is not None:

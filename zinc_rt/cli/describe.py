@@ -8,15 +8,15 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from zinc_rt.cli.options import print_status
-from zinc_rt.cli.progress import progress
+from zinc_rt.cli.progress import show_progress
 from zinc_rt.cli.report import Result
-from zinc_rt.host.errors import findings_text
-from zinc_rt.host.machine import host
-from zinc_rt.host.version import runtime_version
+from zinc_rt.host.errors import format_findings
+from zinc_rt.host.machine import describe_host
+from zinc_rt.host.version import digest_runtime
 from zinc_rt.ir.op import Op
-from zinc_rt.kernels.rows.expand import ExpandedType, expanded_types
-from zinc_rt.model.gguf import digest
-from zinc_rt.model.identity import identity
+from zinc_rt.kernels.rows.expand import ExpandedType, list_expanded_types
+from zinc_rt.model.gguf import digest_model
+from zinc_rt.model.identity import identify_model
 
 if TYPE_CHECKING:
     from zinc_rt.backends.base import Finding
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 def describe_model(gguf: GGUFFile) -> dict[str, Any]:
     """Describe a model file by its digest and shape. Read the whole file once."""
-    with progress(gguf.file_bytes, "digest", "B") as advance:
-        sha256 = digest(gguf, advance=advance)
-    return {"path": str(gguf.path), "digest": sha256, **identity(gguf).as_dict()}
+    with show_progress(gguf.file_bytes, "digest", "B") as advance:
+        sha256 = digest_model(gguf, advance=advance)
+    return {"path": str(gguf.path), "digest": sha256, **identify_model(gguf).as_dict()}
 
 
 def describe_run(report: Report, engine: Engine) -> None:
@@ -41,20 +41,20 @@ def describe_run(report: Report, engine: Engine) -> None:
     report.device = {"tier": tier, **asdict(engine.backend.device)}
     report.ordering = engine.backend.ordering
     report.ctx = engine.limits.ctx
-    report.details |= {"code": runtime_version(), "settings": asdict(engine.settings), "host": host()}
+    report.details |= {"code": digest_runtime(), "settings": asdict(engine.settings), "host": describe_host()}
     unchecked = engine.backend.device.unchecked
-    report.shortcuts = [*engine.settings.clamps(), *([unchecked] if unchecked else [])]
+    report.shortcuts = [*engine.settings.list_shortcuts(), *([unchecked] if unchecked else [])]
     report.direct_compute_kind = engine.backend.kernels.target
     if residency := engine.variants.residency:
         report.details["weights"] = residency.as_dict()
-    if expanded := expanded_weights(engine):
+    if expanded := count_expanded_weights(engine):
         report.details["expanded"] = [asdict(item) for item in expanded]
     describe_executed(report, engine)
 
 
-def expanded_weights(engine: Engine) -> tuple[ExpandedType, ...]:
+def count_expanded_weights(engine: Engine) -> tuple[ExpandedType, ...]:
     """Return the weights that the tier's kernels read in another type, by type."""
-    return expanded_types(engine.backend.kernels.expansions, engine.model.weights.values())
+    return list_expanded_types(engine.backend.kernels.expansions, engine.model.weights.values())
 
 
 @dataclass(slots=True)
@@ -74,7 +74,7 @@ def describe_executed(report: Report, engine: Engine, drawn: DrawCounts | None =
     """Add the fraction of the model that the tier ran, counted from completed replays, and where tokens were
     sampled."""
     tier = engine.backend.spec.tier
-    programs = [_program(variant) for variant in engine.variants.ran()]
+    programs = [_describe_program(variant) for variant in engine.variants.ran()]
     decode = [program for program in programs if program.stage == "decode"]
     maximum = max(decode or programs, key=lambda item: item.nodes, default=None)
     report.direct_compute_ops = 0 if maximum is None else maximum.nodes
@@ -99,7 +99,7 @@ class _ExecutedProgram:
     of: int
 
 
-def _program(variant: Variant) -> _ExecutedProgram:
+def _describe_program(variant: Variant) -> _ExecutedProgram:
     graph = variant.graph
     of = sum(node.op is not Op.BARRIER for node in graph.nodes)
     return _ExecutedProgram(graph.name, graph.stage, variant.key, len(variant.built.nodes), of)
@@ -128,7 +128,7 @@ def fail_for_findings(report: Report, findings: Sequence[Finding], model: str) -
             repro=repro,
         )
     )
-    print_status(f"FAIL      {findings_text(findings)}; the results may be wrong")
+    print_status(f"FAIL      {format_findings(findings)}; the results may be wrong")
     print_status(f"next      {repro}")
 
 

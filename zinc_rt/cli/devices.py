@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from zinc_rt.cli.command import Command
-from zinc_rt.cli.output import add_json, finish_report, output_stream, start_report
+from zinc_rt.cli.output import add_json, choose_output_stream, finish_report, start_report
 from zinc_rt.host import terminal
 from zinc_rt.host.arguments import Parser
 from zinc_rt.host.terminal import Table
@@ -52,7 +52,7 @@ def parser() -> argparse.ArgumentParser:
     return parser
 
 
-def show(arguments: argparse.Namespace, driver: Driver | None) -> int:
+def show_devices(arguments: argparse.Namespace, driver: Driver | None) -> int:
     """Print the table and write the report. `driver` None: not Linux, so there is no GPU tier."""
     from zinc_rt.cli.report import Report, Result
     from zinc_rt.host.files import check_writable
@@ -60,9 +60,9 @@ def show(arguments: argparse.Namespace, driver: Driver | None) -> int:
 
     check_writable(report=arguments.json)
     machine = find_gpus(driver) if driver else GpuInventory((), (f"GPU tiers need Linux, this is {sys.platform}",))
-    rows = survey(machine, driver)
-    out = output_stream(arguments)
-    terminal.show(_table(rows), out=out)
+    rows = list_tiers(machine, driver)
+    out = choose_output_stream(arguments)
+    terminal.show(_make_table(rows), out=out)
     for note in machine.notes:
         terminal.show(f"note      {note}", out=out)
     beside = [row for row in rows if row.usable and row.facts.get("software") is False]
@@ -109,20 +109,20 @@ def show(arguments: argparse.Namespace, driver: Driver | None) -> int:
     return finish_report(report, arguments)
 
 
-def survey(machine: GpuInventory, driver: Driver | None) -> list[TierRow]:
+def list_tiers(machine: GpuInventory, driver: Driver | None) -> list[TierRow]:
     """Return a row for each GPU and tier, then those for tiers without a GPU."""
     from zinc_rt.backends import registry
     from zinc_rt.backends.spec import Host, OnDevice
-    from zinc_rt.host.machine import available_cores
+    from zinc_rt.host.machine import count_available_cores
 
-    host = Host(available_cores(), driver, machine.gpus)
+    host = Host(count_available_cores(), driver, machine.gpus)
     rows: list[TierRow] = []
     for spec in registry.built():
         availability = spec.probe(host)
         if driver is not None and spec.simulable:
             availability = replace(
                 availability,
-                devices=tuple(_bring_up_status(driver, spec.tier, device) for device in availability.devices),
+                devices=tuple(_read_bring_up_status(driver, spec.tier, device) for device in availability.devices),
             )
         is_shown = availability.usable or spec.lists_devices  # that none has a driver is worth a row
         alone = [OnDevice("host", availability.usable, availability.why, availability.next)] if is_shown else []
@@ -134,13 +134,13 @@ def survey(machine: GpuInventory, driver: Driver | None) -> list[TierRow]:
     return sorted(rows, key=lambda row: order.index(row.device) if row.device in order else len(order))
 
 
-def _bring_up_status(driver: Driver, tier: str, device: OnDevice) -> OnDevice:
+def _read_bring_up_status(driver: Driver, tier: str, device: OnDevice) -> OnDevice:
     """Return a row with the result of pm4-test: a ready driver does not mean that the card works."""
     from zinc_rt.engine import checked
 
     if driver.simulated or not device.usable or device.gpu is None:
         return device
-    verdict = checked.verdict(checked.identify(driver, device.gpu), tier)
+    verdict = checked.check_verdict(checked.identify_setup(driver, device.gpu), tier)
     if verdict.passed:
         return replace(device, why=f"{device.why}; {verdict.why}")
     next_ = (
@@ -149,15 +149,15 @@ def _bring_up_status(driver: Driver, tier: str, device: OnDevice) -> OnDevice:
     return replace(device, why=f"{device.why}; {verdict.why}", next=next_)
 
 
-def _table(rows: list[TierRow]) -> Table:
+def _make_table(rows: list[TierRow]) -> Table:
     body = [(row.device, row.tier, "yes" if row.usable else "no", row.why) for row in rows]
     return Table(("device", "tier", "usable", "why"), body)
 
 
-def _body(arguments: argparse.Namespace) -> int:
-    from zinc_rt.engine.devices import linux_driver
+def _run_command(arguments: argparse.Namespace) -> int:
+    from zinc_rt.engine.devices import find_linux_driver
 
-    return show(arguments, linux_driver())
+    return show_devices(arguments, find_linux_driver())
 
 
-main = Command("devices", parser, _body)
+main = Command("devices", parser, _run_command)

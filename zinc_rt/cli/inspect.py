@@ -9,10 +9,10 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, TextIO, get_args
 
 from zinc_rt.cli.command import Command
-from zinc_rt.cli.options import settings
-from zinc_rt.cli.output import add_json, finish_report, output_stream, printable, readable_size, start_report
+from zinc_rt.cli.options import read_settings_once
+from zinc_rt.cli.output import add_json, choose_output_stream, finish_report, format_size, printable, start_report
 from zinc_rt.host import terminal
-from zinc_rt.host.arguments import Parser, add_models, context_length
+from zinc_rt.host.arguments import Parser, add_models, parse_context_length
 from zinc_rt.host.errors import InputError, UsageError, ZincError
 from zinc_rt.host.settings import Experts
 from zinc_rt.host.terminal import Column, Table
@@ -62,7 +62,7 @@ def parser() -> argparse.ArgumentParser:
     plan.add_argument(
         "-c",
         "--ctx",
-        type=context_length,
+        type=parse_context_length,
         metavar="N",
         help="context length; 0: the trained length (default: the trained length, but at most 4096)",
     )
@@ -98,7 +98,7 @@ def parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _inspect(arguments: argparse.Namespace) -> int:
+def _run_command(arguments: argparse.Namespace) -> int:
     from zinc_rt.cli.report import merge_reports
     from zinc_rt.host.files import check_writable
 
@@ -117,7 +117,7 @@ def _inspect(arguments: argparse.Namespace) -> int:
     reports = []
     for index, model in enumerate(arguments.models):
         if index:
-            terminal.show("", out=output_stream(arguments))
+            terminal.show("", out=choose_output_stream(arguments))
         reports.append(_inspect_file(model, arguments))
     return finish_report(merge_reports(reports), arguments)
 
@@ -127,10 +127,10 @@ def _inspect_file(path: str, arguments: argparse.Namespace) -> Report:
     from zinc_rt.cli.report import Report, Result, write_text
     from zinc_rt.model.gguf import read_gguf
 
-    knobs = settings()
-    report = start_report(Report("inspect", shortcuts=knobs.clamps()), arguments)
+    knobs = read_settings_once()
+    report = start_report(Report("inspect", shortcuts=knobs.list_shortcuts()), arguments)
     gguf = read_gguf(path)
-    out = output_stream(arguments)
+    out = choose_output_stream(arguments)
     needs, reason = None, ""
     try:
         needs = _MemoryNeeds.of(gguf, arguments, knobs)
@@ -150,7 +150,7 @@ def _inspect_file(path: str, arguments: argparse.Namespace) -> Report:
             needs.print(out)
         else:
             terminal.show(f"\nmemory plan: none. {reason}", out=out)
-    for clamp in knobs.clamps():
+    for clamp in knobs.list_shortcuts():
         terminal.show(f"shortcut  {clamp}", out=out)
     if needs is not None and arguments.plan_json:
         write_text(arguments.plan_json, needs.plan.to_json() + "\n")
@@ -163,7 +163,7 @@ def _inspect_file(path: str, arguments: argparse.Namespace) -> Report:
         report.model = describe_model(gguf)
         report.ctx = 0 if needs is None else needs.limits.ctx
         needed = {"plan": None, "reason": reason} if needs is None else needs.details()
-        report.details = {**_file_details(gguf), **needed}
+        report.details = {**_describe_file(gguf), **needed}
     return report
 
 
@@ -174,14 +174,14 @@ def _file_digests(gguf: GGUFFile, out: TextIO) -> list[Result]:
 
     digests = {part.path.name: part_digest(part) for part in gguf.parts}
     terminal.show("\nfiles", out=out)
-    _table(out, ("file", "sha256"), digests.items())
+    _show_table(out, ("file", "sha256"), digests.items())
     return [Result(f"file/{name}", "file", "pass", measure={"sha256": sha256}) for name, sha256 in digests.items()]
 
 
 def _check(gguf: GGUFFile, out: TextIO) -> list[Result]:
     """Return a result for every tensor with a non-finite number, and for every unknown type."""
     from zinc_rt.cli.report import Result
-    from zinc_rt.model.scales import has_scales, nonfinite_weights
+    from zinc_rt.model.scales import find_nonfinite_weights, has_scales
 
     results = [
         Result(
@@ -193,7 +193,7 @@ def _check(gguf: GGUFFile, out: TextIO) -> list[Result]:
             cause=match.text,
             advice="the file is damaged, or was quantised from a damaged one: fetch it again",
         )
-        for match in nonfinite_weights(gguf)
+        for match in find_nonfinite_weights(gguf)
     ]
     for dtype in sorted({tensor.dtype for tensor in gguf.tensors.values() if not has_scales(tensor.dtype)}):
         results.append(Result(f"weights/{dtype}", "weights", "skip", reason=f"no scales are known of {dtype}"))
@@ -214,27 +214,29 @@ def _check(gguf: GGUFFile, out: TextIO) -> list[Result]:
 def _print_file(gguf: GGUFFile, arguments: argparse.Namespace, out: TextIO) -> None:
     tensors = gguf.tensors.values()
     architecture = gguf.metadata.get("general.architecture", "no architecture named")
-    terminal.show(f"{gguf.path}: {printable(str(architecture))}, {readable_size(gguf.file_bytes)}", out=out)
+    terminal.show(f"{gguf.path}: {printable(str(architecture))}, {format_size(gguf.file_bytes)}", out=out)
     if len(gguf.parts) > 1:
         terminal.show(f"\nparts: {len(gguf.parts)}", out=out)
         files = ((part.path.name, len(part.tensors), f"{part.size_bytes:,}") for part in gguf.parts)
-        _table(out, ("file", "tensors", "bytes"), files)
+        _show_table(out, ("file", "tensors", "bytes"), files)
     terminal.show("\nmetadata", out=out)
-    _table(out, (), ((printable(key), _value(value)) for key, value in gguf.metadata.items()))
+    _show_table(out, (), ((printable(key), _format_value(value)) for key, value in gguf.metadata.items()))
     if not gguf.tensors:
         terminal.show("\nno tensors: a vocabulary only", out=out)
         return
     terminal.show(
-        f"\ntensors: {len(tensors)}, {sum(_elements(t) for t in tensors):,} parameters, "
-        f"{readable_size(sum(t.nbytes for t in tensors))}",
+        f"\ntensors: {len(tensors)}, {sum(_count_elements(t) for t in tensors):,} parameters, "
+        f"{format_size(sum(t.nbytes for t in tensors))}",
         out=out,
     )
-    rows = [(item.name, item.dtype, item.count, item.shape, f"{item.size_bytes:,}") for item in _classes(gguf)]
-    _table(out, ("class", "type", "count", "shape (rows, columns)", "bytes"), rows)
+    rows = [
+        (item.name, item.dtype, item.count, item.shape, f"{item.size_bytes:,}") for item in _group_tensors(gguf)
+    ]
+    _show_table(out, ("class", "type", "count", "shape (rows, columns)", "bytes"), rows)
     if arguments.tensors:
         terminal.show("", out=out)
-        item = ((printable(t.name), t.dtype, _shape(t.shape), f"{t.nbytes:,}") for t in tensors)
-        _table(out, ("tensor", "type", "shape (rows, columns)", "bytes"), item)
+        item = ((printable(t.name), t.dtype, _format_shape(t.shape), f"{t.nbytes:,}") for t in tensors)
+        _show_table(out, ("tensor", "type", "shape (rows, columns)", "bytes"), item)
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,7 +259,7 @@ class _TensorClass:
         }
 
 
-def _classes(gguf: GGUFFile) -> list[_TensorClass]:
+def _group_tensors(gguf: GGUFFile) -> list[_TensorClass]:
     groups: dict[tuple[str, str], list[Tensor]] = {}
     for tensor in gguf.tensors.values():
         parts = tensor.name.split(".")
@@ -268,22 +270,22 @@ def _classes(gguf: GGUFFile) -> list[_TensorClass]:
             printable(name),
             dtype,
             len(group),
-            " or ".join(dict.fromkeys(_shape(item.shape) for item in group)),
+            " or ".join(dict.fromkeys(_format_shape(item.shape) for item in group)),
             sum(item.nbytes for item in group),
         )
         for (name, dtype), group in groups.items()
     ]
 
 
-def _elements(tensor: Tensor) -> int:
+def _count_elements(tensor: Tensor) -> int:
     return math.prod(tensor.shape)
 
 
-def _shape(shape: Sequence[int]) -> str:
+def _format_shape(shape: Sequence[int]) -> str:
     return " x ".join(map(str, shape))
 
 
-def _value(value: object) -> str:
+def _format_value(value: object) -> str:
     """Format a metadata value on one line; of long arrays, only the first items."""
     if isinstance(value, str):
         return printable(value, WIDTH)
@@ -295,8 +297,8 @@ def _value(value: object) -> str:
     return f"[{shown}]" if count <= len(items) else f"[{shown}, … {count:,} in all]"
 
 
-def _file_details(gguf: GGUFFile) -> dict[str, Any]:
-    def metadata(value: Any) -> Any:
+def _describe_file(gguf: GGUFFile) -> dict[str, Any]:
+    def to_plain(value: Any) -> Any:
         if isinstance(value, str | bool | int | float) or len(value) <= 64:
             return value
         return {"count": len(value), "first": list(value[:6])}
@@ -306,9 +308,9 @@ def _file_details(gguf: GGUFFile) -> dict[str, Any]:
         "parts": [
             {"path": str(part.path), "bytes": part.size_bytes, "tensors": len(part.tensors)} for part in gguf.parts
         ],
-        "metadata": {key: metadata(value) for key, value in gguf.metadata.items()},
-        "parameters": sum(map(_elements, gguf.tensors.values())),
-        "tensor_classes": [item.as_dict() for item in _classes(gguf)],
+        "metadata": {key: to_plain(value) for key, value in gguf.metadata.items()},
+        "parameters": sum(map(_count_elements, gguf.tensors.values())),
+        "tensor_classes": [item.as_dict() for item in _group_tensors(gguf)],
         "tensors": [
             {"name": t.name, "dtype": t.dtype, "shape": t.shape, "bytes": t.nbytes} for t in gguf.tensors.values()
         ],
@@ -337,13 +339,13 @@ class _MemoryNeeds:
     def of(gguf: GGUFFile, arguments: argparse.Namespace, knobs: Settings) -> _MemoryNeeds:
         """Plan a model. Raise ZincError if there is nothing to plan, UsageError for a wrong option."""
         from zinc_rt.cli.options import print_status
-        from zinc_rt.engine.engine import ctx_warning, default_ctx
-        from zinc_rt.engine.memory_fit import check_context_memory, steps_of
-        from zinc_rt.engine.resident import capacity_of
-        from zinc_rt.engine.variants import overrides_of
-        from zinc_rt.mem.context_bytes import groups_of, recurrent_layers, state_row_bytes
+        from zinc_rt.engine.engine import choose_default_ctx, format_ctx_warning
+        from zinc_rt.engine.memory_fit import check_context_memory, count_step_tokens
+        from zinc_rt.engine.resident import parse_capacity
+        from zinc_rt.engine.variants import find_overrides
+        from zinc_rt.mem.context_bytes import count_recurrent_layers, count_state_row_bytes, groups_of
         from zinc_rt.mem.plan import plan_memory
-        from zinc_rt.mem.traffic import decode_traffic
+        from zinc_rt.mem.traffic import list_decode_traffic
         from zinc_rt.model.builder import SequenceLimits
         from zinc_rt.model.registry import build_model
 
@@ -351,60 +353,62 @@ class _MemoryNeeds:
             raise InputError(
                 f"{gguf.path}: the file contains a tokenizer but no tensors, so there is nothing to plan"
             )
-        limits = SequenceLimits(ctx=default_ctx(gguf, arguments.ctx), slots=arguments.slots)
-        if warning := ctx_warning(gguf, arguments.ctx):
+        limits = SequenceLimits(ctx=choose_default_ctx(gguf, arguments.ctx), slots=arguments.slots)
+        if warning := format_ctx_warning(gguf, arguments.ctx):
             print_status(f"warning   {warning}")
-        overrides = overrides_of(knobs)
+        overrides = find_overrides(knobs)
         check_context_memory(gguf, limits, overrides=overrides, state=False)
-        ahead = steps_of(gguf, limits, arguments.lookahead) if arguments.lookahead else 1
+        ahead = count_step_tokens(gguf, limits, arguments.lookahead) if arguments.lookahead else 1
         tokens = max(arguments.step_tokens, ahead)
         decode = build_model(gguf, limits, "decode", overrides=overrides)
         model = decode if tokens == 1 else build_model(gguf, limits, "prefill", overrides=overrides)
-        plan = plan_memory(model.graph, capacity=capacity_of((tokens, min(limits.slots, tokens), ahead)))
+        plan = plan_memory(model.graph, capacity=parse_capacity((tokens, min(limits.slots, tokens), ahead)))
         position = limits.ctx - 1 if arguments.position is None else arguments.position
         if not 0 <= position < limits.ctx:
             raise UsageError(f"--position {position}: expected 0 to {limits.ctx - 1} (within the context)")
         return _MemoryNeeds(
             model.graph,
             groups_of(decode.graph),
-            recurrent_layers(decode.graph),
-            state_row_bytes(decode.graph),
+            count_recurrent_layers(decode.graph),
+            count_state_row_bytes(decode.graph),
             plan,
-            decode_traffic(decode.graph, position=position),
+            list_decode_traffic(decode.graph, position=position),
             limits,
             position,
-            _residency(model, tokens, ahead, arguments, knobs),
+            _place_weights(model, tokens, ahead, arguments, knobs),
         )
 
     def print(self, out: TextIO) -> None:
-        terminal.show(f"\nmemory plan: {readable_size(self.plan.total_bytes)}", out=out)
+        terminal.show(f"\nmemory plan: {format_size(self.plan.total_bytes)}", out=out)
         tokens = self.plan.capacity["tokens"]
         terminal.show(
             f"for a context of {self.limits.ctx}, slots: {self.limits.slots}, tokens in a step: {tokens}", out=out
         )
         rows = [
             (heap, role, f"{payload:,}", f"{total - payload:,}", f"{total:,}")
-            for heap, role, payload, total in self._heaps()
+            for heap, role, payload, total in self._list_heaps()
         ]
-        _table(out, ("heap", "what", "bytes", "padding", "total"), rows)
+        _show_table(out, ("heap", "what", "bytes", "padding", "total"), rows)
         if self.residency is not None:
             terminal.show(f"\n{self.residency.text}", out=out)
         terminal.show("\nmemory of a context, F32", out=out)
         held = f"a sequence of {self.limits.ctx}"
-        _table(out, ("", "layers", "a token", f"a page of {self.limits.page_tokens}", held), self._context())
+        _show_table(
+            out, ("", "layers", "a token", f"a page of {self.limits.page_tokens}", held), self._list_context_rows()
+        )
         read, written = (sum(getattr(row, f"{way}_bytes") for row in self.traffic) for way in ("read", "written"))
         terminal.show(
-            f"\none decoded token at position {self.position} reads {readable_size(read)}, "
-            f"writes {readable_size(written)}",
+            f"\none decoded token at position {self.position} reads {format_size(read)}, "
+            f"writes {format_size(written)}",
             out=out,
         )
         moved = [
             (row.kind, row.name, row.dtype, f"{row.read_bytes:,}", f"{row.written_bytes:,}")
             for row in self.traffic
         ]
-        _table(out, ("kind", "class", "type", "read", "written"), moved)
+        _show_table(out, ("kind", "class", "type", "read", "written"), moved)
 
-    def _heaps(self) -> list[tuple[str, str, int, int]]:
+    def _list_heaps(self) -> list[tuple[str, str, int, int]]:
         """Return (heap, role, payload bytes, total bytes), one row for each role in each heap."""
         sums: dict[tuple[str, str], list[int]] = {}
         for name, allocation in self.plan.allocations.items():
@@ -413,7 +417,7 @@ class _MemoryNeeds:
             row[1] += allocation.size_bytes
         return [(heap, role, payload, total) for (heap, role), (payload, total) in sorted(sums.items())]
 
-    def _context(self) -> list[tuple[str, ...]]:
+    def _list_context_rows(self) -> list[tuple[str, ...]]:
         """Return a row for each page group, then one for the recurrent state."""
         text = replace(self.limits, slots=1)
         rows: list[tuple[str, ...]] = [
@@ -421,8 +425,8 @@ class _MemoryNeeds:
                 f"pages, {group.name}",
                 str(group.layers),
                 f"{group.bytes_per_token:,}",
-                f"{group.page_bytes(self.limits.page_tokens):,}",
-                f"{text.group_pages(number, group.window) * group.page_bytes(text.page_tokens):,}",
+                f"{group.count_page_bytes(self.limits.page_tokens):,}",
+                f"{text.group_pages(number, group.window) * group.count_page_bytes(text.page_tokens):,}",
             )
             for number, group in enumerate(self.page_groups)
         ]
@@ -435,7 +439,7 @@ class _MemoryNeeds:
             "context": {
                 "page_tokens": self.limits.page_tokens,
                 "page_groups": [
-                    {**asdict(group), "page_bytes": group.page_bytes(self.limits.page_tokens)}
+                    {**asdict(group), "page_bytes": group.count_page_bytes(self.limits.page_tokens)}
                     for group in self.page_groups
                 ],
                 "state_row_bytes": self.state_row_bytes,
@@ -446,7 +450,7 @@ class _MemoryNeeds:
                 "total_bytes": self.plan.total_bytes,
                 "heaps": [
                     {"heap": heap, "what": role, "payload_bytes": payload, "total_bytes": total}
-                    for heap, role, payload, total in self._heaps()
+                    for heap, role, payload, total in self._list_heaps()
                 ],
             },
             **({"weights": self.residency.as_dict()} if self.residency is not None else {}),
@@ -459,26 +463,26 @@ class _MemoryNeeds:
         }
 
 
-def _residency(
+def _place_weights(
     model: Model, tokens: int, rows: int, arguments: argparse.Namespace, knobs: Settings
 ) -> Residency | None:
     """Place the weights on a GPU of --vram bytes, packed as for the default chip. Raise InputError if they do not
     fit."""
-    from zinc_rt.engine.memory_fit import fit
-    from zinc_rt.engine.variants import overrides_of
-    from zinc_rt.kernels.sets import code_of, kernel_set
+    from zinc_rt.engine.memory_fit import fit_model
+    from zinc_rt.engine.variants import find_overrides
+    from zinc_rt.kernels.sets import find_code_chip, find_kernel_set
 
-    kernels = kernel_set(code_of(DEFAULT_ARCH))
+    kernels = find_kernel_set(find_code_chip(DEFAULT_ARCH))
     if arguments.vram is None or kernels is None:
         return None
     experts = arguments.experts or knobs.experts
     memory_bytes = int(arguments.vram * 1e9)
-    return fit(
-        model, kernels, memory_bytes, tokens=tokens, rows=rows, experts=experts, overrides=overrides_of(knobs)
+    return fit_model(
+        model, kernels, memory_bytes, tokens=tokens, rows=rows, experts=experts, overrides=find_overrides(knobs)
     )
 
 
-def _table(out: TextIO, headers: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+def _show_table(out: TextIO, headers: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     body = [[str(cell) for cell in row] for row in rows]
     first = body[0] if body and headers else ["", ""]
     columns = [
@@ -488,4 +492,4 @@ def _table(out: TextIO, headers: Sequence[str], rows: Iterable[Sequence[object]]
     terminal.show(Table(columns, body, headings=bool(headers)), out=out)
 
 
-main = Command("inspect", parser, _inspect)
+main = Command("inspect", parser, _run_command)

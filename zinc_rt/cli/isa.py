@@ -7,10 +7,10 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from zinc_rt.cli import isa_lint, isa_report, isa_support
-from zinc_rt.cli.code_input import add_true16, hex_bytes, read_code, target_of_code
+from zinc_rt.cli.code_input import add_true16, choose_target, parse_hex_line, read_code
 from zinc_rt.cli.command import Command
-from zinc_rt.cli.kernel_input import input_format
-from zinc_rt.cli.output import add_json, finish_report, output_stream, printable, start_report
+from zinc_rt.cli.kernel_input import detect_format
+from zinc_rt.cli.output import add_json, choose_output_stream, finish_report, printable, start_report
 from zinc_rt.host.arguments import Parser
 from zinc_rt.isa.target import DEFAULT_ARCH
 
@@ -62,42 +62,42 @@ def parser() -> argparse.ArgumentParser:
     )
     add_true16(disasm)
     add_json(disasm, tables=False)
-    disasm.set_defaults(body=_disasm)
-    isa_lint.add(actions)
-    isa_report.add(actions)
-    isa_support.add(actions)
+    disasm.set_defaults(body=_run_command)
+    isa_lint.add_command(actions)
+    isa_report.add_command(actions)
+    isa_support.add_command(actions)
     return parser
 
 
-def _disasm(arguments: argparse.Namespace) -> int:
+def _run_command(arguments: argparse.Namespace) -> int:
     from zinc_rt.host.files import check_writable
     from zinc_rt.isa.target import target_of
 
     check_writable(report=arguments.json)
     if arguments.file is not None:
-        setattr(arguments, input_format(arguments.file), arguments.file)
+        setattr(arguments, detect_format(arguments.file), arguments.file)
     if arguments.hex == "-":
         arch, wave = arguments.arch or DEFAULT_ARCH, arguments.wave or 32
-        return _lines(arguments, target_of(arch, wave, true16=arguments.true16))
-    return _listing(arguments)
+        return _show_lines(arguments, target_of(arch, wave, true16=arguments.true16))
+    return _make_listing(arguments)
 
 
-def _lines(arguments: argparse.Namespace, target: Target) -> int:
+def _show_lines(arguments: argparse.Namespace, target: Target) -> int:
     from zinc_rt.cli.report import Report, Result
     from zinc_rt.isa.decoder import decode
     from zinc_rt.isa.disassemble import INVALID
 
-    out = output_stream(arguments)
+    out = choose_output_stream(arguments)
     rows: list[dict[str, Any]] = []
     for number, line in enumerate(sys.stdin.buffer, 1):
-        code = hex_bytes(line.decode("utf-8", "replace"), f"stdin, line {number}")
+        code = parse_hex_line(line.decode("utf-8", "replace"), f"stdin, line {number}")
         if not code:
             print(file=out)
             continue
         instruction = decode(code, 0, target)
         print(INVALID if instruction is None else instruction.text, file=out)
         if arguments.json:
-            rows.append(_row(0, code, instruction))
+            rows.append(_make_row(0, code, instruction))
     if arguments.json:
         report = start_report(Report("isa"), arguments)
         report.details = {"arch": target.name, "wave": target.wave, "instructions": rows}
@@ -106,14 +106,14 @@ def _lines(arguments: argparse.Namespace, target: Target) -> int:
     return 0
 
 
-def _listing(arguments: argparse.Namespace) -> int:
+def _make_listing(arguments: argparse.Namespace) -> int:
     from zinc_rt.cli.report import Report, Result
-    from zinc_rt.isa.disassemble import lines
+    from zinc_rt.isa.disassemble import disassemble_lines
 
     source = printable(arguments.hex or arguments.elf or arguments.zrt)
     code = read_code(arguments, source)
-    target = target_of_code(code, arguments.true16)
-    out = output_stream(arguments)
+    target = choose_target(code, arguments.true16)
+    out = choose_output_stream(arguments)
     rows: list[dict[str, Any]] = []
     first_bad: dict[str, Any] = {}
     for line in code.header:
@@ -122,7 +122,7 @@ def _listing(arguments: argparse.Namespace) -> int:
         if section.name:
             print(f"section {printable(section.name)}", file=out)
         before = ""
-        for item, text in lines(section.code, target, address=section.address):
+        for item, text in disassemble_lines(section.code, target, address=section.address):
             here = section.address + item.at
             for name in (name for value, name in section.symbols if value == here):
                 print(f"{printable(name)}:", file=out)
@@ -132,7 +132,7 @@ def _listing(arguments: argparse.Namespace) -> int:
             notes += [mark for index, mark in section.marks if item.at <= index < item.at + item.size_bytes]
             print(f"{text:<{_TEXT_COLUMNS}} // {', '.join(notes)}" if notes else text, file=out)
             before = words_of_place
-            row = _row(here, section.code[item.at : item.at + item.size_bytes], item.instruction)
+            row = _make_row(here, section.code[item.at : item.at + item.size_bytes], item.instruction)
             rows.append(row if location is None else row | {"file": location[0], "line": location[1]})
             if item.instruction is None and not first_bad:
                 first_bad = {"section": section.name, "address": here}
@@ -164,7 +164,7 @@ def _listing(arguments: argparse.Namespace) -> int:
     return code_
 
 
-def _row(address: int, code: bytes, instruction: Instruction | None) -> dict[str, Any]:
+def _make_row(address: int, code: bytes, instruction: Instruction | None) -> dict[str, Any]:
     row: dict[str, Any] = {"address": address, "bytes": code.hex()}
     if instruction is None:
         return row | {"text": None}
@@ -174,13 +174,13 @@ def _row(address: int, code: bytes, instruction: Instruction | None) -> dict[str
         "opcode": instruction.opcode,
         "mnemonic": instruction.mnemonic,
         "size_bytes": instruction.size_bytes,
-        "operands": [_operand(operand) for operand in instruction.operands],
+        "operands": [_make_operand_row(operand) for operand in instruction.operands],
         "modifiers": {modifier.name: modifier.value for modifier in instruction.modifiers},
         "second": None if instruction.second is None else instruction.second.mnemonic,
     }
 
 
-def _operand(operand: Any) -> dict[str, Any]:
+def _make_operand_row(operand: Any) -> dict[str, Any]:
     row = {"kind": str(operand.kind), "text": operand.text, "index": operand.index, "width": operand.width}
     return row if operand.value is None else row | {"value": operand.value}
 

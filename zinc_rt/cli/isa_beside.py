@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from zinc_rt.cli.output import finish_report, output_stream, start_report
+from zinc_rt.cli.output import choose_output_stream, finish_report, start_report
 from zinc_rt.host import terminal
 from zinc_rt.host.terminal import Column, Table
 
@@ -24,15 +24,15 @@ def compare_reports(arguments: argparse.Namespace) -> int:
     from zinc_rt.host.files import check_writable
 
     check_writable(report=arguments.json)
-    out = output_stream(arguments)
+    out = choose_output_stream(arguments)
     report = start_report(Report("isa"), arguments)
     rows = []
-    sets = _sets(arguments.beside)
-    for name in _names(arguments.files, list(sets.values())):
+    sets = _find_sets(arguments.beside)
+    for name in _select_names(arguments.files, list(sets.values())):
         for title, kernels in sets.items():
             if name in kernels.names():
-                built = _report_of(kernels, name)
-                rows.append([name, title, *_figures(built)])
+                built = _make_report(kernels, name)
+                rows.append([name, title, *_format_figures(built)])
                 report.results.append(Result(f"{title}:{name}", "isa-report", "pass", measure=asdict(built)))
     terminal.show(Table(["kernel", "set", *(Column(item, right=True) for item in _HEAD)], rows), out=out)
     terminal.show(
@@ -42,12 +42,12 @@ def compare_reports(arguments: argparse.Namespace) -> int:
     return finish_report(report, arguments)
 
 
-def _sets(beside: str) -> dict[str, BinaryKernelSet]:
+def _find_sets(beside: str) -> dict[str, BinaryKernelSet]:
     """Return the chip's own set and the set of that name. Raise UsageError for an unknown name."""
     from zinc_rt.host.errors import UsageError
-    from zinc_rt.kernels.sets import SETS, BinaryKernelSet, kernel_set
+    from zinc_rt.kernels.sets import SETS, BinaryKernelSet, find_kernel_set
 
-    known = {name: kernel_set(name) for name in SETS}
+    known = {name: find_kernel_set(name) for name in SETS}
     others = {name: item for name, item in known.items() if isinstance(item, BinaryKernelSet)}
     other = others.get(beside)
     if other is None or beside == other.target:
@@ -56,7 +56,7 @@ def _sets(beside: str) -> dict[str, BinaryKernelSet]:
     return {other.target: others[other.target], beside: other}
 
 
-def _names(asked: Sequence[str], sets: Sequence[BinaryKernelSet]) -> list[str]:
+def _select_names(asked: Sequence[str], sets: Sequence[BinaryKernelSet]) -> list[str]:
     """Return the kernels in both sets, and requested kernels (by name or pattern) that are in one set only. Raise
     UsageError for a name in neither."""
     from fnmatch import filter as matching
@@ -73,13 +73,13 @@ def _names(asked: Sequence[str], sets: Sequence[BinaryKernelSet]) -> list[str]:
     return names or [name for name in either if all(name in item.names() for item in sets)]
 
 
-def _report_of(kernels: BinaryKernelSet, name: str) -> KernelReport:
-    from zinc_rt.isa.report import report
+def _make_report(kernels: BinaryKernelSet, name: str) -> KernelReport:
+    from zinc_rt.isa.report import make_kernel_report
     from zinc_rt.isa.target import target_of
 
     zrt = kernels.load(name)
     x, y, z = zrt.workgroup
-    return report(
+    return make_kernel_report(
         zrt.code,
         target_of(zrt.target, zrt.wave),
         entry=zrt.entry_offset,
@@ -91,16 +91,16 @@ def _report_of(kernels: BinaryKernelSet, name: str) -> KernelReport:
     )
 
 
-def _figures(report: KernelReport) -> list[Any]:
+def _format_figures(report: KernelReport) -> list[Any]:
     whole = [report.vgprs, report.waves, report.lds_bytes or "", report.code_bytes, report.instructions]
     whole += [f"{100 * report.vopd_rate:.0f}", len(report.loops) or ""]
-    loop = max(report.loops, key=_loaded_bytes, default=None)
-    if loop is None or not _loaded_bytes(loop):
+    loop = max(report.loops, key=_count_loaded_bytes, default=None)
+    if loop is None or not _count_loaded_bytes(loop):
         return [*whole, "", "", "", ""]
     loads = loop.mix["load"] + loop.mix["smem"]
-    rates = [f"{_loaded_bytes(loop) / loads:.0f}", f"{loop.bytes_per_instruction:.1f}"]
-    return [*whole, loop.instructions, _loaded_bytes(loop), *rates]
+    rates = [f"{_count_loaded_bytes(loop) / loads:.0f}", f"{loop.count_bytes_per_instruction:.1f}"]
+    return [*whole, loop.instructions, _count_loaded_bytes(loop), *rates]
 
 
-def _loaded_bytes(loop: LoopReport) -> int:
+def _count_loaded_bytes(loop: LoopReport) -> int:
     return loop.load_bytes + loop.scalar_bytes

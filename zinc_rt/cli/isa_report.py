@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from zinc_rt.cli.isa_beside import compare_reports
 from zinc_rt.cli.kernel_input import KernelInput, add_files, read_kernels
-from zinc_rt.cli.output import add_json, finish_report, output_stream, printable, start_report
+from zinc_rt.cli.output import add_json, choose_output_stream, finish_report, printable, start_report
 from zinc_rt.host import terminal
 from zinc_rt.host.terminal import Column, Table
 
@@ -36,7 +36,7 @@ _COLUMNS = ("valu", "vopd", "trans", "matrix", "salu", "smem", "load", "store", 
 _PENDING = ("pending", "pending B")
 
 
-def add(actions: Any) -> None:
+def add_command(actions: Any) -> None:
     parser = actions.add_parser(
         "report",
         help="show registers, occupancy, instruction mix and inner loops",
@@ -48,10 +48,10 @@ def add(actions: Any) -> None:
         "--beside", metavar="SET", help="compare kernels by NAME between the chip's own set and this set (radv)"
     )
     add_json(parser)
-    parser.set_defaults(body=_report)
+    parser.set_defaults(body=_run_command)
 
 
-def _report(arguments: argparse.Namespace) -> int:
+def _run_command(arguments: argparse.Namespace) -> int:
     from zinc_rt.cli.report import Report, Result
     from zinc_rt.host.errors import InputError
     from zinc_rt.host.files import check_writable
@@ -59,43 +59,43 @@ def _report(arguments: argparse.Namespace) -> int:
     if arguments.beside:
         return compare_reports(arguments)
     check_writable(report=arguments.json)
-    out = output_stream(arguments)
+    out = choose_output_stream(arguments)
     report = start_report(Report("isa"), arguments)
     rows: list[list[Any]] = []
     loops: list[list[Any]] = []
     for kernel in read_kernels(arguments):
-        built = _report_of(kernel)
+        built = _make_report(kernel)
         name = printable(kernel.name)
-        rows.append(_row(name, built))
-        loops += [_loop_row(name, kernel, loop) for loop in built.loops]
+        rows.append(_make_row(name, built))
+        loops += [_make_loop_row(name, kernel, loop) for loop in built.loops]
         measure = asdict(built) | {"vopd_rate": built.vopd_rate}
         for row, loop in zip(measure["loops"], built.loops, strict=True):
-            row["bytes_per_instruction"] = loop.bytes_per_instruction
+            row["bytes_per_instruction"] = loop.count_bytes_per_instruction
         report.results.append(Result(f"{kernel.file}:{kernel.name}", "isa-report", "pass", measure=measure))
     if not rows:
         raise InputError(
             "these files contain no kernel", next="use a code object with symbols, or pass bare code with --hex"
         )
     head = ["kernel", "VGPRs", "SGPRs", "LDS", "waves", "bytes", "instr.", "vopd %", *_PENDING, *_COLUMNS]
-    terminal.show(Table(_figures(head), rows), out=out)
+    terminal.show(Table(_make_columns(head), rows), out=out)
     if loops:
         sizes = ["loaded B", "scalar B", "LDS B", "B/instr."]
         head = ["inner loop", "code", "depth", "instr.", *sizes, *_PENDING, *_COLUMNS]
-        terminal.show("", Table(_figures(head), loops), out=out)
+        terminal.show("", Table(_make_columns(head), loops), out=out)
     terminal.show(f"PASS  {len(rows)} kernel{'' if len(rows) == 1 else 's'}", out=out)
     return finish_report(report, arguments)
 
 
-def _figures(names: Sequence[str]) -> list[Column]:
+def _make_columns(names: Sequence[str]) -> list[Column]:
     """Return the columns: the first for text, the others for numbers."""
     return [Column(name, right=index > 0) for index, name in enumerate(names)]
 
 
-def _report_of(kernel: KernelInput) -> KernelReport:
-    from zinc_rt.isa.report import report
+def _make_report(kernel: KernelInput) -> KernelReport:
+    from zinc_rt.isa.report import make_kernel_report
 
     limits = kernel.limits
-    return report(
+    return make_kernel_report(
         kernel.section.code,
         kernel.target,
         entry=kernel.entry,
@@ -107,10 +107,10 @@ def _report_of(kernel: KernelInput) -> KernelReport:
     )
 
 
-def _row(name: str, report: KernelReport) -> list[Any]:
+def _make_row(name: str, report: KernelReport) -> list[Any]:
     registers = [
-        _used_of_declared(report.vgprs_used, report.vgprs),
-        _used_of_declared(report.sgprs_used, report.sgprs),
+        _format_used(report.vgprs_used, report.vgprs),
+        _format_used(report.sgprs_used, report.sgprs),
     ]
     sizes = [
         report.lds_bytes,
@@ -119,23 +119,23 @@ def _row(name: str, report: KernelReport) -> list[Any]:
         report.instructions,
         f"{100 * report.vopd_rate:.0f}",
     ]
-    sizes += _pending(report.in_flight)
+    sizes += _format_pending(report.in_flight)
     return [name, *registers, *sizes, *(report.mix[unit] or "" for unit in _COLUMNS)]
 
 
-def _pending(pending: PendingLoads) -> list[Any]:
+def _format_pending(pending: PendingLoads) -> list[Any]:
     return [pending.loads or "", pending.bytes or ""]
 
 
-def _used_of_declared(used: int, declared: int) -> str:
+def _format_used(used: int, declared: int) -> str:
     return str(used) if used == declared else f"{used}/{declared}"
 
 
-def _loop_row(name: str, kernel: KernelInput, loop: LoopReport) -> list[Any]:
+def _make_loop_row(name: str, kernel: KernelInput, loop: LoopReport) -> list[Any]:
     location = kernel.section.place_at(loop.begin)
     where = f"{loop.begin - kernel.entry:#x}-{loop.end - kernel.entry:#x}"
     moved = [loop.load_bytes or "", loop.scalar_bytes or "", loop.lds_bytes or ""]
     title = f"{name} {printable(location)}".rstrip()
     counts = (loop.mix[unit] or "" for unit in _COLUMNS)
-    rates = [f"{loop.bytes_per_instruction:.1f}", *_pending(loop.in_flight)]
+    rates = [f"{loop.count_bytes_per_instruction:.1f}", *_format_pending(loop.in_flight)]
     return [title, where, loop.depth, loop.instructions, *moved, *rates, *counts]

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from zinc_rt.cli.output import add_json, finish_report, output_stream, start_report
+from zinc_rt.cli.output import add_json, choose_output_stream, finish_report, start_report
 from zinc_rt.host import terminal
 from zinc_rt.host.terminal import Column, Table
 from zinc_rt.isa.target import DEFAULT_ARCH
@@ -29,7 +29,7 @@ exit codes: 0 done, 2 wrong usage.
 """
 
 
-def add(actions: Any) -> None:
+def add_command(actions: Any) -> None:
     parser = actions.add_parser(
         "support",
         help="show which instructions the shader engine executes",
@@ -41,21 +41,21 @@ def add(actions: Any) -> None:
     parser.add_argument("--page", metavar="FILE", help="write docs/support.md for this chip")
     parser.add_argument("-v", "--verbose", action="store_true", help="list refused and assumed instructions")
     add_json(parser)
-    parser.set_defaults(body=_support)
+    parser.set_defaults(body=_run_command)
 
 
-def _support(arguments: argparse.Namespace) -> int:
+def _run_command(arguments: argparse.Namespace) -> int:
     from fnmatch import fnmatchcase
 
     from zinc_rt.cli.report import Report, Result, write_text
     from zinc_rt.host.errors import UsageError
     from zinc_rt.host.files import check_writable
     from zinc_rt.isa.target import target_of
-    from zinc_rt.sim.shader.translate.evidence import REFUSED, support
+    from zinc_rt.sim.shader.translate.evidence import REFUSED, list_support
 
     check_writable(arguments.page, report=arguments.json)
     report = start_report(Report("isa support", details={"arch": arguments.arch}), arguments)
-    rows = support(target_of(arguments.arch))
+    rows = list_support(target_of(arguments.arch))
     if arguments.instructions:
         rows = [
             row
@@ -71,43 +71,45 @@ def _support(arguments: argparse.Namespace) -> int:
         status: Any = "skip" if row.kind == REFUSED else "pass"
         measure = {"encoding": row.encoding, "class": row.kind}
         report.results.append(Result(row.mnemonic, "instruction", status, reason=row.why, measure=measure))
-    out = output_stream(arguments)
+    out = choose_output_stream(arguments)
     if arguments.page:
-        write_text(arguments.page, page(arguments.arch))
+        write_text(arguments.page, build_page(arguments.arch))
     if arguments.instructions:
-        terminal.show(_support_list(rows), out=out)
+        terminal.show(_make_support_list(rows), out=out)
     else:
-        terminal.show(matrix(rows), out=out)
+        terminal.show(make_matrix(rows), out=out)
         if arguments.verbose:
-            terminal.show("", _support_list([row for row in rows if row.kind in (REFUSED, "assumed")]), out=out)
+            terminal.show(
+                "", _make_support_list([row for row in rows if row.kind in (REFUSED, "assumed")]), out=out
+            )
     finish_report(report, arguments)
     return 0
 
 
-def matrix(rows: Sequence[InstructionSupport]) -> Table:
+def make_matrix(rows: Sequence[InstructionSupport]) -> Table:
     """Return the numbers of instructions by encoding and class, with a total."""
-    from zinc_rt.sim.shader.translate.evidence import CLASSES, REFUSED, counts
+    from zinc_rt.sim.shader.translate.evidence import CLASSES, REFUSED, count_by_class
 
     kinds = (*CLASSES, REFUSED)
-    table = counts(rows)
+    table = count_by_class(rows)
     lines = [[encoding, *(str(row[kind] or "") for kind in kinds)] for encoding, row in table.items()]
     lines.append(["all", *(str(sum(row[kind] for row in table.values())) for kind in kinds)])
     return Table([Column("encoding"), *(Column(kind, right=True) for kind in kinds)], lines)
 
 
-def _support_list(rows: Sequence[InstructionSupport]) -> Table:
+def _make_support_list(rows: Sequence[InstructionSupport]) -> Table:
     lines = [[row.mnemonic, row.encoding, row.kind, row.why] for row in rows]
     return Table([Column("instruction"), Column("encoding"), Column("class"), Column("why")], lines)
 
 
-def page(arch: str) -> str:
+def build_page(arch: str) -> str:
     """Return docs/support.md. A test compares it with the file."""
-    from zinc_rt.host.table_format import github
+    from zinc_rt.host.table_format import format_github
     from zinc_rt.isa.target import target_of
-    from zinc_rt.sim.shader.translate.evidence import MEANING, refusals, support
+    from zinc_rt.sim.shader.translate.evidence import MEANING, list_refusals, list_support
 
-    rows = support(target_of(arch))
-    table = matrix(rows)
+    rows = list_support(target_of(arch))
+    table = make_matrix(rows)
     names = [column.name if isinstance(column, Column) else column for column in table.columns]
     cells = [[str(cell) for cell in row] for row in table.rows]
     lines = [
@@ -122,13 +124,13 @@ def page(arch: str) -> str:
         "|---|---|",
         *(f"| {kind} | {text} |" for kind, text in MEANING.items()),
         "",
-        *github(names, [name not in ("encoding",) for name in names], cells),
+        *format_github(names, [name not in ("encoding",) for name in names], cells),
         "",
         "## Refused instructions",
         "",
         "| encoding | reason | instructions |",
         "|---|---|---|",
     ]
-    for (encoding, reason), names in refusals(rows).items():
+    for (encoding, reason), names in list_refusals(rows).items():
         lines.append(f"| {encoding} | {reason} | {' '.join(f'`{name}`' for name in names)} |")
     return "\n".join(lines) + "\n"

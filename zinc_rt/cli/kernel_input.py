@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from zinc_rt.cli.code_input import CodeSection, add_true16, read_code, target_of_code
+from zinc_rt.cli.code_input import CodeSection, add_true16, choose_target, read_code
 from zinc_rt.cli.output import printable
 from zinc_rt.host.errors import UsageError
 from zinc_rt.isa.target import DEFAULT_ARCH
@@ -60,10 +60,10 @@ def read_kernels(arguments: argparse.Namespace) -> Iterator[KernelInput]:
     if arguments.hex:
         yield from _read_file(arguments, "hex", arguments.hex)
     for name in arguments.files:
-        yield from _read_file(arguments, input_format(name), name)
+        yield from _read_file(arguments, detect_format(name), name)
 
 
-def input_format(name: str) -> str:
+def detect_format(name: str) -> str:
     """Return "elf" or "zrt", from the file's magic."""
     try:
         with Path(name).open("rb") as file:
@@ -78,7 +78,7 @@ def _read_file(arguments: argparse.Namespace, form: str, name: str) -> Iterator[
     namespace.arch, namespace.wave = arguments.arch, arguments.wave
     code = read_code(namespace, source)
     read_sections = _read_elf if form == "elf" else _read_whole_sections
-    target = target_of_code(code, getattr(arguments, "true16", None))
+    target = choose_target(code, getattr(arguments, "true16", None))
     for kernel in read_sections(code.sections, name, source, code.details, target):
         if arguments.wave is None or arguments.wave == kernel.target.wave:
             limits = kernel.limits
@@ -124,14 +124,14 @@ def _read_elf(
     """Read the functions of a code object; those with a descriptor are kernels. The other functions have the wave
     size of the object's kernels, which call them.
     """
-    from zinc_rt.isa.elf import descriptors
+    from zinc_rt.isa.elf import read_descriptors
     from zinc_rt.isa.lint.operands import Limits
-    from zinc_rt.launching.code_object import compiler_of
+    from zinc_rt.launching.code_object import find_compiler
 
     data = Path(name).read_bytes()
-    declared = descriptors(data, source)
-    compiler = compiler_of(data, source)
-    buffers = _pointers(data, source)
+    declared = read_descriptors(data, source)
+    compiler = find_compiler(data, source)
+    buffers = _find_pointers(data, source)
     waves = {item.wave for item in declared.values()}
     wave_target = target.with_wave(waves.pop()) if len(waves) == 1 else target
     for section in sections:
@@ -154,7 +154,7 @@ def _read_elf(
             yield KernelInput(symbol, section, entry, wave, limits, name, compiler=compiler)
 
 
-def _pointers(data: bytes, source: str) -> dict[str, Pointers]:
+def _find_pointers(data: bytes, source: str) -> dict[str, Pointers]:
     """Return the offsets of buffer addresses in each kernel's arguments; empty for an object that is not
     linked."""
     from zinc_rt.host.errors import InputError

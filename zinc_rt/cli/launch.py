@@ -9,12 +9,12 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, TextIO
 
 from zinc_rt.cli.command import Command
-from zinc_rt.cli.output import add_json, finish_report, output_stream, start_report
+from zinc_rt.cli.output import add_json, choose_output_stream, finish_report, start_report
 from zinc_rt.host import terminal
 from zinc_rt.host.arguments import Parser
 from zinc_rt.host.errors import UsageError
 from zinc_rt.host.sanitizer_rules import MODES
-from zinc_rt.host.table_format import table_writer
+from zinc_rt.host.table_format import find_table_writer
 from zinc_rt.host.terminal import Table
 from zinc_rt.isa.target import DEFAULT_ARCH
 
@@ -99,10 +99,10 @@ def add_inputs(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--kernel", metavar="NAME", help="kernel to run (default: the only one)")
     parser.add_argument("--list", action="store_true", help="list the kernels and their arguments, and exit")
-    parser.add_argument("--grid", type=_axes, default=(1,), metavar="X[,Y[,Z]]", help="number of workgroups")
+    parser.add_argument("--grid", type=_parse_axes, default=(1,), metavar="X[,Y[,Z]]", help="number of workgroups")
     parser.add_argument(
         "--block",
-        type=_axes,
+        type=_parse_axes,
         metavar="X[,Y[,Z]]",
         help="work-items per workgroup (default: the size that the kernel was compiled for, else 64)",
     )
@@ -133,7 +133,9 @@ def add_checks(checks: argparse._ArgumentGroup) -> None:
         default="full",
         help="set of tools: off, fast (memcheck, initcheck), full (all; default)",
     )
-    chosen.add_argument("--tool", type=_tools, metavar="NAME[,NAME]", help=f"tools: {', '.join(MODES['full'])}")
+    chosen.add_argument(
+        "--tool", type=_parse_tools, metavar="NAME[,NAME]", help=f"tools: {', '.join(MODES['full'])}"
+    )
     checks.add_argument(
         "--coherence",
         choices=("bar", "direct", "caches"),
@@ -163,7 +165,7 @@ def add_judged_checks(parser: argparse.ArgumentParser) -> None:
     checks.add_argument("--strict", action="store_true", help="treat an unused suppression as an error")
     checks.add_argument(
         "--error-exitcode",
-        type=_exit_code,
+        type=_parse_exit_code,
         default=1,
         metavar="N",
         help="exit code for findings, 0 to 255 (default 1)",
@@ -176,7 +178,7 @@ def add_judged_checks(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def parsed_arguments(texts: Sequence[str]) -> dict[str, Value]:
+def parse_kernel_arguments(texts: Sequence[str]) -> dict[str, Value]:
     """Return the kernel's arguments of --arg. Raise UsageError for an invalid argument and for a repeated name."""
     from zinc_rt.launching.values import parse
 
@@ -186,24 +188,24 @@ def parsed_arguments(texts: Sequence[str]) -> dict[str, Value]:
     return dict(pairs)
 
 
-def _tools(text: str) -> tuple[str, ...]:
-    from zinc_rt.launching.launch_findings import chosen_tools
+def _parse_tools(text: str) -> tuple[str, ...]:
+    from zinc_rt.launching.launch_findings import choose_tools
 
     names = tuple(text.split(","))
     try:
-        chosen_tools("full", names)
+        choose_tools("full", names)
     except UsageError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
     return names
 
 
-def _exit_code(text: str) -> int:
+def _parse_exit_code(text: str) -> int:
     if not text.isdecimal() or int(text) > 255:
         raise argparse.ArgumentTypeError(f"{text!r}: expected a number from 0 to 255")
     return int(text)
 
 
-def _axes(text: str) -> tuple[int, ...]:
+def _parse_axes(text: str) -> tuple[int, ...]:
     try:
         axes = tuple(int(part, 0) for part in text.split(","))
     except ValueError:
@@ -213,16 +215,16 @@ def _axes(text: str) -> tuple[int, ...]:
     return axes
 
 
-def _body(arguments: argparse.Namespace) -> int:
+def _run_command(arguments: argparse.Namespace) -> int:
     from zinc_rt.cli.junit import to_junit
-    from zinc_rt.cli.progress import stages
+    from zinc_rt.cli.progress import show_stages
     from zinc_rt.cli.report import Report, write_text
     from zinc_rt.engine.devices import require_gpu
     from zinc_rt.host.files import check_writable
     from zinc_rt.launching.code_files import read_image
     from zinc_rt.launching.expect import compare, read_expected
     from zinc_rt.launching.launch import Launched, LaunchStopped, choose_kernel, launch
-    from zinc_rt.launching.located import finding_lines, plain_name
+    from zinc_rt.launching.located import format_finding, strip_parameter_types
     from zinc_rt.launching.suppressions import apply_suppressions, read_suppressions
 
     check_writable(arguments.npz, arguments.junit, report=arguments.json)
@@ -234,14 +236,14 @@ def _body(arguments: argparse.Namespace) -> int:
             terminal.show(f"{item.name}  wave{item.wave}", *[f"  {argument}" for argument in item.shown])
         return 0
     kernel = choose_kernel(image, arguments.kernel)
-    values = parsed_arguments(arguments.arg)
+    values = parse_kernel_arguments(arguments.arg)
     expected = read_expected(arguments.expect) if arguments.expect else {}
     report = start_report(Report("launch"), arguments)
-    out = output_stream(arguments)
+    out = choose_output_stream(arguments)
     stopped = ""
     try:
-        with stages(plain=True) as stage:
-            stage.say(f"launch {plain_name(kernel.name)}, time-out {arguments.timeout:g} s")
+        with show_stages(plain=True) as stage:
+            stage.say(f"launch {strip_parameter_types(kernel.name)}, time-out {arguments.timeout:g} s")
             done = launch(
                 image,
                 kernel.name,
@@ -268,21 +270,23 @@ def _body(arguments: argparse.Namespace) -> int:
 
         np.savez(arguments.npz, allow_pickle=False, **done.outputs)
     findings = apply_suppressions(done.findings, entries)
-    verdict = _Verdict(plain_name(kernel.name), done, findings, compared, stopped, arguments.strict)
-    result = _result(verdict, arguments.ulps)
-    result.cause = "\n".join(line for item in findings.left for line in finding_lines(item, kernel.wave))
+    verdict = _LaunchVerdict(
+        strip_parameter_types(kernel.name), done, findings, compared, stopped, arguments.strict
+    )
+    result = _make_result(verdict, arguments.ulps)
+    result.cause = "\n".join(line for item in findings.left for line in format_finding(item, kernel.wave))
     result.repro = arguments.line
     report.results.append(result)
     _show(verdict, image.lines_missing, kernel.wave, out, verbose=arguments.verbose)
     if arguments.junit:
         write_text(arguments.junit, to_junit(report))
     code = finish_report(report, arguments)
-    only_findings = verdict.sorted.left and not (stopped or verdict.mismatches or verdict.unused)
+    only_findings = verdict.sorted.left and not (stopped or verdict.list_mismatches or verdict.list_unused)
     return arguments.error_exitcode if only_findings else code
 
 
 @dataclass(frozen=True, slots=True)
-class _Verdict:
+class _LaunchVerdict:
     """The results that determine the verdict of a launch. `stopped`: the reason if it did not end, else ""."""
 
     kernel: str
@@ -293,30 +297,30 @@ class _Verdict:
     strict: bool
 
     @property
-    def mismatches(self) -> list[ExpectedOutput]:
+    def list_mismatches(self) -> list[ExpectedOutput]:
         return [item for item in self.compared if item.mismatches]
 
     @property
-    def unused(self) -> tuple[Suppression, ...]:
+    def list_unused(self) -> tuple[Suppression, ...]:
         return self.sorted.unused if self.strict else ()
 
     @property
-    def reasons(self) -> list[str]:
+    def list_reasons(self) -> list[str]:
         """The reason if the launch failed; empty if it passed."""
-        from zinc_rt.launching.finding_groups import times_of_rules
+        from zinc_rt.launching.finding_groups import count_rules
 
         return [
             *([self.stopped] if self.stopped else []),
-            *[f"{count} x {rule}" for rule, count in times_of_rules(self.sorted.left).items()],
+            *[f"{count} x {rule}" for rule, count in count_rules(self.sorted.left).items()],
             *[
                 f"{mismatch.name}: {mismatch.mismatches} of {mismatch.count} differ"
-                for mismatch in self.mismatches
+                for mismatch in self.list_mismatches
             ],
-            *[f"unused suppression: {item}" for item in self.unused],
+            *[f"unused suppression: {item}" for item in self.list_unused],
         ]
 
 
-def _result(verdict: _Verdict, ulps: int) -> Result:
+def _make_result(verdict: _LaunchVerdict, ulps: int) -> Result:
     from zinc_rt.cli.report import Result
 
     result, findings = verdict.done, verdict.sorted
@@ -325,17 +329,17 @@ def _result(verdict: _Verdict, ulps: int) -> Result:
         "remarks": [asdict(remark) for remark in result.remarks],
         "suppressed": [{**asdict(item), "reason": entry.reason} for item, entry in findings.suppressed],
         "unused_suppressions": [asdict(item) for item in findings.unused],
-        "outputs": {key: _summary(array) for key, array in result.outputs.items()},
+        "outputs": {key: _summarise_array(array) for key, array in result.outputs.items()},
         "expected": [asdict(item) for item in verdict.compared],
         "seconds": list(result.seconds),
         "executed": None if result.executed is None else asdict(result.executed),
     }
-    reason = "; ".join(verdict.reasons)
+    reason = "; ".join(verdict.list_reasons)
     status: Status = "fail" if reason else "pass"
     return Result(verdict.kernel, "launch", status, reason=reason, measure=measure, limit={"ulps": ulps})
 
 
-def _summary(array: object) -> dict[str, object]:
+def _summarise_array(array: object) -> dict[str, object]:
     import numpy as np
 
     from zinc_rt.launching.values import is_float
@@ -352,13 +356,13 @@ def _summary(array: object) -> dict[str, object]:
     }
 
 
-def _show(verdict: _Verdict, lines_missing: str, wave: int, out: TextIO, *, verbose: bool) -> None:
-    from zinc_rt.launching.located import remark_line
+def _show(verdict: _LaunchVerdict, lines_missing: str, wave: int, out: TextIO, *, verbose: bool) -> None:
+    from zinc_rt.launching.located import format_remarks
 
     result, findings = verdict.done, verdict.sorted
     rows = []
     for key, array in result.outputs.items():
-        summary = _summary(array)
+        summary = _summarise_array(array)
         first = ", ".join(summary["first"])  # type: ignore[arg-type]
         rows.append((key, summary["type"], first, summary["least"], summary["most"], summary["not_finite"]))
     if rows:
@@ -369,7 +373,7 @@ def _show(verdict: _Verdict, lines_missing: str, wave: int, out: TextIO, *, verb
     if verbose:
         show_findings(result.remarks, wave, out, verbose=verbose, remark=True)
     elif result.remarks:
-        terminal.show(remark_line(result.remarks), out=out)
+        terminal.show(format_remarks(result.remarks), out=out)
     if findings.suppressed:
         terminal.show(f"suppressed: {len(findings.suppressed)}; --json lists them with their reasons", out=out)
     for entry in findings.unused:
@@ -394,7 +398,7 @@ def _show(verdict: _Verdict, lines_missing: str, wave: int, out: TextIO, *, verb
         terminal.show(f"FAIL  {verdict.stopped}", out=out)
         return
     simulated = " on a SIMULATED device: says nothing about hardware" if result.device["simulated"] else ""
-    mark = "FAIL" if verdict.reasons else "PASS"
+    mark = "FAIL" if verdict.list_reasons else "PASS"
     terminal.show(f"{mark}  {verdict.kernel} on {result.device['arch']}{simulated}", out=out)
 
 
@@ -402,20 +406,20 @@ def show_findings(
     findings: tuple[FindingGroup, ...], wave: int, out: TextIO, *, verbose: bool, remark: bool = False
 ) -> None:
     """Show findings as lines that begin with FILE:LINE, like a compiler's; with --format as a table."""
-    from zinc_rt.launching.located import finding_lines, plain_name
+    from zinc_rt.launching.located import format_finding, strip_parameter_types
 
-    if table_writer() is not None and findings:
+    if find_table_writer() is not None and findings:
         rows = [
             ("remark" if remark else "error" if finding.error else "finding", finding.rule, finding.tool,
-             finding.line, plain_name(finding.kernel), finding.count,
+             finding.line, strip_parameter_types(finding.kernel), finding.count,
              finding.access or finding.detail or finding.first)
             for finding in findings
         ]  # fmt: skip
         terminal.show(Table(("kind", "rule", "tool", "line", "kernel", "times", "what"), rows), out=out)
         return
     for finding in findings:
-        for line in finding_lines(finding, wave, verbose=verbose):
+        for line in format_finding(finding, wave, verbose=verbose):
             terminal.show(f"remark: {line}" if remark and not line.startswith(" ") else line, out=out)
 
 
-main = Command("launch", parser, _body)
+main = Command("launch", parser, _run_command)

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 from zinc_rt.cli.command import Command
 from zinc_rt.cli.options import (
     add_engine,
-    model_tokens,
+    choose_model_tokens,
     open_engine,
+    parse_tokens,
     read_model,
-    settings,
-    token_list,
+    read_settings_once,
 )
-from zinc_rt.cli.output import add_json, finish_report, output_stream, readable_size, start_report
-from zinc_rt.cli.progress import progress
+from zinc_rt.cli.output import add_json, choose_output_stream, finish_report, format_size, start_report
+from zinc_rt.cli.progress import show_progress
 from zinc_rt.host import terminal
 from zinc_rt.host.arguments import Parser, add_models
 from zinc_rt.host.errors import InputError
@@ -43,7 +43,7 @@ def parser() -> argparse.ArgumentParser:
     )
     add_models(parser)
     which = parser.add_mutually_exclusive_group(required=True)
-    which.add_argument("--tokens", type=token_list, metavar="IDS", help="token ids, like 1,2,3")
+    which.add_argument("--tokens", type=parse_tokens, metavar="IDS", help="token ids, like 1,2,3")
     which.add_argument("-p", "--prompt", metavar="TEXT", help="text, tokenised with the model's tokenizer")
     parser.add_argument("--out", metavar="FILE", required=True, help="the .npz file to write, atomically")
     parser.add_argument(
@@ -63,21 +63,21 @@ def parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _logits(arguments: argparse.Namespace) -> int:
+def _run_command(arguments: argparse.Namespace) -> int:
     import numpy as np
 
-    from zinc_rt.backends.base import findings_of
+    from zinc_rt.backends.base import read_findings
     from zinc_rt.cli.describe import describe_model, describe_run, fail_for_findings
     from zinc_rt.cli.report import Report, Result
     from zinc_rt.host.files import check_writable, write_atomically
 
     check_writable(arguments.out, report=arguments.json)
     report = start_report(Report("logits"), arguments)
-    knobs = settings()
+    knobs = read_settings_once()
     gguf = read_model(arguments.model)
-    tokens = model_tokens(gguf, arguments.tokens, arguments.prompt)
+    tokens = choose_model_tokens(gguf, arguments.tokens, arguments.prompt)
     with open_engine(gguf, arguments, knobs) as engine:
-        logits, layers = compute(
+        logits, layers = compute_logits(
             engine,
             tokens,
             prefill=arguments.prefill,
@@ -85,19 +85,19 @@ def _logits(arguments: argparse.Namespace) -> int:
             layers=arguments.layers == "all",
         )
         describe_run(report, engine)
-        findings = findings_of(engine.backend)
+        findings = read_findings(engine.backend)
     arrays = {"ids": np.array(tokens, np.int32), "logits": logits}
     if layers is not None:
         arrays["l_out"] = layers
     write_atomically(arguments.out, lambda file: np.savez(file, **arrays))  # type: ignore[arg-type]
-    out = output_stream(arguments)
+    out = choose_output_stream(arguments)
     for name, array in arrays.items():
         terminal.show(f"{name:<7} {array.dtype}  {list(array.shape)}", out=out)
     for clamp in report.shortcuts:
         terminal.show(f"shortcut {clamp}", out=out)
     total = sum(array.nbytes for array in arrays.values())
     terminal.show(
-        f"wrote {arguments.out}, {readable_size(total)}, {report.ordering} on {report.device['tier']}", out=out
+        f"wrote {arguments.out}, {format_size(total)}, {report.ordering} on {report.device['tier']}", out=out
     )
     report.results.append(
         Result(
@@ -121,7 +121,7 @@ def _logits(arguments: argparse.Namespace) -> int:
     return finish_report(report, arguments)
 
 
-def compute(
+def compute_logits(
     engine: Engine, tokens: list[int], *, prefill: Prefill, rows: Rows, layers: bool
 ) -> tuple[np.ndarray, np.ndarray | None]:
     """Return the logits, f32 [T, V] or [1, V], and l_out f32 [L, T, D] if requested."""
@@ -134,7 +134,7 @@ def compute(
             assert node.layer is not None
             outputs.setdefault(node.layer, []).append(array.copy())
 
-    with progress(len(tokens), "tokens") as advance:
+    with show_progress(len(tokens), "tokens") as advance:
         logits = engine.extend(
             engine.open(), tokens, tap=tap if layers else None, prefill=prefill, rows=rows, advance=advance
         )
@@ -144,4 +144,4 @@ def compute(
     return logits, np.stack(arrays) if layers else None
 
 
-main = Command("logits", parser, _logits)
+main = Command("logits", parser, _run_command)

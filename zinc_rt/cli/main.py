@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 
-from zinc_rt.cli.command import Command, registered_commands, run_guarded
+from zinc_rt.cli.command import Command, find_commands, run_guarded
 from zinc_rt.host.arguments import suggest_word
 from zinc_rt.host.errors import UsageError
 from zinc_rt.host.version import __version__
@@ -22,16 +22,16 @@ def _main(argv: list[str]) -> int:
     if argv[:1] in (["--version"], ["version"]):
         print(f"zinc-rt {__version__}")
         return 0
-    commands = registered_commands()
+    commands = find_commands()
     if not argv:
-        from zinc_rt.cli.overview import overview
+        from zinc_rt.cli.overview import format_overview
 
-        print(overview(commands))
+        print(format_overview(commands))
         return 0
     if argv[0] in ("-h", "--help") or argv == ["help"]:
-        from zinc_rt.cli.overview import full_help
+        from zinc_rt.cli.overview import format_full_help
 
-        print(full_help(commands))
+        print(format_full_help(commands))
         return 0
     name, words = argv[0], argv[1:]
     if name == "help":

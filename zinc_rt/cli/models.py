@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from zinc_rt.cli.command import Command
-from zinc_rt.cli.options import settings
-from zinc_rt.cli.output import add_json, finish_report, output_stream, readable_size, start_report
+from zinc_rt.cli.options import read_settings_once
+from zinc_rt.cli.output import add_json, choose_output_stream, finish_report, format_size, start_report
 from zinc_rt.host import terminal
-from zinc_rt.host.arguments import Parser, context_length
-from zinc_rt.host.errors import InputError, UsageError, ZincError, first_line
+from zinc_rt.host.arguments import Parser, parse_context_length
+from zinc_rt.host.errors import InputError, UsageError, ZincError, error_first_line
 from zinc_rt.host.files import check_writable, models_folder
 from zinc_rt.host.settings import Experts
 from zinc_rt.host.terminal import Column
@@ -69,7 +69,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "-c",
         "--ctx",
-        type=context_length,
+        type=parse_context_length,
         metavar="N",
         help="context length; 0: the trained length (default: that, at most 4096)",
     )
@@ -83,14 +83,14 @@ def parser() -> argparse.ArgumentParser:
 def _models(arguments: argparse.Namespace) -> int:
     from zinc_rt.cli.report import Report, Result
     from zinc_rt.model.gguf import read_gguf
-    from zinc_rt.model.identity import identity
+    from zinc_rt.model.identity import identify_model
 
     if arguments.slots < 1:
         raise UsageError(f"--slots {arguments.slots}: expected 1 or more")
     if arguments.vram is not None and not 0 < arguments.vram < float("inf"):
         raise UsageError(f"--vram {arguments.vram:g}: expected gigabytes, more than 0")
     check_writable(report=arguments.json)
-    knobs = settings()
+    knobs = read_settings_once()
     report = start_report(Report("models"), arguments)
     memory = _memory(arguments.vram)
     roots = [Path(item) for item in arguments.folders] or [Path(knobs.models or models_folder())]
@@ -104,25 +104,25 @@ def _models(arguments: argparse.Namespace) -> int:
             continue
         try:
             gguf = read_gguf(path)
-            shape = identity(gguf)
+            shape = identify_model(gguf)
         except ZincError as error:
-            reason = first_line(error).removeprefix(f"{path}: ")
+            reason = error_first_line(error).removeprefix(f"{path}: ")
             rows.append((name, "", "", "", "", "", "", f"unreadable: {reason}"))
             report.results.append(Result(name, "model", "fail", cause=reason, advice=error.next))
             continue
         answer = _fit(gguf, arguments, knobs, memory)
         largest = max(shape.weights, key=shape.weights.__getitem__, default="")
         sizes = (answer.weights_bytes, answer.context_bytes, answer.expert_bytes)
-        shown = [readable_size(size) if size else "" for size in sizes]
+        shown = [format_size(size) if size else "" for size in sizes]
         word = {True: "yes", False: "no", None: "unknown"}[answer.fits]
         verdict = f"{word}: {answer.reason}" if answer.reason else word
-        rows.append((name, shape.architecture, largest, readable_size(shape.size_bytes), *shown, verdict))
+        rows.append((name, shape.architecture, largest, format_size(shape.size_bytes), *shown, verdict))
         measure = {**shape.as_dict(), **asdict(answer), "parts": len(gguf.parts)}
         report.results.append(Result(name, "model", "pass", reason=answer.reason, measure=measure))
-    out = output_stream(arguments)
+    out = choose_output_stream(arguments)
     if rows:
         sizes_columns = [Column(text, right=True) for text in ("size", "weights", "context", "host experts")]
-        terminal.table(["model", "architecture", "type", *sizes_columns, "fits"], rows, out)
+        terminal.show_table(["model", "architecture", "type", *sizes_columns, "fits"], rows, out)
     terminal.show(f"{len(rows)} models in {', '.join(map(str, roots))}; memory: {memory.name}", out=out)
     if not rows:
         terminal.show("next      zinc-rt pull OWNER/NAME-GGUF:Q4_K_M, or pass a folder", out=out)
@@ -157,10 +157,10 @@ def _files(roots: list[Path], *, named: bool) -> Iterator[Path]:
 def _unfinished(path: Path) -> str:
     try:
         size = json.loads(path.with_name(f"{path.name}.json").read_text(encoding="utf-8"))["size_bytes"]
-        total = f" of {readable_size(int(size))}"
+        total = f" of {format_size(int(size))}"
     except (OSError, ValueError, KeyError, TypeError):
         total = ""
-    return f"unfinished: {readable_size(path.stat().st_size)}{total}; the same zinc-rt pull resumes it"
+    return f"unfinished: {format_size(path.stat().st_size)}{total}; the same zinc-rt pull resumes it"
 
 
 def _memory(vram_gb: float | None) -> AvailableMemory:
@@ -175,39 +175,39 @@ def _memory(vram_gb: float | None) -> AvailableMemory:
     nodes = [gpu.node for gpu in find_gpus(LinuxDriver()).gpus if gpu.node is not None]
     node = max(nodes, key=lambda item: item.vram_bytes, default=None)
     if node is not None and node.vram_bytes:
-        return AvailableMemory(node.vram_bytes, host, f"{node.arch}, {readable_size(node.vram_bytes)}")
-    return AvailableMemory(0, host, f"this machine's, {readable_size(host)} (no AMD GPU; --vram GB plans for one)")
+        return AvailableMemory(node.vram_bytes, host, f"{node.arch}, {format_size(node.vram_bytes)}")
+    return AvailableMemory(0, host, f"this machine's, {format_size(host)} (no AMD GPU; --vram GB plans for one)")
 
 
 def _fit(gguf: GGUFFile, arguments: argparse.Namespace, knobs: Settings, memory: AvailableMemory) -> MemoryFit:
-    from zinc_rt.engine.engine import default_ctx, trained_ctx
-    from zinc_rt.engine.memory_fit import fit
-    from zinc_rt.engine.variants import overrides_of
+    from zinc_rt.engine.engine import choose_default_ctx, read_trained_ctx
+    from zinc_rt.engine.memory_fit import fit_model
+    from zinc_rt.engine.variants import find_overrides
     from zinc_rt.isa.target import DEFAULT_ARCH
-    from zinc_rt.kernels.sets import code_of, kernel_set
-    from zinc_rt.mem.plan import size_bytes
+    from zinc_rt.kernels.sets import find_code_chip, find_kernel_set
+    from zinc_rt.mem.plan import count_buffer_bytes
     from zinc_rt.model.builder import SequenceLimits
     from zinc_rt.model.registry import build_model
 
     if not gguf.tensors:
         return MemoryFit(None, "a tokenizer without tensors")
     try:
-        ctx = min(default_ctx(gguf, arguments.ctx), trained_ctx(gguf))
+        ctx = min(choose_default_ctx(gguf, arguments.ctx), read_trained_ctx(gguf))
         limits = SequenceLimits(ctx=ctx, slots=arguments.slots)
-        overrides = overrides_of(knobs)
+        overrides = find_overrides(knobs)
         model = build_model(gguf, limits, "prefill", overrides=overrides)
     except ZincError as error:
-        return MemoryFit(None, first_line(error).removeprefix(f"{gguf.path}: "))
-    context = sum(size_bytes(spec, {}) for spec in model.graph.by_role("state", "table"))
+        return MemoryFit(None, error_first_line(error).removeprefix(f"{gguf.path}: "))
+    context = sum(count_buffer_bytes(spec, {}) for spec in model.graph.by_role("state", "table"))
     weights = sum(weight.raw.nbytes for weight in model.weights.values())
-    kernels = kernel_set(code_of(DEFAULT_ARCH))
+    kernels = find_kernel_set(find_code_chip(DEFAULT_ARCH))
     if not memory.vram_bytes or kernels is None:
         fits = weights + context <= memory.host_bytes
         return MemoryFit(fits, "" if fits else "more than this machine's memory", ctx, weights, 0, context)
     try:
         tokens = min(limits.step_tokens, ctx)
         experts = arguments.experts or knobs.experts
-        placed = fit(
+        placed = fit_model(
             model,
             kernels,
             memory.vram_bytes,
@@ -217,7 +217,7 @@ def _fit(gguf: GGUFFile, arguments: argparse.Namespace, knobs: Settings, memory:
             overrides=overrides,
         )
     except InputError as error:
-        reason = error.next or first_line(error).removeprefix(f"{gguf.path}: ")
+        reason = error.next or error_first_line(error).removeprefix(f"{gguf.path}: ")
         return MemoryFit(False, reason, ctx, weights, 0, context)
     if placed.host_bytes > memory.host_bytes:
         return MemoryFit(False, "experts exceed host memory", ctx, placed.vram_bytes, placed.host_bytes, context)

@@ -25,7 +25,7 @@ class CommandObserver:
         """Called when the command begins a report, before its device and results are known."""
 
 
-def observer_of(arguments: argparse.Namespace) -> CommandObserver:
+def make_observer(arguments: argparse.Namespace) -> CommandObserver:
     """Return the observer of the command with these arguments."""
     observer: CommandObserver = arguments.observer
     return observer

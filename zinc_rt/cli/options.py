@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zinc_rt.backends import registry
-from zinc_rt.cli.command import environment_settings
-from zinc_rt.cli.observer import observer_of
-from zinc_rt.cli.progress import stages
+from zinc_rt.cli.command import read_environment
+from zinc_rt.cli.observer import make_observer
+from zinc_rt.cli.progress import show_stages
 from zinc_rt.host import terminal
-from zinc_rt.host.arguments import context_length, suggest_word
+from zinc_rt.host.arguments import parse_context_length, suggest_word
 from zinc_rt.host.errors import InputError, UsageError
 from zinc_rt.isa.target import DEFAULT_ARCH
 
@@ -32,21 +32,21 @@ DEVICES = ("auto", "hw", "cpu", "sim")  # of --device, beside those that a tier 
 ORDERING_CHOICES = ("canonical-1", "canonical-1-q8", "float32-dequant")  # without importing NumPy for --help
 
 
-def device_name(text: str) -> str:
+def parse_device_name(text: str) -> str:
     """Parse --device, as argparse's `type`. Whether the device exists is checked later."""
     tiers = [row.tier for row in registry.built() if row.lists_devices]
     if text in DEVICES or text.partition(":")[0] in tiers:
         return text
     if text.startswith("sim:"):
-        from zinc_rt.sim.chips import chip
-        from zinc_rt.sim.profiles import linux
+        from zinc_rt.sim.chips import find_chip
+        from zinc_rt.sim.profiles import find_profile
 
         name, _, version = text[4:].partition("@")
         try:
             if name:
-                chip(name)
+                find_chip(name)
             if version:
-                linux(version)
+                find_profile(version)
         except ValueError as error:
             raise argparse.ArgumentTypeError(str(error)) from error
         return text
@@ -74,7 +74,7 @@ class _DeviceAction(argparse.Action):
 def add_device(group: argparse._ArgumentGroup, text: str) -> None:
     """Add --device, with `text` as its help, --sanitizer and --unchecked."""
     group.add_argument(
-        "--device", type=device_name, action=_DeviceAction, metavar="WHICH", default="auto", help=text
+        "--device", type=parse_device_name, action=_DeviceAction, metavar="WHICH", default="auto", help=text
     )
     group.add_argument(
         "--sanitizer",
@@ -107,7 +107,7 @@ def add_budgets(group: argparse._ArgumentGroup) -> None:
     )
 
 
-def classes_of(arguments: argparse.Namespace) -> Classes:
+def make_classes(arguments: argparse.Namespace) -> Classes:
     """Return the scheduler's classes with the budgets of `add_budgets`. Raises UsageError."""
     from zinc_rt.sched.tenant import CLASSES, with_budgets
 
@@ -161,7 +161,7 @@ def add_engine(parser: argparse.ArgumentParser, *, tier: bool = True) -> None:
     group.add_argument(
         "-c",
         "--ctx",
-        type=context_length,
+        type=parse_context_length,
         metavar="N",
         help="context length; 0: the trained length (default: the trained length, but at most 4096)",
     )
@@ -181,7 +181,7 @@ def add_timeout(group: argparse._ArgumentGroup) -> None:
     )
 
 
-def token_list(text: str) -> list[int]:
+def parse_tokens(text: str) -> list[int]:
     """Parse token ids like `1,2,3`, as argparse's `type`. An empty text is an empty list."""
     try:
         return [int(part) for part in text.split(",")] if text.strip() else []
@@ -191,17 +191,17 @@ def token_list(text: str) -> list[int]:
         ) from error
 
 
-def settings() -> Settings:
-    return environment_settings()
+def read_settings_once() -> Settings:
+    return read_environment()
 
 
-def threads(arguments: argparse.Namespace, settings: Settings) -> int:
+def choose_threads(arguments: argparse.Namespace, settings: Settings) -> int:
     if arguments.threads is not None and arguments.threads < 1:
         raise UsageError(f"--threads {arguments.threads}: expected 1 or more")
     return arguments.threads or settings.cpu_workers
 
 
-def simulated_device(arguments: argparse.Namespace) -> dict[str, Any]:
+def simulation_options(arguments: argparse.Namespace) -> dict[str, Any]:
     """Return the options of a simulated device from --sanitizer, --coherence, --reorder and --facts. Raise
     InputError or UsageError for a facts file that is invalid or of another chip."""
     asked: dict[str, Any] = {"sanitizer": arguments.sanitizer or DEFAULT_SANITIZER}
@@ -211,15 +211,15 @@ def simulated_device(arguments: argparse.Namespace) -> dict[str, Any]:
         if getattr(arguments, name, None) is not None
     }
     if getattr(arguments, "facts", None):
-        from zinc_rt.sim.chips import chip
+        from zinc_rt.sim.chips import find_chip
         from zinc_rt.sim.facts import load
 
-        load(Path(arguments.facts), chip=chip(asked.get("chip", DEFAULT_ARCH)).gfx)
+        load(Path(arguments.facts), chip=find_chip(asked.get("chip", DEFAULT_ARCH)).gfx)
         asked["facts"] = arguments.facts
     return asked
 
 
-def simulated_chip(asked: Mapping[str, Any]) -> str:
+def find_simulated_chip(asked: Mapping[str, Any]) -> str:
     """Return the name of the simulated device for --device."""
     chip, linux = asked.get("chip") or "", asked.get("linux") or ""
     return f"sim:{chip}{'@' * bool(linux)}{linux}" if chip or linux else "sim"
@@ -266,25 +266,25 @@ def open_engine(
     `stored`: the engine may use graphs planned by an earlier run.
     """
     from zinc_rt.engine.devices import choose_tier, open_backend
-    from zinc_rt.engine.engine import Engine, ctx_warning
+    from zinc_rt.engine.engine import Engine, format_ctx_warning
     from zinc_rt.engine.graph_store import GraphStore
     from zinc_rt.engine.variants import EngineOptions
-    from zinc_rt.host.version import planning_version
+    from zinc_rt.host.version import digest_planning
 
     choice = choose_tier(
         arguments.tier or settings.tier,
         arguments.device,
         ordering=arguments.ordering,
         unchecked=arguments.unchecked,
-        **simulated_device(arguments),
+        **simulation_options(arguments),
     )
     check_options_used([choice], arguments)
-    if warning := ctx_warning(gguf, arguments.ctx):
+    if warning := format_ctx_warning(gguf, arguments.ctx):
         print_status(f"warning   {warning}")
-    with stages() as stage:
+    with show_stages() as stage:
         stage.say(f"loading {Path(gguf.path).name} on {choice.tier}")
         backend = open_backend(
-            choice, arguments.ordering, threads=threads(arguments, settings), affinity=settings.cpu_affinity
+            choice, arguments.ordering, threads=choose_threads(arguments, settings), affinity=settings.cpu_affinity
         )
         try:
             return Engine(
@@ -295,10 +295,10 @@ def open_engine(
                 options=EngineOptions(
                     settings=settings,
                     transform=transform,
-                    timeout_seconds=timeout(arguments),
+                    timeout_seconds=parse_timeout(arguments),
                     slow=lambda line: print_status(f"waiting   {line}"),
-                    around=observer_of(arguments).around_engine,
-                    store=GraphStore(planning_version()) if stored and settings.graph_cache == "on" else None,
+                    around=make_observer(arguments).around_engine,
+                    store=GraphStore(digest_planning()) if stored and settings.graph_cache == "on" else None,
                 ),
             )
         except BaseException:
@@ -310,7 +310,7 @@ def print_status(line: str) -> None:
     terminal.show(line, out=sys.stderr)
 
 
-def timeout(arguments: argparse.Namespace) -> float | None:
+def parse_timeout(arguments: argparse.Namespace) -> float | None:
     """Return --timeout in seconds, or None if it is not set. Raise UsageError unless it is positive."""
     seconds: float | None = arguments.timeout
     if seconds is not None and not 0 < seconds < float("inf"):
@@ -331,7 +331,7 @@ def read_model(path: str) -> GGUFFile:
     return gguf
 
 
-def model_tokens(gguf: GGUFFile, tokens: Sequence[int] | None, prompt: str | None) -> list[int]:
+def choose_model_tokens(gguf: GGUFFile, tokens: Sequence[int] | None, prompt: str | None) -> list[int]:
     """Return the ids of --tokens, or the ids of --prompt from the model's tokenizer."""
     if tokens:
         return list(tokens)

@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, TextIO
 
-from zinc_rt.cli.observer import observer_of
+from zinc_rt.cli.observer import make_observer
 from zinc_rt.host.table_format import FORMATS
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def add_format(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> Non
     )
 
 
-def output_stream(arguments: argparse.Namespace) -> TextIO:
+def choose_output_stream(arguments: argparse.Namespace) -> TextIO:
     """Return the stream for tables and text: stdout, or stderr if --json - takes stdout. A Python caller
     (zinc_rt.harness) passes its own stream to `Command.parse`.
     """
@@ -46,7 +46,7 @@ def output_stream(arguments: argparse.Namespace) -> TextIO:
 
 def start_report(report: Report, arguments: argparse.Namespace) -> Report:
     """Begin a command's report and notify the command's observer. `finish_report` writes it."""
-    observer_of(arguments).report_begun(report)
+    make_observer(arguments).report_begun(report)
     return report
 
 
@@ -61,7 +61,7 @@ def finish_report(report: Report, arguments: argparse.Namespace) -> int:
     return report.exit_code()
 
 
-def simulated_note(report: Report) -> str:
+def format_simulated_note(report: Report) -> str:
     """Return the note for a verdict to which a simulated device contributed, with its tiers; empty if none
     did."""
     if not report.simulated:
@@ -78,7 +78,7 @@ def printable(text: str, width: int = 0) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
-def readable_size(size_bytes: int) -> str:
+def format_size(size_bytes: int) -> str:
     """Format a size exactly and rounded: `1,234,567 B (1.18 MiB)`."""
     value, unit = float(size_bytes), "B"
     for unit in ("B", "KiB", "MiB", "GiB", "TiB"):

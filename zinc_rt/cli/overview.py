@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from zinc_rt.host.version import __version__
-from zinc_rt.kernels.native.levels import levels_of
+from zinc_rt.kernels.native.levels import list_machine_levels
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -71,10 +71,10 @@ class HostPaths:
     dev: Path = Path("/dev")
 
 
-def overview(commands: Iterable[str], paths: HostPaths | None = None, columns: int | None = None) -> str:
+def format_overview(commands: Iterable[str], paths: HostPaths | None = None, columns: int | None = None) -> str:
     """Return the page that `zinc-rt` alone prints: at most 20 lines of command names."""
     width = columns or shutil.get_terminal_size().columns
-    groups = grouped(commands)
+    groups = group_commands(commands)
     label = max(len(group.name) for group in groups) + GAP
     rows = [
         textwrap.fill(
@@ -85,7 +85,7 @@ def overview(commands: Iterable[str], paths: HostPaths | None = None, columns: i
         )
         for group in groups
     ]
-    state = f"{'machine':<{label}}{machine_state(paths or HostPaths())}"
+    state = f"{'machine':<{label}}{describe_machine(paths or HostPaths())}"
     return "\n".join(
         [
             f"ZINC_RT {__version__}: GPU bring-up and validation, with an LLM inference runtime.",
@@ -99,15 +99,15 @@ def overview(commands: Iterable[str], paths: HostPaths | None = None, columns: i
     )
 
 
-def full_help(commands: Mapping[str, EntryPoint], columns: int | None = None) -> str:
+def format_full_help(commands: Mapping[str, EntryPoint], columns: int | None = None) -> str:
     """Return the page of `zinc-rt --help`: every command with its summary, under the heading of its group."""
     width = max(map(len, [*commands, *BUILT_IN])) + GAP
     screen = max((columns or shutil.get_terminal_size().columns) - 1, width + 20)
     parts = []
-    for group in grouped(commands):
+    for group in group_commands(commands):
         rows = [
             textwrap.fill(
-                f"  {name:<{width}}{BUILT_IN.get(name) or summary(commands[name])}",
+                f"  {name:<{width}}{BUILT_IN.get(name) or read_summary(commands[name])}",
                 screen,
                 subsequent_indent=" " * (width + 2),
                 break_on_hyphens=False,
@@ -126,7 +126,7 @@ def full_help(commands: Mapping[str, EntryPoint], columns: int | None = None) ->
     )
 
 
-def grouped(commands: Iterable[str]) -> list[Group]:
+def group_commands(commands: Iterable[str]) -> list[Group]:
     """Return the groups with the installed commands only. Commands without a group come last."""
     installed = {*commands, *BUILT_IN}
     groups = [
@@ -139,9 +139,9 @@ def grouped(commands: Iterable[str]) -> list[Group]:
     return [group for group in groups if group.commands]
 
 
-def summary(point: EntryPoint) -> str:
+def read_summary(point: EntryPoint) -> str:
     """Return the first line of the command module's docstring, without importing the module."""
-    path = _source(point.module)
+    path = _find_source(point.module)
     if path is None:
         return ""
     with path.open(encoding="utf-8") as file:
@@ -151,7 +151,7 @@ def summary(point: EntryPoint) -> str:
     return ""
 
 
-def _source(module: str) -> Path | None:
+def _find_source(module: str) -> Path | None:
     """Return a module's file. `find_spec` imports the parent packages, so this package is searched by path."""
     package, _, rest = module.partition(".")
     if package == __name__.partition(".")[0]:
@@ -160,14 +160,14 @@ def _source(module: str) -> Path | None:
     return Path(spec.origin) if spec is not None and spec.origin else None
 
 
-def machine_state(paths: HostPaths) -> str:
+def describe_machine(paths: HostPaths) -> str:
     """Return one line with the GPUs and the tiers that this machine probably supports.
 
     Only files are read: no driver is opened, no library is loaded and nothing is compiled. `zinc-rt devices` does
     that.
     """
-    gpus = list(_amd_render_nodes(paths))
-    tiers = list(_cpu_tiers())
+    gpus = list(_find_amd_render_nodes(paths))
+    tiers = list(_list_cpu_tiers())
     if not gpus:
         return f"no AMD GPU; tiers {', '.join(tiers)}; t1, t2 with --device sim"
     listed = ", ".join(gpus)
@@ -176,7 +176,7 @@ def machine_state(paths: HostPaths) -> str:
     return f"AMD GPU {listed}; tiers {', '.join(tiers)}; t1, t2 after zinc-rt bring-up"
 
 
-def _amd_render_nodes(paths: HostPaths) -> Iterator[str]:
+def _find_amd_render_nodes(paths: HostPaths) -> Iterator[str]:
     for node in sorted(paths.drm.glob("renderD*")):
         try:
             vendor = (node / "device" / "vendor").read_text(encoding="ascii").strip()
@@ -186,8 +186,8 @@ def _amd_render_nodes(paths: HostPaths) -> Iterator[str]:
             yield node.name
 
 
-def _cpu_tiers() -> Iterator[str]:
-    has_kernels = bool(levels_of(platform.machine()))
+def _list_cpu_tiers() -> Iterator[str]:
+    has_kernels = bool(list_machine_levels(platform.machine()))
     if has_kernels and (os.environ.get("ZINC_RT_CC", "").strip() or find_spec("ziglang") is not None):
         yield "t_cpu_native"
     yield "t_cpu"

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zinc_rt.cli.command import Command
-from zinc_rt.cli.output import add_json, finish_report, output_stream, printable, start_report
-from zinc_rt.cli.text_input import stdin_bytes
+from zinc_rt.cli.output import add_json, choose_output_stream, finish_report, printable, start_report
+from zinc_rt.cli.text_input import read_stdin
 from zinc_rt.host.arguments import Parser
 from zinc_rt.host.errors import InputError
-from zinc_rt.host.input_files import unreadable
+from zinc_rt.host.input_files import make_read_error
 from zinc_rt.isa.target import DEFAULT_ARCH
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _decode(arguments: argparse.Namespace) -> int:
+def _run_command(arguments: argparse.Namespace) -> int:
     from zinc_rt.cli.report import Report, Result
     from zinc_rt.host.files import check_writable
     from zinc_rt.pm4.disassemble import disassemble
@@ -70,20 +70,27 @@ def _decode(arguments: argparse.Namespace) -> int:
     generation = generation_of(arguments.arch)
     check_writable(report=arguments.json)
     dwords = _read(arguments.file, hexadecimal=arguments.hex)
-    out = output_stream(arguments)
+    out = choose_output_stream(arguments)
     print(disassemble(dwords, generation), file=out)
     report = start_report(Report("pm4"), arguments)
-    report.details = {"arch": arguments.arch, "dwords": len(dwords), "packets": _packets(dwords, generation)}
+    report.details = {
+        "arch": arguments.arch,
+        "dwords": len(dwords),
+        "packets": _make_packet_rows(dwords, generation),
+    }
     report.results.append(Result("decode", "pm4-decode", "pass", measure={"dwords": len(dwords)}))
     if arguments.lint:
         findings = lint(dwords, generation, queue=arguments.queue, is_ib=arguments.ib)
         _print_findings(findings, arguments)
-        report.results += [_result(finding, arguments) for finding in findings]
+        report.results += [_make_result(finding, arguments) for finding in findings]
         report.details["queue"], report.details["is_ib"] = arguments.queue, arguments.ib
     code = finish_report(report, arguments)
     count = len(report.details["packets"])
     verdict = "PASS" if code == 0 else "FAIL"
-    print(f"{verdict:<5} {count} packets in {len(dwords)} dwords, {arguments.arch}{_summary(report)}", file=out)
+    print(
+        f"{verdict:<5} {count} packets in {len(dwords)} dwords, {arguments.arch}{_format_summary(report)}",
+        file=out,
+    )
     return code
 
 
@@ -91,9 +98,9 @@ def _read(name: str, *, hexadecimal: bool) -> Sequence[int]:
     """Read the dwords of FILE or stdin. Raise InputError with the position of the first invalid text."""
     source = "stdin" if name == "-" else name
     try:
-        raw = stdin_bytes() if name == "-" else Path(name).read_bytes()
+        raw = read_stdin() if name == "-" else Path(name).read_bytes()
     except OSError as error:
-        raise unreadable(printable(name) or repr(name), error, next="check the path; - is stdin") from None
+        raise make_read_error(printable(name) or repr(name), error, next="check the path; - is stdin") from None
     if hexadecimal:
         dwords = _read_hex(raw, printable(source))
     else:
@@ -121,7 +128,7 @@ def _read_hex(raw: bytes, source: str) -> list[int]:
     return dwords
 
 
-def _packets(dwords: Sequence[int], generation: Generation) -> list[dict[str, Any]]:
+def _make_packet_rows(dwords: Sequence[int], generation: Generation) -> list[dict[str, Any]]:
     from zinc_rt.pm4.decode import BadPacket, decode_stream
 
     rows: list[dict[str, Any]] = []
@@ -136,13 +143,13 @@ def _packets(dwords: Sequence[int], generation: Generation) -> list[dict[str, An
 
 
 def _print_findings(findings: Sequence[PacketFinding], arguments: argparse.Namespace) -> None:
-    out = output_stream(arguments)
+    out = choose_output_stream(arguments)
     for finding in findings:
         print(f"{finding.severity:<8} 0x{finding.offset:04x}  {finding.rule}: {finding.text}", file=out)
         print(f"{'':<8} {'':<6}  next: {finding.next}", file=out)
 
 
-def _result(finding: PacketFinding, arguments: argparse.Namespace) -> Any:
+def _make_result(finding: PacketFinding, arguments: argparse.Namespace) -> Any:
     from zinc_rt.cli.report import Result
 
     failed = finding.severity == "error"
@@ -160,7 +167,7 @@ def _result(finding: PacketFinding, arguments: argparse.Namespace) -> Any:
     )
 
 
-def _summary(report: Any) -> str:
+def _format_summary(report: Any) -> str:
     lint = [result for result in report.results if result.kind == "pm4-lint"]
     if "queue" not in report.details:
         return ""
@@ -168,4 +175,4 @@ def _summary(report: Any) -> str:
     return f", {report.details['queue']} queue: {wrong} errors, {len(lint) - wrong} findings"
 
 
-main = Command("pm4", parser, _decode)
+main = Command("pm4", parser, _run_command)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 
 from zinc_rt.backends import registry
-from zinc_rt.cli.options import settings
-from zinc_rt.cli.output import finish_report, output_stream, start_report
+from zinc_rt.cli.options import read_settings_once
+from zinc_rt.cli.output import choose_output_stream, finish_report, start_report
 from zinc_rt.host import terminal
 
 
@@ -18,7 +18,7 @@ def probe(arguments: argparse.Namespace) -> int:
 
     check_writable(report=arguments.json)
     require_gpu(arguments.device)
-    asked = arguments.tier or settings().tier
+    asked = arguments.tier or read_settings_once().tier
     if asked != "auto":
         registry.spec(asked)
     states = [
@@ -29,7 +29,7 @@ def probe(arguments: argparse.Namespace) -> int:
         if asked in ("auto", row.tier)
     ]
     report = start_report(Report("run"), arguments)
-    out = output_stream(arguments)
+    out = choose_output_stream(arguments)
     rows = []
     for tier, state in states:
         rows.append((tier, "usable" if state.usable else "no", state.why))

@@ -85,7 +85,7 @@ class Display:
     def start(self) -> None:
         self._thread.start()
 
-    def compiling(self, done: int, total: int) -> None:
+    def show_compiling(self, done: int, total: int) -> None:
         """Show a separate line while a simulated device compiles kernels."""
         if not done:
             self._compiling = ProgressLine("")
@@ -164,7 +164,7 @@ _plain: ContextVar[bool] = ContextVar("plain", default=False)
 
 
 @contextmanager
-def progress(
+def show_progress(
     total: int, label: str, unit: str = "token", *, plain: bool = False
 ) -> Iterator[Callable[[int], None]]:
     """Yield `advance(count)`, which counts towards `total` while the body runs.
@@ -176,7 +176,7 @@ def progress(
     def advance(count: int) -> None:
         line.done += count
 
-    with _shown(line, plain=plain):
+    with _show_display(line, plain=plain):
         yield advance
 
 
@@ -202,19 +202,19 @@ class ProgressStage:
 
 
 @contextmanager
-def stages(total: int | None = None, unit: str = "", *, plain: bool = False) -> Iterator[ProgressStage]:
+def show_stages(total: int | None = None, unit: str = "", *, plain: bool = False) -> Iterator[ProgressStage]:
     """Yield a stage whose `say("model 2 of 3: ...")` sets the text while the body runs. `total`: the number of
     calls of `say`, if known.
 
     Without a terminal nothing is shown, or with `plain` a line of text every few seconds.
     """
     line = ProgressLine("", total, unit)
-    with _shown(line, plain=plain) as display:
+    with _show_display(line, plain=plain) as display:
         yield ProgressStage(line, display)
 
 
 @contextmanager
-def plain_lines(line: ProgressLine) -> Iterator[None]:
+def print_plain_lines(line: ProgressLine) -> Iterator[None]:
     """Print `line` on stderr every few seconds while the body runs, without escape codes.
 
     An enclosing call prints for nested calls.
@@ -240,16 +240,16 @@ def plain_lines(line: ProgressLine) -> Iterator[None]:
 
 
 @contextmanager
-def _shown(line: ProgressLine, *, plain: bool) -> Iterator[Display | None]:
+def _show_display(line: ProgressLine, *, plain: bool) -> Iterator[Display | None]:
     if not is_terminal(sys.stderr):
-        with plain_lines(line) if plain else nullcontext():
+        with print_plain_lines(line) if plain else nullcontext():
             yield None
         return
     outer = _display.get()
     display = outer or Display()
     display.lines.append(line)
     display.hidden = False
-    token, compile_token = _display.set(display), on_compile.set(display.compiling)
+    token, compile_token = _display.set(display), on_compile.set(display.show_compiling)
     if outer is None:
         display.start()
     try:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote, urlsplit
 
 from zinc_rt.cli.command import Command
-from zinc_rt.cli.options import settings
-from zinc_rt.cli.output import add_json, finish_report, output_stream, readable_size, start_report
+from zinc_rt.cli.options import read_settings_once
+from zinc_rt.cli.output import add_json, choose_output_stream, finish_report, format_size, start_report
 from zinc_rt.host import terminal
 from zinc_rt.host.arguments import Parser
 from zinc_rt.host.errors import InputError, UsageError
@@ -60,22 +60,22 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _pull(arguments: argparse.Namespace) -> int:
-    from zinc_rt.cli.progress import progress
+    from zinc_rt.cli.progress import show_progress
     from zinc_rt.cli.report import Report, Result
     from zinc_rt.host.download import DownloadClient, download
     from zinc_rt.model.gguf import read_gguf
 
     check_writable(report=arguments.json)
-    knobs = settings()
+    knobs = read_settings_once()
     report = start_report(Report("pull"), arguments)
     client = DownloadClient(token=os.environ.get("HF_TOKEN", "").strip(), token_url=knobs.hub)
     name, chosen = _split_choice(arguments.source)
     source = _source(name, chosen, arguments.revision, knobs, client)
     models = _by_model(source.files)
-    out = output_stream(arguments)
+    out = choose_output_stream(arguments)
     if arguments.list or (len(models) > 1):
         rows = [
-            (model, str(len(files)), readable_size(sum(file.size_bytes or 0 for file in files)))
+            (model, str(len(files)), format_size(sum(file.size_bytes or 0 for file in files)))
             for model, files in models.items()
         ]
         if not arguments.list:
@@ -84,7 +84,7 @@ def _pull(arguments: argparse.Namespace) -> int:
                 f"{arguments.source}: {len(rows)} models: {text}",
                 next=f"choose one: zinc-rt pull {name}:PART_OF_ITS_NAME",
             )
-        terminal.table(["model", "parts", "size"], rows, out)
+        terminal.show_table(["model", "parts", "size"], rows, out)
         for model, parts, _ in rows:
             report.results.append(Result(model, "model", "pass", measure={"parts": int(parts)}))
         return finish_report(report, arguments)
@@ -95,13 +95,13 @@ def _pull(arguments: argparse.Namespace) -> int:
         files = [replace(files[0], sha256=arguments.sha256.lower())]
     root = Path(arguments.folder) if arguments.folder else Path(knobs.models or models_folder()) / source.folder
     done: list[Downloaded] = []
-    with progress(sum(file.size_bytes or 0 for file in files), "download", "B") as advance:
+    with show_progress(sum(file.size_bytes or 0 for file in files), "download", "B") as advance:
         for file in files:
             item = download(file, root / file.name, client, magic=MAGIC, advance=advance)
             done.append(item)
             how = item.state if not item.resumed_at else f"resumed at byte {item.resumed_at:,}"
             checked = "sha256 as published" if item.checked else f"sha256 {item.sha256}, none published"
-            terminal.show(f"{item.path}: {readable_size(item.size_bytes)}, {how}, {checked}", out=out)
+            terminal.show(f"{item.path}: {format_size(item.size_bytes)}, {how}, {checked}", out=out)
             measure = {"bytes": item.size_bytes, "resumed_at": item.resumed_at, "sha256": item.sha256}
             report.results.append(Result(file.name, "file", "pass", reason=how, measure=measure))
     gguf = read_gguf(done[0].path)  # whether the parts belong together

@@ -154,12 +154,12 @@ class Report:
         counts = ", ".join(f"{count} {name}" for name, count in sorted(self.counts().items()))
         simulated = ", on a simulated device" if self.simulated else ""
         shown = sorted(self.results, key=lambda result: result.status != "fail")[:HTML_ROWS]
-        rows = [_html_row("td", [getattr(result, name) for name in HTML_COLUMNS]) for result in shown]
+        rows = [_format_html_row("td", [getattr(result, name) for name in HTML_COLUMNS]) for result in shown]
         more = len(self.results) - len(shown)
         return "\n".join(
             [
                 f"<p><b>{html.escape(f'{self.command}: {status}')}</b> {html.escape(counts + simulated)}</p>",
-                f"<table>{_html_row('th', HTML_COLUMNS)}",
+                f"<table>{_format_html_row('th', HTML_COLUMNS)}",
                 *rows,
                 "</table>",
                 *([f"<p>{more} more results: to_frame() has all</p>"] if more else []),
@@ -176,7 +176,7 @@ def import_pandas() -> Any:
     return pandas
 
 
-def _html_row(cell: str, texts: Sequence[str]) -> str:
+def _format_html_row(cell: str, texts: Sequence[str]) -> str:
     return f"<tr>{''.join(f'<{cell}>{html.escape(text)}</{cell}>' for text in texts)}</tr>"
 
 

@@ -11,15 +11,15 @@ from zinc_rt.cli.command import Command
 from zinc_rt.cli.options import (
     add_budgets,
     add_engine,
-    classes_of,
+    make_classes,
     open_engine,
+    parse_tokens,
     print_status,
     read_model,
-    settings,
-    token_list,
+    read_settings_once,
 )
-from zinc_rt.cli.output import add_json, finish_report, output_stream, start_report
-from zinc_rt.cli.progress import progress, stages
+from zinc_rt.cli.output import add_json, choose_output_stream, finish_report, start_report
+from zinc_rt.cli.progress import show_progress, show_stages
 from zinc_rt.host.arguments import Parser, add_models
 from zinc_rt.host.errors import CheckFailed, UsageError
 
@@ -66,7 +66,7 @@ def parser() -> argparse.ArgumentParser:
     which.add_argument("-p", "--prompt", metavar="TEXT", help="text of the prompt; - reads stdin")
     which.add_argument(
         "--tokens",
-        type=token_list,
+        type=parse_tokens,
         metavar="IDS",
         help="token ids instead of text, e.g. 1,2,3; needs no tokenizer",
     )
@@ -112,7 +112,7 @@ def _run(arguments: argparse.Namespace) -> int:
         raise UsageError("--system needs --chat", next="put the text into --prompt, or add --chat")
     if arguments.prompt is None and not arguments.tokens:
         raise UsageError("no prompt was given", next="use --prompt TEXT or --tokens 1,2,3")
-    return _generate(arguments, settings())
+    return _generate(arguments, read_settings_once())
 
 
 @dataclass(slots=True)
@@ -130,25 +130,25 @@ class _GeneratedAnswer:
 
 
 def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
-    from zinc_rt.backends.base import findings_of
+    from zinc_rt.backends.base import read_findings
     from zinc_rt.cli.describe import (
         DrawCounts,
+        count_expanded_weights,
         describe_executed,
         describe_model,
         describe_run,
-        expanded_weights,
         fail_for_findings,
     )
     from zinc_rt.cli.report import Report, Result
     from zinc_rt.engine.answering import Answering
     from zinc_rt.engine.devices import choose_tier
-    from zinc_rt.host.facts import assumed_facts, dependency_suffix, report_rows
+    from zinc_rt.host.facts import find_assumed_facts, format_dependency_suffix, report_rows
     from zinc_rt.host.files import check_writable
-    from zinc_rt.host.machine import process_memory
+    from zinc_rt.host.machine import read_process_memory
     from zinc_rt.sched.sampling import Sampling
-    from zinc_rt.sched.state import limit_changes
+    from zinc_rt.sched.state import describe_limit_changes
 
-    classes = classes_of(arguments)
+    classes = make_classes(arguments)
     max_tokens = min(arguments.max_tokens, knobs.max_decode_tokens or arguments.max_tokens)
     chosen = {name: getattr(arguments, name) for name in (flag[2:].replace("-", "_") for flag, *_ in SAMPLING)}
     sampling = Sampling(max_tokens=max_tokens, ignore_eos=arguments.ignore_eos, **chosen)
@@ -162,56 +162,58 @@ def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
     cause = choose_tier(arguments.tier or knobs.tier, arguments.device, unchecked=arguments.unchecked).why
     report = start_report(Report("run"), arguments)
     gguf = read_model(arguments.model)
-    tokenizer = _tokenizer(gguf, needed=arguments.prompt is not None)
-    tokens = _prompt_ids(arguments, gguf, tokenizer)
-    text = _Stream(tokenizer, output_stream(arguments))
+    tokenizer = _load_tokenizer(gguf, needed=arguments.prompt is not None)
+    tokens = _choose_prompt_ids(arguments, gguf, tokenizer)
+    text = _Stream(tokenizer, choose_output_stream(arguments))
     started = time.monotonic()
     with open_engine(gguf, arguments, knobs, slots=2 if both else 1, stored=True) as engine:
         print_status(f"tier      {cause}")
-        for clamp in (*knobs.clamps(), engine.backend.device.unchecked):
+        for clamp in (*knobs.list_shortcuts(), engine.backend.device.unchecked):
             if clamp:
                 print_status(f"shortcut  {clamp}")
-        for expanded in expanded_weights(engine):
+        for expanded in count_expanded_weights(engine):
             print_status(f"expanded  {expanded}")
         check = _validate_prefill(engine, tokens) if both else None
         one_by_one = knobs.batched_prefill == "off"
         asking = Answering(engine, step_tokens=1 if one_by_one else 0, classes=classes)
-        shortcuts = limit_changes(asking.scheduler.limits)
+        shortcuts = describe_limit_changes(asking.scheduler.limits)
         for shortcut in shortcuts:
             print_status(f"shortcut  {shortcut}")
         answer = _generate_answer(asking, tokens, sampling, text, started, chrome=arguments.chrome)
         submission = engine.runner.submission
         instrument = engine.backend.instrument
-        leans = assumed_facts(instrument.consulted()) if instrument is not None else ()
+        leans = find_assumed_facts(instrument.consulted()) if instrument is not None else ()
         graphs = engine.variants.stored
         describe_run(report, engine)
         drawn = DrawCounts(device=len(text.ids))
         describe_executed(report, engine, drawn)
         report.shortcuts += shortcuts
-        findings = findings_of(engine.backend)
+        findings = read_findings(engine.backend)
     stopped, load_seconds, prompt_seconds, seconds = (
         answer.stopped,
         answer.load_seconds,
         answer.prompt_seconds,
         answer.seconds,
     )
-    reason = _reason(stopped, arguments, max_tokens, report.ctx)
-    tier, memory = str(report.device["tier"]), process_memory()
+    reason = _format_reason(stopped, arguments, max_tokens, report.ctx)
+    tier, memory = str(report.device["tier"]), read_process_memory()
     steps = len(text.ids) - 1  # the first token is drawn from the prompt's logits
     print_status(f"load      {load_seconds:.2f} s until weights and graphs were ready, not included in the speeds")
     if engine.variants.residency is not None:
         print_status(f"memory    {engine.variants.residency.text}")
     if graphs is not None:
         print_status(f"graphs    {graphs.starts.text}")
-    print_status(f"prompt    {len(tokens)} tokens in {prompt_seconds:.2f} s{_speed(len(tokens), prompt_seconds)}")
     print_status(
-        f"generated {len(text.ids)} tokens in {seconds:.2f} s{_speed(steps, seconds)} "
-        f"({_run_location(report, engine)})"
+        f"prompt    {len(tokens)} tokens in {prompt_seconds:.2f} s{_format_speed(len(tokens), prompt_seconds)}"
+    )
+    print_status(
+        f"generated {len(text.ids)} tokens in {seconds:.2f} s{_format_speed(steps, seconds)} "
+        f"({_describe_location(report, engine)})"
     )
     print_status(f"sampled   {drawn.text}")
     print_status(f"stopped   {reason}")
     if leans:
-        print_status(f"device    simulated{dependency_suffix([lean.id for lean in leans])}")
+        print_status(f"device    simulated{format_dependency_suffix([lean.id for lean in leans])}")
     report.results.append(
         Result(
             "generate",
@@ -234,7 +236,7 @@ def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
         )
     )
     if check is not None:
-        report.results.append(_prefill_result(check, tier))
+        report.results.append(_make_prefill_result(check, tier))
     fail_for_findings(report, findings, arguments.model)
     if arguments.json:
         report.model = describe_model(gguf)
@@ -261,7 +263,7 @@ def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
 
 
 def _generate_answer(
-    asking: Answering,
+    front: Answering,
     tokens: list[int],
     sampling: Sampling,
     text: _Stream,
@@ -270,27 +272,27 @@ def _generate_answer(
     chrome: str | None,
 ) -> _GeneratedAnswer:
     """Generate the answer through the scheduler, as one request of one tenant."""
-    with stages() as stage:
+    with show_stages() as stage:
         stage.say("building graphs")
-        asking.build(len(tokens), sampling)
+        front.build(len(tokens), sampling)
     ready = time.monotonic()
-    asked = asking.submit(tokens, sampling)
+    asked = front.submit(tokens, sampling)
     (answer,) = asked.answers
-    with progress(len(tokens), "prompt") as advance:
+    with show_progress(len(tokens), "prompt") as advance:
         computed = 0
         while not (answer.token_ids or answer.ended):
-            asking.step()
+            front.step()
             count = len(tokens) if answer.token_ids else asked.computed
             advance(count - computed)
             computed = count
-    prompted, before = time.monotonic(), asking.engine.runner.submission
+    prompted, before = time.monotonic(), front.engine.runner.submission
     try:
         text.show(answer)
         while not answer.ended:
-            asking.step()
+            front.step()
             text.show(answer)
     finally:
-        asking.cancel(asked)
+        front.cancel(asked)
         text.show(answer)
         text.close()
     ended = time.monotonic()
@@ -300,11 +302,11 @@ def _generate_answer(
             next="zinc-rt validate shows the layer in which it starts",
         )
     if chrome:
-        asking.trace(chrome)
+        front.trace(chrome)
         print_status(f"wrote     {chrome}; open it in https://ui.perfetto.dev or chrome://tracing")
     full = len(answer.token_ids) < sampling.max_tokens
     stopped = "end" if answer.ended == "stop" else "context" if full else "max_tokens"
-    after, tokens_after = asking.engine.runner.submission, len(answer.token_ids) - 1
+    after, tokens_after = front.engine.runner.submission, len(answer.token_ids) - 1
     per_token = {
         f"{name}_per_token": (after[name] - before[name]) / tokens_after
         for name in ("submissions", "waits")
@@ -315,25 +317,25 @@ def _generate_answer(
 
 def _validate_prefill(engine: Engine, tokens: list[int]) -> PrefillCheck:
     """Compute the prompt in one pass and token by token, and report the difference of the last logits."""
-    from zinc_rt.engine.prefill import prefill, prepare
+    from zinc_rt.engine.prefill import prefill_sequence, prepare
 
     sequence = engine.open()
-    with stages() as stage:
+    with show_stages() as stage:
         stage.say("building graphs")
         prepare(engine, sequence, tokens, "validate", decode=False)
-    with progress(len(tokens), "prompt") as advance:
-        _, check = prefill(engine, sequence, tokens, "validate", advance=advance)
+    with show_progress(len(tokens), "prompt") as advance:
+        _, check = prefill_sequence(engine, sequence, tokens, "validate", advance=advance)
     engine.release(sequence)
     assert check is not None
     print_status(check.line())
     return check
 
 
-def _speed(steps: int, seconds: float) -> str:
+def _format_speed(steps: int, seconds: float) -> str:
     return f", {steps / max(seconds, 1e-9):.2f} tokens/s" if steps else ""
 
 
-def _run_location(report: Report, engine: Engine) -> str:
+def _describe_location(report: Report, engine: Engine) -> str:
     """Describe the device of a speed. Speeds of the oracle and of a simulated device are not meaningful."""
     from zinc_rt.backends import registry
 
@@ -347,7 +349,7 @@ def _run_location(report: Report, engine: Engine) -> str:
     return f"{tier}, {name}, {report.ordering}"
 
 
-def _prefill_result(check: PrefillCheck, tier: str) -> Result:
+def _make_prefill_result(check: PrefillCheck, tier: str) -> Result:
     from zinc_rt.cli.report import Result
 
     location = {"index": check.index, "reference": check.reference, "batched": check.batched}
@@ -363,7 +365,7 @@ def _prefill_result(check: PrefillCheck, tier: str) -> Result:
     )
 
 
-def _reason(stopped: str, arguments: argparse.Namespace, max_tokens: int, ctx: int) -> str:
+def _format_reason(stopped: str, arguments: argparse.Namespace, max_tokens: int, ctx: int) -> str:
     if stopped == "end":
         return "at an end-of-generation token"
     if stopped == "context":
@@ -373,7 +375,7 @@ def _reason(stopped: str, arguments: argparse.Namespace, max_tokens: int, ctx: i
     return f"after --max-tokens {max_tokens}"
 
 
-def _tokenizer(gguf: GGUFFile, *, needed: bool) -> Tokenizer | None:
+def _load_tokenizer(gguf: GGUFFile, *, needed: bool) -> Tokenizer | None:
     """Return the file's tokenizer, or None if this version cannot read it and it is not required."""
     from zinc_rt.host.errors import ZincError
     from zinc_rt.model.tokenizer import Tokenizer
@@ -390,7 +392,7 @@ def _tokenizer(gguf: GGUFFile, *, needed: bool) -> Tokenizer | None:
     return tokenizer
 
 
-def _prompt_ids(arguments: argparse.Namespace, gguf: GGUFFile, tokenizer: Tokenizer | None) -> list[int]:
+def _choose_prompt_ids(arguments: argparse.Namespace, gguf: GGUFFile, tokenizer: Tokenizer | None) -> list[int]:
     from zinc_rt.cli.text_input import read_text
 
     if tokenizer is None or arguments.prompt is None:
@@ -399,12 +401,12 @@ def _prompt_ids(arguments: argparse.Namespace, gguf: GGUFFile, tokenizer: Tokeni
     if not arguments.chat:
         ids = tokenizer.encode(prompt)
     else:
-        from zinc_rt.model.chat import chat_template, render_chat
+        from zinc_rt.model.chat import find_chat_template, render_chat
 
         bos, eos = ("" if id is None else tokenizer.token_text(id) for id in (tokenizer.bos_id, tokenizer.eos_id))
         system = [] if arguments.system is None else [{"role": "system", "content": arguments.system}]
         rendered = render_chat(
-            chat_template(gguf.metadata),
+            find_chat_template(gguf.metadata),
             [*system, {"role": "user", "content": prompt}],
             bos_text=bos,
             eos_text=eos,
@@ -434,7 +436,7 @@ class _Stream:
 
     def show(self, answer: Answer) -> None:
         """Show the new part of an answer."""
-        piece = answer.piece()
+        piece = answer.take_piece()
         if piece is None:
             return
         if self._decoder is None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from zinc_rt.cli.command import Command
 from zinc_rt.cli.launch import add_judged_checks, show_findings
-from zinc_rt.cli.output import add_json, finish_report, output_stream, start_report
+from zinc_rt.cli.output import add_json, choose_output_stream, finish_report, start_report
 from zinc_rt.host import terminal
 from zinc_rt.host.arguments import Parser
 from zinc_rt.host.errors import InputError, UsageError
@@ -71,23 +71,23 @@ def parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _body(arguments: argparse.Namespace) -> int:
+def _run_command(arguments: argparse.Namespace) -> int:
     from zinc_rt.cli.junit import to_junit
     from zinc_rt.cli.report import Report, write_text
     from zinc_rt.host.files import check_writable
-    from zinc_rt.launching.launch_findings import chosen_tools
+    from zinc_rt.launching.launch_findings import choose_tools
     from zinc_rt.launching.suppressions import apply_suppressions, read_suppressions
     from zinc_rt.launching.triton_startup import SanitizeOptions, read_reports
-    from zinc_rt.sim.chips import chip
+    from zinc_rt.sim.chips import find_chip
 
     wrapped: list[str] | None = arguments.wrapped
     if not wrapped:
         raise UsageError("no program", next="zinc-rt sanitize -- python3 script.py")
     check_writable(arguments.junit, report=arguments.json)
     entries = read_suppressions(arguments.suppress)
-    chosen_tools(arguments.sanitizer, arguments.tool)
+    choose_tools(arguments.sanitizer, arguments.tool)
     try:
-        row = chip(arguments.chip)
+        row = find_chip(arguments.chip)
     except ValueError as error:
         raise UsageError(f"--chip: {error}") from None
     report = start_report(Report("sanitize"), arguments)
@@ -104,11 +104,11 @@ def _body(arguments: argparse.Namespace) -> int:
             cuda=not arguments.no_cuda,
         )
         output = sys.stderr if arguments.json == "-" else None
-        code = _run(wrapped, options.environment(dict(os.environ)), output)
+        code = _run_program(wrapped, options.make_environment(dict(os.environ)), output)
         reported = read_reports(Path(folder))
     result = apply_suppressions(reported.findings, entries)
-    _show(arguments, reported, result, code)
-    _fill(report, arguments, reported, result, code)
+    _show_result(arguments, reported, result, code)
+    _fill_report(report, arguments, reported, result, code)
     if arguments.junit:
         write_text(arguments.junit, to_junit(report))
     status = finish_report(report, arguments)
@@ -116,7 +116,7 @@ def _body(arguments: argparse.Namespace) -> int:
     return code or (arguments.error_exitcode if only_findings else status)
 
 
-def _run(words: list[str], environment: dict[str, str], output: TextIO | None) -> int:
+def _run_program(words: list[str], environment: dict[str, str], output: TextIO | None) -> int:
     """Run the program to its end, with its stdout redirected to `output`; None: use the stdout of this process.
 
     Return its exit code, or 128 + N if signal N ended it.
@@ -134,31 +134,33 @@ def _run(words: list[str], environment: dict[str, str], output: TextIO | None) -
     return code if code >= 0 else 128 - code
 
 
-def _reasons(arguments: argparse.Namespace, reported: SanitizeReport, found: Suppressed, code: int) -> list[str]:
-    from zinc_rt.launching.finding_groups import times_of_rules
+def _list_reasons(
+    arguments: argparse.Namespace, reported: SanitizeReport, findings: Suppressed, code: int
+) -> list[str]:
+    from zinc_rt.launching.finding_groups import count_rules
 
-    reasons = [f"{count} x {rule}" for rule, count in times_of_rules(found.left).items()]
+    reasons = [f"{count} x {rule}" for rule, count in count_rules(findings.left).items()]
     if code:
         reasons.append(f"{arguments.wrapped[0]} ended with exit code {code}")
     if arguments.strict:
-        reasons += [f"unused suppression: {item}" for item in found.unused]
+        reasons += [f"unused suppression: {item}" for item in findings.unused]
     return reasons
 
 
-def _show(arguments: argparse.Namespace, reported: SanitizeReport, found: Suppressed, code: int) -> None:
-    from zinc_rt.launching.located import remark_line
+def _show_result(arguments: argparse.Namespace, reported: SanitizeReport, findings: Suppressed, code: int) -> None:
+    from zinc_rt.launching.located import format_remarks
 
-    out = output_stream(arguments)
-    show_findings(found.left, WAVE, out, verbose=arguments.verbose)
+    out = choose_output_stream(arguments)
+    show_findings(findings.left, WAVE, out, verbose=arguments.verbose)
     if arguments.verbose:
         show_findings(reported.remarks, WAVE, out, verbose=True, remark=True)
     elif reported.remarks:
-        terminal.show(remark_line(reported.remarks), out=out)
-    if found.suppressed:
-        terminal.show(f"suppressed: {len(found.suppressed)}; --json lists them with their reasons", out=out)
-    for entry in found.unused:
+        terminal.show(format_remarks(reported.remarks), out=out)
+    if findings.suppressed:
+        terminal.show(f"suppressed: {len(findings.suppressed)}; --json lists them with their reasons", out=out)
+    for entry in findings.unused:
         terminal.show(f"unused suppression: {entry}", out=out)
-    reasons = _reasons(arguments, reported, found, code)
+    reasons = _list_reasons(arguments, reported, findings, code)
     mark = "FAIL" if reasons else "PASS" if reported.launches else "SKIP"
     launches = f"{reported.launches} launch{'es' if reported.launches != 1 else ''}"
     what = "; ".join(reasons) or ("no finding" if reported.launches else "no Triton kernel was launched")
@@ -166,27 +168,27 @@ def _show(arguments: argparse.Namespace, reported: SanitizeReport, found: Suppre
     terminal.show(f"{mark}  {what}, {launches} on {arguments.chip}{note}", out=out)
 
 
-def _fill(
-    report: Report, arguments: argparse.Namespace, reported: SanitizeReport, found: Suppressed, code: int
+def _fill_report(
+    report: Report, arguments: argparse.Namespace, reported: SanitizeReport, findings: Suppressed, code: int
 ) -> None:
     from zinc_rt.cli.report import Result
-    from zinc_rt.launching.located import finding_lines
+    from zinc_rt.launching.located import format_finding
 
-    reasons = _reasons(arguments, reported, found, code)
+    reasons = _list_reasons(arguments, reported, findings, code)
     measure = {
         "exit_code": code,
         "launches": reported.launches,
-        "findings": [asdict(item) for item in found.left],
+        "findings": [asdict(item) for item in findings.left],
         "remarks": [asdict(remark) for remark in reported.remarks],
-        "suppressed": [{**asdict(item), "reason": entry.reason} for item, entry in found.suppressed],
-        "unused_suppressions": [asdict(item) for item in found.unused],
+        "suppressed": [{**asdict(item), "reason": entry.reason} for item, entry in findings.suppressed],
+        "unused_suppressions": [asdict(item) for item in findings.unused],
     }
     status: Status = "fail" if reasons else "pass" if reported.launches else "skip"
     reason = "; ".join(reasons) or ("" if reported.launches else "no Triton kernel was launched")
     result = Result(shlex.join(arguments.wrapped), "sanitize", status, reason=reason, measure=measure)
-    result.cause = "\n".join(line for item in found.left for line in finding_lines(item, WAVE))
+    result.cause = "\n".join(line for item in findings.left for line in format_finding(item, WAVE))
     result.repro = arguments.line
     report.results.append(result)
 
 
-main = Command("sanitize", parser, _body, before_another=("--",))
+main = Command("sanitize", parser, _run_command, before_another=("--",))

@@ -9,9 +9,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TextIO
 
 from zinc_rt.cli.command import Command
-from zinc_rt.cli.options import add_budgets, classes_of
-from zinc_rt.cli.output import add_json, finish_report, output_stream, printable, start_report
-from zinc_rt.cli.progress import progress
+from zinc_rt.cli.options import add_budgets, make_classes
+from zinc_rt.cli.output import add_json, choose_output_stream, finish_report, printable, start_report
+from zinc_rt.cli.progress import show_progress
 from zinc_rt.host import terminal
 from zinc_rt.host.arguments import Parser, suggest_word
 from zinc_rt.host.errors import UsageError
@@ -90,12 +90,12 @@ def parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _sched_test(arguments: argparse.Namespace) -> int:
+def _run_command(arguments: argparse.Namespace) -> int:
     from zinc_rt.cli.report import Report
     from zinc_rt.host.files import check_writable
     from zinc_rt.sched.simulation.workloads import WORKLOADS
 
-    out = output_stream(arguments)
+    out = choose_output_stream(arguments)
     if arguments.export:
         return _export(arguments)
     check_writable(arguments.trace, report=arguments.json)
@@ -106,10 +106,10 @@ def _sched_test(arguments: argparse.Namespace) -> int:
     names = arguments.workload or list(WORKLOADS)
     if arguments.trace and len(names) > 1:
         raise UsageError(f"--trace accepts one workload, not {len(names)}", next="name it: --workload NAME")
-    workloads = [_workload(name) for name in names]
+    workloads = [_find_workload(name) for name in names]
     report.shortcuts = ["predicted, not measured: no card, no model"]
-    report.details["cost"] = _cost()
-    terminal.show(f"steps as predicted for a {_card()}: not measured", out=out)
+    report.details["cost"] = _describe_cost()
+    terminal.show(f"steps as predicted for a {_describe_card()}: not measured", out=out)
     for name, workload in zip(names, workloads, strict=True):
         _run(name, workload, arguments, report, out)
     _show_verdict(report, out)
@@ -167,15 +167,15 @@ def _export(arguments: argparse.Namespace) -> int:
 
     if arguments.json == "-":
         raise UsageError("--export and --json - cannot both write to stdout", next="name a file: --json FILE")
-    workload = _workload(arguments.export)
+    workload = _find_workload(arguments.export)
     arrivals = workload.arrivals(np.random.default_rng(arguments.seed))
     print(write_workload(arrivals, workload.tenants), end="")
     return 0
 
 
-def _workload(name: str) -> Workload:
+def _find_workload(name: str) -> Workload:
     """Return a built-in workload by name, or the one in a file."""
-    from zinc_rt.sched.simulation.workload_file import read_workload, tenants_of
+    from zinc_rt.sched.simulation.workload_file import list_tenants, read_workload
     from zinc_rt.sched.simulation.workloads import WORKLOADS, Workload
 
     if name in WORKLOADS:
@@ -184,17 +184,17 @@ def _workload(name: str) -> Workload:
         near = suggest_word(name, WORKLOADS)
         raise UsageError(f"no workload {name!r}{near}", next="zinc-rt sched-test --list, or a .jsonl file")
     arrivals = read_workload(name)
-    return Workload(name, f"{len(arrivals)} requests", tenants_of(arrivals), lambda random: arrivals)
+    return Workload(name, f"{len(arrivals)} requests", list_tenants(arrivals), lambda random: arrivals)
 
 
 def _run(name: str, workload: Workload, arguments: argparse.Namespace, report: Report, out: TextIO) -> None:
     import numpy as np
 
     from zinc_rt.host.chrome_trace import write_chrome
-    from zinc_rt.sched.simulation.schedule_checks import common_checks, run_checks
+    from zinc_rt.sched.simulation.schedule_checks import run_checks, run_common_checks
     from zinc_rt.sched.simulation.simulate import SimulationSettings, simulate
     from zinc_rt.sched.step_cost import PREDICTED
-    from zinc_rt.sched.step_timeline import timeline
+    from zinc_rt.sched.step_timeline import build_timeline
 
     arrivals = workload.arrivals(np.random.default_rng(arguments.seed))
     settings = SimulationSettings(
@@ -202,48 +202,50 @@ def _run(name: str, workload: Workload, arguments: argparse.Namespace, report: R
         ctx=arguments.ctx,
         pages=arguments.pages or workload.pages,
         step_tokens=arguments.step_tokens,
-        classes=classes_of(arguments),
+        classes=make_classes(arguments),
         policy=arguments.policy,
         seed=arguments.seed,
         check_every=arguments.check,
         most_steps=arguments.steps,
         most_seconds=arguments.seconds,
     )
-    tenants = _tenants(workload, arguments, settings)
+    tenants = _choose_tenants(workload, arguments, settings)
     fair = arguments.policy == "fair"
     compared = fair and not arguments.tenants and any(check.needs_baseline for check in workload.checks)
-    with progress(len(arrivals) * (1 + compared), printable(name), "request") as advance:
+    with show_progress(len(arrivals) * (1 + compared), printable(name), "request") as advance:
         traced = bool(arguments.trace)
         seen = simulate(arrivals, tenants, settings, PREDICTED, advance=advance, traced=traced)
         plain = replace(settings, policy="fcfs", check_every=1 << 30)
         compared = compared and seen.broken is None
         baseline = simulate(arrivals, tenants, plain, PREDICTED, advance=advance) if compared else None
     report.shortcuts = list(dict.fromkeys([*report.shortcuts, *seen.shortcuts]))
-    result = common_checks(seen)
+    result = run_common_checks(seen)
     if fair and not arguments.tenants:
         result += run_checks(workload.checks, seen, baseline)
-    second = _repeat_command(name, arguments, seen)
-    results = [_result(name, finding, second) for finding in result]
+    second = _make_repeat_command(name, arguments, seen)
+    results = [_make_result(name, finding, second) for finding in result]
     report.results += results
-    report.details.setdefault("workloads", {})[name] = _figures(workload, seen)
+    report.details.setdefault("workloads", {})[name] = _collect_figures(workload, seen)
     _show(name, workload, seen, results, out)
     if seen.trace is not None:
-        write_chrome(timeline(seen.trace), arguments.trace)
+        write_chrome(build_timeline(seen.trace), arguments.trace)
         terminal.show(
             f"  wrote {arguments.trace}; open it in https://ui.perfetto.dev or chrome://tracing", out=out
         )
 
 
-def _tenants(workload: Workload, arguments: argparse.Namespace, settings: SimulationSettings) -> Sequence[Any]:
+def _choose_tenants(
+    workload: Workload, arguments: argparse.Namespace, settings: SimulationSettings
+) -> Sequence[Any]:
     from zinc_rt.cli.tenant_file import read_tenants
-    from zinc_rt.sched.simulation.simulate import pages_of
+    from zinc_rt.sched.simulation.simulate import count_pages
 
     if not arguments.tenants:
         return workload.tenants
-    return read_tenants(arguments.tenants, pages=pages_of(settings))
+    return read_tenants(arguments.tenants, pages=count_pages(settings))
 
 
-def _repeat_command(name: str, arguments: argparse.Namespace, seen: SimulatedRun) -> str:
+def _make_repeat_command(name: str, arguments: argparse.Namespace, outcome: SimulatedRun) -> str:
     """Return the command that reproduces a failure: up to the failed step, with checks after each step."""
     words = ["zinc-rt", "sched-test", "--workload", name, "--seed", str(arguments.seed)]
     for option in ("slots", "pages", "tenants", "gap_budget", "first_token_budget", "seconds"):
@@ -253,14 +255,14 @@ def _repeat_command(name: str, arguments: argparse.Namespace, seen: SimulatedRun
     for option, default in (("ctx", 32_768), ("policy", "fair"), ("step_tokens", 512)):
         if (value := getattr(arguments, option)) != default:
             words += [f"--{option.replace('_', '-')}", f"{value}"]
-    if seen.broken is not None:
+    if outcome.broken is not None:
         words += ["--check", "1"]
     elif arguments.steps is not None:
         words += ["--steps", str(arguments.steps)]
     return shlex.join(words)
 
 
-def _result(name: str, finding: CheckOutcome, again: str) -> Result:
+def _make_result(name: str, finding: CheckOutcome, again: str) -> Result:
     from zinc_rt.cli.report import Result
 
     return Result(
@@ -275,17 +277,20 @@ def _result(name: str, finding: CheckOutcome, again: str) -> Result:
     )
 
 
-def _figures(workload: Workload, seen: SimulatedRun) -> dict[str, Any]:
+def _collect_figures(workload: Workload, outcome: SimulatedRun) -> dict[str, Any]:
     """Return the figures that are reported without a limit."""
-    from zinc_rt.sched.simulation.simulation_log import percentiles
+    from zinc_rt.sched.simulation.simulation_log import compute_percentiles
     from zinc_rt.sched.tenant import Priority
 
-    log = seen.log
+    log = outcome.log
     classes = {}
     for priority in Priority:
-        requests = log.of_class(priority)
+        requests = log.requests_of_class(priority)
         if len(requests):
-            first, gaps = percentiles(log.first_token_seconds(requests)), percentiles(log.gap_seconds(priority))
+            first, gaps = (
+                compute_percentiles(log.list_first_token_seconds(requests)),
+                compute_percentiles(log.list_gap_seconds(priority)),
+            )
             classes[priority.name.lower()] = {
                 "requests": len(requests),
                 "first_token_p50_seconds": first[0],
@@ -293,40 +298,42 @@ def _figures(workload: Workload, seen: SimulatedRun) -> dict[str, Any]:
                 "gap_p50_seconds": gaps[0],
                 "gap_p99_seconds": gaps[1],
             }
-    slots, tokens = log.jain_indices()
+    slots, tokens = log.list_jain_indices()
     return {
         "says": workload.description,
-        "settings": {name: getattr(seen.settings, name) for name in seen.settings.__slots__ if name != "classes"},
+        "settings": {
+            name: getattr(outcome.settings, name) for name in outcome.settings.__slots__ if name != "classes"
+        },
         "budgets": {
             priority.name.lower(): {"gap_ns": row.gap_ns, "first_token_ns": row.first_token_ns}
-            for priority, row in seen.settings.classes.items()
+            for priority, row in outcome.settings.classes.items()
         },
-        "limited_steps": seen.counts.limited_steps,
-        "infeasible_steps": seen.counts.infeasible_steps,
-        "infeasible_ns": seen.counts.infeasible_ns,
-        "virtual_seconds": seen.seconds,
-        "steps": seen.steps,
-        "tokens_per_second": log.delivered_tokens() / seen.seconds if seen.seconds else 0.0,
-        "prefix_hit_share": log.hit_share(),
-        "parked": seen.counts.parked,
-        "evicted": seen.counts.evicted,
-        "jain": {"slots": _mean(slots), "tokens": _mean(tokens), "windows": len(slots)},
+        "limited_steps": outcome.counts.limited_steps,
+        "infeasible_steps": outcome.counts.infeasible_steps,
+        "infeasible_ns": outcome.counts.infeasible_ns,
+        "virtual_seconds": outcome.seconds,
+        "steps": outcome.steps,
+        "tokens_per_second": log.count_delivered_tokens() / outcome.seconds if outcome.seconds else 0.0,
+        "prefix_hit_share": log.compute_hit_share(),
+        "parked": outcome.counts.parked,
+        "evicted": outcome.counts.evicted,
+        "jain": {"slots": _compute_mean(slots), "tokens": _compute_mean(tokens), "windows": len(slots)},
         "classes": classes,
     }
 
 
-def _mean(values: Sequence[float]) -> float | None:
+def _compute_mean(values: Sequence[float]) -> float | None:
     return sum(values) / len(values) if values else None
 
 
-def _show(name: str, workload: Workload, seen: SimulatedRun, results: Sequence[Result], out: TextIO) -> None:
-    figures = _figures(workload, seen)
+def _show(name: str, workload: Workload, outcome: SimulatedRun, results: Sequence[Result], out: TextIO) -> None:
+    figures = _collect_figures(workload, outcome)
     terminal.show(
         f"\n{printable(name)}: {printable(workload.description)}",
-        f"  {len(seen.log.prompt)} requests, {seen.steps} steps, {seen.seconds:.0f} s of virtual time, "
+        f"  {len(outcome.log.prompt)} requests, {outcome.steps} steps, {outcome.seconds:.0f} s of virtual time, "
         f"{figures['tokens_per_second']:.0f} tok/s, "
         f"{100 * figures['prefix_hit_share']:.0f} % of prompt tokens cached, "
-        f"{seen.counts.parked} parked, {seen.counts.evicted} evicted",
+        f"{outcome.counts.parked} parked, {outcome.counts.evicted} evicted",
         out=out,
     )
     for item, row in figures["classes"].items():
@@ -336,19 +343,19 @@ def _show(name: str, workload: Workload, seen: SimulatedRun, results: Sequence[R
             f"gap p50 {1e3 * row['gap_p50_seconds']:.1f} ms, p99 {1e3 * row['gap_p99_seconds']:.1f} ms",
             out=out,
         )
-    if seen.counts.limited_steps or seen.counts.infeasible_steps:
-        terminal.show(f"  {_budget(seen)}", out=out)
+    if outcome.counts.limited_steps or outcome.counts.infeasible_steps:
+        terminal.show(f"  {_describe_budget(outcome)}", out=out)
     for result in results:
-        what = result.reason or ", ".join(_measure_texts(result.measure, result.limit))
+        what = result.reason or ", ".join(_format_measure(result.measure, result.limit))
         terminal.show(f"  {result.status}  {result.id.rpartition(name + '/')[2]:<30}{printable(what)}", out=out)
         if result.status == "fail" and result.first_bad:
             bad = ", ".join(f"{key} {value}" for key, value in result.first_bad.items() if key != "traceback")
             terminal.show(f"        first bad: {printable(bad)}", out=out)
 
 
-def _budget(seen: SimulatedRun) -> str:
+def _describe_budget(outcome: SimulatedRun) -> str:
     """Return the effect of the latency budgets, and the steps in which they cannot be kept."""
-    counts = seen.counts
+    counts = outcome.counts
     text = f"latency budget limited the prompts of {counts.limited_steps} steps"
     if not counts.infeasible_steps:
         return text
@@ -356,7 +363,7 @@ def _budget(seen: SimulatedRun) -> str:
     return f"{text}; infeasible in {counts.infeasible_steps}: decodes alone would take up to {longest_ms:.1f} ms"
 
 
-def _measure_texts(measure: dict[str, Any], limit: dict[str, Any]) -> list[str]:
+def _format_measure(measure: dict[str, Any], limit: dict[str, Any]) -> list[str]:
     """Format a figure with its limit: `steps_most 2 (limit 4)`."""
     return [
         f"{key} {value:.3g}{f' (limit {limit[key]:.3g})' if key in limit else ''}"
@@ -366,7 +373,7 @@ def _measure_texts(measure: dict[str, Any], limit: dict[str, Any]) -> list[str]:
     ]
 
 
-def _cost() -> dict[str, Any]:
+def _describe_cost() -> dict[str, Any]:
     from dataclasses import asdict
 
     from zinc_rt.sched.step_cost import PREDICTED
@@ -374,10 +381,10 @@ def _cost() -> dict[str, Any]:
     return asdict(PREDICTED)
 
 
-def _card() -> str:
+def _describe_card() -> str:
     from zinc_rt.sched.step_cost import PREDICTED
 
     return f"{PREDICTED.card} and {PREDICTED.model}"
 
 
-main = Command("sched-test", parser, _sched_test)
+main = Command("sched-test", parser, _run_command)

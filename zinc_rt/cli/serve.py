@@ -15,15 +15,15 @@ from zinc_rt.cli.options import (
     add_device,
     add_timeout,
     check_options_used,
+    choose_threads,
+    parse_timeout,
     print_status,
-    settings,
-    simulated_device,
-    threads,
-    timeout,
+    read_settings_once,
+    simulation_options,
 )
 from zinc_rt.cli.output import add_format
-from zinc_rt.cli.serve_plan import show_new_key, show_plan
-from zinc_rt.host.arguments import Parser, add_models, context_length
+from zinc_rt.cli.serve_plan import create_and_show_key, show_plan
+from zinc_rt.host.arguments import Parser, add_models, parse_context_length
 from zinc_rt.host.errors import UnsupportedError, UsageError
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def parser() -> argparse.ArgumentParser:
     runs.add_argument(
         "-c",
         "--ctx",
-        type=context_length,
+        type=parse_context_length,
         metavar="N",
         help="context length; 0: the trained length (default: the trained length, but at most 4096)",
     )
@@ -104,28 +104,28 @@ def parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _serve(arguments: argparse.Namespace) -> int:
+def _run_command(arguments: argparse.Namespace) -> int:
     _check_installed()
-    from zinc_rt.serve.app import app
+    from zinc_rt.serve.app import make_app
     from zinc_rt.serve.engine.server import InferenceServer
-    from zinc_rt.serve.http.listening import bind, listen, url_of
+    from zinc_rt.serve.http.listening import bind, format_url, listen
     from zinc_rt.serve.observe.logs import ServerLog
 
     start = time.monotonic()
     if arguments.new_key is not None:
-        return show_new_key(arguments)
-    config = _config(arguments)
+        return create_and_show_key(arguments)
+    config = _make_config(arguments)
     if arguments.plan or arguments.check:
         return show_plan(config, tenants=arguments.check)
     with bind(config.server.host, config.server.port) as bound, closing(ServerLog(config.log.level)):
         server = InferenceServer(config)
         sys.setswitchinterval(SWITCH_SECONDS)
 
-        def ready() -> None:
+        def show_ready() -> None:
             _describe(server)
-            print(f"ready     {url_of(bound)} after {time.monotonic() - start:.1f} s", flush=True)
+            print(f"ready     {format_url(bound)} after {time.monotonic() - start:.1f} s", flush=True)
 
-        return listen(server, app(server), bound, ready=ready, say=print_status)
+        return listen(server, make_app(server), bound, ready=show_ready, report=print_status)
 
 
 def _check_installed() -> None:
@@ -138,7 +138,7 @@ def _check_installed() -> None:
         ) from error
 
 
-def _config(arguments: argparse.Namespace) -> Config:
+def _make_config(arguments: argparse.Namespace) -> Config:
     from zinc_rt.engine.devices import choose_tier
     from zinc_rt.serve.config.checks import check_exposure
     from zinc_rt.serve.config.settings import (
@@ -153,9 +153,9 @@ def _config(arguments: argparse.Namespace) -> Config:
     if arguments.port is not None and not 0 <= arguments.port <= 65535:
         raise UsageError(f"--port {arguments.port}: expected 0 to 65535")
     if arguments.config is not None:
-        return _from_file(arguments)
-    knobs = settings()
-    tier, simulated = arguments.tier or knobs.tier, simulated_device(arguments)
+        return _read_config_file(arguments)
+    knobs = read_settings_once()
+    tier, simulated = arguments.tier or knobs.tier, simulation_options(arguments)
     ordering = arguments.ordering or "canonical-1"
     check_options_used(
         [choose_tier(tier, arguments.device, ordering=ordering, unchecked=arguments.unchecked, **simulated)],
@@ -183,8 +183,8 @@ def _config(arguments: argparse.Namespace) -> Config:
             tier=tier,
             device=arguments.device,
             ordering=ordering,
-            threads=threads(arguments, knobs),
-            step_timeout_s=timeout(arguments),
+            threads=choose_threads(arguments, knobs),
+            step_timeout_s=parse_timeout(arguments),
             unchecked=arguments.unchecked,
             graph_cache=knobs.graph_cache == "on",
             experts=knobs.experts,
@@ -196,7 +196,7 @@ def _config(arguments: argparse.Namespace) -> Config:
     return config
 
 
-def _from_file(arguments: argparse.Namespace) -> Config:
+def _read_config_file(arguments: argparse.Namespace) -> Config:
     """Read the configuration file. Raise UsageError for options other than the address and the ledger."""
     from zinc_rt.serve.config.checks import check_exposure
     from zinc_rt.serve.config.file import read_config
@@ -233,4 +233,4 @@ def _describe(server: InferenceServer) -> None:
         print_status(f"serves    {model.id}: {limits.slots} requests at once, context {limits.ctx:,}")
 
 
-main = Command("serve", parser, _serve)
+main = Command("serve", parser, _run_command)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from zinc_rt.cli.output import readable_size
+from zinc_rt.cli.output import format_size
 from zinc_rt.host import terminal
 from zinc_rt.host.errors import UsageError
 
@@ -16,20 +16,20 @@ if TYPE_CHECKING:
 def show_plan(config: Config, *, tenants: bool) -> int:
     """Show the memory of each model and, with `tenants`, the guarantees of each tenant. Raise ZincError for an
     invalid configuration, InputError if it does not fit the device."""
-    from zinc_rt.serve.config.memory_plan import check_fits, plan_of, tenant_shares
+    from zinc_rt.serve.config.memory_plan import check_fits, list_tenant_shares, make_memory_plan
 
-    plans = [plan_of(model, config.device) for model in config.models if model.loaded]
+    plans = [make_memory_plan(model, config.device) for model in config.models if model.loaded]
     models, memories = [plan for plan, _ in plans], [memory for _, memory in plans]
-    number = terminal.number
+    number = terminal.number_column
     for model in models:
         terminal.show(f"{model.id} on {model.tier}: {model.slots} requests at once, context {model.ctx:,}")
         rows = [(name, f"{size:,}") for name, size in model.parts.items() if size]
-        terminal.table(["what", number("bytes")], [*rows, ("together", f"{model.total_bytes:,}")])
+        terminal.show_table(["what", number("bytes")], [*rows, ("together", f"{model.total_bytes:,}")])
         pools = [
             (pool.name, f"{pool.pages:,}", f"{pool.page_bytes:,}", f"{pool.pages * model.page_tokens:,}")
             for pool in model.pools
         ]
-        terminal.table(
+        terminal.show_table(
             ["pages", number("count"), number(f"bytes of one ({model.page_tokens} tokens)"), number("tokens")],
             pools,
         )
@@ -37,24 +37,24 @@ def show_plan(config: Config, *, tenants: bool) -> int:
     check_fits(models, memories[0])
     if tenants:
         tenants_by_id = {tenant.id: tenant for tenant in config.tenants}
-        terminal.table(
+        terminal.show_table(
             ["tenant", "class", "model", number("slots, sure"), number("at most"), number("KV tokens guaranteed"),
              number("at most"), number("keys")],
             [
                 (share.tenant, tenants_by_id[share.tenant].priority.name.lower(), share.model, share.slots,
                  share.most_slots, f"{share.tokens:,}", f"{share.most_tokens:,}",
                  len(tenants_by_id[share.tenant].keys))
-                for share in tenant_shares(config, models)
+                for share in list_tenant_shares(config, models)
             ],
         )  # fmt: skip
     total_bytes, memory = sum(model.total_bytes for model in models), memories[0]
-    of = f" of {readable_size(memory.total_bytes)}" if memory.total_bytes else ""
+    of = f" of {format_size(memory.total_bytes)}" if memory.total_bytes else ""
     names = ", ".join(model.id for model in models)
-    terminal.show(f"PASS  {names}: {readable_size(total_bytes)}{of}, {memory.where}")
+    terminal.show(f"PASS  {names}: {format_size(total_bytes)}{of}, {memory.where}")
     return 0
 
 
-def show_new_key(arguments: argparse.Namespace) -> int:
+def create_and_show_key(arguments: argparse.Namespace) -> int:
     """Create a key and print its entry for the configuration file. The key is not stored."""
     from typing import get_args
 

@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING, TextIO
 
 from zinc_rt.cli.command import Command
-from zinc_rt.cli.output import add_json, finish_report, output_stream, start_report
+from zinc_rt.cli.output import add_json, choose_output_stream, finish_report, start_report
 from zinc_rt.host import terminal
 from zinc_rt.sim.serve import server
 
@@ -20,18 +20,18 @@ def parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _body(arguments: argparse.Namespace) -> int:
+def _run_command(arguments: argparse.Namespace) -> int:
     from zinc_rt.host.errors import UsageError
 
     wrapped: list[str] | None = arguments.wrapped
     if wrapped is not None:
-        return _program(arguments, wrapped)
+        return _run_program(arguments, wrapped)
     if arguments.json:
         raise UsageError("--json needs a program after --", next="zinc-rt sim --json F -- PROGRAM")
     return server.run(arguments)
 
 
-def _program(arguments: argparse.Namespace, words: list[str]) -> int:
+def _run_program(arguments: argparse.Namespace, words: list[str]) -> int:
     import os
     import sys
     from dataclasses import asdict, fields
@@ -39,7 +39,7 @@ def _program(arguments: argparse.Namespace, words: list[str]) -> int:
     from zinc_rt.cli.report import Report, Result
     from zinc_rt.host.errors import UsageError
     from zinc_rt.host.files import check_writable
-    from zinc_rt.launching.finding_groups import group_findings, times_of_rules
+    from zinc_rt.launching.finding_groups import count_rules, group_findings
     from zinc_rt.sim.machine_options import MachineOptions
     from zinc_rt.sim.serve.client import SimClient
     from zinc_rt.sim.serve.program import run_program
@@ -53,7 +53,7 @@ def _program(arguments: argparse.Namespace, words: list[str]) -> int:
     report = start_report(Report("sim"), arguments)
     client = SimClient(name=f"program-{os.getpid()}-{os.urandom(4).hex()}", **options)
     try:
-        code = run_program(words, client, stdout=output_stream(arguments))
+        code = run_program(words, client, stdout=choose_output_stream(arguments))
         groups = group_findings(client.findings())
         report.device = {"simulated": True, **client.device}
         report.details = {
@@ -61,7 +61,7 @@ def _program(arguments: argparse.Namespace, words: list[str]) -> int:
             "findings": [asdict(group) for group in groups],
             "dmesg": client.dmesg(),
         }
-        reason = "; ".join(f"{count} x {rule}" for rule, count in times_of_rules(groups).items())
+        reason = "; ".join(f"{count} x {rule}" for rule, count in count_rules(groups).items())
         report.results.append(Result(words[0], "program", "fail" if code else "pass", reason=reason))
         show(groups, sys.stderr)
         finish_report(report, arguments)
@@ -73,12 +73,12 @@ def _program(arguments: argparse.Namespace, words: list[str]) -> int:
 SHOWN_OF_RULE = 8  # places
 
 
-def show(found: tuple[FindingGroup, ...], out: TextIO) -> None:
+def show(findings: tuple[FindingGroup, ...], out: TextIO) -> None:
     """Return the first findings of each rule, in the order of detection, and the number of remaining ones."""
-    from zinc_rt.launching.finding_groups import times_of_rules
+    from zinc_rt.launching.finding_groups import count_rules
 
     left: dict[str, list[FindingGroup]] = {}
-    for group in found:
+    for group in findings:
         of_rule = left.setdefault(group.rule, [])
         of_rule.append(group)
         if len(of_rule) <= SHOWN_OF_RULE:
@@ -86,10 +86,10 @@ def show(found: tuple[FindingGroup, ...], out: TextIO) -> None:
     for rule, groups in left.items():
         more = groups[SHOWN_OF_RULE:]
         if more:
-            times = times_of_rules(more)[rule]
+            times = count_rules(more)[rule]
             terminal.show(
                 f"zinc-rt sim: {times} x {rule} more, in {len(more)} other places; --json F has them all", out=out
             )
 
 
-main = Command("sim", parser, _body, before_another=("--",))
+main = Command("sim", parser, _run_command, before_another=("--",))

@@ -7,13 +7,13 @@ import sys
 from pathlib import Path
 
 from zinc_rt.host.errors import InputError
-from zinc_rt.host.input_files import unreadable
+from zinc_rt.host.input_files import make_read_error
 
 
 def read_text(argument: str) -> str:
     """Return the text, or that of stdin for "-", unstripped. Raise InputError if it is not UTF-8."""
     if argument == "-":
-        return _decode(stdin_bytes(), "stdin")
+        return _decode(read_stdin(), "stdin")
     return _decode(os.fsencode(argument), "the text")
 
 
@@ -22,11 +22,11 @@ def read_file(path: str) -> str:
     try:
         raw = Path(path).read_bytes()
     except OSError as error:
-        raise unreadable(path, error) from error
+        raise make_read_error(path, error) from error
     return _decode(raw, path)
 
 
-def stdin_bytes() -> bytes:
+def read_stdin() -> bytes:
     """Return all of stdin. Raise InputError if it is closed."""
     if sys.stdin is None:
         raise InputError("stdin is closed", next="redirect it: < FILE")

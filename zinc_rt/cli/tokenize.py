@@ -6,7 +6,7 @@ import argparse
 import sys
 
 from zinc_rt.cli.command import Command
-from zinc_rt.cli.output import add_json, finish_report, output_stream, printable, start_report
+from zinc_rt.cli.output import add_json, choose_output_stream, finish_report, printable, start_report
 from zinc_rt.host import terminal
 from zinc_rt.host.arguments import Parser, add_models
 from zinc_rt.host.terminal import Column
@@ -41,7 +41,7 @@ def parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _tokenize(arguments: argparse.Namespace) -> int:
+def _run_command(arguments: argparse.Namespace) -> int:
     from zinc_rt.cli.describe import describe_model
     from zinc_rt.cli.report import Report, Result
     from zinc_rt.cli.text_input import read_text
@@ -57,15 +57,15 @@ def _tokenize(arguments: argparse.Namespace) -> int:
         print(f"warning: {warning}", file=sys.stderr)
     text = read_text(arguments.text)
     ids = tokenizer.encode(text, add_special=not arguments.no_special, parse_special=arguments.parse_special)
-    out = output_stream(arguments)
+    out = choose_output_stream(arguments)
     if arguments.ids:
         print(",".join(map(str, ids)), file=out)
     else:
         rows = [
-            (id, _printable_piece(tokenizer.piece_bytes(id)), "(special)" if tokenizer.is_special(id) else "")
+            (id, _format_piece(tokenizer.piece_bytes(id)), "(special)" if tokenizer.is_special(id) else "")
             for id in ids
         ]
-        terminal.table([Column("id", right=True, width=8), "piece", Column("", key="kind")], rows, out)
+        terminal.show_table([Column("id", right=True, width=8), "piece", Column("", key="kind")], rows, out)
         terminal.show(f"{len(ids)} tokens", out=out)
     report.results.append(Result("tokenize", "tokenize", "pass", measure={"tokens": len(ids)}))
     if arguments.json:
@@ -80,9 +80,9 @@ def _tokenize(arguments: argparse.Namespace) -> int:
     return finish_report(report, arguments)
 
 
-def _printable_piece(piece: bytes) -> str:
+def _format_piece(piece: bytes) -> str:
     """Format a token in quotes, so that spaces are visible, with incomplete characters as \\xNN."""
     return f"'{printable(piece.decode('utf-8', 'backslashreplace'))}'"
 
 
-main = Command("tokenize", parser, _tokenize)
+main = Command("tokenize", parser, _run_command)

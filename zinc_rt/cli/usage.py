@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zinc_rt.cli.command import Command
-from zinc_rt.cli.output import add_json, finish_report, output_stream, printable, start_report
+from zinc_rt.cli.output import add_json, choose_output_stream, finish_report, printable, start_report
 from zinc_rt.host.arguments import Parser
 from zinc_rt.host.errors import UsageError
 
 if TYPE_CHECKING:
     from zinc_rt.cli.report import Result
     from zinc_rt.sched.usage.balance import Sums
-    from zinc_rt.sched.usage.query import UsageFound
+    from zinc_rt.sched.usage.query import UsageResult
 
 EXAMPLES = """\
 Times are UTC: a day, or a minute of a day. --to is exclusive. The database may be in use; the command reads one
@@ -68,18 +68,18 @@ def parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _usage(arguments: argparse.Namespace) -> int:
+def _run_command(arguments: argparse.Namespace) -> int:
     from zinc_rt.cli.report import Report
     from zinc_rt.host.files import check_writable
-    from zinc_rt.host.terminal import number, show, table
-    from zinc_rt.sched.usage.database import UNREADABLE, input_error, open_to_read
-    from zinc_rt.sched.usage.latency import quality, reported, without_latencies
+    from zinc_rt.host.terminal import number_column, show, show_table
+    from zinc_rt.sched.usage.database import UNREADABLE, make_input_error, open_to_read
+    from zinc_rt.sched.usage.latency import format_counters, quality, remove_latencies
     from zinc_rt.sched.usage.query import END, find_usage
 
     check_writable(report=arguments.json)
     report = start_report(Report("usage"), arguments)
-    first = _minute(arguments.first, "--from", 0)
-    before = _minute(arguments.before, "--to", END)
+    first = _parse_minute_option(arguments.first, "--from", 0)
+    before = _parse_minute_option(arguments.before, "--to", END)
     if first >= before:
         raise UsageError(f"--from {arguments.first} is not before --to {arguments.before}")
     words = arguments.group_by.split(",")
@@ -88,35 +88,36 @@ def _usage(arguments: argparse.Namespace) -> int:
         try:
             usage = find_usage(database, first_minute=first, before_minute=before, group_by=words)
         except UNREADABLE as error:
-            raise input_error(path, error) from error
-    out = output_stream(arguments)
+            raise make_input_error(path, error) from error
+    out = choose_output_stream(arguments)
     rows = [
         [
             *(printable(word) for word in group.key),
             *(column(group.counters) for column in COLUMNS.values()),
-            *(_three_digits(column(quality(group.counters))) for column in QUALITY.values()),
+            *(_format_three_digits(column(quality(group.counters))) for column in QUALITY.values()),
         ]
         for group in usage.groups
         if not all(counter.startswith("page_steps.") for counter in group.counters)
     ]
-    table([*words, *map(number, (*COLUMNS, *QUALITY))], rows, out)
-    report.results = _balance(usage, whole=not (arguments.first or arguments.before))
+    show_table([*words, *map(number_column, (*COLUMNS, *QUALITY))], rows, out)
+    report.results = _check_balance(usage, whole=not (arguments.first or arguments.before))
     report.details = {
         "database": str(arguments.database),
-        "from": _time(usage.first),
-        "to": _time(usage.last),
+        "from": _format_minute(usage.first),
+        "to": _format_minute(usage.last),
         "group_by": words,
         "groups": [
-            {**dict(zip(words, group.key, strict=True)), **reported(group.counters)} for group in usage.groups
+            {**dict(zip(words, group.key, strict=True)), **format_counters(group.counters)}
+            for group in usage.groups
         ],
-        "usage": without_latencies(usage.usage),
+        "usage": remove_latencies(usage.usage),
         "device": usage.device,
     }
-    show(_verdict(usage, report.results), out=out)
+    show(_format_verdict(usage, report.results), out=out)
     return finish_report(report, arguments)
 
 
-def _balance(usage: UsageFound, *, whole: bool) -> list[Result]:
+def _check_balance(usage: UsageResult, *, whole: bool) -> list[Result]:
     """Return a result for each line. Tokens may be delivered minutes after generation, so L6 holds only over all
     time."""
     from zinc_rt.cli.report import Result
@@ -133,7 +134,7 @@ def _balance(usage: UsageFound, *, whole: bool) -> list[Result]:
     return results
 
 
-def _verdict(usage: UsageFound, results: list[Result]) -> str:
+def _format_verdict(usage: UsageResult, results: list[Result]) -> str:
     if not results:
         return "NOTHING RAN  no step was counted in this range"
     wrong = [f"{result.id}: {result.reason}" for result in results if result.status == "fail"]
@@ -144,17 +145,17 @@ def _verdict(usage: UsageFound, results: list[Result]) -> str:
         f"{device.get('input_tokens', 0):,} tokens and {device.get('logit_rows', 0):,} draws "
         f"in {device.get('steps', 0):,} steps"
     )
-    return f"PASS  {_time(usage.first)} to {_time(usage.last)}: {sums} are all accounted for"
+    return f"PASS  {_format_minute(usage.first)} to {_format_minute(usage.last)}: {sums} are all accounted for"
 
 
-def _three_digits(value: float | None) -> str:
+def _format_three_digits(value: float | None) -> str:
     """Format a value with three significant digits in positional notation; "" for None."""
     if value is None:
         return ""
     return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def _minute(text: str | None, option: str, default: int) -> int:
+def _parse_minute_option(text: str | None, option: str, default: int) -> int:
     if text is None:
         return default
     try:
@@ -166,8 +167,8 @@ def _minute(text: str | None, option: str, default: int) -> int:
     return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() // 60)
 
 
-def _time(minute: int | None) -> str:
+def _format_minute(minute: int | None) -> str:
     return "" if minute is None else datetime.fromtimestamp(minute * 60, UTC).strftime("%Y-%m-%dT%H:%MZ")
 
 
-main = Command("usage", parser, _usage)
+main = Command("usage", parser, _run_command)

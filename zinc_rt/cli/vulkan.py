@@ -54,25 +54,25 @@ def parser() -> argparse.ArgumentParser:
     compile.add_argument("--check", action="store_true", help="lint and compare; write nothing")
     vulkan_radv.add_options(compile)
     add_format(compile)
-    compile.set_defaults(body=_compile)
+    compile.set_defaults(body=_run_command)
     return parser
 
 
-def _compile(arguments: argparse.Namespace) -> int:
+def _run_command(arguments: argparse.Namespace) -> int:
     if arguments.radv:
         return vulkan_radv.compile_radv(arguments)
     if arguments.output or arguments.driver:
         raise UsageError("-o and --driver need --radv CHIP", next="zinc-rt vulkan compile --help")
-    from zinc_rt.kernels.spirv.compile import PROBES, sources, stale
+    from zinc_rt.kernels.spirv.compile import PROBES, is_stale, list_sources
 
-    every = {source.name: source for source in (*sources(), *sources(PROBES))}
+    every = {source.name: source for source in (*list_sources(), *list_sources(PROBES))}
     for name in arguments.name:
         if name not in every:
             raise UsageError(f"no kernel {name}", next=f"one of {', '.join(every)}")
     named = [every[name] for name in arguments.name]
     if arguments.check:
         return _check(named or list(every.values()), orphans=not named)
-    return _write(named or [source for source in every.values() if stale(source)])
+    return _write(named or [source for source in every.values() if is_stale(source)])
 
 
 def _write(sources: list[GlslSource]) -> int:
@@ -94,18 +94,18 @@ def _write_file(data: bytes, file: BinaryIO) -> None:
 
 
 def _check(sources: list[GlslSource], *, orphans: bool) -> int:
-    from zinc_rt.kernels.spirv.compile import BUILT, PROBES, available, build, stale
-    from zinc_rt.spirv.lint import lint
-    from zinc_rt.spirv.module import read
+    from zinc_rt.kernels.spirv.compile import BUILT, PROBES, build, is_available, is_stale
+    from zinc_rt.spirv.lint import lint_module
+    from zinc_rt.spirv.module import read_module
 
     bad = 0
     there = [source for source in sources if source.built.is_file()]
     for source in (item for item in there if item.linted):
-        for remark in lint(read(source.built.read_bytes(), source.built.name)):
+        for remark in lint_module(read_module(source.built.read_bytes(), source.built.name)):
             bad += 1
             terminal.show(f"{source.built.name}: {remark}")
-    old = [source for source in sources if stale(source)]
-    if available():
+    old = [source for source in sources if is_stale(source)]
+    if is_available():
         compiled, refused = _compile_each([source for source in there if source not in old], build)
         _print_errors(refused)
         old += [source for source, data in compiled if source.built.read_bytes() != data]
@@ -123,7 +123,7 @@ def _check(sources: list[GlslSource], *, orphans: bool) -> int:
             bad += 1
             terminal.show(f"orphan  {path.name}: no source")
     bad += len(old)
-    how = "" if available() else ', by the hashes of their sources: no compiler (extra "glsl")'
+    how = "" if is_available() else ', by the hashes of their sources: no compiler (extra "glsl")'
     terminal.show(
         f"{'FAIL' if bad else 'PASS'}  {len(sources) - len(old)} of {len(sources)} kernels are up to date{how}"
     )
@@ -140,14 +140,14 @@ def _compile_each(
 ) -> tuple[list[tuple[GlslSource, bytes]], list[ZincError]]:
     """Compile each source; return the modules and the errors. Raise NothingRan without the compiler."""
 
-    def one(source: GlslSource) -> bytes | ZincError:
+    def compile_one(source: GlslSource) -> bytes | ZincError:
         try:
             return how(source)
         except InputError as error:
             return error
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:  # each waits for processes of its own
-        result = list(zip(sources, pool.map(one, sources), strict=True))
+        result = list(zip(sources, pool.map(compile_one, sources), strict=True))
     compiled = [(source, data) for source, data in result if isinstance(data, bytes)]
     return compiled, [error for _, error in result if isinstance(error, ZincError)]
 

@@ -50,7 +50,7 @@ def compile_radv(arguments: argparse.Namespace) -> int:
     from zinc_rt.host.files import write_atomically
     from zinc_rt.kernels.zrt import write_zrt
 
-    requested, orphans = _requested_kernels(arguments)
+    requested, orphans = _find_requested_kernels(arguments)
     for path in orphans:
         terminal.show(f"orphan  {path.name}: no module {path.stem}.spv")
     if not requested:
@@ -63,12 +63,12 @@ def compile_radv(arguments: argparse.Namespace) -> int:
     rows, bad = [], set()
     for kernel in requested:
         try:
-            zrt, findings, remarks = _container(kernel, compiled.caches, compiled.mesa)
+            zrt, findings, remarks = _build_container(kernel, compiled.caches, compiled.mesa)
         except ZincError as error:
             print(error, file=sys.stderr)
             bad.add(kernel.name)
             continue
-        rows.append(_row(zrt, len(findings), len(remarks)))
+        rows.append(_make_row(zrt, len(findings), len(remarks)))
         for finding in findings:
             terminal.show(f"{kernel.name} {finding.sentence()}")
         if findings or (arguments.check and not _is_unchanged(kernel.output, zrt)):
@@ -93,9 +93,9 @@ def _is_unchanged(path: Path, zrt: Zrt) -> bool:
     return same
 
 
-def _requested_kernels(arguments: argparse.Namespace) -> tuple[list[RadvKernel], list[Path]]:
+def _find_requested_kernels(arguments: argparse.Namespace) -> tuple[list[RadvKernel], list[Path]]:
     """Return the modules to compile and, if none is named, the containers without a module."""
-    from zinc_rt.kernels.radv.container import module_hash
+    from zinc_rt.kernels.radv.container import hash_module
     from zinc_rt.kernels.radv.table import BUILT
     from zinc_rt.kernels.sources import read_source
     from zinc_rt.kernels.spirv.compile import BUILT as MODULES
@@ -117,25 +117,25 @@ def _requested_kernels(arguments: argparse.Namespace) -> tuple[list[RadvKernel],
     if arguments.check:
         return modules, orphans
 
-    def current(kernel: RadvKernel) -> bool:
+    def is_current(kernel: RadvKernel) -> bool:
         if not kernel.output.is_file():
             return False
         zrt = read_zrt(kernel.output.read_bytes(), kernel.output.name)
-        return zrt.source_hash == module_hash(kernel.spirv)
+        return zrt.source_hash == hash_module(kernel.spirv)
 
-    return [module for module in modules if not current(module)], orphans
+    return [module for module in modules if not is_current(module)], orphans
 
 
-def _container(
+def _build_container(
     kernel: RadvKernel, caches: Mapping[str, bytes], mesa: str
 ) -> tuple[Zrt, list[LintFinding], list[LintFinding]]:
     """Return the container, the static sanitizer's findings in it, and the remarks."""
     from zinc_rt.isa import target_of
     from zinc_rt.isa.lint import Limits, lint
-    from zinc_rt.kernels.radv.container import container
+    from zinc_rt.kernels.radv.container import build_container
     from zinc_rt.kernels.remarks import is_remark
 
-    zrt = container(kernel.name, kernel.spirv, caches[kernel.name], mesa)
+    zrt = build_container(kernel.name, kernel.spirv, caches[kernel.name], mesa)
     limits = Limits(zrt.vgprs, zrt.sgprs, zrt.lds_bytes, zrt.scratch_bytes, 2, zrt.kernarg_bytes)
     findings = lint(zrt.code, target_of(zrt.target, zrt.wave), limits)
     remarks = [finding for finding in findings if is_remark(finding.rule, zrt.compiler)]
@@ -146,5 +146,5 @@ def _write_file(data: bytes, file: BinaryIO) -> object:
     return file.write(data)
 
 
-def _row(zrt: Zrt, findings: int, remarks: int) -> list[Any]:
+def _make_row(zrt: Zrt, findings: int, remarks: int) -> list[Any]:
     return [zrt.name, zrt.vgprs, zrt.lds_bytes or "", zrt.occupancy, len(zrt.code), findings or "", remarks or ""]

@@ -112,7 +112,7 @@ class DispatchCost:
         return max(LIMITS[:-1], key=lambda name: (float(getattr(self, name)), -LIMITS.index(name)))
 
 
-def cost_of(counts: DispatchCounts, device: DeviceRow, assumed: Mapping[str, float]) -> DispatchCost:
+def compute_cost(counts: DispatchCounts, device: DeviceRow, assumed: Mapping[str, float]) -> DispatchCost:
     """Return the cost of a dispatch. `assumed` has a value for each of ASSUMPTIONS."""
     simds = device.compute_units * SIMDS_A_CU
     slots = max(1, simds * counts.waves_a_simd // counts.waves_a_workgroup)  # workgroups resident at the same time
@@ -123,7 +123,7 @@ def cost_of(counts: DispatchCounts, device: DeviceRow, assumed: Mapping[str, flo
     wave_bytes = counts.load_bytes / max(1, counts.waves)
     pending = min(wave_bytes, counts.in_flight_bytes)
     turns = wave_bytes / pending if pending else 0.0
-    alone = turns * _latency(counts, wave_bytes, assumed)  # of one wave, waiting
+    alone = turns * _compute_latency(counts, wave_bytes, assumed)  # of one wave, waiting
     a_round, last = (memory * part / counts.workgroups for part in (slots, left))
     tail = alone - last if full and 0 < last < alone < a_round else 0.0
     streamed = full * max(a_round, alone) + (max(last, alone) if left else 0.0)
@@ -152,7 +152,7 @@ def cost_of(counts: DispatchCounts, device: DeviceRow, assumed: Mapping[str, flo
     )
 
 
-def _latency(counts: DispatchCounts, wave_bytes: float, assumed: Mapping[str, float]) -> float:
+def _compute_latency(counts: DispatchCounts, wave_bytes: float, assumed: Mapping[str, float]) -> float:
     """Return the seconds of one wait: the memory latency if one of its loads goes to memory. Bytes that waves load
     beyond the dispatch's memory bytes come from a cache.
     """
@@ -177,7 +177,7 @@ class StepBounds:
         return max(self.bytes, self.flops)
 
 
-def bounds(dispatches: list[DispatchCounts], device: DeviceRow) -> StepBounds:
+def compute_bounds(dispatches: list[DispatchCounts], device: DeviceRow) -> StepBounds:
     """Return the bounds of a step of these dispatches."""
     clock_hz = device.compute_units * device.clock_mhz * 1e6
     flops = sum(

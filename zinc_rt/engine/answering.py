@@ -22,7 +22,7 @@ from zinc_rt.sched.tenant import CLASSES, Classes, Tenant
 from zinc_rt.sched.token_mask import TokenMask
 
 
-class TextOut:
+class TextOutput:
     """The text of one answer. `stopped`: the stop string that ended it. The text ends before the stop string."""
 
     def __init__(self, decoder: StreamDecoder, stops: Sequence[str] = ()) -> None:
@@ -51,11 +51,11 @@ class TextOut:
             _, index, self.stopped = min(result)
             self._held = ""
             return text[:index]
-        safe = len(text) - self._undecided(text)
+        safe = len(text) - self._count_undecided(text)
         self._held = text[safe:]
         return text[:safe]
 
-    def _undecided(self, text: str) -> int:
+    def _count_undecided(self, text: str) -> int:
         """Return how many characters at the end could be the beginning of a stop string."""
         longest = max((len(stop) for stop in self._stops), default=1) - 1
         for count in range(min(longest, len(text)), 0, -1):
@@ -114,7 +114,7 @@ class Answer:
     """
 
     index: int
-    text_out: TextOut | None
+    text_out: TextOutput | None
     silent: Container[int] = ()
     token_ids: list[int] = field(default_factory=list)
     logprobs: list[TokenLogprob] = field(default_factory=list)
@@ -152,7 +152,7 @@ class Answer:
     def stop(self) -> str | None:
         return self.text_out.stopped if self.text_out is not None else None
 
-    def piece(self) -> TextPiece | None:
+    def take_piece(self) -> TextPiece | None:
         """Return the new part since the last piece, or None."""
         tokens, characters, ended = self._shown
         self._shown = now = len(self.token_ids), len(self.text), bool(self.ended)
@@ -165,7 +165,7 @@ Prompt = str | Sequence[int]
 
 
 @dataclass(slots=True, eq=False)
-class Asked:
+class SubmittedPrompt:
     """A submitted prompt and its answers so far."""
 
     number: int
@@ -221,7 +221,7 @@ class Answering(EngineCore):
         """Create it with EngineCore's parameters."""
         super().__init__(engine, tenants, step_tokens=step_tokens, again=again, classes=classes)
         self._numbers = itertools.count(1)
-        self._asked: dict[int, Asked] = {}
+        self._asked: dict[int, SubmittedPrompt] = {}
 
     # --- one step after the other
 
@@ -232,13 +232,13 @@ class Answering(EngineCore):
         *,
         tenant: str = "",
         grammar: TokenMask | None = None,
-    ) -> Asked:
+    ) -> SubmittedPrompt:
         """Submit a prompt without waiting; `step` computes the answers. Raises UsageError as `generate`."""
         asked = self._prepare(prompt, sampling)
         self._submit(asked, tenant, grammar)
         return asked
 
-    def cancel(self, asked: Asked) -> None:
+    def cancel(self, asked: SubmittedPrompt) -> None:
         """Cancel the answers. Their output so far is kept."""
         self._abandon([asked])
 
@@ -248,7 +248,7 @@ class Answering(EngineCore):
         batch = self.scheduler.step()
         if batch is not None:
             self._deliver(batch)
-        elif (due_ns := self.scheduler.next_event()) is not None:
+        elif (due_ns := self.scheduler.find_next_event()) is not None:
             time.sleep(max(0, due_ns - time.monotonic_ns()) / 1e9)
         elif self._asked:
             raise RuntimeError("the scheduler has no work, but a request is waiting")
@@ -264,7 +264,7 @@ class Answering(EngineCore):
             if asked is None:  # cancelled meanwhile
                 continue
             delivered[asked.tenant] += 1
-            logprob = None if batch.logprobs is None else logprob_of(batch.logprobs, row, token, asked.sampling)
+            logprob = None if batch.logprobs is None else find_logprob(batch.logprobs, row, token, asked.sampling)
             if asked.answers[choice].feed(token, logprob):
                 self.scheduler.cancel(number, "stop", choice=choice)
         for tenant, count in delivered.items():
@@ -275,9 +275,9 @@ class Answering(EngineCore):
                 if asked.done:
                     del self._asked[number]
 
-    def _abandon(self, asked: Sequence[Asked]) -> None:
+    def _abandon(self, submitted: Sequence[SubmittedPrompt]) -> None:
         """Cancel their unfinished answers, and make the scheduler release them now."""
-        for item in asked:
+        for item in submitted:
             if self._asked.pop(item.number, None) is not None:
                 self.scheduler.cancel(item.number)
                 for answer in item.answers:
@@ -287,34 +287,34 @@ class Answering(EngineCore):
 
     # --- what is asked
 
-    def _prepare(self, prompt: Prompt, sampling: Sampling) -> Asked:
+    def _prepare(self, prompt: Prompt, sampling: Sampling) -> SubmittedPrompt:
         self.check_open()
         if not isinstance(sampling, Sampling):
             raise UsageError(f"sampling {sampling!r:.60}; expected a Sampling object")
         if not isinstance(prompt, str | Iterable):
             raise UsageError(f"prompt {prompt!r:.60}; expected a string or a list of token ids")
         if isinstance(prompt, str):
-            tokens = self.needed_tokenizer("a text prompt").encode(prompt)
+            tokens = self.require_tokenizer("a text prompt").encode(prompt)
         else:
             tokens = list(prompt)
         self.check(tokens, sampling)
-        answers = [Answer(index, self._text_out(sampling), self.end_ids) for index in range(sampling.n)]
-        return Asked(0, tokens, sampling.seeded(), answers)
+        answers = [Answer(index, self._make_text_output(sampling), self.end_ids) for index in range(sampling.n)]
+        return SubmittedPrompt(0, tokens, sampling.with_seed(), answers)
 
-    def _submit(self, asked: Asked, tenant: str, grammar: TokenMask | None = None) -> None:
-        asked.number = next(self._numbers)
-        asked.tenant = self.tenant_number(tenant)
-        asked.request = self.submit_tokens(
-            asked.number, asked.tokens, asked.sampling, tenant=asked.tenant, mask=grammar
+    def _submit(self, submitted: SubmittedPrompt, tenant: str, grammar: TokenMask | None = None) -> None:
+        submitted.number = next(self._numbers)
+        submitted.tenant = self.find_tenant(tenant)
+        submitted.request = self.submit_tokens(
+            submitted.number, submitted.tokens, submitted.sampling, tenant=submitted.tenant, mask=grammar
         )
         self.scheduler.receive()
-        self._asked[asked.number] = asked
+        self._asked[submitted.number] = submitted
 
-    def _text_out(self, sampling: Sampling) -> TextOut | None:
-        return None if self.tokenizer is None else TextOut(self.tokenizer.stream_decoder(), sampling.stop)
+    def _make_text_output(self, sampling: Sampling) -> TextOutput | None:
+        return None if self.tokenizer is None else TextOutput(self.tokenizer.stream_decoder(), sampling.stop)
 
 
-def logprob_of(rows: RowLogprobs, index: int, token: int, sampling: Sampling) -> TokenLogprob | None:
+def find_logprob(rows: RowLogprobs, index: int, token: int, sampling: Sampling) -> TokenLogprob | None:
     """Return the log-probabilities of a row's sampled token; None if its request did not ask for them."""
     if sampling.logprobs is None:
         return None

@@ -19,7 +19,7 @@ from zinc_rt.host import files
 from zinc_rt.host.errors import InputError, OutputError, ZincError
 from zinc_rt.host.files import write_atomically
 from zinc_rt.kmd.discover import Gpu
-from zinc_rt.kmd.driver import Driver, folder_names
+from zinc_rt.kmd.driver import Driver, list_folder
 from zinc_rt.kmd.render_node import RenderNode
 
 SCHEMA = "zinc-rt-checked/1"
@@ -28,7 +28,7 @@ NAMES = {"chip": "chip", "pci_id": "PCI id", "card": "card", "kernel": "kernel",
 
 
 @dataclass(frozen=True, slots=True)
-class Setup:
+class TestedSetup:
     """The setup below a tier. `card` is a hash of the card's unique id, so it identifies cards without
     disclosing the id."""
 
@@ -43,7 +43,7 @@ class Setup:
     def key(self) -> str:
         return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()[:16]
 
-    def differences(self, earlier: Setup) -> list[str]:
+    def describe_differences(self, earlier: TestedSetup) -> list[str]:
         """Return the differences from an earlier setup as sentences."""
         texts = [
             f"{name} {getattr(earlier, key) or 'unknown'} → {getattr(self, key) or 'unknown'}"
@@ -65,46 +65,46 @@ class Verdict:
 
 
 def record_path() -> Path:
-    return files.state_folder() / "checked.json"
+    return files.state_directory() / "checked.json"
 
 
-def identify(driver: Driver, gpu: Gpu) -> Setup:
+def identify_setup(driver: Driver, gpu: Gpu) -> TestedSetup:
     """Return the setup, as far as the kernel exposes it to this user. Unreadable fields are empty, which
     makes the setup a different one."""
     device = f"/sys/class/drm/{gpu.name}/device"
     unique = _read(driver, f"{device}/unique_id") or gpu.pci_address
     firmware = {}
-    for name in folder_names(driver, f"{device}/fw_version"):
+    for name in list_folder(driver, f"{device}/fw_version"):
         firmware[name.removesuffix("_fw_version")] = _read(driver, f"{device}/fw_version/{name}")
     vbios = _read(driver, f"{device}/vbios_version")
     firmware |= {"vbios": vbios} if vbios else {}
     try:
         node = RenderNode(driver, gpu.render_path)
         try:  # MES is not among the files
-            firmware |= {name.lower(): f"{version:#x}" for name, version in node.firmware().items()}
+            firmware |= {name.lower(): f"{version:#x}" for name, version in node.query_firmware().items()}
         finally:
             node.close()
     except ZincError:
         pass
     module = [_read(driver, f"{MODULE}/{name}") for name in ("version", "srcversion")]
     ids = [_read(driver, f"{device}/{name}").removeprefix("0x") for name in ("vendor", "device", "revision")]
-    return Setup(
+    return TestedSetup(
         chip=gpu.arch,
         pci_id=":".join(filter(None, ids)),
-        card=card_hash(ids, unique),
+        card=hash_card(ids, unique),
         kernel=_read(driver, "/proc/sys/kernel/osrelease"),
         module=" ".join(filter(None, module)),
         firmware=firmware,
     )
 
 
-def card_hash(ids: Sequence[str], unique: str) -> str:
+def hash_card(ids: Sequence[str], unique: str) -> str:
     """Return a hash of the PCI ids and the card's unique number, or of its slot. It identifies the card but
     does not disclose the number."""
     return hashlib.sha256(f"zinc-rt card {':'.join(ids)} {unique}".encode()).hexdigest()[:16]
 
 
-def verdict(setup: Setup, tier: str, path: Path | None = None) -> Verdict:
+def check_verdict(setup: TestedSetup, tier: str, path: Path | None = None) -> Verdict:
     """Return whether the last pm4-test of this tier on exactly this setup passed, or the reason why not."""
     path = path or record_path()
     try:
@@ -119,13 +119,13 @@ def verdict(setup: Setup, tier: str, path: Path | None = None) -> Verdict:
     before = [row for row in rows if row["passed"] and row["setup"].card == setup.card]
     if before:
         last = max(before, key=lambda row: str(row["when"]))
-        changed = ", ".join(setup.differences(last["setup"]))
+        changed = ", ".join(setup.describe_differences(last["setup"]))
         return Verdict(False, f"pm4-test passed on {last['when']}, but since then: {changed}")
     return Verdict(False, "pm4-test has not passed on this card, kernel and driver")
 
 
-def write(
-    setup: Setup, tier: str, *, failed: Iterable[str], hazard: int, probes: int, path: Path | None = None
+def write_record(
+    setup: TestedSetup, tier: str, *, failed: Iterable[str], hazard: int, probes: int, path: Path | None = None
 ) -> None:
     """Record a tier's latest result on this setup. `failed` empty: it passed. Raises OutputError."""
     path = path or record_path()
@@ -156,7 +156,7 @@ def read(path: Path) -> list[dict[str, Any]]:
         body = json.loads(path.read_text(encoding="utf-8"))
         if body["schema"] != SCHEMA:
             raise InputError(f"{path}: schema is {body['schema']}; this build reads {SCHEMA}")
-        rows = [{**row, "setup": Setup(**row["setup"])} for row in body["rows"]]
+        rows = [{**row, "setup": TestedSetup(**row["setup"])} for row in body["rows"]]
         if not all(isinstance(row["passed"], bool) and isinstance(row["failed"], list) for row in rows):
             raise TypeError
         return [row for row in rows if row["tier"] and row["when"]]

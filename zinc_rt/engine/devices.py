@@ -30,7 +30,7 @@ from zinc_rt.backends.spec import Availability, BackendSpec, Host
 from zinc_rt.engine import checked
 from zinc_rt.host import locks
 from zinc_rt.host.errors import UnsupportedError, UsageError
-from zinc_rt.host.machine import available_cores
+from zinc_rt.host.machine import count_available_cores
 from zinc_rt.isa.target import CHIPS, DEFAULT_ARCH
 from zinc_rt.kmd.discover import Gpu, find_gpus
 from zinc_rt.kmd.driver import Driver
@@ -72,7 +72,7 @@ class Choice:
 ORACLE = Choice(registry.spec(registry.ORACLE), f"{registry.ORACLE}: the oracle")
 
 
-def non_gpu_reason(device: Device) -> str:
+def explain_non_gpu(device: Device) -> str:
     """Return the reason if a speed measured on this device is not a GPU speed, else ""."""
     return SIMULATED if device.simulated else IN_SOFTWARE if device.software else ""
 
@@ -136,17 +136,17 @@ def choose_tier(
     if row is None or not (row.simulable or row.lists_devices):
         require_gpu(device)
     if asked != "auto":
-        return _requested_choice(*registry.parse(asked), device, simulate, unchecked, options)
+        return _choose_requested(*registry.parse(asked), device, simulate, unchecked, options)
     passed_over: list[str] = []
     for row in registry.preferred():
         if not row.computes(ordering):
             passed_over.append(f"not {row.tier}: no {ordering}")
             continue
         if device == "sim" and row.simulable:
-            return _simulated_choice(row, "the first choice", "", options)
+            return _choose_simulated(row, "the first choice", "", options)
         probe = _probe(row, device, unchecked)
         if probe.usable:
-            text = "; ".join([*passed_over, probe.why, *_unused_gpus(row, device)])
+            text = "; ".join([*passed_over, probe.why, *_describe_unused_gpus(row, device)])
             return Choice(row, f"{row.tier}: {text}", gpu=probe.gpu, unchecked=probe.unchecked)
         passed_over.append(f"not {row.tier}: {probe.why}")
     raise UnsupportedError(
@@ -156,7 +156,7 @@ def choose_tier(
 
 def require_gpu(device: str) -> None:
     """Raise UnsupportedError if `device` is hw and this machine has no AMD GPU."""
-    if device == "hw" and not amd_gpus():
+    if device == "hw" and not find_amd_gpus():
         raise UnsupportedError(
             "--device hw: this machine has no AMD GPU, so nothing ran",
             next=(
@@ -166,7 +166,7 @@ def require_gpu(device: str) -> None:
         )
 
 
-def _requested_choice(
+def _choose_requested(
     row: BackendSpec, kernel_set: str, device: str, simulate: bool, unchecked: bool, options: dict[str, Any]
 ) -> Choice:
     if row.lists_devices:
@@ -174,7 +174,7 @@ def _requested_choice(
         if not probe.usable:
             raise UnsupportedError(f"tier {row.tier}: {probe.why}", next=probe.next)
         text = f"{row.tier}: asked for; {probe.why}"
-        return Choice(row, text, kernel_set=kernel_set, device=_device_name(device))
+        return Choice(row, text, kernel_set=kernel_set, device=_format_device_name(device))
     if not row.simulable:
         if device in ("sim", "hw") and not simulate:  # one tier was asked for, and not for its device
             gpus = ", ".join(item.tier for item in registry.built() if item.simulable)
@@ -186,9 +186,9 @@ def _requested_choice(
     if device == "cpu":
         cpu = ", ".join(item.tier for item in registry.built() if not item.simulable)
         raise UsageError(f"--device cpu supports {cpu}, not {row.tier}", next="remove one of them")
-    if device == "sim" or (device == "auto" and simulate and not amd_gpus()):
+    if device == "sim" or (device == "auto" and simulate and not find_amd_gpus()):
         text = "asked for" if device == "sim" else "this machine has no AMD GPU"
-        return _simulated_choice(row, text, kernel_set, options)
+        return _choose_simulated(row, text, kernel_set, options)
     probe = _probe(row, device, unchecked)
     if not probe.usable:
         raise UnsupportedError(
@@ -201,11 +201,11 @@ def _requested_choice(
     return Choice(row, text, gpu=probe.gpu, kernel_set=kernel_set, unchecked=probe.unchecked)
 
 
-def _simulated_availability(name: str | None) -> Availability:
+def _check_simulated_availability(name: str | None) -> Availability:
     """Return whether models can run on a simulated chip; None: the default chip."""
-    from zinc_rt.sim.chips import chip
+    from zinc_rt.sim.chips import find_chip
 
-    target = chip(name or DEFAULT_ARCH).isa
+    target = find_chip(name or DEFAULT_ARCH).isa
     if target.kernels:
         return Availability(True, SIMULATED)
     runnable = " or ".join(f"sim:{row.name}" for row in CHIPS if row.kernels)
@@ -214,9 +214,9 @@ def _simulated_availability(name: str | None) -> Availability:
     )
 
 
-def _simulated_choice(row: BackendSpec, reason: str, kernel_set: str, options: dict[str, Any]) -> Choice:
+def _choose_simulated(row: BackendSpec, reason: str, kernel_set: str, options: dict[str, Any]) -> Choice:
     """Return the choice of a simulated device. Raises UnsupportedError for a chip without kernels."""
-    result = _simulated_availability(options.get("chip"))
+    result = _check_simulated_availability(options.get("chip"))
     if not result.usable:
         raise UnsupportedError(result.why, next=result.next)
     return Choice(row, f"{row.tier}: {reason}; {SIMULATED}", True, kernel_set=kernel_set, options=options)
@@ -226,24 +226,24 @@ def _probe(row: BackendSpec, device: str, unchecked: bool = False, chip: str | N
     if not row.built:
         return Availability(False, "is not built in this version", registry.use_built())
     if row.lists_devices:
-        return row.probe(Host(available_cores(), device=_device_name(device)))
+        return row.probe(Host(count_available_cores(), device=_format_device_name(device)))
     if row.simulable and device == "sim":
-        return _simulated_availability(chip)
+        return _check_simulated_availability(chip)
     if row.simulable and device == "cpu":
         return Availability(False, "--device cpu")
     if row.simulable:
-        driver = linux_driver()
-        probe = row.probe(Host(available_cores(), driver, amd_gpus()))
+        driver = find_linux_driver()
+        probe = row.probe(Host(count_available_cores(), driver, find_amd_gpus()))
         return probe if driver is None else require_bring_up(row, driver, probe, unchecked)
-    return row.probe(Host(available_cores()))
+    return row.probe(Host(count_available_cores()))
 
 
-def _device_name(device: str) -> str:
+def _format_device_name(device: str) -> str:
     """Return the part of --device that applies to a tier that lists its devices."""
     return device if device in ("hw", "cpu") else parse_device(device)[1]
 
 
-def _unused_gpus(taken: BackendSpec, device: str) -> list[str]:
+def _describe_unused_gpus(taken: BackendSpec, device: str) -> list[str]:
     """Return tiers that auto never selects but that would use a GPU of this machine, unlike the selected tier."""
     if taken.simulable or device != "auto" or not has_gpu():
         return []
@@ -270,7 +270,9 @@ def require_bring_up(
     ready = [device for device in availability.devices if device.usable and device.gpu is not None]
     if not availability.usable or driver.simulated:
         return availability
-    verdicts = [checked.verdict(checked.identify(driver, item.gpu), row.tier) for item in ready if item.gpu]
+    verdicts = [
+        checked.check_verdict(checked.identify_setup(driver, item.gpu), row.tier) for item in ready if item.gpu
+    ]
     for item, verdict in zip(ready, verdicts, strict=True):
         if verdict.passed:
             return replace(availability, why=f"{item.device}: {item.why}, {verdict.why}", gpu=item.gpu)
@@ -288,12 +290,12 @@ def require_bring_up(
     )
 
 
-def amd_gpus() -> tuple[Gpu, ...]:
-    driver = linux_driver()
+def find_amd_gpus() -> tuple[Gpu, ...]:
+    driver = find_linux_driver()
     return find_gpus(driver).gpus if driver is not None else ()
 
 
-def linux_driver() -> Driver | None:
+def find_linux_driver() -> Driver | None:
     """Return this machine's driver, or None outside Linux, where GPU tiers are unavailable."""
     if sys.platform != "linux":
         return None
@@ -316,9 +318,9 @@ def open_backend(choice: Choice, ordering: str, **options: Any) -> Backend:
             undo.callback(client.close_all)
             driver = client
         elif choice.spec.simulable:
-            driver = linux_driver()
+            driver = find_linux_driver()
             if choice.gpu is not None:
-                undo.callback(locks.give_back, locks.take(choice.gpu.render_path))
+                undo.callback(locks.give_back, locks.take_lock(choice.gpu.render_path))
         after = undo.pop_all().close
         backend: Backend = choice.spec.open(
             ordering,

@@ -20,9 +20,9 @@ import numpy as np
 
 from zinc_rt.backends.base import Backend, device_kind
 from zinc_rt.engine.memory_fit import check_context_memory
-from zinc_rt.engine.resident import Counts, Variant, capacity_of
+from zinc_rt.engine.resident import Counts, Variant, parse_capacity
 from zinc_rt.engine.runner import LOGITS, Runner, StepOutput
-from zinc_rt.engine.variants import DEFAULTS, EngineOptions, Variants, overrides_of
+from zinc_rt.engine.variants import DEFAULTS, EngineOptions, Variants, find_overrides
 from zinc_rt.host.errors import UsageError, ZincError
 from zinc_rt.ir import graph as ir
 from zinc_rt.ir.graph import Stage
@@ -77,11 +77,11 @@ class Engine:
         """Load a model. `limits` replaces the limits derived from `ctx` and `slots`. Raises InputError for a
         model that does not fit, UnsupportedError if the tier lacks kernels for it."""
         self.backend = backend
-        self.limits = limits or SequenceLimits(ctx=default_ctx(gguf, ctx), slots=slots)
+        self.limits = limits or SequenceLimits(ctx=choose_default_ctx(gguf, ctx), slots=slots)
         slots = self.limits.slots
         self.settings = options.settings
         on_host = device_kind(backend).uses_host_memory
-        check_context_memory(gguf, self.limits, overrides=overrides_of(self.settings), state=on_host)
+        check_context_memory(gguf, self.limits, overrides=find_overrides(self.settings), state=on_host)
         self.variants = Variants(gguf, backend, self.limits, options)
         self.runner = Runner(self.variants, timeout_seconds=options.timeout_seconds, slow=options.slow)
         self._free_slots = list(range(slots))
@@ -121,7 +121,7 @@ class Engine:
     def cache(self) -> KvCache:
         """The page cache for sequences opened here; a scheduler on this engine has its own cache."""
         cache = KvCache(
-            page_pools(self),
+            make_page_pools(self),
             self.limits.page_tokens,
             self.limits.step_tokens,
             ctx=self.limits.ctx,
@@ -153,7 +153,7 @@ class Engine:
         slot = self._free_slots.pop(0)
         # cached keys need nothing: a query sees only its own positions; nor does state that begins at the zero row
         if self.variants.delta_form == "inplace":
-            self.variants.resident.zero(RECURRENT, slot, self.limits.slots, self.runner.stream)
+            self.variants.resident.zero_row(RECURRENT, slot, self.limits.slots, self.runner.stream)
         sequence = Sequence(slot, self.cache.open(OWNER), [0] * len(self.cache.groups))
         self._open.add(sequence)
         return sequence
@@ -271,7 +271,7 @@ class Engine:
             raise UsageError(f"a step accepts 1 to {self.limits.step_tokens} tokens, not {total}")
         _check_step(batch, rows, total)
         inject = inject or {}
-        block = self.runner.fill(self._planned(batch, rows), inject=tuple(inject), tapped=tap is not None)
+        block = self.runner.fill(self._plan_step(batch, rows), inject=tuple(inject), tapped=tap is not None)
         for label, value in inject.items():
             block.inject(label, value)
         handle = self.runner.submit(block)
@@ -301,7 +301,7 @@ class Engine:
                 next="use a larger --ctx or fewer tokens",
             )
 
-    def _planned(self, batch: list[tuple[Sequence, abc.Sequence[int]]], rows: abc.Sequence[int]) -> StepPlan:
+    def _plan_step(self, batch: list[tuple[Sequence, abc.Sequence[int]]], rows: abc.Sequence[int]) -> StepPlan:
         """Plan a step: the caller's sequences in order, with the pages that their tokens need, and the requested
         rows.
         """
@@ -335,11 +335,11 @@ class Engine:
         return self.variants.graph(stage, inject)
 
     def plan(self, stage: Stage, tokens: int, rows: int = 1) -> MemoryPlan:
-        capacity = capacity_of((tokens, min(self.limits.slots, tokens), rows))
+        capacity = parse_capacity((tokens, min(self.limits.slots, tokens), rows))
         return plan_memory(self.graph(stage), capacity=capacity)
 
 
-def page_pools(engine: Engine) -> list[PageGroup]:
+def make_page_pools(engine: Engine) -> list[PageGroup]:
     """Return a page pool for each of the model's page groups, as large as the engine's limits allow."""
     limits = engine.limits
     pools = [
@@ -350,29 +350,29 @@ def page_pools(engine: Engine) -> list[PageGroup]:
     return pools or [PageGroup("none", limits.slots * limits.pages_per_slot)]
 
 
-def trained_ctx(gguf: GGUFFile) -> int:
+def read_trained_ctx(gguf: GGUFFile) -> int:
     """Return the model's training context, or DEFAULT_CTX if the file does not specify it."""
     trained = gguf.metadata.get(f"{gguf.architecture}.context_length")
     return trained if isinstance(trained, int) and trained > 0 else DEFAULT_CTX
 
 
-def default_ctx(gguf: GGUFFile, ctx: int | None) -> int:
+def choose_default_ctx(gguf: GGUFFile, ctx: int | None) -> int:
     """Return `ctx` if it is set (0 means the trained length), else min(the trained length, 4096).
 
     Raises UsageError for a negative length.
     """
     if ctx == 0:
-        return trained_ctx(gguf)
+        return read_trained_ctx(gguf)
     if ctx is None:
-        return min(trained_ctx(gguf), DEFAULT_CTX)
+        return min(read_trained_ctx(gguf), DEFAULT_CTX)
     if ctx < 1:
-        raise UsageError(f"--ctx {ctx}: expected 0 (the trained length) to {trained_ctx(gguf)} tokens")
+        raise UsageError(f"--ctx {ctx}: expected 0 (the trained length) to {read_trained_ctx(gguf)} tokens")
     return ctx
 
 
-def ctx_warning(gguf: GGUFFile, ctx: int | None) -> str:
+def format_ctx_warning(gguf: GGUFFile, ctx: int | None) -> str:
     """Return the warning for a context longer than the training context, or ""."""
-    trained = trained_ctx(gguf)
+    trained = read_trained_ctx(gguf)
     if ctx is None or ctx <= trained:
         return ""
     return f"--ctx {ctx} exceeds the training context of {trained} tokens: text quality may degrade beyond it"

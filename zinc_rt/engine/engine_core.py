@@ -12,24 +12,24 @@ from numbers import Integral
 from pathlib import Path
 from typing import Any
 
-from zinc_rt.backends.base import Finding, findings_of
-from zinc_rt.engine.engine import Engine, page_pools
+from zinc_rt.backends.base import Finding, read_findings
+from zinc_rt.engine.engine import Engine, make_page_pools
 from zinc_rt.engine.model_runner import ModelRunner
 from zinc_rt.engine.runner import Runner
-from zinc_rt.engine.variants import token_capacities
+from zinc_rt.engine.variants import list_token_capacities
 from zinc_rt.host.chrome_trace import write_chrome
 from zinc_rt.host.errors import UsageError, ZincError
-from zinc_rt.host.run_queue import waited_ns
-from zinc_rt.mem.context_bytes import state_row_bytes
+from zinc_rt.host.run_queue import read_waited_ns
+from zinc_rt.mem.context_bytes import count_state_row_bytes
 from zinc_rt.model.gguf import GGUFFile
 from zinc_rt.model.tokenizer import Tokenizer
 from zinc_rt.sched.kv.kv_cache import KvCache
-from zinc_rt.sched.kv.prefix import Namespace, namespace
+from zinc_rt.sched.kv.prefix import Namespace, make_namespace
 from zinc_rt.sched.request import NewRequest, Request
 from zinc_rt.sched.sampling import Sampling
 from zinc_rt.sched.scheduler import Scheduler, StepRunner
 from zinc_rt.sched.state import CLIENT_TIMEOUT_STEPS, SchedulerLimits
-from zinc_rt.sched.step_timeline import timeline
+from zinc_rt.sched.step_timeline import build_timeline
 from zinc_rt.sched.step_trace import StepRecorder, StepTrace
 from zinc_rt.sched.tenant import CLASSES, SECOND_NS, Classes, Priority, Tenant
 from zinc_rt.sched.token_mask import TokenMask
@@ -63,12 +63,12 @@ class EngineCore:
         `again`: reopens the engine after a hung step; None: a hang is fatal. `client_timeout_seconds`,
         `client_timeout_steps`: how long, and for how many steps, an unread request is kept."""
         self.engine = engine
-        self.tokenizer, self.no_tokenizer = _tokenizer(engine.model.gguf)
+        self.tokenizer, self.no_tokenizer = _load_tokenizer(engine.model.gguf)
         self.end_ids = self.tokenizer.eog_ids if self.tokenizer is not None else frozenset[int]()
         self._again = again
-        renew = None if again is None else self._renew
+        renew = None if again is None else self._renew_scheduler
         self.runner = ModelRunner(engine.runner, end_ids=sorted(self.end_ids), renew=renew)
-        self.scheduler = new_scheduler(
+        self.scheduler = create_scheduler(
             engine,
             self.runner,
             tuple(tenants) or (EVERYBODY,),
@@ -79,7 +79,7 @@ class EngineCore:
         )
         assert self.scheduler.ledger is not None
         self.ledger = self.scheduler.ledger
-        self.scheduler.fills.starved_ns = waited_ns
+        self.scheduler.fills.starved_ns = read_waited_ns
         self.runner.attach(self.scheduler.records)
         self._recorder = StepRecorder(self.scheduler)
         self._findings: tuple[Finding, ...] = ()  # of devices that were opened again since
@@ -91,7 +91,7 @@ class EngineCore:
         """Return the scheduler's current tenants; a tenant's number is its index."""
         return tuple(self.scheduler.tenants)
 
-    def _renew(self) -> Runner:
+    def _renew_scheduler(self) -> Runner:
         """Reopen the device and load the model again, after a step that did not finish."""
         assert self._again is not None
         self._keep_findings()
@@ -115,7 +115,7 @@ class EngineCore:
         """Return the findings of the current device, if it is simulated, about any work on it. It reports an error
         of an instruction only once, so later work may be wrong without another finding.
         """
-        return [] if self._closed else findings_of(self.engine.backend)
+        return [] if self._closed else read_findings(self.engine.backend)
 
     def findings(self) -> tuple[Finding, ...]:
         """Return the distinct findings of simulated devices since the model was opened, including devices that
@@ -130,15 +130,15 @@ class EngineCore:
 
     def usage(self, tenant: str = "") -> Counter[str]:
         """Return a tenant's usage counters by name (docs/ledger.md), by default the first tenant's."""
-        return self.ledger.usage(self.tenants[self.tenant_number(tenant)].name)
+        return self.ledger.usage(self.tenants[self.find_tenant(tenant)].name)
 
-    def last_steps(self, count: int) -> StepTrace:
+    def copy_last_steps(self, count: int) -> StepTrace:
         """Return a copy of the trace of the last steps. Call it between two steps."""
-        return self._recorder.trace.last(count)
+        return self._recorder.trace.copy_last(count)
 
     def trace(self, file: str | Path) -> None:
         """Write the last steps as a timeline for chrome://tracing or Perfetto: slots, queues, pages."""
-        write_chrome(timeline(self._recorder.trace), file)
+        write_chrome(build_timeline(self._recorder.trace), file)
 
     def build(self, tokens: int, sampling: Sampling = Sampling()) -> None:  # noqa: B008
         """Load the weights and build the graphs for a prompt of this length and its answer, in advance."""
@@ -160,13 +160,13 @@ class EngineCore:
     def build_all(self) -> None:
         """Load the weights and build the graphs of every step size, greedy and sampled, in advance."""
         limits = self.engine.limits
-        for tokens in token_capacities(limits):
+        for tokens in list_token_capacities(limits):
             for sampling in (Sampling(), Sampling(temperature=1.0)):
                 self.runner.build(min(tokens, limits.slots), sampling, sequences=min(tokens, limits.slots))
                 if tokens > 1:
                     self.runner.build(tokens, sampling)
 
-    def tenant_number(self, name: str) -> int:
+    def find_tenant(self, name: str) -> int:
         """Return a tenant's number, by default the first. Raises UsageError for an unknown tenant."""
         names = [tenant.name for tenant in self.tenants]
         if not name:
@@ -175,20 +175,20 @@ class EngineCore:
             raise UsageError(f"unknown tenant {name!r}", next=f"one of {', '.join(names)}")
         return names.index(name)
 
-    def namespace(self, tenant: int, salt: str = "") -> Namespace:
+    def make_namespace(self, tenant: int, salt: str = "") -> Namespace:
         """Return the prefix-cache namespace of a tenant's requests: the prefixes of the tenant and its group; with
         a salt, only those with the same salt.
         """
-        secret = self._secrets.setdefault(self._owner(tenant), secrets.token_bytes(32))
+        secret = self._secrets.setdefault(self._find_owner(tenant), secrets.token_bytes(32))
         limits, backend = self.engine.limits, self.engine.backend
         path = str(self.engine.model.gguf.path)
-        return namespace(path, backend.ordering, "f32", limits.page_tokens, secret=secret, salt=salt)
+        return make_namespace(path, backend.ordering, "f32", limits.page_tokens, secret=secret, salt=salt)
 
     def forget_cache(self, tenant: int) -> None:
         """Drop the cached prefixes of the tenant, or of its group. Their pages are reclaimed on demand."""
-        self._secrets.pop(self._owner(tenant), None)
+        self._secrets.pop(self._find_owner(tenant), None)
 
-    def _owner(self, tenant: int) -> str:
+    def _find_owner(self, tenant: int) -> str:
         """Return the owner of the secret for a tenant's prefixes."""
         known = self.scheduler.tenants[tenant]
         group = next((f"group {quota.group}" for quota in known.pages if quota.group is not None), "")
@@ -207,7 +207,7 @@ class EngineCore:
                 next=f"set n to at most {limits.slots}, or open the model with more slots",
             )
         if sampling.stop:
-            self.needed_tokenizer("a stop string")
+            self.require_tokenizer("a stop string")
         if not tokens:
             raise UsageError("the prompt has no tokens", next="use a longer prompt")
         self._check_ids("the prompt", tokens)
@@ -250,7 +250,7 @@ class EngineCore:
                 number,
                 tenant,
                 tokens,
-                self.namespace(tenant, salt),
+                self.make_namespace(tenant, salt),
                 replace(sampling, max_tokens=limit, min_tokens=min(sampling.min_tokens, limit)),
                 priority,
                 deadline_ns,
@@ -260,7 +260,7 @@ class EngineCore:
             )
         )
 
-    def needed_tokenizer(self, what: str) -> Tokenizer:
+    def require_tokenizer(self, what: str) -> Tokenizer:
         """Return the tokenizer. Raises UsageError if the file has no readable tokenizer."""
         if self.tokenizer is None:
             raise UsageError(
@@ -268,29 +268,29 @@ class EngineCore:
             )
         return self.tokenizer
 
-    def chat_text(self, messages: Sequence[Mapping[str, Any]], **variables: Any) -> str:
+    def render_chat(self, messages: Sequence[Mapping[str, Any]], **variables: Any) -> str:
         """Render a conversation with the file's chat template. `variables` are passed to the template
         (enable_thinking, tools, ...). Raises UsageError without a tokenizer, InputError if the template
         rejects the conversation."""
-        from zinc_rt.model.chat import chat_template, render_chat  # Jinja only where somebody chats
+        from zinc_rt.model.chat import find_chat_template, render_chat  # Jinja only where somebody chats
 
-        tokenizer = self.needed_tokenizer("a chat")
-        bos, eos = (self._special(id) for id in (tokenizer.bos_id, tokenizer.eos_id))
-        template = chat_template(self.engine.model.gguf.metadata)
+        tokenizer = self.require_tokenizer("a chat")
+        bos, eos = (self._token_text(id) for id in (tokenizer.bos_id, tokenizer.eos_id))
+        template = find_chat_template(self.engine.model.gguf.metadata)
         return render_chat(template, messages, bos_text=bos, eos_text=eos, **variables)
 
-    def chat_tokens(self, messages: Sequence[Mapping[str, Any]], **variables: Any) -> list[int]:
-        """Return the prompt tokens of a conversation. See `chat_text`."""
-        return self.encode_chat(self.chat_text(messages, **variables))
+    def tokenize_chat(self, messages: Sequence[Mapping[str, Any]], **variables: Any) -> list[int]:
+        """Return the prompt tokens of a conversation. See `render_chat`."""
+        return self.encode_chat(self.render_chat(messages, **variables))
 
     def encode_chat(self, text: str) -> list[int]:
         """Tokenize a prompt rendered by a template. Most templates include the BOS token."""
-        tokenizer = self.needed_tokenizer("a chat")
-        bos = self._special(tokenizer.bos_id)
+        tokenizer = self.require_tokenizer("a chat")
+        bos = self._token_text(tokenizer.bos_id)
         return tokenizer.encode(text, add_special=not (bos and text.startswith(bos)))
 
-    def _special(self, id: int | None) -> str:
-        return "" if id is None else self.needed_tokenizer("a chat").token_text(id)
+    def _token_text(self, id: int | None) -> str:
+        return "" if id is None else self.require_tokenizer("a chat").token_text(id)
 
     def check_open(self) -> None:
         """Raise UsageError after `close`."""
@@ -298,7 +298,7 @@ class EngineCore:
             raise UsageError("this LLM is closed", next="open another")
 
 
-def new_scheduler(
+def create_scheduler(
     engine: Engine,
     runner: StepRunner,
     tenants: Sequence[Tenant],
@@ -318,18 +318,18 @@ def new_scheduler(
     seconds = engine.backend.spec.submission_seconds
     if seconds and not engine.backend.device.simulated:  # whose time says nothing about a GPU's
         changes.setdefault("submission_ns", round(seconds * SECOND_NS))
-    limits, groups = engine.limits, page_pools(engine)
+    limits, groups = engine.limits, make_page_pools(engine)
     if pages is not None:
         groups = [replace(group, pages=pages) for group in groups]
     asked = SchedulerLimits(limits.slots, limits.ctx, step_tokens or limits.step_tokens, **changes)
-    rows = limits.recurrent_rows if state_row_bytes(engine.model.graph) else 0
+    rows = limits.recurrent_rows if count_state_row_bytes(engine.model.graph) else 0
     cache = KvCache(groups, limits.page_tokens, asked.step_tokens, rows, limits.ctx)
     ledger = UsageLedger([tenant.name for tenant in tenants], {group.name: group.pages for group in groups})
     vocab = engine.variants.model("decode").vocab
     return Scheduler(asked, tenants, cache, runner, clock_ns, ledger=ledger, vocab=vocab)
 
 
-def _tokenizer(gguf: GGUFFile) -> tuple[Tokenizer | None, str]:
+def _load_tokenizer(gguf: GGUFFile) -> tuple[Tokenizer | None, str]:
     """Return the file's tokenizer, or the reason why there is none; prompts of ids do not need one."""
     try:
         return Tokenizer.from_metadata(gguf.metadata), ""

@@ -28,7 +28,7 @@ from zinc_rt.ir import serial
 from zinc_rt.ir.graph import OpGraph
 from zinc_rt.kernels.entry import Entry
 from zinc_rt.lower import PlannedGraph, flat_plan
-from zinc_rt.model.gguf import GGUFFile, header_digest
+from zinc_rt.model.gguf import GGUFFile, digest_header
 
 KEEP_BYTES = 128 << 20  # the least recently used go beyond this; a large model's graph and plan have 0.6 MB
 
@@ -38,7 +38,7 @@ MAGIC = b"ZGS1"  # then the length of the key, u32, the key, and zeros to a mult
 
 
 @dataclass(slots=True)
-class Starts:
+class StartCounters:
     """Statistics of programs: read from the cache or planned, and the seconds spent, including their graphs.
     `refused`: the files that were not used, as "NAME: reason"."""
 
@@ -83,13 +83,13 @@ class GraphStore:
                 "planning code": self._version,
                 "graph format": serial.VERSION,
                 "plan format": flat_plan.VERSION,
-                "model header": header_digest(gguf),
+                "model header": digest_header(gguf),
                 "model files": [(part.size_bytes, part.mtime_ns) for part in gguf.parts],
                 "tier": backend.spec.tier,
                 "chip": backend.device.arch,
                 "ordering": backend.ordering,
                 "kernels": kernels.target,
-                "kernel table": table_digest(kernels.entries),
+                "kernel table": digest_table(kernels.entries),
                 "fuses": kernels.fuses,
                 "merges": None if kernels.merging is None else kernels.merging.most,
                 **decides,
@@ -106,13 +106,13 @@ class StoredGraphs:
         self._files = files
         self._decides = dict(decides)
         self._given: dict[object, tuple[OpGraph, bytes]] = {}  # the graph, and the digest of its file
-        self.starts = Starts()
+        self.starts = StartCounters()
 
     def graph(self, what: Hashable, make: Callable[[], OpGraph]) -> OpGraph:
         """Return a graph in the form that variants run. The repr of `what` identifies it: the stage and the
         sampling form.
         """
-        key = self._key("graph", what)
+        key = self._make_key("graph", what)
         with self.starts.timed():
             result = self._read(key, lambda form: (serial.from_bytes(form, name="graph"), form))
             if result is None:
@@ -127,7 +127,7 @@ class StoredGraphs:
     def program(self, what: Hashable, capacity: tuple[int, ...], make: Callable[[], PlannedGraph]) -> PlannedGraph:
         """Return the program of one capacity for the graph that `graph` returns for `what`."""
         graph, digest = self._given[what]
-        key = self._key("plan", what, capacity)
+        key = self._make_key("plan", what, capacity)
         with self.starts.timed():
             program = self._read(key, lambda form: flat_plan.from_bytes(form, graph, digest, name="plan"))
             if program is not None:
@@ -140,23 +140,23 @@ class StoredGraphs:
 
     def _read(self, key: str, parse: Callable[[memoryview], T]) -> T | None:
         """Return the content of a file; None if it does not exist or is rejected."""
-        name = _name(key)
+        name = _file_name(key)
         try:
-            payload = self._files.mapped(name)
-            return None if payload is None else parse(_content(payload, key))
+            payload = self._files.map_entry(name)
+            return None if payload is None else parse(_check_content(payload, key))
         except InputError as error:
             self.starts.refused.append(f"{self._files.path(name).name[:16]}: {error.message}")
             return None
 
     def _store(self, key: str, form: bytes | memoryview) -> None:
-        self._files.store(_name(key), _head(key) + form)
+        self._files.store(_file_name(key), _make_head(key) + form)
 
-    def _key(self, content: str, what: Hashable, capacity: tuple[int, ...] = ()) -> str:
+    def _make_key(self, content: str, what: Hashable, capacity: tuple[int, ...] = ()) -> str:
         lines = {"content": content, "graph": what, "capacity": capacity, **self._decides}
         return "".join(f"{name}: {value!r}\n" for name, value in lines.items())
 
 
-def table_digest(entries: tuple[Entry, ...]) -> str:
+def digest_table(entries: tuple[Entry, ...]) -> str:
     """Return a digest of the rows of a kernel table, which decide the fused nodes and the kernel of each node."""
     rows = [
         (e.op.name, e.variant, sorted(e.orderings), e.weight_dtypes and sorted(e.weight_dtypes)) for e in entries
@@ -164,26 +164,26 @@ def table_digest(entries: tuple[Entry, ...]) -> str:
     return hashlib.sha256(repr(rows).encode()).hexdigest()
 
 
-def _name(key: str) -> str:
+def _file_name(key: str) -> str:
     return hashlib.sha256(key.encode()).hexdigest()
 
 
-def _head(key: str) -> bytes:
+def _make_head(key: str) -> bytes:
     """Return the bytes before a file's content."""
     text = key.encode()
     head = MAGIC + len(text).to_bytes(4, "little") + text
     return head + bytes(-len(head) % 8)
 
 
-def _content(payload: memoryview, key: str) -> memoryview:
+def _check_content(payload: memoryview, key: str) -> memoryview:
     """Return the content after a file's key. Raises InputError for another key than expected."""
-    head = _head(key)
+    head = _make_head(key)
     if payload[: len(head)] != head:
-        raise InputError(_difference(bytes(payload[: len(head) + 4096]), key))
+        raise InputError(_describe_difference(bytes(payload[: len(head) + 4096]), key))
     return payload[len(head) :]
 
 
-def _difference(head: bytes, key: str) -> str:
+def _describe_difference(head: bytes, key: str) -> str:
     """Return how a file's key differs from the expected key, by the first different line."""
     if head[: len(MAGIC)] != MAGIC:
         return f"its key does not begin with {MAGIC!r}: another version of the format"

@@ -24,21 +24,21 @@ AUDITED = (
 )  # fmt: skip
 
 
-def _audited(name: str, record: Any) -> Any:
+def _mask_backpressure(name: str, record: Any) -> Any:
     """Return a field without backpressure, because a paused slot has no rows, so its record is not sent."""
     return int(record[name]) & ~SlotFlag.BACKPRESSURE if name == "flags" else record[name]
 
 
-def kv_audit(scheduler: Scheduler, runner: ModelRunner) -> list[str]:
+def audit_kv(scheduler: Scheduler, runner: ModelRunner) -> list[str]:
     """Return the differences as sentences. No step may be in flight; changes pending for the next step are
     not reported."""
-    return [*_tables(scheduler, runner), *_records(scheduler, runner)]
+    return [*_audit_tables(scheduler, runner), *_audit_records(scheduler, runner)]
 
 
-def _tables(scheduler: Scheduler, runner: ModelRunner) -> Iterator[str]:
+def _audit_tables(scheduler: Scheduler, runner: ModelRunner) -> Iterator[str]:
     pending = scheduler.slots.table_changes
     for group, spec in enumerate(scheduler.cache.groups):
-        table = runner.page_table(group)
+        table = runner.read_page_table(group)
         if table is None:
             continue
         width = table.shape[1]
@@ -55,8 +55,8 @@ def _tables(scheduler: Scheduler, runner: ModelRunner) -> Iterator[str]:
                     break
 
 
-def _records(scheduler: Scheduler, runner: ModelRunner) -> Iterator[str]:
-    stored = runner.stored_records()
+def _audit_records(scheduler: Scheduler, runner: ModelRunner) -> Iterator[str]:
+    stored = runner.read_stored_records()
     if stored is None:
         return
     records, slots = stored
@@ -69,7 +69,7 @@ def _records(scheduler: Scheduler, runner: ModelRunner) -> Iterator[str]:
                 "it was stored"
             )
         elif request is not None and slot not in scheduler.slots.bound:
-            names = [name for name in AUDITED if _audited(name, here) != _audited(name, mine)]
+            names = [name for name in AUDITED if _mask_backpressure(name, here) != _mask_backpressure(name, mine)]
             if names:
                 text = f"{names[0]} {here[names[0]]}, the host {mine[names[0]]}"
                 yield f"slot {slot}, request {request.number}: the device's record has {text}"

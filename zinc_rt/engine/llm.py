@@ -19,7 +19,7 @@ from typing import Any
 
 from zinc_rt.backends.base import Finding
 from zinc_rt.engine.answering import Answering, Completion, Prompt, TextPiece
-from zinc_rt.engine.opening import ModelOptions, engine_opener
+from zinc_rt.engine.opening import ModelOptions, make_engine_opener
 from zinc_rt.host.errors import FindingError, OutputError, UsageError
 from zinc_rt.host.settings import Experts
 from zinc_rt.sched.sampling import Sampling
@@ -77,7 +77,7 @@ class LLM(Answering):
             graph_cache=graph_cache,
             experts=experts,
         )
-        opened = engine_opener(model, options)
+        opened = make_engine_opener(model, options)
         self._store = None if usage is None else LedgerStore(usage)  # first: another process may have the file
         try:
             engine = opened()
@@ -116,9 +116,9 @@ class LLM(Answering):
     def _check(self, answers: Sequence[Completion] = ()) -> None:
         """Raise FindingError with these answers if the device has reported any finding."""
         if self._check_findings and (findings := self.findings()):
-            raise self._finding_error(findings, answers)
+            raise self._make_finding_error(findings, answers)
 
-    def _finding_error(self, findings: Sequence[Finding], answers: Sequence[Completion] = ()) -> FindingError:
+    def _make_finding_error(self, findings: Sequence[Finding], answers: Sequence[Completion] = ()) -> FindingError:
         self._raised = True
         backend, path = self.engine.backend, self.engine.model.gguf.path
         kept = "; the answers are in this error's `answers`" if answers else ""
@@ -152,7 +152,7 @@ class LLM(Answering):
         cannot be served, the device's error if a step fails, and FindingError with the completions in `answers`
         if a simulated device has reported an error, in this call or before.
         """
-        whole = _prompts(prompts)
+        whole = _list_prompts(prompts)
         entry = [sampling] * len(whole) if isinstance(sampling, Sampling) else list(sampling)
         if len(entry) != len(whole):
             raise UsageError(
@@ -188,7 +188,7 @@ class LLM(Answering):
             try:
                 self._submit(asked, tenant, grammar)
                 while live:
-                    fresh = [piece for answer in live if (piece := answer.piece()) is not None]
+                    fresh = [piece for answer in live if (piece := answer.take_piece()) is not None]
                     if not fresh:
                         self.step()
                     live = [answer for answer in live if not answer.end_delivered]
@@ -210,10 +210,10 @@ class LLM(Answering):
     ) -> list[Completion]:
         """Answer a conversation rendered with the file's chat template. Return n Completions. `variables` are
         passed to the template (enable_thinking, tools, ...)."""
-        return self.generate([self.chat_tokens(messages, **variables)], sampling, tenant=tenant, grammar=grammar)
+        return self.generate([self.tokenize_chat(messages, **variables)], sampling, tenant=tenant, grammar=grammar)
 
 
-def _prompts(prompts: str | Sequence[Prompt] | Sequence[int]) -> list[Prompt]:
+def _list_prompts(prompts: str | Sequence[Prompt] | Sequence[int]) -> list[Prompt]:
     """Return a list of prompts, even if only one was passed."""
     if isinstance(prompts, str):
         return [prompts]

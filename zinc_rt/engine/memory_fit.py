@@ -13,19 +13,19 @@ from dataclasses import replace
 
 import psutil
 
-from zinc_rt.engine.resident import capacity_of
+from zinc_rt.engine.resident import parse_capacity
 from zinc_rt.host.errors import InputError, UsageError
 from zinc_rt.host.settings import Experts
 from zinc_rt.kernels.sets import KernelSet
 from zinc_rt.mem.context_bytes import PageGroupSpec, groups_of
-from zinc_rt.mem.plan import plan_memory, size_bytes
-from zinc_rt.mem.residency import Residency, experts_of, place_weights, remaining_bytes
+from zinc_rt.mem.plan import count_buffer_bytes, plan_memory
+from zinc_rt.mem.residency import Residency, count_remaining_bytes, list_experts, place_weights
 from zinc_rt.model.builder import Model, Overrides, SequenceLimits
 from zinc_rt.model.gguf import GGUFFile
 from zinc_rt.model.registry import build_model
 
 
-def fit(
+def fit_model(
     model: Model,
     kernels: KernelSet,
     memory_bytes: int,
@@ -52,13 +52,15 @@ def fit(
             return True
 
         page = limits.page_tokens
-        pages = _largest_fitting(limits.pages_per_slot - 1, lambda count: fits(replace(limits, ctx=count * page)))
-        slots = _largest_fitting(limits.slots - 1, lambda count: fits(replace(limits, slots=count)))
+        pages = _find_largest_fitting(
+            limits.pages_per_slot - 1, lambda count: fits(replace(limits, ctx=count * page))
+        )
+        slots = _find_largest_fitting(limits.slots - 1, lambda count: fits(replace(limits, slots=count)))
         helps = [f"--ctx {pages * page} fits"] * bool(pages) + [f"--slots {slots} fits"] * bool(slots)
         raise InputError(error.message, next=", or ".join(helps) if helps else error.next) from None
 
 
-def steps_of(gguf: GGUFFile, limits: SequenceLimits, lookahead: int) -> int:
+def count_step_tokens(gguf: GGUFFile, limits: SequenceLimits, lookahead: int) -> int:
     """Return the tokens of a step in which every request has one token and `lookahead` speculative tokens.
     Raises InputError with the maximum if they exceed a step."""
     tokens = limits.slots * (1 + lookahead)
@@ -75,16 +77,16 @@ def _place_model(
     model: Model, kernels: KernelSet, memory_bytes: int, tokens: int, rows: int, experts: Experts
 ) -> Residency:
     sizes = {name: kernels.packed_bytes(weight) for name, weight in model.weights.items()}
-    states = sum(size_bytes(spec, {}) for spec in model.graph.by_role("state", "table"))
+    states = sum(count_buffer_bytes(spec, {}) for spec in model.graph.by_role("state", "table"))
     room = None
     if sum(sizes.values()) + states > memory_bytes // 2:  # else there is plainly enough
         sequences = min(model.limits.slots, tokens)
-        plan = plan_memory(model.graph, capacity=capacity_of((tokens, sequences, rows)))
-        room = remaining_bytes(plan, memory_bytes)
-    return place_weights(experts_of(model.graph), sizes, experts=experts, room_bytes=room)
+        plan = plan_memory(model.graph, capacity=parse_capacity((tokens, sequences, rows)))
+        room = count_remaining_bytes(plan, memory_bytes)
+    return place_weights(list_experts(model.graph), sizes, experts=experts, room_bytes=room)
 
 
-def _largest_fitting(limit: int, fits: Callable[[int], bool]) -> int:
+def _find_largest_fitting(limit: int, fits: Callable[[int], bool]) -> int:
     """Return the largest count up to `limit` that fits; 0 if not even 1 does."""
     return bisect_left(range(1, limit + 1), True, key=lambda count: not fits(count))
 
@@ -109,41 +111,42 @@ def check_context_memory(
         build_model(gguf, replace(limits, ctx=pages * limits.page_tokens), "decode", overrides=overrides)
         for pages in (1, 2)
     )
-    table_rate = TABLE_COPIES * (_constant_bytes(longer) - _constant_bytes(short)) / limits.page_tokens
+    table_rate = TABLE_COPIES * (_count_constant_bytes(longer) - _count_constant_bytes(short)) / limits.page_tokens
     groups = groups_of(short.graph) if state else ()
     memory = psutil.virtual_memory()
 
     def fits(ctx: int) -> bool:
         tables = ctx * table_rate
         return (
-            tables + _cache_bytes(replace(limits, ctx=ctx), groups) <= memory.total and tables <= memory.available
+            tables + _count_cache_bytes(replace(limits, ctx=ctx), groups) <= memory.total
+            and tables <= memory.available
         )
 
     if fits(limits.ctx):
         return
-    wanted = limits.ctx * table_rate + _cache_bytes(limits, groups)
+    wanted = limits.ctx * table_rate + _count_cache_bytes(limits, groups)
     maximum = bisect_left(range(1, limits.ctx), True, key=lambda ctx: not fits(ctx))
     raise UsageError(
-        f"--ctx {limits.ctx} needs about {_gib(wanted)} of memory for this model, but this machine has "
-        f"{_gib(memory.total)}, of which {_gib(memory.available)} are free",
+        f"--ctx {limits.ctx} needs about {_format_gib(wanted)} of memory for this model, but this machine has "
+        f"{_format_gib(memory.total)}, of which {_format_gib(memory.available)} are free",
         next=f"use a smaller --ctx: about {_round_down(maximum):,} tokens fit",
     )
 
 
-def _constant_bytes(model: Model) -> int:
+def _count_constant_bytes(model: Model) -> int:
     return sum(array.nbytes for array in model.constants.values())
 
 
-def _cache_bytes(limits: SequenceLimits, groups: tuple[PageGroupSpec, ...]) -> int:
+def _count_cache_bytes(limits: SequenceLimits, groups: tuple[PageGroupSpec, ...]) -> int:
     """Return the bytes of all pools and their page tables."""
     pools = sum(
-        limits.group_pages(number, group.window) * group.page_bytes(limits.page_tokens)
+        limits.group_pages(number, group.window) * group.count_page_bytes(limits.page_tokens)
         for number, group in enumerate(groups)
     )
     return pools + len(groups) * limits.slots * limits.pages_per_slot * ENTRY_BYTES
 
 
-def _gib(count: float) -> str:
+def _format_gib(count: float) -> str:
     return f"{count / (1 << 30):,.1f} GiB"
 
 

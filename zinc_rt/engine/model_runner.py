@@ -12,11 +12,11 @@ import numpy as np
 
 from zinc_rt.engine.output_ring import ExpectedEntries
 from zinc_rt.engine.row_sampler import RowSampler
-from zinc_rt.engine.runner import Runner, StepBlock, StepHandle, block_of
+from zinc_rt.engine.runner import Runner, StepBlock, StepHandle, take_block
 from zinc_rt.host.errors import ZincError
 from zinc_rt.ir.graph import OpGraph, Stage
 from zinc_rt.ir.slot_record import free_records
-from zinc_rt.model.copy_graph import caches, copy_graph
+from zinc_rt.model.copy_graph import build_copy_graph, list_caches
 from zinc_rt.sched.kv.kv_cache import PageCopy
 from zinc_rt.sched.plan import Drawn, StepPlan
 from zinc_rt.sched.sampling import Sampling
@@ -100,7 +100,7 @@ class ModelRunner:
         if not plan.tokens:
             block = self._sampler.late(plan)
         else:
-            block = self.runner.fill(plan, form=self._sampler.form(plan))
+            block = self.runner.fill(plan, form=self._sampler.choose_form(plan))
             self._sampler.fill(block, plan)
         expected = self._sampler.expected(plan)
         return StepRunning(plan, self.runner.submit(block), expected, begun_ns)
@@ -110,9 +110,9 @@ class ModelRunner:
         output = self.runner.collect(running.handle)
         if self.watch is not None and plan.rows and plan.tokens:
             self.watch(plan, output.logits())
-        drawn = self._sampler.drawn(output, plan, running.expected)
+        drawn = self._sampler.read_tokens(output, plan, running.expected)
         bound = int(np.count_nonzero(self._records["state"]))
-        rows, took_ns = plan.rows - len(plan.undrawn(drawn.nonfinite)), time.monotonic_ns() - running.begun_ns
+        rows, took_ns = plan.rows - len(plan.list_undrawn(drawn.nonfinite)), time.monotonic_ns() - running.begun_ns
         self.counts = self.counts.after(plan.tokens, rows, bound, took_ns)
         return drawn
 
@@ -130,7 +130,7 @@ class ModelRunner:
         self.attach(self._records)
         return True
 
-    def page_table(self, group: int) -> np.ndarray | None:
+    def read_page_table(self, group: int) -> np.ndarray | None:
         """Return the device's page table of a group for an audit, i32 [slots, pages], or None before the
         first step."""
         name = f"state.page_table_{group}" if group else "state.page_table"
@@ -138,14 +138,14 @@ class ModelRunner:
         variant = next(known, None)
         return None if variant is None else variant.read_back(name)
 
-    def stored_records(self) -> tuple[np.ndarray, list[int]] | None:
+    def read_stored_records(self) -> tuple[np.ndarray, list[int]] | None:
         """Return `RowSampler.stored`, for an audit."""
-        return self._sampler.stored()
+        return self._sampler.read_stored()
 
     def build(self, tokens: int, sampling: Sampling, *, sequences: int = 1) -> None:
         """Load the weights and build the graph of a step with `sequences` sequences and this sampling."""
         stage: Stage = "decode" if tokens == sequences else "prefill"
-        form = self._sampler.form_of(sampling)
+        form = self._sampler.choose_sampling_form(sampling)
         self.runner.block(stage, tokens=tokens, sequences=sequences, rows=sequences, form=form)
 
 
@@ -165,26 +165,26 @@ class PageCopier:
         """Perform the copies in order, before the next submission."""
         for group in sorted({item.group for item in copies}):
             items = [item for item in copies if item.group == group]
-            source = np.concatenate([self._rows(item.source, item.tokens) for item in items])
-            target = np.concatenate([self._rows(item.target, item.tokens) for item in items])
+            source = np.concatenate([self._list_rows(item.source, item.tokens) for item in items])
+            target = np.concatenate([self._list_rows(item.target, item.tokens) for item in items])
             for start in range(0, len(source), ROWS):
                 self._replay(group, source[start : start + ROWS], target[start : start + ROWS])
 
-    def _rows(self, page: int, tokens: int) -> np.ndarray:
+    def _list_rows(self, page: int, tokens: int) -> np.ndarray:
         return page * self._page_tokens + np.arange(tokens, dtype=np.int32)
 
     def _replay(self, group: int, source: np.ndarray, target: np.ndarray) -> None:
-        block = self._block(group)
+        block = self._find_block(group)
         block.counts[:] = 0
         block.counts[1] = len(source)
         block.views["copy.source"][: len(source)] = source
         block.views["copy.target"][: len(target)] = target
         self._runner.collect(self._runner.submit(block))
 
-    def _block(self, group: int) -> StepBlock:
+    def _find_block(self, group: int) -> StepBlock:
         name = f"copy-{group}"
 
         def make() -> OpGraph:
-            return copy_graph(self._forward, caches(self._forward, self._tables[group]), name=name)
+            return build_copy_graph(self._forward, list_caches(self._forward, self._tables[group]), name=name)
 
-        return block_of(self._runner.variants.copy_variant(name, (1, ROWS, 1), make))
+        return take_block(self._runner.variants.copy_variant(name, (1, ROWS, 1), make))

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from zinc_rt.engine.devices import Choice, choose_tier, open_backend
-from zinc_rt.engine.engine import Engine, default_ctx
+from zinc_rt.engine.engine import Engine, choose_default_ctx
 from zinc_rt.engine.graph_store import GraphStore
 from zinc_rt.engine.variants import EngineOptions
 from zinc_rt.host.errors import InputError, UsageError
 from zinc_rt.host.settings import Experts, Settings
-from zinc_rt.host.version import planning_version
+from zinc_rt.host.version import digest_planning
 from zinc_rt.model.builder import SequenceLimits
 from zinc_rt.model.gguf import GGUFFile, read_gguf
 
@@ -59,7 +59,7 @@ class EngineOpener:
         engine_options = EngineOptions(
             settings=Settings(experts=options.experts),
             timeout_seconds=options.timeout,
-            store=GraphStore(planning_version()) if options.graph_cache else None,
+            store=GraphStore(digest_planning()) if options.graph_cache else None,
         )
         try:
             return Engine(self.gguf, backend, limits=self.limits, options=engine_options)
@@ -68,7 +68,7 @@ class EngineOpener:
             raise
 
 
-def engine_opener(model: str | Path, options: ModelOptions) -> EngineOpener:
+def make_engine_opener(model: str | Path, options: ModelOptions) -> EngineOpener:
     """Check a model and a device without opening them, and return an EngineOpener.
 
     Raises UsageError, UnsupportedError or InputError, each with advice.
@@ -85,19 +85,19 @@ def engine_opener(model: str | Path, options: ModelOptions) -> EngineOpener:
         unchecked=options.unchecked,
         **options.simulated,
     )
-    gguf = read_gguf(model_file(model))
+    gguf = read_gguf(find_model_file(model))
     if not gguf.tensors:
         raise InputError(
             f"{gguf.path}: the file contains a tokenizer but no tensors", next="use a complete model file"
         )
     rows = 2 * slots + 1 if options.state_rows is None else options.state_rows
     limits = SequenceLimits(
-        default_ctx(gguf, options.ctx), slots, pages=options.pages, state_rows=rows, rows=slots
+        choose_default_ctx(gguf, options.ctx), slots, pages=options.pages, state_rows=rows, rows=slots
     )
     return EngineOpener(gguf, choice, limits, options)
 
 
-def model_file(model: str | Path) -> Path:
+def find_model_file(model: str | Path) -> Path:
     """Return the file of a model: a path, or the name of a model in the package."""
     path = Path(model)
     shipped = EMBEDDED / f"{path.name}.gguf"

@@ -21,9 +21,9 @@ from zinc_rt.ir.ring_entry import (
     SLOT_BITS,
     SLOT_MASK,
     TOKEN,
-    bound_entries,
-    entries,
-    last_entries,
+    make_bound_entries,
+    read_last_entries,
+    view_entries,
 )
 from zinc_rt.ir.slot_record import SlotFlag
 
@@ -63,7 +63,7 @@ class OutputRing:
 
     def bind(self, slots: np.ndarray, records: np.ndarray) -> None:
         """Read the current records of slots. `slots`: indices of `records`, RECORD [slots]."""
-        self._bound[slots] = bound_entries(slots, records[slots])
+        self._bound[slots] = make_bound_entries(slots, records[slots])
 
     def expected(self, slots: np.ndarray, positions: np.ndarray, skipped: np.ndarray) -> ExpectedEntries:
         """Return the entries of a step's rows: `slots` and `positions`, i32 [rows]; `skipped` bool [rows]."""
@@ -112,13 +112,15 @@ class OutputRing:
             raise RingError(
                 f"the output ring has {new} entries, but the step delivers {len(wanted)} rows", next=_ADVICE
             )
-        got = last_entries(ring, self._taken, new)
+        got = read_last_entries(ring, self._taken, new)
         tokens = wanted[:, TOKEN]
         tokens[:] = got[:, TOKEN]
         if got.tobytes() != wanted.tobytes():
             index = int((got != wanted).any(axis=1).argmax())
             raise RingError(
-                f"the output ring contains {_words(got, index)}, expected {_words(wanted, index)}", next=_ADVICE
+                f"the output ring contains {_describe_entry(got, index)}, expected "
+                f"{_describe_entry(wanted, index)}",
+                next=_ADVICE,
             )
         if new and (tokens + 1).view(np.uint32).max() > self._vocab:
             index = int((tokens + 1).view(np.uint32).argmax())
@@ -131,8 +133,8 @@ class OutputRing:
         return of_rows
 
 
-def _words(ring: np.ndarray, index: int) -> str:
-    entry = entries(ring)[index]
+def _describe_entry(ring: np.ndarray, index: int) -> str:
+    entry = view_entries(ring)[index]
     slot, epoch = int(entry["binding"]) & SLOT_MASK, int(entry["binding"]) >> SLOT_BITS
     flags = SlotFlag(int(entry["flags"]))
     return (

@@ -17,7 +17,7 @@ from zinc_rt.engine.engine import Engine, Prefill, Sequence
 from zinc_rt.host.errors import UnsupportedError, UsageError
 from zinc_rt.ir.graph import OpGraph, Stage
 from zinc_rt.ir.op import Op
-from zinc_rt.lower import refusal
+from zinc_rt.lower import find_refusal
 
 Mode = Literal["off", "on", "validate"]
 Advance = Callable[[int], object]
@@ -49,22 +49,22 @@ class PrefillCheck:
         )
 
 
-def prefill_gate(engine: Engine) -> list[str]:
+def check_prefill_support(engine: Engine) -> list[str]:
     """Return all reasons from the tier's kernel table why one-pass prefill is unavailable; [] if it is
     available."""
     reasons = []
     if engine.limits.ctx < 2:
         reasons.append(f"the context of {engine.limits.ctx} token is too short for a step with two tokens")
-    return reasons + _missing_kernels(engine, "prefill")
+    return reasons + _list_missing_kernels(engine, "prefill")
 
 
-def _missing_kernels(engine: Engine, stage: Stage) -> list[str]:
+def _list_missing_kernels(engine: Engine, stage: Stage) -> list[str]:
     """Return the nodes of a stage's graph for which the tier has no kernel."""
     graph, reasons = engine.graph(stage), []
     kernels, ordering = engine.backend.kernels, engine.backend.ordering
     refused: dict[tuple[str, str], list[str]] = {}
     for node in graph.nodes:
-        reason = None if node.op is Op.BARRIER else refusal(node, graph, kernels.entries, ordering)
+        reason = None if node.op is Op.BARRIER else find_refusal(node, graph, kernels.entries, ordering)
         if reason is not None:
             refused.setdefault((node.op.name, reason), []).append(node.label or repr(node))
     for (op, reason), labels in refused.items():
@@ -73,7 +73,7 @@ def _missing_kernels(engine: Engine, stage: Stage) -> list[str]:
     return reasons
 
 
-def prefill(
+def prefill_sequence(
     engine: Engine,
     sequence: Sequence,
     tokens: abc.Sequence[int],
@@ -98,8 +98,8 @@ def prefill(
 def prepare(
     engine: Engine, sequence: Sequence, tokens: abc.Sequence[int], mode: Mode | str, *, decode: bool
 ) -> None:
-    """Load the weights and build the graphs that `prefill` will run, with `decode` also the graph of the
-    tokens after it, so that build time is not measured. Raises as `prefill`."""
+    """Load the weights and build the graphs that `prefill_sequence` will run, with `decode` also the graph of the
+    tokens after it, so that build time is not measured. Raises as `prefill_sequence`."""
     _require_kernels(engine, mode)
     engine.check(sequence, tokens)
     largest = 1 if mode == "off" else engine.limits.step_tokens
@@ -107,13 +107,13 @@ def prepare(
     if decode or mode == "validate":
         sizes.add(1)
     for size in sorted(sizes, reverse=True):
-        engine.variants.fitting("decode" if size == 1 else "prefill", size, 1, 1)
+        engine.variants.find_fitting("decode" if size == 1 else "prefill", size, 1, 1)
 
 
 def _require_kernels(engine: Engine, mode: Mode | str) -> None:
-    if mode == "off" or not (reasons := prefill_gate(engine)):
+    if mode == "off" or not (reasons := check_prefill_support(engine)):
         return
-    token_by_token = not _missing_kernels(engine, "decode")
+    token_by_token = not _list_missing_kernels(engine, "decode")
     raise UnsupportedError(
         "one-pass prefill is unavailable:" + "\n  ".join(reasons),
         next="ZINC_BATCHED_PREFILL=off" if token_by_token else "--tier t_cpu, which runs every model",
@@ -129,7 +129,7 @@ def _append(
 def _validate(
     engine: Engine, sequence: Sequence, tokens: list[int], advance: Advance
 ) -> tuple[np.ndarray, PrefillCheck]:
-    stages = [_experts_used(engine.graph(stage)) for stage in ("prefill", "decode")]
+    stages = [_list_experts_used(engine.graph(stage)) for stage in ("prefill", "decode")]
     if stages[0] != stages[1]:
         raise UnsupportedError(
             (
@@ -158,5 +158,5 @@ def compare(reference: np.ndarray, batched: np.ndarray, prompt_tokens: int, tole
     )
 
 
-def _experts_used(graph: OpGraph) -> list[object]:
+def _list_experts_used(graph: OpGraph) -> list[object]:
     return [node.attrs["k"] for node in graph.nodes if node.op is Op.MOE_GATE_TOPK]

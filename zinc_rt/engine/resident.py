@@ -17,7 +17,7 @@ from zinc_rt.ir.graph import SYMBOLS
 from zinc_rt.kernels.weight import Weight
 from zinc_rt.lower import LoweredGraph, PlannedGraph, lower
 from zinc_rt.mem.heaps import ROLE_HEAPS, BufferHeap
-from zinc_rt.mem.plan import ARENA, STEP, Allocation, MemoryPlan, linger_of, plan_memory
+from zinc_rt.mem.plan import ARENA, STEP, Allocation, MemoryPlan, choose_linger, plan_memory
 
 Counts = Sequence[int]  # of a step, in the order of SYMBOLS; those of old logs end early
 NUMPY_DTYPES = {"f32": np.dtype(np.float32), "i32": np.dtype(np.int32)}
@@ -73,7 +73,7 @@ class Variant:
     _places: dict[str, _Place] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._step_port = port(STEP, self.key)
+        self._step_port = port_name(STEP, self.key)
 
     @property
     def graph(self) -> ir.OpGraph:
@@ -109,7 +109,7 @@ class Variant:
     def write(self, name: str, data: np.ndarray | bytes, *, offset_bytes: int = 0) -> None:
         """Write a buffer by its logical name. Raises exec.InFlight while a replay may still read it."""
         placement = self.plan.placements[name]
-        self.replays.write(port(placement.allocation, self.key), placement.offset_bytes + offset_bytes, data)
+        self.replays.write(port_name(placement.allocation, self.key), placement.offset_bytes + offset_bytes, data)
 
     def write_step(self, block: np.ndarray) -> None:
         """Write the whole step block in one transfer, u8 in the layout of the plan."""
@@ -146,7 +146,7 @@ class Variant:
         dtype = NUMPY_DTYPES[spec.dtype]
         symbol = SYMBOLS.index(first) if isinstance(first, str) else None
         location = self._places[name] = _Place(
-            port(placed.allocation, self.key),
+            port_name(placed.allocation, self.key),
             placed.offset_bytes,
             dtype,
             symbol,
@@ -211,7 +211,7 @@ class Resident:
         """Create an executable graph to `build` variants into. An entry that it evicts frees its memory, and
         `dropped` is called with its key."""
 
-        def evicted(key: tuple[int, ...], built: Any) -> None:
+        def handle_eviction(key: tuple[int, ...], built: Any) -> None:
             self._free(self._variants[id(built), key])
             dropped(key)
 
@@ -221,7 +221,7 @@ class Resident:
             max_variants=max_variants or MAX_VARIANTS,
             ir=graph,
             observers=observers,
-            evicted=evicted,
+            evicted=handle_eviction,
         )
 
     def build(
@@ -239,13 +239,13 @@ class Resident:
         maximum tokens, sequences and rows.
 
         A variant that is tapped, or has `heaps` or `steps`, gets a private arena. For the other parameters see
-        `lowered`.
+        `lower_graph`.
         """
-        program = self.lowered(graph, key, tapped=tapped, heaps=heaps, steps=steps, timed=timed)
+        program = self.lower_graph(graph, key, tapped=tapped, heaps=heaps, steps=steps, timed=timed)
         alone = tapped or heaps is not None or steps is not None
         return self.place(program, key, replays, alone=alone)
 
-    def lowered(
+    def lower_graph(
         self,
         graph: ir.OpGraph,
         key: tuple[int, ...],
@@ -260,12 +260,12 @@ class Resident:
         first `steps` of the program, to inspect intermediate state. `timed`: see LoweredGraph."""
         backend = self.backend
         merging = None if tapped or timed or steps is not None else backend.kernels.merging
-        capacity = capacity_of(key)
+        capacity = parse_capacity(key)
         plan = plan_memory(
             graph,
             capacity=capacity,
             tap=tapped,
-            linger=linger_of(capacity) if merging is not None else 0,
+            linger=choose_linger(capacity) if merging is not None else 0,
             heaps=heaps or (TAPPED_HEAPS if tapped else ROLE_HEAPS),
         )
         program = lower(graph, backend.kernels.entries, plan, ordering=backend.ordering, tier=backend.spec.tier)
@@ -289,8 +289,8 @@ class Resident:
             arena = None
             own: dict[str, Buffer] = {}
             if self._share_arenas and ARENA in plan.allocations and not alone:
-                arena = self._take(plan.allocations[ARENA])
-                undo.callback(self._give, arena)
+                arena = self._take_arena(plan.allocations[ARENA])
+                undo.callback(self._give_back_arena, arena)
                 own[ARENA] = arena.buffer
             usage = arena.usage if arena is not None else Usage()
             for name, allocation in plan.allocations.items():
@@ -298,7 +298,7 @@ class Resident:
                 if role in RESIDENT or name in own:
                     continue
                 if role in KEPT:
-                    own[name] = self._keep(name, allocation)
+                    own[name] = self._keep_allocation(name, allocation)
                 else:
                     own[name] = self._alloc(name, allocation, usage)
                     undo.callback(backend.free, own[name])
@@ -311,7 +311,7 @@ class Resident:
             arena.last = None  # the new one's names are there too, until the next is handed the memory
         self._variants[id(built), key] = variant
         for name, buffer in own.items():
-            replays.bind(port(name, key), buffer)
+            replays.bind(port_name(name, key), buffer)
         return variant
 
     def memory(self) -> ModelBytes:
@@ -334,7 +334,7 @@ class Resident:
         variant.replays.remove(variant.key)
         self._free(variant)
 
-    def zero(self, prefix: str, row: int, rows: int, stream: Stream) -> None:
+    def zero_row(self, prefix: str, row: int, rows: int, stream: Stream) -> None:
         """Zero row `row` of every state buffer with `rows` rows and this name prefix, for later submissions
         to `stream`. No-op before the first variant, because the state is still zero."""
         variant = next(iter(self._variants.values()), None)
@@ -344,7 +344,7 @@ class Resident:
             if spec.name.startswith(prefix) and spec.shape[0] == rows:
                 placement = variant.plan.placements[spec.name]
                 size_bytes = placement.size_bytes // rows
-                allocation = port(placement.allocation, variant.key)
+                allocation = port_name(placement.allocation, variant.key)
                 variant.replays.fill(allocation, placement.offset_bytes + row * size_bytes, size_bytes, stream)
 
     def spoilt(self, node: ir.Node) -> Iterator[tuple[str, int]]:
@@ -382,13 +382,13 @@ class Resident:
         del self._variants[id(variant.built), variant.key]
         self.backend.unload(variant.built)
         for name, buffer in variant.buffers.items():
-            variant.replays.unbind(port(name, variant.key))
+            variant.replays.unbind(port_name(name, variant.key))
             if name.partition("/")[0] not in KEPT and (variant.arena is None or name != ARENA):
                 self.backend.free(buffer)
         if variant.arena is not None:
-            self._give(variant.arena)
+            self._give_back_arena(variant.arena)
 
-    def _keep(self, name: str, allocation: Allocation) -> Buffer:
+    def _keep_allocation(self, name: str, allocation: Allocation) -> Buffer:
         if name not in self._kept:
             zeroed = not name.startswith(CACHE)
             self._kept[name] = self._alloc(name, allocation, self._kept_usage, zeroed=zeroed)
@@ -405,29 +405,29 @@ class Resident:
         buffer.usage = usage
         return buffer
 
-    def _take(self, wanted: Allocation) -> Arena:
+    def _take_arena(self, sizes: Allocation) -> Arena:
         """Return the smallest arena that is large enough, else a new one."""
-        fits = [arena for arena in self._arenas if arena.buffer.size_bytes >= wanted.size_bytes]
+        fits = [arena for arena in self._arenas if arena.buffer.size_bytes >= sizes.size_bytes]
         arena = min(fits, key=lambda arena: arena.buffer.size_bytes, default=None)
         if arena is None:
             usage = Usage()
-            arena = Arena(self._alloc(ARENA, wanted, usage), usage)
+            arena = Arena(self._alloc(ARENA, sizes, usage), usage)
             self._arenas.append(arena)
         arena.users += 1
         return arena
 
-    def _give(self, arena: Arena) -> None:
+    def _give_back_arena(self, arena: Arena) -> None:
         arena.users -= 1
         if not arena.users:
             self._arenas.remove(arena)
             self.backend.free(arena.buffer)
 
 
-def capacity_of(key: tuple[int, ...]) -> dict[str, int]:
+def parse_capacity(key: tuple[int, ...]) -> dict[str, int]:
     """Return the maximum counts of a variant. `key`: tokens, sequences and rows of logits."""
     return dict(zip(SYMBOLS, key, strict=False))
 
 
-def port(allocation: str, key: tuple[int, ...]) -> str:
+def port_name(allocation: str, key: tuple[int, ...]) -> str:
     """Return the port of a variant's allocation. Step blocks and outputs are per variant of a graph."""
     return f"{allocation}@{','.join(map(str, key))}"

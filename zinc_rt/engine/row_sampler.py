@@ -14,8 +14,8 @@ import numpy as np
 
 from zinc_rt.engine.output_ring import ExpectedEntries, OutputRing
 from zinc_rt.engine.resident import Variant
-from zinc_rt.engine.runner import Runner, StepBlock, StepOutput, block_of
-from zinc_rt.ir.slot_record import SlotFlag, dwords, records_of, seal
+from zinc_rt.engine.runner import Runner, StepBlock, StepOutput, take_block
+from zinc_rt.ir.slot_record import SlotFlag, seal_records, view_dwords, view_records
 from zinc_rt.model.sample_graph import (
     BIASES,
     COUNTS,
@@ -24,7 +24,7 @@ from zinc_rt.model.sample_graph import (
     RECORD_TABLE,
     RING,
     SampleForm,
-    late_draw_graph,
+    build_late_draw_graph,
 )
 from zinc_rt.sched.plan import NO_CANDIDATE, Drawn, RowLogprobs, StepPlan
 from zinc_rt.sched.sampling import Sampling
@@ -66,7 +66,7 @@ class RowSampler:
             self._bias_id[slot, : len(ids)] = ids
             self._bias_value[slot, : len(ids)] = [bias[id] for id in ids]
 
-    def form(self, plan: StepPlan) -> SampleForm:
+    def choose_form(self, plan: StepPlan) -> SampleForm:
         """Return the form in which a step samples: greedy if no row needs more than its most likely token."""
         if not self._sampling:
             return self._greedy
@@ -80,7 +80,7 @@ class RowSampler:
             if not (result < min_token).any():
                 return self._greedy
         biased, masked = bool((flags & SlotFlag.BIAS).any()), int(np.count_nonzero(flags & SlotFlag.MASK))
-        return self._form(int(self._records["logprobs"][rows].max()), biased=biased, masked=masked)
+        return self._make_form(int(self._records["logprobs"][rows].max()), biased=biased, masked=masked)
 
     def fill(self, block: StepBlock, plan: StepPlan) -> None:
         """Fill the sampling part of a step block, and upload token counts of newly bound slots. A late row is
@@ -109,9 +109,11 @@ class RowSampler:
         """Return a filled block for the graph that samples a plan's rows from the logits stored by earlier
         steps.
         """
-        form = self.form(plan)
+        form = self.choose_form(plan)
         key = (1, 1, _round_up_count(plan.rows, len(self._records)))
-        block = block_of(self._runner.variants.copy_variant("late", key, lambda: late_draw_graph(form), form=form))
+        block = take_block(
+            self._runner.variants.copy_variant("late", key, lambda: build_late_draw_graph(form), form=form)
+        )
         block.counts[:] = 0
         block.counts[2] = plan.rows
         self.fill(block, plan)
@@ -123,7 +125,7 @@ class RowSampler:
         skipped = self._records["flags"][slots] & BACKPRESSURE != 0
         return self._ring.expected(slots, plan.row_position[: plan.rows], skipped)
 
-    def drawn(self, output: StepOutput, plan: StepPlan, expected: ExpectedEntries) -> Drawn:
+    def read_tokens(self, output: StepOutput, plan: StepPlan, expected: ExpectedEntries) -> Drawn:
         """Return the tokens of a step or a late draw, taken from the output ring."""
         variant, counts, skipped = output.handle.variant, output.handle.counts, expected.skipped
         tokens = self._ring.take(variant.read(RING, ()), int(variant.read(CURSOR, ())[0]), expected)
@@ -137,30 +139,30 @@ class RowSampler:
             nonfinite = np.full(plan.rows, -1, np.int32)
         reason = np.where(nonfinite < 0, NO_CANDIDATE, nonfinite)
         wrong = np.where((tokens < 0) & ~skipped, reason, -1).astype(np.int32)
-        return Drawn(tokens, wrong, _logprobs(variant, counts), skipped)
+        return Drawn(tokens, wrong, _read_logprobs(variant, counts), skipped)
 
     def abandon(self) -> None:
         """Skip the output of a step that is not collected."""
         self._ring.stop()
 
-    def stored(self) -> tuple[np.ndarray, list[int]] | None:
+    def read_stored(self) -> tuple[np.ndarray, list[int]] | None:
         """Return, for an audit, the device's records, RECORD [slots], and which slots are current. None
         before the first step."""
         ran = (item for item in self._runner.variants.ran() if RECORD_TABLE in item.graph.buffers)
         variant = next(ran, None)
         if variant is None:
             return None
-        return records_of(variant.read_back(RECORD_TABLE)), sorted(self._stored)
+        return view_records(variant.read_back(RECORD_TABLE)), sorted(self._stored)
 
-    def form_of(self, sampling: Sampling) -> SampleForm:
+    def choose_sampling_form(self, sampling: Sampling) -> SampleForm:
         """Return the form of steps whose requests all have this sampling and no mask; see `form`."""
         logprobs = -1 if sampling.logprobs is None else sampling.logprobs
         plain = sampling.greedy and not (sampling.penalised or sampling.logit_bias or sampling.min_tokens)
         if plain and logprobs < 0:
             return self._greedy
-        return self._form(logprobs, biased=bool(sampling.logit_bias), masked=0)
+        return self._make_form(logprobs, biased=bool(sampling.logit_bias), masked=0)
 
-    def _form(self, asked: int, *, biased: bool, masked: int) -> SampleForm:
+    def _make_form(self, asked: int, *, biased: bool, masked: int) -> SampleForm:
         """`asked`: the most alternatives to a token, -1 for no log-probabilities. `masked`: rows with a mask.
         Steps that need several of these share one form that covers all, because each form is a graph."""
         slots = len(self._records)
@@ -192,8 +194,10 @@ class RowSampler:
         else:
             slots[:] = plan.row_slot[: plan.rows]
         words = views["sample.record"][: len(slots)]
-        dwords(self._records).take(slots, axis=0, out=words, mode="clip")  # all are in range; "raise" needs a copy
-        seal(records_of(words))
+        view_dwords(self._records).take(
+            slots, axis=0, out=words, mode="clip"
+        )  # all are in range; "raise" needs a copy
+        seal_records(view_records(words))
         self._stored.update(slots.tolist())
 
     def _fill_masks(self, views: dict[str, np.ndarray], rows: np.ndarray, plan: StepPlan) -> None:
@@ -225,7 +229,7 @@ def _round_up_count(count: int, maximum: int) -> int:
     return min(size, maximum)
 
 
-def _logprobs(variant: Variant, counts: tuple[int, ...]) -> RowLogprobs | None:
+def _read_logprobs(variant: Variant, counts: tuple[int, ...]) -> RowLogprobs | None:
     if "sample.logprob" not in variant.graph.buffers:
         return None
     chosen = variant.read("sample.logprob", counts).copy()

@@ -24,8 +24,8 @@ from zinc_rt.engine.resident import NUMPY_DTYPES, Counts, Variant
 from zinc_rt.engine.variants import Variants
 from zinc_rt.exec import DeadlineMissed, Fence, InFlight, Stream
 from zinc_rt.host.errors import UsageError
-from zinc_rt.ir.graph import SYMBOLS, Stage, most
-from zinc_rt.ir.rewrite import injected_name
+from zinc_rt.ir.graph import SYMBOLS, Stage, maximum_dim
+from zinc_rt.ir.rewrite import make_injected_name
 from zinc_rt.mem.plan import STEP
 from zinc_rt.model.sample_graph import LOGITS, TOKEN, SampleForm
 from zinc_rt.sched.plan import StepPlan
@@ -62,7 +62,7 @@ class StepBlock:
         self.variant = variant
         self.raw = np.zeros(plan.allocations[STEP].size_bytes, np.uint8)
         self.views: dict[str, np.ndarray] = {}
-        capacity = [most(symbol, plan.capacity) or 0 for symbol in SYMBOLS]
+        capacity = [maximum_dim(symbol, plan.capacity) or 0 for symbol in SYMBOLS]
         for spec in graph.by_role("step"):
             placement = plan.placements[spec.name]
             part = self.raw[placement.offset_bytes : placement.offset_bytes + placement.size_bytes]
@@ -97,14 +97,14 @@ class StepBlock:
 
     def inject(self, label: str, value: np.ndarray) -> None:
         """Replace a labelled value for its consumers, f32 [tokens, ...]. Raises UsageError for another shape."""
-        name = injected_name(label)
+        name = make_injected_name(label)
         shape = self.variant.shape(name, self.counts.tolist())
         if np.shape(value) != shape:
             raise UsageError(f"the value to inject for {label} has shape {np.shape(value)}, expected {shape}")
         self.views[name][: shape[0]] = value
 
 
-def block_of(variant: Variant) -> StepBlock:
+def take_block(variant: Variant) -> StepBlock:
     """Return the least recently returned of a variant's two blocks."""
     blocks: list[StepBlock] = variant.blocks
     if not blocks:
@@ -131,14 +131,14 @@ class StepOutput:
     @property
     def tokens(self) -> np.ndarray:
         """Return the most likely token of each row, i32 [rows]."""
-        return self._of_rows(TOKEN)
+        return self._read_rows(TOKEN)
 
     @property
     def nonfinite(self) -> np.ndarray:
         """Return the index of the first non-finite logit of each row, i32 [rows], -1 if all are finite."""
-        return self._of_rows(NONFINITE)
+        return self._read_rows(NONFINITE)
 
-    def _of_rows(self, name: str) -> np.ndarray:
+    def _read_rows(self, name: str) -> np.ndarray:
         """Copy an output of the head, empty if the layers that ran do not include it."""
         variant, counts = self.handle.variant, self.handle.counts
         return variant.read(name, counts).copy() if name in variant.graph.buffers else np.empty(0, np.int32)
@@ -190,7 +190,7 @@ class Deadlines:
         seconds = policy.seconds if variant.ran else policy.first
         if not backend.device.memory_bytes_per_second:
             return max(seconds, policy.unmeasured)
-        return max(seconds, policy.factor * _predicted_seconds(backend, variant, counts))
+        return max(seconds, policy.factor * _predict_seconds(backend, variant, counts))
 
     def seconds(self, backend: Backend, variant: Variant, counts: Counts) -> float:
         """Return the deadline, or the longest possible wait if there is none."""
@@ -198,7 +198,7 @@ class Deadlines:
         return threading.TIMEOUT_MAX if allowed is None else allowed
 
 
-def _predicted_seconds(backend: Backend, variant: Variant, counts: Counts) -> float:
+def _predict_seconds(backend: Backend, variant: Variant, counts: Counts) -> float:
     """An upper bound of a step's time: every token reads every weight once, at the memory's bandwidth."""
     allocations = variant.plan.allocations
     weights = sum(item.size_bytes for name, item in allocations.items() if name.startswith("weight/"))
@@ -241,8 +241,8 @@ class Runner:
     ) -> StepBlock:
         """Return a block of the smallest sufficient variant, which is built if necessary. `entries`: maximum
         number of changes in a page table, for a step that binds pages filled earlier. `form`: see Variants.get."""
-        return block_of(
-            self.variants.fitting(
+        return take_block(
+            self.variants.find_fitting(
                 stage, tokens, sequences, rows, entries=entries, form=form, inject=inject, tapped=tapped
             )
         )

@@ -9,17 +9,17 @@ from typing import Any
 
 from zinc_rt.backends.base import Backend
 from zinc_rt.engine.graph_store import GraphStore, StoredGraphs
-from zinc_rt.engine.memory_fit import fit
+from zinc_rt.engine.memory_fit import fit_model
 from zinc_rt.engine.resident import Resident, Variant
 from zinc_rt.exec import Graph, GraphCache, Observer
 from zinc_rt.host.errors import UsageError
 from zinc_rt.host.settings import EXPERTS, Experts, Settings
 from zinc_rt.ir import graph as ir
 from zinc_rt.ir.graph import Stage
-from zinc_rt.ir.passes.fuse import fuse
-from zinc_rt.ir.rewrite import inject as inject_labels
-from zinc_rt.ir.verify import verify
-from zinc_rt.lower import plan_graph, refusal
+from zinc_rt.ir.passes.fuse import fuse_graph
+from zinc_rt.ir.rewrite import inject_inputs as inject_labels
+from zinc_rt.ir.verify import verify_graph
+from zinc_rt.lower import find_refusal, plan_graph
 from zinc_rt.mem.residency import Residency
 from zinc_rt.model.builder import DeltaForm, Model, Overrides, SequenceLimits
 from zinc_rt.model.gguf import GGUFFile
@@ -32,7 +32,7 @@ Transform = Callable[[ir.OpGraph], ir.OpGraph]
 
 
 @dataclass(frozen=True, slots=True)
-class Built:
+class BuiltStage:
     """The key of an executable graph. `graph`: a stage of the model, or the name of another graph over its state.
     `form`: how a step samples, None for the most likely tokens only."""
 
@@ -84,7 +84,7 @@ class Variants:
         self.backend = backend
         self.limits = limits
         self.delta_form: DeltaForm = options.delta_form
-        self._overrides = overrides_of(options.settings)
+        self._overrides = find_overrides(options.settings)
         self.observers = tuple(options.observers)
         self._transform = options.transform
         self._share_arenas = options.share_arenas
@@ -95,11 +95,13 @@ class Variants:
         self._experts: Experts = options.settings.experts
         self.residency: Residency | None = None  # once weights are resident, on a tier with memory of its own
         self._graphs = GraphCache(MAX_GRAPHS, dropped=self._free_graph)
-        self._built: dict[Built, dict[tuple[int, ...], Variant]] = {}
-        self._run: dict[Built, ir.OpGraph] = {}  # what the variants of one run: rewritten and verified once
-        self._fitting: dict[tuple[object, ...], Variant] = {}  # what `fitting` answered, while none is dropped
-        self._capacities = token_capacities(limits)
-        self.stored = self._stored_in(options.store) if options.store is not None and self.can_store else None
+        self._built: dict[BuiltStage, dict[tuple[int, ...], Variant]] = {}
+        self._run: dict[BuiltStage, ir.OpGraph] = {}  # what the variants of one run: rewritten and verified once
+        self._fitting: dict[
+            tuple[object, ...], Variant
+        ] = {}  # what `find_fitting` answered, while none is dropped
+        self._capacities = list_token_capacities(limits)
+        self.stored = self._open_store(options.store) if options.store is not None and self.can_store else None
 
     @property
     def can_store(self) -> bool:
@@ -107,20 +109,22 @@ class Variants:
         plans."""
         return self._transform is None and getattr(self.backend, "builds_planned", False)
 
-    def _stored_in(self, store: GraphStore) -> StoredGraphs:
+    def _open_store(self, store: GraphStore) -> StoredGraphs:
         return store.of(
             self._gguf, self.backend, limits=self.limits, delta_form=self.delta_form, overrides=self._overrides
         )
 
     @contextmanager
-    def rebuilt(self, store: GraphStore | None = None, *, tapped: bool = False) -> Iterator[StoredGraphs | None]:
+    def rebuild_variants(
+        self, store: GraphStore | None = None, *, tapped: bool = False
+    ) -> Iterator[StoredGraphs | None]:
         """Within the block, build new variants on the same weights and state, from `store` or freshly planned;
         `tapped`: see `get`. They are freed at the end of the block, and the earlier variants are used again.
         """
         before = self._built, self._run, self._fitting, self._graphs, self.stored, self.tap_always
         self._built, self._run, self._fitting, self.tap_always = {}, {}, {}, tapped
         self._graphs = GraphCache(MAX_GRAPHS, dropped=self._free_graph)
-        self.stored = None if store is None else self._stored_in(store)
+        self.stored = None if store is None else self._open_store(store)
         try:
             yield self.stored
         finally:
@@ -171,7 +175,7 @@ class Variants:
                 )
             return None
         capacity = self._capacities[-1]
-        return fit(
+        return fit_model(
             model,
             self.backend.kernels,
             memory_bytes,
@@ -181,7 +185,7 @@ class Variants:
             overrides=self._overrides,
         )
 
-    def fitting(
+    def find_fitting(
         self,
         stage: Stage,
         tokens: int,
@@ -198,21 +202,21 @@ class Variants:
         asked = stage, tokens, sequences, rows, form, inject, tapped or self.tap_always, self.timed
         variant = self._fitting.get(asked) if entries <= tokens + sequences else None
         if variant is None:
-            key = self._key(tokens, sequences, rows, entries)
+            key = self._find_smallest_key(tokens, sequences, rows, entries)
             variant = self.get(stage, key, form=form, inject=inject, tapped=tapped)
             if tokens == sequences >= entries:  # decode, whose sizes are few and come again and again
                 self._fitting[asked] = variant
         return variant
 
-    def _key(self, tokens: int, sequences: int, rows: int, entries: int) -> tuple[int, ...]:
+    def _find_smallest_key(self, tokens: int, sequences: int, rows: int, entries: int) -> tuple[int, ...]:
         """The smallest capacity. If there are more entries than tokens and sequences can cause, as when a cached
         prefix is bound, there is room for the whole table. Raises UsageError for more than the largest variant
         supports.
         """
         limits = self.limits
-        room = _least_capacity(self._capacities, max(tokens, sequences))
+        room = _find_least_capacity(self._capacities, max(tokens, sequences))
         if limits.rows is None:
-            most_rows = min(room, _least_capacity(self._capacities, rows))
+            most_rows = min(room, _find_least_capacity(self._capacities, rows))
         else:
             most_rows = min(room, limits.rows)
             if rows > limits.rows:
@@ -234,7 +238,7 @@ class Variants:
         """Return the variant of a key: the maximum tokens, sequences and rows of logits. `form`: the step samples
         in this form; None: it only finds the most likely tokens. `tapped`: all values of the unfused graph are
         kept, and no activation shares memory, so all can be read after a replay."""
-        built = Built(stage, form, inject, tapped or self.tap_always, self.timed)
+        built = BuiltStage(stage, form, inject, tapped or self.tap_always, self.timed)
         return self._get(built, key, lambda: self._build_graph(stage, built))
 
     def copy_variant(
@@ -242,22 +246,22 @@ class Variants:
     ) -> Variant:
         """Return the variant of a graph that runs between steps over the model's state, such as a copy of pages.
         `name` and `form` identify it; `make` returns the verified graph, and is called at first use."""
-        return self._get(Built(name, form, (), self.tap_always, self.timed), key, make)
+        return self._get(BuiltStage(name, form, (), self.tap_always, self.timed), key, make)
 
-    def _get(self, built: Built, key: tuple[int, ...], make: Callable[[], ir.OpGraph]) -> Variant:
+    def _get(self, built: BuiltStage, key: tuple[int, ...], make: Callable[[], ir.OpGraph]) -> Variant:
         table = self._built.get(built)
         known = table.get(key) if table is not None else None
         return known or self._build(built, key, make)
 
-    def _build(self, built: Built, key: tuple[int, ...], make: Callable[[], ir.OpGraph]) -> Variant:
+    def _build(self, built: BuiltStage, key: tuple[int, ...], make: Callable[[], ir.OpGraph]) -> Variant:
         table = self._built.setdefault(built, {})
 
-        def dropped(key: tuple[int, ...]) -> None:
+        def handle_drop(key: tuple[int, ...]) -> None:
             del table[key]
             self._fitting.clear()
 
         def make_graph() -> Graph:
-            return self.resident.graph(graph.name, graph, observers=self.observers, dropped=dropped)
+            return self.resident.graph(graph.name, graph, observers=self.observers, dropped=handle_drop)
 
         stored = None if built.inject or built.tapped or built.timed else self.stored
         what = built.graph, built.form
@@ -266,31 +270,31 @@ class Variants:
         graph = self._run[built]
         if stored:
             resident = self.resident
-            program = stored.program(what, key, lambda: plan_graph(resident.lowered(graph, key)))
+            program = stored.program(what, key, lambda: plan_graph(resident.lower_graph(graph, key)))
             table[key] = resident.place(program, key, self._graphs.get(built, make_graph))
         else:
             replays = self._graphs.get(built, make_graph)
             table[key] = self.resident.build(graph, key, replays, tapped=built.tapped, timed=self.timed)
         return table[key]
 
-    def _build_graph(self, stage: Stage, built: Built) -> ir.OpGraph:
+    def _build_graph(self, stage: Stage, built: BuiltStage) -> ir.OpGraph:
         """The graph as a variant runs it. The model's own graph was verified when it was built."""
         graph = self.graph(stage, built.inject)
         if built.form is not None:
             graph = add_sampling(graph, built.form)
         if not built.tapped:
-            graph = self.fused(graph)
+            graph = self.fuse_graph(graph)
         if graph is not self.model(stage).graph:
-            verify(graph)
+            verify_graph(graph)
         return graph
 
-    def fused(self, graph: ir.OpGraph) -> ir.OpGraph:
+    def fuse_graph(self, graph: ir.OpGraph) -> ir.OpGraph:
         """Return the graph with the fused kernels that apply when its values are not observed."""
-        return fuse(graph, self._has_kernel) if self.backend.kernels.fuses else graph
+        return fuse_graph(graph, self._has_kernel) if self.backend.kernels.fuses else graph
 
     def _has_kernel(self, node: ir.Node, graph: ir.OpGraph) -> bool:
         """Return whether the backend's kernels support a node."""
-        return refusal(node, graph, self.backend.kernels.entries, self.backend.ordering) is None
+        return find_refusal(node, graph, self.backend.kernels.entries, self.backend.ordering) is None
 
     def _free_graph(self, built: Any, graph: Graph) -> None:
         """Free the program of a graph that was evicted for another."""
@@ -326,7 +330,7 @@ class Variants:
             replays.observe(observers)
 
 
-def token_capacities(limits: SequenceLimits) -> tuple[int, ...]:
+def list_token_capacities(limits: SequenceLimits) -> tuple[int, ...]:
     """Return the token capacities of variants in ascending order. If rows of logits are limited, a scheduler
     drives the steps, most of which decode one token per slot."""
     if limits.rows is None:
@@ -336,7 +340,7 @@ def token_capacities(limits: SequenceLimits) -> tuple[int, ...]:
     return tuple(sorted(tokens for tokens in wanted if tokens <= limits.step_tokens))
 
 
-def _least_capacity(capacities: tuple[int, ...], count: int) -> int:
+def _find_least_capacity(capacities: tuple[int, ...], count: int) -> int:
     """Return the smallest capacity that holds this number. Raises UsageError if no capacity is large enough."""
     for capacity in capacities:
         if capacity >= count:
@@ -344,7 +348,7 @@ def _least_capacity(capacities: tuple[int, ...], count: int) -> int:
     raise UsageError(f"a step accepts 1 to {capacities[-1]} tokens, not {count}")
 
 
-def overrides_of(settings: Settings) -> Overrides:
+def find_overrides(settings: Settings) -> Overrides:
     """Return the settings that differ from the file."""
     return Overrides(
         lm_head_rows=settings.lm_head_rows,

@@ -30,7 +30,7 @@ class Usage:
             fences.popleft()
         return False
 
-    def used_until(self, fence: Fence) -> None:
+    def add_fence(self, fence: Fence) -> None:
         """Record a submission that uses the memory and ends at `fence`."""
         fences = self._fences
         while fences and fences[0].done():

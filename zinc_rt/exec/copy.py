@@ -52,8 +52,8 @@ def copy(
             "the result would depend on the order of copying; copy through another buffer"
         )
     fence = copier.copy(source, source_offset_bytes, target, target_offset_bytes, size_bytes, stream)
-    stream.advanced(fence)
-    source.usage.used_until(fence)
+    stream.record_submission(fence)
+    source.usage.add_fence(fence)
     if target.usage is not source.usage:
-        target.usage.used_until(fence)
+        target.usage.add_fence(fence)
     return fence

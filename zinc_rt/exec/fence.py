@@ -47,10 +47,10 @@ class JoinedFence:
             fence.wait(max(0.0, deadline - time.monotonic()))
 
 
-def single_fences(fences: Iterable[Fence]) -> Iterator[Fence]:
+def split_fences(fences: Iterable[Fence]) -> Iterator[Fence]:
     """Yield the fences, with joined ones split into their parts."""
     for fence in fences:
         if isinstance(fence, JoinedFence):
-            yield from single_fences(fence.fences)
+            yield from split_fences(fence.fences)
         else:
             yield fence

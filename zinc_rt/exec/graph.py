@@ -73,7 +73,7 @@ class _Entry:
     variant: Any
     last: Fence | None = None  # the end of its last replay
 
-    def in_flight(self) -> bool:
+    def is_in_flight(self) -> bool:
         return self.last is not None and not self.last.done()
 
 
@@ -146,8 +146,8 @@ class Graph:
 
         Raise MissingVariant, or InFlight while its last replay runs.
         """
-        entry = self._entry(key)
-        if entry.in_flight():
+        entry = self._find_entry(key)
+        if entry.is_in_flight():
             raise InFlight(
                 f"graph {self.name}: cannot remove {key}: its last replay is in flight",
                 next="wait for that replay first",
@@ -157,7 +157,7 @@ class Graph:
 
     def _evict_one(self) -> None:
         for key, entry in self._variants.items():
-            if not entry.in_flight():
+            if not entry.is_in_flight():
                 del self._variants[key]
                 if self._evicted is not None:
                     self._evicted(key, entry.variant)
@@ -170,12 +170,12 @@ class Graph:
     def replay(self, key: ShapeKey, stream: Stream) -> Fence:
         """Submit the variant for exactly this key. Raise MissingVariant if there is none; the nearest match is
         never used."""
-        entry = self._entry(key)
+        entry = self._find_entry(key)
         if self._replays:
             self.retire()
         started = time.monotonic()
         fence = self._launcher.submit(entry.variant, stream)
-        stream.advanced(fence)
+        stream.record_submission(fence)
         entry.last = fence
         self._variants.move_to_end(key)
         self._replays.append((fence, started))
@@ -183,12 +183,12 @@ class Graph:
         if usages is None:
             usages = self._usages = tuple(dict.fromkeys(buffer.usage for buffer in self._ports.values()))
         for usage in usages:
-            usage.used_until(fence)
+            usage.add_fence(fence)
         for observer in self._observers:
             observer.replayed(self, key, stream, fence)
         return fence
 
-    def _entry(self, key: ShapeKey) -> _Entry:
+    def _find_entry(self, key: ShapeKey) -> _Entry:
         entry = self._variants.get(key)
         if entry is None:
             raise MissingVariant(
@@ -214,7 +214,7 @@ class Graph:
     def unbind(self, port: str) -> Buffer:
         """Unbind a port and return the buffer, which others may bind too. Replays of this graph still count for
         it."""
-        buffer = self._buffer(port)
+        buffer = self._find_buffer(port)
         del self._ports[port]
         self._usages = None
         return buffer
@@ -225,7 +225,7 @@ class Graph:
         Raise InFlight while any replay that binds this buffer, of this graph or another, has not retired: a replay
         reads its step block at an unknown moment before its fence. Raise ValueError if it is out of bounds.
         """
-        buffer = self._buffer_when_idle(port, "write")
+        buffer = self._wait_for_buffer(port, "write")
         source = memoryview(data).cast("B").toreadonly()
         if not 0 <= offset_bytes <= buffer.size_bytes - source.nbytes:
             buffer.check_inside(offset_bytes, source.nbytes, f"graph {self.name}, write to {port}")
@@ -236,11 +236,11 @@ class Graph:
     def fill(self, port: str, offset_bytes: int, size_bytes: int, stream: Stream) -> Fence:
         """Submit a fill with zeros of a part of a bound buffer, in the stream's order. Observers receive a write.
         Raise ValueError if it is out of bounds."""
-        buffer = self._buffer(port)
+        buffer = self._find_buffer(port)
         buffer.check_inside(offset_bytes, size_bytes, f"graph {self.name}, fill of {port}")
         fence = self._launcher.fill(buffer, offset_bytes, size_bytes, stream)
-        stream.advanced(fence)
-        buffer.usage.used_until(fence)
+        stream.record_submission(fence)
+        buffer.usage.add_fence(fence)
         for observer in self._observers:
             observer.wrote(buffer, offset_bytes, memoryview(bytes(size_bytes)))
         return fence
@@ -249,15 +249,15 @@ class Graph:
         """Return a read-only view of a bound buffer's bytes from `offset_bytes` on (all, or `size_bytes`), valid
         until the next replay. Raise InFlight and ValueError as `write` does.
         """
-        buffer = self._buffer_when_idle(port, "read")
+        buffer = self._wait_for_buffer(port, "read")
         if size_bytes is None:
             size_bytes = buffer.size_bytes - offset_bytes
         if not (0 <= offset_bytes <= buffer.size_bytes - size_bytes and size_bytes >= 0):
             buffer.check_inside(offset_bytes, size_bytes, f"graph {self.name}, view of {port}")
         return self._launcher.read(buffer, offset_bytes, size_bytes)
 
-    def _buffer_when_idle(self, port: str, verb: str) -> Buffer:
-        buffer = self._buffer(port)
+    def _wait_for_buffer(self, port: str, verb: str) -> Buffer:
+        buffer = self._find_buffer(port)
         if self._replays:
             self.retire()
         if buffer.usage.busy():
@@ -268,7 +268,7 @@ class Graph:
             )
         return buffer
 
-    def _buffer(self, port: str) -> Buffer:
+    def _find_buffer(self, port: str) -> Buffer:
         buffer = self._ports.get(port)
         if buffer is None:
             raise ValueError(f"graph {self.name}: no port {port}; it has {', '.join(self._ports) or 'none'}")

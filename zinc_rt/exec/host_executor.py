@@ -120,7 +120,7 @@ class HostExecutor:
                     self._changed.wait(FOREIGN_POLL_SECONDS if self._has_foreign_wait() else None)
                 stream, job = taken
                 self._running.add(stream)
-            error = _outcome(job)
+            error = _run_job(job)
             with self._changed:
                 self._running.discard(stream)
                 self._own.discard(job.fence)
@@ -157,7 +157,7 @@ class HostExecutor:
             job.fence.finish(error)
 
 
-def _outcome(job: _Job) -> BaseException | None:
+def _run_job(job: _Job) -> BaseException | None:
     """Run a job unless one of its dependencies failed. Every exception is passed to the waiter, including
     KeyboardInterrupt.
     """

@@ -70,7 +70,7 @@ class Plan:
                 )
         events: dict[int, Event] = {}
         ends: dict[Stream, Fence] = {}
-        for number in self._order():
+        for number in self._sort_steps():
             step = self._steps[number]
             for earlier in sorted(step.earlier):
                 if self._steps[earlier].stream is not step.stream:
@@ -80,7 +80,7 @@ class Plan:
             events[number].record(step.stream)
         return next(iter(ends.values())) if len(ends) == 1 else JoinedFence(tuple(ends.values()))
 
-    def _order(self) -> list[int]:
+    def _sort_steps(self) -> list[int]:
         waiting = [len(step.earlier) for step in self._steps]
         ready = [number for number, count in enumerate(waiting) if count == 0]
         order: list[int] = []

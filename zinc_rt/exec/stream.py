@@ -28,7 +28,7 @@ class Stream:
         if fence is not None and fence is not self.last and fence not in self.waits:
             self.waits = (*self.waits, fence)
 
-    def advanced(self, fence: Fence) -> None:
+    def record_submission(self, fence: Fence) -> None:
         """Record a successful submission that ends at `fence` and has consumed the waits."""
         self.last = fence
         self.waits = ()

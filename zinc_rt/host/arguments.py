@@ -65,7 +65,7 @@ class Parser(argparse.ArgumentParser):
         taken, left = super().parse_known_args(args, namespace)
         words = [] if self.most_models == 0 else [word for word in left if not word.startswith("-")]
         if others := [word for word in left if word not in words]:
-            self.error(self._unknown_argument(others[0]))
+            self.error(self._describe_unknown_argument(others[0]))
         if self.most_models != 0:
             first = getattr(taken, MODELS)
             self._take_models(taken, [*([first] if isinstance(first, str) else first or []), *words])
@@ -86,7 +86,7 @@ class Parser(argparse.ArgumentParser):
         if self.needs_model and taken.model is None:
             self.error("no model was given; name a GGUF file")
 
-    def _unknown_argument(self, word: str) -> str:
+    def _describe_unknown_argument(self, word: str) -> str:
         if not word.startswith("-"):
             return f"{word}: a word too many"
         flag = word.partition("=")[0]
@@ -102,11 +102,11 @@ class Parser(argparse.ArgumentParser):
         )
 
 
-def suggest_word(word: str, known: Iterable[str]) -> str:
+def suggest_word(word: str, candidates: Iterable[str]) -> str:
     """Return `: did you mean X?` with the nearest known word, or an empty string."""
     import difflib  # imported late: only errors need it
 
-    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+    near = difflib.get_close_matches(word, list(candidates), n=1, cutoff=0.6)
     return f": did you mean {near[0]}?" if near else ""
 
 
@@ -162,7 +162,7 @@ def _fold_line(line: str, width: int) -> str:
 MOST_CTX = 2**31 - 1  # positions are int32 in the step's buffers
 
 
-def context_length(text: str) -> int:
+def parse_context_length(text: str) -> int:
     """Parse a context length in tokens, as argparse's `type`. 0 selects the model's trained length."""
     value = int(text)
     if not 0 <= value <= MOST_CTX:
@@ -170,7 +170,7 @@ def context_length(text: str) -> int:
     return value
 
 
-def positive(text: str) -> float:
+def parse_positive(text: str) -> float:
     """Parse a finite number above 0, as argparse's `type`."""
     value = float(text)
     if not 0 < value < float("inf"):

@@ -66,7 +66,7 @@ class DeviceRow:
 
 
 @cache
-def devices() -> Mapping[str, DeviceRow]:
+def load_devices() -> Mapping[str, DeviceRow]:
     """Return the rows of devices.yaml by key."""
     return read_devices(FILE)
 
@@ -77,7 +77,7 @@ def read_devices(path: Path) -> Mapping[str, DeviceRow]:
         document = load_yaml(path.read_text(encoding="utf-8"))
         if document["schema"] != SCHEMA:
             raise ValueError(f"schema {document['schema']!r}; this build reads {SCHEMA!r}")
-        rows = {key: _row(key, row) for key, row in document["devices"].items()}
+        rows = {key: _parse_row(key, row) for key, row in document["devices"].items()}
     except (OSError, yaml.YAMLError, ValueError, TypeError, KeyError) as error:
         raise InputError(f"{path}: {error}", next="docs/perf.md describes the file") from error
     for key, device in rows.items():
@@ -88,10 +88,12 @@ def read_devices(path: Path) -> Mapping[str, DeviceRow]:
     return rows
 
 
-def board(vendor: int, device: int, revision: int, rows: Iterable[DeviceRow] | None = None) -> DeviceRow | None:
+def find_board(
+    vendor: int, device: int, revision: int, rows: Iterable[DeviceRow] | None = None
+) -> DeviceRow | None:
     """Return the row of a board by its PCI ids, preferring a row with the revision; None if there is none."""
     short = f"{vendor:04x}:{device:04x}"
-    known = list(devices().values() if rows is None else rows)
+    known = list(load_devices().values() if rows is None else rows)
     for name in (f"{short}:{revision:02x}", short):
         for row in known:
             if name in row.pci_ids:
@@ -99,7 +101,7 @@ def board(vendor: int, device: int, revision: int, rows: Iterable[DeviceRow] | N
     return None
 
 
-def _row(key: str, row: dict[str, Any]) -> DeviceRow:
+def _parse_row(key: str, row: dict[str, Any]) -> DeviceRow:
     ids = tuple(row.pop("pci_ids", ()))
     bad = [item for item in ids if not _PCI_ID.fullmatch(item)]
     if bad:

@@ -25,7 +25,7 @@ from urllib.parse import urlsplit
 from zinc_rt.host import locks
 from zinc_rt.host.errors import CheckFailed, InputError, OutputError
 from zinc_rt.host.files import cache_folder
-from zinc_rt.host.input_files import unreadable
+from zinc_rt.host.input_files import make_read_error
 from zinc_rt.host.version import __version__
 
 PIECE_BYTES = 1 << 20
@@ -107,7 +107,7 @@ class DownloadClient:
             try:
                 return RemoteFile(file.name, file.url, Path(file.url).stat().st_size, file.sha256)
             except OSError as error:
-                raise unreadable(file.url, error) from error
+                raise make_read_error(file.url, error) from error
         try:
             with self.open(file.url, method="HEAD") as response:
                 length, tag = response.headers.get("Content-Length"), response.headers.get("X-Linked-ETag", "")
@@ -177,10 +177,10 @@ def _locked(target: Path) -> Iterator[None]:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{hashlib.sha256(os.fsencode(target.resolve())).hexdigest()}.lock"
     try:
-        descriptor = locks.hold(path)
+        descriptor = locks.hold_lock(path)
     except BlockingIOError:
         raise InputError(
-            f"{target}: {locks.holder(path)} is downloading it", next="wait until it ends, or stop it"
+            f"{target}: {locks.read_holder(path)} is downloading it", next="wait until it ends, or stop it"
         ) from None
     try:
         yield

@@ -24,7 +24,7 @@ class ZincError(Exception):
         self.message, self.next = message, next or ""
 
 
-def first_line(error: BaseException) -> str:
+def error_first_line(error: BaseException) -> str:
     """Return the first line of an error's text, or the name of its type if the text is empty."""
     return str(error).strip().partition("\n")[0] or type(error).__name__
 
@@ -59,11 +59,11 @@ class FindingError(CheckFailed):
     """
 
     def __init__(self, findings: Sequence[Any], answers: Sequence[Any] = (), *, next: str | None = None) -> None:
-        super().__init__(findings_text(findings), next=next)
+        super().__init__(format_findings(findings), next=next)
         self.findings, self.answers = tuple(findings), tuple(answers)
 
 
-def findings_text(findings: Sequence[Any]) -> str:
+def format_findings(findings: Sequence[Any]) -> str:
     """Return the number of a simulated device's findings and the first one as one line. It names the kernel, the
     instruction and the source line, if the device knows them.
     """

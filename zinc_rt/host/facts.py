@@ -77,7 +77,7 @@ def report_rows(facts: Iterable[Fact]) -> list[dict[str, Any]]:
     ]
 
 
-def dependency_suffix(ids: Sequence[str]) -> str:
+def format_dependency_suffix(ids: Sequence[str]) -> str:
     """Return the suffix of a verdict that lists the assumptions it depends on; empty if there are none."""
     if not ids:
         return ""
@@ -90,25 +90,25 @@ def _matches_mark(pattern: str, marks: Collection[str]) -> bool:
 
 
 @cache
-def table() -> Mapping[str, Fact]:
+def load_table() -> Mapping[str, Fact]:
     return read_table(FILE)
 
 
-def fact(id: str) -> Fact:
+def find_fact(id: str) -> Fact:
     """Return the fact with this id. Raise UsageError with similar ids if there is none."""
-    row = table().get(id)
+    row = load_table().get(id)
     if row is None:
-        near = [item for item in table() if id.lower() in item.lower()][:6]
+        near = [item for item in load_table() if id.lower() in item.lower()][:6]
         raise UsageError(
             f"no fact {id!r}", next=f"did you mean {', '.join(near)}?" if near else "zinc-rt assumptions --all"
         )
     return row
 
 
-def assumed_facts(marks: Iterable[str]) -> tuple[Fact, ...]:
+def find_assumed_facts(marks: Iterable[str]) -> tuple[Fact, ...]:
     """Return the assumed rows for the marks of a device, in the table's order."""
     seen = frozenset(marks)
-    return tuple(item for item in table().values() if item.assumed and item.matches(seen))
+    return tuple(item for item in load_table().values() if item.assumed and item.matches(seen))
 
 
 def read_table(path: Path) -> Mapping[str, Fact]:
@@ -125,9 +125,9 @@ def read_table(path: Path) -> Mapping[str, Fact]:
     for section in document.get("facts", ()):
         shared = {key: value for key, value in section.items() if key not in ("section", "rows")}
         facts = (
-            [_fact_of_rule(rule) for rule in RULES.values()]
+            [_convert_rule(rule) for rule in RULES.values()]
             if shared.pop("rules", None) == "all"
-            else [_fact(f"{path}: {id}", str(id), {**shared, **row}) for id, row in section["rows"].items()]
+            else [_parse_fact(f"{path}: {id}", str(id), {**shared, **row}) for id, row in section["rows"].items()]
         )
         for fact in facts:
             if fact.id in rows:
@@ -136,7 +136,7 @@ def read_table(path: Path) -> Mapping[str, Fact]:
     return rows
 
 
-def _fact_of_rule(rule: SanitizerRule) -> Fact:
+def _convert_rule(rule: SanitizerRule) -> Fact:
     return Fact(
         rule.id,
         rule.says,
@@ -144,12 +144,12 @@ def _fact_of_rule(rule: SanitizerRule) -> Fact:
         rule.where,
         other=rule.other,
         settled_by=rule.settled_by,
-        marks=_default_mark(rule.id),
+        marks=_make_default_mark(rule.id),
         code=rule.code,
     )
 
 
-def _fact(where: str, id: str, row: Mapping[str, Any]) -> Fact:
+def _parse_fact(where: str, id: str, row: Mapping[str, Any]) -> Fact:
     unknown = set(row) - {"says", "from", "where", "value", "or", "settled", "marks", "code", "versions"}
     if unknown or not {"says", "from", "where"} <= set(row):
         raise InputError(
@@ -157,7 +157,7 @@ def _fact(where: str, id: str, row: Mapping[str, Any]) -> Fact:
         )
     if row["from"] not in ORIGINS:
         raise InputError(f"{where}: from {row['from']!r}, expected one of {', '.join(ORIGINS)}")
-    settled = _value_text(row.get("settled", ()))
+    settled = _format_value(row.get("settled", ()))
     if row["from"] == "assumed" and not settled:
         raise InputError(
             f"{where}: an assumed row must have the key `settled`", next="settled: a probe, or a sentence"
@@ -170,17 +170,17 @@ def _fact(where: str, id: str, row: Mapping[str, Any]) -> Fact:
         row.get("value"),
         tuple(row.get("or", ())),
         settled,
-        _value_text(row.get("marks", ())) or _default_mark(id),
+        _format_value(row.get("marks", ())) or _make_default_mark(id),
         str(row.get("code", "")),
         row.get("versions", {}),
     )
 
 
-def _value_text(value: Any) -> tuple[str, ...]:
+def _format_value(value: Any) -> tuple[str, ...]:
     return (value,) if isinstance(value, str) else tuple(map(str, value))
 
 
-def _default_mark(id: str) -> tuple[str, ...]:
+def _make_default_mark(id: str) -> tuple[str, ...]:
     """Return the default mark of a row without marks: the call for ioctl/X, the chip for chip/K/..., the finding
     for a rule.
     """

@@ -20,7 +20,7 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path("~").expanduser() / ".cache") / "zinc-rt"
 
 
-def state_folder() -> Path:
+def state_directory() -> Path:
     """Return the folder for results from this machine: journals, passed checks, the store. It may not exist."""
     return Path(os.environ.get("XDG_STATE_HOME") or Path("~").expanduser() / ".local" / "state") / "zinc-rt"
 
@@ -32,7 +32,7 @@ def models_folder() -> Path:
     )
 
 
-def lock_folder() -> Path:
+def open_lock_directory() -> Path:
     """Return the folder for locks shared by all users of the machine. It exists."""
     run = Path("/run/lock")
     try:

@@ -12,7 +12,7 @@ GGUF_MAGIC = b"GGUF"  # GGUF_MAGIC in ggml's gguf.h
 CHECK_PATH = "check the path"
 
 
-def unreadable(
+def make_read_error(
     path: str | os.PathLike[str], error: OSError | ValueError, *, next: str | None = CHECK_PATH
 ) -> InputError:
     """Return the error for a file that cannot be opened or read. ValueError: a NUL byte in the path."""
@@ -39,7 +39,7 @@ def check_model_file(name: str) -> None:
         with path.open("rb") as file:
             begin = file.read(len(GGUF_MAGIC))
     except (OSError, ValueError) as error:
-        raise unreadable(path, error) from error
+        raise make_read_error(path, error) from error
     if not begin:
         raise InputError(f"{path}: the file is empty", next="download it again")
     if len(begin) < len(GGUF_MAGIC):

@@ -1,4 +1,4 @@
-"""File locks: `hold` and `holder` for any file, `take`, `give_back` and `hold_gpu` for a GPU.
+"""File locks: `hold_lock` and `read_holder` for any file, `take_lock`, `give_back` and `hold_gpu` for a GPU.
 
 Two programs that probe or compute on one card affect each other's results, and a hang stops both. The lock of a
 GPU is named after its render node and contains its owner's pid. Simulated devices need no lock.
@@ -18,7 +18,7 @@ from zinc_rt.host import files
 from zinc_rt.host.errors import OutputError, ZincError
 
 
-def hold(path: Path) -> int:
+def hold_lock(path: Path) -> int:
     """Lock the file, creating it if necessary, until the returned descriptor is closed here and in every child
     that inherited it.
 
@@ -36,7 +36,7 @@ def hold(path: Path) -> int:
     return fd
 
 
-def holder(path: Path) -> str:
+def read_holder(path: Path) -> str:
     """Return the lock owner recorded in the file: its pid, and its command line if visible to this process."""
     try:
         signed = json.loads(path.read_text(encoding="utf-8"))
@@ -88,20 +88,20 @@ _held_locks: dict[Path, _HeldLock] = {}
 """Locks by file. They are shared within the process, because flock would reject a second backend in it."""
 
 
-def take(gpu: str, *, folder: Path | None = None) -> Path:
+def take_lock(gpu: str, *, folder: Path | None = None) -> Path:
     """Lock the GPU called `gpu` (renderD128) for this process. Call give_back with the result once per call.
 
     Raise GpuBusy naming the owner, and OutputError if no lock can be created.
     """
-    path = (folder or files.lock_folder()) / f"zinc-rt-{gpu.rpartition('/')[2]}.lock"
+    path = (folder or files.open_lock_directory()) / f"zinc-rt-{gpu.rpartition('/')[2]}.lock"
     if path in _held_locks:
         _held_locks[path].users += 1
         return path
     try:
-        fd = hold(path)
+        fd = hold_lock(path)
     except BlockingIOError:
         raise GpuBusy(
-            f"{gpu} is in use by {holder(path)}", next=f"wait for it, or end it; the lock is {path}"
+            f"{gpu} is in use by {read_holder(path)}", next=f"wait for it, or end it; the lock is {path}"
         ) from None
     except OSError as error:
         raise OutputError(f"{path}: cannot create the lock file of the GPU: {error.strerror}") from error
@@ -120,7 +120,7 @@ def give_back(path: Path) -> None:
 
 @contextmanager
 def hold_gpu(gpu: str) -> Iterator[None]:
-    path = take(gpu)
+    path = take_lock(gpu)
     try:
         yield
     finally:

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 
-def available_cores() -> int:
+def count_available_cores() -> int:
     """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def processor_name() -> str:
+def read_processor_name() -> str:
     """Return the CPU's name as reported by the kernel; on Linux, Python reports only the architecture."""
     with suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
@@ -28,13 +28,13 @@ def processor_name() -> str:
     return platform.processor() or platform.machine()
 
 
-def host() -> dict[str, Any]:
+def describe_host() -> dict[str, Any]:
     """Return the machine: processor, cores this process may use, memory in 10^9 bytes, system and its release."""
     import psutil
 
     return {
-        "processor": processor_name(),
-        "cores": available_cores(),
+        "processor": read_processor_name(),
+        "cores": count_available_cores(),
         "memory_gb": round(psutil.virtual_memory().total / 1e9, 1),
         "system": f"{platform.system()} {platform.release()}",
     }
@@ -53,7 +53,7 @@ class ProcessMemory:
     major_faults: int | None
 
 
-def process_memory() -> ProcessMemory:
+def read_process_memory() -> ProcessMemory:
     import psutil
 
     resident = psutil.Process().memory_info().rss

@@ -15,7 +15,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from zinc_rt.host.errors import InputError, first_line
+from zinc_rt.host.errors import InputError, error_first_line
 from zinc_rt.host.files import cache_folder
 
 MAGIC = b"ZRTOBJ1\0"
@@ -51,7 +51,7 @@ class ObjectCache:
         payload = content[len(MAGIC) + 32 :]
         return payload if _is_complete(content, payload) else None
 
-    def mapped(self, key: str) -> memoryview | None:
+    def map_entry(self, key: str) -> memoryview | None:
         """Map the data instead of reading it; None if there is no file. Raise InputError with the reason if its
         content must not be used: another user owns it or could change it, or it is incomplete or damaged.
         """
@@ -72,7 +72,7 @@ class ObjectCache:
         except (FileNotFoundError, NotADirectoryError):
             return None
         except (OSError, ValueError) as error:  # ValueError: the file became empty meanwhile
-            raise InputError(f"it cannot be read: {first_line(error)}") from error
+            raise InputError(f"it cannot be read: {error_first_line(error)}") from error
         payload = content[len(MAGIC) + 32 :]
         if content[: len(MAGIC)] != MAGIC:
             raise InputError(f"it does not begin with {MAGIC!r}")

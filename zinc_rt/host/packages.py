@@ -29,7 +29,7 @@ class Package:
     computes: bool = False
 
 
-def _package(imports: str = "", *, computes: bool = False) -> Package:
+def _make_package(imports: str = "", *, computes: bool = False) -> Package:
     return Package(frozenset(imports.split()), computes)
 
 
@@ -37,33 +37,33 @@ _DEVICES = "kmd pm4 isa sim"
 _COMPUTE = "backends exec ir kernels lower mem model"
 
 PACKAGES: dict[str, Package] = {  # lowest first: a package imports only from rows above its own
-    "host": _package(),
-    "errors": _package(),  # the public path of host/errors.py; not imported inside the package
+    "host": _make_package(),
+    "errors": _make_package(),  # the public path of host/errors.py; not imported inside the package
     # models and their kernels
-    "exec": _package(computes=True),
-    "ir": _package(computes=True),
-    "spirv": _package(computes=True),  # adds float modes at load
-    "isa": _package(),
-    "pm4": _package("isa"),  # of isa, pm4 and kmd: the table of chips
-    "kmd": _package("isa"),
-    "kernels": _package("ir isa spirv", computes=True),  # isa: code objects, occupancy in the .zrt header
-    "mem": _package("ir", computes=True),
-    "cost": _package(computes=True),  # the cost model of predictions, step times and gates
-    "sched": _package("cost exec ir mem", computes=True),  # sampling parameters
-    "sim": _package("kmd pm4 isa"),
-    "lower": _package("ir kernels mem", computes=True),
-    "model": _package("ir kernels mem", computes=True),
-    "backends": _package("exec ir isa kernels kmd lower mem pm4 spirv", computes=True),
+    "exec": _make_package(computes=True),
+    "ir": _make_package(computes=True),
+    "spirv": _make_package(computes=True),  # adds float modes at load
+    "isa": _make_package(),
+    "pm4": _make_package("isa"),  # of isa, pm4 and kmd: the table of chips
+    "kmd": _make_package("isa"),
+    "kernels": _make_package("ir isa spirv", computes=True),  # isa: code objects, occupancy in the .zrt header
+    "mem": _make_package("ir", computes=True),
+    "cost": _make_package(computes=True),  # the cost model of predictions, step times and gates
+    "sched": _make_package("cost exec ir mem", computes=True),  # sampling parameters
+    "sim": _make_package("kmd pm4 isa"),
+    "lower": _make_package("ir kernels mem", computes=True),
+    "model": _make_package("ir kernels mem", computes=True),
+    "backends": _make_package("exec ir isa kernels kmd lower mem pm4 spirv", computes=True),
     # one model on one device, and code compiled elsewhere
-    "engine": _package(f"{_COMPUTE} sched isa kmd sim", computes=True),  # kmd, sim: through devices.py alone
-    "launching": _package("backends engine isa kernels kmd pm4 sim"),
+    "engine": _make_package(f"{_COMPUTE} sched isa kmd sim", computes=True),  # kmd, sim: through devices.py alone
+    "launching": _make_package("backends engine isa kernels kmd pm4 sim"),
     # the interfaces for people
-    "serve": _package(f"{_COMPUTE} engine sched"),
-    "cli": _package(f"{_COMPUTE} {_DEVICES} engine launching sched serve spirv"),
+    "serve": _make_package(f"{_COMPUTE} engine sched"),
+    "cli": _make_package(f"{_COMPUTE} {_DEVICES} engine launching sched serve spirv"),
 }
 
 
-def files_of(name: str) -> Iterator[Path]:
+def list_files(name: str) -> Iterator[Path]:
     """Yield the sources and package data of a package, or of one file of it (`engine/variants.py`), in a fixed
     order.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 
-def waited_ns(thread: int) -> int:
+def read_waited_ns(thread: int) -> int:
     """Return the time that a thread of this process has spent in a run queue of the kernel. `thread`: its id
     (threading.get_native_id). 0 if the kernel does not report it or the thread has ended."""
     try:

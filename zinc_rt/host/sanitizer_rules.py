@@ -382,7 +382,7 @@ RULES: Mapping[str, SanitizerRule] = {rule.id: rule for rule in _ROWS}
 """Rules by id, in the order of `zinc-rt assumptions`."""
 
 
-def mode_of(tools: Iterable[str]) -> str:
+def choose_mode(tools: Iterable[str]) -> str:
     """Return the lowest sanitizer mode of a simulated device that checks all rules of these tools."""
     levels = {rule.level for rule in RULES.values() if rule.tool in set(tools)}
     return next(mode for mode in ("full", "fast", "off") if mode in levels | {"off"})

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from zinc_rt.host.arguments import positive
+from zinc_rt.host.arguments import parse_positive
 from zinc_rt.host.errors import UsageError
 
 Experts = Literal["auto", "vram", "gtt"]
@@ -33,7 +33,7 @@ class Settings:
     hub: str = "https://huggingface.co"
     models: str = ""  # "": models_folder()
 
-    def clamps(self) -> list[str]:
+    def list_shortcuts(self) -> list[str]:
         """The active shortcuts as text, printed with every result that they affect."""
         clamps = []
         if self.lm_head_rows:
@@ -47,19 +47,19 @@ class Settings:
         return clamps
 
 
-def _count(text: str) -> int:
+def _parse_count(text: str) -> int:
     value = int(text)
     if value < 0:
         raise ValueError
     return value
 
 
-def _cpus(text: str) -> tuple[int, ...]:
+def _parse_cpus(text: str) -> tuple[int, ...]:
     """Parse a list of CPUs: "0,2-5" -> (0, 2, 3, 4, 5)."""
     cpus: list[int] = []
     for part in text.split(","):
         first, dash, last = part.partition("-")
-        cpus += range(_count(first), _count(last if dash else first) + 1)
+        cpus += range(_parse_count(first), _parse_count(last if dash else first) + 1)
     if not cpus or len(set(cpus)) < len(cpus):
         raise ValueError
     return tuple(cpus)
@@ -71,7 +71,7 @@ def _address(text: str) -> str:
     return text.rstrip("/")
 
 
-def _choice_parser(**values: str) -> Callable[[str], str]:
+def _make_choice_parser(**values: str) -> Callable[[str], str]:
     def parse(text: str) -> str:
         return values[text]
 
@@ -79,7 +79,7 @@ def _choice_parser(**values: str) -> Callable[[str], str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Knob:
+class SettingRow:
     name: str
     field: str
     parse: Callable[[str], Any]
@@ -88,69 +88,77 @@ class Knob:
 
 
 KNOBS = (
-    Knob(
+    SettingRow(
         "ZINC_RT_TIER",
         "tier",
         str,  # which tiers exist is checked where backends are known: `cli.command.environment_settings`
         "auto, or a tier that `zinc-rt run --probe-tier` names",
         "the tier to run on, where no --tier is given",
     ),
-    Knob("ZINC_RT_CPU_WORKERS", "cpu_workers", _count, "a count, 0 for every core", "T-CPU threads"),
-    Knob(
+    SettingRow("ZINC_RT_CPU_WORKERS", "cpu_workers", _parse_count, "a count, 0 for every core", "T-CPU threads"),
+    SettingRow(
         "ZINC_RT_CPU_AFFINITY",
         "cpu_affinity",
-        _cpus,
+        _parse_cpus,
         "CPUs like 0,2-5",
         "the CPUs that t_cpu_native's threads are pinned to, one each",
     ),
-    Knob(
+    SettingRow(
         "ZINC_RT_CC", "cc", str, "a clang", "what compiles t_cpu_native's kernels, instead of the ziglang package"
     ),
-    Knob("ZINC_RT_LM_HEAD_ROWS", "lm_head_rows", _count, "a count, 0 for all", "cap the LM head's rows (a clamp)"),
-    Knob(
+    SettingRow(
+        "ZINC_RT_LM_HEAD_ROWS",
+        "lm_head_rows",
+        _parse_count,
+        "a count, 0 for all",
+        "cap the LM head's rows (a clamp)",
+    ),
+    SettingRow(
         "ZINC_RT_MAX_DECODE_TOKENS",
         "max_decode_tokens",
-        _count,
+        _parse_count,
         "a count, 0 for no cap",
         "cap the tokens generated (a clamp)",
     ),
-    Knob(
+    SettingRow(
         "ZINC_QWEN36_DECODE_TOPK",
         "decode_topk",
-        _count,
+        _parse_count,
         "a count, 0 for the metadata's",
         "experts a token in decode (a clamp)",
     ),
-    Knob(
+    SettingRow(
         "ZINC_GEMMA4_ATTN_SCALE_DEFAULT",
         "gemma4_attn_scale",
-        positive,
+        parse_positive,
         "a positive number",
         "override Gemma 4's attention scale (a clamp)",
     ),
-    Knob(
+    SettingRow(
         "ZINC_BATCHED_PREFILL",
         "batched_prefill",
-        _choice_parser(**{"0": "off", "off": "off", "1": "on", "on": "on", "validate": "validate"}),
+        _make_choice_parser(**{"0": "off", "off": "off", "1": "on", "on": "on", "validate": "validate"}),
         "off, on or validate",
         "prompt in one pass, token by token, or both compared",
     ),
-    Knob(
+    SettingRow(
         "ZINC_RT_GRAPH_CACHE",
         "graph_cache",
-        _choice_parser(off="off", on="on"),
+        _make_choice_parser(off="off", on="on"),
         "off or on",
         "keep planned graphs in the cache folder, and start from them (T1, T2, Vulkan)",
     ),
-    Knob(
+    SettingRow(
         EXPERTS,
         "experts",
-        _choice_parser(auto="auto", vram="vram", gtt="gtt"),
+        _make_choice_parser(auto="auto", vram="vram", gtt="gtt"),
         "auto, vram or gtt",
         "experts in VRAM, in host memory that the GPU reads over PCIe, or there as far as VRAM is full (T1, T2)",
     ),
-    Knob("ZINC_RT_HUB", "hub", _address, "an http or https address", "the hub, or its mirror, of `zinc-rt pull`"),
-    Knob("ZINC_RT_MODELS", "models", str, "a folder", "where `pull` puts models and `models` looks"),
+    SettingRow(
+        "ZINC_RT_HUB", "hub", _address, "an http or https address", "the hub, or its mirror, of `zinc-rt pull`"
+    ),
+    SettingRow("ZINC_RT_MODELS", "models", str, "a folder", "where `pull` puts models and `models` looks"),
 )
 
 # Settings of the original design that do not exist here: ignoring them silently would be misleading.
@@ -182,11 +190,11 @@ def read_settings(environment: Mapping[str, str]) -> Settings:
         try:
             values[knob.field] = knob.parse(text.strip())
         except (ValueError, KeyError) as error:
-            raise settings_error(knob.name, text) from error
+            raise make_settings_error(knob.name, text) from error
     return Settings(**values)
 
 
-def settings_error(name: str, text: str) -> UsageError:
+def make_settings_error(name: str, text: str) -> UsageError:
     """Return the error for a setting whose value does not parse; it names the expected values."""
     expected = next(knob.expected for knob in KNOBS if knob.name == name)
     return UsageError(f"{name}={text!r}: expected {expected}")

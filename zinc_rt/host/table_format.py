@@ -30,7 +30,7 @@ class TableWriter:
         columns = tuple(names)
         continues = not headings and columns == self.last
         first, self.last = self.last is None, columns
-        write = github if self.format == "github" else comma_separated
+        write = format_github if self.format == "github" else format_csv
         lines = write(names, right, rows)
         if continues:
             lines = lines[2 if self.format == "github" else any(names) :]
@@ -40,13 +40,13 @@ class TableWriter:
 _WRITER: ContextVar[TableWriter | None] = ContextVar("zinc_rt_table_writer", default=None)
 
 
-def table_writer() -> TableWriter | None:
+def find_table_writer() -> TableWriter | None:
     """Return the writer of the command that is running, or None for text."""
     return _WRITER.get()
 
 
 @contextmanager
-def table_format(name: str) -> Iterator[None]:
+def use_table_format(name: str) -> Iterator[None]:
     """Write the tables of the `with` block in a format of FORMATS."""
     token = _WRITER.set(None if name == "text" else TableWriter(name))
     try:
@@ -55,12 +55,12 @@ def table_format(name: str) -> Iterator[None]:
         _WRITER.reset(token)
 
 
-def github(names: Sequence[str], right: Sequence[bool], rows: Sequence[Sequence[str]]) -> list[str]:
+def format_github(names: Sequence[str], right: Sequence[bool], rows: Sequence[Sequence[str]]) -> list[str]:
     """Return the lines of a Markdown table; the first two are the heading."""
     from tabulate import tabulate
 
     text = tabulate(
-        [[_markdown_cell(cell) for cell in row] for row in [names, *rows]],
+        [[_escape_cell(cell) for cell in row] for row in [names, *rows]],
         headers="firstrow",
         tablefmt="github",
         disable_numparse=True,
@@ -69,12 +69,13 @@ def github(names: Sequence[str], right: Sequence[bool], rows: Sequence[Sequence[
     return text.splitlines()
 
 
-def comma_separated(names: Sequence[str], right: Sequence[bool], rows: Sequence[Sequence[str]]) -> list[str]:
+def format_csv(names: Sequence[str], right: Sequence[bool], rows: Sequence[Sequence[str]]) -> list[str]:
     """Return the records of a CSV table, without a heading if no column has a name. Numbers of right-aligned
     columns have no thousands separators."""
     records = []
     cells = [
-        [_plain_number(cell) if number else cell for cell, number in zip(row, right, strict=True)] for row in rows
+        [_ungroup_number(cell) if number else cell for cell, number in zip(row, right, strict=True)]
+        for row in rows
     ]
     for row in [*([list(names)] if any(names) else []), *cells]:
         out = io.StringIO()
@@ -83,9 +84,9 @@ def comma_separated(names: Sequence[str], right: Sequence[bool], rows: Sequence[
     return records
 
 
-def _plain_number(text: str) -> str:
+def _ungroup_number(text: str) -> str:
     return text.replace(",", "") if _GROUPED.fullmatch(text) else text
 
 
-def _markdown_cell(text: str) -> str:
+def _escape_cell(text: str) -> str:
     return text.replace("|", "\\|").replace("\n", "<br>")

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TextIO
 
-from zinc_rt.host.table_format import github, table_writer
+from zinc_rt.host.table_format import find_table_writer, format_github
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -88,12 +88,14 @@ class Page:
 Part = str | Table | Page
 
 
-def number(name: str) -> Column:
+def number_column(name: str) -> Column:
     """Return a right-aligned column for numbers."""
     return Column(name, right=True)
 
 
-def table(columns: Sequence[str | Column], rows: Sequence[Sequence[object]], out: TextIO | None = None) -> None:
+def show_table(
+    columns: Sequence[str | Column], rows: Sequence[Sequence[object]], out: TextIO | None = None
+) -> None:
     """Show a table on `out` (default: stdout)."""
     show(Table(columns, rows), out=out)
 
@@ -102,7 +104,7 @@ def show(*parts: Part, out: TextIO | None = None) -> None:
     """Show tables and lines on `out` (default: stdout), each part on separate lines, flushed. With --format github
     or csv only tables go to stdout, and lines to stderr."""
     stream = sys.stdout if out is None else out
-    if table_writer() is not None:
+    if find_table_writer() is not None:
         _show_formatted(parts, stream)
         return
     screen = Screen.of(stream)
@@ -112,23 +114,23 @@ def show(*parts: Part, out: TextIO | None = None) -> None:
 
 def _show_formatted(parts: Sequence[Part], stream: TextIO) -> None:
     """Write tables to `stream` in the format of --format, and lines to stderr if `stream` is stdout."""
-    writer = table_writer()
+    writer = find_table_writer()
     assert writer is not None
     for part in parts:
         if isinstance(part, Page):
             _show_formatted(part.parts, stream)
         elif isinstance(part, Table):
-            print(writer.text(*_plain_cells(part), headings=part.headings), file=stream, flush=True)
+            print(writer.text(*_list_plain_cells(part), headings=part.headings), file=stream, flush=True)
         else:
             lines = sys.stderr if stream is sys.stdout else stream
             print(Screen.of(lines).render(part), file=lines, flush=True)
 
 
-def _plain_cells(shown: Table) -> tuple[list[str], list[bool], list[list[str]]]:
+def _list_plain_cells(shown: Table) -> tuple[list[str], list[bool], list[list[str]]]:
     """Return the names of the columns, which of them are right-aligned, and the rows as printable text. A column
     without a name and without text, an indent, is left out."""
-    columns = [_column(column) for column in shown.columns]
-    rows = [[printable(str(cell)) for cell in row] for row in shown.rows]
+    columns = [_to_column(column) for column in shown.columns]
+    rows = [[escape_controls(str(cell)) for cell in row] for row in shown.rows]
     names = [column.name or column.key for column in columns]
     kept = [index for index, name in enumerate(names) if name or any(row[index] for row in rows)]
     return (
@@ -165,20 +167,20 @@ class Screen:
             return _render_table(part, self.width, colour=self.colour)
         if self.width is None and not self.colour:
             return part
-        return "\n".join(self._line(line) for line in part.split("\n"))
+        return "\n".join(self._style_line(line) for line in part.split("\n"))
 
-    def _line(self, line: str) -> str:
+    def _style_line(self, line: str) -> str:
         if self.width is not None and len(line) > self.width and not _is_copied(line):
             line = "\n".join(
                 textwrap.wrap(
                     line,
                     self.width,
-                    subsequent_indent=" " * _hanging_indent(line, self.width),
+                    subsequent_indent=" " * _measure_indent(line, self.width),
                     break_long_words=False,
                     break_on_hyphens=False,
                 )
             )
-        return _render(styled(line), None, colour=True) if self.colour and line.strip() else line
+        return _render(style_line(line), None, colour=True) if self.colour and line.strip() else line
 
 
 def is_terminal(stream: TextIO, environ: Mapping[str, str] = os.environ) -> bool:
@@ -210,18 +212,18 @@ class PlainProgress:
         self._next = now + PLAIN_EVERY_SECONDS
         elapsed = timedelta(seconds=int(now - self._started))
         times = f"{elapsed}, {left}" if left else str(elapsed)
-        print(f"progress  {printable(text)}  {times}", file=self._out, flush=True)
+        print(f"progress  {escape_controls(text)}  {times}", file=self._out, flush=True)
         return True
 
 
-def styled(line: str) -> Text:
+def style_line(line: str) -> Text:
     """Return a line, or its wrapped form, with its first word in the colour of its meaning.
 
     Other words are labels only before a gap; PASS and FAIL are always verdicts.
     """
     from rich.text import Text
 
-    text = Text(printable(line))
+    text = Text(escape_controls(line))
     match = _FIRST_WORDS.match(line)
     if match is None:
         return text
@@ -234,14 +236,14 @@ def styled(line: str) -> Text:
     return text
 
 
-def printable(text: str) -> str:
+def escape_controls(text: str) -> str:
     """Escape control characters, which would affect the terminal; line ends are kept."""
     return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
 
 
-def markdown(shown: Table) -> str:
+def format_markdown(shown: Table) -> str:
     """Return the table in Markdown."""
-    return "\n".join(github(*_plain_cells(shown)))
+    return "\n".join(format_github(*_list_plain_cells(shown)))
 
 
 def _is_copied(line: str) -> bool:
@@ -249,23 +251,23 @@ def _is_copied(line: str) -> bool:
     return bool(words) and words[0] in COPIED
 
 
-def _hanging_indent(line: str, width: int) -> int:
+def _measure_indent(line: str, width: int) -> int:
     """Return the indentation of a wrapped line's continuation: the start of the text after its label."""
     match = _LABEL.match(line)
     indent = match.end() if match is not None else 0
     return indent if indent <= width // 3 else min(len(line) - len(line.lstrip()) + 2, width // 3)
 
 
-def _column(column: str | Column) -> Column:
+def _to_column(column: str | Column) -> Column:
     return column if isinstance(column, Column) else Column(column)
 
 
 def _render_table(shown: Table, width: int | None, *, colour: bool) -> str:
-    columns = [_column(column) for column in shown.columns]
-    cells = [[printable(str(cell)) for cell in row] for row in shown.rows]
+    columns = [_to_column(column) for column in shown.columns]
+    cells = [[escape_controls(str(cell)) for cell in row] for row in shown.rows]
     heads = [column.name if shown.headings else "" for column in columns]
     natural = [
-        max(column.width, *(_cells(line) for text in texts for line in text.split("\n")))
+        max(column.width, *(_measure_cells(line) for text in texts for line in text.split("\n")))
         for column, texts in zip(columns, zip(heads, *cells, strict=True), strict=True)
     ]
     natural = [
@@ -273,14 +275,14 @@ def _render_table(shown: Table, width: int | None, *, colour: bool) -> str:
         for natural_width, column in zip(natural, columns, strict=True)
     ]
     if width is None:
-        return _render(_rich_table(Table(columns, cells, shown.headings), None, natural), None, colour=colour)
+        return _render(_make_rich_table(Table(columns, cells, shown.headings), None, natural), None, colour=colour)
     room = width - GAP * (len(columns) - 1)
     least_widths = [
-        _least_width(column, natural_width, [row[index] for row in cells], last=index == len(columns) - 1)
+        _find_least_width(column, natural_width, [row[index] for row in cells], last=index == len(columns) - 1)
         for index, (natural_width, column) in enumerate(zip(natural, columns, strict=True))
     ]
     if sum(least_widths) > room:
-        return _render(_list_of_rows(columns, cells, width), width, colour=colour)
+        return _render(_format_as_list(columns, cells, width), width, colour=colour)
     roomy = [
         max(narrow, min(natural_width, LEAST_FOLDED))
         for narrow, natural_width in zip(least_widths, natural, strict=True)
@@ -292,37 +294,37 @@ def _render_table(shown: Table, width: int | None, *, colour: bool) -> str:
             key=natural.__getitem__,
         )
         natural[index] -= 1
-    return _render(_rich_table(Table(columns, cells, shown.headings), width, natural), width, colour=colour)
+    return _render(_make_rich_table(Table(columns, cells, shown.headings), width, natural), width, colour=colour)
 
 
-def _least_width(column: Column, natural: int, cells: Sequence[str], *, last: bool) -> int:
+def _find_least_width(column: Column, natural: int, cells: Sequence[str], *, last: bool) -> int:
     """Return the minimum width of a column: its longest word, which may be broken only in the last column."""
     if column.right:
         return natural
-    word = max(map(_longest_word, cells), default=0)
+    word = max(map(_measure_longest_word, cells), default=0)
     return min(natural, max(column.width, min(word, LEAST_FOLDED) if last else word))
 
 
-def _rich_table(shown: Table, width: int | None, widths: Sequence[int]) -> Any:
+def _make_rich_table(shown: Table, width: int | None, widths: Sequence[int]) -> Any:
     from rich.table import Table as RichTable
 
     table = RichTable(
         box=None, padding=(0, GAP, 0, 0), pad_edge=False, show_header=shown.headings, header_style=STRONG
     )
     for item, cells in zip(shown.columns, widths, strict=True):
-        column = _column(item)
+        column = _to_column(item)
         table.add_column(
-            _text(column.name, ""),
+            _make_text(column.name, ""),
             justify="right" if column.right else "left",
             width=cells or None,
             overflow="fold",
         )
     for row in shown.rows:
-        table.add_row(*(_text(str(cell), _style(str(cell))) for cell in row))
+        table.add_row(*(_make_text(str(cell), _choose_style(str(cell))) for cell in row))
     return table
 
 
-def _list_of_rows(columns: Sequence[Column], cells: Sequence[Sequence[str]], width: int) -> Any:
+def _format_as_list(columns: Sequence[Column], cells: Sequence[Sequence[str]], width: int) -> Any:
     """Return a list for terminals too narrow for the wrapped table: one labelled line per cell, rows separated."""
     from rich.padding import Padding
     from rich.table import Table as RichTable
@@ -336,20 +338,21 @@ def _list_of_rows(columns: Sequence[Column], cells: Sequence[Sequence[str]], wid
             table.add_row("", "")
         for number, (column, cell) in enumerate(zip(columns, row, strict=True)):
             if cell:
-                name = _text(column.name, "")
+                name = _make_text(column.name, "")
                 table.add_row(
-                    name, Padding(_text(cell, _style(cell)), (0, 0, 0, 2 * (number > 0 and not name_width)))
+                    name,
+                    Padding(_make_text(cell, _choose_style(cell)), (0, 0, 0, 2 * (number > 0 and not name_width))),
                 )
     return table
 
 
-def _style(cell: str) -> str:
+def _choose_style(cell: str) -> str:
     """Return the style of a cell from its status word, alone or before a gap."""
     style = STYLES.get(cell.partition("  ")[0], "")
     return "" if style == STRONG else style
 
 
-def _text(text: str, style: str) -> Text:
+def _make_text(text: str, style: str) -> Text:
     from rich.text import Text
 
     styled = Text(text)
@@ -357,14 +360,14 @@ def _text(text: str, style: str) -> Text:
     return styled
 
 
-def _cells(text: str) -> int:
+def _measure_cells(text: str) -> int:
     from rich.cells import cell_len
 
     return cell_len(text)
 
 
-def _longest_word(text: str) -> int:
-    return max((_cells(word) for word in text.split()), default=0)
+def _measure_longest_word(text: str) -> int:
+    return max((_measure_cells(word) for word in text.split()), default=0)
 
 
 def _render(drawn: Any, width: int | None, *, colour: bool) -> str:

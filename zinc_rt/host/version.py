@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterable
 from functools import cache
 
-from zinc_rt.host.packages import PACKAGES, ROOT, files_of
+from zinc_rt.host.packages import PACKAGES, ROOT, list_files
 
 __version__ = "0.2.0"
 
@@ -20,33 +20,33 @@ PLANNERS = (
 
 
 @cache
-def code_version() -> str:
+def digest_code() -> str:
     """Return a digest of the code that determines a model's values: any change makes a different oracle."""
-    return _digest(name for name, package in PACKAGES.items() if package.computes)
+    return _digest_files(name for name, package in PACKAGES.items() if package.computes)
 
 
 @cache
-def runtime_version() -> str:
+def digest_runtime() -> str:
     """Return a digest of everything below the harness, including kernels, which identifies measured speeds and
     results."""
-    return _digest(PACKAGES)
+    return _digest_files(PACKAGES)
 
 
 @cache
-def planning_version() -> str:
+def digest_planning() -> str:
     """Return a digest of the Python code that builds a model's graphs and plans their dispatches.
 
     The code of kernels is excluded: a plan refers to kernels by name.
     """
-    return _digest(PLANNERS, ".py")
+    return _digest_files(PLANNERS, ".py")
 
 
-def _digest(names: Iterable[str], *suffixes: str) -> str:
+def _digest_files(names: Iterable[str], *suffixes: str) -> str:
     import numpy as np  # late: most commands print a version and compute nothing
 
     digest = hashlib.sha256(np.__version__.encode())
     for name in sorted(names):
-        for file in files_of(name):
+        for file in list_files(name):
             if suffixes and file.suffix not in suffixes:
                 continue
             content = file.read_bytes()

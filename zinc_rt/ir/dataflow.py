@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from zinc_rt.ir.graph import ABSENT, Node, OpGraph
 from zinc_rt.ir.op import OPS, Op
-from zinc_rt.ir.violations import Violation, at_node
+from zinc_rt.ir.violations import Violation, make_node_violation
 
 READ_ONLY = ("weight", "constant", "step")
 WITHIN_REPLAY = ("activation", "output")
@@ -21,24 +21,26 @@ def check_dataflow(graph: OpGraph) -> Iterator[Violation]:
             for name in node.inputs or tuple(unguarded):
                 unguarded.pop(name, None)
             continue
-        updated = in_place_outputs(node)
-        yield from _aliases(index, node, updated)
-        yield from _reads(graph, index, node, updated, written, unguarded)
+        updated = list_in_place_outputs(node)
+        yield from _check_aliases(index, node, updated)
+        yield from _check_reads(graph, index, node, updated, written, unguarded)
         for name in dict.fromkeys(node.outputs):
             if name not in graph.buffers:
                 continue
             role = graph.buffers[name].role
             if role in READ_ONLY:
-                yield at_node(index, node, "write-to-read-only", f"writes {name}, a {role} buffer")
+                yield make_node_violation(index, node, "write-to-read-only", f"writes {name}, a {role} buffer")
             if name in updated:
                 unguarded[name] = index
             elif name in written:
-                yield at_node(index, node, "second-writer", f"{name} is already written by node {written[name]}")
+                yield make_node_violation(
+                    index, node, "second-writer", f"{name} is already written by node {written[name]}"
+                )
             written[name] = index
-    yield from _dangling(graph, written)
+    yield from _check_dangling(graph, written)
 
 
-def in_place_outputs(node: Node) -> dict[str, str]:
+def list_in_place_outputs(node: Node) -> dict[str, str]:
     """Return the buffers that a node updates in place, each with its input port."""
     spec = OPS[node.op]
     incoming = {port.name: name for port, name in zip(spec.inputs, node.inputs, strict=False)}
@@ -46,21 +48,23 @@ def in_place_outputs(node: Node) -> dict[str, str]:
     return {name: port.inplace for port, name in pairs if port.inplace and incoming.get(port.inplace) == name}
 
 
-def _aliases(index: int, node: Node, updated: dict[str, str]) -> Iterator[Violation]:
+def _check_aliases(index: int, node: Node, updated: dict[str, str]) -> Iterator[Violation]:
     for name in dict.fromkeys(node.outputs):
         if name == ABSENT:
             continue
         if node.outputs.count(name) > 1:
-            yield at_node(index, node, "aliased-operand", f"{name} is two outputs at once")
+            yield make_node_violation(index, node, "aliased-operand", f"{name} is two outputs at once")
         if name not in updated and name in node.inputs:
-            yield at_node(index, node, "aliased-operand", f"{name} is read and written, and not declared in place")
+            yield make_node_violation(
+                index, node, "aliased-operand", f"{name} is read and written, and not declared in place"
+            )
         if name in updated and node.inputs.count(name) > 1:
-            yield at_node(
+            yield make_node_violation(
                 index, node, "aliased-operand", f"{name} is updated in place and read by another operand too"
             )
 
 
-def _reads(
+def _check_reads(
     graph: OpGraph,
     index: int,
     node: Node,
@@ -75,10 +79,12 @@ def _reads(
         # a ring the host reads starts out as the host left it; every other output is this replay's own
         host_filled = role == "output" and name in updated
         if role in WITHIN_REPLAY and name not in written and not host_filled:
-            yield at_node(index, node, "read-before-write", f"reads {name}, which nothing wrote before")
+            yield make_node_violation(
+                index, node, "read-before-write", f"reads {name}, which nothing wrote before"
+            )
     for name in dict.fromkeys((*node.inputs, *node.outputs)):
         if name in unguarded:
-            yield at_node(
+            yield make_node_violation(
                 index,
                 node,
                 "missing-barrier",
@@ -86,7 +92,7 @@ def _reads(
             )
 
 
-def _dangling(graph: OpGraph, written: dict[str, int]) -> Iterator[Violation]:
+def _check_dangling(graph: OpGraph, written: dict[str, int]) -> Iterator[Violation]:
     named = {name for node in graph.nodes for name in (*node.inputs, *node.outputs)}
     for spec in graph.by_role("activation"):
         if spec.name not in named:

@@ -11,7 +11,7 @@ ACTIVATION = "f32"
 
 
 @cache
-def block_of(dtype: str) -> tuple[int, int]:
+def find_block(dtype: str) -> tuple[int, int]:
     """Return the elements and bytes of a block of a ggml type, named like "q4_k".
 
     Raise KeyError for an unknown name.
@@ -25,9 +25,9 @@ def is_dtype(dtype: str) -> bool:
     return dtype.upper() in GGMLQuantizationType.__members__
 
 
-def row_bytes(dtype: str, elements: int) -> int:
+def count_row_bytes(dtype: str, elements: int) -> int:
     """Return the bytes of one contiguous row. Raise ValueError for a row of partial blocks."""
-    per_block, size_bytes = block_of(dtype)
+    per_block, size_bytes = find_block(dtype)
     if elements % per_block:
         raise ValueError(f"{elements} elements are not whole blocks of {per_block}, which a {dtype} row requires")
     return elements // per_block * size_bytes

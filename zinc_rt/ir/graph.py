@@ -29,7 +29,7 @@ ENTRIES = SYMBOLS[3:]  # by page group
 ABSENT = ""  # an optional operand that is not there
 
 
-def most(dim: Dim, capacity: Mapping[str, int]) -> int | None:
+def maximum_dim(dim: Dim, capacity: Mapping[str, int]) -> int | None:
     """Return the largest value of a dimension; None for a symbol without capacity. `entries` need no separate
     capacity: every token of a step may begin a page, and every sequence may have received one before. The maximum
     of a second group equals that of the first.
@@ -38,7 +38,7 @@ def most(dim: Dim, capacity: Mapping[str, int]) -> int | None:
         return dim
     if dim in ENTRIES and dim not in capacity:
         if dim != ENTRIES[0]:
-            return most(ENTRIES[0], capacity)
+            return maximum_dim(ENTRIES[0], capacity)
         if "tokens" in capacity:
             return capacity["tokens"] + capacity.get("sequences", 0)
     return capacity.get(dim)

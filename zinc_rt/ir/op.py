@@ -95,15 +95,15 @@ class OpSpec:
     variadic: bool = False  # any number of inputs up to MAX_BINDINGS (BARRIER)
 
 
-def _f(name: str, *shape: str, optional: bool = False, inplace: str | None = None) -> Port:
+def _float_port(name: str, *shape: str, optional: bool = False, inplace: str | None = None) -> Port:
     return Port(name, shape, "float", optional, inplace)
 
 
-def _w(name: str, *shape: str, optional: bool = False) -> Port:
+def _weight_port(name: str, *shape: str, optional: bool = False) -> Port:
     return Port(name, shape, "weight", optional)
 
 
-def _i(name: str, *shape: str, optional: bool = False, inplace: str | None = None) -> Port:
+def _index_port(name: str, *shape: str, optional: bool = False, inplace: str | None = None) -> Port:
     return Port(name, shape, "index", optional, inplace)
 
 
@@ -115,7 +115,7 @@ _GLU = Attr(
 # Targets are distinct, and none is another sequence's source: a kernel may write rows while others are read.
 _DISJOINT = Attr("disjoint", bool, False)
 _ROPE_ATTRS = (Attr("head_dim", int), Attr("mode", str, choices=("norm", "neox")))
-_PAGED = (_i("position", "T"), _i("slot", "T"), _i("page_table", "slots", "pages"))
+_PAGED = (_index_port("position", "T"), _index_port("slot", "T"), _index_port("page_table", "slots", "pages"))
 _PAGE = Attr("page_tokens", int, 16)
 _ATTENTION_ATTRS = (
     Attr("heads", int),
@@ -127,13 +127,13 @@ _ATTENTION_ATTRS = (
     _PAGE,
 )
 _ATTENTION_IN = (
-    _f("q", "T", "heads*head_dim"),
-    _f("kv_k", "kv_rows", "kv_heads*head_dim"),
-    _f("kv_v", "kv_rows", "kv_heads*value_dim"),
+    _float_port("q", "T", "heads*head_dim"),
+    _float_port("kv_k", "kv_rows", "kv_heads*head_dim"),
+    _float_port("kv_v", "kv_rows", "kv_heads*value_dim"),
     *_PAGED,
 )
-_ATTENTION_GATE = _f("gate", "T", "heads*value_dim", optional=True)  # SIGMOID_MUL's, of the result
-_ATTENTION_OUT = (_f("out", "T", "heads*value_dim"),)
+_ATTENTION_GATE = _float_port("gate", "T", "heads*value_dim", optional=True)  # SIGMOID_MUL's, of the result
+_ATTENTION_OUT = (_float_port("out", "T", "heads*value_dim"),)
 _ATTENTION_REQUIRE = ("heads % kv_heads == 0",)
 _DELTA_ATTRS = (
     Attr("k_heads", int),
@@ -144,81 +144,99 @@ _DELTA_ATTRS = (
     Attr("grouping", str, choices=("tiled", "grouped")),
 )
 _DELTA_IN = (
-    _f("conv_out", "T", "2*k_heads*head_dim + v_heads*head_dim"),
-    _f("beta", "T", "v_heads"),
-    _f("alpha", "T", "v_heads"),
-    _w("dt_bias", "v_heads"),
-    _w("a", "v_heads"),
+    _float_port("conv_out", "T", "2*k_heads*head_dim + v_heads*head_dim"),
+    _float_port("beta", "T", "v_heads"),
+    _float_port("alpha", "T", "v_heads"),
+    _weight_port("dt_bias", "v_heads"),
+    _weight_port("a", "v_heads"),
 )
 _DELTA_STATE = ("v_heads", "head_dim", "head_dim")  # [head][value dim j][key dim i], i contiguous
-_CONV_IN = (_f("x", "T", "C"), _w("weight", "C", "K"))
-_CONV_BIAS = _w("bias", "C", optional=True)
+_CONV_IN = (_float_port("x", "T", "C"), _weight_port("weight", "C", "K"))
+_CONV_BIAS = _weight_port("bias", "C", optional=True)
 _SILU = Attr("silu", bool, True)
-_GATE_UP = (_f("gate", "T", "..."), _f("up", "T", "..."))
+_GATE_UP = (_float_port("gate", "T", "..."), _float_port("up", "T", "..."))
 _OF_SLOTS = (  # which slot's row of logits, the absolute position of the token to be drawn, ir/slot_record.py
-    _i("row_slot", "L"),
-    _i("sample_position", "L"),
-    _i("record", "slots", "words"),
-    _i("token_counts", "P", "V"),  # bit 31: in the prompt; below it, how often in the output
+    _index_port("row_slot", "L"),
+    _index_port("sample_position", "L"),
+    _index_port("record", "slots", "words"),
+    _index_port("token_counts", "P", "V"),  # bit 31: in the prompt; below it, how often in the output
 )
 
 OPS: dict[Op, OpSpec] = {
     spec.op: spec
     for spec in (
-        OpSpec(Op.EMBED, (_i("token_id", "T"), _w("table", "V", "D")), (_f("hidden", "T", "D"),)),
+        OpSpec(
+            Op.EMBED,
+            (_index_port("token_id", "T"), _weight_port("table", "V", "D")),
+            (_float_port("hidden", "T", "D"),),
+        ),
         OpSpec(
             Op.RMS_NORM,  # over groups of `size` neighbours, the whole row or each head; added to residual
-            (_f("x", "T", "K"), _w("weight", "size", optional=True), _f("residual", "T", "K", optional=True)),
-            (_f("y", "T", "K"),),
+            (
+                _float_port("x", "T", "K"),
+                _weight_port("weight", "size", optional=True),
+                _float_port("residual", "T", "K", optional=True),
+            ),
+            (_float_port("y", "T", "K"),),
             (_EPS, Attr("size", int)),
             ("K % size == 0",),
         ),
         OpSpec(
             Op.RMS_NORM_FUSED_QKV,
             (
-                _f("x", "T", "D"),
-                _w("norm_w", "D"),
-                _w("q_w", "Q", "D"),
-                _w("k_w", "K", "D"),
-                _w("v_w", "V", "D"),
-                _w("q_bias", "Q", optional=True),
-                _w("k_bias", "K", optional=True),
-                _w("v_bias", "V", optional=True),
+                _float_port("x", "T", "D"),
+                _weight_port("norm_w", "D"),
+                _weight_port("q_w", "Q", "D"),
+                _weight_port("k_w", "K", "D"),
+                _weight_port("v_w", "V", "D"),
+                _weight_port("q_bias", "Q", optional=True),
+                _weight_port("k_bias", "K", optional=True),
+                _weight_port("v_bias", "V", optional=True),
             ),
-            (_f("q", "T", "Q"), _f("k", "T", "K"), _f("v", "T", "V")),
+            (_float_port("q", "T", "Q"), _float_port("k", "T", "K"), _float_port("v", "T", "V")),
             (_EPS,),
         ),
         OpSpec(
             Op.RMS_NORM_FUSED_MLP_GATE_UP,
-            (_f("x", "T", "D"), _w("norm_w", "D"), _w("gate_w", "F", "D"), _w("up_w", "F", "D")),
-            (_f("gate", "T", "F"), _f("up", "T", "F", optional=True)),
+            (
+                _float_port("x", "T", "D"),
+                _weight_port("norm_w", "D"),
+                _weight_port("gate_w", "F", "D"),
+                _weight_port("up_w", "F", "D"),
+            ),
+            (_float_port("gate", "T", "F"), _float_port("up", "T", "F", optional=True)),
             (_EPS, _GLU),
         ),
         OpSpec(
             Op.ROPE,  # rotates head dims [offset, offset + 2R) by rows of the host's cos/sin tables
-            (_f("x", "T", "K"), _i("position", "T"), _w("cos", "ctx", "R"), _w("sin", "ctx", "R")),
-            (_f("y", "T", "K"),),
+            (
+                _float_port("x", "T", "K"),
+                _index_port("position", "T"),
+                _weight_port("cos", "ctx", "R"),
+                _weight_port("sin", "ctx", "R"),
+            ),
+            (_float_port("y", "T", "K"),),
             (*_ROPE_ATTRS, Attr("offset", int, 0)),
             ("K % head_dim == 0", "offset + 2*R <= head_dim"),
         ),
         OpSpec(
             Op.RMS_NORM_FUSED_ROPE_KV_WRITE,
             (
-                _f("q", "T", "Q"),
-                _f("k", "T", "K"),
-                _f("v", "T", "V"),
-                _w("q_norm_w", "head_dim", optional=True),
-                _w("k_norm_w", "head_dim", optional=True),
-                _w("cos", "ctx", "R"),
-                _w("sin", "ctx", "R"),
+                _float_port("q", "T", "Q"),
+                _float_port("k", "T", "K"),
+                _float_port("v", "T", "V"),
+                _weight_port("q_norm_w", "head_dim", optional=True),
+                _weight_port("k_norm_w", "head_dim", optional=True),
+                _weight_port("cos", "ctx", "R"),
+                _weight_port("sin", "ctx", "R"),
                 *_PAGED,
-                _f("kv_k", "kv_rows", "K"),
-                _f("kv_v", "kv_rows", "V"),
+                _float_port("kv_k", "kv_rows", "K"),
+                _float_port("kv_v", "kv_rows", "V"),
             ),
             (
-                _f("q_out", "T", "Q"),
-                _f("kv_k_out", "kv_rows", "K", inplace="kv_k"),
-                _f("kv_v_out", "kv_rows", "V", inplace="kv_v"),
+                _float_port("q_out", "T", "Q"),
+                _float_port("kv_k_out", "kv_rows", "K", inplace="kv_k"),
+                _float_port("kv_v_out", "kv_rows", "V", inplace="kv_v"),
             ),
             (_EPS, *_ROPE_ATTRS, _PAGE),
             ("Q % head_dim == 0", "K % head_dim == 0", "2*R <= head_dim"),
@@ -230,12 +248,12 @@ OPS: dict[Op, OpSpec] = {
         OpSpec(
             Op.MOE_GATE_TOPK,
             (
-                _f("x", "T", "D"),
-                _w("gate_w", "E", "D"),
-                _w("select_bias", "E", optional=True),
-                _w("norm_w", "D", optional=True),  # x is the RMS norm of itself by it
+                _float_port("x", "T", "D"),
+                _weight_port("gate_w", "E", "D"),
+                _weight_port("select_bias", "E", optional=True),
+                _weight_port("norm_w", "D", optional=True),  # x is the RMS norm of itself by it
             ),
-            (_f("logits", "T", "E"), _i("ids", "T", "k"), _f("weights", "T", "k")),
+            (_float_port("logits", "T", "E"), _index_port("ids", "T", "k"), _float_port("weights", "T", "k")),
             (
                 Attr("k", int),
                 Attr("gating", str, "softmax", choices=("softmax", "sigmoid")),
@@ -250,200 +268,222 @@ OPS: dict[Op, OpSpec] = {
         OpSpec(
             Op.MOE_GATE_UP,
             (
-                _f("x", "T", "D"),
-                _w("gate_w", "E", "F", "D"),
-                _w("up_w", "E", "F", "D"),
-                _i("ids", "T", "k"),
-                _w("gate_scale", "E", optional=True),
-                _w("up_scale", "E", optional=True),
-                _w("norm_w", "D", optional=True),  # x is the RMS norm of itself by it
+                _float_port("x", "T", "D"),
+                _weight_port("gate_w", "E", "F", "D"),
+                _weight_port("up_w", "E", "F", "D"),
+                _index_port("ids", "T", "k"),
+                _weight_port("gate_scale", "E", optional=True),
+                _weight_port("up_scale", "E", optional=True),
+                _weight_port("norm_w", "D", optional=True),  # x is the RMS norm of itself by it
             ),
-            (_f("gate", "T", "k", "F"), _f("up", "T", "k", "F", optional=True)),
+            (_float_port("gate", "T", "k", "F"), _float_port("up", "T", "k", "F", optional=True)),
             (_GLU, _EPS_OF_NORM),
         ),
         OpSpec(
             Op.MOE_SWIGLU,
-            (_f("gate", "T", "k", "F"), _f("up", "T", "k", "F")),
-            (_f("y", "T", "k", "F"),),
+            (_float_port("gate", "T", "k", "F"), _float_port("up", "T", "k", "F")),
+            (_float_port("y", "T", "k", "F"),),
             (Attr("activation", str, "silu", choices=("silu", "gelu")),),
         ),
         OpSpec(
             Op.MOE_DOWN_ACC,  # out = (hidden + sum over the chosen, in selection order, from +0) + residual
             (
-                _f("x", "T", "k", "F"),
-                _w("down_w", "E", "D", "F"),
-                _i("ids", "T", "k"),
-                _f("weights", "T", "k"),
-                _w("expert_scale", "E", optional=True),
-                _f("hidden", "T", "D", optional=True),
-                _f("residual", "T", "D", optional=True),
+                _float_port("x", "T", "k", "F"),
+                _weight_port("down_w", "E", "D", "F"),
+                _index_port("ids", "T", "k"),
+                _float_port("weights", "T", "k"),
+                _weight_port("expert_scale", "E", optional=True),
+                _float_port("hidden", "T", "D", optional=True),
+                _float_port("residual", "T", "D", optional=True),
             ),
-            (_f("out", "T", "D"),),
+            (_float_port("out", "T", "D"),),
         ),
         OpSpec(
             Op.SHARED_EXPERT,  # out = hidden + sigmoid(gate_inp . x) * down(silu(gate x) * up x)
             (
-                _f("x", "T", "D"),
-                _w("gate_w", "F", "D"),
-                _w("up_w", "F", "D"),
-                _w("down_w", "D", "F"),
-                _w("gate_inp", "D", optional=True),
-                _f("hidden", "T", "D", optional=True),
-                *(_w(f"{which}_scale", "one", optional=True) for which in ("gate", "up", "down")),
-                _w("norm_w", "D", optional=True),  # x is the RMS norm of itself by it
+                _float_port("x", "T", "D"),
+                _weight_port("gate_w", "F", "D"),
+                _weight_port("up_w", "F", "D"),
+                _weight_port("down_w", "D", "F"),
+                _weight_port("gate_inp", "D", optional=True),
+                _float_port("hidden", "T", "D", optional=True),
+                *(_weight_port(f"{which}_scale", "one", optional=True) for which in ("gate", "up", "down")),
+                _weight_port("norm_w", "D", optional=True),  # x is the RMS norm of itself by it
             ),
-            (_f("out", "T", "D"),),
+            (_float_port("out", "T", "D"),),
             (_EPS_OF_NORM,),
         ),
         OpSpec(
             Op.SSM_CONV1D,  # plain form: gathered state in, new state out
-            (*_CONV_IN, _f("state", "S", "K-1", "C"), _i("sequence", "T"), _CONV_BIAS),
-            (_f("y", "T", "C"), _f("state_out", "S", "K-1", "C")),
+            (*_CONV_IN, _float_port("state", "S", "K-1", "C"), _index_port("sequence", "T"), _CONV_BIAS),
+            (_float_port("y", "T", "C"), _float_port("state_out", "S", "K-1", "C")),
             (_SILU,),
         ),
         OpSpec(
             Op.SSM_DELTA_NET,  # plain form
-            (*_DELTA_IN, _f("state", "S", *_DELTA_STATE), _i("sequence", "T")),
-            (_f("y", "T", "v_heads*head_dim"), _f("state_out", "S", *_DELTA_STATE)),
+            (*_DELTA_IN, _float_port("state", "S", *_DELTA_STATE), _index_port("sequence", "T")),
+            (_float_port("y", "T", "v_heads*head_dim"), _float_port("state_out", "S", *_DELTA_STATE)),
             _DELTA_ATTRS,
         ),
         OpSpec(
             Op.SSM_GATED_NORM,
-            (_f("x", "T", "K"), _f("z", "T", "K"), _w("norm_w", "D")),
-            (_f("y", "T", "K"),),
+            (_float_port("x", "T", "K"), _float_port("z", "T", "K"), _weight_port("norm_w", "D")),
+            (_float_port("y", "T", "K"),),
             (_EPS,),
             ("K % D == 0",),
         ),
         OpSpec(
             Op.RESIDUAL_RMS_NORM,
-            (_f("x", "T", "D"), _f("residual", "T", "D"), _w("norm_w", "D")),
-            (_f("hidden", "T", "D"), _f("y", "T", "D")),
+            (_float_port("x", "T", "D"), _float_port("residual", "T", "D"), _weight_port("norm_w", "D")),
+            (_float_port("hidden", "T", "D"), _float_port("y", "T", "D")),
             (_EPS,),
         ),
         OpSpec(
             Op.LM_HEAD,  # only the rows that are asked for
-            (_f("x", "T", "D"), _w("output_w", "V", "D"), _i("row", "L"), _w("bias", "V", optional=True)),
-            (_f("logits", "L", "V"),),
+            (
+                _float_port("x", "T", "D"),
+                _weight_port("output_w", "V", "D"),
+                _index_port("row", "L"),
+                _weight_port("bias", "V", optional=True),
+            ),
+            (_float_port("logits", "L", "V"),),
         ),
         OpSpec(
             Op.ARGMAX,  # nonfinite: the index of the row's first logit that is NaN or infinite, -1 for none
-            (_f("logits", "L", "V"),),
-            (_i("token", "L"), _i("nonfinite", "L", optional=True)),
+            (_float_port("logits", "L", "V"),),
+            (_index_port("token", "L"), _index_port("nonfinite", "L", optional=True)),
         ),
         OpSpec(
             Op.SAMPLE,
             (
-                _f("logits", "L", "V"),
-                _i("seed", "L", "two"),  # low and high 32 bits
-                _f("sampling", "L", "four"),  # temperature, top_k, top_p, min_p
-                _i("sample_choice", "L"),  # which of a prompt's answers, from 0
-                _i("sample_position", "L"),
+                _float_port("logits", "L", "V"),
+                _index_port("seed", "L", "two"),  # low and high 32 bits
+                _float_port("sampling", "L", "four"),  # temperature, top_k, top_p, min_p
+                _index_port("sample_choice", "L"),  # which of a prompt's answers, from 0
+                _index_port("sample_position", "L"),
             ),
-            (_i("token", "L"),),
+            (_index_port("token", "L"),),
             (),
             ("two == 2", "four == 4"),
         ),
         OpSpec(
             Op.KV_WRITE_BATCHED,
             (
-                _f("k", "T", "K"),
-                _f("v", "T", "V"),
+                _float_port("k", "T", "K"),
+                _float_port("v", "T", "V"),
                 *_PAGED,
-                _f("kv_k", "kv_rows", "K"),
-                _f("kv_v", "kv_rows", "V"),
+                _float_port("kv_k", "kv_rows", "K"),
+                _float_port("kv_v", "kv_rows", "V"),
             ),
             (
-                _f("kv_k_out", "kv_rows", "K", inplace="kv_k"),
-                _f("kv_v_out", "kv_rows", "V", inplace="kv_v"),
+                _float_port("kv_k_out", "kv_rows", "K", inplace="kv_k"),
+                _float_port("kv_v_out", "kv_rows", "V", inplace="kv_v"),
             ),
             (_PAGE,),
         ),
-        OpSpec(Op.MATMUL_WMMA_F16, (_f("a", "T", "K"), _w("b", "N", "K")), (_f("c", "T", "N"),)),
-        OpSpec(Op.MATMUL_WMMA_Q4K, (_f("a", "T", "K"), _w("b", "N", "K")), (_f("c", "T", "N"),)),
+        OpSpec(
+            Op.MATMUL_WMMA_F16,
+            (_float_port("a", "T", "K"), _weight_port("b", "N", "K")),
+            (_float_port("c", "T", "N"),),
+        ),
+        OpSpec(
+            Op.MATMUL_WMMA_Q4K,
+            (_float_port("a", "T", "K"), _weight_port("b", "N", "K")),
+            (_float_port("c", "T", "N"),),
+        ),
         OpSpec(Op.BARRIER, (), (), variadic=True),
         OpSpec(
             Op.STREAM_OUT,  # append ir/ring_entry.py's entries to the ring; cursor counts entries ever written
-            (_i("token", "L"), *_OF_SLOTS[:3], _i("ring", "capacity", "four"), _i("cursor", "one")),
             (
-                _i("ring_out", "capacity", "four", inplace="ring"),
-                _i("cursor_out", "one", inplace="cursor"),
+                _index_port("token", "L"),
+                *_OF_SLOTS[:3],
+                _index_port("ring", "capacity", "four"),
+                _index_port("cursor", "one"),
+            ),
+            (
+                _index_port("ring_out", "capacity", "four", inplace="ring"),
+                _index_port("cursor_out", "one", inplace="cursor"),
             ),
             (),
             ("words == 64", "four == 4", "one == 1"),
         ),
         OpSpec(
             Op.LOAD_REQUEST_STATE,
-            (Port("table", ("slots", "..."), "any"), _i("slot", "S")),
+            (Port("table", ("slots", "..."), "any"), _index_port("slot", "S")),
             (Port("value", ("S", "..."), "any"),),
         ),
         OpSpec(
             Op.STORE_REQUEST_STATE,
-            (Port("value", ("S", "..."), "any"), _i("slot", "S"), Port("table", ("slots", "..."), "any")),
+            (Port("value", ("S", "..."), "any"), _index_port("slot", "S"), Port("table", ("slots", "..."), "any")),
             (Port("table_out", ("slots", "..."), "any", inplace="table"),),
         ),
         OpSpec(
             Op.VERIFY_K,  # how many drafted tokens the target agrees with, and the target's token after them
-            (_i("draft", "S", "K"), _i("target", "S", "K+1")),
-            (_i("accept_len", "S"), _i("next_token", "S")),
+            (_index_port("draft", "S", "K"), _index_port("target", "S", "K+1")),
+            (_index_port("accept_len", "S"), _index_port("next_token", "S")),
         ),
         OpSpec(
             Op.MATMUL,
             (
-                _f("x", "T", "K"),
-                _w("w", "N", "K"),
-                _w("bias", "N", optional=True),
-                _w("scale", "one", optional=True),
-                _w("norm_w", "K", optional=True),  # x is the RMS norm of itself by it
-                _f("residual", "T", "N", optional=True),
+                _float_port("x", "T", "K"),
+                _weight_port("w", "N", "K"),
+                _weight_port("bias", "N", optional=True),
+                _weight_port("scale", "one", optional=True),
+                _weight_port("norm_w", "K", optional=True),  # x is the RMS norm of itself by it
+                _float_port("residual", "T", "N", optional=True),
             ),
-            (_f("y", "T", "N"),),
+            (_float_port("y", "T", "N"),),
             (_EPS_OF_NORM,),
         ),
-        OpSpec(Op.SWIGLU, _GATE_UP, (_f("y", "T", "..."),)),
-        OpSpec(Op.GEGLU, _GATE_UP, (_f("y", "T", "..."),)),
-        OpSpec(Op.SIGMOID_MUL, (_f("x", "T", "N"), _f("gate", "T", "N")), (_f("y", "T", "N"),)),
-        OpSpec(Op.ADD, (_f("a", "T", "N"), _f("b", "T", "N")), (_f("y", "T", "N"),)),
+        OpSpec(Op.SWIGLU, _GATE_UP, (_float_port("y", "T", "..."),)),
+        OpSpec(Op.GEGLU, _GATE_UP, (_float_port("y", "T", "..."),)),
+        OpSpec(
+            Op.SIGMOID_MUL,
+            (_float_port("x", "T", "N"), _float_port("gate", "T", "N")),
+            (_float_port("y", "T", "N"),),
+        ),
+        OpSpec(Op.ADD, (_float_port("a", "T", "N"), _float_port("b", "T", "N")), (_float_port("y", "T", "N"),)),
         OpSpec(
             Op.SCALE,  # y = (x * factor) * weight[0]
-            (_f("x", "T", "N"), _w("weight", "one", optional=True)),
-            (_f("y", "T", "N"),),
+            (_float_port("x", "T", "N"), _weight_port("weight", "one", optional=True)),
+            (_float_port("y", "T", "N"),),
             (Attr("factor", float, 1.0),),
         ),
         OpSpec(
             Op.ROW_SCALE,
-            (_f("x", "T", "N"), _i("position", "T"), _w("table", "ctx")),
-            (_f("y", "T", "N"),),
+            (_float_port("x", "T", "N"), _index_port("position", "T"), _weight_port("table", "ctx")),
+            (_float_port("y", "T", "N"),),
         ),
         OpSpec(
             Op.SLICE,  # of every `group` neighbours, [offset, offset + size)
-            (_f("x", "T", "N"),),
-            (_f("y", "T", "N//group*size"),),
+            (_float_port("x", "T", "N"),),
+            (_float_port("y", "T", "N//group*size"),),
             (Attr("group", int), Attr("offset", int), Attr("size", int)),
             ("N % group == 0", "offset + size <= group"),
         ),
-        OpSpec(Op.SOFTCAP, (_f("x", "T", "N"),), (_f("y", "T", "N"),), (Attr("cap", float),)),
+        OpSpec(Op.SOFTCAP, (_float_port("x", "T", "N"),), (_float_port("y", "T", "N"),), (Attr("cap", float),)),
         OpSpec(
             Op.MLA_ABSORB,  # per head: [k_b . q_nope | q_pe]
-            (_f("q", "T", "heads*(nope + rope)"), _w("k_b", "heads", "latent", "nope")),
-            (_f("y", "T", "heads*(latent + rope)"),),
+            (_float_port("q", "T", "heads*(nope + rope)"), _weight_port("k_b", "heads", "latent", "nope")),
+            (_float_port("y", "T", "heads*(latent + rope)"),),
             (Attr("heads", int), Attr("nope", int), Attr("rope", int), Attr("latent", int)),
         ),
         OpSpec(
             Op.MLA_EXPAND,  # per head [k_nope | v] and one shared k_pe -> plain K and V
-            (_f("kv", "T", "heads*(nope + value_dim)"), _f("k_pe", "T", "rope")),
-            (_f("k", "T", "heads*(nope + rope)"), _f("v", "T", "heads*value_dim")),
+            (_float_port("kv", "T", "heads*(nope + value_dim)"), _float_port("k_pe", "T", "rope")),
+            (_float_port("k", "T", "heads*(nope + rope)"), _float_port("v", "T", "heads*value_dim")),
             (Attr("heads", int), Attr("nope", int), Attr("rope", int), Attr("value_dim", int)),
         ),
         OpSpec(
             Op.MLA_FLASH_ATTN,  # keys [latent | pe], values = latent, then v_b per head
             (
-                _f("q", "T", "heads*(latent + rope)"),
-                _f("kv_latent", "kv_rows", "latent"),
-                _f("kv_pe", "kv_rows", "rope"),
+                _float_port("q", "T", "heads*(latent + rope)"),
+                _float_port("kv_latent", "kv_rows", "latent"),
+                _float_port("kv_pe", "kv_rows", "rope"),
                 *_PAGED,
-                _w("v_b", "heads", "value_dim", "latent"),
+                _weight_port("v_b", "heads", "value_dim", "latent"),
             ),
-            (_f("out", "T", "heads*value_dim"),),
+            (_float_port("out", "T", "heads*value_dim"),),
             (
                 Attr("heads", int),
                 Attr("latent", int),
@@ -456,42 +496,42 @@ OPS: dict[Op, OpSpec] = {
         OpSpec(
             Op.SSM_SCAN,  # Mamba-1 selective scan, plain form
             (
-                _f("u", "T", "I"),
-                _f("dt", "T", "I"),  # before softplus
-                _f("b", "T", "N"),
-                _f("c", "T", "N"),
-                _w("a", "I", "N"),
-                _w("d", "I"),
-                _f("state", "S", "I", "N"),
-                _i("sequence", "T"),
+                _float_port("u", "T", "I"),
+                _float_port("dt", "T", "I"),  # before softplus
+                _float_port("b", "T", "N"),
+                _float_port("c", "T", "N"),
+                _weight_port("a", "I", "N"),
+                _weight_port("d", "I"),
+                _float_port("state", "S", "I", "N"),
+                _index_port("sequence", "T"),
             ),
-            (_f("y", "T", "I"), _f("state_out", "S", "I", "N")),
+            (_float_port("y", "T", "I"), _float_port("state_out", "S", "I", "N")),
         ),
         OpSpec(
             Op.SSM_CONV1D_UPDATE,  # row s of the cache belongs to sequence s
-            (*_CONV_IN, _f("state", "slots", "K-1", "C"), _i("sequence", "T"), _CONV_BIAS),
-            (_f("y", "T", "C"), _f("state_out", "slots", "K-1", "C", inplace="state")),
+            (*_CONV_IN, _float_port("state", "slots", "K-1", "C"), _index_port("sequence", "T"), _CONV_BIAS),
+            (_float_port("y", "T", "C"), _float_port("state_out", "slots", "K-1", "C", inplace="state")),
             (_SILU,),
         ),
         OpSpec(
             Op.SSM_CONV1D_UPDATE_IDS,  # sequence s reads row source[s] of the cache and writes row target[s]
             (
                 *_CONV_IN,
-                _f("state", "slots", "K-1", "C"),
-                _i("sequence", "T"),
-                _i("source", "S"),
-                _i("target", "S"),
+                _float_port("state", "slots", "K-1", "C"),
+                _index_port("sequence", "T"),
+                _index_port("source", "S"),
+                _index_port("target", "S"),
                 _CONV_BIAS,
             ),
-            (_f("y", "T", "C"), _f("state_out", "slots", "K-1", "C", inplace="state")),
+            (_float_port("y", "T", "C"), _float_port("state_out", "slots", "K-1", "C", inplace="state")),
             (_SILU, _DISJOINT),
         ),
         OpSpec(
             Op.SSM_DELTA_NET_INPLACE,
-            (*_DELTA_IN, _f("state", "slots", *_DELTA_STATE), _i("sequence", "T")),
+            (*_DELTA_IN, _float_port("state", "slots", *_DELTA_STATE), _index_port("sequence", "T")),
             (
-                _f("y", "T", "v_heads*head_dim"),
-                _f("state_out", "slots", *_DELTA_STATE, inplace="state"),
+                _float_port("y", "T", "v_heads*head_dim"),
+                _float_port("state_out", "slots", *_DELTA_STATE, inplace="state"),
             ),
             _DELTA_ATTRS,
         ),
@@ -499,54 +539,54 @@ OPS: dict[Op, OpSpec] = {
             Op.SSM_DELTA_NET_INPLACE_IDS,
             (
                 *_DELTA_IN,
-                _f("state", "slots", *_DELTA_STATE),
-                _i("sequence", "T"),
-                _i("source", "S"),
-                _i("target", "S"),
+                _float_port("state", "slots", *_DELTA_STATE),
+                _index_port("sequence", "T"),
+                _index_port("source", "S"),
+                _index_port("target", "S"),
             ),
             (
-                _f("y", "T", "v_heads*head_dim"),
-                _f("state_out", "slots", *_DELTA_STATE, inplace="state"),
+                _float_port("y", "T", "v_heads*head_dim"),
+                _float_port("state_out", "slots", *_DELTA_STATE, inplace="state"),
             ),
             (*_DELTA_ATTRS, _DISJOINT),
         ),
         OpSpec(
             Op.LOGITS_ADJUST,  # mask, bias, repetition, frequency and presence, min_tokens, in this order
             (
-                _f("logits", "L", "V"),
+                _float_port("logits", "L", "V"),
                 *_OF_SLOTS,
-                _i("end_id", "ends"),  # -1: none
-                _i("bias_id", "B", "biases", optional=True),  # ascending
-                _f("bias_value", "B", "biases", optional=True),
-                _i("mask", "M", "(V + 31)//32", optional=True),  # bit id % 32 of dword id // 32: allowed
-                _i("mask_row", "L", optional=True),  # -1: none
+                _index_port("end_id", "ends"),  # -1: none
+                _index_port("bias_id", "B", "biases", optional=True),  # ascending
+                _float_port("bias_value", "B", "biases", optional=True),
+                _index_port("mask", "M", "(V + 31)//32", optional=True),  # bit id % 32 of dword id // 32: allowed
+                _index_port("mask_row", "L", optional=True),  # -1: none
             ),
-            (_f("adjusted", "L", "V"),),
+            (_float_port("adjusted", "L", "V"),),
             (),
             ("words == 64",),
         ),
         OpSpec(
             Op.SAMPLE_SLOTS,  # SAMPLE by the slot's record; token -1 where the largest logit is no finite number
-            (_f("logits", "L", "V"), *_OF_SLOTS),
-            (_i("token", "L"), _i("token_counts_out", "P", "V", inplace="token_counts")),
+            (_float_port("logits", "L", "V"), *_OF_SLOTS),
+            (_index_port("token", "L"), _index_port("token_counts_out", "P", "V", inplace="token_counts")),
             (),
             ("words == 64",),
         ),
         OpSpec(
             Op.LOGPROBS,  # log softmax of the token, NaN where there is none, and of the `top` likeliest
-            (_f("logits", "L", "V"), _i("token", "L")),
+            (_float_port("logits", "L", "V"), _index_port("token", "L")),
             (
-                _f("logprob", "L"),
-                _i("top_id", "L", "top", optional=True),
-                _f("top_logprob", "L", "top", optional=True),
+                _float_port("logprob", "L"),
+                _index_port("top_id", "L", "top", optional=True),
+                _float_port("top_logprob", "L", "top", optional=True),
             ),
             (Attr("top", int),),
             ("top <= V",),
         ),
         OpSpec(
             Op.TABLE_STORE,  # table.flat[entry[i]] = value[i]; a step's entries are distinct and inside the table
-            (_i("entry", "E"), _i("value", "E"), _i("table", "slots", "pages")),
-            (_i("table_out", "slots", "pages", inplace="table"),),
+            (_index_port("entry", "E"), _index_port("value", "E"), _index_port("table", "slots", "pages")),
+            (_index_port("table_out", "slots", "pages", inplace="table"),),
         ),
     )
 }

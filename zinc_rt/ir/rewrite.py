@@ -21,14 +21,14 @@ def find_label(graph: OpGraph, label: str) -> Node:
     raise UsageError(f"no node in {graph.name} has the label {label!r}", next=known)
 
 
-def injected_name(label: str) -> str:
+def make_injected_name(label: str) -> str:
     stem, _, layer = label.lower().partition("-")
     return f"inject.{stem.replace('.', '_')}" + (f"[{layer}]" if layer else "")
 
 
-def inject(graph: OpGraph, labels: Iterable[str]) -> OpGraph:
-    """For each label, make consumers read the host-written buffer `injected_name(label)` instead of the node's
-    result.
+def inject_inputs(graph: OpGraph, labels: Iterable[str]) -> OpGraph:
+    """For each label, make consumers read the host-written buffer `make_injected_name(label)` instead of the
+    node's result.
 
     The node itself still runs, so its own result can be compared with the replacement.
     """
@@ -36,7 +36,7 @@ def inject(graph: OpGraph, labels: Iterable[str]) -> OpGraph:
     renamed: dict[str, str] = {}
     for label in labels:
         value = graph.buffers[find_label(graph, label).outputs[0]]
-        name = injected_name(label)
+        name = make_injected_name(label)
         buffers[name] = replace(value, name=name, role="step")
         renamed[value.name] = name
     nodes = tuple(
@@ -45,7 +45,7 @@ def inject(graph: OpGraph, labels: Iterable[str]) -> OpGraph:
     return OpGraph(graph.name, graph.stage, MappingProxyType(buffers), nodes)
 
 
-def keep(graph: OpGraph, labels: Iterable[str]) -> OpGraph:
+def keep_outputs(graph: OpGraph, labels: Iterable[str]) -> OpGraph:
     """Keep only the nodes that the buffers `labels` depend on, and the buffers that those use.
 
     A requested activation becomes an output, because it may have no readers left.
@@ -62,10 +62,10 @@ def keep(graph: OpGraph, labels: Iterable[str]) -> OpGraph:
     touched = {name for node in nodes if node.op is not Op.BARRIER for name in (*node.inputs, *node.outputs)}
     touched |= labels | {spec.name for spec in graph.by_role("step")}
     kept = tuple(node for node in reversed(nodes) if node.op is not Op.BARRIER or touched.issuperset(node.inputs))
-    return OpGraph(graph.name, graph.stage, _outputs(graph.buffers, touched, labels), kept)
+    return OpGraph(graph.name, graph.stage, _select_outputs(graph.buffers, touched, labels), kept)
 
 
-def _outputs(
+def _select_outputs(
     buffers: Mapping[str, BufferSpec], touched: set[str], labels: set[str]
 ) -> MappingProxyType[str, BufferSpec]:
     kept = {name: spec for name, spec in buffers.items() if name in touched}

@@ -25,12 +25,12 @@ ENTRY = np.dtype(
 )
 
 
-def entries(ring: np.ndarray) -> np.ndarray:
+def view_entries(ring: np.ndarray) -> np.ndarray:
     """Return i32 [capacity, 4], contiguous, as ENTRY [capacity]: a view of the same bytes."""
     return ring.view(ENTRY).reshape(-1)
 
 
-def last_entries(ring: np.ndarray, cursor: int, count: int) -> np.ndarray:
+def read_last_entries(ring: np.ndarray, cursor: int, count: int) -> np.ndarray:
     """Return the last `count` entries of a ring, i32 [count, 4], valid until the next step. `cursor`: the number
     of entries ever written, modulo 2^32. The ring's capacity is a power of two."""
     end = cursor % len(ring)
@@ -39,10 +39,10 @@ def last_entries(ring: np.ndarray, cursor: int, count: int) -> np.ndarray:
     return ring.take(np.arange(end - count, end), axis=0, mode="wrap")
 
 
-def bound_entries(slots: np.ndarray, records: np.ndarray) -> np.ndarray:
+def make_bound_entries(slots: np.ndarray, records: np.ndarray) -> np.ndarray:
     """Return entries of slots with these records, RECORD [n], as i32 [n, 4]: position, token and row are 0."""
     result = np.zeros((len(slots), COLUMNS), np.int32)
-    entry = entries(result)
+    entry = view_entries(result)
     entry["binding"] = records["epoch"] << np.uint32(SLOT_BITS) | slots.astype(np.uint32)
     entry["flags"], entry["logprobs"] = records["flags"] & ~UNDELIVERED, records["logprobs"] + 1
     return result

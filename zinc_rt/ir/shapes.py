@@ -35,18 +35,18 @@ class ShapeError(ValueError):
 
 def evaluate(expression: str, names: Mapping[str, Value]) -> Dim | bool:
     """Evaluate a dimension expression or condition. Raise ShapeError if it has no value."""
-    return _value(_parsed(expression), names)
+    return _evaluate_node(_parse_expression(expression), names)
 
 
 @cache
-def _parsed(expression: str) -> ast.expr:
+def _parse_expression(expression: str) -> ast.expr:
     try:
         return ast.parse(expression, mode="eval").body
     except SyntaxError as error:
         raise ShapeError(f"{expression!r} is not a dimension expression") from error
 
 
-def _value(node: ast.expr, names: Mapping[str, Value]) -> Dim | bool:
+def _evaluate_node(node: ast.expr, names: Mapping[str, Value]) -> Dim | bool:
     match node:
         case ast.Constant(value=int() as number) if type(number) is int:
             return number
@@ -56,13 +56,13 @@ def _value(node: ast.expr, names: Mapping[str, Value]) -> Dim | bool:
                 raise ShapeError(f"{name} has no value")
             return value
         case ast.BinOp(left=left, op=sign, right=right):
-            return _arithmetic(sign, _value(left, names), _value(right, names))
+            return _apply_operator(sign, _evaluate_node(left, names), _evaluate_node(right, names))
         case ast.Compare(left=left, ops=[sign], comparators=[right]):
-            return _compare(sign, _value(left, names), _value(right, names))
+            return _compare(sign, _evaluate_node(left, names), _evaluate_node(right, names))
     raise ShapeError(f"{ast.unparse(node)!r} contains more than + - * // % and one comparison")
 
 
-def _arithmetic(sign: ast.operator, left: Dim, right: Dim) -> Dim:
+def _apply_operator(sign: ast.operator, left: Dim, right: Dim) -> Dim:
     apply = _ARITHMETIC.get(type(sign))
     if apply is None:
         raise ShapeError(f"{type(sign).__name__} is not allowed in a dimension expression")
@@ -90,23 +90,25 @@ def _compare(sign: ast.cmpop, left: Dim, right: Dim) -> bool:
     return apply(left, right)
 
 
-def unify(pattern: tuple[str, ...], shape: Shape, names: dict[str, Value]) -> None:
+def unify_shape(pattern: tuple[str, ...], shape: Shape, names: dict[str, Value]) -> None:
     """Match a shape with a pattern, binding names not seen before. Raise ShapeError at the first difference."""
     exact = pattern[:-1] if pattern[-1:] == (REST,) else pattern
     if len(shape) < len(exact) or (exact is pattern and len(shape) != len(exact)):
-        raise ShapeError(f"expected {len(exact)} dimensions {spell(pattern)}, got {spell(shape)}")
+        raise ShapeError(f"expected {len(exact)} dimensions {format_shape(pattern)}, got {format_shape(shape)}")
     for part, dim in zip(exact, shape, strict=False):
         if part.isidentifier() and part not in names:
             names[part] = dim
             continue
         expected = evaluate(part, names)
         if expected != dim:
-            raise ShapeError(f"expected {part} to be {expected}, got {dim} in {spell(shape)}")
+            raise ShapeError(f"expected {part} to be {expected}, got {dim} in {format_shape(shape)}")
     if exact is not pattern:
         rest = shape[len(exact) :]
         if names.setdefault(REST, rest) != rest:
-            raise ShapeError(f"expected the further dimensions to be {spell(names[REST])}, got {spell(rest)}")
+            raise ShapeError(
+                f"expected the further dimensions to be {format_shape(names[REST])}, got {format_shape(rest)}"
+            )
 
 
-def spell(shape: object) -> str:
+def format_shape(shape: object) -> str:
     return "[" + ", ".join(map(str, shape)) + "]" if isinstance(shape, tuple) else str(shape)

@@ -81,7 +81,7 @@ class SlotFlag(IntFlag):
     BACKPRESSURE = 64  # in SAMPLE_SLOTS and STREAM_OUT
 
 
-def column(name: str) -> int:
+def find_column(name: str) -> int:
     """Return the dword of a record at which a field begins."""
     offset: int = RECORD.fields[name][1]  # type: ignore[index]
     return offset // 4
@@ -93,26 +93,26 @@ def free_records(slots: int) -> np.ndarray:
     for name in ("penalty_row", "bias_row", "logprobs"):
         records[name] = -1
     records["top_p"] = records["repetition"] = 1.0
-    seal(records)
+    seal_records(records)
     return records
 
 
-def dwords(records: np.ndarray) -> np.ndarray:
+def view_dwords(records: np.ndarray) -> np.ndarray:
     """Return RECORD [slots], contiguous, as i32 [slots, 64]: a view of the same bytes."""
     return records.view(np.int32).reshape(-1, COLUMNS)
 
 
-def records_of(words: np.ndarray) -> np.ndarray:
+def view_records(words: np.ndarray) -> np.ndarray:
     """Return i32 [slots, 64] as RECORD [slots]: a view of the same bytes if they are contiguous, else a copy."""
     return np.ascontiguousarray(words).view(RECORD)[:, 0]
 
 
 def check_words(records: np.ndarray) -> np.ndarray:
     """Compute `check`, u32 [slots]: the exclusive or of all other dwords."""
-    return np.bitwise_xor.reduce(dwords(records)[:, :-1].view(np.uint32), axis=1)
+    return np.bitwise_xor.reduce(view_dwords(records)[:, :-1].view(np.uint32), axis=1)
 
 
-def seal(records: np.ndarray) -> None:
+def seal_records(records: np.ndarray) -> None:
     """Set `check` of every record. This must be the last change before a record is sent to the device."""
-    words = dwords(records).view(np.uint32)
+    words = view_dwords(records).view(np.uint32)
     np.bitwise_xor.reduce(words[:, :-1], axis=1, out=words[:, -1])

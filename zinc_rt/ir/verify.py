@@ -7,23 +7,23 @@ from collections.abc import Iterator
 from typing import get_args
 
 from zinc_rt.ir.dataflow import check_dataflow
-from zinc_rt.ir.dtypes import ACTIVATION, INDEX, is_dtype, row_bytes
+from zinc_rt.ir.dtypes import ACTIVATION, INDEX, count_row_bytes, is_dtype
 from zinc_rt.ir.graph import ABSENT, SYMBOLS, BufferSpec, Node, OpGraph, Role, Stage, is_buffer_name
 from zinc_rt.ir.op import MAX_BINDINGS, OPS, Attr, Op, OpSpec, Port
-from zinc_rt.ir.shapes import ShapeError, Value, evaluate, unify
-from zinc_rt.ir.violations import VerifyError, Violation, at_node
+from zinc_rt.ir.shapes import ShapeError, Value, evaluate, unify_shape
+from zinc_rt.ir.violations import VerifyError, Violation, make_node_violation
 
-__all__ = ["VerifyError", "Violation", "verify", "violations"]
+__all__ = ["VerifyError", "Violation", "find_violations", "verify_graph"]
 
 
-def verify(graph: OpGraph) -> None:
+def verify_graph(graph: OpGraph) -> None:
     """Raise VerifyError with every violation unless the graph satisfies every rule."""
-    problems = violations(graph)
+    problems = find_violations(graph)
     if problems:
         raise VerifyError(graph, problems)
 
 
-def violations(graph: OpGraph) -> list[Violation]:
+def find_violations(graph: OpGraph) -> list[Violation]:
     """Return every violation: buffers first, then nodes in order, then dataflow."""
     problems: list[Violation] = []
     if graph.stage not in get_args(Stage):
@@ -36,32 +36,34 @@ def violations(graph: OpGraph) -> list[Violation]:
             known = False
             problems.append(Violation("opcode", f"{node.op!r} has no row in the opcode table", index))
         else:
-            problems.extend(at_node(index, node, rule, saw) for rule, saw in _check_node(graph, node))
+            problems.extend(make_node_violation(index, node, rule, saw) for rule, saw in _check_node(graph, node))
     if known:
         problems.extend(check_dataflow(graph))
     return problems
 
 
 def _check_buffer(name: str, spec: BufferSpec) -> Iterator[Violation]:
-    def violation(rule: str, saw: str) -> Violation:
+    def make_violation(rule: str, saw: str) -> Violation:
         return Violation(rule, saw, where=name)
 
     if name != spec.name or not is_buffer_name(name):
-        yield violation(
+        yield make_violation(
             "buffer-name", f"filed as {name!r}, calls itself {spec.name!r}; expected like state.kv_k[3]"
         )
     if spec.role not in get_args(Role):
-        yield violation("role", f"expected one of {', '.join(get_args(Role))}, saw {spec.role!r}")
+        yield make_violation("role", f"expected one of {', '.join(get_args(Role))}, saw {spec.role!r}")
     bad = [dim for dim in spec.shape if dim not in SYMBOLS and not (type(dim) is int and dim > 0)]
     if bad:
-        yield violation("dimension", f"expected a positive int or one of {', '.join(SYMBOLS)}, saw {bad[0]!r}")
+        yield make_violation(
+            "dimension", f"expected a positive int or one of {', '.join(SYMBOLS)}, saw {bad[0]!r}"
+        )
     if not isinstance(spec.dtype, str) or not is_dtype(spec.dtype):
-        yield violation("dtype", f"{spec.dtype!r} is no ggml type")
+        yield make_violation("dtype", f"{spec.dtype!r} is no ggml type")
     elif spec.shape and type(spec.shape[-1]) is int:
         try:
-            row_bytes(spec.dtype, spec.shape[-1])
+            count_row_bytes(spec.dtype, spec.shape[-1])
         except ValueError as error:
-            yield violation("whole-blocks", str(error))
+            yield make_violation("whole-blocks", str(error))
 
 
 def _check_node(graph: OpGraph, node: Node) -> Iterator[tuple[str, str]]:
@@ -101,12 +103,12 @@ def _check_attrs(spec: OpSpec, node: Node) -> Iterator[tuple[str, str]]:
             if attr.default is None:
                 yield "attribute", f"{attr.name} is required"
             continue
-        problem = _attr_problem(attr, node.attrs[attr.name])
+        problem = _check_attr(attr, node.attrs[attr.name])
         if problem:
             yield "attribute", f"{attr.name} {problem}"
 
 
-def _attr_problem(attr: Attr, value: object) -> str | None:
+def _check_attr(attr: Attr, value: object) -> str | None:
     if type(value) is not attr.type:
         return f"expected {attr.type.__name__}, saw {type(value).__name__} {value!r}"
     if attr.choices and value not in attr.choices:
@@ -141,7 +143,7 @@ def _check_operands(graph: OpGraph, spec: OpSpec, node: Node) -> Iterator[tuple[
             if buffer.dtype != any_dtype:
                 yield "dtype", f"{port.name} ({name}) is {buffer.dtype}, the operand before it {any_dtype}"
         try:
-            unify(port.shape, buffer.shape, names)
+            unify_shape(port.shape, buffer.shape, names)
         except ShapeError as error:
             complete = False
             yield "shape", f"{port.name} ({name}): {error}"

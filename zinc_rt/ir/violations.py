@@ -23,7 +23,7 @@ class Violation:
         return f"{index}: {self.rule}: {self.saw}" if index else f"{self.rule}: {self.saw}"
 
 
-def at_node(index: int, node: Node, rule: str, saw: str) -> Violation:
+def make_node_violation(index: int, node: Node, rule: str, saw: str) -> Violation:
     return Violation(rule, saw, index, repr(node))
 
 

@@ -20,7 +20,7 @@ from zinc_rt.isa.decoder import decode
 from zinc_rt.isa.instruction import Instruction
 from zinc_rt.isa.operand import Kind, Operand
 from zinc_rt.isa.target import Target
-from zinc_rt.isa.true16 import is_read, needs_halves
+from zinc_rt.isa.true16 import is_true16_supported, needs_halves
 
 _BY_OFFSET = ("branch", "conditional", "call")
 _BY_REGISTER = ("jump", "jump_call")
@@ -65,13 +65,13 @@ class Flow:
         return [pair for block in self.blocks.values() for pair in block.instructions]
 
 
-def branch_target(pc: int, instruction: Instruction) -> int:
+def find_branch_target(pc: int, instruction: Instruction) -> int:
     """Return the target of a branch or s_call_b64 at `pc`, which may be outside the code."""
     offset = instruction.words[0] & 0xFFFF
     return pc + instruction.size_bytes + 4 * (offset - (offset >> 15 << 16))
 
 
-def ends_block(instruction: Instruction, *, running: bool) -> bool:
+def is_block_end(instruction: Instruction, *, running: bool) -> bool:
     """Return whether a block ends after an instruction.
 
     According to the RDNA4 ISA guide, 16.2 to 16.5: s_endpgm and s_endpgm_saved (and RDNA3's
@@ -84,7 +84,7 @@ def ends_block(instruction: Instruction, *, running: bool) -> bool:
 
 
 @lru_cache(maxsize=8)
-def control_flow(code: bytes, target: Target, entry: int = 0, *, running: bool = False) -> Flow:
+def find_control_flow(code: bytes, target: Target, entry: int = 0, *, running: bool = False) -> Flow:
     """Return the control flow reachable from `entry`. Never raises: errors are reported in `faults`.
 
     Fault kinds: `outside` for a branch out of the code, `inside` for a branch into the middle of an instruction,
@@ -92,19 +92,19 @@ def control_flow(code: bytes, target: Target, entry: int = 0, *, running: bool =
     that runs into s_code_end.
     """
     try:
-        return _Search(code, target, entry, running).flow()
+        return _Search(code, target, entry, running).find_flow()
     except _ReadsHalves:
-        return _Search(code, target.with_true16("real"), entry, running).flow()
+        return _Search(code, target.with_true16("real"), entry, running).find_flow()
 
 
 @lru_cache(maxsize=64)
-def reading_of(code: bytes, target: Target, entry: int = 0) -> Target:
+def find_reading(code: bytes, target: Target, entry: int = 0) -> Target:
     """Return the target with the reading of 16-bit operands that the code of a running kernel needs."""
-    return target if is_read(target) else control_flow(code, target, entry, running=True).target
+    return target if is_true16_supported(target) else find_control_flow(code, target, entry, running=True).target
 
 
 @lru_cache(maxsize=1 << 14)
-def _decoded(window: bytes, target: Target) -> Instruction | None:
+def _decode_instruction(window: bytes, target: Target) -> Instruction | None:
     """Decode the instruction at the start of `window`. The same code is read several times before it runs."""
     return decode(window, 0, target)
 
@@ -120,7 +120,7 @@ class _Search:
 
     def __init__(self, code: bytes, target: Target, entry: int, running: bool) -> None:
         self.code, self.target, self.entry, self.running = code, target, entry, running
-        self.is_read = is_read(target)
+        self.is_read = is_true16_supported(target)
         self.found: dict[int, Instruction | None] = {}
         self.starts, self.todo = {entry}, [entry]
         self.faults: list[tuple[str, int, int]] = []
@@ -128,33 +128,33 @@ class _Search:
         self.formed: set[int] = set()  # every result of s_getpc_b64 plus a constant
         self.calls_anywhere = False  # a call whose address comes from another block or from vector registers
 
-    def flow(self) -> Flow:
+    def find_flow(self) -> Flow:
         while self.todo or (self.calls_anywhere and self._has_indirect_call()):
-            self._walk(self.todo.pop())
+            self._decode_from(self.todo.pop())
         indirect = tuple(sorted(self.indirect))
-        blocks = {start: self._block(start, indirect) for start in sorted(self.starts)}
-        faults = sorted([*self.faults, *_overlapping_blocks(self.found)], key=lambda fault: fault[1])
+        blocks = {start: self._make_block(start, indirect) for start in sorted(self.starts)}
+        faults = sorted([*self.faults, *_find_overlapping_blocks(self.found)], key=lambda fault: fault[1])
         formed = tuple(sorted(self.formed)) if self.calls_anywhere else ()
         return Flow(self.entry, self.target, blocks, tuple(dict.fromkeys(faults)), indirect, formed)
 
-    def _at(self, pc: int) -> Instruction | None:
+    def _decode_at(self, pc: int) -> Instruction | None:
         """Return the instruction at `pc`. Erased memory gives None, because it decodes but cannot run."""
         if pc not in self.found:
             window = self.code[pc : pc + LONGEST_BYTES] if pc >= 0 else b""
-            instruction = _decoded(window, self.target) if window else None
+            instruction = _decode_instruction(window, self.target) if window else None
             if not self.is_read and needs_halves(self.code, pc, instruction, self.target):
                 raise _ReadsHalves
             self.found[pc] = None if instruction is not None and instruction.row.flow == "illegal" else instruction
         return self.found[pc]
 
-    def _walk(self, pc: int) -> None:
+    def _decode_from(self, pc: int) -> None:
         """Follow the code from `pc` until control leaves. For a running wave, every path is followed
         separately.
         """
         before = pc
         addresses: dict[int, int] = {}  # SGPR: the offset whose low half it holds
         while self.running or pc not in self.found:
-            instruction = self._at(pc)
+            instruction = self._decode_at(pc)
             if instruction is None:
                 is_outside = not 0 <= pc < len(self.code)
                 self.faults.append(("past-end", before, pc) if is_outside else ("illegal", pc, pc))
@@ -163,28 +163,28 @@ class _Search:
             if flow == "padding":
                 self.faults.append(("padding", before, pc))
             if flow in _BY_OFFSET:
-                self._branch(pc, branch_target(pc, instruction))
+                self._add_branch(pc, find_branch_target(pc, instruction))
             following = pc + instruction.size_bytes
             if self.running:
                 self._follow_addresses(pc, instruction, addresses)
-                self._begin(
+                self._add_start(
                     *([pc, following] if flow == "barrier" else [following] if flow == "conditional" else [])
                 )
-                self._begin(*self.indirect)
+                self._add_start(*self.indirect)
             elif flow in _COMES_BACK:
                 self.starts.add(following)
-            if ends_block(instruction, running=self.running) and (self.running or flow not in _COMES_BACK):
+            if is_block_end(instruction, running=self.running) and (self.running or flow not in _COMES_BACK):
                 return
             before, pc = pc, following
 
-    def _begin(self, *places: int) -> None:
+    def _add_start(self, *places: int) -> None:
         """Mark these offsets as starts of blocks."""
         self.todo += [location for location in places if location not in self.starts]
         self.starts.update(places)
 
-    def _branch(self, pc: int, to: int) -> None:
+    def _add_branch(self, pc: int, to: int) -> None:
         if 0 <= to < len(self.code):
-            self._begin(to)
+            self._add_start(to)
         else:
             self.starts.add(to)
             self.faults.append(("outside", pc, to))
@@ -195,30 +195,32 @@ class _Search:
         if instruction.row.flow in ("call", "jump_call"):
             self.indirect.add(following)
         if instruction.row.flow in _BY_REGISTER:
-            if (address := addresses.get(_sgpr(operands[-1]))) is not None:
+            if (address := addresses.get(_sgpr_index(operands[-1]))) is not None:
                 self.indirect.add(address)
             elif instruction.row.flow == "jump_call":
                 self.calls_anywhere = True
-        if not operands or (destination := _sgpr(operands[0])) == _NO_SGPR:
+        if not operands or (destination := _sgpr_index(operands[0])) == _NO_SGPR:
             return
-        value = self._computed_address(instruction, following, addresses)
+        value = self._find_computed_address(instruction, following, addresses)
         for index in range(operands[0].width):
             addresses.pop(destination + index, None)
         if value is not None:
             addresses[destination] = value
 
-    def _computed_address(self, instruction: Instruction, following: int, addresses: dict[int, int]) -> int | None:
+    def _find_computed_address(
+        self, instruction: Instruction, following: int, addresses: dict[int, int]
+    ) -> int | None:
         """Return the address whose low half the instruction writes to its destination."""
         name, operands = instruction.mnemonic, instruction.operands
         if name == "s_getpc_b64":
             return following
         if name in ("s_mov_b32", "s_mov_b64"):
-            return addresses.get(_sgpr(operands[1]))
+            return addresses.get(_sgpr_index(operands[1]))
         if name not in ("s_add_co_u32", "s_add_nc_u64", "s_sub_co_u32", "s_sub_nc_u64"):
             return None
         first, second = operands[1:]
         constant, register = (second, first) if second.value is not None else (first, second)
-        base = addresses.get(_sgpr(register))
+        base = addresses.get(_sgpr_index(register))
         if base is None or constant.kind not in (Kind.LITERAL, Kind.INTEGER) or constant.value is None:
             return None
         offset = int(constant.value)
@@ -230,41 +232,43 @@ class _Search:
     def _has_indirect_call(self) -> bool:
         """Make every address that the code forms a possible call target. Return False if none is new."""
         places = sorted(
-            start for start in self.formed - self.starts if start % 4 == 0 and self._at(start) is not None
+            start for start in self.formed - self.starts if start % 4 == 0 and self._decode_at(start) is not None
         )
         self.indirect.update(places)
-        self._begin(*places)
+        self._add_start(*places)
         return bool(places)
 
-    def _block(self, start: int, indirect: tuple[int, ...]) -> Block:
+    def _make_block(self, start: int, indirect: tuple[int, ...]) -> Block:
         instructions: list[tuple[int, Instruction]] = []
         pc = start
         while pc == start or pc not in self.starts:
-            instruction = self._at(pc)
+            instruction = self._decode_at(pc)
             if instruction is None:
                 return Block(start, pc, tuple(instructions), (), illegal_at=pc)
             instructions.append((pc, instruction))
             following = pc + instruction.size_bytes
-            if ends_block(instruction, running=self.running):
-                return Block(start, following, tuple(instructions), self._successors(pc, instruction, indirect))
+            if is_block_end(instruction, running=self.running):
+                return Block(
+                    start, following, tuple(instructions), self._find_successors(pc, instruction, indirect)
+                )
             pc = following
         return Block(start, pc, tuple(instructions), (pc,))
 
-    def _successors(self, pc: int, instruction: Instruction, indirect: tuple[int, ...]) -> tuple[int, ...]:
+    def _find_successors(self, pc: int, instruction: Instruction, indirect: tuple[int, ...]) -> tuple[int, ...]:
         flow = instruction.row.flow
         if self.running and flow in _BY_REGISTER:
             return indirect
-        result = [branch_target(pc, instruction)] if flow in _BY_OFFSET else []
+        result = [find_branch_target(pc, instruction)] if flow in _BY_OFFSET else []
         if flow in ("conditional", "barrier") or (flow in _COMES_BACK and not self.running):
             result.append(pc + instruction.size_bytes)
         return tuple(dict.fromkeys(result))
 
 
-def _sgpr(operand: Operand) -> int:
+def _sgpr_index(operand: Operand) -> int:
     return operand.index if operand.kind in (Kind.SGPR, Kind.SPECIAL) else _NO_SGPR
 
 
-def _overlapping_blocks(found: dict[int, Instruction | None]) -> list[tuple[str, int, int]]:
+def _find_overlapping_blocks(found: dict[int, Instruction | None]) -> list[tuple[str, int, int]]:
     """Return faults for instructions that begin inside other instructions, where both are reachable."""
     faults = []
     covered = -1
@@ -276,7 +280,7 @@ def _overlapping_blocks(found: dict[int, Instruction | None]) -> list[tuple[str,
     return faults
 
 
-def predecessors(blocks: dict[int, Block]) -> dict[int, list[int]]:
+def find_predecessors(blocks: dict[int, Block]) -> dict[int, list[int]]:
     """Return the starts of the predecessors of each block."""
     result: dict[int, list[int]] = {pc: [] for pc in blocks}
     for pc, block in blocks.items():
@@ -285,7 +289,7 @@ def predecessors(blocks: dict[int, Block]) -> dict[int, list[int]]:
     return result
 
 
-def order(flow: Flow) -> list[int]:
+def order_blocks(flow: Flow) -> list[int]:
     """Return the reachable blocks in reverse postorder: predecessors first, except along loop back edges."""
     result: list[int] = []
     stack: list[tuple[int, Sequence[int]]] = [(flow.entry, flow.blocks[flow.entry].successors)]

@@ -11,16 +11,28 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
-from zinc_rt.isa.control_flow import Block, Flow, order
-from zinc_rt.isa.effects import EXEC, NULL, SGPRS, UPPER, VGPR, bit, effects, halves, registers, span, union
+from zinc_rt.isa.control_flow import Block, Flow, order_blocks
+from zinc_rt.isa.effects import (
+    EXEC,
+    NULL,
+    SGPRS,
+    UPPER,
+    VGPR,
+    effects,
+    operand_registers,
+    register_bit,
+    register_span,
+    to_halves,
+    unite,
+)
 from zinc_rt.isa.instruction import Instruction
 from zinc_rt.isa.lane_masks import LaneMasks, is_exec
 
 LDS, SCRATCH = 1, 2  # places in memory: bits; the buffers follow
 _BUFFERS = 2  # bit of the first
 _VECTORS = (1 << 2 * UPPER) - (1 << VGPR)
-_EXECS = span(EXEC, 2)
-_EVERY_VECTOR = halves(span(VGPR, 256))
+_EXECS = register_span(EXEC, 2)
+_EVERY_VECTOR = to_halves(register_span(VGPR, 256))
 _OTHER_LANES = ("v_readlane", "v_readfirstlane", "v_permlane", "v_wmma", "v_swmmac", "ds_swizzle", "ds_bpermute",
                 "ds_permute", "ds_load_tr", "global_load_tr", "v_writelane")  # fmt: skip
 _NO_MEMORY = ("ds_swizzle", "ds_bpermute", "ds_permute", "ds_nop")
@@ -56,7 +68,7 @@ class _Step:
     second: _Step | None = None
 
 
-def dependent_memory(
+def find_dependent_memory(
     flow: Flow, instructions: Collection[str], use: MemoryUse, buffers: Mapping[str, tuple[int, int]]
 ) -> dict[str, frozenset[str]]:
     """Return which of the instructions with these names the final contents of each buffer may depend on.
@@ -64,7 +76,7 @@ def dependent_memory(
     `buffers`: (VA, VA after the last byte) by name. `flow`: of a running wave (control_flow(..., running=True)).
     """
     places = _Places(use, buffers)
-    steps = {start: _steps(block, flow, places) for start, block in flow.blocks.items()}
+    steps = {start: _list_steps(block, flow, places) for start, block in flow.blocks.items()}
     graph = _Graph(flow, steps, set(use.executed))
     result: dict[str, set[str]] = {name: set() for name in buffers}
     for instruction in instructions:
@@ -82,10 +94,10 @@ class _Places:
         known = sorted({*buffers.values(), *(item for ranges in use.ranges.values() for item in ranges)})
         self._known = known
         self.every = (1 << _BUFFERS + len(known)) - 1
-        self._of_pc = {pc: self._bits(ranges) for pc, ranges in use.ranges.items()}
-        self.of_buffers = {name: self._bits([location]) for name, location in buffers.items()}
+        self._of_pc = {pc: self._to_bits(ranges) for pc, ranges in use.ranges.items()}
+        self.of_buffers = {name: self._to_bits([location]) for name, location in buffers.items()}
 
-    def _bits(self, ranges: Collection[tuple[int, int]]) -> int:
+    def _to_bits(self, ranges: Collection[tuple[int, int]]) -> int:
         overlapping = (
             1 << _BUFFERS + index
             for index, (low, high) in enumerate(self._known)
@@ -105,7 +117,7 @@ class _Places:
         return at_run
 
 
-def _steps(block: Block, flow: Flow, places: _Places) -> list[_Step]:
+def _list_steps(block: Block, flow: Flow, places: _Places) -> list[_Step]:
     steps = []
     for pc, instruction in block.instructions:
         step = _step(pc, replace(instruction, second=None), flow, places)
@@ -118,7 +130,7 @@ def _steps(block: Block, flow: Flow, places: _Places) -> list[_Step]:
 def _step(pc: int, instruction: Instruction, flow: Flow, places: _Places) -> _Step:
     row, known = instruction.row, effects(instruction, flow.target)
     name = row.name
-    reads, writes = known.read_halves, known.written_halves & ~bit(NULL)
+    reads, writes = known.read_halves, known.written_halves & ~register_bit(NULL)
     if "movrel" in name or "swaprel" in name:  # registers numbered by M0
         reads |= _EVERY_VECTOR if name[0] == "v" else SGPRS
         writes |= _EVERY_VECTOR if name[0] == "v" else SGPRS
@@ -136,12 +148,12 @@ def _step(pc: int, instruction: Instruction, flow: Flow, places: _Places) -> _St
         instruction,
         reads, writes, sources, targets, partly,
         others=dpp or name.startswith(_OTHER_LANES),
-        narrows=_narrows(instruction),
-        saved=registers(instruction.operands[0]) if "_saveexec_" in name else 0,
+        narrows=_is_narrowing(instruction),
+        saved=operand_registers(instruction.operands[0]) if "_saveexec_" in name else 0,
     )  # fmt: skip
 
 
-def _narrows(instruction: Instruction) -> bool:
+def _is_narrowing(instruction: Instruction) -> bool:
     """Return whether this instruction only removes lanes from EXEC."""
     name, operands = instruction.row.name, instruction.operands
     if name.startswith(("v_cmpx_", *_NARROWS)):
@@ -156,10 +168,10 @@ class _Graph:
 
     def __init__(self, flow: Flow, steps: dict[int, list[_Step]], executed: set[int]) -> None:
         self.flow, self.executed = flow, executed
-        self._steps, self._order = steps, order(flow)
+        self._steps, self._order = steps, order_blocks(flow)
         self._end = self._post_dominators()
         self._regions: dict[int, frozenset[int]] = {}
-        self.restores = self._restores()
+        self.restores = self._find_restores()
 
     def _post_dominators(self) -> dict[int, int]:
         """Return the post-dominators of each block as a set of bits, 0 if it cannot reach an end."""
@@ -179,7 +191,7 @@ class _Graph:
                 result[start] = common
         return {start: 0 if bits == every and len(index) > 1 else bits for start, bits in result.items()}
 
-    def region(self, start: int) -> frozenset[int]:
+    def find_region(self, start: int) -> frozenset[int]:
         """Return the blocks controlled by the branch at the end of this block: those on a path from it to the
         first block that every path reaches.
         """
@@ -196,7 +208,7 @@ class _Graph:
             self._regions[start] = frozenset(inside)
         return self._regions[start]
 
-    def unexecuted_from(self, start: int) -> set[int]:
+    def find_unexecuted(self, start: int) -> set[int]:
         """Return the blocks that did not run and that a wave would reach if the branch at the end of `start` went
         the other way, up to blocks that did run.
         """
@@ -209,7 +221,7 @@ class _Graph:
                 todo += self.flow.blocks[index].successors
         return result
 
-    def _restores(self) -> set[tuple[int, int]]:
+    def _find_restores(self) -> set[tuple[int, int]]:
         """Return the (block, index) of each `s_or exec, exec, X` that makes EXEC equal to X: X is a copy of EXEC
         from before lanes were removed.
         """
@@ -229,7 +241,7 @@ class _Graph:
                     result.discard(location)
             for successor in self.flow.blocks[start].successors:
                 before = states[successor]
-                after = state.copy() if before is None else before.common(state)
+                after = state.copy() if before is None else before.intersect(state)
                 if before is None or after != before:
                     states[successor] = after
                     todo.append(successor)
@@ -263,14 +275,14 @@ class _Search:
             todo = [flow.entry]
             while todo:
                 start = todo.pop()
-                after = self._block(start)
+                after = self._visit_block(start)
                 for successor in flow.blocks[start].successors:
-                    if successor in self._live and self._joins(successor, after):
+                    if successor in self._live and self._join(successor, after):
                         todo.append(successor)
             if before == (self._memory, len(self._decided), len(self._live)):
                 return self._memory
 
-    def _joins(self, start: int, more: _State) -> bool:
+    def _join(self, start: int, more: _State) -> bool:
         known = self._states.get(start)
         if known is None:
             self._states[start] = _State(more.enabled, more.disabled)
@@ -280,28 +292,28 @@ class _Search:
         self._states[start] = both
         return changed
 
-    def _block(self, start: int) -> _State:
+    def _visit_block(self, start: int) -> _State:
         known = self._states[start]
         state = _State(known.enabled, known.disabled)
         decided, executed = start in self._decided, start in self._graph.executed
         for index, step in enumerate(self._steps[start]):
             self._step(state, step, decided, executed, (start, index) in self._graph.restores)
         block = self._graph.flow.blocks[start]
-        if len(block.successors) > 1 and (decided or self._branches(state, block)):
-            self._decided |= self._graph.region(start)
-            self._live |= self._graph.unexecuted_from(start)
+        if len(block.successors) > 1 and (decided or self._is_dependent_branch(state, block)):
+            self._decided |= self._graph.find_region(start)
+            self._live |= self._graph.find_unexecuted(start)
         return state
 
-    def _branches(self, state: _State, block: Block) -> bool:
+    def _is_dependent_branch(self, state: _State, block: Block) -> bool:
         return bool(self._steps[block.start] and self._steps[block.start][-1].reads & state.enabled)
 
     def _step(self, state: _State, step: _Step, decided: bool, executed: bool, restores: bool) -> None:
         parts = (step,) if step.second is None else (step, step.second)
-        dependent = [self._depends(state, part, decided, executed, restores) for part in parts]
+        dependent = [self._is_dependent(state, part, decided, executed, restores) for part in parts]
         saved = step.saved if decided or state.enabled & _EXECS else 0
         for part, is_dependent in zip(parts, dependent, strict=True):
             if is_dependent:
-                self._memory |= self._reached(part.targets, state, decided, executed)
+                self._memory |= self._find_reached(part.targets, state, decided, executed)
                 state.enabled |= part.writes
             elif part.partly:
                 state.enabled &= ~(part.writes & ~_VECTORS)
@@ -315,16 +327,18 @@ class _Search:
             if not step.narrows:
                 state.enabled |= state.disabled
 
-    def _depends(self, state: _State, step: _Step, decided: bool, executed: bool, restores: bool) -> bool:
+    def _is_dependent(self, state: _State, step: _Step, decided: bool, executed: bool, restores: bool) -> bool:
         if decided or step.instruction.row.name == self._instruction:
             return True
         lanes = state.enabled | (state.disabled if step.others else 0)
         reads = step.reads
         if restores:
-            reads = union(registers(operand) for operand in step.instruction.operands[1:] if not is_exec(operand))
-        return bool(reads & lanes or self._reached(step.sources, state, decided, executed) & self._memory)
+            reads = unite(
+                operand_registers(operand) for operand in step.instruction.operands[1:] if not is_exec(operand)
+            )
+        return bool(reads & lanes or self._find_reached(step.sources, state, decided, executed) & self._memory)
 
-    def _reached(self, places: int | None, state: _State, decided: bool, executed: bool) -> int:
+    def _find_reached(self, places: int | None, state: _State, decided: bool, executed: bool) -> int:
         """Return the locations of an access; an access that did not run may use any buffer."""
         if not executed or (places is None and (decided or state.enabled & _EXECS)):
             return self._places.every if places != 0 else 0

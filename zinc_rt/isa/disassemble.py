@@ -14,13 +14,13 @@ INVALID = "INVALID"
 _WORDS_SHOWN = 36  # columns: four dwords
 
 
-def text_of(code: bytes, target: Target) -> str:
+def format_first(code: bytes, target: Target) -> str:
     """Return the text of the first instruction, or INVALID if it does not decode. Later bytes are ignored."""
     instruction = decode(code, 0, target)
     return INVALID if instruction is None else instruction.text
 
 
-def lines(code: bytes, target: Target, *, address: int = 0) -> Iterator[tuple[CodeItem, str]]:
+def disassemble_lines(code: bytes, target: Target, *, address: int = 0) -> Iterator[tuple[CodeItem, str]]:
     """Disassemble code into lines, one per instruction or undecodable dword. `address` is the address of
     code[0].
     """

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from zinc_rt.isa.instruction import Instruction
-from zinc_rt.isa.lint.counters import LOAD, waits
+from zinc_rt.isa.lint.counters import LOAD, list_waits
 
 _TURNS = 2  # of a loop: an operation may be issued in one iteration and waited for in the next
 
@@ -22,7 +22,7 @@ class PendingLoads:
     bytes: int
 
 
-def in_flight(code: Sequence[Instruction], wave: int, *, loop: bool = False) -> PendingLoads:
+def count_in_flight(code: Sequence[Instruction], wave: int, *, loop: bool = False) -> PendingLoads:
     """Return the maximum pending loads in a sequence of instructions, assuming that every instruction executes.
 
     A `loop` is repeated. LOADCNT counts down in order: a wait for n completes all but the last n loads.
@@ -32,7 +32,7 @@ def in_flight(code: Sequence[Instruction], wave: int, *, loop: bool = False) -> 
     for instruction in tuple(code) * (_TURNS if loop else 1):
         if instruction.row.unit == "load":
             pending.append(instruction.row.access_bytes * wave)
-        for counter, remain in waits(instruction):
+        for counter, remain in list_waits(instruction):
             if counter == LOAD:
                 pending = pending[max(0, len(pending) - remain) :]
         maximum, most_bytes = max(maximum, len(pending)), max(most_bytes, sum(pending))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from zinc_rt.isa.effects import EXEC, SCC, bit, registers
+from zinc_rt.isa.effects import EXEC, SCC, operand_registers, register_bit
 from zinc_rt.isa.instruction import Instruction
 from zinc_rt.isa.operand import Kind, Operand
 
@@ -24,7 +24,7 @@ class LaneMasks:
     def copy(self) -> LaneMasks:
         return LaneMasks(self.width, dict(self.above))
 
-    def common(self, other: LaneMasks) -> LaneMasks:
+    def intersect(self, other: LaneMasks) -> LaneMasks:
         """Return what holds in both."""
         both = {key: item & other.above[key] for key, item in self.above.items() if key in other.above}
         return LaneMasks(self.width, {key: item for key, item in both.items() if item})
@@ -37,27 +37,27 @@ class LaneMasks:
         if not written:
             return False
         name, operands = instruction.row.name, instruction.operands
-        restored = restored_from(instruction)
-        restores = restored is not None and restored in self._above(EXEC)
+        restored = find_restored_mask(instruction)
+        restores = restored is not None and restored in self._masks_above(EXEC)
         results: dict[int, frozenset[int]] = {}
         equal: tuple[int, int] | None = None  # a mask that becomes a copy of another
         if restores and restored is not None:
-            results[EXEC], equal = self._above(restored), (EXEC, restored)
+            results[EXEC], equal = self._masks_above(restored), (EXEC, restored)
         elif "_saveexec_" in name:
-            first = _first(operands[0])
-            results = {first: self._above(EXEC), EXEC: self._after_saveexec(name, operands[1])}
+            first = _first_sgpr(operands[0])
+            results = {first: self._masks_above(EXEC), EXEC: self._find_saveexec_result(name, operands[1])}
             equal = first, EXEC
         elif name.startswith("v_cmp_"):
-            results[written[0]] = self._above(EXEC)
+            results[written[0]] = self._masks_above(EXEC)
         elif name.startswith("v_cmpx_"):
-            results[EXEC] = self._above(EXEC)
+            results[EXEC] = self._masks_above(EXEC)
         elif len(operands) > 1 and operands[0].width == self.width and name.startswith("s_"):
-            results[_first(operands[0])] = self._result(name, operands[1:])
-            if name.startswith("s_mov_b") and (source := _first(operands[1])) >= 0:
-                equal = _first(operands[0]), source
+            results[_first_sgpr(operands[0])] = self._find_result(name, operands[1:])
+            if name.startswith("s_mov_b") and (source := _first_sgpr(operands[1])) >= 0:
+                equal = _first_sgpr(operands[0]), source
         self._write(set(written), results, equal)
         if name.startswith(("s_and_saveexec_", "s_and_not0_saveexec_")):  # EXEC lost lanes, and the copy has them
-            self.above[EXEC] = self.above.get(EXEC, _NOTHING) | {_first(operands[0])}
+            self.above[EXEC] = self.above.get(EXEC, _NOTHING) | {_first_sgpr(operands[0])}
         return restores
 
     def _write(self, written: set[int], results: dict[int, frozenset[int]], equal: tuple[int, int] | None) -> None:
@@ -72,45 +72,45 @@ class LaneMasks:
                 self.above[key] = self.above.get(key, _NOTHING) | {copy}
         self.above = {key: item - {key} for key, item in self.above.items() if item - {key}}
 
-    def _above(self, mask: int) -> frozenset[int]:
+    def _masks_above(self, mask: int) -> frozenset[int]:
         return self.above.get(mask, _NOTHING) | {mask}
 
-    def _of(self, operand: Operand) -> frozenset[int]:
+    def _masks_of_operand(self, operand: Operand) -> frozenset[int]:
         if operand.kind is Kind.INTEGER and operand.value == 0:
             return _EVERY
-        first = _first(operand)
-        return self._above(first) if first >= 0 and operand.width == self.width else _NOTHING
+        first = _first_sgpr(operand)
+        return self._masks_above(first) if first >= 0 and operand.width == self.width else _NOTHING
 
-    def _result(self, name: str, sources: tuple[Operand, ...]) -> frozenset[int]:
-        masks = [self._of(source) for source in sources]
+    def _find_result(self, name: str, sources: tuple[Operand, ...]) -> frozenset[int]:
+        masks = [self._masks_of_operand(source) for source in sources]
         if name.startswith(("s_mov_b", "s_and_not1_b")):
             return masks[0]
         if name.startswith("s_and_b"):
             return masks[0] | masks[1]
         return masks[0] & masks[1] if name.startswith(("s_or_b", "s_cselect_b")) else _NOTHING
 
-    def _after_saveexec(self, name: str, source: Operand) -> frozenset[int]:
+    def _find_saveexec_result(self, name: str, source: Operand) -> frozenset[int]:
         if name.startswith("s_and_saveexec_"):
-            return self._above(EXEC) | self._of(source)
+            return self._masks_above(EXEC) | self._masks_of_operand(source)
         if name.startswith("s_and_not0_saveexec_"):
-            return self._above(EXEC)
-        return self._of(source) if name.startswith("s_and_not1_saveexec_") else _NOTHING
+            return self._masks_above(EXEC)
+        return self._masks_of_operand(source) if name.startswith("s_and_not1_saveexec_") else _NOTHING
 
 
 def is_exec(operand: Operand) -> bool:
     return operand.kind is Kind.SPECIAL and operand.index == EXEC
 
 
-def restored_from(instruction: Instruction) -> int | None:
+def find_restored_mask(instruction: Instruction) -> int | None:
     """Return the mask X of `s_or exec, exec, X`, else None."""
     operands = instruction.operands
     if not instruction.row.name.startswith("s_or_b") or not is_exec(operands[0]):
         return None
-    rest = [_first(operand) for operand in operands[1:] if not is_exec(operand)]
+    rest = [_first_sgpr(operand) for operand in operands[1:] if not is_exec(operand)]
     return rest[0] if len(rest) == 1 and rest[0] >= 0 else None
 
 
-def _first(operand: Operand) -> int:
+def _first_sgpr(operand: Operand) -> int:
     """Return the first scalar register of an operand, -1 if it is not one."""
-    result = registers(operand) & (bit(SCC) - 1)
+    result = operand_registers(operand) & (register_bit(SCC) - 1)
     return (result & -result).bit_length() - 1

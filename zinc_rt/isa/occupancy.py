@@ -11,22 +11,22 @@ _REGISTERS = {32: 1536, 64: 768}
 _GRANULE = {32: 24, 64: 12}
 
 
-def allocated_vgprs(vgprs: int, wave: int = 32) -> int:
+def count_allocated_vgprs(vgprs: int, wave: int = 32) -> int:
     """Return the VGPRs that hardware allocates to a wave that declares `vgprs`."""
     granule = _GRANULE[wave]
     return max(1, -(-vgprs // granule)) * granule
 
 
-def waves_per_simd(vgprs: int, wave: int = 32) -> int:
+def count_waves_per_simd(vgprs: int, wave: int = 32) -> int:
     """Return the number of waves per SIMD, 1 to 16, as limited by vector registers."""
-    return min(WAVES_MAXIMUM, _REGISTERS[wave] // allocated_vgprs(vgprs, wave))
+    return min(WAVES_MAXIMUM, _REGISTERS[wave] // count_allocated_vgprs(vgprs, wave))
 
 
 # A workgroup processor: two compute units, four SIMDs, LDS of both (RDNA4 ISA guide, chapter 3).
 _LDS_BYTES, _SIMDS, _LDS_GRANULE = 2 * 65536, 4, 512
 
 
-def waves_per_simd_by_lds(lds_bytes: int, threads: int, wave: int = 32) -> int:
+def count_waves_by_lds(lds_bytes: int, threads: int, wave: int = 32) -> int:
     """Return the number of waves per SIMD as limited by LDS, for workgroups of `threads` with `lds_bytes` each."""
     groups = _LDS_BYTES // (-(-max(1, lds_bytes) // _LDS_GRANULE) * _LDS_GRANULE)
     return max(1, min(WAVES_MAXIMUM, groups * -(-threads // wave) // _SIMDS))

@@ -38,15 +38,15 @@ class Operand:
 
 
 @lru_cache(maxsize=4096)
-def half(index: int, high: int, *, whole: bool = False, rejected_by: str = "") -> Operand:
+def make_half(index: int, high: int, *, whole: bool = False, rejected_by: str = "") -> Operand:
     """Return the operand v5.l or v5.h: 16 bits of a vector register. `whole`: its text is v5, as in LLVM's fake
     true16. `rejected_by` is as in vgpr.
     """
     text = f"v{index}" if whole else f"v{index}.{'h' if high else 'l'}"
-    return Operand(Kind.VGPR, text + invalid_register(rejected_by), index, 1, half=high)
+    return Operand(Kind.VGPR, text + format_invalid_register(rejected_by), index, 1, half=high)
 
 
-def immediate(value: int, text: str | None = None) -> Operand:
+def make_immediate(value: int, text: str | None = None) -> Operand:
     return Operand(Kind.IMMEDIATE, str(value) if text is None else text, value=value)
 
 
@@ -55,25 +55,25 @@ def name(text: str, value: int = 0) -> Operand:
 
 
 @lru_cache(maxsize=8192)
-def vgpr(index: int, width: int = 1, rejected_by: str = "") -> Operand:
+def make_vgpr(index: int, width: int = 1, rejected_by: str = "") -> Operand:
     """Return the operand v5 or v[5:8]. `rejected_by` is the register class for LLVM's remark about an invalid
     register."""
     text = f"v{index}" if width == 1 else f"v[{index}:{index + width - 1}]"
-    return Operand(Kind.VGPR, text + invalid_register(rejected_by), index, width)
+    return Operand(Kind.VGPR, text + format_invalid_register(rejected_by), index, width)
 
 
-def invalid_register(register_class: str) -> str:
+def format_invalid_register(register_class: str) -> str:
     """Return LLVM's remark for an operand that decodes but that no assembler accepts."""
     return f"/*Invalid register, operand has '{register_class}' register class*/" if register_class else ""
 
 
-def data(index: int, width: int, half_used: int | None) -> Operand:
+def make_data(index: int, width: int, half_used: int | None) -> Operand:
     """Return a vgpr that an access loads or stores; `half_used` is its row's data_half."""
-    return vgpr(index, width) if half_used is None else half(index, half_used, whole=True)
+    return make_vgpr(index, width) if half_used is None else make_half(index, half_used, whole=True)
 
 
 @lru_cache(maxsize=8192)
-def with_modifiers(operand: Operand, negate: bool, absolute: bool) -> Operand:
+def add_modifiers(operand: Operand, negate: bool, absolute: bool) -> Operand:
     """Apply float modifiers to an operand: -v1, |v1|, -|v1|, neg(1.0)."""
     text = f"|{operand.text}|" if absolute else operand.text
     if negate:

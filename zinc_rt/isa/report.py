@@ -10,12 +10,12 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from zinc_rt.isa.control_flow import control_flow
-from zinc_rt.isa.effects import SGPRS, VGPR, effects, written_operands
-from zinc_rt.isa.in_flight import PendingLoads, in_flight
+from zinc_rt.isa.control_flow import find_control_flow
+from zinc_rt.isa.effects import SGPRS, VGPR, count_written_operands, effects
+from zinc_rt.isa.in_flight import PendingLoads, count_in_flight
 from zinc_rt.isa.instruction import Instruction
-from zinc_rt.isa.loops import loops
-from zinc_rt.isa.occupancy import waves_per_simd, waves_per_simd_by_lds
+from zinc_rt.isa.loops import find_loops
+from zinc_rt.isa.occupancy import count_waves_by_lds, count_waves_per_simd
 from zinc_rt.isa.target import Target
 
 UNITS = ("valu", "vopd", "trans", "matrix", "salu", "smem", "load", "store", "lds", "wait", "branch", "other")
@@ -43,7 +43,7 @@ class LoopReport:
     in_flight: PendingLoads
 
     @property
-    def bytes_per_instruction(self) -> float:
+    def count_bytes_per_instruction(self) -> float:
         return (self.load_bytes + self.scalar_bytes) / self.instructions
 
 
@@ -81,7 +81,7 @@ class KernelReport:
         return paired / (paired + self.mix["valu"]) if paired else 0.0
 
 
-def report(
+def make_kernel_report(
     code: bytes,
     target: Target,
     *,
@@ -96,22 +96,24 @@ def report(
 
     `threads` is the workgroup size; with None, occupancy ignores LDS.
     """
-    flow = control_flow(code, target, entry)
+    flow = find_control_flow(code, target, entry)
     reachable = [instruction for _, instruction in flow.instructions() if instruction.row.flow != "padding"]
     used = 0
     for instruction in reachable:
         result = effects(instruction, target)
         used |= result.reads | result.writes
     vgprs_used, sgprs_used = (used >> VGPR).bit_length(), (used & SGPRS).bit_length()
-    waves = waves_per_simd(vgprs or max(1, vgprs_used), target.wave)
+    waves = count_waves_per_simd(vgprs or max(1, vgprs_used), target.wave)
     if lds_bytes and threads:
-        waves = min(waves, waves_per_simd_by_lds(lds_bytes, threads, target.wave))
+        waves = min(waves, count_waves_by_lds(lds_bytes, threads, target.wave))
     inner = tuple(
-        _loop([pair for pc in sorted(loop.blocks) for pair in flow.blocks[pc].instructions], loop.depth, target)
-        for loop in loops(flow)
+        _report_loop(
+            [pair for pc in sorted(loop.blocks) for pair in flow.blocks[pc].instructions], loop.depth, target
+        )
+        for loop in find_loops(flow)
         if loop.innermost
     )
-    pending = (in_flight(reachable, target.wave), *(loop.in_flight for loop in inner))
+    pending = (count_in_flight(reachable, target.wave), *(loop.in_flight for loop in inner))
     return KernelReport(
         vgprs=vgprs or vgprs_used,
         vgprs_used=vgprs_used,
@@ -122,41 +124,41 @@ def report(
         waves=waves,
         code_bytes=sum(instruction.size_bytes for instruction in reachable),
         instructions=len(reachable),
-        mix=_mix(reachable),
+        mix=_count_units(reachable),
         loops=inner,
         in_flight=max(pending, key=lambda item: item.bytes),
     )
 
 
-def _loop(pairs: list[tuple[int, Instruction]], depth: int, target: Target) -> LoopReport:
+def _report_loop(pairs: list[tuple[int, Instruction]], depth: int, target: Target) -> LoopReport:
     moved: Counter[str] = Counter()
     instructions = [instruction for _, instruction in pairs]
     for instruction in instructions:
-        unit, size = unit_of(instruction), instruction.row.access_bytes
+        unit, size = find_unit(instruction), instruction.row.access_bytes
         moved[unit] += size if unit == "smem" else size * target.wave
     return LoopReport(
         begin=pairs[0][0],
         end=pairs[-1][0] + pairs[-1][1].size_bytes,
         depth=depth,
         instructions=len(pairs),
-        mix=_mix(instructions),
+        mix=_count_units(instructions),
         load_bytes=moved["load"],
         scalar_bytes=moved["smem"],
         store_bytes=moved["store"],
         lds_bytes=moved["lds"],
-        in_flight=in_flight(instructions, target.wave, loop=True),
+        in_flight=count_in_flight(instructions, target.wave, loop=True),
     )
 
 
-def _mix(instructions: Iterable[Instruction]) -> dict[str, int]:
-    counts = Counter(map(unit_of, instructions))
+def _count_units(instructions: Iterable[Instruction]) -> dict[str, int]:
+    counts = Counter(map(find_unit, instructions))
     return {unit: counts[unit] for unit in UNITS}
 
 
-def unit_of(instruction: Instruction) -> str:
+def find_unit(instruction: Instruction) -> str:
     """Return the unit (one of UNITS) that an instruction uses. An atomic that returns the previous value counts as
     a load."""
     unit = instruction.row.unit
     if unit in ("atomic", "cache"):
-        return "load" if written_operands(instruction) else "store"
+        return "load" if count_written_operands(instruction) else "store"
     return unit

@@ -116,7 +116,7 @@ class InstructionRow:
     @cached_property
     def name(self) -> str:
         """The mnemonic without the suffix of its encoding."""
-        return base_mnemonic(self.mnemonic)
+        return strip_suffix(self.mnemonic)
 
     @property
     def pipe(self) -> str:
@@ -145,7 +145,7 @@ class InstructionRow:
         return 0
 
 
-def base_mnemonic(mnemonic: str) -> str:
+def strip_suffix(mnemonic: str) -> str:
     """Return the mnemonic without the suffix of its encoding: v_add_f32_e64_dpp is v_add_f32."""
     for suffix in ("_dpp", "_e32", "_e64"):
         mnemonic = mnemonic.removesuffix(suffix)
@@ -157,33 +157,33 @@ def _is_destination(kind: str) -> bool:
 
 
 @cache
-def rows(table: str, encoding: str, isa: float, halves: bool | None = None) -> Mapping[int, InstructionRow]:
+def make_rows(table: str, encoding: str, isa: float, halves: bool | None = None) -> Mapping[int, InstructionRow]:
     """Return the rows of `encoding` in tables/<table>.py, by opcode. `isa` is Target.isa. `halves`: 16-bit
     operands are halves of registers (Target.has_halves); None for LLVM's default for the generation, plus the rows
     that exist only in the other reading.
     """
     generation = int(isa)
     if halves is None:
-        default = rows(table, encoding, isa, DEFAULT_READING[generation] == "real")
-        return {**rows(table, encoding, isa, True), **default}
+        default = make_rows(table, encoding, isa, DEFAULT_READING[generation] == "real")
+        return {**make_rows(table, encoding, isa, True), **default}
     if _ONLY.get(encoding, generation) != generation:
         return {}
     if encoding in _SHORT:
         instruction_rows: Iterator[InstructionRow] = (
-            _short(row, halves)
-            for row in _add_cmpx_rows(encoding, _written_rows(table, encoding, isa))
+            _make_short_row(row, halves)
+            for row in _add_cmpx_rows(encoding, _list_written_rows(table, encoding, isa))
             if halves or "real" not in row.flags
         )
     elif encoding == "VOP3":
         instruction_rows = (
-            _long(row, halves) for row in _vop3_rows(table, isa) if halves or "real" not in row.flags
+            _make_long_row(row, halves) for row in _list_vop3_rows(table, isa) if halves or "real" not in row.flags
         )
     elif encoding == "DS":
-        instruction_rows = _add_returning_rows(_written_rows(table, encoding, isa))
+        instruction_rows = _add_returning_rows(_list_written_rows(table, encoding, isa))
     elif encoding in SEGMENTS:
-        instruction_rows = _segment_rows(encoding, _written_rows(table, "VMEM", isa))
+        instruction_rows = _expand_segment_rows(encoding, _list_written_rows(table, "VMEM", isa))
     else:
-        instruction_rows = _written_rows(table, encoding, isa)
+        instruction_rows = _list_written_rows(table, encoding, isa)
     by_opcode: dict[int, InstructionRow] = {}
     for row in instruction_rows:
         if (other := by_opcode.setdefault(row.opcode, row)) is not row:
@@ -193,25 +193,27 @@ def rows(table: str, encoding: str, isa: float, halves: bool | None = None) -> M
     return by_opcode
 
 
-def _written_rows(table: str, encoding: str, isa: float) -> Iterator[InstructionRow]:
+def _list_written_rows(table: str, encoding: str, isa: float) -> Iterator[InstructionRow]:
     """Return the rows that the table lists explicitly."""
     for line in import_module(f"zinc_rt.isa.tables.{table}").ROWS[encoding].split("\n"):
         fields = line.split()
         opcode = fields[0 if isa == 12 else 1] if fields else "-"
         if opcode != "-" and (isa == 11.5 or opcode[-1] != "+"):
             operands = () if fields[3] == "-" else tuple(fields[3].split(","))
-            for index, mnemonic in enumerate(_mnemonics(fields[2])):
-                yield _row(encoding, int(opcode.rstrip("+"), 16) + index, mnemonic, operands, fields[4:])
+            for index, mnemonic in enumerate(_expand_mnemonics(fields[2])):
+                yield _make_row(encoding, int(opcode.rstrip("+"), 16) + index, mnemonic, operands, fields[4:])
 
 
-def _mnemonics(text: str) -> list[str]:
+def _expand_mnemonics(text: str) -> list[str]:
     """Expand the mnemonics of a row: v_cmp_{lt,eq}_f16 is two, at its opcode and the next."""
     before, _, rest = text.partition("{")
     names, _, after = rest.partition("}")
     return [before + name + after for name in names.split(",")]
 
 
-def _row(encoding: str, opcode: int, mnemonic: str, operands: tuple[str, ...], words: list[str]) -> InstructionRow:
+def _make_row(
+    encoding: str, opcode: int, mnemonic: str, operands: tuple[str, ...], words: list[str]
+) -> InstructionRow:
     result: dict[str, list[str]] = {sign: [] for sign in "<>%@#~!"}
     flags = []
     for word in words:
@@ -271,7 +273,7 @@ def _add_cmpx_rows(encoding: str, instruction_rows: Iterator[InstructionRow]) ->
             yield replace(row, opcode=opcode, mnemonic=mnemonic, operands=operands, writes=(*row.writes, "exec"))
 
 
-def _short(row: InstructionRow, halves: bool) -> InstructionRow:
+def _make_short_row(row: InstructionRow, halves: bool) -> InstructionRow:
     """Return the row for a short encoding: fewer sources, and no modifiers except under DPP."""
     kinds = _HALF_KINDS["VOP", halves]
     operands: list[str] = []
@@ -286,7 +288,7 @@ def _short(row: InstructionRow, halves: bool) -> InstructionRow:
             operands.append(_SECOND_SOURCE.get(kind) or ("h1" if halves else "T1"))
         else:
             operands.append(kinds.get(kind, kind))
-    row = _half_flags(row, halves)
+    row = _set_half_flags(row, halves)
     kept = "mnax" if "dpp" in row.flags else ""
     flags = [f for f in row.flags if f in ("dpp", "any") or (len(f) == 2 and f[0] in kept)]
     has_long = "e32" not in row.flags and "any" not in row.flags
@@ -295,24 +297,24 @@ def _short(row: InstructionRow, halves: bool) -> InstructionRow:
     return replace(row, mnemonic=mnemonic, operands=tuple(operands), flags=tuple(flags))
 
 
-def _vop3_rows(table: str, isa: float) -> Iterator[InstructionRow]:
+def _list_vop3_rows(table: str, isa: float) -> Iterator[InstructionRow]:
     for encoding, base in _SHORT.items():
-        for row in _add_cmpx_rows(encoding, _written_rows(table, encoding, isa)):
+        for row in _add_cmpx_rows(encoding, _list_written_rows(table, encoding, isa)):
             if "e32" not in row.flags:
                 mnemonic = row.mnemonic + "_e64" * ("any" not in row.flags)
                 yield replace(row, opcode=base + row.opcode, mnemonic=mnemonic)
-    yield from _written_rows(table, "VOP3", isa)
+    yield from _list_written_rows(table, "VOP3", isa)
 
 
-def _long(row: InstructionRow, halves: bool) -> InstructionRow:
+def _make_long_row(row: InstructionRow, halves: bool) -> InstructionRow:
     kinds = _HALF_KINDS["VOP3", halves]
     if HALVES.intersection(row.operands):
         row = replace(row, flags=(*row.flags, "halves"))
     operands = tuple(kinds.get(kind, kind) for kind in row.operands)
-    return replace(_half_flags(row, halves), encoding="VOP3", operands=operands)
+    return replace(_set_half_flags(row, halves), encoding="VOP3", operands=operands)
 
 
-def _half_flags(row: InstructionRow, halves: bool) -> InstructionRow:
+def _set_half_flags(row: InstructionRow, halves: bool) -> InstructionRow:
     """Return the meaning of the op_sel, neg and abs bits if operands are 16-bit halves."""
     if not halves or not HALVES.intersection(row.operands):
         return row
@@ -350,7 +352,7 @@ SEGMENTS = {
 _ONLY = {"VBUFFER": 12, "MUBUF": 11, "MTBUF": 11}  # the encodings of buffers, by generation
 
 
-def _segment_rows(encoding: str, instruction_rows: Iterator[InstructionRow]) -> Iterator[InstructionRow]:
+def _expand_segment_rows(encoding: str, instruction_rows: Iterator[InstructionRow]) -> Iterator[InstructionRow]:
     for row in instruction_rows:
         letters, _, name = row.mnemonic.partition(":")
         for letter, prefix in SEGMENTS[encoding].items():

@@ -131,12 +131,12 @@ def target_of(arch: str, wave: int = 32, *, true16: str | None = None) -> Target
     return decoded[arch].with_wave(wave).with_true16(true16)
 
 
-def default_target(wave: int = 32) -> Target:
+def make_default_target(wave: int = 32) -> Target:
     """Return the target to use if no chip is specified."""
     return TARGETS[DEFAULT_ARCH].with_wave(wave)
 
 
-def major_version(arch: str) -> int:
+def parse_major_version(arch: str) -> int:
     """Return the major version in an LLVM name, also for unlisted chips: 12 for gfx1201, 9 for gfx90a; 0 for other
     text."""
     digits = arch.removeprefix("gfx")[:-2]

@@ -17,7 +17,7 @@ from zinc_rt.isa.target import Target
 _OP_SEL = 15 << 11  # of VOP3
 
 
-def is_read(target: Target) -> bool:
+def is_true16_supported(target: Target) -> bool:
     """Return whether the target's reading is fixed: it was requested, or its default names every half."""
     return target.true16 is not None or target.has_halves
 
@@ -36,9 +36,9 @@ def needs_halves(code: bytes, index: int, instruction: Instruction | None, targe
     return any("Lo128" in operand.text for operand in instruction.operands)
 
 
-def reading_of_sections(sections: Iterable[bytes], target: Target) -> Target:
+def find_reading_of_sections(sections: Iterable[bytes], target: Target) -> Target:
     """Return the target with the reading that an object needs, from the code of its sections."""
-    if is_read(target):
+    if is_true16_supported(target):
         return target
     for code in sections:
         for item in decode_stream(code, target):

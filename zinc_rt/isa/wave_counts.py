@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 
 from zinc_rt.host.errors import UnsupportedError
-from zinc_rt.isa.control_flow import branch_target, control_flow
-from zinc_rt.isa.effects import EXEC, M0, SCC, TTMP, VCC, VGPR, effects, union, written_operands
+from zinc_rt.isa.control_flow import find_branch_target, find_control_flow
+from zinc_rt.isa.effects import EXEC, M0, SCC, TTMP, VCC, VGPR, count_written_operands, effects, unite
 from zinc_rt.isa.instruction import Instruction
 from zinc_rt.isa.operand import Kind, Operand
 from zinc_rt.isa.target import Target
@@ -76,9 +76,9 @@ class WaveCounter:
     that a branch depends on."""
 
     def __init__(self, code: bytes, target: Target, entry: int = 0) -> None:
-        self._flow = control_flow(code, target, entry)
+        self._flow = find_control_flow(code, target, entry)
         self._entry, self._target = entry, target
-        self._needed = self._registers_of_branches()
+        self._needed = self._find_branch_registers()
 
     def count(self, group: tuple[int, int, int], wave: int, memory: ReadDword) -> WaveCounts:
         """Count one wave of a workgroup; `memory` has the kernel arguments at ARGUMENTS_AT."""
@@ -98,7 +98,7 @@ class WaveCounter:
                     f"a wave executes the block at {index:#x} more than {MOST_RUNS} times",
                 )
             index = self._run(index, state)
-        return self._total(runs, state.unknown)
+        return self._sum_runs(runs, state.unknown)
 
     def _run(self, start: int, state: _State) -> int | None:
         block, (steps, branch) = self._flow.blocks[start], self._steps[start]
@@ -109,48 +109,48 @@ class WaveCounter:
         pc, last = branch
         kind = last.row.name.rpartition("_")[2]
         if last.row.flow == "branch":
-            return branch_target(pc, last)
-        taken = state.condition(kind)
-        return branch_target(pc, last) if taken else pc + last.size_bytes
+            return find_branch_target(pc, last)
+        taken = state.is_condition_met(kind)
+        return find_branch_target(pc, last) if taken else pc + last.size_bytes
 
     @cached_property
     def _steps(self) -> dict[int, tuple[list[_Step], tuple[int, Instruction] | None]]:
         steps = {}
         for start, block in self._flow.blocks.items():
             written = ((item, effects(item, self._target).writes) for _, item in block.instructions)
-            needed = [(item, _registers(writes)) for item, writes in written if writes & self._needed]
+            needed = [(item, _list_registers(writes)) for item, writes in written if writes & self._needed]
             last = block.instructions[-1] if block.instructions else None
             branch = last if last is not None and last[1].row.flow in ("branch", "conditional") else None
             steps[start] = needed, branch
         return steps
 
     @cached_property
-    def _weights(self) -> dict[int, _Weight]:
+    def _compute_weights(self) -> dict[int, _Weight]:
         return {
-            start: weight_of([item for _, item in block.instructions], self._target)
+            start: compute_weight([item for _, item in block.instructions], self._target)
             for start, block in self._flow.blocks.items()
         }
 
-    def _registers_of_branches(self) -> int:
+    def _find_branch_registers(self) -> int:
         """Return every register that a branch may depend on."""
         instructions = [item for _, item in self._flow.instructions()]
         sets = [effects(instruction, self._target) for instruction in instructions]
-        needed = union(
+        needed = unite(
             item.reads for item, one in zip(sets, instructions, strict=True) if one.row.flow == "conditional"
         )
         computed = [item for item, one in zip(sets, instructions, strict=True) if _has_rule(one)]
         while True:
-            more = needed | union(item.reads for item in computed if item.writes & needed)
+            more = needed | unite(item.reads for item in computed if item.writes & needed)
             if more == needed:
                 return needed
             needed = more
 
-    def _total(self, runs: Mapping[int, int], unknown: int) -> WaveCounts:
+    def _sum_runs(self, runs: Mapping[int, int], unknown: int) -> WaveCounts:
         units: Counter[str] = Counter()
         matrix: Counter[str] = Counter()
         loaded = stored = lds = flops = 0
         for start, count in runs.items():
-            weight = self._weights[start]
+            weight = self._compute_weights[start]
             for unit, number in weight.units.items():
                 units[unit] += count * number
             for kind, number in weight.matrix_ops.items():
@@ -160,27 +160,27 @@ class WaveCounter:
         return WaveCounts(units, loaded, stored, lds, flops, matrix, unknown)
 
 
-def weight_of(instructions: list[Instruction], target: Target) -> _Weight:
+def compute_weight(instructions: list[Instruction], target: Target) -> _Weight:
     """Return the operations and bytes of one execution of a block's instructions, for a full wave."""
-    from zinc_rt.isa.report import unit_of
+    from zinc_rt.isa.report import find_unit
 
     units: Counter[str] = Counter()
     matrix: Counter[str] = Counter()
     moved: Counter[str] = Counter()
     flops = 0
     for instruction in instructions:
-        unit = unit_of(instruction)
+        unit = find_unit(instruction)
         units[unit] += 1
         moved[unit] += instruction.row.access_bytes * (1 if unit == "smem" else target.wave)
-        kind = matrix_kind(instruction)
+        kind = find_matrix_kind(instruction)
         if kind:
             matrix[kind[0]] += kind[1]
         else:
-            flops += target.wave * sum(map(_flops, (instruction, instruction.second)))
+            flops += target.wave * sum(map(_count_flops, (instruction, instruction.second)))
     return _Weight(units, moved["load"] + moved["smem"], moved["store"], moved["lds"], flops, matrix)
 
 
-def matrix_kind(instruction: Instruction) -> tuple[str, int] | None:
+def find_matrix_kind(instruction: Instruction) -> tuple[str, int] | None:
     """Return the input type of a matrix or dot instruction and its multiplications and additions for a wave."""
     name = instruction.row.name
     if "wmma" in name:
@@ -192,7 +192,7 @@ def matrix_kind(instruction: Instruction) -> tuple[str, int] | None:
     return None
 
 
-def _flops(instruction: Instruction | None) -> int:
+def _count_flops(instruction: Instruction | None) -> int:
     if instruction is None:
         return 0
     name = instruction.row.name
@@ -222,7 +222,7 @@ class _State:
             return None
         return sum((part or 0) << 32 * index for index, part in enumerate(parts))
 
-    def condition(self, kind: str) -> bool:
+    def is_condition_met(self, kind: str) -> bool:
         """Return whether a conditional branch (scc1, vccz, execz, …) is taken."""
         of, wanted = (SCC, int(kind[-1])) if kind.startswith("scc") else (VCC if "vcc" in kind else EXEC, 0)
         value = self.registers.get(of)
@@ -234,7 +234,7 @@ class _State:
         return (value == 0) == kind.endswith("z") if not kind.endswith("nz") else value != 0
 
 
-def _number(operand: Operand) -> int | None:
+def _register_number(operand: Operand) -> int | None:
     """Return the number of an operand's first register in effects.py, None for a constant."""
     if operand.kind is Kind.SGPR:
         return operand.index
@@ -246,7 +246,7 @@ def _number(operand: Operand) -> int | None:
 
 
 def _read(operand: Operand, state: _State, width: int) -> _Value:
-    register = _number(operand)
+    register = _register_number(operand)
     if register is not None:
         return state.get(register, width)
     if isinstance(operand.value, int) and operand.kind in (Kind.INTEGER, Kind.LITERAL, Kind.IMMEDIATE):
@@ -254,7 +254,7 @@ def _read(operand: Operand, state: _State, width: int) -> _Value:
     return None
 
 
-def _registers(written: int) -> tuple[int, ...]:
+def _list_registers(written: int) -> tuple[int, ...]:
     return tuple(index for index in range(written.bit_length()) if written >> index & 1)
 
 
@@ -273,13 +273,13 @@ def _execute(instruction: Instruction, written: tuple[int, ...], state: _State) 
     elif row.unit == "smem":
         _load(instruction, state)
     elif row.name in _LANE_RULES:
-        _lanes(instruction, written, state)
+        _execute_lanes(instruction, written, state)
     else:
-        _scalar(instruction, SCC in written, state)
+        _execute_scalar(instruction, SCC in written, state)
 
 
-def _scalar(instruction: Instruction, writes_scc: bool, state: _State) -> None:
-    name, results = instruction.row.name, written_operands(instruction)
+def _execute_scalar(instruction: Instruction, writes_scc: bool, state: _State) -> None:
+    name, results = instruction.row.name, count_written_operands(instruction)
     width = 2 if name.endswith("64") else 1
     operands = instruction.operands if name.startswith("s_addk") else instruction.operands[results:]
     widths = [
@@ -295,19 +295,19 @@ def _scalar(instruction: Instruction, writes_scc: bool, state: _State) -> None:
         value = saved
     else:
         value, carry = _RULES[name](sources, state.registers.get(SCC))
-    register = _number(instruction.operands[0]) if results else None
+    register = _register_number(instruction.operands[0]) if results else None
     if register is not None:
         state.put(register, value, width)
     if writes_scc:
         state.registers[SCC] = carry
 
 
-def _lanes(instruction: Instruction, written: tuple[int, ...], state: _State) -> None:
+def _execute_lanes(instruction: Instruction, written: tuple[int, ...], state: _State) -> None:
     """Execute a vector instruction in the active lanes."""
     name, active = instruction.row.name, state.registers.get(EXEC)
     compares = name.startswith("v_cmp")
-    operands = instruction.operands[written_operands(instruction) :]
-    sources = [_lane_values(operand, state) for operand in operands]
+    operands = instruction.operands[count_written_operands(instruction) :]
+    sources = [_read_lane_values(operand, state) for operand in operands]
     if active is None or any(source is None for source in sources):
         for register in written:
             state.registers[register] = None
@@ -328,7 +328,7 @@ def _lanes(instruction: Instruction, written: tuple[int, ...], state: _State) ->
         )
 
 
-def _lane_values(operand: Operand, state: _State) -> Any:
+def _read_lane_values(operand: Operand, state: _State) -> Any:
     if operand.kind is Kind.VGPR:
         return state.registers.get(VGPR + operand.index)
     value = _read(operand, state, 1)
@@ -337,7 +337,7 @@ def _lane_values(operand: Operand, state: _State) -> Any:
 
 def _load(instruction: Instruction, state: _State) -> None:
     destination, base, offset, *_ = instruction.operands
-    register = _number(destination)
+    register = _register_number(destination)
     assert register is not None
     address, extra = state.get(base.index, 2), _read(offset, state, 1)
     modifier = instruction.modifier("offset")
@@ -353,7 +353,7 @@ def _load(instruction: Instruction, state: _State) -> None:
 _Rule = Callable[[list[_Value], _Value], tuple[_Value, _Value]]
 
 
-def _known(rule: Callable[..., tuple[int, int | None]]) -> _Rule:
+def _require_known(rule: Callable[..., tuple[int, int | None]]) -> _Rule:
     def apply(sources: list[_Value], scc: _Value) -> tuple[_Value, _Value]:
         if any(source is None for source in sources):
             return None, None
@@ -366,31 +366,31 @@ def _signed(value: int) -> int:
     return value - ((value & 1 << 31) << 1)
 
 
-def _bits(function: Callable[[int, int], int], mask: int) -> _Rule:
+def _make_bit_rule(function: Callable[[int, int], int], mask: int) -> _Rule:
     def rule(a: int, b: int) -> tuple[int, int]:
         value = function(a, b) & mask
         return value, int(value != 0)
 
-    return _known(rule)
+    return _require_known(rule)
 
 
-def _plain(function: Callable[..., int], mask: int = _WORD) -> _Rule:
-    return _known(lambda *sources: (function(*sources) & mask, None))
+def _make_plain_rule(function: Callable[..., int], mask: int = _WORD) -> _Rule:
+    return _require_known(lambda *sources: (function(*sources) & mask, None))
 
 
-def _compare(function: Callable[[int, int], bool], *, signed: bool = False) -> _Rule:
+def _make_compare_rule(function: Callable[[int, int], bool], *, signed: bool = False) -> _Rule:
     def rule(a: int, b: int) -> tuple[int, int]:
         return 0, int(function(_signed(a), _signed(b)) if signed else function(a, b))
 
-    return _known(rule)
+    return _require_known(rule)
 
 
-def _choose(pick: Callable[[int, int], int], *, signed: bool) -> _Rule:
+def _make_choose_rule(pick: Callable[[int, int], int], *, signed: bool) -> _Rule:
     def rule(a: int, b: int) -> tuple[int, int]:
         value = pick(_signed(a), _signed(b)) if signed else pick(a, b)
         return value & _WORD, int(value == (_signed(a) if signed else a))
 
-    return _known(rule)
+    return _require_known(rule)
 
 
 def _select(sources: list[_Value], scc: _Value) -> tuple[_Value, _Value]:
@@ -424,40 +424,40 @@ def _field(value: int, control: int) -> tuple[int, int]:
 
 
 _RULES: dict[str, _Rule] = {
-    "s_mov_b32": _plain(lambda a: a),
-    "s_mov_b64": _plain(lambda a: a, _LONG),
-    "s_not_b32": _known(lambda a: (~a & _WORD, int(~a & _WORD != 0))),
-    "s_add_co_u32": _known(_sum),
-    "s_add_co_i32": _known(_signed_sum),
-    "s_addk_co_i32": _known(_signed_sum),
-    "s_sub_co_u32": _known(_difference),
-    "s_sub_co_i32": _known(_signed_difference),
-    "s_add_nc_u64": _plain(lambda a, b: a + b, _LONG),
-    "s_sub_nc_u64": _plain(lambda a, b: a - b, _LONG),
-    "s_mul_i32": _plain(lambda a, b: a * b),
-    "s_mul_hi_u32": _plain(lambda a, b: a * b >> 32),
-    "s_and_b32": _bits(lambda a, b: a & b, _WORD),
-    "s_or_b32": _bits(lambda a, b: a | b, _WORD),
-    "s_xor_b32": _bits(lambda a, b: a ^ b, _WORD),
-    "s_and_not1_b32": _bits(lambda a, b: a & ~b, _WORD),
+    "s_mov_b32": _make_plain_rule(lambda a: a),
+    "s_mov_b64": _make_plain_rule(lambda a: a, _LONG),
+    "s_not_b32": _require_known(lambda a: (~a & _WORD, int(~a & _WORD != 0))),
+    "s_add_co_u32": _require_known(_sum),
+    "s_add_co_i32": _require_known(_signed_sum),
+    "s_addk_co_i32": _require_known(_signed_sum),
+    "s_sub_co_u32": _require_known(_difference),
+    "s_sub_co_i32": _require_known(_signed_difference),
+    "s_add_nc_u64": _make_plain_rule(lambda a, b: a + b, _LONG),
+    "s_sub_nc_u64": _make_plain_rule(lambda a, b: a - b, _LONG),
+    "s_mul_i32": _make_plain_rule(lambda a, b: a * b),
+    "s_mul_hi_u32": _make_plain_rule(lambda a, b: a * b >> 32),
+    "s_and_b32": _make_bit_rule(lambda a, b: a & b, _WORD),
+    "s_or_b32": _make_bit_rule(lambda a, b: a | b, _WORD),
+    "s_xor_b32": _make_bit_rule(lambda a, b: a ^ b, _WORD),
+    "s_and_not1_b32": _make_bit_rule(lambda a, b: a & ~b, _WORD),
     "s_and_saveexec_b32": lambda sources, scc: (None, None),  # see _scalar
-    "s_lshl_b32": _bits(lambda a, b: a << (b & 31), _WORD),
-    "s_lshr_b32": _bits(lambda a, b: a >> (b & 31), _WORD),
-    "s_ashr_i32": _bits(lambda a, b: _signed(a) >> (b & 31), _WORD),
-    "s_lshl_b64": _bits(lambda a, b: a << (b & 63), _LONG),
-    "s_bfe_u32": _known(_field),
-    "s_bfm_b32": _plain(lambda a, b: ((1 << (a & 31)) - 1) << (b & 31)),
-    "s_bfm_b64": _plain(lambda a, b: ((1 << (a & 63)) - 1) << (b & 63), _LONG),
-    "s_bitcmp1_b32": _compare(lambda a, b: bool(a >> (b & 31) & 1)),
+    "s_lshl_b32": _make_bit_rule(lambda a, b: a << (b & 31), _WORD),
+    "s_lshr_b32": _make_bit_rule(lambda a, b: a >> (b & 31), _WORD),
+    "s_ashr_i32": _make_bit_rule(lambda a, b: _signed(a) >> (b & 31), _WORD),
+    "s_lshl_b64": _make_bit_rule(lambda a, b: a << (b & 63), _LONG),
+    "s_bfe_u32": _require_known(_field),
+    "s_bfm_b32": _make_plain_rule(lambda a, b: ((1 << (a & 31)) - 1) << (b & 31)),
+    "s_bfm_b64": _make_plain_rule(lambda a, b: ((1 << (a & 63)) - 1) << (b & 63), _LONG),
+    "s_bitcmp1_b32": _make_compare_rule(lambda a, b: bool(a >> (b & 31) & 1)),
     "s_cselect_b32": _select,
     "s_cselect_b64": _select,
-    "s_min_u32": _choose(min, signed=False),
-    "s_max_u32": _choose(max, signed=False),
-    "s_min_i32": _choose(min, signed=True),
-    "s_max_i32": _choose(max, signed=True),
-    "s_clz_i32_u32": _plain(lambda a: 32 - a.bit_length() if a else -1),
+    "s_min_u32": _make_choose_rule(min, signed=False),
+    "s_max_u32": _make_choose_rule(max, signed=False),
+    "s_min_i32": _make_choose_rule(min, signed=True),
+    "s_max_i32": _make_choose_rule(max, signed=True),
+    "s_clz_i32_u32": _make_plain_rule(lambda a: 32 - a.bit_length() if a else -1),
     **{
-        f"s_cmp_{name}_{kind}": _compare(function, signed=kind == "i32")
+        f"s_cmp_{name}_{kind}": _make_compare_rule(function, signed=kind == "i32")
         for kind in ("u32", "i32", "u64")
         for name, function in {
             "eq": lambda a, b: a == b,
@@ -475,7 +475,7 @@ def _as_signed(values: Any) -> Any:
     return values - ((values & 1 << 31) << 1)
 
 
-def _lane_compare(function: Callable[..., Any], convert: Callable[[Any], Any]) -> Callable[..., Any]:
+def _make_lane_compare(function: Callable[..., Any], convert: Callable[[Any], Any]) -> Callable[..., Any]:
     return lambda a, b: function(convert(a), convert(b))
 
 
@@ -494,7 +494,7 @@ _LANE_RULES: dict[str, Callable[..., Any]] = {
     "v_add_lshl_u32": lambda a, b, c: (a + b) << (c & 31),
     "v_mul_u32_u24": lambda a, b: (a & 0xFFFFFF) * (b & 0xFFFFFF),
     **{
-        f"v_cmp_{name}_{kind}": _lane_compare(function, of)
+        f"v_cmp_{name}_{kind}": _make_lane_compare(function, of)
         for kind, of in (("u32", lambda values: values), ("i32", _as_signed))
         for name, function in {
             "eq": np.equal,

@@ -14,15 +14,15 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from zinc_rt.host.errors import InputError, NothingRan
-from zinc_rt.isa.elf import section_contents, symbol_values
-from zinc_rt.isa.target import DEFAULT_ARCH, default_target
-from zinc_rt.kernels.line_table import line_rows
+from zinc_rt.isa.elf import read_section_contents, read_symbol_values
+from zinc_rt.isa.target import DEFAULT_ARCH, make_default_target
+from zinc_rt.kernels.line_table import read_line_rows
 from zinc_rt.kernels.rows import repack
 from zinc_rt.kernels.sources import hash_sources, read_source, with_includes
-from zinc_rt.kernels.true16 import REAL, names_halves
+from zinc_rt.kernels.true16 import REAL, has_halves
 from zinc_rt.kernels.zrt import Line, Slot, Zrt, write_zrt
 
-KERNELS = Path(__file__).parent / default_target().kernels
+KERNELS = Path(__file__).parent / make_default_target().kernels
 INCLUDE = KERNELS / "include"
 BUILT = "built"  # the folder with a set's containers, next to its sources
 _DECLARED = struct.Struct("<9I")
@@ -64,12 +64,12 @@ class Source:
         macro."""
         if not self.weight:
             return ""
-        sizes = zip(("QUANTS", "SCALES", "HIGH"), (*repack.group_bytes(self.weight), 0, 0, 0), strict=False)
+        sizes = zip(("QUANTS", "SCALES", "HIGH"), (*repack.count_group_bytes(self.weight), 0, 0, 0), strict=False)
         lines = [f".set {self.weight}_{plane}, {size_bytes}" for plane, size_bytes in sizes]
         return "\n".join([*lines, f"zrt_of_{self.family} {self.weight}", ""])
 
 
-def available() -> bool:
+def is_available() -> bool:
     """Return whether the assembler is installed."""
     return find_spec("ziglang") is not None
 
@@ -78,15 +78,15 @@ def assemble(source: Source) -> bytes:
     """Assemble the .zrt of one kernel. Raise NothingRan without the assembler, InputError for a source that it
     rejects.
     """
-    return write_zrt(_kernel(source, _clang(source)))
+    return write_zrt(_make_kernel(source, _assemble_with_clang(source)))
 
 
-def sources(folder: Path = KERNELS) -> list[Source]:
+def list_sources(folder: Path = KERNELS) -> list[Source]:
     """Return the kernels of a folder, by file and weight type."""
-    return [source for path in sorted(folder.glob("*.s")) for source in sources_of(path)]
+    return [source for path in sorted(folder.glob("*.s")) for source in read_sources(path)]
 
 
-def sources_of(path: Path) -> list[Source]:
+def read_sources(path: Path) -> list[Source]:
     """Return the kernels of one file: one, or one per weight type of a family."""
     match = _FAMILY.search(read_source(path).decode("utf-8", "replace"))
     if not match:
@@ -94,27 +94,27 @@ def sources_of(path: Path) -> list[Source]:
     return [Source(path, weight, match[1]) for weight in _FAMILIES[match[1]]]
 
 
-def source_hash(source: Source) -> bytes:
+def hash_source(source: Source) -> bytes:
     """Return the SHA-256 over the names and bytes of a source and of everything it includes, in order of first
     mention, and over the text appended for a family's member."""
-    return hash_sources(_files(source.path), source.invocation)
+    return hash_sources(_list_files(source.path), source.invocation)
 
 
-def _files(path: Path) -> list[Path]:
+def _list_files(path: Path) -> list[Path]:
     return with_includes(path, _INCLUDE, INCLUDE)
 
 
-def _clang(source: Source) -> bytes:
+def _assemble_with_clang(source: Source) -> bytes:
     """Assemble to a relocatable object with a line table for every file."""
-    if not available():
+    if not is_available():
         raise NothingRan("no assembler: the package ziglang is not installed", next="pip install 'zinc-rt[asm]'")
-    path, files = source.path, _files(source.path)
+    path, files = source.path, _list_files(source.path)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         halves = False
         for number, file in enumerate(files, 1):
             text = read_source(file).decode("utf-8", "replace")
-            halves |= names_halves(text)
+            halves |= has_halves(text)
             marked = _mark_source(text, number)
             if number == 1:
                 marked = "".join(f'.file {n} "{f.name}"\n' for n, f in enumerate(files, 1)) + marked
@@ -134,7 +134,7 @@ def run_assembler(
     arch: str, path: Path, includes: list[Path], output: Path, flags: Sequence[str] = ()
 ) -> tuple[str, bytes | None]:
     """Run the assembler. Return its messages, and the object unless it rejected the source."""
-    command = [*zig_command(), "clang", "--target=amdgcn-amd-amdhsa", f"-mcpu={arch}", "-g", *flags]
+    command = [*find_zig_command(), "clang", "--target=amdgcn-amd-amdhsa", f"-mcpu={arch}", "-g", *flags]
     for folder in includes:
         command += ["-I", str(folder)]
     command += ["-c", str(path), "-o", str(output)]
@@ -142,7 +142,7 @@ def run_assembler(
     return result.stderr, output.read_bytes() if result.returncode == 0 and output.exists() else None
 
 
-def zig_command() -> list[str]:
+def find_zig_command() -> list[str]:
     """Return zig's executable itself if it can be located: starting it through Python takes as long as
     assembling.
     """
@@ -167,9 +167,9 @@ def _mark_source(text: str, number: int) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _kernel(made_of: Source, code_object: bytes) -> Zrt:
+def _make_kernel(made_of: Source, code_object: bytes) -> Zrt:
     source = str(made_of.path)
-    sections = section_contents(code_object, source)
+    sections = read_section_contents(code_object, source)
     declared, used = sections.get(".zrt", b""), sections.get(".zrt.used", b"")
     if len(declared) < _DECLARED.size or declared.count(b"\0", _DECLARED.size) != 1:
         raise InputError(
@@ -185,7 +185,7 @@ def _kernel(made_of: Source, code_object: bytes) -> Zrt:
             )
     code = sections[".text"]
     slots = []
-    for section, name, value in symbol_values(code_object, source):
+    for section, name, value in read_symbol_values(code_object, source):
         match = _SYMBOL.fullmatch(name)
         if match and section == ".text":
             slots.append(Slot(match[1], value, int.from_bytes(code[value : value + 4], "little")))
@@ -201,19 +201,19 @@ def _kernel(made_of: Source, code_object: bytes) -> Zrt:
         lds_bytes=lds,
         scratch_bytes=scratch,
         slots=tuple(slots),
-        lines=_lines(sections.get(".debug_line", b""), source, len(code)),
-        files=tuple(file.name for file in _files(made_of.path)),
-        source_hash=source_hash(made_of),
+        lines=_make_lines(sections.get(".debug_line", b""), source, len(code)),
+        files=tuple(file.name for file in _list_files(made_of.path)),
+        source_hash=hash_source(made_of),
     )
 
 
-def _lines(section: bytes, source: str, code_bytes: int) -> tuple[Line, ...]:
+def _make_lines(section: bytes, source: str, code_bytes: int) -> tuple[Line, ...]:
     """Return one Line for each change of position. If an address has several rows, the last belongs to the
     innermost macro.
     """
     position: dict[int, Line] = {}
     caller = 1
-    for offset, number, line in line_rows(section, source):
+    for offset, number, line in read_line_rows(section, source):
         if number == 1:
             caller = line
         if offset < code_bytes:

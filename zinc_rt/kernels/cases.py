@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from zinc_rt.host.errors import UsageError
-from zinc_rt.ir.dtypes import block_of, is_dtype, row_bytes
+from zinc_rt.ir.dtypes import count_row_bytes, find_block, is_dtype
 from zinc_rt.ir.graph import SYMBOLS
 from zinc_rt.ir.op import OPS, Op, Port
 from zinc_rt.ir.shapes import ShapeError, evaluate
-from zinc_rt.ir.slot_record import STOP_IDS, SlotFlag, dwords, free_records, seal
+from zinc_rt.ir.slot_record import STOP_IDS, SlotFlag, free_records, seal_records, view_dwords
 from zinc_rt.kernels.weight import Weight
 
 Operand = np.ndarray | Weight | None
@@ -60,10 +60,10 @@ class Case:
     def shape(self, port: Port) -> tuple[int, ...]:
         """Return the shape of a port. Raise ShapeError for a size that the case does not define."""
         named = self.names
-        shape = tuple(_number(part, named) for part in port.shape if part != "...")
+        shape = tuple(_evaluate_number(part, named) for part in port.shape if part != "...")
         return shape + ((named["rest"],) if port.shape[-1] == "..." and "rest" in named else ())
 
-    def dtype_of(self, port: Port) -> str:
+    def find_dtype(self, port: Port) -> str:
         """Return ggml's name of a weight's type. Tables of cosines and sines are always f32."""
         if port.name in ("cos", "sin"):
             return "f32"
@@ -71,7 +71,7 @@ class Case:
             return self.dtype
         return self.vector
 
-    def refusal(self) -> str:
+    def check_node(self) -> str:
         """Return why the node is invalid (a size or a condition of the opcode's row is violated); empty if it is
         valid.
         """
@@ -84,8 +84,8 @@ class Case:
                 if min(shape, default=1) < 1:
                     return f"{port.name} has shape {shape}"
                 if port.kind == "weight":
-                    row_bytes(self.dtype_of(port), shape[-1])
-            conditions = (*spec.require, *_conditions(self.op))
+                    count_row_bytes(self.find_dtype(port), shape[-1])
+            conditions = (*spec.require, *_list_conditions(self.op))
             broken = [condition for condition in conditions if not evaluate(condition, named)]
         except (ShapeError, ValueError) as error:
             return str(error)
@@ -95,7 +95,7 @@ class Case:
         """Return the operands in port order, None for absent ones; every call returns the same."""
         random = np.random.default_rng(self.seed)
         argument = {
-            port.name: None if port.name in self.without else _operand(self, port, random)
+            port.name: None if port.name in self.without else _make_operand(self, port, random)
             for port in OPS[self.op].inputs
         }
         if "page_table" in argument:
@@ -130,7 +130,7 @@ _FITS: dict[tuple[str, tuple[str, ...]], tuple[str, ...]] = {
 _PAGED = ("ctx <= pages*page_tokens", "slots*pages*page_tokens <= kv_rows")
 
 
-def _conditions(op: Op) -> tuple[str, ...]:
+def _list_conditions(op: Op) -> tuple[str, ...]:
     ports = OPS[op].inputs
     conditions = [condition for port in ports for condition in _FITS.get((port.name, port.shape), ())]
     names = {port.name: port for port in ports}
@@ -168,7 +168,7 @@ def parse(text: str) -> Case:
     for attr in OPS[op].attrs:
         if attr.default is None and attr.name not in case.attrs:
             raise UsageError(f"{text!r}: {op.name} needs {attr.name}=")
-    if refusal := case.refusal():
+    if refusal := case.check_node():
         raise UsageError(f"{text!r}: {refusal}")
     return case
 
@@ -243,17 +243,17 @@ def _format_value(value: Any) -> str:
     return repr(value) if isinstance(value, float) else str(value)
 
 
-def _number(expression: str, names: Mapping[str, int]) -> int:
+def _evaluate_number(expression: str, names: Mapping[str, int]) -> int:
     value = evaluate(expression, names)
     assert isinstance(value, int)
     return int(value)
 
 
-def _operand(case: Case, port: Port, random: np.random.Generator) -> Operand:
+def _make_operand(case: Case, port: Port, random: np.random.Generator) -> Operand:
     shape = case.shape(port)
     make = VALUES[case.values]
     if port.kind == "weight":
-        return weight(shape, case.dtype_of(port), random, make, sane=case.values != "edges")
+        return draw_weight(shape, case.find_dtype(port), random, make, sane=case.values != "edges")
     if port.name == "sampling":  # temperature, top_k, top_p, min_p
         return random.choice(SAMPLING, shape[0], replace=shape[0] > len(SAMPLING))
     if port.kind == "index" or port.name in INDEX:
@@ -274,74 +274,74 @@ EDGES = np.array(
 )
 
 
-def plain(shape: tuple[int, ...], random: np.random.Generator) -> np.ndarray:
+def draw_plain(shape: tuple[int, ...], random: np.random.Generator) -> np.ndarray:
     """Return normally distributed values."""
     return random.normal(size=shape).astype(np.float32)
 
 
-def values(shape: tuple[int, ...], random: np.random.Generator) -> np.ndarray:
+def draw_values(shape: tuple[int, ...], random: np.random.Generator) -> np.ndarray:
     """Return normally distributed values with zeros of both signs, denormals and large values."""
-    array = plain(shape, random)
+    array = draw_plain(shape, random)
     flat = array.reshape(-1)
     for value in (0.0, -0.0, 1e-41, -3e-39, 1e4, -2e3):
         flat[random.integers(0, flat.size)] = value
     return array
 
 
-def edges(shape: tuple[int, ...], random: np.random.Generator) -> np.ndarray:
+def draw_edges(shape: tuple[int, ...], random: np.random.Generator) -> np.ndarray:
     """Return zeros, denormals, values that exp clamps, infinities and NaN; every second value is normally
     distributed."""
-    array = plain(shape, random)
+    array = draw_plain(shape, random)
     flat = array.reshape(-1)
     flat[::2] = random.choice(EDGES, flat[::2].size)
     return array
 
 
-def ties(shape: tuple[int, ...], random: np.random.Generator) -> np.ndarray:
+def draw_ties(shape: tuple[int, ...], random: np.random.Generator) -> np.ndarray:
     """Return few distinct values, so that most values occur several times."""
     return (np.round(random.normal(size=shape) * 2) / 2).astype(np.float32)
 
 
-def outliers(shape: tuple[int, ...], random: np.random.Generator) -> np.ndarray:
+def draw_outliers(shape: tuple[int, ...], random: np.random.Generator) -> np.ndarray:
     """Return all magnitudes between 2^-24 and 2^24: sums cancel and round in every step."""
     scale = np.exp2(random.integers(-24, 25, shape))
     return (random.normal(size=shape) * scale).astype(np.float32)
 
 
-def denormals(shape: tuple[int, ...], random: np.random.Generator) -> np.ndarray:
+def draw_denormals(shape: tuple[int, ...], random: np.random.Generator) -> np.ndarray:
     """Return values around the least normal number, 2^-126, whose products are zeros."""
     return (random.normal(size=shape) * 2.0**-127).astype(np.float32)
 
 
-def zeros(shape: tuple[int, ...], random: np.random.Generator) -> np.ndarray:
+def draw_zeros(shape: tuple[int, ...], random: np.random.Generator) -> np.ndarray:
     """Return zeros of both signs."""
     return np.where(random.random(shape) < 0.5, np.float32(0.0), np.float32(-0.0))
 
 
-def rising(shape: tuple[int, ...], random: np.random.Generator) -> np.ndarray:
+def draw_rising(shape: tuple[int, ...], random: np.random.Generator) -> np.ndarray:
     """Return sorted rows: the largest value is last, after whole tiles."""
-    return np.sort(plain(shape, random), axis=-1)
+    return np.sort(draw_plain(shape, random), axis=-1)
 
 
-def infinite(shape: tuple[int, ...], random: np.random.Generator) -> np.ndarray:
+def draw_infinite(shape: tuple[int, ...], random: np.random.Generator) -> np.ndarray:
     """Return positive values, one of them infinite. Sums must preserve it, so it must not be multiplied by a 0 of
     padding.
     """
-    array = np.abs(plain(shape, random))
+    array = np.abs(draw_plain(shape, random))
     array.reshape(-1)[random.integers(0, array.size)] = np.inf
     return array
 
 
 VALUES: dict[str, Make] = {
-    "mixed": values,
-    "plain": plain,
-    "edges": edges,
-    "ties": ties,
-    "outliers": outliers,
-    "denormals": denormals,
-    "zeros": zeros,
-    "rising": rising,
-    "infinite": infinite,
+    "mixed": draw_values,
+    "plain": draw_plain,
+    "edges": draw_edges,
+    "ties": draw_ties,
+    "outliers": draw_outliers,
+    "denormals": draw_denormals,
+    "zeros": draw_zeros,
+    "rising": draw_rising,
+    "infinite": draw_infinite,
 }
 
 # Byte offsets of a block's half-precision scales: ggml-common.h's structs. A type that is
@@ -358,11 +358,11 @@ HALF_SCALES: dict[str, tuple[int, ...]] = {
 }
 
 
-def weight(
+def draw_weight(
     shape: tuple[int, ...],
     dtype: str,
     random: np.random.Generator,
-    make: Make = values,
+    make: Make = draw_values,
     *,
     sane: bool = False,
 ) -> Weight:
@@ -376,8 +376,8 @@ def weight(
                 return Weight("f16", shape, make(shape, random).astype(np.float16))
         case "bf16":
             return Weight("bf16", shape, (make(shape, random).view(np.uint32) >> 16).astype(np.uint16))
-    elements, size_bytes = block_of(dtype)  # raises KeyError for a name unknown to ggml
-    raw = random.integers(0, 256, (*shape[:-1], row_bytes(dtype, shape[-1])), dtype=np.uint8)
+    elements, size_bytes = find_block(dtype)  # raises KeyError for a name unknown to ggml
+    raw = random.integers(0, 256, (*shape[:-1], count_row_bytes(dtype, shape[-1])), dtype=np.uint8)
     if sane and dtype in HALF_SCALES:
         blocks = raw.reshape(-1, size_bytes)
         for offset in HALF_SCALES[dtype]:
@@ -391,36 +391,36 @@ def weight(
 Rule = Callable[[tuple[int, ...], Mapping[str, int], np.random.Generator], np.ndarray]
 
 
-def _index_rule(name: str) -> Rule:
+def _make_index_rule(name: str) -> Rule:
     """Return random numbers, distinct if there are enough."""
 
-    def rule(shape: tuple[int, ...], names: Mapping[str, int], random: np.random.Generator) -> np.ndarray:
+    def draw_indices(shape: tuple[int, ...], names: Mapping[str, int], random: np.random.Generator) -> np.ndarray:
         bound, size = names[name], prod(shape)
         drawn = random.permutation(bound)[:size] if size <= bound else random.integers(0, bound, size)
         return drawn.reshape(shape)
 
-    return rule
+    return draw_indices
 
 
-def _choices(shape: tuple[int, ...], names: Mapping[str, int], random: np.random.Generator) -> np.ndarray:
+def _draw_choices(shape: tuple[int, ...], names: Mapping[str, int], random: np.random.Generator) -> np.ndarray:
     """Return random experts. A token's experts are distinct if there are enough."""
-    return np.stack([_index_rule("E")(shape[1:], names, random) for _ in range(shape[0])])
+    return np.stack([_make_index_rule("E")(shape[1:], names, random) for _ in range(shape[0])])
 
 
-def _sequence(shape: tuple[int, ...], names: Mapping[str, int], random: np.random.Generator) -> np.ndarray:
+def _make_sequence(shape: tuple[int, ...], names: Mapping[str, int], random: np.random.Generator) -> np.ndarray:
     """Return the sequence of each token. Tokens of a sequence are consecutive, as in a step."""
     return np.sort(np.arange(shape[0]) % names["S"])
 
 
-def _pages(shape: tuple[int, ...], names: Mapping[str, int], random: np.random.Generator) -> np.ndarray:
+def _draw_pages(shape: tuple[int, ...], names: Mapping[str, int], random: np.random.Generator) -> np.ndarray:
     return random.permutation(prod(shape)).reshape(shape)
 
 
-def _entries(shape: tuple[int, ...], names: Mapping[str, int], random: np.random.Generator) -> np.ndarray:
+def _draw_entries(shape: tuple[int, ...], names: Mapping[str, int], random: np.random.Generator) -> np.ndarray:
     return random.permutation(names["slots"] * names["pages"])[: shape[0]]
 
 
-def _position(shape: tuple[int, ...], names: Mapping[str, int], random: np.random.Generator) -> np.ndarray:
+def _draw_position(shape: tuple[int, ...], names: Mapping[str, int], random: np.random.Generator) -> np.ndarray:
     """Return distinct positions that include the last one, where out-of-range errors appear."""
     positions = random.permutation(names["ctx"])[: shape[0]]
     if names["ctx"] - 1 not in positions:
@@ -434,7 +434,7 @@ SAMPLING = np.array(
 )
 
 
-def _records(shape: tuple[int, ...], names: Mapping[str, int], random: np.random.Generator) -> np.ndarray:
+def _draw_records(shape: tuple[int, ...], names: Mapping[str, int], random: np.random.Generator) -> np.ndarray:
     """Return slot records with different bindings and sampling settings; a fifth has backpressure. No two of them
     count in the same row of token counts.
     """
@@ -460,11 +460,13 @@ def _records(shape: tuple[int, ...], names: Mapping[str, int], random: np.random
         random.integers(-1, 21, len(records)),
     )
     records["flags"] |= np.where(random.random(len(records)) < 0.2, SlotFlag.BACKPRESSURE, 0).astype(np.uint32)
-    seal(records)
-    return dwords(records)
+    seal_records(records)
+    return view_dwords(records)
 
 
-def _token_counts(shape: tuple[int, ...], names: Mapping[str, int], random: np.random.Generator) -> np.ndarray:
+def _draw_token_counts(
+    shape: tuple[int, ...], names: Mapping[str, int], random: np.random.Generator
+) -> np.ndarray:
     """Return token counts. Half of the tokens are unseen; the others are in the prompt, in the output, or in
     both.
     """
@@ -472,49 +474,49 @@ def _token_counts(shape: tuple[int, ...], names: Mapping[str, int], random: np.r
     return np.where(random.random(shape) < 0.5, 0, counts).astype(np.uint32).view(np.int32)
 
 
-def _ascending(shape: tuple[int, ...], names: Mapping[str, int], random: np.random.Generator) -> np.ndarray:
+def _draw_ascending(shape: tuple[int, ...], names: Mapping[str, int], random: np.random.Generator) -> np.ndarray:
     return np.stack([np.sort(random.permutation(names["V"])[: shape[1]]) for _ in range(shape[0])])
 
 
-def _bits(shape: tuple[int, ...], names: Mapping[str, int], random: np.random.Generator) -> np.ndarray:
+def _draw_bits(shape: tuple[int, ...], names: Mapping[str, int], random: np.random.Generator) -> np.ndarray:
     return random.integers(-(2**31), 2**31, shape)
 
 
-def _row_or_none(shape: tuple[int, ...], names: Mapping[str, int], random: np.random.Generator) -> np.ndarray:
+def _draw_row_or_none(shape: tuple[int, ...], names: Mapping[str, int], random: np.random.Generator) -> np.ndarray:
     return random.integers(-1, names["M"], shape)
 
 
-def _token(shape: tuple[int, ...], names: Mapping[str, int], random: np.random.Generator) -> np.ndarray:
+def _draw_token(shape: tuple[int, ...], names: Mapping[str, int], random: np.random.Generator) -> np.ndarray:
     """Return tokens of the vocabulary if the opcode has one, and -1 for a row without a token."""
     return random.integers(-1, names["V"], shape) if "V" in names else random.integers(0, 7, shape)
 
 
 # Meaning of an index, by its port's name.
 INDEX: dict[str, Rule] = {
-    "token_id": _index_rule("V"),
-    "position": _position,
-    "slot": _index_rule("slots"),
-    "page_table": _pages,
-    "sequence": _sequence,
-    "source": _index_rule("slots"),
-    "target": _index_rule("slots"),
-    "ids": _choices,
-    "row": _index_rule("T"),
-    "entry": _entries,
-    "row_slot": _index_rule("slots"),
-    "record": _records,
-    "token_counts": _token_counts,
-    "end_id": _index_rule("V"),
-    "bias_id": _ascending,
-    "mask": _bits,
-    "mask_row": _row_or_none,
-    "token": _token,
+    "token_id": _make_index_rule("V"),
+    "position": _draw_position,
+    "slot": _make_index_rule("slots"),
+    "page_table": _draw_pages,
+    "sequence": _make_sequence,
+    "source": _make_index_rule("slots"),
+    "target": _make_index_rule("slots"),
+    "ids": _draw_choices,
+    "row": _make_index_rule("T"),
+    "entry": _draw_entries,
+    "row_slot": _make_index_rule("slots"),
+    "record": _draw_records,
+    "token_counts": _draw_token_counts,
+    "end_id": _make_index_rule("V"),
+    "bias_id": _draw_ascending,
+    "mask": _draw_bits,
+    "mask_row": _draw_row_or_none,
+    "token": _draw_token,
 }
 
 
-def _make_disjoint(given: dict[str, Operand], random: np.random.Generator) -> None:
+def _make_disjoint(operands: dict[str, Operand], random: np.random.Generator) -> None:
     """Return sequences that continue from their own rows. Some start from a row that no sequence writes."""
-    state, source, target = (given[name] for name in ("state", "source", "target"))
+    state, source, target = (operands[name] for name in ("state", "source", "target"))
     assert isinstance(state, np.ndarray) and isinstance(source, np.ndarray) and isinstance(target, np.ndarray)
     source[:] = target
     unwritten = np.setdiff1d(np.arange(len(state)), target)
@@ -526,9 +528,9 @@ READ_CACHES = ("kv_k", "kv_v", "kv_latent", "kv_pe")
 READERS = (Op.FLASH_ATTN, Op.FLASH_ATTN_BATCHED, Op.MLA_FLASH_ATTN)
 
 
-def _hide_unwritten(case: Case, given: dict[str, Operand]) -> None:
+def _hide_unwritten(case: Case, operands: dict[str, Operand]) -> None:
     """Set pages that no token needs to -1 in the table, and cache rows that no query sees to NaN."""
-    table, slot, position = (given[name] for name in ("page_table", "slot", "position"))
+    table, slot, position = (operands[name] for name in ("page_table", "slot", "position"))
     assert isinstance(table, np.ndarray) and isinstance(slot, np.ndarray) and isinstance(position, np.ndarray)
     page_tokens, window = int(case.attrs.get("page_tokens", 16)), int(case.attrs.get("window", 0))
     reads = case.op in READERS
@@ -541,6 +543,6 @@ def _hide_unwritten(case: Case, given: dict[str, Operand]) -> None:
         seen[table[row, index // page_tokens] * page_tokens + index % page_tokens] = True
     table[~needed] = -1
     for name in READ_CACHES if reads else ():
-        cache = given.get(name)
+        cache = operands.get(name)
         if isinstance(cache, np.ndarray):
             cache[~seen[: len(cache)]] = np.nan

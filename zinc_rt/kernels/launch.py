@@ -64,10 +64,10 @@ class Launch:
     def kernarg_bytes(self) -> int:
         return 8 * len(self.buffers) + 4 * len(self.constants)
 
-    def kernarg(self, address: Callable[[Operand], int]) -> bytes:
+    def pack_kernarg(self, address: Callable[[Operand], int]) -> bytes:
         """Return the block's bytes, little-endian."""
         addresses = (0 if buffer is None else address(buffer) for buffer in self.buffers)
-        return b"".join((*(struct.pack("<Q", va) for va in addresses), *map(_dword, self.constants)))
+        return b"".join((*(struct.pack("<Q", va) for va in addresses), *map(_pack_dword, self.constants)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class Sync:
 SYNC = Sync()
 
 
-def kernel_names(
+def list_kernel_names(
     code: Callable[..., Any], node: Node, graph: OpGraph, capacity: Mapping[str, int]
 ) -> tuple[str, ...]:
     """Return the kernels that a row's `code` launches for a node, in order; none if it is not a row of a GPU
@@ -96,7 +96,7 @@ Launches = Callable[[Node, OpGraph, Mapping[str, int]], Iterable[Launch | Sync]]
 """(node, graph, capacity of each symbol) -> its dispatches. Launches without a SYNC between may overlap."""
 
 
-def _dword(value: int | float) -> bytes:
+def _pack_dword(value: int | float) -> bytes:
     if isinstance(value, float):
         return struct.pack("<f", value)
     return struct.pack("<I", value & 0xFFFFFFFF)

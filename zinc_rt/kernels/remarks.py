@@ -22,7 +22,7 @@ class _HasRule(Protocol):
 _Finding = TypeVar("_Finding", bound=_HasRule)
 
 
-def without_remarks(
+def split_remarks(
     findings: Iterable[_Finding], compiler: str
 ) -> tuple[tuple[_Finding, ...], tuple[_Finding, ...]]:
     """Return (findings, remarks) of code of this compiler, each in the given order."""

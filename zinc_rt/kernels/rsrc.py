@@ -13,16 +13,16 @@ _WGP_MODE, _MEM_ORDERED, _FWD_PROGRESS = 1 << 29, 1 << 30, 1 << 31
 _TGID_XYZ_EN = 0b111 << 7
 
 
-def rsrc1(vgprs: int, wave: int) -> int:
+def encode_rsrc1(vgprs: int, wave: int) -> int:
     blocks = max(1, -(-vgprs // VGPR_UNIT[wave])) - 1
     return blocks | FLOAT_MODE << 12 | _WGP_MODE | _MEM_ORDERED | _FWD_PROGRESS
 
 
-def rsrc2(workgroup: tuple[int, int, int], lds_bytes: int, scratch_bytes: int) -> int:
+def encode_rsrc2(workgroup: tuple[int, int, int], lds_bytes: int, scratch_bytes: int) -> int:
     dimensions = 2 if workgroup[2] > 1 else 1 if workgroup[1] > 1 else 0
     lds = -(-lds_bytes // LDS_UNIT_BYTES)
     return (scratch_bytes > 0) | USER_SGPRS << 1 | _TGID_XYZ_EN | dimensions << 11 | lds << 15
 
 
-def rsrc3(code_bytes: int) -> int:
+def encode_rsrc3(code_bytes: int) -> int:
     return min(-(-code_bytes // CACHE_LINE_BYTES), PREFETCH_MAXIMUM) << 4

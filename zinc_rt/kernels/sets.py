@@ -119,7 +119,7 @@ class SpirvKernels(Kernels):
     module: Callable[[str], bytes]
 
 
-def no_kernels(target: str) -> BinaryKernels:
+def make_empty_set(target: str) -> BinaryKernels:
     """Return the set of a target without kernels: weights keep the file's layout."""
 
     def load(name: str) -> Zrt:
@@ -129,7 +129,7 @@ def no_kernels(target: str) -> BinaryKernels:
 
 
 @cache
-def kernel_set(name: str) -> KernelSet | None:
+def find_kernel_set(name: str) -> KernelSet | None:
     """Return the kernel set by name; None for a target without kernels."""
     if name not in SETS:
         return None
@@ -137,7 +137,7 @@ def kernel_set(name: str) -> KernelSet | None:
     return kernels
 
 
-def code_of(arch: str) -> str:
+def find_code_chip(arch: str) -> str:
     """Return the chip whose kernels this chip runs: its own name if it has separate kernels or none at all."""
     target = TARGETS.get(arch)
     return target.kernels if target is not None and target.kernels else arch

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from zinc_rt.host.errors import InputError
-from zinc_rt.host.input_files import unreadable
+from zinc_rt.host.input_files import make_read_error
 
 
 def with_includes(path: Path, include: re.Pattern[str], folder: Path) -> list[Path]:
@@ -42,4 +42,4 @@ def read_source(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise unreadable(path, error) from None
+        raise make_read_error(path, error) from None

@@ -11,7 +11,7 @@ REAL = ("-Xclangas", "-target-feature", "-Xclangas", "+real-true16")
 """Flags of clang for an assembly source in real true16."""
 
 
-def names_halves(text: str) -> bool:
+def has_halves(text: str) -> bool:
     """Return whether assembly text names a half of a vector register (v1.l, \\reg\\().h), or has an instruction
     that only real true16 has."""
     return _HALF.search(_DIRECTIVE.sub("", _COMMENT.sub("", text))) is not None

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from zinc_rt.ir.dtypes import block_of
+from zinc_rt.ir.dtypes import find_block
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +29,10 @@ class Weight:
 
     @property
     def nbytes(self) -> int:
-        elements, size_bytes = block_of(self.dtype)
+        elements, size_bytes = find_block(self.dtype)
         return int(np.prod(self.shape, dtype=np.int64)) // elements * size_bytes
 
 
-def own_bytes(weight: Weight) -> np.ndarray:
+def view_bytes(weight: Weight) -> np.ndarray:
     """Return the bytes as in the file: uint8, 1-D."""
     return np.ascontiguousarray(weight.raw).reshape(-1).view(np.uint8)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from zinc_rt.host.errors import InputError, UnsupportedError
-from zinc_rt.isa.occupancy import waves_per_simd
+from zinc_rt.isa.occupancy import count_waves_per_simd
 from zinc_rt.isa.target import CHIPS, DEFAULT_ARCH
 from zinc_rt.kernels import rsrc
 
@@ -94,47 +94,47 @@ class Zrt:
 
     @property
     def rsrc1(self) -> int:
-        return rsrc.rsrc1(self.vgprs, self.wave)
+        return rsrc.encode_rsrc1(self.vgprs, self.wave)
 
     @property
     def rsrc2(self) -> int:
-        return rsrc.rsrc2(self.workgroup, self.lds_bytes, self.scratch_bytes)
+        return rsrc.encode_rsrc2(self.workgroup, self.lds_bytes, self.scratch_bytes)
 
     @property
     def rsrc3(self) -> int:
-        return rsrc.rsrc3(len(self.code))
+        return rsrc.encode_rsrc3(len(self.code))
 
     @property
     def occupancy(self) -> int:
         """Return the waves per SIMD, as limited by vector registers."""
-        return waves_per_simd(self.vgprs, self.wave)
+        return count_waves_per_simd(self.vgprs, self.wave)
 
     @property
     def image(self) -> bytes:
         """Return the code and the padding that prefetch may read, to be loaded at a 256-byte aligned address."""
-        end = _up(len(self.code), rsrc.CACHE_LINE_BYTES) + PADDING_LINES * rsrc.CACHE_LINE_BYTES
+        end = _round_up(len(self.code), rsrc.CACHE_LINE_BYTES) + PADDING_LINES * rsrc.CACHE_LINE_BYTES
         return self.code + struct.pack("<I", S_CODE_END) * ((end - len(self.code)) // 4)
 
-    def place_at(self, pc: int) -> str:
+    def find_place(self, pc: int) -> str:
         """Return `arith.inc:33 (rms_norm.s:12)`, or `rms_norm.s:12`, or nothing if there is no line for it."""
-        index = self._line_index(pc)
+        index = self._find_line_index(pc)
         if index is None:
             return ""
         line = self.lines[index]
         text = f"{self.files[line.file]}:{line.line}"
         return text if (line.file, line.line) == (0, line.caller) else f"{text} ({self.files[0]}:{line.caller})"
 
-    def line_at(self, pc: int) -> tuple[str, int] | None:
+    def find_line(self, pc: int) -> tuple[str, int] | None:
         """Return (file, line) of the instruction at byte `pc` of the code; None if there is no line for it."""
-        index = self._line_index(pc)
+        index = self._find_line_index(pc)
         return None if index is None else (self.files[self.lines[index].file], self.lines[index].line)
 
-    def _line_index(self, pc: int) -> int | None:
+    def _find_line_index(self, pc: int) -> int | None:
         index = bisect_right(self.lines, pc, key=lambda line: line.offset) - 1
         return index if index >= 0 and 0 <= pc < len(self.code) else None
 
 
-def patched(zrt: Zrt, values: Mapping[str, int]) -> bytes:
+def patch_literals(zrt: Zrt, values: Mapping[str, int]) -> bytes:
     """Return zrt.image with the slots' literals replaced, each -2^31..2^32-1. Raise InputError for a name without
     a slot."""
     names = {slot.name for slot in zrt.slots}
@@ -165,22 +165,22 @@ def write_zrt(zrt: Zrt) -> bytes:
     compiler_at = offset if zrt.compiler else 0
     offset += _FILE.size * bool(zrt.compiler)
 
-    def text(words: str) -> tuple[int, int]:
+    def add_text(words: str) -> tuple[int, int]:
         raw = words.encode()
         where = offset + len(texts)
         texts.extend(raw)
         return where, len(raw)
 
-    name = text(zrt.name)
-    files = b"".join(_FILE.pack(*text(file)) for file in zrt.files)
-    slots = b"".join(_SLOT.pack(*text(slot.name), slot.offset, slot.default) for slot in zrt.slots)
+    name = add_text(zrt.name)
+    files = b"".join(_FILE.pack(*add_text(file)) for file in zrt.files)
+    slots = b"".join(_SLOT.pack(*add_text(slot.name), slot.offset, slot.default) for slot in zrt.slots)
     lines = b"".join(_LINE.pack(line.offset, line.file, line.line, line.caller) for line in zrt.lines)
-    compiler = _FILE.pack(*text(zrt.compiler)) if zrt.compiler else b""
+    compiler = _FILE.pack(*add_text(zrt.compiler)) if zrt.compiler else b""
     body = zrt.source_hash + files + slots + lines + compiler + bytes(texts)
-    code_at = _up(HEADER_BYTES + len(body), CODE_ALIGNMENT)
+    code_at = _round_up(HEADER_BYTES + len(body), CODE_ALIGNMENT)
     image = zrt.image
     header = _HEADER.pack(
-        MAGIC, ABI_VERSION, _target_number(zrt.target), len(zrt.code), zrt.entry_offset, zrt.buffers,
+        MAGIC, ABI_VERSION, _find_target_number(zrt.target), len(zrt.code), zrt.entry_offset, zrt.buffers,
         zrt.constant_bytes, zrt.wave, *zrt.workgroup, zrt.lds_bytes, zrt.vgprs, zrt.sgprs, zrt.occupancy, *name,
         zrt.rsrc1, zrt.rsrc2, zrt.rsrc3, zrt.scratch_bytes, zrt.kernarg_bytes, code_at, *location["slot"],
         *location["line"], *location["file"], HEADER_BYTES, code_at + len(image), compiler_at, 0,
@@ -200,7 +200,7 @@ def read_zrt(data: bytes, source: str = ".zrt") -> Zrt:
     if len(data) < HEADER_BYTES:
         raise InputError(f"{source}: truncated: has {len(data)} bytes, less than the {HEADER_BYTES} of the header")
     field = dict(zip(_FIELDS, _HEADER.unpack_from(data), strict=True))
-    _check_whole(field, data, source)
+    _check_size(field, data, source)
     zrt = _parse(field, data, source)
     _check(zrt, source)
     _check_derived(field, zrt, source)
@@ -212,7 +212,7 @@ def read_zrt(data: bytes, source: str = ".zrt") -> Zrt:
 _REBUILD = "assemble it again with zinc-rt asm"
 
 
-def _check_whole(field: Mapping[str, int], data: bytes, source: str) -> None:
+def _check_size(field: Mapping[str, int], data: bytes, source: str) -> None:
     """Check the structure of the file that all other fields depend on."""
     if field["abi_version"] != ABI_VERSION:
         raise UnsupportedError(
@@ -237,7 +237,7 @@ def _check_whole(field: Mapping[str, int], data: bytes, source: str) -> None:
 
 
 def _parse(field: Mapping[str, int], data: bytes, source: str) -> Zrt:
-    def span(what: str, offset: int, size_bytes: int) -> bytes:
+    def read_span(what: str, offset: int, size_bytes: int) -> bytes:
         if offset < HEADER_BYTES or offset + size_bytes > len(data):
             raise InputError(
                 f"{source}: {what} is at bytes {offset} to {offset + size_bytes}, outside {HEADER_BYTES} to "
@@ -245,29 +245,31 @@ def _parse(field: Mapping[str, int], data: bytes, source: str) -> Zrt:
             )
         return data[offset : offset + size_bytes]
 
-    def text(what: str, offset: int, size_bytes: int) -> str:
-        raw = span(what, offset, size_bytes)
+    def read_text(what: str, offset: int, size_bytes: int) -> str:
+        raw = read_span(what, offset, size_bytes)
         if not raw or not all(32 < byte < 127 for byte in raw):
             raise InputError(f"{source}: {what} {raw[:40]!r} is not a printable name")
         return raw.decode("ascii")
 
-    def table(what: str, record: struct.Struct) -> list[tuple[int, ...]]:
+    def read_table(what: str, record: struct.Struct) -> list[tuple[int, ...]]:
         return list(
             record.iter_unpack(
-                span(f"{what} table", field[f"{what}_offset"], record.size * field[f"{what}_count"])
+                read_span(f"{what} table", field[f"{what}_offset"], record.size * field[f"{what}_count"])
             )
         )
 
     compiler = ""
     if field["compiler_offset"]:
-        compiler = text("compiler", *_FILE.unpack(span("compiler record", field["compiler_offset"], _FILE.size)))
+        compiler = read_text(
+            "compiler", *_FILE.unpack(read_span("compiler record", field["compiler_offset"], _FILE.size))
+        )
     if field["code_offset"] % CODE_ALIGNMENT:
         raise InputError(
             f"{source}: code is at byte {field['code_offset']}, expected a multiple of {CODE_ALIGNMENT}"
         )
     return Zrt(
-        name=text("name", field["name_offset"], field["name_size"]),
-        code=span("code", field["code_offset"], field["code_size"]),
+        name=read_text("name", field["name_offset"], field["name_size"]),
+        code=read_span("code", field["code_offset"], field["code_size"]),
         buffers=field["buffer_count"],
         constant_bytes=field["push_const_bytes"],
         workgroup=(field["workgroup_size_x"], field["workgroup_size_y"], field["workgroup_size_z"]),
@@ -279,11 +281,12 @@ def _parse(field: Mapping[str, int], data: bytes, source: str) -> Zrt:
         lds_bytes=field["lds_bytes"],
         scratch_bytes=field["scratch_bytes"],
         slots=tuple(
-            Slot(text("slot name", a, n), index, default) for a, n, index, default in table("slot", _SLOT)
+            Slot(read_text("slot name", a, n), index, default)
+            for a, n, index, default in read_table("slot", _SLOT)
         ),
-        lines=tuple(Line(*row) for row in table("line", _LINE)),
-        files=tuple(text("file name", a, n) for a, n in table("file", _FILE)),
-        source_hash=span("source hash", field["hash_offset"], _HASH_BYTES),
+        lines=tuple(Line(*row) for row in read_table("line", _LINE)),
+        files=tuple(read_text("file name", a, n) for a, n in read_table("file", _FILE)),
+        source_hash=read_span("source hash", field["hash_offset"], _HASH_BYTES),
         compiler=compiler,
     )
 
@@ -368,12 +371,12 @@ def _check_derived(field: Mapping[str, int], zrt: Zrt, source: str) -> None:
             )
 
 
-def _target_number(target: str) -> int:
+def _find_target_number(target: str) -> int:
     for number, name in TARGETS.items():
         if name == target:
             return number
     raise InputError(f"no gpu_target {target!r}", next=f"one of {', '.join(TARGETS.values())}")
 
 
-def _up(value: int, unit: int) -> int:
+def _round_up(value: int, unit: int) -> int:
     return -(-value // unit) * unit

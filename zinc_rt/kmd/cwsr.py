@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from zinc_rt.host.errors import UnsupportedError
 from zinc_rt.isa.target import TARGETS
-from zinc_rt.kmd.syscalls import whole_pages_bytes
-from zinc_rt.kmd.topology import TopologyNode, arch_name
+from zinc_rt.kmd.syscalls import round_up_to_pages
+from zinc_rt.kmd.topology import TopologyNode, format_arch_name
 
 # bytes per CU, amdkfd/kfd_queue.c
 _SGPR = 0x4000
@@ -33,7 +33,7 @@ class CwsrSizes:
     source: str
 
 
-def cwsr_sizes(node: TopologyNode) -> tuple[CwsrSizes, ...]:
+def list_cwsr_sizes(node: TopologyNode) -> tuple[CwsrSizes, ...]:
     """Return the sizes to try with CREATE_QUEUE, in order; several only if Linux versions differ and the node does
     not report them.
     """
@@ -42,26 +42,26 @@ def cwsr_sizes(node: TopologyNode) -> tuple[CwsrSizes, ...]:
     stack, save = (node.properties.get(name, 0) for name in ("ctl_stack_size", "cwsr_size"))
     units = node.compute_units // node.xccs
     if stack and save:
-        return (_with_debug(units, node.xccs, stack, save, "topology node"),)
-    return computed_sizes(node.generation, units, node.xccs)
+        return (_add_debug_area(units, node.xccs, stack, save, "topology node"),)
+    return compute_sizes(node.generation, units, node.xccs)
 
 
-def computed_sizes(generation: tuple[int, int, int], units: int, xccs: int = 1) -> tuple[CwsrSizes, ...]:
+def compute_sizes(generation: tuple[int, int, int], units: int, xccs: int = 1) -> tuple[CwsrSizes, ...]:
     """Return the sizes for a chip with `units` compute units per XCC; several if Linux versions differ."""
-    target = TARGETS.get(arch_name(generation))
+    target = TARGETS.get(format_arch_name(generation))
     vgprs = (_VGPR,) if target is None else target.vgpr_bytes_per_cu
     sources = ("computed",) if len(vgprs) == 1 else ("computed, older Linux", "computed, newer Linux")
     result = []
     for vgpr_bytes, source in zip(vgprs, sources, strict=True):
-        stack = whole_pages_bytes(_HEADER + units * _WAVES_PER_CU * _CONTROL_PER_WAVE + 8)
+        stack = round_up_to_pages(_HEADER + units * _WAVES_PER_CU * _CONTROL_PER_WAVE + 8)
         if generation[0] == 10:
             stack = min(stack, 0x7000)
-        save = stack + whole_pages_bytes(units * (vgpr_bytes + _SGPR + _LDS + _HWREG))
-        result.append(_with_debug(units, xccs, stack, save, source))
+        save = stack + round_up_to_pages(units * (vgpr_bytes + _SGPR + _LDS + _HWREG))
+        result.append(_add_debug_area(units, xccs, stack, save, source))
     return tuple(result)
 
 
-def _with_debug(units: int, xccs: int, stack: int, save: int, source: str) -> CwsrSizes:
+def _add_debug_area(units: int, xccs: int, stack: int, save: int, source: str) -> CwsrSizes:
     debug = units * _WAVES_PER_CU * _DEBUG_PER_WAVE
     debug += -debug % 64
-    return CwsrSizes(stack, save, whole_pages_bytes((save + debug) * xccs), source)
+    return CwsrSizes(stack, save, round_up_to_pages((save + debug) * xccs), source)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from zinc_rt.host.errors import ZincError
-from zinc_rt.kmd.cwsr import cwsr_sizes
+from zinc_rt.kmd.cwsr import list_cwsr_sizes
 from zinc_rt.kmd.driver import Driver
 from zinc_rt.kmd.errors import DriverError
 from zinc_rt.kmd.open_kfd import check_interface
@@ -19,7 +19,7 @@ from zinc_rt.kmd.resources import Ledger
 from zinc_rt.kmd.syscalls import KFD_PATH, open_node, send_ioctl
 from zinc_rt.kmd.topology import Topology, TopologyNode, read_topology
 from zinc_rt.kmd.uapi import kfd
-from zinc_rt.kmd.userq_availability import userq_availability
+from zinc_rt.kmd.userq_availability import check_userq_availability
 
 DRM = "/sys/class/drm"
 AMD = 0x1002
@@ -75,7 +75,7 @@ def find_gpus(driver: Driver) -> GpuInventory:
     result = {gpu.render_path: gpu for gpu in _render_nodes(driver, nodes)}
     for path, node in nodes.items():
         result.setdefault(path, Gpu(path, device_id=node.properties.get("device_id", 0), node=node))
-    return GpuInventory(tuple(result[path] for path in sorted(result, key=_minor)), tuple(notes))
+    return GpuInventory(tuple(result[path] for path in sorted(result, key=_parse_minor)), tuple(notes))
 
 
 def check_kfd(driver: Driver, gpu: Gpu) -> TierAnswer:
@@ -92,7 +92,7 @@ def check_kfd(driver: Driver, gpu: Gpu) -> TierAnswer:
         version = send_ioctl(driver, fd, kfd.IOC_GET_VERSION, kfd.GET_VERSION.new())
         open_node(driver, ledger, gpu.node.render_path)
         interface = (version["major_version"], version["minor_version"])
-        facts = {"kfd": ".".join(map(str, interface)), **_describe(gpu.node)}
+        facts = {"kfd": ".".join(map(str, interface)), **_describe_node(gpu.node)}
         check_interface(interface)
         if gpu.node.generation[0] not in PACKETS_KNOWN:
             return TierAnswer(
@@ -100,7 +100,7 @@ def check_kfd(driver: Driver, gpu: Gpu) -> TierAnswer:
             )
         return TierAnswer(True, f"KFD {facts['kfd']}, {gpu.node.compute_units} CUs", "", facts)
     except ZincError as error:
-        return _refusal(error)
+        return _make_refusal(error)
     finally:
         ledger.close()
 
@@ -110,12 +110,12 @@ def check_user_queues(driver: Driver, gpu: Gpu) -> TierAnswer:
     try:
         node = RenderNode(driver, gpu.render_path)
         try:
-            result = userq_availability(driver, node)
+            result = check_userq_availability(driver, node)
             version = ".".join(map(str, node.version))
         finally:
             node.close()
     except ZincError as error:
-        return _refusal(error)
+        return _make_refusal(error)
     facts = {
         "drm": version,
         "userq_ip_mask": result.facts.ip_mask,
@@ -149,7 +149,7 @@ def _render_nodes(driver: Driver, nodes: dict[str, TopologyNode]) -> list[Gpu]:
     return gpus
 
 
-def _describe(node: TopologyNode) -> dict[str, Any]:
+def _describe_node(node: TopologyNode) -> dict[str, Any]:
     facts: dict[str, Any] = {
         "gpu_id": node.gpu_id,
         "arch": node.arch,
@@ -161,16 +161,16 @@ def _describe(node: TopologyNode) -> dict[str, Any]:
     if node.generation >= (10, 1, 0):
         facts["save_area"] = [
             {"bytes": cwsr_size.buffer_bytes, "save_bytes": cwsr_size.save_bytes, "source": cwsr_size.source}
-            for cwsr_size in cwsr_sizes(node)
+            for cwsr_size in list_cwsr_sizes(node)
         ]
     return facts
 
 
-def _refusal(error: ZincError) -> TierAnswer:
+def _make_refusal(error: ZincError) -> TierAnswer:
     first, _, advice = str(error).partition("\n  next: ")
     return TierAnswer(False, first, advice)
 
 
-def _minor(path: str) -> tuple[int, str]:
+def _parse_minor(path: str) -> tuple[int, str]:
     digits = re.search(r"\d+$", path)
     return (int(digits.group()) if digits else 0, path)

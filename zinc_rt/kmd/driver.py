@@ -166,7 +166,7 @@ class Driver(Protocol):
         """List the names in a folder, sorted. Raise OSError if it is missing or access is denied."""
 
 
-def folder_names(driver: Driver, path: str) -> list[str]:
+def list_folder(driver: Driver, path: str) -> list[str]:
     """List the names in a folder; empty if it cannot be read."""
     try:
         return driver.list_dir(path)

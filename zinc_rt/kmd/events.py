@@ -10,10 +10,10 @@ from enum import Enum
 from zinc_rt.kmd.errors import DriverError
 from zinc_rt.kmd.kfd_memory import KfdMemory
 from zinc_rt.kmd.open_kfd import OpenKfd
-from zinc_rt.kmd.resources import HeldResource
+from zinc_rt.kmd.resources import AllocatedResource
 from zinc_rt.kmd.transport import DeviceBuffer, MemoryFault, Placement
 from zinc_rt.kmd.uapi import kfd
-from zinc_rt.kmd.uapi.host_memory import HostArray, record_array
+from zinc_rt.kmd.uapi.host_memory import HostArray, make_record_array
 from zinc_rt.kmd.uapi.structs import StructBytes
 
 SLOT_BYTES = 8
@@ -50,7 +50,7 @@ class KfdEvent:
     trigger: int
     slot_va: int  # 0 for kinds without a slot
     age: int  # of the last set this process has seen
-    held: HeldResource
+    held: AllocatedResource
 
     def destroy(self) -> None:
         self.held.release()
@@ -115,7 +115,7 @@ class KfdEvents:
 
         Raise DriverError if KFD fails the wait because an event was destroyed or the device is lost.
         """
-        array = record_array(
+        array = make_record_array(
             kfd.EVENT_DATA.new(
                 event_id=event.event_id, last_event_age=event.age if event.kind is EventKind.SIGNAL else 0
             )
@@ -130,27 +130,27 @@ class KfdEvents:
             return []
         if request["wait_result"] != kfd.KFD_IOC_WAIT_RESULT_COMPLETE:
             raise DriverError(kfd.IOC_WAIT_EVENTS.name, 5, f"wait_result {request['wait_result']}")
-        return _fired(events, array, alone=every or len(events) == 1)
+        return _list_fired(events, array, alone=every or len(events) == 1)
 
 
-def _fired(events: Sequence[KfdEvent], array: HostArray, *, alone: bool) -> list[FiredEvent]:
+def _list_fired(events: Sequence[KfdEvent], array: HostArray, *, alone: bool) -> list[FiredEvent]:
     """Return the events whose entries KFD filled in: with a GPU id, or for a signal with its new age."""
     fired = []
     for index, event in enumerate(events):
         data = array.record(kfd.EVENT_DATA, index)
         if event.kind is EventKind.MEMORY:
             if data["memory_gpu_id"]:
-                fired.append(FiredEvent(event, _fault(data["va"], data)))
+                fired.append(FiredEvent(event, _make_fault(data["va"], data)))
         elif event.kind is EventKind.HW_EXCEPTION:
             if data["reset_gpu_id"]:
-                fired.append(FiredEvent(event, _reset(data)))
+                fired.append(FiredEvent(event, _make_reset(data)))
         elif alone or data["last_event_age"] != event.age:
             event.age = data["last_event_age"] or event.age
             fired.append(FiredEvent(event, None))
     return fired
 
 
-def _fault(va: int, data: StructBytes) -> MemoryFault:
+def _make_fault(va: int, data: StructBytes) -> MemoryFault:
     return MemoryFault(
         va,
         not_present=bool(data["not_present"]),
@@ -162,7 +162,7 @@ def _fault(va: int, data: StructBytes) -> MemoryFault:
     )
 
 
-def _reset(data: StructBytes) -> GpuReset:
+def _make_reset(data: StructBytes) -> GpuReset:
     return GpuReset(
         gpu_id=data["reset_gpu_id"],
         whole_gpu=data["reset_type"] == kfd.KFD_HW_EXCEPTION_WHOLE_GPU_RESET,

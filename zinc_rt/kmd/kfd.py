@@ -17,7 +17,7 @@ from zinc_rt.kmd.events import KfdEvents
 from zinc_rt.kmd.kfd_memory import KfdMemory
 from zinc_rt.kmd.kfd_queue import KfdQueues
 from zinc_rt.kmd.open_kfd import OpenKfd
-from zinc_rt.kmd.resources import HeldResource, Ledger
+from zinc_rt.kmd.resources import AllocatedResource, Ledger
 from zinc_rt.kmd.syscalls import open_node
 from zinc_rt.kmd.topology import Topology, TopologyNode, read_topology
 from zinc_rt.kmd.transport import DeviceBuffer, Placement, Queue, allocate_or_fall_back
@@ -41,7 +41,7 @@ class KfdProcess:
         self.ledger = Ledger("KFD")
         self.topology: Topology = read_topology(driver)
         self.gpus: dict[int, KfdGpu] = {}
-        with self.ledger.all_or_nothing():
+        with self.ledger.release_on_failure():
             self.file = OpenKfd(driver, self.ledger)
         self.events = KfdEvents(self.file)
 
@@ -49,7 +49,7 @@ class KfdProcess:
         """Open the GPU of this topology node, once per process."""
         if node.gpu_id in self.gpus:
             raise ValueError(f"GPU {node.gpu_id:#x} is already open")
-        with self.ledger.all_or_nothing():
+        with self.ledger.release_on_failure():
             gpu = KfdGpu(self.file, self.events, node)
 
             def give_back() -> None:
@@ -92,14 +92,14 @@ class KfdGpu:
         self.generation = node.generation
         self.fallbacks: list[str] = []
         self.ledger = Ledger(f"GPU {node.gpu_id:#x} ({node.arch})")
-        self.held: HeldResource | None = None
+        self.held: AllocatedResource | None = None
         self._about = f"gpu {node.gpu_id:#x}"
         self._hdp: DeviceBuffer | None = None
-        with self.ledger.all_or_nothing():
+        with self.ledger.release_on_failure():
             self.render_fd = open_node(self.driver, self.ledger, node.render_path)
             request = kfd.ACQUIRE_VM.new(drm_fd=self.render_fd, gpu_id=node.gpu_id)
             file.ioctl(kfd.IOC_ACQUIRE_VM, request, f"{self._about}, {node.render_path}")
-            windows = file.apertures()
+            windows = file.query_apertures()
             if node.gpu_id not in windows:
                 raise DriverError(kfd.IOC_GET_PROCESS_APERTURES_NEW.name, errno.ENODEV, self._about)
             self.apertures = windows[node.gpu_id]
@@ -141,10 +141,10 @@ class KfdGpu:
     def flush_hdp(self) -> None:
         """Flush CPU writes through the BAR to VRAM by writing any value to the register."""
         if self._hdp is None:
-            self._hdp = self.memory.mmio_page()
+            self._hdp = self.memory.map_mmio_page()
         store_u32(self._hdp.host.address + kfd.KFD_MMIO_REMAP_HDP_MEM_FLUSH_CNTL, 1)
 
-    def clocks(self) -> KfdClocks:
+    def read_clocks(self) -> KfdClocks:
         request = kfd.GET_CLOCK_COUNTERS.new(gpu_id=self.node.gpu_id)
         read = self.file.ioctl(kfd.IOC_GET_CLOCK_COUNTERS, request, self._about)
         return KfdClocks(
@@ -154,7 +154,7 @@ class KfdGpu:
             read["system_clock_freq"],
         )
 
-    def available_memory(self) -> int:
+    def query_available_memory(self) -> int:
         """Return the bytes of VRAM that this process can still allocate."""
         request = kfd.GET_AVAILABLE_MEMORY.new(gpu_id=self.node.gpu_id)
         return self.file.ioctl(kfd.IOC_AVAILABLE_MEMORY, request, self._about)["available"]

@@ -10,9 +10,9 @@ from zinc_rt.kmd.errors import DriverError
 from zinc_rt.kmd.open_kfd import OpenKfd
 from zinc_rt.kmd.resources import Ledger
 from zinc_rt.kmd.syscalls import PAGE_BYTES, map_memory
-from zinc_rt.kmd.transport import HOST_VISIBLE, DeviceBuffer, Placement, alignment_bytes
+from zinc_rt.kmd.transport import HOST_VISIBLE, DeviceBuffer, Placement, choose_alignment
 from zinc_rt.kmd.uapi import kfd
-from zinc_rt.kmd.uapi.host_memory import u32_array
+from zinc_rt.kmd.uapi.host_memory import make_u32_array
 
 FLAGS = {
     Placement.VRAM: kfd.KFD_IOC_ALLOC_MEM_FLAGS_VRAM,
@@ -57,7 +57,7 @@ class KfdMemory:
         """
         ledger = ledger or self.ledger
         buffer = DeviceBuffer.empty(name, size_bytes, placement)
-        with ledger.all_or_nothing():
+        with ledger.release_on_failure():
             self._reserve_range(buffer, ledger)
             if placement is Placement.USERPTR:
                 self._map_for_cpu(buffer, ledger, ANONYMOUS, 0)
@@ -68,13 +68,13 @@ class KfdMemory:
             self._map_for_gpu(buffer, ledger)
         return buffer
 
-    def mmio_page(self) -> DeviceBuffer:
+    def map_mmio_page(self) -> DeviceBuffer:
         """Map the page with the HDP flush registers. Unlike memory, it is mapped through /dev/kfd and for the CPU
         only."""
         buffer = DeviceBuffer.empty("mmio remap", PAGE_BYTES, Placement.VRAM_BAR)
         flags = kfd.KFD_IOC_ALLOC_MEM_FLAGS_MMIO_REMAP | kfd.KFD_IOC_ALLOC_MEM_FLAGS_WRITABLE
         flags |= kfd.KFD_IOC_ALLOC_MEM_FLAGS_NO_SUBSTITUTE
-        with self.ledger.all_or_nothing():
+        with self.ledger.release_on_failure():
             self._reserve_range(buffer, self.ledger)
             offset = self._allocate(buffer, self.ledger, flags, lambda: False)
             self._map_for_cpu(buffer, self.ledger, self.file.fd, offset)
@@ -82,7 +82,7 @@ class KfdMemory:
 
     def _reserve_range(self, buffer: DeviceBuffer, ledger: Ledger) -> None:
         """Reserve an address range for the buffer in this process."""
-        align = alignment_bytes(buffer.size_bytes)
+        align = choose_alignment(buffer.size_bytes)
         room = buffer.size_bytes + align - PAGE_BYTES
         driver = self.file.driver
         about = f"{buffer.name}, {room} bytes"
@@ -122,7 +122,7 @@ class KfdMemory:
         buffer.mapping = mapping
 
     def _map_for_gpu(self, buffer: DeviceBuffer, ledger: Ledger) -> None:
-        ids = u32_array([self.gpu_id])
+        ids = make_u32_array([self.gpu_id])
         arguments = {"handle": buffer.handle, "device_ids_array_ptr": ids.address, "n_devices": 1}
         request = kfd.MAP_MEMORY_TO_GPU.new(**arguments)
         self.file.ioctl(kfd.IOC_MAP_MEMORY_TO_GPU, request, buffer.name)
@@ -130,7 +130,7 @@ class KfdMemory:
             raise DriverError(kfd.IOC_MAP_MEMORY_TO_GPU.name, 0, f"{buffer.name}: mapped on no GPU")
 
         def give_back() -> None:
-            array = u32_array([self.gpu_id])
+            array = make_u32_array([self.gpu_id])
             second = kfd.UNMAP_MEMORY_FROM_GPU.new(
                 handle=buffer.handle, device_ids_array_ptr=array.address, n_devices=1
             )

@@ -6,7 +6,7 @@ import errno
 import struct
 from dataclasses import dataclass, field
 
-from zinc_rt.kmd.cwsr import CwsrSizes, cwsr_sizes
+from zinc_rt.kmd.cwsr import CwsrSizes, list_cwsr_sizes
 from zinc_rt.kmd.driver import PROT_READ, PROT_WRITE, Mapping
 from zinc_rt.kmd.errors import DriverError
 from zinc_rt.kmd.kfd_memory import KfdMemory
@@ -14,7 +14,7 @@ from zinc_rt.kmd.syscalls import PAGE_BYTES, map_memory
 from zinc_rt.kmd.topology import TopologyNode
 from zinc_rt.kmd.transport import DeviceBuffer, Placement, Queue, check_ring
 from zinc_rt.kmd.uapi import kfd
-from zinc_rt.kmd.uapi.host_memory import u32_array
+from zinc_rt.kmd.uapi.host_memory import make_u32_array
 from zinc_rt.kmd.uapi.structs import StructBytes
 
 EOP_BYTES = 4096  # exactly: eop_buffer_size in amdkfd/kfd_queue.c
@@ -43,7 +43,7 @@ class KfdQueues:
             buffers.append(self.memory.allocate(size_bytes, where, name))
             return buffers[-1]
 
-        with self.memory.ledger.all_or_nothing():
+        with self.memory.ledger.release_on_failure():
             queue = Queue(
                 kind="kfd",
                 queue_id=-1,
@@ -79,7 +79,7 @@ class KfdQueues:
 
         gfx10 and later enable CUs in pairs: bits 2n and 2n+1 must be equal.
         """
-        mask = u32_array(words)
+        mask = make_u32_array(words)
         request = kfd.SET_CU_MASK.new(
             queue_id=queue.queue_id, num_cu_mask=32 * len(words), cu_mask_ptr=mask.address
         )
@@ -87,14 +87,14 @@ class KfdQueues:
 
     def _create(self, queue: Queue, priority: int, aql: bool) -> int:
         """Try CREATE_QUEUE with each save area size in turn. Return the doorbell's offset on /dev/kfd."""
-        candidates = cwsr_sizes(self.node)
+        candidates = list_cwsr_sizes(self.node)
         for number, sizes in enumerate(candidates):
             # host memory comes zeroed, which the header of the save area wants
             area = self.memory.allocate(sizes.buffer_bytes, Placement.GTT, "save area")
             try:
                 ioctl = self.memory.file.ioctl(
                     kfd.IOC_CREATE_QUEUE,
-                    _request(self.node.gpu_id, queue, area, sizes, priority, aql),
+                    _make_request(self.node.gpu_id, queue, area, sizes, priority, aql),
                     f"{self.about}, context save area {sizes.buffer_bytes} bytes ({sizes.source})",
                 )
             except DriverError as error:
@@ -135,7 +135,7 @@ def _begin_aql(queue: Queue) -> None:
     struct.pack_into("<I", queue.rptr.host.view, AQL_READ_INDEX + 8, AQL_READ_INDEX)
 
 
-def _request(
+def _make_request(
     gpu_id: int, queue: Queue, area: DeviceBuffer, sizes: CwsrSizes, priority: int, aql: bool
 ) -> StructBytes:
     return kfd.CREATE_QUEUE.new(

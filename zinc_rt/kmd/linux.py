@@ -74,7 +74,7 @@ class LinuxDriver:
             flags = _MAP_PRIVATE | _MAP_ANONYMOUS | _MAP_NORESERVE | _MAP_FIXED
             self._mmap(mapping.address, mapping.size_bytes, PROT_NONE, flags, ANONYMOUS, 0)
         elif self._libc.munmap(mapping.address, mapping.size_bytes):
-            raise _os_error()
+            raise _make_os_error()
         self.live_mappings.remove(mapping)
 
     def close(self, fd: int) -> None:
@@ -100,7 +100,7 @@ class LinuxDriver:
         signed = offset - (1 << 64) if offset >> 63 else offset
         at = self._libc.mmap(address, size_bytes, prot, flags, fd, signed)
         if at is None or at == ctypes.c_void_p(-1).value:
-            raise _os_error()
+            raise _make_os_error()
         return int(at)
 
     def _reserve_range(self, va: int, size_bytes: int) -> bool:
@@ -110,6 +110,6 @@ class LinuxDriver:
         )
 
 
-def _os_error() -> OSError:
+def _make_os_error() -> OSError:
     number = ctypes.get_errno()
     return OSError(number, os.strerror(number))

@@ -40,7 +40,7 @@ class OpenKfd:
     def ioctl(self, command: Ioctl, record: StructBytes, about: str = "") -> StructBytes:
         return send_ioctl(self.driver, self.fd, command, record, about)
 
-    def apertures(self) -> dict[int, Apertures]:
+    def query_apertures(self) -> dict[int, Apertures]:
         """Return the windows of each GPU, by gpu_id."""
         request = kfd.GET_PROCESS_APERTURES_NEW.new()
         count = self.ioctl(kfd.IOC_GET_PROCESS_APERTURES_NEW, request)["num_of_nodes"]
@@ -64,10 +64,11 @@ def check_interface(version: tuple[int, int]) -> None:
     """Raise UnsupportedError if KFD is too old or has an unknown major version."""
     if version[0] != NEEDED[0] or version < NEEDED:
         raise UnsupportedError(
-            f"KFD interface {_version_text(version)}: expected {_version_text(NEEDED)} or later of {NEEDED[0]}.x",
+            f"KFD interface {_format_version(version)}: expected {_format_version(NEEDED)} or later "
+            f"of {NEEDED[0]}.x",
             next="use Linux 6.6 or newer",
         )
 
 
-def _version_text(version: tuple[int, int]) -> str:
+def _format_version(version: tuple[int, int]) -> str:
     return ".".join(map(str, version))

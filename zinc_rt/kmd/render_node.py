@@ -31,16 +31,16 @@ class RenderNode:
         self.driver = driver
         self.path = path
         self.ledger = Ledger(path)
-        with self.ledger.all_or_nothing():
+        with self.ledger.release_on_failure():
             self.fd = open_node(driver, self.ledger, path)
-            self.driver_name, self.version = self._version()
+            self.driver_name, self.version = self._query_version()
             if self.driver_name != "amdgpu":
                 raise UnsupportedError(f"{path}: its driver is {self.driver_name}, not amdgpu")
 
     def ioctl(self, command: Ioctl, record: StructBytes, about: str = "") -> StructBytes:
         return send_ioctl(self.driver, self.fd, command, record, about)
 
-    def info(self, query: int, answer: Struct, about: str, **arguments: int) -> StructBytes:
+    def query_info(self, query: int, answer: Struct, about: str, **arguments: int) -> StructBytes:
         """Query amdgpu and return `answer`; fields newer than this amdgpu version stay zero."""
         array = HostArray(bytes(answer.size_bytes))
         request = amdgpu.INFO.new(
@@ -50,10 +50,10 @@ class RenderNode:
         return array.record(answer)
 
     def device(self) -> StructBytes:
-        return self.info(amdgpu.AMDGPU_INFO_DEV_INFO, amdgpu.INFO_DEVICE, "DEV_INFO")
+        return self.query_info(amdgpu.AMDGPU_INFO_DEV_INFO, amdgpu.INFO_DEVICE, "DEV_INFO")
 
-    def compute_ip(self) -> StructBytes:
-        return self.info(
+    def query_compute_ip(self) -> StructBytes:
+        return self.query_info(
             amdgpu.AMDGPU_INFO_HW_IP_INFO,
             amdgpu.INFO_HW_IP,
             "HW_IP_INFO compute",
@@ -61,9 +61,9 @@ class RenderNode:
         )
 
     def memory(self) -> StructBytes:
-        return self.info(amdgpu.AMDGPU_INFO_MEMORY, amdgpu.INFO_MEMORY, "MEMORY")
+        return self.query_info(amdgpu.AMDGPU_INFO_MEMORY, amdgpu.INFO_MEMORY, "MEMORY")
 
-    def placement_of(self, handle: int) -> int:
+    def query_placement(self, handle: int) -> int:
         """Return the domains (AMDGPU_GEM_DOMAIN_*) in which a buffer may be: those of GEM_CREATE, to which Linux
         adds GTT if there was no room in VRAM."""
         array = HostArray(bytes(amdgpu.GEM_CREATE_INFO.size_bytes))
@@ -73,12 +73,12 @@ class RenderNode:
         self.ioctl(amdgpu.IOCTL_GEM_OP, request, f"buffer {handle}")
         return array.record(amdgpu.GEM_CREATE_INFO)["domains"]
 
-    def firmware(self) -> dict[str, int]:
+    def query_firmware(self) -> dict[str, int]:
         """Return firmware versions by name; names unknown to this amdgpu version are omitted."""
         versions = {}
         for name, kind in FIRMWARE.items():
             try:
-                answer = self.info(
+                answer = self.query_info(
                     amdgpu.AMDGPU_INFO_FW_VERSION, amdgpu.INFO_FIRMWARE, f"FW_VERSION {name}", fw_type=kind
                 )
             except DriverError as error:
@@ -91,24 +91,24 @@ class RenderNode:
     def fault(self) -> MemoryFault | None:
         """Return the last page fault in this node's address space, or None. No event signals it, so query it after
         a hang."""
-        last = self.info(amdgpu.AMDGPU_INFO_GPUVM_FAULT, amdgpu.INFO_GPUVM_FAULT, "GPUVM_FAULT")
+        last = self.query_info(amdgpu.AMDGPU_INFO_GPUVM_FAULT, amdgpu.INFO_GPUVM_FAULT, "GPUVM_FAULT")
         return MemoryFault(last["addr"], status=last["status"]) if last["addr"] or last["status"] else None
 
-    def evictions(self) -> int:
+    def query_evictions(self) -> int:
         """Return how many VRAM buffers, of any client, Linux has moved to host memory since the driver started
         (num_evictions, amdgpu_bo_move)."""
         counter = Struct("uint64_t", u64("count"))
-        return self.info(amdgpu.AMDGPU_INFO_NUM_EVICTIONS, counter, "NUM_EVICTIONS")["count"]
+        return self.query_info(amdgpu.AMDGPU_INFO_NUM_EVICTIONS, counter, "NUM_EVICTIONS")["count"]
 
-    def vram_lost_count(self) -> int:
+    def query_vram_lost_count(self) -> int:
         """Return the number of resets that lost the content of VRAM."""
         counter = Struct("uint32_t", u32("count"))
-        return self.info(amdgpu.AMDGPU_INFO_VRAM_LOST_COUNTER, counter, "VRAM_LOST_COUNTER")["count"]
+        return self.query_info(amdgpu.AMDGPU_INFO_VRAM_LOST_COUNTER, counter, "VRAM_LOST_COUNTER")["count"]
 
-    def eop_bytes(self) -> int:
+    def query_eop_bytes(self) -> int:
         """Return the size of a compute user queue's EOP buffer. Linux up to 7.0 does not report it: 2048."""
         try:
-            areas = self.info(
+            areas = self.query_info(
                 amdgpu.AMDGPU_INFO_UQ_FW_AREAS,
                 amdgpu.INFO_UQ_METADATA,
                 "UQ_FW_AREAS compute",
@@ -123,7 +123,7 @@ class RenderNode:
     def close(self) -> None:
         self.ledger.close()
 
-    def _version(self) -> tuple[str, tuple[int, int, int]]:
+    def _query_version(self) -> tuple[str, tuple[int, int, int]]:
         room = HostArray(bytes(32))
         request = drm.VERSION.new(name_len=room.size_bytes, name=room.address)
         self.ioctl(drm.IOCTL_VERSION, request, self.path)
@@ -131,7 +131,7 @@ class RenderNode:
         return name, (request["version_major"], request["version_minor"], request["version_patchlevel"])
 
 
-def ip_version(answer: StructBytes) -> tuple[int, int, int]:
+def parse_ip_version(answer: StructBytes) -> tuple[int, int, int]:
     """Return an IP's (major, minor, revision) as discovered: (12, 0, 1) is gfx1201."""
     packed = answer["ip_discovery_version"]
     return packed >> 16 & 0xFF, packed >> 8 & 0xFF, packed & 0xFF

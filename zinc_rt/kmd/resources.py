@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from zinc_rt.kmd.errors import LeakError
 
 
-class HeldResource:
+class AllocatedResource:
     """A resource. `release` releases it once; a second call does nothing."""
 
     __slots__ = ("_give_back", "_ledger", "kind", "name")
@@ -27,10 +27,10 @@ class HeldResource:
 class Ledger:
     def __init__(self, owner: str) -> None:
         self.owner = owner
-        self.items: dict[HeldResource, None] = {}  # in the order they were held
+        self.items: dict[AllocatedResource, None] = {}  # in the order they were held
 
-    def hold(self, kind: str, name: str, give_back: Callable[[], None]) -> HeldResource:
-        held = HeldResource(self, kind, name, give_back)
+    def hold(self, kind: str, name: str, give_back: Callable[[], None]) -> AllocatedResource:
+        held = AllocatedResource(self, kind, name, give_back)
         self.items[held] = None
         return held
 
@@ -39,7 +39,7 @@ class Ledger:
         return dict(Counter(item.kind for item in self.items))
 
     @contextmanager
-    def all_or_nothing(self) -> Iterator[None]:
+    def release_on_failure(self) -> Iterator[None]:
         """Release the resources acquired in the block if the block fails; release errors are added to the error as
         notes."""
         before = set(self.items)
@@ -68,7 +68,7 @@ class Ledger:
         if failures:
             raise LeakError(f"{self.owner}: could not give back " + "; ".join(failures))
 
-    def _give_back(self, items: list[HeldResource]) -> list[str]:
+    def _give_back(self, items: list[AllocatedResource]) -> list[str]:
         failures = []
         for item in reversed(items):
             try:

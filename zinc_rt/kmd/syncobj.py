@@ -8,9 +8,9 @@ import time
 
 from zinc_rt.kmd.errors import DriverError
 from zinc_rt.kmd.render_node import RenderNode
-from zinc_rt.kmd.resources import HeldResource
+from zinc_rt.kmd.resources import AllocatedResource
 from zinc_rt.kmd.uapi import drm
-from zinc_rt.kmd.uapi.host_memory import u32_array, u64_array
+from zinc_rt.kmd.uapi.host_memory import make_u32_array, make_u64_array
 from zinc_rt.kmd.uapi.structs import Ioctl, StructBytes
 
 _SUBMITTED = drm.DRM_SYNCOBJ_WAIT_FLAGS_WAIT_ALL | drm.DRM_SYNCOBJ_WAIT_FLAGS_WAIT_FOR_SUBMIT
@@ -23,36 +23,36 @@ class Syncobj:
         self._node = node
         ioctl = node.ioctl(drm.IOCTL_SYNCOBJ_CREATE, drm.SYNCOBJ_CREATE.new(), name)
         self.handle = ioctl["handle"]
-        self.held: HeldResource = node.ledger.hold("syncobj", name, self._destroy)
+        self.held: AllocatedResource = node.ledger.hold("syncobj", name, self._destroy)
 
     def wait(self, timeout_seconds: float) -> bool:
         """Wait for the fence. Return whether it was signalled in time. Raise DriverError if it ended with an
         error."""
-        handles = u32_array([self.handle])
+        handles = make_u32_array([self.handle])
         request = drm.SYNCOBJ_WAIT.new(
             handles=handles.address,
             count_handles=1,
             flags=_SUBMITTED,
-            timeout_nsec=_deadline_ns(timeout_seconds),
+            timeout_nsec=_compute_deadline_ns(timeout_seconds),
         )
-        return self._in_time(drm.IOCTL_SYNCOBJ_WAIT, request, self.held.name)
+        return self._wait_ioctl(drm.IOCTL_SYNCOBJ_WAIT, request, self.held.name)
 
     def wait_point(self, point: int, timeout_seconds: float) -> bool:
         """Wait for a point of the timeline, which may not have been submitted yet."""
-        handles, points = u32_array([self.handle]), u64_array([point])
+        handles, points = make_u32_array([self.handle]), make_u64_array([point])
         request = drm.SYNCOBJ_TIMELINE_WAIT.new(
             handles=handles.address,
             points=points.address,
             count_handles=1,
             flags=_SUBMITTED,
-            timeout_nsec=_deadline_ns(timeout_seconds),
+            timeout_nsec=_compute_deadline_ns(timeout_seconds),
         )
-        return self._in_time(drm.IOCTL_SYNCOBJ_TIMELINE_WAIT, request, f"{self.held.name} point {point}")
+        return self._wait_ioctl(drm.IOCTL_SYNCOBJ_TIMELINE_WAIT, request, f"{self.held.name} point {point}")
 
     def destroy(self) -> None:
         self.held.release()
 
-    def _in_time(self, command: Ioctl, request: StructBytes, about: str) -> bool:
+    def _wait_ioctl(self, command: Ioctl, request: StructBytes, about: str) -> bool:
         try:
             self._node.ioctl(command, request, about)
         except DriverError as error:
@@ -65,6 +65,6 @@ class Syncobj:
         self._node.ioctl(drm.IOCTL_SYNCOBJ_DESTROY, drm.SYNCOBJ_DESTROY.new(handle=self.handle), "syncobj")
 
 
-def _deadline_ns(timeout_seconds: float) -> int:
+def _compute_deadline_ns(timeout_seconds: float) -> int:
     """Return the CLOCK_MONOTONIC deadline of a wait: DRM takes an absolute time, not a duration."""
     return time.monotonic_ns() + math.ceil(max(0.0, timeout_seconds) * 1e9)

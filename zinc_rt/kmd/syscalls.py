@@ -62,6 +62,6 @@ def map_memory(
         raise DriverError(f"mmap {what}", error.errno or 0, about) from error
 
 
-def whole_pages_bytes(size_bytes: int) -> int:
+def round_up_to_pages(size_bytes: int) -> int:
     """Round the size up to whole pages."""
     return size_bytes + -size_bytes % PAGE_BYTES

@@ -42,7 +42,7 @@ class TopologyNode:
 
     @property
     def arch(self) -> str:
-        return arch_name(self.generation)
+        return format_arch_name(self.generation)
 
     @property
     def render_path(self) -> str:
@@ -83,7 +83,7 @@ class Topology:
     hidden: tuple[str, ...]  # nodes this process may not read, each with the reason
 
 
-def arch_name(generation: tuple[int, int, int]) -> str:
+def format_arch_name(generation: tuple[int, int, int]) -> str:
     """Return LLVM's name of a chip: gfx1201 for (12, 0, 1), gfx90a for (9, 0, 10)."""
     major, minor, step = generation
     return f"gfx{major}{minor:x}{step:x}"
@@ -115,7 +115,7 @@ def read_topology(driver: Driver) -> Topology:
         except PermissionError as error:
             hidden.append(f"node {index}: {error.strerror or 'not allowed'} (device cgroup of a container?)")
             continue
-        gpus.append(TopologyNode(index, int(gpu_id), name, properties, *_memory(_banks(driver, path))))
+        gpus.append(TopologyNode(index, int(gpu_id), name, properties, *_sum_memory(_read_banks(driver, path))))
     return Topology(tuple(gpus), tuple(hidden))
 
 
@@ -131,7 +131,7 @@ def parse_properties(text: bytes, where: str) -> dict[str, int]:
     return properties
 
 
-def _banks(driver: Driver, path: str) -> list[dict[str, int]]:
+def _read_banks(driver: Driver, path: str) -> list[dict[str, int]]:
     """Return the memory banks of a node; empty if Linux or a container hides them."""
     try:
         return [
@@ -142,7 +142,7 @@ def _banks(driver: Driver, path: str) -> list[dict[str, int]]:
         return []
 
 
-def _memory(banks: list[dict[str, int]]) -> tuple[dict[int, int], tuple[int, int]]:
+def _sum_memory(banks: list[dict[str, int]]) -> tuple[dict[int, int], tuple[int, int]]:
     """Return the bytes of each heap type, and the clock of VRAM."""
     heaps: dict[int, int] = {}
     clock = (0, 0)

@@ -23,8 +23,8 @@ from typing import Protocol, Self
 
 from zinc_rt.kmd.driver import Driver, Mapping
 from zinc_rt.kmd.errors import DriverError
-from zinc_rt.kmd.resources import HeldResource, Ledger
-from zinc_rt.kmd.syscalls import PAGE_BYTES, whole_pages_bytes
+from zinc_rt.kmd.resources import AllocatedResource, Ledger
+from zinc_rt.kmd.syscalls import PAGE_BYTES, round_up_to_pages
 
 
 class Placement(Enum):
@@ -43,7 +43,7 @@ HOST_VISIBLE = frozenset(Placement) - {Placement.VRAM}
 LARGE_BYTES = 2 << 20  # a page-table fragment: larger buffers start on one
 
 
-def alignment_bytes(size_bytes: int) -> int:
+def choose_alignment(size_bytes: int) -> int:
     """Return the alignment of the GPU address of a buffer of this size."""
     return LARGE_BYTES if size_bytes >= LARGE_BYTES else PAGE_BYTES
 
@@ -58,7 +58,7 @@ class DeviceBuffer:
     placement: Placement  # where it lies, which after a fallback is not where it was asked for
     handle: int
     mapping: Mapping | None
-    held: list[HeldResource] = field(default_factory=list, repr=False)
+    held: list[AllocatedResource] = field(default_factory=list, repr=False)
 
     @classmethod
     def empty(cls, name: str, size_bytes: int, placement: Placement) -> Self:
@@ -67,7 +67,7 @@ class DeviceBuffer:
         """
         if size_bytes <= 0:
             raise ValueError(f"{name}: invalid size of {size_bytes} bytes")
-        return cls(name, 0, whole_pages_bytes(size_bytes), placement, 0, None)
+        return cls(name, 0, round_up_to_pages(size_bytes), placement, 0, None)
 
     def hold(self, ledger: Ledger, kind: str, give_back: Callable[[], None]) -> None:
         """Track one more part of this buffer, which `free` releases."""
@@ -101,7 +101,7 @@ class Queue:
     inherits_vmid: bool
     kmd_fence: bool
     save_area: DeviceBuffer | None = None
-    held: list[HeldResource] = field(default_factory=list, repr=False)
+    held: list[AllocatedResource] = field(default_factory=list, repr=False)
     lost: DriverError | None = None  # KFD tore the queue down but said so with an error
 
     @property

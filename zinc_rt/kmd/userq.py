@@ -9,7 +9,7 @@ from functools import partial
 from typing import Self
 
 from zinc_rt.host.errors import UnsupportedError
-from zinc_rt.kmd.cwsr import computed_sizes
+from zinc_rt.kmd.cwsr import compute_sizes
 from zinc_rt.kmd.driver import PROT_READ, PROT_WRITE, Driver, Mapping
 from zinc_rt.kmd.errors import DriverError
 from zinc_rt.kmd.gpu_addresses import GpuAddresses
@@ -22,14 +22,14 @@ from zinc_rt.kmd.transport import (
     MemoryFault,
     Placement,
     Queue,
-    alignment_bytes,
     allocate_or_fall_back,
     check_ring,
+    choose_alignment,
 )
 from zinc_rt.kmd.uapi import amdgpu, drm
-from zinc_rt.kmd.uapi.host_memory import HostArray, u32_array
+from zinc_rt.kmd.uapi.host_memory import HostArray, make_u32_array
 from zinc_rt.kmd.uapi.structs import StructBytes
-from zinc_rt.kmd.userq_availability import UserqAvailability, userq_availability
+from zinc_rt.kmd.userq_availability import UserqAvailability, check_userq_availability
 
 LOWEST_VA = 1 << 32  # nothing below 4 GiB: a truncated pointer then faults instead of hitting a buffer
 DOORBELL_INDEX = 4  # 8-byte units in the doorbell page; any will do, Mesa and IGT use this one
@@ -77,7 +77,7 @@ class UserqGpu:
         self.node = RenderNode(driver, render_path)
         self.ledger = self.node.ledger
         with self.ledger.close_on_error():
-            self.availability: UserqAvailability = userq_availability(driver, self.node)
+            self.availability: UserqAvailability = check_userq_availability(driver, self.node)
             if not self.availability.usable:
                 raise UnsupportedError(
                     f"{render_path}: user queues are not available: {self.availability.why}",
@@ -136,14 +136,14 @@ class UserqGpu:
         """Create a compute queue. `priority` is AMDGPU_USERQ_CREATE_FLAGS_QUEUE_PRIORITY_*; HIGH needs
         CAP_SYS_NICE."""
         check_ring(ring_bytes)
-        with self.ledger.all_or_nothing():
+        with self.ledger.release_on_failure():
             parts = [
                 self.alloc(ring_bytes, Placement.GTT, "ring"),
                 self.alloc(PAGE_BYTES, Placement.GTT, "rptr"),
                 self.alloc(PAGE_BYTES, Placement.GTT, "wptr"),  # a buffer of its own, one page, in GTT
-                self.alloc(self.node.eop_bytes(), Placement.VRAM, "eop"),
+                self.alloc(self.node.query_eop_bytes(), Placement.VRAM, "eop"),
             ]
-            doorbell = self._doorbell()
+            doorbell = self._allocate_doorbell()
             self.settle()
             ring, rptr, wptr, eop = parts
             fields = {
@@ -185,7 +185,7 @@ class UserqGpu:
             if error.errno != errno.EINVAL:
                 raise
             refused = error
-        for sizes in computed_sizes(self.generation, self.node.device()["cu_active_number"]):
+        for sizes in compute_sizes(self.generation, self.node.device()["cu_active_number"]):
             area = self.alloc(sizes.buffer_bytes, Placement.GTT_CACHED, "context save area")
             self.settle()
             mqd = amdgpu.USERQ_MQD_COMPUTE_CWSR.new(
@@ -208,7 +208,7 @@ class UserqGpu:
         request = amdgpu.USERQ.new(**fields, mqd=array.address, mqd_size=array.size_bytes)
         return self.node.ioctl(amdgpu.IOCTL_USERQ, request, "create")["new_queue_id"]
 
-    def syncobj(self, name: str) -> Syncobj:
+    def create_syncobj(self, name: str) -> Syncobj:
         return Syncobj(self.node, name)
 
     def signal(
@@ -223,11 +223,11 @@ class UserqGpu:
 
         Call it after the wptr store, with PROTECTED_FENCE_SIGNAL as the last packet before that wptr.
         """
-        arrays = _Arrays(syncobjs, reads, writes)
+        arrays = _IoctlArrays(syncobjs, reads, writes)
         request = amdgpu.USERQ_SIGNAL.new(queue_id=queue.queue_id, **arrays.members)
         self.node.ioctl(amdgpu.IOCTL_USERQ_SIGNAL, request, f"queue {queue.queue_id}")
 
-    def fences(
+    def query_fences(
         self,
         queue: Queue,
         syncobjs: Sequence[Syncobj],
@@ -239,7 +239,7 @@ class UserqGpu:
 
         Fences of other drivers are waited for in this call. Blocks on a syncobj without a submission.
         """
-        arrays = _Arrays(syncobjs, reads, writes)
+        arrays = _IoctlArrays(syncobjs, reads, writes)
         arguments = {"waitq_id": queue.queue_id, **arrays.members}
         about = f"queue {queue.queue_id}"
         counted = self.node.ioctl(amdgpu.IOCTL_USERQ_WAIT, amdgpu.USERQ_WAIT.new(**arguments), about)["num_fences"]
@@ -284,25 +284,25 @@ class UserqGpu:
             raise DriverError(SMALL_BAR, errno.EINVAL, about)
         access = amdgpu.AMDGPU_VM_PAGE_READABLE | amdgpu.AMDGPU_VM_PAGE_EXECUTABLE | memory_type
         access |= amdgpu.AMDGPU_VM_PAGE_WRITEABLE if writable else 0
-        with self.ledger.all_or_nothing():
+        with self.ledger.release_on_failure():
             self._create(buffer, domain, flags)
-            if domain == amdgpu.AMDGPU_GEM_DOMAIN_VRAM and self.node.placement_of(buffer.handle) != domain:
+            if domain == amdgpu.AMDGPU_GEM_DOMAIN_VRAM and self.node.query_placement(buffer.handle) != domain:
                 raise DriverError(VRAM_FULL, errno.ENOMEM, f"{buffer.name}, {buffer.size_bytes} bytes")
-            buffer.gpu_va = self.addresses.take(buffer.size_bytes, alignment_bytes(buffer.size_bytes))
+            buffer.gpu_va = self.addresses.take(buffer.size_bytes, choose_alignment(buffer.size_bytes))
             release_va = partial(self.addresses.give_back, buffer.gpu_va, buffer.size_bytes)
             buffer.hold(self.ledger, "address range", release_va)
             self._update_va(buffer, amdgpu.AMDGPU_VA_OP_MAP, access)
             buffer.hold(self.ledger, "gpu mapping", lambda: self._unmap(buffer))
             if placement in HOST_VISIBLE:
-                buffer.mapping = self._cpu_map(buffer)
+                buffer.mapping = self._map_for_cpu(buffer)
         return buffer
 
-    def _doorbell(self) -> DeviceBuffer:
+    def _allocate_doorbell(self) -> DeviceBuffer:
         """Allocate a page of doorbells. The GPU does not map it."""
         buffer = DeviceBuffer.empty("doorbell", PAGE_BYTES, Placement.VRAM_BAR)
-        with self.ledger.all_or_nothing():
+        with self.ledger.release_on_failure():
             self._create(buffer, amdgpu.AMDGPU_GEM_DOMAIN_DOORBELL, 0)
-            buffer.mapping = self._cpu_map(buffer)
+            buffer.mapping = self._map_for_cpu(buffer)
         return buffer
 
     def _create(self, buffer: DeviceBuffer, domain: int, flags: int) -> None:
@@ -335,7 +335,7 @@ class UserqGpu:
         self._update_va(buffer, amdgpu.AMDGPU_VA_OP_UNMAP, 0)
         self.settle()
 
-    def _cpu_map(self, buffer: DeviceBuffer) -> Mapping:
+    def _map_for_cpu(self, buffer: DeviceBuffer) -> Mapping:
         request = amdgpu.GEM_MMAP.new(handle=buffer.handle)
         offset = self.node.ioctl(amdgpu.IOCTL_GEM_MMAP, request, buffer.name)["addr_ptr"]
         access = PROT_READ | PROT_WRITE
@@ -348,14 +348,14 @@ class UserqGpu:
         self.node.ioctl(amdgpu.IOCTL_USERQ, request, f"free queue {queue_id}")
 
 
-class _Arrays:
+class _IoctlArrays:
     """The arrays of USERQ_SIGNAL and USERQ_WAIT: keep this alive across the call that uses `members`."""
 
     def __init__(
         self, syncobjs: Sequence[Syncobj], reads: Sequence[DeviceBuffer], writes: Sequence[DeviceBuffer]
     ) -> None:
         self._kept = {
-            name: u32_array([item.handle for item in objects])
+            name: make_u32_array([item.handle for item in objects])
             for name, objects in (("syncobj", syncobjs), ("bo_read", reads), ("bo_write", writes))
         }
         self.members = {f"{name}_handles": array.address for name, array in self._kept.items()}

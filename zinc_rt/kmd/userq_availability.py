@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from zinc_rt.kmd.driver import Driver
-from zinc_rt.kmd.render_node import RenderNode, ip_version
-from zinc_rt.kmd.topology import arch_name
+from zinc_rt.kmd.render_node import RenderNode, parse_ip_version
+from zinc_rt.kmd.topology import format_arch_name
 from zinc_rt.kmd.uapi import amdgpu
 
 PARAMETER = "/sys/module/amdgpu/parameters/user_queue"
@@ -120,30 +120,30 @@ ROWS = (
 )
 
 
-def decide(facts: UserqFacts) -> UserqAvailability:
+def decide_availability(facts: UserqFacts) -> UserqAvailability:
     """Return the first matching row. An excluded chip matches before its module parameter, since no setting
     enables it."""
     row = next(row for row in ROWS if row.when(facts))
-    words = {"f": facts, "arch": arch_name(facts.generation), "old": ", ".join(facts.too_old)}
+    words = {"f": facts, "arch": format_arch_name(facts.generation), "old": ", ".join(facts.too_old)}
     return UserqAvailability(row.usable, row.why.format(**words), row.next.format(**words), facts)
 
 
-def userq_availability(driver: Driver, node: RenderNode) -> UserqAvailability:
-    return decide(query_facts(driver, node))
+def check_userq_availability(driver: Driver, node: RenderNode) -> UserqAvailability:
+    return decide_availability(query_facts(driver, node))
 
 
 def query_facts(driver: Driver, node: RenderNode) -> UserqFacts:
-    compute = node.compute_ip()
+    compute = node.query_compute_ip()
     return UserqFacts(
-        generation=ip_version(compute),
+        generation=parse_ip_version(compute),
         ip_mask=node.device()["userq_ip_mask"],
         slots=compute["userq_num_slots"],
-        parameter=_parameter(driver),
-        firmware=node.firmware(),
+        parameter=_read_parameter(driver),
+        firmware=node.query_firmware(),
     )
 
 
-def _parameter(driver: Driver) -> int | None:
+def _read_parameter(driver: Driver) -> int | None:
     try:
         return int(driver.read_file(PARAMETER).decode())
     except FileNotFoundError:

@@ -13,8 +13,8 @@ import numpy as np
 from zinc_rt.host.errors import CheckFailed, UsageError, ZincError
 from zinc_rt.launching.expect import compare
 from zinc_rt.launching.finding_groups import FindingGroup
-from zinc_rt.launching.located import finding_lines
-from zinc_rt.launching.values import is_float, random
+from zinc_rt.launching.located import format_finding
+from zinc_rt.launching.values import is_float, make_random
 
 PADDING_BYTES = 256  # before and after an array in the case "poisoned padding"
 POISON = 0xFF  # NaN, or -1
@@ -57,7 +57,7 @@ class AgainstCase:
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class ComparedKernel:
     """A reference with the types of its inputs and the limits: an element may differ by `ulps`, or by
     atol + rtol * |expected|."""
 
@@ -71,7 +71,7 @@ class Compared:
         """Return the inputs of this size."""
         if callable(self.inputs):
             return [np.ascontiguousarray(item) for item in self.inputs(np.random.default_rng(seed + size), size)]
-        return [random((size,), np.dtype(item), seed + index) for index, item in enumerate(self.inputs)]
+        return [make_random((size,), np.dtype(item), seed + index) for index, item in enumerate(self.inputs)]
 
     def expected(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
         with np.errstate(all="ignore"):
@@ -79,7 +79,7 @@ class Compared:
         parts = result if isinstance(result, (tuple, list)) else (result,)
         return [np.ascontiguousarray(part) for part in parts]
 
-    def difference(self, name: str, output: np.ndarray, expected: np.ndarray) -> str:
+    def describe_difference(self, name: str, output: np.ndarray, expected: np.ndarray) -> str:
         """Return how an output differs from the expected one, or ""."""
         if is_float(expected.dtype) and (self.rtol or self.atol):
             wide, exact = output.astype(np.float64), expected.astype(np.float64)
@@ -98,24 +98,24 @@ class Compared:
         return f"{result.mismatches} of {result.count} elements differ; {shown}"
 
 
-class Against:
+class ReferenceComparison:
     """Runs the cases of one kernel. `run(output, ..., input, ...)` launches it on NumPy arrays."""
 
-    def __init__(self, gpu: ComparedGpu, compared: Compared, run: Callable[..., None], seed: int) -> None:
+    def __init__(self, gpu: ComparedGpu, compared: ComparedKernel, run: Callable[..., None], seed: int) -> None:
         self._gpu, self._compared, self._run, self._seed = gpu, compared, run, seed
 
     def check(self, sizes: Sequence[int], chips: Sequence[str]) -> None:
         """Run all cases. Raise CheckFailed with the smallest failing case that was tried."""
         if not sizes:
             raise UsageError("against: no sizes")
-        for case in cases(sizes, chips):
-            failure = self._failure(case)
+        for case in make_cases(sizes, chips):
+            failure = self._run_case(case)
             if failure:
-                small, reason = self._reduced(case, failure)
+                small, reason = self._reduce_case(case, failure)
                 reduced = f" (reduced from size {case.size})" if small.size < case.size else ""
                 raise CheckFailed(f"{small}{reduced}: {reason}")
 
-    def _reduced(self, case: AgainstCase, failure: str) -> tuple[AgainstCase, str]:
+    def _reduce_case(self, case: AgainstCase, failure: str) -> tuple[AgainstCase, str]:
         """Return the smallest size that fails, and why. Run first without variations, then with those of the
         case.
         """
@@ -125,18 +125,18 @@ class Against:
             for size in candidates:
                 if size < case.size:
                     smaller = replace(base, size=size)
-                    reason = self._failure(smaller)
+                    reason = self._run_case(smaller)
                     if reason:
                         return smaller, reason
         return case, failure
 
-    def _failure(self, case: AgainstCase) -> str:
+    def _run_case(self, case: AgainstCase) -> str:
         """Run one case. Return why it failed, or ""."""
         inputs = self._compared.arrays(case.size, self._seed)
         if case.special:
             inputs = [with_special_values(item, self._seed) for item in inputs]
         expected = self._compared.expected(inputs)
-        memory = [placed(item, case) for item in (*map(_unwritten, expected), *inputs)]
+        memory = [place_array(item, case) for item in (*map(_make_unwritten, expected), *inputs)]
         arrays = [item.array for item in memory]
         count = len(expected)
         before = self._gpu.chip, self._gpu.reverse
@@ -145,30 +145,30 @@ class Against:
             self._gpu.retarget()
             self._run(*arrays)
         except ZincError as error:
-            lines = self._findings()
+            lines = self._format_findings()
             return lines or str(error)
         finally:
             self._gpu.chip, self._gpu.reverse = before
-        lines = self._findings()
+        lines = self._format_findings()
         if lines:
             return lines
         for index, (array, exact) in enumerate(zip(arrays[:count], expected, strict=True)):
             name = "out" if count == 1 else f"output {index}"
-            difference = self._compared.difference(name, array, exact)
+            difference = self._compared.describe_difference(name, array, exact)
             if difference:
                 return difference
         for index, item in enumerate(memory):
-            if (item.padding() != POISON).any():
+            if (item.read_padding() != POISON).any():
                 position = "an output" if index < count else f"input {index - count}"
                 return f"the kernel stored outside of {position}, in the padding of its allocation"
         return ""
 
-    def _findings(self) -> str:
-        lines = [line for finding in self._gpu.take_findings() for line in finding_lines(finding, 32)]
+    def _format_findings(self) -> str:
+        lines = [line for finding in self._gpu.take_findings() for line in format_finding(finding, 32)]
         return "\n".join(["", *lines]) if lines else ""
 
 
-def cases(sizes: Sequence[int], chips: Sequence[str]) -> list[AgainstCase]:
+def make_cases(sizes: Sequence[int], chips: Sequence[str]) -> list[AgainstCase]:
     """Return the cases: each size, the variations at the largest and the smallest, and the other chips at the
     largest."""
     first, *others = chips
@@ -194,7 +194,7 @@ def with_special_values(array: np.ndarray, seed: int) -> np.ndarray:
     return values
 
 
-def _unwritten(expected: np.ndarray) -> np.ndarray:
+def _make_unwritten(expected: np.ndarray) -> np.ndarray:
     raw = np.full(max(expected.nbytes, 1), POISON, np.uint8)[: expected.nbytes]
     return raw.view(expected.dtype).reshape(expected.shape)
 
@@ -207,12 +207,12 @@ class PaddedArray:
     whole: np.ndarray
     start: int
 
-    def padding(self) -> np.ndarray:
+    def read_padding(self) -> np.ndarray:
         """Return the bytes of the allocation around the array."""
         return np.concatenate((self.whole[: self.start], self.whole[self.start + self.array.nbytes :]))
 
 
-def placed(array: np.ndarray, case: AgainstCase) -> PaddedArray:
+def place_array(array: np.ndarray, case: AgainstCase) -> PaddedArray:
     """Return a copy of an array at the position that the case requires."""
     if not (case.unaligned or case.padded):  # an allocation of its own: accesses outside of it are findings
         copy = array.copy()

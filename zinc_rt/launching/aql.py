@@ -32,7 +32,7 @@ class KernelOnAqlQueue(KernelOnQueue):
     def create_queue(self, gpu: KfdGpu) -> Queue:
         return gpu.create_queue(ring_bytes=RING_BYTES, aql=True)
 
-    def packet(
+    def encode_packet(
         self, kernel: CodeKernel, image_va: int, kernarg_va: int, shape: LaunchShape, lds_bytes: int
     ) -> bytes:
         """Return the 64-byte packet. Raise InputError for an invalid workgroup shape."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from zinc_rt.host.errors import InputError
-from zinc_rt.host.input_files import unreadable
+from zinc_rt.host.input_files import make_read_error
 from zinc_rt.isa.target import DEFAULT_ARCH
 from zinc_rt.kernels.zrt import MAGIC, Zrt, read_zrt
 from zinc_rt.launching.code_object import CodeImage, CodeKernel, KernelArgument, read_code_object
@@ -38,7 +38,7 @@ def read_code(code: str | Path | bytes) -> tuple[str, bytes]:
     try:
         return str(code), Path(code).read_bytes()
     except OSError as error:
-        raise unreadable(code, error) from None
+        raise make_read_error(code, error) from None
 
 
 def read_image(code: str | Path | bytes, *, arch: str = DEFAULT_ARCH, flags: Sequence[str] = ()) -> CodeImage:
@@ -53,13 +53,13 @@ def read_image(code: str | Path | bytes, *, arch: str = DEFAULT_ARCH, flags: Seq
     else:
         source, data = read_code(code)
     if data.startswith(MAGIC):
-        return _zrt_image(read_zrt(data, source), source)
+        return _make_zrt_image(read_zrt(data, source), source)
     lines = read_source_lines(data, source)
     image = replace(read_code_object(data, source), line_at=lines.at, lines_missing=lines.missing)
     if not isinstance(code, bytes) and Path(code).suffix == ASSEMBLY:
         image = replace(image, compiler="")  # the author's own waits count
     triton = None if isinstance(code, bytes) else read_triton_metadata(Path(code))
-    return image if triton is None else _with_triton(image, triton)
+    return image if triton is None else _add_triton_metadata(image, triton)
 
 
 def read_triton_metadata(code: Path) -> TritonMetadata | None:
@@ -82,7 +82,7 @@ def read_triton_metadata(code: Path) -> TritonMetadata | None:
         raise InputError(f"{path}: Triton's metadata cannot be used: {error!r}") from None
 
 
-def _with_triton(image: CodeImage, triton: TritonMetadata) -> CodeImage:
+def _add_triton_metadata(image: CodeImage, triton: TritonMetadata) -> CodeImage:
     kernel = image.kernels.get(triton.name)
     if kernel is None:
         return image
@@ -97,7 +97,7 @@ def _with_triton(image: CodeImage, triton: TritonMetadata) -> CodeImage:
     return replace(image, kernels={**image.kernels, triton.name: launchable})
 
 
-def _zrt_image(zrt: Zrt, source: str) -> CodeImage:
+def _make_zrt_image(zrt: Zrt, source: str) -> CodeImage:
     """Return the image of a container: its buffers, then its constants of 4 bytes, unnamed."""
     buffers = [KernelArgument("", "global_buffer", 8 * index, 8) for index in range(zrt.buffers)]
     after = 8 * zrt.buffers
@@ -126,5 +126,5 @@ def _zrt_image(zrt: Zrt, source: str) -> CodeImage:
         zrt.compiler,
         source,
         has_descriptors=False,
-        line_at=zrt.place_at,
+        line_at=zrt.find_place,
     )

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from zinc_rt.host.errors import InputError
-from zinc_rt.isa.elf import read_elf, section_contents, symbol_values
+from zinc_rt.isa.elf import read_elf, read_section_contents, read_symbol_values
 from zinc_rt.kernels.remarks import UNMARKED
 from zinc_rt.launching.msgpack import unpack
 
@@ -78,7 +78,7 @@ class CodeKernel:
         return tuple(argument for argument in self.arguments if not argument.hidden)
 
 
-def _no_line(offset: int) -> str:
+def _find_no_line(offset: int) -> str:
     return ""
 
 
@@ -97,7 +97,9 @@ class CodeImage:
     compiler: str = ""  # as the object's comments name it; "" for assembly
     source: str = ""  # the file's name, for messages
     has_descriptors: bool = True  # False: a .zrt container
-    line_at: Callable[[int], str] = field(default=_no_line, repr=False)  # FILE:LINE of an offset in `image`, or ""
+    line_at: Callable[[int], str] = field(
+        default=_find_no_line, repr=False
+    )  # FILE:LINE of an offset in `image`, or ""
     lines_missing: str = ""  # why there are no lines although the file has a line table
 
 
@@ -107,30 +109,30 @@ def read_code_object(data: bytes, source: str) -> CodeImage:
     arch = read_elf(data, source).arch
     if arch is None:
         raise InputError(f"{source}: contains code for a chip that this version does not support")
-    programs = list(_programs(data, source))
-    image = _image(data, programs, source)
-    metadata = _metadata(data, programs, source)
-    symbols = {name: value for _, name, value in symbol_values(data, source)}
+    programs = list(_read_programs(data, source))
+    image = _make_image(data, programs, source)
+    metadata = _read_metadata(data, programs, source)
+    symbols = {name: value for _, name, value in read_symbol_values(data, source)}
     kernels = {}
     for item in metadata.get("amdhsa.kernels", ()):
-        kernel = _kernel(item, symbols, image, source)
+        kernel = _make_kernel(item, symbols, image, source)
         kernels[kernel.name] = kernel
-    relocations = tuple(_relocations(data, programs, image, source))
-    return CodeImage(arch, image, relocations, kernels, compiler_of(data, source), source)
+    relocations = tuple(_check_relocations(data, programs, image, source))
+    return CodeImage(arch, image, relocations, kernels, find_compiler(data, source), source)
 
 
-def compiler_of(data: bytes, source: str) -> str:
+def find_compiler(data: bytes, source: str) -> str:
     """Return the compiler's name from the comments, or UNMARKED if only the linker's name is present or the
     sections, which are not needed to run, were stripped.
     """
     try:
-        comments = section_contents(data, source).get(".comment", b"").decode("utf-8", "replace").split("\0")
+        comments = read_section_contents(data, source).get(".comment", b"").decode("utf-8", "replace").split("\0")
     except InputError:
         return UNMARKED
     return ", ".join(comment for comment in comments if comment and not comment.startswith("Linker:")) or UNMARKED
 
 
-def _programs(data: bytes, source: str) -> Iterator[tuple[int, ...]]:
+def _read_programs(data: bytes, source: str) -> Iterator[tuple[int, ...]]:
     _, kind, _, _, _, position, _, _, _, entry_bytes, count, *_ = _HEADER.unpack_from(data)
     if kind != 3 or not count:
         raise InputError(f"{source}: the object is not linked", next="ld.lld -shared kernel.o -o kernel.co")
@@ -144,7 +146,7 @@ def _programs(data: bytes, source: str) -> Iterator[tuple[int, ...]]:
         yield program
 
 
-def _image(data: bytes, programs: list[tuple[int, ...]], source: str) -> bytes:
+def _make_image(data: bytes, programs: list[tuple[int, ...]], source: str) -> bytes:
     loads = [program for program in programs if program[0] == _PT_LOAD]
     end = max((load[3] + load[6] for load in loads), default=0)
     if not 0 < end <= _MAX_IMAGE_BYTES:
@@ -155,7 +157,7 @@ def _image(data: bytes, programs: list[tuple[int, ...]], source: str) -> bytes:
     return bytes(image)
 
 
-def _metadata(data: bytes, programs: list[tuple[int, ...]], source: str) -> dict[str, Any]:
+def _read_metadata(data: bytes, programs: list[tuple[int, ...]], source: str) -> dict[str, Any]:
     for kind, _, offset, _, _, size, _, _ in programs:
         index, end = offset, offset + size
         while kind == _PT_NOTE and index + 12 <= end:
@@ -169,7 +171,7 @@ def _metadata(data: bytes, programs: list[tuple[int, ...]], source: str) -> dict
     raise InputError(f"{source}: contains no kernel metadata (a note in code object version 3 and later)")
 
 
-def _kernel(about: dict[str, Any], symbols: dict[str, int], image: bytes, source: str) -> CodeKernel:
+def _make_kernel(about: dict[str, Any], symbols: dict[str, int], image: bytes, source: str) -> CodeKernel:
     try:
         name, symbol = about[".name"], about[".symbol"]
         arguments = tuple(
@@ -200,7 +202,7 @@ def _kernel(about: dict[str, Any], symbols: dict[str, int], image: bytes, source
     )
 
 
-def _relocations(
+def _check_relocations(
     data: bytes, programs: list[tuple[int, ...]], image: bytes, source: str
 ) -> Iterator[tuple[int, int]]:
     tags: dict[int, int] = {}

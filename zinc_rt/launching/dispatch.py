@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from zinc_rt.backends.amd.publish import PublishTarget, publisher
+from zinc_rt.backends.amd.publish import PublishTarget, load_publisher
 from zinc_rt.host.errors import CheckFailed, InputError
 from zinc_rt.kmd.kfd import KfdGpu
 from zinc_rt.kmd.transport import DeviceBuffer, Placement, Queue
@@ -44,7 +44,7 @@ class KernelOnQueue:
         self._fence = gpu.alloc(4096, Placement.GTT, "fence")
         self._launches = 0
         self._wptr = 0
-        self._publish = publisher()
+        self._publish = load_publisher()
         self._target = PublishTarget(
             ring_address=self._queue.ring.host.address,
             ring_dw=self._queue.ring_dw,
@@ -105,7 +105,7 @@ class KernelOnQueue:
         program = self.check(kernel, image_va, shape, lds_bytes)
         blocks = -(-lds_bytes // LDS_GRANULE_BYTES)
         rsrc2 = kernel.rsrc2 & ~LDS_SIZE_MASK | blocks << 15
-        user = self._user_data(kernel, image_va, kernarg_va, shape, lds_bytes)
+        user = self._make_user_data(kernel, image_va, kernarg_va, shape, lds_bytes)
         tmpring, scratch_va = self.scratch(kernel)
         return [
             AcquireMem(gcr.acquire(self._generation, GLI_INV=1, GLK_INV=1, GLV_INV=1)),
@@ -116,7 +116,7 @@ class KernelOnQueue:
             SetShReg(Sh.TMPRING_SIZE, (tmpring,)),
             SetShReg(Sh.RESOURCE_LIMITS, (0,)),
             SetShReg(Sh.USER_DATA_0, tuple(user + [0] * (16 - len(user)))),
-            *_dispatches(shape, WAVE32 if kernel.wave == 32 else 0, reverse),
+            *_split_dispatches(shape, WAVE32 if kernel.wave == 32 else 0, reverse),
         ]
 
     def check(self, kernel: CodeKernel, image_va: int, shape: LaunchShape, lds_bytes: int) -> int:
@@ -141,7 +141,7 @@ class KernelOnQueue:
             )
         return program
 
-    def _user_data(
+    def _make_user_data(
         self, kernel: CodeKernel, image_va: int, kernarg_va: int, shape: LaunchShape, lds_bytes: int
     ) -> list[int]:
         """Return the user SGPRs in the order of kernel_code_properties (LLVM AMDGPUUsage)."""
@@ -195,7 +195,7 @@ class KernelOnQueue:
         return fence == self._launches
 
 
-def _dispatches(shape: LaunchShape, wave: int, reverse: bool) -> Iterator[Packet]:
+def _split_dispatches(shape: LaunchShape, wave: int, reverse: bool) -> Iterator[Packet]:
     """Return the packets of one dispatch or, for parts of the grid, of several consecutive dispatches, the last
     part first. The parts are along the last axis that has more than one workgroup.
     """

@@ -8,12 +8,12 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from zinc_rt.isa.control_flow import control_flow
-from zinc_rt.isa.dependence import MemoryUse, dependent_memory
+from zinc_rt.isa.control_flow import find_control_flow
+from zinc_rt.isa.dependence import MemoryUse, find_dependent_memory
 from zinc_rt.isa.target import target_of
 from zinc_rt.launching.code_object import CodeImage, CodeKernel
 from zinc_rt.sim.executions import KernelExecution
-from zinc_rt.sim.shader.translate.evidence import CLASSES, basis_of, evidence
+from zinc_rt.sim.shader.translate.evidence import CLASSES, find_basis, find_evidence
 
 SOURCES = {
     "manual": "by the ISA manual",
@@ -42,7 +42,7 @@ class ExecutedInstructions:
         """Return the text to display: the numbers, then the outputs if there are inexact instructions."""
         parts = []
         for kind, count in self.classes.items():
-            names = [name for name in self.inexact if evidence(name).kind == kind]
+            names = [name for name in self.inexact if find_evidence(name).kind == kind]
             parts.append(f"{count:,} {SOURCES[kind]}" + (f" ({', '.join(names)})" if names else ""))
         lines = [f"executed instructions: {', '.join(parts)}"] if parts else []
         if self.inexact and self.outputs:
@@ -54,7 +54,7 @@ class ExecutedInstructions:
         return lines
 
 
-def executed_instructions(
+def list_executed_instructions(
     image: CodeImage,
     kernel: CodeKernel,
     runs: Iterable[KernelExecution],
@@ -67,7 +67,7 @@ def executed_instructions(
     if run is None:
         return None
     entry = kernel.entry_at
-    flow = control_flow(image.image, target_of(image.arch, kernel.wave), entry, running=True)
+    flow = find_control_flow(image.image, target_of(image.arch, kernel.wave), entry, running=True)
     instructions = dict(flow.instructions())
     pcs = sorted(instructions)
     classes: Counter[str] = Counter()
@@ -76,14 +76,14 @@ def executed_instructions(
     for part in run.code:
         for pc in pcs[bisect_left(pcs, part.start + entry) : bisect_left(pcs, part.end + entry)]:
             executed.add(pc)
-            basis = basis_of(instructions[pc])
+            basis = find_basis(instructions[pc])
             classes[basis.kind] += part.times
             if not basis.exact:
                 inexact[instructions[pc].row.name] += part.times
     dependent: dict[str, frozenset[str]] = dict.fromkeys(outputs, frozenset())
     if inexact:
         ranges = {access.pc + entry: access.ranges for access in run.accesses}
-        dependent = dependent_memory(
+        dependent = find_dependent_memory(
             flow, list(inexact), MemoryUse(executed & flow.blocks.keys(), ranges), outputs
         )
     return ExecutedInstructions(

@@ -58,19 +58,19 @@ def compare(
     return compared
 
 
-def _compare_output(name: str, got: np.ndarray, wanted: np.ndarray, ulps: int) -> ExpectedOutput:
+def _compare_output(name: str, got: np.ndarray, expected: np.ndarray, ulps: int) -> ExpectedOutput:
     if not is_float(got.dtype):
-        bad, maximum = got != wanted, None
+        bad, maximum = got != expected, None
     else:
-        apart = _ulps(got, wanted)
+        apart = _compute_ulps(got, expected)
         bad, maximum = apart > ulps, int(apart.max(initial=0))
     if not bad.any():
         return ExpectedOutput(name, got.size, 0, most_ulps=maximum)
     first = tuple(int(axis) for axis in np.argwhere(bad)[0])
-    return ExpectedOutput(name, got.size, int(bad.sum()), first, str(got[first]), str(wanted[first]), maximum)
+    return ExpectedOutput(name, got.size, int(bad.sum()), first, str(got[first]), str(expected[first]), maximum)
 
 
-def _ulps(got: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+def _compute_ulps(got: np.ndarray, wanted: np.ndarray) -> np.ndarray:
     """Return the ULP distances as uint64. A NaN equals other NaNs and differs from all other values."""
     kind = np.dtype(f"i{got.dtype.itemsize}")
     minimum = np.iinfo(kind).min

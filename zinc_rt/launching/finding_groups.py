@@ -91,7 +91,7 @@ def is_end(finding: ReportedFinding) -> bool:
     return finding.severity is Severity.ERROR or (wave and RULES[finding.rule].ends_launch)
 
 
-def times_of_rules(groups: Iterable[FindingGroup]) -> dict[str, int]:
+def count_rules(groups: Iterable[FindingGroup]) -> dict[str, int]:
     """Return how often each rule was reported, in the order of the `groups`."""
     times: dict[str, int] = {}
     for group in groups:

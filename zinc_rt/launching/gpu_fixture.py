@@ -10,12 +10,12 @@ import pytest
 
 from zinc_rt.host.errors import CheckFailed
 from zinc_rt.isa.target import CHIPS
-from zinc_rt.launching.against import Against, Compared
+from zinc_rt.launching.against import ComparedKernel, ReferenceComparison
 from zinc_rt.launching.finding_groups import FindingGroup
 from zinc_rt.launching.launch import Launched, LaunchStopped, launch
-from zinc_rt.launching.launch_findings import chosen_tools
-from zinc_rt.launching.located import finding_lines
-from zinc_rt.launching.suppressions import apply_suppressions, read_suppressions, suppressions_of
+from zinc_rt.launching.launch_findings import choose_tools
+from zinc_rt.launching.located import format_finding
+from zinc_rt.launching.suppressions import apply_suppressions, parse_suppressions, read_suppressions
 
 if TYPE_CHECKING:
     from zinc_rt.launching.triton import TritonChip
@@ -33,9 +33,9 @@ class GpuSession:
 
         Raise UsageError for an unknown tool, InputError for a bad suppression.
         """
-        chosen_tools("full", tools)
+        choose_tools("full", tools)
         self.chip, self.tools = chip, tools
-        self.suppressions = (*read_suppressions(files), *suppressions_of(*table))
+        self.suppressions = (*read_suppressions(files), *parse_suppressions(*table))
         self._chips: dict[str, TritonChip] = {}
         self._active: TritonChip | None = None
 
@@ -101,14 +101,14 @@ class GpuFixture:
         try:
             result = launch(code, kernel, grid=grid, block=block, args=args, device="sim", **options)
         except LaunchStopped as stop:
-            self._add(stop.findings)
+            self._add_findings(stop.findings)
             raise
-        self._add(result.findings)
+        self._add_findings(result.findings)
         return result
 
     def triton(self) -> TritonChip:
         """Make the GPU Triton's active driver until the test ends, and return it."""
-        selected = self._session.activate(self.chip, self._one)
+        selected = self._session.activate(self.chip, self._add_finding)
         selected.driver.device.reverse = self.reverse
         return selected
 
@@ -137,7 +137,7 @@ class GpuFixture:
         """Fail the test if there are findings. The plugin calls it after the test function."""
         if self._findings:
             taken = self.take_findings()
-            pytest.fail("\n".join(line for item in taken for line in finding_lines(item, WAVE)), pytrace=False)
+            pytest.fail("\n".join(line for item in taken for line in format_finding(item, WAVE)), pytrace=False)
 
     def report(self) -> list[str]:
         """Return the first line of each finding of the test, including retrieved ones."""
@@ -163,12 +163,14 @@ class GpuFixture:
 
         See zinc_rt.launching.against for the cases. The first failing case is reduced and fails the test.
         """
-        compared = Compared(reference, inputs, ulps, rtol, atol)
+        compared = ComparedKernel(reference, inputs, ulps, rtol, atol)
 
         def run_all(run: Callable[..., None]) -> None:
             failure = ""
             try:
-                Against(self, compared, run, seed).check(sizes, chips or (self.chip, _other(self.chip)))
+                ReferenceComparison(self, compared, run, seed).check(
+                    sizes, chips or (self.chip, _choose_other_chip(self.chip))
+                )
             except CheckFailed as error:
                 failure = str(error)
             self.take_findings()
@@ -177,15 +179,15 @@ class GpuFixture:
 
         return run_all
 
-    def _one(self, finding: FindingGroup) -> None:
-        self._add((finding,))
+    def _add_finding(self, finding: FindingGroup) -> None:
+        self._add_findings((finding,))
 
-    def _add(self, findings: Sequence[FindingGroup]) -> None:
+    def _add_findings(self, findings: Sequence[FindingGroup]) -> None:
         left = apply_suppressions(findings, self._session.suppressions).left
         self._findings += left
-        self._reported += [finding_lines(item, WAVE)[0] for item in left]
+        self._reported += [format_finding(item, WAVE)[0] for item in left]
 
 
-def _other(chip: str) -> str:
+def _choose_other_chip(chip: str) -> str:
     """Return a second simulated chip."""
     return next(row.name for row in CHIPS if row.is_simulated and row.name != chip)

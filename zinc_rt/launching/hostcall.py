@@ -44,7 +44,7 @@ _DIRECTIVE = re.compile(rb"%([-+ #0]*)(\*|\d+)?(?:\.(\*|\d+))?(hh|h|ll|l|j|z|t)?
 
 
 @functools.cache
-def _functions() -> tuple[Callable[[int], int], Callable[[int], None], object]:
+def _compile_functions() -> tuple[Callable[[int], int], Callable[[int], None], object]:
     """Return the compiled functions (take, answer) and an object that keeps them alive, because Python has no
     atomic memory operations.
     """
@@ -88,7 +88,7 @@ class HostcallBuffer:
 
     def serve(self) -> None:
         """Answer the packets that waves have pushed. Raise UnsupportedError for a service other than printing."""
-        take, answer, _ = _functions()
+        take, answer, _ = _compile_functions()
         host = self._memory.host.address
         top = take(host + _READY_STACK)
         pushed = []
@@ -103,10 +103,10 @@ class HostcallBuffer:
                 raise UnsupportedError(f"a kernel requested {name} from the host; only printing is supported")
             for lane in range(64):
                 if lanes >> lane & 1:
-                    self._lane(self._payloads + index * PAYLOAD_BYTES + lane * LANE_WORDS * 8)
+                    self._add_lane(self._payloads + index * PAYLOAD_BYTES + lane * LANE_WORDS * 8)
             answer(host + offset + _CONTROL)
 
-    def _lane(self, index: int) -> None:
+    def _add_lane(self, index: int) -> None:
         """Add the words of one lane to its message, and print a complete one."""
         words = struct.unpack_from("<8Q", self._memory.host.view, index)
         number = words[0] >> 8
@@ -118,19 +118,19 @@ class HostcallBuffer:
         message += words[1 : 1 + (words[0] >> 5 & 7)]
         if words[0] & _END:
             del self._messages[number]
-            self._write(formatted(message[1:]), message[0] == _STDERR)
+            self._write(format_message(message[1:]), message[0] == _STDERR)
         struct.pack_into("<QQ", self._memory.host.view, index, number << 8, 0)
 
 
-def formatted(words: list[int]) -> str:
+def format_message(words: list[int]) -> str:
     """Return the text of a message: a format string in whole words, then the arguments, with strings also in
     words.
     """
     raw = struct.pack(f"<{len(words)}Q", *words)
-    text, rest = _string(raw)
+    text, rest = _split_string(raw)
     output, position = b"", 0
 
-    def word() -> bytes:
+    def take_word() -> bytes:
         nonlocal rest
         value, rest = rest[:8].ljust(8, b"\0"), rest[8:]
         return value
@@ -143,25 +143,25 @@ def formatted(words: list[int]) -> str:
             output += b"%"
             continue
         shape = b"%" + flags
-        shape += b"%d" % int.from_bytes(word(), "little") if width == b"*" else width
+        shape += b"%d" % int.from_bytes(take_word(), "little") if width == b"*" else width
         if match[3] is not None:
-            shape += b".%d" % int.from_bytes(word(), "little") if precision == b"*" else b"." + precision
+            shape += b".%d" % int.from_bytes(take_word(), "little") if precision == b"*" else b"." + precision
         if kind == b"s":
-            value, rest = _string(rest)
+            value, rest = _split_string(rest)
             output += (shape + b"s") % value
         else:
-            output += _number(shape, kind, size, word())
+            output += _format_number(shape, kind, size, take_word())
     return (output + text[position:]).decode("utf-8", "replace")
 
 
-def _string(raw: bytes) -> tuple[bytes, bytes]:
+def _split_string(raw: bytes) -> tuple[bytes, bytes]:
     """Split a string that ends in a zero byte, padded to whole words, from what follows."""
     end = raw.find(b"\0")
     end = len(raw) if end < 0 else end
     return raw[:end], raw[(end + 8) & ~7 :]
 
 
-def _number(shape: bytes, kind: bytes, size: bytes, word: bytes) -> bytes:
+def _format_number(shape: bytes, kind: bytes, size: bytes, word: bytes) -> bytes:
     bits = {b"hh": 8, b"h": 16, b"": 32}.get(size, 64)
     if kind in b"di":
         value = int.from_bytes(word[: bits // 8], "little", signed=True)

@@ -28,7 +28,7 @@ class LaunchShape:
     dimensions: int
 
 
-def _axis(of: Callable[[LaunchShape], Triple]) -> dict[str, Callable[[LaunchShape], int]]:
+def _make_axis_table(of: Callable[[LaunchShape], Triple]) -> dict[str, Callable[[LaunchShape], int]]:
     return {
         "x": lambda shape: of(shape)[0],
         "y": lambda shape: of(shape)[1],
@@ -37,8 +37,8 @@ def _axis(of: Callable[[LaunchShape], Triple]) -> dict[str, Callable[[LaunchShap
 
 
 _HIDDEN: dict[str, Callable[[LaunchShape], int]] = {
-    **{f"hidden_block_count_{axis}": value for axis, value in _axis(lambda shape: shape.grid).items()},
-    **{f"hidden_group_size_{axis}": value for axis, value in _axis(lambda shape: shape.block).items()},
+    **{f"hidden_block_count_{axis}": value for axis, value in _make_axis_table(lambda shape: shape.grid).items()},
+    **{f"hidden_group_size_{axis}": value for axis, value in _make_axis_table(lambda shape: shape.block).items()},
     **{f"hidden_remainder_{axis}": lambda _: 0 for axis in "xyz"},  # the grid is whole workgroups
     **{f"hidden_global_offset_{axis}": lambda _: 0 for axis in "xyz"},
     "hidden_grid_dims": lambda shape: shape.dimensions,
@@ -70,7 +70,7 @@ def match(kernel: CodeKernel, values: Mapping[str, Value], workgroups: int = 1) 
     if appended and len(values) == len(wanted) - len(appended):
         values = {
             **values,
-            **{f"scratch {index}": _scratch(size, workgroups) for index, size in enumerate(appended)},
+            **{f"scratch {index}": _make_scratch(size, workgroups) for index, size in enumerate(appended)},
         }
     listed = "; ".join(str(item) for item in wanted) or "none"
     if len(wanted) != len(values):
@@ -87,7 +87,7 @@ def match(kernel: CodeKernel, values: Mapping[str, Value], workgroups: int = 1) 
     return [(item, item.name, _check_value(kernel, item, item.name, values[item.name])) for item in wanted]
 
 
-def _scratch(size_bytes: int, workgroups: int) -> Value:
+def _make_scratch(size_bytes: int, workgroups: int) -> Value:
     return LaunchBuffer(np.zeros(size_bytes * workgroups, np.uint8)) if size_bytes else None
 
 

@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from zinc_rt.engine.devices import amd_gpus, linux_driver, require_gpu
+from zinc_rt.engine.devices import find_amd_gpus, find_linux_driver, require_gpu
 from zinc_rt.host import locks
 from zinc_rt.host.arguments import suggest_word
 from zinc_rt.host.errors import CheckFailed, InputError, UnsupportedError, UsageError
-from zinc_rt.host.sanitizer_rules import CACHECHECK, mode_of
+from zinc_rt.host.sanitizer_rules import CACHECHECK, choose_mode
 from zinc_rt.isa.target import DEFAULT_ARCH, TARGETS, target_of
-from zinc_rt.kernels.remarks import without_remarks
+from zinc_rt.kernels.remarks import split_remarks
 from zinc_rt.kmd.discover import Gpu, find_gpus
 from zinc_rt.kmd.driver import Driver, SideChannel
 from zinc_rt.kmd.kfd import KfdProcess
@@ -31,8 +31,8 @@ from zinc_rt.launching.dispatch import KernelOnQueue
 from zinc_rt.launching.executed import ExecutedInstructions
 from zinc_rt.launching.finding_groups import FindingGroup
 from zinc_rt.launching.kernarg import LaunchShape, Triple, match, pack, require_supported
-from zinc_rt.launching.launch_findings import LaunchFindings, chosen_tools
-from zinc_rt.launching.located import plain_name
+from zinc_rt.launching.launch_findings import LaunchFindings, choose_tools
+from zinc_rt.launching.located import strip_parameter_types
 from zinc_rt.launching.values import LaunchBuffer, Value
 
 
@@ -116,12 +116,12 @@ def launch(
     require_supported(wanted)
     if queue == "aql" and not image.has_descriptors:
         raise UsageError(f"{name}: a .zrt kernel has no descriptor for an AQL packet", next='use queue "pm4"')
-    shape = LaunchShape(*_triples(grid, block or wanted.threads or 64), dimensions=_dimensions(grid))
+    shape = LaunchShape(*_to_triples(grid, block or wanted.threads or 64), dimensions=_count_dimensions(grid))
     workgroups = shape.grid[0] * shape.grid[1] * shape.grid[2]
-    matched = match(wanted, {key: _value(value) for key, value in args.items()}, workgroups)
+    matched = match(wanted, {key: _to_value(value) for key, value in args.items()}, workgroups)
     dynamic = wanted.dynamic_lds_bytes if lds_bytes is None else lds_bytes
-    checked = chosen_tools(sanitizer, tools)
-    options: dict[str, Any] = {"sanitizer": mode_of(checked), "profile": True}
+    checked = choose_tools(sanitizer, tools)
+    options: dict[str, Any] = {"sanitizer": choose_mode(checked), "profile": True}
     if coherence is not None or CACHECHECK in (tools or ()):
         options["coherence"] = coherence or "caches"
     if reorder is not None:
@@ -129,13 +129,15 @@ def launch(
     if perturb:
         options["perturb"] = perturb
     with ExitStack() as undo:
-        simulated = device == "sim" or (device == "auto" and not amd_gpus())
+        simulated = device == "sim" or (device == "auto" and not find_amd_gpus())
         if simulated:
             refuse_unsimulated(image, wanted)
-        driver = _simulated_driver(image.arch, name, options, undo, debugger) if simulated else linux_driver()
+        driver = (
+            _open_simulated_driver(image.arch, name, options, undo, debugger) if simulated else find_linux_driver()
+        )
         if driver is None:
             raise UsageError("launch needs Linux")
-        gpu, node = _gpu(driver, image.arch, name)
+        gpu, node = _find_gpu(driver, image.arch, name)
         if not driver.simulated:
             undo.enter_context(locks.hold_gpu(gpu.render_path))
         process = undo.enter_context(KfdProcess(driver))
@@ -150,7 +152,7 @@ def launch(
         segment, all_lds_bytes = pack(wanted, matched, addresses, shape, dynamic)
         image_va = on.load(image)
         kernarg_va = on.put(segment, "kernarg").gpu_va if segment else 0
-        submit = _submission(on, wanted, (image_va, kernarg_va), shape, all_lds_bytes, reverse)
+        submit = _make_submission(on, wanted, (image_va, kernarg_va), shape, all_lds_bytes, reverse)
         if debugger is not None:
             regions = (
                 *((key, item.gpu_va, value.array.nbytes) for key, (item, value) in buffers.items()),
@@ -170,22 +172,24 @@ def launch(
                     outputs = {
                         key: on.get(index, value.array) for key, (index, value) in buffers.items() if value.out
                     }
-                    executed = findings.executed(wanted)
+                    executed = findings.list_executed(wanted)
         except CheckFailed as stop:
-            doing = findings.after_timeout()
-            raise LaunchStopped(f"{plain_name(wanted.name)}: {stop}{doing}", findings.groups(), about) from None
-        reported = (*findings.groups(), *findings.unwritten(wanted.name))
-        counted, remarks = without_remarks(reported, image.compiler)
+            doing = findings.describe_timeout()
+            raise LaunchStopped(
+                f"{strip_parameter_types(wanted.name)}: {stop}{doing}", findings.groups(), about
+            ) from None
+        reported = (*findings.groups(), *findings.find_unwritten(wanted.name))
+        counted, remarks = split_remarks(reported, image.compiler)
         return Launched(outputs, counted, tuple(seconds), about, remarks, executed)
 
 
-def _submission(
+def _make_submission(
     on: KernelOnQueue, kernel: CodeKernel, at: tuple[int, int], shape: LaunchShape, lds_bytes: int, reverse: bool
 ) -> Callable[[float, Callable[[], str]], float]:
     """Return a function that runs the kernel once, as KernelOnQueue.run does. `at`: VAs of the image and the
     kernarg segment."""
     if isinstance(on, KernelOnAqlQueue):
-        return partial(on.run_packet, on.packet(kernel, *at, shape, lds_bytes))
+        return partial(on.run_packet, on.encode_packet(kernel, *at, shape, lds_bytes))
     return partial(on.run, on.packets(kernel, *at, shape, lds_bytes, reverse=reverse))
 
 
@@ -209,13 +213,13 @@ def choose_kernel(image: CodeImage, kernel: str | None) -> CodeKernel:
     return image.kernels[kernel]
 
 
-def _value(value: Any) -> Value:
+def _to_value(value: Any) -> Value:
     if isinstance(value, np.ndarray):
         return LaunchBuffer(np.ascontiguousarray(value))
     return value
 
 
-def _triples(grid: int | Sequence[int], block: int | Sequence[int]) -> tuple[Triple, Triple]:
+def _to_triples(grid: int | Sequence[int], block: int | Sequence[int]) -> tuple[Triple, Triple]:
     triples = []
     for name, axis_sizes in (("grid", grid), ("block", block)):
         axes = (axis_sizes,) if isinstance(axis_sizes, int) else tuple(axis_sizes)
@@ -226,24 +230,25 @@ def _triples(grid: int | Sequence[int], block: int | Sequence[int]) -> tuple[Tri
     return triples[0], triples[1]
 
 
-def _dimensions(grid: int | Sequence[int]) -> int:
+def _count_dimensions(grid: int | Sequence[int]) -> int:
     return 1 if isinstance(grid, int) else len(grid)
 
 
 def refuse_unsimulated(image: CodeImage, kernel: CodeKernel) -> None:
     """Raise UnsupportedError for a kernel that can reach instructions that the shader engine does not support."""
-    from zinc_rt.sim.shader.unsimulated import unsimulated
+    from zinc_rt.sim.shader.unsimulated import list_unsimulated
 
-    refused = unsimulated(image.image, target_of(image.arch, kernel.wave), kernel.entry_at)
+    refused = list_unsimulated(image.image, target_of(image.arch, kernel.wave), kernel.entry_at)
     if refused:
         names = ", ".join(f"{name} ({kind})" for name, kind in list(refused.items())[:4])
         raise UnsupportedError(
-            f"{plain_name(kernel.name)} contains instructions that the simulated device does not support: {names}",
+            f"{strip_parameter_types(kernel.name)} contains instructions that the simulated device "
+            f"does not support: {names}",
             next="zinc-rt isa support lists them; --device hw runs it on a card",
         )
 
 
-def _simulated_driver(
+def _open_simulated_driver(
     arch: str, source: str, options: dict[str, Any], undo: ExitStack, debugger: LaunchDebugger | None
 ) -> Driver:
     from zinc_rt.sim.chips import ALIASES
@@ -265,7 +270,7 @@ def _simulated_driver(
     return client
 
 
-def _gpu(driver: Driver, arch: str, source: str) -> tuple[Gpu, TopologyNode]:
+def _find_gpu(driver: Driver, arch: str, source: str) -> tuple[Gpu, TopologyNode]:
     gpus = [(gpu, gpu.node) for gpu in find_gpus(driver).gpus if gpu.node is not None]
     for gpu, node in gpus:
         if node.arch == arch or _is_of_family(node.arch, arch):

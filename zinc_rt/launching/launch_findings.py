@@ -12,14 +12,14 @@ from zinc_rt.host.sanitizer_rules import DEVICE, INITCHECK, MODES, RULES, TOOLS
 from zinc_rt.kmd.driver import Driver, SideChannel
 from zinc_rt.kmd.transport import DeviceBuffer
 from zinc_rt.launching.code_object import CodeImage, CodeKernel
-from zinc_rt.launching.executed import ExecutedInstructions, executed_instructions
+from zinc_rt.launching.executed import ExecutedInstructions, list_executed_instructions
 from zinc_rt.launching.finding_groups import FindingGroup, ReportedFinding, group_findings, is_end
 from zinc_rt.launching.located import PlacedBuffer, locate_groups
 from zinc_rt.launching.values import LaunchBuffer
 from zinc_rt.sim.executions import KernelExecution
 
 
-def chosen_tools(mode: str, tools: Sequence[str] | None) -> frozenset[str]:
+def choose_tools(mode: str, tools: Sequence[str] | None) -> frozenset[str]:
     """Return the tools of a sanitizer mode, or those named. Raise UsageError for an unknown one."""
     if mode not in MODES:
         raise UsageError(
@@ -57,22 +57,22 @@ class LaunchFindings:
         self._discard_outputs()
 
     def _discard_outputs(self) -> None:
-        for buffer, value in self._only_written():
+        for buffer, value in self._find_only_written():
             if self._side is not None:
                 self._side.discard_mapped(buffer.gpu_va, value.array.nbytes)
 
     def stopped(self) -> str:
         """Return why the launch will never complete, or ""."""
-        ends = [finding for finding in self._reported() if is_end(finding)]
+        ends = [finding for finding in self._list_reported() if is_end(finding)]
         if not ends:
             return ""
-        last = self.located(ends[-1:])[0]
+        last = self.locate(ends[-1:])[0]
         where = f"{last.line}, pc {last.pc:#x}" if last.line else "" if last.pc is None else f"pc {last.pc:#x}"
         what = "; ".join(item for item in (last.access, last.detail) if item)
         code = f" at {where} `{last.instruction}`: {what}" if where else f": {last.first}"
         return f"it stopped: {last.rule}{code}"
 
-    def after_timeout(self) -> str:
+    def describe_timeout(self) -> str:
         """Ask for the positions of unfinished waves. Return a description of what the device was doing, or ""."""
         if self._side is None:
             return ""
@@ -87,25 +87,25 @@ class LaunchFindings:
 
     def groups(self) -> tuple[FindingGroup, ...]:
         """Return the current findings of the selected tools."""
-        counted = [finding for finding in self._reported() if self.counts(finding.rule) or is_end(finding)]
-        return self.located(counted)
+        counted = [finding for finding in self._list_reported() if self.counts(finding.rule) or is_end(finding)]
+        return self.locate(counted)
 
     def executions(self) -> Sequence[KernelExecution]:
         """Return the executions that completed since the last call, by kernel."""
         return self._side.executions() if self._side is not None else ()
 
-    def executed(self, kernel: CodeKernel) -> ExecutedInstructions | None:
+    def list_executed(self, kernel: CodeKernel) -> ExecutedInstructions | None:
         """Return the instructions that ran since the last call of `executions`, None on a card."""
         outputs = {
             name: (index.gpu_va, index.gpu_va + value.array.nbytes)
             for name, (index, value) in self._buffers.items()
             if value.out and value.array.nbytes
         }
-        return executed_instructions(self._image, kernel, self.executions(), outputs)
+        return list_executed_instructions(self._image, kernel, self.executions(), outputs)
 
-    def unwritten(self, kernel: str) -> Iterator[FindingGroup]:
+    def find_unwritten(self, kernel: str) -> Iterator[FindingGroup]:
         """Return a finding for each output with elements of which a byte was never stored."""
-        for buffer, value in self._only_written():
+        for buffer, value in self._find_only_written():
             assert self._side is not None
             name, array = buffer.name, value.array
             bits = np.frombuffer(self._side.initialised(buffer.gpu_va, array.nbytes), np.uint8)
@@ -116,7 +116,7 @@ class LaunchFindings:
                 text = f"{missing.size} of {array.size} elements were never written; the first is {name}[{index}]"
                 yield FindingGroup("unwritten-output", 1, text, False, kernel, tool=INITCHECK)
 
-    def _only_written(self) -> list[tuple[DeviceBuffer, LaunchBuffer]]:
+    def _find_only_written(self) -> list[tuple[DeviceBuffer, LaunchBuffer]]:
         if self._side is None or INITCHECK not in self._tools:
             return []
         return [(index, value) for index, value in self._buffers.values() if not value.read and value.array.size]
@@ -127,10 +127,10 @@ class LaunchFindings:
         """
         return RULES[rule].tool in self._tools or RULES[rule].tool == DEVICE
 
-    def _reported(self) -> Sequence[ReportedFinding]:
+    def _list_reported(self) -> Sequence[ReportedFinding]:
         return self._side.findings()[self._before :] if self._side is not None else ()
 
-    def located(self, findings: Sequence[ReportedFinding]) -> tuple[FindingGroup, ...]:
+    def locate(self, findings: Sequence[ReportedFinding]) -> tuple[FindingGroup, ...]:
         """Return the findings in groups, with source lines and accessed elements."""
         placed = [PlacedBuffer(name, index.gpu_va, value.array) for name, (index, value) in self._buffers.items()]
         return locate_groups(group_findings(findings), self._image, placed)

@@ -10,7 +10,7 @@ import numpy as np
 
 from zinc_rt.host.sanitizer_rules import RULES
 from zinc_rt.launching.code_object import CodeImage
-from zinc_rt.launching.finding_groups import FindingGroup, times_of_rules
+from zinc_rt.launching.finding_groups import FindingGroup, count_rules
 
 NEAR_BYTES = 1 << 16  # an address this close to a buffer, or its size, counts as an index of it
 
@@ -23,7 +23,7 @@ class PlacedBuffer:
     va: int
     array: np.ndarray
 
-    def distance(self, address: int) -> int:
+    def measure_distance(self, address: int) -> int:
         """Return the number of bytes from the buffer to this address; 0 inside."""
         return max(self.va - address, address - (self.va + max(self.array.nbytes, 1) - 1), 0)
 
@@ -52,7 +52,7 @@ def locate_groups(
             with_line.kernel,
             with_line.line,
             argument,
-            access_kind(group.instruction),
+            find_access_kind(group.instruction),
         )
         if not with_line.line or group.pc is None:
             key = (len(merged),)
@@ -76,44 +76,47 @@ def _locate_group(
         described = replace(described, other=replace(group.other, line=image.line_at(entry + group.other.pc)))
     if group.address is None:
         return described, ""
-    kind = access_kind(group.instruction)
+    kind = find_access_kind(group.instruction)
     if group.rule == "page-fault":
         described = replace(described, detail=group.detail.partition(", ")[2])  # without the kind of access
     if group.instruction.startswith("ds_"):
         return replace(described, access=f"{kind} of LDS byte {group.address}", detail=""), "LDS"
-    nearest = nearest_buffer(buffers, group.address)
+    nearest = find_nearest_buffer(buffers, group.address)
     if nearest is None:
         what = "a null pointer" if group.address < 1 << 16 else "an address outside of every argument"
         return replace(described, access=f"{kind} of 0x{group.address:x}, {what}"), ""
     return replace(described, access=f"{kind} of {nearest.element(group.address)}"), nearest.name
 
 
-def nearest_buffer(buffers: Iterable[PlacedBuffer], address: int) -> PlacedBuffer | None:
+def find_nearest_buffer(buffers: Iterable[PlacedBuffer], address: int) -> PlacedBuffer | None:
     """Return the buffer that an address belongs to, or None if it is far from all buffers."""
-    nearest = min(buffers, key=lambda buffer: buffer.distance(address), default=None)
-    if nearest is None or nearest.distance(address) > max(NEAR_BYTES, nearest.array.nbytes):
+    nearest = min(buffers, key=lambda buffer: buffer.measure_distance(address), default=None)
+    if nearest is None or nearest.measure_distance(address) > max(NEAR_BYTES, nearest.array.nbytes):
         return None
     return nearest
 
 
-def access_kind(instruction: str) -> str:
+def find_access_kind(instruction: str) -> str:
     """Return load, store or atomic, from the mnemonic."""
     mnemonic = instruction.partition(" ")[0]
     return next((kind for kind in ("store", "atomic") if kind in mnemonic), "load")
 
 
-def plain_name(kernel: str) -> str:
+def strip_parameter_types(kernel: str) -> str:
     """Return the name of a C++ function without its parameter types: saxpy for _Z5saxpyPfPKffi."""
     mangled = re.match(r"_Z(\d+)(\w+)", kernel)
     return mangled[2][: int(mangled[1])] if mangled is not None else kernel
 
 
-def finding_lines(group: FindingGroup, wave: int, *, verbose: bool = False) -> list[str]:
+def format_finding(group: FindingGroup, wave: int, *, verbose: bool = False) -> list[str]:
     """Return the text of a finding: the location and the error, then the work-items and the instruction. `wave`:
     the wave size. `verbose` adds the device's own sentence, with the packet."""
-    from zinc_rt.sim.shader.checks.finding_text import lanes_text, waves_text  # late: a card has no such findings
+    from zinc_rt.sim.shader.checks.finding_text import (  # late: a card has no such findings
+        format_lanes,
+        format_waves,
+    )
 
-    kernel = plain_name(group.kernel)
+    kernel = strip_parameter_types(group.kernel)
     where = group.line or (f"{kernel}+{group.pc:#x}" if group.pc is not None else "")
     what = ": ".join(item for item in (group.access, group.detail) if item)
     if group.pc is None:
@@ -126,21 +129,21 @@ def finding_lines(group: FindingGroup, wave: int, *, verbose: bool = False) -> l
         if group.workgroup is not None:
             parts += [f"workgroup {group.workgroup}", f"wave {group.wave}"]
         if group.lanes:
-            parts.append(lanes_text(group.lanes, wave))
+            parts.append(format_lanes(group.lanes, wave))
         parts.append(f"pc {group.pc:#x} `{group.instruction}`")
         lines.append("    " + ", ".join(parts))
     if group.other is not None:
         other = group.other
         where = f" at {other.line}" if other.line else ""
-        waves = waves_text(other.wave, other.workgroup)
+        waves = format_waves(other.wave, other.workgroup)
         lines.append(f"    races with the {other.kind}{where}, {waves}, pc {other.pc:#x} `{other.instruction}`")
     if verbose:
         lines.append(f"    {group.first}")
     return lines
 
 
-def remark_line(remarks: Iterable[FindingGroup]) -> str:
+def format_remarks(remarks: Iterable[FindingGroup]) -> str:
     """Return one line with the number of remarks of each rule, or ""."""
-    counts = times_of_rules(remarks)
+    counts = count_rules(remarks)
     listed = ", ".join(f"{count} x {rule}" for rule, count in counts.items())
     return f"remarks: {listed}; -v lists them" if counts else ""

@@ -27,14 +27,14 @@ MAX_DEPTH = 16
 def unpack(data: bytes, source: str) -> Any:
     """Decode the first value. Raise InputError if it is truncated or of a type that metadata does not use."""
     try:
-        return _value(data, 0, 0)[0]
+        return _unpack_value(data, 0, 0)[0]
     except (IndexError, struct.error, UnicodeDecodeError) as error:
         raise InputError(f"{source}: the metadata is truncated or damaged ({error})") from None
     except ValueError as error:
         raise InputError(f"{source}: the metadata is damaged: {error}") from None
 
 
-def _value(data: bytes, index: int, depth: int) -> tuple[Any, int]:
+def _unpack_value(data: bytes, index: int, depth: int) -> tuple[Any, int]:
     if depth > MAX_DEPTH:
         raise ValueError("nested too deeply")
     head = data[index]
@@ -60,7 +60,7 @@ def _value(data: bytes, index: int, depth: int) -> tuple[Any, int]:
         return data[index : index + count].decode(), index + count
     items = []
     for _ in range(count * (2 if kind is dict else 1)):
-        item, index = _value(data, index, depth + 1)
+        item, index = _unpack_value(data, index, depth + 1)
         items.append(item)
     if kind is dict and any(isinstance(key, (dict, list)) for key in items[::2]):
         raise ValueError("a map key is not a plain value")

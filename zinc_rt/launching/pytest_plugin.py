@@ -47,7 +47,7 @@ def gpu(request: pytest.FixtureRequest) -> Iterator[GpuFixture]:
     """
     from zinc_rt.launching.gpu_fixture import GpuFixture
 
-    session = _session(request.config)
+    session = _open_session(request.config)
     fixture = GpuFixture(session)
     try:
         yield fixture
@@ -72,7 +72,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         session.close()
 
 
-def _session(config: pytest.Config) -> GpuSession:
+def _open_session(config: pytest.Config) -> GpuSession:
     """Return the GPU of this process, the same for all tests."""
     session = config.stash.get(_SESSION, None)
     if session is None:
@@ -85,7 +85,7 @@ def _session(config: pytest.Config) -> GpuSession:
                 config.getoption("--gpu-chip"),
                 tuple(tools.split(",")) if tools else None,
                 [str(path) for path in config.getini("gpu_suppressions")],
-                _table(config.rootpath / "pyproject.toml"),
+                _find_table(config.rootpath / "pyproject.toml"),
             )
         except ZincError as error:
             raise pytest.UsageError(str(error)) from None
@@ -93,7 +93,7 @@ def _session(config: pytest.Config) -> GpuSession:
     return session
 
 
-def _table(path: Path) -> tuple[str, list[Any]]:
+def _find_table(path: Path) -> tuple[str, list[Any]]:
     """Return the name of pyproject.toml and its entries [[tool.zinc-rt.suppressions]]."""
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))

@@ -44,19 +44,19 @@ class Toolchain:
     linker: tuple[str, ...]
 
 
-def toolchains(arch: str = DEFAULT_ARCH) -> Iterator[Toolchain]:
+def find_toolchains(arch: str = DEFAULT_ARCH) -> Iterator[Toolchain]:
     """Return the installed compilers that can build code for this chip: clang from PATH, then ziglang's."""
     clang, lld = shutil.which("clang"), shutil.which("ld.lld")
-    if clang is not None and lld is not None and _builds([clang], arch):
+    if clang is not None and lld is not None and _can_build([clang], arch):
         yield Toolchain(clang, (clang,), (lld,))
-    from zinc_rt.kernels.assemble import available, zig_command
+    from zinc_rt.kernels.assemble import find_zig_command, is_available
 
-    if available():
-        zig = zig_command()
+    if is_available():
+        zig = find_zig_command()
         yield Toolchain("ziglang", (*zig, "clang"), (*zig, "ld.lld"))
 
 
-def _builds(clang: list[str], arch: str) -> bool:
+def _can_build(clang: list[str], arch: str) -> bool:
     """Return whether this clang has the AMDGPU target with this chip."""
     words = [
         *clang,
@@ -82,20 +82,20 @@ def compile_source(path: Path, arch: str = DEFAULT_ARCH, flags: Sequence[str] = 
     `flags`: for the compiler, after its usual ones. Raise NothingRan without a compiler, InputError with the
     compiler's messages for a source that it rejects.
     """
-    from zinc_rt.kernels.assemble import assemble, sources_of
+    from zinc_rt.kernels.assemble import assemble, read_sources
     from zinc_rt.kernels.sources import read_source
-    from zinc_rt.kernels.true16 import REAL, names_halves
+    from zinc_rt.kernels.true16 import REAL, has_halves
 
     text = read_source(path)
     if path.suffix == ASSEMBLY and _CONTAINER.search(text):
-        kernels = sources_of(path)
+        kernels = read_sources(path)
         if len(kernels) > 1:
             raise InputError(
                 f"{path}: contains a family of {len(kernels)} kernels, expected one kernel",
                 next=f"zinc-rt asm {path}, then launch one",
             )
         return assemble(kernels[0])
-    toolchain = next(toolchains(arch), None)
+    toolchain = next(find_toolchains(arch), None)
     if toolchain is None:
         raise NothingRan(
             f"{path}: no compiler for {arch}: PATH has no clang that supports it, and the package ziglang is not "
@@ -103,7 +103,7 @@ def compile_source(path: Path, arch: str = DEFAULT_ARCH, flags: Sequence[str] = 
             next="pip install 'zinc-rt[asm]'",
         )
     with tempfile.TemporaryDirectory() as name:
-        halves = path.suffix == ASSEMBLY and names_halves(text.decode("utf-8", "replace"))
+        halves = path.suffix == ASSEMBLY and has_halves(text.decode("utf-8", "replace"))
         return _compile(toolchain, path, Path(name), arch, (*flags, *(REAL if halves else ())))
 
 

@@ -11,10 +11,10 @@ from typing import Any
 import yaml
 
 from zinc_rt.host.errors import InputError
-from zinc_rt.host.input_files import unreadable
+from zinc_rt.host.input_files import make_read_error
 from zinc_rt.host.sanitizer_rules import RULES
 from zinc_rt.launching.finding_groups import FindingGroup
-from zinc_rt.launching.located import plain_name
+from zinc_rt.launching.located import strip_parameter_types
 
 SCHEMA = "zinc-rt-suppressions/1"
 _KEYS = {"rule", "kernel", "line", "reason"}
@@ -36,7 +36,7 @@ class Suppression:
 
     def covers(self, finding: FindingGroup) -> bool:
         """Return whether this entry suppresses a finding: FILE alone matches a path that ends with it."""
-        names = {finding.kernel, plain_name(finding.kernel)}
+        names = {finding.kernel, strip_parameter_types(finding.kernel)}
         lines = {finding.line, Path(finding.line).name}
         return (
             self.rule == finding.rule
@@ -67,7 +67,7 @@ def _read(path: str) -> list[Suppression]:
     try:
         document: Any = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
-        raise unreadable(path, error) from None
+        raise make_read_error(path, error) from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: no YAML: {error}") from None
     rows = (
@@ -75,15 +75,15 @@ def _read(path: str) -> list[Suppression]:
     )
     if not isinstance(rows, list):
         raise InputError(f"{path}: expected `schema: {SCHEMA}` and a list named `suppressions`")
-    return suppressions_of(path, rows)
+    return parse_suppressions(path, rows)
 
 
-def suppressions_of(path: str, rows: Iterable[Any]) -> list[Suppression]:
+def parse_suppressions(path: str, rows: Iterable[Any]) -> list[Suppression]:
     """Return the entries of a list in the file `path`. Raise InputError like read_suppressions."""
-    return [_entry(path, number, row) for number, row in enumerate(rows, 1)]
+    return [_parse_entry(path, number, row) for number, row in enumerate(rows, 1)]
 
 
-def _entry(path: str, number: int, row: Any) -> Suppression:
+def _parse_entry(path: str, number: int, row: Any) -> Suppression:
     where = f"{path}: entry {number}"
     if not isinstance(row, dict) or not set(row) <= _KEYS or not {"rule", "reason"} <= set(row):
         raise InputError(f"{where}: expected rule and reason, and optionally kernel and line")

@@ -19,14 +19,14 @@ import numpy as np
 from zinc_rt.host.errors import CheckFailed, UnsupportedError, UsageError
 from zinc_rt.isa.target import DEFAULT_ARCH
 from zinc_rt.launching.finding_groups import FindingGroup
-from zinc_rt.launching.finding_places import place_of
+from zinc_rt.launching.finding_places import find_place
 from zinc_rt.launching.launch import LaunchStopped
-from zinc_rt.launching.located import finding_lines
+from zinc_rt.launching.located import format_finding
 from zinc_rt.launching.suppressions import Suppression, apply_suppressions
 from zinc_rt.launching.triton_device import CheckedLaunch, ChipOptions
 from zinc_rt.launching.triton_driver import WARP, SimulatedDriver
 from zinc_rt.launching.triton_memory import ArrayArgument
-from zinc_rt.sim.chips import chip as chip_row
+from zinc_rt.sim.chips import find_chip as chip_row
 
 VERSIONS = ("3.7", "3.8", "3.9")  # of triton, tried in tests/launching
 OnFinding = Callable[[FindingGroup], None]
@@ -46,7 +46,7 @@ class TritonChip:
     ) -> None:
         self.options = options
         self.launches = 0
-        self.driver = SimulatedDriver(options, self._launched)
+        self.driver = SimulatedDriver(options, self._record_launch)
         self._suppressions = tuple(suppressions)
         self.on_finding = on_finding
         self._findings: dict[tuple[object, ...], FindingGroup] = {}
@@ -75,7 +75,7 @@ class TritonChip:
             raise CheckFailed("no Triton kernel was launched, so nothing was checked")
         if self.findings:
             raise CheckFailed(
-                "\n".join(line for finding in self.findings for line in finding_lines(finding, WARP))
+                "\n".join(line for finding in self.findings for line in format_finding(finding, WARP))
             )
 
     def close(self) -> None:
@@ -94,16 +94,16 @@ class TritonChip:
         if self in _installed:
             _installed.remove(self)
 
-    def _launched(self, kernel: str, done: CheckedLaunch | LaunchStopped) -> None:
+    def _record_launch(self, kernel: str, done: CheckedLaunch | LaunchStopped) -> None:
         self.launches += 1
         for finding in done.findings:
-            if _added(self._findings, finding) and self.on_finding is not None:
+            if _add_group(self._findings, finding) and self.on_finding is not None:
                 left = apply_suppressions((finding,), self._suppressions).left
                 for one in left:
                     self.on_finding(one)
         remarks = done.remarks if isinstance(done, CheckedLaunch) else ()
         for remark in remarks:
-            _added(self._remarks, remark)
+            _add_group(self._remarks, remark)
         if self.on_change is not None:
             self.on_change(1, done.findings, remarks)
 
@@ -121,8 +121,8 @@ class TritonChip:
         def run_with_arrays(function: Any, *args: Any, **kwargs: Any) -> Any:
             return run(
                 function,
-                *[_argument(argument) for argument in args],
-                **{name: _argument(item) for name, item in kwargs.items()},
+                *[_copy_argument(argument) for argument in args],
+                **{name: _copy_argument(item) for name, item in kwargs.items()},
             )
 
         JITFunction.run = run_with_arrays
@@ -145,18 +145,18 @@ def _forget_compiled() -> None:
         function.device_caches.clear()
 
 
-def _argument(value: Any) -> Any:
+def _copy_argument(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return ArrayArgument(value)
     if isinstance(value, tuple) and any(isinstance(item, (np.ndarray, tuple)) for item in value):
-        parts = [_argument(item) for item in value]
+        parts = [_copy_argument(item) for item in value]
         return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
     return value
 
 
-def _added(groups: dict[tuple[object, ...], FindingGroup], group: FindingGroup) -> bool:
+def _add_group(groups: dict[tuple[object, ...], FindingGroup], group: FindingGroup) -> bool:
     """Add a finding to the groups. Return whether it is of a new place."""
-    key = place_of(group)
+    key = find_place(group)
     before = groups.get(key)
     groups[key] = group if before is None else replace(before, count=before.count + group.count)
     return before is None
@@ -192,7 +192,7 @@ def install(
     return installed
 
 
-def installed() -> TritonChip | None:
+def find_installed() -> TritonChip | None:
     """Return the chip that Triton launches on now, or None."""
     return _installed[-1] if _installed else None
 

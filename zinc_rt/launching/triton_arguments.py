@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from zinc_rt.host.errors import UnsupportedError
-from zinc_rt.launching.triton_memory import HostPointer, pointer_to
+from zinc_rt.launching.triton_memory import HostPointer, make_pointer
 
 Argument = np.generic | HostPointer | None
 
@@ -27,36 +27,36 @@ _FLOATS: dict[str, type[np.floating]] = {
 _DESCRIPTOR = re.compile(r"tensordesc(?:_im2col)?<([^\[>]*)\[([^\]]*)\]")
 
 
-def arguments_of(signature: Mapping[Any, Any], values: Sequence[Any]) -> dict[str, Argument]:
+def list_arguments(signature: Mapping[Any, Any], values: Sequence[Any]) -> dict[str, Argument]:
     """Return the arguments by name. `signature`: Triton's type of each parameter; `values`: one for each.
 
     Raise UnsupportedError for a type that a simulated chip does not support.
     """
     flat: dict[str, Argument] = {}
     for (name, kind), value in zip(signature.items(), values, strict=True):
-        for key, item in _flattened(str(name), kind, value):
+        for key, item in _flatten_argument(str(name), kind, value):
             flat[key] = item
     return flat
 
 
-def _flattened(name: str, kind: Any, value: Any) -> Iterator[tuple[str, Argument]]:
+def _flatten_argument(name: str, kind: Any, value: Any) -> Iterator[tuple[str, Argument]]:
     if kind == "constexpr":
         return
     if isinstance(kind, tuple):
         fields = getattr(value, "_fields", range(len(kind)))
         for field, inner, part in zip(fields, kind, value, strict=True):
-            yield from _flattened(f"{name}.{field}", inner, part)
+            yield from _flatten_argument(f"{name}.{field}", inner, part)
     elif kind.startswith("tensordesc"):
-        yield from _descriptor(name, kind, value)
+        yield from _expand_descriptor(name, kind, value)
     else:
-        yield name, _one(name, kind, value)
+        yield name, _convert_argument(name, kind, value)
 
 
-def _one(name: str, kind: str, value: Any) -> Argument:
+def _convert_argument(name: str, kind: str, value: Any) -> Argument:
     if kind.startswith("*"):
         if value is None:
             return None
-        return np.uint64(value) if isinstance(value, int) else pointer_to(name, value)
+        return np.uint64(value) if isinstance(value, int) else make_pointer(name, value)
     if kind in _INTEGERS:
         type_ = np.dtype(_INTEGERS[kind])
         bits = int(value) & (1 << 8 * type_.itemsize) - 1
@@ -64,11 +64,11 @@ def _one(name: str, kind: str, value: Any) -> Argument:
     if kind in _FLOATS:
         return _FLOATS[kind](value)
     if kind == "bf16":
-        return _bfloat16(float(value))
+        return _round_to_bfloat16(float(value))
     raise UnsupportedError(f"argument {name} has the type {kind}, which a simulated chip does not support")
 
 
-def _bfloat16(value: float) -> np.uint16:
+def _round_to_bfloat16(value: float) -> np.uint16:
     """Return the bits of the nearest bf16, ties to even."""
     bits = int(np.float32(value).view(np.uint32))
     if np.isnan(value):
@@ -76,13 +76,13 @@ def _bfloat16(value: float) -> np.uint16:
     return np.uint16(bits + 0x7FFF + (bits >> 16 & 1) >> 16 & 0xFFFF)
 
 
-def _descriptor(name: str, kind: str, value: Any) -> Iterator[tuple[str, Argument]]:
+def _expand_descriptor(name: str, kind: str, value: Any) -> Iterator[tuple[str, Argument]]:
     """Expand a tensor descriptor like the AMD backend: base, shape and strides in 64 bits, two flags, then
     shape in 32 and strides in 64 bits."""
     match = _DESCRIPTOR.match(kind)
     if match is None:
         raise UnsupportedError(f"argument {name} is a tensor descriptor of the unsupported form {kind}")
-    yield name, _one(name, f"*{match[1]}", value.base)
+    yield name, _convert_argument(name, f"*{match[1]}", value.base)
     for field, numbers in (("shape", value.shape), ("stride", value.strides)):
         for axis, number in enumerate(numbers):
             yield f"{name}.{field}[{axis}] (64 bits)", np.int64(number)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from zinc_rt.host.errors import CheckFailed
-from zinc_rt.host.sanitizer_rules import CACHECHECK, mode_of
+from zinc_rt.host.sanitizer_rules import CACHECHECK, choose_mode
 from zinc_rt.isa.target import DEFAULT_ARCH
 from zinc_rt.kernels.remarks import is_remark
 from zinc_rt.kmd.discover import find_gpus
@@ -25,9 +25,9 @@ from zinc_rt.launching.finding_groups import FindingGroup, ReportedFinding, grou
 from zinc_rt.launching.hostcall import HostcallBuffer, print_text
 from zinc_rt.launching.kernarg import LaunchShape, Matched, Triple, pack, require_supported
 from zinc_rt.launching.launch import LaunchStopped, refuse_unsimulated
-from zinc_rt.launching.launch_findings import LaunchFindings, chosen_tools
-from zinc_rt.launching.located import PlacedBuffer, locate_groups, plain_name
-from zinc_rt.launching.source_lines import SourceLines, read_source_lines, shown_path
+from zinc_rt.launching.launch_findings import LaunchFindings, choose_tools
+from zinc_rt.launching.located import PlacedBuffer, locate_groups, strip_parameter_types
+from zinc_rt.launching.source_lines import SourceLines, read_source_lines, shorten_path
 from zinc_rt.launching.triton_memory import DeviceCopies, HostPointer
 from zinc_rt.sim.serve.client import SimClient
 
@@ -48,11 +48,11 @@ class ChipOptions:
     @property
     def checked(self) -> frozenset[str]:
         """The tools whose findings count. Raise UsageError for an unknown one."""
-        return chosen_tools(self.sanitizer, self.tools)
+        return choose_tools(self.sanitizer, self.tools)
 
     def machine(self) -> dict[str, Any]:
         """Return the options of the simulated machine."""
-        options: dict[str, Any] = {"chip": self.chip, "sanitizer": mode_of(self.checked), "profile": True}
+        options: dict[str, Any] = {"chip": self.chip, "sanitizer": choose_mode(self.checked), "profile": True}
         if self.coherence is not None or CACHECHECK in (self.tools or ()):
             options["coherence"] = self.coherence or "caches"
         if self.reorder is not None:
@@ -104,13 +104,13 @@ class _ReusedQueue(KernelOnQueue):
             self.hostcalls.serve()
         return super().has_ended(fence)
 
-    def hostcall_va(self) -> int:
+    def find_hostcall_va(self) -> int:
         """Return the address of the buffer for host calls, which is allocated for the first kernel with any."""
         if self.hostcalls is None:
-            self.hostcalls = HostcallBuffer(self._shared, print_text)
+            self.hostcalls = HostcallBuffer(self._find_shared_buffer, print_text)
         return self.hostcalls.va
 
-    def _shared(self, size_bytes: int, name: str) -> DeviceBuffer:
+    def _find_shared_buffer(self, size_bytes: int, name: str) -> DeviceBuffer:
         buffer = self._gpu.alloc(size_bytes, Placement.GTT, name)
         if self._announce is not None:
             self._announce(buffer.gpu_va, size_bytes, name)
@@ -124,7 +124,7 @@ class _ReusedQueue(KernelOnQueue):
         self._of_launch.clear()
 
 
-class _Findings(LaunchFindings):
+class _TritonFindings(LaunchFindings):
     """The findings of one launch among pointers into the copies."""
 
     def __init__(
@@ -133,18 +133,18 @@ class _Findings(LaunchFindings):
         super().__init__(driver, image, tools)
         self._placed = placed
 
-    def _located(self, findings: Sequence[ReportedFinding]) -> tuple[FindingGroup, ...]:
+    def _locate(self, findings: Sequence[ReportedFinding]) -> tuple[FindingGroup, ...]:
         return locate_groups(group_findings(findings), self._image, self._placed)
 
 
-def _in_file(lines: SourceLines, source: Path | None) -> SourceLines:
+def _move_to_file(lines: SourceLines, source: Path | None) -> SourceLines:
     """Return source lines with the file that currently contains the kernel. Triton's cache finds kernels by their
     text, so cached code may refer to another file with the same text.
     """
     files = {line.rpartition(":")[0] for line in lines.lines} - {""}
     package = Path(sys.modules["triton"].__file__ or "").parent if "triton" in sys.modules else Path("triton")
     own = {file for file in files if not (Path.cwd() / file).is_relative_to(package)}
-    now = shown_path(source) if source is not None else ""
+    now = shorten_path(source) if source is not None else ""
     if not now or now in own or len(own) != 1:
         return lines
     [before] = own
@@ -171,7 +171,7 @@ class TritonDevice:
         Raise InputError if it is damaged, UnsupportedError if its instructions are not supported on the simulated
         chip.
         """
-        lines = _in_file(read_source_lines(data, name), source)
+        lines = _move_to_file(read_source_lines(data, name), source)
         image = replace(read_code_object(data, name), line_at=lines.at, lines_missing=lines.missing)
         kernel = image.kernels[name] if name in image.kernels else next(iter(image.kernels.values()))
         require_supported(kernel)
@@ -195,7 +195,7 @@ class TritonDevice:
     def _is_open(self) -> bool:
         return self._pid == os.getpid()
 
-    def _ensure_open(self) -> None:
+    def _open_if_closed(self) -> None:
         if self._is_open:
             return
         self.close()
@@ -226,7 +226,7 @@ class TritonDevice:
 
         Raise LaunchStopped if it faulted or did not end; its findings are in the error.
         """
-        self._ensure_open()
+        self._open_if_closed()
         if loaded.buffer is None or loaded.epoch != self.epoch:
             loaded.buffer, loaded.epoch = self._queue.load_buffer(loaded.image), self.epoch
         pointers = [argument for argument in arguments.values() if isinstance(argument, HostPointer)]
@@ -237,12 +237,12 @@ class TritonDevice:
             for pointer in pointers
             if pointer.allocation is not None
         ]
-        findings = _Findings(self._client, loaded.image, self.options.checked, placed)
-        before = self._counters(counted)
+        findings = _TritonFindings(self._client, loaded.image, self.options.checked, placed)
+        before = self._read_counters(counted)
         shape = LaunchShape(grid, (threads, 1, 1), dimensions=3)
         kernel = loaded.kernel
         matched: Matched = [
-            (wanted, name, self._value(value))
+            (wanted, name, self._to_value(value))
             for wanted, (name, value) in zip(kernel.shown, arguments.items(), strict=True)
         ]
         segment, lds_bytes = pack(kernel, matched, {}, shape, dynamic_lds_bytes)
@@ -253,16 +253,16 @@ class TritonDevice:
             packets = self._queue.packets(kernel, *places, shape, lds_bytes, reverse=self.reverse)
             self._queue.run(packets, self.options.timeout_seconds, findings.stopped)
         except CheckFailed as stop:
-            doing = findings.after_timeout()
+            doing = findings.describe_timeout()
             groups = findings.groups()
             about = {"arch": self.arch, "simulated": True}
             self.close()
-            raise LaunchStopped(f"{plain_name(kernel.name)}: {stop}{doing}", groups, about) from None
+            raise LaunchStopped(f"{strip_parameter_types(kernel.name)}: {stop}{doing}", groups, about) from None
         self._copies.end(pointers)
         self._queue.free_launch()
         groups = findings.groups()
         remarks = tuple(group for group in groups if is_remark(group.rule, loaded.image.compiler))
-        after = self._counters(counted)
+        after = self._read_counters(counted)
         errors = tuple(group for group in groups if group not in remarks)
         return CheckedLaunch(errors, remarks, after[0] - before[0], after[1] - before[1])
 
@@ -273,16 +273,16 @@ class TritonDevice:
         )
         if offset is None:
             return segment
-        return segment[:offset] + self._queue.hostcall_va().to_bytes(8, "little") + segment[offset + 8 :]
+        return segment[:offset] + self._queue.find_hostcall_va().to_bytes(8, "little") + segment[offset + 8 :]
 
-    def _value(self, value: np.generic | HostPointer | None) -> np.generic | None:
+    def _to_value(self, value: np.generic | HostPointer | None) -> np.generic | None:
         if isinstance(value, HostPointer):
             return np.uint64(self._copies.va(value.address))
         if isinstance(value, (np.int64, np.uint64)):
             return np.uint64(self._copies.va(int(value)) & (1 << 64) - 1)
         return value
 
-    def _counters(self, counted: bool) -> tuple[int, int]:
+    def _read_counters(self, counted: bool) -> tuple[int, int]:
         if not counted:
             return 0, 0
         rows = self._client.counters()

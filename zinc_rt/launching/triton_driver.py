@@ -13,11 +13,11 @@ import numpy as np
 
 from zinc_rt.host.errors import UnsupportedError
 from zinc_rt.launching.launch import LaunchStopped
-from zinc_rt.launching.located import plain_name
-from zinc_rt.launching.triton_arguments import Argument, arguments_of
+from zinc_rt.launching.located import strip_parameter_types
+from zinc_rt.launching.triton_arguments import Argument, list_arguments
 from zinc_rt.launching.triton_device import CheckedLaunch, ChipOptions, TritonDevice, TritonKernelCode
-from zinc_rt.launching.triton_memory import pointer_to
-from zinc_rt.sim.chips import MAX_WAVES_PER_SIMD, Chip, chip
+from zinc_rt.launching.triton_memory import make_pointer
+from zinc_rt.sim.chips import MAX_WAVES_PER_SIMD, Chip, find_chip
 
 WARP = 32
 LDS_BYTES = 65536
@@ -33,12 +33,12 @@ class SimulatedUtils:
 
     def get_device_properties(self, device: int | None = 0) -> dict[str, Any]:
         """Return the properties under the names that Triton's HIP driver uses."""
-        row = chip(self._device.options.chip)
+        row = find_chip(self._device.options.chip)
         processors = row.cus // 2  # HIP counts workgroup processors on RDNA
         simds = 2 * row.simds_per_cu
         return {
             "max_shared_mem": LDS_BYTES,
-            "max_num_regs": simds * vgprs_per_simd(row) * WARP,
+            "max_num_regs": simds * count_vgprs_per_simd(row) * WARP,
             "multiprocessor_count": processors,
             "sm_clock_rate": row.engine_mhz * 1000,
             "mem_clock_rate": row.memory_mhz * 1000,
@@ -65,7 +65,7 @@ class SimulatedUtils:
         """Do nothing: device_print has no fixed buffer here."""
 
 
-def vgprs_per_simd(row: Chip) -> int:
+def count_vgprs_per_simd(row: Chip) -> int:
     """Return the VGPRs of a SIMD for wave32, per lane, from the size of a CU's register file."""
     return row.vgpr_bytes_per_cu // (row.simds_per_cu * WARP * 4)
 
@@ -99,7 +99,7 @@ class SimulatedLauncher:
         grid = (int(grid_x), int(grid_y), int(grid_z))
         if 0 in grid:
             return  # as on a card: nothing runs
-        arguments = arguments_of(self._signature, values)
+        arguments = list_arguments(self._signature, values)
         arguments |= self._scratch(grid, function, len(arguments), stream)
         if enter is not None:
             enter(launch_metadata)
@@ -129,9 +129,9 @@ class SimulatedLauncher:
             if not total:
                 scratch[name] = None
             elif name == "global_scratch":
-                scratch[name] = pointer_to(name, _allocation._allocator.get()(total, align, stream))
+                scratch[name] = make_pointer(name, _allocation._allocator.get()(total, align, stream))
             else:
-                scratch[name] = pointer_to(name, np.zeros(total + align, np.uint8))
+                scratch[name] = make_pointer(name, np.zeros(total + align, np.uint8))
         return scratch
 
 
@@ -166,7 +166,7 @@ class SimulatedDriver:
     def get_current_target(self) -> Any:
         from triton.backends.compiler import GPUTarget
 
-        return GPUTarget("hip", chip(self.options.chip).gfx, WARP)
+        return GPUTarget("hip", find_chip(self.options.chip).gfx, WARP)
 
     def get_active_torch_device(self) -> Any:
         import torch
@@ -196,7 +196,7 @@ class SimulatedDriver:
         return 0
 
     def get_device_capability(self, device: int | None = 0) -> tuple[int, int]:
-        target = chip(self.options.chip).target
+        target = find_chip(self.options.chip).target
         return target // 10000, target // 100 % 100
 
     def assemble_tensormap_to_arg(self, tensormaps_info: Any, args: Any) -> Any:
@@ -213,7 +213,7 @@ class SimulatedDriver:
         """Run a kernel. Raise LaunchStopped if it did not end."""
         lds_bytes = max(metadata.shared - loaded.kernel.group_bytes, 0)
         threads = metadata.num_warps * getattr(metadata, "warp_size", WARP)
-        name = plain_name(loaded.kernel.name)
+        name = strip_parameter_types(loaded.kernel.name)
         counted = self._counted is not None
         try:
             result = self.device.run(loaded, grid, threads, arguments, lds_bytes, counted=counted)
@@ -237,9 +237,9 @@ class SimulatedDriver:
         triton.testing.do_bench. It ranks configurations roughly and is no measurement of a card. Without a launch
         it is the time of the host."""
         start = time.perf_counter()
-        with self.counting() as launches:
+        with self.count_launches() as launches:
             fn()
-        milliseconds = sum(simulated_ms(item, chip(self.options.chip)) for item in launches)
+        milliseconds = sum(compute_simulated_ms(item, find_chip(self.options.chip)) for item in launches)
         milliseconds = milliseconds if launches else (time.perf_counter() - start) * 1000
         self._note_simulated(bool(launches))
         if quantiles is not None:
@@ -254,7 +254,7 @@ class SimulatedDriver:
             print(f"zinc-rt: {text}", file=sys.stderr)
 
     @contextmanager
-    def counting(self) -> Any:
+    def count_launches(self) -> Any:
         """Collect the launches of a `with` block, with counters."""
         before, self._counted = self._counted, []
         launches = self._counted
@@ -266,7 +266,7 @@ class SimulatedDriver:
                 before += launches
 
 
-def simulated_ms(done: CheckedLaunch, row: Chip) -> float:
+def compute_simulated_ms(done: CheckedLaunch, row: Chip) -> float:
     """Return the larger of two lower bounds in ms: one wave instruction per SIMD and cycle, and all bytes at the
     bandwidth of the memory."""
     instructions_per_ms = row.cus * row.simds_per_cu * row.engine_mhz * 1000

@@ -62,35 +62,35 @@ class HostPointer:
         return PlacedBuffer(self.name, va, np.broadcast_to(element, self.shape))
 
 
-def pointer_to(name: str, value: Any) -> HostPointer:
+def make_pointer(name: str, value: Any) -> HostPointer:
     """Return the pointer that a kernel receives for an argument. Raise UnsupportedError for memory of another
     device, or an object whose size is not known."""
     value = getattr(value, "array", value) if isinstance(value, ArrayArgument) else value
     if isinstance(value, np.ndarray):
-        return _array_pointer(name, value)
+        return _make_array_pointer(name, value)
     base = getattr(value, "base", value)  # triton.reinterpret: a TensorWrapper
     if hasattr(base, "untyped_storage"):
-        return _tensor_pointer(name, base, _item_bytes(value, base))
+        return _make_tensor_pointer(name, base, _count_item_bytes(value, base))
     raise UnsupportedError(
         f"argument {name} is a {type(value).__module__}.{type(value).__qualname__} of unknown size",
         next="pass a torch tensor on the CPU or a NumPy array",
     )
 
 
-def _item_bytes(value: Any, base: Any) -> int:
+def _count_item_bytes(value: Any, base: Any) -> int:
     if value is base:
         return int(base.element_size())
     bits = getattr(value.dtype, "primitive_bitwidth", None)
     return int(bits) // 8 if bits else int(base.element_size())
 
 
-def _tensor_pointer(name: str, tensor: Any, itemsize: int) -> HostPointer:
+def _make_tensor_pointer(name: str, tensor: Any, itemsize: int) -> HostPointer:
     if tensor.device.type != "cpu":
         raise UnsupportedError(
             f"argument {name} is a tensor on {tensor.device}; a simulated chip only reads CPU tensors",
             next="create it with device='cpu', or triton.runtime.driver.active.get_active_torch_device()",
         )
-    if tensor.layout is not _torch().strided:
+    if tensor.layout is not _loaded_torch().strided:
         raise UnsupportedError(
             f"argument {name} has the layout {tensor.layout}; only strided tensors have a pointer"
         )
@@ -105,8 +105,8 @@ def _tensor_pointer(name: str, tensor: Any, itemsize: int) -> HostPointer:
     return HostPointer(name, int(tensor.data_ptr()), allocation, itemsize, dense or (after,), wide)
 
 
-def _array_pointer(name: str, array: np.ndarray) -> HostPointer:
-    allocation = _array_allocation(array)
+def _make_array_pointer(name: str, array: np.ndarray) -> HostPointer:
+    allocation = _make_array_allocation(array)
     address = array.__array_interface__["data"][0]
     if not array.size:
         return HostPointer(name, address, None, array.itemsize, (0,))
@@ -116,7 +116,7 @@ def _array_pointer(name: str, array: np.ndarray) -> HostPointer:
     return HostPointer(name, address, allocation, array.itemsize, shape, wide)
 
 
-def _array_allocation(array: np.ndarray) -> HostAllocation:
+def _make_array_allocation(array: np.ndarray) -> HostAllocation:
     owner = array
     while isinstance(owner.base, np.ndarray):
         owner = owner.base
@@ -137,11 +137,11 @@ class ArrayArgument:
         return int(self.array.nbytes)
 
 
-def _torch() -> Any:
+def _loaded_torch() -> Any:
     return sys.modules["torch"]
 
 
-def live_allocations() -> list[HostAllocation]:
+def list_live_allocations() -> list[HostAllocation]:
     """Return the allocations of all live CPU tensors, to which an address stored in memory may refer."""
     torch = sys.modules.get("torch")
     if torch is None:
@@ -157,7 +157,7 @@ def live_allocations() -> list[HostAllocation]:
     return list(by_address.values())
 
 
-def merged(allocations: Iterable[HostAllocation]) -> list[HostAllocation]:
+def merge_allocations(allocations: Iterable[HostAllocation]) -> list[HostAllocation]:
     """Return allocations without overlap, sorted: torch.from_numpy and slices of foreign memory share bytes."""
     joined: list[HostAllocation] = []
     for allocation in sorted(allocations, key=lambda allocation: (allocation.address, -allocation.size_bytes)):
@@ -202,8 +202,8 @@ class DeviceCopies:
         allocations = [pointer.allocation for pointer in pointers if pointer.allocation is not None]
         tables = [pointer for pointer in pointers if pointer.stores_pointers and self._has_addresses(pointer)]
         if tables or any(number >= LEAST_ADDRESS for number in numbers):
-            allocations += self._meant(tables, numbers)
-        self._copies = [self._copy(item, pointers) for item in merged(allocations)]
+            allocations += self._find_meant(tables, numbers)
+        self._copies = [self._copy(item, pointers) for item in merge_allocations(allocations)]
         for item in self._copies:
             item.content()[:] = item.host.bytes()
         for table in tables:
@@ -258,22 +258,24 @@ class DeviceCopies:
         copy.buffer.free()
 
     def _has_addresses(self, table: HostPointer) -> bool:
-        values = self._values(table)
+        values = self._read_values(table)
         return values is not None and bool(((values >= LEAST_ADDRESS) & (values < 1 << 47)).any())
 
-    def _values(self, table: HostPointer) -> np.ndarray | None:
+    def _read_values(self, table: HostPointer) -> np.ndarray | None:
         assert table.allocation is not None
         count = int(np.prod(table.shape))
         if not 0 < count <= _STORED_POINTERS or table.address % 8:
             return None
         return np.ctypeslib.as_array((ctypes.c_int64 * count).from_address(table.address))
 
-    def _meant(self, tables: Sequence[HostPointer], numbers: Sequence[int]) -> list[HostAllocation]:
+    def _find_meant(self, tables: Sequence[HostPointer], numbers: Sequence[int]) -> list[HostAllocation]:
         """Return the live allocations that contain an address of a table or an integer argument."""
-        values = [np.asarray(list(numbers), np.int64)] + [v for t in tables if (v := self._values(t)) is not None]
+        values = [np.asarray(list(numbers), np.int64)] + [
+            v for t in tables if (v := self._read_values(t)) is not None
+        ]
         addresses = np.unique(np.concatenate(values))
         chosen = []
-        for live_allocation in live_allocations():
+        for live_allocation in list_live_allocations():
             offset = np.searchsorted(addresses, live_allocation.address)
             if offset < len(addresses) and live_allocation.contains(int(addresses[offset])):
                 chosen.append(live_allocation)
@@ -282,7 +284,7 @@ class DeviceCopies:
     def _translate(self, table: HostPointer, *, to_gpu: bool) -> None:
         """Replace host addresses in the copy of a table by GPU addresses, or the other way round."""
         copy = next((item for item in self._copies if item.host.contains(table.address)), None)
-        if copy is None or self._values(table) is None:
+        if copy is None or self._read_values(table) is None:
             return
         offset = copy.buffer.host.address + copy.offset + table.address - copy.host.address
         values = np.ctypeslib.as_array((ctypes.c_int64 * int(np.prod(table.shape))).from_address(offset))

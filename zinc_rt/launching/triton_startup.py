@@ -17,7 +17,7 @@ from typing import Any, TextIO
 from zinc_rt.host.errors import ZincError
 from zinc_rt.isa.target import DEFAULT_ARCH
 from zinc_rt.launching.finding_groups import FindingGroup
-from zinc_rt.launching.finding_places import same_places
+from zinc_rt.launching.finding_places import join_places
 
 SANITIZE = "ZINC_RT_SANITIZE"
 _STARTUP = Path(__file__).parent / "startup"
@@ -38,7 +38,7 @@ class SanitizeOptions:
     timeout_seconds: float | None = None
     cuda: bool = True
 
-    def environment(self, inherited: dict[str, str]) -> dict[str, str]:
+    def make_environment(self, inherited: dict[str, str]) -> dict[str, str]:
         """Return the environment of the program."""
         path = [str(_STARTUP), *filter(None, [inherited.get("PYTHONPATH", "")])]
         return {**inherited, SANITIZE: json.dumps(asdict(self)), "PYTHONPATH": os.pathsep.join(path)}
@@ -73,9 +73,9 @@ def begin_torch() -> None:
     """Make torch's device cuda an alias of the CPU if the options say so. Called after `import torch`."""
     options = json.loads(os.environ[SANITIZE])
     if options["cuda"]:
-        from zinc_rt.launching.triton_torch import cuda_on_cpu
+        from zinc_rt.launching.triton_torch import alias_cuda_to_cpu
 
-        cuda_on_cpu(options["chip"])
+        alias_cuda_to_cpu(options["chip"])
 
 
 class _Writer:
@@ -110,7 +110,7 @@ def read_reports(folder: Path) -> SanitizeReport:
             launches += row["launches"]
             findings += [_group(finding) for finding in row["findings"]]
             remarks += [_group(remark) for remark in row["remarks"]]
-    return SanitizeReport(launches, same_places(findings), same_places(remarks))
+    return SanitizeReport(launches, join_places(findings), join_places(remarks))
 
 
 def _group(row: dict[str, Any]) -> FindingGroup:

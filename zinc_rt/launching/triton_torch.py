@@ -13,13 +13,13 @@ from types import SimpleNamespace
 from typing import Any
 
 from zinc_rt.launching.triton_driver import SimulatedEvent
-from zinc_rt.sim.chips import chip as chip_row
+from zinc_rt.sim.chips import find_chip as chip_row
 
 _CUDA = re.compile(r"cuda(:\d+)?")
 _HIP_VERSION = "7.0.0"  # torch.version.hip, which programs ask to recognise AMD
 
 
-def cuda_on_cpu(chip: str) -> None:
+def alias_cuda_to_cpu(chip: str) -> None:
     """Make torch's device "cuda" an alias of the CPU."""
     import torch
 
@@ -27,7 +27,7 @@ def cuda_on_cpu(chip: str) -> None:
         return  # a program on a machine with a card chooses for itself
     from torch.overrides import TorchFunctionMode
 
-    def on_cpu(value: Any) -> Any:
+    def to_cpu(value: Any) -> Any:
         if isinstance(value, str) and _CUDA.fullmatch(value):
             return torch.device("cpu")
         if isinstance(value, torch.device) and value.type == "cuda":
@@ -46,20 +46,20 @@ def cuda_on_cpu(chip: str) -> None:
             if func is torch.Tensor.cuda:
                 return args[0]
             if "device" in kwargs:
-                kwargs = {**kwargs, "device": on_cpu(kwargs["device"])}
+                kwargs = {**kwargs, "device": to_cpu(kwargs["device"])}
             if func is torch.Tensor.to:
-                args = tuple(on_cpu(argument) for argument in args)
+                args = tuple(to_cpu(argument) for argument in args)
             return func(*args, **kwargs)
 
     CudaOnCpu().__enter__()
-    for name, value in _functions(torch, chip).items():
+    for name, value in _list_functions(torch, chip).items():
         setattr(torch.cuda, name, value)
     torch.version.hip = _HIP_VERSION
     if not hasattr(torch.cpu, "set_stream"):
-        torch.cpu.set_stream = _nothing()
+        torch.cpu.set_stream = _make_empty_function()
 
 
-def _nothing() -> Callable[..., None]:
+def _make_empty_function() -> Callable[..., None]:
     """Return a new function that does nothing: torch.compile wants different objects under different names."""
 
     def function(*_: Any, **__: Any) -> None:
@@ -68,7 +68,7 @@ def _nothing() -> Callable[..., None]:
     return function
 
 
-def _functions(torch: Any, chip: str) -> dict[str, Any]:
+def _list_functions(torch: Any, chip: str) -> dict[str, Any]:
     row = chip_row(chip)
     major, minor = row.target // 10000, row.target // 100 % 100
     properties = SimpleNamespace(
@@ -88,10 +88,10 @@ def _functions(torch: Any, chip: str) -> dict[str, Any]:
     )
     stream = SimpleNamespace(
         cuda_stream=0,
-        synchronize=_nothing(),
-        wait_stream=_nothing(),
-        wait_event=_nothing(),
-        record_event=_nothing(),
+        synchronize=_make_empty_function(),
+        wait_stream=_make_empty_function(),
+        wait_event=_make_empty_function(),
+        record_event=_make_empty_function(),
         device_index=0,
     )
     constants: dict[str, Any] = {
@@ -112,11 +112,11 @@ def _functions(torch: Any, chip: str) -> dict[str, Any]:
         "is_bf16_supported": True,
         "is_current_stream_capturing": False,
     }
-    functions: dict[str, Any] = {name: _constant(value) for name, value in constants.items()}
+    functions: dict[str, Any] = {name: _make_constant(value) for name, value in constants.items()}
     for name in ("synchronize", "set_device", "set_stream", "empty_cache", "init", "_lazy_init"):
-        functions[name] = _nothing()
+        functions[name] = _make_empty_function()
     for name in ("reset_peak_memory_stats", "manual_seed", "manual_seed_all", "ipc_collect"):
-        functions[name] = _nothing()
+        functions[name] = _make_empty_function()
     for name in ("device", "device_of", "stream"):
         functions[name] = lambda *_, **__: nullcontext()
     functions["Event"] = SimulatedEvent
@@ -124,5 +124,5 @@ def _functions(torch: Any, chip: str) -> dict[str, Any]:
     return functions
 
 
-def _constant(value: Any) -> Callable[..., Any]:
+def _make_constant(value: Any) -> Callable[..., Any]:
     return lambda *_, **__: value

@@ -66,7 +66,7 @@ def parse(text: str) -> tuple[str, Value]:
     match = _BUFFER.fullmatch(rest)
     if match is not None:
         way, dtype, shape, fill = match.groups()
-        return name, _buffer(text, way, parse_type(f"--arg {text}", dtype), shape, fill)
+        return name, _parse_buffer(text, way, parse_type(f"--arg {text}", dtype), shape, fill)
     if rest == "null":
         return name, None
     kind, colon, value = rest.partition(":")
@@ -101,21 +101,21 @@ def parse_type(text: str, name: str) -> np.dtype[Any]:
     return np.dtype(getattr(ml_dtypes, ML_DTYPES[name]))
 
 
-def _buffer(text: str, way: str, dtype: np.dtype[Any], shape: str, fill: str | None) -> LaunchBuffer:
+def _parse_buffer(text: str, way: str, dtype: np.dtype[Any], shape: str, fill: str | None) -> LaunchBuffer:
     try:
         sizes = tuple(int(part) for part in re.split(r"[,x]", shape.replace(" ", "")))
     except ValueError:
         raise UsageError(f"--arg {text}: invalid shape [{shape}]") from None
     if way == "out" and fill is None:
         return out(sizes, dtype)
-    return LaunchBuffer(_filled_array(text, sizes, dtype, fill or "zeros"), out=way != "in")
+    return LaunchBuffer(_make_filled_array(text, sizes, dtype, fill or "zeros"), out=way != "in")
 
 
-def _filled_array(text: str, shape: tuple[int, ...], dtype: np.dtype[Any], fill: str) -> np.ndarray:
+def _make_filled_array(text: str, shape: tuple[int, ...], dtype: np.dtype[Any], fill: str) -> np.ndarray:
     kind, _, rest = fill.partition(":")
     try:
         if kind == "random":
-            return random(shape, dtype, int(rest or 0))
+            return make_random(shape, dtype, int(rest or 0))
         if kind == "range":
             return np.arange(math.prod(shape)).astype(dtype).reshape(shape)
         if kind in ("zeros", "ones"):
@@ -125,13 +125,13 @@ def _filled_array(text: str, shape: tuple[int, ...], dtype: np.dtype[Any], fill:
     except (ValueError, OverflowError):
         raise UsageError(f"--arg {text}: {rest} is not a valid value for {kind}") from None
     if kind == "file":
-        return _from_file(text, rest, shape, dtype)
+        return _read_from_file(text, rest, shape, dtype)
     raise UsageError(
         f"--arg {text}: unknown fill {kind}, expected random:SEED, range, zeros, ones, fill:VALUE or file:F.npy"
     )
 
 
-def random(shape: tuple[int, ...], dtype: np.dtype[Any], seed: int) -> np.ndarray:
+def make_random(shape: tuple[int, ...], dtype: np.dtype[Any], seed: int) -> np.ndarray:
     """Return random values: normally distributed floats, or integers of the whole range."""
     generator = np.random.default_rng(seed)
     if is_float(dtype):
@@ -140,7 +140,7 @@ def random(shape: tuple[int, ...], dtype: np.dtype[Any], seed: int) -> np.ndarra
     return generator.integers(info.min, info.max, shape, dtype, endpoint=True)
 
 
-def _from_file(text: str, path: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
+def _read_from_file(text: str, path: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
     try:
         array = np.load(Path(path))
     except (OSError, ValueError) as error:

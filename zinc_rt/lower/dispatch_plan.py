@@ -124,21 +124,21 @@ def dispatch_plan(lowered: LoweredGraph) -> DispatchPlan:
     grids_offset = align_up(specs_offset + GRID_BYTES * len(grids), ARGUMENT_ALIGNMENT)
     end = align_up(grids_offset + GRID_BYTES * len(grids), ARGUMENT_ALIGNMENT)
     if grids:
-        placed[:0] = [_grids_launch(len(grids), specs_offset, grids_offset), Barrier(())]
+        placed[:0] = [_make_grids_launch(len(grids), specs_offset, grids_offset), Barrier(())]
     in_block = {grid: GridInBlock(grids_offset + GRID_BYTES * number, grid) for number, grid in enumerate(grids)}
     steps: list[Dispatch | Barrier] = []
     for item in placed:
         if isinstance(item, Barrier):
             steps.append(item)
             continue
-        grid = in_block.get(item.launch.grid) or _fixed_grid(item, capacity)
+        grid = in_block.get(item.launch.grid) or _find_fixed_grid(item, capacity)
         steps.append(Dispatch(item.node, item.launch, item.temps, end, grid, item.merged))
         end = align_up(end + item.launch.kernarg_bytes, ARGUMENT_ALIGNMENT)
     name = f"{lowered.graph.name} {','.join(str(capacity[symbol]) for symbol in SYMBOLS if symbol in capacity)}"
     return DispatchPlan(name, tuple(steps), grids, temps_bytes, specs_offset, grids_offset, end)
 
 
-def operand_addresses(
+def find_operand_addresses(
     plan: DispatchPlan, graph: OpGraph, memory: MemoryPlan
 ) -> Iterator[tuple[str, int, int, str]]:
     """Return named memory: (allocation of the memory plan, or "" for the plan's block; offset, bytes, name)."""
@@ -167,7 +167,7 @@ def _lower_launches(lowered: LoweredGraph) -> tuple[list[_PlacedLaunch | Barrier
     numbers: dict[Launch, int] = {}
     for step in lowered.steps:
         if isinstance(step, Barrier):
-            _barrier(steps, step)
+            _add_barrier(steps, step)
             if end >= apart:
                 end = 0
                 numbers.clear()
@@ -176,7 +176,7 @@ def _lower_launches(lowered: LoweredGraph) -> tuple[list[_PlacedLaunch | Barrier
         read: frozenset[str] = frozenset()
         for item in step.entry.code(step.node, lowered.graph, lowered.plan.capacity):
             if isinstance(item, Sync):
-                _barrier(steps, Barrier(()))
+                _add_barrier(steps, Barrier(()))
                 continue
             if item.makes and item in numbers:
                 temps[item.makes.name] = numbers[item]
@@ -192,12 +192,12 @@ def _lower_launches(lowered: LoweredGraph) -> tuple[list[_PlacedLaunch | Barrier
                 read |= {item.makes.name}
         maximum = max(maximum, end)
         numbers = {
-            launch: index for launch, index in numbers.items() if not _overwrites(step.node, launch, lowered)
+            launch: index for launch, index in numbers.items() if not _has_overwrite(step.node, launch, lowered)
         }
     return steps, maximum
 
 
-def _overwrites(node: Node, launch: Launch, lowered: LoweredGraph) -> bool:
+def _has_overwrite(node: Node, launch: Launch, lowered: LoweredGraph) -> bool:
     """Return whether a node writes memory that a launch reads."""
     written = [lowered.plan.placements[name] for name in node.outputs if name]
     read = [lowered.plan.placements[buffer.name] for buffer in launch.buffers if isinstance(buffer, Ref)]
@@ -218,13 +218,13 @@ def _order_by_level(
     intervals = (
         [item for item in run if isinstance(item, _PlacedLaunch)] for is_barrier, run in runs if not is_barrier
     )
-    for number, level in enumerate(group_by_level(intervals, lambda item: _memory_touches(item, lowered))):
+    for number, level in enumerate(group_by_level(intervals, lambda item: _list_memory_touches(item, lowered))):
         if number:
             yield Barrier(())
         yield from level
 
 
-def _memory_touches(placed: _PlacedLaunch, lowered: LoweredGraph) -> tuple[Touch, ...]:
+def _list_memory_touches(placed: _PlacedLaunch, lowered: LoweredGraph) -> tuple[Touch, ...]:
     """Return the mutable memory that a launch reads or writes: its node's outputs, and temporaries."""
     assert placed.node is not None
     ranges = []
@@ -277,12 +277,12 @@ def _merge_group(group: Sequence[_PlacedLaunch], merging: Merging) -> _PlacedLau
     return _PlacedLaunch(group[0].node, merging.merged([item.launch for item in group]), temps, others)
 
 
-def _barrier(steps: list[_PlacedLaunch | Barrier], barrier: Barrier) -> None:
+def _add_barrier(steps: list[_PlacedLaunch | Barrier], barrier: Barrier) -> None:
     if steps and not isinstance(steps[-1], Barrier):
         steps.append(barrier)
 
 
-def _grids_launch(count: int, specs_offset: int, grids_offset: int) -> _PlacedLaunch:
+def _make_grids_launch(count: int, specs_offset: int, grids_offset: int) -> _PlacedLaunch:
     groups = -(-count // GRIDS_THREADS)
     specs, grids = Temp("specs", GRID_BYTES * count), Temp("grids", GRID_BYTES * count)
     launch = Launch(GRIDS_KERNEL, (Ref(COUNTS), specs, grids), (count,), (groups, 1, 1))
@@ -301,7 +301,7 @@ def _is_data_dependent(grid: Grid, capacity: Mapping[str, int]) -> bool:
     return bool(counts)
 
 
-def _fixed_grid(placed: _PlacedLaunch, capacity: Mapping[str, int]) -> tuple[int, int, int]:
+def _find_fixed_grid(placed: _PlacedLaunch, capacity: Mapping[str, int]) -> tuple[int, int, int]:
     x, y, z = (capacity[dim] if isinstance(dim, str) else dim for dim in placed.launch.grid)
     if min(x, y, z) < 1 or any(size > maximum for size, maximum in zip((x, y, z), AXIS_MAXIMUM, strict=True)):
         raise UnsupportedError(f"{placed.node!r}: {placed.launch.kernel} needs {x} x {y} x {z} workgroups")

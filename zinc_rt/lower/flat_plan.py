@@ -86,7 +86,7 @@ INTEGER, REAL = range(2)  # kinds of a constant
 
 def to_bytes(program: PlannedGraph, graph_sha256: bytes) -> bytes:
     """Serialise a program without its graph. Raise InputError for content that the format cannot represent."""
-    return _Writer(program).form(graph_sha256)
+    return _Writer(program).encode(graph_sha256)
 
 
 def from_bytes(
@@ -106,15 +106,15 @@ class _Writer:
         self._rows: dict[str, list[Any]] = {section: [] for section in SECTIONS}
         self._nodes = {id(node): number for number, node in enumerate(program.graph.nodes)}
 
-    def form(self, graph_sha256: bytes) -> bytes:
+    def encode(self, graph_sha256: bytes) -> bytes:
         program, rows = self._program, self._rows
         memory, plan = program.plan, program.dispatches
         if list(memory.placements) != list(program.graph.buffers) or memory.graph != program.graph.name:
             raise InputError(f"{memory.graph}: the memory plan belongs to another graph")
-        rows["capacity"] = [(self._string(symbol), 0, maximum) for symbol, maximum in memory.capacity.items()]
+        rows["capacity"] = [(self._add_string(symbol), 0, maximum) for symbol, maximum in memory.capacity.items()]
         numbers = {allocation: number for number, allocation in enumerate(memory.allocations)}
         rows["allocations"] = [
-            (self._string(name), HEAPS.index(item.heap), item.size_bytes, item.payload_bytes)
+            (self._add_string(name), HEAPS.index(item.heap), item.size_bytes, item.payload_bytes)
             for name, item in memory.allocations.items()
         ]
         rows["placements"] = [
@@ -122,10 +122,10 @@ class _Writer:
             for placement in memory.placements.values()
         ]
         for step in plan.steps:
-            self._step(step)
-        rows["grids"] = [_dims(grid) for grid in plan.grids]
+            self._add_step(step)
+        rows["grids"] = [_encode_grid(grid) for grid in plan.grids]
         header = np.zeros((), HEADER)
-        header["name"], header["ordering"] = self._string(plan.name), self._string(program.ordering)
+        header["name"], header["ordering"] = self._add_string(plan.name), self._add_string(program.ordering)
         header["tap"], header["alignment"] = memory.tap, memory.alignment
         header["arena_floor_bytes"] = memory.arena_floor_bytes
         for field in ("temps_bytes", "specs_offset", "grids_offset", "size_bytes"):
@@ -141,26 +141,26 @@ class _Writer:
         header["sha256"] = np.void(hashlib.sha256(header.tobytes()[HASHED_FROM:] + body).digest())
         return header.tobytes() + body
 
-    def _string(self, text: str) -> int:
+    def _add_string(self, text: str) -> int:
         return self._strings.setdefault(text, len(self._strings))
 
-    def _step(self, step: Dispatch | Barrier) -> None:
+    def _add_step(self, step: Dispatch | Barrier) -> None:
         rows = self._rows
         if isinstance(step, Barrier):
-            rows["operands"] += [(REF, self._string(name), 0) for name in step.buffers]
+            rows["operands"] += [(REF, self._add_string(name), 0) for name in step.buffers]
             rows["steps"].append((IS_BARRIER, 0, len(step.buffers), *(0,) * 12))
             return
         launch = step.launch
-        rows["operands"] += [self._operand(buffer) for buffer in launch.buffers]
-        rows["constants"] += [_constant(value) for value in launch.constants]
-        rows["patches"] += [(self._string(symbol), 0, value) for symbol, value in launch.patches]
-        rows["temps"] += [(self._string(temp), 0, offset) for temp, offset in step.temps.items()]
+        rows["operands"] += [self._add_operand(buffer) for buffer in launch.buffers]
+        rows["constants"] += [_encode_constant(value) for value in launch.constants]
+        rows["patches"] += [(self._add_string(symbol), 0, value) for symbol, value in launch.patches]
+        rows["temps"] += [(self._add_string(temp), 0, offset) for temp, offset in step.temps.items()]
         rows["merged"] += [(self._nodes[id(node)], 0) for node in step.merged]
         grid = (IS_SYMBOL | step.grid.offset_bytes, 0, 0) if isinstance(step.grid, GridInBlock) else step.grid
         rows["steps"].append(
             (
                 NONE if step.node is None else self._nodes[id(step.node)],
-                self._string(launch.kernel),
+                self._add_string(launch.kernel),
                 len(launch.buffers),
                 len(launch.constants),
                 len(launch.patches),
@@ -168,19 +168,19 @@ class _Writer:
                 len(step.merged),
                 0,
                 step.arguments_offset,
-                *_dims(launch.grid),
+                *_encode_grid(launch.grid),
                 *grid,
             )
         )
 
-    def _operand(self, buffer: Operand | None) -> tuple[int, int, int]:
+    def _add_operand(self, buffer: Operand | None) -> tuple[int, int, int]:
         if buffer is None:
             return ABSENT, 0, 0
         if isinstance(buffer, Ref):
-            return REF, self._string(buffer.name), buffer.offset_bytes
+            return REF, self._add_string(buffer.name), buffer.offset_bytes
         if isinstance(buffer, Temp):
-            return TEMP, self._string(buffer.name), buffer.size_bytes
-        return STRIDE, self._string(buffer.name), buffer.axis
+            return TEMP, self._add_string(buffer.name), buffer.size_bytes
+        return STRIDE, self._add_string(buffer.name), buffer.axis
 
 
 class _Reader:
@@ -188,19 +188,19 @@ class _Reader:
         self._name, self._graph = name, graph
         view = memoryview(data)
         if len(view) < HEADER.itemsize:
-            raise self._wrong(f"{len(view)} bytes; expected at least the header's {HEADER.itemsize}")
+            raise self._make_error(f"{len(view)} bytes; expected at least the header's {HEADER.itemsize}")
         self._header = np.frombuffer(view, HEADER, 1)[0]
         if bytes(view[:4]) != MAGIC or self._header["version"] != VERSION:
-            raise self._wrong(f"not a plan of version {VERSION}")
+            raise self._make_error(f"not a plan of version {VERSION}")
         if hashlib.sha256(view[HASHED_FROM:]).digest() != bytes(self._header["sha256"]):
-            raise self._wrong("the checksum does not match")
+            raise self._make_error("the checksum does not match")
         if bytes(self._header["graph"]) != graph_sha256:
-            raise self._wrong("the plan belongs to another graph")
+            raise self._make_error("the plan belongs to another graph")
         counts = self._header["counts"].tolist()
         if HEADER.itemsize + sum(n * dt.itemsize for n, dt in zip(counts, SECTIONS.values(), strict=True)) != len(
             view
         ):
-            raise self._wrong("the record counts do not match the length")
+            raise self._make_error("the record counts do not match the length")
         self._tables: dict[str, np.ndarray] = {}
         index = HEADER.itemsize
         for count, (section, dtype) in zip(counts, SECTIONS.items(), strict=True):
@@ -211,15 +211,15 @@ class _Reader:
     def program(self) -> PlannedGraph:
         header, graph = self._header, self._graph
         try:
-            memory = self._memory()
+            memory = self._read_memory()
             memory.check_ranges()
-            dispatches = self._dispatches(memory)
+            dispatches = self._read_dispatches(memory)
             ordering = self._strings[int(header["ordering"])]
         except (IndexError, KeyError, ValueError) as error:
-            raise self._wrong(f"{type(error).__name__}: {error}") from error
+            raise self._make_error(f"{type(error).__name__}: {error}") from error
         return PlannedGraph(graph, memory, ordering, dispatches)
 
-    def _wrong(self, saw: str) -> InputError:
+    def _make_error(self, saw: str) -> InputError:
         return InputError(f"{self._name}: {saw}", next="plan the graph again")
 
     def _read_strings(self) -> tuple[str, ...]:
@@ -228,14 +228,14 @@ class _Reader:
         begin = 0
         for end in self._tables["strings"].tolist():
             if not begin <= end <= len(text):
-                raise self._wrong(
+                raise self._make_error(
                     f"string {len(strings)} ends at byte {end}, but the text section has {len(text)} bytes"
                 )
             strings.append(str(text[begin:end], "utf-8", "replace"))
             begin = end
         return tuple(strings)
 
-    def _memory(self) -> MemoryPlan:
+    def _read_memory(self) -> MemoryPlan:
         header, strings = self._header, self._strings
         capacity = {strings[symbol]: maximum for symbol, _, maximum in self._tables["capacity"].tolist()}
         names, allocations = [], {}
@@ -258,10 +258,10 @@ class _Reader:
             int(header["arena_floor_bytes"]),
         )
 
-    def _dispatches(self, memory: MemoryPlan) -> DispatchPlan:
+    def _read_dispatches(self, memory: MemoryPlan) -> DispatchPlan:
         header = self._header
         size_bytes = int(header["size_bytes"])
-        operands = _Rows(self._operands(memory))
+        operands = _Rows(self._read_operands(memory))
         constants = _Rows(_read_constant(kind, value) for kind, value in self._tables["constants"].tolist())
         patches = _Rows((self._strings[name], value) for name, _, value in self._tables["patches"].tolist())
         temps = _Rows((self._strings[name], offset) for name, _, offset in self._tables["temps"].tolist())
@@ -274,7 +274,9 @@ class _Reader:
             if node == IS_BARRIER:
                 steps.append(Barrier(tuple(item.name for item in mine if isinstance(item, Ref))))
                 continue
-            launch = Launch(strings[kernel], mine, constants.take(values), _grid(six[:3]), patches.take(patched))
+            launch = Launch(
+                strings[kernel], mine, constants.take(values), _decode_grid(six[:3]), patches.take(patched)
+            )
             places = dict(temps.take(temporary))
             ends = [places[item.name] + item.size_bytes for item in mine if isinstance(item, Temp)]
             if max((arguments + launch.kernarg_bytes, *ends)) > size_bytes:
@@ -288,14 +290,14 @@ class _Reader:
         return DispatchPlan(
             strings[int(header["name"])],
             tuple(steps),
-            tuple(_grid(dims) for dims in self._tables["grids"].tolist()),
+            tuple(_decode_grid(dims) for dims in self._tables["grids"].tolist()),
             int(header["temps_bytes"]),
             int(header["specs_offset"]),
             int(header["grids_offset"]),
             size_bytes,
         )
 
-    def _operands(self, memory: MemoryPlan) -> list[Operand | None]:
+    def _read_operands(self, memory: MemoryPlan) -> list[Operand | None]:
         operands: list[Operand | None] = []
         for kind, name, value in self._tables["operands"].tolist():
             if kind == ABSENT:
@@ -326,7 +328,7 @@ class _Rows:
             raise ValueError(f"{len(self._rows) - self._at} records do not belong to any step")
 
 
-def _constant(value: int | float) -> tuple[int, bytes]:
+def _encode_constant(value: int | float) -> tuple[int, bytes]:
     return (REAL, struct.pack("<d", value)) if isinstance(value, float) else (INTEGER, struct.pack("<q", value))
 
 
@@ -335,10 +337,10 @@ def _read_constant(kind: int, value: bytes) -> int | float:
     return constant
 
 
-def _dims(grid: Grid) -> tuple[int, ...]:
+def _encode_grid(grid: Grid) -> tuple[int, ...]:
     return tuple(IS_SYMBOL | SYMBOLS.index(dim) if isinstance(dim, str) else dim for dim in grid)
 
 
-def _grid(dims: Sequence[int]) -> Grid:
+def _decode_grid(dims: Sequence[int]) -> Grid:
     x, y, z = (SYMBOLS[dim & ~IS_SYMBOL] if dim & IS_SYMBOL else dim for dim in dims)
     return x, y, z

@@ -26,15 +26,15 @@ def lower(graph: OpGraph, entries: Iterable[Entry], plan: MemoryPlan, *, orderin
     pending = _Pending(plan)
     for node in graph.nodes:
         if node.op is Op.BARRIER:
-            if pending.touches_any(node.inputs):
+            if pending.has_access(node.inputs):
                 steps.append(Barrier(node.inputs))
                 pending.clear()
             continue
-        chosen = choose(node, graph, entries, ordering)
+        chosen = choose_entry(node, graph, entries, ordering)
         if isinstance(chosen, str):
             refused.append(f"{node!r}: {chosen}")
             continue
-        conflicts = pending.conflicts(node)
+        conflicts = pending.find_conflicts(node)
         if conflicts:
             steps.append(Barrier(conflicts))
             pending.clear()
@@ -46,22 +46,22 @@ def lower(graph: OpGraph, entries: Iterable[Entry], plan: MemoryPlan, *, orderin
     return LoweredGraph(graph, plan, ordering, tuple(steps))
 
 
-def refusal(node: Node, graph: OpGraph, entries: Iterable[Entry], ordering: str) -> str | None:
+def find_refusal(node: Node, graph: OpGraph, entries: Iterable[Entry], ordering: str) -> str | None:
     """Return why no entry supports the node; None if one does, and for a BARRIER, which needs none."""
     if node.op is Op.BARRIER:
         return None
-    chosen = choose(node, graph, entries, ordering)
+    chosen = choose_entry(node, graph, entries, ordering)
     return chosen if isinstance(chosen, str) else None
 
 
-def choose(node: Node, graph: OpGraph, entries: Iterable[Entry], ordering: str) -> Entry | str:
+def choose_entry(node: Node, graph: OpGraph, entries: Iterable[Entry], ordering: str) -> Entry | str:
     """Return the first entry that supports the node, or the reasons why none does."""
     candidates = _group_by_op(tuple(entries)).get(node.op, ())
     reasons = []
     for entry in candidates:
         if ordering not in entry.orderings:
             continue
-        reason = _entry_refusal(entry, node, graph)
+        reason = _find_entry_refusal(entry, node, graph)
         if reason is None:
             return entry
         reasons.append(f"{entry.variant}: {reason}" if entry.variant else reason)
@@ -78,7 +78,7 @@ def _group_by_op(entries: tuple[Entry, ...]) -> dict[Op, list[Entry]]:
     return table
 
 
-def _entry_refusal(entry: Entry, node: Node, graph: OpGraph) -> str | None:
+def _find_entry_refusal(entry: Entry, node: Node, graph: OpGraph) -> str | None:
     if entry.weight_dtypes is not None:
         for port, name in zip(OPS[node.op].inputs, node.inputs, strict=True):
             if port.kind == "weight" and name != ABSENT and graph.buffers[name].dtype not in entry.weight_dtypes:
@@ -108,22 +108,22 @@ class _Pending:
                     touched = location.offset_bytes, location.offset_bytes + location.size_bytes
                     ranges.setdefault(location.allocation, []).append(touched)
 
-    def conflicts(self, node: Node) -> tuple[str, ...]:
-        hit = {name for name in node.inputs if self._overlaps(name, self._written)}
+    def find_conflicts(self, node: Node) -> tuple[str, ...]:
+        hit = {name for name in node.inputs if self._has_overlap(name, self._written)}
         hit |= {
             name
             for name in node.outputs
-            if self._overlaps(name, self._written) or self._overlaps(name, self._read)
+            if self._has_overlap(name, self._written) or self._has_overlap(name, self._read)
         }
         return tuple(sorted(hit))
 
-    def touches_any(self, names: tuple[str, ...]) -> bool:
+    def has_access(self, names: tuple[str, ...]) -> bool:
         """Return whether an explicit barrier over `names` (none: everything) orders any access."""
         if not names:
             return bool(self._written or self._read)
-        return any(self._overlaps(name, self._written) for name in names)
+        return any(self._has_overlap(name, self._written) for name in names)
 
-    def _overlaps(self, name: str, ranges: Ranges) -> bool:
+    def _has_overlap(self, name: str, ranges: Ranges) -> bool:
         if name == ABSENT:
             return False
         location = self._places[name]

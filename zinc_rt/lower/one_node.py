@@ -56,20 +56,20 @@ class OneNode:
         """Return the operands that are not weights, by name."""
         return {name: array for name, array in self.arrays.items() if isinstance(array, np.ndarray)}
 
-    def storage(self, name: str) -> str:
+    def find_storage(self, name: str) -> str:
         """Return the array that contains a buffer."""
         return self.shared.get(name, name)
 
-    def separate_plan(self) -> MemoryPlan:
+    def make_separate_plan(self) -> MemoryPlan:
         """Return a plan with a separate allocation for each operand, including weights."""
-        placements = {name: self._placement(name, self.storage(name), 0) for name in self.graph.buffers}
+        placements = {name: self._make_placement(name, self.find_storage(name), 0) for name in self.graph.buffers}
         allocations = {
             name: Allocation(BufferHeap.HOST_VISIBLE, array.nbytes, array.nbytes)
             for name, array in self.arrays.items()
         }
         return MemoryPlan("node", self.capacity, 1, False, allocations, placements, 0)
 
-    def shared_plan(self, heap: BufferHeap, alignment: int) -> MemoryPlan:
+    def make_shared_plan(self, heap: BufferHeap, alignment: int) -> MemoryPlan:
         """Return a plan with all operands but the weights in one allocation, each at a multiple of `alignment`.
 
         Weights are resident: their placements give their sizes.
@@ -82,17 +82,17 @@ class OneNode:
             end = align_up(end + array.nbytes, alignment)
         placements = {}
         for name in self.graph.buffers:
-            stored = self.storage(name)
+            stored = self.find_storage(name)
             resident = stored not in offsets
-            placements[name] = self._placement(name, stored if resident else TOGETHER, offsets.get(stored, 0))
+            placements[name] = self._make_placement(name, stored if resident else TOGETHER, offsets.get(stored, 0))
         allocations = {TOGETHER: Allocation(heap, end, payload)}
         return MemoryPlan("node", self.capacity, alignment, False, allocations, placements, 0)
 
-    def _placement(self, name: str, allocation: str, offset_bytes: int) -> BufferPlacement:
-        return BufferPlacement(allocation, offset_bytes, self.arrays[self.storage(name)].nbytes)
+    def _make_placement(self, name: str, allocation: str, offset_bytes: int) -> BufferPlacement:
+        return BufferPlacement(allocation, offset_bytes, self.arrays[self.find_storage(name)].nbytes)
 
 
-def one_node(
+def build_one_node(
     op: Op,
     operands: Sequence[Operand],
     fresh: Sequence[np.ndarray],
@@ -108,7 +108,7 @@ def one_node(
     """
     spec = OPS[op]
     argument = {port.name: operand for port, operand in zip(spec.inputs, operands, strict=False)}
-    counts = _counts(spec.inputs, argument)
+    counts = _find_counts(spec.inputs, argument)
     room = {symbol: max((capacity or {}).get(symbol, 0), count, 1) for symbol, count in counts.items()}
     builder = Builder("node")
     arrays: dict[str, np.ndarray | Weight] = {}
@@ -122,9 +122,9 @@ def one_node(
             arrays[port.name] = _place_weight(operand, place)
             inputs.append(builder.buffer(port.name, operand.shape, operand.dtype, "weight"))
         else:
-            arrays[port.name] = place(_padded_array(operand, port, room))
+            arrays[port.name] = place(_pad_array(operand, port, room))
             inputs.append(
-                builder.buffer(port.name, _dims(operand, port), DTYPES[operand.dtype.name], "activation")
+                builder.buffer(port.name, _find_dims(operand, port), DTYPES[operand.dtype.name], "activation")
             )
     outputs = iter(fresh)
     names = []
@@ -138,27 +138,27 @@ def one_node(
             if array is None:  # an optional one at the end
                 break
             like = array
-            arrays[name] = place(_padded_array(array, port, room, blank=True))
+            arrays[name] = place(_pad_array(array, port, room, blank=True))
         assert isinstance(like, np.ndarray)
-        names.append(builder.buffer(name, _dims(like, port), DTYPES[like.dtype.name], "activation"))
+        names.append(builder.buffer(name, _find_dims(like, port), DTYPES[like.dtype.name], "activation"))
     arrays[COUNTS] = np.array([counts[symbol] for symbol in SYMBOLS], np.int32)
     builder.buffer(COUNTS, (len(SYMBOLS),), "i32", "step")
     builder.node(op, tuple(inputs), tuple(names), **attrs)
     return OneNode(builder.build(), arrays, shared, room)
 
 
-def _counts(ports: Sequence[Port], given: Mapping[str, Operand]) -> dict[str, int]:
+def _find_counts(ports: Sequence[Port], operands: Mapping[str, Operand]) -> dict[str, int]:
     counts = dict.fromkeys(SYMBOLS, 0)
     for port in ports:
-        operand = given.get(port.name)
+        operand = operands.get(port.name)
         if isinstance(operand, np.ndarray) and port.shape[0] in SYMBOL_OF_DIM:
             counts[SYMBOL_OF_DIM[port.shape[0]]] = len(operand)
-    if not counts["sequences"] and isinstance(numbers := given.get("sequence"), np.ndarray):
+    if not counts["sequences"] and isinstance(numbers := operands.get("sequence"), np.ndarray):
         counts["sequences"] = int(numbers.max()) + 1  # of cache rows: no operand is that long
     return counts
 
 
-def _padded_array(array: np.ndarray, port: Port, room: Mapping[str, int], *, blank: bool = False) -> np.ndarray:
+def _pad_array(array: np.ndarray, port: Port, room: Mapping[str, int], *, blank: bool = False) -> np.ndarray:
     """Copy an array at full capacity; the uncounted part (everything if `blank`) is filled with garbage."""
     shape = list(array.shape)
     if port.shape[0] in SYMBOL_OF_DIM:
@@ -174,6 +174,6 @@ def _place_weight(weight: Weight, place: Place) -> Weight:
     return weight if place is np.copy else Weight(weight.dtype, weight.shape, place(weight.raw))
 
 
-def _dims(array: np.ndarray, port: Port) -> tuple[int | str, ...]:
+def _find_dims(array: np.ndarray, port: Port) -> tuple[int | str, ...]:
     symbol = SYMBOL_OF_DIM.get(port.shape[0])
     return (symbol, *array.shape[1:]) if symbol else array.shape

@@ -36,6 +36,6 @@ def plan_graph(lowered: LoweredGraph) -> PlannedGraph:
     return PlannedGraph(lowered.graph, lowered.plan, lowered.ordering, dispatch_plan(lowered), lowered.timed)
 
 
-def dispatches_of(program: LoweredGraph | PlannedGraph) -> DispatchPlan:
+def plan_dispatches(program: LoweredGraph | PlannedGraph) -> DispatchPlan:
     """Return the dispatches, planning them now if necessary."""
     return program.dispatches if isinstance(program, PlannedGraph) else dispatch_plan(program)

@@ -28,13 +28,13 @@ _ORDERS: tuple[Callable[[Lifetime], tuple[int, ...]], ...] = (
 )
 
 
-def pack(lifetimes: Sequence[Lifetime]) -> list[int]:
+def pack_lifetimes(lifetimes: Sequence[Lifetime]) -> list[int]:
     """Return an offset for each lifetime, such that buffers that are alive at the same node do not overlap.
 
     Each buffer is put into the lowest gap that fits; several fixed placement orders are tried, and the smallest
     arena is used. Offsets are sums of sizes: pass aligned sizes.
     """
-    floor = floor_bytes(lifetimes)
+    floor = compute_floor_bytes(lifetimes)
     best: list[int] = []
     smallest: int | None = None
     for order in _ORDERS:
@@ -57,7 +57,7 @@ def _place(lifetimes: Sequence[Lifetime], order: Sequence[int]) -> list[int]:
         beside = list(alive.get(life.first, ()))
         for node in range(life.first + 1, life.last + 1):
             beside += start.get(node, ())
-        offset = _lowest_gap(sorted(beside), life.size_bytes)
+        offset = _find_lowest_gap(sorted(beside), life.size_bytes)
         taken = offset, offset + life.size_bytes
         for node in range(life.first, life.last + 1):
             alive.setdefault(node, []).append(taken)
@@ -66,7 +66,7 @@ def _place(lifetimes: Sequence[Lifetime], order: Sequence[int]) -> list[int]:
     return offsets
 
 
-def _lowest_gap(overlapping: list[tuple[int, int]], size_bytes: int) -> int:
+def _find_lowest_gap(overlapping: list[tuple[int, int]], size_bytes: int) -> int:
     """Return the lowest offset with `size_bytes` free, given the ranges in use sorted by offset."""
     free = 0
     for offset, end in overlapping:
@@ -76,7 +76,7 @@ def _lowest_gap(overlapping: list[tuple[int, int]], size_bytes: int) -> int:
     return free
 
 
-def floor_bytes(lifetimes: Sequence[Lifetime]) -> int:
+def compute_floor_bytes(lifetimes: Sequence[Lifetime]) -> int:
     """Return the maximum of the bytes alive at one node, a lower bound for every packing."""
     change: dict[int, int] = {}
     for life in lifetimes:

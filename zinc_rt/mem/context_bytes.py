@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from zinc_rt.ir.graph import BufferSpec, Node, OpGraph
 from zinc_rt.ir.op import OPS
-from zinc_rt.mem.plan import size_bytes
+from zinc_rt.mem.plan import count_buffer_bytes
 
 RECURRENT = "state.ssm_"  # state that carries over from token to token, a row a sequence
 
@@ -29,7 +29,7 @@ class PageGroupSpec:
     layers: int
     bytes_per_token: int
 
-    def page_bytes(self, page_tokens: int) -> int:
+    def count_page_bytes(self, page_tokens: int) -> int:
         return page_tokens * self.bytes_per_token
 
 
@@ -38,7 +38,7 @@ def groups_of(graph: OpGraph) -> tuple[PageGroupSpec, ...]:
     tables = {name: index for index, name in enumerate(sorted(s.name for s in graph.by_role("table")))}
     windows = [0] * len(tables)
     caches: list[dict[str, BufferSpec]] = [{} for _ in tables]
-    for node, table in _paged(graph):
+    for node, table in _list_paged_nodes(graph):
         group = tables[table]
         window = node.attrs.get("window", 0)
         assert isinstance(window, int)
@@ -50,28 +50,28 @@ def groups_of(graph: OpGraph) -> tuple[PageGroupSpec, ...]:
             f"window-{window}" if window else "full",
             window,
             len({spec.name.partition("[")[2] for spec in owned.values()}),
-            sum(row_bytes(spec) for spec in owned.values()),
+            sum(count_buffer_row_bytes(spec) for spec in owned.values()),
         )
         for window, owned in zip(windows, caches, strict=True)
     )
 
 
-def state_row_bytes(graph: OpGraph) -> int:
+def count_state_row_bytes(graph: OpGraph) -> int:
     """Return the bytes of one sequence's recurrent state in all layers; 0 for a model without recurrent state."""
-    return sum(row_bytes(spec) for spec in graph.by_role("state") if spec.name.startswith(RECURRENT))
+    return sum(count_buffer_row_bytes(spec) for spec in graph.by_role("state") if spec.name.startswith(RECURRENT))
 
 
-def recurrent_layers(graph: OpGraph) -> int:
+def count_recurrent_layers(graph: OpGraph) -> int:
     """Return the number of layers with recurrent state."""
     return len({spec.name.partition("[")[2] for spec in graph.by_role("state") if spec.name.startswith(RECURRENT)})
 
 
-def row_bytes(spec: BufferSpec) -> int:
+def count_buffer_row_bytes(spec: BufferSpec) -> int:
     """Return the bytes of one row of a buffer: one token's keys, one sequence's state."""
-    return size_bytes(spec, {}) // int(spec.shape[0])
+    return count_buffer_bytes(spec, {}) // int(spec.shape[0])
 
 
-def _paged(graph: OpGraph) -> Iterator[tuple[Node, str]]:
+def _list_paged_nodes(graph: OpGraph) -> Iterator[tuple[Node, str]]:
     """Return the nodes that read a page table, each with the table."""
     for node in graph.nodes:
         for port, name in zip(OPS[node.op].inputs, node.inputs, strict=False):

@@ -16,9 +16,9 @@ from types import MappingProxyType
 from typing import Any
 
 from zinc_rt.host.errors import InputError
-from zinc_rt.ir.dtypes import row_bytes
-from zinc_rt.ir.graph import ABSENT, BufferSpec, OpGraph, Role, most
-from zinc_rt.mem.arena import Lifetime, align_up, floor_bytes, pack
+from zinc_rt.ir.dtypes import count_row_bytes
+from zinc_rt.ir.graph import ABSENT, BufferSpec, OpGraph, Role, maximum_dim
+from zinc_rt.mem.arena import Lifetime, align_up, compute_floor_bytes, pack_lifetimes
 from zinc_rt.mem.heaps import ROLE_HEAPS, BufferHeap
 
 FORMAT = 1
@@ -68,9 +68,9 @@ class MemoryPlan:
 
     def usage(self) -> dict[BufferHeap, HeapUsage]:
         """Return the exact bytes in each heap."""
-        return {heap: self._usage_of(heap) for heap in BufferHeap}
+        return {heap: self._compute_heap_usage(heap) for heap in BufferHeap}
 
-    def _usage_of(self, heap: BufferHeap) -> HeapUsage:
+    def _compute_heap_usage(self, heap: BufferHeap) -> HeapUsage:
         allocations = [allocation for allocation in self.allocations.values() if allocation.heap is heap]
         payload = sum(allocation.payload_bytes for allocation in allocations)
         return HeapUsage(payload, sum(allocation.size_bytes for allocation in allocations) - payload)
@@ -170,7 +170,7 @@ def plan_memory(
     """
     if alignment < STEP_ALIGNMENT or alignment & (alignment - 1):
         raise ValueError(f"alignment must be a power of two of at least {STEP_ALIGNMENT}, not {alignment}")
-    sizes = {spec.name: size_bytes(spec, capacity) for spec in graph.buffers.values()}
+    sizes = {spec.name: count_buffer_bytes(spec, capacity) for spec in graph.buffers.values()}
     allocations: dict[str, Allocation] = {}
     placements: dict[str, BufferPlacement] = {}
 
@@ -178,22 +178,26 @@ def plan_memory(
     for spec in graph.buffers.values():
         if spec.role not in heaps:
             raise InputError(f"{spec.name}: unknown role {spec.role}")
-        groups.setdefault(allocation_of(spec), []).append(spec)
+        groups.setdefault(name_allocation(spec), []).append(spec)
     floor = 0
     for name, specs in groups.items():
         heap = heaps[specs[0].role]
         if name == ARENA:
-            lifetimes = _lifetimes(graph, specs, sizes, alignment, linger)
-            floor = floor_bytes(lifetimes)
-            offsets = _in_sequence([life.size_bytes for life in lifetimes], 1) if tap else pack(lifetimes)
+            lifetimes = _compute_lifetimes(graph, specs, sizes, alignment, linger)
+            floor = compute_floor_bytes(lifetimes)
+            offsets = (
+                _place_in_sequence([life.size_bytes for life in lifetimes], 1)
+                if tap
+                else pack_lifetimes(lifetimes)
+            )
         else:
             step = STEP_ALIGNMENT if name == STEP else alignment
-            offsets = _in_sequence([sizes[spec.name] for spec in specs], step)
+            offsets = _place_in_sequence([sizes[spec.name] for spec in specs], step)
         for spec, offset in zip(specs, offsets, strict=True):
             placements[spec.name] = BufferPlacement(name, offset, sizes[spec.name])
         ranges = [(offset, offset + sizes[spec.name]) for spec, offset in zip(specs, offsets, strict=True)]
         end = align_up(max(end for _, end in ranges), alignment)
-        allocations[name] = Allocation(heap, end, _covered(ranges))
+        allocations[name] = Allocation(heap, end, _count_covered(ranges))
     return MemoryPlan(
         graph.name,
         MappingProxyType(dict(capacity)),
@@ -205,12 +209,12 @@ def plan_memory(
     )
 
 
-def linger_of(capacity: Mapping[str, int]) -> int:
+def choose_linger(capacity: Mapping[str, int]) -> int:
     """Return the `linger` value for steps of this many tokens."""
     return LINGER_NODES if capacity["tokens"] <= LINGER_TOKENS else 0
 
 
-def allocation_of(spec: BufferSpec) -> str:
+def name_allocation(spec: BufferSpec) -> str:
     """Return a buffer's allocation: "weight/model.attn.q_weight[*]", "step", "activation". No buffer name contains
     a slash."""
     if spec.role in (STEP, ARENA):
@@ -218,11 +222,11 @@ def allocation_of(spec: BufferSpec) -> str:
     return f"{spec.role}/{_INDEX.sub('[*]', spec.name)}"
 
 
-def size_bytes(spec: BufferSpec, capacity: Mapping[str, int]) -> int:
+def count_buffer_bytes(spec: BufferSpec, capacity: Mapping[str, int]) -> int:
     """Return a buffer's bytes at full capacity. Raise InputError as plan_memory does."""
     dims: list[int] = []
     for dim in spec.shape:
-        value = most(dim, capacity)
+        value = maximum_dim(dim, capacity)
         if value is None:
             raise InputError(f"{spec.name}: no capacity given for {dim!r}; given: {', '.join(capacity) or 'none'}")
         if value < 1:
@@ -230,14 +234,14 @@ def size_bytes(spec: BufferSpec, capacity: Mapping[str, int]) -> int:
         dims.append(value)
     *rows, last = dims or [1]
     try:
-        return math.prod(rows) * row_bytes(spec.dtype, last)
+        return math.prod(rows) * count_row_bytes(spec.dtype, last)
     except KeyError as error:
         raise InputError(f"{spec.name}: unknown dtype {spec.dtype!r}") from error
     except ValueError as error:
         raise InputError(f"{spec.name}: {error}") from error
 
 
-def _in_sequence(sizes: list[int], alignment: int) -> list[int]:
+def _place_in_sequence(sizes: list[int], alignment: int) -> list[int]:
     offsets: list[int] = []
     end = 0
     for size in sizes:
@@ -246,7 +250,7 @@ def _in_sequence(sizes: list[int], alignment: int) -> list[int]:
     return offsets
 
 
-def _lifetimes(
+def _compute_lifetimes(
     graph: OpGraph, specs: list[BufferSpec], sizes: Mapping[str, int], alignment: int, linger: int
 ) -> list[Lifetime]:
     """Return each buffer's lifetime, from the first node that uses it to `linger` nodes after the last use.
@@ -262,7 +266,7 @@ def _lifetimes(
     return [Lifetime(*span.get(spec.name, everywhere), align_up(sizes[spec.name], alignment)) for spec in specs]
 
 
-def _covered(ranges: list[tuple[int, int]]) -> int:
+def _count_covered(ranges: list[tuple[int, int]]) -> int:
     """Return the number of bytes inside at least one range."""
     covered = reached = 0
     for begin, end in sorted(ranges):

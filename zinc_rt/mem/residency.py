@@ -58,17 +58,17 @@ class Residency:
 
     @property
     def text(self) -> str:
-        text = f"weights {_size(self.vram_bytes)} in VRAM"
+        text = f"weights {_format_size(self.vram_bytes)} in VRAM"
         if not self.host:
             return text
         first, last = self.layers[0], self.layers[-1]
         return (
-            f"{text}, {_size(self.host_bytes)} in host memory: the experts of {len(self.layers)} layers "
-            f"({first} to {last}), of which a token reads {_size(self.token_bytes)} over PCIe"
+            f"{text}, {_format_size(self.host_bytes)} in host memory: the experts of {len(self.layers)} layers "
+            f"({first} to {last}), of which a token reads {_format_size(self.token_bytes)} over PCIe"
         )
 
 
-def experts_of(graph: OpGraph) -> tuple[LayerExperts, ...]:
+def list_experts(graph: OpGraph) -> tuple[LayerExperts, ...]:
     """Return a model's stacked experts by layer, in order; empty if it has none."""
     names: dict[int, dict[str, None]] = {}
     share: dict[int, float] = {}
@@ -83,7 +83,7 @@ def experts_of(graph: OpGraph) -> tuple[LayerExperts, ...]:
     return tuple(LayerExperts(layer, tuple(names[layer]), share[layer]) for layer in sorted(names))
 
 
-def remaining_bytes(plan: MemoryPlan, memory_bytes: int) -> int:
+def count_remaining_bytes(plan: MemoryPlan, memory_bytes: int) -> int:
     """Return the VRAM left for weights, out of `memory_bytes`, after a program's other memory and a reserve.
 
     It may be negative.
@@ -116,9 +116,9 @@ def place_weights(
     host_bytes = sum(bytes_of[kept:])
     if room_bytes is not None and whole - host_bytes > room_bytes:
         raise InputError(
-            f"the weights that must be in VRAM take {_size(whole - host_bytes)}, but only "
-            f"{_size(max(0, room_bytes))} are free",
-            next=_advice(experts, sum(bytes_of)),
+            f"the weights that must be in VRAM take {_format_size(whole - host_bytes)}, but only "
+            f"{_format_size(max(0, room_bytes))} are free",
+            next=_format_advice(experts, sum(bytes_of)),
         )
     reads = sum(int(size * item.chosen_share) for size, item in zip(bytes_of[kept:], layers[kept:], strict=True))
     return Residency(
@@ -130,12 +130,15 @@ def place_weights(
     )
 
 
-def _advice(experts: Experts, expert_bytes: int) -> str:
+def _format_advice(experts: Experts, expert_bytes: int) -> str:
     smaller = "give a smaller --ctx or fewer slots, or take a model with fewer bits a weight"
     if experts == "vram" and expert_bytes:
-        return f"{EXPERTS}=auto puts of {_size(expert_bytes)} of experts into host memory what must; or {smaller}"
+        return (
+            f"{EXPERTS}=auto puts of {_format_size(expert_bytes)} of experts into host memory what must; "
+            f"or {smaller}"
+        )
     return smaller
 
 
-def _size(count: float) -> str:
+def _format_size(count: float) -> str:
     return f"{count / 1e9:.2f} GB" if count >= 1e9 else f"{count / 1e6:.2f} MB"

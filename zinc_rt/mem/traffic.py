@@ -13,7 +13,7 @@ from typing import Literal
 
 from zinc_rt.ir.graph import ABSENT, BufferSpec, Node, OpGraph
 from zinc_rt.ir.op import OPS, Op
-from zinc_rt.mem.plan import allocation_of, size_bytes
+from zinc_rt.mem.plan import count_buffer_bytes, name_allocation
 
 Kind = Literal["weight", "constant", "kv", "state"]
 
@@ -42,42 +42,42 @@ class _Read:
 
     @property
     def whole_bytes(self) -> int:
-        return size_bytes(self.spec, {})
+        return count_buffer_bytes(self.spec, {})
 
     @property
     def row_bytes(self) -> int:
         """Return the bytes of one row of a table, one expert, one slot's state, one token's keys."""
         return self.whole_bytes // int(self.spec.shape[0])
 
-    def operand(self, name: str) -> BufferSpec:
+    def find_operand(self, name: str) -> BufferSpec:
         ports = [port.name for port in OPS[self.node.op].inputs]
         return self.graph.buffers[self.node.inputs[ports.index(name)]]
 
 
-def _a_row_a_sequence(read: _Read) -> int:
+def _count_row_per_sequence(read: _Read) -> int:
     return read.row_bytes * min(read.sequences, int(read.spec.shape[0]))
 
 
-def _row_per_token(read: _Read) -> int:
+def _count_row_per_token(read: _Read) -> int:
     return read.row_bytes * min(read.tokens, int(read.spec.shape[0]))
 
 
-def _expert_rows(read: _Read) -> int:
+def _count_expert_rows(read: _Read) -> int:
     """Return the bytes of the distinct experts that the tokens choose, each once: the expected number if every
     token chooses independently and evenly."""
     experts = int(read.spec.shape[0])
-    missed = (1 - int(read.operand("ids").shape[1]) / experts) ** read.tokens
+    missed = (1 - int(read.find_operand("ids").shape[1]) / experts) ** read.tokens
     return round(read.row_bytes * experts * (1 - missed))
 
 
-def _keys_read(read: _Read) -> int:
+def _count_keys_read(read: _Read) -> int:
     window = read.node.attrs.get("window", 0)
     assert isinstance(window, int)
     seen = read.position + 1
     return read.sequences * read.row_bytes * (min(seen, window) if window else seen)
 
 
-def _nothing(read: _Read) -> int:
+def _count_nothing(read: _Read) -> int:
     return 0
 
 
@@ -95,28 +95,36 @@ _RECURRENT = (
 
 # Operands that a token reads only a part of. Every other weight and constant is read whole.
 PARTLY_READ: dict[tuple[Op, str], Callable[[_Read], int]] = {
-    (Op.EMBED, "table"): _row_per_token,
-    (Op.ROW_SCALE, "table"): _row_per_token,
-    **{(op, name): _row_per_token for op in (Op.ROPE, Op.RMS_NORM_FUSED_ROPE_KV_WRITE) for name in _ROPE_TABLES},
-    (Op.MOE_GATE_UP, "gate_w"): _expert_rows,
-    (Op.MOE_GATE_UP, "up_w"): _expert_rows,
-    (Op.MOE_GATE_UP, "gate_scale"): _expert_rows,
-    (Op.MOE_GATE_UP, "up_scale"): _expert_rows,
-    (Op.MOE_DOWN_ACC, "down_w"): _expert_rows,
-    (Op.MOE_DOWN_ACC, "expert_scale"): _expert_rows,
-    **{(op, name): _keys_read for op in (Op.FLASH_ATTN, Op.FLASH_ATTN_BATCHED) for name in _PLAIN_KV},
-    (Op.MLA_FLASH_ATTN, "kv_latent"): _keys_read,
-    (Op.MLA_FLASH_ATTN, "kv_pe"): _keys_read,
+    (Op.EMBED, "table"): _count_row_per_token,
+    (Op.ROW_SCALE, "table"): _count_row_per_token,
     **{
-        (op, name): _nothing for op in (Op.KV_WRITE_BATCHED, Op.RMS_NORM_FUSED_ROPE_KV_WRITE) for name in _PLAIN_KV
+        (op, name): _count_row_per_token
+        for op in (Op.ROPE, Op.RMS_NORM_FUSED_ROPE_KV_WRITE)
+        for name in _ROPE_TABLES
     },
-    **{(op, "state"): _a_row_a_sequence for op in _RECURRENT},
-    (Op.LOAD_REQUEST_STATE, "table"): _a_row_a_sequence,
-    (Op.STORE_REQUEST_STATE, "table"): _nothing,
+    (Op.MOE_GATE_UP, "gate_w"): _count_expert_rows,
+    (Op.MOE_GATE_UP, "up_w"): _count_expert_rows,
+    (Op.MOE_GATE_UP, "gate_scale"): _count_expert_rows,
+    (Op.MOE_GATE_UP, "up_scale"): _count_expert_rows,
+    (Op.MOE_DOWN_ACC, "down_w"): _count_expert_rows,
+    (Op.MOE_DOWN_ACC, "expert_scale"): _count_expert_rows,
+    **{(op, name): _count_keys_read for op in (Op.FLASH_ATTN, Op.FLASH_ATTN_BATCHED) for name in _PLAIN_KV},
+    (Op.MLA_FLASH_ATTN, "kv_latent"): _count_keys_read,
+    (Op.MLA_FLASH_ATTN, "kv_pe"): _count_keys_read,
+    **{
+        (op, name): _count_nothing
+        for op in (Op.KV_WRITE_BATCHED, Op.RMS_NORM_FUSED_ROPE_KV_WRITE)
+        for name in _PLAIN_KV
+    },
+    **{(op, "state"): _count_row_per_sequence for op in _RECURRENT},
+    (Op.LOAD_REQUEST_STATE, "table"): _count_row_per_sequence,
+    (Op.STORE_REQUEST_STATE, "table"): _count_nothing,
 }
 
 
-def decode_traffic(graph: OpGraph, *, position: int, tokens: int = 1, sequences: int = 1) -> tuple[Traffic, ...]:
+def list_decode_traffic(
+    graph: OpGraph, *, position: int, tokens: int = 1, sequences: int = 1
+) -> tuple[Traffic, ...]:
     """Return the traffic of one token of one request at `position`, weights first.
 
     `graph`: a model's decode stage; for `tokens` together, in equal parts of `sequences` that each end at
@@ -127,8 +135,8 @@ def decode_traffic(graph: OpGraph, *, position: int, tokens: int = 1, sequences:
     totals: dict[tuple[str, str], Traffic] = {}
 
     def add(spec: BufferSpec, read: int, written: int) -> None:
-        name = allocation_of(spec).partition("/")[2]
-        known = totals.get((name, spec.dtype), Traffic(_kind(spec), name, spec.dtype, 0, 0))
+        name = name_allocation(spec).partition("/")[2]
+        known = totals.get((name, spec.dtype), Traffic(_buffer_kind(spec), name, spec.dtype, 0, 0))
         totals[name, spec.dtype] = replace(
             known, read_bytes=known.read_bytes + read, written_bytes=known.written_bytes + written
         )
@@ -145,13 +153,13 @@ def decode_traffic(graph: OpGraph, *, position: int, tokens: int = 1, sequences:
         for port, name in zip(OPS[node.op].outputs, node.outputs, strict=False):
             if port.inplace is not None and graph.buffers[name].role == "state":
                 spec = graph.buffers[name]
-                rows = tokens if _kind(spec) == "kv" else sequences
+                rows = tokens if _buffer_kind(spec) == "kv" else sequences
                 add(spec, 0, rows * _Read(node, spec, graph, position, tokens, sequences).row_bytes)
     order = ("weight", "constant", "kv", "state")
     return tuple(sorted(totals.values(), key=lambda row: order.index(row.kind)))
 
 
-def _kind(spec: BufferSpec) -> Kind:
+def _buffer_kind(spec: BufferSpec) -> Kind:
     if spec.role == "weight":
         return "weight"
     if spec.role == "constant":

@@ -12,7 +12,7 @@ from zinc_rt.ir.dtypes import ACTIVATION, INDEX
 from zinc_rt.ir.graph import ABSENT
 from zinc_rt.ir.op import Op
 from zinc_rt.model.builder import ModelBuilder
-from zinc_rt.model.rope import RopeScaling, rope_tables
+from zinc_rt.model.rope import RopeScaling, make_rope_tables
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,18 +29,18 @@ class AttentionHeads:
 
 def read_heads(m: ModelBuilder, layer: int) -> AttentionHeads:
     """Read the usual keys: head_count, head_count_kv, key_length, value_length; scale 1 / sqrt(head_dim)."""
-    heads = m.hyper.positive("attention.head_count", layer=layer)
-    head_dim = m.hyper.positive("attention.key_length", m.width // heads)
+    heads = m.hyper.read_positive("attention.head_count", layer=layer)
+    head_dim = m.hyper.read_positive("attention.key_length", m.width // heads)
     return AttentionHeads(
         heads=heads,
-        kv_heads=m.hyper.positive("attention.head_count_kv", heads, layer=layer),
+        kv_heads=m.hyper.read_positive("attention.head_count_kv", heads, layer=layer),
         head_dim=head_dim,
-        value_dim=m.hyper.positive("attention.value_length", head_dim),
+        value_dim=m.hyper.read_positive("attention.value_length", head_dim),
         scale=head_dim**-0.5,
     )
 
 
-def frequency_factors(m: ModelBuilder, name: str, n_rot: int) -> np.ndarray | None:
+def find_frequency_factors(m: ModelBuilder, name: str, n_rot: int) -> np.ndarray | None:
     """Return the tensor that divides RoPE's frequencies, f32 [n_rot // 2]; None if the file has none of that
     name.
     """
@@ -52,7 +52,7 @@ def frequency_factors(m: ModelBuilder, name: str, n_rot: int) -> np.ndarray | No
     return tensor.data
 
 
-def rope_constants(
+def add_rope_constants(
     m: ModelBuilder,
     n_rot: int,
     *,
@@ -65,10 +65,10 @@ def rope_constants(
 ) -> tuple[str, str]:
     """Add the cosines and sines of every position, with the base from the file's key, with `suffix` if it is a
     separate one (`own_base`); see rope_tables."""
-    cos, sin = rope_tables(
+    cos, sin = make_rope_tables(
         ctx=m.limits.ctx,
         n_rot=n_rot,
-        base=m.hyper.real(f"rope.freq_base{suffix if own_base else ''}", 10000.0),
+        base=m.hyper.read_real(f"rope.freq_base{suffix if own_base else ''}", 10000.0),
         scaling=scaling,
         factors=factors,
         sections=sections,
@@ -77,7 +77,7 @@ def rope_constants(
     return m.constant(f"rope{suffix}.cos", cos), m.constant(f"rope{suffix}.sin", sin)
 
 
-def qkv(m: ModelBuilder, h: str, layer: int, spec: AttentionHeads) -> tuple[str, str, str]:
+def add_qkv(m: ModelBuilder, h: str, layer: int, spec: AttentionHeads) -> tuple[str, str, str]:
     """Add query, key and value projections, from three tensors or one merged attn_qkv."""
     at = f"blk.{layer}"
     sizes = {
@@ -102,13 +102,13 @@ def write_kv(
     m: ModelBuilder, k: str, v: str, layer: int, *, window: int = 0, names: tuple[str, str] = ("kv_k", "kv_v")
 ) -> tuple[str, str]:
     """Write this step's keys and values to layer `layer`'s cache, and add a barrier before its readers."""
-    rows = m.limits.group_pages(m.page_group(window), window) * m.limits.page_tokens
+    rows = m.limits.group_pages(m.find_page_group(window), window) * m.limits.page_tokens
     cache_k, cache_v = (
         m.state(name, layer, (rows, m.shape(value)[-1])) for name, value in zip(names, (k, v), strict=True)
     )
     m.node(
         Op.KV_WRITE_BATCHED,
-        (k, v, m.position, m.slot, m.page_table(window), cache_k, cache_v),
+        (k, v, m.position, m.slot, m.find_page_table(window), cache_k, cache_v),
         (cache_k, cache_v),
         f"kv_write-{layer}",
         page_tokens=m.limits.page_tokens,
@@ -117,12 +117,12 @@ def write_kv(
     return cache_k, cache_v
 
 
-def attend(
+def add_attention(
     m: ModelBuilder, q: str, cache: tuple[str, str], layer: int, spec: AttentionHeads, label: str = "kqv_out"
 ) -> str:
     return m.value(
         Op.FLASH_ATTN if m.stage == "decode" else Op.FLASH_ATTN_BATCHED,
-        (q, *cache, m.position, m.slot, m.page_table(spec.window)),
+        (q, *cache, m.position, m.slot, m.find_page_table(spec.window)),
         (spec.heads * spec.value_dim,),
         f"{label}-{layer}",
         heads=spec.heads,
@@ -135,7 +135,7 @@ def attend(
     )
 
 
-def dense_ffn(
+def add_dense_ffn(
     m: ModelBuilder, h: str, layer: int, width: int, *, activation: Op = Op.SWIGLU, label: str = "ffn_out"
 ) -> str:
     """Emit down(activation(gate h) * up h). A file without ffn_gate has [gate | up] merged in ffn_up."""
@@ -167,7 +167,7 @@ class Experts:
     activation: str = "silu"
 
 
-def route(m: ModelBuilder, h: str, layer: int, experts: Experts) -> tuple[str, str]:
+def add_router(m: ModelBuilder, h: str, layer: int, experts: Experts) -> tuple[str, str]:
     """Emit the router. Return the ids and weights of the selected experts."""
     gate = m.weight(f"blk.{layer}.ffn_gate_inp.weight", (experts.count, m.width))
     bias = m.weight(f"blk.{layer}.exp_probs_b.bias", (experts.count,), optional=True)
@@ -177,7 +177,7 @@ def route(m: ModelBuilder, h: str, layer: int, experts: Experts) -> tuple[str, s
         (
             (f"ffn_moe_logits-{layer}", (experts.count,), ACTIVATION),
             (f"ffn_moe_topk-{layer}", (experts.used,), INDEX),
-            (f"{_weights_label(experts)}-{layer}", (experts.used,), ACTIVATION),
+            (f"{_find_weights_label(experts)}-{layer}", (experts.used,), ACTIVATION),
         ),
         k=experts.used,
         gating=experts.gating,
@@ -189,14 +189,14 @@ def route(m: ModelBuilder, h: str, layer: int, experts: Experts) -> tuple[str, s
     return ids, weights
 
 
-def _weights_label(experts: Experts) -> str:
+def _find_weights_label(experts: Experts) -> str:
     """Return llama.cpp's name for the weights after their last processing step."""
     if experts.scale not in (0.0, 1.0):
         return "ffn_moe_weights_scaled"
     return "ffn_moe_weights_norm" if experts.renormalise else "ffn_moe_weights"
 
 
-def run_experts(
+def add_experts(
     m: ModelBuilder, h: str, ids: str, weights: str, layer: int, experts: Experts, *, label: str = "ffn_moe_out"
 ) -> str:
     """Emit the weighted sum of the selected experts' outputs. A merged ffn_gate_up_exps has rows [gate | up]."""
@@ -230,11 +230,11 @@ def run_experts(
     return m.value(Op.MOE_DOWN_ACC, (y, down_w, ids, weights, down_scale, ABSENT), (m.width,), f"{label}-{layer}")
 
 
-def moe_ffn(m: ModelBuilder, h: str, layer: int, experts: Experts, *, label: str = "ffn_moe_out") -> str:
-    return run_experts(m, h, *route(m, h, layer, experts), layer, experts, label=label)
+def add_moe_ffn(m: ModelBuilder, h: str, layer: int, experts: Experts, *, label: str = "ffn_moe_out") -> str:
+    return add_experts(m, h, *add_router(m, h, layer, experts), layer, experts, label=label)
 
 
-def shared_expert(m: ModelBuilder, h: str, layer: int, width: int, *, gated: bool, label: str) -> str:
+def add_shared_expert(m: ModelBuilder, h: str, layer: int, width: int, *, gated: bool, label: str) -> str:
     at = f"blk.{layer}"
     gate_inp = m.weight(f"{at}.ffn_gate_inp_shexp.weight", (m.width,)) if gated else ABSENT
     return m.value(
@@ -253,12 +253,12 @@ def shared_expert(m: ModelBuilder, h: str, layer: int, width: int, *, gated: boo
     )
 
 
-def softmax_experts(m: ModelBuilder, *, width_key: str = "expert_feed_forward_length") -> Experts:
+def read_softmax_experts(m: ModelBuilder, *, width_key: str = "expert_feed_forward_length") -> Experts:
     """Return experts with softmax gating, renormalised: the qwen family and Mixtral."""
-    used = m.hyper.positive("expert_used_count")
-    ffn = m.hyper.integer("feed_forward_length", 0)
+    used = m.hyper.read_positive("expert_used_count")
+    ffn = m.hyper.read_integer("feed_forward_length", 0)
     return Experts(
-        count=m.hyper.positive("expert_count"),
+        count=m.hyper.read_positive("expert_count"),
         used=used,
-        width=m.hyper.positive(width_key, max(ffn // used, 1)),
+        width=m.hyper.read_positive(width_key, max(ffn // used, 1)),
     )

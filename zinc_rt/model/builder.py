@@ -15,7 +15,7 @@ from zinc_rt.ir.graph import ABSENT, ENTRIES, Builder, Dim, OpGraph, Shape, Stag
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.weight import Weight
 from zinc_rt.model.gguf import GGUFFile
-from zinc_rt.model.hyper import Hyper
+from zinc_rt.model.hyper import HyperParameters
 
 DeltaForm = Literal["ids", "inplace", "plain"]
 # fmt: off
@@ -31,7 +31,7 @@ PAGE_TOKENS, LONGEST_ROW = 16, 8192
 LARGEST_PAGE = 256  # a chunk of attention, which then spans as few pages as with small ones
 
 
-def page_tokens_of(ctx: int) -> int:
+def choose_page_tokens(ctx: int) -> int:
     """Return the tokens per page: 16, doubled while a slot's row of the page table is longer than 8192 entries."""
     tokens = PAGE_TOKENS
     while ctx > LONGEST_ROW * tokens and tokens < LARGEST_PAGE:
@@ -53,7 +53,7 @@ class SequenceLimits:
 
     def __post_init__(self) -> None:
         if not self.page_tokens:
-            object.__setattr__(self, "page_tokens", page_tokens_of(self.ctx))
+            object.__setattr__(self, "page_tokens", choose_page_tokens(self.ctx))
         if self.pages is not None:
             object.__setattr__(self, "pages", tuple(self.pages))  # a log's header has a list
         for name, value, minimum in (
@@ -127,7 +127,7 @@ class ModelBuilder:
         overrides: Overrides | None = None,
     ) -> None:
         self.gguf = gguf
-        self.hyper = Hyper(gguf.architecture, gguf.metadata, str(gguf.path))
+        self.hyper = HyperParameters(gguf.architecture, gguf.metadata, str(gguf.path))
         self.limits = limits
         self.stage = stage
         self.delta_form = delta_form
@@ -136,9 +136,9 @@ class ModelBuilder:
         self.weights: dict[str, Weight] = {}
         self.constants: dict[str, np.ndarray] = {}
         self._read: set[str] = set()  # GGUF names
-        self.width = self.hyper.positive("embedding_length")
+        self.width = self.hyper.read_positive("embedding_length")
         # Next-token-prediction layers at the end belong to the file but not to the plain forward pass.
-        self.layers = self.hyper.positive("block_count") - self.hyper.integer("nextn_predict_layers", 0)
+        self.layers = self.hyper.read_positive("block_count") - self.hyper.read_integer("nextn_predict_layers", 0)
         if self.layers <= 0:
             raise InputError(f"{gguf.path}: block_count is invalid: it leaves {self.layers} layers")
         if self.layers > len(gguf.tensors):
@@ -146,7 +146,7 @@ class ModelBuilder:
                 f"{gguf.path}: block_count implies {self.layers} layers, but the file has only "
                 f"{len(gguf.tensors)} tensors"
             )
-        self.eps = self.hyper.real("attention.layer_norm_rms_epsilon")
+        self.eps = self.hyper.read_real("attention.layer_norm_rms_epsilon")
         self._windows: tuple[int, ...] = (0,)
         self._step_buffers()
 
@@ -164,7 +164,7 @@ class ModelBuilder:
 
     # --- page groups ---------------------------------------------------------------------------------------
 
-    def windows(self, windows: Iterable[int]) -> None:
+    def declare_windows(self, windows: Iterable[int]) -> None:
         """Declare the windows of all layers that own a cache (0: no window), if they are not all 0. Layers with
         equal windows form a page group, because their pages have equal lifetimes."""
         self._windows = tuple(sorted(set(windows)))
@@ -174,14 +174,14 @@ class ModelBuilder:
                 f"(0: all), but at most {len(ENTRIES)} different windows are supported"
             )
 
-    def page_group(self, window: int) -> int:
+    def find_page_group(self, window: int) -> int:
         """Return the page group of the layers with a window."""
         return self._windows.index(window)
 
-    def page_table(self, window: int) -> str:
+    def find_page_table(self, window: int) -> str:
         """Return the page table of a window's group, i32 [slots, pages]. The first call makes the graph store the
         step's changes in it."""
-        group = self.page_group(window)
+        group = self.find_page_group(window)
         suffix = f"_{group}" if group else ""
         table = f"state.page_table{suffix}"
         if not self.builder.has(table):
@@ -233,18 +233,22 @@ class ModelBuilder:
         **attrs: object,
     ) -> tuple[str, ...]:
         """Add a node with several results, each (label, columns, dtype); the first label names the node."""
-        outputs = tuple(self.activation(label, columns, dtype, rows=rows) for label, columns, dtype in results)
+        outputs = tuple(
+            self.declare_activation(label, columns, dtype, rows=rows) for label, columns, dtype in results
+        )
         self.node(op, inputs, outputs, results[0][0], **attrs)
         return outputs
 
     def node(self, op: Op, inputs: tuple[str, ...], outputs: tuple[str, ...], label: str, **attrs: object) -> None:
-        self.builder.node(op, inputs, outputs, layer=_layer_of(label), label=label, **attrs)  # type: ignore[arg-type]
+        self.builder.node(op, inputs, outputs, layer=_parse_layer(label), label=label, **attrs)  # type: ignore[arg-type]
 
-    def activation(self, label: str, columns: Shape, dtype: str = ACTIVATION, *, rows: str = "tokens") -> str:
+    def declare_activation(
+        self, label: str, columns: Shape, dtype: str = ACTIVATION, *, rows: str = "tokens"
+    ) -> str:
         """Declare a value of shape (rows, *columns) under a separate name."""
-        return self.builder.buffer(self._fresh(label), (rows, *columns), dtype, "activation")
+        return self.builder.buffer(self._make_name(label), (rows, *columns), dtype, "activation")
 
-    def _fresh(self, label: str) -> str:
+    def _make_name(self, label: str) -> str:
         stem, _, layer = label.partition("-")
         base = "act." + re.sub(r"[^a-z0-9_]", "_", stem.lower())
         suffix = f"[{layer}]" if layer else ""
@@ -301,7 +305,7 @@ class ModelBuilder:
                 f"{self.gguf.path}: {name} has shape {saw}, but the metadata requires {shape} (rows, columns)",
                 next="the file is inconsistent: convert it again",
             )
-        logical = logical_name(part or name)
+        logical = to_logical_name(part or name)
         self.weights[logical] = Weight(tensor.dtype, shape, raw)
         return self.builder.buffer(logical, shape, tensor.dtype, "weight")
 
@@ -418,7 +422,7 @@ _GLOBAL = {"token_embd.weight": "model.embed_table", "output.weight": "model.lm_
 _GROUPS = ("attn", "ffn", "ssm")
 
 
-def logical_name(gguf_name: str) -> str:
+def to_logical_name(gguf_name: str) -> str:
     """Convert `blk.3.attn_q.weight` to `model.attn.q_weight[3]`."""
     if gguf_name in _GLOBAL:
         return _GLOBAL[gguf_name]
@@ -432,6 +436,6 @@ def logical_name(gguf_name: str) -> str:
     return f"model.{group}.{stem.replace('.', '_')}[{layer}]"
 
 
-def _layer_of(label: str) -> int | None:
+def _parse_layer(label: str) -> int | None:
     _, _, layer = label.partition("-")
     return int(layer) if layer else None

@@ -33,7 +33,7 @@ _LONG_WIDTH = re.compile(r"\d{6}|\*")  # a field width in a format text
 _NO_TEMPLATE = "use --prompt without --chat, or use a chat model"
 
 
-def chat_template(metadata: Mapping[str, object], *, name: str | None = None) -> str:
+def find_chat_template(metadata: Mapping[str, object], *, name: str | None = None) -> str:
     """Return the template text in GGUF metadata, `name` for one of several. Raise InputError if there is none."""
     key = "tokenizer.chat_template" + (f".{name}" if name else "")
     template = metadata.get(key)
@@ -89,7 +89,9 @@ def render_chat(
                 raise _LimitExceeded(f"the template outputs more than {MAX_OUTPUT_CHARS} characters")
             out.append(part)
     except Exception as error:  # expressions in a template can raise any exception
-        raise InputError(f"chat template{_line(error)}: {_reason(error)}", next=_advice(error)) from None
+        raise InputError(
+            f"chat template{_format_line(error)}: {_format_reason(error)}", next=_make_advice(error)
+        ) from None
     return "".join(out)
 
 
@@ -101,14 +103,14 @@ class _RejectedTemplate(jinja2.TemplateError):
     """Raised if the template calls raise_exception."""
 
 
-def _line(error: Exception) -> str:
+def _format_line(error: Exception) -> str:
     if isinstance(error, jinja2.TemplateSyntaxError):
         return f", line {error.lineno}"
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == "<template>"]
     return f", line {frames[-1].lineno}" if frames else ""
 
 
-def _reason(error: Exception) -> str:
+def _format_reason(error: Exception) -> str:
     if isinstance(error, RecursionError):
         return "it nests or recurses too deeply"
     if isinstance(error, jinja2.TemplateError):
@@ -116,7 +118,7 @@ def _reason(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def _advice(error: Exception) -> str:
+def _make_advice(error: Exception) -> str:
     if isinstance(error, _RejectedTemplate):
         return "change the messages as the template requires, or use --prompt without --chat"
     return "use --prompt without --chat, or use another template"
@@ -133,13 +135,13 @@ class _Environment(ImmutableSandboxedEnvironment):
         )
         self._steps_left = MAX_STEPS
         self._stop_at = time.thread_time() + MAX_CPU_SECONDS
-        self.filters = {name: self._guarded(name, call) for name, call in self.filters.items()} | {
+        self.filters = {name: self._guard_call(name, call) for name, call in self.filters.items()} | {
             "tojson": _to_json
         }
         self.globals["raise_exception"] = _raise_exception
         self.globals["strftime_now"] = lambda format: (now or datetime.now()).strftime(format)
         self.globals["_step"] = self._step
-        self.globals["_concat"] = _concat
+        self.globals["_concat"] = _join_texts
         self.globals.pop("lipsum", None)
 
     def _step(self) -> str:
@@ -152,11 +154,11 @@ class _Environment(ImmutableSandboxedEnvironment):
             raise _LimitExceeded(f"the template runs for more than {MAX_CPU_SECONDS:g} s")
         return ""
 
-    def _guarded(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+    def _guard_call(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
         index = 1 if hasattr(call, "jinja_pass_arg") else 0  # position of the filtered value
 
         @functools.wraps(call)
-        def guarded(*args: Any, **kwargs: Any) -> Any:
+        def run_guarded(*args: Any, **kwargs: Any) -> Any:
             self._step()
             _check_numbers(args, kwargs)
             before, value, after = args[:index], args[index], args[index + 1 :]
@@ -170,7 +172,7 @@ class _Environment(ImmutableSandboxedEnvironment):
                 _check_text_method(name, value, after, kwargs)
             return call(*before, value, *after, **kwargs)
 
-        return guarded
+        return run_guarded
 
     def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
         return _Budget().visit(super()._parse(source, name, filename))
@@ -230,7 +232,7 @@ def _to_json(
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 
-def _concat(*parts: Any) -> str:
+def _join_texts(*parts: Any) -> str:
     texts = [str(part) for part in parts]
     _check_length(sum(map(len, texts)))
     return "".join(texts)

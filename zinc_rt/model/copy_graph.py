@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from zinc_rt.ir.dtypes import INDEX
 from zinc_rt.ir.graph import Builder, OpGraph
 from zinc_rt.ir.op import OPS, Op
-from zinc_rt.ir.verify import verify
+from zinc_rt.ir.verify import verify_graph
 
 
-def caches(forward: OpGraph, page_table: str) -> tuple[str, ...]:
+def list_caches(forward: OpGraph, page_table: str) -> tuple[str, ...]:
     """Return the caches that a model's graph accesses through a page table, in its order: those of one page
     group.
     """
@@ -22,13 +22,13 @@ def caches(forward: OpGraph, page_table: str) -> tuple[str, ...]:
     return tuple(names)
 
 
-def states(forward: OpGraph) -> tuple[str, ...]:
+def list_states(forward: OpGraph) -> tuple[str, ...]:
     """Return the recurrent states of a model's graph: state buffers that are not accessed through a page table."""
-    paged = {name for table in forward.by_role("table") for name in caches(forward, table.name)}
+    paged = {name for table in forward.by_role("table") for name in list_caches(forward, table.name)}
     return tuple(spec.name for spec in forward.by_role("state") if spec.name not in paged)
 
 
-def copy_graph(forward: OpGraph, names: Iterable[str], *, name: str = "copy") -> OpGraph:
+def build_copy_graph(forward: OpGraph, names: Iterable[str], *, name: str = "copy") -> OpGraph:
     """Return the verified copy graph for these buffers. It declares all state as `forward` does, so that every
     buffer has the same location."""
     builder = Builder(name)
@@ -43,5 +43,5 @@ def copy_graph(forward: OpGraph, names: Iterable[str], *, name: str = "copy") ->
         builder.node(Op.LOAD_REQUEST_STATE, (item, source), (value,), label=f"load-{number}")
         builder.node(Op.STORE_REQUEST_STATE, (value, target, item), (item,), label=f"store-{number}")
     graph = builder.build()
-    verify(graph)
+    verify_graph(graph)
     return graph

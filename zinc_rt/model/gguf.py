@@ -21,7 +21,7 @@ import numpy as np
 
 from zinc_rt.host.errors import InputError
 from zinc_rt.host.files import cache_folder
-from zinc_rt.host.input_files import unreadable
+from zinc_rt.host.input_files import make_read_error
 from zinc_rt.model.gguf_header import Header, TensorInfo, read_header
 from zinc_rt.model.gguf_parts import check_parts, is_split, model_stem, part_paths
 
@@ -154,7 +154,7 @@ class _MappedFile:
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
         data = np.frombuffer(self.mapping, np.uint8)
-        return ((info.name, _view(info, data)) for info in self.header.tensors)
+        return ((info.name, _view_tensor(info, data)) for info in self.header.tensors)
 
     def part(self) -> ModelPart:
         offsets = {info.name: info.offset for info in self.header.tensors}
@@ -172,14 +172,14 @@ def _map(path: Path) -> tuple[mmap.mmap, os.stat_result]:
                 raise InputError(f"{path}: the file is empty", next="download it again")
             mapping = mmap.mmap(file.fileno(), status.st_size, access=mmap.ACCESS_READ)
     except (OSError, ValueError) as error:  # ValueError: a NUL byte in the path
-        raise unreadable(path, error) from error
+        raise make_read_error(path, error) from error
     if hasattr(mmap, "MADV_HUGEPAGE"):  # fewer page faults, where the file system has large pages
         with suppress(OSError):
             mapping.madvise(mmap.MADV_HUGEPAGE)
     return mapping, status
 
 
-def _view(info: TensorInfo, file_data: np.ndarray) -> Tensor:
+def _view_tensor(info: TensorInfo, file_data: np.ndarray) -> Tensor:
     dtype = info.type.name.lower()
     raw = file_data[info.offset : info.offset + info.size_bytes]
     if dtype in PLAIN_DTYPES:
@@ -189,20 +189,20 @@ def _view(info: TensorInfo, file_data: np.ndarray) -> Tensor:
     return Tensor(info.name, dtype, info.shape, data)
 
 
-def digest(gguf: GGUFFile, *, advance: Callable[[int], None] = lambda size_bytes: None) -> str:
+def digest_model(gguf: GGUFFile, *, advance: Callable[[int], None] = lambda size_bytes: None) -> str:
     """Return the sha256 (hex) over metadata, tensor names, types, shapes and bytes. Padding, order and the split
     into parts are ignored.
 
     Every part is read once; the result is cached by path, size and modification time. `advance` is called for
     each tensor read.
     """
-    return _remembered(gguf.stamp, gguf.mtime_ns, lambda: _digest(gguf, advance))
+    return _remembered(gguf.stamp, gguf.mtime_ns, lambda: _compute_digest(gguf, advance))
 
 
 def part_digest(part: ModelPart, *, advance: Callable[[int], None] = lambda size_bytes: None) -> str:
     """Return the sha256 (hex) of one file's bytes, as sha256sum prints it. Raise InputError if it cannot be read.
 
-    The result is cached as that of `digest`.
+    The result is cached as that of `digest_model`.
     """
 
     def compute() -> str:
@@ -213,13 +213,13 @@ def part_digest(part: ModelPart, *, advance: Callable[[int], None] = lambda size
                     total.update(piece)
                     advance(len(piece))
         except OSError as error:
-            raise unreadable(part.path, error) from error
+            raise make_read_error(part.path, error) from error
         return total.hexdigest()
 
     return _remembered(f"file\0{part.stamp}", part.mtime_ns, compute)
 
 
-def header_digest(gguf: GGUFFile) -> str:
+def digest_header(gguf: GGUFFile) -> str:
     """Return the sha256 (hex) over metadata, and the tensors' names, types, shapes, parts and places in them.
     Tensor data is not read."""
     total = hashlib.sha256(b"zinc-rt gguf header 3\n")
@@ -231,7 +231,7 @@ def header_digest(gguf: GGUFFile) -> str:
     return total.hexdigest()
 
 
-def _digest(gguf: GGUFFile, advance: Callable[[int], None]) -> str:
+def _compute_digest(gguf: GGUFFile, advance: Callable[[int], None]) -> str:
     total = hashlib.sha256(b"zinc-rt gguf digest 1\n")
     whole = {key: value for key, value in gguf.metadata.items() if not key.startswith("split.")}
     _update_with_metadata(total, whole)

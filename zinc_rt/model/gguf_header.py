@@ -60,12 +60,12 @@ def read_header(data: memoryview, name: str) -> Header:
     Raise InputError (malformed, truncated) or UnsupportedError (big endian, version, tensor type).
     """
     walk = _HeaderReader(data, name)
-    version = _version(walk)
+    version = _read_version(walk)
     tensor_count = walk.count("tensors", MIN_TENSOR_BYTES)
     key_count = walk.count("metadata entries", MIN_KEY_VALUE_BYTES)
-    metadata = _metadata(walk, key_count)
-    alignment = _alignment(walk, metadata)
-    tensors = _tensors(walk, tensor_count, alignment)
+    metadata = _read_metadata(walk, key_count)
+    alignment = _read_alignment(walk, metadata)
+    tensors = _read_tensors(walk, tensor_count, alignment)
     return Header(version, metadata, tensors)
 
 
@@ -113,7 +113,7 @@ class _HeaderReader:
             self.fail(f"claims {count} {what}, more than the {self.left} bytes left can hold", offset=offset)
         return count
 
-    def string(self, what: str) -> str:
+    def read_string(self, what: str) -> str:
         offset = self.at
         raw = self.take(self.u64(f"the length of {what}"), what)
         try:
@@ -121,7 +121,7 @@ class _HeaderReader:
         except UnicodeDecodeError:
             self.fail(f"{what} is not UTF-8", offset=offset)
 
-    def strings(self, count: int, what: str) -> list[str]:
+    def read_strings(self, count: int, what: str) -> list[str]:
         """Read `count` strings in a plain loop over local names, because vocabularies have 150k entries and
         more.
         """
@@ -142,75 +142,75 @@ class _HeaderReader:
         return texts
 
 
-def _version(walk: _HeaderReader) -> int:
-    magic = bytes(walk.take(4, "the magic"))
+def _read_version(reader: _HeaderReader) -> int:
+    magic = bytes(reader.take(4, "the magic"))
     if magic != MAGIC:
-        walk.fail(f"starts with {magic!r}, a GGUF file starts with {MAGIC!r}", offset=0)
-    version = walk.u32("the version")
+        reader.fail(f"starts with {magic!r}, a GGUF file starts with {MAGIC!r}", offset=0)
+    version = reader.u32("the version")
     if version & 0xFFFF == 0 and version:
         raise UnsupportedError(
-            f"{walk.name}: big-endian GGUF files are not supported", next="convert the model to little-endian"
+            f"{reader.name}: big-endian GGUF files are not supported", next="convert the model to little-endian"
         )
     if version not in VERSIONS:
         raise UnsupportedError(
-            f"{walk.name}: GGUF version is {version}; this build reads {' and '.join(map(str, VERSIONS))}",
+            f"{reader.name}: GGUF version is {version}; this build reads {' and '.join(map(str, VERSIONS))}",
             next="convert the model again with a current llama.cpp, or update zinc-rt",
         )
     return version
 
 
-def _metadata(walk: _HeaderReader, count: int) -> dict[str, object]:
+def _read_metadata(reader: _HeaderReader, count: int) -> dict[str, object]:
     metadata: dict[str, object] = {}
     for index in range(count):
-        offset = walk.at
-        key = walk.string(f"metadata key {index}")
+        offset = reader.at
+        key = reader.read_string(f"metadata key {index}")
         if not key or key in metadata:
-            walk.fail(
+            reader.fail(
                 f"metadata key {key!r} appears twice" if key else f"metadata key {index} is empty", offset=offset
             )
-        metadata[key] = _value(walk, key)
+        metadata[key] = _read_value(reader, key)
     return metadata
 
 
-def _value_type(walk: _HeaderReader, key: str) -> GGUFValueType:
-    offset = walk.at
-    number = walk.u32(f"the type of {key}")
+def _read_value_type(reader: _HeaderReader, key: str) -> GGUFValueType:
+    offset = reader.at
+    number = reader.u32(f"the type of {key}")
     try:
         return GGUFValueType(number)
     except ValueError:
-        walk.fail(f"{key} has the unknown value type {number}", offset=offset)
+        reader.fail(f"{key} has the unknown value type {number}", offset=offset)
 
 
-def _value(walk: _HeaderReader, key: str) -> object:
-    kind = _value_type(walk, key)
+def _read_value(reader: _HeaderReader, key: str) -> object:
+    kind = _read_value_type(reader, key)
     if kind == GGUFValueType.STRING:
-        return walk.string(key)
+        return reader.read_string(key)
     if kind != GGUFValueType.ARRAY:
-        return _numbers(walk, kind, 1, key)[0].item()
-    item = _value_type(walk, key)
+        return _read_numbers(reader, kind, 1, key)[0].item()
+    item = _read_value_type(reader, key)
     if item == GGUFValueType.ARRAY:
         raise UnsupportedError(
-            f"{walk.name}: at byte {walk.at}: {key} is an array of arrays, which is not supported",
+            f"{reader.name}: at byte {reader.at}: {key} is an array of arrays, which is not supported",
             next="remove that key with gguf-new-metadata",
         )
     if item == GGUFValueType.STRING:
-        return walk.strings(walk.count(f"strings in {key}", 8), key)
-    return _numbers(walk, item, walk.count(f"numbers in {key}", SCALARS[item].itemsize), key)
+        return reader.read_strings(reader.count(f"strings in {key}", 8), key)
+    return _read_numbers(reader, item, reader.count(f"numbers in {key}", SCALARS[item].itemsize), key)
 
 
-def _numbers(walk: _HeaderReader, kind: GGUFValueType, count: int, key: str) -> np.ndarray:
-    offset = walk.at
+def _read_numbers(reader: _HeaderReader, kind: GGUFValueType, count: int, key: str) -> np.ndarray:
+    offset = reader.at
     dtype = SCALARS[kind]
-    values = np.frombuffer(walk.take(count * dtype.itemsize, key), dtype).copy()
+    values = np.frombuffer(reader.take(count * dtype.itemsize, key), dtype).copy()
     if kind == GGUFValueType.BOOL:
         if values.size and values.max() > 1:
-            walk.fail(f"{key} holds {values.max()} where a bool is 0 or 1", offset=offset)
+            reader.fail(f"{key} holds {values.max()} where a bool is 0 or 1", offset=offset)
         values = values.astype(np.bool_)
     values.flags.writeable = False
     return values
 
 
-def _alignment(walk: _HeaderReader, metadata: Mapping[str, object]) -> int:
+def _read_alignment(reader: _HeaderReader, metadata: Mapping[str, object]) -> int:
     alignment = metadata.get("general.alignment", DEFAULT_ALIGNMENT)
     if (
         not isinstance(alignment, int)
@@ -218,70 +218,70 @@ def _alignment(walk: _HeaderReader, metadata: Mapping[str, object]) -> int:
         or alignment & (alignment - 1)
     ):
         expected = f"a power of two from {MIN_ALIGNMENT} to {MAX_ALIGNMENT}"
-        walk.fail(f"general.alignment is {alignment!r}, expected {expected}")
+        reader.fail(f"general.alignment is {alignment!r}, expected {expected}")
     return alignment
 
 
-def _tensors(walk: _HeaderReader, count: int, alignment: int) -> tuple[TensorInfo, ...]:
-    entries = [(walk.at, _tensor_entry(walk, index)) for index in range(count)]
-    data_start = -(-walk.at // alignment) * alignment
+def _read_tensors(reader: _HeaderReader, count: int, alignment: int) -> tuple[TensorInfo, ...]:
+    entries = [(reader.at, _read_tensor_entry(reader, index)) for index in range(count)]
+    data_start = -(-reader.at // alignment) * alignment
     tensors: dict[str, TensorInfo] = {}
     for index, entry in entries:
         name, start = entry.name, data_start + entry.offset
         if name in tensors:
-            walk.fail(f"tensor {name} appears twice", offset=index)
+            reader.fail(f"tensor {name} appears twice", offset=index)
         if entry.offset % alignment:
-            walk.fail(f"tensor {name} starts at {entry.offset}, not a multiple of {alignment}", offset=index)
-        if (end := start + entry.size_bytes) > len(walk.data):
-            walk.fail(
-                f"truncated: tensor {name} needs bytes {start}..{end}, but the file has {len(walk.data)}",
+            reader.fail(f"tensor {name} starts at {entry.offset}, not a multiple of {alignment}", offset=index)
+        if (end := start + entry.size_bytes) > len(reader.data):
+            reader.fail(
+                f"truncated: tensor {name} needs bytes {start}..{end}, but the file has {len(reader.data)}",
                 offset=index,
             )
         tensors[name] = replace(entry, offset=start)
-    _check_no_overlap(walk, list(tensors.values()))
+    _check_no_overlap(reader, list(tensors.values()))
     return tuple(tensors.values())
 
 
-def _tensor_entry(walk: _HeaderReader, index: int) -> TensorInfo:
+def _read_tensor_entry(reader: _HeaderReader, index: int) -> TensorInfo:
     """Read one tensor's entry. Its `offset` is still relative to the start of the data, which follows the last
     entry."""
-    position = walk.at
-    name = walk.string(f"the name of tensor {index}")
+    position = reader.at
+    name = reader.read_string(f"the name of tensor {index}")
     if not name:
-        walk.fail(f"tensor {index} has no name", offset=position)
-    n_dims = walk.u32(f"the dimensions of {name}")
+        reader.fail(f"tensor {index} has no name", offset=position)
+    n_dims = reader.u32(f"the dimensions of {name}")
     if not 1 <= n_dims <= MAX_DIMS:
-        walk.fail(f"tensor {name} has {n_dims} dimensions, expected 1 to {MAX_DIMS}", offset=position)
-    dims = struct.unpack(f"<{n_dims}Q", walk.take(8 * n_dims, f"the dimensions of {name}"))
+        reader.fail(f"tensor {name} has {n_dims} dimensions, expected 1 to {MAX_DIMS}", offset=position)
+    dims = struct.unpack(f"<{n_dims}Q", reader.take(8 * n_dims, f"the dimensions of {name}"))
     if 0 in dims or prod(dims) >= 1 << 63:
-        walk.fail(f"tensor {name} has the invalid size {' x '.join(map(str, dims))}", offset=position)
-    kind = _tensor_type(walk, name)
+        reader.fail(f"tensor {name} has the invalid size {' x '.join(map(str, dims))}", offset=position)
+    kind = _read_tensor_type(reader, name)
     block, block_bytes = GGML_QUANT_SIZES[kind]
     if dims[0] % block:
-        walk.fail(
+        reader.fail(
             f"tensor {name} has rows of {dims[0]} elements, but {kind.name} needs a multiple of {block}",
             offset=position,
         )
     shape = tuple(reversed(dims))
     size_bytes = prod(dims) // block * block_bytes
-    offset = walk.u64(f"the offset of {name}")
+    offset = reader.u64(f"the offset of {name}")
     return TensorInfo(name, kind, shape, offset, size_bytes)
 
 
-def _tensor_type(walk: _HeaderReader, name: str) -> GGMLQuantizationType:
-    number = walk.u32(f"the type of {name}")
+def _read_tensor_type(reader: _HeaderReader, name: str) -> GGMLQuantizationType:
+    number = reader.u32(f"the type of {name}")
     with suppress(ValueError):
         kind = GGMLQuantizationType(number)
         if kind in GGML_QUANT_SIZES:
             return kind
     raise UnsupportedError(
-        f"{walk.name}: at byte {walk.at - 4}: tensor {name} has the unknown ggml type {number}",
+        f"{reader.name}: at byte {reader.at - 4}: tensor {name} has the unknown ggml type {number}",
         next="use another quantisation of the model, or a newer `gguf` package if the type is new",
     )
 
 
-def _check_no_overlap(walk: _HeaderReader, tensors: list[TensorInfo]) -> None:
+def _check_no_overlap(reader: _HeaderReader, tensors: list[TensorInfo]) -> None:
     ordered = sorted(tensors, key=lambda tensor: tensor.offset)
     for before, after in pairwise(ordered):
         if before.offset + before.size_bytes > after.offset:
-            walk.fail(f"tensors {before.name} and {after.name} overlap", offset=after.offset)
+            reader.fail(f"tensors {before.name} and {after.name} overlap", offset=after.offset)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from zinc_rt.mem.context_bytes import PageGroupSpec, groups_of, state_row_bytes
+from zinc_rt.mem.context_bytes import PageGroupSpec, count_state_row_bytes, groups_of
 from zinc_rt.model.builder import SequenceLimits
 from zinc_rt.model.gguf import GGUFFile
 from zinc_rt.model.registry import build_model
 
 
-def page_groups(gguf: GGUFFile) -> tuple[PageGroupSpec, ...]:
+def list_page_groups(gguf: GGUFFile) -> tuple[PageGroupSpec, ...]:
     """Return the model's page groups, the one without a window first. Raise the errors of build_model."""
     shortest = SequenceLimits(ctx=1)  # the cost of a context does not depend on its length
     return groups_of(build_model(gguf, shortest, "decode").graph)
@@ -16,4 +16,4 @@ def page_groups(gguf: GGUFFile) -> tuple[PageGroupSpec, ...]:
 
 def has_recurrent_state(gguf: GGUFFile) -> bool:
     """Return whether sequences carry a state row from token to token."""
-    return state_row_bytes(build_model(gguf, SequenceLimits(ctx=1), "decode").graph) > 0
+    return count_state_row_bytes(build_model(gguf, SequenceLimits(ctx=1), "decode").graph) > 0

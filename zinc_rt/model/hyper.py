@@ -1,4 +1,5 @@
-"""Hyperparameters from GGUF metadata: `integer("attention.head_count")` reads `<arch>.attention.head_count`."""
+"""Hyperparameters from GGUF metadata: `read_integer("attention.head_count")` reads "
+"`<arch>.attention.head_count`."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from zinc_rt.host.errors import InputError
 T = TypeVar("T")
 
 
-class Hyper:
+class HyperParameters:
     """Typed access with the defaults of the facts sheet. A missing or ill-typed key raises an InputError that
     names it."""
 
@@ -21,15 +22,15 @@ class Hyper:
         self.metadata = metadata
         self.source = source
 
-    def integer(self, key: str, default: int | None = None, *, layer: int | None = None) -> int:
+    def read_integer(self, key: str, default: int | None = None, *, layer: int | None = None) -> int:
         """Return an integer. With `layer`, the key may have one value for all layers or an array with one per
         layer."""
         return self._read(key, default, layer, _integer)
 
-    def real(self, key: str, default: float | None = None) -> float:
+    def read_real(self, key: str, default: float | None = None) -> float:
         return self._read(key, default, None, _real)
 
-    def boolean(self, key: str, default: bool | None = None) -> bool:
+    def read_boolean(self, key: str, default: bool | None = None) -> bool:
         return self._read(key, default, None, _boolean)
 
     def text(self, key: str, default: str | None = None) -> str:
@@ -41,8 +42,8 @@ class Hyper:
         if value is None:
             return None
         if not isinstance(value, list | tuple | np.ndarray):
-            raise self._wrong(key, value, "an array")
-        return [self._typed(key, item, _integer) for item in value]
+            raise self._make_error(key, value, "an array")
+        return [self._convert_value(key, item, _integer) for item in value]
 
     def has(self, key: str) -> bool:
         return f"{self.architecture}.{key}" in self.metadata
@@ -50,10 +51,10 @@ class Hyper:
     def is_array(self, key: str) -> bool:
         return isinstance(self.metadata.get(f"{self.architecture}.{key}"), list | tuple | np.ndarray)
 
-    def positive(self, key: str, default: int | None = None, *, layer: int | None = None) -> int:
-        value = self.integer(key, default, layer=layer)
+    def read_positive(self, key: str, default: int | None = None, *, layer: int | None = None) -> int:
+        value = self.read_integer(key, default, layer=layer)
         if value <= 0:
-            raise self._wrong(key, value, "a positive integer")
+            raise self._make_error(key, value, "a positive integer")
         return value
 
     def _read(self, key: str, default: T | None, layer: int | None, convert: Callable[[object], T | None]) -> T:
@@ -67,17 +68,17 @@ class Hyper:
             return default
         if layer is not None and isinstance(value, list | tuple | np.ndarray):
             if layer >= len(value):
-                raise self._wrong(key, f"{len(value)} entries", f"an entry for layer {layer}")
+                raise self._make_error(key, f"{len(value)} entries", f"an entry for layer {layer}")
             value = value[layer]
-        return self._typed(key, value, convert)
+        return self._convert_value(key, value, convert)
 
-    def _typed(self, key: str, value: object, convert: Callable[[object], T | None]) -> T:
+    def _convert_value(self, key: str, value: object, convert: Callable[[object], T | None]) -> T:
         converted = convert(value)
         if converted is None:
-            raise self._wrong(key, value, convert.__name__.strip("_"))
+            raise self._make_error(key, value, convert.__name__.strip("_"))
         return converted
 
-    def _wrong(self, key: str, saw: object, expected: str) -> InputError:
+    def _make_error(self, key: str, saw: object, expected: str) -> InputError:
         return InputError(f"{self.source}: {self.architecture}.{key} is {saw!r}, expected {expected}")
 
 

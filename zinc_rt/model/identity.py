@@ -28,7 +28,7 @@ class Identity:
 
     @property
     def bits_a_weight(self) -> float:
-        return bits_a_weight(self.weights, self.parameters)
+        return compute_bits_per_weight(self.weights, self.parameters)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the identity as stored in reports; `quantisation` is text for people."""
@@ -45,7 +45,7 @@ class Identity:
         }
 
 
-def identity(gguf: GGUFFile) -> Identity:
+def identify_model(gguf: GGUFFile) -> Identity:
     """Identify a file from its header only, without reading weights."""
     architecture = gguf.metadata.get("general.architecture", "")
     weights: Counter[str] = Counter()
@@ -53,22 +53,23 @@ def identity(gguf: GGUFFile) -> Identity:
         weights[tensor.dtype] += tensor.nbytes
     table = gguf.tensors.get(EMBEDDING)
     blocks, extra = (
-        _count(gguf.metadata.get(f"{architecture}.{key}")) for key in ("block_count", "nextn_predict_layers")
+        _format_count(gguf.metadata.get(f"{architecture}.{key}"))
+        for key in ("block_count", "nextn_predict_layers")
     )
     return Identity(
         architecture=str(architecture),
         size_bytes=gguf.file_bytes,
         layers=blocks - extra,
-        width=_count(gguf.metadata.get(f"{architecture}.embedding_length")),
+        width=_format_count(gguf.metadata.get(f"{architecture}.embedding_length")),
         vocab=table.shape[0] if table is not None else 0,
         parameters=sum(prod(tensor.shape) for tensor in gguf.tensors.values()),
         weights=dict(sorted(weights.items())),
     )
 
 
-def bits_a_weight(weights: dict[str, int], parameters: int) -> float:
+def compute_bits_per_weight(weights: dict[str, int], parameters: int) -> float:
     return 8 * sum(weights.values()) / parameters if parameters else 0.0
 
 
-def _count(value: object) -> int:
+def _format_count(value: object) -> int:
     return value if isinstance(value, int) and value > 0 else 0

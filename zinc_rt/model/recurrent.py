@@ -11,7 +11,7 @@ from zinc_rt.model.builder import ModelBuilder
 
 
 @dataclass(frozen=True, slots=True)
-class Forms:
+class RecurrentForms:
     """One mixer's opcodes. If there is no fused form, the plain one loads and stores the state."""
 
     plain: Op
@@ -19,14 +19,14 @@ class Forms:
     ids: Op | None = None
 
 
-CONV = Forms(Op.SSM_CONV1D, Op.SSM_CONV1D_UPDATE, Op.SSM_CONV1D_UPDATE_IDS)
-DELTA = Forms(Op.SSM_DELTA_NET, Op.SSM_DELTA_NET_INPLACE, Op.SSM_DELTA_NET_INPLACE_IDS)
-SCAN = Forms(Op.SSM_SCAN)
+CONV = RecurrentForms(Op.SSM_CONV1D, Op.SSM_CONV1D_UPDATE, Op.SSM_CONV1D_UPDATE_IDS)
+DELTA = RecurrentForms(Op.SSM_DELTA_NET, Op.SSM_DELTA_NET_INPLACE, Op.SSM_DELTA_NET_INPLACE_IDS)
+SCAN = RecurrentForms(Op.SSM_SCAN)
 
 
-def recurrent(
+def add_recurrent(
     m: ModelBuilder,
-    forms: Forms,
+    forms: RecurrentForms,
     inputs: tuple[str, ...],
     state_name: str,
     state_shape: Shape,
@@ -46,15 +46,15 @@ def recurrent(
     state = m.state(state_name, layer, (rows, *state_shape))
     if op is not None:
         ids = (source, target) if m.delta_form == "ids" else ()
-        out = m.activation(label, columns)
+        out = m.declare_activation(label, columns)
         if ids:
             attrs["disjoint"] = True  # a row has one owner: the scheduler guarantees it
         m.node(op, (*inputs, state, sequence, *ids, *trailing), (out, state), label, **attrs)
         return out
     shape = m.shape(state)[1:]
     gathered = m.value(Op.LOAD_REQUEST_STATE, (state, source), shape, f"state_in_{label}", rows="sequences")
-    out = m.activation(label, columns)
-    new = m.activation(f"state_out_{label}", shape, rows="sequences")
+    out = m.declare_activation(label, columns)
+    new = m.declare_activation(f"state_out_{label}", shape, rows="sequences")
     m.node(forms.plain, (*inputs, gathered, sequence, *trailing), (out, new), label, **attrs)
     m.node(Op.STORE_REQUEST_STATE, (new, target, state), (state,), f"state_store_{label}")
     return out

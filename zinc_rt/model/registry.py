@@ -8,15 +8,15 @@ from collections.abc import Callable
 from zinc_rt.host.errors import UnsupportedError
 from zinc_rt.ir.graph import Stage
 from zinc_rt.ir.op import Op
-from zinc_rt.ir.verify import verify
+from zinc_rt.ir.verify import verify_graph
 from zinc_rt.model.arch import deepseek2, gemma4, jamba, mamba, qwen_hybrid
-from zinc_rt.model.arch.decoder import DecoderLabels, DecoderSpec, decoder
+from zinc_rt.model.arch.decoder import DecoderLabels, DecoderSpec, make_decoder
 from zinc_rt.model.builder import DeltaForm, Model, ModelBuilder, Overrides, SequenceLimits
 from zinc_rt.model.gguf import GGUFFile
 
 # Facts: llama.cpp src/models/NAME.cpp
 ARCHITECTURES: dict[str, Callable[[ModelBuilder], None]] = {
-    "llama": decoder(  # Llama 1-3, Mistral 7B, Nemo, Mixtral
+    "llama": make_decoder(  # Llama 1-3, Mistral 7B, Nemo, Mixtral
         DecoderSpec(
             "norm",
             rope_factors=("rope_freqs.weight", "rope_freqs.weight"),
@@ -24,7 +24,7 @@ ARCHITECTURES: dict[str, Callable[[ModelBuilder], None]] = {
             dense_without_experts=True,
         )
     ),
-    "mistral3": decoder(  # Ministral 3
+    "mistral3": make_decoder(  # Ministral 3
         DecoderSpec(
             "norm",
             yarn_betas=True,
@@ -33,16 +33,16 @@ ARCHITECTURES: dict[str, Callable[[ModelBuilder], None]] = {
             dense_without_experts=True,
         )
     ),
-    "qwen2": decoder(DecoderSpec("neox")),
-    "qwen2moe": decoder(
+    "qwen2": make_decoder(DecoderSpec("neox")),
+    "qwen2moe": make_decoder(
         DecoderSpec("neox", expert_width="expert_feed_forward_length", renormalise=False, shared="gated")
     ),
-    "qwen3": decoder(DecoderSpec("neox", head_norms=True)),
-    "qwen3moe": decoder(DecoderSpec("neox", head_norms=True, expert_width="expert_feed_forward_length")),
+    "qwen3": make_decoder(DecoderSpec("neox", head_norms=True)),
+    "qwen3moe": make_decoder(DecoderSpec("neox", head_norms=True, expert_width="expert_feed_forward_length")),
     "qwen3next": qwen_hybrid.emit,
     "qwen35": qwen_hybrid.emit,  # Qwen 3.5 and 3.6
     "qwen35moe": qwen_hybrid.emit,
-    "gemma": decoder(
+    "gemma": make_decoder(
         DecoderSpec(
             "neox",
             activation=Op.GEGLU,
@@ -50,7 +50,7 @@ ARCHITECTURES: dict[str, Callable[[ModelBuilder], None]] = {
             labels=DecoderLabels(attended="sa_out"),
         )
     ),
-    "gemma3": decoder(
+    "gemma3": make_decoder(
         DecoderSpec(
             "neox",
             head_norms=True,
@@ -64,10 +64,10 @@ ARCHITECTURES: dict[str, Callable[[ModelBuilder], None]] = {
         )
     ),
     "gemma4": gemma4.emit,
-    "phi3": decoder(  # Phi 3, 3.5, 4
+    "phi3": make_decoder(  # Phi 3, 3.5, 4
         DecoderSpec("neox", rope_factors=("rope_factors_short.weight", "rope_factors_long.weight"))
     ),
-    "olmo2": decoder(  # OLMo 2 and 3
+    "olmo2": make_decoder(  # OLMo 2 and 3
         DecoderSpec(
             "neox",
             projection_norms=True,
@@ -78,14 +78,16 @@ ARCHITECTURES: dict[str, Callable[[ModelBuilder], None]] = {
             sliding_base=False,
         )
     ),
-    "olmoe": decoder(
+    "olmoe": make_decoder(
         DecoderSpec("neox", projection_norms=True, expert_width="feed_forward_length", renormalise=False)
     ),
-    "exaone": decoder(DecoderSpec("neox", rope_factors=("rope_freqs.weight", "rope_freqs.weight"))),  # 3 and 3.5
-    "granite": decoder(
+    "exaone": make_decoder(
+        DecoderSpec("neox", rope_factors=("rope_freqs.weight", "rope_freqs.weight"))
+    ),  # 3 and 3.5
+    "granite": make_decoder(
         DecoderSpec("norm", rope_factors=("rope_freqs.weight", "rope_freqs.weight"), file_scales=True)
     ),
-    "granitemoe": decoder(
+    "granitemoe": make_decoder(
         DecoderSpec(
             "norm",
             rope_factors=("rope_freqs.weight", "rope_freqs.weight"),
@@ -94,10 +96,10 @@ ARCHITECTURES: dict[str, Callable[[ModelBuilder], None]] = {
             shared="plain",
         )
     ),
-    "glm4": decoder(DecoderSpec("norm", post_norms=True)),  # GLM 4 0414, Z1
-    "smollm3": decoder(DecoderSpec("norm", unrotated_step=4)),
-    "seed_oss": decoder(DecoderSpec("neox", ffn_norm="post_attention_norm")),
-    "ernie4_5": decoder(DecoderSpec("norm")),
+    "glm4": make_decoder(DecoderSpec("norm", post_norms=True)),  # GLM 4 0414, Z1
+    "smollm3": make_decoder(DecoderSpec("norm", unrotated_step=4)),
+    "seed_oss": make_decoder(DecoderSpec("neox", ffn_norm="post_attention_norm")),
+    "ernie4_5": make_decoder(DecoderSpec("norm")),
     "deepseek2": deepseek2.emit,
     "mamba": mamba.emit,
     "jamba": jamba.emit,
@@ -129,7 +131,7 @@ def build_model(
     builder = ModelBuilder(gguf, limits, stage, delta_form=delta_form, overrides=overrides)
     emit(builder)
     model = builder.model()
-    verify(model.graph)
+    verify_graph(model.graph)
     return model
 
 

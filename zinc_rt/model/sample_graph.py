@@ -10,7 +10,7 @@ from zinc_rt.ir.graph import ABSENT, Builder, Dim, OpGraph
 from zinc_rt.ir.op import Op
 from zinc_rt.ir.ring_entry import COLUMNS as ENTRY_COLUMNS
 from zinc_rt.ir.slot_record import COLUMNS
-from zinc_rt.ir.verify import verify
+from zinc_rt.ir.verify import verify_graph
 
 LOGITS = "request[slot].logits"
 TOKEN = "request[slot].next_token"  # the most likely one, of the model's own ARGMAX
@@ -55,7 +55,7 @@ def add_sampling(forward: OpGraph, form: SampleForm) -> OpGraph:
     the nodes that sample and deliver.
 
     The records of the step's sequences are in its step block; the first dispatch stores them. With masks, each
-    row's logits are kept in `KEPT_LOGITS` for `late_draw_graph`.
+    row's logits are kept in `KEPT_LOGITS` for `build_late_draw_graph`.
     """
     builder = Builder(f"{forward.name}-{form.name}", forward.stage)
     for spec in forward.buffers.values():
@@ -71,7 +71,7 @@ def add_sampling(forward: OpGraph, form: SampleForm) -> OpGraph:
     return _add_delivery(builder, TOKEN) if form.greedy else _add_draw(builder, form, LOGITS)
 
 
-def late_draw_graph(form: SampleForm) -> OpGraph:
+def build_late_draw_graph(form: SampleForm) -> OpGraph:
     """Return the verified graph that samples rows from logits stored by a step, with their current records."""
     builder = Builder(f"late-{form.name}")
     builder.buffer("step.counts", (8,), INDEX, "step")
@@ -107,7 +107,7 @@ def _add_draw(builder: Builder, form: SampleForm, logits: str) -> OpGraph:
     def step(name: str, *shape: Dim, dtype: str = INDEX) -> str:
         return builder.buffer(name, shape, dtype, "step")
 
-    def output(name: str, *shape: Dim, dtype: str = INDEX) -> str:
+    def declare_output(name: str, *shape: Dim, dtype: str = INDEX) -> str:
         return builder.buffer(name, shape, dtype, "output")
 
     counts = builder.buffer(COUNTS, (form.penalty_rows, form.vocab), INDEX, "table")
@@ -121,13 +121,13 @@ def _add_draw(builder: Builder, form: SampleForm, logits: str) -> OpGraph:
         mask = step("sample.mask", form.mask_rows, -(-form.vocab // 32)), step("sample.mask_row", "rows")
     adjusted = builder.buffer("sample.adjusted", ("rows", form.vocab), ACTIVATION, "activation")
     builder.node(Op.LOGITS_ADJUST, (logits, *of_slots, end, *bias, *mask), (adjusted,), label="logits_adjusted")
-    token = output(DRAWN, "rows")
+    token = declare_output(DRAWN, "rows")
     builder.node(Op.SAMPLE_SLOTS, (adjusted, *of_slots), (token, counts), label="token")
     if form.top is not None:
-        outputs = [output("sample.logprob", "rows", dtype=ACTIVATION)]
+        outputs = [declare_output("sample.logprob", "rows", dtype=ACTIVATION)]
         if form.top:
-            outputs.append(output("sample.top_id", "rows", form.top))
-            outputs.append(output("sample.top_logprob", "rows", form.top, dtype=ACTIVATION))
+            outputs.append(declare_output("sample.top_id", "rows", form.top))
+            outputs.append(declare_output("sample.top_logprob", "rows", form.top, dtype=ACTIVATION))
         builder.node(Op.LOGPROBS, (logits, token), tuple(outputs), label="logprob", top=form.top)
     return _add_delivery(builder, token)
 
@@ -142,5 +142,5 @@ def _add_delivery(builder: Builder, token: str) -> OpGraph:
     )
     builder.node(Op.STREAM_OUT, (token, *of_rows, RECORD_TABLE, *ring), ring, label="stream_out")
     graph = builder.build()
-    verify(graph)
+    verify_graph(graph)
     return graph

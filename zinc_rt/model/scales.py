@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from zinc_rt.ir.dtypes import block_of
+from zinc_rt.ir.dtypes import find_block
 from zinc_rt.model.gguf import GGUFFile
 
 # Offsets of a block's float16 scales, from the layouts in ggml-common.h. An mxfp4 block has a power of two
@@ -25,7 +25,7 @@ AT_A_TIME = 1 << 16  # blocks
 
 
 @dataclass(frozen=True, slots=True)
-class NotFinite:
+class NonfiniteNumber:
     """A tensor's first non-finite block, of `count` such blocks. In a plain type a block is an element."""
 
     tensor: str
@@ -46,18 +46,18 @@ def has_scales(dtype: str) -> bool:
     return dtype in SCALES or dtype in PLAIN or dtype in NO_FLOATS or dtype == "mxfp4"
 
 
-def nonfinite_weights(gguf: GGUFFile) -> Iterator[NotFinite]:
+def find_nonfinite_weights(gguf: GGUFFile) -> Iterator[NonfiniteNumber]:
     """Return every tensor with a non-finite number, in the file's order. The whole file is read."""
     for tensor in gguf.tensors.values():
         if (problem := find_nonfinite(tensor.name, tensor.dtype, tensor.data)) is not None:
             yield problem
 
 
-def find_nonfinite(name: str, dtype: str, data: np.ndarray) -> NotFinite | None:
+def find_nonfinite(name: str, dtype: str, data: np.ndarray) -> NonfiniteNumber | None:
     """Check one tensor. Return None if every number is finite or the type is unknown. `data` has the form of
     Tensor.data and Weight.raw."""
     count, first, value = 0, 0, ""
-    for start, floats in _floats(dtype, data):
+    for start, floats in _iterate_floats(dtype, data):
         bad = ~np.isfinite(floats).all(axis=1)
         if not bad.any():
             continue
@@ -65,16 +65,16 @@ def find_nonfinite(name: str, dtype: str, data: np.ndarray) -> NotFinite | None:
             row = floats[int(np.argmax(bad))]
             first, value = start + int(np.argmax(bad)), str(float(row[~np.isfinite(row)][0]))
         count += int(np.count_nonzero(bad))
-    return NotFinite(name, dtype, first, value, count) if count else None
+    return NonfiniteNumber(name, dtype, first, value, count) if count else None
 
 
-def _floats(dtype: str, data: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+def _iterate_floats(dtype: str, data: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
     """Yield (first block, floats of this and the following blocks [blocks, floats]), a part of the tensor at a
     time."""
     if dtype in PLAIN:
         blocks = data.reshape(-1, 1)
     elif dtype in SCALES or dtype == "mxfp4":
-        blocks = data.reshape(-1, block_of(dtype)[1])
+        blocks = data.reshape(-1, find_block(dtype)[1])
     else:
         return
     for start in range(0, len(blocks), AT_A_TIME):

@@ -25,7 +25,7 @@ class Bits:
         return (dword & self.mask) >> self.low
 
 
-def bit_table(text: str) -> tuple[Bits, ...]:
+def parse_bit_table(text: str) -> tuple[Bits, ...]:
     """Parse a text like `"A 5:0, B 6"` into Bits, lowest first."""
     rows = []
     for part in text.split(","):
@@ -35,7 +35,7 @@ def bit_table(text: str) -> tuple[Bits, ...]:
     return tuple(sorted(rows, key=lambda row: row.low))
 
 
-def mask_of(fields: Iterable[Bits]) -> int:
+def combine_masks(fields: Iterable[Bits]) -> int:
     """Return the mask of all named bits."""
     mask = 0
     for field in fields:

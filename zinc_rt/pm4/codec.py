@@ -42,9 +42,9 @@ def packet(
         cls.DWORDS = dwords if isinstance(dwords, tuple) else (dwords,)
         cls.FIELDS = tuple(Field(f.name, f.metadata["place"]) for f in fields(cls) if f.name != "reserved")
         for method, text in (
-            ("__init__", _init_text(cls)),
-            ("words", _words_text(cls)),
-            ("read", _read_text(cls)),
+            ("__init__", _make_init_text(cls)),
+            ("words", _make_words_text(cls)),
+            ("read", _make_read_text(cls)),
         ):
             compiled = _compile_method(cls, method, text)
             setattr(cls, method, classmethod(compiled) if method == "read" else compiled)
@@ -69,7 +69,7 @@ def _compile_method(cls: type[Packet], method: str, text: str) -> Callable[..., 
     return function
 
 
-def _init_text(cls: type[Packet]) -> str:
+def _make_init_text(cls: type[Packet]) -> str:
     """Return the text of an __init__ that uses the slot descriptors.
 
     The frozen dataclass's __init__ with object.__setattr__ takes twice as long.
@@ -80,13 +80,13 @@ def _init_text(cls: type[Packet]) -> str:
     return text + "".join(f" _set_{name}(self, {name})\n" for name in [*(n.name for n in names), "reserved"])
 
 
-def _words_text(cls: type[Packet]) -> str:
+def _make_words_text(cls: type[Packet]) -> str:
     lines = ["def words(self, generation):"]
     lines += [f" {f.name} = self.{f.name}" for f in cls.FIELDS]
-    return _branching(lines, lambda generation: _encode_lines(cls, generation))
+    return _make_branching_text(lines, lambda generation: _encode_lines(cls, generation))
 
 
-def _branching(head: list[str], lines_for: Callable[[Generation], list[str]]) -> str:
+def _make_branching_text(head: list[str], lines_for: Callable[[Generation], list[str]]) -> str:
     """Return the text of a function that branches on the generation only if the layouts differ."""
     newest, older = lines_for(Generation.GFX12), lines_for(Generation.GFX11)
     if newest == older:
@@ -158,9 +158,9 @@ def _encode_body(
     return [*lines, f"return {listed}"]
 
 
-def _read_text(cls: type[Packet]) -> str:
+def _make_read_text(cls: type[Packet]) -> str:
     lines = ["def read(cls, words, offset, length, generation):"]
-    return _branching(lines, lambda generation: _decode_lines(cls, generation))
+    return _make_branching_text(lines, lambda generation: _decode_lines(cls, generation))
 
 
 def _decode_lines(cls: type[Packet], generation: Generation) -> list[str]:
@@ -203,18 +203,18 @@ def _decode_body(cls: type[Packet], generation: Generation, size: int, skip: str
     return [*before, keep, f"return cls({', '.join([*arguments, 'reserved=reserved'])})"]
 
 
-def _tail(*lines: str) -> Callable[[str], list[str]]:
+def _make_tail_lines(*lines: str) -> Callable[[str], list[str]]:
     return lambda name: [line.format(name=name) for line in lines]
 
 
 # payload kind -> (lines that put the dwords in `tail`, expression that makes the tuple from the dwords in `tail`)
 _PAYLOADS: Mapping[str, tuple[Callable[[str], list[str]], str]] = {
     "values": (
-        _tail("tail = {name}", "for item in tail:", " if item >> 32:", "  _refuse(self, generation)"),
+        _make_tail_lines("tail = {name}", "for item in tail:", " if item >> 32:", "  _refuse(self, generation)"),
         "tuple(tail)",
     ),
     "pairs": (  # (register, value): a dword each
-        _tail(
+        _make_tail_lines(
             "tail = [item for two in {name} for item in two]",
             "for item in tail:",
             " if item >> 32:",
@@ -223,7 +223,7 @@ _PAYLOADS: Mapping[str, tuple[Callable[[str], list[str]], str]] = {
         "tuple(zip(tail[0::2], tail[1::2]))",
     ),
     "packed": (  # (register, value), two at a time: register | register << 16, value, value
-        _tail(
+        _make_tail_lines(
             "if len({name}) & 1:",
             " _refuse(self, generation)",
             "tail = []",
@@ -236,7 +236,7 @@ _PAYLOADS: Mapping[str, tuple[Callable[[str], list[str]], str]] = {
         " for pair in ((three[0] & 0xffff, three[1]), (three[0] >> 16, three[2]))])",
     ),
     "fences": (  # (VA, value), 64 bits each, low dwords first
-        _tail(
+        _make_tail_lines(
             "tail = []",
             "for va, value in {name}:",
             " if (va | value) >> 64:",

@@ -51,17 +51,17 @@ def decode(words: Sequence[int], offset: int, generation: Generation) -> tuple[P
     """
     header = words[offset]
     if type(header) is not int:  # NumPy integers would wrap when the halves of a VA are joined
-        return decode(_to_ints(words[offset : offset + _claimed_length(int(header))]), 0, generation)
+        return decode(_to_ints(words[offset : offset + _read_claimed_length(int(header))]), 0, generation)
     if header >> 30 != 3:
-        return _bad_packet("type", _type_text(header), words, offset, 1)
+        return _make_bad_packet("type", _describe_type(header), words, offset, 1)
     opcode, count = header >> 8 & 0xFF, header >> 16 & 0x3FFF
     length = count + 2
     classes = BY_OPCODE.get(opcode)
     if classes is None:
         if opcode in OTHER_ENGINES:
             text = f"{OTHER_ENGINES[opcode]} is not a compute packet"
-            return _bad_packet("other-engine", text, words, offset, length)
-        return _bad_packet("opcode", f"opcode {opcode:#04x} is not defined", words, offset, length)
+            return _make_bad_packet("other-engine", text, words, offset, length)
+        return _make_bad_packet("opcode", f"opcode {opcode:#04x} is not defined", words, offset, length)
     if classes[0] is Nop and count == NOP_ONE_DWORD_COUNT:
         length = 1
     left = len(words) - offset
@@ -69,15 +69,15 @@ def decode(words: Sequence[int], offset: int, generation: Generation) -> tuple[P
         if cls.takes(length):
             if generation not in cls.ON:
                 text = f"{cls.NAME} is not a compute packet of {Generation(generation).name.lower()}"
-                return _bad_packet("generation", text, words, offset, length)
+                return _make_bad_packet("generation", text, words, offset, length)
             if length > left:
                 break
             return cls.read(words, offset, length, generation), length
     else:
         sizes = ", ".join(f"{cls.NAME} has {cls.sizes()}" for cls in classes)
-        return _bad_packet("count", f"count {count} makes {length} dwords: {sizes}", words, offset, length)
+        return _make_bad_packet("count", f"count {count} makes {length} dwords: {sizes}", words, offset, length)
     text = f"{classes[0].NAME} of {length} dwords with {left} left"
-    return _bad_packet("truncated", text, words, offset, length)
+    return _make_bad_packet("truncated", text, words, offset, length)
 
 
 def decode_stream(
@@ -105,17 +105,19 @@ def _to_ints(words: Sequence[int]) -> list[int]:
     return [int(word) for word in words]
 
 
-def _claimed_length(header: int) -> int:
+def _read_claimed_length(header: int) -> int:
     """Return the number of dwords that a header claims, with the special count of the one-dword NOP resolved."""
     return 1 if header & 0xFFFFFF00 == ONE_DWORD_NOP else (header >> 16 & 0x3FFF) + 2
 
 
-def _bad_packet(reason: Why, text: str, words: Sequence[int], offset: int, length: int) -> tuple[BadPacket, int]:
+def _make_bad_packet(
+    reason: Why, text: str, words: Sequence[int], offset: int, length: int
+) -> tuple[BadPacket, int]:
     held = tuple(words[offset : offset + length])
     return BadPacket(reason, text, held), len(held)
 
 
-def _type_text(header: int) -> str:
+def _describe_type(header: int) -> str:
     if header >> 30 == 2:
         return f"{header:#010x} is a type-2 packet: padding for graphics only, on compute write 0xffff1000"
     return f"{header:#010x} is not a packet header: it has type {header >> 30}, expected 3"

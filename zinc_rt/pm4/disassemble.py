@@ -38,19 +38,21 @@ def disassemble(
 ) -> str:
     """Return the text of every line. `offset` is the dword offset of words[0]; `symbol` maps a VA to a name or
     None."""
-    rows = lines(words, generation, symbol=symbol)
+    rows = disassemble_lines(words, generation, symbol=symbol)
     return "\n".join(
         f"0x{offset + row.offset:04x}  {row.word:08x}  {'' if row.first else '  '}{row.text}".rstrip()
         for row in rows
     )
 
 
-def lines(words: Sequence[int], generation: Generation, *, symbol: Symbol | None = None) -> Iterator[DwordLine]:
+def disassemble_lines(
+    words: Sequence[int], generation: Generation, *, symbol: Symbol | None = None
+) -> Iterator[DwordLine]:
     """Return a line for every dword except the middle of long padding. After a packet that stops the CP, the lines
     state this.
     """
     for item in decode_stream(words, generation, keep_going=True):
-        texts = item_texts(item, generation, symbol)
+        texts = describe_dwords(item, generation, symbol)
         for index in range(item.length):
             text = texts.get(index)
             if text is None and index and type(item.packet) is Nop and index > NOP_BODY_SHOWN:
@@ -58,7 +60,7 @@ def lines(words: Sequence[int], generation: Generation, *, symbol: Symbol | None
             yield DwordLine(item.offset + index, words[item.offset + index], text or "", index == 0)
 
 
-def item_texts(item: DecodedPacket, generation: Generation, symbol: Symbol | None = None) -> dict[int, str]:
+def describe_dwords(item: DecodedPacket, generation: Generation, symbol: Symbol | None = None) -> dict[int, str]:
     """Return the meaning of each dword of a packet, by its index."""
     unreached = "" if item.reached else "  (a guess: the CP stopped earlier)"
     packet = item.packet

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from zinc_rt.pm4.decode import BadPacket, DecodedPacket, decode_stream
 from zinc_rt.pm4.generation import Generation
-from zinc_rt.pm4.lint_dispatches import dispatch_complaints
+from zinc_rt.pm4.lint_dispatches import lint_dispatches
 from zinc_rt.pm4.lint_rules import RULES, Complaint, Mapped, QueueInterface, Severity, StreamContext
 from zinc_rt.pm4.packet import Packet
 from zinc_rt.pm4.packets import CondExec, Nop, PredExec, ProtectedFenceSignal, ReleaseMem
@@ -44,14 +44,14 @@ def lint(
     ends = {item.offset + item.length for item in items}
     findings: list[PacketFinding] = []
     for position, item in enumerate(items):
-        complaints = list(_packet(item.packet, context))
+        complaints = list(_lint_packet(item.packet, context))
         if isinstance(item.packet, CondExec | PredExec):
             complaints += _skip(item, item.packet.exec_count, ends, len(words))
         elif isinstance(item.packet, ProtectedFenceSignal):
-            complaints += _fence_order(items, position, context)
+            complaints += _check_fence_order(items, position, context)
         for dword, rule, text, advice in complaints:
             findings.append(PacketFinding(item.offset + dword, rule, RULES[rule].severity, text, advice))
-    for item, (dword, rule, text, advice) in dispatch_complaints(items, generation):
+    for item, (dword, rule, text, advice) in lint_dispatches(items, generation):
         findings.append(PacketFinding(item.offset + dword, rule, RULES[rule].severity, text, advice))
     return sorted(findings, key=lambda finding: finding.offset)
 
@@ -64,14 +64,14 @@ def errors(findings: Sequence[PacketFinding]) -> list[PacketFinding]:
 # --- checks of every packet --------------------------------------------------------------------------------------
 
 
-def _packet(packet: Packet | BadPacket, context: StreamContext) -> Iterator[Complaint]:
+def _lint_packet(packet: Packet | BadPacket, context: StreamContext) -> Iterator[Complaint]:
     if isinstance(packet, BadPacket):
         yield 0, packet.why, packet.text, _HEADER_ADVICE[packet.why]
         return
     if packet.reserved:
-        yield from _reserved(packet)
-    yield from _values(packet, context.generation)
-    yield from _memory(packet, context)
+        yield from _check_reserved(packet)
+    yield from _check_values(packet, context.generation)
+    yield from _check_memory(packet, context)
     if packet.PRIVILEGED:
         yield 0, "privileged", f"{packet.NAME} is accepted by the driver's queues only", "remove it"
     yield from packet.lint(context)
@@ -87,7 +87,7 @@ _HEADER_ADVICE = {
 }
 
 
-def _reserved(packet: Packet) -> Iterator[Complaint]:
+def _check_reserved(packet: Packet) -> Iterator[Complaint]:
     for dword, extra in packet.reserved:
         if dword:
             hint = packet.RESERVED_HINTS.get(dword, "write 0")
@@ -107,7 +107,7 @@ def _reserved(packet: Packet) -> Iterator[Complaint]:
             yield 0, "reserved-bits", text, "write 0 in header bits 7:0"
 
 
-def _values(packet: Packet, generation: Generation) -> Iterator[Complaint]:
+def _check_values(packet: Packet, generation: Generation) -> Iterator[Complaint]:
     for field in packet.FIELDS:
         names = field.place.values(generation)
         if names is None:
@@ -121,13 +121,13 @@ def _values(packet: Packet, generation: Generation) -> Iterator[Complaint]:
         yield field.place.spans[0].dword, rule, text, f"defined values: {known}"
 
 
-def _memory(packet: Packet, context: StreamContext) -> Iterator[Complaint]:
+def _check_memory(packet: Packet, context: StreamContext) -> Iterator[Complaint]:
     for access in packet.accesses():
         where = f"{packet.NAME}: {access.kind} of {access.size_bytes} bytes at {access.va:#x}"
         if access.va % access.align:
             text = f"{where}, expected a multiple of {access.align}"
             yield access.dword, "alignment", text, f"the hardware would access {access.va & -access.align:#x}"
-        if not canonical(access.va) or not canonical(access.va + max(access.size_bytes, 1) - 1):
+        if not is_canonical(access.va) or not is_canonical(access.va + max(access.size_bytes, 1) - 1):
             yield (
                 access.dword,
                 "address-range",
@@ -140,7 +140,7 @@ def _memory(packet: Packet, context: StreamContext) -> Iterator[Complaint]:
                 yield access.dword, "unmapped", f"{where}: {reason}", "map the buffer before submitting"
 
 
-def canonical(va: int) -> bool:
+def is_canonical(va: int) -> bool:
     """Return whether a VA is canonical and above the first 64 KiB, which Linux never maps."""
     return 0x10000 <= va < 1 << 47 or 0xFFFF800000000000 <= va < 1 << 64
 
@@ -158,7 +158,9 @@ def _skip(item: DecodedPacket, count: int, ends: set[int], size: int) -> Iterato
         yield item.length - 1, "skip-range", text, "skip whole packets"
 
 
-def _fence_order(items: Sequence[DecodedPacket], position: int, context: StreamContext) -> Iterator[Complaint]:
+def _check_fence_order(
+    items: Sequence[DecodedPacket], position: int, context: StreamContext
+) -> Iterator[Complaint]:
     if context.queue != "userq":
         return
     after = [item for item in items[position + 1 :] if type(item.packet) is not Nop]

@@ -74,7 +74,7 @@ class DispatchState:
                         self.registers[write.address - SH.base] = write.value
 
 
-def dispatch_complaints(
+def lint_dispatches(
     items: Sequence[DecodedPacket], generation: Generation
 ) -> Iterator[tuple[DecodedPacket, Complaint]]:
     """Yield each packet that violates a rule, with the finding."""
@@ -82,7 +82,7 @@ def dispatch_complaints(
     for item in items:
         match item.packet:
             case DispatchDirect() | DispatchIndirect():
-                for complaint in _dispatch(state):
+                for complaint in _lint_dispatch(state):
                     yield item, complaint
             case ReleaseMem(data_sel=sel, gcr_cntl=cntl) if sel and state.unwritten:
                 if not _has(gcr.RELEASE[generation], cntl, "GL2_WB"):
@@ -99,7 +99,7 @@ def dispatch_complaints(
         state.apply(item)
 
 
-def _dispatch(state: DispatchState) -> Iterator[Complaint]:
+def _lint_dispatch(state: DispatchState) -> Iterator[Complaint]:
     missing = [name for name, offset in NEEDED.items() if offset not in state.registers]
     if missing and not state.elsewhere:
         text = f"nothing in this stream sets {', '.join(f'COMPUTE_{name}' for name in missing)}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from zinc_rt.pm4.bits import mask_of
+from zinc_rt.pm4.bits import combine_masks
 from zinc_rt.pm4.generation import Generation
 from zinc_rt.pm4.lint_rules import Complaint
 from zinc_rt.pm4.packet import Packet
@@ -14,7 +14,7 @@ _RSRC1, _RSRC2 = SH.base + Sh.PGM_RSRC1, SH.base + Sh.PGM_RSRC2
 _USER_DATA = SH.base + Sh.USER_DATA_0
 
 
-def register_complaints(packet: Packet, generation: Generation) -> Iterator[Complaint]:
+def lint_registers(packet: Packet, generation: Generation) -> Iterator[Complaint]:
     space = packet.SPACE
     assert space is not None
     for write in packet.register_writes():
@@ -42,14 +42,14 @@ def register_complaints(packet: Packet, generation: Generation) -> Iterator[Comp
                 "remove it",
             )
         else:
-            extra = write.value & ~mask_of(register.fields) if register.fields else 0
+            extra = write.value & ~combine_masks(register.fields) if register.fields else 0
             if extra:
                 text = f"{register.name} = {write.value:#x}: bits {extra:#x} are outside all fields"
                 yield write.dword, "register-bits", text, "write 0"
-            yield from _shader_registers(write.address, write.value, write.dword, generation)
+            yield from _lint_shader_register(write.address, write.value, write.dword, generation)
 
 
-def _shader_registers(address: int, value: int, dword: int, generation: Generation) -> Iterator[Complaint]:
+def _lint_shader_register(address: int, value: int, dword: int, generation: Generation) -> Iterator[Complaint]:
     if address == _RSRC2:
         users = value >> 1 & 0x1F
         if users > USER_DATA_COUNT:

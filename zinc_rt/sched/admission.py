@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from zinc_rt.sched import preempt
 from zinc_rt.sched.kv.capsule import restore
-from zinc_rt.sched.queues import band
+from zinc_rt.sched.queues import find_band
 from zinc_rt.sched.request import POSITION, Request, State
 from zinc_rt.sched.state import SchedulerState
 
@@ -30,7 +30,7 @@ def _admit_heads(s: SchedulerState) -> bool:
     """Return whether any request was admitted."""
     some = False
     passed: set[int] = set()
-    losers: list[preempt.Loser] = []
+    losers: list[preempt.LosingKind] = []
     while len(passed) < PASSED_OVER or not s.runs:
         request = s.candidates.pop()
         if request is None:
@@ -39,7 +39,7 @@ def _admit_heads(s: SchedulerState) -> bool:
         maximum = s.tenants[tenant].slots_max
         if maximum is not None and s.bound[tenant] >= maximum:
             continue  # a candidate again when it gives a slot back
-        if tenant in passed or _waits_for_rate(s, tenant):
+        if tenant in passed or _is_rate_limited(s, tenant):
             continue
         if _try_admit(s, request, losers) or _try_admit_parked(s, request, losers):
             some = True
@@ -51,7 +51,7 @@ def _admit_heads(s: SchedulerState) -> bool:
     return some
 
 
-def _try_admit_parked(s: SchedulerState, head: Request, losers: list[preempt.Loser]) -> bool:
+def _try_admit_parked(s: SchedulerState, head: Request, losers: list[preempt.LosingKind]) -> bool:
     """Return the tenant's first preempted request if the head of its queue waits for pages, which may be held by
     preempted requests.
     """
@@ -68,10 +68,10 @@ def _try_admit_parked(s: SchedulerState, head: Request, losers: list[preempt.Los
     return parked is not None and _try_admit(s, parked, losers)
 
 
-def _waits_for_rate(s: SchedulerState, tenant: int) -> bool:
+def _is_rate_limited(s: SchedulerState, tenant: int) -> bool:
     """Return whether a bucket is empty; the tenant becomes a candidate again when it is not."""
     for bucket in s.buckets[tenant]:
-        if bucket is not None and not bucket.allows(s.now_ns):
+        if bucket is not None and not bucket.is_allowed(s.now_ns):
             s.timers.at(
                 bucket.allows_from_ns(s.now_ns),
                 lambda: s.candidates.update(tenant),
@@ -81,24 +81,24 @@ def _waits_for_rate(s: SchedulerState, tenant: int) -> bool:
     return False
 
 
-def _try_admit(s: SchedulerState, request: Request, losers: list[preempt.Loser]) -> bool:
+def _try_admit(s: SchedulerState, request: Request, losers: list[preempt.LosingKind]) -> bool:
     """Admit a request, or change nothing: reserve its pages before any request is preempted for a slot. `losers`:
     the result of earlier calls, empty if there were none or it may be outdated.
     """
     loser = None
     if not s.slots.free:
-        losers[:] = losers or preempt.possible_losers(s)
-        loser = preempt.victim(s, request, losers)
+        losers[:] = losers or preempt.list_possible_losers(s)
+        loser = preempt.find_victim(s, request, losers)
         if loser is None:
             return False
     losers.clear()
     if request.holding is None:
-        if _are_rows_exhausted(s) and not _free_row(s, request, loser):
+        if _has_no_free_row(s) and not _free_row(s, request, loser):
             return False
         if loser is not None and loser.slot < 0:
             loser = None  # it was evicted for its row
         if not hold_pages(s, request):
-            _maybe_collect(s, request)
+            _start_collecting_if_due(s, request)
             return False
     elif not _try_grow(s, request):
         return False
@@ -172,7 +172,7 @@ def _try_hold(s: SchedulerState, request: Request, *, spare: int) -> bool:
 # --- state rows
 
 
-def _are_rows_exhausted(s: SchedulerState) -> bool:
+def _has_no_free_row(s: SchedulerState) -> bool:
     return s.cache.rows is not None and not s.cache.rows.free and not s.cache.rows.idle
 
 
@@ -187,17 +187,17 @@ def _free_row(s: SchedulerState, request: Request, loser: Request | None) -> boo
         s.evict(max(parked, key=lambda item: (item.priority, -item.generated, item.number)))
     elif loser is not None:
         s.evict(loser)
-    return not _are_rows_exhausted(s)
+    return not _has_no_free_row(s)
 
 
 # --- who waits for pages for long
 
 
-def _maybe_collect(s: SchedulerState, request: Request) -> None:
+def _start_collecting_if_due(s: SchedulerState, request: Request) -> None:
     """After its first band, released pages are reserved for it, so other requests no longer pass it. Only one
     request at a time does this, from the highest class.
     """
-    if request.capsule is not None or band(request, s.now_ns, s.limits.classes) < 1:
+    if request.capsule is not None or find_band(request, s.now_ns, s.limits.classes) < 1:
         return
     if s.collector is None or request.effective < s.collector.effective:
         s.stop_collecting()
@@ -213,11 +213,11 @@ def start_collecting(s: SchedulerState, request: Request) -> None:
 def _collect(s: SchedulerState) -> None:
     request = s.collector
     assert request is not None
-    needs = s.cache.pages_needed(min(len(request.tokens) + 1, request.most_placed))
+    needs = s.cache.count_pages_needed(min(len(request.tokens) + 1, request.most_placed))
     for group, (pool, need) in enumerate(zip(s.cache.pools, needs, strict=True)):
         more = min(need - s.collected[group], pool.room(request.tenant))
         if more > 0:
-            pool.promise(request.tenant, more)
+            pool.reserve(request.tenant, more)
             s.collected[group] += more
 
 

@@ -28,18 +28,18 @@ class Bucket:
             )
         self.level_parts = self.burst * NS
 
-    def _parts(self, now_ns: int) -> int:
+    def _compute_parts(self, now_ns: int) -> int:
         return min(self.burst * NS, self.level_parts + self.rate * max(0, now_ns - self.filled_ns))
 
     def _fill(self, now_ns: int) -> None:
-        self.level_parts = self._parts(now_ns)
+        self.level_parts = self._compute_parts(now_ns)
         self.filled_ns = max(self.filled_ns, now_ns)
 
     def level(self, now_ns: int) -> float:
         """Return the tokens in the bucket. It has no side effects, so any thread may call it."""
-        return self._parts(now_ns) / NS
+        return self._compute_parts(now_ns) / NS
 
-    def allows(self, now_ns: int) -> bool:
+    def is_allowed(self, now_ns: int) -> bool:
         """Return whether the level permits admission."""
         self._fill(now_ns)
         return self.level_parts > 0
@@ -50,7 +50,7 @@ class Bucket:
         self.level_parts -= tokens * NS
 
     def allows_from_ns(self, now_ns: int) -> int:
-        """Return the earliest time from now on at which `allows` is true."""
+        """Return the earliest time from now on at which `is_allowed` is true."""
         self._fill(now_ns)
         if self.level_parts > 0:
             return self.filled_ns

@@ -7,13 +7,13 @@ import numpy as np
 from zinc_rt.sched.forking import begin_choices, fork_choices
 from zinc_rt.sched.late import split_late_rows
 from zinc_rt.sched.plan import NO_CANDIDATE, Batch, Drawn, StepPiece, StepPlan
-from zinc_rt.sched.planning import checkpoints
+from zinc_rt.sched.planning import list_checkpoints
 from zinc_rt.sched.request import GENERATED, LAST_TOKEN, POSITION, TERMINAL, Request, State
 from zinc_rt.sched.state import SchedulerState
 from zinc_rt.sched.usage.ledger import DrawnTokens, RunnerCounts, StepKind
 
 
-def commit(s: SchedulerState, plan: StepPlan, drawn: Drawn, device: RunnerCounts) -> Batch:
+def commit_step(s: SchedulerState, plan: StepPlan, drawn: Drawn, device: RunnerCounts) -> Batch:
     """Commit the sampled tokens of a step; late rows are set aside. `device`: the runner's counts of its work."""
     s.counts.steps += 1
     s.counts.computed += plan.tokens
@@ -27,14 +27,14 @@ def commit(s: SchedulerState, plan: StepPlan, drawn: Drawn, device: RunnerCounts
                 _charge_prompt(s, row.piece)
     tokens = drawn.tokens[: plan.rows]
     drew = [piece.request for piece in plan.prompts if piece.draws]  # behind the decodes, a row each
-    bad = [] if _all_finite(drawn) else np.flatnonzero(drawn.nonfinite[: plan.rows] >= 0).tolist()
+    bad = [] if _has_only_finite(drawn) else np.flatnonzero(drawn.nonfinite[: plan.rows] >= 0).tolist()
     skipped = [] if drawn.skipped is None else np.flatnonzero(drawn.skipped[: plan.rows]).tolist()
     _note_latencies(s, plan, sorted(bad + skipped))
     if plan.decodes:
         _commit_decodes(s, plan, tokens)
     index = plan.decodes
     for piece in plan.prompts:
-        wrong = _nonfinite_reason(drawn, index) if piece.draws and index in bad else ""
+        wrong = _find_nonfinite_reason(drawn, index) if piece.draws and index in bad else ""
         if piece.draws and index in skipped:
             _skip_prompt(s, piece)
         else:
@@ -43,20 +43,20 @@ def commit(s: SchedulerState, plan: StepPlan, drawn: Drawn, device: RunnerCounts
         index += piece.draws
     for index in bad:
         if index < plan.decodes:
-            _fail(s, _decoding_request(s, plan, index), _nonfinite_reason(drawn, index))
+            _fail(s, _find_decoding_request(s, plan, index), _find_nonfinite_reason(drawn, index))
     for index in skipped:
         if index < plan.decodes:
-            _skip_decode(s, _decoding_request(s, plan, index))
+            _skip_decode(s, _find_decoding_request(s, plan, index))
     for index in s.ends.rows(tokens):
-        request = _decoding_request(s, plan, index) if index < plan.decodes else drew[index - plan.decodes]
-        if request is not None and request.state not in TERMINAL and s.ends.ends(request, int(tokens[index])):
+        request = _find_decoding_request(s, plan, index) if index < plan.decodes else drew[index - plan.decodes]
+        if request is not None and request.state not in TERMINAL and s.ends.is_end(request, int(tokens[index])):
             s.end(request, State.FINISHED, "stop")
     if s.masked:
         _advance_masks(s, plan, tokens, drew, skipped)
     _update_decodes(s, plan, drew)
     if s.ledger is not None and s.generated is not None:
         s.ledger.add(s.generated, device)
-    return _batch(s, plan, drawn, drew, sorted(bad + skipped))
+    return _make_batch(s, plan, drawn, drew, sorted(bad + skipped))
 
 
 def _begin_accounts(s: SchedulerState) -> None:
@@ -97,15 +97,15 @@ def _note_latencies(s: SchedulerState, plan: StepPlan, bad: list[int]) -> None:
     slots.since_ns[rows], slots.drew[rows] = now_ns, True
 
 
-def _all_finite(drawn: Drawn) -> bool:
+def _has_only_finite(drawn: Drawn) -> bool:
     return not len(drawn.nonfinite) or int(np.maximum.reduce(drawn.nonfinite)) < 0
 
 
-def _nonfinite_reason(drawn: Drawn, row: int) -> str:
+def _find_nonfinite_reason(drawn: Drawn, row: int) -> str:
     return "sampler_no_candidate" if drawn.nonfinite[row] == NO_CANDIDATE else "logits_not_finite"
 
 
-def _decoding_request(s: SchedulerState, plan: StepPlan, row: int) -> Request | None:
+def _find_decoding_request(s: SchedulerState, plan: StepPlan, row: int) -> Request | None:
     return s.slots.requests[int(plan.row_slot[row])]
 
 
@@ -139,10 +139,10 @@ def _charge_decodes(s: SchedulerState, plan: StepPlan) -> None:
             bucket.charge(count, s.now_ns)
 
 
-def _update_decodes(s: SchedulerState, plan: StepPlan, drew: list[Request]) -> None:
+def _update_decodes(s: SchedulerState, plan: StepPlan, drawn_rows: list[Request]) -> None:
     """End requests at their limit, cache full pages and request another, and update rows of moved states."""
     slots, n = s.slots, plan.decodes
-    for first in drew:
+    for first in drawn_rows:
         if first.slot >= 0 and first.computed >= slots.stop[first.slot]:
             _end_or_grow(s, first, at_limit=first.generated >= first.limit)
     if n:
@@ -201,7 +201,7 @@ def _commit_prompt(s: SchedulerState, piece: StepPiece, token: int, wrong: str, 
         return
     row = request.row
     row[POSITION] = last
-    keep = last in checkpoints(s, request, request.length)
+    keep = last in list_checkpoints(s, request, request.length)
     if piece.draws:
         s.slots.history[slot, last] = row[LAST_TOKEN] = token
         row[GENERATED] += 1
@@ -250,13 +250,13 @@ def _charge_first_token(s: SchedulerState, request: Request) -> None:
 
 
 def _advance_masks(
-    s: SchedulerState, plan: StepPlan, tokens: np.ndarray, drew: list[Request], skipped: list[int]
+    s: SchedulerState, plan: StepPlan, tokens: np.ndarray, drawn_rows: list[Request], skipped: list[int]
 ) -> None:
     """Pass the sampled tokens to the masks; complete requests end, and requests that cannot continue fail."""
     for row, slot in enumerate(plan.row_slot[: plan.rows].tolist()):
         if slot not in s.masked or row in skipped:
             continue
-        request = _decoding_request(s, plan, row) if row < plan.decodes else drew[row - plan.decodes]
+        request = _find_decoding_request(s, plan, row) if row < plan.decodes else drawn_rows[row - plan.decodes]
         if request is None or request.state in TERMINAL or request.mask is None:
             continue
         request.mask.accept(int(tokens[row]))
@@ -265,7 +265,7 @@ def _advance_masks(
         elif request.mask.complete:
             s.end(request, State.FINISHED, "stop")
         else:
-            s.fills.advanced(request.mask)
+            s.fills.refill(request.mask)
 
 
 def _fail(s: SchedulerState, request: Request | None, reason: str) -> None:
@@ -318,13 +318,15 @@ def _skip(s: SchedulerState, request: Request) -> None:
         s.evict(request)
 
 
-def _batch(s: SchedulerState, plan: StepPlan, drawn: Drawn, drew: list[Request], bad: list[int]) -> Batch:
+def _make_batch(
+    s: SchedulerState, plan: StepPlan, drawn: Drawn, drawn_rows: list[Request], bad: list[int]
+) -> Batch:
     """Return the step's output without the rows `bad`, in separate arrays."""
     decodes = plan.decode_set
     assert decodes is not None
     numbers, choices, tokens = decodes.numbers, decodes.choices, drawn.tokens[: plan.rows].copy()
     logprobs = drawn.logprobs
-    if drew:
+    if drawn_rows:
         drawn_slots = plan.row_slot[: plan.rows]  # a slot that has become free keeps its numbers until it is bound
         numbers, choices = s.slots.numbers[drawn_slots], s.slots.choices[drawn_slots]
     if bad:

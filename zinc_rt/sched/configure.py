@@ -23,7 +23,7 @@ def check_quotas(s: SchedulerState, tenants: Sequence[Tenant]) -> None:
             next="list all of them, then the new tenants",
         )
     for group, spec in enumerate(s.cache.groups):
-        quotas = [quota_of(tenant, group) for tenant in tenants]
+        quotas = [find_quota(tenant, group) for tenant in tenants]
         reserved = sum(quota.reserved for quota in quotas)
         if reserved > spec.pages:
             raise UsageError(
@@ -32,7 +32,7 @@ def check_quotas(s: SchedulerState, tenants: Sequence[Tenant]) -> None:
             )
 
 
-def quota_of(tenant: Tenant, group: int) -> PageQuota:
+def find_quota(tenant: Tenant, group: int) -> PageQuota:
     return tenant.pages[group] if tenant.pages else PageQuota()
 
 
@@ -41,15 +41,15 @@ def configure(s: SchedulerState, tenants: Sequence[Tenant]) -> None:
     before = list(s.tenants)
     changed: list[int] = []
     # lower ones first, so that what one gives up another may have
-    order = sorted(range(len(tenants)), key=lambda index: _reserves_more(before, tenants, index))
+    order = sorted(range(len(tenants)), key=lambda index: _is_reserving_more(before, tenants, index))
     try:
         for index in order:
-            s.cache.set_quotas(index, [quota_of(tenants[index], group) for group in range(len(s.cache.groups))])
+            s.cache.set_quotas(index, [find_quota(tenants[index], group) for group in range(len(s.cache.groups))])
             changed.append(index)
     except UsageError:
         for index in reversed(changed):
             old = before[index] if index < len(before) else None
-            quotas = [quota_of(old, group) if old else PageQuota() for group in range(len(s.cache.groups))]
+            quotas = [find_quota(old, group) if old else PageQuota() for group in range(len(s.cache.groups))]
             s.cache.set_quotas(index, quotas)
         raise
     s.tenants = list(tenants)
@@ -58,15 +58,15 @@ def configure(s: SchedulerState, tenants: Sequence[Tenant]) -> None:
         s.candidates.add_tenant()
         s.bound.append(0)
         s.parked.append(0)
-        s.buckets.append(s.buckets_of(tenants[index]))
+        s.buckets.append(s.make_buckets(tenants[index]))
     for index, (old, new) in enumerate(zip(before, tenants, strict=False)):
         if (old.prefill, old.decode) != (new.prefill, new.decode):
-            s.buckets[index] = s.buckets_of(new)
+            s.buckets[index] = s.make_buckets(new)
     if len(tenants) > len(before):
         s.slot_steps = np.concatenate([s.slot_steps, np.zeros(len(tenants) - len(before), np.int64)])
         s.slots.set_tenants(len(tenants))
     s.begin_accounts()
-    s.service.reweigh({number: tenant.weight_units for number, tenant in enumerate(tenants)})
+    s.service.set_weights({number: tenant.weight_units for number, tenant in enumerate(tenants)})
     s.update_tenants()
     for index in range(len(tenants)):
         _shrink(s, index)
@@ -76,7 +76,7 @@ def configure(s: SchedulerState, tenants: Sequence[Tenant]) -> None:
             s.end(request, State.FAILED, "quota_lowered")
 
 
-def _reserves_more(before: Sequence[Tenant], tenants: Sequence[Tenant], index: int) -> bool:
+def _is_reserving_more(before: Sequence[Tenant], tenants: Sequence[Tenant], index: int) -> bool:
     new = sum(quota.reserved for quota in tenants[index].pages)
     return new > (sum(quota.reserved for quota in before[index].pages) if index < len(before) else 0)
 
@@ -100,6 +100,7 @@ def _shrink(s: SchedulerState, tenant: int) -> None:
 
 def _has_too_much(s: SchedulerState, tenant: int) -> bool:
     return any(
-        pool.quota(tenant).most is not None and pool.charge(tenant) > (pool.quota(tenant).most or 0)
+        pool.find_quota(tenant).most is not None
+        and pool.count_charge(tenant) > (pool.find_quota(tenant).most or 0)
         for pool in s.cache.pools
     )

@@ -34,7 +34,7 @@ def split_late_rows(s: SchedulerState, plan: StepPlan, drawn: Drawn) -> tuple[St
     """Return a plan that ran, and its tokens, without the late rows, and these rows. A row without finite logits
     is not included: it fails.
     """
-    late = plan.undrawn(drawn.nonfinite)
+    late = plan.list_undrawn(drawn.nonfinite)
     draws = [piece for piece in plan.prompts if piece.draws]
     rows = []
     for row in late:
@@ -54,7 +54,7 @@ def split_late_rows(s: SchedulerState, plan: StepPlan, drawn: Drawn) -> tuple[St
     return rest, Drawn(drawn.tokens[kept], drawn.nonfinite[kept], logprobs, skipped), rows
 
 
-def ready_late_rows(s: SchedulerState) -> list[LateRow]:
+def find_ready_late_rows(s: SchedulerState) -> list[LateRow]:
     """Return the late rows whose clients are reading."""
     return [row for row in s.late.values() if not row.request.held]
 
@@ -65,7 +65,7 @@ def plan_late(s: SchedulerState) -> StepPlan | None:
     for request in list(s.late):
         if request.mask is not None and (reason := s.fills.failure(request.mask)):
             s.end(request, State.FAILED, reason)
-    ready = [row for row in ready_late_rows(s) if s.fills.words(s.masked[row.request.slot]) is not None]
+    ready = [row for row in find_ready_late_rows(s) if s.fills.words(s.masked[row.request.slot]) is not None]
     if not ready:
         return None
     ready.sort(key=lambda row: (row.piece is not None, row.request.slot))
@@ -91,4 +91,4 @@ def _set_rows(s: SchedulerState, plan: StepPlan, slots: np.ndarray, positions: n
     """Change a plan's rows; the first `decodes` are from decoding requests."""
     plan.rows, plan.decodes = len(slots), decodes
     plan.row_slot, plan.row_position = slots, positions
-    plan.decode_set = s.slots.set_of(slots[:decodes])
+    plan.decode_set = s.slots.make_set(slots[:decodes])

@@ -42,7 +42,7 @@ class _Fill:
 
     def run(self) -> None:
         self.threads += (threading.get_native_id(),)
-        self.starved_before_ns = self._starved()
+        self.starved_before_ns = self._sum_starved()
         self.began_ns = self.clock_ns()
         try:
             self.mask.fill(self.words)
@@ -61,9 +61,9 @@ class _Fill:
     def _is_slow(self) -> bool:
         assert self.began_ns is not None
         took_ns = self.clock_ns() - self.began_ns
-        return took_ns > SLOW_NS and took_ns - (self._starved() - self.starved_before_ns) > SLOW_NS
+        return took_ns > SLOW_NS and took_ns - (self._sum_starved() - self.starved_before_ns) > SLOW_NS
 
-    def _starved(self) -> int:
+    def _sum_starved(self) -> int:
         return sum(self.starved_ns(thread) for thread in self.threads)
 
 
@@ -89,7 +89,7 @@ class MaskFills:
         if id(mask) not in self._fills:
             self._begin(mask, np.zeros(self._words, np.int32))
 
-    def advanced(self, mask: TokenMask) -> None:
+    def refill(self, mask: TokenMask) -> None:
         """Fill the mask again after it accepted a token."""
         self._begin(mask, self._fills.pop(id(mask)).words)
 
@@ -101,7 +101,7 @@ class MaskFills:
             self._pool = None
 
     def words(self, mask: TokenMask) -> np.ndarray | None:
-        """Return the permitted tokens as bits, i32 [ceil(V / 32)], valid until `advanced`; None during the fill,
+        """Return the permitted tokens as bits, i32 [ceil(V / 32)], valid until `refill`; None during the fill,
         and for a fill that failed."""
         fill = self._fills[id(mask)]
         return fill.words if fill.ended_ns is not None and not fill.failure() else None

@@ -142,7 +142,7 @@ class StepPlan:
         self.tokens = self.sequences = self.rows = self.decodes = 0
         self.prompts.clear()
 
-    def undrawn(self, nonfinite: np.ndarray) -> list[int]:
+    def list_undrawn(self, nonfinite: np.ndarray) -> list[int]:
         """Return the late rows that are still to be sampled, without those that have non-finite logits, which
         fail. `nonfinite`: see Drawn.
         """
@@ -155,7 +155,7 @@ class StepPlan:
         reads and writes. Return the index of its first token in the step."""
         index, count = self.tokens, len(tokens)
         self.token_id[index : index + count] = tokens
-        self.position[index : index + count] = ordinals(first, first + count)
+        self.position[index : index + count] = make_ordinals(first, first + count)
         self.slot[index : index + count] = slot
         self.sequence[index : index + count] = self.sequences
         self.state_source[self.sequences], self.state_target[self.sequences] = rows
@@ -171,6 +171,6 @@ class StepPlan:
         self.rows += 1
 
 
-def ordinals(first: int, last: int) -> np.ndarray:
+def make_ordinals(first: int, last: int) -> np.ndarray:
     """Return the integers [first, last) as i32."""
     return ORDINALS[first:last] if last <= len(ORDINALS) else np.arange(first, last, dtype=np.int32)

@@ -13,7 +13,7 @@ import numpy as np
 
 from zinc_rt.sched import preempt
 from zinc_rt.sched.forking import fork_choices
-from zinc_rt.sched.late import ready_late_rows, settle_masks
+from zinc_rt.sched.late import find_ready_late_rows, settle_masks
 from zinc_rt.sched.plan import ORDINALS, StepPiece, StepPlan
 from zinc_rt.sched.request import Request
 from zinc_rt.sched.slots import DecodeSet
@@ -33,13 +33,13 @@ def plan_step(s: SchedulerState) -> StepPlan:
     s.drawn_late.clear()
     if s.full:
         _grow(s)
-    decodes = s.slots.decodes()
+    decodes = s.slots.list_decoding()
     if s.probation:
-        decodes = _only_retried(s, decodes)
-    prompts = _prompts(s) if s.prefilling else []
-    gap = _gap_budget(s, decodes)
+        decodes = _select_retried(s, decodes)
+    prompts = _list_prompts(s) if s.prefilling else []
+    gap = _find_gap_budget(s, decodes)
     if gap is not None:
-        decodes = _within_budget(s, decodes, gap, LEAST_PROMPT if prompts else 0)
+        decodes = _limit_to_budget(s, decodes, gap, LEAST_PROMPT if prompts else 0)
     _plan_decodes(s, plan, decodes)
     if prompts:
         _plan_prompts(s, plan, prompts, gap)
@@ -118,19 +118,19 @@ def _grow_one_by_one(s: SchedulerState) -> None:
 def _has_other_requests(s: SchedulerState) -> bool:
     """Return whether a step without the excluded requests would compute anything."""
     return (
-        bool(ready_late_rows(s))
+        bool(find_ready_late_rows(s))
         or bool(s.slots.decoding.any())
         or any(not request.held for request in s.prefilling)
     )
 
 
-def _only_retried(s: SchedulerState, decodes: DecodeSet) -> DecodeSet:
+def _select_retried(s: SchedulerState, decodes: DecodeSet) -> DecodeSet:
     """Only who is on probation."""
     request = s.probation[0]
-    return s.slots.set_of(decodes.slots[decodes.slots == request.slot])
+    return s.slots.make_set(decodes.slots[decodes.slots == request.slot])
 
 
-def _gap_budget(s: SchedulerState, decodes: DecodeSet) -> GapBudget | None:
+def _find_gap_budget(s: SchedulerState, decodes: DecodeSet) -> GapBudget | None:
     """Return the smallest latency budget of a decoding class. It protects the most urgent of them."""
     budgets = [gap_budget for gap_budget in s.gap_budgets if decodes.classes[gap_budget.priority]]
     if len(budgets) < 2:
@@ -138,7 +138,7 @@ def _gap_budget(s: SchedulerState, decodes: DecodeSet) -> GapBudget | None:
     return GapBudget(min(budgets).ns, min(budget.priority for budget in budgets))
 
 
-def _within_budget(s: SchedulerState, decodes: DecodeSet, budget: GapBudget, prompt: int) -> DecodeSet:
+def _limit_to_budget(s: SchedulerState, decodes: DecodeSet, budget: GapBudget, prompt: int) -> DecodeSet:
     """Return the decodes that fit the budget together with `prompt` prompt tokens. Requests of classes below the
     protected one take turns, in equal shares; if none fits, one runs in every step.
     """
@@ -155,14 +155,14 @@ def _within_budget(s: SchedulerState, decodes: DecodeSet, budget: GapBudget, pro
         return decodes
     read = int(s.slots.position[others].sum()) + len(others)
     item = read // len(others)
-    room = s.cost.further_decodes(budget.ns, prompt, count - len(others), total - read, len(others), item)
+    room = s.cost.count_further_decodes(budget.ns, prompt, count - len(others), total - read, len(others), item)
     turns = max(1, room)
     if turns >= len(others):
         return decodes
     first = int(np.searchsorted(others, s.last_turn, side="right"))
     chosen = others[(first + ORDINALS[:turns]) % len(others)]
     s.last_turn = int(chosen[-1])
-    return s.slots.set_of(np.sort(np.concatenate([slots[~lower], chosen])))
+    return s.slots.make_set(np.sort(np.concatenate([slots[~lower], chosen])))
 
 
 def _plan_decodes(s: SchedulerState, plan: StepPlan, decodes: DecodeSet) -> None:
@@ -186,7 +186,7 @@ def _plan_decodes(s: SchedulerState, plan: StepPlan, decodes: DecodeSet) -> None
 # --- prompts
 
 
-def _prompts(s: SchedulerState) -> list[Request]:
+def _list_prompts(s: SchedulerState) -> list[Request]:
     """Return the prompts that can continue, in the order in which they are computed."""
     prompts = [request for request in s.prefilling if not request.held and request not in s.late]
     if s.probation:
@@ -202,23 +202,25 @@ def _plan_prompts(s: SchedulerState, plan: StepPlan, prompts: list[Request], gap
     left = s.limits.step_tokens - plan.tokens
     for budget_ns in (gap.ns if gap is not None else None, s.limits.submission_ns):
         if budget_ns is not None:
-            left = _affordable_tokens(s, plan, budget_ns, first, left)
+            left = _count_affordable_tokens(s, plan, budget_ns, first, left)
     waiting = s.limits.classes[first.effective].first_token_ns
     if len(prompts) > 1:
-        aged = _oldest_aged_prompt(s, prompts)
+        aged = _find_oldest_aged_prompt(s, prompts)
         if aged is not None and left >= AGED_PART:
             prompts.remove(aged)
             left -= _plan_prompt(s, plan, aged, left // AGED_PART)
     for request in prompts:
         if waiting is not None and request.effective > first.effective:
-            left = _affordable_tokens(s, plan, waiting - (s.now_ns - first.arrived_ns), request, left)
+            left = _count_affordable_tokens(s, plan, waiting - (s.now_ns - first.arrived_ns), request, left)
             waiting = None
         if left <= 0:
             return
         left -= _plan_prompt(s, plan, request, left)
 
 
-def _affordable_tokens(s: SchedulerState, plan: StepPlan, budget_ns: int, prompt: Request, maximum: int) -> int:
+def _count_affordable_tokens(
+    s: SchedulerState, plan: StepPlan, budget_ns: int, prompt: Request, maximum: int
+) -> int:
     """Return how many further prompt tokens, at least LEAST_PROMPT and at most `maximum`, fit a budget."""
     if maximum <= LEAST_PROMPT:
         return maximum
@@ -231,7 +233,7 @@ def _affordable_tokens(s: SchedulerState, plan: StepPlan, budget_ns: int, prompt
     return max(LEAST_PROMPT, room)
 
 
-def _oldest_aged_prompt(s: SchedulerState, prompts: list[Request]) -> Request | None:
+def _find_oldest_aged_prompt(s: SchedulerState, prompts: list[Request]) -> Request | None:
     """Return the prompt of a lower class than the first that has made no progress for the longest time, if that is
     at least all bands of its class.
     """
@@ -251,7 +253,7 @@ def _plan_prompt(s: SchedulerState, plan: StepPlan, request: Request, left: int)
     first = holding.computed
     if request.siblings and first >= request.prompt - 1:
         fork_choices(s, request)  # all but its last token was cached
-    last = chunk_end(s, request, first, left)
+    last = find_chunk_end(s, request, first, left)
     if last <= first or not s.cache.cover(holding, last):  # rare: its pages are promised, but for a window's
         return 0
     slots.send_tables(request)
@@ -263,7 +265,7 @@ def _plan_prompt(s: SchedulerState, plan: StepPlan, request: Request, left: int)
     return last - first
 
 
-def chunk_end(s: SchedulerState, request: Request, first: int, left: int) -> int:
+def find_chunk_end(s: SchedulerState, request: Request, first: int, left: int) -> int:
     """Return the end of the next prompt chunk: the step's limit, and at most the next checkpoint or fork
     position. Unless it is the prompt's end, it is rounded down to a page boundary if the chunk is long enough that
     little is lost.
@@ -272,7 +274,7 @@ def chunk_end(s: SchedulerState, request: Request, first: int, left: int) -> int
     reach = min(end, first + min(left, s.cache.chunk_tokens))
     if request.siblings and first < request.prompt - 1:
         reach = min(reach, request.prompt - 1)
-    for stop in checkpoints(s, request, end):
+    for stop in list_checkpoints(s, request, end):
         if first < stop < reach:
             reach = stop
     if reach >= end or (request.siblings and reach == request.prompt - 1):
@@ -281,7 +283,7 @@ def chunk_end(s: SchedulerState, request: Request, first: int, left: int) -> int
     return whole if reach - first >= ROUNDED_PAGES * page else reach
 
 
-def checkpoints(s: SchedulerState, request: Request, end: int) -> tuple[int, ...]:
+def list_checkpoints(s: SchedulerState, request: Request, end: int) -> tuple[int, ...]:
     """Return where the recurrent state of a prompt is saved: after its last full page, after a page prefix
     shared with another prompt, and at regular intervals of a long prompt."""
     if s.cache.rows is None:

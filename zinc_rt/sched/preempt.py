@@ -14,7 +14,7 @@ from zinc_rt.sched.request import Request, State
 from zinc_rt.sched.state import Kind, SchedulerState
 
 
-class Loser(NamedTuple):
+class LosingKind(NamedTuple):
     """A kind of running requests above the guarantee of its tenant, with the tenant's shares after losing one
     slot.
     """
@@ -24,40 +24,43 @@ class Loser(NamedTuple):
     slot_share: int
 
 
-def possible_losers(s: SchedulerState) -> list[Loser]:
+def list_possible_losers(s: SchedulerState) -> list[LosingKind]:
     """Return the kinds that may lose a slot, in this order: lowest class first, then the tenant with the largest
     share. The result is valid until a request is bound or pages are allocated or released."""
     above = [kind for kind in s.kinds if s.bound[kind[0]] > s.tenants[kind[0]].slots_guaranteed]
-    above.sort(key=lambda kind: (kind[1], s.share(kind[0], kind[1])), reverse=True)
+    above.sort(key=lambda kind: (kind[1], s.compute_share(kind[0], kind[1])), reverse=True)
     return [
-        Loser(
+        LosingKind(
             (tenant, priority, effective),
-            s.share(tenant, priority, more_slots=-1),
-            s.slot_share(tenant, priority, more=-1),
+            s.compute_share(tenant, priority, more_slots=-1),
+            s.compute_slot_share(tenant, priority, more=-1),
         )
         for tenant, priority, effective in above
     ]
 
 
-def victim(s: SchedulerState, candidate: Request, losers: Iterable[Loser]) -> Request | None:
+def find_victim(s: SchedulerState, candidate: Request, losers: Iterable[LosingKind]) -> Request | None:
     """Return the running request that loses its slot to the candidate: the request with the fewest generated
     tokens of the first kind that must give up a slot.
     """
     tenant, priority = candidate.tenant, candidate.priority
     guaranteed = s.bound[tenant] < s.tenants[tenant].slots_guaranteed
     slices = not s.bound[tenant] and not s.several
-    share, slot_share = s.share(tenant, priority, more_slots=1), s.slot_share(tenant, priority, more=1)
+    share, slot_share = (
+        s.compute_share(tenant, priority, more_slots=1),
+        s.compute_slot_share(tenant, priority, more=1),
+    )
     for loser in losers:
         # by slots alone too: where pages decide both shares, a slot would go back and forth for ever
         has_more = loser.share >= share and loser.slot_share >= slot_share
-        if _gives_slot(s, loser.kind, candidate, guaranteed, has_more) or (
+        if _must_give_slot(s, loser.kind, candidate, guaranteed, has_more) or (
             slices and _slice_is_over(s, loser.kind, candidate)
         ):
             return min(s.kinds[loser.kind], key=lambda request: (request.generated, request.slot))
     return None
 
 
-def _gives_slot(s: SchedulerState, kind: Kind, candidate: Request, guaranteed: bool, has_more: bool) -> bool:
+def _must_give_slot(s: SchedulerState, kind: Kind, candidate: Request, guaranteed: bool, has_more: bool) -> bool:
     """Return whether a request of that tenant and class must give up its slot, regardless of its generated tokens.
     `has_more`: afterwards, its tenant still has at least as much as the candidate's.
     """
@@ -66,7 +69,7 @@ def _gives_slot(s: SchedulerState, kind: Kind, candidate: Request, guaranteed: b
     if guaranteed:
         return mine != theirs
     above_floor = s.running_by_class[priority] > s.floors[priority]
-    if priority is not candidate.priority and s.below_floor(candidate):
+    if priority is not candidate.priority and s.is_below_floor(candidate):
         return above_floor
     if effective > candidate.effective:  # who went up a class for having waited has its turn first
         return above_floor or not (s.queues.aged[priority] or effective < priority)
@@ -90,21 +93,21 @@ def relieve(s: SchedulerState, needing: Request) -> bool:
     if s.collector is not None:
         s.stop_collecting()
         return True
-    loser = to_evict(s, needing)
+    loser = find_eviction(s, needing)
     if loser is None:
         return False
     s.evict(loser)
     return True
 
 
-def to_evict(s: SchedulerState, needing: Request) -> Request | None:
+def find_eviction(s: SchedulerState, needing: Request) -> Request | None:
     """Return the request to evict for a growing sequence: preempted requests first, then running ones; never
     one of another tenant within its reservation, or of a higher class."""
-    result = _highest_charged(s, _preemptible(s, s.parked_requests, needing))
-    return result or _highest_charged(s, _preemptible(s, s.running(), needing))
+    result = _find_highest_charged(s, _list_preemptible(s, s.parked_requests, needing))
+    return result or _find_highest_charged(s, _list_preemptible(s, s.running(), needing))
 
 
-def _preemptible(s: SchedulerState, requests: Iterable[Request], needing: Request) -> Iterator[Request]:
+def _list_preemptible(s: SchedulerState, requests: Iterable[Request], needing: Request) -> Iterator[Request]:
     for request in requests:
         if request is needing or request.priority < needing.priority:
             continue
@@ -112,18 +115,21 @@ def _preemptible(s: SchedulerState, requests: Iterable[Request], needing: Reques
         earlier = (request.number, request.choice) < (needing.number, needing.choice)
         if runs_as_well and earlier:  # so that two never take from each other in turns
             continue
-        above = any(pool.charge(request.tenant) > pool.quota(request.tenant).reserved for pool in s.cache.pools)
+        above = any(
+            pool.count_charge(request.tenant) > pool.find_quota(request.tenant).reserved for pool in s.cache.pools
+        )
         if above or request.tenant == needing.tenant:
             yield request
 
 
-def _highest_charged(s: SchedulerState, requests: Iterable[Request]) -> Request | None:
+def _find_highest_charged(s: SchedulerState, requests: Iterable[Request]) -> Request | None:
     """Order by lowest class, then by tenant furthest above its reservation, then by fewest generated tokens."""
 
-    def key(request: Request) -> tuple[int, int, int, int]:
+    def charge_key(request: Request) -> tuple[int, int, int, int]:
         above = sum(
-            max(0, pool.charge(request.tenant) - pool.quota(request.tenant).reserved) for pool in s.cache.pools
+            max(0, pool.count_charge(request.tenant) - pool.find_quota(request.tenant).reserved)
+            for pool in s.cache.pools
         )
         return int(request.priority), above, -request.generated, request.number
 
-    return max(requests, key=key, default=None)
+    return max(requests, key=charge_key, default=None)

@@ -12,12 +12,12 @@ from zinc_rt.sched.tenant import BANDS, Classes, Priority
 _Queue = deque[tuple[int, Request]]  # with the ticket under which it stands there
 
 
-def band(request: Request, now_ns: int, classes: Classes) -> int:
+def find_band(request: Request, now_ns: int, classes: Classes) -> int:
     """Return how long a request has waited, in bands of its class, at most BANDS."""
     return min(BANDS, (now_ns - request.queued_ns) // classes[request.priority].age_ns)
 
 
-def waits_since(request: Request, queued_ns: int) -> bool:
+def has_waited_since(request: Request, queued_ns: int) -> bool:
     """Return whether a request has waited since `queued_ns`."""
     return request.ticket >= 0 and request.queued_ns == queued_ns
 

@@ -11,10 +11,10 @@ from zinc_rt.sched.state import SchedulerState
 FAILURES = 2  # failed steps that a request was in until it runs alone
 
 
-def recover(s: SchedulerState, plan: StepPlan, *, reopened: bool) -> None:
+def recover_step(s: SchedulerState, plan: StepPlan, *, reopened: bool) -> None:
     """Drop the device contents: pages, cached prefixes, states, capsules. Tokens are kept on the host."""
     s.counts.failed_steps += 1
-    present = _requests_of_step(s, plan)
+    present = _list_step_requests(s, plan)
     alone = len(s.probation) > 0
     for request in list(s.running()):
         s.evict(request)
@@ -42,7 +42,7 @@ def recover(s: SchedulerState, plan: StepPlan, *, reopened: bool) -> None:
             s.end(request, State.FAILED, "device_lost")
 
 
-def _requests_of_step(s: SchedulerState, plan: StepPlan) -> list[Request]:
+def _list_step_requests(s: SchedulerState, plan: StepPlan) -> list[Request]:
     """Whoever was in the step, by slot."""
     slots = sorted({*plan.slot[: plan.tokens].tolist(), *plan.row_slot[: plan.rows].tolist()})
     return [request for slot in slots if (request := s.slots.requests[slot]) is not None]

@@ -8,7 +8,7 @@ from enum import Enum
 
 import numpy as np
 
-from zinc_rt.ir.slot_record import STOP_IDS, SlotFlag, column, dwords, free_records
+from zinc_rt.ir.slot_record import STOP_IDS, SlotFlag, find_column, free_records, view_dwords
 from zinc_rt.sched.kv.capsule import Capsule
 from zinc_rt.sched.kv.kv_cache import Holding
 from zinc_rt.sched.kv.prefix import Namespace
@@ -16,8 +16,8 @@ from zinc_rt.sched.sampling import Sampling
 from zinc_rt.sched.tenant import Priority
 from zinc_rt.sched.token_mask import TokenMask
 
-POSITION, GENERATED, LAST_TOKEN = column("position"), column("generated"), column("last_token")
-FLAGS = column("flags")
+POSITION, GENERATED, LAST_TOKEN = find_column("position"), find_column("generated"), find_column("last_token")
+FLAGS = find_column("flags")
 
 
 class State(Enum):
@@ -172,7 +172,7 @@ class Request:
 MOST = 1 << 20  # ids beyond any vocabulary
 
 
-def end_tokens_of(sampling: Sampling, of_model: frozenset[int]) -> frozenset[int]:
+def list_end_tokens(sampling: Sampling, of_model: frozenset[int]) -> frozenset[int]:
     """Return the tokens that end an answer with this sampling."""
     own = frozenset(sampling.stop_token_ids) | (frozenset() if sampling.ignore_eos else of_model)
     return frozenset(token for token in own if 0 <= token < MOST)
@@ -202,12 +202,12 @@ class EndTokens:
         hits: list[int] = self._users.take(tokens, mode="clip").nonzero()[0].tolist()
         return hits
 
-    def ends(self, request: Request, token: int) -> bool:
+    def is_end(self, request: Request, token: int) -> bool:
         """Return whether the token ends the request's answer at its current length."""
         return token in request.end_tokens and request.generated >= request.sampling.min_tokens
 
 
-def record_of(new: NewRequest, sampling: Sampling, priority: Priority, choice: int) -> np.ndarray:
+def make_record(new: NewRequest, sampling: Sampling, priority: Priority, choice: int) -> np.ndarray:
     """Return the request's slot record, i32 [64], without the fields that the slot determines."""
     records = free_records(1)
     record = records[0]
@@ -237,5 +237,5 @@ def record_of(new: NewRequest, sampling: Sampling, priority: Priority, choice: i
     ):
         flags |= flag if wanted else 0
     record["flags"] = flags
-    words: np.ndarray = dwords(records)[0]
+    words: np.ndarray = view_dwords(records)[0]
     return words

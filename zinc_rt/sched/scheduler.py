@@ -20,16 +20,16 @@ import numpy as np
 from zinc_rt.host.errors import UsageError
 from zinc_rt.sched.admission import admit
 from zinc_rt.sched.checks import invariants
-from zinc_rt.sched.commit import commit
+from zinc_rt.sched.commit import commit_step
 from zinc_rt.sched.configure import check_quotas, configure
 from zinc_rt.sched.kv.capsule import Capsule, drop, snapshot
 from zinc_rt.sched.kv.kv_cache import KvCache
-from zinc_rt.sched.kv.prefix import chain
-from zinc_rt.sched.late import plan_late, ready_late_rows
+from zinc_rt.sched.kv.prefix import digest_chain
+from zinc_rt.sched.late import find_ready_late_rows, plan_late
 from zinc_rt.sched.plan import Batch, Drawn, StepPlan
 from zinc_rt.sched.planning import plan_step
-from zinc_rt.sched.recovery import end_retry, recover
-from zinc_rt.sched.request import RUNNING, NewRequest, Request, State, end_tokens_of, record_of
+from zinc_rt.sched.recovery import end_retry, recover_step
+from zinc_rt.sched.request import RUNNING, NewRequest, Request, State, list_end_tokens, make_record
 from zinc_rt.sched.state import SchedulerLimits, SchedulerState, StepTimes
 from zinc_rt.sched.tenant import Priority, Tenant
 from zinc_rt.sched.usage.ledger import RunnerCounts, UsageLedger
@@ -119,8 +119,8 @@ class Scheduler(SchedulerState):
         new.sampling.check()
         if reason := self.refuse(new):
             raise UsageError(f"request {new.number}: {reason}")
-        requests = self._requests_of(new)
-        self._mailbox.append(lambda: self._arrive(requests))
+        requests = self._make_requests(new)
+        self._mailbox.append(lambda: self._add_requests(requests))
         return requests[0]
 
     def cancel(self, number: int, reason: str = "cancelled", *, choice: int | None = None) -> None:
@@ -161,10 +161,10 @@ class Scheduler(SchedulerState):
         self._mailbox.append(do)
         return future
 
-    def next_event(self) -> int | None:
+    def find_next_event(self) -> int | None:
         """Return the time of the next timer, until which the engine may sleep. None: only a message can
         create work."""
-        return self.clock_ns() if self._mailbox else self.timers.next_ns()
+        return self.clock_ns() if self._mailbox else self.timers.find_next_ns()
 
     def usage(self, tenant: int) -> TenantUsage:
         """Return a tenant's current resources."""
@@ -172,13 +172,13 @@ class Scheduler(SchedulerState):
             self.bound[tenant],
             self.parked[tenant],
             self.queues.waiting(tenant),
-            tuple(pool.charge(tenant) for pool in self.cache.pools),
-            self.service.in_tokens(tenant),
+            tuple(pool.count_charge(tenant) for pool in self.cache.pools),
+            self.service.to_tokens(tenant),
         )
 
     def check(self) -> list[str]:
         """Return the violated invariants by number."""
-        return invariants.violations(self)
+        return invariants.find_violations(self)
 
     # --- sequences to go on from
 
@@ -218,7 +218,7 @@ class Scheduler(SchedulerState):
         self.receive()
         plan = (plan_late(self) if self.late else None) or self.schedule()
         if not plan.tokens and not plan.rows:
-            return self._without_tokens() or self._wait_for_masks()
+            return self._make_empty_batch() or self._wait_for_masks()
         planned_ns = self.clock_ns()
         if self._announced and plan.tokens:
             self._hold_planned()
@@ -267,14 +267,14 @@ class Scheduler(SchedulerState):
         """
         self.failed(error, plan)
         reopened = self.runner.reopen()
-        recover(self, plan, reopened=reopened)
+        recover_step(self, plan, reopened=reopened)
         if not reopened:
             raise error
-        return self._without_tokens() or Batch(self.counts.steps)  # there is more to do now, not later
+        return self._make_empty_batch() or Batch(self.counts.steps)  # there is more to do now, not later
 
     def commit(self, plan: StepPlan, drawn: Drawn) -> Batch:
         """Commit the sampled tokens of a step."""
-        batch = commit(self, plan, drawn, self.runner.counts)
+        batch = commit_step(self, plan, drawn, self.runner.counts)
         if self.probation:
             end_retry(self, drew=plan.rows > 0)
         every = self.limits.check_every
@@ -284,28 +284,28 @@ class Scheduler(SchedulerState):
 
     def _wait_for_masks(self) -> Batch | None:
         """Wait briefly for the masks of late rows whose clients are reading. Return None if there are none."""
-        rows = ready_late_rows(self)
+        rows = find_ready_late_rows(self)
         if not rows:
             return None
         self.fills.settle(self.masked[row.request.slot] for row in rows)
         return Batch(self.counts.steps)
 
-    def _without_tokens(self) -> Batch | None:
+    def _make_empty_batch(self) -> Batch | None:
         ended, self.ended = tuple(self.ended), []
         return Batch(self.counts.steps, ended=ended) if ended else None
 
     # --- messages
 
-    def _requests_of(self, new: NewRequest) -> list[Request]:
+    def _make_requests(self, new: NewRequest) -> list[Request]:
         """Return its choices, which differ only in their number."""
         tokens = np.array(new.tokens, np.int32)
-        digests = chain(tokens, self.cache.page_tokens, new.within) if new.digests is None else new.digests
+        digests = digest_chain(tokens, self.cache.page_tokens, new.within) if new.digests is None else new.digests
         lowest = self.tenants[new.tenant].priority
         priority = lowest if new.priority is None else Priority(max(lowest, new.priority))
-        sampling = new.sampling.seeded()
-        ends, requests = end_tokens_of(sampling, new.end_tokens), []
+        sampling = new.sampling.with_seed()
+        ends, requests = list_end_tokens(sampling, new.end_tokens), []
         for choice in range(new.choice, new.choice + sampling.n):
-            row = record_of(new, sampling, priority, choice)
+            row = make_record(new, sampling, priority, choice)
             mask = None if new.mask is None else new.mask.fork()
             request = Request(
                 new.number, new.tenant, priority, tokens, len(tokens) - new.generated, sampling, new.within,
@@ -314,7 +314,7 @@ class Scheduler(SchedulerState):
             requests.append(request)
         return requests
 
-    def _arrive(self, requests: list[Request]) -> None:
+    def _add_requests(self, requests: list[Request]) -> None:
         first = requests[0]
         tenant = first.tenant
         if first.number in self.live:

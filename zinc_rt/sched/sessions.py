@@ -35,7 +35,7 @@ class SessionPins:
     def __len__(self) -> int:
         return len(self._pins)
 
-    def all_pins(self) -> list[SessionPin]:
+    def list_pins(self) -> list[SessionPin]:
         return list(self._pins.values())
 
     def pin(self, holding: Holding, session: int, maximum: int, now_ns: int, timers: Timers) -> None:
@@ -73,7 +73,7 @@ class SessionPins:
         if pin is not None:
             for pool, table in zip(self._cache.pools, pin.tables, strict=True):
                 release_table(pool, table, tenant)
-            self._cache.unname(pin.row)
+            self._cache.release_row_name(pin.row)
 
     def drop_all(self, tenant: int) -> None:
         """Unpin all sessions of the tenant."""
@@ -81,7 +81,7 @@ class SessionPins:
             if owner == tenant:
                 self.drop(owner, session)
 
-    def pages_of(self, tenant: int, session: int) -> int:
+    def count_pages(self, tenant: int, session: int) -> int:
         """Return the number of pages pinned for the session."""
         pin = self._pins.get((tenant, session))
         return 0 if pin is None else pin.pages

@@ -16,7 +16,7 @@ from math import lcm
 WEIGHT_UNITS = 1000  # a weight of 1.0
 
 
-def weight_units(weight: float) -> int:
+def to_weight_units(weight: float) -> int:
     """Return the weight in WEIGHT_UNITS. Raises ValueError outside 0.001 to 1000."""
     units = round(weight * WEIGHT_UNITS)
     if not 1 <= units <= 1000 * WEIGHT_UNITS:
@@ -43,7 +43,7 @@ def is_less_served(a: tuple[int, int], b: tuple[int, int]) -> bool:
     return a[0] * b[1] < b[0] * a[1]
 
 
-class Service:
+class ServiceCounters:
     """Computed tokens of each tenant divided by its weight. Counters never decrease."""
 
     def __init__(self, weights: Mapping[int, int]) -> None:
@@ -62,7 +62,7 @@ class Service:
         for tenant, tokens in charges:
             counters[tenant] += tokens * factor[tenant]
 
-    def reweigh(self, weights: Mapping[int, int]) -> None:
+    def set_weights(self, weights: Mapping[int, int]) -> None:
         """Set new weights, and add new tenants. Counters keep their value in tokens of weight 1."""
         unit = lcm(*weights.values())
         self.counters = {tenant: -(-self.counters.get(tenant, 0) * unit // self._unit) for tenant in weights}
@@ -74,6 +74,6 @@ class Service:
         minimum = min((self.counters[other] for other in busy if other != tenant), default=0)
         self.counters[tenant] = max(self.counters[tenant], minimum)
 
-    def in_tokens(self, tenant: int) -> float:
+    def to_tokens(self, tenant: int) -> float:
         """Return a tenant's service, in tokens of a tenant of weight 1."""
         return self.counters[tenant] * WEIGHT_UNITS / self._unit

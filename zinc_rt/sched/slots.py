@@ -11,16 +11,16 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from zinc_rt.ir.slot_record import SlotState, column, dwords, free_records
+from zinc_rt.ir.slot_record import SlotState, find_column, free_records, view_dwords
 from zinc_rt.sched.kv.kv_cache import UNSET
 from zinc_rt.sched.request import GENERATED, LAST_TOKEN, POSITION, Request, State
 from zinc_rt.sched.tenant import Priority
 
 EPOCHS = 1 << 22  # an output entry has so many bits for it
-STATE, EPOCH, CHECK = column("state"), column("epoch"), column("check")
-PAGES, STATE_ROW, SPARE_ROW = column("pages"), column("state_row"), column("spare_row")
-CACHED, BOUND_AT = column("cached"), column("bound_at")
-PRIORITY, PENALTY_ROW, BIAS_ROW = column("priority"), column("penalty_row"), column("bias_row")
+STATE, EPOCH, CHECK = find_column("state"), find_column("epoch"), find_column("check")
+PAGES, STATE_ROW, SPARE_ROW = find_column("pages"), find_column("state_row"), find_column("spare_row")
+CACHED, BOUND_AT = find_column("cached"), find_column("bound_at")
+PRIORITY, PENALTY_ROW, BIAS_ROW = find_column("priority"), find_column("penalty_row"), find_column("bias_row")
 _CODES = {State.PREFILL: SlotState.PREFILL, State.DECODE: SlotState.DECODE}
 
 
@@ -82,7 +82,7 @@ class Slots:
     def __post_init__(self) -> None:
         count = self.count
         self.records = free_records(count)
-        self.words = dwords(self.records)
+        self.words = view_dwords(self.records)
         self.position, self.last_token = self.words[:, POSITION], self.words[:, LAST_TOKEN]
         self.generated, self.classes = self.words[:, GENERATED], self.words[:, PRIORITY]
         self.history = np.zeros((count, self.ctx + 1), np.int32)  # the last token is drawn, and not computed
@@ -140,7 +140,7 @@ class Slots:
         request.row = self.words[slot].copy()
         request.slot = -1
         self.words[slot, STATE] = SlotState.FREE
-        self._decodes(slot, False)
+        self._set_decoding(slot, False)
         self.requests[slot], self.tenants[slot] = None, -1
         assert request.holding is not None
         for message, table in zip(self._sent_pages, request.holding.tables, strict=True):
@@ -150,13 +150,13 @@ class Slots:
     def set_state(self, request: Request, state: State) -> None:
         """Set the state to PREFILL or DECODE."""
         request.row[STATE] = _CODES[state]
-        self._decodes(request.slot, state is State.DECODE and not request.held)
+        self._set_decoding(request.slot, state is State.DECODE and not request.held)
 
     def leave_out(self, request: Request, out: bool) -> None:
         """Exclude a decoding request from the next step, or include it again."""
-        self._decodes(request.slot, not out)
+        self._set_decoding(request.slot, not out)
 
-    def _decodes(self, slot: int, decodes: bool) -> None:
+    def _set_decoding(self, slot: int, decodes: bool) -> None:
         if self.decoding[slot] != decodes:
             self.decoding[slot], self.changed = decodes, True
 
@@ -204,7 +204,7 @@ class Slots:
 
     # --- who decodes
 
-    def set_of(self, slots: np.ndarray) -> DecodeSet:
+    def make_set(self, slots: np.ndarray) -> DecodeSet:
         """Return these slots, in ascending order, as a set."""
         index: np.ndarray | slice = slots
         if len(slots) and slots[-1] - slots[0] + 1 == len(slots):
@@ -223,10 +223,10 @@ class Slots:
         if self._set is not None:
             self._set.context += tokens
 
-    def decodes(self) -> DecodeSet:
+    def list_decoding(self) -> DecodeSet:
         """Return the current set of decoding slots."""
         if self.changed or self._set is None:
             (slots,) = self.decoding.nonzero()
-            self._set = self.set_of(slots)
+            self._set = self.make_set(slots)
             self.changed = False
         return self._set

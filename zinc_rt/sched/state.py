@@ -18,10 +18,10 @@ from zinc_rt.sched.kv.kv_cache import KvCache, PageCopy
 from zinc_rt.sched.kv.pages import PageQuota
 from zinc_rt.sched.mask_fills import MaskFills
 from zinc_rt.sched.plan import Batch, LateRow, StepPlan
-from zinc_rt.sched.queues import Candidates, WaitingQueues, band, waits_since
+from zinc_rt.sched.queues import Candidates, WaitingQueues, find_band, has_waited_since
 from zinc_rt.sched.request import POSITION, RUNNING, TERMINAL, EndTokens, Request, State
 from zinc_rt.sched.sessions import SessionPins
-from zinc_rt.sched.share import Service, Shares
+from zinc_rt.sched.share import ServiceCounters, Shares
 from zinc_rt.sched.slots import Slots
 from zinc_rt.sched.step_cost import PREDICTED, MeasuredCost, StepCost
 from zinc_rt.sched.tenant import (
@@ -32,8 +32,8 @@ from zinc_rt.sched.tenant import (
     Priority,
     Tenant,
     check_tenants,
-    floors,
-    isolation_groups,
+    compute_floors,
+    list_isolation_groups,
 )
 from zinc_rt.sched.timers import Timers
 from zinc_rt.sched.token_mask import TokenMask
@@ -68,7 +68,7 @@ class SchedulerLimits:
     cost: StepCost = PREDICTED
 
 
-def limit_changes(limits: SchedulerLimits) -> list[str]:
+def describe_limit_changes(limits: SchedulerLimits) -> list[str]:
     """Return the limits that a caller changed from the defaults, as texts for a report's shortcuts. Slots and
     context have no default."""
     usual = SchedulerLimits(limits.slots, limits.ctx)
@@ -79,20 +79,23 @@ def limit_changes(limits: SchedulerLimits) -> list[str]:
         and getattr(limits, field.name) != getattr(usual, field.name)
     ]
     if limits.submission_ns is not None:
-        texts.append(f"{_in_ms('submission', limits.submission_ns)}: longer prompts are split (default none)")
+        texts.append(
+            f"{_format_in_ms('submission', limits.submission_ns)}: longer prompts are split (default none)"
+        )
     for priority, row in limits.classes.items():
         for option in fields(row):
             value, default = getattr(row, option.name), getattr(usual.classes[priority], option.name)
             if value != default:
                 texts.append(
-                    f"{priority.name.lower()} {_in_ms(option.name, value)} (default {_in_ms('', default)})"
+                    f"{priority.name.lower()} {_format_in_ms(option.name, value)} (default "
+                    f"{_format_in_ms('', default)})"
                 )
     if limits.cost != usual.cost:
         texts.append(f"step cost of {limits.cost.card} (default {usual.cost.card})")
     return [f"scheduler: {text}" for text in texts]
 
 
-def _in_ms(name: str, value: Any) -> str:
+def _format_in_ms(name: str, value: Any) -> str:
     """Format a value with its name, with nanoseconds as milliseconds."""
     shown = "none" if value is None else f"{value / 1e6:g} ms" if isinstance(value, int) and value > 1e5 else value
     return f"{name.removesuffix('_ns')} {shown}".strip()
@@ -171,8 +174,8 @@ class SchedulerState:
             cache.set_quotas(number, tenant.pages or [PageQuota() for _ in cache.groups])
         rows = [cache.state_rows - 1] if cache.state_rows else []
         self.shares = Shares([limits.slots, *(group.pages for group in cache.groups), *rows])
-        self.service = Service({number: tenant.weight_units for number, tenant in enumerate(tenants)})
-        self.buckets = [self.buckets_of(tenant) for tenant in tenants]
+        self.service = ServiceCounters({number: tenant.weight_units for number, tenant in enumerate(tenants)})
+        self.buckets = [self.make_buckets(tenant) for tenant in tenants]
         self.slots = Slots(limits.slots, limits.ctx, -(-limits.ctx // cache.page_tokens), len(cache.groups), count)
         self.ends = EndTokens()
         self.timers = Timers()
@@ -198,7 +201,7 @@ class SchedulerState:
         self.several = 0  # tenants with more than one slot
         self.kinds: dict[Kind, dict[Request, None]] = {}
         self.running_by_class = dict.fromkeys(Priority, 0)
-        self.floors = floors(limits.slots, limits.classes)
+        self.floors = compute_floors(limits.slots, limits.classes)
         self.counts = SchedulerCounts()
         self.cost = MeasuredCost(limits.cost)
         self.gap_budgets = [
@@ -215,14 +218,14 @@ class SchedulerState:
         self.rolling = cache.state_rows > 2 * limits.slots  # rows for a state at each last page boundary
         self.update_tenants()
 
-    def buckets_of(self, tenant: Tenant) -> list[Bucket | None]:
+    def make_buckets(self, tenant: Tenant) -> list[Bucket | None]:
         return [Bucket(*rate, self.now_ns) if rate else None for rate in (tenant.prefill, tenant.decode)]
 
     def begin_accounts(self) -> None:
         """Pass the current tenants, and the groups whose tenants may share pages, to the ledger."""
         if self.ledger is not None:
-            self.ledger.configure([tenant.name for tenant in self.tenants], isolation_groups(self.tenants))
-            self.generated = self.ledger.empty_step()
+            self.ledger.configure([tenant.name for tenant in self.tenants], list_isolation_groups(self.tenants))
+            self.generated = self.ledger.clear_step()
 
     def update_tenants(self) -> None:
         """Compute what depends on all tenants: the common denominator of their shares, and whether any cache entry
@@ -259,21 +262,21 @@ class SchedulerState:
     def busy(self, tenant: int) -> bool:
         return bool(self.bound[tenant] or self.queues.waiting(tenant))
 
-    def share(self, tenant: int, priority: Priority, *, more_slots: int = 0) -> int:
+    def compute_share(self, tenant: int, priority: Priority, *, more_slots: int = 0) -> int:
         """Return the tenant's weighted dominant share with this many more slots, over a common denominator."""
         bound, shares = self.bound[tenant], self.shares
         held = (bound + more_slots) * shares.parts[0]
         for index, pool in enumerate(self.cache.pools, 1):
-            held = max(held, pool.charge(tenant) * shares.parts[index])
+            held = max(held, pool.count_charge(tenant) * shares.parts[index])
         if self.cache.state_rows:
             held = max(held, (bound + self.parked[tenant]) * shares.parts[-1])
         return held * self._factors[tenant, priority]
 
-    def slot_share(self, tenant: int, priority: Priority, *, more: int) -> int:
+    def compute_slot_share(self, tenant: int, priority: Priority, *, more: int) -> int:
         """Return the tenant's weighted share of slots only, with this many more."""
         return (self.bound[tenant] + more) * self.shares.parts[0] * self._factors[tenant, priority]
 
-    def below_floor(self, request: Request) -> bool:
+    def is_below_floor(self, request: Request) -> bool:
         """Return whether the request has waited through all bands while its class has fewer slots than its
         floor."""
         priority = request.priority
@@ -283,10 +286,10 @@ class SchedulerState:
         """Return the admission key: below a guarantee or a floor, then class, share, age, arrival."""
         tenant = request.tenant
         return (
-            self.bound[tenant] >= self.tenants[tenant].slots_guaranteed and not self.below_floor(request),
+            self.bound[tenant] >= self.tenants[tenant].slots_guaranteed and not self.is_below_floor(request),
             int(request.effective),
-            self.share(tenant, request.priority),
-            -band(request, self.now_ns, self.limits.classes),
+            self.compute_share(tenant, request.priority),
+            -find_band(request, self.now_ns, self.limits.classes),
             request.number,
         )
 
@@ -307,24 +310,24 @@ class SchedulerState:
         request.queued_ns, request.lifted = self.now_ns, False
         self.queues.push(request, first=first)
         self.candidates.update(request.tenant)
-        self._watch_age(request)
+        self._start_age_timer(request)
 
-    def _watch_age(self, request: Request) -> None:
+    def _start_age_timer(self, request: Request) -> None:
         """After another band of waiting, the request is treated as older."""
         later = self.now_ns + self.limits.classes[request.priority].age_ns
         self.timers.at(
-            later, partial(self._advance_band, request), partial(waits_since, request, request.queued_ns)
+            later, partial(self._advance_band, request), partial(has_waited_since, request, request.queued_ns)
         )
 
     def _advance_band(self, request: Request) -> None:
         """Its key decreases with each band that it waits; after the last, it is promoted by one class if its
         tenant has no slot.
         """
-        aged = band(request, self.now_ns, self.limits.classes) >= BANDS
+        aged = find_band(request, self.now_ns, self.limits.classes) >= BANDS
         if aged:  # who has slots is served: a flood's own waiters are not to go up and past other tenants
             self.queues.lift(request, climbs=not self.bound[request.tenant])
         if not aged or (request.priority and not request.lifted):
-            self._watch_age(request)
+            self._start_age_timer(request)
         self.candidates.update(request.tenant)
 
     def unqueue(self, request: Request) -> None:
@@ -362,17 +365,17 @@ class SchedulerState:
         self.several += self.bound[request.tenant] == 2
         self.slot_steps[request.tenant] += 1
         self.running_by_class[request.priority] += 1
-        self._requests_of_class(request)[request] = None
+        self._find_class_requests(request)[request] = None
         self.notify("admit", request)
 
-    def _requests_of_class(self, request: Request) -> dict[Request, None]:
+    def _find_class_requests(self, request: Request) -> dict[Request, None]:
         return self.kinds.setdefault((request.tenant, request.priority, request.effective), {})
 
     def reset_promotion(self, request: Request) -> None:
         """Reset the promotion of a request that has had its turn."""
         self._remove_from_class(request)
         request.lifted = False
-        self._requests_of_class(request)[request] = None
+        self._find_class_requests(request)[request] = None
 
     def _remove_from_class(self, request: Request) -> None:
         kind = request.tenant, request.priority, request.effective
@@ -503,7 +506,7 @@ class SchedulerState:
         """Release the pages reserved for a waiting request."""
         if self.collector is not None:
             for pool, count in zip(self.cache.pools, self.collected, strict=True):
-                pool.promise(self.collector.tenant, -count)
+                pool.reserve(self.collector.tenant, -count)
             self.collector, self.collected = None, []
 
     def end_number(self, number: int, state: State, reason: str, *, choice: int | None = None) -> None:

@@ -80,7 +80,7 @@ PREDICTED = StepCost(
 
 
 @dataclass(slots=True)
-class _Seen:
+class _MeasuredRatios:
     """The last steps of one kind and size, as ratios of measured to predicted time."""
 
     last: deque[float] = field(default_factory=lambda: deque(maxlen=SAMPLES))
@@ -88,7 +88,7 @@ class _Seen:
     _ratio: float = 1.0
     _due: int = 0  # the step from which on the ratio is to be computed anew
 
-    def ratio(self) -> float:
+    def compute_ratio(self) -> float:
         """Return the median of the last steps."""
         if self.steps >= self._due:
             self._ratio = median_low(self.last)
@@ -117,8 +117,11 @@ class MeasuredCost:
 
     def __init__(self, prior: StepCost) -> None:
         self.prior = prior
-        self._seen: tuple[dict[int, _Seen], dict[int, _Seen]] = ({}, {})  # without and with prompt tokens, by size
-        self._nearest: dict[tuple[bool, int], _Seen | None] = {}  # what `_nearest_measured` found
+        self._seen: tuple[dict[int, _MeasuredRatios], dict[int, _MeasuredRatios]] = (
+            {},
+            {},
+        )  # without and with prompt tokens, by size
+        self._nearest: dict[tuple[bool, int], _MeasuredRatios | None] = {}  # what `_find_nearest_measured` found
 
     def observe(self, prompt: int, decodes: int, context: int, took_ns: int) -> None:
         """Record the time of a step. A step with a duration of 0 is ignored, because its clock does not
@@ -127,7 +130,7 @@ class MeasuredCost:
         sizes, size = self._seen[prompt > 0], (prompt + decodes - 1).bit_length()
         seen = sizes.get(size)
         if seen is None:
-            sizes[size] = _Seen(steps=1)
+            sizes[size] = _MeasuredRatios(steps=1)
             return
         if took_ns <= 0:
             return
@@ -138,7 +141,7 @@ class MeasuredCost:
 
     def nanoseconds(self, prompt: int, decodes: int, context: int) -> int:
         """Return the expected time of a step."""
-        ratio = self._ratio(prompt > 0, (prompt + decodes - 1).bit_length())
+        ratio = self._find_ratio(prompt > 0, (prompt + decodes - 1).bit_length())
         return round(ratio * self.prior.nanoseconds(prompt, decodes, context))
 
     def prompt_tokens(self, budget_ns: int, decodes: int, context: int, maximum: int) -> int:
@@ -146,31 +149,31 @@ class MeasuredCost:
         tokens read by the decodes and the prompt before these tokens.
         """
 
-        def predicted_ns(count: int) -> int:
+        def predict_ns(count: int) -> int:
             return self.prior.nanoseconds(count, decodes, context + count)
 
-        return self._fitting_units(budget_ns, predicted_ns, decodes, maximum, prompts=True)
+        return self._find_fitting_units(budget_ns, predict_ns, decodes, maximum, prompts=True)
 
-    def further_decodes(
+    def count_further_decodes(
         self, budget_ns: int, prompt: int, decodes: int, context: int, maximum: int, each: int
     ) -> int:
         """Return how many further decodes, at most `maximum` with `each` context tokens, fit the budget together
         with decodes `decodes` with `context` and `prompt` prompt tokens.
         """
 
-        def predicted_ns(count: int) -> int:
+        def predict_ns(count: int) -> int:
             return self.prior.nanoseconds(prompt, decodes + count, context + count * each)
 
-        return self._fitting_units(budget_ns, predicted_ns, prompt + decodes, maximum, prompts=prompt > 0)
+        return self._find_fitting_units(budget_ns, predict_ns, prompt + decodes, maximum, prompts=prompt > 0)
 
     def report(self) -> Iterator[MeasuredSize]:
         """Yield the measurements, by kind and size."""
         for prompts, sizes in enumerate(self._seen):
             for size, seen in sorted(sizes.copy().items()):  # a scrape reads it from another thread
                 if seen.last:
-                    yield MeasuredSize(bool(prompts), 1 << size, seen.steps, seen.ratio())
+                    yield MeasuredSize(bool(prompts), 1 << size, seen.steps, seen.compute_ratio())
 
-    def _fitting_units(
+    def _find_fitting_units(
         self, budget_ns: int, predicted_ns: Callable[[int], int], tokens: int, maximum: int, *, prompts: bool
     ) -> int:
         """Return the largest number of units, at most `maximum`, with which a step of `tokens` stays within the
@@ -182,7 +185,7 @@ class MeasuredCost:
             largest = min(maximum, (1 << size) - tokens)
             if minimum > largest:
                 continue
-            limit_ns = budget_ns / self._ratio(prompts, size)
+            limit_ns = budget_ns / self._find_ratio(prompts, size)
             if predicted_ns(minimum) > limit_ns:
                 continue
             while minimum < largest:
@@ -194,14 +197,14 @@ class MeasuredCost:
             return minimum
         return 0
 
-    def _ratio(self, prompts: bool, size: int) -> float:
+    def _find_ratio(self, prompts: bool, size: int) -> float:
         kind = prompts, size
         if kind not in self._nearest:
-            self._nearest[kind] = self._nearest_measured(prompts, size)
+            self._nearest[kind] = self._find_nearest_measured(prompts, size)
         seen = self._nearest[kind]
-        return 1.0 if seen is None else seen.ratio()
+        return 1.0 if seen is None else seen.compute_ratio()
 
-    def _nearest_measured(self, prompts: bool, size: int) -> _Seen | None:
+    def _find_nearest_measured(self, prompts: bool, size: int) -> _MeasuredRatios | None:
         for sizes in (self._seen[prompts], self._seen[not prompts]):
             known = [item for item, seen in sizes.items() if seen.last]
             if known:

@@ -86,7 +86,7 @@ class StepTrace:
         """Record an event; `amount`: tokens or pages, 0 if none applies."""
         self.events.append(StepEvent(at_ns, what, request, slot, amount))
 
-    def last(self, steps: int) -> StepTrace:
+    def copy_last(self, steps: int) -> StepTrace:
         """Return a copy of the last `steps` steps, and of the events since the first of them began."""
         kept = self.kept[max(0, len(self.kept) - steps) :]
         trace = StepTrace(self.tenants, self.phase.shape[1], self.groups, steps=max(1, len(kept)))
@@ -110,7 +110,7 @@ class StepRecorder:
     def __init__(self, scheduler: SchedulerState, *, steps: int = STEPS) -> None:
         groups = [group.name for group in scheduler.cache.groups]
         self._scheduler = scheduler
-        self.trace = StepTrace(_names(scheduler), scheduler.limits.slots, groups, steps=steps)
+        self.trace = StepTrace(_list_names(scheduler), scheduler.limits.slots, groups, steps=steps)
         scheduler.observers.append(self)
 
     def event(self, what: str, request: Request, amount: int) -> None:
@@ -119,7 +119,7 @@ class StepRecorder:
     def stepped(self, plan: StepPlan, batch: Batch, times: StepTimes) -> None:
         s, trace = self._scheduler, self.trace
         if len(s.tenants) != len(trace.tenants):
-            trace.tenants = _names(s)
+            trace.tenants = _list_names(s)
         prompts, parked = len(plan.prompts), len(s.parked_requests)
         numbers = StepNumbers(
             times.planned_ns, times.ended_ns, plan.tokens, plan.decodes, prompts, plan.rows, parked
@@ -129,5 +129,5 @@ class StepRecorder:
         trace.record(plan, s.records, numbers, [s.queues.by_class[item] for item in Priority], free, idle)
 
 
-def _names(scheduler: SchedulerState) -> tuple[str, ...]:
+def _list_names(scheduler: SchedulerState) -> tuple[str, ...]:
     return tuple(tenant.name for tenant in scheduler.tenants)

@@ -8,7 +8,7 @@ from enum import IntEnum
 
 from zinc_rt.host.errors import UsageError
 from zinc_rt.sched.kv.pages import PageQuota
-from zinc_rt.sched.share import WEIGHT_UNITS, weight_units
+from zinc_rt.sched.share import WEIGHT_UNITS, to_weight_units
 
 SECOND_NS = 1_000_000_000
 MS_NS = 1_000_000
@@ -63,25 +63,25 @@ def with_budgets(classes: Classes, *, gap_ms: float | None = None, first_token_m
         row = result[priority]
         result[priority] = replace(
             row,
-            gap_ns=budget_ns(gap_ms, row.gap_ns),
-            first_token_ns=budget_ns(first_token_ms, row.first_token_ns),
+            gap_ns=to_budget_ns(gap_ms, row.gap_ns),
+            first_token_ns=to_budget_ns(first_token_ms, row.first_token_ns),
         )
     return result
 
 
-def budget_ns(ms: float | None, default: int | None) -> int | None:
+def to_budget_ns(ms: float | None, default: int | None) -> int | None:
     """Return a budget in nanoseconds: the default if `ms` is None, no budget if it is 0."""
     return default if ms is None else round(ms * MS_NS) or None
 
 
-def floors(slots: int, classes: Classes = CLASSES) -> dict[Priority, int]:
+def compute_floors(slots: int, classes: Classes = CLASSES) -> dict[Priority, int]:
     """Return the slots that each class keeps against higher ones; none with fewer than 4 slots."""
     if slots < 4:
         return dict.fromkeys(classes, 0)
-    return {item: _floor(slots, row) for item, row in classes.items()}
+    return {item: _compute_floor(slots, row) for item, row in classes.items()}
 
 
-def _floor(slots: int, row: PriorityClass) -> int:
+def _compute_floor(slots: int, row: PriorityClass) -> int:
     if row.floor_slots is not None:
         return row.floor_slots
     return max(1, slots // row.floor_share) if row.floor_share else 0
@@ -106,10 +106,10 @@ class Tenant:
 
     @property
     def weight_units(self) -> int:
-        return weight_units(self.weight)
+        return to_weight_units(self.weight)
 
 
-def isolation_groups(tenants: Sequence[Tenant]) -> list[str]:
+def list_isolation_groups(tenants: Sequence[Tenant]) -> list[str]:
     """Return the names of all groups whose tenants may share pages, by number."""
     groups = [quota.group for tenant in tenants for quota in tenant.pages if quota.group is not None]
     return [str(group) for group in range(max(groups, default=-1) + 1)]
@@ -131,6 +131,6 @@ def check_tenants(tenants: Sequence[Tenant], slots: int) -> None:
                 next="raise slots_max, or lower slots_guaranteed",
             )
         try:
-            weight_units(tenant.weight)
+            to_weight_units(tenant.weight)
         except ValueError as error:
             raise UsageError(f"tenant {tenant.name}: {error}") from error

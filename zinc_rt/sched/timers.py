@@ -33,7 +33,7 @@ class Timers:
             if holds():
                 do()
 
-    def next_ns(self) -> int | None:
+    def find_next_ns(self) -> int | None:
         """Return the time of the next action."""
         while self._heap and not self._heap[0][3]():
             heapq.heappop(self._heap)

@@ -13,11 +13,11 @@ from starlette.responses import Response
 
 from zinc_rt.serve.api import model_routes, native, not_offered, openai, slot_state
 from zinc_rt.serve.api.bodies import BoundedBodies
-from zinc_rt.serve.api.document import methods_of, openapi_document
-from zinc_rt.serve.api.sse import ClientGone, error_response
+from zinc_rt.serve.api.document import list_methods, make_openapi_document
+from zinc_rt.serve.api.sse import ClientDisconnected, make_error_response
 from zinc_rt.serve.engine.model_loader import ModelLoader
 from zinc_rt.serve.engine.server import InferenceServer
-from zinc_rt.serve.errors import ServeError, from_validation_errors
+from zinc_rt.serve.errors import ServeError, convert_validation_errors
 from zinc_rt.serve.http.headers import ReplyHeaders
 from zinc_rt.serve.observe import metrics, routing, trace
 from zinc_rt.serve.observe.logs import RequestLog
@@ -25,20 +25,20 @@ from zinc_rt.serve.page import page
 from zinc_rt.serve.tenants import admin, tenant_routes, usage_routes
 
 
-def app(server: InferenceServer) -> FastAPI:
+def make_app(server: InferenceServer) -> FastAPI:
     """Return the FastAPI application; `app.state.server` is the server."""
     api = FastAPI(title="ZINC_RT", version=version("zinc-rt"), docs_url=None, redoc_url=None)
-    api.openapi = lambda: openapi_document(api, server)  # type: ignore[method-assign]
+    api.openapi = lambda: make_openapi_document(api, server)  # type: ignore[method-assign]
     api.state.server, api.state.loader = server, ModelLoader(server)
     for module in (openai, model_routes, not_offered, native, slot_state):
         api.include_router(module.router)
     responses: Counter[int] = Counter()
-    api.include_router(metrics.router(server, responses))
-    api.include_router(trace.router(server))
-    api.include_router(routing.router(server))
+    api.include_router(metrics.make_router(server, responses))
+    api.include_router(trace.make_router(server))
+    api.include_router(routing.make_router(server))
     for item in (tenant_routes, usage_routes, admin):
-        api.include_router(item.router(server))
-    api.include_router(page.router())
+        api.include_router(item.make_router(server))
+    api.include_router(page.make_router())
     api.add_middleware(BoundedBodies, server=server)
     api.add_middleware(ReplyHeaders, server=server)
     if origins := server.config.server.cors:
@@ -46,7 +46,7 @@ def app(server: InferenceServer) -> FastAPI:
     api.add_exception_handler(ServeError, _handle_serve_error)
     api.add_exception_handler(RequestValidationError, _handle_validation_error)
     api.add_exception_handler(HTTPException, _handle_not_found)
-    api.add_exception_handler(ClientGone, _handle_disconnect)
+    api.add_exception_handler(ClientDisconnected, _handle_disconnect)
     api.add_exception_handler(Exception, _handle_unexpected_error)
     api.add_middleware(RequestLog, responses=responses)  # the outermost: added last
     return api
@@ -54,7 +54,7 @@ def app(server: InferenceServer) -> FastAPI:
 
 async def _handle_serve_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, ServeError)
-    return error_response(error)
+    return make_error_response(error)
 
 
 async def _handle_validation_error(request: Request, error: Exception) -> Response:
@@ -63,12 +63,12 @@ async def _handle_validation_error(request: Request, error: Exception) -> Respon
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     of_body = any(error["loc"][:1] == ("body",) for error in error.errors())
     if of_body and kind != "application/json" and not kind.endswith("+json"):
-        return error_response(
+        return make_error_response(
             ServeError(
                 415, f"content-type {kind[:64] or '(none)'}: expected application/json", code="unsupported_type"
             )
         )
-    return error_response(from_validation_errors(error.errors()))
+    return make_error_response(convert_validation_errors(error.errors()))
 
 
 async def _handle_not_found(request: Request, error: Exception) -> Response:
@@ -79,11 +79,11 @@ async def _handle_not_found(request: Request, error: Exception) -> Response:
         404: f"no such path: {request.method} {request.url.path[:128]}",
         405: f"{request.url.path[:128]} does not take {request.method}",
     }.get(error.status_code, str(error.detail))
-    response = error_response(
+    response = make_error_response(
         ServeError(error.status_code, message, code="not_found" if error.status_code == 404 else None)
     )
     response.headers.update(error.headers or {})
-    if error.status_code == 405 and (methods := methods_of(request.app, request.url.path)):
+    if error.status_code == 405 and (methods := list_methods(request.app, request.url.path)):
         response.headers["allow"] = ", ".join(methods)  # of all routes of the path, not of the first alone
     return response
 
@@ -96,6 +96,6 @@ async def _handle_unexpected_error(request: Request, error: Exception) -> Respon
     """Respond to an internal error. The traceback is only in the log."""
     id = request.state.request_id
     message = f"internal error; see the server log, request {id}"
-    response = error_response(ServeError(500, message, "server_error", code="internal_error"))
+    response = make_error_response(ServeError(500, message, "server_error", code="internal_error"))
     response.headers["x-request-id"] = id  # outside of the middleware
     return response

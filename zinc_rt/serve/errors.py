@@ -46,33 +46,35 @@ class ServeError(Exception):
         return headers if wait is None else {**headers, "retry-after": str(max(1, math.ceil(wait)))}
 
 
-def unavailable(message: str, code: str, retry_after_seconds: float = 1.0) -> ServeError:
+def make_unavailable_error(message: str, code: str, retry_after_seconds: float = 1.0) -> ServeError:
     """Return a 503 error: the request is valid."""
     return ServeError(
         503, message, "service_unavailable_error", code=code, retry_after_seconds=retry_after_seconds
     )
 
 
-def not_offered(what: str, instead: str) -> ServeError:
+def make_not_offered_error(what: str, instead: str) -> ServeError:
     """Return a 501 error: the request is valid, but not supported."""
     return ServeError(501, f"{what} is not offered: {instead}", "not_implemented_error", code="not_implemented")
 
 
-def from_usage_error(error: UsageError, parameters: Sequence[str]) -> ServeError:
+def convert_usage_error(error: UsageError, parameters: Sequence[str]) -> ServeError:
     """Return a 400 error for a value that the engine rejects. The message starts with the parameter name."""
     first = error.message.partition(" ")[0].rstrip(":")
     return ServeError(400, error.message, param=first if first in parameters else None)
 
 
-def from_validation_errors(errors: Sequence[dict[str, Any]]) -> ServeError:
+def convert_validation_errors(errors: Sequence[dict[str, Any]]) -> ServeError:
     """Return a 400 error for a body that does not match its schema.
 
     It reports the first fault. If a value matches no type of a union, it reports the alternative that matched
     furthest.
     """
-    begin = _param(errors[0]["loc"])
-    first = max((error for error in errors if _param(error["loc"]).startswith(begin)), key=lambda e: len(e["loc"]))
-    kind, location = first["type"], _param(first["loc"])
+    begin = _format_param(errors[0]["loc"])
+    first = max(
+        (error for error in errors if _format_param(error["loc"]).startswith(begin)), key=lambda e: len(e["loc"])
+    )
+    kind, location = first["type"], _format_param(first["loc"])
     if kind == "json_invalid":
         return ServeError(400, f"the body is not JSON: {first.get('ctx', {}).get('error', first['msg'])}")
     if kind == "unknown_parameter":
@@ -84,14 +86,14 @@ def from_validation_errors(errors: Sequence[dict[str, Any]]) -> ServeError:
         return ServeError(400, f"{location}: required", param=location, code="missing_required_parameter")
     if kind == "model_attributes_type" and not location:
         return ServeError(400, "the body: expected a JSON object", code="invalid_value")
-    same = [error["msg"] for error in errors if _param(error["loc"]) == location]
+    same = [error["msg"] for error in errors if _format_param(error["loc"]) == location]
     expected = " or ".join(dict.fromkeys(_PREFIX.sub("", message) for message in same))
     return ServeError(
         400, f"{location or 'the body'}: expected {expected}", param=location or None, code="invalid_value"
     )
 
 
-def _param(location: Sequence[int | str]) -> str:
+def _format_param(location: Sequence[int | str]) -> str:
     """Return messages[0].content for ("body", "messages", 0, "content", "str"). Union tags are omitted."""
     name = ""
     for part in location[1:]:

@@ -114,8 +114,8 @@ class Chip:
         bus, rest = self.location_id >> 8, self.location_id & 0xFF
         return f"0000:{bus:02x}:{rest >> 3:02x}.{rest & 7}"
 
-    def cwsr(self, *, old_table: bool = False) -> Cwsr:
-        return cwsr_sizes(self.cus, self.vgpr_bytes_per_cu_old if old_table else self.vgpr_bytes_per_cu)
+    def compute_cwsr(self, *, old_table: bool = False) -> Cwsr:
+        return compute_cwsr_sizes(self.cus, self.vgpr_bytes_per_cu_old if old_table else self.vgpr_bytes_per_cu)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ class Cwsr:
     save_restore_bytes: int
     debugger_bytes: int
 
-    def buffer_bytes(self, save_restore_bytes: int) -> int:
+    def compute_buffer_bytes(self, save_restore_bytes: int) -> int:
         """Return the size of the whole mapping for the save_restore_bytes that a client requested."""
         return round_up(save_restore_bytes + self.debugger_bytes, PAGE_BYTES)
 
@@ -135,14 +135,14 @@ def round_up(value: int, unit: int) -> int:
     return -(-value // unit) * unit
 
 
-def cwsr_sizes(cus: int, vgpr_bytes: int) -> Cwsr:
+def compute_cwsr_sizes(cus: int, vgpr_bytes: int) -> Cwsr:
     waves = cus * 32
     per_cu = vgpr_bytes + 0x4000 + 0x10000 + 0x1000  # VGPRs, SGPRs, LDS, hardware registers
     control = round_up(40 + waves * 12 + 8, PAGE_BYTES)
     return Cwsr(control, control + round_up(cus * per_cu, PAGE_BYTES), round_up(waves * 32, 64))
 
 
-def _ips(
+def _make_ips(
     gc: tuple[int, int, int],
     sdma: tuple[int, int, int],
     nbif: tuple[int, int, int],
@@ -170,10 +170,10 @@ _GFX11_MINIMUM = ChipFirmware(me=2420, pfp=2580, mec=2650, mes=120, mes_kiq=0, s
 _GFX12_FIRMWARE = ChipFirmware(me=2850, pfp=2890, mec=3100, mes=0x84, mes_kiq=0x6E, sdma=7966616)
 _GFX11_FIRMWARE = ChipFirmware(me=2510, pfp=2610, mec=2700, mes=0x80, mes_kiq=0x6C, sdma=24)
 
-_GFX1201_IPS = _ips((12, 0, 1), (7, 0, 1), (6, 3, 1), (7, 0, 0), (4, 1, 0), (7, 0, 0), (14, 0, 3))
+_GFX1201_IPS = _make_ips((12, 0, 1), (7, 0, 1), (6, 3, 1), (7, 0, 0), (4, 1, 0), (7, 0, 0), (14, 0, 3))
 
 
-def _gfx12(key: str, name: str, **figures: object) -> Chip:
+def _make_gfx12(key: str, name: str, **figures: object) -> Chip:
     row: dict[str, object] = {
         "gfx": "gfx1201",
         "target": 120001,
@@ -197,7 +197,7 @@ def _gfx12(key: str, name: str, **figures: object) -> Chip:
 
 
 _CHIPS = (
-    _gfx12(
+    _make_gfx12(
         "r9700",
         "AMD Radeon AI PRO R9700",
         device_id=0x7551,
@@ -208,7 +208,7 @@ _CHIPS = (
         engine_mhz=2920,
         sustained_mhz=2350,
     ),
-    _gfx12(
+    _make_gfx12(
         "rx9070xt",
         "AMD Radeon RX 9070 XT",
         device_id=0x7550,
@@ -218,7 +218,7 @@ _CHIPS = (
         vram_bytes=17095983104,
         engine_mhz=2970,
     ),
-    _gfx12(
+    _make_gfx12(
         "rx9070",
         "AMD Radeon RX 9070",
         device_id=0x7550,
@@ -228,7 +228,7 @@ _CHIPS = (
         vram_bytes=17095983104,
         engine_mhz=2520,
     ),
-    _gfx12(
+    _make_gfx12(
         "rx9060xt",
         "AMD Radeon RX 9060 XT",
         device_id=0x7590,
@@ -243,7 +243,7 @@ _CHIPS = (
         engine_mhz=3130,
         l2_kib=4096,
         l3_kib=32768,
-        ips=_ips((12, 0, 0), (7, 0, 0), (6, 3, 1), (7, 0, 0), (4, 1, 0), (7, 0, 0), (14, 0, 2)),
+        ips=_make_ips((12, 0, 0), (7, 0, 0), (6, 3, 1), (7, 0, 0), (4, 1, 0), (7, 0, 0), (14, 0, 2)),
     ),
     Chip(
         key="rx7900xtx",
@@ -265,7 +265,7 @@ _CHIPS = (
         vgpr_bytes_per_cu_old=0x60000,
         firmware=_GFX11_FIRMWARE,
         firmware_minimum=_GFX11_MINIMUM,
-        ips=_ips((11, 0, 0), (6, 0, 0), (4, 3, 0), (6, 0, 0), (3, 0, 0), (6, 0, 0), (13, 0, 0)),
+        ips=_make_ips((11, 0, 0), (6, 0, 0), (4, 3, 0), (6, 0, 0), (3, 0, 0), (6, 0, 0), (13, 0, 0)),
         mec_pipes=4,
         cp_queues=8,
         gb_addr_config=0x545,
@@ -292,7 +292,7 @@ _CHIPS = (
         vgpr_bytes_per_cu_old=0x40000,
         firmware=_GFX11_FIRMWARE,
         firmware_minimum=None,
-        ips=_ips((11, 5, 1), (6, 1, 1), (7, 11, 1), (6, 1, 1), (3, 3, 1), (6, 1, 1), (14, 0, 1)),
+        ips=_make_ips((11, 5, 1), (6, 1, 1), (7, 11, 1), (6, 1, 1), (3, 3, 1), (6, 1, 1), (14, 0, 1)),
         mec_pipes=4,
         cp_queues=8,
         l2_kib=2048,
@@ -307,7 +307,7 @@ CHIPS: dict[str, Chip] = {row.key: row for row in _CHIPS}
 ALIASES = {"gfx1201": "r9700", "gfx1200": "rx9060xt", "gfx1100": "rx7900xtx", "gfx1151": "strix-halo"}
 
 
-def chip(name: str) -> Chip:
+def find_chip(name: str) -> Chip:
     """Return the chip with that row name or gfx name."""
     key = ALIASES.get(name, name)
     if key not in CHIPS:

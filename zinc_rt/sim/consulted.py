@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from functools import cache
 
-from zinc_rt.isa.control_flow import control_flow
+from zinc_rt.isa.control_flow import find_control_flow
 from zinc_rt.isa.target import Target
 
 
 class Coverage:
-    """Marks, each with the last period in which it was recorded. Calling `since` ends a period."""
+    """Marks, each with the last period in which it was recorded. Calling `take_since` ends a period."""
 
     def __init__(self, *marks: str) -> None:
         """`marks` are recorded in every period: they describe the device itself."""
@@ -23,25 +23,25 @@ class Coverage:
         self._last: dict[str, int] = {}
         self._codes: dict[tuple[bytes, Target, int], int] = {}
 
-    def mark(self, name: str) -> None:
+    def add_mark(self, name: str) -> None:
         self._last[name] = self._period
 
     def ran(self, code: bytes, target: Target, entry: int = 0) -> None:
         """Record an executed kernel. Its first instruction is at byte `entry`."""
         self._codes[code, target, entry] = self._period
 
-    def since(self, period: int = 0) -> tuple[int, list[str]]:
+    def take_since(self, period: int = 0) -> tuple[int, list[str]]:
         """Begin a new period. Return it and the sorted marks recorded in `period` or later."""
         marks = {name for name, last in list(self._last.items()) if last >= period}
         for kernel, last in list(self._codes.items()):
             if last >= period:
-                marks |= instructions(*kernel)
+                marks |= list_instruction_marks(*kernel)
         self._period += 1
         return self._period, sorted(marks.union(self._always))
 
 
 @cache
-def instructions(code: bytes, target: Target, entry: int = 0) -> frozenset[str]:
+def list_instruction_marks(code: bytes, target: Target, entry: int = 0) -> frozenset[str]:
     """Return a mark for each mnemonic reachable from the entry point."""
-    flow = control_flow(code, target, entry, running=True)
+    flow = find_control_flow(code, target, entry, running=True)
     return frozenset(f"op {instruction.mnemonic}" for _, instruction in flow.instructions())

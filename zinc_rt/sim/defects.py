@@ -33,7 +33,7 @@ class LaneDefect:
     stuck: int = 0
 
 
-def lane_defect(injector: Injector) -> LaneDefect | None:
+def find_lane_defect(injector: Injector) -> LaneDefect | None:
     """Return the injected defect of the vector ALU or its registers, if any."""
     if injector.on("lane-value"):
         dice = random.Random(injector.number("lane-value"))
@@ -59,7 +59,7 @@ class VramDefects:
     def __bool__(self) -> bool:
         return bool(self._stuck or self._flip)
 
-    def at_doorbell(self, buffers: list[Bo]) -> None:
+    def apply(self, buffers: list[Bo]) -> None:
         """Change the contents of the largest buffer in VRAM: a stuck bit each time, a bit flip once."""
         large = [bo for bo in buffers if bo.size_bytes >= DEFECTIVE_BUFFER_BYTES]
         if not large:

@@ -37,11 +37,11 @@ class KernelExecution:
     accesses: tuple[MemoryAccess, ...]
 
 
-def from_json(row: Mapping[str, Any]) -> KernelExecution:
+def parse_execution(row: Mapping[str, Any]) -> KernelExecution:
     """Return the execution that asdict converted to a JSON object."""
-    accesses = (MemoryAccess(access["pc"], _pairs(access["ranges"])) for access in row["accesses"])
+    accesses = (MemoryAccess(access["pc"], _to_pairs(access["ranges"])) for access in row["accesses"])
     return KernelExecution(row["kernel"], tuple(CodeExecution(**item) for item in row["code"]), tuple(accesses))
 
 
-def _pairs(rows: Sequence[Sequence[int]]) -> tuple[tuple[int, int], ...]:
+def _to_pairs(rows: Sequence[Sequence[int]]) -> tuple[tuple[int, int], ...]:
     return tuple((low, high) for low, high in rows)

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from zinc_rt.host.errors import InputError, UsageError
-from zinc_rt.host.facts import table
-from zinc_rt.host.input_files import unreadable
+from zinc_rt.host.facts import load_table
+from zinc_rt.host.input_files import make_read_error
 
 VERSION = 1
 WMMA_LENGTH = 16
@@ -31,11 +31,11 @@ class Behaviour:
     `wmma_f16_order`: the order in which v_wmma_f32_16x16x16_f16 adds single products in wave32; empty:
     four per step, as captured."""
 
-    ids_without_enables: str = table()["ids_without_enables"].value
-    protected_fence: str = table()["protected_fence"].value
-    dims_with_start: str = table()["dims_with_start"].value
-    code_without_invalidate: str = table()["code_without_invalidate"].value
-    bar_without_flush: str = table()["bar_without_flush"].value
+    ids_without_enables: str = load_table()["ids_without_enables"].value
+    protected_fence: str = load_table()["protected_fence"].value
+    dims_with_start: str = load_table()["dims_with_start"].value
+    code_without_invalidate: str = load_table()["code_without_invalidate"].value
+    bar_without_flush: str = load_table()["bar_without_flush"].value
     wmma_f16_order: tuple[Place, ...] = ()
     stops_at: frozenset[str] = frozenset()
 
@@ -80,19 +80,19 @@ class FactsFile:
         return json.dumps({**head, "simulated": self.simulated, "facts": facts}, indent=1) + "\n"
 
 
-def _choice_of(*values: str) -> Callable[[str, Any], str]:
-    def taken(name: str, value: Any) -> str:
+def _make_choice_check(*values: str) -> Callable[[str, Any], str]:
+    def check_choice(name: str, value: Any) -> str:
         if value not in values:
             raise InputError(f"fact {name} is {value!r}, expected {' or '.join(values)}", next=_AGAIN)
         return str(value)
 
-    return taken
+    return check_choice
 
 
-def _order(name: str, value: Any) -> tuple[Place, ...]:
+def _check_order(name: str, value: Any) -> tuple[Place, ...]:
     """Parse a permutation of positions, in which order products are added one by one. The default's name and
     "neither" keep the default order."""
-    if value in (table()["wmma_f16_order"].value, "neither"):
+    if value in (load_table()["wmma_f16_order"].value, "neither"):
         return ()
     every = {(group, register, half) for group in range(2) for register in range(4) for half in range(2)}
     places = [tuple(item) for item in value] if isinstance(value, list) and all(map(_is_list, value)) else []
@@ -114,8 +114,8 @@ def _is_list(value: Any) -> bool:
 _AGAIN = "write it again: zinc-rt-pm4-test --learn FACTS.json on the card"
 
 SWITCHES: Mapping[str, Callable[[str, Any], Any]] = {
-    **{name: _choice_of(table()[name].value, *table()[name].other) for name in WORDS},
-    "wmma_f16_order": _order,
+    **{name: _make_choice_check(load_table()[name].value, *load_table()[name].other) for name in WORDS},
+    "wmma_f16_order": _check_order,
 }
 """Facts that change the simulated device, each with the function that converts its value to a field of
 Behaviour."""
@@ -127,7 +127,7 @@ def load(path: Path, *, chip: str = "", force: bool = False) -> FactsFile:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise unreadable(path, error) from None
+        raise make_read_error(path, error) from None
     facts = parse(text, str(path))
     if facts.simulated and not force:
         raise UsageError(

@@ -12,7 +12,7 @@ import os
 from typing import Any
 
 from zinc_rt.kmd.driver import ANONYMOUS, Driver, Mapping
-from zinc_rt.sim.tables.structs import request_size_bytes
+from zinc_rt.sim.tables.structs import decode_size_bytes
 
 CtypesObject = ctypes.Structure | ctypes.Array[Any] | ctypes.c_uint32 | ctypes.c_uint64
 
@@ -75,7 +75,7 @@ class LayeredFile:
 
         Raises OSError; EFAULT if the struct is shorter than the size encoded in `request`.
         """
-        size_bytes = request_size_bytes(request)
+        size_bytes = decode_size_bytes(request)
         if ctypes.sizeof(argument) < size_bytes:
             raise OSError(
                 errno.EFAULT, f"a struct of {ctypes.sizeof(argument)} bytes; the request encodes {size_bytes}"

@@ -17,9 +17,9 @@ from zinc_rt.sim.executions import KernelExecution
 from zinc_rt.sim.inject import Injector
 from zinc_rt.sim.interfaces import DeviceFinding, Fault, HardwareQueue, Kmd, QueueKind, QueueState
 from zinc_rt.sim.machine_options import MachineModel
-from zinc_rt.sim.memory.buffers import Bo, GpuMemory, Heap, Shared
+from zinc_rt.sim.memory.buffers import Bo, GpuMemory, Heap, SharedStore
 from zinc_rt.sim.memory.vm import GpuVm
-from zinc_rt.sim.stores import StoreSeen
+from zinc_rt.sim.stores import ObservedStore
 
 GPU_COUNTER_HZ = 100_000_000
 PREEMPT_SECONDS = 9.0  # amdkfd's default for taking a queue off the hardware
@@ -103,7 +103,7 @@ class SimGpu:
         self.memory = GpuMemory(vram_bytes, GTT_BYTES, SMALL_BAR_BYTES if injector.on("small-bar") else vram_bytes)
         self._vram_defects = VramDefects(injector)
         self.doorbell_count = 0
-        self.remap_page = Shared("mmio remap", PAGE_BYTES)  # dword 0: HDP flush on any store but 0
+        self.remap_page = SharedStore("mmio remap", PAGE_BYTES)  # dword 0: HDP flush on any store but 0
         self.on_hardware: list[QueueOnHardware] = []
         self.owners: set[QueueOwner] = set()  # every client, with or without queues
         self.findings: list[DeviceFinding] = []
@@ -123,22 +123,22 @@ class SimGpu:
 
     # --- memory ---
 
-    def new_vm(self) -> GpuVm:
+    def create_vm(self) -> GpuVm:
         return GpuVm(
             flush_hdp=self.flush_hdp,
             write_back=self.write_back,
-            invalidates=lambda: not self.injector.strikes("stale-icache"),
+            invalidates=lambda: not self.injector.is_due("stale-icache"),
             keeps_code=self._keeps_code,
         )
 
     def flush_hdp(self) -> None:
-        if self.injector.strikes("stale-hdp"):
+        if self.injector.is_due("stale-hdp"):
             return
         for bo in self.memory.snapshot():
             bo.flush_hdp()
 
     def write_back(self) -> None:
-        if self.injector.strikes("no-write-back"):
+        if self.injector.is_due("no-write-back"):
             return
         for bo in self.memory.snapshot():
             bo.write_back()
@@ -149,13 +149,13 @@ class SimGpu:
             self.flush_hdp()
 
     def allocate(self, heap: Heap, size_bytes: int, name: str, **more: Any) -> Bo:
-        if self.injector.strikes("out-of-memory"):
+        if self.injector.is_due("out-of-memory"):
             raise OSError(errno.ENOMEM, "injected")
         if more.get("cached"):
-            self.consulted.mark("host memory that GL2 caches")
+            self.consulted.add_mark("host memory that GL2 caches")
         return self.memory.allocate(heap, size_bytes, name, **more)
 
-    def offset_of(self, bo: Bo) -> int:
+    def find_offset(self, bo: Bo) -> int:
         """Return the buffer's offset for mmap of the render node."""
         if bo not in self._offset_of:
             self._offset_of[bo] = self._next_offset
@@ -163,7 +163,7 @@ class SimGpu:
             self._next_offset += bo.size_bytes + PAGE_BYTES
         return self._offset_of[bo]
 
-    def bo_at(self, offset: int) -> Bo | None:
+    def find_bo(self, offset: int) -> Bo | None:
         return self._offsets.get(offset)
 
     def release(self, bo: Bo) -> None:
@@ -191,7 +191,7 @@ class SimGpu:
         if engine is not None and hasattr(engine, "set_watchpoint"):
             engine.set_watchpoint(vm, va, size_bytes)
 
-    def watchpoint_hits(self, vm: GpuVm) -> list[StoreSeen]:
+    def watchpoint_hits(self, vm: GpuVm) -> list[ObservedStore]:
         engine = getattr(self._cp, "engine", None)
         return (
             list(engine.watchpoint_hits(vm)) if engine is not None and hasattr(engine, "watchpoint_hits") else []
@@ -227,17 +227,17 @@ class SimGpu:
         engine = getattr(self._cp, "engine", None)
         return list(engine.executions()) if engine is not None and hasattr(engine, "executions") else []
 
-    def put_on(
-        self, queue: HardwareQueue, owner: QueueOwner, doorbells: Shared, index: int, held: Sequence[Bo]
+    def map_queue(
+        self, queue: HardwareQueue, owner: QueueOwner, doorbells: SharedStore, index: int, held: Sequence[Bo]
     ) -> None:
         """Attach a queue to the hardware. `held`: buffers that the queue references for its lifetime; no
         reference is taken if this raises."""
-        if self.injector.strikes("mes-add-failure"):
+        if self.injector.is_due("mes-add-failure"):
             self.log("amdgpu: MES failed to respond to msg=ADD_QUEUE")
             raise OSError(errno.EIO, "MES refused the queue")
-        if self.injector.strikes("ring-size-off-by-one"):
+        if self.injector.is_due("ring-size-off-by-one"):
             queue.ring_size_bytes //= 2
-        if self.injector.strikes("no-eop"):
+        if self.injector.is_due("no-eop"):
             queue.eop_va = 0
         for bo in held:
             bo.references += 1
@@ -247,14 +247,14 @@ class SimGpu:
         unrung = NO_INDEX if queue.kind is QueueKind.KFD_AQL else 0
         self.doorbells.watch(queue, doorbells, index, unrung)
 
-    def take_off(self, queue: HardwareQueue, timeout_seconds: float = PREEMPT_SECONDS) -> bool:
+    def unmap_queue(self, queue: HardwareQueue, timeout_seconds: float = PREEMPT_SECONDS) -> bool:
         """Detach a queue. Return False if it could not be preempted and was reset, alone or with the whole
         GPU. The queue is detached in either case."""
         entry = next((item for item in self.on_hardware if item.queue is queue), None)
         if entry is None:
             return True
         self.doorbells.unwatch(queue)
-        refuses = self.injector.strikes("mes-remove-failure")
+        refuses = self.injector.is_due("mes-remove-failure")
         if not refuses and (entry.evicted or self.cp.detach(queue, timeout_seconds * self.time_scale)):
             self.on_hardware.remove(entry)
             queue.state = QueueState.DESTROYED
@@ -296,7 +296,7 @@ class SimGpu:
         does. Their clients are not notified. Buffers are not moved back later, which Linux attempts when VRAM is
         free.
         """
-        missing = size_bytes - self.memory.available_bytes(Heap.VRAM)
+        missing = size_bytes - self.memory.count_available_bytes(Heap.VRAM)
         for bo in self.memory.snapshot() if missing > 0 else ():
             if missing > 0 and bo.heap is Heap.VRAM and bo.owner not in (0, pid) and self._move_out(bo):
                 missing -= bo.size_bytes
@@ -343,7 +343,7 @@ class SimGpu:
     def reset(self, guilty: QueueOwner | None = None) -> None:
         """Reset the whole GPU: every queue is dead, VRAM is lost, every client is notified."""
         self.log("amdgpu: GPU reset begin!")
-        self.consulted.mark("device was reset")
+        self.consulted.add_mark("device was reset")
         self._resetting_until = time.monotonic() + RESET_SECONDS * self.time_scale
         for entry in self.on_hardware:
             self._kill(entry.queue, "GPU reset")
@@ -353,7 +353,7 @@ class SimGpu:
         self.vram_lost += 1
         for owner in list(self.owners):
             owner.was_reset(None, whole_gpu=True, guilty=owner is guilty)
-        if self.injector.strikes("no-reset"):
+        if self.injector.is_due("no-reset"):
             self.gone = True
             self.log("amdgpu: GPU reset end with ret = -110")
         else:
@@ -367,18 +367,18 @@ class SimGpu:
         if self.gone or self.injector.on("gpu-gone"):
             raise OSError(errno.ENODEV, "the GPU is gone")
 
-    def _owner(self, queue: HardwareQueue) -> QueueOwner | None:
+    def _find_owner(self, queue: HardwareQueue) -> QueueOwner | None:
         return next((item.owner for item in self.on_hardware if item.queue is queue), None)
 
     def _rung(self, queue: HardwareQueue, value: int) -> None:
-        if self.injector.strikes("lost-doorbell"):
+        if self.injector.is_due("lost-doorbell"):
             return
-        if self.injector.strikes("device-crash"):
+        if self.injector.is_due("device-crash"):
             self.crash()
             return
         self.doorbell_count += 1
         if self._vram_defects:
-            self._vram_defects.at_doorbell([bo for bo in self.memory.snapshot() if bo.heap is Heap.VRAM])
+            self._vram_defects.apply([bo for bo in self.memory.snapshot() if bo.heap is Heap.VRAM])
         if self.doorbell_count == RESET_AT_DOORBELL and self.injector.on("spontaneous-reset"):
             self.log("amdgpu: GPU reset begin!")
             self.log("amdgpu: GPU reset(1) succeeded!")
@@ -397,8 +397,8 @@ class SimGpu:
     # --- sim.interfaces.Kmd ---
 
     def interrupt(self, queue: HardwareQueue, context_id: int) -> None:
-        owner = self._owner(queue)
-        if owner is not None and not self.injector.strikes("no-interrupt"):
+        owner = self._find_owner(queue)
+        if owner is not None and not self.injector.is_due("no-interrupt"):
             owner.interrupt(queue, context_id)
 
     def vm_fault(self, queue: HardwareQueue, fault: Fault) -> None:
@@ -406,7 +406,7 @@ class SimGpu:
             f"amdgpu: [gfxhub] page fault (src_id:0 ring:24 vmid:8 pasid:{queue.process_id & 0xFFFF}): "
             f"{fault.access.value} at page 0x{fault.va & ~0xFFF:016x}: {fault.why}"
         )
-        owner = self._owner(queue)
+        owner = self._find_owner(queue)
         if owner is not None:
             owner.vm_fault(queue, fault)
 
@@ -414,21 +414,21 @@ class SimGpu:
         self.log(f"zinc-rt sim: queue {queue.queue_id} of process {queue.process_id} hung: {queue.report}")
 
     def finding(self, finding: DeviceFinding) -> None:
-        self.consulted.mark(f"finding {finding.rule}")
+        self.consulted.add_mark(f"finding {finding.rule}")
         self.findings.append(finding)
 
     def fence_signal(self, queue: HardwareQueue, position_dw: int) -> None:
-        owner = self._owner(queue)
-        if owner is not None and not self.injector.strikes("fence-interrupt-lost"):
+        owner = self._find_owner(queue)
+        if owner is not None and not self.injector.is_due("fence-interrupt-lost"):
             owner.fence_signal(queue, position_dw)
 
     def queue_exception(self, queue: HardwareQueue, code: int) -> None:
-        owner = self._owner(queue)
+        owner = self._find_owner(queue)
         if owner is not None:
             owner.queue_exception(queue, code)
 
     def injected(self, point: str) -> bool:
-        return self.injector.strikes(point)
+        return self.injector.is_due(point)
 
     def gpu_counter(self) -> int:
         if self.injector.on("counter-stuck"):

@@ -11,14 +11,14 @@ import numpy as np
 from zinc_rt.kmd.driver import ANONYMOUS, KernelToCompile, Mapping
 from zinc_rt.kmd.linux import LinuxDriver
 from zinc_rt.sim.driver.files import DrmFile
-from zinc_rt.sim.driver.host_mappings import host_mapping
+from zinc_rt.sim.driver.host_mappings import map_host
 from zinc_rt.sim.driver.process import Process
 from zinc_rt.sim.executions import KernelExecution
 from zinc_rt.sim.interfaces import DeviceFinding
 from zinc_rt.sim.machine import SimMachine
 from zinc_rt.sim.machine_options import MachineOptions
 from zinc_rt.sim.memory.buffers import Bo
-from zinc_rt.sim.stores import StoreSeen
+from zinc_rt.sim.stores import ObservedStore
 
 POLL_SECONDS = 0.001
 
@@ -33,7 +33,7 @@ class SimDriver:
     def __init__(self, machine: SimMachine | None = None, process: Process | None = None, **options: Any) -> None:
         self._owns = machine is None
         self.machine = machine or SimMachine(MachineOptions(**options))
-        self.process = process or self.machine.new_process()
+        self.process = process or self.machine.create_process()
         self._host = LinuxDriver()
         self._mapped: dict[Mapping, Bo | None] = {}
 
@@ -55,12 +55,12 @@ class SimDriver:
         if fd == ANONYMOUS:
             return self._host.mmap(fd, size_bytes, offset, prot, fixed_va)
         with self.machine.lock:
-            shown = host_mapping(self.machine, self.process, fd, size_bytes, offset)
+            shown = map_host(self.machine, self.process, fd, size_bytes, offset)
             try:
                 mapping = self._host.mmap(shown.memory.fd, size_bytes, shown.offset, prot, fixed_va)
             except OSError:
                 if shown.bo is not None:
-                    shown.bo.host_unmaps()
+                    shown.bo.remove_host_mapping()
                 raise
             self._mapped[mapping] = shown.bo
         return mapping
@@ -69,7 +69,7 @@ class SimDriver:
         self._host.munmap(mapping)
         bo = self._mapped.pop(mapping, None)
         if bo is not None:
-            bo.host_unmaps()
+            bo.remove_host_mapping()
 
     def close(self, fd: int) -> None:
         self.machine.close_file(self.process, fd)
@@ -100,26 +100,26 @@ class SimDriver:
     def announce_all(self, rows: Sequence[tuple[int, int, str]]) -> None:
         """Announce many suballocations at once, in every address space of the process."""
         with self.machine.lock:
-            for file in self.process.drm_files():
+            for file in self.process.list_drm_files():
                 file.vm.announce_all(rows)
 
     def discard(self, va: int, size_bytes: int) -> None:
         """Mark these bytes as uninitialised, except where the host maps them."""
         with self.machine.lock:
-            for file in self.process.drm_files():
+            for file in self.process.list_drm_files():
                 file.vm.discard(va, size_bytes)
 
     def discard_mapped(self, va: int, size_bytes: int) -> None:
         """Mark these bytes as uninitialised, although the host maps them."""
         with self.machine.lock:
-            for file in self.process.drm_files():
+            for file in self.process.list_drm_files():
                 file.vm.discard_mapped(va, size_bytes)
 
     def initialised(self, va: int, size_bytes: int) -> bytes:
         """Return one bit for each byte, the first in the low bit: whether it is initialised."""
         with self.machine.lock:
             result = np.zeros(size_bytes, np.uint8)
-            for file in self.process.drm_files():
+            for file in self.process.list_drm_files():
                 result |= file.vm.initialised(va, size_bytes)
         return np.packbits(result, bitorder="little").tobytes()
 
@@ -134,7 +134,7 @@ class SimDriver:
         for file in self._drm_files():
             file.gpu.set_watchpoint(file.vm, va, size_bytes)
 
-    def watchpoint_hits(self) -> list[StoreSeen]:
+    def watchpoint_hits(self) -> list[ObservedStore]:
         """Return the stores to the watched bytes, in dispatch order."""
         return [
             watchpoint_hit for file in self._drm_files() for watchpoint_hit in file.gpu.watchpoint_hits(file.vm)
@@ -142,7 +142,7 @@ class SimDriver:
 
     def _drm_files(self) -> list[DrmFile]:
         with self.machine.lock:
-            return self.process.drm_files()
+            return self.process.list_drm_files()
 
     def findings(self) -> list[DeviceFinding]:
         return list(self.machine.findings)
@@ -162,14 +162,14 @@ class SimDriver:
             gpu.tell_unfinished()
 
     def consulted(self, since: int = 0) -> tuple[int, list[str]]:
-        return self.machine.consulted.since(since)
+        return self.machine.consulted.take_since(since)
 
     def exit(self) -> None:
         """Perform the kernel's clean-up for the end of this process."""
         self.machine.end_process(self.process)
         for mapping, bo in list(self._mapped.items()):
             if bo is not None:
-                bo.host_unmaps()
+                bo.remove_host_mapping()
             self._mapped[mapping] = None
 
     def close_all(self) -> None:

@@ -102,7 +102,7 @@ class Injector:
         with self._lock:
             self._strikes.pop(name, None)
 
-    def strikes(self, name: str) -> bool:
+    def is_due(self, name: str) -> bool:
         """Count one pass of the point. Return whether the fault occurs now."""
         if name not in BY_NAME:
             raise ValueError(f"no injection {name!r}")

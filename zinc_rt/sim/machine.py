@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from zinc_rt.pm4.generation import generation_of
 from zinc_rt.sim.chips import Chip
 from zinc_rt.sim.consulted import Coverage
-from zinc_rt.sim.defects import LaneDefect, lane_defect
+from zinc_rt.sim.defects import LaneDefect, find_lane_defect
 from zinc_rt.sim.driver import drm_ioctls, kfd_ioctls
 from zinc_rt.sim.driver.client_memory import InProcessMemory, UserMemory
 from zinc_rt.sim.driver.files import DrmFile, File, FolderFile, KfdFile, TextFile
@@ -25,9 +25,9 @@ from zinc_rt.sim.driver.sysfs import FileTree
 from zinc_rt.sim.gpu import CommandProcessor, CommandProcessorMaker, SimGpu
 from zinc_rt.sim.inject import Injector
 from zinc_rt.sim.interfaces import DeviceFinding, Kmd
-from zinc_rt.sim.machine_options import DEFAULT_OPTIONS, MachineModel, MachineOptions, machine_model
+from zinc_rt.sim.machine_options import DEFAULT_OPTIONS, MachineModel, MachineOptions, make_machine_model
 from zinc_rt.sim.shader_engine import NoShaderEngine, ShaderEngine
-from zinc_rt.sim.tables.structs import StructLayout, request_key, request_size_bytes
+from zinc_rt.sim.tables.structs import StructLayout, decode_size_bytes, make_request_key
 
 if TYPE_CHECKING:
     from zinc_rt.sim.shader.run.debugger import WaveDebugger
@@ -36,7 +36,7 @@ MAX_PROCESSES = 512  # KFD_MAX_NUM_OF_PROCESSES
 FD_FIRST = 0x10000  # far from the caller's own, so that a mix-up is EBADF
 
 
-def simulated_command_processor(
+def make_command_processor(
     kmd: Kmd,
     chip: Chip,
     poll: Callable[[], object],
@@ -54,7 +54,7 @@ def simulated_command_processor(
     processor = Simulated(
         kmd,
         generation=generation_of(chip.gfx),
-        engine=_engine(kmd, chip, model, consulted, crash_record, defect, debugger),
+        engine=_make_engine(kmd, chip, model, consulted, crash_record, defect, debugger),
         reorder_seed=model.options.reorder,
         behaviour=model.behaviour,
         consulted=consulted,
@@ -64,7 +64,7 @@ def simulated_command_processor(
     return processor
 
 
-def _engine(
+def _make_engine(
     kmd: Kmd,
     chip: Chip,
     model: MachineModel,
@@ -112,7 +112,7 @@ class SimMachine:
         command_processor: CommandProcessorMaker | None = None,
         debugger: WaveDebugger | None = None,
     ) -> None:
-        model = self.model = machine_model(options)
+        model = self.model = make_machine_model(options)
         self.linux = model.linux
         version, *proposals = options.linux.split("+")
         self.consulted = Coverage(
@@ -136,11 +136,11 @@ class SimMachine:
                 log=self.dmesg.append,
                 make_cp=command_processor
                 or partial(
-                    simulated_command_processor,
+                    make_command_processor,
                     model=model,
                     consulted=self.consulted,
                     crash_record=crash_records(index) if crash_records else None,
-                    defect=lane_defect(self.injector),
+                    defect=find_lane_defect(self.injector),
                     debugger=debugger,
                 ),
             )
@@ -157,7 +157,7 @@ class SimMachine:
 
     # --- processes and files ---
 
-    def new_process(self, memory: UserMemory | None = None, pid: int | None = None) -> Process:
+    def create_process(self, memory: UserMemory | None = None, pid: int | None = None) -> Process:
         process = Process(
             next(self._pids) if pid is None else pid, memory or InProcessMemory(), self._fds, dead=self.closed
         )
@@ -168,10 +168,10 @@ class SimMachine:
     def open(self, process: Process, path: str, flags: int) -> int:
         with self.lock:
             process.check_alive()
-            return process.add_file(self._file(process, path, flags))
+            return process.add_file(self._make_file(process, path, flags))
 
-    def _file(self, process: Process, path: str, flags: int) -> File:
-        if path not in self.tree.devices():
+    def _make_file(self, process: Process, path: str, flags: int) -> File:
+        if path not in self.tree.list_devices():
             writes = flags & (os.O_WRONLY | os.O_RDWR)
             if self.tree.is_folder(path):
                 if writes:
@@ -184,7 +184,7 @@ class SimMachine:
             if writes:
                 raise OSError(errno.EACCES, path)
             return TextFile(path)
-        if self.injector.strikes("no-access"):
+        if self.injector.is_due("no-access"):
             raise OSError(errno.EACCES, path)
         if path == "/dev/kfd":
             return self._open_kfd(process, path)
@@ -193,7 +193,7 @@ class SimMachine:
         return DrmFile(path, gpu, self.changed)
 
     def _open_kfd(self, process: Process, path: str) -> File:
-        if self.injector.strikes("reset-in-progress") or any(gpu.resetting for gpu in self.gpus):
+        if self.injector.is_due("reset-in-progress") or any(gpu.resetting for gpu in self.gpus):
             raise OSError(errno.EAGAIN, "a GPU is being reset")
         if process.kfd is None:
             if sum(item.kfd is not None for item in self.processes) >= MAX_PROCESSES:
@@ -222,10 +222,10 @@ class SimMachine:
         file = process.file(fd)
         if not isinstance(file, KfdFile | DrmFile):
             raise OSError(errno.ENOTTY, "no device")
-        handler = self._handler(file, request)
-        self.consulted.mark(f"ioctl {handler.ioctl.name}")
+        handler = self._find_handler(file, request)
+        self.consulted.add_mark(f"ioctl {handler.ioctl.name}")
         layout = handler.ioctl.layout
-        size = request_size_bytes(request)
+        size = decode_size_bytes(request)
         record = (layout or _EMPTY).read(bytes(arg[:size]).ljust(size, b"\0") if layout else b"")
         call = IoctlCall(self, process, file, record)
         try:
@@ -241,8 +241,8 @@ class SimMachine:
                 keep = min(len(view), len(record.raw))
                 view[:keep] = record.raw[:keep]
 
-    def _handler(self, file: File, request: int) -> IoctlHandler:
-        kind, number = request_key(request)
+    def _find_handler(self, file: File, request: int) -> IoctlHandler:
+        kind, number = make_request_key(request)
         if isinstance(file, KfdFile):
             handler = kfd_ioctls.HANDLERS.get(number) if kind == "K" else None
             since = kfd_ioctls.SINCE_MINOR.get(number, 0)

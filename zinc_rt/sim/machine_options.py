@@ -10,10 +10,10 @@ from typing import Any
 from zinc_rt.host.facts import flipped as flipped_here
 from zinc_rt.sim import flip as flips
 from zinc_rt.sim.chips import Chip
-from zinc_rt.sim.chips import chip as chip_row
+from zinc_rt.sim.chips import find_chip as chip_row
 from zinc_rt.sim.facts import DEFAULT, Behaviour, load
 from zinc_rt.sim.profiles import LinuxProfile
-from zinc_rt.sim.profiles import linux as linux_row
+from zinc_rt.sim.profiles import find_profile as linux_row
 from zinc_rt.sim.shader_engine import LEVELS
 
 COHERENCE = ("bar", "direct", "caches")
@@ -92,9 +92,9 @@ class MachineModel:
 
     @property
     def perturb(self) -> int:
-        return flips.perturb(self.options.perturb, self.flipped)
+        return flips.choose_perturbation(self.options.perturb, self.flipped)
 
-    def described(self) -> dict[str, Any]:
+    def describe_options(self) -> dict[str, Any]:
         """Return the relevant options, for reports."""
         chosen = self.options
         result: dict[str, Any] = {"chip": chosen.chip, "kernel": chosen.linux, "coherence": self.coherence}
@@ -111,7 +111,7 @@ class MachineModel:
         return result
 
 
-def machine_model(options: MachineOptions) -> MachineModel:
+def make_machine_model(options: MachineOptions) -> MachineModel:
     """Resolve the options. Raises ValueError for an unknown row, InputError and UsageError for unusable
     facts."""
     behaviour = DEFAULT
@@ -119,11 +119,11 @@ def machine_model(options: MachineOptions) -> MachineModel:
     if options.facts is not None:
         known = load(Path(options.facts), chip=chip_row(names[0]).gfx, force=options.force_facts)
         behaviour = known.behaviour()
-    flipped = flips.rows(dict.fromkeys((*options.flip, *flipped_here.get())))
+    flipped = flips.find_rows(dict.fromkeys((*options.flip, *flipped_here.get())))
     return MachineModel(
         options,
-        tuple(flips.chip(chip_row(name), flipped) for name in names),
-        flips.linux(linux_row(options.linux), flipped),
-        flips.behaviour(behaviour, flipped),
+        tuple(flips.negate_chip(chip_row(name), flipped) for name in names),
+        flips.negate_linux(linux_row(options.linux), flipped),
+        flips.negate_behaviour(behaviour, flipped),
         tuple(item.id for item in flipped),
     )

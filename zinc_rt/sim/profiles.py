@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from zinc_rt.host.facts import table
+from zinc_rt.host.facts import load_table
 
 ENOTSUPP = 524  # include/linux/errno.h; kernel-only, yet let out by amdkfd and amdgpu
 VERSIONS = ("6.8", "6.12", "6.14", "6.16", "6.17", "6.18", "6.18.y", "6.19", "7.0", "7.2")
@@ -51,22 +51,22 @@ class LinuxProfile:
     userq_mqd_bytes: int
 
 
-def _value(name: str, version: str) -> Any:
+def _find_value(name: str, version: str) -> Any:
     """Return the value of a row at this version: that of the latest version up to it. Raise KeyError if the row
     has none."""
-    values = table()[f"kernel/{name}"].versions
+    values = load_table()[f"kernel/{name}"].versions
     return values[[version for version in VERSIONS[: VERSIONS.index(version) + 1] if version in values][-1]]
 
 
 _NAMES = [field.name for field in fields(LinuxProfile) if field.name != "version"]
 LINUX_VERSIONS: Mapping[str, LinuxProfile] = {
-    version: LinuxProfile(version=version, **{name: _value(name, version) for name in _NAMES})
+    version: LinuxProfile(version=version, **{name: _find_value(name, version) for name in _NAMES})
     for version in VERSIONS
 }
-PROPOSALS = tuple(id.partition("/")[2] for id in table() if id.startswith("proposed/"))
+PROPOSALS = tuple(id.partition("/")[2] for id in load_table() if id.startswith("proposed/"))
 
 
-def linux(name: str) -> LinuxProfile:
+def find_profile(name: str) -> LinuxProfile:
     """Return the profile of VERSION, or of VERSION+PROPOSAL with a proposed change. Raise ValueError for an
     unknown version or proposal."""
     version, *proposals = name.split("+")
@@ -74,7 +74,7 @@ def linux(name: str) -> LinuxProfile:
         raise ValueError(f"unknown Linux version {version!r}; available: {', '.join(VERSIONS)}")
     known = LINUX_VERSIONS[version]
     for proposal in proposals:
-        row = table().get(f"proposed/{proposal}")
+        row = load_table().get(f"proposed/{proposal}")
         if row is None:
             raise ValueError(f"unknown proposed change {proposal!r}; available: {', '.join(PROPOSALS) or 'none'}")
         known = replace(known, version=f"{known.version}+{proposal}", **row.value)

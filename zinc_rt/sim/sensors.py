@@ -37,7 +37,7 @@ class SensedGpu(Protocol):
     doorbell_count: int
 
 
-class _Load:
+class _LoadModel:
     """The load as observed by one sensor. `heat`: 0 at rest, 1 after long load."""
 
     def __init__(self, gpu: SensedGpu) -> None:
@@ -55,18 +55,18 @@ class _Load:
             self.heat *= exp(-1 / COOLS_IN)
 
 
-def sensor_files(gpu: SensedGpu) -> dict[str, str | Callable[[], str]]:
+def make_sensor_files(gpu: SensedGpu) -> dict[str, str | Callable[[], str]]:
     """Return the files below a device's folder, by relative path."""
     on = gpu.injector.on
 
-    def loaded() -> bool:
+    def is_loaded() -> bool:
         return gpu.doorbell_count >= LOADED_AFTER
 
-    def errors(name: str) -> int:
+    def count_errors(name: str) -> int:
         return gpu.doorbell_count // DOORBELLS_PER_ERROR if on(name) else 0
 
-    def celsius(sensor: str) -> Callable[[], str]:
-        load, (low, high) = _Load(gpu), TEMPERATURES_C[sensor]
+    def format_celsius(sensor: str) -> Callable[[], str]:
+        load, (low, high) = _LoadModel(gpu), TEMPERATURES_C[sensor]
         if sensor == "junction" and on("overheats"):
             high = RUNAWAY_C
 
@@ -76,19 +76,19 @@ def sensor_files(gpu: SensedGpu) -> dict[str, str | Callable[[], str]]:
 
         return read
 
-    def clock() -> Callable[[], int]:
-        load = _Load(gpu)
+    def make_clock() -> Callable[[], int]:
+        load = _LoadModel(gpu)
 
-        def mhz() -> int:
+        def compute_mhz() -> int:
             load.look()
             if not load.busy:
                 return IDLE_MHZ
             return CAPPED_MHZ if on("clock-cap") else round(gpu.chip.engine_mhz * (1 - CLOCK_SAG * load.heat))
 
-        return mhz
+        return compute_mhz
 
-    def power() -> Callable[[], str]:
-        load = _Load(gpu)
+    def format_power() -> Callable[[], str]:
+        load = _LoadModel(gpu)
 
         def read() -> str:
             load.look()
@@ -97,9 +97,9 @@ def sensor_files(gpu: SensedGpu) -> dict[str, str | Callable[[], str]]:
 
         return read
 
-    level_mhz, clock_mhz = clock(), clock()
+    level_mhz, clock_mhz = make_clock(), make_clock()
 
-    def levels() -> str:
+    def format_levels() -> str:
         low, high, now = 500, gpu.chip.engine_mhz, level_mhz()
         rows = [(low, now <= low), (now, low < now < high), (high, now >= high)]
         shown = [row for row in rows if row[1] or row[0] in (low, high)]
@@ -110,17 +110,19 @@ def sensor_files(gpu: SensedGpu) -> dict[str, str | Callable[[], str]]:
     files: dict[str, str | Callable[[], str]] = {
         "max_link_speed": f"{speed:.1f} GT/s PCIe\n",
         "max_link_width": f"{LINK_LANES}\n",
-        "current_link_speed": lambda: f"{2.5 if on('link-drop') and loaded() else speed:.1f} GT/s PCIe\n",
+        "current_link_speed": lambda: f"{2.5 if on('link-drop') and is_loaded() else speed:.1f} GT/s PCIe\n",
         "current_link_width": f"{LINK_LANES // (2 if on('link-narrow') else 1)}\n",
-        "pp_dpm_sclk": levels,
-        "aer_dev_correctable": lambda: f"BadTLP {errors('pcie-errors')}\nTOTAL_ERR_COR {errors('pcie-errors')}\n",
+        "pp_dpm_sclk": format_levels,
+        "aer_dev_correctable": lambda: (
+            f"BadTLP {count_errors('pcie-errors')}\nTOTAL_ERR_COR {count_errors('pcie-errors')}\n"
+        ),
         "aer_dev_nonfatal": "TOTAL_ERR_NONFATAL 0\n",
         "aer_dev_fatal": "TOTAL_ERR_FATAL 0\n",
         "ras/umc_err_count": lambda: (
-            f"ue: {int(on('ecc-uncorrected') and loaded())}\nce: {errors('ecc-corrected')}\n"
+            f"ue: {int(on('ecc-uncorrected') and is_loaded())}\nce: {count_errors('ecc-corrected')}\n"
         ),
         "hwmon/hwmon3/name": "amdgpu\n",
-        "hwmon/hwmon3/power1_average": power(),
+        "hwmon/hwmon3/power1_average": format_power(),
         "hwmon/hwmon3/power1_cap": f"{cap_uw}\n",
         "hwmon/hwmon3/power1_cap_max": f"{cap_uw}\n",
         "hwmon/hwmon3/freq1_label": "sclk\n",
@@ -128,6 +130,6 @@ def sensor_files(gpu: SensedGpu) -> dict[str, str | Callable[[], str]]:
     }
     for number, sensor in enumerate(TEMPERATURES_C, 1):
         files[f"hwmon/hwmon3/temp{number}_label"] = f"{sensor}\n"
-        files[f"hwmon/hwmon3/temp{number}_input"] = celsius(sensor)
+        files[f"hwmon/hwmon3/temp{number}_input"] = format_celsius(sensor)
         files[f"hwmon/hwmon3/temp{number}_crit"] = f"{HOT_C * 1000}\n"
     return files

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class StoreSeen:
+class ObservedStore:
     """A store by one lane. `pc` is a byte offset in the kernel, `group` the workgroup's id, `wave` its number in
     the workgroup. `value`: the lowest 8 bytes stored at `address`; for an atomic its operand.
     """

@@ -17,9 +17,9 @@ from zinc_rt.spirv.module import (
     HEADER_WORDS,
     SpirvInstruction,
     SpirvModule,
-    bytes_of,
-    read,
-    words_of_text,
+    encode_text,
+    encode_words,
+    read_module,
 )
 from zinc_rt.spirv.opcodes import ROUNDED, Opcode
 
@@ -41,23 +41,23 @@ def finish_module(data: bytes, made_of: str = "") -> bytes:
     `made_of`: a line about its source, kept as OpModuleProcessed. A second call only adds that line again. Raise
     InputError for bytes that are not a module.
     """
-    module = read(data)
+    module = read_module(data)
     words = list(module.words[:HEADER_WORDS])
     words[GENERATOR] = 0
     added = False
     for instruction in module.instructions:
         if not added and instruction.opcode not in _BEFORE_ANNOTATIONS:
             if made_of:
-                words += _instruction(Opcode.ModuleProcessed, *words_of_text(made_of))
-            words += _decorations(module)
+                words += _encode_instruction(Opcode.ModuleProcessed, *encode_text(made_of))
+            words += _make_decorations(module)
             added = True
-        words += _with_alignment(instruction, module)
+        words += _add_alignment(instruction, module)
     if not added:
         raise InputError("not a kernel: the SPIR-V has no types or functions")
-    return bytes_of(words)
+    return encode_words(words)
 
 
-def _with_alignment(instruction: SpirvInstruction, module: SpirvModule) -> tuple[int, ...]:
+def _add_alignment(instruction: SpirvInstruction, module: SpirvModule) -> tuple[int, ...]:
     words = module.words[instruction.at : instruction.at + 1 + len(instruction.operands)]
     if instruction.opcode != Opcode.Load or words[4:5] != (ALIGNED,):
         return words
@@ -67,11 +67,11 @@ def _with_alignment(instruction: SpirvInstruction, module: SpirvModule) -> tuple
     return (*words[:5], max(words[5], ADDRESS_BYTES), *words[6:])
 
 
-def _decorations(module: SpirvModule) -> list[int]:
-    have = module.decorated(NO_CONTRACTION)
+def _make_decorations(module: SpirvModule) -> list[int]:
+    have = module.find_decorated(NO_CONTRACTION)
     missing = [item.operands[1] for item in module.of(*ROUNDED) if item.operands[1] not in have]
-    return [word for id in missing for word in _instruction(Opcode.Decorate, id, NO_CONTRACTION)]
+    return [word for id in missing for word in _encode_instruction(Opcode.Decorate, id, NO_CONTRACTION)]
 
 
-def _instruction(opcode: int, *operands: int) -> list[int]:
+def _encode_instruction(opcode: int, *operands: int) -> list[int]:
     return [(1 + len(operands)) << 16 | opcode, *operands]

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from zinc_rt.host.errors import InputError
-from zinc_rt.spirv.module import SpirvInstruction, SpirvModule, text_of
+from zinc_rt.spirv.module import SpirvInstruction, SpirvModule, decode_text
 from zinc_rt.spirv.opcodes import Opcode
 
 STRUCT = "Args"  # its name in KERNARG of kernel.glsl
@@ -34,7 +34,7 @@ class Kernarg:
     spec_ids: dict[str, int]
 
 
-def kernarg(module: SpirvModule, source: str = "SPIR-V") -> Kernarg:
+def read_kernarg(module: SpirvModule, source: str = "SPIR-V") -> Kernarg:
     """Read the arguments. Raise InputError unless they are addresses, then constants, without a gap."""
     structs = [id for id, name in module.names.items() if name == STRUCT]
     block = next((module.definitions[id] for id in structs if _is_struct(module, id)), None)
@@ -42,8 +42,8 @@ def kernarg(module: SpirvModule, source: str = "SPIR-V") -> Kernarg:
         raise InputError(
             f"{source}: has no struct named {STRUCT}", next="declare the kernel's arguments with KERNARG"
         )
-    names = _member_names(module, block.operands[0])
-    offsets = _member_decorations(module, block.operands[0], OFFSET)
+    names = _list_member_names(module, block.operands[0])
+    offsets = _list_member_decorations(module, block.operands[0], OFFSET)
     buffers: list[KernargBuffer] = []
     constants: list[str] = []
     end = 0
@@ -53,12 +53,12 @@ def kernarg(module: SpirvModule, source: str = "SPIR-V") -> Kernarg:
         if offsets.get(index, (0,))[0] != end or (address and constants):
             raise InputError(f"{source}: {STRUCT}.{name}: expected addresses first, then constants of 4 bytes")
         if address:
-            stored = name == RESULT if _is_address(member) else not _read_only(module, member)
+            stored = name == RESULT if _is_address(member) else not _is_read_only(module, member)
             buffers.append(KernargBuffer(name, stored))
         else:
             constants.append(name)
         end += ADDRESS_BYTES if address else CONSTANT_BYTES
-    return Kernarg(tuple(buffers), tuple(constants), _spec_ids(module))
+    return Kernarg(tuple(buffers), tuple(constants), _list_spec_ids(module))
 
 
 def _is_struct(module: SpirvModule, id: int) -> bool:
@@ -74,22 +74,24 @@ def _is_address(definition: SpirvInstruction) -> bool:
     return definition.opcode == Opcode.TypeInt and definition.operands[1] == 8 * ADDRESS_BYTES
 
 
-def _read_only(module: SpirvModule, pointer: SpirvInstruction) -> bool:
+def _is_read_only(module: SpirvModule, pointer: SpirvInstruction) -> bool:
     """Return whether every member of the pointed-to struct is NonWritable."""
     pointee = module.definitions[pointer.operands[2]]
-    protected = _member_decorations(module, pointee.operands[0], NON_WRITABLE)
+    protected = _list_member_decorations(module, pointee.operands[0], NON_WRITABLE)
     return pointee.opcode == Opcode.TypeStruct and len(protected) == len(pointee.operands) - 1
 
 
-def _member_names(module: SpirvModule, struct_id: int) -> dict[int, str]:
+def _list_member_names(module: SpirvModule, struct_id: int) -> dict[int, str]:
     named = (item.operands for item in module.of(Opcode.MemberName))
-    return {member: text_of(rest) for id, member, *rest_ in named if id == struct_id for rest in [tuple(rest_)]}
+    return {
+        member: decode_text(rest) for id, member, *rest_ in named if id == struct_id for rest in [tuple(rest_)]
+    }
 
 
-def _member_decorations(module: SpirvModule, struct_id: int, decoration: int) -> dict[int, tuple[int, ...]]:
+def _list_member_decorations(module: SpirvModule, struct_id: int, decoration: int) -> dict[int, tuple[int, ...]]:
     operands = (item.operands for item in module.of(Opcode.MemberDecorate))
     return {words[1]: words[3:] for words in operands if words[0] == struct_id and words[2] == decoration}
 
 
-def _spec_ids(module: SpirvModule) -> dict[str, int]:
-    return {module.names.get(id, ""): literals[0] for id, literals in module.decorated(SPEC_ID).items()}
+def _list_spec_ids(module: SpirvModule) -> dict[str, int]:
+    return {module.names.get(id, ""): literals[0] for id, literals in module.find_decorated(SPEC_ID).items()}

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from zinc_rt.spirv.build import NO_CONTRACTION
-from zinc_rt.spirv.module import SpirvModule, text_of
-from zinc_rt.spirv.opcodes import ROUNDED, Opcode, opcode_name
-from zinc_rt.spirv.private_arrays import private_arrays
-from zinc_rt.spirv.remark import Remark, function_at, place
-from zinc_rt.spirv.uniformity import barriers
+from zinc_rt.spirv.module import SpirvModule, decode_text
+from zinc_rt.spirv.opcodes import ROUNDED, Opcode, find_opcode_name
+from zinc_rt.spirv.private_arrays import find_private_arrays
+from zinc_rt.spirv.remark import Remark, find_function, place
+from zinc_rt.spirv.uniformity import find_barriers
 
 # Numbers of the SPIR-V registry's spirv.h.
 CAPABILITIES = {1: "Shader", 11: "Int64", 5347: "PhysicalStorageBufferAddresses"}
@@ -44,24 +44,24 @@ _WORKGROUP = 4
 _EQUALITIES = (Opcode.FOrdEqual, Opcode.FUnordEqual, Opcode.FOrdNotEqual, Opcode.FUnordNotEqual)
 
 
-def lint(module: SpirvModule) -> tuple[Remark, ...]:
+def lint_module(module: SpirvModule) -> tuple[Remark, ...]:
     """Return remarks in the order of the rules below; none for a kernel with the same results on every driver."""
     return tuple(remark for rule in RULES.values() for remark in rule(module))
 
 
-def _opcodes(module: SpirvModule) -> Iterator[Remark]:
+def _check_opcodes(module: SpirvModule) -> Iterator[Remark]:
     known = frozenset(Opcode)
     for instruction in module.instructions:
         if instruction.opcode not in known:
-            what = _KINDS.get(instruction.opcode) or _kind(instruction.opcode)
+            what = _KINDS.get(instruction.opcode) or _find_kind(instruction.opcode)
             yield Remark(
                 "opcode", place(module, instruction), f"{what} is not allowed in a kernel", _ADVICE.get(what, _ASK)
             )
 
 
-def _kind(opcode: int) -> str:
+def _find_kind(opcode: int) -> str:
     ranges = {range(227, 243): "an atomic", range(333, 367): "a group operation", range(86, 108): "an image"}
-    return next((kind for numbers, kind in ranges.items() if opcode in numbers), opcode_name(opcode))
+    return next((kind for numbers, kind in ranges.items() if opcode in numbers), find_opcode_name(opcode))
 
 
 _KINDS = {  # rejected opcodes that a kernel author may use
@@ -80,7 +80,7 @@ _ADVICE = {
 }
 
 
-def _capabilities(module: SpirvModule) -> Iterator[Remark]:
+def _check_capabilities(module: SpirvModule) -> Iterator[Remark]:
     for item in module.of(Opcode.Capability):
         if item.operands[0] not in CAPABILITIES:
             allowed = ", ".join(CAPABILITIES.values())
@@ -88,12 +88,12 @@ def _capabilities(module: SpirvModule) -> Iterator[Remark]:
             advice = "load 32-bit words and extract the parts; the loader adds float modes"
             yield Remark("capability", place(module, item), message, advice)
     for item in module.of(Opcode.Extension):
-        if text_of(item.operands) not in EXTENSIONS:
-            yield Remark("capability", place(module, item), f"extension {text_of(item.operands)}", _ASK)
+        if decode_text(item.operands) not in EXTENSIONS:
+            yield Remark("capability", place(module, item), f"extension {decode_text(item.operands)}", _ASK)
 
 
-def _contraction(module: SpirvModule) -> Iterator[Remark]:
-    have = module.decorated(NO_CONTRACTION)
+def _check_contraction(module: SpirvModule) -> Iterator[Remark]:
+    have = module.find_decorated(NO_CONTRACTION)
     for item in module.of(*ROUNDED):
         if item.operands[1] not in have:
             message = "lacks NoContraction: a driver may fuse or reorder it"
@@ -105,13 +105,13 @@ def _contraction(module: SpirvModule) -> Iterator[Remark]:
             )
 
 
-def _extended(module: SpirvModule) -> Iterator[Remark]:
-    sets = {item.operands[0]: text_of(item.operands[1:]) for item in module.of(Opcode.ExtInstImport)}
+def _check_extended(module: SpirvModule) -> Iterator[Remark]:
+    sets = {item.operands[0]: decode_text(item.operands[1:]) for item in module.of(Opcode.ExtInstImport)}
     for item in module.of(Opcode.ExtInst):
         which, number = item.operands[2], item.operands[3]
         if sets.get(which) != SET:
             yield Remark("ext-inst", place(module, item), f"instruction of {sets.get(which)}, not of {SET}", _ASK)
-        elif number == SQRT and function_at(module, item.at) == SEEDS["square root"]:
+        elif number == SQRT and find_function(module, item.at) == SEEDS["square root"]:
             continue
         elif number not in EXTENDED:
             message = f"{SET} {number} is not exact, or its results for NaN and zeros are unspecified"
@@ -119,22 +119,22 @@ def _extended(module: SpirvModule) -> Iterator[Remark]:
             yield Remark("ext-inst", place(module, item), message, f"use {instead}" if instead else _ASK)
 
 
-def _division(module: SpirvModule) -> Iterator[Remark]:
+def _check_division(module: SpirvModule) -> Iterator[Remark]:
     for item in module.of(Opcode.FDiv):
-        if function_at(module, item.at) != SEEDS["division"]:
+        if find_function(module, item.at) != SEEDS["division"]:
             message = "Vulkan guarantees only 2.5 ULP for a division"
             yield Remark("division", place(module, item), message, "use fdiv_, which is correctly rounded")
 
 
 def _check_nan_compares(module: SpirvModule) -> Iterator[Remark]:
     for item in module.of(*_EQUALITIES):
-        left, right = (_source(module, id) for id in item.inputs)
+        left, right = (_find_source(module, id) for id in item.inputs)
         if left == right:
             message = "compares a value with itself: drivers may fold it without SignedZeroInfNanPreserve"
             yield Remark("nan-compare", place(module, item), message, "use is_nan(), which tests the bits")
 
 
-def _source(module: SpirvModule, id: int) -> tuple[int, ...]:
+def _find_source(module: SpirvModule, id: int) -> tuple[int, ...]:
     """Return the definition of a value; loads of one variable have the same definition."""
     definition = module.definitions.get(id)
     return (
@@ -150,16 +150,18 @@ def _check_folded_constants(module: SpirvModule) -> Iterator[Remark]:
     advice = "use the value itself, or start the sum with its first product and end it with no_minus_zero"
     for item in module.of(Opcode.FAdd, Opcode.FSub, Opcode.FMul, Opcode.VectorTimesScalar):
         foldable = {0.0} if item.opcode in (Opcode.FAdd, Opcode.FSub) else {0.0, 1.0}
-        constants = {value for id in item.inputs if (value := _float(module, id)) in foldable}
+        constants = {value for id in item.inputs if (value := _find_float(module, id)) in foldable}
         for value in sorted(value for value in constants if value is not None):
             yield Remark("folded-operand", place(module, item), f"drivers may fold the operand {value:g}", advice)
-        if item.opcode == Opcode.FSub and _source(module, item.inputs[0]) == _source(module, item.inputs[1]):
+        if item.opcode == Opcode.FSub and _find_source(module, item.inputs[0]) == _find_source(
+            module, item.inputs[1]
+        ):
             yield Remark(
                 "folded-operand", place(module, item), "drivers may fold x - x to 0 even if x is NaN", advice
             )
 
 
-def _float(module: SpirvModule, id: int) -> float | None:
+def _find_float(module: SpirvModule, id: int) -> float | None:
     """Return the magnitude of a float constant or of a vector of equal constants; None for anything else."""
     definition = module.definitions.get(id)
     if definition is None:
@@ -167,7 +169,7 @@ def _float(module: SpirvModule, id: int) -> float | None:
     if definition.opcode == Opcode.ConstantNull:
         return 0.0
     if definition.opcode == Opcode.ConstantComposite:
-        parts = {_float(module, part) for part in definition.inputs}
+        parts = {_find_float(module, part) for part in definition.inputs}
         return parts.pop() if len(parts) == 1 else None
     if (
         definition.opcode != Opcode.Constant
@@ -177,7 +179,7 @@ def _float(module: SpirvModule, id: int) -> float | None:
     return {0: 0.0, 0x3F800000: 1.0}.get(definition.inputs[0] & 0x7FFFFFFF)
 
 
-def _descriptors(module: SpirvModule) -> Iterator[Remark]:
+def _check_descriptors(module: SpirvModule) -> Iterator[Remark]:
     """Report interfaces other than one push constant with an address: nothing may require descriptors."""
     advice = "pass buffers by address: KERNARG(...)"
     for item in module.of(Opcode.Variable):
@@ -189,7 +191,7 @@ def _descriptors(module: SpirvModule) -> Iterator[Remark]:
             yield Remark("descriptor", place(module, item), "a descriptor binding is not allowed", advice)
 
 
-def _built_ins(module: SpirvModule) -> Iterator[Remark]:
+def _check_built_ins(module: SpirvModule) -> Iterator[Remark]:
     for item in module.of(Opcode.Decorate):
         if item.operands[1] == _BUILT_IN and item.operands[2] not in BUILT_INS:
             message = f"built-in {item.operands[2]}: expected one of {', '.join(BUILT_INS.values())}"
@@ -197,7 +199,7 @@ def _built_ins(module: SpirvModule) -> Iterator[Remark]:
             yield Remark("built-in", place(module, item), message, advice)
 
 
-def _workgroup(module: SpirvModule) -> Iterator[Remark]:
+def _check_workgroup(module: SpirvModule) -> Iterator[Remark]:
     for item in module.of(Opcode.ExecutionMode):
         if item.operands[1] != _LOCAL_SIZE:
             message = f"execution mode {item.operands[1]}: a kernel may only declare its workgroup size"
@@ -211,13 +213,15 @@ def _workgroup(module: SpirvModule) -> Iterator[Remark]:
             message = f"{size} invocations: not every device supports more than {INVOCATIONS}"
             yield Remark("workgroup", place(module, item), message, "use fewer invocations, each with more work")
     shared = [item for item in module.of(Opcode.Variable) if item.operands[2] == _WORKGROUP]
-    size_bytes = sum(_size_bytes(module, module.definitions[item.operands[0]].inputs[1]) for item in shared)
+    size_bytes = sum(
+        _compute_size_bytes(module, module.definitions[item.operands[0]].inputs[1]) for item in shared
+    )
     if size_bytes > SHARED_BYTES:
         message = f"{size_bytes} bytes of shared memory: not every device has more than {SHARED_BYTES}"
         yield Remark("workgroup", place(module, shared[0]), message, "use smaller tiles, or several passes")
 
 
-def _size_bytes(module: SpirvModule, id: int) -> int:
+def _compute_size_bytes(module: SpirvModule, id: int) -> int:
     """Return the size of a type in shared memory, packed as scalars."""
     definition = module.definitions[id]
     match definition.opcode:
@@ -228,24 +232,24 @@ def _size_bytes(module: SpirvModule, id: int) -> int:
         case Opcode.TypePointer:
             return 8
         case Opcode.TypeVector:
-            return definition.inputs[1] * _size_bytes(module, definition.inputs[0])
+            return definition.inputs[1] * _compute_size_bytes(module, definition.inputs[0])
         case Opcode.TypeArray:
-            return (module.constant(definition.inputs[1]) or 0) * _size_bytes(module, definition.inputs[0])
+            return (module.constant(definition.inputs[1]) or 0) * _compute_size_bytes(module, definition.inputs[0])
         case _:
-            return sum(_size_bytes(module, member) for member in definition.inputs)
+            return sum(_compute_size_bytes(module, member) for member in definition.inputs)
 
 
 RULES = {
-    "opcode": _opcodes,
-    "capability": _capabilities,
-    "no-contraction": _contraction,
-    "ext-inst": _extended,
-    "division": _division,
+    "opcode": _check_opcodes,
+    "capability": _check_capabilities,
+    "no-contraction": _check_contraction,
+    "ext-inst": _check_extended,
+    "division": _check_division,
     "nan-compare": _check_nan_compares,
     "folded-operand": _check_folded_constants,
-    "descriptor": _descriptors,
-    "built-in": _built_ins,
-    "workgroup": _workgroup,
-    "private-array": private_arrays,
-    "barrier": barriers,
+    "descriptor": _check_descriptors,
+    "built-in": _check_built_ins,
+    "workgroup": _check_workgroup,
+    "private-array": find_private_arrays,
+    "barrier": find_barriers,
 }

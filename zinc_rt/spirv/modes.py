@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from zinc_rt.host.errors import InputError
-from zinc_rt.spirv.module import HEADER_WORDS, bytes_of, words_of
+from zinc_rt.spirv.module import HEADER_WORDS, decode_words, encode_words
 from zinc_rt.spirv.opcodes import Opcode
 
 WIDTH = 32  # width of the floats to which the modes apply
@@ -23,14 +23,14 @@ _BEFORE_MODES = frozenset(
 )
 
 
-def with_modes(data: bytes, modes: Sequence[str]) -> bytes:
+def add_modes(data: bytes, modes: Sequence[str]) -> bytes:
     """Return the module with these modes for 32-bit floats, by their names in MODES; unmodified without modes.
 
     Raise InputError for an unknown mode, and for a module without an entry point.
     """
     if unknown := [name for name in modes if name not in MODES]:
         raise InputError(f"unknown float mode {unknown[0]}: expected a subset of {', '.join(MODES)}")
-    words = words_of(data)
+    words = decode_words(data)
     entry = 0
     after_capabilities = offset = HEADER_WORDS
     while offset < len(words) and (opcode := words[offset] & 0xFFFF) in _BEFORE_MODES and words[offset] >> 16:
@@ -46,6 +46,6 @@ def with_modes(data: bytes, modes: Sequence[str]) -> bytes:
     for capability, mode in (MODES[name] for name in modes):
         asked += (2 << 16 | Opcode.Capability, capability)
         output += (4 << 16 | Opcode.ExecutionMode, entry, mode, WIDTH)
-    return bytes_of(
+    return encode_words(
         [*words[:after_capabilities], *asked, *words[after_capabilities:offset], *output, *words[offset:]]
     )

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from zinc_rt.host.errors import InputError
-from zinc_rt.spirv.opcodes import TYPELESS, WITHOUT_RESULT, Opcode, opcode_name
+from zinc_rt.spirv.opcodes import TYPELESS, WITHOUT_RESULT, Opcode, find_opcode_name
 
 MAGIC = 0x07230203
 HEADER_WORDS = 5
@@ -62,7 +62,7 @@ class SpirvInstruction:
         return self.operands[1:] if self.opcode in TYPELESS else self.operands[2:]
 
     def __str__(self) -> str:
-        return f"{opcode_name(self.opcode)} {' '.join(map(str, self.operands))}".strip()
+        return f"{find_opcode_name(self.opcode)} {' '.join(map(str, self.operands))}".strip()
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ class SpirvModule:
         """Return the instructions with one of these opcodes."""
         return (instruction for instruction in self.instructions if instruction.opcode in opcodes)
 
-    def decorated(self, decoration: int) -> dict[int, tuple[int, ...]]:
+    def find_decorated(self, decoration: int) -> dict[int, tuple[int, ...]]:
         """Return the ids with a decoration by OpDecorate, with its literals."""
         return {
             item.operands[0]: item.operands[2:]
@@ -124,18 +124,18 @@ class SpirvModule:
     @property
     def processed(self) -> tuple[str, ...]:
         """Return the processing recorded by OpModuleProcessed."""
-        return tuple(text_of(item.operands) for item in self.of(Opcode.ModuleProcessed))
+        return tuple(decode_text(item.operands) for item in self.of(Opcode.ModuleProcessed))
 
 
-def read(data: bytes, source: str = "SPIR-V") -> SpirvModule:
+def read_module(data: bytes, source: str = "SPIR-V") -> SpirvModule:
     """Parse the module in `data`. Raise InputError, naming `source`, for an incomplete module."""
-    words = words_of(data, source)
-    decoded = tuple(instructions(words, source))
-    names = {item.operands[0]: text_of(item.operands[1:]) for item in decoded if item.opcode == Opcode.Name}
+    words = decode_words(data, source)
+    decoded = tuple(iterate_instructions(words, source))
+    names = {item.operands[0]: decode_text(item.operands[1:]) for item in decoded if item.opcode == Opcode.Name}
     return SpirvModule(words, decoded, names)
 
 
-def words_of(data: bytes, source: str = "SPIR-V") -> tuple[int, ...]:
+def decode_words(data: bytes, source: str = "SPIR-V") -> tuple[int, ...]:
     """Return the file's words. Raise InputError if the header is incomplete."""
     if len(data) % 4 or len(data) < 4 * HEADER_WORDS:
         raise InputError(f"{source}: has {len(data)} bytes, expected whole words and at least {HEADER_WORDS}")
@@ -147,29 +147,31 @@ def words_of(data: bytes, source: str = "SPIR-V") -> tuple[int, ...]:
     return words
 
 
-def bytes_of(words: tuple[int, ...] | list[int]) -> bytes:
+def encode_words(words: tuple[int, ...] | list[int]) -> bytes:
     """Convert words to bytes; the inverse of words_of."""
     return struct.pack(f"<{len(words)}I", *words)
 
 
-def instructions(words: tuple[int, ...], source: str = "SPIR-V") -> Iterator[SpirvInstruction]:
+def iterate_instructions(words: tuple[int, ...], source: str = "SPIR-V") -> Iterator[SpirvInstruction]:
     """Yield the instructions in order. Raise InputError for a length that is invalid or exceeds the file."""
     offset = HEADER_WORDS
     while offset < len(words):
         length, opcode = words[offset] >> 16, words[offset] & 0xFFFF
         if not 0 < length <= len(words) - offset:
             raise InputError(
-                f"{source}: word {offset}: {opcode_name(opcode)} has length {length} words, but only "
+                f"{source}: word {offset}: {find_opcode_name(opcode)} has length {length} words, but only "
                 f"{len(words) - offset} words are left"
             )
         instruction = SpirvInstruction(opcode, words[offset + 1 : offset + length], offset)
-        if length - 1 < _least_operands(opcode):
-            raise InputError(f"{source}: word {offset}: {opcode_name(opcode)} has too few operands: {length - 1}")
+        if length - 1 < _count_least_operands(opcode):
+            raise InputError(
+                f"{source}: word {offset}: {find_opcode_name(opcode)} has too few operands: {length - 1}"
+            )
         yield instruction
         offset += length
 
 
-def _least_operands(opcode: int) -> int:
+def _count_least_operands(opcode: int) -> int:
     """Return the minimum number of operands: type and result if present, plus the operands read by this
     package.
     """
@@ -178,12 +180,12 @@ def _least_operands(opcode: int) -> int:
     return 1 if opcode in TYPELESS else _LEAST.get(opcode, 2)
 
 
-def text_of(words: tuple[int, ...]) -> str:
+def decode_text(words: tuple[int, ...]) -> str:
     """Decode a literal string: UTF-8 up to its first zero byte."""
-    return bytes_of(words).partition(b"\0")[0].decode("utf-8", "replace")
+    return encode_words(words).partition(b"\0")[0].decode("utf-8", "replace")
 
 
-def words_of_text(text: str) -> tuple[int, ...]:
+def encode_text(text: str) -> tuple[int, ...]:
     """Encode a string as a literal, with its zero byte and padding."""
     data = text.encode() + b"\0"
     return struct.unpack(f"<{-(-len(data) // 4)}I", data + bytes(-len(data) % 4))

@@ -174,7 +174,7 @@ TYPELESS = frozenset(  # a result, but no type before it
 )  # fmt: skip
 
 
-def opcode_name(number: int) -> str:
+def find_opcode_name(number: int) -> str:
     """Return the name, such as "OpFAdd", or the number of an opcode that kernels may not use."""
     try:
         return f"Op{Opcode(number).name}"

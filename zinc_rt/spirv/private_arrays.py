@@ -34,11 +34,11 @@ class _Loop:
     counters: frozenset[int]  # variables stored in the continue block and nowhere else inside
 
 
-def private_arrays(module: SpirvModule) -> Iterator[Remark]:
+def find_private_arrays(module: SpirvModule) -> Iterator[Remark]:
     """Return a remark for each access to a private array or vector by an index that is not a constant."""
-    plain = _with_plain_loops(module)
+    plain = _find_plain_loop_functions(module)
     for function in module.functions:
-        loops = _loops(function, plain)
+        loops = _find_loops(function, plain)
         operands = {
             instruction.operands[0] for instruction in function.instructions if instruction.opcode == Opcode.Store
         }
@@ -50,14 +50,14 @@ def private_arrays(module: SpirvModule) -> Iterator[Remark]:
                 continue
             around = [loop for loop in loops if loop.begin < instruction.at < loop.end and loop.unrolled]
             fixed = frozenset[int]().union(*(loop.counters for loop in around))
-            if all(_constant(module, index, fixed) for index in instruction.inputs[1:]):
+            if all(_is_constant(module, index, fixed) for index in instruction.inputs[1:]):
                 continue
             if base.operands[1] not in operands and len(base.operands) < 4:
                 message = "indexing an array by a variable compiles to selects over unwritten elements"
                 yield Remark("private-array", place(module, instruction), message, _ADVICE)
 
 
-def _constant(module: SpirvModule, id: int, counters: frozenset[int]) -> bool:
+def _is_constant(module: SpirvModule, id: int, counters: frozenset[int]) -> bool:
     """Return whether a value depends only on constants and on loads of `counters`."""
     definition = module.definitions[id]
     if definition.opcode in (Opcode.Constant, Opcode.ConstantNull, Opcode.SpecConstant):
@@ -67,11 +67,11 @@ def _constant(module: SpirvModule, id: int, counters: frozenset[int]) -> bool:
     if definition.opcode in (Opcode.Phi, Opcode.FunctionCall, Opcode.FunctionParameter, Opcode.Undef):
         return False
     return bool(definition.inputs) and all(
-        input in module.definitions and _constant(module, input, counters) for input in definition.inputs
+        input in module.definitions and _is_constant(module, input, counters) for input in definition.inputs
     )
 
 
-def _loops(function: SpirvFunction, plain: frozenset[int]) -> list[_Loop]:
+def _find_loops(function: SpirvFunction, plain: frozenset[int]) -> list[_Loop]:
     labels = {
         instruction.operands[0]: instruction.at
         for instruction in function.instructions
@@ -99,16 +99,16 @@ def _loops(function: SpirvFunction, plain: frozenset[int]) -> list[_Loop]:
     return loops
 
 
-def _with_plain_loops(module: SpirvModule) -> frozenset[int]:
+def _find_plain_loop_functions(module: SpirvModule) -> frozenset[int]:
     """Return the functions that contain a loop which is not unrolled, or call such a function."""
 
-    def own(instructions: tuple[SpirvInstruction, ...]) -> bool:
+    def has_own_loop(instructions: tuple[SpirvInstruction, ...]) -> bool:
         return any(
             instruction.opcode == Opcode.LoopMerge and not instruction.operands[2] & _UNROLL
             for instruction in instructions
         )
 
-    ids = {function.id for function in module.functions if own(function.instructions)}
+    ids = {function.id for function in module.functions if has_own_loop(function.instructions)}
     calls = {
         function.id: {
             instruction.inputs[0]

@@ -25,11 +25,11 @@ def place(module: SpirvModule, instruction: SpirvInstruction) -> str:
     text = str(instruction).partition(" ")[0]
     if (result := instruction.result) is not None:
         text += f" %{module.names.get(result) or result}"
-    function = function_at(module, instruction.at)
+    function = find_function(module, instruction.at)
     return f"word {instruction.at}, {text}" + (f" in {function}" if function else "")
 
 
-def function_at(module: SpirvModule, offset: int) -> str:
+def find_function(module: SpirvModule, offset: int) -> str:
     """Return the GLSL name, without parameters, of the function that contains a word; empty outside functions."""
     for function in module.functions:
         if function.instructions[0].at <= offset <= function.instructions[-1].at:

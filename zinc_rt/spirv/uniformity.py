@@ -26,7 +26,7 @@ _BRANCHES = (Opcode.Branch, Opcode.BranchConditional, Opcode.Switch)
 _ADVICE = "every invocation must reach it: move the barrier out of the branch, and do not return before it"
 
 
-def barriers(module: SpirvModule) -> Iterator[Remark]:
+def find_barriers(module: SpirvModule) -> Iterator[Remark]:
     """Return a remark for each barrier, or call of a function with a barrier, in possibly divergent control
     flow.
     """
@@ -38,7 +38,7 @@ def barriers(module: SpirvModule) -> Iterator[Remark]:
             called = (
                 instruction.opcode == Opcode.FunctionCall and instruction.inputs[0] in divergence.with_barriers
             )
-            if (called or instruction.opcode == Opcode.ControlBarrier) and divergence.divergent_at(
+            if (called or instruction.opcode == Opcode.ControlBarrier) and divergence.is_divergent(
                 function, instruction.at
             ):
                 message = "some invocations of the workgroup may not reach this barrier"
@@ -54,7 +54,7 @@ class _Divergence:
 
     def __init__(self, module: SpirvModule) -> None:
         self._module = module
-        numbers = module.decorated(_BUILT_IN)
+        numbers = module.find_decorated(_BUILT_IN)
         self._numbers = {id for id, (number, *_) in numbers.items() if number in _NUMBERS}
         self._parameters = {
             function.id: tuple(
@@ -63,26 +63,26 @@ class _Divergence:
             for function in module.functions
         }
         self._labels = {item.operands[0]: item.at for item in module.of(Opcode.Label)}
-        self._blocks = dict(_blocks_of_phis(module))
+        self._blocks = dict(_find_phi_blocks(module))
         self.values: set[int] = set()
         self.contents: set[int] = set()
         self.regions: dict[int, set[range]] = {function.id: set() for function in module.functions}
-        self.with_barriers = self._calling_barriers()
+        self.with_barriers = self._find_barrier_callers()
         before = -1
-        while before != (now := self._size()):
+        while before != (now := self._count_divergent()):
             before = now
             for function in module.functions:
                 for instruction in function.instructions:
                     self._follow(function, instruction)
                 self._follow_control(function)
 
-    def divergent_at(self, function: SpirvFunction, offset: int) -> bool:
+    def is_divergent(self, function: SpirvFunction, offset: int) -> bool:
         return any(offset in region for region in self.regions[function.id])
 
-    def _size(self) -> int:
+    def _count_divergent(self) -> int:
         return len(self.values) + len(self.contents) + sum(map(len, self.regions.values()))
 
-    def _calling_barriers(self) -> frozenset[int]:
+    def _find_barrier_callers(self) -> frozenset[int]:
         functions = self._module.functions
         ids = {f.id for f in functions if any(e.opcode == Opcode.ControlBarrier for e in f.instructions)}
         while more := {
@@ -101,14 +101,14 @@ class _Divergence:
         elif instruction.opcode == Opcode.FunctionCall:
             self._follow_call(instruction)
         elif instruction.opcode == Opcode.ReturnValue:
-            if instruction.operands[0] in self.values or self.divergent_at(function, instruction.at):
+            if instruction.operands[0] in self.values or self.is_divergent(function, instruction.at):
                 self.values.add(function.id)
-        elif (result := instruction.result) is not None and self._diverges(function, instruction):
+        elif (result := instruction.result) is not None and self._is_divergent_instruction(function, instruction):
             self.values.add(result)
 
-    def _diverges(self, function: SpirvFunction, instruction: SpirvInstruction) -> bool:
+    def _is_divergent_instruction(self, function: SpirvFunction, instruction: SpirvInstruction) -> bool:
         if instruction.opcode == Opcode.Load:
-            return self._loaded(instruction.inputs[0])
+            return self._is_divergent_load(instruction.inputs[0])
         if instruction.opcode == Opcode.Phi:
             merged = any(region.stop == self._blocks[instruction.at] for region in self.regions[function.id])
             return merged or any(id in self.values for id in instruction.inputs[::2])
@@ -118,13 +118,13 @@ class _Divergence:
             return True
         return any(id in self.values for id in instruction.inputs)
 
-    def _loaded(self, pointer: int) -> bool:
-        root, first = self._root(pointer)
+    def _is_divergent_load(self, pointer: int) -> bool:
+        root, first = self._find_root(pointer)
         if root in self._numbers:  # in a one-dimensional workgroup, y and z are uniform
             return first is None or self._module.constant(first) not in (1, 2)
         return pointer in self.values or root in self.contents
 
-    def _root(self, pointer: int) -> tuple[int, int | None]:
+    def _find_root(self, pointer: int) -> tuple[int, int | None]:
         """Return the variable or parameter that a pointer refers to, and its first index."""
         first = None
         while (definition := self._module.definitions[pointer]).opcode == Opcode.AccessChain:
@@ -133,10 +133,10 @@ class _Divergence:
 
     def _follow_store(self, function: SpirvFunction, instruction: SpirvInstruction) -> None:
         pointer, value = instruction.operands[:2]
-        root, _ = self._root(pointer)
+        root, _ = self._find_root(pointer)
         if not self._is_private_root(root):
             return
-        if value in self.values or pointer in self.values or self.divergent_at(function, instruction.at):
+        if value in self.values or pointer in self.values or self.is_divergent(function, instruction.at):
             self.contents.add(root)
 
     def _is_private_root(self, root: int) -> bool:
@@ -153,7 +153,7 @@ class _Divergence:
         for parameter, argument in zip(self._parameters[called], value, strict=True):
             if argument in self.values:
                 self.values.add(parameter)
-            if self._is_private_root(root := self._root(argument)[0]):  # in and out
+            if self._is_private_root(root := self._find_root(argument)[0]):  # in and out
                 if root in self.contents:
                     self.contents.add(parameter)
                 if parameter in self.contents:
@@ -180,7 +180,7 @@ class _Divergence:
                     regions.add(min(around, key=len))
         end = body[-1].at
         for item in body:
-            if not self.divergent_at(function, item.at):
+            if not self.is_divergent(function, item.at):
                 continue
             if item.opcode in (Opcode.Return, Opcode.ReturnValue) and item.at < end - 1:
                 regions.add(range(item.at, end))
@@ -190,7 +190,7 @@ class _Divergence:
                 regions.update(range(item.at, on) for loop, on in loops if item.at in loop and on in targets)
 
 
-def _blocks_of_phis(module: SpirvModule) -> Iterator[tuple[int, int]]:
+def _find_phi_blocks(module: SpirvModule) -> Iterator[tuple[int, int]]:
     """Return the position of each OpPhi and its block's label."""
     label = 0
     for instruction in module.instructions:

@@ -19,7 +19,7 @@ from zinc_rt.doctor.bringup.bisect_env import speed_command
 from zinc_rt.doctor.bringup.bisect_env.examples import EXAMPLE, SPEED_EXAMPLE
 from zinc_rt.doctor.bringup.bisect_env.fault_report import write_fault_report
 from zinc_rt.doctor.bringup.bisect_env.next_run import propose_run
-from zinc_rt.doctor.bringup.bisect_env.output import boot_name, journal_option, journal_path, show
+from zinc_rt.doctor.bringup.bisect_env.output import find_boot_name, find_journal, format_journal_option, show
 from zinc_rt.doctor.bringup.bisect_env.simulation_command import simulate_bisections
 from zinc_rt.host.arguments import Parser
 from zinc_rt.host.errors import UsageError
@@ -115,7 +115,7 @@ def parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _body(arguments: argparse.Namespace) -> int:
+def _run_command(arguments: argparse.Namespace) -> int:
     from zinc_rt.host.files import check_writable
 
     _check_words(arguments)
@@ -125,7 +125,7 @@ def _body(arguments: argparse.Namespace) -> int:
     check_writable(report=arguments.json)
     if arguments.simulate:
         return simulate_bisections(arguments)
-    bodies = {"start": _start, "next": _next, "record": _record, "status": _status}
+    bodies = {"start": _start_session, "next": _show_next_run, "record": _record_run, "status": _show_status}
     return bodies[arguments.action](arguments)
 
 
@@ -157,86 +157,92 @@ def _check_words(arguments: argparse.Namespace) -> None:
 # --- the actions ---
 
 
-def _start(arguments: argparse.Namespace) -> int:
+def _start_session(arguments: argparse.Namespace) -> int:
     from zinc_rt.doctor.bringup.bisect_env import journal, variables
 
-    path = journal_path(arguments)
-    _, document = variables.load(Path(arguments.what))
+    path = find_journal(arguments)
+    _, document = variables.load_problem(Path(arguments.what))
     source, confidence = str(Path(arguments.what).resolve()), arguments.confidence / 100
-    journal.begin(path, document, source, again=arguments.again, confidence=confidence)
+    journal.begin(path, document, source, restarted=arguments.again, confidence=confidence)
     show(arguments, f"journal    {path}")
-    return _next(arguments)
+    return _show_next_run(arguments)
 
 
-def _next(arguments: argparse.Namespace) -> int:
+def _show_next_run(arguments: argparse.Namespace) -> int:
     from zinc_rt.doctor.bringup.bisect_env import journal, wording
 
-    session = journal.read(journal_path(arguments))
+    session = journal.read(find_journal(arguments))
     if session.problem.measure:
-        return speed_command.next_measurement(arguments, session)
-    state = _planned(arguments, session)
+        return speed_command.propose_measurement(arguments, session)
+    state = _plan_confirmation(arguments, session)
     session = state.session
     if state.ended:
-        show(arguments, wording.verdict(state))
+        show(arguments, wording.describe_verdict(state))
         return write_fault_report(arguments, state)
     run, proposal = session.proposed, None
     if run is None:
         proposal = propose_run(arguments, state)
         run, session.new_boot = proposal.run, proposal.new_boot
-        row = {"what": "next", "run": wording.setting(session, run), "new_boot": proposal.new_boot}
-        journal.append(journal_path(arguments), row)
-    reboot = session.new_boot and boot_name(arguments) in {run.boot for run in session.runs}
-    words = journal_option(arguments)
-    show(arguments, wording.task(session, run, proposal, words, reboot=reboot, outcome="pass|fail|unclear"))
+        row = {"what": "next", "run": wording.format_setting(session, run), "new_boot": proposal.new_boot}
+        journal.append(find_journal(arguments), row)
+    reboot = session.new_boot and find_boot_name(arguments) in {run.boot for run in session.runs}
+    words = format_journal_option(arguments)
+    show(
+        arguments, wording.describe_task(session, run, proposal, words, reboot=reboot, outcome="pass|fail|unclear")
+    )
     return write_fault_report(arguments, state, run=run, proposal=proposal)
 
 
-def _planned(arguments: argparse.Namespace, session: BisectSession) -> SessionState:
+def _plan_confirmation(arguments: argparse.Namespace, session: BisectSession) -> SessionState:
     """Compute the state. If a suspect is due, state the plan of its confirmation before its first boot."""
     from zinc_rt.doctor.bringup.bisect_env import journal, wording
     from zinc_rt.doctor.bringup.bisect_env.propose import REBOOT_MINUTES
-    from zinc_rt.doctor.bringup.bisect_env.state import compute
+    from zinc_rt.doctor.bringup.bisect_env.state import compute_state
 
-    state = compute(session)
-    due = state.next_plan()
+    state = compute_state(session)
+    due = state.find_next_plan()
     if due is None:
         return state
     cause, plan = due
     boots = sum(plan.boots) - (sum(state.confirmation.spent) if state.confirmation else 0)
-    show(arguments, wording.plan(cause, plan, boots * (session.problem.test_minutes + REBOOT_MINUTES)))
-    journal.append(journal_path(arguments), {"what": "plan", "suspect": cause.text, "boots": list(plan.boots)})
-    return compute(journal.read(journal_path(arguments)))
+    show(arguments, wording.describe_plan(cause, plan, boots * (session.problem.test_minutes + REBOOT_MINUTES)))
+    journal.append(find_journal(arguments), {"what": "plan", "suspect": cause.text, "boots": list(plan.boots)})
+    return compute_state(journal.read(find_journal(arguments)))
 
 
-def _record(arguments: argparse.Namespace) -> int:
+def _record_run(arguments: argparse.Namespace) -> int:
     from zinc_rt.doctor.bringup.bisect_env import journal, wording
-    from zinc_rt.doctor.bringup.bisect_env.state import compute
+    from zinc_rt.doctor.bringup.bisect_env.state import compute_state
 
-    session = journal.read(journal_path(arguments))
-    run = _what_ran(arguments, session)
-    row: dict[str, Any] = {"what": "record", "run": wording.setting(session, run), "boot": boot_name(arguments)}
+    session = journal.read(find_journal(arguments))
+    run = _find_executed_run(arguments, session)
+    row: dict[str, Any] = {
+        "what": "record",
+        "run": wording.format_setting(session, run),
+        "boot": find_boot_name(arguments),
+    }
     if arguments.could_not:
         names = [name.strip() for name in arguments.because.split(",") if name.strip()]
         for name in names:
             session.problem.index(name)
         row |= {"outcome": "could-not", "refused": names or [v.name for v in session.problem.variables]}
     else:
-        row |= _outcome(arguments, session)
+        row |= _read_outcome(arguments, session)
         if not arguments.unchecked:
             _check_set(session, run)
-    journal.append(journal_path(arguments), row)
-    session = journal.read(journal_path(arguments))
+    journal.append(find_journal(arguments), row)
+    session = journal.read(find_journal(arguments))
     if session.problem.measure:
-        return speed_command.next_measurement(arguments, session)
-    state = compute(session)
+        return speed_command.propose_measurement(arguments, session)
+    state = compute_state(session)
     if not state.ended and state.confirmation is None:
-        show(arguments, wording.suspects(state))
+        show(arguments, wording.describe_suspects(state))
     if not state.ended:
         show(arguments, "")
-    return _next(arguments)
+    return _show_next_run(arguments)
 
 
-def _outcome(arguments: argparse.Namespace, session: BisectSession) -> dict[str, Any]:
+def _read_outcome(arguments: argparse.Namespace, session: BisectSession) -> dict[str, Any]:
     """Return the recorded outcome: pass, fail or unclear; of a speed bisection a number and its output."""
     output, measure = arguments.what or "", session.problem.measure
     if measure is None:
@@ -262,29 +268,29 @@ def _outcome(arguments: argparse.Namespace, session: BisectSession) -> dict[str,
     return {"outcome": outcome, "value": value, "unit": measure.unit}
 
 
-def _status(arguments: argparse.Namespace) -> int:
+def _show_status(arguments: argparse.Namespace) -> int:
     from zinc_rt.doctor.bringup.bisect_env import journal, wording
-    from zinc_rt.doctor.bringup.bisect_env.state import compute
+    from zinc_rt.doctor.bringup.bisect_env.state import compute_state
 
-    session = journal.read(journal_path(arguments))
+    session = journal.read(find_journal(arguments))
     if session.torn:
-        show(arguments, wording.row("journal", f"{session.torn} truncated line ignored"))
+        show(arguments, wording.format_row("journal", f"{session.torn} truncated line ignored"))
     if session.runs:
-        show(arguments, wording.history(session))
+        show(arguments, wording.describe_history(session))
     if session.problem.measure:
         return speed_command.show_status(arguments, session)
-    state = compute(session)
-    for text in (wording.suspects(state), wording.verdict(state)):
+    state = compute_state(session)
+    for text in (wording.describe_suspects(state), wording.describe_verdict(state)):
         show(arguments, text)
     if session.proposed is not None and not state.ended:
-        show(arguments, wording.row("next", f"zinc-rt bisect-env next{journal_option(arguments)}"))
+        show(arguments, wording.format_row("next", f"zinc-rt bisect-env next{format_journal_option(arguments)}"))
     return write_fault_report(arguments, state, run=session.proposed)
 
 
 # --- steps of the actions ---
 
 
-def _what_ran(arguments: argparse.Namespace, session: BisectSession) -> Assignment:
+def _find_executed_run(arguments: argparse.Namespace, session: BisectSession) -> Assignment:
     """Return the proposed run with the changes of --with."""
     if session.proposed is None and not arguments.with_:
         raise UsageError("no run has been proposed since the last record", next="zinc-rt bisect-env next")
@@ -320,4 +326,4 @@ def _check_set(session: BisectSession, run: Sequence[int]) -> None:
             )
 
 
-main = Command("bisect-env", parser, _body)
+main = Command("bisect-env", parser, _run_command)

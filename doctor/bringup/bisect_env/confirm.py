@@ -51,7 +51,7 @@ class ConfirmationPlan:
     arms: tuple[Arm, ...]
     boots: tuple[int, ...]
 
-    def next_arm(self, spent: Sequence[int]) -> int | None:
+    def find_next_arm(self, spent: Sequence[int]) -> int | None:
         """Return the arm of the next boot, or None if no boots are left. Arms take turns of BLOCK boots, because a
         change of arms changes most variables.
         """
@@ -59,7 +59,7 @@ class ConfirmationPlan:
         return min(open_arms, key=lambda open_arm: (spent[open_arm] // BLOCK, open_arm)) if open_arms else None
 
 
-def arms(problem: Problem, suspect: Sequence[tuple[int, frozenset[int]]]) -> tuple[Arm, ...]:
+def build_arms(problem: Problem, suspect: Sequence[tuple[int, frozenset[int]]]) -> tuple[Arm, ...]:
     """Return the arms of a suspect, given as variables with their bad values. For an ordered variable they use the
     first bad value and the value before it, so the boundary is confirmed as well.
     """
@@ -81,7 +81,7 @@ def arms(problem: Problem, suspect: Sequence[tuple[int, frozenset[int]]]) -> tup
     return (*result, Arm("good", problem.good, "with all values good"))
 
 
-def boot_likelihood(failed: np.ndarray | int, runs: int) -> np.ndarray:
+def compute_boot_likelihood(failed: np.ndarray | int, runs: int) -> np.ndarray:
     """Return the log likelihood [..., chances] of `failed` failures among the `runs` of one boot, whose failure
     rate varies around that of the arm.
     """
@@ -109,7 +109,7 @@ def judge(likelihood: np.ndarray, rates: Rates | None = None) -> Judgement:
     fault is present in each arm with probability 1/2. With known `rates`, an arm fails at one of these two
     rates.
     """
-    chance, prior, first, rest = _priors(rates)
+    chance, prior, first, rest = _compute_priors(rates)
     plain = np.exp(likelihood - likelihood.max(axis=2, keepdims=True))
     good = likelihood[:, -1, chance]
     good = prior * np.exp(good - good.max(axis=1, keepdims=True))  # [cases, by chance]
@@ -126,14 +126,14 @@ def judge(likelihood: np.ndarray, rates: Rates | None = None) -> Judgement:
     return Judgement(cause / total, np.concatenate([of_only[:, None], of_but], axis=1) / total[:, None])
 
 
-def strict(confidence: float) -> float:
+def strict_probability(confidence: float) -> float:
     """Return the probability at which the bisection ends without a cause, for the `confidence` of naming one. Both
     are compared after every run, and checking weak evidence repeatedly would end too many bisections.
     """
     return 1 - (1 - confidence) / STRICTER
 
 
-def is_outside(present: np.ndarray, confidence: float) -> bool:
+def is_outside_suspects(present: np.ndarray, confidence: float) -> bool:
     """Return whether no single variable and no pair explains the probabilities `present` [arms] of a refuted
     suspect: it is sufficient, but none of its variables is necessary; or two variables are each necessary, but
     together not sufficient.
@@ -145,7 +145,7 @@ def is_outside(present: np.ndarray, confidence: float) -> bool:
 
 
 @cache
-def _priors(rates: Rates | None) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+def _compute_priors(rates: Rates | None) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Return the places in CHANCES of the rates of failures by chance and their prior; the prior of the
     first arm's rate with the fault [by chance, chances]; that of another arm's rate with the fault [by chance,
     first arm's rate, or last: the fault is absent there; chances]."""
@@ -164,35 +164,37 @@ def _priors(rates: Rates | None) -> tuple[np.ndarray, np.ndarray, np.ndarray, np
     return chance, np.exp(-CHANCES[chance] / CHANCE_SPREAD), first, rest / rest.sum(axis=2, keepdims=True)
 
 
-def _sum(logs: np.ndarray) -> np.ndarray:
+def _sum_logs(logs: np.ndarray) -> np.ndarray:
     result: np.ndarray = np.logaddexp.reduce(logs, axis=-1)
     return result
 
 
-def arms_of_cause(problem: Problem, model: CauseModel, posterior: np.ndarray, suspect: int) -> tuple[Arm, ...]:
+def build_arms_of_cause(
+    problem: Problem, model: CauseModel, posterior: np.ndarray, suspect: int
+) -> tuple[Arm, ...]:
     """Return the arms of a suspect (an index in `model.causes`)."""
     hypotheses = np.flatnonzero(model.cause_of == suspect)
     likeliest = hypotheses[int(posterior[:, hypotheses].sum(axis=0).argmax())]
     parts = dict.fromkeys(int(item) for item in model.parts[likeliest])
-    return arms(problem, [model.bad_values(part) for part in parts])
+    return build_arms(problem, [model.find_bad_values(part) for part in parts])
 
 
-def plan(
+def plan_confirmation(
     problem: Problem, model: CauseModel, posterior: np.ndarray, suspect: int, confidence: float
 ) -> ConfirmationPlan:
     """Plan the confirmation of a suspect (an index in `model.causes`), from the failure rates that the search
     estimated (`posterior` [rates, hypotheses])."""
-    arms = arms_of_cause(problem, model, posterior, suspect)
+    arms = build_arms_of_cause(problem, model, posterior, suspect)
     hypotheses = np.flatnonzero(model.cause_of == suspect)
     weight = posterior[:, hypotheses].sum(axis=1)
     weight = weight / weight.sum()
     passes = float(sum(w * item.bad_passes for w, item in zip(weight, model.rates, strict=True)))
     fails = model.rates[int(weight.argmax())].good_fails
     nearest = Rates(*(round(ceil(item / 0.05 - 0.5) * 0.05, 2) for item in (passes, fails)))
-    return ConfirmationPlan(arms, planned(nearest, len(arms) - 2, problem.rates, confidence))
+    return ConfirmationPlan(arms, plan_boots(nearest, len(arms) - 2, problem.rates, confidence))
 
 
-def extended(spent: ConfirmationPlan) -> ConfirmationPlan:
+def extend(spent: ConfirmationPlan) -> ConfirmationPlan:
     """Return the plan that follows an undecided plan: twice the boots, and the arm with all values good."""
     boots = tuple(
         2 * max(item, max(spent.boots) if arm.role == "good" else 1)
@@ -202,21 +204,21 @@ def extended(spent: ConfirmationPlan) -> ConfirmationPlan:
 
 
 @cache
-def planned(rates: Rates, variables: int, known: Rates | None, confidence: float) -> tuple[int, ...]:
+def plan_boots(rates: Rates, variables: int, known: Rates | None, confidence: float) -> tuple[int, ...]:
     """Return the boots of each arm: the smallest plan that confirms a true suspect with these rates in
     DECIDES of simulated confirmations. The arm with all values good is omitted if nothing fails by chance."""
 
-    def of_size(size: int) -> tuple[int, ...]:
+    def arm_sizes(size: int) -> tuple[int, ...]:
         good = 0 if known is not None or rates.good_fails < 0.05 else size
         return (max(1, ceil(size / 2)) if rates.good_fails < 0.05 else size, *[size] * variables, good)
 
-    def decides(size: int) -> bool:
+    def can_decide(size: int) -> bool:
         draw = np.random.default_rng(1)
         chance = [1 - rates.bad_passes, *[rates.good_fails] * (variables + 1)]
         likelihood = np.zeros((DRAWS, variables + 2, len(CHANCES)))
-        for index, (runs, failing) in enumerate(zip(of_size(size), chance, strict=True)):
+        for index, (runs, failing) in enumerate(zip(arm_sizes(size), chance, strict=True)):
             failed = draw.binomial(runs, failing, DRAWS)[:, None]
             likelihood[:, index] = failed * np.log(CHANCES) + (runs - failed) * np.log(1 - CHANCES)
         return bool((judge(likelihood, known).cause >= confidence).mean() >= DECIDES)
 
-    return of_size(SIZES[min(bisect_left(SIZES, True, key=decides), len(SIZES) - 1)])
+    return arm_sizes(SIZES[min(bisect_left(SIZES, True, key=can_decide), len(SIZES) - 1)])

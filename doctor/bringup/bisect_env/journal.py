@@ -16,7 +16,7 @@ from typing import Any
 
 from zinc_rt.doctor.bringup.bisect_env.model import ENOUGH
 from zinc_rt.doctor.bringup.bisect_env.propose import Partial
-from zinc_rt.doctor.bringup.bisect_env.variables import Assignment, Problem, parse
+from zinc_rt.doctor.bringup.bisect_env.variables import Assignment, Problem, parse_problem
 from zinc_rt.host.errors import InputError, OutputError, UsageError
 
 OUTCOMES = ("pass", "fail", "unclear", "could-not")
@@ -80,7 +80,7 @@ def default_path() -> Path:
     return Path(state).expanduser() / "zinc-rt" / "bisect-env.journal"
 
 
-def boot_id() -> str:
+def read_boot_id() -> str:
     """Return the id of this machine's boot. Raises UsageError."""
     try:
         return BOOT_ID.read_text(encoding="ascii").strip()
@@ -90,9 +90,11 @@ def boot_id() -> str:
         ) from None
 
 
-def begin(path: Path, document: dict[str, Any], source: str, *, again: bool, confidence: float = ENOUGH) -> None:
+def begin(
+    path: Path, document: dict[str, Any], source: str, *, restarted: bool, confidence: float = ENOUGH
+) -> None:
     """Start a bisection. Raises UsageError if one is already in progress, or OutputError."""
-    if path.exists() and not again:
+    if path.exists() and not restarted:
         raise UsageError(
             f"{path}: already contains a bisection",
             next=(
@@ -105,7 +107,7 @@ def begin(path: Path, document: dict[str, Any], source: str, *, again: bool, con
         try:
             path.replace(kept)
         except OSError as error:
-            raise _unwritable(path, error) from error
+            raise _write_error(path, error) from error
     append(path, {"what": "start", "source": source, "document": document, "confidence": confidence})
 
 
@@ -130,7 +132,7 @@ def append(path: Path, row: dict[str, Any]) -> None:
             finally:
                 os.close(folder)
     except (OSError, TypeError) as error:
-        raise _unwritable(path, error) from error
+        raise _write_error(path, error) from error
 
 
 def read(path: Path) -> BisectSession:
@@ -159,11 +161,11 @@ def read(path: Path) -> BisectSession:
             f"{path}: not the journal of a bisection, or its first line is missing",
             next="zinc-rt bisect-env start --again VARIABLES.yaml, then record --with the known results",
         )
-    problem, source = parse(rows[0].get("document"), str(path)), str(rows[0].get("source", ""))
+    problem, source = parse_problem(rows[0].get("document"), str(path)), str(rows[0].get("source", ""))
     session = BisectSession(problem, source, float(rows[0].get("confidence", ENOUGH)), torn=torn)
     for number, row in enumerate(rows[1:], 2):
         try:
-            _take(session, row)
+            _add_row(session, row)
         except (KeyError, TypeError, ValueError, IndexError) as error:
             raise InputError(
                 f"{path}: record {number}: {error!r}", next="the line may have been edited by hand"
@@ -171,7 +173,7 @@ def read(path: Path) -> BisectSession:
     return session
 
 
-def _take(session: BisectSession, row: dict[str, Any]) -> None:
+def _add_row(session: BisectSession, row: dict[str, Any]) -> None:
     if row["what"] == "plan":
         session.plans.append(PlanRow(len(session.runs), str(row["suspect"]), tuple(map(int, row["boots"]))))
         session.proposed = None
@@ -193,7 +195,7 @@ def _take(session: BisectSession, row: dict[str, Any]) -> None:
     session.proposed = None
 
 
-def _unwritable(path: Path, error: Exception) -> OutputError:
+def _write_error(path: Path, error: Exception) -> OutputError:
     return OutputError(
         f"{path}: the journal cannot be written: {getattr(error, 'strerror', None) or error}",
         next="--journal FILE on a disk that survives a reboot",

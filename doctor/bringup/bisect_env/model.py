@@ -63,7 +63,7 @@ class CauseModel:
         """Return the posterior [cases, rates, hypotheses] before any run."""
         return np.tile(self.rate_prior[:, None] * self.prior, (cases, 1, 1))
 
-    def present(self, runs: np.ndarray) -> np.ndarray:
+    def find_present_causes(self, runs: np.ndarray) -> np.ndarray:
         """Return [hypotheses, runs] bool: whether the fault is present, in runs [runs, variables]."""
         of_pattern = np.array([bad[runs[:, variable]] for variable, bad in self.patterns])
         both = of_pattern[self.parts[:, 0]] & of_pattern[self.parts[:, 1]]
@@ -77,7 +77,7 @@ class CauseModel:
             np.array([[rate.good_fails] for rate in self.rates]),
         )
 
-    def fails_in_boot(self, present: np.ndarray, failed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def boot_failure_probability(self, present: np.ndarray, failed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the probability that the next run of this boot fails [rates, hypotheses], with the fault and
         without it, after the boot's runs `present` [runs, hypotheses] bool, `failed` [runs] bool."""
         with_fault, without = self.fails()
@@ -96,24 +96,24 @@ class CauseModel:
         chances: tuple[np.ndarray, np.ndarray] | None = None,
     ) -> np.ndarray:
         """Return the posterior after one run of each case: `present` [cases, hypotheses] bool, `failed`
-        [cases] bool. `chances`: those of `fails_in_boot`; default a new boot."""
+        [cases] bool. `chances`: those of `boot_failure_probability`; default a new boot."""
         with_fault, without = chances or self.fails()
         chance = np.where(present[:, None, :], with_fault, without)
         chance = np.where(failed[:, None, None], chance, 1 - chance)
         result = posterior * chance
         return result / result.sum(axis=(1, 2), keepdims=True)
 
-    def bad_values(self, pattern: int) -> tuple[int, frozenset[int]]:
+    def find_bad_values(self, pattern: int) -> tuple[int, frozenset[int]]:
         """Return a pattern's variable and its values that cause the fault."""
         variable, bad = self.patterns[pattern]
         return variable, frozenset(int(index) for index in np.flatnonzero(bad))
 
-    def without(self, posterior: np.ndarray, cause: int) -> np.ndarray:
+    def refute_cause(self, posterior: np.ndarray, cause: int) -> np.ndarray:
         """Return the posterior after a cause (an index in `causes`) was refuted."""
         result = np.where(self.cause_of == cause, 0.0, posterior)
         return result / result.sum(axis=(1, 2), keepdims=True)
 
-    def beliefs(self, posterior: np.ndarray) -> np.ndarray:
+    def cause_probabilities(self, posterior: np.ndarray) -> np.ndarray:
         """Return the probabilities of the causes [cases, causes]."""
         of_hypothesis = posterior.sum(axis=1)
         result = np.zeros((len(posterior), len(self.causes)))
@@ -121,44 +121,46 @@ class CauseModel:
         return result
 
 
-def entropy(chance: np.ndarray) -> np.ndarray:
+def compute_entropy(chance: np.ndarray) -> np.ndarray:
     """Return the entropy in bits."""
     sure = np.clip(chance, 1e-12, 1 - 1e-12)
     return -(sure * np.log2(sure) + (1 - sure) * np.log2(1 - sure))
 
 
-def information(
+def expected_information(
     model: CauseModel,
     posterior: np.ndarray,
     present: np.ndarray,
     chances: tuple[np.ndarray, np.ndarray] | None = None,
 ) -> np.ndarray:
     """Return the expected information in bits [cases, runs] of each possible run; `present` [hypotheses,
-    runs] as float32. `chances`: those of `fails_in_boot`; default a new boot."""
+    runs] as float32. `chances`: those of `boot_failure_probability`; default a new boot."""
     with_fault, without = chances or model.fails()
 
-    def expected(fault_counts: np.ndarray, other_counts: np.ndarray) -> np.ndarray:
+    def expected_entropy(fault_counts: np.ndarray, other_counts: np.ndarray) -> np.ndarray:
         fault = (posterior * fault_counts).sum(axis=1)
         others = (posterior * other_counts).sum(axis=1)
         counts: np.ndarray = (fault - others).astype(np.float32) @ present + others.sum(axis=1, keepdims=True)
         return counts
 
-    bits: np.ndarray = entropy(expected(with_fault, without)) - expected(entropy(with_fault), entropy(without))
+    bits: np.ndarray = compute_entropy(expected_entropy(with_fault, without)) - expected_entropy(
+        compute_entropy(with_fault), compute_entropy(without)
+    )
     return bits
 
 
-def build(problem: Problem) -> CauseModel:
+def build_model(problem: Problem) -> CauseModel:
     patterns: list[tuple[int, np.ndarray]] = []
     weights: list[float] = []
     texts: list[str] = []
     for index, variable in enumerate(problem.variables):
-        bad_values = variable.patterns()
+        bad_values = variable.bad_value_sets()
         for pattern in bad_values:
             bad = np.zeros(len(variable.values), bool)
             bad[list(pattern)] = True
             patterns.append((index, bad))
             weights.append(variable.suspect / len(bad_values))
-            texts.append(_text(problem, index, pattern))
+            texts.append(_describe_cause(problem, index, pattern))
     singles = [(index, index) for index in range(len(patterns))]
     pairs = [
         (one, other)
@@ -191,7 +193,7 @@ def build(problem: Problem) -> CauseModel:
     )
 
 
-def _text(problem: Problem, index: int, bad: frozenset[int]) -> str:
+def _describe_cause(problem: Problem, index: int, bad: frozenset[int]) -> str:
     """A cause in words: for an ordered variable with the first bad value, for others only the name."""
     variable = problem.variables[index]
     if len(variable.values) == 2 or not variable.ordered:

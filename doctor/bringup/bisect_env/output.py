@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from zinc_rt.cli.output import output_stream
+from zinc_rt.cli.output import choose_output_stream
 from zinc_rt.host import terminal
 from zinc_rt.host.terminal import Table
 
@@ -16,25 +16,25 @@ if TYPE_CHECKING:
 
 
 def show(arguments: argparse.Namespace, part: str | Table) -> None:
-    terminal.show(part, out=output_stream(arguments))
+    terminal.show(part, out=choose_output_stream(arguments))
 
 
-def journal_path(arguments: argparse.Namespace) -> Path:
+def find_journal(arguments: argparse.Namespace) -> Path:
     from zinc_rt.doctor.bringup.bisect_env.journal import default_path
 
     path: Path = arguments.journal or default_path()
     return path
 
 
-def journal_option(arguments: argparse.Namespace) -> str:
+def format_journal_option(arguments: argparse.Namespace) -> str:
     return f" --journal {arguments.journal}" if arguments.journal else ""
 
 
-def boot_name(arguments: argparse.Namespace) -> str:
-    from zinc_rt.doctor.bringup.bisect_env.journal import boot_id
+def find_boot_name(arguments: argparse.Namespace) -> str:
+    from zinc_rt.doctor.bringup.bisect_env.journal import read_boot_id
 
-    return arguments.boot or boot_id()
+    return arguments.boot or read_boot_id()
 
 
-def variable_names(session: BisectSession, places: Sequence[int]) -> list[str]:
+def format_variable_names(session: BisectSession, places: Sequence[int]) -> list[str]:
     return [session.problem.variables[at].name for at in places]

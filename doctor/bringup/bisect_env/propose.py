@@ -9,7 +9,7 @@ from math import prod
 
 import numpy as np
 
-from zinc_rt.doctor.bringup.bisect_env.model import CauseModel, information
+from zinc_rt.doctor.bringup.bisect_env.model import CauseModel, expected_information
 from zinc_rt.doctor.bringup.bisect_env.variables import KINDS, Assignment, Problem
 
 EVERY = 1 << 13  # so many combinations are all looked at; of more, a sample, improved step by step
@@ -31,7 +31,7 @@ class Proposal:
     new_boot: bool = True
 
 
-def minutes(problem: Problem, runs: np.ndarray, now: Assignment, *, reboot: bool = False) -> np.ndarray:
+def run_minutes(problem: Problem, runs: np.ndarray, now: Assignment, *, reboot: bool = False) -> np.ndarray:
     """Return the cost [runs] from the state `now`: the test, every change, and once the most expensive shared
     cost, which is at least a reboot if `reboot`.
     """
@@ -43,7 +43,7 @@ def minutes(problem: Problem, runs: np.ndarray, now: Assignment, *, reboot: bool
     return total
 
 
-def reboots(problem: Problem, runs: np.ndarray, now: Assignment) -> np.ndarray:
+def needs_reboot(problem: Problem, runs: np.ndarray, now: Assignment) -> np.ndarray:
     """Return [runs] bool: whether the change from `now` includes a reboot."""
     once = np.array([KINDS[variable.kind].once_minutes for variable in problem.variables])
     result: np.ndarray = ((runs != np.array(now)) & (once >= REBOOT_MINUTES)).any(axis=1)
@@ -62,32 +62,38 @@ def propose(
     of failure in the current boot if it has earlier runs (`fails_in_boot`); a run there provides less information,
     and a reboot costs time.
     """
-    tried = possible(candidates(problem), impossible)
+    tried = possible_runs(candidate_runs(problem), impossible)
     best: tuple[float, Proposal] | None = None
     for _ in range(ROUNDS):
         if not len(tried):
             break
-        present = model.present(tried).astype(np.float32)
-        options = [(information(model, posterior, present)[0], minutes(problem, tried, now, reboot=bool(in_boot)))]
+        present = model.find_present_causes(tried).astype(np.float32)
+        options = [
+            (
+                expected_information(model, posterior, present)[0],
+                run_minutes(problem, tried, now, reboot=bool(in_boot)),
+            )
+        ]
         if in_boot is not None:
-            stays = ~reboots(problem, tried, now)
-            bits = np.where(stays, information(model, posterior, present, in_boot)[0], 0)
-            options.append((bits, minutes(problem, tried, now)))
+            stays = ~needs_reboot(problem, tried, now)
+            bits = np.where(stays, expected_information(model, posterior, present, in_boot)[0], 0)
+            options.append((bits, run_minutes(problem, tried, now)))
         changes = (tried != np.array(now)).sum(axis=1)
         result = [
-            _best(tried, bits, cost, changes, new_boot=not index) for index, (bits, cost) in enumerate(options)
+            _best_proposal(tried, bits, cost, changes, new_boot=not index)
+            for index, (bits, cost) in enumerate(options)
         ]
         step = max(result, key=lambda item: item[0])
         if best is not None and step[0] <= best[0]:
             break
         best = step
-        if combinations(problem) <= EVERY:
+        if count_combinations(problem) <= EVERY:
             break
-        tried = possible(neighbours(problem, np.array(best[1].run)), impossible)
+        tried = possible_runs(neighbouring_runs(problem, np.array(best[1].run)), impossible)
     return None if best is None else best[1]
 
 
-def _best(
+def _best_proposal(
     tried: np.ndarray, bits: np.ndarray, cost: np.ndarray, changes: np.ndarray, *, new_boot: bool
 ) -> tuple[float, Proposal]:
     """The run with the most bits per minute; among equal ones, the run with the fewest changes."""
@@ -97,11 +103,11 @@ def _best(
     return float(score[index]), Proposal(run, max(float(bits[index]), 0.0), float(cost[index]), new_boot)
 
 
-def combinations(problem: Problem) -> int:
+def count_combinations(problem: Problem) -> int:
     return prod(len(variable.values) for variable in problem.variables)
 
 
-def candidates(problem: Problem) -> np.ndarray:
+def candidate_runs(problem: Problem) -> np.ndarray:
     """Return [runs, variables]: all combinations, or a sample of mixes of good and bad."""
     sizes = [len(variable.values) for variable in problem.variables]
     if prod(sizes) <= EVERY:
@@ -117,7 +123,7 @@ def candidates(problem: Problem) -> np.ndarray:
     return np.unique(np.concatenate([mixed, some, alone, np.where(alone == good, bad, good)]), axis=0)
 
 
-def neighbours(problem: Problem, run: np.ndarray) -> np.ndarray:
+def neighbouring_runs(problem: Problem, run: np.ndarray) -> np.ndarray:
     """Return the neighbours of `run`: itself, and all runs that differ from it in one variable."""
     here = tuple(int(item) for item in run)
     result = {
@@ -128,7 +134,7 @@ def neighbours(problem: Problem, run: np.ndarray) -> np.ndarray:
     return np.array(sorted(result))
 
 
-def possible(runs: np.ndarray, impossible: Sequence[Partial]) -> np.ndarray:
+def possible_runs(runs: np.ndarray, impossible: Sequence[Partial]) -> np.ndarray:
     """Return the runs without those that contain an impossible combination."""
     keep = np.ones(len(runs), bool)
     for partial in impossible:

@@ -11,8 +11,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from zinc_rt.doctor.bringup.bisect_env import confirm
-from zinc_rt.doctor.bringup.bisect_env.model import BOOT_WEIGHT, ENOUGH, SUSPECTED, CauseModel, build, information
-from zinc_rt.doctor.bringup.bisect_env.propose import candidates
+from zinc_rt.doctor.bringup.bisect_env.model import (
+    BOOT_WEIGHT,
+    ENOUGH,
+    SUSPECTED,
+    CauseModel,
+    build_model,
+    expected_information,
+)
+from zinc_rt.doctor.bringup.bisect_env.propose import candidate_runs
 from zinc_rt.doctor.bringup.bisect_env.variables import LEAST_RATE, Problem, Rates, Variable
 
 VARIABLES = 12
@@ -46,7 +53,7 @@ class SimulatedSetting:
 
     @property
     def text(self) -> str:
-        text = f"{self.fault}, {_chance(self.rates)}"
+        text = f"{self.fault}, {_format_rates(self.rates)}"
         return text + (f", {self.runs_per_boot} runs a boot" if self.runs_per_boot > 1 else "")
 
     @property
@@ -54,7 +61,7 @@ class SimulatedSetting:
         return self.fault in EXPLAINED
 
 
-def _chance(rates: Rates | None) -> str:
+def _format_rates(rates: Rates | None) -> str:
     if rates is None:
         return "boots fail 20-95%"
     return f"{rates.bad_passes:.0%} pass, {rates.good_fails:.0%} fail by chance"
@@ -103,7 +110,7 @@ class SimulatedOutcome:
     not_found: np.ndarray
 
 
-def problem(setting: SimulatedSetting, variables: int = VARIABLES) -> Problem:
+def build_problem(setting: SimulatedSetting, variables: int = VARIABLES) -> Problem:
     rates = setting.rates
     message = Rates(max(rates.bad_passes, LEAST_RATE), max(rates.good_fails, LEAST_RATE)) if rates else None
     rows = tuple(Variable(f"v{index}", ("good", "bad"), 0, 1) for index in range(variables))
@@ -116,8 +123,8 @@ def simulate(
     """Simulate the bisections. All changes have the same cost, so the run with the most information is selected,
     and each run takes place in a separate boot.
     """
-    result = problem(setting)
-    model = build(result)
+    result = build_problem(setting)
+    model = build_model(result)
     draw = np.random.default_rng(seed)
     parts = [
         _Chunk(setting, result, model, min(CHUNK, cases - index), draw, confidence).finish()
@@ -127,7 +134,7 @@ def simulate(
     return SimulatedOutcome(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
 
 
-def _some(runs: np.ndarray) -> np.ndarray:
+def _sample_runs(runs: np.ndarray) -> np.ndarray:
     """Return one of every eight runs, and all runs with at most two variables good or bad, which are the arms of a
     confirmation. The command considers all runs; the simulation therefore needs slightly more runs.
     """
@@ -183,8 +190,8 @@ class _Chunk:
     ) -> None:
         self.setting, self.made, self.model, self.draw, self.confidence = setting, made, model, draw, confidence
         self.truth = _Truth(setting, cases, draw)
-        self.possible = _some(candidates(made))
-        self.present = model.present(self.possible)
+        self.possible = _sample_runs(candidate_runs(made))
+        self.present = model.find_present_causes(self.possible)
         self.as_float = self.present.astype(np.float32)
         self.index = {tuple(run): index for index, run in enumerate(self.possible.tolist())}
         self.posterior = model.start(cases)
@@ -204,39 +211,39 @@ class _Chunk:
             live = np.flatnonzero(self.live)
             if not len(live):
                 break
-            self._step(live)
+            self._simulate_boot(live)
         return self.result
 
-    def _step(self, live: np.ndarray) -> None:
+    def _simulate_boot(self, live: np.ndarray) -> None:
         chosen = np.zeros(len(live), int)
         arm = np.full(len(live), -1)
         for location, case in enumerate(live):
             plan = self.plans[case]
             if plan is not None:
-                index = plan.next_arm(self.counts[case])
+                index = plan.find_next_arm(self.counts[case])
                 assert index is not None
                 arm[location], chosen[location] = index, self.index[plan.arms[index].run]
         search = np.flatnonzero(arm < 0)
         if len(search):
-            message = information(self.model, self.posterior[live[search]], self.as_float)
+            message = expected_information(self.model, self.posterior[live[search]], self.as_float)
             message += self.draw.random(message.shape, np.float32) * NEAR  # any of those that tell as much
             chosen[search] = message.argmax(axis=1)
             self.bits[live[search]] += message.max(axis=1)
         failed = self.truth.fails(live, self.possible[chosen])
-        self._learn(live, chosen, failed)
+        self._learn_outcome(live, chosen, failed)
         self.result.boots[live] += 1
         first = live[(self.suspect[live] < 0) & (self.refuted[live] == 0)]
         self.result.runs[first] += 1
-        boot = confirm.boot_likelihood(failed, self.setting.runs_per_boot)
+        boot = confirm.compute_boot_likelihood(failed, self.setting.runs_per_boot)
         for location, case in enumerate(live):
             if arm[location] >= 0:
                 self.likelihood[case, arm[location]] += boot[location]
                 self.counts[case][arm[location]] += 1
                 self.result.spent[case] += 1
-        self._judge(live[arm >= 0])
-        self._suspect(live)
+        self._judge_cases(live[arm >= 0])
+        self._plan_confirmations(live)
 
-    def _learn(self, live: np.ndarray, chosen: np.ndarray, failed: np.ndarray) -> None:
+    def _learn_outcome(self, live: np.ndarray, chosen: np.ndarray, failed: np.ndarray) -> None:
         with_fault, without = self.model.fails()
         for seen in range(self.setting.runs_per_boot):
             fail = seen < failed
@@ -245,9 +252,9 @@ class _Chunk:
             chances = (BOOT_WEIGHT * with_fault + fails) / weight, (BOOT_WEIGHT * without + fails) / weight
             self.posterior[live] = self.model.after(self.posterior[live], self.present[:, chosen].T, fail, chances)
 
-    def _judge(self, cases: np.ndarray) -> None:
+    def _judge_cases(self, cases: np.ndarray) -> None:
         """Confirm or refute the suspects of these cases, or extend their plan."""
-        sizes = np.array([len(self._plan(case).arms) for case in cases])
+        sizes = np.array([len(self._plan_case(case).arms) for case in cases])
         for arms in set(sizes.tolist()):
             some = cases[sizes == arms]
             judged = confirm.judge(self.likelihood[some, :arms], self.made.rates)
@@ -258,36 +265,38 @@ class _Chunk:
                     (self.result.right if right else self.result.wrong)[case] = True
                     self.live[case] = False
                 elif cause <= confirm.REFUTED:
-                    self._refute(case, confirm.is_outside(present, confirm.strict(self.confidence)))
-                elif self._plan(case).next_arm(self.counts[case]) is None:
-                    self.plans[case] = confirm.extended(self._plan(case))
-                    self.result.planned[case] += sum(self._plan(case).boots) - sum(self.counts[case])
+                    self._refute_suspect(
+                        case, confirm.is_outside_suspects(present, confirm.strict_probability(self.confidence))
+                    )
+                elif self._plan_case(case).find_next_arm(self.counts[case]) is None:
+                    self.plans[case] = confirm.extend(self._plan_case(case))
+                    self.result.planned[case] += sum(self._plan_case(case).boots) - sum(self.counts[case])
 
-    def _refute(self, case: int, outside: bool) -> None:
-        self.posterior[case] = self.model.without(self.posterior[case : case + 1], self.suspect[case])[0]
+    def _refute_suspect(self, case: int, outside: bool) -> None:
+        self.posterior[case] = self.model.refute_cause(self.posterior[case : case + 1], self.suspect[case])[0]
         self.refuted[case] += 1
         self.plans[case], self.suspect[case] = None, -1
         if outside or self.refuted[case] >= confirm.MOST_SUSPECTS:
             self.result.not_found[case] = True
             self.live[case] = False
 
-    def _plan(self, case: int) -> confirm.ConfirmationPlan:
+    def _plan_case(self, case: int) -> confirm.ConfirmationPlan:
         plan = self.plans[case]
         assert plan is not None
         return plan
 
-    def _suspect(self, live: np.ndarray) -> None:
+    def _plan_confirmations(self, live: np.ndarray) -> None:
         """Plan the confirmation of new suspects."""
         free = np.array([case for case in live if self.live[case] and self.plans[case] is None], int)
         if not len(free):
             return
-        beliefs = self.model.beliefs(self.posterior[free])
+        beliefs = self.model.cause_probabilities(self.posterior[free])
         for case, belief in zip(free, beliefs, strict=True):
             index = int(belief.argmax())
             named = bool(self.model.causes[index].variables)
             if named and belief[index] < SUSPECTED and self.bits[case] < self.model.search_bits:
                 continue
-            if not named and belief[index] < confirm.strict(self.confidence):
+            if not named and belief[index] < confirm.strict_probability(self.confidence):
                 continue
             self.bits[case] = 0
             if not named:
@@ -295,7 +304,9 @@ class _Chunk:
                 self.live[case] = False
                 continue
             self.suspect[case] = index
-            self.plans[case] = confirm.plan(self.made, self.model, self.posterior[case], index, self.confidence)
+            self.plans[case] = confirm.plan_confirmation(
+                self.made, self.model, self.posterior[case], index, self.confidence
+            )
             self.counts[case] = [0] * 4
             self.likelihood[case] = 0
-            self.result.planned[case] += sum(self._plan(case).boots)
+            self.result.planned[case] += sum(self._plan_case(case).boots)

@@ -21,13 +21,13 @@ def simulate_bisections(arguments: argparse.Namespace) -> int:
     details["confidence"] = arguments.confidence / 100
     report = start_report(Report("bisect-env", details=details), arguments)
     if arguments.simulate == "speed":
-        _speed(arguments, report)
+        _simulate_speed(arguments, report)
     else:
-        _faults(arguments, report)
+        _simulate_faults(arguments, report)
     return finish_report(report, arguments)
 
 
-def _faults(arguments: argparse.Namespace, report: Report) -> None:
+def _simulate_faults(arguments: argparse.Namespace, report: Report) -> None:
     import numpy as np
 
     from zinc_rt.cli.report import Result
@@ -81,7 +81,7 @@ def _faults(arguments: argparse.Namespace, report: Report) -> None:
     show(arguments, Table([*headers, "right", "wrong", "not outcome", ""], rows))
 
 
-def _speed(arguments: argparse.Namespace, report: Report) -> None:
+def _simulate_speed(arguments: argparse.Namespace, report: Report) -> None:
     import numpy as np
 
     from zinc_rt.cli.report import Result

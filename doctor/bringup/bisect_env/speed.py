@@ -14,7 +14,7 @@ from math import ceil, log2
 import numpy as np
 
 from zinc_rt.doctor.bringup.bisect_env.journal import JournalRun
-from zinc_rt.doctor.bringup.bisect_env.propose import Partial, Proposal, candidates, minutes, possible
+from zinc_rt.doctor.bringup.bisect_env.propose import Partial, Proposal, candidate_runs, possible_runs, run_minutes
 from zinc_rt.doctor.bringup.bisect_env.variables import Assignment, Problem, SpeedMeasure, Variable
 
 STEP = 0.10  # prior mean of a step's size, of the logarithm of the speed
@@ -29,9 +29,9 @@ SHOWN = 5
 GRID = np.linspace(-6, 6, 33)  # standard deviations of the noise
 
 
-def most_runs(problem: Problem) -> int:
+def count_most_runs(problem: Problem) -> int:
     """Return the number of runs after which the bisection ends: 4 log2(n) + 20 for n versions."""
-    return ceil(4 * log2(sum(len(variable.patterns()) for variable in problem.variables) + 1)) + 20
+    return ceil(4 * log2(sum(len(variable.bad_value_sets()) for variable in problem.variables) + 1)) + 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class SpeedStep:
 
 
 class SpeedModel:
-    """All hypotheses of a problem. `patterns` [patterns] are (variable, first version of the new speed);
+    """All hypotheses of a problem. `bad_value_sets` [patterns] are (variable, first version of the new speed);
     `parts` [hypotheses, 2] are indices in patterns, -1 for no step."""
 
     def __init__(self, problem: Problem) -> None:
@@ -73,9 +73,9 @@ class SpeedModel:
         self.prior = np.log(
             np.concatenate([np.full(len(parts), prior / len(parts)) for parts, _, prior in groups])
         )
-        self.candidates = candidates(problem)
+        self.candidates = candidate_runs(problem)
 
-    def present(self, runs: np.ndarray) -> np.ndarray:
+    def find_present_steps(self, runs: np.ndarray) -> np.ndarray:
         """Return [patterns + 1, runs]: whether a run has the version of the step or a later one; the last row,
         for no step, is 0."""
         result = np.zeros((len(self.patterns) + 1, len(runs)))
@@ -85,10 +85,10 @@ class SpeedModel:
             result[index] = values >= first if variable.bad > variable.good else values <= first
         return result
 
-    def fit(self, runs: np.ndarray, values: np.ndarray) -> SpeedFit:
+    def fit_hypotheses(self, runs: np.ndarray, values: np.ndarray) -> SpeedFit:
         """Fit all hypotheses to the measured `values` [runs] of `runs` [runs, variables]."""
         speeds = np.log(values) * (1 if self.measure.higher_is_better else -1)
-        present = self.present(runs)
+        present = self.find_present_steps(runs)
         count, mean, centre = len(runs), present.mean(axis=1), speeds.mean()
         ridge = (self.measure.noise / SPREAD) ** 2
         moments = (present - mean[:, None]) @ (present - mean[:, None]).T
@@ -129,10 +129,12 @@ class SpeedModel:
     ) -> Proposal | None:  # fmt: skip
         """Return the run with the most information per minute, or None if no combination is left. The first
         two are the ends. Values whose output was wrong are not measured again."""
-        tried = possible(self.candidates, [*impossible, *(tuple(enumerate(assignment)) for assignment in wrong)])
+        tried = possible_runs(
+            self.candidates, [*impossible, *(tuple(enumerate(assignment)) for assignment in wrong)]
+        )
         if not len(tried):
             return None
-        cost = minutes(self.problem, tried, now)
+        cost = run_minutes(self.problem, tried, now)
         for end in (self.problem.bad, self.problem.good):
             places = np.flatnonzero((tried == np.array(end)).all(axis=1))
             if len(places) and end not in runs:
@@ -142,14 +144,14 @@ class SpeedModel:
             return Proposal(run, 0.0, float(cost[0]), new_boot=False)
         likely = np.argsort(-fit.weight)[:HYPOTHESES]
         weight = fit.weight[likely] / fit.weight[likely].sum()
-        present = self.present(tried)
+        present = self.find_present_steps(tried)
         one, two = self.parts[likely].T
         predicted = (
             fit.base[likely, None] + fit.steps[likely, :1] * present[one] + fit.steps[likely, 1:] * present[two]
         )
         spread = np.sqrt(np.maximum(weight @ predicted**2 - (weight @ predicted) ** 2, 0))
         best = np.argsort(-spread / cost, kind="stable")[:CANDIDATES]
-        bits = _information(weight, predicted[:, best], float(weight @ fit.noise[likely]))
+        bits = _expected_information(weight, predicted[:, best], float(weight @ fit.noise[likely]))
         index = int(best[int((bits / cost[best]).argmax())])
         return Proposal(
             tuple(int(item) for item in tried[index]), float(bits.max()), float(cost[index]), new_boot=False
@@ -168,7 +170,7 @@ class SpeedFit:
     noise: np.ndarray
 
 
-def _information(weight: np.ndarray, predicted: np.ndarray, noise: float) -> np.ndarray:
+def _expected_information(weight: np.ndarray, predicted: np.ndarray, noise: float) -> np.ndarray:
     """Return the expected information in bits [runs] about the hypotheses, `predicted` [hypotheses, runs]."""
     low, high = predicted.min(axis=0), predicted.max(axis=0)
     grid = low + (high - low) * (GRID[:, None] + 6) / 12 + GRID[:, None] * noise  # [points, runs]
@@ -204,7 +206,7 @@ class SpeedState:
         """Return the steps of the likeliest hypothesis."""
         return [] if self.fit is None else self.model.steps(int(self.fit.weight.argmax()), self.fit)
 
-    def likeliest(self) -> list[tuple[list[SpeedStep], float]]:
+    def likeliest_hypotheses(self) -> list[tuple[list[SpeedStep], float]]:
         """Return the likeliest hypotheses with their probabilities."""
         if self.fit is None:
             return []
@@ -222,12 +224,12 @@ class SpeedState:
                 result.append((step, chance))
         return result
 
-    def unconfirmed(self) -> Assignment | None:
+    def propose_confirmation(self) -> Assignment | None:
         """Return a run on one side of a likely step that has fewer than CONFIRMING measurements there."""
         if self.fit is None:
             return None
         measured = [run.run for run in self.runs if run.outcome == "measured"]
-        wrong = wrong_values(self.runs)
+        wrong = find_wrong_combinations(self.runs)
         for step in self.model.steps(int(self.fit.weight.argmax()), self.fit):
             variable = self.model.problem.variables[step.variable]
             before = step.version - (1 if variable.bad > variable.good else -1)
@@ -240,34 +242,36 @@ class SpeedState:
         return None
 
 
-def compute(model: SpeedModel, runs: Sequence[JournalRun], confidence: float) -> SpeedState:
+def compute_state(model: SpeedModel, runs: Sequence[JournalRun], confidence: float) -> SpeedState:
     """Compute the state from all records."""
     measured = [run for run in runs if run.outcome == "measured"]
     fit = None
     if measured:
-        fit = model.fit(np.array([item.run for item in measured]), np.array([item.value for item in measured]))
+        fit = model.fit_hypotheses(
+            np.array([item.run for item in measured]), np.array([item.value for item in measured])
+        )
     state = SpeedState(model, fit, list(runs), confidence)
     state.complete = fit is not None and float(fit.weight.max()) >= confidence
-    spent = sum(run.outcome in ("measured", "wrong") for run in runs) >= most_runs(model.problem)
-    if state.complete and state.unconfirmed() is None and len({item.run for item in measured}) > 1:
+    spent = sum(run.outcome in ("measured", "wrong") for run in runs) >= count_most_runs(model.problem)
+    if state.complete and state.propose_confirmation() is None and len({item.run for item in measured}) > 1:
         state.verdict = "found" if state.named() else "no-step"
     elif spent:
         state.verdict = "likely"
     return state
 
 
-def propose(state: SpeedState, now: Assignment, impossible: Sequence[Partial] = ()) -> Proposal | None:
+def propose_run(state: SpeedState, now: Assignment, impossible: Sequence[Partial] = ()) -> Proposal | None:
     """Return the next run, or None if no combination is left."""
     problem = state.model.problem
     if state.complete:
-        run = state.unconfirmed()
-        if run is not None and len(possible(np.array([run]), impossible)):
-            return Proposal(run, 0.0, float(minutes(problem, np.array([run]), now)[0]), new_boot=False)
+        run = state.propose_confirmation()
+        if run is not None and len(possible_runs(np.array([run]), impossible)):
+            return Proposal(run, 0.0, float(run_minutes(problem, np.array([run]), now)[0]), new_boot=False)
     runs = [run.run for run in state.runs if run.outcome != "could-not"]
-    return state.model.propose(state.fit, runs, wrong_values(state.runs), now, impossible)
+    return state.model.propose(state.fit, runs, find_wrong_combinations(state.runs), now, impossible)
 
 
-def wrong_values(runs: Sequence[JournalRun]) -> list[Assignment]:
+def find_wrong_combinations(runs: Sequence[JournalRun]) -> list[Assignment]:
     """Return the combinations whose output was wrong in most runs and at least twice, so they cannot be
     measured.
     """
@@ -333,7 +337,7 @@ class SpeedOutcome:
     most: int
 
 
-def simulated_problem(setting: SpeedSetting) -> Problem:
+def simulate_problem(setting: SpeedSetting) -> Problem:
     rows = tuple(
         Variable(f"v{index}", tuple(f"{version}" for version in range(count)), 0, count - 1)
         for index, count in enumerate(setting.versions)
@@ -343,7 +347,7 @@ def simulated_problem(setting: SpeedSetting) -> Problem:
 
 def simulate(setting: SpeedSetting, cases: int, seed: int = 11, confidence: float = 0.97) -> SpeedOutcome:
     """Plant steps in histories, bisect each."""
-    problem = simulated_problem(setting)
+    problem = simulate_problem(setting)
     model = SpeedModel(problem)
     draw = np.random.default_rng(seed)
     runs, right, sure = np.zeros(cases, int), np.zeros(cases, bool), np.zeros(cases, bool)
@@ -351,20 +355,20 @@ def simulate(setting: SpeedSetting, cases: int, seed: int = 11, confidence: floa
         planted = np.sort(draw.permutation(len(model.patterns))[: setting.steps])
         sizes = np.log1p(-draw.uniform(setting.least, setting.most, setting.steps))
         result: list[JournalRun] = []
-        state = compute(model, result, confidence)
+        state = compute_state(model, result, confidence)
         while not state.verdict:
-            proposal = propose(state, problem.bad)
+            proposal = propose_run(state, problem.bad)
             if proposal is None:
                 break
-            present = model.present(np.array([proposal.run]))[planted, 0]
+            present = model.find_present_steps(np.array([proposal.run]))[planted, 0]
             noise = draw.standard_t(4) / np.sqrt(2) if setting.heavy_tails else draw.standard_normal()
             value = 50 * np.exp(sizes @ present) * max(1 + setting.noise * noise, 0.01)
             is_wrong = draw.random() < setting.wrong
             outcome = "wrong" if is_wrong else "measured"
             result.append(JournalRun(proposal.run, outcome, "", "", value=float(value * (1.5 if is_wrong else 1))))
-            state = compute(model, result, confidence)
+            state = compute_state(model, result, confidence)
         runs[case] = len(result)
         named = {(step.variable, step.version) for step in state.steps()}
         right[case] = bool(state.verdict) and named == {model.patterns[at] for at in planted}
         sure[case] = state.complete
-    return SpeedOutcome(runs, right, sure, most_runs(problem))
+    return SpeedOutcome(runs, right, sure, count_most_runs(problem))

@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from zinc_rt.cli.output import finish_report, start_report
-from zinc_rt.doctor.bringup.bisect_env.output import journal_option, journal_path, show
+from zinc_rt.doctor.bringup.bisect_env.output import find_journal, format_journal_option, show
 from zinc_rt.host.errors import CheckFailed
 
 if TYPE_CHECKING:
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
     from zinc_rt.doctor.bringup.bisect_env.variables import Assignment
 
 
-def next_measurement(arguments: argparse.Namespace, session: BisectSession) -> int:
+def propose_measurement(arguments: argparse.Namespace, session: BisectSession) -> int:
     from zinc_rt.doctor.bringup.bisect_env import journal, speed, wording
 
-    state = speed.compute(speed.SpeedModel(session.problem), session.runs, session.confidence)
+    state = speed.compute_state(speed.SpeedModel(session.problem), session.runs, session.confidence)
     if state.verdict:
-        show(arguments, wording.speed_verdict(session, state))
-        return _report(arguments, session, state)
+        show(arguments, wording.describe_speed_verdict(session, state))
+        return _report_state(arguments, session, state)
     run, proposal = session.proposed, None
     if run is None:
-        proposal = speed.propose(state, session.now, session.impossible)
+        proposal = speed.propose_run(state, session.now, session.impossible)
         if proposal is None:
             raise CheckFailed(
                 "no combination is left to test: each was recorded as impossible to set up or as giving wrong "
@@ -32,25 +32,25 @@ def next_measurement(arguments: argparse.Namespace, session: BisectSession) -> i
                 next="zinc-rt bisect-env status; bisect the wrong output first, without measure in the file",
             )
         run = proposal.run
-        row = {"what": "next", "run": wording.setting(session, run), "new_boot": False}
-        journal.append(journal_path(arguments), row)
+        row = {"what": "next", "run": wording.format_setting(session, run), "new_boot": False}
+        journal.append(find_journal(arguments), row)
     outcome = "NUMBER --output right|wrong"
-    words = journal_option(arguments)
-    show(arguments, wording.speed_progress(session, state))
-    show(arguments, wording.task(session, run, proposal, words, reboot=False, outcome=outcome))
-    return _report(arguments, session, state, run=run)
+    words = format_journal_option(arguments)
+    show(arguments, wording.describe_speed_progress(session, state))
+    show(arguments, wording.describe_task(session, run, proposal, words, reboot=False, outcome=outcome))
+    return _report_state(arguments, session, state, run=run)
 
 
 def show_status(arguments: argparse.Namespace, session: BisectSession) -> int:
     from zinc_rt.doctor.bringup.bisect_env import speed, wording
 
-    state = speed.compute(speed.SpeedModel(session.problem), session.runs, session.confidence)
-    for text in (wording.speed_progress(session, state), wording.speed_verdict(session, state)):
+    state = speed.compute_state(speed.SpeedModel(session.problem), session.runs, session.confidence)
+    for text in (wording.describe_speed_progress(session, state), wording.describe_speed_verdict(session, state)):
         show(arguments, text)
-    return _report(arguments, session, state, run=session.proposed)
+    return _report_state(arguments, session, state, run=session.proposed)
 
 
-def _report(
+def _report_state(
     arguments: argparse.Namespace, session: BisectSession, state: SpeedState, *, run: Assignment | None = None
 ) -> int:
     from zinc_rt.cli.report import Report, Result
@@ -58,20 +58,24 @@ def _report(
 
     measure = session.problem.measure
     assert measure is not None
-    details: dict[str, Any] = {"variables": session.source, "journal": str(journal_path(arguments))}
+    details: dict[str, Any] = {"variables": session.source, "journal": str(find_journal(arguments))}
     details |= {"ended": bool(state.verdict), "verdict": state.verdict, "complete": state.complete}
-    details |= {"torn_lines": session.torn, "unit": measure.unit, "most_runs": speed.most_runs(session.problem)}
-    details["runs"] = wording.runs(session)
+    details |= {
+        "torn_lines": session.torn,
+        "unit": measure.unit,
+        "most_runs": speed.count_most_runs(session.problem),
+    }
+    details["runs"] = wording.describe_runs(session)
     details["wrong_output"] = [
-        wording.setting(session, wrong_value) for wrong_value in speed.wrong_values(session.runs)
+        wording.format_setting(session, wrong_value) for wrong_value in speed.find_wrong_combinations(session.runs)
     ]
-    steps = [{**wording.step_row(session, step), "confidence": chance} for step, chance in state.named()]
+    steps = [{**wording.describe_step(session, step), "confidence": chance} for step, chance in state.named()]
     details["likeliest"] = [
-        {"steps": [wording.step_row(session, step) for step in steps], "probability": chance}
-        for steps, chance in state.likeliest()
+        {"steps": [wording.describe_step(session, step) for step in steps], "probability": chance}
+        for steps, chance in state.likeliest_hypotheses()
     ]
     if run is not None:
-        details["next"] = wording.next_run(session, run)
+        details["next"] = wording.describe_next_run(session, run)
     report = start_report(Report("bisect-env", details=details), arguments)
     report.results.append(Result("journal", "bisection", "pass", measure={"runs": len(session.runs)}))
     complete = state.complete and bool(state.verdict)

@@ -8,7 +8,7 @@ import numpy as np
 
 from zinc_rt.doctor.bringup.bisect_env import confirm
 from zinc_rt.doctor.bringup.bisect_env.journal import BisectSession, JournalRun, PlanRow
-from zinc_rt.doctor.bringup.bisect_env.model import SUSPECTED, Cause, CauseModel, build, information
+from zinc_rt.doctor.bringup.bisect_env.model import SUSPECTED, Cause, CauseModel, build_model, expected_information
 from zinc_rt.host.errors import InputError
 
 SHOWN_CAUSES = 5
@@ -43,7 +43,7 @@ class Confirmation:
         result = np.zeros((1, len(self.boots), len(confirm.CHANCES)))
         for index, boots in enumerate(self.boots):
             for runs, failed in boots.values():
-                result[0, index] += confirm.boot_likelihood(failed, runs)
+                result[0, index] += confirm.compute_boot_likelihood(failed, runs)
         return result
 
 
@@ -64,11 +64,11 @@ class SessionState:
     @property
     def beliefs(self) -> np.ndarray:
         """Return the probabilities of the causes [causes] according to the search."""
-        belief: np.ndarray = self.model.beliefs(self.posterior)[0]
+        belief: np.ndarray = self.model.cause_probabilities(self.posterior)[0]
         return belief
 
     @property
-    def best(self) -> Cause:
+    def best_cause(self) -> Cause:
         index = self.confirmation.suspect if self.confirmation else int(self.beliefs.argmax())
         return self.model.causes[index]
 
@@ -83,78 +83,80 @@ class SessionState:
     def ended(self) -> bool:
         return bool(self.verdict)
 
-    def likeliest(self) -> list[tuple[Cause, float]]:
+    def likeliest_causes(self) -> list[tuple[Cause, float]]:
         order = np.argsort(-self.beliefs, kind="stable")[:SHOWN_CAUSES]
         return [(self.model.causes[int(at)], float(self.beliefs[at])) for at in order]
 
-    def arm(self) -> confirm.Arm | None:
+    def find_current_arm(self) -> confirm.Arm | None:
         """Return the arm whose turn it is, if a suspect is being confirmed and its plan has boots left."""
         if self.confirmation is None or self.ended:
             return None
-        index = self.confirmation.plan.next_arm(self.confirmation.spent)
+        index = self.confirmation.plan.find_next_arm(self.confirmation.spent)
         return None if index is None else self.confirmation.plan.arms[index]
 
-    def next_plan(self) -> tuple[Cause, confirm.ConfirmationPlan] | None:
+    def find_next_plan(self) -> tuple[Cause, confirm.ConfirmationPlan] | None:
         """Return the plan to state before the next run: a plan for a new suspect, or the extension of a used
         one.
         """
-        if self.ended or self.arm() is not None:
+        if self.ended or self.find_current_arm() is not None:
             return None
         if self.confirmation is not None:
-            return self.best, confirm.extended(self.confirmation.plan)
+            return self.best_cause, confirm.extend(self.confirmation.plan)
         index = int(self.beliefs.argmax())
         settled = self.beliefs[index] >= SUSPECTED or self.bits >= self.model.search_bits
         if not settled or not self.model.causes[index].variables:
             return None
         problem, confidence = self.session.problem, self.session.confidence
-        return self.model.causes[index], confirm.plan(problem, self.model, self.posterior[0], index, confidence)
+        return self.model.causes[index], confirm.plan_confirmation(
+            problem, self.model, self.posterior[0], index, confidence
+        )
 
 
-def compute(session: BisectSession) -> SessionState:
+def compute_state(session: BisectSession) -> SessionState:
     """Compute the state from all records. Raises InputError for a plan whose suspect does not exist."""
-    model = build(session.problem)
+    model = build_model(session.problem)
     state = SessionState(session, model, model.start())
     plans = iter(session.plans)
     row = next(plans, None)
     boots: dict[str, list[tuple[np.ndarray, bool]]] = {}
     for number, run in enumerate([*session.runs, None]):
         while row is not None and row.after == number:
-            _begin(state, row)
+            _begin_confirmation(state, row)
             row = next(plans, None)
         if run is None or state.ended or run.outcome not in ("pass", "fail"):
             continue
-        present = model.present(np.array([run.run])).T
+        present = model.find_present_causes(np.array([run.run])).T
         failed = run.outcome == "fail"
         earlier = boots.setdefault(run.boot, [])
-        chances = boot_chances(model, earlier)
+        chances = compute_boot_chances(model, earlier)
         if state.confirmation is None:
             column = present.T.astype(np.float32)
-            state.bits += float(information(model, state.posterior, column, chances)[0, 0])
+            state.bits += float(expected_information(model, state.posterior, column, chances)[0, 0])
         state.posterior = model.after(state.posterior, present, np.array([failed]), chances)
         earlier.append((present[0], failed))
-        _judge(state, run)
+        _judge_confirmation(state, run)
     return state
 
 
-def boot_chances(
+def compute_boot_chances(
     model: CauseModel, earlier: list[tuple[np.ndarray, bool]]
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """Return the chances that the next run of a boot with these runs fails, or None for a new boot."""
     if not earlier:
         return None
-    return model.fails_in_boot(
+    return model.boot_failure_probability(
         np.array([item for item, _ in earlier]), np.array([failed for _, failed in earlier])
     )
 
 
-def _begin(state: SessionState, row: PlanRow) -> None:
+def _begin_confirmation(state: SessionState, row: PlanRow) -> None:
     suspect = next((index for index, cause in enumerate(state.model.causes) if cause.text == row.suspect), None)
     if suspect is None:
         raise InputError(
             f"{state.session.source}: the journal confirms {row.suspect!r}, which is not one of these variables",
             next="the journal may have been edited by hand: zinc-rt bisect-env start --again VARIABLES.yaml",
         )
-    arms = confirm.arms_of_cause(state.session.problem, state.model, state.posterior[0], suspect)
+    arms = confirm.build_arms_of_cause(state.session.problem, state.model, state.posterior[0], suspect)
     if state.confirmation is not None and state.confirmation.suspect == suspect:
         state.confirmation.plan = confirm.ConfirmationPlan(arms, row.boots)
         return
@@ -162,7 +164,7 @@ def _begin(state: SessionState, row: PlanRow) -> None:
     state.confirmation = Confirmation(suspect, confirm.ConfirmationPlan(arms, row.boots), [{} for _ in arms])
 
 
-def _judge(state: SessionState, run: JournalRun) -> None:
+def _judge_confirmation(state: SessionState, run: JournalRun) -> None:
     result, confidence = state.confirmation, state.session.confidence
     if result is not None and result.add(run):
         result.judgement = confirm.judge(result.likelihood(), state.session.problem.rates)
@@ -172,11 +174,16 @@ def _judge(state: SessionState, run: JournalRun) -> None:
         elif chance <= confirm.REFUTED:
             state.refuted.append(result)
             state.confirmation = None
-            state.posterior = state.model.without(state.posterior, result.suspect)
-            outside = confirm.is_outside(result.judgement.present[0], confirm.strict(confidence))
+            state.posterior = state.model.refute_cause(state.posterior, result.suspect)
+            outside = confirm.is_outside_suspects(
+                result.judgement.present[0], confirm.strict_probability(confidence)
+            )
             if outside or len(state.refuted) >= confirm.MOST_SUSPECTS:
                 state.verdict = "not-explained"
     if state.confirmation is None and not state.ended:
         index = int(state.beliefs.argmax())
-        if state.beliefs[index] >= confirm.strict(confidence) and not state.model.causes[index].variables:
+        if (
+            state.beliefs[index] >= confirm.strict_probability(confidence)
+            and not state.model.causes[index].variables
+        ):
             state.verdict = "not-explained" if state.refuted else "not-found"

@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from zinc_rt.host.errors import InputError, UsageError
-from zinc_rt.host.input_files import unreadable
+from zinc_rt.host.input_files import make_read_error
 
 SCHEMA = "zinc-rt-bisect-env/1"
 MAX_VALUES_UNORDERED = 6  # any set of them may be bad: 16 sets
@@ -71,12 +71,12 @@ class Variable:
     set_of: tuple[str, ...] = ()
     seen_in: str = ""
 
-    def how(self, value: int) -> str:
+    def describe_setting(self, value: int) -> str:
         """Return the instruction that sets the value."""
         text = (self.set_of[value] if self.set_of else "") or self.set_text or KINDS[self.kind].how
         return text.replace("{value}", self.values[value]).replace("{name}", self.name)
 
-    def patterns(self) -> tuple[frozenset[int], ...]:
+    def bad_value_sets(self) -> tuple[frozenset[int], ...]:
         """Return the sets of values that may be the bad ones: for an ordered variable all values from some
         value on, towards `bad`; otherwise any set with `bad` and without `good`."""
         if self.ordered:
@@ -152,7 +152,7 @@ class Problem:
         return variable.values.index(text)
 
 
-def load(path: Path) -> tuple[Problem, dict[str, Any]]:
+def load_problem(path: Path) -> tuple[Problem, dict[str, Any]]:
     """Return the problem, and the unmodified document for the journal. Raises InputError with the error.
 
     Every value is read as a string: 6.10 is not parsed as a number, nor on as a boolean.
@@ -162,112 +162,114 @@ def load(path: Path) -> tuple[Problem, dict[str, Any]]:
     except UnicodeDecodeError:
         raise InputError(f"{path}: not a text file", next=DOCS) from None
     except OSError as error:
-        raise unreadable(path, error, next=DOCS) from None
+        raise make_read_error(path, error, next=DOCS) from None
     except yaml.YAMLError as error:
         raise InputError(f"{path}: not YAML: {' '.join(str(error).split())}", next=DOCS) from None
-    return parse(document, str(path)), document
+    return parse_problem(document, str(path)), document
 
 
-def parse(document: Any, source: str) -> Problem:
+def parse_problem(document: Any, source: str) -> Problem:
     """Parse a document. Raises InputError with `source` and the row."""
 
-    def wrong(what: str) -> InputError:
+    def input_error(what: str) -> InputError:
         return InputError(f"{source}: {what}", next=DOCS)
 
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
         seen = document.get("schema") if isinstance(document, dict) else type(document).__name__
-        raise wrong(f"schema is {seen!r}; this build reads {SCHEMA!r}")
+        raise input_error(f"schema is {seen!r}; this build reads {SCHEMA!r}")
     unknown = set(document) - {"schema", "test", "test_minutes", "flaky", "now", "variables", "measure"}
     if unknown:
-        raise wrong(f"unknown keys: {', '.join(sorted(map(str, unknown)))}")
+        raise input_error(f"unknown keys: {', '.join(sorted(map(str, unknown)))}")
     rows = document.get("variables")
     if not isinstance(rows, dict) or not rows:
-        raise wrong("variables: expected one row per variable, by name")
-    variables = tuple(_variable(str(name), row, wrong) for name, row in rows.items())
-    measure = _measure(document.get("measure"), wrong)
+        raise input_error("variables: expected one row per variable, by name")
+    variables = tuple(_parse_variable(str(name), row, input_error) for name, row in rows.items())
+    measure = _parse_measure(document.get("measure"), input_error)
     if measure and (document.get("flaky") or not all(variable.ordered for variable in variables)):
-        raise wrong("measure: a speed bisection requires ordered values and does not accept flaky rates")
+        raise input_error("measure: a speed bisection requires ordered values and does not accept flaky rates")
     max_versions = MAX_VERSIONS if measure else MAX_PATTERNS
-    if sum(len(variable.patterns()) for variable in variables) > max_versions:
-        raise wrong(f"more than {max_versions} possible first bad values; remove values or variables")
+    if sum(len(variable.bad_value_sets()) for variable in variables) > max_versions:
+        raise input_error(f"more than {max_versions} possible first bad values; remove values or variables")
     now = document.get("now", "bad")
     if now not in ("good", "bad"):
-        raise wrong(f"now is {now!r}: expected good or bad, depending on which values are set now")
+        raise input_error(f"now is {now!r}: expected good or bad, depending on which values are set now")
     return Problem(
         variables,
         str(document.get("test", "")),
-        _number(document.get("test_minutes", TEST_MINUTES), "test_minutes", wrong, minimum=0.01),
-        _rates(document.get("flaky"), wrong),
+        _parse_number(document.get("test_minutes", TEST_MINUTES), "test_minutes", input_error, minimum=0.01),
+        _parse_rates(document.get("flaky"), input_error),
         now == "bad",
         measure,
     )
 
 
-def _number(value: Any, what: str, wrong: Any, *, minimum: float, maximum: float = 1e6) -> float:
+def _parse_number(value: Any, what: str, input_error: Any, *, minimum: float, maximum: float = 1e6) -> float:
     try:
         result = float(value)
     except (TypeError, ValueError):
         result = -1.0
     if not minimum <= result <= maximum:
-        raise wrong(f"{what} is {value!r}: expected a number from {minimum:g} to {maximum:g}")
+        raise input_error(f"{what} is {value!r}: expected a number from {minimum:g} to {maximum:g}")
     return result
 
 
-def _rates(row: Any, wrong: Any) -> Rates | None:
+def _parse_rates(row: Any, input_error: Any) -> Rates | None:
     if row is None:
         return None
     if not isinstance(row, dict) or set(row) != {"bad_passes", "good_fails"}:
-        raise wrong(
+        raise input_error(
             "flaky: expected exactly bad_passes and good_fails, as fractions of 1; omit flaky if the rates are "
             "unknown"
         )
     numbers = [
-        _number(row[name], f"flaky.{name}", wrong, minimum=0, maximum=0.49)
+        _parse_number(row[name], f"flaky.{name}", input_error, minimum=0, maximum=0.49)
         for name in ("bad_passes", "good_fails")
     ]
     return Rates(*(max(number, LEAST_RATE) for number in numbers))
 
 
-def _measure(row: Any, wrong: Any) -> SpeedMeasure | None:
+def _parse_measure(row: Any, input_error: Any) -> SpeedMeasure | None:
     if row is None:
         return None
     if not isinstance(row, dict) or "unit" not in row or set(row) - {"unit", "better", "noise", "check"}:
-        raise wrong("measure: expected unit, and optionally better, noise and check")
+        raise input_error("measure: expected unit, and optionally better, noise and check")
     better = row.get("better", "higher")
     if better not in ("higher", "lower"):
-        raise wrong(f"measure.better is {better!r}: expected higher or lower")
-    noise = _number(row.get("noise", NOISE), "measure.noise", wrong, minimum=0.001, maximum=0.3)
+        raise input_error(f"measure.better is {better!r}: expected higher or lower")
+    noise = _parse_number(row.get("noise", NOISE), "measure.noise", input_error, minimum=0.001, maximum=0.3)
     return SpeedMeasure(str(row["unit"]), better == "higher", noise, str(row.get("check", "")))
 
 
-def _variable(name: str, row: Any, wrong: Any) -> Variable:
+def _parse_variable(name: str, row: Any, input_error: Any) -> Variable:
     known = {"good", "bad", "values", "kind", "ordered", "suspect", "set", "seen_in"}
     if not isinstance(row, dict) or not {"good", "bad"} <= set(row):
-        raise wrong(f"{name}: expected good and bad, its values on a working and on a failing machine")
+        raise input_error(f"{name}: expected good and bad, its values on a working and on a failing machine")
     if set(row) - known:
-        raise wrong(f"{name}: unknown keys: {', '.join(sorted(map(str, set(row) - known)))}")
+        raise input_error(f"{name}: unknown keys: {', '.join(sorted(map(str, set(row) - known)))}")
     good, bad = str(row["good"]), str(row["bad"])
     if good == bad:
-        raise wrong(f"{name}: good and bad are both {good!r}: it cannot be the cause; remove it")
+        raise input_error(f"{name}: good and bad are both {good!r}: it cannot be the cause; remove it")
     argument = row.get("values", [good, bad])
     if not isinstance(argument, list):
-        raise wrong(f"{name}: expected values to be a list")
+        raise input_error(f"{name}: expected values to be a list")
     values = tuple(str(item) for item in argument)
     if len(set(values)) != len(values) or good not in values or bad not in values:
-        raise wrong(f"{name}: expected distinct values, including {good!r} and {bad!r}")
+        raise input_error(f"{name}: expected distinct values, including {good!r} and {bad!r}")
     kind = row.get("kind", "other")
     if kind not in KINDS:
-        raise wrong(f"{name}: unknown kind {kind!r}: expected one of {', '.join(KINDS)}")
+        raise input_error(f"{name}: unknown kind {kind!r}: expected one of {', '.join(KINDS)}")
     if str(row.get("ordered", "true")).lower() not in ("true", "false"):
-        raise wrong(f"{name}: ordered: expected true or false")
+        raise input_error(f"{name}: ordered: expected true or false")
     ordered = str(row.get("ordered", "true")).lower() == "true"
     if not ordered and len(values) > MAX_VALUES_UNORDERED:
-        raise wrong(f"{name}: {len(values)} unordered values, but the maximum is {MAX_VALUES_UNORDERED}")
+        raise input_error(f"{name}: {len(values)} unordered values, but the maximum is {MAX_VALUES_UNORDERED}")
     ways = row.get("set", "")
     if isinstance(ways, dict):
         texts = {str(key): str(item) for key, item in ways.items()}
         if set(texts) - set(values):
-            raise wrong(f"{name}: set contains unknown values: {', '.join(sorted(set(texts) - set(values)))}")
+            raise input_error(
+                f"{name}: set contains unknown values: {', '.join(sorted(set(texts) - set(values)))}"
+            )
         set_text, set_of = "", tuple(texts.get(value, "") for value in values)
     else:
         set_text, set_of = str(ways), ()
@@ -278,7 +280,7 @@ def _variable(name: str, row: Any, wrong: Any) -> Variable:
         values.index(bad),
         kind,
         ordered,
-        _number(row.get("suspect", 1.0), f"{name}.suspect", wrong, minimum=0.01, maximum=100),
+        _parse_number(row.get("suspect", 1.0), f"{name}.suspect", input_error, minimum=0.01, maximum=100),
         set_text,
         set_of,
         str(row.get("seen_in", "")),

@@ -6,34 +6,34 @@ from zinc_rt.doctor.bringup.bisect_env.confirm import ConfirmationPlan
 from zinc_rt.doctor.bringup.bisect_env.journal import BisectSession
 from zinc_rt.doctor.bringup.bisect_env.model import Cause
 from zinc_rt.doctor.bringup.bisect_env.propose import Proposal
-from zinc_rt.doctor.bringup.bisect_env.speed import SpeedState, SpeedStep, most_runs, wrong_values
+from zinc_rt.doctor.bringup.bisect_env.speed import SpeedState, SpeedStep, count_most_runs, find_wrong_combinations
 from zinc_rt.doctor.bringup.bisect_env.state import Confirmation, SessionState
 from zinc_rt.doctor.bringup.bisect_env.variables import KINDS, Assignment
 
 INDENT = 11
 
 
-def percent(share: float) -> str:
+def format_percent(share: float) -> str:
     return f"{share:.0%}" if share < 0.99 else f"{min(share, 0.9999):.2%}"
 
 
-def row(name: str, *words: str) -> str:
+def format_row(name: str, *words: str) -> str:
     return f"{name:<{INDENT}}" + "  ".join(words)
 
 
-def setting(session: BisectSession, run: Assignment) -> dict[str, str]:
+def format_setting(session: BisectSession, run: Assignment) -> dict[str, str]:
     return {v.name: v.values[index] for v, index in zip(session.problem.variables, run, strict=True)}
 
 
-def changes(session: BisectSession, run: Assignment) -> list[int]:
+def find_changes(session: BisectSession, run: Assignment) -> list[int]:
     return [index for index, (old, new) in enumerate(zip(session.now, run, strict=True)) if old != new]
 
 
-def runs(session: BisectSession) -> list[dict[str, object]]:
+def describe_runs(session: BisectSession) -> list[dict[str, object]]:
     """Return the runs for a report."""
     return [
         {
-            "set": setting(session, run.run),
+            "set": format_setting(session, run.run),
             "outcome": run.outcome,
             "when": run.when,
             "boot": run.boot,
@@ -43,80 +43,88 @@ def runs(session: BisectSession) -> list[dict[str, object]]:
     ]
 
 
-def next_run(session: BisectSession, run: Assignment) -> dict[str, object]:
+def describe_next_run(session: BisectSession, run: Assignment) -> dict[str, object]:
     """Return the next run for a report."""
     variables = session.problem.variables
-    how = {variables[change].name: variables[change].how(run[change]) for change in changes(session, run)}
-    return {"set": setting(session, run), "change": how, "test": session.problem.test}
+    how = {
+        variables[change].name: variables[change].describe_setting(run[change])
+        for change in find_changes(session, run)
+    }
+    return {"set": format_setting(session, run), "change": how, "test": session.problem.test}
 
 
-def task(
+def describe_task(
     session: BisectSession, run: Assignment, proposal: Proposal | None, journal: str, *, reboot: bool, outcome: str
 ) -> str:
     """Return the values to set, the test to run and the command that records the result. `reboot`: the present
     boot has earlier runs, and this run needs a new one."""
     variables, now = session.problem.variables, session.now
-    changed = changes(session, run)
-    lines = [row("run", f"{len(session.runs) + 1}: {_burden(session, changed, proposal, reboot)}")]
+    changed = find_changes(session, run)
+    lines = [format_row("run", f"{len(session.runs) + 1}: {_describe_effort(session, changed, proposal, reboot)}")]
     for index in changed:
         variable = variables[index]
         lines.append(
-            row("set", f"{variable.name}: {variable.values[now[index]]} -> {variable.values[run[index]]}")
+            format_row("set", f"{variable.name}: {variable.values[now[index]]} -> {variable.values[run[index]]}")
         )
-        lines.append(" " * INDENT + f"  {variable.how(run[index])}")
+        lines.append(" " * INDENT + f"  {variable.describe_setting(run[index])}")
     stays = [f"{v.name} {v.values[run[index]]}" for index, v in enumerate(variables) if index not in changed]
     if stays:
-        lines.append(row("leave", ", ".join(stays)))
+        lines.append(format_row("leave", ", ".join(stays)))
     if reboot:
         lines.append(
-            row("reboot", "before the test: runs of one boot are alike, so another one here tells little")
+            format_row("reboot", "before the test: runs of one boot are alike, so another one here tells little")
         )
-    lines.append(row("test", session.problem.test or "the command that fails on the bad machine"))
+    lines.append(format_row("test", session.problem.test or "the command that fails on the bad machine"))
     if session.problem.measure and session.problem.measure.check:
-        lines.append(row("output", f"is right if: {session.problem.measure.check}"))
-    lines.append(row("then", f"zinc-rt bisect-env record {outcome}{journal}"))
-    lines.append(row("", f"or, if it cannot be set up: zinc-rt bisect-env record --could-not{journal}"))
+        lines.append(format_row("output", f"is right if: {session.problem.measure.check}"))
+    lines.append(format_row("then", f"zinc-rt bisect-env record {outcome}{journal}"))
+    lines.append(format_row("", f"or, if it cannot be set up: zinc-rt bisect-env record --could-not{journal}"))
     return "\n".join(lines)
 
 
-def _burden(session: BisectSession, changed: list[int], proposal: Proposal | None, reboot: bool) -> str:
+def _describe_effort(session: BisectSession, changed: list[int], proposal: Proposal | None, reboot: bool) -> str:
     kinds = [KINDS[session.problem.variables[at].kind] for at in changed]
     once = max(kinds, key=lambda kind: kind.once_minutes).once if kinds else ""
     if reboot and once != "a shutdown":
         once = "a reboot"
     words = f"{len(changed)} change{'s' if len(changed) > 1 else ''}" if changed else "no change"
     words += f", {once}" if once else "" if changed else ", run it again"
-    return words + _told(proposal)
+    return words + _describe_expectation(proposal)
 
 
-def _told(proposal: Proposal | None) -> str:
+def _describe_expectation(proposal: Proposal | None) -> str:
     if proposal is None:
         return ""
     bits = f"; tells {proposal.bits:.2f} bits" if proposal.bits else ""
     return f", about {proposal.minutes:.0f} minutes{bits}"
 
 
-def suspects(state: SessionState) -> str:
+def describe_suspects(state: SessionState) -> str:
     """Return the most likely causes."""
-    lines = [row("suspects", f"{percent(belief):>6}  {cause.text}") for cause, belief in state.likeliest()]
+    lines = [
+        format_row("suspects", f"{format_percent(belief):>6}  {cause.text}")
+        for cause, belief in state.likeliest_causes()
+    ]
     return "\n".join([lines[0], *(" " * INDENT + line[INDENT:] for line in lines[1:])])
 
 
-def plan(cause: Cause, planned: ConfirmationPlan, minutes: float) -> str:
+def describe_plan(cause: Cause, planned: ConfirmationPlan, minutes: float) -> str:
     """Return the boots that a confirmation will use."""
     total = sum(planned.boots)
     lines = [
-        row("suspect", f"{cause.text}: to be confirmed, in at most {total} boots (about {minutes:.0f} minutes)")
+        format_row(
+            "suspect", f"{cause.text}: to be confirmed, in at most {total} boots (about {minutes:.0f} minutes)"
+        )
     ]
     lines += [
-        row("", f"at most {boots} {arm.text}")
+        format_row("", f"at most {boots} {arm.text}")
         for arm, boots in zip(planned.arms, planned.boots, strict=True)
         if boots
     ]
     return "\n".join(lines)
 
 
-def arms(confirmation: Confirmation) -> str:
+def describe_arms(confirmation: Confirmation) -> str:
     """Return the results of a confirmation so far, one line per arm."""
     lines = []
     for arm, planned, boots in zip(
@@ -124,11 +132,13 @@ def arms(confirmation: Confirmation) -> str:
     ):
         runs, failed = (sum(boot[at] for boot in boots.values()) for at in (0, 1))
         if planned or runs:
-            lines.append(row("", f"{failed} of {runs} runs failed in {len(boots)} of {planned} boots, {arm.text}"))
+            lines.append(
+                format_row("", f"{failed} of {runs} runs failed in {len(boots)} of {planned} boots, {arm.text}")
+            )
     return "\n".join(lines)
 
 
-def history(session: BisectSession) -> str:
+def describe_history(session: BisectSession) -> str:
     lines = []
     good = session.problem.good
     for number, run in enumerate(session.runs, 1):
@@ -143,46 +153,55 @@ def history(session: BisectSession) -> str:
                 ", WRONG" if run.outcome == "wrong" else ""
             )
         lines.append(
-            row(f"run {number}", f"{outcome:<9}", ", ".join(names) or "all values as on the good machine")
+            format_row(f"run {number}", f"{outcome:<9}", ", ".join(names) or "all values as on the good machine")
         )
     return "\n".join(lines)
 
 
-def verdict(state: SessionState) -> str:
+def describe_verdict(state: SessionState) -> str:
     runs = len(state.session.runs)
     if state.verdict == "guilty":
         assert state.confirmation is not None
-        output = row("GUILTY", f"{state.best.text}, confirmed with {percent(state.confidence)} confidence")
-        return f"{output} after {runs} runs\n{arms(state.confirmation)}"
-    if state.verdict == "not-found":
-        output = row(
-            "NOT FOUND", f"{state.best.text}, with {percent(state.confidence)} confidence after {runs} runs"
+        output = format_row(
+            "GUILTY", f"{state.best_cause.text}, confirmed with {format_percent(state.confidence)} confidence"
         )
-        return output + "\n" + row("next", "list other differences between the two machines, and start again")
+        return f"{output} after {runs} runs\n{describe_arms(state.confirmation)}"
+    if state.verdict == "not-found":
+        output = format_row(
+            "NOT FOUND",
+            f"{state.best_cause.text}, with {format_percent(state.confidence)} confidence after {runs} runs",
+        )
+        return (
+            output + "\n" + format_row("next", "list other differences between the two machines, and start again")
+        )
     if state.verdict == "not-explained":
         output = f"NOT EXPLAINED  no variable and no pair of them explains these {runs} runs"
         lines = [output]
         for confirmation in state.refuted:
-            lines += [row("refuted", refutation(state, confirmation)), arms(confirmation)]
-        return "\n".join([*lines, row("next", _next_step(state))])
+            lines += [format_row("refuted", describe_refutation(state, confirmation)), describe_arms(confirmation)]
+        return "\n".join([*lines, format_row("next", _advise_next_step(state))])
     if state.confirmation is not None:
-        output = row(
-            "OPEN", f"{runs} runs so far; suspect {state.best.text}, {percent(state.confidence)} confirmed"
+        output = format_row(
+            "OPEN",
+            f"{runs} runs so far; suspect {state.best_cause.text}, {format_percent(state.confidence)} confirmed",
         )
-        return f"{output}\n{arms(state.confirmation)}"
-    return f"OPEN       {runs} runs so far, {percent(state.confidence)}: {state.best.text}, not confirmed"
+        return f"{output}\n{describe_arms(state.confirmation)}"
+    return (
+        f"OPEN       {runs} runs so far, {format_percent(state.confidence)}: {state.best_cause.text}, not "
+        "confirmed"
+    )
 
 
-def finding(confirmation: Confirmation) -> tuple[bool, bool]:
+def assess_suspect(confirmation: Confirmation) -> tuple[bool, bool]:
     """Return whether the suspect is sufficient for the fault, and whether it is necessary."""
     assert confirmation.judgement is not None
     present = confirmation.judgement.present[0]
     return bool(present[0] >= 0.5), bool((present[1:] < 0.5).all())
 
 
-def refutation(state: SessionState, confirmation: Confirmation) -> str:
+def describe_refutation(state: SessionState, confirmation: Confirmation) -> str:
     name = state.model.causes[confirmation.suspect].text
-    sufficient, necessary = finding(confirmation)
+    sufficient, necessary = assess_suspect(confirmation)
     if sufficient:
         return f"{name}: enough to make the test fail, but it fails without it too"
     if necessary:
@@ -190,13 +209,13 @@ def refutation(state: SessionState, confirmation: Confirmation) -> str:
     return f"{name}: neither needed nor enough"
 
 
-def _next_step(state: SessionState) -> str:
+def _advise_next_step(state: SessionState) -> str:
     for confirmation in state.refuted:
         names = " and ".join(
             state.session.problem.variables[variable].name
             for variable in state.model.causes[confirmation.suspect].variables
         )
-        sufficient, necessary = finding(confirmation)
+        sufficient, necessary = assess_suspect(confirmation)
         if sufficient:
             return f"two independent causes are likely: keep {names} good, remove it from the file, start again"
         if necessary:
@@ -207,7 +226,7 @@ def _next_step(state: SessionState) -> str:
 # --- speed ---
 
 
-def step_row(session: BisectSession, step: SpeedStep) -> dict[str, object]:
+def describe_step(session: BisectSession, step: SpeedStep) -> dict[str, object]:
     """Return a step for a report: `change` is relative, in the unit of the measurement."""
     variable = session.problem.variables[step.variable]
     before = step.version - (1 if variable.bad > variable.good else -1)
@@ -218,8 +237,8 @@ def step_row(session: BisectSession, step: SpeedStep) -> dict[str, object]:
     return {**names, "slower": step.share < 0, "change": round(change, 4)}
 
 
-def _step(session: BisectSession, step: SpeedStep) -> str:
-    result = step_row(session, step)
+def _format_step(session: BisectSession, step: SpeedStep) -> str:
+    result = describe_step(session, step)
     kind = "slower" if result["slower"] else "faster"
     assert session.problem.measure is not None
     unit = session.problem.measure.unit
@@ -228,31 +247,38 @@ def _step(session: BisectSession, step: SpeedStep) -> str:
     )
 
 
-def speed_progress(session: BisectSession, state: SpeedState) -> str:
+def describe_speed_progress(session: BisectSession, state: SpeedState) -> str:
     """Return the number of runs, their maximum, and the likeliest steps."""
     result = sum(run.outcome in ("measured", "wrong") for run in session.runs)
-    lines = [row("measured", f"{result} of at most {most_runs(session.problem)} runs")]
-    for steps, chance in state.likeliest() if result > 1 else []:
-        text = "; ".join(_step(session, item) for item in steps) or "no step"
-        lines.append(row("", f"{percent(chance):>6}  {text}"))
+    lines = [format_row("measured", f"{result} of at most {count_most_runs(session.problem)} runs")]
+    for steps, chance in state.likeliest_hypotheses() if result > 1 else []:
+        text = "; ".join(_format_step(session, item) for item in steps) or "no step"
+        lines.append(format_row("", f"{format_percent(chance):>6}  {text}"))
     return "\n".join(lines)
 
 
-def speed_verdict(session: BisectSession, state: SpeedState) -> str:
-    runs, sure = len(session.runs), percent(state.chance)
-    steps = [_step(session, item) for item in state.steps()] or ["no version changes the speed"]
+def describe_speed_verdict(session: BisectSession, state: SpeedState) -> str:
+    runs, sure = len(session.runs), format_percent(state.chance)
+    steps = [_format_step(session, item) for item in state.steps()] or ["no version changes the speed"]
     if state.verdict in ("found", "no-step"):
-        lines = [row("STEPS" if state.steps() else "NO STEP", steps[0]), *(row("", item) for item in steps[1:])]
-        lines.append(row("", f"with {sure} confidence after {runs} runs"))
+        lines = [
+            format_row("STEPS" if state.steps() else "NO STEP", steps[0]),
+            *(format_row("", item) for item in steps[1:]),
+        ]
+        lines.append(format_row("", f"with {sure} confidence after {runs} runs"))
     elif state.verdict == "likely":
-        lines = [row("LIKELY", steps[0]), *(row("", item) for item in steps[1:])]
-        lines.append(row("", f"with {sure} only, not {percent(state.confidence)}, after the {runs} runs planned"))
-        named = [f"{_step(session, step)}, {percent(chance)}" for step, chance in state.named()]
-        lines += [row("sure", item) for item in named]
-        lines.append(row("next", "reduce the noise of the test, or leave out versions; start again"))
+        lines = [format_row("LIKELY", steps[0]), *(format_row("", item) for item in steps[1:])]
+        lines.append(
+            format_row(
+                "", f"with {sure} only, not {format_percent(state.confidence)}, after the {runs} runs planned"
+            )
+        )
+        named = [f"{_format_step(session, step)}, {format_percent(chance)}" for step, chance in state.named()]
+        lines += [format_row("sure", item) for item in named]
+        lines.append(format_row("next", "reduce the noise of the test, or leave out versions; start again"))
     else:
-        lines = [row("OPEN", f"{runs} runs so far")]
-    for wrong_value in wrong_values(session.runs):
-        text = ", ".join(f"{name} {value}" for name, value in setting(session, wrong_value).items())
-        lines.append(row("wrong", f"the output is wrong with {text}: not measured again"))
+        lines = [format_row("OPEN", f"{runs} runs so far")]
+    for wrong_value in find_wrong_combinations(session.runs):
+        text = ", ".join(f"{name} {value}" for name, value in format_setting(session, wrong_value).items())
+        lines.append(format_row("wrong", f"the output is wrong with {text}: not measured again"))
     return "\n".join(lines)

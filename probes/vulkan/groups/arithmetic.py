@@ -42,9 +42,9 @@ MINUS_ZERO = np.uint32(0x80000000)
     "the driver's compiler fuses a product and a sum despite NoContraction",
     "report it to the driver's vendor; canonical orderings are unavailable",
 )
-def float_controls(c: VulkanProbeContext) -> Outcome:
-    a, b, x = operands()
-    got = measure(c.bench, a, b, x)
+def probe_float_controls(c: VulkanProbeContext) -> Outcome:
+    a, b, x = make_operands()
+    got = measure_functions(c.bench, a, b, x)
     with np.errstate(all="ignore"):
         product = a * b
         want = {ADD: a + b, MULTIPLY: product, MULTIPLY_ADD: product + x}
@@ -58,8 +58,8 @@ def float_controls(c: VulkanProbeContext) -> Outcome:
     check(not wrong, "contraction", f"a * b + c: {wrong} of {CASES} results are wrong")
     nans = np.isnan(a) | np.isnan(b)
     return passed(
-        division_ulp=worst_ulp(got[DIVIDE], ratio),
-        square_root_ulp=worst_ulp(got[ROOT], root),
+        division_ulp=find_worst_ulp(got[DIVIDE], ratio),
+        square_root_ulp=find_worst_ulp(got[ROOT], root),
         zero_plus_minus_zero=bool((got[ZERO_PLUS].view(np.uint32)[a.view(np.uint32) == MINUS_ZERO] == 0).all()),
         max_keeps_nan=bool(np.isnan(got[MAXIMUM][nans]).all()),
         tells_nan=bool((got[IS_NAN] == np.isnan(a)).all()),
@@ -67,7 +67,7 @@ def float_controls(c: VulkanProbeContext) -> Outcome:
     )
 
 
-def operands() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def make_operands() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return random bits, including values of similar magnitude, denormal products, zeros of both signs
     and NaN."""
     random = np.random.default_rng(16)
@@ -81,7 +81,7 @@ def operands() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return a.view(np.float32), b.view(np.float32), x.view(np.float32)
 
 
-def measure(bench: VulkanBench, *abc: np.ndarray) -> np.ndarray:
+def measure_functions(bench: VulkanBench, *abc: np.ndarray) -> np.ndarray:
     """Return float32 [8, n]: every operation of probe_float.comp."""
     y = bench.words(8 * CASES, "results")
     arguments = [bench.of(item) for item in abc]
@@ -95,7 +95,7 @@ def count_differences(got: np.ndarray, want: np.ndarray) -> int:
     return int(np.count_nonzero(~same))
 
 
-def worst_ulp(got: np.ndarray, want: np.ndarray) -> int:
+def find_worst_ulp(got: np.ndarray, want: np.ndarray) -> int:
     """Return the largest difference of normal, finite results."""
     normal = np.isfinite(want) & (np.abs(want) >= np.finfo(np.float32).tiny)
     bits = [item[normal].view(np.int32).astype(np.int64) for item in (got, want)]
@@ -113,10 +113,10 @@ def worst_ulp(got: np.ndarray, want: np.ndarray) -> int:
     "the driver's compiler changes float arithmetic in a way that no mode prevents, or has a bug",
     "report operation and operands to the driver's vendor; VK_DRIVER_FILES=FILE selects another driver",
 )
-def self_test_(c: VulkanProbeContext) -> Outcome:
+def probe_self_test(c: VulkanProbeContext) -> Outcome:
     with VulkanBackend(
         registry.spec("vulkan"), "canonical-1", c.device, KERNELS, VulkanOptions(cache=None)
     ) as backend:
-        wrong = self_test.differences(backend)
+        wrong = self_test.find_differences(backend)
     check(not wrong, "wrong-bits", "; ".join(str(item) for item in wrong[:3]))
-    return passed(operations=len(self_test.OPERATIONS), cases=len(self_test.operands().a))
+    return passed(operations=len(self_test.OPERATIONS), cases=len(self_test.make_operands().a))

@@ -20,7 +20,7 @@ SOFTWARE = "a software driver: not the speed of a GPU"
     "cost of a submission, a dispatch and a barrier", passes_when="the times are measured; there are no limits"
 )
 @fails(symptom("no-time"), "the clock did not advance", "run it again")
-def submissions(c: VulkanProbeContext) -> Outcome:
+def probe_submissions(c: VulkanProbeContext) -> Outcome:
     bench = c.bench
     mark = bench.dispatch("probe_mark", (bench.words(1), 1, 1), (1, 1, 1))
     empty = bench.seconds([], RUNS)
@@ -28,7 +28,7 @@ def submissions(c: VulkanProbeContext) -> Outcome:
     apart = bench.seconds(chain_commands([mark] * DISPATCHES), FEW)
     check(empty > 0, "no-time", "an empty submission took no time")
     return passed(
-        *software(c),
+        *describe_software(c),
         submit_us=1e6 * empty,
         dispatch_us=1e6 * max(0.0, many - empty) / DISPATCHES,
         dispatch_and_barrier_us=1e6 * max(0.0, apart - empty) / DISPATCHES,
@@ -38,9 +38,9 @@ def submissions(c: VulkanProbeContext) -> Outcome:
 @probe("V15", "copy and read bandwidth", (VULKAN,), hazard=0, needs=("V08",), seconds=60.0)
 @proves("speed of copies and reads by kernels", passes_when="the times are measured; there are no limits")
 @fails(symptom("no-time"), "the clock did not advance", "run it again")
-def bandwidth(c: VulkanProbeContext) -> Outcome:
+def probe_bandwidth(c: VulkanProbeContext) -> Outcome:
     bench = c.bench
-    source, target = (block(c, name) for name in ("source", "target"))
+    source, target = (allocate_block(c, name) for name in ("source", "target"))
     copy: list[VulkanCommand] = [CmdCopyBuffer(source.handle, 0, target.handle, 0, COPY_BYTES)]
     sums = bench.words(128 * READ_GROUPS)
     quads = COPY_BYTES // 16
@@ -50,16 +50,16 @@ def bandwidth(c: VulkanProbeContext) -> Outcome:
     copied, was_read = bench.seconds(copy, FEW), bench.seconds(read, FEW)
     check(min(copied, was_read) > 0, "no-time", "a copy took no time")
     return passed(
-        *software(c),
+        *describe_software(c),
         copy_gb_s=2e-9 * COPY_BYTES / copied,  # bytes read and bytes written
         read_gb_s=1e-9 * COPY_BYTES / was_read,
         bytes=COPY_BYTES,
     )
 
 
-def block(c: VulkanProbeContext, name: str) -> VulkanBlock:
+def allocate_block(c: VulkanProbeContext, name: str) -> VulkanBlock:
     return c.bench.memory.block(COPY_BYTES, BufferHeap.DEVICE_LOCAL, name)
 
 
-def software(c: VulkanProbeContext) -> list[str]:
+def describe_software(c: VulkanProbeContext) -> list[str]:
     return [SOFTWARE] if c.physical.is_cpu else []

@@ -6,7 +6,7 @@ import ctypes
 from ctypes import byref
 
 from zinc_rt.backends.vulkan import api, icd, layers, loader
-from zinc_rt.backends.vulkan.physical_device import FEATURES, FLOAT_CONTROLS, version_of, version_text
+from zinc_rt.backends.vulkan.physical_device import FEATURES, FLOAT_CONTROLS, format_version, split_version
 from zinc_rt.mem.heaps import BufferHeap
 from zinc_rt.probes.outcome import HOST, VULKAN, Outcome, check, passed, symptom
 from zinc_rt.probes.probe import fails, probe, proves
@@ -30,25 +30,27 @@ READS_BACK = api.VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT
     "VK_INSTANCE_LAYERS or VK_LOADER_LAYERS_ENABLE names a layer that is not installed and is ignored",
     "unset it, or install the layer: apt install vulkan-validationlayers",
 )
-def loader_(c: VulkanProbeContext) -> Outcome:
-    vulkan = loader.load()
+def probe_loader(c: VulkanProbeContext) -> Outcome:
+    vulkan = loader.load_vulkan()
     version = ctypes.c_uint32()
     vulkan.vkEnumerateInstanceVersion(byref(version))
-    drivers = icd.installed_drivers()
+    drivers = icd.list_installed_drivers()
     troubles = [f"{driver.manifest}: {driver.trouble}" for driver in drivers if driver.trouble]
     check(
-        not (troubles and icd.manifest_override()), "driver", f"{icd.manifest_override()}: {'; '.join(troubles)}"
+        not (troubles and icd.find_manifest_override()),
+        "driver",
+        f"{icd.find_manifest_override()}: {'; '.join(troubles)}",
     )
-    gone = layers.missing()
+    gone = layers.list_missing_layers()
     check(not gone, "layer", f"not installed: {', '.join(gone)}")
-    named = [icd.manifest_override()] if icd.manifest_override() else []
-    active = [f"layers {', '.join(layers.active())}"] if layers.active() else []
+    named = [icd.find_manifest_override()] if icd.find_manifest_override() else []
+    active = [f"layers {', '.join(layers.list_active_layers())}"] if layers.list_active_layers() else []
     return passed(
         *named,
         *troubles,
         *active,
         library=vulkan.source,
-        version=version_text(version_of(version.value)),
+        version=format_version(split_version(version.value)),
         drivers=len(drivers),
         manifests=[driver.manifest for driver in drivers],
     )
@@ -64,7 +66,7 @@ def loader_(c: VulkanProbeContext) -> Outcome:
     ),
     "`ls -l /dev/dri` and add yourself to the group render; if there is no GPU:" + loader.INSTALL,
 )
-def devices(c: VulkanProbeContext) -> Outcome:
+def probe_devices(c: VulkanProbeContext) -> Outcome:
     check(bool(c.devices), "no-device", "no driver reports a device")
     return passed(
         *(f"{device.option} {device.name} ({device.kind})" for device in c.devices), devices=len(c.devices)
@@ -81,13 +83,13 @@ def devices(c: VulkanProbeContext) -> Outcome:
     "an old driver, or a device without this feature",
     "update the driver (a newer Mesa, or the vendor's); a Vulkan 1.0 or 1.1 device cannot be used",
 )
-def features(c: VulkanProbeContext) -> Outcome:
+def probe_features(c: VulkanProbeContext) -> Outcome:
     device = c.physical
     check(not device.missing, "missing", device.missing)
     limits = device.limits
     return passed(
         driver=device.driver,
-        vulkan=version_text(device.api_version),
+        vulkan=format_version(device.api_version),
         software=device.is_cpu,
         invocations=limits.invocations,
         shared_bytes=limits.shared_bytes,
@@ -107,7 +109,7 @@ def features(c: VulkanProbeContext) -> Outcome:
     "the driver has no memory of this kind, or does not expose it",
     "update the driver; `vulkaninfo` lists its memory types",
 )
-def memory_types(c: VulkanProbeContext) -> Outcome:
+def probe_memory_types(c: VulkanProbeContext) -> Outcome:
     device = c.physical
     flags = [memory_type.flags for memory_type in device.memory_types]
     check(device.memory > 0, "no-type", "no heap is device-local")
@@ -143,7 +145,7 @@ def memory_types(c: VulkanProbeContext) -> Outcome:
     "the kernel did not run, or the mapped memory is not that of the device",
     "update the driver; report this with --json",
 )
-def opens(c: VulkanProbeContext) -> Outcome:
+def probe_open(c: VulkanProbeContext) -> Outcome:
     bench = c.bench
     words = bench.words(1)
     seconds = bench.run(bench.dispatch("probe_mark", (words, 1, 1), (1, 1, 1)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from zinc_rt.backends.vulkan.errors import VulkanError
 from zinc_rt.exec import DeadlineMissed
-from zinc_rt.probes.outcome import VULKAN, Failed, Outcome, passed, symptom
+from zinc_rt.probes.outcome import VULKAN, Outcome, ProbeFailed, passed, symptom
 from zinc_rt.probes.probe import fails, probe, proves
 from zinc_rt.probes.vulkan.context import VulkanProbeContext
 
@@ -24,7 +24,7 @@ SECONDS = 15.0  # longer than the watchdogs of Windows (2 s), amdgpu (10 s) and 
     "the kernel ended: the driver's compiler removed an endless loop",
     "report this with --json; there are no other consequences",
 )
-def endless(c: VulkanProbeContext) -> Outcome:
+def probe_endless_dispatch(c: VulkanProbeContext) -> Outcome:
     bench = c.bench
     stop, turns = bench.words(1), bench.words(32)
     try:
@@ -35,4 +35,4 @@ def endless(c: VulkanProbeContext) -> Outcome:
         how = "lost" if bench.streams.lost is not None else "deadline"
         bench.abandon()
         return passed(missed.message, how=how)
-    raise Failed("ended", f"it ended after {turns.words[0]} turns")
+    raise ProbeFailed("ended", f"it ended after {turns.words[0]} turns")

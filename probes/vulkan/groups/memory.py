@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from zinc_rt.backends.vulkan.memory import ADDRESS_ALIGNMENT
-from zinc_rt.probes.outcome import VULKAN, Outcome, check, passed, skipped, symptom
+from zinc_rt.probes.outcome import VULKAN, Outcome, check, make_skip, passed, symptom
 from zinc_rt.probes.probe import fails, probe, proves
 from zinc_rt.probes.vulkan.bench import Address
 from zinc_rt.probes.vulkan.context import VulkanProbeContext
@@ -30,7 +30,7 @@ FILE_BYTES = 8 << 20
     "the driver computes addresses in 32 bits, or memory is not at the reported address",
     "update the driver; report this with --json",
 )
-def addresses(c: VulkanProbeContext) -> Outcome:
+def probe_addresses(c: VulkanProbeContext) -> Outcome:
     bench = c.bench
     location, old = bench.words(WORDS), bench.words(1)
     tried = 0
@@ -62,18 +62,18 @@ def addresses(c: VulkanProbeContext) -> Outcome:
     "the imported pages are not those of the file",
     "report it to the driver's vendor",
 )
-def import_(c: VulkanProbeContext) -> Outcome:
+def probe_host_import(c: VulkanProbeContext) -> Outcome:
     if not c.device.external_memory_host:
-        return skipped("the driver has no VK_EXT_external_memory_host: weights are copied")
+        return make_skip("the driver has no VK_EXT_external_memory_host: weights are copied")
     content = np.arange(FILE_BYTES // 4, dtype=np.uint32)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "mapped"
         path.write_bytes(content.tobytes())
         with path.open("rb") as file:
             mapped = np.frombuffer(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ), np.uint32)
-        imported = c.bench.memory.imported(mapped, "a mapped file")
+        imported = c.bench.memory.import_host_memory(mapped, "a mapped file")
         if imported is None:
-            return skipped("the driver rejects read-only mappings: weights are copied")
+            return make_skip("the driver rejects read-only mappings: weights are copied")
         block, offset_bytes = imported
         y, count = c.bench.words(128), FILE_BYTES // 16
         source = Address(block.gpu_va + offset_bytes)

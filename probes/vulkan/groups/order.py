@@ -30,7 +30,7 @@ DEADLINE_SECONDS = 0.05
     "a grid in memory is read too early or from the wrong address, or a count of 0 runs workgroups",
     "update the driver; report this with --json",
 )
-def grids(c: VulkanProbeContext) -> Outcome:
+def probe_grids(c: VulkanProbeContext) -> Outcome:
     bench = c.bench
     for grid in GRIDS:
         wide, high, deep = (max(1, axis) for axis in grid)
@@ -61,8 +61,8 @@ def grids(c: VulkanProbeContext) -> Outcome:
     "a dispatch started before the one preceding the barrier had ended, or read a stale cache line",
     "update the driver; report this with --json",
 )
-def barrier(c: VulkanProbeContext) -> Outcome:
-    apart, together = (hops(c.bench, barriers=barriers) for barriers in (True, False))
+def probe_barrier(c: VulkanProbeContext) -> Outcome:
+    apart, together = (run_hops(c.bench, barriers=barriers) for barriers in (True, False))
     wrong = int(np.count_nonzero(apart != HOPS))
     check(not wrong, "stale", f"{wrong} of {CELLS} cells are not {HOPS}; one is {apart[apart != HOPS][:1]}")
     race = int(np.count_nonzero(together != HOPS))
@@ -70,7 +70,7 @@ def barrier(c: VulkanProbeContext) -> Outcome:
     return passed(seen, dispatches=HOPS, raced_cells=race)
 
 
-def hops(bench: VulkanBench, *, barriers: bool) -> np.ndarray:
+def run_hops(bench: VulkanBench, *, barriers: bool) -> np.ndarray:
     """Return the cells after HOPS dispatches between two buffers."""
     pair = bench.words(CELLS), bench.words(CELLS)
     there, back = (
@@ -91,7 +91,7 @@ def hops(bench: VulkanBench, *, barriers: bool) -> np.ndarray:
     "invocations of a workgroup pass barrier() early, or its shared memory is shared with another workgroup",
     "update the driver; report this with --json",
 )
-def shared_memory(c: VulkanProbeContext) -> Outcome:
+def probe_shared_memory(c: VulkanProbeContext) -> Outcome:
     x = np.random.default_rng(12).integers(0, 1 << 32, 128, np.uint64).astype(np.uint32)
     y = c.bench.words(128)
     c.bench.run(c.bench.dispatch("probe_shared", (c.bench.of(x), y), (1, 1, 1)))
@@ -122,7 +122,7 @@ def shared_memory(c: VulkanProbeContext) -> Outcome:
     "a wait returned long after its deadline, or not at all",
     "the machine may be busy: run it again; otherwise update the driver",
 )
-def timeline(c: VulkanProbeContext) -> Outcome:
+def probe_timeline(c: VulkanProbeContext) -> Outcome:
     result, gate = ProbeTimeline(c.device), ProbeTimeline(c.device)
     for value in range(1, VALUES + 1):
         result.submit(value)

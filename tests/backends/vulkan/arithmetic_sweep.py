@@ -16,8 +16,8 @@ import numpy as np
 from zinc_rt.backends import registry
 from zinc_rt.backends.vulkan.backend import VulkanBackend, VulkanOptions
 from zinc_rt.backends.vulkan.device import list_devices, open_device
-from zinc_rt.backends.vulkan.self_test import results
-from zinc_rt.backends.vulkan.self_test_cases import OPERATIONS, Operands, WrongBits, wrong_bits
+from zinc_rt.backends.vulkan.self_test import run_operations
+from zinc_rt.backends.vulkan.self_test_cases import OPERATIONS, Operands, WrongBits, find_wrong_bits
 from zinc_rt.kernels.spirv.table import KERNELS
 
 DIVISORS = (0x3F800001, 0x40490FDB, 0x3EAAAAAB, 0x00000003, 0x7F7FFFFF)  # near 1, pi, a third, denormal, largest
@@ -32,7 +32,7 @@ ALL_BLOCKS = (1 << 32) // BLOCK
 SCATTER = np.uint32(0x9E3779B1)  # odd: modulo 2^32 it only changes the order
 
 
-def sweep(backend: VulkanBackend, function: str, *, blocks: int) -> WrongBits | None:
+def sweep_blocks(backend: VulkanBackend, function: str, *, blocks: int) -> WrongBits | None:
     """Return the errors of the first incorrect block. A block samples arguments from the whole range, each block
     different ones; ALL_BLOCKS blocks cover every argument.
     """
@@ -42,8 +42,8 @@ def sweep(backend: VulkanBackend, function: str, *, blocks: int) -> WrongBits | 
     for block in range(blocks):
         a = np.arange(block * BLOCK, (block + 1) * BLOCK, dtype=np.uint32) * SCATTER
         operands = Operands(a, b, b)
-        (got,) = results(backend, operands, (number,))
-        if (result := wrong_bits(number, operands, got)) is not None:
+        (got,) = run_operations(backend, operands, (number,))
+        if (result := find_wrong_bits(number, operands, got)) is not None:
             return result
     return None
 
@@ -57,7 +57,7 @@ def main(functions: list[str]) -> int:
     ) as backend:
         for function in functions or SWEPT:
             start = time.perf_counter()
-            result = sweep(backend, function, blocks=ALL_BLOCKS)
+            result = sweep_blocks(backend, function, blocks=ALL_BLOCKS)
             wrong += result is not None
             took = time.perf_counter() - start
             print(f"{function}: {result or f'{1 << 32} arguments, 0 wrong bits'}, {took:.0f} s", flush=True)

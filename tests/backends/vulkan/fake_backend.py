@@ -35,12 +35,12 @@ class FakeBackend(VulkanBackend):
         result = super().build(lowered, buffers)
         block = result.block.gpu_va
         for step in result.plan.dispatches:
-            where = [_place(buffer, step, block, lowered, buffers) for buffer in step.launch.buffers]
+            where = [operand_range(buffer, step, block, lowered, buffers) for buffer in step.launch.buffers]
             self.fake.places[block + step.arguments_offset] = where
         return result
 
 
-def _place(
+def operand_range(
     operand: Operand | None, step: Dispatch, block_va: int, lowered: LoweredGraph, buffers: Mapping[str, Buffer]
 ) -> tuple[int, int, str]:
     """First address, end address (exclusive), name."""
@@ -50,10 +50,10 @@ def _place(
         start = block_va + step.temps[operand.name]
         return start, start + operand.size_bytes, f"{operand.name} of {step.node!r}"
     assert isinstance(operand, Ref)
-    return _range(operand.name, lowered, buffers)
+    return buffer_range(operand.name, lowered, buffers)
 
 
-def _range(name: str, lowered: LoweredGraph, buffers: Mapping[str, Buffer]) -> tuple[int, int, str]:
+def buffer_range(name: str, lowered: LoweredGraph, buffers: Mapping[str, Buffer]) -> tuple[int, int, str]:
     if name in buffers:
         va: Any = buffers[name].gpu_va
         return va, va + buffers[name].size_bytes, name

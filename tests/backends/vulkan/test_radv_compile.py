@@ -13,7 +13,7 @@ import pytest
 from zinc_rt.backends.vulkan.radv import RadvCompiled, compile_modules, find_driver
 from zinc_rt.cli.vulkan import main
 from zinc_rt.host.errors import InputError, NothingRan, UsageError
-from zinc_rt.kernels.radv.container import COMPILER, container
+from zinc_rt.kernels.radv.container import COMPILER, build_container
 from zinc_rt.kernels.radv.table import BUILT, load
 from zinc_rt.kernels.spirv.table import KERNELS
 from zinc_rt.kernels.zrt import write_zrt
@@ -22,7 +22,7 @@ SOME = ("add", "rms_norm", "step_grids")
 
 
 @pytest.fixture(scope="module")
-def compiled() -> RadvCompiled:
+def compiled_modules() -> RadvCompiled:
     try:
         return compile_modules({name: KERNELS.module(name) for name in SOME})
     except NothingRan as error:
@@ -34,24 +34,24 @@ def compiled() -> RadvCompiled:
 
 
 @pytest.mark.parametrize("name", SOME)
-def test_committed_container_matches_radv_output(compiled: RadvCompiled, name: str) -> None:
-    result = container(name, KERNELS.module(name), compiled.caches[name], compiled.mesa)
-    if load(name).compiler != f"{COMPILER}{compiled.mesa}":
-        pytest.skip(f"the committed ones are of {load(name).compiler}, this is Mesa {compiled.mesa}")
+def test_committed_container_matches_radv_output(compiled_modules: RadvCompiled, name: str) -> None:
+    result = build_container(name, KERNELS.module(name), compiled_modules.caches[name], compiled_modules.mesa)
+    if load(name).compiler != f"{COMPILER}{compiled_modules.mesa}":
+        pytest.skip(f"the committed ones are of {load(name).compiler}, this is Mesa {compiled_modules.mesa}")
     assert write_zrt(result) == (BUILT / f"{name}.zrt").read_bytes(), "zinc-rt vulkan compile --radv gfx1201"
 
 
-def test_invalid_module_is_reported(compiled: RadvCompiled) -> None:
+def test_invalid_module_is_reported(compiled_modules: RadvCompiled) -> None:
     with pytest.raises(InputError, match=r"kernel odd: RADV .* did not compile it"):
         compile_modules({"odd": KERNELS.module("add")[:40]})
 
 
 def test_command_writes_to_the_requested_path(
-    compiled: RadvCompiled, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    compiled_modules: RadvCompiled, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["compile", "add", "--radv", "gfx1201", "-o", str(tmp_path)]) == 0
     out = capsys.readouterr().out
-    assert "PASS  1 of 1 kernels are compiled" in out and f"RADV of Mesa {compiled.mesa}" in out
+    assert "PASS  1 of 1 kernels are compiled" in out and f"RADV of Mesa {compiled_modules.mesa}" in out
     assert [path.name for path in tmp_path.iterdir()] == ["add.zrt"]
 
 
@@ -65,7 +65,7 @@ def test_missing_driver_error_gives_advice(monkeypatch: pytest.MonkeyPatch, tmp_
     assert main(["compile", "add", "--radv", "gfx1201", "-o", str(tmp_path)]) == 77
 
 
-def test_explicit_driver_must_be_valid(tmp_path: Path) -> None:
+def test_invalid_explicit_driver_is_rejected(tmp_path: Path) -> None:
     manifest = tmp_path / "odd.json"
     manifest.write_text(json.dumps({"ICD": {"library_path": str(tmp_path / "none.so")}}))
     with pytest.raises(InputError, match="its library cannot be loaded"):

@@ -18,7 +18,7 @@ GENERATOR = HERE.parents[2] / "ci" / "vulkan_api.py"
 SIZES: dict[str, int] = json.loads((HERE / "struct_sizes.json").read_text())
 
 
-def generator() -> ModuleType:
+def load_generator() -> ModuleType:
     spec = importlib.util.spec_from_file_location("vulkan_api", GENERATOR)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -29,7 +29,7 @@ def generator() -> ModuleType:
 
 def test_struct_sizes_match_a_c_compiler() -> None:
     """struct_sizes.json holds sizeof() of vulkan.h on a 64-bit machine."""
-    result = {name: ctypes.sizeof(api.struct_type(name)) for name in api.STRUCTS if name in SIZES}
+    result = {name: ctypes.sizeof(api.find_struct_type(name)) for name in api.STRUCTS if name in SIZES}
     assert result == SIZES
     assert {name for name in api.STRUCTS if name not in SIZES} == {
         "VkPipelineExecutableStatisticValueKHR"
@@ -37,25 +37,30 @@ def test_struct_sizes_match_a_c_compiler() -> None:
 
 
 def test_every_command_has_a_function_type() -> None:
-    assert all(api.function_type(name) for name in api.COMMANDS)
+    assert all(api.find_function_type(name) for name in api.COMMANDS)
 
 
 def test_struct_sets_its_type_and_keeps_referenced_objects_alive() -> None:
-    struct = api.struct("VkInstanceCreateInfo", pApplicationInfo=api.struct("VkApplicationInfo", apiVersion=5))
-    inner = api.struct_type("VkApplicationInfo").from_address(struct.pApplicationInfo)
+    struct = api.make_struct(
+        "VkInstanceCreateInfo", pApplicationInfo=api.make_struct("VkApplicationInfo", apiVersion=5)
+    )
+    inner = api.find_struct_type("VkApplicationInfo").from_address(struct.pApplicationInfo)
     assert (struct.sType, inner.sType, inner.apiVersion) == (1, 0, 5)
-    second, third = api.struct("VkPhysicalDeviceVulkan11Features"), api.struct("VkPhysicalDeviceVulkan12Features")
-    first = api.chain(api.struct("VkPhysicalDeviceFeatures2"), second, third)
+    second, third = (
+        api.make_struct("VkPhysicalDeviceVulkan11Features"),
+        api.make_struct("VkPhysicalDeviceVulkan12Features"),
+    )
+    first = api.link_structs(api.make_struct("VkPhysicalDeviceFeatures2"), second, third)
     assert (first.pNext, second.pNext) == (ctypes.addressof(second), ctypes.addressof(third))
 
 
-def test_member_unknown_to_vulkan_is_rejected() -> None:
+def test_unknown_struct_member_is_rejected() -> None:
     with pytest.raises(AttributeError, match="no attribute 'colour'"):
-        api.struct("VkInstanceCreateInfo", colour=1)
+        api.make_struct("VkInstanceCreateInfo", colour=1)
 
 
 def test_generated_data_matches_vk_xml() -> None:
-    result = generator()
+    result = load_generator()
     if not result.REGISTRY.is_file():
         pytest.skip(f"no {result.REGISTRY}: apt install libvulkan-dev")
     text = result.generated(result.REGISTRY)

@@ -30,41 +30,41 @@ from zinc_rt.host.object_cache import ObjectCache
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.spirv.table import KERNELS
 from zinc_rt.lower import LoweredGraph, lower
-from zinc_rt.lower.one_node import TOGETHER, one_node
+from zinc_rt.lower.one_node import TOGETHER, build_one_node
 from zinc_rt.mem.heaps import BufferHeap
 from zinc_rt.model.gguf import read_gguf
-from zinc_rt.spirv.modes import with_modes
+from zinc_rt.spirv.modes import add_modes
 
 MODELS = ("qwen3-q", "gemma4-q", "qwen35moe-q")
 HEAPS = {"mapped": MAPPED, "discrete": DISCRETE}
 DEBUG = VulkanOptions(debug=True)
 
 
-def one_add(tokens: int = 3) -> tuple[LoweredGraph, int]:
+def make_add_graph(tokens: int = 3) -> tuple[LoweredGraph, int]:
     """ADD as a graph, and the bytes of its operands: one allocation, TOGETHER."""
     x = np.ones((tokens, 40), np.float32)
-    node = one_node(Op.ADD, (x, x.copy()), (x.copy(),), capacity=ONE)
-    plan = node.shared_plan(BufferHeap.DEVICE_LOCAL, 256)
+    node = build_one_node(Op.ADD, (x, x.copy()), (x.copy(),), capacity=ONE)
+    plan = node.make_shared_plan(BufferHeap.DEVICE_LOCAL, 256)
     lowered = lower(node.graph, KERNELS.entries, plan, ordering="canonical-1", tier="vulkan")
     return lowered, plan.allocations[TOGETHER].size_bytes
 
 
 @pytest.fixture
-def fake() -> FakeVulkan:
+def fake_vulkan() -> FakeVulkan:
     return FakeVulkan()
 
 
 @pytest.fixture
-def backend(fake: FakeVulkan) -> Iterator[FakeBackend]:
+def backend(fake_vulkan: FakeVulkan) -> Iterator[FakeBackend]:
     """Closed by the test where it can be."""
-    backend = FakeBackend(fake, DEBUG)
+    backend = FakeBackend(fake_vulkan, DEBUG)
     yield backend
     gc.collect()
 
 
-def ready(backend: FakeBackend) -> executable.VulkanExecutable:
+def build_ready_graph(backend: FakeBackend) -> executable.VulkanExecutable:
     """A built graph with its operands."""
-    lowered, size_bytes = one_add()
+    lowered, size_bytes = make_add_graph()
     arena = backend.alloc(size_bytes, BufferHeap.DEVICE_LOCAL, TOGETHER)
     return backend.build(lowered, {TOGETHER: arena})
 
@@ -85,7 +85,7 @@ def run_model(backend: FakeBackend, name: str, *steps: list[int]) -> None:
     [*((model, "mapped") for model in MODELS), (MODELS[0], "discrete")],
 )
 @pytest.mark.rest(keep=1)
-def test_model_replays_are_ordered_and_leak_nothing(model: str, heap: str) -> None:
+def test_model_replays_run_in_order_without_leaks(model: str, heap: str) -> None:
     """Of any two dispatches that touch the same bytes, one of which stores to them, a barrier stands between; at
     the end nothing is left."""
     fake = FakeVulkan(HEAPS[heap], kind="cpu" if heap == "mapped" else "discrete")
@@ -94,17 +94,17 @@ def test_model_replays_are_ordered_and_leak_nothing(model: str, heap: str) -> No
     assert not fake.live()
 
 
-def dropping(number: int) -> Callable[..., Iterator[VulkanCommand]]:
+def drop_barrier(number: int) -> Callable[..., Iterator[VulkanCommand]]:
     """`executable.replayed` without that barrier; they count from 0, BEGIN."""
-    real = executable.replayed
+    real = executable.record_plan
 
-    def replayed(*arguments: Any) -> Iterator[VulkanCommand]:
+    def replay_without_barrier(*arguments: Any) -> Iterator[VulkanCommand]:
         barriers = itertools.count()
         for command in real(*arguments):
             if not isinstance(command, CmdPipelineBarrier) or next(barriers) != number:
                 yield command
 
-    return replayed
+    return replay_without_barrier
 
 
 def test_every_dropped_barrier_is_detected(monkeypatch: pytest.MonkeyPatch, slow_counts: Counts) -> None:
@@ -115,13 +115,15 @@ def test_every_dropped_barrier_is_detected(monkeypatch: pytest.MonkeyPatch, slow
     assert count > 40
     for number in range(1, count, slow_counts(15, 1)):
         with monkeypatch.context() as patch, pytest.raises(FakeVulkanError, match=r"no barrier between|without a"):
-            patch.setattr(executable, "replayed", dropping(number))
+            patch.setattr(executable, "record_plan", drop_barrier(number))
             run_model(FakeBackend(FakeVulkan()), MODELS[0], [5])
 
 
-def test_submissions_are_ordered_by_the_leading_barrier(fake: FakeVulkan, monkeypatch: pytest.MonkeyPatch) -> None:
-    backend = FakeBackend(fake)
-    lowered, size_bytes = one_add()
+def test_submissions_are_ordered_by_the_leading_barrier(
+    fake_vulkan: FakeVulkan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = FakeBackend(fake_vulkan)
+    lowered, size_bytes = make_add_graph()
     arena = backend.alloc(size_bytes, BufferHeap.DEVICE_LOCAL, TOGETHER)
     back = backend.alloc(size_bytes, BufferHeap.HOST_VISIBLE, "back")
     stream = Stream("one")
@@ -136,38 +138,38 @@ def test_submissions_are_ordered_by_the_leading_barrier(fake: FakeVulkan, monkey
 
 
 def test_missing_float_mode_is_detected(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pipelines, "with_modes", lambda data, modes: with_modes(data, modes[1:]))
+    monkeypatch.setattr(pipelines, "add_modes", lambda data, modes: add_modes(data, modes[1:]))
     with pytest.raises(
         FakeVulkanError, match="the kernel does not declare RoundingModeRTE, which this device requires"
     ):
-        ready(backend)
+        build_ready_graph(backend)
 
 
 # --- lifetimes
 
 
-def test_free_in_flight_is_detected(fake: FakeVulkan, backend: FakeBackend) -> None:
-    result = ready(backend)
-    fake.stalled = True
+def test_free_in_flight_is_detected(fake_vulkan: FakeVulkan, backend: FakeBackend) -> None:
+    result = build_ready_graph(backend)
+    fake_vulkan.stalled = True
     backend.submit(result, Stream("one"))
     with pytest.raises(FakeVulkanError, match="is freed while a submission uses it"):
         backend.unload(result)
 
 
 def test_operands_freed_in_flight_are_detected_through_kernel_arguments(
-    fake: FakeVulkan, backend: FakeBackend
+    fake_vulkan: FakeVulkan, backend: FakeBackend
 ) -> None:
-    lowered, size_bytes = one_add()
+    lowered, size_bytes = make_add_graph()
     arena = backend.alloc(size_bytes, BufferHeap.DEVICE_LOCAL, TOGETHER)
     result = backend.build(lowered, {TOGETHER: arena})
-    fake.stalled = True
+    fake_vulkan.stalled = True
     backend.submit(result, Stream("one"))
     with pytest.raises(FakeVulkanError, match="is freed while a submission uses it"):
         backend.free(arena)
 
 
 def test_submitting_freed_operands_is_detected(backend: FakeBackend) -> None:
-    lowered, size_bytes = one_add()
+    lowered, size_bytes = make_add_graph()
     arena = backend.alloc(size_bytes, BufferHeap.DEVICE_LOCAL, TOGETHER)
     result = backend.build(lowered, {TOGETHER: arena})
     backend.free(arena)
@@ -182,16 +184,16 @@ def test_buffer_is_freed_once(backend: FakeBackend) -> None:
         backend.free(buffer)
 
 
-def test_leaks_at_exit_are_detected(fake: FakeVulkan, monkeypatch: pytest.MonkeyPatch) -> None:
-    backend = FakeBackend(fake)
-    ready(backend)
+def test_leaks_at_exit_are_detected(fake_vulkan: FakeVulkan, monkeypatch: pytest.MonkeyPatch) -> None:
+    backend = FakeBackend(fake_vulkan)
+    build_ready_graph(backend)
     monkeypatch.setattr(backend.memory, "close", lambda: None)
     with pytest.raises(FakeVulkanError, match="not destroyed at the end: VkBuffer"):
         backend.close()
 
 
 def test_timeline_value_is_signalled_once(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
-    result, stream = ready(backend), Stream("one")
+    result, stream = build_ready_graph(backend), Stream("one")
     fence = backend.submit(result, stream)
     fence.timeline.next_value.value = 1
     with pytest.raises(FakeVulkanError, match="value 1 is signalled after the larger value 1"):
@@ -204,11 +206,11 @@ def test_timeline_value_is_signalled_once(backend: FakeBackend, monkeypatch: pyt
 def test_streams_share_queues_and_synchronise_on_the_device() -> None:
     fake = FakeVulkan(queues=2)
     with FakeBackend(fake) as backend:
-        result = ready(backend)
+        result = build_ready_graph(backend)
         first, second = Stream("first"), Stream("second")
         fake.stalled = True
         for stream in (first, second):
-            stream.advanced(backend.submit(result, stream))
+            stream.record_submission(backend.submit(result, stream))
         event = Event()
         event.record(first)
         second.wait(event)
@@ -224,8 +226,8 @@ def test_streams_share_queues_and_synchronise_on_the_device() -> None:
         assert backend.submissions.fast == 1
 
 
-def test_copies_and_fills_follow_stream_order(fake: FakeVulkan) -> None:
-    with FakeBackend(fake) as backend:
+def test_copies_and_fills_follow_stream_order(fake_vulkan: FakeVulkan) -> None:
+    with FakeBackend(fake_vulkan) as backend:
         stream = Stream("one")
         source = backend.alloc(4096, BufferHeap.DEVICE_LOCAL, "source")
         target = backend.alloc(4096, BufferHeap.HOST_VISIBLE, "target")
@@ -246,7 +248,7 @@ def test_copies_and_fills_follow_stream_order(fake: FakeVulkan) -> None:
 
 
 @pytest.mark.parametrize("heap", HEAPS)
-def test_bytes_reach_memory_that_is_not_host_mapped(heap: str) -> None:
+def test_uploads_reach_memory_that_is_not_host_mapped(heap: str) -> None:
     fake = FakeVulkan(HEAPS[heap], kind="discrete", heap_bytes=1 << 28)
     with FakeBackend(fake) as backend:
         content = np.random.default_rng(1).integers(0, 256, 100_000, np.uint8)
@@ -273,8 +275,8 @@ def test_oversized_allocation_is_rejected_with_the_available_size() -> None:
             backend.alloc(20 << 20, BufferHeap.DEVICE_LOCAL, "all")
 
 
-def test_guards_name_the_overrun_buffer(fake: FakeVulkan) -> None:
-    with FakeBackend(fake, VulkanOptions(guarded=True)) as backend:
+def test_guards_name_the_overrun_buffer(fake_vulkan: FakeVulkan) -> None:
+    with FakeBackend(fake_vulkan, VulkanOptions(guarded=True)) as backend:
         buffer = backend.alloc(100, BufferHeap.HOST_VISIBLE, "scores")
         assert not backend.memory.spoilt()
         block = buffer.storage.block
@@ -286,10 +288,10 @@ def test_guards_name_the_overrun_buffer(fake: FakeVulkan) -> None:
 # --- what does not end
 
 
-def test_timeout_names_the_stalled_replay_and_node(fake: FakeVulkan, backend: FakeBackend) -> None:
-    result, stream = ready(backend), Stream("decode")
+def test_timeout_names_the_stalled_replay_and_node(fake_vulkan: FakeVulkan, backend: FakeBackend) -> None:
+    result, stream = build_ready_graph(backend), Stream("decode")
     backend.wait(backend.submit(result, stream), 1.0)
-    fake.stops_behind = 1  # step_grids has ended, the addition has not
+    fake_vulkan.stops_behind = 1  # step_grids has ended, the addition has not
     fence = backend.submit(result, stream)
     with pytest.raises(VulkanHang) as caught:
         backend.wait(fence, 0.5)
@@ -302,16 +304,16 @@ def test_timeout_names_the_stalled_replay_and_node(fake: FakeVulkan, backend: Fa
     with pytest.raises(VulkanHang):
         backend.close(drain_seconds=0.0)
     backend.close()  # harmless; the device stays
-    assert fake.live("VkPipeline")
+    assert fake_vulkan.live("VkPipeline")
 
 
-def test_lost_device_fails_every_fence_and_closes(fake: FakeVulkan, backend: FakeBackend) -> None:
-    result, stream = ready(backend), Stream("decode")
+def test_lost_device_fails_every_fence_and_closes(fake_vulkan: FakeVulkan, backend: FakeBackend) -> None:
+    result, stream = build_ready_graph(backend), Stream("decode")
     before = backend.submit(result, stream)
     backend.wait(before, 1.0)
-    fake.stalled = True
+    fake_vulkan.stalled = True
     fence, later = backend.submit(result, stream), backend.submit(result, Stream("other"))
-    fake.lose()
+    fake_vulkan.lose_device()
     with pytest.raises(VulkanHang, match="value 2 was lost with the device") as caught:
         backend.wait(fence, 1.0)
     assert caught.value.lost and before.done() and later.done()
@@ -320,14 +322,14 @@ def test_lost_device_fails_every_fence_and_closes(fake: FakeVulkan, backend: Fak
         with pytest.raises(VulkanHang, match="lost with the device"):
             call()
     backend.close()
-    assert not fake.live()
+    assert not fake_vulkan.live()
 
 
-def test_lost_device_is_queried_for_the_reason(fake: FakeVulkan) -> None:
-    fake.extensions = frozenset({"VK_EXT_device_fault"})
-    backend = FakeBackend(fake)
-    fence = backend.submit(ready(backend), Stream("decode"))
-    fake.lose()
+def test_lost_device_is_queried_for_the_reason(fake_vulkan: FakeVulkan) -> None:
+    fake_vulkan.extensions = frozenset({"VK_EXT_device_fault"})
+    backend = FakeBackend(fake_vulkan)
+    fence = backend.submit(build_ready_graph(backend), Stream("decode"))
+    fake_vulkan.lose_device()
     with pytest.raises(VulkanHang, match=r"page fault; an invalid write at 0x7000 \(to 4096 bytes\)"):
         backend.wait(fence, 1.0)
     backend.close()
@@ -337,29 +339,29 @@ def test_lost_device_is_queried_for_the_reason(fake: FakeVulkan) -> None:
 
 
 def test_driver_code_is_cached_and_a_damaged_file_is_ignored(tmp_path: Path) -> None:
-    def opened() -> tuple[FakeVulkan, FakeBackend]:
+    def open_backend_on_fake() -> tuple[FakeVulkan, FakeBackend]:
         fake = FakeVulkan()
         return fake, FakeBackend(fake, VulkanOptions(cache=ObjectCache(tmp_path)))
 
-    def held(fake: FakeVulkan) -> int:
+    def cached_content_size(fake: FakeVulkan) -> int:
         return len(fake.live("VkPipelineCache")[0].data["content"])
 
-    fake, backend = opened()
-    assert held(fake) == 0
-    ready(backend)
+    fake, backend = open_backend_on_fake()
+    assert cached_content_size(fake) == 0
+    build_ready_graph(backend)
     backend.close()
     (file,) = tmp_path.iterdir()
-    fake, backend = opened()
-    assert held(fake) > 0
+    fake, backend = open_backend_on_fake()
+    assert cached_content_size(fake) > 0
     backend.close()
     file.write_bytes(file.read_bytes()[:-1] + b"?")
-    fake, backend = opened()
-    assert held(fake) == 0
+    fake, backend = open_backend_on_fake()
+    assert cached_content_size(fake) == 0
     backend.close()
 
 
 def test_fork_is_rejected(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
-    result = ready(backend)
+    result = build_ready_graph(backend)
     monkeypatch.setattr("os.getpid", lambda: -1)
     calls: list[Callable[[], object]] = [
         lambda: backend.submit(result, Stream("one")),
@@ -374,18 +376,18 @@ def test_fork_is_rejected(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch)
     assert result.block in backend.memory.blocks
 
 
-def test_grid_beyond_the_device_limit_is_rejected(fake: FakeVulkan) -> None:
-    with FakeBackend(fake) as backend:
-        lowered, size_bytes = one_add(tokens=1)
+def test_grid_beyond_the_device_limit_is_rejected(fake_vulkan: FakeVulkan) -> None:
+    with FakeBackend(fake_vulkan) as backend:
+        lowered, size_bytes = make_add_graph(tokens=1)
         arena = backend.alloc(size_bytes, BufferHeap.DEVICE_LOCAL, TOGETHER)
         object.__setattr__(backend.vulkan.physical.limits, "grid", (0, 0, 0))
         with pytest.raises(UnsupportedError, match="add needs 1 x 1 x 1 workgroups, but fake has"):
             backend.build(lowered, {TOGETHER: arena})
 
 
-def test_timed_graph_needs_timestamps(fake: FakeVulkan) -> None:
-    with FakeBackend(fake) as backend:
-        lowered, size_bytes = one_add()
+def test_timed_graph_needs_timestamps(fake_vulkan: FakeVulkan) -> None:
+    with FakeBackend(fake_vulkan) as backend:
+        lowered, size_bytes = make_add_graph()
         arena = backend.alloc(size_bytes, BufferHeap.DEVICE_LOCAL, TOGETHER)
         timed = replace(lowered, timed=True)
         result = backend.build(timed, {TOGETHER: arena})
@@ -400,7 +402,7 @@ def test_timed_graph_needs_timestamps(fake: FakeVulkan) -> None:
 
 
 def test_executables_list_nodes_and_spirv(backend: FakeBackend) -> None:
-    result = ready(backend)
+    result = build_ready_graph(backend)
     assert [node.op for node in result.nodes] == [Op.ADD]
     assert result.kernels() == {name: KERNELS.module(name) for name in ("add", "step_grids")}
     assert result.times().dispatches == ()

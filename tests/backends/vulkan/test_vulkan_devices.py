@@ -6,8 +6,8 @@ import pytest
 
 from zinc_rt.backends.vulkan import layers
 from zinc_rt.backends.vulkan.device import PhysicalDevice, open_device
-from zinc_rt.backends.vulkan.physical_device import API_VERSION, FEATURES, version_text
-from zinc_rt.backends.vulkan.tier import device_info
+from zinc_rt.backends.vulkan.physical_device import API_VERSION, FEATURES, format_version
+from zinc_rt.backends.vulkan.tier import describe_device
 
 
 def test_device_opens_with_required_features_and_closes(vulkan_driver: PhysicalDevice) -> None:
@@ -23,11 +23,11 @@ def test_report_describes_device_driver_and_layers(
     vulkan_driver: PhysicalDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("VK_DRIVER_FILES", "/mine.json")
-    output = device_info(vulkan_driver)
+    output = describe_device(vulkan_driver)
     assert (output.name, output.arch, output.profile) == (vulkan_driver.name, "vulkan", vulkan_driver.driver)
-    assert output.firmware == f"Vulkan {version_text(vulkan_driver.api_version)}"
+    assert output.firmware == f"Vulkan {format_version(vulkan_driver.api_version)}"
     assert output.software is (vulkan_driver.kind == "cpu") and not output.simulated
-    assert output.driver_files == "VK_DRIVER_FILES=/mine.json" and output.layers == layers.active()
+    assert output.driver_files == "VK_DRIVER_FILES=/mine.json" and output.layers == layers.list_active_layers()
 
 
 def test_two_devices_can_be_open_at_once(vulkan_driver: PhysicalDevice) -> None:

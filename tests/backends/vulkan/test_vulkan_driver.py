@@ -26,7 +26,7 @@ from zinc_rt.kernels.cases import parse
 from zinc_rt.kernels.spirv.table import KERNELS
 from zinc_rt.kernels.weight import Weight
 from zinc_rt.lower import lower
-from zinc_rt.lower.one_node import TOGETHER, one_node
+from zinc_rt.lower.one_node import TOGETHER, build_one_node
 from zinc_rt.mem.heaps import BufferHeap
 
 SECONDS = 60.0
@@ -36,25 +36,25 @@ CASES = (
 )
 
 
-def opened(device: PhysicalDevice, options: VulkanOptions = VulkanOptions()) -> VulkanBackend:  # noqa: B008 - frozen
+def open_vulkan_backend(device: PhysicalDevice, options: VulkanOptions = VulkanOptions()) -> VulkanBackend:  # noqa: B008 - frozen
     result = open_device(device)
     return VulkanBackend(registry.spec("vulkan"), "canonical-1", result, KERNELS, options, after=result.close)
 
 
 @pytest.fixture
 def backend(vulkan_driver: PhysicalDevice) -> Iterator[VulkanBackend]:
-    with opened(vulkan_driver) as result:
+    with open_vulkan_backend(vulkan_driver) as result:
         yield result
 
 
-class Sums:
+class SumGraph:
     """x = x + 1 over many elements: an ADD with its result in the place of an operand. x counts the replays."""
 
     def __init__(self, backend: VulkanBackend, size: int = 1000, *, timed: bool = False) -> None:
         self.backend, self.size = backend, size
         zero, one = np.zeros((1, size), np.float32), np.ones((1, size), np.float32)
-        self.node = one_node(Op.ADD, (zero, one), (zero.copy(),))
-        plan = self.node.shared_plan(BufferHeap.HOST_VISIBLE, 256)
+        self.node = build_one_node(Op.ADD, (zero, one), (zero.copy(),))
+        plan = self.node.make_shared_plan(BufferHeap.HOST_VISIBLE, 256)
         plan = replace(plan, placements={**plan.placements, "y": plan.placements["a"]})
         lowered = lower(self.node.graph, KERNELS.entries, plan, ordering="canonical-1", tier="vulkan")
         self.lowered = replace(lowered, timed=timed)
@@ -71,10 +71,10 @@ class Sums:
 
     def replay(self, stream: Stream, executable: VulkanExecutable | None = None) -> SemaphoreFence:
         fence = self.backend.submit(executable or self.executable, stream)
-        stream.advanced(fence)
+        stream.record_submission(fence)
         return fence
 
-    def count(self) -> float:
+    def read_count(self) -> float:
         """Check that all elements agree, and return their number."""
         location = self.places["a"]
         values = np.frombuffer(self.backend.read(self.arena, location.offset_bytes, 4 * self.size), np.float32)
@@ -90,19 +90,19 @@ class Sums:
 
 
 def test_consecutive_replays_run_in_order(backend: VulkanBackend, slow_counts: Counts) -> None:
-    sums, stream, count = Sums(backend), Stream("one"), slow_counts(200, 10_000)
+    sums, stream, count = SumGraph(backend), Stream("one"), slow_counts(200, 10_000)
     for _ in range(count):
         fence = sums.replay(stream)
     backend.wait(fence, SECONDS)
-    assert sums.count() == count == fence.value
+    assert sums.read_count() == count == fence.value
     assert backend.submissions.fast == count - 1
     sums.close()
 
 
 def test_three_streams_run_concurrently_and_wait_for_events(backend: VulkanBackend) -> None:
     streams = [Stream(name) for name in ("first", "second", "third")]
-    own = [Sums(backend) for _ in streams]
-    shared = Sums(backend)
+    own = [SumGraph(backend) for _ in streams]
+    shared = SumGraph(backend)
     for _ in range(20):
         for stream, sums in zip(streams, own, strict=True):
             sums.replay(stream)
@@ -114,11 +114,11 @@ def test_three_streams_run_concurrently_and_wait_for_events(backend: VulkanBacke
     for stream in streams:
         assert stream.last is not None
         backend.wait(stream.last, SECONDS)
-    assert [sums.count() for sums in own] == [20, 20, 20] and shared.count() == 60
+    assert [sums.read_count() for sums in own] == [20, 20, 20] and shared.read_count() == 60
 
 
 def test_executables_are_created_and_freed_while_others_run(backend: VulkanBackend) -> None:
-    sums, stream = Sums(backend), Stream("one")
+    sums, stream = SumGraph(backend), Stream("one")
     for _ in range(10):
         other = sums.build()
         sums.replay(stream)
@@ -127,35 +127,35 @@ def test_executables_are_created_and_freed_while_others_run(backend: VulkanBacke
         backend.unload(other)
     assert stream.last is not None
     backend.wait(stream.last, SECONDS)
-    assert sums.count() == 30
+    assert sums.read_count() == 30
 
 
 def test_timed_graph_has_timestamps_for_each_dispatch(backend: VulkanBackend) -> None:
-    sums = Sums(backend, timed=True)
+    sums = SumGraph(backend, timed=True)
     assert sums.executable.times().dispatches == ()
     for _ in range(2):
         backend.wait(sums.replay(Stream("one")), SECONDS)
         times = sums.executable.times()
         assert [dispatch.kernel for dispatch in times.dispatches] == ["add"]
         assert not list(times.wrong()) and times.dispatches[0].nanoseconds > 0
-    assert sums.count() == 2
+    assert sums.read_count() == 2
 
 
 # --- what does not end in time
 
 
 def test_wait_can_be_repeated_after_a_missed_deadline(backend: VulkanBackend) -> None:
-    sums, stream = Sums(backend, size=200_000), Stream("slow")
+    sums, stream = SumGraph(backend, size=200_000), Stream("slow")
     for _ in range(50):
         fence = sums.replay(stream)
     with pytest.raises(VulkanHang, match="stream slow: value 50 not reached after 0 s"):
         backend.wait(fence, 0.0)
     backend.wait(fence, SECONDS)
-    assert sums.count() == 50
+    assert sums.read_count() == 50
 
 
 def test_forked_child_does_not_use_the_device(backend: VulkanBackend) -> None:
-    sums = Sums(backend)
+    sums = SumGraph(backend)
     backend.wait(sums.replay(Stream("one")), SECONDS)
     child = os.fork()
     if not child:
@@ -167,12 +167,12 @@ def test_forked_child_does_not_use_the_device(backend: VulkanBackend) -> None:
         os._exit(2)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     backend.wait(sums.replay(Stream("three")), SECONDS)
-    assert sums.count() == 2
+    assert sums.read_count() == 2
 
 
 def test_two_backends_work_in_one_process(vulkan_driver: PhysicalDevice) -> None:
-    with opened(vulkan_driver) as first, opened(vulkan_driver) as second:
-        pairs = [(Sums(item), Stream("one")) for item in (first, second)]
+    with open_vulkan_backend(vulkan_driver) as first, open_vulkan_backend(vulkan_driver) as second:
+        pairs = [(SumGraph(item), Stream("one")) for item in (first, second)]
         for _ in range(5):
             for sums, stream in pairs:
                 sums.replay(stream)
@@ -182,7 +182,7 @@ def test_two_backends_work_in_one_process(vulkan_driver: PhysicalDevice) -> None
         waiting.wait(event)  # another device's: the host waits
         fence = pairs[0][0].replay(waiting)
         first.wait(fence, SECONDS)
-        assert pairs[1][0].count() == 5 and pairs[0][0].count() == 6
+        assert pairs[1][0].read_count() == 5 and pairs[0][0].read_count() == 6
 
 
 # --- memory
@@ -192,7 +192,7 @@ def test_two_backends_work_in_one_process(vulkan_driver: PhysicalDevice) -> None
 @pytest.mark.parametrize(
     "options", [VulkanOptions(staged=True), VulkanOptions(debug=True)], ids=["staged", "debug"]
 )
-def test_other_backend_options_give_the_same_bits(options: VulkanOptions, vulkan_driver: PhysicalDevice) -> None:
+def test_results_do_not_depend_on_backend_options(options: VulkanOptions, vulkan_driver: PhysicalDevice) -> None:
     with SpirvBench(vulkan_driver, options) as bench:
         for line in CASES:
             bench.check(parse(line))
@@ -224,7 +224,7 @@ def test_weights_are_copied_where_host_memory_cannot_be_imported(
     vulkan_driver: PhysicalDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     array = np.arange(IMPORT_BYTES // 4, dtype=np.float32).reshape(1, -1)
-    with opened(vulkan_driver) as backend:
+    with open_vulkan_backend(vulkan_driver) as backend:
         monkeypatch.setattr(backend.memory, "_imports", False)
         (buffer,) = backend.upload({"table": Weight("f32", array.shape, array)}, {}).values()
         assert buffer.storage.block.keeps is None

@@ -23,17 +23,17 @@ SECONDS = 300.0
 
 
 @pytest.fixture
-def layer(vulkan_driver: PhysicalDevice) -> str:
-    vulkan, count = loader.load(), ctypes.c_uint32()
+def layer_environment(vulkan_driver: PhysicalDevice) -> str:
+    vulkan, count = loader.load_vulkan(), ctypes.c_uint32()
     vulkan.vkEnumerateInstanceLayerProperties(byref(count), None)
-    rows: Any = (api.struct_type("VkLayerProperties") * count.value)()
+    rows: Any = (api.find_struct_type("VkLayerProperties") * count.value)()
     vulkan.vkEnumerateInstanceLayerProperties(byref(count), rows)
     if LAYER.encode() not in {row.layerName for row in rows}:
         pytest.skip(f"no {LAYER}: apt install vulkan-validationlayers")
     return LAYER
 
 
-def said(layer: str, *arguments: str) -> str:
+def run_under_layers(layer: str, *arguments: str) -> str:
     result = subprocess.run(
         [sys.executable, str(Path(__file__).with_name("under_layers.py")), *arguments],
         env={**os.environ, "VK_INSTANCE_LAYERS": layer, "PYTHONPATH": str(TESTS)},
@@ -47,9 +47,9 @@ def said(layer: str, *arguments: str) -> str:
     return result.stdout.removesuffix("ran\n") + result.stderr
 
 
-def test_layers_report_nothing_for_valid_calls(layer: str) -> None:
-    assert said(layer) == ""
+def test_layers_report_nothing_for_valid_calls(layer_environment: str) -> None:
+    assert run_under_layers(layer_environment) == ""
 
 
-def test_layers_report_an_invalid_call(layer: str) -> None:
-    assert "VUID-vkCmdFillBuffer-dstOffset-00025" in said(layer, "wrong")
+def test_layers_report_an_invalid_call(layer_environment: str) -> None:
+    assert "VUID-vkCmdFillBuffer-dstOffset-00025" in run_under_layers(layer_environment, "wrong")

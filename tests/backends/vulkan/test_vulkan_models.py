@@ -7,7 +7,7 @@ import random
 from pathlib import Path
 
 import pytest
-from every_value import assert_same, every_value
+from every_value import assert_same, record_every_value
 from random_sizes import random_sizes
 from support import Counts
 
@@ -29,21 +29,21 @@ def engine(model: Path, tier: str, ordering: str) -> Engine:
     return Engine(read_gguf(model), backend, ctx=64, slots=2)
 
 
-def assert_t_cpus_bits(model: Path, steps: int, ordering: str = "canonical-1") -> None:
-    got = every_value(engine(model, "vulkan", ordering), steps=steps)
-    assert_same(got, every_value(engine(model, "t_cpu", ordering), steps=steps))
+def assert_bits_match_t_cpu(model: Path, steps: int, ordering: str = "canonical-1") -> None:
+    got = record_every_value(engine(model, "vulkan", ordering), steps=steps)
+    assert_same(got, record_every_value(engine(model, "t_cpu", ordering), steps=steps))
 
 
 @pytest.mark.parametrize("stem", ["qwen3-q", "qwen35moe-q"])
 @pytest.mark.rest
 def test_embedded_model(stem: str, vulkan_driver: PhysicalDevice, slow_counts: Counts) -> None:
-    assert_t_cpus_bits(FOLDER / f"{stem}.gguf", slow_counts(2, 16))
+    assert_bits_match_t_cpu(FOLDER / f"{stem}.gguf", slow_counts(2, 16))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("stem", ["gemma4-q", "gemma4moe-q"])
 def test_other_embedded_models(stem: str, vulkan_driver: PhysicalDevice) -> None:
-    assert_t_cpus_bits(FOLDER / f"{stem}.gguf", 2)
+    assert_bits_match_t_cpu(FOLDER / f"{stem}.gguf", 2)
 
 
 @pytest.mark.slow
@@ -52,7 +52,7 @@ def test_other_embedded_models(stem: str, vulkan_driver: PhysicalDevice) -> None
 def test_tiny_models(architecture: str, kind: str, vulkan_driver: PhysicalDevice, data_dir: Path) -> None:
     if kind == "q" and architecture in WITHOUT_QUANTISED:
         pytest.skip(f"there is no {architecture}-q.gguf among the test data")
-    assert_t_cpus_bits(data_dir / "goldens" / f"{architecture}-{kind}.gguf", 4)
+    assert_bits_match_t_cpu(data_dir / "goldens" / f"{architecture}-{kind}.gguf", 4)
 
 
 @pytest.mark.slow
@@ -60,7 +60,7 @@ def test_tiny_models(architecture: str, kind: str, vulkan_driver: PhysicalDevice
 def test_quantised_activations(stem: str, vulkan_driver: PhysicalDevice) -> None:
     if not registry.spec("vulkan").computes("canonical-1-q8"):
         pytest.skip("the tier's row names no canonical-1-q8")
-    assert_t_cpus_bits(FOLDER / f"{stem}.gguf", 2, "canonical-1-q8")
+    assert_bits_match_t_cpu(FOLDER / f"{stem}.gguf", 2, "canonical-1-q8")
 
 
 @pytest.mark.slow
@@ -72,4 +72,4 @@ def test_models_of_random_size_and_type(architecture: str, tmp_path: Path, vulka
         sizes = random_sizes(architecture, seed)
         quant = random.Random(f"{architecture} {seed}").choice(["f32", "q", *WRITABLE])
         write_tiny(path, architecture, quant=quant, **sizes)
-        assert_t_cpus_bits(path, 1)
+        assert_bits_match_t_cpu(path, 1)

@@ -21,12 +21,12 @@ SAMPLINGS = [
 ]
 
 
-def answers(tier: str) -> list[Completion]:
+def generate_answers(tier: str) -> list[Completion]:
     with LLM("qwen35moe-q", tier=tier, slots=3, threads=1) as llm:
         return llm.generate(PROMPTS, SAMPLINGS)
 
 
 def test_responses_match_the_oracle(vulkan_driver: PhysicalDevice) -> None:
-    got, wanted = answers("vulkan"), answers("t_cpu")
+    got, wanted = generate_answers("vulkan"), generate_answers("t_cpu")
     assert got == wanted
     assert len(got) == 5 and all(len(answer.token_ids) >= 4 for answer in got)

@@ -10,26 +10,26 @@ import pytest
 from zinc_rt.doctor.bringup import command
 from zinc_rt.doctor.bundle import command as bundle_command
 from zinc_rt.kmd.linux import LinuxDriver
-from zinc_rt.probes.device import amd_gpus
+from zinc_rt.probes.device import find_amd_gpus
 
 Capture = pytest.CaptureFixture[str]
 
 
 @pytest.fixture(autouse=True)
-def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def state_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.chdir(tmp_path)
     return tmp_path / "state" / "zinc-rt"
 
 
-@pytest.mark.skipif(bool(amd_gpus(LinuxDriver())), reason="this machine has an AMD GPU")
+@pytest.mark.skipif(bool(find_amd_gpus(LinuxDriver())), reason="this machine has an AMD GPU")
 def test_missing_gpu_is_reported_with_the_simulation_command(capsys: Capture) -> None:
     assert command.main([]) == 77
     assert "bring-up --device sim" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["--up-to", "hazard-3"], "--up-to hazard-3: no such stage"),
         (["--yes", "all"], "--yes all: no such stage"),
@@ -38,14 +38,14 @@ def test_missing_gpu_is_reported_with_the_simulation_command(capsys: Capture) ->
         (["--device", "sim", "--folder", "/proc/nowhere"], "cannot be written"),
     ],
 )
-def test_usage_errors_are_one_line(words: list[str], said: str, capsys: Capture) -> None:
+def test_usage_error_prints_one_line(words: list[str], message: str, capsys: Capture) -> None:
     assert command.main(words) == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.rest
 def test_faulty_simulated_card_stops_at_first_cause_and_bundle_records_it(
-    state: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    state_folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "report.json"
     faulty = ["--device", "sim", "--inject", "old-kfd", "--yes", "all", "--json", str(out)]
@@ -85,8 +85,8 @@ def test_status_before_any_run_exits_77(capsys: Capture) -> None:
     assert "nothing ran yet on sim" in capsys.readouterr().out
 
 
-def test_walks_of_one_device_are_kept_separate(state: Path, capsys: Capture) -> None:
-    folder = state / "bring-up" / "sim"
+def test_walks_of_each_device_are_stored_separately(state_folder: Path, capsys: Capture) -> None:
+    folder = state_folder / "bring-up" / "sim"
     with command._lock_folder(folder):
         assert command.main(["--device", "sim"]) == 2
     assert "another bring-up is using" in capsys.readouterr().err

@@ -13,7 +13,7 @@ import pytest
 from zinc_rt.cli.command import READER_GONE
 from zinc_rt.cli.report import Report, Result
 from zinc_rt.doctor.bringup import command
-from zinc_rt.doctor.bringup.earlier_walks import earlier_walks
+from zinc_rt.doctor.bringup.earlier_walks import read_earlier_walks
 from zinc_rt.doctor.bringup.stages import NAMES, STAGES, BringupStage, BringupTarget
 from zinc_rt.doctor.bringup.walk import Walk
 from zinc_rt.doctor.finding import DoctorFinding
@@ -28,7 +28,7 @@ class PowerCut(BaseException):
     """The machine crashed: nothing after this runs."""
 
 
-def probes(*failed: str, skipped: tuple[str, ...] = (), tiers: tuple[str, ...] = ("t1", "t2")) -> list[Result]:
+def probe_rows(*failed: str, skipped: tuple[str, ...] = (), tiers: tuple[str, ...] = ("t1", "t2")) -> list[Result]:
     rows = []
     for name in [f"{probe}/{tier}" for tier in tiers for probe in (*NEEDED, "P44")]:
         status = "fail" if name in failed else "skip" if name in skipped else "pass"
@@ -63,7 +63,9 @@ class Machine:
         self.ran.append(stage)
         if stage == self.dies:
             raise PowerCut
-        rows = self.answers.get(stage, probes() if stage.startswith("hazard") else [Result("x", "check", "pass")])
+        rows = self.answers.get(
+            stage, probe_rows() if stage.startswith("hazard") else [Result("x", "check", "pass")]
+        )
         path.write_text(Report(words[0], results=rows).to_json())
         return self.codes.get(stage, int(any(row.status == "fail" for row in rows)))
 
@@ -84,46 +86,46 @@ def machine(tmp_path: Path) -> Machine:
     return Machine(tmp_path)
 
 
-def statuses(results: list[Result]) -> dict[str, str]:
+def statuses_by_id(results: list[Result]) -> dict[str, str]:
     return {result.id: result.status for result in results}
 
 
 def test_good_card_is_walked_to_the_end(machine: Machine) -> None:
-    assert statuses(machine.walk()) == dict.fromkeys(NAMES, "pass")
+    assert statuses_by_id(machine.walk()) == dict.fromkeys(NAMES, "pass")
     assert machine.ran == list(NAMES[1:])
 
 
 def test_each_stage_describes_its_risks_and_requests_consent(machine: Machine) -> None:
     asked: list[str] = []
 
-    def consent(stage: BringupStage) -> bool:
+    def record_consent(stage: BringupStage) -> bool:
         asked.append(stage.name)
         assert any("can happen" in line and stage.can_happen in line for line in machine.said[-3:])
         assert any("may be lost" in line and stage.lost in line for line in machine.said[-3:])
         return True
 
-    machine.consent = consent
+    machine.consent = record_consent
     machine.walk(lit=("DP-1",))
     assert asked == list(NAMES[1:]) and any("This GPU drives DP-1" in line for line in machine.said)
 
 
 @pytest.mark.parametrize(
-    ("answer", "said"), [(None, "no terminal to ask: --yes hazard-1 consents"), (False, "declined")]
+    ("answer", "message"), [(None, "no terminal to ask: --yes hazard-1 consents"), (False, "declined")]
 )
 def test_walk_without_consent_stops_and_prints_next_command(
-    machine: Machine, answer: bool | None, said: str
+    machine: Machine, answer: bool | None, message: str
 ) -> None:
     machine.consent = lambda stage: answer if stage.name == "hazard-1" else True
     results = machine.walk()
-    assert statuses(results) == {"doctor": "pass", "hazard-0": "pass", "hazard-1": "skip"}
-    assert results[-1].reason == said and machine.ran == ["hazard-0"]
+    assert statuses_by_id(results) == {"doctor": "pass", "hazard-0": "pass", "hazard-1": "skip"}
+    assert results[-1].reason == message and machine.ran == ["hazard-0"]
     assert results[-1].advice == "zinc-rt bring-up --device /dev/dri/renderD128 --resume --yes hazard-1"
 
 
 def test_hazard_2_needs_consent_and_does_not_block_later_stages(machine: Machine) -> None:
     machine.consent = lambda stage: None if stage.name == "hazard-2" else True
     results = machine.walk()
-    assert statuses(results)["hazard-2"] == "skip" and results[-1].id == "gates"
+    assert statuses_by_id(results)["hazard-2"] == "skip" and results[-1].id == "gates"
     assert "hazard-2" not in machine.ran
 
 
@@ -146,18 +148,20 @@ def test_progress_names_the_stage_and_expects_the_time_of_the_last_run(machine: 
     assert machine.progress == {"hazard-0": ("stage 2 of 7: hazard-0", 41.5)}
 
 
-def test_closed_pipe_is_an_interruption_and_no_failure(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_closed_pipe_is_an_interruption_not_a_failure(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     ended = subprocess.CompletedProcess([], READER_GONE)
     monkeypatch.setattr(command.subprocess, "run", lambda *args, **options: ended)
     machine.run = lambda words, path, text, seconds: command._run(words, path, text, seconds, quiet=False)  # type: ignore[method-assign]
     with pytest.raises(BrokenPipeError):
         machine.walk()
     journal = Journal(machine.folder / "stages.journal", CARD.option, boot="first")
-    assert earlier_walks(journal)["hazard-0"].status == "" and not earlier_walks(journal)["hazard-0"].reset
+    assert (
+        read_earlier_walks(journal)["hazard-0"].status == "" and not read_earlier_walks(journal)["hazard-0"].reset
+    )
 
 
 def test_failure_ends_walk_with_first_cause_and_next_command(machine: Machine) -> None:
-    machine.answers["hazard-1"] = probes("P20/t1", "P33/t1")
+    machine.answers["hazard-1"] = probe_rows("P20/t1", "P33/t1")
     results = machine.walk()
     last = results[-1]
     assert (last.id, last.status, last.reason) == ("hazard-1", "fail", "P20/t1: it did not")
@@ -186,7 +190,7 @@ def test_one_passing_tier_is_enough_to_continue(machine: Machine) -> None:
 
 
 def test_models_run_only_on_tiers_that_passed_required_probes(machine: Machine) -> None:
-    machine.answers["hazard-1"] = probes(skipped=tuple(f"{name}/t2" for name in NEEDED))
+    machine.answers["hazard-1"] = probe_rows(skipped=tuple(f"{name}/t2" for name in NEEDED))
     lines: list[list[str]] = []
     run = machine.run
     machine.run = lambda words, *more: (lines.append(words), run(words, *more))[1]  # type: ignore[method-assign]
@@ -195,7 +199,7 @@ def test_models_run_only_on_tiers_that_passed_required_probes(machine: Machine) 
 
 
 def test_missing_tiers_or_a_stage_without_output_is_a_failure(machine: Machine) -> None:
-    machine.answers["hazard-1"] = probes(skipped=tuple(f"{n}/{t}" for n in NEEDED for t in ("t1", "t2")))
+    machine.answers["hazard-1"] = probe_rows(skipped=tuple(f"{n}/{t}" for n in NEEDED for t in ("t1", "t2")))
     assert machine.walk()[-1].reason == "no tier passed the tests that models need"
     machine.answers = {"first-kernel": []}
     machine.codes = {"first-kernel": -11}
@@ -228,7 +232,7 @@ def test_probe_that_crashed_the_machine_is_blamed_and_not_rerun(machine: Machine
         machine.walk()
     machine.dies, machine.boot = "", "second"
     machine.suspects = {"P27/t1": Suspect("P27/t1", "card", "2026-11-22 15:00:00", True)}
-    machine.answers["hazard-1"] = probes(skipped=("P27/t1",))  # as pm4-test's own journal has it
+    machine.answers["hazard-1"] = probe_rows(skipped=("P27/t1",))  # as pm4-test's own journal has it
     last = machine.walk(resume=True)[-1]
     assert (last.id, last.status) == ("hazard-1", "fail")
     assert (
@@ -243,7 +247,7 @@ def test_model_that_crashed_the_machine_is_not_rerun_without_consent(machine: Ma
     with pytest.raises(PowerCut):
         machine.walk()
     machine.dies, machine.boot = "", "second"
-    assert earlier_walks(Journal(machine.folder / "stages.journal", CARD.option, boot="second"))[
+    assert read_earlier_walks(Journal(machine.folder / "stages.journal", CARD.option, boot="second"))[
         "first-model"
     ].reset
     machine.ran.clear()
@@ -264,7 +268,9 @@ def test_interrupted_walk_resumes(machine: Machine) -> None:
 def test_stage_can_be_skipped(machine: Machine) -> None:
     results = machine.walk(skip={"hazard-2"})
     assert (
-        statuses(results)["hazard-2"] == "skip" and "hazard-2" not in machine.ran and len(results) == len(STAGES)
+        statuses_by_id(results)["hazard-2"] == "skip"
+        and "hazard-2" not in machine.ran
+        and len(results) == len(STAGES)
     )
 
 

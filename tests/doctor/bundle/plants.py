@@ -15,7 +15,7 @@ HOSTS = ("gandalf", "workbench", "tower", "lab", "rig", "node", "station", "moth
 USERS = ("alice", "bob", "mallory", "jürgen", "zoe", "piotr", "haruka", "oluwaseun")
 
 
-class Plants:
+class SecretPlants:
     """Random values, the same for a seed; `said` contains the values of each kind, none of which may occur in the
     output.
     """
@@ -24,51 +24,55 @@ class Plants:
         self.random = random.Random(seed)
         self.said: dict[str, list[str]] = {}
 
-    def note(self, kind: str, value: str) -> str:
+    def record(self, kind: str, value: str) -> str:
         self.said.setdefault(kind, []).append(value)
         return value
 
-    def hex(self, digits: int) -> str:
+    def random_hex(self, digits: int) -> str:
         return "".join(self.random.choice("0123456789abcdef") for _ in range(digits))
 
-    def word(self, length: int = 8) -> str:
+    def random_word(self, length: int = 8) -> str:
         return "".join(self.random.choice(string.ascii_lowercase) for _ in range(length))
 
     def serial(self) -> str:
         text = "".join(self.random.choice(string.ascii_uppercase + string.digits) for _ in range(11))
-        return self.note("serial", f"{text}7")
+        return self.record("serial", f"{text}7")
 
     def card(self) -> str:
-        return self.note("card", self.hex(15) + "7")
+        return self.record("card", self.random_hex(15) + "7")
 
     def host(self) -> str:
-        return self.note("host", f"{self.random.choice(HOSTS)}-{self.word(4)}{self.random.randrange(100)}")
+        return self.record(
+            "host", f"{self.random.choice(HOSTS)}-{self.random_word(4)}{self.random.randrange(100)}"
+        )
 
     def user(self) -> str:
-        return self.note("user", f"{self.random.choice(USERS)}{self.word(3)}")
+        return self.record("user", f"{self.random.choice(USERS)}{self.random_word(3)}")
 
     def path(self) -> str:
-        return self.note("path", f"{self.word(6)}-project/{self.word()}")
+        return self.record("path", f"{self.random_word(6)}-project/{self.random_word()}")
 
     def mac(self) -> str:
-        return self.note("mac", ":".join(self.hex(2) for _ in range(6)))
+        return self.record("mac", ":".join(self.random_hex(2) for _ in range(6)))
 
     def ipv4(self) -> str:
         octets = [self.random.choice((10, 172, 192, 84, 203)), *(self.random.randrange(2, 250) for _ in range(3))]
-        return self.note("ip", ".".join(map(str, octets)))
+        return self.record("ip", ".".join(map(str, octets)))
 
     def ipv6(self) -> str:
-        return self.note("ip", f"2001:db8:{self.hex(4)}:{self.hex(4)}::1{self.hex(3)}")
+        return self.record("ip", f"2001:db8:{self.random_hex(4)}:{self.random_hex(4)}::1{self.random_hex(3)}")
 
     def uuid(self) -> str:
-        return self.note("uuid", str(uuid.UUID(int=self.random.getrandbits(128), version=4)))
+        return self.record("uuid", str(uuid.UUID(int=self.random.getrandbits(128), version=4)))
 
     def machine_id(self) -> str:
-        return self.note("uuid", self.hex(31) + "a")
+        return self.record("uuid", self.random_hex(31) + "a")
 
     def mail(self) -> str:
-        return self.note(
-            "mail", f"{self.word()}.{self.word(5)}@{self.word()}.{self.random.choice(('com', 'org', 'de'))}"
+        return self.record(
+            "mail",
+            f"{self.random_word()}.{self.random_word(5)}@{self.random_word()}."
+            f"{self.random.choice(('com', 'org', 'de'))}",
         )
 
     def base64(self, size: int) -> str:
@@ -76,18 +80,18 @@ class Plants:
 
     def public_key(self) -> str:
         body = "AAAAC3NzaC1lZDI1NTE5AAAAI" + self.base64(32)
-        self.note("key", body)
+        self.record("key", body)
         return f"ssh-ed25519 {body}"
 
     def private_key(self) -> str:
-        lines = [self.note("key", self.base64(48)) for _ in range(4)]
+        lines = [self.record("key", self.base64(48)) for _ in range(4)]
         return "\n".join(["-----BEGIN OPENSSH PRIVATE KEY-----", *lines, "-----END OPENSSH PRIVATE KEY-----"])
 
     def password(self) -> str:
-        return self.note("token", f"{self.word(6)}!{self.hex(6)}Q")
+        return self.record("token", f"{self.random_word(6)}!{self.random_hex(6)}Q")
 
 
-Line = Callable[[Plants], str]
+Line = Callable[[SecretPlants], str]
 
 # Each kind in the forms that logs, files of /sys and reports have.
 LINES: tuple[Line, ...] = (
@@ -111,7 +115,7 @@ LINES: tuple[Line, ...] = (
     lambda p: f'{{"log": "up\\n{p.ipv4()} is {p.host()}.lan\\nUSER={p.user()}\\n{p.mac()}"}}',
     lambda p: f'GRUB_CMDLINE_LINUX_DEFAULT="quiet amdgpu.user_queue=1 vault={p.password()}"',
     lambda p: f"options root=UUID={p.uuid()} rw key={p.password()}",
-    lambda p: f"0::/system.slice/docker-{p.note('uuid', p.hex(63) + 'a')}.scope",
+    lambda p: f"0::/system.slice/docker-{p.note('uuid', p.random_hex(63) + 'a')}.scope",
     lambda p: f"mount: {p.host()}.corp:/export/models on /models type nfs",
     lambda p: f"fetching http://{p.host()}:8080/models/x.gguf",
     lambda p: f"{p.user()}@{p.host()}:~$ zinc-rt pm4-test",
@@ -148,12 +152,12 @@ LINES: tuple[Line, ...] = (
     lambda p: (
         f'Unknown kernel command line parameters "splash vault={p.password()}", will be passed to user space.'
     ),
-    lambda p: f"export HF_TOKEN=hf_{p.note('token', p.word(30))}",
+    lambda p: f"export HF_TOKEN=hf_{p.note('token', p.random_word(30))}",
     lambda p: f"password: {p.password()}",
 )
 
 
-def planted(plants: Plants, count: int = COUNT) -> dict[str, bytes]:
+def plant_secrets(plants: SecretPlants, count: int = COUNT) -> dict[str, bytes]:
     """Files as in a bundle, with `count` copies of every line spread over all files."""
     rounds = ["\n".join(line(plants) for line in LINES) for _ in range(count)]
     text = "\n".join(rounds) + "\n"

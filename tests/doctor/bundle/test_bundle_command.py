@@ -16,21 +16,21 @@ Capture = pytest.CaptureFixture[str]
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def work_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setenv("USER", "marmaduke")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
-def test_bundle_contains_machine_hangs_and_additions_without_names(folder: Path, capsys: Capture) -> None:
-    hang = folder / "zinc-rt-hangs" / "hang-20261122-1"
+def test_bundle_contains_machine_hangs_and_additions_without_names(work_folder: Path, capsys: Capture) -> None:
+    hang = work_folder / "zinc-rt-hangs" / "hang-20261122-1"
     hang.mkdir(parents=True)
     (hang / "report.txt").write_text("stuck at P20, said marmaduke\n")
     (hang / "devcoredump.bin").write_bytes(b"\0secret")
-    (folder / "facts.json").write_text('{"version": 1, "chip": "gfx1201", "facts": {}}')
-    (folder / "my.log").write_text("marmaduke was here\n")
-    state = folder / "state" / "zinc-rt"
+    (work_folder / "facts.json").write_text('{"version": 1, "chip": "gfx1201", "facts": {}}')
+    (work_folder / "my.log").write_text("marmaduke was here\n")
+    state = work_folder / "state" / "zinc-rt"
     state.mkdir(parents=True)
     (state / "pm4-test.journal").write_text('{"what": "begin", "probe": "P20/t1"}\n')
     assert command.main(["-o", "b.tar.gz", "--add", "facts.json", "my.log"]) == 0
@@ -45,7 +45,7 @@ def test_bundle_contains_machine_hangs_and_additions_without_names(folder: Path,
 
 
 @pytest.mark.rest
-def test_pm4_test_bundle_has_same_format_and_supports_all_actions(folder: Path, capsys: Capture) -> None:
+def test_pm4_test_bundle_has_same_format_and_supports_all_actions(work_folder: Path, capsys: Capture) -> None:
     line = ["-k", "P20", "--tiers", "t1", "--device"]
     assert pm4_test.main([*line, "sim", "--bundle", "good.tar.zst"]) == 0
     assert pm4_test.main([*line, "sim:@6.17", "--inject", "no-eop", "--bundle", "bad"]) == 1
@@ -68,9 +68,9 @@ def test_pm4_test_bundle_has_same_format_and_supports_all_actions(folder: Path, 
     assert "hangs/P20-t1/report.txt" in read(Path("again.tar.gz")).files
 
 
-def test_one_invalid_bundle_is_rejected_and_others_are_imported(folder: Path, capsys: Capture) -> None:
+def test_one_invalid_bundle_is_rejected_and_others_are_imported(work_folder: Path, capsys: Capture) -> None:
     command.main(["-o", "b.tar.gz"])
-    (folder / "bad.tar.gz").write_bytes((folder / "b.tar.gz").read_bytes()[:-30])
+    (work_folder / "bad.tar.gz").write_bytes((work_folder / "b.tar.gz").read_bytes()[:-30])
     assert command.main(["import", "b.tar.gz", "bad.tar.gz"]) == 1
     output = capsys.readouterr().out
     assert (
@@ -81,7 +81,7 @@ def test_one_invalid_bundle_is_rejected_and_others_are_imported(folder: Path, ca
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["-o", "x.zip"], "expected a folder, or a file that ends in .tar.gz"),
         (["-o", "missing/b.tar.gz"], "the folder"),
@@ -96,7 +96,7 @@ def test_one_invalid_bundle_is_rejected_and_others_are_imported(folder: Path, ca
         (["import", "x.txt", "--store", "x.txt"], "not a store of bundles"),
     ],
 )
-def test_usage_errors_are_one_line(folder: Path, words: list[str], said: str, capsys: Capture) -> None:
-    (folder / "x.txt").write_text("no bundle, and no store either: some text that is long enough")
+def test_usage_error_prints_one_line(work_folder: Path, words: list[str], message: str, capsys: Capture) -> None:
+    (work_folder / "x.txt").write_text("no bundle, and no store either: some text that is long enough")
     assert command.main(words) == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err

@@ -6,7 +6,7 @@ import json
 import re
 
 import pytest
-from plants import KEPT, Plants, planted
+from plants import KEPT, SecretPlants, plant_secrets
 
 from zinc_rt.doctor.bundle.redact import Redactor
 
@@ -14,23 +14,23 @@ KINDS = ("serial", "card", "host", "user", "path", "mac", "ip", "uuid", "mail", 
 
 
 @pytest.fixture(scope="module")
-def plants() -> Plants:
-    return Plants()
+def secret_plants() -> SecretPlants:
+    return SecretPlants()
 
 
 @pytest.fixture(scope="module")
-def files(plants: Plants) -> dict[str, bytes]:
-    return planted(plants)
+def planted_files(secret_plants: SecretPlants) -> dict[str, bytes]:
+    return plant_secrets(secret_plants)
 
 
 @pytest.fixture(scope="module")
-def redacted(files: dict[str, bytes]) -> dict[str, bytes]:
-    result, left_out = Redactor().redact(files)
+def redacted_files(planted_files: dict[str, bytes]) -> dict[str, bytes]:
+    result, left_out = Redactor().redact_files(planted_files)
     assert not left_out
     return result
 
 
-def found(secret: str, files: dict[str, bytes]) -> list[str]:
+def files_with_secret(secret: str, files: dict[str, bytes]) -> list[str]:
     """Return the files that still contain it, in any notation."""
     forms = {secret, secret.lower(), secret.upper(), secret.replace(":", "-"), secret.replace(":", "")}
     forms |= {secret.encode("unicode_escape").decode(), secret.replace("/", "%2F")}
@@ -47,26 +47,26 @@ def found(secret: str, files: dict[str, bytes]) -> list[str]:
 @pytest.mark.rest(keep=3)
 @pytest.mark.parametrize("kind", KINDS)
 def test_planted_secrets_of_every_kind_are_redacted(
-    kind: str, plants: Plants, files: dict[str, bytes], redacted: dict[str, bytes]
+    kind: str, secret_plants: SecretPlants, planted_files: dict[str, bytes], redacted_files: dict[str, bytes]
 ) -> None:
-    secrets = set(plants.said[kind])
+    secrets = set(secret_plants.said[kind])
     assert len(secrets) >= 30
-    assert all(found(secret, files) for secret in sorted(secrets)[:5]), "they were there"
-    left = {secret: places for secret in secrets if (places := found(secret, redacted))}
+    assert all(files_with_secret(secret, planted_files) for secret in sorted(secrets)[:5]), "they were there"
+    left = {secret: places for secret in secrets if (places := files_with_secret(secret, redacted_files))}
     assert not left, f"{len(left)} of {len(secrets)}: {dict(list(left.items())[:3])}"
 
 
-def test_diagnostic_content_is_preserved(redacted: dict[str, bytes]) -> None:
-    everything = b"\n".join(redacted.values())
+def test_diagnostic_content_is_preserved(redacted_files: dict[str, bytes]) -> None:
+    everything = b"\n".join(redacted_files.values())
     assert not [text for text in KEPT if text.encode() not in everything]
 
 
-def one(text: str, name: str = "logs/x.log") -> str:
-    return Redactor().redact({name: text.encode()})[0][name].decode()
+def redact_text(text: str, name: str = "logs/x.log") -> str:
+    return Redactor().redact_files({name: text.encode()})[0][name].decode()
 
 
 def test_same_value_gets_same_placeholder_in_every_file_and_spelling() -> None:
-    result, _ = Redactor().redact(
+    result, _ = Redactor().redact_files(
         {
             "a.log": b"link/ether 3C:7C:3F:11:22:33\nHostname set to <tower7>.\nuid=1000(alice)\n",
             "b.json": b'{"mac": "3c-7c-3f-11-22-33", "text": "on TOWER7 by Alice", "other": "9c:00:00:11:22:33"}',
@@ -111,8 +111,8 @@ def test_same_value_gets_same_placeholder_in_every_file_and_spelling() -> None:
         "node 0x7f3a2c001000 -> t1:gfx1201 at c0ffee00c0ffee00",
     ],
 )
-def test_lookalikes_of_secrets_are_preserved(text: str) -> None:
-    assert one(text) == text
+def test_text_similar_to_secrets_is_preserved(text: str) -> None:
+    assert redact_text(text) == text
 
 
 def test_kernel_command_line_keeps_only_known_parameters() -> None:
@@ -120,19 +120,21 @@ def test_kernel_command_line_keeps_only_known_parameters() -> None:
         "BOOT_IMAGE=/vmlinuz-6.14 root=/dev/mapper/vg-private ro quiet amdgpu.ppfeaturemask=0xffffffff iommu=pt "
         "pcie_aspm=off cryptdevice=/dev/sda2:vault rd.luks.key=hunter2 bareword nomodeset amdgpu.user_queue=1"
     )
-    assert one(line, "machine/proc/cmdline") == (
+    assert redact_text(line, "machine/proc/cmdline") == (
         "BOOT_IMAGE=/vmlinuz-6.14 root=<token-1> ro quiet amdgpu.ppfeaturemask=0xffffffff iommu=pt "
         "pcie_aspm=off cryptdevice=<token-2> rd.luks.key=<token-3> <token-4> nomodeset amdgpu.user_queue=1\n"
     )
 
 
-def test_redaction_is_idempotent(redacted: dict[str, bytes]) -> None:
-    texts = {name: content for name, content in redacted.items() if b"\0" not in content}
-    assert Redactor().redact(texts)[0] == texts
+def test_redaction_is_idempotent(redacted_files: dict[str, bytes]) -> None:
+    texts = {name: content for name, content in redacted_files.items() if b"\0" not in content}
+    assert Redactor().redact_files(texts)[0] == texts
 
 
-def test_binary_file_keeps_length_and_offsets(files: dict[str, bytes], redacted: dict[str, bytes]) -> None:
-    before, after = files["hangs/P20-t1/ring.bin"], redacted["hangs/P20-t1/ring.bin"]
+def test_binary_file_keeps_length_and_offsets(
+    planted_files: dict[str, bytes], redacted_files: dict[str, bytes]
+) -> None:
+    before, after = planted_files["hangs/P20-t1/ring.bin"], redacted_files["hangs/P20-t1/ring.bin"]
     assert len(before) == len(after) and before[:259] == after[:259] and after.endswith(b"\xff\xfe\0")
 
 
@@ -146,17 +148,19 @@ def test_binary_file_keeps_length_and_offsets(files: dict[str, bytes], redacted:
     ],
 )
 def test_unscannable_files_are_excluded(name: str, content: bytes) -> None:
-    result, left_out = Redactor().redact({name: content})
+    result, left_out = Redactor().redact_files({name: content})
     assert not result and left_out[name]
 
 
 def test_name_after_escaped_newline_is_redacted() -> None:
     text = r'"uid=1000(alice)\nalice said\talice: C:\Users\tom\x" tom'
-    assert one(text) == r'"uid=1000(<user-1>)\n<user-1> said\t<user-1>: C:\Users\<user-2>\<path-1>" <user-2>'
+    assert (
+        redact_text(text) == r'"uid=1000(<user-1>)\n<user-1> said\t<user-1>: C:\Users\<user-2>\<path-1>" <user-2>'
+    )
 
 
 def test_known_names_are_redacted_everywhere() -> None:
-    result, _ = Redactor(known={"host": ["pc"], "user": ["max"]}).redact(
+    result, _ = Redactor(known={"host": ["pc"], "user": ["max"]}).redact_files(
         {"x.log": b"PC is up; max_link_speed is for max, spaceport pc-3 maximal\n"}
     )
     assert result["x.log"] == b"<host-1> is up; max_link_speed is for <user-1>, spaceport pc-3 maximal\n"
@@ -217,7 +221,7 @@ SPECIAL = {
 
 
 @pytest.mark.parametrize("prefix", ["[   12.345678] ", "Nov 22 14:11:09 pc7 kernel: ", "6,123,456789,-;"])
-def test_kernel_log_contains_nothing_private(prefix: str) -> None:
+def test_redacted_kernel_log_contains_no_private_data(prefix: str) -> None:
     assert len(KERNEL_LINES) >= 40
     secrets = {kind: SPECIAL.get(kind, f"zq{index}secretxv") for index, kind in enumerate(KERNEL_LINES)}
     lines = [
@@ -227,7 +231,7 @@ def test_kernel_log_contains_nothing_private(prefix: str) -> None:
     log = "\n".join(["[    0.000000] Linux version 6.17.0", *lines, prefix + "amdgpu: ring gfx timeout", ""])
     report = json.dumps({"details": {"kernel_log": lines}, "text": log})
     files = {"machine/kernel.log": log, "logs/run.log": f"step 1 of 2\n{log}", "reports/r.json": report}
-    redacted, left_out = Redactor().redact({name: text.encode() for name, text in files.items()})
+    redacted, left_out = Redactor().redact_files({name: text.encode() for name, text in files.items()})
     assert not left_out
     texts = {name: content.decode() for name, content in redacted.items()}
     leaks = {(name, kind) for name, text in texts.items() for kind, secret in secrets.items() if secret in text}
@@ -244,6 +248,6 @@ def test_call_trace_is_kept_with_the_line_before_it() -> None:
         "Call Trace:\n <TASK>\n amdgpu_irq_put+0x46/0x70 [amdgpu]\n ? private_call+0x1/0x2 [private]\n </TASK>\n"
     )
     other = "WARNING: at drivers/net/private.c:7\nCall Trace:\n private_call+0x1/0x2 [private]\nprivate0: up\n"
-    assert one(trace + other, "machine/kernel.log") == (
+    assert redact_text(trace + other, "machine/kernel.log") == (
         trace + "(lines of other subsystems that were removed: 4)\n"
     )

@@ -26,17 +26,17 @@ def is_held_out(source: str) -> bool:
     return hashlib.sha256(source.encode()).digest()[0] % 3 == 0
 
 
-def rows(name: str) -> list[dict[str, Any]]:
+def load_rows(name: str) -> list[dict[str, Any]]:
     result: list[dict[str, Any]] = load_yaml((FOLDER / f"{name}.yaml").read_text(encoding="utf-8"))
     return result
 
 
-def capture(row: dict[str, Any]) -> MachineCapture:
+def make_capture(row: dict[str, Any]) -> MachineCapture:
     texts = {
         "kernel.log": row.get("log", "") * row.get("repeat", 1),
         "proc/version": f"Linux version {row['release']} (x@y)\n" if "release" in row else "",
         "proc/cmdline": row.get("cmdline", ""),
-        "lspci.txt": row.get("lspci", "") + "".join(map(_card, row.get("cards", []))),
+        "lspci.txt": row.get("lspci", "") + "".join(map(lspci_lines, row.get("cards", []))),
         "dev.txt": row.get("dev", ""),
         "id.txt": row.get("id", ""),
         "packages.txt": row.get("packages", ""),
@@ -45,14 +45,14 @@ def capture(row: dict[str, Any]) -> MachineCapture:
     return MachineCapture({name: text.encode() for name, text in files.items()})
 
 
-def _card(text: str) -> str:
+def lspci_lines(text: str) -> str:
     slot, device, driver = text.split()
     lines = f"{slot} VGA compatible controller [0300]: Advanced Micro Devices, Inc. [AMD/ATI] [1002:{device}]\n"
     return lines + (f"\tKernel driver in use: {driver}\n" if driver != "none" else "\tKernel modules: amdgpu\n")
 
 
 @dataclass(frozen=True, slots=True)
-class Score:
+class DiagnosisScore:
     name: str
     first: str
     innocent: tuple[str, ...]
@@ -63,11 +63,11 @@ class Score:
     """Sick and not 0, or healthy and not 1."""
 
     @property
-    def right(self) -> bool:
+    def is_right(self) -> bool:
         return self.named and not self.innocent and self.safe
 
 
-def score(row: dict[str, Any], diagnosis: Diagnosis) -> Score:
+def score_diagnosis(row: dict[str, Any], diagnosis: Diagnosis) -> DiagnosisScore:
     blamed = [finding.id for finding in diagnosis.findings if finding.severity != "note"]
     allowed = (*row["first"], *row["also"], "gpu.unsupported")  # true of every chip of another generation
     innocent = tuple(item for item in blamed if not any(fnmatchcase(item, pattern) for pattern in allowed))
@@ -76,7 +76,7 @@ def score(row: dict[str, Any], diagnosis: Diagnosis) -> Score:
     sick = bool(row["first"]) or anything
     code = diagnosis.exit_code()
     unsupported = blamed == ["gpu.unsupported"]
-    return Score(
+    return DiagnosisScore(
         row["name"],
         first,
         () if anything else innocent,

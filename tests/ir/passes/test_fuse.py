@@ -17,8 +17,8 @@ from zinc_rt.engine.variants import EngineOptions
 from zinc_rt.golden.tiny_models.writer import write_tiny
 from zinc_rt.ir.graph import ABSENT, Builder, Node, OpGraph
 from zinc_rt.ir.op import Op
-from zinc_rt.ir.passes.fuse import fuse
-from zinc_rt.ir.verify import verify
+from zinc_rt.ir.passes.fuse import fuse_graph
+from zinc_rt.ir.verify import verify_graph
 from zinc_rt.model.builder import SequenceLimits
 from zinc_rt.model.gguf import read_gguf
 from zinc_rt.model.registry import build_model
@@ -26,15 +26,15 @@ from zinc_rt.model.registry import build_model
 WIDTH = 8
 
 
-def always(node: Node, graph: OpGraph) -> bool:
+def always_fuse(node: Node, graph: OpGraph) -> bool:
     return True
 
 
-def ops(graph: OpGraph) -> Counter[Op]:
+def count_ops(graph: OpGraph) -> Counter[Op]:
     return Counter(node.op for node in graph.nodes)
 
 
-def residual(more: Callable[[Builder], None] = lambda builder: None, *, size: int = WIDTH) -> OpGraph:
+def residual_graph(extra: Callable[[Builder], None] = lambda builder: None, *, size: int = WIDTH) -> OpGraph:
     """h = a + b, then its norm; a and b are embedded."""
     builder = Builder("residual")
     builder.buffer("request[slot].token_id", ("tokens",), "i32", "step")
@@ -46,42 +46,45 @@ def residual(more: Callable[[Builder], None] = lambda builder: None, *, size: in
     for name in ("act.a", "act.b"):
         builder.node(Op.EMBED, ("request[slot].token_id", "model.table"), (name,))
     builder.node(Op.ADD, ("act.a", "act.b"), ("act.h",), label="h")
-    more(builder)
+    extra(builder)
     builder.node(Op.RMS_NORM, ("act.h", "model.norm"), ("act.y",), eps=1e-6, size=size)
     return builder.build()
 
 
 def test_add_and_norm_are_fused_and_the_sum_stays_visible() -> None:
-    def doubled(builder: Builder) -> None:
+    def add_doubled_output(builder: Builder) -> None:
         builder.buffer("act.twice", ("tokens", WIDTH), "f32", "output")
         builder.node(Op.SCALE, ("act.h", ABSENT), ("act.twice",), factor=2.0)
 
-    for graph in (residual(), residual(doubled)):
-        fused = fuse(graph, always)
-        verify(fused)
+    for graph in (residual_graph(), residual_graph(add_doubled_output)):
+        fused = fuse_graph(graph, always_fuse)
+        verify_graph(fused)
         node = next(node for node in fused.nodes if node.op is Op.RESIDUAL_RMS_NORM)
         assert node.inputs == ("act.a", "act.b", "model.norm") and node.outputs == ("act.h", "act.y")
-        assert node.attrs == {"eps": 1e-6} and not ops(fused)[Op.ADD] and not ops(fused)[Op.RMS_NORM]
+        assert node.attrs == {"eps": 1e-6} and not count_ops(fused)[Op.ADD] and not count_ops(fused)[Op.RMS_NORM]
 
 
 def test_norm_of_part_of_the_sum_is_not_fused() -> None:
-    graph = residual(size=WIDTH // 2)
-    assert fuse(graph, always) is graph
+    graph = residual_graph(size=WIDTH // 2)
+    assert fuse_graph(graph, always_fuse) is graph
 
 
 def test_nodes_without_a_fused_kernel_stay_unchanged() -> None:
     graph = model_graph("qwen3-q")
-    assert fuse(graph, lambda node, of: False) is graph
-    only_norms = fuse(graph, lambda node, of: node.op is Op.RESIDUAL_RMS_NORM)
-    assert ops(only_norms)[Op.RMS_NORM_FUSED_ROPE_KV_WRITE] == 0 and ops(only_norms)[Op.RESIDUAL_RMS_NORM] == 2 * 3
+    assert fuse_graph(graph, lambda node, of: False) is graph
+    only_norms = fuse_graph(graph, lambda node, of: node.op is Op.RESIDUAL_RMS_NORM)
+    assert (
+        count_ops(only_norms)[Op.RMS_NORM_FUSED_ROPE_KV_WRITE] == 0
+        and count_ops(only_norms)[Op.RESIDUAL_RMS_NORM] == 2 * 3
+    )
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_fusing_models_removes_nodes_but_no_operands(name: str) -> None:
     graph = model_graph(name)
-    fused = fuse(graph, always)
-    verify(fused)
-    assert len(fused.nodes) < len(graph.nodes) and ops(fused)[Op.ADD] < ops(graph)[Op.ADD]
+    fused = fuse_graph(graph, always_fuse)
+    verify_graph(fused)
+    assert len(fused.nodes) < len(graph.nodes) and count_ops(fused)[Op.ADD] < count_ops(graph)[Op.ADD]
     read = {item for node in graph.nodes for item in node.inputs if graph.buffers.get(item) and "model." in item}
     assert read <= {item for node in fused.nodes for item in node.inputs}
     assert {spec.name for spec in graph.by_role("output", "state")} == {
@@ -89,8 +92,11 @@ def test_fusing_models_removes_nodes_but_no_operands(name: str) -> None:
     }
 
 
-def projected(*ops: Op, more: Callable[[Builder], None] = lambda builder: None, size: int = WIDTH) -> OpGraph:
-    """The norm of an embedding and a projection of it for each of `ops`, which also use the last projection."""
+def projection_graph(
+    *ops: Op, extra: Callable[[Builder], None] = lambda builder: None, size: int = WIDTH
+) -> OpGraph:
+    """The norm of an embedding and a projection of it for each of `count_ops`, which also use the "
+    "last projection."""
     builder = Builder("projected", "decode")
     builder.buffer("request[slot].token_id", ("tokens",), "i32", "step")
     builder.buffer("model.table", (4, WIDTH), "f32", "weight")
@@ -108,58 +114,58 @@ def projected(*ops: Op, more: Callable[[Builder], None] = lambda builder: None, 
         builder.node(Op.MATMUL, ("act.n", f"model.w[{number}]"), (f"act.p[{number}]",))
         builder.node(op, (before, f"act.p[{number}]"), (f"act.y[{number}]",))
         before = f"act.y[{number}]"
-    more(builder)
+    extra(builder)
     return builder.build()
 
 
 def test_projection_fuses_the_norm_before_and_the_sum_after_it() -> None:
-    graph = projected(Op.ADD)
-    fused = fuse(graph, always)
-    verify(fused)
+    graph = projection_graph(Op.ADD)
+    fused = fuse_graph(graph, always_fuse)
+    verify_graph(fused)
     _, node = fused.nodes
     assert node.op is Op.MATMUL and node.attrs == {"eps": 1e-5} and node.outputs == ("act.y[0]",)
     assert node.inputs == ("act.x", "model.w[0]", ABSENT, ABSENT, "model.norm", "act.x")
-    of_heads = fuse(projected(Op.ADD, size=WIDTH // 2), always)
-    assert ops(of_heads)[Op.RMS_NORM] == 1 and not ops(of_heads)[Op.ADD]
+    of_heads = fuse_graph(projection_graph(Op.ADD, size=WIDTH // 2), always_fuse)
+    assert count_ops(of_heads)[Op.RMS_NORM] == 1 and not count_ops(of_heads)[Op.ADD]
 
 
 def test_norm_with_other_readers_is_kept() -> None:
-    def read(builder: Builder) -> None:
+    def read_input(builder: Builder) -> None:
         builder.buffer("act.twice", ("tokens", WIDTH), "f32", "output")
         builder.node(Op.SCALE, ("act.n", ABSENT), ("act.twice",), factor=2.0)
 
-    fused = fuse(projected(Op.ADD, more=read), always)
-    assert ops(fused)[Op.RMS_NORM] == 1 and not ops(fused)[Op.ADD]
+    fused = fuse_graph(projection_graph(Op.ADD, extra=read_input), always_fuse)
+    assert count_ops(fused)[Op.RMS_NORM] == 1 and not count_ops(fused)[Op.ADD]
 
 
 def test_norm_fuses_with_three_projections_but_is_repeated_for_four() -> None:
-    graph = projected(Op.SWIGLU, Op.SWIGLU, Op.SWIGLU)
-    fused = fuse(graph, always)
-    verify(fused)
+    graph = projection_graph(Op.SWIGLU, Op.SWIGLU, Op.SWIGLU)
+    fused = fuse_graph(graph, always_fuse)
+    verify_graph(fused)
     node = next(node for node in fused.nodes if node.op is Op.RMS_NORM_FUSED_QKV)
     assert node.inputs[:5] == ("act.x", "model.norm", "model.w[0]", "model.w[1]", "model.w[2]")
-    assert node.outputs == ("act.p[0]", "act.p[1]", "act.p[2]") and not ops(fused)[Op.MATMUL]
-    four = fuse(projected(*[Op.SWIGLU] * 4), always)
-    verify(four)
+    assert node.outputs == ("act.p[0]", "act.p[1]", "act.p[2]") and not count_ops(fused)[Op.MATMUL]
+    four = fuse_graph(projection_graph(*[Op.SWIGLU] * 4), always_fuse)
+    verify_graph(four)
     assert [node.inputs[4] for node in four.nodes if node.op is Op.MATMUL] == ["model.norm"] * 4
-    assert not ops(four)[Op.RMS_NORM]
+    assert not count_ops(four)[Op.RMS_NORM]
 
 
 def test_many_tokens_keep_norms_and_projections_separate() -> None:
-    graph = replace(projected(Op.ADD), stage="prefill")
-    assert fuse(graph, always) is graph
+    graph = replace(projection_graph(Op.ADD), stage="prefill")
+    assert fuse_graph(graph, always_fuse) is graph
 
 
 def test_gate_up_and_their_product_are_one_node() -> None:
     graph = model_graph("gemma3-q") if "gemma3-q" in MODELS else model_graph("qwen3-q")
-    fused = fuse(graph, always)
-    wanted = sum(ops(graph)[op] for op in (Op.SWIGLU, Op.GEGLU))
+    fused = fuse_graph(graph, always_fuse)
+    wanted = sum(count_ops(graph)[op] for op in (Op.SWIGLU, Op.GEGLU))
     nodes = [node for node in fused.nodes if node.op is Op.RMS_NORM_FUSED_MLP_GATE_UP]
     assert len(nodes) == wanted > 0 and {len(node.outputs) for node in nodes} == {1}
     assert {node.attrs["activation"] for node in nodes} <= {"silu", "gelu"}
 
 
-def steps(model: Path, transform: Callable[[OpGraph], OpGraph] | None) -> np.ndarray:
+def run_steps(model: Path, transform: Callable[[OpGraph], OpGraph] | None) -> np.ndarray:
     """Return the logits of a prompt, then of tokens one by one, which covers both stages."""
     with Engine(
         read_gguf(model), CpuBackend("canonical-1", threads=1), ctx=32, options=EngineOptions(transform=transform)
@@ -173,19 +179,19 @@ def steps(model: Path, transform: Callable[[OpGraph], OpGraph] | None) -> np.nda
 def test_oracle_gives_fused_and_plain_graphs_the_same_bits(architecture: str, tmp_path: Path) -> None:
     path = tmp_path / "tiny.gguf"
     write_tiny(path, architecture, hidden=32)
-    fused = steps(path, lambda graph: fuse(graph, always))
-    assert fused.tobytes() == steps(path, None).tobytes()
+    fused = run_steps(path, lambda graph: fuse_graph(graph, always_fuse))
+    assert fused.tobytes() == run_steps(path, None).tobytes()
 
 
 def test_experts_fuse_into_router_two_projections_and_sum() -> None:
     graph = model_graph("qwen35moe-q")
-    fused = fuse(graph, always)
-    verify(fused)
+    fused = fuse_graph(graph, always_fuse)
+    verify_graph(fused)
     summed = [node for node in fused.nodes if node.op is Op.MOE_DOWN_ACC]
     assert summed and all(ABSENT not in node.inputs[5:] and node.label.startswith("l_out-") for node in summed)
     shared = {node.outputs[0] for node in fused.nodes if node.op is Op.SHARED_EXPERT}
     assert {node.inputs[5] for node in summed} == shared
-    assert not ops(fused)[Op.MOE_SWIGLU] and not ops(fused)[Op.ADD]
+    assert not count_ops(fused)[Op.MOE_SWIGLU] and not count_ops(fused)[Op.ADD]
     assert all(node.attrs["activation"] == "silu" for node in fused.nodes if node.op is Op.MOE_GATE_UP)
     routers = [node for node in fused.nodes if node.op is Op.MOE_GATE_TOPK]
     assert all(node.inputs[3] != ABSENT for node in routers)
@@ -193,7 +199,7 @@ def test_experts_fuse_into_router_two_projections_and_sum() -> None:
     assert len(experts) == 2 * len(routers) and all(
         node.inputs[-1] == router_norm(node, routers) for node in experts
     )
-    assert ops(fused)[Op.RMS_NORM] == 1, "the last one: every other norm is computed by its readers"
+    assert count_ops(fused)[Op.RMS_NORM] == 1, "the last one: every other norm is computed by its readers"
 
 
 def router_norm(node: Node, routers: list[Node]) -> str:
@@ -212,18 +218,18 @@ def test_norm_of_experts_is_kept_for_another_reader() -> None:
     builder.node(Op.RMS_NORM, ("act.x", "w.norm"), ("act.normed",), eps=1e-6, size=8)
     weights = ("w.gate", "w.up", "w.down", *[ABSENT] * 5)
     builder.node(Op.SHARED_EXPERT, ("act.normed", *weights), ("act.out",))
-    alone = fuse(builder.build(), always)
-    assert not ops(alone)[Op.RMS_NORM] and alone.nodes[-1].inputs[0] == "act.x"
+    alone = fuse_graph(builder.build(), always_fuse)
+    assert not count_ops(alone)[Op.RMS_NORM] and alone.nodes[-1].inputs[0] == "act.x"
     builder.node(Op.SCALE, ("act.normed", ABSENT), ("act.twice",), factor=2.0)
-    assert ops(fuse(builder.build(), always))[Op.RMS_NORM] == 1
+    assert count_ops(fuse_graph(builder.build(), always_fuse))[Op.RMS_NORM] == 1
 
 
 def test_gate_of_an_attention_is_fused() -> None:
     limits = SequenceLimits(ctx=64, slots=2)
     graph = build_model(read_gguf(GOLDEN / "qwen35moe-q.gguf"), limits, "decode").graph
-    fused = fuse(graph, always)
+    fused = fuse_graph(graph, always_fuse)
     gated = [node for node in fused.nodes if node.op is Op.FLASH_ATTN and node.inputs[6] != ABSENT]
-    assert len(gated) == ops(graph)[Op.SIGMOID_MUL] > 0 and not ops(fused)[Op.SIGMOID_MUL]
+    assert len(gated) == count_ops(graph)[Op.SIGMOID_MUL] > 0 and not count_ops(fused)[Op.SIGMOID_MUL]
 
 
 def test_scaled_expert_sum_is_not_fused_as_residual() -> None:
@@ -241,23 +247,27 @@ def test_scaled_expert_sum_is_not_fused_as_residual() -> None:
     for index, other in enumerate(("act.r[1]", "act.r[1]", "act.r[1]")):
         total = f"act.r[{(0, 2, 3)[index]}]"
         builder.node(Op.ADD, (total, other), (f"act.r[{(2, 3, 5)[index]}]",))
-    fused = fuse(builder.build(), always)
+    fused = fuse_graph(builder.build(), always_fuse)
     assert [node.op for node in fused.nodes] == [Op.MOE_DOWN_ACC, Op.ADD]
     assert fused.nodes[0].inputs[5:] == ("act.r[1]", "act.r[1]")
 
 
 def test_norm_is_fused_with_the_following_add() -> None:
     graph = model_graph("gemma4-q")
-    fused = fuse(graph, always)
-    verify(fused)
+    fused = fuse_graph(graph, always_fuse)
+    verify_graph(fused)
     summed = [node for node in fused.nodes if node.op is Op.RMS_NORM and node.inputs[2] != ABSENT]
-    assert summed and not ops(fused)[Op.ADD] and not ops(fused)[Op.RESIDUAL_RMS_NORM]
-    none = fuse(graph, lambda node, of: node.op is not Op.RMS_NORM)
+    assert summed and not count_ops(fused)[Op.ADD] and not count_ops(fused)[Op.RESIDUAL_RMS_NORM]
+    none = fuse_graph(graph, lambda node, of: node.op is not Op.RMS_NORM)
     assert all(node.inputs[2] == ABSENT for node in none.nodes if node.op is Op.RMS_NORM)
 
 
 def test_head_fusion_works_when_keys_are_written_before_queries() -> None:
     graph = model_graph("gemma4-q")
-    assert ops(fuse(graph, always))[Op.RMS_NORM_FUSED_ROPE_KV_WRITE] == ops(graph)[Op.KV_WRITE_BATCHED] > 0
-    apart = fuse(graph, lambda node, of: node.op is not Op.RMS_NORM_FUSED_QKV)
-    assert not ops(apart)[Op.RMS_NORM_FUSED_ROPE_KV_WRITE]
+    assert (
+        count_ops(fuse_graph(graph, always_fuse))[Op.RMS_NORM_FUSED_ROPE_KV_WRITE]
+        == count_ops(graph)[Op.KV_WRITE_BATCHED]
+        > 0
+    )
+    apart = fuse_graph(graph, lambda node, of: node.op is not Op.RMS_NORM_FUSED_QKV)
+    assert not count_ops(apart)[Op.RMS_NORM_FUSED_ROPE_KV_WRITE]

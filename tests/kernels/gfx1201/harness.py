@@ -31,8 +31,8 @@ from zinc_rt.kernels.reference.table import FUNCTIONS
 from zinc_rt.kernels.remarks import is_remark
 from zinc_rt.kernels.sets import BinaryKernelSet
 from zinc_rt.kernels.weight import Weight
-from zinc_rt.kernels.zrt import patched, read_zrt
-from zinc_rt.lower.lower import choose
+from zinc_rt.kernels.zrt import patch_literals, read_zrt
+from zinc_rt.lower.lower import choose_entry
 from zinc_rt.sim.shader.run.engine_device import EngineDevice
 
 ORDERING = "canonical-1"
@@ -86,12 +86,12 @@ class Bench:
         assert 4 * len(launch.constants) == kernel.constant_bytes, (
             f"{launch.kernel}: {kernel.constant_bytes // 4} constants"
         )
-        block = launch.kernarg(self.address)
+        block = launch.pack_kernarg(self.address)
         name = f"arguments of {launch.kernel} {block.hex()}"
         self.place(name, np.frombuffer(block, np.uint8), write=False)
         va = self.addresses[name]
         result = self.device.run(
-            patched(kernel, dict(launch.patches)),
+            patch_literals(kernel, dict(launch.patches)),
             groups=tuple(self.counts[dim] if isinstance(dim, str) else dim for dim in launch.grid),
             threads=kernel.workgroup,
             wave=kernel.wave,
@@ -144,8 +144,10 @@ def bench(
             storage[port.name] = (kernels.pack(operand), False)
             inputs.append(builder.buffer(port.name, operand.shape, operand.dtype, "weight"))
         else:
-            storage[port.name] = (_roomy(operand, port, room), True)
-            inputs.append(builder.buffer(port.name, _dims(operand, port), _dtype(operand), "activation"))
+            storage[port.name] = (pad_to_capacity(operand, port, room), True)
+            inputs.append(
+                builder.buffer(port.name, symbolic_dims(operand, port), dtype_name(operand), "activation")
+            )
     fresh = iter(outputs)
     names = []
     for port in spec.outputs:
@@ -157,8 +159,8 @@ def bench(
             array, name = next(fresh, None), f"{port.name}_made" if port.name in argument else port.name
             if array is None:  # an optional one at the end
                 break
-            storage[name] = (_roomy(np.full_like(array, 0), port, room, blank=True), True)
-        names.append(builder.buffer(name, _dims(array, port), _dtype(array), "activation"))
+            storage[name] = (pad_to_capacity(np.full_like(array, 0), port, room, blank=True), True)
+        names.append(builder.buffer(name, symbolic_dims(array, port), dtype_name(array), "activation"))
     builder.node(op, tuple(inputs), tuple(names), **attrs)
     graph = builder.build()
     bench = Bench(device or EngineDevice(level="full"), graph.nodes[0], graph, room, counts, kernels, ordering)
@@ -179,7 +181,7 @@ def run(bench: Bench) -> None:
     come.
     """
     candidates = [entry for entry in bench.kernels.entries if entry.op is bench.node.op]
-    entry = choose(bench.node, bench.graph, candidates, bench.ordering)
+    entry = choose_entry(bench.node, bench.graph, candidates, bench.ordering)
     assert not isinstance(entry, str), f"{bench.node!r} is refused: {entry}"
     together: list[Launch] = []
     for step in (*entry.code(bench.node, bench.graph, bench.capacity), Sync()):
@@ -192,7 +194,7 @@ def run(bench: Bench) -> None:
         together.clear()
 
 
-def check(
+def check_op(
     op: Op,
     *operands: Operand,
     capacity: Mapping[str, int] | None = None,
@@ -219,7 +221,7 @@ def check(
         assert isinstance(want, np.ndarray)
         array = output.arrays[name]
         counted = tuple(slice(0, size) for size in want.shape)
-        same_bits(array[counted], want, f"{op.name} {port.name}")
+        assert_same_bits(array[counted], want, f"{op.name} {port.name}")
         if not port.inplace:
             untouched = np.ones(array.shape, bool)
             untouched[counted] = False
@@ -235,11 +237,11 @@ def check(
     return tuple(got)
 
 
-def same_bits(got: np.ndarray, want: np.ndarray, what: str) -> None:
+def assert_same_bits(got: np.ndarray, want: np.ndarray, name: str) -> None:
     """Assert equality bit for bit; a NaN equals any NaN."""
     want = np.asarray(want)
     assert got.shape == want.shape and got.dtype == want.dtype, (
-        f"{what}: {got.dtype}{got.shape}, {want.dtype}{want.shape}"
+        f"{name}: {got.dtype}{got.shape}, {want.dtype}{want.shape}"
     )
     equal = np.ascontiguousarray(got).view(np.uint32) == np.ascontiguousarray(want).view(np.uint32)
     if want.dtype == np.float32:
@@ -247,7 +249,7 @@ def same_bits(got: np.ndarray, want: np.ndarray, what: str) -> None:
     if not equal.all():
         first = tuple(map(int, np.argwhere(~equal)[0]))
         raise AssertionError(
-            f"{what}: {np.count_nonzero(~equal)} of {equal.size} differ, first at {first}: got {got[first]!r}, "
+            f"{name}: {np.count_nonzero(~equal)} of {equal.size} differ, first at {first}: got {got[first]!r}, "
             f"expected {want[first]!r}"
         )
 
@@ -268,10 +270,12 @@ def inexact_instructions() -> dict[str, tuple[str, ...]]:
     return result
 
 
-def _roomy(array: np.ndarray, port: Port, room: Mapping[str, int], *, blank: bool = False) -> np.ndarray:
+def pad_to_capacity(
+    array: np.ndarray, port: Port, capacity: Mapping[str, int], *, blank: bool = False
+) -> np.ndarray:
     """Return a copy at full capacity, with garbage outside the valid part (everywhere if `blank`)."""
     shape = tuple(
-        room[SYMBOL_OF_DIM[port.shape[0]]] if i == 0 and port.shape[0] in SYMBOL_OF_DIM else size
+        capacity[SYMBOL_OF_DIM[port.shape[0]]] if i == 0 and port.shape[0] in SYMBOL_OF_DIM else size
         for i, size in enumerate(array.shape)
     )
     full = np.full(prod(shape) * array.itemsize, GARBAGE, np.uint8).view(array.dtype).reshape(shape)
@@ -280,12 +284,12 @@ def _roomy(array: np.ndarray, port: Port, room: Mapping[str, int], *, blank: boo
     return full
 
 
-def _dims(array: np.ndarray, port: Port) -> tuple[int | str, ...]:
+def symbolic_dims(array: np.ndarray, port: Port) -> tuple[int | str, ...]:
     return tuple(
         SYMBOL_OF_DIM[port.shape[0]] if i == 0 and port.shape[0] in SYMBOL_OF_DIM else size
         for i, size in enumerate(array.shape)
     )
 
 
-def _dtype(array: np.ndarray) -> str:
+def dtype_name(array: np.ndarray) -> str:
     return {"float32": "f32", "int32": "i32"}[array.dtype.name]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from harness import bench, check, run, same_bits
-from kernels.op_cases import floats, weight
+from harness import assert_same_bits, bench, check_op, run
+from kernels.op_cases import make_weight, random_floats
 
 from zinc_rt.ir.graph import Builder
 from zinc_rt.ir.op import Op
@@ -19,24 +19,24 @@ EDGES = np.array(
 )
 
 
-def unkind(rows: int, columns: int, seed: int = 0) -> np.ndarray:
+def edge_rows(rows: int, columns: int, seed: int = 0) -> np.ndarray:
     """A row of ordinary values, then rows of zeros of both signs, denormals, infinities, NaN and values that exp
     clamps.
     """
-    x = floats(seed, rows, columns) * np.float32(8)
+    x = random_floats(seed, rows, columns) * np.float32(8)
     x[1:] = np.resize(np.roll(EDGES, seed), (rows - 1) * columns).reshape(rows - 1, columns)
     return x
 
 
 @pytest.mark.rest(keep=1)
 @pytest.mark.parametrize("columns", COLUMNS)
-def test_one_operand(columns: int) -> None:
-    x = unkind(3, columns)
-    check(Op.SOFTCAP, x, cap=30.0, capacity={"tokens": 4})
-    check(Op.SOFTCAP, x, cap=1e-39)
-    check(Op.SCALE, x, factor=0.3, capacity={"tokens": 4})
-    check(Op.SCALE, x, weight(np.array([-1e-38], np.float32)), factor=1e30)
-    check(Op.SCALE, x, weight(np.array([np.inf], np.float32)), factor=0.0)
+def test_one_operand_op_matches(columns: int) -> None:
+    x = edge_rows(3, columns)
+    check_op(Op.SOFTCAP, x, cap=30.0, capacity={"tokens": 4})
+    check_op(Op.SOFTCAP, x, cap=1e-39)
+    check_op(Op.SCALE, x, factor=0.3, capacity={"tokens": 4})
+    check_op(Op.SCALE, x, make_weight(np.array([-1e-38], np.float32)), factor=1e30)
+    check_op(Op.SCALE, x, make_weight(np.array([np.inf], np.float32)), factor=0.0)
 
 
 def test_logits_launch_uses_the_row_count_of_its_buffer() -> None:
@@ -54,7 +54,7 @@ def test_logits_launch_uses_the_row_count_of_its_buffer() -> None:
 @pytest.mark.parametrize("op", [*GATED, Op.SOFTCAP, Op.SCALE])
 def test_one_bit_fault_is_detected(op: Op) -> None:
     """The comparison these tests rest on: another input bit is another output."""
-    x = [floats(seed, 1, 40) for seed in range(2 if op in GATED else 1)]
+    x = [random_floats(seed, 1, 40) for seed in range(2 if op in GATED else 1)]
     attrs = {Op.SOFTCAP: {"cap": 30.0}}.get(op, {})
     result = bench(op, *x, outputs=(x[0],), **attrs)
     run(result)
@@ -62,4 +62,4 @@ def test_one_bit_fault_is_detected(op: Op) -> None:
     result.arrays[result.node.inputs[0]].view(np.uint32)[0, 39] ^= 1 << 22
     run(result)
     with pytest.raises(AssertionError, match=r"1 of 40 differ, first at \(0, 39\)"):
-        same_bits(result.arrays["y"], before, op.name)
+        assert_same_bits(result.arrays["y"], before, op.name)

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import pytest
-from harness import check
+from harness import check_op
 
 from zinc_rt.kernels.cases import parse
 from zinc_rt.kernels.entry import Entry
 from zinc_rt.kernels.gfx1201.table import KERNELS
 from zinc_rt.kernels.launch import Launch
-from zinc_rt.lower.lower import choose
-from zinc_rt.validate.kernel_test.select import skeleton
+from zinc_rt.lower.lower import choose_entry
+from zinc_rt.validate.kernel_test.select import build_skeleton
 
 Q8 = "canonical-1-q8"
 PLAIN = "one=1 -bias -scale -norm_w -residual"
 
 
-def launched(line: str) -> list[str]:
-    result = skeleton(parse(line))
-    entry = choose(result.node, result.graph, KERNELS.entries, Q8)
+def launched_kernels(line: str) -> list[str]:
+    result = build_skeleton(parse(line))
+    entry = choose_entry(result.node, result.graph, KERNELS.entries, Q8)
     assert isinstance(entry, Entry)
     steps = entry.code(result.node, result.graph, result.capacity)
     return [step.kernel for step in steps if isinstance(step, Launch)]
@@ -39,8 +39,8 @@ def launched(line: str) -> list[str]:
 def test_sixteen_tokens_use_the_matrix_unit(dtype: str, line: str) -> None:
     """To the oracle's bits, and so to those of one token at a time."""
     case = parse(f"MATMUL {line} dtype={dtype} {PLAIN}")
-    assert launched(case.text()) == ["quantise_32", f"matmul_q8_32_{dtype}"]
-    check(case.op, *case.operands(), capacity=case.room, ordering=Q8, **case.attrs)
+    assert launched_kernels(case.text()) == ["quantise_32", f"matmul_q8_32_{dtype}"]
+    check_op(case.op, *case.operands(), capacity=case.room, ordering=Q8, **case.attrs)
 
 
 @pytest.mark.parametrize(
@@ -52,4 +52,4 @@ def test_sixteen_tokens_use_the_matrix_unit(dtype: str, line: str) -> None:
     ],
 )
 def test_unsupported_shapes_use_matvec(line: str) -> None:
-    assert launched(line) == ["quantise_32", "matvec_q8_32_q8_0"]
+    assert launched_kernels(line) == ["quantise_32", "matvec_q8_32_q8_0"]

@@ -4,54 +4,69 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from harness import bench, check
-from kernels.op_cases import floats, weight
+from harness import bench, check_op
+from kernels.op_cases import make_weight, random_floats
 
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.gfx1201.table import KERNELS
-from zinc_rt.lower.lower import choose
+from zinc_rt.lower.lower import choose_entry
 
 
 @pytest.mark.rest
 @pytest.mark.parametrize(
-    "how", [{"renormalise": False}, {"scale": 2.5}, {"scale": 0.0}, {"renormalise": False, "scale": 0.3}]
+    "attributes", [{"renormalise": False}, {"scale": 2.5}, {"scale": 0.0}, {"renormalise": False, "scale": 0.3}]
 )
-def test_weights_are_scaled_as_requested(how: dict[str, float]) -> None:
-    check(Op.MOE_GATE_TOPK, floats(1, 2, 64), weight(floats(2, 20, 64), "f32"), None, k=4, **how)
+def test_weights_are_scaled_as_requested(attributes: dict[str, float]) -> None:
+    check_op(
+        Op.MOE_GATE_TOPK,
+        random_floats(1, 2, 64),
+        make_weight(random_floats(2, 20, 64), "f32"),
+        None,
+        k=4,
+        **attributes,
+    )
 
 
 @pytest.mark.rest
 def test_bias_changes_the_selection_but_not_the_weights() -> None:
-    bias = weight(floats(5, 33), "f32")
-    check(Op.MOE_GATE_TOPK, floats(1, 2, 64), weight(floats(2, 33, 64), "f32"), bias, k=6)
-    norm = weight(floats(4, 64), "f32")
-    check(Op.MOE_GATE_TOPK, floats(1, 2, 64), weight(floats(2, 33, 64), "f32"), bias, norm, k=6, eps=1e-5)
+    bias = make_weight(random_floats(5, 33), "f32")
+    check_op(Op.MOE_GATE_TOPK, random_floats(1, 2, 64), make_weight(random_floats(2, 33, 64), "f32"), bias, k=6)
+    norm = make_weight(random_floats(4, 64), "f32")
+    check_op(
+        Op.MOE_GATE_TOPK,
+        random_floats(1, 2, 64),
+        make_weight(random_floats(2, 33, 64), "f32"),
+        bias,
+        norm,
+        k=6,
+        eps=1e-5,
+    )
 
 
 def test_ties_select_the_lower_expert_and_all_can_be_selected() -> None:
-    same = weight(np.zeros((12, 32), np.float32), "f32")
-    _, ids, _ = check(Op.MOE_GATE_TOPK, floats(1, 2, 32), same, None, k=12)
+    same = make_weight(np.zeros((12, 32), np.float32), "f32")
+    _, ids, _ = check_op(Op.MOE_GATE_TOPK, random_floats(1, 2, 32), same, None, k=12)
     assert ids.tolist() == [list(range(12))] * 2
 
 
-def test_distant_infinite_and_nan_logits() -> None:
+def test_distant_infinite_and_nan_logits_match() -> None:
     x = np.zeros((4, 32), np.float32)
     x[0, 0], x[1, 0], x[2, 0], x[3, 0] = 1e30, np.inf, np.nan, 1.0
     gate = np.zeros((9, 32), np.float32)
     gate[:, 0] = [0, 1, -1, 1e10, -0.0, 1e-38, 88, -88, 1]
-    check(Op.MOE_GATE_TOPK, x, weight(gate, "f32"), None, k=5)
+    check_op(Op.MOE_GATE_TOPK, x, make_weight(gate, "f32"), None, k=5)
 
 
 @pytest.mark.parametrize("values", [1, 3])
-def test_sigmoid_gates_and_groups_of_experts(values: int) -> None:
-    gate = floats(values, 48, 32)
-    bias = weight(floats(4, 48), "f32")
-    check(Op.MOE_GATE_TOPK, floats(2, 3, 32), weight(gate, "f32"), None, k=6, gating="sigmoid")
+def test_sigmoid_gates_and_expert_groups_match(values: int) -> None:
+    gate = random_floats(values, 48, 32)
+    bias = make_weight(random_floats(4, 48), "f32")
+    check_op(Op.MOE_GATE_TOPK, random_floats(2, 3, 32), make_weight(gate, "f32"), None, k=6, gating="sigmoid")
     for groups, used in ((2, 1), (8, 4), (48, 48)):
-        check(
+        check_op(
             Op.MOE_GATE_TOPK,
-            floats(3, 3, 32),
-            weight(gate, "f32"),
+            random_floats(3, 3, 32),
+            make_weight(gate, "f32"),
             bias,
             k=used,
             gating="sigmoid",
@@ -64,20 +79,25 @@ def test_group_with_a_nan_expert_is_not_selected() -> None:
     gate = np.zeros((8, 32), np.float32)
     gate[:, 0] = [9, np.nan, 1, 2, -np.inf, 3, 0, 0]
     x = np.ones((1, 32), np.float32)
-    _, ids, _ = check(
-        Op.MOE_GATE_TOPK, x, weight(gate, "f32"), None, k=2, gating="sigmoid", groups=4, groups_used=2
+    _, ids, _ = check_op(
+        Op.MOE_GATE_TOPK, x, make_weight(gate, "f32"), None, k=2, gating="sigmoid", groups=4, groups_used=2
     )
     assert set(ids[0].tolist()) <= {2, 3, 4, 5}
 
 
-@pytest.mark.parametrize(("experts", "how", "why"), [(1025, {"k": 2}, "2 of 1025 experts")])
+@pytest.mark.parametrize(("experts", "attributes", "reason"), [(1025, {"k": 2}, "2 of 1025 experts")])
 def test_unsupported_configuration_is_rejected_with_the_reason(
-    experts: int, how: dict[str, object], why: str
+    experts: int, attributes: dict[str, object], reason: str
 ) -> None:
-    outputs = (floats(0, 1, experts), np.zeros((1, 2), np.int32), floats(0, 1, 2))
+    outputs = (random_floats(0, 1, experts), np.zeros((1, 2), np.int32), random_floats(0, 1, 2))
     result = bench(
-        Op.MOE_GATE_TOPK, floats(1, 1, 32), weight(floats(2, experts, 32), "f32"), None, outputs=outputs, **how
+        Op.MOE_GATE_TOPK,
+        random_floats(1, 1, 32),
+        make_weight(random_floats(2, experts, 32), "f32"),
+        None,
+        outputs=outputs,
+        **attributes,
     )
     rows = [entry for entry in KERNELS.entries if entry.op is Op.MOE_GATE_TOPK]
-    refusal = choose(result.node, result.graph, rows, "canonical-1")
-    assert isinstance(refusal, str) and why in refusal
+    refusal = choose_entry(result.node, result.graph, rows, "canonical-1")
+    assert isinstance(refusal, str) and reason in refusal

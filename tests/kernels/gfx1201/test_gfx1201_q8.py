@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from harness import bench, check
+from harness import bench, check_op
 from harness import run as run_launches
-from kernels.case_samples import SAMPLES, family_plans, sampled
-from kernels.op_cases import floats, weight
+from kernels.case_samples import SAMPLES, family_plans, sample_plans
+from kernels.op_cases import make_weight, random_floats
 
-from zinc_rt.ir.dtypes import block_of
+from zinc_rt.ir.dtypes import find_block
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.cases import HALF_SCALES, parse
 from zinc_rt.kernels.entry import Entry
@@ -17,8 +17,8 @@ from zinc_rt.kernels.gfx1201.table import KERNELS
 from zinc_rt.kernels.launch import Launch, Temp
 from zinc_rt.kernels.reference.arithmetic.q8 import quantise
 from zinc_rt.kernels.rows.repack import Q8_BLOCKS
-from zinc_rt.lower.lower import choose
-from zinc_rt.validate.kernel_test.select import skeleton
+from zinc_rt.lower.lower import choose_entry
+from zinc_rt.validate.kernel_test.select import build_skeleton
 
 Q8 = "canonical-1-q8"
 ALL = 1 << 30
@@ -32,10 +32,10 @@ def test_family_matches_the_oracle_bits(family: str, sample: str) -> None:
     taken = family_plans(family, KERNELS, Q8, sample, maximum=400)
     own = [plan for plan in taken if any(name.startswith("quantise_") for name in plan.kernels)]
     assert own
-    for plan in sampled(own, sample, maximum=1, few=1):
+    for plan in sample_plans(own, sample, maximum=1, group_count=1):
         case = plan.case
         try:
-            check(case.op, *case.operands(), capacity=case.room, ordering=Q8, **case.attrs)
+            check_op(case.op, *case.operands(), capacity=case.room, ordering=Q8, **case.attrs)
         except AssertionError as error:
             raise AssertionError(f"{case.text()}: {error}") from error
 
@@ -55,7 +55,7 @@ def test_family_matches_the_oracle_bits(family: str, sample: str) -> None:
 )
 def test_projection_matches_the_oracle_bits(line: str) -> None:
     case = parse(line)
-    check(case.op, *case.operands(), capacity=case.room, ordering=Q8, **case.attrs)
+    check_op(case.op, *case.operands(), capacity=case.room, ordering=Q8, **case.attrs)
 
 
 @pytest.mark.rest(keep=1)
@@ -63,12 +63,12 @@ def test_projection_matches_the_oracle_bits(line: str) -> None:
 def test_largest_integers_of_a_block_are_exact(dtype: str) -> None:
     """All quants at the end of their range, of both signs: sums that a float or 16 bits would not hold."""
     x = np.repeat(np.array([[1.0], [-1.0]], np.float32), 512, axis=1)
-    w = weight(floats(2, 4, 512), dtype)
+    w = make_weight(random_floats(2, 4, 512), dtype)
     w.raw[:] = np.array([[0xFF], [0x80], [0x7F], [0x00]], np.uint8)
-    blocks = w.raw.reshape(4, -1, block_of(dtype)[1])
+    blocks = w.raw.reshape(4, -1, find_block(dtype)[1])
     for index in HALF_SCALES[dtype]:
         blocks[..., index : index + 2] = (0x00, 0x3C)  # 1
-    (y,) = check(Op.MATMUL, x, w, ordering=Q8)
+    (y,) = check_op(Op.MATMUL, x, w, ordering=Q8)
     assert np.isfinite(y).all() and np.count_nonzero(y) >= 4
 
 
@@ -77,7 +77,7 @@ def test_largest_integers_of_a_block_are_exact(dtype: str) -> None:
 def test_records_match_the_oracle_blocks(block: int) -> None:
     """Quants and scales of every kind of block: zero, below 2^-100, overflowing float16, ties, infinity, NaN."""
     k = 5 * 256
-    x = floats(3, 2, k)
+    x = random_floats(3, 2, k)
     blocks = x[0].reshape(-1, block)
     blocks[0], blocks[1] = 0, blocks[1] * 2.0**-110
     blocks[2] *= np.float32(2.0**60)
@@ -87,7 +87,7 @@ def test_records_match_the_oracle_blocks(block: int) -> None:
         blocks[5, 31], blocks[6] = np.nan, blocks[6] * 2.0**-20
     dtype = {32: "q8_0", 256: "q4_k"}[block]
     y = np.zeros((2, 1), np.float32)
-    result = bench(Op.MATMUL, x, weight(floats(1, 1, k), dtype), ordering=Q8, outputs=(y,))
+    result = bench(Op.MATMUL, x, make_weight(random_floats(1, 1, k), dtype), ordering=Q8, outputs=(y,))
     run_launches(result)
     records = next(array for name, array in result.arrays.items() if name.startswith(f"temp q8_{block}"))
     groups = records.reshape(2, -(-k // GROUP), GROUP + 128 + 4 * GROUP // block)
@@ -105,8 +105,8 @@ def test_records_match_the_oracle_blocks(block: int) -> None:
 
 def test_input_is_quantised_once_for_all_its_readers() -> None:
     case = parse("RMS_NORM_FUSED_QKV T=2 D=256 Q=32 K=16 V=16 eps=1e-06 dtype=q5_k")
-    result = skeleton(case)
-    entry = choose(result.node, result.graph, KERNELS.entries, Q8)
+    result = build_skeleton(case)
+    entry = choose_entry(result.node, result.graph, KERNELS.entries, Q8)
     assert isinstance(entry, Entry)
     launches = [
         step for step in entry.code(result.node, result.graph, result.capacity) if isinstance(step, Launch)

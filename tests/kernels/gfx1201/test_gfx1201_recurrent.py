@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from harness import check
-from kernels.op_cases import floats, weight
+from harness import check_op
+from kernels.op_cases import make_weight, random_floats
 
 from zinc_rt.ir.op import Op
 
@@ -25,35 +25,45 @@ STEPS = {  # whose token each is: runs of every length, at both ends and between
 
 @pytest.mark.rest(keep=1)
 @pytest.mark.parametrize("step", STEPS)
-def test_each_sequence_finds_its_tokens(step: str) -> None:
+def test_each_sequence_reads_its_own_tokens(step: str) -> None:
     sequence = np.array(STEPS[step], np.int32)
     tokens, sequences = len(sequence), int(sequence[-1]) + 1
-    taps = weight(floats(2, 3, 4), "f32")
-    check(Op.SSM_CONV1D, floats(1, tokens, 3), taps, floats(3, sequences, 3, 3), sequence, None)
+    taps = make_weight(random_floats(2, 3, 4), "f32")
+    check_op(Op.SSM_CONV1D, random_floats(1, tokens, 3), taps, random_floats(3, sequences, 3, 3), sequence, None)
     how = {"k_heads": 1, "v_heads": 1, "head_dim": 4, "eps": 1e-6, "grouping": "tiled"}
-    check(Op.SSM_DELTA_NET, *delta(1, 1, 4, tokens), floats(6, sequences, 1, 4, 4), sequence, **how)
+    check_op(
+        Op.SSM_DELTA_NET, *delta_operands(1, 1, 4, tokens), random_floats(6, sequences, 1, 4, 4), sequence, **how
+    )
 
 
 @pytest.mark.parametrize("channels", [1, 31, 256, 300])
 @pytest.mark.parametrize("silu", [True, False])
-def test_convolution_in_its_plain_form(channels: int, silu: bool) -> None:
-    x, taps, state = floats(1, 6, channels), weight(floats(2, channels, 4), "f32"), floats(3, 3, 3, channels)
-    check(Op.SSM_CONV1D, x, taps, state, SEQUENCE, None, silu=silu)
-    check(Op.SSM_CONV1D, x, taps, state, SEQUENCE, weight(floats(4, channels), "f32"), silu=silu)
+def test_plain_convolution_matches(channels: int, silu: bool) -> None:
+    x, taps, state = (
+        random_floats(1, 6, channels),
+        make_weight(random_floats(2, channels, 4), "f32"),
+        random_floats(3, 3, 3, channels),
+    )
+    check_op(Op.SSM_CONV1D, x, taps, state, SEQUENCE, None, silu=silu)
+    check_op(Op.SSM_CONV1D, x, taps, state, SEQUENCE, make_weight(random_floats(4, channels), "f32"), silu=silu)
 
 
 def test_convolution_updates_the_cache() -> None:
-    x, taps, state = floats(1, 6, 40), weight(floats(2, 40, 4), "f32"), floats(3, 4, 3, 40)
-    check(Op.SSM_CONV1D_UPDATE, x, taps, state, SEQUENCE, None)
-    check(Op.SSM_CONV1D_UPDATE_IDS, x, taps, state, SEQUENCE, SOURCE, TARGET, None)
-    check(Op.SSM_CONV1D_UPDATE_IDS, x, taps, state, SEQUENCE, FORKED, OWN, None, disjoint=True)
-    check(Op.SSM_CONV1D_UPDATE_IDS, x[:1], taps, state, ONE, SOURCE[:1], TARGET[:1], None)
+    x, taps, state = (
+        random_floats(1, 6, 40),
+        make_weight(random_floats(2, 40, 4), "f32"),
+        random_floats(3, 4, 3, 40),
+    )
+    check_op(Op.SSM_CONV1D_UPDATE, x, taps, state, SEQUENCE, None)
+    check_op(Op.SSM_CONV1D_UPDATE_IDS, x, taps, state, SEQUENCE, SOURCE, TARGET, None)
+    check_op(Op.SSM_CONV1D_UPDATE_IDS, x, taps, state, SEQUENCE, FORKED, OWN, None, disjoint=True)
+    check_op(Op.SSM_CONV1D_UPDATE_IDS, x[:1], taps, state, ONE, SOURCE[:1], TARGET[:1], None)
 
 
 def test_zeros_of_both_signs_survive_the_convolution() -> None:
     zeros = np.array([[-0.0, 0.0, -0.0, 1e-44]], np.float32)
-    taps = weight(np.array([[-1, 1, 0, -0.0]] * 4, np.float32), "f32")
-    check(Op.SSM_CONV1D, zeros, taps, np.full((1, 3, 4), -0.0, np.float32), ONE, None, silu=False)
+    taps = make_weight(np.array([[-1, 1, 0, -0.0]] * 4, np.float32), "f32")
+    check_op(Op.SSM_CONV1D, zeros, taps, np.full((1, 3, 4), -0.0, np.float32), ONE, None, silu=False)
 
 
 HEADS = [
@@ -66,41 +76,47 @@ HEADS = [
 ]
 
 
-def delta(k_heads: int, v_heads: int, d: int, tokens: int) -> tuple[np.ndarray, ...]:
+def delta_operands(k_heads: int, v_heads: int, d: int, tokens: int) -> tuple[np.ndarray, ...]:
     return (
-        floats(1, tokens, (2 * k_heads + v_heads) * d),
-        floats(2, tokens, v_heads),
-        floats(3, tokens, v_heads),
-        weight(floats(4, v_heads), "f32"),
-        weight(-np.abs(floats(5, v_heads)), "f32"),
+        random_floats(1, tokens, (2 * k_heads + v_heads) * d),
+        random_floats(2, tokens, v_heads),
+        random_floats(3, tokens, v_heads),
+        make_weight(random_floats(4, v_heads), "f32"),
+        make_weight(-np.abs(random_floats(5, v_heads)), "f32"),
     )  # type: ignore[return-value]
 
 
 @pytest.mark.rest(keep=2)
 @pytest.mark.parametrize(("k_heads", "v_heads", "d", "grouping"), HEADS)
-def test_delta_net_in_its_plain_form(k_heads: int, v_heads: int, d: int, grouping: str) -> None:
+def test_plain_delta_net_matches(k_heads: int, v_heads: int, d: int, grouping: str) -> None:
     how = {"k_heads": k_heads, "v_heads": v_heads, "head_dim": d, "eps": 1e-6, "grouping": grouping}
-    check(Op.SSM_DELTA_NET, *delta(k_heads, v_heads, d, 6), floats(6, 3, v_heads, d, d), SEQUENCE, **how)
+    check_op(
+        Op.SSM_DELTA_NET,
+        *delta_operands(k_heads, v_heads, d, 6),
+        random_floats(6, 3, v_heads, d, d),
+        SEQUENCE,
+        **how,
+    )
 
 
 def test_delta_net_updates_the_cache() -> None:
     how = {"k_heads": 2, "v_heads": 4, "head_dim": 16, "eps": 1e-6, "grouping": "tiled"}
-    argument, state = delta(2, 4, 16, 6), floats(6, 4, 4, 16, 16)
-    check(Op.SSM_DELTA_NET_INPLACE, *argument, state, SEQUENCE, **how)
-    check(Op.SSM_DELTA_NET_INPLACE_IDS, *argument, state, SEQUENCE, SOURCE, TARGET, **how)
-    check(Op.SSM_DELTA_NET_INPLACE_IDS, *argument, state, SEQUENCE, FORKED, OWN, disjoint=True, **how)
-    check(Op.SSM_DELTA_NET_INPLACE_IDS, *delta(2, 4, 16, 1), state, ONE, SOURCE[:1], TARGET[:1], **how)
+    argument, state = delta_operands(2, 4, 16, 6), random_floats(6, 4, 4, 16, 16)
+    check_op(Op.SSM_DELTA_NET_INPLACE, *argument, state, SEQUENCE, **how)
+    check_op(Op.SSM_DELTA_NET_INPLACE_IDS, *argument, state, SEQUENCE, SOURCE, TARGET, **how)
+    check_op(Op.SSM_DELTA_NET_INPLACE_IDS, *argument, state, SEQUENCE, FORKED, OWN, disjoint=True, **how)
+    check_op(Op.SSM_DELTA_NET_INPLACE_IDS, *delta_operands(2, 4, 16, 1), state, ONE, SOURCE[:1], TARGET[:1], **how)
 
 
-def test_delta_net_over_zeros_and_extreme_gates() -> None:
+def test_delta_net_over_zeros_and_extreme_gates_matches() -> None:
     how = {"k_heads": 1, "v_heads": 2, "head_dim": 8, "eps": 1e-6, "grouping": "tiled"}
-    conv, beta, alpha, bias, a = delta(1, 2, 8, 4)
+    conv, beta, alpha, bias, a = delta_operands(1, 2, 8, 4)
     conv[0], conv[1, :8], conv[2] = 0.0, -0.0, 1e-30
     beta[:], alpha[:] = (
         [[200, -200], [0, -0.0], [np.inf, -np.inf], [1, 2]],
         [[50, -50], [0, 1], [-90, 90], [21, 19]],
     )
-    check(
+    check_op(
         Op.SSM_DELTA_NET,
         conv,
         beta,
@@ -113,59 +129,61 @@ def test_delta_net_over_zeros_and_extreme_gates() -> None:
     )
 
 
-def test_delta_net_learns_an_infinite_value() -> None:
+def test_delta_net_propagates_an_infinite_value() -> None:
     """Of a head narrower than a wave, whose other lanes hold zeros that must stay zeros."""
     how = {"k_heads": 1, "v_heads": 1, "head_dim": 4, "eps": 1e-6, "grouping": "tiled"}
-    conv, *rest = delta(1, 1, 4, 1)
+    conv, *rest = delta_operands(1, 1, 4, 1)
     conv = np.abs(conv)
     conv[0, 8] = np.inf
-    y, _ = check(Op.SSM_DELTA_NET, conv, *rest, np.zeros((1, 1, 4, 4), np.float32), ONE, **how)
+    y, _ = check_op(Op.SSM_DELTA_NET, conv, *rest, np.zeros((1, 1, 4, 4), np.float32), ONE, **how)
     assert np.isinf(y[0, 0]) and np.isfinite(y[0, 1:]).all()
 
 
 @pytest.mark.parametrize("taps", [2, 3, 5, 9])
-def test_convolutions_of_other_widths(taps: int) -> None:
+def test_convolutions_of_other_widths_match(taps: int) -> None:
     """Prompts longer than the line and shorter, and a sequence without a token, whose inputs stay."""
-    w, state = weight(floats(2, 37, taps), "f32"), floats(3, 4, taps - 1, 37)
-    x, bias = floats(1, 6, 37), weight(floats(4, 37), "f32")
-    check(Op.SSM_CONV1D, x, w, state[:3], SEQUENCE, bias)
-    check(
+    w, state = make_weight(random_floats(2, 37, taps), "f32"), random_floats(3, 4, taps - 1, 37)
+    x, bias = random_floats(1, 6, 37), make_weight(random_floats(4, 37), "f32")
+    check_op(Op.SSM_CONV1D, x, w, state[:3], SEQUENCE, bias)
+    check_op(
         Op.SSM_CONV1D,
-        floats(1, 20, 37),
+        random_floats(1, 20, 37),
         w,
         state[:3],
         np.repeat([0, 2], [19, 1]).astype(np.int32),
         None,
         silu=False,
     )
-    check(Op.SSM_CONV1D_UPDATE, x, w, state, SEQUENCE, None)
-    check(Op.SSM_CONV1D_UPDATE_IDS, x, w, state, SEQUENCE, SOURCE, TARGET, bias)
-    check(Op.SSM_CONV1D_UPDATE_IDS, x, w, state, SEQUENCE, FORKED, OWN, None, disjoint=True)
+    check_op(Op.SSM_CONV1D_UPDATE, x, w, state, SEQUENCE, None)
+    check_op(Op.SSM_CONV1D_UPDATE_IDS, x, w, state, SEQUENCE, SOURCE, TARGET, bias)
+    check_op(Op.SSM_CONV1D_UPDATE_IDS, x, w, state, SEQUENCE, FORKED, OWN, None, disjoint=True)
 
 
 @pytest.mark.rest(keep=2)
 @pytest.mark.parametrize(("k_heads", "v_heads", "d"), [(1, 1, 1), (1, 2, 7), (2, 4, 66), (1, 1, 132), (1, 2, 259)])
-def test_delta_net_of_other_widths(k_heads: int, v_heads: int, d: int) -> None:
+def test_delta_net_of_other_widths_matches(k_heads: int, v_heads: int, d: int) -> None:
     how = {"k_heads": k_heads, "v_heads": v_heads, "head_dim": d, "eps": 1e-6, "grouping": "tiled"}
-    argument, state = delta(k_heads, v_heads, d, 6), floats(6, 4, v_heads, d, d)
-    check(Op.SSM_DELTA_NET, *argument, state[:3], SEQUENCE, **how)
-    check(Op.SSM_DELTA_NET, *argument, state[:3], np.array([0, 0, 0, 2, 2, 2], np.int32), **how)  # 1 has no token
-    check(Op.SSM_DELTA_NET_INPLACE_IDS, *argument, state, SEQUENCE, SOURCE, TARGET, **how)
+    argument, state = delta_operands(k_heads, v_heads, d, 6), random_floats(6, 4, v_heads, d, d)
+    check_op(Op.SSM_DELTA_NET, *argument, state[:3], SEQUENCE, **how)
+    check_op(
+        Op.SSM_DELTA_NET, *argument, state[:3], np.array([0, 0, 0, 2, 2, 2], np.int32), **how
+    )  # 1 has no token
+    check_op(Op.SSM_DELTA_NET_INPLACE_IDS, *argument, state, SEQUENCE, SOURCE, TARGET, **how)
 
 
 @pytest.mark.rest
 @pytest.mark.parametrize("states", [1, 5, 16, 17, 127, 130, 300])
-def test_scans_of_any_number_of_states(states: int) -> None:
+def test_scans_of_any_number_of_states_match(states: int) -> None:
     channels = 3
     sizes = ((6, channels), (6, channels), (6, states), (6, states))
-    u, dt, b, c = (floats(seed, *size) for seed, size in enumerate(sizes))
-    a, d = weight(-np.abs(floats(5, channels, states))), weight(floats(6, channels))
+    u, dt, b, c = (random_floats(seed, *size) for seed, size in enumerate(sizes))
+    a, d = make_weight(-np.abs(random_floats(5, channels, states))), make_weight(random_floats(6, channels))
     for sequence in (SEQUENCE, np.array([0, 0, 0, 0, 2, 2], np.int32)):
-        check(Op.SSM_SCAN, u, dt, b, c, a, d, floats(7, 3, channels, states), sequence)
+        check_op(Op.SSM_SCAN, u, dt, b, c, a, d, random_floats(7, 3, channels, states), sequence)
 
 
 @pytest.mark.parametrize("shape", [(5,), (3, 100), (2, 3, 50)])
 def test_request_state_is_gathered_and_scattered(shape: tuple[int, ...]) -> None:
-    table, slot = floats(1, 6, *shape), np.array([4, 0, 5], np.int32)
-    check(Op.LOAD_REQUEST_STATE, table, slot)
-    check(Op.STORE_REQUEST_STATE, floats(2, 3, *shape), slot, table)
+    table, slot = random_floats(1, 6, *shape), np.array([4, 0, 5], np.int32)
+    check_op(Op.LOAD_REQUEST_STATE, table, slot)
+    check_op(Op.STORE_REQUEST_STATE, random_floats(2, 3, *shape), slot, table)

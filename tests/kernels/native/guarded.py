@@ -22,7 +22,7 @@ PAGE = mmap.PAGESIZE
 PROT_NONE = 0
 
 
-def guarded(array: np.ndarray, side: str) -> np.ndarray:
+def copy_between_guards(array: np.ndarray, side: str) -> np.ndarray:
     """Return a copy between two inaccessible pages, adjacent to the first or the second."""
     size = max(array.nbytes, 1)
     room = -(-size // PAGE) * PAGE
@@ -38,8 +38,8 @@ def guarded(array: np.ndarray, side: str) -> np.ndarray:
 
 
 def main(path: Path, side: str) -> int:
-    location = np.copy if side == "none" else partial(guarded, side=side)
-    for problem in self_test.problems(library.load(path.read_bytes()), location):
+    location = np.copy if side == "none" else partial(copy_between_guards, side=side)
+    for problem in self_test.find_problems(library.load(path.read_bytes()), location):
         print(problem, flush=True)
         return library.WRONG_BITS
     return 0

@@ -17,14 +17,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from kernels.native.guarded import guarded
+from kernels.native.guarded import copy_between_guards
 
 from zinc_rt.backends import registry
-from zinc_rt.backends.cpu.library import Library, library, load
+from zinc_rt.backends.cpu.library import Library, build_library, load
 from zinc_rt.backends.cpu.native import NativeBackend
 from zinc_rt.backends.cpu.one_node import Operand, Place, run_node
-from zinc_rt.backends.cpu.self_test import same
-from zinc_rt.backends.cpu.tasks import Splitting
+from zinc_rt.backends.cpu.self_test import has_same_bits
+from zinc_rt.backends.cpu.tasks import TaskSplitting
 from zinc_rt.host.errors import UnsupportedError
 from zinc_rt.ir.op import OPS, Op
 from zinc_rt.kernels.native import build
@@ -37,46 +37,48 @@ GUARD = "ZINC_RT_TEST_GUARD"  # "before" or "behind": operands against pages wit
 
 # threads, how ranges are cut
 WAYS = (
-    (1, Splitting()),
-    (2, Splitting(least=1)),
-    (2, Splitting(least=3, shuffle=1)),
-    (1, Splitting(least=2, shuffle=6)),
+    (1, TaskSplitting()),
+    (2, TaskSplitting(least=1)),
+    (2, TaskSplitting(least=3, shuffle=1)),
+    (1, TaskSplitting(least=2, shuffle=6)),
 )
 
 
 @cache
-def code() -> Library:
+def load_code() -> Library:
     """The library for this machine; skip with the reason if nothing compiles. Wrong bits at any level are an
     error, because a wrong kernel must not count as a missing one.
     """
     if named := os.environ.get(LIBRARY):
         return Library(load(Path(named).read_bytes()), "test", "")
     try:
-        build.levels()
-        build.compiler()
+        build.list_levels()
+        build.find_compiler()
     except UnsupportedError as error:
         pytest.skip(str(error))
-    result = library()
+    result = build_library()
     assert all("SIGILL" in note for note in result.notes), "; ".join(result.notes)
     return result
 
 
 @cache
-def backend(ordering: str, threads: int, splitting: Splitting) -> NativeBackend:
-    return NativeBackend(registry.spec("t_cpu_native"), ordering, code(), threads=threads, splitting=splitting)
+def make_backend(ordering: str, threads: int, splitting: TaskSplitting) -> NativeBackend:
+    return NativeBackend(
+        registry.spec("t_cpu_native"), ordering, load_code(), threads=threads, splitting=splitting
+    )
 
 
-def check(
+def check_op(
     op: Op,
     *operands: Operand,
     capacity: Mapping[str, int] | None = None,
     orderings: tuple[str, ...] = tuple(sorted(ORDERINGS)),
-    ways: tuple[tuple[int, Splitting], ...] = WAYS,
+    thread_counts: tuple[tuple[int, TaskSplitting], ...] = WAYS,
     place: Place | None = None,
     **attrs: Any,
 ) -> None:
     side = os.environ.get(GUARD)
-    place = place or (partial(guarded, side=side) if side else np.copy)
+    place = place or (partial(copy_between_guards, side=side) if side else np.copy)
     for ordering in orderings:
         mine = tuple(o.copy() if isinstance(o, np.ndarray) else o for o in operands)
         absent = (None,) * (len(OPS[op].inputs) - len(mine))
@@ -90,26 +92,32 @@ def check(
             for port in OPS[op].outputs
             if port.inplace or (value := next(made, None)) is not None  # optional ones come last
         ]
-        for threads, splitting in ways:
+        for threads, splitting in thread_counts:
             got = run_node(
-                backend(ordering, threads, splitting), op, operands, fresh, capacity=capacity, place=place, **attrs
+                make_backend(ordering, threads, splitting),
+                op,
+                operands,
+                fresh,
+                capacity=capacity,
+                place=place,
+                **attrs,
             )
             for output, (name, want) in zip(got, wanted, strict=False):
-                same_bits(output, want, f"{op.name} {name} in {ordering}, {threads} threads, {splitting}")
+                assert_same_bits(output, want, f"{op.name} {name} in {ordering}, {threads} threads, {splitting}")
 
 
-def same_bits(output: np.ndarray, want: np.ndarray, what: str) -> None:
+def assert_same_bits(output: np.ndarray, want: np.ndarray, name: str) -> None:
     """Assert that the valid part has the expected bits (a NaN equals any NaN) and the rest is unchanged."""
     counted = tuple(slice(0, size) for size in want.shape)
-    equal = same(output[counted], want)
+    equal = has_same_bits(output[counted], want)
     if not equal.all():
         first = tuple(map(int, np.argwhere(~equal)[0]))
         raise AssertionError(
-            f"{what}: {np.count_nonzero(~equal)} of {equal.size} differ, first at {first}: "
+            f"{name}: {np.count_nonzero(~equal)} of {equal.size} differ, first at {first}: "
             f"got {output[counted][first]!r}, expected {want[first]!r}"
         )
     behind = np.ones(output.shape, bool)
     behind[counted] = False
     assert (output[behind].view(np.uint32) == 0xFFFFFFFF).all() or not behind.any(), (
-        f"{what}: wrote past the counts"
+        f"{name}: wrote past the counts"
     )

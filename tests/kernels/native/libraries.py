@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from zinc_rt.backends.cpu.self_test_cases import cases
+from zinc_rt.backends.cpu.self_test_cases import make_cases
 from zinc_rt.host.errors import UnsupportedError
 from zinc_rt.host.files import cache_folder
 from zinc_rt.host.object_cache import ObjectCache
@@ -53,11 +53,11 @@ FAULTS = {
 
 
 @cache
-def compiler() -> build.Compiler:
+def find_compiler() -> build.Compiler:
     """Skip with the reason if there is none."""
     try:
-        build.levels()
-        return build.compiler()
+        build.list_levels()
+        return build.find_compiler()
     except UnsupportedError as error:
         pytest.skip(str(error))
 
@@ -65,30 +65,30 @@ def compiler() -> build.Compiler:
 def library_bytes(level: str, extra: tuple[str, ...] = ()) -> bytes:
     """The kernels, compiled once and then from the cache."""
     tests, tried = ObjectCache(cache_folder() / "native-tests"), ObjectCache(cache_folder() / "native")
-    key = build.key(compiler(), level, extra)
+    key = build.make_key(find_compiler(), level, extra)
     content = tried.load(key) or tests.load(key)
     if content is None:
-        content = build.compile_library(compiler(), level, extra)
+        content = build.compile_library(find_compiler(), level, extra)
         tests.store(key, content)
     return content
 
 
-def assembly(level: str, extra: tuple[str, ...] = (), files: tuple[Path, ...] | None = None) -> str:
+def compile_to_assembly(level: str, extra: tuple[str, ...] = (), files: tuple[Path, ...] | None = None) -> str:
     """Return the compiler's output for every C file as text; that of the kernels comes from the cache."""
     flags = (*extra, "-S", "-Wno-unused-command-line-argument")
     cached = ObjectCache(cache_folder() / "native-tests")
-    key = build.key(compiler(), level, flags)
+    key = build.make_key(find_compiler(), level, flags)
     content = cached.load(key) if files is None else None
     if content is None:
         content = b"".join(
-            build.compile_library(compiler(), level, flags, (file,)) for file in files or build.sources()
+            build.compile_library(find_compiler(), level, flags, (file,)) for file in files or build.list_sources()
         )
         if files is None:
             cached.store(key, content)
     return content.decode("latin-1")
 
 
-def disassembly(library: bytes) -> str | None:
+def disassemble_library(library: bytes) -> str | None:
     """Disassemble a library for this machine, if a disassembler is installed."""
     program = shutil.which("objdump") or shutil.which("llvm-objdump")
     if program is None:
@@ -101,20 +101,20 @@ def disassembly(library: bytes) -> str | None:
 
 
 @cache
-def _faulty(source: str, level: str, extra: tuple[str, ...]) -> bytes:
+def compile_faulty(source: str, level: str, extra: tuple[str, ...]) -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "planted.c"
         path.write_text(source, encoding="ascii")
-        return build.compile_library(compiler(), level, extra, (build.SOURCES / "pool.c", path))
+        return build.compile_library(find_compiler(), level, extra, (build.SOURCES / "pool.c", path))
 
 
-def faulty(fault: str, *extra: str) -> bytes:
+def faulty_library(fault: str, *extra: str) -> bytes:
     """A library of ADD alone."""
-    assert next(cases()).op is Op.ADD, "faults are planted in the first case"
-    return _faulty(FRAME.format(fault=FAULTS[fault]), build.levels()[-1], extra)
+    assert next(make_cases()).op is Op.ADD, "faults are planted in the first case"
+    return compile_faulty(FRAME.format(fault=FAULTS[fault]), build.list_levels()[-1], extra)
 
 
-def faulty_source(folder: Path, fault: str) -> Path:
+def write_faulty_source(folder: Path, fault: str) -> Path:
     source = folder / "planted.c"
     source.write_text(FRAME.format(fault=FAULTS[fault]), encoding="ascii")
     return source

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from kernels.case_samples import SAMPLES, family_plans, sampled
-from kernels.native.harness import check
+from kernels.case_samples import SAMPLES, family_plans, sample_plans
+from kernels.native.harness import check_op
 
 from zinc_rt.kernels.native.table import KERNELS
 from zinc_rt.validate.cases.table import FAMILIES
@@ -15,9 +15,9 @@ from zinc_rt.validate.cases.table import FAMILIES
 def test_family_matches_the_oracle_bits(family: str, sample: str) -> None:
     taken = family_plans(family, KERNELS, "canonical-1-q8", sample)
     assert taken
-    for plan in sampled(taken, sample, maximum=6, few=24):
+    for plan in sample_plans(taken, sample, maximum=6, group_count=24):
         case = plan.case
         try:
-            check(case.op, *case.operands(), capacity=case.room, **case.attrs)
+            check_op(case.op, *case.operands(), capacity=case.room, **case.attrs)
         except AssertionError as error:
             raise AssertionError(f"{case.text()}: {error}") from error

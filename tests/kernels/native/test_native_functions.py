@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from support import Counts
 
-from zinc_rt.backends.cpu.self_test import same
+from zinc_rt.backends.cpu.self_test import has_same_bits
 from zinc_rt.host.errors import UnsupportedError
 from zinc_rt.kernels.native import build
 from zinc_rt.kernels.reference.arithmetic import activations, exp_log
@@ -31,35 +31,35 @@ BLOCK = 1 << 20
 
 
 @cache
-def compiled(level: str, folder: Path) -> ctypes.CDLL:
+def compile_functions(level: str, folder: Path) -> ctypes.CDLL:
     try:
-        using = build.compiler()
-        if level not in build.levels():
+        using = build.find_compiler()
+        if level not in build.list_levels():
             pytest.skip(f"{level} is no level of this machine")
     except UnsupportedError as error:
         pytest.skip(str(error))
     output = folder / f"functions-{level}.so"
     source = Path(__file__).with_name("functions.c")
     command = [*using.command, *build.FLAGS, f"-mcpu={level}", "-o", str(output), str(source)]
-    subprocess.run(command, check=True, env=build.environment())
+    subprocess.run(command, check=True, env=build.make_environment())
     return ctypes.CDLL(str(output))
 
 
-def call(library: ctypes.CDLL, name: str, x: np.ndarray) -> np.ndarray:
+def call_function(library: ctypes.CDLL, name: str, x: np.ndarray) -> np.ndarray:
     y = np.empty_like(x)
     pointer = ctypes.c_void_p
     getattr(library, f"test_{name}")(pointer(x.ctypes.data), pointer(y.ctypes.data), ctypes.c_uint32(x.size))
     return y
 
 
-def every_exponent() -> np.ndarray:
+def values_of_every_exponent() -> np.ndarray:
     """Both signs and all 256 exponents, with mantissas at both ends and in the middle."""
     mantissas = np.array([0, 1, 2, 3, 0x3504F2, 0x3504F3, 0x3504F4, 0x400000, 0x7FFFFE, 0x7FFFFF], np.uint32)
     bits = np.arange(512, dtype=np.uint32)[:, None] << 23 | mantissas
     return bits.reshape(-1).view(np.float32)
 
 
-def where_functions_turn() -> np.ndarray:
+def branch_points() -> np.ndarray:
     """Neighbours of clamps, of softplus's branch point, of multiples of ln 2 / 2, and of points where the result's
     exponent changes.
     """
@@ -68,7 +68,7 @@ def where_functions_turn() -> np.ndarray:
     return (centres[:, None] + np.arange(-8, 8, dtype=np.int32)).reshape(-1).view(np.float32)
 
 
-def blocks(count: int) -> Iterator[np.ndarray]:
+def pattern_blocks(count: int) -> Iterator[np.ndarray]:
     """Random bit patterns; or all of them."""
     if count >= 1 << 32:
         for first in range(0, 1 << 32, BLOCK):
@@ -81,16 +81,18 @@ def blocks(count: int) -> Iterator[np.ndarray]:
 
 @pytest.mark.rest(keep=3)
 @pytest.mark.parametrize("name", WANTED)
-def test_bits_at_every_exponent(name: str, tmp_path_factory: pytest.TempPathFactory) -> None:
-    x = np.concatenate([every_exponent(), where_functions_turn()])
-    for level in build.levels():
-        assert_same(compiled(level, tmp_path_factory.getbasetemp()), name, x)
+def test_bits_match_at_every_exponent(name: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+    x = np.concatenate([values_of_every_exponent(), branch_points()])
+    for level in build.list_levels():
+        assert_same(compile_functions(level, tmp_path_factory.getbasetemp()), name, x)
 
 
 @pytest.mark.parametrize("name", WANTED)
-def test_bits_of_random_patterns(name: str, slow_counts: Counts, tmp_path_factory: pytest.TempPathFactory) -> None:
-    library = compiled(build.levels()[0], tmp_path_factory.getbasetemp())
-    for x in blocks(slow_counts(BLOCK, 1 << 32)):
+def test_bits_match_for_random_patterns(
+    name: str, slow_counts: Counts, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    library = compile_functions(build.list_levels()[0], tmp_path_factory.getbasetemp())
+    for x in pattern_blocks(slow_counts(BLOCK, 1 << 32)):
         assert_same(library, name, x)
 
 
@@ -98,8 +100,8 @@ def assert_same(library: ctypes.CDLL, name: str, x: np.ndarray) -> None:
     x = np.resize(x, (x.size + 15) // 16 * 16)
     with np.errstate(all="ignore"):
         want = WANTED[name](x).astype(np.float32)
-    got = call(library, name, x)
-    wrong = np.flatnonzero(~same(got, want))
+    got = call_function(library, name, x)
+    wrong = np.flatnonzero(~has_same_bits(got, want))
     assert wrong.size == 0, (
         f"{name}: {wrong.size} of {x.size} differ, as at {x[wrong[0]]!r}: "
         f"got {got[wrong[0]]!r}, expected {want[wrong[0]]!r}"

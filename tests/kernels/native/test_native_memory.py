@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from kernels.native.libraries import UNDEFINED, faulty, library_bytes, run_guarded
+from kernels.native.libraries import UNDEFINED, faulty_library, library_bytes, run_guarded
 
 pytestmark = pytest.mark.rest
 
@@ -24,7 +24,7 @@ def test_no_kernel_touches_a_byte_outside_its_operands(tmp_path: Path, side: str
 @pytest.mark.parametrize("access", ["read", "write"])
 @pytest.mark.parametrize("side", ["before", "behind"])
 def test_access_one_byte_out_of_bounds_is_detected(tmp_path: Path, access: str, side: str) -> None:
-    status, line = run_guarded(faulty(f"{access} {side}"), tmp_path, side)
+    status, line = run_guarded(faulty_library(f"{access} {side}"), tmp_path, side)
     assert status in (-signal.SIGSEGV, -signal.SIGBUS)
     assert line == "running ADD in canonical-1"
 
@@ -34,6 +34,6 @@ def test_kernels_have_no_undefined_behaviour(tmp_path: Path) -> None:
 
 
 def test_undefined_shift_is_detected(tmp_path: Path) -> None:
-    status, line = run_guarded(faulty("undefined shift", *UNDEFINED), tmp_path, "none")
+    status, line = run_guarded(faulty_library("undefined shift", *UNDEFINED), tmp_path, "none")
     assert status in (-signal.SIGILL, -signal.SIGTRAP)
     assert line == "running ADD in canonical-1"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from kernels.native.harness import check
-from kernels.native.unkind import unkind
+from kernels.native.harness import check_op
+from kernels.native.unkind import edge_values
 
 from zinc_rt.ir.op import Op
 
@@ -13,11 +13,11 @@ ONE = ("canonical-1",)
 OFF = (1.0, 0.0, 1.0, 0.0)  # temperature, top_k, top_p, min_p: no filter
 
 
-def draw(logits: np.ndarray, *settings: tuple[float, ...]) -> None:
+def check_samples(logits: np.ndarray, *settings: tuple[float, ...]) -> None:
     """One row for each of settings, cycling through the rows of logits."""
     rows = len(settings)
     random = np.random.default_rng(rows)
-    check(
+    check_op(
         Op.SAMPLE,
         np.resize(logits, (rows, logits.shape[1])),
         random.integers(-(2**31), 2**31, (rows, 2)).astype(np.int32),
@@ -30,20 +30,20 @@ def draw(logits: np.ndarray, *settings: tuple[float, ...]) -> None:
 
 
 @pytest.mark.parametrize("vocab", [1, 15, 16, 17, 1000, 4099])
-def test_argmax(vocab: int) -> None:
+def test_argmax_matches(vocab: int) -> None:
     random = np.random.default_rng(vocab)
     ties = random.integers(0, 4, (20, vocab)).astype(np.float32) * random.choice([-1, 0, 1], (20, 1))
-    for logits in (ties, unkind(1, 20, vocab, share=0.3), unkind(2, 20, vocab, share=0.7 / vocab)):
-        check(Op.ARGMAX, logits.astype(np.float32), capacity={"rows": 25}, orderings=ONE)
+    for logits in (ties, edge_values(1, 20, vocab, share=0.3), edge_values(2, 20, vocab, share=0.7 / vocab)):
+        check_op(Op.ARGMAX, logits.astype(np.float32), capacity={"rows": 25}, orderings=ONE)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, -0.0])
-def test_argmax_of_one_value(value: float) -> None:
-    check(Op.ARGMAX, np.full((2, 37), value, np.float32), orderings=ONE)
+def test_argmax_of_one_value_matches(value: float) -> None:
+    check_op(Op.ARGMAX, np.full((2, 37), value, np.float32), orderings=ONE)
 
 
 @pytest.mark.parametrize("vocab", [1, 2, 17, 1000, 5000])
-def test_every_filter(vocab: int) -> None:
+def test_every_filter_matches(vocab: int) -> None:
     logits = np.random.default_rng(vocab).normal(size=(7, vocab)).astype(np.float32) * 3
     settings = [
         (temperature, top_k, top_p, min_p)
@@ -52,7 +52,7 @@ def test_every_filter(vocab: int) -> None:
         for top_p in (0.1, 0.95, 1.0)
         for min_p in (0.0, 0.1)
     ]
-    draw(logits, *settings)
+    check_samples(logits, *settings)
 
 
 @pytest.mark.parametrize(
@@ -76,22 +76,22 @@ def test_every_filter(vocab: int) -> None:
         (1.0, 0, 1.0, -0.5),
     ],
 )
-def test_settings_at_their_limits(settings: tuple[float, ...]) -> None:
-    draw(np.random.default_rng(3).normal(size=(9, 301)).astype(np.float32) * 2, *[settings] * 9)
+def test_settings_at_their_limits_match(settings: tuple[float, ...]) -> None:
+    check_samples(np.random.default_rng(3).normal(size=(9, 301)).astype(np.float32) * 2, *[settings] * 9)
 
 
 def test_ties_keep_their_order() -> None:
     logits = np.random.default_rng(3).integers(-1, 2, (30, 301)).astype(np.float32) * np.float32(0.5)
     logits = np.where(logits == 0, np.copysign(0, np.random.default_rng(4).normal(size=logits.shape)), logits)
     for min_p in (0.0, 1.0):  # 1: as likely as the best
-        draw(
+        check_samples(
             logits.astype(np.float32),
             *[(3.0, top_k, 1.0, min_p) for top_k in (0, 3, 50, 120, 250, 301) for _ in range(5)],
         )
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 3e38, 1e-42])
-def test_nan_logits(value: float) -> None:
+def test_nan_logits_match(value: float) -> None:
     """Some of them, then all."""
     logits = np.random.default_rng(3).normal(size=(24, 301)).astype(np.float32) * 30
     logits[:, 5::60] = value
@@ -102,10 +102,10 @@ def test_nan_logits(value: float) -> None:
         for top_p in (0.5, 1.0)
         for min_p in (0.0, 0.05)
     ]
-    draw(logits, *settings)
-    draw(np.full((1, 37), value, np.float32), *settings)
+    check_samples(logits, *settings)
+    check_samples(np.full((1, 37), value, np.float32), *settings)
 
 
-def test_real_model_vocabulary() -> None:
+def test_real_model_vocabulary_matches() -> None:
     logits = np.random.default_rng(3).normal(size=(2, 152_064)).astype(np.float32) * 4
-    draw(logits, OFF, (0.7, 20, 0.8, 0.0), (1.0, 0, 0.9, 0.05), (0.0, 0, 1.0, 0.0))
+    check_samples(logits, OFF, (0.7, 20, 0.8, 0.0), (1.0, 0, 0.9, 0.05), (0.0, 0, 1.0, 0.0))

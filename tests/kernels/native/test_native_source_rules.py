@@ -13,7 +13,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from kernels.native.libraries import assembly, compiler, disassembly, faulty, faulty_source, library_bytes
+from kernels.native.libraries import (
+    compile_to_assembly,
+    disassemble_library,
+    faulty_library,
+    find_compiler,
+    library_bytes,
+    write_faulty_source,
+)
 
 from zinc_rt.kernels.native import build
 from zinc_rt.kernels.native.levels import LEVELS
@@ -24,13 +31,13 @@ EXACT = re.compile(r"EXACT_FMA ((?:\w+[, ]*)+):")
 CALLABLE = {"memcpy", "memset", "memmove"}  # a compiler emits calls to them itself; Python's C library has them
 
 
-def exact_functions() -> set[str]:
+def list_exact_functions() -> set[str]:
     headers = sorted([*build.HEADERS.glob("*.h"), *build.SOURCES.glob("*.c")])
     lists = (match for path in headers for match in EXACT.findall(path.read_text(encoding="utf-8")))
     return {name for result in lists for name in re.split(r"[, ]+", result.strip())}
 
 
-def fused(text: str) -> Iterator[str]:
+def fused_instructions(text: str) -> Iterator[str]:
     """`function: instruction` of each fused multiply-add."""
     function = ""
     for line in text.splitlines():
@@ -55,40 +62,40 @@ def undefined_symbols(library: bytes) -> set[str]:
     return result
 
 
-def check_fused(text: str) -> None:
-    allowed = exact_functions()
+def assert_fused_only_where_allowed(text: str) -> None:
+    allowed = list_exact_functions()
     functions = {label[1] for line in text.splitlines() if (label := FUNCTION.match(line))}
     assert {"zrt_run", "zrt_add", "zrt_embed"} <= functions, "this is not the kernels' assembly"
-    assert [result for result in fused(text) if result.partition(":")[0] not in allowed] == []
+    assert [result for result in fused_instructions(text) if result.partition(":")[0] not in allowed] == []
 
 
 def test_no_multiply_add_is_fused_where_it_changes_a_result() -> None:
-    check_fused(disassembly(library_bytes("native")) or assembly("native"))
+    assert_fused_only_where_allowed(disassemble_library(library_bytes("native")) or compile_to_assembly("native"))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("level", ["x86_64_v3", "x86_64_v4"])
 def test_no_multiply_add_is_fused_on_other_x86(level: str) -> None:
-    check_fused(assembly(level, ("-target", "x86_64-linux")))
+    assert_fused_only_where_allowed(compile_to_assembly(level, ("-target", "x86_64-linux")))
 
 
 @pytest.mark.rest
 def test_no_multiply_add_is_fused_on_arm() -> None:
-    if "zig" not in compiler().version:
+    if "zig" not in find_compiler().version:
         pytest.skip("only zig compiles for other systems")
-    check_fused(assembly("generic", ("-target", "aarch64-linux")))
+    assert_fused_only_where_allowed(compile_to_assembly("generic", ("-target", "aarch64-linux")))
 
 
 @pytest.mark.rest
 def test_fused_multiply_add_is_detected(tmp_path: Path) -> None:
-    if "zig" not in compiler().version:
+    if "zig" not in find_compiler().version:
         pytest.skip("only zig compiles for other systems")
-    has_fma = ("-mfma",) if build.levels()[-1].startswith("x86_64") else ()
-    if text := disassembly(faulty("fused", *has_fma)):
-        assert [result.partition(":")[0] for result in fused(text)] == ["zrt_add"]
-    source = faulty_source(tmp_path, "fused")
+    has_fma = ("-mfma",) if build.list_levels()[-1].startswith("x86_64") else ()
+    if text := disassemble_library(faulty_library("fused", *has_fma)):
+        assert [result.partition(":")[0] for result in fused_instructions(text)] == ["zrt_add"]
+    source = write_faulty_source(tmp_path, "fused")
     for target, level in (("x86_64-linux", "x86_64_v3"), ("aarch64-linux", "generic")):
-        (result,) = fused(assembly(level, ("-target", target), (source,)))
+        (result,) = fused_instructions(compile_to_assembly(level, ("-target", target), (source,)))
         assert result.startswith("zrt_add: ")
 
 
@@ -99,19 +106,19 @@ def test_kernels_call_no_library() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("level", [level for level in LEVELS["x86_64"] if level != "native"])
 def test_no_level_calls_a_library(level: str) -> None:
-    if level not in build.levels():
+    if level not in build.list_levels():
         pytest.skip("the levels of x86-64")
     assert undefined_symbols(library_bytes(level)) <= CALLABLE
 
 
 def test_call_to_another_library_is_detected() -> None:
-    assert undefined_symbols(faulty("another library")) - CALLABLE == {"expf"}
+    assert undefined_symbols(faulty_library("another library")) - CALLABLE == {"expf"}
 
 
 @pytest.mark.slow
-def test_functions_allowed_to_fuse_exist() -> None:
+def test_functions_allowed_to_fuse_are_defined() -> None:
     targets = {"x86_64-linux": ("x86_64_v3", "x86_64_v4"), "aarch64-linux": ("generic",)}
-    text = assembly("native") + "".join(
-        assembly(level, ("-target", target)) for target, levels in targets.items() for level in levels
+    text = compile_to_assembly("native") + "".join(
+        compile_to_assembly(level, ("-target", target)) for target, levels in targets.items() for level in levels
     )
-    assert [name for name in exact_functions() if f"{name}:" not in text] == []
+    assert [name for name in list_exact_functions() if f"{name}:" not in text] == []

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from kernels.native.harness import GUARD, LIBRARY
-from kernels.native.libraries import UNDEFINED, faulty, library_bytes
+from kernels.native.libraries import UNDEFINED, faulty_library, library_bytes
 
 from zinc_rt.kernels.native import build
 
@@ -56,7 +56,7 @@ def run_tests(files: list[Path], library: Path, side: str) -> subprocess.Complet
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_kernel_tests_pass_in_other_builds(tmp_path: Path, variant: str) -> None:
     level, flags, side = VARIANTS[variant]
-    if level not in build.levels():
+    if level not in build.list_levels():
         pytest.skip("the levels of x86-64")
     library = tmp_path / "kernels.so"
     library.write_bytes(library_bytes(level, flags))
@@ -89,6 +89,6 @@ def test_add():
 def test_fault_in_another_build_is_detected(tmp_path: Path, fault: str, side: str, status: int) -> None:
     test, library = tmp_path / "test_planted.py", tmp_path / "faulty.so"
     test.write_text(PLANTED, encoding="ascii")
-    library.write_bytes(faulty(fault))
+    library.write_bytes(faulty_library(fault))
     tests = run_tests([test], library, side)
     assert tests.returncode == status, tests.stdout

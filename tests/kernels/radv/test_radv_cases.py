@@ -11,14 +11,14 @@ from functools import cache
 
 import numpy as np
 import pytest
-from kernels.gfx1201.harness import ORDERING, check
+from kernels.gfx1201.harness import ORDERING, check_op
 
 from zinc_rt.backends.vulkan.self_test_cases import KERNEL as SELF_TEST
-from zinc_rt.backends.vulkan.self_test_cases import OPERATIONS, operands, wrong_bits
+from zinc_rt.backends.vulkan.self_test_cases import OPERATIONS, find_wrong_bits, make_operands
 from zinc_rt.kernels.radv.table import KERNELS
 from zinc_rt.sim.shader.run.engine_device import EngineDevice
-from zinc_rt.validate.cases.table import FAMILIES, cases
-from zinc_rt.validate.kernel_test.select import PlannedCase, plans, thin_plans
+from zinc_rt.validate.cases.table import FAMILIES, family_cases
+from zinc_rt.validate.kernel_test.select import PlannedCase, plan_cases, thin_plans
 
 pytestmark = pytest.mark.rest
 ORDERINGS = (ORDERING, "canonical-1-q8")
@@ -35,11 +35,11 @@ CHOSEN = {
 
 
 @cache
-def planned(family: str, ordering: str) -> tuple[PlannedCase, ...]:
+def planned_cases(family: str, ordering: str) -> tuple[PlannedCase, ...]:
     """Return the cases whose dispatch in this ordering differs from that in canonical-1."""
-    known = () if ordering == ORDERING else planned(family, ORDERING)
+    known = () if ordering == ORDERING else planned_cases(family, ORDERING)
     met = {(plan.case.text(), plan.kernels) for plan in known}
-    result = plans(cases(family), KERNELS, ordering)
+    result = plan_cases(family_cases(family), KERNELS, ordering)
     return tuple(plan for plan in result if plan.kernels and (plan.case.text(), plan.kernels) not in met)
 
 
@@ -56,17 +56,21 @@ def test_family_matches_the_oracle_bits(
     ordering: str, family: str, part: int, slow_counts: Callable[[int, int], int]
 ) -> None:
     maximum = slow_counts(1, ALL)
-    taken = [plan for plan in planned(family, ordering) if maximum == ALL or all(map(is_chosen, plan.kernels))]
+    taken = [
+        plan for plan in planned_cases(family, ordering) if maximum == ALL or all(map(is_chosen, plan.kernels))
+    ]
     for plan in thin_plans(taken, maximum)[part::PARTS]:
         case = plan.case
         try:
-            check(case.op, *case.operands(), capacity=case.room, kernels=KERNELS, ordering=ordering, **case.attrs)
+            check_op(
+                case.op, *case.operands(), capacity=case.room, kernels=KERNELS, ordering=ordering, **case.attrs
+            )
         except AssertionError as error:
             raise AssertionError(f"{case.text()}: {error}") from error
 
 
 def test_every_kernel_has_a_case() -> None:
-    every = (plan for ordering in ORDERINGS for family in FAMILIES for plan in planned(family, ordering))
+    every = (plan for ordering in ORDERINGS for family in FAMILIES for plan in planned_cases(family, ordering))
     met = {kernel for plan in every for kernel in plan.kernels}
     assert set(KERNELS.names()) - met == {SELF_TEST}
     assert {name for names in CHOSEN.values() for name in names} <= met
@@ -74,7 +78,7 @@ def test_every_kernel_has_a_case() -> None:
 
 def test_arithmetic_self_test_finds_no_wrong_bit() -> None:
     """What a Vulkan driver is asked at its first open, asked of RADV's code."""
-    argument, kernel, device = operands(), KERNELS.load(SELF_TEST), EngineDevice(level="full")
+    argument, kernel, device = make_operands(), KERNELS.load(SELF_TEST), EngineDevice(level="full")
     got = np.zeros((len(OPERATIONS), len(argument.a)), np.uint32)
     vas = [
         device.place(item, name, write=False)
@@ -93,4 +97,4 @@ def test_arithmetic_self_test_finds_no_wrong_bit() -> None:
         name=kernel.name,
     )
     assert not findings
-    assert [result for number, bits in enumerate(got) if (result := wrong_bits(number, argument, bits))] == []
+    assert [result for number, bits in enumerate(got) if (result := find_wrong_bits(number, argument, bits))] == []

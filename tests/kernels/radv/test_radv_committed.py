@@ -8,16 +8,16 @@ import pytest
 
 from zinc_rt.isa import target_of
 from zinc_rt.isa.lint import Limits, lint
-from zinc_rt.kernels.radv.container import COMPILER, MOVE_ARGUMENTS, arguments, module_hash, workgroup
+from zinc_rt.kernels.radv.container import COMPILER, MOVE_ARGUMENTS, hash_module, list_arguments, read_workgroup
 from zinc_rt.kernels.radv.table import BUILT, load, names
 from zinc_rt.kernels.remarks import is_remark
 from zinc_rt.kernels.spirv import table as spirv
-from zinc_rt.spirv.module import read
+from zinc_rt.spirv.module import read_module
 
 AGAIN = "zinc-rt vulkan compile --radv gfx1201"
 
 
-def test_modules_and_containers_correspond() -> None:
+def test_every_module_has_a_container_and_every_container_a_module() -> None:
     assert set(names()) == set(spirv.KERNELS.names()), AGAIN
 
 
@@ -29,11 +29,11 @@ def test_all_containers_were_built_by_one_mesa() -> None:
 @pytest.mark.parametrize("name", names())
 def test_container_matches_the_committed_module(name: str) -> None:
     zrt, data = load(name), spirv.KERNELS.module(name)
-    assert zrt.source_hash == module_hash(data), f"stale: {AGAIN}"
-    module = read(data, name)
-    buffers, constants = arguments(module, name)
+    assert zrt.source_hash == hash_module(data), f"stale: {AGAIN}"
+    module = read_module(data, name)
+    buffers, constants = list_arguments(module, name)
     assert (zrt.name, zrt.buffers, zrt.constant_bytes) == (name, buffers, 4 * constants)
-    assert zrt.workgroup == workgroup(module, name) and zrt.wave == 32
+    assert zrt.workgroup == read_workgroup(module, name) and zrt.wave == 32
     assert zrt.code.startswith(MOVE_ARGUMENTS) and not zrt.scratch_bytes
 
 
@@ -46,6 +46,6 @@ def test_static_sanitizer_reports_only_remarks(name: str) -> None:
     assert [item.sentence() for item in result if not is_remark(item.rule, zrt.compiler)] == []
 
 
-def test_containers_total_less_than_4_mib() -> None:
+def test_containers_are_smaller_than_4_mib_in_total() -> None:
     """They are package data."""
     assert sum(path.stat().st_size for path in BUILT.glob("*.zrt")) < 4 << 20

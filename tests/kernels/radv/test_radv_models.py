@@ -22,7 +22,7 @@ EMBEDDED = ("qwen3-q", "gemma4-q", "gemma4moe-q", "qwen35moe-q")
 SHARED = ("deepseek2-q", "deepseek2lite-f32", "mamba-f32", "mamba-q", "qwen3next-q", "mistral3-q", "mixtral-q")
 
 
-def report_of(path: Path) -> dict[str, Any]:
+def load_report(path: Path) -> dict[str, Any]:
     document: dict[str, Any] = json.loads(path.read_text())
     return document
 
@@ -32,7 +32,7 @@ def test_node_runs_radv_kernel_and_missing_waits_are_not_failures(tmp_path: Path
     report = tmp_path / "report.json"
     case = "ADD T=2 N=300 values=mixed"
     assert kernel_test(["--tier", "t1:radv", "--device", "sim", "--case", case, "--json", str(report)]) == 0
-    results = report_of(report)["results"]
+    results = load_report(report)["results"]
     assert {result["measure"]["kernel"] for result in results} == {"add", "step_grids"}
     assert all(result["id"].startswith("t1:radv") for result in results)
 
@@ -43,19 +43,19 @@ def test_radv_kernels_do_not_run_on_another_chip() -> None:
         open_amd(opening, None)  # type: ignore[arg-type]  # nothing is opened
 
 
-def passes(model: Path, report: Path) -> None:
+def assert_validates(model: Path, report: Path) -> None:
     words = ["--model", str(model), "--tiers", "t1:radv,t_cpu", "--device", "sim", "--json", str(report)]
-    assert validate(words) == 0, report_of(report)["verdict"]
-    assert any(result["tier"] == "t1:radv" for result in report_of(report)["results"])
+    assert validate(words) == 0, load_report(report)["verdict"]
+    assert any(result["tier"] == "t1:radv" for result in load_report(report)["results"])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("stem", EMBEDDED)
 def test_embedded_model_matches_t_cpu_bits(stem: str, tmp_path: Path) -> None:
-    passes(FOLDER / f"{stem}.gguf", tmp_path / "report.json")
+    assert_validates(FOLDER / f"{stem}.gguf", tmp_path / "report.json")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("stem", SHARED)
 def test_tiny_model_matches_t_cpu_bits(stem: str, tmp_path: Path, data_dir: Path) -> None:
-    passes(data_dir / "goldens" / f"{stem}.gguf", tmp_path / "report.json")
+    assert_validates(data_dir / "goldens" / f"{stem}.gguf", tmp_path / "report.json")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from zinc_rt.host.errors import InputError, UnsupportedError
-from zinc_rt.kernels.radv.container import MOVE_ARGUMENTS, container
+from zinc_rt.kernels.radv.container import MOVE_ARGUMENTS, build_container
 from zinc_rt.kernels.radv.pipeline_cache import read_shader
 from zinc_rt.kernels.spirv.table import module
 from zinc_rt.kernels.zrt import read_zrt, write_zrt
@@ -18,7 +18,7 @@ CODE = struct.pack("<6I", S_ENDPGM, *[S_CODE_END] * 5)
 INFO_BYTES = 1112  # radv_shader_info of Mesa 25.0.7
 
 
-def shader(code: bytes = CODE, *, run_bytes: int = 4, info_bytes: int = INFO_BYTES, **changed: int) -> bytes:
+def make_shader(code: bytes = CODE, *, run_bytes: int = 4, info_bytes: int = INFO_BYTES, **changed: int) -> bytes:
     """radv_shader_binary_legacy. `changed`: fields of its configuration."""
     argument = {"vgprs": 24, "float_mode": 0xF0, "scratch": 0, "user_sgprs": 4, "lds": 3} | changed
     rsrc1 = 2 | argument["float_mode"] << 12 | 1 << 29
@@ -31,7 +31,7 @@ def shader(code: bytes = CODE, *, run_bytes: int = 4, info_bytes: int = INFO_BYT
     return head + struct.pack("<2I", total, 0) + sizes + code
 
 
-def cache(*objects: bytes, vendor: int = 0x1002) -> bytes:
+def make_cache(*objects: bytes, vendor: int = 0x1002) -> bytes:
     """VkPipelineCacheHeaderVersionOne and Mesa's list of objects."""
     data = struct.pack("<4I16sI", 32, 1, vendor, 0x101, bytes(16), len(objects))
     for item in objects:
@@ -41,48 +41,48 @@ def cache(*objects: bytes, vendor: int = 0x1002) -> bytes:
 
 
 def test_code_and_registers_are_read() -> None:
-    result = read_shader(cache(bytes(40), shader()))
+    result = read_shader(make_cache(bytes(40), make_shader()))
     assert result.code == CODE[:4] and result.vgprs == 24 and result.lds_bytes == 3 * 512
     assert (result.scratch_bytes, result.float_mode) == (0, 0xF0)
 
 
 def test_constants_after_the_code_are_kept() -> None:
     code = CODE + struct.pack("<2I", 7, 9)
-    assert read_shader(cache(shader(code))).code == code
+    assert read_shader(make_cache(make_shader(code))).code == code
 
 
 @pytest.mark.parametrize(
-    ("data", "says"),
+    ("data", "message"),
     [
         (bytes(20), "20 bytes are not a valid pipeline cache"),
-        (cache(shader(), vendor=0x10005), "vendor 0x10005, expected AMD's 0x1002"),
-        (cache(), "0 shaders found"),
-        (cache(shader(), shader()), "2 shaders found"),
-        (cache(shader(info_bytes=INFO_BYTES + 8)), "this version of Mesa uses another layout"),
-        (cache(shader(run_bytes=8000)), "0 shaders found"),
-        (cache(shader())[:-40], "0 shaders found"),
+        (make_cache(make_shader(), vendor=0x10005), "vendor 0x10005, expected AMD's 0x1002"),
+        (make_cache(), "0 shaders found"),
+        (make_cache(make_shader(), make_shader()), "2 shaders found"),
+        (make_cache(make_shader(info_bytes=INFO_BYTES + 8)), "this version of Mesa uses another layout"),
+        (make_cache(make_shader(run_bytes=8000)), "0 shaders found"),
+        (make_cache(make_shader())[:-40], "0 shaders found"),
     ],
 )
-def test_unknown_layout_is_rejected(data: bytes, says: str) -> None:
-    with pytest.raises(InputError, match=says):
+def test_unknown_layout_is_rejected(data: bytes, message: str) -> None:
+    with pytest.raises(InputError, match=message):
         read_shader(data)
 
 
-def test_prepended_instruction_makes_it_a_t1_kernel() -> None:
-    result = container("add", module("add"), cache(shader()), "25.0.7")
+def test_prepended_instruction_makes_a_t1_kernel() -> None:
+    result = build_container("add", module("add"), make_cache(make_shader()), "25.0.7")
     assert result.code == MOVE_ARGUMENTS + CODE[:4] and result.compiler == "RADV/Mesa-25.0.7"
     assert (result.buffers, result.constant_bytes, result.workgroup, result.lds_bytes) == (3, 4, (32, 1, 1), 1536)
     assert read_zrt(write_zrt(result)) == result
 
 
 @pytest.mark.parametrize(
-    ("changed", "says"),
+    ("changed", "message"),
     [
         ({"scratch": 256}, "256 bytes of scratch per wave"),
         ({"float_mode": 0xC0}, "float mode 0xc0, expected 0xf0"),
         ({"user_sgprs": 7}, "RADV needs 7 user SGPRs"),
     ],
 )
-def test_features_t1_does_not_set_up_are_rejected(changed: dict[str, Any], says: str) -> None:
-    with pytest.raises((InputError, UnsupportedError), match=f"kernel add: .*{says}"):
-        container("add", module("add"), cache(shader(**changed)), "25.0.7")
+def test_features_t1_does_not_set_up_are_rejected(changed: dict[str, Any], message: str) -> None:
+    with pytest.raises((InputError, UnsupportedError), match=f"kernel add: .*{message}"):
+        build_container("add", module("add"), make_cache(make_shader(**changed)), "25.0.7")

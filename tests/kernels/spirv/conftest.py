@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from vulkan_driver import required
+from vulkan_driver import require_driver
 
 from zinc_rt.backends.spec import BackendSpec
 from zinc_rt.backends.vulkan.backend import VulkanBackend, VulkanOptions
@@ -16,12 +16,12 @@ from zinc_rt.validate.kernel_test.bench import CaseBench
 
 @pytest.fixture(scope="session")
 def bench() -> Iterator[CaseBench]:
-    physical = required()
+    physical = require_driver()
 
-    def opened() -> VulkanBackend:
+    def open_bench() -> VulkanBackend:
         device = open_device(physical)
         spec, options = BackendSpec("vulkan", "Vulkan"), VulkanOptions(guarded=True)
         return VulkanBackend(spec, "canonical-1", device, KERNELS, options, after=device.close)
 
-    with CaseBench(opened) as bench:
+    with CaseBench(open_bench) as bench:
         yield bench

@@ -29,9 +29,9 @@ from zinc_rt.kernels.reference.arithmetic import arithmetic
 from zinc_rt.kernels.reference.table import FUNCTIONS
 from zinc_rt.kernels.spirv.table import KERNELS
 from zinc_rt.lower import Barrier, Dispatch, DispatchPlan, LoweredGraph, dispatch_plan, lower
-from zinc_rt.lower.one_node import GARBAGE, OneNode, one_node
+from zinc_rt.lower.one_node import GARBAGE, OneNode, build_one_node
 from zinc_rt.mem.heaps import BufferHeap
-from zinc_rt.validate.kernel_test.bits import first_difference
+from zinc_rt.validate.kernel_test.bits import find_first_difference
 
 ORDERING = "canonical-1"
 SECONDS = 120.0
@@ -70,10 +70,10 @@ class SpirvBench:
     def check(self, case: Case) -> None:
         """Raises AssertionError with the case and the error."""
         operands = case.operands()
-        wanted, fresh = oracle(case.op, operands, case.attrs)
-        node = one_node(case.op, operands, fresh, capacity=case.room, **case.attrs)
+        wanted, fresh = run_oracle(case.op, operands, case.attrs)
+        node = build_one_node(case.op, operands, fresh, capacity=case.room, **case.attrs)
         try:
-            self._compare(node, wanted, self.run(node))
+            self._compare_outputs(node, wanted, self.run(node))
         except (AssertionError, CheckFailed) as error:
             raise AssertionError(f"{case.text()}: {error}") from error
 
@@ -82,7 +82,7 @@ class SpirvBench:
         operand.
         """
         backend = self.backend
-        lowered = lower(node.graph, KERNELS.entries, node.separate_plan(), ordering=ORDERING, tier="vulkan")
+        lowered = lower(node.graph, KERNELS.entries, node.make_separate_plan(), ordering=ORDERING, tier="vulkan")
         buffers = backend.upload(node.weights, {})
         try:
             for name, array in node.operands.items():
@@ -93,20 +93,22 @@ class SpirvBench:
                 backend.wait(backend.submit(built, self._stream), SECONDS)
             finally:
                 backend.unload(built)
-            return {name: self._array(buffers[name], like) for name, like in node.operands.items()}
+            return {name: self._read_array(buffers[name], like) for name, like in node.operands.items()}
         finally:
             for buffer in buffers.values():
                 backend.free(buffer)
 
-    def _array(self, buffer: Buffer, like: np.ndarray) -> np.ndarray:
-        content = np.frombuffer(self.backend.read(buffer, 0, like.nbytes), np.uint8).copy()
-        return content.view(like.dtype).reshape(like.shape)
+    def _read_array(self, buffer: Buffer, template: np.ndarray) -> np.ndarray:
+        content = np.frombuffer(self.backend.read(buffer, 0, template.nbytes), np.uint8).copy()
+        return content.view(template.dtype).reshape(template.shape)
 
-    def _compare(self, node: OneNode, wanted: dict[str, np.ndarray], got: dict[str, np.ndarray]) -> None:
-        stored = {node.storage(name): want for name, want in zip(node.node.outputs, wanted.values(), strict=False)}
+    def _compare_outputs(self, node: OneNode, wanted: dict[str, np.ndarray], got: dict[str, np.ndarray]) -> None:
+        stored = {
+            node.find_storage(name): want for name, want in zip(node.node.outputs, wanted.values(), strict=False)
+        }
         for name, want in stored.items():
             counted = tuple(slice(0, size) for size in want.shape)
-            _, difference = first_difference(name, got[name][counted], want)
+            _, difference = find_first_difference(name, got[name][counted], want)
             assert difference is None, difference.text
             behind = np.ones(got[name].shape, bool)
             behind[counted] = False
@@ -116,7 +118,7 @@ class SpirvBench:
             assert name in stored or got[name].tobytes() == array.tobytes(), f"input {name} was changed"
 
 
-def oracle(
+def run_oracle(
     op: Op, operands: tuple[Operand, ...], attrs: Mapping[str, Any]
 ) -> tuple[dict[str, np.ndarray], tuple[np.ndarray, ...]]:
     """Return T-CPU's outputs by port, and the outputs that are not in place."""
@@ -139,5 +141,5 @@ def oracle(
 def launched_in_reverse() -> Iterator[None]:
     """Every graph that is built within."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(executable, "dispatches_of", reversed_plan)
+        patch.setattr(executable, "plan_dispatches", reversed_plan)
         yield

@@ -22,9 +22,9 @@ class GlslEdit:
     file: str = ""
 
 
-def compiled(edit: GlslEdit, folder: Path, *others: GlslEdit) -> bytes:
+def compile_edited(edit: GlslEdit, folder: Path, *others: GlslEdit) -> bytes:
     """Build the kernel of `edit` with all mistakes, decorated, in an empty folder."""
-    source = next(source for source in compiler.sources() if source.name == edit.kernel)
+    source = next(source for source in compiler.list_sources() if source.name == edit.kernel)
     planted = folder / source.path.name
     shutil.copy(source.path, planted)
     for path in compiler.INCLUDE.glob("*.glsl"):  # beside it: an include looks there first

@@ -6,8 +6,8 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from kernels.spirv.planted_glsl import GlslEdit, compiled, with_modules
-from vulkan_driver import required
+from kernels.spirv.planted_glsl import GlslEdit, compile_edited, with_modules
+from vulkan_driver import require_driver
 
 from zinc_rt.backends.spec import BackendSpec
 from zinc_rt.backends.vulkan import self_test
@@ -15,12 +15,12 @@ from zinc_rt.backends.vulkan.backend import VulkanBackend, VulkanOptions
 from zinc_rt.backends.vulkan.device import open_device
 from zinc_rt.kernels.cases import parse
 from zinc_rt.kernels.sets import SpirvKernelSet
-from zinc_rt.kernels.spirv.compile import available
-from zinc_rt.spirv.lint import lint
-from zinc_rt.spirv.module import read
+from zinc_rt.kernels.spirv.compile import is_available
+from zinc_rt.spirv.lint import lint_module
+from zinc_rt.spirv.module import read_module
 from zinc_rt.validate.kernel_test.bench import CaseBench
 
-pytestmark = pytest.mark.skipif(not available(), reason='no compiler: extra "glsl" is not installed')
+pytestmark = pytest.mark.skipif(not is_available(), reason='no compiler: extra "glsl" is not installed')
 
 READ = {  # what lint names
     "a native division": ("division",
@@ -60,8 +60,8 @@ ARITHMETIC = {  # what the self-test names
 }  # fmt: skip
 
 
-def opened(kernels: SpirvKernelSet, ordering: str = "canonical-1") -> VulkanBackend:
-    device = open_device(required())
+def open_vulkan_backend(kernels: SpirvKernelSet, ordering: str = "canonical-1") -> VulkanBackend:
+    device = open_device(require_driver())
     return VulkanBackend(
         BackendSpec("vulkan", "Vulkan"), ordering, device, kernels, VulkanOptions(), after=device.close
     )
@@ -71,7 +71,7 @@ def opened(kernels: SpirvKernelSet, ordering: str = "canonical-1") -> VulkanBack
 @pytest.mark.parametrize("name", READ)
 def test_statically_visible_fault_is_reported_by_lint(name: str, tmp_path: Path) -> None:
     rule, edit = READ[name]
-    rules = {remark.rule for remark in lint(read(compiled(edit, tmp_path)))}
+    rules = {remark.rule for remark in lint_module(read_module(compile_edited(edit, tmp_path)))}
     assert rules == {rule}
 
 
@@ -79,10 +79,10 @@ def test_statically_visible_fault_is_reported_by_lint(name: str, tmp_path: Path)
 @pytest.mark.parametrize("name", RUN)
 def test_runtime_fault_is_detected_by_a_case(name: str, tmp_path: Path) -> None:
     line, edit = RUN[name]
-    required()
-    data = compiled(edit, tmp_path)
-    assert lint(read(data)) == ()
-    with CaseBench(partial(opened, with_modules({edit.kernel: data}))) as bench:
+    require_driver()
+    data = compile_edited(edit, tmp_path)
+    assert lint_module(read_module(data)) == ()
+    with CaseBench(partial(open_vulkan_backend, with_modules({edit.kernel: data}))) as bench:
         result = bench.run(parse(line))
     assert result.status == "wrong" and edit.kernel in result.kernels
 
@@ -91,6 +91,6 @@ def test_runtime_fault_is_detected_by_a_case(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ARITHMETIC)
 def test_wrong_arithmetic_is_reported_by_the_self_test(name: str, tmp_path: Path) -> None:
     operation, edit = ARITHMETIC[name]
-    required()
-    with opened(with_modules({"self_test": compiled(edit, tmp_path)})) as backend:
-        assert operation in [difference.operation.name for difference in self_test.differences(backend)]
+    require_driver()
+    with open_vulkan_backend(with_modules({"self_test": compile_edited(edit, tmp_path)})) as backend:
+        assert operation in [difference.operation.name for difference in self_test.find_differences(backend)]

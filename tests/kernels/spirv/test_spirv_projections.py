@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from kernels.case_samples import SAMPLES, family_plans, sampled
-from vulkan_driver import required
+from kernels.case_samples import SAMPLES, family_plans, sample_plans
+from vulkan_driver import require_driver
 
 from zinc_rt.backends.spec import BackendSpec
 from zinc_rt.backends.vulkan.backend import VulkanBackend, VulkanOptions
@@ -16,15 +16,15 @@ from zinc_rt.kernels.entry import Entry
 from zinc_rt.kernels.launch import Launch
 from zinc_rt.kernels.rows.expand import EVERY_OTHER_TYPE
 from zinc_rt.kernels.spirv.table import KERNELS, TUNING
-from zinc_rt.lower.lower import choose
+from zinc_rt.lower.lower import choose_entry
 from zinc_rt.validate.kernel_test.bench import CaseBench
-from zinc_rt.validate.kernel_test.select import plan_case, skeleton
+from zinc_rt.validate.kernel_test.select import build_skeleton, plan_case
 
 Q8 = "canonical-1-q8"
 ALL = 1 << 30
 
 
-def kernels_of(line: str, ordering: str = "canonical-1") -> tuple[str, ...]:
+def selected_kernels(line: str, ordering: str = "canonical-1") -> tuple[str, ...]:
     return tuple(name for name in plan_case(parse(line), KERNELS, ordering).kernels if name != "step_grids")
 
 
@@ -32,22 +32,26 @@ def kernels_of(line: str, ordering: str = "canonical-1") -> tuple[str, ...]:
 def test_kernel_is_selected_by_the_stored_type(dtype: str) -> None:
     stored = EVERY_OTHER_TYPE[dtype]
     for ordering in sorted(TUNING.orderings):  # what is no block format of canonical-1-q8 is canonical-1 there
-        assert kernels_of(f"MATMUL T=1 N=3 K=256 one=1 dtype={dtype} -norm_w -residual", ordering) == (
+        assert selected_kernels(f"MATMUL T=1 N=3 K=256 one=1 dtype={dtype} -norm_w -residual", ordering) == (
             f"matvec_{stored}",
         )
-        assert kernels_of(f"EMBED T=1 V=3 D=256 dtype={dtype}", ordering) == (f"embed_{stored}",)
+        assert selected_kernels(f"EMBED T=1 V=3 D=256 dtype={dtype}", ordering) == (f"embed_{stored}",)
 
 
 def test_large_token_capacity_uses_tiled_matmul() -> None:
     few, many = TUNING.matmul_capacity - 1, TUNING.matmul_capacity
-    assert kernels_of(f"MATMUL T=2 N=3 K=256 one=1 dtype=q4_k tokens={few} -norm_w -residual") == ("matvec_q4_k",)
-    assert kernels_of(f"MATMUL T=2 N=3 K=256 one=1 dtype=q4_k tokens={many} -norm_w -residual") == ("matmul_q4_k",)
+    assert selected_kernels(f"MATMUL T=2 N=3 K=256 one=1 dtype=q4_k tokens={few} -norm_w -residual") == (
+        "matvec_q4_k",
+    )
+    assert selected_kernels(f"MATMUL T=2 N=3 K=256 one=1 dtype=q4_k tokens={many} -norm_w -residual") == (
+        "matmul_q4_k",
+    )
 
 
 def test_input_is_quantised_once_for_all_its_readers() -> None:
     case = parse("RMS_NORM_FUSED_QKV T=2 D=256 Q=32 K=16 V=16 eps=1e-06 dtype=q5_k")
-    result = skeleton(case)
-    entry = choose(result.node, result.graph, KERNELS.entries, Q8)
+    result = build_skeleton(case)
+    entry = choose_entry(result.node, result.graph, KERNELS.entries, Q8)
     assert isinstance(entry, Entry)
     steps = entry.code(result.node, result.graph, result.capacity)
     launched = [step.kernel for step in steps if isinstance(step, Launch)]
@@ -56,19 +60,19 @@ def test_input_is_quantised_once_for_all_its_readers() -> None:
 
 def test_shared_expert_gate_is_a_float_dot_in_every_ordering() -> None:
     line = "SHARED_EXPERT T=2 D=256 F=256 one=1 dtype=q8_0 -gate_scale -up_scale -down_scale"
-    assert {"matvec_q8_32_q8_0", "matvec_q8_0", "quantise_32"} <= set(kernels_of(line, Q8))
+    assert {"matvec_q8_32_q8_0", "matvec_q8_0", "quantise_32"} <= set(selected_kernels(line, Q8))
 
 
 @pytest.fixture(scope="module")
 def q8_bench() -> Iterator[CaseBench]:
-    physical = required()
+    physical = require_driver()
 
-    def opened() -> VulkanBackend:
+    def open_bench() -> VulkanBackend:
         device = open_device(physical)
         spec, options = BackendSpec("vulkan", "Vulkan"), VulkanOptions(guarded=True)
         return VulkanBackend(spec, Q8, device, KERNELS, options, after=device.close)
 
-    with CaseBench(opened) as bench:
+    with CaseBench(open_bench) as bench:
         yield bench
 
 
@@ -79,7 +83,7 @@ def test_family_matches_the_oracle_bits_in_canonical_1_q8(family: str, q8_bench:
     taken = family_plans(family, KERNELS, Q8, sample, maximum=400)
     own = [plan for plan in taken if any(name.startswith("quantise_") for name in plan.kernels)]
     assert own
-    for plan in sampled(own, sample, maximum=1, few=1):
+    for plan in sample_plans(own, sample, maximum=1, group_count=1):
         result = q8_bench.run(plan.case)
         assert result.status == "pass", f"{plan.case.text()}: {result.said or result.difference}"
 

@@ -6,15 +6,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from kernels.op_cases import floats, run, weight
+from kernels.op_cases import make_weight, random_floats, run_op
 
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.entry import Entry
 from zinc_rt.kernels.gfx1201 import table as gfx1201
-from zinc_rt.kernels.launch import kernel_names
+from zinc_rt.kernels.launch import list_kernel_names
 from zinc_rt.kernels.spirv.table import ENTRIES
-from zinc_rt.lower.lower import choose, refusal
-from zinc_rt.lower.one_node import OneNode, one_node
+from zinc_rt.lower.lower import choose_entry, find_refusal
+from zinc_rt.lower.one_node import OneNode, build_one_node
 from zinc_rt.validate.kernel_test.bench import CaseBench
 
 CHANNELS, HEADS, WIDTH = 37, 4, 20
@@ -28,59 +28,59 @@ CONV = {PLAIN: Op.SSM_CONV1D, INPLACE: Op.SSM_CONV1D_UPDATE, IDS: Op.SSM_CONV1D_
 DELTA = {PLAIN: Op.SSM_DELTA_NET, INPLACE: Op.SSM_DELTA_NET_INPLACE, IDS: Op.SSM_DELTA_NET_INPLACE_IDS}
 
 
-def convolution(form: str, cache: np.ndarray, *ids: np.ndarray, **attrs: Any) -> OneNode:
-    taps, bias = weight(floats(2, CHANNELS, 4)), weight(floats(3, CHANNELS))
-    operands = (floats(1, TOKENS, CHANNELS), taps, cache, SEQUENCE, *ids, bias)
-    return one_node(CONV[form], operands, fresh(form, (TOKENS, CHANNELS), cache), silu=True, **attrs)
+def convolution_node(form: str, cache: np.ndarray, *ids: np.ndarray, **attrs: Any) -> OneNode:
+    taps, bias = make_weight(random_floats(2, CHANNELS, 4)), make_weight(random_floats(3, CHANNELS))
+    operands = (random_floats(1, TOKENS, CHANNELS), taps, cache, SEQUENCE, *ids, bias)
+    return build_one_node(CONV[form], operands, fresh_outputs(form, (TOKENS, CHANNELS), cache), silu=True, **attrs)
 
 
-def delta_net(form: str, cache: np.ndarray, *ids: np.ndarray, width: int = WIDTH, **attrs: Any) -> OneNode:
+def delta_net_node(form: str, cache: np.ndarray, *ids: np.ndarray, width: int = WIDTH, **attrs: Any) -> OneNode:
     conv_out, beta, alpha = (
-        floats(1, TOKENS, 2 * HEADS * width),
-        floats(2, TOKENS, HEADS),
-        floats(3, TOKENS, HEADS),
+        random_floats(1, TOKENS, 2 * HEADS * width),
+        random_floats(2, TOKENS, HEADS),
+        random_floats(3, TOKENS, HEADS),
     )
-    dt_bias, a = weight(floats(4, HEADS)), weight(-np.abs(floats(5, HEADS)))
+    dt_bias, a = make_weight(random_floats(4, HEADS)), make_weight(-np.abs(random_floats(5, HEADS)))
     how = {"k_heads": HEADS // 2, "v_heads": HEADS, "head_dim": width, "eps": 1e-6, "grouping": "tiled", **attrs}
     operands = (conv_out, beta, alpha, dt_bias, a, cache, SEQUENCE, *ids)
-    return one_node(DELTA[form], operands, fresh(form, (TOKENS, HEADS * width), cache), **how)
+    return build_one_node(DELTA[form], operands, fresh_outputs(form, (TOKENS, HEADS * width), cache), **how)
 
 
-def fresh(form: str, y: tuple[int, int], cache: np.ndarray) -> list[np.ndarray]:
+def fresh_outputs(form: str, y: tuple[int, int], cache: np.ndarray) -> list[np.ndarray]:
     result = [np.empty(y, np.float32)]
     return [*result, np.empty_like(cache)] if form == PLAIN else result
 
 
 MIXERS = {
-    "convolution": (convolution, (SLOTS, 3, CHANNELS)),
-    "delta_net": (delta_net, (SLOTS, HEADS, WIDTH, WIDTH)),
+    "convolution": (convolution_node, (SLOTS, 3, CHANNELS)),
+    "delta_net": (delta_net_node, (SLOTS, HEADS, WIDTH, WIDTH)),
 }
 
 
-def asked(node: OneNode) -> str | None:
+def rejection_of(node: OneNode) -> str | None:
     """Return the table's entry for a node that represents its form."""
-    return refusal(node.node, node.graph, ENTRIES, "canonical-1")
+    return find_refusal(node.node, node.graph, ENTRIES, "canonical-1")
 
 
 @pytest.mark.parametrize("mixer", MIXERS)
 def test_every_form_is_accepted(mixer: str) -> None:
     make, shape = MIXERS[mixer]
     cache = np.zeros(shape, np.float32)
-    assert asked(make(PLAIN, cache[:SEQUENCES])) is None
-    assert asked(make(INPLACE, cache)) is None
-    assert asked(make(IDS, cache, SOURCE, TARGET)) is None
-    assert asked(make(IDS, cache, FORKED, OWN, disjoint=True)) is None
+    assert rejection_of(make(PLAIN, cache[:SEQUENCES])) is None
+    assert rejection_of(make(INPLACE, cache)) is None
+    assert rejection_of(make(IDS, cache, SOURCE, TARGET)) is None
+    assert rejection_of(make(IDS, cache, FORKED, OWN, disjoint=True)) is None
 
 
 @pytest.mark.parametrize("width", [18, 132])
 @pytest.mark.parametrize("form", DELTA)
 def test_head_too_large_for_registers_uses_the_generic_kernel(form: str, width: int) -> None:
     cache = np.zeros((SLOTS if form != PLAIN else SEQUENCES, HEADS, width, width), np.float32)
-    node = delta_net(form, cache, *((SOURCE, TARGET) if form == IDS else ()), width=width)
+    node = delta_net_node(form, cache, *((SOURCE, TARGET) if form == IDS else ()), width=width)
     for entries in (ENTRIES, gfx1201.ENTRIES):
-        entry = choose(node.node, node.graph, entries, "canonical-1")
+        entry = choose_entry(node.node, node.graph, entries, "canonical-1")
         assert isinstance(entry, Entry), entry
-        assert "delta_net_any" in kernel_names(entry.code, node.node, node.graph, node.capacity)
+        assert "delta_net_any" in list_kernel_names(entry.code, node.node, node.graph, node.capacity)
 
 
 @pytest.mark.rest(keep=1)
@@ -88,7 +88,7 @@ def test_head_too_large_for_registers_uses_the_generic_kernel(form: str, width: 
 def test_fused_forms_match_the_plain_form_bits(bench: CaseBench, mixer: str) -> None:
     """In place and by ids: the same results, the same states, and every other row as it was."""
     make, shape = MIXERS[mixer]
-    cache = floats(6, *shape)
+    cache = random_floats(6, *shape)
     for source, target, attrs in ((SOURCE, TARGET, {}), (FORKED, OWN, {"disjoint": True})):
         plain = bench.results(make(PLAIN, cache[source]))
         y, state = plain["y"], plain["state_out"]
@@ -97,29 +97,34 @@ def test_fused_forms_match_the_plain_form_bits(bench: CaseBench, mixer: str) -> 
         moved = cache.copy()
         moved[:SEQUENCES] = cache[source]
         inplace = bench.results(make(INPLACE, moved))
-        same_bits(inplace["y"], y)
-        same_bits(inplace["state"], np.concatenate([state, moved[SEQUENCES:]]))
+        assert_same_bits(inplace["y"], y)
+        assert_same_bits(inplace["state"], np.concatenate([state, moved[SEQUENCES:]]))
 
         wanted = cache.copy()
         wanted[target] = state
         ids = bench.results(make(IDS, cache, source, target, **attrs))
-        same_bits(ids["y"], y)
-        same_bits(ids["state"], wanted)
+        assert_same_bits(ids["y"], y)
+        assert_same_bits(ids["state"], wanted)
 
 
-def test_delta_net_learns_an_infinite_value(bench: CaseBench) -> None:
+def test_delta_net_propagates_an_infinite_value(bench: CaseBench) -> None:
     """What a row of the state has behind a narrow head adds nothing, times infinity neither."""
-    conv_out = np.abs(floats(1, 1, 12))
+    conv_out = np.abs(random_floats(1, 1, 12))
     conv_out[0, 8] = np.inf
-    gates = (floats(2, 1, 1), floats(3, 1, 1), weight(floats(4, 1)), weight(-np.abs(floats(5, 1))))
+    gates = (
+        random_floats(2, 1, 1),
+        random_floats(3, 1, 1),
+        make_weight(random_floats(4, 1)),
+        make_weight(-np.abs(random_floats(5, 1))),
+    )
     operands = (conv_out, *gates, np.zeros((1, 1, 4, 4), np.float32), np.zeros(1, np.int32))
     how = {"k_heads": 1, "v_heads": 1, "head_dim": 4, "eps": 1e-6, "grouping": "tiled"}
-    wanted = run(Op.SSM_DELTA_NET, "canonical-1", *operands, **how)
-    got = bench.results(one_node(Op.SSM_DELTA_NET, operands, wanted, **how))
-    same_bits(got["y"], wanted[0])
+    wanted = run_op(Op.SSM_DELTA_NET, "canonical-1", *operands, **how)
+    got = bench.results(build_one_node(Op.SSM_DELTA_NET, operands, wanted, **how))
+    assert_same_bits(got["y"], wanted[0])
     assert np.isinf(got["y"][0, 0]) and np.isfinite(got["y"][0, 1:]).all()
 
 
-def same_bits(got: np.ndarray, want: np.ndarray) -> None:
+def assert_same_bits(got: np.ndarray, want: np.ndarray) -> None:
     assert got.shape == want.shape
     assert got.view(np.uint32).tolist() == want.view(np.uint32).tolist()

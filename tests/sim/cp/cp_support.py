@@ -114,7 +114,7 @@ class FlatSpace:
 
 
 @dataclass
-class Recorder:
+class EventRecorder:
     """The driver side. `heard` lists all events in order."""
 
     heard: list[tuple[str, object]] = field(default_factory=list)
@@ -151,7 +151,7 @@ class Recorder:
         return [finding.rule for finding in self.findings]
 
 
-class Bench:
+class CpBench:
     """One device with one address space and queues, stepped manually unless `threaded`."""
 
     def __init__(
@@ -164,7 +164,7 @@ class Bench:
         memory_bytes: int = 0x100000,
     ) -> None:
         self.space = FlatSpace(memory_bytes)
-        self.kmd = Recorder()
+        self.kmd = EventRecorder()
         self.generation = generation
         self.cp = CommandProcessor(
             self.kmd,
@@ -203,7 +203,7 @@ class TestQueue:
     __test__ = False
 
     def __init__(
-        self, bench: Bench, kind: QueueKind, va: int, ring_bytes: int, number: int, *, eop: bool, priority: int
+        self, bench: CpBench, kind: QueueKind, va: int, ring_bytes: int, number: int, *, eop: bool, priority: int
     ) -> None:
         self.bench = bench
         self.ring_va, self.ring_dw = va, ring_bytes // 4
@@ -234,7 +234,7 @@ class TestQueue:
         self.bench.cp.ring(self.hardware, self.wptr * self.unit)
 
     def submit(self, *packets: Packet, run: bool = True) -> None:
-        self.send(dwords(packets, self.bench.generation), run=run)
+        self.send(encode_packets(packets, self.bench.generation), run=run)
 
     def send(self, words: Sequence[int], *, run: bool = True) -> None:
         self.write(words)
@@ -255,15 +255,15 @@ class TestQueue:
         return self.hardware.report
 
 
-def dwords(packets: Iterable[Packet], generation: Generation = Generation.GFX12) -> list[int]:
+def encode_packets(packets: Iterable[Packet], generation: Generation = Generation.GFX12) -> list[int]:
     return [word for packet in packets for word in packet.words(generation)]
 
 
-def fence(value: int, va: int = FENCE, **fields: int) -> ReleaseMem:
+def make_fence(value: int, va: int = FENCE, **fields: int) -> ReleaseMem:
     return ReleaseMem(va, value, **fields)
 
 
-def mutated(words: Sequence[int], random_: random.Random) -> list[int]:
+def mutate_words(words: Sequence[int], random_: random.Random) -> list[int]:
     """Return the stream with a few dwords changed, removed, duplicated or replaced."""
     out = list(words)
     for _ in range(random_.randrange(1, 6)):
@@ -282,7 +282,7 @@ def mutated(words: Sequence[int], random_: random.Random) -> list[int]:
     return out
 
 
-def until(condition: object, seconds: float = 10.0) -> bool:
+def wait_until(condition: object, seconds: float = 10.0) -> bool:
     """Return whether the callable returns true in time."""
     deadline = time.monotonic() + seconds
     while not condition():  # type: ignore[operator]
@@ -292,7 +292,7 @@ def until(condition: object, seconds: float = 10.0) -> bool:
     return True
 
 
-class Collector:
+class AccessCollector:
     """A shader engine that records dispatches and accesses the specified memory."""
 
     def __init__(self, accesses: Accesses = NOTHING, turns: int = 1) -> None:
@@ -313,7 +313,7 @@ class Collector:
         self.abandoned.append(dispatch)
 
 
-def finished(bench: Bench) -> bool:
+def is_finished(bench: CpBench) -> bool:
     return all(
         queue.state is QueueState.ACTIVE and queue.rptr == queue.wptr % queue.ring_dw for queue in bench.queues
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 
 import pytest
-from sim.cp.cp_support import DATA, FENCE, POISON, Bench, fence
+from sim.cp.cp_support import DATA, FENCE, POISON, CpBench, make_fence
 
 from zinc_rt.pm4.packets import (
     AtomicMem,
@@ -24,7 +24,7 @@ SH_BASE = 0x2C00
 
 
 def test_write_data_supports_eight_dwords_and_same_address():
-    bench = Bench()
+    bench = CpBench()
     bench.space.put(DATA + 0x100, POISON, POISON)
     bench.queue().submit(
         WriteData(DATA, tuple(range(100, 108)), wr_confirm=1),
@@ -37,7 +37,7 @@ def test_write_data_supports_eight_dwords_and_same_address():
 
 
 def test_copy_data_between_memory_immediates_clocks_and_registers():
-    bench = Bench()
+    bench = CpBench()
     bench.space.put(DATA, 0x11111111, 0x22222222)
     bench.queue().submit(
         CopyData(DATA, DATA + 0x10),
@@ -79,25 +79,25 @@ ATOMICS = [  # (op, 32-bit old, source, compare, expected), written from the ope
 @pytest.mark.parametrize("wide", [0, 32])
 @pytest.mark.parametrize(("op", "old", "source", "compare", "expected"), ATOMICS)
 def test_atomics_match_their_names(op, old, source, compare, expected, wide, returning):
-    def widened(value: int) -> int:
+    def widen_mask(value: int) -> int:
         return M64 if wide and value == M32 else value
 
-    bench = Bench()
-    bench.space.write(DATA, struct.pack("<QQ", widened(old), 0x5A5A5A5A_5A5A5A5A))
+    bench = CpBench()
+    bench.space.write(DATA, struct.pack("<QQ", widen_mask(old), 0x5A5A5A5A_5A5A5A5A))
     bench.queue().submit(
-        AtomicMem(DATA, widened(source), op + wide + returning, compare),
+        AtomicMem(DATA, widen_mask(source), op + wide + returning, compare),
         CopyData(0, DATA + 16, src_sel=6, count_sel=1),
     )
     got = bench.space.u64(DATA) if wide else bench.space.u32(DATA)
-    assert got == widened(expected) and bench.space.u64(DATA + 8) == 0x5A5A5A5A_5A5A5A5A
-    assert bench.space.u64(DATA + 16) == widened(old) & (M64 if wide else M32)
+    assert got == widen_mask(expected) and bench.space.u64(DATA + 8) == 0x5A5A5A5A_5A5A5A5A
+    assert bench.space.u64(DATA + 16) == widen_mask(old) & (M64 if wide else M32)
 
 
 def test_looping_atomic_takes_lock_once_free():
-    bench = Bench()
+    bench = CpBench()
     bench.space.put(DATA, 1)
     queue = bench.queue()
-    queue.submit(AtomicMem(DATA, 1, 8, 0, command=1), fence(3))
+    queue.submit(AtomicMem(DATA, 1, 8, 0, command=1), make_fence(3))
     assert bench.space.u32(FENCE) == 0 and queue.rptr == 0
     bench.space.put(DATA, 0)
     bench.run()
@@ -105,28 +105,28 @@ def test_looping_atomic_takes_lock_once_free():
 
 
 def test_dma_copies_fills_and_crosses_allocations():
-    bench = Bench()
+    bench = CpBench()
     pattern = bytes(range(256)) * 16
     bench.space.write(DATA, pattern)
     bench.space.split = DATA + 0x2000 + 0x800
     bench.queue().submit(
         DmaData(DATA, DATA + 0x2000, 4096 - 3),
         DmaData(0xCAFEF00D, DATA + 0x4000, 4096 + 2, src_sel=2),
-        fence(1),
+        make_fence(1),
     )
     assert bench.space.read(DATA + 0x2000, 4096) == pattern[:-3] + bytes(3)
     assert bench.space.read(DATA + 0x4000, 4100) == struct.pack("<I", 0xCAFEF00D) * 1024 + b"\x0d\xf0" + bytes(2)
 
 
 def test_dma_fill_multi_steps_by_stride():
-    bench = Bench()
+    bench = CpBench()
     bench.space.write(DATA, b"\xff" * 64)
-    bench.queue().submit(DmaDataFillMulti(DATA, 4, 16, 3), fence(1))
+    bench.queue().submit(DmaDataFillMulti(DATA, 4, 16, 3), make_fence(1))
     assert bench.space.read(DATA, 64) == (bytes(4) + b"\xff" * 12) * 3 + b"\xff" * 16
 
 
 def test_cond_write_writes_only_if_comparison_holds():
-    bench = Bench()
+    bench = CpBench()
     bench.space.put(DATA, 0xF5)
     bench.queue().submit(
         CondWrite(DATA, 5, 0xF, DATA + 8, 1, function=3),
@@ -136,6 +136,6 @@ def test_cond_write_writes_only_if_comparison_holds():
 
 
 def test_timestamps_at_top_and_bottom_of_pipe():
-    bench = Bench()
+    bench = CpBench()
     bench.queue().submit(Timestamp(DATA, DATA + 8, enable_bottom=1, enable_top=1))
     assert 0 < bench.space.u64(DATA + 8) < bench.space.u64(DATA)

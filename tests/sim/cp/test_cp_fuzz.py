@@ -6,7 +6,18 @@ import random
 import time
 
 import pytest
-from sim.cp.cp_support import CODE, DATA, FENCE, IB, MEMORY_VA, Bench, TestQueue, dwords, fence, mutated
+from sim.cp.cp_support import (
+    CODE,
+    DATA,
+    FENCE,
+    IB,
+    MEMORY_VA,
+    CpBench,
+    TestQueue,
+    encode_packets,
+    make_fence,
+    mutate_words,
+)
 
 from zinc_rt.pm4.generation import Generation
 from zinc_rt.pm4.packets import (
@@ -63,11 +74,11 @@ PACKETS = [
     Timestamp(DATA + 64, DATA + 72, enable_top=1),
     WaitRegMem(DATA + 4, 2),
     IndirectBuffer(IB, 16, inherit_vmid=1),
-    fence(1, int_sel=2, int_ctxid=4),
+    make_fence(1, int_sel=2, int_ctxid=4),
     Nop((1, 2, 3)),
     ProtectedFenceSignal(),
 ]
-GOOD = dwords(PACKETS)
+GOOD = encode_packets(PACKETS)
 MORE = [  # not in a good stream, but whole packets
     Rewind(1),
     Rewind(),
@@ -90,7 +101,7 @@ MORE = [  # not in a good stream, but whole packets
 KINDS = list(QueueKind)
 
 
-def feed(bench: Bench, queue: TestQueue, words: list[int]) -> None:
+def feed_queue(bench: CpBench, queue: TestQueue, words: list[int]) -> None:
     """Write as much as fits in the ring, then run a few steps."""
     room = (queue.rptr - 1 - queue.wptr) % queue.ring_dw
     queue.write(words[:room])
@@ -104,7 +115,7 @@ def feed(bench: Bench, queue: TestQueue, words: list[int]) -> None:
         bench.cp.forget(queue.hardware)
 
 
-def shuffled(random_: random.Random) -> list[int]:
+def shuffled_packets(random_: random.Random) -> list[int]:
     """Whole packets in random order, sometimes with a bit flipped after the header."""
     words: list[int] = []
     for packet in random_.choices(PACKETS + MORE, k=40):
@@ -115,7 +126,7 @@ def shuffled(random_: random.Random) -> list[int]:
     return words
 
 
-def likely(random_: random.Random) -> list[int]:
+def likely_packet(random_: random.Random) -> list[int]:
     """A header of a real packet with a random body that often points into memory."""
     op = random_.choice(sorted(BY_OPCODE))
     count = random_.choice([cls.DWORDS[0] - 2 for cls in BY_OPCODE[op]] + [random_.randrange(0, 20)])
@@ -137,7 +148,7 @@ def test_random_streams_cannot_escape_the_device(kind, seed, slow_counts):
     random_ = random.Random(total * 7 + KINDS.index(kind) + (seed or 0))
     result = 0
     while result < total:
-        bench = Bench(generation=random_.choice(list(Generation)), reorder_seed=seed, hardware_queues=2)
+        bench = CpBench(generation=random_.choice(list(Generation)), reorder_seed=seed, hardware_queues=2)
         for _ in range(200):
             bench.queues.clear()
             queue = bench.queue(kind, eop=random_.random() < 0.9)
@@ -145,17 +156,17 @@ def test_random_streams_cannot_escape_the_device(kind, seed, slow_counts):
             if mode < 0.1:
                 words = [random_.getrandbits(32) for _ in range(60)]
             elif mode < 0.3:
-                words = [word for _ in range(8) for word in likely(random_)]
+                words = [word for _ in range(8) for word in likely_packet(random_)]
             elif mode < 0.4:
                 words = [random_.getrandbits(8) | random_.choice((0, 2 << 8)) for _ in range(60)]  # SDMA-like
             elif mode < 0.5:
-                words = mutated(GOOD, random_)
+                words = mutate_words(GOOD, random_)
             else:
-                words = shuffled(random_)
-            bench.space.put(IB, *random_.choice((mutated(GOOD, random_), shuffled(random_)))[:16])
+                words = shuffled_packets(random_)
+            bench.space.put(IB, *random_.choice((mutate_words(GOOD, random_), shuffled_packets(random_)))[:16])
             if random_.random() < 0.3:
-                bench.space.put(IB, *dwords([IndirectBuffer(IB, 16, chain=1)]), *[0xFFFF1000] * 12)
-            feed(bench, queue, words)
+                bench.space.put(IB, *encode_packets([IndirectBuffer(IB, 16, chain=1)]), *[0xFFFF1000] * 12)
+            feed_queue(bench, queue, words)
             result += len(words)
             if queue.state is not QueueState.HUNG:
                 bench.cp.detach(queue.hardware, 0)
@@ -163,12 +174,12 @@ def test_random_streams_cannot_escape_the_device(kind, seed, slow_counts):
             if result >= total:
                 break
         other = bench.queue()
-        other.submit(fence(0x600D))
+        other.submit(make_fence(0x600D))
         assert bench.space.u32(FENCE) == 0x600D
 
 
 def test_unmutated_stream_runs_to_completion():
-    bench = Bench()
+    bench = CpBench()
     bench.space.put(IB, *[0xFFFF1000] * 16)
     queue = bench.queue(QueueKind.USERQ_COMPUTE)
     queue.write(GOOD)

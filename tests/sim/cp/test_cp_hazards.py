@@ -7,7 +7,7 @@ import random
 from collections.abc import Sequence
 
 import pytest
-from sim.cp.cp_support import CODE, DATA, FENCE, IB, Bench, fence
+from sim.cp.cp_support import CODE, DATA, FENCE, IB, CpBench, make_fence
 
 from zinc_rt.pm4.gcr import acquire, release
 from zinc_rt.pm4.generation import Generation
@@ -34,7 +34,7 @@ A, B, C = DATA, DATA + 0x1000, DATA + 0x2000
 SIZE = 256
 
 
-class Copier:
+class CopyEngine:
     """A shader engine whose program is its user data: it copies bytes and adds 1 to each, so that the order is
     visible.
 
@@ -63,91 +63,121 @@ class Copier:
 SETUP: list[Packet] = [SetShReg(Sh.PGM_LO, (CODE >> 8, 0)), SetShReg(Sh.NUM_THREAD_X, (32, 1, 1))]
 
 
-def shader(source: int, destination: int, kind: int = 0) -> list[Packet]:
+def copy_dispatch(source: int, destination: int, kind: int = 0) -> list[Packet]:
     return [SetShReg(Sh.USER_DATA_0, (source, destination, kind)), DispatchDirect(1, 1, 1, 0x8005)]
 
 
-def inv(generation: Generation = G12, **fields: int) -> list[Packet]:
+def invalidate(generation: Generation = G12, **fields: int) -> list[Packet]:
     return [AcquireMem(acquire(generation, **fields))]
 
 
 FLUSH: list[Packet] = [EventWrite.cs_partial_flush()]
 V, K, L2, WB = ({"GLV_INV": 1}, {"GLK_INV": 1}, {"GL2_INV": 1}, {"GL2_WB": 1})
-FENCED: list[Packet] = [fence(1), WaitRegMem(FENCE, 1, function=5)]
+FENCED: list[Packet] = [make_fence(1), WaitRegMem(FENCE, 1, function=5)]
 TINYGRAD: list[Packet] = [
-    fence(1, gcr_cntl=release(G12, GLV_INV=1, GL2_INV=1, GL2_WB=1, SEQ=1)),
+    make_fence(1, gcr_cntl=release(G12, GLV_INV=1, GL2_INV=1, GL2_WB=1, SEQ=1)),
     WaitRegMem(FENCE, 1, function=5),
 ]
 PAST_L2 = {"src_sel": 0, "dst_sel": 0}
 
 BARRIER, CACHE = "missing-barrier", "missing-cache-op"
 STREAMS: list[tuple[str, Sequence[Packet], list[str]]] = [
-    ("dependent, nothing between", [*shader(A, B), *shader(B, C)], [BARRIER]),
-    ("dependent, flush only", [*shader(A, B), *FLUSH, *shader(B, C)], [CACHE]),
-    ("dependent, invalidate only", [*shader(A, B), *inv(**V), *shader(B, C)], [BARRIER]),
-    ("invalidate before the flush", [*shader(A, B), *inv(**V), *FLUSH, *shader(B, C)], [CACHE]),
-    ("flush and invalidate", [*shader(A, B), *FLUSH, *inv(**V), *shader(B, C)], []),
-    ("the wrong cache", [*shader(A, B), *FLUSH, *inv(**K), *shader(B, C)], [CACHE]),
-    ("scalar reads, vector cache", [*shader(A, B), *FLUSH, *inv(**V), *shader(B, C, 1)], [CACHE]),
-    ("scalar reads, scalar cache", [*shader(A, B), *FLUSH, *inv(**K), *shader(B, C, 1)], []),
-    ("fence and wait, no cache", [*shader(A, B), *FENCED, *shader(B, C)], [CACHE]),
-    ("fence without a wait", [*shader(A, B), fence(1), *inv(**V), *shader(B, C)], [BARRIER]),
-    ("tinygrad's fence and wait", [*shader(A, B), *TINYGRAD, *shader(B, C)], []),
+    ("dependent, nothing between", [*copy_dispatch(A, B), *copy_dispatch(B, C)], [BARRIER]),
+    ("dependent, flush only", [*copy_dispatch(A, B), *FLUSH, *copy_dispatch(B, C)], [CACHE]),
+    ("dependent, invalidate only", [*copy_dispatch(A, B), *invalidate(**V), *copy_dispatch(B, C)], [BARRIER]),
     (
-        "a wait on something else",
-        [*shader(A, B), WriteData(FENCE + 8, (1,)), WaitRegMem(FENCE + 8, 1), *inv(**V), *shader(B, C)],
+        "invalidate before the flush",
+        [*copy_dispatch(A, B), *invalidate(**V), *FLUSH, *copy_dispatch(B, C)],
+        [CACHE],
+    ),
+    ("flush and invalidate", [*copy_dispatch(A, B), *FLUSH, *invalidate(**V), *copy_dispatch(B, C)], []),
+    ("the wrong cache", [*copy_dispatch(A, B), *FLUSH, *invalidate(**K), *copy_dispatch(B, C)], [CACHE]),
+    (
+        "scalar reads, vector cache",
+        [*copy_dispatch(A, B), *FLUSH, *invalidate(**V), *copy_dispatch(B, C, 1)],
+        [CACHE],
+    ),
+    ("scalar reads, scalar cache", [*copy_dispatch(A, B), *FLUSH, *invalidate(**K), *copy_dispatch(B, C, 1)], []),
+    ("fence and wait, no cache", [*copy_dispatch(A, B), *FENCED, *copy_dispatch(B, C)], [CACHE]),
+    (
+        "fence without a wait",
+        [*copy_dispatch(A, B), make_fence(1), *invalidate(**V), *copy_dispatch(B, C)],
         [BARRIER],
     ),
-    ("independent", [*shader(A, B), *shader(A, C)], []),
-    ("write after write", [*shader(A, B), *shader(C, B)], [BARRIER]),
-    ("write after read", [*shader(A, B), *shader(C, A)], [BARRIER]),
-    ("write after write, flushed", [*shader(A, B), *FLUSH, *shader(C, B)], []),
-    ("atomics on one counter", [*shader(A, B, 2), *shader(A, B, 2)], []),
-    ("a read after atomics", [*shader(A, B, 2), *shader(B, C)], [BARRIER]),
-    ("range that covers", [*shader(A, B), *FLUSH, AcquireMem(0x100, B >> 8, 1), *shader(B, C)], []),
-    ("range beside it", [*shader(A, B), *FLUSH, AcquireMem(0x100, C >> 8, 1), *shader(B, C)], [CACHE]),
-    ("DMA then shader", [DmaData(A, B, SIZE), *shader(B, C)], [BARRIER]),
-    ("DMA, CS_PARTIAL_FLUSH", [DmaData(A, B, SIZE), *FLUSH, *inv(**V), *shader(B, C)], [BARRIER]),
-    ("DMA, fence, wait", [DmaData(A, B, SIZE), *TINYGRAD, *shader(B, C)], []),
+    ("tinygrad's fence and wait", [*copy_dispatch(A, B), *TINYGRAD, *copy_dispatch(B, C)], []),
+    (
+        "a wait on something else",
+        [
+            *copy_dispatch(A, B),
+            WriteData(FENCE + 8, (1,)),
+            WaitRegMem(FENCE + 8, 1),
+            *invalidate(**V),
+            *copy_dispatch(B, C),
+        ],
+        [BARRIER],
+    ),
+    ("independent", [*copy_dispatch(A, B), *copy_dispatch(A, C)], []),
+    ("write after write", [*copy_dispatch(A, B), *copy_dispatch(C, B)], [BARRIER]),
+    ("write after read", [*copy_dispatch(A, B), *copy_dispatch(C, A)], [BARRIER]),
+    ("write after write, flushed", [*copy_dispatch(A, B), *FLUSH, *copy_dispatch(C, B)], []),
+    ("atomics on one counter", [*copy_dispatch(A, B, 2), *copy_dispatch(A, B, 2)], []),
+    ("a read after atomics", [*copy_dispatch(A, B, 2), *copy_dispatch(B, C)], [BARRIER]),
+    ("range that covers", [*copy_dispatch(A, B), *FLUSH, AcquireMem(0x100, B >> 8, 1), *copy_dispatch(B, C)], []),
+    (
+        "range beside it",
+        [*copy_dispatch(A, B), *FLUSH, AcquireMem(0x100, C >> 8, 1), *copy_dispatch(B, C)],
+        [CACHE],
+    ),
+    ("DMA then shader", [DmaData(A, B, SIZE), *copy_dispatch(B, C)], [BARRIER]),
+    ("DMA, CS_PARTIAL_FLUSH", [DmaData(A, B, SIZE), *FLUSH, *invalidate(**V), *copy_dispatch(B, C)], [BARRIER]),
+    ("DMA, fence, wait", [DmaData(A, B, SIZE), *TINYGRAD, *copy_dispatch(B, C)], []),
     ("DMA then DMA", [DmaData(A, B, SIZE), DmaData(B, C, SIZE)], [BARRIER]),
     ("DMA then DMA with raw_wait", [DmaData(A, B, SIZE), DmaData(B, C, SIZE, raw_wait=1)], []),
     ("DMA with CP_SYNC then COPY_DATA", [DmaData(A, B, SIZE, cp_sync=1), CopyData(B, C)], []),
     (
         "DMA, 0 bytes with CP_SYNC, shader",
-        [DmaData(A, B, SIZE), DmaData(A, B, 0, cp_sync=1), *inv(**V), *shader(B, C)],
+        [DmaData(A, B, SIZE), DmaData(A, B, 0, cp_sync=1), *invalidate(**V), *copy_dispatch(B, C)],
         [],
     ),
-    ("DMA with CP_SYNC of a running shader's output", [*shader(A, B), DmaData(B, C, SIZE, cp_sync=1)], [BARRIER]),
+    (
+        "DMA with CP_SYNC of a running shader's output",
+        [*copy_dispatch(A, B), DmaData(B, C, SIZE, cp_sync=1)],
+        [BARRIER],
+    ),
     ("DMA with cp_sync then DMA", [DmaData(A, B, SIZE, cp_sync=1), DmaData(B, C, SIZE)], []),
     ("DMA then DMA with cp_sync", [DmaData(A, B, SIZE), DmaData(B, C, SIZE, cp_sync=1)], [BARRIER]),
-    ("shader, DMA through L2", [*shader(A, B), *FLUSH, DmaData(B, C, SIZE)], []),
-    ("shader, DMA past L2", [*shader(A, B), *FLUSH, DmaData(B, C, SIZE, **PAST_L2)], [CACHE]),
-    ("shader, write-back, DMA past L2", [*shader(A, B), *FLUSH, *inv(**WB), DmaData(B, C, SIZE, **PAST_L2)], []),
+    ("shader, DMA through L2", [*copy_dispatch(A, B), *FLUSH, DmaData(B, C, SIZE)], []),
+    ("shader, DMA past L2", [*copy_dispatch(A, B), *FLUSH, DmaData(B, C, SIZE, **PAST_L2)], [CACHE]),
+    (
+        "shader, write-back, DMA past L2",
+        [*copy_dispatch(A, B), *FLUSH, *invalidate(**WB), DmaData(B, C, SIZE, **PAST_L2)],
+        [],
+    ),
     (
         "DMA past L2, shader without GL2_INV",
-        [DmaData(A, B, SIZE, **PAST_L2), *FENCED, *inv(**V), *shader(B, C)],
+        [DmaData(A, B, SIZE, **PAST_L2), *FENCED, *invalidate(**V), *copy_dispatch(B, C)],
         [CACHE],
     ),
     (
         "DMA past L2, shader with GL2_INV",
-        [DmaData(A, B, SIZE, **PAST_L2), *FENCED, *inv(**V, **L2), *shader(B, C)],
+        [DmaData(A, B, SIZE, **PAST_L2), *FENCED, *invalidate(**V, **L2), *copy_dispatch(B, C)],
         [],
     ),
-    ("WRITE_DATA then shader", [WriteData(B, (1,)), *shader(B, C)], [CACHE]),
-    ("WRITE_DATA, invalidate, shader", [WriteData(B, (1,)), *inv(**V), *shader(B, C)], []),
-    ("WRITE_DATA into a running shader's input", [*shader(A, B), WriteData(A, (1,))], [BARRIER]),
-    ("WRITE_DATA after the flush", [*shader(A, B), *FLUSH, WriteData(A, (1,))], []),
-    ("COPY_DATA of a running shader's output", [*shader(A, B), CopyData(B, C)], [BARRIER]),
-    ("COPY_DATA after the flush", [*shader(A, B), *FLUSH, CopyData(B, C)], []),
-    ("ATOMIC_MEM beside shader atomics", [*shader(A, B, 2), AtomicMem(B, 1, 15)], []),
-    ("indirect grid still being written", [*shader(A, B), DispatchIndirect(B, 0x8005)], [BARRIER]),
-    ("code written, not invalidated", [DmaData(A, CODE, SIZE), *TINYGRAD, *shader(A, B)], [CACHE]),
-    ("code written, GLI_INV", [DmaData(A, CODE, SIZE), *FENCED, *inv(GLI_INV=1), *shader(A, B)], []),
+    ("WRITE_DATA then shader", [WriteData(B, (1,)), *copy_dispatch(B, C)], [CACHE]),
+    ("WRITE_DATA, invalidate, shader", [WriteData(B, (1,)), *invalidate(**V), *copy_dispatch(B, C)], []),
+    ("WRITE_DATA into a running shader's input", [*copy_dispatch(A, B), WriteData(A, (1,))], [BARRIER]),
+    ("WRITE_DATA after the flush", [*copy_dispatch(A, B), *FLUSH, WriteData(A, (1,))], []),
+    ("COPY_DATA of a running shader's output", [*copy_dispatch(A, B), CopyData(B, C)], [BARRIER]),
+    ("COPY_DATA after the flush", [*copy_dispatch(A, B), *FLUSH, CopyData(B, C)], []),
+    ("ATOMIC_MEM beside shader atomics", [*copy_dispatch(A, B, 2), AtomicMem(B, 1, 15)], []),
+    ("indirect grid still being written", [*copy_dispatch(A, B), DispatchIndirect(B, 0x8005)], [BARRIER]),
+    ("code written, not invalidated", [DmaData(A, CODE, SIZE), *TINYGRAD, *copy_dispatch(A, B)], [CACHE]),
+    ("code written, GLI_INV", [DmaData(A, CODE, SIZE), *FENCED, *invalidate(GLI_INV=1), *copy_dispatch(A, B)], []),
 ]
 
 
-def bench_with(seed: int | None = None, generation: Generation = G12) -> Bench:
-    bench = Bench(engine=Copier(), reorder_seed=seed, generation=generation)
+def make_bench(seed: int | None = None, generation: Generation = G12) -> CpBench:
+    bench = CpBench(engine=CopyEngine(), reorder_seed=seed, generation=generation)
     for start, first in ((A, 1), (B, 50), (C, 99)):
         bench.space.write(start, bytes((first + index) & 0xFF for index in range(SIZE)))
     bench.space.put(B + SIZE - 12, 1, 1, 1)
@@ -157,7 +187,7 @@ def bench_with(seed: int | None = None, generation: Generation = G12) -> Bench:
 
 @pytest.mark.parametrize(("packets", "rules"), [row[1:] for row in STREAMS], ids=[row[0] for row in STREAMS])
 def test_exactly_the_missing_barriers_and_cache_operations_are_reported(packets, rules):
-    bench = bench_with()
+    bench = make_bench()
     bench.queue().submit(*SETUP, *packets)
     assert bench.kmd.rules() == rules
 
@@ -165,14 +195,14 @@ def test_exactly_the_missing_barriers_and_cache_operations_are_reported(packets,
 @pytest.mark.parametrize(("packets", "rules"), [row[1:] for row in STREAMS], ids=[row[0] for row in STREAMS])
 @pytest.mark.rest(keep=9)
 def test_seed_changes_results_only_if_synchronisation_is_missing(packets, rules):
-    def outcome(seed: int | None) -> tuple[bytes, set[str]]:
-        bench = bench_with(seed)
+    def run_with_seed(seed: int | None) -> tuple[bytes, set[str]]:
+        bench = make_bench(seed)
         bench.queue().submit(*SETUP, *packets)
         return bytes(bench.space.read(DATA, 0x4000)), set(bench.kmd.rules())
 
-    plain, _ = outcome(None)
+    plain, _ = run_with_seed(None)
     for seed in range(6):
-        shaken, result = outcome(seed)
+        shaken, result = run_with_seed(seed)
         assert (BARRIER in result) == (BARRIER in rules)
         if not rules:
             assert shaken == plain
@@ -186,7 +216,7 @@ def test_missing_barrier_changes_result_under_some_seed(name):
     packets = next(row[1] for row in STREAMS if row[0] == name)
     results = set()
     for seed in [None, *range(8)]:
-        bench = bench_with(seed)
+        bench = make_bench(seed)
         bench.queue().submit(*SETUP, *packets)
         results.add(bytes(bench.space.read(DATA, 0x4000)))
     assert len(results) > 1
@@ -194,30 +224,37 @@ def test_missing_barrier_changes_result_under_some_seed(name):
 
 @pytest.mark.parametrize("generation", [G11, G12])
 @pytest.mark.parametrize("kind", [0, 1])
-@pytest.mark.parametrize("how", ["acquire", "range", "release"])
-def test_missing_invalidation_is_reported_if_line_was_already_cached(generation, kind, how):
+@pytest.mark.parametrize("operation", ["acquire", "range", "release"])
+def test_missing_invalidation_is_reported_if_line_was_already_cached(generation, kind, operation):
     caches = {"GLK_INV" if kind else "GLV_INV": 1} | ({"GL1_INV": 1} if generation == G11 else {})
 
-    def found(operation: Sequence[Packet]) -> bool:
-        bench = bench_with(generation=generation)
-        stream = [*shader(B, C, kind), *FLUSH, *shader(A, B), *FLUSH, *operation, *shader(B, C, kind)]
+    def count_findings(operation: Sequence[Packet]) -> bool:
+        bench = make_bench(generation=generation)
+        stream = [
+            *copy_dispatch(B, C, kind),
+            *FLUSH,
+            *copy_dispatch(A, B),
+            *FLUSH,
+            *operation,
+            *copy_dispatch(B, C, kind),
+        ]
         bench.queue().submit(*SETUP, *stream)
         return CACHE in bench.kmd.rules()
 
     operations: dict[str, list[Packet]] = {
-        "acquire": inv(generation, **caches),
+        "acquire": invalidate(generation, **caches),
         "range": [AcquireMem(acquire(generation, **caches), B >> 8, 1)],
         "release": [
-            fence(1, gcr_cntl=release(generation, **{k: 1 for k in caches if k != "GLK_INV"}), glk_inv=kind),
+            make_fence(1, gcr_cntl=release(generation, **{k: 1 for k in caches if k != "GLK_INV"}), glk_inv=kind),
             WaitRegMem(FENCE, 1),
         ],
     }
-    assert found([]) and not found(operations[how])
+    assert count_findings([]) and not count_findings(operations[operation])
 
 
 def test_finding_names_both_packets_and_the_address():
-    bench = bench_with()
-    bench.queue().submit(*SETUP, *shader(A, B), *shader(B, C))
+    bench = make_bench()
+    bench.queue().submit(*SETUP, *copy_dispatch(A, B), *copy_dispatch(B, C))
     [finding] = bench.kmd.findings
     assert f"RAW at 0x{B:x}" in finding.sentence
     assert "DISPATCH_DIRECT at ring dword 0xe " in finding.sentence
@@ -227,21 +264,31 @@ def test_finding_names_both_packets_and_the_address():
 
 def test_gfx11_has_an_additional_cache():
     for caches, rules in ((V, [CACHE]), (V | {"GL1_INV": 1}, [])):
-        bench = bench_with(generation=G11)
-        bench.queue().submit(*SETUP, *shader(A, B), *FLUSH, *inv(G11, **caches), *shader(B, C))
+        bench = make_bench(generation=G11)
+        bench.queue().submit(
+            *SETUP, *copy_dispatch(A, B), *FLUSH, *invalidate(G11, **caches), *copy_dispatch(B, C)
+        )
         assert bench.kmd.rules() == rules
 
 
 def test_queues_need_a_fence_semaphore_or_host_wait_between_them():
     wait = WaitRegMem(FENCE, 1, function=5)
     for first, second, rules in (
-        ([*shader(A, B)], [*inv(**V), *shader(B, C)], [BARRIER]),
-        ([*shader(A, B), fence(1)], [wait, *inv(**V), *shader(B, C)], []),
-        ([*shader(A, B), fence(1)], [wait, *shader(B, C)], [CACHE]),
-        ([*shader(A, B), *FLUSH, WriteData(FENCE, (1,))], [wait, *inv(**V), *shader(B, C)], []),
-        ([*shader(A, B), WriteData(FENCE, (1,))], [wait, *inv(**V), *shader(B, C)], [BARRIER]),
+        ([*copy_dispatch(A, B)], [*invalidate(**V), *copy_dispatch(B, C)], [BARRIER]),
+        ([*copy_dispatch(A, B), make_fence(1)], [wait, *invalidate(**V), *copy_dispatch(B, C)], []),
+        ([*copy_dispatch(A, B), make_fence(1)], [wait, *copy_dispatch(B, C)], [CACHE]),
+        (
+            [*copy_dispatch(A, B), *FLUSH, WriteData(FENCE, (1,))],
+            [wait, *invalidate(**V), *copy_dispatch(B, C)],
+            [],
+        ),
+        (
+            [*copy_dispatch(A, B), WriteData(FENCE, (1,))],
+            [wait, *invalidate(**V), *copy_dispatch(B, C)],
+            [BARRIER],
+        ),
     ):
-        bench = bench_with()
+        bench = make_bench()
         one, two = bench.queue(), bench.queue()
         two.submit(*SETUP, *second, run=False)
         one.submit(*SETUP, *first, run=False)
@@ -254,61 +301,63 @@ def test_host_wait_on_fence_orders_two_queues():
     written = WriteData(FENCE, (1,))
     for ends, rules in (
         ([], [BARRIER]),
-        ([fence(1)], []),
+        ([make_fence(1)], []),
         ([*FLUSH, written], []),
         ([written], [BARRIER]),  # the CP had not waited for the waves itself
         ([*FLUSH, AtomicMem(FENCE, 1, 15)], []),
     ):
-        bench = bench_with()
+        bench = make_bench()
         one, two = bench.queue(), bench.queue()
-        one.submit(*SETUP, *shader(A, B), *ends)
-        two.submit(*SETUP, *inv(**V), *shader(B, C))
+        one.submit(*SETUP, *copy_dispatch(A, B), *ends)
+        two.submit(*SETUP, *invalidate(**V), *copy_dispatch(B, C))
         assert bench.kmd.rules() == rules, ends
 
 
 def test_doorbell_before_fence_signals_orders_nothing():
-    for ends in ([fence(1)], [*FLUSH, WriteData(FENCE, (1,))]):
-        bench = bench_with()
+    for ends in ([make_fence(1)], [*FLUSH, WriteData(FENCE, (1,))]):
+        bench = make_bench()
         one, two = bench.queue(), bench.queue()
-        two.submit(*SETUP, *inv(**V), *shader(B, C), run=False)
-        one.submit(*SETUP, *shader(A, B), *ends, run=False)
+        two.submit(*SETUP, *invalidate(**V), *copy_dispatch(B, C), run=False)
+        one.submit(*SETUP, *copy_dispatch(A, B), *ends, run=False)
         bench.run()
         bench.run()
         assert bench.kmd.rules() == [BARRIER]
 
 
-WRITTEN_BACK = fence(1, gcr_cntl=release(G12, GL2_WB=1))
+WRITTEN_BACK = make_fence(1, gcr_cntl=release(G12, GL2_WB=1))
 HOST_FENCES: list[tuple[str, list[Packet], bool]] = [
-    ("RELEASE_MEM", [fence(1)], True),
-    ("RELEASE_MEM with an interrupt and no data", [fence(1, data_sel=0, int_sel=2)], True),
+    ("RELEASE_MEM", [make_fence(1)], True),
+    ("RELEASE_MEM with an interrupt and no data", [make_fence(1, data_sel=0, int_sel=2)], True),
     ("flush, WRITE_DATA", [*FLUSH, WriteData(FENCE, (1,))], True),
     ("flush, COPY_DATA", [*FLUSH, CopyData(FENCE + 64, FENCE)], True),
     ("flush, ATOMIC_MEM", [*FLUSH, AtomicMem(FENCE, 1, 15)], True),
-    ("fence, wait, WRITE_DATA", [fence(1), WaitRegMem(FENCE, 1), WriteData(FENCE + 8, (1,))], True),
+    ("fence, wait, WRITE_DATA", [make_fence(1), WaitRegMem(FENCE, 1), WriteData(FENCE + 8, (1,))], True),
     ("nothing", [], False),
     ("flush alone", [*FLUSH], False),
-    ("RELEASE_MEM that tells nobody", [fence(1, data_sel=0)], False),
+    ("RELEASE_MEM that tells nobody", [make_fence(1, data_sel=0)], False),
     ("WRITE_DATA before the flush", [WriteData(FENCE, (1,)), *FLUSH], False),
     ("ATOMIC_MEM without a flush", [AtomicMem(FENCE, 1, 15)], False),
 ]
 
 
-@pytest.mark.parametrize(("fenced", "ordered"), [row[1:] for row in HOST_FENCES], ids=[r[0] for r in HOST_FENCES])
-def test_host_visible_fence_orders_the_next_doorbell(fenced, ordered):
-    bench = bench_with()
-    bench.queue().submit(*SETUP, *shader(A, B), *fenced)
-    bench.queue().submit(*SETUP, *inv(**V), *shader(B, C))
-    assert bench.kmd.rules() == ([] if ordered else [BARRIER])
+@pytest.mark.parametrize(
+    ("has_fence", "is_ordered"), [row[1:] for row in HOST_FENCES], ids=[r[0] for r in HOST_FENCES]
+)
+def test_host_visible_fence_orders_the_next_doorbell(has_fence, is_ordered):
+    bench = make_bench()
+    bench.queue().submit(*SETUP, *copy_dispatch(A, B), *has_fence)
+    bench.queue().submit(*SETUP, *invalidate(**V), *copy_dispatch(B, C))
+    assert bench.kmd.rules() == ([] if is_ordered else [BARRIER])
 
 
 @pytest.mark.parametrize(
-    "fenced", [row[1] for row in HOST_FENCES if row[2]], ids=[r[0] for r in HOST_FENCES if r[2]]
+    "has_fence", [row[1] for row in HOST_FENCES if row[2]], ids=[r[0] for r in HOST_FENCES if r[2]]
 )
-def test_doorbell_before_the_fence_orders_nothing(fenced):
-    bench = bench_with()
+def test_doorbell_before_the_fence_orders_nothing(has_fence):
+    bench = make_bench()
     one, two = bench.queue(), bench.queue()
-    two.submit(*SETUP, *inv(**V), *shader(B, C), run=False)
-    one.submit(*SETUP, *shader(A, B), *fenced, run=False)
+    two.submit(*SETUP, *invalidate(**V), *copy_dispatch(B, C), run=False)
+    one.submit(*SETUP, *copy_dispatch(A, B), *has_fence, run=False)
     bench.run()
     assert BARRIER in bench.kmd.rules()
 
@@ -316,16 +365,16 @@ def test_doorbell_before_the_fence_orders_nothing(fenced):
 def test_fence_not_yet_visible_to_host_orders_nothing():
     """It lies in VRAM, which the host reads through the BAR: until a write-back the host polls the old value."""
     for fenced, rules in (
-        ([fence(1)], [BARRIER]),
+        ([make_fence(1)], [BARRIER]),
         ([WRITTEN_BACK], []),
-        ([fence(1), *inv(**WB)], []),
+        ([make_fence(1), *invalidate(**WB)], []),
         ([*FLUSH, WriteData(FENCE, (1,))], [BARRIER]),
-        ([*FLUSH, WriteData(FENCE, (1,)), *inv(**WB)], []),
+        ([*FLUSH, WriteData(FENCE, (1,)), *invalidate(**WB)], []),
     ):
-        bench = bench_with()
+        bench = make_bench()
         bench.space.through_bar.add(FENCE)
-        bench.queue().submit(*SETUP, *shader(A, B), *fenced)
-        bench.queue().submit(*SETUP, *inv(**V), *shader(B, C))
+        bench.queue().submit(*SETUP, *copy_dispatch(A, B), *fenced)
+        bench.queue().submit(*SETUP, *invalidate(**V), *copy_dispatch(B, C))
         assert bench.kmd.rules() == rules, fenced
 
 
@@ -334,7 +383,7 @@ def test_host_ordered_queue_chain_is_clean_and_missing_fence_is_reported():
     kinds = (QueueKind.KFD_COMPUTE, QueueKind.USERQ_COMPUTE, QueueKind.KFD_SDMA)
     places = (A, B, C)
     for missing in (None, 0, 3, 5):
-        bench = bench_with()
+        bench = make_bench()
         queues = [bench.queue(kind, eop=kind is not QueueKind.KFD_SDMA) for kind in kinds]
         for turn in range(9):
             source, destination = places[turn % 3], places[(turn + 1) % 3]
@@ -342,28 +391,28 @@ def test_host_ordered_queue_chain_is_clean_and_missing_fence_is_reported():
                 result = [] if turn == missing else [5 | 3 << 16, FENCE, 0, turn + 1]
                 queues[2].send([1, SIZE - 1, 0, source, 0, destination, 0, *result])
                 continue
-            message = [] if turn == missing else [fence(turn + 1, gcr_cntl=release(G12, GL2_WB=1))]
-            queues[turn % 3].submit(*SETUP, *inv(**V, **L2), *shader(source, destination), *message)
+            message = [] if turn == missing else [make_fence(turn + 1, gcr_cntl=release(G12, GL2_WB=1))]
+            queues[turn % 3].submit(*SETUP, *invalidate(**V, **L2), *copy_dispatch(source, destination), *message)
         assert (BARRIER in bench.kmd.rules()) == (missing is not None), (missing, bench.kmd.findings)
         assert missing is not None or not bench.kmd.findings
 
 
 def test_destroyed_queue_is_ordered_before_later_doorbells():
-    bench = bench_with()
+    bench = make_bench()
     queue = bench.queue()
-    queue.submit(*SETUP, *shader(A, B))
+    queue.submit(*SETUP, *copy_dispatch(A, B))
     assert bench.cp.detach(queue.hardware, 1)
     bench.cp.forget(queue.hardware)
-    bench.queue().submit(*SETUP, *inv(**V), *shader(B, C))
+    bench.queue().submit(*SETUP, *invalidate(**V), *copy_dispatch(B, C))
     assert bench.kmd.rules() == []
 
 
 def test_queues_of_different_processes_do_not_conflict():
-    one, two = bench_with(), bench_with()
+    one, two = make_bench(), make_bench()
     two.cp, two.kmd = one.cp, one.kmd  # one device, two address spaces with the same addresses in use
     first, second = one.queue(), two.queue()
-    first.submit(*SETUP, *shader(A, B))
-    second.submit(*SETUP, *inv(**V), *shader(B, C))
+    first.submit(*SETUP, *copy_dispatch(A, B))
+    second.submit(*SETUP, *invalidate(**V), *copy_dispatch(B, C))
     assert one.kmd.findings == []
     assert two.space.read(C, 1) != one.space.read(C, 1)
 
@@ -377,7 +426,9 @@ def test_fully_synchronised_random_streams_are_deterministic_and_clean():
         steps = []
         for _ in range(8):
             source, destination = random_.sample(places, 2)
-            steps.append(random_.choice((shader(source, destination), [DmaData(source, destination, SIZE)])))
+            steps.append(
+                random_.choice((copy_dispatch(source, destination), [DmaData(source, destination, SIZE)]))
+            )
         for barrier in (TINYGRAD, []):
             stream = [packet for step in steps for packet in (*step, *barrier)]
             if barrier:  # every fence its own value, so that each wait waits
@@ -395,7 +446,7 @@ def test_fully_synchronised_random_streams_are_deterministic_and_clean():
                 ]
             results = []
             for seed in (None, 0, 1, 2, 3):
-                bench = bench_with(seed)
+                bench = make_bench(seed)
                 bench.queue(ring_bytes=0x1000).submit(*SETUP, *stream)
                 results.append(bytes(bench.space.read(DATA, 0x4000)))
                 assert bool(bench.kmd.findings) <= (not barrier), bench.kmd.findings
@@ -410,64 +461,75 @@ _VALUE = {ReleaseMem: "data", WaitRegMem: "reference"}
 
 
 def test_long_synchronised_stream_is_clean_and_keeps_few_records():
-    bench = bench_with()
+    bench = make_bench()
     queue = bench.queue()
     queue.submit(*SETUP)
     for turn in range(300):
         source, destination = (A, B) if turn % 2 else (B, A)
-        queue.submit(*shader(source, destination), *FLUSH, *inv(**V, **K))
+        queue.submit(*copy_dispatch(source, destination), *FLUSH, *invalidate(**V, **K))
     assert bench.kmd.findings == []
-    assert len(bench.cp.device.hazards(bench.space)._records) <= 70
+    assert len(bench.cp.device.find_hazards(bench.space)._records) <= 70
 
 
-SETTLE: list[Packet] = [*FLUSH, *inv(**V, **K)]
+SETTLE: list[Packet] = [*FLUSH, *invalidate(**V, **K)]
 
 
 def test_work_settled_on_one_queue_is_still_unordered_for_another():
-    bench = bench_with()
+    bench = make_bench()
     one, two = bench.queue(), bench.queue()
     two.submit(*SETUP, run=False)
-    one.submit(*SETUP, *shader(A, B), *SETTLE, *shader(B, C), *SETTLE, *shader(A, C), *SETTLE, run=False)
-    two.submit(*shader(B, DATA + 0x3000), run=False)
+    one.submit(
+        *SETUP,
+        *copy_dispatch(A, B),
+        *SETTLE,
+        *copy_dispatch(B, C),
+        *SETTLE,
+        *copy_dispatch(A, C),
+        *SETTLE,
+        run=False,
+    )
+    two.submit(*copy_dispatch(B, DATA + 0x3000), run=False)
     bench.run()
     bench.run()
     assert bench.kmd.rules() == [BARRIER]
 
 
 def test_settled_work_does_not_hide_newer_work_at_the_same_address():
-    bench = bench_with()
-    second = [*shader(A, B), *SETTLE, *shader(B, C), *SETTLE]
+    bench = make_bench()
+    second = [*copy_dispatch(A, B), *SETTLE, *copy_dispatch(B, C), *SETTLE]
     queue = bench.queue()
     queue.submit(*SETUP, *second, *second)
     assert bench.kmd.rules() == []
-    queue.submit(*second, *shader(A, B), *FLUSH, *shader(B, C))
+    queue.submit(*second, *copy_dispatch(A, B), *FLUSH, *copy_dispatch(B, C))
     assert bench.kmd.rules() == [CACHE]
 
 
 def test_rewritten_code_is_stale_until_invalidated():
-    bench = bench_with()
+    bench = make_bench()
     written = [DmaData(A, CODE, SIZE), *TINYGRAD]
     queue = bench.queue()
-    queue.submit(*SETUP, *written, *inv(GLI_INV=1), *shader(A, B), *SETTLE, *shader(A, B), *SETTLE)
+    queue.submit(
+        *SETUP, *written, *invalidate(GLI_INV=1), *copy_dispatch(A, B), *SETTLE, *copy_dispatch(A, B), *SETTLE
+    )
     assert bench.kmd.rules() == []
-    queue.submit(*written, *shader(A, B))
+    queue.submit(*written, *copy_dispatch(A, B))
     assert bench.kmd.rules() == [CACHE]
 
 
 def test_repeated_conflict_is_reported_once():
-    bench = bench_with()
+    bench = make_bench()
     bench.space.put(IB, *[0xFFFF1000] * 8)
     queue = bench.queue()
-    queue.submit(*SETUP, *shader(A, B), *shader(B, C))
-    queue.submit(*shader(A, B), *shader(B, C))
+    queue.submit(*SETUP, *copy_dispatch(A, B), *copy_dispatch(B, C))
+    queue.submit(*copy_dispatch(A, B), *copy_dispatch(B, C))
     sentences = [finding.sentence for finding in bench.kmd.findings]
     assert len(sentences) == len(set(sentences))
 
 
 def test_sdma_after_shader_on_another_queue_needs_the_fence():
-    bench = bench_with()
+    bench = make_bench()
     one, dma = bench.queue(), bench.queue(QueueKind.KFD_SDMA)
-    one.submit(*SETUP, *shader(A, B), run=False)
+    one.submit(*SETUP, *copy_dispatch(A, B), run=False)
     dma.send([0x1, SIZE - 1, 0, B, 0, C, 0], run=False)
     bench.run()
     assert BARRIER in bench.kmd.rules()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from sim.cp.cp_support import DATA, FENCE, Bench, fence
+from sim.cp.cp_support import DATA, FENCE, CpBench, make_fence
 
 from zinc_rt.pm4.packets import (
     CopyData,
@@ -22,7 +22,7 @@ SH_BASE = 0x2C00
 
 
 def test_sh_registers_read_back_after_every_set_packet():
-    bench = Bench()
+    bench = CpBench()
     bench.space.put(DATA, 21, 22)
     queue = bench.queue()
     queue.submit(
@@ -41,7 +41,7 @@ def test_sh_registers_read_back_after_every_set_packet():
 
 
 def test_registers_are_private_to_their_queue():
-    bench = Bench()
+    bench = CpBench()
     one, two = bench.queue(), bench.queue()
     one.submit(SetShReg(Sh.USER_DATA_0, (1,)))
     two.submit(CopyData(SH_BASE + Sh.USER_DATA_0, DATA, src_sel=0))
@@ -49,7 +49,7 @@ def test_registers_are_private_to_their_queue():
 
 
 def test_cu_mask_is_limited_to_the_mask_set_by_the_kernel():
-    bench = Bench()
+    bench = CpBench()
     queue = bench.queue()
     queue.hardware.extra["cu_mask_0x216"] = 0x00FF00FF
     queue.submit(SetShRegIndex(0x216, (0xFFF0FFF0,)), CopyData(SH_BASE + 0x216, DATA, src_sel=0))
@@ -68,13 +68,13 @@ def test_cu_mask_is_limited_to_the_mask_set_by_the_kernel():
     ],
 )
 def test_privileged_register_write_stops_the_queue(packet, words):
-    bench = Bench()
+    bench = CpBench()
     queue = bench.queue()
     queue.submit(packet)
     assert queue.state is QueueState.HUNG and words in queue.report and bench.kmd.heard == [("hung", 1)]
 
 
 def test_unnamed_register_is_reported():
-    bench = Bench()
-    bench.queue().submit(SetShReg(0x250, (1,)), SetShReg(0x250, (2,)), fence(1))
+    bench = CpBench()
+    bench.queue().submit(SetShReg(0x250, (1,)), SetShReg(0x250, (2,)), make_fence(1))
     assert bench.kmd.rules() == ["register-unknown"] and bench.space.u32(FENCE) == 1

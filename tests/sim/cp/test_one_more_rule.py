@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from extending import ExtendedTree, extended
+from extending import ExtendedTree, extend_tree
 
 from zinc_rt.host.sanitizer_rules import RULES
 
@@ -28,22 +28,22 @@ LISTED = "import sys; from zinc_rt.probes.learning.assumptions import main; sys.
 
 
 @pytest.fixture(scope="module")
-def tree(tmp_path_factory: pytest.TempPathFactory) -> ExtendedTree:
-    return extended("A sanitizer rule", tmp_path_factory.mktemp("rule"))
+def extended_tree(tmp_path_factory: pytest.TempPathFactory) -> ExtendedTree:
+    return extend_tree("A sanitizer rule", tmp_path_factory.mktemp("rule"))
 
 
-def test_new_rule_is_a_row_and_a_check(tree: ExtendedTree) -> None:
+def test_new_rule_is_a_row_and_a_check(extended_tree: ExtendedTree) -> None:
     assert "ib-large" not in RULES
-    assert tree.files == ("zinc_rt/host/sanitizer_rules.py", "zinc_rt/sim/cp/execute/control.py")
+    assert extended_tree.files == ("zinc_rt/host/sanitizer_rules.py", "zinc_rt/sim/cp/execute/control.py")
 
 
-def test_new_rule_is_reported_only_where_it_applies(tree: ExtendedTree) -> None:
-    result = tree.python("-c", REPORTED, str(Path(__file__).parent))
+def test_new_rule_is_reported_only_where_it_applies(extended_tree: ExtendedTree) -> None:
+    result = extended_tree.interpreter_in("-c", REPORTED, str(Path(__file__).parent))
     assert result.returncode == 0, result.stderr
 
 
 @pytest.mark.rest
-def test_assumptions_lists_the_new_rule(tree: ExtendedTree) -> None:
-    result = tree.python("-c", LISTED)
+def test_assumptions_lists_the_new_rule(extended_tree: ExtendedTree) -> None:
+    result = extended_tree.interpreter_in("-c", LISTED)
     assert result.returncode == 0, result.stderr
     assert "an indirect buffer may have 2^19 dwords and more" in " ".join(result.stdout.split())

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from machine_words import ENDPGM, LITERAL, code_of, move, sopk, v_mov
+from machine_words import ENDPGM, LITERAL, code_of, s_move, sopk, v_mov
 from sim.shader_model.model_device import ModelDevice
 
 from zinc_rt.isa import decode, target_of
@@ -25,7 +25,7 @@ ADDRESSES = [0x360000FF, 0x3FF, 0x30000083]  # v_and_b32 v0, 0x3ff, v0; v_lshlre
 
 
 @dataclass(frozen=True)
-class Captured:
+class CapturedRow:
     """`given` goes to v[2:3], v[4:5], v[6:7] and s20; `want` is v10, v[10:11] or s21; v10 was `before`."""
 
     group: str
@@ -37,7 +37,7 @@ class Captured:
     before: int
 
     @property
-    def wide(self) -> bool:
+    def is_wide(self) -> bool:
         return "v[10:11]" in self.text or "v_dual" in self.text
 
     @property
@@ -52,7 +52,7 @@ class Captured:
         if self.mode & 0xFF != mode:
             words += [sopk("s_setreg_imm32_b32", 0, 7 << 11 | 1), self.mode & 0xFF]
         if "s20" in self.text:
-            words += move(20, self.given[0])
+            words += s_move(20, self.given[0])
         for number, value in enumerate(self.given):
             for half in range(2):
                 words += [v_mov(2 + 2 * number + half, LITERAL), value >> 32 * half & WORD]
@@ -62,7 +62,7 @@ class Captured:
         return [*words, 0xEE06C000, 10 << 23, place << 16]  # global_store_b64 v0, v[10:11], s[0:1]
 
 
-def captured() -> list[Captured]:
+def load_rows() -> list[CapturedRow]:
     rows, group = [], ""
     for line in FILE.read_text().splitlines():
         if line.startswith("group "):
@@ -70,7 +70,7 @@ def captured() -> list[Captured]:
         elif not line.startswith("#"):
             mode, text, words, argument, want, before = line.split(" | ")
             rows.append(
-                Captured(
+                CapturedRow(
                     group,
                     int(mode, 16),
                     text,
@@ -83,7 +83,7 @@ def captured() -> list[Captured]:
     return rows
 
 
-def results(device: EngineDevice | ModelDevice, rows: Sequence[Captured]) -> list[int]:
+def run_rows(device: EngineDevice | ModelDevice, rows: Sequence[CapturedRow]) -> list[int]:
     """Return the result of each row's instruction, all in one wave; FP16_OVFL is set as in the first row."""
     out = np.zeros((len(rows), 32), np.uint64)
     mode, words = rows[0].mode & 0xFF, list(ADDRESSES)
@@ -95,16 +95,16 @@ def results(device: EngineDevice | ModelDevice, rows: Sequence[Captured]) -> lis
     findings = device.run(code_of(words, ENDPGM), user_data=(va & WORD, va >> 32), mode=launched, name="captured")
     assert not findings, findings[0]
     assert (out == out[:, :1]).all()
-    return [int(item) if row.wide else int(item) & WORD for item, row in zip(out[:, 0], rows, strict=True)]
+    return [int(item) if row.is_wide else int(item) & WORD for item, row in zip(out[:, 0], rows, strict=True)]
 
 
 def main() -> None:
-    from vector_programs import assemble
+    from vector_programs import assemble_text
 
     lines = [line.split(" | ") for line in FILE.read_text().splitlines()]
     rows = [parts for parts in lines if len(parts) > 1 and not parts[0].startswith("#")]
     both = " op_sel:[1,1]"  # of source and result, which LLVM refuses for some: bits 11 and 14
-    code = assemble(
+    code = assemble_text(
         "\n".join(['.amdgcn_target "amdgcn-amd-amdhsa--gfx1201"', *(r[1].replace(both, "") for r in rows), ""])
     )
     pc = 0

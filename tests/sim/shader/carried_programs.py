@@ -159,12 +159,12 @@ def read() -> dict[str, bytes]:
 
 
 def main() -> None:
-    from vector_programs import COMMAND, assemble
+    from vector_programs import COMMAND, assemble_text
 
     lines = [f"# gfx1201 machine code of carried_programs.py, made with: {COMMAND}"]
     for name, (sequence, healthy, faulty, _) in PROGRAMS.items():
         for kind, use in (("healthy", healthy), ("faulty", faulty)):
-            code = assemble("\n".join((sequence, use, "s_endpgm", "")))
+            code = assemble_text("\n".join((sequence, use, "s_endpgm", "")))
             lines.append(f"{name} {kind} {code.hex()}")
     FILE.write_text("\n".join(lines) + "\n")
 

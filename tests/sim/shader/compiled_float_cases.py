@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from compiled_job import F16, F32, F64, I32, U16, U32, Job, Random, words
+from compiled_job import F16, F32, F64, I32, U16, U32, Job, Random, random_words
 from sim.shader_model import model_floats as floats
 
 
@@ -44,7 +44,7 @@ def double_precision(rng: Random) -> Job:
 
 
 def float_division(rng: Random) -> Job:
-    a, b = (words(rng, 192).view(F32) for _ in range(2))
+    a, b = (random_words(rng, 192).view(F32) for _ in range(2))
     special = np.array([0, 1, 3, np.inf, np.nan, 1e-45, 1e-38, 3.4e38, -0.0, -7, 2.0**127, 1.1754944e-38], F32)
     a[:144], b[:144] = np.repeat(special, 12), np.tile(special, 12)
     return Job([np.zeros(192, F32), a, b], 3, 64, {0: a / b})

@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Callable
 
 import numpy as np
-from compiled_job import I32, I64, U8, U32, U64, Array, Job, Random, words
+from compiled_job import I32, I64, U8, U32, U64, Array, Job, Random, random_words
 
 
 def crc32(rng: Random) -> Job:
@@ -37,22 +37,22 @@ def power_modulo(rng: Random) -> Job:
     return Job([np.zeros(32, U64), a, e, m], 1, 32, {0: np.array(powers, U64)})
 
 
-def _truncated(a: int, b: int) -> int:
+def divide_toward_zero(a: int, b: int) -> int:
     return abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
 
 
-def _wrapped(value: int, bits: int) -> int:
+def wrap(value: int, bits: int) -> int:
     return value & (1 << bits) - 1
 
 
 def division(rng: Random) -> Job:
-    a, b = words(rng, 64), words(rng, 64) >> rng.integers(0, 30, size=64).astype(U32)
+    a, b = random_words(rng, 64), random_words(rng, 64) >> rng.integers(0, 30, size=64).astype(U32)
     b[b == 0] = 1
     a[:4], b[:4] = (0x80000000, 0xFFFFFFFF, 7, 0), (3, 0xFFFFFFFE, 0x80000000, 5)
     rows = []
     for x, y in zip(a.view(I32).tolist(), b.view(I32).tolist(), strict=True):
-        q, (ux, uy) = _truncated(x, y), (_wrapped(x, 32), _wrapped(y, 32))
-        rows.append([_wrapped(q, 32), _wrapped(x - q * y, 32), ux // uy, ux % uy])
+        q, (ux, uy) = divide_toward_zero(x, y), (wrap(x, 32), wrap(y, 32))
+        rows.append([wrap(q, 32), wrap(x - q * y, 32), ux // uy, ux % uy])
     return Job([np.zeros((64, 4), U32), a, b], 1, 64, {0: np.array(rows, U32)})
 
 
@@ -63,8 +63,8 @@ def division64(rng: Random) -> Job:
     a[:2], b[:2] = (1 << 63, 5), (3, 1 << 63)
     rows = []
     for x, y in zip(a.view(I64).tolist(), b.view(I64).tolist(), strict=True):
-        q, (ux, uy) = _truncated(x, y), (_wrapped(x, 64), _wrapped(y, 64))
-        rows.append([_wrapped(q, 64), _wrapped(x - q * y, 64), ux // uy, _wrapped(_truncated(x, 1000003), 64)])
+        q, (ux, uy) = divide_toward_zero(x, y), (wrap(x, 64), wrap(y, 64))
+        rows.append([wrap(q, 64), wrap(x - q * y, 64), ux // uy, wrap(divide_toward_zero(x, 1000003), 64)])
     return Job([np.zeros((32, 4), U64), a, b], 1, 32, {0: np.array(rows, U64)})
 
 
@@ -88,15 +88,15 @@ _BYTECODE = [0, 0, 4, 1, 7, 3, 0, 1, 20, 7, 8, 4, 6, 2, 1, 0, 11, 0, 5, 9, 6, 10
 def bytecode(rng: Random) -> Job:
     inputs = np.concatenate([rng.integers(0, 40, size=48), rng.integers(-(1 << 31), 1 << 31, size=16)]).astype(I32)
     code = np.array(_BYTECODE, U8)
-    results = [_interpret(_BYTECODE, int(x)) for x in inputs]
+    results = [interpret(_BYTECODE, int(x)) for x in inputs]
     return Job([np.zeros(64, I32), code, inputs, U32(len(code))], 2, 32, {0: np.array(results, U32).view(I32)})
 
 
-def _interpret(code: list[int], x: int) -> int:
+def interpret(code: list[int], x: int) -> int:
     stack: list[int] = []
     index = 0
 
-    def signed(value: int) -> int:
+    def to_signed(value: int) -> int:
         return (value & 0xFFFFFFFF ^ 1 << 31) - (1 << 31)
 
     while index < len(code):
@@ -108,14 +108,14 @@ def _interpret(code: list[int], x: int) -> int:
             stack.append(code[index])
         elif op in (2, 3, 4, 5, 7):
             b, a = stack.pop(), stack.pop()
-            stack.append(signed({2: a + b, 3: a - b, 4: a * b, 5: a ^ b, 7: int(a < b)}[op]))
+            stack.append(to_signed({2: a + b, 3: a - b, 4: a * b, 5: a ^ b, 7: int(a < b)}[op]))
         elif op == 6:
             stack.append(stack[-1])
         elif op == 8:
             index += 1
             index += code[index] if not stack.pop() else 0
         elif op == 9:
-            stack[-1] = signed(-stack[-1])
+            stack[-1] = to_signed(-stack[-1])
         elif op == 10:
             stack[-1], stack[-2] = stack[-2], stack[-1]
         else:
@@ -124,24 +124,24 @@ def _interpret(code: list[int], x: int) -> int:
     return stack[-1] & 0xFFFFFFFF
 
 
-def _digits(value: Array, bits: int, signed: bool) -> Array:
+def split_digits(value: Array, bits: int, signed: bool) -> Array:
     parts = np.stack([value.astype(I64) >> bits * i & (1 << bits) - 1 for i in range(32 // bits)])
     return (parts ^ 1 << bits - 1) - (1 << bits - 1) if signed else parts
 
 
 def dot_products(rng: Random) -> Job:
-    a, b = words(rng, 64), words(rng, 64)
+    a, b = random_words(rng, 64), random_words(rng, 64)
     rows = [
-        (_digits(a, 8, False) * _digits(b, 8, False)).sum(axis=0) + 7,
-        (_digits(a, 8, True) * _digits(b, 8, True)).sum(axis=0) - 7,
-        (_digits(a, 8, False) * _digits(b, 8, True)).sum(axis=0) + np.arange(64),
-        (_digits(a, 4, True) * _digits(b, 4, False)).sum(axis=0) + 100,
+        (split_digits(a, 8, False) * split_digits(b, 8, False)).sum(axis=0) + 7,
+        (split_digits(a, 8, True) * split_digits(b, 8, True)).sum(axis=0) - 7,
+        (split_digits(a, 8, False) * split_digits(b, 8, True)).sum(axis=0) + np.arange(64),
+        (split_digits(a, 4, True) * split_digits(b, 4, False)).sum(axis=0) + 100,
     ]
     return Job([np.zeros((64, 4), I32), a, b], 2, 32, {0: np.stack(rows, axis=1).astype(I32)})
 
 
 def bit_tricks(rng: Random) -> Job:
-    data = words(rng, 64)
+    data = random_words(rng, 64)
     data[:4] = 0, 0xFFFFFFFF, 0x80000000, 1
     rows = []
     for x in data.tolist():
@@ -177,7 +177,7 @@ def random_numbers(rng: Random) -> Job:
 
 
 def number_text(rng: Random) -> Job:
-    data = words(rng, 64).view(I32)
+    data = random_words(rng, 64).view(I32)
     data[:6] = 0, 1, -1, 999, -1000, np.iinfo(I32).min
     text = [
         f"{'-' if x < 0 else ''}{abs(x) // 1000}.{abs(x) % 1000:03d}".rjust(16).encode() for x in data.tolist()
@@ -195,7 +195,7 @@ def divisors(rng: Random) -> Job:
 
 
 def xtea(rng: Random) -> Job:
-    data, key = words(rng, 64, 2), words(rng, 4)
+    data, key = random_words(rng, 64, 2), random_words(rng, 4)
     a, b, total = data[:, 0].copy(), data[:, 1].copy(), 0
     for _ in range(16):
         a += ((b << U32(4) ^ b >> U32(5)) + b) ^ (U32(total) + key[total & 3])
@@ -218,10 +218,12 @@ def wide_integers(rng: Random) -> Job:
         turned = x >> (y & 127) | x << (-y & 127)
         rows += [x + y & full, x * y & full, turned & full, abs(x - y)]
 
-    def packed(values: list[int]) -> Array:
+    def pack_values(values: list[int]) -> Array:
         return np.frombuffer(b"".join(v.to_bytes(16, "little") for v in values), U64).copy()
 
-    return Job([np.zeros(32 * 8, U64), packed(numbers[0]), packed(numbers[1])], 1, 32, {0: packed(rows)})
+    return Job(
+        [np.zeros(32 * 8, U64), pack_values(numbers[0]), pack_values(numbers[1])], 1, 32, {0: pack_values(rows)}
+    )
 
 
 def utf8(rng: Random) -> Job:
@@ -236,17 +238,17 @@ def utf8(rng: Random) -> Job:
 
 
 def function_table(rng: Random) -> Job:
-    x, which = words(rng, 32), rng.integers(0, 4, size=32).astype(U8)
+    x, which = random_words(rng, 32), rng.integers(0, 4, size=32).astype(U8)
     choices = [x + U32(17), x * U32(2654435761), ~x >> U32(3), x * U32(2654435761) ^ x + U32(17)]
     return Job([np.zeros(32, U32), x, which], 1, 32, {0: np.choose(which, choices)})
 
 
 def irreducible(rng: Random) -> Job:
     data = rng.integers(1, 100_000, size=64).astype(U32)
-    return Job([np.zeros(64, U32), data], 1, 64, {0: np.array([_jumps(x) for x in data.tolist()], U32)})
+    return Job([np.zeros(64, U32), data], 1, 64, {0: np.array([count_steps(x) for x in data.tolist()], U32)})
 
 
-def _jumps(x: int) -> int:
+def count_steps(x: int) -> int:
     steps, odd = 0, x & 1
     while True:
         if not odd:
@@ -272,7 +274,7 @@ def _jumps(x: int) -> int:
 
 
 def byte_shuffles(rng: Random) -> Job:
-    a, b = words(rng, 64), words(rng, 64)
+    a, b = random_words(rng, 64), random_words(rng, 64)
     rows = []
     for i, (x, y) in enumerate(zip(a.tolist(), b.tolist(), strict=True)):
         pair = (x << 32 | y).to_bytes(8, "little")

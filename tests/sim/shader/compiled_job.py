@@ -24,15 +24,15 @@ class Job:
     unordered: int | None = None  # the argument whose elements may come in any order
 
 
-def words(rng: Random, *shape: int) -> Array:
+def random_words(rng: Random, *shape: int) -> Array:
     return rng.integers(0, 1 << 32, size=shape, dtype=U64).astype(U32)
 
 
-class Linked:
+class LinkedNodes:
     """A linked list and its heads, whose pointers are known once the nodes have an address."""
 
-    def __init__(self, nodes: Array, follows: Array, heads: Array) -> None:
-        self.nodes, self.follows, self.heads = nodes, follows, heads
+    def __init__(self, nodes: Array, next_index: Array, heads: Array) -> None:
+        self.nodes, self.follows, self.heads = nodes, next_index, heads
 
     def place(self, place: Callable[[Array, str], int]) -> int:
         va = place(self.nodes.view(U8), "nodes")
@@ -41,7 +41,7 @@ class Linked:
         return place(self.pointers, "heads")
 
 
-def differences(job: Job) -> list[str]:
+def list_differences(job: Job) -> list[str]:
     """Return the wrong results, compared bit for bit except for NaNs, which are equal, and padding of
     structures.
     """
@@ -51,13 +51,13 @@ def differences(job: Job) -> list[str]:
         if location == job.unordered:
             got, expected = np.sort(got), np.sort(expected)
         for name in got.dtype.names or (None,):
-            result += _difference(
+            result += first_difference(
                 location, got if name is None else got[name], expected if name is None else expected[name]
             )
     return result
 
 
-def _difference(place: int, got: Array, expected: Array) -> list[str]:
+def first_difference(place: int, got: Array, expected: Array) -> list[str]:
     a, b = got.reshape(-1), np.ascontiguousarray(expected, got.dtype).reshape(-1)
     differ = a != b
     if a.dtype.kind == "f":

@@ -43,7 +43,7 @@ _OTHER_USER_REGISTERS = 0x7F & ~_KERNARG_POINTER
 
 
 @dataclass(frozen=True, slots=True)
-class Compiled:
+class CompiledKernelImage:
     """`entry` is the kernel's byte in the image. `source_hash` is of the C, the header and the flags."""
 
     name: str
@@ -62,7 +62,7 @@ class Compiled:
         return f"{self.name}-wave{self.wave}"
 
 
-def wanted() -> list[tuple[str, int]]:
+def required_kernels() -> list[tuple[str, int]]:
     """(name, wave) of every kernel there should be."""
     names = sorted(path.stem for path in SOURCES.glob("*.c"))
     result = [(name, 32) for name in names if name not in ONLY_WAVE64]
@@ -74,7 +74,7 @@ def source_hash(name: str) -> str:
     return hashlib.sha256(text).hexdigest()[:16]
 
 
-def build(name: str, wave: int) -> Compiled:
+def build_image(name: str, wave: int) -> CompiledKernelImage:
     with tempfile.TemporaryDirectory() as folder:
         item, linked = Path(folder) / "k.o", Path(folder) / "k.so"
         clang = [sys.executable, "-m", "ziglang", "clang", *FLAGS, *(["-mwavefrontsize64"] if wave == 64 else [])]
@@ -85,10 +85,10 @@ def build(name: str, wave: int) -> Compiled:
             result = subprocess.run(command, capture_output=True, text=True)
             if result.returncode:
                 raise SystemExit(f"{name}: {result.stderr[:2000]}")
-        return parse(linked.read_bytes(), name, wave)
+        return parse_images(linked.read_bytes(), name, wave)
 
 
-def parse(data: bytes, name: str, wave: int) -> Compiled:
+def parse_images(data: bytes, name: str, wave: int) -> CompiledKernelImage:
     """Return the loaded image and the descriptor of the only kernel in a linked code object."""
     program_at, section_at = struct.unpack_from("<QQ", data, 0x20)
     program_count, section_count = struct.unpack_from("<H", data, 0x38)[0], struct.unpack_from("<H", data, 0x3C)[0]
@@ -115,27 +115,27 @@ def parse(data: bytes, name: str, wave: int) -> Compiled:
     assert bool(properties & _WAVE32) == (wave == 32), name
     end = len(image.rstrip(b"\0"))
     vgprs = ((rsrc1 & 63) + 1) * (8 if wave == 32 else 4)
-    return Compiled(
+    return CompiledKernelImage(
         name, wave, result + offset, lds, scratch, kernarg, vgprs, bool(properties & _DYNAMIC_STACK),
         source_hash(name), bytes(image[: end + -end % 256]),
     )  # fmt: skip
 
 
-def read(path: Path = FILE) -> dict[str, Compiled]:
+def read_images(path: Path = FILE) -> dict[str, CompiledKernelImage]:
     with np.load(path) as file:
         meta = json.loads(file["meta"].tobytes())
         if meta["format"] != FORMAT:
             raise ValueError(f"{path}: format {meta['format']}, expected {FORMAT}. Recreate it with: {COMMAND}")
         result, index = {}, 0
         for entry, length in zip(meta["kernels"], file["lengths"], strict=True):
-            compiled = Compiled(**entry, image=file["images"][index : index + int(length)].tobytes())
+            compiled = CompiledKernelImage(**entry, image=file["images"][index : index + int(length)].tobytes())
             index += int(length)
             result[compiled.key] = compiled
         return result
 
 
 def main() -> None:
-    kernels = [build(name, wave) for name, wave in wanted()]
+    kernels = [build_image(name, wave) for name, wave in required_kernels()]
     entries = [{k: v for k, v in asdict(kernel).items() if k != "image"} for kernel in kernels]
     meta = json.dumps({"format": FORMAT, "command": COMMAND, "flags": FLAGS, "kernels": entries})
     np.savez_compressed(

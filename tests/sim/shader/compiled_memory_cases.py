@@ -6,16 +6,16 @@ from collections.abc import Callable
 from itertools import chain, pairwise
 
 import numpy as np
-from compiled_job import F32, I32, U8, U16, U32, U64, Array, Job, Linked, Random, words
+from compiled_job import F32, I32, U8, U16, U32, U64, Array, Job, LinkedNodes, Random, random_words
 
 
 def reduce_sum(rng: Random) -> Job:
-    data = words(rng, 5, 128)
+    data = random_words(rng, 5, 128)
     return Job([np.zeros(5, U32), data], 5, 128, {0: data.sum(axis=1, dtype=U32)})
 
 
 def prefix_sum(rng: Random) -> Job:
-    data = words(rng, 3, 256)
+    data = random_words(rng, 3, 256)
     return Job([np.zeros((3, 256), U32), data], 3, 256, {0: data.cumsum(axis=1, dtype=U32)})
 
 
@@ -49,7 +49,7 @@ def string_search(rng: Random) -> Job:
 def pointer_chase(rng: Random) -> Job:
     """The nodes point into their own array: `run` adds its address (see Linked)."""
     nodes = np.zeros(100, [("next", U64), ("value", U32), ("weight", U32)])
-    nodes["value"], nodes["weight"] = words(rng, 100), words(rng, 100)
+    nodes["value"], nodes["weight"] = random_words(rng, 100), random_words(rng, 100)
     order = rng.permutation(100)
     follows = np.full(100, -1)
     for a, b in pairwise(order):
@@ -62,11 +62,11 @@ def pointer_chase(rng: Random) -> Job:
             total = (total * 31 + int(nodes["value"][head]) * int(nodes["weight"][head])) & 0xFFFFFFFF
             head = int(follows[head])
         sums.append(total)
-    return Job([np.zeros(32, U32), Linked(nodes, follows, heads)], 1, 32, {0: np.array(sums, U32)})
+    return Job([np.zeros(32, U32), LinkedNodes(nodes, follows, heads)], 1, 32, {0: np.array(sums, U32)})
 
 
 def wave_ops(rng: Random) -> Job:
-    x = words(rng, 32)
+    x = random_words(rng, 32)
     lane = np.arange(32)
     odd = sum(int(v & 1) << i for i, v in enumerate(x))
     sums = x.copy()
@@ -82,7 +82,7 @@ def wave_ops(rng: Random) -> Job:
 
 
 def wave_ops64(rng: Random) -> Job:
-    x = words(rng, 64)
+    x = random_words(rng, 64)
     odd = sum(int(v & 1) << i for i, v in enumerate(x))
     before = [(odd & (1 << i) - 1).bit_count() for i in range(64)]
     rows = np.stack(
@@ -92,7 +92,7 @@ def wave_ops64(rng: Random) -> Job:
 
 
 def relay(rng: Random) -> Job:
-    x = words(rng, 2, 128)
+    x = random_words(rng, 2, 128)
     now = x.copy()
     for i in range(9):
         now = now ^ np.roll(now + U32(i), 37, axis=1) * U32(3)
@@ -130,14 +130,17 @@ def structs(rng: Random) -> Job:
 def queens(rng: Random) -> Job:
     n = 6
 
-    def count(rows: list[int]) -> int:
+    def count_solutions(rows: list[int]) -> int:
         if len(rows) == n:
             return 1
         free = [c for c in range(n) if all(c != d and abs(c - d) != len(rows) - k for k, d in enumerate(rows))]
-        return sum(count([*rows, c]) for c in free)
+        return sum(count_solutions([*rows, c]) for c in free)
 
     return Job(
-        [np.zeros(64, U32), U32(n)], 1, 32, {0: np.array([count([i]) for i in range(n)] + [0] * (64 - n), U32)}
+        [np.zeros(64, U32), U32(n)],
+        1,
+        32,
+        {0: np.array([count_solutions([i]) for i in range(n)] + [0] * (64 - n), U32)},
     )
 
 
@@ -153,7 +156,7 @@ def gather_scatter(rng: Random) -> Job:
 def edit_distance(rng: Random) -> Job:
     argument, other = rng.integers(0, 4, size=(32, 16)).astype(U8), rng.integers(0, 4, size=16).astype(U8)
 
-    def distance(word: list[int]) -> int:
+    def word_distance(word: list[int]) -> int:
         row = list(range(17))
         for r, letter in enumerate(word):
             following = [r + 1]
@@ -163,12 +166,15 @@ def edit_distance(rng: Random) -> Job:
         return row[16]
 
     return Job(
-        [np.zeros(32, U32), argument, other], 1, 32, {0: np.array([distance(w) for w in argument.tolist()], U32)}
+        [np.zeros(32, U32), argument, other],
+        1,
+        32,
+        {0: np.array([word_distance(w) for w in argument.tolist()], U32)},
     )
 
 
 def transpose(rng: Random) -> Job:
-    data = words(rng, 64, 64)
+    data = random_words(rng, 64, 64)
     return Job([np.zeros((64, 64), U32), data, U32(64)], 4, 256, {0: data.T.copy()})
 
 
@@ -234,7 +240,7 @@ def unpack(rng: Random) -> Job:
 
 
 def register_index(rng: Random) -> Job:
-    data, picks = words(rng, 32, 8), rng.integers(0, 8, size=20).astype(U32)
+    data, picks = random_words(rng, 32, 8), rng.integers(0, 8, size=20).astype(U32)
     results = []
     for i, row in enumerate(data.tolist()):
         v, total = list(row), 0
@@ -247,16 +253,16 @@ def register_index(rng: Random) -> Job:
 
 
 def generic_pointers(rng: Random) -> Job:
-    data = words(rng, 32, 4)
+    data = random_words(rng, 32, 4)
 
-    def sums(rows: Array) -> Array:
+    def sum_rows(rows: Array) -> Array:
         total = np.zeros(32, U32)
         for k in range(4):
             total = total * U32(5) + rows[:, k]
         return total
 
     k = np.arange(4, dtype=U32)
-    rows = np.stack([sums(data), sums((data + k)[::-1]), sums(data ^ k)], axis=1)
+    rows = np.stack([sum_rows(data), sum_rows((data + k)[::-1]), sum_rows(data ^ k)], axis=1)
     return Job([np.zeros((32, 3), U32), data], 1, 32, {0: rows})
 
 
@@ -269,7 +275,7 @@ def grid_ids(rng: Random) -> Job:
 
 def buffer_resources(rng: Random) -> Job:
     n, room = 40, 48
-    data = words(rng, n)
+    data = random_words(rng, n)
     padded = np.concatenate([data, np.zeros(64, U32)])
     wanted = np.zeros(64, U32)
     wanted[:room] = (padded[:64] + U32(3) * padded[16:80])[:room]
@@ -277,15 +283,15 @@ def buffer_resources(rng: Random) -> Job:
 
 
 def dynamic_stack(rng: Random) -> Job:
-    data = words(rng, 32, 8)
+    data = random_words(rng, 32, 8)
 
-    def turned(n: int) -> Array:
+    def reversed_sum(n: int) -> Array:
         total = np.zeros(32, U32)
         for k in range(n):
             total = total * U32(7) + data[:, n - 1 - k]
         return total
 
-    return Job([np.zeros(32, U32), data, np.array([5, 8], U32)], 1, 32, {0: turned(5) ^ turned(8)})
+    return Job([np.zeros(32, U32), data, np.array([5, 8], U32)], 1, 32, {0: reversed_sum(5) ^ reversed_sum(8)})
 
 
 def copies(rng: Random) -> Job:
@@ -301,7 +307,7 @@ def copies(rng: Random) -> Job:
 
 def shared_queue(rng: Random) -> Job:
     n = 100
-    data = words(rng, n) >> rng.integers(0, 31, size=n).astype(U32)
+    data = random_words(rng, n) >> rng.integers(0, 31, size=n).astype(U32)
     odd = np.array([x for x in data.tolist() if x.bit_count() & 1], U32)
     wanted = np.zeros(n, U32)
     wanted[: len(odd)] = odd

@@ -26,7 +26,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from fire_programs import Program, program
+from fire_programs import FireProgram, random_program
 
 from zinc_rt.isa import Target, decode_stream, target_of
 
@@ -37,7 +37,7 @@ MADE_SHORTER = 60  # times at most that a culprit is run to shorten it
 
 
 @dataclass(frozen=True)
-class Failure:
+class FireFailure:
     """`before`: seeds that must run before it in the same process for it to happen."""
 
     seed: int
@@ -47,7 +47,7 @@ class Failure:
 
 
 @dataclass
-class Fired:
+class FireCounts:
     """The results of the programs, by name; `lint` counts programs that the static sanitizer rejects, which run
     anyway; `rules` counts findings at run time.
     """
@@ -57,7 +57,7 @@ class Fired:
     rules: Counter[str] = field(default_factory=Counter)
     lint: int = 0
     longest_seconds: float = 0.0
-    failures: list[Failure] = field(default_factory=list)
+    failures: list[FireFailure] = field(default_factory=list)
 
     @property
     def count(self) -> int:
@@ -82,7 +82,7 @@ class Fired:
         ]
 
 
-def one_process(asked: Sequence[dict], heard: Callable[[dict], None]) -> Failure | None:
+def run_in_process(requests: Sequence[dict], heard: Callable[[dict], None]) -> FireFailure | None:
     """Run programs in a child process until it crashes or finishes. The failure is the one that it was at."""
     child = subprocess.Popen(
         [sys.executable, str(CHILD)],
@@ -98,7 +98,7 @@ def one_process(asked: Sequence[dict], heard: Callable[[dict], None]) -> Failure
     watch = threading.Timer(SILENT_SECONDS, child.kill)
     watch.daemon = True
     watch.start()
-    feed = threading.Thread(target=_feed, args=(child, asked), daemon=True)
+    feed = threading.Thread(target=feed_child, args=(child, requests), daemon=True)
     feed.start()
     index = -1
     for line in child.stdout:
@@ -114,7 +114,7 @@ def one_process(asked: Sequence[dict], heard: Callable[[dict], None]) -> Failure
             watch.cancel()
             child.kill()
             child.wait()
-            return Failure(answer["seed"], "host error", answer["text"])
+            return FireFailure(answer["seed"], "host error", answer["text"])
         else:
             index = -1
             heard(answer)
@@ -126,40 +126,40 @@ def one_process(asked: Sequence[dict], heard: Callable[[dict], None]) -> Failure
     name = signal.Signals(-code).name if code < 0 else f"exit code {code}"
     if name == "SIGPROF":
         name = "SIGPROF: it went on past its fuel, or its compilation past 30 s of CPU time"
-    return Failure(index, name, "".join(output[-40:]))
+    return FireFailure(index, name, "".join(output[-40:]))
 
 
-def _feed(child: subprocess.Popen, asked: Sequence[dict]) -> None:
+def feed_child(child: subprocess.Popen, requests: Sequence[dict]) -> None:
     assert child.stdin
     try:
-        for item in asked:
+        for item in requests:
             child.stdin.write(json.dumps(item) + "\n")
         child.stdin.close()
     except (BrokenPipeError, ValueError):
         return  # it died: who reads its answers finds out
 
 
-def fire(
+def run_programs(
     seeds: Sequence[int],
     *,
     processes: int = 1,
     seconds: float | None = None,
     enough: int = 0,
     advance: Callable[[int], None] = lambda count: None,
-) -> Fired:
+) -> FireCounts:
     """Run all programs; `seconds`: start no further batch after this time, once `enough` have run."""
     batches: queue.SimpleQueue[list[int]] = queue.SimpleQueue()
     size = BATCH if len(seeds) >= 2 * BATCH * processes else max(1, min(BATCH, -(-len(seeds) // processes)))
     for start in range(0, len(seeds), size):
         batches.put(list(seeds[start : start + size]))
-    fired, lock, start_time = Fired(), threading.Lock(), time.monotonic()
+    fired, lock, start_time = FireCounts(), threading.Lock(), time.monotonic()
 
-    def heard(answer: dict) -> None:
+    def count_answer(answer: dict) -> None:
         with lock:
             fired.add(answer)
             advance(fired.count)
 
-    def work() -> None:
+    def run_worker() -> None:
         while True:
             late = seconds is not None and time.monotonic() - start_time > seconds and fired.count >= enough
             try:
@@ -169,18 +169,18 @@ def fire(
             if late:
                 return
             while left:
-                failure = one_process([{"seed": seed} for seed in left], heard)
+                failure = run_in_process([{"seed": seed} for seed in left], count_answer)
                 if failure is None:
                     break
                 index = left.index(failure.seed) if failure.seed in left else len(left) - 1
                 with lock:
                     if failure.why != "host error":
-                        kind = program(left[index]).kind
+                        kind = random_program(left[index]).kind
                         fired.add({"outcome": "crashed", "kind": kind})
-                    fired.failures.append(Failure(left[index], failure.why, failure.text, tuple(left[:index])))
+                    fired.failures.append(FireFailure(left[index], failure.why, failure.text, tuple(left[:index])))
                 left = left[index + 1 :]
 
-    workers = [threading.Thread(target=work) for _ in range(processes)]
+    workers = [threading.Thread(target=run_worker) for _ in range(processes)]
     for worker in workers:
         worker.start()
     for worker in workers:
@@ -191,33 +191,34 @@ def fire(
 # --- what a failure comes down to
 
 
-def narrowed(failure: Failure) -> Failure:
+def find_needed_programs(failure: FireFailure) -> FireFailure:
     """Rerun the program alone if that reproduces the failure, else with the fewest preceding programs found by
     bisection.
     """
-    if _fails([{"seed": failure.seed}]):
-        return Failure(failure.seed, failure.why, failure.text)
+    if is_failing([{"seed": failure.seed}]):
+        return FireFailure(failure.seed, failure.why, failure.text)
     before = list(failure.before)
     while len(before) > 1:
         half = len(before) // 2
         for part in (before[half:], before[:half]):
-            if _fails([{"seed": seed} for seed in (*part, failure.seed)]):
+            if is_failing([{"seed": seed} for seed in (*part, failure.seed)]):
                 before = part
                 break
         else:
             break
-    return Failure(failure.seed, failure.why, failure.text, tuple(before))
+    return FireFailure(failure.seed, failure.why, failure.text, tuple(before))
 
 
-def _fails(asked: Sequence[dict]) -> bool:
-    return one_process(asked, lambda answer: None) is not None
+def is_failing(requests: Sequence[dict]) -> bool:
+    return run_in_process(requests, lambda answer: None) is not None
 
 
-def shortened(failure: Failure) -> bytes:
+def minimise_program(failure: FireFailure) -> bytes:
     """Return the fewest instructions that still fail."""
-    result = program(failure.seed)
+    result = random_program(failure.seed)
     parts = [
-        result.code[item.at : item.at + item.size_bytes] for item in decode_stream(result.code, _target(result))
+        result.code[item.at : item.at + item.size_bytes]
+        for item in decode_stream(result.code, target_of_program(result))
     ]
     before = [{"seed": seed} for seed in failure.before]
     tries, step = 0, max(1, len(parts) // 2)
@@ -225,7 +226,7 @@ def shortened(failure: Failure) -> bytes:
         for start in range(0, len(parts), step):
             fewer = parts[:start] + parts[start + step :]
             tries += 1
-            if fewer and _fails([*before, {"seed": failure.seed, "code": b"".join(fewer).hex()}]):
+            if fewer and is_failing([*before, {"seed": failure.seed, "code": b"".join(fewer).hex()}]):
                 parts = fewer
                 break
             if tries >= MADE_SHORTER:
@@ -237,18 +238,18 @@ def shortened(failure: Failure) -> bytes:
     return b"".join(parts)
 
 
-def _target(program: Program) -> Target:
+def target_of_program(program: FireProgram) -> Target:
     return target_of("gfx1201", program.wave)
 
 
-def assembly(program: Program, code: bytes) -> str:
+def disassemble(program: FireProgram, code: bytes) -> str:
     """Return the dwords with their disassembly, in a form that can be read and assembled."""
     launch = f"wave{program.wave}, level {program.level}, {program.vgprs} VGPRs, workgroup {program.threads}, "
     launch += f"grid {program.groups}"
     memory = f"LDS {program.lds_bytes}, scratch {program.scratch_bytes}, s[0:1]: {program.pointer}"
     about = f"// seed {program.seed}, {program.kind} ({program.about})\n// {launch}, {memory}"
     rows = []
-    for item in decode_stream(code, _target(program)):
+    for item in decode_stream(code, target_of_program(program)):
         held = code[item.at : item.at + item.size_bytes].ljust(4 * -(-item.size_bytes // 4), b"\0")
         words = ", ".join(
             f"0x{int.from_bytes(held[index : index + 4], 'little'):08x}" for index in range(0, len(held), 4)
@@ -258,16 +259,16 @@ def assembly(program: Program, code: bytes) -> str:
     return "\n".join([about, *rows])
 
 
-def told(failure: Failure) -> str:
+def failure_report(failure: FireFailure) -> str:
     """Describe the failure, the shortest program and the command that reproduces it."""
-    small = narrowed(failure)
+    small = find_needed_programs(failure)
     first = min((small.seed, *small.before))
     count = max((small.seed, *small.before)) - first + 1
     return "\n".join(
         [
             f"seed {small.seed}: {small.why}" + (f", after {len(small.before)} others" if small.before else ""),
             small.text.rstrip(),
-            assembly(program(small.seed), shortened(small)),
+            disassemble(random_program(small.seed), minimise_program(small)),
             f"again: python tests/sim/shader/fire.py --first {first} --count {count} --show",
         ]
     )
@@ -290,22 +291,22 @@ def main() -> int:
     seeds = range(arguments.first, arguments.first + arguments.count)
     if arguments.show:
         for seed in seeds:
-            print(assembly(program(seed), program(seed).code))
+            print(disassemble(random_program(seed), random_program(seed).code))
     shown = [time.monotonic()]
 
-    def advance(count: int) -> None:
+    def show_progress(count: int) -> None:
         if time.monotonic() - shown[0] > 10:
             shown[0] = time.monotonic()
             print(f"{count} of {len(seeds)}", file=sys.stderr, flush=True)
 
-    fired = fire(seeds, processes=arguments.processes, advance=advance)
+    fired = run_programs(seeds, processes=arguments.processes, advance=show_progress)
     if arguments.json:
         counts = {"outcomes": fired.outcomes, "kinds": fired.kinds, "rules": fired.rules, "lint": fired.lint}
         print(json.dumps({**counts, "failures": [asdict(failure) for failure in fired.failures]}, indent=1))
     else:
         print("\n".join(fired.lines()))
     for failure in fired.failures[:8]:
-        print(told(failure), file=sys.stderr)
+        print(failure_report(failure), file=sys.stderr)
     return 1 if fired.failures else 0
 
 

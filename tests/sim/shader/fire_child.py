@@ -25,8 +25,8 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent))
 
 import numpy as np
-from fire_guarded import guarded
-from fire_programs import Program, program
+from fire_guarded import guarded_array
+from fire_programs import FireProgram, random_program
 
 from zinc_rt.host.object_cache import ObjectCache
 from zinc_rt.isa import target_of
@@ -34,7 +34,7 @@ from zinc_rt.isa.lint import Limits, lint
 from zinc_rt.pm4.generation import Generation
 from zinc_rt.pm4.registers import Sh
 from zinc_rt.sim.interfaces import CodePlace, DevicePageFault, Fault, HardwareQueue, QueueKind
-from zinc_rt.sim.memory.buffers import Bo, Borrowed, Heap
+from zinc_rt.sim.memory.buffers import Bo, BorrowedStore, Heap
 from zinc_rt.sim.memory.vm import GpuVm
 from zinc_rt.sim.shader.run import launch_run as run_module
 from zinc_rt.sim.shader.run.engine import GfxEngine
@@ -51,7 +51,7 @@ DATA_VA, CONSTANT_VA, CODE_VA = VA, VA + (1 << 20), VA + (2 << 20)
 SCRATCH_VA = VA + (8 << 20)
 
 
-class Nothing(ObjectCache):
+class EmptyCache(ObjectCache):
     """Do not cache a hundred thousand kernels that are never used again."""
 
     def __init__(self) -> None:
@@ -64,7 +64,7 @@ class Nothing(ObjectCache):
         return None
 
 
-class Range:
+class MappedRange:
     """An address space with a buffer, arguments in read-only memory, and memory for code."""
 
     def __init__(self) -> None:
@@ -81,8 +81,8 @@ class Range:
         self.vm.announce(DATA_VA, DATA_BYTES // 2, "first half")
 
     def _map(self, va: int, size_bytes: int, name: str, *, write: bool = True) -> np.ndarray:
-        memory = guarded(size_bytes)
-        bo = Bo(Heap.USERPTR, size_bytes, Borrowed(memoryview(memory)), name)
+        memory = guarded_array(size_bytes)
+        bo = Bo(Heap.USERPTR, size_bytes, BorrowedStore(memoryview(memory)), name)
         self.vm.map(va, size_bytes, bo, write=write)
         return memory
 
@@ -99,7 +99,7 @@ class Range:
         return CODE_VA + start
 
 
-class Told:
+class FindingCollector:
     """Receives the reports of the engine (Dispatch.report)."""
 
     def __init__(self) -> None:
@@ -113,8 +113,8 @@ class Told:
         self.sentences.append(sentence)
 
 
-def dispatch_of(program: Program, ground: Range, told: Told) -> ShaderDispatch:
-    va = ground.load(program.code)
+def make_dispatch(program: FireProgram, memory: MappedRange, collector: FindingCollector) -> ShaderDispatch:
+    va = memory.load(program.code)
     base = DATA_VA if program.pointer == "data" else CONSTANT_VA
     user = [base & 0xFFFFFFFF, base >> 32, CONSTANT_VA & 0xFFFFFFFF, CONSTANT_VA >> 32]
     user += [DATA_VA & 0xFFFFFFFF, DATA_VA >> 32, DATA_BYTES // 2, 3 << 28]
@@ -132,10 +132,10 @@ def dispatch_of(program: Program, ground: Range, told: Told) -> ShaderDispatch:
         int(Sh.DISPATCH_SCRATCH_BASE_LO): SCRATCH_VA >> 8,
         **{int(Sh.USER_DATA_0) + index: value for index, value in enumerate(user)},
     }
-    queue = HardwareQueue(1, 1, QueueKind.KFD_COMPUTE, ground.vm, 0, 0, 0, 0, 0)
+    queue = HardwareQueue(1, 1, QueueKind.KFD_COMPUTE, memory.vm, 0, 0, 0, 0, 0)
     return ShaderDispatch(
-        queue, ground.vm, Generation.GFX12, va, program.groups, (0, 0, 0), program.threads,
-        program.threads, program.wave == 32, 0, registers, f"seed {program.seed}", told,
+        queue, memory.vm, Generation.GFX12, va, program.groups, (0, 0, 0), program.threads,
+        program.threads, program.wave == 32, 0, registers, f"seed {program.seed}", collector,
     )  # fmt: skip
 
 
@@ -147,13 +147,13 @@ ENDS = {  # rules of findings after which a wave does not go on: the outcome
 }
 
 
-def outcome_of(program: Program, ground: Range) -> dict[str, Any]:
+def run_program(program: FireProgram, memory: MappedRange) -> dict[str, Any]:
     """Decode, lint, compile and run one program; an exception is a bug."""
     target = target_of("gfx1201", program.wave)
     refused = lint(program.code, target, Limits(vgprs=program.vgprs, lds_bytes=program.lds_bytes))
-    message = Told()
-    dispatch = dispatch_of(program, ground, message)
-    engine = GfxEngine(target, level=program.level, threads=1, kernels=CompiledKernels(Nothing(), quick=True))
+    message = FindingCollector()
+    dispatch = make_dispatch(program, memory, message)
+    engine = GfxEngine(target, level=program.level, threads=1, kernels=CompiledKernels(EmptyCache(), quick=True))
     process_time = time.process_time()
     output = "out of fuel"
     try:
@@ -163,7 +163,7 @@ def outcome_of(program: Program, ground: Range) -> dict[str, Any]:
                 output = "refused at launch" if result is NOTHING else "ran"
                 break
         else:
-            output = _stopped(message) or output
+            output = stop_reason(message) or output
             engine.abandon(dispatch)
     except Fault as fault:
         if "page-fault" not in message.rules and fault.access.value != "execute":
@@ -177,8 +177,8 @@ def outcome_of(program: Program, ground: Range) -> dict[str, Any]:
     }
 
 
-def _stopped(told: Told) -> str:
-    for rule, sentence in zip(reversed(told.rules), reversed(told.sentences), strict=True):
+def stop_reason(collector: FindingCollector) -> str:
+    for rule, sentence in zip(reversed(collector.rules), reversed(collector.sentences), strict=True):
         if rule == "illegal":
             return "refused at decode" if "does not decode" in sentence else "refused at compile"
         if rule in ENDS:
@@ -186,25 +186,25 @@ def _stopped(told: Told) -> str:
     return ""
 
 
-def limited() -> None:
+def limit_resources() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     faulthandler.enable()
 
 
-def shots() -> Iterator[tuple[Program, str]]:
+def read_requests() -> Iterator[tuple[FireProgram, str]]:
     """(program, what is planted in its place: for tests of whoever asks)"""
     for line in sys.stdin:
         document = json.loads(line)
-        result = program(document["seed"])
+        result = random_program(document["seed"])
         result = replace(result, code=bytes.fromhex(document["code"])) if "code" in document else result
         yield result, document.get("planted", "")
 
 
-def planted(how: str) -> dict[str, Any]:
+def plant_failure(how: str) -> dict[str, Any]:
     """What compiled code must never do."""
     if how == "store past the end":
-        ctypes.memset(int(guarded(100).ctypes.data) + 128, 1, 1)
+        ctypes.memset(int(guarded_array(100).ctypes.data) + 128, 1, 1)
     elif how == "spin":
         signal.setitimer(signal.ITIMER_PROF, 0.2)
         while True:
@@ -215,15 +215,15 @@ def planted(how: str) -> dict[str, Any]:
 
 
 def main() -> None:
-    limited()
-    run_module.aligned = guarded  # of slots: registers, LDS, shadows, scratch
+    limit_resources()
+    run_module.aligned = guarded_array  # of slots: registers, LDS, shadows, scratch
     run_module.TURN_FUEL, run_module.ALONE_FUEL = SMALL_FUEL, SMALL_FUEL
-    ground = Range()
-    for argument, instead in shots():
+    ground = MappedRange()
+    for argument, instead in read_requests():
         print(json.dumps({"begun": argument.seed}), flush=True)
         signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS)  # its signal, not caught, ends the process
         try:
-            answer = planted(instead) if instead else outcome_of(argument, ground)
+            answer = plant_failure(instead) if instead else run_program(argument, ground)
         except MemoryError:
             answer = {"outcome": "too large"}
         except Exception:

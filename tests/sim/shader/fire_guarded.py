@@ -13,7 +13,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mprotect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 
 
-def guarded(size_bytes: int, alignment: int = ALIGNMENT) -> np.ndarray:
+def guarded_array(size_bytes: int, alignment: int = ALIGNMENT) -> np.ndarray:
     """[size_bytes] uint8, zeros, that ends at a page nobody may touch (or up to `alignment` - 1 bytes before it)
     and has another one before its first page."""
     held = -(-size_bytes // alignment) * alignment

@@ -1,6 +1,6 @@
 """Programs nobody wrote: random dwords, random instructions of the chip, real kernels with something changed.
 
-`program(seed)` is the same on every machine as long as the ISA tables and the kernels are.
+`random_program(seed)` is the same on every machine as long as the ISA tables and the kernels are.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-from machine_words import ENDPGM, move, sop1, store, v_mov
+from machine_words import ENDPGM, s_move, sop1, store_dword, v_mov
 
 import zinc_rt.kernels.gfx1201
 from zinc_rt.isa import Instruction, Kind, Target, decode, decode_stream, target_of
@@ -33,7 +33,7 @@ LARGEST_WHOLE = 1024  # bytes of a kernel that is mutated whole: larger ones tak
 
 
 @dataclass(frozen=True)
-class Program:
+class FireProgram:
     """Code with its launch parameters. `kind` and `about` describe how it was generated."""
 
     seed: int
@@ -50,12 +50,12 @@ class Program:
     pointer: str  # what s[0:1] points to
 
 
-def program(seed: int) -> Program:
+def random_program(seed: int) -> FireProgram:
     choice = Random(f"under fire {seed}")
     kind = choice.choices(tuple(WEIGHTS), tuple(WEIGHTS.values()))[0]
     wave = choice.choices((32, 64), (4, 1))[0]
     code, about = MAKERS[kind](choice, target_of("gfx1201", wave))
-    return Program(
+    return FireProgram(
         seed,
         kind,
         about,
@@ -76,23 +76,23 @@ def program(seed: int) -> Program:
 # --- random dwords
 
 
-def _words(choice: Random, target: Target) -> tuple[bytes, str]:
+def random_words(choice: Random, target: Target) -> tuple[bytes, str]:
     """Random dwords; sometimes the end of the program is reachable."""
     code = choice.randbytes(4 * choice.randrange(1, 24))
-    return code + (_dword(ENDPGM) if choice.random() < 0.7 else b""), "random dwords"
+    return code + (pack_dword(ENDPGM) if choice.random() < 0.7 else b""), "random dwords"
 
 
 # --- random instructions
 
 
 @functools.cache
-def pool(wave: int) -> dict[str, tuple[bytes, ...]]:
+def instruction_pool(wave: int) -> dict[str, tuple[bytes, ...]]:
     """Return encodings with random operands, by mnemonic. Return the mnemonics that LLVM decodes and that are in
     the tables of `isa`.
     """
     choice, target = Random(f"pool {wave}"), target_of("gfx1201", wave)
     result: dict[str, list[bytes]] = {}
-    for code in (*_memory_codes(choice), *_codes(choice)):
+    for code in (*memory_encodings(choice), *plain_encodings(choice)):
         text = decode(code, 0, target)
         if text is not None:
             variants = result.setdefault(text.mnemonic, [])
@@ -101,21 +101,21 @@ def pool(wave: int) -> dict[str, tuple[bytes, ...]]:
     return {name: tuple(result[name]) for name in sorted(result)}
 
 
-def _memory_codes(choice: Random) -> Iterator[bytes]:
+def memory_encodings(choice: Random) -> Iterator[bytes]:
     """Yield every opcode of LDS, flat, scratch, global and buffer accesses, with reserved bits 0."""
     for opcode in range(256):
         for _ in range(2 * VARIANTS):
             registers = choice.getrandbits(32) & choice.choice(_LDS_OPERANDS)
-            yield _dword(0xD8 << 24 | opcode << 18 | choice.randrange(64) * 4) + _dword(registers)
+            yield pack_dword(0xD8 << 24 | opcode << 18 | choice.randrange(64) * 4) + pack_dword(registers)
             for top in (0xEC, 0xED, 0xEE, 0xC4):
                 head = top << 24 | (opcode & 0x7F) << 14 | 0x7C  # no scalar base
                 tail = [choice.getrandbits(32) & 0x07800FFF, choice.getrandbits(20) << 8 | choice.randrange(8)]
                 if top == 0xC4:
                     tail[0] = choice.getrandbits(32) & 0xC0001E1F
-                yield b"".join(map(_dword, (head, *tail)))
+                yield b"".join(map(pack_dword, (head, *tail)))
 
 
-def _codes(choice: Random) -> Iterator[bytes]:
+def plain_encodings(choice: Random) -> Iterator[bytes]:
     """Select every encoding equally often, regardless of its share of all words."""
     for number in range(POOL_TRIES):
         prefix, bits = PREFIXES[number % len(PREFIXES)]
@@ -130,19 +130,19 @@ def _codes(choice: Random) -> Iterator[bytes]:
         yield code
 
 
-def _instructions(choice: Random, target: Target) -> tuple[bytes, str]:
+def random_instructions(choice: Random, target: Target) -> tuple[bytes, str]:
     parts: list[bytes] = []
     if choice.random() < 0.8:
-        parts.append(_registers(choice))
-    names = list(pool(target.wave))
+        parts.append(initialise_registers(choice))
+    names = list(instruction_pool(target.wave))
     chosen = [choice.choice(names) for _ in range(choice.choices(LENGTHS, (5, 5, 4, 3, 2, 1))[0])]
     for name in chosen:
-        parts.append(_tamed(choice, choice.choice(pool(target.wave)[name]), name, target))
-    parts += [_stored(parts, target), _dword(ENDPGM)]
+        parts.append(redraw_operands(choice, choice.choice(instruction_pool(target.wave)[name]), name, target))
+    parts += [store_results(parts, target), pack_dword(ENDPGM)]
     return b"".join(parts), "random instructions: " + " ".join(chosen[:4])
 
 
-def _stored(parts: list[bytes], target: Target) -> bytes:
+def store_results(parts: list[bytes], target: Target) -> bytes:
     """Store the results of the last instructions, because unused results would not be computed."""
     result: list[int] = []
     for part in parts:
@@ -154,30 +154,30 @@ def _stored(parts: list[bytes], target: Target) -> bytes:
     words = [v_mov(0, 128)]
     for location, source in enumerate(dict.fromkeys(reversed(result[-RESULTS:]))):
         if source < 256:
-            words += [v_mov(1, source), *store(1, 0, KEPT, 4 * location)]
+            words += [v_mov(1, source), *store_dword(1, 0, KEPT, 4 * location)]
         elif source > 257:
-            words += store(source - 256, 0, KEPT, 4 * location)
-    return b"".join(map(_dword, words))
+            words += store_dword(source - 256, 0, KEPT, 4 * location)
+    return b"".join(map(pack_dword, words))
 
 
-def _registers(choice: Random) -> bytes:
+def initialise_registers(choice: Random) -> bytes:
     """Initialise the first registers, so that not every read is uninitialised."""
     words: list[int] = []
     for number in range(choice.randrange(1, 5)):
         words.append(v_mov(number, 128 + choice.randrange(0, 65)))
     for number in range(12, 12 + choice.randrange(0, 4)):
-        words += move(number, choice.getrandbits(32) if choice.random() < 0.5 else choice.randrange(64))
+        words += s_move(number, choice.getrandbits(32) if choice.random() < 0.5 else choice.randrange(64))
     odd = choice.random()
     if odd < 0.1:
-        words += move(126, choice.getrandbits(32))  # exec_lo
+        words += s_move(126, choice.getrandbits(32))  # exec_lo
     elif odd < 0.2:
-        words += move(106, choice.getrandbits(32))  # vcc_lo
+        words += s_move(106, choice.getrandbits(32))  # vcc_lo
     elif odd < 0.25:
         words.append(sop1("s_mov_b32", 126, 128))  # no lane
-    return b"".join(map(_dword, words))
+    return b"".join(map(pack_dword, words))
 
 
-def _tamed(choice: Random, code: bytes, name: str, target: Target) -> bytes:
+def redraw_operands(choice: Random, code: bytes, name: str, target: Target) -> bytes:
     """Randomise some of the instruction's operand bits; most memory accesses use a mapped base."""
     for _ in range(8):
         changed = bytearray(code)
@@ -185,14 +185,14 @@ def _tamed(choice: Random, code: bytes, name: str, target: Target) -> bytes:
             bit = choice.randrange(8 * len(changed))
             changed[bit // 8] ^= 1 << bit % 8
         if choice.random() < 0.8:
-            _mapped(choice, changed, name)
+            use_mapped_address(choice, changed, name)
         text = decode(bytes(changed), 0, target)
         if text is not None and text.mnemonic == name and text.size_bytes == len(changed):
             return bytes(changed)
     return code
 
 
-def _mapped(choice: Random, code: bytearray, name: str) -> None:
+def use_mapped_address(choice: Random, code: bytearray, name: str) -> None:
     """For VGLOBAL, VBUFFER, SMEM and LDS, set the address fields to a valid base and a small offset."""
     word = int.from_bytes(code[:4], "little")
     if name.startswith("global_") and len(code) == 12:
@@ -214,14 +214,14 @@ def _mapped(choice: Random, code: bytearray, name: str) -> None:
 
 
 @functools.cache
-def kernels() -> tuple[tuple[str, bytes], ...]:
+def load_kernels() -> tuple[tuple[str, bytes], ...]:
     folder = Path(zinc_rt.kernels.gfx1201.__file__).parent
     return tuple((file.stem, read_zrt(file.read_bytes()).code) for file in sorted(folder.glob("built/*.zrt")))
 
 
 @functools.cache
 def instructions_of(name: str) -> tuple[tuple[bytes, Instruction], ...]:
-    code = dict(kernels())[name]
+    code = dict(load_kernels())[name]
     return tuple(
         (code[item.at : item.at + item.size_bytes], item.instruction)
         for item in decode_stream(code, target_of("gfx1201"))
@@ -229,11 +229,11 @@ def instructions_of(name: str) -> tuple[tuple[bytes, Instruction], ...]:
     )
 
 
-def _kernel(choice: Random, target: Target) -> tuple[bytes, str]:
+def mutate_kernel(choice: Random, target: Target) -> tuple[bytes, str]:
     """Take the beginning of a kernel, a range of its instructions, or a whole small kernel, and apply one to four
     changes.
     """
-    name, code = choice.choice(kernels())
+    name, code = choice.choice(load_kernels())
     parts = [item for item, _ in instructions_of(name)]
     how = choice.random()
     if how < 0.1 and len(code) <= LARGEST_WHOLE:
@@ -244,7 +244,7 @@ def _kernel(choice: Random, target: Target) -> tuple[bytes, str]:
         start = choice.randrange(len(parts))
         parts, what = parts[start : start + choice.choice((1, 2, 3, 4, 6, 16))], f"from {start}"
     if what != "whole":
-        parts += [_stored(parts, target), _dword(ENDPGM)]
+        parts += [store_results(parts, target), pack_dword(ENDPGM)]
     changes = [choice.choice(tuple(CHANGES)) for _ in range(choice.randrange(1, 5))]
     for change in changes:
         parts = CHANGES[change](choice, parts, target)
@@ -254,7 +254,7 @@ def _kernel(choice: Random, target: Target) -> tuple[bytes, str]:
 Parts = list[bytes]
 
 
-def _bit_flipped(choice: Random, parts: Parts, target: Target) -> Parts:
+def flip_bit(choice: Random, parts: Parts, target: Target) -> Parts:
     index = choice.randrange(len(parts))
     changed = bytearray(parts[index])
     bit = choice.randrange(8 * len(changed)) if changed else 0
@@ -263,24 +263,24 @@ def _bit_flipped(choice: Random, parts: Parts, target: Target) -> Parts:
     return [*parts[:index], bytes(changed), *parts[index + 1 :]]
 
 
-def _swapped(choice: Random, parts: Parts, target: Target) -> Parts:
+def swap_instructions(choice: Random, parts: Parts, target: Target) -> Parts:
     result = list(parts)
     one, other = choice.randrange(len(result)), choice.randrange(len(result))
     result[one], result[other] = result[other], result[one]
     return result
 
 
-def _deleted(choice: Random, parts: Parts, target: Target) -> Parts:
+def delete_instruction(choice: Random, parts: Parts, target: Target) -> Parts:
     index = choice.randrange(len(parts))
-    return [*parts[:index], *parts[index + 1 :]] or [_dword(ENDPGM)]
+    return [*parts[:index], *parts[index + 1 :]] or [pack_dword(ENDPGM)]
 
 
-def _doubled(choice: Random, parts: Parts, target: Target) -> Parts:
+def repeat_instruction(choice: Random, parts: Parts, target: Target) -> Parts:
     index = choice.randrange(len(parts))
     return [*parts[:index], parts[index], *parts[index:]]
 
 
-def _branch_changed(choice: Random, parts: Parts, target: Target) -> Parts:
+def change_branch(choice: Random, parts: Parts, target: Target) -> Parts:
     """Redirect a branch, or insert one, to a nearby address: inside an instruction, before the code or after
     it.
     """
@@ -289,7 +289,7 @@ def _branch_changed(choice: Random, parts: Parts, target: Target) -> Parts:
     if not branches or choice.random() < 0.3:
         opcode = choice.choice((0x20, 0x21, 0x22, 0x23, 0x24, 0x25, 0x26))  # s_branch, s_cbranch_*
         index = choice.randrange(len(parts) + 1)
-        return [*parts[:index], _dword(0xBF800000 | opcode << 16 | jump & 0xFFFF), *parts[index:]]
+        return [*parts[:index], pack_dword(0xBF800000 | opcode << 16 | jump & 0xFFFF), *parts[index:]]
     index = choice.choice(branches)
     return [*parts[:index], (jump & 0xFFFF).to_bytes(2, "little") + parts[index][2:], *parts[index + 1 :]]
 
@@ -298,13 +298,13 @@ def _is_branch(code: bytes, target: Target) -> bool:
     return len(code) == 4 and code[3] == 0xBF and 0xA0 <= code[2] <= 0xA6
 
 
-def _cut(choice: Random, parts: Parts, target: Target) -> Parts:
+def cut_code(choice: Random, parts: Parts, target: Target) -> Parts:
     """Anywhere, also within an instruction."""
     text = b"".join(parts)
     return [text[: choice.randrange(4, len(text) + 1)]] if len(text) > 4 else parts
 
 
-def _high_register(choice: Random, parts: Parts, target: Target) -> Parts:
+def use_high_register(choice: Random, parts: Parts, target: Target) -> Parts:
     """Change a byte of an instruction to a large register number."""
     index = choice.randrange(len(parts))
     changed = bytearray(parts[index])
@@ -313,39 +313,39 @@ def _high_register(choice: Random, parts: Parts, target: Target) -> Parts:
     return [*parts[:index], bytes(changed), *parts[index + 1 :]]
 
 
-def _odd_masks(choice: Random, parts: Parts, target: Target) -> Parts:
+def use_odd_masks(choice: Random, parts: Parts, target: Target) -> Parts:
     """Insert an instruction that sets EXEC, VCC or M0."""
     register = choice.choice((126, 127, 106, 107, 125))
     value = choice.choice((0, 1, 0x80000000, 0xFFFFFFFF, choice.getrandbits(32)))
     index = choice.randrange(len(parts) + 1)
-    return [*parts[:index], b"".join(map(_dword, move(register, value))), *parts[index:]]
+    return [*parts[:index], b"".join(map(pack_dword, s_move(register, value))), *parts[index:]]
 
 
-def _stray_address(choice: Random, parts: Parts, target: Target) -> Parts:
+def use_stray_address(choice: Random, parts: Parts, target: Target) -> Parts:
     """Set a scalar register or v0 to v3 to a value at or beyond the bounds of LDS, scratch or buffers."""
     value = choice.choice((508, 511, 512, 1023, 1024, 65532, 65535, 65536, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFC))
     index = choice.randrange(len(parts) + 1)
     if choice.random() < 0.5:
-        code = b"".join(map(_dword, move(choice.randrange(0, 16), value)))
+        code = b"".join(map(pack_dword, s_move(choice.randrange(0, 16), value)))
     else:
-        code = _dword(v_mov(choice.randrange(4), 255)) + _dword(value)
+        code = pack_dword(v_mov(choice.randrange(4), 255)) + pack_dword(value)
     return [*parts[:index], code, *parts[index:]]
 
 
 CHANGES = {
-    "bit flipped": _bit_flipped,
-    "instructions swapped": _swapped,
-    "instruction deleted": _deleted,
-    "instruction doubled": _doubled,
-    "branch changed": _branch_changed,
-    "cut": _cut,
-    "register out of range": _high_register,
-    "odd mask": _odd_masks,
-    "stray address": _stray_address,
+    "bit flipped": flip_bit,
+    "instructions swapped": swap_instructions,
+    "instruction deleted": delete_instruction,
+    "instruction doubled": repeat_instruction,
+    "branch changed": change_branch,
+    "cut": cut_code,
+    "register out of range": use_high_register,
+    "odd mask": use_odd_masks,
+    "stray address": use_stray_address,
 }
-MAKERS = {"words": _words, "instructions": _instructions, "kernel": _kernel}
+MAKERS = {"words": random_words, "instructions": random_instructions, "kernel": mutate_kernel}
 WEIGHTS = {"words": 1, "instructions": 4, "kernel": 5}
 
 
-def _dword(word: int) -> bytes:
+def pack_dword(word: int) -> bytes:
     return (word & 0xFFFFFFFF).to_bytes(4, "little")

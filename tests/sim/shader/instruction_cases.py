@@ -6,25 +6,25 @@ import itertools
 from collections import Counter
 from typing import Any
 
-from instruction_kernels import Kernel, Writer
-from instruction_lists import VOP1, VOP2, VOP3, VOP3P, VOPC, WMMA, mnemonics
-from instruction_memory_cases import memory_cases
-from instruction_packed_cases import dual_cases, packed_cases, wmma_cases
-from instruction_scalar_cases import scalar_cases
-from instruction_vector_cases import BY_HAND, lane_cases, vector_cases
+from instruction_kernels import InstructionKernel, KernelWriter
+from instruction_lists import VOP1, VOP2, VOP3, VOP3P, VOPC, WMMA, split_mnemonics
+from instruction_memory_cases import add_memory_cases
+from instruction_packed_cases import add_dual_cases, add_packed_cases, add_wmma_cases
+from instruction_scalar_cases import add_scalar_cases
+from instruction_vector_cases import BY_HAND, add_lane_cases, add_vector_cases
 
 
-class Splitter(Writer):
+class KernelSplitter(KernelWriter):
     """Write each mnemonic's first form and one other to `core`, and the rest to `more`."""
 
     def __init__(self, name: str, wave: int, *, memory: bool = False) -> None:
         super().__init__(name, wave, memory=memory)
-        self.core = Writer(f"{name}.core", wave, memory=memory)
-        self.more = Writer(f"{name}.more", wave, memory=memory)
+        self.core = KernelWriter(f"{name}.core", wave, memory=memory)
+        self.more = KernelWriter(f"{name}.more", wave, memory=memory)
         self.seen: Counter[str] = Counter()
         self.mnemonics = 0
 
-    def _pick(self, mnemonic: str) -> Writer:
+    def _pick_writer(self, mnemonic: str) -> KernelWriter:
         number = self.seen[mnemonic]
         self.mnemonics += not number
         self.seen[mnemonic] += 1
@@ -35,35 +35,35 @@ class Splitter(Writer):
         return self.core if core else self.more
 
     def vector(self, mnemonic: str, text: str, **how: Any) -> None:
-        self._pick(mnemonic).vector(mnemonic, text, **how)
+        self._pick_writer(mnemonic).vector(mnemonic, text, **how)
 
     def scalar(self, mnemonic: str, text: str, **how: Any) -> None:
-        self._pick(mnemonic).scalar(mnemonic, text, **how)
+        self._pick_writer(mnemonic).scalar(mnemonic, text, **how)
 
 
-def all_kernels() -> list[Kernel]:
+def all_kernels() -> list[InstructionKernel]:
     """`core` ones first in each wave size; names say which they are."""
-    kernels: list[Kernel] = []
+    kernels: list[InstructionKernel] = []
     for wave in (32, 64):
         turn = itertools.count()
-        vector = Splitter(f"vector{wave}", wave)
+        vector = KernelSplitter(f"vector{wave}", wave)
         for family, text in (("VOP1", VOP1), ("VOP2", VOP2), ("VOPC", VOPC), ("VOP3", VOP3)):
-            for name in mnemonics(text):
+            for name in split_mnemonics(text):
                 if name not in BY_HAND:
-                    vector_cases(vector, family, name, turn)
-        lane_cases(vector)
-        for name in mnemonics(VOP3P):
-            packed_cases(vector, name, turn)
-        matrix = Splitter(f"wmma{wave}", wave)
-        for name in mnemonics(WMMA):
-            wmma_cases(matrix, name)
-        dual = Splitter(f"vopd{wave}", wave)
+                    add_vector_cases(vector, family, name, turn)
+        add_lane_cases(vector)
+        for name in split_mnemonics(VOP3P):
+            add_packed_cases(vector, name, turn)
+        matrix = KernelSplitter(f"wmma{wave}", wave)
+        for name in split_mnemonics(WMMA):
+            add_wmma_cases(matrix, name)
+        dual = KernelSplitter(f"vopd{wave}", wave)
         if wave == 32:
-            dual_cases(dual)
-        scalar = Splitter(f"scalar{wave}", wave)
-        scalar_cases(scalar)
-        memory = Splitter(f"memory{wave}", wave, memory=True)
-        memory_cases(memory)
+            add_dual_cases(dual)
+        scalar = KernelSplitter(f"scalar{wave}", wave)
+        add_scalar_cases(scalar)
+        memory = KernelSplitter(f"memory{wave}", wave, memory=True)
+        add_memory_cases(memory)
         for splitter in (vector, matrix, dual, scalar, memory):
             kernels += splitter.core.kernels + splitter.more.kernels
     return kernels

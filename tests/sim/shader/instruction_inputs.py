@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from instruction_kernels import INPUTS, SCALAR_INPUTS, VECTOR_INPUTS, in_bytes
+from instruction_kernels import INPUTS, SCALAR_INPUTS, VECTOR_INPUTS, input_bytes
 
 Array = np.ndarray
 _F32 = (
@@ -33,7 +33,7 @@ _F64 = (
 )  # fmt: skip
 
 
-def _mixed(specials: tuple[int, ...], bits: int, rng: np.random.Generator, count: int, near: Array) -> Array:
+def mix_values(specials: tuple[int, ...], bits: int, rng: np.random.Generator, count: int, near: Array) -> Array:
     """Return values: half special, a quarter random bits, a quarter of ordinary magnitude."""
     kind = np.uint64
     picked = np.array(specials, kind)[rng.integers(len(specials), size=count)]
@@ -46,16 +46,21 @@ def _mixed(specials: tuple[int, ...], bits: int, rng: np.random.Generator, count
     return np.where(which < 2, picked, np.where(which == 2, any_bits, near.astype(kind)))
 
 
-def _floats(kind: type, unsigned: type, rng: np.random.Generator, count: int, scale: float) -> Array:
+def random_floats(kind: type, unsigned: type, rng: np.random.Generator, count: int, scale: float) -> Array:
     return (rng.standard_normal(count) * scale).astype(kind).view(unsigned)
 
 
-def values(kind: str, rng: np.random.Generator, count: int) -> Array:
-    """uint32 [count] of a kind; f64lo and f64hi come from `pairs`."""
+def random_values(kind: str, rng: np.random.Generator, count: int) -> Array:
+    """uint32 [count] of a kind; f64lo and f64hi come from `random_pairs`."""
     if kind == "f32":
-        return _mixed(_F32, 32, rng, count, _floats(np.float32, np.uint32, rng, count, 100.0)).astype(np.uint32)
+        return mix_values(_F32, 32, rng, count, random_floats(np.float32, np.uint32, rng, count, 100.0)).astype(
+            np.uint32
+        )
     if kind == "f16":
-        halves = [_mixed(_F16, 16, rng, count, _floats(np.float16, np.uint16, rng, count, 10.0)) for _ in range(2)]
+        halves = [
+            mix_values(_F16, 16, rng, count, random_floats(np.float16, np.uint16, rng, count, 10.0))
+            for _ in range(2)
+        ]
         return (halves[0] | halves[1] << np.uint64(16)).astype(np.uint32)
     if kind == "shift":
         return np.where(
@@ -68,12 +73,12 @@ def values(kind: str, rng: np.random.Generator, count: int) -> Array:
     if kind == "bit":
         return rng.integers(0, 2, size=count).astype(np.uint32)
     if kind == "mild":
-        return _floats(np.float32, np.uint32, rng, count, 2.0)
+        return random_floats(np.float32, np.uint32, rng, count, 2.0)
     if kind in ("mild16", "bf16"):
         if kind == "bf16":
-            halves = [_floats(np.float32, np.uint32, rng, count, 2.0) >> np.uint32(16) for _ in range(2)]
+            halves = [random_floats(np.float32, np.uint32, rng, count, 2.0) >> np.uint32(16) for _ in range(2)]
         else:
-            halves = [_floats(np.float16, np.uint16, rng, count, 2.0).astype(np.uint32) for _ in range(2)]
+            halves = [random_floats(np.float16, np.uint16, rng, count, 2.0).astype(np.uint32) for _ in range(2)]
         return halves[0] | halves[1] << np.uint32(16)
     if kind == "mild8":  # FP8 of about 1: exponents 4 to 9 of 15
         parts = [rng.integers(0x20, 0x50, size=count) | rng.integers(0, 2, size=count) << 7 for _ in range(4)]
@@ -83,13 +88,13 @@ def values(kind: str, rng: np.random.Generator, count: int) -> Array:
     if kind == "bfe":
         return (rng.integers(0, 32, size=count) | rng.integers(0, 40, size=count) << 16).astype(np.uint32)
     if kind in ("u32", "selector", "exec"):
-        return _mixed(_U32, 32, rng, count, rng.integers(0, 300, size=count)).astype(np.uint32)
+        return mix_values(_U32, 32, rng, count, rng.integers(0, 300, size=count)).astype(np.uint32)
     raise KeyError(kind)
 
 
-def pairs(rng: np.random.Generator, count: int) -> Array:
+def random_pairs(rng: np.random.Generator, count: int) -> Array:
     near = (rng.standard_normal(count) * 1000).view(np.uint64)
-    return _mixed(_F64, 64, rng, count, near)
+    return mix_values(_F64, 64, rng, count, near)
 
 
 def exec_masks(wave: int, trials: int, rng: np.random.Generator) -> list[int]:
@@ -101,24 +106,24 @@ def exec_masks(wave: int, trials: int, rng: np.random.Generator) -> list[int]:
     return fixed[:trials]
 
 
-def inputs(wave: int, trials: int, seed: int) -> Array:
+def random_inputs(wave: int, trials: int, seed: int) -> Array:
     """uint32 [trials, INPUTS * wave + 32]: what a kernel's workgroups read."""
     rng = np.random.default_rng(seed)
-    out = np.zeros((trials, in_bytes(wave) // 4), np.uint32)
+    out = np.zeros((trials, input_bytes(wave) // 4), np.uint32)
     for trial, mask in enumerate(exec_masks(wave, trials, rng)):
         vectors = out[trial, : INPUTS * wave].reshape(INPUTS, wave)
-        _fill(vectors, VECTOR_INPUTS, rng)
+        fill_registers(vectors, VECTOR_INPUTS, rng)
         scalars = out[trial, INPUTS * wave :].reshape(32, 1)
-        _fill(scalars, SCALAR_INPUTS, rng)
+        fill_registers(scalars, SCALAR_INPUTS, rng)
         scalars[20:22, 0] = mask & 0xFFFFFFFF, mask >> 32
     return out
 
 
-def _fill(registers: Array, kinds: tuple[str, ...], rng: np.random.Generator) -> None:
+def fill_registers(registers: Array, kinds: tuple[str, ...], rng: np.random.Generator) -> None:
     count = registers.shape[1]
     for i, kind in enumerate(kinds):
         if kind == "f64lo":
-            pair = pairs(rng, count)
+            pair = random_pairs(rng, count)
             registers[i], registers[i + 1] = pair.astype(np.uint32), (pair >> np.uint64(32)).astype(np.uint32)
         elif kind != "f64hi":
-            registers[i] = values(kind, rng, count)
+            registers[i] = random_values(kind, rng, count)

@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from zinc_rt.isa.elf import read_elf
-from zinc_rt.isa.rows import InstructionRow, rows
+from zinc_rt.isa.rows import InstructionRow, make_rows
 
 HERE = Path(__file__).parent
 FILE = HERE / "instruction_kernels.npz"
@@ -78,7 +78,7 @@ DPP = (
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class InstructionCase:
     """`results` are VGPRs that hold what the instruction left. `compare`: bits, f16, f32, f64 (NaNs are equal),
     close (a tolerance) or bf16."""
 
@@ -89,16 +89,16 @@ class Case:
 
 
 @dataclass(slots=True)
-class Kernel:
+class InstructionKernel:
     name: str
     wave: int
-    cases: list[Case] = field(default_factory=list)
+    cases: list[InstructionCase] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
     next: int = FIRST_RESULT
     memory: bool = False  # has the pointers and addresses of MEMORY_HEAD
     sections: int = 0  # of the writable region, one a case that stores
 
-    def room(self, count: int) -> bool:
+    def has_room(self, count: int) -> bool:
         return self.next + count <= LAST_RESULT + 1
 
     def take(self, count: int, align: int = 1) -> int:
@@ -111,17 +111,17 @@ class Kernel:
 # --- the frame of a kernel -----------------------------------------------------------------------------------
 
 
-def in_bytes(wave: int) -> int:
+def input_bytes(wave: int) -> int:
     """The inputs of a trial: vector inputs, then 32 scalar inputs."""
     return INPUTS * wave * 4 + 128
 
 
-def out_bytes(kernel: Kernel) -> int:
+def output_bytes(kernel: InstructionKernel) -> int:
     """The outputs of a trial: 128 registers per lane, four at a time (results and inputs)."""
     return 128 * kernel.wave * 4
 
 
-def assembly(kernel: Kernel) -> str:
+def kernel_assembly(kernel: InstructionKernel) -> str:
     wave = kernel.wave
     full = f"s_mov_b{wave} exec{'_lo' if wave == 32 else ''}, -1"
     head = [
@@ -130,8 +130,8 @@ def assembly(kernel: Kernel) -> str:
         "v_and_b32 v250, 0x3ff, v0",
         "v_lshlrev_b32 v251, 2, v250",
         "v_lshlrev_b32 v252, 4, v250",
-        f"s_mul_i32 s40, ttmp9, {in_bytes(wave)}",
-        f"s_mul_i32 s41, ttmp9, {out_bytes(kernel)}",
+        f"s_mul_i32 s40, ttmp9, {input_bytes(wave)}",
+        f"s_mul_i32 s41, ttmp9, {output_bytes(kernel)}",
         "s_add_co_u32 s96, s0, s40",
         "s_add_co_ci_u32 s97, s1, 0",
         "s_add_co_u32 s98, s2, s41",
@@ -196,12 +196,12 @@ def memory_head(wave: int) -> list[str]:
     ]
 
 
-class Writer:
+class KernelWriter:
     """Fills kernels with cases, one after another."""
 
     def __init__(self, name: str, wave: int, *, memory: bool = False) -> None:
         self.name, self.wave, self.memory = name, wave, memory
-        self.kernels: list[Kernel] = []
+        self.kernels: list[InstructionKernel] = []
 
     @property
     def suffix(self) -> str:
@@ -211,9 +211,11 @@ class Writer:
         """An SGPR (pair) as a lane mask."""
         return f"s{first}" if self.wave == 32 else f"s[{first}:{first + 1}]"
 
-    def kernel(self, count: int) -> Kernel:
-        if not self.kernels or not self.kernels[-1].room(count + 1):
-            self.kernels.append(Kernel(f"{self.name}.{len(self.kernels)}", self.wave, memory=self.memory))
+    def kernel(self, count: int) -> InstructionKernel:
+        if not self.kernels or not self.kernels[-1].has_room(count + 1):
+            self.kernels.append(
+                InstructionKernel(f"{self.name}.{len(self.kernels)}", self.wave, memory=self.memory)
+            )
         return self.kernels[-1]
 
     def vector(
@@ -252,7 +254,7 @@ class Writer:
             lines.append(f"v_mov_b32 v{index}, s{SAVED + i}")
             results.append(index)
         kernel.lines += lines
-        kernel.cases.append(Case(mnemonic, text, tuple(results), compare))
+        kernel.cases.append(InstructionCase(mnemonic, text, tuple(results), compare))
 
     def scalar(
         self,
@@ -277,10 +279,10 @@ class Writer:
             lines.append(f"v_mov_b32 v{index}, {'s46' if what == 'scc' else f's{48 + i}'}")
             results.append(index)
         kernel.lines += lines
-        kernel.cases.append(Case(mnemonic, text, tuple(results), compare))
+        kernel.cases.append(InstructionCase(mnemonic, text, tuple(results), compare))
 
 
-def subset(path: Path) -> list[tuple[str, str]]:
+def read_subset(path: Path) -> list[tuple[str, str]]:
     """(family, mnemonic) of gfx12-subset.tsv."""
     result = []
     for line in path.read_text().splitlines():
@@ -292,7 +294,7 @@ def subset(path: Path) -> list[tuple[str, str]]:
 
 def row_of(encoding: str, mnemonic: str) -> InstructionRow | None:
     table = "vector" if encoding.startswith("VOP") and encoding not in ("VOP3P", "VOPD") else "packed"
-    for row in rows(table, encoding, 12).values():
+    for row in make_rows(table, encoding, 12).values():
         if row.mnemonic in (mnemonic, mnemonic + "_e32", mnemonic + "_e64"):
             return row
     return None
@@ -301,7 +303,7 @@ def row_of(encoding: str, mnemonic: str) -> InstructionRow | None:
 # --- writing the file ----------------------------------------------------------------------------------------
 
 
-def assemble(text: str) -> bytes:
+def assemble_text(text: str) -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         source, to = Path(folder) / "k.s", Path(folder) / "k.o"
         source.write_text(text)
@@ -315,13 +317,15 @@ def assemble(text: str) -> bytes:
         return next(section.code for section in sections if section.name == ".text")
 
 
-def source_hash(kernels: list[Kernel]) -> str:
+def source_hash(kernels: list[InstructionKernel]) -> str:
     """Return the hash of the assembled source; a file built from other cases is rejected."""
-    return hashlib.sha256("\0".join(assembly(kernel) for kernel in kernels).encode()).hexdigest()
+    return hashlib.sha256("\0".join(kernel_assembly(kernel) for kernel in kernels).encode()).hexdigest()
 
 
-def write(kernels: list[Kernel], path: Path = FILE) -> None:
-    codes = [assemble(assembly(k) if k.wave == 32 else "; wave64\n" + assembly(k)) for k in kernels]
+def write_kernels(kernels: list[InstructionKernel], path: Path = FILE) -> None:
+    codes = [
+        assemble_text(kernel_assembly(k) if k.wave == 32 else "; wave64\n" + kernel_assembly(k)) for k in kernels
+    ]
     meta = {
         "format": FORMAT,
         "command": COMMAND,
@@ -343,7 +347,7 @@ def write(kernels: list[Kernel], path: Path = FILE) -> None:
     np.savez_compressed(path, code=code, lengths=lengths, meta=text)
 
 
-def read(path: Path = FILE) -> Iterator[tuple[Kernel, bytes]]:
+def read_kernels(path: Path = FILE) -> Iterator[tuple[InstructionKernel, bytes]]:
     with np.load(path) as file:
         meta = json.loads(file["meta"].tobytes())
         if meta["format"] != FORMAT:
@@ -352,8 +356,8 @@ def read(path: Path = FILE) -> Iterator[tuple[Kernel, bytes]]:
         for entry, length in zip(meta["kernels"], file["lengths"], strict=True):
             code = file["code"][index : index + int(length)].tobytes()
             index += int(length)
-            cases = [Case(m, t, tuple(r), c) for m, t, r, c in entry["cases"]]
-            yield Kernel(entry["name"], entry["wave"], cases, [], entry["end"], entry["memory"]), code
+            cases = [InstructionCase(m, t, tuple(r), c) for m, t, r, c in entry["cases"]]
+            yield InstructionKernel(entry["name"], entry["wave"], cases, [], entry["end"], entry["memory"]), code
 
 
 def main() -> None:
@@ -361,7 +365,7 @@ def main() -> None:
     from instruction_cases import all_kernels
 
     kernels = all_kernels()
-    write(kernels)
+    write_kernels(kernels)
     cases = sum(len(kernel.cases) for kernel in kernels)
     print(f"{FILE.name}: {len(kernels)} kernels, {cases} cases, {FILE.stat().st_size} bytes")
 

@@ -113,7 +113,7 @@ _SUFFIX = {"f32": "f32", "f16": "f16", "f64": "f64", "i64": "u64", "u64": "u64",
            "u16": "u16", "b16": "u16"}  # fmt: skip
 
 
-def mnemonics(text: str) -> list[str]:
+def split_mnemonics(text: str) -> list[str]:
     return [word for word in text.split() if word != "also"]
 
 

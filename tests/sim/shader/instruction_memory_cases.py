@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from instruction_kernels import LDS_DATA_BYTES, SECTION_BYTES, Writer
+from instruction_kernels import LDS_DATA_BYTES, SECTION_BYTES, KernelWriter
 
 LOADS = {
     "u8": 1, "i8": 1, "u16": 1, "i16": 1, "b32": 1, "b64": 2, "b96": 3, "b128": 4, "d16_b16": 1, "d16_hi_b16": 1,
@@ -19,54 +19,54 @@ ATOMICS = {
 WIDE = {1: "v4", 2: "v[4:5]", 3: "v[4:6]", 4: "v[4:7]"}
 
 
-class Sections:
+class MemorySections:
     """Separate memory for the stores of each case."""
 
     def __init__(self, first: int, count: int) -> None:
         self.first, self.count, self.taken = first, count, 0
 
-    def take(self) -> int:
+    def take_section(self) -> int:
         if self.taken == self.count:
             raise SystemExit(f"the fire test needs more than {self.count} sections")
         self.taken += 1
         return self.first + (self.taken - 1) * SECTION_BYTES
 
 
-def memory_cases(writer: Writer) -> None:
-    region = Sections(0, 128)
-    lds = Sections(LDS_DATA_BYTES, 40)
-    _global_loads(writer)
-    _turned_loads(writer)
-    _global_stores(writer, region)
-    _global_atomics(writer, region)
-    _scratch(writer)
-    _buffers(writer, region)
-    _scalar_loads(writer)
-    _lds_loads(writer)
-    _lds_stores(writer, lds)
-    _lds_atomics(writer, lds)
-    _lds_lanes(writer)
+def add_memory_cases(writer: KernelWriter) -> None:
+    region = MemorySections(0, 128)
+    lds = MemorySections(LDS_DATA_BYTES, 40)
+    add_global_loads(writer)
+    add_transposed_loads(writer)
+    add_global_stores(writer, region)
+    add_global_atomics(writer, region)
+    add_scratch_cases(writer)
+    add_buffer_cases(writer, region)
+    add_scalar_loads(writer)
+    add_lds_loads(writer)
+    add_lds_stores(writer, lds)
+    add_lds_atomics(writer, lds)
+    add_lds_lane_cases(writer)
 
 
-def _load(writer: Writer, name: str, operands: str, size: int) -> None:
+def add_load(writer: KernelWriter, name: str, operands: str, size: int) -> None:
     counter = "s_wait_dscnt 0" if name.startswith("ds_") else "s_wait_loadcnt 0"
     waits = [counter, "s_wait_dscnt 0"] if name.startswith("flat") else [counter]
     writer.vector(name, f"{name} {{d}}, {operands}", size=size, after=waits)
 
 
-def _global_loads(writer: Writer) -> None:
+def add_global_loads(writer: KernelWriter) -> None:
     for kind, size in LOADS.items():
-        _load(writer, f"global_load_{kind}", "v242, s[92:93]", size)
-        _load(writer, f"global_load_{kind}", "v243, s[92:93] offset:5", size)
-        _load(writer, f"global_load_{kind}", "v[244:245], off offset:16", size)
-        _load(writer, f"flat_load_{kind}", "v[244:245] offset:1024", size)
+        add_load(writer, f"global_load_{kind}", "v242, s[92:93]", size)
+        add_load(writer, f"global_load_{kind}", "v243, s[92:93] offset:5", size)
+        add_load(writer, f"global_load_{kind}", "v[244:245], off offset:16", size)
+        add_load(writer, f"flat_load_{kind}", "v[244:245] offset:1024", size)
     for name in ("wb", "inv", "wbinv"):
         writer.vector(f"global_{name}", f"global_{name}")
-    _load(writer, "global_load_b32", "v240, s[92:93] th:TH_LOAD_NT scope:SCOPE_SYS", 1)
-    _load(writer, "global_load_b128", "v240, s[92:93] offset:32", 4)  # lanes side by side
+    add_load(writer, "global_load_b32", "v240, s[92:93] th:TH_LOAD_NT scope:SCOPE_SYS", 1)
+    add_load(writer, "global_load_b128", "v240, s[92:93] offset:32", 4)  # lanes side by side
 
 
-def _turned_loads(writer: Writer) -> None:
+def add_transposed_loads(writer: KernelWriter) -> None:
     """Their EXEC must be all ones."""
     for name, size in (("global_load_tr_b64", 2), ("global_load_tr_b128", 4)):
         size = size if writer.wave == 32 else size // 2
@@ -74,22 +74,22 @@ def _turned_loads(writer: Writer) -> None:
             writer.vector(name, f"{name} {{d}}, {form}", size=size, after=["s_wait_loadcnt 0"], full=True)
 
 
-def _global_stores(writer: Writer, region: Sections) -> None:
+def add_global_stores(writer: KernelWriter, region: MemorySections) -> None:
     for kind, size in STORES.items():
         for form in (
-            f"global_store_{kind} v241, {WIDE[size]}, s[94:95] offset:{region.take()}",
-            f"global_store_{kind} v[246:247], {WIDE[size]}, off offset:{region.take()}",
-            f"flat_store_{kind} v[246:247], {WIDE[size]} offset:{region.take() + 3}",
+            f"global_store_{kind} v241, {WIDE[size]}, s[94:95] offset:{region.take_section()}",
+            f"global_store_{kind} v[246:247], {WIDE[size]}, off offset:{region.take_section()}",
+            f"flat_store_{kind} v[246:247], {WIDE[size]} offset:{region.take_section() + 3}",
         ):
             writer.vector(form.split()[0], form, after=["s_wait_storecnt_dscnt 0"])
 
 
-def _global_atomics(writer: Writer, region: Sections) -> None:
+def add_global_atomics(writer: KernelWriter, region: MemorySections) -> None:
     for kind, size in ATOMICS.items():
         values = {1: "v4", 2: "v[4:5]"}[size]
         if kind.startswith("cmpswap"):
             values = {1: "v[4:5]", 2: "v[4:7]"}[size]
-        start = [f"global_store_b64 v241, v[6:7], s[94:95] offset:{region.take()}", "s_wait_storecnt 0"]
+        start = [f"global_store_b64 v241, v[6:7], s[94:95] offset:{region.take_section()}", "s_wait_storecnt 0"]
         offset = start[0].split("offset:")[1]
         name = f"global_atomic_{kind}"
         if kind == "add_f32":
@@ -114,7 +114,7 @@ def _global_atomics(writer: Writer, region: Sections) -> None:
             after=["s_wait_loadcnt 0"],
         )
         if kind.startswith(("add_u", "or_", "max_", "min_", "and_", "xor_", "sub_")):  # any order gives the same
-            offset = str(region.take())
+            offset = str(region.take_section())
             start = [f"global_store_b64 v241, v[6:7], s[94:95] offset:{offset}", "s_wait_storecnt 0"]
             read = f"global_load_b64 {{d}}, v248, s[94:95] offset:{offset}"
             writer.vector(
@@ -126,7 +126,7 @@ def _global_atomics(writer: Writer, region: Sections) -> None:
             )
 
 
-def _scratch(writer: Writer) -> None:
+def add_scratch_cases(writer: KernelWriter) -> None:
     for kind, size in (("b32", 1), ("b128", 4), ("b8", 1), ("b16", 1), ("b64", 2), ("b96", 3)):
         load = {"b8": "u8", "b16": "i16"}.get(kind, kind)
         clear = [f"scratch_store_b128 off, v[12:15], off offset:{16 * i}" for i in range(2)]
@@ -157,7 +157,7 @@ def _scratch(writer: Writer) -> None:
             )
 
 
-def _buffers(writer: Writer, region: Sections) -> None:
+def add_buffer_cases(writer: KernelWriter, region: MemorySections) -> None:
     for kind, size in (("b32", 1), ("b128", 4), ("u16", 1), ("b64", 2), ("u8", 1), ("i8", 1), ("b96", 3)):
         name = f"buffer_load_{kind}"
         for form in (
@@ -172,7 +172,7 @@ def _buffers(writer: Writer, region: Sections) -> None:
     for kind, size in (("b32", 1), ("b128", 4), ("b8", 1), ("b64", 2)):
         name = f"buffer_store_{kind}"
         for form in ("v241, s[68:71], s40 offen", "v241, s[68:71], s40 offen offset:2990"):
-            index = region.take()
+            index = region.take_section()
             moved = [
                 f"s_add_co_u32 s68, s94, {index}",
                 "s_add_co_ci_u32 s69, s95, 0",
@@ -182,7 +182,7 @@ def _buffers(writer: Writer, region: Sections) -> None:
             writer.vector(name, text, before=["s_mov_b32 s40, 0", *moved], after=["s_wait_storecnt 0"])
 
 
-def _scalar_loads(writer: Writer) -> None:
+def add_scalar_loads(writer: KernelWriter) -> None:
     widths = {"b32": 1, "b64": 2, "b96": 3, "b128": 4, "b256": 8, "b512": 16, "u8": 1, "i8": 1, "u16": 1, "i16": 1}
     for stem, base in (("s_load", "s[92:93]"), ("s_buffer_load", "s[64:67]")):
         for kind, count in widths.items():
@@ -194,22 +194,22 @@ def _scalar_loads(writer: Writer) -> None:
                 writer.scalar(name, text, before=["s_mov_b32 s40, 0x135", "s_mov_b32 m0, 0x64"], saved=saved)
 
 
-def _lds_loads(writer: Writer) -> None:
+def add_lds_loads(writer: KernelWriter) -> None:
     for kind, size in LOADS.items():
         if kind.startswith("d16"):
             hi = "_hi" if "hi" in kind else ""
             kind = f"{kind[-2:] if kind[-2:] != '16' else 'u16'}_d16{hi}"
         name = f"ds_load_{kind}"
-        _load(writer, name, "v242", size)
-        _load(writer, name, "v240 offset:64", size)
+        add_load(writer, name, "v242", size)
+        add_load(writer, name, "v240 offset:64", size)
         if size == 1:
-            _load(writer, name, "v242 offset:4" if "b32" in kind else "v242 offset:6", size)
+            add_load(writer, name, "v242 offset:4" if "b32" in kind else "v242 offset:6", size)
     for kind, size in (("2addr_b32", 2), ("2addr_b64", 4), ("2addr_stride64_b32", 2), ("2addr_stride64_b64", 4)):
-        _load(writer, f"ds_load_{kind}", "v242 offset0:3 offset1:1", size)
-        _load(writer, f"ds_load_{kind}", "v240 offset1:4", size)
+        add_load(writer, f"ds_load_{kind}", "v242 offset0:3 offset1:1", size)
+        add_load(writer, f"ds_load_{kind}", "v240 offset1:4", size)
 
 
-def _lds_stores(writer: Writer, lds: Sections) -> None:
+def add_lds_stores(writer: KernelWriter, lds: MemorySections) -> None:
     for kind, size in (
         ("b8", 1),
         ("b16", 1),
@@ -221,7 +221,7 @@ def _lds_stores(writer: Writer, lds: Sections) -> None:
         ("b16_d16_hi", 1),
     ):
         for offset in (0, 8 if size < 3 else 0):
-            index = lds.take()
+            index = lds.take_section()
             fill = [f"ds_store_b128 v240, v[12:15] offset:{index}", "s_wait_dscnt 0"]
             read = ["s_wait_dscnt 0", f"ds_load_b128 {{d}}, v240 offset:{index}", "s_wait_dscnt 0"]
             name = f"ds_store_{kind}"
@@ -229,7 +229,7 @@ def _lds_stores(writer: Writer, lds: Sections) -> None:
                 name, f"{name} v241, {WIDE[size]} offset:{index + offset}", size=4, before=fill, after=read
             )
     for kind, first, second in (("2addr_b32", "v4", "v5"), ("2addr_b64", "v[4:5]", "v[6:7]")):
-        index = lds.take()
+        index = lds.take_section()
         moved = [
             f"v_add_nc_u32 v249, {index}, v241",
             f"ds_store_b128 v240, v[12:15] offset:{index}",
@@ -241,12 +241,12 @@ def _lds_stores(writer: Writer, lds: Sections) -> None:
         writer.vector(name, f"{name} v249, {first}, {second} {offsets}", size=4, before=moved, after=read)
 
 
-def _lds_atomics(writer: Writer, lds: Sections) -> None:
+def add_lds_atomics(writer: KernelWriter, lds: MemorySections) -> None:
     kinds = {
         "add_u32": 1, "max_u32": 1, "min_u32": 1, "add_f32": 1, "sub_u32": 1, "or_b32": 1, "and_b32": 1,
         "max_i32": 1, "inc_u32": 1, "dec_u32": 1, "add_u64": 2,
     }  # fmt: skip
-    index = lds.take()
+    index = lds.take_section()
     for kind, size in kinds.items():
         values = "v1" if kind == "add_f32" else WIDE[size]
         old = "v[2:3]" if kind == "add_f32" else "v[6:7]"
@@ -279,7 +279,7 @@ def _lds_atomics(writer: Writer, lds: Sections) -> None:
         )
 
 
-def _lds_lanes(writer: Writer) -> None:
+def add_lds_lane_cases(writer: KernelWriter) -> None:
     wait = ["s_wait_dscnt 0"]
     for pattern in (
         "0x8000", "0x80e4", "0x801b", "0x041f", "0x401f", "0x7c1f", "0x0018", "0x00e7", "0x1ce3", "0xe000",

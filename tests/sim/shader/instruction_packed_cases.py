@@ -5,11 +5,11 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
-from instruction_kernels import DPP, INLINE, LITERAL, SCALARS, Writer, row_of
-from instruction_lists import SPECIAL_TYPES, VOPD, compare_of, mnemonics, sources_of
+from instruction_kernels import DPP, INLINE, LITERAL, SCALARS, KernelWriter, row_of
+from instruction_lists import SPECIAL_TYPES, VOPD, compare_of, sources_of, split_mnemonics
 
 
-def packed_cases(writer: Writer, name: str, turn: Iterator[int]) -> None:
+def add_packed_cases(writer: KernelWriter, name: str, turn: Iterator[int]) -> None:
     row = row_of("VOP3P", name)
     assert row is not None, name
     count = len(row.operands) - 1
@@ -23,7 +23,7 @@ def packed_cases(writer: Writer, name: str, turn: Iterator[int]) -> None:
     )
     initial = ("v20",) if compare == "close" else ("v9",)
 
-    def put(operands: list[str], tail: str = "", stem: str = "") -> None:
+    def add_case(operands: list[str], tail: str = "", stem: str = "") -> None:
         writer.vector(name, f"{name}{stem} {{d}}, {', '.join(operands)}{tail}", compare=compare, initial=initial)
 
     if name.startswith("v_fma_mix"):
@@ -36,24 +36,24 @@ def packed_cases(writer: Writer, name: str, turn: Iterator[int]) -> None:
             ):
                 if "1.0" in sources and "op_sel:[0,1" in tail:
                     continue  # a constant has no upper half
-                put(sources, tail)
-        put(["-v0", "|v1|", "-|v2|"])
-        put(["-v8", "|v9|", "-|v8|"], " op_sel_hi:[1,1,1] clamp")
-        put(["v8", "v9", "v3"], f" op_sel_hi:[1,1,0] {DPP[next(turn) % len(DPP)]}", stem="_e64_dpp")
+                add_case(sources, tail)
+        add_case(["-v0", "|v1|", "-|v2|"])
+        add_case(["-v8", "|v9|", "-|v8|"], " op_sel_hi:[1,1,1] clamp")
+        add_case(["v8", "v9", "v3"], f" op_sel_hi:[1,1,0] {DPP[next(turn) % len(DPP)]}", stem="_e64_dpp")
         return
-    put(plain)
-    put([*plain[:-1], SCALARS[types[-1]][0]])
+    add_case(plain)
+    add_case([*plain[:-1], SCALARS[types[-1]][0]])
     if name.startswith(("v_dot4_i32", "v_dot8_i32")):
         for signs in ("[1,0,0]", "[0,1,0]", "[1,1,0]"):
-            put(["v4", "v5", "v6"], f" neg_lo:{signs}")
-        put(["v4", "-5", "v6"], " neg_lo:[1,1,0]")
+            add_case(["v4", "v5", "v6"], f" neg_lo:{signs}")
+        add_case(["v4", "-5", "v6"], " neg_lo:[1,1,0]")
         return
     if name.startswith(("v_dot4_u32", "v_dot8_u32")):
-        put(["s0", "v5", "1"])
+        add_case(["s0", "v5", "1"])
         return
     if name.startswith("v_dot4_f32"):
-        put(plain, " neg_lo:[0,0,1]")
-        put(plain, " neg_hi:[0,0,1]")
+        add_case(plain, " neg_lo:[0,0,1]")
+        add_case(plain, " neg_hi:[0,0,1]")
         return
     ones = [1] * count
     for low, high in (([1, 0, 0], [0, 1, 1]), ([0, 1, 1], [1, 0, 0]), ([1, 1, 1], [0, 0, 0])):
@@ -61,22 +61,22 @@ def packed_cases(writer: Writer, name: str, turn: Iterator[int]) -> None:
         if name.startswith("v_dot2"):
             lows, highs = [*lows[:2], 0], [*highs[:2], 1]
         shown = f" op_sel:{lows} op_sel_hi:{highs}".replace(", ", ",")
-        put(plain, shown if highs != ones else f" op_sel:{lows}".replace(", ", ","))
+        add_case(plain, shown if highs != ones else f" op_sel:{lows}".replace(", ", ","))
     if is_float:
-        put(plain, f" neg_lo:{[1, 0, 1][:count]} neg_hi:{[0, 1, 1][:count]}".replace(", ", ","))
+        add_case(plain, f" neg_lo:{[1, 0, 1][:count]} neg_hi:{[0, 1, 1][:count]}".replace(", ", ","))
     if not name.startswith("v_dot2"):
-        put(
+        add_case(
             [plain[0], INLINE["f16" if is_float else "u16"][0], *plain[2:]],
             f" op_sel_hi:{[1, 0, 1][:count]}".replace(", ", ","),
         )
-        put([*plain[:-1], LITERAL["f16" if is_float else "u32"]])
+        add_case([*plain[:-1], LITERAL["f16" if is_float else "u32"]])
         if "shl" not in name and "shr" not in name and "mul_lo" not in name:
-            put(plain, " clamp")
+            add_case(plain, " clamp")
     else:
-        put(plain, " " + DPP[next(turn) % len(DPP)], stem="_e64_dpp")
+        add_case(plain, " " + DPP[next(turn) % len(DPP)], stem="_e64_dpp")
 
 
-def wmma_cases(writer: Writer, name: str) -> None:
+def add_wmma_cases(writer: KernelWriter, name: str) -> None:
     row = row_of("VOP3P", name)
     assert row is not None, name
     widths = []
@@ -118,15 +118,15 @@ _VOPD_SOURCES = {  # x and y: source 0 and 1, from different banks
 }  # fmt: skip
 
 
-def dual_cases(writer: Writer) -> None:
-    names = mnemonics(VOPD)
+def add_dual_cases(writer: KernelWriter) -> None:
+    names = split_mnemonics(VOPD)
     firsts = names[:14]
     for x, y in itertools.chain(
         zip(firsts, names[3:] + names[:3], strict=False), [("add_f32", n) for n in names[14:]]
     ):
         writer.vector(
             "v_dual_" + y if y in names[14:] else "v_dual_" + x,
-            f"v_dual_{_half(x, 0, '{d0}')} :: v_dual_{_half(y, 1, '{d1}')}",
+            f"v_dual_{select_half(x, 0, '{d0}')} :: v_dual_{select_half(y, 1, '{d1}')}",
             size=2,
             align=2,
             compare="close" if "dot2" in x + y else "f32",
@@ -138,10 +138,10 @@ def dual_cases(writer: Writer) -> None:
         ("fmac_f32", "fmac_f32"),
         ("mul_f32", "cndmask_b32"),
     ):
-        left = _half(x, 0, "{d0}").replace("v0,", "s4,", 1)
+        left = select_half(x, 0, "{d0}").replace("v0,", "s4,", 1)
         writer.vector(
             "v_dual_" + x,
-            f"v_dual_{left} :: v_dual_{_half(y, 1, '{d1}')}",
+            f"v_dual_{left} :: v_dual_{select_half(y, 1, '{d1}')}",
             size=2,
             align=2,
             compare="f32",
@@ -149,7 +149,7 @@ def dual_cases(writer: Writer) -> None:
         )
 
 
-def _half(name: str, place: int, to: str) -> str:
+def select_half(name: str, place: int, to: str) -> str:
     kind = "f16" if name.endswith("f32_f16") else "bf16" if name.endswith("bf16") else name[-3:]
     kind = {"b32": "u32"}.get(kind, kind)
     kind = "shift" if name == "lshlrev_b32" else kind

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from instruction_kernels import Writer
-from instruction_lists import SOP1, SOP2, SOPC, mnemonics
+from instruction_kernels import KernelWriter
+from instruction_lists import SOP1, SOP2, SOPC, split_mnemonics
 
 _SOP2_ODD = {
     **dict.fromkeys(("s_lshl_b32", "s_lshr_b32", "s_ashr_i32"), ("s0", "s14")),
@@ -31,8 +31,8 @@ def _scalar_types(name: str) -> tuple[str, str, bool]:
     return "s0", "s1", False
 
 
-def scalar_cases(writer: Writer) -> None:
-    for name in mnemonics(SOP1):
+def add_scalar_cases(writer: KernelWriter) -> None:
+    for name in split_mnemonics(SOP1):
         parts = name.split("_")
         source, _, pair = _scalar_types(name)
         if name.startswith("s_cvt_hi"):
@@ -68,7 +68,7 @@ def scalar_cases(writer: Writer) -> None:
                 compare=compare,
                 before=["s_mov_b32 vcc_hi, s1"],
             )
-    for name in mnemonics(SOP2):
+    for name in split_mnemonics(SOP2):
         a, b, pair = _scalar_types(name)
         if name == "s_bfm_b64":
             a, b = "s14", "s15"
@@ -86,7 +86,7 @@ def scalar_cases(writer: Writer) -> None:
             (a, literal),
         ):
             writer.scalar(name, f"{name} {to}, {left}, {right}", saved=saved, compare=compare)
-    for name in mnemonics(SOPC):
+    for name in split_mnemonics(SOPC):
         a, b, _ = _scalar_types(name)
         if "bitcmp" in name:
             b = "s14"
@@ -119,7 +119,7 @@ def scalar_cases(writer: Writer) -> None:
     writer.scalar("s_setreg_imm32_b32", "s_setreg_imm32_b32 hwreg(HW_REG_WAVE_MODE, 4, 4), 15")
     writer.scalar("s_round_mode", "s_round_mode 0", saved=("s40",))
     writer.scalar("s_denorm_mode", "s_denorm_mode 15", saved=("s40",))
-    control_cases(writer)
+    add_control_cases(writer)
 
 
 _QUIET = (
@@ -133,7 +133,7 @@ _QUIET = (
 )  # fmt: skip
 
 
-def control_cases(writer: Writer) -> None:
+def add_control_cases(writer: KernelWriter) -> None:
     """Test each branch taken and not taken; s40 records which."""
     vcc = f"s_mov_b{writer.wave} vcc{writer.suffix}"
     execute = f"s_mov_b{writer.wave} exec{writer.suffix}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from instruction_kernels import DPP, INLINE, LITERAL, SCALARS, Writer, row_of
+from instruction_kernels import DPP, INLINE, LITERAL, SCALARS, KernelWriter, row_of
 from instruction_lists import compare_of, sources_of, types_of
 
 # Rows that take a carry or a mask in, a scalar out, or read lanes: written by hand below.
@@ -19,12 +19,12 @@ BY_HAND = {
 }  # fmt: skip
 
 
-def _dress(text: str, negate: bool, absolute: bool) -> str:
+def apply_modifiers(text: str, negate: bool, absolute: bool) -> str:
     text = f"|{text}|" if absolute else text
     return f"-{text}" if negate else text
 
 
-def vector_cases(writer: Writer, encoding: str, name: str, turn: Iterator[int]) -> None:
+def add_vector_cases(writer: KernelWriter, encoding: str, name: str, turn: Iterator[int]) -> None:
     """e32 and e64 forms, scalar, inline and literal sources, modifiers, DPP."""
     short = row_of(encoding, name) if encoding != "VOP3" else None
     long = row_of("VOP3", name)
@@ -50,7 +50,7 @@ def vector_cases(writer: Writer, encoding: str, name: str, turn: Iterator[int]) 
     if compare in ("close", "close16"):
         initial = ("v20",) if compare == "close" else ("v26",)
 
-    def put(operands: list[str], *, long_form: bool, tail: str = "", stem: str = "") -> None:
+    def add_case(operands: list[str], *, long_form: bool, tail: str = "", stem: str = "") -> None:
         mask = f"vcc{writer.suffix}"
         scalar_out = mask
         if long_form and (is_compare or carry_out):
@@ -61,12 +61,12 @@ def vector_cases(writer: Writer, encoding: str, name: str, turn: Iterator[int]) 
             saved = ("exec_lo",) + (("exec_hi",) if writer.wave == 64 else ())
         elif is_compare:
             parts.append(scalar_out)
-            saved = _words(scalar_out, writer.wave)
+            saved = mask_registers(scalar_out, writer.wave)
         else:
             parts.append("{d}")
         if carry_out:
             parts.append(scalar_out)
-            saved = _words(scalar_out, writer.wave)
+            saved = mask_registers(scalar_out, writer.wave)
         parts += operands
         if mask_in:
             parts.append(writer.mask(26) if long_form and not stem else mask)
@@ -92,36 +92,38 @@ def vector_cases(writer: Writer, encoding: str, name: str, turn: Iterator[int]) 
         k = LITERAL[types[0]]
         a, b = plain[0], plain[1] if len(plain) > 1 else plain[0]
         order = [a, k, b] if "fmamk" in name else [a, b, k]
-        put(order, long_form=False)
+        add_case(order, long_form=False)
         order[0] = SCALARS[types[0]][0]
-        put(order, long_form=False)
+        add_case(order, long_form=False)
         return
     if short is not None:
-        put(plain, long_form=False)
-        put([SCALARS[types[0]][0], *plain[1:]], long_form=False)
-        put([INLINE[types[0]][0], *plain[1:]], long_form=False)
-        put([INLINE[types[0]][2], *plain[1:]], long_form=False)
-        put([LITERAL[types[0]], *plain[1:]], long_form=False)
+        add_case(plain, long_form=False)
+        add_case([SCALARS[types[0]][0], *plain[1:]], long_form=False)
+        add_case([INLINE[types[0]][0], *plain[1:]], long_form=False)
+        add_case([INLINE[types[0]][2], *plain[1:]], long_form=False)
+        add_case([LITERAL[types[0]], *plain[1:]], long_form=False)
     if long is None:
         return
     sources = len(plain)
-    put(plain, long_form=True)
-    put([*plain[:-1], SCALARS[types[-1]][0]], long_form=True)
-    put([INLINE[types[0]][1], *plain[1:]], long_form=True)
+    add_case(plain, long_form=True)
+    add_case([*plain[:-1], SCALARS[types[-1]][0]], long_form=True)
+    add_case([INLINE[types[0]][1], *plain[1:]], long_form=True)
     if sources > 1:
-        put([plain[0], INLINE[types[1]][2], *plain[2:]], long_form=True)
-        put([*plain[:-1], LITERAL[types[-1]]], long_form=True)
+        add_case([plain[0], INLINE[types[1]][2], *plain[2:]], long_form=True)
+        add_case([*plain[:-1], LITERAL[types[-1]]], long_form=True)
     if mods:
         for neg, absolute in ((mods, 0), (0, mods), (mods & 5 or mods, mods & 3)):
             absolute = absolute if can_abs else 0
-            dressed = [_dress(s, bool(neg >> i & 1), bool(absolute >> i & 1)) for i, s in enumerate(plain)]
+            dressed = [
+                apply_modifiers(s, bool(neg >> i & 1), bool(absolute >> i & 1)) for i, s in enumerate(plain)
+            ]
             if dressed != plain:
-                put(dressed, long_form=True)
+                add_case(dressed, long_form=True)
     if "c" in flags and not is_compare and not name.startswith(("v_dot", "v_div_scale")):
-        put(plain, long_form=True, tail=" clamp")
+        add_case(plain, long_form=True, tail=" clamp")
     if "o" in flags and compare in ("f32", "f16", "f64") and not name.startswith(("v_div_scale", "v_div_fixup")):
-        put(plain, long_form=True, tail=" mul:2")
-        put(plain, long_form=True, tail=" clamp div:2" if "c" in flags else " div:2")
+        add_case(plain, long_form=True, tail=" mul:2")
+        add_case(plain, long_form=True, tail=" clamp div:2" if "c" in flags else " div:2")
     if selects is not None:
         bits = selects[1:]
         for fill in ((1, 0, 1, 0), (0, 1, 0, 1), (1, 1, 1, 1)):
@@ -135,25 +137,25 @@ def vector_cases(writer: Writer, encoding: str, name: str, turn: Iterator[int]) 
             if name == "v_pack_b32_f16":
                 shown[2] = "0"
             if any(s == "1" for s in shown):
-                put(plain, long_form=True, tail=f" op_sel:[{','.join(shown)}]")
+                add_case(plain, long_form=True, tail=f" op_sel:[{','.join(shown)}]")
     if "byte0" in flags:
         for byte in (1, 2, 3):
-            put(plain, long_form=True, tail=f" byte_sel:{byte}")
+            add_case(plain, long_form=True, tail=f" byte_sel:{byte}")
     if short is not None and "dpp" in short.flags:
         for _ in range(2 if name not in ("v_mov_b32", "v_add_f32", "v_add_nc_u32") else len(DPP)):
-            put(plain, long_form=False, tail=" " + DPP[next(turn) % len(DPP)], stem="_dpp")
+            add_case(plain, long_form=False, tail=" " + DPP[next(turn) % len(DPP)], stem="_dpp")
     if "dpp" in flags and long_kinds[0] != "no" and not is_exec:
-        put(plain, long_form=True, tail=" " + DPP[next(turn) % len(DPP)], stem="_e64_dpp")
+        add_case(plain, long_form=True, tail=" " + DPP[next(turn) % len(DPP)], stem="_e64_dpp")
 
 
-def _words(mask: str, wave: int) -> tuple[str, ...]:
+def mask_registers(mask: str, wave: int) -> tuple[str, ...]:
     if mask.startswith("vcc"):
         return ("vcc_lo",) if wave == 32 else ("vcc_lo", "vcc_hi")
     first = int(mask.removeprefix("s[").removeprefix("s").split(":")[0].rstrip("]"))
     return (f"s{first}",) if wave == 32 else (f"s{first}", f"s{first + 1}")
 
 
-def lane_cases(writer: Writer) -> None:
+def add_lane_cases(writer: KernelWriter) -> None:
     put = writer.vector
     put("v_nop", "v_nop", size=1)
     put("v_readfirstlane_b32", "v_readfirstlane_b32 s40, v4", size=0, saved=("s40",))

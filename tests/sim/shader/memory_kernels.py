@@ -21,24 +21,24 @@ MODULES = ("test_shader_memory", "test_shader_lds", "test_shader_atomics", "test
 WAVE64 = "// wave64\n"  # first line of a source that needs it
 
 
-def key(source: str) -> str:
+def source_key(source: str) -> str:
     return hashlib.sha256(source.encode()).hexdigest()[:16]
 
 
 @cache
-def known() -> Mapping[str, str]:
+def load_known() -> Mapping[str, str]:
     return json.loads(FILE.read_text())
 
 
-def code(source: str) -> bytes:
+def machine_code(source: str) -> bytes:
     """The machine code of a module's KERNELS."""
-    result = known().get(key(source))
+    result = load_known().get(source_key(source))
     if result is None:
         raise LookupError(f"not assembled yet: {source[:60]!r}…; run: {COMMAND}")
     return bytes.fromhex(result)
 
 
-def assemble(source: str) -> bytes:
+def assemble_source(source: str) -> bytes:
     """By zig's clang."""
     from zinc_rt.isa.elf import read_elf
 
@@ -52,15 +52,18 @@ def assemble(source: str) -> bytes:
         return bytes(section.code)
 
 
-def sources() -> Iterator[str]:
+def list_sources() -> Iterator[str]:
     sys.path.insert(0, str(FILE.parent))
     for name in MODULES:
         yield from importlib.import_module(name).KERNELS.values()
 
 
 def main() -> None:
-    have = dict(known()) if FILE.exists() else {}
-    result = {key(source): have.get(key(source)) or assemble(source).hex() for source in sources()}
+    have = dict(load_known()) if FILE.exists() else {}
+    result = {
+        source_key(source): have.get(source_key(source)) or assemble_source(source).hex()
+        for source in list_sources()
+    }
     FILE.write_text(json.dumps(dict(sorted(result.items())), indent=0) + "\n")
     print(f"{FILE.name}: {len(result)} kernels")
 

@@ -28,14 +28,14 @@ PARTIAL_TG_EN = 2
 POISON = 0xDEADBEEF
 
 
-def code(text: str) -> bytes:
+def parse_dwords(text: str) -> bytes:
     """Dwords in hexadecimal; text after `;` is a comment."""
     words = [int(word, 16) for line in text.splitlines() for word in line.split(";")[0].split()]
     return struct.pack(f"<{len(words)}I", *words)
 
 
-ENDPGM = code("bfb00000 ; s_endpgm")
-STORE_IDS = code("""
+ENDPGM = parse_dwords("bfb00000 ; s_endpgm")
+STORE_IDS = parse_dwords("""
     30020082                    ; v_lshlrev_b32_e32 v1, 2, v0
     84028775                    ; s_lshl_b32 s2, ttmp9, 7
     4a020202                    ; v_add_nc_u32_e32 v1, s2, v1
@@ -45,7 +45,7 @@ STORE_IDS = code("""
 """)
 """out[32 * group + lane] = group + lane; s[0:1]: out."""
 
-SPIN = code("""
+SPIN = parse_dwords("""
     f4000080 f8000000           ; s_load_b32 s2, s[0:1], 0x0
     bfc70000                    ; s_wait_kmcnt 0x0
     bf068002                    ; s_cmp_eq_u32 s2, 0
@@ -57,7 +57,7 @@ SPIN = code("""
 """)
 """Waits until word 0 is not 0, then stores 7 to word 1."""
 
-REVERSE = code("""
+REVERSE = parse_dwords("""
     30020082                    ; v_lshlrev_b32_e32 v1, 2, v0
     7e040300                    ; v_mov_b32_e32 v2, v0
     d8340000 00000201           ; ds_store_b32 v1, v2
@@ -73,7 +73,7 @@ REVERSE = code("""
 """64 threads, 256 bytes of LDS: out[lane] = 63 - lane, by way of the other wave's half of the LDS."""
 
 
-class Stage:
+class ShaderStage:
     """A process on a machine with a compute queue."""
 
     def __init__(self, gpu: KfdGpu, machine: SimMachine | None = None) -> None:
@@ -141,7 +141,7 @@ class Stage:
     def done(self, seconds: float = 20) -> bool:
         """Whether the last launch's fence came."""
         value = ctypes.c_uint32.from_address(self.fence.host.address)
-        return within(seconds, lambda: value.value == self.fences)
+        return wait_until(seconds, lambda: value.value == self.fences)
 
     def run(self, program_va: int, user_data: Sequence[int] = (), **launch: Any) -> None:
         self.launch(program_va, user_data, **launch)
@@ -152,13 +152,13 @@ class Stage:
         return [finding.rule for finding in self.machine.findings]
 
 
-def halves(va: int) -> tuple[int, int]:
+def split_va(va: int) -> tuple[int, int]:
     return va & 0xFFFFFFFF, va >> 32
 
 
-def within(seconds: float, true: Callable[[], bool]) -> bool:
+def wait_until(seconds: float, condition: Callable[[], bool]) -> bool:
     deadline = time.monotonic() + seconds
-    while not true():
+    while not condition():
         if time.monotonic() > deadline:
             return False
         time.sleep(0.0005)
@@ -174,13 +174,13 @@ def gpu_of(driver: Any) -> Iterator[KfdGpu]:
 
 
 @contextlib.contextmanager
-def stage(machine: SimMachine) -> Iterator[Stage]:
+def open_stage(machine: SimMachine) -> Iterator[ShaderStage]:
     with gpu_of(SimDriver(machine)) as gpu:
-        yield Stage(gpu, machine)
+        yield ShaderStage(gpu, machine)
 
 
 @contextlib.contextmanager
-def machine(*inject: str, **options: Any) -> Iterator[SimMachine]:
+def open_machine(*inject: str, **options: Any) -> Iterator[SimMachine]:
     options.setdefault("time_scale", 0.02)
     machine = SimMachine(MachineOptions(inject=inject, **options))
     try:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from zinc_rt.isa.target import default_target
+from zinc_rt.isa.target import make_default_target
 from zinc_rt.sim.shader.layout import (
     CONTEXT,
     EXEC_LO,
@@ -23,7 +23,7 @@ from zinc_rt.sim.shader.layout import (
     aligned,
     state_bytes,
 )
-from zinc_rt.sim.shader.run.compile import Loaded, compile_ir
+from zinc_rt.sim.shader.run.compile import LoadedCode, compile_ir
 from zinc_rt.sim.shader.translate.translation import Translation, translate
 
 PROGRAM_VA = 0x7000_0000_1000
@@ -42,7 +42,7 @@ def _new_state(wave: int, vgprs: int) -> tuple[np.ndarray, np.ndarray]:
     return header, registers
 
 
-class Wave:
+class SingleWave:
     """`header`, `vgprs`: the state; `context`: the thread's. Registers are as the last suspension saved them."""
 
     def __init__(
@@ -65,10 +65,10 @@ class Wave:
         execution = full if execution is None else execution
         checks = Checks(level, trace=trace, profile=profile)
         variant = KernelVariant(
-            code, default_target(wave), execution == full, checks, vgprs, len(user_data), entry, mode
+            code, make_default_target(wave), execution == full, checks, vgprs, len(user_data), entry, mode
         )
         self.translation: Translation = translate(variant)
-        self._library = Loaded(compile_ir(self.translation.text), [self.translation.function])
+        self._library = LoadedCode(compile_ir(self.translation.text), [self.translation.function])
         self._call = _Function(self._library.at[self.translation.function])
         self.header, self.vgprs = _new_state(wave, vgprs)
         self.vgprs[0] = np.arange(wave)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from instruction_kernels import assemble
+from instruction_kernels import assemble_text
 
 FILE = Path(__file__).with_suffix(".txt")
 COMMAND = "python tests/sim/shader/swmmac_programs.py"
@@ -27,26 +27,26 @@ FORMS = {
 }
 
 
-def widths(mnemonic: str, wave: int) -> tuple[int, int, int]:
+def operand_widths(mnemonic: str, wave: int) -> tuple[int, int, int]:
     """VGPRs of D, A and B."""
     d, a, b = FORMS[mnemonic][:3]
     return (d, a, b) if wave == 32 else (d // 2, max(a // 2, 1), b // 2)
 
 
-def keys(mnemonic: str, wave: int) -> int:
+def index_key_count(mnemonic: str, wave: int) -> int:
     """How many fields an index register has."""
-    _, a, _ = widths(mnemonic, wave)
+    _, a, _ = operand_widths(mnemonic, wave)
     return 32 // (2 * a * (32 // FORMS[mnemonic][3]))
 
 
-def registers(first: int, count: int) -> str:
+def register_range(first: int, count: int) -> str:
     return f"v{first}" if count == 1 else f"v[{first}:{first + count - 1}]"
 
 
-def source(mnemonic: str, wave: int, key: int) -> str:
+def program_source(mnemonic: str, wave: int, key: int) -> str:
     """A: 16 bytes a lane from s[0:1]; B, C: 32 bytes from s[2:3], s[4:5]; index: 4 bytes from s[6:7]. D over C."""
-    d, a, b = widths(mnemonic, wave)
-    operands = f"{registers(16, d)}, {registers(4, a)}, {registers(8, b)}, v24"
+    d, a, b = operand_widths(mnemonic, wave)
+    operands = f"{register_range(16, d)}, {register_range(4, a)}, {register_range(8, b)}, v24"
     tail = f" index_key:{key}" if key else ""
     tail += " neg_lo:[1,0,0]" if "_i32_" in mnemonic and key == 0 else ""
     return f"""{"; wave64" if wave == 64 else ""}
@@ -68,12 +68,17 @@ s_endpgm
 """
 
 
-def every() -> list[tuple[str, int, int]]:
+def list_programs() -> list[tuple[str, int, int]]:
     """(mnemonic, wave, index_key): the first field and the last."""
-    return [(name, wave, key) for name in FORMS for wave in (32, 64) for key in sorted({0, keys(name, wave) - 1})]
+    return [
+        (name, wave, key)
+        for name in FORMS
+        for wave in (32, 64)
+        for key in sorted({0, index_key_count(name, wave) - 1})
+    ]
 
 
-def read() -> dict[tuple[str, int, int], bytes]:
+def read_programs() -> dict[tuple[str, int, int], bytes]:
     result = {}
     for line in FILE.read_text().splitlines():
         if line and not line.startswith("#"):
@@ -84,7 +89,10 @@ def read() -> dict[tuple[str, int, int], bytes]:
 
 def main() -> None:
     lines = [f"# gfx1201 machine code of swmmac_programs.py: mnemonic, wave, index_key. Made with: {COMMAND}"]
-    lines += [f"{name} {wave} {key} {assemble(source(name, wave, key)).hex()}" for name, wave, key in every()]
+    lines += [
+        f"{name} {wave} {key} {assemble_text(program_source(name, wave, key)).hex()}"
+        for name, wave, key in list_programs()
+    ]
     FILE.write_text("\n".join(lines) + "\n")
 
 

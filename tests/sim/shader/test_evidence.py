@@ -8,19 +8,19 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from zinc_rt.cli.isa import main
-from zinc_rt.cli.isa_support import page
+from zinc_rt.cli.isa_support import build_page
 from zinc_rt.isa.instruction import Instruction
-from zinc_rt.isa.rows import InstructionRow, base_mnemonic
+from zinc_rt.isa.rows import InstructionRow, strip_suffix
 from zinc_rt.isa.target import DEFAULT_ARCH, target_of
 from zinc_rt.sim.shader.alu import transcendental
 from zinc_rt.sim.shader.translate.evidence import (
     CLASSES,
     REFUSED,
-    _rows,
-    basis_of,
-    decoded_rows,
-    evidence,
-    support,
+    _read_rows,
+    find_basis,
+    find_evidence,
+    list_decoded_rows,
+    list_support,
 )
 from zinc_rt.sim.shader.translate.semantics import EMIT
 
@@ -28,58 +28,60 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
 
 
-def row(mnemonic: str) -> InstructionRow:
-    return next(row for _, row in decoded_rows(target_of(DEFAULT_ARCH)) if row.name == mnemonic)
+def decoded_row(mnemonic: str) -> InstructionRow:
+    return next(row for _, row in list_decoded_rows(target_of(DEFAULT_ARCH)) if row.name == mnemonic)
 
 
 def test_captured_instructions_are_those_of_the_captures() -> None:
     rows = (HERE / "instruction_rows.txt").read_text().splitlines()
-    named = {base_mnemonic(row.split("|")[1].split()[0]) for row in rows if row.count("|") >= 3 and row[0] != "#"}
+    named = {strip_suffix(row.split("|")[1].split()[0]) for row in rows if row.count("|") >= 3 and row[0] != "#"}
     dots = re.findall(r"(?m)^(dot2|wmma) (\w+)$", (HERE / "silicon_rows.txt").read_text())
     named |= {f"v_dot2_f32_{kind}" if what == "dot2" else f"v_wmma_f32_16x16x16_{kind}" for what, kind in dots}
-    listed = {name for row, patterns in _rows() if row.kind == "captured" for name in patterns}
-    approximate = {name for name in named if evidence(name).kind == "approximate"}
-    assert listed == (named & {base_mnemonic(name) for name in EMIT}) - approximate
+    listed = {name for row, patterns in _read_rows() if row.kind == "captured" for name in patterns}
+    approximate = {name for name in named if find_evidence(name).kind == "approximate"}
+    assert listed == (named & {strip_suffix(name) for name in EMIT}) - approximate
 
 
 def test_every_pattern_names_an_instruction_of_the_engine() -> None:
-    names = {base_mnemonic(name) for name in EMIT}
+    names = {strip_suffix(name) for name in EMIT}
     unused = [
         pattern
-        for _, patterns in _rows()
+        for _, patterns in _read_rows()
         for pattern in patterns
         if not any(fnmatchcase(n, pattern) for n in names)
     ]
-    assert not unused and {row.kind for row, _ in _rows()} == set(CLASSES)
+    assert not unused and {row.kind for row, _ in _read_rows()} == set(CLASSES)
 
 
 def test_transcendental_functions_are_approximate_and_integers_are_not() -> None:
-    assert {evidence(name).kind for name in transcendental.EMIT} == {"approximate"}
+    assert {find_evidence(name).kind for name in transcendental.EMIT} == {"approximate"}
     for name in ("v_add_nc_u32", "s_and_b64", "global_load_b128", "ds_swizzle_b32", "v_mov_b32", "s_barrier_wait"):
-        assert evidence(name).kind == "manual"
+        assert find_evidence(name).kind == "manual"
     for name in ("v_add_f64", "v_pk_add_f16", "v_cmp_lt_f32", "global_atomic_add_f32", "s_fmac_f32"):
-        assert evidence(name).kind == "ieee"
-    assert evidence("v_exp_f32_e64") == evidence("v_exp_f32") and not evidence("v_exp_f32").exact
+        assert find_evidence(name).kind == "ieee"
+    assert find_evidence("v_exp_f32_e64") == find_evidence("v_exp_f32") and not find_evidence("v_exp_f32").exact
 
 
 def test_dual_instruction_is_as_certain_as_its_less_certain_part() -> None:
-    both = Instruction(row("v_dual_mov_b32"), (), (), (0,))
-    assert basis_of(both).kind == "manual"
-    assert basis_of(replace(both, second=replace(both, row=row("v_dual_max_num_f32")))).kind == "captured"
-    assert basis_of(replace(both, row=row("v_exp_f32"), second=both)).kind == "approximate"
+    both = Instruction(decoded_row("v_dual_mov_b32"), (), (), (0,))
+    assert find_basis(both).kind == "manual"
+    assert (
+        find_basis(replace(both, second=replace(both, row=decoded_row("v_dual_max_num_f32")))).kind == "captured"
+    )
+    assert find_basis(replace(both, row=decoded_row("v_exp_f32"), second=both)).kind == "approximate"
 
 
 def test_support_lists_every_instruction_of_the_engine_and_refuses_the_rest_by_name() -> None:
-    rows = {row.mnemonic: row for row in support(target_of(DEFAULT_ARCH))}
-    assert {base_mnemonic(name) for name in EMIT} <= {*rows, *EMIT} and len(rows) > 1200
-    assert not {base_mnemonic(name) for name in EMIT} - rows.keys()
+    rows = {row.mnemonic: row for row in list_support(target_of(DEFAULT_ARCH))}
+    assert {strip_suffix(name) for name in EMIT} <= {*rows, *EMIT} and len(rows) > 1200
+    assert not {strip_suffix(name) for name in EMIT} - rows.keys()
     for name in ("image_load", "image_sample", "v_interp_p10_f32", "image_bvh_intersect_ray"):
         assert rows[name].kind == REFUSED and rows[name].why
-    assert {row.kind for row in support(target_of("gfx1100"))} == {REFUSED}
+    assert {row.kind for row in list_support(target_of("gfx1100"))} == {REFUSED}
 
 
 def test_page_is_generated_from_the_tables() -> None:
-    assert (ROOT / "docs" / "support.md").read_text() == page(DEFAULT_ARCH), (
+    assert (ROOT / "docs" / "support.md").read_text() == build_page(DEFAULT_ARCH), (
         "zinc-rt isa support --page docs/support.md"
     )
 

@@ -8,8 +8,8 @@ from math import isnan
 
 import numpy as np
 import pytest
-from memory_kernels import code
-from test_shader_memory import BEGIN, registers, split
+from memory_kernels import machine_code
+from test_shader_memory import BEGIN, register_range, split_va
 
 from zinc_rt.sim.shader.run.engine_device import EngineDevice
 
@@ -17,11 +17,11 @@ MASK = {4: 0xFFFFFFFF, 8: 0xFFFFFFFFFFFFFFFF}
 PLACE_BYTES = 64  # of one operation
 
 
-def signed(value: int, size: int) -> int:
+def to_signed(value: int, size: int) -> int:
     return value - (1 << 8 * size) if value >> 8 * size - 1 else value
 
 
-def f32(bits: int) -> float:
+def to_f32(bits: int) -> float:
     return float(np.uint32(bits).view(np.float32))
 
 
@@ -30,26 +30,26 @@ def add_f32(old: int, data: int) -> int:
         return int((np.uint32(old).view(np.float32) + np.uint32(data).view(np.float32)).view(np.uint32))
 
 
-def halves(add: Callable[[int, int], int]) -> Callable[[int, int, int], int]:
+def apply_to_halves(add: Callable[[int, int], int]) -> Callable[[int, int, int], int]:
     return lambda old, data, size: add(old & 0xFFFF, data & 0xFFFF) | add(old >> 16, data >> 16) << 16
 
 
-def add_f16(one: int, other: int) -> int:
+def add_f16(a: int, b: int) -> int:
     with np.errstate(all="ignore"):
-        return int((np.uint16(one).view(np.float16) + np.uint16(other).view(np.float16)).view(np.uint16))
+        return int((np.uint16(a).view(np.float16) + np.uint16(b).view(np.float16)).view(np.uint16))
 
 
-def add_bf16(one: int, other: int) -> int:
-    bits = add_f32(one << 16, other << 16)
-    if isnan(f32(bits)):
+def add_bf16(a: int, b: int) -> int:
+    bits = add_f32(a << 16, b << 16)
+    if isnan(to_f32(bits)):
         return bits >> 16 | 0x40
     return (bits + 0x7FFF + (bits >> 16 & 1)) >> 16 & 0xFFFF
 
 
-def number(minimum: bool) -> Callable[[int, int, int], int]:
+def select_number(minimum: bool) -> Callable[[int, int, int], int]:
     """Compute IEEE minimumNumber or maximumNumber for 32 or 64 bits."""
 
-    def pick(old: int, data: int, size: int) -> int:
+    def select_value(old: int, data: int, size: int) -> int:
         kind = "<f" if size == 4 else "<d"
         a, b = (struct.unpack(kind, item.to_bytes(size, "little"))[0] for item in (old, data))
         if isnan(a) and isnan(b):
@@ -59,7 +59,7 @@ def number(minimum: bool) -> Callable[[int, int, int], int]:
         key = [(value, not bits >> 8 * size - 1) for value, bits in ((a, old), (b, data))]
         return (old, data)[key[1] < key[0]] if minimum else (old, data)[key[1] > key[0]]
 
-    return pick
+    return select_value
 
 
 OPERATIONS: dict[str, Callable[[int, int, int], int]] = {
@@ -67,8 +67,8 @@ OPERATIONS: dict[str, Callable[[int, int, int], int]] = {
     "add": lambda old, data, size: old + data,
     "sub": lambda old, data, size: old - data,
     "rsub": lambda old, data, size: data - old,
-    "min_i": lambda old, data, size: min(old, data, key=lambda value: signed(value, size)),
-    "max_i": lambda old, data, size: max(old, data, key=lambda value: signed(value, size)),
+    "min_i": lambda old, data, size: min(old, data, key=lambda value: to_signed(value, size)),
+    "max_i": lambda old, data, size: max(old, data, key=lambda value: to_signed(value, size)),
     "min_u": lambda old, data, size: min(old, data),
     "max_u": lambda old, data, size: max(old, data),
     "and_b": lambda old, data, size: old & data,
@@ -79,10 +79,10 @@ OPERATIONS: dict[str, Callable[[int, int, int], int]] = {
     "cond_sub": lambda old, data, size: old - data if old >= data else old,
     "sub_clamp": lambda old, data, size: max(old - data, 0),
     "add_f32": lambda old, data, size: add_f32(old, data),
-    "min_num_f": number(True),
-    "max_num_f": number(False),
-    "pk_add_f16": halves(add_f16),
-    "pk_add_bf16": halves(add_bf16),
+    "min_num_f": select_number(True),
+    "max_num_f": select_number(False),
+    "pk_add_f16": apply_to_halves(add_f16),
+    "pk_add_bf16": apply_to_halves(add_bf16),
 }
 SIZED = {
     **{f"{name}_u{8 * size}": (name, size) for name in ("add", "sub", "inc", "dec") for size in (4, 8)},
@@ -119,29 +119,29 @@ LOAD_DATA = BEGIN + "".join(f"global_load_b32 v{4 + n}, v1, s[4:5] offset:{256 *
 LOAD_DATA += "s_wait_loadcnt 0x0\n"
 
 
-def stored(count: int) -> str:
+def store_registers(count: int) -> str:
     lines = [f"global_store_b32 v1, v{20 + n}, s[2:3] offset:{256 * n}\n" for n in range(count)]
     return "s_wait_loadcnt_dscnt 0x0\n" + "".join(lines) + "s_endpgm\n"
 
 
-def zeros(count: int) -> str:
+def zero_registers(count: int) -> str:
     return "".join(f"v_mov_b32 v{20 + n}, 0\n" for n in range(count))
 
 
 def memory_kernel(form: str) -> str:
     """All lanes access the same location, one location per operation; old values go to rows of s[2:3]."""
     names = {**{name: size for name, (_, size) in FORMS[form].items()}, **TWO}
-    text = LOAD_DATA + zeros(2 * len(names)) + "v_mov_b32 v2, s6\nv_mov_b32 v3, s7\nv_mov_b32 v8, 0\n"
+    text = LOAD_DATA + zero_registers(2 * len(names)) + "v_mov_b32 v2, s6\nv_mov_b32 v3, s7\nv_mov_b32 v8, 0\n"
     address, rest = {"global": ("v8", ", s[6:7]"), "flat": ("v[2:3]", "")}[form]
     for index, (name, size) in enumerate(names.items()):
-        data = registers(4, size // 4 * (2 if name in TWO else 1))
-        result = registers(20 + 2 * index, size // 4)
+        data = register_range(4, size // 4 * (2 if name in TWO else 1))
+        result = register_range(20 + 2 * index, size // 4)
         where = f"offset:{index * PLACE_BYTES} th:TH_ATOMIC_RETURN"
         text += f"{form}_atomic_{name} {result}, {address}, {data}{rest} {where}\n"
-    return text + stored(2 * len(names))
+    return text + store_registers(2 * len(names))
 
 
-def returning(name: str) -> str:
+def returning_name(name: str) -> str:
     stem, _, kind = name.rpartition("_")
     return f"ds_{stem}_rtn_{kind}"
 
@@ -149,22 +149,21 @@ def returning(name: str) -> str:
 def lds_kernel() -> str:
     """The same in LDS: two dwords of each location are loaded from s[6:7] and stored there."""
     names = {**{name: size for name, (_, size) in LDS.items()}, **LDS_TWO}
-    text = LOAD_DATA + zeros(2 * len(names)) + "v_mov_b32 v9, 0\n"
+    text = LOAD_DATA + zero_registers(2 * len(names)) + "v_mov_b32 v9, 0\n"
     for index in range(len(names)):
         text += f"global_load_b64 v[10:11], v9, s[6:7] offset:{index * PLACE_BYTES}\ns_wait_loadcnt 0x0\n"
         text += f"ds_store_b64 v9, v[10:11] offset:{index * PLACE_BYTES}\n"
     for index, (name, size) in enumerate(names.items()):
-        data = registers(4, size // 4)
+        data = register_range(4, size // 4)
         if name in LDS_TWO:
-            data += ", " + registers(4 + size // 4, size // 4)
-        text += (
-            f"{returning(name)} {registers(20 + 2 * index, size // 4)}, v9, {data} offset:{index * PLACE_BYTES}\n"
-        )
+            data += ", " + register_range(4 + size // 4, size // 4)
+        returned = register_range(20 + 2 * index, size // 4)
+        text += f"{returning_name(name)} {returned}, v9, {data} offset:{index * PLACE_BYTES}\n"
     text += "s_wait_dscnt 0x0\n"
     for index in range(len(names)):
         text += f"ds_load_b64 v[10:11], v9 offset:{index * PLACE_BYTES}\ns_wait_dscnt 0x0\n"
         text += f"global_store_b64 v9, v[10:11], s[6:7] offset:{index * PLACE_BYTES}\n"
-    return text + stored(2 * len(names))
+    return text + store_registers(2 * len(names))
 
 
 KERNELS = {
@@ -203,7 +202,7 @@ KERNELS = {
 }
 
 
-def inputs(wave: int) -> tuple[np.ndarray, np.ndarray]:
+def make_inputs(wave: int) -> tuple[np.ndarray, np.ndarray]:
     """(data [4, 64] u32, places [n, 16] u32): small and large numbers, floats with NaN and -0, equal ones."""
     random = np.random.default_rng(11)
     data = random.integers(0, 1 << 32, (4, 64), np.uint32)
@@ -218,13 +217,17 @@ def inputs(wave: int) -> tuple[np.ndarray, np.ndarray]:
     return data, places
 
 
-def expect(
-    names: dict[str, tuple[str, int]], two: dict[str, int], data: np.ndarray, places: np.ndarray, wave: int
+def expected_results(
+    names: dict[str, tuple[str, int]],
+    is_two_address: dict[str, int],
+    data: np.ndarray,
+    places: np.ndarray,
+    wave: int,
 ) -> tuple[np.ndarray, np.ndarray]:
     """(old values [2 n, wave], places afterwards): lane after lane."""
-    old = np.zeros((2 * (len(names) + len(two)), 64), np.uint32)
+    old = np.zeros((2 * (len(names) + len(is_two_address)), 64), np.uint32)
     after = places.copy()
-    sizes = {**{name: size for name, (_, size) in names.items()}, **two}
+    sizes = {**{name: size for name, (_, size) in names.items()}, **is_two_address}
     for index, (name, size) in enumerate(sizes.items()):
         memory = int.from_bytes(places[index].tobytes()[:size], "little")
         for lane in range(wave):
@@ -232,7 +235,7 @@ def expect(
             first, second = (int.from_bytes(raw[part : part + size], "little") for part in (0, size))
             for word in range(size // 4):
                 old[2 * index + word, lane] = memory >> 32 * word & 0xFFFFFFFF
-            if name in two:
+            if name in is_two_address:
                 masked = memory & ~first & MASK[size] | second
                 new = masked if "mskor" in name else first if memory == second else memory
             else:
@@ -242,13 +245,13 @@ def expect(
     return old, after
 
 
-def same(got: np.ndarray, want: np.ndarray, names: list[str]) -> None:
+def assert_same(got: np.ndarray, want: np.ndarray, names: list[str]) -> None:
     for index, name in enumerate(names):
         rows = slice(2 * index, 2 * index + 2)
-        assert np.array_equal(numbers(got[rows], name), numbers(want[rows], name)), name
+        assert np.array_equal(canonical_halves(got[rows], name), canonical_halves(want[rows], name)), name
 
 
-def numbers(words: np.ndarray, name: str) -> np.ndarray:
+def canonical_halves(words: np.ndarray, name: str) -> np.ndarray:
     """Treat all NaN half floats as equal, because the resulting NaN is not defined."""
     if name != "pk_add_f16":
         return words
@@ -261,51 +264,51 @@ def numbers(words: np.ndarray, name: str) -> np.ndarray:
     ("form", "level", "wave"), [("global", "off", 64), ("global", "full", 32), ("flat", "fast", 32)]
 )
 @pytest.mark.rest(keep=1)
-def test_memory_atomics(form: str, level: str, wave: int) -> None:
-    data, places = inputs(wave)
+def test_memory_atomics_match(form: str, level: str, wave: int) -> None:
+    data, places = make_inputs(wave)
     for index, name in enumerate([*FORMS[form], *TWO]):  # half of the comparisons succeed
         if name in TWO:
             size = TWO[name] // 4
             data[size : 2 * size, ::2] = places[index, :size, None]
-    want_old, want = expect(FORMS[form], TWO, data, places, wave)
+    want_old, want = expected_results(FORMS[form], TWO, data, places, wave)
     device = EngineDevice(level=level)
     old = np.zeros_like(want_old)
     arrays = (np.zeros(64, np.uint32), old, data, places)
-    user = [half for array in arrays for half in split(device.place(array))]
-    assert not device.run(code(KERNELS[form]), threads=(wave, 1, 1), wave=wave, user_data=user)
+    user = [half for array in arrays for half in split_va(device.place(array))]
+    assert not device.run(machine_code(KERNELS[form]), threads=(wave, 1, 1), wave=wave, user_data=user)
     names = [*FORMS[form], *TWO]
-    same(old[:, :wave], want_old[:, :wave], names)
+    assert_same(old[:, :wave], want_old[:, :wave], names)
     for index, name in enumerate(names):
-        assert np.array_equal(numbers(places[index], name), numbers(want[index], name)), name
+        assert np.array_equal(canonical_halves(places[index], name), canonical_halves(want[index], name)), name
 
 
 @pytest.mark.rest
-def test_lds_atomics() -> None:
-    data, places = inputs(32)
-    want_old, want = expect(LDS, LDS_TWO, data, places, 32)
+def test_lds_atomics_match() -> None:
+    data, places = make_inputs(32)
+    want_old, want = expected_results(LDS, LDS_TWO, data, places, 32)
     device = EngineDevice(level="full")
     old = np.zeros_like(want_old)
     arrays = (np.zeros(64, np.uint32), old, data, places)
-    user = [half for array in arrays for half in split(device.place(array))]
-    findings = device.run(code(KERNELS["lds"]), user_data=user, lds_bytes=4096)
+    user = [half for array in arrays for half in split_va(device.place(array))]
+    findings = device.run(machine_code(KERNELS["lds"]), user_data=user, lds_bytes=4096)
     assert not findings
-    same(old[:, :32], want_old[:, :32], [*LDS, *LDS_TWO])
+    assert_same(old[:, :32], want_old[:, :32], [*LDS, *LDS_TWO])
     for index, name in enumerate([*LDS, *LDS_TWO]):
-        assert np.array_equal(numbers(places[index], name), numbers(want[index], name)), name
+        assert np.array_equal(canonical_halves(places[index], name), canonical_halves(want[index], name)), name
 
 
 def test_flat_atomics_reach_the_lds() -> None:
     """The upper half of the address says that it is the LDS's aperture."""
-    data, places = inputs(32)
-    want_old, _ = expect(FORMS["flat"], TWO, data, np.zeros_like(places), 32)
+    data, places = make_inputs(32)
+    want_old, _ = expected_results(FORMS["flat"], TWO, data, np.zeros_like(places), 32)
     device = EngineDevice(level="off")  # the LDS is not initialised
     old = np.zeros_like(want_old)
     arrays = (np.zeros(64, np.uint32), old, data)
-    user = [half for array in arrays for half in split(device.place(array))] + [0, 1 << 16]
-    device.run(code(KERNELS["flat"]), user_data=user, lds_bytes=4096)
+    user = [half for array in arrays for half in split_va(device.place(array))] + [0, 1 << 16]
+    device.run(machine_code(KERNELS["flat"]), user_data=user, lds_bytes=4096)
     fill = int(old[0, 0])  # of fresh LDS
-    want_old, _ = expect(FORMS["flat"], TWO, data, np.full_like(places, fill), 32)
-    same(old[:, :32], want_old[:, :32], [*FORMS["flat"], *TWO])
+    want_old, _ = expected_results(FORMS["flat"], TWO, data, np.full_like(places, fill), 32)
+    assert_same(old[:, :32], want_old[:, :32], [*FORMS["flat"], *TWO])
 
 
 def test_no_atomic_add_is_lost_between_threads() -> None:
@@ -313,7 +316,10 @@ def test_no_atomic_add_is_lost_between_threads() -> None:
     memory = np.zeros(64, np.uint32)
     groups = 64
     findings = device.run(
-        code(KERNELS["count"]), groups=(groups, 1, 1), threads=(64, 1, 1), user_data=split(device.place(memory))
+        machine_code(KERNELS["count"]),
+        groups=(groups, 1, 1),
+        threads=(64, 1, 1),
+        user_data=split_va(device.place(memory)),
     )
     assert not findings
     total = groups * 64 * 64
@@ -329,8 +335,8 @@ def test_atomics_without_return_keep_registers_unchanged() -> None:
     memory[2, 3] = 77
     memory[4] = 1000
     va = device.place(memory)
-    user = [*split(va), 0, 0, *split(va), memory.nbytes - 16, 3 << 28]
-    assert not device.run(code(KERNELS["no return"]), user_data=user)
+    user = [*split_va(va), 0, 0, *split_va(va), memory.nbytes - 16, 3 << 28]
+    assert not device.run(machine_code(KERNELS["no return"]), user_data=user)
     lane = np.arange(32, dtype=np.uint32)
     assert np.array_equal(memory[0], lane + 5)
     assert np.array_equal(memory[1], lane + 5)

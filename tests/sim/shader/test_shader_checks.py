@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from memory_kernels import code
-from test_shader_memory import BEGIN, split
+from memory_kernels import machine_code
+from test_shader_memory import BEGIN, split_va
 
 from zinc_rt.isa import decode_stream, target_of
 from zinc_rt.sim.interfaces import AccessKind, Fault
@@ -263,7 +263,7 @@ KERNELS = {
 }
 
 
-def pc_of(kernel: bytes, text: str, number: int = 0) -> int:
+def find_pc(kernel: bytes, text: str, number: int = 0) -> int:
     """Return the byte offset of the instruction that starts with this text."""
     result = [
         item.at
@@ -273,7 +273,7 @@ def pc_of(kernel: bytes, text: str, number: int = 0) -> int:
     return result[number]
 
 
-class Memory:
+class CheckedMemory:
     """Offsets in s[0:1], the data under test in s[2:3]."""
 
     def __init__(self, data: np.ndarray, level: str = "full", **how: bool) -> None:
@@ -290,15 +290,15 @@ class Memory:
         written.mark(start, size_bytes)
 
     def run(self, name: str, **more: int) -> list[WaveFinding]:
-        user = [*split(self.where_va), *split(self.va)]
-        return self.device.run(code(KERNELS[name]), user_data=user, **more)
+        user = [*split_va(self.where_va), *split_va(self.va)]
+        return self.device.run(machine_code(KERNELS[name]), user_data=user, **more)
 
 
-def only(findings: list[WaveFinding], rule: str, kernel: str, text: str, lanes: int) -> WaveFinding:
+def assert_only(findings: list[WaveFinding], rule: str, kernel: str, text: str, lanes: int) -> WaveFinding:
     """The one finding there is."""
     assert [finding.rule for finding in findings] == [rule], findings
     [finding] = findings
-    assert finding.pc == pc_of(code(KERNELS[kernel]), text)
+    assert finding.pc == find_pc(machine_code(KERNELS[kernel]), text)
     assert finding.lanes == lanes, hex(finding.lanes)
     assert text in finding.sentence
     return finding
@@ -307,10 +307,10 @@ def only(findings: list[WaveFinding], rule: str, kernel: str, text: str, lanes: 
 @pytest.mark.parametrize("level", ["fast", "full"])
 @pytest.mark.parametrize("kernel", ["load", "store", "atomic"])
 def test_access_one_lane_past_the_end_is_reported(kernel: str, level: str) -> None:
-    memory = Memory(np.zeros(32, np.uint32), level)
+    memory = CheckedMemory(np.zeros(32, np.uint32), level)
     memory.where[20] = 128
     text = {"load": "global_load_b32 v3", "store": "global_store_b32", "atomic": "global_atomic_add"}[kernel]
-    finding = only(memory.run(kernel), "out-of-bounds", kernel, text, 1 << 20)
+    finding = assert_only(memory.run(kernel), "out-of-bounds", kernel, text, 1 << 20)
     assert finding.address == memory.va + 128
     assert "data" in finding.sentence and "lane 20" in finding.sentence
     memory.where[20] = 0
@@ -318,97 +318,97 @@ def test_access_one_lane_past_the_end_is_reported(kernel: str, level: str) -> No
 
 
 def test_only_page_tables_are_read_without_checks() -> None:
-    memory = Memory(np.zeros(32, np.uint32), "off", initialised=False)
+    memory = CheckedMemory(np.zeros(32, np.uint32), "off", initialised=False)
     memory.where[20] = 129
     assert not memory.run("load")
 
 
 def test_bounds_follow_the_announced_suballocation() -> None:
-    memory = Memory(np.zeros(4096, np.uint8))
+    memory = CheckedMemory(np.zeros(4096, np.uint8))
     memory.device.announce(memory.va, 128, "left")
     memory.device.announce(memory.va + 256, 128, "right")
     assert not memory.run("load")
     memory.where[3:5] = 128, 252
-    finding = only(memory.run("load"), "out-of-bounds", "load", "global_load_b32 v3", 3 << 3)
+    finding = assert_only(memory.run("load"), "out-of-bounds", "load", "global_load_b32 v3", 3 << 3)
     assert finding.address == memory.va + 128
     memory.where[3:5] = 256, 380
     assert not memory.run("load")
 
 
 def test_access_across_two_suballocations_is_out_of_bounds() -> None:
-    memory = Memory(np.zeros(4096, np.uint8))
+    memory = CheckedMemory(np.zeros(4096, np.uint8))
     memory.device.announce(memory.va, 256, "left")
     memory.device.announce(memory.va + 256, 3840, "right")
     memory.where[31] = 248
-    only(memory.run("load 16"), "out-of-bounds", "load 16", "global_load_b128", 1 << 31)
+    assert_only(memory.run("load 16"), "out-of-bounds", "load 16", "global_load_b128", 1 << 31)
 
 
-def test_outermost_of_nested_announcements_sets_the_bounds() -> None:
-    memory = Memory(np.zeros(4096, np.uint8))
+def test_outermost_announcement_sets_the_bounds() -> None:
+    memory = CheckedMemory(np.zeros(4096, np.uint8))
     memory.device.announce(memory.va, 1024, "outer")
     memory.device.announce(memory.va + 64, 64, "inner")
     assert not memory.run("load 16")
     memory.where[0] = 1020
-    only(memory.run("load 16"), "out-of-bounds", "load 16", "global_load_b128", 1)
+    assert_only(memory.run("load 16"), "out-of-bounds", "load 16", "global_load_b128", 1)
 
 
 @pytest.mark.parametrize("level", ["fast", "full"])
 def test_read_of_unwritten_memory_is_reported(level: str) -> None:
-    memory = Memory(np.zeros(64, np.uint32), level, initialised=False)
-    finding = only(memory.run("load"), "uninitialised-memory", "load", "global_load_b32 v3", ALL)
+    memory = CheckedMemory(np.zeros(64, np.uint32), level, initialised=False)
+    finding = assert_only(memory.run("load"), "uninitialised-memory", "load", "global_load_b32 v3", ALL)
     assert finding.address == memory.va
-    only(memory.run("some lanes"), "uninitialised-memory", "some lanes", "global_load_b32 v3", 0xFF00)
+    assert_only(memory.run("some lanes"), "uninitialised-memory", "some lanes", "global_load_b32 v3", 0xFF00)
     # each lane stores a dword and loads two: only the last lane's second one is missing
     result = memory.run("store, load")
-    only(result, "uninitialised-memory", "store, load", "global_load_b64", 1 << 31)
+    assert_only(result, "uninitialised-memory", "store, load", "global_load_b64", 1 << 31)
     assert not memory.run("load")  # now somebody has
 
 
 @pytest.mark.parametrize("level", ["fast", "full"])
-@pytest.mark.parametrize("known", [0, 4, 512, 16 * 700 + 4, 512 * 40, 512 * 64 - 4, 512 * 64])
-def test_stream_is_initialised_up_to_its_first_unwritten_dword(known: int, level: str) -> None:
+@pytest.mark.parametrize("initialised", [0, 4, 512, 16 * 700 + 4, 512 * 40, 512 * 64 - 4, 512 * 64])
+def test_stream_is_initialised_up_to_its_first_unwritten_dword(initialised: int, level: str) -> None:
     """Wide loads look ahead; not too far."""
-    memory = Memory(np.zeros(512 * 64, np.uint8), level, initialised=False)
+    memory = CheckedMemory(np.zeros(512 * 64, np.uint8), level, initialised=False)
     memory.where[:] = np.arange(32) * 16
-    memory.mark(0, known)
+    memory.mark(0, initialised)
     findings = memory.run("stream")
-    if known == 512 * 64:
+    if initialised == 512 * 64:
         assert not findings
         return
-    lane = known % 512 // 16
-    rest = only(findings, "uninitialised-memory", "stream", "global_load_b128", ALL & (ALL << lane))
-    assert rest.address == memory.va + known // 16 * 16
+    lane = initialised % 512 // 16
+    rest = assert_only(findings, "uninitialised-memory", "stream", "global_load_b128", ALL & (ALL << lane))
+    assert rest.address == memory.va + initialised // 16 * 16
 
 
 def test_initialisation_is_tracked_per_byte() -> None:
-    memory = Memory(np.zeros(64, np.uint32), initialised=False)
-    only(memory.run("store 1"), "uninitialised-memory", "store 1", "global_load_b32 v3", ALL)
+    memory = CheckedMemory(np.zeros(64, np.uint32), initialised=False)
+    assert_only(memory.run("store 1"), "uninitialised-memory", "store 1", "global_load_b32 v3", ALL)
 
 
 def test_scalar_loads_are_checked() -> None:
-    memory = Memory(np.zeros(64, np.uint32), initialised=False)
-    finding = only(memory.run("scalar"), "uninitialised-memory", "scalar", "s_load_b64", 0)
+    memory = CheckedMemory(np.zeros(64, np.uint32), initialised=False)
+    finding = assert_only(memory.run("scalar"), "uninitialised-memory", "scalar", "s_load_b64", 0)
     assert finding.address == memory.va
-    memory = Memory(np.arange(1, dtype=np.uint32))
-    finding = only(memory.run("scalar"), "out-of-bounds", "scalar", "s_load_b64", 0)
+    memory = CheckedMemory(np.arange(1, dtype=np.uint32))
+    finding = assert_only(memory.run("scalar"), "out-of-bounds", "scalar", "s_load_b64", 0)
     assert finding.address == memory.va + 4
-    memory = Memory(np.arange(64, dtype=np.uint32))
-    only(memory.run("scalar misaligned"), "misaligned", "scalar misaligned", "s_load_b32", ALL)
+    memory = CheckedMemory(np.arange(64, dtype=np.uint32))
+    assert_only(memory.run("scalar misaligned"), "misaligned", "scalar misaligned", "s_load_b32", ALL)
     assert memory.where[0] == 0  # as loaded from the dword's start
 
 
 @pytest.mark.parametrize("level", ["fast", "full"])
 def test_dword_loads_may_be_unaligned(level: str) -> None:
-    memory = Memory(np.zeros(64, np.uint32), level)
+    memory = CheckedMemory(np.zeros(64, np.uint32), level)
     memory.where[7] = 30
     assert not memory.run("load")
 
 
 @pytest.mark.parametrize("level", ["fast", "full"])
 def test_misaligned_atomics_are_an_error(level: str) -> None:
-    memory = Memory(np.zeros(64, np.uint32), level)
+    memory = CheckedMemory(np.zeros(64, np.uint32), level)
     memory.where[7] = 30
-    only(memory.run("atomic"), "misaligned", "atomic", "global_atomic_add", 1 << 7)
+    assert_only(memory.run("atomic"), "misaligned", "atomic", "global_atomic_add", 1 << 7)
     assert memory.data[7] == 0  # and it did nothing
 
 
@@ -423,10 +423,10 @@ def test_null_pointers_and_read_only_memory_fault(level: str) -> None:
         (va, "atomic", AccessKind.WRITE),
     ):
         with pytest.raises(Fault) as caught:
-            device.run(code(KERNELS[kernel]), user_data=[*split(where_va), *split(target)])
+            device.run(machine_code(KERNELS[kernel]), user_data=[*split_va(where_va), *split_va(target)])
         assert caught.value.va == target and caught.value.access is access
     assert not data.any()
-    assert not device.run(code(KERNELS["load"]), user_data=[*split(where_va), *split(va)])
+    assert not device.run(machine_code(KERNELS["load"]), user_data=[*split_va(where_va), *split_va(va)])
 
 
 # --- LDS
@@ -434,35 +434,35 @@ def test_null_pointers_and_read_only_memory_fault(level: str) -> None:
 
 @pytest.mark.parametrize("level", ["fast", "full"])
 def test_lds_access_rules(level: str) -> None:
-    memory = Memory(np.zeros(1), level)
-    only(memory.run("lds load", lds_bytes=256), "uninitialised-lds", "lds load", "ds_load_b32", ALL)
+    memory = CheckedMemory(np.zeros(1), level)
+    assert_only(memory.run("lds load", lds_bytes=256), "uninitialised-lds", "lds load", "ds_load_b32", ALL)
     memory.where[:] = np.arange(32) * 8
     assert not memory.run("lds store", lds_bytes=256)
     memory.where[31] = 252
-    finding = only(
+    finding = assert_only(
         memory.run("lds store", lds_bytes=256), "lds-out-of-bounds", "lds store", "ds_store_b64", 1 << 31
     )
     assert finding.address == 252
     memory.where[31] = 245
     assert not memory.run("lds store", lds_bytes=256), "any address will do"
     memory.where[:] = np.arange(32) * 4
-    only(memory.run("lds byte", lds_bytes=256), "uninitialised-lds", "lds byte", "ds_load_u16", ALL)
+    assert_only(memory.run("lds byte", lds_bytes=256), "uninitialised-lds", "lds byte", "ds_load_u16", ALL)
     memory.where[:] = np.arange(32) * 8
     assert not memory.run("lds atomic", lds_bytes=256)
 
 
 def test_lds_atomics_require_natural_alignment() -> None:
-    memory = Memory(np.zeros(1), "fast")
+    memory = CheckedMemory(np.zeros(1), "fast")
     memory.where[:] = np.arange(32) * 8
     memory.where[2] = 18
     findings = memory.run("lds atomic", lds_bytes=256)
-    finding = only(findings, "misaligned", "lds atomic", "ds_add_u32", 1 << 2)
-    assert finding.pc == pc_of(code(KERNELS["lds atomic"]), "ds_add_u32")
+    finding = assert_only(findings, "misaligned", "lds atomic", "ds_add_u32", 1 << 2)
+    assert finding.pc == find_pc(machine_code(KERNELS["lds atomic"]), "ds_add_u32")
 
 
 def test_lds_access_beyond_group_allocation_is_reported() -> None:
-    memory = Memory(np.zeros(1))
-    only(memory.run("lds store"), "lds-out-of-bounds", "lds store", "ds_store_b64", ALL)
+    memory = CheckedMemory(np.zeros(1))
+    assert_only(memory.run("lds store"), "lds-out-of-bounds", "lds store", "ds_store_b64", ALL)
 
 
 # --- scratch
@@ -471,11 +471,11 @@ def test_lds_access_beyond_group_allocation_is_reported() -> None:
 @pytest.mark.parametrize("level", ["fast", "full"])
 def test_scratch_access_rules(level: str) -> None:
     device = EngineDevice(level=level)
-    result = device.run(code(KERNELS["scratch"]), scratch_bytes=64)
-    only(result, "uninitialised-scratch", "scratch", "scratch_load_b64", ALL)
-    result = device.run(code(KERNELS["scratch beyond"]), scratch_bytes=64)
-    only(result, "scratch-out-of-bounds", "scratch beyond", "scratch_store_b64", ALL ^ 0xFF)
-    assert not device.run(code(KERNELS["scratch beyond"]), scratch_bytes=256)
+    result = device.run(machine_code(KERNELS["scratch"]), scratch_bytes=64)
+    assert_only(result, "uninitialised-scratch", "scratch", "scratch_load_b64", ALL)
+    result = device.run(machine_code(KERNELS["scratch beyond"]), scratch_bytes=64)
+    assert_only(result, "scratch-out-of-bounds", "scratch beyond", "scratch_store_b64", ALL ^ 0xFF)
+    assert not device.run(machine_code(KERNELS["scratch beyond"]), scratch_bytes=256)
 
 
 # --- races
@@ -487,7 +487,10 @@ def test_waves_sharing_lds_need_a_barrier() -> None:
     va = device.place(out)
     for barrier in (1, 0):
         findings = device.run(
-            code(KERNELS["lds exchange"]), threads=(64, 1, 1), user_data=[*split(va), barrier], lds_bytes=256
+            machine_code(KERNELS["lds exchange"]),
+            threads=(64, 1, 1),
+            user_data=[*split_va(va), barrier],
+            lds_bytes=256,
         )
         if barrier:
             assert not findings
@@ -495,24 +498,26 @@ def test_waves_sharing_lds_need_a_barrier() -> None:
         else:
             races = [finding for finding in findings if finding.rule == "lds-race"]
             assert races and all(race.lanes == ALL for race in races)
-            places = {pc_of(code(KERNELS["lds exchange"]), text) for text in ("ds_load_b32", "ds_store_b32")}
+            places = {
+                find_pc(machine_code(KERNELS["lds exchange"]), text) for text in ("ds_load_b32", "ds_store_b32")
+            }
             assert {race.pc for race in races} <= places
 
 
 def test_overwriting_data_read_by_another_wave_is_a_race() -> None:
     device = EngineDevice(level="full")
-    findings = device.run(code(KERNELS["lds overwrite"]), threads=(64, 1, 1), lds_bytes=256)
+    findings = device.run(machine_code(KERNELS["lds overwrite"]), threads=(64, 1, 1), lds_bytes=256)
     assert {finding.rule for finding in findings} == {"lds-race"}
     assert {finding.pc for finding in findings} <= {
-        pc_of(code(KERNELS["lds overwrite"]), "ds_load_b32"),
-        pc_of(code(KERNELS["lds overwrite"]), "ds_store_b32", 1),
+        find_pc(machine_code(KERNELS["lds overwrite"]), "ds_load_b32"),
+        find_pc(machine_code(KERNELS["lds overwrite"]), "ds_store_b32", 1),
     }
-    assert not device.run(code(KERNELS["lds overwrite"]), threads=(32, 1, 1), lds_bytes=256)
+    assert not device.run(machine_code(KERNELS["lds overwrite"]), threads=(32, 1, 1), lds_bytes=256)
 
 
 def test_separate_bytes_of_a_dword_and_atomics_do_not_race_in_lds() -> None:
     device = EngineDevice(level="full")
-    findings = device.run(code(KERNELS["lds bytes"]), threads=(128, 1, 1), lds_bytes=1024)
+    findings = device.run(machine_code(KERNELS["lds bytes"]), threads=(128, 1, 1), lds_bytes=1024)
     assert {finding.rule for finding in findings} <= {"uninitialised-lds"}
 
 
@@ -520,17 +525,17 @@ def test_workgroups_storing_to_one_address_race() -> None:
     device = EngineDevice(level="full")
     out = np.zeros(64, np.uint32)
     va = device.place(out, "out")
-    kernel = code(KERNELS["same place"])
-    findings = device.run(kernel, groups=(8, 1, 1), user_data=split(va))
+    kernel = machine_code(KERNELS["same place"])
+    findings = device.run(kernel, groups=(8, 1, 1), user_data=split_va(va))
     assert {finding.rule for finding in findings} == {"race"}
-    assert findings[0].pc == pc_of(kernel, "global_store_b32") and findings[0].lanes == 1
+    assert findings[0].pc == find_pc(kernel, "global_store_b32") and findings[0].lanes == 1
     assert findings[0].address == va and "out" in findings[0].sentence
     others = [finding.place.other for finding in findings if finding.place.other is not None]
     assert others and {(item.kind, item.pc, item.wave) for item in others} == {("store", findings[0].pc, 0)}
     assert all(finding.place.group != finding.place.other.group for finding in findings if finding.place.other)
     for level, groups in (("full", 1), ("fast", 8)):
         device = EngineDevice(level=level)
-        second = split(device.place(out))
+        second = split_va(device.place(out))
         assert not device.run(kernel, groups=(groups, 1, 1), user_data=second)
         assert not device.run(
             kernel, groups=(groups, 1, 1), user_data=second
@@ -540,54 +545,54 @@ def test_workgroups_storing_to_one_address_race() -> None:
 def test_adjacent_bytes_and_atomics_do_not_race() -> None:
     device = EngineDevice(level="full", threads=2)
     out = np.zeros(64, np.uint32)
-    user = split(device.place(out))
-    findings = device.run(code(KERNELS["neighbours"]), groups=(1, 1, 1), user_data=user)
-    findings += device.run(code(KERNELS["neighbours"]), groups=(40, 1, 1), user_data=user)
+    user = split_va(device.place(out))
+    findings = device.run(machine_code(KERNELS["neighbours"]), groups=(1, 1, 1), user_data=user)
+    findings += device.run(machine_code(KERNELS["neighbours"]), groups=(40, 1, 1), user_data=user)
     assert {finding.rule for finding in findings} <= {"misaligned"}  # the atomics
     assert out.view(np.uint8)[:40].tolist() == list(range(40))
 
 
 def test_last_workgroup_must_invalidate_before_reading_others_stores() -> None:
-    kernel = code(KERNELS["last of all"])
+    kernel = machine_code(KERNELS["last of all"])
     for invalidates, scoped in ((0, 0), (1, 0), (0, 1)):
         device = EngineDevice(level="full")
-        user = [*split(device.place(np.zeros(64, np.uint32), "out")), invalidates, scoped]
+        user = [*split_va(device.place(np.zeros(64, np.uint32), "out")), invalidates, scoped]
         findings = device.run(kernel, groups=(8, 1, 1), user_data=user)
         if invalidates or scoped:
             assert not findings
         else:
             assert [finding.rule for finding in findings] == ["race"]
-            assert findings[0].pc == pc_of(kernel, "global_load_b32 v7")
+            assert findings[0].pc == find_pc(kernel, "global_load_b32 v7")
             assert findings[0].lanes == 0x7F
 
 
-def test_barrier_passes_on_that_a_wave_has_acquired() -> None:
+def test_barrier_propagates_an_acquire_to_other_waves() -> None:
     """As where one wave takes a lock for its workgroup."""
-    kernel = code(KERNELS["acquired for the group"])
+    kernel = machine_code(KERNELS["acquired for the group"])
     for acquires in (1, 0):
         device = EngineDevice(level="full", threads=1)
-        user = [*split(device.place(np.zeros(64, np.uint32), "out")), acquires]
+        user = [*split_va(device.place(np.zeros(64, np.uint32), "out")), acquires]
         findings = device.run(kernel, groups=(8, 1, 1), threads=(64, 1, 1), user_data=user)
         assert {(finding.rule, finding.pc) for finding in findings} == (
-            set() if acquires else {("race", pc_of(kernel, "global_load_b32 v7"))}
+            set() if acquires else {("race", find_pc(kernel, "global_load_b32 v7"))}
         )
 
 
 def test_acquired_flag_orders_waves_of_a_workgroup() -> None:
-    kernel = code(KERNELS["flag between waves"])
+    kernel = machine_code(KERNELS["flag between waves"])
     for acquires in (1, 0):
         device = EngineDevice(level="full")
-        user = [*split(device.place(np.zeros(64, np.uint32), "out")), acquires]
+        user = [*split_va(device.place(np.zeros(64, np.uint32), "out")), acquires]
         findings = device.run(kernel, threads=(64, 1, 1), user_data=user, lds_bytes=128)
-        races = [("race", pc_of(kernel, "global_load_b32 v6")), ("lds-race", pc_of(kernel, "ds_load_b32 v7"))]
+        races = [("race", find_pc(kernel, "global_load_b32 v6")), ("lds-race", find_pc(kernel, "ds_load_b32 v7"))]
         assert [(finding.rule, finding.pc) for finding in findings] == ([] if acquires else races)
 
 
 def test_device_scope_accesses_are_atomic_and_plain_ones_are_not() -> None:
-    kernel = code(KERNELS["one counter"])
+    kernel = machine_code(KERNELS["one counter"])
     for scoped in (1, 0):
         device = EngineDevice(level="full")
-        user = [*split(device.place(np.zeros(64, np.uint32), "out")), scoped]
+        user = [*split_va(device.place(np.zeros(64, np.uint32), "out")), scoped]
         findings = device.run(kernel, threads=(96, 1, 1), user_data=user)
         assert bool(findings) != bool(scoped), findings
         assert {finding.rule for finding in findings} <= {"race"}
@@ -604,8 +609,8 @@ def test_device_scope_accesses_are_atomic_and_plain_ones_are_not() -> None:
 )
 def test_load_feeding_a_compare_and_swap_is_atomic(name: str, rules: set[str]) -> None:
     """A load of which the swap knows nothing is a race, of memory and of LDS."""
-    device, kernel, counter = EngineDevice(level="full"), code(KERNELS[name]), np.zeros(32, np.uint32)
-    user = split(device.place(counter, "counter"))
+    device, kernel, counter = EngineDevice(level="full"), machine_code(KERNELS[name]), np.zeros(32, np.uint32)
+    user = split_va(device.place(counter, "counter"))
     findings = device.run(kernel, groups=(3, 1, 1), threads=(128, 1, 1), user_data=user, lds_bytes=128)
     assert counter[4] == 12
     assert {finding.rule for finding in findings} == rules
@@ -618,11 +623,11 @@ def test_watchpoint_reports_the_storing_instruction() -> None:
     """Which instruction, wave and lane, and what; other stores go by, also once nobody asks."""
     for level in ("off", "fast", "full"):
         data = np.zeros(32, np.uint32)
-        memory = Memory(data, level)
+        memory = CheckedMemory(data, level)
         memory.device.set_watchpoint(memory.va + 40, 7)
         assert not memory.run("store")
         assert np.array_equal(data, np.arange(32) * 4)
-        pc = pc_of(code(KERNELS["store"]), "global_store_b32")
+        pc = find_pc(machine_code(KERNELS["store"]), "global_store_b32")
         assert memory.device.watchpoint_hits == [
             LaneStore(pc, 0, 0, lane, memory.va + 4 * lane, 4 * lane) for lane in (10, 11)
         ]
@@ -635,8 +640,8 @@ def test_watchpoint_sees_every_workgroup_and_atomics() -> None:
     out = np.zeros(64, np.uint32)
     va = device.place(out)
     device.set_watchpoint(va + 128, 4)
-    device.run(code(KERNELS["neighbours"]), groups=(40, 1, 1), user_data=split(va))
-    pc = pc_of(code(KERNELS["neighbours"]), "global_atomic_add_u32 v2")
+    device.run(machine_code(KERNELS["neighbours"]), groups=(40, 1, 1), user_data=split_va(va))
+    pc = find_pc(machine_code(KERNELS["neighbours"]), "global_atomic_add_u32 v2")
     assert sorted(
         (watchpoint_hit.pc, watchpoint_hit.group, watchpoint_hit.value)
         for watchpoint_hit in device.watchpoint_hits

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from zinc_rt.host.object_cache import MAGIC, ObjectCache
-from zinc_rt.sim.shader.run.compile import Loaded, compile_ir
+from zinc_rt.sim.shader.run.compile import LoadedCode, compile_ir
 
 IR = """
 declare double @exp2(double)
@@ -26,21 +26,21 @@ define i32 @wave(ptr %state, ptr %context) {
 """
 
 
-def run(loaded: Loaded, value: int) -> int:
+def call_function(loaded: LoadedCode, value: int) -> int:
     function = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)(loaded.at["wave"])
     return function(ctypes.addressof(ctypes.c_int32(value)), None)
 
 
 def test_compiled_code_runs_and_calls_the_c_library() -> None:
-    assert run(Loaded(compile_ir(IR), ["wave"]), 5) == 32
+    assert call_function(LoadedCode(compile_ir(IR), ["wave"]), 5) == 32
 
 
 def test_object_code_outlives_its_compiler() -> None:
     code = compile_ir(IR)
-    first, second = Loaded(code, ["wave"]), Loaded(code, ["wave"])
+    first, second = LoadedCode(code, ["wave"]), LoadedCode(code, ["wave"])
     assert first.at["wave"] != second.at["wave"]
     del first
-    assert run(second, 3) == 8
+    assert call_function(second, 3) == 8
 
 
 def test_invalid_ir_raises() -> None:
@@ -57,8 +57,8 @@ def test_stored_object_is_loaded(tmp_path: Path) -> None:
     assert cache.load("key") == b"another"
 
 
-@pytest.mark.parametrize("spoil", ["cut", "flipped", "empty", "foreign"])
-def test_corrupt_file_is_treated_as_absent_until_stored_again(tmp_path: Path, spoil: str) -> None:
+@pytest.mark.parametrize("corrupt", ["cut", "flipped", "empty", "foreign"])
+def test_corrupt_file_is_treated_as_absent_until_stored_again(tmp_path: Path, corrupt: str) -> None:
     cache = ObjectCache(tmp_path)
     cache.store("key", bytes(range(256)))
     path = cache.path("key")
@@ -66,7 +66,9 @@ def test_corrupt_file_is_treated_as_absent_until_stored_again(tmp_path: Path, sp
     assert data.startswith(MAGIC)
     flipped = bytearray(data)
     flipped[len(data) // 2] ^= 1
-    path.write_bytes({"cut": data[:-1], "flipped": bytes(flipped), "empty": b"", "foreign": b"PNG" + data}[spoil])
+    path.write_bytes(
+        {"cut": data[:-1], "flipped": bytes(flipped), "empty": b"", "foreign": b"PNG" + data}[corrupt]
+    )
     assert cache.load("key") is None
     cache.store("key", bytes(range(256)))
     assert cache.load("key") == bytes(range(256))

@@ -10,27 +10,35 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from compiled_cases import CASES
-from compiled_job import Job, Linked, differences
-from compiled_kernels import COMMAND, SOURCES, Compiled, build, read, source_hash, wanted
+from compiled_job import Job, LinkedNodes, list_differences
+from compiled_kernels import (
+    COMMAND,
+    SOURCES,
+    CompiledKernelImage,
+    build_image,
+    read_images,
+    required_kernels,
+    source_hash,
+)
 from sim.shader_model.model_device import ModelDevice
 
 from zinc_rt.sim.shader.run.engine_device import EngineDevice
 
 Array = np.ndarray
-KERNELS = read()
+KERNELS = read_images()
 STACK_BYTES = 4096  # of each lane, for recursion, whose depth the compiler does not know
 
 
-def job_of(name: str) -> Job:
+def make_job(name: str) -> Job:
     with np.errstate(all="ignore"):
         return CASES[name](np.random.default_rng(sum(name.encode())))
 
 
-def arguments(device: ModelDevice | EngineDevice, job: Job) -> Array:
+def pack_arguments(device: ModelDevice | EngineDevice, job: Job) -> Array:
     """Build the kernarg block: pointers and values, each aligned to its size."""
     block = bytearray()
     for location, argument in enumerate(job.args):
-        if isinstance(argument, Linked):
+        if isinstance(argument, LinkedNodes):
             raw = np.uint64(argument.place(device.place)).tobytes()
         elif isinstance(argument, np.ndarray):
             raw = np.uint64(device.place(argument, f"argument {location}")).tobytes()
@@ -40,9 +48,9 @@ def arguments(device: ModelDevice | EngineDevice, job: Job) -> Array:
     return np.frombuffer(bytes(block) + bytes(-len(block) % 8), np.uint64).copy()
 
 
-def run(device: ModelDevice | EngineDevice, kernel: Compiled, job: Job) -> list[str]:
+def run_kernel(device: ModelDevice | EngineDevice, kernel: CompiledKernelImage, job: Job) -> list[str]:
     """Run the kernel on the job's arrays; return the findings."""
-    block = arguments(device, job)
+    block = pack_arguments(device, job)
     assert kernel.kernarg_bytes <= block.nbytes + 7, (kernel.kernarg_bytes, block.nbytes)
     va = device.place(block, "kernarg", write=False)
     findings = device.run(
@@ -60,8 +68,8 @@ def run(device: ModelDevice | EngineDevice, kernel: Compiled, job: Job) -> list[
     return [f"{finding.rule}: {finding.sentence}" for finding in findings]
 
 
-def check(job: Job) -> None:
-    assert differences(job) == []
+def check_job(job: Job) -> None:
+    assert list_differences(job) == []
 
 
 # Twice as wide, the same kernels show little more and compile longest.
@@ -77,10 +85,10 @@ KEYS = [
 @pytest.mark.slow(keep=30)
 def test_compiled_kernels_match_the_reference(key: str) -> None:
     kernel = KERNELS[key]
-    job = job_of(kernel.name)
+    job = make_job(kernel.name)
     assert any(np.ascontiguousarray(e).view(np.uint8).any() for e in job.expected.values()), "not all zero"
-    findings = run(EngineDevice(level="full"), kernel, job)
-    check(job)
+    findings = run_kernel(EngineDevice(level="full"), kernel, job)
+    check_job(job)
     assert not findings, "\n".join(findings)
 
 
@@ -89,22 +97,22 @@ def test_compiled_kernels_match_the_reference(key: str) -> None:
 @pytest.mark.slow(keep=30)
 def test_model_agrees_on_compiled_kernels(key: str) -> None:
     kernel = KERNELS[key]
-    job = job_of(kernel.name)
-    assert run(ModelDevice(), kernel, job) == []
-    check(job)
+    job = make_job(kernel.name)
+    assert run_kernel(ModelDevice(), kernel, job) == []
+    check_job(job)
 
 
 def test_kernel_file_has_every_source_at_current_version() -> None:
-    assert sorted((k.name, k.wave) for k in KERNELS.values()) == sorted(wanted())
+    assert sorted((k.name, k.wave) for k in KERNELS.values()) == sorted(required_kernels())
     assert len({k.name for k in KERNELS.values()}) >= 30
     stale = [k.key for k in KERNELS.values() if k.source_hash != source_hash(k.name)]
     assert not stale, f"{stale}: {SOURCES.name} is newer; make the file again with {COMMAND}"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name, wave", wanted())
+@pytest.mark.parametrize("name, wave", required_kernels())
 def test_compiler_reproduces_the_committed_image(name: str, wave: int) -> None:
     pytest.importorskip("ziglang")
-    built = build(name, wave)
+    built = build_image(name, wave)
     assert built == replace(KERNELS[built.key], image=built.image)
     assert built.image == KERNELS[built.key].image

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
-from machine_words import EXEC, code_of, move, sop1, sop2, sopp, v_mov
-from random_programs import VGPRS, data, outputs, program
+from machine_words import EXEC, code_of, s_move, sop1, sop2, sopp, v_mov
+from random_programs import VGPRS, input_data, output_buffer, random_program
 from support import Counts
 
 from zinc_rt.sim.shader.checks.finding_text import WaveFinding
@@ -22,7 +22,7 @@ KEYS = {register_name(key): key for key in range(VGPR_LIMIT + 129)}
 
 
 @dataclass
-class StopsAtEveryStep:
+class EveryStepListener:
     """Records the pc and all registers of wave `wave` at each stop."""
 
     wave: int = 0
@@ -54,9 +54,11 @@ class StopsAtEveryStep:
     def ended(self, stop: Stop) -> None: ...
 
 
-def run(device: EngineDevice, code: bytes, wave: int, threads: int) -> tuple[bytes, list[tuple[str, str]]]:
-    out = outputs(threads)
-    va = device.place(out, "out"), device.place(data(), "data", initialised=False)
+def run_debugged(
+    device: EngineDevice, code: bytes, wave: int, threads: int
+) -> tuple[bytes, list[tuple[str, str]]]:
+    out = output_buffer(threads)
+    va = device.place(out, "out"), device.place(input_data(), "data", initialised=False)
     words = [item for at in va for item in (at & 0xFFFFFFFF, at >> 32)]
     findings = device.run(
         code, threads=(threads, 1, 1), wave=wave, user_data=(*words, threads), vgprs=VGPRS, name="random"
@@ -73,12 +75,12 @@ def test_results_and_findings_are_those_of_other_launches(
     slow_counts: Counts, wave: int, threads: int, barriers: bool
 ) -> None:
     for seed in range(slow_counts(1, 40)):
-        code = program(seed + 77 * threads, wave=wave, barriers=barriers)
+        code = random_program(seed + 77 * threads, wave=wave, barriers=barriers)
         skipped = 0 if barriers else 8 * (seed % 3)  # without what its first instructions write: findings
         level = ("full", "fast", "off")[seed % 3]
-        listener = StopsAtEveryStep()
+        listener = EveryStepListener()
         seen = [
-            run(EngineDevice(level=level, debugger=debugger), code[skipped:], wave, threads)
+            run_debugged(EngineDevice(level=level, debugger=debugger), code[skipped:], wave, threads)
             for debugger in (None, listener.debugger)
         ]
         assert listener.debugger.error is None and listener.stops > 5
@@ -86,15 +88,15 @@ def test_results_and_findings_are_those_of_other_launches(
 
 
 @pytest.mark.rest(keep=1)
-@pytest.mark.parametrize(("wave", "threads", "traced"), [(32, 96, 1), (64, 100, 0), (32, 19, 0)])
+@pytest.mark.parametrize(("wave", "threads", "wave_index"), [(32, 96, 1), (64, 100, 0), (32, 19, 0)])
 def test_registers_at_stops_are_those_of_the_trace(
-    slow_counts: Counts, wave: int, threads: int, traced: int
+    slow_counts: Counts, wave: int, threads: int, wave_index: int
 ) -> None:
     for seed in range(slow_counts(1, 20)):
-        code = program(seed + 5000, wave=wave, barriers=threads > wave)
-        listener, device = StopsAtEveryStep(traced), EngineDevice(trace=traced)
-        run(device, code, wave, threads)
-        run(EngineDevice(debugger=listener.debugger), code, wave, threads)
+        code = random_program(seed + 5000, wave=wave, barriers=threads > wave)
+        listener, device = EveryStepListener(wave_index), EngineDevice(trace=wave_index)
+        run_debugged(device, code, wave, threads)
+        run_debugged(EngineDevice(debugger=listener.debugger), code, wave, threads)
         index, last = -1, None
         compared = 0
         for step in device.steps:
@@ -110,8 +112,8 @@ def test_registers_at_stops_are_those_of_the_trace(
 
 
 def test_registers_are_undefined_until_they_are_written() -> None:
-    code = code_of(move(EXEC, 5), v_mov(1, 256), sop1("s_mov_b32", 3, 0), sopp("s_nop"), sopp("s_endpgm"))
-    listener = StopsAtEveryStep()
+    code = code_of(s_move(EXEC, 5), v_mov(1, 256), sop1("s_mov_b32", 3, 0), sopp("s_nop"), sopp("s_endpgm"))
+    listener = EveryStepListener()
     EngineDevice(debugger=listener.debugger).run(code, user_data=(7,), vgprs=8)
     v1 = [(undefined[1] == 0).nonzero()[0].tolist() for undefined in listener.undefined]
     assert v1 == [[], [], [0, 2], [0, 2], [0, 2]]
@@ -126,7 +128,7 @@ def test_a_call_writes_its_return_address_before_the_next_stop() -> None:
         sop1("s_getpc_b64", 4, 0), sop2("s_add_co_u32", 4, 4, 128 + 12), sop1("s_swappc_b64", 6, 4),
         sopp("s_nop"), sopp("s_endpgm"),
     )  # fmt: skip
-    listener = StopsAtEveryStep()
+    listener = EveryStepListener()
     EngineDevice(level="off", debugger=listener.debugger).run(code, vgprs=8)
     assert listener.pcs[2:4] == [8, 16]
     state, undefined = listener.states[3], listener.undefined[3]
@@ -134,14 +136,14 @@ def test_a_call_writes_its_return_address_before_the_next_stop() -> None:
     assert not undefined[VGPR_LIMIT + 6].any()
 
 
-class EndsAtOnce(StopsAtEveryStep):
+class FailingListener(EveryStepListener):
     def stopped(self, stop: WaveStop) -> bool:
         super().stopped(stop)
         raise ValueError("of the listener")
 
 
 def test_an_error_of_the_listener_ends_all_waves() -> None:
-    listener = EndsAtOnce()
-    code = program(1, wave=32, barriers=True)
-    run(EngineDevice(debugger=listener.debugger), code, 32, 96)
+    listener = FailingListener()
+    code = random_program(1, wave=32, barriers=True)
+    run_debugged(EngineDevice(debugger=listener.debugger), code, 32, 96)
     assert listener.stops == 1 and isinstance(listener.debugger.error, ValueError)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from shader_launch import INITIATOR, code, halves, machine, stage
+from shader_launch import INITIATOR, open_machine, open_stage, parse_dwords, split_va
 
 DYNAMIC = 2 << 1 | 1 << 6 | 1 << 7  # two user SGPRs, DYNAMIC_VGPR, TGID_X
 GROUPS = 16
@@ -26,41 +26,43 @@ PROGRAM = """
 """
 
 
-def stored(asks: str, *, shrinks: bool = False, **options: Any) -> tuple[list[list[int]], list[str]]:
+def run_waves(requests: str, *, release: bool = False, **options: Any) -> tuple[list[list[int]], list[str]]:
     """[GROUPS] what the lanes of each workgroup's wave stored, and what was found."""
-    between = "be805390 ; s_alloc_vgpr 16" if shrinks else ""
-    program = PROGRAM.format(asks=asks, between=between, failed=5 + shrinks)
-    with machine(**options) as owner, stage(owner) as s:
+    between = "be805390 ; s_alloc_vgpr 16" if release else ""
+    program = PROGRAM.format(asks=requests, between=between, failed=5 + release)
+    with open_machine(**options) as owner, open_stage(owner) as s:
         out, words = s.buffer()
-        s.run(s.load(code(program)), halves(out), groups=(GROUPS, 1, 1), rsrc2=DYNAMIC, initiator=INITIATOR)
+        s.run(
+            s.load(parse_dwords(program)), split_va(out), groups=(GROUPS, 1, 1), rsrc2=DYNAMIC, initiator=INITIATOR
+        )
         sentences = [finding.sentence for finding in owner.findings if finding.rule == "vgpr-out-of-range"]
         assert len(sentences) == len(owner.findings), owner.findings
         return words[: 32 * GROUPS].reshape(GROUPS, 32).tolist(), sentences
 
 
 def test_allocated_vgprs_are_usable() -> None:
-    assert stored(ALLOCATE_64) == ([[7] * 32] * GROUPS, [])
+    assert run_waves(ALLOCATE_64) == ([[7] * 32] * GROUPS, [])
 
 
 def test_more_than_eight_blocks_is_rejected() -> None:
-    assert stored(ALLOCATE_144) == ([[9] * 32] * GROUPS, [])
+    assert run_waves(ALLOCATE_144) == ([[9] * 32] * GROUPS, [])
 
 
 @pytest.mark.parametrize("seed", [0, 3])
 def test_seed_deterministically_fails_some_wave_allocations(seed: int) -> None:
-    first, result = stored(ALLOCATE_64, reorder=seed)
+    first, result = run_waves(ALLOCATE_64, reorder=seed)
     assert {value for wave in first for value in wave} == {7, 9} and result == []
-    assert stored(ALLOCATE_64, reorder=seed, threads=1) == (first, [])
+    assert run_waves(ALLOCATE_64, reorder=seed, threads=1) == (first, [])
 
 
 def test_never_allocated_vgpr_is_out_of_range() -> None:
     """The write is lost, the read gives v0: the lane's number."""
-    lanes, result = stored(SET_SCC)
+    lanes, result = run_waves(SET_SCC)
     assert lanes == [list(range(32))] * GROUPS
     assert any("v40 is written" in item for item in result) and any("v40 is read" in item for item in result)
 
 
 def test_freed_vgpr_is_out_of_range() -> None:
-    lanes, result = stored(ALLOCATE_64, shrinks=True)
+    lanes, result = run_waves(ALLOCATE_64, release=True)
     assert lanes == [list(range(32))] * GROUPS
     assert result and all("v40 is read" in item or "more times" in item for item in result)

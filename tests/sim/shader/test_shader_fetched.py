@@ -7,22 +7,22 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from machine_words import ENDPGM, LITERAL, code_of, constant, sop1, sop2, sopk, sopp
+from machine_words import ENDPGM, LITERAL, code_of, encode_constant, sop1, sop2, sopk, sopp
 
 from zinc_rt.isa import target_of
-from zinc_rt.kernels.sets import kernel_set
+from zinc_rt.kernels.sets import find_kernel_set
 from zinc_rt.sim.chips import PAGE_BYTES
 from zinc_rt.sim.interfaces import AccessKind, Fault
 from zinc_rt.sim.shader.checks.finding_text import FindingText
 from zinc_rt.sim.shader.layout import Site
-from zinc_rt.sim.shader.translate.fetched_code import REACH_BYTES, KnownCode, fetched
+from zinc_rt.sim.shader.translate.fetched_code import REACH_BYTES, KnownCode, fetch_code
 
 WAVE32 = target_of("gfx1201", wave=32)
 ENTRY = 0x4000_0000
 RETURN = sop1("s_setpc_b64", 0, 30)
 
 
-class Pages:
+class CountedPages:
     """Memory that consists of non-empty pages; counts `fetches`."""
 
     def __init__(self, content: Mapping[int, bytes]) -> None:
@@ -45,7 +45,7 @@ class Pages:
         return text[va % PAGE_BYTES :][:size_bytes]
 
 
-def call(index: int, to: int) -> bytes:
+def call_code(index: int, to: int) -> bytes:
     """Call the code at `to` like a compiler does, from code that begins at `index`, then end the program."""
     offset = to - (index + 4)  # behind s_getpc_b64
     return code_of(
@@ -60,65 +60,68 @@ def call(index: int, to: int) -> bytes:
 @pytest.mark.rest(keep=6)
 @pytest.mark.parametrize("offset", range(0, PAGE_BYTES, 256))
 def test_long_branch_over_a_page_does_not_truncate_the_code(offset: int) -> None:
-    kernels = kernel_set("gfx1201")
+    kernels = find_kernel_set("gfx1201")
     assert kernels is not None
     code = kernels.load("matvec_q8_0").code
-    space: Any = Pages({ENTRY + offset: code})
-    result = fetched(space, ENTRY + offset, WAVE32)
+    space: Any = CountedPages({ENTRY + offset: code})
+    result = fetch_code(space, ENTRY + offset, WAVE32)
     assert (result.code, result.entry, result.pieces) == (code, 0, ((0, len(code)),))
 
 
 @pytest.mark.parametrize("distance", [-8, -256, -PAGE_BYTES, -5 * PAGE_BYTES, -(1 << 22), 1 << 22])
 def test_functions_before_and_after_the_entry_are_fetched(distance: int) -> None:
-    function, kernel = code_of(sop1("s_mov_b32", 3, constant(7)), RETURN), call(ENTRY, ENTRY + distance)
-    space: Any = Pages({ENTRY: kernel, ENTRY + distance: function})
-    result = fetched(space, ENTRY, WAVE32)
+    function, kernel = (
+        code_of(sop1("s_mov_b32", 3, encode_constant(7)), RETURN),
+        call_code(ENTRY, ENTRY + distance),
+    )
+    space: Any = CountedPages({ENTRY: kernel, ENTRY + distance: function})
+    result = fetch_code(space, ENTRY, WAVE32)
     assert result.entry == max(-distance, 0)
     assert result.code[result.entry :].startswith(kernel)
     assert result.code[result.entry + distance :].startswith(function)
     assert len(result.code) == (distance + len(function) if distance > 0 else len(kernel) - distance)
     assert sum(end - first for first, end in result.pieces) <= 2 * PAGE_BYTES + len(kernel), "nothing between"
     assert result.is_at(space, ENTRY)
-    assert result.first_difference(space.fetch, ENTRY) is None
+    assert result.find_first_difference(space.fetch, ENTRY) is None
 
 
 def test_call_by_offset_may_go_backwards() -> None:
-    function = code_of(sop1("s_mov_b32", 3, constant(7)), RETURN)
+    function = code_of(sop1("s_mov_b32", 3, encode_constant(7)), RETURN)
     words = -(PAGE_BYTES + 4) // 4
     kernel = code_of(sopk("s_call_b64", 30, words), ENDPGM)
-    space: Any = Pages({ENTRY: kernel, ENTRY - PAGE_BYTES: function})
-    result = fetched(space, ENTRY, WAVE32)
+    space: Any = CountedPages({ENTRY: kernel, ENTRY - PAGE_BYTES: function})
+    result = fetch_code(space, ENTRY, WAVE32)
     assert result.code == function + bytes(PAGE_BYTES - len(function)) + kernel
 
 
 def test_unmapped_or_distant_call_targets_are_left_out() -> None:
     for distance in (-PAGE_BYTES, -(REACH_BYTES + PAGE_BYTES)):
-        kernel = call(ENTRY, ENTRY + distance)
+        kernel = call_code(ENTRY, ENTRY + distance)
         content = {ENTRY: kernel}
         if distance != -PAGE_BYTES:
             content[ENTRY + distance] = code_of(RETURN)
-        space: Any = Pages(content)
-        assert fetched(space, ENTRY, WAVE32).code == kernel
+        space: Any = CountedPages(content)
+        assert fetch_code(space, ENTRY, WAVE32).code == kernel
     with pytest.raises(Fault):
-        fetched(space, ENTRY + PAGE_BYTES, WAVE32)
+        fetch_code(space, ENTRY + PAGE_BYTES, WAVE32)
 
 
 def test_cached_code_is_reused_only_if_all_bytes_match() -> None:
-    function, waits = code_of(sop1("s_mov_b32", 3, constant(7)), RETURN), code_of(*[sopp("s_nop")] * 16)
-    kernel = waits + call(ENTRY + len(waits), ENTRY - 4 * PAGE_BYTES)
+    function, waits = code_of(sop1("s_mov_b32", 3, encode_constant(7)), RETURN), code_of(*[sopp("s_nop")] * 16)
+    kernel = waits + call_code(ENTRY + len(waits), ENTRY - 4 * PAGE_BYTES)
     known = KnownCode()
-    space: Any = Pages({ENTRY: kernel, ENTRY - 4 * PAGE_BYTES: function})
-    result = fetched(space, ENTRY, WAVE32, known)
-    assert fetched(space, ENTRY, WAVE32, known) is result
-    space.write(ENTRY - 4 * PAGE_BYTES, code_of(sop1("s_mov_b32", 3, constant(8))))
-    assert result.first_difference(space.fetch, ENTRY) == 0 and not result.is_at(space, ENTRY)
-    other = fetched(space, ENTRY, WAVE32, known)
+    space: Any = CountedPages({ENTRY: kernel, ENTRY - 4 * PAGE_BYTES: function})
+    result = fetch_code(space, ENTRY, WAVE32, known)
+    assert fetch_code(space, ENTRY, WAVE32, known) is result
+    space.write(ENTRY - 4 * PAGE_BYTES, code_of(sop1("s_mov_b32", 3, encode_constant(8))))
+    assert result.find_first_difference(space.fetch, ENTRY) == 0 and not result.is_at(space, ENTRY)
+    other = fetch_code(space, ENTRY, WAVE32, known)
     assert other is not result and other.code[:4] != result.code[:4]
 
 
 def test_finding_offsets_are_relative_to_the_entry() -> None:
-    kernel = call(ENTRY, ENTRY - 8)
-    code = code_of(sop1("s_mov_b32", 3, constant(7)), RETURN) + kernel
+    kernel = call_code(ENTRY, ENTRY - 8)
+    code = code_of(sop1("s_mov_b32", 3, encode_constant(7)), RETURN) + kernel
     text = FindingText("k", code, WAVE32, (), (1, 1, 1), (0, 0, 0), hex, entry=8)
     before = text.at(Site(0, "illegal"), wave=0, group=0)
     assert before.pc == -8 and "pc -0x8 `s_mov_b32 s3, 7`" in before.sentence

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from shader_launch import code
+from shader_launch import parse_dwords
 from support import Counts
 
 from zinc_rt.host.object_cache import ObjectCache
 from zinc_rt.isa import Instruction, decode
-from zinc_rt.isa.control_flow import control_flow
-from zinc_rt.isa.target import default_target
+from zinc_rt.isa.control_flow import find_control_flow
+from zinc_rt.isa.target import make_default_target
 from zinc_rt.kernels.gfx1201.table import load, names
 from zinc_rt.sim.shader.emit.float_mode import FloatMode
 from zinc_rt.sim.shader.emit.form import NotShared
@@ -20,22 +20,22 @@ from zinc_rt.sim.shader.emit.helpers import KernelModule, SharedHelpers
 from zinc_rt.sim.shader.launch_setup import LaunchSetup
 from zinc_rt.sim.shader.layout import VGPR_LIMIT, Checks, KernelVariant
 from zinc_rt.sim.shader.run import forms, helpers
-from zinc_rt.sim.shader.run.kernels import CompiledKernels, variant_for
+from zinc_rt.sim.shader.run.kernels import CompiledKernels, choose_variant
 from zinc_rt.sim.shader.translate.forms import Situation, emit_form, exact_shape, shape_of
 
-ONE = code("""
+ONE = parse_dwords("""
     7e0a02ff 00001234           ; v_mov_b32_e32 v5, 0x1234
     100c0b05                    ; v_mul_f32_e32 v6, v5, v5
     ee068000 03000000 00000806  ; global_store_b32 v6, v6, s[0:1] offset:8
     bfb00000                    ; s_endpgm
 """)
-OTHER = code("""
+OTHER = parse_dwords("""
     7e1202ff 00abcdef           ; v_mov_b32_e32 v9, 0xabcdef
     10141309                    ; v_mul_f32_e32 v10, v9, v9
     ee068004 05000000 0000400a  ; global_store_b32 v10, v10, s[4:5] offset:64
     bfb00000                    ; s_endpgm
 """)
-APART = code("""
+APART = parse_dwords("""
     7e0a02ff 00001234           ; v_mov_b32_e32 v5, 0x1234
     100c0f05                    ; v_mul_f32_e32 v6, v5, v7
     bfb00000                    ; s_endpgm
@@ -65,11 +65,11 @@ def forget(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def variant(program: bytes, level: str = "full") -> KernelVariant:
-    return KernelVariant(program, default_target(), True, Checks(level), 16, 8)
+    return KernelVariant(program, make_default_target(), True, Checks(level), 16, 8)
 
 
 def instruction(text: str) -> Instruction:
-    decoded = decode(code(text), 0, default_target())
+    decoded = decode(parse_dwords(text), 0, make_default_target())
     assert decoded is not None
     return decoded
 
@@ -129,14 +129,14 @@ def test_sets_of_registers_move_between_form_and_instruction() -> None:
 @pytest.mark.rest
 def test_form_key_identifies_the_code(slow_counts: Counts) -> None:
     """Instructions of one form have the same function, whatever their registers; alone they have one too."""
-    target, seen = default_target(), dict[tuple[object, ...], str]()
+    target, seen = make_default_target(), dict[tuple[object, ...], str]()
     mode = Situation(full=False, mode=FloatMode(0xF0))
     repeated = 0
     for name in names()[:: slow_counts(24, 1)]:
         zrt = load(name)
         launch = LaunchSetup((1, 1, 1), zrt.workgroup, zrt.workgroup, 32, (0, 0), vgprs=zrt.vgprs)
-        kernel = variant_for(launch, target, zrt.code, Checks("full"))
-        for _, item in control_flow(kernel.code, kernel.target, 0, running=True).instructions():
+        kernel = choose_variant(launch, target, zrt.code, Checks("full"))
+        for _, item in find_control_flow(kernel.code, kernel.target, 0, running=True).instructions():
             shape = shape_of(item) or exact_shape(item, kernel.vgprs, False)
             module = KernelModule("forms", SharedHelpers(lambda name: True))
             try:

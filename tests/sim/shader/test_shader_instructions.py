@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 from instruction_cases import all_kernels
-from instruction_inputs import inputs
+from instruction_inputs import random_inputs
 from instruction_kernels import (
     COMMAND,
     DATA_BYTES,
@@ -22,11 +22,11 @@ from instruction_kernels import (
     LDS_BYTES,
     REGION_BYTES,
     SCRATCH_BYTES,
-    Case,
-    Kernel,
-    assemble,
-    assembly,
-    read,
+    InstructionCase,
+    InstructionKernel,
+    assemble_text,
+    kernel_assembly,
+    read_kernels,
 )
 from sim.shader_model.model_device import ModelDevice
 from support import Counts
@@ -34,14 +34,14 @@ from support import Counts
 from zinc_rt.sim.shader.run.engine_device import EngineDevice
 
 Array = np.ndarray
-KERNELS = {kernel.name: (kernel, code) for kernel, code in read()}
+KERNELS = {kernel.name: (kernel, code) for kernel, code in read_kernels()}
 REGISTERS = 128
 # Relative to the largest term, of sums of 8-bit floats: nothing says how they are added.
 TOLERANCE = {"close": 2.0**-20, "close16": 2.0**-8, "wide": 2.0**-18, "wide16": 2.0**-7, "widebf16": 2.0**-5}
 
 
-def run(
-    device: ModelDevice | EngineDevice, kernel: Kernel, code: bytes, data: Array, mode: int = 0xF0
+def run_kernel(
+    device: ModelDevice | EngineDevice, kernel: InstructionKernel, code: bytes, data: Array, mode: int = 0xF0
 ) -> tuple[Array, Array]:
     """uint32 [trials, register, lane] and uint8 [trials, bytes]: registers and memory that the kernel left."""
     trials = len(data)
@@ -72,8 +72,8 @@ def run(
 
 
 @dataclass(frozen=True)
-class Difference:
-    case: Case
+class InstructionDifference:
+    case: InstructionCase
     register: int
     trial: int
     lanes: tuple[int, ...]
@@ -88,7 +88,7 @@ class Difference:
         return f"{self.case.text} (v{self.register}, trial {self.trial}, {len(self.lanes)} lanes): {shown}"
 
 
-def equal(kind: str, got: Array, want: Array) -> Array:
+def equal_lanes(kind: str, got: Array, want: Array) -> Array:
     """Compare lane by lane: bit for bit (NaNs are equal) or within the tolerance of the kind."""
     same = got == want
     if kind in ("f32", "close", "wide"):
@@ -113,13 +113,13 @@ def equal(kind: str, got: Array, want: Array) -> Array:
     return same
 
 
-def equal64(got: Array, want: Array) -> Array:
+def equal_pairs(got: Array, want: Array) -> Array:
     """Pairs [2, lanes] as float64."""
     a, b = (x[0].astype(np.uint64) | x[1].astype(np.uint64) << np.uint64(32) for x in (got, want))
     return (a == b) | np.isnan(a.view(float)) & np.isnan(b.view(float))
 
 
-def differences(kernel: Kernel, got: Array, want: Array) -> list[Difference]:
+def list_differences(kernel: InstructionKernel, got: Array, want: Array) -> list[InstructionDifference]:
     result = []
     with np.errstate(all="ignore"):
         for case in kernel.cases:
@@ -129,7 +129,7 @@ def differences(kernel: Kernel, got: Array, want: Array) -> list[Difference]:
                     register, lanes = bad
                     a, b = got[trial, register, lanes], want[trial, register, lanes]
                     result.append(
-                        Difference(
+                        InstructionDifference(
                             case, register, trial, tuple(lanes.tolist()), tuple(a.tolist()), tuple(b.tolist())
                         )
                     )
@@ -137,27 +137,27 @@ def differences(kernel: Kernel, got: Array, want: Array) -> list[Difference]:
     return result
 
 
-def _bad_lanes(case: Case, got: Array, want: Array) -> tuple[int, Array] | None:
+def _bad_lanes(case: InstructionCase, got: Array, want: Array) -> tuple[int, Array] | None:
     results = list(case.results)
     if case.compare == "f64":
         pair, results = results[:2], results[2:]
-        wrong = np.flatnonzero(~equal64(got[pair], want[pair]))
+        wrong = np.flatnonzero(~equal_pairs(got[pair], want[pair]))
         if len(wrong):
             return pair[1], wrong
     captured = "dot2" in case.text or re.match("v_wmma_.*x16_b?f16", case.mnemonic)  # known to the last bit
     for register in results:
         kind = "bits" if case.compare == "f64" or captured else case.compare
-        wrong = np.flatnonzero(~equal(kind, got[register], want[register]))
+        wrong = np.flatnonzero(~equal_lanes(kind, got[register], want[register]))
         if len(wrong):
             return register, wrong
     return None
 
 
-def trials_of(slow_counts: Counts) -> int:
+def trial_count(slow_counts: Counts) -> int:
     return slow_counts(6, 24)
 
 
-def unmasked(kernel: Kernel, code: bytes) -> bytes:
+def without_exec_loads(kernel: InstructionKernel, code: bytes) -> bytes:
     """The same without loading EXEC before a case, so that the engine knows that EXEC is all ones."""
     words = np.frombuffer(code, np.uint32).copy()
     loads = words == (0xBEFE0000 | EXEC if kernel.wave == 32 else 0xBEFE0100 | EXEC)  # s_mov exec, s20 or s[20:21]
@@ -182,26 +182,26 @@ RUNS = [
 def test_engine_and_model_leave_the_same_state(name: str, way: str, slow_counts: Counts) -> None:
     kernel, code = KERNELS[name]
     level, masked = WAYS[way]
-    code = code if masked else unmasked(kernel, code)
-    data = inputs(kernel.wave, trials_of(slow_counts), seed=sum(name.encode()))
-    wanted, wanted_memory = run(ModelDevice(), kernel, code, data.copy())
-    got, got_memory = run(EngineDevice(level=level), kernel, code, data.copy())
+    code = code if masked else without_exec_loads(kernel, code)
+    data = random_inputs(kernel.wave, trial_count(slow_counts), seed=sum(name.encode()))
+    wanted, wanted_memory = run_kernel(ModelDevice(), kernel, code, data.copy())
+    got, got_memory = run_kernel(EngineDevice(level=level), kernel, code, data.copy())
     untouched = np.flatnonzero(
         (got[:, :INPUTS] != data[:, : INPUTS * kernel.wave].reshape(-1, INPUTS, kernel.wave)).any(axis=(0, 2))
     )
     assert not len(untouched), f"inputs changed: v{untouched.tolist()}"
-    result = differences(kernel, got, wanted)
+    result = list_differences(kernel, got, wanted)
     listed = "\n".join(str(item) for item in result[:20])
     assert not result, f"{len(result)} of {len(kernel.cases)} cases differ:\n{listed}"
-    places = np.argwhere(~equal("f32", got_memory.view(np.uint32), wanted_memory.view(np.uint32)))
+    places = np.argwhere(~equal_lanes("f32", got_memory.view(np.uint32), wanted_memory.view(np.uint32)))
     assert not len(places), f"memory differs first at trial {places[0][0]}, dword {places[0][1]:#x}"
 
 
 def test_results_vary_across_lanes_and_cases() -> None:
     """The cases write what differs from lane to lane and from what was there: else agreement means nothing."""
     kernel, code = KERNELS["vector32.core.1"]
-    data = inputs(32, 4, seed=1)
-    out, _ = run(ModelDevice(), kernel, code, data)
+    data = random_inputs(32, 4, seed=1)
+    out, _ = run_kernel(ModelDevice(), kernel, code, data)
     kinds = Counter(len(np.unique(out[0, register])) > 8 for case in kernel.cases for register in case.results)
     assert kinds[True] > 0.6 * sum(kinds.values())
     assert len(np.unique(out[:, FIRST_RESULT : kernel.next])) > 1000
@@ -211,7 +211,7 @@ def test_results_vary_across_lanes_and_cases() -> None:
 def test_committed_kernels_match_their_sources() -> None:
     pytest.importorskip("ziglang")
     for kernel in all_kernels():
-        text = assembly(kernel)
-        assert assemble(text if kernel.wave == 32 else "; wave64\n" + text) == KERNELS[kernel.name][1], (
+        text = kernel_assembly(kernel)
+        assert assemble_text(text if kernel.wave == 32 else "; wave64\n" + text) == KERNELS[kernel.name][1], (
             f"{kernel.name}: make the file again with {COMMAND}"
         )

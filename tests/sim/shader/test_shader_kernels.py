@@ -12,7 +12,7 @@ from support import Counts
 
 from zinc_rt.host.object_cache import ObjectCache
 from zinc_rt.isa import target_of
-from zinc_rt.isa.target import default_target
+from zinc_rt.isa.target import make_default_target
 from zinc_rt.kernels.gfx1201.table import load, names
 from zinc_rt.sim.interfaces import AccessKind, Fault
 from zinc_rt.sim.shader.emit.helpers import KernelModule, SharedHelpers
@@ -25,13 +25,13 @@ from zinc_rt.sim.shader.run.kernels import (
     HOT_SECONDS,
     CompiledKernel,
     CompiledKernels,
-    cache_key,
-    variant_for,
+    choose_variant,
+    make_cache_key,
 )
-from zinc_rt.sim.shader.translate.fetched_code import fetched
+from zinc_rt.sim.shader.translate.fetched_code import fetch_code
 from zinc_rt.sim.shader.translate.translation import translated_to_program
 
-STORE = KernelVariant(STORE_IDS, default_target(), True, Checks("fast"), 8, 2)
+STORE = KernelVariant(STORE_IDS, make_default_target(), True, Checks("fast"), 8, 2)
 
 
 def test_kernel_is_compiled_once_and_then_loaded_from_disk(tmp_path: Path) -> None:
@@ -46,7 +46,7 @@ def test_kernel_is_compiled_once_and_then_loaded_from_disk(tmp_path: Path) -> No
     "change",
     [
         {"code": ENDPGM},
-        {"target": default_target(64)},
+        {"target": make_default_target(64)},
         {"target": target_of("gfx1100")},
         {"full": False},
         {"checks": Checks("full")},
@@ -57,21 +57,21 @@ def test_kernel_is_compiled_once_and_then_loaded_from_disk(tmp_path: Path) -> No
     ids=lambda change: "-".join(change),
 )
 def test_every_input_of_code_generation_changes_the_cache_key(change: dict[str, object]) -> None:
-    assert cache_key(replace(STORE, **change)) != cache_key(STORE)  # type: ignore[arg-type]
+    assert make_cache_key(replace(STORE, **change)) != make_cache_key(STORE)  # type: ignore[arg-type]
 
 
 def test_chips_of_one_generation_share_compiled_code() -> None:
-    assert cache_key(replace(STORE, target=target_of("gfx1200"))) == cache_key(STORE)
+    assert make_cache_key(replace(STORE, target=target_of("gfx1200"))) == make_cache_key(STORE)
 
 
 def test_corrupt_file_is_recompiled(tmp_path: Path) -> None:
     cache = ObjectCache(tmp_path)
     CompiledKernels(cache).of(STORE)
-    path = cache.path(cache_key(STORE))
+    path = cache.path(make_cache_key(STORE))
     path.write_bytes(path.read_bytes()[:-7])
     kernels = CompiledKernels(cache)
     kernels.of(STORE)
-    assert kernels.compiled == 1 and cache.load(cache_key(STORE)) is not None
+    assert kernels.compiled == 1 and cache.load(make_cache_key(STORE)) is not None
 
 
 @pytest.mark.rest
@@ -86,7 +86,7 @@ def test_kernels_are_compiled_by_several_processes(tmp_path: Path) -> None:
     assert prepare(kernels, wanted) == 0
 
 
-def hot(kernels: CompiledKernels) -> CompiledKernel:
+def optimise_kernel(kernels: CompiledKernels) -> CompiledKernel:
     """Return the kernel after it has run for long enough and its worker has finished."""
     kernels.of(STORE).seconds = HOT_SECONDS
     end = time.monotonic() + 60
@@ -98,10 +98,10 @@ def hot(kernels: CompiledKernels) -> CompiledKernel:
 def test_kernel_starts_as_quick_code_and_hot_one_is_optimised_elsewhere(tmp_path: Path) -> None:
     kernels = CompiledKernels(ObjectCache(tmp_path), quick=True)
     quick = kernels.of(STORE)
-    assert quick.quick and kernels.of(STORE) is quick and not kernels.outdated(quick)
+    assert quick.quick and kernels.of(STORE) is quick and not kernels.is_outdated(quick)
     assert not kernels.has(STORE), "prepare() would not compile it well"
-    well = hot(kernels)
-    assert not well.quick and kernels.outdated(quick) and not kernels.outdated(well) and kernels.has(STORE)
+    well = optimise_kernel(kernels)
+    assert not well.quick and kernels.is_outdated(quick) and not kernels.is_outdated(well) and kernels.has(STORE)
     assert (well.sites, well.counts) == (quick.sites, quick.counts)
     assert kernels.compiled == 1, "this process compiled it once, quickly"
     another = CompiledKernels(ObjectCache(tmp_path), quick=True)
@@ -124,7 +124,7 @@ def test_quick_kernels_share_helpers_and_rewrite_missing_ones(
     files = set(tmp_path.iterdir())
     CompiledKernels(cache, quick=True).of(replace(STORE, code=STORE_IDS + ENDPGM))
     assert len(set(tmp_path.iterdir()) - files) == 1, "its helpers were there"
-    kernel = cache.path(cache_key(STORE, quick=True))
+    kernel = cache.path(make_cache_key(STORE, quick=True))
     for broken in (lambda item: item.write_bytes(item.read_bytes()[:-7]), lambda item: item.unlink()):
         for item in files - {kernel}:
             broken(item)
@@ -152,7 +152,7 @@ def test_helper_name_identifies_its_contents(slow_counts: Counts, monkeypatch: p
         for name in names()[:: slow_counts(24, 1)]:
             zrt = load(name)
             launch = LaunchSetup((1, 1, 1), zrt.workgroup, zrt.workgroup, 32, (0, 0), vgprs=zrt.vgprs)
-            variant = variant_for(launch, default_target(), zrt.code, Checks(level))
+            variant = choose_variant(launch, make_default_target(), zrt.code, Checks(level))
             library = FormLibrary(Nothing(), variant)
             written = library._shared = SharedHelpers(lambda name: False)
             library._module = KernelModule("forms", written)
@@ -170,10 +170,10 @@ def test_worker_without_output_is_not_an_error(
     monkeypatch.setattr(background, "WORKER", module)
     kernels = CompiledKernels(ObjectCache(tmp_path), quick=True)
     quick = kernels.of(STORE)
-    assert hot(kernels) is quick and not kernels.outdated(quick)
+    assert optimise_kernel(kernels) is quick and not kernels.is_outdated(quick)
 
 
-class Pages:
+class CodePages:
     """Code at 0x10000, in `mapped` pages."""
 
     def __init__(self, code: bytes, mapped: int) -> None:
@@ -189,10 +189,10 @@ class Pages:
 def test_code_is_fetched_only_as_far_as_control_flow_reaches() -> None:
     target = target_of("gfx1201", wave=32)
     nops = b"\0\0\x80\xbf" * 3000
-    assert fetched(Pages(STORE_IDS + nops, 4), 0x10000, target).code == STORE_IDS  # type: ignore[arg-type]
+    assert fetch_code(CodePages(STORE_IDS + nops, 4), 0x10000, target).code == STORE_IDS  # type: ignore[arg-type]
     long = nops + STORE_IDS
-    assert fetched(Pages(long + nops, 8), 0x10000, target).code == long  # type: ignore[arg-type]
-    cut = fetched(Pages(nops, 1), 0x10000, target).code  # type: ignore[arg-type]
+    assert fetch_code(CodePages(long + nops, 8), 0x10000, target).code == long  # type: ignore[arg-type]
+    cut = fetch_code(CodePages(nops, 1), 0x10000, target).code  # type: ignore[arg-type]
     assert len(cut) >= 4096, "what runs off the mapped pages is kept as far as it goes"
     with pytest.raises(Fault):
-        fetched(Pages(b"", 0), 0x10000, target)  # type: ignore[arg-type]
+        fetch_code(CodePages(b"", 0), 0x10000, target)  # type: ignore[arg-type]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from memory_kernels import WAVE64, code
-from test_shader_memory import BEGIN, LEVELS, LOADS, STORES, offsets, registers, split, words
+from memory_kernels import WAVE64, machine_code
+from test_shader_memory import BEGIN, LEVELS, LOADS, STORES, dword_count, lane_offsets, register_range, split_va
 
 from zinc_rt.sim.shader.run.engine_device import EngineDevice
 
@@ -37,11 +37,11 @@ s_wait_dscnt 0x0
 
 def load_kernel(wave: int) -> str:
     base = {name: 20 + 4 * number for number, name in enumerate(LDS_LOADS)}
-    used = [r for name, row in LDS_LOADS.items() for r in range(base[name], base[name] + words(row[0]))]
+    used = [r for name, row in LDS_LOADS.items() for r in range(base[name], base[name] + dword_count(row[0]))]
     text = WAVE64 * (wave == 64) + FILL + "".join(f"v_mov_b32 v{r}, 0\n" for r in used)
     text += "s_mov_b64 s[16:17], exec\ns_mov_b64 exec, s[6:7]\n"
     for name, (size, _, _) in LDS_LOADS.items():
-        text += f"ds_load_{name} {registers(base[name], words(size))}, v2 offset:12\n"
+        text += f"ds_load_{name} {register_range(base[name], dword_count(size))}, v2 offset:12\n"
     text += "s_wait_dscnt 0x0\ns_mov_b64 exec, s[16:17]\n"
     for number, register in enumerate(used):
         text += f"global_store_b32 v1, v{register}, s[4:5] offset:{256 * number}\n"
@@ -53,7 +53,7 @@ def store_kernel(name: str) -> str:
     size = LDS_STORES[name][0]
     text = FILL + "".join(f"global_load_b32 v{4 + word}, v1, s[4:5] offset:{256 * word}\n" for word in range(4))
     text += "s_wait_loadcnt 0x0\ns_mov_b64 s[16:17], exec\ns_mov_b64 exec, s[6:7]\n"
-    text += f"ds_store_{name} v2, {registers(4, words(size))} offset:12\ns_mov_b64 exec, s[16:17]\n"
+    text += f"ds_store_{name} v2, {register_range(4, dword_count(size))} offset:12\ns_mov_b64 exec, s[16:17]\n"
     return (
         text
         + """
@@ -73,7 +73,7 @@ s_endpgm
     )
 
 
-def stored(count: int) -> str:
+def store_registers(count: int) -> str:
     """v20 and on to s[4:5], a row each."""
     lines = [f"global_store_b32 v1, v{20 + n}, s[4:5] offset:{256 * n}\n" for n in range(count)]
     return "".join(lines) + "s_endpgm\n"
@@ -118,7 +118,7 @@ TWO = FILL + """
     ds_load_b32 v38, v2 offset:2056
     ds_load_b32 v39, v2 offset:128
     s_wait_dscnt 0x0
-""" + stored(20)  # fmt: skip
+""" + store_registers(20)  # fmt: skip
 COUNT = FILL + """
     s_mov_b64 s[16:17], exec
     s_mov_b64 exec, s[6:7]
@@ -130,7 +130,7 @@ COUNT = FILL + """
     ds_load_b64 v[22:23], v4 offset:4
     s_wait_dscnt 0x0
     s_mov_b64 exec, s[6:7]
-""" + stored(4)  # fmt: skip
+""" + store_registers(4)  # fmt: skip
 KERNELS = {
     "load 32": load_kernel(32),
     "load 64": load_kernel(64),
@@ -141,32 +141,37 @@ KERNELS = {
 }
 
 
-def run(
-    kernel: str, level: str, wave: int, where: np.ndarray, data: np.ndarray, out: np.ndarray, **more: int
+def run_kernel(
+    kernel: str, level: str, wave: int, offsets: np.ndarray, data: np.ndarray, out: np.ndarray, **more: int
 ) -> list:
     device = EngineDevice(level=level)
-    user = [half for array in (where, data, out) for half in split(device.place(array))]
+    user = [half for array in (offsets, data, out) for half in split_va(device.place(array))]
     mask = more.get("mask", (1 << wave) - 1)
-    user += [*split(mask), 16 * wave, data.nbytes // 16 // wave]
+    user += [*split_va(mask), 16 * wave, data.nbytes // 16 // wave]
     lds_bytes = more.get("lds_bytes", LDS_BYTES)
     return device.run(
-        code(KERNELS[kernel]), threads=(wave, 1, 1), wave=wave, user_data=user, lds_bytes=lds_bytes, vgprs=96
+        machine_code(KERNELS[kernel]),
+        threads=(wave, 1, 1),
+        wave=wave,
+        user_data=user,
+        lds_bytes=lds_bytes,
+        vgprs=96,
     )
 
 
-def inside(wave: int) -> dict[str, np.ndarray]:
+def offsets_inside(wave: int) -> dict[str, np.ndarray]:
     """Return offsets with the dword alignment that the LDS requires."""
-    return {name: (item & ~3).astype(np.uint32) for name, item in offsets(wave).items()}
+    return {name: (item & ~3).astype(np.uint32) for name, item in lane_offsets(wave).items()}
 
 
 @pytest.mark.rest(keep=1)
 @pytest.mark.parametrize("wave", [32, 64])
 @pytest.mark.parametrize("level", LEVELS)
-def test_lds_loads(level: str, wave: int) -> None:
+def test_lds_loads_match(level: str, wave: int) -> None:
     data = np.random.default_rng(1).integers(0, 256, 4096, np.uint8)
-    for pattern, where in inside(wave).items():
+    for pattern, where in offsets_inside(wave).items():
         out = np.zeros((64, 64), np.uint32)
-        assert not run(f"load {wave}", level, wave, where, data, out), pattern
+        assert not run_kernel(f"load {wave}", level, wave, where, data, out), pattern
         row = 0
         for name, (size, signed, half) in LDS_LOADS.items():
             for lane in range(wave):
@@ -176,26 +181,26 @@ def test_lds_loads(level: str, wave: int) -> None:
                 else:
                     value = int.from_bytes(raw, "little", signed=signed)
                     want = [value & 0xFFFFFFFF if half is None else (value & 0xFFFF) << 16 * half]
-                assert out[row : row + words(size), lane].tolist() == want, (pattern, name, lane)
-            row += words(size)
+                assert out[row : row + dword_count(size), lane].tolist() == want, (pattern, name, lane)
+            row += dword_count(size)
 
 
 @pytest.mark.rest(keep=1)
 @pytest.mark.parametrize("name", LDS_STORES)
-def test_lds_stores(name: str) -> None:
+def test_lds_stores_match(name: str) -> None:
     size, shift = LDS_STORES[name]
     values = np.zeros((64, 64), np.uint32)
     values[:4] = np.random.default_rng(2).integers(0, 1 << 32, (4, 64), np.uint32)
-    for number, (pattern, where) in enumerate(inside(32).items()):
+    for number, (pattern, where) in enumerate(offsets_inside(32).items()):
         mask = (0xFFFFFFFF, 0x0F0F0F01)[number % 2]
         data = np.random.default_rng(3).integers(0, 256, 4096, np.uint8)
         want = data.copy()
         for lane in range(32):
             if mask >> lane & 1:
-                raw = values[: words(size), lane].tobytes()[shift // 8 :][:size]
+                raw = values[: dword_count(size), lane].tobytes()[shift // 8 :][:size]
                 want[where[lane] + 12 :][:size] = np.frombuffer(raw, np.uint8)
         level = LEVELS[list(LDS_STORES).index(name) % 3]
-        assert not run(f"store {name}", level, 32, where, data, values, mask=mask), pattern
+        assert not run_kernel(f"store {name}", level, 32, where, data, values, mask=mask), pattern
         assert np.array_equal(data, want), pattern
 
 
@@ -220,11 +225,11 @@ def test_lanes_exchange_data_without_lds(wave: int, mask: int) -> None:
     mask &= (1 << wave) - 1
     where = np.random.default_rng(4).integers(0, 1 << 32, wave, np.uint32)
     out = np.zeros((len(SWIZZLES) + 3, 64), np.uint32)
-    findings = run("exchange", "full", wave, where, out, out, mask=mask, lds_bytes=0)
+    findings = run_kernel("exchange", "full", wave, where, out, out, mask=mask, lds_bytes=0)
     assert {finding.rule for finding in findings} == ({"inactive-lane"} if mask != (1 << wave) - 1 else set())
     value = [1000 + lane for lane in range(wave)]
 
-    def sent(lane: int) -> int:
+    def read_lane(lane: int) -> int:
         return value[lane] if mask >> lane & 1 else 0
 
     numbers = [int(item) // 4 % wave for item in where]
@@ -234,18 +239,18 @@ def test_lanes_exchange_data_without_lds(wave: int, mask: int) -> None:
         if mask >> lane & 1:
             forward[numbers[lane]] = value[lane]
     for lane in range(wave):
-        rows = [sent(lane & 32 | pattern_lanes(field, lane & 31)) for field in SWIZZLES]
-        rows += [sent(later[lane]), value[numbers[lane]], forward[lane]]
+        rows = [read_lane(lane & 32 | pattern_lanes(field, lane & 31)) for field in SWIZZLES]
+        rows += [read_lane(later[lane]), value[numbers[lane]], forward[lane]]
         want = rows if mask >> lane & 1 else [0x77] * len(rows)
         assert out[:, lane].tolist() == want, lane
 
 
 @pytest.mark.rest(keep=1)
 @pytest.mark.parametrize("level", LEVELS)
-def test_two_address_loads_and_stores(level: str) -> None:
+def test_two_address_loads_and_stores_match(level: str) -> None:
     data = np.arange(1024, dtype=np.uint32) * 7
     out = np.zeros((20, 64), np.uint32)
-    assert not run("two", level, 32, np.zeros(32, np.uint32), data, out)
+    assert not run_kernel("two", level, 32, np.zeros(32, np.uint32), data, out)
     lane = np.arange(32)
     memory = data.copy()
     want = [memory[lane + 3], memory[lane + 9]]
@@ -275,7 +280,7 @@ def test_append_and_consume_count_active_lanes(mask: int) -> None:
     data = np.zeros(1024, np.uint32)
     data[1:3] = 100, 200
     out = np.zeros((4, 64), np.uint32)
-    assert not run("count", "full", 32, np.zeros(32, np.uint32), data, out, mask=mask)
+    assert not run_kernel("count", "full", 32, np.zeros(32, np.uint32), data, out, mask=mask)
     active = [bool(mask >> lane & 1) for lane in range(32)]
     for row, value in zip(out, (100, 200, 100 + sum(active), 200 - sum(active)), strict=True):
         assert row[:32].tolist() == [value * item for item in active]
@@ -288,11 +293,11 @@ def test_loads_beyond_the_allocation_give_zero_and_stores_are_dropped(level: str
     data = np.arange(1, 1025, dtype=np.uint32)
     where = (np.arange(32) * 128 + 112).astype(np.uint32)
     out = np.zeros((64, 64), np.uint32)
-    findings = run("load 32", level, 32, where, data, out, lds_bytes=4096)
+    findings = run_kernel("load 32", level, 32, where, data, out, lds_bytes=4096)
     if level != "off":
         assert {finding.rule for finding in findings} == {"lds-out-of-bounds"}
         assert {finding.lanes for finding in findings} == {1 << 31}
     names = list(LDS_LOADS)
-    first = sum(words(LDS_LOADS[name][0]) for name in names[: names.index("b128")])
+    first = sum(dword_count(LDS_LOADS[name][0]) for name in names[: names.index("b128")])
     assert out[first : first + 4, 31].tolist() == [1024, 0, 0, 0]
     assert out[first : first + 4, 30].tolist() == data[(30 * 128 + 124) // 4 :][:4].tolist()

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from memory_kernels import WAVE64, assemble, code, key, known, sources
+from memory_kernels import WAVE64, assemble_source, list_sources, load_known, machine_code, source_key
 
 from zinc_rt.sim.interfaces import Fault
 from zinc_rt.sim.shader.run.engine_device import EngineDevice
@@ -29,15 +29,15 @@ STORES = {
 FIRST = 20  # register of the first result
 
 
-def words(size_bytes: int) -> int:
+def dword_count(size_bytes: int) -> int:
     return max(1, size_bytes // 4)
 
 
-def registers(first: int, count: int) -> str:
+def register_range(first: int, count: int) -> str:
     return f"v{first}" if count == 1 else f"v[{first}:{first + count - 1}]"
 
 
-def placed() -> dict[str, int]:
+def result_registers() -> dict[str, int]:
     """Return the result register of each load form, four registers apart so that tuples do not overlap."""
     return {name: FIRST + 4 * number for number, name in enumerate(LOADS)}
 
@@ -50,26 +50,26 @@ s_wait_loadcnt 0x0
 """
 
 
-def load_kernel(line: Callable[[str, str], str], prepare: str = "") -> str:
+def load_kernel(line: Callable[[str, str], str], setup: str = "") -> str:
     """Load offsets from s[0:1], run `line`(form, registers) for each form, and store the results to s[4:5]."""
-    ends = [placed()[name] + words(LOADS[name][0]) for name in LOADS]
-    used = [r for name, end in zip(LOADS, ends, strict=True) for r in range(placed()[name], end)]
-    text = BEGIN + "".join(f"v_mov_b32 v{r}, {KEPT:#x}\n" for r in used) + prepare
+    ends = [result_registers()[name] + dword_count(LOADS[name][0]) for name in LOADS]
+    used = [r for name, end in zip(LOADS, ends, strict=True) for r in range(result_registers()[name], end)]
+    text = BEGIN + "".join(f"v_mov_b32 v{r}, {KEPT:#x}\n" for r in used) + setup
     text += "s_mov_b64 s[16:17], exec\ns_mov_b64 exec, s[6:7]\n"
     for name, (size, _, _) in LOADS.items():
-        text += line(name, registers(placed()[name], words(size))) + "\n"
+        text += line(name, register_range(result_registers()[name], dword_count(size))) + "\n"
     text += "s_wait_loadcnt_dscnt 0x0\ns_mov_b64 exec, s[16:17]\n"
     for number, register in enumerate(used):
         text += f"global_store_b32 v1, v{register}, s[4:5] offset:{256 * number}\n"
     return text + "s_endpgm\n"
 
 
-def store_kernel(line: Callable[[str, str, int], str], prepare: str = "") -> str:
+def store_kernel(line: Callable[[str, str, int], str], setup: str = "") -> str:
     """Stores v[4:7] by each form to areas of 4 KiB from s[2:3] on; data from s[4:5]."""
     text = BEGIN + "".join(f"global_load_b32 v{4 + word}, v1, s[4:5] offset:{256 * word}\n" for word in range(4))
-    text += "s_wait_loadcnt 0x0\n" + prepare + "s_mov_b64 exec, s[6:7]\n"
+    text += "s_wait_loadcnt 0x0\n" + setup + "s_mov_b64 exec, s[6:7]\n"
     for number, (name, (size, _)) in enumerate(STORES.items()):
-        text += line(name, registers(4, words(size)), number * DATA_BYTES) + "\n"
+        text += line(name, register_range(4, dword_count(size)), number * DATA_BYTES) + "\n"
     return text + "s_endpgm\n"
 
 
@@ -151,13 +151,13 @@ for _name in ("load vaddr", "load flat", "store vaddr", "store flat"):
 
 def test_machine_code_matches_assembled_sources(slow_counts: Callable[[int, int], int]) -> None:
     pytest.importorskip("ziglang", reason="no assembler: the extra `asm` is not installed")
-    everything = sorted(sources(), key=key)
-    assert {key(source) for source in everything} == set(known())
+    everything = sorted(list_sources(), key=source_key)
+    assert {source_key(source) for source in everything} == set(load_known())
     for source in everything[: slow_counts(2, len(everything))]:
-        assert assemble(source) == code(source)
+        assert assemble_source(source) == machine_code(source)
 
 
-def offsets(wave: int) -> dict[str, np.ndarray]:
+def lane_offsets(wave: int) -> dict[str, np.ndarray]:
     """Return the byte offsets of the lanes, in bounds for 16 bytes at offset + 12."""
     lane = np.arange(wave)
     random = np.random.default_rng(7)
@@ -171,23 +171,23 @@ def offsets(wave: int) -> dict[str, np.ndarray]:
     }
 
 
-def split(va: int) -> tuple[int, int]:
+def split_va(va: int) -> tuple[int, int]:
     return va & 0xFFFFFFFF, va >> 32
 
 
-def masks(wave: int) -> tuple[int, ...]:
+def exec_masks(wave: int) -> tuple[int, ...]:
     full = (1 << wave) - 1
     return full, full ^ 1, 0x10, 0x5A5A5A5A5A5A5A5A & full, 0
 
 
-def levels(form: str, wave: int, number: int) -> tuple[str, ...]:
+def sanitizer_modes(form: str, wave: int, number: int) -> tuple[str, ...]:
     """Test all of them for the form that kernels use most."""
     if form == "saddr":
         return ("full", LEVELS[number % 2])
     return ("full",) if wave == 32 else ("fast",)
 
 
-def loaded(data: np.ndarray, index: int, form: str) -> list[int]:
+def expected_registers(data: np.ndarray, index: int, form: str) -> list[int]:
     """What one lane's registers hold."""
     size, signed, half = LOADS[form]
     raw = data[index : index + size].tobytes()
@@ -203,51 +203,55 @@ def loaded(data: np.ndarray, index: int, form: str) -> list[int]:
 @pytest.mark.rest(keep=1)
 @pytest.mark.parametrize("wave", [32, 64])
 @pytest.mark.parametrize("form", ["saddr", "vaddr", "flat", "buffer"])
-def test_loads(form: str, wave: int) -> None:
-    kernel = code(KERNELS[f"load {form}" + (" 64" if wave == 64 and form in ("vaddr", "flat") else "")])
+def test_loads_match(form: str, wave: int) -> None:
+    kernel = machine_code(KERNELS[f"load {form}" + (" 64" if wave == 64 and form in ("vaddr", "flat") else "")])
     data = np.random.default_rng(3).integers(0, 256, DATA_BYTES, np.uint8)
-    for number, (pattern, item) in enumerate(offsets(wave).items()):
-        mask = masks(wave)[number % len(masks(wave))]
-        for level in levels(form, wave, number):
+    for number, (pattern, item) in enumerate(lane_offsets(wave).items()):
+        mask = exec_masks(wave)[number % len(exec_masks(wave))]
+        for level in sanitizer_modes(form, wave, number):
             device = EngineDevice(level=level)
             out = np.zeros((64, 64), np.uint32)
             where = item.astype(np.uint32)
             vas = [device.place(array) for array in (where, data, out)]
-            resource = (*split(vas[1]), DATA_BYTES, 3 << 28)
-            user = (*split(vas[0]), *split(vas[1]), *split(vas[2]), *split(mask), *resource)
+            resource = (*split_va(vas[1]), DATA_BYTES, 3 << 28)
+            user = (*split_va(vas[0]), *split_va(vas[1]), *split_va(vas[2]), *split_va(mask), *resource)
             findings = device.run(kernel, threads=(wave, 1, 1), wave=wave, user_data=user, vgprs=96)
             assert not findings
             row = 0
             for name, (size, _, _) in LOADS.items():
                 for lane in range(wave):
                     active = mask >> lane & 1
-                    want = loaded(data, int(item[lane]) + 12, name) if active else [KEPT] * words(size)
-                    got = out[row : row + words(size), lane].tolist()
+                    want = (
+                        expected_registers(data, int(item[lane]) + 12, name)
+                        if active
+                        else [KEPT] * dword_count(size)
+                    )
+                    got = out[row : row + dword_count(size), lane].tolist()
                     assert got == want, (pattern, name, lane, level)
-                row += words(size)
+                row += dword_count(size)
 
 
 @pytest.mark.rest(keep=1)
 @pytest.mark.parametrize("wave", [32, 64])
 @pytest.mark.parametrize("form", ["saddr", "vaddr", "flat", "buffer"])
-def test_stores(form: str, wave: int) -> None:
-    kernel = code(KERNELS[f"store {form}" + (" 64" if wave == 64 and form in ("vaddr", "flat") else "")])
+def test_stores_match(form: str, wave: int) -> None:
+    kernel = machine_code(KERNELS[f"store {form}" + (" 64" if wave == 64 and form in ("vaddr", "flat") else "")])
     values = np.random.default_rng(4).integers(0, 1 << 32, (4, 64), np.uint32)
-    for number, (pattern, item) in enumerate(offsets(wave).items()):
-        mask = masks(wave)[number % len(masks(wave))]
-        for level in levels(form, wave, number):
+    for number, (pattern, item) in enumerate(lane_offsets(wave).items()):
+        mask = exec_masks(wave)[number % len(exec_masks(wave))]
+        for level in sanitizer_modes(form, wave, number):
             device = EngineDevice(level=level)
             target = np.zeros((len(STORES), DATA_BYTES), np.uint8)
             want = target.copy()
             for row, (size, shift) in enumerate(STORES.values()):
                 for lane in range(wave):
                     if mask >> lane & 1:
-                        raw = values[: words(size), lane].tobytes()[shift // 8 :][:size]
+                        raw = values[: dword_count(size), lane].tobytes()[shift // 8 :][:size]
                         want[row, item[lane] : item[lane] + size] = np.frombuffer(raw, np.uint8)
             where = item.astype(np.uint32)
             vas = [device.place(where), device.place(target, initialised=False), device.place(values)]
-            resource = (*split(vas[1]), target.nbytes, 3 << 28)
-            user = (*split(vas[0]), *split(vas[1]), *split(vas[2]), *split(mask), *resource)
+            resource = (*split_va(vas[1]), target.nbytes, 3 << 28)
+            user = (*split_va(vas[0]), *split_va(vas[1]), *split_va(vas[2]), *split_va(mask), *resource)
             findings = device.run(kernel, threads=(wave, 1, 1), wave=wave, user_data=user)
             assert not findings
             assert np.array_equal(target, want), (pattern, level)
@@ -262,8 +266,8 @@ def test_scratch_is_private_to_each_lane(wave: int, level: str) -> None:
     values = np.random.default_rng(5).integers(0, 1 << 32, (4, 64), np.uint32)
     out = np.zeros((7, 64), np.uint32)
     where = (lane % 4 * 4).astype(np.uint32)
-    user = [half for array in (where, out, values) for half in split(device.place(array))]
-    kernel = code(KERNELS["scratch"])
+    user = [half for array in (where, out, values) for half in split_va(device.place(array))]
+    kernel = machine_code(KERNELS["scratch"])
     findings = device.run(kernel, threads=(wave, 1, 1), wave=wave, user_data=user, scratch_bytes=256)
     assert not findings
     v4, v5, v6, v7 = values[:, :wave]
@@ -275,14 +279,14 @@ def test_scratch_is_private_to_each_lane(wave: int, level: str) -> None:
 
 @pytest.mark.rest(keep=1)
 @pytest.mark.parametrize("level", LEVELS)
-def test_scalar_loads(level: str) -> None:
+def test_scalar_loads_match(level: str) -> None:
     device = EngineDevice(level=level)
     data = np.random.default_rng(6).integers(0, 1 << 32, 64, np.uint32)
     data[1] = 0x8765_4321
     out = np.zeros((30, 64), np.uint32)
     va = device.place(data) + 4
-    user = [*split(va), *split(device.place(out)), 0, 0, 0, 0, *split(va), 64, 0]
-    assert not device.run(code(KERNELS["scalar"]), user_data=user)
+    user = [*split_va(va), *split_va(device.place(out)), 0, 0, 0, 0, *split_va(va), 64, 0]
+    assert not device.run(machine_code(KERNELS["scalar"]), user_data=user)
     want = [*data[5:21], *data[9:12], data[0], 0x87, 0xFFFFFF87, 0x8765, 0xFFFF8765]
     want += [*data[15:17], 0, 0, *data[12:14]]
     assert [int(item) for item in out[:, 0]] == [int(item) for item in want]
@@ -297,10 +301,10 @@ def test_loads_beyond_a_buffer_give_zero_and_stores_are_dropped() -> None:
     where, out = (np.arange(32) * 16).astype(np.uint32), np.zeros((64, 64), np.uint32)
     vas = [device.place(array) for array in (where, data, out)]
     end = 16 * 20 + 12 + 8
-    user = [part for va in vas for part in split(va)] + [*split(0xFFFFFFFF), *split(vas[1]), end, 3 << 28]
-    assert not device.run(code(KERNELS["load buffer"]), user_data=user, vgprs=96)
+    user = [part for va in vas for part in split_va(va)] + [*split_va(0xFFFFFFFF), *split_va(vas[1]), end, 3 << 28]
+    assert not device.run(machine_code(KERNELS["load buffer"]), user_data=user, vgprs=96)
     names = list(LOADS)
-    first = sum(words(LOADS[name][0]) for name in names[: names.index("b128")])
+    first = sum(dword_count(LOADS[name][0]) for name in names[: names.index("b128")])
     for lane in range(32):
         for word in range(4):
             index = 16 * lane + 12 + 4 * word
@@ -312,9 +316,9 @@ def test_structured_buffers_count_records() -> None:
     data = np.arange(1, 513, dtype=np.uint32)
     where, out = np.arange(32, dtype=np.uint32), np.zeros((3, 64), np.uint32)
     vas = [device.place(array) for array in (where, out, data)]
-    low, high = split(vas[2])
-    user = [*split(vas[0]), *split(vas[1]), 0, 0, 0, 0, low, high | 16 << 16, 30, 0]
-    assert not device.run(code(KERNELS["structured"]), user_data=user)
+    low, high = split_va(vas[2])
+    user = [*split_va(vas[0]), *split_va(vas[1]), 0, 0, 0, 0, low, high | 16 << 16, 30, 0]
+    assert not device.run(machine_code(KERNELS["structured"]), user_data=user)
     lane = np.arange(32)
     for row, word in enumerate((2, 3, 1)):
         assert np.array_equal(out[row, :32], np.where(lane < 30, data[4 * lane + word], 0))
@@ -327,9 +331,9 @@ def test_unmapped_memory_faults_with_its_address(level: str) -> None:
     where, data, out = np.arange(32, dtype=np.uint32) * 16, np.zeros(4), np.zeros(8192)
     where[9] = 0x80000
     vas = [device.place(array) for array in (where, data, out)]
-    user = [part for va in vas for part in split(va)] + [*split(0xFFFFFFFF)]
+    user = [part for va in vas for part in split_va(va)] + [*split_va(0xFFFFFFFF)]
     with pytest.raises(Fault) as caught:
-        device.run(code(KERNELS["load saddr"]), user_data=user, vgprs=96)
+        device.run(machine_code(KERNELS["load saddr"]), user_data=user, vgprs=96)
     assert caught.value.va == vas[1] + 0x80000 + 12
 
 
@@ -341,8 +345,8 @@ def test_lanes_of_one_load_may_access_different_allocations() -> None:
     vas = [device.place(array) for array in (where, data, out)]
     device.announce(vas[1], DATA_BYTES // 2, "lower half")
     device.announce(vas[1] + DATA_BYTES // 2, DATA_BYTES, "upper half")
-    user = [part for va in vas for part in split(va)] + [*split(0xFFFFFFFF)]
-    assert not device.run(code(KERNELS["load saddr"]), user_data=user, vgprs=96)
+    user = [part for va in vas for part in split_va(va)] + [*split_va(0xFFFFFFFF)]
+    assert not device.run(machine_code(KERNELS["load saddr"]), user_data=user, vgprs=96)
 
 
 @pytest.mark.rest(keep=1)
@@ -366,10 +370,14 @@ def test_unmapped_memory_is_never_accessed(form: str, slow_counts: Callable[[int
         records = int(random.choice([0, 1000, DATA_BYTES, 0xFFFFFFFF]))
         resource = (base & 0xFFFFFFFF, base >> 32 & 0xFFFF, records, 3 << 28)
         for kernel, third in (("load", vas[3]), ("store", vas[2])):
-            user = (*split(vas[0]), *split(base), *split(third), *split(mask), *resource)
+            user = (*split_va(vas[0]), *split_va(base), *split_va(third), *split_va(mask), *resource)
             try:
                 device.run(
-                    code(KERNELS[f"{kernel} {form}"]), user_data=user, vgprs=96, lds_bytes=512, scratch_bytes=64
+                    machine_code(KERNELS[f"{kernel} {form}"]),
+                    user_data=user,
+                    vgprs=96,
+                    lds_bytes=512,
+                    scratch_bytes=64,
                 )
             except Fault:
                 faults += 1

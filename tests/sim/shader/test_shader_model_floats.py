@@ -7,7 +7,7 @@ from fractions import Fraction
 import mpmath
 import numpy as np
 import pytest
-from instruction_inputs import values
+from instruction_inputs import random_values
 from sim.shader_model import model_floats as floats
 from support import Counts
 
@@ -15,7 +15,7 @@ Array = np.ndarray
 KINDS = {np.float16: (np.uint16, 10), np.float32: (np.uint32, 23)}
 
 
-def nearest(exact: Fraction, kind: type) -> np.floating:
+def nearest_float(exact: Fraction, kind: type) -> np.floating:
     """Round a rational to the nearest float, ties to even, by counting representable values."""
     low, high = kind(-np.inf), kind(np.inf)
     with np.errstate(over="ignore"):
@@ -30,11 +30,11 @@ def nearest(exact: Fraction, kind: type) -> np.floating:
     return kind(min(finite, key=lambda c: (abs(Fraction(c) - exact), int(np.array(c, kind).view(unsigned)) & 1)))
 
 
-def triples(kind: type, count: int, rng: np.random.Generator) -> tuple[Array, Array, Array]:
+def random_triples(kind: type, count: int, rng: np.random.Generator) -> tuple[Array, Array, Array]:
     """Return difficult numbers, and sums that nearly cancel or are close to ties."""
     unsigned, mantissa = KINDS[kind]
     name = f"f{8 * np.dtype(kind).itemsize}"
-    a, b, c = (values(name, rng, count).astype(unsigned).view(kind).copy() for _ in range(3))
+    a, b, c = (random_values(name, rng, count).astype(unsigned).view(kind).copy() for _ in range(3))
     with np.errstate(all="ignore"):
         near = (a.astype(float) * b.astype(float)).astype(kind)
         c[::3] = -near[::3]
@@ -45,14 +45,14 @@ def triples(kind: type, count: int, rng: np.random.Generator) -> tuple[Array, Ar
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_fused_multiply_add_rounds_once(kind: type, slow_counts: Counts) -> None:
-    a, b, c = triples(kind, slow_counts(2000, 50_000), np.random.default_rng(3))
+    a, b, c = random_triples(kind, slow_counts(2000, 50_000), np.random.default_rng(3))
     with np.errstate(all="ignore"):
         got = (floats.fma16 if kind is np.float16 else floats.fma32)(a, b, c)
     tried = 0
     for x, y, z, result in zip(a, b, c, got, strict=True):
         if np.isfinite(x) and np.isfinite(y) and np.isfinite(z):
             exact = Fraction(float(x)) * Fraction(float(y)) + Fraction(float(z))
-            assert result == nearest(exact, kind), (float(x), float(y), float(z))
+            assert result == nearest_float(exact, kind), (float(x), float(y), float(z))
             tried += 1
     assert tried > 1000
 
@@ -94,7 +94,7 @@ def test_small_floats_round_trip_and_round_to_nearest(exponent_bits: int, larges
 
 
 def test_halves_rounded_toward_zero_never_grow() -> None:
-    x = values("f32", np.random.default_rng(6), 5000).view(np.float32)
+    x = random_values("f32", np.random.default_rng(6), 5000).view(np.float32)
     x = x[np.isfinite(x)]
     with np.errstate(all="ignore"):
         half = floats.toward_zero16(x)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from random_programs import VGPRS, data, outputs, program
+from random_programs import VGPRS, input_data, output_buffer, random_program
 from sim.shader_model.model_device import ModelDevice
 from support import Counts
 
@@ -17,8 +17,10 @@ from zinc_rt.sim.shader.run.engine_device import EngineDevice
 from zinc_rt.sim.shader.run.kernels import CompiledKernels
 
 
-def run(device: EngineDevice | ModelDevice, code: bytes, *, wave: int, threads: int) -> tuple[np.ndarray, list]:
-    out, floats = outputs(threads), data()
+def run_program(
+    device: EngineDevice | ModelDevice, code: bytes, *, wave: int, threads: int
+) -> tuple[np.ndarray, list]:
+    out, floats = output_buffer(threads), input_data()
     words = []
     for array, name in ((out, "out"), (floats, "data")):
         va = device.place(array, name)
@@ -38,11 +40,11 @@ def run(device: EngineDevice | ModelDevice, code: bytes, *, wave: int, threads: 
 def test_engine_and_model_agree(slow_counts: Counts, wave: int, threads: int, barriers: bool) -> None:
     levels = ("fast", "off", "full")
     for seed in range(slow_counts(1, 150)):
-        code = program(seed + 1000 * threads, wave=wave, barriers=barriers)
-        wanted, _ = run(ModelDevice(), code, wave=wave, threads=threads)
+        code = random_program(seed + 1000 * threads, wave=wave, barriers=barriers)
+        wanted, _ = run_program(ModelDevice(), code, wave=wave, threads=threads)
         assert np.ptp(wanted) > 0
         level = levels[seed % len(levels)]
-        got, findings = run(EngineDevice(level=level), code, wave=wave, threads=threads)
+        got, findings = run_program(EngineDevice(level=level), code, wave=wave, threads=threads)
         assert findings == [], findings[0].sentence
         differing = np.argwhere(got != wanted)
         assert not len(differing), f"seed {seed}, level {level}: [register, thread] {differing[:5].tolist()}"
@@ -57,13 +59,13 @@ def test_quick_and_optimised_code_have_same_results_and_findings(
     rules = set()
     for seed in range(slow_counts(2, 100)):
         wave = (32, 64)[seed % 2]
-        code = program(seed + 5, wave=wave, barriers=False)
+        code = random_program(seed + 5, wave=wave, barriers=False)
         code = code[8 * (seed % 3) :]  # without what its first instructions write
         result = []
         for kernels in sets:
             monkeypatch.setattr(engine_device, "kernels", lambda kernels=kernels: kernels)
-            device, out = EngineDevice(level="full"), outputs(wave)
-            va = device.place(out, "out"), device.place(data(), "data", initialised=False)
+            device, out = EngineDevice(level="full"), output_buffer(wave)
+            va = device.place(out, "out"), device.place(input_data(), "data", initialised=False)
             words = [item for at in va for item in (at & 0xFFFFFFFF, at >> 32)]
             findings = device.run(
                 code, threads=(wave, 1, 1), wave=wave, user_data=(*words, wave), vgprs=VGPRS, name="random"
@@ -75,7 +77,7 @@ def test_quick_and_optimised_code_have_same_results_and_findings(
 
 
 @pytest.fixture
-def little_fuel(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def small_fuel(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Waves are suspended after about 25 instructions."""
     monkeypatch.setattr(group_runner, "SLICE_FUEL", 25)
     group_runner._load_runners.cache_clear()
@@ -86,11 +88,11 @@ def little_fuel(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.mark.rest
 @pytest.mark.parametrize(("wave", "threads"), [(32, 64), (64, 70)], ids=["two waves", "wave64, one not full"])
 def test_waves_suspended_at_any_loop_iteration_resume_correctly(
-    little_fuel: None, slow_counts: Counts, wave: int, threads: int
+    small_fuel: None, slow_counts: Counts, wave: int, threads: int
 ) -> None:
     for seed in range(slow_counts(1, 60)):
-        code = program(seed + 77, wave=wave, barriers=True, size=4 if wave == 32 else 3)
-        wanted, _ = run(ModelDevice(), code, wave=wave, threads=threads)
-        got, findings = run(EngineDevice(level="fast"), code, wave=wave, threads=threads)
+        code = random_program(seed + 77, wave=wave, barriers=True, size=4 if wave == 32 else 3)
+        wanted, _ = run_program(ModelDevice(), code, wave=wave, threads=threads)
+        got, findings = run_program(EngineDevice(level="fast"), code, wave=wave, threads=threads)
         assert findings == [], findings[0].sentence
         assert (got == wanted).all()

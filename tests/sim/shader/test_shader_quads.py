@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from shader_launch import code, halves
+from shader_launch import parse_dwords, split_va
 
 from zinc_rt.host.object_cache import ObjectCache
-from zinc_rt.isa.target import default_target
+from zinc_rt.isa.target import make_default_target
 from zinc_rt.sim.shader.launch_setup import FLOAT_MODE, LaunchSetup
 from zinc_rt.sim.shader.layout import Checks, KernelVariant
 from zinc_rt.sim.shader.memory.ranges import PlacedArray, of_arrays
 from zinc_rt.sim.shader.run.engine_device import EngineDevice
 from zinc_rt.sim.shader.run.group_runner import Stop
-from zinc_rt.sim.shader.run.kernels import CompiledKernels, variant_for
+from zinc_rt.sim.shader.run.kernels import CompiledKernels, choose_variant
 from zinc_rt.sim.shader.run.launch_run import LaunchRun, WaveThreads
 from zinc_rt.sim.shader.translate.translation import translate
 
@@ -51,10 +51,10 @@ AFTER = """
     ee074008 02000000 00000001  ; global_store_b128 v1, v[4:7], s[8:9]
     bfb00000                    ; s_endpgm
 """
-PLAIN = code(f"{BEFORE} bfa20014 {LOADS} {STEP} bfa2ffec {AFTER}")
+PLAIN = parse_dwords(f"{BEFORE} bfa20014 {LOADS} {STEP} bfa2ffec {AFTER}")
 """sum[4 lane + word] += x * w, 128 elements a turn; s2 turns."""
 
-CROSSED = code(
+CROSSED = parse_dwords(
     f"""{BEFORE} bfa20018 {LOADS}
     7e200304                    ; v_mov_b32_e32 v16, v4
     7e080305                    ; v_mov_b32_e32 v4, v5
@@ -68,11 +68,11 @@ CROSSED = code(
 ZEROS = "7e200280 7e220280 7e240280 7e260280  ; v[16:19] = 0"
 WAIT = "bfc00000                    ; s_wait_loadcnt 0x0"
 STORE = f"{WAIT}\n    ee074004 08000000 00000001  ; global_store_b128 v1, v[16:19], s[4:5]"
-STORED = code(f"{ZEROS} {BEFORE} bfa20017 {LOADS.replace(WAIT, STORE)} {STEP} bfa2ffe9 {AFTER}")
+STORED = parse_dwords(f"{ZEROS} {BEFORE} bfa20017 {LOADS.replace(WAIT, STORE)} {STEP} bfa2ffe9 {AFTER}")
 """Like PLAIN, but x is zero in memory by the time that what was loaded of it is multiplied."""
 
 
-def data(turns: int) -> tuple[np.ndarray, np.ndarray]:
+def make_data(turns: int) -> tuple[np.ndarray, np.ndarray]:
     random = np.random.default_rng(turns)
     x = random.standard_normal((turns, 128), np.float32)
     w = random.standard_normal((turns, 128), np.float32)
@@ -82,12 +82,12 @@ def data(turns: int) -> tuple[np.ndarray, np.ndarray]:
     return x, w
 
 
-def expected(x: np.ndarray, w: np.ndarray, *, crossed: bool) -> np.ndarray:
+def expected_sums(x: np.ndarray, w: np.ndarray, *, is_crossed: bool) -> np.ndarray:
     total = np.zeros(128, np.float32)
     with np.errstate(over="ignore", invalid="ignore"):
         for row, column in zip(x, w, strict=True):
             total = total + row * column
-            if crossed:
+            if is_crossed:
                 quads = total.reshape(32, 4)
                 total = quads[:, [1, 0, 2, 3]].reshape(-1)
     return total
@@ -99,46 +99,50 @@ def expected(x: np.ndarray, w: np.ndarray, *, crossed: bool) -> np.ndarray:
 @pytest.mark.parametrize("kernel", ["plain", "crossed"])
 def test_sums_match_the_elements(kernel: str, turns: int, level: str) -> None:
     device = EngineDevice(level=level)
-    x, w = data(turns)
+    x, w = make_data(turns)
     out = np.full(128, 5, np.float32)
     vas = [device.place(array) for array in (x, w, out)]
     arguments = device.place(np.array(vas, np.uint64))
     program = PLAIN if kernel == "plain" else CROSSED
-    assert not device.run(program, user_data=(*halves(arguments), turns), vgprs=24)
-    assert np.array_equal(out.view(np.uint32), expected(x, w, crossed=kernel == "crossed").view(np.uint32))
+    assert not device.run(program, user_data=(*split_va(arguments), turns), vgprs=24)
+    assert np.array_equal(out.view(np.uint32), expected_sums(x, w, is_crossed=kernel == "crossed").view(np.uint32))
 
 
 @pytest.mark.rest(keep=1)
 @pytest.mark.parametrize("level", ["off", "fast", "full"])
 def test_loaded_values_are_not_affected_by_later_stores(level: str) -> None:
     device = EngineDevice(level=level)
-    x, w = data(5)
-    wanted = expected(x, w, crossed=False)
+    x, w = make_data(5)
+    wanted = expected_sums(x, w, is_crossed=False)
     out = np.zeros(128, np.float32)
     arguments = device.place(np.array([device.place(array) for array in (x, w, out)], np.uint64))
-    assert not device.run(STORED, user_data=(*halves(arguments), 5), vgprs=24)
+    assert not device.run(STORED, user_data=(*split_va(arguments), 5), vgprs=24)
     assert not x.any() and np.array_equal(out.view(np.uint32), wanted.view(np.uint32))
 
 
 def test_loop_keeps_loads_vectorised() -> None:
     whole = "<128 x float>"
-    text = translate(KernelVariant(PLAIN, default_target(), True, Checks("off"), vgprs=24, user_sgprs=3)).text
+    text = translate(KernelVariant(PLAIN, make_default_target(), True, Checks("off"), vgprs=24, user_sgprs=3)).text
     assert f"fmul {whole}" in text and f"fadd {whole}" in text
-    text = translate(KernelVariant(STORED, default_target(), True, Checks("off"), vgprs=24, user_sgprs=3)).text
+    text = translate(
+        KernelVariant(STORED, make_default_target(), True, Checks("off"), vgprs=24, user_sgprs=3)
+    ).text
     assert f"fmul {whole}" in text and f"fadd {whole}" in text
-    text = translate(KernelVariant(CROSSED, default_target(), True, Checks("off"), vgprs=24, user_sgprs=3)).text
+    text = translate(
+        KernelVariant(CROSSED, make_default_target(), True, Checks("off"), vgprs=24, user_sgprs=3)
+    ).text
     assert f"fadd {whole}" not in text
 
 
 @pytest.mark.rest(keep=1)
 @pytest.mark.parametrize("program", [PLAIN, CROSSED], ids=["plain", "crossed"])
 def test_wave_resumes_its_sums_after_every_iteration(program: bytes, tmp_path: object) -> None:
-    x, w = data(9)
+    x, w = make_data(9)
     out = np.zeros(128, np.float32)
     arguments = np.array([1 << 32, 2 << 32, 3 << 32], np.uint64)
     placed = [PlacedArray((number + 1) << 32, array, "") for number, array in enumerate((x, w, out, arguments))]
     launch = LaunchSetup((1, 1, 1), (32, 1, 1), (32, 1, 1), 32, (0, 4, 9), vgprs=24)
-    variant = variant_for(launch, default_target(), program, Checks("fast"))
+    variant = choose_variant(launch, make_default_target(), program, Checks("fast"))
     kernel = CompiledKernels(ObjectCache(tmp_path)).of(variant)
     run = LaunchRun(kernel, launch, WaveThreads(1), mode=FLOAT_MODE)
     run.begin(of_arrays(placed, bounds=True), 0x5_0000_0000, 1)
@@ -146,5 +150,5 @@ def test_wave_resumes_its_sums_after_every_iteration(program: bytes, tmp_path: o
     while run.advance(0.0, 1) is Stop.FUEL:
         stops += 1
     assert stops >= 9, "the fuel of one instruction ends at each backward branch"
-    assert np.array_equal(out.view(np.uint32), expected(x, w, crossed=program is CROSSED).view(np.uint32))
+    assert np.array_equal(out.view(np.uint32), expected_sums(x, w, is_crossed=program is CROSSED).view(np.uint32))
     assert not run.findings()[1]

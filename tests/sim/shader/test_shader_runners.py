@@ -14,17 +14,17 @@ import pytest
 from shader_launch import STORE_IDS
 
 from zinc_rt.host.object_cache import ObjectCache
-from zinc_rt.isa.target import default_target
+from zinc_rt.isa.target import make_default_target
 from zinc_rt.sim.shader.launch_setup import FLOAT_MODE, LaunchSetup
 from zinc_rt.sim.shader.layout import Checks
 from zinc_rt.sim.shader.run import group_runner, helpers
-from zinc_rt.sim.shader.run.compile import Loaded, compile_forms, packed
+from zinc_rt.sim.shader.run.compile import LoadedCode, compile_forms, pack_code
 from zinc_rt.sim.shader.run.helpers import HelperLibrary
-from zinc_rt.sim.shader.run.kernels import CompiledKernels, variant_for
+from zinc_rt.sim.shader.run.kernels import CompiledKernels, choose_variant
 from zinc_rt.sim.shader.run.launch_run import LaunchRun, WaveThreads
 
 CHECKS = Checks("fast")
-SEVEN = packed({"calls": []}, compile_forms('define i32 @"zrt.seven"() { ret i32 7 }'))
+SEVEN = pack_code({"calls": []}, compile_forms('define i32 @"zrt.seven"() { ret i32 7 }'))
 
 
 class Meeting:
@@ -45,7 +45,7 @@ class Meeting:
             def __exit__(self, *error: object) -> None:
                 lock.release()
 
-        class Met(Loaded):
+        class Met(LoadedCode):
             def __init__(
                 self, code: bytes, names: Sequence[str], imports: Mapping[str, int] | None = None
             ) -> None:
@@ -56,7 +56,7 @@ class Meeting:
                 super().__init__(code, names, imports)
 
         monkeypatch.setattr(module, "_lock", Lock())
-        monkeypatch.setattr(module, "Loaded", Met)
+        monkeypatch.setattr(module, "LoadedCode", Met)
 
     def _arrive(self) -> None:
         if threading.current_thread() is not self._first:
@@ -99,7 +99,9 @@ def test_threads_that_compile_a_helper_at_once_share_it(tmp_path: Path, monkeypa
 def test_launch_keeps_the_runner_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(group_runner, "_load_runners", functools.cache(group_runner._load_runners.__wrapped__))
     launch = LaunchSetup((1, 1, 1), (32, 1, 1), (32, 1, 1), 32, (0, 4), vgprs=8)
-    kernel = CompiledKernels(ObjectCache(tmp_path)).of(variant_for(launch, default_target(), STORE_IDS, CHECKS))
+    kernel = CompiledKernels(ObjectCache(tmp_path)).of(
+        choose_variant(launch, make_default_target(), STORE_IDS, CHECKS)
+    )
     run = LaunchRun(kernel, launch, WaveThreads(1), mode=FLOAT_MODE)
     runner = weakref.ref(group_runner.runners())
     group_runner._load_runners.cache_clear()

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from shader_launch import STORE_IDS, Stage, gpu_of, halves, machine
+from shader_launch import STORE_IDS, ShaderStage, gpu_of, open_machine, split_va
 
 from zinc_rt.sim.in_process import SimDriver
 from zinc_rt.sim.interfaces import CodePlace
@@ -16,10 +16,10 @@ from zinc_rt.sim.serve.client import SimClient
 
 def check(driver: Any) -> None:
     with gpu_of(driver) as gpu:
-        stage = Stage(gpu)
+        stage = ShaderStage(gpu)
         va, _ = stage.buffer()
         driver.announce(va, 64, "small")
-        stage.run(stage.load(STORE_IDS, "store ids"), halves(va))
+        stage.run(stage.load(STORE_IDS, "store ids"), split_va(va))
         [result] = driver.findings()
         assert result.rule == "out-of-bounds" and result.packet_va
         assert result.place == CodePlace(
@@ -28,12 +28,12 @@ def check(driver: Any) -> None:
         assert result.place.kernel in result.sentence
 
 
-def in_process(check: Callable[[Any], None]) -> None:
-    with machine(sanitizer="fast") as owner:
+def run_in_process(check: Callable[[Any], None]) -> None:
+    with open_machine(sanitizer="fast") as owner:
         check(SimDriver(owner))
 
 
-def from_a_client(check: Callable[[Any], None]) -> None:
+def run_from_a_client(check: Callable[[Any], None]) -> None:
     client = SimClient(name=f"channel-{os.getpid()}", time_scale=0.02, sanitizer="fast")
     try:
         check(client)
@@ -42,6 +42,6 @@ def from_a_client(check: Callable[[Any], None]) -> None:
 
 
 @pytest.mark.rest(keep=1)
-@pytest.mark.parametrize("how", [in_process, from_a_client])
-def test_finding_has_location_as_fields(how: Callable[[Callable[[Any], None]], None]) -> None:
-    how(check)
+@pytest.mark.parametrize("run", [run_in_process, run_from_a_client])
+def test_finding_has_location_as_fields(run: Callable[[Callable[[Any], None]], None]) -> None:
+    run(check)

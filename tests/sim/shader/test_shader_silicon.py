@@ -13,12 +13,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from captured_rows import FP16_OVFL, WORD, Captured, captured, results
+from captured_rows import FP16_OVFL, WORD, CapturedRow, load_rows, run_rows
 from machine_words import ENDPGM, LITERAL, code_of, sopp, v_mov
 from sim.shader_model import model_dot as dot
 from sim.shader_model.model_device import ModelDevice
 from support import Counts
-from vector_programs import read, run
+from vector_programs import read_programs, run_program
 
 from zinc_rt.sim.shader.run.engine_device import EngineDevice
 
@@ -26,7 +26,7 @@ Array = np.ndarray
 U16, U32 = np.uint16, np.uint32
 FILE = Path(__file__).with_name("silicon_rows.txt")
 COUNTS = {"dot2 f16": 50, "dot2 bf16": 71, "wmma f16": 12, "wmma bf16": 12, "packed operands": 440}
-INSTRUCTIONS = captured()
+INSTRUCTIONS = load_rows()
 GROUPS = {  # and how many rows
     "conversions": 84,
     "tininess": 11,
@@ -43,7 +43,7 @@ ONE, TWO, MINUS_ZERO, INFINITY = 0x3F800000, 0x40000000, 0x80000000, 0x7F800000
 DENORMAL, SMALLEST, LARGEST, HALF = 0x00000003, 0x00800000, 0x7F7FFFFF, 0x3F000000
 
 
-def matrices() -> dict[str, Array]:
+def captured_matrices() -> dict[str, Array]:
     """Rows [n, words] of each group."""
     result: dict[str, list[list[int]]] = {}
     for line in FILE.read_text().splitlines():
@@ -54,10 +54,10 @@ def matrices() -> dict[str, Array]:
     return {name: np.array(rows, U32) for name, rows in result.items()}
 
 
-ROWS = matrices()
+ROWS = captured_matrices()
 
 
-def told(group: str, got: Array, want: Array) -> None:
+def assert_equal_rows(group: str, got: Array, want: Array) -> None:
     wrong = [(hex(g), hex(w)) for g, w in zip(got, want, strict=True) if g != w]
     print(f"{group:24} tried {len(want):4}  equal {len(want) - len(wrong):4}")
     assert not wrong, f"{group}: got and expected {wrong[:4]}"
@@ -68,21 +68,23 @@ def test_every_captured_row_is_present() -> None:
     assert Counter(row.group for row in INSTRUCTIONS) == GROUPS
 
 
-def ran(device: type[EngineDevice] | type[ModelDevice], rows: list[Captured]) -> list[tuple[Captured, int]]:
+def run_captured_rows(
+    device: type[EngineDevice] | type[ModelDevice], rows: list[CapturedRow]
+) -> list[tuple[CapturedRow, int]]:
     """Rows with their results."""
-    result: list[tuple[Captured, int]] = []
+    result: list[tuple[CapturedRow, int]] = []
     for overflow in (0, FP16_OVFL):
         some = [row for row in rows if row.mode & FP16_OVFL == overflow]
-        result += zip(some, results(device(level="off"), some), strict=True)
+        result += zip(some, run_rows(device(level="off"), some), strict=True)
     return result
 
 
 @pytest.mark.rest
 @pytest.mark.parametrize("device", [EngineDevice, ModelDevice])
-def test_captured_instructions(device: type[EngineDevice] | type[ModelDevice], slow_counts: Counts) -> None:
+def test_captured_instructions_match(device: type[EngineDevice] | type[ModelDevice], slow_counts: Counts) -> None:
     step = slow_counts(4, 1)
     taken = [row for index, row in enumerate(INSTRUCTIONS) if GROUPS[row.group] < 150 or index % step == 0]
-    got = ran(device, taken)
+    got = run_captured_rows(device, taken)
     wrong: list[str] = []
     for group in GROUPS:
         rows = [(row, value) for row, value in got if row.group == group]
@@ -92,13 +94,13 @@ def test_captured_instructions(device: type[EngineDevice] | type[ModelDevice], s
             text = " ".join(f"{item:x}" for item in row.given)
             named = f"{row.text}, mode {row.mode:#x}, of {text}: {value:#x}, silicon {row.want:#x}"
             print("   ", named)
-            if not one_unit_beside(row, value):
+            if not is_one_ulp_off(row, value):
                 wrong.append(named)
     assert not wrong, "\n".join(wrong)
 
 
 @pytest.mark.rest
-def test_stochastic_rounding_of_arbitrary_values() -> None:
+def test_stochastic_rounding_matches() -> None:
     """Engine and model, of random bits and of the formats' edges, denormals flushed or not."""
     rng = np.random.default_rng(8)
     rows = []
@@ -109,12 +111,12 @@ def test_stochastic_rounding_of_arbitrary_values() -> None:
                 value = int(rng.integers(1 << 23) | scale | rng.integers(2) << 31)
                 random = int((0, WORD, rng.integers(WORD))[trial % 3])
                 rows.append(replace(row, mode=(0xF0, 0x00)[trial % 2], given=(value, random)))
-    got = results(EngineDevice(level="off"), rows)
-    assert got == results(ModelDevice(), rows)
+    got = run_rows(EngineDevice(level="off"), rows)
+    assert got == run_rows(ModelDevice(), rows)
     assert len(set(got)) > len(rows) // 2
 
 
-def one_unit_beside(row: Captured, value: int) -> bool:
+def is_one_ulp_off(row: CapturedRow, value: int) -> bool:
     """A function for ordinary numbers whose table was not derived."""
     ordinary = 0 < row.given[0] & 0x7F800000 < 0x7F800000
     return row.group == "functions" and ordinary and abs(value - row.want) == 1
@@ -122,7 +124,7 @@ def one_unit_beside(row: Captured, value: int) -> bool:
 
 @pytest.mark.rest
 @pytest.mark.parametrize("device", [EngineDevice, ModelDevice])
-def test_packed_matrix_operands(device: type[EngineDevice] | type[ModelDevice], slow_counts: Counts) -> None:
+def test_packed_matrix_operands_match(device: type[EngineDevice] | type[ModelDevice], slow_counts: Counts) -> None:
     """Modifiers, selectors and constants of 16-bit WMMA; selectors of halves mean nothing to gfx12."""
     rows = ROWS["packed operands"][:: slow_counts(5, 1)]
     out = np.zeros((len(rows), 32, 4), U32)
@@ -139,23 +141,23 @@ def test_packed_matrix_operands(device: type[EngineDevice] | type[ModelDevice], 
     va = built.place(out, "out")
     assert not built.run(code_of(words, ENDPGM), user_data=(va & WORD, va >> 32))
     assert (out == out[:, :1, :1]).all()
-    told(f"packed operands, {device.__name__}", out[:, 0, 0], rows[:, -1])
+    assert_equal_rows(f"packed operands, {device.__name__}", out[:, 0, 0], rows[:, -1])
 
 
 @pytest.mark.parametrize("kind", ["f16", "bf16"])
-def test_dot2(kind: str) -> None:
+def test_dot2_matches(kind: str) -> None:
     rows = ROWS[f"dot2 {kind}"]
     padded = np.resize(rows, (-(-len(rows) // 32) * 32, 4))
-    out, findings = run("dot2_rows", tuple(padded[:, index].copy() for index in range(3)))
+    out, findings = run_program("dot2_rows", tuple(padded[:, index].copy() for index in range(3)))
     assert not findings
-    told(f"dot2 {kind}, engine", out[kind == "bf16"][: len(rows)], rows[:, 3])
+    assert_equal_rows(f"dot2 {kind}, engine", out[kind == "bf16"][: len(rows)], rows[:, 3])
     a, b = (np.stack([rows[:, index] & 0xFFFF, rows[:, index] >> 16], axis=-1) for index in range(2))
-    told(f"dot2 {kind}, model", dot.step(a, b, rows[:, 2], kind, "f32"), rows[:, 3])
+    assert_equal_rows(f"dot2 {kind}, model", dot.dot_step(a, b, rows[:, 2], kind, "f32"), rows[:, 3])
 
 
 @pytest.mark.rest(keep=1)
 @pytest.mark.parametrize("kind", ["f16", "bf16"])
-def test_wmma(kind: str) -> None:
+def test_wmma_matches(kind: str) -> None:
     """All rows of A and columns of B are the same, so all of D is."""
     rows = ROWS[f"wmma {kind}"]
     of_lanes = [
@@ -167,15 +169,15 @@ def test_wmma(kind: str) -> None:
     placed = [*(item.view(U32).copy() for item in of_lanes), np.repeat(rows[:, 32], 32), *out]
     addresses = [device.place(item) for item in placed]
     words = [part for va in addresses for part in (va & 0xFFFFFFFF, va >> 32)]
-    assert not device.run(read()[f"wmma_rows_{kind}"], groups=(len(rows), 1, 1), user_data=words)
+    assert not device.run(read_programs()[f"wmma_rows_{kind}"], groups=(len(rows), 1, 1), user_data=words)
     got = out[1].reshape(len(rows), 32)
     assert (got == got[:, :1]).all()
-    told(f"wmma {kind}, engine", got[:, 0], rows[:, 33])
+    assert_equal_rows(f"wmma {kind}, engine", got[:, 0], rows[:, 33])
     for wave, order, want in ((32, (0, 8, 4, 12), rows[:, 33]), (64, (0, 4, 8, 12), rows[:, 34])):
         total = rows[:, 32]
         for first in order:
-            total = dot.step(rows[:, first : first + 4], rows[:, 16 + first : 20 + first], total, kind, "f32")
-        told(f"wmma {kind}, model wave{wave}", total, want)
+            total = dot.dot_step(rows[:, first : first + 4], rows[:, 16 + first : 20 + first], total, kind, "f32")
+        assert_equal_rows(f"wmma {kind}, model wave{wave}", total, want)
 
 
 def packed_matrices() -> dict[str, dict[str, Array]]:
@@ -190,7 +192,7 @@ def packed_matrices() -> dict[str, dict[str, Array]]:
     return {name: {key: np.array(rows, U32) for key, rows in item.items()} for name, item in result.items()}
 
 
-def multiplied(device: EngineDevice | ModelDevice, a: Array, b: Array, c: Array, mode: int = 0xF0) -> Array:
+def multiply_halves(device: EngineDevice | ModelDevice, a: Array, b: Array, c: Array, mode: int = 0xF0) -> Array:
     """The first rows of v_wmma_f16_16x16x16_f16, wave32: uint32 bits of halves [rows, 16]."""
     rows = len(a)
     left, start = np.zeros((2, 16, 16), U32)
@@ -216,10 +218,10 @@ def multiplied(device: EngineDevice | ModelDevice, a: Array, b: Array, c: Array,
 @pytest.mark.rest(keep=2)
 @pytest.mark.parametrize("device", [EngineDevice, ModelDevice])
 @pytest.mark.parametrize("name", ["fractional", "underflow"])
-def test_packed_matrices(name: str, device: type[EngineDevice] | type[ModelDevice]) -> None:
+def test_packed_matrices_match(name: str, device: type[EngineDevice] | type[ModelDevice]) -> None:
     of = packed_matrices()[name]
-    got = multiplied(device(level="off"), of["A"], of["B"], of["C"])
-    told(f"packed {name}, {device.__name__}", got.ravel(), of["D"].ravel())
+    got = multiply_halves(device(level="off"), of["A"], of["B"], of["C"])
+    assert_equal_rows(f"packed {name}, {device.__name__}", got.ravel(), of["D"].ravel())
 
 
 @pytest.mark.parametrize("device", [EngineDevice, ModelDevice])
@@ -228,10 +230,10 @@ def test_packed_matrix_steps_saturate(device: type[EngineDevice] | type[ModelDev
     FP16_OVFL, an infinity stays."""
     a, b, c = np.zeros((1, 16), U32), np.zeros((16, 16), U32), np.zeros((1, 16), U32)
     a[0, [0, 1, 8]], b[:2], b[8] = (0x7BFF, 0x7BFF, 0xFBFF), 0x4000, 0x3C00
-    assert (multiplied(device(level="off"), a, b, c) == 0x7C00).all()
-    assert (multiplied(device(level="off"), a, b, c, mode=FP16_OVFL | 0xF0) == 0).all()
+    assert (multiply_halves(device(level="off"), a, b, c) == 0x7C00).all()
+    assert (multiply_halves(device(level="off"), a, b, c, mode=FP16_OVFL | 0xF0) == 0).all()
     a[0, 0] = 0x7C00
-    assert (multiplied(device(level="off"), a, b, c, mode=FP16_OVFL | 0xF0) == 0x7C00).all()
+    assert (multiply_halves(device(level="off"), a, b, c, mode=FP16_OVFL | 0xF0) == 0x7C00).all()
 
 
 # FNV-1a over the little-endian words of v_exp_f16, log, rcp, rsq, sqrt of every half, in this order, captured on
@@ -250,9 +252,9 @@ HALVES = [
 
 @pytest.mark.rest(keep=1)
 @pytest.mark.parametrize(("modifiers", "mode", "digest"), HALVES)
-def test_functions_of_every_half_float(modifiers: str, mode: int, digest: int) -> None:
+def test_functions_of_every_half_float_match(modifiers: str, mode: int, digest: int) -> None:
     every = np.arange(1 << 16, dtype=U32).reshape(-1, 1024)
-    parts = [run(f"halves_{modifiers}", (part,), level="off", mode=mode)[0] for part in every]
+    parts = [run_program(f"halves_{modifiers}", (part,), level="off", mode=mode)[0] for part in every]
     result = 0xCBF29CE484222325
     prime, rest = 0x100000001B3, 0x100000001B3**3 % 2**64  # the upper two of four bytes are 0
     for function in range(5):
@@ -300,41 +302,47 @@ WIDE = [(0x7F, "fp8"), (0xFF, "fp8"), (0x7D, "bf8"), (0xFE, "bf8")]
 CLAMPED = [(NAN, 0), (NEGATIVE_NAN, 0), (MINUS_ZERO, 0), (TWO, ONE)]
 
 
-def lanes(values: list[int]) -> Array:
+def fill_lanes(values: list[int]) -> Array:
     return np.resize(np.array(values, U32), 32)
 
 
-def test_min_max_and_median_with_nans_and_zeros() -> None:
-    argument = [lanes([row[0][index] for row in CHOICES]) for index in range(3)]
-    out, _ = run("captured_choices", tuple(argument))
+def test_min_max_and_median_with_nans_and_zeros_match() -> None:
+    argument = [fill_lanes([row[0][index] for row in CHOICES]) for index in range(3)]
+    out, _ = run_program("captured_choices", tuple(argument))
     for index, name in enumerate(("min_num", "max_num", "minimum", "maximum", "med3_num")):
-        told(name, out[index][: len(CHOICES)], lanes([row[1][index] for row in CHOICES])[: len(CHOICES)])
+        assert_equal_rows(
+            name, out[index][: len(CHOICES)], fill_lanes([row[1][index] for row in CHOICES])[: len(CHOICES)]
+        )
 
 
-def test_fract_instructions() -> None:
-    out, _ = run("captured_choices", (lanes([row[0] for row in FRACTIONS]),))
-    told("fract", out[5][: len(FRACTIONS)], lanes([row[1] for row in FRACTIONS])[: len(FRACTIONS)])
+def test_fract_instructions_match() -> None:
+    out, _ = run_program("captured_choices", (fill_lanes([row[0] for row in FRACTIONS]),))
+    assert_equal_rows(
+        "fract", out[5][: len(FRACTIONS)], fill_lanes([row[1] for row in FRACTIONS])[: len(FRACTIONS)]
+    )
 
 
-def test_output_modifiers() -> None:
-    argument = [lanes([row[0][index] for row in OMOD]) for index in range(2)]
-    out, _ = run("captured_choices", tuple(argument))
+def test_output_modifiers_match() -> None:
+    argument = [fill_lanes([row[0][index] for row in OMOD]) for index in range(2)]
+    out, _ = run_program("captured_choices", tuple(argument))
     for index, name in ((0, "mul:2"), (1, "div:2")):
-        told(f"omod {name}", out[6 + index][: len(OMOD)], lanes([row[1][index] for row in OMOD])[: len(OMOD)])
-    out, _ = run("captured_conversions", (lanes([row[0] for row in CLAMPED]),))
-    told("clamp", out[7][: len(CLAMPED)], lanes([row[1] for row in CLAMPED])[: len(CLAMPED)])
+        assert_equal_rows(
+            f"omod {name}", out[6 + index][: len(OMOD)], fill_lanes([row[1][index] for row in OMOD])[: len(OMOD)]
+        )
+    out, _ = run_program("captured_conversions", (fill_lanes([row[0] for row in CLAMPED]),))
+    assert_equal_rows("clamp", out[7][: len(CLAMPED)], fill_lanes([row[1] for row in CLAMPED])[: len(CLAMPED)])
 
 
-def test_conversions() -> None:
-    out, _ = run("captured_conversions", (lanes([row[0] for row in CONVERSIONS]),))
+def test_conversions_match() -> None:
+    out, _ = run_program("captured_conversions", (fill_lanes([row[0] for row in CONVERSIONS]),))
     for index, name in enumerate(("floor", "nearest", "truncating")):
-        want = lanes([row[1][index] for row in CONVERSIONS])[: len(CONVERSIONS)]
-        told(f"to integer, {name}", out[index][: len(CONVERSIONS)], want)
-    out, _ = run("captured_conversions", (lanes([row[0] for row in NARROW]),))
+        want = fill_lanes([row[1][index] for row in CONVERSIONS])[: len(CONVERSIONS)]
+        assert_equal_rows(f"to integer, {name}", out[index][: len(CONVERSIONS)], want)
+    out, _ = run_program("captured_conversions", (fill_lanes([row[0] for row in NARROW]),))
     for index, name in ((0, "fp8"), (1, "bf8")):
-        want = lanes([row[1][index] for row in NARROW])[: len(NARROW)]
-        told(f"to {name}", out[5 + index][: len(NARROW)] & U32(0xFF), want)
-    argument = lanes([code for code, _ in WIDE])
-    out, _ = run("captured_conversions", (argument, argument))
+        want = fill_lanes([row[1][index] for row in NARROW])[: len(NARROW)]
+        assert_equal_rows(f"to {name}", out[5 + index][: len(NARROW)] & U32(0xFF), want)
+    argument = fill_lanes([code for code, _ in WIDE])
+    out, _ = run_program("captured_conversions", (argument, argument))
     from_8 = [out[3 if kind == "fp8" else 4][index] for index, (_, kind) in enumerate(WIDE)]
-    told("from fp8 and bf8", np.array(from_8), np.full(len(WIDE), 0xFFC00000, U32))
+    assert_equal_rows("from fp8 and bf8", np.array(from_8), np.full(len(WIDE), 0xFFC00000, U32))

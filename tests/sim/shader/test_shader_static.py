@@ -7,33 +7,33 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 import pytest
-from shader_launch import code, halves, machine, stage
+from shader_launch import open_machine, open_stage, parse_dwords, split_va
 
 from zinc_rt.host.object_cache import ObjectCache
-from zinc_rt.isa.rows import SEGMENTS, rows
-from zinc_rt.isa.target import default_target
+from zinc_rt.isa.rows import SEGMENTS, make_rows
+from zinc_rt.isa.target import make_default_target
 from zinc_rt.sim.shader.checks import static_lint
-from zinc_rt.sim.shader.checks.static_lint import static_findings
+from zinc_rt.sim.shader.checks.static_lint import find_static_findings
 from zinc_rt.sim.shader.launch_setup import LaunchSetup
-from zinc_rt.sim.shader.translate.evidence import decoded_rows
+from zinc_rt.sim.shader.translate.evidence import list_decoded_rows
 from zinc_rt.sim.shader.translate.semantics import EMIT
-from zinc_rt.sim.shader.unsimulated import NAMES, reason, unsimulated
+from zinc_rt.sim.shader.unsimulated import NAMES, find_reason, list_unsimulated
 
 # v_lshlrev_b32 v1, 2, v0; global_load_b32 v2, v1, s[0:1]; [s_wait_loadcnt 0]; v_add_nc_u32 v2, v2, v2;
 # global_store_b32 v1, v2, s[0:1]; s_endpgm
 _LOAD = "30020082 ee050000 00000002 00000001"
 _REST = "4a040502 ee068000 01000000 00000001 bfb00000"
-DOUBLE = code(f"{_LOAD} bfc00000 {_REST}")
-DOUBLE_WITHOUT_WAIT = code(f"{_LOAD} {_REST}")
+DOUBLE = parse_dwords(f"{_LOAD} bfc00000 {_REST}")
+DOUBLE_WITHOUT_WAIT = parse_dwords(f"{_LOAD} {_REST}")
 
 
 def test_missing_wait_is_reported_although_the_result_is_correct() -> None:
-    with machine(sanitizer="fast") as owner, stage(owner) as s:
+    with open_machine(sanitizer="fast") as owner, open_stage(owner) as s:
         va, out = s.buffer()
         out[:32] = range(32)
         program = s.load(DOUBLE_WITHOUT_WAIT)
         for _ in range(3):
-            s.run(program, halves(va))
+            s.run(program, split_va(va))
         assert out[5] == 40
         (finding,) = owner.findings
         assert finding.rule == "wait"
@@ -43,29 +43,32 @@ def test_missing_wait_is_reported_although_the_result_is_correct() -> None:
 
 @pytest.mark.parametrize("level", ["fast", "full"])
 def test_code_with_waits_has_no_findings(level: str) -> None:
-    with machine(sanitizer=level) as owner, stage(owner) as s:
+    with open_machine(sanitizer=level) as owner, open_stage(owner) as s:
         va, out = s.buffer()
         out[:32] = range(32)
-        s.run(s.load(DOUBLE), halves(va))
+        s.run(s.load(DOUBLE), split_va(va))
         assert out[5] == 10 and not owner.findings
 
 
 def test_sanitizer_off_reports_nothing() -> None:
-    with machine(sanitizer="off") as owner, stage(owner) as s:
+    with open_machine(sanitizer="off") as owner, open_stage(owner) as s:
         va, _ = s.buffer()
-        s.run(s.load(DOUBLE_WITHOUT_WAIT), halves(va))
+        s.run(s.load(DOUBLE_WITHOUT_WAIT), split_va(va))
         assert not owner.findings
 
 
 def test_findings_are_cached_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     launch, cache = LaunchSetup((1, 1, 1), (32, 1, 1), (32, 1, 1), 32, vgprs=8), ObjectCache(tmp_path)
-    first = static_findings(DOUBLE_WITHOUT_WAIT, default_target(), "one", launch, cache)
-    assert first == static_findings(DOUBLE_WITHOUT_WAIT, default_target(), "one", launch) and len(first) == 1
+    first = find_static_findings(DOUBLE_WITHOUT_WAIT, make_default_target(), "one", launch, cache)
+    assert (
+        first == find_static_findings(DOUBLE_WITHOUT_WAIT, make_default_target(), "one", launch)
+        and len(first) == 1
+    )
     monkeypatch.setattr(static_lint, "lint", None)
-    (second,) = static_findings(DOUBLE_WITHOUT_WAIT, default_target(), "another", launch, cache)
+    (second,) = find_static_findings(DOUBLE_WITHOUT_WAIT, make_default_target(), "another", launch, cache)
     assert second.sentence == first[0].sentence.replace("one: ", "another: ") and second.pc == first[0].pc
     with pytest.raises(TypeError):  # other limits are looked at anew
-        static_findings(DOUBLE_WITHOUT_WAIT, default_target(), "one", replace(launch, vgprs=2), cache)
+        find_static_findings(DOUBLE_WITHOUT_WAIT, make_default_target(), "one", replace(launch, vgprs=2), cache)
 
 
 def test_unsimulated_instructions_are_known_by_name() -> None:
@@ -79,12 +82,12 @@ def test_unsimulated_instructions_are_known_by_name() -> None:
         "graphics": ("VINTERP", "VDSDIR", "EXP", "VIMAGE", "VSAMPLE"),
     }
     named = [(table, encoding) for table, encodings in tables.items() for encoding in encodings]
-    result = [row for table, encoding in named for row in rows(table, encoding, 12).values()]
-    assert {row.name for row in result if reason(row)} == {row.name for row in result} - EMIT.keys()
-    both_readings = {row.name: bool(reason(row)) for _, row in decoded_rows(default_target())}
+    result = [row for table, encoding in named for row in make_rows(table, encoding, 12).values()]
+    assert {row.name for row in result if find_reason(row)} == {row.name for row in result} - EMIT.keys()
+    both_readings = {row.name: bool(find_reason(row)) for _, row in list_decoded_rows(make_default_target())}
     assert {name for name, refused in both_readings.items() if refused} == both_readings.keys() - EMIT.keys()
     for pattern in NAMES:
         assert any(fnmatchcase(row.name, pattern) for row in result), pattern
     export = bytes.fromhex("0f0800f800000001" + "0000b0bf")
-    assert unsimulated(export, default_target()) == {"export": "exports of graphics shaders"}
-    assert unsimulated(export[8:], default_target()) == {}
+    assert list_unsimulated(export, make_default_target()) == {"export": "exports of graphics shaders"}
+    assert list_unsimulated(export[8:], make_default_target()) == {}

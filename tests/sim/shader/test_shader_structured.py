@@ -13,7 +13,7 @@ from zinc_rt.sim.shader.emit.helpers import KernelModule
 from zinc_rt.sim.shader.emit.structured import RecordView, StructuredBuilder, define
 from zinc_rt.sim.shader.emit.values import I1, I32, I64
 from zinc_rt.sim.shader.layout import RecordBlock, RecordLayout
-from zinc_rt.sim.shader.run.compile import Loaded, compile_ir
+from zinc_rt.sim.shader.run.compile import LoadedCode, compile_ir
 
 TABLE = RecordLayout("""
 i64 balance
@@ -24,25 +24,25 @@ u32 numbers 8
 """)
 
 
-def run(write: Callable[[StructuredBuilder, RecordView], None], table: RecordBlock) -> int:
+def run_function(write: Callable[[StructuredBuilder, RecordView], None], table: RecordBlock) -> int:
     """Return the i64 result of the function for one TABLE."""
     module = KernelModule("test")
     b, (record,) = define(module, "tested", I64, table=TABLE)
     write(b, record)
-    loaded = Loaded(compile_ir(str(module)), ["tested"])
+    loaded = LoadedCode(compile_ir(str(module)), ["tested"])
     return int(ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(loaded.at["tested"])(table.address))
 
 
 @pytest.fixture
-def table() -> RecordBlock:
+def record_table() -> RecordBlock:
     block = RecordBlock(TABLE)
     block.record["numbers"] = np.arange(10, 18)
     block["count"] = 8
     return block
 
 
-def test_loop_continues_and_breaks_as_its_body_requests(table: RecordBlock) -> None:
-    def write(b: StructuredBuilder, record: RecordView) -> None:
+def test_loop_continues_and_breaks_as_its_body_requests(record_table: RecordBlock) -> None:
+    def write_body(b: StructuredBuilder, record: RecordView) -> None:
         total = b.variable(I64, 0)
         with b.count(record.count) as (index, turn):
             turn.continue_if(record.numbers[index] % 2 == 1)
@@ -50,44 +50,44 @@ def test_loop_continues_and_breaks_as_its_body_requests(table: RecordBlock) -> N
             total.value += record.numbers[index]
         b.give(total.value)
 
-    assert run(write, table) == 10 + 12 + 14
+    assert run_function(write_body, record_table) == 10 + 12 + 14
 
 
 @pytest.mark.parametrize("count", [0, 1])
-def test_loop_with_zero_count_runs_no_iteration(table: RecordBlock, count: int) -> None:
-    def write(b: StructuredBuilder, record: RecordView) -> None:
+def test_loop_with_zero_count_runs_no_iteration(record_table: RecordBlock, count: int) -> None:
+    def write_body(b: StructuredBuilder, record: RecordView) -> None:
         turns = b.variable(I64, 0)
         with b.count(record.count):
             turns.value += 1
         b.give(turns.value)
 
-    table["count"] = count
-    assert run(write, table) == count
+    record_table["count"] = count
+    assert run_function(write_body, record_table) == count
 
 
-def test_i64_fields_compare_signed(table: RecordBlock) -> None:
-    def write(b: StructuredBuilder, record: RecordView) -> None:
+def test_i64_fields_compare_signed(record_table: RecordBlock) -> None:
+    def write_body(b: StructuredBuilder, record: RecordView) -> None:
         with b.if_(record.balance <= 0):
             b.give(1)
         b.give(b.choose(record.total < 5, record.total, 5))
 
-    table["balance"] = -3
-    assert run(write, table) == 1
-    table["balance"], table["total"] = 1, (1 << 64) - 3  # unsigned: not below 5
-    assert run(write, table) == 5
+    record_table["balance"] = -3
+    assert run_function(write_body, record_table) == 1
+    record_table["balance"], record_table["total"] = 1, (1 << 64) - 3  # unsigned: not below 5
+    assert run_function(write_body, record_table) == 5
 
 
-def test_narrower_operand_is_extended_and_store_truncates(table: RecordBlock) -> None:
-    def write(b: StructuredBuilder, record: RecordView) -> None:
+def test_narrower_operand_is_extended_and_store_truncates(record_table: RecordBlock) -> None:
+    def write_body(b: StructuredBuilder, record: RecordView) -> None:
         record.total = record.count + record.total
         record.small = record.total
         record.numbers[1] = record.total >> 32
         b.give(0)
 
-    table["count"], table["total"] = 0xFFFFFFFF, 0x5_0000_0002
-    run(write, table)
-    assert table["total"] == 0x6_0000_0001 and table["small"] == 1
-    assert table.record["numbers"][1] == 6
+    record_table["count"], record_table["total"] = 0xFFFFFFFF, 0x5_0000_0002
+    run_function(write_body, record_table)
+    assert record_table["total"] == 0x6_0000_0001 and record_table["small"] == 1
+    assert record_table.record["numbers"][1] == 6
 
 
 def test_python_if_on_an_ir_value_is_rejected() -> None:

@@ -12,24 +12,26 @@ import pytest
 from machine_words import ENDPGM, code_of, sopp
 
 from zinc_rt.isa import decode, target_of
-from zinc_rt.isa.rows import base_mnemonic
-from zinc_rt.isa.target import default_target
+from zinc_rt.isa.rows import strip_suffix
+from zinc_rt.isa.target import make_default_target
 from zinc_rt.sim.shader.layout import Checks, KernelVariant
-from zinc_rt.sim.shader.translate.semantics import EMIT, merged
+from zinc_rt.sim.shader.translate.semantics import EMIT, merge_families
 from zinc_rt.sim.shader.translate.translation import Translation, translate
 
 Counts = Callable[[int, int], int]
 CHUNK = 150
 
 
-def translated(code: bytes, *, wave: int = 32, full: bool = True, level: str = "full") -> Translation:
+def translate_code(code: bytes, *, wave: int = 32, full: bool = True, level: str = "full") -> Translation:
     """Raises RuntimeError if LLVM rejects the IR."""
-    result = translate(KernelVariant(code, default_target(wave), full, Checks(level), vgprs=256, user_sgprs=16))
+    result = translate(
+        KernelVariant(code, make_default_target(wave), full, Checks(level), vgprs=256, user_sgprs=16)
+    )
     llvm.parse_assembly(result.text).verify()
     return result
 
 
-def encodings(data_dir: Path, per_mnemonic: int, wave: int) -> Iterator[tuple[str, bytes]]:
+def sample_encodings(data_dir: Path, per_mnemonic: int, wave: int) -> Iterator[tuple[str, bytes]]:
     """Return some encodings of each instruction in LLVM's tests."""
     result: dict[str, list[bytes]] = defaultdict(list)
     target = target_of("gfx1201", wave)
@@ -53,7 +55,7 @@ def test_every_instruction_gives_valid_ir_or_is_rejected(
     data_dir: Path, slow_counts: Counts, wave: int, full: bool, level: str
 ) -> None:
     """Each stands behind a branch around it, so that all of a chunk are reached."""
-    cases = list(encodings(data_dir, slow_counts(1, 20), wave))
+    cases = list(sample_encodings(data_dir, slow_counts(1, 20), wave))
     cases = random.Random(wave).sample(cases, min(slow_counts(4 * CHUNK, len(cases)), len(cases)))
     refused: dict[str, str] = {}
     for start in range(0, len(cases), CHUNK):
@@ -63,7 +65,7 @@ def test_every_instruction_gives_valid_ir_or_is_rejected(
             code += code_of(sopp("s_cbranch_scc0", len(words) // 4))
             places[len(code)] = mnemonic
             code += words
-        translation = translated(code + code_of(ENDPGM), wave=wave, full=full, level=level)
+        translation = translate_code(code + code_of(ENDPGM), wave=wave, full=full, level=level)
         refused |= {
             places[site.pc]: site.text
             for site in translation.sites
@@ -78,28 +80,28 @@ def test_random_bytes_never_raise(slow_counts: Counts) -> None:
     order = random.Random(3)
     for _ in range(slow_counts(40, 2000)):
         code = order.randbytes(order.randrange(0, 160))
-        translated(code, wave=order.choice((32, 64)), full=order.random() < 0.5)
+        translate_code(code, wave=order.choice((32, 64)), full=order.random() < 0.5)
 
 
 def test_truncated_code_is_illegal_at_its_end() -> None:
     code = code_of([0xBE8000FF, 0x12345678], ENDPGM)  # s_mov_b32 s0, 0x12345678
     for size in range(len(code)):
-        sites = translated(code[:size]).sites
+        sites = translate_code(code[:size]).sites
         assert [site.rule for site in sites] == ["illegal"]
         assert sites[0].pc == (0 if size < 8 else 8)
 
 
 def test_translation_is_deterministic() -> None:
     code = code_of(0x7E020300, [0xBE8000FF, 77], ENDPGM)
-    assert translated(code).text == translated(code).text
+    assert translate_code(code).text == translate_code(code).text
 
 
 def test_encoding_suffixes_are_stripped() -> None:
     names = ("v_add_f32_e32", "v_add_f32_e64", "v_add_f32_dpp", "v_add_f32_e64_dpp", "v_add_f32")
-    assert {base_mnemonic(name) for name in names} == {"v_add_f32"}
+    assert {strip_suffix(name) for name in names} == {"v_add_f32"}
 
 
 def test_two_families_must_not_emit_the_same_instruction() -> None:
     one = {"s_nop": EMIT["s_nop"]}
     with pytest.raises(ValueError, match="s_nop"):
-        merged((one, dict(one)))
+        merge_families((one, dict(one)))

@@ -6,10 +6,10 @@ import mpmath
 import numpy as np
 import pytest
 from support import Counts
-from vector_programs import PROGRAMS, read, run
+from vector_programs import PROGRAMS, read_programs, run_program
 
 from zinc_rt.isa import decode_stream, target_of
-from zinc_rt.sim.shader.perturbation import every_result
+from zinc_rt.sim.shader.perturbation import perturb_results
 
 Array = np.ndarray
 F32, U32 = np.float32, np.uint32
@@ -21,7 +21,7 @@ SPECIAL = (
 )  # fmt: skip
 
 
-def floats(rng: np.random.Generator, count: int) -> Array:
+def random_floats(rng: np.random.Generator, count: int) -> Array:
     """Return random bits, half of them of ordinary magnitude."""
     any_bits = rng.integers(0, 1 << 32, count, dtype=np.uint64).astype(U32).view(F32)
     ordinary = (rng.standard_normal(count) * 8).astype(F32)
@@ -30,12 +30,12 @@ def floats(rng: np.random.Generator, count: int) -> Array:
     return result
 
 
-def same(got: Array, want: Array) -> Array:
+def is_same(got: Array, want: Array) -> Array:
     return (got == want.view(got.dtype)) | np.isnan(got.view(F32)) & np.isnan(want.view(F32))
 
 
 def test_program_file_contains_all_source_programs() -> None:
-    codes = read()
+    codes = read_programs()
     assert codes.keys() == PROGRAMS.keys()
     for name, text in PROGRAMS.items():
         items = list(decode_stream(codes[name], target_of("gfx1201", wave=32)))
@@ -53,13 +53,13 @@ def test_compiled_float_division_is_exact(perturb: int, slow_counts: Counts) -> 
     """
     for trial in range(slow_counts(4, 64)):
         rng = np.random.default_rng([perturb, trial])
-        a, b = floats(rng, 1024), rng.permutation(floats(rng, 1024))
+        a, b = random_floats(rng, 1024), rng.permutation(random_floats(rng, 1024))
         with np.errstate(all="ignore"):
             b[512:640] = a[512:640] * F32(1 + 2.0**-20)
             want = a / b
-        (quotient, *_), findings = run("divide_32", (a, b), perturb=perturb)
+        (quotient, *_), findings = run_program("divide_32", (a, b), perturb=perturb)
         assert not findings
-        wrong = ~same(quotient, want)
+        wrong = ~is_same(quotient, want)
         if perturb:
             step = quotient.view(np.int32).astype(np.int64) - want.view(np.int32)
             assert wrong.sum() < 4
@@ -81,7 +81,7 @@ def test_compiled_double_division_is_exact(slow_counts: Counts) -> None:
         a[512:] = a[512:] & fraction | power << np.uint64(52)
         b[512:] = b[512:] & fraction | power + lower << np.uint64(52)
         low, high = (a & np.uint64(0xFFFFFFFF)).astype(U32), (a >> np.uint64(32)).astype(U32)
-        out, findings = run("divide_64", (low, high, (b >> np.uint64(32)).astype(U32)))
+        out, findings = run_program("divide_64", (low, high, (b >> np.uint64(32)).astype(U32)))
         assert not findings
         got = (out[0] | out[1].astype(np.uint64) << np.uint64(32)).view(float)
         with np.errstate(all="ignore"):
@@ -91,13 +91,13 @@ def test_compiled_double_division_is_exact(slow_counts: Counts) -> None:
         assert not wrong.any(), [(a.view(float)[i], b.view(float)[i], got[i]) for i in np.flatnonzero(wrong)[:4]]
 
 
-def rounded(value: mpmath.mpf, precision: int = 24) -> float:
+def round_to_precision(value: mpmath.mpf, precision: int = 24) -> float:
     """Round to `precision` bits with an unlimited exponent."""
     with mpmath.workprec(precision):
         return +value
 
 
-def exact(name: str, x: float) -> float:
+def exact_result(name: str, x: float) -> float:
     """Return the correctly rounded float32 result for a finite, normal (or zero) input, with denormal results
     flushed.
     """
@@ -122,7 +122,7 @@ def exact(name: str, x: float) -> float:
             "sin": lambda: mpmath.sinpi(2 * m),
             "cos": lambda: mpmath.cospi(2 * m),
         }[name]()
-        value = rounded(value)
+        value = round_to_precision(value)
     if abs(value) < 2.0**-126 and name != "sin":
         return 0.0 if value == 0 else float(np.copysign(0.0, float(value)))
     with np.errstate(over="ignore"):
@@ -134,13 +134,13 @@ NAMES = ("exp", "log", "rcp", "rsq", "sqrt", "sin", "cos")
 
 def test_inexact_functions_are_correctly_rounded(slow_counts: Counts) -> None:
     count = slow_counts(256, 1024)
-    x = floats(np.random.default_rng(7), count)
-    out, findings = run("inexact_32", (x,))
+    x = random_floats(np.random.default_rng(7), count)
+    out, findings = run_program("inexact_32", (x,))
     assert not findings
     usable = np.isfinite(x) & ((np.abs(x) >= 2.0**-126) | (x == 0))
     for name, got in zip(NAMES, out, strict=False):
-        want = np.array([exact(name, float(v)) for v in x[usable]], F32)
-        wrong = ~same(got[usable], want)
+        want = np.array([exact_result(name, float(v)) for v in x[usable]], F32)
+        wrong = ~is_same(got[usable], want)
         shown = [(x[usable][i], got[usable].view(F32)[i], want[i]) for i in np.flatnonzero(wrong)[:4]]
         assert not wrong.any(), f"{name}: {shown}"
     assert (out[7] == out[2]).all()  # v_rcp_iflag_f32
@@ -159,7 +159,7 @@ def test_inexact_functions_with_special_inputs() -> None:
     }
     x = np.resize(np.array(list(table), U32), 32)
     for perturb in (0, 5):
-        out, _ = run("inexact_32", (x,), perturb=perturb)
+        out, _ = run_program("inexact_32", (x,), perturb=perturb)
         for lane, (argument, results) in enumerate(table.items()):
             for name, got, want in zip(NAMES, out, results, strict=False):
                 if not perturb or argument not in (0x3E800000, 0xFF7FFFFF):  # those are ordinary inputs
@@ -168,7 +168,7 @@ def test_inexact_functions_with_special_inputs() -> None:
 
 def test_inexact_functions_of_every_half_float() -> None:
     x = np.arange(1 << 16, dtype=U32).reshape(-1, 1024)
-    out = [run("inexact_16", (part,), level="off")[0] for part in x]
+    out = [run_program("inexact_16", (part,), level="off")[0] for part in x]
     with np.errstate(all="ignore"):
         h = x.astype(np.uint16).view(np.float16).astype(np.longdouble)
         turn = h - np.rint(h)
@@ -186,11 +186,11 @@ def test_inexact_functions_of_every_half_float() -> None:
 
 
 def test_perturbed_results_differ_by_at_most_one_ulp() -> None:
-    x = floats(np.random.default_rng(3), 1024)
-    exactly, _ = run("inexact_32", (x,))
-    moved, _ = run("inexact_32", (x,), perturb=11)
-    second, _ = run("inexact_32", (x,), perturb=11)
-    other, _ = run("inexact_32", (x,), perturb=12)
+    x = random_floats(np.random.default_rng(3), 1024)
+    exactly, _ = run_program("inexact_32", (x,))
+    moved, _ = run_program("inexact_32", (x,), perturb=11)
+    second, _ = run_program("inexact_32", (x,), perturb=11)
+    other, _ = run_program("inexact_32", (x,), perturb=12)
     for name, a, b, c, d in zip(NAMES, exactly, moved, second, other, strict=False):
         nan = np.isnan(a.view(F32))
         step = b.view(np.int32).astype(np.int64) - a.view(np.int32)
@@ -202,11 +202,11 @@ def test_perturbed_results_differ_by_at_most_one_ulp() -> None:
 
 @pytest.mark.parametrize("by", [1, -1])
 def test_single_function_can_be_perturbed(by: int) -> None:
-    x = np.abs(floats(np.random.default_rng(4), 1024)) + F32(1)
+    x = np.abs(random_floats(np.random.default_rng(4), 1024)) + F32(1)
     x = np.where(np.isfinite(x) & (x < 100), x, F32(1.5)).astype(F32)
-    exactly, _ = run("inexact_32", (x,))
+    exactly, _ = run_program("inexact_32", (x,))
     for index, function in enumerate(("exp", "log", "rcp", "rsq", "sqrt")):
-        moved, _ = run("inexact_32", (x,), perturb=every_result(by, function))
+        moved, _ = run_program("inexact_32", (x,), perturb=perturb_results(by, function))
         for location, (a, b) in enumerate(zip(exactly, moved, strict=True)):
             step = b.view(np.int32).astype(np.int64) - a.view(np.int32)
             ordinary = a.view(F32) != 0
@@ -221,7 +221,7 @@ def test_scalar_functions_run_with_all_lanes_off() -> None:
     x[5] = 2.25
     halves = np.zeros(32, U32)
     halves[5] = 0xFFFF0000 | int(np.float16(2.25).view(np.uint16))
-    out, findings = run("inexact_scalar", (x, halves))
+    out, findings = run_program("inexact_scalar", (x, halves))
     assert not findings
     want = [F32(2**2.25), F32(np.log2(2.25)), F32(-1 / 2.25), F32(1 / 1.5), F32(3.0)]
     for got, value in zip(out, want, strict=False):
@@ -231,7 +231,7 @@ def test_scalar_functions_run_with_all_lanes_off() -> None:
 
 def test_dual_instructions_read_before_they_write() -> None:
     a, b = np.arange(32, dtype=U32), np.arange(100, 132, dtype=U32)
-    (first, second, third, fourth, *_), findings = run("swap_dual", (a, b))
+    (first, second, third, fourth, *_), findings = run_program("swap_dual", (a, b))
     assert not findings
     assert (first == b).all()
     assert (second == a).all()
@@ -241,7 +241,7 @@ def test_dual_instructions_read_before_they_write() -> None:
 
 def test_registers_are_indexed_by_m0() -> None:
     a, b, c = (np.arange(32, dtype=U32) + at for at in (0, 100, 200))
-    (first, second, third, *_), findings = run("moved_by_m0", (a, b, c))
+    (first, second, third, *_), findings = run_program("moved_by_m0", (a, b, c))
     assert not findings
     assert (first == a).all()  # v[1 + 9]
     assert (second == c).all()  # v[0 + 11] from v[2 + 1]
@@ -251,7 +251,7 @@ def test_registers_are_indexed_by_m0() -> None:
 def test_products_and_sums_round_separately() -> None:
     a = np.full(32, 1 + 2.0**-12, F32)
     c = -(a * a)
-    (separate, together, dual, *_), _ = run("no_contraction", (a, a, c))
+    (separate, together, dual, *_), _ = run_program("no_contraction", (a, a, c))
     assert (separate.view(F32) == 0).all()
     assert (dual.view(F32) == 0).all()
     assert (together.view(F32) == 2.0**-24).all()
@@ -261,7 +261,7 @@ def test_sums_of_absolute_differences_over_a_sliding_window() -> None:
     rng = np.random.default_rng(4)
     a, b, c = (rng.integers(0, 1 << 32, 32, dtype=np.uint64).astype(U32) for _ in range(3))
     c &= np.resize(np.array([0xFFFFFFFF, 0xFF00FFFF, 0x00FFFF00], U32), 32)
-    out, findings = run("sad_windows", (a, b, c))
+    out, findings = run_program("sad_windows", (a, b, c))
     assert not findings
     for lane in range(32):
         window = a[lane].tobytes() + b[lane].tobytes()
@@ -294,43 +294,43 @@ def test_sums_of_absolute_differences_over_a_sliding_window() -> None:
 )
 def test_reads_of_inactive_lanes_are_reported(name: str, rule: str, lanes: int) -> None:
     x = np.arange(32, dtype=U32)
-    _, findings = run(name, (x, x))
+    _, findings = run_program(name, (x, x))
     assert [finding.rule for finding in findings] == [rule]
     assert findings[0].lanes == lanes
-    _, silent = run(name, (x, x), level="off")
+    _, silent = run_program(name, (x, x), level="off")
     assert not silent
 
 
 def test_inactive_lane_may_be_read_by_readlane() -> None:
     x = np.arange(32, dtype=U32)
-    assert run("read_lane_off", (x, x))[1] == []
+    assert run_program("read_lane_off", (x, x))[1] == []
 
 
 def test_only_lanes_read_by_dpp_must_be_initialised() -> None:
     x = np.arange(40, 72, dtype=U32)
-    (shared, *_), findings = run("dpp_shares_one_lane", (x,))
+    (shared, *_), findings = run_program("dpp_shares_one_lane", (x,))
     assert not findings
     assert shared.tolist() == [40] * 16 + [0x5A5A5A5A] * 16
-    _, findings = run("dpp_shares_an_unwritten_lane", (x,))
+    _, findings = run_program("dpp_shares_an_unwritten_lane", (x,))
     assert [finding.rule for finding in findings] == ["uninitialised-vgpr"]
     assert findings[0].lanes == 1 << 16
 
 
 def test_permuting_instructions_leave_other_lanes_unchanged() -> None:
     x = np.arange(32, dtype=U32)
-    first, findings = run("read_first_of_some", (x,))
+    first, findings = run_program("read_first_of_some", (x,))
     assert not findings
     assert first[0].tolist() == [8 if lane in (8, 10) else 0x5A5A5A5A for lane in range(32)]
-    on, findings = run("read_lane_on", (x,))
+    on, findings = run_program("read_lane_on", (x,))
     assert not findings
     assert on[0].tolist() == [3 if lane < 8 else 0x5A5A5A5A for lane in range(32)]
-    rotated, _ = run("dpp_off", (x,))
+    rotated, _ = run_program("dpp_off", (x,))
     active = [lane < 8 or lane >= 16 for lane in range(32)]
     source = [lane & 16 | (lane - 4) & 15 for lane in range(32)]
     kept = 0x5A5A5A5A
     want = [source[lane] if active[lane] and active[source[lane]] else kept for lane in range(32)]
     assert rotated[0].tolist() == want
-    (zeroed, fetched, *_), findings = run("dpp_off_zero", (x,))
+    (zeroed, fetched, *_), findings = run_program("dpp_off_zero", (x,))
     assert not findings
     want = [(source[lane] if active[source[lane]] else 0) if active[lane] else kept for lane in range(32)]
     assert zeroed.tolist() == want
@@ -341,7 +341,7 @@ def test_integer_matrix_product() -> None:
     """Signed A, unsigned B, C = 1: by the manual's layout of lanes."""
     rng = np.random.default_rng(9)
     a, b = (rng.integers(0, 1 << 32, 32, dtype=np.uint64).astype(U32) for _ in range(2))
-    out, findings = run("matrix_on", (a, b))
+    out, findings = run_program("matrix_on", (a, b))
     assert not findings
     k = np.arange(16)
     unsigned_a = np.array([[a[(at >> 3) * 16 + row] >> U32(4 * (at & 7)) & U32(15) for at in k] for row in k], int)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from shader_launch import STORE_IDS, Stage, gpu_of, halves, machine
+from shader_launch import STORE_IDS, ShaderStage, gpu_of, open_machine, split_va
 
 from zinc_rt.sim.in_process import SimDriver
 from zinc_rt.sim.serve.client import SimClient
@@ -16,17 +16,17 @@ from zinc_rt.sim.serve.client import SimClient
 
 def check(driver: Any) -> None:
     with gpu_of(driver) as gpu:
-        stage = Stage(gpu)
+        stage = ShaderStage(gpu)
         va, out = stage.buffer()
         program = stage.load(STORE_IDS, "store ids")
         driver.set_watchpoint(va + 4 * 70, 8)
         for _ in range(2):
-            stage.run(program, halves(va), groups=(2, 3, 1))
+            stage.run(program, split_va(va), groups=(2, 3, 1))
         watchpoint_hits = driver.watchpoint_hits()
         assert np.array_equal(out[64:96], np.zeros(32))  # the second dimension stores to the same places
         assert watchpoint_hits == []
         driver.set_watchpoint(va + 4 * 40, 8)
-        stage.run(program, halves(va), groups=(2, 3, 1))
+        stage.run(program, split_va(va), groups=(2, 3, 1))
         watchpoint_hits = driver.watchpoint_hits()
         assert {
             (watchpoint_hit.group, watchpoint_hit.lane, watchpoint_hit.address, watchpoint_hit.value)
@@ -46,16 +46,16 @@ def check(driver: Any) -> None:
             watchpoint_hit.sentence for watchpoint_hit in watchpoint_hits
         )
         driver.set_watchpoint(0, 0)
-        stage.run(program, halves(va), groups=(2, 1, 1))
+        stage.run(program, split_va(va), groups=(2, 1, 1))
         assert driver.watchpoint_hits() == []
 
 
-def in_process() -> None:
-    with machine() as owner:
+def run_in_process() -> None:
+    with open_machine() as owner:
         check(SimDriver(owner))
 
 
-def from_a_client() -> None:
+def run_from_a_client() -> None:
     client = SimClient(name=f"watch-{os.getpid()}", time_scale=0.02)
     try:
         check(client)
@@ -64,6 +64,6 @@ def from_a_client() -> None:
 
 
 @pytest.mark.rest(keep=1)
-@pytest.mark.parametrize("how", [in_process, from_a_client])
-def test_device_reports_stores_to_a_watchpoint(how: Callable[[], None]) -> None:
-    how()
+@pytest.mark.parametrize("run", [run_in_process, run_from_a_client])
+def test_device_reports_stores_to_a_watchpoint(run: Callable[[], None]) -> None:
+    run()

@@ -79,8 +79,8 @@ MODIFIERS = {
 }
 
 
-def halves(given: str, tail: str) -> str:
-    return "".join(f"v_{name}_f16_e64 v{10 + index}, {given} {tail}\n" for index, name in enumerate(FUNCTIONS))
+def half_functions(operands: str, tail: str) -> str:
+    return "".join(f"v_{name}_f16_e64 v{10 + index}, {operands} {tail}\n" for index, name in enumerate(FUNCTIONS))
 
 
 PROGRAMS = {
@@ -202,7 +202,7 @@ v_permlanex16_b32 v10, v1, s30, s31
 s_mov_b32 exec_lo, 0x7fffffff
 v_wmma_i32_16x16x16_iu4 v[10:17], v1, v2, 0
 """,
-    **{f"halves_{name}": halves(*how) for name, how in MODIFIERS.items()},
+    **{f"halves_{name}": half_functions(*how) for name, how in MODIFIERS.items()},
     "dot2_rows": "v_dot2_f32_f16 v10, v1, v2, v3\nv_dot2_f32_bf16 v11, v1, v2, v3\n",
     **{f"wmma_rows_{kind}": WMMA_ROWS.replace("KIND", kind) for kind in ("f16", "bf16")},
     "captured_choices": """
@@ -229,11 +229,11 @@ v_max_num_f32 v17, v1, v1 clamp
 }
 
 
-def source(name: str) -> str:
+def program_source(name: str) -> str:
     return '.amdgcn_target "amdgcn-amd-amdhsa--gfx1201"\n' + HEAD + PROGRAMS[name] + TAIL
 
 
-def read() -> dict[str, bytes]:
+def read_programs() -> dict[str, bytes]:
     result = {}
     for line in FILE.read_text().splitlines():
         if line and not line.startswith("#"):
@@ -242,7 +242,7 @@ def read() -> dict[str, bytes]:
     return result
 
 
-def run(
+def run_program(
     name: str, inputs: tuple[Array, ...], *, level: str = "full", perturb: int = 0, mode: int = 0xF0
 ) -> tuple[list[Array], list[WaveFinding]]:
     """(v10 to v17 as uint32 of each thread, findings). `inputs`: v1, v2, v3, 32-bit, a multiple of 32."""
@@ -256,7 +256,7 @@ def run(
     rest = [np.zeros(count, np.uint32) for _ in range(3)]
     words += [device.place(item, f"out{index}") for index, item in enumerate((wide, *rest))]
     findings = device.run(
-        read()[name],
+        read_programs()[name],
         groups=(count // 32, 1, 1),
         user_data=[part for va in words for part in (va & 0xFFFFFFFF, va >> 32)],
         mode=mode,
@@ -266,7 +266,7 @@ def run(
     return [first[0], *rest, *first[1:]], findings
 
 
-def assemble(text: str) -> bytes:
+def assemble_text(text: str) -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         argument, result = Path(folder) / "k.s", Path(folder) / "k.o"
         argument.write_text(text)
@@ -278,7 +278,7 @@ def assemble(text: str) -> bytes:
 
 def main() -> None:
     lines = [f"# gfx1201 machine code of vector_programs.py, made with: {COMMAND}"]
-    lines += [f"{name} {assemble(source(name)).hex()}" for name in PROGRAMS]
+    lines += [f"{name} {assemble_text(program_source(name)).hex()}" for name in PROGRAMS]
     FILE.write_text("\n".join(lines) + "\n")
 
 

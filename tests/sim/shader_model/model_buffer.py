@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from sim.shader_model.model_memory import LOADS, STORES, active_lanes, get_stored, offset_of, put_loaded
-from sim.shader_model.model_state import Wave, scalar_reader
+from sim.shader_model.model_memory import LOADS, STORES, active_lanes, offset_of, read_stored, write_loaded
+from sim.shader_model.model_state import ModelWave, scalar_reader
 
 from zinc_rt.isa import Instruction
 
-Step = Callable[[Wave], None]
+Step = Callable[[ModelWave], None]
 U8, U64, I64 = np.uint8, np.uint64, np.int64
 
 
-def bind(instruction: Instruction, width: int) -> Step | None:
+def bind_buffer(instruction: Instruction, width: int) -> Step | None:
     """Raw and structured buffers without swizzle (manual 9.4): accesses out of range read 0 and store nothing."""
     name = instruction.mnemonic.removeprefix("buffer_")
     load = name.startswith("load_") and name[5:] in LOADS
@@ -26,7 +26,7 @@ def bind(instruction: Instruction, width: int) -> Step | None:
     constant = offset_of(instruction)
     rsrc, scalar = scalar_reader(resource, 128), scalar_reader(soffset, 32)
 
-    def step(wave: Wave) -> None:
+    def step(wave: ModelWave) -> None:
         active = active_lanes(wave)
         if not len(active):
             return
@@ -39,7 +39,7 @@ def bind(instruction: Instruction, width: int) -> Step | None:
         inner = inner + constant
         select = descriptor >> 124 & 3
         position = U64(base) + (scalar(wave) + index * stride + inner).astype(U64)
-        out = np.zeros((len(active), kind.size), U8) if load else get_stored(wave, data.index, kind, active)
+        out = np.zeros((len(active), kind.size), U8) if load else read_stored(wave, data.index, kind, active)
         step_bytes = min(kind.size, 4)
         for first in range(0, kind.size, step_bytes):
             end = inner + first + step_bytes
@@ -55,6 +55,6 @@ def bind(instruction: Instruction, width: int) -> Step | None:
             else:
                 wave.group.memory.store(where, out[inside, first : first + step_bytes])
         if load:
-            put_loaded(wave, data.index, out, kind, active)
+            write_loaded(wave, data.index, out, kind, active)
 
     return step

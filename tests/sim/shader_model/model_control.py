@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from sim.shader_model.model_scalar import signed
-from sim.shader_model.model_state import VCC, Wave, scalar_reader, scalar_writer
+from sim.shader_model.model_scalar import to_signed
+from sim.shader_model.model_state import VCC, ModelWave, scalar_reader, scalar_writer
 
 from zinc_rt.isa import Instruction
 
-Step = Callable[[Wave], int | None]
+Step = Callable[[ModelWave], int | None]
 END, BARRIER = -1, -2
 _NOTHING = frozenset((
     "s_nop", "s_sleep", "s_sleep_var", "s_clause", "s_delay_alu", "s_wait_alu", "s_wait_idle", "s_wait_event",
@@ -21,7 +21,7 @@ _NOTHING = frozenset((
     "s_wait_storecnt_dscnt", "s_ttracedata", "s_ttracedata_imm", "s_incperflevel", "s_decperflevel", "s_wakeup",
     "s_code_end", "s_waitcnt",
 ))  # fmt: skip
-_CONDITIONS: dict[str, Callable[[Wave], bool]] = {
+_CONDITIONS: dict[str, Callable[[ModelWave], bool]] = {
     "s_branch": lambda wave: True,
     "s_cbranch_scc0": lambda wave: not wave.scc,
     "s_cbranch_scc1": lambda wave: bool(wave.scc),
@@ -32,13 +32,13 @@ _CONDITIONS: dict[str, Callable[[Wave], bool]] = {
 }
 
 
-def bind(instruction: Instruction, pc: int, code_va: int) -> Step | None:
+def bind_control(instruction: Instruction, pc: int, code_va: int) -> Step | None:
     name = instruction.mnemonic
     following = pc + instruction.size_bytes
     if name in _NOTHING:
         return lambda wave: None
     if name in _CONDITIONS:
-        target = following + 4 * signed(int(instruction.operands[0].value or 0), 16)
+        target = following + 4 * to_signed(int(instruction.operands[0].value or 0), 16)
         condition = _CONDITIONS[name]
         return lambda wave: target if condition(wave) else None
     if name in ("s_endpgm", "s_endpgm_saved", "s_sendmsghalt"):
@@ -46,10 +46,10 @@ def bind(instruction: Instruction, pc: int, code_va: int) -> Step | None:
     if name in ("s_sethalt", "s_trap"):
         return None if int(instruction.operands[0].value or 0) else lambda wave: None
     if name in ("s_getpc_b64", "s_setpc_b64", "s_swappc_b64", "s_call_b64"):
-        return _jump(instruction, following, code_va)
+        return bind_jump(instruction, following, code_va)
     if name.startswith("s_barrier_signal"):
         first = "isfirst" in name
-        return lambda wave: _signal(wave, first)
+        return lambda wave: signal_barrier(wave, first)
     if name == "s_barrier_wait":
         return lambda wave: BARRIER
     if name in ("s_sendmsg_rtn_b32", "s_sendmsg_rtn_b64"):
@@ -58,7 +58,7 @@ def bind(instruction: Instruction, pc: int, code_va: int) -> Step | None:
     return None
 
 
-def _jump(instruction: Instruction, following: int, code_va: int) -> Step:
+def bind_jump(instruction: Instruction, following: int, code_va: int) -> Step:
     name, operands = instruction.mnemonic, instruction.operands
     if name == "s_getpc_b64":
         write = scalar_writer(operands[0])
@@ -68,24 +68,24 @@ def _jump(instruction: Instruction, following: int, code_va: int) -> Step:
         return lambda wave: read(wave) - code_va
     write = scalar_writer(operands[0])
     if name == "s_call_b64":
-        target = following + 4 * signed(int(operands[1].value or 0), 16)
+        target = following + 4 * to_signed(int(operands[1].value or 0), 16)
 
-        def call(wave: Wave) -> int:
+        def call_target(wave: ModelWave) -> int:
             write(wave, code_va + following)
             return target
 
-        return call
+        return call_target
     read = scalar_reader(operands[1])
 
-    def swap(wave: Wave) -> int:
+    def swap_pc(wave: ModelWave) -> int:
         to = read(wave) - code_va
         write(wave, code_va + following)
         return to
 
-    return swap
+    return swap_pc
 
 
-def _signal(wave: Wave, first: bool) -> None:
+def signal_barrier(wave: ModelWave, first: bool) -> None:
     group = wave.group
     if first:
         wave.scc = int(group.arrived == 0)

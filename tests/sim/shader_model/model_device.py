@@ -26,12 +26,12 @@ from sim.shader_model import (
     model_wmma,
 )
 from sim.shader_model.model_memory import Memory
-from sim.shader_model.model_state import Wave
+from sim.shader_model.model_state import ModelWave
 
 from zinc_rt.isa import Instruction, decode, target_of
 
 Array = np.ndarray
-Step = Callable[[Wave], Any]
+Step = Callable[[ModelWave], Any]
 
 
 class ModelError(Exception):
@@ -39,7 +39,7 @@ class ModelError(Exception):
 
 
 @dataclass(slots=True)
-class Group:
+class WaveGroup:
     """The waves of a workgroup, with their LDS and barrier."""
 
     memory: Memory
@@ -47,7 +47,7 @@ class Group:
     living: int = 0
     arrived: int = 0
     phase: int = 0
-    waves: list[Wave] = field(default_factory=list)
+    waves: list[ModelWave] = field(default_factory=list)
 
     def check(self) -> None:
         if self.living and self.arrived >= self.living:
@@ -55,7 +55,7 @@ class Group:
             self.phase += 1
 
 
-class Program:
+class ModelProgram:
     """A kernel's instructions, which are bound to functions at first use."""
 
     def __init__(self, code: bytes, width: int, code_va: int) -> None:
@@ -63,13 +63,13 @@ class Program:
         self.target = target_of("gfx1201", width)
         self.steps: dict[int, tuple[Step, int]] = {}
 
-    def at(self, pc: int) -> tuple[Step, int]:
+    def step_at(self, pc: int) -> tuple[Step, int]:
         result = self.steps.get(pc)
         if result is None:
-            result = self.steps[pc] = self._bind(pc)
+            result = self.steps[pc] = self._bind_at(pc)
         return result
 
-    def _bind(self, pc: int) -> tuple[Step, int]:
+    def _bind_at(self, pc: int) -> tuple[Step, int]:
         if not 0 <= pc < len(self.code):
             raise ModelError(f"pc {pc:#x} is outside the code's {len(self.code):#x} bytes")
         instruction = decode(self.code, pc, self.target)
@@ -80,10 +80,10 @@ class Program:
 
 
 _MEMORY: dict[str, Callable[[Instruction, int], Step | None]] = {
-    "SMEM": model_scalar_memory.bind,
-    "VBUFFER": model_buffer.bind,
-    "DS": model_lds.bind,
-    **dict.fromkeys(("GLOBAL", "FLAT", "SCRATCH"), model_global.bind),
+    "SMEM": model_scalar_memory.bind_scalar_memory,
+    "VBUFFER": model_buffer.bind_buffer,
+    "DS": model_lds.bind_lds,
+    **dict.fromkeys(("GLOBAL", "FLAT", "SCRATCH"), model_global.bind_global),
 }
 
 
@@ -95,17 +95,17 @@ def bind(instruction: Instruction, pc: int, width: int, code_va: int) -> Step:
     step: Step | None = None
     try:
         if encoding.startswith("SOP"):
-            step = model_control.bind(instruction, pc, code_va) or model_scalar.bind(instruction)
+            step = model_control.bind_control(instruction, pc, code_va) or model_scalar.bind_scalar(instruction)
         elif instruction.mnemonic.startswith("v_wmma"):
-            step = model_wmma.bind(instruction, width)
+            step = model_wmma.bind_wmma(instruction, width)
         elif encoding.startswith("VOP3P"):
-            step = model_packed.bind(instruction, width)
+            step = model_packed.bind_packed(instruction, width)
         elif encoding.startswith("VOP"):
             name = model_valu.base_name(instruction.mnemonic)
             if name in ("v_dot2_f16_f16", "v_dot2_bf16_bf16"):
                 step = model_packed.bind_dot2_half(instruction, width)
             else:
-                step = model_valu.bind(instruction, width)
+                step = model_valu.bind_valu(instruction, width)
         elif encoding in _MEMORY:
             step = _MEMORY[encoding](instruction, width)
     except NotImplementedError as error:
@@ -123,7 +123,7 @@ class ModelDevice:
     ) -> None:
         self.memory = Memory()
         self.fuel = fuel
-        self.trace: Callable[[int, Instruction, Wave], None] | None = None
+        self.trace: Callable[[int, Instruction, ModelWave], None] | None = None
 
     def place(self, array: Array, name: str = "", *, initialised: bool = True, write: bool = True) -> int:
         """Return the VA of a live view of the array's bytes (C-contiguous); results appear in the array itself."""
@@ -149,17 +149,19 @@ class ModelDevice:
     ) -> list[Any]:
         """Run one workgroup after another; the waves of a workgroup take turns between barriers. Raises Fault."""
         code_va = self.memory.place(np.frombuffer(bytes(code), np.uint8), name, write=False)
-        program = Program(bytes(code), wave, code_va)
+        program = ModelProgram(bytes(code), wave, code_va)
         with np.errstate(all="ignore"):
             for z in range(groups[2]):
                 for y in range(groups[1]):
                     for x in range(groups[0]):
-                        self._group(program, (x, y, z), threads, user_data, lds_bytes, scratch_bytes, entry, mode)
+                        self._run_group(
+                            program, (x, y, z), threads, user_data, lds_bytes, scratch_bytes, entry, mode
+                        )
         return []
 
-    def _group(
+    def _run_group(
         self,
-        program: Program,
+        program: ModelProgram,
         at: tuple[int, int, int],
         threads: tuple[int, int, int],
         user_data: Sequence[int],
@@ -168,11 +170,11 @@ class ModelDevice:
         entry: int,
         mode: int,
     ) -> None:
-        group = Group(self.memory, np.zeros(lds_bytes, np.uint8))
+        group = WaveGroup(self.memory, np.zeros(lds_bytes, np.uint8))
         width = program.width
         total = threads[0] * threads[1] * threads[2]
         for number in range(-(-total // width)):
-            wave = Wave(width, min(width, total - number * width))
+            wave = ModelWave(width, min(width, total - number * width))
             thread = np.arange(number * width, (number + 1) * width)
             ids = thread % threads[0] | (thread // threads[0] % threads[1]) << 10
             ids |= thread // (threads[0] * threads[1]) << 20
@@ -187,7 +189,7 @@ class ModelDevice:
             wave.mode = mode
             group.waves.append(wave)
         group.living = len(group.waves)
-        running = [(wave, self._wave(program, wave, entry)) for wave in group.waves]
+        running = [(wave, self._run_wave(program, wave, entry)) for wave in group.waves]
         while running:
             before = (group.phase, len(running))
             for pair in list(running):
@@ -205,11 +207,11 @@ class ModelDevice:
             ):
                 raise ModelError("the waves wait at a barrier that some of them never reach")
 
-    def _wave(self, program: Program, wave: Wave, entry: int) -> Iterator[bool]:
+    def _run_wave(self, program: ModelProgram, wave: ModelWave, entry: int) -> Iterator[bool]:
         """Yield at every barrier at which the wave waits; ends with the wave."""
         pc, left = entry, self.fuel
         while True:
-            step, following = program.at(pc)
+            step, following = program.step_at(pc)
             if self.trace is not None:
                 text = decode(program.code, pc, program.target)
                 assert text is not None

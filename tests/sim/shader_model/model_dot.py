@@ -18,7 +18,7 @@ _NAN = {
 _EMPTY = -100_000
 
 
-def numbers(bits: Array, kind: str) -> Array:
+def to_numbers(bits: Array, kind: str) -> Array:
     """float64 of the bits of a format."""
     if kind == "f32":
         return bits.astype(np.uint32).view(np.float32).astype(np.float64)
@@ -26,7 +26,7 @@ def numbers(bits: Array, kind: str) -> Array:
     return (half.view(np.float16) if kind == "f16" else floats.bf16_to_f32(half)).astype(np.float64)
 
 
-def leading(value: Array, smallest: int) -> Array:
+def leading_exponent(value: Array, smallest: int) -> Array:
     """Return the exponent of the leading bit, at least `smallest`."""
     _, power = np.frexp(np.where(np.isfinite(value), value, 0.0))
     return np.where((value == 0) | ~np.isfinite(value), smallest, np.maximum(power - 1, smallest))
@@ -37,7 +37,7 @@ def scaled_floor(value: Array, grid: Array) -> Array:
     return np.floor(np.ldexp(value, np.minimum(-grid, 2000)))
 
 
-def step(a: Array, b: Array, addend: Array, kind: str, result: str, *, saturates: bool = False) -> Array:
+def dot_step(a: Array, b: Array, addend: Array, kind: str, result: str, *, saturates: bool = False) -> Array:
     """uint32 bits of `result` [...] of the factors' bits [..., 2 or 4] and the addend's [...].
 
     `saturates`: sums that are too large for a half become the largest one (FP16_OVFL).
@@ -47,12 +47,14 @@ def step(a: Array, b: Array, addend: Array, kind: str, result: str, *, saturates
 
 
 def _step(a: Array, b: Array, addend: Array, kind: str, result: str, saturates: bool) -> Array:
-    x, y, c = numbers(a, kind), numbers(b, kind), numbers(addend, result)
+    x, y, c = to_numbers(a, kind), to_numbers(b, kind), to_numbers(addend, result)
     product = x * y
-    grids = np.where(product == 0, _EMPTY, leading(x, _SMALLEST[kind]) + leading(y, _SMALLEST[kind]) - 24)
+    grids = np.where(
+        product == 0, _EMPTY, leading_exponent(x, _SMALLEST[kind]) + leading_exponent(y, _SMALLEST[kind]) - 24
+    )
     usual = np.where(np.isfinite(product), product, 0.0)
     smallest = _SMALLEST[result]
-    grid = np.maximum(grids.max(axis=-1), leading(c, smallest) - 26)
+    grid = np.maximum(grids.max(axis=-1), leading_exponent(c, smallest) - 26)
     total = np.zeros(grid.shape)
     for pair in range(0, a.shape[-1], 2):
         own = np.maximum(grids[..., pair], grids[..., pair + 1])

@@ -76,25 +76,25 @@ def nearest64(exact: Fraction) -> float:
         return math.inf if exact > 0 else -math.inf
 
 
-def quiet(value: Array, like: type) -> Array:
+def quiet_nans(value: Array, dtype: type) -> Array:
     """NaNs made quiet, the rest as it is."""
-    bits = value.view(_BITS[like])
-    return np.where(np.isnan(value), bits | _BITS[like](QUIET[like]), bits).astype(_BITS[like]).view(like)
+    bits = value.view(_BITS[dtype])
+    return np.where(np.isnan(value), bits | _BITS[dtype](QUIET[dtype]), bits).astype(_BITS[dtype]).view(dtype)
 
 
-def is_signalling(value: Array, like: type) -> Array:
-    return np.isnan(value) & (value.view(_BITS[like]) & _BITS[like](QUIET[like]) == 0)
+def is_signalling(value: Array, dtype: type) -> Array:
+    return np.isnan(value) & (value.view(_BITS[dtype]) & _BITS[dtype](QUIET[dtype]) == 0)
 
 
-def flush(value: Array) -> Array:
+def flush_denormals(value: Array) -> Array:
     """float32 denormals to zero of their sign."""
     bits = value.view(np.uint32)
     return np.where(bits & 0x7F80_0000 == 0, bits & 0x8000_0000, bits).astype(np.uint32).view(F32)
 
 
-def flushed(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
+def flush_both_sides(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
     """Compute a transcendental function with denormal inputs and results flushed."""
-    return lambda x: flush(function(flush(x)))
+    return lambda x: flush_denormals(function(flush_denormals(x)))
 
 
 def correctly_rounded(
@@ -103,7 +103,7 @@ def correctly_rounded(
     """`approximate` in float64 (good to a few of its units); where that is too near to a tie, `exact` decides."""
     cut = 52 - _MANTISSA[to]
 
-    def function(x: Array) -> Array:
+    def round_correctly(x: Array) -> Array:
         wide = approximate(x.astype(F64))
         out = wide.astype(to)
         tail = wide.view(np.uint64) & np.uint64((1 << cut) - 1)
@@ -112,13 +112,13 @@ def correctly_rounded(
         tiny = (np.abs(wide) < float(np.finfo(to).tiny) * 2) & (wide != 0)
         for lane in np.flatnonzero((near | tiny) & np.isfinite(wide)):
             with mpmath.workprec(200):
-                out[lane] = _round(exact(mpmath.mpf(float(x[lane]))), to)
+                out[lane] = round_exact(exact(mpmath.mpf(float(x[lane]))), to)
         return out
 
-    return function
+    return round_correctly
 
 
-def _round(value: mpmath.mpf, to: type) -> float:
+def round_exact(value: mpmath.mpf, to: type) -> float:
     """Round an mpmath number to the nearest value of `to`, ties to even, including denormals."""
     if value == 0:
         return to(0.0)
@@ -127,16 +127,16 @@ def _round(value: mpmath.mpf, to: type) -> float:
     return to(float(round(exact / step) * step))
 
 
-def _log2(x: Array) -> Array:
+def log2_with_nan(x: Array) -> Array:
     """np.log2, and the negative NaN of an invalid operation below 0: NumPy's sign of it depends on the CPU."""
     return np.where(x < 0, np.uint64(0xFFF8 << 48).view(F64), np.log2(x))
 
 
-exp2 = flushed(correctly_rounded(np.exp2, lambda x: mpmath.power(2, x)))
-log2 = flushed(correctly_rounded(_log2, lambda x: mpmath.log(x, 2)))
-rcp = flushed(correctly_rounded(lambda x: 1.0 / x, lambda x: 1 / x))
-rsq = flushed(correctly_rounded(lambda x: 1.0 / np.sqrt(x), lambda x: 1 / mpmath.sqrt(x)))
-sqrt = flushed(correctly_rounded(np.sqrt, mpmath.sqrt))
+exp2 = flush_both_sides(correctly_rounded(np.exp2, lambda x: mpmath.power(2, x)))
+log2 = flush_both_sides(correctly_rounded(log2_with_nan, lambda x: mpmath.log(x, 2)))
+rcp = flush_both_sides(correctly_rounded(lambda x: 1.0 / x, lambda x: 1 / x))
+rsq = flush_both_sides(correctly_rounded(lambda x: 1.0 / np.sqrt(x), lambda x: 1 / mpmath.sqrt(x)))
+sqrt = flush_both_sides(correctly_rounded(np.sqrt, mpmath.sqrt))
 
 
 def to_integer(value: Array, low: int, high: int) -> Array:
@@ -158,7 +158,7 @@ def _select_number(a: Array, b: Array, take_a: Array) -> Array:
     out = np.where(take_a, a, b)
     out = np.where(np.isnan(b), a, out)
     out = np.where(np.isnan(a), b, out)
-    return np.where(np.isnan(a) & np.isnan(b), quiet(a, a.dtype.type), out)  # captured: the first, quieted
+    return np.where(np.isnan(a) & np.isnan(b), quiet_nans(a, a.dtype.type), out)  # captured: the first, quieted
 
 
 def minimum(a: Array, b: Array) -> Array:
@@ -170,7 +170,7 @@ def minimum(a: Array, b: Array) -> Array:
 def _first_nan(a: Array, b: Array, out: Array) -> Array:
     """Return the first NaN in order of sources, quieted; a signalling NaN has no precedence (captured)."""
     kind = a.dtype.type
-    return np.where(np.isnan(a), quiet(a, kind), np.where(np.isnan(b), quiet(b, kind), out))
+    return np.where(np.isnan(a), quiet_nans(a, kind), np.where(np.isnan(b), quiet_nans(b, kind), out))
 
 
 def maximum(a: Array, b: Array) -> Array:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 from sim.shader_model.model_state import (
     M0,
-    Wave,
+    ModelWave,
     register_code,
     scalar_reader,
     scalar_writer,
@@ -17,7 +17,7 @@ from sim.shader_model.model_state import (
 from zinc_rt.isa import Instruction
 
 Array = np.ndarray
-Step = Callable[[Wave], None]
+Step = Callable[[ModelWave], None]
 _OUT_OF_ROW = -1
 
 
@@ -34,23 +34,23 @@ def dpp_sources(instruction: Instruction, width: int) -> Array:
     raise NotImplementedError(instruction.text)
 
 
-def _in_row(lane: Array, moved: Array) -> Array:
+def lane_in_row(lane: Array, moved: Array) -> Array:
     return np.where((moved < 0) | (moved > 15), _OUT_OF_ROW, (lane & ~15) + moved)
 
 
 _PATTERNS: dict[str, Callable[..., Array]] = {
     "quad_perm": lambda lane, value: (lane & ~3) + np.array(value)[lane & 3],
-    "row_shl": lambda lane, n: _in_row(lane, (lane & 15) + n),
-    "row_shr": lambda lane, n: _in_row(lane, (lane & 15) - n),
-    "row_ror": lambda lane, n: _in_row(lane, (lane & 15) - n & 15),
-    "row_mirror": lambda lane, _: _in_row(lane, 15 - (lane & 15)),
+    "row_shl": lambda lane, n: lane_in_row(lane, (lane & 15) + n),
+    "row_shr": lambda lane, n: lane_in_row(lane, (lane & 15) - n),
+    "row_ror": lambda lane, n: lane_in_row(lane, (lane & 15) - n & 15),
+    "row_mirror": lambda lane, _: lane_in_row(lane, 15 - (lane & 15)),
     "row_half_mirror": lambda lane, _: lane ^ 7,
-    "row_share": lambda lane, n: _in_row(lane, lane * 0 + n),
+    "row_share": lambda lane, n: lane_in_row(lane, lane * 0 + n),
     "row_xmask": lambda lane, n: lane ^ n,
 }
 
 
-def dpp_reader(instruction: Instruction, register: int, width: int) -> Callable[[Wave], tuple[Array, Array]]:
+def dpp_reader(instruction: Instruction, register: int, width: int) -> Callable[[ModelWave], tuple[Array, Array]]:
     """Return source 0 as uint32 [lanes], and the lanes that may write."""
     source = dpp_sources(instruction, width)
     fetch_inactive = instruction.modifier("fi") is not None
@@ -61,10 +61,10 @@ def dpp_reader(instruction: Instruction, register: int, width: int) -> Callable[
     allowed = np.ones(width, bool)
     if not is_eight:
         lane = np.arange(width)
-        rows, banks = (_value(instruction, name, 15) for name in ("row_mask", "bank_mask"))
+        rows, banks = (modifier_value(instruction, name, 15) for name in ("row_mask", "bank_mask"))
         allowed = (rows >> (lane >> 4) & 1 & banks >> (lane >> 2 & 3)).astype(bool)
 
-    def read(wave: Wave) -> tuple[Array, Array]:
+    def read(wave: ModelWave) -> tuple[Array, Array]:
         valid = inside if fetch_inactive else inside & wave.lanes[take]
         value = np.where(valid, wave.v[register][take], np.uint32(0))
         return value, wave.lanes & allowed & (valid | zero)
@@ -72,7 +72,7 @@ def dpp_reader(instruction: Instruction, register: int, width: int) -> Callable[
     return read
 
 
-def _value(instruction: Instruction, name: str, default: int) -> int:
+def modifier_value(instruction: Instruction, name: str, default: int) -> int:
     modifier = instruction.modifier(name)
     return default if modifier is None or not isinstance(modifier.value, int) else modifier.value
 
@@ -81,7 +81,7 @@ def bind_readfirstlane(instruction: Instruction) -> Step:
     write = scalar_writer(instruction.operands[0])
     read = vector_reader(instruction.operands[1], 32, 64)
 
-    def step(wave: Wave) -> None:
+    def step(wave: ModelWave) -> None:
         bits = wave.exec_bits()
         write(wave, int(read(wave)[(bits & -bits).bit_length() - 1 if bits else 0]))
 
@@ -98,7 +98,7 @@ def bind_writelane(instruction: Instruction) -> Step:
     register = instruction.operands[0].index
     read, select = scalar_reader(instruction.operands[1]), scalar_reader(instruction.operands[2])
 
-    def step(wave: Wave) -> None:
+    def step(wave: ModelWave) -> None:
         wave.v[register][select(wave) & wave.width - 1] = read(wave)
 
     return step
@@ -116,17 +116,17 @@ def bind_permlane16(instruction: Instruction, width: int) -> Step:
     if varies:
         select_register = instruction.operands[2].index
 
-        def pick(wave: Wave) -> Array:
+        def pick_lanes(wave: ModelWave) -> Array:
             return (wave.v[select_register] & 15).astype(np.int64)
     else:
         low, high = (scalar_reader(o) for o in instruction.operands[2:4])
 
-        def pick(wave: Wave) -> Array:
+        def pick_lanes(wave: ModelWave) -> Array:
             both = low(wave) | high(wave) << 32
             return np.array([both >> 4 * (i & 15) & 15 for i in range(width)])
 
-    def step(wave: Wave) -> None:
-        taken = base + pick(wave)
+    def step(wave: ModelWave) -> None:
+        taken = base + pick_lanes(wave)
         active = wave.lanes[taken] | bool(fetch_inactive)
         value = np.where(active, wave.v[source][taken], np.uint32(0))
         wave.write_v(to, value, wave.lanes & (active | bool(zero)))
@@ -145,7 +145,7 @@ def bind_permlane64(instruction: Instruction, width: int) -> Step:
 def bind_swap(instruction: Instruction) -> Step:
     to, source = instruction.operands[0].index, instruction.operands[1].index
 
-    def step(wave: Wave) -> None:
+    def step(wave: ModelWave) -> None:
         a, b = wave.v[to].copy(), wave.v[source].copy()
         wave.write_v(to, b)
         wave.write_v(source, a)
@@ -159,7 +159,7 @@ def bind_relative(instruction: Instruction, width: int) -> Step:
     read = vector_reader(source, 32, width)
     name = instruction.mnemonic
 
-    def step(wave: Wave) -> None:
+    def step(wave: ModelWave) -> None:
         m0 = wave.s[M0]
         if "movrels_" in name:
             wave.write_v(to.index, wave.v[source.index + m0])
@@ -177,7 +177,7 @@ def swizzle_sources(offset: int, width: int) -> Array:
     """ds_swizzle_b32: which lane each lane reads (manual, DS_SWIZZLE_B32)."""
     lane = np.arange(width)
     if offset >= 0xE000:
-        return np.array([_fft(int(i), offset & 31) for i in lane])
+        return np.array([fft_lane(int(i), offset & 31) for i in lane])
     if offset >= 0xC000:
         mask, count = offset & 31, offset >> 5 & 31
         moved = lane - count if offset >> 10 & 1 else lane + count
@@ -189,11 +189,11 @@ def swizzle_sources(offset: int, width: int) -> Array:
     return (lane & ~31) | ((lane & keep | put) ^ flip) & 31
 
 
-def _fft(lane: int, mask: int) -> int:
+def fft_lane(lane: int, mask: int) -> int:
     return int(f"{lane & 31:05b}"[::-1], 2) >> mask.bit_count() | lane & mask | lane & 32
 
 
-def permute(wave: Wave, index: Array, data: Array) -> Array:
+def permute(wave: ModelWave, index: Array, data: Array) -> Array:
     """ds_permute_b32: active lanes push; where several push to one lane the highest wins; the rest is 0."""
     out = np.zeros(wave.width, np.uint32)
     for lane in np.flatnonzero(wave.lanes):
@@ -201,7 +201,7 @@ def permute(wave: Wave, index: Array, data: Array) -> Array:
     return out
 
 
-def bpermute(wave: Wave, index: Array, data: Array, fetch_inactive: bool) -> Array:
+def bpermute(wave: ModelWave, index: Array, data: Array, fetch_inactive: bool) -> Array:
     taken = (index >> np.uint32(2)).astype(np.int64) & wave.width - 1
     value = data[taken]
     return value if fetch_inactive else np.where(wave.lanes[taken], value, np.uint32(0))

@@ -5,27 +5,27 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from sim.shader_model.model_atomics import apply, atomic_of, lane_value, number_of, put_lane
+from sim.shader_model.model_atomics import apply_atomic, atomic_name, lane_value, to_number, write_lane
 from sim.shader_model.model_lanes import bpermute, permute, swizzle_sources
 from sim.shader_model.model_memory import (
     LOADS,
     STORES,
     Transfer,
     active_lanes,
-    get_stored,
     offset_of,
-    put_loaded,
+    read_stored,
+    write_loaded,
 )
-from sim.shader_model.model_state import Wave
+from sim.shader_model.model_state import ModelWave
 
 from zinc_rt.isa import Instruction
 
 Array = np.ndarray
-Step = Callable[[Wave], None]
+Step = Callable[[ModelWave], None]
 U8, U32, I64 = np.uint8, np.uint32, np.int64
 
 
-def lds_access(wave: Wave, addresses: Array, size: int, data: Array | None) -> Array:
+def lds_access(wave: ModelWave, addresses: Array, size: int, data: Array | None) -> Array:
     """Beyond the end a dword reads as 0 and a store is dropped (manual 3.3.5.1); here this is decided per byte."""
     lds = wave.group.lds
     offset = addresses[:, None] + np.arange(size)
@@ -36,7 +36,7 @@ def lds_access(wave: Wave, addresses: Array, size: int, data: Array | None) -> A
     return data
 
 
-def bind(instruction: Instruction, width: int) -> Step | None:
+def bind_lds(instruction: Instruction, width: int) -> Step | None:
     name = instruction.mnemonic.removeprefix("ds_")
     if name in ("nop",):
         return lambda wave: None
@@ -54,23 +54,23 @@ def bind(instruction: Instruction, width: int) -> Step | None:
         kind = LOADS[name[5:]]
         to, address = (o.index for o in instruction.operands)
 
-        def load(wave: Wave) -> None:
+        def load(wave: ModelWave) -> None:
             active = active_lanes(wave)
             position = wave.v[address][active].astype(I64) + offset
-            put_loaded(wave, to, lds_access(wave, position, kind.size, None), kind, active)
+            write_loaded(wave, to, lds_access(wave, position, kind.size, None), kind, active)
 
         return load
     if name.startswith("store_") and name[6:] in STORES:
         kind = STORES[name[6:]]
         address, data = (o.index for o in instruction.operands)
 
-        def store(wave: Wave) -> None:
+        def store(wave: ModelWave) -> None:
             active = active_lanes(wave)
             position = wave.v[address][active].astype(I64) + offset
-            lds_access(wave, position, kind.size, get_stored(wave, data, kind, active))
+            lds_access(wave, position, kind.size, read_stored(wave, data, kind, active))
 
         return store
-    atomic = atomic_of(name)
+    atomic = atomic_name(name)
     return None if atomic is None else _bind_lds_atomic(instruction, *atomic, "_rtn" in name, offset)
 
 
@@ -80,14 +80,14 @@ def _bind_lds_atomic(instruction: Instruction, kind: str, bits: int, returns: bo
     address, *data = (o.index for o in operands[1 if returns else 0 :])
     size = bits // 8
 
-    def step(wave: Wave) -> None:
+    def step(wave: ModelWave) -> None:
         for lane in active_lanes(wave):
             position = np.array([int(wave.v[address][lane]) + offset], I64)
-            old = number_of(lds_access(wave, position, size, None))
-            new = apply(kind, old, [lane_value(wave, register, lane, bits) for register in data], bits)
+            old = to_number(lds_access(wave, position, size, None))
+            new = apply_atomic(kind, old, [lane_value(wave, register, lane, bits) for register in data], bits)
             lds_access(wave, position, size, np.frombuffer(new.to_bytes(size, "little"), U8)[None, :])
             if returns:
-                put_lane(wave, to, lane, old, bits)
+                write_lane(wave, to, lane, old, bits)
 
     return step
 
@@ -103,16 +103,16 @@ def _bind_lds_two(instruction: Instruction, *, load: bool) -> Step:
     kind = Transfer(size)
     operands = instruction.operands
 
-    def step(wave: Wave) -> None:
+    def step(wave: ModelWave) -> None:
         active = active_lanes(wave)
         base = wave.v[operands[1 if load else 0].index][active].astype(I64)
         if load:
             parts = [lds_access(wave, base + offset, size, None) for offset in offsets]
             for i, part in enumerate(parts):
-                put_loaded(wave, operands[0].index + i * size // 4, part, kind, active)
+                write_loaded(wave, operands[0].index + i * size // 4, part, kind, active)
         else:
             for i, offset in enumerate(offsets):
-                lds_access(wave, base + offset, size, get_stored(wave, operands[1 + i].index, kind, active))
+                lds_access(wave, base + offset, size, read_stored(wave, operands[1 + i].index, kind, active))
 
     return step
 
@@ -128,7 +128,7 @@ def _bind_lds_lanes(instruction: Instruction, width: int) -> Step:
         return lambda wave: wave.write_v(to, np.where(wave.lanes[taken], wave.v[source][taken], U32(0)))
     address, data = operands[1].index, operands[2].index
 
-    def step(wave: Wave) -> None:
+    def step(wave: ModelWave) -> None:
         index = wave.v[address] + U32(offset)
         if name == "ds_permute_b32":
             wave.write_v(to, permute(wave, index, wave.v[data]))

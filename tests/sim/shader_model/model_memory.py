@@ -6,7 +6,7 @@ import bisect
 from dataclasses import dataclass
 
 import numpy as np
-from sim.shader_model.model_state import Wave
+from sim.shader_model.model_state import ModelWave
 
 from zinc_rt.isa import Instruction
 from zinc_rt.sim.interfaces import AccessKind, Fault
@@ -17,7 +17,7 @@ _PAGE = 4096
 
 
 @dataclass(slots=True)
-class Range:
+class MemoryRange:
     low: int
     high: int
     data: Array  # uint8, live
@@ -29,18 +29,18 @@ class Memory:
     """Arrays at separate addresses, with unmapped pages between them."""
 
     def __init__(self, base: int = 0x0000_5000_0000_0000) -> None:
-        self.ranges: list[Range] = []
+        self.ranges: list[MemoryRange] = []
         self.lows: list[int] = []
         self.next = base
 
     def place(self, data: Array, name: str, write: bool = True) -> int:
         low = self.next
         self.next += (data.size + _PAGE - 1) // _PAGE * _PAGE + 16 * _PAGE
-        self.ranges.append(Range(low, low + data.size, data, name, write))
+        self.ranges.append(MemoryRange(low, low + data.size, data, name, write))
         self.lows.append(low)
         return low
 
-    def find(self, va: int, size: int, access: AccessKind) -> Range:
+    def find(self, va: int, size: int, access: AccessKind) -> MemoryRange:
         location = bisect.bisect_right(self.lows, va) - 1
         if location < 0 or va + size > self.ranges[location].high:
             raise Fault(va, access, "not present")
@@ -53,7 +53,7 @@ class Memory:
         result = self.find(va, size, AccessKind.READ)
         return result.data[va - result.low : va - result.low + size].tobytes()
 
-    def _by_range(self, addresses: Array, size: int, access: AccessKind) -> list[tuple[Range, Array]]:
+    def _by_range(self, addresses: Array, size: int, access: AccessKind) -> list[tuple[MemoryRange, Array]]:
         if not len(addresses):
             return []
         first = self.find(int(addresses[0]), size, access)
@@ -61,7 +61,7 @@ class Memory:
         if inside.all():
             return [(first, np.arange(len(addresses)))]
         result: dict[int, list[int]] = {}
-        by_low: dict[int, Range] = {}
+        by_low: dict[int, MemoryRange] = {}
         for lane, address in enumerate(addresses):
             location = self.find(int(address), size, access)
             by_low[location.low] = location
@@ -116,7 +116,7 @@ STORES = {
 }  # fmt: skip
 
 
-def _extend(data: Array, kind: Transfer) -> Array:
+def extend_data(data: Array, kind: Transfer) -> Array:
     """uint8 [n, 1 or 2] to uint32 [n]."""
     value = data.view({1: np.uint8, 2: np.uint16}[kind.size])[:, 0]
     if kind.signed:
@@ -124,14 +124,14 @@ def _extend(data: Array, kind: Transfer) -> Array:
     return value.astype(I64).astype(U32)
 
 
-def put_loaded(wave: Wave, register: int, data: Array, kind: Transfer, active: Array) -> None:
+def write_loaded(wave: ModelWave, register: int, data: Array, kind: Transfer, active: Array) -> None:
     """`data` uint8 [active lanes, size]."""
     if kind.size >= 4:
         words = words_of(data)
         for i in range(kind.size // 4):
             wave.v[register + i][active] = words[:, i]
         return
-    value = _extend(np.ascontiguousarray(data), kind)
+    value = extend_data(np.ascontiguousarray(data), kind)
     if kind.half is None:
         wave.v[register][active] = value
         return
@@ -140,7 +140,7 @@ def put_loaded(wave: Wave, register: int, data: Array, kind: Transfer, active: A
     wave.v[register][active] = old & ~(U32(0xFFFF) << shift) | (value & U32(0xFFFF)) << shift
 
 
-def get_stored(wave: Wave, register: int, kind: Transfer, active: Array) -> Array:
+def read_stored(wave: ModelWave, register: int, kind: Transfer, active: Array) -> Array:
     """uint8 [active lanes, size]."""
     count = max(kind.size // 4, 1)
     words = np.stack([wave.v[register + i][active] for i in range(count)], axis=1)
@@ -154,5 +154,5 @@ def offset_of(instruction: Instruction) -> int:
     return int(modifier.value) if modifier is not None else 0  # type: ignore[arg-type]
 
 
-def active_lanes(wave: Wave) -> Array:
+def active_lanes(wave: ModelWave) -> Array:
     return np.flatnonzero(wave.lanes)

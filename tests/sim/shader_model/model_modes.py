@@ -24,7 +24,7 @@ def rounding_of(mode: int, kind: str) -> int:
     return mode >> (0 if kind == "f32" else 2) & 3
 
 
-def flushes(mode: int, kind: str, *, result: bool) -> bool:
+def is_flushed(mode: int, kind: str, *, result: bool) -> bool:
     return not mode >> (4 if kind == "f32" else 6) & (2 if result else 1)
 
 
@@ -39,12 +39,12 @@ def flush(value: Array, kind: str) -> Array:
 
 def flushed_sources(mode: int, kinds: Sequence[str], values: Sequence[Array]) -> list[Array]:
     return [
-        flush(value, kind) if kind in _FORMATS and flushes(mode, kind, result=False) else value
+        flush(value, kind) if kind in _FORMATS and is_flushed(mode, kind, result=False) else value
         for kind, value in zip(kinds, values, strict=True)
     ]
 
 
-def rounded(exact: Fraction, kind: str, rounding: int) -> float:
+def round_exact(exact: Fraction, kind: str, rounding: int) -> float:
     """A number that is not 0, in the format."""
     _, _, fraction, exponent = _FORMATS[kind]
     bias = (1 << exponent - 1) - 1
@@ -63,46 +63,46 @@ def rounded(exact: Fraction, kind: str, rounding: int) -> float:
     return math.copysign(float(value), exact)
 
 
-def total(terms: Sequence[Term], rounding: int, kind: str) -> float:
+def add_terms(terms: Sequence[Term], rounding: int, kind: str) -> float:
     exact = sum((number for number, _ in terms), Fraction(0))
     if exact:
-        return rounded(exact, kind, rounding)
+        return round_exact(exact, kind, rounding)
     signs = {sign for _, sign in terms}
     negative = signs == {True} if len(signs) == 1 and not any(number for number, _ in terms) else rounding == DOWN
     return -0.0 if negative else 0.0
 
 
-def _product(a: Term, b: Term) -> Term:
+def multiply_terms(a: Term, b: Term) -> Term:
     return a[0] * b[0], a[1] ^ b[1]
 
 
-def _minus(a: Term) -> Term:
+def negate_term(a: Term) -> Term:
     return -a[0], not a[1]
 
 
-def _floor(a: Term) -> Term:
+def floor_term(a: Term) -> Term:
     return Fraction(math.floor(a[0])), a[1]
 
 
 EXACT: dict[str, Callable[..., list[Term]]] = {
     "add": lambda a, b: [a, b],
-    "sub": lambda a, b: [a, _minus(b)],
-    "subrev": lambda a, b: [b, _minus(a)],
-    "mul": lambda a, b: [_product(a, b)],
-    "mul_dx9_zero": lambda a, b: [_product(a, b) if a[0] and b[0] else (Fraction(0), False)],
-    **dict.fromkeys(("fma", "fmac", "fmamk", "fmaak"), lambda a, b, c: [_product(a, b), c]),
-    "fma_dx9_zero": lambda a, b, c: [_product(a, b) if a[0] and b[0] else (Fraction(0), False), c],
+    "sub": lambda a, b: [a, negate_term(b)],
+    "subrev": lambda a, b: [b, negate_term(a)],
+    "mul": lambda a, b: [multiply_terms(a, b)],
+    "mul_dx9_zero": lambda a, b: [multiply_terms(a, b) if a[0] and b[0] else (Fraction(0), False)],
+    **dict.fromkeys(("fma", "fmac", "fmamk", "fmaak"), lambda a, b, c: [multiply_terms(a, b), c]),
+    "fma_dx9_zero": lambda a, b, c: [multiply_terms(a, b) if a[0] and b[0] else (Fraction(0), False), c],
     "scaled": lambda a, b, c, n: [
-        (number * Fraction(2) ** int(n[0]), sign) for number, sign in (_product(a, b), c)
+        (number * Fraction(2) ** int(n[0]), sign) for number, sign in (multiply_terms(a, b), c)
     ],
     "ldexp": lambda a, n: [(a[0] * Fraction(2) ** max(-3000, min(3000, int(n[0]))), a[1])],
-    "fract": lambda a: [a, _minus(_floor(a))],
+    "fract": lambda a: [a, negate_term(floor_term(a))],
     "cvt": lambda a: [a],
 }
 """Operations that round, as the sum that is rounded."""
 
 
-def operation(name: str) -> str:
+def operation_name(name: str) -> str:
     """v_add_f32 and s_add_f32 are "add", v_cvt_f16_f32 is "cvt"; "" for what rounds to nearest in every mode."""
     bare = name[2:].removeprefix("pk_").rsplit("_f", 1)[0]
     if name[2:] in ("cvt_f32_i32", "cvt_f32_u32", "cvt_f16_f32", "cvt_f32_f64", "cvt_f16_u16", "cvt_f16_i16"):
@@ -110,17 +110,17 @@ def operation(name: str) -> str:
     return bare if bare in EXACT and bare != "cvt" else ""
 
 
-def compute(name: str, kind: str, rounding: int, near: Array, values: Sequence[Array]) -> Array:
-    """`near`, the result to nearest even, rounded instead as asked where it is a sum of numbers."""
-    exact = EXACT.get(operation(name))
+def compute_rounded(name: str, kind: str, rounding: int, nearest: Array, values: Sequence[Array]) -> Array:
+    """`nearest`, the result to nearest even, rounded instead as asked where it is a sum of numbers."""
+    exact = EXACT.get(operation_name(name))
     if exact is None or not rounding:
-        return near
-    out = np.array(near, _FORMATS[kind][0])
+        return nearest
+    out = np.array(nearest, _FORMATS[kind][0])
     finite = np.all([np.isfinite(value) for value in values], axis=0)
     for lane in np.flatnonzero(finite):
         terms = [(Fraction(value[lane].item()), bool(np.signbit(value[lane]))) for value in values]
-        out[lane] = total(exact(*terms), rounding, kind)
-    if operation(name) == "fract":
+        out[lane] = add_terms(exact(*terms), rounding, kind)
+    if operation_name(name) == "fract":
         out = np.minimum(out, np.nextafter(out.dtype.type(1), out.dtype.type(0))) + out.dtype.type(0)
     return out
 
@@ -129,7 +129,7 @@ UNFLUSHED = frozenset(("class_f16", "class_f32", "class_f64"))
 """What takes floats as bits."""
 
 
-def under(
+def compute_in_mode(
     mode: int,
     name: str,
     result: str,
@@ -143,11 +143,11 @@ def under(
     if name == "v_cvt_pk_rtz_f16_f32":
         packed = function(*flushed_sources(mode, kinds, values))
         halves = np.ascontiguousarray(packed).view(np.float16)
-        return (flush(halves, "f16") if flushes(mode, "f16", result=True) else halves).view(np.uint32)
+        return (flush(halves, "f16") if is_flushed(mode, "f16", result=True) else halves).view(np.uint32)
     if mode & (0xFF | FP16_OVFL) == 0xF0 or name in UNFLUSHED:
         return function(*values)
     if name == "v_pk_fmac_f16":
-        return _packed_fmac(mode, values)
+        return packed_fmac(mode, values)
     values = flushed_sources(mode, kinds, values)
     if name == "v_fma_dx9_zero_f32":  # an infinity times 0 is no infinity
         either = (values[0] == 0) | (values[1] == 0)
@@ -157,12 +157,12 @@ def under(
         return near
     if name == "v_div_fixup_f16":  # where the steps before overflowed, as the mode rounds: captured
         ordinary = np.isfinite(values[1]) & np.isfinite(values[2]) & (values[1] != 0)
-        near = limited(mode, result, near, ordinary)
-    output = compute(name, result, rounding_of(mode, result), near, values)
+        near = limit_overflow(mode, result, near, ordinary)
+    output = compute_rounded(name, result, rounding_of(mode, result), near, values)
     output = flush_denormal_results(mode, name, result, np.asarray(output, _FORMATS[result][0]), values)
     sources = [value for value, kind in zip(values, kinds, strict=True) if kind in _FORMATS]
     argument = np.any([np.isinf(value) for value in sources], axis=0) if sources else False
-    return np.where(saturates(mode) & (result == "f16") & ~argument, _largest_for_infinity(output), output)
+    return np.where(is_saturating(mode) & (result == "f16") & ~argument, _largest_for_infinity(output), output)
 
 
 def _largest_for_infinity(value: Array) -> Array:
@@ -174,15 +174,15 @@ def flush_denormal_results(mode: int, name: str, kind: str, array: Array, values
     """Flush results to zero if the exact result, rounded with unlimited exponent, is below the normal range, even
     if it was rounded up into it (captured).
     """
-    exact = EXACT.get(operation(name))
-    if exact is None or not flushes(mode, kind, result=True):
+    exact = EXACT.get(operation_name(name))
+    if exact is None or not is_flushed(mode, kind, result=True):
         return array
     tiny = np.finfo(array.dtype).tiny
     out = array.copy()
     for lane in np.flatnonzero(np.abs(array) == tiny):
         terms = [(Fraction(value[lane].item()), bool(np.signbit(value[lane]))) for value in values]
         number = sum((number for number, _ in exact(*terms)), Fraction(0))
-        scaled = rounded(number * 2**12, kind, rounding_of(mode, kind))
+        scaled = round_exact(number * 2**12, kind, rounding_of(mode, kind))
         if abs(scaled) < float(tiny) * 2.0**12:
             out[lane] = np.copysign(0, array[lane])
     return out
@@ -193,11 +193,11 @@ _INEXACT = ("exp", "log", "rcp", "rsq", "sqrt", "sin", "cos")
 _CHOICES = ("min", "max", "med3")
 
 
-def saturates(mode: int) -> bool:
+def is_saturating(mode: int) -> bool:
     return bool(mode & FP16_OVFL)
 
 
-def of_instruction(mode: int, name: str) -> int:
+def instruction_mode(mode: int, name: str) -> int:
     """Return the effective mode of an instruction: functions round to nearest, and selections do not flush results
     (both captured).
     """
@@ -209,25 +209,25 @@ def of_instruction(mode: int, name: str) -> int:
     return mode | 0xA0 if stem.startswith(_CHOICES) else mode
 
 
-def under_omod(mode: int, omod: int) -> int:
+def omod_mode(mode: int, omod: int) -> int:
     """omod makes a zero of what is tiny, whatever the mode."""
     return mode & ~0xA0 if omod else mode
 
 
-def limited(mode: int, kind: str, scaled: Array, was_finite: Array) -> Array:
+def limit_overflow(mode: int, kind: str, scaled: Array, was_finite: Array) -> Array:
     """Return the result of an overflow by omod: infinite only if rounding is towards it, never with FP16_OVFL."""
     over = np.isinf(scaled) & was_finite
-    if not (kind == "f16" and saturates(mode)):
+    if not (kind == "f16" and is_saturating(mode)):
         toward = {0: True, UP: scaled > 0, DOWN: scaled < 0, ZERO: False}[rounding_of(mode, kind)]
         over = over & ~np.asarray(toward, bool)
     return np.where(over, _largest_for_infinity(scaled), scaled)
 
 
-def _packed_fmac(mode: int, values: Sequence[Array]) -> Array:
+def packed_fmac(mode: int, values: Sequence[Array]) -> Array:
     out = np.zeros(len(values[0]), np.uint32)
     for shift in (0, 16):
         halves = [(value >> np.uint32(shift)).astype(np.uint16).view(np.float16) for value in values]
-        result = under(mode, "v_fmac_f16", "f16", ("f16",) * 3, floats.fma16, halves)
+        result = compute_in_mode(mode, "v_fmac_f16", "f16", ("f16",) * 3, floats.fma16, halves)
         bits = flush_result(mode, "f16", np.asarray(result, np.float16).view(np.uint16))
         out |= bits.astype(np.uint32) << np.uint32(shift)
     return out
@@ -235,4 +235,4 @@ def _packed_fmac(mode: int, values: Sequence[Array]) -> Array:
 
 def flush_result(mode: int, kind: str, bits: Array) -> Array:
     """Unsigned bits of a float result."""
-    return flush(bits, kind) if kind in _FORMATS and flushes(mode, kind, result=True) else bits
+    return flush(bits, kind) if kind in _FORMATS and is_flushed(mode, kind, result=True) else bits

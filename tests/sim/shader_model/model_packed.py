@@ -12,14 +12,14 @@ from sim.shader_model import model_dot as dot
 from sim.shader_model import model_floats as floats
 from sim.shader_model import model_modes as modes
 from sim.shader_model.model_lanes import dpp_reader
-from sim.shader_model.model_state import Wave, vector_reader
-from sim.shader_model.model_valu import destination_of, finish, half_picks, write_result
+from sim.shader_model.model_state import ModelWave, vector_reader
+from sim.shader_model.model_valu import destination_of, finish_result, selected_halves, write_result
 
 from zinc_rt.isa import Instruction, Kind, Operand
 
 Array = np.ndarray
-Step = Callable[[Wave], None]
-Read = Callable[[Wave], Array]
+Step = Callable[[ModelWave], None]
+Read = Callable[[ModelWave], Array]
 U16, U32, F16, F32, F64, I64 = np.uint16, np.uint32, np.float16, np.float32, np.float64, np.int64
 
 
@@ -72,7 +72,7 @@ def vector_reader_constant(operand: Operand, width: int) -> Read:
     return lambda wave: read(wave).astype(U32)
 
 
-def _half_of(value: Array, kind: str, high: int, negate: int) -> Array:
+def select_half(value: Array, kind: str, high: int, negate: int) -> Array:
     half = (value >> U32(16 * high)).astype(U16)
     if kind == "f16":
         return (half ^ U16(0x8000) if negate else half).view(F16)
@@ -94,15 +94,17 @@ def _bind_packed(instruction: Instruction, width: int) -> Step:
     clamp = instruction.modifier("clamp") is not None
     register = instruction.operands[0].index
 
-    def half(mode: int, values: list[Array], select: tuple[int, ...], negate: tuple[int, ...]) -> Array:
-        mode = modes.of_instruction(mode, instruction.mnemonic)
-        parts = [_half_of(v, kind, s, n) for v, s, n in zip(values, select, negate, strict=True)]
-        result = modes.under(mode, instruction.mnemonic, kind, (kind,) * count, function, parts)
-        return modes.flush_result(mode, kind, finish(result, kind if kind == "f16" else "w" + kind, clamp, 0))
+    def compute_half(mode: int, values: list[Array], select: tuple[int, ...], negate: tuple[int, ...]) -> Array:
+        mode = modes.instruction_mode(mode, instruction.mnemonic)
+        parts = [select_half(v, kind, s, n) for v, s, n in zip(values, select, negate, strict=True)]
+        result = modes.compute_in_mode(mode, instruction.mnemonic, kind, (kind,) * count, function, parts)
+        return modes.flush_result(
+            mode, kind, finish_result(result, kind if kind == "f16" else "w" + kind, clamp, 0)
+        )
 
-    def step(wave: Wave) -> None:
+    def step(wave: ModelWave) -> None:
         values = [read(wave) for read in reads]
-        bottom, top = (half(wave.mode, values, *how) for how in ((low, neg_low), (high, neg_high)))
+        bottom, top = (compute_half(wave.mode, values, *how) for how in ((low, neg_low), (high, neg_high)))
         wave.write_v(register, bottom.astype(U32) | top.astype(U32) << U32(16))
 
     return step
@@ -131,7 +133,7 @@ def _bind_mix(instruction: Instruction, width: int) -> Step:
     name = instruction.mnemonic.removesuffix("_e64_dpp")
     register = instruction.operands[0].index
 
-    def step(wave: Wave) -> None:
+    def step(wave: ModelWave) -> None:
         where = None
         sources = []
         for location, read in enumerate(reads):
@@ -147,18 +149,20 @@ def _bind_mix(instruction: Instruction, width: int) -> Step:
             sources.append(-number if operands[location].negate else number)
         if name == "v_fma_mix_f32":
             total = _first_nan(floats.fma32(*sources), sources)
-            total = modes.compute("v_fma_f32", "f32", modes.rounding_of(wave.mode, "f32"), total, sources)
+            total = modes.compute_rounded("v_fma_f32", "f32", modes.rounding_of(wave.mode, "f32"), total, sources)
             total = modes.flush_denormal_results(wave.mode, "v_fma_f32", "f32", total, sources)
-            wave.write_v(register, modes.flush_result(wave.mode, "f32", finish(total, "f32", clamp, 0)), where)
+            wave.write_v(
+                register, modes.flush_result(wave.mode, "f32", finish_result(total, "f32", clamp, 0)), where
+            )
             return
         rounding = modes.rounding_of(wave.mode, "f16")
         half = floats.fma_to_half(*sources)
-        half = modes.compute("v_fma_f16", "f16", rounding, half, sources)
+        half = modes.compute_rounded("v_fma_f16", "f16", rounding, half, sources)
         half = modes.flush_denormal_results(wave.mode, "v_fma_f16", "f16", half, sources)
-        if modes.saturates(wave.mode):
-            half = modes.limited(wave.mode, "f16", half, ~np.any([np.isinf(x) for x in sources], axis=0))
+        if modes.is_saturating(wave.mode):
+            half = modes.limit_overflow(wave.mode, "f16", half, ~np.any([np.isinf(x) for x in sources], axis=0))
         half = _first_nan(half, sources)
-        half = modes.flush_result(wave.mode, "f16", finish(half, "f16", clamp, 0))
+        half = modes.flush_result(wave.mode, "f16", finish_result(half, "f16", clamp, 0))
         write_result(wave, register, half, int("hi" in name), where)
 
     return step
@@ -171,16 +175,16 @@ def _first_nan(result: Array, sources: list[Array]) -> Array:
     a, b, c = sources
     to = result.dtype.type
     invalid = np.array([0xFE00], U16).view(F16)[0] if to is F16 else np.array([0xFFC00000], U32).view(F32)[0]
-    chosen = np.where(np.isnan(a * b) | ~np.isnan(c), invalid, floats.quiet(c, F32).astype(to))
-    chosen = np.where(np.isnan(b), floats.quiet(b, F32).astype(to), chosen)
-    chosen = np.where(np.isnan(a), floats.quiet(a, F32).astype(to), chosen)
+    chosen = np.where(np.isnan(a * b) | ~np.isnan(c), invalid, floats.quiet_nans(c, F32).astype(to))
+    chosen = np.where(np.isnan(b), floats.quiet_nans(b, F32).astype(to), chosen)
+    chosen = np.where(np.isnan(a), floats.quiet_nans(a, F32).astype(to), chosen)
     return np.where(np.isnan(result), chosen, result)
 
 
 # --- dot products --------------------------------------------------------------------------------------------
 
 
-def _fields(value: Array, bits: int, signed: bool) -> list[Array]:
+def unpack_fields(value: Array, bits: int, signed: bool) -> list[Array]:
     mask, sign = (1 << bits) - 1, 1 << bits - 1
     parts = [value.astype(I64) >> bits * i & mask for i in range(32 // bits)]
     return [(part ^ sign) - sign for part in parts] if signed else parts
@@ -194,10 +198,10 @@ def _bind_dot_integer(instruction: Instruction, width: int) -> Step:
     a, b, c = (vector_reader(o, 32, width) for o in instruction.operands[1:])
     register = instruction.operands[0].index
 
-    def step(wave: Wave) -> None:
+    def step(wave: ModelWave) -> None:
         total = c(wave).astype(I64)
         for x, y in zip(
-            _fields(a(wave), bits, bool(signs[0])), _fields(b(wave), bits, bool(signs[1])), strict=True
+            unpack_fields(a(wave), bits, bool(signs[0])), unpack_fields(b(wave), bits, bool(signs[1])), strict=True
         ):
             total = total + x * y
         wave.write_v(register, total.astype(U32))
@@ -205,7 +209,7 @@ def _bind_dot_integer(instruction: Instruction, width: int) -> Step:
     return step
 
 
-def _pair(value: Array) -> Array:
+def to_pair(value: Array) -> Array:
     """uint16 [lanes, 2]: the halves."""
     return np.stack([value.astype(U16), (value >> U32(16)).astype(U16)], axis=-1)
 
@@ -235,7 +239,7 @@ def _bind_dot2(instruction: Instruction, width: int) -> Step:
     kind = "bf16" if is_bf16 else "f16"
     register = operands[0].index
 
-    def step(wave: Wave) -> None:
+    def step(wave: ModelWave) -> None:
         where = None
         if moved is not None:
             first, where = moved(wave)
@@ -251,7 +255,7 @@ def _bind_dot2(instruction: Instruction, width: int) -> Step:
                 for select, negate in ((low, neg_low), (high, neg_high))
             ]
             factors.append(np.stack(halves, axis=-1))
-        wave.write_v(register, dot.step(*factors, addend, kind, "f32"), where)
+        wave.write_v(register, dot.dot_step(*factors, addend, kind, "f32"), where)
 
     return step
 
@@ -269,7 +273,7 @@ def _bind_dot4_float(instruction: Instruction, width: int) -> Step:
     moved = dpp_reader(instruction, operands[1].index, width) if "DPP" in instruction.encoding else None
     register = operands[0].index
 
-    def step(wave: Wave) -> None:
+    def step(wave: ModelWave) -> None:
         first, where = moved(wave) if moved is not None else (reads[0](wave), None)
         total = c(wave).view(F32).astype(F64)
         total = np.abs(total) if absolute else total
@@ -290,7 +294,7 @@ def bind_dot2_half(instruction: Instruction, width: int) -> Step:
     name = instruction.mnemonic.removesuffix("_dpp").removesuffix("_e64")
     is_bf16 = "bf16" in name
     operands = instruction.operands
-    select = half_picks(instruction)
+    select = selected_halves(instruction)
     a, b = (_dot_source(o, is_bf16, width) for o in operands[1:3])
     c = vector_reader(operands[3], 16, width, is_float=True, high=select[2])
     if is_bf16 and operands[3].kind is Kind.FLOAT:
@@ -301,28 +305,28 @@ def bind_dot2_half(instruction: Instruction, width: int) -> Step:
     register, high = destination_of(instruction, 16)
     signs = [U16(0x8000 * o.negate) for o in operands[1:4]]
 
-    def step(wave: Wave) -> None:
+    def step(wave: ModelWave) -> None:
         first, where = moved(wave) if moved is not None else (a(wave), None)
-        factors = [_pair(value) ^ sign for value, sign in zip((first, b(wave)), signs, strict=False)]
-        bits = dot.step(*factors, (c(wave) ^ signs[2]).astype(U32), kind, kind).astype(U16)
+        factors = [to_pair(value) ^ sign for value, sign in zip((first, b(wave)), signs, strict=False)]
+        bits = dot.dot_step(*factors, (c(wave) ^ signs[2]).astype(U32), kind, kind).astype(U16)
         write_result(wave, register, bits, high, where)
 
     return step
 
 
-def _dot2acc(kind: str) -> Callable[[tuple[Operand, ...], int], Read]:
+def bind_dot2acc(kind: str) -> Callable[[tuple[Operand, ...], int], Read]:
     def bind_half(operands: tuple[Operand, ...], width: int) -> Read:
         a, b = (_dot_source(o, kind == "bf16", width) for o in operands[1:3])
         register = operands[0].index
-        return lambda wave: dot.step(_pair(a(wave)), _pair(b(wave)), wave.v[register], kind, "f32")
+        return lambda wave: dot.dot_step(to_pair(a(wave)), to_pair(b(wave)), wave.v[register], kind, "f32")
 
     return bind_half
 
 
-DOT2ACC = {"v_dot2acc_f32_f16": _dot2acc("f16"), "v_dot2acc_f32_bf16": _dot2acc("bf16")}
+DOT2ACC = {"v_dot2acc_f32_f16": bind_dot2acc("f16"), "v_dot2acc_f32_bf16": bind_dot2acc("bf16")}
 
 
-def bind(instruction: Instruction, width: int) -> Step | None:
+def bind_packed(instruction: Instruction, width: int) -> Step | None:
     name = instruction.mnemonic.removesuffix("_e64_dpp")
     if name in PACKED:
         return _bind_packed(instruction, width)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from sim.shader_model.model_memory import LOADS, offset_of
-from sim.shader_model.model_state import Wave, scalar_reader, scalar_writer
+from sim.shader_model.model_state import ModelWave, scalar_reader, scalar_writer
 
 from zinc_rt.isa import Instruction, Kind
 
-Step = Callable[[Wave], None]
+Step = Callable[[ModelWave], None]
 
 
-def bind(instruction: Instruction, width: int) -> Step | None:
+def bind_scalar_memory(instruction: Instruction, width: int) -> Step | None:
     name = instruction.mnemonic
     if name in ("s_dcache_inv",) or "prefetch" in name:
         return lambda wave: None
@@ -28,7 +28,7 @@ def bind(instruction: Instruction, width: int) -> Step | None:
     constant = int(operands[2].value or 0) if is_constant else offset_of(instruction)
     write = scalar_writer(operands[0])
 
-    def step(wave: Wave) -> None:
+    def step(wave: ModelWave) -> None:
         offset = (constant & align) + (register(wave) & align if register is not None else 0)
         start = base(wave)
         if is_buffer:

@@ -33,7 +33,7 @@ INLINE = {
 UNSIGNED = {8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}
 
 
-class Wave:
+class ModelWave:
     """One wave. `lanes` is EXEC as booleans, kept in sync with s[126:127]."""
 
     def __init__(self, width: int, threads: int) -> None:
@@ -55,10 +55,10 @@ class Wave:
 
     def set_exec(self, bits: int) -> None:
         self.s[EXEC], self.s[EXEC + 1] = bits & 0xFFFF_FFFF, bits >> 32
-        self.refresh()
+        self.refresh_lanes()
 
-    def refresh(self) -> None:
-        self.lanes = mask_of(self.exec_bits(), self.width)
+    def refresh_lanes(self) -> None:
+        self.lanes = unpack_mask(self.exec_bits(), self.width)
         self.full = bool(self.lanes.all())
 
     def exec_bits(self) -> int:
@@ -69,7 +69,7 @@ class Wave:
             return
         self.s[index] = value & 0xFFFF_FFFF
         if index >= EXEC:
-            self.refresh()
+            self.refresh_lanes()
 
     def mask(self, index: int) -> int:
         """The lane mask in an SGPR (pair)."""
@@ -92,11 +92,11 @@ class Wave:
         np.copyto(self.v[index], value, where=where)
 
 
-def mask_of(bits: int, width: int) -> Array:
+def unpack_mask(bits: int, width: int) -> Array:
     return np.unpackbits(np.frombuffer(struct.pack("<Q", bits), np.uint8), bitorder="little")[:width].astype(bool)
 
 
-def bits_of(mask: Array) -> int:
+def pack_mask(mask: Array) -> int:
     return int.from_bytes(np.packbits(mask, bitorder="little").tobytes(), "little")
 
 
@@ -105,7 +105,7 @@ def register_code(operand: Operand) -> int:
     return operand.index + 108 if operand.kind is Kind.TTMP else operand.index
 
 
-def constant(operand: Operand, bits: int, *, is_float: bool = False, signed: bool = False) -> int | None:
+def constant_value(operand: Operand, bits: int, *, is_float: bool = False, signed: bool = False) -> int | None:
     """Return the value of a constant operand for a source of `bits` bits, None for registers. A literal dword in
     64 bits is the upper half of a float, sign-extended for a signed operation, zero-extended otherwise (manual
     4.1).
@@ -128,12 +128,12 @@ def constant(operand: Operand, bits: int, *, is_float: bool = False, signed: boo
 
 def scalar_reader(
     operand: Operand, bits: int | None = None, *, is_float: bool = False, signed: bool = False
-) -> Callable[[Wave], int]:
+) -> Callable[[ModelWave], int]:
     """Return a function that reads the operand as an integer of `bits` bits, by default the size of its
     dwords.
     """
     bits = 32 * operand.width if bits is None else bits
-    fixed = constant(operand, bits, is_float=is_float, signed=signed) if bits <= 64 else None
+    fixed = constant_value(operand, bits, is_float=is_float, signed=signed) if bits <= 64 else None
     if fixed is not None:
         return lambda wave: fixed
     if operand.kind is Kind.SPECIAL and operand.index == 253:
@@ -155,25 +155,25 @@ def scalar_reader(
     return lambda wave: sum(wave.s[code + i] << 32 * i for i in range(bits // 32))
 
 
-def scalar_writer(operand: Operand) -> Callable[[Wave, int], None]:
+def scalar_writer(operand: Operand) -> Callable[[ModelWave, int], None]:
     code, width = register_code(operand), operand.width
     if code == NULL:
         return lambda wave, value: None
     if width == 1:
         return lambda wave, value: wave.write_s(code, value)
 
-    def write(wave: Wave, value: int) -> None:
+    def write(wave: ModelWave, value: int) -> None:
         for i in range(width):
             wave.s[code + i] = value >> 32 * i & 0xFFFF_FFFF
         if code + width > EXEC:
-            wave.refresh()
+            wave.refresh_lanes()
 
     return write
 
 
 def vector_reader(
     operand: Operand, bits: int, width: int, *, is_float: bool = False, signed: bool = False, high: int = 0
-) -> Callable[[Wave], Array]:
+) -> Callable[[ModelWave], Array]:
     """Return a function that reads the operand as unsigned [lanes] of `bits` bits; `high`: the upper half for 16
     bits.
     """
@@ -192,10 +192,10 @@ def vector_reader(
         if bits == 8:
             return lambda wave: wave.v[index].astype(np.uint8)
         return lambda wave: wave.v[index] | wave.v[(index + 1) & 255].astype(np.uint64) << np.uint64(32)
-    fixed = constant(operand, bits, is_float=is_float, signed=signed)
+    fixed = constant_value(operand, bits, is_float=is_float, signed=signed)
     if fixed is not None:
         if bits == 16 and high:  # of a float constant the upper half is 0, of an integer its sign
-            fixed = 0 if operand.kind is Kind.FLOAT else (constant(operand, 32) or 0) >> 16
+            fixed = 0 if operand.kind is Kind.FLOAT else (constant_value(operand, 32) or 0) >> 16
         values = np.full(width, fixed, kind)
         return lambda wave: values
     if bits == 64 and operand.width == 1:
@@ -208,7 +208,9 @@ def vector_reader(
 SIGN = {bits: UNSIGNED[bits](1 << bits - 1) for bits in (16, 32, 64)}
 
 
-def modified(read: Callable[[Wave], Array], bits: int, negate: bool, absolute: bool) -> Callable[[Wave], Array]:
+def apply_modifiers(
+    read: Callable[[ModelWave], Array], bits: int, negate: bool, absolute: bool
+) -> Callable[[ModelWave], Array]:
     """Apply the float modifiers as bit operations."""
     sign = SIGN[bits]
     if absolute and negate:

@@ -22,7 +22,7 @@ BENCH_ROW = {
 BENCH = json.dumps([BENCH_ROW, {**BENCH_ROW, "n_prompt": 0, "n_gen": 128, "avg_ts": 119.84}])
 
 
-def program(folder: Path, name: str, body: str) -> Path:
+def write_program(folder: Path, name: str, body: str) -> Path:
     """A Python script as an executable."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / name
@@ -31,24 +31,25 @@ def program(folder: Path, name: str, body: str) -> Path:
     return path
 
 
-def printed(name: str, array: np.ndarray, head: str = "common_debug_cb_eval") -> str:
+def print_tensor(name: str, array: np.ndarray, header: str = "common_debug_cb_eval") -> str:
     """Print a matrix in the format of llama.cpp's common/debug.cpp."""
     rows, width = array.shape
 
-    def parts(count: int) -> list[int | None]:
+    def shown_indices(count: int) -> list[int | None]:
         return list(range(count)) if count <= 6 else [0, 1, 2, None, count - 3, count - 2, count - 1]
 
     lines = [
-        f"{head}: {name:>24} = (f32)        ADD(ffn_out-0{{{width}, {rows}, 1, 1}}, x{{{width}, {rows}, 1, 1}}}}) "
+        f"{header}: {name:>24} = (f32)        ADD(ffn_out-0{{{width}, {rows}, 1, 1}}, "
+        f"x{{{width}, {rows}, 1, 1}}}}) "
         f"= {{{width}, {rows}, 1, 1}}",
         "    [",
         "        [",
     ]
-    for row in parts(rows):
+    for row in shown_indices(rows):
         if row is None:
             lines.append("            ..., ")
             continue
-        cells = "".join("   ..., " if d is None else f"{array[row, d]:12.4f}, " for d in parts(width))
+        cells = "".join("   ..., " if d is None else f"{array[row, d]:12.4f}, " for d in shown_indices(width))
         lines.append(f"            [{cells.removesuffix(', ')}  ],")
     return "\n".join([*lines, "        ],", "    ]", f"    sum = {array.sum():f}"])
 
@@ -99,7 +100,7 @@ class Transformer:
 """
 
 
-def packages(folder: Path) -> dict[str, str]:
+def write_fake_packages(folder: Path) -> dict[str, str]:
     """Fakes of llama_cpp and tinygrad, and the environment that finds them."""
     (folder / "llama_cpp.py").write_text(LLAMA_CPP)
     (folder / "tinygrad" / "apps").mkdir(parents=True)
@@ -109,6 +110,6 @@ def packages(folder: Path) -> dict[str, str]:
     return {"PYTHONPATH": os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH", "")]))}
 
 
-def report(path: Path) -> dict[str, dict[str, Any]]:
+def read_report(path: Path) -> dict[str, dict[str, Any]]:
     """Results by peer."""
     return {result["id"]: result for result in json.loads(path.read_text())["results"]}

@@ -18,12 +18,12 @@ import pytest
 from zinc_rt.backends import registry
 from zinc_rt.cli.logits import main as logits
 from zinc_rt.golden.embedded import FOLDER
-from zinc_rt.kernels.sets import kernel_set
+from zinc_rt.kernels.sets import find_kernel_set
 from zinc_rt.validate.compare import llama_programs, own_tiers
-from zinc_rt.validate.compare.child import run
-from zinc_rt.validate.compare.command import main, parser, result_of
-from zinc_rt.validate.compare.judge import distance
-from zinc_rt.validate.compare.llama_programs import samples
+from zinc_rt.validate.compare.child import run_child
+from zinc_rt.validate.compare.command import main, make_result, parser
+from zinc_rt.validate.compare.judge import measure_distance
+from zinc_rt.validate.compare.llama_programs import parse_samples
 from zinc_rt.validate.compare.peer import PeerOutcome, PeerTask, Sample
 
 MODEL = str(FOLDER / "qwen3-q.gguf")
@@ -31,17 +31,17 @@ TEXT = "The quick brown fox"
 
 
 @pytest.fixture(scope="module")
-def right(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def reference_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What T-CPU computes for TEXT."""
     path = tmp_path_factory.mktemp("right") / "right.npz"
     assert logits(["--model", MODEL, "--prompt", TEXT, "--tier", "t_cpu", "--out", str(path)]) == 0
     return path
 
 
-def compared(tmp_path: Path, *words: str, prompt: str = TEXT) -> tuple[int, dict[str, dict[str, Any]]]:
+def run_compare(tmp_path: Path, *words: str, prompt: str = TEXT) -> tuple[int, dict[str, dict[str, Any]]]:
     path = tmp_path / "report.json"
     code = main(["--model", MODEL, "--prompt", prompt, "--json", str(path), *words])
-    return code, fakes.report(path)
+    return code, fakes.read_report(path)
 
 
 # --- all of it ----------------------------------------------------------------------------------------------
@@ -49,22 +49,24 @@ def compared(tmp_path: Path, *words: str, prompt: str = TEXT) -> tuple[int, dict
 
 @pytest.mark.rest
 def test_every_peer_is_a_row(
-    tmp_path: Path, right: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, reference_run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """T-CPU for real; the others answer with its values, moved, printed, or unchanged."""
-    for name, value in {**fakes.packages(tmp_path), "RIGHT": str(right)}.items():
+    for name, value in {**fakes.write_fake_packages(tmp_path), "RIGHT": str(reference_run)}.items():
         monkeypatch.setenv(name, value)
-    with np.load(right) as arrays:
-        layers = [fakes.printed(f"l_out-{n}", item) for n, item in enumerate(arrays["l_out"])]
-        text = "\n".join([*layers, fakes.printed("result_output", arrays["logits"][-1:])])
+    with np.load(reference_run) as arrays:
+        layers = [fakes.print_tensor(f"l_out-{n}", item) for n, item in enumerate(arrays["l_out"])]
+        text = "\n".join([*layers, fakes.print_tensor("result_output", arrays["logits"][-1:])])
     (tmp_path / "text").write_text(text)
     build = tmp_path / "hip" / "build" / "bin"
-    fakes.program(build, "llama-bench", f"print({fakes.BENCH!r})")
-    fakes.program(build, "llama-eval-callback", f"print(open({str(tmp_path / 'text')!r}).read(), file=sys.stderr)")
+    fakes.write_program(build, "llama-bench", f"print({fakes.BENCH!r})")
+    fakes.write_program(
+        build, "llama-eval-callback", f"print(open({str(tmp_path / 'text')!r}).read(), file=sys.stderr)"
+    )
     words = ["--llama-dir", f"rocm={tmp_path / 'hip'}", "--peers", "llama.cpp,llama-cpp-python,tinygrad"]
     pythons = [f"--python={name}={sys.executable}" for name in ("llama-cpp-python", "tinygrad")]
     speed = ["--prompt-tokens", "4", "--new-tokens", "3", "--runs", "1"]
-    code, rows = compared(tmp_path, *words, *pythons, *speed)
+    code, rows = run_compare(tmp_path, *words, *pythons, *speed)
     output = capsys.readouterr().out
     assert code == 0, output
     assert set(rows) == {"t_cpu", "llama.cpp rocm", "llama-cpp-python", "tinygrad"}, "the reference runs too"
@@ -88,9 +90,9 @@ def test_every_peer_is_a_row(
 
 
 @pytest.mark.rest
-@pytest.mark.skipif(kernel_set("gfx1201") is None, reason="no gfx1201 kernels in this build")
+@pytest.mark.skipif(find_kernel_set("gfx1201") is None, reason="no gfx1201 kernels in this build")
 def test_simulated_tier_matches_reference_bits_and_is_labelled(tmp_path: Path) -> None:
-    code, rows = compared(tmp_path, "--peers", "t1", "--device", "sim", "--no-speed")
+    code, rows = run_compare(tmp_path, "--peers", "t1", "--device", "sim", "--no-speed")
     assert code == 0 and set(rows) == {"t1", "t_cpu"}
     assert rows["t1"]["measure"]["same_bits"] and rows["t1"]["measure"]["simulated"]
     assert rows["t1"]["measure"]["top1"] == rows["t1"]["measure"]["positions"] > 1
@@ -99,15 +101,19 @@ def test_simulated_tier_matches_reference_bits_and_is_labelled(tmp_path: Path) -
 
 @pytest.mark.rest
 def test_hang_and_crash_are_rows_and_remaining_peers_run(
-    tmp_path: Path, right: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, reference_run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for name, value in {**fakes.packages(tmp_path), "RIGHT": str(right), "FAKE": "crash"}.items():
+    for name, value in {
+        **fakes.write_fake_packages(tmp_path),
+        "RIGHT": str(reference_run),
+        "FAKE": "crash",
+    }.items():
         monkeypatch.setenv(name, value)
-    fakes.program(tmp_path / "a", "llama-bench", "time.sleep(600)")
-    fakes.program(tmp_path / "b", "llama-bench", "os.kill(os.getpid(), 11)")
+    fakes.write_program(tmp_path / "a", "llama-bench", "time.sleep(600)")
+    fakes.write_program(tmp_path / "b", "llama-bench", "os.kill(os.getpid(), 11)")
     words = ["--llama-dir", f"hangs={tmp_path / 'a'}", "--llama-dir", f"crashes={tmp_path / 'b'}"]
     words += ["--python", f"llama-cpp-python={sys.executable}", "--peers", "llama.cpp,llama-cpp-python"]
-    code, rows = compared(tmp_path, *words, "--reference", "llama-cpp-python", "--timeout", "2")
+    code, rows = run_compare(tmp_path, *words, "--reference", "llama-cpp-python", "--timeout", "2")
     output = capsys.readouterr().out
     assert code == 1 and "HANGS" in output and "FAILS" in output
     assert rows["llama.cpp hangs"]["reason"] == "llama-bench: did not end within 2 s"
@@ -122,7 +128,7 @@ def test_missing_peer_is_skipped_with_install_instructions(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     words = ["--peers", "llama.cpp", "--reference", "llama.cpp", "--no-speed"]
-    code, rows = compared(tmp_path, *words)
+    code, rows = run_compare(tmp_path, *words)
     assert code == 77 and rows["llama.cpp"]["status"] == "skip"
     assert "--llama-dir" in rows["llama.cpp"]["advice"] and "NOTHING RAN" in capsys.readouterr().out
 
@@ -131,11 +137,11 @@ def test_peer_list_contains_registry_tiers_and_external_peers(capsys: pytest.Cap
     assert main(["--model", MODEL, "--peers", "help"]) == 0
     listed = capsys.readouterr().out
     assert all(f"{row.tier} " in listed for row in registry.built()) and "tinygrad" in listed
-    assert {peer.name for peer in own_tiers.peers("auto")} == {row.tier for row in registry.built()}
+    assert {peer.name for peer in own_tiers.list_tier_peers("auto")} == {row.tier for row in registry.built()}
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["--peers", "nobody"], "unknown peer nobody"),
         (["--no-speed", "--no-values"], "leave nothing to compare"),
@@ -147,9 +153,9 @@ def test_peer_list_contains_registry_tiers_and_external_peers(capsys: pytest.Cap
         (["--json", "/missing/r.json"], "the folder /missing does not exist"),
     ],
 )
-def test_usage_errors_are_one_line(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_usage_error_prints_one_line(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--model", MODEL, *words]) == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 # --- its parts ----------------------------------------------------------------------------------------------
@@ -158,8 +164,8 @@ def test_usage_errors_are_one_line(words: list[str], said: str, capsys: pytest.C
 @pytest.mark.rest
 def test_child_is_killed_with_its_descendants(tmp_path: Path) -> None:
     body = "import subprocess; p = subprocess.Popen(['sleep', '600']); print(p.pid, flush=True); p.wait()"
-    result = run([str(fakes.program(tmp_path, "parent", body))], 2.0)
-    assert result.timed_out and result.code is None and "did not end within" in result.why
+    result = run_child([str(fakes.write_program(tmp_path, "parent", body))], 2.0)
+    assert result.timed_out and result.code is None and "did not end within" in result.failure_reason
     grandchild = int(result.stdout)
     for _ in range(100):  # it is nobody's child now: init has to reap it
         if not psutil.pid_exists(grandchild) or psutil.Process(grandchild).status() == psutil.STATUS_ZOMBIE:
@@ -172,7 +178,7 @@ def test_child_is_killed_with_its_descendants(tmp_path: Path) -> None:
 @pytest.mark.rest
 def test_interrupt_kills_the_running_peer(tmp_path: Path) -> None:
     body = f"open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid())); time.sleep(600)"
-    fakes.program(tmp_path / "build", "llama-bench", body)
+    fakes.write_program(tmp_path / "build", "llama-bench", body)
     words = [
         "--llama-dir",
         str(tmp_path / "build"),
@@ -203,23 +209,26 @@ def test_interrupt_kills_the_running_peer(tmp_path: Path) -> None:
 
 
 def test_child_that_cannot_start_reports_why() -> None:
-    assert run(["/missing/program"], 1.0).why == "cannot be started: No such file or directory"
-    assert run([sys.executable, "-c", "import sys; sys.exit('no weights')"], 20.0).why == "exit code 1: no weights"
+    assert run_child(["/missing/program"], 1.0).failure_reason == "cannot be started: No such file or directory"
+    assert (
+        run_child([sys.executable, "-c", "import sys; sys.exit('no weights')"], 20.0).failure_reason
+        == "exit code 1: no weights"
+    )
 
 
-@pytest.mark.parametrize("head", ["common_debug_cb_eval", "ggml_debug"])
-def test_printed_tensors_are_parsed_from_output(head: str) -> None:
+@pytest.mark.parametrize("header", ["common_debug_cb_eval", "ggml_debug"])
+def test_printed_tensors_are_parsed_from_output(header: str) -> None:
     array = np.arange(9 * 8, dtype=np.float32).reshape(9, 8) / 8 - 3
     small = np.array([[1.5, float("nan"), -2.0]], np.float32)
     text = "\n".join(
         [
             "noise",
-            fakes.printed("l_out-0", array, head),
-            fakes.printed("result_output", small, head),
+            fakes.print_tensor("l_out-0", array, header),
+            fakes.print_tensor("result_output", small, header),
             "llama_perf: 3 ms",
         ]
     )
-    result = samples(text)
+    result = parse_samples(text)
     assert set(result) == {"l_out-0", "result_output"}
     sample = result["l_out-0"]
     assert sample.rows == 9 and len(sample.values) == 36 and sample.at[-1].tolist() == [8, 7]
@@ -229,38 +238,47 @@ def test_printed_tensors_are_parsed_from_output(head: str) -> None:
 
 def test_truncated_print_yields_complete_tensors() -> None:
     array = np.ones((4, 5), np.float32)
-    text = fakes.printed("l_out-0", array) + "\n" + "\n".join(fakes.printed("l_out-1", array).splitlines()[:5])
-    assert set(samples(text)) == {"l_out-0"}
-    assert samples("") == {} and samples("nothing: of = the kind") == {}
+    text = (
+        fakes.print_tensor("l_out-0", array)
+        + "\n"
+        + "\n".join(fakes.print_tensor("l_out-1", array).splitlines()[:5])
+    )
+    assert set(parse_samples(text)) == {"l_out-0"}
+    assert parse_samples("") == {} and parse_samples("nothing: of = the kind") == {}
 
 
 def test_first_duplicate_name_wins() -> None:
     one, two = np.ones((1, 3), np.float32), np.full((1, 3), 2, np.float32)
-    assert samples(fakes.printed("x", one) + "\n" + fakes.printed("x", two))["x"].values.tolist() == [1, 1, 1]
+    assert parse_samples(fakes.print_tensor("x", one) + "\n" + fakes.print_tensor("x", two))[
+        "x"
+    ].values.tolist() == [1, 1, 1]
 
 
-def outcome(values: np.ndarray, **more: Any) -> PeerOutcome:
+def make_outcome(values: np.ndarray, **more: Any) -> PeerOutcome:
     return PeerOutcome("peer", logits=values.astype(np.float32), **more)
 
 
 def test_distance_covers_values_present_in_both() -> None:
     want = np.random.default_rng(1).standard_normal((3, 7)).astype(np.float32)
-    right = outcome(want, layers={0: want, 1: want})
-    result = distance(outcome(want + 0.5, layers={0: want * 1.01}), right)
+    right = make_outcome(want, layers={0: want, 1: want})
+    result = measure_distance(make_outcome(want + 0.5, layers={0: want * 1.01}), right)
     assert result.logits == pytest.approx(0.5, abs=1e-6) and result.top1 == 3 and not result.same_bits
     assert set(result.layers) == {0} and result.worst_layer == (0, pytest.approx(0.01, rel=1e-3))
-    assert distance(right, right).same_bits
-    assert "shape [2, 7]" in distance(outcome(want[:2]), right).problem
+    assert measure_distance(right, right).same_bits
+    assert "shape [2, 7]" in measure_distance(make_outcome(want[:2]), right).problem
     broken = want.copy()
     broken[1, 2] = np.nan
-    assert distance(outcome(broken), right).nonfinite == 1 and distance(outcome(broken), right).logits == np.inf
+    assert (
+        measure_distance(make_outcome(broken), right).nonfinite == 1
+        and measure_distance(make_outcome(broken), right).logits == np.inf
+    )
 
 
 def test_sample_of_last_token_is_compared_with_last_token() -> None:
     want = np.arange(12, dtype=np.float32).reshape(3, 4)
     sample = Sample(np.array([[0, 0], [0, 3]]), np.array([8.0, 11.5]), rows=1, digits=4)
     peer = PeerOutcome("peer", sampled_logits=sample, sampled_layers={0: sample})
-    result = distance(peer, outcome(want, layers={0: want}))
+    result = measure_distance(peer, make_outcome(want, layers={0: want}))
     assert result.logits == 0.5 and result.samples == 4 and result.layers[0] > 0
 
 
@@ -275,7 +293,7 @@ def test_tier_with_different_bits_fails_with_next_command() -> None:
         ("x", "canonical-1", "pass"),
     ):
         arguments.ordering, moved.peer = ordering, tier
-        result = result_of(moved, distance(moved, outcome(want)), arguments, task)
+        result = make_result(moved, measure_distance(moved, make_outcome(want)), arguments, task)
         assert result.status == status
         if status == "fail":
             assert result.reason == "other bits than t_cpu in canonical-1"
@@ -284,15 +302,17 @@ def test_tier_with_different_bits_fails_with_next_command() -> None:
 
 def test_several_builds_of_one_checkout_are_separate_peers(tmp_path: Path) -> None:
     for name in ("build-hip", "build-vulkan"):
-        fakes.program(tmp_path / name / "bin", "llama-bench", "")
-    assert [peer.name for peer in llama_programs.peers([str(tmp_path)])] == [
+        fakes.write_program(tmp_path / name / "bin", "llama-bench", "")
+    assert [peer.name for peer in llama_programs.find_peers([str(tmp_path)])] == [
         "llama.cpp build-hip",
         "llama.cpp build-vulkan",
     ]
 
 
 @pytest.mark.rest
-def test_dump_takes_precedence_over_print(tmp_path: Path, right: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dump_takes_precedence_over_print(
+    tmp_path: Path, reference_run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The dumper beside llama-bench: every value, ids as they are."""
     body = (
         "import shutil, numpy as np\n"
@@ -300,19 +320,19 @@ def test_dump_takes_precedence_over_print(tmp_path: Path, right: Path, monkeypat
         "l = a.pop('l_out')\n"
         "np.savez(sys.argv[sys.argv.index('-o') + 1], **a, **{f'l_out-{n}': l[n] for n in range(len(l))})"
     )
-    monkeypatch.setenv("RIGHT", str(right))
-    fakes.program(tmp_path / "build", "llama-bench", "")
-    fakes.program(tmp_path / "build", "zinc-llama-dump", body)
-    ids = ",".join(map(str, np.load(right)["ids"]))
+    monkeypatch.setenv("RIGHT", str(reference_run))
+    fakes.write_program(tmp_path / "build", "llama-bench", "")
+    fakes.write_program(tmp_path / "build", "zinc-llama-dump", body)
+    ids = ",".join(map(str, np.load(reference_run)["ids"]))
     path = tmp_path / "report.json"
     words = ["--llama-dir", str(tmp_path / "build"), "--peers", "llama.cpp", "--no-speed", "--json", str(path)]
     assert main(["--model", MODEL, "--tokens", ids, *words]) == 0
-    assert fakes.report(path)["llama.cpp"]["measure"]["same_bits"]
+    assert fakes.read_report(path)["llama.cpp"]["measure"]["same_bits"]
 
 
 def test_unsupported_peer_feature_is_a_note(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    fakes.program(tmp_path / "build", "llama-bench", "print('[]')")
-    fakes.program(tmp_path / "build", "llama-eval-callback", "")
+    fakes.write_program(tmp_path / "build", "llama-bench", "print('[]')")
+    fakes.write_program(tmp_path / "build", "llama-eval-callback", "")
     words = ["--llama-dir", str(tmp_path / "build"), "--peers", "llama.cpp", "--reference", "llama.cpp"]
     assert main(["--model", MODEL, "--tokens", "1,2", "--no-speed", *words]) == 0
     assert "takes text only" in capsys.readouterr().out

@@ -22,21 +22,21 @@ PAGE, EDGE, LONG = 16, 64, 200
 
 
 @dataclass
-class Lie:
+class ProxyFault:
     """A mistake. `request` changes a request (None: no change), `answer` a response. `kind`: the class of finding
     that a judge must report.
     """
 
     name: str
     kind: str
-    request: Callable[[Body, Proxy], Body | None] = lambda body, proxy: None
-    answer: Callable[[Body, Body, Proxy], Body | None] = lambda body, answer, proxy: None
+    request: Callable[[Body, ProxyState], Body | None] = lambda body, proxy: None
+    answer: Callable[[Body, Body, ProxyState], Body | None] = lambda body, answer, proxy: None
 
 
 @dataclass
-class Proxy:
+class ProxyState:
     upstream: str
-    lie: Lie
+    lie: ProxyFault
     strength: Strength
     chance: random.Random = field(default_factory=lambda: random.Random(3))
     in_flight: int = 0
@@ -45,27 +45,27 @@ class Proxy:
     last: dict[str, Any] = field(default_factory=dict)  # of earlier requests, for lies that mix them up
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def lying(self) -> bool:
+    def is_lying(self) -> bool:
         if self.strength == "crowd":
             return self.in_flight >= CROWD
         return self.strength == "always" or self.chance.random() < SOMETIMES
 
 
-def _ids(body: Body) -> list[int] | None:
+def token_ids(body: Body) -> list[int] | None:
     prompt = body.get("prompt")
     return prompt if isinstance(prompt, list) else None
 
 
-def _leak(body: Body, answer: Body, proxy: Proxy) -> Body | None:
+def leak_answer(body: Body, answer: Body, proxy: ProxyState) -> Body | None:
     """Give the previous answer of the same route to this request."""
     key = f"answer {'chat' if 'messages' in body else body.get('logprobs')}"
     previous, proxy.last[key] = proxy.last.get(key), answer
     return previous
 
 
-def _stale_page(body: Body, proxy: Proxy) -> Body | None:
+def use_stale_page(body: Body, proxy: ProxyState) -> Body | None:
     """Replace the second page of a prompt by that of the previous prompt with the same first page."""
-    ids = _ids(body)
+    ids = token_ids(body)
     if ids is None or len(ids) <= 2 * PAGE:
         return None
     key = ("page", *ids[:PAGE])
@@ -76,38 +76,38 @@ def _stale_page(body: Body, proxy: Proxy) -> Body | None:
     return {**body, "prompt": [*previous[: 2 * PAGE], *ids[2 * PAGE :]]}
 
 
-def _changed_token(body: Body, proxy: Proxy) -> Body | None:
-    ids = _ids(body)
+def change_token(body: Body, proxy: ProxyState) -> Body | None:
+    ids = token_ids(body)
     if ids is None or len(ids) <= EDGE + 1:
         return None
     return {**body, "prompt": [*ids[:EDGE], ids[EDGE] + 1, *ids[EDGE + 1 :]]}
 
 
-def _dropped_token(body: Body, proxy: Proxy) -> Body | None:
-    ids = _ids(body)
+def drop_token(body: Body, proxy: ProxyState) -> Body | None:
+    ids = token_ids(body)
     return None if ids is None or len(ids) <= EDGE + 1 else {**body, "prompt": [*ids[:EDGE], *ids[EDGE + 1 :]]}
 
 
-def _shifted(body: Body, proxy: Proxy) -> Body | None:
-    ids = _ids(body)
+def shift_prompt(body: Body, proxy: ProxyState) -> Body | None:
+    ids = token_ids(body)
     return None if ids is None or len(ids) <= LONG else {**body, "prompt": ids[32:]}
 
 
-def _seed(body: Body, proxy: Proxy) -> Body | None:
+def change_seed(body: Body, proxy: ProxyState) -> Body | None:
     """Exchange the seed for that of the sampled request before."""
     seed = body.get("seed")
     previous, proxy.last["seed"] = proxy.last.get("seed"), seed or proxy.last.get("seed")
     return None if seed is None or previous in (None, seed) else {**body, "seed": previous}
 
 
-def _set(**fields: Any) -> Callable[[Body, Proxy], Body | None]:
-    def change(body: Body, proxy: Proxy) -> Body | None:
+def set_fields(**fields: Any) -> Callable[[Body, ProxyState], Body | None]:
+    def change_fields(body: Body, proxy: ProxyState) -> Body | None:
         return {**body, **fields} if body.get("temperature", 0) > 0 else None
 
-    return change
+    return change_fields
 
 
-def _sampled(body: Body, proxy: Proxy) -> Body | None:
+def sample_greedy(body: Body, proxy: ProxyState) -> Body | None:
     return (
         {**body, "temperature": 2.0, "seed": proxy.chance.randrange(1 << 30)}
         if not body.get("temperature", 1)
@@ -115,17 +115,17 @@ def _sampled(body: Body, proxy: Proxy) -> Body | None:
     )
 
 
-def _no_system(body: Body, proxy: Proxy) -> Body | None:
+def drop_system_message(body: Body, proxy: ProxyState) -> Body | None:
     messages = body.get("messages")
     return None if messages is None else {**body, "messages": [m for m in messages if m["role"] != "system"]}
 
 
-def _plain_letters(body: Body, proxy: Proxy) -> Body | None:
+def replace_special_letters(body: Body, proxy: ProxyState) -> Body | None:
     prompt = body.get("prompt")
     return {**body, "prompt": prompt.replace(" ", "  ")} if isinstance(prompt, str) else None
 
 
-def _stop_leak(body: Body, answer: Body, proxy: Proxy) -> Body | None:
+def leak_stop_string(body: Body, answer: Body, proxy: ProxyState) -> Body | None:
     stop = body.get("stop")
     if not stop or answer["choices"][0]["finish_reason"] != "stop":
         return None
@@ -133,7 +133,7 @@ def _stop_leak(body: Body, answer: Body, proxy: Proxy) -> Body | None:
     return answer
 
 
-def _scaled(body: Body, answer: Body, proxy: Proxy) -> Body | None:
+def scale_logprobs(body: Body, answer: Body, proxy: ProxyState) -> Body | None:
     logprobs = answer["choices"][0].get("logprobs")
     if not logprobs or not logprobs.get("top_logprobs"):
         return None
@@ -146,35 +146,35 @@ def _scaled(body: Body, answer: Body, proxy: Proxy) -> Body | None:
     return answer
 
 
-def _cached(body: Body, answer: Body, proxy: Proxy) -> Body | None:
+def answer_from_cache(body: Body, answer: Body, proxy: ProxyState) -> Body | None:
     """Answer using only the first page of the prompt."""
-    ids = _ids(body)
+    ids = token_ids(body)
     if ids is None or len(ids) <= 2 * PAGE or body.get("max_tokens", 0) < 2:
         return None
     key = f"cached {ids[:PAGE]} {body.get('stop')} {body.get('seed')}"
     return proxy.last.setdefault(key, answer)
 
 
-def _fewer(body: Body, proxy: Proxy) -> Body | None:
+def reduce_max_tokens(body: Body, proxy: ProxyState) -> Body | None:
     return {**body, "max_tokens": body["max_tokens"] - 1} if body.get("max_tokens", 0) > 2 else None
 
 
 LIES = (
-    Lie("cross-slot leak", "leakage", answer=_leak),
-    Lie("stale KV page", "KV reuse", request=_stale_page),
-    Lie("token changed at a batch edge", "position", request=_changed_token),
-    Lie("token dropped at a chunk edge", "position", request=_dropped_token),
-    Lie("context shifted", "position", request=_shifted),
-    Lie("swapped seeds", "sampler", request=_seed),
-    Lie("top_p off", "sampler", request=_set(top_p=1.0)),
-    Lie("greedy is sampled", "nondeterminism", request=_sampled),
-    Lie("template without system message", "template", request=_no_system),
-    Lie("text normalised", "tokenizer", request=_plain_letters),
-    Lie("stop string leaks", "stop strings", answer=_stop_leak),
-    Lie("log-probabilities of another temperature", "log-probabilities", answer=_scaled),
-    Lie("cached answer for a changed prompt", "KV reuse", answer=_cached),
-    Lie("one token too few", "sampler", request=_fewer),
-    Lie("other temperature", "sampler", request=_set(temperature=1.8)),
+    ProxyFault("cross-slot leak", "leakage", answer=leak_answer),
+    ProxyFault("stale KV page", "KV reuse", request=use_stale_page),
+    ProxyFault("token changed at a batch edge", "position", request=change_token),
+    ProxyFault("token dropped at a chunk edge", "position", request=drop_token),
+    ProxyFault("context shifted", "position", request=shift_prompt),
+    ProxyFault("swapped seeds", "sampler", request=change_seed),
+    ProxyFault("top_p off", "sampler", request=set_fields(top_p=1.0)),
+    ProxyFault("greedy is sampled", "nondeterminism", request=sample_greedy),
+    ProxyFault("template without system message", "template", request=drop_system_message),
+    ProxyFault("text normalised", "tokenizer", request=replace_special_letters),
+    ProxyFault("stop string leaks", "stop strings", answer=leak_stop_string),
+    ProxyFault("log-probabilities of another temperature", "log-probabilities", answer=scale_logprobs),
+    ProxyFault("cached answer for a changed prompt", "KV reuse", answer=answer_from_cache),
+    ProxyFault("one token too few", "sampler", request=reduce_max_tokens),
+    ProxyFault("other temperature", "sampler", request=set_fields(temperature=1.8)),
 )
 
 
@@ -186,9 +186,9 @@ class _QuietServer(ThreadingHTTPServer):
 
 
 @contextmanager
-def lying_proxy(upstream: str, lie: Lie, strength: Strength) -> Iterator[tuple[str, Proxy]]:
+def lying_proxy(upstream: str, lie: ProxyFault, strength: Strength) -> Iterator[tuple[str, ProxyState]]:
     """Yield the URL of the proxy."""
-    proxy = Proxy(upstream, lie, strength)
+    proxy = ProxyState(upstream, lie, strength)
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -197,14 +197,14 @@ def lying_proxy(upstream: str, lie: Lie, strength: Strength) -> Iterator[tuple[s
             pass
 
         def do_GET(self) -> None:
-            self._send(*_forward(proxy, "GET", self.path, None))
+            self._send(*forward_request(proxy, "GET", self.path, None))
 
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["content-length"])))
             with proxy.lock:
                 proxy.in_flight += 1
             try:
-                self._send(*_answer(proxy, self.path, body))
+                self._send(*answer_request(proxy, self.path, body))
             finally:
                 with proxy.lock:
                     proxy.in_flight -= 1
@@ -225,15 +225,15 @@ def lying_proxy(upstream: str, lie: Lie, strength: Strength) -> Iterator[tuple[s
     server.server_close()
 
 
-def _answer(proxy: Proxy, path: str, body: Body) -> tuple[int, bytes, str]:
+def answer_request(proxy: ProxyState, path: str, body: Body) -> tuple[int, bytes, str]:
     if not path.endswith("completions") or body.get("max_tokens", 0) < 1:
-        return _forward(proxy, "POST", path, body)
+        return forward_request(proxy, "POST", path, body)
     with proxy.lock:
         proxy.requests += 1
-        lying = proxy.lying()
+        lying = proxy.is_lying()
         changed = proxy.lie.request(body, proxy) if lying or "page" in proxy.lie.name else None
         changed = changed if lying else None
-    status, data, kind = _forward(proxy, "POST", path, changed or body)
+    status, data, kind = forward_request(proxy, "POST", path, changed or body)
     lied = changed is not None
     if status == 200 and not body.get("stream"):
         answer = json.loads(data)
@@ -241,15 +241,15 @@ def _answer(proxy: Proxy, path: str, body: Body) -> tuple[int, bytes, str]:
             other = proxy.lie.answer(body, answer, proxy)
         if lying and other is not None:
             lied, data = True, json.dumps(other).encode()
-        if lied and isinstance(_ids(body), list):  # a liar's count of tokens is that of the request
+        if lied and isinstance(token_ids(body), list):  # a liar's count of tokens is that of the request
             answer = json.loads(data)
-            answer["usage"]["prompt_tokens"] = len(_ids(body) or ())
+            answer["usage"]["prompt_tokens"] = len(token_ids(body) or ())
             data = json.dumps(answer).encode()
     proxy.lies += lied
     return status, data, kind
 
 
-def _forward(proxy: Proxy, method: str, path: str, body: Body | None) -> tuple[int, bytes, str]:
+def forward_request(proxy: ProxyState, method: str, path: str, body: Body | None) -> tuple[int, bytes, str]:
     data = None if body is None else json.dumps(body).encode()
     request = Request(proxy.upstream + path, data, {"content-type": "application/json"}, method=method)
     try:

@@ -16,17 +16,17 @@ import numpy as np
 import pytest
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "serve"))
-from embedded_server import Serving, config, running
-from lying_proxy import LIES, Lie, lying_proxy
+from embedded_server import RunningServer, make_config, run_server
+from lying_proxy import LIES, ProxyFault, lying_proxy
 from patched_models import PATCHES
 
-from zinc_rt.engine.opening import model_file
+from zinc_rt.engine.opening import find_model_file
 from zinc_rt.serve.config.settings import DeviceSettings, ModelSettings
-from zinc_rt.validate.judge.answers import NumericSample, numeric_sample, temperature_of
+from zinc_rt.validate.judge.answers import NumericSample, compare_numerics, estimate_temperature
 from zinc_rt.validate.judge.command import main
 from zinc_rt.validate.judge.engine_client import EngineClient, ReportedToken
-from zinc_rt.validate.judge.judgement import EngineJudgement, JudgeOptions, judge
-from zinc_rt.validate.judge.sampler_check import kolmogorov
+from zinc_rt.validate.judge.judgement import EngineJudgement, JudgeOptions, judge_engine
+from zinc_rt.validate.judge.sampler_check import kolmogorov_probability
 from zinc_rt.validate.judge.verdict import mean_numerics
 
 MODEL = "qwen3-q"
@@ -39,37 +39,37 @@ NAMED = {lie.name: lie for lie in LIES}
 
 
 @pytest.fixture(scope="module")
-def engine() -> Iterator[Serving]:
+def running_engine() -> Iterator[RunningServer]:
     models = (ModelSettings(MODEL, MODEL, ctx=256, slots=8),)
-    yield from running(config(models=models, device=DeviceSettings("t_cpu_native", threads=1)))
+    yield from run_server(make_config(models=models, device=DeviceSettings("t_cpu_native", threads=1)))
 
 
 def judged(url: str, options: JudgeOptions = FEW) -> EngineJudgement:
-    return judge(EngineClient(url), model_file(MODEL), options)
+    return judge_engine(EngineClient(url), find_model_file(MODEL), options)
 
 
-def test_our_engine_has_no_findings(engine: Serving) -> None:
-    judgement = judged(engine.url)
+def test_our_engine_has_no_findings(running_engine: RunningServer) -> None:
+    judgement = judged(running_engine.url)
     assert [finding.kind for finding in judgement.findings] == []
     assert judgement.numerics["max"] < 1e-9  # the bits of the reference, through JSON
     assert judgement.skipped == []
     assert min(judgement.answers.values()) >= 8
 
 
-def _assert_found(engine: Serving, lie: Lie) -> None:
-    with lying_proxy(engine.url, lie, "always") as (url, proxy):
-        judgement = judged(url, OPTIONS.get(lie.name, FEW))
+def assert_found(engine: RunningServer, fault: ProxyFault) -> None:
+    with lying_proxy(engine.url, fault, "always") as (url, proxy):
+        judgement = judged(url, OPTIONS.get(fault.name, FEW))
         assert proxy.lies > 0
-        assert judgement.findings[0].kind == lie.kind, [finding.kind for finding in judgement.findings]
+        assert judgement.findings[0].kind == fault.kind, [finding.kind for finding in judgement.findings]
         reproducer = judgement.reproducers[0]
         if reproducer is None:
             return  # a distribution is not one request's
         assert reproducer.attempts > 0
-        assert reproducer.got != reproducer.expected or lie.kind in ("tokenizer", "sampler")
-        assert _send(reproducer.curl(url)) is not None
+        assert reproducer.got != reproducer.expected or fault.kind in ("tokenizer", "sampler")
+        assert send_curl(reproducer.format_curl(url)) is not None
 
 
-def _send(lines: str) -> dict[str, object]:
+def send_curl(lines: str) -> dict[str, object]:
     """Send the request of the last curl line without curl, which may not be installed."""
     words = shlex.split(lines.splitlines()[-1 if not lines.endswith("wait") else -2])
     assert words[:2] == ["curl", "-s"]
@@ -79,14 +79,14 @@ def _send(lines: str) -> dict[str, object]:
         return answer
 
 
-def test_missing_system_message_is_found(engine: Serving) -> None:
-    _assert_found(engine, NAMED["template without system message"])
+def test_missing_system_message_is_found(running_engine: RunningServer) -> None:
+    assert_found(running_engine, NAMED["template without system message"])
 
 
 @pytest.mark.rest
 @pytest.mark.parametrize("name", sorted(NAMED.keys() - {"template without system message"}))
-def test_every_lie_is_found(engine: Serving, name: str) -> None:
-    _assert_found(engine, NAMED[name])
+def test_every_proxy_fault_is_detected(running_engine: RunningServer, name: str) -> None:
+    assert_found(running_engine, NAMED[name])
 
 
 @pytest.mark.rest
@@ -94,10 +94,10 @@ def test_every_lie_is_found(engine: Serving, name: str) -> None:
 def test_every_patched_model_is_found(name: str, tmp_path: Path) -> None:
     kind, patch = PATCHES[name]
     patched = tmp_path / "patched.gguf"
-    patch(model_file(MODEL), patched)
+    patch(find_model_file(MODEL), patched)
     models = (ModelSettings(MODEL, str(patched), ctx=256, slots=8),)
-    with contextmanager(running)(
-        config(models=models, device=DeviceSettings("t_cpu_native", threads=1))
+    with contextmanager(run_server)(
+        make_config(models=models, device=DeviceSettings("t_cpu_native", threads=1))
     ) as engine:
         judgement = judged(engine.url, replace(FEW, ctx=256, positions=24))
     assert judgement.findings[0].kind == kind, [finding.summary for finding in judgement.findings]
@@ -110,7 +110,7 @@ def test_divergence_of_reported_tokens_equals_its_definition() -> None:
     reported = ReportedToken(0, "a", math.log(0.6), {0: math.log(0.6), 1: math.log(0.2)})
     rest = 0.25 * math.log(0.25 / 0.2)
     expected = 0.5 * math.log(0.5 / 0.6) + 0.25 * math.log(0.25 / 0.2) + rest
-    sample = numeric_sample(7, row, reported)
+    sample = compare_numerics(7, row, reported)
     assert sample.kl == pytest.approx(expected, abs=1e-12)
     assert sample.error == pytest.approx(math.log(0.25 / 0.2))
 
@@ -139,16 +139,16 @@ def test_temperature_is_recovered_from_log_probabilities() -> None:
 
     scaled = log_softmax(logits / 1.4)
     reported = ReportedToken(0, "", 0.0, {token: float(scaled[token]) for token in range(5)})
-    assert temperature_of(log_softmax(logits), reported) == pytest.approx(1.4, rel=1e-6)
+    assert estimate_temperature(log_softmax(logits), reported) == pytest.approx(1.4, rel=1e-6)
     shaken = log_softmax(logits)[:5] + np.array([0, 0.4, -0.3, 0.2, -0.5])
     noise = {token: float(value) for token, value in enumerate(shaken)}
-    assert temperature_of(log_softmax(logits), ReportedToken(0, "", 0.0, noise)) is None
+    assert estimate_temperature(log_softmax(logits), ReportedToken(0, "", 0.0, noise)) is None
 
 
 def test_kolmogorov_has_the_published_quantiles() -> None:
-    assert kolmogorov(1.3581) == pytest.approx(0.05, abs=1e-4)  # the quantile of 95 %
-    assert kolmogorov(1.6276) == pytest.approx(0.01, abs=1e-4)
-    assert kolmogorov(0.1) == 1.0
+    assert kolmogorov_probability(1.3581) == pytest.approx(0.05, abs=1e-4)  # the quantile of 95 %
+    assert kolmogorov_probability(1.6276) == pytest.approx(0.01, abs=1e-4)
+    assert kolmogorov_probability(0.1) == 1.0
 
 
 @pytest.mark.parametrize(
@@ -163,19 +163,19 @@ def test_kolmogorov_has_the_published_quantiles() -> None:
         (["http://127.0.0.1:1", "--key-env", "NO_SUCH_KEY"], "the environment variable is not set"),
     ],
 )
-def test_wrong_use_is_explained(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([*words, "--model", str(model_file(MODEL))]) == 2
+def test_usage_error_is_explained(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*words, "--model", str(find_model_file(MODEL))]) == 2
     assert message in capsys.readouterr().err
 
 
 @pytest.mark.rest
 def test_command_writes_the_page_and_the_report(
-    engine: Serving, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    running_engine: RunningServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     page, report = tmp_path / "judge.html", tmp_path / "judge.json"
     few = ["--answers", "8", "--ctx", "256", "--budget", "1"]
-    with lying_proxy(engine.url, NAMED["stop string leaks"], "always") as (url, _):
-        words = [url, "--model", str(model_file(MODEL)), "--html", str(page), "--json", str(report), *few]
+    with lying_proxy(running_engine.url, NAMED["stop string leaks"], "always") as (url, _):
+        words = [url, "--model", str(find_model_file(MODEL)), "--html", str(page), "--json", str(report), *few]
         assert main([*words, "--share"]) == 1
     out = capsys.readouterr().out
     assert "FAIL      stop strings" in out
@@ -187,4 +187,4 @@ def test_command_writes_the_page_and_the_report(
     assert "stop strings" in page.read_text()
     for text in (out, page.read_text(), report.read_text()):
         assert url not in text
-        assert str(model_file(MODEL).parent) not in text
+        assert str(find_model_file(MODEL).parent) not in text

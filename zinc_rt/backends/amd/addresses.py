@@ -45,13 +45,13 @@ class AddressMap:
         covering = [region for region in self._regions if region.va <= va < region.end]
         return min(covering, key=lambda region: region.size_bytes, default=None)
 
-    def near(self, va: int) -> Region | None:
+    def find_region_below(self, va: int) -> Region | None:
         """Return the nearest region that ends at or below `va`, the smallest of several: a likely origin of an
         overrun. Return None if it is far away."""
         below = [region for region in self._regions if region.end <= va < region.end + FAR_BYTES]
         return max(below, key=lambda region: (region.end, -region.size_bytes), default=None)
 
-    def behind(self, va: int) -> Region | None:
+    def find_region_above(self, va: int) -> Region | None:
         """Return the nearest region that begins above `va`, the smallest of several. Return None if it is far
         away."""
         above = [region for region in self._regions if va < region.va < va + FAR_BYTES]
@@ -69,7 +69,7 @@ class AddressMap:
         inside = self.name(va)
         if inside is not None:
             return inside
-        below, above = self.near(va), self.behind(va)
+        below, above = self.find_region_below(va), self.find_region_above(va)
         parts = []
         if below is not None:
             parts.append(f"{va - below.end:#x} bytes past the end of {below.name}")
@@ -77,7 +77,7 @@ class AddressMap:
             parts.append(f"{above.va - va:#x} bytes before {above.name}")
         return f"in no allocation: {', '.join(parts)}" if parts else "in no allocation, and none is nearby"
 
-    def refusal(self, va: int, size_bytes: int, kind: str) -> str | None:
+    def check_range(self, va: int, size_bytes: int, kind: str) -> str | None:
         """Return the reason why these bytes cannot be used, for the PM4 linter; empty if they can. They may span
         adjacent regions."""
         index, end = va, va + max(size_bytes, 1)

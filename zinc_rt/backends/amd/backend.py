@@ -22,16 +22,16 @@ from zinc_rt.backends.amd.packet_list import AmdExecutable, PacketList
 from zinc_rt.backends.amd.page_fault import FaultFinder
 from zinc_rt.backends.amd.ring import AmdRing, ReadyDwords
 from zinc_rt.backends.amd.stream_queues import StreamQueues
-from zinc_rt.backends.amd.transfer import Transfer, copies, zeros
+from zinc_rt.backends.amd.transfer import Transfer, copy_packets, zero_packets
 from zinc_rt.backends.base import Device, Submissions
 from zinc_rt.backends.closing import ClosedAtExit
 from zinc_rt.backends.spec import BackendSpec
 from zinc_rt.exec import Buffer, Fence, Stream
 from zinc_rt.ir.graph import Node
-from zinc_rt.kernels.sets import no_kernels
+from zinc_rt.kernels.sets import make_empty_set
 from zinc_rt.kernels.weight import Weight
 from zinc_rt.kmd.driver import SideChannel
-from zinc_rt.kmd.topology import arch_name
+from zinc_rt.kmd.topology import format_arch_name
 from zinc_rt.kmd.transport import DeviceBuffer, Placement
 from zinc_rt.lower import LoweredGraph, PlannedGraph
 from zinc_rt.mem.heaps import BufferHeap
@@ -62,17 +62,17 @@ class AmdBackend(ClosedAtExit):
         self.spec = spec
         self.device = device
         self.ordering = options.ordering
-        self.generation = generation_of(arch_name(side.transport.generation))
+        self.generation = generation_of(format_arch_name(side.transport.generation))
         self.memory = DeviceMemory(side.transport, channel.announce_all if channel is not None else None)
-        self.kernels = options.kernels if options.kernels is not None else no_kernels(device.arch)
+        self.kernels = options.kernels if options.kernels is not None else make_empty_set(device.arch)
         self.owner: Callable[[], None] = lambda: None
         self.instrument: AmdInstrument | None = None
         if channel is not None:
-            self.instrument = AmdInstrument(channel, self.kernels.load, self._node_at, self.memory.name_parts)
+            self.instrument = AmdInstrument(channel, self.kernels.load, self._find_node, self.memory.name_parts)
         self._builder = ExecutableBuilder(
             self.memory,
-            LoadedKernels(self.kernels.load, self.memory, self._put) if self.kernels.entries else None,
-            self._put,
+            LoadedKernels(self.kernels.load, self.memory, self._write_content) if self.kernels.entries else None,
+            self._write_content,
             self.instrument.precompile if self.instrument is not None else lambda kernels: None,
             self.generation,
             spec.tier,
@@ -92,7 +92,7 @@ class AmdBackend(ClosedAtExit):
             folder=options.hang_folder,
             log=options.log,
             find_fault=finder,
-            find_waves=self.instrument.unfinished if self.instrument is not None else None,
+            find_waves=self.instrument.describe_unfinished_waves if self.instrument is not None else None,
         )
         self._queues = StreamQueues(
             side,
@@ -120,7 +120,7 @@ class AmdBackend(ClosedAtExit):
         if not zeroed:
             return buffer
         if device.placement is Placement.VRAM:
-            self._transfers().fill(device.gpu_va, device.size_bytes)
+            self._open_transfer().fill(device.gpu_va, device.size_bytes)
         elif device.placement is Placement.VRAM_BAR:
             device.host.view[:] = bytes(device.size_bytes)
             self._queues.note_bar_write()
@@ -143,13 +143,15 @@ class AmdBackend(ClosedAtExit):
             if storage.device.placement is Placement.VRAM_BAR:
                 self._queues.note_bar_write()
             return
-        self._transfers().write(storage.gpu_va + offset_bytes, np.frombuffer(data, np.uint8))
-        self._transfers().finish()
+        self._open_transfer().write(storage.gpu_va + offset_bytes, np.frombuffer(data, np.uint8))
+        self._open_transfer().finish()
 
     def fill(self, buffer: Buffer, offset_bytes: int, size_bytes: int, stream: Stream) -> TimelineFence:
         """Zero memory with the command processor, without a kernel."""
         storage: Storage = buffer.storage
-        return self._queues.dma(f"fill {buffer.name}", zeros(storage.gpu_va + offset_bytes, size_bytes), stream)
+        return self._queues.copy_by_dma(
+            f"fill {buffer.name}", zero_packets(storage.gpu_va + offset_bytes, size_bytes), stream
+        )
 
     def upload(
         self,
@@ -161,7 +163,7 @@ class AmdBackend(ClosedAtExit):
         """Upload weights in each kernel's type, in as few allocations as POOL_BYTES allows. `host`: names of
         weights placed in host memory, which the GPU reads over PCIe."""
         arrays: dict[str, Weight | np.ndarray] = {**weights, **constants}
-        sizes = {name: self._packed_bytes(array) for name, array in arrays.items()}
+        sizes = {name: self._compute_packed_bytes(array) for name, array in arrays.items()}
         buffers: dict[str, Buffer] = {}
         for placement, heap, what in (
             (Placement.VRAM, BufferHeap.DEVICE_LOCAL, "weights"),
@@ -177,25 +179,25 @@ class AmdBackend(ClosedAtExit):
                     buffers[name] = self.memory.buffer(block, offset, sizes[name], heap, name)
         try:
             for name, buffer in buffers.items():
-                content = self._packed(arrays[name])  # one at a time: a model may be most of the host's memory
+                content = self._pack(arrays[name])  # one at a time: a model may be most of the host's memory
                 if name in host:  # no GPU has a line of it in a cache: each replay begins by dropping them
                     buffer.storage.view()[:] = np.ascontiguousarray(content).reshape(-1).view(np.uint8).data
                 else:
-                    self._transfers().write(buffer.storage.gpu_va, content)
-            self._transfers().finish()
+                    self._open_transfer().write(buffer.storage.gpu_va, content)
+            self._open_transfer().finish()
         except BaseException:
-            self._transfers().finish()  # what is on its way must not land in somebody else's memory
+            self._open_transfer().finish()  # what is on its way must not land in somebody else's memory
             for buffer in buffers.values():
                 self.memory.free(buffer)
             raise
         return buffers
 
-    def _packed(self, array: Weight | np.ndarray) -> np.ndarray:
+    def _pack(self, array: Weight | np.ndarray) -> np.ndarray:
         if isinstance(array, np.ndarray):
             return array
         return self.kernels.pack(array)
 
-    def _packed_bytes(self, array: Weight | np.ndarray) -> int:
+    def _compute_packed_bytes(self, array: Weight | np.ndarray) -> int:
         return array.nbytes if isinstance(array, np.ndarray) else self.kernels.packed_bytes(array)
 
     # Executables
@@ -212,14 +214,14 @@ class AmdBackend(ClosedAtExit):
         self._queues.forget(executable)
         self._builder.free(executable)
 
-    def _put(self, gpu_va: int, content: np.ndarray) -> None:
-        self._transfers().write(gpu_va, content)
-        self._transfers().finish()
+    def _write_content(self, gpu_va: int, content: np.ndarray) -> None:
+        self._open_transfer().write(gpu_va, content)
+        self._open_transfer().finish()
 
     def _queue_ids(self) -> set[int]:
         return self._queues.ids
 
-    def _node_at(self, queue_id: int, packet_va: int) -> Node | None:
+    def _find_node(self, queue_id: int, packet_va: int) -> Node | None:
         """Return the node whose dispatch packet is at that address. Only built executables are searched; queues of
         other backends have other ids."""
         if queue_id not in self._queues.ids:
@@ -242,10 +244,10 @@ class AmdBackend(ClosedAtExit):
         size_bytes: int,
         stream: Stream,
     ) -> TimelineFence:
-        packets = copies(
+        packets = copy_packets(
             source.storage.gpu_va + source_offset_bytes, target.storage.gpu_va + target_offset_bytes, size_bytes
         )
-        return self._queues.dma(f"copy {source.name} to {target.name}", packets, stream)
+        return self._queues.copy_by_dma(f"copy {source.name} to {target.name}", packets, stream)
 
     def wait(self, fence: Fence, timeout_seconds: float) -> None:
         fence.wait(timeout_seconds)
@@ -256,25 +258,25 @@ class AmdBackend(ClosedAtExit):
 
     # What a submission is made of, for a program of its own (replay/capture.py)
 
-    def prepared(self, executable: AmdExecutable, stream: Stream) -> tuple[AmdRing, ReadyDwords]:
+    def prepare_submission(self, executable: AmdExecutable, stream: Stream) -> tuple[AmdRing, ReadyDwords]:
         """Return the dwords and the ring of the next `submit`, without submitting."""
-        return self._queues.prepared(executable, stream)
+        return self._queues.prepare_submission(executable, stream)
 
     def content(self, buffer: DeviceBuffer) -> bytes:
         """Return the content of an allocation as the next submission sees it. The device must be idle."""
         if buffer.mapping is not None:
             return bytes(buffer.mapping.view)
-        return self._transfers().read(buffer.gpu_va, buffer.size_bytes)
+        return self._open_transfer().read(buffer.gpu_va, buffer.size_bytes)
 
     def read_back(self, buffer: Buffer, offset_bytes: int, size_bytes: int) -> bytes:
         """Read any memory through a copy on the device. The device must be idle."""
-        return self._transfers().read(buffer.storage.gpu_va + offset_bytes, size_bytes)
+        return self._open_transfer().read(buffer.storage.gpu_va + offset_bytes, size_bytes)
 
     def spoilt(self, buffer: Buffer, array: Weight | np.ndarray) -> int:
         """Return the first byte of a weight or constant that differs from its upload; -1 if all match. The device
         must be idle."""
-        want = np.ascontiguousarray(self._packed(array)).reshape(-1).view(np.uint8)
-        got = np.frombuffer(self._transfers().read(buffer.storage.gpu_va, want.nbytes), np.uint8)
+        want = np.ascontiguousarray(self._pack(array)).reshape(-1).view(np.uint8)
+        got = np.frombuffer(self._open_transfer().read(buffer.storage.gpu_va, want.nbytes), np.uint8)
         wrong = np.flatnonzero(got != want)
         return int(wrong[0]) if wrong.size else -1
 
@@ -288,7 +290,7 @@ class AmdBackend(ClosedAtExit):
         self._queues.note_allocation()
         return self.memory.buffer(block, 0, size_bytes, heap, name)
 
-    def _transfers(self) -> Transfer:
+    def _open_transfer(self) -> Transfer:
         if self._transfer is None:
             staging = self.memory.block(Transfer.STAGING_BYTES, Placement.GTT, "staging").device
             self._transfer = Transfer(self.ring(Stream("copies")), staging, self._queues.timeout_seconds)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from zinc_rt.backends.amd.loaded_kernels import KernelKey, LoadedKernel
 from zinc_rt.backends.amd.packet_list import PacketList
-from zinc_rt.backends.amd.stamps import STAMPS_BYTES, begin_packet, end_packets
+from zinc_rt.backends.amd.stamps import STAMPS_BYTES, make_begin_packet, make_end_packets
 from zinc_rt.lower.dispatch_plan import Dispatch, DispatchPlan, GridInBlock
 from zinc_rt.lower.lowered_graph import Barrier
 from zinc_rt.pm4 import gcr
@@ -21,7 +21,7 @@ STORES_OF_BEFORE = {  # caches that may hold older bytes: stores have gone throu
 }
 
 
-def packets(
+def build_packets(
     plan: DispatchPlan,
     va: int,
     kernels: Mapping[KernelKey, LoadedKernel],
@@ -57,14 +57,14 @@ def packets(
         stream += registers.set(Sh.USER_DATA_0, arguments & 0xFFFFFFFF, arguments >> 32)
         stamp = stamps_va + STAMPS_BYTES * len(dispatches)
         if stamps_va:
-            stream.append(begin_packet(stamp))
+            stream.append(make_begin_packet(stamp))
         dispatches[len(stream)] = step
         if isinstance(step.grid, GridInBlock):
             stream.append(DispatchIndirect(va + step.grid.offset_bytes, WAVE32))
         else:
             stream.append(DispatchDirect(*step.grid, WAVE32))
         if stamps_va:
-            stream += end_packets(stamp)
+            stream += make_end_packets(stamp)
     return PacketList(tuple(stream), plan.name, dispatches)
 
 

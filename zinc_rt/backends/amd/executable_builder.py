@@ -13,19 +13,19 @@ from zinc_rt.backends.amd import command_stream
 from zinc_rt.backends.amd.debug_lint import refuse_illegal
 from zinc_rt.backends.amd.device_memory import DeviceMemory, NamedRange, Storage
 from zinc_rt.backends.amd.loaded_kernels import KernelKey, LoadedKernels
-from zinc_rt.backends.amd.packet_list import AmdExecutable, IndirectCode, PacketList, as_bytes, ib_content
+from zinc_rt.backends.amd.packet_list import AmdExecutable, IndirectCode, PacketList, build_ib, encode_words
 from zinc_rt.backends.amd.stamps import STAMPS_BYTES, Stamps
-from zinc_rt.backends.amd.verify_stream import Expectation, Range, verify
+from zinc_rt.backends.amd.verify_stream import ExpectedStream, Range, verify
 from zinc_rt.backends.base import Device, gpu_address, gpu_va
 from zinc_rt.backends.precompile import precompile_all
 from zinc_rt.exec import Buffer
 from zinc_rt.host.errors import UnsupportedError
 from zinc_rt.kernels.launch import Ref
-from zinc_rt.kernels.zrt import Zrt, patched
+from zinc_rt.kernels.zrt import Zrt, patch_literals
 from zinc_rt.kmd.driver import KernelToCompile
 from zinc_rt.kmd.transport import Placement
-from zinc_rt.lower import DispatchPlan, LoweredGraph, PlannedGraph, dispatches_of, plan_block
-from zinc_rt.lower.dispatch_plan import operand_addresses
+from zinc_rt.lower import DispatchPlan, LoweredGraph, PlannedGraph, plan_block, plan_dispatches
+from zinc_rt.lower.dispatch_plan import find_operand_addresses
 from zinc_rt.mem.heaps import BufferHeap
 from zinc_rt.pm4.generation import Generation
 from zinc_rt.pm4.lint import QueueInterface as LintQueue
@@ -51,7 +51,11 @@ class ExecutableBuilder:
 
     def build(self, lowered: Program | PacketList, buffers: Mapping[str, Buffer]) -> AmdExecutable:
         """Build a program. The host writes it through the BAR, which must be flushed before it runs."""
-        executable = self._packets(lowered) if isinstance(lowered, PacketList) else self._graph(lowered, buffers)
+        executable = (
+            self._build_packets(lowered)
+            if isinstance(lowered, PacketList)
+            else self._build_graph(lowered, buffers)
+        )
         self.built.add(executable)
         return executable
 
@@ -73,13 +77,13 @@ class ExecutableBuilder:
         if self.code is not None:
             self.code.release(executable.loaded)
 
-    def _graph(self, lowered: Program, buffers: Mapping[str, Buffer]) -> AmdExecutable:
+    def _build_graph(self, lowered: Program, buffers: Mapping[str, Buffer]) -> AmdExecutable:
         if self.code is None:
             raise UnsupportedError(
                 f"tier {self.tier} has no kernels for {self.device.arch}",
                 next="run models with --tier t_cpu",
             )
-        plan = dispatches_of(lowered)
+        plan = plan_dispatches(lowered)
         with ExitStack() as undo:
             kernels = self.code.load(step.code for step in plan.dispatches)
             undo.callback(self.code.release, kernels)
@@ -87,24 +91,24 @@ class ExecutableBuilder:
             block = self.memory.block(plan.size_bytes, Placement.VRAM, f"program {plan.name}")
             undo.callback(self.memory.give_back, block)
             va = block.device.gpu_va
-            image = plan_block.content(plan, va, partial(gpu_address, lowered, buffers))
+            image = plan_block.build_content(plan, va, partial(gpu_address, lowered, buffers))
             self.put(va + plan.specs_offset, np.frombuffer(image, np.uint8))
-            expected = Expectation(
-                va, kernels.__getitem__, self.code.read, partial(_extent, lowered, buffers), self.generation
+            expected = ExpectedStream(
+                va, kernels.__getitem__, self.code.read, partial(_find_extent, lowered, buffers), self.generation
             )
-            stamps = self._stamps(plan) if lowered.timed else None
+            stamps = self._allocate_stamps(plan) if lowered.timed else None
             if stamps is not None:
                 undo.callback(self.memory.give_back, stamps.block)
             timed = {} if stamps is None else {"stamps_va": stamps.block.device.gpu_va}
-            stream = command_stream.packets(plan, va, kernels, self.generation, **timed)
-            executable = self._packets(stream, expected)
+            stream = command_stream.build_packets(plan, va, kernels, self.generation, **timed)
+            executable = self._build_packets(stream, expected)
             executable.block, executable.loaded, executable.stamps = block, tuple(kernels), stamps
-            executable.code = partial(_images, self.code.read, tuple(kernels))
+            executable.code = partial(_load_images, self.code.read, tuple(kernels))
             undo.pop_all()
-        self._name(plan, lowered, buffers, executable, va)
+        self._name_buffers(plan, lowered, buffers, executable, va)
         return executable
 
-    def _stamps(self, plan: DispatchPlan) -> Stamps:
+    def _allocate_stamps(self, plan: DispatchPlan) -> Stamps:
         """Allocate the timestamps of a timed graph. The host writes them: flush before the program runs."""
         whose = tuple((step.node, step.launch.kernel) for step in plan.dispatches)
         size_bytes = max(1, len(whose)) * STAMPS_BYTES
@@ -113,7 +117,7 @@ class ExecutableBuilder:
         stamps.clear()
         return stamps
 
-    def _name(
+    def _name_buffers(
         self,
         plan: DispatchPlan,
         lowered: Program,
@@ -124,7 +128,7 @@ class ExecutableBuilder:
         """Announce the names of buffer parts. This is the last step of a build, so that a failed build leaves no
         names in shared buffers."""
         own: list[NamedRange] = []
-        for allocation, offset, size_bytes, name in operand_addresses(plan, lowered.graph, lowered.plan):
+        for allocation, offset, size_bytes, name in find_operand_addresses(plan, lowered.graph, lowered.plan):
             if allocation:
                 buffer = buffers[allocation]
                 executable.placed.setdefault(buffer, []).append((gpu_va(buffer) + offset, size_bytes, name))
@@ -134,11 +138,11 @@ class ExecutableBuilder:
         for buffer, parts in executable.placed.items():
             self.memory.name_parts(buffer, parts)
 
-    def _packets(self, stream: PacketList, expected: Expectation | None = None) -> AmdExecutable:
-        words, nodes = ib_content(stream, self.generation)
+    def _build_packets(self, stream: PacketList, expected: ExpectedStream | None = None) -> AmdExecutable:
+        words, nodes = build_ib(stream, self.generation)
         if self.debug:
             kind: LintQueue = "userq" if self.tier == "t2" else "kfd"
-            mapped = self.memory.addresses.refusal
+            mapped = self.memory.addresses.check_range
             refuse_illegal(words, stream.name, self.generation, queue=kind, mapped=mapped, is_ib=True)
             if expected is not None:
                 steps = [stream.dispatches[index] for index in sorted(stream.dispatches)]
@@ -147,18 +151,18 @@ class ExecutableBuilder:
         block = self.memory.block(4 * len(words), Placement.VRAM_BAR, f"ib {stream.name}", fallback=Placement.GTT)
         buffer = self.memory.buffer(block, 0, 4 * len(words), BufferHeap.BAR, f"ib {stream.name}")
         storage: Storage = buffer.storage
-        storage.view()[:] = as_bytes(words)
+        storage.view()[:] = encode_words(words)
         code = IndirectCode(stream.name, storage.device, tuple(words))
         merged = tuple(node for step in stream.dispatches.values() for node in step.merged)
         return AmdExecutable(stream.name, code, storage, nodes, merged)
 
 
-def _images(read: Callable[[str], Zrt], keys: tuple[KernelKey, ...]) -> dict[str, bytes]:
+def _load_images(read: Callable[[str], Zrt], keys: tuple[KernelKey, ...]) -> dict[str, bytes]:
     """Return machine code by kernel, with constants patched."""
-    return {name: patched(read(name), dict(patches)) for name, patches in sorted(keys)}
+    return {name: patch_literals(read(name), dict(patches)) for name, patches in sorted(keys)}
 
 
-def _extent(lowered: Program, buffers: Mapping[str, Buffer], name: str) -> Range:
+def _find_extent(lowered: Program, buffers: Mapping[str, Buffer], name: str) -> Range:
     """Return the address range of a graph's buffer: first byte and end."""
     first = gpu_address(lowered, buffers, Ref(name))
     size = buffers[name].size_bytes if name in buffers else lowered.plan.placements[name].size_bytes

@@ -77,14 +77,18 @@ class Timeline:
             if self.seen < value <= self.submitted:
                 self.seen = value
             else:
-                self.lose(FenceCorrupt(f"{self.name}: fence memory {self.gpu_va:#x} holds {self._wrong(value)}"))
+                self.lose(
+                    FenceCorrupt(
+                        f"{self.name}: fence memory {self.gpu_va:#x} holds {self._describe_wrong_value(value)}"
+                    )
+                )
         return self.seen
 
-    def reaches(self, value: int) -> Callable[[], bool]:
+    def is_reached(self, value: int) -> Callable[[], bool]:
         """Return a predicate that is true when `value` is reached, or the timeline is lost."""
         return lambda: value <= self.poll()
 
-    def guard(self) -> str | None:
+    def read_guard(self) -> str | None:
         """Return a description of damage to the poison around the fence, or None if it is intact."""
         changed = [index for index, word in enumerate(self._guards) if word != POISON]
         if not changed:
@@ -110,7 +114,7 @@ class Timeline:
         self._word = ctypes.c_uint64(self._word.value)
         self._guards = (ctypes.c_uint64 * _GUARDS)(*self._guards)
 
-    def _wrong(self, value: int) -> str:
+    def _describe_wrong_value(self, value: int) -> str:
         if value == POISON:
             return f"the poison {value:#x}: the line was filled anew"
         if value < self.seen:

@@ -132,7 +132,7 @@ class HangReport:
         parts += [f"wave     {wave}" for wave in self.waves]
         parts += [f"illegal  {item}" for item in self.illegal]
         parts += ["", "submissions, oldest first"]
-        parts += [_row(submission) for submission in self.submissions] or ["  none"]
+        parts += [_format_submission(submission) for submission in self.submissions] or ["  none"]
         parts += ["", "ring around rptr (place in the ring, dword, meaning)", self.window or "  empty"]
         if self.ib:
             parts += ["", "indirect buffer called last", self.ib]
@@ -192,7 +192,7 @@ class Hang(DeadlineMissed):
         super().__init__(f"{report.what}: {report.why}; at {report.last_packet}", next=where)
 
 
-def _row(submission: SubmissionState) -> str:
+def _format_submission(submission: SubmissionState) -> str:
     called = (
         f", calls {submission.ib_name} ({submission.ib_dw} dwords at {submission.ib_va:#x})"
         if submission.ib_dw

@@ -8,9 +8,9 @@ from pathlib import Path
 from zinc_rt.backends.amd import stopped_ring
 from zinc_rt.backends.amd.addresses import AddressMap
 from zinc_rt.backends.amd.hang import Hang, HangReport
-from zinc_rt.backends.amd.kmd_log import KmdLog, KmsgLog, SimulatedLog, core_dump, core_dumps
+from zinc_rt.backends.amd.kmd_log import KmdLog, KmsgLog, SimulatedLog, find_core_dump, list_core_dumps
 from zinc_rt.backends.amd.kmd_side import KmdSide
-from zinc_rt.backends.amd.packet_list import as_bytes
+from zinc_rt.backends.amd.packet_list import encode_words
 from zinc_rt.backends.amd.ring import AmdRing
 from zinc_rt.backends.base import Device
 
@@ -40,7 +40,7 @@ class HangReporter:
         self._device = device
         self._find_fault, self._find_waves = find_fault, find_waves
         self._log = log or (SimulatedLog(side.transport.driver) if device.simulated else KmsgLog())
-        self._old_dumps = core_dumps(side.transport.driver)
+        self._old_dumps = list_core_dumps(side.transport.driver)
 
     def hang(self, ring: AmdRing, what: str) -> Hang:
         """Create a Hang for `ring`. The error has the path of the saved bundle, or the reason why none was
@@ -58,21 +58,21 @@ class HangReporter:
         """Report the current state of one ring. This changes nothing on the device."""
         ring.look()
         addresses = self._addresses
-        shown = stopped_ring.window(ring, addresses)
-        stuck = stopped_ring.stuck_submission(ring)
+        shown = stopped_ring.read_window(ring, addresses)
+        stuck = stopped_ring.find_stuck_submission(ring)
         ib = stuck.ready.ib if stuck is not None else None
-        code = stopped_ring.ib_words(ib) if ib is not None else ()
-        refused = stopped_ring.illegal_packets(shown, code, ring, addresses)
-        faults, faulty = stopped_ring.fault_states(ring, addresses, self._find_fault)
+        code = stopped_ring.read_ib(ib) if ib is not None else ()
+        refused = stopped_ring.find_illegal_packets(shown, code, ring, addresses)
+        faults, faulty = stopped_ring.describe_faults(ring, addresses, self._find_fault)
         return HangReport(
             what=what,
-            why=stopped_ring.likely_cause(ring, faults, refused),
+            why=stopped_ring.find_likely_cause(ring, faults, refused),
             last_packet=shown.last_packet,
-            ring=stopped_ring.ring_state(ring),
-            fence=stopped_ring.fence_state(ring),
-            submissions=stopped_ring.submission_states(ring),
+            ring=stopped_ring.read_ring_state(ring),
+            fence=stopped_ring.read_fence_state(ring),
+            submissions=stopped_ring.list_submission_states(ring),
             window=shown.text,
-            ib=stopped_ring.ib_text(ib, code, ring.generation, addresses) if ib is not None else "",
+            ib=stopped_ring.format_ib(ib, code, ring.generation, addresses) if ib is not None else "",
             illegal=refused,
             incidents=tuple(incident.text for incident in self._side.incidents),
             faults=faults,
@@ -83,8 +83,8 @@ class HangReporter:
             kmd_log=self._log.lines(),
             kmd_log_missing=self._log.missing,
             ring_words=bytes(ring.queue.ring.host.view),
-            ib_words=as_bytes(code),
-            core_dump=core_dump(self._side.transport.driver, self._old_dumps),
+            ib_words=encode_words(code),
+            core_dump=find_core_dump(self._side.transport.driver, self._old_dumps),
             node=next((incident.node for incident in self._side.incidents if incident.node is not None), faulty),
         )
 

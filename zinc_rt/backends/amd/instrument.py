@@ -89,8 +89,8 @@ class AmdInstrument:
         compilers.
         """
         fresh = self._device.findings()[self._before :]
-        reported = (item for item in fresh if not is_remark(item.rule, _finding_compiler(item)))
-        return list(dict.fromkeys(map(self._to_finding, reported)))
+        reported = (item for item in fresh if not is_remark(item.rule, _find_compiler(item)))
+        return list(dict.fromkeys(map(self._convert_finding, reported)))
 
     def count(self, rules: Collection[str]) -> int:
         """Return the current number of findings of these rules."""
@@ -106,7 +106,7 @@ class AmdInstrument:
             for finding in findings
         ]
 
-    def unfinished(self, queue_id: int) -> tuple[str, ...]:
+    def describe_unfinished_waves(self, queue_id: int) -> tuple[str, ...]:
         """Return the positions of that queue's unfinished waves, one sentence for each position."""
         before = len(self.queue_findings(STILL_RUNNING))
         self._device.tell_unfinished()
@@ -125,7 +125,7 @@ class AmdInstrument:
     def watchpoint_hits(self) -> list[StoreEvent]:
         return [
             StoreEvent(
-                _kernel_of_label(watchpoint_hit.kernel)[0] or watchpoint_hit.kernel,
+                _parse_label(watchpoint_hit.kernel)[0] or watchpoint_hit.kernel,
                 watchpoint_hit.pc,
                 watchpoint_hit.instruction,
                 watchpoint_hit.group,
@@ -146,22 +146,22 @@ class AmdInstrument:
     def precompile(self, kernels: Sequence[KernelToCompile]) -> None:
         self._device.precompile(kernels)
 
-    def _to_finding(self, finding: Any) -> Finding:
+    def _convert_finding(self, finding: Any) -> Finding:
         if finding not in self._known:
             self._known[finding] = self._locate_finding(finding)
         return self._known[finding]
 
-    def _locate_finding(self, each: Any) -> Finding:
-        node, location = self._node_at(each.queue_id, each.packet_va), each.place
-        fault = PageFault(*astuple(each.fault)) if each.fault is not None else None
+    def _locate_finding(self, finding: Any) -> Finding:
+        node, location = self._node_at(finding.queue_id, finding.packet_va), finding.place
+        fault = PageFault(*astuple(finding.fault)) if finding.fault is not None else None
         if location is None:
-            return Finding(each.rule, each.sentence, node=node, fault=fault)
-        kernel, compiler = _kernel_of_label(location.kernel)
-        source = self._source(kernel, compiler, location.pc)
+            return Finding(finding.rule, finding.sentence, node=node, fault=fault)
+        kernel, compiler = _parse_label(location.kernel)
+        source = self._find_source(kernel, compiler, location.pc)
         mark = f"pc 0x{location.pc:x} `"
         return Finding(
-            each.rule,
-            each.sentence.replace(mark, f"{mark[:-2]} ({source}) `", 1) if source else each.sentence,
+            finding.rule,
+            finding.sentence.replace(mark, f"{mark[:-2]} ({source}) `", 1) if source else finding.sentence,
             kernel,
             location.pc,
             location.instruction,
@@ -174,20 +174,20 @@ class AmdInstrument:
             fault,
         )
 
-    def _source(self, kernel: str, compiler: str, pc: int) -> str:
+    def _find_source(self, kernel: str, compiler: str, pc: int) -> str:
         try:
             zrt = self._read(kernel) if kernel else None
         except ZincError:  # a kernel of somebody else's by that name
             return ""
-        return zrt.place_at(pc) if zrt is not None and zrt.compiler == compiler else ""
+        return zrt.find_place(pc) if zrt is not None and zrt.compiler == compiler else ""
 
 
-def _finding_compiler(finding: Any) -> str:
+def _find_compiler(finding: Any) -> str:
     """Return the compiler of the code that a finding is about; "" for our own code, or if it is not about code."""
-    return _kernel_of_label(finding.place.kernel)[1] if finding.place is not None else ""
+    return _parse_label(finding.place.kernel)[1] if finding.place is not None else ""
 
 
-def _kernel_of_label(described: str) -> tuple[str, str]:
+def _parse_label(described: str) -> tuple[str, str]:
     """Return the name and the compiler of a kernel from the label of its first byte, as made by label_of; empty
     for any other label."""
     label, _, offset = described.rpartition("+")

@@ -86,9 +86,9 @@ def record_text(record: bytes) -> str:
     return f"[{int(fields[2]) / 1e6:.6f}] {message}"
 
 
-def core_dump(driver: Driver, old: frozenset[str]) -> bytes:
+def find_core_dump(driver: Driver, old: frozenset[str]) -> bytes:
     """Return the first dump that is not in `old`; empty if there is none or it is unreadable."""
-    for name in core_dumps(driver) - old:
+    for name in list_core_dumps(driver) - old:
         try:
             return driver.read_file(f"{CORE_DUMPS}/{name}/data")
         except OSError:
@@ -96,7 +96,7 @@ def core_dump(driver: Driver, old: frozenset[str]) -> bytes:
     return b""
 
 
-def core_dumps(driver: Driver) -> frozenset[str]:
+def list_core_dumps(driver: Driver) -> frozenset[str]:
     try:
         return frozenset(name for name in driver.list_dir(CORE_DUMPS) if name != "disabled")
     except OSError:

@@ -67,7 +67,7 @@ class KfdSide:
         self._gpu = gpu
         self._events = gpu.events
         self._watched: list[KfdEvent] = []
-        with gpu.ledger.all_or_nothing():
+        with gpu.ledger.release_on_failure():
             self._watched = [self._events.create(EventKind.MEMORY), self._events.create(EventKind.HW_EXCEPTION)]
 
     def create_queue(self, *, ring_bytes: int, priority: int) -> Queue:
@@ -87,13 +87,13 @@ class KfdSide:
         try:
             fired = self._events.wait(self._watched, 0.0)
         except DriverError as error:
-            _note(self.incidents, Incident("lost", str(error)))
+            _add_incident(self.incidents, Incident("lost", str(error)))
             return
         for item in fired:
             if isinstance(item.detail, MemoryFault):
-                _note(self.incidents, Incident("fault", fault_text(item.detail), item.detail))
+                _add_incident(self.incidents, Incident("fault", format_fault(item.detail), item.detail))
             elif isinstance(item.detail, GpuReset):
-                _note(self.incidents, Incident("reset", _reset_text(item.detail)))
+                _add_incident(self.incidents, Incident("reset", _format_reset(item.detail)))
 
     def close(self) -> None:
         for event in self._watched:
@@ -131,11 +131,11 @@ class UserqSide:
         try:
             fault = self._gpu.fault()
         except DriverError as error:
-            _note(self.incidents, Incident("lost", str(error)))
+            _add_incident(self.incidents, Incident("lost", str(error)))
             return
         if fault is not None and fault != self._old:
             self._old = fault
-            _note(self.incidents, Incident("fault", fault_text(fault), fault))
+            _add_incident(self.incidents, Incident("fault", format_fault(fault), fault))
 
     def close(self) -> None:
         """Close. There are no resources to release."""
@@ -161,13 +161,13 @@ def wait_until_or_incident(
             return
 
 
-def _note(incidents: list[Incident], incident: Incident) -> None:
+def _add_incident(incidents: list[Incident], incident: Incident) -> None:
     """Add an incident unless it is present: on a lost device every query fails in the same way."""
     if incident not in incidents:
         incidents.append(incident)
 
 
-def fault_text(fault: MemoryFault) -> str:
+def format_fault(fault: MemoryFault) -> str:
     causes = [name for name in ("not_present", "read_only", "no_execute", "imprecise") if getattr(fault, name)]
     words = ", ".join(name.replace("_", " ") for name in causes)
     if fault.status:
@@ -175,7 +175,7 @@ def fault_text(fault: MemoryFault) -> str:
     return f"GPU page fault at {fault.va:#x}" + (f" ({words})" if words else "")
 
 
-def _reset_text(reset: GpuReset) -> str:
+def _format_reset(reset: GpuReset) -> str:
     scope = "the whole GPU" if reset.whole_gpu else "a queue"
     cause = "an ECC error" if reset.ecc else "a hang"
     return f"{scope} was reset after {cause}" + ("; VRAM was lost" if reset.memory_lost else "")

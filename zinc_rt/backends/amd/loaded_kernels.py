@@ -12,7 +12,7 @@ import numpy as np
 from zinc_rt.backends.amd.device_memory import ALIGNMENT, DeviceMemory
 from zinc_rt.exec import Buffer
 from zinc_rt.host.errors import UnsupportedError
-from zinc_rt.kernels.zrt import Zrt, patched
+from zinc_rt.kernels.zrt import Zrt, patch_literals
 from zinc_rt.kmd.driver import KernelToCompile
 from zinc_rt.kmd.transport import Placement
 from zinc_rt.mem.arena import align_up
@@ -38,7 +38,7 @@ class LoadedKernel:
 KernelKey = tuple[str, tuple[tuple[str, int], ...]]  # name, patches
 
 
-def label_of(name: str, zrt: Zrt) -> str:
+def make_label(name: str, zrt: Zrt) -> str:
     """Return the label of a kernel's code in device memory. Two backends that share a device may have different
     kernels of the same name; the label of another compiler's code includes the compiler.
     """
@@ -74,15 +74,15 @@ class LoadedKernels:
             offsets.append(end)
             end = align_up(end + len(zrt.image), ALIGNMENT)
         if fresh:
-            self._put(fresh, offsets, end)
+            self._write_code(fresh, offsets, end)
         self._users.update(unique)
         return {key: self._loaded[key][0] for key in unique}
 
-    def _put(self, fresh: list[tuple[KernelKey, Zrt]], offsets: list[int], size_bytes: int) -> None:
-        images = [patched(zrt, dict(patches)) for (_, patches), zrt in fresh]
+    def _write_code(self, fresh: list[tuple[KernelKey, Zrt]], offsets: list[int], size_bytes: int) -> None:
+        images = [patch_literals(zrt, dict(patches)) for (_, patches), zrt in fresh]
         block = self._memory.block(size_bytes, Placement.VRAM, "kernels")
         buffers = [
-            self._memory.buffer(block, offset, len(code), BufferHeap.DEVICE_LOCAL, label_of(name, zrt))
+            self._memory.buffer(block, offset, len(code), BufferHeap.DEVICE_LOCAL, make_label(name, zrt))
             for ((name, _), zrt), offset, code in zip(fresh, offsets, images, strict=True)
         ]
         try:

@@ -24,25 +24,28 @@ CARDS = {0x7551: "Radeon AI PRO R9700", 0x7550: "Radeon RX 9070 series"}
 Check = Callable[[Driver, Gpu], TierAnswer]  # kmd.discover's
 
 
-def availability(host: Host, tier: str, check: Check) -> Availability:
+def check_availability(host: Host, tier: str, check: Check) -> Availability:
     """Apply a tier's check to every AMD GPU. Return the result of the first usable GPU, else of the first one with
     kernels."""
     driver = host.driver
     if driver is None or not host.gpus:
         return Availability(False, "no AMD GPU was found", "zinc-rt devices lists the paths that were searched")
     known = tuple(name for name in registry.spec(tier).kernel_sets if name in ARCHITECTURES)
-    devices = tuple(_device_row(check(driver, gpu), gpu, tier, known) for gpu in host.gpus)
+    devices = tuple(_make_device_row(check(driver, gpu), gpu, tier, known) for gpu in host.gpus)
     ordered = sorted(
         devices,
-        key=lambda device: (not device.usable, device.gpu is None or sets.code_of(device.gpu.arch) not in known),
+        key=lambda device: (
+            not device.usable,
+            device.gpu is None or sets.find_code_chip(device.gpu.arch) not in known,
+        ),
     )
     best = ordered[0]
     return Availability(best.usable, f"{best.device}: {best.why}", best.next, best.gpu, devices)
 
 
-def _device_row(answer: TierAnswer, gpu: Gpu, tier: str, known: tuple[str, ...]) -> OnDevice:
+def _make_device_row(answer: TierAnswer, gpu: Gpu, tier: str, known: tuple[str, ...]) -> OnDevice:
     label = f"{gpu.name} {gpu.arch}".strip()
-    if answer.usable and sets.code_of(gpu.arch) not in known:
+    if answer.usable and sets.find_code_chip(gpu.arch) not in known:
         text = (
             f"the driver is ready ({answer.why}), but kernels to run models with are there for {', '.join(known)}"
         )
@@ -60,9 +63,9 @@ def open_amd(opening: Opening, opener: Callable[..., AmdBackend]) -> AmdBackend:
         if driver is None:
             raise UnsupportedError(f"tier {opening.spec.tier} needs Linux", next="use --tier t_cpu")
         node = opening.gpu.node if opening.gpu is not None else None
-        node = node or first_gpu(driver)
-        known = sets.kernel_set(opening.kernel_set or sets.code_of(node.arch))
-        if opening.kernel_set and (known is None or known.target != sets.code_of(node.arch)):
+        node = node or find_first_gpu(driver)
+        known = sets.find_kernel_set(opening.kernel_set or sets.find_code_chip(node.arch))
+        if opening.kernel_set and (known is None or known.target != sets.find_code_chip(node.arch)):
             raise UnsupportedError(
                 f"tier {opening.spec.tier}: the kernels of {opening.kernel_set} do not run on this {node.arch}",
                 next=f"use --tier {opening.spec.tier}",
@@ -73,7 +76,7 @@ def open_amd(opening: Opening, opener: Callable[..., AmdBackend]) -> AmdBackend:
     return opener(driver, AmdOptions(opening.ordering, kernels), node=node, after=opening.after)
 
 
-def first_gpu(driver: Driver) -> TopologyNode:
+def find_first_gpu(driver: Driver) -> TopologyNode:
     """Return the first GPU. Raise NothingRan, with the devices that are present instead."""
     topology = read_topology(driver)
     for node in topology.gpus:
@@ -87,17 +90,17 @@ def first_gpu(driver: Driver) -> TopologyNode:
     )
 
 
-def backend_on(
+def open_backend(
     driver: Driver, node: TopologyNode, side: KmdSide, tier: str, options: AmdOptions, undo: ExitStack
 ) -> AmdBackend:
     """Create the backend over an open transport. The contents of `undo` are closed with it."""
     channel = driver if isinstance(driver, SideChannel) else None
-    backend = AmdBackend(side, registry.spec(tier), device_of(driver, node), options, channel=channel)
+    backend = AmdBackend(side, registry.spec(tier), describe_device(driver, node), options, channel=channel)
     backend.owner = undo.pop_all().close
     return backend
 
 
-def device_of(driver: Driver, node: TopologyNode) -> Device:
+def describe_device(driver: Driver, node: TopologyNode) -> Device:
     release = ""
     with suppress(OSError):
         release = driver.read_file("/proc/sys/kernel/osrelease").decode().strip()

@@ -84,9 +84,7 @@ class AmdExecutable:
         return self.stamps.read() if self.stamps is not None else Times("", False, ())
 
 
-def ib_content(
-    stream: PacketList, generation: Generation
-) -> tuple[list[int], tuple[tuple[int, Node | None], ...]]:
+def build_ib(stream: PacketList, generation: Generation) -> tuple[list[int], tuple[tuple[int, Node | None], ...]]:
     """Return the dwords of the buffer, padded to a multiple of IB_ALIGN_DW, and the dword at which each dispatch
     of a node begins.
 
@@ -109,5 +107,5 @@ def ib_content(
     return words, tuple(nodes)
 
 
-def as_bytes(words: Sequence[int]) -> bytes:
+def encode_words(words: Sequence[int]) -> bytes:
     return array("I", words).tobytes()

@@ -56,10 +56,10 @@ class SimulatedFault:
     lanes: int = 0
 
     @property
-    def summary(self) -> str:
+    def format_summary(self) -> str:
         """Summarise the fault in one clause, for the reason of a hang."""
         who = [f"node {self.node}"] if self.node else []
-        who += [f"kernel {self._code()}", self._wave()] if self.pc is not None else [self.packet]
+        who += [f"kernel {self._format_code()}", self._format_wave()] if self.pc is not None else [self.packet]
         return f"{self.access} at {self.va:#x} by {', '.join(who)}"
 
     def lines(self) -> list[str]:
@@ -77,15 +77,15 @@ class SimulatedFault:
         rows.append(f"packet    {text}{self.packet}")
         if self.pc is not None:
             digest = f", sha256 {self.kernel_sha256[:DIGITS]}…" if self.kernel_sha256 else ""
-            rows.append(f"kernel    {self._code()}{digest}")
-            rows.append(f"wave      {self._wave().removeprefix('wave ')}")
+            rows.append(f"kernel    {self._format_code()}{digest}")
+            rows.append(f"wave      {self._format_wave().removeprefix('wave ')}")
         return rows
 
-    def _code(self) -> str:
+    def _format_code(self) -> str:
         source = f" ({self.source})" if self.source else ""
         return f"{self.kernel or '(no kernel of ours)'} pc {self.pc:#x}{source} `{self.instruction}`"
 
-    def _wave(self) -> str:
+    def _format_wave(self) -> str:
         lanes = [lane for lane in range(64) if self.lanes >> lane & 1]
         message = (
             f", lane {lanes[0]}" if len(lanes) == 1 else f", {len(lanes)} lanes from {lanes[0]}" if lanes else ""

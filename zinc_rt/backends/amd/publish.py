@@ -89,12 +89,12 @@ class PublishTarget:
         self.address = ctypes.addressof(self._words)
 
 
-class _Compiled:
+class _CompiledPublish:
     """The owner of the machine code, which keeps it alive while it can be called."""
 
     def __init__(self) -> None:
-        machine = _machine()
-        module = llvm.parse_assembly(source(platform.machine()))
+        machine = _create_target_machine()
+        module = llvm.parse_assembly(generate_source(platform.machine()))
         module.verify()
         self._engine = llvm.create_mcjit_compiler(module, machine)
         self._engine.finalize_object()
@@ -104,16 +104,16 @@ class _Compiled:
 
 
 @functools.cache
-def _compiled() -> _Compiled:
-    return _Compiled()
+def _compile() -> _CompiledPublish:
+    return _CompiledPublish()
 
 
-def publisher() -> Publish:
+def load_publisher() -> Publish:
     """Return the compiled publish. Raise UnsupportedError on a host without a known store fence."""
-    return _compiled().call
+    return _compile().call
 
 
-def source(host: str) -> str:
+def generate_source(host: str) -> str:
     """Return the LLVM IR for a host named as by platform.machine()."""
     if host not in STORE_FENCE:
         raise UnsupportedError(
@@ -123,7 +123,7 @@ def source(host: str) -> str:
     return _IR.replace("FENCE", STORE_FENCE[host])
 
 
-def _machine() -> llvm.TargetMachine:
+def _create_target_machine() -> llvm.TargetMachine:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     llvm.initialize_native_asmparser()

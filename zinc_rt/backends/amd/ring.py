@@ -133,7 +133,7 @@ class AmdRing:
         fence_at, fence_end = None, 0
         if fence:
             fence_at = len(words) + 5
-            words += self.fence_packet(dma=dma).words(self.generation)
+            words += self.make_fence_packet(dma=dma).words(self.generation)
             fence_end = len(words)
             words += [word for packet in self.side.after_fence() for word in packet.words(self.generation)]
         if not words:
@@ -146,10 +146,10 @@ class AmdRing:
             where = f"{self.name}: {name}"
             refuse_illegal(words, where, self.generation, queue=self.lint_queue, mapped=self._mapped, is_ib=False)
             if fence and ib is not None:
-                refuse_fence_without_write_back(self.fence_packet(), where, self.generation)
+                refuse_fence_without_write_back(self.make_fence_packet(), where, self.generation)
         return ReadyDwords(words, name, fence_at=fence_at, fence_end_dw=fence_end, ib=ib)
 
-    def fence_packet(self, value: int = 0, *, dma: bool = False) -> ReleaseMem:
+    def make_fence_packet(self, value: int = 0, *, dma: bool = False) -> ReleaseMem:
         """Return the fence packet: after all earlier work, write back caches, then write 64 bits of this
         timeline.
         """
@@ -174,7 +174,7 @@ class AmdRing:
             timeline.submitted = value
             self._submitted.append((wptr, end, value, ready))
         except BaseException:
-            self._recall(wptr, value, ready)
+            self._recover_submission(wptr, value, ready)
             raise
         return TimelineFence(timeline, value)
 
@@ -187,7 +187,7 @@ class AmdRing:
             self.wptr_dw = end = self._publish(self._target_address, wptr, ready.address, ready.count_dw)
             self._submitted.append((wptr, end, 0, ready))
         except BaseException:
-            self._recall(wptr, 0, ready)
+            self._recover_submission(wptr, 0, ready)
             raise
 
     def reserve(self, count_dw: int, timeout_seconds: float) -> None:
@@ -204,15 +204,17 @@ class AmdRing:
         if end <= self._limit_dw:
             return
 
-        def room() -> bool:
+        def has_room() -> bool:
             self.look()
             return end <= self._limit_dw or self.timeline.error is not None
 
-        wait_until_or_incident(self.side, room, timeout_seconds)
+        wait_until_or_incident(self.side, has_room, timeout_seconds)
         if end > self._limit_dw:
             lacking = f"room for {count_dw} dwords, {self.free_dw} of {self.ring_dw} are free"
             ended = bool(self.side.incidents) or self.timeline.error is not None
-            self._stuck(f"there will be no {lacking}" if ended else f"no {lacking} within {timeout_seconds:g} s")
+            self._raise_hang(
+                f"there will be no {lacking}" if ended else f"no {lacking} within {timeout_seconds:g} s"
+            )
 
     # Progress
 
@@ -269,15 +271,15 @@ class AmdRing:
 
     def wait(self, fence: TimelineFence, timeout_seconds: float) -> None:
         """Implement Timeline.wait. Raise Hang; a fault or reset also ends every other fence of this ring."""
-        wait_until_or_incident(self.side, self.timeline.reaches(fence.value), timeout_seconds, self._watch)
+        wait_until_or_incident(self.side, self.timeline.is_reached(fence.value), timeout_seconds, self._watch)
         if not fence.done():
-            self._stuck(
+            self._raise_hang(
                 f"fence {fence.value} will not be reached"
                 if self.side.incidents
                 else f"fence {fence.value} not reached within {timeout_seconds:g} s"
             )
 
-    def idle(self, timeout_seconds: float) -> None:
+    def wait_until_idle(self, timeout_seconds: float) -> None:
         """Wait until all submissions have finished. Raise Hang."""
         TimelineFence(self.timeline, self.timeline.submitted).wait(timeout_seconds)
 
@@ -289,7 +291,7 @@ class AmdRing:
         failure: BaseException | None = None
         try:
             if drain_seconds > 0 and self.timeline.error is None:
-                self.idle(drain_seconds)
+                self.wait_until_idle(drain_seconds)
         except BaseException as error:
             failure = error
         self.closed = True
@@ -315,7 +317,7 @@ class AmdRing:
     def lint_queue(self) -> LintQueue:
         return "userq" if self.queue.inherits_vmid else "kfd"
 
-    def _recall(self, wptr_dw: int, value: int, ready: ReadyDwords) -> None:
+    def _recover_submission(self, wptr_dw: int, value: int, ready: ReadyDwords) -> None:
         """Recover after a KeyboardInterrupt between the stores and their bookkeeping: read memory to see whether
         the dwords were published."""
         end = wptr_dw + ready.count_dw
@@ -325,7 +327,7 @@ class AmdRing:
             if not self._submitted or self._submitted[-1][1] != end:
                 self._submitted.append((wptr_dw, end, value, ready))
 
-    def _stuck(self, what: str) -> None:
+    def _raise_hang(self, what: str) -> None:
         """Raise the hang; after an incident the whole timeline is lost."""
         self.side.look()
         hang = self._make_hang(self, f"{self.name}: {what}")

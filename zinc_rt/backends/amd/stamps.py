@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from zinc_rt.backends.amd.device_memory import MemoryBlock
-from zinc_rt.backends.times import Timed, Times
+from zinc_rt.backends.times import TimedDispatch, Times
 from zinc_rt.ir.graph import Node
 from zinc_rt.pm4.packet import Packet
 from zinc_rt.pm4.packets import CopyData, EventWrite
@@ -24,11 +24,11 @@ CLOCK = "the GPU's counter at 100 MHz"
 SIMULATED_CLOCK = "a simulated counter: this machine's clock, no word about hardware"
 
 
-def begin_packet(va: int) -> Packet:
+def make_begin_packet(va: int) -> Packet:
     return CopyData(0, va, src_sel=GPU_CLOCK, count_sel=1)
 
 
-def end_packets(va: int) -> tuple[Packet, ...]:
+def make_end_packets(va: int) -> tuple[Packet, ...]:
     return (
         EventWrite.cs_partial_flush(),
         CopyData(0, va + STAMPS_BYTES // 2, src_sel=GPU_CLOCK, count_sel=1, wr_confirm=1),
@@ -53,14 +53,14 @@ class Stamps:
         size_bytes = STAMPS_BYTES * len(self.dispatches)
         ticks = struct.unpack(f"<{size_bytes // 8}Q", self.block.device.host.view[:size_bytes])
         if not any(ticks):
-            return Times(self._clock, self.simulated, ())
+            return Times(self._read_clock, self.simulated, ())
         readings = zip(self.dispatches, ticks[::2], ticks[1::2], strict=True)
         return Times(
-            self._clock,
+            self._read_clock,
             self.simulated,
-            tuple(Timed(*whose, NS_A_TICK * start, NS_A_TICK * ended) for whose, start, ended in readings),
+            tuple(TimedDispatch(*whose, NS_A_TICK * start, NS_A_TICK * ended) for whose, start, ended in readings),
         )
 
     @property
-    def _clock(self) -> str:
+    def _read_clock(self) -> str:
         return SIMULATED_CLOCK if self.simulated else CLOCK

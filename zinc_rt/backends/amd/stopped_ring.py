@@ -14,8 +14,8 @@ from zinc_rt.backends.amd.ring import AmdRing, ReadyDwords, Submission
 from zinc_rt.ir.graph import Node
 from zinc_rt.kmd.syscalls import PAGE_BYTES
 from zinc_rt.pm4.decode import BadPacket, DecodedPacket, decode_stream
-from zinc_rt.pm4.disassemble import item_texts
-from zinc_rt.pm4.disassemble import lines as disassembled
+from zinc_rt.pm4.disassemble import describe_dwords
+from zinc_rt.pm4.disassemble import disassemble_lines as disassembled
 from zinc_rt.pm4.generation import Generation
 from zinc_rt.pm4.lint import errors, lint
 
@@ -25,7 +25,7 @@ IB_SHOWN_LINES = 400
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class RingWindow:
     """A part of the ring that begins at a submission: `words` from `start_dw` on."""
 
     start_dw: int
@@ -34,7 +34,7 @@ class Window:
     last_packet: str
 
 
-def ring_state(ring: AmdRing) -> RingState:
+def read_ring_state(ring: AmdRing) -> RingState:
     queue = ring.queue
     return RingState(
         ring.name,
@@ -49,18 +49,18 @@ def ring_state(ring: AmdRing) -> RingState:
     )
 
 
-def fence_state(ring: AmdRing) -> FenceState:
+def read_fence_state(ring: AmdRing) -> FenceState:
     line = ring.timeline
     seen = line.last_good if line.error is not None else line.seen
-    return FenceState(line.gpu_va, line.memory(), seen, line.submitted, line.guard())
+    return FenceState(line.gpu_va, line.memory(), seen, line.submitted, line.read_guard())
 
 
-def submission_states(ring: AmdRing) -> tuple[SubmissionState, ...]:
-    seen = fence_state(ring).seen
-    return tuple(_submission_state(submission, seen, ring.consumed_dw) for submission in ring.submissions())
+def list_submission_states(ring: AmdRing) -> tuple[SubmissionState, ...]:
+    seen = read_fence_state(ring).seen
+    return tuple(_read_submission_state(submission, seen, ring.consumed_dw) for submission in ring.submissions())
 
 
-def _submission_state(submission: Submission, seen: int, consumed_dw: int) -> SubmissionState:
+def _read_submission_state(submission: Submission, seen: int, consumed_dw: int) -> SubmissionState:
     if 0 < submission.fence_value <= seen:
         state = "finished"
     elif submission.end_dw <= consumed_dw:
@@ -76,9 +76,9 @@ def _submission_state(submission: Submission, seen: int, consumed_dw: int) -> Su
     )
 
 
-def stuck_submission(ring: AmdRing) -> Submission | None:
+def find_stuck_submission(ring: AmdRing) -> Submission | None:
     """Return the oldest unfinished submission, which blocks all later ones."""
-    seen = fence_state(ring).seen
+    seen = read_fence_state(ring).seen
     for submission in ring.submissions():
         finished = (
             submission.fence_value <= seen if submission.fence_value else submission.end_dw <= ring.consumed_dw
@@ -88,7 +88,7 @@ def stuck_submission(ring: AmdRing) -> Submission | None:
     return None
 
 
-def window(ring: AmdRing, addresses: AddressMap) -> Window:
+def read_window(ring: AmdRing, addresses: AddressMap) -> RingWindow:
     """Return the window around rptr. It begins at a known packet boundary."""
     known = [
         submission
@@ -96,7 +96,7 @@ def window(ring: AmdRing, addresses: AddressMap) -> Window:
         if submission.start_dw >= max(0, ring.wptr_dw - ring.ring_dw)
     ]
     if not known:
-        return Window(ring.wptr_dw, (), "", "nothing was submitted")
+        return RingWindow(ring.wptr_dw, (), "", "nothing was submitted")
     rptr = ring.consumed_dw
     holding = next((i for i, item in enumerate(known) if item.end_dw > rptr), len(known) - 1)
     start = known[max(0, holding - SHOWN_BEFORE)].start_dw
@@ -111,10 +111,10 @@ def window(ring: AmdRing, addresses: AddressMap) -> Window:
         rows.append(f"{mark} 0x{location % ring.ring_dw:05x}  {line.word:08x}  {indent}{line.text}".rstrip())
     if rptr == end:
         rows.append(f"rptr> 0x{rptr % ring.ring_dw:05x}  " + ("(= wptr)" if end == ring.wptr_dw else ""))
-    return Window(start, words, "\n".join(rows), _packet_at(items, rptr - start, ring, addresses))
+    return RingWindow(start, words, "\n".join(rows), _name_packets(items, rptr - start, ring, addresses))
 
 
-def _packet_at(items: Sequence[DecodedPacket], rptr: int, ring: AmdRing, addresses: AddressMap) -> str:
+def _name_packets(items: Sequence[DecodedPacket], rptr: int, ring: AmdRing, addresses: AddressMap) -> str:
     """Name the packets on both sides of rptr, because hardware stops rptr at a bad packet, inside it or after
     it.
     """
@@ -123,20 +123,20 @@ def _packet_at(items: Sequence[DecodedPacket], rptr: int, ring: AmdRing, address
     parts = []
     if before:
         whole = before[-1].offset + before[-1].length <= rptr
-        parts.append(f"{'last read' if whole else 'rptr is inside'}: {one_line(before[-1], ring, addresses)}")
+        parts.append(f"{'last read' if whole else 'rptr is inside'}: {format_packet(before[-1], ring, addresses)}")
     if offset is not None:
-        parts.append(f"next: {one_line(offset, ring, addresses)}")
+        parts.append(f"next: {format_packet(offset, ring, addresses)}")
     return "; ".join(parts) or "none read"
 
 
-def one_line(item: DecodedPacket, ring: AmdRing, addresses: AddressMap) -> str:
+def format_packet(item: DecodedPacket, ring: AmdRing, addresses: AddressMap) -> str:
     """Format a packet with its nonzero fields."""
-    texts = item_texts(item, ring.generation, addresses.name)
+    texts = describe_dwords(item, ring.generation, addresses.name)
     words = [word for index in sorted(texts) for word in texts[index].split()]
     return " ".join(word for word in words if not word.endswith(("=0", "(0)")))
 
 
-def ib_text(ib: IndirectCode, words: Sequence[int], generation: Generation, addresses: AddressMap) -> str:
+def format_ib(ib: IndirectCode, words: Sequence[int], generation: Generation, addresses: AddressMap) -> str:
     """Disassemble the buffer as it is in memory now. A deviation from the built content is reported first."""
     head = f"{ib.name}, {len(words)} dwords at {ib.gpu_va:#x}"
     changed = [index for index, (now, built) in enumerate(zip(words, ib.words, strict=False)) if now != built]
@@ -155,7 +155,7 @@ def ib_text(ib: IndirectCode, words: Sequence[int], generation: Generation, addr
     return "\n".join([head, *rows])
 
 
-def ib_words(ib: IndirectCode) -> tuple[int, ...]:
+def read_ib(ib: IndirectCode) -> tuple[int, ...]:
     """Return the buffer's dwords, from memory if the host can read it, else as built."""
     if ib.buffer.mapping is None:
         return ib.words
@@ -163,11 +163,13 @@ def ib_words(ib: IndirectCode) -> tuple[int, ...]:
     return tuple(ib.buffer.mapping.view[start : start + 4 * len(ib.words)].cast("I"))
 
 
-def illegal_packets(shown: Window, ib: tuple[int, ...], ring: AmdRing, addresses: AddressMap) -> tuple[str, ...]:
+def find_illegal_packets(
+    shown: RingWindow, ib: tuple[int, ...], ring: AmdRing, addresses: AddressMap
+) -> tuple[str, ...]:
     """Return linter errors in the ring's window and in the indirect buffer."""
     illegal_packets = []
     for where, words, is_ib in (("ring", shown.words, False), ("indirect buffer", ib, True)):
-        refused = lint(words, ring.generation, queue=ring.lint_queue, is_ib=is_ib, mapped=addresses.refusal)
+        refused = lint(words, ring.generation, queue=ring.lint_queue, is_ib=is_ib, mapped=addresses.check_range)
         for error in errors(refused):
             offset = error.offset if is_ib else (shown.start_dw + error.offset) % ring.ring_dw
             illegal_packets.append(f"{where} {offset:#06x}: {error.rule}: {error.text}")
@@ -178,7 +180,7 @@ FindFault = Callable[[int, int], tuple[SimulatedFault, Node | None] | None]
 """(queue id, address of the page): what a simulated device saw, and of which node it was."""
 
 
-def fault_states(
+def describe_faults(
     ring: AmdRing, addresses: AddressMap, find: FindFault | None = None
 ) -> tuple[tuple[FaultState, ...], Node | None]:
     """Describe each fault: the name of its address, and the submissions in flight whose packets name that page, or
@@ -189,26 +191,26 @@ def fault_states(
         if incident.fault is None:
             continue
         va = incident.fault.va
-        region = addresses.at(va) or addresses.near(va)
-        named = _submissions_with_address(ring, va, PAGE_BYTES)
+        region = addresses.at(va) or addresses.find_region_below(va)
+        named = _find_submissions(ring, va, PAGE_BYTES)
         if not named and region is not None:
-            named = _submissions_with_address(ring, region.va, region.size_bytes)
+            named = _find_submissions(ring, region.va, region.size_bytes)
         fault, its_node = (find(ring.queue.queue_id, va) if find is not None else None) or (None, None)
         node = node or its_node
         states.append(FaultState(incident.text, va, addresses.describe(va), named, fault))
     return tuple(states), node
 
 
-def _submissions_with_address(ring: AmdRing, va: int, size_bytes: int) -> tuple[str, ...]:
+def _find_submissions(ring: AmdRing, va: int, size_bytes: int) -> tuple[str, ...]:
     """Return unfinished submissions whose packets name these bytes."""
-    seen = fence_state(ring).seen
+    seen = read_fence_state(ring).seen
     running = [submission for submission in ring.submissions() if not 0 < submission.fence_value <= seen]
     distinct = {item.ready: None for item in running}  # a replayed graph is one object, however often it runs
-    named = {ready for ready in distinct if _mentions_address(ready, ring, va, size_bytes)}
+    named = {ready for ready in distinct if _has_address(ready, ring, va, size_bytes)}
     return tuple(item.ready.name for item in running if item.ready in named)
 
 
-def _mentions_address(ready: ReadyDwords, ring: AmdRing, va: int, size_bytes: int) -> bool:
+def _has_address(ready: ReadyDwords, ring: AmdRing, va: int, size_bytes: int) -> bool:
     streams: list[Sequence[int]] = [list(ready.words)]
     if isinstance(ready.ib, IndirectCode):
         streams.append(ready.ib.words)
@@ -221,17 +223,17 @@ def _mentions_address(ready: ReadyDwords, ring: AmdRing, va: int, size_bytes: in
     )
 
 
-def likely_cause(ring: AmdRing, faults: tuple[FaultState, ...], refused: tuple[str, ...]) -> str:
+def find_likely_cause(ring: AmdRing, faults: tuple[FaultState, ...], refused: tuple[str, ...]) -> str:
     """Return the most likely reason in one sentence. Certain reasons precede guesses."""
     if faults:
         first = faults[0]
         by = f", named by {', '.join(first.submissions)}" if first.submissions else ""
-        seen = f"; the simulated device saw: {first.seen.summary}" if first.seen is not None else ""
+        seen = f"; the simulated device saw: {first.seen.format_summary}" if first.seen is not None else ""
         return f"{first.text}: {first.allocation}{by}{seen}"
     if ring.side.incidents:
         return ring.side.incidents[0].text
     line = ring.timeline
-    guard = line.guard()
+    guard = line.read_guard()
     if guard is not None:
         return guard
     if miscounted := _find_wrong_advance(ring):
@@ -243,7 +245,7 @@ def likely_cause(ring: AmdRing, faults: tuple[FaultState, ...], refused: tuple[s
         return f"wptr's memory holds {in_memory}, {ring.wptr_dw} was stored: something else writes there"
     if not ring.rptr_is_sane:
         return f"rptr's memory holds {ring.rptr_dw:#x}, which is past wptr: something else writes there"
-    stuck = stuck_submission(ring)
+    stuck = find_stuck_submission(ring)
     if stuck is None:
         return "everything submitted has finished"
     name = stuck.ready.name

@@ -14,11 +14,11 @@ from zinc_rt.backends.amd.fence import SLOT_BYTES, TimelineFence
 from zinc_rt.backends.amd.kmd_side import KmdSide
 from zinc_rt.backends.amd.options import AmdOptions
 from zinc_rt.backends.amd.packet_list import AmdExecutable
-from zinc_rt.backends.amd.publish import publisher
+from zinc_rt.backends.amd.publish import load_publisher
 from zinc_rt.backends.amd.ring import AmdRing, MakeHang, ReadyDwords
 from zinc_rt.backends.base import Submissions
 from zinc_rt.exec import Stream
-from zinc_rt.exec.fence import single_fences
+from zinc_rt.exec.fence import split_fences
 from zinc_rt.kmd.transport import Placement
 from zinc_rt.pm4.generation import Generation
 from zinc_rt.pm4.packet import Packet
@@ -63,7 +63,7 @@ class StreamQueues:
         self._generation = generation
         self._tier = tier
         self._ring_bytes = options.ring_bytes
-        self._publish = options.publish or publisher()
+        self._publish = options.publish or load_publisher()
         self._debug = debug
         self._make_hang = make_hang
         self._watch = watch
@@ -94,7 +94,7 @@ class StreamQueues:
         """Return the stream's ring, for custom packets."""
         queue = self._queues.get(stream)
         if queue is None:
-            queue = self._queues[stream] = self._new_queue(stream.name, stream.priority)
+            queue = self._queues[stream] = self._create_queue(stream.name, stream.priority)
         self.settle()
         return queue.ring
 
@@ -111,25 +111,27 @@ class StreamQueues:
             return self._submit_checked(executable, stream)
         ready = queue.ready.get(executable)
         if ready is None:
-            ready = queue.ready[executable] = self._ready(queue, executable)
+            ready = queue.ready[executable] = self._encode_submission(queue, executable)
         fence = queue.ring.submit(ready)
         self.submissions.fast += 1
         self.submissions.doorbells += 1
         return fence
 
-    def prepared(self, executable: AmdExecutable, stream: Stream) -> tuple[AmdRing, ReadyDwords]:
+    def prepare_submission(self, executable: AmdExecutable, stream: Stream) -> tuple[AmdRing, ReadyDwords]:
         """Return the dwords and the ring of the next `submit`, without submitting."""
         ring = self.ring(stream)
         queue = self._queues[stream]
-        return ring, self._ready(queue, executable, (*self._waits(stream, ring), *self._flush(queue)))
+        return ring, self._encode_submission(
+            queue, executable, (*self._wait_packets(stream, ring), *self._flush(queue))
+        )
 
-    def dma(self, name: str, packets: Iterable[Packet], stream: Stream) -> TimelineFence:
+    def copy_by_dma(self, name: str, packets: Iterable[Packet], stream: Stream) -> TimelineFence:
         """Copy with the command processor, after the stream's waves. The queue continues when the copy has
         finished."""
         ring = self.ring(stream)
         queue = self._queues[stream]
         flush = self._flush(queue)
-        before = (*self._waits(stream, ring), *flush, EventWrite.cs_partial_flush())
+        before = (*self._wait_packets(stream, ring), *flush, EventWrite.cs_partial_flush())
         ready = ring.encode((*before, *packets), name, dma=True)
         # DMA runs beside the stream: a wait on its own fence is what holds back who touches the bytes next
         hold = WaitRegMem64(ring.timeline.gpu_va, ring.timeline.submitted + 1)
@@ -157,12 +159,14 @@ class StreamQueues:
         ring = self.ring(stream)
         queue = self._queues[stream]
         flush = self._flush(queue)
-        waits = self._waits(stream, ring)
+        waits = self._wait_packets(stream, ring)
         if waits:
-            ready = self._ready(queue, executable, (*waits, *flush))
+            ready = self._encode_submission(queue, executable, (*waits, *flush))
         else:
             kept = queue.flushing if flush else queue.ready
-            ready = kept.get(executable) or kept.setdefault(executable, self._ready(queue, executable, flush))
+            ready = kept.get(executable) or kept.setdefault(
+                executable, self._encode_submission(queue, executable, flush)
+            )
         fence = ring.submit(ready)
         queue.flushed = self._bar_writes
         self.submissions.careful += 1
@@ -175,18 +179,20 @@ class StreamQueues:
         """
         return self._side.flush_hdp() if queue.flushed != self._bar_writes else ()
 
-    def _ready(self, queue: _StreamQueue, executable: AmdExecutable, before: Iterable[Packet] = ()) -> ReadyDwords:
+    def _encode_submission(
+        self, queue: _StreamQueue, executable: AmdExecutable, before: Iterable[Packet] = ()
+    ) -> ReadyDwords:
         call = IndirectBuffer(
             executable.ib.gpu_va, len(executable.ib.words), inherit_vmid=int(queue.ring.queue.inherits_vmid)
         )
         return queue.ring.encode((*before, call), executable.name, ib=executable.ib)
 
-    def _waits(self, stream: Stream, ring: AmdRing) -> list[Packet]:
+    def _wait_packets(self, stream: Stream, ring: AmdRing) -> list[Packet]:
         """Return packets that make this queue wait for fences of other streams. Fences of other backends are
         waited for on the host."""
         ours = {queue.ring.timeline for queue in self._queues.values()}
         packets: list[Packet] = []
-        for fence in single_fences(stream.waits):
+        for fence in split_fences(stream.waits):
             if isinstance(fence, TimelineFence) and fence.timeline in ours:
                 if fence.done():
                     fence.wait(0.0)  # raises what its queue was lost by
@@ -196,8 +202,8 @@ class StreamQueues:
                 fence.wait(self.timeout_seconds)
         return packets
 
-    def _new_queue(self, name: str, priority: int) -> _StreamQueue:
-        slot = self._slot()
+    def _create_queue(self, name: str, priority: int) -> _StreamQueue:
+        slot = self._take_slot()
         try:
             queue = self._side.create_queue(ring_bytes=self._ring_bytes, priority=priority)
         except BaseException:
@@ -214,13 +220,13 @@ class StreamQueues:
             publish=self._publish,
             make_hang=self._make_hang,
             full_seconds=self.timeout_seconds,
-            mapped=self._memory.addresses.refusal,
+            mapped=self._memory.addresses.check_range,
             watch=self._watch,
             debug=self._debug,
         )
         return _StreamQueue(ring)
 
-    def _slot(self) -> tuple[int, int]:
+    def _take_slot(self) -> tuple[int, int]:
         if self._closed:
             raise ValueError(f"{self._tier} is closed")
         if not self._slots:

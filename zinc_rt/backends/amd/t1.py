@@ -7,7 +7,7 @@ from contextlib import ExitStack
 
 from zinc_rt.backends.amd.backend import AmdBackend
 from zinc_rt.backends.amd.kmd_side import KfdSide
-from zinc_rt.backends.amd.open import availability, backend_on, first_gpu, open_amd
+from zinc_rt.backends.amd.open import check_availability, find_first_gpu, open_amd, open_backend
 from zinc_rt.backends.amd.options import AmdOptions
 from zinc_rt.backends.base import Backend
 from zinc_rt.backends.spec import Availability, Host, Opening
@@ -18,7 +18,7 @@ from zinc_rt.kmd.topology import TopologyNode
 
 
 def probe(host: Host) -> Availability:
-    return availability(host, "t1", check_kfd)
+    return check_availability(host, "t1", check_kfd)
 
 
 def open(opening: Opening) -> Backend:
@@ -38,5 +38,5 @@ def open_t1(
         undo.callback(after)
         process = KfdProcess(driver)
         undo.callback(process.close)
-        gpu = process.open_gpu(node or first_gpu(driver))
-        return backend_on(driver, gpu.node, KfdSide(gpu), "t1", options, undo)
+        gpu = process.open_gpu(node or find_first_gpu(driver))
+        return open_backend(driver, gpu.node, KfdSide(gpu), "t1", options, undo)

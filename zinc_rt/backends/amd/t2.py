@@ -7,7 +7,7 @@ from contextlib import ExitStack
 
 from zinc_rt.backends.amd.backend import AmdBackend
 from zinc_rt.backends.amd.kmd_side import UserqSide
-from zinc_rt.backends.amd.open import availability, backend_on, first_gpu, open_amd
+from zinc_rt.backends.amd.open import check_availability, find_first_gpu, open_amd, open_backend
 from zinc_rt.backends.amd.options import AmdOptions
 from zinc_rt.backends.base import Backend
 from zinc_rt.backends.spec import Availability, Host, Opening
@@ -18,7 +18,7 @@ from zinc_rt.kmd.userq import UserqGpu
 
 
 def probe(host: Host) -> Availability:
-    return availability(host, "t2", check_user_queues)
+    return check_availability(host, "t2", check_user_queues)
 
 
 def open(opening: Opening) -> Backend:
@@ -37,7 +37,7 @@ def open_t2(
     """
     with ExitStack() as undo:
         undo.callback(after)
-        node = node or first_gpu(driver)
+        node = node or find_first_gpu(driver)
         gpu = UserqGpu(driver, node.render_path)
         undo.callback(gpu.close)
-        return backend_on(driver, node, UserqSide(gpu), "t2", options, undo)
+        return open_backend(driver, node, UserqSide(gpu), "t2", options, undo)

@@ -21,13 +21,13 @@ PACKET_BYTES = 32 << 20  # byte_count has 26 bits
 FROM_ADDRESS, FROM_PACKET = 3, 2  # src_sel
 
 
-def zeros(gpu_va: int, size_bytes: int) -> Iterator[Packet]:
+def zero_packets(gpu_va: int, size_bytes: int) -> Iterator[Packet]:
     """Return packets that zero those bytes."""
     for start in range(0, size_bytes, PACKET_BYTES):
         yield DmaData(0, gpu_va + start, min(PACKET_BYTES, size_bytes - start), src_sel=FROM_PACKET)
 
 
-def copies(source_va: int, target_va: int, size_bytes: int) -> list[Packet]:
+def copy_packets(source_va: int, target_va: int, size_bytes: int) -> list[Packet]:
     """Return packets that copy through L2, without bypassing any of its lines."""
     return [
         DmaData(source_va + start, target_va + start, min(PACKET_BYTES, size_bytes - start), src_sel=FROM_ADDRESS)
@@ -58,7 +58,7 @@ class Transfer:
 
     def fill(self, gpu_va: int, size_bytes: int) -> None:
         """Zero memory. Return when it is complete."""
-        for packet in zeros(gpu_va, size_bytes):
+        for packet in zero_packets(gpu_va, size_bytes):
             self._ring.submit(self._ring.encode((packet,), "fill", dma=True))
         self.finish()
 
@@ -74,7 +74,7 @@ class Transfer:
         return bytes(content)
 
     def finish(self) -> None:
-        self._ring.idle(self._timeout_seconds)
+        self._ring.wait_until_idle(self._timeout_seconds)
 
     def _take_half(self) -> int:
         """Return the offset of the least recently used half, once the GPU has read it."""

@@ -31,7 +31,7 @@ Extent = Callable[[str], Range]
 
 
 @dataclass(frozen=True, slots=True)
-class Expectation:
+class ExpectedStream:
     """Facts about an executable that do not come from its dwords. `block_va`: address of the plan's block;
     `kernel` and `zrt`: by the code that a dispatch runs; `extent`: address ranges of the graph's buffers.
     """
@@ -43,11 +43,11 @@ class Expectation:
     generation: Generation
 
 
-def verify(words: Sequence[int], dispatches: Mapping[int, Dispatch], name: str, expected: Expectation) -> None:
+def verify(words: Sequence[int], dispatches: Mapping[int, Dispatch], name: str, expected: ExpectedStream) -> None:
     """Check all dispatches. `dispatches` is keyed by the dword at which each one's packets begin. Raise
     EncodeError for the first dispatch that does not match its kernel and node."""
     items = decode_stream(words, expected.generation)
-    state, order = DispatchState(expected.generation), _Order(expected)
+    state, order = DispatchState(expected.generation), _OrderChecker(expected)
     left = dict(sorted(dispatches.items()))
     for item in items:
         packet = item.packet
@@ -55,10 +55,10 @@ def verify(words: Sequence[int], dispatches: Mapping[int, Dispatch], name: str, 
             break  # the linter says what it is
         if isinstance(packet, DispatchDirect | DispatchIndirect):
             if not left:
-                raise _encode_error(name, item, "a dispatch that no launch asked for", "leave it out")
+                raise _make_encode_error(name, item, "a dispatch that no launch asked for", "leave it out")
             step = left.pop(min(left))
             for problem, advice in (*_check_launch(packet, state, step, expected), *order.dispatch(step)):
-                raise _encode_error(name, item, f"{_dispatch_name(step)}: {problem}", advice)
+                raise _make_encode_error(name, item, f"{_dispatch_name(step)}: {problem}", advice)
         elif isinstance(packet, EventWrite) and packet.event_type == CS_PARTIAL_FLUSH:
             order.waited = True
         elif isinstance(packet, AcquireMem) and order.waited:
@@ -69,7 +69,7 @@ def verify(words: Sequence[int], dispatches: Mapping[int, Dispatch], name: str, 
         raise EncodeError(f"{name}: {_dispatch_name(step)} is never dispatched", next="emit a dispatch for it")
 
 
-def _encode_error(name: str, item: DecodedPacket, text: str, advice: str) -> EncodeError:
+def _make_encode_error(name: str, item: DecodedPacket, text: str, advice: str) -> EncodeError:
     return EncodeError(f"{name}, dword {item.offset}: {text}", next=advice)
 
 
@@ -78,13 +78,13 @@ def _dispatch_name(step: Dispatch) -> str:
 
 
 def _check_launch(
-    packet: DispatchDirect | DispatchIndirect, state: DispatchState, step: Dispatch, expected: Expectation
+    packet: DispatchDirect | DispatchIndirect, state: DispatchState, step: Dispatch, expected: ExpectedStream
 ) -> Iterator[tuple[str, str]]:
     """Check the registers and the packet against the container and the plan."""
     kernel, zrt, seen = expected.kernel(step.code), expected.zrt(step.launch.kernel), state.registers
-    rsrc1 = _fields(PGM_RSRC1[expected.generation], seen.get(Sh.PGM_RSRC1, 0))
-    rsrc2 = _fields(PGM_RSRC2[expected.generation], seen.get(Sh.PGM_RSRC2, 0))
-    initiator = _fields(DISPATCH_INITIATOR[expected.generation], packet.initiator)
+    rsrc1 = _decode_fields(PGM_RSRC1[expected.generation], seen.get(Sh.PGM_RSRC1, 0))
+    rsrc2 = _decode_fields(PGM_RSRC2[expected.generation], seen.get(Sh.PGM_RSRC2, 0))
+    initiator = _decode_fields(DISPATCH_INITIATOR[expected.generation], packet.initiator)
     code_va = (seen.get(Sh.PGM_HI, 0) & 0xFF) << 40 | seen.get(Sh.PGM_LO, 0) << 8
     arguments = seen.get(Sh.USER_DATA_0, 0) | seen.get(Sh.USER_DATA_0 + 1, 0) << 32
     vgprs = (rsrc1["VGPRS"] + 1) * VGPR_UNIT[zrt.wave]
@@ -100,8 +100,8 @@ def _check_launch(
         ),
         ("scratch:", bool(rsrc2["SCRATCH_EN"]), zrt.scratch_bytes > 0, str),
         ("user registers, PGM_RSRC2.USER_SGPR:", rsrc2["USER_SGPR"], USER_SGPRS, str),
-        ("workgroup ids enabled:", _axes(rsrc2), "xyz", str),
-        ("work-item ids for axes beyond x:", rsrc2["TIDIG_COMP_CNT"], _axes_used(zrt), str),
+        ("workgroup ids enabled:", _list_axes(rsrc2), "xyz", str),
+        ("work-item ids for axes beyond x:", rsrc2["TIDIG_COMP_CNT"], _count_used_axes(zrt), str),
         ("arguments at", arguments, expected.block_va + step.arguments_offset, hex),
     )
     argument = seen.get(Sh.PGM_RSRC1, 0), seen.get(Sh.PGM_RSRC2, 0)
@@ -115,11 +115,11 @@ def _check_launch(
             )
     if vgprs < zrt.vgprs:
         yield f"{vgprs} vector registers, it uses {zrt.vgprs}", "set RSRC1.VGPRS for this kernel"
-    yield from _grid(packet, step, expected)
+    yield from _check_grid(packet, step, expected)
 
 
-def _grid(
-    packet: DispatchDirect | DispatchIndirect, step: Dispatch, expected: Expectation
+def _check_grid(
+    packet: DispatchDirect | DispatchIndirect, step: Dispatch, expected: ExpectedStream
 ) -> Iterator[tuple[str, str]]:
     if isinstance(step.grid, GridInBlock):
         expected_va = expected.block_va + step.grid.offset_bytes
@@ -129,23 +129,23 @@ def _grid(
         yield f"its grid is {' x '.join(map(str, step.grid))}", "dispatch that many workgroups"
 
 
-def _fields(bits: Sequence[Bits], value: int) -> dict[str, int]:
+def _decode_fields(bits: Sequence[Bits], value: int) -> dict[str, int]:
     return {bit.name: bit.of(value) for bit in bits}
 
 
-def _axes(rsrc2: Mapping[str, int]) -> str:
+def _list_axes(rsrc2: Mapping[str, int]) -> str:
     return "".join(axis for axis in "xyz" if rsrc2[f"TGID_{axis.upper()}_EN"])
 
 
-def _axes_used(zrt: Zrt) -> int:
+def _count_used_axes(zrt: Zrt) -> int:
     return 2 if zrt.workgroup[2] > 1 else 1 if zrt.workgroup[1] > 1 else 0
 
 
 @dataclass(slots=True)
-class _Order:
+class _OrderChecker:
     """The bytes touched since the last flush. A dispatch that depends on them must follow a flush."""
 
-    expected: Expectation
+    expected: ExpectedStream
     waited: bool = False  # for the waves; their stores are seen once caches were invalidated too
     written: list[tuple[Range, Dispatch]] = field(default_factory=list)
     read: list[tuple[Range, Dispatch]] = field(default_factory=list)
@@ -172,7 +172,7 @@ class _Order:
                 writer = self.temps.setdefault((id(step.node), buffer.name), step)
                 if writer is not None and writer is not step:
                     yield f"it needs {buffer.name} of {writer.launch.kernel}, which may still run", FLUSH
-        reads, writes = _touched_ranges(step, self.expected.extent)
+        reads, writes = _list_touched_ranges(step, self.expected.extent)
         for name, span in reads:
             if other := _find_overlap(step, span, self.written):
                 yield f"it reads {name}, which {other} may still be writing", FLUSH
@@ -183,7 +183,9 @@ class _Order:
         self.written += [(span, step) for _, span in writes]
 
 
-def _touched_ranges(step: Dispatch, extent: Extent) -> tuple[list[tuple[str, Range]], list[tuple[str, Range]]]:
+def _list_touched_ranges(
+    step: Dispatch, extent: Extent
+) -> tuple[list[tuple[str, Range]], list[tuple[str, Range]]]:
     """Return this launch's reads and writes of the graph's buffers."""
     if step.node is None:
         return [], []

@@ -20,7 +20,7 @@ class HostMemory:
         self._executor = executor
 
     def alloc(self, size_bytes: int, heap: str, name: str, *, zeroed: bool = True) -> Buffer:
-        return Buffer(name, size_bytes, heap, storage=aligned(size_bytes))
+        return Buffer(name, size_bytes, heap, storage=allocate_aligned(size_bytes))
 
     def free(self, buffer: Buffer) -> None:
         buffer.check_owned()
@@ -46,8 +46,8 @@ class HostMemory:
         stream: Stream,
     ) -> HostFence:
         """Copy bytes. Raise ValueError for weights, which are the file's own bytes here."""
-        read = _plain(source)[source_offset_bytes : source_offset_bytes + size_bytes]
-        written = _plain(target)[target_offset_bytes : target_offset_bytes + size_bytes]
+        read = _host_array(source)[source_offset_bytes : source_offset_bytes + size_bytes]
+        written = _host_array(target)[target_offset_bytes : target_offset_bytes + size_bytes]
         return self._executor.submit(partial(np.copyto, written, read), stream)
 
     def upload(self, weights: Mapping[str, Weight], constants: Mapping[str, np.ndarray]) -> dict[str, Buffer]:
@@ -58,14 +58,14 @@ class HostMemory:
         fence.wait(timeout_seconds)
 
 
-def aligned(size_bytes: int, alignment: int = ALIGNMENT_BYTES) -> np.ndarray:
+def allocate_aligned(size_bytes: int, alignment: int = ALIGNMENT_BYTES) -> np.ndarray:
     """Return zeroed uint8 memory that starts at a multiple of `alignment`."""
     room = np.zeros(size_bytes + alignment, np.uint8)
     skip = -room.ctypes.data % alignment
     return room[skip : skip + size_bytes]
 
 
-def _plain(buffer: Buffer) -> np.ndarray:
+def _host_array(buffer: Buffer) -> np.ndarray:
     if not isinstance(buffer.storage, np.ndarray):
         raise ValueError(f"{buffer.name} is not CPU memory; this tier copies only allocated or wrapped buffers")
     return buffer.storage

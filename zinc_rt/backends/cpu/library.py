@@ -49,7 +49,7 @@ Compile = Callable[[build.Compiler, str], bytes]
 _LOADED: dict[tuple[str, str], Library] = {}  # a library is loaded once
 
 
-def library(compiler_name: str = "", *, report: Callable[[str], None] = lambda line: None) -> Library:
+def build_library(compiler_name: str = "", *, report: Callable[[str], None] = lambda line: None) -> Library:
     """Return the library for this machine. `compiler_name` selects another compiler; `report` receives messages
     about slow steps.
 
@@ -58,7 +58,9 @@ def library(compiler_name: str = "", *, report: Callable[[str], None] = lambda l
     cache = ObjectCache(cache_folder() / "native")
     where = (compiler_name, str(cache.folder))
     if where not in _LOADED:
-        _LOADED[where] = select_library(cache, build.compiler(compiler_name), build.levels(), report=report)
+        _LOADED[where] = select_library(
+            cache, build.find_compiler(compiler_name), build.list_levels(), report=report
+        )
     return _LOADED[where]
 
 
@@ -72,21 +74,21 @@ def select_library(
     report: Callable[[str], None] = lambda line: None,
 ) -> Library:
     """Return the library of the highest level that compiles and passes its self-test, now or in the cache.
-    `check`: returns the faults of a library; `self_test` by default.
+    `check`: returns the faults of a library; `run_self_test` by default.
 
     Raise UnsupportedError with the reason for every level.
     """
     notes: list[str] = []
     for level in levels:
         with _lock_folder(cache.folder):
-            loaded = _build_or_load(cache, compiler, level, compile, check or self_test, report)
+            loaded = _build_or_load(cache, compiler, level, compile, check or run_self_test, report)
         if isinstance(loaded, str):
             notes.append(loaded)
             report(loaded)
             continue
         content, cached = loaded
         return Library(load(content), level, compiler.version, tuple(notes), cached)
-    alike = _common_error(notes)
+    alike = _find_common_error(notes)
     if not alike:
         raise UnsupportedError("no native kernels: " + "; ".join(notes))
     raise UnsupportedError(
@@ -96,7 +98,7 @@ def select_library(
     )
 
 
-def _common_error(notes: Sequence[str]) -> str:
+def _find_common_error(notes: Sequence[str]) -> str:
     """Return the error that all builds have in common, or nothing. Such an error is not caused by one compiler or
     CPU."""
     wrong = {note.partition(FAILED_TEST)[2].removesuffix(")") for note in notes}
@@ -112,7 +114,7 @@ def _build_or_load(
     report: Callable[[str], None],
 ) -> tuple[bytes, bool] | str:
     """Return a library that passed its self-test and whether it was cached, or the reason why there is none."""
-    key = build.key(compiler, level)
+    key = build.make_key(compiler, level)
     if (content := cache.load(key)) is not None:
         return content, True
     if (failed := cache.load(key + FAILED)) is not None:
@@ -131,9 +133,9 @@ def _build_or_load(
     return content, False
 
 
-def self_test(content: bytes) -> str:
+def run_self_test(content: bytes) -> str:
     """Return the faults of a library, tested in a child process; empty if there are none."""
-    with _file(content) as path:
+    with _write_file(content) as path:
         command = [sys.executable, "-m", "zinc_rt.backends.cpu.self_test", str(path)]
         try:
             result = subprocess.run(
@@ -150,7 +152,7 @@ def self_test(content: bytes) -> str:
         return ""
     location = result.stdout.strip().rpartition("\n")[2]
     if result.returncode < 0:
-        return f"{_signal(-result.returncode)} in {location.removeprefix('running ')}"
+        return f"{_describe_signal(-result.returncode)} in {location.removeprefix('running ')}"
     if result.returncode != WRONG_BITS:
         return f"{location}: {result.stderr.strip().rpartition(chr(10))[2] or f'exit {result.returncode}'}"
     return location
@@ -158,7 +160,7 @@ def self_test(content: bytes) -> str:
 
 def load(content: bytes) -> ctypes.CDLL:
     """Load a library into this process. The file is deleted afterwards if the system allows it."""
-    with _file(content) as path:
+    with _write_file(content) as path:
         handle = ctypes.CDLL(str(path))
     handle.zrt_run.restype = ctypes.c_int64
     handle.zrt_help.restype = ctypes.c_uint32
@@ -168,7 +170,7 @@ def load(content: bytes) -> ctypes.CDLL:
 
 
 @contextmanager
-def _file(content: bytes) -> Iterator[Path]:
+def _write_file(content: bytes) -> Iterator[Path]:
     descriptor, name = tempfile.mkstemp(prefix="zinc-rt-", suffix=".so")
     try:
         with os.fdopen(descriptor, "wb") as file:
@@ -196,7 +198,7 @@ def _lock_folder(folder: Path) -> Iterator[None]:
         yield
 
 
-def _signal(number: int) -> str:
+def _describe_signal(number: int) -> str:
     import signal
 
     try:

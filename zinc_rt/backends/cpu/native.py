@@ -14,14 +14,14 @@ from functools import partial
 from zinc_rt.backends.base import Device, Submissions
 from zinc_rt.backends.cpu import tasks
 from zinc_rt.backends.cpu.host_memory import HostMemory
-from zinc_rt.backends.cpu.library import Library, library
-from zinc_rt.backends.cpu.oracle import Stopped
+from zinc_rt.backends.cpu.library import Library, build_library
+from zinc_rt.backends.cpu.oracle import RunStopped
 from zinc_rt.backends.cpu.read_ahead import ReadAhead
-from zinc_rt.backends.cpu.threads import Helpers, check_affinity, default_threads
+from zinc_rt.backends.cpu.threads import HelperThreads, check_affinity, choose_default_threads
 from zinc_rt.backends.spec import Availability, BackendSpec, Host, OnDevice, Opening
 from zinc_rt.exec import Buffer, HostExecutor, HostFence, Stream
 from zinc_rt.host.errors import InputError, UnsupportedError
-from zinc_rt.host.machine import processor_name
+from zinc_rt.host.machine import read_processor_name
 from zinc_rt.kernels.native.table import KERNELS, ORDERINGS
 from zinc_rt.lower import LoweredGraph
 
@@ -42,11 +42,11 @@ def probe(host: Host) -> Availability:
     run.
     """
     try:
-        loaded = library(_compiler_setting(), report=_print_note)
+        loaded = build_library(_read_compiler_setting(), report=_print_note)
     except UnsupportedError as error:
         devices = (OnDevice("cpu", False, error.message, error.next),)
         return Availability(False, error.message, error.next, devices=devices)
-    text = f"machine code for this CPU ({loaded.level}), {_threads(default_threads())}"
+    text = f"machine code for this CPU ({loaded.level}), {_format_threads(choose_default_threads())}"
     text = "; ".join([text, *loaded.notes])
     return Availability(True, text, devices=(OnDevice("cpu", True, text),))
 
@@ -64,8 +64,8 @@ def open(opening: Opening) -> NativeBackend:
     return NativeBackend(
         opening.spec,
         opening.ordering,
-        library(_compiler_setting(), report=_print_note),
-        threads=opening.options.get("threads") or len(affinity) or default_threads(),
+        build_library(_read_compiler_setting(), report=_print_note),
+        threads=opening.options.get("threads") or len(affinity) or choose_default_threads(),
         affinity=affinity,
     )
 
@@ -83,19 +83,19 @@ class NativeBackend(HostMemory):
         *,
         threads: int,
         affinity: tuple[int, ...] = (),
-        splitting: tasks.Splitting = tasks.Splitting(),  # noqa: B008 - frozen
+        splitting: tasks.TaskSplitting = tasks.TaskSplitting(),  # noqa: B008 - frozen
         read_ahead: ReadAhead | None = None,
     ) -> None:
         super().__init__(HostExecutor(spec.tier))
         self.spec = spec
         self.kernels = KERNELS
         self.ordering = ordering
-        self.device = Device(name=processor_name(), arch=f"{platform.machine()} ({code.level})")
+        self.device = Device(name=read_processor_name(), arch=f"{platform.machine()} ({code.level})")
         self.submissions = Submissions()
         self._code = code
         self._splitting = splitting
         self._read_ahead = read_ahead or ReadAhead()
-        self._helpers = Helpers(code.handle, threads, affinity)
+        self._helpers = HelperThreads(code.handle, threads, affinity)
 
     def build(self, lowered: LoweredGraph, buffers: Mapping[str, Buffer]) -> tasks.NativeExecutable:
         executable = tasks.build(lowered, buffers, self._code.address, self._splitting)
@@ -121,20 +121,20 @@ class NativeBackend(HostMemory):
             result = self._helpers.run(executable.struct)
             executable.host_ns[:] = start, time.monotonic_ns()
         if result == -1:
-            raise Stopped(f"{self.spec.tier} was closed before this replay ended")
+            raise RunStopped(f"{self.spec.tier} was closed before this replay ended")
         if result:
             reason, task = result >> 32, result & 0xFFFFFFFF
             raise InputError(f"{executable.tasks[task][0]!r}: {REFUSALS.get(reason, f'refused, code {reason}')}")
 
 
-def _compiler_setting() -> str:
+def _read_compiler_setting() -> str:
     """Return the compiler named in the environment. Every command has already checked it; it applies to the whole
     process.
     """
     return os.environ.get("ZINC_RT_CC", "").strip()
 
 
-def _threads(count: int) -> str:
+def _format_threads(count: int) -> str:
     return f"{count} thread{'s' * (count != 1)}"
 
 

@@ -17,11 +17,11 @@ from zinc_rt.backends import registry
 from zinc_rt.backends.base import Device, Submissions
 from zinc_rt.backends.cpu.host_memory import HostMemory
 from zinc_rt.backends.spec import Availability, BackendSpec, Host, OnDevice, Opening
-from zinc_rt.backends.times import HOST_CLOCK, Timed, Times
+from zinc_rt.backends.times import HOST_CLOCK, TimedDispatch, Times
 from zinc_rt.exec import Buffer, HostExecutor, HostFence, Stream
 from zinc_rt.host.errors import ZincError
-from zinc_rt.host.machine import available_cores, processor_name
-from zinc_rt.ir.graph import ABSENT, SYMBOLS, BufferSpec, Node, most
+from zinc_rt.host.machine import count_available_cores, read_processor_name
+from zinc_rt.ir.graph import ABSENT, SYMBOLS, BufferSpec, Node, maximum_dim
 from zinc_rt.ir.op import OPS
 from zinc_rt.kernels import reference
 from zinc_rt.kernels.reference.arithmetic import Arithmetic, arithmetic
@@ -40,11 +40,11 @@ def probe(host: Host) -> Availability:
 
 def open(opening: Opening) -> CpuBackend:
     """Open the backend. Option `threads`: by default every core available to this process."""
-    threads = opening.options.get("threads") or available_cores()
+    threads = opening.options.get("threads") or count_available_cores()
     return CpuBackend(opening.ordering, threads=threads, spec=opening.spec)
 
 
-class Stopped(ZincError):
+class RunStopped(ZincError):
     """Raised if the backend was closed while a replay was running."""
 
     exit_code = 130
@@ -63,7 +63,7 @@ class BoundOperand:
     array: np.ndarray
     symbol: int | None
 
-    def now(self, counts: np.ndarray) -> np.ndarray:
+    def select_counted(self, counts: np.ndarray) -> np.ndarray:
         return self.array if self.symbol is None else self.array[: counts[self.symbol]]
 
 
@@ -98,7 +98,7 @@ class CpuExecutable:
         return Times(
             HOST_CLOCK,
             False,
-            tuple(Timed(c.node, c.code.__name__, start, ended) for c, start, ended in pairs),
+            tuple(TimedDispatch(c.node, c.code.__name__, start, ended) for c, start, ended in pairs),
             host_time=True,
         )
 
@@ -120,13 +120,13 @@ class CpuBackend(HostMemory):
         self.kernels = KERNELS
         self.math: Arithmetic = arithmetic(ordering, threads=threads)
         self.ordering = ordering
-        self.device = Device(name=processor_name(), arch=platform.machine())
+        self.device = Device(name=read_processor_name(), arch=platform.machine())
         super().__init__(HostExecutor(self.spec.tier))
         self.submissions = Submissions()
         self._stopping = threading.Event()
 
     def build(self, lowered: LoweredGraph, buffers: Mapping[str, Buffer]) -> CpuExecutable:
-        bind = partial(_operand, lowered, buffers)
+        bind = partial(_bind_operand, lowered, buffers)
         calls = []
         for call in lowered.calls:
             spec = OPS[call.node.op]
@@ -136,10 +136,16 @@ class CpuBackend(HostMemory):
                     call.node,
                     call.entry.code,
                     tuple(None if name == ABSENT else bind(name) for name in call.node.inputs),
-                    tuple(_array(bind(name)) for port, name in outputs if port.inplace is None and name != ABSENT),
+                    tuple(
+                        _require_array(bind(name))
+                        for port, name in outputs
+                        if port.inplace is None and name != ABSENT
+                    ),
                 )
             )
-        return CpuExecutable(tuple(calls), _array(bind("step.counts")).array, [] if lowered.timed else None)
+        return CpuExecutable(
+            tuple(calls), _require_array(bind("step.counts")).array, [] if lowered.timed else None
+        )
 
     def unload(self, executable: CpuExecutable) -> None:
         """Do nothing: an executable owns no resources."""
@@ -158,26 +164,27 @@ class CpuBackend(HostMemory):
             seen.clear()
         for call in executable.calls:
             if self._stopping.is_set():
-                raise Stopped(f"{self.spec.tier} was closed before this replay ended")
+                raise RunStopped(f"{self.spec.tier} was closed before this replay ended")
             if seen is not None:
                 seen.append(self._clock_ns())
             inputs = (
-                operand.now(counts) if isinstance(operand, BoundOperand) else operand for operand in call.inputs
+                operand.select_counted(counts) if isinstance(operand, BoundOperand) else operand
+                for operand in call.inputs
             )
             with np.errstate(all="ignore"):  # overflow and NaN are results to report, not warnings
                 try:
                     results = call.code(self.math, *inputs, **call.node.attrs)
                 except (ArithmeticError, LookupError, TypeError, ValueError) as error:
-                    raise _node_failure(self.spec.tier, call.node, error) from error
+                    raise _make_node_failure(self.spec.tier, call.node, error) from error
             if not isinstance(results, tuple):
                 results = (results,)
             for output, result in zip(call.outputs, results, strict=False):
-                output.now(counts)[...] = result
+                output.select_counted(counts)[...] = result
             if seen is not None:
                 seen.append(self._clock_ns())
 
 
-def _node_failure(tier: str, node: Node, error: Exception) -> NodeFailed:
+def _make_node_failure(tier: str, node: Node, error: Exception) -> NodeFailed:
     """Create the error that names the node and the deepest line in the oracle's own code."""
     lines = [
         f"kernels/reference/{path.relative_to(REFERENCE)}:{frame.lineno}"
@@ -191,7 +198,7 @@ def _node_failure(tier: str, node: Node, error: Exception) -> NodeFailed:
     )
 
 
-def _operand(lowered: LoweredGraph, buffers: Mapping[str, Buffer], name: str) -> BoundOperand | Weight:
+def _bind_operand(lowered: LoweredGraph, buffers: Mapping[str, Buffer], name: str) -> BoundOperand | Weight:
     spec = lowered.graph.buffers[name]
     if spec.role in ("weight", "constant"):
         weight: Weight = buffers[name].storage
@@ -199,18 +206,18 @@ def _operand(lowered: LoweredGraph, buffers: Mapping[str, Buffer], name: str) ->
     placement = lowered.plan.placements[name]
     storage: np.ndarray = buffers[placement.allocation].storage
     raw = storage[placement.offset_bytes : placement.offset_bytes + placement.size_bytes]
-    array = raw.view(NUMPY_DTYPES[spec.dtype]).reshape(_capacity(spec, lowered.plan.capacity))
-    return BoundOperand(array, _symbol(spec))
+    array = raw.view(NUMPY_DTYPES[spec.dtype]).reshape(_maximum_shape(spec, lowered.plan.capacity))
+    return BoundOperand(array, _find_symbol(spec))
 
 
-def _array(operand: BoundOperand | Weight) -> BoundOperand:
+def _require_array(operand: BoundOperand | Weight) -> BoundOperand:
     assert isinstance(operand, BoundOperand), "weights and constants are never written"
     return operand
 
 
-def _capacity(spec: BufferSpec, capacity: Mapping[str, int]) -> tuple[int, ...]:
-    return tuple(most(dim, capacity) or 0 for dim in spec.shape)
+def _maximum_shape(spec: BufferSpec, capacity: Mapping[str, int]) -> tuple[int, ...]:
+    return tuple(maximum_dim(dim, capacity) or 0 for dim in spec.shape)
 
 
-def _symbol(spec: BufferSpec) -> int | None:
+def _find_symbol(spec: BufferSpec) -> int | None:
     return SYMBOLS.index(spec.shape[0]) if spec.shape and isinstance(spec.shape[0], str) else None

@@ -58,7 +58,7 @@ class WeightGroup:
         return sum(item.size_bytes for item in self.ranges)
 
 
-def groups_of(
+def group_weights(
     lowered: LoweredGraph, buffers: Mapping[str, Buffer]
 ) -> tuple[tuple[WeightGroup, ...], dict[int, int]]:
     """Return the groups of a lowered graph, and the group of each node by id(node). A weight belongs to the first
@@ -68,7 +68,7 @@ def groups_of(
     seen: set[str] = set()
     for call in lowered.calls:
         node = call.node
-        weights = list(_fully_read_weights(node, lowered))
+        weights = list(_list_fully_read_weights(node, lowered))
         of_none = node.layer is None and not weights  # an index table, say: it belongs where it stands
         if not groups or (groups[-1][0] != node.layer and not of_none):
             groups.append((node.layer, []))
@@ -76,11 +76,11 @@ def groups_of(
         for name in weights:
             if name not in seen:
                 seen.add(name)
-                groups[-1][1].extend(_pages(buffers[name].storage))
+                groups[-1][1].extend(_list_page_ranges(buffers[name].storage))
     return tuple(WeightGroup(layer, tuple(ranges)) for layer, ranges in groups), where
 
 
-def _fully_read_weights(node: Node, lowered: LoweredGraph) -> Iterator[str]:
+def _list_fully_read_weights(node: Node, lowered: LoweredGraph) -> Iterator[str]:
     for port, name in zip(OPS[node.op].inputs, node.inputs, strict=False):
         if name == ABSENT or lowered.graph.buffers[name].role != "weight":
             continue
@@ -88,19 +88,21 @@ def _fully_read_weights(node: Node, lowered: LoweredGraph) -> Iterator[str]:
             yield name
 
 
-def _pages(weight: Weight) -> Iterator[PageRange]:
+def _list_page_ranges(weight: Weight) -> Iterator[PageRange]:
     """Return one page range, or one for each non-adjacent part of a weight (a slice of a merged tensor)."""
     raw = weight.raw
     if raw.ndim > 2 and not raw.flags.c_contiguous:
         for part in range(raw.shape[0]):
-            yield from _pages(weight[part])
+            yield from _list_page_ranges(weight[part])
         return
     low, high = np.lib.array_utils.byte_bounds(raw)
     start = low // mmap.PAGESIZE * mmap.PAGESIZE
     yield PageRange(start, -(-(high - start) // mmap.PAGESIZE) * mmap.PAGESIZE)
 
 
-def next_groups(groups: Sequence[WeightGroup], position: int, budget_bytes: int = BUDGET_BYTES) -> list[int]:
+def choose_next_groups(
+    groups: Sequence[WeightGroup], position: int, budget_bytes: int = BUDGET_BYTES
+) -> list[int]:
     """Return the groups to prefetch while group `position` runs.
 
     The following groups are selected, wrapping around, up to the budget; at least one.
@@ -116,7 +118,7 @@ def next_groups(groups: Sequence[WeightGroup], position: int, budget_bytes: int 
     return following
 
 
-def memory_bytes() -> int:
+def read_available_memory() -> int:
     """Return the memory available without swapping: free memory and page cache, limited by the container."""
     available = psutil.virtual_memory().available
     for path in CGROUP_LIMITS:
@@ -134,7 +136,7 @@ def advise(pages: PageRange) -> None:
     long requests. Kernels before 5.14 have only MADV_WILLNEED, which starts an asynchronous read with small pages:
     if memory was short, a token took four times as long (Linux 6.18, virtio disk).
     """
-    libc = _libc()
+    libc = _load_libc()
     if libc is None:
         return
     where = ctypes.c_void_p(pages.address), ctypes.c_size_t(pages.size_bytes)
@@ -142,7 +144,7 @@ def advise(pages: PageRange) -> None:
         libc.madvise(*where, mmap.MADV_WILLNEED)
 
 
-def _libc() -> ctypes.CDLL | None:
+def _load_libc() -> ctypes.CDLL | None:
     if not hasattr(mmap, "MADV_WILLNEED"):  # Windows
         return None
     return ctypes.CDLL(None)
@@ -168,7 +170,7 @@ class ReadAhead:
     def __init__(
         self,
         *,
-        memory: Callable[[], int] = memory_bytes,
+        memory: Callable[[], int] = read_available_memory,
         advise: Callable[[PageRange], None] = advise,
         budget_bytes: int = BUDGET_BYTES,
         least_bytes: int = LEAST_BYTES,
@@ -187,7 +189,7 @@ class ReadAhead:
     ) -> FollowedGraph | None:
         """Prepare a graph. `nodes`: the node of each task. Return None if all its weights fit in memory; then they
         are prefetched here, once."""
-        groups, where = groups_of(lowered, buffers)
+        groups, where = group_weights(lowered, buffers)
         of_tasks = [where.get(id(node), -1) for node in nodes]
         followed = FollowedGraph(groups, np.array(of_tasks, np.int32))
         if followed.size_bytes < self._least_bytes:
@@ -199,12 +201,14 @@ class ReadAhead:
         fresh = [item for group in groups for item in group.ranges if item not in self._asked]
         self._asked.update(fresh)
         if fresh:
-            self._whole = threading.Thread(target=self._ask, args=(WeightGroup(None, tuple(fresh)),), daemon=True)
+            self._whole = threading.Thread(
+                target=self._request_pages, args=(WeightGroup(None, tuple(fresh)),), daemon=True
+            )
             self._whole.start()
         return None
 
-    def _ask(self, whole: WeightGroup) -> None:
-        for piece in _split_group(whole):
+    def _request_pages(self, group: WeightGroup) -> None:
+        for piece in _split_group(group):
             self._advise(piece)
 
     @contextmanager
@@ -229,7 +233,7 @@ class ReadAhead:
             if group >= 0 and group != last:
                 last, before = group, requested
                 budget_bytes = min(self._budget_bytes, followed.room_bytes)
-                requested = next_groups(followed.groups, group, budget_bytes)
+                requested = choose_next_groups(followed.groups, group, budget_bytes)
                 fresh = [index for index in requested if index not in before]
                 pieces += [piece for index in fresh for piece in _split_group(followed.groups[index])]
             if pieces:

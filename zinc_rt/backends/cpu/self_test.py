@@ -19,7 +19,7 @@ from zinc_rt.backends import registry
 from zinc_rt.backends.cpu import library
 from zinc_rt.backends.cpu.native import NativeBackend
 from zinc_rt.backends.cpu.one_node import run_node
-from zinc_rt.backends.cpu.self_test_cases import cases
+from zinc_rt.backends.cpu.self_test_cases import make_cases
 from zinc_rt.kernels.cases import Case
 from zinc_rt.kernels.native.table import ORDERINGS
 from zinc_rt.kernels.reference.arithmetic import arithmetic
@@ -27,7 +27,7 @@ from zinc_rt.kernels.reference.table import FUNCTIONS
 from zinc_rt.lower.one_node import Place
 
 
-def difference(backend: NativeBackend, case: Case, place: Place = np.copy) -> str:
+def describe_difference(backend: NativeBackend, case: Case, place: Place = np.copy) -> str:
     """Describe the difference of a case's outputs from the expected ones; empty if there is none. NaN equals NaN.
     `place` places the operands in memory."""
     operands = case.operands()
@@ -37,35 +37,35 @@ def difference(backend: NativeBackend, case: Case, place: Place = np.copy) -> st
     fresh = result if isinstance(result, tuple) else () if result is None else (result,)
     got = run_node(backend, case.op, operands, fresh, place=place, **case.attrs)
     for output, (name, want) in zip(got, case.outputs(mine, fresh), strict=True):
-        wrong = ~same(output[tuple(slice(0, size) for size in want.shape)], want)
+        wrong = ~has_same_bits(output[tuple(slice(0, size) for size in want.shape)], want)
         if wrong.any():
             return f"{np.count_nonzero(wrong)} of {wrong.size} of {name} differ from the oracle"
     return ""
 
 
-def same(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+def has_same_bits(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Return whether two arrays have the same bits, or NaN in the same places."""
     equal = np.ascontiguousarray(a).view(np.uint32) == np.ascontiguousarray(b).view(np.uint32)
     return equal | (np.isnan(a) & np.isnan(b)) if a.dtype == np.float32 else equal
 
 
-def problems(handle: ctypes.CDLL, place: Place = np.copy) -> Iterator[str]:
+def find_problems(handle: ctypes.CDLL, place: Place = np.copy) -> Iterator[str]:
     """Return a line for each kernel with wrong bits."""
     spec = registry.spec("t_cpu_native")
     code = library.Library(handle, "self-test", "")
     for ordering in sorted(ORDERINGS):
         backend = NativeBackend(spec, ordering, code, threads=2)
         try:
-            for case in cases():
+            for case in make_cases():
                 print(f"running {case.name} in {ordering}", flush=True)
-                if wrong := difference(backend, case, place):
+                if wrong := describe_difference(backend, case, place):
                     yield f"{case.name} in {ordering}: {wrong}"
         finally:
             backend.close()
 
 
 def main(path: Path) -> int:
-    for problem in problems(library.load(path.read_bytes())):
+    for problem in find_problems(library.load(path.read_bytes())):
         print(problem, flush=True)
         return library.WRONG_BITS
     return 0

@@ -11,7 +11,7 @@ from typing import Any
 
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.cases import Case
-from zinc_rt.kernels.native.types import dtypes
+from zinc_rt.kernels.native.types import list_dtypes
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ ROWS: tuple[SelfTestRow, ...] = (
         {"heads": 2, "nope": 256, "rope": 5, "latent": 18},
         types=("f32", "q8_0", "q5_k"),
     ),
-    SelfTestRow(Op.EMBED, {"T": 3, "V": 5, "D": 512}, types=tuple(sorted(dtypes()))),
+    SelfTestRow(Op.EMBED, {"T": 3, "V": 5, "D": 512}, types=tuple(sorted(list_dtypes()))),
     SelfTestRow(Op.SWIGLU, {"T": 3, "rest": 2085}),
     SelfTestRow(Op.GEGLU, {"T": 3, "rest": 37}),
     SelfTestRow(Op.SIGMOID_MUL, {"T": 3, "N": 37}),
@@ -132,7 +132,7 @@ ROWS: tuple[SelfTestRow, ...] = (
 )
 
 
-def cases() -> Iterator[Case]:
+def make_cases() -> Iterator[Case]:
     """Return the cases. Every call returns the same ones."""
     for number, row in enumerate(ROWS):
         for dtype in row.types:

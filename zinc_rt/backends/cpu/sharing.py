@@ -15,7 +15,7 @@ from zinc_rt.ir.op import OPS
 from zinc_rt.kernels.launch import Launch, Temp
 from zinc_rt.lower.dispatch_plan import GRIDS_KERNEL, TEMP_ALIGNMENT, Dispatch, DispatchPlan
 from zinc_rt.lower.lowered_graph import Barrier
-from zinc_rt.mem.arena import Lifetime, align_up, pack
+from zinc_rt.mem.arena import Lifetime, align_up, pack_lifetimes
 
 SHARED_KERNELS = frozenset({"quantise32", "quantise256", "dequantise"})
 
@@ -29,7 +29,7 @@ class NativeStep:
 
 
 @dataclass(slots=True)
-class _Shared:
+class _SharedStep:
     """A temporary that several nodes read. Groups are separated by barriers."""
 
     size_bytes: int
@@ -39,9 +39,9 @@ class _Shared:
 
 @dataclass(slots=True)
 class _Sharing:
-    written: dict[object, tuple[_Shared, ...]] = field(default_factory=dict)  # by what a launch computes
-    read: dict[tuple[int, str], _Shared] = field(default_factory=dict)  # by node and the name it has there
-    all: list[_Shared] = field(default_factory=list)
+    written: dict[object, tuple[_SharedStep, ...]] = field(default_factory=dict)  # by what a launch computes
+    read: dict[tuple[int, str], _SharedStep] = field(default_factory=dict)  # by node and the name it has there
+    all: list[_SharedStep] = field(default_factory=list)
 
 
 def share(plan: DispatchPlan, graph: OpGraph) -> tuple[list[NativeStep], int]:
@@ -50,8 +50,8 @@ def share(plan: DispatchPlan, graph: OpGraph) -> tuple[list[NativeStep], int]:
 
     Grids from data need no dispatch here, because the executor reads the counts itself.
     """
-    steps = list(_steps(plan))
-    changed = _changed_in_place(graph)
+    steps = list(_list_steps(plan))
+    changed = _list_changed_in_place(graph)
     sharing = _Sharing()
     group = 0
     kept: list[tuple[int, NativeStep]] = []
@@ -63,18 +63,20 @@ def share(plan: DispatchPlan, graph: OpGraph) -> tuple[list[NativeStep], int]:
         within = node is not None and node is last_node  # a barrier here is the node's own
         last_node = node
         pending |= step.barrier and not (within and id(node) in gone)
-        if node is not None and _can_share(launch) and not changed & _sources(launch):
+        if node is not None and _can_share(launch) and not changed & _list_sources(launch):
             temps = [buffer for buffer in launch.buffers if isinstance(buffer, Temp)]
-            known = sharing.written.get(_computation_key(launch))
+            known = sharing.written.get(_make_computation_key(launch))
             start = group + pending
-            shared = known or tuple(_Shared(align_up(t.size_bytes, TEMP_ALIGNMENT), start, start) for t in temps)
+            shared = known or tuple(
+                _SharedStep(align_up(t.size_bytes, TEMP_ALIGNMENT), start, start) for t in temps
+            )
             for temp, location in zip(temps, shared, strict=True):
                 sharing.read[id(node), temp.name] = location
             if known:
                 if not within:
                     gone.add(id(node))
                 continue
-            sharing.written[_computation_key(launch)] = shared
+            sharing.written[_make_computation_key(launch)] = shared
             sharing.all += shared
         group += pending
         for buffer in launch.buffers:
@@ -84,7 +86,7 @@ def share(plan: DispatchPlan, graph: OpGraph) -> tuple[list[NativeStep], int]:
         kept.append((id(node), NativeStep(pending, step.dispatch)))
         pending = False
     base = align_up(plan.size_bytes, TEMP_ALIGNMENT)
-    offsets = pack([Lifetime(item.first, item.last, item.size_bytes) for item in sharing.all])
+    offsets = pack_lifetimes([Lifetime(item.first, item.last, item.size_bytes) for item in sharing.all])
     places = {id(item): base + offset for item, offset in zip(sharing.all, offsets, strict=True)}
     end = max((places[id(item)] + item.size_bytes for item in sharing.all), default=plan.size_bytes)
     moved = [
@@ -93,7 +95,7 @@ def share(plan: DispatchPlan, graph: OpGraph) -> tuple[list[NativeStep], int]:
     return moved, end
 
 
-def _steps(plan: DispatchPlan) -> Iterable[NativeStep]:
+def _list_steps(plan: DispatchPlan) -> Iterable[NativeStep]:
     barrier = False
     for step in plan.steps:
         if isinstance(step, Barrier):
@@ -103,7 +105,7 @@ def _steps(plan: DispatchPlan) -> Iterable[NativeStep]:
             barrier = False
 
 
-def _changed_in_place(graph: OpGraph) -> frozenset[str]:
+def _list_changed_in_place(graph: OpGraph) -> frozenset[str]:
     """Return the buffers that a node updates in place: the name refers to a different value afterwards."""
     return frozenset(
         name
@@ -122,13 +124,13 @@ def _can_share(launch: Launch) -> bool:
     return launch.kernel in SHARED_KERNELS and not isinstance(launch.buffers[0], Temp)
 
 
-def _sources(launch: Launch) -> frozenset[str]:
+def _list_sources(launch: Launch) -> frozenset[str]:
     return frozenset(
         buffer.name for buffer in launch.buffers if buffer is not None and not isinstance(buffer, Temp)
     )
 
 
-def _computation_key(launch: Launch) -> object:
+def _make_computation_key(launch: Launch) -> object:
     """Return a key that is equal for launches that write the same values."""
     buffers = tuple(buffer.size_bytes if isinstance(buffer, Temp) else buffer for buffer in launch.buffers)
     return launch.kernel, buffers, launch.constants, launch.grid

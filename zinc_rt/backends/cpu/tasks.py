@@ -9,10 +9,10 @@ from functools import partial
 
 import numpy as np
 
-from zinc_rt.backends.cpu.host_memory import aligned
+from zinc_rt.backends.cpu.host_memory import allocate_aligned
 from zinc_rt.backends.cpu.read_ahead import FollowedGraph
 from zinc_rt.backends.cpu.sharing import share
-from zinc_rt.backends.times import Timed, Times
+from zinc_rt.backends.times import TimedDispatch, Times
 from zinc_rt.exec import Buffer
 from zinc_rt.ir.graph import SYMBOLS, Node
 from zinc_rt.kernels.launch import COUNTS, Operand, Ref, Stride, Temp
@@ -44,7 +44,7 @@ class TaskListStruct(ctypes.Structure):
 
 
 class PoolStruct(ctypes.Structure):
-    """`pool` of task.h. It must be aligned to a cache line; `aligned` allocates it so."""
+    """`pool` of task.h. It must be aligned to a cache line; `allocate_aligned` allocates it so."""
 
     _fields_ = (
         ("running", ctypes.c_void_p),
@@ -59,7 +59,7 @@ class PoolStruct(ctypes.Structure):
 
 
 @dataclass(frozen=True, slots=True)
-class Splitting:
+class TaskSplitting:
     """A rule for splitting ranges, used by tests because results must not depend on it. `least` 0: use the value
     of each launch.
     """
@@ -101,7 +101,9 @@ class NativeExecutable:
             start_time, ended = (start_time, ended) if start_time else (index, index)
             index = ended
             dispatches.append(
-                Timed(node, kernel, *(start + round((item - first) * scale) for item in (start_time, ended)))
+                TimedDispatch(
+                    node, kernel, *(start + round((item - first) * scale) for item in (start_time, ended))
+                )
             )
         return Times(CLOCK, False, tuple(dispatches), host_time=True)
 
@@ -112,23 +114,23 @@ class NativeExecutable:
 
 
 def build(
-    lowered: LoweredGraph, buffers: Mapping[str, Buffer], kernel: Callable[[str], int], splitting: Splitting
+    lowered: LoweredGraph, buffers: Mapping[str, Buffer], kernel: Callable[[str], int], splitting: TaskSplitting
 ) -> NativeExecutable:
     """Build an executable. `kernel` returns a kernel's address by name. Raise UnsupportedError for an unsupported
     grid."""
     steps, block_bytes = share(dispatch_plan(lowered), lowered.graph)
-    block = aligned(block_bytes)
+    block = allocate_aligned(block_bytes)
     address = _Addresses(lowered, buffers, block.ctypes.data)
-    tasks = aligned(len(steps) * TASK.itemsize).view(TASK)
+    tasks = allocate_aligned(len(steps) * TASK.itemsize).view(TASK)
     for row, item in zip(tasks, steps, strict=True):
         step = item.dispatch
-        arguments = step.launch.kernarg(partial(address.of, step.temps))
+        arguments = step.launch.pack_kernarg(partial(address.of, step.temps))
         end = step.arguments_offset + len(arguments)
         block[step.arguments_offset : end] = np.frombuffer(arguments, np.uint8)
         row["run"], row["arguments"] = kernel(step.launch.kernel), block.ctypes.data + step.arguments_offset
-        row["dims"], row["barrier"] = _dims(step), item.barrier or lowered.timed
-        row["least"], row["most"] = _claims(step, splitting)
-    cells = aligned(len(steps) * LINE_BYTES)
+        row["dims"], row["barrier"] = _encode_dims(step), item.barrier or lowered.timed
+        row["least"], row["most"] = _choose_claims(step, splitting)
+    cells = allocate_aligned(len(steps) * LINE_BYTES)
     struct = TaskListStruct(
         tasks.ctypes.data, address.of({}, Ref(COUNTS)), cells.ctypes.data, len(steps), splitting.shuffle
     )
@@ -144,12 +146,12 @@ def build(
     )
 
 
-def _dims(step: Dispatch) -> tuple[int, ...]:
+def _encode_dims(step: Dispatch) -> tuple[int, ...]:
     dims = step.grid.dims if isinstance(step.grid, GridInBlock) else step.grid
     return tuple(IS_COUNT | SYMBOLS.index(dim) if isinstance(dim, str) else dim for dim in dims)
 
 
-def _claims(step: Dispatch, splitting: Splitting) -> tuple[int, int]:
+def _choose_claims(step: Dispatch, splitting: TaskSplitting) -> tuple[int, int]:
     if splitting.least:
         return splitting.least, splitting.least
     launch = step.launch

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from zinc_rt.backends.cpu.host_memory import aligned
+from zinc_rt.backends.cpu.host_memory import allocate_aligned
 from zinc_rt.backends.cpu.tasks import LINE_BYTES, PoolStruct
 from zinc_rt.host.errors import UsageError
 
@@ -18,40 +18,40 @@ CGROUP_1 = "/sys/fs/cgroup/cpu/cpu.cfs_{}_us"
 SIBLINGS = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
 
 
-def default_threads() -> int:
+def choose_default_threads() -> int:
     """Return the number of physical cores available to this process, limited by its container's CPU quota."""
     allowed = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     if not allowed:
         return os.cpu_count() or 1
-    cores = {_read(SIBLINGS.format(cpu)) or str(cpu) for cpu in allowed}
-    return max(1, min(len(cores), _quota() or len(cores)))
+    cores = {_read_file(SIBLINGS.format(cpu)) or str(cpu) for cpu in allowed}
+    return max(1, min(len(cores), _read_quota() or len(cores)))
 
 
-def _quota() -> int | None:
+def _read_quota() -> int | None:
     """Return the CPU quota of the control group, in CPUs; None without a limit."""
-    quota, _, period = _read(CGROUP_2).partition(" ")
+    quota, _, period = _read_file(CGROUP_2).partition(" ")
     if not period:
-        quota, period = (_read(CGROUP_1.format(which)) for which in ("quota", "period"))
+        quota, period = (_read_file(CGROUP_1.format(which)) for which in ("quota", "period"))
     if quota.isdigit() and period.isdigit() and int(period):  # else "max", or -1: no limit
         return max(1, int(quota) // int(period))
     return None
 
 
-def _read(path: str) -> str:
+def _read_file(path: str) -> str:
     try:
         return Path(path).read_text(encoding="ascii", errors="replace").strip()
     except OSError:
         return ""
 
 
-class Helpers:
+class HelperThreads:
     """`threads` - 1 Python threads inside zrt_help; idle ones wait on a condition and cost nothing."""
 
     def __init__(self, library: ctypes.CDLL, threads: int, affinity: tuple[int, ...] = ()) -> None:
-        self._room = aligned(ctypes.sizeof(PoolStruct) + LINE_BYTES)
+        self._room = allocate_aligned(ctypes.sizeof(PoolStruct) + LINE_BYTES)
         self.pool = PoolStruct.from_buffer(self._room.data)
         self.pool.threads = threads
-        self._yield = _sched_yield()
+        self._yield = _load_sched_yield()
         self.pool.yield_core = ctypes.cast(self._yield, ctypes.c_void_p).value
         self._library = library
         self._affinity = affinity
@@ -64,7 +64,7 @@ class Helpers:
     def run(self, task_list: ctypes.Structure) -> int:
         """Run a task list and return zrt_run's result. Called from one thread at a time."""
         if not self._calls:
-            self._pin(0)  # the caller itself
+            self._pin_thread(0)  # the caller itself
         if len(self._threads) < self._wanted:
             self._start()
         with self._wake:
@@ -90,12 +90,14 @@ class Helpers:
     def _start(self) -> None:
         while len(self._threads) < self._wanted:
             number = len(self._threads) + 1
-            thread = threading.Thread(target=self._help, args=(number,), name=f"native-{number}", daemon=True)
+            thread = threading.Thread(
+                target=self._run_helper, args=(number,), name=f"native-{number}", daemon=True
+            )
             thread.start()
             self._threads.append(thread)
 
-    def _help(self, number: int) -> None:
-        self._pin(number)
+    def _run_helper(self, number: int) -> None:
+        self._pin_thread(number)
         seen, calls = 0, 0
         while True:
             with self._wake:
@@ -106,7 +108,7 @@ class Helpers:
                 calls = self._calls
             seen = self._library.zrt_help(ctypes.byref(self.pool), seen)
 
-    def _pin(self, number: int) -> None:
+    def _pin_thread(self, number: int) -> None:
         """Pin the calling thread. Skipped if a CPU went offline since `check_affinity`; then threads run
         anywhere.
         """
@@ -129,7 +131,7 @@ def check_affinity(cpus: tuple[int, ...]) -> None:
         )
 
 
-def _sched_yield() -> Any:
+def _load_sched_yield() -> Any:
     """Call the C library's sched_yield, which yields the core to another runnable thread."""
     if os.name == "nt":
         return ctypes.WinDLL("kernel32").SwitchToThread  # type: ignore[attr-defined]

@@ -41,34 +41,36 @@ class VulkanUnion(ctypes.Union):
 
 
 @cache
-def struct_type(name: str) -> type[VulkanStruct]:
+def find_struct_type(name: str) -> type[VulkanStruct]:
     """Return the ctypes type of a struct. Raise KeyError if ci/vulkan_api.py did not generate it."""
     members = [member.rpartition(":")[::2] for member in STRUCTS[name].split()]
-    fields = [(called, _type(word)) for called, word in members]
+    fields = [(called, _find_type(word)) for called, word in members]
     return type(name, (VulkanStruct,), {"__slots__": (), "_fields_": fields})
 
 
 @cache
-def _union_type(name: str) -> type[VulkanUnion]:
+def _make_union_type(name: str) -> type[VulkanUnion]:
     members = [member.rpartition(":")[::2] for member in STRUCTS[name].split()]
-    return type(name, (VulkanUnion,), {"__slots__": (), "_fields_": [(m, _type(word)) for m, word in members]})
+    return type(
+        name, (VulkanUnion,), {"__slots__": (), "_fields_": [(m, _find_type(word)) for m, word in members]}
+    )
 
 
-def _type(word: str) -> Any:
+def _find_type(word: str) -> Any:
     base, *sizes = re.findall(r"[|\w]+", word)
     if base in _SCALARS:
         scalar = _SCALARS[base]
     else:
-        scalar = _union_type(base[1:]) if base.startswith("|") else struct_type(base)
+        scalar = _make_union_type(base[1:]) if base.startswith("|") else find_struct_type(base)
     for size in reversed(sizes):
         scalar = scalar * int(size)
     return scalar
 
 
-def struct(name: str, **members: Any) -> Any:
+def make_struct(name: str, **members: Any) -> Any:
     """Create a struct with its sType. A pointer member takes a ctypes object, which the struct keeps alive, or an
     address as int, which the caller keeps alive. Raise AttributeError for an unknown member."""
-    instance: Any = struct_type(name)()
+    instance: Any = find_struct_type(name)()
     if name in STYPES:
         instance.sType = STYPES[name]
     held = []
@@ -82,7 +84,7 @@ def struct(name: str, **members: Any) -> Any:
     return instance
 
 
-def chain(first: Any, *rest: Any) -> Any:
+def link_structs(first: Any, *rest: Any) -> Any:
     """Link structs through pNext, starting with `first`. Each keeps the next alive."""
     left = first
     for item in rest:
@@ -93,6 +95,6 @@ def chain(first: Any, *rest: Any) -> Any:
 
 
 @cache
-def function_type(command: str) -> Any:
+def find_function_type(command: str) -> Any:
     """Return the ctypes type of a command's function. Raise KeyError if ci/vulkan_api.py did not generate it."""
-    return ctypes.CFUNCTYPE(*(_type(word) for word in COMMANDS[command].split()))
+    return ctypes.CFUNCTYPE(*(_find_type(word) for word in COMMANDS[command].split()))

@@ -19,13 +19,18 @@ from zinc_rt.backends.spec import BackendSpec
 from zinc_rt.backends.vulkan.blocks import VulkanStorage
 from zinc_rt.backends.vulkan.commands import CmdResetQueryPool, CommandPool, VulkanCommand
 from zinc_rt.backends.vulkan.device import VulkanDevice
-from zinc_rt.backends.vulkan.executable import VulkanBuilder, VulkanExecutable, empty_runs, single_run
+from zinc_rt.backends.vulkan.executable import (
+    VulkanBuilder,
+    VulkanExecutable,
+    record_empty_runs,
+    record_single_run,
+)
 from zinc_rt.backends.vulkan.fence import SemaphoreFence, SemaphoreTimeline
-from zinc_rt.backends.vulkan.hang import VulkanHang, hang
+from zinc_rt.backends.vulkan.hang import VulkanHang, make_hang
 from zinc_rt.backends.vulkan.memory import VulkanMemory
 from zinc_rt.backends.vulkan.pipelines import Pipeline, Pipelines
 from zinc_rt.backends.vulkan.streams import LOST, VulkanStreams
-from zinc_rt.backends.vulkan.transfer import StagedTransfer, copy_command, zero_commands
+from zinc_rt.backends.vulkan.transfer import StagedTransfer, make_copy_command, make_zero_commands
 from zinc_rt.backends.vulkan.upload import upload
 from zinc_rt.exec import Buffer, DeadlineMissed, Fence, Stream
 from zinc_rt.host.errors import CheckFailed, UnsupportedError
@@ -93,14 +98,14 @@ class VulkanBackend(ClosedAtExit):
             undo.callback(partial(self._pipelines.close, keep=False))
             self._pool = CommandPool(device)
             undo.pop_all()
-        self._streams = VulkanStreams(device, self._pool, self._hang, options.timeout_seconds)
+        self._streams = VulkanStreams(device, self._pool, self._make_hang, options.timeout_seconds)
         self.builder = VulkanBuilder(
             device,
             self.memory,
             self._pipelines,
             self._pool,
-            self._put,
-            self._warm if device.is_cpu else lambda new: None,
+            self._write_content,
+            self._compile_kernels if device.is_cpu else lambda new: None,
             kernels.module,
             options.debug,
         )
@@ -120,7 +125,7 @@ class VulkanBackend(ClosedAtExit):
             np.frombuffer(buffer.storage.view(), np.uint8).fill(0)
             self.memory.flush(block, 0, size_bytes)
         elif zeroed:
-            self._transfers().fill(block)
+            self._open_staging().fill(block)
         return buffer
 
     def free(self, buffer: Buffer) -> None:
@@ -141,12 +146,12 @@ class VulkanBackend(ClosedAtExit):
             storage.view()[offset_bytes : offset_bytes + data.nbytes] = data
             self.memory.flush(storage.block, storage.offset_bytes + offset_bytes, data.nbytes)
         else:
-            self._put(storage, offset_bytes, np.frombuffer(data, np.uint8))
+            self._write_content(storage, offset_bytes, np.frombuffer(data, np.uint8))
 
     def fill(self, buffer: Buffer, offset_bytes: int, size_bytes: int, stream: Stream) -> SemaphoreFence:
         """Fill memory with vkCmdFillBuffer, in whole dwords."""
         self._check_process()
-        commands = zero_commands(buffer.storage, offset_bytes, size_bytes)
+        commands = make_zero_commands(buffer.storage, offset_bytes, size_bytes)
         return self._streams.run_once(f"fill {buffer.name}", commands, stream)
 
     def copy(
@@ -159,7 +164,7 @@ class VulkanBackend(ClosedAtExit):
         stream: Stream,
     ) -> SemaphoreFence:
         self._check_process()
-        command = copy_command(
+        command = make_copy_command(
             source.storage, source_offset_bytes, target.storage, target_offset_bytes, size_bytes
         )
         what = f"copy {source.name} to {target.name}"
@@ -169,7 +174,7 @@ class VulkanBackend(ClosedAtExit):
         """Upload weights in each kernel's type. Weights stay in place if the device reads the host's pages and the
         file's type is used; others are copied into as few allocations as the device allows."""
         self._check_process()
-        return upload(self.memory, self.kernels, self._put_later, self._finish, weights, constants)
+        return upload(self.memory, self.kernels, self._queue_write, self._finish, weights, constants)
 
     # Executables
 
@@ -204,20 +209,20 @@ class VulkanBackend(ClosedAtExit):
         self._check_process()
         key = (launch.kernel, launch.patches)
         pipelines, new = self._pipelines.get([key])
-        self._warm(new)
+        self._compile_kernels(new)
 
-        def address(operand: Operand) -> int:
+        def operand_address(operand: Operand) -> int:
             assert isinstance(operand, Ref), operand
             return operand.offset_bytes + (buffers[operand.name].gpu_va or 0)
 
-        kernarg = np.frombuffer(launch.kernarg(address), np.uint8)
+        kernarg = np.frombuffer(launch.pack_kernarg(operand_address), np.uint8)
         location = self.alloc(
             kernarg.nbytes, BufferHeap.DEVICE_LOCAL, f"arguments of {launch.kernel}", zeroed=False
         )
         try:
-            self._put(location.storage, 0, kernarg)
+            self._write_content(location.storage, 0, kernarg)
             assert location.gpu_va is not None
-            commands = single_run(pipelines[key], self._pipelines.layout, location.gpu_va, launch.grid)
+            commands = record_single_run(pipelines[key], self._pipelines.layout, location.gpu_va, launch.grid)
             self.wait(
                 self._streams.run_once(launch.kernel, commands, Stream("dispatch")), self.options.timeout_seconds
             )
@@ -231,40 +236,40 @@ class VulkanBackend(ClosedAtExit):
 
     # Inside
 
-    def _put_later(self, storage: VulkanStorage, offset_bytes: int, content: np.ndarray) -> None:
+    def _queue_write(self, storage: VulkanStorage, offset_bytes: int, content: np.ndarray) -> None:
         """Queue a write of `content`, uint8, 1-D. It is complete after `_finish`."""
         if storage.block.host is None:
-            self._transfers().write(storage, offset_bytes, content)
+            self._open_staging().write(storage, offset_bytes, content)
             return
         target = np.frombuffer(storage.view(), np.uint8)
         target[offset_bytes : offset_bytes + content.nbytes] = content
         self.memory.flush(storage.block, storage.offset_bytes + offset_bytes, content.nbytes)
 
-    def _put(self, storage: VulkanStorage, offset_bytes: int, content: np.ndarray) -> None:
-        self._put_later(storage, offset_bytes, content)
+    def _write_content(self, storage: VulkanStorage, offset_bytes: int, content: np.ndarray) -> None:
+        self._queue_write(storage, offset_bytes, content)
         self._finish()
 
     def _finish(self) -> None:
         if self._staging is not None:
             self._staging.finish()
 
-    def _transfers(self) -> StagedTransfer:
+    def _open_staging(self) -> StagedTransfer:
         if self._staging is None:
             self._staging = StagedTransfer(
                 self.memory, self._streams, self._own_stream, self.options.timeout_seconds
             )
         return self._staging
 
-    def _warm(self, new: list[Pipeline]) -> None:
+    def _compile_kernels(self, new: list[Pipeline]) -> None:
         """Run new pipelines once, so that no step includes a software driver's compile time."""
         if new:
             seconds = max(self.options.timeout_seconds, FIRST_RUN_SECONDS * len(new))
-            self.run_now("first runs of kernels", empty_runs(new, self._pipelines.layout), seconds)
+            self.run_now("first runs of kernels", record_empty_runs(new, self._pipelines.layout), seconds)
 
-    def _hang(
+    def _make_hang(
         self, timeline: SemaphoreTimeline, value: int, reason: str, executable: VulkanExecutable | None
     ) -> VulkanHang:
-        return hang(self.vulkan, timeline, value, reason, executable, lost=reason == LOST)
+        return make_hang(self.vulkan, timeline, value, reason, executable, lost=reason == LOST)
 
     def _check_process(self) -> None:
         if os.getpid() != self._process:

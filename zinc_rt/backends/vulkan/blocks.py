@@ -68,7 +68,7 @@ def poison(block: VulkanBlock) -> None:
         block.host[block.guard_bytes + block.size_bytes :][: block.guard_bytes] = content
 
 
-def spoilt(block: VulkanBlock) -> list[str]:
+def check_poison(block: VulkanBlock) -> list[str]:
     """Return a sentence for each side with damaged poison; nothing if there is no poison."""
     if not block.guard_bytes or block.host is None:
         return []

@@ -77,7 +77,7 @@ class CmdPipelineBarrier:
     reads: int
 
     def record(self, vk: Any, buffer: int) -> None:
-        info = _memory_barrier(self.writes, self.reads)
+        info = _make_memory_barrier(self.writes, self.reads)
         vk.vkCmdPipelineBarrier(buffer, self.after, self.before, 0, 1, byref(info), 0, None, 0, None)
 
 
@@ -103,7 +103,7 @@ class CmdCopyBuffer:
     size_bytes: int
 
     def record(self, vk: Any, buffer: int) -> None:
-        region = api.struct(
+        region = api.make_struct(
             "VkBufferCopy",
             srcOffset=self.source_offset_bytes,
             dstOffset=self.target_offset_bytes,
@@ -133,8 +133,8 @@ class CmdWriteTimestamp:
 
 
 @cache
-def _memory_barrier(writes: int, reads: int) -> Any:
-    return api.struct("VkMemoryBarrier", srcAccessMask=writes, dstAccessMask=reads)
+def _make_memory_barrier(writes: int, reads: int) -> Any:
+    return api.make_struct("VkMemoryBarrier", srcAccessMask=writes, dstAccessMask=reads)
 
 
 # Submissions of one queue may overlap: make earlier writes and the host's visible to everything later.
@@ -157,7 +157,7 @@ class CommandPool:
 
     def __init__(self, device: VulkanDevice) -> None:
         self._vk, self._device = device.vk, device.handle
-        info = api.struct(
+        info = api.make_struct(
             "VkCommandPoolCreateInfo",
             flags=api.VK_COMMAND_POOL_CREATE_RESET_COMMAND_BUFFER_BIT,
             queueFamilyIndex=device.queues[0].family,
@@ -168,7 +168,7 @@ class CommandPool:
 
     def record(self, commands: Iterable[VulkanCommand], *, replayed: bool) -> int:
         """Record a new command buffer. `replayed`: it is submitted repeatedly, even while still pending."""
-        info = api.struct(
+        info = api.make_struct(
             "VkCommandBufferAllocateInfo",
             commandPool=self._pool,
             level=api.VK_COMMAND_BUFFER_LEVEL_PRIMARY,
@@ -184,7 +184,7 @@ class CommandPool:
                 if replayed
                 else api.VK_COMMAND_BUFFER_USAGE_ONE_TIME_SUBMIT_BIT
             )
-            begin = api.struct("VkCommandBufferBeginInfo", flags=usage)
+            begin = api.make_struct("VkCommandBufferBeginInfo", flags=usage)
             self._vk.vkBeginCommandBuffer(buffer, byref(begin))
             for command in commands:
                 command.record(self._vk, buffer)

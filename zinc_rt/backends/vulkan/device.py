@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from zinc_rt.backends.vulkan import api, loader, physical_device
-from zinc_rt.backends.vulkan.api import struct
+from zinc_rt.backends.vulkan.api import make_struct
 from zinc_rt.backends.vulkan.errors import VulkanError
 from zinc_rt.backends.vulkan.loader import Vulkan
 from zinc_rt.backends.vulkan.physical_device import (
@@ -21,7 +21,7 @@ from zinc_rt.backends.vulkan.physical_device import (
     MemoryHeap,
     MemoryType,
     PhysicalDevice,
-    missing_feature,
+    find_missing_feature,
 )
 from zinc_rt.host.errors import UnsupportedError
 
@@ -128,8 +128,8 @@ def list_devices() -> tuple[PhysicalDevice, ...]:
     drivers' order; () if no driver has one. Raise UnsupportedError if there is no loader, VulkanError if it cannot
     create an instance."""
     try:
-        with shared_instance() as (vulkan, instance):
-            handles = _handles(vulkan, instance)
+        with open_shared_instance() as (vulkan, instance):
+            handles = _list_handles(vulkan, instance)
             physical_devices = [
                 physical_device.query_device(vulkan, handle, i) for i, handle in enumerate(handles)
             ]
@@ -141,7 +141,9 @@ def list_devices() -> tuple[PhysicalDevice, ...]:
     physical_devices.sort(
         key=lambda physical_device: (order.index(physical_device.kind), physical_device.position)
     )
-    return tuple(replace(item, index=i, missing=missing_feature(item)) for i, item in enumerate(physical_devices))
+    return tuple(
+        replace(item, index=i, missing=find_missing_feature(item)) for i, item in enumerate(physical_devices)
+    )
 
 
 def open_device(physical: PhysicalDevice) -> VulkanDevice:
@@ -151,7 +153,7 @@ def open_device(physical: PhysicalDevice) -> VulkanDevice:
         raise UnsupportedError(f"{physical.name}: {physical.missing}", next="zinc-rt devices lists the others")
     vulkan, instance = _create_instance()
     try:
-        handles = _handles(vulkan, instance)
+        handles = _list_handles(vulkan, instance)
         here = handles[physical.position] if physical.position < len(handles) else 0
         if not here or physical_device.query_device(vulkan, here, physical.position).uuid != physical.uuid:
             raise UnsupportedError(
@@ -170,7 +172,7 @@ def _create_device(vulkan: Vulkan, instance: int, here: int, physical: PhysicalD
     family = physical.compute_family
     assert family is not None, "why_not looks for one"
     count = min(physical.queue_families[family].queues, MOST_QUEUES)
-    queue = struct(
+    queue = make_struct(
         "VkDeviceQueueCreateInfo",
         queueFamilyIndex=family,
         queueCount=count,
@@ -178,13 +180,13 @@ def _create_device(vulkan: Vulkan, instance: int, here: int, physical: PhysicalD
     )
     enabled = frozenset({*FEATURES, *OPTIONAL_FEATURES} & physical.features)
     names = sorted(set(EXTENSIONS) & physical.extensions)
-    created = struct(
+    created = make_struct(
         "VkDeviceCreateInfo",
-        pNext=_features(physical, enabled),
+        pNext=_make_feature_chain(physical, enabled),
         queueCreateInfoCount=1,
         pQueueCreateInfos=queue,
         enabledExtensionCount=len(names),
-        ppEnabledExtensionNames=_strings(names),
+        ppEnabledExtensionNames=_make_string_array(names),
     )
     handle = ctypes.c_void_p()
     vulkan.vkCreateDevice(here, byref(created), None, byref(handle))
@@ -198,22 +200,22 @@ def _create_device(vulkan: Vulkan, instance: int, here: int, physical: PhysicalD
     )
 
 
-def _features(physical: PhysicalDevice, names: frozenset[str]) -> Any:
+def _make_feature_chain(physical: PhysicalDevice, names: frozenset[str]) -> Any:
     """Return a chain that enables features by name and no others: robustBufferAccess would add bounds checks."""
-    features, f12 = struct("VkPhysicalDeviceFeatures2"), struct("VkPhysicalDeviceVulkan12Features")
-    f13 = struct("VkPhysicalDeviceVulkan13Features")
+    features, f12 = make_struct("VkPhysicalDeviceFeatures2"), make_struct("VkPhysicalDeviceVulkan12Features")
+    f13 = make_struct("VkPhysicalDeviceVulkan13Features")
     for item in (features.features, f12, f13):
         members = {member for member, *_ in item._fields_}
         for name in names & members:
             setattr(item, name, 1)
     more = [f13] if physical.api_version >= (1, 3) else []
     if "VK_EXT_device_fault" in physical.extensions:
-        more.append(struct("VkPhysicalDeviceFaultFeaturesEXT", deviceFault=1))
-    return api.chain(features, f12, *more)
+        more.append(make_struct("VkPhysicalDeviceFaultFeaturesEXT", deviceFault=1))
+    return api.link_structs(features, f12, *more)
 
 
 @contextmanager
-def shared_instance() -> Iterator[tuple[Vulkan, int]]:
+def open_shared_instance() -> Iterator[tuple[Vulkan, int]]:
     """Create an instance for queries. Yield its functions and handle."""
     vulkan, instance = _create_instance()
     try:
@@ -223,31 +225,31 @@ def shared_instance() -> Iterator[tuple[Vulkan, int]]:
 
 
 def _create_instance() -> tuple[Vulkan, int]:
-    vulkan = loader.load()
-    portable = PORTABILITY in instance_extensions(vulkan)
-    created = struct(
+    vulkan = loader.load_vulkan()
+    portable = PORTABILITY in list_instance_extensions(vulkan)
+    created = make_struct(
         "VkInstanceCreateInfo",
         flags=api.VK_INSTANCE_CREATE_ENUMERATE_PORTABILITY_BIT_KHR if portable else 0,
-        pApplicationInfo=struct("VkApplicationInfo", pApplicationName=b"zinc-rt", apiVersion=ASKED_VERSION),
+        pApplicationInfo=make_struct("VkApplicationInfo", pApplicationName=b"zinc-rt", apiVersion=ASKED_VERSION),
         enabledExtensionCount=int(portable),
-        ppEnabledExtensionNames=_strings([PORTABILITY]),
+        ppEnabledExtensionNames=_make_string_array([PORTABILITY]),
     )
     handle = ctypes.c_void_p()
     vulkan.vkCreateInstance(byref(created), None, byref(handle))
     return vulkan.of(handle.value or 0), handle.value or 0
 
 
-def instance_extensions(vulkan: Vulkan) -> frozenset[str]:
+def list_instance_extensions(vulkan: Vulkan) -> frozenset[str]:
     """Return the instance extensions of the loader and all drivers."""
     count = ctypes.c_uint32()
     vulkan.vkEnumerateInstanceExtensionProperties(None, byref(count), None)
-    rows = (api.struct_type("VkExtensionProperties") * count.value)()
+    rows = (api.find_struct_type("VkExtensionProperties") * count.value)()
     vulkan.vkEnumerateInstanceExtensionProperties(None, byref(count), rows)
     properties: Any = rows
     return frozenset(row.extensionName.decode() for row in properties)
 
 
-def _handles(vulkan: Vulkan, instance: int) -> list[int]:
+def _list_handles(vulkan: Vulkan, instance: int) -> list[int]:
     count = ctypes.c_uint32()
     vulkan.vkEnumeratePhysicalDevices(instance, byref(count), None)
     handles = (ctypes.c_void_p * count.value)()
@@ -255,5 +257,5 @@ def _handles(vulkan: Vulkan, instance: int) -> list[int]:
     return [handle or 0 for handle in handles[: count.value]]
 
 
-def _strings(names: list[str]) -> Any:
+def _make_string_array(names: list[str]) -> Any:
     return (ctypes.c_char_p * max(len(names), 1))(*[name.encode() for name in names])

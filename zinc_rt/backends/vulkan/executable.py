@@ -36,7 +36,7 @@ from zinc_rt.exec import Buffer
 from zinc_rt.host.errors import UnsupportedError
 from zinc_rt.ir.graph import Node
 from zinc_rt.kernels.launch import Grid
-from zinc_rt.lower import Barrier, Dispatch, DispatchPlan, LoweredGraph, PlannedGraph, dispatches_of, plan_block
+from zinc_rt.lower import Barrier, Dispatch, DispatchPlan, LoweredGraph, PlannedGraph, plan_block, plan_dispatches
 from zinc_rt.lower.dispatch_plan import GridInBlock
 from zinc_rt.mem.heaps import BufferHeap
 
@@ -110,7 +110,7 @@ class VulkanBuilder:
     def build(self, lowered: LoweredGraph | PlannedGraph, buffers: Mapping[str, Buffer]) -> VulkanExecutable:
         """Build an executable. Raise UnsupportedError for a grid that the device does not support, ValueError if a
         kernel's arguments differ from its row."""
-        plan = dispatches_of(lowered)
+        plan = plan_dispatches(lowered)
         self._check_grids(plan)
         with ExitStack() as undo:
             pipelines, new = self.pipelines.get(step.code for step in plan.dispatches)
@@ -118,7 +118,7 @@ class VulkanBuilder:
             self.warm(new)
             block = self.memory.block(plan.size_bytes, BufferHeap.DEVICE_LOCAL, f"program {plan.name}")
             undo.callback(self.memory.give_back, block)
-            image = plan_block.content(plan, block.gpu_va, partial(gpu_address, lowered, buffers))
+            image = plan_block.build_content(plan, block.gpu_va, partial(gpu_address, lowered, buffers))
             storage = VulkanStorage(block, 0, plan.size_bytes)
             self.put(storage, plan.specs_offset, np.frombuffer(image, np.uint8))
             timestamps = checkpoint = None
@@ -144,7 +144,7 @@ class VulkanBuilder:
         """Record a plan's command buffer. Its pipelines must exist."""
         pipelines, _ = self.pipelines.get(step.code for step in plan.dispatches)
         storage = VulkanStorage(block, 0, plan.size_bytes)
-        commands = replayed(plan, storage, pipelines, self.pipelines.layout, timestamps, checkpoint)
+        commands = record_plan(plan, storage, pipelines, self.pipelines.layout, timestamps, checkpoint)
         return self.pool.record(commands, replayed=True)
 
     def free(self, executable: VulkanExecutable) -> None:
@@ -167,7 +167,7 @@ class VulkanBuilder:
                 )
 
 
-def replayed(
+def record_plan(
     plan: DispatchPlan,
     block: VulkanStorage,
     pipelines: Mapping[PipelineKey, Pipeline],
@@ -180,12 +180,12 @@ def replayed(
         yield CmdResetQueryPool(timestamps.pool, timestamps.count)
     yield BEGIN
     if checkpoint is not None:
-        yield _reached(checkpoint, 0)
+        yield _checkpoint_command(checkpoint, 0)
     bound = passed = query = 0
     for step in plan.steps:
         if isinstance(step, Barrier):
             passed += 1
-            yield from _barrier(checkpoint, passed)
+            yield from _barrier_commands(checkpoint, passed)
             continue
         pipeline = pipelines[step.code]
         if pipeline.handle != bound:
@@ -205,15 +205,15 @@ def replayed(
     yield END
 
 
-def _barrier(checkpoint: VulkanBlock | None, passed: int) -> Iterator[VulkanCommand]:
+def _barrier_commands(checkpoint: VulkanBlock | None, passed: int) -> Iterator[VulkanCommand]:
     if checkpoint is None:
         yield BETWEEN
         return
     yield TO_CHECKPOINT
-    yield _reached(checkpoint, passed)
+    yield _checkpoint_command(checkpoint, passed)
 
 
-def _reached(checkpoint: VulkanBlock, number: int) -> CmdFillBuffer:
+def _checkpoint_command(checkpoint: VulkanBlock, number: int) -> CmdFillBuffer:
     return CmdFillBuffer(checkpoint.handle, checkpoint.guard_bytes, CHECKPOINT_BYTES, number)
 
 
@@ -229,7 +229,7 @@ def _check_arguments(plan: DispatchPlan, pipelines: Mapping[PipelineKey, Pipelin
             )
 
 
-def empty_runs(pipelines: Iterable[Pipeline], layout: int) -> Iterator[VulkanCommand]:
+def record_empty_runs(pipelines: Iterable[Pipeline], layout: int) -> Iterator[VulkanCommand]:
     """Dispatch each pipeline with zero workgroups, because a software driver compiles a kernel at its first
     dispatch.
     """
@@ -239,7 +239,7 @@ def empty_runs(pipelines: Iterable[Pipeline], layout: int) -> Iterator[VulkanCom
         yield CmdDispatch((0, 0, 0))
 
 
-def single_run(pipeline: Pipeline, layout: int, kernarg_va: int, grid: Grid) -> Iterator[VulkanCommand]:
+def record_single_run(pipeline: Pipeline, layout: int, kernarg_va: int, grid: Grid) -> Iterator[VulkanCommand]:
     """Return the commands of one dispatch. Raise ValueError for a grid that depends on a count of the step."""
     x, y, z = (int(axis) for axis in grid)
     yield CmdBindPipeline(pipeline.handle)

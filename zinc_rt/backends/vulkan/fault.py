@@ -21,30 +21,30 @@ ADDRESS_TYPES = (  # VkDeviceFaultAddressTypeEXT
 )
 
 
-def device_fault(device: VulkanDevice) -> str:
+def describe_device_fault(device: VulkanDevice) -> str:
     """Return the driver's description of a lost device's fault, with the addresses that it names; "" if it has
     none."""
     if EXTENSION not in device.extensions:
         return ""
-    counts = api.struct("VkDeviceFaultCountsEXT")
+    counts = api.make_struct("VkDeviceFaultCountsEXT")
     try:
         device.vk.vkGetDeviceFaultInfoEXT(device.handle, byref(counts), None)
-        addresses = (api.struct_type("VkDeviceFaultAddressInfoEXT") * max(1, counts.addressInfoCount))()
-        vendors = (api.struct_type("VkDeviceFaultVendorInfoEXT") * max(1, counts.vendorInfoCount))()
+        addresses = (api.find_struct_type("VkDeviceFaultAddressInfoEXT") * max(1, counts.addressInfoCount))()
+        vendors = (api.find_struct_type("VkDeviceFaultVendorInfoEXT") * max(1, counts.vendorInfoCount))()
         counts.vendorBinarySize = 0
-        info = api.struct("VkDeviceFaultInfoEXT", pAddressInfos=addresses, pVendorInfos=vendors)
+        info = api.make_struct("VkDeviceFaultInfoEXT", pAddressInfos=addresses, pVendorInfos=vendors)
         device.vk.vkGetDeviceFaultInfoEXT(device.handle, byref(counts), byref(info))
     except VulkanError:
         return ""
     lines = [info.description.decode(errors="replace")]
     for index in range(counts.addressInfoCount):
-        lines.append(_address(addresses[index]))
+        lines.append(_format_address(addresses[index]))
     for index in range(counts.vendorInfoCount):
         lines.append(vendors[index].description.decode(errors="replace"))
     return "; ".join(line for line in lines if line)
 
 
-def _address(info: ctypes.Structure) -> str:
+def _format_address(info: ctypes.Structure) -> str:
     """Format an address. The precision is a power of two: the fault is in the aligned block of that size around
     the address."""
     kind, va, precision = info.addressType, info.reportedAddress, info.addressPrecision

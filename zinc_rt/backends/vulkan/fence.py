@@ -29,17 +29,17 @@ class SemaphoreTimeline:
         self.next_value = ctypes.c_uint64(1)  # referenced by prepared submissions
         self._vk, self._device = device.vk, device.handle
         self._counter = ctypes.c_uint64()
-        kind = api.struct("VkSemaphoreTypeCreateInfo", semaphoreType=api.VK_SEMAPHORE_TYPE_TIMELINE)
-        info = api.chain(api.struct("VkSemaphoreCreateInfo"), kind)
+        kind = api.make_struct("VkSemaphoreTypeCreateInfo", semaphoreType=api.VK_SEMAPHORE_TYPE_TIMELINE)
+        info = api.link_structs(api.make_struct("VkSemaphoreCreateInfo"), kind)
         semaphore = ctypes.c_uint64()
         self._vk.vkCreateSemaphore(self._device, byref(info), None, byref(semaphore))
         self.semaphore = semaphore
         self._awaited = ctypes.c_uint64()
-        self._wait_info = api.struct(
+        self._wait_info = api.make_struct(
             "VkSemaphoreWaitInfo", semaphoreCount=1, pSemaphores=semaphore, pValues=self._awaited
         )
 
-    def advanced(self) -> int:
+    def record_submission(self) -> int:
         """Record a submission and return its value."""
         self.submitted += 1
         self.next_value.value = self.submitted + 1

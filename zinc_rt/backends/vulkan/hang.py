@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from zinc_rt.backends.vulkan.device import VulkanDevice
 from zinc_rt.backends.vulkan.executable import VulkanExecutable
-from zinc_rt.backends.vulkan.fault import device_fault
+from zinc_rt.backends.vulkan.fault import describe_device_fault
 from zinc_rt.backends.vulkan.fence import SemaphoreTimeline
 from zinc_rt.exec import DeadlineMissed
 from zinc_rt.ir.graph import Node
@@ -20,7 +20,7 @@ class VulkanHang(DeadlineMissed):
         self.lost = lost
 
 
-def hang(
+def make_hang(
     device: VulkanDevice,
     timeline: SemaphoreTimeline,
     value: int,
@@ -42,18 +42,18 @@ def hang(
     if standing:
         kernels = ", ".join(dict.fromkeys(step.launch.kernel for step in standing))
         parts.append(f"not past {kernels}" + (f" of {node!r}" if node is not None else ""))
-    if lost and (fault := device_fault(device)):
+    if lost and (fault := describe_device_fault(device)):
         parts.append(f"the driver reports: {fault}")
     return VulkanHang(
         "; ".join(parts),
         node,
         executable.name if executable is not None else "",
         lost=lost,
-        next=_next(device, lost=lost, known=executable is None or executable.checkpoint is not None),
+        next=_format_advice(device, lost=lost, known=executable is None or executable.checkpoint is not None),
     )
 
 
-def _next(device: VulkanDevice, *, lost: bool, known: bool) -> str:
+def _format_advice(device: VulkanDevice, *, lost: bool, known: bool) -> str:
     if lost:
         return "see the kernel log (dmesg) for the cause; this backend is closed, open another"
     advice = "" if known else "use a debug build to find the dispatch; "

@@ -25,27 +25,27 @@ class InstalledDriver:
     trouble: str = ""
 
 
-def manifest_override(environment: Mapping[str, str] = os.environ) -> str:
+def find_manifest_override(environment: Mapping[str, str] = os.environ) -> str:
     """Return the variable that names manifests instead of the folders, as NAME=value; "" if none is set."""
     return next((f"{name}={environment[name]}" for name in OWN_LIST if environment.get(name)), "")
 
 
-def installed_drivers(environment: Mapping[str, str] = os.environ) -> tuple[InstalledDriver, ...]:
+def list_installed_drivers(environment: Mapping[str, str] = os.environ) -> tuple[InstalledDriver, ...]:
     """Return every manifest that the loader would read, in its order. Each library is opened as a test."""
-    return tuple(read(path) for path in manifests(environment))
+    return tuple(read_manifest(path) for path in find_manifests(environment))
 
 
-def manifests(environment: Mapping[str, str] = os.environ) -> list[Path]:
+def find_manifests(environment: Mapping[str, str] = os.environ) -> list[Path]:
     """Return the manifest files. Files named by a variable are included even if they do not exist."""
     files: list[Path] = []
-    own = manifest_override(environment)
-    for entry in own.partition("=")[2].split(os.pathsep) if own else folders(environment):
+    own = find_manifest_override(environment)
+    for entry in own.partition("=")[2].split(os.pathsep) if own else list_folders(environment):
         path = Path(entry)
         files += sorted(path.glob("*.json")) if path.is_dir() else [path] if own else []
     return list(dict.fromkeys(files))
 
 
-def folders(environment: Mapping[str, str] = os.environ) -> list[str]:
+def list_folders(environment: Mapping[str, str] = os.environ) -> list[str]:
     home = environment.get("HOME", "/")
     config = environment.get("XDG_CONFIG_HOME") or f"{home}/.config"
     data = environment.get("XDG_DATA_HOME") or f"{home}/.local/share"
@@ -55,7 +55,7 @@ def folders(environment: Mapping[str, str] = os.environ) -> list[str]:
     return [f"{root}/vulkan/icd.d" for root in roots]
 
 
-def read(path: Path) -> InstalledDriver:
+def read_manifest(path: Path) -> InstalledDriver:
     """Read a manifest, and test whether its library opens."""
     try:
         icd = json.loads(path.read_text(encoding="utf-8"))["ICD"]

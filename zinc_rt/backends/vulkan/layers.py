@@ -16,37 +16,41 @@ from zinc_rt.backends.vulkan import icd
 NAMED = ("VK_INSTANCE_LAYERS", "VK_LOADER_LAYERS_ENABLE")
 
 
-def active(environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
+def list_active_layers(environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
     """Return the names of active layers, explicitly requested ones first."""
-    gone = missing(environment)
-    names = [name for name in _requested_layers(environment) if name not in gone]
+    gone = list_missing_layers(environment)
+    names = [name for name in _list_requested_layers(environment) if name not in gone]
     implicit = [
-        str(item["name"]) for item in _installed("implicit_layer.d", environment) if _is_on(item, environment)
+        str(item["name"])
+        for item in _list_installed_layers("implicit_layer.d", environment)
+        if _is_on(item, environment)
     ]
     return tuple(dict.fromkeys([*names, *implicit]))
 
 
-def missing(environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
+def list_missing_layers(environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
     """Return the layers that the environment requests but that are not installed. The loader ignores them."""
     kinds = ("explicit_layer.d", "implicit_layer.d")
-    texts = {str(item["name"]) for kind in kinds for item in _installed(kind, environment)}
-    return tuple(name for name in _requested_layers(environment) if "*" not in name and name not in texts)
+    texts = {str(item["name"]) for kind in kinds for item in _list_installed_layers(kind, environment)}
+    return tuple(name for name in _list_requested_layers(environment) if "*" not in name and name not in texts)
 
 
-def _requested_layers(environment: Mapping[str, str]) -> list[str]:
+def _list_requested_layers(environment: Mapping[str, str]) -> list[str]:
     lists = (environment.get(name, "").replace(",", os.pathsep) for name in NAMED)
     return [word for names in lists for word in names.split(os.pathsep) if word]
 
 
-def _installed(kind: str, environment: Mapping[str, str]) -> list[Any]:
+def _list_installed_layers(kind: str, environment: Mapping[str, str]) -> list[Any]:
     """Return the layers of every readable manifest."""
-    folders = [folder.replace("icd.d", kind) for folder in icd.folders(environment)]
+    folders = [folder.replace("icd.d", kind) for folder in icd.list_folders(environment)]
     if kind == "explicit_layer.d" and (own := environment.get("VK_LAYER_PATH")):
         folders = own.split(os.pathsep)
-    return [layer for folder in folders for path in sorted(Path(folder).glob("*.json")) for layer in _layers(path)]
+    return [
+        layer for folder in folders for path in sorted(Path(folder).glob("*.json")) for layer in _read_layers(path)
+    ]
 
 
-def _layers(path: Path) -> list[Any]:
+def _read_layers(path: Path) -> list[Any]:
     try:
         manifest = json.loads(path.read_text(encoding="utf-8"))
         return [layer for layer in manifest.get("layers") or [manifest["layer"]] if layer["name"]]

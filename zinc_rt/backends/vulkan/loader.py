@@ -14,10 +14,10 @@ from functools import cache
 from typing import Any
 
 from zinc_rt.backends.vulkan import icd
-from zinc_rt.backends.vulkan.api import COMMANDS, function_type
+from zinc_rt.backends.vulkan.api import COMMANDS, find_function_type
 from zinc_rt.backends.vulkan.errors import VulkanError
 from zinc_rt.host.errors import UnsupportedError
-from zinc_rt.host.machine import available_cores
+from zinc_rt.host.machine import count_available_cores
 
 LIBRARIES = ("libvulkan.so.1", "libvulkan.so", "vulkan-1.dll", "libvulkan.1.dylib", "libMoltenVK.dylib")
 # Negotiated with a driver before its vk_icdGetInstanceProcAddr (LoaderDriverInterface.md): drivers of version 5
@@ -47,7 +47,7 @@ class Vulkan:
         address = self._find(self._instance, name.encode())
         if not address:
             raise UnsupportedError(f"{self.source} has no {name}", next="update the Vulkan driver or loader")
-        function = function_type(name)(address)
+        function = find_function_type(name)(address)
         if COMMANDS[name].startswith("i32 "):
             function = _check_result(name, function)
         setattr(self, name, function)
@@ -65,17 +65,17 @@ def _check_result(name: str, function: Any) -> Any:
 
 
 @cache
-def load() -> Vulkan:
+def load_vulkan() -> Vulkan:
     """Load Vulkan for this process. Raise UnsupportedError if there is neither a loader nor a driver.
 
     lavapipe uses every core of the machine: its thread count is set to the cores available to this process, unless
     the user set it.
     """
-    os.environ.setdefault("LP_NUM_THREADS", str(available_cores()))
+    os.environ.setdefault("LP_NUM_THREADS", str(count_available_cores()))
     for library in LIBRARIES:
         if handle := _open_library(library):
-            return Vulkan(_finder(handle.vkGetInstanceProcAddr), library)
-    drivers = icd.installed_drivers()
+            return Vulkan(_make_finder(handle.vkGetInstanceProcAddr), library)
+    drivers = icd.list_installed_drivers()
     for driver in drivers:
         if not driver.trouble and (vulkan := _load_driver(driver)):
             return vulkan
@@ -100,9 +100,9 @@ def _load_driver(driver: icd.InstalledDriver) -> Vulkan | None:
         return None
     if hasattr(handle, NEGOTIATE):
         getattr(handle, NEGOTIATE)(ctypes.byref(ctypes.c_uint32(INTERFACE_VERSION)))
-    return Vulkan(_finder(handle.vk_icdGetInstanceProcAddr), driver.library)
+    return Vulkan(_make_finder(handle.vk_icdGetInstanceProcAddr), driver.library)
 
 
-def _finder(function: Any) -> Callable[[int | None, bytes], int | None]:
+def _make_finder(function: Any) -> Callable[[int | None, bytes], int | None]:
     function.restype, function.argtypes = ctypes.c_void_p, [ctypes.c_void_p, ctypes.c_char_p]
     return lambda instance, name: function(instance, name) or function(None, name)

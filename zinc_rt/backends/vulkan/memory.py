@@ -17,7 +17,7 @@ from zinc_rt.backends.vulkan import api, blocks
 from zinc_rt.backends.vulkan.blocks import GUARD_BYTES, VulkanBlock, VulkanStorage
 from zinc_rt.backends.vulkan.device import VulkanDevice
 from zinc_rt.backends.vulkan.errors import VulkanError
-from zinc_rt.backends.vulkan.memory_heaps import COHERENT, VISIBLE, WANTED, room_bytes, type_number
+from zinc_rt.backends.vulkan.memory_heaps import COHERENT, VISIBLE, WANTED, choose_memory_type, count_free_bytes
 from zinc_rt.exec import Buffer
 from zinc_rt.host.errors import UnsupportedError
 from zinc_rt.mem.arena import align_up
@@ -42,7 +42,7 @@ USAGE = (
 
 class VulkanMemory:
     """The allocations of one backend. `staged`: treat device memory as if the host could not map it. `guarded`:
-    place every allocation between pages of poison, which `spoilt` checks.
+    place every allocation between pages of poison, which `check_poison` checks.
     """
 
     def __init__(self, device: VulkanDevice, *, staged: bool = False, guarded: bool = False) -> None:
@@ -70,10 +70,10 @@ class VulkanMemory:
         whole = used_bytes + 2 * block.guard_bytes
         self._check_size(name, whole)
         try:
-            block.handle = self._buffer(whole, name)
-            needs = api.struct("VkMemoryRequirements")
+            block.handle = self._create_buffer(whole, name)
+            needs = api.make_struct("VkMemoryRequirements")
             self._vk.vkGetBufferMemoryRequirements(self._device.handle, block.handle, byref(needs))
-            number = type_number(self._device, heap, needs.memoryTypeBits, name)
+            number = choose_memory_type(self._device, heap, needs.memoryTypeBits, name)
             self._allocate(block, needs.size, number)
             self._bind(block)
             flags = self._device.memory_types[number].flags
@@ -87,7 +87,7 @@ class VulkanMemory:
         blocks.poison(block)
         return block
 
-    def imported(self, array: np.ndarray, name: str) -> tuple[VulkanBlock, int] | None:
+    def import_host_memory(self, array: np.ndarray, name: str) -> tuple[VulkanBlock, int] | None:
         """Import the host's own pages as device memory, without a copy. Return the block and the array's offset in
         it; None if the device cannot import these pages. The array stays alive as long as the block."""
         page = self._device.limits.import_alignment_bytes
@@ -100,18 +100,18 @@ class VulkanMemory:
         block = VulkanBlock(name, size_bytes, 0, keeps=array)
         kind = api.VK_EXTERNAL_MEMORY_HANDLE_TYPE_HOST_ALLOCATION_BIT_EXT
         try:
-            takes = api.struct("VkMemoryHostPointerPropertiesEXT")
+            takes = api.make_struct("VkMemoryHostPointerPropertiesEXT")
             self._vk.vkGetMemoryHostPointerPropertiesEXT(self._device.handle, kind, start, byref(takes))
-            block.handle = self._buffer(
-                size_bytes, name, api.struct("VkExternalMemoryBufferCreateInfo", handleTypes=kind)
+            block.handle = self._create_buffer(
+                size_bytes, name, api.make_struct("VkExternalMemoryBufferCreateInfo", handleTypes=kind)
             )
-            needs = api.struct("VkMemoryRequirements")
+            needs = api.make_struct("VkMemoryRequirements")
             self._vk.vkGetBufferMemoryRequirements(self._device.handle, block.handle, byref(needs))
             bits = needs.memoryTypeBits & takes.memoryTypeBits
             if not bits:
                 raise UnsupportedError(f"{name}: no memory type can import the host's pages")
             number = (bits & -bits).bit_length() - 1
-            source = api.struct("VkImportMemoryHostPointerInfoEXT", handleType=kind, pHostPointer=start)
+            source = api.make_struct("VkImportMemoryHostPointerInfoEXT", handleType=kind, pHostPointer=start)
             self._allocate(block, size_bytes, number, source)
             self._bind(block)
         except (VulkanError, UnsupportedError):
@@ -143,7 +143,7 @@ class VulkanMemory:
         for block in reversed(self.blocks):
             self.give_back(block)
 
-    def pools(self, sizes: Mapping[str, int]) -> list[list[tuple[str, int]]]:
+    def pack_pools(self, sizes: Mapping[str, int]) -> list[list[tuple[str, int]]]:
         """Return names with their offsets, one list per allocation."""
         maximum = 0 if self._guard_bytes else min(POOL_BYTES, self._device.limits.allocation_bytes)
         pools: list[list[tuple[str, int]]] = []
@@ -162,31 +162,31 @@ class VulkanMemory:
         """Make the host's writes there visible to the device."""
         if not block.coherent:
             self._vk.vkFlushMappedMemoryRanges(
-                self._device.handle, 1, byref(self._range(block, offset_bytes, size_bytes))
+                self._device.handle, 1, byref(self._round_range(block, offset_bytes, size_bytes))
             )
 
     def invalidate(self, block: VulkanBlock, offset_bytes: int, size_bytes: int) -> None:
         """Make the device's writes there visible to the host."""
         if not block.coherent:
             self._vk.vkInvalidateMappedMemoryRanges(
-                self._device.handle, 1, byref(self._range(block, offset_bytes, size_bytes))
+                self._device.handle, 1, byref(self._round_range(block, offset_bytes, size_bytes))
             )
 
     def spoilt(self) -> list[str]:
         """Return a sentence for each allocation with damaged poison, and restore the poison."""
-        problems = [sentence for block in self._blocks for sentence in blocks.spoilt(block)]
+        problems = [sentence for block in self._blocks for sentence in blocks.check_poison(block)]
         for block in self._blocks:
             blocks.poison(block)
         return problems
 
     # Inside
 
-    def _buffer(self, size_bytes: int, name: str, external: Any = None) -> int:
-        info = api.struct(
+    def _create_buffer(self, size_bytes: int, name: str, external: Any = None) -> int:
+        info = api.make_struct(
             "VkBufferCreateInfo", size=size_bytes, usage=USAGE, sharingMode=api.VK_SHARING_MODE_EXCLUSIVE
         )
         if external is not None:
-            api.chain(info, external)
+            api.link_structs(info, external)
         handle = ctypes.c_uint64()
         self._vk.vkCreateBuffer(self._device.handle, byref(info), None, byref(handle))
         return handle.value
@@ -195,16 +195,16 @@ class VulkanMemory:
         block.heap_index = self._device.memory_types[type_number].heap
         if source is None:
             self._check_room(block, size_bytes)
-        flags = api.struct("VkMemoryAllocateFlagsInfo", flags=api.VK_MEMORY_ALLOCATE_DEVICE_ADDRESS_BIT)
-        info = api.struct("VkMemoryAllocateInfo", allocationSize=size_bytes, memoryTypeIndex=type_number)
-        api.chain(info, flags, *([source] if source is not None else []))
+        flags = api.make_struct("VkMemoryAllocateFlagsInfo", flags=api.VK_MEMORY_ALLOCATE_DEVICE_ADDRESS_BIT)
+        info = api.make_struct("VkMemoryAllocateInfo", allocationSize=size_bytes, memoryTypeIndex=type_number)
+        api.link_structs(info, flags, *([source] if source is not None else []))
         handle = ctypes.c_uint64()
         try:
             self._vk.vkAllocateMemory(self._device.handle, byref(info), None, byref(handle))
         except VulkanError as error:
             if error.result not in OUT_OF_MEMORY:
                 raise
-            raise self._out_of_memory(
+            raise self._make_memory_error(
                 block, size_bytes, self._device.heaps[block.heap_index].size_bytes
             ) from error
         block.memory = handle.value
@@ -213,33 +213,35 @@ class VulkanMemory:
         maximum = min(self._device.limits.allocation_bytes, self._device.limits.buffer_bytes)
         if size_bytes > maximum:
             raise UnsupportedError(
-                f"{name} needs an allocation of {_mib(size_bytes)}, but {self._device.physical.name} allows "
-                f"{_mib(maximum)}",
+                f"{name} needs an allocation of {_format_mib(size_bytes)}, but "
+                f"{self._device.physical.name} allows "
+                f"{_format_mib(maximum)}",
                 next=SMALLER,
             )
 
     def _check_room(self, block: VulkanBlock, size_bytes: int) -> None:
-        room = room_bytes(self._device, block.heap_index, self._allocated_bytes(block.heap_index))
+        room = count_free_bytes(self._device, block.heap_index, self._count_allocated_bytes(block.heap_index))
         if size_bytes > room:
-            raise self._out_of_memory(block, size_bytes, room)
+            raise self._make_memory_error(block, size_bytes, room)
 
-    def _allocated_bytes(self, heap_index: int) -> int:
+    def _count_allocated_bytes(self, heap_index: int) -> int:
         return sum(
             block.size_bytes for block in self._blocks if block.heap_index == heap_index and block.keeps is None
         )
 
-    def _out_of_memory(self, block: VulkanBlock, size_bytes: int, room: int) -> UnsupportedError:
+    def _make_memory_error(self, block: VulkanBlock, size_bytes: int, room: int) -> UnsupportedError:
         largest = sorted(self._blocks, key=lambda block: -block.size_bytes)[:3]
-        resident = ", ".join(f"{item.name} {_mib(item.size_bytes)}" for item in largest) or "nothing"
+        resident = ", ".join(f"{item.name} {_format_mib(item.size_bytes)}" for item in largest) or "nothing"
         return UnsupportedError(
-            f"{block.name} takes {_mib(size_bytes)}, {self._device.physical.name} has {_mib(max(0, room))} left; "
-            f"resident: {_mib(self._allocated_bytes(block.heap_index))}, the largest {resident}",
+            f"{block.name} takes {_format_mib(size_bytes)}, {self._device.physical.name} has "
+            f"{_format_mib(max(0, room))} left; "
+            f"resident: {_format_mib(self._count_allocated_bytes(block.heap_index))}, the largest {resident}",
             next=SMALLER,
         )
 
     def _bind(self, block: VulkanBlock) -> None:
         self._vk.vkBindBufferMemory(self._device.handle, block.handle, block.memory, 0)
-        info = api.struct("VkBufferDeviceAddressInfo", buffer=block.handle)
+        info = api.make_struct("VkBufferDeviceAddressInfo", buffer=block.handle)
         block.base_va = self._vk.vkGetBufferDeviceAddress(self._device.handle, byref(info))
         if block.base_va % ADDRESS_ALIGNMENT:
             raise UnsupportedError(
@@ -252,7 +254,7 @@ class VulkanMemory:
         assert address.value
         return memoryview((ctypes.c_uint8 * size_bytes).from_address(address.value)).cast("B")
 
-    def _range(self, block: VulkanBlock, offset_bytes: int, size_bytes: int) -> Any:
+    def _round_range(self, block: VulkanBlock, offset_bytes: int, size_bytes: int) -> Any:
         """Return a range rounded to whole atoms, or up to the end of the allocation if the last atom exceeds
         it.
         """
@@ -260,7 +262,7 @@ class VulkanMemory:
         start = (block.guard_bytes + offset_bytes) // atom * atom
         end = align_up(block.guard_bytes + offset_bytes + size_bytes, atom)
         whole = block.size_bytes + 2 * block.guard_bytes
-        return api.struct(
+        return api.make_struct(
             "VkMappedMemoryRange",
             memory=block.memory,
             offset=start,
@@ -278,5 +280,5 @@ class VulkanMemory:
         block.keeps = None
 
 
-def _mib(size_bytes: int) -> str:
+def _format_mib(size_bytes: int) -> str:
     return f"{size_bytes / 2**20:.1f} MiB"

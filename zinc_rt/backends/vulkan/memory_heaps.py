@@ -24,10 +24,10 @@ WANTED: Mapping[str, tuple[int, ...]] = {  # property flags, the best first
 ALL_MAPPED = (LOCAL | VISIBLE | COHERENT, LOCAL | VISIBLE, LOCAL)  # resizable BAR, integrated devices, lavapipe
 
 
-def type_number(device: VulkanDevice, heap: str, allowed: int, name: str) -> int:
+def choose_memory_type(device: VulkanDevice, heap: str, allowed: int, name: str) -> int:
     """Return the memory type for `name`, from those whose bits are set in `allowed`. Raise UnsupportedError if
     none fits."""
-    required = ALL_MAPPED if heap == BufferHeap.DEVICE_LOCAL and all_mapped(device) else WANTED[heap]
+    required = ALL_MAPPED if heap == BufferHeap.DEVICE_LOCAL and is_heap_mappable(device) else WANTED[heap]
     for flags in required:
         for number, kind in enumerate(device.memory_types):
             if allowed >> number & 1 and kind.flags & flags == flags:
@@ -35,7 +35,7 @@ def type_number(device: VulkanDevice, heap: str, allowed: int, name: str) -> int
     raise UnsupportedError(f"{name}: the device has no memory of heap {heap}", next="use --tier t_cpu")
 
 
-def all_mapped(device: VulkanDevice) -> bool:
+def is_heap_mappable(device: VulkanDevice) -> bool:
     """Return whether the host can map all of the device's largest heap."""
     local = [device.heaps[kind.heap].size_bytes for kind in device.memory_types if kind.flags & LOCAL]
     both = LOCAL | VISIBLE
@@ -43,12 +43,12 @@ def all_mapped(device: VulkanDevice) -> bool:
     return bool(mapped) and max(mapped) == max(local)
 
 
-def room_bytes(device: VulkanDevice, heap_index: int, held_bytes: int) -> int:
+def count_free_bytes(device: VulkanDevice, heap_index: int, held_bytes: int) -> int:
     """Return the free bytes of a heap for this process: from VK_EXT_memory_budget, else its size minus the
     allocated bytes."""
     if "VK_EXT_memory_budget" not in device.extensions:
         return device.heaps[heap_index].size_bytes - held_bytes
-    budget = api.struct("VkPhysicalDeviceMemoryBudgetPropertiesEXT")
-    chain = api.chain(api.struct("VkPhysicalDeviceMemoryProperties2"), budget)
+    budget = api.make_struct("VkPhysicalDeviceMemoryBudgetPropertiesEXT")
+    chain = api.link_structs(api.make_struct("VkPhysicalDeviceMemoryProperties2"), budget)
     device.vk.vkGetPhysicalDeviceMemoryProperties2(device.physical_handle, byref(chain))
     return int(budget.heapBudget[heap_index]) - int(budget.heapUsage[heap_index])

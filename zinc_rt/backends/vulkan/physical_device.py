@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from zinc_rt.backends.vulkan import api
-from zinc_rt.backends.vulkan.api import struct
+from zinc_rt.backends.vulkan.api import make_struct
 from zinc_rt.backends.vulkan.loader import Vulkan
 
 # In the order of `zinc-rt devices`.
@@ -136,25 +136,25 @@ class PhysicalDevice:
 
 def query_device(vulkan: Vulkan, handle: int, position: int) -> PhysicalDevice:
     """Query all properties of a device. `vulkan`: an instance's functions."""
-    properties = struct("VkPhysicalDeviceProperties2")
+    properties = make_struct("VkPhysicalDeviceProperties2")
     vulkan.vkGetPhysicalDeviceProperties2(handle, byref(properties))
-    version = version_of(properties.properties.apiVersion)
-    extensions = _extensions(vulkan, handle)
-    p11, p12 = struct("VkPhysicalDeviceVulkan11Properties"), struct("VkPhysicalDeviceVulkan12Properties")
-    host = struct("VkPhysicalDeviceExternalMemoryHostPropertiesEXT")
-    maintenance = struct("VkPhysicalDeviceMaintenance4Properties")
-    f12, f13 = struct("VkPhysicalDeviceVulkan12Features"), struct("VkPhysicalDeviceVulkan13Features")
-    features = struct("VkPhysicalDeviceFeatures2")
+    version = split_version(properties.properties.apiVersion)
+    extensions = _list_extensions(vulkan, handle)
+    p11, p12 = make_struct("VkPhysicalDeviceVulkan11Properties"), make_struct("VkPhysicalDeviceVulkan12Properties")
+    host = make_struct("VkPhysicalDeviceExternalMemoryHostPropertiesEXT")
+    maintenance = make_struct("VkPhysicalDeviceMaintenance4Properties")
+    f12, f13 = make_struct("VkPhysicalDeviceVulkan12Features"), make_struct("VkPhysicalDeviceVulkan13Features")
+    features = make_struct("VkPhysicalDeviceFeatures2")
     if version >= API_VERSION:
         more = [p11, p12]
         more += [host] if "VK_EXT_external_memory_host" in extensions else []
         more += [maintenance] if version >= (1, 3) or "VK_KHR_maintenance4" in extensions else []
-        vulkan.vkGetPhysicalDeviceProperties2(handle, byref(api.chain(properties, *more)))
-        api.chain(features, f12, *([f13] if version >= (1, 3) else []))
+        vulkan.vkGetPhysicalDeviceProperties2(handle, byref(api.link_structs(properties, *more)))
+        api.link_structs(features, f12, *([f13] if version >= (1, 3) else []))
     vulkan.vkGetPhysicalDeviceFeatures2(handle, byref(features))
-    memory = struct("VkPhysicalDeviceMemoryProperties2")
+    memory = make_struct("VkPhysicalDeviceMemoryProperties2")
     vulkan.vkGetPhysicalDeviceMemoryProperties2(handle, byref(memory))
-    heaps, types = _memory(memory.memoryProperties)
+    heaps, types = _list_memory(memory.memoryProperties)
     core, limits = properties.properties, properties.properties.limits
     asked = (*FEATURES, *OPTIONAL_FEATURES)
     return PhysicalDevice(
@@ -184,18 +184,18 @@ def query_device(vulkan: Vulkan, handle: int, position: int) -> PhysicalDevice:
         ),
         heaps,
         types,
-        _families(vulkan, handle),
+        _list_queue_families(vulkan, handle),
         frozenset(name for name in asked for item in (features.features, f12, f13) if getattr(item, name, 0)),
         frozenset(name for name in MODES if getattr(p12, name)),
         extensions,
     )
 
 
-def missing_feature(device: PhysicalDevice) -> str:
+def find_missing_feature(device: PhysicalDevice) -> str:
     """Return the name of the first required feature that a device lacks; "" if it has all."""
     on = f"its driver {device.driver}"
     if device.api_version[:2] < API_VERSION:
-        return f"{on} supports Vulkan {version_text(device.api_version)}, but 1.2 is required"
+        return f"{on} supports Vulkan {format_version(device.api_version)}, but 1.2 is required"
     for names, offered in ((FEATURES, device.features), (FLOAT_CONTROLS, device.float_controls)):
         for name, reason in names.items():
             if name not in offered:
@@ -216,25 +216,25 @@ def missing_feature(device: PhysicalDevice) -> str:
     return ""
 
 
-def version_text(version: tuple[int, ...]) -> str:
+def format_version(version: tuple[int, ...]) -> str:
     return ".".join(map(str, version))
 
 
-def version_of(number: int) -> tuple[int, int, int]:
+def split_version(number: int) -> tuple[int, int, int]:
     """Split a version number: VK_API_VERSION_MAJOR, _MINOR, _PATCH."""
     return number >> 22 & 0x7F, number >> 12 & 0x3FF, number & 0xFFF
 
 
-def _extensions(vulkan: Vulkan, handle: int) -> frozenset[str]:
+def _list_extensions(vulkan: Vulkan, handle: int) -> frozenset[str]:
     count = ctypes.c_uint32()
     vulkan.vkEnumerateDeviceExtensionProperties(handle, None, byref(count), None)
-    rows = (api.struct_type("VkExtensionProperties") * count.value)()
+    rows = (api.find_struct_type("VkExtensionProperties") * count.value)()
     vulkan.vkEnumerateDeviceExtensionProperties(handle, None, byref(count), rows)
     result: Any = rows
     return frozenset(row.extensionName.decode() for row in result)
 
 
-def _memory(properties: Any) -> tuple[tuple[MemoryHeap, ...], tuple[MemoryType, ...]]:
+def _list_memory(properties: Any) -> tuple[tuple[MemoryHeap, ...], tuple[MemoryType, ...]]:
     heaps = properties.memoryHeaps[: properties.memoryHeapCount]
     types = properties.memoryTypes[: properties.memoryTypeCount]
     local = api.VK_MEMORY_HEAP_DEVICE_LOCAL_BIT
@@ -244,10 +244,10 @@ def _memory(properties: Any) -> tuple[tuple[MemoryHeap, ...], tuple[MemoryType, 
     )
 
 
-def _families(vulkan: Vulkan, handle: int) -> tuple[QueueFamily, ...]:
+def _list_queue_families(vulkan: Vulkan, handle: int) -> tuple[QueueFamily, ...]:
     count = ctypes.c_uint32()
     vulkan.vkGetPhysicalDeviceQueueFamilyProperties(handle, byref(count), None)
-    rows = (api.struct_type("VkQueueFamilyProperties") * count.value)()
+    rows = (api.find_struct_type("VkQueueFamilyProperties") * count.value)()
     vulkan.vkGetPhysicalDeviceQueueFamilyProperties(handle, byref(count), rows)
     result: Any = rows
     return tuple(QueueFamily(row.queueFlags, row.queueCount, row.timestampValidBits) for row in result)

@@ -14,9 +14,9 @@ from zinc_rt.backends.vulkan.device import VulkanDevice
 from zinc_rt.host.errors import InputError
 from zinc_rt.host.object_cache import ObjectCache
 from zinc_rt.kernels.sets import SpirvKernelSet
-from zinc_rt.spirv.kernarg import Kernarg, kernarg
-from zinc_rt.spirv.modes import with_modes
-from zinc_rt.spirv.module import read
+from zinc_rt.spirv.kernarg import Kernarg, read_kernarg
+from zinc_rt.spirv.modes import add_modes
+from zinc_rt.spirv.module import read_module
 
 PipelineKey = tuple[str, tuple[tuple[str, int], ...]]
 """Kernel and patches: lower.Dispatch.code."""
@@ -34,7 +34,7 @@ class Pipeline:
     takes: Kernarg
 
 
-def cache_key(device: VulkanDevice, kernels: SpirvKernelSet) -> str:
+def make_cache_key(device: VulkanDevice, kernels: SpirvKernelSet) -> str:
     """Return the key of the driver's code: pipelineCacheUUID (build and device), float modes, and every kernel's
     bytes."""
     digest = hashlib.sha256(repr(device.float_modes).encode())
@@ -51,12 +51,12 @@ class Pipelines:
         self._device, self._vk = device, device.vk
         self._kernels = kernels
         self._cache_file = cache
-        self._cache_key = cache_key(device, kernels) if cache is not None else ""
+        self._cache_key = make_cache_key(device, kernels) if cache is not None else ""
         self._made: dict[PipelineKey, Pipeline] = {}
         self._takes: dict[str, Kernarg] = {}
         self._grew = False
-        self.layout = self._layout()
-        self._cache = self._driver_cache(cache.load(self._cache_key) if cache is not None else None)
+        self.layout = self._create_layout()
+        self._cache = self._create_driver_cache(cache.load(self._cache_key) if cache is not None else None)
 
     def get(self, wanted: Iterable[PipelineKey]) -> tuple[Mapping[PipelineKey, Pipeline], list[Pipeline]]:
         """Return pipelines, and which of them were created by this call. Raise UnsupportedError for an unknown
@@ -71,7 +71,7 @@ class Pipelines:
         """Destroy all pipelines. `keep`: store new driver code for the next process. It must be false for a lost
         device."""
         if keep and self._grew and self._cache_file is not None:
-            self._cache_file.store(self._cache_key, self._cache_data())
+            self._cache_file.store(self._cache_key, self._read_cache_data())
         for pipeline in self._made.values():
             self._vk.vkDestroyPipeline(self._device.handle, pipeline.handle, None)
         self._made.clear()
@@ -84,9 +84,10 @@ class Pipelines:
         modules: dict[str, int] = {}
         try:
             for name in dict.fromkeys(name for name, _ in keys):
-                modules[name] = self._module(name)
+                modules[name] = self._create_module(name)
             infos = [
-                self._create_info(modules[name], self._specialization(name, patches)) for name, patches in keys
+                self._create_info(modules[name], self._make_specialization(name, patches))
+                for name, patches in keys
             ]
             array = (type(infos[0]) * len(infos))(*infos)
             handles = (ctypes.c_uint64 * len(infos))()
@@ -98,18 +99,18 @@ class Pipelines:
             for module in modules.values():
                 self._vk.vkDestroyShaderModule(self._device.handle, module, None)
 
-    def _module(self, name: str) -> int:
+    def _create_module(self, name: str) -> int:
         data = self._kernels.module(name)
         if name not in self._takes:
-            self._takes[name] = kernarg(read(data, name), name)
-        code = with_modes(data, self._device.float_modes)
+            self._takes[name] = read_kernarg(read_module(data, name), name)
+        code = add_modes(data, self._device.float_modes)
         words = ctypes.create_string_buffer(code, len(code))
-        info = api.struct("VkShaderModuleCreateInfo", codeSize=len(code), pCode=words)
+        info = api.make_struct("VkShaderModuleCreateInfo", codeSize=len(code), pCode=words)
         handle = ctypes.c_uint64()
         self._vk.vkCreateShaderModule(self._device.handle, byref(info), None, byref(handle))
         return handle.value
 
-    def _specialization(self, name: str, patches: tuple[tuple[str, int], ...]) -> Any:
+    def _make_specialization(self, name: str, patches: tuple[tuple[str, int], ...]) -> Any:
         """Return the VkSpecializationInfo; None without patches."""
         if not patches:
             return None
@@ -117,11 +118,11 @@ class Pipelines:
         if unknown := [symbol for symbol, _ in patches if symbol not in ids]:
             raise InputError(f"kernel {name} has no specialization constant {unknown[0]}")
         entries = [
-            api.struct("VkSpecializationMapEntry", constantID=ids[symbol], offset=4 * index, size=4)
+            api.make_struct("VkSpecializationMapEntry", constantID=ids[symbol], offset=4 * index, size=4)
             for index, (symbol, _) in enumerate(patches)
         ]
         values = (ctypes.c_uint32 * len(patches))(*(value & 0xFFFFFFFF for _, value in patches))
-        return api.struct(
+        return api.make_struct(
             "VkSpecializationInfo",
             mapEntryCount=len(entries),
             pMapEntries=(type(entries[0]) * len(entries))(*entries),
@@ -130,7 +131,7 @@ class Pipelines:
         )
 
     def _create_info(self, module: int, specialization: Any) -> Any:
-        stage = api.struct(
+        stage = api.make_struct(
             "VkPipelineShaderStageCreateInfo",
             stage=api.VK_SHADER_STAGE_COMPUTE_BIT,
             module=module,
@@ -138,30 +139,32 @@ class Pipelines:
         )
         if specialization is not None:
             stage.pSpecializationInfo = ctypes.addressof(specialization)
-        info = api.struct("VkComputePipelineCreateInfo", stage=stage, layout=self.layout, basePipelineIndex=-1)
+        info = api.make_struct(
+            "VkComputePipelineCreateInfo", stage=stage, layout=self.layout, basePipelineIndex=-1
+        )
         info._held.append(specialization)
         return info
 
-    def _layout(self) -> int:
-        push = api.struct("VkPushConstantRange", stageFlags=api.VK_SHADER_STAGE_COMPUTE_BIT, size=PUSH_BYTES)
-        info = api.struct("VkPipelineLayoutCreateInfo", pushConstantRangeCount=1, pPushConstantRanges=push)
+    def _create_layout(self) -> int:
+        push = api.make_struct("VkPushConstantRange", stageFlags=api.VK_SHADER_STAGE_COMPUTE_BIT, size=PUSH_BYTES)
+        info = api.make_struct("VkPipelineLayoutCreateInfo", pushConstantRangeCount=1, pPushConstantRanges=push)
         handle = ctypes.c_uint64()
         self._vk.vkCreatePipelineLayout(self._device.handle, byref(info), None, byref(handle))
         return handle.value
 
-    def _driver_cache(self, data: bytes | None) -> int:
+    def _create_driver_cache(self, data: bytes | None) -> int:
         """Create the driver cache from a file's content if it is intact. The driver ignores data that it did not
         create.
         """
         content = ctypes.create_string_buffer(data, len(data)) if data else None
-        info = api.struct(
+        info = api.make_struct(
             "VkPipelineCacheCreateInfo", initialDataSize=len(data) if data else 0, pInitialData=content
         )
         handle = ctypes.c_uint64()
         self._vk.vkCreatePipelineCache(self._device.handle, byref(info), None, byref(handle))
         return handle.value
 
-    def _cache_data(self) -> bytes:
+    def _read_cache_data(self) -> bytes:
         size = ctypes.c_size_t()
         self._vk.vkGetPipelineCacheData(self._device.handle, self._cache, byref(size), None)
         content = ctypes.create_string_buffer(max(1, size.value))

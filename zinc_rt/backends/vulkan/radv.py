@@ -50,14 +50,14 @@ def find_driver(named: str = "") -> Path:
     if named:
         path = Path(named)
         if path.suffix == ".json":
-            driver = icd.read(path)
+            driver = icd.read_manifest(path)
             if driver.trouble:
                 raise InputError(f"{path}: {driver.trouble}")
             return Path(driver.library)
         if not path.is_file():
             raise InputError(f"--driver {named}: no such file", next=f"expected {LIBRARY} or its manifest")
         return path.resolve()
-    drivers = [Path(item.library) for item in icd.installed_drivers() if not item.trouble]
+    drivers = [Path(item.library) for item in icd.list_installed_drivers() if not item.trouble]
     # A name without a folder was found by the linker.
     named_so = [driver for driver in drivers if driver.name == LIBRARY]
     for library in [*named_so, *(driver.with_name(LIBRARY) for driver in drivers)]:
@@ -92,7 +92,7 @@ def _run(folder: Path, library: Path, chip: str) -> None:
     about = {"library_path": str(library), "api_version": "1.3.0"}
     manifest.write_text(json.dumps({"file_format_version": "1.0.0", "ICD": about}), encoding="utf-8")
     command = [sys.executable, "-m", "zinc_rt.backends.vulkan.radv_child", str(folder)]
-    environment = _environment(manifest, chip)
+    environment = _make_environment(manifest, chip)
     try:
         result = subprocess.run(
             command, env=environment, capture_output=True, timeout=TIMEOUT_SECONDS, check=False
@@ -112,7 +112,7 @@ def _run(folder: Path, library: Path, chip: str) -> None:
         raise InputError(f"{kernel}RADV ({library}) did not compile it: {reason}", next=NEXT)
 
 
-def _environment(manifest: Path, chip: str) -> dict[str, str]:
+def _make_environment(manifest: Path, chip: str) -> dict[str, str]:
     """Return this process's environment, restricted to this driver, without layers and without a disk cache."""
     own = {
         key: value for key, value in os.environ.items() if not key.startswith(("VK_", "RADV_", "ACO_", "MESA_"))

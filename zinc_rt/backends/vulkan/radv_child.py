@@ -13,10 +13,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from zinc_rt.backends.vulkan import api
-from zinc_rt.backends.vulkan.api import struct
+from zinc_rt.backends.vulkan.api import make_struct
 from zinc_rt.backends.vulkan.device import VulkanDevice, list_devices, open_device
 from zinc_rt.host.errors import UnsupportedError, ZincError
-from zinc_rt.spirv.modes import MODES, with_modes
+from zinc_rt.spirv.modes import MODES, add_modes
 
 AMD = 0x1002
 WAVE = 32
@@ -35,40 +35,40 @@ def main(folder: Path) -> None:
     output = {"mesa": mesa, "driver": f"{physical.name}, {physical.driver}"}
     (folder / "told.json").write_text(json.dumps(output), encoding="utf-8")
     with open_device(replace(physical, missing="")) as device:  # without hardware it lacks timeline semaphores
-        layout = _layout(device)
+        layout = _create_layout(device)
         for path in sorted(folder.glob("*.spv")):
             (folder / "now").write_text(path.stem, encoding="utf-8")
-            path.with_suffix(".cache").write_bytes(_cache(device, layout, path.read_bytes()))
+            path.with_suffix(".cache").write_bytes(_create_cache(device, layout, path.read_bytes()))
         device.vk.vkDestroyPipelineLayout(device.handle, layout, None)
 
 
-def _layout(device: VulkanDevice) -> int:
+def _create_layout(device: VulkanDevice) -> int:
     """Create the layout of ABI vk-1: one push constant of 8 bytes."""
-    range_ = struct("VkPushConstantRange", stageFlags=api.VK_SHADER_STAGE_COMPUTE_BIT, offset=0, size=8)
-    created = struct("VkPipelineLayoutCreateInfo", pushConstantRangeCount=1, pPushConstantRanges=range_)
+    range_ = make_struct("VkPushConstantRange", stageFlags=api.VK_SHADER_STAGE_COMPUTE_BIT, offset=0, size=8)
+    created = make_struct("VkPipelineLayoutCreateInfo", pushConstantRangeCount=1, pPushConstantRanges=range_)
     layout = ctypes.c_uint64()
     device.vk.vkCreatePipelineLayout(device.handle, byref(created), None, byref(layout))
     return layout.value
 
 
-def _cache(device: VulkanDevice, layout: int, spirv: bytes) -> bytes:
+def _create_cache(device: VulkanDevice, layout: int, spirv: bytes) -> bytes:
     """Create a pipeline cache with only this kernel, compiled for waves of 32."""
     vk = device.vk
-    code = with_modes(spirv, tuple(MODES))
+    code = add_modes(spirv, tuple(MODES))
     words = ctypes.create_string_buffer(code, len(code))
     module, cache, pipeline = ctypes.c_uint64(), ctypes.c_uint64(), ctypes.c_uint64()
-    shader = struct("VkShaderModuleCreateInfo", codeSize=len(code), pCode=words)
+    shader = make_struct("VkShaderModuleCreateInfo", codeSize=len(code), pCode=words)
     vk.vkCreateShaderModule(device.handle, byref(shader), None, byref(module))
-    vk.vkCreatePipelineCache(device.handle, byref(struct("VkPipelineCacheCreateInfo")), None, byref(cache))
-    wave = struct("VkPipelineShaderStageRequiredSubgroupSizeCreateInfo", requiredSubgroupSize=WAVE)
-    stage = struct(
+    vk.vkCreatePipelineCache(device.handle, byref(make_struct("VkPipelineCacheCreateInfo")), None, byref(cache))
+    wave = make_struct("VkPipelineShaderStageRequiredSubgroupSizeCreateInfo", requiredSubgroupSize=WAVE)
+    stage = make_struct(
         "VkPipelineShaderStageCreateInfo",
         pNext=wave,
         stage=api.VK_SHADER_STAGE_COMPUTE_BIT,
         module=module.value,
         pName=ENTRY,
     )
-    create_info = struct("VkComputePipelineCreateInfo", stage=stage, layout=layout, basePipelineIndex=-1)
+    create_info = make_struct("VkComputePipelineCreateInfo", stage=stage, layout=layout, basePipelineIndex=-1)
     vk.vkCreateComputePipelines(device.handle, cache.value, 1, byref(create_info), None, byref(pipeline))
     size = ctypes.c_size_t()
     vk.vkGetPipelineCacheData(device.handle, cache.value, byref(size), None)

@@ -13,7 +13,14 @@ from collections.abc import Iterable
 import numpy as np
 
 from zinc_rt.backends.vulkan.backend import VulkanBackend
-from zinc_rt.backends.vulkan.self_test_cases import KERNEL, OPERATIONS, Operands, WrongBits, operands, wrong_bits
+from zinc_rt.backends.vulkan.self_test_cases import (
+    KERNEL,
+    OPERATIONS,
+    Operands,
+    WrongBits,
+    find_wrong_bits,
+    make_operands,
+)
 from zinc_rt.host.files import cache_folder
 from zinc_rt.host.object_cache import ObjectCache
 from zinc_rt.kernels.launch import Launch, Ref
@@ -23,32 +30,32 @@ INVOCATIONS = 32  # size of self_test.comp's workgroup
 CANONICAL = "canonical-1"
 
 
-def refusal(backend: VulkanBackend, cache: ObjectCache | None = None) -> str:
+def find_refusal(backend: VulkanBackend, cache: ObjectCache | None = None) -> str:
     """Return why the backend's device cannot support canonical-1: the first operation with wrong bits, its
     operands, the expected and the actual result; "" if all bits are right. `cache`, by default in the user's cache
     folder, stores successful tests only: a refused device is tested again."""
     cache = ObjectCache(cache_folder() / "vulkan") if cache is None else cache
-    key = f"self-test-{digest(backend)}"
+    key = f"self-test-{digest_inputs(backend)}"
     if cache.load(key) is not None:
         return ""
-    for difference in differences(backend):
-        return f"{CANONICAL} on {_device_name(backend)}: its driver computes different bits: {difference}"
-    cache.store(key, _device_name(backend).encode())
+    for difference in find_differences(backend):
+        return f"{CANONICAL} on {_format_device_name(backend)}: its driver computes different bits: {difference}"
+    cache.store(key, _format_device_name(backend).encode())
     return ""
 
 
-def differences(backend: VulkanBackend, given: Operands | None = None) -> tuple[WrongBits, ...]:
+def find_differences(backend: VulkanBackend, given: Operands | None = None) -> tuple[WrongBits, ...]:
     """Return the operations with wrong bits, in order. `given`: operands to use instead of those of the
     self-test.
     """
-    given = operands() if given is None else given
+    given = make_operands() if given is None else given
     numbers = range(len(OPERATIONS))
-    got = results(backend, given, numbers)
-    wrong = (wrong_bits(number, given, bits) for number, bits in zip(numbers, got, strict=True))
+    got = run_operations(backend, given, numbers)
+    wrong = (find_wrong_bits(number, given, bits) for number, bits in zip(numbers, got, strict=True))
     return tuple(item for item in wrong if item is not None)
 
 
-def results(backend: VulkanBackend, operands: Operands, numbers: Iterable[int]) -> np.ndarray:
+def run_operations(backend: VulkanBackend, operands: Operands, numbers: Iterable[int]) -> np.ndarray:
     """Return the results of the consecutive operations with these `numbers`: uint32 [operations, n]."""
     first, *others = numbers
     count, n = 1 + len(others), len(operands.a)
@@ -69,7 +76,7 @@ def results(backend: VulkanBackend, operands: Operands, numbers: Iterable[int]) 
             backend.free(buffer)
 
 
-def digest(backend: VulkanBackend) -> str:
+def digest_inputs(backend: VulkanBackend) -> str:
     """Return the digest of all inputs of the test: device, driver, float modes, kernel."""
     device = backend.vulkan
     physical = device.physical
@@ -78,5 +85,5 @@ def digest(backend: VulkanBackend) -> str:
     return hashlib.sha256("\0".join(about).encode() + kernel).hexdigest()
 
 
-def _device_name(backend: VulkanBackend) -> str:
+def _format_device_name(backend: VulkanBackend) -> str:
     return f"{backend.vulkan.physical.name} ({backend.vulkan.physical.driver})"

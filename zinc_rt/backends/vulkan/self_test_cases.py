@@ -71,7 +71,7 @@ class WrongBits:
         return f"{self.operation.name}: {wrong}, the first at {text}: {bits}"
 
 
-def operands(count: int = CASES, seed: int = 1) -> Operands:
+def make_operands(count: int = CASES, seed: int = 1) -> Operands:
     """Return operands: every pair of special values, random bits, and numbers of the size found in models; the
     same at every call."""
     random = np.random.default_rng(seed)
@@ -79,16 +79,16 @@ def operands(count: int = CASES, seed: int = 1) -> Operands:
     bits = max(0, count - pairs) // 2
     sizes = max(0, count - pairs - bits)
 
-    def column(special: np.ndarray) -> np.ndarray:
+    def make_column(special: np.ndarray) -> np.ndarray:
         usual = (random.standard_normal(sizes) * 8).astype(np.float32).view(np.uint32)
         anything = random.integers(0, 1 << 32, bits, dtype=np.uint32)
         return np.concatenate([special, anything, usual])[:count]
 
     first, second = np.repeat(SPECIAL, len(SPECIAL)), np.tile(SPECIAL, len(SPECIAL))
-    return Operands(column(first), column(second), column(np.roll(second, 1)))
+    return Operands(make_column(first), make_column(second), make_column(np.roll(second, 1)))
 
 
-def wrong_bits(number: int, operands: Operands, got: np.ndarray) -> WrongBits | None:
+def find_wrong_bits(number: int, operands: Operands, got: np.ndarray) -> WrongBits | None:
     """Compare results of operation `number`, uint32 [n]. Return None if all bits are right. Any NaN matches any
     NaN."""
     operation = OPERATIONS[number]

@@ -20,7 +20,7 @@ from zinc_rt.backends.vulkan.errors import VulkanError
 from zinc_rt.backends.vulkan.executable import VulkanExecutable
 from zinc_rt.backends.vulkan.fence import SemaphoreFence, SemaphoreTimeline
 from zinc_rt.exec import DeadlineMissed, Stream
-from zinc_rt.exec.fence import single_fences
+from zinc_rt.exec.fence import split_fences
 
 MakeHang = Callable[[SemaphoreTimeline, int, str, VulkanExecutable | None], DeadlineMissed]
 """(timeline, value that was not reached, why, what was to reach it) -> the error to raise."""
@@ -38,14 +38,14 @@ class PreparedSubmit:
         self, timeline: SemaphoreTimeline, command_buffer: int, waits: Sequence[SemaphoreFence] = ()
     ) -> None:
         count = len(waits)
-        values = api.struct(
+        values = api.make_struct(
             "VkTimelineSemaphoreSubmitInfo",
             signalSemaphoreValueCount=1,
             pSignalSemaphoreValues=timeline.next_value,
             waitSemaphoreValueCount=count,
             pWaitSemaphoreValues=(ctypes.c_uint64 * count)(*(item.value for item in waits)),
         )
-        info = api.struct(
+        info = api.make_struct(
             "VkSubmitInfo",
             commandBufferCount=1,
             pCommandBuffers=ctypes.c_void_p(command_buffer),
@@ -55,7 +55,7 @@ class PreparedSubmit:
             pWaitSemaphores=(ctypes.c_uint64 * count)(*(item.timeline.semaphore.value for item in waits)),
             pWaitDstStageMask=(ctypes.c_uint32 * count)(*[api.VK_PIPELINE_STAGE_ALL_COMMANDS_BIT] * count),
         )
-        self.info = api.chain(info, values)
+        self.info = api.link_structs(info, values)
         self.reference = byref(info)
 
 
@@ -99,10 +99,10 @@ class VulkanStreams:
     def run_once(self, name: str, commands: Iterable[VulkanCommand], stream: Stream) -> SemaphoreFence:
         """Submit commands once, ordered after earlier and before later commands of the stream. They are recorded
         for this call."""
-        state = self._state(stream)
+        state = self._find_state(stream)
         self._free_finished(state)
         buffer = self._pool.record((BEGIN, *commands, END), replayed=False)
-        ready = PreparedSubmit(state.timeline, buffer, self._waits(stream, state))
+        ready = PreparedSubmit(state.timeline, buffer, self._list_waits(stream, state))
         fence = self._queue_submit(state, ready, name)
         state.once.append((fence.value, buffer))
         return fence
@@ -136,8 +136,8 @@ class VulkanStreams:
 
     def _submit_checked(self, executable: VulkanExecutable, stream: Stream) -> SemaphoreFence:
         """Submit on the checked path: first on a stream, or with waits for other streams."""
-        state = self._state(stream)
-        waits = self._waits(stream, state)
+        state = self._find_state(stream)
+        waits = self._list_waits(stream, state)
         ready = PreparedSubmit(state.timeline, executable.command_buffer, waits)
         if not waits:
             state.prepared[executable] = ready
@@ -152,9 +152,9 @@ class VulkanStreams:
         try:
             self._vk.vkQueueSubmit(state.queue, 1, ready.reference, 0)
         except VulkanError as error:
-            raise self._lose(error) from error
+            raise self._lose_device(error) from error
         self.submissions.doorbells += 1
-        value = state.timeline.advanced()
+        value = state.timeline.record_submission()
         state.names.append((value, what))
         return SemaphoreFence(state.timeline, value)
 
@@ -163,13 +163,13 @@ class VulkanStreams:
             if timeline.reached(value, timeout_seconds):
                 return
         except VulkanError as error:
-            raise self._lose(error) from error
+            raise self._lose_device(error) from error
         timeline.poll()
         raise self._make_hang(
-            timeline, value, f"not reached after {timeout_seconds:g} s", self._blocking_executable(timeline)
+            timeline, value, f"not reached after {timeout_seconds:g} s", self._find_blocking_executable(timeline)
         )
 
-    def _blocking_executable(self, timeline: SemaphoreTimeline) -> VulkanExecutable | None:
+    def _find_blocking_executable(self, timeline: SemaphoreTimeline) -> VulkanExecutable | None:
         """Return the executable after the last finished one."""
         for state in self._streams.values():
             if state.timeline is timeline:
@@ -178,23 +178,23 @@ class VulkanStreams:
                         return what
         return None
 
-    def _lose(self, error: VulkanError) -> BaseException:
+    def _lose_device(self, error: VulkanError) -> BaseException:
         """Mark every stream as lost if the device is lost."""
         if not error.lost:
             return error
         if self.lost is None:
             timelines = [state.timeline for state in self._streams.values()]
             first = next((timeline for timeline in timelines if timeline.seen < timeline.submitted), timelines[0])
-            self.lost = self._make_hang(first, first.seen + 1, LOST, self._blocking_executable(first))
+            self.lost = self._make_hang(first, first.seen + 1, LOST, self._find_blocking_executable(first))
             for timeline in timelines:
                 timeline.lose(self.lost)
         return self.lost
 
-    def _waits(self, stream: Stream, state: _StreamState) -> list[SemaphoreFence]:
+    def _list_waits(self, stream: Stream, state: _StreamState) -> list[SemaphoreFence]:
         """Return fences of this backend's other streams. Fences of other backends are waited for on the host."""
         ours = {stream.timeline for stream in self._streams.values()}
         result = []
-        for fence in single_fences(stream.waits):
+        for fence in split_fences(stream.waits):
             if isinstance(fence, SemaphoreFence) and fence.timeline in ours:
                 if fence.done():
                     fence.wait(0.0)  # raises the error that lost the device
@@ -211,7 +211,7 @@ class VulkanStreams:
         while state.once and state.once[0][0] <= reached:
             self._pool.free(state.once.popleft()[1])
 
-    def _state(self, stream: Stream) -> _StreamState:
+    def _find_state(self, stream: Stream) -> _StreamState:
         state = self._streams.get(stream)
         if state is None:
             queues = self._device.queues

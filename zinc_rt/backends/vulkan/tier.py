@@ -9,11 +9,11 @@ from dataclasses import replace
 from zinc_rt.backends.base import Backend, Device
 from zinc_rt.backends.spec import Availability, Host, OnDevice, Opening
 from zinc_rt.backends.vulkan import icd, layers
-from zinc_rt.backends.vulkan.choose import SOFTWARE, choose
+from zinc_rt.backends.vulkan.choose import SOFTWARE, choose_device
 from zinc_rt.backends.vulkan.device import list_devices, open_device
 from zinc_rt.backends.vulkan.errors import VulkanError
 from zinc_rt.backends.vulkan.loader import INSTALL
-from zinc_rt.backends.vulkan.physical_device import PhysicalDevice, version_text
+from zinc_rt.backends.vulkan.physical_device import PhysicalDevice, format_version
 from zinc_rt.host.errors import UnsupportedError, ZincError
 from zinc_rt.host.files import cache_folder
 from zinc_rt.host.object_cache import ObjectCache
@@ -29,9 +29,9 @@ def probe(host: Host) -> Availability:
         devices = require_devices()
     except ZincError as error:
         return Availability(False, error.message, error.next)
-    rows = tuple(_row(device) for device in devices)
+    rows = tuple(_make_row(device) for device in devices)
     try:
-        _, reason = choose(devices, host.device)
+        _, reason = choose_device(devices, host.device)
     except UnsupportedError as error:
         return Availability(False, error.message, error.next, devices=rows)
     return Availability(True, reason, devices=rows)
@@ -49,20 +49,20 @@ def open(opening: Opening) -> Backend:
         if not opening.spec.computes(opening.ordering):
             computes = ", ".join(opening.spec.orderings)
             raise UnsupportedError(f"vulkan supports {computes}, not {opening.ordering}", next="use t_cpu")
-        physical, _ = choose(require_devices(), opening.device)
+        physical, _ = choose_device(require_devices(), opening.device)
         device = open_device(physical)
         undo.callback(device.close)
         after = undo.pop_all().close
     options = VulkanOptions(cache=ObjectCache(cache_folder() / "vulkan"))
     backend = VulkanBackend(opening.spec, opening.ordering, device, KERNELS, options, after=after)
-    backend.device = device_info(physical)
+    backend.device = describe_device(physical)
     try:
-        if refusal := self_test.refusal(backend):
+        if refusal := self_test.find_refusal(backend):
             raise UnsupportedError(refusal, next=ANOTHER)
         identity = {
             "pipeline_cache_uuid": device.pipeline_cache_uuid.hex(),
             "float_modes": ", ".join(device.float_modes),
-            "self_test": self_test.digest(backend),
+            "self_test": self_test.digest_inputs(backend),
         }
         backend.device = replace(backend.device, identity=identity)
     except BaseException:
@@ -71,17 +71,17 @@ def open(opening: Opening) -> Backend:
     return backend
 
 
-def device_info(physical: PhysicalDevice) -> Device:
+def describe_device(physical: PhysicalDevice) -> Device:
     """Describe a device for reports."""
     return Device(
         physical.name,
         "vulkan",
         profile=physical.driver,
         kernel=platform.release(),
-        firmware=f"Vulkan {version_text(physical.api_version)}",
+        firmware=f"Vulkan {format_version(physical.api_version)}",
         software=physical.is_cpu,
-        driver_files=icd.manifest_override(),
-        layers=layers.active(),
+        driver_files=icd.find_manifest_override(),
+        layers=layers.list_active_layers(),
     )
 
 
@@ -95,8 +95,8 @@ def require_devices() -> tuple[PhysicalDevice, ...]:
             return devices
     except VulkanError as error:
         problem = f" ({error.message})"
-    drivers = icd.installed_drivers()
-    named = f"{name}: " if (name := icd.manifest_override()) else ""
+    drivers = icd.list_installed_drivers()
+    named = f"{name}: " if (name := icd.find_manifest_override()) else ""
     if not drivers:
         raise UnsupportedError(f"{named}the Vulkan loader is installed, but no driver is{problem}", next=INSTALL)
     broken = [driver for driver in drivers if driver.trouble]
@@ -105,19 +105,19 @@ def require_devices() -> tuple[PhysicalDevice, ...]:
     raise UnsupportedError(f"{named}no Vulkan driver found a device ({because}){problem}", next=mend + INSTALL)
 
 
-def _row(device: PhysicalDevice) -> OnDevice:
+def _make_row(device: PhysicalDevice) -> OnDevice:
     facts = {
         "device": device.option,
         "kind": device.kind,
         "driver": device.driver,
-        "api_version": version_text(device.api_version),
+        "api_version": format_version(device.api_version),
         "memory_bytes": device.memory,
         "software": device.is_cpu,
-        "driver_files": icd.manifest_override(),
-        "layers": list(layers.active()),
+        "driver_files": icd.find_manifest_override(),
+        "layers": list(layers.list_active_layers()),
     }
     label = f"{device.option} {device.name}"
     if device.missing:
         return OnDevice(label, False, device.missing, ANOTHER, facts)
-    text = f"{device.driver}, Vulkan {version_text(device.api_version)}, {device.memory >> 20:,} MiB"
+    text = f"{device.driver}, Vulkan {format_version(device.api_version)}, {device.memory >> 20:,} MiB"
     return OnDevice(label, True, f"{text}; {SOFTWARE}" if device.is_cpu else text, "", facts)

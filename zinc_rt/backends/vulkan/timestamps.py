@@ -6,7 +6,7 @@ import ctypes
 from collections.abc import Sequence
 from ctypes import byref
 
-from zinc_rt.backends.times import Timed, Times
+from zinc_rt.backends.times import TimedDispatch, Times
 from zinc_rt.backends.vulkan import api
 from zinc_rt.backends.vulkan.device import VulkanDevice
 from zinc_rt.host.errors import UnsupportedError
@@ -30,7 +30,7 @@ class Timestamps:
         self.dispatches = tuple(dispatches)
         self.count = QUERIES * len(self.dispatches)
         self._device, self._vk = device, device.vk
-        info = api.struct(
+        info = api.make_struct(
             "VkQueryPoolCreateInfo", queryType=api.VK_QUERY_TYPE_TIMESTAMP, queryCount=max(1, self.count)
         )
         pool = ctypes.c_uint64()
@@ -57,7 +57,7 @@ class Timestamps:
         # relative to the first reading, because the counter may have wrapped
         nanoseconds = [round(((tick - first) & mask) * period) for tick in ticks[: self.count]]
         readings = zip(self.dispatches, nanoseconds[::2], nanoseconds[1::2], strict=True)
-        return Times(clock, False, tuple(Timed(*whose, start, ended) for whose, start, ended in readings))
+        return Times(clock, False, tuple(TimedDispatch(*whose, start, ended) for whose, start, ended in readings))
 
     def close(self) -> None:
         self._vk.vkDestroyQueryPool(self._device.handle, self.pool, None)

@@ -44,7 +44,7 @@ class StagedTransfer:
             half, staging = self._take_half()
             staging.view()[: piece.nbytes] = piece.data
             self._memory.flush(staging.block, staging.offset_bytes, piece.nbytes)
-            copy = copy_command(staging, 0, target, offset_bytes + start, piece.nbytes)
+            copy = make_copy_command(staging, 0, target, offset_bytes + start, piece.nbytes)
             self._busy[half] = self._streams.run_once("upload", [copy], self._stream)
 
     def read(self, source: VulkanStorage, offset_bytes: int, size_bytes: int) -> bytes:
@@ -53,7 +53,7 @@ class StagedTransfer:
         for start in range(0, size_bytes, self._half_bytes):
             piece = min(self._half_bytes, size_bytes - start)
             _, staging = self._take_half()
-            copy = copy_command(source, offset_bytes + start, staging, 0, piece)
+            copy = make_copy_command(source, offset_bytes + start, staging, 0, piece)
             self._streams.run_once("download", [copy], self._stream).wait(self._timeout_seconds)
             self._memory.invalidate(staging.block, staging.offset_bytes, piece)
             content += staging.view()[:piece]
@@ -81,7 +81,7 @@ class StagedTransfer:
         return half, self._halves[half]
 
 
-def copy_command(
+def make_copy_command(
     source: VulkanStorage, source_offset: int, target: VulkanStorage, target_offset: int, size_bytes: int
 ) -> CmdCopyBuffer:
     """Return the command that copies between two buffers."""
@@ -94,7 +94,7 @@ def copy_command(
     )
 
 
-def zero_commands(target: VulkanStorage, offset_bytes: int, size_bytes: int) -> list[VulkanCommand]:
+def make_zero_commands(target: VulkanStorage, offset_bytes: int, size_bytes: int) -> list[VulkanCommand]:
     """Return the command that writes zeros. Raise ValueError for a range of partial dwords, which Vulkan cannot
     fill."""
     if offset_bytes % DWORD or size_bytes % DWORD:

@@ -33,8 +33,10 @@ def upload(
     buffers: dict[str, Buffer] = {}
     try:
         _import(memory, kernels, weights, buffers)
-        sizes = {name: _packed_bytes(kernels, item) for name, item in arrays.items() if name not in buffers}
-        for number, pool in enumerate(memory.pools(sizes)):
+        sizes = {
+            name: _compute_packed_bytes(kernels, item) for name, item in arrays.items() if name not in buffers
+        }
+        for number, pool in enumerate(memory.pack_pools(sizes)):
             last, offset = pool[-1]
             size_bytes = offset + max(1, sizes[last])
             block = memory.block(
@@ -43,7 +45,7 @@ def upload(
             for name, offset in pool:
                 buffers[name] = memory.buffer(block, offset, sizes[name], BufferHeap.DEVICE_LOCAL, name)
             for name, _ in pool:  # one at a time: a model may fill most of the host's memory
-                put(buffers[name].storage, 0, _packed(kernels, arrays[name]))
+                put(buffers[name].storage, 0, _pack(kernels, arrays[name]))
         finish()
     except BaseException:
         finish()  # pending copies must not write to memory that is reused
@@ -58,21 +60,21 @@ def _import(
 ) -> None:
     """Import weights whose packed bytes equal the file's, as far as the device can."""
     for name, weight in weights.items():
-        if _packed_bytes(kernels, weight) != weight.nbytes or not weight.raw.flags.c_contiguous:
+        if _compute_packed_bytes(kernels, weight) != weight.nbytes or not weight.raw.flags.c_contiguous:
             continue
         packed = kernels.pack(weight)
         if (
             packed.ctypes.data == weight.raw.ctypes.data
-            and (imported := memory.imported(packed, name)) is not None
+            and (imported := memory.import_host_memory(packed, name)) is not None
         ):
             buffers[name] = memory.buffer(*imported, packed.nbytes, BufferHeap.DEVICE_LOCAL, name)
 
 
-def _packed(kernels: KernelSet, array: Weight | np.ndarray) -> np.ndarray:
+def _pack(kernels: KernelSet, array: Weight | np.ndarray) -> np.ndarray:
     """Return the packed bytes, uint8, 1-D."""
     packed = array if isinstance(array, np.ndarray) else kernels.pack(array)
     return np.ascontiguousarray(packed).reshape(-1).view(np.uint8)
 
 
-def _packed_bytes(kernels: KernelSet, array: Weight | np.ndarray) -> int:
+def _compute_packed_bytes(kernels: KernelSet, array: Weight | np.ndarray) -> int:
     return array.nbytes if isinstance(array, np.ndarray) else kernels.packed_bytes(array)

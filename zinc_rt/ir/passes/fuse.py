@@ -40,37 +40,37 @@ class Uses:
     def node(self, index: int) -> Node:
         return self.graph.nodes[index]
 
-    def producer(self, name: str, op: Op) -> int | None:
+    def find_producer(self, name: str, op: Op) -> int | None:
         """Return the node with the opcode that writes an activation which only one node reads."""
-        index = self.sole_producer(name, op)
+        index = self.find_sole_producer(name, op)
         return index if len(self.read.get(name, ())) == 1 else None
 
-    def sole_producer(self, name: str, op: Op) -> int | None:
+    def find_sole_producer(self, name: str, op: Op) -> int | None:
         """Return the node with the opcode that writes an activation."""
         index = self.written.get(name)
         if index is None or self.node(index).op is not op:
             return None
         return index if self.graph.buffers[name].role == "activation" else None
 
-    def readers(self, name: str, op: Op) -> Iterator[int]:
+    def find_readers(self, name: str, op: Op) -> Iterator[int]:
         return (index for index in self.read.get(name, ()) if self.node(index).op is op)
 
-    def first_reader(self, name: str) -> int:
+    def find_first_reader(self, name: str) -> int:
         return min(self.read.get(name, ()), default=len(self.graph.nodes))
 
 
 Rule = Callable[[Uses, int], Fusion | None]
 
 
-def fuse(graph: OpGraph, answers: Answers) -> OpGraph:
-    """Fuse the nodes that `answers` supports. A verified graph yields a verified graph.
+def fuse_graph(graph: OpGraph, is_supported: Answers) -> OpGraph:
+    """Fuse the nodes that `is_supported` supports. A verified graph yields a verified graph.
 
     Prefill keeps projections separate from norms and sums: kernels for tiles of tokens would each recompute the
     norm of all tokens.
     """
     for rule in RULES:
         if graph.stage != "prefill" or rule not in OF_FEW_TOKENS:
-            graph = _apply_rule(graph, rule, answers)
+            graph = _apply_rule(graph, rule, is_supported)
     return graph
 
 
@@ -80,7 +80,7 @@ def projection_sum(uses: Uses, index: int) -> Fusion | None:
     if add.op is not Op.ADD:
         return None
     for product, residual in (add.inputs[::-1], add.inputs):
-        producer = uses.producer(product, Op.MATMUL)
+        producer = uses.find_producer(product, Op.MATMUL)
         if producer is None or product == residual or has_operand(uses.node(producer), "bias", "residual"):
             continue
         node = with_operands(uses.node(producer), residual=residual)
@@ -94,7 +94,7 @@ def norm_sum(uses: Uses, index: int) -> Fusion | None:
     if add.op is not Op.ADD:
         return None
     for normed, residual in (add.inputs, add.inputs[::-1]):
-        producer = uses.producer(normed, Op.RMS_NORM)
+        producer = uses.find_producer(normed, Op.RMS_NORM)
         if producer is None or normed == residual or has_operand(uses.node(producer), "residual"):
             continue
         node = with_operands(uses.node(producer), residual=residual)
@@ -108,7 +108,7 @@ def experts_sum(uses: Uses, index: int) -> Fusion | None:
     if add.op is not Op.ADD:
         return None
     for total, other in (add.inputs, add.inputs[::-1]):
-        producer = uses.producer(total, Op.MOE_DOWN_ACC)
+        producer = uses.find_producer(total, Op.MOE_DOWN_ACC)
         if producer is None or total == other:
             continue
         node = uses.node(producer)
@@ -124,7 +124,7 @@ def experts_gate_up(uses: Uses, index: int) -> Fusion | None:
     product = uses.node(index)
     if product.op is not Op.MOE_SWIGLU:
         return None
-    producers = [uses.producer(name, Op.MOE_GATE_UP) for name in product.inputs]
+    producers = [uses.find_producer(name, Op.MOE_GATE_UP) for name in product.inputs]
     if producers[0] is None or producers[0] != producers[1] or uses.node(producers[0]).outputs != product.inputs:
         return None
     attrs = MappingProxyType({"activation": product.attrs.get("activation", "silu")})
@@ -134,7 +134,7 @@ def experts_gate_up(uses: Uses, index: int) -> Fusion | None:
 
 def norm_qkv(uses: Uses, index: int) -> Fusion | None:
     """Fuse the norm of a row with the three projections that are its only readers."""
-    projections = projections_of_norm(uses, index)
+    projections = find_projections(uses, index)
     if len(projections) != 3:
         return None
     norm, nodes = uses.node(index), [uses.node(projection) for projection in projections]
@@ -157,12 +157,12 @@ def norm_mlp_gate_up(uses: Uses, index: int) -> Fusion | None:
     activation = {Op.SWIGLU: "silu", Op.GEGLU: "gelu"}.get(product.op)
     if activation is None:
         return None
-    producers = [uses.producer(name, Op.MATMUL) for name in product.inputs]
+    producers = [uses.find_producer(name, Op.MATMUL) for name in product.inputs]
     if None in producers:
         return None
     gate, up = (uses.node(producer) for producer in producers if producer is not None)
-    norm = uses.sole_producer(gate.inputs[0], Op.RMS_NORM)
-    if norm is None or sorted(projections_of_norm(uses, norm)) != sorted(
+    norm = uses.find_sole_producer(gate.inputs[0], Op.RMS_NORM)
+    if norm is None or sorted(find_projections(uses, norm)) != sorted(
         producer for producer in producers if producer is not None
     ):
         return None
@@ -181,7 +181,7 @@ def norm_mlp_gate_up(uses: Uses, index: int) -> Fusion | None:
 
 def norm_projections(uses: Uses, index: int) -> Fusion | None:
     """Fuse the norm of a row into each of the projections, if they are its only readers."""
-    projections = projections_of_norm(uses, index)
+    projections = find_projections(uses, index)
     if not projections:
         return None
     norm = uses.node(index)
@@ -194,7 +194,7 @@ def norm_router(uses: Uses, index: int) -> Fusion | None:
     router = uses.node(index)
     if router.op is not Op.MOE_GATE_TOPK or has_operand(router, "norm_w"):
         return None
-    producer = uses.sole_producer(router.inputs[0], Op.RMS_NORM)
+    producer = uses.find_sole_producer(router.inputs[0], Op.RMS_NORM)
     if producer is None or not _is_row_norm(uses, producer):
         return None
     alone = len(uses.read[router.inputs[0]]) == 1
@@ -227,14 +227,14 @@ def attention_gate(uses: Uses, index: int) -> Fusion | None:
     product = uses.node(index)
     if product.op is not Op.SIGMOID_MUL or product.inputs[0] == product.inputs[1]:
         return None
-    producer = uses.producer(product.inputs[0], Op.FLASH_ATTN)
+    producer = uses.find_producer(product.inputs[0], Op.FLASH_ATTN)
     if producer is None or has_operand(uses.node(producer), "gate"):
         return None
     node = with_operands(uses.node(producer), gate=product.inputs[1])
     return Fusion(index, replace(node, outputs=product.outputs, label=product.label), (producer, index))
 
 
-def projections_of_norm(uses: Uses, index: int) -> tuple[int, ...]:
+def find_projections(uses: Uses, index: int) -> tuple[int, ...]:
     """Return the projections that read a norm of whole rows, in order; none if another node reads it too."""
     norm = uses.node(index)
     if norm.op is not Op.RMS_NORM or not _is_row_norm(uses, index):
@@ -303,20 +303,20 @@ def norm_rope_kv_write(uses: Uses, index: int) -> Fusion | None:
     if write.op is not Op.KV_WRITE_BATCHED:
         return None
     k, v, position, slot, page_table, cache_k, cache_v = write.inputs
-    turned_k = uses.producer(k, Op.ROPE)
+    turned_k = uses.find_producer(k, Op.ROPE)
     if turned_k is None:
         return None
     key_rope = uses.node(turned_k)
-    for turned_q in uses.readers(position, Op.ROPE):
+    for turned_q in uses.find_readers(position, Op.ROPE):
         query_rope = uses.node(turned_q)
         if turned_q == turned_k or query_rope.attrs != key_rope.attrs or query_rope.layer != key_rope.layer:
             continue
-        if query_rope.inputs[1:] != key_rope.inputs[1:] or uses.first_reader(query_rope.outputs[0]) < index:
+        if query_rope.inputs[1:] != key_rope.inputs[1:] or uses.find_first_reader(query_rope.outputs[0]) < index:
             continue
         if int(key_rope.attrs.get("offset", 0)):
             continue
         head_dim = int(key_rope.attrs["head_dim"])
-        normed = [_head_norm(uses, rope.inputs[0], head_dim) for rope in (query_rope, key_rope)]
+        normed = [_find_head_norm(uses, rope.inputs[0], head_dim) for rope in (query_rope, key_rope)]
         eps = {float(uses.node(item).attrs["eps"]) for item in normed if item is not None}
         if len(eps) > 1:
             continue
@@ -348,9 +348,9 @@ def norm_rope_kv_write(uses: Uses, index: int) -> Fusion | None:
     return None
 
 
-def _head_norm(uses: Uses, name: str, head_dim: int) -> int | None:
+def _find_head_norm(uses: Uses, name: str, head_dim: int) -> int | None:
     """Return the norm of each head, with a weight, whose result is only read by RoPE."""
-    index = uses.producer(name, Op.RMS_NORM)
+    index = uses.find_producer(name, Op.RMS_NORM)
     if index is None:
         return None
     node = uses.node(index)
@@ -378,7 +378,7 @@ OF_FEW_TOKENS = frozenset(
 )
 
 
-def _apply_rule(graph: OpGraph, rule: Rule, answers: Answers) -> OpGraph:
+def _apply_rule(graph: OpGraph, rule: Rule, is_supported: Answers) -> OpGraph:
     """Return all matches of a rule in the unmodified graph. No two fusions share a node."""
     uses = _count_uses(graph)
     nodes: list[Node | None] = list(graph.nodes)
@@ -387,7 +387,7 @@ def _apply_rule(graph: OpGraph, rule: Rule, answers: Answers) -> OpGraph:
         replacement = rule(uses, index)
         if replacement is None or not gone.isdisjoint(replacement.instead_of):
             continue
-        if not all(answers(node, graph) for _, node in replacement.nodes):
+        if not all(is_supported(node, graph) for _, node in replacement.nodes):
             continue
         gone.update(replacement.instead_of)
         for item in replacement.instead_of:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from functools import cache
 
-from zinc_rt.isa.encodings.cache_policy import policy
+from zinc_rt.isa.encodings.cache_policy import format_policy
 from zinc_rt.isa.encodings.flat import OFF
-from zinc_rt.isa.encodings.source import scalar
+from zinc_rt.isa.encodings.source import make_scalar
 from zinc_rt.isa.instruction import Instruction, Modifier
-from zinc_rt.isa.operand import data, vgpr
-from zinc_rt.isa.rows import rows
+from zinc_rt.isa.operand import make_data, make_vgpr
+from zinc_rt.isa.rows import make_rows
 from zinc_rt.isa.target import Target
 
 OFFEN, IDXEN = Modifier("offen", "offen", 1), Modifier("idxen", "idxen", 1)
@@ -33,23 +33,23 @@ _FORMATS = """
 
 
 def decode(word: int, code: bytes, index: int, target: Target) -> Instruction | None:
-    row = rows("memory", "VBUFFER", target.generation).get(word >> 14 & 0xFF)
+    row = make_rows("memory", "VBUFFER", target.generation).get(word >> 14 & 0xFF)
     if row is None or index + 12 > len(code):
         return None
     middle = int.from_bytes(code[index + 4 : index + 8], "little")
     high = int.from_bytes(code[index + 8 : index + 12], "little")
     tfe = word >> 22 & 1
     typed = "typed" in row.flags
-    resource, soffset = scalar(middle >> 9 & 0x1FF, 4), scalar(word & 0x7F, 1)
+    resource, soffset = make_scalar(middle >> 9 & 0x1FF, 4), make_scalar(word & 0x7F, 1)
     if resource is None or soffset is None or high >> 31 or (tfe and (typed or row.unit == "atomic")):
         return None
     offen, idxen = middle >> 30 & 1, middle >> 31
-    value = data(middle & 0xFF, int(row.operands[-1][1:]) + tfe, None if tfe else row.data_half)
-    address = vgpr(high & 0xFF, offen + idxen) if offen or idxen else OFF
+    value = make_data(middle & 0xFF, int(row.operands[-1][1:]) + tfe, None if tfe else row.data_half)
+    address = make_vgpr(high & 0xFF, offen + idxen) if offen or idxen else OFF
     modifiers = place_modifiers(
         middle >> 23 & 0x7F if typed else DEFAULT_FORMAT, idxen, offen, high >> 8 & 0x7FFFFF
     )
-    modifiers += policy(row.unit, middle >> 20 & 7, middle >> 18 & 3, word >> 7 & 1)
+    modifiers += format_policy(row.unit, middle >> 20 & 7, middle >> 18 & 3, word >> 7 & 1)
     if tfe:
         modifiers.append(TFE)
     operands = (value, address, resource, soffset)

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from zinc_rt.isa.encodings.buffer import DEFAULT_FORMAT, TFE, place_modifiers
 from zinc_rt.isa.encodings.flat import OFF
-from zinc_rt.isa.encodings.kinds import decoder
-from zinc_rt.isa.encodings.memory_gfx11 import caches
-from zinc_rt.isa.encodings.source import LITERAL, scalar
+from zinc_rt.isa.encodings.kinds import make_decoder
+from zinc_rt.isa.encodings.memory_gfx11 import decode_cache_bits
+from zinc_rt.isa.encodings.source import LITERAL, make_scalar
 from zinc_rt.isa.instruction import Instruction
-from zinc_rt.isa.operand import data, vgpr
-from zinc_rt.isa.rows import rows
+from zinc_rt.isa.operand import make_data, make_vgpr
+from zinc_rt.isa.rows import make_rows
 from zinc_rt.isa.target import Target
 
 
 def decode(word: int, code: bytes, index: int, target: Target) -> Instruction | None:
     typed = word >> 26 == 0x3A
     encoding, opcode = ("MTBUF", word >> 15 & 15) if typed else ("MUBUF", word >> 18 & 0xFF)
-    row = rows("memory", encoding, target.generation).get(opcode)
+    row = make_rows("memory", encoding, target.generation).get(opcode)
     if row is None or index + 8 > len(code):
         return None
     high = int.from_bytes(code[index + 4 : index + 8], "little")
@@ -31,16 +31,16 @@ def decode(word: int, code: bytes, index: int, target: Target) -> Instruction | 
             return None
         literal = int.from_bytes(code[index + 8 : index + 12], "little")
         words = (word, high, literal)
-    resource = scalar((high >> 16 & 0x1F) << 2, 4)
-    soffset = decoder("s32", target)(code_of_offset, literal)
+    resource = make_scalar((high >> 16 & 0x1F) << 2, 4)
+    soffset = make_decoder("s32", target)(code_of_offset, literal)
     tfe, offen, idxen = high >> 21 & 1, high >> 22 & 1, high >> 23 & 1
     if resource is None or soffset is None or (tfe and (typed or row.unit == "atomic")):
         return None
-    value = data(high >> 8 & 0xFF, int(row.operands[-1][1:]) + tfe, None if tfe else row.data_half)
-    address = vgpr(high & 0xFF, offen + idxen) if offen or idxen else OFF
+    value = make_data(high >> 8 & 0xFF, int(row.operands[-1][1:]) + tfe, None if tfe else row.data_half)
+    address = make_vgpr(high & 0xFF, offen + idxen) if offen or idxen else OFF
     modifiers = place_modifiers(word >> 19 & 0x7F if typed else DEFAULT_FORMAT, idxen, offen, word & 0xFFF)
     # slc and dlc are swapped compared with FLAT
-    modifiers += caches(word >> 13 & 3 | (word >> 12 & 1) << 2)
+    modifiers += decode_cache_bits(word >> 13 & 3 | (word >> 12 & 1) << 2)
     modifiers += (TFE,) * tfe
     operands = (value, address, resource, soffset)
     return Instruction(row, operands, tuple(modifiers), words)

@@ -18,11 +18,11 @@ NON_VOLATILE = Modifier("nv", "nv", 1)
 
 
 @cache
-def policy(kind: str, hint: int, scope: int, non_volatile: int = 0) -> tuple[Modifier, ...]:
+def format_policy(kind: str, hint: int, scope: int, non_volatile: int = 0) -> tuple[Modifier, ...]:
     """Return the modifiers for `th`, `scope` and `nv` of a load, a store or an atomic."""
     result = []
     if hint:
-        result.append(Modifier("th", f"th:{_hint(kind, hint, scope)}", hint))
+        result.append(Modifier("th", f"th:{_format_hint(kind, hint, scope)}", hint))
     if scope:
         result.append(Modifier("scope", f"scope:{_SCOPES[scope]}", scope))
     if non_volatile:
@@ -30,9 +30,9 @@ def policy(kind: str, hint: int, scope: int, non_volatile: int = 0) -> tuple[Mod
     return tuple(result)
 
 
-def _hint(kind: str, hint: int, scope: int) -> str:
+def _format_hint(kind: str, hint: int, scope: int) -> str:
     if kind == "atomic":
-        return f"TH_ATOMIC_{_atomic(hint, scope)}"
+        return f"TH_ATOMIC_{_format_atomic(hint, scope)}"
     if hint == 3:
         last = "BYPASS" if scope == _SYS else "WB" if kind == "store" else "LU"
     elif hint == 7:
@@ -44,7 +44,7 @@ def _hint(kind: str, hint: int, scope: int) -> str:
     return f"TH_{kind.upper()}_{last}"
 
 
-def _atomic(hint: int, scope: int) -> str:
+def _format_atomic(hint: int, scope: int) -> str:
     if hint & _CASCADE:
         return f"CASCADE_{'NT' if hint & _NON_TEMPORAL else 'RT'}" if scope >= _DEV else f"{hint:#x}"
     parts = (["NT"] if hint & _NON_TEMPORAL else []) + (["RETURN"] if hint & _RETURN else [])

@@ -28,7 +28,7 @@ _F64_HIGH |= {high | 1 << 31: f"-{text}" for high, text in _F64_HIGH.items()}
 TYPES = ("b32", "i64", "f64", "f16", "i16", "y16", "h2", "y2", "p2")
 
 
-def inline_float(code: int, kind: str) -> str:
+def format_inline_float(code: int, kind: str) -> str:
     """Return the text of source code 240 to 248 in an operand of type `kind`."""
     if kind == "i16":  # not meaningful as an integer, so LLVM prints its half-precision bits
         return f"{_F16[code - 240]:#x}"
@@ -37,7 +37,7 @@ def inline_float(code: int, kind: str) -> str:
     return str(INLINE_FLOATS[code])
 
 
-def literal(value: int, kind: str) -> str:
+def format_literal(value: int, kind: str) -> str:
     """Return the text of the literal dword `value` in an operand of type `kind`."""
     if kind == "f64":  # the upper half of the constant
         return "0" if value == 0 else _F64_HIGH.get(value, f"{value:#x}")
@@ -46,7 +46,7 @@ def literal(value: int, kind: str) -> str:
     return f"lit({value:#x})" if _is_inline(value, low, kind) else f"{shown:#x}"
 
 
-def misplaced(value: int) -> str:
+def format_misplaced(value: int) -> str:
     """Return the text of a constant in an operand that allows only a register."""
     if _is_small(value, 32):
         return str(value - (value >> 31 << 32))

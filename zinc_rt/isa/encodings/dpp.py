@@ -19,7 +19,7 @@ _SHIFTS = {0x10: "row_shl", 0x11: "row_shr", 0x12: "row_ror"}
 
 
 @cache
-def control(value: int) -> Modifier:
+def format_control(value: int) -> Modifier:
     """Return the text of the lane pattern in `dpp_ctrl`."""
     if value < 0x100:
         lanes = tuple(value >> 2 * i & 3 for i in range(4))
@@ -39,11 +39,11 @@ def control(value: int) -> Modifier:
     return Modifier("dpp_ctrl", text, value)
 
 
-def kind_and_modifiers(code: int, word: int) -> tuple[str, tuple[Modifier, ...]]:
+def decode_dpp(code: int, word: int) -> tuple[str, tuple[Modifier, ...]]:
     """Decode the DPP dword of source code `code` (one of CODES) into Instruction.dpp and modifiers."""
     if code == DPP16:
-        return "DPP16", modifiers16(word)
-    return "DPP8", modifiers8(word, code == DPP8_FETCH_INACTIVE)
+        return "DPP16", decode_dpp16(word)
+    return "DPP8", decode_dpp8(word, code == DPP8_FETCH_INACTIVE)
 
 
 class Tail(NamedTuple):
@@ -74,7 +74,7 @@ def read_tail(
         if "dpp" not in row.flags or index + 12 > len(code):
             return None
         extra = int.from_bytes(code[index + 8 : index + 12], "little")
-        kind, modifiers = kind_and_modifiers(fields[1], extra)
+        kind, modifiers = decode_dpp(fields[1], extra)
         words, fields = (*words, extra), (fields[0], extra & 0xFF, *fields[2:])
         literal_fields -= {1}
     if LITERAL in fields and any(fields[field] == LITERAL for field in literal_fields):
@@ -87,11 +87,11 @@ def read_tail(
 
 
 @lru_cache(maxsize=4096)
-def modifiers16(word: int) -> tuple[Modifier, ...]:
+def decode_dpp16(word: int) -> tuple[Modifier, ...]:
     """Return the modifiers of the DPP16 dword."""
     rows, banks = word >> 28, word >> 24 & 15
     result = [
-        control(word >> 8 & 0x1FF),
+        format_control(word >> 8 & 0x1FF),
         Modifier("row_mask", f"row_mask:{rows:#x}", rows),
         Modifier("bank_mask", f"bank_mask:{banks:#x}", banks),
     ]
@@ -103,7 +103,7 @@ def modifiers16(word: int) -> tuple[Modifier, ...]:
 
 
 @lru_cache(maxsize=4096)
-def modifiers8(word: int, fetch_inactive: bool) -> tuple[Modifier, ...]:
+def decode_dpp8(word: int, fetch_inactive: bool) -> tuple[Modifier, ...]:
     """Return the modifiers of the DPP8 dword."""
     lanes = tuple(word >> 8 + 3 * i & 7 for i in range(8))
     result = [Modifier("dpp8", f"dpp8:[{','.join(map(str, lanes))}]", lanes)]

@@ -7,11 +7,11 @@ address), `plain` (no operands).
 
 from __future__ import annotations
 
-from zinc_rt.isa.encodings.cache_policy import SCALE_OFFSET, policy
-from zinc_rt.isa.encodings.source import scalar
+from zinc_rt.isa.encodings.cache_policy import SCALE_OFFSET, format_policy
+from zinc_rt.isa.encodings.source import make_scalar
 from zinc_rt.isa.instruction import Instruction, Modifier
-from zinc_rt.isa.operand import Kind, Operand, data, vgpr
-from zinc_rt.isa.rows import InstructionRow, rows
+from zinc_rt.isa.operand import Kind, Operand, make_data, make_vgpr
+from zinc_rt.isa.rows import InstructionRow, make_rows
 from zinc_rt.isa.target import Target
 
 OFF = Operand(Kind.NAME, "off")
@@ -23,7 +23,7 @@ def decode(word: int, code: bytes, index: int, target: Target) -> Instruction | 
     segment = _SEGMENTS.get(word >> 24)
     if segment is None or index + 12 > len(code):
         return None
-    row = rows("memory", segment, target.generation).get(word >> 14 & 0xFF)
+    row = make_rows("memory", segment, target.generation).get(word >> 14 & 0xFF)
     if row is None:
         return None
     middle = int.from_bytes(code[index + 4 : index + 8], "little")
@@ -34,7 +34,7 @@ def decode(word: int, code: bytes, index: int, target: Target) -> Instruction | 
     if segment != "SCRATCH" and middle >> 17 & 1:
         return None
     saddr = word & 0x7F
-    policies = policy(kind, hint, scope, word >> 7 & 1)
+    policies = format_policy(kind, hint, scope, word >> 7 & 1)
     if middle >> 16 & 1:
         policies = (SCALE_OFFSET, *policies)
     if "plain" in row.flags:
@@ -42,13 +42,15 @@ def decode(word: int, code: bytes, index: int, target: Target) -> Instruction | 
             return None
         return Instruction(row, (), policies, words)
     registers = (middle & 0xFF, middle >> 23 & 0xFF, high & 0xFF, saddr)
-    operands = flat_operands(row, registers, target, offset_used=bool(middle >> 17 & 1), returns=bool(hint & 1))
+    operands = make_flat_operands(
+        row, registers, target, offset_used=bool(middle >> 17 & 1), returns=bool(hint & 1)
+    )
     if operands is None:
         return None
-    return Instruction(row, operands, offset(high >> 8, 24) + policies, words)
+    return Instruction(row, operands, make_offset(high >> 8, 24) + policies, words)
 
 
-def flat_operands(
+def make_flat_operands(
     row: InstructionRow, registers: tuple[int, int, int, int], target: Target, *, offset_used: bool, returns: bool
 ) -> tuple[Operand, ...] | None:
     """Return the operands of an access, or None if its scalar address is invalid.
@@ -57,20 +59,20 @@ def flat_operands(
     `offset_used`: a scratch access uses a vector address. `returns`: an atomic returns the previous value.
     """
     loaded, stored, vaddr, saddr = registers
-    address = _scalar_address(row, saddr)
+    address = _make_scalar_address(row, saddr)
     if address is None:
         return None
     result: dict[str, Operand] = {}
     for operand in row.operands:
         widths = operand[1:].split("/")
         width = int(widths[target.wave == 64 and len(widths) > 1])
-        result[operand[0]] = data(loaded if operand[0] == "d" else stored, width, row.data_half)
+        result[operand[0]] = make_data(loaded if operand[0] == "d" else stored, width, row.data_half)
     operands = [result["d"]] if "d" in result and (row.unit != "atomic" or returns) else []
     if "addtid" not in row.flags:
         if row.encoding == "SCRATCH":
-            operands.append(vgpr(vaddr) if offset_used else OFF)
+            operands.append(make_vgpr(vaddr) if offset_used else OFF)
         else:
-            operands.append(vgpr(vaddr, 2 if saddr == _NULL else 1))
+            operands.append(make_vgpr(vaddr, 2 if saddr == _NULL else 1))
     if "x" in result:
         operands.append(result["x"])
     if row.encoding != "FLAT":
@@ -78,19 +80,19 @@ def flat_operands(
     return tuple(operands)
 
 
-def offset(field: int, bits: int) -> tuple[Modifier, ...]:
+def make_offset(field: int, bits: int) -> tuple[Modifier, ...]:
     """Return the modifier offset:N, signed; empty if the offset is 0."""
     value = field - (field >> bits - 1 << bits)
     return (Modifier("offset", f"offset:{value}", value),) if value else ()
 
 
-def _scalar_address(row: InstructionRow, saddr: int) -> Operand | None:
+def _make_scalar_address(row: InstructionRow, saddr: int) -> Operand | None:
     if saddr == _NULL:
         return OFF
     if row.encoding == "FLAT":
         return None
     if row.encoding == "GLOBAL":
         if "addtid" in row.flags:
-            return scalar(saddr, 2)
-        return scalar(saddr, 2, "SReg_64_XEXEC_XNULL" if saddr == 126 else "")
-    return scalar(saddr, 1, "SReg_32_XEXEC_HI" if saddr == 127 else "")
+            return make_scalar(saddr, 2)
+        return make_scalar(saddr, 2, "SReg_64_XEXEC_XNULL" if saddr == 126 else "")
+    return make_scalar(saddr, 1, "SReg_32_XEXEC_HI" if saddr == 127 else "")

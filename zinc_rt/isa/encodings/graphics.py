@@ -7,12 +7,12 @@ then the destination.
 from __future__ import annotations
 
 from zinc_rt.isa.encodings.flat import OFF
-from zinc_rt.isa.encodings.kinds import decoder
+from zinc_rt.isa.encodings.kinds import make_decoder
 from zinc_rt.isa.encodings.source import LITERAL
-from zinc_rt.isa.encodings.vector import CLAMP, bits_modifier
+from zinc_rt.isa.encodings.vector import CLAMP, make_bits_modifier
 from zinc_rt.isa.instruction import Instruction, Modifier
-from zinc_rt.isa.operand import Kind, half, name, vgpr, with_modifiers
-from zinc_rt.isa.rows import rows
+from zinc_rt.isa.operand import Kind, add_modifiers, make_half, make_vgpr, name
+from zinc_rt.isa.rows import make_rows
 from zinc_rt.isa.target import Target
 
 _TARGETS = {8: "mrtz", 20: "prim", 21: "dual_src_blend0", 22: "dual_src_blend1"}
@@ -23,17 +23,17 @@ _DONE, _ROW = Modifier("done", "done", 1), Modifier("row_en", "row_en", 1)
 def decode_parameters(word: int, code: bytes, index: int, target: Target) -> Instruction | None:
     prefix = word >> 24
     if prefix == 0xCD:
-        return _interpolate(word, code, index, target)
-    return _direct(word, target) if prefix == 0xCE else None
+        return _decode_interpolate(word, code, index, target)
+    return _decode_direct(word, target) if prefix == 0xCE else None
 
 
-def _interpolate(word: int, code: bytes, index: int, target: Target) -> Instruction | None:
-    row = rows("graphics", "VINTERP", target.generation).get(word >> 16 & 0x1F)
+def _decode_interpolate(word: int, code: bytes, index: int, target: Target) -> Instruction | None:
+    row = make_rows("graphics", "VINTERP", target.generation).get(word >> 16 & 0x1F)
     if row is None or index + 8 > len(code):
         return None
     high = int.from_bytes(code[index + 4 : index + 8], "little")
     halves = row.mask("h") if target.has_halves else 0
-    operands = [half(word & 0xFF, word >> 14 & 1) if halves & 8 else vgpr(word & 0xFF)]
+    operands = [make_half(word & 0xFF, word >> 14 & 1) if halves & 8 else make_vgpr(word & 0xFF)]
     words: tuple[int, ...] = (word, high)
     literal = 0
     sources = [high >> 9 * i & 0x1FF for i in range(3)]
@@ -42,31 +42,31 @@ def _interpolate(word: int, code: bytes, index: int, target: Target) -> Instruct
             return None
         literal = int.from_bytes(code[index + 8 : index + 12], "little")
         words = (word, high, literal)
-    decode_source = decoder("V1", target)
+    decode_source = make_decoder("V1", target)
     for i, field in enumerate(sources):
         operand = decode_source(field, literal)
         if operand is None:
             return None
         if halves >> i & 1 and operand.kind is Kind.VGPR:
-            operand = half(operand.index, word >> 11 + i & 1)
-        operands.append(with_modifiers(operand, True, False) if high >> 29 + i & 1 else operand)
+            operand = make_half(operand.index, word >> 11 + i & 1)
+        operands.append(add_modifiers(operand, True, False) if high >> 29 + i & 1 else operand)
     modifiers: list[Modifier] = []
     if word >> 15 & 1:
         modifiers.append(CLAMP)
     select = tuple(word >> 11 + i & 1 for i in range(4))
     if any(select) and "sel" in row.flags:
-        modifiers.append(bits_modifier("op_sel", select))
+        modifiers.append(make_bits_modifier("op_sel", select))
     wait = word >> 8 & 7
     modifiers.append(Modifier("wait_exp", f"wait_exp:{wait}", wait))
     return Instruction(row, tuple(operands), tuple(modifiers), words)
 
 
-def _direct(word: int, target: Target) -> Instruction | None:
-    row = rows("graphics", "VDSDIR", target.generation).get(word >> 20 & 7)
+def _decode_direct(word: int, target: Target) -> Instruction | None:
+    row = make_rows("graphics", "VDSDIR", target.generation).get(word >> 20 & 7)
     if row is None:
         return None
     attribute = word >> 10 & 0x3F
-    operands = [vgpr(word & 0xFF)]
+    operands = [make_vgpr(word & 0xFF)]
     if row.opcode == 0:
         operands.append(name(f"attr{attribute}.{'xyzw'[word >> 8 & 3]}", word >> 8 & 0xFF))
     vdst, vsrc = word >> 16 & 15, word >> 23 & 1
@@ -83,6 +83,6 @@ def decode_export(word: int, code: bytes, index: int, target: Target) -> Instruc
     high = int.from_bytes(code[index + 4 : index + 8], "little")
     number = word >> 4 & 0x3F
     operands = [name(_TARGETS.get(number, f"invalid_target_{number}"), number)]
-    operands += [vgpr(high >> 8 * i & 0xFF) if word >> i & 1 else OFF for i in range(4)]
+    operands += [make_vgpr(high >> 8 * i & 0xFF) if word >> i & 1 else OFF for i in range(4)]
     modifiers = (_DONE,) * (word >> 11 & 1) + (_ROW,) * (word >> 13 & 1)
-    return Instruction(rows("graphics", "EXP", 12)[0], tuple(operands), modifiers, (word, high))
+    return Instruction(make_rows("graphics", "EXP", 12)[0], tuple(operands), modifiers, (word, high))

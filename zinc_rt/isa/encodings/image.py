@@ -23,12 +23,12 @@ from __future__ import annotations
 
 from functools import cache
 
-from zinc_rt.isa.encodings.cache_policy import policy
-from zinc_rt.isa.encodings.source import LITERAL, source
-from zinc_rt.isa.encodings.source import literal as source_literal
+from zinc_rt.isa.encodings.cache_policy import format_policy
+from zinc_rt.isa.encodings.source import LITERAL, make_source
+from zinc_rt.isa.encodings.source import make_literal as source_literal
 from zinc_rt.isa.instruction import Instruction, Modifier
-from zinc_rt.isa.operand import Kind, Operand, vgpr
-from zinc_rt.isa.rows import InstructionRow, rows
+from zinc_rt.isa.operand import Kind, Operand, make_vgpr
+from zinc_rt.isa.rows import InstructionRow, make_rows
 from zinc_rt.isa.target import Target
 
 _DIMENSIONS = ("1D", "2D", "3D", "CUBE", "1D_ARRAY", "2D_ARRAY", "2D_MSAA", "2D_MSAA_ARRAY")
@@ -41,60 +41,60 @@ _R128, _A16, _TFE, _LWE, _D16, _UNORM = (
 
 
 def decode_image(word: int, code: bytes, index: int, target: Target) -> Instruction | None:
-    fields = _fields(word, code, index, "VIMAGE", target)
+    fields = _decode_fields(word, code, index, "VIMAGE", target)
     if fields is None:
         return None
     row, middle, high = fields
     tfe = middle >> 23 & 1
-    words, literal = _words(word, middle, high, code, index, {middle >> 9 & 0x1FF})
-    resource = _resource(middle, row, literal)
+    words, literal = _read_words(word, middle, high, code, index, {middle >> 9 & 0x1FF})
+    resource = _make_resource(middle, row, literal)
     if resource is None or not words:
         return None
     addresses = (*(high >> 8 * i & 0xFF for i in range(4)), middle >> 24)
     if "bvh" in row.flags:
-        return _ray(row, words, addresses, resource)
-    if addresses[4] or _bad_d16(row, word):
+        return _decode_ray(row, words, addresses, resource)
+    if addresses[4] or _is_invalid_d16(row, word):
         return None
-    operands = (*_data_and_addresses(row, word, middle, tfe, addresses[:4]), resource)
-    return _instruction(row, operands, words, tfe, lwe=0)
+    operands = (*_make_data_and_addresses(row, word, middle, tfe, addresses[:4]), resource)
+    return _make_instruction(row, operands, words, tfe, lwe=0)
 
 
 def decode_sample(word: int, code: bytes, index: int, target: Target) -> Instruction | None:
-    fields = _fields(word, code, index, "VSAMPLE", target)
+    fields = _decode_fields(word, code, index, "VSAMPLE", target)
     if fields is None:
         return None
     row, middle, high = fields
     tfe, lwe = word >> 3 & 1, middle >> 8 & 1
-    words, literal = _words(word, middle, high, code, index, {middle >> 9 & 0x1FF, middle >> 23})
-    resource = _resource(middle, row, literal)
+    words, literal = _read_words(word, middle, high, code, index, {middle >> 9 & 0x1FF, middle >> 23})
+    resource = _make_resource(middle, row, literal)
     if resource is None or not words:
         return None
     addresses = tuple(high >> 8 * i & 0xFF for i in range(4))
-    if any(addresses[_most_addresses(row) :]) or _bad_d16(row, word):
+    if any(addresses[_find_most_addresses(row) :]) or _is_invalid_d16(row, word):
         return None
-    operands = [*_data_and_addresses(row, word, middle, tfe, addresses), resource]
+    operands = [*_make_data_and_addresses(row, word, middle, tfe, addresses), resource]
     if "nosampler" in row.flags:
         if middle >> 23:
             return None
     else:
-        sampler = _descriptor(middle >> 23, 4, literal)
+        sampler = _make_descriptor(middle >> 23, 4, literal)
         if sampler is None:
             return None
         operands.append(sampler)
-    return _instruction(row, tuple(operands), words, tfe, lwe)
+    return _make_instruction(row, tuple(operands), words, tfe, lwe)
 
 
-def _fields(
+def _decode_fields(
     word: int, code: bytes, index: int, encoding: str, target: Target
 ) -> tuple[InstructionRow, int, int] | None:
-    row = rows("graphics", encoding, target.generation).get(word >> 14 & 0xFF)
+    row = make_rows("graphics", encoding, target.generation).get(word >> 14 & 0xFF)
     if row is None or index + 12 > len(code):
         return None
     middle = int.from_bytes(code[index + 4 : index + 8], "little")
     return row, middle, int.from_bytes(code[index + 8 : index + 12], "little")
 
 
-def _instruction(
+def _make_instruction(
     row: InstructionRow, operands: tuple[Operand, ...], words: tuple[int, ...], tfe: int, lwe: int
 ) -> Instruction:
     word, middle = words[:2]
@@ -102,17 +102,17 @@ def _instruction(
     modifiers = [Modifier("dmask", f"dmask:{dmask:#x}", dmask)] if dmask else []
     modifiers.append(_DIM[word & 7])
     modifiers += (_UNORM,) * (row.encoding == "VSAMPLE" and word >> 13 & 1)
-    modifiers += policy(row.unit, middle >> 20 & 7, middle >> 18 & 3, word >> 7 & 1)
+    modifiers += format_policy(row.unit, middle >> 20 & 7, middle >> 18 & 3, word >> 7 & 1)
     marks = ((word >> 4 & 1, _R128), (word >> 6 & 1, _A16), (tfe, _TFE), (lwe, _LWE), (word >> 5 & 1, _D16))
     modifiers += [modifier for is_set, modifier in marks if is_set]
     return Instruction(row, operands, tuple(modifiers), words)
 
 
-def _bad_d16(row: InstructionRow, word: int) -> bool:
+def _is_invalid_d16(row: InstructionRow, word: int) -> bool:
     return bool(word >> 5 & 1) and "nod16" in row.flags
 
 
-def _words(
+def _read_words(
     word: int, middle: int, high: int, code: bytes, index: int, descriptors: set[int]
 ) -> tuple[tuple[int, ...], int]:
     """Return the dwords and the literal that a descriptor requires; no dwords if the code is truncated."""
@@ -124,36 +124,36 @@ def _words(
     return (word, middle, high, literal), literal
 
 
-def _resource(middle: int, row: InstructionRow, literal: int) -> Operand | None:
-    return _descriptor(middle >> 9 & 0x1FF, 4 if "bvh" in row.flags else 8, literal)
+def _make_resource(middle: int, row: InstructionRow, literal: int) -> Operand | None:
+    return _make_descriptor(middle >> 9 & 0x1FF, 4 if "bvh" in row.flags else 8, literal)
 
 
-def _descriptor(code: int, width: int, literal: int) -> Operand | None:
+def _make_descriptor(code: int, width: int, literal: int) -> Operand | None:
     if code == LITERAL:
         return source_literal(literal, "b32", False)
-    return source(code, "b32", False, width, f"SReg_{32 * width}_XNULL")
+    return make_source(code, "b32", False, width, f"SReg_{32 * width}_XNULL")
 
 
-def _data_and_addresses(
+def _make_data_and_addresses(
     row: InstructionRow, word: int, middle: int, tfe: int, registers: tuple[int, ...]
 ) -> tuple[Operand, Operand]:
-    data = _data_dwords(row, word >> 22 & 15, word >> 5 & 1, tfe)
-    used = _address_dwords(row, word & 7, word >> 6 & 1)
+    data = _count_data_dwords(row, word >> 22 & 15, word >> 5 & 1, tfe)
+    used = _count_address_dwords(row, word & 7, word >> 6 & 1)
     first, places = middle & 0xFF, len(registers)
     minimum = 4 if "nosampler" in row.flags else 2 if "four" in row.flags or "cmpswap" in row.flags else 1
     beyond = (data > minimum and first + data > 256) or (used > places and registers[-1] + used - places + 1 > 256)
-    if beyond or data not in _data_forms(row) or used not in _address_forms(row):
+    if beyond or data not in _list_data_counts(row) or used not in _list_address_counts(row):
         data = minimum
-        used = _most_addresses(row)
-    return vgpr(first, data), _addresses(registers, used)
+        used = _find_most_addresses(row)
+    return make_vgpr(first, data), _make_addresses(registers, used)
 
 
-def _data_dwords(row: InstructionRow, dmask: int, d16: int, tfe: int) -> int:
+def _count_data_dwords(row: InstructionRow, dmask: int, d16: int, tfe: int) -> int:
     width = 4 if "four" in row.flags else max(dmask.bit_count(), 1)
     return ((width + 1) // 2 if d16 else width) + tfe
 
 
-def _data_forms(row: InstructionRow) -> tuple[int, ...]:
+def _list_data_counts(row: InstructionRow) -> tuple[int, ...]:
     if "four" in row.flags:
         return (2, 3, 4, 5) if "nosampler" in row.flags else (2, 4, 5)
     if row.unit == "atomic":
@@ -161,7 +161,7 @@ def _data_forms(row: InstructionRow) -> tuple[int, ...]:
     return 1, 2, 3, 4, 5
 
 
-def _address_dwords(row: InstructionRow, dimension: int, a16: int) -> int:
+def _count_address_dwords(row: InstructionRow, dimension: int, a16: int) -> int:
     coordinates = (0 if "nocoords" in row.flags else _COORDINATES[dimension]) + ("lod" in row.flags)
     dwords = row.mask("x") + ((coordinates + 1) // 2 if a16 else coordinates)
     if "grad" in row.flags:
@@ -171,33 +171,35 @@ def _address_dwords(row: InstructionRow, dimension: int, a16: int) -> int:
 
 
 @cache
-def _address_forms(row: InstructionRow) -> frozenset[int]:
+def _list_address_counts(row: InstructionRow) -> frozenset[int]:
     """Return the address counts of all dimensions. Multi-sampled arrays occur only in plain loads and stores."""
     plain = (row.encoding == "VIMAGE" and "lod" not in row.flags) or "nosampler" in row.flags
-    counts = [_address_dwords(row, dimension, a16) for dimension in range(8 if plain else 6) for a16 in (0, 1)]
+    counts = [
+        _count_address_dwords(row, dimension, a16) for dimension in range(8 if plain else 6) for a16 in (0, 1)
+    ]
     return frozenset(range(min(counts), max(counts) + 1))
 
 
-def _most_addresses(row: InstructionRow) -> int:
-    return 4 if row.encoding == "VIMAGE" else min(4, max(_address_forms(row)))
+def _find_most_addresses(row: InstructionRow) -> int:
+    return 4 if row.encoding == "VIMAGE" else min(4, max(_list_address_counts(row)))
 
 
-def _addresses(registers: tuple[int, ...], used: int) -> Operand:
+def _make_addresses(registers: tuple[int, ...], used: int) -> Operand:
     """Return one register per address; the last address field names all remaining registers."""
     if used == 1:
-        return vgpr(registers[0])
+        return make_vgpr(registers[0])
     places = len(registers)
-    parts = [vgpr(register) for register in registers[:used]]
+    parts = [make_vgpr(register) for register in registers[:used]]
     if used > places:
-        parts[-1] = vgpr(registers[-1], used - places + 1)
-    return address_list(tuple(parts))
+        parts[-1] = make_vgpr(registers[-1], used - places + 1)
+    return make_address_list(tuple(parts))
 
 
-def address_list(parts: tuple[Operand, ...]) -> Operand:
+def make_address_list(parts: tuple[Operand, ...]) -> Operand:
     return Operand(Kind.VGPRS, f"[{', '.join(part.text for part in parts)}]", width=0, parts=parts)
 
 
-def _ray(
+def _decode_ray(
     row: InstructionRow, words: tuple[int, ...], registers: tuple[int, ...], resource: Operand
 ) -> Instruction | None:
     """Decode a ray instruction (bounding volume hierarchies). The row's operands give the widths of data and
@@ -214,7 +216,7 @@ def _ray(
         widths.append(3)
     if any(registers[len(widths) - 1 :]):
         return None
-    parts = tuple(vgpr(register, width) for register, width in zip(registers, widths[1:], strict=False))
-    operands = (vgpr(middle & 0xFF, widths[0]), address_list(parts), resource)
+    parts = tuple(make_vgpr(register, width) for register, width in zip(registers, widths[1:], strict=False))
+    operands = (make_vgpr(middle & 0xFF, widths[0]), make_address_list(parts), resource)
     modifiers = (_A16,) * a16
     return Instruction(row, operands, modifiers, words)

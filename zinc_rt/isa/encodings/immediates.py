@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import cache, lru_cache
 
 from zinc_rt.isa.encodings import source
-from zinc_rt.isa.operand import Operand, immediate, name
+from zinc_rt.isa.operand import Operand, make_immediate, name
 from zinc_rt.isa.target import Target
 
 Text = Callable[[int, Target], str]
@@ -50,12 +50,12 @@ _VERSIONS = {0: "UC_VERSION_GFX7", 4: "UC_VERSION_GFX10", 6: "UC_VERSION_GFX11",
 _VERSION_BITS = ((13, "UC_VERSION_W64_BIT"), (14, "UC_VERSION_W32_BIT"), (15, "UC_VERSION_MDP_BIT"))
 
 
-def small(value: int, target: Target | None = None) -> str:
+def format_small(value: int, target: Target | None = None) -> str:
     """Format a number: decimal in the range of inline constants, otherwise hexadecimal."""
     return str(value) if value <= 64 else f"{value:#x}"
 
 
-def _delay_alu(value: int, target: Target) -> str:
+def _format_delay_alu(value: int, target: Target) -> str:
     parts = []
     for part, low, names in (("instid0", 0, _INSTID), ("instskip", 4, _INSTSKIP), ("instid1", 7, _INSTID)):
         field = value >> low & (7 if part == "instskip" else 15)
@@ -65,36 +65,36 @@ def _delay_alu(value: int, target: Target) -> str:
     return " | ".join(parts) or "0"
 
 
-def _counters(value: int, counters: tuple[tuple[str, int, int], ...], prefix: str = "") -> str:
+def _format_counters(value: int, counters: tuple[tuple[str, int, int], ...], prefix: str = "") -> str:
     """Format the counters that an immediate waits for; all counters are shown if it waits for none."""
     shown = [(text, value >> low & (1 << bits) - 1, (1 << bits) - 1) for text, low, bits in counters]
     waiting = [row for row in shown if row[1] != row[2]] or shown
     return " ".join(f"{prefix}{text}({count})" for text, count, _ in waiting)
 
 
-def _wait_alu(value: int, target: Target) -> str:
-    return f"{value:#x}" if value & _DEPCTR_UNUSED else _counters(value, _DEPCTR, "depctr_")
+def _format_wait_alu(value: int, target: Target) -> str:
+    return f"{value:#x}" if value & _DEPCTR_UNUSED else _format_counters(value, _DEPCTR, "depctr_")
 
 
-def _waitcnt(value: int, target: Target) -> str:
-    return _counters(value, _WAITCNT)
+def _format_waitcnt(value: int, target: Target) -> str:
+    return _format_counters(value, _WAITCNT)
 
 
-def _hwreg(value: int, target: Target) -> str:
+def _format_hwreg(value: int, target: Target) -> str:
     register, offset, size = value & 63, value >> 6 & 31, (value >> 11) + 1
     known = _HWREG[target.generation].get(register)
     text = str(register) if known is None else f"HW_REG_{known}"
     return f"hwreg({text})" if (offset, size) == (0, 32) else f"hwreg({text}, {offset}, {size})"
 
 
-def _message(value: int, target: Target) -> str:
+def _format_message(value: int, target: Target) -> str:
     known = _MESSAGES.get(value & 255) or _MESSAGES_OF[target.generation].get(value & 255)
     if known:
         return f"sendmsg(MSG_{known})"
     return f"sendmsg({value}, 0, 0)" if value < 256 else str(value)
 
 
-def _version(value: int, target: Target) -> str:
+def _format_version(value: int, target: Target) -> str:
     if value & 0x1F00:
         return f"{value:#x}"
     text = _VERSIONS.get(value & 255, str(value & 255))
@@ -105,32 +105,32 @@ def _version(value: int, target: Target) -> str:
 
 
 TEXTS: dict[str, Text] = {
-    "imm": small,
+    "imm": format_small,
     "hex": lambda value, target: f"{value:#x}",
     "dec": lambda value, target: str(value),
-    "delay": _delay_alu,
-    "depctr": _wait_alu,
-    "waitcnt": _waitcnt,
-    "hwreg": _hwreg,
-    "msg": _message,
-    "version": _version,
+    "delay": _format_delay_alu,
+    "depctr": _format_wait_alu,
+    "waitcnt": _format_waitcnt,
+    "hwreg": _format_hwreg,
+    "msg": _format_message,
+    "version": _format_version,
 }
 NUMBERS = ("imm", "hex", "dec")
 KINDS = frozenset((*TEXTS, "sb"))
 
 
 @cache
-def decoder(kind: str, target: Target) -> Callable[[int, int], Operand | None]:
+def make_decoder(kind: str, target: Target) -> Callable[[int, int], Operand | None]:
     """Return a function that makes an operand from an immediate. `sb` is a scalar source that cannot be a
     literal.
     """
     if kind == "sb":
-        return lambda field, literal: None if field == source.LITERAL else source.source(field, "b32")
+        return lambda field, literal: None if field == source.LITERAL else source.make_source(field, "b32")
 
     text = TEXTS[kind]
 
     @lru_cache(maxsize=1024)
     def decode(field: int, literal: int) -> Operand:
-        return (immediate if kind in NUMBERS else name)(text=text(field, target), value=field)
+        return (make_immediate if kind in NUMBERS else name)(text=text(field, target), value=field)
 
     return decode

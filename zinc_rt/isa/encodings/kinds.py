@@ -29,7 +29,7 @@ from collections.abc import Callable
 from functools import cache
 
 from zinc_rt.isa.encodings import constants, source
-from zinc_rt.isa.operand import Kind, Operand, half, vgpr
+from zinc_rt.isa.operand import Kind, Operand, make_half, make_vgpr
 from zinc_rt.isa.target import Target
 
 Decoder = Callable[[int, int], Operand | None]  # field, literal
@@ -58,34 +58,34 @@ _ACCUMULATORS = {"V": ("b32", False), "C": ("b32", True), "H": ("f16", True), "Y
 _HALF_SOURCES = ("hf", "hi", "hv", "lf", "li", "ly", "t16", "ti16", "wf", "wi", "wy")
 
 
-def takes_literal(kind: str) -> bool:
+def accepts_literal(kind: str) -> bool:
     """Return whether code 255 in such a field selects a literal dword."""
     return kind in _SOURCES or kind in ("M", "MD", *_HALF_SOURCES) or kind[0] in _ACCUMULATORS
 
 
-def _short_half(field: int, literal: int) -> Operand | None:
-    return half(field & 127, field >> 7 & 1)
+def _decode_short_half(field: int, literal: int) -> Operand | None:
+    return make_half(field & 127, field >> 7 & 1)
 
 
-def _long_half(field: int, literal: int) -> Operand | None:
-    return half(field & 255, field >> 9)
+def _decode_long_half(field: int, literal: int) -> Operand | None:
+    return make_half(field & 255, field >> 9)
 
 
-def _short_whole(register_class: str) -> Decoder:
+def _decode_short_whole(register_class: str) -> Decoder:
     def decode(field: int, literal: int) -> Operand | None:
         if field < 128 or register_class:
-            return half(field, 0, whole=True, rejected_by="" if field < 128 else register_class)
+            return make_half(field, 0, whole=True, rejected_by="" if field < 128 else register_class)
         return None
 
     return decode
 
 
-def _long_whole(field: int, literal: int) -> Operand | None:
-    return half(field & 255, field >> 9, whole=True)
+def _decode_long_whole(field: int, literal: int) -> Operand | None:
+    return make_half(field & 255, field >> 9, whole=True)
 
 
-def _half_source(kind: str, halves: Decoder, constants_ok: bool = True, register_class: str = "") -> Decoder:
-    other = _from_source((kind, constants_ok, 1, register_class))
+def _make_half_source(kind: str, halves: Decoder, constants_ok: bool = True, register_class: str = "") -> Decoder:
+    other = _make_source((kind, constants_ok, 1, register_class))
 
     def decode(field: int, literal: int) -> Operand | None:
         code = field & 0x1FF
@@ -94,50 +94,50 @@ def _half_source(kind: str, halves: Decoder, constants_ok: bool = True, register
     return decode
 
 
-def _from_source(spec: tuple[str, bool, int, str]) -> Decoder:
+def _make_source(spec: tuple[str, bool, int, str]) -> Decoder:
     kind, constants_ok, width, register_class = spec
 
     def decode(field: int, literal: int) -> Operand | None:
         if field == source.LITERAL:
-            return source.literal(literal, kind, constants_ok)
-        return source.source(field, kind, constants_ok, width, register_class)
+            return source.make_literal(literal, kind, constants_ok)
+        return source.make_source(field, kind, constants_ok, width, register_class)
 
     return decode
 
 
 _HALVES: dict[str, Decoder] = {
-    "h1": _short_half,
-    "hv": _half_source("b32", _short_half, constants_ok=False, register_class="VGPR_16_Lo128"),
-    "hf": _half_source("f16", _short_half),
-    "hi": _half_source("i16", _short_half),
-    "l1": _long_half,
-    "lf": _half_source("f16", _long_half),
-    "li": _half_source("i16", _long_half),
-    "ly": _half_source("y16", _long_half),
-    "t1": _short_whole(""),
-    "T1": _short_whole("VGPR_32_Lo128"),
-    "t16": _half_source("f16", _short_whole("VS_32_Lo128")),
-    "ti16": _half_source("i16", _short_whole("VS_32_Lo128")),
-    "w1": _long_whole,
-    "wf": _half_source("f16", _long_whole),
-    "wi": _half_source("i16", _long_whole),
-    "wy": _half_source("y16", _long_whole),
+    "h1": _decode_short_half,
+    "hv": _make_half_source("b32", _decode_short_half, constants_ok=False, register_class="VGPR_16_Lo128"),
+    "hf": _make_half_source("f16", _decode_short_half),
+    "hi": _make_half_source("i16", _decode_short_half),
+    "l1": _decode_long_half,
+    "lf": _make_half_source("f16", _decode_long_half),
+    "li": _make_half_source("i16", _decode_long_half),
+    "ly": _make_half_source("y16", _decode_long_half),
+    "t1": _decode_short_whole(""),
+    "T1": _decode_short_whole("VGPR_32_Lo128"),
+    "t16": _make_half_source("f16", _decode_short_whole("VS_32_Lo128")),
+    "ti16": _make_half_source("i16", _decode_short_whole("VS_32_Lo128")),
+    "w1": _decode_long_whole,
+    "wf": _make_half_source("f16", _decode_long_whole),
+    "wi": _make_half_source("i16", _decode_long_whole),
+    "wy": _make_half_source("y16", _decode_long_whole),
 }
 
 
 @cache
-def decoder(kind: str, target: Target) -> Decoder:
+def make_decoder(kind: str, target: Target) -> Decoder:
     """Return a function that makes an operand from a field of this kind. It returns None if LLVM rejects the
     value."""
     if kind in ("M", "MD"):
-        return _from_source(("b32", False, target.mask_width, ""))
+        return _make_source(("b32", False, target.mask_width, ""))
     if kind in _SOURCES:
-        return _from_source(_SOURCES[kind])
+        return _make_source(_SOURCES[kind])
     if kind == "vcc":
-        return lambda field, literal: source.scalar(106, target.mask_width)
+        return lambda field, literal: source.make_scalar(106, target.mask_width)
     if kind == "k":
         return lambda field, literal: Operand(
-            Kind.LITERAL, constants.misplaced(literal), source.LITERAL, 1, literal
+            Kind.LITERAL, constants.format_misplaced(literal), source.LITERAL, 1, literal
         )
     if kind == "K":
         return lambda field, literal: Operand(Kind.LITERAL, f"{literal:#x}", source.LITERAL, 1, literal)
@@ -147,9 +147,9 @@ def decoder(kind: str, target: Target) -> Decoder:
     width = int(widths[0] if target.wave == 32 else widths[-1])
     if kind[0] in _ACCUMULATORS:
         of_type, constants_ok = _ACCUMULATORS[kind[0]]
-        return _from_source((of_type, constants_ok, width, "VGPR_32" if width == 1 else f"VReg_{32 * width}"))
+        return _make_source((of_type, constants_ok, width, "VGPR_32" if width == 1 else f"VReg_{32 * width}"))
     if kind[0] == "d":
-        return lambda field, literal: source.scalar(field, width)
+        return lambda field, literal: source.make_scalar(field, width)
     if kind[0] == "v":
-        return lambda field, literal: vgpr(field, width)
+        return lambda field, literal: make_vgpr(field, width)
     raise KeyError(kind)

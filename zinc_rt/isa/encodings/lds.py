@@ -2,15 +2,15 @@
 
 Operands of a row: `d` the result, `a` the address, `x` and `y` the data, each with its size in dwords, in the
 order of the text. Flags: `lo` or `hi` for the accessed half of the data register, `two` for two 8-bit offsets,
-`swizzle` for the pattern of ds_swizzle_b32, `zero` if the offset must be 0, `gds` if the instruction requires
-gfx11's global data share, `nogds` if it does not support it.
+`format_swizzle` for the pattern of ds_swizzle_b32, `zero` if the offset must be 0, `gds` if the instruction
+requires gfx11's global data share, `nogds` if it does not support it.
 """
 
 from __future__ import annotations
 
 from zinc_rt.isa.instruction import Instruction, Modifier
-from zinc_rt.isa.operand import data, vgpr
-from zinc_rt.isa.rows import rows
+from zinc_rt.isa.operand import make_data, make_vgpr
+from zinc_rt.isa.rows import make_rows
 from zinc_rt.isa.target import Target
 
 _SHIFTS = {"a": 0, "x": 8, "y": 16, "d": 24}
@@ -18,7 +18,7 @@ _GDS = Modifier("gds", "gds", 1)
 
 
 def decode(word: int, code: bytes, index: int, target: Target) -> Instruction | None:
-    row = rows("memory", "DS", target.generation).get(word >> 18 & 0xFF)
+    row = make_rows("memory", "DS", target.generation).get(word >> 18 & 0xFF)
     if row is None or index + 8 > len(code):
         return None
     gds = word >> 17 & 1
@@ -31,28 +31,30 @@ def decode(word: int, code: bytes, index: int, target: Target) -> Instruction | 
         shift = _SHIFTS[operand[0]]
         used |= 0xFF << shift
         register, width = high >> shift & 0xFF, int(operand[1:])
-        operands.append(vgpr(register, width) if operand[0] == "a" else data(register, width, row.data_half))
+        operands.append(
+            make_vgpr(register, width) if operand[0] == "a" else make_data(register, width, row.data_half)
+        )
     if high & ~used:
         return None
     if "zero" in row.flags and word & 0xFFFF:
         return None
-    modifiers = _offsets(word & 0xFFFF, row.flags, target)
+    modifiers = _decode_offsets(word & 0xFFFF, row.flags, target)
     if gds:
         modifiers += (_GDS,)
     return Instruction(row, tuple(operands), modifiers, (word, high))
 
 
-def _offsets(field: int, flags: tuple[str, ...], target: Target) -> tuple[Modifier, ...]:
+def _decode_offsets(field: int, flags: tuple[str, ...], target: Target) -> tuple[Modifier, ...]:
     if "two" in flags:
         parts = (("offset0", field & 0xFF), ("offset1", field >> 8))
         return tuple(Modifier(name, f"{name}:{value}", value) for name, value in parts if value)
     if not field:
         return ()
-    text = f"offset:{swizzle(field)}" if "swizzle" in flags else f"offset:{field}"
+    text = f"offset:{format_swizzle(field)}" if "swizzle" in flags else f"offset:{field}"
     return (Modifier("offset", text, field),)
 
 
-def swizzle(field: int) -> str:
+def format_swizzle(field: int) -> str:
     """Return the lane pattern of ds_swizzle_b32."""
     if field >= 0xE000:
         return f"swizzle(FFT,{field & 31})"
@@ -72,12 +74,12 @@ def swizzle(field: int) -> str:
         return f"swizzle(BROADCAST,{group},{set_bits})"
     return (
         'swizzle(BITMASK_PERM,"'
-        + "".join(_bit(keep >> bit & 1, set_bits >> bit & 1, flip >> bit & 1) for bit in range(4, -1, -1))
+        + "".join(_format_bit(keep >> bit & 1, set_bits >> bit & 1, flip >> bit & 1) for bit in range(4, -1, -1))
         + '")'
     )
 
 
-def _bit(keep: int, set_bit: int, flip: int) -> str:
+def _format_bit(keep: int, set_bit: int, flip: int) -> str:
     if set_bit:
         return "0" if flip else "1"
     if keep:

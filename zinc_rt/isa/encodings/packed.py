@@ -21,11 +21,11 @@ from dataclasses import dataclass
 from functools import cache
 
 from zinc_rt.isa.encodings import dpp
-from zinc_rt.isa.encodings.kinds import Decoder, decoder, takes_literal
-from zinc_rt.isa.encodings.vector import CLAMP, bits_modifier
+from zinc_rt.isa.encodings.kinds import Decoder, accepts_literal, make_decoder
+from zinc_rt.isa.encodings.vector import CLAMP, make_bits_modifier
 from zinc_rt.isa.instruction import Instruction, Modifier
-from zinc_rt.isa.operand import with_modifiers
-from zinc_rt.isa.rows import InstructionRow, rows
+from zinc_rt.isa.operand import add_modifiers
+from zinc_rt.isa.rows import InstructionRow, make_rows
 from zinc_rt.isa.target import Target
 
 _INDEX_KEY = tuple(Modifier("index_key", f"index_key:{i}", i) for i in range(4))
@@ -46,12 +46,14 @@ class PackedPlan:
 
 
 @cache
-def plans(target: Target) -> dict[int, PackedPlan]:
-    return {opcode: _plan(row, target) for opcode, row in rows("packed", "VOP3P", target.generation).items()}
+def make_plans(target: Target) -> dict[int, PackedPlan]:
+    return {
+        opcode: _make_plan(row, target) for opcode, row in make_rows("packed", "VOP3P", target.generation).items()
+    }
 
 
-def _plan(row: InstructionRow, target: Target) -> PackedPlan:
-    decoders = tuple(decoder(kind, target) for kind in row.operands)
+def _make_plan(row: InstructionRow, target: Target) -> PackedPlan:
+    decoders = tuple(make_decoder(kind, target) for kind in row.operands)
     sources = len(row.operands) - 1
     every = (1 << sources) - 1
     selects, mix, loose = "packed" in row.flags, "mix" in row.flags, "loose" in row.flags
@@ -76,14 +78,17 @@ def _plan(row: InstructionRow, target: Target) -> PackedPlan:
     else:
         key = 0
     fixed &= ~(key << 11)
-    literal_fields = frozenset(i for i, kind in enumerate(row.operands) if i and takes_literal(kind))
+    literal_fields = frozenset(i for i, kind in enumerate(row.operands) if i and accepts_literal(kind))
     return PackedPlan(
         row,
         decoders,
         (
             decoders[0],
-            decoder("v1", target),
-            *(decoder("V1", target) if row.mask("y") >> i & 1 else decoders[i + 1] for i in range(1, sources)),
+            make_decoder("v1", target),
+            *(
+                make_decoder("V1", target) if row.mask("y") >> i & 1 else decoders[i + 1]
+                for i in range(1, sources)
+            ),
         ),
         literal_fields,
         selects or mix,
@@ -96,7 +101,7 @@ def _plan(row: InstructionRow, target: Target) -> PackedPlan:
 
 
 def decode(word: int, code: bytes, index: int, target: Target) -> Instruction | None:
-    plan = plans(target).get(word >> 16 & 0x7F)
+    plan = make_plans(target).get(word >> 16 & 0x7F)
     if plan is None or index + 8 > len(code) or word >> 23 & 1:
         return None
     high = int.from_bytes(code[index + 4 : index + 8], "little")
@@ -112,33 +117,33 @@ def decode(word: int, code: bytes, index: int, target: Target) -> Instruction | 
         if operand is None:
             return None
         if plan.mix and location and (high >> 28 + location | word >> 7 + location) & 1:
-            operand = with_modifiers(operand, bool(high >> 28 + location & 1), bool(word >> 7 + location & 1))
+            operand = add_modifiers(operand, bool(high >> 28 + location & 1), bool(word >> 7 + location & 1))
         operands.append(operand)
-    modifiers = _modifiers(plan, word, high) + tail.modifiers
+    modifiers = _decode_modifiers(plan, word, high) + tail.modifiers
     return Instruction(plan.row, tuple(operands), modifiers, tail.words, dpp=tail.kind)
 
 
 @cache
-def _bits(value: int, count: int) -> tuple[int, ...]:
+def _split_bits(value: int, count: int) -> tuple[int, ...]:
     return tuple(value >> i & 1 for i in range(count))
 
 
-def _modifiers(plan: PackedPlan, word: int, high: int) -> tuple[Modifier, ...]:
+def _decode_modifiers(plan: PackedPlan, word: int, high: int) -> tuple[Modifier, ...]:
     count = len(plan.all_ones)
     result = []
     if plan.selects:
         if word & 7 << 11:
-            result.append(bits_modifier("op_sel", _bits(word >> 11 & 7, count)))
-        op_sel_hi = _bits(high >> 27 & 3 | (word >> 14 & 1) << 2, count)
+            result.append(make_bits_modifier("op_sel", _split_bits(word >> 11 & 7, count)))
+        op_sel_hi = _split_bits(high >> 27 & 3 | (word >> 14 & 1) << 2, count)
         if op_sel_hi != plan.all_ones:
-            result.append(bits_modifier("op_sel_hi", op_sel_hi))
+            result.append(make_bits_modifier("op_sel_hi", op_sel_hi))
     elif plan.key and word >> 11 & plan.key:
         result.append(_INDEX_KEY[word >> 11 & plan.key])
     if not plan.mix:
         if high >> 29:
-            result.append(bits_modifier("neg_lo", _bits(high >> 29, count)))
+            result.append(make_bits_modifier("neg_lo", _split_bits(high >> 29, count)))
         if word & 7 << 8:
-            result.append(bits_modifier("neg_hi", _bits(word >> 8 & 7, count)))
+            result.append(make_bits_modifier("neg_hi", _split_bits(word >> 8 & 7, count)))
     if word >> 15 & 1 and "ignores" not in plan.row.flags:
         result.append(CLAMP)
     return tuple(result)

@@ -11,10 +11,10 @@ from functools import cache
 from typing import NamedTuple
 
 from zinc_rt.isa.encodings import immediates
-from zinc_rt.isa.encodings.kinds import Decoder, decoder, takes_literal
+from zinc_rt.isa.encodings.kinds import Decoder, accepts_literal, make_decoder
 from zinc_rt.isa.encodings.source import LITERAL
 from zinc_rt.isa.instruction import Instruction
-from zinc_rt.isa.rows import InstructionRow, rows
+from zinc_rt.isa.rows import InstructionRow, make_rows
 from zinc_rt.isa.target import Target
 
 _ORDER = {"SOP1": (0, 1), "SOP2": (0, 1, 2), "SOPC": (1, 2), "SOPK": (0, 3), "SOPP": (3,)}
@@ -31,9 +31,9 @@ class ScalarPlan(NamedTuple):
 
 
 @cache
-def plans(encoding: str, target: Target) -> dict[int, ScalarPlan]:
+def make_plans(encoding: str, target: Target) -> dict[int, ScalarPlan]:
     result: dict[int, ScalarPlan] = {}
-    for opcode, row in rows("scalar", encoding, target.isa).items():
+    for opcode, row in make_rows("scalar", encoding, target.isa).items():
         order = iter(_ORDER[encoding])
         operands: list[tuple[Decoder, int]] = []
         literals = set()
@@ -41,12 +41,12 @@ def plans(encoding: str, target: Target) -> dict[int, ScalarPlan]:
             if kind == "no":
                 next(order)
             elif kind in ("vcc", "K", "k"):
-                operands.append((decoder(kind, target), _NONE))
+                operands.append((make_decoder(kind, target), _NONE))
             elif kind in immediates.KINDS:
-                operands.append((immediates.decoder(kind, target), 1 if encoding == "SOP1" else 3))
+                operands.append((immediates.make_decoder(kind, target), 1 if encoding == "SOP1" else 3))
             else:
-                operands.append((decoder(kind, target), next(order)))
-                if takes_literal(kind):
+                operands.append((make_decoder(kind, target), next(order)))
+                if accepts_literal(kind):
                     literals.add(operands[-1][1])
         always = bool({"K", "k"} & set(row.operands))
         result[opcode] = ScalarPlan(row, tuple(operands), always, frozenset(literals))
@@ -60,7 +60,7 @@ def decode(encoding: str, word: int, code: bytes, index: int, target: Target) ->
         opcode = word >> 8 & 0xFF
     else:
         opcode = word >> 23 & (0x1F if encoding == "SOPK" else 0x7F)
-    plan = plans(encoding, target).get(opcode)
+    plan = make_plans(encoding, target).get(opcode)
     if plan is None:
         return None
     row, decoders, has_literal, literals = plan

@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from zinc_rt.isa.encodings import constants
-from zinc_rt.isa.operand import Kind, Operand, invalid_register, vgpr
+from zinc_rt.isa.operand import Kind, Operand, format_invalid_register, make_vgpr
 
 LITERAL = 255
 _IMMEDIATE = "/*Invalid immediate*/"
@@ -42,7 +42,7 @@ _CLASSES = {
 
 
 @lru_cache(maxsize=65536)
-def source(
+def make_source(
     code: int, kind: str, constants_ok: bool = True, width: int = 0, register_class: str = ""
 ) -> Operand | None:
     """Return the operand for `code`, or None if LLVM rejects it. Does not handle LITERAL: see `literal`."""
@@ -51,26 +51,28 @@ def source(
         number = code - 128 if code <= 192 else 192 - code
         return Operand(Kind.INTEGER, str(number) + ("" if constants_ok else _IMMEDIATE), code, width, number)
     if code in constants.INLINE_FLOATS:
-        text = constants.inline_float(code, kind) + ("" if constants_ok else _IMMEDIATE)
+        text = constants.format_inline_float(code, kind) + ("" if constants_ok else _IMMEDIATE)
         return Operand(Kind.FLOAT, text, code, width, constants.INLINE_FLOATS[code])
     wrong = register_class if register_class and not _accepts(code, register_class) else ""
     if code >= 256:
-        return vgpr(code - 256, width, wrong)
-    return scalar(code, width, wrong)
+        return make_vgpr(code - 256, width, wrong)
+    return make_scalar(code, width, wrong)
 
 
-def literal(value: int, kind: str, constants_ok: bool = True) -> Operand:
-    text = constants.literal(value, kind) if constants_ok else constants.misplaced(value) + _IMMEDIATE
+def make_literal(value: int, kind: str, constants_ok: bool = True) -> Operand:
+    text = (
+        constants.format_literal(value, kind) if constants_ok else constants.format_misplaced(value) + _IMMEDIATE
+    )
     return Operand(Kind.LITERAL, text, LITERAL, _WIDTHS.get(kind, 1), value)
 
 
 @lru_cache(maxsize=8192)
-def scalar(code: int, width: int, rejected_by: str = "") -> Operand | None:
+def make_scalar(code: int, width: int, rejected_by: str = "") -> Operand | None:
     """Return a scalar register of `width` dwords: an SGPR, a TTMP, or a named register.
 
     Tuples are aligned downwards. VCC follows s105, and tuples may extend into it.
     """
-    remark = invalid_register(rejected_by)
+    remark = format_invalid_register(rejected_by)
     align = min(width, 4) if width != 3 else 4
     if code < 106 or 108 <= code < 124:
         kind, prefix, first, count = (

@@ -25,11 +25,11 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from zinc_rt.isa.encodings import dpp
-from zinc_rt.isa.encodings.kinds import Decoder, decoder, takes_literal
+from zinc_rt.isa.encodings.kinds import Decoder, accepts_literal, make_decoder
 from zinc_rt.isa.encodings.source import LITERAL
 from zinc_rt.isa.instruction import Instruction, Modifier
-from zinc_rt.isa.operand import Operand, with_modifiers
-from zinc_rt.isa.rows import InstructionRow, rows
+from zinc_rt.isa.operand import Operand, add_modifiers
+from zinc_rt.isa.rows import InstructionRow, make_rows
 from zinc_rt.isa.target import Target
 
 # Operand kind of source 0 under DPP, where it is not a plain vector register.
@@ -70,15 +70,15 @@ _ORDER = {"VOP1": (0, 1), "VOP2": (0, 1, 2), "VOPC": (1, 2), "VOP3": (0, 1, 2, 3
 
 
 @cache
-def plans(encoding: str, target: Target) -> dict[int, VectorPlan]:
-    table = rows("vector", encoding, target.generation, target.has_halves)
+def make_plans(encoding: str, target: Target) -> dict[int, VectorPlan]:
+    table = make_rows("vector", encoding, target.generation, target.has_halves)
     whole: dict[int, VectorPlan] = {}
     if target.has_halves:
-        whole = plans(encoding, target.with_true16("fake"))
-    return {opcode: _plan(encoding, row, target, whole.get(opcode)) for opcode, row in table.items()}
+        whole = make_plans(encoding, target.with_true16("fake"))
+    return {opcode: _make_plan(encoding, row, target, whole.get(opcode)) for opcode, row in table.items()}
 
 
-def _plan(encoding: str, row: InstructionRow, target: Target, vector_plan: VectorPlan | None) -> VectorPlan:
+def _make_plan(encoding: str, row: InstructionRow, target: Target, vector_plan: VectorPlan | None) -> VectorPlan:
     order = iter(_ORDER[encoding])
     operands: list[tuple[Decoder, int]] = []
     literal_fields = set()
@@ -86,15 +86,15 @@ def _plan(encoding: str, row: InstructionRow, target: Target, vector_plan: Vecto
     dpp_source = "v1"
     for kind in row.operands:
         if kind[0] == "+":
-            operands.append((decoder(kind[1:], target), 4))
+            operands.append((make_decoder(kind[1:], target), 4))
         elif kind in ("vcc", "K"):
-            operands.append((decoder(kind, target), 5))
+            operands.append((make_decoder(kind, target), 5))
         elif kind == "no":
             next(order)
         else:
-            operands.append((decoder(kind, target), next(order)))
+            operands.append((make_decoder(kind, target), next(order)))
             field = operands[-1][1]
-            if takes_literal(kind):
+            if accepts_literal(kind):
                 literal_fields.add(field)
             if kind in _LONG_HALVES:
                 half_fields.add(field)
@@ -136,7 +136,7 @@ def _plan(encoding: str, row: InstructionRow, target: Target, vector_plan: Vecto
         halves,
         vector_plan,
         zero & ~(15 << 11) if byte_sel else zero,
-        tuple((decoder(dpp_source, target), field) if field == 1 else (d, field) for d, field in operands),
+        tuple((make_decoder(dpp_source, target), field) if field == 1 else (d, field) for d, field in operands),
     )
 
 
@@ -148,7 +148,7 @@ def decode_short(encoding: str, word: int, code: bytes, index: int, target: Targ
         opcode, destination = word >> 9 & 0xFF, word >> 17 & 0xFF
     else:
         opcode, destination = word >> 17 & 0xFF, 0
-    plan = plans(encoding, target).get(opcode)
+    plan = make_plans(encoding, target).get(opcode)
     if plan is None:
         return None
     source = word & 0x1FF
@@ -176,10 +176,10 @@ def decode_short(encoding: str, word: int, code: bytes, index: int, target: Targ
                     return None
                 neg = (extra >> 20 & 1 | extra >> 21 & 2) & plan.neg
                 absolute = (extra >> 21 & 1 | extra >> 22 & 2) & plan.abs
-            kind, modifiers = dpp.kind_and_modifiers(source, extra)
+            kind, modifiers = dpp.decode_dpp(source, extra)
             source = extra & 0xFF
     fields = (destination, source, word >> 9 & 0xFF, 0, 0, 0)
-    operands = _operands(plan.dpp_operands if kind else plan.operands, fields, extra, neg, absolute)
+    operands = _decode_operands(plan.dpp_operands if kind else plan.operands, fields, extra, neg, absolute)
     if operands is None:
         return None
     if (
@@ -193,7 +193,7 @@ def decode_short(encoding: str, word: int, code: bytes, index: int, target: Targ
 def decode_long(word: int, code: bytes, index: int, target: Target) -> Instruction | None:
     """Decode VOP3: two dwords, plus one for a literal or DPP."""
     opcode = word >> 16 & 0x3FF
-    plan = plans("VOP3", target).get(opcode)
+    plan = make_plans("VOP3", target).get(opcode)
     if plan is None or index + 8 > len(code):
         return None
     high = int.from_bytes(code[index + 4 : index + 8], "little")
@@ -210,7 +210,7 @@ def decode_long(word: int, code: bytes, index: int, target: Target) -> Instructi
         word >> 8 & 0x7F,
         0,
     )
-    modifiers = _long_modifiers(plan, word, high, is_dpp=is_dpp)
+    modifiers = _decode_long_modifiers(plan, word, high, is_dpp=is_dpp)
     tail = dpp.read_tail(plan.row, (word, high), fields, plan.literal_fields, code, index)
     if tail is None:
         return None
@@ -219,13 +219,13 @@ def decode_long(word: int, code: bytes, index: int, target: Target) -> Instructi
         select = (word >> 5 & 0x200, word >> 2 & 0x200, word >> 3 & 0x200, word >> 4 & 0x200)
         fields = (*(f | bit & on for f, bit, on in zip(fields, select, plan.halves, strict=False)), *fields[4:])
     decoders = plan.dpp_operands if tail.kind else plan.operands
-    operands = _operands(decoders, fields, tail.literal, high >> 29 & plan.neg, word >> 8 & plan.abs)
+    operands = _decode_operands(decoders, fields, tail.literal, high >> 29 & plan.neg, word >> 8 & plan.abs)
     if operands is None:
         return None
     return Instruction(plan.row, operands, modifiers + tail.modifiers, tail.words, dpp=tail.kind)
 
 
-def _operands(
+def _decode_operands(
     decoders: tuple[tuple[Decoder, int], ...], fields: tuple[int, ...], literal: int, neg: int, absolute: int
 ) -> tuple[Operand, ...] | None:
     operands = []
@@ -234,19 +234,19 @@ def _operands(
         if operand is None:
             return None
         if 1 <= field <= 3 and (neg | absolute) >> field - 1 & 1:
-            operand = with_modifiers(operand, bool(neg >> field - 1 & 1), bool(absolute >> field - 1 & 1))
+            operand = add_modifiers(operand, bool(neg >> field - 1 & 1), bool(absolute >> field - 1 & 1))
         operands.append(operand)
     return tuple(operands)
 
 
-def _long_modifiers(plan: VectorPlan, word: int, high: int, *, is_dpp: bool) -> tuple[Modifier, ...]:
+def _decode_long_modifiers(plan: VectorPlan, word: int, high: int, *, is_dpp: bool) -> tuple[Modifier, ...]:
     if not word & 0xF800 and not high & 0x18000000:
         return ()
     result = []
     if plan.op_sel:
         bits = tuple(word >> bit & (what == "1") for bit, what in plan.op_sel if what != "y" or not is_dpp)
         if any(bits):
-            result.append(bits_modifier("op_sel", bits))
+            result.append(make_bits_modifier("op_sel", bits))
     if plan.byte_sel is not None:
         value = word >> plan.byte_sel[0] & 1 | (word >> plan.byte_sel[1] & 1) << 1
         if value:
@@ -259,5 +259,5 @@ def _long_modifiers(plan: VectorPlan, word: int, high: int, *, is_dpp: bool) -> 
 
 
 @cache
-def bits_modifier(name: str, bits: tuple[int, ...]) -> Modifier:
+def make_bits_modifier(name: str, bits: tuple[int, ...]) -> Modifier:
     return Modifier(name, f"{name}:[{','.join(map(str, bits))}]", bits)

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from functools import cache
 
-from zinc_rt.isa.encodings.kinds import Decoder, decoder, takes_literal
+from zinc_rt.isa.encodings.kinds import Decoder, accepts_literal, make_decoder
 from zinc_rt.isa.encodings.source import LITERAL
 from zinc_rt.isa.instruction import Instruction
 from zinc_rt.isa.operand import Operand
-from zinc_rt.isa.rows import InstructionRow, rows
+from zinc_rt.isa.rows import InstructionRow, make_rows
 from zinc_rt.isa.target import Target
 
 _NONE = 3
@@ -19,14 +19,14 @@ VopdPlan = tuple[InstructionRow, tuple[tuple[Decoder, int], ...], bool]  # row; 
 
 
 @cache
-def plans(target: Target) -> dict[int, VopdPlan]:
+def make_plans(target: Target) -> dict[int, VopdPlan]:
     result: dict[int, VopdPlan] = {}
-    for opcode, row in rows("vopd", "VOPD", target.generation).items():
+    for opcode, row in make_rows("vopd", "VOPD", target.generation).items():
         order = iter((0, 1, 2))
         operands = [
-            (decoder(kind, target), _NONE if kind in ("vcc", "K") else next(order)) for kind in row.operands
+            (make_decoder(kind, target), _NONE if kind in ("vcc", "K") else next(order)) for kind in row.operands
         ]
-        assert all(not takes_literal(kind) for kind in row.operands[2:])
+        assert all(not accepts_literal(kind) for kind in row.operands[2:])
         result[opcode] = (row, tuple(operands), "K" in row.operands)
     return result
 
@@ -36,7 +36,7 @@ def decode(word: int, code: bytes, index: int, target: Target) -> Instruction | 
         return None
     high = int.from_bytes(code[index + 4 : index + 8], "little")
     opcode_x, opcode_y = word >> 22 & 15, word >> 17 & 31
-    table = plans(target)
+    table = make_plans(target)
     if opcode_x not in table or opcode_y not in table:
         return None
     destination = high >> 24
@@ -49,15 +49,15 @@ def decode(word: int, code: bytes, index: int, target: Target) -> Instruction | 
             return None
         literal = int.from_bytes(code[index + 8 : index + 12], "little")
         words = (word, high, literal)
-    x = _operands(table[opcode_x], fields_x, literal)
-    y = _operands(table[opcode_y], fields_y, literal)
+    x = _decode_operands(table[opcode_x], fields_x, literal)
+    y = _decode_operands(table[opcode_y], fields_y, literal)
     if x is None or y is None:
         return None
     second = Instruction(table[opcode_y][0], y, (), words)
     return Instruction(table[opcode_x][0], x, (), words, second)
 
 
-def _operands(plan: VopdPlan, fields: tuple[int, ...], literal: int) -> tuple[Operand, ...] | None:
+def _decode_operands(plan: VopdPlan, fields: tuple[int, ...], literal: int) -> tuple[Operand, ...] | None:
     operands = []
     if len(plan[1]) == 2 and fields[2]:  # v_dual_mov_b32
         return None

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from zinc_rt.host.errors import UnsupportedError
 from zinc_rt.host.sanitizer_rules import RULES as SANITIZER_RULES
-from zinc_rt.isa.control_flow import control_flow, order
+from zinc_rt.isa.control_flow import find_control_flow, order_blocks
 from zinc_rt.isa.effects import effects
 from zinc_rt.isa.lint.constant_bus import check_constant_bus
-from zinc_rt.isa.lint.finding import LintFinding, Subject
+from zinc_rt.isa.lint.finding import LintFinding, LintSubject
 from zinc_rt.isa.lint.operands import Limits, check_operands
 from zinc_rt.isa.lint.sgpr_reads import check_sgpr_reads
 from zinc_rt.isa.lint.shared_memory import SharedMemory, check_shared_memory
@@ -37,12 +37,12 @@ def lint(
             next=f"use --arch {DEFAULT_ARCH}",
         )
     limits = limits or Limits()
-    flow = control_flow(code, target, entry)
+    flow = find_control_flow(code, target, entry)
     target = flow.target
     index = dict(flow.instructions())
-    subject = Subject(
+    subject = LintSubject(
         flow,
-        tuple(order(flow)),
+        tuple(order_blocks(flow)),
         {pc: effects(instruction, target) for pc, instruction in index.items()},
         index,
         target,

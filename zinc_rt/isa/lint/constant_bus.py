@@ -9,18 +9,18 @@ from collections.abc import Iterator
 
 from zinc_rt.isa.effects import NULL, VCC
 from zinc_rt.isa.instruction import Instruction
-from zinc_rt.isa.lint.finding import LintFinding, Subject
+from zinc_rt.isa.lint.finding import LintFinding, LintSubject
 from zinc_rt.isa.operand import Kind
 
 _LIMIT = 2
 _REGISTERS = 128  # higher codes are values such as src_scc, equal in every width
 
 
-def check_constant_bus(subject: Subject) -> Iterator[LintFinding]:
+def check_constant_bus(subject: LintSubject) -> Iterator[LintFinding]:
     for pc, instruction in subject.at.items():
         if instruction.row.pipe != "valu" or instruction.second is not None:
             continue
-        read = scalar_sources(instruction)
+        read = list_scalar_sources(instruction)
         limit = 1 if "one_scalar" in instruction.row.limits else _LIMIT
         if len(read) > limit:
             yield subject.finding(
@@ -28,7 +28,7 @@ def check_constant_bus(subject: Subject) -> Iterator[LintFinding]:
             )
 
 
-def scalar_sources(instruction: Instruction) -> set[tuple[str, int, int]]:
+def list_scalar_sources(instruction: Instruction) -> set[tuple[str, int, int]]:
     """Return the distinct scalar values that an instruction, or half of a VOPD, reads."""
     result: set[tuple[str, int, int]] = set()
     for operand in instruction.operands[instruction.row.destinations :]:

@@ -18,7 +18,7 @@ _LEGACY = (*((counter, 10, 63) for counter in (LOAD, SAMPLE, BVH)), (DS, 4, 63),
 MOST = 64  # above every counter's maximum: the widest has 6 bits
 
 
-def waits(instruction: Instruction) -> tuple[tuple[str, int], ...]:
+def list_waits(instruction: Instruction) -> tuple[tuple[str, int], ...]:
     """Return the (counter, maximum remaining count) pairs that an instruction waits for."""
     names, value = instruction.row.waits, instruction.words[0] & 0xFFFF
     if names == ("legacy",):
@@ -30,7 +30,7 @@ def waits(instruction: Instruction) -> tuple[tuple[str, int], ...]:
     return tuple((counter, value >> 8 * index & 63) for index, counter in enumerate(reversed(names)))[::-1]
 
 
-def issued_counts(instruction: Instruction, effects: Effects) -> tuple[tuple[str, int], ...]:
+def list_issued_counts(instruction: Instruction, effects: Effects) -> tuple[tuple[str, int], ...]:
     """Return the (counter, halves of registers written at completion) pairs that an instruction increments."""
     row = instruction.row
     if row.counter:

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from zinc_rt.isa.lint.finding import Subject
+from zinc_rt.isa.lint.finding import LintSubject
 
 State = TypeVar("State")
 
 
-def forward(
-    subject: Subject, start: State, over: Callable[[int, State], State], merge: Callable[[State, State], State]
+def solve_forward(
+    subject: LintSubject,
+    start: State,
+    transfer: Callable[[int, State], State],
+    merge: Callable[[State, State], State],
 ) -> dict[int, State]:
     """Return the state before each reachable block.
 
@@ -24,7 +27,7 @@ def forward(
     while todo:
         second: set[int] = set()
         for pc in (pc for pc in todo if pc in into):
-            out = over(pc, into[pc])
+            out = transfer(pc, into[pc])
             for successor in blocks[pc].successors:
                 merged = merge(into[successor], out) if successor in into else out
                 if successor not in into or merged != into[successor]:

@@ -31,7 +31,7 @@ class LintFinding:
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class LintSubject:
     """A kernel in the form that all rules use."""
 
     flow: Flow

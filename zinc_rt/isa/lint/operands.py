@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from zinc_rt.isa.effects import SGPRS, VGPR, VGPRS, names
+from zinc_rt.isa.effects import SGPRS, VGPR, VGPRS, format_registers
 from zinc_rt.isa.instruction import Instruction
-from zinc_rt.isa.lint.finding import LintFinding, Subject
+from zinc_rt.isa.lint.finding import LintFinding, LintSubject
 from zinc_rt.isa.lint.origins import Pointers
 from zinc_rt.isa.operand import Kind, Operand
 
@@ -31,30 +31,30 @@ class Limits:
     pointers: Pointers | None = None
 
 
-def check_operands(subject: Subject, limits: Limits) -> Iterator[LintFinding]:
+def check_operands(subject: LintSubject, limits: Limits) -> Iterator[LintFinding]:
     for pc, instruction in subject.at.items():
         halves = (instruction,) if instruction.second is None else (instruction, instruction.second)
-        for message in (message for half in halves for message in _nonexistent(half)):
+        for message in (message for half in halves for message in _check_existence(half)):
             yield subject.finding("register", pc, message)
-        for message in _misaligned(instruction):
+        for message in _check_alignment(instruction):
             yield subject.finding("alignment", pc, message)
-        for message in _undeclared(subject, pc, limits):
+        for message in _check_limits(subject, pc, limits):
             yield subject.finding("header", pc, message)
-        if (lane := _lane(instruction, subject.target.wave)) is not None:
+        if (lane := _check_lane(instruction, subject.target.wave)) is not None:
             yield subject.finding("lane", pc, lane)
         if instruction.row.pipe == "graphics":
             yield subject.finding("graphics", pc, "graphics instructions are not allowed in a compute kernel")
 
 
-def _nonexistent(instruction: Instruction) -> Iterator[str]:
-    for operand in _flat(instruction.operands):
+def _check_existence(instruction: Instruction) -> Iterator[str]:
+    for operand in _flatten_operands(instruction.operands):
         if operand.kind is Kind.VGPR and operand.index + operand.width > _VECTOR_REGISTERS:
             yield f"v[{operand.index}:{operand.index + operand.width - 1}] extends past v255"
         elif "/*Invalid" in operand.text:
             yield f"{operand.text.partition('/*')[0]} is not allowed in this operand"
 
 
-def _flat(operands: tuple[Operand, ...]) -> Iterator[Operand]:
+def _flatten_operands(operands: tuple[Operand, ...]) -> Iterator[Operand]:
     for operand in operands:
         yield from operand.parts or (operand,)
 
@@ -75,7 +75,7 @@ _SCALAR_FIELDS = {
 }
 
 
-def _misaligned(instruction: Instruction) -> Iterator[str]:
+def _check_alignment(instruction: Instruction) -> Iterator[str]:
     """Report misaligned scalar tuples: a tuple starts at a multiple of its size, at most 4. Decoders round it
     down."""
     fields = _SCALAR_FIELDS.get(instruction.row.encoding, ())
@@ -92,15 +92,17 @@ def _misaligned(instruction: Instruction) -> Iterator[str]:
                 break
 
 
-def _undeclared(subject: Subject, pc: int, limits: Limits) -> Iterator[str]:
+def _check_limits(subject: LintSubject, pc: int, limits: Limits) -> Iterator[str]:
     instruction, effects = subject.at[pc], subject.effects[pc]
     used = effects.reads | effects.writes
     if limits.vgprs is not None and (beyond := (used & VGPRS) >> VGPR + limits.vgprs):
-        yield f"{names(beyond << VGPR + limits.vgprs)} used, but the header declares {limits.vgprs} VGPRs"
+        yield (
+            f"{format_registers(beyond << VGPR + limits.vgprs)} used, but the header declares {limits.vgprs} VGPRs"
+        )
     if limits.sgprs is not None and (beyond := (used & SGPRS) >> limits.sgprs):
-        yield f"{names(beyond << limits.sgprs)} used, but the header declares {limits.sgprs} SGPRs"
+        yield f"{format_registers(beyond << limits.sgprs)} used, but the header declares {limits.sgprs} SGPRs"
     if limits.lds_bytes is not None and instruction.row.pipe == "lds" and "nolds" not in instruction.row.flags:
-        end = _lds_end(instruction)
+        end = _find_lds_end(instruction)
         if not limits.lds_bytes:
             yield "uses LDS, but the header declares none"
         elif end > limits.lds_bytes:
@@ -109,7 +111,7 @@ def _undeclared(subject: Subject, pc: int, limits: Limits) -> Iterator[str]:
         yield "uses scratch, but the header declares none"
 
 
-def _lds_end(instruction: Instruction) -> int:
+def _find_lds_end(instruction: Instruction) -> int:
     """Return the end (exclusive) of the bytes that an LDS access at address 0 touches."""
     size = instruction.row.access_bytes
     if "two" not in instruction.row.flags:
@@ -121,7 +123,7 @@ def _lds_end(instruction: Instruction) -> int:
     return size + step * max(field & 0xFF, field >> 8)
 
 
-def _lane(instruction: Instruction, wave: int) -> str | None:
+def _check_lane(instruction: Instruction, wave: int) -> str | None:
     """Report v_readlane and v_writelane with a constant lane outside the wave."""
     if instruction.mnemonic not in ("v_readlane_b32", "v_writelane_b32"):
         return None

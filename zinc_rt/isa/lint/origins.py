@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from zinc_rt.isa.effects import VGPR
 from zinc_rt.isa.instruction import Instruction
-from zinc_rt.isa.lint.finding import Subject
+from zinc_rt.isa.lint.finding import LintSubject
 from zinc_rt.isa.operand import Kind
 
 UNKNOWN = None
@@ -31,17 +31,17 @@ class Pointers:
     offsets: frozenset[int]
 
 
-class Origins:
+class AddressOrigins:
     """The arguments, by offset, from which each register's value may be derived."""
 
-    def __init__(self, subject: Subject, pointers: Pointers) -> None:
+    def __init__(self, subject: LintSubject, pointers: Pointers) -> None:
         self._subject, self._pointers = subject, pointers
         self._found: dict[int, Origin] = {}
         changed = True
         while changed:
             changed = False
             for pc, instruction in subject.at.items():
-                for register, values in self._new_origins(pc, instruction):
+                for register, values in self._find_new_origins(pc, instruction):
                     before = self._found.get(register, _NONE)
                     if not values <= before:
                         self._found[register], changed = before | values, True
@@ -56,22 +56,22 @@ class Origins:
                     values |= self._found.get(register, _NONE)
         return values or frozenset([UNKNOWN])
 
-    def _new_origins(self, pc: int, instruction: Instruction) -> Iterator[tuple[int, Origin]]:
+    def _find_new_origins(self, pc: int, instruction: Instruction) -> Iterator[tuple[int, Origin]]:
         effects, row = self._subject.effects[pc], instruction.row
         if row.pipe == "smem":
-            yield from self._loaded_origins(instruction)
+            yield from self._find_loaded_origins(instruction)
             return
         values = _NONE
         if row.pipe in ("vmem", "lds"):
             wide = row.access_bytes >= 8 or instruction.encoding == "SCRATCH" or row.pipe == "lds"
             values = frozenset([UNKNOWN]) if wide else _NONE  # a 4-byte load is not an address
         else:
-            for register in _registers(effects.reads):
+            for register in _iterate_registers(effects.reads):
                 values |= self._found.get(register, _NONE)
-        for register in _registers(effects.writes):
+        for register in _iterate_registers(effects.writes):
             yield register, values
 
-    def _loaded_origins(self, instruction: Instruction) -> Iterator[tuple[int, Origin]]:
+    def _find_loaded_origins(self, instruction: Instruction) -> Iterator[tuple[int, Origin]]:
         """Return the origins of a scalar load's result: arguments, or memory."""
         if not instruction.operands or instruction.operands[0].kind is not Kind.SGPR:
             return
@@ -84,7 +84,7 @@ class Origins:
                 yield result.index + number, frozenset([UNKNOWN])
 
 
-def _registers(whole: int) -> Iterator[int]:
+def _iterate_registers(whole: int) -> Iterator[int]:
     while whole:
         low = whole & -whole
         yield low.bit_length() - 1

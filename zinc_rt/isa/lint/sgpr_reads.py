@@ -12,13 +12,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from zinc_rt.isa.effects import EXEC, M0, NULL, TTMP, VCC, name, span
-from zinc_rt.isa.lint.dataflow import forward
-from zinc_rt.isa.lint.finding import LintFinding, Subject
+from zinc_rt.isa.effects import EXEC, M0, NULL, TTMP, VCC, register_name, register_span
+from zinc_rt.isa.lint.dataflow import solve_forward
+from zinc_rt.isa.lint.finding import LintFinding, LintSubject
 
-_IGNORED = span(M0, 1) | span(NULL, 1) | span(EXEC, 2)
-_SCALARS = span(0, 128) & ~_IGNORED
-_VCC = span(VCC, 2)
+_IGNORED = register_span(M0, 1) | register_span(NULL, 1) | register_span(EXEC, 2)
+_SCALARS = register_span(0, 128) & ~_IGNORED
+_VCC = register_span(VCC, 2)
 _WAIT = "s_wait_alu"
 SA_SDST, VA_VCC, VA_SDST = 1 << 0, 1 << 1, 7 << 9  # zero: waits. immediates.py has the fields
 _ADVICE = {"salu": "depctr_sa_sdst(0)", "vcc": "depctr_va_vcc(0)", "valu": "depctr_va_sdst(0)"}
@@ -37,26 +37,26 @@ class SgprReadState:
     def copy(self) -> SgprReadState:
         return SgprReadState(self.read, dict(self.salu), dict(self.valu), dict(self.vcc))
 
-    def merged(self, other: SgprReadState) -> SgprReadState:
+    def merge(self, other: SgprReadState) -> SgprReadState:
         return SgprReadState(
             self.read | other.read, other.salu | self.salu, other.valu | self.valu, other.vcc | self.vcc
         )
 
 
-def check_sgpr_reads(subject: Subject) -> Iterator[LintFinding]:
+def check_sgpr_reads(subject: LintSubject) -> Iterator[LintFinding]:
     blocks = subject.flow.blocks
     steps = {
         pc: [index for index, _ in block.instructions if _is_relevant(subject, index)]
         for pc, block in blocks.items()
     }
 
-    def over(block: int, state: SgprReadState) -> SgprReadState:
+    def transfer(block: int, state: SgprReadState) -> SgprReadState:
         after = state.copy()
         for index in steps[block]:
             _step(subject, index, after)
         return after
 
-    states = forward(subject, SgprReadState(), over, SgprReadState.merged)
+    states = solve_forward(subject, SgprReadState(), transfer, SgprReadState.merge)
     output: set[tuple[int, int]] = set()
     for pc, state in states.items():
         after = state.copy()
@@ -67,20 +67,21 @@ def check_sgpr_reads(subject: Subject) -> Iterator[LintFinding]:
                     yield subject.finding(
                         "sgpr-read",
                         index,
-                        f"{name(register)} may still hold its value from before {producer:#06x}, because a VALU "
+                        f"{register_name(register)} may still hold its value from before "
+                        f"{producer:#06x}, because a VALU "
                         f"instruction has read its pair: needs {_WAIT} {_ADVICE[kind]} between them",
                         producer,
                     )
 
 
-def _is_relevant(subject: Subject, pc: int) -> bool:
+def _is_relevant(subject: LintSubject, pc: int) -> bool:
     effects, row = subject.effects[pc], subject.at[pc].row
     if row.pipe in ("salu", "valu"):
         return bool((effects.reads | effects.writes) & _SCALARS) or row.mnemonic == _WAIT
     return row.pipe in ("smem", "vmem")
 
 
-def _step(subject: Subject, pc: int, state: SgprReadState) -> list[tuple[int, int, str]]:
+def _step(subject: LintSubject, pc: int, state: SgprReadState) -> list[tuple[int, int, str]]:
     """Advance `state` over one instruction. Yield (pc of the write, register, kind) for each premature read."""
     instruction, effects = subject.at[pc], subject.effects[pc]
     if instruction.row.pipe == "smem" or instruction.encoding in ("VBUFFER", "VIMAGE", "VSAMPLE"):
@@ -104,10 +105,10 @@ def _step(subject: Subject, pc: int, state: SgprReadState) -> list[tuple[int, in
         result += [(index, r, "vcc") for r, index in state.vcc.items() if reads >> r & 1]
         if is_valu:
             result += [(index, r, "valu") for r, index in state.valu.items() if reads >> r & 1]
-            state.read |= _pairs(reads)
+            state.read |= _to_pairs(reads)
         for kind in {kind for _, _, kind in result}:
             setattr(state, kind, {})
-    for register in _bits(writes & state.read):
+    for register in _iterate_bits(writes & state.read):
         if register in (VCC, VCC + 1):
             state.salu.pop(register, None)
             state.vcc.pop(register, None)
@@ -126,14 +127,14 @@ def _wait(value: int, state: SgprReadState) -> None:
         state.valu = {}
 
 
-def _pairs(registers: int) -> int:
+def _to_pairs(registers: int) -> int:
     """Return both registers of every pair with a member in the set."""
-    even = span(0, 128) // 3  # bits 0, 2, 4, …
+    even = register_span(0, 128) // 3  # bits 0, 2, 4, …
     low = (registers | registers >> 1) & even
-    return (low | low << 1) & ~span(TTMP, 16)
+    return (low | low << 1) & ~register_span(TTMP, 16)
 
 
-def _bits(registers: int) -> Iterator[int]:
+def _iterate_bits(registers: int) -> Iterator[int]:
     while registers:
         low = registers & -registers
         yield low.bit_length() - 1

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from zinc_rt.isa.instruction import Instruction
-from zinc_rt.isa.lint.dataflow import forward
-from zinc_rt.isa.lint.finding import LintFinding, Subject
-from zinc_rt.isa.lint.origins import UNKNOWN, Origin, Origins, Pointers
+from zinc_rt.isa.lint.dataflow import solve_forward
+from zinc_rt.isa.lint.finding import LintFinding, LintSubject
+from zinc_rt.isa.lint.origins import UNKNOWN, AddressOrigins, Origin, Pointers
 
 _MEMORY = ("GLOBAL", "FLAT", "VBUFFER")
 WRITES, READS = ("store", "atomic"), ("load", "atomic")
@@ -24,15 +24,15 @@ _State = tuple[
 class SharedMemory:
     """The accesses of a kernel by the buffers that they may touch."""
 
-    def __init__(self, subject: Subject, pointers: Pointers) -> None:
-        self._subject, self._origins = subject, Origins(subject, pointers)
+    def __init__(self, subject: LintSubject, pointers: Pointers) -> None:
+        self._subject, self._origins = subject, AddressOrigins(subject, pointers)
 
     def of(self, pc: int) -> Origin:
         """Return the arguments that the access at `pc` may use; empty if unknown."""
         is_memory = self._subject.at[pc].encoding in _MEMORY
         return self._origins.of(pc) - {UNKNOWN} if is_memory else _NOTHING
 
-    def behind(self, pc: int, units: tuple[str, ...]) -> Origin:
+    def find_later_arguments(self, pc: int, units: tuple[str, ...]) -> Origin:
         """Return the arguments that accesses of these units use on some path after `pc`."""
         flow = self._subject.flow
         home = next(block for block in flow.blocks.values() if block.start <= pc < block.end)
@@ -49,32 +49,34 @@ class SharedMemory:
         return _NOTHING.union(*touched)
 
 
-def check_shared_memory(subject: Subject, memory: SharedMemory) -> Iterator[LintFinding]:
+def check_shared_memory(subject: LintSubject, memory: SharedMemory) -> Iterator[LintFinding]:
     """Report loads of data that the kernel stored before a barrier if there is no invalidation after the barrier.
 
     In WGP mode the waves of a group run on two CUs, each with its private cache (LLVM AMDGPUUsage, memory model of
     gfx12).
     """
 
-    def over(block: int, state: _State) -> _State:
+    def transfer(block: int, state: _State) -> _State:
         for pc, instruction in subject.flow.blocks[block].instructions:
-            state = _after(state, pc, instruction, memory)
+            state = _transfer_instruction(state, pc, instruction, memory)
         return state
 
-    before = forward(subject, (_NOTHING, _NOTHING), over, lambda one, two: (one[0] | two[0], one[1] | two[1]))
+    before = solve_forward(
+        subject, (_NOTHING, _NOTHING), transfer, lambda one, two: (one[0] | two[0], one[1] | two[1])
+    )
     for start, state in before.items():
         for pc, instruction in subject.flow.blocks[start].instructions:
-            if instruction.row.unit == "load" and memory.of(pc) & state[1] and not _scope(instruction):
+            if instruction.row.unit == "load" and memory.of(pc) & state[1] and not _decode_scope(instruction):
                 yield subject.finding(
                     "barrier-wait",
                     pc,
                     "may read data cached on this CU before the barrier: needs global_inv between the barrier and "
                     "the load",
                 )
-            state = _after(state, pc, instruction, memory)
+            state = _transfer_instruction(state, pc, instruction, memory)
 
 
-def _after(state: _State, pc: int, instruction: Instruction, memory: SharedMemory) -> _State:
+def _transfer_instruction(state: _State, pc: int, instruction: Instruction, memory: SharedMemory) -> _State:
     stored, stale = state
     if instruction.mnemonic == "global_inv":
         return stored, _NOTHING
@@ -83,7 +85,7 @@ def _after(state: _State, pc: int, instruction: Instruction, memory: SharedMemor
     return (stored | memory.of(pc), stale) if instruction.row.unit in WRITES else state
 
 
-def _scope(instruction: Instruction) -> int:
+def _decode_scope(instruction: Instruction) -> int:
     """Return the scope of a vector memory instruction, bits 19:18 of its second word.
 
     SCOPE_CU is 0, SCOPE_SE 1, SCOPE_DEV 2, SCOPE_SYS 3.

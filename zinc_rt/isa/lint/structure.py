@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from zinc_rt.isa.control_flow import predecessors
-from zinc_rt.isa.lint.finding import LintFinding, Subject
+from zinc_rt.isa.control_flow import find_predecessors
+from zinc_rt.isa.lint.finding import LintFinding, LintSubject
 
 _FAULTS = {
     "outside": ("branch", "branches to {to:#x}, which is outside the code"),
@@ -19,19 +19,19 @@ _FAULTS = {
 }
 
 
-def check_structure(subject: Subject) -> Iterator[LintFinding]:
+def check_structure(subject: LintSubject) -> Iterator[LintFinding]:
     for kind, pc, to in subject.flow.faults:
         rule, message = _FAULTS[kind]
         yield subject.finding(rule, pc, message.format(to=to))
     yield from _check_termination(subject)
 
 
-def _check_termination(subject: Subject) -> Iterator[LintFinding]:
+def _check_termination(subject: LintSubject) -> Iterator[LintFinding]:
     """Report blocks from which no path leaves. There is only one finding, at the back edge of the first such
     loop.
     """
     blocks = subject.flow.blocks
-    before = predecessors(blocks)
+    before = find_predecessors(blocks)
     leaving = [
         pc
         for pc, block in blocks.items()

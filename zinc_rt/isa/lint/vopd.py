@@ -9,22 +9,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from zinc_rt.isa.instruction import Instruction
-from zinc_rt.isa.lint.constant_bus import scalar_sources
-from zinc_rt.isa.lint.finding import LintFinding, Subject
+from zinc_rt.isa.lint.constant_bus import list_scalar_sources
+from zinc_rt.isa.lint.finding import LintFinding, LintSubject
 from zinc_rt.isa.operand import Kind, Operand
 
 
-def check_vopd(subject: Subject) -> Iterator[LintFinding]:
+def check_vopd(subject: LintSubject) -> Iterator[LintFinding]:
     for pc, instruction in subject.at.items():
         if instruction.second is not None:
-            for message in faults(instruction, instruction.second):
+            for message in find_violations(instruction, instruction.second):
                 yield subject.finding("vopd", pc, message)
 
 
-def faults(x: Instruction, y: Instruction) -> Iterator[str]:
+def find_violations(x: Instruction, y: Instruction) -> Iterator[str]:
     """Return the violations of these halves, one sentence each."""
     both_move = x.mnemonic == y.mnemonic == "v_dual_mov_b32"  # Y then reads through the third position
-    for location, (one, other) in enumerate(zip(_sources(x), _sources(y), strict=True)):
+    for location, (one, other) in enumerate(zip(_list_sources(x), _list_sources(y), strict=True)):
         if one is None or other is None or one == other or (location == 0 and both_move):
             continue
         if location == 2:
@@ -35,22 +35,22 @@ def faults(x: Instruction, y: Instruction) -> Iterator[str]:
     written = x.operands[0].index, y.operands[0].index
     if written[0] % 2 == written[1] % 2:
         yield f"destinations v{written[0]} and v{written[1]} are both {'odd' if written[0] % 2 else 'even'}"
-    scalars = scalar_sources(x) | scalar_sources(y)
+    scalars = list_scalar_sources(x) | list_scalar_sources(y)
     if len(scalars) > 2:
         yield f"{len(scalars)} scalar registers and literals read; at most 2 are allowed"
 
 
-def _sources(half: Instruction) -> tuple[int | None, int | None, int | None]:
+def _list_sources(half: Instruction) -> tuple[int | None, int | None, int | None]:
     """Return the vector registers read in the three source positions."""
     vectors = [
         operand for operand in half.operands[1:] if operand.kind is not Kind.LITERAL or half.operands[1] is operand
     ]
-    first = _vgpr(vectors[0]) if vectors else None
-    second = _vgpr(vectors[1]) if len(vectors) > 1 else None
+    first = _vgpr_index(vectors[0]) if vectors else None
+    second = _vgpr_index(vectors[1]) if len(vectors) > 1 else None
     if half.row.operands[2:3] == ("K",):  # v_dual_fmamk: the register after K is the third source
         return first, None, second
     return first, second, half.operands[0].index if "dst" in half.row.reads else None
 
 
-def _vgpr(operand: Operand) -> int | None:
+def _vgpr_index(operand: Operand) -> int | None:
     return operand.index if operand.kind is Kind.VGPR else None

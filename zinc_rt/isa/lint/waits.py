@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from zinc_rt.isa.effects import SGPRS, VGPRS, half_names, halves
+from zinc_rt.isa.effects import SGPRS, VGPRS, format_halves, to_halves
 from zinc_rt.isa.instruction import Instruction
-from zinc_rt.isa.lint.counters import COUNTERS, DS, KM, LOAD, MOST, STORE, issued_counts, waits
-from zinc_rt.isa.lint.dataflow import forward
-from zinc_rt.isa.lint.finding import LintFinding, Subject
+from zinc_rt.isa.lint.counters import COUNTERS, DS, KM, LOAD, MOST, STORE, list_issued_counts, list_waits
+from zinc_rt.isa.lint.dataflow import solve_forward
+from zinc_rt.isa.lint.finding import LintFinding, LintSubject
 from zinc_rt.isa.lint.shared_memory import READS, WRITES, SharedMemory
 from zinc_rt.isa.operand import Kind
 
@@ -23,14 +23,14 @@ Pending = dict[
 ]  # counter -> pc of the operation -> the minimum number of operations issued after it
 CALLER = -1  # stands for the pc of operations that a function's caller left pending
 _OF_CALLER: Pending = {LOAD: {CALLER: 0}, DS: {CALLER: 0}, KM: {CALLER: 0}}
-_WRITTEN_BY_CALLER = {LOAD: halves(VGPRS), DS: halves(VGPRS), KM: SGPRS}
+_WRITTEN_BY_CALLER = {LOAD: to_halves(VGPRS), DS: to_halves(VGPRS), KM: SGPRS}
 _CALLS = ("call", "jump_call")
 SIGNALS = ("s_barrier_signal", "s_barrier_signal_isfirst")
 _INVALIDATE, _WRITE_BACK = "global_inv", ("global_wb", "global_wbinv")
 
 
 def check_waits(
-    subject: Subject, *, kernel: bool = True, memory: SharedMemory | None = None
+    subject: LintSubject, *, kernel: bool = True, memory: SharedMemory | None = None
 ) -> Iterator[LintFinding]:
     """Report missing waits.
 
@@ -40,72 +40,72 @@ def check_waits(
     counts = {
         pc: result
         for pc, instruction in subject.at.items()
-        if (result := issued_counts(instruction, subject.effects[pc]))
+        if (result := list_issued_counts(instruction, subject.effects[pc]))
     }
-    settles = {pc: result for pc, instruction in subject.at.items() if (result := waited_counts(instruction))}
-    publishing = _publishing(subject, counts, settles)
+    settles = {pc: result for pc, instruction in subject.at.items() if (result := list_waited_counts(instruction))}
+    publishing = _find_publishing(subject, counts, settles)
     output: set[tuple[str, int]] = set()
-    for pc, state in pending_at_blocks(subject, counts, settles, kernel).items():
-        for finding in _block(subject, pc, state, counts, settles, publishing):
+    for pc, state in find_pending(subject, counts, settles, kernel).items():
+        for finding in _check_block(subject, pc, state, counts, settles, publishing):
             key = (finding.rule, finding.producer_pc or 0)
             if key not in output:
                 output.add(key)
                 yield finding
         if memory is not None:
-            yield from _shared_at_barriers(subject, pc, state, counts, settles, memory)
+            yield from _check_shared_at_barriers(subject, pc, state, counts, settles, memory)
 
 
 Counts = dict[int, tuple[tuple[str, int], ...]]
 _BEFORE_CALLS = tuple((counter, 0) for counter in COUNTERS if counter != STORE)
 
 
-def waited_counts(instruction: Instruction) -> tuple[tuple[str, int], ...]:
+def list_waited_counts(instruction: Instruction) -> tuple[tuple[str, int], ...]:
     """Return the (counter, maximum remaining count) pairs that hold after an instruction.
 
     A call includes the first wait of the called function, which is for everything except stores (LLVM,
     SIInsertWaitcnts: the prologue waits, so calls need not).
     """
-    return _BEFORE_CALLS if instruction.row.flow in ("call", "jump_call") else waits(instruction)
+    return _BEFORE_CALLS if instruction.row.flow in ("call", "jump_call") else list_waits(instruction)
 
 
-def _publishing(subject: Subject, counts: Counts, settles: Counts) -> set[int]:
+def _find_publishing(subject: LintSubject, counts: Counts, completes: Counts) -> set[int]:
     """Return the write-backs that follow a store without a wait. Other write-backs have nothing to publish, for
     example those of a compiler's fence around LDS.
     """
     result: set[int] = set()
 
-    def over(block: int, stored: bool) -> bool:
+    def transfer(block: int, stored: bool) -> bool:
         for index, instruction in subject.flow.blocks[block].instructions:
             if instruction.mnemonic in _WRITE_BACK:
                 if stored:
                     result.add(index)
-            elif (STORE, 0) in settles.get(index, ()):
+            elif (STORE, 0) in completes.get(index, ()):
                 stored = False
             elif any(counter == STORE for counter, _ in counts.get(index, ())):
                 stored = True
         return stored
 
-    forward(subject, False, over, bool.__or__)
+    solve_forward(subject, False, transfer, bool.__or__)
     return result
 
 
-def pending_at_blocks(subject: Subject, counts: Counts, settles: Counts, kernel: bool) -> dict[int, Pending]:
+def find_pending(subject: LintSubject, counts: Counts, completes: Counts, kernel: bool) -> dict[int, Pending]:
     """Return the operations that may be pending at the start of each block."""
 
-    def over(block: int, state: Pending) -> Pending:
+    def transfer(block: int, state: Pending) -> Pending:
         after = {counter: dict(waiting) for counter, waiting in state.items()}
         for index, _ in subject.flow.blocks[block].instructions:
             if index in counts:
-                issue(after, index, counts[index])
-            elif index in settles:
-                settle(after, settles[index])
+                issue_operation(after, index, counts[index])
+            elif index in completes:
+                settle(after, completes[index])
         return after
 
     start: Pending = {counter: {} if kernel else dict(_OF_CALLER.get(counter, {})) for counter in COUNTERS}
-    return forward(subject, start, over, _merged)
+    return solve_forward(subject, start, transfer, _merge_states)
 
 
-def issue(state: Pending, pc: int, what: tuple[tuple[str, int], ...]) -> None:
+def issue_operation(state: Pending, pc: int, what: tuple[tuple[str, int], ...]) -> None:
     for counter, _ in what:
         waiting = state[counter]
         for other in waiting:
@@ -123,7 +123,7 @@ def settle(state: Pending, what: tuple[tuple[str, int], ...]) -> None:
             state[counter] = {pc: behind for pc, behind in state[counter].items() if behind < remain}
 
 
-def _merged(known: Pending, arriving: Pending) -> Pending:
+def _merge_states(known: Pending, arriving: Pending) -> Pending:
     """Merge the pending operations of two paths, with the smaller number of later operations for each."""
     whole = {counter: dict(waiting) for counter, waiting in known.items()}
     for counter, waiting in arriving.items():
@@ -132,50 +132,50 @@ def _merged(known: Pending, arriving: Pending) -> Pending:
     return whole
 
 
-def _block(
-    subject: Subject, start: int, state: Pending, counts: Counts, settles: Counts, publishing: set[int]
+def _check_block(
+    subject: LintSubject, start: int, state: Pending, counts: Counts, completes: Counts, publishing: set[int]
 ) -> Iterator[LintFinding]:
     state = {counter: dict(waiting) for counter, waiting in state.items()}
     results = {pc: dict(what) for pc, what in counts.items()} | {CALLER: _WRITTEN_BY_CALLER}
-    busy = _busy(state, results)
+    busy = _find_busy(state, results)
     for pc, instruction in subject.flow.blocks[start].instructions:
         effects = subject.effects[pc]
-        waits_first = pc in settles and instruction.row.flow not in _CALLS
+        waits_first = pc in completes and instruction.row.flow not in _CALLS
         touched = effects.read_halves | effects.written_halves
         if not waits_first and touched & busy:
             for counter, waiting in state.items():
                 for producer in [p for p in waiting if results[p][counter] & touched]:
-                    if not _in_order(subject, pc, producer, results[producer][counter]):
-                        yield _early_use_finding(
+                    if not _is_in_order(subject, pc, producer, results[producer][counter]):
+                        yield _make_early_use_finding(
                             subject, pc, producer, counter, waiting[producer], results[producer][counter]
                         )
-        if pc in settles:
-            settle(state, settles[pc])
-            busy = _busy(state, results)
+        if pc in completes:
+            settle(state, completes[pc])
+            busy = _find_busy(state, results)
         if instruction.mnemonic in SIGNALS:
-            yield from _at_barrier(subject, pc, state)
+            yield from _check_barrier(subject, pc, state)
         elif instruction.mnemonic == _INVALIDATE:
-            yield from _at_invalidation(subject, pc, state)
+            yield from _check_invalidation(subject, pc, state)
         elif instruction.row.pipe == "vmem":
-            yield from _after_write_back(subject, pc, publishing.intersection(state[STORE]))
+            yield from _check_write_back(subject, pc, publishing.intersection(state[STORE]))
         if pc in counts:
-            issue(state, pc, counts[pc])
+            issue_operation(state, pc, counts[pc])
             for _, written in counts[pc]:
                 busy |= written
 
 
-def _shared_at_barriers(
-    subject: Subject, start: int, state: Pending, counts: Counts, settles: Counts, memory: SharedMemory
+def _check_shared_at_barriers(
+    subject: LintSubject, start: int, state: Pending, counts: Counts, completes: Counts, memory: SharedMemory
 ) -> Iterator[LintFinding]:
     """Report stores before a barrier with loads of their buffer after it, and loads with stores after it."""
     state = {counter: dict(waiting) for counter, waiting in state.items()}
     for pc, instruction in subject.flow.blocks[start].instructions:
-        if pc in settles:
-            settle(state, settles[pc])
+        if pc in completes:
+            settle(state, completes[pc])
         if instruction.mnemonic in SIGNALS:
             for counter, units, others in ((STORE, READS, "read"), (LOAD, WRITES, "written")):
                 for producer in state[counter]:
-                    if producer != CALLER and memory.of(producer) & memory.behind(pc, units):
+                    if producer != CALLER and memory.of(producer) & memory.find_later_arguments(pc, units):
                         yield subject.finding(
                             "barrier-wait",
                             pc,
@@ -184,10 +184,10 @@ def _shared_at_barriers(
                             producer,
                         )
         if pc in counts:
-            issue(state, pc, counts[pc])
+            issue_operation(state, pc, counts[pc])
 
 
-def _in_order(subject: Subject, pc: int, producer: int, written: int) -> bool:
+def _is_in_order(subject: LintSubject, pc: int, producer: int, written: int) -> bool:
     """Return whether the later of two LDS loads always takes effect last, since LDS returns data to a wave in
     order.
 
@@ -200,7 +200,7 @@ def _in_order(subject: Subject, pc: int, producer: int, written: int) -> bool:
     )
 
 
-def _busy(state: Pending, results: dict[int, dict[str, int]]) -> int:
+def _find_busy(state: Pending, results: dict[int, dict[str, int]]) -> int:
     whole = 0
     for counter, waiting in state.items():
         for pc in waiting:
@@ -208,12 +208,12 @@ def _busy(state: Pending, results: dict[int, dict[str, int]]) -> int:
     return whole
 
 
-def _early_use_finding(
-    subject: Subject, pc: int, producer: int, counter: str, behind: int, written: int
+def _make_early_use_finding(
+    subject: LintSubject, pc: int, producer: int, counter: str, behind: int, written: int
 ) -> LintFinding:
     effects = subject.effects[pc]
     read = effects.read_halves & written
-    touched = half_names(read or effects.written_halves & written)
+    touched = format_halves(read or effects.written_halves & written)
     needed = 0 if counter == KM else behind
     how = "read" if read else "overwritten"
     if producer == CALLER:
@@ -228,7 +228,7 @@ def _early_use_finding(
     )
 
 
-def _at_barrier(subject: Subject, pc: int, state: Pending) -> Iterator[LintFinding]:
+def _check_barrier(subject: LintSubject, pc: int, state: Pending) -> Iterator[LintFinding]:
     for producer in state[DS]:
         instruction = subject.at.get(producer)
         if instruction is not None and instruction.encoding == "DS":
@@ -241,11 +241,11 @@ def _at_barrier(subject: Subject, pc: int, state: Pending) -> Iterator[LintFindi
             )
     after = None
     for producer in state[STORE]:
-        base = _base(subject.at[producer])
+        base = _find_base(subject.at[producer])
         if base is None:
             continue
         if after is None:
-            after = {_base(instruction) for instruction in _memory_after(subject, pc)}
+            after = {_find_base(instruction) for instruction in _find_later_loads(subject, pc)}
         if base in after:
             yield subject.finding(
                 "barrier-wait",
@@ -256,7 +256,7 @@ def _at_barrier(subject: Subject, pc: int, state: Pending) -> Iterator[LintFindi
             )
 
 
-def _memory_after(subject: Subject, pc: int) -> list[Instruction]:
+def _find_later_loads(subject: LintSubject, pc: int) -> list[Instruction]:
     """Return the loads reachable from `pc`."""
     home = next(
         block for block in subject.flow.blocks.values() if any(index == pc for index, _ in block.instructions)
@@ -278,7 +278,7 @@ def _memory_after(subject: Subject, pc: int) -> list[Instruction]:
     ]
 
 
-def _base(instruction: Instruction) -> str | None:
+def _find_base(instruction: Instruction) -> str | None:
     """Return the address registers of a global access; two accesses with the same registers use one buffer."""
     if instruction.encoding not in ("GLOBAL", "FLAT") or not instruction.operands:
         return None
@@ -287,7 +287,7 @@ def _base(instruction: Instruction) -> str | None:
     return next((operand.text for operand in instruction.operands if operand.width == 2), None)
 
 
-def _at_invalidation(subject: Subject, pc: int, state: Pending) -> Iterator[LintFinding]:
+def _check_invalidation(subject: LintSubject, pc: int, state: Pending) -> Iterator[LintFinding]:
     for producer in state[LOAD]:
         if producer != CALLER and subject.effects[producer].writes:
             yield subject.finding(
@@ -299,7 +299,7 @@ def _at_invalidation(subject: Subject, pc: int, state: Pending) -> Iterator[Lint
             )
 
 
-def _after_write_back(subject: Subject, pc: int, pending: set[int]) -> Iterator[LintFinding]:
+def _check_write_back(subject: LintSubject, pc: int, pending: set[int]) -> Iterator[LintFinding]:
     if subject.at[pc].mnemonic in _WRITE_BACK or subject.at[pc].row.unit == "load":
         return
     for producer in sorted(pending):

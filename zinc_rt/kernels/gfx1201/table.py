@@ -20,8 +20,8 @@ from zinc_rt.kernels.rows import (
     slots,
     ssm_scan,
 )
-from zinc_rt.kernels.rows.dequantise import any_vectors
-from zinc_rt.kernels.rows.expand import EVERY_OTHER_TYPE, pack_weight, packed_bytes
+from zinc_rt.kernels.rows.dequantise import accept_any_vectors
+from zinc_rt.kernels.rows.expand import EVERY_OTHER_TYPE, count_packed_bytes, pack_weight
 from zinc_rt.kernels.rows.operands import F32
 from zinc_rt.kernels.rows.repack import WEIGHT_TYPES
 from zinc_rt.kernels.rows.tuning import OWN_KERNELS, Tuning
@@ -69,7 +69,7 @@ TUNING = Tuning(
 # A family is a file with `rows(tuning)`; lowering tries them in this order.
 FAMILIES = (embed, matvec, norm, elementwise, attention, mla, moe, recurrent, sampling, slots, ssm_scan)
 _ENTRIES = tuple(row for family in FAMILIES for row in family.rows(TUNING))
-ENTRIES = tuple(any_vectors(TUNING, row) if row.weight_dtypes == F32 else row for row in _ENTRIES)
+ENTRIES = tuple(accept_any_vectors(TUNING, row) if row.weight_dtypes == F32 else row for row in _ENTRIES)
 _BUILT = files(__package__) / "built"
 
 
@@ -93,10 +93,10 @@ KERNELS: BinaryKernelSet = BinaryKernels(
     "gfx1201",
     ENTRIES,
     partial(pack_weight, EVERY_OTHER_TYPE),
-    partial(packed_bytes, EVERY_OTHER_TYPE),
+    partial(count_packed_bytes, EVERY_OTHER_TYPE),
     names,
     load,
     expansions=EVERY_OTHER_TYPE,
     fuses=True,
-    merging=Merging(matvec_parts.PARTS, matvec_parts.key, matvec_parts.merge_launches),
+    merging=Merging(matvec_parts.PARTS, matvec_parts.launch_key, matvec_parts.merge_launches),
 )

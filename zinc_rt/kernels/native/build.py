@@ -16,7 +16,7 @@ from pathlib import Path
 from zinc_rt.host.errors import UnsupportedError
 from zinc_rt.host.files import cache_folder
 from zinc_rt.kernels.native import grids
-from zinc_rt.kernels.native.levels import levels_of
+from zinc_rt.kernels.native.levels import list_machine_levels
 
 SOURCES = Path(__file__).parent / "c"
 HEADERS = Path(__file__).parent / "include"
@@ -48,16 +48,16 @@ class Compiler:
     version: str
 
 
-def levels() -> tuple[str, ...]:
+def list_levels() -> tuple[str, ...]:
     """Return the instruction-set levels of this machine. Raise UnsupportedError if there are no levels."""
-    levels = levels_of(platform.machine())
+    levels = list_machine_levels(platform.machine())
     if not levels:
         raise UnsupportedError(f"no native kernels for {platform.machine()}: only x86-64 and arm64 are supported")
     return levels
 
 
 @cache
-def compiler(named: str = "") -> Compiler:
+def find_compiler(named: str = "") -> Compiler:
     """Return the compiler. `named`: another clang. Raise UnsupportedError with advice if none works."""
     if named:
         return _suggest_compiler(named)
@@ -68,48 +68,48 @@ def compiler(named: str = "") -> Compiler:
         )
     program = Path(spec.origin).parent / "zig"
     command = (str(program),) if program.is_file() else (sys.executable, "-m", "ziglang")
-    version = _output_of((*command, "version"), "no C compiler", "pip install 'zinc-rt[native]'")
+    version = _run_tool((*command, "version"), "no C compiler", "pip install 'zinc-rt[native]'")
     return Compiler((*command, "cc"), f"zig {version}")
 
 
 def _suggest_compiler(named: str) -> Compiler:
     advice = "set it to clang 19 or newer, or unset it and pip install 'zinc-rt[native]'"
-    message = _output_of((named, "--version"), f"ZINC_RT_CC={named}", advice).partition("\n")[0]
+    message = _run_tool((named, "--version"), f"ZINC_RT_CC={named}", advice).partition("\n")[0]
     if "clang" not in message:
         raise UnsupportedError(f"ZINC_RT_CC={named}: not clang: {message or 'it printed no version'}", next=advice)
     return Compiler((named,), message)
 
 
-def _output_of(command: tuple[str, ...], problem: str, advice: str) -> str:
+def _run_tool(command: tuple[str, ...], problem: str, advice: str) -> str:
     """Return a program's output. If it does not run, raise UnsupportedError with the problem and advice."""
     try:
         result = subprocess.run(
-            command, capture_output=True, text=True, check=False, timeout=60, env=environment()
+            command, capture_output=True, text=True, check=False, timeout=60, env=make_environment()
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise UnsupportedError(f"{problem}: {error}", next=advice) from None
     return result.stdout.strip()
 
 
-def sources() -> tuple[Path, ...]:
+def list_sources() -> tuple[Path, ...]:
     """Return every C file, in a fixed order."""
     return tuple(sorted(SOURCES.glob("*.c")))
 
 
-def generated() -> dict[str, str]:
+def generate_sources() -> dict[str, str]:
     """Return the names and text of C files that are generated for a compile."""
-    return {"grids.c": grids.source()}
+    return {"grids.c": grids.generate_source()}
 
 
-def key(using: Compiler, level: str, extra: tuple[str, ...] = ()) -> str:
+def make_key(using: Compiler, level: str, extra: tuple[str, ...] = ()) -> str:
     """Return the key of the library that `compile_library` would produce: its sources, flags, compiler, and this
     CPU's features."""
     digest = hashlib.sha256()
     for path in sorted([*SOURCES.glob("*.c"), *HEADERS.glob("*.h")]):
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
-    for name, text in generated().items():
+    for name, text in generate_sources().items():
         digest.update(f"{name}\0{text}\0".encode())
-    parts = (*FLAGS, *extra, level, using.version, platform.machine(), sys.platform, _features())
+    parts = (*FLAGS, *extra, level, using.version, platform.machine(), sys.platform, _read_features())
     digest.update("\0".join(parts).encode())
     return digest.hexdigest()
 
@@ -122,16 +122,21 @@ def compile_library(
 
     Raise UnsupportedError with the compiler's messages.
     """
-    target = f"-mcpu={level}" if "zig" in using.version else _march(level)
+    target = f"-mcpu={level}" if "zig" in using.version else _march_option(level)
     with tempfile.TemporaryDirectory(prefix="zinc-rt-") as folder:
         output = Path(folder) / "kernels.so"
         if files is None:
-            files = (*sources(), *_write_generated(Path(folder)))
+            files = (*list_sources(), *_write_generated(Path(folder)))
         headers = f"-I{HEADERS}"
         command = [*using.command, *FLAGS, *extra, target, headers, "-o", str(output), *map(str, files)]
         try:
             result = subprocess.run(
-                command, capture_output=True, text=True, check=False, timeout=COMPILE_SECONDS, env=environment()
+                command,
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=COMPILE_SECONDS,
+                env=make_environment(),
             )
         except (OSError, subprocess.TimeoutExpired) as error:
             raise UnsupportedError(f"the C compiler could not be started: {error}") from None
@@ -143,17 +148,17 @@ def compile_library(
 
 
 def _write_generated(folder: Path) -> list[Path]:
-    for name, text in generated().items():
+    for name, text in generate_sources().items():
         (folder / name).write_text(text, encoding="ascii")
-    return [folder / name for name in generated()]
+    return [folder / name for name in generate_sources()]
 
 
-def _march(level: str) -> str:
+def _march_option(level: str) -> str:
     flag = "-march" if platform.machine() in ("x86_64", "AMD64") else "-mcpu"
     return f"{flag}={level.replace('x86_64_v', 'x86-64-v')}"
 
 
-def environment() -> dict[str, str]:
+def make_environment() -> dict[str, str]:
     """Return an environment in which zig's cache is below our cache folder instead of the user's home."""
     folder = cache_folder() / "zig"
     try:
@@ -167,7 +172,7 @@ def environment() -> dict[str, str]:
 
 
 @cache
-def _features() -> str:
+def _read_features() -> str:
     """Return this CPU's features. Machines that share a home folder may have different CPUs."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()

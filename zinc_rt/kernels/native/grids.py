@@ -18,12 +18,12 @@ GRIDS = {
 
 
 @cache
-def source() -> str:
+def generate_source() -> str:
     """Return the text of grids.c."""
-    return "#include <stdint.h>\n" + "".join(_table(name, of) for name, of in GRIDS.items())
+    return "#include <stdint.h>\n" + "".join(_format_table(name, of) for name, of in GRIDS.items())
 
 
-def _table(name: str, of: Any) -> str:  # one of gguf.quants's classes
+def _format_table(name: str, of: Any) -> str:  # one of gguf.quants's classes
     of.init_grid()
     runs, length = of.grid_shape
     rows = of.grid.astype("i1").reshape(runs, length).tolist()

@@ -10,6 +10,6 @@ LEVELS = {
 }
 
 
-def levels_of(machine: str) -> tuple[str, ...]:
+def list_machine_levels(machine: str) -> tuple[str, ...]:
     """Return the levels of a machine as named by `platform.machine()`; empty if it has no native kernels."""
     return LEVELS.get(machine.replace("AMD64", "x86_64"), ())

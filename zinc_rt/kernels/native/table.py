@@ -18,12 +18,12 @@ from zinc_rt.kernels.native.rows import (
     sample,
     table_store,
 )
-from zinc_rt.kernels.native.vectors import any_vectors
+from zinc_rt.kernels.native.vectors import accept_any_vectors
 from zinc_rt.kernels.rows import elementwise, norm, sampling, slots
 from zinc_rt.kernels.rows.operands import F32
 from zinc_rt.kernels.rows.tuning import Tuning
 from zinc_rt.kernels.sets import Kernels
-from zinc_rt.kernels.weight import own_bytes
+from zinc_rt.kernels.weight import view_bytes
 
 ORDERINGS = frozenset({"canonical-1", "canonical-1-q8"})
 _DECLARED = re.compile(r"^KERNEL\((\w+)\)", re.MULTILINE)
@@ -83,13 +83,15 @@ _ENTRIES = (
     *_OWN_ENTRIES,
     *(row for family in SHARED for row in family.rows(TUNING) if row.op not in _TAKEN),
 )
-ENTRIES: tuple[Entry, ...] = tuple(any_vectors(row) if row.weight_dtypes == F32 else row for row in _ENTRIES)
+ENTRIES: tuple[Entry, ...] = tuple(
+    accept_any_vectors(row) if row.weight_dtypes == F32 else row for row in _ENTRIES
+)
 
 
 @cache
-def names() -> tuple[str, ...]:
+def list_kernel_names() -> tuple[str, ...]:
     """Return the names of the kernels declared in the C sources."""
-    return tuple(sorted({name for path in build.sources() for name in _DECLARED.findall(path.read_text())}))
+    return tuple(sorted({name for path in build.list_sources() for name in _DECLARED.findall(path.read_text())}))
 
 
-KERNELS = Kernels("native", ENTRIES, own_bytes, lambda weight: weight.nbytes, names)
+KERNELS = Kernels("native", ENTRIES, view_bytes, lambda weight: weight.nbytes, list_kernel_names)

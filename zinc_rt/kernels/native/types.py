@@ -14,28 +14,28 @@ _Q8_ROW = re.compile(r"X\((\w+), (32|256), \d+\)")
 
 
 @cache
-def dtypes() -> frozenset[str]:
+def list_dtypes() -> frozenset[str]:
     """Return the names of types with a row in types.h, lower case."""
-    return frozenset(_ROW.findall(_table()))
+    return frozenset(_ROW.findall(_read_table()))
 
 
 @cache
-def q8_blocks() -> dict[str, int]:
+def read_q8_blocks() -> dict[str, int]:
     """Return the elements of an activation block in canonical-1-q8, by weight type. Other types use
     canonical-1.
     """
-    return {name: int(elements) for name, elements in _Q8_ROW.findall(_table())}
+    return {name: int(elements) for name, elements in _Q8_ROW.findall(_read_table())}
 
 
-def _table() -> str:
+def _read_table() -> str:
     return (HEADERS / "types.h").read_text(encoding="ascii")
 
 
-def type_number(dtype: str) -> int:
+def find_type_number(dtype: str) -> int:
     """Return ggml's number, for a kernel's `type`."""
     return int(GGMLQuantizationType[dtype.upper()])
 
 
-def type_refusal(dtype: str) -> str | None:
+def check_type(dtype: str) -> str | None:
     """Return why no kernel of this set can read a weight, or None if one can."""
-    return None if dtype in dtypes() else f"no native kernel supports {dtype} weights"
+    return None if dtype in list_dtypes() else f"no native kernel supports {dtype} weights"

@@ -14,25 +14,25 @@ from zinc_rt.ir.dtypes import INDEX
 from zinc_rt.ir.graph import ABSENT, BufferSpec, Node, OpGraph
 from zinc_rt.kernels.entry import Entry
 from zinc_rt.kernels.launch import Launch, Ref, Stride, Sync, Temp
-from zinc_rt.kernels.native.types import type_number, type_refusal
+from zinc_rt.kernels.native.types import check_type, find_type_number
 from zinc_rt.kernels.rows import vectors
 
 
-def as_f32(node: Node, graph: OpGraph, launches: Iterable[Launch | Sync]) -> Iterator[Launch | Sync]:
-    return vectors.as_f32(_dequantise, graph, launches)
+def convert_to_f32(node: Node, graph: OpGraph, launches: Iterable[Launch | Sync]) -> Iterator[Launch | Sync]:
+    return vectors.convert_to_f32(_dequantise, graph, launches)
 
 
-def any_vectors(entry: Entry) -> Entry:
-    return vectors.any_vectors(entry, _dequantise, vector_refusal)
+def accept_any_vectors(entry: Entry) -> Entry:
+    return vectors.accept_any_vectors(entry, _dequantise, check_vectors)
 
 
-def matrix(graph: OpGraph, name: str) -> tuple[Ref, Stride | None]:
+def make_matrix_operands(graph: OpGraph, name: str) -> tuple[Ref, Stride | None]:
     """Return two operands of a kernel that reads float32 rows: an f32 matrix in the file with its stride, or
     another type packed by as_f32, without a stride."""
     return Ref(name), Stride(name, -2) if graph.buffers[name].dtype == "f32" else None
 
 
-def vector_refusal(node: Node, graph: OpGraph, *others: str) -> str | None:
+def check_vectors(node: Node, graph: OpGraph, *others: str) -> str | None:
     """Return why the node's weights cannot be read. `others` are ignored: matrices that kernels read
     themselves.
     """
@@ -40,7 +40,7 @@ def vector_refusal(node: Node, graph: OpGraph, *others: str) -> str | None:
         spec = None if name == ABSENT or name in others else graph.buffers[name]
         if spec is None or not vectors.is_weight(spec) or spec.dtype == INDEX:
             continue
-        if refusal := type_refusal(spec.dtype):
+        if refusal := check_type(spec.dtype):
             return refusal
         if spec.dtype != "f32" and len(spec.shape) > 2:
             return (
@@ -50,6 +50,6 @@ def vector_refusal(node: Node, graph: OpGraph, *others: str) -> str | None:
 
 
 def _dequantise(name: str, spec: BufferSpec, temp: Temp) -> Launch:
-    rows, k = vectors.rows_of(spec)
+    rows, k = vectors.count_rows(spec)
     stride = Stride(name, -2) if len(spec.shape) > 1 else None
-    return Launch("dequantise", (Ref(name), temp, stride), (type_number(spec.dtype), k), (rows, 1, 1))
+    return Launch("dequantise", (Ref(name), temp, stride), (find_type_number(spec.dtype), k), (rows, 1, 1))

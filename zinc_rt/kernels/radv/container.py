@@ -8,7 +8,7 @@ import struct
 from zinc_rt.host.errors import InputError, UnsupportedError
 from zinc_rt.kernels.radv.pipeline_cache import read_shader
 from zinc_rt.kernels.zrt import SGPRS_MAXIMUM, Zrt
-from zinc_rt.spirv.module import SpirvModule, read
+from zinc_rt.spirv.module import SpirvModule, read_module
 from zinc_rt.spirv.opcodes import Opcode
 
 MOVE_ARGUMENTS = struct.pack("<I", 0xBE820100)  # s_mov_b64 s[2:3], s[0:1]
@@ -19,15 +19,15 @@ _LOCAL_SIZE = 17  # SPIR-V's execution mode
 _PUSH_CONSTANT = 9  # and storage class
 
 
-def container(name: str, spirv: bytes, cache: bytes, mesa: str) -> Zrt:
+def build_container(name: str, spirv: bytes, cache: bytes, mesa: str) -> Zrt:
     """Build the kernel `name` from the committed module `spirv` and RADV's pipeline cache with only that kernel.
     `mesa` is the version that produced the cache.
 
     Raise InputError for a module that is not a kernel of ABI vk-1 or a cache with an unknown layout,
     UnsupportedError for a kernel that needs state that T1 does not set up.
     """
-    module = read(spirv, name)
-    buffers, constants = arguments(module, name)
+    module = read_module(spirv, name)
+    buffers, constants = list_arguments(module, name)
     if any(module.of(Opcode.SpecConstant, Opcode.SpecConstantTrue, Opcode.SpecConstantFalse)):
         raise UnsupportedError(
             f"kernel {name}: has specialization constants, which RADV would compile to fixed values",
@@ -52,22 +52,22 @@ def container(name: str, spirv: bytes, cache: bytes, mesa: str) -> Zrt:
         code=MOVE_ARGUMENTS + shader.code,
         buffers=buffers,
         constant_bytes=4 * constants,
-        workgroup=workgroup(module, name),
+        workgroup=read_workgroup(module, name),
         vgprs=shader.vgprs,
         sgprs=min(shader.sgprs, SGPRS_MAXIMUM),
         lds_bytes=shader.lds_bytes,
         files=(f"{name}.spv",),
-        source_hash=module_hash(spirv),
+        source_hash=hash_module(spirv),
         compiler=f"{COMPILER}{mesa}",
     )
 
 
-def module_hash(spirv: bytes) -> bytes:
+def hash_module(spirv: bytes) -> bytes:
     """Return the SHA-256 of the module's file, which containers of this set store as the source hash."""
     return hashlib.sha256(spirv).digest()
 
 
-def workgroup(module: SpirvModule, name: str) -> tuple[int, int, int]:
+def read_workgroup(module: SpirvModule, name: str) -> tuple[int, int, int]:
     """Return the LocalSize. Raise InputError unless it consists of three numbers."""
     for item in module.of(Opcode.ExecutionMode):
         if item.operands[1] == _LOCAL_SIZE:
@@ -76,11 +76,11 @@ def workgroup(module: SpirvModule, name: str) -> tuple[int, int, int]:
     raise InputError(f"kernel {name}: LocalSize is missing", next="add layout(local_size_x = 32) in;")
 
 
-def arguments(module: SpirvModule, name: str) -> tuple[int, int]:
+def list_arguments(module: SpirvModule, name: str) -> tuple[int, int]:
     """Return (buffers, constants) of the kernarg block that the push constant points to: its 64-bit members, then
     its 32-bit members. Raise InputError for any other block."""
-    members = list(_kernarg(module, name))
-    sizes = [_size_bytes(module, member) for member in members]
+    members = list(_read_kernarg(module, name))
+    sizes = [_type_size(module, member) for member in members]
     buffers = sizes.index(4) if 4 in sizes else len(sizes)
     if sizes != [8] * buffers + [4] * (len(sizes) - buffers):
         raise InputError(
@@ -89,7 +89,7 @@ def arguments(module: SpirvModule, name: str) -> tuple[int, int]:
     return buffers, len(sizes) - buffers
 
 
-def _kernarg(module: SpirvModule, name: str) -> tuple[int, ...]:
+def _read_kernarg(module: SpirvModule, name: str) -> tuple[int, ...]:
     """Return the types of the block's members."""
     known = module.definitions
     for variable in module.of(Opcode.Variable):
@@ -103,7 +103,7 @@ def _kernarg(module: SpirvModule, name: str) -> tuple[int, ...]:
     )
 
 
-def _size_bytes(module: SpirvModule, type_id: int) -> int:
+def _type_size(module: SpirvModule, type_id: int) -> int:
     definition = module.definitions[type_id]
     if definition.opcode == Opcode.TypePointer:
         return 8

@@ -33,7 +33,7 @@ class RadvShader:
 
 def read_shader(data: bytes, source: str = "pipeline cache") -> RadvShader:
     """Return the only compute shader in `data`. Raise InputError, naming `source`, for an unknown layout."""
-    shaders = [shader for item in _objects(data, source) if (shader := _shader(item)) is not None]
+    shaders = [shader for item in _iterate_objects(data, source) if (shader := _parse_shader(item)) is not None]
     if len(shaders) != 1:
         raise InputError(
             f"{source}: {len(shaders)} shaders found in RADV's pipeline cache of {len(data)} bytes, expected 1: "
@@ -43,7 +43,7 @@ def read_shader(data: bytes, source: str = "pipeline cache") -> RadvShader:
     return shaders[0]
 
 
-def _objects(data: bytes, source: str) -> Iterator[bytes]:
+def _iterate_objects(data: bytes, source: str) -> Iterator[bytes]:
     if len(data) < _HEADER.size + 4:
         raise InputError(f"{source}: {len(data)} bytes are not a valid pipeline cache")
     header_bytes, version, vendor, _, _ = _HEADER.unpack_from(data)
@@ -58,14 +58,14 @@ def _objects(data: bytes, source: str) -> Iterator[bytes]:
         if offset + _OBJECT.size > len(data):
             return
         _, key_bytes, size_bytes = _OBJECT.unpack_from(data, offset)
-        begin = _up(offset + _OBJECT.size + key_bytes, _ALIGNMENT)
+        begin = _round_up(offset + _OBJECT.size + key_bytes, _ALIGNMENT)
         offset = begin + size_bytes
         if offset <= len(data):
             yield data[begin:offset]
-        offset = _up(offset, 4)
+        offset = _round_up(offset, 4)
 
 
-def _shader(data: bytes) -> RadvShader | None:
+def _parse_shader(data: bytes) -> RadvShader | None:
     """Return the content of a shader binary; None if the object is not one."""
     if len(data) < _CONFIG.size + _SIZES.size:
         return None
@@ -73,13 +73,13 @@ def _shader(data: bytes) -> RadvShader | None:
     if float_mode != rsrc1 >> 12 & 0xFF:
         return None
     for index in range(_CONFIG.size, len(data) - _SIZES.size, 4):
-        begin = _up(index + 4, 8) + _SIZES.size
+        begin = _round_up(index + 4, 8) + _SIZES.size
         if int.from_bytes(data[index : index + 4], "little") != len(data) or begin % _DATA_ALIGNMENT:
             continue
         code_bytes, run_bytes, *debugging, _ = _SIZES.unpack_from(data, begin - _SIZES.size)
         if begin + code_bytes + sum(debugging) <= len(data) and 0 < run_bytes <= code_bytes and not any(debugging):
             return RadvShader(
-                _without_end_marks(data[begin : begin + code_bytes], run_bytes),
+                _strip_end_marks(data[begin : begin + code_bytes], run_bytes),
                 sgprs,
                 vgprs,
                 (rsrc2 >> 15 & 0x1FF) * LDS_GRANULE_BYTES,
@@ -90,12 +90,12 @@ def _shader(data: bytes) -> RadvShader | None:
     return None
 
 
-def _without_end_marks(code: bytes, run_bytes: int) -> bytes:
+def _strip_end_marks(code: bytes, run_bytes: int) -> bytes:
     """Remove the s_code_end that ACO adds after the last instruction for disassemblers; constants follow it."""
     rest = code[run_bytes:]
     is_padding = not rest.replace(struct.pack("<I", 0xBF9F0000), b"")
     return code[:run_bytes] if is_padding else code
 
 
-def _up(value: int, multiple: int) -> int:
+def _round_up(value: int, multiple: int) -> int:
     return -(-value // multiple) * multiple

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from zinc_rt.ir.slot_record import SlotFlag, records_of
+from zinc_rt.ir.slot_record import SlotFlag, view_records
 from zinc_rt.kernels.reference.arithmetic import Arithmetic
 
 OUTPUT = 0x7FFFFFFF  # bits of a token's count for the output; those above count the prompt
@@ -33,7 +33,7 @@ def logits_adjust(
     min_tokens: while the output is shorter, end tokens and the request's stop tokens are -inf.
     """
     out = logits.copy()
-    slots = records_of(record)
+    slots = view_records(record)
     for i, x in enumerate(out):
         of = slots[row_slot[i]]
         if mask is not None and mask_row is not None and mask_row[i] >= 0:

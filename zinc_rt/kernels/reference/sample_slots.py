@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from zinc_rt.ir.slot_record import SlotFlag, column, records_of
+from zinc_rt.ir.slot_record import SlotFlag, find_column, view_records
 from zinc_rt.kernels.reference.arithmetic import Arithmetic
 from zinc_rt.kernels.reference.sample import sample
 
-SEED, CHOICE, SAMPLING = column("seed"), column("choice"), column("temperature")
+SEED, CHOICE, SAMPLING = find_column("seed"), find_column("choice"), find_column("temperature")
 
 
 def sample_slots(
@@ -28,7 +28,7 @@ def sample_slots(
     sampling = np.ascontiguousarray(of[:, SAMPLING : SAMPLING + 4]).view(np.float32)
     token = sample(math, logits, of[:, SEED : SEED + 2], sampling, of[:, CHOICE], sample_position)
     token[~np.isfinite(logits.max(axis=1))] = -1
-    counting = records_of(of)["flags"] & (SlotFlag.PENALTIES | SlotFlag.BACKPRESSURE)
+    counting = view_records(of)["flags"] & (SlotFlag.PENALTIES | SlotFlag.BACKPRESSURE)
     counted = (counting == SlotFlag.PENALTIES) & (token >= 0)
-    np.add.at(token_counts, (of[counted, column("penalty_row")], token[counted]), 1)
+    np.add.at(token_counts, (of[counted, find_column("penalty_row")], token[counted]), 1)
     return token

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from zinc_rt.ir.ring_entry import SLOT_BITS, entries
-from zinc_rt.ir.slot_record import SlotFlag, records_of
+from zinc_rt.ir.ring_entry import SLOT_BITS, view_entries
+from zinc_rt.ir.slot_record import SlotFlag, view_records
 from zinc_rt.kernels.reference.arithmetic import Arithmetic
 
 
@@ -22,7 +22,7 @@ def stream_out(
     BACKPRESSURE. cursor i32 [1] counts all entries ever appended, modulo 2^32; beyond 2^32, entries are in
     order only in a ring whose capacity is a power of two.
     """
-    slots, placed, count = records_of(record), entries(ring), cursor.view(np.uint32)
+    slots, placed, count = view_records(record), view_entries(ring), cursor.view(np.uint32)
     for row, slot in enumerate(row_slot.tolist()):
         of = slots[slot]
         if of["flags"] & SlotFlag.BACKPRESSURE:

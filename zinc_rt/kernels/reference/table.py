@@ -12,7 +12,7 @@ from zinc_rt.kernels import reference
 from zinc_rt.kernels.entry import Entry
 from zinc_rt.kernels.reference.arithmetic import ORDERINGS
 from zinc_rt.kernels.sets import Kernels
-from zinc_rt.kernels.weight import own_bytes
+from zinc_rt.kernels.weight import view_bytes
 
 # code(math, *inputs, **attrs) -> the outputs that are not in place, one array or a tuple of them
 Code = Callable[..., Any]
@@ -48,4 +48,4 @@ def names() -> tuple[str, ...]:
     return tuple(sorted(op.name.lower() for op in FUNCTIONS))
 
 
-KERNELS = Kernels("numpy-reference", ENTRIES, own_bytes, lambda weight: weight.nbytes, names)
+KERNELS = Kernels("numpy-reference", ENTRIES, view_bytes, lambda weight: weight.nbytes, names)

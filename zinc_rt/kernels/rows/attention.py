@@ -10,8 +10,8 @@ from zinc_rt.ir.graph import ABSENT, Node, OpGraph
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.entry import Entry
 from zinc_rt.kernels.launch import SYNC, Launch, Ref, Sync, Temp
-from zinc_rt.kernels.rows.elementwise import rowwise
-from zinc_rt.kernels.rows.operands import F32, Buffer, Count, last_dim, row_shape
+from zinc_rt.kernels.rows.elementwise import make_rowwise_launch
+from zinc_rt.kernels.rows.operands import F32, Buffer, Count, find_last_dim, row_shape
 from zinc_rt.kernels.rows.tuning import Tuning
 
 PAGE_TOKENS = 16  # ir.op's default
@@ -20,7 +20,7 @@ CHUNK_TOKENS = 256  # canonical-1's
 
 
 @dataclass(frozen=True, slots=True)
-class Split:
+class AttentionSplit:
     """The distribution of a query's chunks. Each of `workgroups` per head reduces every n-th of at most `chunks`
     chunks separately, and flash_attn_merge merges them to the same bits as one workgroup."""
 
@@ -28,7 +28,7 @@ class Split:
     chunks: int
 
     @property
-    def constants(self) -> tuple[int, int]:
+    def list_constants(self) -> tuple[int, int]:
         """Return the constants that a flash_attn_parts kernel has in addition to those of flash_attn."""
         return self.workgroups.bit_length() - 1, self.chunks
 
@@ -36,7 +36,7 @@ class Split:
         """Return temporaries for m, l and o of every chunk of `rows` heads of queries."""
         return Temp("parts", F32_BYTES * rows * self.chunks * (value_dim + 2))
 
-    def merge(
+    def make_merge_launch(
         self,
         parts: Temp,
         position: Buffer,
@@ -54,7 +54,7 @@ class Split:
         )
 
 
-def split_of(tuning: Tuning, *, rows: int, keys: int, window: int = 0) -> Split | None:
+def choose_split(tuning: Tuning, *, rows: int, keys: int, window: int = 0) -> AttentionSplit | None:
     """Return how to split `rows` heads of queries that may see `keys` keys; None if a second dispatch does not pay
     off: the cache is short, or the queries fill the device."""
     chunks = -(-keys // CHUNK_TOKENS)
@@ -63,15 +63,15 @@ def split_of(tuning: Tuning, *, rows: int, keys: int, window: int = 0) -> Split 
     room = tuning.flash_workgroups // rows
     if chunks <= tuning.flash_whole_chunks or room < 2:
         return None
-    return Split(min(1 << (chunks - 1).bit_length(), 1 << (room.bit_length() - 1)), chunks)
+    return AttentionSplit(min(1 << (chunks - 1).bit_length(), 1 << (room.bit_length() - 1)), chunks)
 
 
-def pair_bytes(mode: str, pairs: int) -> tuple[int, int]:
+def pack_pair_bytes(mode: str, pairs: int) -> tuple[int, int]:
     """Return the byte distances from a pair's first element to the next pair's, and to its own second element."""
     return {"norm": (8, 4), "neox": (4, 4 * pairs)}[mode]
 
 
-def rope_launch(
+def make_rope_launch(
     x: Buffer,
     position: Buffer,
     cos: Buffer,
@@ -89,12 +89,12 @@ def rope_launch(
     return Launch(
         "rope",
         (x, y, position, cos, sin),
-        (head_dim, offset, pairs, *pair_bytes(mode, pairs), columns),
+        (head_dim, offset, pairs, *pack_pair_bytes(mode, pairs), columns),
         (columns // head_dim, tokens, 1),
     )
 
 
-def kv_write_launch(
+def make_kv_write_launch(
     tuning: Tuning,
     k: Buffer,
     v: Buffer,
@@ -122,7 +122,7 @@ def kv_write_launch(
 def rope(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch]:
     x, position, cos, sin = (Ref(name) for name in node.inputs)
     tokens, columns = row_shape(graph, node.inputs[0])
-    yield rope_launch(
+    yield make_rope_launch(
         x,
         position,
         cos,
@@ -131,7 +131,7 @@ def rope(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[La
         tokens=tokens,
         columns=columns,
         head_dim=int(node.attrs["head_dim"]),
-        pairs=last_dim(graph, node.inputs[2]),
+        pairs=find_last_dim(graph, node.inputs[2]),
         mode=str(node.attrs["mode"]),
         offset=int(node.attrs.get("offset", 0)),
     )
@@ -140,7 +140,7 @@ def rope(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[La
 def kv_write(tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch]:
     k, v, position, slot, page_table, kv_k, kv_v = (Ref(name) for name in node.inputs)
     tokens, k_columns = row_shape(graph, node.inputs[0])
-    yield kv_write_launch(
+    yield make_kv_write_launch(
         tuning,
         k,
         v,
@@ -151,8 +151,8 @@ def kv_write(tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str, 
         kv_v,
         tokens=tokens,
         columns=(k_columns, row_shape(graph, node.inputs[1])[1]),
-        page_tokens=_page_tokens(node),
-        pages=last_dim(graph, node.inputs[4]),
+        page_tokens=_find_page_tokens(node),
+        pages=find_last_dim(graph, node.inputs[4]),
     )
 
 
@@ -160,8 +160,8 @@ def norm_rope_kv_write(
     tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str, int]
 ) -> Iterator[Launch]:
     q, k, v, q_weight, k_weight, cos, sin, position, slot, page_table, kv_k, kv_v = node.inputs
-    head_dim, page_tokens = int(node.attrs["head_dim"]), _page_tokens(node)
-    pairs = last_dim(graph, cos)
+    head_dim, page_tokens = int(node.attrs["head_dim"]), _find_page_tokens(node)
+    pairs = find_last_dim(graph, cos)
     tokens, q_columns = row_shape(graph, q)
     k_columns, v_columns = (row_shape(graph, name)[1] for name in (k, v))
     heads = q_columns // head_dim, k_columns // head_dim
@@ -176,11 +176,11 @@ def norm_rope_kv_write(
             head_dim,
             float(node.attrs["eps"]),
             pairs,
-            *pair_bytes(str(node.attrs["mode"]), pairs),
+            *pack_pair_bytes(str(node.attrs["mode"]), pairs),
             *heads,
             v_columns,
             page_tokens.bit_length() - 1,
-            last_dim(graph, page_table),
+            find_last_dim(graph, page_table),
         ),
         (sum(heads) - (-v_columns // tuning.copy_columns), tokens, 1),
     )
@@ -198,17 +198,17 @@ def flash_attn(tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str
     yield from _attention(tuning, node, graph, capacity, attended, None)
     yield SYNC
     out = Ref(node.outputs[0])
-    yield rowwise(tuning, "sigmoid_mul", (attended, gate, out), "tokens", columns)
+    yield make_rowwise_launch(tuning, "sigmoid_mul", (attended, gate, out), "tokens", columns)
 
 
-def _split(tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Split | None:
+def _split(tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> AttentionSplit | None:
     """Return how to split the node's queries; None if it is not split."""
-    page_tokens, pages = _page_tokens(node), last_dim(graph, node.inputs[5])
+    page_tokens, pages = _find_page_tokens(node), find_last_dim(graph, node.inputs[5])
     head_dim, value_dim = int(node.attrs["head_dim"]), int(node.attrs["value_dim"])
-    if flash_width(tuning, tuning.flash_widths, head_dim, value_dim, page_tokens=page_tokens) is None:
+    if choose_flash_width(tuning, tuning.flash_widths, head_dim, value_dim, page_tokens=page_tokens) is None:
         return None
     rows, window = int(node.attrs["heads"]) * capacity["tokens"], int(node.attrs.get("window", 0))
-    return split_of(tuning, rows=rows, keys=pages * page_tokens, window=window)
+    return choose_split(tuning, rows=rows, keys=pages * page_tokens, window=window)
 
 
 def _attention(
@@ -226,10 +226,10 @@ def _attention(
     )
     group = heads // kv_heads
     tokens = row_shape(graph, node.inputs[0])[0]
-    window, page_tokens = int(node.attrs.get("window", 0)), _page_tokens(node)
+    window, page_tokens = int(node.attrs.get("window", 0)), _find_page_tokens(node)
     constants = (float(node.attrs["scale"]), window, page_tokens.bit_length() - 1)
-    pages, grid = last_dim(graph, node.inputs[5]), (group, tokens, kv_heads)
-    width = flash_width(tuning, tuning.flash_widths, head_dim, value_dim, page_tokens=page_tokens)
+    pages, grid = find_last_dim(graph, node.inputs[5]), (group, tokens, kv_heads)
+    width = choose_flash_width(tuning, tuning.flash_widths, head_dim, value_dim, page_tokens=page_tokens)
     if width is None:
         yield Launch(
             "flash_attn_any",
@@ -248,18 +248,18 @@ def _attention(
     yield Launch(
         f"flash_attn_parts_{width}",
         (*inputs, parts),
-        (*shape, *split.constants),
+        (*shape, *split.list_constants),
         (group, tokens, kv_heads * split.workgroups),
     )
     yield SYNC
-    yield split.merge(parts, position, out, heads, value_dim, window, gate)
+    yield split.make_merge_launch(parts, position, out, heads, value_dim, window, gate)
 
 
-def _page_tokens(node: Node) -> int:
+def _find_page_tokens(node: Node) -> int:
     return int(node.attrs.get("page_tokens", PAGE_TOKENS))
 
 
-def flash_width(
+def choose_flash_width(
     tuning: Tuning, widths: tuple[int, ...], *dims: int, others: tuple[int, ...] = (), page_tokens: int
 ) -> int | None:
     """Return the narrowest of `widths` that fits every one of `dims`; None if no kernel supports these, `others`
@@ -269,33 +269,33 @@ def flash_width(
     return next((width for width in widths if width >= max(dims)), None)
 
 
-def write_refusal(node: Node, graph: OpGraph) -> str | None:
+def check_write(node: Node, graph: OpGraph) -> str | None:
     """Return why pages of the node's size cannot be read or written."""
-    page_tokens = _page_tokens(node)
+    page_tokens = _find_page_tokens(node)
     if page_tokens & (page_tokens - 1):
         return f"page_tokens is {page_tokens}, expected a power of two"
     return None
 
 
-def flash_refusal(tuning: Tuning, node: Node, graph: OpGraph) -> str | None:
+def check_flash(tuning: Tuning, node: Node, graph: OpGraph) -> str | None:
     head_dim, value_dim = int(node.attrs["head_dim"]), int(node.attrs["value_dim"])
     if "flash_attn_any" not in tuning.own_kernels and max(head_dim, value_dim) > tuning.flash_widths[-1]:
         return f"head_dim {head_dim}, value_dim {value_dim}: expected 1 to {tuning.flash_widths[-1]}"
-    return write_refusal(node, graph)
+    return check_write(node, graph)
 
 
 def rows(tuning: Tuning) -> tuple[Entry, ...]:
     flash = partial(flash_attn, tuning), tuning.orderings, F32
     return (
         Entry(Op.ROPE, rope, tuning.orderings, F32),
-        Entry(Op.KV_WRITE_BATCHED, partial(kv_write, tuning), tuning.orderings, F32, rejects=write_refusal),
+        Entry(Op.KV_WRITE_BATCHED, partial(kv_write, tuning), tuning.orderings, F32, rejects=check_write),
         Entry(
             Op.RMS_NORM_FUSED_ROPE_KV_WRITE,
             partial(norm_rope_kv_write, tuning),
             tuning.orderings,
             F32,
-            rejects=write_refusal,
+            rejects=check_write,
         ),
-        Entry(Op.FLASH_ATTN, *flash, rejects=partial(flash_refusal, tuning)),
-        Entry(Op.FLASH_ATTN_BATCHED, *flash, rejects=partial(flash_refusal, tuning)),
+        Entry(Op.FLASH_ATTN, *flash, rejects=partial(check_flash, tuning)),
+        Entry(Op.FLASH_ATTN_BATCHED, *flash, rejects=partial(check_flash, tuning)),
     )

@@ -15,7 +15,7 @@ from zinc_rt.kernels.rows.tuning import Tuning
 ACTIVATIONS = {"silu": "swiglu", "gelu": "geglu"}
 
 
-def rowwise(
+def make_rowwise_launch(
     tuning: Tuning,
     kernel: str,
     buffers: tuple[Buffer | None, ...],
@@ -27,33 +27,35 @@ def rowwise(
     return Launch(kernel, buffers, (columns, *constants), (-(-columns // tuning.columns), rows, 1))
 
 
-def _binary(
+def _make_binary_launch(
     tuning: Tuning, kernel: str, node: Node, graph: OpGraph, capacity: Mapping[str, int]
 ) -> Iterator[Launch]:
     a, b = (Ref(name) for name in node.inputs)
-    yield rowwise(tuning, kernel, (a, b, Ref(node.outputs[0])), *row_shape(graph, node.inputs[0]))
+    yield make_rowwise_launch(tuning, kernel, (a, b, Ref(node.outputs[0])), *row_shape(graph, node.inputs[0]))
 
 
 def moe_swiglu(tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch]:
-    yield from _binary(tuning, ACTIVATIONS[str(node.attrs.get("activation", "silu"))], node, graph, capacity)
+    yield from _make_binary_launch(
+        tuning, ACTIVATIONS[str(node.attrs.get("activation", "silu"))], node, graph, capacity
+    )
 
 
 def scale(tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch]:
     x, weight = node.inputs
     buffers = (Ref(x), Ref(node.outputs[0]), None if weight == ABSENT else Ref(weight))
-    yield rowwise(tuning, "scale", buffers, *row_shape(graph, x), float(node.attrs.get("factor", 1.0)))
+    yield make_rowwise_launch(tuning, "scale", buffers, *row_shape(graph, x), float(node.attrs.get("factor", 1.0)))
 
 
 def row_scale(tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch]:
     x, position, table = node.inputs
     buffers = (Ref(x), Ref(node.outputs[0]), Ref(position), Ref(table))
-    yield rowwise(tuning, "row_scale", buffers, *row_shape(graph, x))
+    yield make_rowwise_launch(tuning, "row_scale", buffers, *row_shape(graph, x))
 
 
 def softcap(tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch]:
     (x,) = node.inputs
     buffers = (Ref(x), Ref(node.outputs[0]))
-    yield rowwise(tuning, "softcap", buffers, *row_shape(graph, x), float(node.attrs["cap"]))
+    yield make_rowwise_launch(tuning, "softcap", buffers, *row_shape(graph, x), float(node.attrs["cap"]))
 
 
 def slice_columns(tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch]:
@@ -81,6 +83,6 @@ CODES: dict[Op, Callable[..., Iterator[Launch]]] = {
 
 
 def rows(tuning: Tuning) -> tuple[Entry, ...]:
-    codes = {op: partial(_binary, tuning, kernel) for op, kernel in BINARY.items()}
+    codes = {op: partial(_make_binary_launch, tuning, kernel) for op, kernel in BINARY.items()}
     codes |= {op: partial(code, tuning) for op, code in CODES.items()}
     return tuple(Entry(op, code, tuning.orderings, F32) for op, code in codes.items())

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from zinc_rt.ir.dtypes import row_bytes
+from zinc_rt.ir.dtypes import count_row_bytes
 from zinc_rt.kernels.reference.arithmetic.dequantise import dequantise
 from zinc_rt.kernels.rows import repack
 from zinc_rt.kernels.weight import Weight
@@ -30,26 +30,26 @@ EVERY_OTHER_TYPE: Expansions = {
 _VALUES: Mapping[str, np.dtype[Any]] = {"f16": np.dtype(np.float16), "f32": np.dtype(np.float32)}
 
 
-def packed_bytes(expansions: Expansions, weight: Weight) -> int:
+def count_packed_bytes(expansions: Expansions, weight: Weight) -> int:
     """Return the size of `pack_weight`'s result."""
-    return _whole_words(repack.packed_bytes(_shape_of(expansions, weight)))
+    return _round_up_to_words(repack.count_packed_bytes(_find_shape(expansions, weight)))
 
 
 def pack_weight(expansions: Expansions, weight: Weight) -> np.ndarray:
     """Pack a weight as it is stored with repack.pack_weight, uint8, 1-D, zero-padded to a whole word, because
     kernels load words. Raise UnsupportedError for a type without a reference dequantisation."""
-    packed = repack.pack_weight(expanded(expansions, weight))
-    short = _whole_words(packed.nbytes) - packed.nbytes
+    packed = repack.pack_weight(expand_weight(expansions, weight))
+    short = _round_up_to_words(packed.nbytes) - packed.nbytes
     return np.concatenate([packed, np.zeros(short, np.uint8)]) if short else packed
 
 
-def expanded(expansions: Expansions, weight: Weight) -> Weight:
+def expand_weight(expansions: Expansions, weight: Weight) -> Weight:
     """Return the weight as it is stored; unchanged if its type is not expanded."""
     dtype = expansions.get(weight.dtype)
     if dtype is None:
         return weight
     rows, k = prod(weight.shape[:-1]), weight.shape[-1]
-    raw = np.ascontiguousarray(weight.raw).reshape(rows, row_bytes(weight.dtype, k))
+    raw = np.ascontiguousarray(weight.raw).reshape(rows, count_row_bytes(weight.dtype, k))
     values = np.empty((rows, k), _VALUES[dtype])
     item = max(1, repack.CHUNK_ELEMENTS // k)
     with np.errstate(all="ignore"):  # a scale of any bits
@@ -77,7 +77,7 @@ class ExpandedType:
         )
 
 
-def expanded_types(expansions: Expansions, weights: Iterable[Weight]) -> tuple[ExpandedType, ...]:
+def list_expanded_types(expansions: Expansions, weights: Iterable[Weight]) -> tuple[ExpandedType, ...]:
     """Return the cost of expansion for a model's weights, by type."""
     by_type: dict[str, list[Weight]] = {}
     for weight in weights:
@@ -89,16 +89,16 @@ def expanded_types(expansions: Expansions, weights: Iterable[Weight]) -> tuple[E
             expansions[dtype],
             len(group),
             sum(weight.nbytes for weight in group),
-            sum(packed_bytes(expansions, weight) for weight in group),
+            sum(count_packed_bytes(expansions, weight) for weight in group),
         )
         for dtype, group in sorted(by_type.items())
     )
 
 
-def _shape_of(expansions: Expansions, weight: Weight) -> Weight:
+def _find_shape(expansions: Expansions, weight: Weight) -> Weight:
     """Return the weight as it is stored, for its sizes only."""
     return Weight(expansions.get(weight.dtype, weight.dtype), weight.shape, weight.raw)
 
 
-def _whole_words(size_bytes: int) -> int:
+def _round_up_to_words(size_bytes: int) -> int:
     return -(-size_bytes // 4) * 4

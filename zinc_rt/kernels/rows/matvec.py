@@ -12,7 +12,7 @@ from zinc_rt.ir.op import OPS, Op
 from zinc_rt.kernels.entry import Entry, Rejects
 from zinc_rt.kernels.launch import COUNTS, SYNC, Launch, Operand, Ref, Sync, Temp
 from zinc_rt.kernels.rows import matvec_parts
-from zinc_rt.kernels.rows.dequantise import dequantise, vector_refusal
+from zinc_rt.kernels.rows.dequantise import check_vector, make_dequantise_launch
 from zinc_rt.kernels.rows.operands import Buffer
 from zinc_rt.kernels.rows.projections import (
     CODES,
@@ -21,23 +21,23 @@ from zinc_rt.kernels.rows.projections import (
     Part,
     ProjectionInput,
     ProjectionKernels,
-    never,
+    is_never_chosen,
     no_expert_sum,
-    no_glu,
+    reject_glu,
 )
-from zinc_rt.kernels.rows.repack import GROUP, PLAIN_DTYPES, Q8_BLOCKS, layout, plane_constants
+from zinc_rt.kernels.rows.repack import GROUP, PLAIN_DTYPES, Q8_BLOCKS, list_plane_constants, make_layout
 from zinc_rt.kernels.rows.tuning import Tuning
-from zinc_rt.kernels.rows.vectors import as_f32
+from zinc_rt.kernels.rows.vectors import convert_to_f32
 
 _BIAS_SHIFT, _X_BY_CHOICE, _BIAS_BY_ROW, _GELU, _SCORED = 2, 1 << 4, 1 << 5, 1 << 6, 1 << 7
 MATRIX_TOKENS, MATRIX_ROWS = 16, 64  # tokens per workgroup of matmul_q8_32
 EXPERT_ROWS, EXPERT_CHOICES = 4, 128  # rows per workgroup of matvec_expert_sum; choices that its LDS holds
 
 
-def projection(tuning: Tuning, graph: OpGraph, source: ProjectionInput, part: Part) -> Launch:
-    """Compute one part of an input, token by token. The caller must have checked `weight_refusal` and
-    `plain_refusal`."""
-    weight, choices, heads = _matrix(tuning, graph, part), source.choices, source.heads
+def make_projection(tuning: Tuning, graph: OpGraph, source: ProjectionInput, part: Part) -> Launch:
+    """Compute one part of an input, token by token. The caller must have checked `check_weight` and
+    `check_plain_weight`."""
+    weight, choices, heads = _make_matrix(tuning, graph, part), source.choices, source.heads
     assert heads is None or (heads.x_stride, heads.y_stride) == (weight.k, weight.rows), (
         "the heads are not contiguous"
     )
@@ -52,7 +52,7 @@ def projection(tuning: Tuning, graph: OpGraph, source: ProjectionInput, part: Pa
     return matvec_parts.fuse_norm(launch, Ref(source.norm.weight), source.norm.eps) if source.norm else launch
 
 
-def glu(
+def make_glu(
     tuning: Tuning,
     graph: OpGraph,
     capacity: Mapping[str, int],
@@ -63,12 +63,12 @@ def glu(
 ) -> tuple[Launch | Sync, ...] | None:
     """Compute activation(gate's projection) * (up's projection) into `up.out` in one launch, token by token; None
     if the weights differ in type or a step has enough tokens for tiles."""
-    halves = [_matrix(tuning, graph, part) for part in (gate, up)]
+    halves = [_make_matrix(tuning, graph, part) for part in (gate, up)]
     if halves[0].dtype != halves[1].dtype or halves[0].rows != halves[1].rows:
         return None
     if source.choices is None and capacity["tokens"] >= tuning.matmul_capacity:
         return None
-    one = projection(tuning, graph, replace(source, norm=None), up)
+    one = make_projection(tuning, graph, replace(source, norm=None), up)
     x, *_, ids, row = one.buffers
     number, flags = one.constants[-3:-1]
     norm, gelu = source.norm, _GELU * (activation == "gelu")
@@ -97,22 +97,23 @@ def expert_sum(
     if the weight has more rows than a grid of four rows holds, or a step has enough tokens to fill the device
     otherwise."""
     assert source.choices is not None
-    one = projection(tuning, graph, source, down)
+    one = make_projection(tuning, graph, source, down)
     x, weight, out, scale, _, ids, _ = one.buffers
     rows, number = int(one.constants[0]), source.choices.choices
     if not _is_small_batch(tuning, capacity) or rows > EXPERT_ROWS * tuning.grid_rows or number > EXPERT_CHOICES:
         return None
     return Launch(
-        f"matvec_expert_sum_{_matrix(tuning, graph, down).dtype}",
+        f"matvec_expert_sum_{_make_matrix(tuning, graph, down).dtype}",
         (x, weight, out, scale, addends.hidden, ids, addends.residual, addends.weights),
         one.constants,
         (source.tokens, -(-rows // EXPERT_ROWS), 1),
     )
 
 
-def tiled_projection(tuning: Tuning, graph: OpGraph, x: Buffer, part: Part, capacity: int) -> Launch:
-    """Compute `projection` for all tokens of a step of at most `capacity`, four at a time, with the same bits."""
-    weight = _matrix(tuning, graph, part)
+def make_tiled_projection(tuning: Tuning, graph: OpGraph, x: Buffer, part: Part, capacity: int) -> Launch:
+    """Compute `make_projection` for all tokens of a step of at most `capacity`, four at a time, "
+    "with the same bits."""
+    weight = _make_matrix(tuning, graph, part)
     return Launch(
         f"matmul_{weight.dtype}",
         (x, *weight.buffers, Ref(COUNTS)),
@@ -134,13 +135,15 @@ class _Matrix:
     vector_types: int
 
 
-def _matrix(tuning: Tuning, graph: OpGraph, part: Part) -> _Matrix:
+def _make_matrix(tuning: Tuning, graph: OpGraph, part: Part) -> _Matrix:
     spec, bias, scale = graph.buffers[part.weight], part.bias, part.scale
     shape = tuple(int(dim) for dim in spec.shape)
     rows, k = shape[-2] if len(shape) > 1 else 1, shape[-1]
-    dtype = tuning.stored(spec.dtype)
-    first, *others = layout(dtype, prod(shape[:-1]), k).planes
-    types = [PLAIN_DTYPES.index(tuning.stored(graph.buffers[name].dtype)) if name else 0 for name in (scale, bias)]
+    dtype = tuning.stored_dtype(spec.dtype)
+    first, *others = make_layout(dtype, prod(shape[:-1]), k).planes
+    types = [
+        PLAIN_DTYPES.index(tuning.stored_dtype(graph.buffers[name].dtype)) if name else 0 for name in (scale, bias)
+    ]
     assert not (bias and part.residual), "a residual replaces the bias"
     assert not (scale and part.score), "a score replaces the scale"
     return _Matrix(
@@ -148,21 +151,21 @@ def _matrix(tuning: Tuning, graph: OpGraph, part: Part) -> _Matrix:
         rows,
         k,
         (Ref(part.weight), part.out, Ref(scale) if scale else part.score, Ref(bias) if bias else part.residual),
-        (rows, k, first.row_bytes, *plane_constants(tuple(others))),
+        (rows, k, first.row_bytes, *list_plane_constants(tuple(others))),
         types[0] | types[1] << _BIAS_SHIFT | _BIAS_BY_ROW * bool(part.residual) | _SCORED * bool(part.score),
     )
 
 
-def weight_refusal(tuning: Tuning, graph: OpGraph, name: str) -> str | None:
+def check_weight(tuning: Tuning, graph: OpGraph, name: str) -> str | None:
     """Return why no projection by weight `name` is possible."""
     spec = graph.buffers[name]
-    dtype = tuning.stored(spec.dtype)
+    dtype = tuning.stored_dtype(spec.dtype)
     if dtype not in tuning.weight_dtypes:
         return (
             f"{name} is {spec.dtype}; projections support {', '.join((*tuning.weight_dtypes, *tuning.expansions))}"
         )
     shape = tuple(int(dim) for dim in spec.shape)
-    location = layout(dtype, prod(shape[:-1]), shape[-1])
+    location = make_layout(dtype, prod(shape[:-1]), shape[-1])
     if location.planes[-1].offset_bytes >= 1 << 32:
         return f"{name} has {location.size_bytes} bytes; a plane must start below 4 GiB"
     rows_maximum = tuning.grid_rows * min(tuning.matvec_rows, tuning.matmul_rows)
@@ -171,9 +174,9 @@ def weight_refusal(tuning: Tuning, graph: OpGraph, name: str) -> str | None:
     return None
 
 
-def plain_refusal(tuning: Tuning, graph: OpGraph, name: str) -> str | None:
+def check_plain_weight(tuning: Tuning, graph: OpGraph, name: str) -> str | None:
     """Return why bias or scale `name` cannot be read. ABSENT is accepted."""
-    if name == ABSENT or tuning.stored(graph.buffers[name].dtype) in PLAIN_DTYPES:
+    if name == ABSENT or tuning.stored_dtype(graph.buffers[name].dtype) in PLAIN_DTYPES:
         return None
     return f"{name} is {graph.buffers[name].dtype}; biases and scales are {', '.join(PLAIN_DTYPES)}"
 
@@ -186,9 +189,9 @@ def _project(
     token_by_token = source.exact or any(item is not None for item in (source.choices, source.row, source.heads))
     for part in parts:
         if token_by_token or tokens < tuning.matmul_capacity:
-            yield projection(tuning, graph, source, part)
+            yield make_projection(tuning, graph, source, part)
         else:
-            yield tiled_projection(tuning, graph, source.x, part, tokens)
+            yield make_tiled_projection(tuning, graph, source.x, part, tokens)
 
 
 def _project_q8(
@@ -197,14 +200,14 @@ def _project_q8(
     """Compute in canonical-1-q8: quantise the input to 8 bits once per block size, then use integer dots. Parts of
     other types use canonical-1."""
     blocks = {
-        part: Q8_BLOCKS.get(tuning.stored(graph.buffers[part.weight].dtype), 0) * (not source.exact)
+        part: Q8_BLOCKS.get(tuning.stored_dtype(graph.buffers[part.weight].dtype), 0) * (not source.exact)
         for part in parts
     }
     records: dict[int, Temp] = {}
     for part, block in blocks.items():
         if block and block not in records:
             k = int(graph.buffers[part.weight].shape[-1])
-            records[block], launch = _quantised(source, block, k, capacity)
+            records[block], launch = _quantise_launches(source, block, k, capacity)
             yield launch
     if records:
         yield SYNC
@@ -212,16 +215,16 @@ def _project_q8(
         if not block:
             yield from _project(tuning, graph, capacity, source, (part,))
             continue
-        if _suits_matrix_unit(tuning, graph, capacity, source, part, block):
-            yield _matrix_product(tuning, graph, records[block], part, capacity["tokens"])
+        if _is_for_matrix_unit(tuning, graph, capacity, source, part, block):
+            yield _make_matrix_product(tuning, graph, records[block], part, capacity["tokens"])
             continue
-        launch = projection(tuning, graph, replace(source, norm=None), part)
+        launch = make_projection(tuning, graph, replace(source, norm=None), part)
         _, *others, _ = launch.buffers  # records replace x, in the order of `row`
-        dtype = tuning.stored(graph.buffers[part.weight].dtype)
+        dtype = tuning.stored_dtype(graph.buffers[part.weight].dtype)
         yield replace(launch, kernel=f"matvec_q8_{block}_{dtype}", buffers=(records[block], *others, None))
 
 
-def _suits_matrix_unit(
+def _is_for_matrix_unit(
     tuning: Tuning, graph: OpGraph, capacity: Mapping[str, int], source: ProjectionInput, part: Part, block: int
 ) -> bool:
     """Return whether a part uses matmul_q8_32: many tokens, a row for each, and whole groups of k."""
@@ -233,10 +236,10 @@ def _suits_matrix_unit(
     return source.tokens == "tokens" and int(graph.buffers[part.weight].shape[-1]) % GROUP == 0
 
 
-def _matrix_product(tuning: Tuning, graph: OpGraph, records: Temp, part: Part, capacity: int) -> Launch:
-    """Compute `projection` from the records of all tokens of a step of at most `capacity` on the matrix unit, with
-    the same bits."""
-    weight = _matrix(tuning, graph, part)
+def _make_matrix_product(tuning: Tuning, graph: OpGraph, records: Temp, part: Part, capacity: int) -> Launch:
+    """Compute `make_projection` from the records of all tokens of a step of at most `capacity` on the matrix
+    unit, with the same bits."""
+    weight = _make_matrix(tuning, graph, part)
     packed, out, _, _ = weight.buffers
     grid = -(-capacity // MATRIX_TOKENS), -(-weight.rows // MATRIX_ROWS), 1
     constants = (*weight.constants[:-2], 0)
@@ -252,20 +255,22 @@ def _glu_q8(
     up: Part,
     activation: str = "silu",
 ) -> tuple[Launch | Sync, ...] | None:
-    """Compute `glu` in canonical-1-q8."""
-    block = Q8_BLOCKS.get(tuning.stored(graph.buffers[up.weight].dtype), 0)
-    one = glu(tuning, graph, capacity, replace(source, norm=None) if block else source, gate, up, activation)
+    """Compute `make_glu` in canonical-1-q8."""
+    block = Q8_BLOCKS.get(tuning.stored_dtype(graph.buffers[up.weight].dtype), 0)
+    one = make_glu(tuning, graph, capacity, replace(source, norm=None) if block else source, gate, up, activation)
     if one is None or not block:
         return one
     (launch,) = one
     assert isinstance(launch, Launch)
-    record, quantised = _quantised(source, block, int(graph.buffers[up.weight].shape[-1]), capacity)
+    record, quantised = _quantise_launches(source, block, int(graph.buffers[up.weight].shape[-1]), capacity)
     kernel = launch.kernel.replace("matvec_glu_", f"matvec_glu_q8_{block}_")
     _, ids, _, *others = launch.buffers
     return quantised, SYNC, replace(launch, kernel=kernel, buffers=(record, ids, None, *others))
 
 
-def _quantised(source: ProjectionInput, block: int, k: int, capacity: Mapping[str, int]) -> tuple[Temp, Launch]:
+def _quantise_launches(
+    source: ProjectionInput, block: int, k: int, capacity: Mapping[str, int]
+) -> tuple[Temp, Launch]:
     """Return the records of an input or of its norm, and the launch that creates them. q8.inc and activations.glsl
     describe them."""
     tokens = capacity[source.tokens] if isinstance(source.tokens, str) else source.tokens
@@ -294,7 +299,7 @@ def _quantised(source: ProjectionInput, block: int, k: int, capacity: Mapping[st
 _PROJECT = {"canonical-1": _project, "canonical-1-q8": _project_q8}
 
 
-def _rejects(tuning: Tuning, node: Node, graph: OpGraph) -> str | None:
+def _check_node(tuning: Tuning, node: Node, graph: OpGraph) -> str | None:
     """Return the refusal functions by port: matrices need a type with a kernel, biases and scales must be
     plain.
     """
@@ -302,22 +307,22 @@ def _rejects(tuning: Tuning, node: Node, graph: OpGraph) -> str | None:
         if port.kind != "weight" or name == ABSENT:
             continue
         if port.name == "norm_w":
-            reason = vector_refusal(tuning, graph, name)
+            reason = check_vector(tuning, graph, name)
         elif len(port.shape) > 1 or port.name == "gate_inp":
-            reason = weight_refusal(tuning, graph, name)
+            reason = check_weight(tuning, graph, name)
         else:
-            reason = plain_refusal(tuning, graph, name)
+            reason = check_plain_weight(tuning, graph, name)
         if reason:
             return reason
     return None
 
 
-def projection_entries(
+def make_projection_entries(
     tuning: Tuning, codes: Mapping[Op, Callable[..., Launches]], rejects: Rejects
 ) -> tuple[Entry, ...]:
     """Return the rows of projection opcodes: an entry for each opcode and ordering. `codes`: (ProjectionKernels,
     node, graph, capacity) -> launches."""
-    norms = partial(_as_f32, tuning) if tuning.any_vectors else _pass_through
+    norms = partial(_convert_to_f32, tuning) if tuning.any_vectors else _pass_through
     return tuple(
         Entry(
             op,
@@ -332,9 +337,9 @@ def projection_entries(
                 tuning,
                 partial(_PROJECT[ordering], tuning),
                 norms,
-                _glu(tuning, ordering),
+                _make_glu_function(tuning, ordering),
                 _expert_sum(tuning, ordering),
-                partial(_is_small_batch, tuning) if fuses else never,
+                partial(_is_small_batch, tuning) if fuses else is_never_chosen,
                 scored=ordering == "canonical-1" and fuses,
             ),
         )
@@ -347,11 +352,11 @@ def _is_small_batch(tuning: Tuning, capacity: Mapping[str, int]) -> bool:
     return capacity["tokens"] < tuning.matmul_capacity
 
 
-_GLU = {"canonical-1": glu, "canonical-1-q8": _glu_q8}
+_GLU = {"canonical-1": make_glu, "canonical-1-q8": _glu_q8}
 
 
-def _glu(tuning: Tuning, ordering: str) -> Callable[..., tuple[Launch | Sync, ...] | None]:
-    return partial(_GLU[ordering], tuning) if "matvec_glu" in tuning.own_kernels else no_glu
+def _make_glu_function(tuning: Tuning, ordering: str) -> Callable[..., tuple[Launch | Sync, ...] | None]:
+    return partial(_GLU[ordering], tuning) if "matvec_glu" in tuning.own_kernels else reject_glu
 
 
 def _expert_sum(tuning: Tuning, ordering: str) -> Callable[..., Launch | None]:
@@ -359,8 +364,8 @@ def _expert_sum(tuning: Tuning, ordering: str) -> Callable[..., Launch | None]:
     return partial(expert_sum, tuning) if is_built else no_expert_sum
 
 
-def _as_f32(tuning: Tuning, node: Node, graph: OpGraph, launches: Iterable[Launch | Sync]) -> Launches:
-    return as_f32(partial(dequantise, tuning), graph, launches)
+def _convert_to_f32(tuning: Tuning, node: Node, graph: OpGraph, launches: Iterable[Launch | Sync]) -> Launches:
+    return convert_to_f32(partial(make_dequantise_launch, tuning), graph, launches)
 
 
 def _pass_through(node: Node, graph: OpGraph, launches: Iterable[Launch | Sync]) -> Iterable[Launch | Sync]:
@@ -368,4 +373,4 @@ def _pass_through(node: Node, graph: OpGraph, launches: Iterable[Launch | Sync])
 
 
 def rows(tuning: Tuning) -> tuple[Entry, ...]:
-    return projection_entries(tuning, CODES, partial(_rejects, tuning))
+    return make_projection_entries(tuning, CODES, partial(_check_node, tuning))

@@ -16,7 +16,7 @@ _NEVER = 0xFFFFFFFF  # the first block of an absent part
 _OF_PART, _X_BY_CHOICE = 0xAF, 1 << 4  # of the flags
 
 
-def key(launch: Launch) -> Hashable | None:
+def launch_key(launch: Launch) -> Hashable | None:
     """Return the merge key: a limited number of launches with equal keys can be one dispatch; None for a launch
     that cannot be merged."""
     if launch.kernel.startswith(NORM_FAMILY):
@@ -37,7 +37,7 @@ def merge_launches(launches: Sequence[Launch]) -> Launch:
     first = launches[0]
     if not first.kernel.startswith(NORM_FAMILY):
         return _merge_one(launches, first.kernel.replace("matvec_", FAMILY))
-    parts = [_single_launch(launch) for launch in launches]
+    parts = [_require_single_launch(launch) for launch in launches]
     return _merge_one(parts, first.kernel, first.buffers[-1], first.constants[6])
 
 
@@ -77,7 +77,7 @@ def _merge_one(
     )
 
 
-def _single_launch(launch: Launch) -> Launch:
+def _require_single_launch(launch: Launch) -> Launch:
     """Return the matvec that was passed to `fuse_norm`."""
     x, ids, row, weight, y, scale, bias, *_ = launch.buffers
     k, choices, by_choice, _, _, _, _, _, *planes = launch.constants[:13]

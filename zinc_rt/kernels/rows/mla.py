@@ -13,9 +13,9 @@ from zinc_rt.ir.graph import Node, OpGraph
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.entry import Entry
 from zinc_rt.kernels.launch import SYNC, Grid, Launch, Ref, Sync, Temp
-from zinc_rt.kernels.rows.attention import PAGE_TOKENS, flash_width, split_of, write_refusal
-from zinc_rt.kernels.rows.matvec import projection_entries, weight_refusal
-from zinc_rt.kernels.rows.operands import Buffer, last_dim
+from zinc_rt.kernels.rows.attention import PAGE_TOKENS, check_write, choose_flash_width, choose_split
+from zinc_rt.kernels.rows.matvec import check_weight, make_projection_entries
+from zinc_rt.kernels.rows.operands import Buffer, find_last_dim
 from zinc_rt.kernels.rows.projections import F32_BYTES, Heads, Part, ProjectionInput, ProjectionKernels
 from zinc_rt.kernels.rows.tuning import Tuning
 
@@ -23,7 +23,7 @@ Launches = Iterator[Launch | Sync]
 Place = tuple[int, int, int]  # floats: offset in a token's row, from head to head, from token to token
 
 
-def copy_launches(
+def make_copy_launches(
     tuning: Tuning, x: Buffer, y: Buffer, heads: int, columns: int, source: Place, target: Place
 ) -> Iterator[Launch]:
     """Launch copies of `columns` floats of each head of each token; none if there are no columns."""
@@ -39,7 +39,7 @@ def absorb(kernels: ProjectionKernels, node: Node, graph: OpGraph, capacity: Map
     wide, narrow = nope + rope, latent + rope
     nopes = Temp("nopes", F32_BYTES * capacity["tokens"] * heads * nope)
     absorbed = Temp("absorbed", F32_BYTES * capacity["tokens"] * heads * latent)
-    copy = partial(copy_launches, kernels.tuning)
+    copy = partial(make_copy_launches, kernels.tuning)
     yield from copy(q, nopes, heads, nope, (0, wide, heads * wide), (0, nope, heads * nope))
     yield from copy(q, y, heads, rope, (nope, wide, heads * wide), (latent, narrow, heads * narrow))
     yield SYNC
@@ -55,7 +55,7 @@ def expand(tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str, in
     k, v = map(Ref, node.outputs)
     heads, nope, rope, value_dim = (int(node.attrs[name]) for name in ("heads", "nope", "rope", "value_dim"))
     both, key = nope + value_dim, nope + rope
-    copy = partial(copy_launches, tuning)
+    copy = partial(make_copy_launches, tuning)
     yield from copy(kv, k, heads, nope, (0, both, heads * both), (0, key, heads * key))
     yield from copy(kv, v, heads, value_dim, (nope, both, heads * both), (0, value_dim, heads * value_dim))
     yield SYNC  # both parts of a key may be in one cache line
@@ -69,13 +69,13 @@ def flash_attn(kernels: ProjectionKernels, node: Node, graph: OpGraph, capacity:
     *operands, v_b = node.inputs
     heads, latent, rope, value_dim = (int(node.attrs[name]) for name in ("heads", "latent", "rope", "value_dim"))
     attended = Temp("attended", F32_BYTES * capacity["tokens"] * heads * latent)
-    page_tokens, pages = int(node.attrs.get("page_tokens", PAGE_TOKENS)), last_dim(graph, node.inputs[5])
+    page_tokens, pages = int(node.attrs.get("page_tokens", PAGE_TOKENS)), find_last_dim(graph, node.inputs[5])
     inputs, scale = tuple(map(Ref, operands)), float(node.attrs["scale"])
     rows, paged = heads * capacity["tokens"], (page_tokens.bit_length() - 1, pages)
     shape = heads, latent, rope, scale, *paged
     tuning = kernels.tuning
-    width = flash_width(tuning, tuning.latent_widths, latent, others=(rope,), page_tokens=page_tokens)
-    split = split_of(tuning, rows=rows, keys=pages * page_tokens)
+    width = choose_flash_width(tuning, tuning.latent_widths, latent, others=(rope,), page_tokens=page_tokens)
+    split = choose_split(tuning, rows=rows, keys=pages * page_tokens)
     if width is None:
         q, kv_latent, kv_pe, *where = inputs
         constants = (heads, 1, latent, rope, latent, scale, 0, *paged)
@@ -86,28 +86,28 @@ def flash_attn(kernels: ProjectionKernels, node: Node, graph: OpGraph, capacity:
     else:
         parts = split.parts(rows, latent)
         grid = (heads, "tokens", split.workgroups)
-        yield Launch(f"mla_flash_attn_parts_{width}", (*inputs, parts), (*shape, *split.constants), grid)
+        yield Launch(f"mla_flash_attn_parts_{width}", (*inputs, parts), (*shape, *split.list_constants), grid)
         yield SYNC
-        yield split.merge(parts, inputs[3], attended, heads, latent, window=0)
+        yield split.make_merge_launch(parts, inputs[3], attended, heads, latent, window=0)
     yield SYNC
     source = ProjectionInput(attended, heads=Heads(heads, latent, value_dim))
     yield from kernels.project(graph, capacity, source, [Part(v_b, Ref(node.outputs[0]))])
 
 
-def _absorb_refusal(tuning: Tuning, node: Node, graph: OpGraph) -> str | None:
-    return weight_refusal(tuning, graph, node.inputs[-1])
+def _check_absorb(tuning: Tuning, node: Node, graph: OpGraph) -> str | None:
+    return check_weight(tuning, graph, node.inputs[-1])
 
 
-def _flash_refusal(tuning: Tuning, node: Node, graph: OpGraph) -> str | None:
+def _check_flash(tuning: Tuning, node: Node, graph: OpGraph) -> str | None:
     latent = int(node.attrs["latent"])
     if "flash_attn_any" not in tuning.own_kernels and latent > tuning.latent_widths[-1]:
         return f"{latent} latents: expected at most {tuning.latent_widths[-1]}"
-    return write_refusal(node, graph) or weight_refusal(tuning, graph, node.inputs[-1])
+    return check_write(node, graph) or check_weight(tuning, graph, node.inputs[-1])
 
 
 def rows(tuning: Tuning) -> tuple[Entry, ...]:
     return (
         Entry(Op.MLA_EXPAND, partial(expand, tuning), tuning.orderings),
-        *projection_entries(tuning, {Op.MLA_ABSORB: absorb}, partial(_absorb_refusal, tuning)),
-        *projection_entries(tuning, {Op.MLA_FLASH_ATTN: flash_attn}, partial(_flash_refusal, tuning)),
+        *make_projection_entries(tuning, {Op.MLA_ABSORB: absorb}, partial(_check_absorb, tuning)),
+        *make_projection_entries(tuning, {Op.MLA_FLASH_ATTN: flash_attn}, partial(_check_flash, tuning)),
     )

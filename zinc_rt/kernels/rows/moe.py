@@ -10,7 +10,7 @@ from zinc_rt.ir.graph import ABSENT, Node, OpGraph
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.entry import Entry
 from zinc_rt.kernels.launch import SYNC, Launch, Ref, Sync
-from zinc_rt.kernels.rows.matvec import projection_entries, weight_refusal
+from zinc_rt.kernels.rows.matvec import check_weight, make_projection_entries
 from zinc_rt.kernels.rows.projections import Part, ProjectionKernels, project_norm
 from zinc_rt.kernels.rows.tuning import Tuning
 
@@ -37,7 +37,7 @@ def gate_topk(
     yield Launch("moe_topk", buffers, constants, ("tokens", 1, 1))
 
 
-def _rejects(tuning: Tuning, node: Node, graph: OpGraph) -> str | None:
+def _check_node(tuning: Tuning, node: Node, graph: OpGraph) -> str | None:
     _, gate_w, bias, _ = node.inputs
     experts, k = int(graph.buffers[gate_w].shape[0]), int(node.attrs["k"])
     maximum, of = tuning.choices_maximum, tuning.experts_maximum
@@ -45,8 +45,8 @@ def _rejects(tuning: Tuning, node: Node, graph: OpGraph) -> str | None:
         return f"{k} of {experts} experts; the kernel supports at most {maximum} of {of}"
     if bias != ABSENT and graph.buffers[bias].dtype != "f32":
         return f"{bias} is {graph.buffers[bias].dtype}, not f32"
-    return weight_refusal(tuning, graph, gate_w)
+    return check_weight(tuning, graph, gate_w)
 
 
 def rows(tuning: Tuning) -> tuple[Entry, ...]:
-    return projection_entries(tuning, {Op.MOE_GATE_TOPK: gate_topk}, partial(_rejects, tuning))
+    return make_projection_entries(tuning, {Op.MOE_GATE_TOPK: gate_topk}, partial(_check_node, tuning))

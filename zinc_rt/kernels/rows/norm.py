@@ -10,12 +10,12 @@ from zinc_rt.ir.graph import ABSENT, Node, OpGraph
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.entry import Entry
 from zinc_rt.kernels.launch import SYNC, Launch, Ref, Sync, Temp
-from zinc_rt.kernels.rows.elementwise import rowwise
+from zinc_rt.kernels.rows.elementwise import make_rowwise_launch
 from zinc_rt.kernels.rows.operands import F32, Buffer, Count, row_shape
 from zinc_rt.kernels.rows.tuning import Tuning
 
 
-def norm_launch(
+def make_norm_launch(
     x: Buffer, weight: Buffer | None, y: Buffer, *, rows: Count, columns: int, size: int, eps: float
 ) -> Launch:
     """Launch y = RMS_NORM of x, f32 [rows, columns], over groups of `size` neighbours; weight f32 [size] or
@@ -24,7 +24,7 @@ def norm_launch(
     return Launch("rms_norm", (x, weight, y), (size, float(eps), columns), (columns // size, rows, 1))
 
 
-def residual_norm_launch(
+def make_residual_norm_launch(
     x: Buffer,
     residual: Buffer,
     weight: Buffer,
@@ -46,7 +46,7 @@ def rms_norm(tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str, 
     in_one = residual != ABSENT and "rms_norm_sum" in tuning.own_kernels
     apart = residual != ABSENT and not in_one
     normed = Temp("normed", 4 * columns * (capacity[rows] if isinstance(rows, str) else rows)) if apart else out
-    launch = norm_launch(
+    launch = make_norm_launch(
         Ref(x),
         None if weight == ABSENT else Ref(weight),
         normed,
@@ -60,7 +60,7 @@ def rms_norm(tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str, 
     yield launch
     if apart:
         yield SYNC
-        yield rowwise(tuning, "add", (Ref(residual), normed, out), rows, columns)
+        yield make_rowwise_launch(tuning, "add", (Ref(residual), normed, out), rows, columns)
 
 
 def residual_rms_norm(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch]:
@@ -68,7 +68,7 @@ def residual_rms_norm(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -
     hidden, y = (Ref(name) for name in node.outputs)
     rows, columns = row_shape(graph, node.inputs[0])
     eps = float(node.attrs["eps"])
-    yield residual_norm_launch(x, residual, weight, hidden, y, rows=rows, columns=columns, eps=eps)
+    yield make_residual_norm_launch(x, residual, weight, hidden, y, rows=rows, columns=columns, eps=eps)
 
 
 def rows(tuning: Tuning) -> tuple[Entry, ...]:

@@ -18,5 +18,5 @@ def row_shape(graph: OpGraph, name: str) -> tuple[Count, int]:
     return first, prod(int(dim) for dim in others)
 
 
-def last_dim(graph: OpGraph, name: str) -> int:
+def find_last_dim(graph: OpGraph, name: str) -> int:
     return int(graph.buffers[name].shape[-1])

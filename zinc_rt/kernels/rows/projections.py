@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from zinc_rt.ir.graph import ABSENT, Node, OpGraph
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.launch import SYNC, Launch, Ref, Sync, Temp
-from zinc_rt.kernels.rows.elementwise import rowwise
-from zinc_rt.kernels.rows.norm import norm_launch
-from zinc_rt.kernels.rows.operands import Buffer, Count, last_dim
+from zinc_rt.kernels.rows.elementwise import make_rowwise_launch
+from zinc_rt.kernels.rows.norm import make_norm_launch
+from zinc_rt.kernels.rows.operands import Buffer, Count, find_last_dim
 from zinc_rt.kernels.rows.tuning import Tuning
 
 F32_BYTES = 4
@@ -84,7 +84,7 @@ class ExpertAddends:
     residual: Buffer | None
 
 
-def no_glu(
+def reject_glu(
     graph: OpGraph,
     capacity: Mapping[str, int],
     source: ProjectionInput,
@@ -101,7 +101,7 @@ def no_expert_sum(
     return None
 
 
-def never(capacity: Mapping[str, int]) -> bool:
+def is_never_chosen(capacity: Mapping[str, int]) -> bool:
     return False
 
 
@@ -112,9 +112,9 @@ class ProjectionKernels:
     tuning: Tuning
     project: Callable[[OpGraph, Mapping[str, int], ProjectionInput, Sequence[Part]], Launches]
     vectors: Callable[[Node, OpGraph, Iterable[Launch | Sync]], Iterable[Launch | Sync]]
-    glu: Callable[..., tuple[Launch | Sync, ...] | None] = no_glu
+    glu: Callable[..., tuple[Launch | Sync, ...] | None] = reject_glu
     expert_sum: Callable[..., Launch | None] = no_expert_sum
-    fuses: Callable[[Mapping[str, int]], bool] = never
+    fuses: Callable[[Mapping[str, int]], bool] = is_never_chosen
     scored: bool = False
 
 
@@ -128,11 +128,11 @@ def _matmul(kernels: ProjectionKernels, node: Node, graph: OpGraph, capacity: Ma
         part = Part(w, out, scale=scale, residual=Ref(residual))
         yield from project_norm(kernels, node, graph, capacity, norm_w, [part])
     else:
-        rows = last_dim(graph, out.name)
+        rows = find_last_dim(graph, out.name)
         product = Temp("product", F32_BYTES * capacity["tokens"] * rows)
         yield from project_norm(kernels, node, graph, capacity, norm_w, [Part(w, product, bias, scale)])
         yield SYNC
-        yield rowwise(kernels.tuning, "add", (Ref(residual), product, out), "tokens", rows)
+        yield make_rowwise_launch(kernels.tuning, "add", (Ref(residual), product, out), "tokens", rows)
 
 
 def _lm_head(kernels: ProjectionKernels, node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Launches:
@@ -150,12 +150,12 @@ def project_norm(
     parts: Sequence[Part],
 ) -> Launches:
     """Return projections of a node's first operand, or of its norm by `weight`."""
-    before, source = _normed(kernels, node, graph, capacity, weight)
+    before, source = _norm_launches(kernels, node, graph, capacity, weight)
     yield from before
     yield from kernels.project(graph, capacity, source, parts)
 
 
-def _normed(
+def _norm_launches(
     kernels: ProjectionKernels, node: Node, graph: OpGraph, capacity: Mapping[str, int], weight: str
 ) -> tuple[Iterable[Launch | Sync], ProjectionInput]:
     """Return a node's first operand, or its norm by `weight`, as the input of projections, with the launches that
@@ -163,11 +163,11 @@ def _normed(
     x = node.inputs[0]
     if weight == ABSENT:
         return (), ProjectionInput(Ref(x))
-    eps, k = float(node.attrs.get("eps", 1e-6)), last_dim(graph, x)
+    eps, k = float(node.attrs.get("eps", 1e-6)), find_last_dim(graph, x)
     if kernels.fuses(capacity) and graph.buffers[weight].dtype == "f32":
         return (), ProjectionInput(Ref(x), norm=Norm(weight, eps))
     normed = Temp("normed", F32_BYTES * capacity["tokens"] * k)
-    launch = norm_launch(Ref(x), Ref(weight), normed, rows="tokens", columns=k, size=k, eps=eps)
+    launch = make_norm_launch(Ref(x), Ref(weight), normed, rows="tokens", columns=k, size=k, eps=eps)
     return kernels.vectors(node, graph, (launch, SYNC)), ProjectionInput(normed)
 
 
@@ -181,7 +181,7 @@ def _fused_gate_up(
     kernels: ProjectionKernels, node: Node, graph: OpGraph, capacity: Mapping[str, int]
 ) -> Launches:
     _, norm_w, gate_w, up_w = node.inputs
-    before, source = _normed(kernels, node, graph, capacity, norm_w)
+    before, source = _norm_launches(kernels, node, graph, capacity, norm_w)
     yield from before
     yield from _gate_up(kernels, node, graph, capacity, source, Part(gate_w, _NOWHERE), Part(up_w, _NOWHERE))
 
@@ -210,21 +210,21 @@ def _gate_up(
     yield from kernels.project(graph, capacity, source, parts)
     yield SYNC
     kernel = "swiglu" if activation == "silu" else "geglu"
-    yield rowwise(kernels.tuning, kernel, (*halves, out), "tokens", rows)
+    yield make_rowwise_launch(kernels.tuning, kernel, (*halves, out), "tokens", rows)
 
 
 def _moe_gate_up(kernels: ProjectionKernels, node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Launches:
     _, gate_w, up_w, ids, gate_scale, up_scale, norm_w = node.inputs
     parts = Part(gate_w, _NOWHERE, scale=gate_scale), Part(up_w, _NOWHERE, scale=up_scale)
-    before, source = _normed(kernels, node, graph, capacity, norm_w)
+    before, source = _norm_launches(kernels, node, graph, capacity, norm_w)
     yield from before
-    source = replace(source, choices=Choices(Ref(ids), last_dim(graph, ids)))
+    source = replace(source, choices=Choices(Ref(ids), find_last_dim(graph, ids)))
     yield from _gate_up(kernels, node, graph, capacity, source, *parts)
 
 
 def _moe_down_acc(kernels: ProjectionKernels, node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Launches:
     x, down_w, ids, weights, expert_scale, hidden, residual = node.inputs
-    choices, width = last_dim(graph, ids), int(graph.buffers[down_w].shape[1])
+    choices, width = find_last_dim(graph, ids), int(graph.buffers[down_w].shape[1])
     addends = ExpertAddends(Ref(weights), Ref(hidden) if hidden else None, Ref(residual) if residual else None)
     down = Temp("down", F32_BYTES * capacity["tokens"] * choices * width)
     source = ProjectionInput(Ref(x), choices=Choices(Ref(ids), choices, own_inputs=True))
@@ -246,7 +246,7 @@ def _moe_down_acc(kernels: ProjectionKernels, node: Node, graph: OpGraph, capaci
     )
     if isinstance(total, Temp):
         yield SYNC
-        yield rowwise(kernels.tuning, "add", (total, Ref(residual), out), "tokens", width)
+        yield make_rowwise_launch(kernels.tuning, "add", (total, Ref(residual), out), "tokens", width)
 
 
 def _shared_expert(
@@ -264,9 +264,9 @@ def _shared_expert(
         and not scored
         and not norm_w
         and "expert_gate_dot" in tuning.own_kernels
-        and tuning.stored(graph.buffers[gate_inp].dtype) == "f32"
+        and tuning.stored_dtype(graph.buffers[gate_inp].dtype) == "f32"
     )
-    before, source = _normed(kernels, node, graph, capacity, norm_w)
+    before, source = _norm_launches(kernels, node, graph, capacity, norm_w)
     yield from before
     parts = Part(gate_w, gate, scale=gate_scale), Part(up_w, up, scale=up_scale)
     glu = kernels.glu(graph, capacity, source, parts[0], replace(parts[1], out=act))
@@ -278,7 +278,7 @@ def _shared_expert(
         yield from kernels.project(graph, capacity, replace(source, exact=True), [Part(gate_inp, score)])
     yield SYNC
     if glu is None:
-        yield rowwise(tuning, "swiglu", (gate, up, act), "tokens", inner)
+        yield make_rowwise_launch(tuning, "swiglu", (gate, up, act), "tokens", inner)
         yield SYNC
     if scored:  # hidden + down * sigmoid(score)
         part = Part(down_w, out, residual=Ref(hidden) if hidden else None, score=score)
@@ -291,7 +291,7 @@ def _shared_expert(
     grid = (-(-width // tuning.expert_columns), "tokens", 1)
     residual = Ref(hidden) if hidden else None
     if with_dot:  # hidden + down * sigmoid(dot(x, gate_inp))
-        k = last_dim(graph, x)
+        k = find_last_dim(graph, x)
         yield Launch("expert_gate_dot", (down, Ref(x), Ref(gate_inp), residual, out), (width, k), grid)
     else:  # hidden + down * sigmoid(score), score f32 [tokens]; each is optional
         yield Launch("expert_gate", (down, score if gate_inp else None, residual, out), (width,), grid)

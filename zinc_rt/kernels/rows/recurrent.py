@@ -11,8 +11,8 @@ from zinc_rt.ir.graph import ABSENT, Node, OpGraph
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.entry import Entry
 from zinc_rt.kernels.launch import COUNTS, SYNC, Launch, Ref, Sync, Temp
-from zinc_rt.kernels.rows.elementwise import rowwise
-from zinc_rt.kernels.rows.norm import norm_launch
+from zinc_rt.kernels.rows.elementwise import make_rowwise_launch
+from zinc_rt.kernels.rows.norm import make_norm_launch
 from zinc_rt.kernels.rows.operands import F32, Buffer, Count, row_shape
 from zinc_rt.kernels.rows.tuning import Tuning
 
@@ -30,7 +30,7 @@ class _State:
     scatter: Launch | None = None  # afterwards, from a temporary to the rows of `target`
 
 
-def _state(
+def _make_state(
     tuning: Tuning,
     node: Node,
     graph: OpGraph,
@@ -51,11 +51,11 @@ def _state(
     elements = prod(int(dim) for dim in graph.buffers[state].shape[1:])
     temp = Temp("state", 4 * sequences * elements)
     return _State(
-        Ref(state), temp, Ref(source), None, rows_launch(tuning, "store_rows", temp, target, out, elements)
+        Ref(state), temp, Ref(source), None, make_rows_launch(tuning, "store_rows", temp, target, out, elements)
     )
 
 
-def rows_launch(
+def make_rows_launch(
     tuning: Tuning, kernel: str, a: Buffer, ids: str, b: Buffer, dwords: int, count: Count = "sequences"
 ) -> Launch:
     """Launch load_rows, b[s] = a[ids[s]], or store_rows, b[ids[s]] = a[s], with rows of `dwords` dwords, for each
@@ -66,7 +66,7 @@ def rows_launch(
 def conv1d(tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch | Sync]:
     x, weight, state, sequence, *ids, bias = node.inputs
     channels, taps = row_shape(graph, x)[1], int(graph.buffers[weight].shape[1])
-    location = _state(tuning, node, graph, capacity, state, *ids)
+    location = _make_state(tuning, node, graph, capacity, state, *ids)
     usual = taps == tuning.conv_taps
     constants = (channels, int(node.attrs.get("silu", True)))
     yield Launch(
@@ -95,10 +95,10 @@ def delta_net(tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str,
     conv_out, beta, alpha, dt_bias, a, state, sequence, *ids = node.inputs
     k_heads, v_heads, d = (int(node.attrs[name]) for name in ("k_heads", "v_heads", "head_dim"))
     tokens, row = capacity["tokens"], row_shape(graph, conv_out)[1]
-    location = _state(tuning, node, graph, capacity, state, *ids)
+    location = _make_state(tuning, node, graph, capacity, state, *ids)
     states = location.old, location.new, Ref(sequence), location.source, location.target
     grouped = v_heads // k_heads if node.attrs["grouping"] == "grouped" else 0
-    in_registers = _fits_registers(tuning, d)
+    in_registers = _is_register_sized(tuning, d)
     constants = (d, row, k_heads, v_heads, grouped, 1.0 / sqrt(d))
     grid = (-(-d // tuning.delta_values) if in_registers else d, v_heads, "sequences")
     if "delta_step" in tuning.own_kernels and in_registers and tokens <= tuning.fused_tokens:
@@ -147,9 +147,9 @@ def gated_norm(tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str
         yield Launch("gated_norm", buffers, (size, eps, columns), (columns // size, rows, 1))
         return
     normed = Temp("normed", 4 * capacity["tokens"] * columns)
-    yield norm_launch(Ref(x), Ref(weight), normed, rows=rows, columns=columns, size=size, eps=eps)
+    yield make_norm_launch(Ref(x), Ref(weight), normed, rows=rows, columns=columns, size=size, eps=eps)
     yield SYNC
-    yield rowwise(tuning, "swiglu", (Ref(z), normed, Ref(node.outputs[0])), rows, columns)
+    yield make_rowwise_launch(tuning, "swiglu", (Ref(z), normed, Ref(node.outputs[0])), rows, columns)
 
 
 def load_request_state(
@@ -157,7 +157,7 @@ def load_request_state(
 ) -> Iterator[Launch | Sync]:
     table, slot = node.inputs
     dwords, (count,) = row_shape(graph, table)[1], graph.buffers[slot].shape
-    yield rows_launch(tuning, "load_rows", Ref(table), slot, Ref(node.outputs[0]), dwords, count)
+    yield make_rows_launch(tuning, "load_rows", Ref(table), slot, Ref(node.outputs[0]), dwords, count)
 
 
 def store_request_state(
@@ -165,10 +165,10 @@ def store_request_state(
 ) -> Iterator[Launch | Sync]:
     value, slot, table = node.inputs
     dwords, (count,) = row_shape(graph, table)[1], graph.buffers[slot].shape
-    yield rows_launch(tuning, "store_rows", Ref(value), slot, Ref(node.outputs[0]), dwords, count)
+    yield make_rows_launch(tuning, "store_rows", Ref(value), slot, Ref(node.outputs[0]), dwords, count)
 
 
-def _fits_registers(tuning: Tuning, d: int) -> bool:
+def _is_register_sized(tuning: Tuning, d: int) -> bool:
     """Return whether delta_net can hold a row of a head's state in registers."""
     return d % 4 == 0 and d <= tuning.delta_head_maximum
 

@@ -8,7 +8,7 @@ from math import prod
 
 import numpy as np
 
-from zinc_rt.ir.dtypes import block_of, row_bytes
+from zinc_rt.ir.dtypes import count_row_bytes, find_block
 from zinc_rt.kernels.weight import Weight
 
 STEP = 128
@@ -42,10 +42,10 @@ class PackedType:
     join: Callable[[tuple[np.ndarray, ...], int], np.ndarray]  # planes, k -> raw [rows, B, bytes]
 
 
-def layout(dtype: str, rows: int, k: int) -> Layout:
+def make_layout(dtype: str, rows: int, k: int) -> Layout:
     """Return the locations of the planes of `rows` rows of `k` elements. Raise ValueError for rows of partial
     blocks."""
-    in_file = row_bytes(dtype, k)
+    in_file = count_row_bytes(dtype, k)
     if dtype not in FORMATS:
         return Layout((Plane(0, in_file),), rows * in_file)
     groups, pairs = k // GROUP, -(-(k % GROUP) // PAIR)
@@ -57,13 +57,13 @@ def layout(dtype: str, rows: int, k: int) -> Layout:
     return Layout(tuple(planes), end)
 
 
-def plane_constants(planes: tuple[Plane, ...]) -> tuple[int, ...]:
+def list_plane_constants(planes: tuple[Plane, ...]) -> tuple[int, ...]:
     """Return (offset, bytes per row) of each plane after the first; zeros for absent planes."""
     missing = PLANES - 1 - len(planes)
     return (*(value for plane in planes for value in (plane.offset_bytes, plane.row_bytes)), *(0, 0) * missing)
 
 
-def group_bytes(dtype: str) -> tuple[int, ...]:
+def count_group_bytes(dtype: str) -> tuple[int, ...]:
     """Return the bytes of a group in each plane; empty for a type that keeps the file's layout."""
     return tuple(group for group, _ in FORMATS[dtype].planes) if dtype in FORMATS else ()
 
@@ -73,35 +73,35 @@ def pack(dtype: str, raw: np.ndarray) -> np.ndarray:
     changes."""
     if dtype not in FORMATS:
         return raw.reshape(-1)
-    elements, size_bytes = block_of(dtype)
+    elements, size_bytes = find_block(dtype)
     rows, k = len(raw), raw.shape[1] // size_bytes * elements
-    location = layout(dtype, rows, k)
+    location = make_layout(dtype, rows, k)
     packed = np.zeros(location.size_bytes, np.uint8)
-    for part in _chunks(rows, k):
+    for part in _split_chunks(rows, k):
         planes = FORMATS[dtype].split(raw[part].reshape(-1, k // elements, size_bytes))
-        for plane, data in zip(_views(location, packed, rows), planes, strict=True):
+        for plane, data in zip(_make_views(location, packed, rows), planes, strict=True):
             plane[part] = data
     return packed
 
 
 def unpack(dtype: str, packed: np.ndarray, rows: int, k: int) -> np.ndarray:
     """Invert `pack`: return uint8 [rows, bytes per row in the file]."""
-    in_file = row_bytes(dtype, k)
+    in_file = count_row_bytes(dtype, k)
     if dtype not in FORMATS:
         return packed.reshape(rows, in_file)
     raw = np.empty((rows, in_file), np.uint8)
-    views = _views(layout(dtype, rows, k), packed, rows)
-    for part in _chunks(rows, k):
+    views = _make_views(make_layout(dtype, rows, k), packed, rows)
+    for part in _split_chunks(rows, k):
         blocks = FORMATS[dtype].join(tuple(view[part] for view in views), k)
         raw[part] = blocks.reshape(len(blocks), in_file)
     return raw
 
 
-def packed_bytes(weight: Weight) -> int:
+def count_packed_bytes(weight: Weight) -> int:
     """Return the size of `pack_weight`'s result."""
     if weight.dtype not in FORMATS:
         return weight.nbytes
-    return layout(weight.dtype, prod(weight.shape[:-1]), weight.shape[-1]).size_bytes
+    return make_layout(weight.dtype, prod(weight.shape[:-1]), weight.shape[-1]).size_bytes
 
 
 def pack_weight(weight: Weight) -> np.ndarray:
@@ -110,16 +110,16 @@ def pack_weight(weight: Weight) -> np.ndarray:
     raw = np.ascontiguousarray(weight.raw)
     return pack(
         weight.dtype,
-        raw.view(np.uint8).reshape(prod(weight.shape[:-1]), row_bytes(weight.dtype, weight.shape[-1])),
+        raw.view(np.uint8).reshape(prod(weight.shape[:-1]), count_row_bytes(weight.dtype, weight.shape[-1])),
     )
 
 
-def _chunks(rows: int, k: int) -> Iterator[slice]:
+def _split_chunks(rows: int, k: int) -> Iterator[slice]:
     item = max(1, CHUNK_ELEMENTS // max(k, 1))
     return (slice(first, first + item) for first in range(0, rows, item))
 
 
-def _views(layout: Layout, packed: np.ndarray, rows: int) -> list[np.ndarray]:
+def _make_views(layout: Layout, packed: np.ndarray, rows: int) -> list[np.ndarray]:
     return [
         packed[p.offset_bytes : p.offset_bytes + rows * p.row_bytes].reshape(rows, p.row_bytes)
         for p in layout.planes
@@ -129,18 +129,18 @@ def _views(layout: Layout, packed: np.ndarray, rows: int) -> list[np.ndarray]:
 # --- quants: [rows, k] bytes <-> plane 0
 
 
-def _padded(values: np.ndarray, unit: int) -> np.ndarray:
+def _pad_values(values: np.ndarray, unit: int) -> np.ndarray:
     """Pad [rows, n, ...] with zeros to a multiple of `unit` in n."""
     short = -values.shape[1] % unit
     return np.pad(values, [(0, 0), (0, short), *[(0, 0)] * (values.ndim - 2)]) if short else values
 
 
-def _words(values: np.ndarray) -> np.ndarray:
+def _to_words(values: np.ndarray) -> np.ndarray:
     """Convert uint8 [rows, n] to u32 [rows, n / 4]."""
     return np.ascontiguousarray(values).view(np.uint32)
 
 
-def _bytes(words: np.ndarray) -> np.ndarray:
+def _to_bytes(words: np.ndarray) -> np.ndarray:
     """Convert any array [rows, ...] to its bytes [rows, n]."""
     return np.ascontiguousarray(words).view(np.uint8).reshape(len(words), -1)
 
@@ -163,22 +163,22 @@ def _deinterleave(words: np.ndarray, k: int, *, per_load: int, of_tail: int, per
 
 
 def _pack_bytes(q: np.ndarray) -> np.ndarray:
-    words = _words(_padded(q, PAIR)).reshape(len(q), -1, 32)
-    return _bytes(_interleave(words, q.shape[1], per_load=4, of_tail=2))
+    words = _to_words(_pad_values(q, PAIR)).reshape(len(q), -1, 32)
+    return _to_bytes(_interleave(words, q.shape[1], per_load=4, of_tail=2))
 
 
 def _unpack_bytes(plane: np.ndarray, k: int) -> np.ndarray:
-    return _bytes(_deinterleave(_words(plane), k, per_load=4, of_tail=2, per_group=8))[:, :k]
+    return _to_bytes(_deinterleave(_to_words(plane), k, per_load=4, of_tail=2, per_group=8))[:, :k]
 
 
 def _pack_nibbles(q: np.ndarray) -> np.ndarray:
-    pairs = _padded(q, PAIR).reshape(len(q), -1, 2, STEP)
-    words = _words(pairs[:, :, 0] | pairs[:, :, 1] << 4).reshape(len(q), -1, 32)
-    return _bytes(_interleave(words, q.shape[1], per_load=4, of_tail=1))
+    pairs = _pad_values(q, PAIR).reshape(len(q), -1, 2, STEP)
+    words = _to_words(pairs[:, :, 0] | pairs[:, :, 1] << 4).reshape(len(q), -1, 32)
+    return _to_bytes(_interleave(words, q.shape[1], per_load=4, of_tail=1))
 
 
 def _unpack_nibbles(plane: np.ndarray, k: int) -> np.ndarray:
-    pairs = _bytes(_deinterleave(_words(plane), k, per_load=4, of_tail=1, per_group=4)).reshape(
+    pairs = _to_bytes(_deinterleave(_to_words(plane), k, per_load=4, of_tail=1, per_group=4)).reshape(
         len(plane), -1, STEP
     )
     return np.stack([pairs & 15, pairs >> 4], axis=2).reshape(len(plane), -1)[:, :k]
@@ -189,7 +189,7 @@ def _unpack_nibbles(plane: np.ndarray, k: int) -> np.ndarray:
 
 def _pack_scales(entries: np.ndarray) -> np.ndarray:
     """Convert u16 [rows, k / 32] to bytes [rows, groups, 64]."""
-    groups = _padded(entries, 32).reshape(len(entries), -1, 8, 4).swapaxes(2, 3)
+    groups = _pad_values(entries, 32).reshape(len(entries), -1, 8, 4).swapaxes(2, 3)
     return np.ascontiguousarray(groups).view(np.uint8).reshape(len(entries), -1, 64)
 
 
@@ -199,9 +199,9 @@ def _unpack_scales(plane: np.ndarray, k: int) -> np.ndarray:
     return groups.reshape(len(plane), -1)[:, : k // 32]
 
 
-def _by_group(values: np.ndarray, per_group: int) -> np.ndarray:
+def _split_by_group(values: np.ndarray, per_group: int) -> np.ndarray:
     """Convert bytes [rows, n, size] to [rows, groups, per_group * size]."""
-    padded = _padded(values, per_group)
+    padded = _pad_values(values, per_group)
     return padded.reshape(len(values), -1, per_group * values.shape[2])
 
 
@@ -210,23 +210,23 @@ def _by_group(values: np.ndarray, per_group: int) -> np.ndarray:
 
 def _split_q8_0(block: np.ndarray) -> tuple[np.ndarray, ...]:
     quants = block[..., 2:].reshape(len(block), -1) ^ 0x80
-    return _pack_bytes(quants), _pack_scales(_halves(block[..., :2])).reshape(len(block), -1)
+    return _pack_bytes(quants), _pack_scales(_read_halves(block[..., :2])).reshape(len(block), -1)
 
 
 def _join_q8_0(planes: tuple[np.ndarray, ...], k: int) -> np.ndarray:
     quants = (_unpack_bytes(planes[0], k) ^ 0x80).reshape(-1, k // 32, 32)
-    return np.concatenate([_half_bytes(_unpack_scales(planes[1], k)), quants], axis=2)
+    return np.concatenate([_write_halves(_unpack_scales(planes[1], k)), quants], axis=2)
 
 
 def _split_q4_0(block: np.ndarray) -> tuple[np.ndarray, ...]:
     quants = np.concatenate([block[..., 2:] & 15, block[..., 2:] >> 4], axis=2).reshape(len(block), -1)
-    return _pack_nibbles(quants), _pack_scales(_halves(block[..., :2])).reshape(len(block), -1)
+    return _pack_nibbles(quants), _pack_scales(_read_halves(block[..., :2])).reshape(len(block), -1)
 
 
 def _join_q4_0(planes: tuple[np.ndarray, ...], k: int) -> np.ndarray:
     quants = _unpack_nibbles(planes[0], k).reshape(-1, k // 32, 32)
     return np.concatenate(
-        [_half_bytes(_unpack_scales(planes[1], k)), quants[..., :16] | quants[..., 16:] << 4], axis=2
+        [_write_halves(_unpack_scales(planes[1], k)), quants[..., :16] | quants[..., 16:] << 4], axis=2
     )
 
 
@@ -237,7 +237,7 @@ def _split_k_scales(block: np.ndarray) -> np.ndarray:
     scale = np.concatenate([a & 63, c & 15 | a >> 2 & 48], axis=2)
     minimum = np.concatenate([b & 63, c >> 4 | b >> 2 & 48], axis=2)
     entries = np.stack([scale, minimum], axis=3).reshape(rows, -1).view(np.uint16)
-    return np.concatenate([_pack_scales(entries), _by_group(block[..., :4], 4)], axis=2).reshape(rows, -1)
+    return np.concatenate([_pack_scales(entries), _split_by_group(block[..., :4], 4)], axis=2).reshape(rows, -1)
 
 
 def _join_k_scales(plane: np.ndarray, k: int) -> np.ndarray:
@@ -255,31 +255,31 @@ def _join_k_scales(plane: np.ndarray, k: int) -> np.ndarray:
     return np.concatenate([d, a, b, c], axis=2)
 
 
-def _k_nibbles(qs: np.ndarray) -> np.ndarray:
+def _unpack_k_nibbles(qs: np.ndarray) -> np.ndarray:
     """Convert [rows, B, 128] to [rows, k]: 32 bytes hold 64 elements, low nibbles first."""
     chunks = qs.reshape(len(qs), -1, 1, 32)
     return np.concatenate([chunks & 15, chunks >> 4], axis=2).reshape(len(qs), -1)
 
 
-def _k_nibble_bytes(q: np.ndarray) -> np.ndarray:
+def _pack_k_nibbles(q: np.ndarray) -> np.ndarray:
     chunks = q.reshape(len(q), -1, 2, 32)
     return (chunks[:, :, 0] | chunks[:, :, 1] << 4).reshape(len(q), -1, 128)
 
 
 def _split_q4_k(block: np.ndarray) -> tuple[np.ndarray, ...]:
-    return _pack_nibbles(_k_nibbles(block[..., 16:])), _split_k_scales(block)
+    return _pack_nibbles(_unpack_k_nibbles(block[..., 16:])), _split_k_scales(block)
 
 
 def _join_q4_k(planes: tuple[np.ndarray, ...], k: int) -> np.ndarray:
-    return np.concatenate([_join_k_scales(planes[1], k), _k_nibble_bytes(_unpack_nibbles(planes[0], k))], axis=2)
+    return np.concatenate([_join_k_scales(planes[1], k), _pack_k_nibbles(_unpack_nibbles(planes[0], k))], axis=2)
 
 
 def _split_q5_k(block: np.ndarray) -> tuple[np.ndarray, ...]:
     rows = len(block)
     shifts = np.arange(8, dtype=np.uint8).reshape(8, 1)
-    fifth = _padded((block[..., None, 16:48] >> shifts & 1).reshape(rows, -1), GROUP)
+    fifth = _pad_values((block[..., None, 16:48] >> shifts & 1).reshape(rows, -1), GROUP)
     high = np.bitwise_or.reduce(fifth.reshape(rows, -1, 8, STEP) << shifts, axis=2)
-    return _pack_nibbles(_k_nibbles(block[..., 48:])), _split_k_scales(block), high.reshape(rows, -1)
+    return _pack_nibbles(_unpack_k_nibbles(block[..., 48:])), _split_k_scales(block), high.reshape(rows, -1)
 
 
 def _join_q5_k(planes: tuple[np.ndarray, ...], k: int) -> np.ndarray:
@@ -287,7 +287,7 @@ def _join_q5_k(planes: tuple[np.ndarray, ...], k: int) -> np.ndarray:
     shifts = np.arange(8, dtype=np.uint8).reshape(8, 1)
     fifth = (planes[2].reshape(rows, -1, 1, STEP) >> shifts & 1).reshape(rows, -1)[:, :k]
     high = np.bitwise_or.reduce(fifth.reshape(rows, -1, 8, 32) << shifts, axis=2)
-    low = _k_nibble_bytes(_unpack_nibbles(planes[0], k))
+    low = _pack_k_nibbles(_unpack_nibbles(planes[0], k))
     return np.concatenate([_join_k_scales(planes[1], k), high, low], axis=2)
 
 
@@ -297,11 +297,13 @@ def _split_q6_k(block: np.ndarray) -> tuple[np.ndarray, ...]:
     low = np.concatenate([halves & 15, halves >> 4], axis=2).reshape(rows, -1)
     shifts = np.arange(0, 8, 2, dtype=np.uint8).reshape(4, 1)
     pairs = block[..., 128:192].reshape(rows, -1, 1, 32) >> shifts & 3
-    steps = _padded(pairs.reshape(rows, -1), GROUP).reshape(rows, -1, 2, 4, STEP)
-    high = _words(_bytes(np.bitwise_or.reduce(steps << shifts, axis=3))).reshape(rows, -1, 2, 32).swapaxes(2, 3)
-    scales = _padded(block[..., 192:208].reshape(rows, -1), 64).reshape(rows, -1, 8, 8).swapaxes(2, 3)
-    entries = np.concatenate([scales.reshape(rows, -1, 64), _by_group(block[..., 208:], 4)], axis=2)
-    return _pack_nibbles(low), entries.reshape(rows, -1), _bytes(high)
+    steps = _pad_values(pairs.reshape(rows, -1), GROUP).reshape(rows, -1, 2, 4, STEP)
+    high = (
+        _to_words(_to_bytes(np.bitwise_or.reduce(steps << shifts, axis=3))).reshape(rows, -1, 2, 32).swapaxes(2, 3)
+    )
+    scales = _pad_values(block[..., 192:208].reshape(rows, -1), 64).reshape(rows, -1, 8, 8).swapaxes(2, 3)
+    entries = np.concatenate([scales.reshape(rows, -1, 64), _split_by_group(block[..., 208:], 4)], axis=2)
+    return _pack_nibbles(low), entries.reshape(rows, -1), _to_bytes(high)
 
 
 def _join_q6_k(planes: tuple[np.ndarray, ...], k: int) -> np.ndarray:
@@ -309,7 +311,7 @@ def _join_q6_k(planes: tuple[np.ndarray, ...], k: int) -> np.ndarray:
     halves = _unpack_nibbles(planes[0], k).reshape(rows, -1, 2, 64)
     low = (halves[:, :, 0] | halves[:, :, 1] << 4).reshape(rows, -1, 128)
     shifts = np.arange(0, 8, 2, dtype=np.uint8).reshape(4, 1)
-    steps = _bytes(_words(planes[2]).reshape(rows, -1, 32, 2).swapaxes(2, 3)).reshape(rows, -1, 1, STEP)
+    steps = _to_bytes(_to_words(planes[2]).reshape(rows, -1, 32, 2).swapaxes(2, 3)).reshape(rows, -1, 1, STEP)
     bits = (steps >> shifts & 3).reshape(rows, -1)[:, :k].reshape(rows, -1, 4, 32)
     high = np.bitwise_or.reduce(bits << shifts, axis=2).reshape(rows, -1, 64)
     groups = planes[1].reshape(rows, -1, 72)
@@ -318,11 +320,11 @@ def _join_q6_k(planes: tuple[np.ndarray, ...], k: int) -> np.ndarray:
     return np.concatenate([low, high, scales.reshape(rows, -1, 16), d], axis=2)
 
 
-def _halves(bytes2: np.ndarray) -> np.ndarray:
+def _read_halves(bytes2: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(bytes2).view(np.uint16)[..., 0]
 
 
-def _half_bytes(halves: np.ndarray) -> np.ndarray:
+def _write_halves(halves: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(halves).view(np.uint8).reshape(*halves.shape, 2)
 
 

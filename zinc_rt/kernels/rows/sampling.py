@@ -28,10 +28,10 @@ def sample(tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str, in
     token = Ref(node.outputs[0])
     rows, vocab = row_shape(graph, logits.name)
     yield Launch("argmax", (logits, token, None), (vocab,), (rows, 1, 1))
-    yield from draw(tuning, node, graph, capacity, sampling, (seed, choice, position, token))
+    yield from make_draw(tuning, node, graph, capacity, sampling, (seed, choice, position, token))
 
 
-def draw(
+def make_draw(
     tuning: Tuning,
     node: Node,
     graph: OpGraph,
@@ -57,7 +57,7 @@ def draw(
     yield Launch("sample_draw", (pairs, sampling, spare, *then), sizes, (rows, 1, 1))
 
 
-def vocabulary_refusal(tuning: Tuning, node: Node, graph: OpGraph) -> str | None:
+def check_vocabulary(tuning: Tuning, node: Node, graph: OpGraph) -> str | None:
     """Return why the sort does not support the node's logits."""
     _, vocab = row_shape(graph, node.inputs[0])
     if vocab <= tuning.vocabulary_maximum:
@@ -83,7 +83,7 @@ def verify_k(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterato
 
 
 def rows(tuning: Tuning) -> tuple[Entry, ...]:
-    drawn, too_many = partial(sample, tuning), partial(vocabulary_refusal, tuning)
+    drawn, too_many = partial(sample, tuning), partial(check_vocabulary, tuning)
     return (
         Entry(Op.ARGMAX, argmax, tuning.orderings),
         Entry(Op.SAMPLE, drawn, tuning.orderings, rejects=too_many),

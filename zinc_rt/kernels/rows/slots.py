@@ -10,7 +10,7 @@ from zinc_rt.ir.op import Op
 from zinc_rt.kernels.entry import Entry
 from zinc_rt.kernels.launch import SYNC, Launch, Ref, Sync, Temp
 from zinc_rt.kernels.rows.operands import row_shape
-from zinc_rt.kernels.rows.sampling import draw, vocabulary_refusal
+from zinc_rt.kernels.rows.sampling import check_vocabulary, make_draw
 from zinc_rt.kernels.rows.tuning import Tuning
 
 
@@ -43,7 +43,7 @@ def sample_slots(
     arguments = (logits, token, row_slot, record, seed, sampling, choice)
     yield Launch("slot_operands", arguments, (vocab,), (rows, 1, 1))
     yield SYNC
-    yield from draw(tuning, node, graph, capacity, sampling, (seed, choice, position, token))
+    yield from make_draw(tuning, node, graph, capacity, sampling, (seed, choice, position, token))
     yield SYNC
     yield Launch("count_tokens", (token, row_slot, record, counts), (vocab,), (rows, 1, 1))
 
@@ -63,7 +63,7 @@ def logprobs(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterato
 
 
 def rows(tuning: Tuning) -> tuple[Entry, ...]:
-    too_many = partial(vocabulary_refusal, tuning)
+    too_many = partial(check_vocabulary, tuning)
     return (
         Entry(Op.LOGITS_ADJUST, partial(logits_adjust, tuning), tuning.orderings),
         Entry(Op.SAMPLE_SLOTS, partial(sample_slots, tuning), tuning.orderings, rejects=too_many),

@@ -77,6 +77,6 @@ class Tuning:
 
     any_vectors: bool = False  # the embed kernels also work without row numbers, and so dequantise small weights
 
-    def stored(self, dtype: str) -> str:
+    def stored_dtype(self, dtype: str) -> str:
         """Return the type on the device of a weight with type `dtype` in the file."""
         return self.expansions.get(dtype, dtype)

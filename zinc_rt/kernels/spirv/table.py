@@ -20,8 +20,8 @@ from zinc_rt.kernels.rows import (
     slots,
     ssm_scan,
 )
-from zinc_rt.kernels.rows.dequantise import any_vectors
-from zinc_rt.kernels.rows.expand import EVERY_OTHER_TYPE, pack_weight, packed_bytes
+from zinc_rt.kernels.rows.dequantise import accept_any_vectors
+from zinc_rt.kernels.rows.expand import EVERY_OTHER_TYPE, count_packed_bytes, pack_weight
 from zinc_rt.kernels.rows.operands import F32
 from zinc_rt.kernels.rows.repack import WEIGHT_TYPES
 from zinc_rt.kernels.rows.tuning import Tuning
@@ -77,7 +77,7 @@ FAMILIES = (
     ssm_scan,
 )
 _ENTRIES = tuple(row for family in FAMILIES for row in family.rows(TUNING))
-ENTRIES = tuple(any_vectors(TUNING, row) if row.weight_dtypes == F32 else row for row in _ENTRIES)
+ENTRIES = tuple(accept_any_vectors(TUNING, row) if row.weight_dtypes == F32 else row for row in _ENTRIES)
 _BUILT = files(__package__) / "built"
 
 
@@ -101,7 +101,7 @@ KERNELS: SpirvKernelSet = SpirvKernels(
     "spirv",
     ENTRIES,
     partial(pack_weight, EVERY_OTHER_TYPE),
-    partial(packed_bytes, EVERY_OTHER_TYPE),
+    partial(count_packed_bytes, EVERY_OTHER_TYPE),
     names,
     module,
     expansions=EVERY_OTHER_TYPE,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zinc_rt.kmd.uapi.structs import Ioctl, Struct, StructField, by_key, u16, u32, u64
+from zinc_rt.kmd.uapi.structs import Ioctl, Struct, StructField, index_by_key, u16, u32, u64
 
 AMDGPU_GEM_DOMAIN_GTT = 0x2
 AMDGPU_GEM_DOMAIN_VRAM = 0x4
@@ -188,13 +188,18 @@ INFO_DEVICE = Struct(
 )
 
 
-def _heap(name: str) -> list[StructField]:
+def _heap_fields(name: str) -> list[StructField]:
     return [
         u64(f"{name}.{part}") for part in ("total_heap_size", "usable_heap_size", "heap_usage", "max_allocation")
     ]
 
 
-INFO_MEMORY = Struct("struct drm_amdgpu_memory_info", *_heap("vram"), *_heap("cpu_accessible_vram"), *_heap("gtt"))
+INFO_MEMORY = Struct(
+    "struct drm_amdgpu_memory_info",
+    *_heap_fields("vram"),
+    *_heap_fields("cpu_accessible_vram"),
+    *_heap_fields("gtt"),
+)
 
 INFO_GPUVM_FAULT = Struct("struct drm_amdgpu_info_gpuvm_fault", u64("addr"), u32("status"), u32("vmhub"))
 
@@ -272,17 +277,17 @@ USERQ_WAIT = Struct(
 DRM_COMMAND_BASE = 0x40
 
 
-def _command(name: str, direction: str, number: int, struct: Struct) -> Ioctl:
+def _make_ioctl(name: str, direction: str, number: int, struct: Struct) -> Ioctl:
     return Ioctl(f"DRM_IOCTL_AMDGPU_{name}", direction, "d", DRM_COMMAND_BASE + number, struct)
 
 
-IOCTL_GEM_CREATE = _command("GEM_CREATE", "rw", 0x00, GEM_CREATE)
-IOCTL_GEM_MMAP = _command("GEM_MMAP", "rw", 0x01, GEM_MMAP)
-IOCTL_INFO = _command("INFO", "w", 0x05, INFO)
-IOCTL_GEM_VA = _command("GEM_VA", "w", 0x08, GEM_VA)
-IOCTL_GEM_OP = _command("GEM_OP", "rw", 0x10, GEM_OP)
-IOCTL_USERQ = _command("USERQ", "rw", 0x16, USERQ)
-IOCTL_USERQ_SIGNAL = _command("USERQ_SIGNAL", "rw", 0x17, USERQ_SIGNAL)
-IOCTL_USERQ_WAIT = _command("USERQ_WAIT", "rw", 0x18, USERQ_WAIT)
+IOCTL_GEM_CREATE = _make_ioctl("GEM_CREATE", "rw", 0x00, GEM_CREATE)
+IOCTL_GEM_MMAP = _make_ioctl("GEM_MMAP", "rw", 0x01, GEM_MMAP)
+IOCTL_INFO = _make_ioctl("INFO", "w", 0x05, INFO)
+IOCTL_GEM_VA = _make_ioctl("GEM_VA", "w", 0x08, GEM_VA)
+IOCTL_GEM_OP = _make_ioctl("GEM_OP", "rw", 0x10, GEM_OP)
+IOCTL_USERQ = _make_ioctl("USERQ", "rw", 0x16, USERQ)
+IOCTL_USERQ_SIGNAL = _make_ioctl("USERQ_SIGNAL", "rw", 0x17, USERQ_SIGNAL)
+IOCTL_USERQ_WAIT = _make_ioctl("USERQ_WAIT", "rw", 0x18, USERQ_WAIT)
 
-IOCTLS = by_key(globals())
+IOCTLS = index_by_key(globals())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zinc_rt.kmd.uapi.structs import Ioctl, Struct, by_key, s32, s64, u32, u64
+from zinc_rt.kmd.uapi.structs import Ioctl, Struct, index_by_key, s32, s64, u32, u64
 
 DRM_SYNCOBJ_WAIT_FLAGS_WAIT_ALL = 1 << 0
 DRM_SYNCOBJ_WAIT_FLAGS_WAIT_FOR_SUBMIT = 1 << 1
@@ -49,15 +49,15 @@ SYNCOBJ_TIMELINE_WAIT = Struct(
 )
 
 
-def _command(name: str, direction: str, number: int, struct: Struct) -> Ioctl:
+def _make_ioctl(name: str, direction: str, number: int, struct: Struct) -> Ioctl:
     return Ioctl(f"DRM_IOCTL_{name}", direction, "d", number, struct)
 
 
-IOCTL_VERSION = _command("VERSION", "rw", 0x00, VERSION)
-IOCTL_GEM_CLOSE = _command("GEM_CLOSE", "w", 0x09, GEM_CLOSE)
-IOCTL_SYNCOBJ_CREATE = _command("SYNCOBJ_CREATE", "rw", 0xBF, SYNCOBJ_CREATE)
-IOCTL_SYNCOBJ_DESTROY = _command("SYNCOBJ_DESTROY", "rw", 0xC0, SYNCOBJ_DESTROY)
-IOCTL_SYNCOBJ_WAIT = _command("SYNCOBJ_WAIT", "rw", 0xC3, SYNCOBJ_WAIT)
-IOCTL_SYNCOBJ_TIMELINE_WAIT = _command("SYNCOBJ_TIMELINE_WAIT", "rw", 0xCA, SYNCOBJ_TIMELINE_WAIT)
+IOCTL_VERSION = _make_ioctl("VERSION", "rw", 0x00, VERSION)
+IOCTL_GEM_CLOSE = _make_ioctl("GEM_CLOSE", "w", 0x09, GEM_CLOSE)
+IOCTL_SYNCOBJ_CREATE = _make_ioctl("SYNCOBJ_CREATE", "rw", 0xBF, SYNCOBJ_CREATE)
+IOCTL_SYNCOBJ_DESTROY = _make_ioctl("SYNCOBJ_DESTROY", "rw", 0xC0, SYNCOBJ_DESTROY)
+IOCTL_SYNCOBJ_WAIT = _make_ioctl("SYNCOBJ_WAIT", "rw", 0xC3, SYNCOBJ_WAIT)
+IOCTL_SYNCOBJ_TIMELINE_WAIT = _make_ioctl("SYNCOBJ_TIMELINE_WAIT", "rw", 0xCA, SYNCOBJ_TIMELINE_WAIT)
 
-IOCTLS = by_key(globals())
+IOCTLS = index_by_key(globals())

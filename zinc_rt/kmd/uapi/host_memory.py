@@ -27,15 +27,15 @@ class HostArray:
         return struct.read(self.bytes()[start : start + struct.size_bytes])
 
 
-def u32_array(values: Iterable[int]) -> HostArray:
+def make_u32_array(values: Iterable[int]) -> HostArray:
     return HostArray(b"".join(value.to_bytes(4, "little") for value in values))
 
 
-def u64_array(values: Iterable[int]) -> HostArray:
+def make_u64_array(values: Iterable[int]) -> HostArray:
     return HostArray(b"".join(value.to_bytes(8, "little") for value in values))
 
 
-def record_array(items: Iterable[StructBytes]) -> HostArray:
+def make_record_array(items: Iterable[StructBytes]) -> HostArray:
     return HostArray(b"".join(bytes(item.raw) for item in items))
 
 

@@ -4,7 +4,7 @@ SVM.
 
 from __future__ import annotations
 
-from zinc_rt.kmd.uapi.structs import Ioctl, Struct, by_key, u32, u64
+from zinc_rt.kmd.uapi.structs import Ioctl, Struct, index_by_key, u32, u64
 
 # queue types, limits
 KFD_IOC_QUEUE_TYPE_COMPUTE = 0  # PM4
@@ -183,27 +183,27 @@ UNMAP_MEMORY_FROM_GPU = Struct(
 )
 
 
-def _command(name: str, direction: str, number: int, struct: Struct) -> Ioctl:
+def _make_ioctl(name: str, direction: str, number: int, struct: Struct) -> Ioctl:
     return Ioctl(f"AMDKFD_IOC_{name}", direction, "K", number, struct)
 
 
-IOC_GET_VERSION = _command("GET_VERSION", "r", 0x01, GET_VERSION)
-IOC_CREATE_QUEUE = _command("CREATE_QUEUE", "rw", 0x02, CREATE_QUEUE)
-IOC_DESTROY_QUEUE = _command("DESTROY_QUEUE", "rw", 0x03, DESTROY_QUEUE)
-IOC_GET_CLOCK_COUNTERS = _command("GET_CLOCK_COUNTERS", "rw", 0x05, GET_CLOCK_COUNTERS)
-IOC_UPDATE_QUEUE = _command("UPDATE_QUEUE", "w", 0x07, UPDATE_QUEUE)
-IOC_CREATE_EVENT = _command("CREATE_EVENT", "rw", 0x08, CREATE_EVENT)
-IOC_DESTROY_EVENT = _command("DESTROY_EVENT", "w", 0x09, DESTROY_EVENT)
-IOC_SET_EVENT = _command("SET_EVENT", "w", 0x0A, SET_EVENT)
-IOC_RESET_EVENT = _command("RESET_EVENT", "w", 0x0B, RESET_EVENT)
-IOC_WAIT_EVENTS = _command("WAIT_EVENTS", "rw", 0x0C, WAIT_EVENTS)
-IOC_GET_PROCESS_APERTURES_NEW = _command("GET_PROCESS_APERTURES_NEW", "rw", 0x14, GET_PROCESS_APERTURES_NEW)
-IOC_ACQUIRE_VM = _command("ACQUIRE_VM", "w", 0x15, ACQUIRE_VM)
-IOC_ALLOC_MEMORY_OF_GPU = _command("ALLOC_MEMORY_OF_GPU", "rw", 0x16, ALLOC_MEMORY_OF_GPU)
-IOC_FREE_MEMORY_OF_GPU = _command("FREE_MEMORY_OF_GPU", "w", 0x17, FREE_MEMORY_OF_GPU)
-IOC_MAP_MEMORY_TO_GPU = _command("MAP_MEMORY_TO_GPU", "rw", 0x18, MAP_MEMORY_TO_GPU)
-IOC_UNMAP_MEMORY_FROM_GPU = _command("UNMAP_MEMORY_FROM_GPU", "rw", 0x19, UNMAP_MEMORY_FROM_GPU)
-IOC_SET_CU_MASK = _command("SET_CU_MASK", "w", 0x1A, SET_CU_MASK)
-IOC_AVAILABLE_MEMORY = _command("AVAILABLE_MEMORY", "rw", 0x23, GET_AVAILABLE_MEMORY)
+IOC_GET_VERSION = _make_ioctl("GET_VERSION", "r", 0x01, GET_VERSION)
+IOC_CREATE_QUEUE = _make_ioctl("CREATE_QUEUE", "rw", 0x02, CREATE_QUEUE)
+IOC_DESTROY_QUEUE = _make_ioctl("DESTROY_QUEUE", "rw", 0x03, DESTROY_QUEUE)
+IOC_GET_CLOCK_COUNTERS = _make_ioctl("GET_CLOCK_COUNTERS", "rw", 0x05, GET_CLOCK_COUNTERS)
+IOC_UPDATE_QUEUE = _make_ioctl("UPDATE_QUEUE", "w", 0x07, UPDATE_QUEUE)
+IOC_CREATE_EVENT = _make_ioctl("CREATE_EVENT", "rw", 0x08, CREATE_EVENT)
+IOC_DESTROY_EVENT = _make_ioctl("DESTROY_EVENT", "w", 0x09, DESTROY_EVENT)
+IOC_SET_EVENT = _make_ioctl("SET_EVENT", "w", 0x0A, SET_EVENT)
+IOC_RESET_EVENT = _make_ioctl("RESET_EVENT", "w", 0x0B, RESET_EVENT)
+IOC_WAIT_EVENTS = _make_ioctl("WAIT_EVENTS", "rw", 0x0C, WAIT_EVENTS)
+IOC_GET_PROCESS_APERTURES_NEW = _make_ioctl("GET_PROCESS_APERTURES_NEW", "rw", 0x14, GET_PROCESS_APERTURES_NEW)
+IOC_ACQUIRE_VM = _make_ioctl("ACQUIRE_VM", "w", 0x15, ACQUIRE_VM)
+IOC_ALLOC_MEMORY_OF_GPU = _make_ioctl("ALLOC_MEMORY_OF_GPU", "rw", 0x16, ALLOC_MEMORY_OF_GPU)
+IOC_FREE_MEMORY_OF_GPU = _make_ioctl("FREE_MEMORY_OF_GPU", "w", 0x17, FREE_MEMORY_OF_GPU)
+IOC_MAP_MEMORY_TO_GPU = _make_ioctl("MAP_MEMORY_TO_GPU", "rw", 0x18, MAP_MEMORY_TO_GPU)
+IOC_UNMAP_MEMORY_FROM_GPU = _make_ioctl("UNMAP_MEMORY_FROM_GPU", "rw", 0x19, UNMAP_MEMORY_FROM_GPU)
+IOC_SET_CU_MASK = _make_ioctl("SET_CU_MASK", "w", 0x1A, SET_CU_MASK)
+IOC_AVAILABLE_MEMORY = _make_ioctl("AVAILABLE_MEMORY", "rw", 0x23, GET_AVAILABLE_MEMORY)
 
-IOCTLS = by_key(globals())
+IOCTLS = index_by_key(globals())

@@ -129,7 +129,7 @@ _NONE, _WRITE, _READ = 0, 1, 2
 _DIRECTIONS = {"": _NONE, "w": _WRITE, "r": _READ, "rw": _WRITE | _READ}
 
 
-def ioc(direction: str, type_: str, number: int, size_bytes: int) -> int:
+def encode_ioctl(direction: str, type_: str, number: int, size_bytes: int) -> int:
     """Return the number of an ioctl (_IOC). `direction` is the caller's: "w" it writes the argument, "r" it reads
     it."""
     return _DIRECTIONS[direction] << 30 | size_bytes << 16 | ord(type_) << 8 | number
@@ -145,11 +145,11 @@ class Ioctl:
     request: int = field(init=False)
 
     def __post_init__(self) -> None:
-        request = ioc(self.direction, self.type_, self.number, self.struct.size_bytes)
+        request = encode_ioctl(self.direction, self.type_, self.number, self.struct.size_bytes)
         object.__setattr__(self, "request", request)
 
 
-def by_key(declared: Mapping[str, object]) -> dict[tuple[str, int], Ioctl]:
+def index_by_key(declared: Mapping[str, object]) -> dict[tuple[str, int], Ioctl]:
     """Return a module's ioctls by the driver's dispatch key: type and number, never the size."""
     ioctls = [value for value in declared.values() if isinstance(value, Ioctl)]
     table = {(ioctl.type_, ioctl.number): ioctl for ioctl in ioctls}

@@ -20,7 +20,7 @@ from zinc_rt.host.arguments import suggest_word
 from zinc_rt.host.errors import UsageError
 from zinc_rt.kmd.driver import SideChannel
 from zinc_rt.launching.debugging.prepared import PreparedLaunch
-from zinc_rt.launching.located import PlacedBuffer, nearest_buffer
+from zinc_rt.launching.located import PlacedBuffer, find_nearest_buffer
 from zinc_rt.launching.values import parse_type
 from zinc_rt.sim.shader.emit.debug import ANY, IN_LDS, IN_MEMORY, IN_STATE
 from zinc_rt.sim.shader.emit.slots import register_name
@@ -45,7 +45,7 @@ FORM = "expected a register (v3, v3[5], s4, s[0:1], exec, vcc, scc, m0), lds[I],
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class DebugValue:
     """The values of an expression. `labels`: the lane or index of each, "" for one scalar. `defined`: whether it
     was written. `active`: whether EXEC has the lane; None for values that are not lanes."""
 
@@ -62,16 +62,16 @@ class Shown:
         """Return one value as text: hexadecimal for registers without a type."""
         if not self.defined[index]:
             return "-"
-        return value_text(self.values[index], in_hex=self.in_hex)
+        return format_value(self.values[index], in_hex=self.in_hex)
 
-    def plain(self) -> list[Any]:
+    def to_plain(self) -> list[Any]:
         """Return the values for JSON: None for those that were never written."""
         numbers = self.values.astype(np.float64) if self.values.dtype.kind in "fV" else self.values
         pairs = zip(numbers.tolist(), self.defined, strict=True)
         return [item if defined else None for item, defined in pairs]
 
 
-def value_text(value: Any, *, in_hex: bool) -> str:
+def format_value(value: Any, *, in_hex: bool) -> str:
     return f"{int(value):#x}" if in_hex else str(value)
 
 
@@ -90,7 +90,7 @@ class WatchPlace:
     def text(self, raw: int) -> str:
         """Return the text of the value with these bits."""
         data = raw.to_bytes(8, "little")[: self.size_bytes]
-        return value_text(np.frombuffer(data, self.dtype)[0], in_hex=self.in_hex)
+        return format_value(np.frombuffer(data, self.dtype)[0], in_hex=self.in_hex)
 
 
 class StateReader:
@@ -99,7 +99,7 @@ class StateReader:
     def __init__(self, prepared: PreparedLaunch, wave: WaveView | None, vgprs: int) -> None:
         self._prepared, self._wave, self._vgprs = prepared, wave, vgprs
 
-    def read(self, text: str) -> Shown:
+    def read(self, text: str) -> DebugValue:
         """Return the values of an expression. Raise UsageError if it is not an expression, or uses a name that
         does not exist.
         """
@@ -115,19 +115,19 @@ class StateReader:
             )
         return location
 
-    def holds(self, condition: str) -> bool:
+    def is_true(self, condition: str) -> bool:
         """Return whether a comparison is true or a single value is not zero. A value that was never written is
         neither true nor false.
         """
         match = _COMPARISON.fullmatch(condition.strip())
         if match is None:
-            value = self._one(condition)
+            value = self._read_integer(condition)
             return value is not None and bool(value != 0)
         left, sign, right = match.groups()
-        one, other = self._one(left), self._literal(right, left)
+        one, other = self._read_integer(left), self._evaluate_literal(right, left)
         return one is not None and other is not None and bool(_OPERATORS[sign](one, other))
 
-    def _one(self, text: str) -> Any:
+    def _read_integer(self, text: str) -> Any:
         shown = self.read(text)
         if len(shown.values) != 1:
             raise UsageError(
@@ -135,33 +135,37 @@ class StateReader:
             )
         return shown.values[0] if shown.defined[0] else None
 
-    def _literal(self, text: str, left: str) -> Any:
+    def _evaluate_literal(self, text: str, left: str) -> Any:
         try:
             number: float = int(text, 0)
         except ValueError:
             try:
                 number = float(text)
             except ValueError:
-                return self._one(text)
+                return self._read_integer(text)
         dtype = self.read(left).values.dtype
         return int(number) % (1 << 8 * dtype.itemsize) if dtype.kind == "u" and number < 0 else number
 
     # --- parts
 
-    def _read(self, text: str) -> tuple[Shown, WatchPlace | None]:
+    def _read(self, text: str) -> tuple[DebugValue, WatchPlace | None]:
         text = text.strip()
-        for pattern, reader in ((_REGISTER, self._register), (_ADDRESS, self._address), (_NAME, self._named)):
+        for pattern, reader in (
+            (_REGISTER, self._read_register),
+            (_ADDRESS, self._read_address),
+            (_NAME, self._read_named),
+        ):
             match = pattern.match(text)
             tail = _TAIL.fullmatch(text, match.end()) if match is not None else None
             if match is not None and tail is not None:
                 return reader(match, tail["type"], tail["index"], text)
         raise UsageError(f"{text or 'nothing'}: {FORM}")
 
-    def _register(
+    def _read_register(
         self, match: re.Match[str], kind: str | None, index: str | None, text: str
-    ) -> tuple[Shown, WatchPlace | None]:
-        wave = self._at_wave(text)
-        keys = self._keys(match, text)
+    ) -> tuple[DebugValue, WatchPlace | None]:
+        wave = self._require_wave(text)
+        keys = self._register_keys(match, text)
         if not wave.has_started:
             raise UsageError(f"{text}: wave {wave.number} has not started", next="break in it: break LINE wave N")
         vector = keys[0] < VGPR_LIMIT
@@ -169,7 +173,7 @@ class StateReader:
         pairs = [wave.register(key) for key in keys]
         words = np.stack([values for values, _ in pairs], axis=1)
         undefined = np.stack([bits for _, bits in pairs], axis=1)
-        dtype, half = self._register_type(match, kind, len(keys), text)
+        dtype, half = self._find_register_type(match, kind, len(keys), text)
         if dtype.itemsize == 2:
             shift = 16 * (half == "h")
             words, undefined = ((item >> shift).astype(np.uint16) for item in (words, undefined))
@@ -180,7 +184,7 @@ class StateReader:
         if columns > 1 and not vector:
             names = keys if columns == len(keys) else keys[::2]
             labels = tuple(register_name(key) for key in names)
-            return Shown(text, values[0], labels, known[0], in_hex=in_hex, written="never written"), None
+            return DebugValue(text, values[0], labels, known[0], in_hex=in_hex, written="never written"), None
         if columns > 1:
             raise UsageError(f"{text}: {len(keys)} registers need a 64-bit type; or print them one by one")
         if not vector:
@@ -190,29 +194,29 @@ class StateReader:
                 IN_STATE, wave.offset_of(keys[0], 0), 1 if keys[0] == VGPR_LIMIT + SCC else dtype.itemsize,
                 wave.index, wave.group, np.dtype(np.uint8) if keys[0] == VGPR_LIMIT + SCC else dtype, in_hex,
             )  # fmt: skip
-            shown = Shown(text, values[:, 0], ("",), known[:, 0], in_hex=in_hex, written="never written")
-            return self._pointing(shown), location if len(keys) == 1 else None
-        chosen = _picked(index, lanes, f"{text}: wave{lanes} has lanes 0 to {lanes - 1}")
+            shown = DebugValue(text, values[:, 0], ("",), known[:, 0], in_hex=in_hex, written="never written")
+            return self._add_pointed_element(shown), location if len(keys) == 1 else None
+        chosen = _parse_index(index, lanes, f"{text}: wave{lanes} has lanes 0 to {lanes - 1}")
         active = np.array([bool(wave.exec >> lane & 1) for lane in chosen])
         labels = tuple(map(str, chosen))
-        shown = Shown(text, values[chosen, 0], labels, known[chosen, 0], active, in_hex, "never written")
+        shown = DebugValue(text, values[chosen, 0], labels, known[chosen, 0], active, in_hex, "never written")
         if len(keys) > 1:
-            return self._pointing(shown), None
+            return self._add_pointed_element(shown), None
         offset = wave.offset_of(keys[0], chosen[0]) + 2 * (half == "h")
         return shown, WatchPlace(IN_STATE, offset, dtype.itemsize, wave.index, wave.group, dtype, in_hex)
 
-    def _pointing(self, shown: Shown) -> Shown:
+    def _add_pointed_element(self, shown: DebugValue) -> DebugValue:
         """Note the element at the address, if the value is one in 64 bits."""
         if len(shown.values) != 1 or shown.values.dtype != np.uint64 or not shown.defined[0]:
             return shown
         pairs = self._prepared.buffers.items()
         placed = [PlacedBuffer(name, buffer.gpu_va, value.array) for name, (buffer, value) in pairs]
-        nearest = nearest_buffer(placed, int(shown.values[0]))
+        nearest = find_nearest_buffer(placed, int(shown.values[0]))
         return shown if nearest is None else replace(shown, note=nearest.element(int(shown.values[0])))
 
-    def _keys(self, match: re.Match[str], text: str) -> list[int]:
+    def _register_keys(self, match: re.Match[str], text: str) -> list[int]:
         if match["special"]:
-            pair = self._at_wave(text).lanes == 64
+            pair = self._require_wave(text).lanes == 64
             first, count = {
                 "vcc": (VCC_LO, 1 + pair), "vcc_lo": (VCC_LO, 1), "vcc_hi": (VCC_LO + 1, 1),
                 "exec": (EXEC_LO, 1 + pair), "exec_lo": (EXEC_LO, 1), "exec_hi": (EXEC_HI, 1),
@@ -228,7 +232,7 @@ class StateReader:
         base = {"v": 0, "s": VGPR_LIMIT, "ttmp": VGPR_LIMIT + TTMP0}[kind]
         return [base + index for index in range(first, last + 1)]
 
-    def _register_type(
+    def _find_register_type(
         self, match: re.Match[str], kind: str | None, count: int, text: str
     ) -> tuple[np.dtype[Any], str | None]:
         half = match["half"]
@@ -242,13 +246,13 @@ class StateReader:
             raise UsageError(f"{text}: {kind} does not fit into {32 * count // (2 if half else 1)} bits")
         return dtype, half
 
-    def _named(
+    def _read_named(
         self, match: re.Match[str], kind: str | None, index: str | None, text: str
-    ) -> tuple[Shown, WatchPlace | None]:
+    ) -> tuple[DebugValue, WatchPlace | None]:
         name = match[0].removeprefix("@")
         buffers = self._prepared.buffers
         if name == "lds" and not match[0].startswith("@"):
-            return self._lds(kind, index, text)
+            return self._read_lds(kind, index, text)
         if name not in buffers:
             scalar = next((item for item in self._prepared.kernel.shown if item.name == name), None)
             if scalar is not None:
@@ -258,31 +262,33 @@ class StateReader:
                 f"{name}: no argument with that name{suggest_word(name, known)}. Buffers: {', '.join(buffers)}"
             )
         buffer, value = buffers[name]
-        raw = self._memory(buffer.gpu_va, value.array.nbytes)
-        stored = self._stored(buffer.gpu_va, value.array.nbytes) if not value.read else None
+        raw = self._read_memory(buffer.gpu_va, value.array.nbytes)
+        stored = self._read_stored(buffer.gpu_va, value.array.nbytes) if not value.read else None
         array = (
-            raw.view(value.array.dtype).reshape(value.array.shape) if kind is None else _viewed(raw, kind, text)
+            raw.view(value.array.dtype).reshape(value.array.shape) if kind is None else _view_as(raw, kind, text)
         )
-        return self._elements(text, array, index, stored, (IN_MEMORY, buffer.gpu_va, ANY, ANY), "never written")
+        return self._read_elements(
+            text, array, index, stored, (IN_MEMORY, buffer.gpu_va, ANY, ANY), "never written"
+        )
 
-    def _lds(self, kind: str | None, index: str | None, text: str) -> tuple[Shown, WatchPlace | None]:
-        wave = self._at_wave(text)
+    def _read_lds(self, kind: str | None, index: str | None, text: str) -> tuple[DebugValue, WatchPlace | None]:
+        wave = self._require_wave(text)
         data, stored = wave.lds()
         if not data.size:
             raise UsageError(f"{text}: the workgroup has no LDS")
         if not wave.has_started:
             raise UsageError(f"{text}: wave {wave.number} has not started")
-        array = _viewed(data, kind or "u32", text)
+        array = _view_as(data, kind or "u32", text)
         where = (IN_LDS, 0, ANY, wave.group)
-        return self._elements(text, array, index, stored, where, "never written", in_hex=kind is None)
+        return self._read_elements(text, array, index, stored, where, "never written", in_hex=kind is None)
 
-    def _address(
+    def _read_address(
         self, match: re.Match[str], kind: str | None, index: str | None, text: str
-    ) -> tuple[Shown, WatchPlace | None]:
+    ) -> tuple[DebugValue, WatchPlace | None]:
         if match["number"]:
             va = int(match["number"], 0)
         else:
-            pair = self._one(match["pair"])
+            pair = self._read_integer(match["pair"])
             if pair is None:
                 raise UsageError(f"{text}: {match['pair']} was never written")
             va = int(pair)
@@ -301,10 +307,10 @@ class StateReader:
             )
             raise UsageError(f"{text}: {va:#x} is outside the memory of the launch: {listed}")
         size = region[1] + region[2] - va
-        array = _viewed(self._memory(va, size), kind or "u32", text)
-        return self._elements(text, array, index, None, (IN_MEMORY, va, ANY, ANY), "", in_hex=kind is None)
+        array = _view_as(self._read_memory(va, size), kind or "u32", text)
+        return self._read_elements(text, array, index, None, (IN_MEMORY, va, ANY, ANY), "", in_hex=kind is None)
 
-    def _elements(
+    def _read_elements(
         self,
         text: str,
         array: np.ndarray,
@@ -314,8 +320,8 @@ class StateReader:
         written: str,
         *,
         in_hex: bool = False,
-    ) -> tuple[Shown, WatchPlace | None]:
-        chosen = _chosen(index, array.shape, text)
+    ) -> tuple[DebugValue, WatchPlace | None]:
+        chosen = _choose_indices(index, array.shape, text)
         labels = tuple(", ".join(map(str, item)) for item in chosen)
         flat = [int(np.ravel_multi_index(item, array.shape)) for item in chosen]
         size = array.itemsize
@@ -324,7 +330,7 @@ class StateReader:
         if stored is not None:
             whole = stored[: len(stored) // size * size].reshape(-1, size)
             known = np.logical_and.reduce(whole, axis=1)[flat]
-        shown = Shown(text, values, labels, known, None, in_hex, written)
+        shown = DebugValue(text, values, labels, known, None, in_hex, written)
         base, offset, wave, group = where
         if size > 8 or len(flat) != 1:
             return shown, None
@@ -332,19 +338,19 @@ class StateReader:
 
     # --- memory
 
-    def _at_wave(self, text: str) -> WaveView:
+    def _require_wave(self, text: str) -> WaveView:
         if self._wave is None:
             raise UsageError(f"{text}: no wave is running", next="back or restart, then print it")
         return self._wave
 
-    def _memory(self, va: int, size_bytes: int) -> np.ndarray:
+    def _read_memory(self, va: int, size_bytes: int) -> np.ndarray:
         import ctypes
 
         if not size_bytes:
             return np.zeros(0, np.uint8)
         return np.frombuffer(ctypes.string_at(va, size_bytes), np.uint8)
 
-    def _stored(self, va: int, size_bytes: int) -> np.ndarray | None:
+    def _read_stored(self, va: int, size_bytes: int) -> np.ndarray | None:
         side = self._prepared.driver
         if not isinstance(side, SideChannel) or not size_bytes:
             return None
@@ -352,7 +358,7 @@ class StateReader:
         return np.unpackbits(bits, count=size_bytes, bitorder="little").astype(bool)
 
 
-def _viewed(raw: np.ndarray, kind: str, text: str) -> np.ndarray:
+def _view_as(raw: np.ndarray, kind: str, text: str) -> np.ndarray:
     dtype = parse_type(text, kind)
     whole = len(raw) // dtype.itemsize * dtype.itemsize
     if not whole:
@@ -360,7 +366,7 @@ def _viewed(raw: np.ndarray, kind: str, text: str) -> np.ndarray:
     return raw[:whole].view(dtype)
 
 
-def _chosen(index: str | None, shape: Sequence[int], text: str) -> list[tuple[int, ...]]:
+def _choose_indices(index: str | None, shape: Sequence[int], text: str) -> list[tuple[int, ...]]:
     """Return the indices in the text between [ and ]. Without it, the first DEFAULT_VALUES."""
     count = int(np.prod(shape))
     if index is None:
@@ -368,11 +374,11 @@ def _chosen(index: str | None, shape: Sequence[int], text: str) -> list[tuple[in
     parts = index.split(",")
     if len(parts) == 1 and len(shape) > 1:
         message = f"{text}: it has {count} elements"
-        return [tuple(map(int, np.unravel_index(at, shape))) for at in _picked(index, count, message)]
+        return [tuple(map(int, np.unravel_index(at, shape))) for at in _parse_index(index, count, message)]
     if len(parts) != len(shape):
         raise UsageError(f"{text}: got {len(parts)} indices for {len(shape)} axes")
     axes = [
-        _picked(part, size, f"{text}: that axis has {size} elements")
+        _parse_index(part, size, f"{text}: that axis has {size} elements")
         for part, size in zip(parts, shape, strict=True)
     ]
     if np.prod([len(axis) for axis in axes]) > MAX_VALUES:
@@ -381,7 +387,7 @@ def _chosen(index: str | None, shape: Sequence[int], text: str) -> list[tuple[in
     return [tuple(map(int, item)) for item in zip(*(grid.reshape(-1) for grid in grids), strict=True)]
 
 
-def _picked(index: str | None, count: int, message: str) -> list[int]:
+def _parse_index(index: str | None, count: int, message: str) -> list[int]:
     """Parse an index like `5` or a range like `0..8`, below `count`."""
     if index is None:
         return list(range(count))

@@ -29,7 +29,7 @@ class Breakpoint:
     after: int = 0
     passes: int = 0  # in the run so far
 
-    def matches(self, stop: WaveStop, holds: Callable[[str], bool]) -> bool:
+    def is_hit(self, stop: WaveStop, holds: Callable[[str], bool]) -> bool:
         """Return whether it stops this wave; if not, count the pass."""
         wave = stop.wave
         if wave.pc not in self.pcs or (self.wave is not None and wave.number != self.wave):
@@ -113,7 +113,7 @@ class StepWave:
     def __post_init__(self) -> None:
         self._index = self.wave.index
         self._name = f"wave {self.wave.number} of workgroup {self.wave.group_id} has ended"
-        self._ends = self.wave.running and self.wave.pc in self.code.ends
+        self._ends = self.wave.running and self.wave.pc in self.code.find_ends
         if not self.wave.running:
             self.count += 1  # it stops before its next instruction first
 
@@ -130,7 +130,7 @@ class StepWave:
             self.line = self.code.line(stop.wave.pc) if self.line is not None else None
             if self.count <= 0:
                 return "step"
-        if stop.wave.pc in self.code.ends:
+        if stop.wave.pc in self.code.find_ends:
             self._ends = True
             self._debugger.stop_at_step(0)
         return ""
@@ -164,7 +164,7 @@ class FinishWave:
     silent: bool = False
 
     def prepare(self, debugger: WaveDebugger) -> list[int]:
-        return self.code.ends
+        return self.code.find_ends
 
     def reached(self, stop: WaveStop) -> str:
-        return "end of the wave" if stop.wave.index == self.index and stop.wave.pc in self.code.ends else ""
+        return "end of the wave" if stop.wave.index == self.index and stop.wave.pc in self.code.find_ends else ""

@@ -11,7 +11,7 @@ from pathlib import Path
 from zinc_rt.host.arguments import suggest_word
 from zinc_rt.host.errors import UsageError
 from zinc_rt.isa import Instruction, decode
-from zinc_rt.isa.control_flow import control_flow
+from zinc_rt.isa.control_flow import find_control_flow
 from zinc_rt.launching.code_object import CodeImage, CodeKernel
 from zinc_rt.sim.shader.layout import KernelVariant
 
@@ -34,7 +34,7 @@ class KernelCode:
     def __init__(self, variant: KernelVariant, image: CodeImage, kernel: CodeKernel) -> None:
         self.name, self._image = kernel.name, image
         self._variant = variant
-        flow = control_flow(variant.code, variant.target, variant.entry, running=True)
+        flow = find_control_flow(variant.code, variant.target, variant.entry, running=True)
         self._target = flow.target
         self.instructions: dict[int, Instruction] = {
             pc - variant.entry: instruction
@@ -42,7 +42,7 @@ class KernelCode:
             for pc, instruction in block.instructions
         }
         self.pcs = sorted(self.instructions)
-        self.lines = {pc: _line(image.line_at(kernel.entry_at + pc)) for pc in self.pcs}
+        self.lines = {pc: _parse_line(image.line_at(kernel.entry_at + pc)) for pc in self.pcs}
         files = Counter(line.file for line in self.lines.values() if line is not None)
         self.file = files.most_common(1)[0][0] if files else ""
         self.files = tuple(files)
@@ -62,19 +62,19 @@ class KernelCode:
     def line(self, pc: int) -> SourceLine | None:
         return self.lines.get(pc)
 
-    def where(self, pc: int) -> str:
+    def format_place(self, pc: int) -> str:
         """Return FILE:LINE, or KERNEL+PC without a line."""
         line = self.line(pc)
         return str(line) if line is not None else f"{self.name}+{pc:#x}"
 
     @property
-    def ends(self) -> list[int]:
+    def find_ends(self) -> list[int]:
         """Return the pcs of the instructions that end a wave."""
         return [pc for pc in self.pcs if self.mnemonic(pc) in ("s_endpgm", "s_endpgm_saved")]
 
     # --- locations of breakpoints
 
-    def at_pc(self, pc: int) -> int:
+    def check_pc(self, pc: int) -> int:
         """Return the pc. Raise UsageError if no instruction starts there."""
         if pc in self.instructions:
             return pc
@@ -88,9 +88,9 @@ class KernelCode:
             f"and pc {after:#x} `{self.text(after)}`"
         )
 
-    def at_line(self, number: int, file: str = "") -> list[int]:
+    def find_pcs(self, number: int, file: str = "") -> list[int]:
         """Return the first pc of each piece of the line's code. Raise UsageError if the line has none."""
-        chosen = self._file(file)
+        chosen = self._find_file(file)
         numbers = {line.number for line in self.lines.values() if line is not None and line.file == chosen}
         if number not in numbers:
             nearest = sorted(sorted(numbers, key=lambda item: abs(item - number))[:NEAREST])
@@ -105,7 +105,7 @@ class KernelCode:
             before = self.lines[pc]
         return starts
 
-    def _file(self, name: str) -> str:
+    def _find_file(self, name: str) -> str:
         if not self.file:
             missing = self._image.lines_missing or "compile it with -g"
             raise UsageError(
@@ -125,7 +125,7 @@ class KernelCode:
 
     # --- text
 
-    def disassembly(self, pc: int, count: int) -> Iterable[str]:
+    def disassemble_around(self, pc: int, count: int) -> Iterable[str]:
         """Yield `count` instructions around the pc, which is marked."""
         index = bisect_right(self.pcs, pc) - 1
         first = max(index - count // 2, 0)
@@ -146,6 +146,6 @@ class KernelCode:
             yield f"{'=>' if number == line.number else '  '} {number:4d}  {texts[number - 1]}".rstrip()
 
 
-def _line(text: str) -> SourceLine | None:
+def _parse_line(text: str) -> SourceLine | None:
     file, colon, number = text.rpartition(":")
     return SourceLine(file, int(number)) if colon and number.isdecimal() else None

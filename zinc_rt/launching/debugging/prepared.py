@@ -33,7 +33,7 @@ class PreparedLaunch:
     findings: LaunchFindings
     submit: Submit
 
-    def saved(self) -> tuple[bytes, ...]:
+    def save_regions(self) -> tuple[bytes, ...]:
         """Return the contents of `regions`."""
         return tuple(ctypes.string_at(va, size) for _, va, size in self.regions)
 

@@ -28,7 +28,7 @@ from zinc_rt.launching.debugging.goals import (
 )
 from zinc_rt.launching.debugging.kernel_code import KernelCode
 from zinc_rt.launching.debugging.prepared import PreparedLaunch
-from zinc_rt.launching.debugging.stops import DebugStop, StopReason, Watch, WatchChange
+from zinc_rt.launching.debugging.stops import DebugStop, StopReason, WatchChange, Watchpoint
 from zinc_rt.launching.finding_groups import FindingGroup
 from zinc_rt.sim.in_process import SimDriver
 from zinc_rt.sim.interfaces import DeviceFinding
@@ -67,7 +67,7 @@ class DebugSession:
         self._interact, self._suppressed, self._seconds = interact, suppressed, seconds
         self.break_on_error = False
         self.breakpoints: dict[int, Breakpoint] = {}
-        self.watches: dict[int, Watch] = {}
+        self.watches: dict[int, Watchpoint] = {}
         self.prepared: PreparedLaunch
         self.launch: DebuggedLaunch
         self.code: KernelCode
@@ -109,7 +109,7 @@ class DebugSession:
 
     def run(self, prepared: PreparedLaunch) -> float:
         self.prepared = prepared
-        self._saved = prepared.saved()
+        self._saved = prepared.save_regions()
         try:
             self.restart()
             self._interact(self)
@@ -121,14 +121,14 @@ class DebugSession:
 
     def add_breakpoint(self, location: str, pcs: list[int], **more: Any) -> Breakpoint:
         """Add a breakpoint; `more`: other fields of Breakpoint."""
-        added = Breakpoint(self._number(), location, tuple(pcs), **more)
+        added = Breakpoint(self._next_number(), location, tuple(pcs), **more)
         if added.condition and self.wave is not None and "*" not in added.condition:  # an address may come later
-            self.reader().holds(added.condition)  # raises for one that cannot be evaluated
+            self.make_reader().is_true(added.condition)  # raises for one that cannot be evaluated
         self.breakpoints[added.number] = added
         return added
 
-    def add_watch(self, text: str) -> Watch:
-        added = Watch(self._number(), text, self.reader().place(text))
+    def add_watch(self, text: str) -> Watchpoint:
+        added = Watchpoint(self._next_number(), text, self.make_reader().place(text))
         if len(self.watches) >= WATCHES:
             raise UsageError(f"watch: the maximum of {WATCHES} watches is reached", next="delete one")
         self.watches[added.number] = added
@@ -140,7 +140,7 @@ class DebugSession:
             numbers = ", ".join(map(str, (*self.breakpoints, *self.watches))) or "none"
             raise UsageError(f"delete {number}: no such breakpoint or watch; existing numbers: {numbers}")
 
-    def _number(self) -> int:
+    def _next_number(self) -> int:
         self._numbers += 1
         return self._numbers
 
@@ -170,7 +170,7 @@ class DebugSession:
             self.stop = DebugStop(reason, stop.step, stop.wave, None, findings)
         return self.stop
 
-    def back(self, count: int = 1) -> DebugStop:
+    def step_back(self, count: int = 1) -> DebugStop:
         """Go back `count` instructions of the selected wave, or of the last wave after the end."""
         history = self._debugger.history()
         steps = self.stop.step
@@ -190,11 +190,11 @@ class DebugSession:
 
     def step(self, count: int = 1) -> DebugStop:
         """Run instructions of the selected wave."""
-        return self._resume(StepWave(self.selected(), self.code, count))
+        return self._resume(StepWave(self.require_selected(), self.code, count))
 
-    def next_line(self, count: int = 1) -> DebugStop:
+    def step_line(self, count: int = 1) -> DebugStop:
         """Run the selected wave to another source line."""
-        wave = self.selected()
+        wave = self.require_selected()
         line = self.code.line(wave.pc)
         if line is None:
             raise UsageError(f"next: pc {wave.pc:#x} has no source line", next="step runs one instruction")
@@ -202,14 +202,14 @@ class DebugSession:
 
     def step_group(self) -> DebugStop:
         """Run the workgroup of the selected wave past its next barrier, or to its end."""
-        wave = self.selected()
+        wave = self.require_selected()
         assert self._wave_stop is not None
         return self._resume(StepGroup(wave.group, wave.group_id, self._wave_stop.phase))
 
     def finish_wave(self) -> DebugStop:
         """Run to the last instruction of the selected wave."""
-        wave = self.selected()
-        if wave.running and wave.pc in self.code.ends:
+        wave = self.require_selected()
+        if wave.running and wave.pc in self.code.find_ends:
             raise UsageError("finish: this is the last instruction of the wave", next="step or continue")
         return self._resume(FinishWave(wave.index, self.code))
 
@@ -218,7 +218,7 @@ class DebugSession:
         self._pause = reason
         self._debugger.stop_at_step(0)
 
-    def selected(self) -> WaveView:
+    def require_selected(self) -> WaveView:
         if self.wave is None:
             raise UsageError("the launch has ended", next="back goes one instruction back, restart to the start")
         if self.wave.progress == "ended":
@@ -235,7 +235,7 @@ class DebugSession:
         self.wave = waves[number]
         return self.wave
 
-    def reader(self) -> StateReader:
+    def make_reader(self) -> StateReader:
         """Return a reader of the state of the selected wave."""
         return StateReader(self.prepared, self.wave, self.launch.launch.vgprs)
 
@@ -266,13 +266,13 @@ class DebugSession:
         if self.stop.wave is None:
             raise UsageError("the launch has ended", next="back goes one instruction back, restart to the start")
         self._goal, self._pause = goal, ""
-        self._arm(resumed=True)
+        self._set_stops(resumed=True)
         self._wave_stop = None
         self._go_on.put(True)
         self._wait()
         return self.stop
 
-    def _arm(self, *, resumed: bool) -> None:
+    def _set_stops(self, *, resumed: bool) -> None:
         """Set the stops for the goal."""
         debugger = self._debugger
         debugger.stop_at_step(None)
@@ -305,16 +305,16 @@ class DebugSession:
             if kind == "error":
                 raise content
             if kind == "stop":
-                return self._stopped_at(content)
+                return self._handle_stop(content)
             if kind == "fence":
-                return self._at_end(None)
+                return self._handle_end(None)
             ended: Stop = content
-            return self._at_end(ended)
+            return self._handle_end(ended)
 
-    def _stopped_at(self, content: tuple[WaveStop, StopReason]) -> DebugStop:
+    def _handle_stop(self, content: tuple[WaveStop, StopReason]) -> DebugStop:
         stop, reason = content
         self._wave_stop, self.wave = stop, stop.wave
-        findings = self._groups(reason.findings)
+        findings = self._group_findings(reason.findings)
         self._note(findings)
         self.stop = DebugStop(reason.text, stop.step, stop.wave, reason.change, findings)
         if reason.after:
@@ -325,7 +325,7 @@ class DebugSession:
     def _note(self, findings: tuple[FindingGroup, ...]) -> None:
         self.findings += [finding for finding in findings if finding not in self.findings]
 
-    def _at_end(self, ended: Stop | None) -> DebugStop:
+    def _handle_end(self, ended: Stop | None) -> DebugStop:
         if ended is None:  # no launch: the device refused the dispatch
             groups = self.prepared.findings.groups()
             raise InputError(groups[0].first if groups else "the device did not run the launch")
@@ -337,23 +337,25 @@ class DebugSession:
             raise self._debugger.error
         of_waves = [item for item in self._reported if item.place.group is not None]
         if not self._goal.silent and steps - 1 > self._reported_up_to:
-            last = self._counted(of_waves[-1:]) if ended in FATAL else self._counted(self._new_at_end)
+            last = (
+                self._select_counted(of_waves[-1:]) if ended in FATAL else self._select_counted(self._new_at_end)
+            )
             if last and (ended in FATAL or self.break_on_error):
                 self._reported_up_to = steps - 1
-                findings = self._groups(last)
+                findings = self._group_findings(last)
                 self._note(findings)
                 return self._run_to(steps - 1, "finding", findings)
-        findings = self._all_findings()
+        findings = self._list_all_findings()
         if not self._goal.silent:
             self._note(findings)
         how = {Stop.DONE: "the launch has ended", Stop.STUCK: "the launch cannot end: waves wait at a barrier"}
         self.stop = DebugStop(how.get(ended, "the launch has ended with an error"), steps, None, None, findings)
         return self.stop
 
-    def _all_findings(self) -> tuple[FindingGroup, ...]:
+    def _list_all_findings(self) -> tuple[FindingGroup, ...]:
         findings = self.prepared.findings
-        groups = (*findings.groups(), *findings.unwritten(self.prepared.kernel.name))
-        return tuple(group for group in groups if self._counts(group))
+        groups = (*findings.groups(), *findings.find_unwritten(self.prepared.kernel.name))
+        return tuple(group for group in groups if self._is_counted(group))
 
     def _finish(self) -> None:
         """End the waves of the current run, and wait for the end of the launch."""
@@ -388,32 +390,32 @@ class DebugSession:
         if not hasattr(self, "code"):
             self.code = KernelCode(launch.kernel.variant, self.prepared.image, self.prepared.kernel)
         self._static = {}
-        for item in self._counted(self._reported):
+        for item in self._select_counted(self._reported):
             if item.pc in self.code.instructions:
                 self._static.setdefault(item.pc, []).append(item)
         self._new_at_end: list[WaveFinding] = []
-        self._arm(resumed=False)
+        self._set_stops(resumed=False)
 
     def reported(self, finding: WaveFinding) -> None:
         self._reported.append(finding)
 
     def ended(self, stop: Stop) -> None:
         try:
-            self._new_at_end = self._new_findings(self._debugger.steps)
+            self._new_at_end = self._list_new_findings(self._debugger.steps)
         finally:
             self._ended.set()
             self._events.put(("end", stop))
 
     def stopped(self, stop: WaveStop) -> bool:
-        reason = self._reason(stop)
+        reason = self._find_reason(stop)
         if not reason.text:
             return True
         self._events.put(("stop", (stop, reason)))
         return self._go_on.get()
 
-    def _reason(self, stop: WaveStop) -> StopReason:
+    def _find_reason(self, stop: WaveStop) -> StopReason:
         """Return why the wave stops here; "" to continue."""
-        new = self._new_findings(stop.step) if stop.reasons & STOP_AT_FINDING else []
+        new = self._list_new_findings(stop.step) if stop.reasons & STOP_AT_FINDING else []
         if self._pause:
             return StopReason(self._pause)
         reason = StopReason(self._goal.reached(stop))
@@ -435,7 +437,7 @@ class DebugSession:
                 return StopReason("finding", findings=static)
             reader = StateReader(self.prepared, stop.wave, self.launch.launch.vgprs)
             try:
-                hits = [item for item in self.breakpoints.values() if item.matches(stop, reader.holds)]
+                hits = [item for item in self.breakpoints.values() if item.is_hit(stop, reader.is_true)]
             except UsageError as error:
                 return StopReason(f"condition of a breakpoint: {error.message}")
             if hits:
@@ -444,24 +446,28 @@ class DebugSession:
 
     # --- findings
 
-    def _new_findings(self, step: int) -> list[WaveFinding]:
+    def _list_new_findings(self, step: int) -> list[WaveFinding]:
         """Return the findings that the instruction before `step` caused, unless they have stopped the launch."""
         records = self._debugger.new_findings()
         if step - 1 <= self._reported_up_to:
             return []
-        return self._counted(list(self.launch.texts.findings_of_records(records, len(records))))
+        return self._select_counted(list(self.launch.texts.format_records(records, len(records))))
 
-    def _counted(self, findings: list[WaveFinding]) -> list[WaveFinding]:
-        return [finding for finding in findings if any(self._counts(group) for group in self._groups([finding]))]
+    def _select_counted(self, findings: list[WaveFinding]) -> list[WaveFinding]:
+        return [
+            finding
+            for finding in findings
+            if any(self._is_counted(group) for group in self._group_findings([finding]))
+        ]
 
-    def _groups(self, findings: list[WaveFinding]) -> tuple[FindingGroup, ...]:
+    def _group_findings(self, findings: list[WaveFinding]) -> tuple[FindingGroup, ...]:
         of_device = [
             DeviceFinding(RULES[finding.rule].severity, finding.rule, 0, 0, finding.sentence, place=finding.place)
             for finding in findings
         ]
-        return self.prepared.findings.located(of_device)
+        return self.prepared.findings.locate(of_device)
 
-    def _counts(self, group: FindingGroup) -> bool:
+    def _is_counted(self, group: FindingGroup) -> bool:
         """Return whether a finding comes from one of the selected tools and is neither a remark nor suppressed."""
         if group.error:
             return True

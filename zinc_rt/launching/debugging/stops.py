@@ -11,7 +11,7 @@ from zinc_rt.sim.shader.run.debugger import WaveView
 
 
 @dataclass(slots=True)
-class Watch:
+class Watchpoint:
     """A watched value. `text`: its expression."""
 
     number: int

@@ -13,15 +13,15 @@ from zinc_rt.host.errors import InputError
 from zinc_rt.ir.op import Op
 from zinc_rt.model.blocks import (
     AttentionHeads,
-    attend,
-    dense_ffn,
-    frequency_factors,
-    moe_ffn,
-    qkv,
+    add_attention,
+    add_dense_ffn,
+    add_moe_ffn,
+    add_qkv,
+    add_rope_constants,
+    add_shared_expert,
+    find_frequency_factors,
     read_heads,
-    rope_constants,
-    shared_expert,
-    softmax_experts,
+    read_softmax_experts,
     write_kv,
 )
 from zinc_rt.model.builder import ModelBuilder
@@ -87,7 +87,7 @@ class DecoderSpec:
     labels: DecoderLabels = DecoderLabels()
 
 
-def decoder(spec: DecoderSpec) -> Callable[[ModelBuilder], None]:
+def make_decoder(spec: DecoderSpec) -> Callable[[ModelBuilder], None]:
     """Return the function that emits a model of that architecture."""
 
     def emit(m: ModelBuilder) -> None:
@@ -98,23 +98,23 @@ def decoder(spec: DecoderSpec) -> Callable[[ModelBuilder], None]:
 
 def emit_decoder(m: ModelBuilder, spec: DecoderSpec) -> None:
     scaling = read_scaling(m.hyper, betas=spec.yarn_betas)
-    n_rot = m.hyper.positive("rope.dimension_count", read_heads(m, 0).head_dim)
+    n_rot = m.hyper.read_positive("rope.dimension_count", read_heads(m, 0).head_dim)
     beyond = m.limits.ctx > scaling.original_context  # of the requested context, not of the current position
-    factors = frequency_factors(m, spec.rope_factors[beyond], n_rot)
-    everywhere = rope_constants(m, n_rot, scaling=scaling, factors=factors)
+    factors = find_frequency_factors(m, spec.rope_factors[beyond], n_rot)
+    everywhere = add_rope_constants(m, n_rot, scaling=scaling, factors=factors)
     within_window = everywhere
     if spec.sliding:
-        within_window = rope_constants(m, n_rot, suffix="_swa", own_base=spec.sliding_base)
-    window = m.hyper.integer("attention.sliding_window", 0) if spec.sliding else 0
-    temperature = query_temperature(m, scaling) if spec.query_temperature else None
+        within_window = add_rope_constants(m, n_rot, suffix="_swa", own_base=spec.sliding_base)
+    window = m.hyper.read_integer("attention.sliding_window", 0) if spec.sliding else 0
+    temperature = make_query_temperature(m, scaling) if spec.query_temperature else None
     experts = None
-    if spec.expert_width and not (spec.dense_without_experts and not m.hyper.integer("expert_count", 0)):
-        experts = replace(softmax_experts(m, width_key=spec.expert_width), renormalise=spec.renormalise)
+    if spec.expert_width and not (spec.dense_without_experts and not m.hyper.read_integer("expert_count", 0)):
+        experts = replace(read_softmax_experts(m, width_key=spec.expert_width), renormalise=spec.renormalise)
 
     windows = [
         window if window > 0 and is_sliding(m, layer, spec.sliding_period) else 0 for layer in range(m.layers)
     ]
-    m.windows(windows)
+    m.declare_windows(windows)
 
     scales = read_scales(m) if spec.file_scales else FileScales()
     x = m.embed()
@@ -130,7 +130,7 @@ def emit_decoder(m: ModelBuilder, spec: DecoderSpec) -> None:
         rotated = scales.rope and not (spec.unrotated_step and (layer + 1) % spec.unrotated_step == 0)
         tables = (within_window if windows[layer] else everywhere) if rotated else None
         h = m.norm(x, f"blk.{layer}.attn_norm.weight", f"attn_norm-{layer}") if spec.pre_norms else x
-        y = attention(m, h, layer, spec, heads, tables, temperature)
+        y = emit_attention(m, h, layer, spec, heads, tables, temperature)
         if spec.post_norms:
             y = m.norm(y, f"blk.{layer}.post_attention_norm.weight", f"attn_post_norm-{layer}")
         if scales.residual != 1.0:
@@ -138,23 +138,23 @@ def emit_decoder(m: ModelBuilder, spec: DecoderSpec) -> None:
         x = m.add(y, x, f"{spec.labels.attended}-{layer}")
         h = m.norm(x, f"blk.{layer}.{spec.ffn_norm}.weight", f"ffn_norm-{layer}") if spec.pre_norms else x
         if experts:
-            y = moe_ffn(m, h, layer, experts)
+            y = add_moe_ffn(m, h, layer, experts)
             if width := shared_width(m, spec):
-                also = shared_expert(m, h, layer, width, gated=spec.shared == "gated", label="ffn_shexp")
+                also = add_shared_expert(m, h, layer, width, gated=spec.shared == "gated", label="ffn_shexp")
                 y = m.add(y, also, f"ffn_out-{layer}")
         else:
-            width = m.hyper.positive("feed_forward_length", layer=layer)
-            y = dense_ffn(m, h, layer, width, activation=spec.activation)
+            width = m.hyper.read_positive("feed_forward_length", layer=layer)
+            y = add_dense_ffn(m, h, layer, width, activation=spec.activation)
         if spec.post_norms:
             y = m.norm(y, f"blk.{layer}.post_ffw_norm.weight", f"ffn_post_norm-{layer}")
         if scales.residual != 1.0:
             y = m.scale(y, scales.residual, f"ffn_scaled-{layer}")
         x = m.add(y, x, f"l_out-{layer}")
-    softcap = m.hyper.real("final_logit_softcapping", 0.0) if spec.logit_softcap else 0.0
+    softcap = m.hyper.read_real("final_logit_softcapping", 0.0) if spec.logit_softcap else 0.0
     m.head(x, softcap=softcap, scale=1.0 / scales.logit_divisor)
 
 
-def attention(
+def emit_attention(
     m: ModelBuilder,
     h: str,
     layer: int,
@@ -165,7 +165,7 @@ def attention(
 ) -> str:
     """Emit attention with its projections. Without `tables`, nothing is rotated."""
     at, size = f"blk.{layer}", heads.head_dim
-    q, k, v = qkv(m, h, layer, heads)
+    q, k, v = add_qkv(m, h, layer, heads)
     if spec.head_norms:
         q = m.norm(q, f"{at}.attn_q_norm.weight", f"Qcur_normed-{layer}", size=size)
         k = m.norm(k, f"{at}.attn_k_norm.weight", f"Kcur_normed-{layer}", size=size)
@@ -178,7 +178,7 @@ def attention(
     if temperature is not None:
         columns = m.shape(q)[1:]
         q = m.value(Op.ROW_SCALE, (q, m.position, temperature), columns, f"Qcur_attn_temp_scaled-{layer}")
-    y = attend(m, q, write_kv(m, k, v, layer, window=heads.window), layer, heads)
+    y = add_attention(m, q, write_kv(m, k, v, layer, window=heads.window), layer, heads)
     return m.linear(y, f"{at}.attn_output", m.width, f"{spec.labels.projected}-{layer}")
 
 
@@ -186,13 +186,13 @@ def shared_width(m: ModelBuilder, spec: DecoderSpec) -> int:
     """Return the width of the shared expert, 0 if the model has none."""
     if not spec.shared:
         return 0
-    default = m.hyper.integer("feed_forward_length") if spec.shared == "gated" else 0
-    return m.hyper.integer("expert_shared_feed_forward_length", 0) or default
+    default = m.hyper.read_integer("feed_forward_length") if spec.shared == "gated" else 0
+    return m.hyper.read_integer("expert_shared_feed_forward_length", 0) or default
 
 
-def query_temperature(m: ModelBuilder, scaling: RopeScaling) -> str | None:
+def make_query_temperature(m: ModelBuilder, scaling: RopeScaling) -> str | None:
     """Return the factor of each position's query; None if the file defines no scaling."""
-    growth = m.hyper.real("attention.temperature_scale", 0.0)
+    growth = m.hyper.read_real("attention.temperature_scale", 0.0)
     steps = np.floor(np.arange(m.limits.ctx, dtype=np.float64) / scaling.original_context) + 1.0
     table = m.constant("attention.temperature", (1.0 + growth * np.log(steps)).astype(np.float32))
     return table if growth else None
@@ -211,15 +211,15 @@ class FileScales:
 
 def read_scales(m: ModelBuilder) -> FileScales:
     """Read a file's scales. Raise InputError for a missing or zero logit_scale."""
-    divisor = m.hyper.real("logit_scale")
+    divisor = m.hyper.read_real("logit_scale")
     if divisor == 0:
         raise InputError(f"{m.hyper.source}: logit_scale is 0, but logits are divided by it")
     return FileScales(
-        embedding=m.hyper.real("embedding_scale", 1.0) or 1.0,
-        attention=m.hyper.real("attention.scale", 0.0),
-        residual=m.hyper.real("residual_scale", 1.0) or 1.0,
+        embedding=m.hyper.read_real("embedding_scale", 1.0) or 1.0,
+        attention=m.hyper.read_real("attention.scale", 0.0),
+        residual=m.hyper.read_real("residual_scale", 1.0) or 1.0,
         logit_divisor=divisor,
-        rope=m.hyper.boolean("rope.scaling.finetuned", True),
+        rope=m.hyper.read_boolean("rope.scaling.finetuned", True),
     )
 
 
@@ -227,6 +227,6 @@ def is_sliding(m: ModelBuilder, layer: int, default_period: int) -> bool:
     """Return whether a layer uses sliding-window attention. The pattern key is an array of flags, or a period
     whose last layer is global."""
     if m.hyper.is_array("attention.sliding_window_pattern"):
-        return bool(m.hyper.integer("attention.sliding_window_pattern", layer=layer))
-    period = m.hyper.positive("attention.sliding_window_pattern", default_period)
+        return bool(m.hyper.read_integer("attention.sliding_window_pattern", layer=layer))
+    period = m.hyper.read_positive("attention.sliding_window_pattern", default_period)
     return layer % period < period - 1

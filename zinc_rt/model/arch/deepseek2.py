@@ -15,11 +15,11 @@ from zinc_rt.ir.op import Op
 from zinc_rt.model.blocks import (
     AttentionHeads,
     Experts,
-    attend,
-    dense_ffn,
-    moe_ffn,
-    rope_constants,
-    shared_expert,
+    add_attention,
+    add_dense_ffn,
+    add_moe_ffn,
+    add_rope_constants,
+    add_shared_expert,
     write_kv,
 )
 from zinc_rt.model.builder import ModelBuilder
@@ -43,68 +43,68 @@ def emit(m: ModelBuilder) -> None:
     # The converter stores 0.1 * mscale_all_dim.
     scaling = read_scaling(m.hyper, log_multiplier_unit=0.1)
     mla = _read_mla(m, scaling)
-    tables = rope_constants(m, mla.rope, scaling=scaling, mla=True)
-    dense_layers = m.hyper.integer("leading_dense_block_count", 0)
+    tables = add_rope_constants(m, mla.rope, scaling=scaling, mla=True)
+    dense_layers = m.hyper.read_integer("leading_dense_block_count", 0)
     experts = _read_experts(m)
-    shared_width = experts.width * m.hyper.integer("expert_shared_count", 0)
+    shared_width = experts.width * m.hyper.read_integer("expert_shared_count", 0)
 
     x = m.embed()
     for layer in range(m.layers):
         h = m.norm(x, f"blk.{layer}.attn_norm.weight", f"attn_norm-{layer}")
-        y = attention(m, h, layer, mla, tables)
+        y = emit_attention(m, h, layer, mla, tables)
         x = m.add(m.linear(y, f"blk.{layer}.attn_output", m.width, f"attn_out-{layer}"), x, f"ffn_inp-{layer}")
         h = m.norm(x, f"blk.{layer}.ffn_norm.weight", f"ffn_norm-{layer}")
         if layer < dense_layers:
-            y = dense_ffn(m, h, layer, m.hyper.positive("feed_forward_length", layer=layer))
+            y = add_dense_ffn(m, h, layer, m.hyper.read_positive("feed_forward_length", layer=layer))
         else:
-            y = moe_ffn(m, h, layer, experts)
+            y = add_moe_ffn(m, h, layer, experts)
             if shared_width:
-                shared = shared_expert(m, h, layer, shared_width, gated=False, label="ffn_shexp")
+                shared = add_shared_expert(m, h, layer, shared_width, gated=False, label="ffn_shexp")
                 y = m.add(y, shared, f"ffn_out-{layer}")
         x = m.add(y, x, f"l_out-{layer}")
     m.head(x)
 
 
 def _read_mla(m: ModelBuilder, scaling: RopeScaling) -> Mla:
-    rope = m.hyper.positive("rope.dimension_count")
+    rope = m.hyper.read_positive("rope.dimension_count")
     absorbed = m.hyper.has("attention.key_length_mla") and m.hyper.has("attention.value_length_mla")
     suffix = "_mla" if absorbed else ""
-    key = m.hyper.positive(f"attention.key_length{suffix}")
+    key = m.hyper.read_positive(f"attention.key_length{suffix}")
     factor = math.log(scaling.factor) if scaling.yarn and scaling.factor > 1 else 0.0
-    mscale = scaling.magnitude(mla=True) * (1.0 + 0.1 * scaling.log_multiplier * factor)
+    mscale = scaling.compute_magnitude(mla=True) * (1.0 + 0.1 * scaling.log_multiplier * factor)
     return Mla(
-        heads=m.hyper.positive("attention.head_count"),
-        latent=m.hyper.positive("attention.kv_lora_rank"),
+        heads=m.hyper.read_positive("attention.head_count"),
+        latent=m.hyper.read_positive("attention.kv_lora_rank"),
         nope=key - rope,
         rope=rope,
-        value_dim=m.hyper.positive(f"attention.value_length{suffix}"),
+        value_dim=m.hyper.read_positive(f"attention.value_length{suffix}"),
         absorbed=absorbed,
         scale=mscale * mscale * key**-0.5,
     )
 
 
 def _read_experts(m: ModelBuilder) -> Experts:
-    gating = m.hyper.integer("expert_gating_func", 1) or 1
+    gating = m.hyper.read_integer("expert_gating_func", 1) or 1
     if gating not in GATING:
         raise UnsupportedError(
             f"{m.hyper.source}: expert_gating_func {gating} is not supported; supported: {GATING}"
         )
     return Experts(
-        count=m.hyper.positive("expert_count"),
-        used=m.hyper.positive("expert_used_count"),
-        width=m.hyper.positive("expert_feed_forward_length"),
+        count=m.hyper.read_positive("expert_count"),
+        used=m.hyper.read_positive("expert_used_count"),
+        width=m.hyper.read_positive("expert_feed_forward_length"),
         gating=GATING[gating],
-        renormalise=m.hyper.boolean("expert_weights_norm", False),
-        scale=m.hyper.real("expert_weights_scale", 1.0) or 1.0,
-        groups=m.hyper.integer("expert_group_count", 1) or 1,
-        groups_used=m.hyper.integer("expert_group_used_count", 1) or 1,
+        renormalise=m.hyper.read_boolean("expert_weights_norm", False),
+        scale=m.hyper.read_real("expert_weights_scale", 1.0) or 1.0,
+        groups=m.hyper.read_integer("expert_group_count", 1) or 1,
+        groups_used=m.hyper.read_integer("expert_group_used_count", 1) or 1,
     )
 
 
-def attention(m: ModelBuilder, h: str, layer: int, mla: Mla, tables: tuple[str, str]) -> str:
+def emit_attention(m: ModelBuilder, h: str, layer: int, mla: Mla, tables: tuple[str, str]) -> str:
     at, query_dim = f"blk.{layer}", mla.nope + mla.rope
     if m.has_weight(f"{at}.attn_q_a.weight"):
-        q = m.linear(h, f"{at}.attn_q_a", m.hyper.positive("attention.q_lora_rank"), f"q_a-{layer}")
+        q = m.linear(h, f"{at}.attn_q_a", m.hyper.read_positive("attention.q_lora_rank"), f"q_a-{layer}")
         q = m.norm(q, f"{at}.attn_q_a_norm.weight", f"q_a_normed-{layer}")
         q = m.linear(q, f"{at}.attn_q_b", mla.heads * query_dim, f"q-{layer}")
     else:
@@ -136,7 +136,7 @@ def _attend_absorbed(m: ModelBuilder, q: str, latent: str, k_pe: str, layer: int
     cache = write_kv(m, latent, k_pe, layer, names=("kv_latent", "kv_pe"))
     return m.value(
         Op.MLA_FLASH_ATTN,
-        (q, *cache, m.position, m.slot, m.page_table(0), v_b),
+        (q, *cache, m.position, m.slot, m.find_page_table(0), v_b),
         (mla.heads * mla.value_dim,),
         f"kqv_out-{layer}",
         heads=mla.heads,
@@ -164,4 +164,4 @@ def _attend_expanded(m: ModelBuilder, q: str, latent: str, k_pe: str, layer: int
         value_dim=mla.value_dim,
     )
     spec = AttentionHeads(mla.heads, mla.heads, key_dim, mla.value_dim, mla.scale)
-    return attend(m, q, write_kv(m, k, v, layer), layer, spec)
+    return add_attention(m, q, write_kv(m, k, v, layer), layer, spec)

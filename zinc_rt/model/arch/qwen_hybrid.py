@@ -12,17 +12,17 @@ from zinc_rt.ir.graph import ABSENT
 from zinc_rt.ir.op import Op
 from zinc_rt.model.blocks import (
     AttentionHeads,
-    attend,
-    dense_ffn,
-    moe_ffn,
+    add_attention,
+    add_dense_ffn,
+    add_moe_ffn,
+    add_rope_constants,
+    add_shared_expert,
     read_heads,
-    rope_constants,
-    shared_expert,
-    softmax_experts,
+    read_softmax_experts,
     write_kv,
 )
 from zinc_rt.model.builder import ModelBuilder
-from zinc_rt.model.recurrent import CONV, DELTA, recurrent
+from zinc_rt.model.recurrent import CONV, DELTA, add_recurrent
 from zinc_rt.model.rope import read_scaling
 
 
@@ -44,24 +44,24 @@ class DeltaNet:
 
 def emit(m: ModelBuilder) -> None:
     heads = read_heads(m, 0)
-    n_rot = m.hyper.positive("rope.dimension_count", heads.head_dim)
+    n_rot = m.hyper.read_positive("rope.dimension_count", heads.head_dim)
     sections = m.hyper.array("rope.dimension_sections")
     if sections is None and m.hyper.architecture != "qwen3next":
         raise InputError(f"{m.hyper.source}: {m.hyper.architecture}.rope.dimension_sections is missing")
     turning = None if m.hyper.architecture == "qwen3next" else sections
-    tables = rope_constants(m, n_rot, scaling=read_scaling(m.hyper), sections=turning)
+    tables = add_rope_constants(m, n_rot, scaling=read_scaling(m.hyper), sections=turning)
     delta = read_delta_net(m)
 
     x = m.embed("model.input_embed")
     for layer in range(m.layers):
         h = m.norm(x, f"blk.{layer}.attn_norm.weight", f"attn_norm-{layer}")
         if is_recurrent(m, layer):
-            y = delta_mixer(m, h, layer, delta)
+            y = emit_delta_mixer(m, h, layer, delta)
         else:
-            y = gated_attention(m, h, layer, read_heads(m, layer), tables)
+            y = emit_gated_attention(m, h, layer, read_heads(m, layer), tables)
         x = m.add(y, x, f"attn_residual-{layer}")
         h = m.norm(x, f"blk.{layer}.post_attention_norm.weight", f"attn_post_norm-{layer}")
-        x = m.add(feed_forward(m, h, layer), x, f"l_out-{layer}")
+        x = m.add(emit_feed_forward(m, h, layer), x, f"l_out-{layer}")
     m.head(x)
 
 
@@ -69,17 +69,17 @@ def is_recurrent(m: ModelBuilder, layer: int) -> bool:
     listed = m.hyper.array("attention.recurrent_layers")
     if listed is not None:
         return bool(listed[layer])
-    return (layer + 1) % m.hyper.positive("full_attention_interval", 4) != 0
+    return (layer + 1) % m.hyper.read_positive("full_attention_interval", 4) != 0
 
 
 def read_delta_net(m: ModelBuilder) -> DeltaNet:
     delta = DeltaNet(
-        conv_kernel=m.hyper.positive("ssm.conv_kernel"),
-        head_dim=m.hyper.positive("ssm.state_size"),
-        k_heads=m.hyper.positive("ssm.group_count"),
-        v_heads=m.hyper.positive("ssm.time_step_rank"),
+        conv_kernel=m.hyper.read_positive("ssm.conv_kernel"),
+        head_dim=m.hyper.read_positive("ssm.state_size"),
+        k_heads=m.hyper.read_positive("ssm.group_count"),
+        v_heads=m.hyper.read_positive("ssm.time_step_rank"),
     )
-    inner = m.hyper.positive("ssm.inner_size")
+    inner = m.hyper.read_positive("ssm.inner_size")
     if inner != delta.value_width or delta.v_heads % delta.k_heads:
         sizes = (inner, delta.v_heads, delta.head_dim, delta.k_heads)
         raise InputError(
@@ -89,7 +89,9 @@ def read_delta_net(m: ModelBuilder) -> DeltaNet:
     return delta
 
 
-def gated_attention(m: ModelBuilder, h: str, layer: int, spec: AttentionHeads, tables: tuple[str, str]) -> str:
+def emit_gated_attention(
+    m: ModelBuilder, h: str, layer: int, spec: AttentionHeads, tables: tuple[str, str]
+) -> str:
     """Emit full attention whose query projection also yields an output gate, head by head [q | gate]."""
     at, hd = f"blk.{layer}", spec.head_dim
     both = m.linear(h, f"{at}.attn_q", spec.heads * 2 * hd, f"Qcur_full-{layer}")
@@ -101,12 +103,12 @@ def gated_attention(m: ModelBuilder, h: str, layer: int, spec: AttentionHeads, t
     k = m.norm(k, f"{at}.attn_k_norm.weight", f"Kcur_normed-{layer}", size=hd)
     q = m.rope(q, tables, f"Qcur-{layer}", head_dim=hd, mode="neox")
     k = m.rope(k, tables, f"Kcur-{layer}", head_dim=hd, mode="neox")
-    y = attend(m, q, write_kv(m, k, v, layer), layer, spec, label="attn_pregate")
+    y = add_attention(m, q, write_kv(m, k, v, layer), layer, spec, label="attn_pregate")
     y = m.value(Op.SIGMOID_MUL, (y, gate), m.shape(y)[1:], f"attn_gated-{layer}")
     return m.linear(y, f"{at}.attn_output", m.width, f"attn_output-{layer}")
 
 
-def delta_mixer(m: ModelBuilder, h: str, layer: int, delta: DeltaNet) -> str:
+def emit_delta_mixer(m: ModelBuilder, h: str, layer: int, delta: DeltaNet) -> str:
     at, hv = f"blk.{layer}", delta.v_heads
     u = m.linear(h, f"{at}.attn_qkv", delta.channels, f"linear_attn_qkv_mixed-{layer}")
     z = m.linear(h, f"{at}.attn_gate", delta.value_width, f"z-{layer}")
@@ -119,7 +121,7 @@ def delta_mixer(m: ModelBuilder, h: str, layer: int, delta: DeltaNet) -> str:
         beta = m.linear(h, f"{at}.ssm_beta", hv, f"beta-{layer}")
         alpha = m.linear(h, f"{at}.ssm_alpha", hv, f"alpha-{layer}")
     conv_w = m.weight(f"{at}.ssm_conv1d.weight", (delta.channels, delta.conv_kernel))
-    c = recurrent(
+    c = add_recurrent(
         m,
         CONV,
         (u, conv_w),
@@ -133,7 +135,7 @@ def delta_mixer(m: ModelBuilder, h: str, layer: int, delta: DeltaNet) -> str:
     )
     dt_bias = m.weight(f"{at}.ssm_dt.bias", (hv,))
     a = m.weight(f"{at}.ssm_a", (hv,))
-    o = recurrent(
+    o = add_recurrent(
         m,
         DELTA,
         (c, beta, alpha, dt_bias, a),
@@ -154,13 +156,13 @@ def delta_mixer(m: ModelBuilder, h: str, layer: int, delta: DeltaNet) -> str:
     return m.linear(y, f"{at}.ssm_out", m.width, f"linear_attn_out-{layer}")
 
 
-def feed_forward(m: ModelBuilder, h: str, layer: int) -> str:
+def emit_feed_forward(m: ModelBuilder, h: str, layer: int) -> str:
     if m.hyper.architecture == "qwen35":
-        return dense_ffn(m, h, layer, m.hyper.positive("feed_forward_length", layer=layer))
-    experts = softmax_experts(m)
+        return add_dense_ffn(m, h, layer, m.hyper.read_positive("feed_forward_length", layer=layer))
+    experts = read_softmax_experts(m)
     if m.stage == "decode" and 0 < m.overrides.decode_topk < experts.used:
         experts = replace(experts, used=m.overrides.decode_topk)
-    y = moe_ffn(m, h, layer, experts)
-    width = m.hyper.positive("expert_shared_feed_forward_length")
-    shared = shared_expert(m, h, layer, width, gated=True, label="ffn_shexp_gated")
+    y = add_moe_ffn(m, h, layer, experts)
+    width = m.hyper.read_positive("expert_shared_feed_forward_length")
+    shared = add_shared_expert(m, h, layer, width, gated=True, label="ffn_shexp_gated")
     return m.add(y, shared, f"ffn_out-{layer}")

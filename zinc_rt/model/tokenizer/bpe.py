@@ -8,8 +8,8 @@ import tokenizers
 from tokenizers import models, pre_tokenizers
 
 from zinc_rt.model.tokenizer import fields
-from zinc_rt.model.tokenizer.fields import Metadata, malformed
-from zinc_rt.model.tokenizer.pretokenizers import SPLITS, Pre
+from zinc_rt.model.tokenizer.fields import Metadata, make_metadata_error
+from zinc_rt.model.tokenizer.pretokenizers import SPLITS, Pretokenizer
 from zinc_rt.model.tokenizer.vocabulary import PREFIX, Vocabulary
 
 _LINES = re.compile(r"[^\n]+|\n+")
@@ -17,7 +17,7 @@ LONG_TEXT = 2048  # minimum length of a text for a call that releases the interp
 _MERGES_KEY = PREFIX + "merges"
 
 
-def _alphabet() -> dict[str, int]:
+def _make_alphabet() -> dict[str, int]:
     """Return GPT-2's alphabet: the byte represented by each of 256 printable characters.
 
     Printable Latin-1 characters represent themselves; the others are numbered from U+0100.
@@ -29,7 +29,7 @@ def _alphabet() -> dict[str, int]:
     }
 
 
-BYTE_OF_CHAR = _alphabet()
+BYTE_OF_CHAR = _make_alphabet()
 
 
 def decode_byte_level(token: str) -> bytes:
@@ -43,7 +43,7 @@ def decode_byte_level(token: str) -> bytes:
 class BPE:
     """A vocabulary with ranked merges. `encode` expects text without special tokens."""
 
-    def __init__(self, vocabulary: Vocabulary, metadata: Metadata, pre: Pre) -> None:
+    def __init__(self, vocabulary: Vocabulary, metadata: Metadata, pre: Pretokenizer) -> None:
         self._pre = pre
         self._ids = vocabulary.ids
         needs_merges = "kimi-k2" not in pre.names  # llama.cpp reads such a file without merges
@@ -56,7 +56,7 @@ class BPE:
                 byte_fallback=not pre.byte_level,
             )
         except Exception as error:  # the package raises bare Exception for a bad merge list
-            raise malformed(f"{_MERGES_KEY}: {error}") from None
+            raise make_metadata_error(f"{_MERGES_KEY}: {error}") from None
         self._rust = tokenizers.Tokenizer(model)
         stages = SPLITS[pre.split] if not pre.whole_newlines else ()
         self._head = [stage for stage in stages if not isinstance(stage, str)]
@@ -101,20 +101,22 @@ class BPE:
 
 
 def _read_merges(metadata: Metadata, vocabulary: Vocabulary, *, required: bool) -> list[tuple[str, str]]:
-    merges = fields.strings(metadata, _MERGES_KEY)
+    merges = fields.read_strings(metadata, _MERGES_KEY)
     if merges is None:
         if required:
-            raise malformed(f"{_MERGES_KEY}: the merge list of the BPE vocabulary is missing")
+            raise make_metadata_error(f"{_MERGES_KEY}: the merge list of the BPE vocabulary is missing")
         return []
     pairs: dict[tuple[str, str], None] = {}  # the first of equal merges determines the rank
     for rank, merge in enumerate(merges):
         space = merge.find(" ", 1)
         left, right = merge[:space], merge[space + 1 :]
         if space < 0 or not right:
-            raise malformed(f"{_MERGES_KEY}: entry {rank} is {merge!r}, not two tokens separated by a space")
+            raise make_metadata_error(
+                f"{_MERGES_KEY}: entry {rank} is {merge!r}, not two tokens separated by a space"
+            )
         for token in (left, right, left + right):
             if token not in vocabulary.ids:
-                raise malformed(
+                raise make_metadata_error(
                     f"{_MERGES_KEY}: entry {rank}, {merge!r}, needs {token!r}, which is not in the vocabulary"
                 )
         pairs[left, right] = None

@@ -13,41 +13,41 @@ Metadata = Mapping[str, object]
 _REDO = "convert the model again, or use another file"
 
 
-def malformed(message: str) -> InputError:
+def make_metadata_error(message: str) -> InputError:
     """Return the error for unusable metadata."""
     return InputError(message, next=_REDO)
 
 
-def _wrong(key: str, expected: str, saw: object) -> InputError:
-    return malformed(f"{key}: expected {expected}, saw {type(saw).__name__}")
+def _make_type_error(key: str, expected: str, saw: object) -> InputError:
+    return make_metadata_error(f"{key}: expected {expected}, saw {type(saw).__name__}")
 
 
-def text(metadata: Metadata, key: str) -> str | None:
+def read_text(metadata: Metadata, key: str) -> str | None:
     value = metadata.get(key)
     if value is None or isinstance(value, str):
         return value
-    raise _wrong(key, "a string", value)
+    raise _make_type_error(key, "a string", value)
 
 
-def flag(metadata: Metadata, key: str, default: bool) -> bool:
+def read_flag(metadata: Metadata, key: str, default: bool) -> bool:
     value = metadata.get(key)
     if value is None:
         return default
     if isinstance(value, bool | np.bool_):
         return bool(value)
-    raise _wrong(key, "a boolean", value)
+    raise _make_type_error(key, "a boolean", value)
 
 
-def integer(metadata: Metadata, key: str) -> int | None:
+def read_integer(metadata: Metadata, key: str) -> int | None:
     value = metadata.get(key)
     if value is None:
         return None
     if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer):
-        raise _wrong(key, "an integer", value)
+        raise _make_type_error(key, "an integer", value)
     return int(value)
 
 
-def strings(metadata: Metadata, key: str) -> list[str] | None:
+def read_strings(metadata: Metadata, key: str) -> list[str] | None:
     value = metadata.get(key)
     if value is None:
         return None
@@ -56,19 +56,19 @@ def strings(metadata: Metadata, key: str) -> list[str] | None:
             return []
         value = value.tolist()
     if not isinstance(value, list | tuple):
-        raise _wrong(key, "an array of strings", value)
+        raise _make_type_error(key, "an array of strings", value)
     values = list(value)
     for item in values:
         if not isinstance(item, str):
-            raise _wrong(key, "an array of strings", item)
+            raise _make_type_error(key, "an array of strings", item)
     try:
         "".join(values).encode()
     except UnicodeEncodeError:
-        raise malformed(f"{key}: contains a string that is not valid UTF-8") from None
+        raise make_metadata_error(f"{key}: contains a string that is not valid UTF-8") from None
     return values
 
 
-def numbers(metadata: Metadata, key: str, *, kinds: str) -> np.ndarray | None:
+def read_numbers(metadata: Metadata, key: str, *, kinds: str) -> np.ndarray | None:
     """Return a one-dimensional numeric array whose NumPy dtype kind is in `kinds` ('i', 'u', 'f')."""
     value = metadata.get(key)
     if value is None:
@@ -78,7 +78,7 @@ def numbers(metadata: Metadata, key: str, *, kinds: str) -> np.ndarray | None:
     try:
         array = np.asarray(value)
     except (ValueError, TypeError, OverflowError):
-        raise _wrong(key, "an array of numbers", value) from None
+        raise _make_type_error(key, "an array of numbers", value) from None
     if array.ndim != 1 or (array.size and array.dtype.kind not in kinds):
-        raise malformed(f"{key}: expected an array of numbers, got {array.dtype} of shape {array.shape}")
+        raise make_metadata_error(f"{key}: expected an array of numbers, got {array.dtype} of shape {array.shape}")
     return array

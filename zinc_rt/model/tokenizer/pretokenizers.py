@@ -13,12 +13,12 @@ from zinc_rt.host.errors import UnsupportedError
 _ASCII_RUN = re.compile("[0-9]+")
 
 
-def _cut(text: str, points: list[int]) -> list[str]:
+def _split_at(text: str, points: list[int]) -> list[str]:
     edges = sorted({0, len(text), *points})
     return [text[start:end] for start, end in pairwise(edges)]
 
 
-def _number_runs(text: str) -> list[tuple[int, int]]:
+def _find_number_runs(text: str) -> list[tuple[int, int]]:
     """Yield the start and end of each run of Unicode numbers (categories Nd, Nl, No)."""
     if text.isascii():
         return [match.span() for match in _ASCII_RUN.finditer(text)]
@@ -38,34 +38,34 @@ def _number_runs(text: str) -> list[tuple[int, int]]:
 def group_numbers(text: str) -> list[str]:
     """Split numbers like afmoe and tiny_aya: each run becomes one or two leading digits, then groups of three."""
     points: list[int] = []
-    for start, end in _number_runs(text):
+    for start, end in _find_number_runs(text):
         # Only right edges are cuts: the leading group keeps the text before it, for the next stage to cut off.
         points += range(start + ((end - start) % 3 or 3), end + 1, 3)
-    return _cut(text, points)
+    return _split_at(text, points)
 
 
 def group_ascii_digits(text: str) -> list[str]:
     r"""Split numbers like superbpe: runs are separate words, cut before each point with a multiple of three
     ASCII digits left."""
     points: list[int] = []
-    for start, end in _number_runs(text):
+    for start, end in _find_number_runs(text):
         points += [start, end]
         for match in _ASCII_RUN.finditer(text, start, end):
             points += range(match.end() - 3, match.start() - 1, -3)
-    return _cut(text, points)
+    return _split_at(text, points)
 
 
 Stage = str | Callable[[str], list[str]]
 """An Oniguruma expression whose matches and gaps become pieces, or a function that cuts a piece into pieces."""
 
 
-def _code_points(ranges: str) -> str:
+def _format_code_points(ranges: str) -> str:
     """Return the content of a character class for hexadecimal code points and ranges: "41-5a b5"."""
     return re.sub("[0-9a-f]+", lambda code: rf"\x{{{code[0]}}}", ranges).replace(" ", "")
 
 
 SUFFIX = "(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])"
-KANA_OR_HAN = f"[{_code_points('4e00-9fa5 3040-309f 30a0-30ff')}]+"
+KANA_OR_HAN = f"[{_format_code_points('4e00-9fa5 3040-309f 30a0-30ff')}]+"
 SPACES = r"\s+(?!\S)|\s+"
 
 # unicode_cpt_is_han in llama.cpp src/unicode.cpp
@@ -77,7 +77,7 @@ HAN = (
 GPT2 = rf"'s|'t|'re|'ve|'m|'ll|'d| ?\p{{L}}+| ?\p{{N}}+| ?[^\s\p{{L}}\p{{N}}]+|{SPACES}"
 
 
-def _words(
+def _make_cl100k_pattern(
     *,
     suffix: str = SUFFIX + "|",
     letters: str = r"\p{L}+",
@@ -90,7 +90,7 @@ def _words(
     return rf"{suffix}[^\r\n\p{{L}}\p{{N}}]?{letters}|{digits}|{symbols}|{newlines}|{SPACES}"
 
 
-def _cased(upper: str, lower: str, *, suffix: str, digits: str) -> str:
+def _make_o200k_pattern(upper: str, lower: str, *, suffix: str, digits: str) -> str:
     """Return the o200k pattern: a word ends where lower case changes to upper; `upper` and `lower` are character
     classes."""
     mark = r"[^\r\n\p{L}\p{N}]?"
@@ -100,7 +100,7 @@ def _cased(upper: str, lower: str, *, suffix: str, digits: str) -> str:
     )
 
 
-def _deepseek3_main(symbols_tail: str = r"[\r\n]*", newlines: str = r"\s*[\r\n]+") -> str:
+def _make_deepseek3_pattern(symbols_tail: str = r"[\r\n]*", newlines: str = r"\s*[\r\n]+") -> str:
     return (
         r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+"
         rf"|[^\r\n\p{{L}}\p{{P}}\p{{S}}]?[\p{{L}}\p{{M}}]+"
@@ -111,10 +111,10 @@ def _deepseek3_main(symbols_tail: str = r"[\r\n]*", newlines: str = r"\s*[\r\n]+
 ASCII_UPPER_OR_OTHER = r"[\p{L}&&[^a-z]]"
 ASCII_LOWER_OR_OTHER = r"[\p{L}&&[^A-Z]]"
 LETTER_OR_MARK = r"[\p{L}\p{M}]"
-BLOOM = rf" ?[^(\s|.,!?{_code_points('2026 3002 ff0c 3001 964 6d4 60c')})]+"
+BLOOM = rf" ?[^(\s|.,!?{_format_code_points('2026 3002 ff0c 3001 964 6d4 60c')})]+"
 
 # The Latin, Greek, Cyrillic, ... letters with case that DeepSeek-LLM's tokenizer.json lists.
-DEEPSEEK_LETTERS = _code_points(
+DEEPSEEK_LETTERS = _format_code_points(
     "41-5a 61-7a b5 c0-d6 d8-f6 f8-1ba 1bc-1bf 1c4-293 295-2af 370-373 376 377 37b-37d 37f 386 388-38a "
     "38c 38e-3a1 3a3-3f5 3f7-481 48a-52f 531-556 10a0-10c5 13a0-13f5 13f8-13fd 1c90-1cba 1cbd-1cbf "
     "1d00-1d2b 1d6b-1d77 1d79-1d9a 1e00-1f15 1f18-1f1d 1f20-1f45 1f48-1f4d 1f50-1f57 1f59 1f5b 1f5d "
@@ -124,7 +124,7 @@ DEEPSEEK_LETTERS = _code_points(
     "a771-a787 a78b-a78e ab70-abbf fb00-fb06 fb13-fb17 ff21-ff3a ff41-ff5a 10400-1044f 104b0-104d3 "
     "104d8-104fb 10c80-10cb2 10cc0-10cf2 118a0-118df 1e900-1e943"
 )
-DEEPSEEK_CJK = rf"[{_code_points('4e00-9fa5 800-4e00 ac00-d7ff')}&&[^\s]]+"
+DEEPSEEK_CJK = rf"[{_format_code_points('4e00-9fa5 800-4e00 ac00-d7ff')}&&[^\s]]+"
 
 SPLITS: dict[str, tuple[Stage, ...]] = {
     "default": (r"[\p{P}$+<=>^~|]+", GPT2, r"\p{N}+", "[0-9][0-9][0-9]"),
@@ -139,26 +139,28 @@ SPLITS: dict[str, tuple[Stage, ...]] = {
         r"[\p{P}!-/:-@\[-`{-~]",
         GPT2,
     ),
-    "llama3": (_words(digits=r"\p{N}{1,3}"),),
+    "llama3": (_make_cl100k_pattern(digits=r"\p{N}{1,3}"),),
     "jais2": (
         rf"{SUFFIX}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}{{1,3}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|\s*[\r\n]+"
         + "".join(rf"|\s{{{n}}}(?!\S)" for n in (512, 256, 128, 64, 32, 16, 8, 4))
         + r"|\s{1,2}(?!\S)|\s",
     ),
-    "qwen2": (_words(),),
-    "qwen35": (_words(letters=LETTER_OR_MARK + "+", symbols=r" ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*"),),
-    "ufakzeka": (_words(suffix=""),),
-    "laguna": (r"[^\n]+|\n+", _words()),
-    "seed-coder": (_words(symbols=r" ?[^\s\p{L}\p{N}\r\n]+"),),
-    "bailingmoe": (_words(suffix="'(?:[sSdDmMtT]|[lL][lL]|[vV][eE]|[rR][eE])|", newlines=r"\s*[\r\n]"),),
+    "qwen2": (_make_cl100k_pattern(),),
+    "qwen35": (_make_cl100k_pattern(letters=LETTER_OR_MARK + "+", symbols=r" ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*"),),
+    "ufakzeka": (_make_cl100k_pattern(suffix=""),),
+    "laguna": (r"[^\n]+|\n+", _make_cl100k_pattern()),
+    "seed-coder": (_make_cl100k_pattern(symbols=r" ?[^\s\p{L}\p{N}\r\n]+"),),
+    "bailingmoe": (
+        _make_cl100k_pattern(suffix="'(?:[sSdDmMtT]|[lL][lL]|[vV][eE]|[rR][eE])|", newlines=r"\s*[\r\n]"),
+    ),
     "exaone-moe": (
-        _words(
+        _make_cl100k_pattern(
             letters=r"(?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+",
             symbols=r" ?[^\s\p{L}\p{N}]+[\r\n/]?",
             newlines=r"\s*[\r\n]",
         ),
     ),
-    "minicpm5": (r"\p{N}{1,3}", _words(digits=r"\p{N}+")),
+    "minicpm5": (r"\p{N}{1,3}", _make_cl100k_pattern(digits=r"\p{N}+")),
     "deepseek-llm": (
         r"[\r\n]",
         rf"\s?[{DEEPSEEK_LETTERS}]+",
@@ -168,11 +170,11 @@ SPLITS: dict[str, tuple[Stage, ...]] = {
         r"\p{N}+",
     ),
     "deepseek-coder": (r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", DEEPSEEK_CJK, r"\p{N}"),
-    "deepseek-v3": (r"\p{N}{1,3}", KANA_OR_HAN, _deepseek3_main()),
+    "deepseek-v3": (r"\p{N}{1,3}", KANA_OR_HAN, _make_deepseek3_pattern()),
     "spark2_5": (
         r"\p{N}{1,3}",
         KANA_OR_HAN,
-        _deepseek3_main(symbols_tail="", newlines=r"[\r\n]"),
+        _make_deepseek3_pattern(symbols_tail="", newlines=r"[\r\n]"),
         r"\p{N}",
     ),
     "afmoe": (
@@ -181,19 +183,21 @@ SPLITS: dict[str, tuple[Stage, ...]] = {
         r"[\x{4e00}-\x{9fff}\x{3400}-\x{4dbf}\x{8c48}-\x{faff}\x{3040}-\x{309f}\x{30a0}-\x{30ff}\x{ff65}-\x{ff9f}"
         r"\x{2f00}-\x{2fdf}\x{e40}-\x{e7f}\x{e80}-\x{eff}\x{1780}-\x{17ff}\x{1000}-\x{109f}\x{aa60}-\x{aa7f}"
         r"\x{a9e0}-\x{a9ff}\x{ac00}-\x{d7af}\x{1100}-\x{11ff}]+",
-        _deepseek3_main(),
+        _make_deepseek3_pattern(),
     ),
     "youtu": (
         r"[\x{ac00}-\x{d7a3}\x{3131}-\x{318e}]+"
         r"|[\x{ff01}\x{2026}\x{201c}\x{201d}\x{2018}\x{2019}\x{2014}\x{ff1a}\x{ff1b}\x{ff0c}\x{3001}-\x{303f}"
         r"\x{fe30}-\x{fe4f}]+"
         rf"|[\x{{3105}}-\x{{312f}}]+|{KANA_OR_HAN}",
-        _cased(LETTER_OR_MARK, LETTER_OR_MARK, suffix=SUFFIX + "?", digits=r"\p{N}"),
+        _make_o200k_pattern(LETTER_OR_MARK, LETTER_OR_MARK, suffix=SUFFIX + "?", digits=r"\p{N}"),
     ),
-    "tekken": (_cased(ASCII_UPPER_OR_OTHER, ASCII_LOWER_OR_OTHER, suffix="", digits=r"\p{N}"),),
-    "gpt-4o": (_cased(ASCII_UPPER_OR_OTHER, ASCII_LOWER_OR_OTHER, suffix=SUFFIX + "?", digits=r"\p{N}{1,3}"),),
+    "tekken": (_make_o200k_pattern(ASCII_UPPER_OR_OTHER, ASCII_LOWER_OR_OTHER, suffix="", digits=r"\p{N}"),),
+    "gpt-4o": (
+        _make_o200k_pattern(ASCII_UPPER_OR_OTHER, ASCII_LOWER_OR_OTHER, suffix=SUFFIX + "?", digits=r"\p{N}{1,3}"),
+    ),
     "granite-embed-multi": (
-        _cased(
+        _make_o200k_pattern(
             r"[\p{L}\p{M}&&[^a-z]]",
             r"[\p{L}\p{M}&&[^A-Z]]",
             suffix=SUFFIX + "?",
@@ -202,7 +206,7 @@ SPLITS: dict[str, tuple[Stage, ...]] = {
     ),
     "tiny-aya": (
         group_numbers,
-        _cased(LETTER_OR_MARK, LETTER_OR_MARK, suffix=SUFFIX + "?", digits=r"\p{N}{1,3}"),
+        _make_o200k_pattern(LETTER_OR_MARK, LETTER_OR_MARK, suffix=SUFFIX + "?", digits=r"\p{N}{1,3}"),
     ),
     "kimi-k2": (
         rf"[{HAN}]+|[^\r\n\p{{L}}\p{{N}}]?[\p{{L}}&&[^{HAN}]]+{SUFFIX}?|\p{{N}}{{1,3}}"
@@ -216,7 +220,7 @@ SPLITS: dict[str, tuple[Stage, ...]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Pre:
+class Pretokenizer:
     """The settings of one or more `tokenizer.ggml.pre` names."""
 
     names: tuple[str, ...]
@@ -231,66 +235,67 @@ class Pre:
     force_bos: bool = False
 
 
-PRES: tuple[Pre, ...] = (
-    Pre(("default",), "default", clean_spaces=True),
-    Pre(("minicpm5",), "minicpm5", clean_spaces=True, ignore_merges=True),
-    Pre(
+PRES: tuple[Pretokenizer, ...] = (
+    Pretokenizer(("default",), "default", clean_spaces=True),
+    Pretokenizer(("minicpm5",), "minicpm5", clean_spaces=True, ignore_merges=True),
+    Pretokenizer(
         (
             "llama3", "llama-v3", "llama-bpe", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2",
             "jina-v5-nano",
         ),
         "llama3", clean_spaces=True, ignore_merges=True, add_bos=True,
     ),
-    Pre(("deepseek-llm",), "deepseek-llm"),
-    Pre(("deepseek-coder",), "deepseek-coder"),
-    Pre(("deepseek-v3", "hunyuan-dense", "hy_v4", "joyai-llm"), "deepseek-v3"),
-    Pre(("spark2_5",), "spark2_5"),
-    Pre(("youtu",), "youtu", ignore_merges=True),
-    Pre(("falcon",), "falcon", clean_spaces=True),
-    Pre(("starcoder", "refact", "codeshell", "exaone", "minerva-7b", "mellum2"), "starcoder", clean_spaces=True),
-    Pre(("command-r", "smollm"), "starcoder"),
-    Pre(
+    Pretokenizer(("deepseek-llm",), "deepseek-llm"),
+    Pretokenizer(("deepseek-coder",), "deepseek-coder"),
+    Pretokenizer(("deepseek-v3", "hunyuan-dense", "hy_v4", "joyai-llm"), "deepseek-v3"),
+    Pretokenizer(("spark2_5",), "spark2_5"),
+    Pretokenizer(("youtu",), "youtu", ignore_merges=True),
+    Pretokenizer(("falcon",), "falcon", clean_spaces=True),
+    Pretokenizer(("starcoder", "refact", "codeshell", "exaone", "minerva-7b", "mellum2"), "starcoder",
+    clean_spaces=True),
+    Pretokenizer(("command-r", "smollm"), "starcoder"),
+    Pretokenizer(
         (
             "gpt-2", "phi-2", "jina-es", "jina-de", "gigachat", "jina-v2-es", "jina-v2-de", "a.x-4.0", "mellum",
             "modern-bert", "mpt", "olmo", "jais", "exaone4",
         ),
         "gpt2", clean_spaces=True,
     ),
-    Pre(("trillion", "granite-docling"), "gpt2"),
-    Pre(("jina-v1-en", "jina-v2-code", "roberta-bpe"), "gpt2", clean_spaces=True, add_sep=True),
-    Pre(("jais-2",), "jais2", clean_spaces=True),
-    Pre(
+    Pretokenizer(("trillion", "granite-docling"), "gpt2"),
+    Pretokenizer(("jina-v1-en", "jina-v2-code", "roberta-bpe"), "gpt2", clean_spaces=True, add_sep=True),
+    Pretokenizer(("jais-2",), "jais2", clean_spaces=True),
+    Pretokenizer(
         ("gemma4", "granite-embed-multi-311m"), "lines", clean_spaces=True, byte_level=False, escape_spaces=True,
         whole_newlines=True, force_bos=True,
     ),
-    Pre(("sarvam-moe",), "lines", byte_level=False, escape_spaces=True),
-    Pre(("qwen2", "deepseek-r1-qwen", "kormo", "f2llmv2", "hunyuan", "solar-open", "grok-2"), "qwen2"),
-    Pre(("megrez", "stablelm2"), "qwen2", clean_spaces=True),
-    Pre(("qwen35",), "qwen35"),
-    Pre(("dbrx", "smaug-bpe", "chatglm-bpe"), "llama3", clean_spaces=True),
-    Pre(("glm4",), "llama3", clean_spaces=True, ignore_merges=True),
-    Pre(("poro-chat",), "bloom"),
-    Pre(("bloom", "gpt3-finnish"), "bloom", clean_spaces=True),
-    Pre(("viking",), "viking"),
-    Pre(("tekken",), "tekken", ignore_merges=True, add_bos=True),
-    Pre(("chameleon",), "chameleon", add_bos=True),
-    Pre(("gpt-4o", "llama4", "kanana2", "talkie", "minimax-m2"), "gpt-4o"),
-    Pre(("granite-embed-multi-97m",), "granite-embed-multi", ignore_merges=True),
-    Pre(("tiny_aya", "cohere2moe"), "tiny-aya"),
-    Pre(("superbpe",), "superbpe"),
-    Pre(("bailingmoe", "bailingmoe2", "llada-moe"), "bailingmoe"),
-    Pre(("seed-coder",), "seed-coder"),
-    Pre(("exaone-moe",), "exaone-moe", clean_spaces=True),
-    Pre(("kimi-k2",), "kimi-k2"),
-    Pre(("ufakzeka",), "ufakzeka"),
-    Pre(("afmoe",), "afmoe"),
-    Pre(("laguna",), "laguna"),
+    Pretokenizer(("sarvam-moe",), "lines", byte_level=False, escape_spaces=True),
+    Pretokenizer(("qwen2", "deepseek-r1-qwen", "kormo", "f2llmv2", "hunyuan", "solar-open", "grok-2"), "qwen2"),
+    Pretokenizer(("megrez", "stablelm2"), "qwen2", clean_spaces=True),
+    Pretokenizer(("qwen35",), "qwen35"),
+    Pretokenizer(("dbrx", "smaug-bpe", "chatglm-bpe"), "llama3", clean_spaces=True),
+    Pretokenizer(("glm4",), "llama3", clean_spaces=True, ignore_merges=True),
+    Pretokenizer(("poro-chat",), "bloom"),
+    Pretokenizer(("bloom", "gpt3-finnish"), "bloom", clean_spaces=True),
+    Pretokenizer(("viking",), "viking"),
+    Pretokenizer(("tekken",), "tekken", ignore_merges=True, add_bos=True),
+    Pretokenizer(("chameleon",), "chameleon", add_bos=True),
+    Pretokenizer(("gpt-4o", "llama4", "kanana2", "talkie", "minimax-m2"), "gpt-4o"),
+    Pretokenizer(("granite-embed-multi-97m",), "granite-embed-multi", ignore_merges=True),
+    Pretokenizer(("tiny_aya", "cohere2moe"), "tiny-aya"),
+    Pretokenizer(("superbpe",), "superbpe"),
+    Pretokenizer(("bailingmoe", "bailingmoe2", "llada-moe"), "bailingmoe"),
+    Pretokenizer(("seed-coder",), "seed-coder"),
+    Pretokenizer(("exaone-moe",), "exaone-moe", clean_spaces=True),
+    Pretokenizer(("kimi-k2",), "kimi-k2"),
+    Pretokenizer(("ufakzeka",), "ufakzeka"),
+    Pretokenizer(("afmoe",), "afmoe"),
+    Pretokenizer(("laguna",), "laguna"),
 )  # fmt: skip
 
 _BY_NAME = {name: pre for pre in PRES for name in pre.names}
 
 
-def pre_named(name: str) -> Pre:
+def find_pretokenizer(name: str) -> Pretokenizer:
     """Return the row for a `tokenizer.ggml.pre` value. Raise UnsupportedError, listing every known name, if there
     is no such row.
     """

@@ -33,12 +33,12 @@ class SPM:
         for symbol in self._merge(text):
             id = self._ids.get(symbol)
             if id is None:
-                ids += [self._byte(byte) for byte in symbol.encode()]
+                ids += [self._byte_token(byte) for byte in symbol.encode()]
             else:
                 ids.append(id)
         return ids
 
-    def _byte(self, byte: int) -> int:
+    def _byte_token(self, byte: int) -> int:
         id = self._bytes[byte]
         if id is None:
             raise InputError(
@@ -63,7 +63,7 @@ class SPM:
         ]
         heapify(heap)
 
-        def offer(left: int, right: int) -> None:
+        def add_candidate(left: int, right: int) -> None:
             id = ids.get(text[left : end[right]])
             if id is not None:
                 heappush(heap, (-scores[id], left, end[right]))
@@ -76,9 +76,9 @@ class SPM:
             end[left], end[right] = stop, 0
             if stop < count:
                 previous[stop] = left
-                offer(left, stop)
+                add_candidate(left, stop)
             if previous[left] >= 0:
-                offer(previous[left], left)
+                add_candidate(previous[left], left)
         symbols = []
         index = 0
         while index < count:

@@ -11,8 +11,8 @@ from typing import Protocol
 from zinc_rt.host.errors import InputError, UnsupportedError
 from zinc_rt.model.tokenizer import fields
 from zinc_rt.model.tokenizer.bpe import BPE, decode_byte_level
-from zinc_rt.model.tokenizer.fields import Metadata, malformed
-from zinc_rt.model.tokenizer.pretokenizers import Pre, pre_named
+from zinc_rt.model.tokenizer.fields import Metadata, make_metadata_error
+from zinc_rt.model.tokenizer.pretokenizers import Pretokenizer, find_pretokenizer
 from zinc_rt.model.tokenizer.spm import SPM
 from zinc_rt.model.tokenizer.unigram import Unigram
 from zinc_rt.model.tokenizer.vocabulary import (
@@ -38,7 +38,7 @@ class Partitioner:
     """Splitter of text at the special tokens of a vocabulary."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
-        special = vocabulary.with_kind(CONTROL | USER_DEFINED | UNKNOWN)
+        special = vocabulary.select_kind(CONTROL | USER_DEFINED | UNKNOWN)
         special.sort(key=lambda id: -len(vocabulary.texts[id].encode()))
         self._special = [(vocabulary.texts[id], id, vocabulary.kinds[id]) for id in special]
 
@@ -51,14 +51,14 @@ class Partitioner:
             after: list[Fragment] = []
             for fragment in fragments:
                 if isinstance(fragment, str):
-                    after += _cut(fragment, token, id, kind)
+                    after += _split_at_token(fragment, token, id, kind)
                 else:
                     after.append(fragment)
             fragments = after
         return fragments
 
 
-def _cut(text: str, token: str, id: int, kind: int) -> list[Fragment]:
+def _split_at_token(text: str, token: str, id: int, kind: int) -> list[Fragment]:
     pieces: list[Fragment] = []
     first, *rest = text.split(token)
     if kind & LSTRIP and rest:
@@ -119,14 +119,14 @@ class Tokenizer:
     """A tokenizer with the same results as llama.cpp's for the same file."""
 
     def __init__(
-        self, model: str, vocabulary: Vocabulary, engine: _Model, *, pre: Pre | None, metadata: Metadata
+        self, model: str, vocabulary: Vocabulary, engine: _Model, *, pre: Pretokenizer | None, metadata: Metadata
     ) -> None:
         self.model = model
         self.pre = pre
         self.vocab_size = len(vocabulary.texts)
         self.longest = max(map(len, vocabulary.texts), default=1)
         self.warnings = tuple(vocabulary.warnings)
-        self.add_bos, self.add_eos, self.add_sep = _additions(model, pre, vocabulary, metadata)
+        self.add_bos, self.add_eos, self.add_sep = _read_additions(model, pre, vocabulary, metadata)
         self.bos_id = vocabulary.roles.get("bos")
         self.eos_id = vocabulary.roles.get("eos")
         self.eot_id = vocabulary.roles.get("eot")
@@ -136,7 +136,7 @@ class Tokenizer:
         self.pad_id = vocabulary.roles.get("pad")
         self.mask_id = vocabulary.roles.get("mask")
         self.eog_ids = vocabulary.end_ids
-        self.add_space_prefix = _space_prefix(model, metadata)
+        self.add_space_prefix = _read_space_prefix(model, metadata)
         self._vocabulary = vocabulary
         self._engine = engine
         self._partitioner = Partitioner(vocabulary)
@@ -151,20 +151,20 @@ class Tokenizer:
         Raise InputError for malformed metadata, UnsupportedError for an unsupported tokenizer model or
         pre-tokenizer.
         """
-        model = fields.text(metadata, PREFIX + "model")
+        model = fields.read_text(metadata, PREFIX + "model")
         if model is None:
-            raise malformed(f"{PREFIX}model: the tokenizer's kind is missing")
+            raise make_metadata_error(f"{PREFIX}model: the tokenizer's kind is missing")
         if model not in _DEFAULT_ROLES:
             raise UnsupportedError(
                 f"{PREFIX}model is {model!r}: this build supports {', '.join(sorted(_DEFAULT_ROLES))}",
                 next="use a model with one of these tokenizers",
             )
-        pre_name = fields.text(metadata, PREFIX + "pre")
-        pre: Pre | None = None
+        pre_name = fields.read_text(metadata, PREFIX + "pre")
+        pre: Pretokenizer | None = None
         if model == "gemma4":
-            pre = pre_named("gemma4")
+            pre = find_pretokenizer("gemma4")
         elif model == "gpt2":
-            pre = pre_named(pre_name or "default")
+            pre = find_pretokenizer(pre_name or "default")
         vocabulary = read_vocabulary(metadata, _DEFAULT_ROLES[model])
         if model == "gpt2" and not pre_name:
             vocabulary.warnings.append(
@@ -176,7 +176,7 @@ class Tokenizer:
         elif model == "t5":
             engine = Unigram(vocabulary, metadata)
         else:
-            engine = SPM(vocabulary, add_space_prefix=_space_prefix(model, metadata))
+            engine = SPM(vocabulary, add_space_prefix=_read_space_prefix(model, metadata))
         return cls(model, vocabulary, engine, pre=pre, metadata=metadata)
 
     def encode(
@@ -250,7 +250,7 @@ class Tokenizer:
     def piece_bytes(self, id: int) -> bytes:
         """Return the bytes of one token; for control tokens, their name. Raise InputError for an id outside the
         vocabulary."""
-        id = self._checked(id)
+        id = self._check_id(id)
         piece = self._pieces.get(id)
         if piece is None:
             piece = self._pieces[id] = self._spell(id)
@@ -258,7 +258,7 @@ class Tokenizer:
 
     def token_text(self, id: int) -> str:
         """Return the token as spelled in the file."""
-        return self._vocabulary.texts[self._checked(id)]
+        return self._vocabulary.texts[self._check_id(id)]
 
     def id_of(self, token_text: str) -> int | None:
         """Return the id of a token as spelled in the file."""
@@ -272,9 +272,9 @@ class Tokenizer:
 
     def is_special(self, id: int) -> bool:
         """Return whether the token is a control or unknown token."""
-        return bool(self._vocabulary.kinds[self._checked(id)] & (CONTROL | UNKNOWN))
+        return bool(self._vocabulary.kinds[self._check_id(id)] & (CONTROL | UNKNOWN))
 
-    def _checked(self, id: int) -> int:
+    def _check_id(self, id: int) -> int:
         try:
             number = operator.index(id)
         except TypeError:
@@ -302,18 +302,20 @@ class Tokenizer:
         return b""
 
 
-def _space_prefix(model: str, metadata: Metadata) -> bool:
-    return fields.flag(metadata, PREFIX + "add_space_prefix", model == "llama")
+def _read_space_prefix(model: str, metadata: Metadata) -> bool:
+    return fields.read_flag(metadata, PREFIX + "add_space_prefix", model == "llama")
 
 
-def _additions(model: str, pre: Pre | None, vocabulary: Vocabulary, metadata: Metadata) -> tuple[bool, bool, bool]:
+def _read_additions(
+    model: str, pre: Pretokenizer | None, vocabulary: Vocabulary, metadata: Metadata
+) -> tuple[bool, bool, bool]:
     """Return (add_bos, add_eos, add_sep). Raise an error if one is required but not defined in the file."""
     defaults = {
         "bos": model == "llama" or (pre is not None and pre.add_bos),
         "eos": model == "t5",
         "sep": pre is not None and pre.add_sep,
     }
-    added = {role: fields.flag(metadata, f"{PREFIX}add_{role}_token", on) for role, on in defaults.items()}
+    added = {role: fields.read_flag(metadata, f"{PREFIX}add_{role}_token", on) for role, on in defaults.items()}
     if pre is not None and pre.force_bos:
         added["bos"] = True
     for role, on in added.items():
@@ -323,5 +325,5 @@ def _additions(model: str, pre: Pre | None, vocabulary: Vocabulary, metadata: Me
             vocabulary.roles[role] = _GPT2_BOS_EOS
             continue
         key = "seperator" if role == "sep" else role
-        raise malformed(f"{PREFIX}add_{role}_token is set, but {PREFIX}{key}_token_id is not a token")
+        raise make_metadata_error(f"{PREFIX}add_{role}_token is set, but {PREFIX}{key}_token_id is not a token")
     return added["bos"], added["eos"], added["sep"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from zinc_rt.model.tokenizer import fields
-from zinc_rt.model.tokenizer.fields import Metadata, malformed
+from zinc_rt.model.tokenizer.fields import Metadata, make_metadata_error
 from zinc_rt.model.tokenizer.vocabulary import NORMAL, PREFIX, UNUSED, USER_DEFINED, Vocabulary
 
 CHARSMAP_KEY = "tokenizer.ggml.precompiled_charsmap"
@@ -17,43 +17,47 @@ class CharsMap:
     def __init__(self, blob: bytes) -> None:
         trie_bytes = int.from_bytes(blob[:4], "little")
         if len(blob) < 4 or trie_bytes + 4 >= len(blob) or trie_bytes < 4:
-            raise malformed(f"{CHARSMAP_KEY}: a trie of {trie_bytes} bytes does not fit in {len(blob)} bytes")
+            raise make_metadata_error(
+                f"{CHARSMAP_KEY}: a trie of {trie_bytes} bytes does not fit in {len(blob)} bytes"
+            )
         count = trie_bytes // 4
         self._units = list(memoryview(blob[4 : 4 + 4 * count]).cast("I"))
         self._texts = blob[4 + trie_bytes :]
 
-    def longest(self, text: bytes, start: int) -> tuple[bytes, int] | None:
+    def find_longest_prefix(self, text: bytes, start: int) -> tuple[bytes, int] | None:
         """Return (replacement, bytes replaced) for the longest known prefix of `text[start:]`."""
         longest_match: tuple[int, int] | None = None
-        node = _base(self._unit(0))
+        node = _decode_base(self._read_unit(0))
         for index in range(start, len(text)):
             byte = text[index]
             if byte == 0:
                 break
             node ^= byte
-            unit = self._unit(node)
+            unit = self._read_unit(node)
             if unit & 0x800000FF != byte:
                 break
-            node ^= _base(unit)
+            node ^= _decode_base(unit)
             if unit >> 8 & 1:
-                longest_match = self._unit(node) & 0x7FFFFFFF, index - start + 1
+                longest_match = self._read_unit(node) & 0x7FFFFFFF, index - start + 1
         if longest_match is None:
             return None
         offset, length = longest_match
         stop = self._texts.find(b"\0", offset)
         if stop < 0:
-            raise malformed(
+            raise make_metadata_error(
                 f"{CHARSMAP_KEY}: the replacement at {offset} is outside the table of {len(self._texts)} bytes"
             )
         return self._texts[offset:stop], length
 
-    def _unit(self, index: int) -> int:
+    def _read_unit(self, index: int) -> int:
         if index >= len(self._units):
-            raise malformed(f"{CHARSMAP_KEY}: unit {index} is outside the trie of {len(self._units)} units")
+            raise make_metadata_error(
+                f"{CHARSMAP_KEY}: unit {index} is outside the trie of {len(self._units)} units"
+            )
         return self._units[index]
 
 
-def _base(unit: int) -> int:
+def _decode_base(unit: int) -> int:
     return unit >> 10 << ((unit & 1 << 9) >> 6)
 
 
@@ -66,29 +70,29 @@ class Unigram:
 
     def __init__(self, vocabulary: Vocabulary, metadata: Metadata) -> None:
         if "unk" not in vocabulary.roles:
-            raise malformed(f"{PREFIX}unknown_token_id: missing, but required by a unigram vocabulary")
+            raise make_metadata_error(f"{PREFIX}unknown_token_id: missing, but required by a unigram vocabulary")
         self._unknown = vocabulary.roles["unk"]
-        self._space_prefix = fields.flag(metadata, PREFIX + "add_space_prefix", False)
-        self._merge_spaces = fields.flag(metadata, PREFIX + "remove_extra_whitespaces", False)
-        blob = fields.numbers(metadata, CHARSMAP_KEY, kinds="iu")
+        self._space_prefix = fields.read_flag(metadata, PREFIX + "add_space_prefix", False)
+        self._merge_spaces = fields.read_flag(metadata, PREFIX + "remove_extra_whitespaces", False)
+        blob = fields.read_numbers(metadata, CHARSMAP_KEY, kinds="iu")
         self._charsmap: CharsMap | None = None
         if blob is not None and blob.size:
             self._charsmap = CharsMap(blob.astype(np.uint8).tobytes())
 
-        normal = vocabulary.with_kind(NORMAL)
+        normal = vocabulary.select_kind(NORMAL)
         lowest = vocabulary.scores[normal].min() if normal else np.float32(0)
         self._unknown_score = float(lowest - np.float32(UNKNOWN_PENALTY))
         scores = vocabulary.scores.tolist()
         self._tokens: dict[str, tuple[int, float]] = {}
         self._longest: dict[str, int] = {}  # first character -> length of the longest token that starts with it
-        for id in vocabulary.with_kind(NORMAL | USER_DEFINED | UNUSED):
+        for id in vocabulary.select_kind(NORMAL | USER_DEFINED | UNUSED):
             text = vocabulary.texts[id]
             self._tokens[text] = id, 0.0 if vocabulary.kinds[id] & USER_DEFINED else scores[id]
             self._longest[text[0]] = max(self._longest.get(text[0], 0), len(text))
         # llama.cpp copies any prefix of a user-defined token unmapped, not only whole tokens.
         self._verbatim = {
             text[:stop]
-            for text in (vocabulary.texts[id].encode() for id in vocabulary.with_kind(USER_DEFINED))
+            for text in (vocabulary.texts[id].encode() for id in vocabulary.select_kind(USER_DEFINED))
             for stop in range(1, len(text) + 1)
         }
 
@@ -152,7 +156,7 @@ class Unigram:
                 pieces.append(text[index:stop])
                 index = stop
                 continue
-            replacement = self._charsmap.longest(text, index)
+            replacement = self._charsmap.find_longest_prefix(text, index)
             if replacement is None:
                 stop = index + 1
                 while stop < len(text) and text[stop] & 0xC0 == 0x80:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from zinc_rt.model.tokenizer import fields
-from zinc_rt.model.tokenizer.fields import Metadata, malformed
+from zinc_rt.model.tokenizer.fields import Metadata, make_metadata_error
 
 PREFIX = "tokenizer.ggml."
 
@@ -80,7 +80,7 @@ class Vocabulary:
     end_ids: frozenset[int] = frozenset()  # end of generation
     warnings: list[str] = field(default_factory=list)
 
-    def with_kind(self, token_kind: int) -> list[int]:
+    def select_kind(self, token_kind: int) -> list[int]:
         """Return the ids whose kind has any bit of `token_kind`, ascending."""
         return [id for id, kind in enumerate(self.kinds) if kind & token_kind]
 
@@ -90,19 +90,19 @@ def read_vocabulary(metadata: Metadata, default_roles: dict[str, int]) -> Vocabu
 
     Raise InputError for a missing or malformed list and for duplicate tokens.
     """
-    texts = fields.strings(metadata, PREFIX + "tokens")
+    texts = fields.read_strings(metadata, PREFIX + "tokens")
     if not texts:
-        raise malformed(f"{PREFIX}tokens: the texts of the vocabulary's tokens are missing")
+        raise make_metadata_error(f"{PREFIX}tokens: the texts of the vocabulary's tokens are missing")
     texts = [text or f"[EMPTY_{id}]" for id, text in enumerate(texts)]
     ids = {text: id for id, text in enumerate(texts)}
     if len(ids) != len(texts):
         twice, later = next((text, id) for id, text in reversed(list(enumerate(texts))) if ids[text] != id)
-        raise malformed(f"{PREFIX}tokens: {twice!r} occurs twice, as {later} and {ids[twice]}")
+        raise make_metadata_error(f"{PREFIX}tokens: {twice!r} occurs twice, as {later} and {ids[twice]}")
     vocabulary = Vocabulary(
         texts=texts,
         ids=ids,
-        kinds=_kinds(metadata, len(texts)),
-        scores=_scores(metadata, len(texts)),
+        kinds=_read_kinds(metadata, len(texts)),
+        scores=_read_scores(metadata, len(texts)),
         roles={},
     )
     _read_roles(vocabulary, metadata, default_roles)
@@ -114,26 +114,26 @@ def read_vocabulary(metadata: Metadata, default_roles: dict[str, int]) -> Vocabu
 
 def _check_length(key: str, array: np.ndarray, count: int) -> np.ndarray:
     if len(array) < count:
-        raise malformed(f"{key}: expected one entry per token ({count}), got {len(array)}")
+        raise make_metadata_error(f"{key}: expected one entry per token ({count}), got {len(array)}")
     return array[:count]
 
 
-def _kinds(metadata: Metadata, count: int) -> list[int]:
+def _read_kinds(metadata: Metadata, count: int) -> list[int]:
     key = PREFIX + "token_type"
-    types = fields.numbers(metadata, key, kinds="iu")
+    types = fields.read_numbers(metadata, key, kinds="iu")
     if types is None:
         return [NORMAL] * count
     return [_KIND_OF_TYPE.get(kind, 0) for kind in _check_length(key, types, count).tolist()]
 
 
-def _scores(metadata: Metadata, count: int) -> np.ndarray:
+def _read_scores(metadata: Metadata, count: int) -> np.ndarray:
     key = PREFIX + "scores"
-    scores = fields.numbers(metadata, key, kinds="iuf")
+    scores = fields.read_numbers(metadata, key, kinds="iuf")
     if scores is None:
         return np.zeros(count, np.float32)
     scores = _check_length(key, scores, count).astype(np.float32)
     if np.isnan(scores).any():
-        raise malformed(f"{key}: score of token {int(np.isnan(scores).argmax())} is not a number")
+        raise make_metadata_error(f"{key}: score of token {int(np.isnan(scores).argmax())} is not a number")
     return scores
 
 
@@ -143,7 +143,7 @@ def _read_roles(vocabulary: Vocabulary, metadata: Metadata, defaults: dict[str, 
         if defaults.get(role, count) < count:
             vocabulary.roles[role] = defaults[role]
         for key in reversed(keys):
-            id = fields.integer(metadata, PREFIX + key)
+            id = fields.read_integer(metadata, PREFIX + key)
             if id is None:
                 continue
             if 0 <= id < count:
@@ -161,26 +161,26 @@ def _find_roles(vocabulary: Vocabulary) -> None:
     for role, candidates in _ROLE_TEXTS.items():
         if role in vocabulary.roles:
             continue
-        id = _first_present(vocabulary, candidates)
+        id = _find_first_present(vocabulary, candidates)
         if id is not None:
             vocabulary.roles[role] = id
             _set_kind(vocabulary, id, CONTROL)
 
 
-def _first_present(vocabulary: Vocabulary, candidates: Sequence[str]) -> int | None:
+def _find_first_present(vocabulary: Vocabulary, candidates: Sequence[str]) -> int | None:
     return next((vocabulary.ids[text] for text in candidates if text in vocabulary.ids), None)
 
 
-def _present_ids(vocabulary: Vocabulary, candidates: Iterable[str]) -> list[int]:
+def _find_present_ids(vocabulary: Vocabulary, candidates: Iterable[str]) -> list[int]:
     return [vocabulary.ids[text] for text in candidates if text in vocabulary.ids]
 
 
 def _find_ends(vocabulary: Vocabulary) -> None:
     ends = {vocabulary.roles[role] for role in ("fim_pad", "fim_rep", "fim_sep") if role in vocabulary.roles}
-    for id in _present_ids(vocabulary, _END_TEXTS):
+    for id in _find_present_ids(vocabulary, _END_TEXTS):
         ends.add(id)
         _set_kind(vocabulary, id, CONTROL)
-    for id in _present_ids(vocabulary, _ALWAYS_SHOWN):
+    for id in _find_present_ids(vocabulary, _ALWAYS_SHOWN):
         vocabulary.kinds[id] = USER_DEFINED
     ends |= {vocabulary.roles[role] for role in ("eos", "eot", "eom") if role in vocabulary.roles}
 
@@ -198,19 +198,22 @@ def _find_ends(vocabulary: Vocabulary) -> None:
 
 def _set_strips(vocabulary: Vocabulary, metadata: Metadata) -> None:
     """Mark tokens that absorb adjacent white space. Files do not define them, so they depend on the model name."""
-    pre = fields.text(metadata, PREFIX + "pre") or ""
-    architecture = fields.text(metadata, "general.architecture") or ""
-    name = (fields.text(metadata, "general.name") or "").lower()
+    pre = fields.read_text(metadata, PREFIX + "pre") or ""
+    architecture = fields.read_text(metadata, "general.architecture") or ""
+    name = (fields.read_text(metadata, "general.name") or "").lower()
     if any(part in pre for part in ("jina-v2-de", "jina-v2-es", "jina-v2-code")) or any(
         part in architecture for part in ("nomic-bert-moe", "jina-bert-v3")
     ):
-        for id in _present_ids(vocabulary, ["<mask>"]):
+        for id in _find_present_ids(vocabulary, ["<mask>"]):
             _set_kind(vocabulary, id, LSTRIP)
     elif "phi-3" in name or "phi3" in name:
-        kept = set(_present_ids(vocabulary, ["<unk>", "<s>", "<|endoftext|>"]))
-        stripping = {*vocabulary.with_kind(CONTROL | USER_DEFINED | UNKNOWN), *_present_ids(vocabulary, ["</s>"])}
+        kept = set(_find_present_ids(vocabulary, ["<unk>", "<s>", "<|endoftext|>"]))
+        stripping = {
+            *vocabulary.select_kind(CONTROL | USER_DEFINED | UNKNOWN),
+            *_find_present_ids(vocabulary, ["</s>"]),
+        }
         for id in stripping - kept:
             _set_kind(vocabulary, id, RSTRIP)
     elif "modern-bert" in name:
-        for id in _present_ids(vocabulary, ["[MASK]"]):
+        for id in _find_present_ids(vocabulary, ["[MASK]"]):
             _set_kind(vocabulary, id, LSTRIP)

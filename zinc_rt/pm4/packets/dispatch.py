@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from zinc_rt.pm4.bits import mask_of
+from zinc_rt.pm4.bits import combine_masks
 from zinc_rt.pm4.codec import packet
 from zinc_rt.pm4.fields import address, bits, word
 from zinc_rt.pm4.generation import GFX12
@@ -16,11 +16,11 @@ from zinc_rt.pm4.packet import Access, Packet
 from zinc_rt.pm4.registers import DISPATCH_INITIATOR
 
 
-def _initiator_complaints(initiator: int, dword: int, context: StreamContext) -> Iterator[Complaint]:
+def _lint_initiator(initiator: int, dword: int, context: StreamContext) -> Iterator[Complaint]:
     if not initiator & 1:
         text = f"initiator {initiator:#x} lacks COMPUTE_SHADER_EN (bit 0)"
         yield dword, "dispatch-disabled", text, "0x8005 launches wave32, 0x5 wave64"
-    extra = initiator & ~mask_of(DISPATCH_INITIATOR[context.generation])
+    extra = initiator & ~combine_masks(DISPATCH_INITIATOR[context.generation])
     if extra:
         yield (
             dword,
@@ -40,7 +40,7 @@ class DispatchDirect(Packet):
     initiator: int = word(4, inner=DISPATCH_INITIATOR)
 
     def lint(self, context: StreamContext) -> Iterator[Complaint]:
-        yield from _initiator_complaints(self.initiator, 4, context)
+        yield from _lint_initiator(self.initiator, 4, context)
         if 0 in (self.dim_x, self.dim_y, self.dim_z):
             text = f"DISPATCH_DIRECT of {self.dim_x} x {self.dim_y} x {self.dim_z}"
             yield 1, "dispatch-empty", text, "remove it"
@@ -57,7 +57,7 @@ class DispatchIndirect(Packet):
         yield Access(self.address, 12, "read", 4, 1)
 
     def lint(self, context: StreamContext) -> Iterator[Complaint]:
-        yield from _initiator_complaints(self.initiator, 3, context)
+        yield from _lint_initiator(self.initiator, 3, context)
 
 
 @packet(0xA9, dwords=3)

@@ -11,7 +11,7 @@ from typing import Self
 from zinc_rt.pm4.codec import packet
 from zinc_rt.pm4.fields import address, bits, payload
 from zinc_rt.pm4.generation import GFX12
-from zinc_rt.pm4.lint_registers import register_complaints
+from zinc_rt.pm4.lint_registers import lint_registers
 from zinc_rt.pm4.lint_rules import Complaint, StreamContext
 from zinc_rt.pm4.packet import Access, Packet, RegisterWrite
 from zinc_rt.pm4.registers import CONFIG, SH, UCONFIG, Sh
@@ -25,7 +25,7 @@ class _SetsRegisters(Packet):
     __slots__ = ()
 
     def lint(self, context: StreamContext) -> Iterator[Complaint]:
-        return register_complaints(self, context.generation)
+        return lint_registers(self, context.generation)
 
     def payload_texts(self) -> Iterator[tuple[int, str]]:
         """Return no texts; the disassembler shows the registers instead."""
@@ -143,7 +143,7 @@ class SetShRegPairsPacked(_SetsRegisters):
             yield self._write(register, value, 3 + 3 * (index // 2) + index % 2)
 
     def lint(self, context: StreamContext) -> Iterator[Complaint]:
-        yield from register_complaints(self, context.generation)
+        yield from lint_registers(self, context.generation)
         if self.writes_count != len(self.writes):
             text = f"{self.NAME} has count {self.writes_count} but holds {len(self.writes)} registers"
             yield 1, "register-count", text, f"{type(self).__name__}.of(writes) counts"

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import ClassVar, Self
 
 from zinc_rt.pm4 import gcr
-from zinc_rt.pm4.bits import mask_of
+from zinc_rt.pm4.bits import combine_masks
 from zinc_rt.pm4.codec import packet
 from zinc_rt.pm4.fields import CACHE, CACHE_LABELS, FUNCTIONS, address, bits, pair, word
 from zinc_rt.pm4.generation import GFX11
@@ -60,7 +60,7 @@ class AcquireMem(Packet):
     }
 
     def lint(self, context: StreamContext) -> Iterator[Complaint]:
-        extra = self.gcr_cntl & ~mask_of(gcr.ACQUIRE[context.generation])
+        extra = self.gcr_cntl & ~combine_masks(gcr.ACQUIRE[context.generation])
         if extra:
             text = f"GCR_CNTL {self.gcr_cntl:#x}: gfx12 has no bits {extra:#x} (GLM, GL1)"
             yield 7, "gcr-reserved", text, "tolerated; write 0"
@@ -115,7 +115,7 @@ class ReleaseMem(Packet):
             yield Access(self.address, size_bytes, "write", size_bytes, 3)
 
     def lint(self, context: StreamContext) -> Iterator[Complaint]:
-        extra = self.gcr_cntl & ~mask_of(gcr.RELEASE[context.generation])
+        extra = self.gcr_cntl & ~combine_masks(gcr.RELEASE[context.generation])
         if extra:
             text = f"gcr_cntl {self.gcr_cntl:#x}: gfx12 has no bits {extra:#x} (GLM, GL1)"
             yield 1, "gcr-reserved", text, "tolerated; write 0"

@@ -62,7 +62,7 @@ def i03(s: SchedulerState) -> str | None:
     """A page's user count equals the number of tables that contain it."""
     for group, pool in enumerate(s.cache.pools):
         users: Counter[int] = Counter()
-        for _, tables in _tables(s):
+        for _, tables in _list_tables(s):
             users.update(page for page in tables[group] if page != UNSET)
         for page, counted in enumerate(pool.pool.users):
             if users[page] != counted:
@@ -73,7 +73,7 @@ def i03(s: SchedulerState) -> str | None:
 def i04(s: SchedulerState) -> str | None:
     """Every page is exactly one of free, idle and used; an idle page has a cache entry."""
     for group, pool in enumerate(s.cache.pools):
-        for problem in pool.pool.problems():
+        for problem in pool.pool.find_problems():
             return f"group {group}: {problem}"
     return None
 
@@ -101,7 +101,7 @@ def i06(s: SchedulerState) -> str | None:
         assert request.holding is not None
         for group, table in enumerate(request.holding.tables):
             for page in table[request.computed // s.cache.page_tokens :]:
-                if page != UNSET and not s.cache.pools[group].pool.private(page):
+                if page != UNSET and not s.cache.pools[group].pool.is_private(page):
                     return f"request {request.number} would write page {page} of group {group}, which is shared"
     return None
 
@@ -114,7 +114,7 @@ def i07(s: SchedulerState) -> str | None:
             for page in request.holding.tables[group] if request.holding else ():
                 if page != UNSET and roots.setdefault(page, request.within.root) != request.within.root:
                     return f"group {group}: page {page} is in two namespaces, one of request {request.number}"
-        for namespace_problem in pool.namespace_problems():
+        for namespace_problem in pool.find_namespace_problems():
             return f"group {group}: {namespace_problem}"
     return None
 
@@ -124,7 +124,7 @@ def i08(s: SchedulerState) -> str | None:
     for group, pool in enumerate(s.cache.pools):
         named: dict[int, set[int]] = {tenant: set() for tenant in range(len(s.tenants))}
         promised = dict.fromkeys(named, 0)
-        for tenant, tables in _tables(s):
+        for tenant, tables in _list_tables(s):
             named[tenant].update(page for page in tables[group] if page != UNSET)
         for request in s.requests():
             if request.holding is not None:
@@ -133,9 +133,11 @@ def i08(s: SchedulerState) -> str | None:
             promised[s.collector.tenant] += s.collected[group]
         for tenant in named:
             charge = len(named[tenant]) + promised[tenant]
-            if charge != pool.charge(tenant):
-                return f"group {group}: tenant {tenant} has {charge} pages, {pool.charge(tenant)} are counted"
-        for guard_problem in pool.guard_problems():
+            if charge != pool.count_charge(tenant):
+                return (
+                    f"group {group}: tenant {tenant} has {charge} pages, {pool.count_charge(tenant)} are counted"
+                )
+        for guard_problem in pool.find_guard_problems():
             return f"group {group}: {guard_problem}"
     return None
 
@@ -143,7 +145,7 @@ def i08(s: SchedulerState) -> str | None:
 def i09(s: SchedulerState) -> str | None:
     """Every page has one payer: a tenant, a group, the cache, or none."""
     for group, pool in enumerate(s.cache.pools):
-        for payer_problem in pool.payer_problems():
+        for payer_problem in pool.find_payer_problems():
             return f"group {group}: {payer_problem}"
     return None
 
@@ -152,7 +154,7 @@ def i10(s: SchedulerState) -> str | None:
     """Each state row has at most one writer and no other readers, and the zero row is never written."""
     if s.cache.rows is None:
         return None
-    for problem in s.cache.rows.problems():
+    for problem in s.cache.rows.find_problems():
         return f"state rows: {problem}"
     users: Counter[int] = Counter()
     targets: Counter[int] = Counter()
@@ -171,7 +173,7 @@ def i10(s: SchedulerState) -> str | None:
                 if message != (source, target):
                     return f"request {request.number} has rows {source} and {target}, its slot has {message}"
     users.update(capsule.state for capsule in s.capsules if capsule.state not in (ZERO, NO_ROW))
-    users.update(pin.row for pin in s.pins.all_pins() if pin.row != NO_ROW)
+    users.update(pin.row for pin in s.pins.list_pins() if pin.row != NO_ROW)
     for row, count in targets.items():
         if count > 1 or row == ZERO or sources[row]:
             return f"row {row} is written by {count} sequences and read by {sources[row]} others"
@@ -192,9 +194,11 @@ def i11(s: SchedulerState) -> str | None:
         if row.slots_max is not None and bound > row.slots_max:
             return f"tenant {tenant} has {bound} slots of at most {row.slots_max}"
         for group, pool in enumerate(s.cache.pools):
-            maximum = pool.quota(tenant).most
-            if maximum is not None and pool.charge(tenant) > maximum:
-                return f"tenant {tenant} has {pool.charge(tenant)} pages of group {group}, of at most {maximum}"
+            maximum = pool.find_quota(tenant).most
+            if maximum is not None and pool.count_charge(tenant) > maximum:
+                return (
+                    f"tenant {tenant} has {pool.count_charge(tenant)} pages of group {group}, of at most {maximum}"
+                )
     kinds = Counter((r.tenant, r.priority, r.effective) for r in s.running())
     if kinds != Counter({kind: len(members) for kind, members in s.kinds.items()}):
         return f"{dict(kinds)} run, {s.kinds.keys()} noted"
@@ -204,7 +208,7 @@ def i11(s: SchedulerState) -> str | None:
 def i12(s: SchedulerState) -> str | None:
     """The positions of each sequence in a step are consecutive from its computed position."""
     plan = s.plan
-    if not _in_flight(s):
+    if not _is_in_flight(s):
         return None
     for index in range(plan.sequences):
         tokens = np.flatnonzero(plan.sequence[: plan.tokens] == index)
@@ -226,7 +230,7 @@ def i13(s: SchedulerState) -> str | None:
     that wait for their turn because of a class with a latency budget.
     """
     plan = s.plan
-    if not _in_flight(s):
+    if not _is_in_flight(s):
         return None
     if plan.tokens > s.limits.step_tokens or plan.rows > s.limits.slots:
         return f"{plan.tokens} tokens and {plan.rows} rows in a step of {s.limits.step_tokens}, {s.limits.slots}"
@@ -259,14 +263,14 @@ def i14(s: SchedulerState) -> str | None:
 
 def i15(s: SchedulerState) -> str | None:
     """The sum of the tenants' charges equals the device's work."""
-    for problem in s.ledger.problems() if s.ledger is not None else ():
+    for problem in s.ledger.find_problems() if s.ledger is not None else ():
         return problem
     return None
 
 
 def i16(s: SchedulerState) -> str | None:
     """A tenant's service counter never decreases."""
-    now = {tenant: s.service.in_tokens(tenant) for tenant in s.service.counters}
+    now = {tenant: s.service.to_tokens(tenant) for tenant in s.service.counters}
     seen, s.seen_service = s.seen_service, now
     for tenant, argument in seen.items():
         if now.get(tenant, 0.0) < argument:
@@ -291,7 +295,7 @@ INVARIANTS: tuple[Callable[[SchedulerState], str | None], ...] = (
 )  # fmt: skip
 
 
-def violations(s: SchedulerState) -> list[str]:
+def find_violations(s: SchedulerState) -> list[str]:
     """Return all current violations by invariant number."""
     return [
         f"{invariant.__name__.upper()}: {result}"
@@ -300,17 +304,17 @@ def violations(s: SchedulerState) -> list[str]:
     ]
 
 
-def _in_flight(s: SchedulerState) -> bool:
+def _is_in_flight(s: SchedulerState) -> bool:
     """Return whether the plan belongs to a step that has not been committed."""
     return s.plan.tokens > 0 and s.plan.number > s.counts.steps
 
 
-def _tables(s: SchedulerState) -> Iterator[tuple[int, list[list[int]]]]:
+def _list_tables(s: SchedulerState) -> Iterator[tuple[int, list[list[int]]]]:
     """All objects that refer to pages: requests, capsules, sessions."""
     for request in s.requests():
         if request.holding is not None:
             yield request.tenant, request.holding.tables
     for capsule in s.capsules:
         yield capsule.tenant, capsule.tables
-    for pin in s.pins.all_pins():
+    for pin in s.pins.list_pins():
         yield pin.tenant, pin.tables

@@ -23,14 +23,14 @@ NOBODY = -1
 SHOWN = 8  # findings of a step; the rest is counted
 
 
-def drawn_token(seed: int, choice: int, position: int, vocab: int = 1 << 15) -> int:
+def draw_token(seed: int, choice: int, position: int, vocab: int = 1 << 15) -> int:
     """Return the token that a request samples at a position. It does not depend on the batch."""
     mixed = (seed * 0x9E3779B97F4A7C15 + choice * 0xC2B2AE3D27D4EB4F + position * 0x165667B19E3779F9) % (1 << 64)
     return ((mixed ^ mixed >> 29) * 0xBF58476D1CE4E5B9 % (1 << 64) >> 33) % vocab
 
 
 @dataclass(slots=True)
-class KnownRequest:
+class RegisteredRequest:
     """A request's prompt and sampled tokens; `prefix[p]`: the cache content for position p."""
 
     number: int
@@ -75,7 +75,7 @@ class ShadowDevice:
         state_rows: int,
         records: np.ndarray,
         *,
-        draw: Callable[[int, int, int], int] = drawn_token,
+        draw: Callable[[int, int, int], int] = draw_token,
     ) -> None:
         self.ctx, self.page_tokens, self.groups, self.state_rows = ctx, page_tokens, tuple(groups), state_rows
         self.records, self.draw = records, draw
@@ -89,17 +89,17 @@ class ShadowDevice:
         self._state = np.zeros(max(1, state_rows), np.uint64)
         self._state_of = np.full(max(1, state_rows), NOBODY, np.int64)
         self._counts: dict[int, int] = {}  # penalty row: sum over the tokens it counts
-        self._known: dict[tuple[int, int], KnownRequest] = {}
+        self._known: dict[tuple[int, int], RegisteredRequest] = {}
         random = np.random.default_rng(17)
         self._weights = random.integers(1, 1 << 63, ctx, np.uint64) * np.uint64(2) + np.uint64(1)
 
     # --- who there is
 
-    def arrive(self, number: int, prompt: Sequence[int], *, start: int = 0, choices: int = 1) -> None:
+    def register_request(self, number: int, prompt: Sequence[int], *, start: int = 0, choices: int = 1) -> None:
         """Register a request with its prompt. `start`: the initial prefix of its tenant's namespace."""
         for choice in range(choices):
             tokens, prefix = np.zeros(self.ctx, np.int32), np.zeros(self.ctx, np.uint64)
-            known = KnownRequest(number, choice, start, tokens, prefix, 0, 0)
+            known = RegisteredRequest(number, choice, start, tokens, prefix, 0, 0)
             self._append(known, prompt)
             self._known[number, choice] = known
 
@@ -107,18 +107,18 @@ class ShadowDevice:
         for key in [key for key in self._known if key[0] == number]:
             del self._known[key]
 
-    def answer(self, number: int, choice: int = 0) -> list[int]:
+    def answer_request(self, number: int, choice: int = 0) -> list[int]:
         """Return the tokens so far, prompt first."""
         known = self._known[number, choice]
         return [int(token) for token in known.tokens[: known.count]]
 
-    def _append(self, known: KnownRequest, tokens: Sequence[int]) -> None:
+    def _append(self, known: RegisteredRequest, tokens: Sequence[int]) -> None:
         first, last = known.count, known.count + len(tokens)
         known.tokens[first:last] = tokens
         terms = (known.tokens[first:last].astype(np.uint64) + np.uint64(1)) * self._weights[first:last]
         before = known.prefix[first - 1] if first else np.uint64(known.start * 2 + 1)
         known.prefix[first:last] = np.cumsum(terms, dtype=np.uint64) + before
-        known.seen += sum(_spread(int(token)) for token in tokens)
+        known.seen += sum(_hash_token(int(token)) for token in tokens)
         known.count = last
 
     # --- a step
@@ -136,7 +136,7 @@ class ShadowDevice:
         slots, positions = handle.row_slot[: handle.rows].tolist(), handle.row_position[: handle.rows].tolist()
         seeds, choices = self.record["seed"][slots].tolist(), self.record["choice"][slots].tolist()
         drawn = [self.draw(*item) for item in zip(seeds, choices, positions, strict=True)]
-        self.drew(handle, drawn)
+        self.record_drawn(handle, drawn)
         bound = int((self.records["state"] != SlotState.FREE).sum())
         self.counts = self.counts.after(handle.tokens, handle.rows, bound, 0)
         return Drawn(np.array(drawn, np.int32), np.full(handle.rows, -1, np.int32), None)
@@ -160,14 +160,14 @@ class ShadowDevice:
                 self.tables[group].reshape(-1)[entry] = page
         for copy in plan.copies:
             self._copy(copy.group, copy.source, copy.target, copy.tokens)
-        spans = list(_spans(plan))
-        yield from (self._with_step(f"{text}") for text in _order(plan))
+        spans = list(_list_spans(plan))
+        yield from (self._with_step(f"{text}") for text in _sort_sequences(plan))
         for ordinal, (first, last) in enumerate(spans):
-            yield from self._reads(plan, ordinal, first, last)
-        yield from self._targets(plan)
+            yield from self._check_reads(plan, ordinal, first, last)
+        yield from self._check_targets(plan)
         for ordinal, (first, last) in enumerate(spans):
-            yield from self._writes(plan, ordinal, first, last)
-        yield from self._rows(plan)
+            yield from self._record_writes(plan, ordinal, first, last)
+        yield from self._list_rows(plan)
 
     def _bind(self, slot: int, plan: StepPlan) -> Iterator[str]:
         new, old = self.records[slot], self.record[slot]
@@ -181,7 +181,7 @@ class ShadowDevice:
             counted = plan.counts_of.get(slot)
             known = self._known.get(_request_key(new))
             self._counts[int(new["penalty_row"])] = (
-                sum(_spread(int(t)) for t in counted) if counted is not None else 0
+                sum(_hash_token(int(t)) for t in counted) if counted is not None else 0
             )
             if counted is None and known is not None and known.count:
                 yield self._with_step(
@@ -193,10 +193,10 @@ class ShadowDevice:
         for array in (pool.value, pool.writer, pool.position):
             array[target * size : target * size + tokens] = array[source * size : source * size + tokens]
 
-    def _request_of(self, slot: int) -> KnownRequest | None:
+    def _request_of(self, slot: int) -> RegisteredRequest | None:
         return self._known.get(_request_key(self.record[slot]))
 
-    def _reads(self, plan: StepPlan, ordinal: int, first: int, last: int) -> Iterator[str]:
+    def _check_reads(self, plan: StepPlan, ordinal: int, first: int, last: int) -> Iterator[str]:
         """Check the cached keys of the previous tokens, the resulting state, and the tokens themselves."""
         slot, begin = int(plan.slot[first]), int(plan.position[first])
         known, host = self._request_of(slot), self.records[slot]
@@ -222,11 +222,13 @@ class ShadowDevice:
                 f"expected {int(known.tokens[index])}"
             )
         for group in range(len(self.groups)):
-            yield from self._reads_pages(group, slot, begin, known, where)
+            yield from self._check_page_reads(group, slot, begin, known, where)
         if self.state_rows:
-            yield from self._reads_state(int(plan.state_source[ordinal]), begin, known, where)
+            yield from self._check_state_read(int(plan.state_source[ordinal]), begin, known, where)
 
-    def _reads_pages(self, group: int, slot: int, begin: int, known: KnownRequest, where: str) -> Iterator[str]:
+    def _check_page_reads(
+        self, group: int, slot: int, begin: int, known: RegisteredRequest, where: str
+    ) -> Iterator[str]:
         window = self.groups[group].window
         index = np.arange(max(0, begin - window + 1) if window else 0, begin)
         pages = self.tables[group][slot, index // self.page_tokens]
@@ -248,18 +250,18 @@ class ShadowDevice:
     def _holds(self, writer: int, position: int) -> str:
         return "nothing" if writer == NOBODY else f"position {position} of request {writer}"
 
-    def _reads_state(self, row: int, begin: int, known: KnownRequest, where: str) -> Iterator[str]:
+    def _check_state_read(self, row: int, begin: int, known: RegisteredRequest, where: str) -> Iterator[str]:
         wanted = known.prefix[begin - 1] if begin else np.uint64(0)
         if (self._state[row] == wanted) if begin else (row == ZERO):
             return
-        holds = "the zero state" if row == ZERO else self._state_name(row)
+        holds = "the zero state" if row == ZERO else self._describe_state(row)
         yield self._with_step(f"{where}: starts at position {begin} from state row {row}, which holds {holds}")
 
-    def _state_name(self, row: int) -> str:
+    def _describe_state(self, row: int) -> str:
         writer = int(self._state_of[row])
         return "nothing" if writer == NOBODY else f"another state, written for request {writer}"
 
-    def _targets(self, plan: StepPlan) -> Iterator[str]:
+    def _check_targets(self, plan: StepPlan) -> Iterator[str]:
         """Check that concurrent sequences of a step write different rows."""
         if not self.state_rows:
             return
@@ -275,7 +277,7 @@ class ShadowDevice:
                     f"state row {row} is written while sequence {readers[0]} of the step reads it"
                 )
 
-    def _writes(self, plan: StepPlan, ordinal: int, first: int, last: int) -> Iterator[str]:
+    def _record_writes(self, plan: StepPlan, ordinal: int, first: int, last: int) -> Iterator[str]:
         slot = int(plan.slot[first])
         known = self._request_of(slot)
         if known is None:
@@ -300,7 +302,7 @@ class ShadowDevice:
             if row != ZERO:
                 self._state[row], self._state_of[row] = known.prefix[int(index[-1])], known.number
 
-    def _rows(self, plan: StepPlan) -> Iterator[str]:
+    def _list_rows(self, plan: StepPlan) -> Iterator[str]:
         """Check the sampled rows: after which token, and with whose sampling parameters."""
         for row in range(plan.rows):
             token, slot, position = int(plan.logit_row[row]), int(plan.row_slot[row]), int(plan.row_position[row])
@@ -322,7 +324,7 @@ class ShadowDevice:
                 if self._counts.get(counts) != known.seen:
                     yield self._with_step(f"slot {slot}, {known.name}: penalty row {counts} counts other tokens")
 
-    def drew(self, plan: StepPlan, tokens: Sequence[int]) -> None:
+    def record_drawn(self, plan: StepPlan, tokens: Sequence[int]) -> None:
         """Record the rows of a step that were sampled by a real device running in parallel."""
         for row, token in enumerate(tokens):
             slot, position = int(plan.row_slot[row]), int(plan.row_position[row])
@@ -330,7 +332,7 @@ class ShadowDevice:
             if known is not None and position == known.count < self.ctx:
                 self._append(known, [int(token)])
                 if self.record[slot]["flags"] & SlotFlag.PENALTIES:
-                    self._counts[int(self.record[slot]["penalty_row"])] += _spread(int(token))
+                    self._counts[int(self.record[slot]["penalty_row"])] += _hash_token(int(token))
 
     def _with_step(self, text: str) -> str:
         return f"step {self.steps}: {text}"
@@ -340,19 +342,19 @@ def _request_key(record: np.void) -> tuple[int, int]:
     return int(record["request"]), int(record["choice"])
 
 
-def _spread(token: int) -> int:
+def _hash_token(token: int) -> int:
     """Mixing makes equal sums of different tokens improbable."""
     return (token + 1) * (token * 2654435761 + 97)
 
 
-def _spans(plan: StepPlan) -> Iterator[tuple[int, int]]:
+def _list_spans(plan: StepPlan) -> Iterator[tuple[int, int]]:
     """Return the first and last token of each sequence of the step."""
     sequence = plan.sequence[: plan.tokens]
     starts = np.flatnonzero(np.diff(sequence, prepend=-1)).tolist()
     yield from zip(starts, [*starts[1:], plan.tokens], strict=True)
 
 
-def _order(plan: StepPlan) -> Iterator[str]:
+def _sort_sequences(plan: StepPlan) -> Iterator[str]:
     """Kernels find a sequence's tokens by bisection: adjacent, ascending, each sequence of one slot."""
     sequence, slot = plan.sequence[: plan.tokens], plan.slot[: plan.tokens]
     position = plan.position[: plan.tokens]

@@ -42,7 +42,7 @@ def snapshot(cache: KvCache, holding: Holding, tokens: np.ndarray) -> tuple[Caps
     if spare is not None:
         copied = _copy_of_partial(cache, holding)
     if spare is None or copied is None:
-        cache.unname(NO_ROW if spare is None else spare)
+        cache.release_row_name(NO_ROW if spare is None else spare)
         return None
     if spare != NO_ROW:
         holding.spare = spare
@@ -117,7 +117,7 @@ def drop(cache: KvCache, capsule: Capsule) -> None:
     capsule.lost = True
     for pool, table in zip(cache.pools, capsule.tables, strict=True):
         release_table(pool, table, capsule.tenant)
-    cache.unname(capsule.state)
+    cache.release_row_name(capsule.state)
 
 
 def _copy_of_partial(cache: KvCache, holding: Holding) -> tuple[list[list[int]], list[PageCopy]] | None:

@@ -29,7 +29,7 @@ from zinc_rt.sched.kv.prefix import (
     Match,
     Namespace,
     PrefixCache,
-    chain_bytes,
+    digest_chain_bytes,
 )
 
 UNSET = -1  # in a table: no page, or one that its window has left behind
@@ -110,7 +110,9 @@ class KvCache:
     def __post_init__(self) -> None:
         self._of_row = {}
         self._windows = [number for number, group in enumerate(self.groups) if group.window]
-        self.rows = Pool(self.state_rows, first=1, taken_from_cache=self._rows_taken) if self.state_rows else None
+        self.rows = (
+            Pool(self.state_rows, first=1, taken_from_cache=self._forget_taken_rows) if self.state_rows else None
+        )
         self.turns_pages = bool(self._windows) or self.rows is not None  # a window moves, or a state is kept
         self.prefix = PrefixCache(
             self.page_tokens,
@@ -118,12 +120,12 @@ class KvCache:
             recurrent=self.rows is not None,
             forget_row=self._forget_row,
             cache=lambda group, pages: self.pools[group].pool.cache(pages),
-            uncache=lambda group, page: self.pools[group].pool.uncache(page),
+            uncache=lambda group, page: self.pools[group].pool.mark_uncached(page),
         )
         self.pools = [
             Pages(
                 group.pages,
-                taken_from_cache=partial(self.prefix.pages_taken, number),
+                taken_from_cache=partial(self.prefix.handle_taken_pages, number),
                 highest_first=self.highest_first,
             )
             for number, group in enumerate(self.groups)
@@ -136,7 +138,7 @@ class KvCache:
         changed: list[tuple[Pages, PageQuota]] = []
         try:
             for pool, quota in zip(self.pools, quotas, strict=True):
-                before = pool.quota(tenant)
+                before = pool.find_quota(tenant)
                 pool.set_quota(tenant, quota)
                 changed.append((pool, before))
         except UsageError:
@@ -147,7 +149,8 @@ class KvCache:
     def can_ever_fit(self, tenant: int, tokens: int) -> bool:
         """Return whether this many tokens, prompt and answer, would fit if the tenant were alone."""
         return all(
-            pool.can_ever_take(tenant, self._most_live(group, tokens)) for group, pool in enumerate(self.pools)
+            pool.can_ever_take(tenant, self._count_most_live(group, tokens))
+            for group, pool in enumerate(self.pools)
         )
 
     def admit(
@@ -169,8 +172,8 @@ class KvCache:
         """
         tables = [[UNSET] * match.pages for _ in self.pools]
         for group, table in enumerate(tables):
-            for index in self.prefix.needed(group, match.pages):
-                table[index] = match.entries[index].page(group)
+            for index in self.prefix.find_needed(group, match.pages):
+                table[index] = match.entries[index].find_page(group)
         holding = Holding(
             tenant,
             within,
@@ -205,7 +208,7 @@ class KvCache:
         """Add references to the pages in its tables, promise the remaining pages, and take a state row. All or
         nothing."""
         tenant = holding.tenant
-        promised = [self._pages_to_reserve(holding, group) for group in range(len(self.pools))]
+        promised = [self._count_pages_to_reserve(holding, group) for group in range(len(self.pools))]
         shared = [[page for page in table if page != UNSET] for table in holding.tables]
         for pool, pages, more in zip(self.pools, shared, promised, strict=True):
             fresh = sum(not pool.has_reference(tenant, page) for page in pages) if pages else 0
@@ -215,31 +218,31 @@ class KvCache:
             self.name(state)  # before another row is taken: that could be it
             row = self.rows.take()
             if row is None:
-                self.unname(state)
+                self.release_row_name(state)
                 return False
             holding.state, holding.spare = state, row
         for pool, pages, more in zip(self.pools, shared, promised, strict=True):
             if pages:
                 pool.share(pages, tenant)
-            pool.promise(tenant, more)
+            pool.reserve(tenant, more)
         holding.promised = promised
         holding.room = min(map(len, holding.tables)) * self.page_tokens
         return True
 
-    def _pages_to_reserve(self, holding: Holding, group: int) -> int:
+    def _count_pages_to_reserve(self, holding: Holding, group: int) -> int:
         """Return the number of pages for the rest of the prompt and one more token, limited to those that the
         group holds at once.
         """
         table, behind = holding.tables[group], holding.prompt + 1
         tokens = min(behind, self.ctx or behind, holding.most or behind)
         to_come = -(-tokens // self.page_tokens) - len(table)
-        return max(0, min(to_come, self._most_live(group, tokens) - sum(page != UNSET for page in table)))
+        return max(0, min(to_come, self._count_most_live(group, tokens) - sum(page != UNSET for page in table)))
 
-    def pages_needed(self, tokens: int) -> list[int]:
+    def count_pages_needed(self, tokens: int) -> list[int]:
         """Return the maximum number of pages that a sequence of this many tokens holds at once, by group."""
-        return [self._most_live(group, tokens) for group in range(len(self.pools))]
+        return [self._count_most_live(group, tokens) for group in range(len(self.pools))]
 
-    def _most_live(self, group: int, tokens: int) -> int:
+    def _count_most_live(self, group: int, tokens: int) -> int:
         whole = -(-tokens // self.page_tokens)
         window = self.groups[group].window
         ahead = max(self.chunk_tokens, self.page_tokens)
@@ -310,7 +313,7 @@ class KvCache:
             self._register(holding, tokens, now_ns)
         if self.rows is not None:
             if holding.spare != NO_ROW:
-                self.unname(holding.state)
+                self.release_row_name(holding.state)
                 holding.state, holding.spare = holding.spare, NO_ROW
             if count % self.page_tokens == 0 and (rolling or keep):
                 self._keep_state(holding, rolling=rolling)
@@ -327,7 +330,7 @@ class KvCache:
         have, page_bytes = len(holding.digests) // DIGEST_BYTES, TOKEN.itemsize * size
         if full > have:
             link = bytes(holding.digests[-DIGEST_BYTES:]) or holding.within.root
-            holding.digests += chain_bytes(fresh[(have - first) * page_bytes :], page_bytes, link)
+            holding.digests += digest_chain_bytes(fresh[(have - first) * page_bytes :], page_bytes, link)
         holding.last = self.prefix.register(
             bytes(holding.digests[first * DIGEST_BYTES : full * DIGEST_BYTES]),
             fresh,
@@ -341,7 +344,7 @@ class KvCache:
     def _keep_state(self, holding: Holding, *, rolling: bool) -> None:
         """Keep a second reference to the current state, and give the sequence another row for the next step."""
         assert self.rows is not None
-        if rolling and holding.boundary != NO_ROW and self.rows.private(holding.boundary):
+        if rolling and holding.boundary != NO_ROW and self.rows.is_private(holding.boundary):
             spare: int | None = holding.boundary  # the last one's row, which nobody wants any more
             holding.boundary = NO_ROW
         else:
@@ -350,20 +353,20 @@ class KvCache:
             return
         if rolling:
             if holding.boundary != NO_ROW:
-                self.unname(holding.boundary)
+                self.release_row_name(holding.boundary)
             self.rows.share(holding.state)
             holding.boundary, holding.boundary_entry = holding.state, holding.last
-        elif not self._checkpoint(holding.last, holding.state):
+        elif not self._add_checkpoint(holding.last, holding.state):
             self.rows.release(spare)
             return
         holding.spare = spare
 
     def give_up_spare(self, holding: Holding) -> None:
         """Release the spare row, because the state's row is no longer shared."""
-        self.unname(holding.spare)
+        self.release_row_name(holding.spare)
         holding.spare = NO_ROW
 
-    def _checkpoint(self, entry: CachedPage | None, row: int) -> bool:
+    def _add_checkpoint(self, entry: CachedPage | None, row: int) -> bool:
         """Make the row the checkpoint after that page, unless one exists or the page is not cached."""
         assert self.rows is not None
         if entry is None or entry.state_row != NO_ROW or not self.prefix.holds(entry) or self.rows.cached[row]:
@@ -373,14 +376,14 @@ class KvCache:
         self.rows.cache([row])
         return True
 
-    def _rows_taken(self, rows: list[int]) -> None:
+    def _forget_taken_rows(self, rows: list[int]) -> None:
         for row in rows:
             self._of_row.pop(row).state_row = NO_ROW
 
     def _forget_row(self, row: int) -> None:
         assert self.rows is not None
         del self._of_row[row]
-        self.rows.uncache(row)
+        self.rows.mark_uncached(row)
 
     def _slide(self, holding: Holding, group: int) -> None:
         """Release the pages that no later token reads; pages for the rest of the prompt are promised again. A page
@@ -396,9 +399,11 @@ class KvCache:
             left_behind.append(table[index])
             table[index] = UNSET
         pool.release(left_behind, holding.tenant)
-        more = min(self._pages_to_reserve(holding, group) - holding.promised[group], pool.room(holding.tenant))
+        more = min(
+            self._count_pages_to_reserve(holding, group) - holding.promised[group], pool.room(holding.tenant)
+        )
         if more > 0:
-            pool.promise(holding.tenant, more)
+            pool.reserve(holding.tenant, more)
             holding.promised[group] += more
 
     # --- the end
@@ -407,15 +412,15 @@ class KvCache:
         """Release everything. Full pages stay cached, and so does the state at a page boundary."""
         if self.rows is not None:
             if holding.boundary != NO_ROW:
-                self._checkpoint(holding.boundary_entry, holding.boundary)
+                self._add_checkpoint(holding.boundary_entry, holding.boundary)
             if holding.computed % self.page_tokens == 0 and holding.state != ZERO and not holding.spoilt:
-                self._checkpoint(holding.last, holding.state)
+                self._add_checkpoint(holding.last, holding.state)
             for row in (holding.boundary, holding.state, holding.spare):
-                self.unname(row)
+                self.release_row_name(row)
         for pool, table, promised in zip(self.pools, holding.tables, holding.promised, strict=True):
             release_table(pool, table, holding.tenant)
             if promised:
-                pool.promise(holding.tenant, -promised)
+                pool.reserve(holding.tenant, -promised)
 
     # --- the cache as a whole
 
@@ -424,7 +429,7 @@ class KvCache:
         number."""
         swept = 0
         for group, pool in enumerate(self.pools):
-            for page in list(islice(pool.pool.idle_ids(), maximum)):
+            for page in list(islice(pool.pool.list_idle_ids(), maximum)):
                 if pool.pool.cached[page]:
                     entry = self.prefix.of(group, page)
                     if entry.has_expired(now_ns):
@@ -440,7 +445,7 @@ class KvCache:
         if self.rows is not None and row not in (ZERO, NO_ROW):
             self.rows.share(row)
 
-    def unname(self, row: int) -> None:
+    def release_row_name(self, row: int) -> None:
         if self.rows is not None and row not in (ZERO, NO_ROW):
             self.rows.release(row)
 

@@ -86,7 +86,7 @@ class Pool:
         self._stale[id] = self._stale.get(id, 0) + 1
         self._stale_places += 1
         if self._stale_places > 64 + self.idle:
-            self._idle = deque(self.idle_ids())
+            self._idle = deque(self.list_idle_ids())
             self._stale.clear()
             self._stale_places = 0
 
@@ -123,7 +123,7 @@ class Pool:
             assert users[id] and not cached[id]
             cached[id] = True
 
-    def uncache(self, id: int) -> None:
+    def mark_uncached(self, id: int) -> None:
         """Mark an id as no longer cached."""
         assert self.cached[id]
         self.cached[id] = False
@@ -131,7 +131,7 @@ class Pool:
             self._remove_idle(id)
             self._free.append(id)
 
-    def private(self, id: int) -> bool:
+    def is_private(self, id: int) -> bool:
         """Return whether the id has one user that may write to it."""
         return self.users[id] == 1 and not self.cached[id]
 
@@ -147,7 +147,7 @@ class Pool:
     def used(self) -> int:
         return self.count - self.first - self.free - self.idle
 
-    def idle_ids(self) -> Iterator[int]:
+    def list_idle_ids(self) -> Iterator[int]:
         """Return the idle ids, least recently used first."""
         stale = self._stale.copy()
         for id in self._idle:
@@ -156,12 +156,12 @@ class Pool:
             else:
                 yield id
 
-    def problems(self) -> Iterator[str]:
+    def find_problems(self) -> Iterator[str]:
         """Return violated invariants, recomputed from scratch."""
         used = [id for id in range(self.first, self.count) if self.users[id]]
-        if sorted([*used, *self.idle_ids(), *self._free]) != list(range(self.first, self.count)):
+        if sorted([*used, *self.list_idle_ids(), *self._free]) != list(range(self.first, self.count)):
             yield "each id must be exactly one of free, idle and used"
-        if not all(self.cached[id] for id in self.idle_ids()):
+        if not all(self.cached[id] for id in self.list_idle_ids()):
             yield "an idle id is not in the cache"
 
 
@@ -247,7 +247,7 @@ class Pages:
         self._guarded = others + guard
         self.paid = np.concatenate([self.paid, np.zeros(len(self._accounts) - len(self.paid), np.int64)])
 
-    def quota(self, tenant: int) -> PageQuota:
+    def find_quota(self, tenant: int) -> PageQuota:
         """Return a tenant's quota; an unknown tenant has the default."""
         return self._accounts[tenant].quota if tenant < len(self._accounts) else PageQuota()
 
@@ -256,11 +256,11 @@ class Pages:
         payer = self._payer[page]
         return payer == tenant or (payer == SEVERAL and tenant in self._sharers[page])
 
-    def charge(self, tenant: int) -> int:
+    def count_charge(self, tenant: int) -> int:
         """Return the distinct pages that the tenant refers to, plus those promised to it."""
         return self._accounts[tenant].charge
 
-    def promised(self, tenant: int) -> int:
+    def count_promised(self, tenant: int) -> int:
         return self._accounts[tenant].promised
 
     def room(self, tenant: int) -> int:
@@ -289,7 +289,7 @@ class Pages:
         maximum = self._accounts[tenant].quota.most
         return need <= min(self.pool.count if maximum is None else maximum, self.pool.count - others)
 
-    def promise(self, tenant: int, more: int) -> None:
+    def reserve(self, tenant: int, more: int) -> None:
         """Reserve `more` pages; a negative number returns them. The caller has checked `can_take`."""
         account = self._accounts[tenant]
         assert more <= 0 or self.can_take(tenant, more), "the promise exceeds the tenant's limit"
@@ -399,7 +399,7 @@ class Pages:
             self.shared_by[self._shared_by.pop(page)] -= 1
         return True
 
-    def payer(self, page: int) -> tuple[str, int]:
+    def find_payer(self, page: int) -> tuple[str, int]:
         """Return the payer of a page: ("tenant", i), ("group", g) if several tenants of a group refer to it,
         or none."""
         payer = self._payer[page]
@@ -410,7 +410,7 @@ class Pages:
 
     # --- what does not hold, counted from scratch
 
-    def reference_problems(self) -> Iterator[str]:
+    def find_reference_problems(self) -> Iterator[str]:
         """Check that the tenants' references equal the pages' user counts."""
         referred = Counter(payer for payer in self._payer if payer >= 0)
         for page, sharers in self._sharers.items():
@@ -424,13 +424,13 @@ class Pages:
         if +referred != counted:
             yield f"tenants refer to {dict(referred)} pages, {counted} noted"
 
-    def guard_problems(self) -> Iterator[str]:
+    def find_guard_problems(self) -> Iterator[str]:
         """Check inequality R."""
         guarded = sum(account.guard for account in self._accounts)
         if guarded != self._guarded or guarded > self.pool.count:
             yield f"inequality R: {guarded} of {self.pool.count} pages, {self._guarded} noted"
 
-    def payer_problems(self) -> Iterator[str]:
+    def find_payer_problems(self) -> Iterator[str]:
         """Check that each page in use has one payer, and other pages have none."""
         paid = np.bincount(np.array([p for p in self._payer if p >= 0], np.int64), minlength=len(self.paid))
         if (paid != self.paid).any():
@@ -441,16 +441,16 @@ class Pages:
         if +self.shared_by != Counter(self._shared_by.values()):
             yield f"groups pay for {Counter(self._shared_by.values())} pages, {self.shared_by} noted"
 
-    def namespace_problems(self) -> Iterator[str]:
+    def find_namespace_problems(self) -> Iterator[str]:
         """Check that tenants that share a page are in one isolation group."""
         for page, sharers in self._sharers.items():
             groups = {self._accounts[tenant].quota.group for tenant in sharers}
             if len(groups) > 1 or None in groups:
                 yield f"page {page} is used by tenants {sorted(sharers)}, which are not in one group"
 
-    def problems(self) -> Iterator[str]:
-        yield from self.pool.problems()
-        yield from self.reference_problems()
-        yield from self.guard_problems()
-        yield from self.payer_problems()
-        yield from self.namespace_problems()
+    def find_problems(self) -> Iterator[str]:
+        yield from self.pool.find_problems()
+        yield from self.find_reference_problems()
+        yield from self.find_guard_problems()
+        yield from self.find_payer_problems()
+        yield from self.find_namespace_problems()

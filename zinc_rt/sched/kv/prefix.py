@@ -27,7 +27,7 @@ class Namespace:
     root: bytes
 
 
-def namespace(
+def make_namespace(
     model_digest: str, ordering: str, kv_dtype: str, page_tokens: int, *, secret: bytes = b"", salt: str = ""
 ) -> Namespace:
     """Return a namespace. `secret`: 32 bytes, random by default, so that digests are meaningless to others;
@@ -39,15 +39,15 @@ def namespace(
     return Namespace(job.digest())
 
 
-def chain(tokens: np.ndarray, page_tokens: int, within: Namespace, *, after: bytes = b"") -> bytes:
+def digest_chain(tokens: np.ndarray, page_tokens: int, within: Namespace, *, after: bytes = b"") -> bytes:
     """Return the digests of the full pages of `tokens` (int32 [n]), 32 bytes each; `after`: the digest of the page
     before the first, if tokens is not the start of a sequence.
     """
     raw = np.ascontiguousarray(tokens, TOKEN).tobytes()
-    return chain_bytes(raw, TOKEN.itemsize * page_tokens, after or within.root)
+    return digest_chain_bytes(raw, TOKEN.itemsize * page_tokens, after or within.root)
 
 
-def chain_bytes(raw: bytes, size: int, link: bytes) -> bytes:
+def digest_chain_bytes(raw: bytes, size: int, link: bytes) -> bytes:
     """Return the digests of the full pages of `raw`, of `size` bytes each. `link`: the digest before the first."""
     result = []
     for index in range(0, len(raw) - size + 1, size):
@@ -108,12 +108,12 @@ class CachedPage(tuple[CachedRun, int]):
         run, index = self
         run.state_rows[index] = row
 
-    def page(self, group: int) -> int:
+    def find_page(self, group: int) -> int:
         """Return its page in a group, or GONE."""
         run, index = self
         return run.pages[group][index]
 
-    def follows(self, parent: CachedPage | None) -> bool:
+    def is_successor(self, parent: CachedPage | None) -> bool:
         """Return whether this is the next page after `parent` (None: the first page of a sequence)."""
         run, index = self
         return parent == (run, index - 1) if index else parent == run.parent
@@ -171,7 +171,7 @@ class PrefixCache:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def needed(self, group: int, pages: int) -> range:
+    def find_needed(self, group: int, pages: int) -> range:
         """Return which of the first `pages` pages a group still reads from the next token on."""
         window = self.windows[group]
         if not window:
@@ -190,7 +190,7 @@ class PrefixCache:
             entry = self._find(digests[index * DIGEST_BYTES : (index + 1) * DIGEST_BYTES], parent)
             if (
                 entry is None
-                or not entry.follows(parent)
+                or not entry.is_successor(parent)
                 or entry.tokens != raw[index * size : (index + 1) * size]
             ):
                 break
@@ -198,7 +198,7 @@ class PrefixCache:
                 self.drop(entry)
                 break
             pages.append(entry)
-        count = next((n for n in range(len(pages), 0, -1) if self._usable(pages, n)), 0)
+        count = next((n for n in range(len(pages), 0, -1) if self._is_usable(pages, n)), 0)
         for run, index in pages[:count]:
             run.last_use_ns[index] = now_ns
         return Match(tuple(pages[:count]), len(pages))
@@ -212,14 +212,14 @@ class PrefixCache:
         result = index < len(run.digests) and run.digests[index] == digest
         return CachedPage((run, index if result else run.digests.index(digest)))
 
-    def _usable(self, pages: list[CachedPage], count: int) -> bool:
+    def _is_usable(self, pages: list[CachedPage], count: int) -> bool:
         """Return whether every group has the pages that it will read from here on, and there is a state to
         continue from.
         """
         if self.recurrent and pages[count - 1].state_row == NO_ROW:
             return False
         groups = range(len(self.windows))
-        return all(pages[at].page(group) != GONE for group in groups for at in self.needed(group, count))
+        return all(pages[at].find_page(group) != GONE for group in groups for at in self.find_needed(group, count))
 
     def register(
         self,
@@ -244,7 +244,7 @@ class PrefixCache:
         for index, (digest, raw) in enumerate(zip(links, texts, strict=True)):
             known = self._find(digest, parent)
             if known is not None:
-                if known.follows(parent) and known.tokens == raw:
+                if known.is_successor(parent) and known.tokens == raw:
                     parent = known
                     continue
                 self.drop(known)  # its parent went, or another's tokens have its digest: nobody would find it
@@ -273,7 +273,7 @@ class PrefixCache:
         """Return whether the entry can be found."""
         return self._entries.get(entry.digest) is entry[0]
 
-    def pages_taken(self, group: int, pages: list[int]) -> None:
+    def handle_taken_pages(self, group: int, pages: list[int]) -> None:
         """Handle reallocated pages of a group. An entry without its page of the full-attention group is
         removed."""
         self.counts.evicted += len(pages)
@@ -284,7 +284,7 @@ class PrefixCache:
             return
         windowed = self.windows[group]
         for digest in digests:
-            run, index = entry = self._entry(digest)
+            run, index = entry = self._make_entry(digest)
             run.pages[group][index] = GONE
             if not windowed or all(ids[index] == GONE for ids in run.pages):
                 self.drop(entry)
@@ -308,9 +308,9 @@ class PrefixCache:
 
     def of(self, group: int, page: int) -> CachedPage:
         """Return the entry of a cached page."""
-        return self._entry(self._of_page[group][page])
+        return self._make_entry(self._of_page[group][page])
 
-    def _entry(self, digest: bytes) -> CachedPage:
+    def _make_entry(self, digest: bytes) -> CachedPage:
         run = self._entries[digest]
         return CachedPage((run, run.digests.index(digest)))
 
@@ -319,10 +319,10 @@ class PrefixCache:
         for entry in list(self.entries()):
             self.drop(entry)
 
-    def heads(self) -> list[CachedPage]:
+    def list_heads(self) -> list[CachedPage]:
         """Return the first pages of all chains; may be called from any thread."""
         entries = [CachedPage((run, 0)) for run in list(self._entries.values()) if run.parent is None]
         return [entry for entry in dict.fromkeys(entries) if self.holds(entry)]
 
     def entries(self) -> Iterator[CachedPage]:
-        return map(self._entry, self._entries)
+        return map(self._make_entry, self._entries)

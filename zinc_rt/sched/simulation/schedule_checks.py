@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from zinc_rt.sched.simulation.simulate import SimulatedRun
-from zinc_rt.sched.simulation.simulation_log import NEVER, percentiles
+from zinc_rt.sched.simulation.simulation_log import NEVER, compute_percentiles
 from zinc_rt.sched.tenant import Priority
 
 BROKE = "an earlier step failed"
@@ -37,26 +37,26 @@ class ScheduleCheck:
     needs_baseline: bool = False
 
 
-def first_token_within(tenant: str, steps: int) -> ScheduleCheck:
+def check_first_token(tenant: str, steps: int) -> ScheduleCheck:
     """Limit the steps to the first token, counting those that end after the arrival."""
     id = f"first-token/{tenant}"
-    return ScheduleCheck(id, lambda seen, _: _steps_within(seen, id, tenant, seen.log.first_step, steps))
+    return ScheduleCheck(id, lambda seen, _: _check_steps(seen, id, tenant, seen.log.first_step, steps))
 
 
-def slot_within(tenant: str, steps: int) -> ScheduleCheck:
+def check_slot(tenant: str, steps: int) -> ScheduleCheck:
     """Limit the steps to a slot, including the first step in it."""
     id = f"slot/{tenant}"
-    return ScheduleCheck(id, lambda seen, _: _steps_within(seen, id, tenant, seen.log.bound_step, steps))
+    return ScheduleCheck(id, lambda seen, _: _check_steps(seen, id, tenant, seen.log.bound_step, steps))
 
 
-def answered_within(tenant: str, seconds: float) -> ScheduleCheck:
+def check_answer(tenant: str, seconds: float) -> ScheduleCheck:
     """Limit the seconds to the first token: the bands of its class, plus the time until it has a slot after
     that.
     """
     id = f"first-token-seconds/{tenant}"
 
-    def judge(seen: SimulatedRun, _: SimulatedRun | None) -> CheckOutcome:
-        waits = seen.log.first_token_seconds(seen.log.of(tenant))
+    def judge(outcome: SimulatedRun, _: SimulatedRun | None) -> CheckOutcome:
+        waits = outcome.log.list_first_token_seconds(outcome.log.of(tenant))
         if not len(waits):
             return CheckOutcome(id, "skip", reason=f"no request of {tenant} got its first token so far")
         return _make_outcome(
@@ -66,44 +66,48 @@ def answered_within(tenant: str, seconds: float) -> ScheduleCheck:
     return ScheduleCheck(id, judge)
 
 
-def _steps_within(seen: SimulatedRun, id: str, tenant: str, column: np.ndarray, maximum: int) -> CheckOutcome:
-    log = seen.log
+def _check_steps(outcome: SimulatedRun, id: str, tenant: str, column: np.ndarray, maximum: int) -> CheckOutcome:
+    log = outcome.log
     requests = log.of(tenant)
     requests = requests[column[requests] != NEVER]
     if not len(requests):
         return CheckOutcome(id, "skip", reason=f"no request of {tenant} came so far")
-    steps = log.steps_to(column, requests)
+    steps = log.count_steps_to(column, requests)
     worst = int(np.argmax(steps))
     measure = {"steps_most": int(steps[worst]), "requests": len(steps)}
     return _make_outcome(
-        id, steps[worst] <= maximum, measure, {"steps_most": maximum}, _request(seen, int(requests[worst]))
+        id,
+        steps[worst] <= maximum,
+        measure,
+        {"steps_most": maximum},
+        _format_request(outcome, int(requests[worst])),
     )
 
 
-def gaps_within(priority: Priority, ratio: float) -> ScheduleCheck:
+def check_gap_ratio(priority: Priority, ratio: float) -> ScheduleCheck:
     """Limit the ratio of a class's p99 gap between tokens to its p50."""
     id = f"gap-ratio/{priority.name.lower()}"
 
-    def judge(seen: SimulatedRun, _: SimulatedRun | None) -> CheckOutcome:
-        gaps = seen.log.gap_seconds(priority)
+    def judge(outcome: SimulatedRun, _: SimulatedRun | None) -> CheckOutcome:
+        gaps = outcome.log.list_gap_seconds(priority)
         if len(gaps) < 1000:
             return CheckOutcome(id, "skip", reason=f"{len(gaps)} gaps: a p99 needs at least 1,000")
-        p50, p99 = percentiles(gaps)
+        p50, p99 = compute_percentiles(gaps)
         measure = {"p50_seconds": p50, "p99_seconds": p99, "ratio": p99 / p50, "gaps": len(gaps)}
         return _make_outcome(id, p99 <= ratio * p50, measure, {"ratio": ratio})
 
     return ScheduleCheck(id, judge)
 
 
-def gap_below(priority: Priority, seconds: float) -> ScheduleCheck:
+def check_gap(priority: Priority, seconds: float) -> ScheduleCheck:
     """Limit a class's median gap between tokens."""
     id = f"gap/{priority.name.lower()}"
 
-    def judge(seen: SimulatedRun, _: SimulatedRun | None) -> CheckOutcome:
-        gaps = seen.log.gap_seconds(priority)
+    def judge(outcome: SimulatedRun, _: SimulatedRun | None) -> CheckOutcome:
+        gaps = outcome.log.list_gap_seconds(priority)
         if not len(gaps):
             return CheckOutcome(id, "skip", reason="no request of the class has two tokens so far")
-        p50, p99 = percentiles(gaps)
+        p50, p99 = compute_percentiles(gaps)
         return _make_outcome(
             id, p50 <= seconds, {"p50_seconds": p50, "p99_seconds": p99}, {"p50_seconds": seconds}
         )
@@ -111,27 +115,27 @@ def gap_below(priority: Priority, seconds: float) -> ScheduleCheck:
     return ScheduleCheck(id, judge)
 
 
-def relative_speed(priority: Priority, minimum: float) -> ScheduleCheck:
+def check_relative_speed(priority: Priority, minimum: float) -> ScheduleCheck:
     """Require a share of the baseline's tokens per second, over its whole run, while requests of the class
     decode: which is the cost of their latency budget."""
     id = f"speed-beside/{priority.name.lower()}"
 
-    def judge(seen: SimulatedRun, baseline: SimulatedRun | None) -> CheckOutcome:
-        ours = seen.log.speed_beside(priority)
+    def judge(outcome: SimulatedRun, baseline: SimulatedRun | None) -> CheckOutcome:
+        ours = outcome.log.compute_speed_beside(priority)
         if baseline is None or not baseline.seconds or not ours:
             return CheckOutcome(id, "skip", reason="no request of the class decoded, or there is no baseline")
-        theirs = baseline.log.delivered_tokens() / baseline.seconds
+        theirs = baseline.log.count_delivered_tokens() / baseline.seconds
         measure = {"share": ours / theirs, "tokens_per_second": ours, "fcfs_tokens_per_second": theirs}
         return _make_outcome(id, ours >= minimum * theirs, measure, {"share": minimum})
 
     return ScheduleCheck(id, judge, needs_baseline=True)
 
 
-def fairness_among_busy(minimum: float) -> ScheduleCheck:
+def check_fairness(minimum: float) -> ScheduleCheck:
     """Require a minimum of Jain's index of slots by weight, over the windows in which several tenants waited."""
 
-    def judge(seen: SimulatedRun, _: SimulatedRun | None) -> CheckOutcome:
-        slots, tokens = seen.log.jain_indices()
+    def judge(outcome: SimulatedRun, _: SimulatedRun | None) -> CheckOutcome:
+        slots, tokens = outcome.log.list_jain_indices()
         if not slots:
             return CheckOutcome("jain", "skip", reason="no two tenants of a class ever waited at the same time")
         measure = {"slots": float(np.mean(slots)), "tokens": float(np.mean(tokens)), "windows": len(slots)}
@@ -140,19 +144,19 @@ def fairness_among_busy(minimum: float) -> ScheduleCheck:
     return ScheduleCheck("jain", judge)
 
 
-def throughput_loss_below(maximum: float) -> ScheduleCheck:
+def check_throughput_loss(maximum: float) -> ScheduleCheck:
     """Limit the loss of tokens per second against first come, first served."""
 
-    def judge(seen: SimulatedRun, baseline: SimulatedRun | None) -> CheckOutcome:
+    def judge(outcome: SimulatedRun, baseline: SimulatedRun | None) -> CheckOutcome:
         if baseline is None:
             return CheckOutcome(
                 "throughput-lost", "skip", reason="the run has no first come, first served baseline"
             )
-        if seen.cut or baseline.cut:
+        if outcome.cut or baseline.cut:
             return CheckOutcome(
                 "throughput-lost", "skip", reason="the run was cut short: the work differs from the baseline"
             )
-        ours, theirs = (item.log.delivered_tokens() / item.seconds for item in (seen, baseline))
+        ours, theirs = (item.log.count_delivered_tokens() / item.seconds for item in (outcome, baseline))
         lost = 1 - ours / theirs
         measure = {"lost": lost, "tokens_per_second": ours, "fcfs_tokens_per_second": theirs}
         return _make_outcome("throughput-lost", lost <= maximum, measure, {"lost": maximum})
@@ -160,9 +164,9 @@ def throughput_loss_below(maximum: float) -> ScheduleCheck:
     return ScheduleCheck("throughput-lost", judge, needs_baseline=True)
 
 
-def prefix_hits(minimum: float) -> ScheduleCheck:
-    def judge(seen: SimulatedRun, _: SimulatedRun | None) -> CheckOutcome:
-        share = seen.log.hit_share()
+def check_prefix_hits(minimum: float) -> ScheduleCheck:
+    def judge(outcome: SimulatedRun, _: SimulatedRun | None) -> CheckOutcome:
+        share = outcome.log.compute_hit_share()
         return _make_outcome(
             "prefix-hits", share >= minimum, {"share_of_prompt_tokens": share}, {"share_of_prompt_tokens": minimum}
         )
@@ -170,7 +174,7 @@ def prefix_hits(minimum: float) -> ScheduleCheck:
     return ScheduleCheck("prefix-hits", judge)
 
 
-def evictions_happen() -> ScheduleCheck:
+def check_evictions() -> ScheduleCheck:
     """Require evictions. A workload with scarce pages has no result without them."""
     return ScheduleCheck(
         "evictions",
@@ -181,26 +185,31 @@ def evictions_happen() -> ScheduleCheck:
 
 
 def run_checks(
-    checks: Sequence[ScheduleCheck], seen: SimulatedRun, baseline: SimulatedRun | None
+    checks: Sequence[ScheduleCheck], outcome: SimulatedRun, baseline: SimulatedRun | None
 ) -> list[CheckOutcome]:
     """Return the outcome of each check."""
-    if seen.broken is not None:
+    if outcome.broken is not None:
         return [CheckOutcome(check.id, "skip", reason=BROKE) for check in checks]
-    return [check.judge(seen, baseline) for check in checks]
+    return [check.judge(outcome, baseline) for check in checks]
 
 
-def common_checks(seen: SimulatedRun) -> list[CheckOutcome]:
+def run_common_checks(outcome: SimulatedRun) -> list[CheckOutcome]:
     """Run the checks that apply to any traffic."""
-    return [_check_invariants(seen), _check_all_ended(seen), _check_no_leaks(seen), _check_ledger(seen)]
+    return [
+        _check_invariants(outcome),
+        _check_all_ended(outcome),
+        _check_no_leaks(outcome),
+        _check_ledger(outcome),
+    ]
 
 
-def _check_invariants(seen: SimulatedRun) -> CheckOutcome:
-    broken = seen.broken
-    every = seen.settings.check_every
-    measure: dict[str, Any] = {"steps": seen.steps, "checks": seen.checks, "every": every}
+def _check_invariants(outcome: SimulatedRun) -> CheckOutcome:
+    broken = outcome.broken
+    every = outcome.settings.check_every
+    measure: dict[str, Any] = {"steps": outcome.steps, "checks": outcome.checks, "every": every}
     if broken is None:
         return CheckOutcome("invariants", "pass", measure, {"violations": 0})
-    bad = {"step": broken.step, "seed": seen.settings.seed, "found": list(broken.problems)}
+    bad = {"step": broken.step, "seed": outcome.settings.seed, "found": list(broken.problems)}
     if broken.where:
         bad["traceback"] = broken.where
     return CheckOutcome(
@@ -213,34 +222,34 @@ def _check_invariants(seen: SimulatedRun) -> CheckOutcome:
     )
 
 
-def _check_all_ended(seen: SimulatedRun) -> CheckOutcome:
+def _check_all_ended(outcome: SimulatedRun) -> CheckOutcome:
     """Check that all requests of each class received their tokens, so that none waits forever."""
-    log, settings = seen.log, seen.settings
+    log, settings = outcome.log, outcome.settings
     unended = np.flatnonzero(log.made_tokens != log.output)
     whole = len(log.prompt) - len(unended)
     measure = {"requests": len(log.prompt), "whole": whole}
     measure |= {f"ended_by_{reason}": count for reason, count in sorted(log.reasons.items())}
-    if seen.broken is not None:
+    if outcome.broken is not None:
         return CheckOutcome("everything-ends", "skip", measure, reason=BROKE)
     if len(unended) and (settings.most_steps is not None or settings.most_seconds is not None):
         return CheckOutcome("everything-ends", "skip", measure, reason="the run was cut short")
-    first = _request(seen, int(unended[0])) if len(unended) else {}
+    first = _format_request(outcome, int(unended[0])) if len(unended) else {}
     return _make_outcome("everything-ends", not len(unended), measure, {"whole": len(log.prompt)}, first)
 
 
-def _check_no_leaks(seen: SimulatedRun) -> CheckOutcome:
-    if seen.broken is not None:
+def _check_no_leaks(outcome: SimulatedRun) -> CheckOutcome:
+    if outcome.broken is not None:
         return CheckOutcome("nothing-left", "skip", reason=BROKE)
     return _make_outcome(
-        "nothing-left", not seen.leaked, {"held": len(seen.leaked)}, {"held": 0}, {"held": seen.leaked}
+        "nothing-left", not outcome.leaked, {"held": len(outcome.leaked)}, {"held": 0}, {"held": outcome.leaked}
     )
 
 
-def _check_ledger(seen: SimulatedRun) -> CheckOutcome:
+def _check_ledger(outcome: SimulatedRun) -> CheckOutcome:
     """Check L1 to L6 of the ledger, and compare its counts per tenant with those of the requests."""
-    if seen.broken is not None:
+    if outcome.broken is not None:
         return CheckOutcome("ledger", "skip", reason=BROKE)
-    result = seen.unbalanced
+    result = outcome.unbalanced
     return _make_outcome("ledger", not result, {"differences": len(result)}, {"differences": 0}, {"found": result})
 
 
@@ -252,8 +261,8 @@ def _make_outcome(
     )
 
 
-def _request(seen: SimulatedRun, number: int) -> dict[str, Any]:
-    log = seen.log
+def _format_request(outcome: SimulatedRun, number: int) -> dict[str, Any]:
+    log = outcome.log
     return {
         "request": number + 1,
         "tenant": log.tenants[log.tenant[number]].name,

@@ -18,14 +18,14 @@ import numpy as np
 from zinc_rt.host.errors import UsageError
 from zinc_rt.ir.slot_record import RECORD
 from zinc_rt.sched.kv.kv_cache import KvCache, PageGroup
-from zinc_rt.sched.kv.prefix import namespace
+from zinc_rt.sched.kv.prefix import make_namespace
 from zinc_rt.sched.plan import Batch, Drawn, StepPlan
 from zinc_rt.sched.request import NewRequest
 from zinc_rt.sched.sampling import Sampling
 from zinc_rt.sched.scheduler import Scheduler, SchedulerLimits
 from zinc_rt.sched.simulation.arrival import Arrival
 from zinc_rt.sched.simulation.simulation_log import NEVER, SimulationLog
-from zinc_rt.sched.state import SchedulerCounts, limit_changes
+from zinc_rt.sched.state import SchedulerCounts, describe_limit_changes
 from zinc_rt.sched.step_cost import NS, StepCost
 from zinc_rt.sched.step_trace import StepRecorder, StepTrace
 from zinc_rt.sched.tenant import CLASSES, Classes, Tenant
@@ -103,7 +103,7 @@ def simulate(
     return simulation.run()
 
 
-def pages_of(settings: SimulationSettings) -> int:
+def count_pages(settings: SimulationSettings) -> int:
     return settings.pages or settings.slots * -(-settings.ctx // PAGE_TOKENS)
 
 
@@ -154,13 +154,13 @@ class Simulation:
         self.settings, self.tenants, self.advance = settings, tenants, advance
         self.arrivals = sorted(arrivals, key=lambda arrival: arrival.at)
         self.index = {tenant.name: number for number, tenant in enumerate(tenants)}
-        self.runner = PredictedRunner(cost, self._planned)
+        self.runner = PredictedRunner(cost, self._record_plan)
         # first come, first served is a scheduler that takes everybody for one tenant of one class
         self.accounts = tenants if settings.policy == "fair" else [Tenant("everybody")]
-        self.ledger = UsageLedger([tenant.name for tenant in self.accounts], {GROUP: pages_of(settings)})
-        self.scheduler = self._scheduler(cost)
+        self.ledger = UsageLedger([tenant.name for tenant in self.accounts], {GROUP: count_pages(settings)})
+        self.scheduler = self._create_scheduler(cost)
         self.spaces = [
-            namespace("simulated", "none", "f32", PAGE_TOKENS, secret=number.to_bytes(32, "little"))
+            make_namespace("simulated", "none", "f32", PAGE_TOKENS, secret=number.to_bytes(32, "little"))
             for number in range(len(tenants))
         ]
         self.log = SimulationLog(self.arrivals, tenants, settings.slots)
@@ -168,11 +168,13 @@ class Simulation:
         self.next = 0  # of the arrivals
         self.last_end_ns = 0  # when the last step ended
         limits = self.scheduler.limits
-        self.seen = SimulatedRun(settings, tenants, self.log, self.scheduler.counts, limit_changes(limits))
+        self.seen = SimulatedRun(
+            settings, tenants, self.log, self.scheduler.counts, describe_limit_changes(limits)
+        )
 
-    def _scheduler(self, cost: StepCost) -> Scheduler:
+    def _create_scheduler(self, cost: StepCost) -> Scheduler:
         settings = self.settings
-        cache = KvCache((PageGroup(GROUP, pages_of(settings)),), PAGE_TOKENS, settings.step_tokens)
+        cache = KvCache((PageGroup(GROUP, count_pages(settings)),), PAGE_TOKENS, settings.step_tokens)
         limits = SchedulerLimits(
             settings.slots,
             settings.ctx,
@@ -187,7 +189,7 @@ class Simulation:
         return scheduler
 
     def run(self) -> SimulatedRun:
-        self._refuse_what_never_runs()
+        self._refuse_impossible_requests()
         seen = self.seen
         try:
             while self._step():
@@ -201,7 +203,7 @@ class Simulation:
             seen.broken = BrokenStep(seen.steps, (text,), traceback.format_exc())
         return seen
 
-    def _refuse_what_never_runs(self) -> None:
+    def _refuse_impossible_requests(self) -> None:
         checked = set()
         for number, arrival in enumerate(self.arrivals):
             kind = arrival.tenant, arrival.prompt, arrival.output
@@ -210,16 +212,20 @@ class Simulation:
             checked.add(kind)
             if arrival.tenant not in self.index:
                 raise UsageError(
-                    f"{_arrival_name(arrival)}: unknown tenant {arrival.tenant!r}", next="add it to the tenants"
+                    f"{_describe_arrival(arrival)}: unknown tenant {arrival.tenant!r}",
+                    next="add it to the tenants",
                 )
-            if reason := self.scheduler.refuse(self._request(number, tokens=np.zeros(arrival.prompt, np.int32))):
+            if reason := self.scheduler.refuse(
+                self._make_request(number, tokens=np.zeros(arrival.prompt, np.int32))
+            ):
                 raise UsageError(
-                    f"{_arrival_name(arrival)}: {reason}", next="shorten the request, or raise --ctx or --pages"
+                    f"{_describe_arrival(arrival)}: {reason}",
+                    next="shorten the request, or raise --ctx or --pages",
                 )
 
-    def _request(self, number: int, tokens: np.ndarray | None = None) -> NewRequest:
+    def _make_request(self, number: int, tokens: np.ndarray | None = None) -> NewRequest:
         arrival = self.arrivals[number]
-        seed = self._seed(arrival, number)
+        seed = self._make_seed(arrival, number)
         if tokens is None:
             tokens = draw_token(np.array([seed], np.uint64), np.arange(arrival.prompt))
         fair = self.settings.policy == "fair"
@@ -233,7 +239,7 @@ class Simulation:
             arrival.priority if fair else None,
         )
 
-    def _seed(self, arrival: Arrival, number: int) -> int:
+    def _make_seed(self, arrival: Arrival, number: int) -> int:
         """Return the seed of the text that the request belongs to: its own or that of its prefix."""
         if not arrival.prefix:
             return number << TEXT_BITS
@@ -261,25 +267,25 @@ class Simulation:
 
     def _submit_due(self) -> None:
         while self.next < len(self.arrivals) and self.arrivals[self.next].at * NS <= self.runner.now_ns:
-            self.scheduler.submit(self._request(self.next))
+            self.scheduler.submit(self._make_request(self.next))
             # one that came while the last step ran came before its end
             during = self.log.arrived_ns[self.next] < self.last_end_ns
-            self.log.arrived(self.next, self.seen.steps - int(during))
+            self.log.record_arrival(self.next, self.seen.steps - int(during))
             self.next += 1
 
     def _wait(self) -> bool:
         """Advance to the next arrival or to the scheduler's next timer; return False if there is neither."""
         due = [self.arrivals[self.next].at * NS] if self.next < len(self.arrivals) else []
-        if self.scheduler.live and (event := self.scheduler.next_event()) is not None:
+        if self.scheduler.live and (event := self.scheduler.find_next_event()) is not None:
             due.append(event)
         if not due:
             return False
         self.runner.now_ns = max(self.runner.now_ns, math.ceil(min(due)))
         return True
 
-    def _planned(self, plan: StepPlan) -> None:
+    def _record_plan(self, plan: StepPlan) -> None:
         self.seen.steps += 1
-        self.log.planned(plan, self.scheduler.slots.requests, self.seen.steps)
+        self.log.record_plan(plan, self.scheduler.slots.requests, self.seen.steps)
 
     def _commit(self, batch: Batch) -> None:
         self.last_end_ns = self.runner.now_ns
@@ -307,10 +313,10 @@ class Simulation:
         self.runner.now_ns += LATER_NS  # what waits for a time that nobody needs any more is gone by then
         self.scheduler.step()
         self._check()
-        self.seen.leaked = list(leaked_resources(self.scheduler))
-        self.seen.unbalanced = [*self.ledger.problems(), *self._differences()]
+        self.seen.leaked = list(find_leaks(self.scheduler))
+        self.seen.unbalanced = [*self.ledger.find_problems(), *self._find_ledger_differences()]
 
-    def _differences(self) -> Iterator[str]:
+    def _find_ledger_differences(self) -> Iterator[str]:
         """Return where the ledger's counts differ from the log, which counts requests independently."""
         log = self.log
         whose = log.tenant if self.settings.policy == "fair" else np.zeros_like(log.tenant)
@@ -326,7 +332,7 @@ class Simulation:
                     yield f"{account.name}: {counter} is {result}, and {count} were seen"
 
 
-def leaked_resources(scheduler: Scheduler) -> Iterator[str]:
+def find_leaks(scheduler: Scheduler) -> Iterator[str]:
     """Return the resources that an idle scheduler should not have in use."""
     if scheduler.live:
         yield f"{len(scheduler.live)} requests are live"
@@ -334,7 +340,7 @@ def leaked_resources(scheduler: Scheduler) -> Iterator[str]:
         yield f"{scheduler.queues.count} are queued"
     if bound := sum(1 for _ in scheduler.running()):
         yield f"{bound} slots are bound"
-    if scheduler.next_event() is not None:
+    if scheduler.find_next_event() is not None:
         yield "timers or messages are pending"
     for group, pool in zip(scheduler.cache.groups, scheduler.cache.pools, strict=True):
         if pool.pool.used:
@@ -343,9 +349,9 @@ def leaked_resources(scheduler: Scheduler) -> Iterator[str]:
     if rows is not None and rows.used:
         yield f"{rows.used} state rows are in use"
     for tenant, row in enumerate(scheduler.tenants):
-        if charge := sum(pool.charge(tenant) for pool in scheduler.cache.pools):
+        if charge := sum(pool.count_charge(tenant) for pool in scheduler.cache.pools):
             yield f"tenant {row.name} is charged {charge} pages"
 
 
-def _arrival_name(arrival: Arrival) -> str:
+def _describe_arrival(arrival: Arrival) -> str:
     return f"line {arrival.line}" if arrival.line else f"the request of {arrival.tenant} at {arrival.at:g} s"

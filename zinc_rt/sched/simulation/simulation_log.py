@@ -50,11 +50,11 @@ class SimulationLog:
 
     # --- what happens
 
-    def arrived(self, number: int, step: int) -> None:
+    def record_arrival(self, number: int, step: int) -> None:
         self.arrived_step[number] = step
         self._live[self.tenant[number]] += 1
 
-    def planned(self, plan: StepPlan, slots: Sequence[Request | None], step: int) -> None:
+    def record_plan(self, plan: StepPlan, slots: Sequence[Request | None], step: int) -> None:
         """Record a planned step with these requests in its slots."""
         for slot, request in enumerate(slots):
             number = NEVER if request is None else request.number - 1
@@ -109,50 +109,50 @@ class SimulationLog:
         names = [tenant.name for tenant in self.tenants]
         return np.flatnonzero(self.tenant == names.index(tenant))
 
-    def of_class(self, priority: Priority) -> np.ndarray:
+    def requests_of_class(self, priority: Priority) -> np.ndarray:
         return np.flatnonzero(self.priority == priority)
 
-    def steps_to(self, column: np.ndarray, requests: np.ndarray) -> np.ndarray:
+    def count_steps_to(self, column: np.ndarray, requests: np.ndarray) -> np.ndarray:
         """Return the steps that ended between arrival and event, for the requests that have the event."""
         seen = requests[column[requests] != NEVER]
         return column[seen] - self.arrived_step[seen]
 
-    def first_token_seconds(self, requests: np.ndarray) -> np.ndarray:
+    def list_first_token_seconds(self, requests: np.ndarray) -> np.ndarray:
         seen = requests[self.first_ns[requests] != NEVER]
         return (self.first_ns[seen] - self.arrived_ns[seen]) / NS
 
-    def gap_seconds(self, priority: Priority) -> np.ndarray:
+    def list_gap_seconds(self, priority: Priority) -> np.ndarray:
         """Return the times between consecutive tokens, over all requests of a class."""
         gaps, classes = np.array(self._gaps, np.int32), np.array(self._gap_class, np.int8)
         return gaps[classes == priority] / 1e6
 
-    def speed_beside(self, priority: Priority) -> float:
+    def compute_speed_beside(self, priority: Priority) -> float:
         """Return the tokens per second of the steps in which a request of the class decoded, 0 without any."""
         tokens, ns = self._beside[priority].tolist()
         return tokens * NS / ns if ns else 0.0
 
-    def hit_share(self) -> float:
+    def compute_hit_share(self) -> float:
         """Return the fraction of prompt tokens that came from the cache when the request was first bound."""
         bound = self.cached != NEVER
         asked = int(self.prompt[bound].sum())
         return float(self.cached[bound].sum()) / asked if asked else 0.0
 
-    def delivered_tokens(self) -> int:
+    def count_delivered_tokens(self) -> int:
         """Return the prompt and answer tokens of requests that ended normally."""
         whole = self.made_tokens == self.output
         return int((self.prompt[whole] + self.made_tokens[whole]).sum())
 
-    def jain_indices(self) -> tuple[list[float], list[float]]:
+    def list_jain_indices(self) -> tuple[list[float], list[float]]:
         """Return Jain's index of slots, and of computed tokens, for each window and class in which two or
         more tenants waited throughout: 1.0 means equal service per weight."""
         slots, tokens = [], []
-        for who, slot_steps, computed in self._contended():
+        for who, slot_steps, computed in self._list_contended():
             weights = np.array([self.tenants[tenant].weight for tenant in who])
-            slots.append(jain(slot_steps / weights))
-            tokens.append(jain(computed / weights))
+            slots.append(compute_jain_index(slot_steps / weights))
+            tokens.append(compute_jain_index(computed / weights))
         return slots, tokens
 
-    def _contended(self) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    def _list_contended(self) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
         classes = np.array([int(tenant.priority) for tenant in self.tenants])
         for who, slot_steps, tokens in self._windows:
             for priority in CLASSES:
@@ -161,13 +161,13 @@ class SimulationLog:
                     yield who[same], slot_steps[same], tokens[same]
 
 
-def jain(given: np.ndarray) -> float:
+def compute_jain_index(values: np.ndarray) -> float:
     """Return Jain's index: (sum)² / (n sum of squares). It is 1 if all are equal and 1/n if one has everything."""
-    squares = float((given.astype(float) ** 2).sum())
-    return float(given.sum()) ** 2 / (len(given) * squares) if squares else 1.0
+    squares = float((values.astype(float) ** 2).sum())
+    return float(values.sum()) ** 2 / (len(values) * squares) if squares else 1.0
 
 
-def percentiles(values: np.ndarray) -> tuple[float, float]:
+def compute_percentiles(values: np.ndarray) -> tuple[float, float]:
     """Return the 50th and the 99th percentile, each an observed value."""
     if not len(values):
         return 0.0, 0.0

@@ -17,7 +17,7 @@ CHAT_TURNS, CHAT_ASKED, CHAT_ANSWERED = 3.51, 94.46, 348.45
 CHAT_SPREAD, CHAT_PAUSE_S = 1.0, 30.0
 
 
-def poisson(random: Generator, rate: float, start: float, end: float) -> Iterator[float]:
+def draw_poisson_times(random: Generator, rate: float, start: float, end: float) -> Iterator[float]:
     """Return the event times in seconds of a Poisson process with `rate` events per second."""
     at = start + random.exponential(1 / rate)
     while at < end:
@@ -25,91 +25,91 @@ def poisson(random: Generator, rate: float, start: float, end: float) -> Iterato
         at += random.exponential(1 / rate)
 
 
-def lengths(random: Generator, mean: float, count: int) -> np.ndarray:
+def draw_lengths(random: Generator, mean: float, count: int) -> np.ndarray:
     """Return log-normal token counts with this mean, at least 1."""
     drawn = random.lognormal(np.log(mean) - CHAT_SPREAD**2 / 2, CHAT_SPREAD, count)
     return np.maximum(1, drawn).astype(int)
 
 
-def overload(random: Generator) -> list[Arrival]:
+def make_overload(random: Generator) -> list[Arrival]:
     rates = {"ant": 1.5, "bee": 3.0}
     return [Arrival(index, who, 128, 128) for who, rate in rates.items() for index in np.arange(0, 60, 1 / rate)]
 
 
-def on_off(random: Generator) -> list[Arrival]:
+def make_on_off(random: Generator) -> list[Arrival]:
     arrivals = [Arrival(index, "steady", 128, 128) for index in np.arange(0, 120, 0.4)]
     for start in (10, 50, 90):
         arrivals += [Arrival(start + index, "bursts", 128, 128) for index in np.arange(0, 20, 0.25)]
     return arrivals
 
 
-def short_long(random: Generator) -> list[Arrival]:
-    arrivals = [Arrival(at, "short", 64, 32) for at in poisson(random, 8.0, 0, 60)]
-    return arrivals + [Arrival(at, "long", 256, 256) for at in poisson(random, 1.2, 0, 60)]
+def make_short_and_long(random: Generator) -> list[Arrival]:
+    arrivals = [Arrival(at, "short", 64, 32) for at in draw_poisson_times(random, 8.0, 0, 60)]
+    return arrivals + [Arrival(at, "long", 256, 256) for at in draw_poisson_times(random, 1.2, 0, 60)]
 
 
-def shift(random: Generator) -> list[Arrival]:
+def make_shift(random: Generator) -> list[Arrival]:
     """Four phases: both light, one heavy, the other heavy, both heavy."""
     phases = [(0.4, 0.4), (3.0, 0.4), (0.4, 3.0), (3.0, 3.0)]
     return [
         Arrival(at, who, 128, 128)
         for phase, rates in enumerate(phases)
         for who, rate in zip(("ant", "bee"), rates, strict=True)
-        for at in poisson(random, rate, 40 * phase, 40 * phase + 40)
+        for at in draw_poisson_times(random, rate, 40 * phase, 40 * phase + 40)
     ]
 
 
-def flood(random: Generator) -> list[Arrival]:
+def make_flood(random: Generator) -> list[Arrival]:
     arrivals = [Arrival(0, "flood", 100, 300) for _ in range(200)]
     return arrivals + [Arrival(at, "one", 100, 20) for at in (5, 30, 60, 90, 120)]
 
 
-def interactive(random: Generator) -> list[Arrival]:
+def make_interactive(random: Generator) -> list[Arrival]:
     arrivals = [Arrival(0, "night", 200, 500) for _ in range(64)]
     return arrivals + [Arrival(float(index), "desk", 100, 20) for index in 10 + 3.7 * np.arange(20)]
 
 
-def classes(random: Generator) -> list[Arrival]:
+def make_classes(random: Generator) -> list[Arrival]:
     """One request of each lower class during minutes of interactive overload."""
     arrivals = [Arrival(0, "desk", 60, 1200) for _ in range(80)]
     return [*arrivals, Arrival(5, "team", 60, 20), Arrival(5, "night", 60, 20)]
 
 
-def streams(random: Generator) -> list[Arrival]:
+def make_streams(random: Generator) -> list[Arrival]:
     arrivals = [Arrival(0, "night", 200, 500) for _ in range(96)]
     return arrivals + [Arrival(5 + 0.8 * n, f"desk-{n % 4}", 40, 400) for n in range(4)]
 
 
-def documents(random: Generator) -> list[Arrival]:
+def make_documents(random: Generator) -> list[Arrival]:
     arrivals = [Arrival(0, "night", 3000, 100) for _ in range(40)]
     return arrivals + [Arrival(1, "desk", 100, 400) for _ in range(4)]
 
 
-def many_tenants(random: Generator) -> list[Arrival]:
+def make_many_tenants(random: Generator) -> list[Arrival]:
     rank = np.arange(1, 1001)
     popular = 1 / rank / (1 / rank).sum()
     who = random.choice(1000, 2500, p=popular)
     when = np.sort(random.uniform(0, 400, 2500))
-    asked, answered = lengths(random, 60, 2500), lengths(random, 60, 2500)
+    asked, answered = draw_lengths(random, 60, 2500), draw_lengths(random, 60, 2500)
     return [
         Arrival(float(index), f"tenant-{tenant}", int(prompt), int(output))
         for index, tenant, prompt, output in zip(when, who, asked, answered, strict=True)
     ]
 
 
-def long_context(random: Generator) -> list[Arrival]:
+def make_long_context(random: Generator) -> list[Arrival]:
     arrivals = [
         Arrival(at, "archive", int(2 ** random.uniform(9, 14.5)), int(random.integers(64, 257)))
-        for at in poisson(random, 0.1, 0, 240)
+        for at in draw_poisson_times(random, 0.1, 0, 240)
     ]
-    return arrivals + [Arrival(at, "desk", 60, 60) for at in poisson(random, 0.25, 0, 240)]
+    return arrivals + [Arrival(at, "desk", 60, 60) for at in draw_poisson_times(random, 0.25, 0, 240)]
 
 
-def chat(random: Generator) -> list[Arrival]:
+def make_chat(random: Generator) -> list[Arrival]:
     result = []
-    for number, begins in enumerate(poisson(random, 0.25, 0, 300)):
+    for number, begins in enumerate(draw_poisson_times(random, 0.25, 0, 300)):
         turns = random.geometric(1 / CHAT_TURNS)
-        asked, answered = lengths(random, CHAT_ASKED, turns), lengths(random, CHAT_ANSWERED, turns)
+        asked, answered = draw_lengths(random, CHAT_ASKED, turns), draw_lengths(random, CHAT_ANSWERED, turns)
         index, before = begins, 0
         for prompt, output in zip(asked, np.minimum(answered, 2000), strict=True):
             before += int(min(prompt, 2000))
@@ -121,19 +121,19 @@ def chat(random: Generator) -> list[Arrival]:
     return result
 
 
-def pressure(random: Generator) -> list[Arrival]:
+def make_pressure(random: Generator) -> list[Arrival]:
     arrivals = [
         Arrival(at, who, int(random.integers(50, 400)), int(random.integers(200, 900)))
         for who in ("ant", "bee")
-        for at in poisson(random, 0.35, 0, 120)
+        for at in draw_poisson_times(random, 0.35, 0, 120)
     ]
-    return arrivals + [Arrival(at, "desk", 60, 40) for at in poisson(random, 0.2, 0, 120)]
+    return arrivals + [Arrival(at, "desk", 60, 40) for at in draw_poisson_times(random, 0.2, 0, 120)]
 
 
-def guarantees(random: Generator) -> list[Arrival]:
+def make_guarantees(random: Generator) -> list[Arrival]:
     arrivals = [Arrival(0, "night", 150, 400) for _ in range(80)]
-    arrivals += [Arrival(at, "team", 150, 200) for at in poisson(random, 1.0, 0, 90)]
-    arrivals += [Arrival(at, "desk", 50, 60) for at in poisson(random, 0.4, 5, 90)]
+    arrivals += [Arrival(at, "team", 150, 200) for at in draw_poisson_times(random, 1.0, 0, 90)]
+    arrivals += [Arrival(at, "desk", 50, 60) for at in draw_poisson_times(random, 0.4, 5, 90)]
     for start in np.arange(8, 90, 17.3):  # as many at once as it is guaranteed, and time to end before the next
         arrivals += [Arrival(float(start), "gold", 100, 60) for _ in range(4)]
     return arrivals

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from zinc_rt.host.errors import InputError
-from zinc_rt.host.input_files import unreadable
+from zinc_rt.host.input_files import make_read_error
 from zinc_rt.sched.simulation.arrival import Arrival
 from zinc_rt.sched.tenant import Priority, Tenant
 
@@ -43,13 +43,13 @@ def read_workload(path: str | Path) -> list[Arrival]:
     try:
         text = Path(path).read_text(encoding="utf-8")
     except OSError as error:
-        raise unreadable(path, error, next="zinc-rt sched-test --list names workloads") from error
+        raise make_read_error(path, error, next="zinc-rt sched-test --list names workloads") from error
     except UnicodeDecodeError as error:
         raise InputError(
             f"{path}: not UTF-8 at byte {error.start}", next="JSON Lines, one request per line"
         ) from error
     arrivals = [
-        _arrival(f"{path}: line {number}", line, number)
+        _parse_arrival(f"{path}: line {number}", line, number)
         for number, line in enumerate(text.splitlines(), 1)
         if line.strip()
     ]
@@ -64,11 +64,11 @@ def write_workload(arrivals: Iterable[Arrival], tenants: Sequence[Tenant]) -> st
     """Return the text of a file with these requests."""
     priorities = {tenant.name: tenant.priority for tenant in tenants}
     return "".join(
-        json.dumps(_fields(arrival, priorities)) + "\n" for arrival in sorted(arrivals, key=lambda a: a.at)
+        json.dumps(_make_fields(arrival, priorities)) + "\n" for arrival in sorted(arrivals, key=lambda a: a.at)
     )
 
 
-def tenants_of(arrivals: Iterable[Arrival]) -> list[Tenant]:
+def list_tenants(arrivals: Iterable[Arrival]) -> list[Tenant]:
     """Return the tenants of a workload in order of first request, each with the highest class that it
     requests."""
     result: dict[str, Priority] = {}
@@ -78,7 +78,7 @@ def tenants_of(arrivals: Iterable[Arrival]) -> list[Tenant]:
     return [Tenant(name, priority) for name, priority in result.items()]
 
 
-def _fields(arrival: Arrival, priorities: dict[str, Priority]) -> dict[str, Any]:
+def _make_fields(arrival: Arrival, priorities: dict[str, Priority]) -> dict[str, Any]:
     priority = priorities[arrival.tenant] if arrival.priority is None else arrival.priority
     whole = {
         "arrival": round(arrival.at, 6),
@@ -90,28 +90,30 @@ def _fields(arrival: Arrival, priorities: dict[str, Priority]) -> dict[str, Any]
     return whole | ({"prefix": arrival.prefix} if arrival.prefix else {})
 
 
-def _arrival(where: str, line: str, number: int) -> Arrival:
-    row = _row(where, line)
+def _parse_arrival(where: str, line: str, number: int) -> Arrival:
+    row = _parse_row(where, line)
 
-    def field(name: str, read: Callable[[Any], _Value | None], wanted: str) -> _Value:
+    def read_field(name: str, read: Callable[[Any], _Value | None], expected: str) -> _Value:
         value = read(row[name])
         if value is None:
-            raise InputError(f"{where}: invalid {name}: {json.dumps(row[name])}", next=f"expected {wanted}")
+            raise InputError(f"{where}: invalid {name}: {json.dumps(row[name])}", next=f"expected {expected}")
         return value
 
     tokens = f"a whole number of tokens, 1 to {MOST_TOKENS:,}"
     return Arrival(
-        at=field("arrival", _seconds, "seconds, 0 or more"),
-        tenant=field("tenant", _name, "the tenant's name"),
-        prompt=field("prompt", _tokens, tokens),
-        output=field("output", _tokens, tokens),
-        priority=None if row.get("class") is None else field("class", _class, f"one of {', '.join(CLASS_NAMES)}"),
-        prefix="" if row.get("prefix") is None else field("prefix", _name, "a name or a number"),
+        at=read_field("arrival", _parse_seconds, "seconds, 0 or more"),
+        tenant=read_field("tenant", _parse_name, "the tenant's name"),
+        prompt=read_field("prompt", _parse_tokens, tokens),
+        output=read_field("output", _parse_tokens, tokens),
+        priority=None
+        if row.get("class") is None
+        else read_field("class", _parse_class, f"one of {', '.join(CLASS_NAMES)}"),
+        prefix="" if row.get("prefix") is None else read_field("prefix", _parse_name, "a name or a number"),
         line=number,
     )
 
 
-def _row(where: str, line: str) -> dict[str, Any]:
+def _parse_row(where: str, line: str) -> dict[str, Any]:
     """The line's values by field."""
     try:
         row = json.loads(line)
@@ -131,39 +133,40 @@ def _row(where: str, line: str) -> dict[str, Any]:
         if name is None:
             near = get_close_matches(spelling, _SPELLED, n=1)
             raise InputError(
-                f"{where}: unknown field {spelling!r}", next=f"did you mean {near[0]}?" if near else _field_list()
+                f"{where}: unknown field {spelling!r}",
+                next=f"did you mean {near[0]}?" if near else _format_field_list(),
             )
         if name in result:
             raise InputError(f"{where}: {name} is given twice, once as {spelling!r}", next="leave one out")
         result[name] = value
     missing = [name for name in FIELDS if name not in result and name not in OPTIONAL]
     if missing:
-        raise InputError(f"{where}: missing {' and '.join(missing)}", next=_field_list())
+        raise InputError(f"{where}: missing {' and '.join(missing)}", next=_format_field_list())
     return result
 
 
-def _field_list() -> str:
+def _format_field_list() -> str:
     return (
         f"a request has {', '.join(n for n in FIELDS if n not in OPTIONAL)}, and may have {' and '.join(OPTIONAL)}"
     )
 
 
-def _seconds(value: Any) -> float | None:
+def _parse_seconds(value: Any) -> float | None:
     fits = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value >= 0
     return float(value) if fits else None
 
 
-def _tokens(value: Any) -> int | None:
+def _parse_tokens(value: Any) -> int | None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 1 <= value <= MOST_TOKENS:
         return None
     return int(value) if value == int(value) else None
 
 
-def _name(value: Any) -> str | None:
+def _parse_name(value: Any) -> str | None:
     return str(value) if isinstance(value, str | int) and not isinstance(value, bool) and str(value) else None
 
 
-def _class(value: Any) -> Priority | None:
+def _parse_class(value: Any) -> Priority | None:
     """Parse a class by name or by number (0 is interactive)."""
     if isinstance(value, str) and value.lower() in CLASS_NAMES:
         return Priority[value.upper()]

@@ -15,16 +15,16 @@ from zinc_rt.sched.simulation import traffic
 from zinc_rt.sched.simulation.arrival import Arrival
 from zinc_rt.sched.simulation.schedule_checks import (
     ScheduleCheck,
-    answered_within,
-    evictions_happen,
-    fairness_among_busy,
-    first_token_within,
-    gap_below,
-    gaps_within,
-    prefix_hits,
-    relative_speed,
-    slot_within,
-    throughput_loss_below,
+    check_answer,
+    check_evictions,
+    check_fairness,
+    check_first_token,
+    check_gap,
+    check_gap_ratio,
+    check_prefix_hits,
+    check_relative_speed,
+    check_slot,
+    check_throughput_loss,
 )
 from zinc_rt.sched.tenant import Priority, Tenant
 
@@ -46,7 +46,7 @@ class Workload:
     pages: int | None = CARD_PAGES
 
 
-def _tenants(*names: str) -> tuple[Tenant, ...]:
+def _make_tenants(*names: str) -> tuple[Tenant, ...]:
     return tuple(Tenant(name) for name in names)
 
 
@@ -54,8 +54,8 @@ _NIGHT = Tenant("night", Priority.BATCH)
 _DESK = Tenant("desk", Priority.INTERACTIVE)
 _DESKS = tuple(Tenant(f"desk-{number}", Priority.INTERACTIVE) for number in range(4))
 _GOLD = Tenant("gold", slots_guaranteed=4, pages=(PageQuota(reserved=64),))
-_LITTLE_LOST = throughput_loss_below(0.05)
-_SHARED = (fairness_among_busy(0.95), _LITTLE_LOST)
+_LITTLE_LOST = check_throughput_loss(0.05)
+_SHARED = (check_fairness(0.95), _LITTLE_LOST)
 
 _ROWS = (
     # overload, on-off, short-long and shift are those of the virtual token counter (Sheng et al., OSDI 2024), with
@@ -63,72 +63,76 @@ _ROWS = (
     Workload(
         "overload",
         "two overloading tenants, one with twice the rate",
-        _tenants("ant", "bee"),
-        traffic.overload,
+        _make_tenants("ant", "bee"),
+        traffic.make_overload,
         _SHARED,
     ),
     Workload(
         "on-off",
         "a constantly busy tenant and a bursty one",
-        _tenants("steady", "bursts"),
-        traffic.on_off,
+        _make_tenants("steady", "bursts"),
+        traffic.make_on_off,
         _SHARED,
     ),
     Workload(
         "short-long",
         "many short requests and few long ones",
-        _tenants("short", "long"),
-        traffic.short_long,
+        _make_tenants("short", "long"),
+        traffic.make_short_and_long,
         _SHARED,
     ),
     Workload(
-        "shift", "tenants alternate between light and heavy load", _tenants("ant", "bee"), traffic.shift, _SHARED
+        "shift",
+        "tenants alternate between light and heavy load",
+        _make_tenants("ant", "bee"),
+        traffic.make_shift,
+        _SHARED,
     ),
     Workload(
         "flood",
         "200 requests of one tenant, occasional requests of another",
-        _tenants("flood", "one"),
-        traffic.flood,
-        (first_token_within("one", 4), _LITTLE_LOST),
+        _make_tenants("flood", "one"),
+        traffic.make_flood,
+        (check_first_token("one", 4), _LITTLE_LOST),
     ),
     Workload(
         "interactive",
         "single interactive requests while batch work fills the slots",
         (_NIGHT, _DESK),
-        traffic.interactive,
-        (first_token_within("desk", 2), _LITTLE_LOST),
+        traffic.make_interactive,
+        (check_first_token("desk", 2), _LITTLE_LOST),
     ),
     Workload(
         "classes",
         "one request of each lower class during interactive overload",
-        (_DESK, *_tenants("team"), _NIGHT),
-        traffic.classes,
-        (answered_within("team", 30 + 10), answered_within("night", 180 + 10)),
+        (_DESK, *_make_tenants("team"), _NIGHT),
+        traffic.make_classes,
+        (check_answer("team", 30 + 10), check_answer("night", 180 + 10)),
     ),
     Workload(
         "streams",
         "long interactive answers with batch work in all other slots",
         (_NIGHT, *_DESKS),
-        traffic.streams,
-        (gaps_within(Priority.INTERACTIVE, 1.3), _LITTLE_LOST),
+        traffic.make_streams,
+        (check_gap_ratio(Priority.INTERACTIVE, 1.3), _LITTLE_LOST),
     ),
     Workload(
         "documents",
         "interactive answers beside 40 batch prompts of 3,000 tokens",
         (_NIGHT, _DESK),
-        traffic.documents,
+        traffic.make_documents,
         (
-            gap_below(Priority.INTERACTIVE, 0.035),
-            gaps_within(Priority.INTERACTIVE, 1.3),
-            relative_speed(Priority.INTERACTIVE, 0.55),
+            check_gap(Priority.INTERACTIVE, 0.035),
+            check_gap_ratio(Priority.INTERACTIVE, 1.3),
+            check_relative_speed(Priority.INTERACTIVE, 0.55),
             _LITTLE_LOST,
         ),
     ),
     Workload(
         "tenants",
         "1,000 tenants with Zipf-distributed rates",
-        _tenants(*(f"tenant-{number}" for number in range(1000))),
-        traffic.many_tenants,
+        _make_tenants(*(f"tenant-{number}" for number in range(1000))),
+        traffic.make_many_tenants,
         (_LITTLE_LOST,),
         slots=32,
     ),
@@ -136,30 +140,30 @@ _ROWS = (
         "long",
         "contexts of 512 to 23,000 tokens, with short questions between them",
         (Tenant("archive", Priority.BATCH), _DESK),
-        traffic.long_context,
+        traffic.make_long_context,
         (_LITTLE_LOST,),
     ),
     Workload(
         "chat",
         "conversations of several turns as in ShareGPT, no sharing between tenants",
-        _tenants(*(f"team-{number}" for number in range(6))),
-        traffic.chat,
-        (prefix_hits(0.30), _LITTLE_LOST),
+        _make_tenants(*(f"team-{number}" for number in range(6))),
+        traffic.make_chat,
+        (check_prefix_hits(0.30), _LITTLE_LOST),
     ),
     Workload(
         "pressure",
         "pages for a third of the slots' demand",
-        (*_tenants("ant", "bee"), _DESK),
-        traffic.pressure,
-        (evictions_happen(),),
+        (*_make_tenants("ant", "bee"), _DESK),
+        traffic.make_pressure,
+        (check_evictions(),),
         pages=250,
     ),
     Workload(
         "guarantees",
         "slots and pages guaranteed to one tenant while three others overload",
-        (_GOLD, _DESK, *_tenants("team"), _NIGHT),
-        traffic.guarantees,
-        (slot_within("gold", 2), throughput_loss_below(0.08)),  # with the cost of the latency budget
+        (_GOLD, _DESK, *_make_tenants("team"), _NIGHT),
+        traffic.make_guarantees,
+        (check_slot("gold", 2), check_throughput_loss(0.08)),  # with the cost of the latency budget
     ),
 )
 WORKLOADS = {row.name: row for row in _ROWS}

@@ -16,25 +16,25 @@ ROWS = ("tokens_generated", "draft_rejected", "rows_discarded", "prompt_rows")
 
 
 def l1_input_tokens(usage: Sums, device: Sums) -> str | None:
-    return _unequal(usage, INPUTS, device, "input_tokens")
+    return _describe_inequality(usage, INPUTS, device, "input_tokens")
 
 
 def l2_logit_rows(usage: Sums, device: Sums) -> str | None:
-    return _unequal(usage, ROWS, device, "logit_rows")
+    return _describe_inequality(usage, ROWS, device, "logit_rows")
 
 
 def l3_slot_steps(usage: Sums, device: Sums) -> str | None:
-    return _unequal(usage, ("slot_steps",), device, "slot_steps")
+    return _describe_inequality(usage, ("slot_steps",), device, "slot_steps")
 
 
 def l4_page_steps(usage: Sums, device: Sums) -> str | None:
     """Every page of a group has one payer per step: a tenant, a group of tenants, the cache, or none."""
     names = sorted({name for name in (*usage, *device) if name.startswith(PAGE_STEPS)})
-    return next((reason for name in names if (reason := _unequal(usage, (name,), device, name))), None)
+    return next((reason for name in names if (reason := _describe_inequality(usage, (name,), device, name))), None)
 
 
 def l5_device_time(usage: Sums, device: Sums) -> str | None:
-    return _unequal(usage, ("device_ns",), device, "device_ns")
+    return _describe_inequality(usage, ("device_ns",), device, "device_ns")
 
 
 def l6_delivered(usage: Sums, device: Sums) -> str | None:
@@ -56,13 +56,13 @@ LINES: tuple[Callable[[Sums, Sums], str | None], ...] = (
 )
 
 
-def unbalanced(usage: Sums, device: Sums) -> list[str]:
+def find_unbalanced(usage: Sums, device: Sums) -> list[str]:
     """Return all violated equations, by number: "L1: ..."."""
     result = ((line.__name__.partition("_")[0].upper(), line(usage, device)) for line in LINES)
     return [f"{number}: {reason}" for number, reason in result if reason is not None]
 
 
-def _unequal(usage: Sums, parts: Iterable[str], device: Sums, whole: str) -> str | None:
+def _describe_inequality(usage: Sums, parts: Iterable[str], device: Sums, whole: str) -> str | None:
     counted = {name: usage.get(name, 0) for name in parts}
     if sum(counted.values()) == device.get(whole, 0):
         return None

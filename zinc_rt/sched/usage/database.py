@@ -13,7 +13,7 @@ from pathlib import Path
 
 from zinc_rt.host import locks
 from zinc_rt.host.errors import InputError, OutputError, UnsupportedError
-from zinc_rt.host.input_files import unreadable
+from zinc_rt.host.input_files import make_read_error
 from zinc_rt.host.version import __version__
 from zinc_rt.sched.usage.ledger import PEAK, LedgerDelta
 
@@ -68,16 +68,16 @@ class UnwrittenUsage:
             self.steps[minute, model] = (first, delta.last_step)
 
 
-def take_file(path: Path) -> int:
+def lock_file(path: Path) -> int:
     """Lock a database for the one process that writes it; closing the descriptor unlocks it.
 
     Raises OutputError with the current owner.
     """
     lock = path.with_name(path.name + ".lock")
     try:
-        return locks.hold(lock)
+        return locks.hold_lock(lock)
     except BlockingIOError:
-        who = locks.holder(lock)
+        who = locks.read_holder(lock)
         raise OutputError(
             f"{path}: {who} is writing to this file",
             next="stop that process, or use another file; a file can have only one writer",
@@ -94,9 +94,9 @@ def open_to_write(path: Path, *, durable: bool) -> sqlite3.Connection:
     """
     try:
         connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=BUSY_S)
-        connection.text_factory = _text
+        connection.text_factory = _decode_text
         try:
-            if not _tables(connection):
+            if not _list_tables(connection):
                 _create(connection)
             check_version(connection, path)
             (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
@@ -109,7 +109,7 @@ def open_to_write(path: Path, *, durable: bool) -> sqlite3.Connection:
             connection.close()
             raise
     except UNREADABLE as error:
-        raise input_error(path, error) from error
+        raise make_input_error(path, error) from error
     return connection
 
 
@@ -118,17 +118,17 @@ def open_to_read(path: Path) -> sqlite3.Connection:
     the file does not exist.
     """
     if not path.is_file():
-        raise unreadable(path, FileNotFoundError())
+        raise make_read_error(path, FileNotFoundError())
     try:
         connection = sqlite3.connect(path.resolve().as_uri() + "?mode=ro", uri=True, timeout=BUSY_S)
-        connection.text_factory = _text
+        connection.text_factory = _decode_text
         try:
             check_version(connection, path)
         except BaseException:
             connection.close()
             raise
     except UNREADABLE as error:
-        raise input_error(path, error) from error
+        raise make_input_error(path, error) from error
     return connection
 
 
@@ -152,7 +152,7 @@ def write_batch(connection: sqlite3.Connection, process: str, unwritten: Unwritt
 def check_version(connection: sqlite3.Connection, path: Path) -> None:
     """Raise an error for other files and for other versions."""
     (application,) = connection.execute("PRAGMA application_id").fetchone()
-    if application != APPLICATION or "meta" not in _tables(connection):
+    if application != APPLICATION or "meta" not in _list_tables(connection):
         raise InputError(f"{path}: is not a usage database", next="use a file that a ledger wrote")
     version, made_by = connection.execute("SELECT version, made_by FROM meta").fetchone() or (0, "nobody")
     if version != VERSION:
@@ -162,7 +162,7 @@ def check_version(connection: sqlite3.Connection, path: Path) -> None:
         )
 
 
-def input_error(path: Path, error: Exception) -> InputError:
+def make_input_error(path: Path, error: Exception) -> InputError:
     """Return SQLite's error as an InputError."""
     if isinstance(error, sqlite3.OperationalError):  # no folder, no permission, a lock that somebody keeps
         return InputError(
@@ -172,12 +172,12 @@ def input_error(path: Path, error: Exception) -> InputError:
     return InputError(f"{path}: not a usage database: {error}", next="restore it, or use another file")
 
 
-def _text(data: bytes) -> str:
+def _decode_text(data: bytes) -> str:
     """Return names unmodified, even from a damaged file."""
     return data.decode(errors="replace")
 
 
-def _tables(connection: sqlite3.Connection) -> set[str]:
+def _list_tables(connection: sqlite3.Connection) -> set[str]:
     return {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
 
 

@@ -26,13 +26,13 @@ SHARES = (50, 99)
 _EDGES = np.array([math.ceil(2 ** (bucket / PER_OCTAVE)) for bucket in range(LOWEST + 1, HIGHEST + 1)], np.int64)
 
 
-def buckets_of(durations_ns: np.ndarray) -> np.ndarray:
+def find_buckets(durations_ns: np.ndarray) -> np.ndarray:
     """Return the buckets of durations, i64 [n] nanoseconds -> i64 [n], each below BUCKETS."""
     return np.searchsorted(_EDGES, durations_ns, side="right")
 
 
-def counter_of(kind: str, bucket: int) -> str:
-    """Return the name of a bucket's counter. `bucket` is one of `buckets_of`."""
+def name_counter(kind: str, bucket: int) -> str:
+    """Return the name of a bucket's counter. `bucket` is one of `find_buckets`."""
     return f"{kind}.{LOWEST + bucket}"
 
 
@@ -41,11 +41,11 @@ def is_latency(counter: str) -> bool:
     return counter.partition(".")[0] in KINDS
 
 
-def quantile_ns(counters: Mapping[str, int], kind: str, share: float) -> float | None:
+def compute_quantile_ns(counters: Mapping[str, int], kind: str, share: float) -> float | None:
     """Return the duration in nanoseconds that is not exceeded by a fraction `share` (0 to 1) of the counted
     durations, within ERROR; None if none was counted.
     """
-    buckets = _buckets(counters, kind)
+    buckets = _list_buckets(counters, kind)
     rank, seen = math.ceil(share * sum(buckets.values())), 0
     for bucket in sorted(buckets):
         seen += buckets[bucket]
@@ -61,28 +61,30 @@ def quality(counters: Mapping[str, int]) -> dict[str, Any]:
     """
     result: dict[str, Any] = {}
     for kind in KINDS:
-        values = {f"p{share}_ms": _milliseconds(quantile_ns(counters, kind, share / 100)) for share in SHARES}
-        result[kind] = {"count": sum(_buckets(counters, kind).values()), **values}
+        values = {
+            f"p{share}_ms": _to_milliseconds(compute_quantile_ns(counters, kind, share / 100)) for share in SHARES
+        }
+        result[kind] = {"count": sum(_list_buckets(counters, kind).values()), **values}
     cached, computed = counters.get("prompt_tokens_cached", 0), counters.get("prompt_tokens_computed", 0)
     result["prefix_hit_rate"] = cached / (cached + computed) if cached + computed else None
     return result
 
 
-def without_latencies(counters: Mapping[str, int]) -> dict[str, int]:
+def remove_latencies(counters: Mapping[str, int]) -> dict[str, int]:
     """Return the counters that are not buckets."""
     return {counter: value for counter, value in counters.items() if not is_latency(counter)}
 
 
-def reported(counters: Mapping[str, int]) -> dict[str, Any]:
+def format_counters(counters: Mapping[str, int]) -> dict[str, Any]:
     """Return an account's counters for reports, with its `quality` in place of the buckets."""
-    return {**without_latencies(counters), **quality(counters)}
+    return {**remove_latencies(counters), **quality(counters)}
 
 
-def _buckets(counters: Mapping[str, int], kind: str) -> dict[int, int]:
+def _list_buckets(counters: Mapping[str, int], kind: str) -> dict[int, int]:
     """The buckets of a kind by number. A name without a bucket number, as in a damaged file, is not a bucket."""
     result = ((counter.partition("."), value) for counter, value in counters.items())
     return {int(number): value for (name, _, number), value in result if name == kind and number.isdecimal()}
 
 
-def _milliseconds(nanoseconds: float | None) -> float | None:
+def _to_milliseconds(nanoseconds: float | None) -> float | None:
     return None if nanoseconds is None else nanoseconds / 1e6

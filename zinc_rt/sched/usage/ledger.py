@@ -18,7 +18,7 @@ import numpy as np
 
 from zinc_rt.host.errors import UsageError
 from zinc_rt.sched.usage import latency
-from zinc_rt.sched.usage.balance import PAGE_STEPS, Sums, unbalanced
+from zinc_rt.sched.usage.balance import PAGE_STEPS, Sums, find_unbalanced
 
 BLOCK = 32  # steps kept apart until they are summed
 RESERVED = ":"  # begins the names of accounts that are no tenants
@@ -136,21 +136,21 @@ class UsageLedger:
             self._settle()
             self._set_accounts(tenants, groups)
 
-    def empty_step(self) -> StepUsage:
+    def clear_step(self) -> StepUsage:
         """Return a step's counts to fill, reused until the tenants change."""
         return StepUsage(np.zeros(self._counts.shape[1:], np.int64), np.zeros(self._paid.shape[1:], np.int64))
 
     # --- what is counted
 
-    def add(self, made: StepUsage, device: RunnerCounts) -> None:
+    def add(self, step: StepUsage, device: RunnerCounts) -> None:
         """Count a step. `device`: the runner's counts after it, from which the time is computed."""
         with self._lock:
             index = self._held
-            self._counts[index] = made.counts
-            self._paid[index] = made.pages
+            self._counts[index] = step.counts
+            self._paid[index] = step.pages
             self._device_ns[index] = device.device_ns - self._last.device_ns
-            if made.drawn is not None:
-                self._drawn.append(made.drawn)
+            if step.drawn is not None:
+                self._drawn.append(step.drawn)
             self._last = device
             self._held += 1
             if self._held == BLOCK:
@@ -182,7 +182,7 @@ class UsageLedger:
         if drawn:
             later = np.concatenate([item.later for item in drawn]).astype(np.int64)
             tenants = np.concatenate([item.tenants for item in drawn])
-            buckets = latency.buckets_of(np.concatenate([item.took_ns for item in drawn]))
+            buckets = latency.find_buckets(np.concatenate([item.took_ns for item in drawn]))
             codes = (later * len(self.tenants) + tenants) * latency.BUCKETS + buckets
             result, counts = np.unique(codes, return_counts=True)
             self._latencies.update(dict(zip(result.tolist(), counts.tolist(), strict=True)))
@@ -196,7 +196,7 @@ class UsageLedger:
         for code, count in self._latencies.items():
             location, bucket = divmod(code, latency.BUCKETS)
             which, tenant = divmod(location, len(self.tenants))
-            counter = latency.counter_of(latency.KINDS[which], bucket)
+            counter = latency.name_counter(latency.KINDS[which], bucket)
             self._fresh_usage[self.tenants[tenant], counter] += count
         self._latencies.clear()
         self._give(self.tenants, "device_ns", self._time)
@@ -227,7 +227,7 @@ class UsageLedger:
                 result.update({counter: value for (name, counter), value in amounts.items() if name == account})
         return result
 
-    def by_account(self) -> dict[str, Counter[str]]:
+    def list_by_account(self) -> dict[str, Counter[str]]:
         """Return the counters of all accounts since the start, without the peaks, by name."""
         result: dict[str, Counter[str]] = {}
         with self._lock:
@@ -248,9 +248,9 @@ class UsageLedger:
                     sums[counter] += value
             return sums, self._device + self._fresh_device
 
-    def problems(self) -> list[str]:
+    def find_problems(self) -> list[str]:
         """Return the currently violated equations."""
-        return unbalanced(*self.sums())
+        return find_unbalanced(*self.sums())
 
     def take(self) -> LedgerDelta:
         """Return the counts since the last call, at the end of a step."""

@@ -77,7 +77,7 @@ class LedgerStore:
         self._changed = threading.Condition()
         self._asked = self._answered = 0  # calls of settle; up to which one a batch was tried
         self._closing = self._ended = False
-        self._lock = database.take_file(self.path)
+        self._lock = database.lock_file(self.path)
         try:
             self._connection = database.open_to_write(self.path, durable=durability == "request")
         except BaseException:

@@ -32,7 +32,7 @@ class UsageGroup:
 
 
 @dataclass(frozen=True, slots=True)
-class UsageFound:
+class UsageResult:
     """`usage` and `device` are the two sides over the whole range, which balance. `first`, `last`: the
     minutes in it that have data, None without data."""
 
@@ -49,7 +49,7 @@ def find_usage(
     first_minute: int = 0,
     before_minute: int = END,
     group_by: Sequence[str] = ("tenant",),
-) -> UsageFound:
+) -> UsageResult:
     """Return the sums over the minutes [first_minute, before_minute), from one snapshot of the file. Accounts
     that are not tenants (`:cache`, `:free`) are separate groups. Raises UsageError for an unknown grouping
     field."""
@@ -65,15 +65,15 @@ def find_usage(
         select = f"SELECT {keys}CAST(counter AS TEXT), {_SUM} FROM usage {where} GROUP BY {by} ORDER BY {by}"
         for *key, counter, value in connection.execute(select, span):
             groups.setdefault(tuple(key), {})[counter] = value
-        usage, device = (_side(connection, f"FROM {side} {where}", span) for side in ("usage", "device"))
+        usage, device = (_read_side(connection, f"FROM {side} {where}", span) for side in ("usage", "device"))
         ends = "CAST(min(minute) AS INTEGER), CAST(max(minute) AS INTEGER)"
         first, last = connection.execute(f"SELECT {ends} FROM device {where}", span).fetchone()
     finally:
         connection.execute("ROLLBACK")
-    return UsageFound([UsageGroup(key, counters) for key, counters in groups.items()], usage, device, first, last)
+    return UsageResult([UsageGroup(key, counters) for key, counters in groups.items()], usage, device, first, last)
 
 
-def _side(connection: sqlite3.Connection, of: str, span: tuple[int, int]) -> Sums:
+def _read_side(connection: sqlite3.Connection, of: str, span: tuple[int, int]) -> Sums:
     return dict(connection.execute(f"SELECT CAST(counter AS TEXT), {_SUM} {of} GROUP BY counter", span).fetchall())
 
 

@@ -12,8 +12,8 @@ from zinc_rt.backends.base import Finding
 from zinc_rt.serve.api.replies import UsageReply
 from zinc_rt.serve.api.text import ChoicePiece, ChoiceText, TokenReader
 from zinc_rt.serve.engine.answer_stream import AnswerStream
-from zinc_rt.serve.engine.endings import DEADLINE, failure
-from zinc_rt.serve.engine.requests import Ask, Delivered
+from zinc_rt.serve.engine.endings import DEADLINE, make_failure
+from zinc_rt.serve.engine.requests import Delivered, EngineRequest
 from zinc_rt.serve.engine.served_model import ServedModel
 from zinc_rt.serve.engine.server import InferenceServer
 
@@ -26,7 +26,12 @@ class Answers:
     """
 
     def __init__(
-        self, model: ServedModel, asks: Sequence[Ask], reader: Callable[[], TokenReader], *, shown: bool = True
+        self,
+        model: ServedModel,
+        asks: Sequence[EngineRequest],
+        reader: Callable[[], TokenReader],
+        *,
+        shown: bool = True,
     ) -> None:
         """Create the streams of `asks`. `reader` creates the reader of a choice. If `shown` is false, generated
         text is omitted and only the prompts are counted.
@@ -50,7 +55,9 @@ class Answers:
 
     async def __aenter__(self) -> Self:
         if len(self.streams) > 1:
-            self._pumps = [asyncio.create_task(self._pump(index)) for index in range(len(self.streams))]
+            self._pumps = [
+                asyncio.create_task(self._forward_deliveries(index)) for index in range(len(self.streams))
+            ]
         return self
 
     async def __aexit__(
@@ -66,12 +73,12 @@ class Answers:
     async def __anext__(self) -> list[ChoicePiece]:
         try:
             async with asyncio.timeout(self.quiet_seconds):
-                index, deliveries = await self._next()
+                index, deliveries = await self._take_next()
         except TimeoutError:
             return []
-        return self._pieces(index, deliveries)
+        return self._collect_pieces(index, deliveries)
 
-    async def _next(self) -> tuple[int, list[Delivered]]:
+    async def _take_next(self) -> tuple[int, list[Delivered]]:
         if not self._pumps:
             return 0, await anext(self.streams[0])
         while self._open:
@@ -83,7 +90,7 @@ class Answers:
             self._open -= 1
         raise StopAsyncIteration
 
-    async def _pump(self, index: int) -> None:
+    async def _forward_deliveries(self, index: int) -> None:
         """Forward the deliveries of one prompt into the shared queue, at the pace of the consumer."""
         try:
             async for deliveries in self.streams[index]:
@@ -92,10 +99,10 @@ class Answers:
         except Exception as error:
             await self._queue.put((index, error))
 
-    def _pieces(self, index: int, deliveries: Sequence[Delivered]) -> list[ChoicePiece]:
+    def _collect_pieces(self, index: int, deliveries: Sequence[Delivered]) -> list[ChoicePiece]:
         pieces, stream = [], self.streams[index]
         if stream.expired and self.quiet_seconds is None:  # nobody has seen anything of it
-            raise failure(DEADLINE)
+            raise make_failure(DEADLINE)
         for delivered in deliveries:
             choice = self.choices[index * stream.ask.sampling.n + delivered.index]
             piece = choice.feed(delivered)

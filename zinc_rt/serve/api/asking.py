@@ -11,10 +11,10 @@ from zinc_rt.host.errors import UsageError
 from zinc_rt.sched.sampling import Sampling
 from zinc_rt.sched.tenant import Priority
 from zinc_rt.serve.api.schema import ChatBody, CompletionBody, SamplingBody
-from zinc_rt.serve.engine.requests import Ask
+from zinc_rt.serve.engine.requests import EngineRequest
 from zinc_rt.serve.engine.served_model import ServedModel
 from zinc_rt.serve.engine.server import InferenceServer
-from zinc_rt.serve.errors import ServeError, from_usage_error
+from zinc_rt.serve.errors import ServeError, convert_usage_error
 from zinc_rt.serve.tenants.keys import Caller
 
 DEFAULT_TOKENS = 16  # of a plain completion, as OpenAI has it; a chat goes on to the end of the context
@@ -31,12 +31,12 @@ class RequestOrigin:
     timeout_ms: int | None = None
 
 
-def model_of(server: InferenceServer, name: str | None) -> ServedModel:
+def find_model(server: InferenceServer, name: str | None) -> ServedModel:
     """Return the named model, or the first resident model if no name is given. Raises ServeError 404."""
     return server.model(name or next(iter(server.models), ""))
 
 
-def sampling_of(body: ChatBody | CompletionBody, model: ServedModel) -> Sampling:
+def parse_sampling(body: ChatBody | CompletionBody, model: ServedModel) -> Sampling:
     """Return the sampling parameters of the body. Raises ServeError 400 with the name of the invalid
     parameter."""
     if isinstance(body, ChatBody):
@@ -73,7 +73,7 @@ def sampling_of(body: ChatBody | CompletionBody, model: ServedModel) -> Sampling
     try:
         sampling.check()
     except UsageError as error:
-        raise from_usage_error(error, list(type(body).model_fields)) from error
+        raise convert_usage_error(error, list(type(body).model_fields)) from error
     _check_for(sampling, model)
     return sampling
 
@@ -87,14 +87,14 @@ def _check_for(sampling: Sampling, model: ServedModel) -> None:
             raise ServeError(400, f"{name}: token id {wrong} is outside the vocabulary of {vocab}", param=name)
 
 
-def ask_of(
+def make_ask(
     body: SamplingBody,
     model: ServedModel,
     tokens: Sequence[int],
     sampling: Sampling,
     asker: RequestOrigin,
     param: str,
-) -> Ask:
+) -> EngineRequest:
     """Return the engine request. `param` names the body field that the tokens came from.
 
     Raises ServeError 400 if the prompt is empty or does not fit the context, 501 if the request requires a
@@ -119,7 +119,7 @@ def ask_of(
             param="deterministic_required",
         )
     timeout_ms = body.timeout_ms or asker.timeout_ms
-    return Ask(
+    return EngineRequest(
         model.id,
         tuple(tokens),
         sampling,
@@ -133,7 +133,7 @@ def ask_of(
     )
 
 
-def header_milliseconds(headers: Mapping[str, str], name: str) -> int | None:
+def parse_header_milliseconds(headers: Mapping[str, str], name: str) -> int | None:
     """Return a header's value in milliseconds. Raises ServeError 400 if it is not a valid number."""
     text = headers.get(name)
     if text is None:

@@ -11,7 +11,7 @@ from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from zinc_rt.sched.bucket import Bucket
-from zinc_rt.serve.api.sse import error_response
+from zinc_rt.serve.api.sse import make_error_response
 from zinc_rt.serve.config.settings import ServerSettings
 from zinc_rt.serve.engine.server import InferenceServer
 from zinc_rt.serve.errors import ServeError
@@ -42,12 +42,12 @@ class BoundedBodies:
             if self._running[caller.key] >= settings.requests_per_key:
                 message = f"this key already has {settings.requests_per_key} running requests"
                 raise ServeError(429, message, "rate_limit_error", code="quota_exceeded", retry_after_seconds=1)
-            await self._turn(caller.key)
+            await self._take_turn(caller.key)
             body = await _read(receive, headers.get(b"content-length"), settings)
             self._bytes[caller.key].charge(len(body or b""), time.monotonic_ns())
         except ServeError as error:
             await _discard(receive)
-            refusal = error_response(error)
+            refusal = make_error_response(error)
             refusal.headers["connection"] = "close"  # what is still to come of the body is not read
             await refusal(scope, receive, send)
             return
@@ -68,7 +68,7 @@ class BoundedBodies:
         finally:
             self._running -= Counter((caller.key,))  # who has none is not remembered
 
-    async def _turn(self, key: str) -> None:
+    async def _take_turn(self, key: str) -> None:
         """Wait until the key's byte rate allows this body.
 
         Parsing a large body blocks the event loop, so each key has a limit in bytes per second.
@@ -76,7 +76,7 @@ class BoundedBodies:
         bucket = self._bytes.get(key)
         if bucket is None:
             bucket = self._bytes[key] = Bucket(BYTES_A_SECOND, BYTES_A_SECOND, time.monotonic_ns())
-        while not bucket.allows(now_ns := time.monotonic_ns()):
+        while not bucket.is_allowed(now_ns := time.monotonic_ns()):
             await asyncio.sleep((bucket.allows_from_ns(now_ns) - now_ns) / 1e9)
 
 
@@ -84,7 +84,7 @@ async def _read(receive: Receive, declared: bytes | None, settings: ServerSettin
     """Return the body, or None if the client disconnected. Raises ServeError 413 and 408."""
     max_body_bytes = settings.max_body_bytes
     if declared is not None and int(declared) > max_body_bytes:
-        raise _too_large(max_body_bytes)
+        raise _make_size_error(max_body_bytes)
     body = bytearray()
     try:
         async with asyncio.timeout(settings.body_s):
@@ -94,7 +94,7 @@ async def _read(receive: Receive, declared: bytes | None, settings: ServerSettin
                     return None
                 body += message.get("body", b"")
                 if len(body) > max_body_bytes:
-                    raise _too_large(max_body_bytes)
+                    raise _make_size_error(max_body_bytes)
                 if not message.get("more_body", False):
                     return bytes(body)
     except TimeoutError:
@@ -112,5 +112,5 @@ async def _discard(receive: Receive) -> None:
                 pass
 
 
-def _too_large(maximum: int) -> ServeError:
+def _make_size_error(maximum: int) -> ServeError:
     return ServeError(413, f"the body is larger than the limit of {maximum} bytes", code="body_too_large")

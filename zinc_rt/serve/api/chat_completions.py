@@ -9,9 +9,9 @@ from zinc_rt.engine.answering import TokenLogprob
 from zinc_rt.serve.api.answers import Answers
 from zinc_rt.serve.api.replies import ChatChoice, ChatCompletion, ChatLogprobs, ChatMessage
 from zinc_rt.serve.api.schema import ChatBody
-from zinc_rt.serve.api.shape import ReplyHead, extension_fields, is_empty_piece
+from zinc_rt.serve.api.shape import ReplyHead, is_empty_piece, make_extension_fields
 from zinc_rt.serve.api.text import ChoicePiece
-from zinc_rt.serve.api.token_texts import chat_logprobs
+from zinc_rt.serve.api.token_texts import format_chat_logprobs
 from zinc_rt.serve.formats.parser import CallDelta
 
 
@@ -32,14 +32,14 @@ class ChatShape:
         for name in ("content", "reasoning_content"):
             if text := "".join(getattr(delta, name) for delta in piece.deltas):
                 delta[name] = text
-        if calls := [_call_delta(call) for delta in piece.deltas for call in delta.tool_calls]:
+        if calls := [_format_call_delta(call) for delta in piece.deltas for call in delta.tool_calls]:
             delta["tool_calls"] = calls
         if not delta and is_empty_piece(piece, self.body):
             return None
         choice: dict[str, Any] = {
             "index": piece.index,
             "delta": delta,
-            "logprobs": self._logprobs(piece.logprobs),
+            "logprobs": self._format_logprobs(piece.logprobs),
             "finish_reason": piece.finish_reason,
         }
         if self.body.return_token_ids:
@@ -51,13 +51,13 @@ class ChatShape:
             **self.head.fields("chat.completion"),  # type: ignore[typeddict-item]
             "choices": [self._choice(index) for index in range(len(self.answers.choices))],
             "usage": self.answers.usage(),
-            "zinc_rt": extension_fields(self.answers),
+            "zinc_rt": make_extension_fields(self.answers),
         }
         if self.body.return_token_ids:
             completion["prompt_token_ids"] = list(self.answers.asks[0].tokens)
         return completion
 
-    def _choice(self, index: int) -> ChatChoice:
+    def _format_choice(self, index: int) -> ChatChoice:
         answer = self.answers.choices[index]
         message: ChatMessage = {"role": "assistant", "content": answer.content, "refusal": None}
         if answer.reasoning_content:
@@ -71,20 +71,20 @@ class ChatShape:
         choice: ChatChoice = {
             "index": index,
             "message": message,
-            "logprobs": self._logprobs(answer.logprobs),
+            "logprobs": self._format_logprobs(answer.logprobs),
             "finish_reason": answer.ended,
         }
         if self.body.return_token_ids:
             choice["token_ids"] = list(answer.token_ids)
         return choice
 
-    def _logprobs(self, logprobs: Sequence[TokenLogprob]) -> ChatLogprobs | None:
+    def _format_logprobs(self, logprobs: Sequence[TokenLogprob]) -> ChatLogprobs | None:
         if not self.body.logprobs:
             return None
-        return {"content": chat_logprobs(self.answers.model.core.tokenizer, logprobs), "refusal": None}
+        return {"content": format_chat_logprobs(self.answers.model.core.tokenizer, logprobs), "refusal": None}
 
 
-def _call_delta(call: CallDelta) -> dict[str, Any]:
+def _format_call_delta(call: CallDelta) -> dict[str, Any]:
     function: dict[str, Any] = {"arguments": call.arguments}
     if call.name is None:
         return {"index": call.index, "function": function}

@@ -11,9 +11,9 @@ from zinc_rt.model.tokenizer import StreamDecoder, Tokenizer
 from zinc_rt.serve.api.answers import Answers
 from zinc_rt.serve.api.replies import TextChoice, TextCompletion, TextLogprobs
 from zinc_rt.serve.api.schema import CompletionBody
-from zinc_rt.serve.api.shape import ReplyHead, extension_fields, is_empty_piece
+from zinc_rt.serve.api.shape import ReplyHead, is_empty_piece, make_extension_fields
 from zinc_rt.serve.api.text import ChoicePiece
-from zinc_rt.serve.api.token_texts import LEAST_LOGPROB, token_text
+from zinc_rt.serve.api.token_texts import LEAST_LOGPROB, format_token_text
 
 
 @dataclass(slots=True, eq=False)
@@ -39,7 +39,7 @@ class TextOffsets:
         return begin
 
 
-def text_logprobs(
+def format_text_logprobs(
     tokenizer: Tokenizer | None, logprobs: Sequence[TokenLogprob | int], top: int, offsets: TextOffsets
 ) -> TextLogprobs:
     """Return the logprobs of consecutive tokens. A bare token id has no logprob. The alternatives include the
@@ -52,7 +52,7 @@ def text_logprobs(
     }
     for item in logprobs:
         id = item if isinstance(item, int) else item.token_id
-        text = token_text(tokenizer, id)
+        text = format_token_text(tokenizer, id)
         legacy["tokens"].append(text)
         legacy["text_offset"].append(offsets.take(id))
         if isinstance(item, int):
@@ -61,7 +61,7 @@ def text_logprobs(
         else:
             logprob = max(item.logprob, LEAST_LOGPROB)
             legacy["token_logprobs"].append(logprob)
-            alternatives = {token_text(tokenizer, id): max(value, LEAST_LOGPROB) for id, value in item.top}
+            alternatives = {format_token_text(tokenizer, id): max(value, LEAST_LOGPROB) for id, value in item.top}
             alternatives[text] = logprob
         if legacy["top_logprobs"] is not None:
             legacy["top_logprobs"].append(alternatives)
@@ -103,7 +103,7 @@ class TextShape:
         choice: dict[str, Any] = {
             "index": index,
             "text": text,
-            "logprobs": self._logprobs(index, logprobs),
+            "logprobs": self._format_logprobs(index, logprobs),
             "finish_reason": piece.finish_reason,
         }
         if self.body.return_token_ids:
@@ -115,16 +115,16 @@ class TextShape:
             **self.head.fields("text_completion"),  # type: ignore[typeddict-item]
             "choices": [self._choice(index) for index in range(len(self.answers.choices))],
             "usage": self.answers.usage(),
-            "zinc_rt": extension_fields(self.answers),
+            "zinc_rt": make_extension_fields(self.answers),
         }
 
-    def _choice(self, index: int) -> TextChoice:
+    def _format_choice(self, index: int) -> TextChoice:
         answer = self.answers.choices[index]
         echo = self._echoes[index]
         choice: TextChoice = {
             "index": index,
             "text": echo.text + answer.content,
-            "logprobs": self._logprobs(index, [*echo.logprobs, *answer.logprobs]),
+            "logprobs": self._format_logprobs(index, [*echo.logprobs, *answer.logprobs]),
             "finish_reason": answer.ended,
         }
         if self.body.return_token_ids:
@@ -132,8 +132,8 @@ class TextShape:
             choice["prompt_token_ids"] = list(self.answers.asks[index // (self.body.n or 1)].tokens)
         return choice
 
-    def _logprobs(self, index: int, logprobs: Sequence[TokenLogprob | int]) -> TextLogprobs | None:
+    def _format_logprobs(self, index: int, logprobs: Sequence[TokenLogprob | int]) -> TextLogprobs | None:
         if self.body.logprobs is None:
             return None
         tokenizer = self.answers.model.core.tokenizer
-        return text_logprobs(tokenizer, logprobs, self.body.logprobs, self._offsets[index])
+        return format_text_logprobs(tokenizer, logprobs, self.body.logprobs, self._offsets[index])

@@ -17,7 +17,7 @@ EVENT = {"type": "object", "properties": {"data": DATA}, "required": ["data"]}
 EVENTS = {"text/event-stream": {"schema": EVENT}}
 
 
-def openapi_document(app: FastAPI, server: InferenceServer) -> dict[str, Any]:
+def make_openapi_document(app: FastAPI, server: InferenceServer) -> dict[str, Any]:
     """Return the document for /openapi.json."""
     openapi = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
     if not server.tenancy.locked:
@@ -28,14 +28,14 @@ def openapi_document(app: FastAPI, server: InferenceServer) -> dict[str, Any]:
     return openapi
 
 
-def methods_of(app: FastAPI, path: str) -> list[str]:
+def list_methods(app: FastAPI, path: str) -> list[str]:
     """Return the HTTP methods that the document lists for a path."""
-    documented = _documented_paths(app)
+    documented = _list_documented_paths(app)
     return sorted({method for pattern, methods in documented if pattern.match(path) for method in methods})
 
 
 @cache
-def _documented_paths(app: FastAPI) -> list[tuple[re.Pattern[str], list[str]]]:
+def _list_documented_paths(app: FastAPI) -> list[tuple[re.Pattern[str], list[str]]]:
     paths = get_openapi(title=app.title, version=app.version, routes=app.routes)["paths"]
     return [
         (compile_path(template)[0], [method.upper() for method in operations])

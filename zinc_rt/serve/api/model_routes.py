@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter, Request
 
 from zinc_rt.engine.engine import Engine
-from zinc_rt.serve.api.openai import REFUSALS, server_of
+from zinc_rt.serve.api.openai import REFUSALS, find_server
 from zinc_rt.serve.api.replies import ModelDeleted, ModelList, ModelReply
 from zinc_rt.serve.api.schema import LoadBody
 from zinc_rt.serve.config.settings import ModelSettings
@@ -17,7 +17,7 @@ from zinc_rt.serve.tenants.auth import Admin, Inference
 router = APIRouter(responses=REFUSALS)
 
 
-def loader_of(request: Request) -> ModelLoader:
+def find_loader(request: Request) -> ModelLoader:
     loader: ModelLoader = request.app.state.loader
     return loader
 
@@ -25,13 +25,13 @@ def loader_of(request: Request) -> ModelLoader:
 @router.get("/v1/models")
 async def list_models(request: Request, by: Inference) -> ModelList:
     """List the resident models, then the loadable models."""
-    server = server_of(request)
+    server = find_server(request)
     absent = [model for model in server.tenancy.config.models if model.id not in server.models]
     return {
         "object": "list",
         "data": [
-            *(_resident(server, model) for model in server.models.values()),
-            *[_absent(server, item, await loader_of(request).room(item)) for item in absent],
+            *(_describe_resident(server, model) for model in server.models.values()),
+            *[_describe_absent(server, item, await find_loader(request).room(item)) for item in absent],
         ],
     }
 
@@ -39,27 +39,27 @@ async def list_models(request: Request, by: Inference) -> ModelList:
 @router.get("/v1/models/{id:path}")
 async def get_model(request: Request, id: str, by: Inference) -> ModelReply:
     """Return one model, resident or loadable."""
-    server = server_of(request)
+    server = find_server(request)
     if id in server.models:
-        return _resident(server, server.models[id])
-    settings = loader_of(request).settings(id)
-    return _absent(server, settings, await loader_of(request).room(settings))
+        return _describe_resident(server, server.models[id])
+    settings = find_loader(request).find_settings(id)
+    return _describe_absent(server, settings, await find_loader(request).room(settings))
 
 
 @router.post("/v1/models/load")
 async def load_model(request: Request, body: LoadBody, by: Admin) -> ModelReply:
     """Load a configured model. Models that are not pinned are unloaded if memory is insufficient."""
-    return _resident(server_of(request), await loader_of(request).load(body.model))
+    return _describe_resident(find_server(request), await find_loader(request).load(body.model))
 
 
 @router.delete("/v1/models/{id:path}")
 async def unload_model(request: Request, id: str, by: Admin) -> ModelDeleted:
     """Wait until the model's requests finish, then unload it. It remains in the configuration."""
-    await loader_of(request).unload(id)
+    await find_loader(request).unload(id)
     return {"id": id, "object": "model", "deleted": True}
 
 
-def _resident(server: InferenceServer, model: ServedModel) -> ModelReply:
+def _describe_resident(server: InferenceServer, model: ServedModel) -> ModelReply:
     engine = model.core.engine
     return {
         "id": model.id,
@@ -77,12 +77,12 @@ def _resident(server: InferenceServer, model: ServedModel) -> ModelReply:
             "simulated": engine.backend.device.simulated,
             "random_weights": model.random_weights,
             "architecture": engine.model.gguf.architecture,
-            "memory": _memory(engine),
+            "memory": _count_memory(engine),
         },
     }
 
 
-def _memory(engine: Engine) -> dict[str, int]:
+def _count_memory(engine: Engine) -> dict[str, int]:
     """Return the bytes of a resident model's buffers. `host_weights_bytes` of its weights are in host memory, on a
     device with separate memory.
     """
@@ -98,7 +98,7 @@ def _memory(engine: Engine) -> dict[str, int]:
     }
 
 
-def _absent(server: InferenceServer, settings: ModelSettings, room: LoadingRoom) -> ModelReply:
+def _describe_absent(server: InferenceServer, settings: ModelSettings, room: LoadingRoom) -> ModelReply:
     return {
         "id": settings.id,
         "object": "model",

@@ -8,13 +8,13 @@ from typing import Any
 from fastapi import APIRouter, Request
 
 from zinc_rt.host.errors import ZincError
-from zinc_rt.serve.api.asking import model_of
-from zinc_rt.serve.api.openai import REFUSALS, server_of
-from zinc_rt.serve.api.prompts import chat_prompt, check_length, tokenizer_of
+from zinc_rt.serve.api.asking import find_model
+from zinc_rt.serve.api.openai import REFUSALS, find_server
+from zinc_rt.serve.api.prompts import check_length, find_tokenizer, make_chat_prompt
 from zinc_rt.serve.api.replies import DetokenizeReply, StatusReply, TemplateReply, TokenizeReply
 from zinc_rt.serve.api.schema import DetokenizeBody, TemplateBody, TokenizeBody
-from zinc_rt.serve.api.token_texts import token_text
-from zinc_rt.serve.errors import ServeError, unavailable
+from zinc_rt.serve.api.token_texts import format_token_text
+from zinc_rt.serve.errors import ServeError, make_unavailable_error
 from zinc_rt.serve.tenants.auth import Inference
 
 router = APIRouter(responses=REFUSALS)
@@ -23,7 +23,7 @@ router = APIRouter(responses=REFUSALS)
 @router.get("/health")
 async def get_health(request: Request) -> StatusReply:
     """Return the health of the server. It is degraded, with a reason, if results or the ledger may be wrong."""
-    reasons = await asyncio.to_thread(server_of(request).degraded)
+    reasons = await asyncio.to_thread(find_server(request).list_faults)
     return {"status": "degraded", "reasons": reasons} if reasons else {"status": "ok"}
 
 
@@ -34,29 +34,29 @@ async def check_ready(request: Request) -> StatusReply:
     The status is 503 while models load or drain, after a model is lost, and after the ledger can no longer
     be written.
     """
-    server = server_of(request)
+    server = find_server(request)
     if server.draining:
-        raise unavailable("the server is shutting down and accepts no new requests", "draining")
+        raise make_unavailable_error("the server is shutting down and accepts no new requests", "draining")
     if lost := [model.lost for model in server.models.values() if model.lost]:
-        raise unavailable(lost[0], "device_lost", 10)
+        raise make_unavailable_error(lost[0], "device_lost", 10)
     if not server.models:
-        raise unavailable("no model is resident", "loading", 5)
+        raise make_unavailable_error("no model is resident", "loading", 5)
     if server.store is not None and (reason := server.store.refuses()):
-        raise unavailable(reason, "ledger", 10)
+        raise make_unavailable_error(reason, "ledger", 10)
     return {"status": "ready", "requests": server.requests}
 
 
 @router.post("/tokenize")
 async def tokenize(request: Request, body: TokenizeBody, by: Inference) -> TokenizeReply:
     """Return the token ids of a text, or of messages through the chat template."""
-    model = model_of(server_of(request), body.model)
-    tokenizer = tokenizer_of(model)
+    model = find_model(find_server(request), body.model)
+    tokenizer = find_tokenizer(model)
     add_special = True if body.add_special_tokens is None else body.add_special_tokens
     if body.messages is not None:
         variables = dict(body.chat_template_kwargs or {})
         if body.add_generation_prompt is not None:
             variables["add_generation_prompt"] = body.add_generation_prompt
-        tokens = (await chat_prompt(model, body.messages, variables)).tokens
+        tokens = (await make_chat_prompt(model, body.messages, variables)).tokens
     else:
         text = (body.prompt if body.content is None else body.content) or ""
         check_length(model, len(text), 0, "prompt" if body.content is None else "content")
@@ -69,13 +69,13 @@ async def tokenize(request: Request, body: TokenizeBody, by: Inference) -> Token
             raise ServeError(400, error.message, param="content") from error
     reply: TokenizeReply = {"tokens": tokens, "count": len(tokens), "max_model_len": model.ctx}
     if body.return_token_strs:
-        reply["token_strs"] = [token_text(tokenizer, id) for id in tokens]
+        reply["token_strs"] = [format_token_text(tokenizer, id) for id in tokens]
     if body.with_pieces:
-        reply["tokens"] = [{"id": id, "piece": _piece(tokenizer.piece_bytes(id))} for id in tokens]
+        reply["tokens"] = [{"id": id, "piece": _format_piece(tokenizer.piece_bytes(id))} for id in tokens]
     return reply
 
 
-def _piece(piece: bytes) -> str | list[int]:
+def _format_piece(piece: bytes) -> str | list[int]:
     """Return a token as llama.cpp does: as text, or as bytes if it is not valid text."""
     try:
         return piece.decode()
@@ -86,7 +86,7 @@ def _piece(piece: bytes) -> str | list[int]:
 @router.post("/detokenize")
 async def detokenize(request: Request, body: DetokenizeBody, by: Inference) -> DetokenizeReply:
     """Return the text of token ids."""
-    tokenizer = tokenizer_of(model_of(server_of(request), body.model))
+    tokenizer = find_tokenizer(find_model(find_server(request), body.model))
     try:
         text = await asyncio.to_thread(tokenizer.decode, body.tokens)
     except ZincError as error:
@@ -102,4 +102,8 @@ async def apply_template(request: Request, body: TemplateBody, by: Inference) ->
         variables["tools"] = body.tools
     if body.add_generation_prompt is not None:
         variables["add_generation_prompt"] = body.add_generation_prompt
-    return {"prompt": (await chat_prompt(model_of(server_of(request), body.model), body.messages, variables)).text}
+    return {
+        "prompt": (
+            await make_chat_prompt(find_model(find_server(request), body.model), body.messages, variables)
+        ).text
+    }

@@ -7,10 +7,10 @@ from typing import NoReturn
 
 from fastapi import APIRouter, Request
 
-from zinc_rt.serve.api.asking import model_of
-from zinc_rt.serve.api.openai import REFUSALS, server_of
+from zinc_rt.serve.api.asking import find_model
+from zinc_rt.serve.api.openai import REFUSALS, find_server
 from zinc_rt.serve.api.schema import EmbeddingsBody
-from zinc_rt.serve.errors import not_offered
+from zinc_rt.serve.errors import make_not_offered_error
 from zinc_rt.serve.tenants.auth import Inference
 
 _CHAT = "POST /v1/chat/completions"
@@ -27,13 +27,13 @@ router = APIRouter(responses=REFUSALS)
 @router.post("/v1/embeddings", response_model=None, include_in_schema=False)
 async def embeddings(request: Request, body: EmbeddingsBody, by: Inference) -> NoReturn:
     """Check the key, the body and the model, then reject the request."""
-    model = model_of(server_of(request), body.model)
-    raise not_offered(f"embeddings of {model.id}", "the model generates text and has no pooling")
+    model = find_model(find_server(request), body.model)
+    raise make_not_offered_error(f"embeddings of {model.id}", "the model generates text and has no pooling")
 
 
 def _refuse(subject: str, alternative: str) -> Callable[[], Awaitable[None]]:
     async def refuse() -> None:
-        raise not_offered(subject, alternative)
+        raise make_not_offered_error(subject, alternative)
 
     return refuse
 

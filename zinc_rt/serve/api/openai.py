@@ -11,19 +11,19 @@ from fastapi import APIRouter, Depends, Request
 from fastapi.responses import JSONResponse, Response
 
 from zinc_rt.serve.api.answers import Answers
-from zinc_rt.serve.api.asking import RequestOrigin, ask_of, header_milliseconds, model_of, sampling_of
+from zinc_rt.serve.api.asking import RequestOrigin, find_model, make_ask, parse_header_milliseconds, parse_sampling
 from zinc_rt.serve.api.chat_completions import ChatShape
 from zinc_rt.serve.api.completions import Echo, TextShape
 from zinc_rt.serve.api.document import EVENTS
-from zinc_rt.serve.api.prompts import chat_prompt, text_prompts, tokenizer_of
+from zinc_rt.serve.api.prompts import find_tokenizer, make_chat_prompt, make_text_prompts
 from zinc_rt.serve.api.replies import ChatCompletion, ErrorReply, TextCompletion
 from zinc_rt.serve.api.schema import ChatBody, CompletionBody, SamplingBody
-from zinc_rt.serve.api.shape import ReplyHead, Shape, chunks
-from zinc_rt.serve.api.sse import EventStream, cancel_on_disconnect, receiver
-from zinc_rt.serve.api.structured import chat_grammar, text_grammar
+from zinc_rt.serve.api.shape import ReplyHead, Shape, iterate_chunks
+from zinc_rt.serve.api.sse import EventStream, cancel_on_disconnect, make_receiver
+from zinc_rt.serve.api.structured import make_chat_grammar, make_text_grammar
 from zinc_rt.serve.api.text import RawText, TokenReader
-from zinc_rt.serve.api.tool_use import tool_use
-from zinc_rt.serve.engine.prompt_logprobs import all_prompt_logprobs
+from zinc_rt.serve.api.tool_use import parse_tool_use
+from zinc_rt.serve.engine.prompt_logprobs import compute_all_prompt_logprobs
 from zinc_rt.serve.engine.served_model import ServedModel
 from zinc_rt.serve.engine.server import InferenceServer
 from zinc_rt.serve.formats.answer_text import AnswerText
@@ -44,14 +44,14 @@ def request_origin(request: Request, by: Inference) -> RequestOrigin:
         by,
         request.state.request_id,
         headers.get("x-session-id", "")[:256],
-        header_milliseconds(headers, "x-request-timeout-ms"),
+        parse_header_milliseconds(headers, "x-request-timeout-ms"),
     )
 
 
 AskedBy = Annotated[RequestOrigin, Depends(request_origin)]
 
 
-def server_of(request: Request) -> InferenceServer:
+def find_server(request: Request) -> InferenceServer:
     server: InferenceServer = request.app.state.server
     return server
 
@@ -61,17 +61,17 @@ def server_of(request: Request) -> InferenceServer:
 )
 async def create_chat_completion(request: Request, body: ChatBody, by: AskedBy) -> Response:
     """Answer a chat. With `stream`, the response is a stream of server-sent events."""
-    model = model_of(server_of(request), body.model)
-    core, sampling = model.core, sampling_of(body, model)
-    tools = tool_use(body)
+    model = find_model(find_server(request), body.model)
+    core, sampling = model.core, parse_sampling(body, model)
+    tools = parse_tool_use(body)
     variables = dict(body.chat_template_kwargs or {})
     if tools.definitions:
         variables["tools"] = tools.definitions
-    prompt = await chat_prompt(model, body.messages, variables)
-    tokenizer = tokenizer_of(model)
-    grammar = await chat_grammar(body, model, tools, prompt.text)
+    prompt = await make_chat_prompt(model, body.messages, variables)
+    tokenizer = find_tokenizer(model)
+    grammar = await make_chat_grammar(body, model, tools, prompt.text)
 
-    def reader() -> TokenReader:
+    def make_reader() -> TokenReader:
         return AnswerText(
             tokenizer,
             model.format,
@@ -82,43 +82,43 @@ async def create_chat_completion(request: Request, body: ChatBody, by: AskedBy) 
             one_call=not tools.many,
         )
 
-    ask = replace(ask_of(body, model, prompt.tokens, sampling, by, "messages"), grammar=grammar)
-    answers = Answers(model, [ask], reader)
-    return await _reply(request, answers, ChatShape(answers, body, _head("chatcmpl", model)), body)
+    ask = replace(make_ask(body, model, prompt.tokens, sampling, by, "messages"), grammar=grammar)
+    answers = Answers(model, [ask], make_reader)
+    return await _make_reply(request, answers, ChatShape(answers, body, _make_head("chatcmpl", model)), body)
 
 
 @router.post("/v1/completions", response_model=None, responses={200: {"model": TextCompletion, "content": EVENTS}})
 async def create_completion(request: Request, body: CompletionBody, by: AskedBy) -> Response:
     """Complete a text or token ids. With `stream`, the response is a stream of server-sent events."""
-    model = model_of(server_of(request), body.model)
-    core, sampling = model.core, sampling_of(body, model)
-    prompts = await text_prompts(model, body)
+    model = find_model(find_server(request), body.model)
+    core, sampling = model.core, parse_sampling(body, model)
+    prompts = await make_text_prompts(model, body)
 
-    def reader() -> TokenReader:
+    def make_reader() -> TokenReader:
         return RawText(core.tokenizer, sampling.stop, core.end_ids)
 
-    grammar = await text_grammar(body, model)
+    grammar = await make_text_grammar(body, model)
     asks = [
-        replace(ask_of(body, model, prompt.tokens, sampling, by, "prompt"), grammar=grammar and grammar.fork())
+        replace(make_ask(body, model, prompt.tokens, sampling, by, "prompt"), grammar=grammar and grammar.fork())
         for prompt in prompts
     ]
-    answers = Answers(model, asks, reader, shown=body.max_tokens != 0)
+    answers = Answers(model, asks, make_reader, shown=body.max_tokens != 0)
     echoes = [Echo(prompt.text) for prompt in prompts] if body.echo else []
     if body.echo and body.logprobs is not None:
-        scores = all_prompt_logprobs(server_of(request), asks, body.logprobs)
-        scored = await cancel_on_disconnect(receiver(request), scores)
+        scores = compute_all_prompt_logprobs(find_server(request), asks, body.logprobs)
+        scored = await cancel_on_disconnect(make_receiver(request), scores)
         echoes = [replace(echo, logprobs=item) for echo, item in zip(echoes, scored, strict=True)]
-    return await _reply(request, answers, TextShape(answers, body, _head("cmpl", model), echoes), body)
+    return await _make_reply(request, answers, TextShape(answers, body, _make_head("cmpl", model), echoes), body)
 
 
-async def _reply(request: Request, answers: Answers, shape: Shape, body: SamplingBody) -> Response:
-    begin = await answers.begin(server_of(request))
+async def _make_reply(request: Request, answers: Answers, shape: Shape, body: SamplingBody) -> Response:
+    begin = await answers.begin(find_server(request))
     if body.stream:
-        return EventStream(chunks(begin, shape, body))
-    await cancel_on_disconnect(receiver(request), begin.finish())
+        return EventStream(iterate_chunks(begin, shape, body))
+    await cancel_on_disconnect(make_receiver(request), begin.finish())
     count = len(begin.findings)
     return JSONResponse(shape.whole(), headers={FINDINGS: str(count)} if count else None)
 
 
-def _head(kind: str, model: ServedModel) -> ReplyHead:
+def _make_head(kind: str, model: ServedModel) -> ReplyHead:
     return ReplyHead(f"{kind}-{secrets.token_hex(12)}", int(time.time()), model.id, model.fingerprint)

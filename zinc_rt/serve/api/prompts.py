@@ -18,10 +18,10 @@ TAKEN = frozenset({"template", "messages", "bos_text", "eos_text", "now"})  # th
 MAX_PROMPTS = 512  # of one request: each is one of its own
 
 
-def tokenizer_of(model: ServedModel) -> Tokenizer:
+def find_tokenizer(model: ServedModel) -> Tokenizer:
     """Return the model's tokenizer. Raises ServeError 400 if it has none."""
     try:
-        return model.core.needed_tokenizer("this endpoint")
+        return model.core.require_tokenizer("this endpoint")
     except UsageError as error:
         raise ServeError(400, error.message, param="model") from error
 
@@ -51,33 +51,33 @@ def check_length(model: ServedModel, characters: int, minimum: int, param: str) 
         )
 
 
-def _characters(message: Message) -> int:
+def _count_characters(message: Message) -> int:
     content = message.content or ""
     return len(content) if isinstance(content, str) else sum(len(part.text) for part in content)
 
 
-async def chat_prompt(
+async def make_chat_prompt(
     model: ServedModel, messages: Sequence[Message], variables: Mapping[str, Any] | None = None
 ) -> Prompt:
     """Render a conversation with the model's chat template and `variables`. Raises ServeError 400 if the
     template rejects it."""
-    check_length(model, sum(_characters(message) for message in messages), len(messages), "messages")
-    template_messages = [template_message(message, index) for index, message in enumerate(messages)]
+    check_length(model, sum(_count_characters(message) for message in messages), len(messages), "messages")
+    template_messages = [make_template_message(message, index) for index, message in enumerate(messages)]
     variables = variables or {}
     if taken := [name for name in variables if name in TAKEN]:
         raise ServeError(400, f"chat_template_kwargs: {taken[0]} is reserved", param="chat_template_kwargs")
 
-    def prompt() -> Prompt:
-        text = model.core.chat_text(template_messages, **variables)
+    def render_prompt() -> Prompt:
+        text = model.core.render_chat(template_messages, **variables)
         return Prompt(text, model.core.encode_chat(text))
 
     try:
-        return await asyncio.to_thread(prompt)
+        return await asyncio.to_thread(render_prompt)
     except ZincError as error:
         raise ServeError(400, error.message, param="messages") from error
 
 
-async def text_prompts(model: ServedModel, body: CompletionBody) -> list[Prompt]:
+async def make_text_prompts(model: ServedModel, body: CompletionBody) -> list[Prompt]:
     """Return the prompts of the body. Raises ServeError 400 if there are no prompts, or for text if the model has
     no tokenizer.
     """
@@ -90,21 +90,21 @@ async def text_prompts(model: ServedModel, body: CompletionBody) -> list[Prompt]
         if isinstance(text, str):
             check_length(model, len(text), 0, "prompt")
     texts = any(isinstance(prompt, str) for prompt in prompts)
-    tokenizer = tokenizer_of(model) if texts or body.echo else None
+    tokenizer = find_tokenizer(model) if texts or body.echo else None
 
-    def encoded(prompt: str | list[int]) -> Prompt:
+    def encode_prompt(prompt: str | list[int]) -> Prompt:
         if isinstance(prompt, str):
             assert tokenizer is not None
             return Prompt(prompt, tokenizer.encode(prompt))
         return Prompt("" if tokenizer is None else tokenizer.decode(prompt, skip_special=True), prompt)
 
     try:
-        return await asyncio.to_thread(lambda: [encoded(prompt) for prompt in prompts])
+        return await asyncio.to_thread(lambda: [encode_prompt(prompt) for prompt in prompts])
     except ZincError as error:
         raise ServeError(400, error.message, param="prompt") from error
 
 
-def template_message(message: Message, index: int) -> dict[str, Any]:
+def make_template_message(message: Message, index: int) -> dict[str, Any]:
     """Return a message in the form that templates expect, with its content as one text. Raises ServeError
     400."""
     fields = message.model_dump(exclude_unset=True)
@@ -112,11 +112,11 @@ def template_message(message: Message, index: int) -> dict[str, Any]:
     if isinstance(message.content, list):
         fields["content"] = "\n".join(part.text for part in message.content)
     if isinstance(calls := fields.get("tool_calls"), list):
-        fields["tool_calls"] = [_template_call(call, f"messages[{index}].tool_calls") for call in calls]
+        fields["tool_calls"] = [_make_template_call(call, f"messages[{index}].tool_calls") for call in calls]
     return fields
 
 
-def _template_call(call: Any, param: str) -> dict[str, Any]:
+def _make_template_call(call: Any, param: str) -> dict[str, Any]:
     """Return a tool call of an earlier turn. Clients send its arguments as JSON text; templates expect an
     object."""
     function = call.get("function") if isinstance(call, dict) else None

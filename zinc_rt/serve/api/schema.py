@@ -27,12 +27,12 @@ from zinc_rt.sched.sampling import (
 MAX_TOOLS = 128
 
 
-def _whole(value: Any) -> Any:
+def _to_integer(value: Any) -> Any:
     """Return an integral float as an integer. JSON has one number type: 3.0 is the integer 3."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-Integer = Annotated[int, BeforeValidator(_whole)]
+Integer = Annotated[int, BeforeValidator(_to_integer)]
 Text = Annotated[str, StringConstraints(min_length=1)]
 Count = Annotated[Integer, Field(ge=0, le=(1 << 31) - 1)]
 Tokens = Annotated[list[Count], Field(min_length=1)]

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from zinc_rt.serve.api.answers import Answers
 from zinc_rt.serve.api.replies import OurPart
 from zinc_rt.serve.api.schema import SamplingBody, StreamOptions
-from zinc_rt.serve.api.sse import DONE, PING, PING_SECONDS, event
+from zinc_rt.serve.api.sse import DONE, PING, PING_SECONDS, format_event
 from zinc_rt.serve.api.text import ChoicePiece
 
 PREEMPTED = b": preempted\n\n"
@@ -56,7 +56,7 @@ def is_empty_piece(piece: ChoicePiece, body: SamplingBody) -> bool:
     return piece.finish_reason is None and not piece.logprobs and not body.return_token_ids
 
 
-def extension_fields(answers: Answers) -> OurPart:
+def make_extension_fields(answers: Answers) -> OurPart:
     """Return the extension fields, which include what reproduces the answer."""
     part: OurPart = {"seed": answers.seed}
     if answers.expired:
@@ -68,7 +68,7 @@ def extension_fields(answers: Answers) -> OurPart:
     return part
 
 
-async def chunks(answers: Answers, shape: Shape, body: SamplingBody) -> AsyncGenerator[bytes, None]:
+async def iterate_chunks(answers: Answers, shape: Shape, body: SamplingBody) -> AsyncGenerator[bytes, None]:
     """Yield the events of a stream, with [DONE] at the end and a comment after every 15 s of silence. Raises
     ServeError."""
     options = body.stream_options or StreamOptions()
@@ -77,7 +77,7 @@ async def chunks(answers: Answers, shape: Shape, body: SamplingBody) -> AsyncGen
     async with answers:
         async for pieces in answers:
             if not pieces:
-                if comment := silence.say():
+                if comment := silence.make_comment():
                     yield comment
                 continue
             silence.seconds = 0.0
@@ -88,14 +88,16 @@ async def chunks(answers: Answers, shape: Shape, body: SamplingBody) -> AsyncGen
                     continue
                 chunk = {**head, "choices": [choice]}
                 if piece.finish_reason is not None:
-                    chunk["zinc_rt"] = extension_fields(answers)
+                    chunk["zinc_rt"] = make_extension_fields(answers)
                 if options.continuous_usage_stats:
                     chunk["usage"] = answers.usage()
-                choices.append(event(chunk))
+                choices.append(format_event(chunk))
             if choices:
                 yield b"".join(choices)
         if options.include_usage:
-            yield event({**head, "choices": [], "usage": answers.usage(), "zinc_rt": extension_fields(answers)})
+            yield format_event(
+                {**head, "choices": [], "usage": answers.usage(), "zinc_rt": make_extension_fields(answers)}
+            )
         yield DONE
 
 
@@ -108,7 +110,7 @@ class _KeepAlive:
         self.computed = -1
         answers.quiet_seconds = PROGRESS_SECONDS if progress else PING_SECONDS
 
-    def say(self) -> bytes:
+    def make_comment(self) -> bytes:
         assert self.answers.quiet_seconds is not None
         self.seconds += self.answers.quiet_seconds
         if self.progress and (computed := self.answers.computed_tokens) > self.computed:
@@ -120,7 +122,7 @@ class _KeepAlive:
                 "processed": computed,
             }
             self.seconds = 0.0
-            return event({**self.head, "choices": [], "prompt_progress": progress})
+            return format_event({**self.head, "choices": [], "prompt_progress": progress})
         if self.seconds < PING_SECONDS:
             return b""
         self.seconds = 0.0

@@ -11,10 +11,10 @@ from typing_extensions import TypedDict
 from zinc_rt.sched.request import RUNNING
 from zinc_rt.sched.request import Request as Running
 from zinc_rt.sched.sampling import Sampling
-from zinc_rt.serve.api.asking import model_of
-from zinc_rt.serve.api.openai import REFUSALS, server_of
+from zinc_rt.serve.api.asking import find_model
+from zinc_rt.serve.api.openai import REFUSALS, find_server
 from zinc_rt.serve.engine.served_model import ServedModel
-from zinc_rt.serve.errors import unavailable
+from zinc_rt.serve.errors import make_unavailable_error
 from zinc_rt.serve.tenants.auth import Inference
 from zinc_rt.serve.tenants.keys import Caller
 
@@ -59,15 +59,15 @@ async def list_slots(
     """List all slots for an admin key, or the slots of the key's tenant. `fail_on_no_slot`: return 503 if no slot
     is free.
     """
-    of = model_of(server_of(request), model)
+    of = find_model(find_server(request), model)
     scheduler = of.core.scheduler
     if fail_on_no_slot and not scheduler.slots.free:
-        raise unavailable("no slot is free", "no_slot")
+        raise make_unavailable_error("no slot is free", "no_slot")
     running = list(enumerate(scheduler.slots.requests))
     return [
-        _slot(of, index, running_request)
+        _describe_slot(of, index, running_request)
         for index, running_request in running
-        if _may_see(by, of, running_request)
+        if _can_see(by, of, running_request)
     ]
 
 
@@ -76,7 +76,7 @@ async def get_props(
     request: Request, by: Inference, model: Annotated[str | None, Query(max_length=256)] = None
 ) -> PropsReply:
     """Return the properties of a model: context, slots, chat template, default sampling."""
-    of = model_of(server_of(request), model)
+    of = find_model(find_server(request), model)
     core, engine = of.core, of.core.engine
     template = engine.model.gguf.metadata.get("tokenizer.chat_template")
     special = ("", "")
@@ -84,7 +84,7 @@ async def get_props(
         ids = core.tokenizer.bos_id, core.tokenizer.eos_id
         special = tuple("" if id is None else core.tokenizer.token_text(id) for id in ids)  # type: ignore[assignment]
     return {
-        "default_generation_settings": {"n_ctx": of.ctx, "params": _params(Sampling(temperature=1.0))},
+        "default_generation_settings": {"n_ctx": of.ctx, "params": _format_params(Sampling(temperature=1.0))},
         "total_slots": engine.limits.slots,
         "model_alias": of.id,
         "chat_template": template if isinstance(template, str) else "",
@@ -103,13 +103,13 @@ async def get_props(
     }
 
 
-def _may_see(by: Caller, model: ServedModel, request: Running | None) -> bool:
+def _can_see(by: Caller, model: ServedModel, request: Running | None) -> bool:
     if by.admin:
         return True
     return request is not None and model.core.tenants[request.tenant].name == by.tenant
 
 
-def _slot(model: ServedModel, index: int, request: Running | None) -> SlotReply:
+def _describe_slot(model: ServedModel, index: int, request: Running | None) -> SlotReply:
     reply: SlotReply = {
         "id": index,
         "id_task": -1,
@@ -124,7 +124,7 @@ def _slot(model: ServedModel, index: int, request: Running | None) -> SlotReply:
     if request is None:
         return reply
     reply["id_task"], reply["is_processing"] = request.number, request.state in RUNNING and not request.held
-    reply["params"] = _params(request.sampling)
+    reply["params"] = _format_params(request.sampling)
     reply["next_token"] = {"n_decoded": request.generated, "n_remain": request.limit - request.generated}
     reply["zinc_rt"] = {
         "tenant": model.core.tenants[request.tenant].name,
@@ -139,7 +139,7 @@ def _slot(model: ServedModel, index: int, request: Running | None) -> SlotReply:
     return reply
 
 
-def _params(sampling: Sampling) -> dict[str, Any]:
+def _format_params(sampling: Sampling) -> dict[str, Any]:
     """Return the sampling parameters under llama.cpp's names. Stop strings are user text and are omitted."""
     return {
         "n_predict": sampling.max_tokens,

@@ -26,11 +26,11 @@ _ENCODE = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 T = TypeVar("T")
 
 
-class ClientGone(Exception):
+class ClientDisconnected(Exception):
     """The client disconnected before it received the answer."""
 
 
-def event(data: Mapping[str, Any]) -> bytes:
+def format_event(data: Mapping[str, Any]) -> bytes:
     """Return the data as a server-sent event."""
     return b"data: " + _ENCODE(data).encode(errors="replace") + b"\n\n"
 
@@ -49,7 +49,7 @@ class EventStream(Response):
         self.begun = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with suppress(ClientGone):
+        with suppress(ClientDisconnected):
             await cancel_on_disconnect(receive, self._send(scope, receive, send))
 
     async def _send(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -60,9 +60,9 @@ class EventStream(Response):
                     await send({"type": "http.response.body", "body": chunk, "more_body": True})
         except ServeError as error:
             if not self.begun:
-                await error_response(error)(scope, receive, send)
+                await make_error_response(error)(scope, receive, send)
                 return
-            await send({"type": "http.response.body", "body": event(error.body()), "more_body": True})
+            await send({"type": "http.response.body", "body": format_event(error.body()), "more_body": True})
         await self._begin(send)
         await send({"type": "http.response.body", "body": b""})
 
@@ -73,7 +73,7 @@ class EventStream(Response):
             await send({"type": "http.response.start", "status": 200, "headers": headers})
 
 
-def error_response(error: ServeError) -> Response:
+def make_error_response(error: ServeError) -> Response:
     """Return the error as a response with body, status and headers."""
     return Response(error.json(), error.status, error.headers(), "application/json")
 
@@ -86,7 +86,7 @@ async def cancel_on_disconnect(receive: Receive, work: Coroutine[Any, Any, T]) -
         await asyncio.wait({task, disconnect_task}, return_when=asyncio.FIRST_COMPLETED)
         if task.done():
             return task.result()
-        raise ClientGone
+        raise ClientDisconnected
     finally:
         disconnect_task.cancel()
         if not task.done():
@@ -99,6 +99,6 @@ async def _wait_for_disconnect(receive: Receive) -> None:
         pass
 
 
-def receiver(request: Request) -> Receive:
+def make_receiver(request: Request) -> Receive:
     """Return a receive function for a request whose body was read, so its next message is the disconnect."""
     return request._receive

@@ -13,45 +13,45 @@ from zinc_rt.serve.errors import ServeError
 from zinc_rt.serve.formats.format import Format
 from zinc_rt.serve.formats.table import required_calls, strict_calls
 from zinc_rt.serve.grammars.grammar import Grammar, GrammarCompiler
-from zinc_rt.serve.grammars.grammar_spec import GrammarSpec, requested_grammar
+from zinc_rt.serve.grammars.grammar_spec import GrammarSpec, find_requested_grammar
 
 
-async def text_grammar(body: SamplingBody, model: ServedModel) -> Grammar | None:
+async def make_text_grammar(body: SamplingBody, model: ServedModel) -> Grammar | None:
     """Return the grammar of a completion in its initial state, or None if the output is unconstrained. Raises
     ServeError 400."""
-    spec = requested_grammar(body.model_dump(include=set(STRUCTURE), exclude_none=True))
-    return None if spec is None else await _compiler(model, spec).compile_in_time(spec)
+    spec = find_requested_grammar(body.model_dump(include=set(STRUCTURE), exclude_none=True))
+    return None if spec is None else await _find_compiler(model, spec).compile_in_time(spec)
 
 
-async def chat_grammar(body: SamplingBody, model: ServedModel, tools: ToolUse, prompt: str) -> Grammar | None:
+async def make_chat_grammar(body: SamplingBody, model: ServedModel, tools: ToolUse, prompt: str) -> Grammar | None:
     """Return the grammar of a chat: its response format, or its required tool calls.
 
     The grammar starts after reasoning text if the prompt and the model's format allow reasoning. Raises
     ServeError 400.
     """
-    spec = requested_grammar(body.model_dump(include=set(STRUCTURE), exclude_none=True))
+    spec = find_requested_grammar(body.model_dump(include=set(STRUCTURE), exclude_none=True))
     format = model.format
     if spec is not None and tools.must:
         raise ServeError(
             400, f"{spec.param} and tool_choice: an answer can follow only one of them", param="tool_choice"
         )
     if spec is None:
-        spec = await asyncio.to_thread(_call_grammar, format, tools, model.core.needed_tokenizer("a chat"))
+        spec = await asyncio.to_thread(_make_call_grammar, format, tools, model.core.require_tokenizer("a chat"))
     if spec is None:
         return None
-    compiler = _compiler(model, spec)
-    after, opens = _reasoning(format, compiler.tokenizer, prompt)
+    compiler = _find_compiler(model, spec)
+    after, opens = _find_reasoning_tokens(format, compiler.tokenizer, prompt)
     return await compiler.compile_in_time(spec, after=after, opens=opens)
 
 
-def _call_grammar(format: Format, tools: ToolUse, tokenizer: Tokenizer) -> GrammarSpec | None:
+def _make_call_grammar(format: Format, tools: ToolUse, tokenizer: Tokenizer) -> GrammarSpec | None:
     if tools.must:
         chosen = {name: tools.schemas[name] for name in tools.must}
         return required_calls(format, tokenizer, chosen, many=tools.many)
     return strict_calls(format, tokenizer, tools.schemas) if tools.strict else None
 
 
-def _reasoning(format: Format, tokenizer: Tokenizer, prompt: str) -> tuple[str, str]:
+def _find_reasoning_tokens(format: Format, tokenizer: Tokenizer, prompt: str) -> tuple[str, str]:
     """Return the tokens that end the reasoning that the grammar waits for, and the tokens that may begin it."""
     if format.reasoning is None:
         return "", ""
@@ -63,7 +63,7 @@ def _reasoning(format: Format, tokenizer: Tokenizer, prompt: str) -> tuple[str, 
     return (closing, opening) if may_open else ("", "")
 
 
-def _compiler(model: ServedModel, spec: GrammarSpec) -> GrammarCompiler:
+def _find_compiler(model: ServedModel, spec: GrammarSpec) -> GrammarCompiler:
     try:
         return model.grammars
     except UsageError as error:

@@ -6,7 +6,7 @@ from collections.abc import Container
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from zinc_rt.engine.answering import TextOut, TokenLogprob
+from zinc_rt.engine.answering import TextOutput, TokenLogprob
 from zinc_rt.model.tokenizer import Tokenizer
 from zinc_rt.serve.engine.requests import Delivered
 from zinc_rt.serve.formats.parser import Delta
@@ -35,7 +35,7 @@ class RawText:
     calls, error = 0, None
 
     def __init__(self, tokenizer: Tokenizer | None, stops: tuple[str, ...], silent: Container[int]) -> None:
-        self._text = None if tokenizer is None else TextOut(tokenizer.stream_decoder(), stops)
+        self._text = None if tokenizer is None else TextOutput(tokenizer.stream_decoder(), stops)
         self._silent = silent
 
     @property
@@ -45,13 +45,13 @@ class RawText:
     def feed(self, token: int) -> list[Delta]:
         if self._text is None or token in self._silent:
             return []
-        return _content(self._text.feed(token))
+        return _make_content_deltas(self._text.feed(token))
 
     def close(self, *, cut: bool = False) -> list[Delta]:
-        return [] if self._text is None else _content(self._text.close())
+        return [] if self._text is None else _make_content_deltas(self._text.close())
 
 
-def _content(text: str) -> list[Delta]:
+def _make_content_deltas(text: str) -> list[Delta]:
     return [Delta(text)] if text else []
 
 

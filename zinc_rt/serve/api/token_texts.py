@@ -11,7 +11,7 @@ from zinc_rt.serve.api.replies import ChatLogprob, TopLogprob
 LEAST_LOGPROB = -9999.0  # JSON has no infinity; OpenAI says it so
 
 
-def token_text(tokenizer: Tokenizer | None, id: int) -> str:
+def format_token_text(tokenizer: Tokenizer | None, id: int) -> str:
     """Return a token's text; bytes:\xe2\x82 for part of a character, token_id:17 without a tokenizer."""
     if tokenizer is None:
         return f"token_id:{id}"
@@ -22,21 +22,21 @@ def token_text(tokenizer: Tokenizer | None, id: int) -> str:
         return "bytes:" + "".join(f"\\x{byte:02x}" for byte in piece)
 
 
-def chat_logprobs(tokenizer: Tokenizer | None, logprobs: Sequence[TokenLogprob]) -> list[ChatLogprob]:
+def format_chat_logprobs(tokenizer: Tokenizer | None, logprobs: Sequence[TokenLogprob]) -> list[ChatLogprob]:
     """Return the logprobs in the format of chat completions."""
 
-    def one(id: int, logprob: float) -> TopLogprob:
+    def format_one(id: int, logprob: float) -> TopLogprob:
         piece = b"" if tokenizer is None else tokenizer.piece_bytes(id)
         return {
-            "token": token_text(tokenizer, id),
+            "token": format_token_text(tokenizer, id),
             "logprob": max(logprob, LEAST_LOGPROB),
             "bytes": list(piece),
         }
 
     return [
         {
-            **one(logprob.token_id, logprob.logprob),
-            "top_logprobs": [one(id, logprob) for id, logprob in logprob.top],
+            **format_one(logprob.token_id, logprob.logprob),
+            "top_logprobs": [format_one(id, logprob) for id, logprob in logprob.top],
         }
         for logprob in logprobs
     ]

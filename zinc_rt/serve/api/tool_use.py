@@ -26,7 +26,7 @@ class ToolUse:
     strict: bool = False
 
 
-def tool_use(body: ChatBody) -> ToolUse:
+def parse_tool_use(body: ChatBody) -> ToolUse:
     """Return the tools of the body. Raises ServeError 400 if the tool choice names an unknown function."""
     tools, choice = body.tools or [], body.tool_choice
     if choice == "none":

@@ -15,18 +15,18 @@ Said = tuple[Place, str]
 def find_contradictions(config: Config) -> list[Said]:
     """Return the contradictions with their locations, in the order of the file's sections."""
     return [
-        *_models(config),
-        *_tenants(config),
-        *_guarantees(config),
-        *_keys(config),
-        *_classes(config),
-        *_exposure(config),
+        *_check_models(config),
+        *_check_tenants(config),
+        *_check_guarantees(config),
+        *_check_keys(config),
+        *_check_classes(config),
+        *_check_exposure_settings(config),
     ]
 
 
 def check_exposure(config: Config) -> None:
     """Raise UsageError if a server without keys is reachable from other machines."""
-    for _, message in _exposure(config):
+    for _, message in _check_exposure_settings(config):
         raise UsageError(message)
 
 
@@ -40,7 +40,7 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def _models(config: Config) -> Iterator[Said]:
+def _check_models(config: Config) -> Iterator[Said]:
     if not config.models:
         yield ("models",), "models: the list is empty: the minimum is [{id: NAME, path: M.gguf}]"
     yield from _find_duplicates("models", [model.id for model in config.models])
@@ -63,17 +63,17 @@ def _models(config: Config) -> Iterator[Said]:
             )
 
 
-def _tenants(config: Config) -> Iterator[Said]:
+def _check_tenants(config: Config) -> Iterator[Said]:
     if not config.tenants:
         yield ("tenants",), "tenants: the list is empty: omit `tenants` for a single tenant called default"
     yield from _find_duplicates("tenants", [tenant.id for tenant in config.tenants])
     yield from _find_duplicates("groups", [group.id for group in config.groups])
     for index, tenant in enumerate(config.tenants):
-        for name, message in tenant_problems(config, tenant):
+        for name, message in find_tenant_problems(config, tenant):
             yield ("tenants", index, name), f"tenants.{index}.{name}: {message}"
 
 
-def tenant_problems(config: Config, tenant: TenantSettings) -> Iterator[tuple[str, str]]:
+def find_tenant_problems(config: Config, tenant: TenantSettings) -> Iterator[tuple[str, str]]:
     """Return the contradictions in one tenant as pairs of setting and message."""
     minimum, maximum = tenant.slots_guaranteed, tenant.slots_max
     if maximum is not None and minimum > maximum:
@@ -94,17 +94,17 @@ def tenant_problems(config: Config, tenant: TenantSettings) -> Iterator[tuple[st
             yield "models", f"no model {model!r}: expected some of {_join_names(models)}"
 
 
-def _guarantees(config: Config) -> Iterator[Said]:
+def _check_guarantees(config: Config) -> Iterator[Said]:
     """Check the sum of all guarantees. The error names the last tenant that has one."""
     for index, tenant in reversed(list(enumerate(config.tenants))):
-        if exceeded := list(largest_reserve(config, tenant)):
+        if exceeded := list(find_largest_reserve(config, tenant)):
             for name, maximum in exceeded:
                 message = f"{getattr(tenant, name)}: at most {maximum} are available after the other guarantees"
                 yield ("tenants", index, name), f"tenants.{index}.{name}: {message}"
             return
 
 
-def largest_reserve(config: Config, tenant: TenantSettings) -> Iterator[tuple[str, int | float]]:
+def find_largest_reserve(config: Config, tenant: TenantSettings) -> Iterator[tuple[str, int | float]]:
     """Return the guarantee of the tenant that does not fit with the other tenants' guarantees, and its
     largest possible value."""
     others = [item for item in config.tenants if item.id != tenant.id]
@@ -124,7 +124,7 @@ def can_use_model(tenant: TenantSettings, model: ModelSettings) -> bool:
     return tenant.models is None or model.id in tenant.models
 
 
-def _keys(config: Config) -> Iterator[Said]:
+def _check_keys(config: Config) -> Iterator[Said]:
     seen: dict[str, str] = {}
     for index, tenant in enumerate(config.tenants):
         for number, key in enumerate(tenant.keys):
@@ -136,7 +136,7 @@ def _keys(config: Config) -> Iterator[Said]:
                 yield location[:-1], f"tenants.{index}.keys.{number}.scopes: a key without scopes gives no access"
 
 
-def _classes(config: Config) -> Iterator[Said]:
+def _check_classes(config: Config) -> Iterator[Said]:
     floors = {
         name: getattr(config.classes, name).floor_slots or 0 for name in ("interactive", "standard", "batch")
     }
@@ -151,7 +151,7 @@ def _classes(config: Config) -> Iterator[Said]:
             )
 
 
-def _exposure(config: Config) -> Iterator[Said]:
+def _check_exposure_settings(config: Config) -> Iterator[Said]:
     server = config.server
     if not is_loopback(server.host) and not config.keyed and not server.insecure:
         yield (

@@ -13,9 +13,9 @@ from pydantic_core import ErrorDetails
 
 from zinc_rt.host.arguments import suggest_word
 from zinc_rt.host.errors import InputError
-from zinc_rt.host.input_files import unreadable
+from zinc_rt.host.input_files import make_read_error
 from zinc_rt.serve.config.checks import find_contradictions
-from zinc_rt.serve.config.marks import Place, marked_yaml
+from zinc_rt.serve.config.marks import Place, parse_marked_yaml
 from zinc_rt.serve.config.settings import Config, TenantLimits
 
 Settings = TypeVar("Settings")
@@ -26,7 +26,7 @@ def read_config(path: str | Path) -> Config:
     try:
         text = Path(path).read_text(encoding="utf-8")
     except OSError as error:
-        raise unreadable(path, error, next="name a YAML file; docs/serving.md shows one") from error
+        raise make_read_error(path, error, next="name a YAML file; docs/serving.md shows one") from error
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: not UTF-8 at byte {error.start}") from error
     return parse_config(text, str(path))
@@ -34,14 +34,17 @@ def read_config(path: str | Path) -> Config:
 
 def parse_config(text: str, name: str) -> Config:
     """Parse the text of a configuration file. `name` prefixes each error. See `read_config`."""
-    marked = marked_yaml(text)
+    marked = parse_marked_yaml(text)
     wrong, config = marked.problems, None
     if not isinstance(marked.value, dict):
         wrong = wrong or [(1, "the file has no settings: the minimum is models: [{id: NAME, path: M.gguf}]")]
     else:
         config, errors = validate_settings(Config, marked.value)
         if "file" in marked.value:  # the one field that is no setting
-            errors = [*errors, (("file",), f"file: unknown setting; known: {', '.join(_known_names(Config, ()))}")]
+            errors = [
+                *errors,
+                (("file",), f"file: unknown setting; known: {', '.join(_list_known_names(Config, ()))}"),
+            ]
         elif config is not None:
             config = replace(_with_defaults(config, marked.value), file=name)
             errors = find_contradictions(config)
@@ -60,7 +63,7 @@ def validate_settings(kind: type[Settings], values: Any) -> tuple[Settings | Non
     try:
         return TypeAdapter(kind).validate_python(values), []
     except ValidationError as error:
-        return None, [(error["loc"], _message(kind, error)) for error in error.errors(include_url=False)]
+        return None, [(error["loc"], _format_message(kind, error)) for error in error.errors(include_url=False)]
 
 
 def _with_defaults(config: Config, values: dict[str, Any]) -> Config:
@@ -75,52 +78,54 @@ def _with_defaults(config: Config, values: dict[str, Any]) -> Config:
 Limits = TypeVar("Limits", bound=TenantLimits)
 
 
-def with_defaults(tenant: Limits, said: dict[str, Any], defaults: TenantLimits) -> Limits:
-    """Return the tenant with the defaults for every limit that is not in `said`."""
+def with_defaults(tenant: Limits, specified: dict[str, Any], defaults: TenantLimits) -> Limits:
+    """Return the tenant with the defaults for every limit that is not in `specified`."""
     names = {field.name: "class" if field.name == "priority" else field.name for field in fields(TenantLimits)}
-    return replace(tenant, **{name: getattr(defaults, name) for name, word in names.items() if word not in said})
+    return replace(
+        tenant, **{name: getattr(defaults, name) for name, word in names.items() if word not in specified}
+    )
 
 
 # --- what is said of a value
 
 
-def _message(kind: type[Any], error: ErrorDetails) -> str:
+def _format_message(kind: type[Any], error: ErrorDetails) -> str:
     where = ".".join(str(item) for item in error["loc"])
     name, around = str(error["loc"][-1]) if error["loc"] else "", error["loc"][:-1]
     if error["type"] == "unexpected_keyword_argument":
-        known = list(_known_names(kind, around))
+        known = list(_list_known_names(kind, around))
         return f"{where}: unknown setting{suggest_word(name, known) or '; the settings are ' + ', '.join(known)}"
     if error["type"] in ("missing", "missing_argument"):
         return f"{where}: is missing"
     if error["type"] == "dataclass_type":
-        return f"{where}: {_printable_value(error['input'])}: expected settings, each as NAME: VALUE"
+        return f"{where}: {_shorten_value(error['input'])}: expected settings, each as NAME: VALUE"
     expected = error["msg"].removeprefix("Value error, ").replace("Input should be ", "expected ")
     expected = expected.replace("String should match pattern", "expected a text that matches")
-    return f"{where}: {_printable_value(error['input'])}: {expected}"
+    return f"{where}: {_shorten_value(error['input'])}: {expected}"
 
 
-def _printable_value(value: Any) -> str:
+def _shorten_value(value: Any) -> str:
     text = str(value) if isinstance(value, str) else repr(value)
     return text if len(text) <= 40 else f"{text[:37]}..."
 
 
-def _known_names(kind: type[Any], place: Place) -> Iterator[str]:
+def _list_known_names(kind: type[Any], place: Place) -> Iterator[str]:
     """Return the setting names at a location."""
     index: Any = kind
     for step in place:
         if isinstance(step, str) and is_dataclass(index):
             hint = get_type_hints(index).get(step)
-            index = next((item for item in _nested_types(hint) if is_dataclass(item)), None)
+            index = next((item for item in _list_nested_types(hint) if is_dataclass(item)), None)
     if is_dataclass(index):
         yield from (
             "class" if field.name == "priority" else field.name for field in fields(index) if field.name != "file"
         )
 
 
-def _nested_types(hint: Any) -> Iterator[Any]:
+def _list_nested_types(hint: Any) -> Iterator[Any]:
     """Return the types that a type hint consists of."""
     if get_origin(hint) in (Annotated, tuple, types.UnionType):
         for choice in get_args(hint):
-            yield from _nested_types(choice)
+            yield from _list_nested_types(choice)
     else:
         yield hint

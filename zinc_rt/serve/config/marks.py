@@ -27,14 +27,14 @@ class MarkedYaml:
         return self.lines.get(place, 1)
 
 
-def marked_yaml(text: str) -> MarkedYaml:
+def parse_marked_yaml(text: str) -> MarkedYaml:
     """Parse a single document. JSON is valid YAML."""
     marked = MarkedYaml()
     try:
         loader = yaml.SafeLoader(text)
         try:
             node = loader.get_single_node()
-            marked.value = _value(loader, node, (), marked, ()) if node is not None else None
+            marked.value = _parse_value(loader, node, (), marked, ()) if node is not None else None
         finally:
             loader.dispose()
     except yaml.YAMLError as error:
@@ -44,17 +44,17 @@ def marked_yaml(text: str) -> MarkedYaml:
     return marked
 
 
-def _value(loader: Any, node: yaml.Node, place: Place, marked: MarkedYaml, around: tuple[int, ...]) -> Any:
+def _parse_value(loader: Any, node: yaml.Node, place: Place, marked: MarkedYaml, around: tuple[int, ...]) -> Any:
     line = node.start_mark.line + 1
     marked.lines.setdefault(place, line)
     if id(node) in around:
         marked.problems.append((line, "an alias inside the node that it refers to"))
         return None
-    inside: Callable[..., Any] = lambda part, at: _value(loader, part, at, marked, (*around, id(node)))  # noqa: E731
+    inside: Callable[..., Any] = lambda part, at: _parse_value(loader, part, at, marked, (*around, id(node)))  # noqa: E731
     if isinstance(node, yaml.SequenceNode):
         return [inside(item, (*place, index)) for index, item in enumerate(node.value)]
     if not isinstance(node, yaml.MappingNode):
-        return _scalar(loader, node, line, marked)
+        return _parse_scalar(loader, node, line, marked)
     values: dict[str, Any] = {}
     for key_node, value_node in node.value:
         key, index = str(getattr(key_node, "value", "?")), key_node.start_mark.line + 1
@@ -72,7 +72,7 @@ def _value(loader: Any, node: yaml.Node, place: Place, marked: MarkedYaml, aroun
     return values
 
 
-def _scalar(loader: Any, node: yaml.Node, line: int, marked: MarkedYaml) -> Any:
+def _parse_scalar(loader: Any, node: yaml.Node, line: int, marked: MarkedYaml) -> Any:
     try:
         return loader.construct_object(node)
     except (yaml.YAMLError, ValueError) as error:  # a tag of Python's, the 31st of February

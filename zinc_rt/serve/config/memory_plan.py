@@ -9,15 +9,15 @@ from dataclasses import dataclass, replace
 import psutil
 
 from zinc_rt.engine.devices import Choice
-from zinc_rt.engine.opening import ModelOptions, engine_opener
-from zinc_rt.engine.resident import capacity_of
+from zinc_rt.engine.opening import ModelOptions, make_engine_opener
+from zinc_rt.engine.resident import parse_capacity
 from zinc_rt.host.errors import InputError, UsageError
-from zinc_rt.mem.context_bytes import groups_of, state_row_bytes
+from zinc_rt.mem.context_bytes import count_state_row_bytes, groups_of
 from zinc_rt.mem.plan import plan_memory
 from zinc_rt.model.registry import build_model
 from zinc_rt.serve.config.checks import can_use_model
 from zinc_rt.serve.config.settings import Config, DeviceSettings, ModelSettings, TenantSettings
-from zinc_rt.serve.tenants.quotas import page_quota
+from zinc_rt.serve.tenants.quotas import make_page_quota
 
 # What the roles of a memory plan's buffers are to who serves; state is told as pages and rows.
 PARTS = {
@@ -81,7 +81,7 @@ class TenantShare:
     most_tokens: int
 
 
-def options_of(settings: ModelSettings, device: DeviceSettings) -> ModelOptions:
+def make_options(settings: ModelSettings, device: DeviceSettings) -> ModelOptions:
     """Return the options that open a model, for the memory plan and for serving."""
     return ModelOptions(
         device.tier,
@@ -100,9 +100,9 @@ def options_of(settings: ModelSettings, device: DeviceSettings) -> ModelOptions:
     )
 
 
-def plan_of(settings: ModelSettings, device: DeviceSettings) -> tuple[ModelMemory, MemoryBudget]:
+def make_memory_plan(settings: ModelSettings, device: DeviceSettings) -> tuple[ModelMemory, MemoryBudget]:
     """Return the memory plan. Raises ZincErrors for unreadable files, unusable tiers and impossible settings."""
-    opener = engine_opener(settings.path, options_of(settings, device))
+    opener = make_engine_opener(settings.path, make_options(settings, device))
     limits = opener.limits
     model = build_model(opener.gguf, limits, "prefill")
     groups = groups_of(model.graph)
@@ -110,19 +110,19 @@ def plan_of(settings: ModelSettings, device: DeviceSettings) -> tuple[ModelMemor
         names = ", ".join(group.name for group in groups)
         raise UsageError(f"model {settings.id}: kv.pages has {len(limits.pages)} values for page groups {names}")
     step = settings.step_tokens or limits.step_tokens
-    planned = plan_memory(model.graph, capacity=capacity_of((step, min(step, limits.slots), limits.slots)))
+    planned = plan_memory(model.graph, capacity=parse_capacity((step, min(step, limits.slots), limits.slots)))
     parts = Counter[str]()
     for name, allocation in planned.allocations.items():
         role = name.partition("/")[0]
         if role in PARTS:
             parts[PARTS[role]] += allocation.size_bytes
     pools = tuple(
-        PagePool(group.name, limits.group_pages(index, group.window), group.page_bytes(limits.page_tokens))
+        PagePool(group.name, limits.group_pages(index, group.window), group.count_page_bytes(limits.page_tokens))
         for index, group in enumerate(groups)
     )
     for pool in pools:
         parts[f"pages, {pool.name}"] = pool.pages * pool.page_bytes
-    row = state_row_bytes(model.graph)
+    row = count_state_row_bytes(model.graph)
     if row:
         parts["state rows"] = limits.recurrent_rows * row
     text = replace(limits, slots=1, pages=None)
@@ -134,10 +134,10 @@ def plan_of(settings: ModelSettings, device: DeviceSettings) -> tuple[ModelMemor
         settings.id, opener.choice.tier, limits.ctx, limits.slots, limits.page_tokens, pools,
         limits.recurrent_rows if row else 0, dict(parts), contexts,
     )  # fmt: skip
-    return memory, memory_of(opener.choice)
+    return memory, read_memory(opener.choice)
 
 
-def memory_of(choice: Choice) -> MemoryBudget:
+def read_memory(choice: Choice) -> MemoryBudget:
     """Return the memory of the device of a tier. A simulated device uses this machine's memory."""
     if choice.gpu is not None and choice.gpu.node is not None and not choice.simulated:
         return MemoryBudget(f"VRAM of {choice.gpu.name}", choice.gpu.node.vram_bytes)
@@ -156,20 +156,20 @@ def check_fits(models: Iterable[ModelMemory], memory: MemoryBudget) -> None:
         )
 
 
-def tenant_shares(config: Config, models: Iterable[ModelMemory]) -> list[TenantShare]:
+def list_tenant_shares(config: Config, models: Iterable[ModelMemory]) -> list[TenantShare]:
     """Return the share of each tenant on each model that it may use."""
     settings = {model.id: model for model in config.models}
     return [
-        _share(tenant, model)
+        _make_share(tenant, model)
         for tenant in config.tenants
         for model in models
         if can_use_model(tenant, settings[model.id])
     ]
 
 
-def _share(tenant: TenantSettings, model: ModelMemory) -> TenantShare:
+def _make_share(tenant: TenantSettings, model: ModelMemory) -> TenantShare:
     pages = model.pools[0].pages if model.pools else 0
-    quota = page_quota(tenant, pages)
+    quota = make_page_quota(tenant, pages)
     maximum = pages if quota.most is None else quota.most
     return TenantShare(
         tenant.id,

@@ -26,7 +26,7 @@ ADDRESS = (  # of `server`
 
 
 @dataclass(frozen=True, slots=True)
-class Reloaded:
+class ReloadResult:
     """The result of a reload. `applied`: sections that changed; `at_start`: sections that change after a
     restart."""
 
@@ -34,7 +34,7 @@ class Reloaded:
     at_start: tuple[str, ...]
 
 
-async def reload(server: InferenceServer) -> Reloaded:
+async def reload(server: InferenceServer) -> ReloadResult:
     """Apply the configuration file.
 
     Raises ServeError 400 with every error of the file, and 409 if the tenants do not fit the current use;
@@ -49,10 +49,12 @@ async def reload(server: InferenceServer) -> Reloaded:
     except ZincError as error:
         raise ServeError(400, error.message, code="invalid_configuration") from error
     before = server.tenancy.config
-    await change(server, lambda now: applied_config(now, apply_reloadable(server.tenancy, read), server.models))
+    await change(
+        server, lambda now: make_applied_config(now, apply_reloadable(server.tenancy, read), server.models)
+    )
     now = server.tenancy.config
     changed = [field.name for field in fields(Config) if getattr(now, field.name) != getattr(before, field.name)]
-    return Reloaded(tuple(changed), tuple(restart_settings(now, read)))
+    return ReloadResult(tuple(changed), tuple(list_restart_settings(now, read)))
 
 
 def apply_reloadable(tenancy: Tenancy, read: Config) -> Config:
@@ -64,13 +66,13 @@ def apply_reloadable(tenancy: Tenancy, read: Config) -> Config:
     return replace(read, tenants=(*tenants, *came))
 
 
-def _merge_keys(tenant: TenantSettings, before: TenantSettings | None, made: set[str]) -> TenantSettings:
+def _merge_keys(tenant: TenantSettings, before: TenantSettings | None, changed: set[str]) -> TenantSettings:
     known = {key.id for key in tenant.keys}
-    came = () if before is None else tuple(key for key in before.keys if key.id in made and key.id not in known)
+    came = () if before is None else tuple(key for key in before.keys if key.id in changed and key.id not in known)
     return replace(tenant, keys=(*tenant.keys, *came))
 
 
-def applied_config(now: Config, read: Config, resident: Container[str]) -> Config:
+def make_applied_config(now: Config, read: Config, resident: Container[str]) -> Config:
     """Return the configuration that a running process can adopt."""
     kept = {name: getattr(now, name) for name in AT_START}
     address = {name: getattr(now.server, name) for name in ADDRESS}
@@ -79,7 +81,7 @@ def applied_config(now: Config, read: Config, resident: Container[str]) -> Confi
     return replace(read, **kept, server=replace(read.server, **address), models=tuple(models), file=now.file)
 
 
-def restart_settings(now: Config, read: Config) -> list[str]:
+def list_restart_settings(now: Config, read: Config) -> list[str]:
     """Return the names of the settings that only change after a restart."""
     names = [name for name in AT_START if getattr(now, name) != getattr(read, name)]
     names += [

@@ -17,7 +17,14 @@ from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer, Strict
 
 from zinc_rt.sched.state import CLIENT_TIMEOUT_STEPS
 from zinc_rt.sched.tenant import Priority
-from zinc_rt.serve.config.values import auto, class_named, name_of_class, page_count, pages_or_auto, utc_time
+from zinc_rt.serve.config.values import (
+    find_class,
+    find_class_name,
+    parse_auto,
+    parse_page_count,
+    parse_pages,
+    parse_utc_time,
+)
 
 Whole = Annotated[int, Strict(), Ge(0)]
 Count = Annotated[int, Strict(), Ge(1)]
@@ -27,13 +34,13 @@ Flag = Annotated[bool, Strict()]
 # What stands in headers, URLs, logs and the ledger: no account of the ledger begins so, no path is hidden in it.
 Name = Annotated[str, StringConstraints(strict=True, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 ModelName = Annotated[str, StringConstraints(strict=True, pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}$")]
-Pages = Annotated[int | float, BeforeValidator(page_count)]  # pages, or a share of them from 0.0 to 1.0
+Pages = Annotated[int | float, BeforeValidator(parse_page_count)]  # pages, or a share of them from 0.0 to 1.0
 Scope = Literal["inference", "usage", "admin"]
 Class = Annotated[
     Priority,
-    BeforeValidator(class_named),
-    PlainSerializer(name_of_class),
-    WithJsonSchema({"type": "string", "enum": [name_of_class(item) for item in Priority]}),
+    BeforeValidator(find_class),
+    PlainSerializer(find_class_name),
+    WithJsonSchema({"type": "string", "enum": [find_class_name(item) for item in Priority]}),
 ]
 
 REFUSES_UNKNOWN = ConfigDict(extra="forbid")
@@ -109,7 +116,7 @@ class KvSettings:
     __pydantic_config__ = REFUSES_UNKNOWN
 
     dtype: Literal["f32"] = "f32"
-    pages: Annotated[tuple[int, ...] | None, BeforeValidator(pages_or_auto)] = None
+    pages: Annotated[tuple[int, ...] | None, BeforeValidator(parse_pages)] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,8 +139,8 @@ class ModelSettings:
     loaded: Flag = True
     weight: Annotated[float, Ge(0.001), Le(1000)] = 1.0
     kv: KvSettings = KvSettings()
-    state_rows: Annotated[Annotated[int, Strict(), Ge(2)] | None, BeforeValidator(auto)] = None
-    format: Annotated[str | None, BeforeValidator(auto)] = None
+    state_rows: Annotated[Annotated[int, Strict(), Ge(2)] | None, BeforeValidator(parse_auto)] = None
+    format: Annotated[str | None, BeforeValidator(parse_auto)] = None
     draft: None = None
     embeddings: Literal["mean", "cls", "last"] | None = None
 
@@ -182,7 +189,7 @@ class KeySettings:
     id: Annotated[str, StringConstraints(strict=True, pattern=r"^[A-Za-z0-9-]{1,32}$")]
     sha256: Annotated[str, StringConstraints(strict=True, pattern=r"^[0-9a-f]{64}$")]
     scopes: tuple[Scope, ...] = ("inference", "usage")
-    expires: Annotated[datetime | None, BeforeValidator(utc_time)] = None
+    expires: Annotated[datetime | None, BeforeValidator(parse_utc_time)] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,14 +8,14 @@ from typing import Any
 from zinc_rt.sched.tenant import Priority
 
 
-def auto(value: Any) -> Any:
-    """Return None for `auto`, which means unset."""
+def parse_auto(value: Any) -> Any:
+    """Return None for `parse_auto`, which means unset."""
     return None if value == "auto" else value
 
 
-def class_named(value: Any) -> Priority:
+def find_class(value: Any) -> Priority:
     """Return the class with this name."""
-    names = {name_of_class(item): item for item in Priority}
+    names = {find_class_name(item): item for item in Priority}
     if isinstance(value, Priority):
         return value
     if not isinstance(value, str) or value not in names:
@@ -23,11 +23,11 @@ def class_named(value: Any) -> Priority:
     return names[value]
 
 
-def name_of_class(priority: Priority) -> str:
+def find_class_name(priority: Priority) -> str:
     return priority.name.lower()
 
 
-def page_count(value: Any) -> int | float:
+def parse_page_count(value: Any) -> int | float:
     """Return a page count: a number of pages, or a fraction of all pages, 0.0 to 1.0."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError("expected a number of pages, or a fraction from 0.0 to 1.0")
@@ -38,8 +38,8 @@ def page_count(value: Any) -> int | float:
     return value
 
 
-def pages_or_auto(value: Any) -> tuple[int, ...] | None:
-    """Return a page count, one per page group, or `auto`."""
+def parse_pages(value: Any) -> tuple[int, ...] | None:
+    """Return a page count, one per page group, or `parse_auto`."""
     if value is None or value == "auto":
         return None
     counts = tuple(value) if isinstance(value, list | tuple) else (value,)
@@ -50,7 +50,7 @@ def pages_or_auto(value: Any) -> tuple[int, ...] | None:
     return counts
 
 
-def utc_time(value: Any) -> datetime | None:
+def parse_utc_time(value: Any) -> datetime | None:
     """Return a date or a time; without a zone it is UTC."""
     if isinstance(value, str):
         try:

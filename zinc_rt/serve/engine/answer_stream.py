@@ -10,8 +10,8 @@ from typing import Self
 
 from zinc_rt.backends.base import Finding
 from zinc_rt.sched.request import Request, State
-from zinc_rt.serve.engine.endings import DEADLINE, failure, finish_reason
-from zinc_rt.serve.engine.requests import Ask, Delivered
+from zinc_rt.serve.engine.endings import DEADLINE, find_finish_reason, make_failure
+from zinc_rt.serve.engine.requests import Delivered, EngineRequest
 
 HELD_TOKENS = 256  # so many that nobody took: the request makes no more until somebody does
 PREEMPTED = frozenset({State.PARKED, State.EVICTED})
@@ -31,7 +31,7 @@ class AnswerStream:
     def __init__(
         self,
         number: int,
-        ask: Ask,
+        ask: EngineRequest,
         tenant: int,
         *,
         cancel: Callable[[int, str, int | None], None],
@@ -79,7 +79,7 @@ class AnswerStream:
         if delivered.index not in self._open:
             return
         reason = delivered.finish_reason
-        if reason is not None and finish_reason(reason) is None:
+        if reason is not None and find_finish_reason(reason) is None:
             if reason != DEADLINE or not (self._told or self._waiting):
                 self._refuse(reason)
                 return
@@ -98,7 +98,7 @@ class AnswerStream:
         """Fail the request because one of its choices failed."""
         if len(self._open) > 1:
             self.cancel(reason)
-        self.fail(failure(reason, self.detail))
+        self.fail(make_failure(reason, self.detail))
 
     def fail(self, error: BaseException) -> None:
         """End the stream with an error. Runs in the event loop."""

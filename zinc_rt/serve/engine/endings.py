@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zinc_rt.serve.errors import ServeError, unavailable
+from zinc_rt.serve.errors import ServeError, make_unavailable_error
 
 DEADLINE = "deadline"
 FINISHED = frozenset({"stop", "length"})
@@ -32,16 +32,16 @@ _UNAVAILABLE = {
 _CODES = {DEADLINE: "deadline_exceeded"}
 
 
-def finish_reason(reason: str) -> str | None:
+def find_finish_reason(reason: str) -> str | None:
     """Return OpenAI's finish reason for a complete or truncated answer, or None if the reason is an error."""
     return reason if reason in FINISHED else None
 
 
-def failure(reason: str, detail: str = "") -> ServeError:
+def make_failure(reason: str, detail: str = "") -> ServeError:
     """Return the error for a request that ended for this reason. `detail` is appended to the message."""
     code = _CODES.get(reason, reason)
     behind = f": {detail}" if detail else ""
     if reason in _UNAVAILABLE:
-        return unavailable(_UNAVAILABLE[reason] + behind, code)
+        return make_unavailable_error(_UNAVAILABLE[reason] + behind, code)
     status, sentence, kind = _FAILED.get(reason, (500, f"the request ended early ({reason})", "server_error"))
     return ServeError(status, sentence + behind, kind, code=code)

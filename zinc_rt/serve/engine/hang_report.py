@@ -15,9 +15,9 @@ from zinc_rt.serve.observe.logs import LOGGER
 KEPT = 32  # of the latest
 
 
-def folder() -> Path:
+def report_directory() -> Path:
     """Return the folder of the hang reports. It may not exist."""
-    return files.state_folder() / "hangs"
+    return files.state_directory() / "hangs"
 
 
 def save_hang(model: str, scheduler: SchedulerState, backend: Backend, plan: StepPlan, error: Exception) -> str:
@@ -39,7 +39,7 @@ def save_hang(model: str, scheduler: SchedulerState, backend: Backend, plan: Ste
         "",
         f"{type(error).__name__}: {error}",
     ]
-    path = folder() / f"{id}.txt"
+    path = report_directory() / f"{id}.txt"
     event = {"model": model, "report": str(path)}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

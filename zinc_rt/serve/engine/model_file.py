@@ -23,16 +23,16 @@ class ModelFile:
     @classmethod
     def of(cls, path: Path) -> ModelFile:
         """Return the identity of a file. Raises OSError if it cannot be read."""
-        return cls(path, _digest(path), _stamp(path))
+        return cls(path, _compute_digest(path), _read_stamp(path))
 
     def changed(self) -> str:
         """Return why the resident model differs from the file on disk, or "" if it matches or if the file was
         deleted, because mapped data remains valid."""
         try:
-            stamp = _stamp(self.path)
+            stamp = _read_stamp(self.path)
             if stamp == self.stamp:
                 return ""
-            if _digest(self.path) == self.digest:  # touched, or copied onto itself
+            if _compute_digest(self.path) == self.digest:  # touched, or copied onto itself
                 self.stamp = stamp
                 return ""
         except FileNotFoundError:
@@ -42,12 +42,12 @@ class ModelFile:
         return f"{self.path}: changed on disk while the model was served"
 
 
-def _stamp(path: Path) -> tuple[int, int, int]:
+def _read_stamp(path: Path) -> tuple[int, int, int]:
     stat = path.stat()
     return stat.st_size, stat.st_mtime_ns, stat.st_ino
 
 
-def _digest(path: Path) -> str:
+def _compute_digest(path: Path) -> str:
     size_bytes = path.stat().st_size
     hashed = hashlib.sha256(f"{size_bytes} ".encode())
     with path.open("rb") as file:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from zinc_rt.host.errors import ZincError
-from zinc_rt.serve.config.memory_plan import MemoryBudget, ModelMemory, plan_of
+from zinc_rt.serve.config.memory_plan import MemoryBudget, ModelMemory, make_memory_plan
 from zinc_rt.serve.config.settings import ModelSettings
 from zinc_rt.serve.engine.served_model import ServedModel, open_model
 from zinc_rt.serve.engine.server import InferenceServer
@@ -46,7 +46,7 @@ class ModelLoader:
         self._plans: dict[ModelSettings, tuple[ModelMemory, MemoryBudget]] = {}
         self._one = asyncio.Lock()
 
-    def settings(self, id: str) -> ModelSettings:
+    def find_settings(self, id: str) -> ModelSettings:
         """Return the settings of a configured model. Only configured models can be loaded. Raises ServeError
         404."""
         known = {model.id: model for model in self._server.tenancy.config.models}
@@ -61,20 +61,20 @@ class ModelLoader:
 
     async def room(self, settings: ModelSettings) -> LoadingRoom:
         """Return the memory situation for a non-resident model."""
-        return await asyncio.to_thread(self._available_memory, settings)
+        return await asyncio.to_thread(self._find_available_memory, settings)
 
-    def _available_memory(self, settings: ModelSettings) -> LoadingRoom:
+    def _find_available_memory(self, settings: ModelSettings) -> LoadingRoom:
         resident = list(self._server.models.values())
         try:
             planned, memory = self._plan(settings)
             sizes = {model.id: self._plan(model.settings)[0].total_bytes for model in resident}
         except ZincError as error:
             return LoadingRoom(unusable=error.message)
-        return room_for(planned, memory.total_bytes, resident, sizes)
+        return find_room(planned, memory.total_bytes, resident, sizes)
 
     def _plan(self, settings: ModelSettings) -> tuple[ModelMemory, MemoryBudget]:
         if settings not in self._plans:
-            self._plans[settings] = plan_of(settings, self._server.config.device)
+            self._plans[settings] = make_memory_plan(settings, self._server.config.device)
         return self._plans[settings]
 
     async def load(self, id: str) -> ServedModel:
@@ -90,12 +90,12 @@ class ModelLoader:
                     return resident
                 self._plans.pop(resident.settings, None)  # its file may be another
                 await server.call(partial(server.remove, resident))
-            settings = self.settings(id)
+            settings = self.find_settings(id)
             room = await self.room(settings)
             if room.unusable:
-                raise _conflict(room.unusable, "model_unusable")
+                raise _make_conflict_error(room.unusable, "model_unusable")
             if not room.fits:
-                raise _conflict(
+                raise _make_conflict_error(
                     (
                         f"{id} needs {room.bytes:,} bytes, {room.missing_bytes:,} more than available after "
                         "unloading all unpinned models"
@@ -108,7 +108,7 @@ class ModelLoader:
                 try:
                     model = await asyncio.to_thread(open_model, settings, server.tenancy.config, server.wake)
                 except ZincError as error:
-                    raise _conflict(error.message, "model_unusable") from error
+                    raise _make_conflict_error(error.message, "model_unusable") from error
                 await server.call(lambda: server.add(model))
             return model
 
@@ -136,7 +136,7 @@ class ModelLoader:
         await server.call(lambda: server.remove(model))
 
 
-def room_for(
+def find_room(
     planned: ModelMemory, whole: int, resident: Sequence[ServedModel], sizes: Mapping[str, int]
 ) -> LoadingRoom:
     """Return the models to unload for a model on a device of `whole` bytes. Idle models go first. 0 means
@@ -152,5 +152,5 @@ def room_for(
     return LoadingRoom(planned.ctx, planned.total_bytes, tuple(gone) if missing <= 0 else (), max(0, missing))
 
 
-def _conflict(message: str, code: str) -> ServeError:
+def _make_conflict_error(message: str, code: str) -> ServeError:
     return ServeError(409, message, "conflict_error", "model", code)

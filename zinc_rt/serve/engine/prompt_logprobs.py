@@ -15,7 +15,7 @@ import numpy as np
 
 from zinc_rt.engine.answering import TokenLogprob
 from zinc_rt.sched.sampling import Sampling
-from zinc_rt.serve.engine.requests import Ask
+from zinc_rt.serve.engine.requests import EngineRequest
 from zinc_rt.serve.engine.server import InferenceServer
 from zinc_rt.serve.errors import ServeError
 
@@ -42,20 +42,22 @@ class ForcedTokens:
         return type(self)(self.tokens, self.taken)
 
 
-async def all_prompt_logprobs(
-    server: InferenceServer, asks: Sequence[Ask], top: int
+async def compute_all_prompt_logprobs(
+    server: InferenceServer, asks: Sequence[EngineRequest], top: int
 ) -> list[list[TokenLogprob | int]]:
     """Return the logprobs of all prompts, with `top` alternatives. If a request fails, cancel the others and
     raise ServeError."""
     try:
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(prompt_logprobs(server, ask, top)) for ask in asks]
+            tasks = [group.create_task(compute_prompt_logprobs(server, ask, top)) for ask in asks]
     except BaseExceptionGroup as failed:
         raise failed.exceptions[0] from None
     return [task.result() for task in tasks]
 
 
-async def prompt_logprobs(server: InferenceServer, ask: Ask, top: int) -> list[TokenLogprob | int]:
+async def compute_prompt_logprobs(
+    server: InferenceServer, ask: EngineRequest, top: int
+) -> list[TokenLogprob | int]:
     """Return the logprobs of the prompt's tokens, with `top` alternatives.
 
     The first token is a bare id because it has no context. Raises ServeError if the request fails.

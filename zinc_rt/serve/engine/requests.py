@@ -11,7 +11,7 @@ from zinc_rt.sched.token_mask import TokenMask
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class EngineRequest:
     """A request for a model, with the prompt as token ids.
 
     `tenant` and `session` are names, "" for the first tenant and for no session. `priority` None: the

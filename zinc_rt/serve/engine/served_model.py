@@ -12,26 +12,26 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from zinc_rt.engine.answering import logprob_of
-from zinc_rt.engine.engine import page_pools
+from zinc_rt.engine.answering import find_logprob
+from zinc_rt.engine.engine import make_page_pools
 from zinc_rt.engine.engine_core import EngineCore
-from zinc_rt.engine.opening import EMBEDDED, EngineOpener, engine_opener
-from zinc_rt.host.errors import findings_text
+from zinc_rt.engine.opening import EMBEDDED, EngineOpener, make_engine_opener
+from zinc_rt.host.errors import format_findings
 from zinc_rt.sched.plan import Batch, StepPlan
 from zinc_rt.sched.request import Request
 from zinc_rt.sched.tenant import Priority
-from zinc_rt.serve.config.memory_plan import options_of
+from zinc_rt.serve.config.memory_plan import make_options
 from zinc_rt.serve.config.settings import Config, ModelSettings
 from zinc_rt.serve.engine.answer_stream import AnswerStream
 from zinc_rt.serve.engine.hang_report import save_hang
 from zinc_rt.serve.engine.model_file import ModelFile
-from zinc_rt.serve.engine.requests import Ask, Delivered
+from zinc_rt.serve.engine.requests import Delivered, EngineRequest
 from zinc_rt.serve.formats.format import Format
 from zinc_rt.serve.formats.table import choose, format_by_name
 from zinc_rt.serve.http.request_ids import RequestIds
 from zinc_rt.serve.observe.answer_log import log_answer
 from zinc_rt.serve.observe.model_metrics import ModelMetrics, RequestTimes
-from zinc_rt.serve.tenants.quotas import scheduler_classes, scheduler_tenants
+from zinc_rt.serve.tenants.quotas import make_scheduler_classes, make_scheduler_tenants
 
 if TYPE_CHECKING:
     from zinc_rt.serve.grammars.grammar import GrammarCompiler
@@ -71,8 +71,8 @@ class ServedModel:
     hang_report: str = ""  # of the last step that failed
 
     def __post_init__(self) -> None:
-        self.core.scheduler.failed = self._failed
-        self.metrics = ModelMetrics(self.core.scheduler, self._tell_end)
+        self.core.scheduler.failed = self._handle_failure
+        self.metrics = ModelMetrics(self.core.scheduler, self._report_end)
 
     @property
     def id(self) -> str:
@@ -107,7 +107,7 @@ class ServedModel:
         """Return the grammar compiler. Raises UsageError without a tokenizer."""
         from zinc_rt.serve.grammars.grammar import GrammarCompiler  # llguidance only where it is asked for
 
-        tokenizer = self.core.needed_tokenizer("a grammar")
+        tokenizer = self.core.require_tokenizer("a grammar")
         return GrammarCompiler(tokenizer, self.core.engine.model.vocab, self.format.marks)
 
     @property
@@ -121,22 +121,22 @@ class ServedModel:
         """Return the number of findings of the simulated device and the first as a sentence. Findings mean that
         answers may be wrong."""
         reported = self.core.findings()
-        return f"{self.id}: {findings_text(reported)}" if reported else ""
+        return f"{self.id}: {format_findings(reported)}" if reported else ""
 
     @property
     def pending(self) -> bool:
         """Return whether a request is unfinished, or a message or timer is due."""
         scheduler = self.core.scheduler
-        due_ns = scheduler.next_event()
+        due_ns = scheduler.find_next_event()
         return bool(scheduler.live) or (due_ns is not None and due_ns <= time.monotonic_ns())
 
     # --- in the event loop
 
-    def ask(self, ask: Ask) -> AnswerStream:
+    def ask(self, ask: EngineRequest) -> AnswerStream:
         """Start a request. Raises UsageError if it can never run."""
-        core, sampling, self.used_at = self.core, ask.sampling.seeded(), time.monotonic()
+        core, sampling, self.used_at = self.core, ask.sampling.with_seed(), time.monotonic()
         core.check(ask.tokens, sampling)
-        tenant = core.tenant_number(ask.tenant)
+        tenant = core.find_tenant(ask.tenant)
         number = next(self._numbers)
         stream = AnswerStream(
             number, replace(ask, sampling=sampling), tenant, cancel=self._cancel, hold=self._hold
@@ -156,7 +156,7 @@ class ServedModel:
                 tenant=tenant,
                 priority=ask.priority,
                 deadline_ns=deadline_ns,
-                session=session_number(ask.session),
+                session=hash_session_name(ask.session),
                 salt=ask.cache_salt,
                 mask=ask.grammar,
             )
@@ -175,11 +175,11 @@ class ServedModel:
 
     # --- in the engine's thread
 
-    def _tell_end(self, request: Request, times: RequestTimes, now_ns: int) -> None:
+    def _report_end(self, request: Request, times: RequestTimes, now_ns: int) -> None:
         tenant = self.core.scheduler.tenants[request.tenant].name
         log_answer(self.id, tenant, self.request_ids.of(request.number), request, times, now_ns)
 
-    def _failed(self, error: Exception, plan: StepPlan) -> None:
+    def _handle_failure(self, error: Exception, plan: StepPlan) -> None:
         self.hang_report = save_hang(self.id, self.core.scheduler, self.core.engine.backend, plan, error)
 
     def step(self) -> list[Delivery] | None:
@@ -191,7 +191,7 @@ class ServedModel:
         self.used_seconds += seconds
         self.virtual_seconds += seconds / self.settings.weight
         self._mark_findings()
-        return None if batch is None else self._deliveries(batch)
+        return None if batch is None else self._make_deliveries(batch)
 
     def _mark_findings(self) -> None:
         """Mark the answers in progress if the device has reported a finding. The device reports an error only
@@ -203,7 +203,7 @@ class ServedModel:
             for stream in streams:
                 stream.findings = findings
 
-    def _deliveries(self, batch: Batch) -> list[Delivery]:
+    def _make_deliveries(self, batch: Batch) -> list[Delivery]:
         result: dict[tuple[int, int], Delivered] = {}
         delivered = Counter[int]()
         ended = {(number, choice): reason for number, choice, reason in batch.ended}
@@ -214,7 +214,7 @@ class ServedModel:
                 continue
             delivered[stream.tenant] += 1
             logprob = (
-                None if batch.logprobs is None else logprob_of(batch.logprobs, row, token, stream.ask.sampling)
+                None if batch.logprobs is None else find_logprob(batch.logprobs, row, token, stream.ask.sampling)
             )
             logprobs = None if logprob is None else (logprob,)
             reason = ended.pop((number, choice), None)
@@ -242,16 +242,16 @@ def open_model(
 ) -> ServedModel:
     """Open a model. Raises ZincErrors with advice for unreadable or unsupported files, unusable tiers and a
     context that does not fit."""
-    opener = engine_opener(settings.path, options_of(settings, config.device))
+    opener = make_engine_opener(settings.path, make_options(settings, config.device))
     files = tuple(ModelFile.of(part.path) for part in opener.gguf.parts)
     engine = opener()
     try:
         core = EngineCore(
             engine,
-            scheduler_tenants(config, [group.pages for group in page_pools(engine)]),
+            make_scheduler_tenants(config, [group.pages for group in make_page_pools(engine)]),
             step_tokens=settings.step_tokens,
             again=opener,
-            classes=scheduler_classes(config),
+            classes=make_scheduler_classes(config),
             client_timeout_seconds=config.server.client_timeout_s,
             client_timeout_steps=config.server.client_timeout_steps,
         )
@@ -262,6 +262,6 @@ def open_model(
     return ServedModel(settings, opener, core, files, wake)
 
 
-def session_number(name: str) -> int:
+def hash_session_name(name: str) -> int:
     """Return the number of a session name: a positive i64, 0 for no session."""
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:7], "little") | 1 if name else 0

@@ -29,11 +29,11 @@ from zinc_rt.sched.tenant import Priority
 from zinc_rt.sched.usage.ledger_store import LedgerStore
 from zinc_rt.serve.config.settings import Config
 from zinc_rt.serve.engine.answer_stream import AnswerStream
-from zinc_rt.serve.engine.endings import failure
+from zinc_rt.serve.engine.endings import make_failure
 from zinc_rt.serve.engine.model_file import LOOK_SECONDS
-from zinc_rt.serve.engine.requests import Ask
+from zinc_rt.serve.engine.requests import EngineRequest
 from zinc_rt.serve.engine.served_model import Delivery, ServedModel, open_model
-from zinc_rt.serve.errors import ServeError, unavailable
+from zinc_rt.serve.errors import ServeError, make_unavailable_error
 from zinc_rt.serve.tenants.tenancy import Tenancy
 
 
@@ -49,10 +49,10 @@ def order_by_turn(models: Collection[ServedModel]) -> list[ServedModel]:
         if model in busy and not model.was_busy and going:
             model.virtual_seconds = max(model.virtual_seconds, min(going))
         model.was_busy = model in busy
-    return sorted(busy, key=lambda model: (not _interactive_waits(model), model.virtual_seconds))
+    return sorted(busy, key=lambda model: (not _has_waiting_interactive(model), model.virtual_seconds))
 
 
-def _interactive_waits(model: ServedModel) -> bool:
+def _has_waiting_interactive(model: ServedModel) -> bool:
     return model.core.scheduler.queues.by_class[Priority.INTERACTIVE] > 0
 
 
@@ -93,12 +93,12 @@ class InferenceServer:
         self._thread.start()
         self._opened.result()
 
-    async def opened(self) -> None:
+    async def open_in_background(self) -> None:
         """Start the server without blocking the event loop. See `start`."""
         self._thread.start()
         await asyncio.shield(asyncio.wrap_future(self._opened))
 
-    async def lost_models(self) -> str:
+    async def wait_for_lost_models(self) -> str:
         """Wait until the device is lost permanently. Return the reason."""
         return await asyncio.shield(asyncio.wrap_future(self._lost))
 
@@ -120,7 +120,7 @@ class InferenceServer:
             )
         return ended
 
-    def degraded(self) -> list[str]:
+    def list_faults(self) -> list[str]:
         """Return the current faults that do not stop the service, one sentence each. May block on a simulated
         device."""
         reasons = [model.lost for model in self.models.values()]
@@ -154,17 +154,17 @@ class InferenceServer:
             await asyncio.sleep(0.01)  # a step at most
         return not left
 
-    async def submit(self, ask: Ask) -> AnswerStream:
+    async def submit(self, ask: EngineRequest) -> AnswerStream:
         """Start a request. Raises ServeError if it is refused."""
         if not self._opened.done():
-            raise unavailable("the models are loading", "loading", 5)
+            raise make_unavailable_error("the models are loading", "loading", 5)
         if self.draining:
-            raise failure("draining")
+            raise make_failure("draining")
         if self._store is not None and (reason := self._store.refuses()):
-            raise unavailable(reason, "ledger", 10)
+            raise make_unavailable_error(reason, "ledger", 10)
         model = self.model(ask.model)
         if model.leaving:
-            raise failure("model_unloaded")
+            raise make_failure("model_unloaded")
         try:
             stream = model.ask(self.tenancy.allowed(ask, model))
         except ContextExceeded as error:
@@ -173,7 +173,7 @@ class InferenceServer:
             raise ServeError(400, str(error)) from error
         if model.lost:  # until now: if later, the stream is told
             model.streams.pop(stream.number, None)
-            raise unavailable(model.lost, model.lost_code, 10)
+            raise make_unavailable_error(model.lost, model.lost_code, 10)
         self._wake.set()
         return stream
 
@@ -201,7 +201,7 @@ class InferenceServer:
                 continue
             try:
                 if self._ended:
-                    raise failure("draining")
+                    raise make_failure("draining")
                 future.set_result(function())
             except BaseException as error:
                 future.set_exception(error)
@@ -226,7 +226,7 @@ class InferenceServer:
                 self._run_calls()
                 self._check_files()
                 if not self._step():
-                    self._wake.wait(self._seconds_until_due())
+                    self._wake.wait(self._compute_seconds_until_due())
         except Exception as error:  # nobody is to wait for a thread that has ended
             self._lose_model("the server", error)
         finally:
@@ -286,7 +286,7 @@ class InferenceServer:
         streams = list(model.streams.values())  # one that comes meanwhile finds it lost, in `submit`
         model.streams.clear()
         for stream in streams:
-            _call_soon(stream.loop, partial(stream.fail, unavailable(reason, code, 10)))
+            _call_soon(stream.loop, partial(stream.fail, make_unavailable_error(reason, code, 10)))
 
     def _check_files(self) -> None:
         """Check once a minute for model files that changed on disk. Such a model would load other weights after
@@ -306,12 +306,12 @@ class InferenceServer:
         for loop in loops:
             _call_soon(loop, partial(_put, [delivery for delivery in deliveries if delivery[0].loop is loop]))
 
-    def _seconds_until_due(self) -> float:
+    def _compute_seconds_until_due(self) -> float:
         """Return the seconds until a scheduler timer or the next file check is due."""
         due = [
             index
             for model in self.models.values()
-            if not model.lost and (index := model.core.scheduler.next_event())
+            if not model.lost and (index := model.core.scheduler.find_next_event())
         ]
         due.append(int(self._look_at * 1e9))
         return max(0.0, (min(due) - time.monotonic_ns()) / 1e9)
@@ -333,9 +333,9 @@ class InferenceServer:
             self._unwritten = self._store.close().degraded
 
 
-def _call_soon(loop: asyncio.AbstractEventLoop, do: Callable[[], object]) -> None:
+def _call_soon(loop: asyncio.AbstractEventLoop, callback: Callable[[], object]) -> None:
     with suppress(RuntimeError):  # it is closed: its clients are gone
-        loop.call_soon_threadsafe(do)
+        loop.call_soon_threadsafe(callback)
 
 
 def _put(deliveries: Iterable[Delivery]) -> None:

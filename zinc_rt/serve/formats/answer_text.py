@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Sequence
 
-from zinc_rt.engine.answering import TextOut
+from zinc_rt.engine.answering import TextOutput
 from zinc_rt.model.tokenizer import Tokenizer
 from zinc_rt.serve.formats.format import Format, Tools
 from zinc_rt.serve.formats.parser import AnswerParser, Delta
@@ -37,7 +37,7 @@ class AnswerText:
         ids = ((tokenizer.added_id(mark), mark) for mark in format.marks)
         self._marks = {id: mark for id, mark in ids if id is not None}
         self._silent = tokenizer.eog_ids if silent is None else silent
-        self._text = TextOut(tokenizer.stream_decoder(), stops)
+        self._text = TextOutput(tokenizer.stream_decoder(), stops)
         self._one_call = one_call
         self._parser = AnswerParser(
             format, tools=tools, prompt=prompt, special=set(self._marks.values()), one_call=one_call

@@ -32,7 +32,7 @@ _ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8}))")
 _KEPT_ESCAPED = frozenset('"\\[]^-/')  # mean something in GBNF or in a regular expression
 
 
-def source_of(spec: GrammarSpec) -> str:
+def make_source(spec: GrammarSpec) -> str:
     """Return the grammar in llguidance's format. Raises ServeError 400."""
     max_gbnf_bytes = MAX_GBNF_BYTES if spec.kind == "gbnf" else MAX_GRAMMAR_BYTES
     size = len(spec.text.encode(errors="replace"))
@@ -54,12 +54,12 @@ def source_of(spec: GrammarSpec) -> str:
             case "lark":
                 return matcher.grammar_from_lark(spec.text)
             case "gbnf":
-                return matcher.grammar_from_lark(any_to_lark(_ESCAPE.sub(_character, spec.text)))
+                return matcher.grammar_from_lark(any_to_lark(_ESCAPE.sub(_unescape_character, spec.text)))
     except Exception as error:  # the converter has no exceptions of its own, and parsers may nest too deep
         raise spec.to_error(str(error) or type(error).__name__) from None
 
 
-def _character(match: re.Match[str]) -> str:
+def _unescape_character(match: re.Match[str]) -> str:
     """Return the character of an escape sequence that represents a literal character."""
     code = int(match[1] or match[2], 16)
     valid = code <= 0x10FFFF and not 0xD800 <= code < 0xE000
@@ -136,7 +136,7 @@ class Grammar:
             self._waits = True
         if self._waits:
             self._free.append(token)
-            self._waits = not self._ended()
+            self._waits = not self._has_ended()
         elif self._matcher.consume_token(token):
             self._consumed += 1
         elif self._matcher.is_error():  # of its own making: a token that was allowed leads to too many places
@@ -151,7 +151,7 @@ class Grammar:
         self._consumed -= own
         if tokens > own:
             del self._free[own - tokens :]
-            self._waits = not self._ended() if self._free else self._opens == NO_TOKEN and bool(self._after)
+            self._waits = not self._has_ended() if self._free else self._opens == NO_TOKEN and bool(self._after)
 
     def fork(self) -> Grammar:
         """Return an independent copy in the same state."""
@@ -164,7 +164,7 @@ class Grammar:
     def _may_open(self) -> bool:
         return self._opens != NO_TOKEN and not self._free and not self._consumed
 
-    def _ended(self) -> bool:
+    def _has_ended(self) -> bool:
         """Return whether the text that starts the grammar is complete. It may span tokens."""
         near = self._free[-len(self._after) :]
         return self._after in b"".join(map(self._vocabulary.tokenizer.piece_bytes, near))
@@ -222,8 +222,8 @@ class GrammarCompiler:
     def compile(self, spec: GrammarSpec, *, after: str = "", opens: str = "") -> Grammar:
         """Return the grammar in its initial state. `after` and `opens`: see Grammar; `opens` is text here.
         Raises ServeError 400 with llguidance's message."""
-        vocabulary = self.vocabulary()
-        matcher = llguidance.LLMatcher(vocabulary.llguidance, source_of(spec), log_level=0, limits=self._limits)
+        vocabulary = self.load_vocabulary()
+        matcher = llguidance.LLMatcher(vocabulary.llguidance, make_source(spec), log_level=0, limits=self._limits)
         opening = self.tokenizer.added_id(opens) if opens else None
         if opens and opening is None:
             after = ""  # its text is no token, and the grammar does not begin so
@@ -238,7 +238,7 @@ class GrammarCompiler:
     async def compile_in_time(self, spec: GrammarSpec, *, after: str = "", opens: str = "") -> Grammar:
         """Compile outside the event loop. Reject the grammar if that takes longer than COMPILE_SECONDS."""
         loop = asyncio.get_running_loop()
-        await loop.run_in_executor(self._pool, self.vocabulary)  # a second, once a model: nobody's fault
+        await loop.run_in_executor(self._pool, self.load_vocabulary)  # a second, once a model: nobody's fault
         compiled = loop.run_in_executor(self._pool, lambda: self.compile(spec, after=after, opens=opens))
         try:
             return await asyncio.wait_for(asyncio.shield(compiled), COMPILE_SECONDS)
@@ -246,7 +246,7 @@ class GrammarCompiler:
             compiled.add_done_callback(lambda late: late.exception())  # nobody waits for it any more
             raise spec.to_error(f"compilation took longer than {COMPILE_SECONDS:g} s") from None
 
-    def vocabulary(self) -> GrammarVocabulary:
+    def load_vocabulary(self) -> GrammarVocabulary:
         """Return the model's vocabulary, built on first use."""
         with self._building:
             if self._vocabulary is None:

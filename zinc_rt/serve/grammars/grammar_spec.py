@@ -30,7 +30,7 @@ class GrammarSpec:
         return ServeError(400, f"{self.param}: {reason}", param=self.param, code="invalid_grammar")
 
 
-def requested_grammar(body: Mapping[str, Any]) -> GrammarSpec | None:
+def find_requested_grammar(body: Mapping[str, Any]) -> GrammarSpec | None:
     """Return the grammar that a body specifies: response_format, vLLM's guided_* and structured_outputs,
     llama.cpp's grammar and json_schema. None: unconstrained.
 
@@ -38,7 +38,7 @@ def requested_grammar(body: Mapping[str, Any]) -> GrammarSpec | None:
     """
     specs = [
         spec
-        for spec in (_response_format(body.get("response_format")), *_named_grammars(body))
+        for spec in (_parse_response_format(body.get("response_format")), *_find_named_grammars(body))
         if spec is not None
     ]
     if len(specs) > 1:
@@ -47,7 +47,7 @@ def requested_grammar(body: Mapping[str, Any]) -> GrammarSpec | None:
     return specs[0] if specs else None
 
 
-def _response_format(value: Any) -> GrammarSpec | None:
+def _parse_response_format(value: Any) -> GrammarSpec | None:
     if value is None:
         return None
     param = "response_format"
@@ -55,18 +55,18 @@ def _response_format(value: Any) -> GrammarSpec | None:
     if kind == "text":
         return None
     if kind == "json_object":
-        return _schema(value.get("schema", {"type": "object"}), param)  # llama.cpp allows a schema here
+        return _make_schema_spec(value.get("schema", {"type": "object"}), param)  # llama.cpp allows a schema here
     if kind == "json_schema":
         inner = value.get("json_schema")
         if isinstance(inner, Mapping) and isinstance(schema := inner.get("schema"), Mapping | bool):
-            return _schema(schema, param)
+            return _make_schema_spec(schema, param)
         raise ServeError(400, f"{param}: json_schema: expected an object with a schema", param=param)
     raise ServeError(
         400, f"{param}: type {kind!r:.40}: expected 'text', 'json_object' or 'json_schema'", param=param
     )
 
 
-def _named_grammars(body: Mapping[str, Any]) -> list[GrammarSpec]:
+def _find_named_grammars(body: Mapping[str, Any]) -> list[GrammarSpec]:
     own = (("guided_json", "json"), ("guided_regex", "regex"), ("guided_choice", "choice"))
     argument = [(name, kind, body[name]) for name, kind in own if body.get(name) is not None]
     for name in ("guided_grammar", "grammar"):
@@ -80,12 +80,12 @@ def _named_grammars(body: Mapping[str, Any]) -> list[GrammarSpec]:
     for kind in ("json", "regex", "choice", "grammar"):
         if structured and structured.get(kind) is not None:
             argument.append((f"structured_outputs.{kind}", kind, structured[kind]))
-    return [_spec(param, kind, value) for param, kind, value in argument]
+    return [_make_spec(param, kind, value) for param, kind, value in argument]
 
 
-def _spec(param: str, kind: str, value: Any) -> GrammarSpec:
+def _make_spec(param: str, kind: str, value: Any) -> GrammarSpec:
     if kind == "json":
-        return _schema(value, param)
+        return _make_schema_spec(value, param)
     if kind == "choice":
         if isinstance(value, list) and value and all(isinstance(text, str) and text for text in value):
             return GrammarSpec("choice", json.dumps(value, ensure_ascii=False), param)
@@ -97,7 +97,7 @@ def _spec(param: str, kind: str, value: Any) -> GrammarSpec:
     return GrammarSpec("gbnf" if "::=" in value else "lark", value, param)
 
 
-def _schema(value: Any, param: str) -> GrammarSpec:
+def _make_schema_spec(value: Any, param: str) -> GrammarSpec:
     if isinstance(value, str):
         return GrammarSpec("json_schema", value, param)
     if isinstance(value, Mapping | bool):

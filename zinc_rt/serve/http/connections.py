@@ -15,7 +15,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from zinc_rt.serve.config.checks import is_loopback
 from zinc_rt.serve.config.settings import ServerSettings
-from zinc_rt.serve.errors import ServeError, unavailable
+from zinc_rt.serve.errors import ServeError, make_unavailable_error
 
 HEADER_BYTES = 32 << 10  # of a request, all together
 REASONS = {400: "Bad Request", 408: "Request Timeout", 503: "Service Unavailable"}
@@ -61,7 +61,7 @@ class BoundedConnection(H11Protocol):
         super().connection_made(transport)
         self._address = self.client[0] if self.client else ""
         if reason := self._limits.enter(self._address):
-            self._refuse(unavailable(reason, "overloaded"))
+            self._refuse(make_unavailable_error(reason, "overloaded"))
             return
         self._counted = True
         self._expect_headers()

@@ -18,15 +18,15 @@ class ReplyHeaders:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         STRICT.set(self.server.config.server.strict_parameters)
 
-        async def sent(message: Message) -> None:
+        async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                more = [(name.encode(), value.encode()) for name, value in self._headers(scope).items()]
+                more = [(name.encode(), value.encode()) for name, value in self._make_headers(scope).items()]
                 message["headers"] = [*message["headers"], *more]
             await send(message)
 
-        await self.app(scope, receive, sent)
+        await self.app(scope, receive, send_with_headers)
 
-    def _headers(self, scope: Scope) -> dict[str, str]:
+    def _make_headers(self, scope: Scope) -> dict[str, str]:
         models = self.server.models.values()
         simulated = any(model.core.engine.backend.device.simulated for model in models)
         headers = {"x-zinc-rt-device": "simulated"} if simulated else {}

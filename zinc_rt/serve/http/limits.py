@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 from zinc_rt.sched.bucket import Bucket
 from zinc_rt.sched.tenant import Priority
 from zinc_rt.serve.config.settings import QueueDepths, TenantSettings
-from zinc_rt.serve.config.values import name_of_class
-from zinc_rt.serve.engine.requests import Ask
-from zinc_rt.serve.errors import ServeError, unavailable
+from zinc_rt.serve.config.values import find_class_name
+from zinc_rt.serve.engine.requests import EngineRequest
+from zinc_rt.serve.errors import ServeError, make_unavailable_error
 
 if TYPE_CHECKING:
     from zinc_rt.serve.engine.served_model import ServedModel
@@ -47,12 +47,14 @@ class RequestRate:
         self._bucket.charge(MINUTE, now_ns)
         return 0.0
 
-    def full_in(self) -> float:
+    def seconds_until_full(self) -> float:
         """Return the seconds until the bucket is full."""
         return MINUTE - self._bucket.level(time.monotonic_ns()) / self.per_minute
 
 
-def apply_limits(ask: Ask, tenant: TenantSettings, model: ServedModel, depths: QueueDepths) -> Ask:
+def apply_limits(
+    ask: EngineRequest, tenant: TenantSettings, model: ServedModel, depths: QueueDepths
+) -> EngineRequest:
     """Return the request with the tenant's limits applied. Raises ServeError if it is not permitted."""
     if tenant.models is not None and ask.model not in tenant.models:
         raise ServeError(
@@ -68,8 +70,8 @@ def apply_limits(ask: Ask, tenant: TenantSettings, model: ServedModel, depths: Q
     if ask.priority is not None and ask.priority < tenant.priority:
         raise ServeError(
             403,
-            f"class {name_of_class(ask.priority)} is above that of tenant {tenant.id}, "
-            f"{name_of_class(tenant.priority)}",
+            f"class {find_class_name(ask.priority)} is above that of tenant {tenant.id}, "
+            f"{find_class_name(tenant.priority)}",
             "permission_error",
             "priority",
             "class_not_allowed",
@@ -83,7 +85,7 @@ def apply_limits(ask: Ask, tenant: TenantSettings, model: ServedModel, depths: Q
     return ask
 
 
-def _shorten_to_limits(ask: Ask, tenant: TenantSettings) -> Ask:
+def _shorten_to_limits(ask: EngineRequest, tenant: TenantSettings) -> EngineRequest:
     maximum, prompt = ask.sampling.max_tokens, len(ask.tokens)
     if tenant.max_context is not None:
         if prompt >= tenant.max_context:
@@ -108,35 +110,35 @@ def _check_rates(tenant: TenantSettings, model: ServedModel) -> None:
     """Reject the request if a token rate is exceeded, for tenants with `on_limit: reject`."""
     if tenant.on_limit != "reject":
         return
-    number = model.core.tenant_number(tenant.id)
+    number = model.core.find_tenant(tenant.id)
     now_ns = model.core.scheduler.clock_ns()
     for bucket in model.core.scheduler.buckets[number]:
         if bucket is not None and (level := bucket.level(now_ns)) <= 0:
             message = f"tenant {tenant.id} exceeded its rate of {bucket.rate} tokens per second"
-            raise rate_limit_error(message, "rate_limit_exceeded", (1 - level) / bucket.rate)
+            raise make_rate_limit_error(message, "rate_limit_exceeded", (1 - level) / bucket.rate)
 
 
 def _check_queues(tenant: TenantSettings, priority: Priority, model: ServedModel, depths: QueueDepths) -> None:
     scheduler = model.core.scheduler
-    number = model.core.tenant_number(tenant.id)
+    number = model.core.find_tenant(tenant.id)
     free = max(0, scheduler.limits.slots - sum(scheduler.bound))
     mine = free if tenant.slots_max is None else min(free, max(0, tenant.slots_max - scheduler.bound[number]))
     arriving = sum(count for (whose, _), count in model.arriving.items() if whose == number)
     waiting = scheduler.queues.waiting(number) + arriving
     if waiting >= tenant.queue_max + mine:
         message = f"{waiting} requests of tenant {tenant.id} are waiting; the limit is {tenant.queue_max}"
-        raise rate_limit_error(message, "quota_exceeded", seconds_for(model, waiting))
-    maximum = getattr(depths, name_of_class(priority))
-    ahead = _requests_ahead(model, [priority])
+        raise make_rate_limit_error(message, "quota_exceeded", estimate_seconds(model, waiting))
+    maximum = getattr(depths, find_class_name(priority))
+    ahead = _count_requests_ahead(model, [priority])
     if ahead >= maximum + free:
-        message = f"{ahead} requests of class {name_of_class(priority)} are waiting; the limit is {maximum}"
-        raise unavailable(message, "overloaded", add_jitter(seconds_for(model, ahead)))
+        message = f"{ahead} requests of class {find_class_name(priority)} are waiting; the limit is {maximum}"
+        raise make_unavailable_error(message, "overloaded", add_jitter(estimate_seconds(model, ahead)))
 
 
 def _check_wait(deadline_seconds: float, priority: Priority, model: ServedModel) -> None:
     """Reject a `fail_fast` request whose expected wait exceeds its deadline."""
-    ahead = _requests_ahead(model, [item for item in Priority if item <= priority])
-    wait = seconds_for(model, ahead) if ahead else 0.0
+    ahead = _count_requests_ahead(model, [item for item in Priority if item <= priority])
+    wait = estimate_seconds(model, ahead) if ahead else 0.0
     if wait > deadline_seconds:
         raise ServeError(
             504,
@@ -147,15 +149,15 @@ def _check_wait(deadline_seconds: float, priority: Priority, model: ServedModel)
         )
 
 
-def _requests_ahead(model: ServedModel, classes: Collection[Priority]) -> int:
+def _count_requests_ahead(model: ServedModel, classes: Collection[Priority]) -> int:
     """Return the number of waiting requests of these classes."""
     arriving = sum(count for (_, priority), count in model.arriving.items() if priority in classes)
     return arriving + sum(model.core.scheduler.queues.by_class[priority] for priority in classes)
 
 
-def seconds_for(model: ServedModel, requests: int) -> float:
+def estimate_seconds(model: ServedModel, requests: int) -> float:
     """Return the time to process `requests` requests, from the rate of the last minute; 1 if that is unknown."""
-    per_second, generated = model.metrics.tokens_per_second(), model.metrics.generated_tokens
+    per_second, generated = model.metrics.compute_tokens_per_second(), model.metrics.generated_tokens
     if not per_second:
         return 1.0
     return max(1.0, requests * generated.sum / max(1, int(generated.counts.sum())) / per_second)
@@ -165,7 +167,7 @@ def add_jitter(seconds: float) -> float:
     return max(1.0, seconds * random.uniform(1 - JITTER, 1 + JITTER))
 
 
-def rate_limit_error(message: str, code: str, seconds: float) -> ServeError:
+def make_rate_limit_error(message: str, code: str, seconds: float) -> ServeError:
     """Return a 429 error: the tenant exceeded its own limit."""
     return ServeError(429, message, "rate_limit_error", code=code, retry_after_seconds=max(1, math.ceil(seconds)))
 
@@ -173,27 +175,29 @@ def rate_limit_error(message: str, code: str, seconds: float) -> ServeError:
 # --- what each answer says of it
 
 
-def rate_headers(
+def make_rate_headers(
     tenant: TenantSettings, rate: RequestRate | None, models: Iterable[ServedModel]
 ) -> dict[str, str]:
     """Return OpenAI's x-ratelimit-... headers: the tenant's requests per minute, and the prompt tokens of its
     most used bucket."""
     headers: dict[str, str] = {}
     if rate is not None:
-        headers |= _headers("requests", rate.per_minute, rate.left, rate.full_in())
+        headers |= _format_headers("requests", rate.per_minute, rate.left, rate.seconds_until_full())
     if tenant.prefill_rate is not None:
-        buckets = [(model.core.scheduler, model.core.tenant_number(tenant.id)) for model in models]
+        buckets = [(model.core.scheduler, model.core.find_tenant(tenant.id)) for model in models]
         now_ns = time.monotonic_ns()
         levels = [
             (bucket.level(now_ns), bucket) for s, index in buckets if (bucket := s.buckets[index][0]) is not None
         ]
         if levels:
             level, bucket = min(levels, key=lambda level: level[0])
-            headers |= _headers("tokens", bucket.burst, int(max(0, level)), (bucket.burst - level) / bucket.rate)
+            headers |= _format_headers(
+                "tokens", bucket.burst, int(max(0, level)), (bucket.burst - level) / bucket.rate
+            )
     return headers
 
 
-def _headers(what: str, limit: int, left: int, full_in: float) -> dict[str, str]:
+def _format_headers(what: str, limit: int, left: int, full_in: float) -> dict[str, str]:
     return {
         f"x-ratelimit-limit-{what}": str(limit),
         f"x-ratelimit-remaining-{what}": str(left),

@@ -39,7 +39,7 @@ class HttpServer(uvicorn.Server):
         yield
 
 
-def http_server(app: FastAPI, settings: ServerSettings) -> HttpServer:
+def make_http_server(app: FastAPI, settings: ServerSettings) -> HttpServer:
     """Return uvicorn with the limits of the server's settings. uvicorn itself writes no log."""
     return HttpServer(
         uvicorn.Config(
@@ -71,18 +71,18 @@ def bind(host: str, port: int) -> socket.socket:
             bound.close()
             raise
     except OSError as error:
-        raise AddressTaken(
+        raise AddressInUse(
             f"{host}:{port}: cannot listen: {error.strerror or error}",
             next="choose another --port; 0 selects a free one",
         ) from error
     return bound
 
 
-class AddressTaken(ZincError):
+class AddressInUse(ZincError):
     """Raised if the server cannot listen on the address, for example because another process does."""
 
 
-def url_of(bound: socket.socket) -> str:
+def format_url(bound: socket.socket) -> str:
     host, port = bound.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
@@ -93,7 +93,7 @@ def listen(
     bound: socket.socket,
     *,
     ready: Callable[[], None],
-    say: Callable[[str], None],
+    report: Callable[[str], None],
 ) -> int:
     """Serve until a signal, and close everything. Return the exit code: 0 after a drain, 1 if the device was lost
     or a simulated device has reported an error, 130 if a second signal aborted requests.
@@ -101,7 +101,7 @@ def listen(
     `ready` is called once the models are resident. Raises ZincErrors for models and devices that cannot be opened,
     and OutputError if the ledger could not be written.
     """
-    code = asyncio.run(_serve(server, http_server(app, server.config.server), bound, ready, say))
+    code = asyncio.run(_serve(server, make_http_server(app, server.config.server), bound, ready, report))
     if code == INTERRUPTED and not server.stop(CLOSE_SECONDS):
         sys.stdout.flush()
         os._exit(code)  # its thread is in a step, or loads a model: nothing waits for that
@@ -109,7 +109,7 @@ def listen(
         server.stop()
     finally:
         for sentence in server.findings():
-            say(f"FAIL      {sentence}")
+            report(f"FAIL      {sentence}")
     return FAILED if server.findings() else code
 
 
@@ -118,16 +118,16 @@ async def _serve(
     http: HttpServer,
     bound: socket.socket,
     ready: Callable[[], None],
-    say: Callable[[str], None],
+    report: Callable[[str], None],
 ) -> int:
     loop, signals = asyncio.get_running_loop(), asyncio.Semaphore(0)
     reloads: set[asyncio.Future[None]] = set()  # kept, so that none is lost half way
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, signals.release)
-    loop.add_signal_handler(signal.SIGHUP, lambda: reloads.add(asyncio.ensure_future(_reload(server, say))))
+    loop.add_signal_handler(signal.SIGHUP, lambda: reloads.add(asyncio.ensure_future(_reload(server, report))))
     stop = asyncio.ensure_future(signals.acquire())
-    lost = asyncio.ensure_future(server.lost_models())
-    opened = asyncio.ensure_future(server.opened())
+    lost = asyncio.ensure_future(server.wait_for_lost_models())
+    opened = asyncio.ensure_future(server.open_in_background())
     answering = asyncio.ensure_future(http.serve(sockets=[bound]))
     try:
         await asyncio.wait({opened, stop, answering}, return_when=asyncio.FIRST_COMPLETED)
@@ -137,10 +137,10 @@ async def _serve(
         ready()
         await asyncio.wait({stop, lost, answering}, return_when=asyncio.FIRST_COMPLETED)
         if lost.done():
-            say(f"lost      {lost.result()}")
+            report(f"lost      {lost.result()}")
             return FAILED
         signal_task = asyncio.ensure_future(signals.acquire())
-        drained = asyncio.ensure_future(_drain(server, say))
+        drained = asyncio.ensure_future(_drain(server, report))
         await asyncio.wait({drained, signal_task}, return_when=asyncio.FIRST_COMPLETED)
         if not drained.done():
             http.force_exit = True
@@ -151,20 +151,20 @@ async def _serve(
         await answering
 
 
-async def _reload(server: InferenceServer, say: Callable[[str], None]) -> None:
+async def _reload(server: InferenceServer, report: Callable[[str], None]) -> None:
     """Handle SIGHUP: reload the configuration file, or log why nothing changed."""
     try:
         result = await reload(server)
     except ServeError as error:
-        say(f"reload    nothing has changed: {error.message}")
+        report(f"reload    nothing has changed: {error.message}")
         return
     later = f"; at the next start: {', '.join(result.at_start)}" if result.at_start else ""
-    say(f"reload    {', '.join(result.applied) or 'nothing'} changed{later}")
+    report(f"reload    {', '.join(result.applied) or 'nothing'} changed{later}")
 
 
-async def _drain(server: InferenceServer, say: Callable[[str], None]) -> None:
+async def _drain(server: InferenceServer, report: Callable[[str], None]) -> None:
     seconds = server.config.server.drain_s
     if running := server.requests:
         count = f"{running} request{'s' * (running > 1)}"
-        say(f"draining  {count}, at most {seconds:g} s; a second signal ends at once")
+        report(f"draining  {count}, at most {seconds:g} s; a second signal ends at once")
     await server.drain(seconds)

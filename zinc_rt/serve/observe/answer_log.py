@@ -27,13 +27,13 @@ def log_answer(
         "completion_tokens": request.generated,
         "ended": request.state.value,
         "reason": request.reason,
-        "queue_ms": _ms(times.arrived_ns, times.admitted_ns),
-        "first_token_ms": _ms(times.arrived_ns, times.first_ns),
-        "ms": _ms(times.arrived_ns, now_ns),
+        "queue_ms": _elapsed_ms(times.arrived_ns, times.admitted_ns),
+        "first_token_ms": _elapsed_ms(times.arrived_ns, times.first_ns),
+        "ms": _elapsed_ms(times.arrived_ns, now_ns),
     }
     LOGGER.log(level, "answer", extra=about)
 
 
-def _ms(begin_ns: int, end_ns: int) -> float | None:
+def _elapsed_ms(begin_ns: int, end_ns: int) -> float | None:
     """Return the elapsed milliseconds, or None if the event has not happened."""
     return round((end_ns - begin_ns) / 1e6, 3) if end_ns else None

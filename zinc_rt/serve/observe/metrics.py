@@ -96,9 +96,9 @@ class ServerCollector(Collector):
 
     def collect(self) -> Iterable[Metric]:
         models = list(self.server.models.values())
-        yield from _process_families(self.server, models, self.responses)
-        counts = {model.id: model.core.ledger.by_account() for model in models}
-        totals = {model: _totals(by_account) for model, by_account in counts.items()}
+        yield from _make_process_families(self.server, models, self.responses)
+        counts = {model.id: model.core.ledger.list_by_account() for model in models}
+        totals = {model: _sum_accounts(by_account) for model, by_account in counts.items()}
         for name, (words, read) in GAUGES.items():
             gauge = GaugeMetricFamily(name, words, labels=["model_name"])
             for model in models:
@@ -114,14 +114,14 @@ class ServerCollector(Collector):
             for model in models:
                 _add_histogram(histogram, [model.id], of(model.metrics))
             yield histogram
-        yield from _cache_families(models)
-        yield from _request_families(models, totals)
-        yield from _engine_families(models)
-        yield from _budget_families(models)
-        yield from _tenant_families(models, counts)
+        yield from _make_cache_families(models)
+        yield from _make_request_families(models, totals)
+        yield from _make_engine_families(models)
+        yield from _make_budget_families(models)
+        yield from _make_tenant_families(models, counts)
 
 
-def _totals(by_account: Mapping[str, Counter[str]]) -> Counter[str]:
+def _sum_accounts(by_account: Mapping[str, Counter[str]]) -> Counter[str]:
     totals: Counter[str] = Counter()
     for counters in by_account.values():
         totals.update(counters)
@@ -132,7 +132,7 @@ def _add_histogram(family: HistogramMetricFamily, labels: list[str], histogram: 
     family.add_metric(labels, histogram.buckets(), histogram.sum)
 
 
-def _process_families(
+def _make_process_families(
     server: InferenceServer, models: list[ServedModel], responses: Mapping[int, int]
 ) -> Iterator[Metric]:
     simulated = any(model.core.engine.backend.device.simulated for model in models)
@@ -150,7 +150,7 @@ def _process_families(
     yield answered
 
 
-def _cache_families(models: list[ServedModel]) -> Iterator[Metric]:
+def _make_cache_families(models: list[ServedModel]) -> Iterator[Metric]:
     """Return the metrics of the prefix cache, in tokens as in vLLM, and the pool size, which routers use as a
     weight."""
     queries = CounterMetricFamily(
@@ -174,21 +174,21 @@ def _cache_families(models: list[ServedModel]) -> Iterator[Metric]:
     yield from (queries, hits, info)
 
 
-def _request_families(models: list[ServedModel], totals: Mapping[str, Counter[str]]) -> Iterator[Metric]:
+def _make_request_families(models: list[ServedModel], totals: Mapping[str, Counter[str]]) -> Iterator[Metric]:
     family = CounterMetricFamily(
         "vllm:request_success", "Finished choices by finish reason.", labels=["model_name", "finished_reason"]
     )
     for model in models:
         reasons = Counter(stop=0, length=0, abort=0, error=0)
         for counter, count in totals[model.id].items():
-            if finish_reason := finished_reason(counter):
+            if finish_reason := find_finish_reason_label(counter):
                 reasons[finish_reason] += count
         for reason, count in sorted(reasons.items()):
             family.add_metric([model.id, reason], count)
     yield family
 
 
-def finished_reason(counter: str) -> str:
+def find_finish_reason_label(counter: str) -> str:
     """Return vLLM's finish reason for a ledger counter (requests_finished.stop ...), or "" for another
     counter."""
     state, _, reason = counter.partition(".")
@@ -202,7 +202,7 @@ def finished_reason(counter: str) -> str:
     }.get(state, "")
 
 
-def _engine_families(models: list[ServedModel]) -> Iterator[Metric]:
+def _make_engine_families(models: list[ServedModel]) -> Iterator[Metric]:
     step = HistogramMetricFamily(
         "zinc_rt_step_seconds",
         "Time of the phases of a step: planning, execution, processing of results.",
@@ -245,10 +245,10 @@ def _engine_families(models: list[ServedModel]) -> Iterator[Metric]:
             family.add_metric([model.id], submission[family.name.removeprefix("zinc_rt_")])
         for priority in Priority:
             waiting.add_metric([model.id, priority.name.lower()], scheduler.queues.by_class[priority])
-        for owner, count in _owners(group.pool for group in scheduler.cache.pools).items():
+        for owner, count in _count_owners(group.pool for group in scheduler.cache.pools).items():
             pages.add_metric([model.id, owner], count)
         if (pool := scheduler.cache.rows) is not None:
-            for owner, count in _owners([pool]).items():
+            for owner, count in _count_owners([pool]).items():
                 rows.add_metric([model.id, owner], count)
         if model.core.engine.backend.instrument is not None:
             findings.add_metric([model.id], len(model.core.findings()))
@@ -256,7 +256,7 @@ def _engine_families(models: list[ServedModel]) -> Iterator[Metric]:
     yield from (step, hangs, *families, late, waiting, pages, rows, findings, marked)
 
 
-def _budget_families(models: list[ServedModel]) -> Iterator[Metric]:
+def _make_budget_families(models: list[ServedModel]) -> Iterator[Metric]:
     steps = CounterMetricFamily(
         "zinc_rt_budget_steps",
         "Steps in which a latency budget limited prompts, or in which the decodes alone exceed it.",
@@ -282,7 +282,7 @@ def _budget_families(models: list[ServedModel]) -> Iterator[Metric]:
     yield from (steps, longest, ratio)
 
 
-def _owners(pools: Iterable[Pool]) -> dict[str, int]:
+def _count_owners(pools: Iterable[Pool]) -> dict[str, int]:
     """Return how many pages are used by requests, used only by the cache, and free."""
     owners = Counter(request=0, cache=0, free=0)
     for pool in pools:
@@ -290,7 +290,7 @@ def _owners(pools: Iterable[Pool]) -> dict[str, int]:
     return owners
 
 
-def _tenant_families(
+def _make_tenant_families(
     models: list[ServedModel], counts: Mapping[str, Mapping[str, Counter[str]]]
 ) -> Iterator[Metric]:
     tokens = CounterMetricFamily(
@@ -312,7 +312,7 @@ def _tenant_families(
                     kinds[label.get(name, OTHER), kind] += counters[counter]
         for (name, kind), count in kinds.items():
             tokens.add_metric([model.id, name, kind], count)
-        for name, values in _held_resources(scheduler, names, label).items():
+        for name, values in _list_held_resources(scheduler, names, label).items():
             for family, value in zip(held, values, strict=True):
                 family.add_metric([model.id, name], value)
         for tenant, histogram in sorted(model.metrics.tenant_wait.items()):
@@ -321,7 +321,9 @@ def _tenant_families(
     yield from (tokens, *held, waited)
 
 
-def _held_resources(scheduler: Scheduler, names: list[str], label: Mapping[str, str]) -> dict[str, list[float]]:
+def _list_held_resources(
+    scheduler: Scheduler, names: list[str], label: Mapping[str, str]
+) -> dict[str, list[float]]:
     """Return the values of HELD, by label."""
     values: dict[str, list[float]] = {}
     for number, name in enumerate(names):
@@ -334,7 +336,7 @@ def _held_resources(scheduler: Scheduler, names: list[str], label: Mapping[str, 
     return values
 
 
-def registry(server: InferenceServer, responses: Mapping[int, int]) -> CollectorRegistry:
+def make_registry(server: InferenceServer, responses: Mapping[int, int]) -> CollectorRegistry:
     """Return the metric registry of a server, with process metrics. It has no global state."""
     collectors = CollectorRegistry(auto_describe=False)
     collectors.register(ServerCollector(server, responses))
@@ -342,10 +344,10 @@ def registry(server: InferenceServer, responses: Mapping[int, int]) -> Collector
     return collectors
 
 
-def router(server: InferenceServer, responses: Mapping[int, int]) -> APIRouter:
+def make_router(server: InferenceServer, responses: Mapping[int, int]) -> APIRouter:
     """Return the route GET /metrics, for keys with the scope admin unless the configuration opens it to all."""
     routes = APIRouter(dependencies=[] if server.config.server.metrics_open else [Depends(require_scope("admin"))])
-    kept = registry(server, responses)
+    kept = make_registry(server, responses)
 
     @routes.get("/metrics", include_in_schema=False)
     def metrics(request: Request) -> Response:  # in a worker thread: the event loop serves streams meanwhile

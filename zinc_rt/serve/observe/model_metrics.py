@@ -49,7 +49,9 @@ class ModelMetrics:
         self.whole = Histogram(REQUEST)
         self.queue, self.prefill, self.decode, self.running = (Histogram(REQUEST) for _ in range(4))
         self.step_tokens = Histogram(STEP_TOKENS)
-        self.prompt_tokens, self.generated_tokens = (Histogram(_bucket_bounds(scheduler.limits.ctx)) for _ in "pg")
+        self.prompt_tokens, self.generated_tokens = (
+            Histogram(_make_bucket_bounds(scheduler.limits.ctx)) for _ in "pg"
+        )
         self.step = {phase: Histogram(STEP) for phase in PHASES}
         self.tenant_wait: dict[int, Histogram] = {}
         self._scheduler, self._tell_end = scheduler, ended
@@ -65,11 +67,11 @@ class ModelMetrics:
         if what == "arrive":
             self._times[key] = RequestTimes(request.arrived_ns)
         elif what == "admit":
-            self._admitted(request)
+            self._record_admission(request)
         elif what == "end":
-            self._ended(request)
+            self._record_end(request)
 
-    def _admitted(self, request: Request) -> None:
+    def _record_admission(self, request: Request) -> None:
         times = self._times[request.number, request.choice]
         if not times.admitted_ns:
             times.admitted_ns = self._scheduler.now_ns
@@ -77,7 +79,7 @@ class ModelMetrics:
             self.queue.observe(waited)
             self.tenant_wait.setdefault(request.tenant, Histogram(REQUEST)).observe(waited)
 
-    def _ended(self, request: Request) -> None:
+    def _record_end(self, request: Request) -> None:
         key = request.number, request.choice
         times, now_ns = self._times[key], self._scheduler.clock_ns()
         if request.state is State.FINISHED:
@@ -128,14 +130,14 @@ class ModelMetrics:
 
     # --- from any thread
 
-    def tokens_per_second(self) -> float:
+    def compute_tokens_per_second(self) -> float:
         """Return the sampled tokens per second, over the last minute or since the first step."""
         now = self._scheduler.clock_ns() // 10**9
         result = [(second, count) for second, count in tuple(self._made) if second > now - RATE_SECONDS]
         return sum(count for _, count in result) / max(1, now - result[0][0]) if result else 0.0
 
 
-def _bucket_bounds(maximum: int) -> list[float]:
+def _make_bucket_bounds(maximum: int) -> list[float]:
     """Return 1, 2, 5, 10, 20 ... up to `maximum`: histogram edges for token counts."""
     edges = (digit * 10.0**power for power in range(len(str(maximum))) for digit in (1, 2, 5))
     return [edge for edge in edges if edge <= maximum]

@@ -25,36 +25,36 @@ HEADS = 512  # most recently used first pages that are told
 DIGEST_CHARACTERS = 32
 
 
-def prefix_digest(router_key: str, model: str, owner: str, tokens: bytes) -> str:
+def digest_prefix(router_key: str, model: str, owner: str, tokens: bytes) -> str:
     """Return the digest of a prompt's first page. `owner`: the tenant's id, or its isolation group as `group
     NAME`; `tokens`: the page's ids as little-endian i32."""
     data = b"\0".join((model.encode(), owner.encode(), tokens))
     return hmac.new(router_key.encode(), data, hashlib.sha256).hexdigest()[:DIGEST_CHARACTERS]
 
 
-def hottest_prefixes(model: ServedModel, tenancy: Tenancy, router_key: str) -> list[str]:
+def list_hottest_prefixes(model: ServedModel, tenancy: Tenancy, router_key: str) -> list[str]:
     """Return the digests of the cached first pages, most recently used first. Entries with a `cache_salt` are
     omitted."""
-    heads = sorted(model.core.scheduler.cache.prefix.heads(), key=lambda entry: -entry.last_use_ns)[:HEADS]
-    roots = _roots(model, tenancy)
+    heads = sorted(model.core.scheduler.cache.prefix.list_heads(), key=lambda entry: -entry.last_use_ns)[:HEADS]
+    roots = _list_roots(model, tenancy)
     entries = []
     for entry in heads:
-        if owner := _owner(entry, roots):
-            entries.append(prefix_digest(router_key, model.id, owner, entry.tokens))
+        if owner := _find_owner(entry, roots):
+            entries.append(digest_prefix(router_key, model.id, owner, entry.tokens))
     return entries
 
 
-def _roots(model: ServedModel, tenancy: Tenancy) -> Mapping[bytes, str]:
+def _list_roots(model: ServedModel, tenancy: Tenancy) -> Mapping[bytes, str]:
     """Return the owners by hash-chain root: isolation groups, and tenants without a group."""
     roots: dict[bytes, str] = {}
     for number, tenant in enumerate(model.core.scheduler.tenants):
-        known = tenancy.tenant(tenant.name)
+        known = tenancy.find_tenant(tenant.name)
         group = None if known is None else known.isolation_group
-        roots[model.core.namespace(number).root] = tenant.name if group is None else f"group {group}"
+        roots[model.core.make_namespace(number).root] = tenant.name if group is None else f"group {group}"
     return roots
 
 
-def _owner(entry: CachedPage, roots: Mapping[bytes, str]) -> str:
+def _find_owner(entry: CachedPage, roots: Mapping[bytes, str]) -> str:
     """Return the owner of a cache entry: the first link of a hash chain is hashed from its owner's root.
     Empty if it is salted."""
     for root, owner in roots.items():
@@ -63,7 +63,7 @@ def _owner(entry: CachedPage, roots: Mapping[bytes, str]) -> str:
     return ""
 
 
-def routing_of(model: ServedModel, tenancy: Tenancy, router_key: str | None) -> dict[str, Any]:
+def describe_routing(model: ServedModel, tenancy: Tenancy, router_key: str | None) -> dict[str, Any]:
     """Return a model's load and, if a router key is set, its cached prefixes."""
     scheduler = model.core.scheduler
     pools = [group.pool for group in scheduler.cache.pools]
@@ -73,16 +73,16 @@ def routing_of(model: ServedModel, tenancy: Tenancy, router_key: str | None) -> 
         "slots": scheduler.limits.slots,
         "free_slots": len(scheduler.slots.free),
         "kv_usage": max(pool.used / pool.count for pool in pools),
-        "tokens_per_second": model.metrics.tokens_per_second(),
+        "tokens_per_second": model.metrics.compute_tokens_per_second(),
         "page_tokens": scheduler.cache.page_tokens,
         "lost": bool(model.lost),
     }
     if router_key is not None:
-        load["prefixes"] = hottest_prefixes(model, tenancy, router_key)
+        load["prefixes"] = list_hottest_prefixes(model, tenancy, router_key)
     return load
 
 
-def router(server: InferenceServer) -> APIRouter:
+def make_router(server: InferenceServer) -> APIRouter:
     """Return the route, for keys with the scope admin."""
     routes = APIRouter(tags=["admin"], dependencies=[Depends(require_scope("admin"))])
 
@@ -90,7 +90,7 @@ def router(server: InferenceServer) -> APIRouter:
     def get_routing() -> dict[str, Any]:  # in a worker thread: hundreds of digests take milliseconds
         """Return this server's load and cached prefixes, by model."""
         key = server.config.server.router_key
-        models = {model.id: routing_of(model, server.tenancy, key) for model in server.models.values()}
+        models = {model.id: describe_routing(model, server.tenancy, key) for model in server.models.values()}
         return {"ready": not server.draining, "started": int(server.started_at), "models": models}
 
     return routes

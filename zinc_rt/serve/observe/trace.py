@@ -13,16 +13,16 @@ from fastapi import APIRouter, Depends, Query
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse
 
-from zinc_rt.sched.step_timeline import timeline
+from zinc_rt.sched.step_timeline import build_timeline
 from zinc_rt.sched.step_trace import STEPS
 from zinc_rt.serve.engine.server import InferenceServer
-from zinc_rt.serve.errors import unavailable
+from zinc_rt.serve.errors import make_unavailable_error
 from zinc_rt.serve.tenants.auth import require_scope
 
 WAIT_SECONDS = 10.0  # for the step that runs to end
 
 
-def router(server: InferenceServer) -> APIRouter:
+def make_router(server: InferenceServer) -> APIRouter:
     """Return the route, for keys with the scope admin."""
     routes = APIRouter(tags=["admin"], dependencies=[Depends(require_scope("admin"))])
 
@@ -34,13 +34,13 @@ def router(server: InferenceServer) -> APIRouter:
         format."""
         served = server.model(model or next(iter(server.models), ""))
         try:
-            kept = await asyncio.wait_for(server.call(lambda: served.core.last_steps(steps)), WAIT_SECONDS)
+            kept = await asyncio.wait_for(server.call(lambda: served.core.copy_last_steps(steps)), WAIT_SECONDS)
         except TimeoutError:
-            raise unavailable(f"no step has ended for {WAIT_SECONDS:g} s", "engine_busy") from None
+            raise make_unavailable_error(f"no step has ended for {WAIT_SECONDS:g} s", "engine_busy") from None
 
-        def shown() -> dict[str, Any]:
-            return timeline(kept, served.request_ids.of)
+        def make_timeline() -> dict[str, Any]:
+            return build_timeline(kept, served.request_ids.of)
 
-        return JSONResponse(await run_in_threadpool(shown))
+        return JSONResponse(await run_in_threadpool(make_timeline))
 
     return routes

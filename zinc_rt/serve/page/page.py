@@ -21,17 +21,17 @@ ICON = (
 )
 
 
-def router() -> APIRouter:
+def make_router() -> APIRouter:
     """Return the routes of the pages and of the icon. They need no key because they contain no data."""
     routes = APIRouter(include_in_schema=False)
     for path, name in FILES.items():
-        routes.add_api_route(path, _page(name), methods=METHODS)
-    routes.add_api_route("/docs", _endpoints, methods=METHODS)
-    routes.add_api_route("/favicon.ico", _icon, methods=METHODS)
+        routes.add_api_route(path, _make_page(name), methods=METHODS)
+    routes.add_api_route("/docs", _render_endpoints, methods=METHODS)
+    routes.add_api_route("/favicon.ico", _serve_icon, methods=METHODS)
     return routes
 
 
-async def _endpoints(request: Request) -> Response:
+async def _render_endpoints(request: Request) -> Response:
     """Return the list of endpoints as a page, rendered from the server's OpenAPI document."""
     from jinja2 import Environment
 
@@ -41,14 +41,14 @@ async def _endpoints(request: Request) -> Response:
         .from_string(template)
         .render(document=request.app.openapi(), address=str(request.base_url).rstrip("/"))
     )
-    return Response(text, media_type="text/html; charset=utf-8", headers=_headers(text))
+    return Response(text, media_type="text/html; charset=utf-8", headers=_make_headers(text))
 
 
-async def _icon() -> Response:
+async def _serve_icon() -> Response:
     return Response(ICON, media_type="image/svg+xml", headers={"Cache-Control": "max-age=86400"})
 
 
-def _page(name: str) -> Callable[[], Awaitable[Response]]:
+def _make_page(name: str) -> Callable[[], Awaitable[Response]]:
     async def page() -> Response:
         text, headers = read(name)
         return Response(text, media_type="text/html; charset=utf-8", headers=headers)
@@ -60,19 +60,19 @@ def _page(name: str) -> Callable[[], Awaitable[Response]]:
 def read(name: str) -> tuple[str, dict[str, str]]:
     """Return a page's text and its headers."""
     text = (Path(__file__).parent / name).read_text(encoding="utf-8")
-    return text, _headers(text)
+    return text, _make_headers(text)
 
 
-def _headers(text: str) -> dict[str, str]:
+def _make_headers(text: str) -> dict[str, str]:
     return {
-        "Content-Security-Policy": policy(text),
+        "Content-Security-Policy": make_policy(text),
         "Cache-Control": "no-cache",
         "Referrer-Policy": "no-referrer",
         "X-Content-Type-Options": "nosniff",
     }
 
 
-def policy(page: str) -> str:
+def make_policy(page: str) -> str:
     """Return the Content-Security-Policy of a page: it may run its own script and style, identified by hash,
     and connect to this server.
 
@@ -82,8 +82,8 @@ def policy(page: str) -> str:
     return "; ".join(
         (
             "default-src 'self'",
-            f"script-src {_hashes(page, 'script')}",
-            f"style-src {_hashes(page, 'style')}",
+            f"script-src {_hash_blocks(page, 'script')}",
+            f"style-src {_hash_blocks(page, 'style')}",
             "img-src 'self' data:",
             "object-src 'none'",
             "base-uri 'none'",
@@ -95,7 +95,7 @@ def policy(page: str) -> str:
     )
 
 
-def _hashes(page: str, tag: str) -> str:
+def _hash_blocks(page: str, tag: str) -> str:
     inline = re.findall(rf"<{tag}>(.*?)</{tag}>", page, re.DOTALL)
     if not inline:
         return "'none'"

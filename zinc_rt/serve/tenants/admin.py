@@ -13,7 +13,7 @@ from zinc_rt.serve.engine.server import InferenceServer
 from zinc_rt.serve.tenants.auth import require_scope
 
 
-def router(server: InferenceServer) -> APIRouter:
+def make_router(server: InferenceServer) -> APIRouter:
     """Return the routes, for keys with the scope admin."""
     routes = APIRouter(
         prefix="/v1/admin",

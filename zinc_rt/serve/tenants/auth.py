@@ -34,16 +34,16 @@ def authenticate(connection: HTTPConnection, tenancy: Tenancy) -> Caller:
         return Caller(tenancy.config.tenants[0].id, "", EVERYTHING if local else EVERYTHING - {"admin"})
     scheme, _, key = connection.headers.get("authorization", "").partition(" ")
     if scheme.lower() != "bearer" or not key:
-        raise _unknown("missing API key: send it as `Authorization: Bearer zrt_...`")
-    caller = tenancy.keys.caller(key.strip())
+        raise _make_key_error("missing API key: send it as `Authorization: Bearer zrt_...`")
+    caller = tenancy.keys.find_caller(key.strip())
     if caller is None:
-        raise _unknown("unknown key")
-    if tenancy.keys.expired(caller.key):
-        raise _unknown(f"key {caller.key} has expired")
+        raise _make_key_error("unknown key")
+    if tenancy.keys.is_expired(caller.key):
+        raise _make_key_error(f"key {caller.key} has expired")
     return caller
 
 
-async def caller(request: Request, documented: Annotated[object, Depends(_bearer)] = None) -> Caller:
+async def find_caller(request: Request, documented: Annotated[object, Depends(_bearer)] = None) -> Caller:
     """Return the caller of a request. See `authenticate`. For a request with a body it is determined once,
     before the body is read."""
     known: Caller | None = getattr(request.state, "caller", None)
@@ -55,7 +55,7 @@ async def caller(request: Request, documented: Annotated[object, Depends(_bearer
 def require_scope(scope: Scope) -> Callable[..., Awaitable[Caller]]:
     """Return the dependency of endpoints that require a scope. Raises ServeError 403."""
 
-    async def scoped(authenticated: Annotated[Caller, Depends(caller)]) -> Caller:
+    async def check_scope(authenticated: Annotated[Caller, Depends(find_caller)]) -> Caller:
         if scope not in authenticated.scopes:
             raise ServeError(
                 403,
@@ -66,15 +66,15 @@ def require_scope(scope: Scope) -> Callable[..., Awaitable[Caller]]:
             )
         return authenticated
 
-    return scoped
+    return check_scope
 
 
-Anybody = Annotated[Caller, Depends(caller)]  # with any key
+Anybody = Annotated[Caller, Depends(find_caller)]  # with any key
 Inference = Annotated[Caller, Depends(require_scope("inference"))]
 Admin = Annotated[Caller, Depends(require_scope("admin"))]
 
 
-def _unknown(message: str) -> ServeError:
+def _make_key_error(message: str) -> ServeError:
     return ServeError(401, message, code="invalid_api_key")
 
 
@@ -86,7 +86,7 @@ def _require_loopback(connection: HTTPConnection, settings: ServerSettings) -> N
     """
     host = connection.headers.get("host", "")
     origin = connection.headers.get("origin")
-    if not settings.insecure and not is_loopback(_name(host)):
+    if not settings.insecure and not is_loopback(_strip_port(host)):
         raise ServeError(
             403, f"Host {host[:80]!r} is not a name of this machine", "permission_error", code="foreign_host"
         )
@@ -96,6 +96,6 @@ def _require_loopback(connection: HTTPConnection, settings: ServerSettings) -> N
         )
 
 
-def _name(host: str) -> str:
+def _strip_port(host: str) -> str:
     """Return the host name of a Host header, without the port."""
     return host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]

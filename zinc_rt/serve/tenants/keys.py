@@ -32,7 +32,7 @@ class Caller:
     def admin(self) -> bool:
         return "admin" in self.scopes
 
-    def may_see(self, tenant: str) -> bool:
+    def can_see(self, tenant: str) -> bool:
         """Return whether the caller may read that tenant's usage."""
         return self.admin or (self.tenant == tenant and "usage" in self.scopes)
 
@@ -43,10 +43,10 @@ def new_key(
     """Return a new key for the client, and its stored form for the server."""
     id = id or secrets.token_hex(4)
     secret = base64.b32encode(secrets.token_bytes(SECRET_BYTES)).decode().rstrip("=").lower()
-    return f"{PREFIX}_{id}_{secret}", KeySettings(id, digest_of(secret), tuple(scopes), expires)
+    return f"{PREFIX}_{id}_{secret}", KeySettings(id, digest_secret(secret), tuple(scopes), expires)
 
 
-def digest_of(secret: str) -> str:
+def digest_secret(secret: str) -> str:
     """Return the digest of a secret. A secret has 256 random bits, so a slow hash is unnecessary."""
     return hashlib.sha256(secret.encode(errors="surrogateescape")).hexdigest()
 
@@ -63,18 +63,18 @@ class Keyring:
     def __contains__(self, id: str) -> bool:
         return id in self._rows
 
-    def caller(self, text: str) -> Caller | None:
+    def find_caller(self, text: str) -> Caller | None:
         """Return the owner of a key, or None if the key is unknown. An expired key still has an owner: see
-        `expired`."""
+        `is_expired`."""
         prefix, _, rest = text.partition("_")
         id, _, secret = rest.partition("_")
         row = self._rows.get(id) if prefix == PREFIX else None
         expected = NO_DIGEST if row is None else row[1].sha256
-        same = hmac.compare_digest(digest_of(secret), expected)
+        same = hmac.compare_digest(digest_secret(secret), expected)
         if row is None or not same:
             return None
         return Caller(row[0], id, frozenset(row[1].scopes))
 
-    def expired(self, id: str) -> bool:
+    def is_expired(self, id: str) -> bool:
         expires = self._rows[id][1].expires
         return expires is not None and expires <= datetime.now(UTC)

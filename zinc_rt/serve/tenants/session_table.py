@@ -32,7 +32,7 @@ class SessionTable:
         if len(self._known) > MOST:
             self._known.popitem(last=False)
 
-    def all_sessions(self) -> dict[str, KnownSession]:
+    def list_sessions(self) -> dict[str, KnownSession]:
         """Return the sessions by name, least recently used first."""
         since = time.monotonic() - self._ttl_s
         while self._known and next(iter(self._known.values())).used < since:

@@ -11,9 +11,9 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from zinc_rt.serve.config.settings import Config, TenantSettings
-from zinc_rt.serve.engine.requests import Ask
+from zinc_rt.serve.engine.requests import EngineRequest
 from zinc_rt.serve.errors import ServeError
-from zinc_rt.serve.http.limits import RequestRate, apply_limits, rate_headers, rate_limit_error
+from zinc_rt.serve.http.limits import RequestRate, apply_limits, make_rate_headers, make_rate_limit_error
 from zinc_rt.serve.tenants.keys import Keyring
 from zinc_rt.serve.tenants.session_table import SessionTable
 
@@ -54,29 +54,29 @@ class Tenancy:
                     else RequestRate(requests_per_minute)
                 )
 
-    def tenant(self, name: str) -> TenantSettings:
+    def find_tenant(self, name: str) -> TenantSettings:
         """Return a tenant by name, "" for the first. Raises ServeError 404."""
         settings = self._tenants.get(name) if name else self.config.tenants[0]
         if settings is None:
             raise ServeError(404, f"unknown tenant {name[:64]!r}", code="tenant_not_found")
         return settings
 
-    def sessions_of(self, name: str) -> SessionTable:
+    def find_sessions(self, name: str) -> SessionTable:
         return self._sessions.setdefault(name, SessionTable())
 
-    def allowed(self, ask: Ask, model: ServedModel) -> Ask:
+    def allowed(self, ask: EngineRequest, model: ServedModel) -> EngineRequest:
         """Return the request with the tenant's limits applied, and count it. Raises ServeError 403, 429, 503."""
-        tenant = self.tenant(ask.tenant)
+        tenant = self.find_tenant(ask.tenant)
         ask = apply_limits(ask, tenant, model, self.config.queue)
         rate = self._rates.get(tenant.id)
         if rate is not None and (wait := rate.take()):
             message = f"tenant {tenant.id} exceeded its limit of {rate.per_minute} requests per minute"
-            raise rate_limit_error(message, "rate_limit_exceeded", wait)
+            raise make_rate_limit_error(message, "rate_limit_exceeded", wait)
         if ask.session:
-            self.sessions_of(tenant.id).count(ask.session)
+            self.find_sessions(tenant.id).count(ask.session)
         return ask
 
     def headers(self, name: str, models: Iterable[ServedModel]) -> dict[str, str]:
         """Return the rate-limit headers of a tenant; empty if it has no rates."""
         tenant = self._tenants.get(name)
-        return {} if tenant is None else rate_headers(tenant, self._rates.get(name), models)
+        return {} if tenant is None else make_rate_headers(tenant, self._rates.get(name), models)

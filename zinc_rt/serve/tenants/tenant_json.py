@@ -11,7 +11,7 @@ from pydantic import TypeAdapter
 from zinc_rt.sched.scheduler import Scheduler
 from zinc_rt.serve.config.file import validate_settings, with_defaults
 from zinc_rt.serve.config.settings import KeySettings, TenantLimits, TenantSettings
-from zinc_rt.serve.config.values import name_of_class
+from zinc_rt.serve.config.values import find_class_name
 from zinc_rt.serve.engine.server import InferenceServer
 from zinc_rt.serve.errors import ServeError
 
@@ -29,12 +29,12 @@ SHOWN = frozenset({"used", "parked", "waiting", "level"})  # what is shown and n
 SCHEMA = TypeAdapter(TenantSettings).json_schema(mode="validation")
 
 
-def tenant_document(server: InferenceServer, tenant: TenantSettings) -> dict[str, Any]:
+def make_tenant_document(server: InferenceServer, tenant: TenantSettings) -> dict[str, Any]:
     """Return a tenant with its current use, in total and per resident model."""
     models = {
-        model.id: _held_resources(model.core.scheduler, number)
+        model.id: _count_held_resources(model.core.scheduler, number)
         for model in server.models.values()
-        if (number := _number(model.core.scheduler, tenant.id)) is not None
+        if (number := _find_number(model.core.scheduler, tenant.id)) is not None
     }
     total = {
         name: sum(model[name] for model in models.values()) for name in ("slots", "kv_pages", "parked", "waiting")
@@ -44,7 +44,7 @@ def tenant_document(server: InferenceServer, tenant: TenantSettings) -> dict[str
         "id": tenant.id,
         "object": "tenant",
         "created": server.tenancy.created[tenant.id],
-        "class": name_of_class(tenant.priority),
+        "class": find_class_name(tenant.priority),
         "weight": tenant.weight,
         "slots": {"guaranteed": tenant.slots_guaranteed, "max": tenant.slots_max, "used": total["slots"]},
         "kv": {
@@ -55,8 +55,8 @@ def tenant_document(server: InferenceServer, tenant: TenantSettings) -> dict[str
         },
         "rates": {
             "requests_per_minute": tenant.requests_per_minute,
-            "prefill": _rate(tenant.prefill_rate, tenant.prefill_burst, [level[0] for level in levels]),
-            "decode": _rate(tenant.decode_rate, tenant.decode_burst, [level[1] for level in levels]),
+            "prefill": _format_rate(tenant.prefill_rate, tenant.prefill_burst, [level[0] for level in levels]),
+            "decode": _format_rate(tenant.decode_rate, tenant.decode_burst, [level[1] for level in levels]),
             "on_limit": tenant.on_limit,
         },
         "queue": {"waiting": total["waiting"], "max": tenant.queue_max},
@@ -68,22 +68,22 @@ def tenant_document(server: InferenceServer, tenant: TenantSettings) -> dict[str
         "deadline_max_s": tenant.deadline_max_s,
         "session_pin_pages": tenant.session_pin_pages,
         "cache_ttl_s": tenant.cache_ttl_s,
-        "keys": [key_document(key) for key in tenant.keys],
+        "keys": [make_key_document(key) for key in tenant.keys],
         "by_model": models,
     }
 
 
-def key_document(key: KeySettings) -> dict[str, Any]:
+def make_key_document(key: KeySettings) -> dict[str, Any]:
     """Return a key without its secret or digest."""
     expires = None if key.expires is None else key.expires.isoformat()
     return {"id": key.id, "object": "key", "scopes": list(key.scopes), "expires": expires}
 
 
-def _number(scheduler: Scheduler, name: str) -> int | None:
+def _find_number(scheduler: Scheduler, name: str) -> int | None:
     return next((index for index, tenant in enumerate(scheduler.tenants) if tenant.name == name), None)
 
 
-def _held_resources(scheduler: Scheduler, number: int) -> dict[str, Any]:
+def _count_held_resources(scheduler: Scheduler, number: int) -> dict[str, Any]:
     usage, now_ns = scheduler.usage(number), scheduler.clock_ns()
     pools = scheduler.cache.pools
     shares = [charge / pool.pool.count for charge, pool in zip(usage.pages, pools, strict=True)]
@@ -97,7 +97,7 @@ def _held_resources(scheduler: Scheduler, number: int) -> dict[str, Any]:
     }
 
 
-def _rate(rate: int | None, burst: int | None, levels: list[int | None]) -> dict[str, int | None] | None:
+def _format_rate(rate: int | None, burst: int | None, levels: list[int | None]) -> dict[str, int | None] | None:
     if rate is None:
         return None
     return {
@@ -110,14 +110,14 @@ def _rate(rate: int | None, burst: int | None, levels: list[int | None]) -> dict
 # --- from a body
 
 
-def tenant_from_body(body: Any, defaults: TenantLimits) -> TenantSettings:
+def parse_tenant(body: Any, defaults: TenantLimits) -> TenantSettings:
     """Return a new tenant. Raises ServeError 400 with the invalid setting."""
     fields = _flatten(body)
     tenant = _validate_tenant(fields)
     return with_defaults(tenant, fields, defaults)
 
 
-def changed_tenant(tenant: TenantSettings, body: Any) -> TenantSettings:
+def parse_tenant_change(tenant: TenantSettings, body: Any) -> TenantSettings:
     """Return the tenant with the changes of a body. Raises ServeError 400 with the invalid setting."""
     fields = _flatten(body)
     if fields.get("id", tenant.id) != tenant.id:
@@ -144,11 +144,11 @@ def _flatten(body: Any) -> dict[str, Any]:
         raise ServeError(400, "keys: create keys with POST /v1/tenants/ID/keys", param="keys")
     fields: dict[str, Any] = {}
     for name, value in body.items():
-        fields |= _nested_settings((name,), value)
+        fields |= _read_nested_settings((name,), value)
     return fields
 
 
-def _nested_settings(place: tuple[str, ...], value: Any) -> dict[str, Any]:
+def _read_nested_settings(place: tuple[str, ...], value: Any) -> dict[str, Any]:
     """Return the settings at a location of the nested form; elsewhere, the setting itself."""
     if place in NESTED:
         return {NESTED[place]: value}
@@ -157,7 +157,7 @@ def _nested_settings(place: tuple[str, ...], value: Any) -> dict[str, Any]:
         settings: dict[str, Any] = {}
         for name, item in value.items():
             if name not in SHOWN:
-                settings |= _nested_settings((*place, str(name)), item)
+                settings |= _read_nested_settings((*place, str(name)), item)
         return settings
     if inside and value is None:
         return {setting: None for known, setting in NESTED.items() if known[: len(place)] == place}

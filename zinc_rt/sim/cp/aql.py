@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from zinc_rt.pm4.generation import Generation
-from zinc_rt.sim.cp.aql_dispatch import AqlRejected, NoScratch, dispatch_registers, queue_va
+from zinc_rt.sim.cp.aql_dispatch import AqlRejected, NoScratch, find_queue_va, make_dispatch_registers
 from zinc_rt.sim.cp.clocks import WorkKind
 from zinc_rt.sim.cp.compute import ComputeChannel
 from zinc_rt.sim.cp.device_state import DeviceState
 from zinc_rt.sim.cp.execute import control, dispatch, sync
 from zinc_rt.sim.cp.fetch import FetchFrame
-from zinc_rt.sim.cp.interruptions import Illegal, Wait
-from zinc_rt.sim.cp.work import Work
+from zinc_rt.sim.cp.interruptions import IllegalPacket, QueueWait
+from zinc_rt.sim.cp.work import LaunchedWork
 from zinc_rt.sim.interfaces import Fault, HardwareQueue
 from zinc_rt.sim.tables import aql, caches
 from zinc_rt.sim.tables.aql import PACKET_DW, AqlFault, AqlType, AqlVendor, DispatchPacket
@@ -125,7 +125,7 @@ class AqlChannel(ComputeChannel):
         packet = struct.pack(f"<{PACKET_DW}I", *frame.words)
         frame.words.clear()  # a packet is read once, when its turn comes
         if header & aql.BARRIER_BIT and self.pending.busy():
-            self.wait_for(Wait(lambda: not self.pending.busy(), "the packets before it (barrier bit)"))
+            self.wait_for(QueueWait(lambda: not self.pending.busy(), "the packets before it (barrier bit)"))
             return True
         if header & aql.BARRIER_BIT:
             self.mark_coverage(*WorkKind)
@@ -134,11 +134,13 @@ class AqlChannel(ComputeChannel):
         run = _EXECUTE.get(kind)
         name = AqlType(kind).name if kind in set(AqlType) else f"packet of type {kind}"
         self.history.append((frame, frame.position, name))
-        self.device.consulted.mark(f"aql {name}")
+        self.device.consulted.add_mark(f"aql {name}")
         if run is None:
-            self.messages.queue_exception(self.queue, _unknown(kind))
-            raise Illegal(f"{name}: the compute engine only executes dispatches, barriers and vendor packets")
-        self._acquire(header >> aql.ACQUIRE_SHIFT & aql.SCOPE_MASK)
+            self.messages.queue_exception(self.queue, _find_fault(kind))
+            raise IllegalPacket(
+                f"{name}: the compute engine only executes dispatches, barriers and vendor packets"
+            )
+        self._acquire_scope(header >> aql.ACQUIRE_SHIFT & aql.SCOPE_MASK)
         try:
             run(self, header, packet)
         except AqlRejected as stop:
@@ -152,7 +154,7 @@ class AqlChannel(ComputeChannel):
         """
         self._then = then
 
-    def next_packet(self) -> None:
+    def release_packet(self) -> None:
         """Release the slot of the launched packet to the producer."""
         position = self.ring_start
         self.space.write(self.ring.va(position), struct.pack("<H", AqlType.INVALID))
@@ -160,7 +162,7 @@ class AqlChannel(ComputeChannel):
 
     # --- fences and signals -----------------------------------------------------------------------------------
 
-    def _acquire(self, scope: int) -> None:
+    def _acquire_scope(self, scope: int) -> None:
         if scope == 0:
             return
         control = caches.ACQUIRE_GLK_INV | caches.ACQUIRE_GLV_INV
@@ -181,52 +183,56 @@ class AqlChannel(ComputeChannel):
             complete(self, signal_va, start)
 
 
-def _unknown(kind: int) -> AqlFault:
+def _find_fault(kind: int) -> AqlFault:
     return AqlFault.PACKET_UNSUPPORTED if kind == AqlType.AGENT_DISPATCH else AqlFault.PACKET_RESERVED
 
 
-def _dispatch(channel: AqlChannel, header: int, packet: bytes) -> None:
+def _run_dispatch(channel: AqlChannel, header: int, packet: bytes) -> None:
     wanted = DispatchPacket.read(packet)
     va = channel.ring.va(channel.ring_start)
     try:
-        registers, initiator = dispatch_registers(channel.space, channel.queue, wanted, va, channel.generation)
+        registers, initiator = make_dispatch_registers(
+            channel.space, channel.queue, wanted, va, channel.generation
+        )
     except NoScratch as lacking:
         queue_va, reason = lacking.queue_va, str(lacking)
         if not queue_va or not (ready := notify_inactive_signal(channel, queue_va)):
             raise AqlRejected(AqlFault.DIM_INVALID, reason) from None
-        channel.wait_for(Wait(ready, f"scratch from the client: {reason}"))  # then the packet is read again
+        channel.wait_for(QueueWait(ready, f"scratch from the client: {reason}"))  # then the packet is read again
         return
     channel.registers.sh.update(registers)
-    gpu_counter = channel.device.kmd.gpu_counter() if started_at(channel) else 0
+    gpu_counter = channel.device.kmd.gpu_counter() if is_profiled(channel) else 0
     dispatch.launch(channel, wanted.grid_threads, initiator)
     channel.finish(header, wanted.signal_va, gpu_counter)
-    channel.next_packet()
+    channel.release_packet()
 
 
-def _barrier(channel: AqlChannel, header: int, packet: bytes) -> None:
+def _run_barrier(channel: AqlChannel, header: int, packet: bytes) -> None:
     """Wait for the signals. AND: until every signal is 0. OR: until one is. Without signals: continue at
     once."""
     fields = aql.BARRIER.unpack(packet)
     values = [va + aql.SIGNAL_VALUE for va in fields[3:8] if va]
     item = all if header & 0xFF == AqlType.BARRIER_AND else any
 
-    def ready() -> bool:
+    def is_ready() -> bool:
         return not values or item(not any(channel.space.read(va, 8)) for va in values)
 
-    def over() -> None:
+    def finish_barrier() -> None:
         for va in values:
             channel.acquire_from(va)
         channel.finish(header, fields[9])
-        channel.next_packet()
+        channel.release_packet()
 
     names = ", ".join(f"0x{va:x}" for va in values)
-    channel.wait_for(Wait(ready, f"{item.__name__} of the signals at {names} to be 0", then=over))
+    channel.wait_for(
+        QueueWait(is_ready, f"{item.__name__} of the signals at {names} to be 0", then=finish_barrier)
+    )
 
 
-def _vendor(channel: AqlChannel, header: int, packet: bytes) -> None:
+def _run_vendor_packet(channel: AqlChannel, header: int, packet: bytes) -> None:
     kind = packet[2]
     if kind == AqlVendor.BARRIER_VALUE:
-        _barrier_value(channel, header, packet)
+        _run_barrier_value(channel, header, packet)
         return
     if kind != AqlVendor.PM4_IB:
         raise AqlRejected(
@@ -238,10 +244,10 @@ def _vendor(channel: AqlChannel, header: int, packet: bytes) -> None:
         raise AqlRejected(
             AqlFault.VENDOR_UNSUPPORTED, f"PM4_IB holds {command:#010x}, expected an INDIRECT_BUFFER"
         )
-    form = channel.form_of(command)
-    control.indirect(channel, form.view(list(fields[2:6]), 0))
+    form = channel.find_form(command)
+    control.execute_indirect(channel, form.view(list(fields[2:6]), 0))
     signal_va = fields[-1]
-    channel.next_packet()
+    channel.release_packet()
     if size & 0xFFFFF:
         channel.on_call_done(lambda: channel.finish(header, signal_va))
     else:
@@ -251,36 +257,38 @@ def _vendor(channel: AqlChannel, header: int, packet: bytes) -> None:
 _CONDITIONS: tuple[Callable[[int, int], bool], ...] = (operator.eq, operator.ne, operator.lt, operator.ge)
 
 
-def _barrier_value(channel: AqlChannel, header: int, packet: bytes) -> None:
+def _run_barrier_value(channel: AqlChannel, header: int, packet: bytes) -> None:
     _, _, _, _, signal_va, value, mask, condition, completion = aql.BARRIER_VALUE.unpack(packet)
     if condition >= len(_CONDITIONS):
         raise AqlRejected(AqlFault.VENDOR_UNSUPPORTED, f"condition {condition}: ==, !=, < and >= are 0 to 3")
     compare, va = _CONDITIONS[condition], signal_va + aql.SIGNAL_VALUE
 
-    def ready() -> bool:
+    def is_ready() -> bool:
         held = int.from_bytes(channel.space.read(va, 8), "little", signed=True)
         return not signal_va or compare(held & mask, value)
 
-    def over() -> None:
+    def finish_barrier() -> None:
         if signal_va:
             channel.acquire_from(va)
         channel.finish(header, completion)
-        channel.next_packet()
+        channel.release_packet()
 
-    channel.wait_for(Wait(ready, f"the signal at 0x{va:x} & {mask:#x} against {value}", then=over))
+    channel.wait_for(
+        QueueWait(is_ready, f"the signal at 0x{va:x} & {mask:#x} against {value}", then=finish_barrier)
+    )
 
 
 _EXECUTE: Mapping[int, Callable[[AqlChannel, int, bytes], None]] = {
-    AqlType.VENDOR: _vendor,
-    AqlType.KERNEL_DISPATCH: _dispatch,
-    AqlType.BARRIER_AND: _barrier,
-    AqlType.BARRIER_OR: _barrier,
+    AqlType.VENDOR: _run_vendor_packet,
+    AqlType.KERNEL_DISPATCH: _run_dispatch,
+    AqlType.BARRIER_AND: _run_barrier,
+    AqlType.BARRIER_OR: _run_barrier,
 }
 
 
-def started_at(channel: ComputeChannel) -> bool:
+def is_profiled(channel: ComputeChannel) -> bool:
     """Return whether the queue records time stamps of its dispatches."""
-    va = queue_va(channel.space, channel.queue)
+    va = find_queue_va(channel.space, channel.queue)
     if not va:
         return False
     properties = int.from_bytes(channel.space.read(va + aql.QUEUE_PROPERTIES, 4), "little")
@@ -290,9 +298,9 @@ def started_at(channel: ComputeChannel) -> bool:
 def complete(channel: ComputeChannel, va: int, start: int) -> None:
     """Complete a signal after all earlier work: time stamps, decremented value, mailbox, interrupt."""
     if va % aql.SIGNAL_BYTES:
-        raise Illegal(f"completion signal 0x{va:x}: not aligned to {aql.SIGNAL_BYTES} bytes")
+        raise IllegalPacket(f"completion signal 0x{va:x}: not aligned to {aql.SIGNAL_BYTES} bytes")
     channel.space.read(va, aql.SIGNAL_BYTES)  # faults at the packet that names it
-    clock = channel.launched_clock()
+    clock = channel.find_launched_clock()
 
     def at_end() -> bool:
         if start:
@@ -301,12 +309,12 @@ def complete(channel: ComputeChannel, va: int, start: int) -> None:
         if not channel.device.kmd.injected("fence-never-written"):
             _decrement(channel, va)
         channel.space.write_back()
-        channel.device.flags.wrote(channel.space, va + aql.SIGNAL_VALUE, clock)
-        channel.device.stored(channel.space, va + aql.SIGNAL_VALUE, clock)
+        channel.device.flags.record_write(channel.space, va + aql.SIGNAL_VALUE, clock)
+        channel.device.record_store(channel.space, va + aql.SIGNAL_VALUE, clock)
         _send_mailbox_interrupt(channel, va)
         return True
 
-    channel.pending.launch(Work(None, channel.label(), at_end, at=channel.at))
+    channel.pending.launch(LaunchedWork(None, channel.label(), at_end, at=channel.at))
 
 
 def _decrement(channel: ComputeChannel, va: int) -> None:

@@ -14,7 +14,7 @@ from zinc_rt.sim.cp.execute.dispatch import (
     PARTIAL_TG_EN,
     USE_THREAD_DIMENSIONS,
 )
-from zinc_rt.sim.cp.interruptions import Illegal
+from zinc_rt.sim.cp.interruptions import IllegalPacket
 from zinc_rt.sim.interfaces import AddressSpace, HardwareQueue
 from zinc_rt.sim.tables import aql
 from zinc_rt.sim.tables import registers as register
@@ -27,7 +27,7 @@ LDS_SIZE_MASK = 0x1FF << 15
 SCRATCH_EN = 1
 
 
-class AqlRejected(Illegal):
+class AqlRejected(IllegalPacket):
     """A packet that ends the queue, with the exception that amdkfd reports to the process."""
 
     def __init__(self, code: AqlFault, sentence: str) -> None:
@@ -43,7 +43,7 @@ class NoScratch(Exception):
         self.queue_va = queue_va
 
 
-def dispatch_registers(
+def make_dispatch_registers(
     space: AddressSpace, queue: HardwareQueue, packet: DispatchPacket, packet_va: int, generation: Generation
 ) -> tuple[dict[int, int], int]:
     """Return (SH registers by offset, dispatch initiator). Raises AqlRejected, NoScratch, Fault."""
@@ -72,7 +72,7 @@ def dispatch_registers(
             f"kernel object 0x{packet.kernel_va:x}: entry 0x{program_va:x} (aligned to 256 bytes?), "
             f"preloaded arguments {kernel.preload:#x} (this chip has none)",
         )
-    about_queue = queue_va(space, queue)
+    about_queue = find_queue_va(space, queue)
     wave = 32 if kernel.properties & aql.WAVE32 else 64
     blocks = -(-packet.group_bytes // LDS_GRANULE_BYTES)
     result = {
@@ -85,21 +85,21 @@ def dispatch_registers(
         **{register.START_X + axis: 0 for axis in range(3)},
     }
     if kernel.rsrc2 & SCRATCH_EN:
-        result |= _scratch(space, about_queue, packet.private_bytes * wave)
-    user = _user_data(kernel, packet, packet_va, about_queue, queue)
+        result |= _scratch_registers(space, about_queue, packet.private_bytes * wave)
+    user = _make_user_data(kernel, packet, packet_va, about_queue, queue)
     result |= {register.USER_DATA_0 + index: value for index, value in enumerate(user)}
     initiator = COMPUTE_SHADER_EN | FORCE_START_AT_000 | USE_THREAD_DIMENSIONS | PARTIAL_TG_EN
     return result, initiator | (CS_W32_EN if wave == 32 else 0)
 
 
-def queue_va(space: AddressSpace, queue: HardwareQueue) -> int:
+def find_queue_va(space: AddressSpace, queue: HardwareQueue) -> int:
     """Return the address of amd_queue_t, from the offset next to the read index; 0 if the client has none."""
     beside = aql.QUEUE_BASE_OFFSET - aql.QUEUE_READ_INDEX
     offset = int.from_bytes(space.read(queue.rptr_va + beside, 4), "little")
     return queue.rptr_va - offset if offset == aql.QUEUE_READ_INDEX else 0
 
 
-def _scratch(space: AddressSpace, about_queue: int, wave_bytes: int) -> dict[int, int]:
+def _scratch_registers(space: AddressSpace, about_queue: int, wave_bytes: int) -> dict[int, int]:
     if not wave_bytes:
         return {}
     if not about_queue:
@@ -118,7 +118,7 @@ def _scratch(space: AddressSpace, about_queue: int, wave_bytes: int) -> dict[int
     }
 
 
-def _user_data(
+def _make_user_data(
     kernel: KernelDescriptor, packet: DispatchPacket, packet_va: int, about_queue: int, queue: HardwareQueue
 ) -> list[int]:
     words: list[int] = []

@@ -49,7 +49,7 @@ def write(space: AddressSpace, va: int, data: bytes) -> None:
     try:
         space.view(va, len(data), AccessKind.WRITE)[:] = data
     except ValueError:
-        for start, end in _pages(va, len(data)):
+        for start, end in _split_pages(va, len(data)):
             space.write(va + start, data[start:end])
 
 
@@ -58,11 +58,11 @@ def _copy_piece(space: AddressSpace, destination: int, source: int, size_bytes: 
         read = space.view(source, size_bytes, AccessKind.READ)
         space.view(destination, size_bytes, AccessKind.WRITE)[:] = read
     except ValueError:
-        for start, end in _pages(destination, size_bytes):
+        for start, end in _split_pages(destination, size_bytes):
             space.write(destination + start, space.read(source + start, end - start))
 
 
-def _pages(va: int, size_bytes: int) -> list[tuple[int, int]]:
+def _split_pages(va: int, size_bytes: int) -> list[tuple[int, int]]:
     """Split the range into (start, end) parts, one per page."""
     cuts = [0, *range(PAGE_BYTES - va % PAGE_BYTES, size_bytes, PAGE_BYTES), size_bytes]
     return list(pairwise(cuts))

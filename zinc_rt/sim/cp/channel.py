@@ -14,9 +14,9 @@ from zinc_rt.sim.cp.clocks import Clock, WorkKind, join
 from zinc_rt.sim.cp.device_state import DeviceState
 from zinc_rt.sim.cp.fetch import WINDOW_DW, FetchFrame, Ring
 from zinc_rt.sim.cp.hazards import AccessRecord
-from zinc_rt.sim.cp.interruptions import Illegal, MemoryFaultStop, Wait
+from zinc_rt.sim.cp.interruptions import IllegalPacket, MemoryFaultStop, QueueWait
 from zinc_rt.sim.cp.stop_report import QueueStop, report
-from zinc_rt.sim.cp.work import Pending, Work
+from zinc_rt.sim.cp.work import LaunchedWork, PendingWork
 from zinc_rt.sim.interfaces import (
     CodePlace,
     DeviceFinding,
@@ -45,15 +45,15 @@ class Channel:
         self.space = queue.space
         self.messages = device.messages
         self.generation = device.generation
-        self.hazards = device.hazards(queue.space)
+        self.hazards = device.find_hazards(queue.space)
         self.is_user = queue.kind is QueueKind.USERQ_COMPUTE
         start = queue.rptr // self.UNIT
         self.ring = Ring(queue.space, queue.ring_va, max(queue.ring_size_bytes // 4, 1), start, start)
         self.frames: list[FetchFrame] = [self.ring]
         self.at: tuple[FetchFrame, int] = (self.ring, start)  # the packet being executed
         self.ring_start = start  # the ring's packet being executed, or last executed
-        self.wait: Wait | None = None
-        self.pending = Pending(None if device.reorder_seed is None else device.reorder_seed + number)
+        self.wait: QueueWait | None = None
+        self.pending = PendingWork(None if device.reorder_seed is None else device.reorder_seed + number)
         self.seen: Clock = {}
         self.released: Clock = {}  # work ordered before the RELEASE_MEMs that have run
         self.issue = 0
@@ -110,7 +110,7 @@ class Channel:
 
     def _advance(self, wptr: int) -> None:
         if wptr > self.ring.wptr:
-            self._doorbells.append((self.ring.wptr, self.device.host_rings()))
+            self._doorbells.append((self.ring.wptr, self.device.find_host_clock()))
             self.ring.wptr = wptr
 
     # --- running ----------------------------------------------------------------------------------------------
@@ -125,7 +125,7 @@ class Channel:
             or len(self.pending) > 0
         )
 
-    def preemptible(self) -> bool:
+    def is_preemptible(self) -> bool:
         """Return whether the driver can preempt the queue here. User queues have no area to save waves to."""
         if self.queue.state is QueueState.HUNG:
             return False
@@ -144,12 +144,12 @@ class Channel:
             used = self._run(fuel)
             self._report_rptr()
             return used
-        except Illegal as stop:
+        except IllegalPacket as stop:
             self._stop(str(stop))
         except MemoryFaultStop as stop:
-            self._fault(stop)
+            self._report_fault(stop)
         except Fault as fault:
-            self._fault(MemoryFaultStop(fault, self.label()))
+            self._report_fault(MemoryFaultStop(fault, self.label()))
         return used + 1
 
     def _run(self, fuel: int) -> int:
@@ -211,7 +211,7 @@ class Channel:
         if frame.available() < needed:
             if frame is self.ring:
                 return False
-            raise Illegal(f"the packet has {needed} dwords, but the IB ends after {frame.available()}")
+            raise IllegalPacket(f"the packet has {needed} dwords, but the IB ends after {frame.available()}")
         self._load(frame, max(needed, WINDOW_DW))
         return True
 
@@ -231,7 +231,7 @@ class Channel:
         """Return the work that this queue knows to have finished, including that of its own CP."""
         return {**self.seen, (self.number, WorkKind.CP): self._counts[WorkKind.CP]}
 
-    def launched_clock(self) -> Clock:
+    def find_launched_clock(self) -> Clock:
         """Return the work that will be finished once everything launched until now has finished."""
         own = {(self.number, kind): self._counts[kind] for kind in WorkKind}
         return {**self.seen, **own}
@@ -261,17 +261,17 @@ class Channel:
             self.hazards.add(record)
             return True
 
-        self.pending.launch(Work(kind, record.label, step, after_dma, abandon, self.at))
+        self.pending.launch(LaunchedWork(kind, record.label, step, after_dma, abandon, self.at))
 
-    def touched(
+    def record_accesses(
         self, *, reads: Ranges = (), writes: Ranges = (), atomics: Ranges = (), past_l2: bool = False
     ) -> None:
         """Record memory accesses of the CP itself for the current packet."""
         self.hazards.add(self._record(WorkKind.CP, Accesses(reads, (), writes, atomics), past_l2))
         for va, size in (*writes, *atomics):
             if size <= 8:
-                self.device.flags.wrote(self.space, va, self.clock())
-                self.device.stored(self.space, va, self.clock())
+                self.device.flags.record_write(self.space, va, self.clock())
+                self.device.record_store(self.space, va, self.clock())
 
     def _record(self, kind: WorkKind, accesses: Accesses, past_l2: bool, code: Ranges = ()) -> AccessRecord:
         """Record the next work of that kind, for the current packet."""
@@ -279,7 +279,7 @@ class Channel:
         return AccessRecord(
             (self.number, kind),
             self._counts[kind],
-            self.device.issue(),
+            self.device.number_packet(),
             self.seen,
             accesses,
             self.label(),
@@ -290,7 +290,7 @@ class Channel:
             code,
         )
 
-    def wait_for(self, wait: Wait) -> None:
+    def wait_for(self, wait: QueueWait) -> None:
         """Wait: check the condition once now; the queue checks again later and continues when it is met."""
         if not wait.ready():
             self.wait = wait
@@ -323,7 +323,7 @@ class Channel:
         """Report a finding; only the first one of a rule for each value of `once`. `severity`: defaults to
         the rule's. `at`: the packet, if it is not the current one."""
         if rule in self.device.behaviour.stops_at:
-            raise Illegal(f"{sentence} (flipped: {rule})")
+            raise IllegalPacket(f"{sentence} (flipped: {rule})")
         key = (rule, sentence if once is None else once)
         if fault is None and (key in self._reported_once or len(self._reported_once) >= FINDINGS_KEPT):
             return
@@ -342,11 +342,11 @@ class Channel:
             )
         )
 
-    def broken(self, error: Exception) -> None:
+    def handle_error(self, error: Exception) -> None:
         """Handle an unexpected exception in a packet: this queue ends, the device continues."""
         self._stop(f"an internal error of the simulator, {type(error).__name__}: {error}")
 
-    def _fault(self, stop: MemoryFaultStop) -> None:
+    def _report_fault(self, stop: MemoryFaultStop) -> None:
         """Report a fault of a packet or of its launched work. For a wave, the shader engine has already reported
         details.
         """
@@ -421,8 +421,8 @@ class Channel:
     def _write_rptr(self, position: int) -> None:
         raise NotImplementedError
 
-    def detached(self) -> None:
+    def mark_detached(self) -> None:
         """Mark the queue as destroyed: later doorbells of its client are ordered after all its work."""
-        self.device.publish(self.launched_clock())
+        self.device.publish(self.find_launched_clock())
         self.pending.drop()
         self.wait = None

@@ -47,7 +47,7 @@ class Flags:
     def __init__(self) -> None:
         self._clocks: dict[tuple[int, int], Clock] = {}
 
-    def wrote(self, space: AddressSpace, va: int, clock: Clock) -> None:
+    def record_write(self, space: AddressSpace, va: int, clock: Clock) -> None:
         key = (id(space), va & ~3)
         self._clocks.pop(key, None)
         self._clocks[key] = clock

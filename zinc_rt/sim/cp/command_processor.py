@@ -98,7 +98,7 @@ class CommandProcessor:
             self._channels[id(queue)] = channel
             self._scheduler.add(channel)
             if len(self._channels) > self._scheduler.slots:
-                self.device.consulted.mark("more queues than slots")
+                self.device.consulted.add_mark("more queues than slots")
             channel.catch_up(queue.doorbell)
         self._rung.set()
 
@@ -115,11 +115,11 @@ class CommandProcessor:
                 if channel is None:
                     return queue.state is not QueueState.HUNG
                 stopped = queue.state is QueueState.HUNG
-                if stopped or channel.preemptible() or time.monotonic() >= deadline:
-                    clean = not stopped and channel.preemptible()
+                if stopped or channel.is_preemptible() or time.monotonic() >= deadline:
+                    clean = not stopped and channel.is_preemptible()
                     self._unmap_channel(channel)
                     return clean
-                self._round()  # the CP's thread may be waiting for the caller
+                self._run_round()  # the CP's thread may be waiting for the caller
             time.sleep(WAIT_SLEEP_SECONDS)
 
     def forget(self, queue: HardwareQueue) -> None:
@@ -131,7 +131,7 @@ class CommandProcessor:
             channel = self._off.pop(id(queue), None)
             if channel is None:
                 return
-            channel.detached()
+            channel.mark_detached()
             spaces = [other.space for other in (*self._channels.values(), *self._off.values())]
             if all(space is not channel.space for space in spaces):
                 self.device.forget(channel.space)
@@ -161,7 +161,7 @@ class CommandProcessor:
         total = 0
         while total < budget:
             with self._lock:
-                used = self._round(budget - total)
+                used = self._run_round(budget - total)
             self.device.messages.deliver()
             if not used:
                 break
@@ -198,17 +198,17 @@ class CommandProcessor:
         while messages.delivered < posted and not self._closing and time.monotonic() < deadline:
             time.sleep(WAIT_SLEEP_SECONDS)
 
-    def _round(self, budget: int = 1 << 30) -> int:
+    def _run_round(self, budget: int = 1 << 30) -> int:
         total = 0
-        for channel, fuel, fresh in self._scheduler.turn():
+        for channel, fuel, fresh in self._scheduler.run_turn():
             if fresh:
-                self._mapped(channel)
+                self._handle_mapped(channel)
             try:
                 total += channel.run(min(fuel, budget - total))
             except Exception as error:
                 if self._thread is None:
                     raise  # stepped by a test: it is to see it
-                channel.broken(error)
+                channel.handle_error(error)
                 total += 1
             self._scheduler.used(channel)
             if total >= budget:
@@ -225,7 +225,7 @@ class CommandProcessor:
             if self._poll is not None:
                 self._poll()
             with self._lock:
-                used = self._round()
+                used = self._run_round()
                 attached = bool(self._channels)
                 unfinished = any(channel.pending.busy() for channel in self._channels.values())
                 waiting = any(channel.has_work() for channel in self._channels.values())
@@ -261,18 +261,18 @@ class CommandProcessor:
         del self._channels[id(channel.queue)]
         self._off[id(channel.queue)] = channel
 
-    def _mapped(self, channel: Channel) -> None:
+    def _handle_mapped(self, channel: Channel) -> None:
         """Handle a queue that is assigned a slot again: the firmware reads the write pointer from memory (kfd.md
         §3).
         """
-        value = self._wptr(channel)
+        value = self._read_wptr(channel)
         if value is not None:
             channel.mapped(value)
 
     def _check_published(self, channel: Channel, value: int) -> None:
         """Check the order packets, write pointer, doorbell: the write pointer in memory must be at least
         the doorbell value."""
-        held = self._wptr(channel)
+        held = self._read_wptr(channel)
         if held is not None and held < value:
             channel.finding(
                 "wptr-not-published",
@@ -282,7 +282,7 @@ class CommandProcessor:
             )
 
     @staticmethod
-    def _wptr(channel: Channel) -> int | None:
+    def _read_wptr(channel: Channel) -> int | None:
         if not channel.queue.wptr_va:
             return None
         try:

@@ -12,9 +12,9 @@ from zinc_rt.sim.cp.channel import Channel
 from zinc_rt.sim.cp.decode import PacketForm, PacketForms
 from zinc_rt.sim.cp.device_state import DeviceState
 from zinc_rt.sim.cp.fetch import FetchFrame
-from zinc_rt.sim.cp.interruptions import Illegal
+from zinc_rt.sim.cp.interruptions import IllegalPacket
 from zinc_rt.sim.interfaces import HardwareQueue
-from zinc_rt.sim.tables.layout import reserved
+from zinc_rt.sim.tables.layout import find_reserved
 from zinc_rt.sim.tables.registers import (
     BY_ADDRESS,
     CONFIG,
@@ -23,8 +23,8 @@ from zinc_rt.sim.tables.registers import (
     PGM_LO,
     SH,
     UCONFIG,
-    register_at,
-    register_name,
+    find_register,
+    format_register,
 )
 
 LIFTED_RINGS = 1024  # farther on than any overflow of a ring
@@ -61,30 +61,34 @@ class RegisterFile:
             return self.sh.get(address - SH.base, 0)
         if UCONFIG.base <= address < UCONFIG.end:
             return self.uconfig.get(address - UCONFIG.base, 0)
-        raise Illegal(f"{register_name(address, self.generation)} is privileged: a user's queue may not read it")
+        raise IllegalPacket(
+            f"{format_register(address, self.generation)} is privileged: a user's queue may not read it"
+        )
 
     def write(self, address: int, value: int) -> str | None:
         """Write a register. Return None, or its unverified aspect. Raises Illegal for a privileged
         register or one out of range."""
-        register = register_at(address, self.generation)
+        register = find_register(address, self.generation)
         if register is not None and register.privileged:
-            raise Illegal(f"{register.name} is privileged: only the kernel writes it")
+            raise IllegalPacket(f"{register.name} is privileged: only the kernel writes it")
         if SH.base <= address < SH.end:
             self.sh[address - SH.base] = value
         elif UCONFIG.base <= address < UCONFIG.end:
             self.uconfig[address - UCONFIG.base] = value
         elif CONFIG.base <= address < CONFIG.end:
-            raise Illegal(f"{register_name(address, self.generation)} is privileged: only the kernel writes it")
+            raise IllegalPacket(
+                f"{format_register(address, self.generation)} is privileged: only the kernel writes it"
+            )
         else:
-            raise Illegal(f"register {address:#x} is outside SH and UCONFIG")
+            raise IllegalPacket(f"register {address:#x} is outside SH and UCONFIG")
         if register is None:
             return (
-                f"{register_name(address, self.generation)} is not in the register tables: its effect is "
+                f"{format_register(address, self.generation)} is not in the register tables: its effect is "
                 "unverified"
             )
         return None
 
-    def program_va(self) -> int:
+    def find_program_va(self) -> int:
         return (self.sh.get(PGM_LO, 0) | (self.sh.get(PGM_HI, 0) & 0xFF) << 32) << 8
 
 
@@ -114,21 +118,21 @@ class ComputeChannel(Channel):
         packet = form.view(words, index)
         self.history.append((frame, frame.position, form.row.name))
         frame.position += form.dwords
-        self.device.consulted.mark(form.mark)
+        self.device.consulted.add_mark(form.mark)
         if packet.odd:
             self._check_unusual(form, packet, words[index : index + form.dwords])
         if form.run is None:
-            raise Illegal(f"{form.row.name} is not simulated, because its effect on this device is unknown")
+            raise IllegalPacket(f"{form.row.name} is not simulated, because its effect on this device is unknown")
         form.run(self, packet)
         return True
 
-    def form_of(self, header: int) -> PacketForm:
+    def find_form(self, header: int) -> PacketForm:
         """Return the form of the packet. Raises Illegal for a header that stops the compute engine."""
         return self._forms.of(header)
 
     # --- memory the CP touches itself --------------------------------------------------------------------------
 
-    def aligned(self, va: int, size_bytes: int) -> int:
+    def align(self, va: int, size_bytes: int) -> int:
         """Clear the low address bits that have no field in the packet (pm4.md §3.15)."""
         if va & size_bytes - 1:
             self.finding(
@@ -139,12 +143,12 @@ class ComputeChannel(Channel):
     def read(self, va: int, size_bytes: int) -> int:
         """Read 4 or 8 bytes, as a hazard-tracked access."""
         value = int.from_bytes(self.space.read(va, size_bytes), "little")
-        self.touched(reads=((va, size_bytes),))
+        self.record_accesses(reads=((va, size_bytes),))
         return value
 
     def write(self, va: int, data: bytes) -> None:
         self.space.write(va, data)
-        self.touched(writes=((va, len(data)),))
+        self.record_accesses(writes=((va, len(data)),))
         for frame in self.frames[1:]:
             fetched = frame.va(frame.base + len(frame.words))
             if va < fetched and va + len(data) > frame.va(frame.position):
@@ -162,14 +166,14 @@ class ComputeChannel(Channel):
         if unusual is not None:
             self.finding("register-unknown", f"{self.label()}: {unusual}", once=address)
 
-    def unverified(self, rule: str, sentence: str) -> None:
+    def report_unverified(self, rule: str, sentence: str) -> None:
         self.finding(rule, f"{self.label()}: {sentence}", Severity.FINDING, once=sentence)
 
     # --- findings about a packet --------------------------------------------------------------------------------
 
     def _check_unusual(self, form: PacketForm, packet: Any, words: Sequence[int]) -> None:
         name = form.row.name
-        for dword, free in reserved(form.row, form.dwords, self.generation).items():
+        for dword, free in find_reserved(form.row, form.dwords, self.generation).items():
             extra = words[dword] & free
             if extra:
                 rule = "predicate" if dword == 0 and extra & 1 else "reserved-bits"

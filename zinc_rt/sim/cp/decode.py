@@ -9,8 +9,8 @@ from typing import Any
 
 from zinc_rt.pm4.generation import Generation
 from zinc_rt.pm4.opcodes import OTHER_ENGINES  # names for reports; these packets stop the queue in any case
-from zinc_rt.sim.cp.interruptions import Illegal
-from zinc_rt.sim.tables.layout import MakeView, PacketRow, view
+from zinc_rt.sim.cp.interruptions import IllegalPacket
+from zinc_rt.sim.tables.layout import MakeView, PacketRow, select_fields
 from zinc_rt.sim.tables.packets import ONE_DWORD_NOP, ROWS
 
 KEPT = 4096  # headers remembered: a stream of ever new sizes must not grow without end
@@ -42,33 +42,33 @@ class PacketForms:
         """Return the form for a header. Raises Illegal for a header that stops the compute engine."""
         form = self._kept.get(header >> 8)
         if form is None:
-            form = self._found(header)
+            form = self._make_form(header)
             if len(self._kept) < KEPT:
                 self._kept[header >> 8] = form
         return form
 
-    def _found(self, header: int) -> PacketForm:
+    def _make_form(self, header: int) -> PacketForm:
         if header >> 30 != 3:
-            raise Illegal(f"type: unexpected {_type_text(header)}")
+            raise IllegalPacket(f"type: unexpected {_describe_type(header)}")
         opcode, count = header >> 8 & 0xFF, header >> 16 & 0x3FFF
         length = 1 if header >> 8 == ONE_DWORD_NOP else count + 2
         rows = _BY_OPCODE.get(opcode)
         if rows is None:
             if opcode in OTHER_ENGINES:
-                raise Illegal(f"other-engine: {OTHER_ENGINES[opcode]} is not a compute packet")
-            raise Illegal(f"opcode: {opcode:#04x} is not defined")
+                raise IllegalPacket(f"other-engine: {OTHER_ENGINES[opcode]} is not a compute packet")
+            raise IllegalPacket(f"opcode: {opcode:#04x} is not defined")
         for row in rows:
             if row.takes(length):
                 if self.generation not in row.on:
                     chip = self.generation.name.lower()
-                    raise Illegal(f"generation: {row.name} is not a compute packet of {chip}")
-                result = view(row, length, self.generation)
+                    raise IllegalPacket(f"generation: {row.name} is not a compute packet of {chip}")
+                result = select_fields(row, length, self.generation)
                 return PacketForm(row, length, result, self._run.get(opcode), f"packet {row.name}")
-        sizes = ", ".join(f"{row.name} has {row.sizes_text()}" for row in rows)
-        raise Illegal(f"count: {count} gives a length of {length} dwords: {sizes}")
+        sizes = ", ".join(f"{row.name} has {row.format_sizes()}" for row in rows)
+        raise IllegalPacket(f"count: {count} gives a length of {length} dwords: {sizes}")
 
 
-def _type_text(header: int) -> str:
+def _describe_type(header: int) -> str:
     if header >> 30 == 2:
         return f"{header:#010x} is a type-2 packet: padding for graphics only, on compute write 0xffff1000"
     return f"{header:#010x} is not a packet header: its type is {header >> 30}, and only type 3 is executed"

@@ -10,7 +10,7 @@ from zinc_rt.host.sanitizer_rules import RULES
 from zinc_rt.pm4.generation import Generation
 from zinc_rt.sim.consulted import Coverage
 from zinc_rt.sim.cp.clocks import Clock, Flags, join
-from zinc_rt.sim.cp.hazards import AccessRecord, Hazards
+from zinc_rt.sim.cp.hazards import AccessRecord, HazardTracker
 from zinc_rt.sim.facts import DEFAULT, Behaviour
 from zinc_rt.sim.interfaces import AddressSpace, DeviceFinding, Fault, HardwareQueue, Kmd
 from zinc_rt.sim.shader_engine import ShaderEngine
@@ -89,11 +89,11 @@ class DeviceState:
         self.flags = Flags()
         self.published: Clock = {}
         self._unseen: dict[tuple[int, int], tuple[AddressSpace, Clock]] = {}  # by space and VA: not written back
-        self._hazards: dict[int, Hazards] = {}
+        self._hazards: dict[int, HazardTracker] = {}
         self._spaces: dict[int, AddressSpace] = {}  # keeps ids from being used again
         self._issues = 0
 
-    def issue(self) -> int:
+    def number_packet(self) -> int:
         """Number the packets of all queues in the order in which the CP executes them."""
         self._issues += 1
         return self._issues
@@ -102,7 +102,7 @@ class DeviceState:
         """Record that the host was notified by an interrupt or by the end of a queue."""
         self.published = join(self.published, clock)
 
-    def stored(self, space: AddressSpace, va: int, clock: Clock) -> None:
+    def record_store(self, space: AddressSpace, va: int, clock: Clock) -> None:
         """Record a stored value that the host may poll: the host acquires the clock once it can see the
         value."""
         key = (id(space), va)
@@ -114,7 +114,7 @@ class DeviceState:
         if len(self._unseen) > UNSEEN_KEPT:
             del self._unseen[next(iter(self._unseen))]
 
-    def host_rings(self) -> Clock:
+    def find_host_clock(self) -> Clock:
         """Return the clock of a host that rings a doorbell now."""
         for key, (space, clock) in list(self._unseen.items()):
             if space.host_sees(key[1]):
@@ -122,10 +122,10 @@ class DeviceState:
                 self.publish(clock)
         return self.published
 
-    def hazards(self, space: AddressSpace) -> Hazards:
+    def find_hazards(self, space: AddressSpace) -> HazardTracker:
         hazard = self._hazards.get(id(space))
         if hazard is None:
-            hazard = self._hazards[id(space)] = Hazards(self.generation, self._report)
+            hazard = self._hazards[id(space)] = HazardTracker(self.generation, self._report)
             self._spaces[id(space)] = space
         return hazard
 

@@ -64,7 +64,7 @@ Report = Callable[[AccessRecord, str, str], None]
 """(the later work, rule, sentence)"""
 
 
-def overlap(ranges: Ranges, other: Ranges) -> int | None:
+def find_overlap(ranges: Ranges, other: Ranges) -> int | None:
     """Return the first VA in both."""
     for va, size in ranges:
         for va2, size2 in other:
@@ -73,7 +73,7 @@ def overlap(ranges: Ranges, other: Ranges) -> int | None:
     return None
 
 
-class Hazards:
+class HazardTracker:
     """Accesses to one address space. `report` is called once for each pair and rule."""
 
     def __init__(self, generation: Generation, report: Report) -> None:
@@ -104,7 +104,7 @@ class Hazards:
                 if kind is not WorkKind.CP or other.stream[0] != record.stream[0]:
                     self._check(record, other)
         if record.code:
-            for written_place in self._written_places(record.code):
+            for written_place in self._list_written_places(record.code):
                 self._check_code(record, self._code[written_place])
         if kind is WorkKind.CP:
             key = (record.stream, accesses)
@@ -124,7 +124,9 @@ class Hazards:
                 del self._code[next(iter(self._code))]
                 self._places.clear()
 
-    def cleaned(self, caches: Cache, clock: Clock, issue: int, inside: tuple[int, int] | None = None) -> None:
+    def record_cache_operation(
+        self, caches: Cache, clock: Clock, issue: int, inside: tuple[int, int] | None = None
+    ) -> None:
         """Record cache operations performed at packet `issue`, for work in `clock`; `inside`: only (va,
         size)."""
         if not caches:
@@ -136,7 +138,7 @@ class Hazards:
                 if known and record.settled != NEVER:
                     continue
                 if record.number <= clock.get(record.stream, 0) and (
-                    inside is None or _within(record.accesses.writes, inside)
+                    inside is None or _limit_to(record.accesses.writes, inside)
                 ):
                     cleaned = record.cleaned
                     for cache in item:
@@ -176,43 +178,47 @@ class Hazards:
         ordered = own_cp or later.seen.get(earlier.stream, 0) >= earlier.number
         a, b = earlier.accesses, later.accesses
         if not ordered:
-            self._conflict("RAW", earlier, later, overlap(a.writes, b.reads + b.scalar_reads + b.atomics))
-            self._conflict("WAW", earlier, later, overlap(a.writes + a.atomics, b.writes))
-            self._conflict("WAR", earlier, later, overlap(a.reads + a.scalar_reads, b.writes + b.atomics))
-            self._conflict("RAW", earlier, later, overlap(a.atomics, b.reads + b.scalar_reads))
+            self._report_conflict(
+                "RAW", earlier, later, find_overlap(a.writes, b.reads + b.scalar_reads + b.atomics)
+            )
+            self._report_conflict("WAW", earlier, later, find_overlap(a.writes + a.atomics, b.writes))
+            self._report_conflict(
+                "WAR", earlier, later, find_overlap(a.reads + a.scalar_reads, b.writes + b.atomics)
+            )
+            self._report_conflict("RAW", earlier, later, find_overlap(a.atomics, b.reads + b.scalar_reads))
             return
         written = a.writes + a.atomics
         if not written:
             return
         if later.stream[1] is WorkKind.WAVES:
-            vector, scalar = overlap(written, b.reads), overlap(written, b.scalar_reads)
+            vector, scalar = find_overlap(written, b.reads), find_overlap(written, b.scalar_reads)
             if vector is None and scalar is None:
                 return
             past = Cache.GL2_INV if earlier.past_l2 else NO_CACHE
-            self._stale(earlier, later, vector, self._vector_caches | past)
-            self._stale(earlier, later, scalar, self._scalar_caches | past)
+            self._report_stale(earlier, later, vector, self._vector_caches | past)
+            self._report_stale(earlier, later, scalar, self._scalar_caches | past)
         elif earlier.past_l2 != later.past_l2:
             wanted = Cache.GL2_WB if later.past_l2 else Cache.GL2_INV
-            self._stale(earlier, later, overlap(written, b.reads), wanted)
+            self._report_stale(earlier, later, find_overlap(written, b.reads), wanted)
 
-    def _written_places(self, code: Ranges) -> list[Ranges]:
+    def _list_written_places(self, code: Ranges) -> list[Ranges]:
         result = self._places.get(code)
         if result is None:
-            result = [location for location in self._code if overlap(location, code) is not None]
+            result = [location for location in self._code if find_overlap(location, code) is not None]
             self._places[code] = result
         return result
 
     def _check_code(self, later: AccessRecord, earlier: AccessRecord) -> None:
-        va = overlap(earlier.accesses.writes, later.code)
+        va = find_overlap(earlier.accesses.writes, later.code)
         if va is None:
             return
         own_cp = earlier.stream[1] is WorkKind.CP and earlier.stream[0] == later.stream[0]
         if not own_cp and later.seen.get(earlier.stream, 0) < earlier.number:
-            self._conflict("RAW", earlier, later, va)
+            self._report_conflict("RAW", earlier, later, va)
         else:
-            self._stale(earlier, later, va, Cache.GLI_INV)
+            self._report_stale(earlier, later, va, Cache.GLI_INV)
 
-    def _conflict(self, kind: str, earlier: AccessRecord, later: AccessRecord, va: int | None) -> None:
+    def _report_conflict(self, kind: str, earlier: AccessRecord, later: AccessRecord, va: int | None) -> None:
         if va is not None:
             self._report_once(
                 later,
@@ -224,7 +230,7 @@ class Hazards:
                 ),
             )
 
-    def _stale(self, earlier: AccessRecord, later: AccessRecord, va: int | None, cache: Cache) -> None:
+    def _report_stale(self, earlier: AccessRecord, later: AccessRecord, va: int | None, cache: Cache) -> None:
         if va is None:
             return
         missing = [cache for cache in cache if not earlier.cleaned.get(cache, later.issue) < later.issue]
@@ -273,6 +279,6 @@ _BARRIERS = {
 }
 
 
-def _within(ranges: Ranges, inside: tuple[int, int]) -> bool:
+def _limit_to(ranges: Ranges, inside: tuple[int, int]) -> bool:
     start, size = inside
     return all(start <= va and va + length <= start + size for va, length in ranges)

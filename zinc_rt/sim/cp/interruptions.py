@@ -9,7 +9,7 @@ from zinc_rt.sim.cp.fetch import FetchFrame
 from zinc_rt.sim.interfaces import Fault
 
 
-class Illegal(Exception):
+class IllegalPacket(Exception):
     """The queue permanently stops at this packet. The message gives the reason, as a clause."""
 
 
@@ -30,7 +30,7 @@ class MemoryFaultStop(Exception):
 
 
 @dataclass(slots=True)
-class Wait:
+class QueueWait:
     """A condition: the queue continues once `ready()` returns true; it is polled and must not block.
 
     `preemptible`: the driver can take the queue off the hardware meanwhile (pm4.md §3.15: KFD queues, and

@@ -33,26 +33,26 @@ class QueueScheduler:
         self._mapped.pop(channel, None)
         self._waiting.pop(channel, None)
 
-    def turn(self) -> list[tuple[Channel, int, bool]]:
+    def run_turn(self) -> list[tuple[Channel, int, bool]]:
         """Return (channel, packets that it may run, whether it was just assigned its slot) for one round, highest
         priority first.
         """
-        fresh = self._remap()
+        fresh = self._map_waiting()
         order = sorted(self._mapped, key=lambda channel: -channel.queue.priority)
-        return [(channel, _fuel(channel), channel in fresh) for channel in order if channel.has_work()]
+        return [(channel, _compute_fuel(channel), channel in fresh) for channel in order if channel.has_work()]
 
     def used(self, channel: Channel) -> None:
         """Record that the channel has had a turn."""
         if channel in self._mapped:
             self._mapped[channel] += 1
 
-    def _remap(self) -> set[Channel]:
+    def _map_waiting(self) -> set[Channel]:
         """Assign slots to waiting queues with work; return those that were assigned a slot."""
         wanting = [channel for channel in self._waiting if channel.has_work()]
         if not wanting:
             return set()
         free = self.slots - len(self._mapped)
-        for channel in self._channels_to_unmap(len(wanting) - free):
+        for channel in self._choose_channels_to_unmap(len(wanting) - free):
             del self._mapped[channel]
             self._waiting[channel] = 0
             free += 1
@@ -65,10 +65,10 @@ class QueueScheduler:
             self._waiting[channel] += 1
         return set(chosen)
 
-    def _channels_to_unmap(self, wanted: int) -> Iterable[Channel]:
-        """Return up to `wanted` queues to unmap: idle and dead ones first, then those whose quantum is
+    def _choose_channels_to_unmap(self, count: int) -> Iterable[Channel]:
+        """Return up to `count` queues to unmap: idle and dead ones first, then those whose quantum is
         over."""
-        if wanted <= 0:
+        if count <= 0:
             return []
         idle = [channel for channel in self._mapped if not channel.has_work()]
         channels = [
@@ -77,13 +77,13 @@ class QueueScheduler:
             if turns >= QUANTUM_SLICES
             and channel.has_work()
             and channel.queue.state is QueueState.ACTIVE
-            and channel.preemptible()
+            and channel.is_preemptible()
         ]
         channels.sort(key=lambda channel: -self._mapped[channel])
-        return (idle + channels)[:wanted]
+        return (idle + channels)[:count]
 
 
-def _fuel(channel: Channel) -> int:
+def _compute_fuel(channel: Channel) -> int:
     """Return the fuel of one slice: priority 0 receives an eighth of the fuel of priority 7, and 15 twice as
     much.
     """

@@ -19,7 +19,7 @@ HELD_BACK = 16  # with a seed: more than this and some of it runs
 
 
 @dataclass(slots=True, eq=False)
-class Work:
+class LaunchedWork:
     """`advance()` performs some of the work and returns whether it is finished; it may raise Fault.
 
     `kind` None: an end-of-pipe event, which runs once all earlier work has finished. `after_dma`: waits
@@ -34,17 +34,17 @@ class Work:
     at: tuple[FetchFrame, int] | None = None
 
 
-class Pending:
+class PendingWork:
     """A queue's launched work, oldest first."""
 
     def __init__(self, seed: int | None) -> None:
-        self._items: list[Work] = []
+        self._items: list[LaunchedWork] = []
         self._random = random.Random(seed) if seed is not None else None
 
     def __len__(self) -> int:
         return len(self._items)
 
-    def launch(self, work: Work) -> None:
+    def launch(self, work: LaunchedWork) -> None:
         """Add the work; run it at once unless work is reordered. Raises FaultIn."""
         if self._random is None:
             if not self._items and _advance(work):
@@ -87,10 +87,10 @@ class Pending:
                 work.abandon()
         self._items.clear()
 
-    def _choose(self) -> Work:
+    def _choose(self) -> LaunchedWork:
         if self._random is None:
             return self._items[0]
-        free: list[Work] = []
+        free: list[LaunchedWork] = []
         dma = False
         for index, work in enumerate(self._items):
             if work.kind is None:
@@ -103,7 +103,7 @@ class Pending:
         return self._random.choice(free)
 
 
-def _advance(work: Work) -> bool:
+def _advance(work: LaunchedWork) -> bool:
     try:
         return work.advance()
     except Fault as fault:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from zinc_rt.sim.interfaces import HardwareQueue
-from zinc_rt.sim.memory.buffers import Shared
+from zinc_rt.sim.memory.buffers import SharedStore
 
 
 @dataclass(slots=True, eq=False)
@@ -15,7 +15,7 @@ class WatchedDoorbell:
     """A queue's doorbell and its last observed value."""
 
     queue: HardwareQueue
-    words: Shared
+    words: SharedStore
     index: int  # 64-bit slots
     last: int = 0
 
@@ -28,7 +28,7 @@ class Doorbells:
         self._watched: tuple[WatchedDoorbell, ...] = ()
         self._lock = threading.Lock()
 
-    def watch(self, queue: HardwareQueue, words: Shared, index: int, unrung: int = 0) -> None:
+    def watch(self, queue: HardwareQueue, words: SharedStore, index: int, unrung: int = 0) -> None:
         """Watch a doorbell. `unrung`: its value until the client's first store."""
         words.u64[index] = unrung
         with self._lock:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from zinc_rt.sim.chips import PAGE_BYTES
 from zinc_rt.sim.driver.files import DrmFile
 from zinc_rt.sim.driver.ioctl_call import IoctlCall
-from zinc_rt.sim.driver.userq_ioctls import EOP_BYTES, ip_usable, is_enabled
+from zinc_rt.sim.driver.userq_ioctls import EOP_BYTES, is_enabled, is_ip_usable
 from zinc_rt.sim.memory.buffers import Heap
 from zinc_rt.sim.memory.vm import VA_HOLE_END, VA_HOLE_START, VA_TOP_RESERVED
 from zinc_rt.sim.tables import amdgpu
@@ -24,15 +24,15 @@ _OLD_MEC, _OLD_MES = 2900, 100  # firmware-old: below every minimum
 Answer = Callable[[IoctlCall, DrmFile], bytes]
 
 
-def _u32(value: int) -> bytes:
+def _pack_u32(value: int) -> bytes:
     return value.to_bytes(4, "little")
 
 
-def _u64(value: int) -> bytes:
+def _pack_u64(value: int) -> bytes:
     return value.to_bytes(8, "little")
 
 
-def _hw_ip(call: IoctlCall, file: DrmFile) -> bytes:
+def _answer_hw_ip(call: IoctlCall, file: DrmFile) -> bytes:
     ip, gpu = call.arg["hw_ip_type"], file.gpu
     if ip not in _IPS or call.arg["hw_ip_instance"]:
         raise OSError(errno.EINVAL, "unknown IP")
@@ -54,7 +54,7 @@ def _hw_ip(call: IoctlCall, file: DrmFile) -> bytes:
     return bytes(record.raw)
 
 
-def _firmware(call: IoctlCall, file: DrmFile) -> bytes:
+def _answer_firmware(call: IoctlCall, file: DrmFile) -> bytes:
     firmware, old = file.gpu.chip.firmware, file.gpu.injector.on("firmware-old")
     versions = {
         amdgpu.AMDGPU_INFO_FW_GFX_ME: firmware.me,
@@ -69,14 +69,14 @@ def _firmware(call: IoctlCall, file: DrmFile) -> bytes:
     return bytes(amdgpu.INFO_FIRMWARE.new(ver=versions[call.arg["fw_type"]]).raw)
 
 
-def _device(call: IoctlCall, file: DrmFile) -> bytes:
+def _answer_device(call: IoctlCall, file: DrmFile) -> bytes:
     chip = file.gpu.chip
     per_array = chip.cus // chip.arrays
     bitmap = [0] * 16
     for engine in range(min(4, chip.shader_engines)):
         for array in range(chip.arrays_per_engine):
             bitmap[engine * 4 + array] = (1 << per_array) - 1
-    mask = sum(1 << ip for ip in _IPS if ip_usable(file.gpu, ip))
+    mask = sum(1 << ip for ip in _IPS if is_ip_usable(file.gpu, ip))
     record = amdgpu.INFO_DEVICE.new(
         device_id=chip.device_id,
         chip_rev=chip.pci_rev & 0xF,
@@ -122,7 +122,7 @@ def _device(call: IoctlCall, file: DrmFile) -> bytes:
     return bytes(record.raw)
 
 
-def _memory(call: IoctlCall, file: DrmFile) -> bytes:
+def _answer_memory(call: IoctlCall, file: DrmFile) -> bytes:
     memory = file.gpu.memory
     vram, gtt = memory.limit[Heap.VRAM], memory.limit[Heap.GTT]
     visible = min(memory.bar_bytes, vram)
@@ -134,7 +134,7 @@ def _memory(call: IoctlCall, file: DrmFile) -> bytes:
         "vram.max_allocation": vram * 3 // 4,
         "cpu_accessible_vram.total_heap_size": visible,
         "cpu_accessible_vram.usable_heap_size": visible - (16 << 20),
-        "cpu_accessible_vram.heap_usage": memory.visible_used,
+        "cpu_accessible_vram.heap_usage": memory.count_visible_used,
         "cpu_accessible_vram.max_allocation": visible * 3 // 4,
         "gtt.total_heap_size": gtt,
         "gtt.usable_heap_size": gtt,
@@ -147,17 +147,17 @@ def _memory(call: IoctlCall, file: DrmFile) -> bytes:
     return bytes(record.raw)
 
 
-def _vram_gtt(call: IoctlCall, file: DrmFile) -> bytes:
+def _answer_vram_gtt(call: IoctlCall, file: DrmFile) -> bytes:
     limit = file.gpu.memory.limit
-    return _u64(limit[Heap.VRAM]) + _u64(file.gpu.memory.bar_bytes) + _u64(limit[Heap.GTT])
+    return _pack_u64(limit[Heap.VRAM]) + _pack_u64(file.gpu.memory.bar_bytes) + _pack_u64(limit[Heap.GTT])
 
 
-def _fault(call: IoctlCall, file: DrmFile) -> bytes:
+def _answer_fault(call: IoctlCall, file: DrmFile) -> bytes:
     address, status = file.vm.last_fault
     return bytes(amdgpu.INFO_GPUVM_FAULT.new(addr=address, status=status, vmhub=0).raw)
 
 
-def _userq_areas(call: IoctlCall, file: DrmFile) -> bytes:
+def _answer_userq_areas(call: IoctlCall, file: DrmFile) -> bytes:
     ip = call.arg["hw_ip_type"]
     if ip == amdgpu.AMDGPU_HW_IP_GFX and file.gpu.linux.userq:
         sizes = {"shadow_size": 0x11000, "shadow_alignment": 0x1000, "csa_size": 0x20000, "csa_alignment": 0x1000}
@@ -167,37 +167,37 @@ def _userq_areas(call: IoctlCall, file: DrmFile) -> bytes:
     raise OSError(errno.EINVAL, "no metadata for this IP")
 
 
-def _count(call: IoctlCall, file: DrmFile) -> bytes:
+def _answer_count(call: IoctlCall, file: DrmFile) -> bytes:
     if call.arg["hw_ip_type"] not in _IPS:
         raise OSError(errno.EINVAL, "unknown IP")
-    return _u32(file.gpu.chip.sdma_engines if call.arg["hw_ip_type"] == amdgpu.AMDGPU_HW_IP_DMA else 1)
+    return _pack_u32(file.gpu.chip.sdma_engines if call.arg["hw_ip_type"] == amdgpu.AMDGPU_HW_IP_DMA else 1)
 
 
-def _register(call: IoctlCall, file: DrmFile) -> bytes:
+def _answer_register(call: IoctlCall, file: DrmFile) -> bytes:
     """Return a register that drivers may read (soc21_read_register, soc24_read_register); libdrm reads it
     when it opens a GPU."""
     if (call.arg["dword_offset"], call.arg["count"]) != (GB_ADDR_CONFIG, 1):
         raise OSError(errno.EFAULT, "GB_ADDR_CONFIG is the only readable register that is simulated")
-    return _u32(file.gpu.chip.gb_addr_config)
+    return _pack_u32(file.gpu.chip.gb_addr_config)
 
 
 QUERIES: dict[int, Answer] = {
-    amdgpu.AMDGPU_INFO_ACCEL_WORKING: lambda call, file: _u32(1),
-    amdgpu.AMDGPU_INFO_HW_IP_INFO: _hw_ip,
-    amdgpu.AMDGPU_INFO_HW_IP_COUNT: _count,
-    amdgpu.AMDGPU_INFO_TIMESTAMP: lambda call, file: _u64(file.gpu.gpu_counter()),
-    amdgpu.AMDGPU_INFO_FW_VERSION: _firmware,
-    amdgpu.AMDGPU_INFO_VRAM_USAGE: lambda call, file: _u64(file.gpu.memory.used[Heap.VRAM]),
-    amdgpu.AMDGPU_INFO_GTT_USAGE: lambda call, file: _u64(file.gpu.memory.used[Heap.GTT]),
-    amdgpu.AMDGPU_INFO_VRAM_GTT: _vram_gtt,
-    amdgpu.AMDGPU_INFO_READ_MMR_REG: _register,
-    amdgpu.AMDGPU_INFO_DEV_INFO: _device,
-    amdgpu.AMDGPU_INFO_VIS_VRAM_USAGE: lambda call, file: _u64(file.gpu.memory.visible_used),
-    amdgpu.AMDGPU_INFO_NUM_EVICTIONS: lambda call, file: _u64(file.gpu.memory.evictions),
-    amdgpu.AMDGPU_INFO_MEMORY: _memory,
-    amdgpu.AMDGPU_INFO_VRAM_LOST_COUNTER: lambda call, file: _u32(file.gpu.vram_lost),
-    amdgpu.AMDGPU_INFO_GPUVM_FAULT: _fault,
-    amdgpu.AMDGPU_INFO_UQ_FW_AREAS: _userq_areas,
+    amdgpu.AMDGPU_INFO_ACCEL_WORKING: lambda call, file: _pack_u32(1),
+    amdgpu.AMDGPU_INFO_HW_IP_INFO: _answer_hw_ip,
+    amdgpu.AMDGPU_INFO_HW_IP_COUNT: _answer_count,
+    amdgpu.AMDGPU_INFO_TIMESTAMP: lambda call, file: _pack_u64(file.gpu.gpu_counter()),
+    amdgpu.AMDGPU_INFO_FW_VERSION: _answer_firmware,
+    amdgpu.AMDGPU_INFO_VRAM_USAGE: lambda call, file: _pack_u64(file.gpu.memory.used[Heap.VRAM]),
+    amdgpu.AMDGPU_INFO_GTT_USAGE: lambda call, file: _pack_u64(file.gpu.memory.used[Heap.GTT]),
+    amdgpu.AMDGPU_INFO_VRAM_GTT: _answer_vram_gtt,
+    amdgpu.AMDGPU_INFO_READ_MMR_REG: _answer_register,
+    amdgpu.AMDGPU_INFO_DEV_INFO: _answer_device,
+    amdgpu.AMDGPU_INFO_VIS_VRAM_USAGE: lambda call, file: _pack_u64(file.gpu.memory.count_visible_used),
+    amdgpu.AMDGPU_INFO_NUM_EVICTIONS: lambda call, file: _pack_u64(file.gpu.memory.evictions),
+    amdgpu.AMDGPU_INFO_MEMORY: _answer_memory,
+    amdgpu.AMDGPU_INFO_VRAM_LOST_COUNTER: lambda call, file: _pack_u32(file.gpu.vram_lost),
+    amdgpu.AMDGPU_INFO_GPUVM_FAULT: _answer_fault,
+    amdgpu.AMDGPU_INFO_UQ_FW_AREAS: _answer_userq_areas,
 }
 
 

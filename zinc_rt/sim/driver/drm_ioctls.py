@@ -6,8 +6,8 @@ import errno
 
 from zinc_rt.sim.driver import drm_memory, drm_syncobjs, userq_ioctls
 from zinc_rt.sim.driver.drm_info import info
-from zinc_rt.sim.driver.files import lowest_free
-from zinc_rt.sim.driver.ioctl_call import IoctlCall, IoctlHandler, table
+from zinc_rt.sim.driver.files import find_lowest_free
+from zinc_rt.sim.driver.ioctl_call import IoctlCall, IoctlHandler, make_table
 from zinc_rt.sim.driver.userq_state import DrmContext
 from zinc_rt.sim.tables import amdgpu, drm
 
@@ -44,7 +44,7 @@ def context(call: IoctlCall) -> None:
             raise OSError(errno.EINVAL, "unknown priority")
         if arg["priority"] > _PRIORITY_NORMAL and not call.process.privileged:
             raise OSError(errno.EACCES, "needs CAP_SYS_NICE")
-        number = lowest_free(file.contexts)
+        number = find_lowest_free(file.contexts)
         file.contexts[number] = DrmContext(gpu.resets, gpu.vram_lost)
         arg.raw[:] = bytes(len(arg.raw))
         arg["new_ctx_id"] = number
@@ -72,7 +72,7 @@ def submit(call: IoctlCall) -> None:
     raise OSError(errno.EINVAL, "kernel queues are not part of this device")
 
 
-HANDLERS = table(
+HANDLERS = make_table(
     IoctlHandler(drm.IOCTL_VERSION, version),
     IoctlHandler(drm.IOCTL_GEM_CLOSE, drm_memory.gem_close),
     IoctlHandler(drm.IOCTL_GET_CAP, get_cap),

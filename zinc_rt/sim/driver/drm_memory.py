@@ -53,7 +53,7 @@ def gem_create(call: IoctlCall) -> None:
     size, domains, flags = arg["bo_size"], arg["domains"], arg["domain_flags"]
     known = amdgpu.AMDGPU_GEM_DOMAIN_CPU | amdgpu.AMDGPU_GEM_DOMAIN_GTT | amdgpu.AMDGPU_GEM_DOMAIN_VRAM
     known |= amdgpu.AMDGPU_GEM_DOMAIN_GDS | amdgpu.AMDGPU_GEM_DOMAIN_GWS | amdgpu.AMDGPU_GEM_DOMAIN_OA
-    if not gpu.injector.strikes("no-doorbell-domain"):
+    if not gpu.injector.is_due("no-doorbell-domain"):
         known |= amdgpu.AMDGPU_GEM_DOMAIN_DOORBELL
     settable = _CREATE_FLAGS | (_CACHE_FLAGS if gpu.linux.gem_cache_flags else 0)
     if flags & ~settable or domains & ~known or not domains or arg["alignment"] & (arg["alignment"] - 1):
@@ -102,12 +102,12 @@ def _place(gpu: SimGpu, domains: int, size: int, flags: int) -> GemPlacement:
     only VRAM was requested, also in host memory. ENOMEM only after both.
     """
     visible = bool(flags & amdgpu.AMDGPU_GEM_CREATE_CPU_ACCESS_REQUIRED)
-    full = gpu.injector.strikes("out-of-memory")
+    full = gpu.injector.is_due("out-of-memory")
     if domains & amdgpu.AMDGPU_GEM_DOMAIN_DOORBELL:
         return GemPlacement(Heap.DOORBELL, domains, False)
-    host = gpu.memory.available_bytes(Heap.GTT) if not full or domains & amdgpu.AMDGPU_GEM_DOMAIN_VRAM else 0
+    host = gpu.memory.count_available_bytes(Heap.GTT) if not full or domains & amdgpu.AMDGPU_GEM_DOMAIN_VRAM else 0
     while True:
-        vram = gpu.memory.visible_bytes if visible else gpu.memory.available_bytes(Heap.VRAM)
+        vram = gpu.memory.count_visible_bytes if visible else gpu.memory.count_available_bytes(Heap.VRAM)
         if domains & amdgpu.AMDGPU_GEM_DOMAIN_VRAM and size <= vram and not full:
             return GemPlacement(Heap.VRAM, domains, visible)
         if domains != amdgpu.AMDGPU_GEM_DOMAIN_VRAM and size <= host:
@@ -122,10 +122,10 @@ def _place(gpu: SimGpu, domains: int, size: int, flags: int) -> GemPlacement:
 
 def gem_mmap(call: IoctlCall) -> None:
     file = call.drm
-    bo = file.bo(call.arg["handle"])
+    bo = file.find_bo(call.arg["handle"])
     if not bo.host_visible or bo.heap is Heap.USERPTR:
         raise OSError(errno.EPERM, "created without CPU access")
-    call.arg["addr_ptr"] = file.gpu.offset_of(bo)
+    call.arg["addr_ptr"] = file.gpu.find_offset(bo)
 
 
 def gem_close(call: IoctlCall) -> None:
@@ -158,15 +158,15 @@ def gem_va(call: IoctlCall) -> None:
         raise OSError(errno.EINVAL, "unknown flags")
     file.gpu.check_alive()
     timeline = file.gpu.linux.userq
-    inputs = call.numbers_at(arg["input_fence_syncobj_handles"], arg["num_syncobj_handles"]) if timeline else []
+    inputs = call.read_numbers(arg["input_fence_syncobj_handles"], arg["num_syncobj_handles"]) if timeline else []
     for handle in inputs:
-        file.syncobj(handle)
+        file.find_syncobj(handle)
     out = arg["vm_timeline_syncobj_out"] if timeline else 0
     fence = DmaFence()
     if out:
-        syncobj = file.syncobj(out)
+        syncobj = file.find_syncobj(out)
     change = _change(call, file)
-    late = operation in (1, 4) and file.gpu.injector.strikes("page-tables-late")
+    late = operation in (1, 4) and file.gpu.injector.is_due("page-tables-late")
 
     def finish() -> None:
         try:
@@ -196,7 +196,7 @@ def _change(call: IoctlCall, file: DrmFile):  # type: ignore[no-untyped-def]
         return lambda: clear_range(file, va, size)
     if prt:
         return lambda: None  # holes that read zero: nothing to map
-    bo = file.bo(arg["handle"])
+    bo = file.find_bo(arg["handle"])
     if operation == amdgpu.AMDGPU_VA_OP_UNMAP:
         span = next((span for span in file.vm.spans if span.start == va and span.bo is bo), None)
         if span is None:
@@ -207,7 +207,7 @@ def _change(call: IoctlCall, file: DrmFile):  # type: ignore[no-untyped-def]
     offset = arg["offset_in_bo"]
     if offset % PAGE_BYTES or offset + size > bo.size_bytes:
         raise OSError(errno.EINVAL, "outside the buffer")
-    if operation == amdgpu.AMDGPU_VA_OP_MAP and next(file.vm.overlapping(va, size), None) is not None:
+    if operation == amdgpu.AMDGPU_VA_OP_MAP and next(file.vm.iterate_overlapping(va, size), None) is not None:
         raise OSError(errno.EINVAL, "the range is already mapped")
 
     def insert() -> None:
@@ -220,9 +220,9 @@ def _change(call: IoctlCall, file: DrmFile):  # type: ignore[no-untyped-def]
 
 def _map(file: DrmFile, va: int, size: int, bo: Bo, offset: int, flags: int) -> None:
     if flags & _MTYPE == amdgpu.AMDGPU_VM_MTYPE_UC:
-        bo.uncache()
+        bo.stop_caching()
     elif bo.gl2 is not None:
-        file.gpu.consulted.mark("host memory that GL2 caches")
+        file.gpu.consulted.add_mark("host memory that GL2 caches")
     file.vm.map(
         va,
         size,
@@ -243,7 +243,7 @@ def _drop(file: DrmFile, span: VmSpan) -> None:
 def clear_range(file: DrmFile, va: int, size: int) -> None:
     """Unmap a range, keeping the parts of mappings outside it."""
     end = va + size
-    for span in list(file.vm.overlapping(va, size)):
+    for span in list(file.vm.iterate_overlapping(va, size)):
         span.bo.references += 2  # until the pieces hold it
         _drop(file, span)
         for start, stop in ((span.start, min(span.end, va)), (max(span.start, end), span.end)):
@@ -258,7 +258,7 @@ def clear_range(file: DrmFile, va: int, size: int) -> None:
 
 def gem_op(call: IoctlCall) -> None:
     """Report how a buffer was created, or change its allowed placements, which does not move it here."""
-    arg, bo = call.arg, call.drm.bo(call.arg["handle"])
+    arg, bo = call.arg, call.drm.find_bo(call.arg["handle"])
     if arg["op"] == amdgpu.AMDGPU_GEM_OP_GET_GEM_CREATE_INFO:
         info = amdgpu.GEM_CREATE_INFO.new(
             bo_size=bo.size_bytes,
@@ -281,7 +281,7 @@ _DOMAINS = {Heap.VRAM: amdgpu.AMDGPU_GEM_DOMAIN_VRAM, Heap.GTT: amdgpu.AMDGPU_GE
 
 def prime_to_fd(call: IoctlCall) -> None:
     file = call.drm
-    bo = file.bo(call.arg["handle"])
+    bo = file.find_bo(call.arg["handle"])
     if call.arg["flags"] & ~(_RDWR | 0o2000000):  # DRM_RDWR, DRM_CLOEXEC
         raise OSError(errno.EINVAL, "unknown flags")
     bo.references += 1
@@ -290,7 +290,7 @@ def prime_to_fd(call: IoctlCall) -> None:
 
 def prime_from_fd(call: IoctlCall) -> None:
     file = call.drm
-    bo = call.dma_buf(call.arg["fd"]).bo
+    bo = call.find_dma_buf(call.arg["fd"]).bo
     known = next((handle for handle, item in file.handles.items() if item is bo), None)
     if known is None:
         bo.references += 1

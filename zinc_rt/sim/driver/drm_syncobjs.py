@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 
 from zinc_rt.sim.driver.fences import DmaFence, SyncobjState, wait_until
-from zinc_rt.sim.driver.files import lowest_free
+from zinc_rt.sim.driver.files import find_lowest_free
 from zinc_rt.sim.driver.ioctl_call import IoctlCall
 from zinc_rt.sim.tables import drm
 
@@ -16,7 +16,7 @@ def create(call: IoctlCall) -> None:
     if call.arg["flags"] & ~drm.DRM_SYNCOBJ_CREATE_SIGNALED:
         raise OSError(errno.EINVAL, "unknown flags")
     file = call.drm
-    handle = lowest_free(file.syncobjs)
+    handle = find_lowest_free(file.syncobjs)
     file.syncobjs[handle] = SyncobjState(signaled=bool(call.arg["flags"]))
     call.arg["handle"] = handle
 
@@ -24,25 +24,25 @@ def create(call: IoctlCall) -> None:
 def destroy(call: IoctlCall) -> None:
     if call.arg["pad"]:
         raise OSError(errno.EINVAL, "padding is not zero")
-    call.drm.syncobj(call.arg["handle"], errno.EINVAL)
+    call.drm.find_syncobj(call.arg["handle"], errno.EINVAL)
     del call.drm.syncobjs[call.arg["handle"]]
 
 
-def _handles(call: IoctlCall, *, empty_ok: bool = False) -> list[SyncobjState]:
+def _find_syncobjs(call: IoctlCall, *, empty_ok: bool = False) -> list[SyncobjState]:
     count = call.arg["count_handles"]
     if count == 0 and not empty_ok:
         raise OSError(errno.EINVAL, "no handles")
-    numbers = call.numbers_at(call.arg["handles"], count, limit=MAX_HANDLES)
-    return [call.drm.syncobj(number) for number in numbers]
+    numbers = call.read_numbers(call.arg["handles"], count, limit=MAX_HANDLES)
+    return [call.drm.find_syncobj(number) for number in numbers]
 
 
 def reset(call: IoctlCall) -> None:
-    for item in _handles(call):
+    for item in _find_syncobjs(call):
         item.replace(None)
 
 
 def signal(call: IoctlCall) -> None:
-    objects = _handles(call)
+    objects = _find_syncobjs(call)
     with call.machine.changed:
         for item in objects:
             item.replace(DmaFence(done=True))
@@ -52,8 +52,8 @@ def signal(call: IoctlCall) -> None:
 def timeline_signal(call: IoctlCall) -> None:
     if call.arg["flags"]:
         raise OSError(errno.EINVAL, "unknown flags")
-    objects = _handles(call)
-    points = call.numbers_at(call.arg["points"], len(objects), 8) if call.arg["points"] else [0] * len(objects)
+    objects = _find_syncobjs(call)
+    points = call.read_numbers(call.arg["points"], len(objects), 8) if call.arg["points"] else [0] * len(objects)
     with call.machine.changed:
         for item, point in zip(objects, points, strict=True):
             item.attach(DmaFence(done=True), point)
@@ -63,7 +63,7 @@ def timeline_signal(call: IoctlCall) -> None:
 def query(call: IoctlCall) -> None:
     if call.arg["flags"] & ~drm.DRM_SYNCOBJ_QUERY_FLAGS_LAST_SUBMITTED:
         raise OSError(errno.EINVAL, "unknown flags")
-    objects = _handles(call)
+    objects = _find_syncobjs(call)
     submitted = bool(call.arg["flags"])
     values = [max([item.reached()] + [p for p, _ in item.points if submitted]) for item in objects]
     call.put(call.arg["points"], b"".join(value.to_bytes(8, "little") for value in values))
@@ -79,14 +79,14 @@ _FLAGS = (
 def wait(call: IoctlCall) -> None:
     if call.arg["flags"] & ~_FLAGS:
         raise OSError(errno.EINVAL, "unknown flags")
-    _wait(call, _handles(call, empty_ok=True), None)
+    _wait(call, _find_syncobjs(call, empty_ok=True), None)
 
 
 def timeline_wait(call: IoctlCall) -> None:
     if call.arg["flags"] & ~(_FLAGS | drm.DRM_SYNCOBJ_WAIT_FLAGS_WAIT_AVAILABLE):
         raise OSError(errno.EINVAL, "unknown flags")
-    objects = _handles(call, empty_ok=True)
-    points = call.numbers_at(call.arg["points"], len(objects), 8) if objects and call.arg["points"] else None
+    objects = _find_syncobjs(call, empty_ok=True)
+    points = call.read_numbers(call.arg["points"], len(objects), 8) if objects and call.arg["points"] else None
     _wait(call, objects, points)
 
 
@@ -100,13 +100,13 @@ def _wait(call: IoctlCall, objects: list[SyncobjState], points: list[int] | None
         raise OSError(errno.EINVAL, "nothing was submitted to wait for")
     wait_all = bool(flags & drm.DRM_SYNCOBJ_WAIT_FLAGS_WAIT_ALL)
 
-    def ready() -> int | None:
-        result = [(item.submitted if available else item.signaled)(point) for item, point in pairs]
+    def find_ready() -> int | None:
+        result = [(item.submitted if available else item.is_signaled)(point) for item, point in pairs]
         if all(result) if wait_all else any(result) or not pairs:
             return result.index(True) if result else 0
         return None
 
-    first = wait_until(call.machine.changed, ready, call.arg["timeout_nsec"])
+    first = wait_until(call.machine.changed, find_ready, call.arg["timeout_nsec"])
     if first is None:
         raise OSError(errno.ETIME, "not signalled in time")
     call.arg["first_signaled"] = first

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from zinc_rt.sim.memory.buffers import Shared
+from zinc_rt.sim.memory.buffers import SharedStore
 from zinc_rt.sim.tables import kfd
 
 UNSIGNALED = (1 << 64) - 1
@@ -52,7 +52,7 @@ class EventTable:
         self.changed = changed
         self._clock = clock
         self._by_id: dict[int, EventState] = {}
-        self.page: Shared | None = None
+        self.page: SharedStore | None = None
         self.page_handle = 0
         self._slots_limit = LEGACY_SLOTS
         self._next_other = OTHER_ID_FIRST
@@ -61,24 +61,24 @@ class EventTable:
     def __len__(self) -> int:
         return len(self._by_id)
 
-    def use_page(self, page: Shared, handle: int) -> None:
+    def use_page(self, page: SharedStore, handle: int) -> None:
         if page.size_bytes < PAGE_BYTES_FULL or self.page is not None:
             raise OSError(errno.EINVAL, "event page too small, or already set")
         self.page, self.page_handle = page, handle
         self._slots_limit = kfd.KFD_SIGNAL_EVENT_LIMIT
         page.view[:PAGE_BYTES_FULL] = b"\xff" * PAGE_BYTES_FULL
 
-    def own_page(self) -> Shared:
+    def allocate_page(self) -> SharedStore:
         """Allocate the kernel's page, for clients that do not pass one."""
         if self.page is None:
-            self.page = Shared("kfd events", PAGE_BYTES_FULL)
+            self.page = SharedStore("kfd events", PAGE_BYTES_FULL)
             self.page.view[:] = b"\xff" * PAGE_BYTES_FULL
         return self.page
 
     def create(self, kind: int, auto_reset: bool) -> EventState:
         with self.changed:
             if kind in _SLOTTED:
-                self.own_page()
+                self.allocate_page()
                 free = (i for i in SLOT_IDS if i < self._slots_limit and i not in self._by_id)
                 event_id = next(free, 0)
                 if not event_id:
@@ -143,7 +143,7 @@ class EventTable:
                     fired = True
             return fired
 
-    def exception(self, kind: int, data: dict[str, int]) -> None:
+    def signal_exception(self, kind: int, data: dict[str, int]) -> None:
         """Signal every MEMORY or HW_EXCEPTION event."""
         with self.changed:
             for event in self._by_id.values():
@@ -162,7 +162,7 @@ class EventTable:
             self.changed.notify_all()
 
     def wait(
-        self, wanted: list[tuple[int, int]], wait_all: bool, timeout_ms: int
+        self, events: list[tuple[int, int]], wait_all: bool, timeout_ms: int
     ) -> tuple[int, list[EventWaiter]]:
         """Return (wait_result, entries) for [(event id, last seen age)]. EINVAL for an unknown id, EIO for an
         event destroyed in the meantime.
@@ -170,7 +170,7 @@ class EventTable:
         deadline = None if timeout_ms == FOREVER_MS else self._clock() + min(timeout_ms, 0x7FFFFFFF) / 1000
         with self.changed:
             entries = []
-            for event_id, age in wanted:
+            for event_id, age in events:
                 event = self._by_id.get(event_id)
                 if event is None:
                     raise OSError(errno.EINVAL, f"no event {event_id}")

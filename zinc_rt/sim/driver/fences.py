@@ -53,7 +53,7 @@ class SyncobjState:
             return self.fence is not None
         return self.reached() >= point or any(item >= point for item, _ in self.points)
 
-    def signaled(self, point: int) -> bool:
+    def is_signaled(self, point: int) -> bool:
         if point == 0:
             return self.fence is not None and self.fence.done
         return self.reached() >= point

@@ -72,20 +72,20 @@ class DrmFile(File):
 
     def __init__(self, path: str, gpu: SimGpu, changed: threading.Condition) -> None:
         super().__init__(path)
-        self.gpu, self.vm = gpu, gpu.new_vm()
+        self.gpu, self.vm = gpu, gpu.create_vm()
         self.handles: dict[int, Bo] = {}
         self.allowed: set[Bo] = set()  # may be mapped through this file
         self.syncobjs: dict[int, SyncobjState] = {}
         self.contexts: dict[int, DrmContext] = {}
         self.user_queues = UserQueues(gpu, self.vm, self.contexts, changed)
 
-    def bo(self, handle: int) -> Bo:
+    def find_bo(self, handle: int) -> Bo:
         if handle not in self.handles:
             raise OSError(errno.ENOENT, f"no buffer {handle}")
         return self.handles[handle]
 
     def add(self, bo: Bo) -> int:
-        handle = lowest_free(self.handles)
+        handle = find_lowest_free(self.handles)
         self.handles[handle] = bo
         self.allowed.add(bo)
         return handle
@@ -100,7 +100,7 @@ class DrmFile(File):
                 self.gpu.release(bo)
         self.gpu.release(bo)
 
-    def syncobj(self, handle: int, number: int = errno.ENOENT) -> SyncobjState:
+    def find_syncobj(self, handle: int, number: int = errno.ENOENT) -> SyncobjState:
         if handle not in self.syncobjs:
             raise OSError(number, f"no syncobj {handle}")
         return self.syncobjs[handle]
@@ -114,7 +114,7 @@ class DrmFile(File):
         self.vm.clear()
 
 
-def lowest_free(taken: Container[int]) -> int:
+def find_lowest_free(taken: Container[int]) -> int:
     """Return the lowest free handle or id of a file, from 1."""
     number = 1
     while number in taken:

@@ -17,7 +17,7 @@ from zinc_rt.sim.driver.kfd_memory import (
 )
 from zinc_rt.sim.driver.process import Process
 from zinc_rt.sim.gpu import DOORBELL_SLICE_BYTES, SimGpu
-from zinc_rt.sim.memory.buffers import Bo, Heap, Shared
+from zinc_rt.sim.memory.buffers import Bo, Heap, SharedStore
 
 TYPE_MASK = 3 << 62
 
@@ -26,29 +26,29 @@ TYPE_MASK = 3 << 62
 class HostMapping:
     """Bytes of a memfd from `offset`; `bo` if a buffer object counts its host mappings."""
 
-    memory: Shared
+    memory: SharedStore
     offset: int = 0
     bo: Bo | None = None
 
 
-def host_mapping(machine: MachineState, process: Process, fd: int, size_bytes: int, offset: int) -> HostMapping:
+def map_host(machine: MachineState, process: Process, fd: int, size_bytes: int, offset: int) -> HostMapping:
     """Map the file. Raises the OSError of mmap(2)."""
     file = process.file(fd)
     if size_bytes <= 0 or offset % PAGE_BYTES or not 0 <= offset < 1 << 64:
         raise OSError(errno.EINVAL, "size 0, or the offset is not page-aligned")
     if isinstance(file, KfdFile):
-        return _kfd(machine, process, size_bytes, offset)
+        return _map_kfd(machine, process, size_bytes, offset)
     if isinstance(file, DrmFile):
-        return _drm(machine, file, size_bytes, offset)
+        return _map_drm(machine, file, size_bytes, offset)
     if isinstance(file, DmaBufFile) and file.bo.host_visible and file.bo.heap in (Heap.GTT, Heap.VRAM):
         if offset + size_bytes > file.bo.size_bytes:
             _refuse()
         file.gpu.memory.show(file.bo)
-        return HostMapping(file.bo.host_maps(file.gpu.coherence), offset, file.bo)
+        return HostMapping(file.bo.add_host_mapping(file.gpu.coherence), offset, file.bo)
     raise OSError(errno.ENODEV, "this file cannot be mapped")
 
 
-def _gpu_of(machine: MachineState, offset: int) -> SimGpu:
+def _find_gpu(machine: MachineState, offset: int) -> SimGpu:
     wanted = offset >> MMAP_GPU_SHIFT & 0xFFFF
     for gpu in machine.gpus:
         if gpu.gpu_id & 0xFFFF == wanted:
@@ -56,13 +56,13 @@ def _gpu_of(machine: MachineState, offset: int) -> SimGpu:
     raise OSError(errno.ENODEV, "the offset names no GPU")
 
 
-def _kfd(machine: MachineState, process: Process, size_bytes: int, offset: int) -> HostMapping:
+def _map_kfd(machine: MachineState, process: Process, size_bytes: int, offset: int) -> HostMapping:
     kfd = process.kfd
     assert kfd is not None
     kind = offset & TYPE_MASK
     if kind == MMAP_TYPE_DOORBELL:
-        gpu = _gpu_of(machine, offset)
-        if gpu.injector.strikes("doorbell-offset"):
+        gpu = _find_gpu(machine, offset)
+        if gpu.injector.is_due("doorbell-offset"):
             raise OSError(errno.EFAULT, "injected")
         if size_bytes != DOORBELL_SLICE_BYTES:
             raise OSError(errno.EINVAL, f"doorbells: {DOORBELL_SLICE_BYTES} bytes, exactly")
@@ -80,13 +80,13 @@ def _kfd(machine: MachineState, process: Process, size_bytes: int, offset: int) 
         raise OSError(errno.EFAULT, "unknown offset")
     if size_bytes != PAGE_BYTES:
         raise OSError(errno.EINVAL, "one page, exactly")
-    return HostMapping(_gpu_of(machine, offset).remap_page)
+    return HostMapping(_find_gpu(machine, offset).remap_page)
 
 
-def _drm(machine: MachineState, file: DrmFile, size_bytes: int, offset: int) -> HostMapping:
+def _map_drm(machine: MachineState, file: DrmFile, size_bytes: int, offset: int) -> HostMapping:
     if offset >> MMAP_GPU_SHIFT and not offset & TYPE_MASK:
-        return HostMapping(_gpu_of(machine, offset).remap_page) if size_bytes == PAGE_BYTES else _refuse()
-    bo = file.gpu.bo_at(offset)
+        return HostMapping(_find_gpu(machine, offset).remap_page) if size_bytes == PAGE_BYTES else _refuse()
+    bo = file.gpu.find_bo(offset)
     if bo is None:
         raise OSError(errno.EINVAL, "no buffer at this offset")
     if bo not in file.allowed:
@@ -97,8 +97,8 @@ def _drm(machine: MachineState, file: DrmFile, size_bytes: int, offset: int) -> 
         return _refuse()
     file.gpu.memory.show(bo)
     if bo.heap is Heap.VRAM:
-        file.gpu.consulted.mark("host maps VRAM")
-    return HostMapping(bo.host_maps(file.gpu.coherence), 0, bo)
+        file.gpu.consulted.add_mark("host maps VRAM")
+    return HostMapping(bo.add_host_mapping(file.gpu.coherence), 0, bo)
 
 
 def _refuse() -> HostMapping:

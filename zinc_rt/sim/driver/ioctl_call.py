@@ -48,33 +48,33 @@ class IoctlCall:
         assert self.process.kfd is not None
         return self.process.kfd
 
-    def dma_buf(self, fd: int, none: int = errno.EBADF) -> DmaBufFile:
+    def find_dma_buf(self, fd: int, none: int = errno.EBADF) -> DmaBufFile:
         """Return the dma-buf. `none`: the errno for an unknown fd; another kind of file is EINVAL."""
         file = self.process.files.get(fd)
         if not isinstance(file, DmaBufFile):
             raise OSError(none if file is None else errno.EINVAL, "no dma-buf")
         return file
 
-    def bytes_at(self, address: int, size_bytes: int) -> bytes:
+    def read_bytes(self, address: int, size_bytes: int) -> bytes:
         """Read bytes like copy_from_user: EFAULT."""
         if size_bytes and not address:
             raise OSError(errno.EFAULT, "null pointer")
         return self.process.memory.read(address, size_bytes) if size_bytes else b""
 
-    def numbers_at(self, address: int, count: int, item_bytes: int = 4, limit: int = 1 << 20) -> list[int]:
+    def read_numbers(self, address: int, count: int, item_bytes: int = 4, limit: int = 1 << 20) -> list[int]:
         """Read an array of unsigned numbers. `limit`: a larger array is ENOMEM, because the kernel would not
         allocate it.
         """
         if count > limit:
             raise OSError(errno.ENOMEM, f"{count} entries")
-        raw = self.bytes_at(address, count * item_bytes)
+        raw = self.read_bytes(address, count * item_bytes)
         return [int.from_bytes(raw[i : i + item_bytes], "little") for i in range(0, len(raw), item_bytes)]
 
-    def records_at(self, address: int, count: int, layout: StructLayout, limit: int = 1 << 16) -> list[Fields]:
+    def read_records(self, address: int, count: int, layout: StructLayout, limit: int = 1 << 16) -> list[Fields]:
         """Read an array of structs."""
         if count > limit:
             raise OSError(errno.ENOMEM, f"{count} entries")
-        raw = self.bytes_at(address, count * layout.size_bytes)
+        raw = self.read_bytes(address, count * layout.size_bytes)
         return [layout.read(raw[i * layout.size_bytes :]) for i in range(count)]
 
     def put(self, address: int, data: bytes) -> None:
@@ -94,7 +94,7 @@ class IoctlHandler:
     unlocked: bool = False
 
 
-def table(*rows: IoctlHandler) -> dict[int, IoctlHandler]:
+def make_table(*rows: IoctlHandler) -> dict[int, IoctlHandler]:
     """Return the handlers by ioctl number."""
     numbers = {row.ioctl.number: row for row in rows}
     if len(numbers) != len(rows):

@@ -7,7 +7,7 @@ import errno
 from zinc_rt.sim.driver.event_table import EventWaiter
 from zinc_rt.sim.driver.ioctl_call import IoctlCall
 from zinc_rt.sim.driver.kfd_memory import MMAP_TYPE_EVENTS
-from zinc_rt.sim.memory.buffers import Shared
+from zinc_rt.sim.memory.buffers import SharedStore
 from zinc_rt.sim.tables import kfd
 
 AGE_MINOR = 14
@@ -30,12 +30,12 @@ def _take_page(call: IoctlCall) -> None:
     if process.events.page is not None:
         raise OSError(errno.EINVAL, "an event page is already set")
     gpu = process.gpu(handle >> 32)
-    if gpu.injector.strikes("event-page-refused"):
+    if gpu.injector.is_due("event-page-refused"):
         raise OSError(errno.EINVAL, "injected")
     process.bound(gpu, errno.ENODEV)
     buffer = process.buffer(handle, errno.EINVAL)
     page = buffer.bo.host_view
-    if not isinstance(page, Shared):
+    if not isinstance(page, SharedStore):
         raise OSError(errno.EINVAL, "the event page is not a buffer of this process")
     process.events.use_page(page, handle)
 
@@ -56,18 +56,18 @@ def wait(call: IoctlCall) -> None:
     arg = call.arg
     arg["wait_result"] = kfd.KFD_IOC_WAIT_RESULT_FAIL
     address, size = arg["events_ptr"], kfd.EVENT_DATA.size_bytes
-    records = call.records_at(address, arg["num_events"], kfd.EVENT_DATA)
+    records = call.read_records(address, arg["num_events"], kfd.EVENT_DATA)
     ages = call.machine.linux.kfd_minor >= AGE_MINOR
     asked = [(record["event_id"], record["last_event_age"] if ages else 0) for record in records]
     result, entries = call.kfd.events.wait(asked, bool(arg["wait_for_all"]), arg["timeout"])
     if result == kfd.KFD_IOC_WAIT_RESULT_COMPLETE:
         for location, (record, entry) in enumerate(zip(records, entries, strict=True)):
             if entry.activated:
-                call.put(address + location * size, _fired(bytes(record.raw), entry))
+                call.put(address + location * size, _copy_back(bytes(record.raw), entry))
     arg["wait_result"] = result
 
 
-def _fired(raw: bytes, entry: EventWaiter) -> bytes:
+def _copy_back(raw: bytes, entry: EventWaiter) -> bytes:
     """Return the part of EVENT_DATA that the kernel copies back for this entry."""
     event = entry.event
     record = kfd.EVENT_DATA.read(raw)

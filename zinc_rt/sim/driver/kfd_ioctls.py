@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from zinc_rt.sim.driver import kfd_events, kfd_memory, kfd_process, kfd_queues
-from zinc_rt.sim.driver.ioctl_call import IoctlHandler, table
+from zinc_rt.sim.driver.ioctl_call import IoctlHandler, make_table
 from zinc_rt.sim.tables import kfd
 
-HANDLERS = table(
+HANDLERS = make_table(
     IoctlHandler(kfd.IOC_GET_VERSION, kfd_process.get_version),
     IoctlHandler(kfd.IOC_CREATE_QUEUE, kfd_queues.create),
     IoctlHandler(kfd.IOC_DESTROY_QUEUE, kfd_queues.destroy),
@@ -19,10 +19,10 @@ HANDLERS = table(
     IoctlHandler(kfd.IOC_SET_EVENT, kfd_events.set_event),
     IoctlHandler(kfd.IOC_RESET_EVENT, kfd_events.reset),
     IoctlHandler(kfd.IOC_WAIT_EVENTS, kfd_events.wait, unlocked=True),
-    IoctlHandler(kfd.IOC_DBG_REGISTER, kfd_process.deprecated),
-    IoctlHandler(kfd.IOC_DBG_UNREGISTER, kfd_process.deprecated),
-    IoctlHandler(kfd.IOC_DBG_ADDRESS_WATCH, kfd_process.deprecated),
-    IoctlHandler(kfd.IOC_DBG_WAVE_CONTROL, kfd_process.deprecated),
+    IoctlHandler(kfd.IOC_DBG_REGISTER, kfd_process.reject_deprecated),
+    IoctlHandler(kfd.IOC_DBG_UNREGISTER, kfd_process.reject_deprecated),
+    IoctlHandler(kfd.IOC_DBG_ADDRESS_WATCH, kfd_process.reject_deprecated),
+    IoctlHandler(kfd.IOC_DBG_WAVE_CONTROL, kfd_process.reject_deprecated),
     IoctlHandler(kfd.IOC_SET_SCRATCH_BACKING_VA, kfd_memory.set_scratch_backing),
     IoctlHandler(kfd.IOC_GET_TILE_CONFIG, kfd_process.get_tile_config),
     IoctlHandler(kfd.IOC_SET_TRAP_HANDLER, kfd_process.set_trap_handler),
@@ -40,13 +40,13 @@ HANDLERS = table(
     IoctlHandler(kfd.IOC_SMI_EVENTS, kfd_process.smi_events),
     IoctlHandler(kfd.IOC_SVM, kfd_process.svm),
     IoctlHandler(kfd.IOC_SET_XNACK_MODE, kfd_process.set_xnack),
-    IoctlHandler(kfd.IOC_CRIU_OP, kfd_process.deprecated),  # EPERM without CAP_CHECKPOINT_RESTORE
+    IoctlHandler(kfd.IOC_CRIU_OP, kfd_process.reject_deprecated),  # EPERM without CAP_CHECKPOINT_RESTORE
     IoctlHandler(kfd.IOC_AVAILABLE_MEMORY, kfd_memory.available_memory),
     IoctlHandler(kfd.IOC_EXPORT_DMABUF, kfd_memory.export_dmabuf),
     IoctlHandler(kfd.IOC_RUNTIME_ENABLE, kfd_process.runtime_enable),
-    IoctlHandler(kfd.IOC_DBG_TRAP, kfd_process.deprecated),  # EPERM: no debugger attached
+    IoctlHandler(kfd.IOC_DBG_TRAP, kfd_process.reject_deprecated),  # EPERM: no debugger attached
     IoctlHandler(kfd.IOC_CREATE_PROCESS, kfd_process.create_process),
-    IoctlHandler(kfd.IOC_PROFILER, kfd_process.deprecated),  # EPERM without CAP_PERFMON
+    IoctlHandler(kfd.IOC_PROFILER, kfd_process.reject_deprecated),  # EPERM without CAP_PERFMON
 )
 
 SINCE_MINOR = {kfd.IOC_CREATE_PROCESS.number: 19, kfd.IOC_PROFILER.number: 23}  # ENOTTY before

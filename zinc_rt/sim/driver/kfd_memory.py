@@ -10,7 +10,7 @@ from zinc_rt.sim.driver.files import DmaBufFile, DrmFile
 from zinc_rt.sim.driver.ioctl_call import IoctlCall
 from zinc_rt.sim.driver.kfd_state import KfdBuffer, ProcessOnGpu
 from zinc_rt.sim.gpu import DOORBELL_SLICE_BYTES, SimGpu
-from zinc_rt.sim.memory.buffers import Bo, Heap, Shared
+from zinc_rt.sim.memory.buffers import Bo, Heap, SharedStore
 from zinc_rt.sim.memory.vm import GpuVm
 from zinc_rt.sim.tables import kfd
 
@@ -30,7 +30,7 @@ _DOMAINS = (
 )
 
 
-def mmap_cookie(kind: int, gpu_id: int) -> int:
+def make_mmap_cookie(kind: int, gpu_id: int) -> int:
     return kind | (gpu_id & 0xFFFF) << MMAP_GPU_SHIFT
 
 
@@ -38,7 +38,7 @@ def acquire_vm(call: IoctlCall) -> None:
     process = call.kfd
     gpu = process.gpu(call.arg["gpu_id"])
     gpu.check_alive()
-    if gpu.injector.strikes("vm-busy"):
+    if gpu.injector.is_due("vm-busy"):
         raise OSError(errno.EBUSY, "injected")
     file = call.process.files.get(call.arg["drm_fd"])
     if not isinstance(file, DrmFile):
@@ -50,7 +50,7 @@ def acquire_vm(call: IoctlCall) -> None:
         return
     if file.gpu is not gpu:
         raise OSError(errno.EINVAL, "a render node of another GPU")
-    doorbells = Shared("doorbells", DOORBELL_SLICE_BYTES)
+    doorbells = SharedStore("doorbells", DOORBELL_SLICE_BYTES)
     process.on[gpu.gpu_id] = ProcessOnGpu(gpu, file, file.vm, doorbells)
 
 
@@ -73,15 +73,15 @@ def alloc(call: IoctlCall) -> None:
         raise OSError(errno.EINVAL, "not one page")
     if size >= 1 << 48 or round_up(size, PAGE_BYTES) * 2 >= 1 << 63:
         raise OSError(errno.ENOMEM, "beyond any memory")
-    bo = _new_bo(call, gpu, on, heap, size, flags)
+    bo = _create_bo(call, gpu, on, heap, size, flags)
     arg["handle"] = process.add_buffer(gpu, va, flags, bo)
     if heap is Heap.MMIO:
-        arg["mmap_offset"] = mmap_cookie(MMAP_TYPE_MMIO, gpu.gpu_id)
+        arg["mmap_offset"] = make_mmap_cookie(MMAP_TYPE_MMIO, gpu.gpu_id)
     elif heap is not Heap.USERPTR:
-        arg["mmap_offset"] = gpu.offset_of(bo)
+        arg["mmap_offset"] = gpu.find_offset(bo)
 
 
-def _new_bo(call: IoctlCall, gpu: SimGpu, on: ProcessOnGpu, heap: Heap, size: int, flags: int) -> Bo:
+def _create_bo(call: IoctlCall, gpu: SimGpu, on: ProcessOnGpu, heap: Heap, size: int, flags: int) -> Bo:
     name = f"{heap.value} 0x{call.arg['va_addr']:x}"
     if heap is Heap.DOORBELL:
         return Bo(heap, size, on.doorbells, name, references=2)  # the store belongs to the process
@@ -92,10 +92,10 @@ def _new_bo(call: IoctlCall, gpu: SimGpu, on: ProcessOnGpu, heap: Heap, size: in
         size = round_up(size, PAGE_BYTES)  # amdgpu_amdkfd_gpuvm_alloc_memory_of_gpu: PAGE_ALIGN
         if start % PAGE_BYTES or not is_user_range(start, size):
             raise OSError(errno.EINVAL, "no user pages")
-        if size > gpu.memory.available_bytes(Heap.USERPTR):
+        if size > gpu.memory.count_available_bytes(Heap.USERPTR):
             raise OSError(errno.ENOMEM, "beyond the limit of pinned memory")
         pages = call.process.memory.pages(start, size)
-        return gpu.allocate(heap, size, name, pages=pages, cached=_cached(gpu, flags))
+        return gpu.allocate(heap, size, name, pages=pages, cached=_is_cached(gpu, flags))
     public = bool(flags & kfd.KFD_IOC_ALLOC_MEM_FLAGS_PUBLIC)  # without it too the CPU may map: Linux 5.13
     if heap is Heap.VRAM:
         # amdgpu_amdkfd_reserve_mem_limit: buffers of KFD's clients never evict each other
@@ -103,14 +103,14 @@ def _new_bo(call: IoctlCall, gpu: SimGpu, on: ProcessOnGpu, heap: Heap, size: in
         if allocated + size > gpu.memory.limit[heap] - VRAM_RESERVE_BYTES:
             raise OSError(errno.ENOMEM, f"vram: {size} bytes requested, KFD's clients have {allocated}")
         gpu.make_room(size + VRAM_RESERVE_BYTES, call.process.pid)
-    if heap is Heap.VRAM and size > gpu.memory.available_bytes(heap) - VRAM_RESERVE_BYTES:
+    if heap is Heap.VRAM and size > gpu.memory.count_available_bytes(heap) - VRAM_RESERVE_BYTES:
         raise OSError(errno.ENOMEM, f"vram: {size} bytes requested")
-    bo = gpu.allocate(heap, size, name, public=public, cached=heap is Heap.GTT and _cached(gpu, flags))
+    bo = gpu.allocate(heap, size, name, public=public, cached=heap is Heap.GTT and _is_cached(gpu, flags))
     bo.owner, bo.kfd = call.process.pid, heap is Heap.VRAM
     return bo
 
 
-def _cached(gpu: SimGpu, flags: int) -> bool:
+def _is_cached(gpu: SimGpu, flags: int) -> bool:
     """Return whether GL2 caches this host memory: it is UC on gfx12 for UNCACHED (gmc_v12_0_get_vm_pte),
     on gfx11 also for COHERENT and EXT_COHERENT (gmc_v11_0_get_vm_pte); everything else is NC."""
     uncached = kfd.KFD_IOC_ALLOC_MEM_FLAGS_UNCACHED
@@ -135,18 +135,18 @@ def free(call: IoctlCall) -> None:
     buffer.gpu.release(buffer.bo)
 
 
-def _devices(call: IoctlCall) -> list[int]:
+def _read_devices(call: IoctlCall) -> list[int]:
     count, result = call.arg["n_devices"], call.arg["n_success"]
     if count == 0:
         raise OSError(errno.EINVAL, "no devices")
     if result > count:
         raise OSError(errno.EINVAL, "more successes than devices")
-    return call.numbers_at(call.arg["device_ids_array_ptr"], count, limit=MAX_DEVICES)
+    return call.read_numbers(call.arg["device_ids_array_ptr"], count, limit=MAX_DEVICES)
 
 
 def map_to_gpu(call: IoctlCall) -> None:
     process, handle = call.kfd, call.arg["handle"]
-    ids = _devices(call)
+    ids = _read_devices(call)
     process.bound(process.gpu(handle >> 32), errno.ENODEV)
     buffer = process.buffer(handle, errno.ENOMEM)  # sic
     for index in range(call.arg["n_success"], len(ids)):
@@ -175,7 +175,7 @@ def _map(buffer: KfdBuffer, vm: GpuVm) -> list:
 
 def unmap_from_gpu(call: IoctlCall) -> None:
     process, handle = call.kfd, call.arg["handle"]
-    ids = _devices(call)
+    ids = _read_devices(call)
     process.gpu(handle >> 32)
     buffer = process.buffer(handle, errno.ENODEV)
     for index in range(call.arg["n_success"], len(ids)):
@@ -193,7 +193,7 @@ def available_memory(call: IoctlCall) -> None:
     process = call.kfd
     gpu = process.gpu(call.arg["gpu_id"])
     gpu.check_alive()
-    left = gpu.memory.available_bytes(Heap.VRAM) - VRAM_RESERVE_BYTES
+    left = gpu.memory.count_available_bytes(Heap.VRAM) - VRAM_RESERVE_BYTES
     call.arg["available"] = max(0, left) & ~((1 << 21) - 1)  # whole 2 MiB, as the kernel rounds
 
 
@@ -208,7 +208,7 @@ def export_dmabuf(call: IoctlCall) -> None:
 def import_dmabuf(call: IoctlCall) -> None:
     process = call.kfd
     gpu = process.gpu(call.arg["gpu_id"])
-    bo = call.dma_buf(call.arg["dmabuf_fd"]).bo
+    bo = call.find_dma_buf(call.arg["dmabuf_fd"]).bo
     process.bound(gpu, errno.ENODEV)
     if bo.heap not in (Heap.VRAM, Heap.GTT):
         raise OSError(errno.EINVAL, "not a buffer of VRAM or GTT")
@@ -218,7 +218,7 @@ def import_dmabuf(call: IoctlCall) -> None:
 
 
 def dmabuf_info(call: IoctlCall) -> None:
-    bo = call.dma_buf(call.arg["dmabuf_fd"], none=errno.EINVAL).bo
+    bo = call.find_dma_buf(call.arg["dmabuf_fd"], none=errno.EINVAL).bo
     call.arg["size"] = bo.size_bytes
     call.arg["metadata_size"] = 0
     call.arg["gpu_id"] = call.machine.gpus[0].gpu_id

@@ -23,7 +23,7 @@ OLD_KFD_MINOR = 8
 
 def get_version(call: IoctlCall) -> None:
     minor = call.machine.linux.kfd_minor
-    if call.machine.injector.strikes("old-kfd"):
+    if call.machine.injector.is_due("old-kfd"):
         minor = OLD_KFD_MINOR
     call.arg["major_version"], call.arg["minor_version"] = 1, minor
 
@@ -37,7 +37,7 @@ def clock_counters(call: IoctlCall) -> None:
     call.arg["system_clock_freq"] = 1_000_000_000
 
 
-def _apertures(gpu: SimGpu) -> Fields:
+def _make_apertures(gpu: SimGpu) -> Fields:
     return kfd.PROCESS_DEVICE_APERTURES.new(
         lds_base=LDS_BASE,
         lds_limit=LDS_BASE | WINDOW,
@@ -51,7 +51,7 @@ def _apertures(gpu: SimGpu) -> Fields:
 
 def apertures(call: IoctlCall) -> None:
     gpus = call.machine.gpus[:APERTURES_MAX]
-    raw = b"".join(bytes(_apertures(gpu).raw) for gpu in gpus)
+    raw = b"".join(bytes(_make_apertures(gpu).raw) for gpu in gpus)
     call.arg.raw[: len(raw)] = raw
     call.arg["num_of_nodes"] = len(gpus)
 
@@ -60,7 +60,7 @@ def apertures_new(call: IoctlCall) -> None:
     gpus = call.machine.gpus
     room = call.arg["num_of_nodes"]
     if room:
-        shown = b"".join(bytes(_apertures(gpu).raw) for gpu in gpus[:room])
+        shown = b"".join(bytes(_make_apertures(gpu).raw) for gpu in gpus[:room])
         call.put(call.arg["kfd_process_device_apertures_ptr"], shown)
     call.arg["num_of_nodes"] = min(room, len(gpus)) if room else len(gpus)
 
@@ -78,7 +78,7 @@ def get_tile_config(call: IoctlCall) -> None:
     call.arg["gb_addr_config"] = gpu.chip.gb_addr_config
 
 
-def deprecated(call: IoctlCall) -> None:
+def reject_deprecated(call: IoctlCall) -> None:
     raise OSError(errno.EPERM, "the old debugger calls were removed")
 
 

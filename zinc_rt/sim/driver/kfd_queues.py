@@ -8,7 +8,7 @@ from zinc_rt.host.sanitizer_rules import RULES
 from zinc_rt.sim.chips import PAGE_BYTES, Cwsr
 from zinc_rt.sim.driver.client_memory import is_user_range
 from zinc_rt.sim.driver.ioctl_call import IoctlCall
-from zinc_rt.sim.driver.kfd_memory import MMAP_TYPE_DOORBELL, mmap_cookie
+from zinc_rt.sim.driver.kfd_memory import MMAP_TYPE_DOORBELL, make_mmap_cookie
 from zinc_rt.sim.driver.kfd_state import (
     DOORBELLS,
     MAX_QUEUE_IDS,
@@ -39,14 +39,14 @@ _SDMA = (
 )
 
 
-def node_cwsr(gpu: SimGpu) -> Cwsr:
+def compute_node_cwsr(gpu: SimGpu) -> Cwsr:
     """Return the save area sizes of this kernel; sysfs shows the same."""
-    return gpu.chip.cwsr(old_table=not gpu.linux.gfx1151_new_table)
+    return gpu.chip.compute_cwsr(old_table=not gpu.linux.gfx1151_new_table)
 
 
-def _enforced_cwsr(gpu: SimGpu) -> Cwsr:
-    sizes = node_cwsr(gpu)
-    if not gpu.injector.strikes("cwsr-mismatch"):
+def _find_enforced_cwsr(gpu: SimGpu) -> Cwsr:
+    sizes = compute_node_cwsr(gpu)
+    if not gpu.injector.is_due("cwsr-mismatch"):
         return sizes
     return Cwsr(sizes.control_stack_bytes + PAGE_BYTES, sizes.save_restore_bytes, sizes.debugger_bytes)
 
@@ -84,14 +84,14 @@ def create(call: IoctlCall) -> None:
         raise OSError(errno.EINVAL, "no such SDMA engine")
     on = process.bound(gpu, errno.ESRCH)
     size = max(arg["ring_size"], kfd.KFD_MIN_QUEUE_RING_SIZE)
-    held = _buffers(gpu, on, arg, kind, size)
+    held = _acquire_buffers(gpu, on, arg, kind, size)
     queue_id = next((i for i in range(MAX_QUEUE_IDS) if i not in process.queues), None)
     if queue_id is None:
         raise OSError(errno.ENOMEM, "all queue ids are used")
-    if len(process.queues_on(gpu)) >= MAX_QUEUES_PER_GPU:
+    if len(process.list_queues(gpu)) >= MAX_QUEUES_PER_GPU:
         raise OSError(errno.ENOSPC, "all queues of this process on this GPU are used")
-    sdma_slot = _sdma_slot(process, gpu, arg) if kind in _SDMA else None
-    taken = {queue.doorbell for queue in process.queues_on(gpu)}
+    sdma_slot = _choose_sdma_slot(process, gpu, arg) if kind in _SDMA else None
+    taken = {queue.doorbell for queue in process.list_queues(gpu)}
     doorbell = next(i for i in range(DOORBELLS) if i not in taken)  # fewer queues than doorbells
     hardware = HardwareQueue(
         queue_id=queue_id,
@@ -109,14 +109,14 @@ def create(call: IoctlCall) -> None:
     queue = KfdQueueState(queue_id, kind, gpu, hardware, doorbell, held, sdma_slot=sdma_slot)
     process.queues[queue_id] = queue
     try:
-        gpu.put_on(hardware, process, on.doorbells, doorbell, held)
+        gpu.map_queue(hardware, process, on.doorbells, doorbell, held)
     except OSError:
         del process.queues[queue_id]
         raise
     _report_unused(gpu, arg, kind, queue_id)
     _run_or_stop(queue, arg)
     arg["queue_id"] = queue_id
-    arg["doorbell_offset"] = mmap_cookie(MMAP_TYPE_DOORBELL, gpu.gpu_id) | doorbell * 8
+    arg["doorbell_offset"] = make_mmap_cookie(MMAP_TYPE_DOORBELL, gpu.gpu_id) | doorbell * 8
 
 
 def _report_unused(gpu: SimGpu, arg: Fields, kind: int, queue_id: int) -> None:
@@ -130,47 +130,49 @@ def _report_unused(gpu: SimGpu, arg: Fields, kind: int, queue_id: int) -> None:
             gpu.finding(DeviceFinding(RULES["argument-unused"].severity, "argument-unused", queue_id, 0, sentence))
 
 
-def _buffers(gpu: SimGpu, on: ProcessOnGpu, arg: Fields, kind: int, ring_size: int) -> list[Bo]:
+def _acquire_buffers(gpu: SimGpu, on: ProcessOnGpu, arg: Fields, kind: int, ring_size: int) -> list[Bo]:
     """Check and reference the buffers like kfd_queue_acquire_buffers."""
     vm = on.vm
-    wptr = vm.span_at(arg["write_pointer_address"])
+    wptr = vm.find_span(arg["write_pointer_address"])
     # whatever the kind: MES reads it through the GART (init_user_queue)
     if wptr is None or wptr.bo.heap is Heap.VRAM or wptr.bo not in gpu.memory.bos:
         raise OSError(errno.EINVAL, "wptr: not in this GPU's GTT")
     if not gpu.linux.buffer_validation:
         return []
     held = [
-        _exact(vm, arg["write_pointer_address"], PAGE_BYTES, "wptr"),
-        _exact(vm, arg["read_pointer_address"], PAGE_BYTES, "rptr"),
+        _find_exact_buffer(vm, arg["write_pointer_address"], PAGE_BYTES, "wptr"),
+        _find_exact_buffer(vm, arg["read_pointer_address"], PAGE_BYTES, "rptr"),
     ]
     if arg["ring_base_address"]:
-        held.append(_exact(vm, arg["ring_base_address"], ring_size if ring_size >= PAGE_BYTES else 0, "ring"))
+        held.append(
+            _find_exact_buffer(vm, arg["ring_base_address"], ring_size if ring_size >= PAGE_BYTES else 0, "ring")
+        )
     if kind in _SDMA:
         return held
     if arg["eop_buffer_address"]:
         if arg["eop_buffer_size"] != EOP_BYTES:
             raise OSError(errno.EINVAL, f"EOP: {arg['eop_buffer_size']} bytes, not {EOP_BYTES}")
-        held.append(_exact(vm, arg["eop_buffer_address"], EOP_BYTES, "EOP"))
-    sizes = _enforced_cwsr(gpu)
+        held.append(_find_exact_buffer(vm, arg["eop_buffer_address"], EOP_BYTES, "EOP"))
+    sizes = _find_enforced_cwsr(gpu)
     if arg["ctl_stack_size"] != sizes.control_stack_bytes:
         raise OSError(errno.EINVAL, f"control stack: not {sizes.control_stack_bytes} bytes")
     if arg["ctx_save_restore_size"] < sizes.save_restore_bytes:
         raise OSError(errno.EINVAL, f"context save area: below {sizes.save_restore_bytes} bytes")
-    save_bytes = sizes.buffer_bytes(arg["ctx_save_restore_size"])
-    held.append(_exact(vm, arg["ctx_save_restore_address"], save_bytes, "context save area"))
+    save_bytes = sizes.compute_buffer_bytes(arg["ctx_save_restore_size"])
+    held.append(_find_exact_buffer(vm, arg["ctx_save_restore_address"], save_bytes, "context save area"))
     return held
 
 
-def _exact(vm: GpuVm, va: int, size_bytes: int, name: str) -> Bo:
+def _find_exact_buffer(vm: GpuVm, va: int, size_bytes: int, name: str) -> Bo:
     """Return the buffer of a mapping that starts at va's page and has that size (0: any)."""
-    span = vm.span_at(va)
+    span = vm.find_span(va)
     if span is None or span.start != va & ~(PAGE_BYTES - 1) or (size_bytes and span.size_bytes != size_bytes):
         raise OSError(errno.EINVAL, f"{name}: no separate mapping of 0x{size_bytes:x} bytes at 0x{va:x}")
     return span.bo
 
 
-def _sdma_slot(process: KfdProcessState, gpu: SimGpu, arg: Fields) -> tuple[int, int]:
-    taken = {queue.sdma_slot for process in call_owners(gpu) for queue in process.queues_on(gpu)}
+def _choose_sdma_slot(process: KfdProcessState, gpu: SimGpu, arg: Fields) -> tuple[int, int]:
+    taken = {queue.sdma_slot for process in notify_owners(gpu) for queue in process.list_queues(gpu)}
     engines = range(gpu.chip.sdma_engines)
     if arg["queue_type"] == kfd.KFD_IOC_QUEUE_TYPE_SDMA_XGMI:
         engines = range(0)  # these chips have none
@@ -183,7 +185,7 @@ def _sdma_slot(process: KfdProcessState, gpu: SimGpu, arg: Fields) -> tuple[int,
     raise OSError(errno.ENOMEM, "all SDMA queues are used")
 
 
-def call_owners(gpu: SimGpu) -> list[KfdProcessState]:
+def notify_owners(gpu: SimGpu) -> list[KfdProcessState]:
     return [owner for owner in gpu.owners if isinstance(owner, KfdProcessState)]
 
 
@@ -204,7 +206,7 @@ def destroy(call: IoctlCall) -> None:
         raise OSError(errno.ETIME, "could not be preempted; destroyed nevertheless")
 
 
-def _queue(call: IoctlCall) -> KfdQueueState:
+def _find_queue(call: IoctlCall) -> KfdQueueState:
     """Return the queue, for the calls that return EFAULT for an unknown one."""
     queue = call.kfd.queues.get(call.arg["queue_id"])
     if queue is None:
@@ -215,13 +217,13 @@ def _queue(call: IoctlCall) -> KfdQueueState:
 def update(call: IoctlCall) -> None:
     arg = call.arg
     _check_common(arg)
-    queue = _queue(call)
+    queue = _find_queue(call)
     on = call.kfd.bound(queue.gpu, errno.EFAULT)
     size = max(arg["ring_size"], kfd.KFD_MIN_QUEUE_RING_SIZE)
     hardware = queue.hardware
     if arg["ring_base_address"] and queue.gpu.linux.buffer_validation:
         try:
-            bo = _exact(on.vm, arg["ring_base_address"], size if size >= PAGE_BYTES else 0, "ring")
+            bo = _find_exact_buffer(on.vm, arg["ring_base_address"], size if size >= PAGE_BYTES else 0, "ring")
         except OSError as error:
             raise OSError(errno.EFAULT, str(error)) from error
         if bo not in queue.held:
@@ -237,8 +239,8 @@ def set_cu_mask(call: IoctlCall) -> None:
     bits = call.arg["num_cu_mask"]
     if bits == 0 or bits % 32:
         raise OSError(errno.EINVAL, "not a multiple of 32 bits")
-    mask = call.bytes_at(call.arg["cu_mask_ptr"], min(bits, MAX_CU_MASK_BITS) // 8)
-    queue = _queue(call)
+    mask = call.read_bytes(call.arg["cu_mask_ptr"], min(bits, MAX_CU_MASK_BITS) // 8)
+    queue = _find_queue(call)
     pairs = int.from_bytes(mask, "little")
     even = int.from_bytes(b"\x55" * len(mask), "little")
     if (pairs & even) != (pairs >> 1 & even):
@@ -247,7 +249,7 @@ def set_cu_mask(call: IoctlCall) -> None:
 
 
 def get_wave_state(call: IoctlCall) -> None:
-    queue = _queue(call)
+    queue = _find_queue(call)
     if queue.kind not in _COMPUTE or queue.active:
         raise OSError(errno.EINVAL, "only for a stopped compute queue")
     call.arg["ctl_stack_used_size"] = 0

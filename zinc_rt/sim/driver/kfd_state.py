@@ -13,7 +13,7 @@ from zinc_rt.sim.driver.event_table import EventTable
 from zinc_rt.sim.driver.files import DrmFile, SmiFile
 from zinc_rt.sim.gpu import DOORBELL_SLICE_BYTES, SimGpu
 from zinc_rt.sim.interfaces import Fault, HardwareQueue
-from zinc_rt.sim.memory.buffers import Bo, Shared
+from zinc_rt.sim.memory.buffers import Bo, SharedStore
 from zinc_rt.sim.memory.vm import GpuVm, VmSpan
 from zinc_rt.sim.tables import kfd
 
@@ -66,7 +66,7 @@ class ProcessOnGpu:
     gpu: SimGpu
     file: DrmFile
     vm: GpuVm
-    doorbells: Shared
+    doorbells: SharedStore
     lost: bool = False  # a reset took everything; only a new process helps
 
     def check(self) -> None:
@@ -121,12 +121,12 @@ class KfdProcessState:
         self.on[gpu.gpu_id].file.allowed.add(bo)
         return handle
 
-    def queues_on(self, gpu: SimGpu) -> list[KfdQueueState]:
+    def list_queues(self, gpu: SimGpu) -> list[KfdQueueState]:
         return [queue for queue in self.queues.values() if queue.gpu is gpu]
 
     def destroy_queue(self, queue: KfdQueueState) -> bool:
         """Destroy the queue. Return False if it could not be preempted."""
-        ok = queue.gpu.take_off(queue.hardware)
+        ok = queue.gpu.unmap_queue(queue.hardware)
         self.queues.pop(queue.queue_id, None)
         for bo in queue.held:
             queue.gpu.release(bo)
@@ -190,9 +190,9 @@ class KfdProcessState:
         gpu = next((item.gpu for item in self.queues.values() if item.hardware is queue), None)
         if gpu is None:
             return  # the process ended meanwhile
-        for item in self.queues_on(gpu):
+        for item in self.list_queues(gpu):
             gpu.evict(item.hardware)
-        if gpu.injector.strikes("lost-memory-event"):
+        if gpu.injector.is_due("lost-memory-event"):
             return
         data = {
             "not_present": int(fault.why == "not present"),
@@ -201,7 +201,7 @@ class KfdProcessState:
             "va": fault.va & ~0xFFF,
             "memory_gpu_id": gpu.gpu_id,
         }
-        self.events.exception(kfd.KFD_IOC_EVENT_MEMORY, data)
+        self.events.signal_exception(kfd.KFD_IOC_EVENT_MEMORY, data)
 
     def was_reset(self, queue: HardwareQueue | None, *, whole_gpu: bool, guilty: bool) -> None:
         for on in self.on.values():
@@ -214,6 +214,6 @@ class KfdProcessState:
             "memory_lost": int(whole_gpu),
             "reset_gpu_id": self.gpus[0].gpu_id,
         }
-        self.events.exception(kfd.KFD_IOC_EVENT_HW_EXCEPTION, data)
+        self.events.signal_exception(kfd.KFD_IOC_EVENT_HW_EXCEPTION, data)
         for smi in self.smi:
             smi.lines.append(f"4 {int(whole_gpu)}\n")

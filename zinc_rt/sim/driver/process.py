@@ -48,7 +48,7 @@ class Process:
         del self.files[fd]
         return file
 
-    def drm_files(self) -> list[DrmFile]:
+    def list_drm_files(self) -> list[DrmFile]:
         return [file for file in self.files.values() if isinstance(file, DrmFile)]
 
     def release(self, file: File) -> None:

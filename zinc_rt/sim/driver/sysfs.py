@@ -12,11 +12,11 @@ from typing import Protocol
 
 from zinc_rt.sim.chips import MAX_WAVES_PER_SIMD, Chip, Ip
 from zinc_rt.sim.driver.ioctl_call import MachineState
-from zinc_rt.sim.driver.kfd_queues import node_cwsr
+from zinc_rt.sim.driver.kfd_queues import compute_node_cwsr
 from zinc_rt.sim.driver.process import Process
 from zinc_rt.sim.gpu import SimGpu
 from zinc_rt.sim.memory.buffers import Heap
-from zinc_rt.sim.sensors import sensor_files
+from zinc_rt.sim.sensors import make_sensor_files
 
 TOPOLOGY = "/sys/devices/virtual/kfd/kfd/topology"
 TOPOLOGY_LINK = "/sys/class/kfd/kfd/topology"
@@ -37,11 +37,11 @@ class ShownMachine(MachineState, Protocol):
     processes: list[Process]
 
 
-def properties(pairs: dict[str, int | str]) -> str:
+def format_properties(pairs: dict[str, int | str]) -> str:
     return "".join(f"{name} {value}\n" for name, value in pairs.items())
 
 
-def _cpu_node() -> dict[str, int | str]:
+def _make_cpu_node() -> dict[str, int | str]:
     zero = (
         "simd_id_base max_waves_per_simd lds_size_in_kb gds_size_in_kb num_gws wave_front_size array_count "
         "simd_arrays_per_engine cu_per_simd_array simd_per_cu max_slots_scratch_cu gfx_target_version vendor_id "
@@ -60,14 +60,14 @@ def _cpu_node() -> dict[str, int | str]:
     return {**head, **dict.fromkeys(zero.split(), 0), "max_engine_clk_ccompute": 4500}
 
 
-def gpu_node(gpu: SimGpu) -> dict[str, int | str]:
+def make_gpu_node(gpu: SimGpu) -> dict[str, int | str]:
     chip, linux = gpu.chip, gpu.linux
     unknown = gpu.injector.on("unknown-target")
     pairs: dict[str, int | str] = {
         "cpu_cores_count": 0,
         "simd_count": chip.simd_count,
         "mem_banks_count": 1,
-        "caches_count": len(_caches(chip)),
+        "caches_count": len(_make_caches(chip)),
         "io_links_count": 1,
         "p2p_links_count": 0,
         "cpu_core_id_base": 0,
@@ -95,7 +95,7 @@ def gpu_node(gpu: SimGpu) -> dict[str, int | str]:
         "num_cp_queues": chip.cp_queues,
     }
     if linux.cwsr_in_sysfs:
-        sizes = node_cwsr(gpu)
+        sizes = compute_node_cwsr(gpu)
         pairs |= {"cwsr_size": sizes.save_restore_bytes, "ctl_stack_size": sizes.control_stack_bytes}
     unique = chip.unique_id + gpu.index
     return pairs | {
@@ -111,7 +111,7 @@ def gpu_node(gpu: SimGpu) -> dict[str, int | str]:
     }
 
 
-def _caches(chip: Chip) -> list[dict[str, int | str]]:
+def _make_caches(chip: Chip) -> list[dict[str, int | str]]:
     """Return one cache per level, enough for readers of sizes; the kernel has a row for every CU."""
     rows = [
         (1, chip.l1_kib, 128, _CACHE_DATA),
@@ -134,7 +134,7 @@ def _caches(chip: Chip) -> list[dict[str, int | str]]:
     ]
 
 
-def _link(gpu: SimGpu, source: int, target: int) -> dict[str, int | str]:
+def _make_link(gpu: SimGpu, source: int, target: int) -> dict[str, int | str]:
     pairs: dict[str, int | str] = {
         "type": _PCIE,
         "version_major": 0,
@@ -153,7 +153,7 @@ def _link(gpu: SimGpu, source: int, target: int) -> dict[str, int | str]:
     return pairs | {"flags": 1}
 
 
-def _bank(gpu: SimGpu) -> dict[str, int | str]:
+def _make_bank(gpu: SimGpu) -> dict[str, int | str]:
     return {
         "heap_type": 1 if gpu.memory.large_bar else 2,  # HSA_MEM_HEAP_TYPE_FB_PUBLIC, _PRIVATE
         "size_in_bytes": gpu.memory.limit[Heap.VRAM],
@@ -163,7 +163,7 @@ def _bank(gpu: SimGpu) -> dict[str, int | str]:
     }
 
 
-def _discovery(root: str, ip: Ip) -> dict[str, Text]:
+def _make_discovery(root: str, ip: Ip) -> dict[str, Text]:
     files: dict[str, Text] = {}
     for instance in range(ip.instances):
         for name in (str(ip.hw_id), ip.name):  # the named folder is a link to the numbered one
@@ -181,7 +181,7 @@ def _discovery(root: str, ip: Ip) -> dict[str, Text]:
     return files
 
 
-def _device(gpu: SimGpu, root: str) -> dict[str, Text]:
+def _make_device(gpu: SimGpu, root: str) -> dict[str, Text]:
     """Return a PCI device's directory, as shown by /sys/class/drm/renderD128/device."""
     chip, memory = gpu.chip, gpu.memory
     files: dict[str, Text] = {
@@ -207,13 +207,13 @@ def _device(gpu: SimGpu, root: str) -> dict[str, Text]:
         f"{root}/fw_version/sdma_fw_version": f"0x{chip.firmware.sdma:08x}\n",
         f"{root}/ip_discovery/die/0/num_ips": f"{sum(ip.instances for ip in chip.ips)}\n",
     }
-    files |= {f"{root}/{name}": text for name, text in sensor_files(gpu).items()}
+    files |= {f"{root}/{name}": text for name, text in make_sensor_files(gpu).items()}
     for ip in chip.ips:
-        files |= _discovery(root, ip)
+        files |= _make_discovery(root, ip)
     return files
 
 
-def tree(machine: ShownMachine) -> dict[str, Text]:
+def make_tree(machine: ShownMachine) -> dict[str, Text]:
     """Return every file by path. A callable is evaluated at each read."""
     linux, injector = machine.linux, machine.injector
     files: dict[str, Text] = {
@@ -237,31 +237,31 @@ def tree(machine: ShownMachine) -> dict[str, Text]:
     files |= {f"/sys/module/amdgpu/parameters/{name}": f"{value}\n" for name, value in parameters.items()}
     nodes: dict[str, Text] = {
         "generation_id": f"{1 + len(machine.gpus)}\n",
-        "system_properties": properties({"platform_oem": 0, "platform_id": 0, "platform_rev": 0}),
+        "system_properties": format_properties({"platform_oem": 0, "platform_id": 0, "platform_rev": 0}),
         "nodes/0/gpu_id": "0\n",
         "nodes/0/name": "\n",
-        "nodes/0/properties": properties(_cpu_node()),
-        "nodes/0/mem_banks/0/properties": properties(
+        "nodes/0/properties": format_properties(_make_cpu_node()),
+        "nodes/0/mem_banks/0/properties": format_properties(
             {"heap_type": 0, "size_in_bytes": HOST_MEMORY_BYTES, "flags": 0, "width": 0, "mem_clk_max": 0}
         ),
     }
     for gpu in machine.gpus:
-        nodes |= _gpu_files(gpu)
-        link = properties(_link(gpu, 0, gpu.index + 1))
+        nodes |= _make_gpu_files(gpu)
+        link = format_properties(_make_link(gpu, 0, gpu.index + 1))
         nodes[f"nodes/0/io_links/{gpu.index}/properties"] = link
         for root in (f"/sys/class/drm/renderD{gpu.render_minor}/device", f"/sys/class/drm/card{gpu.index}/device"):
-            files |= _device(gpu, root)
-        files |= _device(gpu, f"/sys/bus/pci/devices/{gpu.chip.pci_address}")
+            files |= _make_device(gpu, root)
+        files |= _make_device(gpu, f"/sys/bus/pci/devices/{gpu.chip.pci_address}")
         files[f"/sys/class/drm/renderD{gpu.render_minor}/dev"] = f"226:{gpu.render_minor}\n"
     for root in (TOPOLOGY, TOPOLOGY_LINK):
         files |= {f"{root}/{path}": text for path, text in nodes.items()}
     return files
 
 
-def _gpu_files(gpu: SimGpu) -> dict[str, Text]:
+def _make_gpu_files(gpu: SimGpu) -> dict[str, Text]:
     index = f"nodes/{gpu.index + 1}"
 
-    def shown(text: str) -> Callable[[], str]:
+    def make_reader(text: str) -> Callable[[], str]:
         def show() -> str:
             if gpu.injector.on("hidden-gpu"):
                 raise OSError(errno.EPERM, "the device cgroup hides this GPU")
@@ -270,15 +270,15 @@ def _gpu_files(gpu: SimGpu) -> dict[str, Text]:
         return show
 
     files: dict[str, Text] = {
-        f"{index}/gpu_id": shown(f"{gpu.gpu_id}\n"),
-        f"{index}/name": shown("ip discovery\n"),
-        f"{index}/properties": shown(properties(gpu_node(gpu))),
-        f"{index}/mem_banks/0/properties": properties(_bank(gpu)),
+        f"{index}/gpu_id": make_reader(f"{gpu.gpu_id}\n"),
+        f"{index}/name": make_reader("ip discovery\n"),
+        f"{index}/properties": make_reader(format_properties(make_gpu_node(gpu))),
+        f"{index}/mem_banks/0/properties": format_properties(_make_bank(gpu)),
         f"{index}/mem_banks/0/used_memory": lambda: f"{gpu.memory.used[Heap.VRAM]}\n",
-        f"{index}/io_links/0/properties": properties(_link(gpu, gpu.index + 1, 0)),
+        f"{index}/io_links/0/properties": format_properties(_make_link(gpu, gpu.index + 1, 0)),
     }
-    for number, cache in enumerate(_caches(gpu.chip)):
-        files[f"{index}/caches/{number}/properties"] = properties(cache)
+    for number, cache in enumerate(_make_caches(gpu.chip)):
+        files[f"{index}/caches/{number}/properties"] = format_properties(cache)
     return files
 
 
@@ -286,40 +286,40 @@ class FileTree:
     """The files for read_file and list_dir."""
 
     def __init__(self, machine: ShownMachine) -> None:
-        self._files = tree(machine)
+        self._files = make_tree(machine)
         self._devices = ["/dev/kfd", *(f"/dev/dri/renderD{gpu.render_minor}" for gpu in machine.gpus)]
         self._injector = machine.injector
 
-    def devices(self) -> list[str]:
+    def list_devices(self) -> list[str]:
         return [path for path in self._devices if path != "/dev/kfd" or not self._injector.on("no-kfd-node")]
 
     def read(self, path: str) -> bytes:
-        path = _clean(path)
+        path = _normalise_path(path)
         text = self._files.get(path)
         if text is None:
-            if self._below(path):
+            if self._list_below(path):
                 raise OSError(errno.EISDIR, path)
             raise OSError(errno.ENOENT, path)
         return (text if isinstance(text, str) else text()).encode()
 
     def is_file(self, path: str) -> bool:
-        return _clean(path) in self._files
+        return _normalise_path(path) in self._files
 
     def is_folder(self, path: str) -> bool:
-        return bool(self._below(_clean(path)))
+        return bool(self._list_below(_normalise_path(path)))
 
     def names(self, path: str) -> list[str]:
-        path = _clean(path)
-        names = self._below(path)
+        path = _normalise_path(path)
+        names = self._list_below(path)
         if not names:
             raise OSError(errno.ENOTDIR if path in self._files else errno.ENOENT, path)
         return names
 
-    def _below(self, folder: str) -> list[str]:
+    def _list_below(self, folder: str) -> list[str]:
         start = folder.rstrip("/") + "/"
-        paths = [*self._files, *self.devices()]
+        paths = [*self._files, *self.list_devices()]
         return sorted({path[len(start) :].split("/")[0] for path in paths if path.startswith(start)})
 
 
-def _clean(path: str) -> str:
+def _normalise_path(path: str) -> str:
     return "/" + "/".join(part for part in path.split("/") if part and part != ".")

@@ -7,13 +7,13 @@ import time
 
 from zinc_rt.sim.chips import PAGE_BYTES
 from zinc_rt.sim.driver.fences import DmaFence, SyncobjState, wait_until
-from zinc_rt.sim.driver.files import DrmFile, lowest_free
+from zinc_rt.sim.driver.files import DrmFile, find_lowest_free
 from zinc_rt.sim.driver.ioctl_call import IoctlCall
-from zinc_rt.sim.driver.kfd_queues import node_cwsr
+from zinc_rt.sim.driver.kfd_queues import compute_node_cwsr
 from zinc_rt.sim.driver.userq_state import MAX_QUEUES, UserQueue
 from zinc_rt.sim.gpu import SimGpu
 from zinc_rt.sim.interfaces import HardwareQueue, QueueKind, QueueState
-from zinc_rt.sim.memory.buffers import Bo, Heap, Shared
+from zinc_rt.sim.memory.buffers import Bo, Heap, SharedStore
 from zinc_rt.sim.memory.vm import VA_TOP_RESERVED
 from zinc_rt.sim.profiles import ENOTSUPP, LinuxProfile
 from zinc_rt.sim.tables import amdgpu
@@ -30,7 +30,7 @@ def is_enabled(gpu: SimGpu) -> bool:
     return gpu.linux.userq and not gpu.injector.on("user-queue-off")
 
 
-def ip_usable(gpu: SimGpu, ip_type: int) -> bool:
+def is_ip_usable(gpu: SimGpu, ip_type: int) -> bool:
     """Return whether DEV_INFO.userq_ip_mask includes the IP: parameter, chip and firmware."""
     need, have = gpu.chip.firmware_minimum, gpu.chip.firmware
     if ip_type != amdgpu.AMDGPU_HW_IP_COMPUTE:  # a real card has more; only simulated ones are reported
@@ -76,30 +76,30 @@ def _create(call: IoctlCall, gpu: SimGpu) -> None:
         _check_addresses(arg, linux)
     if priority == amdgpu.AMDGPU_USERQ_CREATE_FLAGS_QUEUE_PRIORITY_HIGH and not call.process.privileged:
         raise OSError(errno.EACCES, "high priority needs CAP_SYS_NICE")
-    if not ip_usable(gpu, arg["ip_type"]):
+    if not is_ip_usable(gpu, arg["ip_type"]):
         raise OSError(errno.EINVAL, "no user queues on this IP")
     size = arg["queue_size"]
-    held = _mapped_buffers(file, gpu, call)
+    held = _find_mapped_buffers(file, gpu, call)
     doorbell = file.handles.get(arg["doorbell_handle"])
     if doorbell is None or doorbell.heap is not Heap.DOORBELL:
         if not linux.userq_reports_doorbell:
             return  # success without a queue: the id stays the operation's number, which shares its place
         raise OSError(errno.EINVAL, "no doorbell buffer")
-    assert isinstance(doorbell.store, Shared)
+    assert isinstance(doorbell.store, SharedStore)
     slots = doorbell.size_bytes // 8
     if arg["doorbell_offset"] >= slots and linux.userq_hardened:
         raise OSError(errno.EINVAL, "beyond the doorbell buffer")
     index = arg["doorbell_offset"] % slots  # unhardened kernels accept a doorbell of another process
     if not linux.userq_va_checks:
         _check_addresses(arg, linux)
-    eop_va, mqd_buffers = _mqd(file, gpu, call)
-    wptr = file.vm.span_at(arg["wptr_va"])
-    if wptr is None or wptr.bo.size_bytes != PAGE_BYTES or gpu.injector.strikes("wptr-rejected"):
+    eop_va, mqd_buffers = _make_mqd(file, gpu, call)
+    wptr = file.vm.find_span(arg["wptr_va"])
+    if wptr is None or wptr.bo.size_bytes != PAGE_BYTES or gpu.injector.is_due("wptr-rejected"):
         raise OSError(errno.EINVAL, "wptr: not in a buffer of one page")
     if len(file.user_queues.queues) >= MAX_QUEUES:
         raise OSError(errno.ENOMEM, "512 queues in this file")
     queues = call.drm.user_queues
-    queue_id = lowest_free(file.user_queues.queues)
+    queue_id = find_lowest_free(file.user_queues.queues)
     hardware = HardwareQueue(
         queue_id=queue_id,
         process_id=call.process.pid,
@@ -112,13 +112,13 @@ def _create(call: IoctlCall, gpu: SimGpu) -> None:
         eop_va=eop_va,
         priority=priority,
     )
-    queues.fence_memory()
+    queues.allocate_fence_memory()
     held += [doorbell, wptr.bo, *mqd_buffers]
     queue = UserQueue(queue_id, hardware, held, 0)
-    queue.fence_va = VA_TOP_RESERVED + queues.fence_slot(queue_id) * 8
+    queue.fence_va = VA_TOP_RESERVED + queues.find_fence_slot(queue_id) * 8
     queues.start(queue)
     try:
-        gpu.put_on(hardware, queues, doorbell.store, index, held)
+        gpu.map_queue(hardware, queues, doorbell.store, index, held)
     except OSError:
         del queues.queues[queue_id]
         raise
@@ -135,16 +135,16 @@ def _check_addresses(arg: Fields, linux: LinuxProfile) -> None:
         raise OSError(errno.EINVAL, "the ring's size is not a power of two of a page or more")
 
 
-def _mapped_buffers(file: DrmFile, gpu: SimGpu, call: IoctlCall) -> list[Bo]:
+def _find_mapped_buffers(file: DrmFile, gpu: SimGpu, call: IoctlCall) -> list[Bo]:
     if not gpu.linux.userq_va_checks:
         return []
     wanted = (("queue_va", call.arg["queue_size"]), ("rptr_va", PAGE_BYTES), ("wptr_va", PAGE_BYTES))
-    return [_mapping_of_range(file, call.arg[name], size, name) for name, size in wanted]
+    return [_find_mapping(file, call.arg[name], size, name) for name, size in wanted]
 
 
-def _mapping_of_range(file: DrmFile, va: int, size_bytes: int, name: str) -> Bo:
+def _find_mapping(file: DrmFile, va: int, size_bytes: int, name: str) -> Bo:
     """Check that one mapping covers the range; the size counts in whole pages, rounded down."""
-    span = file.vm.span_at(va)
+    span = file.vm.find_span(va)
     start, pages = va & ~(PAGE_BYTES - 1), size_bytes // PAGE_BYTES
     if span is None or start + pages * PAGE_BYTES > span.end:
         raise OSError(errno.EINVAL, f"{name}: not mapped")
@@ -154,39 +154,37 @@ def _mapping_of_range(file: DrmFile, va: int, size_bytes: int, name: str) -> Bo:
 def _pin_wptr(file: DrmFile, va: int) -> int:
     """Read the write pointer through the buffer mapped there, regardless of the mapping's permissions
     (amdgpu_userq_fence_read_wptr)."""
-    span = file.vm.span_at(va)
+    span = file.vm.find_span(va)
     if span is None or va + 8 > span.end:
         raise OSError(errno.EINVAL, "the write pointer is no longer mapped")
     offset = span.offset + va - span.start
     return int.from_bytes(span.bo.host_view.view[offset : offset + 8], "little")
 
 
-def _mqd(file: DrmFile, gpu: SimGpu, call: IoctlCall) -> tuple[int, list[Bo]]:
+def _make_mqd(file: DrmFile, gpu: SimGpu, call: IoctlCall) -> tuple[int, list[Bo]]:
     """Return the EOP buffer's address, and the buffers of the MQD that the queue holds."""
     structs = (amdgpu.USERQ_MQD_COMPUTE, amdgpu.USERQ_MQD_COMPUTE_CWSR)
     struct = next(struct for struct in structs if struct.size_bytes == gpu.linux.userq_mqd_bytes)
     if call.arg["mqd_size"] != struct.size_bytes:
         raise OSError(errno.EINVAL, "mqd_size")
     try:
-        raw = call.bytes_at(call.arg["mqd"], struct.size_bytes)
+        raw = call.read_bytes(call.arg["mqd"], struct.size_bytes)
     except OSError as error:
         raise OSError(errno.ENOMEM, "mqd: no user address") from error  # sic: memdup_user's errno is replaced
     mqd = struct.read(raw)
     held = []
     if struct is amdgpu.USERQ_MQD_COMPUTE_CWSR:
-        sizes = node_cwsr(gpu)
+        sizes = compute_node_cwsr(gpu)
         if mqd["ctl_stack_size"] != sizes.control_stack_bytes or (
             mqd["ctx_save_area_size"] < sizes.save_restore_bytes
         ):
             raise OSError(errno.EINVAL, "sizes of the context save area")
-        held.append(
-            _mapping_of_range(file, mqd["ctx_save_area_va"], mqd["ctx_save_area_size"], "ctx_save_area_va")
-        )
+        held.append(_find_mapping(file, mqd["ctx_save_area_va"], mqd["ctx_save_area_size"], "ctx_save_area_va"))
     eop_va = mqd["eop_va"]
     if gpu.linux.userq_eop_check == "none":
         return eop_va, held
     try:
-        return eop_va, [*held, _mapping_of_range(file, eop_va, EOP_BYTES, "eop_va")]
+        return eop_va, [*held, _find_mapping(file, eop_va, EOP_BYTES, "eop_va")]
     except OSError:
         if gpu.linux.userq_eop_check == "crash":
             gpu.log("BUG: kernel NULL pointer dereference, in mes_userq_map")
@@ -213,7 +211,7 @@ def _free(call: IoctlCall) -> None:
             file.user_queues.free(queue)
 
 
-def _counts(call: IoctlCall, *names: str) -> None:
+def _check_counts(call: IoctlCall, *names: str) -> None:
     if call.drm.gpu.linux.userq_hardened and any(call.arg[name] > MAX_HANDLES for name in names):
         raise OSError(errno.EINVAL, "too many handles")
 
@@ -221,17 +219,17 @@ def _counts(call: IoctlCall, *names: str) -> None:
 def signal(call: IoctlCall) -> None:
     gpu = _open(call)
     file, arg = call.drm, call.arg
-    _counts(call, "num_bo_read_handles", "num_bo_write_handles")
-    handles = call.numbers_at(arg["syncobj_handles"], arg["num_syncobj_handles"])
-    reads = call.numbers_at(arg["bo_read_handles"], arg["num_bo_read_handles"])
-    writes = call.numbers_at(arg["bo_write_handles"], arg["num_bo_write_handles"])
-    syncobjs = [file.syncobj(handle) for handle in handles]
-    bos = [file.bo(handle) for handle in (*reads, *writes)]
+    _check_counts(call, "num_bo_read_handles", "num_bo_write_handles")
+    handles = call.read_numbers(arg["syncobj_handles"], arg["num_syncobj_handles"])
+    reads = call.read_numbers(arg["bo_read_handles"], arg["num_bo_read_handles"])
+    writes = call.read_numbers(arg["bo_write_handles"], arg["num_bo_write_handles"])
+    syncobjs = [file.find_syncobj(handle) for handle in handles]
+    bos = [file.find_bo(handle) for handle in (*reads, *writes)]
     queue = file.user_queues.queues.get(arg["queue_id"])
     if queue is None:
         raise OSError(errno.ENOENT, "unknown queue")
     value = _pin_wptr(file, queue.hardware.wptr_va)
-    if gpu.injector.strikes("signal-before-wptr"):
+    if gpu.injector.is_due("signal-before-wptr"):
         value = queue.wptr_rung
     queue.wptr_rung = value
     queues = call.drm.user_queues
@@ -256,20 +254,20 @@ def wait(call: IoctlCall) -> None:
     belong to no user queue."""
     _open(call)
     file, arg = call.drm, call.arg
-    _counts(call, "num_bo_read_handles", "num_bo_write_handles")
-    binary = call.numbers_at(arg["syncobj_handles"], arg["num_syncobj_handles"])
+    _check_counts(call, "num_bo_read_handles", "num_bo_write_handles")
+    binary = call.read_numbers(arg["syncobj_handles"], arg["num_syncobj_handles"])
     count = arg["num_syncobj_timeline_handles"]
-    timelines = call.numbers_at(arg["syncobj_timeline_handles"], count)
+    timelines = call.read_numbers(arg["syncobj_timeline_handles"], count)
     # read as 32 bits: a quirk of the kernel up to 7.0
-    points = [point & 0xFFFFFFFF for point in call.numbers_at(arg["syncobj_timeline_points"], count, 8)]
-    reads = call.numbers_at(arg["bo_read_handles"], arg["num_bo_read_handles"])
-    writes = call.numbers_at(arg["bo_write_handles"], arg["num_bo_write_handles"])
-    pairs = [(file.syncobj(handle), 0) for handle in binary]
-    pairs += [(file.syncobj(handle), point) for handle, point in zip(timelines, points, strict=True)]
-    bos = [file.bo(handle) for handle in (*reads, *writes)]
+    points = [point & 0xFFFFFFFF for point in call.read_numbers(arg["syncobj_timeline_points"], count, 8)]
+    reads = call.read_numbers(arg["bo_read_handles"], arg["num_bo_read_handles"])
+    writes = call.read_numbers(arg["bo_write_handles"], arg["num_bo_write_handles"])
+    pairs = [(file.find_syncobj(handle), 0) for handle in binary]
+    pairs += [(file.find_syncobj(handle), point) for handle, point in zip(timelines, points, strict=True)]
+    bos = [file.find_bo(handle) for handle in (*reads, *writes)]
     for syncobj, point in pairs:
-        _until_submitted(call, syncobj, point)
-    fences = [fence for syncobj, point in pairs for fence in _fences(syncobj, point)]
+        _wait_until_submitted(call, syncobj, point)
+    fences = [fence for syncobj, point in pairs for fence in _list_fences(syncobj, point)]
     fences += [fence for bo in bos for fence in bo.fences if not fence.done]
     room = arg["num_fences"]
     if room == 0:
@@ -284,18 +282,18 @@ def wait(call: IoctlCall) -> None:
         if fence.queue_va:
             wanted[fence.queue_va] = max(fence.value, wanted.get(fence.queue_va, 0))
         else:
-            _until_done(call, fence)
+            _wait_until_done(call, fence)
     infos = [amdgpu.USERQ_FENCE_INFO.new(va=va, value=value) for va, value in wanted.items()]
     call.put(arg["out_fences"], b"".join(bytes(info.raw) for info in infos))
     arg["num_fences"] = len(infos)
 
 
-def _until_submitted(call: IoctlCall, syncobj: SyncobjState, point: int) -> None:
+def _wait_until_submitted(call: IoctlCall, syncobj: SyncobjState, point: int) -> None:
     wait_until(call.machine.changed, lambda: 0 if syncobj.submitted(point) or call.process.dead else None, None)
     _check_alive(call)
 
 
-def _until_done(call: IoctlCall, fence: DmaFence) -> None:
+def _wait_until_done(call: IoctlCall, fence: DmaFence) -> None:
     wait_until(call.machine.changed, lambda: 0 if fence.done or call.process.dead else None, None)
     _check_alive(call)
 
@@ -305,7 +303,7 @@ def _check_alive(call: IoctlCall) -> None:
         raise OSError(errno.EINTR, "the client is gone")
 
 
-def _fences(syncobj: SyncobjState, point: int) -> list[DmaFence]:
+def _list_fences(syncobj: SyncobjState, point: int) -> list[DmaFence]:
     if point:
         return [fence for index, fence in syncobj.points if index >= point][:1]
     return [syncobj.fence] if syncobj.fence is not None else []

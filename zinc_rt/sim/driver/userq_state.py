@@ -54,28 +54,28 @@ class UserQueues:
         self._fences: Bo | None = None
         self.gpu.owners.add(self)
 
-    def fence_memory(self) -> Bo:
+    def allocate_fence_memory(self) -> Bo:
         if self._fences is None:
             self._fences = self.gpu.memory.allocate(Heap.GTT, PAGE_BYTES, "kernel fences")
             self.vm.map(VA_TOP_RESERVED, PAGE_BYTES, self._fences, write=False, execute=False, kernels=True)
         return self._fences
 
-    def fence_slot(self, queue_id: int) -> int:
+    def find_fence_slot(self, queue_id: int) -> int:
         return (queue_id - 1) % (PAGE_BYTES // 8)
 
     def position(self, queue: UserQueue) -> int:
-        return self.fence_memory().store.u64[self.fence_slot(queue.queue_id)]
+        return self.allocate_fence_memory().store.u64[self.find_fence_slot(queue.queue_id)]
 
     def holds(self, bo: Bo) -> bool:
         """Return whether a live queue uses that buffer."""
         return any(bo in queue.held for queue in self.queues.values())
 
     def start(self, queue: UserQueue) -> None:
-        self.fence_memory().store.u64[self.fence_slot(queue.queue_id)] = 0
+        self.allocate_fence_memory().store.u64[self.find_fence_slot(queue.queue_id)] = 0
         self.queues[queue.queue_id] = queue
 
     def free(self, queue: UserQueue) -> None:
-        self.gpu.take_off(queue.hardware)
+        self.gpu.unmap_queue(queue.hardware)
         self.cancel(queue)
         self.queues.pop(queue.queue_id, None)
         for bo in queue.held:
@@ -103,16 +103,16 @@ class UserQueues:
             return
         queue.watched = True
         seconds = self.gpu.linux.compute_timeout_ms / 1000 * self.gpu.time_scale
-        timer = threading.Timer(seconds, self._hang_detected, [queue])
+        timer = threading.Timer(seconds, self._detect_hang, [queue])
         timer.daemon = True
         timer.start()
 
-    def _hang_detected(self, queue: UserQueue) -> None:
+    def _detect_hang(self, queue: UserQueue) -> None:
         queue.watched = False
         if queue.pending and queue.hardware.state is not QueueState.DESTROYED and not self.gpu.gone:
             self.gpu.reset_queue(queue.hardware)
 
-    def _queue(self, hardware: HardwareQueue) -> UserQueue | None:
+    def _find_queue(self, hardware: HardwareQueue) -> UserQueue | None:
         return next((queue for queue in self.queues.values() if queue.hardware is hardware), None)
 
     # --- sim.gpu.QueueOwner ---
@@ -124,11 +124,11 @@ class UserQueues:
         """Ignore the exception: user queues accept no AQL packets."""
 
     def fence_signal(self, queue: HardwareQueue, position_dw: int) -> None:
-        result = self._queue(queue)
+        result = self._find_queue(queue)
         if result is None:
             return
         with self._changed:
-            self.fence_memory().store.u64[self.fence_slot(result.queue_id)] = position_dw
+            self.allocate_fence_memory().store.u64[self.find_fence_slot(result.queue_id)] = position_dw
             for fence in result.pending:
                 if fence.value <= position_dw:
                     fence.complete()

@@ -41,7 +41,7 @@ class Heap(Enum):
     MMIO = "mmio"
 
 
-class Shared:
+class SharedStore:
     """Bytes of a memfd created by this process or received from another, mapped once."""
 
     __slots__ = ("_map", "fd", "size_bytes", "u32", "u64", "view")
@@ -58,14 +58,14 @@ class Shared:
         except (OSError, ValueError, OverflowError) as error:
             os.close(fd)
             raise OSError(errno.ENOMEM, f"{size_bytes} bytes could not be mapped") from error
-        self._words(memoryview(self._map))
+        self._make_word_views(memoryview(self._map))
 
-    def _words(self, view: memoryview) -> None:
+    def _make_word_views(self, view: memoryview) -> None:
         self.view = view
         self.u32 = view[: len(view) & ~3].cast("I")
         self.u64 = view[: len(view) & ~7].cast("Q")
 
-    def extents(self) -> list[tuple[int, int]]:
+    def list_extents(self) -> list[tuple[int, int]]:
         """Return the (start, end) ranges that have been touched."""
         result, offset = [], 0
         while offset < self.size_bytes:
@@ -84,7 +84,7 @@ class Shared:
             self.fd = -1
 
 
-class Borrowed:
+class BorrowedStore:
     """Pages that belong to the client (USERPTR); same interface as Shared."""
 
     __slots__ = ("fd", "size_bytes", "u32", "u64", "view")
@@ -96,7 +96,7 @@ class Borrowed:
         self.u32 = view.cast("I")
         self.u64 = view.cast("Q")
 
-    def extents(self) -> list[tuple[int, int]]:
+    def list_extents(self) -> list[tuple[int, int]]:
         return [(0, self.size_bytes)]
 
     def close(self) -> None:
@@ -110,7 +110,7 @@ class Bo:
 
     heap: Heap
     size_bytes: int
-    store: Shared | Borrowed
+    store: SharedStore | BorrowedStore
     name: str
     host_visible: bool = True
     public: bool = False  # KFD: requested in CPU-visible memory
@@ -119,7 +119,7 @@ class Bo:
     create_flags: int = 0  # AMDGPU_GEM_CREATE_*
     kfd: bool = False  # VRAM that counts against the limit of KFD's clients
     owner: int = 0  # pid of the client; 0: the kernel's, which is never evicted
-    bar: Shared | Borrowed | None = None
+    bar: SharedStore | BorrowedStore | None = None
     gl2: Gl2Lines | None = None
     references: int = 1  # handles, imports, mappings of live queues
     host_mappings: int = 0
@@ -133,14 +133,14 @@ class Bo:
     saved: np.ndarray | None = None  # uint8 per page: 1 where `before` has it; waves look here first
     host_changes: int = 0  # incremented when `bar`, `written` or `saved` change
 
-    def gpu_writes(self, start: int, size_bytes: int) -> None:
+    def prepare_gpu_write(self, start: int, size_bytes: int) -> None:
         """Prepare a GPU store to these bytes."""
-        self.gpu_reads(start, size_bytes)
+        self.prepare_gpu_read(start, size_bytes)
         if self.written is not None:
             self.written.mark(start, size_bytes)
         self.save(start, size_bytes)
 
-    def gpu_reads(self, start: int, size_bytes: int) -> None:
+    def prepare_gpu_read(self, start: int, size_bytes: int) -> None:
         """Prepare a GPU access to these bytes."""
         if self.gl2 is not None:
             with self.lock:
@@ -162,7 +162,7 @@ class Bo:
         if self.bar is None or self.gl2 is not None or (self.host_mappings == 0 and self.flushed_unmapped):
             return
         with self.lock:
-            for start, end in self.bar.extents():
+            for start, end in self.bar.list_extents():
                 for index in range(start, end, _CHUNK_BYTES):
                     self._take_host_writes(index, min(index + _CHUNK_BYTES, end))
             self.flushed_unmapped = self.host_mappings == 0
@@ -205,7 +205,7 @@ class Bo:
                 np.frombuffer(self.bar.view[where], np.uint8)[written] = gpu[written]
             self._forget_saved()
 
-    def unwritten(self, offset: int) -> bool:
+    def is_unwritten(self, offset: int) -> bool:
         """Return whether the GPU's value at this byte differs from the host's."""
         if self.bar is None or offset // PAGE_BYTES not in self.before:
             return False
@@ -216,41 +216,41 @@ class Bo:
         if self.saved is not None:
             self.saved[:] = 0
 
-    def host_maps(self, coherence: str) -> Shared:
+    def add_host_mapping(self, coherence: str) -> SharedStore:
         """Return the memory of a host mapping; the first one creates the second copy of VRAM."""
-        assert isinstance(self.store, Shared)
+        assert isinstance(self.store, SharedStore)
         self.host_mappings += 1
         self.flushed_unmapped = False
         self.written = None
         self.host_changes += 1
         if self.gl2 is not None:
-            assert isinstance(self.bar, Shared)
+            assert isinstance(self.bar, SharedStore)
             return self.bar
         if self.heap is not Heap.VRAM or coherence == "direct":
             return self.store
         if self.bar is None:
-            bar = Shared(f"bar {self.name}", self.size_bytes)
-            for start, end in self.store.extents():
+            bar = SharedStore(f"bar {self.name}", self.size_bytes)
+            for start, end in self.store.list_extents():
                 bar.view[start:end] = self.store.view[start:end]
             self.saved = np.zeros(self.size_bytes // PAGE_BYTES, np.uint8)
             self.bar = bar
-        assert isinstance(self.bar, Shared)
+        assert isinstance(self.bar, SharedStore)
         return self.bar
 
     @property
-    def host_view(self) -> Shared | Borrowed:
+    def host_view(self) -> SharedStore | BorrowedStore:
         """Return the bytes as the kernel sees them, bypassing the GPU's caches."""
         return self.store if self.gl2 is None or self.bar is None else self.bar
 
-    def cache(self, host: Shared | Borrowed) -> None:
+    def cache(self, host: SharedStore | BorrowedStore) -> None:
         """Start caching this host memory: `host` is the memory, `store` the GPU's view of it."""
-        assert isinstance(self.store, Shared)
+        assert isinstance(self.store, SharedStore)
         self.bar = host
         self.saved = np.zeros(self.size_bytes // PAGE_BYTES, np.uint8)
         self.gl2 = Gl2Lines(self.store.view, host.view, self.before)
         self.host_changes += 1
 
-    def uncache(self) -> None:
+    def stop_caching(self) -> None:
         """Stop caching: mapped as uncached, so both sides share one memory."""
         if self.gl2 is None or self.bar is None:
             return
@@ -261,7 +261,7 @@ class Bo:
             self.host_changes += 1
         old.close()
 
-    def host_unmaps(self) -> None:
+    def remove_host_mapping(self) -> None:
         self.host_mappings -= 1
 
     def close(self) -> None:
@@ -285,30 +285,30 @@ class GpuMemory:
     def large_bar(self) -> bool:
         return self.bar_bytes >= self.limit[Heap.VRAM]
 
-    def available_bytes(self, heap: Heap) -> int:
+    def count_available_bytes(self, heap: Heap) -> int:
         used = self.used[heap]
         if heap is not Heap.VRAM:  # system memory is one pool
             used = self.used[Heap.GTT] + self.used[Heap.USERPTR]
         return max(0, self.limit[heap] - used)
 
     @property
-    def visible_used(self) -> int:
+    def count_visible_used(self) -> int:
         """Return how much of the VRAM that the CPU can access is used; with a large BAR that is all of it."""
         if self.large_bar:
             return self.used[Heap.VRAM]
         return sum(bo.size_bytes for bo in self.snapshot() if bo.heap is Heap.VRAM and bo.visible)
 
     @property
-    def visible_bytes(self) -> int:
+    def count_visible_bytes(self) -> int:
         """Return the free part of the VRAM that the CPU can access."""
-        return min(max(0, self.bar_bytes - self.visible_used), self.available_bytes(Heap.VRAM))
+        return min(max(0, self.bar_bytes - self.count_visible_used), self.count_available_bytes(Heap.VRAM))
 
     def show(self, bo: Bo) -> None:
         """Move a buffer to memory that the CPU can access: visible VRAM if it has room, otherwise host memory
         (amdgpu_bo_fault_reserve_notify). ENOMEM without room in either."""
         if bo.heap is not Heap.VRAM or bo.visible or self.large_bar:
             return
-        if bo.size_bytes <= self.bar_bytes - self.visible_used:
+        if bo.size_bytes <= self.bar_bytes - self.count_visible_used:
             bo.visible = True
             return
         if not self.move_to_host(bo):
@@ -317,7 +317,7 @@ class GpuMemory:
     def move_to_host(self, bo: Bo) -> bool:
         """Move a buffer from VRAM to host memory. Return False if that has no room."""
         with self.lock:
-            if bo.size_bytes > self.available_bytes(Heap.GTT):
+            if bo.size_bytes > self.count_available_bytes(Heap.GTT):
                 return False
             self.used[Heap.VRAM] -= bo.size_bytes
             self.used[Heap.GTT] += bo.size_bytes
@@ -339,14 +339,14 @@ class GpuMemory:
         `cached`: the GPU caches this host memory."""
         size_bytes = round_up(size_bytes, PAGE_BYTES)
         with self.lock:
-            if heap in self.limit and size_bytes > self.available_bytes(heap):
+            if heap in self.limit and size_bytes > self.count_available_bytes(heap):
                 raise OSError(errno.ENOMEM, f"{heap.value}: {size_bytes} bytes requested")
             self.used[heap] += size_bytes
         try:
-            store = Shared(name, size_bytes) if pages is None or cached else Borrowed(pages)
+            store = SharedStore(name, size_bytes) if pages is None or cached else BorrowedStore(pages)
             host = None
             if cached:
-                host = Shared(f"host {name}", size_bytes) if pages is None else Borrowed(pages)
+                host = SharedStore(f"host {name}", size_bytes) if pages is None else BorrowedStore(pages)
         except OSError:
             with self.lock:
                 self.used[heap] -= size_bytes
@@ -379,6 +379,6 @@ class GpuMemory:
         for bo in self.snapshot():
             if bo.heap is Heap.VRAM:
                 for copy in (bo.store, bo.bar) if bo.bar is not None else (bo.store,):
-                    for start, end in copy.extents():
+                    for start, end in copy.list_extents():
                         copy.view[start:end] = b"\xef" * (end - start)
                 bo._forget_saved()

@@ -40,19 +40,19 @@ class InitialisedBytes:
     def forget_bytes(self, start: int, size_bytes: int) -> None:
         """Mark the bytes as uninitialised."""
         first, end = start // 4, -(-(start + size_bytes) // 4)
-        bits = self._bits(first, end)
+        bits = self._unpack_bits(first, end)
         bits[start - 4 * first : start - 4 * first + size_bytes] = 0
         self.dwords[first:end] = np.packbits(bits.reshape(-1, 4), axis=1, bitorder="little")[:, 0]
 
-    def of_bytes(self, start: int, size_bytes: int) -> np.ndarray:
+    def read_bytes(self, start: int, size_bytes: int) -> np.ndarray:
         """Return whether each byte is initialised, as uint8 [size_bytes] of 0 and 1."""
         first = start // 4
-        return self._bits(first, -(-(start + size_bytes) // 4))[start - 4 * first :][:size_bytes]
+        return self._unpack_bits(first, -(-(start + size_bytes) // 4))[start - 4 * first :][:size_bytes]
 
-    def _bits(self, first: int, end: int) -> np.ndarray:
+    def _unpack_bits(self, first: int, end: int) -> np.ndarray:
         return np.unpackbits(self.dwords[first:end, None], axis=1, count=4, bitorder="little").reshape(-1)
 
-    def all_written(self, start: int, size_bytes: int) -> bool:
+    def is_all_written(self, start: int, size_bytes: int) -> bool:
         end = start + size_bytes
         first, last = -(-start // 4), end // 4
         if first > last:

@@ -39,7 +39,7 @@ class VmSpan:
     def end(self) -> int:
         return self.start + self.size_bytes
 
-    def allows(self, access: AccessKind) -> str:
+    def is_allowed(self, access: AccessKind) -> str:
         """Return the reason why the access is not allowed, or ""."""
         if access is AccessKind.WRITE:
             return "" if self.write else "read only"
@@ -115,7 +115,7 @@ class GpuVm:
             self.check_range(va, size_bytes)
         if offset % PAGE_BYTES or offset + size_bytes > bo.size_bytes:
             raise OSError(errno.EINVAL, "outside the buffer")
-        if next(self.overlapping(va, size_bytes), None) is not None:
+        if next(self.iterate_overlapping(va, size_bytes), None) is not None:
             raise OSError(errno.EINVAL, f"0x{va:x} is taken")
         span = VmSpan(va, size_bytes, bo, offset, write, execute, read)
         self._cached = self._cached or bo.gl2 is not None
@@ -160,7 +160,7 @@ class GpuVm:
         if wrong or end > VA_TOP_RESERVED or (end > VA_HOLE_START and va < VA_HOLE_END):
             raise OSError(errno.EINVAL, f"0x{va:x} with 0x{size_bytes:x} bytes is no valid range")
 
-    def overlapping(self, va: int, size_bytes: int) -> Iterator[VmSpan]:
+    def iterate_overlapping(self, va: int, size_bytes: int) -> Iterator[VmSpan]:
         table = self._table
         for span in table.spans[max(0, bisect_right(table.starts, va) - 1) :]:
             if span.start >= va + size_bytes:
@@ -168,7 +168,7 @@ class GpuVm:
             if span.end > va:
                 yield span
 
-    def span_at(self, va: int) -> VmSpan | None:
+    def find_span(self, va: int) -> VmSpan | None:
         table = self._table
         offset = bisect_right(table.starts, va) - 1
         return table.spans[offset] if offset >= 0 and va < table.spans[offset].end else None
@@ -189,14 +189,14 @@ class GpuVm:
                 self._announced.pop((va, name), None)
                 self._announced[va, name] = AnnouncedRange(va, size_bytes, name)
             else:
-                self._take_back([key for key in self._announced if key[0] == va])
+                self._remove_ranges([key for key in self._announced if key[0] == va])
         self.version += 1
 
-    def _take_back(self, keys: list[tuple[int, str]]) -> None:
+    def _remove_ranges(self, keys: list[tuple[int, str]]) -> None:
         gone = [self._announced.pop(key) for key in keys]
         for item in gone:
             self._freed.append(NamedRange(item.va, item.va + item.size_bytes, item.name))
-            for start, end in _without(item.va, item.va + item.size_bytes, self._announced.values()):
+            for start, end in _subtract_ranges(item.va, item.va + item.size_bytes, self._announced.values()):
                 self._forget(start, end)
 
     def discard(self, va: int, size_bytes: int) -> None:
@@ -208,7 +208,7 @@ class GpuVm:
         """Mark these bytes as uninitialised although the host maps them; all other bytes that it maps remain
         initialised.
         """
-        for span in self.overlapping(va, size_bytes):
+        for span in self.iterate_overlapping(va, size_bytes):
             bo, start, end = span.bo, max(va, span.start), min(va + size_bytes, span.end)
             if bo.written is None:
                 bo.written = InitialisedBytes(bo.size_bytes)
@@ -220,15 +220,15 @@ class GpuVm:
     def initialised(self, va: int, size_bytes: int) -> np.ndarray:
         """Return whether each byte is initialised, as uint8 [size_bytes] of 0 and 1; unmapped bytes are not."""
         result = np.zeros(size_bytes, np.uint8)
-        for span in self.overlapping(va, size_bytes):
+        for span in self.iterate_overlapping(va, size_bytes):
             start, end = max(va, span.start), min(va + size_bytes, span.end)
             written, offset = span.bo.written, start - span.start + span.offset
-            result[start - va : end - va] = 1 if written is None else written.of_bytes(offset, end - start)
+            result[start - va : end - va] = 1 if written is None else written.read_bytes(offset, end - start)
         return result
 
     def _forget(self, start: int, end: int) -> None:
         """Mark whole dwords only."""
-        for span in self.overlapping(start, end - start):
+        for span in self.iterate_overlapping(start, end - start):
             first, last = -(-max(start, span.start) // 4) * 4, min(end, span.end) // 4 * 4
             if span.bo.written is not None and first < last:
                 span.bo.written.forget(first - span.start + span.offset, last - first)
@@ -244,10 +244,10 @@ class GpuVm:
         pieces = []
         offset, end = va, va + size_bytes
         while offset < end:
-            span = self.span_at(offset)
+            span = self.find_span(offset)
             if span is None:
                 raise Fault(offset, access, "not present")
-            reason = span.allows(access)
+            reason = span.is_allowed(access)
             if reason:
                 raise Fault(offset, access, reason)
             size = min(end, span.end) - offset
@@ -259,14 +259,14 @@ class GpuVm:
         pieces = self._walk(va, size_bytes, AccessKind.READ)
         if self._cached:
             for span, index, size in pieces:
-                span.bo.gpu_reads(index, size)
+                span.bo.prepare_gpu_read(index, size)
         return b"".join(bytes(span.bo.store.view[index : index + size]) for span, index, size in pieces)
 
     def write(self, va: int, data: bytes) -> None:
         pieces = self._walk(va, len(data), AccessKind.WRITE)
         result = 0
         for span, index, size in pieces:
-            span.bo.gpu_writes(index, size)
+            span.bo.prepare_gpu_write(index, size)
             part = data[result : result + size]
             if size == 4 and index % 4 == 0:
                 span.bo.store.u32[index // 4] = int.from_bytes(part, "little")
@@ -282,22 +282,22 @@ class GpuVm:
             raise ValueError(f"0x{va:x}: a range of {size_bytes} bytes spans {len(pieces)} allocations")
         span, offset, size = pieces[0]
         if access is AccessKind.WRITE:
-            span.bo.gpu_writes(offset, size)
+            span.bo.prepare_gpu_write(offset, size)
         elif self._cached:
-            span.bo.gpu_reads(offset, size)
+            span.bo.prepare_gpu_read(offset, size)
         return span.bo.store.view[offset : offset + size]
 
     def fetch(self, va: int, size_bytes: int) -> bytes:
         self._walk(va, size_bytes, AccessKind.EXECUTE)
         first, last = va // PAGE_BYTES, (va + size_bytes - 1) // PAGE_BYTES
-        code = b"".join(self._fetched(page) for page in range(first, last + 1))
+        code = b"".join(self._fetch_page(page) for page in range(first, last + 1))
         return code[va - first * PAGE_BYTES :][:size_bytes]
 
-    def _fetched(self, page: int) -> bytes:
+    def _fetch_page(self, page: int) -> bytes:
         if page not in self._icache or not self._keeps_code:
             [(span, offset, size)] = self._walk(page * PAGE_BYTES, PAGE_BYTES, AccessKind.EXECUTE)
             if self._cached:
-                span.bo.gpu_reads(offset, size)
+                span.bo.prepare_gpu_read(offset, size)
             self._icache[page] = bytes(span.bo.store.view[offset : offset + size])
         return self._icache[page]
 
@@ -316,19 +316,19 @@ class GpuVm:
         if inside:
             smallest = min(inside, key=lambda item: item.size_bytes)
             return f"{smallest.name}+0x{va - smallest.va:x}"
-        span = self.span_at(va)
+        span = self.find_span(va)
         if span is None:
             return "unmapped"
-        return f"{span.bo.name}+0x{va - span.start + span.offset:x}{self._beside(span, va)}"
+        return f"{span.bo.name}+0x{va - span.start + span.offset:x}{self._find_nearest_range(span, va)}"
 
     def nearby(self, va: int) -> str:
-        if self.span_at(va) is not None:
+        if self.find_span(va) is not None:
             return self.describe(va)
         live = [NamedRange(span.start, span.end, span.bo.name) for span in self._table.spans]
         live += [NamedRange(item.va, item.va + item.size_bytes, item.name) for item in self._announced.values()]
         return describe_neighbours(va, live, self._freed)
 
-    def _beside(self, span: VmSpan, va: int) -> str:
+    def _find_nearest_range(self, span: VmSpan, va: int) -> str:
         """Return the announced suballocation of the span nearest to an address outside all of them."""
         distances = [
             (va - item.va - item.size_bytes, item.name, "past the end of")
@@ -350,8 +350,8 @@ class GpuVm:
 
     def host_sees(self, va: int) -> bool:
         """Return True for memory without a second copy and for unmapped addresses."""
-        span = self.span_at(va)
-        return span is None or not span.bo.unwritten(span.offset + va - span.start)
+        span = self.find_span(va)
+        return span is None or not span.bo.is_unwritten(span.offset + va - span.start)
 
     def before_waves(self) -> None:
         if self._cached:
@@ -364,7 +364,7 @@ class GpuVm:
         if not self._cached:
             return
         for va, size_bytes in touched:
-            for span, start, end in self._inside(va, va + size_bytes):
+            for span, start, end in self._iterate_inside(va, va + size_bytes):
                 if span.bo.gl2 is not None:
                     span.bo.gl2.hold(start, end - start)
 
@@ -372,7 +372,7 @@ class GpuVm:
         if not self._cached:
             return
         va, size_bytes = inside or (0, 1 << 64)
-        for span, start, end in self._inside(va, va + size_bytes):
+        for span, start, end in self._iterate_inside(va, va + size_bytes):
             if span.bo.gl2 is not None:
                 span.bo.gl2.invalidate(start, end - start)
 
@@ -380,9 +380,9 @@ class GpuVm:
         if self.wave_caches is not None and (vector or scalar):
             self.wave_caches.invalidate(vector=vector, scalar=scalar, inside=inside)
 
-    def _inside(self, va: int, end: int) -> Iterator[tuple[VmSpan, int, int]]:
+    def _iterate_inside(self, va: int, end: int) -> Iterator[tuple[VmSpan, int, int]]:
         """Return (span, first byte in its buffer, end byte) of the mappings in [va, end)."""
-        for span in self.overlapping(va, end - va):
+        for span in self.iterate_overlapping(va, end - va):
             first, last = max(va, span.start), min(end, span.end)
             yield span, span.offset + first - span.start, span.offset + last - span.start
 
@@ -391,7 +391,7 @@ class GpuVm:
             self._icache.clear()
 
 
-def _without(start: int, end: int, others: Iterable[AnnouncedRange]) -> Iterator[tuple[int, int]]:
+def _subtract_ranges(start: int, end: int, others: Iterable[AnnouncedRange]) -> Iterator[tuple[int, int]]:
     """Return the parts of [start, end) outside all the others."""
     for item in sorted(others, key=lambda one: one.va):
         if item.va < end and item.va + item.size_bytes > start:
@@ -422,9 +422,9 @@ def describe_neighbours(va: int, live: Iterable[NamedRange], freed: Iterable[Nam
     before: NamedRange | None = None
     behind: NamedRange | None = None
     for item in live:
-        if item.end <= va and (before is None or _closer(item, before, before.end, item.end)):
+        if item.end <= va and (before is None or _is_closer(item, before, before.end, item.end)):
             before = item
-        elif item.start > va and (behind is None or _closer(item, behind, item.start, behind.start)):
+        elif item.start > va and (behind is None or _is_closer(item, behind, item.start, behind.start)):
             behind = item
     last = next((item for item in reversed(list(freed)) if item.start <= va < item.end), None)
     if last is not None:
@@ -436,7 +436,7 @@ def describe_neighbours(va: int, live: Iterable[NamedRange], freed: Iterable[Nam
     return "; ".join(["unmapped", *output]) if output else "unmapped, and nothing is mapped within 1 GiB"
 
 
-def _closer(one: NamedRange, other: NamedRange, lower: int, higher: int) -> bool:
+def _is_closer(one: NamedRange, other: NamedRange, lower: int, higher: int) -> bool:
     """Return whether `one` is nearer, or equally near and smaller, because a suballocation is more specific than
     its allocation.
     """

@@ -24,17 +24,17 @@ from zinc_rt.kmd.driver import ANONYMOUS, KernelToCompile, Mapping
 from zinc_rt.kmd.linux import LinuxDriver
 from zinc_rt.sim.chips import PAGE_BYTES, round_up
 from zinc_rt.sim.driver.client_memory import InProcessMemory
-from zinc_rt.sim.executions import KernelExecution, from_json
+from zinc_rt.sim.executions import KernelExecution, parse_execution
 from zinc_rt.sim.interfaces import CodePlace, DeviceFinding, DevicePageFault, OtherAccess
 from zinc_rt.sim.machine_options import DEFAULT_OPTIONS, MachineOptions
 from zinc_rt.sim.serve import wire
 from zinc_rt.sim.serve.interrupts import DeferredInterrupts
 from zinc_rt.sim.serve.shared_pages import SharedPages
-from zinc_rt.sim.serve.socket_path import DeviceLost, lock_socket, runtime_dir
+from zinc_rt.sim.serve.socket_path import DeviceLost, find_runtime_dir, lock_socket
 from zinc_rt.sim.shader.run import crash
-from zinc_rt.sim.stores import StoreSeen
+from zinc_rt.sim.stores import ObservedStore
 from zinc_rt.sim.tables import amdgpu, drm, kfd
-from zinc_rt.sim.tables.structs import Fields, request_key, request_size_bytes
+from zinc_rt.sim.tables.structs import Fields, decode_size_bytes, make_request_key
 
 IOCTLS = {**kfd.IOCTLS, **drm.IOCTLS, **amdgpu.IOCTLS}
 START_ATTEMPTS = 5
@@ -47,30 +47,30 @@ _USERPTR = {
 def start(name: str = "default", **options: Any) -> Path:
     """Return the socket of the device with this name and these options (of MachineOptions); start the device
     unless it runs. Devices with the same name but different options are different devices."""
-    path = runtime_dir() / f"{name}{_suffix(options)}.sock"
+    path = find_runtime_dir() / f"{name}{_format_suffix(options)}.sock"
     with lock_socket(path):
-        if not _answers(path):
+        if not _is_answering(path):
             path.unlink(missing_ok=True)
             _spawn(path, options)
     return path
 
 
-def _suffix(options: dict[str, Any]) -> str:
+def _format_suffix(options: dict[str, Any]) -> str:
     """Return the part of a device's name for its options; "" for the defaults."""
-    usual, chosen = DEFAULT_OPTIONS.to_json(), _options(options)
+    usual, chosen = DEFAULT_OPTIONS.to_json(), _make_options(options)
     different = {key: value for key, value in chosen.items() if value != usual[key]}
     return f"-{crc32(json.dumps(different, sort_keys=True).encode()):08x}" if different else ""
 
 
-def _options(given: dict[str, Any]) -> dict[str, Any]:
+def _make_options(options: dict[str, Any]) -> dict[str, Any]:
     """Return all options of a device. Raise DeviceLost for an invalid value."""
     try:
-        return MachineOptions(**given).to_json()
+        return MachineOptions(**options).to_json()
     except ValueError as error:
         raise DeviceLost(f"the simulated device did not start: {error}") from None
 
 
-def _answers(path: Path) -> bool:
+def _is_answering(path: Path) -> bool:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         try:
             probe.connect(str(path))
@@ -134,9 +134,9 @@ class SimClient:
         self.open_fds: dict[int, str] = {}
         self.device: dict[str, Any] = {}
         if path is not None:
-            every = _options(options)
+            every = _make_options(options)
             self._expected = {key: every[key] for key in options}
-            self._connection()
+            self._open_connection()
         else:
             self._start(name, options)
 
@@ -146,11 +146,11 @@ class SimClient:
         """
         if flipped.get():
             options = {**options, "flip": list(dict.fromkeys((*options.get("flip", ()), *flipped.get())))}
-        self._expected = _options(options)
+        self._expected = _make_options(options)
         for attempt in range(START_ATTEMPTS):
             self.path = start(name, **options)
             try:
-                self._connection()
+                self._open_connection()
                 return
             except OSError as error:
                 if attempt == START_ATTEMPTS - 1:
@@ -162,7 +162,7 @@ class SimClient:
     def live_mappings(self) -> set[Mapping]:
         return self._host.live_mappings
 
-    def _connection(self) -> socket.socket:
+    def _open_connection(self) -> socket.socket:
         result = getattr(self._local, "socket", None)
         if result is not None:
             return result
@@ -173,7 +173,7 @@ class SimClient:
             hello = wire.receive(connection)
         except (OSError, wire.ConnectionClosed) as error:
             connection.close()
-            raise self._lost_error() from error
+            raise self._make_lost_error() from error
         try:
             self._check_options(hello.header.get("options", {}))
         except UsageError:
@@ -186,38 +186,38 @@ class SimClient:
             self._sockets.append(connection)
         return connection
 
-    def _check_options(self, has: dict[str, Any]) -> None:
-        differ = [key for key, value in self._expected.items() if has.get(key) != value]
+    def _check_options(self, actual: dict[str, Any]) -> None:
+        differ = [key for key, value in self._expected.items() if actual.get(key) != value]
         if differ:
-            listed = ", ".join(f"{key} {has.get(key)}, expected {self._expected[key]}" for key in differ)
+            listed = ", ".join(f"{key} {actual.get(key)}, expected {self._expected[key]}" for key in differ)
             raise UsageError(
                 f"the simulated device at {self.path} was started with different options: {listed}",
                 next="end its other clients, or use another socket",
             )
 
-    def _lost_error(self) -> OSError:
+    def _make_lost_error(self) -> OSError:
         if not self._lost:
             self._lost = True
-            result = crash.kept(self.path, cache_folder() / "crashes")
+            result = crash.keep_records(self.path, cache_folder() / "crashes")
             if result is not None:
                 self._end += f" while waves ran ({result[1]}); what they ran is kept in {result[0]}"
         return OSError(errno.ENODEV, self._end)
 
     def _ask(self, header: dict[str, Any], body: bytes = b"", fds: Sequence[int] = ()) -> wire.WireMessage:
-        with self._interrupts.deferred():
+        with self._interrupts.defer():
             if self._lost:
-                raise self._lost_error()
-            connection = self._connection()
+                raise self._make_lost_error()
+            connection = self._open_connection()
             try:
                 wire.send(connection, wire.WireMessage(header, body, list(fds)))
                 return wire.receive(connection)
             except (OSError, wire.ConnectionClosed) as error:
-                raise self._lost_error() from error
+                raise self._make_lost_error() from error
             except BaseException:
                 del self._local.socket  # an answer is still to come: the next request goes by another connection
                 raise
 
-    def _checked(self, header: dict[str, Any]) -> wire.WireMessage:
+    def _ask_checked(self, header: dict[str, Any]) -> wire.WireMessage:
         answer = self._ask(header)
         _raise_errno(answer)
         return answer
@@ -225,19 +225,19 @@ class SimClient:
     # --- Driver ---
 
     def open(self, path: str, flags: int) -> int:
-        fd = int(self._checked({"op": "open", "path": path, "flags": flags}).header["fd"])
+        fd = int(self._ask_checked({"op": "open", "path": path, "flags": flags}).header["fd"])
         self.open_fds[fd] = path
         return fd
 
     def ioctl(self, fd: int, request: int, arg: bytearray) -> None:
-        size = request_size_bytes(request)
+        size = decode_size_bytes(request)
         arrays: list[tuple[int, int, bool]] = []
         body, header = bytearray(arg[:size].ljust(size, b"\0")), {"op": "ioctl", "fd": fd, "request": request}
-        command = IOCTLS.get(request_key(request))
+        command = IOCTLS.get(make_request_key(request))
         fds: list[int] = []
         if command is not None and command.layout is not None:
             record = command.layout.read(arg)
-            for array in command.layout.pointed(record):
+            for array in command.layout.list_pointers(record):
                 if array.size_bytes > wire.MAX_ARRAY_BYTES:
                     continue  # unreadable: the device returns the kernel's error
                 try:
@@ -247,7 +247,7 @@ class SimClient:
                 comes = array.array.way != "out"
                 arrays.append((array.address, array.size_bytes, comes))
                 body += content if comes else b""
-            fds = self._user_pages(request, record, header)
+            fds = self._convert_user_pages(request, record, header)
         header |= {"size": size, "arrays": arrays}
         answer = self._ask(header, bytes(body), fds)
         keep = min(len(arg), size)
@@ -258,9 +258,9 @@ class SimClient:
             index += length
         _raise_errno(answer)
 
-    def _user_pages(self, request: int, values: Fields, header: dict[str, Any]) -> list[int]:
+    def _convert_user_pages(self, request: int, values: Fields, header: dict[str, Any]) -> list[int]:
         """Convert a USERPTR buffer's pages to shared memory first."""
-        names = _USERPTR.get(request_key(request))
+        names = _USERPTR.get(make_request_key(request))
         if names is None or (
             names[0] == "mmap_offset" and not values["flags"] & kfd.KFD_IOC_ALLOC_MEM_FLAGS_USERPTR
         ):
@@ -278,11 +278,11 @@ class SimClient:
     def mmap(self, fd: int, size_bytes: int, offset: int, prot: int, fixed_va: int | None = None) -> Mapping:
         if fd == ANONYMOUS:
             return self._host.mmap(fd, size_bytes, offset, prot, fixed_va)
-        answer = self._checked({"op": "mmap", "fd": fd, "size": size_bytes, "offset": offset})
+        answer = self._ask_checked({"op": "mmap", "fd": fd, "size": size_bytes, "offset": offset})
         try:
             mapping = self._host.mmap(answer.fds[0], size_bytes, answer.header["offset"], prot, fixed_va)
         except OSError:
-            self._checked({"op": "munmap", "mapping": answer.header["mapping"]})
+            self._ask_checked({"op": "munmap", "mapping": answer.header["mapping"]})
             raise
         finally:
             os.close(answer.fds[0])
@@ -293,21 +293,21 @@ class SimClient:
         self._host.munmap(mapping)
         number = self._mapped.pop(mapping, None)
         if number is not None and not self._lost:
-            self._checked({"op": "munmap", "mapping": number})
+            self._ask_checked({"op": "munmap", "mapping": number})
 
     def close(self, fd: int) -> None:
-        self._checked({"op": "close", "fd": fd})
+        self._ask_checked({"op": "close", "fd": fd})
         self.open_fds.pop(fd, None)
 
     def poll(self, fds: Sequence[int], timeout_seconds: float) -> list[int]:
         header = {"op": "poll", "fds": list(fds), "timeout_seconds": timeout_seconds}
-        return list(self._checked(header).header["ready"])
+        return list(self._ask_checked(header).header["ready"])
 
     def read_file(self, path: str) -> bytes:
-        return self._checked({"op": "read_file", "path": path}).body
+        return self._ask_checked({"op": "read_file", "path": path}).body
 
     def list_dir(self, path: str) -> list[str]:
-        return list(self._checked({"op": "list_dir", "path": path}).header["names"])
+        return list(self._ask_checked({"op": "list_dir", "path": path}).header["names"])
 
     # --- beyond hardware ---
 
@@ -316,38 +316,38 @@ class SimClient:
 
     def announce_all(self, rows: Sequence[tuple[int, int, str]]) -> None:
         """Announce many suballocations at once."""
-        self._checked({"op": "announce", "rows": list(rows)})
+        self._ask_checked({"op": "announce", "rows": list(rows)})
 
     def precompile(self, kernels: Sequence[KernelToCompile]) -> None:
         """Compile kernels that will be dispatched soon; return when this is done."""
-        self._checked({"op": "precompile", "kernels": [asdict(kernel) for kernel in kernels]})
+        self._ask_checked({"op": "precompile", "kernels": [asdict(kernel) for kernel in kernels]})
 
     def discard(self, va: int, size_bytes: int) -> None:
         """Mark these bytes as uninitialised, except where the host maps them."""
-        self._checked({"op": "discard", "va": va, "size": size_bytes})
+        self._ask_checked({"op": "discard", "va": va, "size": size_bytes})
 
     def discard_mapped(self, va: int, size_bytes: int) -> None:
         """Mark these bytes as uninitialised, although the host maps them."""
-        self._checked({"op": "discard", "va": va, "size": size_bytes, "mapped": True})
+        self._ask_checked({"op": "discard", "va": va, "size": size_bytes, "mapped": True})
 
     def initialised(self, va: int, size_bytes: int) -> bytes:
         """Return one bit for each byte, the first in the low bit: whether it is initialised."""
-        return self._checked({"op": "initialised", "va": va, "size": size_bytes}).body
+        return self._ask_checked({"op": "initialised", "va": va, "size": size_bytes}).body
 
     def set_watchpoint(self, va: int, size_bytes: int) -> None:
         """Record the waves that store to these bytes in `watchpoint_hits`, from the next dispatch on; size
         0: none."""
-        self._checked({"op": "set_watchpoint", "va": va, "size": size_bytes})
+        self._ask_checked({"op": "set_watchpoint", "va": va, "size": size_bytes})
 
-    def watchpoint_hits(self) -> list[StoreSeen]:
-        rows = self._checked({"op": "watchpoint_hits"}).header["hits"]
-        return [StoreSeen(**{**row, "group": tuple(row["group"])}) for row in rows]
+    def watchpoint_hits(self) -> list[ObservedStore]:
+        rows = self._ask_checked({"op": "watchpoint_hits"}).header["hits"]
+        return [ObservedStore(**{**row, "group": tuple(row["group"])}) for row in rows]
 
     def findings(self) -> list[DeviceFinding]:
         findings: list[DeviceFinding] = []
         while True:
-            answer = self._checked({"op": "findings", "since": len(findings)}).header
-            findings += [_finding(row) for row in answer["findings"]]
+            answer = self._ask_checked({"op": "findings", "since": len(findings)}).header
+            findings += [_parse_finding(row) for row in answer["findings"]]
             if not answer["findings"] or len(findings) >= answer["count"]:
                 return findings
 
@@ -355,28 +355,28 @@ class SimClient:
         """Return the executions that completed since the last call, by kernel; empty unless the device counts them
         (`profile`).
         """
-        return [from_json(row) for row in self._checked({"op": "executions"}).header["executions"]]
+        return [parse_execution(row) for row in self._ask_checked({"op": "executions"}).header["executions"]]
 
     def tell_again(self) -> None:
-        self._checked({"op": "tell_again"})
+        self._ask_checked({"op": "tell_again"})
 
     def tell_unfinished(self) -> None:
-        self._checked({"op": "tell_unfinished"})
+        self._ask_checked({"op": "tell_unfinished"})
 
     def dmesg(self) -> list[str]:
         """Return the last thousand lines of the kernel log."""
-        return list(self._checked({"op": "findings"}).header["dmesg"])
+        return list(self._ask_checked({"op": "findings"}).header["dmesg"])
 
     def consulted(self, since: int = 0) -> tuple[int, list[str]]:
-        answer = self._checked({"op": "consulted", "since": since}).header
+        answer = self._ask_checked({"op": "consulted", "since": since}).header
         return int(answer["period"]), list(answer["marks"])
 
     def counters(self) -> list[dict[str, Any]]:
         """Return the counters of each kernel since the device began (sim.shader.run.profile.KernelCounters)."""
-        return list(self._checked({"op": "counters"}).header["kernels"])
+        return list(self._ask_checked({"op": "counters"}).header["kernels"])
 
     def inject(self, name: str) -> None:
-        self._checked({"op": "inject", "name": name})
+        self._ask_checked({"op": "inject", "name": name})
 
     def close_all(self) -> None:
         """End this client, like the exit of its process."""
@@ -388,12 +388,12 @@ class SimClient:
         self.open_fds.clear()
 
 
-def _finding(row: dict[str, Any]) -> DeviceFinding:
+def _parse_finding(row: dict[str, Any]) -> DeviceFinding:
     location, fault = row["place"], row.get("fault")
     if location is not None:
         other = location.get("other")
-        other_access = OtherAccess(**_with_group(other)) if other else None
-        location = CodePlace(**{**_with_group(location), "other": other_access})
+        other_access = OtherAccess(**_convert_group(other)) if other else None
+        location = CodePlace(**{**_convert_group(location), "other": other_access})
     return DeviceFinding(
         **{
             **row,
@@ -404,7 +404,7 @@ def _finding(row: dict[str, Any]) -> DeviceFinding:
     )
 
 
-def _with_group(row: dict[str, Any]) -> dict[str, Any]:
+def _convert_group(row: dict[str, Any]) -> dict[str, Any]:
     return {**row, "group": None if row["group"] is None else tuple(row["group"])}
 
 

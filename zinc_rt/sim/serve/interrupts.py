@@ -27,7 +27,7 @@ class DeferredInterrupts:
         self._held: Handler | None = None
 
     @contextmanager
-    def deferred(self) -> Iterator[None]:
+    def defer(self) -> Iterator[None]:
         if threading.current_thread() is not threading.main_thread():
             yield
             return

@@ -11,7 +11,7 @@ from typing import Any
 
 from zinc_rt.kmd.driver import KernelToCompile
 from zinc_rt.sim.driver.files import DmaBufFile
-from zinc_rt.sim.driver.host_mappings import host_mapping
+from zinc_rt.sim.driver.host_mappings import map_host
 from zinc_rt.sim.driver.process import Process
 from zinc_rt.sim.in_process import SimDriver
 from zinc_rt.sim.machine import SimMachine
@@ -38,7 +38,7 @@ class ClientSession:
         self.driver.exit()
         for bo in self.mapped.values():
             if bo is not None:
-                bo.host_unmaps()
+                bo.remove_host_mapping()
 
 
 def answer(session: ClientSession, message: WireMessage) -> WireMessage:
@@ -50,16 +50,16 @@ def answer(session: ClientSession, message: WireMessage) -> WireMessage:
         answered = operation(session, message)
         return answered if isinstance(answered, WireMessage) else WireMessage(answered or {})
     except OSError as error:
-        return WireMessage(_refusal(error))
+        return WireMessage(_make_refusal(error))
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         return WireMessage({"errno": errno.EINVAL, "message": f"a malformed request: {error!r}"})
 
 
-def _refusal(error: OSError) -> dict[str, Any]:
+def _make_refusal(error: OSError) -> dict[str, Any]:
     return {"errno": error.errno or errno.EIO, "message": error.strerror or str(error)}
 
 
-def _ioctl(session: ClientSession, message: WireMessage) -> WireMessage:
+def _answer_ioctl(session: ClientSession, message: WireMessage) -> WireMessage:
     header = message.header
     size = int(header["size"])
     arg, index = bytearray(message.body[:size]), size
@@ -79,16 +79,16 @@ def _ioctl(session: ClientSession, message: WireMessage) -> WireMessage:
     try:
         session.driver.ioctl(int(header["fd"]), int(header["request"]), arg)
     except OSError as error:
-        refusal = _refusal(error)
+        refusal = _make_refusal(error)
     finally:
         if taken is not None:
             session.driver.close(taken)
-    fds = _handed_out(session, arg, int(header["gives"])) if "gives" in header and not refusal else []
+    fds = _find_handed_out(session, arg, int(header["gives"])) if "gives" in header and not refusal else []
     refusal["written"] = [(address, len(data)) for address, data in carried.written]
     return WireMessage(refusal, bytes(arg) + b"".join(data for _, data in carried.written), fds)
 
 
-def _handed_out(session: ClientSession, arg: bytearray, index: int) -> list[int]:
+def _find_handed_out(session: ClientSession, arg: bytearray, index: int) -> list[int]:
     """Return the memory that represents a dma-buf created by the ioctl, in the client and in later
     receivers."""
     file = session.process.file(_INT.unpack_from(arg, index)[0])
@@ -111,36 +111,36 @@ def _take_foreign(session: ClientSession, fd: int, arg: bytearray, index: int) -
     return None
 
 
-def _mmap(session: ClientSession, message: WireMessage) -> WireMessage:
+def _answer_mmap(session: ClientSession, message: WireMessage) -> WireMessage:
     fd, size, offset = (int(message.header[name]) for name in ("fd", "size", "offset"))
     with session.machine.lock:
-        shown = host_mapping(session.machine, session.process, fd, size, offset)
+        shown = map_host(session.machine, session.process, fd, size, offset)
         session.mappings += 1
         session.mapped[session.mappings] = shown.bo
     return WireMessage({"mapping": session.mappings, "offset": shown.offset}, fds=[shown.memory.fd])
 
 
-def _munmap(session: ClientSession, message: WireMessage) -> None:
+def _answer_munmap(session: ClientSession, message: WireMessage) -> None:
     bo = session.mapped.pop(int(message.header["mapping"]), None)
     if bo is not None:
-        bo.host_unmaps()
+        bo.remove_host_mapping()
 
 
-def _poll(session: ClientSession, message: WireMessage) -> dict[str, Any]:
+def _answer_poll(session: ClientSession, message: WireMessage) -> dict[str, Any]:
     fds = [int(fd) for fd in message.header["fds"]]
     return {"ready": session.driver.poll(fds, float(message.header["timeout_seconds"]))}
 
 
-def _announce(session: ClientSession, message: WireMessage) -> None:
+def _answer_announce(session: ClientSession, message: WireMessage) -> None:
     session.driver.announce_all([(int(va), int(size), str(name)) for va, size, name in message.header["rows"]])
 
 
-def _precompile(session: ClientSession, message: WireMessage) -> None:
+def _answer_precompile(session: ClientSession, message: WireMessage) -> None:
     rows = message.header["kernels"]
     session.driver.precompile([KernelToCompile(**{**row, "threads": tuple(row["threads"])}) for row in rows])
 
 
-def _findings(session: ClientSession, message: WireMessage) -> dict[str, Any]:
+def _answer_findings(session: ClientSession, message: WireMessage) -> dict[str, Any]:
     """Return one message of findings, from number `since` on; `count` is the total."""
     result, since = session.driver.findings(), int(message.header.get("since", 0))
     part = result[since : since + FINDINGS_A_MESSAGE]
@@ -148,42 +148,42 @@ def _findings(session: ClientSession, message: WireMessage) -> dict[str, Any]:
     return {"findings": rows, "count": len(result), "dmesg": session.machine.dmesg[-1000:]}
 
 
-def _consulted(session: ClientSession, message: WireMessage) -> dict[str, Any]:
+def _answer_coverage(session: ClientSession, message: WireMessage) -> dict[str, Any]:
     period, marks = session.driver.consulted(int(message.header["since"]))
     return {"period": period, "marks": marks}
 
 
-def _counters(session: ClientSession, message: WireMessage) -> dict[str, Any]:
+def _answer_counters(session: ClientSession, message: WireMessage) -> dict[str, Any]:
     return {"kernels": [asdict(item) for gpu in session.machine.gpus for item in gpu.profile()]}
 
 
-def _discard(session: ClientSession, message: WireMessage) -> None:
+def _answer_discard(session: ClientSession, message: WireMessage) -> None:
     driver = session.driver
     discard = driver.discard_mapped if message.header.get("mapped") else driver.discard
-    discard(*_range(message))
+    discard(*_parse_range(message))
 
 
-def _range(message: WireMessage) -> tuple[int, int]:
+def _parse_range(message: WireMessage) -> tuple[int, int]:
     return int(message.header["va"]), int(message.header["size"])
 
 
 OPERATIONS: Mapping[str, Callable[[ClientSession, WireMessage], WireMessage | dict[str, Any] | None]] = {
     "open": lambda s, m: {"fd": s.driver.open(str(m.header["path"]), int(m.header["flags"]))},
-    "ioctl": _ioctl,
-    "mmap": _mmap,
-    "munmap": _munmap,
+    "ioctl": _answer_ioctl,
+    "mmap": _answer_mmap,
+    "munmap": _answer_munmap,
     "close": lambda s, m: s.driver.close(int(m.header["fd"])),
-    "poll": _poll,
+    "poll": _answer_poll,
     "read_file": lambda s, m: WireMessage({}, s.driver.read_file(str(m.header["path"]))),
     "list_dir": lambda s, m: {"names": s.driver.list_dir(str(m.header["path"]))},
-    "announce": _announce,
-    "precompile": _precompile,
-    "findings": _findings,
-    "consulted": _consulted,
-    "counters": _counters,
-    "discard": _discard,
-    "initialised": lambda s, m: WireMessage({}, s.driver.initialised(*_range(m))),
-    "set_watchpoint": lambda s, m: s.driver.set_watchpoint(*_range(m)),
+    "announce": _answer_announce,
+    "precompile": _answer_precompile,
+    "findings": _answer_findings,
+    "consulted": _answer_coverage,
+    "counters": _answer_counters,
+    "discard": _answer_discard,
+    "initialised": lambda s, m: WireMessage({}, s.driver.initialised(*_parse_range(m))),
+    "set_watchpoint": lambda s, m: s.driver.set_watchpoint(*_parse_range(m)),
     "watchpoint_hits": lambda s, m: {
         "hits": [asdict(watchpoint_hit) for watchpoint_hit in s.driver.watchpoint_hits()]
     },

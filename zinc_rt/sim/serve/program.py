@@ -27,14 +27,14 @@ SOURCES = Path(__file__).with_name("preload")
 FLAGS = ("-O2", "-shared", "-fPIC", "-pthread", "-U_FORTIFY_SOURCE", "-fno-builtin")
 
 
-def library() -> Path:
+def build_library() -> Path:
     """Return the shared library. Raises NothingRan without a C compiler, InputError if compilation fails."""
     sources = sorted(SOURCES.glob("*.[ch]"))
     text = b"".join(source.read_bytes() for source in sources)
     built = cache_folder() / "preload" / f"{hashlib.sha256(text).hexdigest()[:16]}.so"
     if built.is_file():
         return built
-    words = compiler()
+    words = find_compiler()
     if words is None:
         raise NothingRan("no C compiler found (cc, gcc, clang or zig)", next="pip install 'zinc-rt[asm]'")
     built.parent.mkdir(parents=True, exist_ok=True)
@@ -49,7 +49,7 @@ def library() -> Path:
     return built
 
 
-def compiler() -> list[str] | None:
+def find_compiler() -> list[str] | None:
     """Return the first words of the compiler's command line."""
     for name in ("cc", "gcc", "clang"):
         if which := shutil.which(name):
@@ -65,7 +65,7 @@ def run_program(words: Sequence[str], client: SimClient, *, stdout: TextIO | Non
 
     Raises InputError if the program cannot be started.
     """
-    preloaded = library()
+    preloaded = build_library()
     with tempfile.TemporaryDirectory(prefix="zinc-rt-sim-") as folder:
         copy_files(client, Path(folder))
         before = os.environ.get("LD_PRELOAD")
@@ -77,7 +77,9 @@ def run_program(words: Sequence[str], client: SimClient, *, stdout: TextIO | Non
         env = {**os.environ, **own}
         held = signal.signal(signal.SIGINT, signal.SIG_IGN)  # the program's to take
         try:
-            child = subprocess.Popen(list(words), env=env, stdout=_descriptor(stdout), preexec_fn=_take_interrupts)
+            child = subprocess.Popen(
+                list(words), env=env, stdout=_find_descriptor(stdout), preexec_fn=_take_interrupts
+            )
             code = child.wait()
         except OSError as error:
             raise InputError(f"{words[0]}: {error.strerror or error}") from None
@@ -86,7 +88,7 @@ def run_program(words: Sequence[str], client: SimClient, *, stdout: TextIO | Non
     return code if code >= 0 else 128 - code
 
 
-def _descriptor(stream: TextIO | None) -> int | None:
+def _find_descriptor(stream: TextIO | None) -> int | None:
     """Return None to inherit, also if a stream has no file descriptor."""
     try:
         return None if stream is None or stream is sys.stdout else stream.fileno()
@@ -107,14 +109,14 @@ def copy_files(client: SimClient, root: Path) -> None:
     paths as links to them, as in sysfs."""
     _copy(client, f"{_KFD}/topology", root)
     _copy(client, "/sys/module/amdgpu", root)
-    _link(root, "/sys/class/kfd/kfd", _KFD)
+    _make_link(root, "/sys/class/kfd/kfd", _KFD)
     (root / "dev/dri").mkdir(parents=True)
     (root / "dev/kfd").touch()
     for address in client.list_dir("/sys/bus/pci/devices"):
         _copy(client, f"/sys/bus/pci/devices/{address}", root, at=f"{_BUS}/{address}")
-        _link(root, f"/sys/bus/pci/devices/{address}", f"{_BUS}/{address}")
-        _link(root, f"{_BUS}/{address}/subsystem", "/sys/bus/pci")
-        _link(root, f"{_BUS}/{address}/driver", "/sys/bus/pci/drivers/amdgpu")
+        _make_link(root, f"/sys/bus/pci/devices/{address}", f"{_BUS}/{address}")
+        _make_link(root, f"{_BUS}/{address}/subsystem", "/sys/bus/pci")
+        _make_link(root, f"{_BUS}/{address}/driver", "/sys/bus/pci/drivers/amdgpu")
         (root / "sys/bus/pci/drivers/amdgpu").mkdir(parents=True, exist_ok=True)
     for name in client.list_dir("/dev/dri"):
         (root / "dev/dri" / name).touch()
@@ -133,12 +135,12 @@ def _copy_drm_node(client: SimClient, root: Path, name: str) -> None:
     (location / "dev").write_text(f"{number}\n")
     major, minor = number.split(":")
     (location / "uevent").write_text(f"MAJOR={major}\nMINOR={minor}\nDEVNAME=dri/{name}\nDEVTYPE=drm_minor\n")
-    _link(root, f"{node}/device", f"{_BUS}/{address}")
-    _link(root, shown, node)
-    _link(root, f"/sys/dev/char/{number}", node)
+    _make_link(root, f"{node}/device", f"{_BUS}/{address}")
+    _make_link(root, shown, node)
+    _make_link(root, f"/sys/dev/char/{number}", node)
 
 
-def _link(root: Path, name: str, to: str) -> None:
+def _make_link(root: Path, name: str, to: str) -> None:
     location = root / name[1:]
     location.parent.mkdir(parents=True, exist_ok=True)
     location.symlink_to(os.path.relpath(root / to[1:], location.parent))

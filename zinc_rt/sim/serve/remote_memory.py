@@ -33,7 +33,7 @@ class RemoteMemory:
     def carry(self, carried: CarriedMemory) -> None:
         self._local.carried = carried
 
-    def _find(self, address: int, size_bytes: int) -> tuple[bytearray, int]:
+    def _find_part(self, address: int, size_bytes: int) -> tuple[bytearray, int]:
         for start, content in self._local.carried.arrays:
             if start <= address and address + size_bytes <= start + len(content):
                 return content, address - start
@@ -42,14 +42,14 @@ class RemoteMemory:
     def read(self, address: int, size_bytes: int) -> bytes:
         if self._local.carried.pid:
             return _read_process(self._local.carried.pid, address, size_bytes)
-        content, offset = self._find(address, size_bytes)
+        content, offset = self._find_part(address, size_bytes)
         return bytes(content[offset : offset + size_bytes])
 
     def write(self, address: int, data: bytes) -> None:
         if self._local.carried.pid:
             _write_process(self._local.carried.pid, address, data)
             return
-        content, offset = self._find(address, len(data))
+        content, offset = self._find_part(address, len(data))
         content[offset : offset + len(data)] = data
         self._local.carried.written.append((address, data))
 

@@ -51,7 +51,7 @@ class Server:
         for gpu in machine.gpus:
             gpu.on_crash = lambda: os._exit(CRASH_STATUS)
 
-    def serve(self) -> None:
+    def serve_clients(self) -> None:
         """Serve. Return when no client has been connected for a while."""
         self.listener.settimeout(ACCEPT_SECONDS)
         while self.stay or self._sessions or time.monotonic() - self._last_seen < GRACE_SECONDS:
@@ -66,7 +66,7 @@ class Server:
     def _converse(self, connection: socket.socket) -> None:
         session = None
         try:
-            session = self._hello(connection)
+            session = self._greet_client(connection)
             while True:
                 message = wire.receive(connection)
                 try:
@@ -81,7 +81,7 @@ class Server:
             if session is not None:
                 self._end_session(session)
 
-    def _hello(self, connection: socket.socket) -> ClientSession:
+    def _greet_client(self, connection: socket.socket) -> ClientSession:
         message = wire.receive(connection)
         version = message.header.get("version")
         if version != wire.VERSION:
@@ -93,7 +93,7 @@ class Server:
             if token is None:
                 memory = RemoteMemory()
                 token = os.urandom(16).hex()
-                process = self.machine.new_process(memory, _pid(connection))
+                process = self.machine.create_process(memory, _read_pid(connection))
                 self._sessions[token] = ClientSession(token, self.machine, process, memory)
             session = self._sessions[token]
             session.connections += 1
@@ -101,7 +101,7 @@ class Server:
         about = {
             "token": token,
             "version": wire.VERSION,
-            "device": model.described(),
+            "device": model.describe_options(),
             "options": model.options.to_json(),
         }
         try:
@@ -122,7 +122,7 @@ class Server:
             self._last_seen = time.monotonic()
 
 
-def _pid(connection: socket.socket) -> int:
+def _read_pid(connection: socket.socket) -> int:
     raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
     return int.from_bytes(raw[:4], "little")
 
@@ -229,7 +229,7 @@ def parser() -> argparse.ArgumentParser:
     return parser
 
 
-def listing() -> str:
+def format_listing() -> str:
     """Return the list of all options' values, as text."""
     chips = [[row.key, row.gfx, row.name] for row in CHIPS.values()]
     versions = [
@@ -255,7 +255,7 @@ def main(argv: list[str] | None = None) -> int:
 def run(arguments: argparse.Namespace) -> int:
     """Serve until the last client has disconnected. Raises UsageError and OutputError."""
     if arguments.list:
-        print(listing())
+        print(format_listing())
         return 0
     if arguments.socket is None:
         raise UsageError("expected --socket PATH, --list, or -- PROGRAM ARGS", next="zinc-rt sim --help")
@@ -267,7 +267,7 @@ def run(arguments: argparse.Namespace) -> int:
         names = {field.name for field in fields(MachineOptions)}
         chosen = {name: value for name, value in vars(arguments).items() if name in names}
         machine = SimMachine(
-            MachineOptions(**chosen), crash_records=lambda index: crash.path_of(arguments.socket, index)
+            MachineOptions(**chosen), crash_records=lambda index: crash.make_path(arguments.socket, index)
         )
     except ValueError as error:
         raise UsageError(str(error), next="zinc-rt sim --list") from None
@@ -275,7 +275,7 @@ def run(arguments: argparse.Namespace) -> int:
         _serve(machine, arguments.socket, stay=arguments.stay)
     finally:
         machine.close()
-        for path in crash.paths(arguments.socket):
+        for path in crash.list_paths(arguments.socket):
             path.unlink(missing_ok=True)
     return 0
 
@@ -293,7 +293,7 @@ def _serve(machine: SimMachine, path: Path, *, stay: bool) -> None:
         before = signal.signal(signal.SIGTERM, _on_sigterm)
         try:
             print(json.dumps({"ready": str(path)}), flush=True)
-            Server(machine, listener, stay=stay).serve()
+            Server(machine, listener, stay=stay).serve_clients()
         finally:
             signal.signal(signal.SIGTERM, before)
             with lock_socket(path):  # so that no client finds a socket without a server

@@ -15,7 +15,7 @@ class DeviceLost(ZincError):
     """The device process could not be started."""
 
 
-def runtime_dir() -> Path:
+def find_runtime_dir() -> Path:
     """Return the directory of the sockets, private to this user."""
     base = os.environ.get("XDG_RUNTIME_DIR")
     if base and Path(base).is_dir() and os.access(base, os.W_OK):

@@ -48,12 +48,12 @@ def send(connection: socket.socket, message: WireMessage) -> None:
 def receive(connection: socket.socket) -> WireMessage:
     """Receive a message. Raises Closed."""
     fds: list[int] = []
-    head = _exactly(connection, _HEAD.size, fds)
+    head = _receive_exactly(connection, _HEAD.size, fds)
     header_bytes, body_bytes, fd_count = _HEAD.unpack(head)
     if header_bytes > MAX_HEADER_BYTES or body_bytes > MAX_BODY_BYTES or fd_count > MAX_FDS:
         raise ConnectionClosed("received a message that exceeds the size limits")
-    header = _exactly(connection, header_bytes, fds)
-    body = _exactly(connection, body_bytes, fds)
+    header = _receive_exactly(connection, header_bytes, fds)
+    body = _receive_exactly(connection, body_bytes, fds)
     try:
         fields = json.loads(header)
     except ValueError as error:
@@ -63,7 +63,7 @@ def receive(connection: socket.socket) -> WireMessage:
     return WireMessage(fields, body, fds)
 
 
-def _exactly(connection: socket.socket, size_bytes: int, fds: list[int]) -> bytes:
+def _receive_exactly(connection: socket.socket, size_bytes: int, fds: list[int]) -> bytes:
     parts, missing = [], size_bytes
     while missing:
         try:

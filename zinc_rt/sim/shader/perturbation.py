@@ -10,7 +10,7 @@ FUNCTIONS = ("exp", "log", "rcp", "rsq", "sqrt", "sin", "cos")
 UP_BIT, DOWN_BIT, FIRST_KEPT_BIT = 63, 62, 48
 
 
-def every_result(by: int, *functions: str) -> int:
+def perturb_results(by: int, *functions: str) -> int:
     """Return the seed that moves every ordinary result of `functions` (default: all) by `by`, +1 or -1 ULP.
 
     Raises ValueError for any other step or function.

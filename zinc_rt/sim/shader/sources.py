@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 @functools.cache
-def own_sources() -> str:
+def digest_sources() -> str:
     """Return a digest of the shader engine and the instruction tables, because changes to them affect compiled
     kernels.
     """

@@ -9,7 +9,7 @@ from __future__ import annotations
 from fnmatch import fnmatchcase
 from functools import cache
 
-from zinc_rt.isa.control_flow import control_flow
+from zinc_rt.isa.control_flow import find_control_flow
 from zinc_rt.isa.rows import InstructionRow
 from zinc_rt.isa.target import Target
 
@@ -34,25 +34,25 @@ NAMES = {
 """Patterns of mnemonics without the suffix of their encoding."""
 
 
-def reason(row: InstructionRow) -> str:
+def find_reason(row: InstructionRow) -> str:
     """Return the kind of unsupported instructions that a row belongs to, or "" if the engine supports it."""
-    return ENCODINGS.get(row.encoding) or reason_of_name(row.name)
+    return ENCODINGS.get(row.encoding) or find_reason_of_name(row.name)
 
 
 @cache
-def reason_of_name(name: str) -> str:
+def find_reason_of_name(name: str) -> str:
     """Return the kind of an instruction that the engine does not support although it supports others of the
     encoding.
     """
     return next((kind for pattern, kind in NAMES.items() if fnmatchcase(name, pattern)), "")
 
 
-def unsimulated(code: bytes, target: Target, entry: int = 0) -> dict[str, str]:
+def list_unsimulated(code: bytes, target: Target, entry: int = 0) -> dict[str, str]:
     """Return the reachable instructions that the engine does not support: mnemonic -> kind, in code order.
 
     A wave that reaches such an instruction ends with the finding `illegal`.
     """
     reachable = sorted(
-        control_flow(code, target, entry, running=True).instructions(), key=lambda instruction: instruction[0]
+        find_control_flow(code, target, entry, running=True).instructions(), key=lambda instruction: instruction[0]
     )
-    return {item.row.name: kind for _, item in reachable if (kind := reason(item.row))}
+    return {item.row.name: kind for _, item in reachable if (kind := find_reason(item.row))}

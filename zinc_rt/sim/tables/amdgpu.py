@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zinc_rt.sim.tables.structs import Array, IoctlRow, by_key, struct
+from zinc_rt.sim.tables.structs import Array, IoctlRow, by_key, parse_struct
 
 AMDGPU_GEM_DOMAIN_CPU = 1
 AMDGPU_GEM_DOMAIN_GTT = 2
@@ -82,17 +82,17 @@ AMDGPU_CTX_QUERY2_FLAGS_VRAMLOST = 2
 AMDGPU_CTX_QUERY2_FLAGS_GUILTY = 4
 AMDGPU_CTX_QUERY2_FLAGS_RESET_IN_PROGRESS = 0x20
 
-GEM_CREATE = struct(
+GEM_CREATE = parse_struct(
     "union drm_amdgpu_gem_create",
     32,
     "in.bo_size u64 0; in.alignment u64 8; in.domains u64 16; in.domain_flags u64 24; out.handle u32 0",
 )
-GEM_CREATE_INFO = struct(
+GEM_CREATE_INFO = parse_struct(
     "drm_amdgpu_gem_create_in", 32, "bo_size u64 0; alignment u64 8; domains u64 16; domain_flags u64 24"
 )
-GEM_MMAP = struct("union drm_amdgpu_gem_mmap", 8, "in.handle u32 0; out.addr_ptr u64 0")
-GEM_USERPTR = struct("drm_amdgpu_gem_userptr", 24, "addr u64 0; size u64 8; flags u32 16; handle u32 20")
-GEM_VA = struct(
+GEM_MMAP = parse_struct("union drm_amdgpu_gem_mmap", 8, "in.handle u32 0; out.addr_ptr u64 0")
+GEM_USERPTR = parse_struct("drm_amdgpu_gem_userptr", 24, "addr u64 0; size u64 8; flags u32 16; handle u32 20")
+GEM_VA = parse_struct(
     "drm_amdgpu_gem_va",
     64,
     """handle u32 0; _pad u32 4; operation u32 8; flags u32 12; va_address u64 16; offset_in_bo u64 24;
@@ -100,24 +100,24 @@ GEM_VA = struct(
     input_fence_syncobj_handles u64 56""",
     Array("input_fence_syncobj_handles", "num_syncobj_handles", 4, "in"),
 )
-GEM_OP = struct(
+GEM_OP = parse_struct(
     "drm_amdgpu_gem_op",
     24,
     "handle u32 0; op u32 4; value u64 8; num_entries u32 16; padding u32 20",
     Array("value", "", 32, "out", only_if=("op", AMDGPU_GEM_OP_GET_GEM_CREATE_INFO)),
 )
-CTX = struct(
+CTX = parse_struct(
     "union drm_amdgpu_ctx",
     16,
     """in.op u32 0; in.flags u32 4; in.ctx_id u32 8; in.priority s32 12; new_ctx_id=out.alloc.ctx_id u32 0;
     state_flags=out.state.flags u64 0; out.state.hangs u32 8; out.state.reset_status u32 12""",
 )
-CS = struct(
+CS = parse_struct(
     "union drm_amdgpu_cs",
     24,
     "in.ctx_id u32 0; in.bo_list_handle u32 4; in.num_chunks u32 8; in.flags u32 12; in.chunks u64 16",
 )
-INFO = struct(
+INFO = parse_struct(
     "drm_amdgpu_info",
     32,
     """return_pointer u64 0; return_size u32 8; query u32 12; hw_ip_type=query_hw_ip.type u32 16;
@@ -127,15 +127,15 @@ INFO = struct(
     instance=read_mmr_reg.instance u32 24; register_flags=read_mmr_reg.flags u32 28""",
     Array("return_pointer", "return_size", 1, "both"),
 )
-INFO_FIRMWARE = struct("drm_amdgpu_info_firmware", 8, "ver u32 0; feature u32 4")
-INFO_HW_IP = struct(
+INFO_FIRMWARE = parse_struct("drm_amdgpu_info_firmware", 8, "ver u32 0; feature u32 4")
+INFO_HW_IP = parse_struct(
     "drm_amdgpu_info_hw_ip",
     40,
     """hw_ip_version_major u32 0; hw_ip_version_minor u32 4; capabilities_flags u64 8;
     ib_start_alignment u32 16; ib_size_alignment u32 20; available_rings u32 24;
     ip_discovery_version u32 28; userq_num_slots u32 32""",
 )
-INFO_DEVICE = struct(
+INFO_DEVICE = parse_struct(
     "drm_amdgpu_info_device",
     448,
     """device_id u32 0; chip_rev u32 4; external_rev u32 8; pci_rev u32 12; family u32 16;
@@ -157,7 +157,7 @@ INFO_DEVICE = struct(
     enabled_rb_pipes_mask_hi u32 416; shadow_size u32 420; shadow_alignment u32 424; csa_size u32 428;
     csa_alignment u32 432; userq_ip_mask u32 436; pad u32 440""",
 )
-INFO_MEMORY = struct(
+INFO_MEMORY = parse_struct(
     "drm_amdgpu_memory_info",
     96,
     """=vram.total_heap_size u64 0; =vram.usable_heap_size u64 8; =vram.heap_usage u64 16;
@@ -166,20 +166,20 @@ INFO_MEMORY = struct(
     =cpu_accessible_vram.max_allocation u64 56; =gtt.total_heap_size u64 64; =gtt.usable_heap_size u64 72;
     =gtt.heap_usage u64 80; =gtt.max_allocation u64 88""",
 )
-INFO_GPUVM_FAULT = struct("drm_amdgpu_info_gpuvm_fault", 16, "addr u64 0; status u32 8; vmhub u32 12")
-INFO_UQ_METADATA = struct(
+INFO_GPUVM_FAULT = parse_struct("drm_amdgpu_info_gpuvm_fault", 16, "addr u64 0; status u32 8; vmhub u32 12")
+INFO_UQ_METADATA = parse_struct(
     "drm_amdgpu_info_uq_metadata",
     16,
     """gfx.shadow_size u32 0; gfx.shadow_alignment u32 4; gfx.csa_size u32 8; gfx.csa_alignment u32 12;
     compute.eop_size u32 0; compute.eop_alignment u32 4""",
 )
-USERQ_MQD_COMPUTE = struct("drm_amdgpu_userq_mqd_compute_gfx11", 8, "eop_va u64 0")
-USERQ_MQD_COMPUTE_CWSR = struct(
+USERQ_MQD_COMPUTE = parse_struct("drm_amdgpu_userq_mqd_compute_gfx11", 8, "eop_va u64 0")
+USERQ_MQD_COMPUTE_CWSR = parse_struct(
     "proposed drm_amdgpu_userq_mqd_compute_gfx11",
     24,
     "eop_va u64 0; ctx_save_area_va u64 8; ctx_save_area_size u32 16; ctl_stack_size u32 20",
 )
-USERQ = struct(
+USERQ = parse_struct(
     "union drm_amdgpu_userq",
     72,
     """in.op u32 0; in.queue_id u32 4; in.ip_type u32 8; in.doorbell_handle u32 12; in.doorbell_offset u32 16;
@@ -187,7 +187,7 @@ USERQ = struct(
     in.mqd u64 56; in.mqd_size u64 64; new_queue_id=out.queue_id u32 0""",
     Array("mqd", "mqd_size", 1, "in"),
 )
-USERQ_SIGNAL = struct(
+USERQ_SIGNAL = parse_struct(
     "drm_amdgpu_userq_signal",
     48,
     """queue_id u32 0; pad u32 4; syncobj_handles u64 8; num_syncobj_handles u16 16; pad0 u16 18; pad1 u32 20;
@@ -196,8 +196,8 @@ USERQ_SIGNAL = struct(
     Array("bo_read_handles", "num_bo_read_handles", 4, "in"),
     Array("bo_write_handles", "num_bo_write_handles", 4, "in"),
 )
-USERQ_FENCE_INFO = struct("drm_amdgpu_userq_fence_info", 16, "va u64 0; value u64 8")
-USERQ_WAIT = struct(
+USERQ_FENCE_INFO = parse_struct("drm_amdgpu_userq_fence_info", 16, "va u64 0; value u64 8")
+USERQ_WAIT = parse_struct(
     "drm_amdgpu_userq_wait",
     72,
     """waitq_id u32 0; pad u32 4; syncobj_handles u64 8; syncobj_timeline_handles u64 16;

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zinc_rt.sim.tables.structs import Array, IoctlRow, by_key, struct
+from zinc_rt.sim.tables.structs import Array, IoctlRow, by_key, parse_struct
 
 DRM_CAP_SYNCOBJ = 19
 DRM_CAP_SYNCOBJ_TIMELINE = 20
@@ -13,7 +13,7 @@ DRM_SYNCOBJ_WAIT_FLAGS_WAIT_AVAILABLE = 4
 DRM_SYNCOBJ_WAIT_FLAGS_WAIT_DEADLINE = 8
 DRM_SYNCOBJ_QUERY_FLAGS_LAST_SUBMITTED = 1
 
-VERSION = struct(
+VERSION = parse_struct(
     "drm_version",
     64,
     """version_major s32 0; version_minor s32 4; version_patchlevel s32 8; name_len u64 16; name u64 24;
@@ -22,19 +22,19 @@ VERSION = struct(
     Array("date", "date_len", 1, "out"),
     Array("desc", "desc_len", 1, "out"),
 )
-GEM_CLOSE = struct("drm_gem_close", 8, "handle u32 0; pad u32 4")
-GET_CAP = struct("drm_get_cap", 16, "capability u64 0; value u64 8")
-PRIME_HANDLE = struct("drm_prime_handle", 12, "handle u32 0; flags u32 4; fd s32 8")
-SYNCOBJ_CREATE = struct("drm_syncobj_create", 8, "handle u32 0; flags u32 4")
-SYNCOBJ_DESTROY = struct("drm_syncobj_destroy", 8, "handle u32 0; pad u32 4")
-SYNCOBJ_WAIT = struct(
+GEM_CLOSE = parse_struct("drm_gem_close", 8, "handle u32 0; pad u32 4")
+GET_CAP = parse_struct("drm_get_cap", 16, "capability u64 0; value u64 8")
+PRIME_HANDLE = parse_struct("drm_prime_handle", 12, "handle u32 0; flags u32 4; fd s32 8")
+SYNCOBJ_CREATE = parse_struct("drm_syncobj_create", 8, "handle u32 0; flags u32 4")
+SYNCOBJ_DESTROY = parse_struct("drm_syncobj_destroy", 8, "handle u32 0; pad u32 4")
+SYNCOBJ_WAIT = parse_struct(
     "drm_syncobj_wait",
     40,
     """handles u64 0; timeout_nsec s64 8; count_handles u32 16; flags u32 20; first_signaled u32 24;
     pad u32 28; deadline_nsec u64 32""",
     Array("handles", "count_handles", 4, "in"),
 )
-SYNCOBJ_TIMELINE_WAIT = struct(
+SYNCOBJ_TIMELINE_WAIT = parse_struct(
     "drm_syncobj_timeline_wait",
     48,
     """handles u64 0; points u64 8; timeout_nsec s64 16; count_handles u32 24; flags u32 28;
@@ -42,20 +42,20 @@ SYNCOBJ_TIMELINE_WAIT = struct(
     Array("handles", "count_handles", 4, "in"),
     Array("points", "count_handles", 8, "in"),
 )
-SYNCOBJ_ARRAY = struct(
+SYNCOBJ_ARRAY = parse_struct(
     "drm_syncobj_array",
     16,
     "handles u64 0; count_handles u32 8; pad u32 12",
     Array("handles", "count_handles", 4, "in"),
 )
-SYNCOBJ_TIMELINE_SIGNAL = struct(
+SYNCOBJ_TIMELINE_SIGNAL = parse_struct(
     "drm_syncobj_timeline_array",
     24,
     "handles u64 0; points u64 8; count_handles u32 16; flags u32 20",
     Array("handles", "count_handles", 4, "in"),
     Array("points", "count_handles", 8, "in"),
 )
-SYNCOBJ_QUERY = struct(
+SYNCOBJ_QUERY = parse_struct(
     "drm_syncobj_timeline_array",
     24,
     "handles u64 0; points u64 8; count_handles u32 16; flags u32 20",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zinc_rt.sim.tables.structs import Array, IoctlRow, by_key, struct
+from zinc_rt.sim.tables.structs import Array, IoctlRow, by_key, parse_struct
 
 KFD_IOC_QUEUE_TYPE_COMPUTE = 0
 KFD_IOC_QUEUE_TYPE_SDMA = 1
@@ -39,8 +39,8 @@ KFD_HW_EXCEPTION_PER_ENGINE_RESET = 1
 KFD_HW_EXCEPTION_GPU_HANG = 0
 KFD_RUNTIME_ENABLE_MODE_ENABLE_MASK = 1
 
-GET_VERSION = struct("kfd_ioctl_get_version_args", 8, "major_version u32 0; minor_version u32 4")
-CREATE_QUEUE = struct(
+GET_VERSION = parse_struct("kfd_ioctl_get_version_args", 8, "major_version u32 0; minor_version u32 4")
+CREATE_QUEUE = parse_struct(
     "kfd_ioctl_create_queue_args",
     96,
     """ring_base_address u64 0; write_pointer_address u64 8; read_pointer_address u64 16;
@@ -49,65 +49,65 @@ CREATE_QUEUE = struct(
     ctx_save_restore_address u64 72; ctx_save_restore_size u32 80; ctl_stack_size u32 84;
     sdma_engine_id u32 88; metadata_ring_size u32 92""",
 )
-DESTROY_QUEUE = struct("kfd_ioctl_destroy_queue_args", 8, "queue_id u32 0; pad u32 4")
-UPDATE_QUEUE = struct(
+DESTROY_QUEUE = parse_struct("kfd_ioctl_destroy_queue_args", 8, "queue_id u32 0; pad u32 4")
+UPDATE_QUEUE = parse_struct(
     "kfd_ioctl_update_queue_args",
     24,
     "ring_base_address u64 0; queue_id u32 8; ring_size u32 12; queue_percentage u32 16; queue_priority u32 20",
 )
-SET_CU_MASK = struct(
+SET_CU_MASK = parse_struct(
     "kfd_ioctl_set_cu_mask_args",
     16,
     "queue_id u32 0; num_cu_mask u32 4; cu_mask_ptr u64 8",
     Array("cu_mask_ptr", "num_cu_mask", 4, "in", per=32),
 )
-GET_QUEUE_WAVE_STATE = struct(
+GET_QUEUE_WAVE_STATE = parse_struct(
     "kfd_ioctl_get_queue_wave_state_args",
     24,
     "ctl_stack_address u64 0; ctl_stack_used_size u32 8; save_area_used_size u32 12; queue_id u32 16; pad u32 20",
 )
-GET_AVAILABLE_MEMORY = struct(
+GET_AVAILABLE_MEMORY = parse_struct(
     "kfd_ioctl_get_available_memory_args", 16, "available u64 0; gpu_id u32 8; pad u32 12"
 )
-SET_MEMORY_POLICY = struct(
+SET_MEMORY_POLICY = parse_struct(
     "kfd_ioctl_set_memory_policy_args",
     32,
     """alternate_aperture_base u64 0; alternate_aperture_size u64 8; gpu_id u32 16; default_policy u32 20;
     alternate_policy u32 24; misc_process_flag u32 28""",
 )
-GET_CLOCK_COUNTERS = struct(
+GET_CLOCK_COUNTERS = parse_struct(
     "kfd_ioctl_get_clock_counters_args",
     40,
     """gpu_clock_counter u64 0; cpu_clock_counter u64 8; system_clock_counter u64 16; system_clock_freq u64 24;
     gpu_id u32 32; pad u32 36""",
 )
-PROCESS_DEVICE_APERTURES = struct(
+PROCESS_DEVICE_APERTURES = parse_struct(
     "kfd_process_device_apertures",
     56,
     """lds_base u64 0; lds_limit u64 8; scratch_base u64 16; scratch_limit u64 24; gpuvm_base u64 32;
     gpuvm_limit u64 40; gpu_id u32 48; pad u32 52""",
 )
-GET_PROCESS_APERTURES = struct(
+GET_PROCESS_APERTURES = parse_struct(
     "kfd_ioctl_get_process_apertures_args",
     400,
     "num_of_nodes u32 392; pad u32 396",  # before them 7 of the structs above
 )
-GET_PROCESS_APERTURES_NEW = struct(
+GET_PROCESS_APERTURES_NEW = parse_struct(
     "kfd_ioctl_get_process_apertures_new_args",
     16,
     "kfd_process_device_apertures_ptr u64 0; num_of_nodes u32 8; pad u32 12",
     Array("kfd_process_device_apertures_ptr", "num_of_nodes", 56, "out"),
 )
-CREATE_EVENT = struct(
+CREATE_EVENT = parse_struct(
     "kfd_ioctl_create_event_args",
     32,
     """event_page_offset u64 0; event_trigger_data u32 8; event_type u32 12; auto_reset u32 16; node_id u32 20;
     event_id u32 24; event_slot_index u32 28""",
 )
-DESTROY_EVENT = struct("kfd_ioctl_destroy_event_args", 8, "event_id u32 0; pad u32 4")
-SET_EVENT = struct("kfd_ioctl_set_event_args", 8, "event_id u32 0; pad u32 4")
-RESET_EVENT = struct("kfd_ioctl_reset_event_args", 8, "event_id u32 0; pad u32 4")
-EVENT_DATA = struct(
+DESTROY_EVENT = parse_struct("kfd_ioctl_destroy_event_args", 8, "event_id u32 0; pad u32 4")
+SET_EVENT = parse_struct("kfd_ioctl_set_event_args", 8, "event_id u32 0; pad u32 4")
+RESET_EVENT = parse_struct("kfd_ioctl_reset_event_args", 8, "event_id u32 0; pad u32 4")
+EVENT_DATA = parse_struct(
     "kfd_event_data",
     48,
     """not_present=memory_exception_data.failure.NotPresent u32 0;
@@ -120,16 +120,16 @@ EVENT_DATA = struct(
     reset_gpu_id=hw_exception_data.gpu_id u32 12; signal_event_data.last_event_age u64 0;
     kfd_event_data_ext u64 32; event_id u32 40; pad u32 44""",
 )
-WAIT_EVENTS = struct(
+WAIT_EVENTS = parse_struct(
     "kfd_ioctl_wait_events_args",
     24,
     "events_ptr u64 0; num_events u32 8; wait_for_all u32 12; timeout u32 16; wait_result u32 20",
     Array("events_ptr", "num_events", 48, "both"),
 )
-SET_SCRATCH_BACKING_VA = struct(
+SET_SCRATCH_BACKING_VA = parse_struct(
     "kfd_ioctl_set_scratch_backing_va_args", 16, "va_addr u64 0; gpu_id u32 8; pad u32 12"
 )
-GET_TILE_CONFIG = struct(
+GET_TILE_CONFIG = parse_struct(
     "kfd_ioctl_get_tile_config_args",
     40,
     """tile_config_ptr u64 0; macro_tile_config_ptr u64 8; num_tile_configs u32 16;
@@ -137,63 +137,63 @@ GET_TILE_CONFIG = struct(
     Array("tile_config_ptr", "num_tile_configs", 4, "out"),
     Array("macro_tile_config_ptr", "num_macro_tile_configs", 4, "out"),
 )
-SET_TRAP_HANDLER = struct(
+SET_TRAP_HANDLER = parse_struct(
     "kfd_ioctl_set_trap_handler_args", 24, "tba_addr u64 0; tma_addr u64 8; gpu_id u32 16; pad u32 20"
 )
-ACQUIRE_VM = struct("kfd_ioctl_acquire_vm_args", 8, "drm_fd u32 0; gpu_id u32 4")
-ALLOC_MEMORY_OF_GPU = struct(
+ACQUIRE_VM = parse_struct("kfd_ioctl_acquire_vm_args", 8, "drm_fd u32 0; gpu_id u32 4")
+ALLOC_MEMORY_OF_GPU = parse_struct(
     "kfd_ioctl_alloc_memory_of_gpu_args",
     40,
     "va_addr u64 0; size u64 8; handle u64 16; mmap_offset u64 24; gpu_id u32 32; flags u32 36",
 )
-FREE_MEMORY_OF_GPU = struct("kfd_ioctl_free_memory_of_gpu_args", 8, "handle u64 0")
-MAP_MEMORY_TO_GPU = struct(
+FREE_MEMORY_OF_GPU = parse_struct("kfd_ioctl_free_memory_of_gpu_args", 8, "handle u64 0")
+MAP_MEMORY_TO_GPU = parse_struct(
     "kfd_ioctl_map_memory_to_gpu_args",
     24,
     "handle u64 0; device_ids_array_ptr u64 8; n_devices u32 16; n_success u32 20",
     Array("device_ids_array_ptr", "n_devices", 4, "in"),
 )
-UNMAP_MEMORY_FROM_GPU = struct(
+UNMAP_MEMORY_FROM_GPU = parse_struct(
     "kfd_ioctl_unmap_memory_from_gpu_args",
     24,
     "handle u64 0; device_ids_array_ptr u64 8; n_devices u32 16; n_success u32 20",
     Array("device_ids_array_ptr", "n_devices", 4, "in"),
 )
-ALLOC_QUEUE_GWS = struct(
+ALLOC_QUEUE_GWS = parse_struct(
     "kfd_ioctl_alloc_queue_gws_args", 16, "queue_id u32 0; num_gws u32 4; first_gws u32 8; pad u32 12"
 )
-GET_DMABUF_INFO = struct(
+GET_DMABUF_INFO = parse_struct(
     "kfd_ioctl_get_dmabuf_info_args",
     32,
     "size u64 0; metadata_ptr u64 8; metadata_size u32 16; gpu_id u32 20; flags u32 24; dmabuf_fd u32 28",
     Array("metadata_ptr", "metadata_size", 1, "out"),
 )
-IMPORT_DMABUF = struct(
+IMPORT_DMABUF = parse_struct(
     "kfd_ioctl_import_dmabuf_args", 24, "va_addr u64 0; handle u64 8; gpu_id u32 16; dmabuf_fd u32 20"
 )
-EXPORT_DMABUF = struct("kfd_ioctl_export_dmabuf_args", 16, "handle u64 0; flags u32 8; dmabuf_fd u32 12")
-SMI_EVENTS = struct("kfd_ioctl_smi_events_args", 8, "gpuid u32 0; anon_fd u32 4")
-SET_XNACK_MODE = struct("kfd_ioctl_set_xnack_mode_args", 4, "xnack_enabled s32 0")
-RUNTIME_ENABLE = struct(
+EXPORT_DMABUF = parse_struct("kfd_ioctl_export_dmabuf_args", 16, "handle u64 0; flags u32 8; dmabuf_fd u32 12")
+SMI_EVENTS = parse_struct("kfd_ioctl_smi_events_args", 8, "gpuid u32 0; anon_fd u32 4")
+SET_XNACK_MODE = parse_struct("kfd_ioctl_set_xnack_mode_args", 4, "xnack_enabled s32 0")
+RUNTIME_ENABLE = parse_struct(
     "kfd_ioctl_runtime_enable_args", 16, "r_debug u64 0; mode_mask u32 8; capabilities_mask u32 12"
 )
-DBG_REGISTER = struct("kfd_ioctl_dbg_register_args", 8, "gpu_id u32 0; pad u32 4")
-DBG_UNREGISTER = struct("kfd_ioctl_dbg_unregister_args", 8, "gpu_id u32 0; pad u32 4")
-DBG_ADDRESS_WATCH = struct(
+DBG_REGISTER = parse_struct("kfd_ioctl_dbg_register_args", 8, "gpu_id u32 0; pad u32 4")
+DBG_UNREGISTER = parse_struct("kfd_ioctl_dbg_unregister_args", 8, "gpu_id u32 0; pad u32 4")
+DBG_ADDRESS_WATCH = parse_struct(
     "kfd_ioctl_dbg_address_watch_args", 16, "content_ptr u64 0; gpu_id u32 8; buf_size_in_bytes u32 12"
 )
-DBG_WAVE_CONTROL = struct(
+DBG_WAVE_CONTROL = parse_struct(
     "kfd_ioctl_dbg_wave_control_args", 16, "content_ptr u64 0; gpu_id u32 8; buf_size_in_bytes u32 12"
 )
-SVM = struct("kfd_ioctl_svm_args", 24, "start_addr u64 0; size u64 8; op u32 16; nattr u32 20")
-CRIU = struct(
+SVM = parse_struct("kfd_ioctl_svm_args", 24, "start_addr u64 0; size u64 8; op u32 16; nattr u32 20")
+CRIU = parse_struct(
     "kfd_ioctl_criu_args",
     56,
     """devices u64 0; bos u64 8; priv_data u64 16; priv_data_size u64 24; num_devices u32 32; num_bos u32 36;
     num_objects u32 40; pid u32 44; op u32 48""",
 )
-DBG_TRAP = struct("kfd_ioctl_dbg_trap_args", 32, "pid u32 0; op u32 4")
-PROFILER = struct("kfd_ioctl_profiler_args", 16, "op u32 0")
+DBG_TRAP = parse_struct("kfd_ioctl_dbg_trap_args", 32, "pid u32 0; op u32 4")
+PROFILER = parse_struct("kfd_ioctl_profiler_args", 16, "op u32 0")
 
 IOC_GET_VERSION = IoctlRow("AMDKFD_IOC_GET_VERSION", "K", 0x01, "r", GET_VERSION)
 IOC_CREATE_QUEUE = IoctlRow("AMDKFD_IOC_CREATE_QUEUE", "K", 0x02, "rw", CREATE_QUEUE)

@@ -64,7 +64,7 @@ class PacketRow:
         more = length_dw - self.sizes[-1]
         return bool(self.grows) and more > 0 and more % self.grows == 0
 
-    def sizes_text(self) -> str:
+    def format_sizes(self) -> str:
         """Return `5`, `2 or 4`, or `3 or more`."""
         text = " or ".join(map(str, self.sizes))
         if not self.grows:
@@ -72,7 +72,7 @@ class PacketRow:
         return f"{text} or more" if self.grows == 1 else f"{text} + a multiple of {self.grows}"
 
 
-def rows(text: str) -> tuple[PacketRow, ...]:
+def parse_rows(text: str) -> tuple[PacketRow, ...]:
     result: list[tuple[str, str]] = []  # the row's first line, its fields
     for line in filter(None, map(str.rstrip, text.split("\n"))):
         if line.startswith(" "):
@@ -80,21 +80,21 @@ def rows(text: str) -> tuple[PacketRow, ...]:
             result.append((head, fields + line))
         elif not line.startswith("#"):
             result.append((line, ""))
-    return tuple(_row(*item) for item in result)
+    return tuple(_parse_row(*item) for item in result)
 
 
-def _row(head: str, fields: str) -> PacketRow:
+def _parse_row(head: str, fields: str) -> PacketRow:
     name, opcode, *sizes = head.split()
     on = _ONLY.get(sizes[-1], BOTH)
     size, _, grows = " ".join(size for size in sizes if size not in _ONLY).partition("+")
-    result = [_field(part) for part in fields.split(";") if part.strip()]
+    result = [_parse_field(part) for part in fields.split(";") if part.strip()]
     return PacketRow(name, int(opcode, 0), tuple(map(int, size.split())), int(grows or 0), tuple(result), on)
 
 
 _ONLY = {"gfx11": GFX11, "gfx12": GFX12}
 
 
-def _field(text: str) -> TableField:
+def _parse_field(text: str) -> TableField:
     gfx12_only = "@12" in text
     head, mark, values = re.split(r"([=~])|$", text.replace("@12", ""), maxsplit=1)
     name, *location = head.split()
@@ -121,10 +121,10 @@ MakeView = Callable[[Sequence[int], int], Any]
 `name`, `dwords`, and `odd` where reserved bits are set or values have no meaning. All dwords must be there."""
 
 
-def reserved(of: PacketRow, length_dw: int, generation: Generation) -> dict[int, int]:
+def find_reserved(of: PacketRow, length_dw: int, generation: Generation) -> dict[int, int]:
     """Return the bits without a field, by dword; in the header, those below the opcode."""
     named = [0xFFFFFF00] + [0] * (length_dw - 1)
-    for field in _present(of, length_dw, generation):
+    for field in _find_present(of, length_dw, generation):
         if field.group:
             named[field.dword :] = [U32] * (length_dw - field.dword)
         else:
@@ -135,14 +135,14 @@ def reserved(of: PacketRow, length_dw: int, generation: Generation) -> dict[int,
     return {dword: ~mask & U32 for dword, mask in enumerate(named) if mask != U32}
 
 
-def _present(of: PacketRow, length_dw: int, generation: Generation) -> list[TableField]:
+def _find_present(of: PacketRow, length_dw: int, generation: Generation) -> list[TableField]:
     fields = [field for field in of.fields if not (field.gfx12_only and generation is not Generation.GFX12)]
     return [field for field in fields if field.dword < length_dw or field.group]
 
 
-def view(of: PacketRow, length_dw: int, generation: Generation) -> MakeView:
+def select_fields(of: PacketRow, length_dw: int, generation: Generation) -> MakeView:
     """Return the class that reads a packet of this size."""
-    present = _present(of, length_dw, generation)
+    present = _find_present(of, length_dw, generation)
     used = [field.name for field in of.fields]
     fixed = min((field.dword for field in present if field.group), default=length_dw)
     loads = [f"w{dword}" for dword in range(fixed)]
@@ -154,10 +154,10 @@ def view(of: PacketRow, length_dw: int, generation: Generation) -> MakeView:
         " def __init__(self, words, index):",
         f"  {', '.join(loads)}, = words[index:index + {fixed}]",
     ]
-    odd = [f"w{dword} & {mask:#x}" for dword, mask in reserved(of, length_dw, generation).items()]
+    odd = [f"w{dword} & {mask:#x}" for dword, mask in find_reserved(of, length_dw, generation).items()]
     scope: dict[str, Any] = {}
     for field in present:
-        lines.append(f"  self.{field.name} = {_expression(field, length_dw)}")
+        lines.append(f"  self.{field.name} = {_format_expression(field, length_dw)}")
         allowed = field.allowed(generation)
         if allowed is not None and len(allowed) < 1 << field.width:
             scope[f"allowed_{field.name}"] = allowed
@@ -169,7 +169,7 @@ def view(of: PacketRow, length_dw: int, generation: Generation) -> MakeView:
     return view
 
 
-def _expression(field: TableField, length_dw: int) -> str:
+def _format_expression(field: TableField, length_dw: int) -> str:
     if field.group:
         return _GROUPS[field.group].format(first=f"index + {field.dword}", end=f"index + {length_dw}")
     low = f"w{field.dword} >> {field.low}" if field.low else f"w{field.dword}"

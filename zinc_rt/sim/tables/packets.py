@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from zinc_rt.sim.tables.layout import PacketRow, rows
+from zinc_rt.sim.tables.layout import PacketRow, parse_rows
 
 # VGT_EVENT_TYPE of gfx12_merged_enum.h: the events that shipped software sends to the compute engine
 CS_PARTIAL_FLUSH = 0x07
@@ -40,7 +40,7 @@ _ATOMICS = (
 
 _FUNCTION = "0 1 2 3 4 5 6"
 
-ROWS: tuple[PacketRow, ...] = rows(
+ROWS: tuple[PacketRow, ...] = parse_rows(
     f"""
 NOP 0x10 1+1
     body values 1..

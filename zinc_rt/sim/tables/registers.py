@@ -146,7 +146,7 @@ _TABLE = """
 """
 
 
-def _rows(text: str) -> dict[int, RegisterRow]:
+def _parse_rows(text: str) -> dict[int, RegisterRow]:
     result = {}
     for line in text.split("\n"):
         if line:
@@ -157,17 +157,17 @@ def _rows(text: str) -> dict[int, RegisterRow]:
     return result
 
 
-BY_ADDRESS: Mapping[int, RegisterRow] = _rows(_TABLE)
+BY_ADDRESS: Mapping[int, RegisterRow] = _parse_rows(_TABLE)
 
 
-def register_at(address: int, generation: Generation) -> RegisterRow | None:
+def find_register(address: int, generation: Generation) -> RegisterRow | None:
     result = BY_ADDRESS.get(address)
     return result if result is not None and generation in result.bits else None
 
 
-def register_name(address: int, generation: Generation) -> str:
+def format_register(address: int, generation: Generation) -> str:
     """Return the name, or `SH+0x2ff`, `UCONFIG+0x10`, `register 0x1234`."""
-    register = register_at(address, generation)
+    register = find_register(address, generation)
     if register is not None:
         return register.name
     for space in (SH, UCONFIG, CONFIG):

@@ -27,39 +27,39 @@ class SdmaRow:
     header_bits: int  # bits of the header with a meaning, opcode and sub-opcode apart
 
 
-def _fixed(count: int) -> Callable[[Sequence[int]], int]:
+def _make_fixed_length(count: int) -> Callable[[Sequence[int]], int]:
     return lambda words: count
 
 
-def _nop(words: Sequence[int]) -> int:
+def _nop_length(words: Sequence[int]) -> int:
     return 1 + (words[0] >> 16 & 0x3FFF)
 
 
-def _copy(words: Sequence[int]) -> int:
+def _copy_length(words: Sequence[int]) -> int:
     return 8 if words[0] & CPV else 7
 
 
-def _write(words: Sequence[int]) -> int:
+def _write_length(words: Sequence[int]) -> int:
     return 4 + (words[3] & 0xFFFFF) + 1 if len(words) > 3 else -1
 
 
 PACKETS: Mapping[tuple[int, int], SdmaRow] = {  # (op, sub-op)
-    (NOP, 0): SdmaRow("NOP", _nop, 0x3FFF0000),
-    (COPY, LINEAR): SdmaRow("COPY_LINEAR", _copy, CPV),
-    (WRITE, LINEAR): SdmaRow("WRITE_LINEAR", _write, 0),
-    (INDIRECT, 0): SdmaRow("INDIRECT", _fixed(6), 0xF0000),
-    (FENCE, 0): SdmaRow("FENCE", _fixed(4), 0x3DF0000),
-    (TRAP, 0): SdmaRow("TRAP", _fixed(2), 0),
-    (POLL_REGMEM, 0): SdmaRow("POLL_REGMEM", _fixed(6), 0xF4000000),
-    (COND_EXE, 0): SdmaRow("COND_EXE", _fixed(5), 0),
-    (ATOMIC, 0): SdmaRow("ATOMIC", _fixed(8), 0xFE010000),
-    (CONST_FILL, 0): SdmaRow("CONST_FILL", _fixed(5), 0xC0000000),
-    (TIMESTAMP, GET_GLOBAL_TIMESTAMP): SdmaRow("TIMESTAMP_GET_GLOBAL", _fixed(3), 0),
-    (GCR_REQ, 0): SdmaRow("GCR_REQ", _fixed(5), 0),
+    (NOP, 0): SdmaRow("NOP", _nop_length, 0x3FFF0000),
+    (COPY, LINEAR): SdmaRow("COPY_LINEAR", _copy_length, CPV),
+    (WRITE, LINEAR): SdmaRow("WRITE_LINEAR", _write_length, 0),
+    (INDIRECT, 0): SdmaRow("INDIRECT", _make_fixed_length(6), 0xF0000),
+    (FENCE, 0): SdmaRow("FENCE", _make_fixed_length(4), 0x3DF0000),
+    (TRAP, 0): SdmaRow("TRAP", _make_fixed_length(2), 0),
+    (POLL_REGMEM, 0): SdmaRow("POLL_REGMEM", _make_fixed_length(6), 0xF4000000),
+    (COND_EXE, 0): SdmaRow("COND_EXE", _make_fixed_length(5), 0),
+    (ATOMIC, 0): SdmaRow("ATOMIC", _make_fixed_length(8), 0xFE010000),
+    (CONST_FILL, 0): SdmaRow("CONST_FILL", _make_fixed_length(5), 0xC0000000),
+    (TIMESTAMP, GET_GLOBAL_TIMESTAMP): SdmaRow("TIMESTAMP_GET_GLOBAL", _make_fixed_length(3), 0),
+    (GCR_REQ, 0): SdmaRow("GCR_REQ", _make_fixed_length(5), 0),
 }
 
 
-def length_at_most(header: int) -> int:
+def find_length(header: int) -> int:
     """Return the dwords of the packet to show in a report, from its header alone."""
     row = PACKETS.get((header & 0xFF, header >> 8 & 0xFF))
     if row is None:

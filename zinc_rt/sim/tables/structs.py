@@ -76,7 +76,7 @@ class StructLayout:
         """Return a copy; bytes missing in `raw` are zero, and bytes beyond the struct are dropped."""
         return Fields(self, bytearray(raw[: self.size_bytes]).ljust(self.size_bytes, b"\0"))
 
-    def pointed(self, fields: Fields) -> list[CarriedArray]:
+    def list_pointers(self, fields: Fields) -> list[CarriedArray]:
         """Return the arrays of a call with their current counts, without null and empty arrays."""
         result = []
         for array in self.arrays:
@@ -89,13 +89,13 @@ class StructLayout:
         return result
 
 
-def struct(c_name: str, size_bytes: int, members: str, *arrays: Array) -> StructLayout:
+def parse_struct(c_name: str, size_bytes: int, members: str, *arrays: Array) -> StructLayout:
     """Parse a row. `c_name` is the tag of the struct, or `union ` followed by the tag of the union."""
     c_type = c_name if c_name.startswith("union ") else f"struct {c_name}"
-    return StructLayout(c_type, size_bytes, dict(map(_member, members.split(";"))), arrays)
+    return StructLayout(c_type, size_bytes, dict(map(_parse_member, members.split(";"))), arrays)
 
 
-def _member(text: str) -> tuple[str, Member]:
+def _parse_member(text: str) -> tuple[str, Member]:
     head, kind, offset = text.split()
     name, renamed, path = head.rpartition("=")
     width, _, count = kind.partition("*")
@@ -149,13 +149,13 @@ class IoctlRow:
 
 
 # asm-generic/ioctl.h on x86-64: number [7:0], type [15:8], size [29:16], direction [31:30]
-def request_key(request: int) -> tuple[str, int]:
+def make_request_key(request: int) -> tuple[str, int]:
     """Return the part of the request that the kernel dispatches on, without size and direction
     (kfd_chardev.c, drm_ioctl.c)."""
     return chr(request >> 8 & 0xFF), request & 0xFF
 
 
-def request_size_bytes(request: int) -> int:
+def decode_size_bytes(request: int) -> int:
     """Return the size of the caller's struct."""
     return request >> 16 & 0x3FFF
 

@@ -11,14 +11,14 @@ import sys
 import tempfile
 from pathlib import Path
 
-from zinc_rt.isa.elf import section_contents, symbol_values
+from zinc_rt.isa.elf import read_section_contents, read_symbol_values
 
 HERE = Path(__file__).parent
 SOURCE, HEADER = HERE / "kernels.s", HERE / "kernels.h"
 DESCRIPTOR_BYTES, ENTRY_OFFSET, CODE_ALIGNMENT = 64, 16, 256
 
 
-def header() -> str:
+def build_header() -> str:
     """What kernels.h holds. Raises CalledProcessError if the assembler fails."""
     with tempfile.TemporaryDirectory() as folder:
         result = Path(folder) / "kernels.o"
@@ -27,8 +27,8 @@ def header() -> str:
             [sys.executable, "-m", "ziglang", "clang", *target, str(SOURCE), "-o", str(result)], check=True
         )
         data = result.read_bytes()
-    sections = section_contents(data, SOURCE.name)
-    symbols = {name: value for _, name, value in symbol_values(data, SOURCE.name)}
+    sections = read_section_contents(data, SOURCE.name)
+    symbols = {name: value for _, name, value in read_symbol_values(data, SOURCE.name)}
     names = sorted((name for name in symbols if f"{name}.kd" in symbols), key=symbols.__getitem__)
     image = bytearray(sections[".rodata"])
     image += bytes(-len(image) % CODE_ALIGNMENT)
@@ -47,4 +47,4 @@ def header() -> str:
 
 
 if __name__ == "__main__":
-    HEADER.write_text(header())
+    HEADER.write_text(build_header())

@@ -9,9 +9,9 @@ from zinc_rt.ir.graph import Node, OpGraph
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.entry import Entry
 from zinc_rt.kernels.launch import SYNC, Launch, Ref, Sync, Temp
-from zinc_rt.kernels.native.rows.rope import page_sizes
+from zinc_rt.kernels.native.rows.rope import find_page_sizes
 from zinc_rt.kernels.native.task import Task
-from zinc_rt.kernels.rows.elementwise import rowwise
+from zinc_rt.kernels.rows.elementwise import make_rowwise_launch
 from zinc_rt.kernels.rows.operands import Buffer
 from zinc_rt.kernels.rows.tuning import Tuning
 
@@ -42,10 +42,10 @@ def attention_launches(
     position, slot, page table."""
     q, position, slot, page_table = operands
     value_dim = dims[2]
-    slots, pages, page_tokens, cache_rows = page_sizes(graph, node, page_table, caches[0])
+    slots, pages, page_tokens, cache_rows = find_page_sizes(graph, node, page_table, caches[0])
     group = heads // kv_heads
     heads_an_item = min(group, QUERIES)
-    chunks = _chunks(pages * page_tokens, window)
+    chunks = _count_chunks(pages * page_tokens, window)
     partial_bytes = 4 * (value_dim + 2) * heads * chunks * capacity["tokens"]
     split = chunks > 1 and partial_bytes <= PARTIALS_BYTES
     partials = Temp("partials", partial_bytes) if split else None
@@ -77,7 +77,7 @@ def attention_launches(
         )
 
 
-def _chunks(positions: int, window: int) -> int:
+def _count_chunks(positions: int, window: int) -> int:
     """Return the maximum number of chunks that one query sees."""
     maximum = -(-positions // CHUNK)
     return min(maximum, -(-window // CHUNK) + 1) if window else maximum
@@ -104,16 +104,16 @@ def flash_attn(tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str
     )
     if any(gates):
         yield SYNC
-        yield rowwise(tuning, "sigmoid_mul", (attended, Ref(gates[0]), out), "tokens", columns)
+        yield make_rowwise_launch(tuning, "sigmoid_mul", (attended, Ref(gates[0]), out), "tokens", columns)
 
 
-def _rejects(node: Node, graph: OpGraph) -> str | None:
+def _check_node(node: Node, graph: OpGraph) -> str | None:
     head_dim = int(node.attrs["head_dim"])
     return None if 0 < head_dim <= WIDEST else f"head_dim is {head_dim}, expected 1 to {WIDEST}"
 
 
 def rows(tuning: Tuning) -> tuple[Entry, ...]:
     return tuple(
-        Entry(op, partial(flash_attn, tuning), tuning.orderings, rejects=_rejects)
+        Entry(op, partial(flash_attn, tuning), tuning.orderings, rejects=_check_node)
         for op in (Op.FLASH_ATTN, Op.FLASH_ATTN_BATCHED)
     )

@@ -8,7 +8,7 @@ from zinc_rt.ir.graph import Node, OpGraph
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.entry import Entry
 from zinc_rt.kernels.launch import Launch, Ref, Stride
-from zinc_rt.kernels.native.types import type_number, type_refusal
+from zinc_rt.kernels.native.types import check_type, find_type_number
 from zinc_rt.kernels.rows.tuning import Tuning
 
 
@@ -19,14 +19,14 @@ def embed(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[L
     yield Launch(
         "embed",
         (Ref(token_id), Ref(table), Ref(node.outputs[0]), Stride(table, -2)),
-        (type_number(spec.dtype), k, rows),
+        (find_type_number(spec.dtype), k, rows),
         ("tokens", 1, 1),
     )
 
 
-def _rejects(node: Node, graph: OpGraph) -> str | None:
-    return type_refusal(graph.buffers[node.inputs[1]].dtype)
+def _check_node(node: Node, graph: OpGraph) -> str | None:
+    return check_type(graph.buffers[node.inputs[1]].dtype)
 
 
 def rows(tuning: Tuning) -> tuple[Entry, ...]:
-    return (Entry(Op.EMBED, embed, tuning.orderings, rejects=_rejects),)
+    return (Entry(Op.EMBED, embed, tuning.orderings, rejects=_check_node),)

@@ -10,7 +10,7 @@ from zinc_rt.ir.op import Op
 from zinc_rt.kernels.entry import Entry
 from zinc_rt.kernels.launch import SYNC, Launch, Ref, Sync, Temp
 from zinc_rt.kernels.native.rows.attention import WIDEST, attention_launches
-from zinc_rt.kernels.native.rows.projections import project, projection_refusal
+from zinc_rt.kernels.native.rows.projections import check_projection, project
 from zinc_rt.kernels.rows.projections import Heads, Part, ProjectionInput
 from zinc_rt.kernels.rows.tuning import Tuning
 
@@ -18,7 +18,7 @@ Launches = Iterator[Launch | Sync]
 Place = tuple[int, int, int]  # floats: offset in a token's row, from head to head, from token to token
 
 
-def _copy(x: str, y: str, heads: int, columns: int, source: Place, target: Place) -> Iterator[Launch]:
+def _copy_launch(x: str, y: str, heads: int, columns: int, source: Place, target: Place) -> Iterator[Launch]:
     if columns:
         yield Launch("copy_columns", (Ref(x), Ref(y)), (columns, *source, *target), (heads, "tokens", 1))
 
@@ -29,7 +29,7 @@ def absorb(ordering: str, node: Node, graph: OpGraph, capacity: Mapping[str, int
     (y,) = node.outputs
     heads, nope, rope, latent = (int(node.attrs[name]) for name in ("heads", "nope", "rope", "latent"))
     wide, narrow = nope + rope, latent + rope
-    yield from _copy(q, y, heads, rope, (nope, wide, heads * wide), (latent, narrow, heads * narrow))
+    yield from _copy_launch(q, y, heads, rope, (nope, wide, heads * wide), (latent, narrow, heads * narrow))
     source = ProjectionInput(Ref(q), heads=Heads(heads, wide, narrow), x_stride=heads * wide)
     yield from project(ordering, graph, capacity, source, [Part(k_b, Ref(y))], y_stride=heads * narrow)
 
@@ -40,9 +40,9 @@ def expand(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Launches:
     k, v = node.outputs
     heads, nope, rope, value_dim = (int(node.attrs[name]) for name in ("heads", "nope", "rope", "value_dim"))
     both, key = nope + value_dim, nope + rope
-    yield from _copy(kv, k, heads, nope, (0, both, heads * both), (0, key, heads * key))
-    yield from _copy(k_pe, k, heads, rope, (0, 0, rope), (nope, key, heads * key))
-    yield from _copy(kv, v, heads, value_dim, (nope, both, heads * both), (0, value_dim, heads * value_dim))
+    yield from _copy_launch(kv, k, heads, nope, (0, both, heads * both), (0, key, heads * key))
+    yield from _copy_launch(k_pe, k, heads, rope, (0, 0, rope), (nope, key, heads * key))
+    yield from _copy_launch(kv, v, heads, value_dim, (nope, both, heads * both), (0, value_dim, heads * value_dim))
 
 
 def flash_attn(ordering: str, node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Launches:
@@ -70,15 +70,15 @@ def flash_attn(ordering: str, node: Node, graph: OpGraph, capacity: Mapping[str,
     yield from project(ordering, graph, capacity, source, [out], y_stride=heads * value_dim)
 
 
-def _matrix_refusal(node: Node, graph: OpGraph) -> str | None:
-    return projection_refusal(graph, node.inputs[-1])
+def _check_matrix(node: Node, graph: OpGraph) -> str | None:
+    return check_projection(graph, node.inputs[-1])
 
 
-def _flash_refusal(node: Node, graph: OpGraph) -> str | None:
+def _check_flash(node: Node, graph: OpGraph) -> str | None:
     head_dim = int(node.attrs["latent"]) + int(node.attrs["rope"])
     if head_dim > WIDEST:
         return f"head_dim is {head_dim}, expected at most {WIDEST}"
-    return _matrix_refusal(node, graph)
+    return _check_matrix(node, graph)
 
 
 def rows(tuning: Tuning) -> tuple[Entry, ...]:
@@ -88,8 +88,8 @@ def rows(tuning: Tuning) -> tuple[Entry, ...]:
             Entry(op, partial(code, ordering), frozenset({ordering}), rejects=rejects)
             for ordering in sorted(tuning.orderings)
             for op, code, rejects in (
-                (Op.MLA_ABSORB, absorb, _matrix_refusal),
-                (Op.MLA_FLASH_ATTN, flash_attn, _flash_refusal),
+                (Op.MLA_ABSORB, absorb, _check_matrix),
+                (Op.MLA_FLASH_ATTN, flash_attn, _check_flash),
             )
         ),
     )

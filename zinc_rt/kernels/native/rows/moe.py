@@ -9,8 +9,8 @@ from zinc_rt.ir.graph import ABSENT, Node, OpGraph
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.entry import Entry
 from zinc_rt.kernels.launch import SYNC, Launch, Ref, Sync, Temp
-from zinc_rt.kernels.native.rows.projections import project, projection_refusal
-from zinc_rt.kernels.native.vectors import as_f32, vector_refusal
+from zinc_rt.kernels.native.rows.projections import check_projection, project
+from zinc_rt.kernels.native.vectors import check_vectors, convert_to_f32
 from zinc_rt.kernels.rows.projections import Part, ProjectionKernels, project_norm
 from zinc_rt.kernels.rows.tuning import Tuning
 
@@ -38,17 +38,17 @@ def gate_topk(
         ),
         ("tokens", 1, 1),
     )
-    yield from as_f32(node, graph, (topk,))
+    yield from convert_to_f32(node, graph, (topk,))
 
 
-def _rejects(node: Node, graph: OpGraph) -> str | None:
+def _check_node(node: Node, graph: OpGraph) -> str | None:
     gate_w = node.inputs[1]
-    return projection_refusal(graph, gate_w) or vector_refusal(node, graph, gate_w)
+    return check_projection(graph, gate_w) or check_vectors(node, graph, gate_w)
 
 
 def rows(tuning: Tuning) -> tuple[Entry, ...]:
     return tuple(
-        Entry(Op.MOE_GATE_TOPK, partial(gate_topk, kernels), frozenset({ordering}), rejects=_rejects)
+        Entry(Op.MOE_GATE_TOPK, partial(gate_topk, kernels), frozenset({ordering}), rejects=_check_node)
         for ordering in sorted(tuning.orderings)
-        for kernels in (ProjectionKernels(tuning, partial(project, ordering), as_f32),)
+        for kernels in (ProjectionKernels(tuning, partial(project, ordering), convert_to_f32),)
     )

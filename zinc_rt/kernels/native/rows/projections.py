@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from zinc_rt.ir.dtypes import row_bytes
+from zinc_rt.ir.dtypes import count_row_bytes
 from zinc_rt.ir.graph import ABSENT, SYMBOLS, Node, OpGraph
 from zinc_rt.ir.op import OPS, Op
 from zinc_rt.kernels.entry import Entry
 from zinc_rt.kernels.launch import COUNTS, SYNC, Launch, Ref, Stride, Temp
 from zinc_rt.kernels.native.task import Task
-from zinc_rt.kernels.native.types import q8_blocks, type_number, type_refusal
-from zinc_rt.kernels.native.vectors import as_f32, vector_refusal
+from zinc_rt.kernels.native.types import check_type, find_type_number, read_q8_blocks
+from zinc_rt.kernels.native.vectors import check_vectors, convert_to_f32
 from zinc_rt.kernels.rows.operands import Buffer, Count
 from zinc_rt.kernels.rows.projections import (
     CODES,
@@ -47,29 +47,29 @@ def project(
     """Return the launches of projections, as ProjectionKernels defines them. `y_stride`: floats from one token's
     result to the next, if they are not adjacent.
 
-    Weights of the node that are not float32 vectors must pass `vector_refusal`, matrices `type_refusal`.
+    Weights of the node that are not float32 vectors must pass `check_vectors`, matrices `check_type`.
     """
     choices, heads = source.choices, source.heads
     shapes = [tuple(int(dim) for dim in graph.buffers[part.weight].shape) for part in parts]
     k = shapes[0][-1]
     fixed = capacity[source.tokens] if isinstance(source.tokens, str) else source.tokens
-    blocks = [0 if source.exact else _q8_block(graph, ordering, part.weight) for part in parts]
+    blocks = [0 if source.exact else _find_q8_block(graph, ordering, part.weight) for part in parts]
     prepared: list[Launch] = []
     vectors: dict[str, Temp] = {}
     records: dict[int, Temp] = {}
     for part, block in zip(parts, blocks, strict=True):
         for name in filter(None, (part.bias, part.scale)):
             if graph.buffers[name].dtype != "f32" and name not in vectors:
-                vectors[name], launch = _dequantised(graph, name)
+                vectors[name], launch = _dequantise_launch(graph, name)
                 prepared.append(launch)
         if block and block not in records:
-            records[block], launch = _quantised(graph, source, block, k, fixed)
+            records[block], launch = _quantise_launch(graph, source, block, k, fixed)
             prepared.append(launch)
     routes = None
     if choices is not None:
         experts = shapes[0][0]
         routes = Temp("routes", 4 * (1 + experts + 3 * experts + fixed * choices.choices))
-        constants = (_counted(source.tokens), choices.choices, experts)
+        constants = (_make_counted(source.tokens), choices.choices, experts)
         prepared.append(Launch("route", (choices.ids, routes, Ref(COUNTS)), constants))
     yield from prepared
     if prepared:
@@ -82,14 +82,14 @@ def project(
             F32_BYTES * heads.x_stride if heads else 0,
         )
         if block:
-            record = record_bytes(block, k)
+            record = count_record_bytes(block, k)
             x, x_bytes, head_bytes = records[block], record * (heads.heads if heads else 1), record
         elif choices is not None and choices.own_inputs:
             x_bytes = F32_BYTES * k
         stride = y_stride or rows * (heads.heads if heads else 1)
         panels = -(-rows // PANEL)
         spec = graph.buffers[part.weight]
-        panel_bytes = min(PANEL, rows) * row_bytes(spec.dtype, k)
+        panel_bytes = min(PANEL, rows) * count_row_bytes(spec.dtype, k)
         yield Task(
             "project_q8" if block else "project_c1",
             (
@@ -98,16 +98,16 @@ def project(
                 Stride(part.weight, 0) if len(shape) > 2 else None,
                 Stride(part.weight, -2) if len(shape) > 1 else None,
                 part.out,
-                _vector(part.scale, vectors),
-                _vector(part.bias, vectors),
+                _make_vector(part.scale, vectors),
+                _make_vector(part.bias, vectors),
                 None if block else source.row,
                 routes,
                 Ref(COUNTS),
             ),
             (
-                _counted(source.tokens),
-                _counted(_inputs(graph, source)),
-                type_number(spec.dtype),
+                _make_counted(source.tokens),
+                _make_counted(_find_inputs(graph, source)),
+                find_type_number(spec.dtype),
                 rows,
                 k,
                 x_bytes,
@@ -123,12 +123,14 @@ def project(
         )
 
 
-def record_bytes(block: int, k: int) -> int:
+def count_record_bytes(block: int, k: int) -> int:
     """Return the bytes of k quantised floats with their metadata: act32 and act256 of projection.h."""
     return k + k // 8 + k // 8 if block == 32 else k + k // 64 + k // 16 + k // 8
 
 
-def _quantised(graph: OpGraph, source: ProjectionInput, block: int, k: int, fixed: int) -> tuple[Temp, Launch]:
+def _quantise_launch(
+    graph: OpGraph, source: ProjectionInput, block: int, k: int, fixed: int
+) -> tuple[Temp, Launch]:
     """Return the records of an input, and the launch that creates them."""
     x, row, choices = source.x, source.row, source.choices
     number, x_stride, head_stride = 1, source.x_stride or k, 0
@@ -136,65 +138,65 @@ def _quantised(graph: OpGraph, source: ProjectionInput, block: int, k: int, fixe
         number, head_stride = source.heads.heads, source.heads.x_stride
     elif choices and choices.own_inputs:
         number, x_stride, head_stride = choices.choices, k * choices.choices, k
-    record = record_bytes(block, k)
+    record = count_record_bytes(block, k)
     of = f"{x.name}+{x.offset_bytes}" if isinstance(x, Ref) and x.offset_bytes else x.name
     gathered = f"[{row.name}]" if row else ""
     temp = Temp(f"q8_{block}:{of}{gathered}", record * fixed * number)
     buffers = (x, temp, row, Ref(COUNTS))
-    constants = (k, record, x_stride, head_stride, _counted(_inputs(graph, source)))
+    constants = (k, record, x_stride, head_stride, _make_counted(_find_inputs(graph, source)))
     return temp, Launch(f"quantise{block}", buffers, constants, (-(-k // SEGMENT), number, source.tokens))
 
 
-def _inputs(graph: OpGraph, source: ProjectionInput) -> Count:
+def _find_inputs(graph: OpGraph, source: ProjectionInput) -> Count:
     """Return the number of rows of x that `row` can refer to."""
     count = graph.buffers[source.x.name].shape[0] if source.row is not None else 0
     return count if isinstance(count, str) else int(count)
 
 
-def _dequantised(graph: OpGraph, name: str) -> tuple[Temp, Launch]:
+def _dequantise_launch(graph: OpGraph, name: str) -> tuple[Temp, Launch]:
     """Return a bias or a scale as float32, and the launch that dequantises it."""
     spec = graph.buffers[name]
     (k,) = (int(dim) for dim in spec.shape)
     temp = Temp(f"f32:{name}", F32_BYTES * k)
-    return temp, Launch("dequantise", (Ref(name), temp, None), (type_number(spec.dtype), k))
+    return temp, Launch("dequantise", (Ref(name), temp, None), (find_type_number(spec.dtype), k))
 
 
-def _vector(name: str | None, temps: Mapping[str, Temp]) -> Buffer | None:
+def _make_vector(name: str | None, temps: Mapping[str, Temp]) -> Buffer | None:
     return temps.get(name) or Ref(name) if name else None
 
 
-def _q8_block(graph: OpGraph, ordering: str, weight: str) -> int:
-    return q8_blocks().get(graph.buffers[weight].dtype, 0) if ordering == "canonical-1-q8" else 0
+def _find_q8_block(graph: OpGraph, ordering: str, weight: str) -> int:
+    return read_q8_blocks().get(graph.buffers[weight].dtype, 0) if ordering == "canonical-1-q8" else 0
 
 
-def _counted(count: Count) -> int:
+def _make_counted(count: Count) -> int:
     return IS_COUNT | SYMBOLS.index(count) if isinstance(count, str) else count
 
 
-def projection_refusal(graph: OpGraph, weight: str) -> str | None:
+def check_projection(graph: OpGraph, weight: str) -> str | None:
     """Return why no projection by a weight is possible."""
-    return type_refusal(graph.buffers[weight].dtype)
+    return check_type(graph.buffers[weight].dtype)
 
 
-def _rejects(node: Node, graph: OpGraph) -> str | None:
+def _check_node(node: Node, graph: OpGraph) -> str | None:
     """Return the refusal functions by port: matrices and vectors must have a supported type."""
     matrices = []
     for port, name in zip(OPS[node.op].inputs, node.inputs, strict=True):
         if port.kind == "weight" and name != ABSENT and (len(port.shape) > 1 or port.name == "gate_inp"):
             matrices.append(name)
-            if refusal := projection_refusal(graph, name):
+            if refusal := check_projection(graph, name):
                 return refusal
-    return vector_refusal(node, graph, *matrices)
+    return check_vectors(node, graph, *matrices)
 
 
 def rows(tuning: Tuning) -> tuple[Entry, ...]:
     kernels = {
-        ordering: ProjectionKernels(tuning, partial(project, ordering), as_f32)
+        ordering: ProjectionKernels(tuning, partial(project, ordering), convert_to_f32)
         for ordering in sorted(tuning.orderings)
     }
     wmma = dict.fromkeys((Op.MATMUL_WMMA_F16, Op.MATMUL_WMMA_Q4K), CODES[Op.MATMUL])
     return tuple(
-        Entry(op, partial(code, kernels[ordering]), frozenset({ordering}), rejects=_rejects)
+        Entry(op, partial(code, kernels[ordering]), frozenset({ordering}), rejects=_check_node)
         for op, code in {**CODES, **wmma}.items()
         for ordering in kernels
     )

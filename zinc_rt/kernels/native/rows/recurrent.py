@@ -15,9 +15,9 @@ from zinc_rt.ir.graph import ABSENT, Node, OpGraph
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.entry import Entry
 from zinc_rt.kernels.launch import COUNTS, SYNC, Launch, Ref, Sync, Temp
-from zinc_rt.kernels.native.rows.table_store import rows_launch
-from zinc_rt.kernels.native.vectors import matrix
-from zinc_rt.kernels.rows.operands import F32, Buffer, last_dim, row_shape
+from zinc_rt.kernels.native.rows.table_store import make_rows_launch
+from zinc_rt.kernels.native.vectors import make_matrix_operands
+from zinc_rt.kernels.rows.operands import F32, Buffer, find_last_dim, row_shape
 from zinc_rt.kernels.rows.tuning import Tuning
 
 CONV_CHANNELS = 256  # per item: convolution.c
@@ -37,7 +37,7 @@ class _States:
     scatter: Launch | None = None
 
 
-def _states(
+def _make_states(
     node: Node, graph: OpGraph, capacity: Mapping[str, int], state: str, sequence: str, *ids: str
 ) -> _States:
     out = node.outputs[1]
@@ -54,7 +54,7 @@ def _states(
     return _States(
         (Ref(state), temp, Ref(source), None, *steps),
         (rows, sequences),
-        rows_launch("store_rows", temp, target, Ref(out), row_bytes=4 * row_elements, rows=rows),
+        make_rows_launch("store_rows", temp, target, Ref(out), row_bytes=4 * row_elements, rows=rows),
     )
 
 
@@ -63,7 +63,7 @@ def _rows(graph: OpGraph, capacity: Mapping[str, int], state: str) -> int:
     return capacity[rows] if isinstance(rows, str) else rows
 
 
-def _scattered(states: _States) -> Launches:
+def _scatter_launches(states: _States) -> Launches:
     if states.scatter is not None:
         yield SYNC
         yield states.scatter
@@ -71,13 +71,13 @@ def _scattered(states: _States) -> Launches:
 
 def conv1d(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Launches:
     x, weight, state, sequence, *ids, bias = node.inputs
-    channels, taps = row_shape(graph, x)[1], last_dim(graph, weight)
-    states = _states(node, graph, capacity, state, sequence, *ids)
+    channels, taps = row_shape(graph, x)[1], find_last_dim(graph, weight)
+    states = _make_states(node, graph, capacity, state, sequence, *ids)
     launch = Launch(
         "conv1d",
         (
             Ref(x),
-            *matrix(graph, weight),
+            *make_matrix_operands(graph, weight),
             None if bias == ABSENT else Ref(bias),
             Ref(node.outputs[0]),
             *states.buffers,
@@ -86,7 +86,7 @@ def conv1d(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Launches:
         (-(-channels // CONV_CHANNELS), "sequences", 1),
     )
     yield launch
-    yield from _scattered(states)
+    yield from _scatter_launches(states)
 
 
 def delta_net(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Launches:
@@ -95,7 +95,7 @@ def delta_net(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Launch
     tokens, columns = capacity["tokens"], row_shape(graph, conv_out)[1]
     unit = Temp("unit", 4 * tokens * 2 * k_heads * d)
     gates = Temp("gates", 8 * tokens * v_heads)
-    states = _states(node, graph, capacity, state, sequence, *ids)
+    states = _make_states(node, graph, capacity, state, sequence, *ids)
     eps = float(node.attrs["eps"])
     grouped = v_heads // k_heads if node.attrs["grouping"] == "grouped" else 0
     steps = (
@@ -110,13 +110,13 @@ def delta_net(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Launch
         ),
     )
     yield from steps
-    yield from _scattered(states)
+    yield from _scatter_launches(states)
 
 
 def gated_norm(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Launches:
     x, z, weight = node.inputs
     rows, columns = row_shape(graph, x)
-    size = last_dim(graph, weight)
+    size = find_last_dim(graph, weight)
     launch = Launch(
         "gated_norm",
         (Ref(x), Ref(z), Ref(weight), Ref(node.outputs[0])),
@@ -129,18 +129,24 @@ def gated_norm(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Launc
 def scan(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Launches:
     u, dt, b, c, a, d, state, sequence = node.inputs
     channels, n = (int(dim) for dim in graph.buffers[a].shape)
-    states = _states(node, graph, capacity, state, sequence)
+    states = _make_states(node, graph, capacity, state, sequence)
     launch = Launch(
         "scan",
-        (*(Ref(name) for name in (u, dt, b, c)), *matrix(graph, a), Ref(d), Ref(node.outputs[0]), *states.buffers),
+        (
+            *(Ref(name) for name in (u, dt, b, c)),
+            *make_matrix_operands(graph, a),
+            Ref(d),
+            Ref(node.outputs[0]),
+            *states.buffers,
+        ),
         (*states.sizes, channels, n),
         (-(-channels // SCAN_CHANNELS), "sequences", 1),
     )
     yield launch
 
 
-def _conv_rejects(node: Node, graph: OpGraph) -> str | None:
-    taps = last_dim(graph, node.inputs[1])
+def _check_conv(node: Node, graph: OpGraph) -> str | None:
+    taps = find_last_dim(graph, node.inputs[1])
     if taps > TAPS:
         return f"a convolution with {taps} taps; the kernel supports at most {TAPS}"
     return None
@@ -150,7 +156,7 @@ def rows(tuning: Tuning) -> tuple[Entry, ...]:
     conv = (Op.SSM_CONV1D, Op.SSM_CONV1D_UPDATE, Op.SSM_CONV1D_UPDATE_IDS)
     delta = (Op.SSM_DELTA_NET, Op.SSM_DELTA_NET_INPLACE, Op.SSM_DELTA_NET_INPLACE_IDS)
     return (
-        *(Entry(op, conv1d, tuning.orderings, F32, rejects=_conv_rejects) for op in conv),
+        *(Entry(op, conv1d, tuning.orderings, F32, rejects=_check_conv) for op in conv),
         *(Entry(op, delta_net, tuning.orderings, F32) for op in delta),
         Entry(Op.SSM_GATED_NORM, gated_norm, tuning.orderings, F32),
         Entry(Op.SSM_SCAN, scan, tuning.orderings, F32),

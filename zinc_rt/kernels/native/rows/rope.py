@@ -10,15 +10,15 @@ from zinc_rt.ir.graph import ABSENT, Node, OpGraph
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.entry import Entry
 from zinc_rt.kernels.launch import Launch, Ref
-from zinc_rt.kernels.native.vectors import matrix
-from zinc_rt.kernels.rows.operands import F32, last_dim, row_shape
+from zinc_rt.kernels.native.vectors import make_matrix_operands
+from zinc_rt.kernels.rows.operands import F32, find_last_dim, row_shape
 from zinc_rt.kernels.rows.tuning import Tuning
 
 PAGE_TOKENS = 16  # ir.op's default
 MODES = {"neox": 0, "norm": 1}  # rope.h's numbers
 
 
-def page_sizes(graph: OpGraph, node: Node, page_table: str, cache: str) -> tuple[int, int, int, int]:
+def find_page_sizes(graph: OpGraph, node: Node, page_table: str, cache: str) -> tuple[int, int, int, int]:
     """Return the numbers of paging.h: slots, pages per slot, tokens per page, rows of the cache."""
     slots, pages = (int(dim) for dim in graph.buffers[page_table].shape)
     page_tokens = int(node.attrs.get("page_tokens", PAGE_TOKENS))
@@ -31,12 +31,18 @@ def rope(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[La
     head_dim = int(node.attrs["head_dim"])
     yield Launch(
         "rope",
-        (Ref(x), Ref(position), *matrix(graph, cos), *matrix(graph, sin), Ref(node.outputs[0])),
+        (
+            Ref(x),
+            Ref(position),
+            *make_matrix_operands(graph, cos),
+            *make_matrix_operands(graph, sin),
+            Ref(node.outputs[0]),
+        ),
         (
             columns,
             head_dim,
             int(node.attrs.get("offset", 0)),
-            last_dim(graph, cos),
+            find_last_dim(graph, cos),
             MODES[str(node.attrs["mode"])],
             int(graph.buffers[cos].shape[0]),
         ),
@@ -54,19 +60,19 @@ def norm_rope_kv_write(node: Node, graph: OpGraph, capacity: Mapping[str, int]) 
         (
             *(Ref(name) for name in (q, k, v)),
             *(None if name == ABSENT else Ref(name) for name in (q_weight, k_weight)),
-            *matrix(graph, cos),
-            *matrix(graph, sin),
+            *make_matrix_operands(graph, cos),
+            *make_matrix_operands(graph, sin),
             *(Ref(name) for name in (position, slot, page_table, kv_k, kv_v, node.outputs[0])),
         ),
         (
             head_dim,
-            last_dim(graph, cos),
+            find_last_dim(graph, cos),
             MODES[str(node.attrs["mode"])],
             int(graph.buffers[cos].shape[0]),
             *heads,
             row_shape(graph, v)[1],
             float(node.attrs["eps"]),
-            *page_sizes(graph, node, page_table, kv_k),
+            *find_page_sizes(graph, node, page_table, kv_k),
         ),
         (sum(heads) + 1, tokens, 1),
     )
@@ -78,7 +84,7 @@ def kv_write(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterato
     yield Launch(
         "kv_write",
         tuple(Ref(name) for name in (k, v, kv_k, kv_v, position, slot, page_table)),
-        (k_columns, row_shape(graph, v)[1], *page_sizes(graph, node, page_table, kv_k)),
+        (k_columns, row_shape(graph, v)[1], *find_page_sizes(graph, node, page_table, kv_k)),
         (tokens, 1, 1),
     )
 
@@ -95,12 +101,12 @@ def row_scale(tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str,
 
 
 def rows(tuning: Tuning) -> tuple[Entry, ...]:
-    def scaled(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch]:
+    def scale_rows(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch]:
         return row_scale(tuning, node, graph, capacity)
 
     return (
         Entry(Op.ROPE, rope, tuning.orderings, F32),
         Entry(Op.RMS_NORM_FUSED_ROPE_KV_WRITE, norm_rope_kv_write, tuning.orderings, F32),
         Entry(Op.KV_WRITE_BATCHED, kv_write, tuning.orderings),
-        Entry(Op.ROW_SCALE, scaled, tuning.orderings, F32),
+        Entry(Op.ROW_SCALE, scale_rows, tuning.orderings, F32),
     )

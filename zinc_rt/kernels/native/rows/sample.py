@@ -18,7 +18,7 @@ def sample(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[
     rows, vocab = row_shape(graph, node.inputs[0])
     operands: tuple[Buffer, ...] = (
         *map(Ref, (*node.inputs, *node.outputs)),
-        *_temporaries(rows, vocab, capacity),
+        *_make_temporaries(rows, vocab, capacity),
     )
     yield Launch("sample", operands, (vocab,), (rows, 1, 1))
 
@@ -29,13 +29,13 @@ def sample_slots(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Ite
     operands: tuple[Buffer, ...] = (
         *map(Ref, node.inputs),
         Ref(node.outputs[0]),
-        *_temporaries(rows, vocab, capacity),
+        *_make_temporaries(rows, vocab, capacity),
     )
     sizes = (vocab, *(int(graph.buffers[name].shape[0]) for name in (record, counts)))
     yield Launch("sample_slots", operands, sizes, (rows, 1, 1))
 
 
-def _temporaries(rows: int | str, vocab: int, capacity: Mapping[str, int]) -> tuple[Temp, Temp]:
+def _make_temporaries(rows: int | str, vocab: int, capacity: Mapping[str, int]) -> tuple[Temp, Temp]:
     """Return two temporaries. A row is sorted from the first into the second; the first then holds weights and
     running sums.
     """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from math import prod
 
-from zinc_rt.ir.graph import SYMBOLS, Node, OpGraph, most
+from zinc_rt.ir.graph import SYMBOLS, Node, OpGraph, maximum_dim
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.entry import Entry
 from zinc_rt.kernels.launch import COUNTS, Launch, Ref, Temp
@@ -13,7 +13,7 @@ from zinc_rt.kernels.rows.operands import Buffer, Count, row_shape
 from zinc_rt.kernels.rows.tuning import Tuning
 
 
-def rows_launch(
+def make_rows_launch(
     kernel: str, source: Buffer, ids: str, target: Buffer, *, row_bytes: int, rows: int, count: Count = "sequences"
 ) -> Launch:
     """Launch load_rows, target[s] = source[ids[s]], or store_rows, target[ids[s]] = source[s], for each
@@ -26,7 +26,7 @@ def table_store(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iter
     """Store table entries. A Temp keeps the old table content until all entries have been validated."""
     entry, value, table = node.inputs
     entries = graph.buffers[entry].shape[0]
-    before = Temp("before", 4 * (most(entries, capacity) or 0))
+    before = Temp("before", 4 * (maximum_dim(entries, capacity) or 0))
     size = prod(int(dim) for dim in graph.buffers[table].shape)
     count = Ref(COUNTS, 4 * SYMBOLS.index(str(entries)))
     yield Launch("table_store", (Ref(entry), Ref(value), Ref(table), before, count), (size,))
@@ -36,7 +36,7 @@ def load_request_state(node: Node, graph: OpGraph, capacity: Mapping[str, int]) 
     table, slot = node.inputs
     rows, elements = row_shape(graph, table)
     size, (count,) = 4 * elements, graph.buffers[slot].shape
-    yield rows_launch(
+    yield make_rows_launch(
         "load_rows", Ref(table), slot, Ref(node.outputs[0]), row_bytes=size, rows=int(rows), count=count
     )
 
@@ -45,7 +45,7 @@ def store_request_state(node: Node, graph: OpGraph, capacity: Mapping[str, int])
     value, slot, table = node.inputs
     rows, elements = row_shape(graph, table)
     size, (count,) = 4 * elements, graph.buffers[slot].shape
-    yield rows_launch("store_rows", Ref(value), slot, Ref(table), row_bytes=size, rows=int(rows), count=count)
+    yield make_rows_launch("store_rows", Ref(value), slot, Ref(table), row_bytes=size, rows=int(rows), count=count)
 
 
 def rows(tuning: Tuning) -> tuple[Entry, ...]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from zinc_rt.ir.dtypes import block_of
+from zinc_rt.ir.dtypes import find_block
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Blocks:
 
 def unpack(dtype: str, raw: np.ndarray) -> Blocks:
     """Decode `raw`, uint8 [..., bytes per row]. Raise KeyError for a dtype not in UNPACK."""
-    return UNPACK[dtype](raw.reshape(*raw.shape[:-1], -1, block_of(dtype)[1]))
+    return UNPACK[dtype](raw.reshape(*raw.shape[:-1], -1, find_block(dtype)[1]))
 
 
 def _half(bytes2: np.ndarray) -> np.ndarray:

@@ -17,7 +17,7 @@ Execute = Callable[[ComputeChannel, View], None]
 
 EXECUTE: Mapping[int, Execute] = {
     0x10: control.nop,  # NOP
-    0x3F: control.indirect,  # INDIRECT_BUFFER, COND_INDIRECT_BUFFER
+    0x3F: control.execute_indirect,  # INDIRECT_BUFFER, COND_INDIRECT_BUFFER
     0x5C: control.kernel_only,  # INDIRECT_BUFFER_PASID
     0x22: control.cond_exec,  # COND_EXEC
     0x23: control.pred_exec,  # PRED_EXEC
@@ -41,12 +41,12 @@ EXECUTE: Mapping[int, Execute] = {
     0xBD: registers.set_packed,  # SET_SH_REG_PAIRS_PACKED_N
     0xBE: registers.set_uconfig_pairs,  # SET_UCONFIG_REG_PAIRS
     0x63: registers.load_sh_reg_index,  # LOAD_SH_REG_INDEX
-    0x11: registers.no_effect,  # SET_BASE
+    0x11: registers.ignore_packet,  # SET_BASE
     0x68: registers.set_config_reg,  # SET_CONFIG_REG
     0x78: control.kernel_only,  # SET_QUEUE_REG
-    0x54: registers.no_effect,  # PERFMON_CONTROL
-    0x3D: registers.no_effect,  # PERF_COUNTER_WINDOW
-    0x5D: registers.no_effect,  # PRIME_UTCL2
+    0x54: registers.ignore_packet,  # PERFMON_CONTROL
+    0x3D: registers.ignore_packet,  # PERF_COUNTER_WINDOW
+    0x5D: registers.ignore_packet,  # PRIME_UTCL2
     0x58: sync.acquire_mem,  # ACQUIRE_MEM
     0x49: sync.release_mem,  # RELEASE_MEM
     0x46: sync.event_write,  # EVENT_WRITE

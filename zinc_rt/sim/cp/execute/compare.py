@@ -5,15 +5,15 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Mapping
 
-from zinc_rt.sim.cp.interruptions import Illegal
+from zinc_rt.sim.cp.interruptions import IllegalPacket
 
 
-def _always(value: int, reference: int) -> bool:
+def _compare_always(value: int, reference: int) -> bool:
     return True
 
 
 FUNCTIONS: Mapping[int, Callable[[int, int], bool]] = {
-    0: _always,
+    0: _compare_always,
     1: operator.lt,
     2: operator.le,
     3: operator.eq,
@@ -23,7 +23,7 @@ FUNCTIONS: Mapping[int, Callable[[int, int], bool]] = {
 }
 
 
-def function(number: int) -> Callable[[int, int], bool]:
+def find_function(number: int) -> Callable[[int, int], bool]:
     if number not in FUNCTIONS:
-        raise Illegal(f"compare function {number} does not exist, expected 0 to 6")
+        raise IllegalPacket(f"compare function {number} does not exist, expected 0 to 6")
     return FUNCTIONS[number]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from zinc_rt.sim.cp.compute import ComputeChannel
-from zinc_rt.sim.cp.execute.compare import function
+from zinc_rt.sim.cp.execute.compare import find_function
 from zinc_rt.sim.cp.fetch import MAX_DEPTH, IndirectFrame
-from zinc_rt.sim.cp.interruptions import Illegal, Wait
+from zinc_rt.sim.cp.interruptions import IllegalPacket, QueueWait
 from zinc_rt.sim.interfaces import AccessKind, Fault
 from zinc_rt.sim.tables.layout import View
 
@@ -17,14 +17,14 @@ def nop(channel: ComputeChannel, packet: View) -> None:
 
 
 def kernel_only(channel: ComputeChannel, packet: View) -> None:
-    raise Illegal(f"{packet.name} is privileged: it belongs to the kernel's own queues")
+    raise IllegalPacket(f"{packet.name} is privileged: it belongs to the kernel's own queues")
 
 
 def indirect_buffer(channel: ComputeChannel, packet: View) -> None:
     if not packet.valid:
-        raise Illegal("bit 23 (valid) is clear, so the compute engine rejects the indirect buffer")
+        raise IllegalPacket("bit 23 (valid) is clear, so the compute engine rejects the indirect buffer")
     if packet.priv:
-        raise Illegal("bit 31 (priv) is set, but only the kernel's queues may set it")
+        raise IllegalPacket("bit 31 (priv) is set, but only the kernel's queues may set it")
     inherits = packet.inherit_vmid and not channel.device.kmd.injected("vmid-not-inherited")
     if channel.is_user and not inherits:
         channel.finding(
@@ -34,45 +34,47 @@ def indirect_buffer(channel: ComputeChannel, packet: View) -> None:
         )
         raise Fault(packet.address & ~3, AccessKind.READ, "not present")
     if packet.inherit_vmid and not channel.is_user:
-        channel.unverified(
+        channel.report_unverified(
             "ib-inherit-vmid", "bit 30 (inherit VMID) is for user queues; on a KFD queue it is unverified"
         )
     if packet.vmid:
-        channel.unverified("reserved-bits", f"vmid {packet.vmid} is reserved for the kernel's queues, set it to 0")
+        channel.report_unverified(
+            "reserved-bits", f"vmid {packet.vmid} is reserved for the kernel's queues, set it to 0"
+        )
     _call(channel, packet.address, packet.size_dw, chain=bool(packet.chain))
 
 
-def indirect(channel: ComputeChannel, packet: View) -> None:
+def execute_indirect(channel: ComputeChannel, packet: View) -> None:
     """Execute INDIRECT_BUFFER: two packets share this opcode and differ in size."""
     (indirect_buffer if packet.dwords == 4 else cond_indirect_buffer)(channel, packet)
 
 
 def cond_indirect_buffer(channel: ComputeChannel, packet: View) -> None:
     if packet.mode not in (1, 2):
-        raise Illegal(f"mode is {packet.mode}, expected neither if-then (1) nor if-then-else (2)")
-    value = channel.read(channel.aligned(packet.compare_address, 8), 8)
-    if function(packet.function)(value & packet.mask, packet.reference):
+        raise IllegalPacket(f"mode is {packet.mode}, expected neither if-then (1) nor if-then-else (2)")
+    value = channel.read(channel.align(packet.compare_address, 8), 8)
+    if find_function(packet.function)(value & packet.mask, packet.reference):
         _call(channel, packet.address_1, packet.size_1_dw, chain=False)
     elif packet.mode == 2:
         _call(channel, packet.address_2, packet.size_2_dw, chain=False)
 
 
 def _call(channel: ComputeChannel, address: int, size_dw: int, *, chain: bool) -> None:
-    va = channel.aligned(address, 4)
+    va = channel.align(address, 4)
     caller, position = channel.at
     if va % IB_ALIGN_BYTES or size_dw * 4 % IB_ALIGN_BYTES:
-        channel.unverified(
+        channel.report_unverified(
             "ib-alignment",
             f"the buffer at 0x{va:x} of {size_dw} dwords is not a multiple of {IB_ALIGN_BYTES} bytes",
         )
     if size_dw == 0:
-        channel.unverified("ib-empty", "an indirect buffer of 0 dwords")
+        channel.report_unverified("ib-empty", "an indirect buffer of 0 dwords")
         return
     depth = len(channel.frames)
     frame = IndirectFrame(channel.space, va, size_dw, f"{caller.place(position)}")
     if chain:
         if caller is channel.ring:
-            raise Illegal("bit 20 (chain) is set in the ring, where there is no buffer to continue from")
+            raise IllegalPacket("bit 20 (chain) is set in the ring, where there is no buffer to continue from")
         if isinstance(caller, IndirectFrame):
             frame.caller = caller.caller
         channel.frames[-1] = frame
@@ -81,23 +83,23 @@ def _call(channel: ComputeChannel, address: int, size_dw: int, *, chain: bool) -
             channel.frames.pop()  # a call at a buffer's very end needs no way back
         depth = len(channel.frames)
         if depth >= MAX_DEPTH:
-            raise Illegal(
+            raise IllegalPacket(
                 f"indirect buffers are nested {depth} deep: at most two levels below the ring are known to work"
             )
         if depth > 1:
-            channel.unverified("ib-nesting", "an indirect buffer within an indirect buffer is unverified")
+            channel.report_unverified("ib-nesting", "an indirect buffer within an indirect buffer is unverified")
         channel.frames.append(frame)
-    channel.touched(reads=((va, 4 * size_dw),))
+    channel.record_accesses(reads=((va, 4 * size_dw),))
 
 
 def cond_exec(channel: ComputeChannel, packet: View) -> None:
-    if channel.read(channel.aligned(packet.address, 4), 4) == 0:
+    if channel.read(channel.align(packet.address, 4), 4) == 0:
         channel.skip(packet.exec_count)
 
 
 def pred_exec(channel: ComputeChannel, packet: View) -> None:
     """Execute PRED_EXEC for the only die, which has number 0."""
-    channel.unverified("packet-unverified", "PRED_EXEC is not in the lists of the compute engine's packets")
+    channel.report_unverified("packet-unverified", "PRED_EXEC is not in the lists of the compute engine's packets")
     if not packet.xcc_select & 1:
         channel.skip(packet.exec_count)
 
@@ -107,7 +109,7 @@ def rewind(channel: ComputeChannel, packet: View) -> None:
     frame, position = channel.at
     va = frame.va(position + 1)
 
-    def ready() -> bool:
+    def is_ready() -> bool:
         return bool(int.from_bytes(channel.space.read(va, 4), "little") >> 31)
 
     def fetch_again() -> None:
@@ -116,4 +118,4 @@ def rewind(channel: ComputeChannel, packet: View) -> None:
     if packet.valid:
         fetch_again()
         return
-    channel.wait = Wait(ready, f"REWIND until bit 31 at 0x{va:x} is set", not channel.is_user, fetch_again)
+    channel.wait = QueueWait(is_ready, f"REWIND until bit 31 at 0x{va:x} is set", not channel.is_user, fetch_again)

@@ -6,9 +6,9 @@ from __future__ import annotations
 import struct
 
 from zinc_rt.sim.cp.compute import ComputeChannel
-from zinc_rt.sim.cp.execute.compare import function
-from zinc_rt.sim.cp.interruptions import Illegal
-from zinc_rt.sim.cp.work import Work
+from zinc_rt.sim.cp.execute.compare import find_function
+from zinc_rt.sim.cp.interruptions import IllegalPacket
+from zinc_rt.sim.cp.work import LaunchedWork
 from zinc_rt.sim.tables.layout import View
 
 REGISTER_MASK = 0x3FFFF
@@ -21,8 +21,8 @@ def write_data(channel: ComputeChannel, packet: View) -> None:
             channel.write_register((packet.address & REGISTER_MASK) + step, value)
         return
     if packet.dst_sel not in (2, 5):
-        raise Illegal(f"dst_sel {packet.dst_sel} is none of register (0), L2 (2), memory (5)")
-    va = channel.aligned(packet.address, 4)
+        raise IllegalPacket(f"dst_sel {packet.dst_sel} is none of register (0), L2 (2), memory (5)")
+    va = channel.align(packet.address, 4)
     if packet.same_address:
         for value in packet.data[:-1]:
             channel.space.write(va, struct.pack("<I", value))
@@ -33,26 +33,26 @@ def write_data(channel: ComputeChannel, packet: View) -> None:
 
 def copy_data(channel: ComputeChannel, packet: View) -> None:
     size = 8 if packet.count_sel else 4
-    value = _source(channel, packet, size) & (1 << 8 * size) - 1
+    value = _read_source(channel, packet, size) & (1 << 8 * size) - 1
     if packet.dst_sel in (0, 6):
         address = packet.dst & REGISTER_MASK
         channel.write_register(address, value & 0xFFFFFFFF)
         if size == 8:
             channel.write_register(address + 1, value >> 32)
     elif packet.dst_sel in (2, 5):
-        channel.write(channel.aligned(packet.dst, size), value.to_bytes(size, "little"))
+        channel.write(channel.align(packet.dst, size), value.to_bytes(size, "little"))
     elif packet.dst_sel == 4:
-        channel.unverified("not-simulated", "performance counters are not simulated")
+        channel.report_unverified("not-simulated", "performance counters are not simulated")
     else:
-        raise Illegal(f"dst_sel {packet.dst_sel} is not a destination on this chip")
+        raise IllegalPacket(f"dst_sel {packet.dst_sel} is not a destination on this chip")
 
 
-def _source(channel: ComputeChannel, packet: View, size: int) -> int:
+def _read_source(channel: ComputeChannel, packet: View, size: int) -> int:
     select = packet.src_sel
     if select in (1, 2):
         if select == 1:
-            channel.unverified("value-unverified", "src_sel 1 is obsolete, 2 is memory through L2")
-        return channel.read(channel.aligned(packet.src, size), size)
+            channel.report_unverified("value-unverified", "src_sel 1 is obsolete, 2 is memory through L2")
+        return channel.read(channel.align(packet.src, size), size)
     if select == 0:
         address = packet.src & REGISTER_MASK
         low = channel.registers.read(address)
@@ -64,40 +64,40 @@ def _source(channel: ComputeChannel, packet: View, size: int) -> int:
     if select in (9, 10):
         return channel.device.kmd.gpu_counter()
     if select == 4:
-        channel.unverified("not-simulated", "performance counters read as 0 here")
+        channel.report_unverified("not-simulated", "performance counters read as 0 here")
         return 0
-    raise Illegal(f"src_sel {select} is not a source on this chip")
+    raise IllegalPacket(f"src_sel {select} is not a source on this chip")
 
 
 def cond_write(channel: ComputeChannel, packet: View) -> None:
-    compare = function(packet.function)
+    compare = find_function(packet.function)
     if packet.poll_space == 0:
         value = channel.registers.read(packet.poll_address & REGISTER_MASK)
     else:
-        value = channel.read(channel.aligned(packet.poll_address, 4), 4)
+        value = channel.read(channel.align(packet.poll_address, 4), 4)
     if not compare(value & packet.mask, packet.reference):
         return
     if packet.write_space == 0:
         channel.write_register(packet.write_address & REGISTER_MASK, packet.data)
     elif packet.write_space == 1:
-        channel.write(channel.aligned(packet.write_address, 4), struct.pack("<I", packet.data))
+        channel.write(channel.align(packet.write_address, 4), struct.pack("<I", packet.data))
     else:
-        raise Illegal(f"write_space {packet.write_space} is neither register (0) nor memory (1)")
+        raise IllegalPacket(f"write_space {packet.write_space} is neither register (0) nor memory (1)")
 
 
 def timestamp(channel: ComputeChannel, packet: View) -> None:
     """Store the counter now (top), or after all earlier work has finished (bottom)."""
     if packet.enable_top:
-        channel.write(channel.aligned(packet.top_address, 8), _now(channel))
+        channel.write(channel.align(packet.top_address, 8), _read_counter(channel))
     if packet.enable_bottom:
-        va = channel.aligned(packet.bottom_address, 8)
+        va = channel.align(packet.bottom_address, 8)
 
         def at_end() -> bool:
-            channel.space.write(va, _now(channel))
+            channel.space.write(va, _read_counter(channel))
             return True
 
-        channel.pending.launch(Work(None, channel.label(), at_end, at=channel.at))
+        channel.pending.launch(LaunchedWork(None, channel.label(), at_end, at=channel.at))
 
 
-def _now(channel: ComputeChannel) -> bytes:
+def _read_counter(channel: ComputeChannel) -> bytes:
     return struct.pack("<Q", channel.device.kmd.gpu_counter() & (1 << 64) - 1)

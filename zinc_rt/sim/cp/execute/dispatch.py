@@ -24,30 +24,30 @@ def dispatch_direct(channel: ComputeChannel, packet: View) -> None:
 
 
 def dispatch_indirect(channel: ComputeChannel, packet: View) -> None:
-    va = channel.aligned(packet.address, 4)
+    va = channel.align(packet.address, 4)
     dims = struct.unpack("<3I", channel.space.read(va, 12))
-    channel.touched(reads=((va, 12),))
+    channel.record_accesses(reads=((va, 12),))
     launch(channel, (dims[0], dims[1], dims[2]), packet.initiator)
 
 
 def launch(channel: ComputeChannel, dims: tuple[int, int, int], initiator: int) -> None:
     """Launch the program in the SH registers with the grid and initiator of the packet."""
     if not initiator & COMPUTE_SHADER_EN:
-        channel.unverified(
+        channel.report_unverified(
             "dispatch-disabled", f"initiator {initiator:#x} has bit 0 (COMPUTE_SHADER_EN) clear: nothing launches"
         )
         return
     extra = initiator & ~_INITIATOR_BITS[channel.generation]
     if extra:
-        channel.unverified("reserved-bits", f"initiator bits {extra:#x} are undefined on this chip")
+        channel.report_unverified("reserved-bits", f"initiator bits {extra:#x} are undefined on this chip")
     sh = channel.registers.sh
-    program_va = channel.registers.program_va()
+    program_va = channel.registers.find_program_va()
     sizes = [sh.get(NUM_THREAD_X + axis, 0) for axis in range(3)]
     full = [
         size & (0x1FFF if channel.generation == 12 and axis < 2 else 0xFFFF) for axis, size in enumerate(sizes)
     ]
     if not 0 < full[0] * full[1] * full[2] <= MAX_GROUP_THREADS:
-        channel.unverified(
+        channel.report_unverified(
             "group-size", f"workgroups of {full[0]}x{full[1]}x{full[2]} threads: expected 1 to {MAX_GROUP_THREADS}"
         )
         return
@@ -62,7 +62,7 @@ def launch(channel: ComputeChannel, dims: tuple[int, int, int], initiator: int) 
         ]
     start = [0, 0, 0] if initiator & FORCE_START_AT_000 else [sh.get(START_X + axis, 0) for axis in range(3)]
     if any(start):
-        channel.device.consulted.mark("dispatch with START")
+        channel.device.consulted.add_mark("dispatch with START")
     if channel.device.behaviour.dims_with_start == "end":
         groups = [max(end - first, 0) for end, first in zip(groups, start, strict=True)]
     if 0 in groups:
@@ -84,7 +84,7 @@ def launch(channel: ComputeChannel, dims: tuple[int, int, int], initiator: int) 
         functools.partial(channel.finding, at=channel.at),
     )
     engine = channel.device.engine
-    waves = _running(engine, dispatch)
+    waves = _make_runner(engine, dispatch)
     channel.launch(
         WorkKind.WAVES,
         waves,
@@ -93,7 +93,7 @@ def launch(channel: ComputeChannel, dims: tuple[int, int, int], initiator: int) 
     )
 
 
-def _running(engine: ShaderEngine, dispatch: ShaderDispatch) -> Callable[[], Accesses | None]:
+def _make_runner(engine: ShaderEngine, dispatch: ShaderDispatch) -> Callable[[], Accesses | None]:
     """Run the dispatch's waves, with their effect on host memory cached by GL2."""
     space, started = dispatch.space, False
 

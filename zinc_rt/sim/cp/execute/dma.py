@@ -9,7 +9,7 @@ from functools import partial
 from zinc_rt.sim.cp import bulk_moves
 from zinc_rt.sim.cp.clocks import WorkKind
 from zinc_rt.sim.cp.compute import ComputeChannel
-from zinc_rt.sim.cp.interruptions import Illegal, Wait
+from zinc_rt.sim.cp.interruptions import IllegalPacket, QueueWait
 from zinc_rt.sim.shader_engine import Accesses
 from zinc_rt.sim.tables.layout import View
 
@@ -18,26 +18,28 @@ PIECES_A_STEP = 256
 
 
 def dma_data(channel: ComputeChannel, packet: View) -> None:
-    _transfer(channel, packet)
+    _run_transfer(channel, packet)
     if packet.cp_sync:  # nvd.h, PACKET3_DMA_DATA_CP_SYNC; also of 0 bytes: Mesa's si_cp_dma_wait_for_idle
         result = partial(channel.mark_coverage, WorkKind.DMA)
         channel.wait_for(
-            Wait(lambda: not channel.pending.busy(WorkKind.DMA), "DMA_DATA with CP_SYNC", then=result)
+            QueueWait(lambda: not channel.pending.busy(WorkKind.DMA), "DMA_DATA with CP_SYNC", then=result)
         )
 
 
-def _transfer(channel: ComputeChannel, packet: View) -> None:
+def _run_transfer(channel: ComputeChannel, packet: View) -> None:
     if packet.src_sel not in (ADDRESS, DATA, ADDRESS_L2):
-        raise Illegal(f"src_sel {packet.src_sel} is none of address (0), data (2), address through L2 (3)")
+        raise IllegalPacket(f"src_sel {packet.src_sel} is none of address (0), data (2), address through L2 (3)")
     if packet.dst_sel not in (ADDRESS, NOWHERE, ADDRESS_L2):
-        raise Illegal(f"dst_sel {packet.dst_sel} is none of address (0), nowhere (2), address through L2 (3)")
+        raise IllegalPacket(
+            f"dst_sel {packet.dst_sel} is none of address (0), nowhere (2), address through L2 (3)"
+        )
     if packet.src_space or packet.dst_space:
-        raise Illegal("register space is not accessible from a user queue")
+        raise IllegalPacket("register space is not accessible from a user queue")
     if packet.src_fixed or packet.dst_fixed:
-        raise Illegal("fixed addresses (src_fixed, dst_fixed) are not simulated")
+        raise IllegalPacket("fixed addresses (src_fixed, dst_fixed) are not simulated")
     size = packet.byte_count
     if size == 0 and not packet.cp_sync:
-        channel.unverified("dma-empty", "a copy of 0 bytes")
+        channel.report_unverified("dma-empty", "a copy of 0 bytes")
     if packet.raw_wait:
         channel.mark_coverage(WorkKind.DMA)
     if packet.dst_sel == NOWHERE or size == 0:
@@ -50,12 +52,12 @@ def _transfer(channel: ComputeChannel, packet: View) -> None:
         accesses = Accesses(writes=((packet.dst, size),))
     else:
         if packet.src < packet.dst + size and packet.dst < packet.src + size:
-            channel.unverified(
+            channel.report_unverified(
                 "overlapping-copy", "source and destination overlap: the result depends on the order"
             )
         advance = bulk_moves.copy(channel.space, packet.dst, packet.src, size)
         accesses = Accesses(reads=((packet.src, size),), writes=((packet.dst, size),))
-    channel.launch(WorkKind.DMA, _finishing(advance, accesses), after_dma=after, past_l2=past_l2)
+    channel.launch(WorkKind.DMA, _make_finisher(advance, accesses), after_dma=after, past_l2=past_l2)
 
 
 def dma_data_fill_multi(channel: ComputeChannel, packet: View) -> None:
@@ -63,8 +65,8 @@ def dma_data_fill_multi(channel: ComputeChannel, packet: View) -> None:
     is unverified, so it is a finding.
     """
     if packet.src_sel != DATA or packet.dst_sel != ADDRESS_L2:
-        raise Illegal("only src_sel 2 (data) and dst_sel 3 (address through L2) are supported")
-    channel.unverified(
+        raise IllegalPacket("only src_sel 2 (data) and dst_sel 3 (address through L2) are supported")
+    channel.report_unverified(
         "packet-unverified", "the position of the data in DMA_DATA_FILL_MULTI is unverified: it fills with 0"
     )
     size, stride, count = packet.byte_count, packet.byte_stride, packet.dma_count
@@ -81,8 +83,8 @@ def dma_data_fill_multi(channel: ComputeChannel, packet: View) -> None:
         return result >= count
 
     extent = (count - 1) * stride + size if count else 0
-    channel.launch(WorkKind.DMA, _finishing(advance, Accesses(writes=((packet.dst, extent),))))
+    channel.launch(WorkKind.DMA, _make_finisher(advance, Accesses(writes=((packet.dst, extent),))))
 
 
-def _finishing(advance: Callable[[], bool], accesses: Accesses) -> Callable[[], Accesses | None]:
+def _make_finisher(advance: Callable[[], bool], accesses: Accesses) -> Callable[[], Accesses | None]:
     return lambda: accesses if advance() else None

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from zinc_rt.sim.cp.compute import ComputeChannel
-from zinc_rt.sim.cp.interruptions import Illegal
+from zinc_rt.sim.cp.interruptions import IllegalPacket
 from zinc_rt.sim.tables.layout import View
-from zinc_rt.sim.tables.registers import CONFIG, SH, UCONFIG, RegisterSpace, register_name
+from zinc_rt.sim.tables.registers import CONFIG, SH, UCONFIG, RegisterSpace, format_register
 
 APPLY_KERNEL_CU_MASK = 3
 
@@ -36,7 +36,7 @@ def _set_all(channel: ComputeChannel, space: RegisterSpace, writes: Iterable[tup
 
 def _set(channel: ComputeChannel, space: RegisterSpace, address: int, value: int) -> None:
     if not space.base <= address < space.end:
-        raise Illegal(
+        raise IllegalPacket(
             f"register offset {address - space.base:#x} is outside {space.name}: expected 0 to "
             f"{space.end - space.base - 1:#x}"
         )
@@ -45,7 +45,7 @@ def _set(channel: ComputeChannel, space: RegisterSpace, address: int, value: int
 
 def set_sh_reg(channel: ComputeChannel, packet: View) -> None:
     if packet.index == 1:
-        raise Illegal("index 1 (insert VMID) is reserved for the kernel's queues")
+        raise IllegalPacket("index 1 (insert VMID) is reserved for the kernel's queues")
     registers = channel.registers
     offset = packet.register
     for value in packet.values:
@@ -55,8 +55,8 @@ def set_sh_reg(channel: ComputeChannel, packet: View) -> None:
         else:
             registers.sh[offset] = value
             if value & unnamed:
-                name = register_name(SH.base + offset, channel.generation)
-                channel.unverified("register-bits", f"{name}: bits {value & unnamed:#x} have no field")
+                name = format_register(SH.base + offset, channel.generation)
+                channel.report_unverified("register-bits", f"{name}: bits {value & unnamed:#x} have no field")
         offset += 1
 
 
@@ -64,7 +64,7 @@ def set_sh_reg_index(channel: ComputeChannel, packet: View) -> None:
     """Write SH registers. Index 3 ANDs a CU mask with the kernel's, which the driver may have stored in
     the queue's `extra`."""
     if packet.index == 1:
-        raise Illegal("index 1 (insert VMID) is reserved for the kernel's queues")
+        raise IllegalPacket("index 1 (insert VMID) is reserved for the kernel's queues")
     for index, value in enumerate(packet.values):
         offset = packet.register + index
         if packet.index == APPLY_KERNEL_CU_MASK:
@@ -74,7 +74,7 @@ def set_sh_reg_index(channel: ComputeChannel, packet: View) -> None:
 
 def set_packed(channel: ComputeChannel, packet: View) -> None:
     if packet.writes_count != len(packet.writes):
-        channel.unverified(
+        channel.report_unverified(
             "writes-count",
             (f"{packet.name} specifies {packet.writes_count} registers but contains {len(packet.writes)}"),
         )
@@ -85,20 +85,20 @@ def load_sh_reg_index(channel: ComputeChannel, packet: View) -> None:
     """Load registers from memory: consecutive ones, or (offset, value) pairs. Only direct addresses are
     simulated."""
     if packet.index != 0:
-        raise Illegal(f"index {packet.index}: this device loads from direct addresses only")
-    va = channel.aligned(packet.address_dw << 2 | packet.address_hi << 32, 4)
+        raise IllegalPacket(f"index {packet.index}: this device loads from direct addresses only")
+    va = channel.align(packet.address_dw << 2 | packet.address_hi << 32, 4)
     count = packet.num_dwords
     words = memoryview(channel.space.read(va, 4 * count)).cast("I").tolist() if count else []
-    channel.touched(reads=((va, 4 * count),))
+    channel.record_accesses(reads=((va, 4 * count),))
     if packet.data_format == 0:
         for index, value in enumerate(words):
             _set(channel, SH, SH.base + packet.register + index, value)
     else:
-        channel.unverified("packet-unverified", "offset-and-data lists are unverified")
+        channel.report_unverified("packet-unverified", "offset-and-data lists are unverified")
         for offset, value in zip(words[0::2], words[1::2], strict=False):
             _set(channel, SH, SH.base + offset, value)
 
 
-def no_effect(channel: ComputeChannel, packet: View) -> None:
+def ignore_packet(channel: ComputeChannel, packet: View) -> None:
     """Ignore counters and hints: no state that a program can read changes."""
-    channel.unverified("not-simulated", f"{packet.name} has no effect on this device")
+    channel.report_unverified("not-simulated", f"{packet.name} has no effect on this device")

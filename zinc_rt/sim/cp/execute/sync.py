@@ -7,11 +7,11 @@ from collections.abc import Mapping
 
 from zinc_rt.sim.cp.clocks import WorkKind, join
 from zinc_rt.sim.cp.compute import ComputeChannel
-from zinc_rt.sim.cp.execute.compare import function
+from zinc_rt.sim.cp.execute.compare import find_function
 from zinc_rt.sim.cp.execute.data import REGISTER_MASK
 from zinc_rt.sim.cp.hazards import NO_CACHE, Cache
-from zinc_rt.sim.cp.interruptions import Illegal, Wait
-from zinc_rt.sim.cp.work import Work
+from zinc_rt.sim.cp.interruptions import IllegalPacket, QueueWait
+from zinc_rt.sim.cp.work import LaunchedWork
 from zinc_rt.sim.interfaces import AccessKind, Fault
 from zinc_rt.sim.tables import caches as bits
 from zinc_rt.sim.tables.layout import View
@@ -28,9 +28,9 @@ from zinc_rt.sim.tables.packets import (
 
 def acquire_mem(channel: ComputeChannel, packet: View) -> None:
     control = packet.gcr_cntl
-    caches = _caches(control, _ACQUIRE)
+    caches = _select_caches(control, _ACQUIRE)
     if control & bits.ACQUIRE_GL2_DISCARD:
-        _discards(channel)
+        _report_discard(channel)
     if control & bits.ACQUIRE_GLI:
         caches |= Cache.GLI_INV
         channel.space.invalidate_icache()
@@ -40,8 +40,8 @@ def acquire_mem(channel: ComputeChannel, packet: View) -> None:
     inside = None if whole else (packet.base_256b << 8, packet.size_256b << 8)
     if caches & Cache.GL2_INV:
         channel.space.invalidate_gl2(inside)
-    _wave_caches(channel, caches, inside)
-    channel.hazards.cleaned(caches, channel.clock(), channel.device.issue(), inside)
+    _invalidate_wave_caches(channel, caches, inside)
+    channel.hazards.record_cache_operation(caches, channel.clock(), channel.device.number_packet(), inside)
 
 
 def release_mem(channel: ComputeChannel, packet: View) -> None:
@@ -50,11 +50,11 @@ def release_mem(channel: ComputeChannel, packet: View) -> None:
     if not channel.queue.eop_va:
         raise Fault(0, AccessKind.WRITE, "not present")  # the end-of-pipe buffer's address
     if packet.data_sel in (5, 7) or packet.data_sel not in _DATA:
-        raise Illegal(f"data_sel {packet.data_sel} does not exist on this device, expected 0 to 4")
+        raise IllegalPacket(f"data_sel {packet.data_sel} does not exist on this device, expected 0 to 4")
     if packet.int_sel > 6:
-        raise Illegal(f"int_sel {packet.int_sel} does not exist, expected 0 to 6")
+        raise IllegalPacket(f"int_sel {packet.int_sel} does not exist, expected 0 to 6")
     if packet.event_index not in (END_OF_PIPE, SHADER_DONE):
-        raise Illegal(f"event_index {packet.event_index} is neither end of pipe (5) nor shader done (6)")
+        raise IllegalPacket(f"event_index {packet.event_index} is neither end of pipe (5) nor shader done (6)")
     wanted = RELEASE_INDEX.get(packet.event_type)
     if wanted is not None and packet.event_index != wanted:
         channel.finding(
@@ -63,47 +63,47 @@ def release_mem(channel: ComputeChannel, packet: View) -> None:
             f"which goes with {wanted} (end of pipe 5, shader done 6)",
         )
     if packet.dst_sel > 1:
-        raise Illegal(f"dst_sel {packet.dst_sel} (the queue's own registers) is reserved for the firmware")
-    _reserved(channel, packet.gcr_cntl & ~bits.RELEASE_BITS[channel.generation])
+        raise IllegalPacket(f"dst_sel {packet.dst_sel} (the queue's own registers) is reserved for the firmware")
+    _report_reserved(channel, packet.gcr_cntl & ~bits.RELEASE_BITS[channel.generation])
     size = _DATA[packet.data_sel]
-    va = channel.aligned(packet.address, size) if size else 0
-    caches = _caches(packet.gcr_cntl, _RELEASE)
+    va = channel.align(packet.address, size) if size else 0
+    caches = _select_caches(packet.gcr_cntl, _RELEASE)
     if packet.gcr_cntl & bits.RELEASE_GL2_DISCARD:
-        _discards(channel)
+        _report_discard(channel)
     if packet.glk_inv:
         caches |= Cache.GLK_INV
-    clock = channel.launched_clock()
-    issue = channel.device.issue()
+    clock = channel.find_launched_clock()
+    issue = channel.device.number_packet()
 
     def at_end() -> bool:
         if caches & Cache.GL2_WB:
             channel.space.write_back()
         if caches & Cache.GL2_INV:
             channel.space.invalidate_gl2()
-        _wave_caches(channel, caches)
-        channel.hazards.cleaned(caches, clock, issue)
+        _invalidate_wave_caches(channel, caches)
+        channel.hazards.record_cache_operation(caches, clock, issue)
         device = channel.device
         if size and not device.kmd.injected("fence-never-written"):
-            channel.space.write(va, _data(channel, packet))
+            channel.space.write(va, _pack_data(channel, packet))
             if caches & Cache.GL2_WB:
                 channel.space.write_back()
-            device.flags.wrote(channel.space, va, clock)
-            device.stored(channel.space, va, clock)
+            device.flags.record_write(channel.space, va, clock)
+            device.record_store(channel.space, va, clock)
         channel.released = join(channel.released, clock)
-        if _interrupts(channel, packet):
+        if _is_interrupting(channel, packet):
             device.publish(clock)
             channel.messages.interrupt(channel.queue, packet.int_ctxid)
         return True
 
-    channel.pending.launch(Work(None, channel.label(), at_end, at=channel.at))
+    channel.pending.launch(LaunchedWork(None, channel.label(), at_end, at=channel.at))
 
 
-def _wave_caches(channel: ComputeChannel, caches: Cache, inside: tuple[int, int] | None = None) -> None:
+def _invalidate_wave_caches(channel: ComputeChannel, caches: Cache, inside: tuple[int, int] | None = None) -> None:
     vector, scalar = Cache.GLV_INV in caches, Cache.GLK_INV in caches
     channel.space.invalidate_wave_caches(vector=vector, scalar=scalar, inside=inside)
 
 
-def _discards(channel: ComputeChannel) -> None:
+def _report_discard(channel: ComputeChannel) -> None:
     """Report the discard. The simulator does not drop lines; the finding states that hardware may, so a program
     that passes here can still be wrong.
     """
@@ -117,7 +117,7 @@ def _discards(channel: ComputeChannel) -> None:
 _DATA = {0: 0, 1: 4, 2: 8, 3: 8, 4: 8}  # data_sel -> bytes written
 
 
-def _data(channel: ComputeChannel, packet: View) -> bytes:
+def _pack_data(channel: ComputeChannel, packet: View) -> bytes:
     if packet.data_sel == 1:
         return struct.pack("<I", packet.data & 0xFFFFFFFF)
     if packet.data_sel == 2:
@@ -140,7 +140,7 @@ _RELEASE = {
 }
 
 
-def _caches(control: int, names: Mapping[int, Cache]) -> Cache:
+def _select_caches(control: int, names: Mapping[int, Cache]) -> Cache:
     selected = NO_CACHE
     for bit, cache in names.items():
         if control & bit:
@@ -148,7 +148,7 @@ def _caches(control: int, names: Mapping[int, Cache]) -> Cache:
     return selected
 
 
-def _interrupts(channel: ComputeChannel, packet: View) -> bool:
+def _is_interrupting(channel: ComputeChannel, packet: View) -> bool:
     if packet.int_sel in (1, 2, 4):
         return True
     if packet.int_sel in (5, 6):
@@ -158,29 +158,33 @@ def _interrupts(channel: ComputeChannel, packet: View) -> bool:
     return False
 
 
-def _reserved(channel: ComputeChannel, extra: int) -> None:
+def _report_reserved(channel: ComputeChannel, extra: int) -> None:
     if extra:
-        channel.unverified("reserved-bits", f"cache operation bits {extra:#x} are reserved on this chip")
+        channel.report_unverified("reserved-bits", f"cache operation bits {extra:#x} are reserved on this chip")
 
 
 def event_write(channel: ComputeChannel, packet: View) -> None:
     if packet.event_type == SAMPLE_PIPELINESTAT:
-        channel.unverified("not-simulated", "pipeline statistics are not counted here, nothing is written")
+        channel.report_unverified("not-simulated", "pipeline statistics are not counted here, nothing is written")
         return
     if packet.event_type != CS_PARTIAL_FLUSH:
         if packet.event_index == PARTIAL_FLUSH:
-            raise Illegal(
+            raise IllegalPacket(
                 f"event index 4 (CS partial flush) cannot be used with event type {packet.event_type:#x}"
             )
         return  # tracing, counters: no visible effect
     if packet.event_index != PARTIAL_FLUSH:
-        channel.unverified("value-unverified", f"CS_PARTIAL_FLUSH with event index {packet.event_index}, not 4")
+        channel.report_unverified(
+            "value-unverified", f"CS_PARTIAL_FLUSH with event index {packet.event_index}, not 4"
+        )
 
-    def flushed() -> None:
+    def finish_flush() -> None:
         channel.mark_coverage(WorkKind.WAVES)
         channel.pending.settle()
 
-    channel.wait_for(Wait(lambda: not channel.pending.busy(WorkKind.WAVES), "CS_PARTIAL_FLUSH", then=flushed))
+    channel.wait_for(
+        QueueWait(lambda: not channel.pending.busy(WorkKind.WAVES), "CS_PARTIAL_FLUSH", then=finish_flush)
+    )
 
 
 def hdp_flush(channel: ComputeChannel, packet: View) -> None:
@@ -188,37 +192,37 @@ def hdp_flush(channel: ComputeChannel, packet: View) -> None:
 
 
 def wait_reg_mem(channel: ComputeChannel, packet: View) -> None:
-    compare = function(packet.function)
+    compare = find_function(packet.function)
     if packet.operation == 1:  # write a register, poll another: known as an HDP flush only
-        channel.unverified("register-pair", "a register pair is treated as an HDP flush, for any registers")
+        channel.report_unverified("register-pair", "a register pair is treated as an HDP flush, for any registers")
         channel.space.flush_hdp()
         return
     if packet.operation == 2:
-        raise Illegal(
+        raise IllegalPacket(
             "operation 2 does not exist, expected wait (0), write-wait-write (1) or preemptible wait (3)"
         )
     if packet.mem_space == 0:
         address = packet.address & REGISTER_MASK
         channel.registers.read(address)
 
-        def ready() -> bool:
+        def is_ready() -> bool:
             return compare(channel.registers.read(address) & packet.mask, packet.reference)
 
-        channel.wait_for(Wait(ready, f"register {address:#x}", _preemptible(channel, packet)))
+        channel.wait_for(QueueWait(is_ready, f"register {address:#x}", _is_preemptible(channel, packet)))
         return
     if packet.mem_space != 1:
-        raise Illegal(f"mem_space {packet.mem_space} is neither register (0) nor memory (1)")
+        raise IllegalPacket(f"mem_space {packet.mem_space} is neither register (0) nor memory (1)")
     _wait_for_memory(channel, packet, 4)
 
 
 def wait_reg_mem64(channel: ComputeChannel, packet: View) -> None:
-    function(packet.function)
+    find_function(packet.function)
     if packet.mem_space != 1 or packet.operation not in (0, 3):
-        raise Illegal("64-bit waits are only supported on memory, as wait (0) or preemptible wait (3)")
+        raise IllegalPacket("64-bit waits are only supported on memory, as wait (0) or preemptible wait (3)")
     _wait_for_memory(channel, packet, 8)
 
 
-def _preemptible(channel: ComputeChannel, packet: View) -> bool:
+def _is_preemptible(channel: ComputeChannel, packet: View) -> bool:
     return packet.operation == 3 or not channel.is_user
 
 
@@ -226,14 +230,14 @@ _SIGNS = ("always", "<", "<=", "==", "!=", ">=", ">")
 
 
 def _wait_for_memory(channel: ComputeChannel, packet: View, size: int) -> None:
-    compare, space = function(packet.function), channel.space
-    va = channel.aligned(packet.address, size)
+    compare, space = find_function(packet.function), channel.space
+    va = channel.align(packet.address, size)
     mask, reference = packet.mask, packet.reference
     channel.wait_for(
-        Wait(
+        QueueWait(
             lambda: compare(int.from_bytes(space.read(va, size), "little") & mask, reference),
             f"memory 0x{va:x} ({space.describe(va)}) & {mask:#x} {_SIGNS[packet.function]} {reference:#x}",
-            _preemptible(channel, packet),
+            _is_preemptible(channel, packet),
             lambda: channel.acquire_from(va),
         )
     )

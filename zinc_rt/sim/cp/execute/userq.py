@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from zinc_rt.sim.cp.clocks import join
 from zinc_rt.sim.cp.compute import ComputeChannel
-from zinc_rt.sim.cp.interruptions import Illegal, Wait
-from zinc_rt.sim.cp.work import Work
+from zinc_rt.sim.cp.interruptions import IllegalPacket, QueueWait
+from zinc_rt.sim.cp.work import LaunchedWork
 from zinc_rt.sim.tables.layout import View
 
 
@@ -17,16 +17,18 @@ def protected_fence_signal(channel: ComputeChannel, packet: View) -> None:
     may still be running.
     """
     if not channel.is_user:
-        raise Illegal("PROTECTED_FENCE_SIGNAL on a queue without a protected fence, which only user queues have")
+        raise IllegalPacket(
+            "PROTECTED_FENCE_SIGNAL on a queue without a protected fence, which only user queues have"
+        )
     if channel.pending.has_unfinished():
-        channel.unverified(
+        channel.report_unverified(
             "fence-order",
             "work is still running and no RELEASE_MEM stands behind it: whether PROTECTED_FENCE_SIGNAL waits for "
             "it is unverified",
         )
     position = channel.ring.position
     if len(channel.frames) > 1:
-        channel.unverified(
+        channel.report_unverified(
             "fence-in-ib",
             ("PROTECTED_FENCE_SIGNAL in an indirect buffer: the fence value is the position in the ring"),
         )
@@ -40,17 +42,17 @@ def protected_fence_signal(channel: ComputeChannel, packet: View) -> None:
     if channel.device.behaviour.protected_fence == "at once":
         at_end()
     else:
-        channel.pending.launch(Work(None, channel.label(), at_end, at=channel.at))
+        channel.pending.launch(LaunchedWork(None, channel.label(), at_end, at=channel.at))
 
 
 def fence_wait_multi(channel: ComputeChannel, packet: View) -> None:
     """Wait until every fence has reached its value."""
     if not channel.is_user:
-        raise Illegal("FENCE_WAIT_MULTI is only allowed on user queues")
-    channel.unverified("packet-unverified", "the layout of FENCE_WAIT_MULTI is unverified")
-    left = [(channel.aligned(va, 8), value) for va, value in packet.fences]
+        raise IllegalPacket("FENCE_WAIT_MULTI is only allowed on user queues")
+    channel.report_unverified("packet-unverified", "the layout of FENCE_WAIT_MULTI is unverified")
+    left = [(channel.align(va, 8), value) for va, value in packet.fences]
 
-    def ready() -> bool:
+    def is_ready() -> bool:
         while left:
             va, value = left[-1]
             if int.from_bytes(channel.space.read(va, 8), "little") < value:
@@ -58,8 +60,10 @@ def fence_wait_multi(channel: ComputeChannel, packet: View) -> None:
             left.pop()
         return True
 
-    def learned() -> None:
+    def acquire_fences() -> None:
         for va, _ in packet.fences:
             channel.acquire_from(va & ~7)
 
-    channel.wait_for(Wait(ready, f"FENCE_WAIT_MULTI of {len(packet.fences)}", preemptible=False, then=learned))
+    channel.wait_for(
+        QueueWait(is_ready, f"FENCE_WAIT_MULTI of {len(packet.fences)}", preemptible=False, then=acquire_fences)
+    )

@@ -6,7 +6,7 @@ from zinc_rt.isa import Instruction, Kind, Operand
 from zinc_rt.sim.shader.alu import packed, vector_float, vector_integer
 from zinc_rt.sim.shader.alu.dot_step import dot_step
 from zinc_rt.sim.shader.alu.vector import op
-from zinc_rt.sim.shader.checks.carried import carrying
+from zinc_rt.sim.shader.checks.carried import add_propagation
 from zinc_rt.sim.shader.emit.emitter import EmitFunction, Emitter
 from zinc_rt.sim.shader.emit.values import I32
 from zinc_rt.sim.shader.layout import VCC_LO
@@ -45,7 +45,7 @@ _HALVES: dict[str, EmitFunction] = {
     "v_dual_dot2acc_f32_f16": _dot2acc("f16"),
     "v_dual_dot2acc_f32_bf16": _dot2acc("bf16"),
 }  # fmt: skip
-_HALVES = {name: carrying(name.replace("v_dual_", "v_"), emit) for name, emit in _HALVES.items()}
+_HALVES = {name: add_propagation(name.replace("v_dual_", "v_"), emit) for name, emit in _HALVES.items()}
 
 
 def _emit(e: Emitter, instruction: Instruction) -> None:

@@ -32,25 +32,25 @@ class Carry:
     data: tuple[int, ...]
 
 
-def carrying(name: str, emit: EmitFunction) -> EmitFunction:
+def add_propagation(name: str, emit: EmitFunction) -> EmitFunction:
     """Wrap `emit`, of the mnemonic without suffix, with its propagation rule. Most rows have no rule."""
     rule, used = CARRIED.get(name), USED.get(name)
     if rule is None and used is None:
         return emit
 
-    def carried(e: Emitter, i: Instruction) -> None:
+    def emit_propagated(e: Emitter, i: Instruction) -> None:
         if i.encoding.endswith(("_DPP16", "_DPP8")) or i.modifier("clamp") is not None:
             emit(e, i)
             return
-        partly = {key: mask for index, mask in (used or {}).items() for key in keys(i.operands[index])}
+        partly = {key: mask for index, mask in (used or {}).items() for key in list_keys(i.operands[index])}
         data = [] if rule is None else [i.operands[item] for item in rule.data]
         others = {
             key
             for index, operand in enumerate(i.operands)
             if index and operand not in data
-            for key in keys(operand)
+            for key in list_keys(operand)
         }
-        known = frozenset(key for operand in data for key in keys(operand)) - others
+        known = frozenset(key for operand in data for key in list_keys(operand)) - others
         bits = e.regs.undefined
         with bits.carrying(known, partly):
             if rule is None or not any(bits.unproven(key) for key in known):
@@ -60,10 +60,10 @@ def carrying(name: str, emit: EmitFunction) -> EmitFunction:
             with bits.given(result):
                 emit(e, i)
 
-    return carried
+    return emit_propagated
 
 
-def keys(operand: Operand) -> range:
+def list_keys(operand: Operand) -> range:
     """Return the register keys of an operand: r for VGPR r, VGPR_LIMIT + n for SGPR n; none for a constant."""
     if operand.kind is Kind.VGPR:
         first = operand.index
@@ -78,10 +78,10 @@ def keys(operand: Operand) -> range:
     return range(first, first + max(operand.width, 1))
 
 
-def _undefined(e: Emitter, operand: Operand, vector: bool) -> ir.Value:
+def _find_undefined(e: Emitter, operand: Operand, vector: bool) -> ir.Value:
     """Return the undefined bits of the operand as an integer (or <W x integer>) of the width of its registers."""
     e_bits = e.regs.undefined
-    words = [e_bits.of(key) for key in keys(operand)] or [constant(0)]
+    words = [e_bits.of(key) for key in list_keys(operand)] or [constant(0)]
     if vector and operand.kind is not Kind.VGPR:
         words = [e.b.splat(word) for word in words]
     return e.b.join(words)
@@ -93,9 +93,9 @@ def _join_bits(e: Emitter, data: list[Operand], dwords: int) -> ir.Value:
     of = e.b.lanes(ir.IntType(32 * dwords)) if vector else ir.IntType(32 * dwords)
     result = constant(0, of)
     for operand in data:
-        bits = _undefined(e, operand, vector)
+        bits = _find_undefined(e, operand, vector)
         if bits.type != of:
-            width = len(keys(operand)) or 1
+            width = len(list_keys(operand)) or 1
             bits = e.b.zext(bits, of) if width < dwords else e.b.trunc(bits, of)
         result = e.b.or_(result, bits)
     return result
@@ -117,7 +117,7 @@ def _join_undefined(e: Emitter, data: list[Operand], i: Instruction, emit: Calla
     """Return the undefined bits of results whose bits depend on the same bit of each data operand; SCC depends on
     all bits.
     """
-    together = _join_bits(e, data, len(keys(i.operands[0])))
+    together = _join_bits(e, data, len(list_keys(i.operands[0])))
     return _with_flag(e, together, i)
 
 
@@ -125,10 +125,10 @@ def _carry_sum(e: Emitter, data: list[Operand], i: Instruction, emit: Callable[[
     """Return the undefined bits of sums and products: all from the lowest undefined bit upwards. A carry or SCC
     depends on all bits.
     """
-    dwords = max(len(keys(operand)) for operand in (i.operands[0], *data))
+    dwords = max(len(list_keys(operand)) for operand in (i.operands[0], *data))
     together = _join_bits(e, data, dwords)
     together = e.b.or_(together, e.b.sub(0, together))
-    if dwords > len(keys(i.operands[0])):
+    if dwords > len(list_keys(i.operands[0])):
         together = e.b.trunc(
             together, e.b.lanes(ir.IntType(32)) if isinstance(together.type, ir.VectorType) else ir.IntType(32)
         )
@@ -146,9 +146,9 @@ def _with_flag(e: Emitter, found: ir.Value, i: Instruction) -> list[ir.Value]:
     return bits
 
 
-def _halves(e: Emitter, data: list[Operand], i: Instruction, emit: Callable[[], None]) -> list[ir.Value]:
+def _propagate_halves(e: Emitter, data: list[Operand], i: Instruction, emit: Callable[[], None]) -> list[ir.Value]:
     """Return the undefined bits of packed arithmetic: a result half depends on all bits of its source halves."""
-    words = [_undefined(e, operand, True) for operand in data]
+    words = [_find_undefined(e, operand, True) for operand in data]
     result = constant(0, e.b.lanes(ir.IntType(32)))
     for half, name in enumerate(("op_sel", "op_sel_hi")):
         modifier = i.modifier(name)
@@ -232,7 +232,12 @@ _HALVES: dict[str, tuple[int, ...]] = {
 
 CARRIED: dict[str, Carry] = {
     name: Carry(bits, data)
-    for bits, rows in ((_move_bits, _MOVED), (_join_undefined, _JOINED), (_carry_sum, _SUMMED), (_halves, _HALVES))
+    for bits, rows in (
+        (_move_bits, _MOVED),
+        (_join_undefined, _JOINED),
+        (_carry_sum, _SUMMED),
+        (_propagate_halves, _HALVES),
+    )
     for name, data in rows.items()
 }
 """Mnemonic without its suffix -> how, and of which operands (the destination is 0)."""

@@ -16,7 +16,7 @@ def _place(b: CodeBuilder, base: ir.Value, va: ir.Value) -> tuple[ir.Value, ir.V
     return b.inttoptr(b.add(base, b.lshr(va, 2)), POINTER), b.and_(va, 3)
 
 
-def known(b: CodeBuilder, base: ir.Value, va: ir.Value, size_bytes: int) -> ir.Value:
+def emit_is_known(b: CodeBuilder, base: ir.Value, va: ir.Value, size_bytes: int) -> ir.Value:
     """Return i1: all bytes at `va` are initialised. The shadow byte is at `base` + va / 4."""
     first, skipped = _place(b, base, va)
     wanted = I64((1 << size_bytes) - 1)
@@ -29,7 +29,7 @@ def known(b: CodeBuilder, base: ir.Value, va: ir.Value, size_bytes: int) -> ir.V
     return b.equal(b.and_(b.lshr(bits, skipped), wanted), wanted)
 
 
-def mark(b: CodeBuilder, base: ir.Value, va: ir.Value, size_bytes: int, *, shared: bool = True) -> None:
+def emit_mark(b: CodeBuilder, base: ir.Value, va: ir.Value, size_bytes: int, *, shared: bool = True) -> None:
     """Mark the bytes at `va` as initialised. `shared`: other threads may mark other bytes of the same dword."""
     first, skipped = _place(b, base, va)
     bits = b.shl((1 << size_bytes) - 1, skipped)
@@ -46,14 +46,14 @@ def mark(b: CodeBuilder, base: ir.Value, va: ir.Value, size_bytes: int, *, share
 KNOWN_CHUNK = 16  # dwords looked at in one go
 
 
-def chunk_known(b: CodeBuilder, place: ir.Value) -> ir.Value:
+def emit_is_chunk_known(b: CodeBuilder, place: ir.Value) -> ir.Value:
     """Return i1: KNOWN_CHUNK dwords are initialised; `place` is the shadow byte of the first."""
     of, bits = ir.VectorType(I8, KNOWN_CHUNK), ir.IntType(KNOWN_CHUNK)
     same = b.equal(b.load(place, typ=of, align=1), ir.Constant(of, [I8(15)] * KNOWN_CHUNK))
     return b.equal(b.bitcast(same, bits), bits(-1))
 
 
-def span_known(b: CodeBuilder, base: ir.Value, first: ir.Value, end: ir.Value) -> ir.Value:
+def emit_is_span_known(b: CodeBuilder, base: ir.Value, first: ir.Value, end: ir.Value) -> ir.Value:
     """Return i1: all dwords that overlap [first, end) are fully initialised."""
     of, bits = ir.VectorType(I8, KNOWN_CHUNK), ir.IntType(KNOWN_CHUNK)
     constant = ir.Constant(of, [I8(15)] * KNOWN_CHUNK)
@@ -64,26 +64,26 @@ def span_known(b: CodeBuilder, base: ir.Value, first: ir.Value, end: ir.Value) -
         with many:
             furthest = b.sub(stop, KNOWN_CHUNK)
 
-            def chunk(index: ir.Value) -> None:
+            def check_chunk(index: ir.Value) -> None:
                 position = b.add(start, b.mul(index, KNOWN_CHUNK))
                 position = b.select(b.below(furthest, position), furthest, position)  # the last one overlaps
                 have = b.load(b.inttoptr(b.add(base, position), POINTER), typ=of, align=1)
                 b.store(b.and_(b.load(seen, typ=of), have), seen)
 
-            b.repeat(b.udiv(b.add(count, KNOWN_CHUNK - 1), KNOWN_CHUNK), chunk)
+            b.repeat(b.udiv(b.add(count, KNOWN_CHUNK - 1), KNOWN_CHUNK), check_chunk)
             same = b.equal(b.load(seen, typ=of), constant)
             b.store(b.equal(b.bitcast(same, bits), bits(-1)), result)
         with few:
 
-            def one(index: ir.Value) -> None:
+            def check_one(index: ir.Value) -> None:
                 have = b.load(b.inttoptr(b.add(base, b.add(start, index)), POINTER), typ=I8)
                 b.store(b.and_(b.load(result, typ=I1), b.equal(have, 15)), result)
 
-            b.repeat(count, one)
+            b.repeat(count, check_one)
     return b.load(result, typ=I1)
 
 
-def all_known(e: Emitter, first: ir.Value, count: int) -> ir.Value:
+def emit_are_all_known(e: Emitter, first: ir.Value, count: int) -> ir.Value:
     """Return i1: `count` consecutive dwords are initialised; `first` is the shadow byte of the first."""
     of = ir.VectorType(I8, count)
     same = e.b.equal(e.b.load(first, typ=of, align=1), 15)

@@ -15,7 +15,7 @@ from zinc_rt.sim.shader.layout import CONTEXT
 _OTHER = ("race_entry", "race_site")
 
 
-def first_site(e: Emitter, rules: Sequence[str], text: str = "") -> int:
+def find_first_site(e: Emitter, rules: Sequence[str], text: str = "") -> int:
     """Return the site number of the first rule for this instruction; the other rules follow it."""
     numbers = [e.reports.site(rule, text) for rule in rules]
     assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))

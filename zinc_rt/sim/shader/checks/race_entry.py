@@ -34,7 +34,7 @@ class RacingAccess:
     group: int | None
 
 
-def racing_access(entry: int, site: int, *, lds: bool) -> RacingAccess:
+def decode_racing_access(entry: int, site: int, *, lds: bool) -> RacingAccess:
     """Return the other access from the fields other_entry and other_site of a FINDING."""
     wave, group = entry >> WAVE & 63, entry >> GROUP & EVERY_GROUP
     return RacingAccess(

@@ -37,36 +37,36 @@ GLOBAL_RACE = ir.FunctionType(I1, [POINTER, POINTER, POINTER, I64, I64, I32, I32
 """(state, context, RANGE, VA, size, WaveAccess, what is said beside the site's number) -> race"""
 
 
-def lds_race(
+def emit_lds_race(
     b: CodeBuilder,
     where: tuple[ir.Value, ir.Value],
     at: ir.Value,
     size_bytes: int,
     kind: WaveAccess,
-    said: ir.Value,
+    reported: ir.Value,
 ) -> ir.Value:
-    """Record an LDS access and return i32: NO_RACE, WITH_STORES or WITH_READS. `where` is (state, context). `said`
-    is i32: RETURNS or not."""
+    """Record an LDS access and return i32: NO_RACE, WITH_STORES or WITH_READS. `where` is (state, context).
+    `reported` is i32: RETURNS or not."""
     helper = b.helper("zrt.lds_race", LDS_RACE, _build_lds)
-    return b.call(helper, [*where, at, I64(size_bytes), I32(kind), said])
+    return b.call(helper, [*where, at, I64(size_bytes), I32(kind), reported])
 
 
-def global_race(
+def emit_global_race(
     b: CodeBuilder,
     where: tuple[ir.Value, ir.Value, ir.Value],
     va: ir.Value,
     size_bytes: int,
     kind: WaveAccess,
-    said: ir.Value,
+    reported: ir.Value,
 ) -> ir.Value:
-    """Record a global access and return i1: it races. `where` is (state, context, RANGE). `said` contains the i32
-    flags RETURNS, SCOPED and SYNCHRONISING.
+    """Record a global access and return i1: it races. `where` is (state, context, RANGE). `reported` contains
+    the i32 flags RETURNS, SCOPED and SYNCHRONISING.
     """
     helper = b.helper("zrt.race", GLOBAL_RACE, _build_global)
-    return b.call(helper, [*where, va, I64(size_bytes), I32(kind), said])
+    return b.call(helper, [*where, va, I64(size_bytes), I32(kind), reported])
 
 
-def _epoch(b: CodeBuilder, state: ir.Value, context: ir.Value) -> ir.Value:
+def _load_epoch(b: CodeBuilder, state: ir.Value, context: ir.Value) -> ir.Value:
     """Return the number of barriers the wave has passed (i64). Between signal and wait, the signalled barrier
     is not counted.
     """
@@ -83,65 +83,65 @@ class _Check:
         b: CodeBuilder,
         where: tuple[ir.Value, ir.Value],
         kind: ir.Value,
-        said: ir.Value,
+        reported: ir.Value,
         mine: ir.Value,
         wave: ir.Value,
     ) -> None:
         self.b, self.mine, self.wave = b, mine, wave
         self.state, self.context = where
-        self.site = b.and_(said, SITE_BITS)
+        self.site = b.and_(reported, SITE_BITS)
         self.reads = b.any(b.equal(kind, WaveAccess.READ), b.equal(kind, WaveAccess.SCALAR_READ))
         changes = b.equal(kind, WaveAccess.ATOMIC)
-        self.atomic = b.or_(changes, b.has(said, SCOPED))
-        self.sees = b.or_(b.and_(changes, b.has(said, RETURNS)), b.and_(self.reads, b.has(said, SCOPED)))
+        self.atomic = b.or_(changes, b.has(reported, SCOPED))
+        self.sees = b.or_(b.and_(changes, b.has(reported, RETURNS)), b.and_(self.reads, b.has(reported, SCOPED)))
         self.race, self.with_reads = b.local(I1, 0), b.local(I1, 0)
 
-    def overlap(self, entry: ir.Value, mask: ir.Value) -> ir.Value:
+    def has_overlap(self, entry: ir.Value, mask: ir.Value) -> ir.Value:
         return self.b.and_(self.b.and_(entry, mask), 15)
 
-    def wave_of(self, entry: ir.Value) -> ir.Value:
+    def extract_wave(self, entry: ir.Value) -> ir.Value:
         return self.b.and_(self.b.lshr(entry, WAVE), 63)
 
-    def current(self, entry: ir.Value) -> ir.Value:
+    def is_current(self, entry: ir.Value) -> ir.Value:
         """Return i1: the entry has the same dispatch, workgroup and epoch as `mine`, whatever its wave, bytes and
         atomic bit.
         """
         shift = I64(EPOCH)
         return self.b.equal(self.b.lshr(entry, shift), self.b.lshr(self.mine, shift))
 
-    def beside(self, entry: ir.Value) -> ir.Value:
+    def is_other_wave(self, entry: ir.Value) -> ir.Value:
         """Return i1: the entry is from another wave of the workgroup since the last barrier."""
-        return self.b.all(self.current(entry), self.b.unequal(self.wave_of(entry), self.wave))
+        return self.b.all(self.is_current(entry), self.b.unequal(self.extract_wave(entry), self.wave))
 
-    def unordered(self, entry: ir.Value) -> ir.Value:
+    def is_unordered(self, entry: ir.Value) -> ir.Value:
         """Return i1: the entry is from another wave and is not ordered before this access."""
-        acquired = self.b.lshr(self.b.get(self.state, STATE, "waves_acquired"), self.wave_of(entry))
-        return self.b.and_(self.beside(entry), self.b.equal(self.b.and_(acquired, 1), 0))
+        acquired = self.b.lshr(self.b.get(self.state, STATE, "waves_acquired"), self.extract_wave(entry))
+        return self.b.and_(self.is_other_wave(entry), self.b.equal(self.b.and_(acquired, 1), 0))
 
-    def see(self, stored: ir.Value, touched: ir.Value) -> None:
+    def record_read_wave(self, stored: ir.Value, touched: ir.Value) -> None:
         """Record the wave whose atomic store an atomic access reads."""
         b = self.b
-        with b.if_then(b.all(self.sees, touched, self.beside(stored), b.has(stored, 1 << ATOMIC))):
-            wave = self.wave_of(stored)
+        with b.if_then(b.all(self.sees, touched, self.is_other_wave(stored), b.has(stored, 1 << ATOMIC))):
+            wave = self.extract_wave(stored)
             seen = b.select(b.equal(wave, MANY), I64(-1), b.shl(I64(1), wave))
             b.put(self.state, STATE, "waves_seen", b.or_(b.get(self.state, STATE, "waves_seen"), seen))
 
-    def many(self, entry: ir.Value) -> ir.Value:
+    def mark_many(self, entry: ir.Value) -> ir.Value:
         """Return the entry with its wave set to MANY."""
         return self.b.or_(entry, MANY << WAVE)
 
-    def dword(self, record: ir.Value, mask: ir.Value) -> None:
+    def check_dword(self, record: ir.Value, mask: ir.Value) -> None:
         b = self.b
         stored, read = b.get(record, RACE, "stored"), b.get(record, RACE, "read")
         atomic_bit = I64(1 << ATOMIC)
         both_atomic = b.and_(self.atomic, b.has(stored, 1 << ATOMIC))
-        by_others, read_by_others = self.unordered(stored), self.unordered(read)
-        touched = b.unequal(self.overlap(stored, mask), 0)
-        self.see(stored, touched)
+        by_others, read_by_others = self.is_unordered(stored), self.is_unordered(read)
+        touched = b.unequal(self.has_overlap(stored, mask), 0)
+        self.record_read_wave(stored, touched)
         flag = b.select(self.atomic, atomic_bit, 0)
         also_atomic = b.or_(I64(~(1 << ATOMIC)), flag)  # one plain access makes it plain
         with_store = b.all(by_others, touched, b.not_(both_atomic))
-        read_touched = b.unequal(self.overlap(read, mask), 0)
+        read_touched = b.unequal(self.has_overlap(read, mask), 0)
         read_atomically = b.and_(self.atomic, b.has(read, 1 << ATOMIC))
         with_read = b.all(read_by_others, read_touched, b.not_(self.reads), b.not_(read_atomically))
         with b.if_then(b.or_(with_store, with_read), likely=False):
@@ -155,17 +155,17 @@ class _Check:
             with yes:
                 own = b.any(self.mine, mask, flag)
                 kept = b.and_(read, also_atomic)
-                same = b.all(self.current(read), b.equal(self.wave_of(read), self.wave))
+                same = b.all(self.is_current(read), b.equal(self.extract_wave(read), self.wave))
                 several = b.and_(read_by_others, read_touched)
-                common = b.and_(self.many(kept), b.or_(I64(~15), mask))
+                common = b.and_(self.mark_many(kept), b.or_(I64(~15), mask))
                 self._note(record, "read", read, b.select(same, b.or_(kept, mask), b.select(several, common, own)))
             with no:
                 own = b.any(self.mine, mask, flag)
                 kept = b.and_(stored, also_atomic)
-                several = b.all(b.or_(by_others, self.beside(stored)), both_atomic)
-                same = b.all(self.current(stored), b.equal(self.wave_of(stored), self.wave))
+                several = b.all(b.or_(by_others, self.is_other_wave(stored)), both_atomic)
+                same = b.all(self.is_current(stored), b.equal(self.extract_wave(stored), self.wave))
                 merged = b.select(same, b.or_(kept, mask), own)
-                joined = b.or_(self.many(stored), mask)
+                joined = b.or_(self.mark_many(stored), mask)
                 self._note(record, "stored", stored, b.select(several, joined, merged))
 
     def _note(self, record: ir.Value, name: str, before: ir.Value, now: ir.Value) -> None:
@@ -176,14 +176,14 @@ class _Check:
             self.b.put(record, RACE, name, now)
             self.b.put(record, RACE, f"{name}_site", self.site)
 
-    def each(self, at: ir.Value, size: ir.Value, records: ir.Value) -> None:
+    def check_each(self, at: ir.Value, size: ir.Value, records: ir.Value) -> None:
         """Check each dword. The RACE record of a dword is at `records` + dword number * RACE.size_bytes."""
         b = self.b
         end = b.add(at, size)
         first = b.lshr(at, 2)
         count = b.sub(b.lshr(b.add(end, 3), 2), first)
 
-        def one(index: ir.Value) -> None:
+        def check_one(index: ir.Value) -> None:
             number = b.add(first, index)
             start = b.shl(number, 2)
             below = b.select(b.below(start, at), b.sub(at, start), 0)
@@ -191,21 +191,21 @@ class _Check:
             high = b.select(b.below(above, 4), b.sub(b.shl(1, above), 1), 15)
             mask = b.and_(b.shl(15, below), high)
             location = b.add(records, b.mul(number, RACE.size_bytes))
-            self.dword(b.inttoptr(location, POINTER), mask)
+            self.check_dword(b.inttoptr(location, POINTER), mask)
 
-        b.repeat(count, one)
+        b.repeat(count, check_one)
 
 
 def _build_lds(function: ir.Function) -> None:
     b = HelperBuilder(function)
     state, context, index, size, kind, output = function.args
     wave = b.zext(b.get(state, STATE, "wave_in_group"), I64)
-    epoch = b.add(_epoch(b, state, context), 1)
+    epoch = b.add(_load_epoch(b, state, context), 1)
     mine = b.or_(b.shl(epoch, EPOCH), b.shl(wave, WAVE))
     dwords = b.lshr(b.zext(b.add(b.get(state, STATE, "lds_bytes"), 3), I64), 2)
     records = b.add(b.get(state, STATE, "lds_shadow"), dwords)
     check = _Check(b, (state, context), kind, output, mine, wave)
-    check.each(index, size, records)
+    check.check_each(index, size, records)
     kind_of_race = b.select(b.load(check.with_reads, typ=I1), I32(WITH_READS), I32(WITH_STORES))
     b.ret(b.select(b.load(check.race, typ=I1), kind_of_race, I32(NO_RACE)))
     b.done()
@@ -219,30 +219,30 @@ class _GlobalCheck(_Check):
         b: CodeBuilder,
         where: tuple[ir.Value, ir.Value],
         kind: ir.Value,
-        said: ir.Value,
+        reported: ir.Value,
         mine: ir.Value,
         wave: ir.Value,
         trusted: ir.Value,
     ) -> None:
-        super().__init__(b, where, kind, said, mine, wave)
+        super().__init__(b, where, kind, reported, mine, wave)
         self.trusted = trusted
 
-    def _same(self, entry: ir.Value, shift: int, bits: int) -> ir.Value:
+    def _has_same_bits(self, entry: ir.Value, shift: int, bits: int) -> ir.Value:
         both = self.b.xor(entry, self.mine)
         return self.b.equal(self.b.and_(self.b.lshr(both, shift), (1 << bits) - 1), 0)
 
-    def unordered(self, entry: ir.Value) -> ir.Value:
+    def is_unordered(self, entry: ir.Value) -> ir.Value:
         b = self.b
-        elsewhere = b.all(b.not_(self._same(entry, GROUP, 24)), b.not_(self.trusted))
-        return b.all(self._same(entry, SERIAL, 16), b.any(elsewhere, super().unordered(entry)))
+        elsewhere = b.all(b.not_(self._has_same_bits(entry, GROUP, 24)), b.not_(self.trusted))
+        return b.all(self._has_same_bits(entry, SERIAL, 16), b.any(elsewhere, super().is_unordered(entry)))
 
-    def many(self, entry: ir.Value) -> ir.Value:
+    def mark_many(self, entry: ir.Value) -> ir.Value:
         """Return the entry marked as several waves, and as several workgroups if this wave is in a different
         one.
         """
         b = self.b
         elsewhere = b.or_(entry, MANY << WAVE | EVERY_GROUP << GROUP)
-        return b.select(self._same(entry, GROUP, 24), super().many(entry), elsewhere)
+        return b.select(self._has_same_bits(entry, GROUP, 24), super().mark_many(entry), elsewhere)
 
 
 def _build_global(function: ir.Function) -> None:
@@ -259,15 +259,15 @@ def _build_global(function: ir.Function) -> None:
         b.ret(I1(0))
     wave = b.zext(b.get(state, STATE, "wave_in_group"), I64)
     group = b.and_(b.zext(b.get(state, STATE, "group"), I64), EVERY_GROUP)
-    epoch = b.and_(_epoch(b, state, context), (1 << GROUP - EPOCH) - 1)
+    epoch = b.and_(_load_epoch(b, state, context), (1 << GROUP - EPOCH) - 1)
     mine = b.shl(b.and_(b.zext(serial, I64), 0xFFFF), SERIAL)
     for value, shift in ((group, GROUP), (epoch, EPOCH), (wave, WAVE)):
         mine = b.or_(mine, b.shl(value, shift))
     acquired = b.unequal(b.get(state, STATE, "acquired"), 0)
     since = b.zext(b.get(context, CONTEXT, "acquired_phase"), I64)
-    by_barrier = b.and_(b.unequal(since, 0), b.not_(b.below(_epoch(b, state, context), since)))
+    by_barrier = b.and_(b.unequal(since, 0), b.not_(b.below(_load_epoch(b, state, context), since)))
     trusted = b.any(acquired, by_barrier, b.has(output, SYNCHRONISING))
     check = _GlobalCheck(b, (state, context), kind, output, mine, wave, trusted)
-    check.each(va, size, records)
+    check.check_each(va, size, records)
     b.ret(b.load(check.race, typ=I1))
     b.done()

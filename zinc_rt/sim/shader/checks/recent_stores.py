@@ -28,18 +28,18 @@ class RecentStores:
         name = f"{dispatch.space.describe(dispatch.program_va)} of {dispatch.label}"
         self._dispatches.append(_Dispatch(serial, name, accesses.writes + accesses.atomics))
 
-    def writer(self, va: int) -> str:
+    def find_writer(self, va: int) -> str:
         """Return the last writer of the address."""
-        writer = self._writer(va, 0)
+        writer = self._find_writer(va, 0)
         return _NO_WAVE if writer is None else writer.name
 
-    def _writer(self, va: int, since: int) -> _Dispatch | None:
+    def _find_writer(self, va: int, since: int) -> _Dispatch | None:
         for dispatch in reversed(self._dispatches):
             if dispatch.serial >= since and any(start <= va < start + size for start, size in dispatch.stored):
                 return dispatch
         return None
 
-    def explain(self, va: int, filled: int, *, scalar: bool) -> str:
+    def explain_value(self, va: int, filled: int, *, scalar: bool) -> str:
         """Describe a stale line at a VA, loaded by the dispatch with serial `filled` and read by the newest
         dispatch.
         """
@@ -47,7 +47,7 @@ class RecentStores:
         by = next(
             (dispatch.name for dispatch in self._dispatches if dispatch.serial == filled), "an earlier dispatch"
         )
-        held, writer = f"the {cache} has cached this line since {by}", self._writer(va, filled)
+        held, writer = f"the {cache} has cached this line since {by}", self._find_writer(va, filled)
         if writer is self._dispatches[-1]:
             return (
                 f"{held}; waves of this dispatch have stored to it since: {instruction} is missing before the load"

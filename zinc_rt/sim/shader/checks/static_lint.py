@@ -9,14 +9,14 @@ from zinc_rt.host.object_cache import ObjectCache
 from zinc_rt.isa import Target
 from zinc_rt.isa.lint import Limits, lint
 from zinc_rt.sim.interfaces import CodePlace
-from zinc_rt.sim.shader.checks.finding_text import WaveFinding, text_at
+from zinc_rt.sim.shader.checks.finding_text import WaveFinding, disassemble_at
 from zinc_rt.sim.shader.launch_setup import LaunchSetup
-from zinc_rt.sim.shader.sources import own_sources
+from zinc_rt.sim.shader.sources import digest_sources
 
 _DYNAMIC = ("unwritten", "illegal", "end", "header")  # reported when executed, by wave
 
 
-def static_findings(
+def find_static_findings(
     code: bytes, target: Target, name: str, launch: LaunchSetup, cache: ObjectCache | None = None, entry: int = 0
 ) -> tuple[WaveFinding, ...]:
     """Return the findings by pc, with the rules of docs/isa.md. Only the declarations of `launch` are used.
@@ -29,7 +29,7 @@ def static_findings(
         document = _lint_findings(code, entry, target, limits)
     else:
         about = json.dumps(
-            ["static", entry, target.generation, target.wave, target.true16, repr(limits), own_sources()]
+            ["static", entry, target.generation, target.wave, target.true16, repr(limits), digest_sources()]
         ).encode()
         key = hashlib.sha256(about + b"\0" + code).hexdigest()
         kept = cache.load(key)
@@ -39,8 +39,8 @@ def static_findings(
     return tuple(
         WaveFinding(
             rule,
-            f"{name}: {rule} at pc {pc:#x} `{text_at(code, pc + entry, target, entry)}`: {detail}",
-            CodePlace(name, pc, text_at(code, pc + entry, target, entry), detail=detail),
+            f"{name}: {rule} at pc {pc:#x} `{disassemble_at(code, pc + entry, target, entry)}`: {detail}",
+            CodePlace(name, pc, disassemble_at(code, pc + entry, target, entry), detail=detail),
         )
         for rule, detail, pc in document
     )

@@ -45,7 +45,7 @@ class StoreWatchpoint:
         context["watch"], context["watch_capacity"] = int(records.ctypes.data), len(records)
         context["watch_count"] = 0
 
-    def hits(self, sites: Sequence[Site]) -> list[LaneStore]:
+    def list_hits(self, sites: Sequence[Site]) -> list[LaneStore]:
         """Return the hits since `attach`, in order per thread, at most the first KEPT of each. `sites` are the
         kernel's sites.
         """

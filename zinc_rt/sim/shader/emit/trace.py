@@ -9,7 +9,7 @@ import numpy as np
 from llvmlite import ir  # type: ignore[import-untyped]
 
 from zinc_rt.isa import Target, decode
-from zinc_rt.isa.control_flow import reading_of
+from zinc_rt.isa.control_flow import find_reading
 from zinc_rt.sim.shader.emit.builder import CodeBuilder
 from zinc_rt.sim.shader.emit.emitter import Emitter
 from zinc_rt.sim.shader.emit.slots import Touched, register_name
@@ -44,7 +44,7 @@ def steps(records: np.ndarray, count: int, wave: int) -> Iterator[TracedStep]:
 
 def lines(records: np.ndarray, count: int, target: Target, code: bytes) -> Iterator[str]:
     """Return the trace as text: a line per instruction, and one per register it wrote."""
-    last, target = -1, reading_of(code, target)
+    last, target = -1, find_reading(code, target)
     for step in steps(records, count, target.wave):
         if step.pc != last or not step.name:
             instruction = decode(code, step.pc, target)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from llvmlite import ir  # type: ignore[import-untyped]
 
-from zinc_rt.sim.shader.checks.lane_marks import first_site
+from zinc_rt.sim.shader.checks.lane_marks import find_first_site
 from zinc_rt.sim.shader.checks.races import RETURNS, SCOPED, SYNCHRONISING
 from zinc_rt.sim.shader.emit.builder import CodeBuilder
 from zinc_rt.sim.shader.emit.emitter import Emitter
@@ -70,7 +70,7 @@ def memory_site(e: Emitter) -> ir.Value:
 
 def rule_sites(e: Emitter, flags: int = 0) -> ir.Value:
     """Return the i32 number of the first site of lane_checks.RULES, combined with the flags of the access."""
-    first = e.frame.numbered("site", first_site(e, RULES))
+    first = e.frame.numbered("site", find_first_site(e, RULES))
     scope = e.instruction.modifier("scope")
     value = scope.value if scope is not None and isinstance(scope.value, int) else 0
     hint = e.instruction.modifier("th")  # of an atomic: bit 0 asks for the old value

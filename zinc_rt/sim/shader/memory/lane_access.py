@@ -101,7 +101,7 @@ class _Lanes(LaneAccesses):
         known = b.local(I1, 0)
         with b.if_then(b.below(b.sub(end, first), _SHORT_SPAN)):
             where = b.get(self.site, MEMORY_SITE, "range")
-            b.store(initialised.span_known(b, b.get(where, RANGE, "shadow"), first, end), known)
+            b.store(initialised.emit_is_span_known(b, b.get(where, RANGE, "shadow"), first, end), known)
         return b.load(known, typ=I1)
 
     def _prepare_store(self, flags: ir.Value, first: ir.Value, last: ir.Value, done: ir.Block) -> None:
@@ -117,7 +117,7 @@ class _Lanes(LaneAccesses):
                 with b.if_then(b.not_(b.or_(saved, clean))):
                     base = b.get(where, RANGE, "shadow")
                     b.each_lane(
-                        self.exec, lambda lane: initialised.mark(b, base, self.lane_va(lane), self.size_bytes)
+                        self.exec, lambda lane: initialised.emit_mark(b, base, self.lane_va(lane), self.size_bytes)
                     )
                     b.branch(done)
                 saved = b.and_(saved, clean)

@@ -13,7 +13,7 @@ from llvmlite import ir  # type: ignore[import-untyped]
 from zinc_rt.sim.chips import PAGE_BYTES
 from zinc_rt.sim.shader.checks import initialised, watchpoints
 from zinc_rt.sim.shader.checks.lane_marks import Marks
-from zinc_rt.sim.shader.checks.races import RETURNS, global_race
+from zinc_rt.sim.shader.checks.races import RETURNS, emit_global_race
 from zinc_rt.sim.shader.emit.builder import HelperBuilder
 from zinc_rt.sim.shader.emit.emitter import Emitter
 from zinc_rt.sim.shader.emit.values import I1, I8, I32, I64, POINTER, VOID
@@ -138,11 +138,11 @@ class LaneAccesses:
             with b.if_then(b.not_(b.has(flags, RangeFlag.CLEAN))):
                 base = b.get(where, RANGE, "shadow")
                 if self.reads:
-                    known = initialised.known(b, base, va, self.size_bytes)
+                    known = initialised.emit_is_known(b, base, va, self.size_bytes)
                     with b.if_then(b.not_(known), likely=False):
                         self.marks.mark(UNINITIALISED, lane, va)
                 if self.stores:
-                    initialised.mark(b, base, va, self.size_bytes)
+                    initialised.emit_mark(b, base, va, self.size_bytes)
         if self.checks.full:
             self._race(lane, va, where)
         body(lane, va, host)
@@ -155,7 +155,7 @@ class LaneAccesses:
             looked_at = b.equal(b.get(where, RANGE, "stored"), b.get(self.context, CONTEXT, "serial"))
         with b.if_then(looked_at):
             location = (self.state, self.context, where)
-            race = global_race(b, location, va, self.size_bytes, self.kind, self.rules)
+            race = emit_global_race(b, location, va, self.size_bytes, self.kind, self.rules)
             with b.if_then(race, likely=False):
                 self.marks.mark(RACE, lane, va)
 

@@ -8,7 +8,7 @@ from llvmlite import ir  # type: ignore[import-untyped]
 
 from zinc_rt.isa import Instruction, Operand
 from zinc_rt.sim.shader.checks import initialised
-from zinc_rt.sim.shader.checks.lane_marks import first_site
+from zinc_rt.sim.shader.checks.lane_marks import find_first_site
 from zinc_rt.sim.shader.checks.races import RETURNS, SCOPED
 from zinc_rt.sim.shader.emit.emitter import EmitFunction, Emitter, nothing
 from zinc_rt.sim.shader.emit.values import I32, I64, POINTER, constant, vector_of
@@ -23,7 +23,7 @@ STRIDE = 64
 def rule_sites(e: Emitter) -> ir.Value:
     """Return the i32 number of the first site of lds_access.RULES."""
     returns = RETURNS * ("_rtn" in e.instruction.mnemonic) | SCOPED * e.guesses
-    return e.b.or_(e.frame.numbered("site", first_site(e, lds_access.RULES, IN_LDS)), returns)
+    return e.b.or_(e.frame.numbered("site", find_first_site(e, lds_access.RULES, IN_LDS)), returns)
 
 
 def second_buffer(e: Emitter) -> ir.Value:
@@ -73,7 +73,7 @@ def load_lanes(e: Emitter, low: ir.Value, size_bytes: int) -> list[ir.Value]:
             look = b.append_basic_block("look")
             b.cbranch(condition, look, slow).set_weights([access.OFTEN, 1])
             b.position_at_end(look)
-            condition = initialised.all_known(e, _shadow_place(e, first), e.wave * size_bytes // 4)
+            condition = initialised.emit_are_all_known(e, _shadow_place(e, first), e.wave * size_bytes // 4)
         b.cbranch(condition, fast, slow).set_weights([access.OFTEN, 1])
         b.position_at_end(fast)
         ends.append((b.inttoptr(host, POINTER), b.block))

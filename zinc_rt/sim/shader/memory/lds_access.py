@@ -11,7 +11,7 @@ from llvmlite import ir  # type: ignore[import-untyped]
 
 from zinc_rt.sim.shader.checks import initialised
 from zinc_rt.sim.shader.checks.lane_marks import Marks
-from zinc_rt.sim.shader.checks.races import NO_RACE, RETURNS, WITH_STORES, lds_race
+from zinc_rt.sim.shader.checks.races import NO_RACE, RETURNS, WITH_STORES, emit_lds_race
 from zinc_rt.sim.shader.emit.builder import HelperBuilder
 from zinc_rt.sim.shader.emit.emitter import Emitter
 from zinc_rt.sim.shader.emit.values import I1, I32, I64, POINTER, VOID
@@ -102,13 +102,13 @@ class _Lds:
         b = self.b
         if self.checks.fast:
             if self.kind is not WaveAccess.WRITE:
-                known = initialised.known(b, self.shadow, at, self.size_bytes)
+                known = initialised.emit_is_known(b, self.shadow, at, self.size_bytes)
                 with b.if_then(b.not_(known), likely=False):
                     self.marks.mark(UNINITIALISED, lane, at)
             if self.kind is not WaveAccess.READ:
-                initialised.mark(b, self.shadow, at, self.size_bytes, shared=False)
+                initialised.emit_mark(b, self.shadow, at, self.size_bytes, shared=False)
         if self.checks.full:
-            race = lds_race(b, (self.state, self.context), at, self.size_bytes, self.kind, self.rules)
+            race = emit_lds_race(b, (self.state, self.context), at, self.size_bytes, self.kind, self.rules)
             with b.if_then(b.unequal(race, NO_RACE), likely=False):
                 if self.kind is WaveAccess.WRITE:
                     replicated = b.and_(b.equal(race, WITH_STORES), self._is_in_bounds(lane, at))
@@ -156,7 +156,7 @@ class _Lds:
                 with b.if_then(fits):
                     b.store(b.load(b.offset(data, offset), typ=of, align=1), self._host(location), align=1)
                     if self.checks.fast:
-                        initialised.mark(b, self.shadow, location, 1, shared=False)
+                        initialised.emit_mark(b, self.shadow, location, 1, shared=False)
 
     def _move_fast(self) -> None:
         """Move the data and return if all lanes are in bounds and on initialised bytes."""
@@ -173,7 +173,7 @@ class _Lds:
             def move(lane: ir.Value) -> None:
                 offset = self._address(lane)
                 if self.kind is WaveAccess.WRITE and self.checks.fast:
-                    initialised.mark(b, self.shadow, offset, self.size_bytes, shared=False)
+                    initialised.emit_mark(b, self.shadow, offset, self.size_bytes, shared=False)
                 self._copy(lane, offset)
 
             b.each_lane(self.exec, move)
@@ -192,7 +192,7 @@ class _Lds:
         short = b.below(b.sub(last, first), _QUICK_SPAN)
         with b.if_then(b.and_(simple, short)):
             end = b.add(last, self.size_bytes)
-            b.store(initialised.span_known(b, self.shadow, first, end), result)
+            b.store(initialised.emit_is_span_known(b, self.shadow, first, end), result)
         return b.load(result, typ=I1)
 
     # --- atomics

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from llvmlite import ir  # type: ignore[import-untyped]
 
-from zinc_rt.sim.shader.checks.initialised import KNOWN_CHUNK, chunk_known
+from zinc_rt.sim.shader.checks.initialised import KNOWN_CHUNK, emit_is_chunk_known
 from zinc_rt.sim.shader.emit.builder import CodeBuilder, HelperBuilder
 from zinc_rt.sim.shader.emit.values import I1, I32, I64, POINTER, VOID
 from zinc_rt.sim.shader.layout import CONTEXT, EXTENT, MEMORY_SITE, PLAIN, RANGE, WATCHED, Checks, WaveAccess
@@ -155,7 +155,7 @@ def _widen(function: ir.Function) -> None:
     b.cbranch(b.at_most(following, limit), behind, after)
     b.position_at_end(behind)
     index.add_incoming(following, behind)
-    b.cbranch(chunk_known(b, b.inttoptr(b.add(shadow, b.lshr(index, 2)), POINTER)), turn, after)
+    b.cbranch(emit_is_chunk_known(b, b.inttoptr(b.add(shadow, b.lshr(index, 2)), POINTER)), turn, after)
     b.position_at_end(after)
     known_end = b.select(b.below(index, end), end, index)
     size = b.sub(known_end, first)

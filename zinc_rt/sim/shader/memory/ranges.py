@@ -103,7 +103,7 @@ class RangeTable:
         for number in worth:
             piece, written = self.pieces[number], self._unclean[number]
             self._marks[number] = written.marks
-            if written.all_written(piece.start, piece.size_bytes):
+            if written.is_all_written(piece.start, piece.size_bytes):
                 self.ranges["flags"][number] |= RangeFlag.CLEAN
                 del self._unclean[number]
 
@@ -238,7 +238,7 @@ def _records(pieces: Sequence[Piece]) -> np.ndarray:
         flags = piece.flags
         if piece.written is not None:
             record["shadow"] = _per_dword(piece.written.dwords.ctypes.data, piece.va, piece.start)
-            if piece.written.all_written(piece.start, piece.size_bytes):
+            if piece.written.is_all_written(piece.start, piece.size_bytes):
                 flags |= RangeFlag.CLEAN
         if piece.bo is not None and piece.bo.saved is not None:
             pages = piece.bo.saved.ctypes.data + piece.start // PAGE_BYTES - piece.va // PAGE_BYTES

@@ -11,7 +11,7 @@ from __future__ import annotations
 from llvmlite import ir  # type: ignore[import-untyped]
 
 from zinc_rt.isa import Instruction, Kind, Operand
-from zinc_rt.sim.shader.checks.lane_marks import first_site
+from zinc_rt.sim.shader.checks.lane_marks import find_first_site
 from zinc_rt.sim.shader.emit.emitter import EmitFunction, Emitter
 from zinc_rt.sim.shader.emit.values import I1, I8, I32, I64, POINTER, constant
 from zinc_rt.sim.shader.memory import access, scratch_access
@@ -20,7 +20,7 @@ from zinc_rt.sim.shader.memory.loads_stores import LOADS, STORES, loader, storer
 
 def rule_sites(e: Emitter) -> ir.Value:
     """Return the i32 number of the first site of scratch_access.RULES."""
-    return e.frame.numbered("site", first_site(e, scratch_access.RULES, "in scratch"))
+    return e.frame.numbered("site", find_first_site(e, scratch_access.RULES, "in scratch"))
 
 
 def call_lanes(e: Emitter, helper: ir.Function, low: ir.Value, lanes: ir.Value) -> None:

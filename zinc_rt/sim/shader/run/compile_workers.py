@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from zinc_rt.host.object_cache import ObjectCache
 from zinc_rt.sim.shader.layout import KernelVariant
-from zinc_rt.sim.shader.run.kernels import CompiledKernels, cache_key, compiled
+from zinc_rt.sim.shader.run.kernels import CompiledKernels, compile_variant, make_cache_key
 
 
 def prepare(kernels: CompiledKernels, variants: Sequence[KernelVariant], processes: int | None = None) -> int:
@@ -43,7 +43,7 @@ def main() -> None:
     cache, variants = pickle.load(sys.stdin.buffer)
     assert isinstance(cache, ObjectCache)
     for variant in variants:
-        cache.store(cache_key(variant), compiled(variant))
+        cache.store(make_cache_key(variant), compile_variant(variant))
 
 
 if __name__ == "__main__":

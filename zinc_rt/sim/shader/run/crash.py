@@ -76,20 +76,20 @@ class CrashRecord:
         self._map[_HEAD + ABOUT_BYTES : _HEAD + ABOUT_BYTES + len(code)] = code
 
 
-def paths(socket: Path) -> list[Path]:
+def list_paths(socket: Path) -> list[Path]:
     """Return the paths of the crash records of the device at a socket, one per GPU."""
     return sorted(socket.parent.glob(f"{socket.name}.crash*"))
 
 
-def path_of(socket: Path, index: int) -> Path:
+def make_path(socket: Path, index: int) -> Path:
     return socket.with_name(f"{socket.name}.crash{index}")
 
 
-def kept(socket: Path, folder: Path) -> tuple[Path, str] | None:
+def keep_records(socket: Path, folder: Path) -> tuple[Path, str] | None:
     """Move the record of a device that crashed in a dispatch into `folder`. Return it and the dispatch's
     description.
     """
-    for path in paths(socket):
+    for path in list_paths(socket):
         result = read(path)
         if result is None:
             continue
@@ -119,22 +119,25 @@ def read(path: Path) -> tuple[dict[str, Any], bytes] | None:
     return about, content[_HEAD + ABOUT_BYTES :][:code_bytes]
 
 
-def text(about: dict[str, Any], code: bytes) -> str:
+def format_text(about: dict[str, Any], code: bytes) -> str:
     """Format the launch, the registers and the disassembled kernel."""
     from zinc_rt.isa import target_of
-    from zinc_rt.isa.disassemble import lines
+    from zinc_rt.isa.disassemble import disassemble_lines
 
     shown = [f"{name}: {value}" for name, value in about.items() if name != "registers"]
     shown += [f"register {int(offset):#05x}: {value:#010x}" for offset, value in about["registers"].items()]
     target = target_of(about["arch"], about["wave"])
     return "\n".join(
-        [*shown, *(line for _, line in lines(code, target, address=about["program_va"] - about["entry"]))]
+        [
+            *shown,
+            *(line for _, line in disassemble_lines(code, target, address=about["program_va"] - about["entry"])),
+        ]
     )
 
 
 def main() -> None:
     result = read(Path(sys.argv[1]))
-    print("not a crash record" if result is None else text(*result))
+    print("not a crash record" if result is None else format_text(*result))
 
 
 if __name__ == "__main__":

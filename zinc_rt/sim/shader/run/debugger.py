@@ -29,7 +29,7 @@ from zinc_rt.sim.shader.layout import (
     state_bytes,
 )
 from zinc_rt.sim.shader.run.group_runner import Stop
-from zinc_rt.sim.shader.run.group_shapes import group_shapes
+from zinc_rt.sim.shader.run.group_shapes import make_group_shapes
 from zinc_rt.sim.shader.run.kernels import CompiledKernel
 
 HISTORY_STEPS = 1 << 20  # of which the wave and the pc are known
@@ -55,7 +55,7 @@ class DebuggedLaunch:
         last = [size - 1 for size in self.launch.groups]
         x, y, z = group_id(group, self.launch.groups, (0, 0, 0))
         which = sum((index == end) << axis for axis, (index, end) in enumerate(zip((x, y, z), last, strict=True)))
-        return int(group_shapes(self.launch)[which]["waves"][0])
+        return int(make_group_shapes(self.launch)[which]["waves"][0])
 
 
 class WaveView:

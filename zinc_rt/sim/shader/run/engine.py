@@ -19,9 +19,9 @@ from zinc_rt.sim.executions import KernelExecution
 from zinc_rt.sim.facts import DEFAULT, Behaviour
 from zinc_rt.sim.interfaces import AddressSpace, CodePlace, DevicePageFault, Fault
 from zinc_rt.sim.memory.vm import GpuVm, VmSpan
-from zinc_rt.sim.shader.checks.finding_text import FindingText, WaveFinding, group_id, text_at
+from zinc_rt.sim.shader.checks.finding_text import FindingText, WaveFinding, disassemble_at, group_id
 from zinc_rt.sim.shader.checks.recent_stores import RecentStores
-from zinc_rt.sim.shader.checks.static_lint import static_findings
+from zinc_rt.sim.shader.checks.static_lint import find_static_findings
 from zinc_rt.sim.shader.checks.watchpoints import StoreWatchpoint
 from zinc_rt.sim.shader.launch_setup import LaunchSetup, Refused, setup_of_dispatch, setup_of_registers
 from zinc_rt.sim.shader.layout import Checks, KernelVariant
@@ -31,13 +31,13 @@ from zinc_rt.sim.shader.run.compile_workers import prepare
 from zinc_rt.sim.shader.run.crash import CrashRecord
 from zinc_rt.sim.shader.run.debugger import DebuggedLaunch, WaveDebugger
 from zinc_rt.sim.shader.run.group_runner import Stop
-from zinc_rt.sim.shader.run.kernels import CompiledKernel, CompiledKernels, variant_for
+from zinc_rt.sim.shader.run.kernels import CompiledKernel, CompiledKernels, choose_variant
 from zinc_rt.sim.shader.run.launch_run import LaunchRun, WaveThreads
 from zinc_rt.sim.shader.run.profile import ExecutionRecord, KernelCounters
-from zinc_rt.sim.shader.run.unfinished import unfinished
-from zinc_rt.sim.shader.translate.fetched_code import FetchedCode, KnownCode, fetched
+from zinc_rt.sim.shader.run.unfinished import report_unfinished
+from zinc_rt.sim.shader.translate.fetched_code import FetchedCode, KnownCode, fetch_code
 from zinc_rt.sim.shader_engine import NOTHING, Accesses, ShaderDispatch
-from zinc_rt.sim.stores import StoreSeen
+from zinc_rt.sim.stores import ObservedStore
 from zinc_rt.sim.tables.registers import (
     PGM_RSRC1,
     PGM_RSRC2,
@@ -88,9 +88,9 @@ class _Memory:
 
         def save(va: int, size_bytes: int) -> None:
             vm = reference()
-            span = vm.span_at(va) if vm is not None else None
+            span = vm.find_span(va) if vm is not None else None
             if span is not None:
-                span.bo.gpu_writes(span.offset + va - span.start, size_bytes)
+                span.bo.prepare_gpu_write(span.offset + va - span.start, size_bytes)
 
         self._callback = _SavePages(save)
         self.save_pages = ctypes.cast(self._callback, ctypes.c_void_p).value or 0
@@ -98,7 +98,7 @@ class _Memory:
     def explain_stale(self, va: int, scalar: bool) -> str:
         """Describe a stale line: its cache, the last writer, and the missing invalidation."""
         assert self.caches is not None
-        return self.stores.explain(va, self.caches.filled(va, scalar=scalar), scalar=scalar)
+        return self.stores.explain_value(va, self.caches.filled(va, scalar=scalar), scalar=scalar)
 
     def first_cache(self, vm: GpuVm) -> int:
         """Drop lines of unmapped memory and evict some others before a dispatch. Return the cache number of the
@@ -174,7 +174,7 @@ class GfxEngine:
         self._asked = 0  # number of requests for the positions of waves
         self._beginning: ShaderDispatch | None = None  # its kernel may be compiled: seconds
         self._watchpoints: WeakKeyDictionary[AddressSpace, tuple[int, int]] = WeakKeyDictionary()
-        self._watchpoint_hits: WeakKeyDictionary[AddressSpace, list[StoreSeen]] = WeakKeyDictionary()
+        self._watchpoint_hits: WeakKeyDictionary[AddressSpace, list[ObservedStore]] = WeakKeyDictionary()
 
     # --- sim.shader_engine.ShaderEngine ---
 
@@ -232,7 +232,7 @@ class GfxEngine:
                 self._count(run, counters)
             self._finish(dispatch, under_way)
             if _leave_scratch(dispatch, run) and self._consulted is not None:
-                self._consulted.mark("scratch in memory")
+                self._consulted.add_mark("scratch in memory")
         if fault is not None:
             raise self._reported_fault(dispatch, run, fault)
         if stop is not Stop.DONE:
@@ -260,7 +260,10 @@ class GfxEngine:
         """Compile kernels, on all cores, before they are dispatched."""
         prepare(
             self.kernels,
-            [variant_for(launch, self._target, item.code, self.checks, item.entry) for item, launch in launches],
+            [
+                choose_variant(launch, self._target, item.code, self.checks, item.entry)
+                for item, launch in launches
+            ],
         )
 
     def precompile(self, space: AddressSpace, kernels: Sequence[KernelToCompile]) -> None:
@@ -269,7 +272,7 @@ class GfxEngine:
             target = self._target.with_wave(32 if kernel.wave32 else 64)
             with suppress(Refused, Fault):  # the dispatch will say so
                 launch = setup_of_registers(kernel.rsrc1, kernel.rsrc2, kernel.threads, wave32=kernel.wave32)
-                code = fetched(space, kernel.program_va, target, self._known)
+                code = fetch_code(space, kernel.program_va, target, self._known)
                 self._memory(space).codes[kernel.program_va] = code
                 launches.append((code, launch))
         self.prepare(launches)
@@ -283,7 +286,7 @@ class GfxEngine:
         if size_bytes:
             self._watchpoints[space] = va, size_bytes
 
-    def watchpoint_hits(self, space: AddressSpace) -> list[StoreSeen]:
+    def watchpoint_hits(self, space: AddressSpace) -> list[ObservedStore]:
         """Return the hits since `set_watchpoint` in dispatch order, at most HITS_KEPT."""
         return list(self._watchpoint_hits.get(space, ()))
 
@@ -349,7 +352,7 @@ class GfxEngine:
                 message.clear()
         idle = self._idle.get(key)
         run = idle.pop() if idle else None
-        if run is None or self.kernels.outdated(run.kernel):
+        if run is None or self.kernels.is_outdated(run.kernel):
             run = self._made(dispatch, code)
         memory = self._memory(dispatch.space)
         table = memory.ranges.table()
@@ -362,7 +365,7 @@ class GfxEngine:
         if self._cache_seed is not None:
             self._check_fetched(dispatch, code)
             if self._consulted is not None:
-                self._consulted.mark("waves with caches")
+                self._consulted.add_mark("waves with caches")
         run.begin(
             table,
             dispatch.program_va - code.entry,
@@ -378,7 +381,7 @@ class GfxEngine:
         launch = replace(
             setup_of_dispatch(dispatch), ids_enabled=self._ids_enabled(dispatch), places=self._places(dispatch)
         )
-        kernel = self.kernels.of(variant_for(launch, self._target, code.code, self.checks, code.entry))
+        kernel = self.kernels.of(choose_variant(launch, self._target, code.code, self.checks, code.entry))
         name = dispatch.space.describe(dispatch.program_va)
         identity = code.code, code.entry
         if identity not in self._counters:
@@ -386,7 +389,7 @@ class GfxEngine:
         if self.checks.fast and kernel.variant not in self._linted:
             self._linted.add(kernel.variant)
             target = kernel.variant.target
-            for finding in static_findings(code.code, target, name, launch, self.kernels.cache, code.entry):
+            for finding in find_static_findings(code.code, target, name, launch, self.kernels.cache, code.entry):
                 self._report(dispatch, identity, finding)
         if self._debugger is not None:
             self._debugger.begins(DebuggedLaunch(kernel, launch, self._finding_text(dispatch, kernel, launch)))
@@ -420,22 +423,22 @@ class GfxEngine:
         codes = self._memory(space).codes
         known, target = codes.get(va), self._target.with_wave(32 if dispatch.wave32 else 64)
         if known is None or not known.is_at(space, va):
-            codes[va] = fetched(space, va, target, self._known)
+            codes[va] = fetch_code(space, va, target, self._known)
         if self._consulted is not None:
             self._consulted.ran(codes[va].code, target, codes[va].entry)
             if known is not None and known != codes[va]:
-                self._consulted.mark("code replaced")
+                self._consulted.add_mark("code replaced")
             enables = dispatch.register(PGM_RSRC2) >> 7
             if any(not enables >> axis & 1 for axis in range(3) if axis == 0 or dispatch.groups[axis] > 1):
-                self._consulted.mark("workgroup ids not enabled")
+                self._consulted.add_mark("workgroup ids not enabled")
             if any(threads > 1 for threads in dispatch.group_threads[(enables >> 4 & 3) + 1 :]):
-                self._consulted.mark("work-item ids not enabled")
+                self._consulted.add_mark("work-item ids not enabled")
         return codes[va]
 
     def _check_fetched(self, dispatch: ShaderDispatch, code: FetchedCode) -> None:
         """Check that the instruction cache matches memory; report a finding if not."""
         va = dispatch.program_va
-        index = code.first_difference(dispatch.space.read, va)
+        index = code.find_first_difference(dispatch.space.read, va)
         if index is None:
             return
         pc = index - code.entry
@@ -443,7 +446,8 @@ class GfxEngine:
         dispatch.report(
             "stale-line",
             f"{dispatch.label}: {name}: the instruction cache holds older code from pc {pc:#x}: "
-            f"{self._memory(dispatch.space).stores.writer(va + pc)} has stored there since, without a GLI_INV of "
+            f"{self._memory(dispatch.space).stores.find_writer(va + pc)} has stored there since, "
+            "without a GLI_INV of "
             "an ACQUIRE_MEM after it",
             place=CodePlace(name, pc),
         )
@@ -470,24 +474,24 @@ class GfxEngine:
             return
         texts = self._finding_text(dispatch, run.kernel, run.launch)
         identity = _identity(run)
-        for finding in texts.findings_of_records(records, total):
+        for finding in texts.format_records(records, total):
             self._report(dispatch, identity, finding)
         self._counters[identity].findings += total
         if stop in (Stop.ILLEGAL, Stop.HALT):
-            self._report(dispatch, identity, texts.finding_of_wave(*run.stopped_at()), always=True)
+            self._report(dispatch, identity, texts.format_wave(*run.stopped_at()), always=True)
         elif stop is Stop.STUCK:
             self._report_unfinished(dispatch, run, "barrier-stuck")
 
     def _report_unfinished(self, dispatch: ShaderDispatch, run: LaunchRun, rule: str) -> None:
         texts = self._finding_text(dispatch, run.kernel, run.launch)
-        for finding in unfinished(run.standing(), run.kernel.variant, texts, rule, run.progress):
+        for finding in report_unfinished(run.standing(), run.kernel.variant, texts, rule, run.progress):
             self._report(dispatch, _identity(run), finding, always=True)
 
     def _reported_fault(self, dispatch: ShaderDispatch, run: LaunchRun, fault: Fault) -> Fault:
         """Report the faulting instruction and wave. It is reported every time, because it ends the queue."""
         assert run.ended is not None
         texts = self._finding_text(dispatch, run.kernel, run.launch, describe=dispatch.space.nearby)
-        finding, kind = texts.finding_of_fault(run.ended.state, run.ended.context, fault.why)
+        finding, kind = texts.format_fault(run.ended.state, run.ended.context, fault.why)
         if self._debugger is not None:
             self._debugger.listener.reported(finding)
         near = dispatch.space.nearby(fault.va)
@@ -502,11 +506,11 @@ class GfxEngine:
     def _keep_watchpoint_hits(self, dispatch: ShaderDispatch, run: LaunchRun, watchpoint: StoreWatchpoint) -> None:
         kept = self._watchpoint_hits.setdefault(dispatch.space, [])
         variant, kernel = run.kernel.variant, dispatch.space.describe(dispatch.program_va)
-        for hit in watchpoint.hits(run.kernel.sites)[: max(HITS_KEPT - len(kept), 0)]:
+        for hit in watchpoint.list_hits(run.kernel.sites)[: max(HITS_KEPT - len(kept), 0)]:
             group = group_id(hit.group, run.launch.groups, run.launch.start)
-            text, pc = text_at(variant.code, hit.pc, variant.target, variant.entry), hit.pc - variant.entry
+            text, pc = disassemble_at(variant.code, hit.pc, variant.target, variant.entry), hit.pc - variant.entry
             kept.append(
-                StoreSeen(kernel, dispatch.label, text, pc, group, hit.wave, hit.lane, hit.address, hit.value)
+                ObservedStore(kernel, dispatch.label, text, pc, group, hit.wave, hit.lane, hit.address, hit.value)
             )
 
     def _report(

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from zinc_rt.isa.target import Target, default_target
+from zinc_rt.isa.target import Target, make_default_target
 from zinc_rt.sim.chips import PAGE_BYTES, round_up
 from zinc_rt.sim.interfaces import CodePlace, Fault
 from zinc_rt.sim.memory.initialised_bytes import InitialisedBytes
@@ -27,9 +27,9 @@ from zinc_rt.sim.shader.layout import Checks
 from zinc_rt.sim.shader.memory.ranges import PlacedArray, RangeTable, of_arrays
 from zinc_rt.sim.shader.run.debugger import DebuggedLaunch, WaveDebugger
 from zinc_rt.sim.shader.run.group_runner import Stop
-from zinc_rt.sim.shader.run.kernels import CompiledKernel, CompiledKernels, variant_for
+from zinc_rt.sim.shader.run.kernels import CompiledKernel, CompiledKernels, choose_variant
 from zinc_rt.sim.shader.run.launch_run import LaunchRun, WaveThreads
-from zinc_rt.sim.shader.run.unfinished import unfinished
+from zinc_rt.sim.shader.run.unfinished import report_unfinished
 
 FIRST_VA = 0x2_0000_0000
 GAP_BYTES = 1 << 16  # never mapped, between two arrays
@@ -63,7 +63,7 @@ class EngineDevice:
         target: Target | None = None,
         debugger: WaveDebugger | None = None,
     ) -> None:
-        self.target = target or default_target()
+        self.target = target or make_default_target()
         self.checks = Checks(level, perturb=bool(perturb), trace=trace is not None, debug=debugger is not None)
         self._trace, self._debugger = trace, debugger
         self.traced: list[str] = []
@@ -170,7 +170,7 @@ class EngineDevice:
         if self._trace is not None:
             self.traced, self.steps = run.trace(), run.steps()
         if self._watchpoint is not None:
-            self.watchpoint_hits = self._watchpoint.hits(run.kernel.sites)
+            self.watchpoint_hits = self._watchpoint.list_hits(run.kernel.sites)
         return self._findings_of(run, run.kernel, name, stop)
 
     def _code_va(self, code: bytes, name: str) -> int:
@@ -183,8 +183,8 @@ class EngineDevice:
         """Return the launch run, cached for repeated launches."""
         key = (launch, code, entry)
         run = self._runs.get(key)
-        if run is None or kernels().outdated(run.kernel):
-            kernel = kernels().of(variant_for(launch, self.target, code, self.checks, entry))
+        if run is None or kernels().is_outdated(run.kernel):
+            kernel = kernels().of(choose_variant(launch, self.target, code, self.checks, entry))
             if len(self._runs) >= RUNS_KEPT:
                 self._runs.clear()
             run = self._runs[key] = LaunchRun(
@@ -207,17 +207,17 @@ class EngineDevice:
 
     def _findings_of(self, run: LaunchRun, kernel: CompiledKernel, name: str, stop: Stop) -> list[WaveFinding]:
         texts = self._texts(run, name)
-        sources = list(texts.findings_of_records(*run.findings()))
+        sources = list(texts.format_records(*run.findings()))
         if stop is Stop.FAULT:
             assert run.ended is not None
             fault = run.fault()
-            message, _ = texts.finding_of_fault(run.ended.state, run.ended.context, fault.why)
+            message, _ = texts.format_fault(run.ended.state, run.ended.context, fault.why)
             raise Fault(fault.va, fault.access, fault.why, message.sentence)
         if stop in (Stop.ILLEGAL, Stop.HALT):
-            sources.append(texts.finding_of_wave(*run.stopped_at()))
+            sources.append(texts.format_wave(*run.stopped_at()))
         elif stop is not Stop.DONE:
             rule = "barrier-stuck" if stop is Stop.STUCK else "out-of-fuel"
-            standing = list(unfinished(run.standing(), kernel.variant, texts, rule))
+            standing = list(report_unfinished(run.standing(), kernel.variant, texts, rule))
             sources += standing or [WaveFinding(rule, f"{name}: {rule}", CodePlace(name, 0))]
         return sources
 

@@ -9,14 +9,14 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from zinc_rt.host.object_cache import ObjectCache
 from zinc_rt.isa import Instruction
-from zinc_rt.isa.control_flow import control_flow
+from zinc_rt.isa.control_flow import find_control_flow
 from zinc_rt.sim.shader.emit.float_mode import FloatMode
 from zinc_rt.sim.shader.emit.form import NotShared, build_run
 from zinc_rt.sim.shader.emit.frame import WAVE_FUNCTION
 from zinc_rt.sim.shader.emit.helpers import KernelModule
 from zinc_rt.sim.shader.emit.slots import Touched
 from zinc_rt.sim.shader.layout import KernelVariant
-from zinc_rt.sim.shader.run.compile import Loaded, code_identity, compile_forms, packed, unpacked
+from zinc_rt.sim.shader.run.compile import LoadedCode, code_identity, compile_forms, pack_code, unpack_code
 from zinc_rt.sim.shader.run.form_catalogue import FormCatalogue
 from zinc_rt.sim.shader.run.helpers import HelperLibrary
 from zinc_rt.sim.shader.translate.forms import EmittedForm, FormShape, Situation, emit_form, exact_shape, shape_of
@@ -34,7 +34,7 @@ class Form:
     key: str
     name: str
     emitted: EmittedForm
-    library: Loaded | None = None
+    library: LoadedCode | None = None
 
     @property
     def address(self) -> int:
@@ -62,7 +62,7 @@ class _Kind:
 
 
 _kinds: dict[Any, _Kind] = {}  # shared in this process for all caches: the key is complete
-_libraries: WeakValueDictionary[str, Loaded] = WeakValueDictionary()  # forms and kernels own them
+_libraries: WeakValueDictionary[str, LoadedCode] = WeakValueDictionary()  # forms and kernels own them
 
 
 class FormLibrary:
@@ -71,7 +71,7 @@ class FormLibrary:
     def __init__(self, cache: ObjectCache, variant: KernelVariant) -> None:
         self._cache, self._variant = cache, variant
         self._helpers = helpers = HelperLibrary(cache, variant.wave, variant.checks)
-        target = control_flow(variant.code, variant.target, variant.entry, running=True).target
+        target = find_control_flow(variant.code, variant.target, variant.entry, running=True).target
         self._key = (target.generation, target.true16, variant.wave, repr(variant.checks), variant.mode)
         self._kind = _kinds.setdefault(self._key, _Kind())
         catalogue = self._kind.catalogues.get(cache)
@@ -133,7 +133,7 @@ class FormLibrary:
             return
         self._helpers.add(self._shared)
         names = [form.name for form in new]
-        payload = packed({"names": names, "helpers": self._module.called}, compile_forms(str(self._module)))
+        payload = pack_code({"names": names, "helpers": self._module.called}, compile_forms(str(self._module)))
         key = self._digest("library", [form.key for form in new])
         self._cache.store(key, payload)
         self._catalogue.add(key, {form.key: (form.name, form.emitted) for form in new}, self._new_effects)
@@ -220,7 +220,7 @@ class FormLibrary:
             raise
         return Form(key, name, emitted)
 
-    def _library(self, key: str) -> Loaded | None:
+    def _library(self, key: str) -> LoadedCode | None:
         """Return the library of a cache key, None if it is no longer on disk."""
         library = _libraries.get(key)
         if library is None:
@@ -233,12 +233,12 @@ class FormLibrary:
         return hashlib.sha256(text.encode()).hexdigest()[:KEY_DIGITS]
 
 
-def _linked(helpers: HelperLibrary, key: str, payload: bytes) -> Loaded | None:
-    row, code = unpacked(payload)
+def _linked(helpers: HelperLibrary, key: str, payload: bytes) -> LoadedCode | None:
+    row, code = unpack_code(payload)
     called = helpers.addresses(row["helpers"])
     if called is None:
         return None
-    library = _libraries[key] = Loaded(code, row["names"], called)
+    library = _libraries[key] = LoadedCode(code, row["names"], called)
     return library
 
 

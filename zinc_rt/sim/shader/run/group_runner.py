@@ -34,7 +34,7 @@ from zinc_rt.sim.shader.layout import (
     RecordLayout,
     Status,
 )
-from zinc_rt.sim.shader.run.compile import Loaded, compile_ir, host_cpu
+from zinc_rt.sim.shader.run.compile import LoadedCode, compile_ir, detect_host_cpu
 
 MAX_WAVES = 32  # of a workgroup: 1024 threads
 SLICE_FUEL = 1 << 17  # of one wave before the next wave of its group has its turn
@@ -347,7 +347,7 @@ def source() -> str:
 _lock = threading.Lock()
 
 
-def runners() -> Loaded:
+def runners() -> LoadedCode:
     """Return the addresses of the compiled run_groups32 and run_groups64: the same in all threads. functools.cache
     alone does not ensure that: it calls the function once for each thread that asks before the first result, and
     keeps the last one.
@@ -357,12 +357,12 @@ def runners() -> Loaded:
 
 
 @functools.cache
-def _load_runners() -> Loaded:
-    text, about, cache = source(), host_cpu(), ObjectCache()
+def _load_runners() -> LoadedCode:
+    text, about, cache = source(), detect_host_cpu(), ObjectCache()
     parts = (text, about.cpu, about.features, about.version)
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest()
     code = cache.load(key)
     if code is None:
         code = compile_ir(text)
         cache.store(key, code)
-    return Loaded(code, ["run_groups32", "run_groups64"])
+    return LoadedCode(code, ["run_groups32", "run_groups64"])

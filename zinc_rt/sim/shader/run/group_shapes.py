@@ -12,7 +12,7 @@ from zinc_rt.sim.shader.layout import NO_PHASE, STATE, VGPR_BLOCK
 from zinc_rt.sim.shader.run.group_runner import MAX_WAVES, SHAPE
 
 
-def state_template(launch: LaunchSetup) -> np.ndarray:
+def make_state_template(launch: LaunchSetup) -> np.ndarray:
     """Return a wave's initial state header without the fields set by the runner, as [STATE.size_bytes] uint8."""
     raw = np.zeros(STATE.size_bytes, np.uint8)
     header = raw.view(STATE.dtype)[0]
@@ -26,7 +26,7 @@ def state_template(launch: LaunchSetup) -> np.ndarray:
 
 
 @functools.lru_cache(maxsize=256)
-def group_shape(threads: Triple, wave: int, id_axes: int = 3) -> np.ndarray:
+def make_group_shape(threads: Triple, wave: int, id_axes: int = 3) -> np.ndarray:
     """Return a SHAPE record (one element): the waves of a workgroup of that size. `id_axes`: of the work-item id;
     the bits of the others are 0.
     """
@@ -47,16 +47,18 @@ def group_shape(threads: Triple, wave: int, id_axes: int = 3) -> np.ndarray:
     return record
 
 
-def group_shapes(launch: LaunchSetup) -> list[np.ndarray]:
+def make_group_shapes(launch: LaunchSetup) -> list[np.ndarray]:
     """Return eight SHAPE records, indexed by the axes that are at their last workgroup: bit 0 x, bit 1 y, bit 2
     z.
     """
     return [
-        group_shape(_sizes(launch.group_threads, launch.last_threads, which), launch.wave, launch.id_axes)
+        make_group_shape(
+            _find_sizes(launch.group_threads, launch.last_threads, which), launch.wave, launch.id_axes
+        )
         for which in range(8)
     ]
 
 
-def _sizes(full: Sequence[int], last: Sequence[int], which: int) -> Triple:
+def _find_sizes(full: Sequence[int], last: Sequence[int], which: int) -> Triple:
     x, y, z = (last[axis] if which >> axis & 1 else full[axis] for axis in range(3))
     return x, y, z

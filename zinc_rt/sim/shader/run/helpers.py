@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from zinc_rt.host.object_cache import ObjectCache
 from zinc_rt.sim.shader.emit.helpers import SharedHelpers
 from zinc_rt.sim.shader.layout import Checks
-from zinc_rt.sim.shader.run.compile import Loaded, code_identity, compile_forms, packed, unpacked
+from zinc_rt.sim.shader.run.compile import LoadedCode, code_identity, compile_forms, pack_code, unpack_code
 
-_loaded: dict[str, Loaded] = {}  # shared in this process for all caches: the key is complete
+_loaded: dict[str, LoadedCode] = {}  # shared in this process for all caches: the key is complete
 _lock = threading.RLock()  # of _loaded: an entry is never replaced, because other code has its addresses
 
 
@@ -29,12 +29,12 @@ class HelperLibrary:
 
     def shared(self) -> SharedHelpers:
         """Return the shared helpers for a translation, which adds new ones to them; see `add`."""
-        return SharedHelpers(self._known)
+        return SharedHelpers(self._find_known)
 
     def add(self, written: SharedHelpers) -> None:
         """Compile and store the helpers written by a translation. A helper comes after those that it calls."""
         for name, (text, calls) in written.texts.items():
-            payload = packed({"calls": calls}, compile_forms(text))
+            payload = pack_code({"calls": calls}, compile_forms(text))
             self._link(name, payload)
             self.cache.store(self._key(name), payload)
 
@@ -51,15 +51,15 @@ class HelperLibrary:
             result[name] = library.at[name]
         return result
 
-    def _known(self, name: str) -> bool:
+    def _find_known(self, name: str) -> bool:
         return self.addresses([name]) is not None
 
-    def _link(self, name: str, payload: bytes) -> Loaded | None:
-        about, code = unpacked(payload)
+    def _link(self, name: str, payload: bytes) -> LoadedCode | None:
+        about, code = unpack_code(payload)
         with _lock:
             result, called = _loaded.get(key := self._key(name)), self.addresses(about["calls"])
             if result is None and called is not None:
-                result = _loaded[key] = Loaded(code, [name], called)
+                result = _loaded[key] = LoadedCode(code, [name], called)
         return result
 
     def _key(self, name: str) -> str:

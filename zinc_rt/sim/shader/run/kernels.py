@@ -19,9 +19,9 @@ from zinc_rt.isa import Target
 from zinc_rt.sim.shader.launch_setup import LaunchSetup
 from zinc_rt.sim.shader.layout import Checks, KernelVariant, Site, aligned
 from zinc_rt.sim.shader.run.background import Background
-from zinc_rt.sim.shader.run.compile import Loaded, code_identity, compile_ir, packed, unpacked
+from zinc_rt.sim.shader.run.compile import LoadedCode, code_identity, compile_ir, pack_code, unpack_code
 from zinc_rt.sim.shader.run.forms import FormLibrary
-from zinc_rt.sim.shader.run.group_shapes import group_shapes
+from zinc_rt.sim.shader.run.group_shapes import make_group_shapes
 from zinc_rt.sim.shader.translate.program import RecordProgram
 from zinc_rt.sim.shader.translate.translation import Translation, translate, translated_to_program
 
@@ -29,9 +29,11 @@ HOT_SECONDS = 1.0  # seconds of unoptimised execution, about the cost of an opti
 KEPT_KERNELS = 2048  # in memory; a client that makes up code makes thousands a minute
 
 
-def variant_for(launch: LaunchSetup, target: Target, code: bytes, checks: Checks, entry: int = 0) -> KernelVariant:
+def choose_variant(
+    launch: LaunchSetup, target: Target, code: bytes, checks: Checks, entry: int = 0
+) -> KernelVariant:
     """Return the variant of a kernel for a launch on a chip; it is valid for all waves of the launch."""
-    full = all(int(group_shape["threads"][0]) % launch.wave == 0 for group_shape in group_shapes(launch))
+    full = all(int(group_shape["threads"][0]) % launch.wave == 0 for group_shape in make_group_shapes(launch))
     user_sgprs, dynamic = len(launch.user_data), launch.dynamic_vgprs
     target = target.with_wave(launch.wave)
     return KernelVariant(code, target, full, checks, launch.vgprs, user_sgprs, entry, launch.mode, dynamic)
@@ -55,7 +57,7 @@ class CompiledKernel:
     records: int = 0
 
 
-def cache_key(variant: KernelVariant, *, quick: bool = False) -> str:
+def make_cache_key(variant: KernelVariant, *, quick: bool = False) -> str:
     """Return the disk cache key of code compiled for this processor by these sources. Chips of one generation
     share it.
     """
@@ -65,13 +67,13 @@ def cache_key(variant: KernelVariant, *, quick: bool = False) -> str:
     return hashlib.sha256(text.encode() + b"\0" + variant.code).hexdigest()
 
 
-def compiled(variant: KernelVariant) -> bytes:
+def compile_variant(variant: KernelVariant) -> bytes:
     """Return a compiled kernel's cache entry: sites and counts, then object code."""
-    return _payload(result := translate(variant), compile_ir(result.text))
+    return _make_payload(result := translate(variant), compile_ir(result.text))
 
 
-def _payload(made: Translation, code: bytes) -> bytes:
-    return packed({"function": made.function, **_tables(made)}, code)
+def _make_payload(made: Translation, code: bytes) -> bytes:
+    return pack_code({"function": made.function, **_tables(made)}, code)
 
 
 def _tables(made: Translation | RecordProgram) -> dict[str, Any]:
@@ -79,10 +81,10 @@ def _tables(made: Translation | RecordProgram) -> dict[str, Any]:
     return {"sites": sites, "counts": made.counts, "memory_pcs": made.memory_pcs}
 
 
-def loaded(variant: KernelVariant, payload: bytes) -> CompiledKernel:
+def load_variant(variant: KernelVariant, payload: bytes) -> CompiledKernel:
     """Load a compiled kernel."""
-    about, code = unpacked(payload)
-    linked = Loaded(code, [about["function"]])
+    about, code = unpack_code(payload)
+    linked = LoadedCode(code, [about["function"]])
     sites = tuple(Site(*item) for item in about["sites"])
     address, memory_pcs = linked.at[about["function"]], tuple(about["memory_pcs"])
     return CompiledKernel(variant, address, sites, about["counts"], memory_pcs, linked)
@@ -94,12 +96,12 @@ def program_payload(variant: KernelVariant, forms: FormLibrary) -> bytes:
     forms.finish()
     keys = [form.key for form in forms.forms]
     about = {"forms": keys, "words": program.words.size, **_tables(program)}
-    return packed(about, program.words.tobytes() + program.places.tobytes() + program.numbers.tobytes())
+    return pack_code(about, program.words.tobytes() + program.places.tobytes() + program.numbers.tobytes())
 
 
 def loaded_program(variant: KernelVariant, payload: bytes, forms: FormLibrary) -> CompiledKernel | None:
     """Load a kernel that consists of records. Return None if its forms are no longer on disk."""
-    about, data = unpacked(payload)
+    about, data = unpack_code(payload)
     stored = [forms.stored(key) for key in about["forms"]]
     used = [form for form in stored if form is not None]
     if len(used) < len(stored):
@@ -137,31 +139,31 @@ class CompiledKernels:
             if len(self._known) > KEPT_KERNELS:
                 self._known.pop(next(iter(self._known)), None)  # the oldest; the disk has it still
         elif better.quick and better.seconds >= HOT_SECONDS:
-            better = self._known[variant] = self._better(better) or better
+            better = self._known[variant] = self._find_better(better) or better
         return better
 
-    def outdated(self, kernel: CompiledKernel) -> bool:
+    def is_outdated(self, kernel: CompiledKernel) -> bool:
         """Return whether a repeated launch should look the kernel up again."""
         return kernel.quick and self.of(kernel.variant) is not kernel
 
     def has(self, variant: KernelVariant) -> bool:
         """Return whether the variant is already compiled."""
         known = self._known.get(variant)
-        return (known is not None and not known.quick) or self.cache.path(cache_key(variant)).exists()
+        return (known is not None and not known.quick) or self.cache.path(make_cache_key(variant)).exists()
 
     def _load(self, variant: KernelVariant) -> CompiledKernel:
-        key = cache_key(variant)
+        key = make_cache_key(variant)
         payload = self.cache.load(key)
         if payload is None:
             if self.quick and not variant.checks.debug:  # records have no calls of a debugger
-                return self._quick(variant)
+                return self._load_quick(variant)
             self.compiled += 1
-            payload = compiled(variant)
+            payload = compile_variant(variant)
             self.cache.store(key, payload)
-        return loaded(variant, payload)
+        return load_variant(variant, payload)
 
-    def _quick(self, variant: KernelVariant) -> CompiledKernel:
-        key = cache_key(variant, quick=True)
+    def _load_quick(self, variant: KernelVariant) -> CompiledKernel:
+        key = make_cache_key(variant, quick=True)
         forms = FormLibrary(self.cache, variant)
         payload = self.cache.load(key)
         kernel = None if payload is None else loaded_program(variant, payload, forms)
@@ -173,9 +175,9 @@ class CompiledKernels:
             assert kernel is not None, "a form is missing that was just compiled"
         return kernel
 
-    def _better(self, kernel: CompiledKernel) -> CompiledKernel | None:
+    def _find_better(self, kernel: CompiledKernel) -> CompiledKernel | None:
         """Return the optimised kernel if the background process has finished it, otherwise request it."""
         if not self._background.done(kernel.variant):
             return None
-        payload = self.cache.load(cache_key(kernel.variant))
-        return None if payload is None else loaded(kernel.variant, payload)
+        payload = self.cache.load(make_cache_key(kernel.variant))
+        return None if payload is None else load_variant(kernel.variant, payload)

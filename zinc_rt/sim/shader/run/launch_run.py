@@ -44,10 +44,10 @@ from zinc_rt.sim.shader.memory.line_caches import LineCaches
 from zinc_rt.sim.shader.memory.ranges import RangeTable
 from zinc_rt.sim.shader.run.debugger import WaveDebugger
 from zinc_rt.sim.shader.run.group_runner import JOB, SLOT, Stop, runners
-from zinc_rt.sim.shader.run.group_shapes import group_shapes, state_template
+from zinc_rt.sim.shader.run.group_shapes import make_group_shapes, make_state_template
 from zinc_rt.sim.shader.run.kernels import CompiledKernel
-from zinc_rt.sim.shader.run.profile import BlockWeights, block_weights
-from zinc_rt.sim.shader.run.touched_memory import ranges_by_site, touched
+from zinc_rt.sim.shader.run.profile import BlockWeights, compute_block_weights
+from zinc_rt.sim.shader.run.touched_memory import find_ranges_by_site, find_touched
 from zinc_rt.sim.shader.run.unfinished import StandingWave
 from zinc_rt.sim.shader_engine import Accesses
 
@@ -258,9 +258,9 @@ class LaunchRun:
         self.scratch_wave_bytes = scratch_bytes // 4 * 5  # a shadow byte per dword
         self._shadow_bytes = lds_shadow_bytes(launch.lds_bytes, kernel.variant.checks)
         self.job = RecordBlock(JOB)
-        self._template = state_template(launch)
+        self._template = make_state_template(launch)
         self._user_data = self._template.view(STATE.dtype)["sgprs"][0]
-        self._shapes = group_shapes(launch)
+        self._shapes = make_group_shapes(launch)
         job = self.job
         for axis, name in enumerate("xyz"):
             job[f"groups_{name}"], job[f"start_{name}"] = launch.groups[axis], launch.start[axis]
@@ -378,7 +378,7 @@ class LaunchRun:
     def weights(self) -> BlockWeights:
         if self._weights is None:
             variant = self.kernel.variant
-            self._weights = block_weights(variant.code, variant.target, variant.entry)
+            self._weights = compute_block_weights(variant.code, variant.target, variant.entry)
         return self._weights
 
     def block_executions(self) -> np.ndarray:
@@ -393,7 +393,7 @@ class LaunchRun:
         offset in the code."""
         assert self._table is not None
         arrays = [(thread.memory_sites, thread.extents) for thread in self.threads]
-        return ranges_by_site(self.kernel.memory_pcs, arrays, self._table.ranges)
+        return find_ranges_by_site(self.kernel.memory_pcs, arrays, self._table.ranges)
 
     def steps(self) -> list[TracedStep]:
         """Return the steps of the traced wave so far, as data."""
@@ -564,6 +564,6 @@ class LaunchRun:
 
     def accesses(self) -> Accesses:
         """Return the accesses since `begin`."""
-        return touched(
+        return find_touched(
             (thread.memory_sites for thread in self.threads), (thread.extents for thread in self.threads)
         )

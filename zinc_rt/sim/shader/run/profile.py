@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from zinc_rt.isa import Instruction, Target
-from zinc_rt.isa.control_flow import control_flow
+from zinc_rt.isa.control_flow import find_control_flow
 from zinc_rt.sim.executions import CodeExecution, KernelExecution, MemoryAccess
 
 
@@ -38,13 +38,16 @@ class BlockWeights:
     places: tuple[tuple[int, int], ...]  # (start, end) of each block, as offsets from the entry
 
 
-def block_weights(code: bytes, target: Target, entry: int = 0) -> BlockWeights:
+def compute_block_weights(code: bytes, target: Target, entry: int = 0) -> BlockWeights:
     """Return the weight of each block of the kernel, in the order of `Translation.blocks`."""
-    blocks, wave = control_flow(code, target, entry, running=True).blocks.values(), target.wave
+    blocks, wave = find_control_flow(code, target, entry, running=True).blocks.values(), target.wave
     places = tuple((block.start - entry, block.end - entry) for block in blocks)
     return BlockWeights(
         np.array([len(block.instructions) for block in blocks], np.int64),
-        np.array([sum(bytes_of(result, wave) for _, result in block.instructions) for block in blocks], np.int64),
+        np.array(
+            [sum(count_moved_bytes(result, wave) for _, result in block.instructions) for block in blocks],
+            np.int64,
+        ),
         places,
     )
 
@@ -73,7 +76,7 @@ class ExecutionRecord:
         return KernelExecution(self.kernel, tuple(code), tuple(accesses))
 
 
-def bytes_of(instruction: Instruction, wave: int) -> int:
+def count_moved_bytes(instruction: Instruction, wave: int) -> int:
     """Return the bytes that an instruction moves between memory, except LDS, and the registers of a full wave."""
     row = instruction.row
     if row.unit not in ("load", "store", "smem"):

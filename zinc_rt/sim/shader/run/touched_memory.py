@@ -12,7 +12,7 @@ from zinc_rt.sim.shader.layout import WaveAccess
 from zinc_rt.sim.shader_engine import Accesses, Ranges
 
 
-def touched(memory_sites: Iterable[np.ndarray], extents: Iterable[np.ndarray]) -> Accesses:
+def find_touched(memory_sites: Iterable[np.ndarray], extents: Iterable[np.ndarray]) -> Accesses:
     """Return the intervals of all threads, from MEMORY_SITE records and EXTENT records [kinds of WaveAccess,
     ranges].
     """
@@ -30,14 +30,14 @@ def touched(memory_sites: Iterable[np.ndarray], extents: Iterable[np.ndarray]) -
             row = table[kind, number]
             result[kind].append((~int(row["touched_below"]) & (1 << 64) - 1, int(row["touched_above"])))
     return Accesses(
-        _joined(result[WaveAccess.READ]),
-        _joined(result[WaveAccess.SCALAR_READ]),
-        _joined(result[WaveAccess.WRITE]),
-        _joined(result[WaveAccess.ATOMIC]),
+        _join_intervals(result[WaveAccess.READ]),
+        _join_intervals(result[WaveAccess.SCALAR_READ]),
+        _join_intervals(result[WaveAccess.WRITE]),
+        _join_intervals(result[WaveAccess.ATOMIC]),
     )
 
 
-def ranges_by_site(
+def find_ranges_by_site(
     pcs: Sequence[int], threads: Iterable[tuple[np.ndarray, np.ndarray]], ranges: np.ndarray
 ) -> dict[int, set[tuple[int, int]]]:
     """Return the ranges, as (VA, VA after the last byte), that the instruction at each pc may have accessed.
@@ -67,7 +67,7 @@ def ranges_by_site(
     return result
 
 
-def _joined(intervals: list[tuple[int, int]]) -> Ranges:
+def _join_intervals(intervals: list[tuple[int, int]]) -> Ranges:
     """Merge (start, end) intervals to disjoint ascending (VA, size)."""
     joined: list[list[int]] = []
     for start, end in sorted(intervals):

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from zinc_rt.isa.control_flow import Block, Flow, predecessors
-from zinc_rt.sim.shader.checks.finding_text import FindingText, WaveFinding, text_at
+from zinc_rt.isa.control_flow import Block, Flow, find_predecessors
+from zinc_rt.sim.shader.checks.finding_text import FindingText, WaveFinding, disassemble_at
 from zinc_rt.sim.shader.emit.slots import register_name
 from zinc_rt.sim.shader.layout import EXEC_HI, EXEC_LO, SCC, VGPR_LIMIT, KernelVariant, Site, Status
 from zinc_rt.sim.shader.translate.analysis import EXEC, Records
-from zinc_rt.sim.shader.translate.translation import registers_of
+from zinc_rt.sim.shader.translate.translation import find_registers
 
 MAX_PLACES = 4  # findings of one launch
 MAX_REGISTERS = 8  # shown of one wave
@@ -48,9 +48,9 @@ class WaveLoop:
         return sum(len(block.instructions) for block in self.blocks)
 
 
-def loop_at(head: int, graph: Flow, records: Records, live: dict[int, int], wave: int) -> WaveLoop | None:
+def find_loop(head: int, graph: Flow, records: Records, live: dict[int, int], wave: int) -> WaveLoop | None:
     """Return the natural loop with the header at `head`, or None if no branch goes back to it."""
-    before = predecessors(graph.blocks)
+    before = find_predecessors(graph.blocks)
     todo = [start for start in before.get(head, ()) if start >= head]
     if not todo:
         return None
@@ -82,13 +82,13 @@ def loop_at(head: int, graph: Flow, records: Records, live: dict[int, int], wave
         needed = more
 
 
-def unfinished(
+def report_unfinished(
     waves: list[StandingWave], variant: KernelVariant, text: FindingText, rule: str, progress: str = ""
 ) -> Iterator[WaveFinding]:
     """Return one finding per position of waves, that of the most waves first, which includes `progress`."""
     if not waves:
         return
-    graph, records, live = registers_of(variant)
+    graph, records, live = find_registers(variant)
     places: dict[tuple[int, int], list[StandingWave]] = {}
     for wave in waves:
         places.setdefault((wave.pc, int(wave.header["status"])), []).append(wave)
@@ -98,25 +98,25 @@ def unfinished(
         parts = []
         if status == Status.BARRIER:
             parts.append("waits at the barrier")
-        elif (loop := loop_at(pc, graph, records, live, variant.wave)) is not None:
-            parts.append(_loop_text(loop, first, text))
+        elif (loop := find_loop(pc, graph, records, live, variant.wave)) is not None:
+            parts.append(_format_loop(loop, first, text))
         if len(standing) > 1:
-            parts.append(f"{_waves(len(standing) - 1, 'more')} at the same place")
+            parts.append(f"{_format_waves(len(standing) - 1, 'more')} at the same place")
         others = len(waves) - len(standing)
         if others:
-            parts.append(f"{_waves(others, 'other')} elsewhere")
+            parts.append(f"{_format_waves(others, 'other')} elsewhere")
         if progress and standing is ordered[0][1]:
             parts.append(progress)
-        lanes = _exec(first, live.get(pc, 0), variant.wave)
+        lanes = _find_exec(first, live.get(pc, 0), variant.wave)
         site = Site(pc, rule, "; ".join(parts))
         yield text.at(site, int(first.header["wave_in_group"]), int(first.header["group"]), lanes)
 
 
-def _waves(count: int, more: str) -> str:
+def _format_waves(count: int, more: str) -> str:
     return f"{count} {more} wave{'s' if count > 1 else ''}"
 
 
-def _loop_text(loop: WaveLoop, wave: StandingWave, text: FindingText) -> str:
+def _format_loop(loop: WaveLoop, wave: StandingWave, text: FindingText) -> str:
     first, end = min(block.start for block in loop.blocks), max(block.end for block in loop.blocks)
     output = f"in a loop of {loop.instructions} instructions, pc {first - text.entry:#x} to {end - text.entry:#x}"
     if not loop.exits:
@@ -124,15 +124,17 @@ def _loop_text(loop: WaveLoop, wave: StandingWave, text: FindingText) -> str:
     exits = []
     for pc, condition in loop.exits[:3]:
         behind = (
-            f" after `{text_at(text.code, condition, text.target, text.entry)}`" if condition is not None else ""
+            f" after `{disassemble_at(text.code, condition, text.target, text.entry)}`"
+            if condition is not None
+            else ""
         )
         exits.append(f"{text.instruction(pc)}{behind}")
     output += f", with exits at {' and at '.join(exits)}"
-    values = _values(loop.depends, wave)
+    values = _format_values(loop.depends, wave)
     return f"{output}; the exit conditions depend on {', '.join(values)}" if values else output
 
 
-def _values(registers: int, wave: StandingWave) -> list[str]:
+def _format_values(registers: int, wave: StandingWave) -> list[str]:
     keys = [key for key in range(registers.bit_length()) if registers >> key & 1]
     shown = []
     for key in sorted(keys, key=lambda key: (key < VGPR_LIMIT, key))[:MAX_REGISTERS]:
@@ -149,7 +151,7 @@ def _values(registers: int, wave: StandingWave) -> list[str]:
     return shown
 
 
-def _exec(wave: StandingWave, live: int, lanes: int) -> int:
+def _find_exec(wave: StandingWave, live: int, lanes: int) -> int:
     """Return EXEC if it was saved, otherwise all lanes: EXEC is saved only if it is live."""
     if not live & EXEC[lanes]:
         return (1 << lanes) - 1

@@ -20,13 +20,13 @@ VGPRS = (1 << VGPR_LIMIT) - 1
 EVERYTHING = (1 << VGPR_LIMIT + 129) - 1
 
 
-def sgpr(index: int) -> int:
+def sgpr_bit(index: int) -> int:
     return 1 << VGPR_LIMIT + index
 
 
-EXEC = {32: sgpr(EXEC_LO), 64: sgpr(EXEC_LO) | sgpr(EXEC_HI)}
+EXEC = {32: sgpr_bit(EXEC_LO), 64: sgpr_bit(EXEC_LO) | sgpr_bit(EXEC_HI)}
 # What the hardware initialises besides user data: workgroup ids and EXEC. And v0, the thread ids, in EXEC's lanes.
-IDS_AND_EXEC = sum(sgpr(TTMP0 + index) for index in (7, 8, 9)) | EXEC[64]
+IDS_AND_EXEC = sum(sgpr_bit(TTMP0 + index) for index in (7, 8, 9)) | EXEC[64]
 
 Records = Mapping[tuple[int, int], Touched]
 """Facts by (block start, pc)."""
@@ -40,21 +40,23 @@ class Analysis:
     unproven: UnprovenReads
 
 
-def analyse(graph: Flow, records: Records, variant: KernelVariant) -> Analysis:
+def analyse_kernel(graph: Flow, records: Records, variant: KernelVariant) -> Analysis:
     """Analyse a kernel. From mode fast on, this includes the reads that may be uninitialised."""
     wave = variant.wave
-    at_start = IDS_AND_EXEC | sgpr(variant.user_sgprs) - sgpr(0)
-    ones = _all_ones(graph, records, wave, variant.full)
+    at_start = IDS_AND_EXEC | sgpr_bit(variant.user_sgprs) - sgpr_bit(0)
+    ones = _find_all_ones(graph, records, wave, variant.full)
     full = frozenset(key for key, known in ones.items() if known & EXEC[wave] == EXEC[wave])
-    live = _liveness(graph, records, full, EXEC[wave])
-    unproven = _unproven(graph, records, full, wave, at_start) if variant.checks.fast else UnprovenReads()
+    live = _compute_liveness(graph, records, full, EXEC[wave])
+    unproven = (
+        _find_unproven_reads(graph, records, full, wave, at_start) if variant.checks.fast else UnprovenReads()
+    )
     return Analysis(at_start, full, live, unproven)
 
 
 # --- EXEC
 
 
-def _all_ones(graph: Flow, records: Records, wave: int, exec_full: bool) -> dict[tuple[int, int], int]:
+def _find_all_ones(graph: Flow, records: Records, wave: int, exec_full: bool) -> dict[tuple[int, int], int]:
     """Return the SGPRs that hold 0xffffffff before each instruction."""
 
     def step(block: Block, known: int, found: dict[tuple[int, int], int] | None) -> int:
@@ -64,21 +66,21 @@ def _all_ones(graph: Flow, records: Records, wave: int, exec_full: bool) -> dict
             touched = records.get((block.start, pc))
             if touched is None:
                 break
-            gained = _ones_written(instruction, known)
+            gained = _find_ones_written(instruction, known)
             known = known & ~touched.writes | gained & touched.writes
         return known
 
     return forward(graph, EXEC[wave] if exec_full else 0, step)
 
 
-def _bits_of(operand: Operand, dwords: int) -> int:
+def _find_operand_bits(operand: Operand, dwords: int) -> int:
     """Return the SGPRs of a scalar operand, or 0 for other operands."""
     if operand.kind is Kind.TTMP:
-        return ((1 << dwords) - 1) * sgpr(TTMP0 + operand.index)
+        return ((1 << dwords) - 1) * sgpr_bit(TTMP0 + operand.index)
     if operand.kind is Kind.SGPR or (
         operand.kind is Kind.SPECIAL and operand.index < 128 and operand.index != NULL
     ):
-        return ((1 << dwords) - 1) * sgpr(operand.index)
+        return ((1 << dwords) - 1) * sgpr_bit(operand.index)
     return 0
 
 
@@ -87,18 +89,18 @@ def _is_ones(operand: Operand, dwords: int, known: int) -> bool:
         return operand.value == -1
     if operand.kind is Kind.LITERAL:
         return dwords == 1 and operand.value == 0xFFFFFFFF
-    bits = _bits_of(operand, dwords)
+    bits = _find_operand_bits(operand, dwords)
     return bits != 0 and known & bits == bits
 
 
-def _ones_written(instruction: Instruction, known: int) -> int:
+def _find_ones_written(instruction: Instruction, known: int) -> int:
     """Return the SGPRs that the instruction always sets to all ones."""
     name, _, suffix = instruction.mnemonic.rpartition("_")
     operands = instruction.operands
     dwords = {"b32": 1, "b64": 2}.get(suffix)
     if dwords is None or not name.startswith("s_") or not operands:
         return 0
-    destination = _bits_of(operands[0], dwords)
+    destination = _find_operand_bits(operands[0], dwords)
     ones = [_is_ones(operand, dwords, known) for operand in operands[1:]]
     if name in ("s_mov", "s_wqm"):
         return destination if ones[0] else 0
@@ -109,7 +111,7 @@ def _ones_written(instruction: Instruction, known: int) -> int:
     if name in ("s_and", "s_cselect"):
         return destination if all(ones) else 0
     if name.endswith("_saveexec"):
-        execution = ((1 << dwords) - 1) * sgpr(EXEC_LO)
+        execution = ((1 << dwords) - 1) * sgpr_bit(EXEC_LO)
         was = known & execution == execution
         gained = destination if was else 0
         operation = name.removeprefix("s_").removesuffix("_saveexec")
@@ -123,7 +125,9 @@ def _ones_written(instruction: Instruction, known: int) -> int:
 # --- liveness
 
 
-def _liveness(graph: Flow, records: Records, full: frozenset[tuple[int, int]], execution: int) -> dict[int, int]:
+def _compute_liveness(
+    graph: Flow, records: Records, full: frozenset[tuple[int, int]], execution: int
+) -> dict[int, int]:
     needed: dict[int, tuple[int, int]] = {}  # block start -> (used before written, written)
     for block in graph.blocks.values():
         used = written = 0
@@ -163,7 +167,7 @@ def _liveness(graph: Flow, records: Records, full: frozenset[tuple[int, int]], e
 _RELATIVE = VGPR_LIMIT + 160  # bits from here: VGPRs initialised in the lanes of the present EXEC
 
 
-def _unproven(
+def _find_unproven_reads(
     graph: Flow, records: Records, full: frozenset[tuple[int, int]], wave: int, at_start: int
 ) -> UnprovenReads:
     """Return the reads that may be undefined. A checked read counts as defined afterwards; results computed
@@ -203,7 +207,7 @@ def _unproven(
                 relative |= whole | everywhere & VGPRS
                 if is_full:
                     everywhere |= whole
-            if touched.writes & execution and not _narrows(instruction):
+            if touched.writes & execution and not _is_narrowing(instruction):
                 relative = everywhere & VGPRS
             known = everywhere | relative << _RELATIVE
         return known
@@ -220,7 +224,7 @@ def _unproven(
 _NARROWING = ("s_and_saveexec", "s_and_not0_saveexec", "s_and_not0_wrexec")
 
 
-def _narrows(instruction: Instruction) -> bool:
+def _is_narrowing(instruction: Instruction) -> bool:
     """Return whether an instruction that writes EXEC can only clear bits of it."""
     name = instruction.mnemonic
     if instruction.row.pipe == "valu":

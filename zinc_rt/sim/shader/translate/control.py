@@ -13,13 +13,13 @@ from collections.abc import Callable
 from llvmlite import ir  # type: ignore[import-untyped]
 
 from zinc_rt.isa import Instruction
-from zinc_rt.isa.control_flow import Block, branch_target
+from zinc_rt.isa.control_flow import Block, find_branch_target
 from zinc_rt.sim.shader.emit.emitter import EmitFunction, Emitter, NotSimulated, nothing
 from zinc_rt.sim.shader.emit.float_mode import FLOAT_MODE
 from zinc_rt.sim.shader.emit.trace import count_block
 from zinc_rt.sim.shader.emit.values import I32, constant
 from zinc_rt.sim.shader.layout import EXEC_LO, M0, NO_PHASE, VCC_LO, Status
-from zinc_rt.sim.shader.translate.float_modes import MODE, hardware_field, mode_write
+from zinc_rt.sim.shader.translate.float_modes import MODE, decode_hardware_field, find_mode_write
 
 MESSAGE_INTERRUPT, MESSAGE_DEALLOCATE_VGPRS, MESSAGE_REALTIME = 1, 3, 131
 SCHEDULING, HW_ID1, HW_ID2, CYCLES_LO, CYCLES_HI = 26, 23, 24, 29, 30
@@ -32,7 +32,7 @@ def _end(e: Emitter, i: Instruction) -> None:
 
 
 def _branch(e: Emitter, i: Instruction) -> None:
-    e.b.branch(e.flow.edge(branch_target(e.frame.pc, i), e.frame.pc))
+    e.b.branch(e.flow.edge(find_branch_target(e.frame.pc, i), e.frame.pc))
 
 
 _CONDITIONS: dict[str, Callable[[Emitter], ir.Value]] = {
@@ -48,7 +48,7 @@ _CONDITIONS: dict[str, Callable[[Emitter], ir.Value]] = {
 def _conditional(condition: Callable[[Emitter], ir.Value]) -> EmitFunction:
     def emit(e: Emitter, i: Instruction) -> None:
         taken = condition(e)
-        target, following = branch_target(e.frame.pc, i), e.frame.pc + i.size_bytes
+        target, following = find_branch_target(e.frame.pc, i), e.frame.pc + i.size_bytes
         e.b.cbranch(taken, e.flow.edge(target, e.frame.pc), e.flow.edge(following, e.frame.pc))
 
     return emit
@@ -77,7 +77,7 @@ def _swap_pc(e: Emitter, i: Instruction) -> None:
 
 def _call(e: Emitter, i: Instruction) -> None:
     e.set_scalar(i.operands[0], _return_address(e, i))
-    e.b.branch(e.flow.edge(branch_target(e.frame.pc, i), e.frame.pc))
+    e.b.branch(e.flow.edge(find_branch_target(e.frame.pc, i), e.frame.pc))
 
 
 def _get_pc(e: Emitter, i: Instruction) -> None:
@@ -205,7 +205,7 @@ def _message_return(e: Emitter, i: Instruction) -> None:
 
 
 def _get_register(e: Emitter, i: Instruction) -> None:
-    register, offset, size = hardware_field(int(i.operands[1].value or 0))
+    register, offset, size = decode_hardware_field(int(i.operands[1].value or 0))
     if register in (CYCLES_LO, CYCLES_HI):
         now = _clock(e, "cycles") if register == CYCLES_LO else e.frame.field("cycles")
         shifted = e.b.lshr(now, 32 if register == CYCLES_HI else 0)
@@ -221,7 +221,7 @@ def _get_register(e: Emitter, i: Instruction) -> None:
 
 
 def _set_register(e: Emitter, i: Instruction) -> None:
-    register, _, _ = hardware_field(int(i.operands[0].value or 0))
+    register, _, _ = decode_hardware_field(int(i.operands[0].value or 0))
     if register == SCHEDULING:
         return
     if register != MODE:
@@ -233,7 +233,7 @@ def _set_mode(e: Emitter, i: Instruction) -> None:
     """Emit a write to MODE. Rounding, denormals and FP16_OVFL are handled by translate/float_modes.py; the rest of
     MODE keeps the launch's value.
     """
-    write = mode_write(i)
+    write = find_mode_write(i)
     assert write is not None
     have = e.b.and_(e.b.lshr(e.frame.field("mode"), write.offset), (1 << write.size) - 1)
     if write.value is None:

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from zinc_rt.host.files import load_yaml
 from zinc_rt.isa.instruction import Instruction
-from zinc_rt.isa.rows import SEGMENTS, InstructionRow, base_mnemonic, rows
+from zinc_rt.isa.rows import SEGMENTS, InstructionRow, make_rows, strip_suffix
 from zinc_rt.isa.target import Target
-from zinc_rt.sim.shader.unsimulated import reason
+from zinc_rt.sim.shader.unsimulated import find_reason
 
 FILE = Path(__file__).with_name("evidence.yaml")
 CLASSES = ("manual", "ieee", "captured", "assumed", "approximate")
@@ -54,7 +54,7 @@ class InstructionSupport:
 
 
 @cache
-def _rows() -> tuple[tuple[ResultBasis, tuple[str, ...]], ...]:
+def _read_rows() -> tuple[tuple[ResultBasis, tuple[str, ...]], ...]:
     document = load_yaml(FILE.read_text(encoding="utf-8"))
     return tuple(
         (ResultBasis(row["class"], row["why"]), tuple(row["instructions"].split())) for row in document["rows"]
@@ -62,47 +62,47 @@ def _rows() -> tuple[tuple[ResultBasis, tuple[str, ...]], ...]:
 
 
 @cache
-def evidence(mnemonic: str) -> ResultBasis:
+def find_evidence(mnemonic: str) -> ResultBasis:
     """Return the basis of an instruction's result; the mnemonic may end in _e32, _e64 or _dpp."""
-    name = base_mnemonic(mnemonic)
-    return next(row for row, patterns in _rows() if any(fnmatchcase(name, pattern) for pattern in patterns))
+    name = strip_suffix(mnemonic)
+    return next(row for row, patterns in _read_rows() if any(fnmatchcase(name, pattern) for pattern in patterns))
 
 
-def basis_of(instruction: Instruction) -> ResultBasis:
+def find_basis(instruction: Instruction) -> ResultBasis:
     """Return the basis of an instruction's results; for a dual instruction, that of the less certain half."""
-    basis = evidence(instruction.row.name)
+    basis = find_evidence(instruction.row.name)
     if instruction.second is None:
         return basis
-    return max(basis, evidence(instruction.second.row.name), key=lambda item: CLASSES.index(item.kind))
+    return max(basis, find_evidence(instruction.second.row.name), key=lambda item: CLASSES.index(item.kind))
 
 
-def support(target: Target) -> list[InstructionSupport]:
+def list_support(target: Target) -> list[InstructionSupport]:
     """Return every instruction that the decoder knows for a chip, by encoding, each mnemonic once per encoding."""
     seen: dict[tuple[str, str], InstructionSupport] = {}
-    for encoding, decoded in decoded_rows(target):
-        name = base_mnemonic(decoded.mnemonic)
+    for encoding, decoded in list_decoded_rows(target):
+        name = strip_suffix(decoded.mnemonic)
         if not target.is_simulated:
             row = InstructionSupport(encoding, name, REFUSED, f"{target.name} is decoded but not simulated")
-        elif kind := reason(decoded):
+        elif kind := find_reason(decoded):
             row = InstructionSupport(encoding, name, REFUSED, kind)
         else:
-            known = evidence(name)
+            known = find_evidence(name)
             row = InstructionSupport(encoding, name, known.kind, known.why)
         seen.setdefault((encoding, name), row)
     return list(seen.values())
 
 
-def decoded_rows(target: Target) -> Iterator[tuple[str, InstructionRow]]:
+def list_decoded_rows(target: Target) -> Iterator[tuple[str, InstructionRow]]:
     """Return every row of a chip with its encoding, in both readings of 16-bit operands."""
     for table in TABLES:
         for written in import_module(f"zinc_rt.isa.tables.{table}").ROWS:
             for encoding in SEGMENTS if written == "VMEM" else (written,):
                 for halves in (False, True):
-                    for row in rows(table, encoding, target.isa, halves).values():
+                    for row in make_rows(table, encoding, target.isa, halves).values():
                         yield encoding, row
 
 
-def counts(instructions: Iterable[InstructionSupport]) -> dict[str, Counter[str]]:
+def count_by_class(instructions: Iterable[InstructionSupport]) -> dict[str, Counter[str]]:
     """Return the numbers of instructions by encoding and class."""
     table: dict[str, Counter[str]] = {}
     for instruction in instructions:
@@ -110,7 +110,7 @@ def counts(instructions: Iterable[InstructionSupport]) -> dict[str, Counter[str]
     return table
 
 
-def refusals(instructions: Iterable[InstructionSupport]) -> dict[tuple[str, str], list[str]]:
+def list_refusals(instructions: Iterable[InstructionSupport]) -> dict[tuple[str, str], list[str]]:
     """Return the rejected mnemonics, by encoding and reason."""
     table: dict[tuple[str, str], list[str]] = {}
     for instruction in instructions:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from zinc_rt.isa import Target
-from zinc_rt.isa.control_flow import LONGEST_BYTES, control_flow
+from zinc_rt.isa.control_flow import LONGEST_BYTES, find_control_flow
 from zinc_rt.sim.chips import PAGE_BYTES
 from zinc_rt.sim.interfaces import AddressSpace, Fault
 
@@ -29,7 +29,7 @@ class FetchedCode:
     entry: int
     pieces: tuple[tuple[int, int], ...]
 
-    def first_difference(self, read: Callable[[int, int], bytes], va: int) -> int | None:
+    def find_first_difference(self, read: Callable[[int, int], bytes], va: int) -> int | None:
         """Return the byte offset of the first dword in `code` that differs from memory, or None. The entry is
         at `va`.
         """
@@ -44,7 +44,7 @@ class FetchedCode:
     def is_at(self, space: AddressSpace, va: int) -> bool:
         """Return whether an instruction fetch returns this code at the address."""
         try:
-            return self.first_difference(space.fetch, va) is None
+            return self.find_first_difference(space.fetch, va) is None
         except Fault:
             return False
 
@@ -65,7 +65,7 @@ class KnownCode:
             self._codes.setdefault((target, head), []).append(found)
 
 
-def fetched(space: AddressSpace, va: int, target: Target, known: KnownCode | None = None) -> FetchedCode:
+def fetch_code(space: AddressSpace, va: int, target: Target, known: KnownCode | None = None) -> FetchedCode:
     """Return all code reachable from `va`. Raises Fault if the first instruction cannot be fetched. Control
     flow is cut off at pages that cannot be fetched and at a distance of REACH_BYTES.
     """
@@ -75,12 +75,12 @@ def fetched(space: AddressSpace, va: int, target: Target, known: KnownCode | Non
     if met is not None:
         return met
     while True:
-        places = reached(pages, va, target)
+        places = find_reached(pages, va, target)
         if not pages.add(places):
             break
     locations = [location for location in places if location // PAGE_BYTES in pages.fetched]
     low, high = min(locations), max(locations) + 1
-    code = FetchedCode(pages.content(low, high), va - low, pages.pieces(low, high))
+    code = FetchedCode(pages.content(low, high), va - low, pages.iterate_pieces(low, high))
     if not pages.refused:
         known.add(code, target)
     return code
@@ -115,7 +115,7 @@ class _Pages:
         pages = [self.fetched.get(page, nothing) for page in range(first, -(-high // PAGE_BYTES))]
         return b"".join(pages)[low - first * PAGE_BYTES :][: high - low]
 
-    def pieces(self, low: int, high: int) -> tuple[tuple[int, int], ...]:
+    def iterate_pieces(self, low: int, high: int) -> tuple[tuple[int, int], ...]:
         """Return runs of pages between these addresses, as offsets from `low`."""
         runs: list[list[int]] = []
         for page in sorted(self.fetched):
@@ -127,12 +127,12 @@ class _Pages:
         return tuple((start, end) for start, end in runs)
 
 
-def reached(pages: _Pages, va: int, target: Target) -> list[int]:
+def find_reached(pages: _Pages, va: int, target: Target) -> list[int]:
     """Return the VAs of the first and last bytes reachable from `va`, including bytes not fetched yet. If call
     targets cannot be determined, all addresses formed by the code are included.
     """
     low, high = min(pages.fetched) * PAGE_BYTES, (max(pages.fetched) + 1) * PAGE_BYTES
-    flow = control_flow(pages.content(low, high), target, va - low, running=True)
+    flow = find_control_flow(pages.content(low, high), target, va - low, running=True)
     places = list(flow.formed)
     for block in flow.blocks.values():
         places += [block.start, max(block.end - 1, block.start)]

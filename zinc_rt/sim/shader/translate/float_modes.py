@@ -32,7 +32,7 @@ class ModeWrite:
         return (1 << self.size) - 1 << self.offset
 
 
-def mode_write(instruction: Instruction) -> ModeWrite | None:
+def find_mode_write(instruction: Instruction) -> ModeWrite | None:
     """Return the instruction's write to MODE, or None."""
     match instruction.row.name:
         case "s_round_mode":
@@ -40,7 +40,7 @@ def mode_write(instruction: Instruction) -> ModeWrite | None:
         case "s_denorm_mode":
             return ModeWrite(4, 4, int(instruction.operands[0].value or 0) & 15)
         case "s_setreg_b32" | "s_setreg_imm32_b32":
-            register, offset, size = hardware_field(int(instruction.operands[0].value or 0))
+            register, offset, size = decode_hardware_field(int(instruction.operands[0].value or 0))
             if register != MODE:
                 return None
             source = instruction.operands[1]
@@ -49,12 +49,12 @@ def mode_write(instruction: Instruction) -> ModeWrite | None:
     return None
 
 
-def hardware_field(value: int) -> tuple[int, int, int]:
+def decode_hardware_field(value: int) -> tuple[int, int, int]:
     """Return (register, offset, size) of a hwreg immediate."""
     return value & 63, value >> 6 & 31, (value >> 11 & 31) + 1
 
 
-def float_modes(graph: Flow, launch: int) -> dict[tuple[int, int], FloatMode | None]:
+def find_float_modes(graph: Flow, launch: int) -> dict[tuple[int, int], FloatMode | None]:
     """Return the mode by (block start, pc), None if it depends on the path; a missing entry means the launch's
     mode.
 
@@ -62,27 +62,27 @@ def float_modes(graph: Flow, launch: int) -> dict[tuple[int, int], FloatMode | N
     """
     launch &= FLOAT_MODE
     blocks = graph.blocks.values()
-    if not any(mode_write(instruction) for block in blocks for _, instruction in block.instructions):
+    if not any(find_mode_write(instruction) for block in blocks for _, instruction in block.instructions):
         return {}
 
     def step(block: Block, known: int, found: Found | None) -> int:
         for pc, instruction in block.instructions:
             if found is not None:
                 found[block.start, pc] = known
-            known = _after(instruction, known, launch)
+            known = _transfer(instruction, known, launch)
         return known
 
     begin = launch | (launch ^ FLOAT_MODE) << _ZEROS
-    return {index: _mode(known) for index, known in forward(graph, begin, step).items()}
+    return {index: _to_mode(known) for index, known in forward(graph, begin, step).items()}
 
 
-def _mode(known: int) -> FloatMode | None:
+def _to_mode(known: int) -> FloatMode | None:
     ones, zeros = known & FLOAT_MODE, known >> _ZEROS
     return FloatMode(ones) if ones ^ zeros == FLOAT_MODE else None
 
 
-def _after(instruction: Instruction, known: int, launch: int) -> int:
-    write = mode_write(instruction)
+def _transfer(instruction: Instruction, known: int, launch: int) -> int:
+    write = find_mode_write(instruction)
     if write is None:
         return known
     mask = write.mask & FLOAT_MODE

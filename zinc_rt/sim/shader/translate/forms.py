@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from zinc_rt.isa import Instruction, Kind, Operand
-from zinc_rt.isa.control_flow import branch_target
+from zinc_rt.isa.control_flow import find_branch_target
 from zinc_rt.isa.instruction import Modifier
 from zinc_rt.isa.rows import InstructionRow
 from zinc_rt.sim.shader.emit.emitter import Emitter
@@ -180,7 +180,7 @@ def _words(half: Instruction) -> tuple[int, ...]:
     """Return words with the bits that emit functions read: OP_SEL of VOP3, the direction of a branch."""
     first = half.words[0]
     if half.row.flow in _BY_OFFSET:
-        first = _BACKWARD if branch_target(0, half) <= 0 else _FORWARD
+        first = _BACKWARD if find_branch_target(0, half) <= 0 else _FORWARD
     elif half.row.encoding.startswith("VOP3"):
         first &= 0x7800
     else:
@@ -272,7 +272,7 @@ def emit_form(
 
 
 def _emit_instruction(e: Emitter, frame: FormFrame, instruction: Instruction, at: Situation) -> Touched:
-    target = branch_target(PC, instruction) if instruction.row.flow in _BY_OFFSET else None
+    target = find_branch_target(PC, instruction) if instruction.row.flow in _BY_OFFSET else None
     e.flow = FormFlow(frame, e.reports, target, PC + instruction.size_bytes)
     touched = e.begin(PC, instruction, exec_full=at.full, mode=at.mode)
     e.guesses = at.guesses

@@ -10,15 +10,15 @@ from typing import Protocol
 import numpy as np
 
 from zinc_rt.isa import Instruction, Kind
-from zinc_rt.isa.control_flow import Block, Flow, branch_target, control_flow
+from zinc_rt.isa.control_flow import Block, Flow, find_branch_target, find_control_flow
 from zinc_rt.sim.shader.checks.compare_guesses import compare_guesses
 from zinc_rt.sim.shader.emit.float_mode import FloatMode
 from zinc_rt.sim.shader.emit.form import EDGES, HEAD_BYTES, JUMP, register_offset, undefined_offset
 from zinc_rt.sim.shader.emit.slots import Touched, register_name
 from zinc_rt.sim.shader.layout import VGPR_LIMIT, KernelVariant, Site
-from zinc_rt.sim.shader.translate.analysis import EXEC, Analysis, analyse
+from zinc_rt.sim.shader.translate.analysis import EXEC, Analysis, analyse_kernel
 from zinc_rt.sim.shader.translate.control import waits_at_barrier
-from zinc_rt.sim.shader.translate.float_modes import float_modes
+from zinc_rt.sim.shader.translate.float_modes import find_float_modes
 from zinc_rt.sim.shader.translate.forms import EmittedForm, FormShape, Situation, step_shape
 
 SELF, TARGET, FOLLOWING = range(len(EDGES))
@@ -78,7 +78,7 @@ class ProgramBuilder:
 
     def __init__(self, variant: KernelVariant, forms: FormProvider) -> None:
         self._variant, self._forms = variant, forms
-        self._graph: Flow = control_flow(variant.code, variant.target, variant.entry, running=True)
+        self._graph: Flow = find_control_flow(variant.code, variant.target, variant.entry, running=True)
         self._shapes: dict[int, FormShape] = {}
         self._steps: list[_Step] = []
         self._first: dict[int, int] = {}  # block start: number of its first step
@@ -89,9 +89,9 @@ class ProgramBuilder:
     def build(self) -> RecordProgram:
         variant, graph = self._variant, self._graph
         records = self._records()
-        analysis = analyse(graph, records, variant)
+        analysis = analyse_kernel(graph, records, variant)
         self._begin(analysis)
-        modes = float_modes(graph, variant.mode)
+        modes = find_float_modes(graph, variant.mode)
         guesses = compare_guesses(graph, variant.target) if variant.checks.full else frozenset()
         for number, block in enumerate(graph.blocks.values()):
             self._block(number, block, analysis, modes, guesses)
@@ -211,7 +211,7 @@ class ProgramBuilder:
         assert step.instruction is not None
         if edge == FOLLOWING:
             return step.pc + step.instruction.size_bytes
-        return branch_target(step.pc, step.instruction)
+        return find_branch_target(step.pc, step.instruction)
 
     def _record(self, step: _Step, edge: int) -> int:
         return self._start(step.block if step.instruction is None else self._pc(step, edge))

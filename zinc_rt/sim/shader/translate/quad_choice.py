@@ -39,20 +39,20 @@ class _Components:
 
     def load(self, instruction: Instruction) -> None:
         destination, *sources = instruction.operands
-        self._reads(sources)
+        self._record_reads(sources)
         for word in range(WORDS):
             self.of[destination.index + word] = word
 
     def other(self, instruction: Instruction) -> None:
         if not instruction.operands:
             return
-        self._reads(instruction.operands)  # a store's first operand is a source
+        self._record_reads(instruction.operands)  # a store's first operand is a source
         destination = instruction.operands[0]
         if destination.kind is Kind.VGPR:
             for word in range(destination.width):
                 self.of[destination.index + word] = _APART
 
-    def _reads(self, operands: Iterable[Operand]) -> None:
+    def _record_reads(self, operands: Iterable[Operand]) -> None:
         for operand in operands:
             if operand.kind is Kind.VGPR:
                 self.apart.update(
@@ -62,13 +62,13 @@ class _Components:
 
 def choose_quads(graph: Flow, exec_full: frozenset[tuple[int, int]]) -> QuadForms:
     """Return the profitable quads and the blocks in which to use them."""
-    loops = _in_loops(graph)
-    result = {block.start: _of_block(block, exec_full) for block in graph.blocks.values()}
+    loops = _find_loop_blocks(graph)
+    result = {block.start: _find_components(block, exec_full) for block in graph.blocks.values()}
     candidates: dict[int, set[int]] = {}
     for start in loops:
         firsts = {register - component for register, component in result[start].start.items()}
         for first in firsts:
-            if first >= 0 and _whole(result[start], first):
+            if first >= 0 and _is_whole(result[start], first):
                 candidates.setdefault(first, set()).add(start)
     whole: dict[int, set[int]] = {start: set() for start in graph.blocks}
     at_start: dict[int, set[int]] = {start: set() for start in graph.blocks}
@@ -76,7 +76,7 @@ def choose_quads(graph: Flow, exec_full: frozenset[tuple[int, int]]) -> QuadForm
     for first, inside in sorted(candidates.items()):
         members = range(first, first + WORDS)
         gain = GAIN * len(inside)
-        _between(graph, loops, result, members, inside)
+        _add_blocks_between(graph, loops, result, members, inside)
         entered = inside | {after for start in inside for after in graph.blocks[start].successors}
         for start in loops - inside:
             gain -= start in entered
@@ -93,7 +93,7 @@ def choose_quads(graph: Flow, exec_full: frozenset[tuple[int, int]]) -> QuadForm
     )
 
 
-def _between(
+def _add_blocks_between(
     graph: Flow, loops: set[int], found: dict[int, _Components], members: range, inside: set[int]
 ) -> None:
     """Add blocks on paths between the loop's blocks that do not access the registers."""
@@ -110,7 +110,7 @@ def _between(
         grown = bool(more)
 
 
-def _whole(components: _Components, first: int) -> bool:
+def _is_whole(components: _Components, first: int) -> bool:
     """Return whether the block reads and writes all four registers as components of whole quads."""
     return all(
         components.start.get(first + word) == word
@@ -120,7 +120,7 @@ def _whole(components: _Components, first: int) -> bool:
     )
 
 
-def _of_block(block: Block, exec_full: frozenset[tuple[int, int]]) -> _Components:
+def _find_components(block: Block, exec_full: frozenset[tuple[int, int]]) -> _Components:
     components = _Components()
     for pc, instruction in block.instructions:
         full = (block.start, pc) in exec_full
@@ -136,7 +136,7 @@ def _of_block(block: Block, exec_full: frozenset[tuple[int, int]]) -> _Component
     return components
 
 
-def _in_loops(graph: Flow) -> set[int]:
+def _find_loop_blocks(graph: Flow) -> set[int]:
     """Return the blocks that are part of a cycle."""
     result = set()
     for start in graph.blocks:

@@ -22,7 +22,7 @@ from zinc_rt.sim.shader.alu import (
     vopd,
     wmma,
 )
-from zinc_rt.sim.shader.checks.carried import carrying
+from zinc_rt.sim.shader.checks.carried import add_propagation
 from zinc_rt.sim.shader.emit.emitter import EmitFunction, Emitter, NotSimulated
 from zinc_rt.sim.shader.memory import (
     atomics,
@@ -36,7 +36,7 @@ from zinc_rt.sim.shader.memory import (
     transpose,
 )
 from zinc_rt.sim.shader.translate import control
-from zinc_rt.sim.shader.unsimulated import reason
+from zinc_rt.sim.shader.unsimulated import find_reason
 
 FAMILIES: tuple[Mapping[str, EmitFunction], ...] = (
     scalar.EMIT,
@@ -68,7 +68,7 @@ FAMILIES: tuple[Mapping[str, EmitFunction], ...] = (
 )
 
 
-def merged(families: tuple[Mapping[str, EmitFunction], ...]) -> dict[str, EmitFunction]:
+def merge_families(families: tuple[Mapping[str, EmitFunction], ...]) -> dict[str, EmitFunction]:
     result: dict[str, EmitFunction] = {}
     for family in families:
         twice = result.keys() & family.keys()
@@ -78,7 +78,7 @@ def merged(families: tuple[Mapping[str, EmitFunction], ...]) -> dict[str, EmitFu
     return result
 
 
-EMIT = {name: carrying(name, emit) for name, emit in merged(FAMILIES).items()}
+EMIT = {name: add_propagation(name, emit) for name, emit in merge_families(FAMILIES).items()}
 
 
 def emit_instruction(e: Emitter) -> None:
@@ -87,7 +87,7 @@ def emit_instruction(e: Emitter) -> None:
     try:
         if emit is None:
             raise NotSimulated(
-                f"is {e.instruction.row.name} ({reason(e.instruction.row)}), which is not simulated"
+                f"is {e.instruction.row.name} ({find_reason(e.instruction.row)}), which is not simulated"
             )
         emit(e, e.instruction)
     except NotSimulated as refused:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from zinc_rt.isa.control_flow import Block, Flow, control_flow, ends_block
+from zinc_rt.isa.control_flow import Block, Flow, find_control_flow, is_block_end
 from zinc_rt.sim.shader.checks.compare_guesses import compare_guesses
 from zinc_rt.sim.shader.emit.debug import DebugCalls
 from zinc_rt.sim.shader.emit.emitter import Emitter
@@ -23,9 +23,9 @@ from zinc_rt.sim.shader.emit.slots import RegisterSlots, Touched, UnprovenReads
 from zinc_rt.sim.shader.emit.state_slots import StateSlots
 from zinc_rt.sim.shader.emit.trace import Tracer, count_block
 from zinc_rt.sim.shader.layout import KernelVariant, Site
-from zinc_rt.sim.shader.translate.analysis import Analysis, Records, analyse
+from zinc_rt.sim.shader.translate.analysis import Analysis, Records, analyse_kernel
 from zinc_rt.sim.shader.translate.control import waits_at_barrier
-from zinc_rt.sim.shader.translate.float_modes import float_modes
+from zinc_rt.sim.shader.translate.float_modes import find_float_modes
 from zinc_rt.sim.shader.translate.flow import BlockFlow
 from zinc_rt.sim.shader.translate.program import FormProvider, ProgramBuilder, RecordProgram
 from zinc_rt.sim.shader.translate.quad_choice import choose_quads
@@ -55,18 +55,18 @@ def translate(variant: KernelVariant) -> Translation:
     """Translate a kernel. Unsupported instructions end the wave with Status.ILLEGAL when reached. NaN payloads
     are unspecified.
     """
-    with _without_collections():
-        return _translated(variant)
+    with _disable_collection():
+        return _translate_variant(variant)
 
 
 def translated_to_program(variant: KernelVariant, forms: FormProvider) -> RecordProgram:
     """Translate a kernel to records of instruction forms, with the same results as `translate`."""
-    with _without_collections():
+    with _disable_collection():
         return ProgramBuilder(variant, forms).build()
 
 
 @contextmanager
-def _without_collections() -> Iterator[None]:
+def _disable_collection() -> Iterator[None]:
     """Disable garbage collection: translation creates no garbage before its end, and collections would double
     its time.
     """
@@ -83,14 +83,14 @@ def _without_collections() -> Iterator[None]:
 _lock = threading.Lock()
 
 
-def _translated(variant: KernelVariant) -> Translation:
-    graph = control_flow(variant.code, variant.target, variant.entry, running=True)
-    first = _Pass(variant, graph)
+def _translate_variant(variant: KernelVariant) -> Translation:
+    graph = find_control_flow(variant.code, variant.target, variant.entry, running=True)
+    first = _TranslationPass(variant, graph)
     first.run()
-    analysis = analyse(graph, first.records, variant)
+    analysis = analyse_kernel(graph, first.records, variant)
     observed = variant.checks.trace or variant.checks.debug
     forms = QuadForms() if observed else choose_quads(graph, analysis.exec_full)
-    second = _Pass(variant, graph, analysis, first.records, forms)
+    second = _TranslationPass(variant, graph, analysis, first.records, forms)
     second.run()
     e, module = second.e, second.module
     return Translation(
@@ -103,18 +103,18 @@ def _translated(variant: KernelVariant) -> Translation:
     )
 
 
-def registers_of(variant: KernelVariant) -> tuple[Flow, Records, dict[int, int]]:
+def find_registers(variant: KernelVariant) -> tuple[Flow, Records, dict[int, int]]:
     """Return the kernel's control flow, the registers touched by each instruction, and the live registers at
     the start of each block.
     """
-    with _without_collections():
-        graph = control_flow(variant.code, variant.target, variant.entry, running=True)
-        first = _Pass(variant, graph)
+    with _disable_collection():
+        graph = find_control_flow(variant.code, variant.target, variant.entry, running=True)
+        first = _TranslationPass(variant, graph)
         first.run()
-        return graph, first.records, analyse(graph, first.records, variant).live
+        return graph, first.records, analyse_kernel(graph, first.records, variant).live
 
 
-class _Pass:
+class _TranslationPass:
     def __init__(
         self,
         variant: KernelVariant,
@@ -134,7 +134,7 @@ class _Pass:
         e = self.e = Emitter(slots, variant, forms or QuadForms())
         self.flow = e.flow = BlockFlow(e.slots, e.quads, e.reports, graph, analysis, variant.vgprs)
         self.records: dict[tuple[int, int], Touched] = {}
-        self.modes = {} if analysis is None else float_modes(graph, variant.mode)
+        self.modes = {} if analysis is None else find_float_modes(graph, variant.mode)
         looks = analysis is not None and variant.checks.full
         self.guesses = compare_guesses(graph, variant.target) if looks else frozenset()
         self.tracer = Tracer(e) if variant.checks.trace else None
@@ -142,7 +142,7 @@ class _Pass:
 
     def run(self) -> None:
         for number, block in enumerate(self.graph.blocks.values()):
-            self._block(number, block)
+            self._translate_block(number, block)
         self.flow.start(self._start)
 
     def _start(self) -> None:
@@ -151,7 +151,7 @@ class _Pass:
         if self.debug is not None:
             self.debug.start(0 if self.analysis is None else self.analysis.at_start)
 
-    def _block(self, number: int, block: Block) -> None:
+    def _translate_block(self, number: int, block: Block) -> None:
         e = self.e
         e.b.position_at_end(self.flow.blocks[block.start])
         e.frame.pc = block.start
@@ -161,7 +161,7 @@ class _Pass:
             count_block(e)
         for pc, instruction in block.instructions:
             full = self.analysis is not None and (block.start, pc) in self.analysis.exec_full
-            ends = ends_block(instruction, running=True)
+            ends = is_block_end(instruction, running=True)
             mode = self.modes.get((block.start, pc), e.launch_mode)
             touched = self.records[block.start, pc] = e.begin(pc, instruction, exec_full=full, mode=mode)
             e.guesses = pc in self.guesses
