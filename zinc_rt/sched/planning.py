@@ -22,7 +22,7 @@ from zinc_rt.sched.tenant import BANDS
 
 LEFT_OUT = 8  # steps without a page until a decode is parked
 ROUNDED_PAGES = 4  # of a prompt chunk: from here on it ends at a page boundary
-LEAST_PROMPT = 8  # tokens of a prompt that every step computes, whatever its budget
+LEAST_PROMPT = 4  # tokens of a prompt that every step computes, whatever its budget: one tile of the kernels
 AGED_PART = 8  # one in so many prompt tokens of a step goes to an aged prompt of a lower class
 
 

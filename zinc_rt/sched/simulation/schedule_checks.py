@@ -85,7 +85,7 @@ def _check_steps(outcome: SimulatedRun, id: str, tenant: str, column: np.ndarray
 
 
 def check_gap_ratio(priority: Priority, ratio: float) -> ScheduleCheck:
-    """Limit the ratio of a class's p99 gap between tokens to its p50."""
+    """Limit a class's p99 gap between tokens to its latency budget, or to `ratio` times its p50 if that is more."""
     id = f"gap-ratio/{priority.name.lower()}"
 
     def judge(outcome: SimulatedRun, _: SimulatedRun | None) -> CheckOutcome:
@@ -93,8 +93,10 @@ def check_gap_ratio(priority: Priority, ratio: float) -> ScheduleCheck:
         if len(gaps) < 1000:
             return CheckOutcome(id, "skip", reason=f"{len(gaps)} gaps: a p99 needs at least 1,000")
         p50, p99 = compute_percentiles(gaps)
+        budget_ns = outcome.settings.classes[priority].gap_ns or 0
         measure = {"p50_seconds": p50, "p99_seconds": p99, "ratio": p99 / p50, "gaps": len(gaps)}
-        return _make_outcome(id, p99 <= ratio * p50, measure, {"ratio": ratio})
+        limit = max(ratio * p50, budget_ns / 1e9)
+        return _make_outcome(id, p99 <= limit, measure, {"p99_seconds": limit})
 
     return ScheduleCheck(id, judge)
 
