@@ -113,12 +113,12 @@ def add_slot(machine: SchedulerMachine) -> None:
 
 
 def advance_position(machine: SchedulerMachine) -> None:
-    assert machine.scheduler.schedule().list_decoding
+    assert machine.scheduler.schedule().decodes
     machine.scheduler.plan.position[0] += 1
 
 
 def omit_from_step(machine: SchedulerMachine) -> None:
-    assert machine.scheduler.schedule().list_decoding
+    assert machine.scheduler.schedule().decodes
     machine.scheduler.plan.row_slot[0] += 1
 
 

@@ -91,7 +91,7 @@ def test_interrupted_run_releases_everything(limit: dict[str, float]) -> None:
 
 
 def test_impossible_request_is_rejected_before_the_run() -> None:
-    with pytest.raises(UsageError, match="line 3: no tenant 'x'"):
+    with pytest.raises(UsageError, match="line 3: unknown tenant 'x'"):
         run_simulation([Arrival(0, "x", 1, 1, line=3)])
     with pytest.raises(UsageError, match="line 4: 2000 tokens and 1 to generate exceed the context of 1024"):
         run_simulation([Arrival(0, "a", 2000, 1, line=4)])

@@ -131,7 +131,7 @@ class FaultBench:
         assert self.cache.rows is None or self.cache.rows.used == 0
         assert sorted(self.scheduler.slots.free) == list(range(SLOTS))
 
-    def is_complete(self, number: int) -> None:
+    def check_complete(self, number: int) -> None:
         """Check that it received every token of its solo run exactly once."""
         prompt, sampling = self.asked[number]
         for choice in range(sampling.n):
@@ -150,7 +150,7 @@ def test_failed_step_costs_time_but_no_token(late: bool, moment: int) -> None:
     house.drain()
     assert house.device.reopened == 1 and house.scheduler.counts.failed_steps == 1
     for number in range(1, 8):
-        house.whole(number)
+        house.check_complete(number)
 
 
 def test_lost_device_fails_every_request_with_reason() -> None:
@@ -175,7 +175,7 @@ def test_request_that_hangs_the_device_fails_alone() -> None:
     house.drain()
     assert house.ended[3, 0] == "device_hang" and not house.got.get((3, 0))
     for number in {1, 2, 4, 5, 6, 7}:
-        house.whole(number)
+        house.check_complete(number)
     assert house.device.reopened <= 4, "two steps beside others, then one alone"
 
 
@@ -188,7 +188,7 @@ def test_nan_logits_fail_one_request() -> None:
     assert house.ended[2, 0] == house.ended[5, 0] == "logits_not_finite"
     assert len(house.got[2, 0]) == 3 and (5, 0) not in house.got, "what was drawn of them is nobody's"
     for number in (1, 3, 4, 6):
-        house.whole(number)
+        house.check_complete(number)
 
 
 def test_failed_request_leaves_nothing_in_the_cache() -> None:
@@ -204,7 +204,7 @@ def test_failed_request_leaves_nothing_in_the_cache() -> None:
     house.got.clear(), house.ended.clear()
     house.submit(1, prompt=20)
     house.drain()
-    house.whole(1)
+    house.check_complete(1)
 
 
 @pytest.mark.rest(keep=1)
@@ -215,7 +215,7 @@ def test_request_waits_for_exhausted_pages_and_rows(pages: int, rows: int) -> No
         house.submit(number, tenant=number % 3, prompt=5 + 3 * number, limit=12)
     house.drain(8000)
     for number in range(1, 13):
-        house.whole(number)
+        house.check_complete(number)
 
 
 def test_clock_jump_expires_only_due_deadlines(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -228,7 +228,7 @@ def test_clock_jump_expires_only_due_deadlines(monkeypatch: pytest.MonkeyPatch) 
     house.now += 3600 * 1_000_000_000
     house.drain()
     assert house.ended[1, 0] == "deadline"
-    house.whole(2)
+    house.check_complete(2)
 
 
 def test_disconnected_client_leaves_nothing_allocated() -> None:
@@ -242,7 +242,7 @@ def test_disconnected_client_leaves_nothing_allocated() -> None:
     assert sum(reason == "cancelled" for reason in house.ended.values()) > 20
     for number in range(1, 200):
         if all(house.ended[number, choice] == "length" for choice in range(house.asked[number][1].n)):
-            house.whole(number)
+            house.check_complete(number)
 
 
 @pytest.mark.parametrize("steps", range(2, 9))
@@ -256,4 +256,4 @@ def test_paused_request_resumes_at_any_step(steps: int) -> None:
     house.step()
     house.scheduler.resume(1)
     house.drain()
-    house.whole(1)
+    house.check_complete(1)

@@ -206,9 +206,9 @@ def _plan_prompts(s: SchedulerState, plan: StepPlan, prompts: list[Request], gap
     waiting = s.limits.classes[first.effective].first_token_ns
     if len(prompts) > 1:
         aged = _find_oldest_aged_prompt(s, prompts)
-        if aged is not None and left >= AGED_PART:
+        if aged is not None and left >= LEAST_PROMPT:
             prompts.remove(aged)
-            left -= _plan_prompt(s, plan, aged, left // AGED_PART)
+            left -= _plan_prompt(s, plan, aged, max(1, left // AGED_PART))
     for request in prompts:
         if waiting is not None and request.effective > first.effective:
             left = _count_affordable_tokens(s, plan, waiting - (s.now_ns - first.arrived_ns), request, left)

@@ -124,9 +124,7 @@ def _parse_row(where: str, line: str) -> dict[str, Any]:
             raise InputError(f"{where}: wrong number of values: {len(row)}", next=f"expected {', '.join(FIELDS)}")
         row = dict(zip(FIELDS, row, strict=False))
     if not isinstance(row, dict):
-        raise InputError(
-            f"{where}: unexpected JSON {type(row).__name__}", next="expected an object of" + ", ".join(FIELDS)
-        )
+        raise InputError(f"{where}: expected an object, got {type(row).__name__}", next=_format_field_list())
     result: dict[str, Any] = {}
     for spelling, value in row.items():
         name = _SPELLED.get(spelling)
