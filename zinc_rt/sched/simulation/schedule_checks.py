@@ -85,7 +85,7 @@ def _check_steps(outcome: SimulatedRun, id: str, tenant: str, column: np.ndarray
 
 
 def check_gap_ratio(priority: Priority, ratio: float) -> ScheduleCheck:
-    """Limit a class's p99 gap between tokens to its latency budget, or to `ratio` times its p50 if that is more."""
+    """Limit a class's p99 gap between tokens to the larger of its latency budget and `ratio` times its p50."""
     id = f"gap-ratio/{priority.name.lower()}"
 
     def judge(outcome: SimulatedRun, _: SimulatedRun | None) -> CheckOutcome:
