@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from zinc_rt.backends.base import Device
-from zinc_rt.cli.observer import CommandObserver
 from zinc_rt.engine.devices import ORACLE, Choice, open_backend
 from zinc_rt.engine.engine import Engine, choose_default_ctx
 from zinc_rt.engine.variants import EngineOptions
@@ -39,12 +39,13 @@ def make_golden(
     threads: int = 0,
     timeout_seconds: float | None = None,
     command: str = "",
-    observer: CommandObserver | None = None,
+    around: Callable[[Engine], AbstractContextManager[object]] = nullcontext,
 ) -> dict[str, np.ndarray]:
     """Run `tokens`, continue greedily for `steps`, write the golden to `out`, and return its arrays.
 
     `nodes`: labels, with wildcards, of additional values to store. `digests`: store digests of all values,
-    and as values only the logits after the prompt. Raises UsageError if prompt and steps exceed the context.
+    and as values only the logits after the prompt. `around`: see EngineOptions. Raises
+    UsageError if prompt and steps exceed the context.
     """
     from zinc_rt.golden.capture import Selection, capture_run
 
@@ -56,7 +57,6 @@ def make_golden(
             next="use fewer --steps or a larger --ctx",
         )
     backend = open_backend(choice, ordering, threads=threads)
-    around = (observer or CommandObserver()).around_engine
     with Engine(
         gguf,
         backend,

@@ -30,7 +30,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     }
     for name, location in places.items():
         monkeypatch.setattr(module, name, location)
-    monkeypatch.setattr(module, "pip_problem", lambda: None)
+    monkeypatch.setattr(module, "find_pip_problem", lambda: None)
     module.installs = 0  # type: ignore[attr-defined]
 
     module.installed = []  # type: ignore[attr-defined]
@@ -80,9 +80,9 @@ def test_failed_install_is_not_treated_as_complete(run: ModuleType, monkeypatch:
     with monkeypatch.context() as broken:
         broken.setattr(run, "install", lambda venv, *packages: 1)
         assert run.set_up() == 2
-    assert not run.ready()
+    assert not run.is_ready()
     assert run.set_up() == 0
-    assert run.ready()
+    assert run.is_ready()
 
 
 def test_foreign_venv_for_another_python_is_left_untouched(

@@ -43,7 +43,7 @@ def test_every_difference_is_listed_with_the_side_silicon_supports(differential_
     ours = dict(zip(cases, ("1", "2", "3", "4"), strict=True)) | {("only ours", "0"): "5"}
     theirs = dict(zip(cases, ("1", "9", "8", "7"), strict=True)) | {("only theirs", "0"): "6"}
     silicon = {cases[0]: "0", cases[1]: "9", cases[2]: "3", cases[3]: "0"}
-    differences = differential_module.differences("kernels", ours, theirs, silicon)
+    differences = differential_module.find_differences("kernels", ours, theirs, silicon)
     assert [
         (difference.case, difference.ours, difference.theirs, difference.verdict) for difference in differences
     ] == [
@@ -53,7 +53,7 @@ def test_every_difference_is_listed_with_the_side_silicon_supports(differential_
         (("only ours", "0"), "5", "", ""),
         (("only theirs", "0"), "", "6", ""),
     ]
-    assert differential_module.differences("kernels", ours, ours, silicon) == []
+    assert differential_module.find_differences("kernels", ours, ours, silicon) == []
 
 
 def test_reports_and_arrays_become_cases(differential_module: ModuleType, tmp_path: Path) -> None:

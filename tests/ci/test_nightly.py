@@ -186,10 +186,10 @@ def test_bundle_that_takes_too_long_does_not_end_the_night(
     monkeypatch.setattr(module, "PAGE_SECONDS", 0.05)
     monkeypatch.setattr(module, "load_average", lambda: 0.0)
     monkeypatch.setattr(module, "missing_modules", lambda *names: [])
-    monkeypatch.setattr(module, "zinc", lambda *words: ["sleep", "100"])
+    monkeypatch.setattr(module, "zinc_command", lambda *words: ["sleep", "100"])
     night = module.Night("sim", tmp_path, tmp_path)
     module.archive_reports(night, None)
-    module.page(night)
+    module.write_page(night)
     errors = capsys.readouterr().err
     assert errors.count("ran longer than") == 2 and "no bundle was kept" in errors
 
@@ -360,7 +360,7 @@ dense = dict(real, architecture="qwen3", layers=36, width=4096, vocab=151936, pa
              weights=dict(q4_k=4_900_000_000), size_bytes=5*10**9)
 toy = dict(real, layers=4)
 nightly_stages.shutil.which = lambda name: {peer!r}
-for each in nightly_stages.speeds({{Path("big.gguf"): real, Path("dense.gguf"): dense, Path("toy.gguf"): toy}}):
+for each in nightly_stages.required_speeds({{Path("big.gguf"): real, Path("dense.gguf"): dense, Path("toy.gguf"): toy}}):
     print(each.name, each.ctx, ",".join(each.shows), "|", " ".join(each.words()))
 """
 
@@ -468,7 +468,7 @@ def row(option, name, software, status):
     return dict(id=f"{{option}} {{name}}/vulkan", status=status, reason="no timelines", measure=facts)
 cpu = dict(id="cpu/t_cpu", status="pass", measure={{}})
 found = nightly_stages.listed_devices(dict(results=[cpu, *(row(*each) for each in {rows!r})]))
-nightly_stages.devices = lambda: found
+nightly_stages.list_devices = lambda: found
 night = Night("sim", Path("night"), Path("corpus"), {quick!r}, (Path("big.gguf"),))
 for stage in nightly_stages.STAGES:
     if stage.name in ("lavapipe", "vulkan", "radv"):

@@ -258,7 +258,7 @@ def make_outcome(summary: Mapping[str, Any], good: str, bad: str, **more: str) -
 def test_one_issue_is_opened_updated_and_closed(tmp_path: Path, gh: Path) -> None:
     """The transcript is what gh was called with over four nights: pass, fail, fail, pass."""
     commits = create_repository(tmp_path / "repo", "one", "two", "three")
-    update = import_step("nightly_issue").update
+    update = import_step("nightly_issue").update_issue
     texts = ["M1/decode: fail: 120 tok/s", "bench-t2: exit 1: GPU page fault"]
     nights = [
         (make_summary(tmp_path, passed=True, ended=""), commits[0]),
@@ -280,7 +280,7 @@ def test_one_issue_is_opened_updated_and_closed(tmp_path: Path, gh: Path) -> Non
 
 
 def test_issue_names_the_first_bad_commit(tmp_path: Path) -> None:
-    body = import_step("nightly_issue").body_of
+    body = import_step("nightly_issue").issue_body
     night = make_summary(tmp_path, passed=False, ended="", unexpected=["x"] * 50)
     text = body(make_outcome(night, "a" * 40, "b" * 40, first_bad="abc1234 break it"), ["abc1234 break it"])
     assert "First bad commit, by bisection: **abc1234 break it**" in text and "and 20 more" in text
@@ -293,7 +293,7 @@ def test_failing_gh_is_reported(tmp_path: Path, gh: Path) -> None:
     (gh / "gh").write_text("#!/bin/sh\necho 'HTTP 403: not allowed' >&2\nexit 1\n")
     night = make_summary(tmp_path, passed=False, ended="")
     with pytest.raises(import_step("nightly_store").StoreError, match="HTTP 403"):
-        import_step("nightly_issue").update(make_outcome(night, "", "b" * 40), "o/r", tmp_path)
+        import_step("nightly_issue").update_issue(make_outcome(night, "", "b" * 40), "o/r", tmp_path)
 
 
 # --- bisection ---
@@ -327,7 +327,7 @@ def test_untestable_commits_are_skipped_and_listed_as_candidates() -> None:
 def test_bisection_runs_the_command_in_each_commit(tmp_path: Path) -> None:
     commits = create_repository(tmp_path / "repo", "zero", "one", "two", "three", "four")
     line = ["sh", "-c", "test $(cat n) -lt 3"]
-    result = import_step("nightly_bisect").first_bad(tmp_path / "repo", commits[0], commits[-1], line, 1.0)
+    result = import_step("nightly_bisect").find_first_bad(tmp_path / "repo", commits[0], commits[-1], line, 1.0)
     assert result.endswith("three")
     assert git(tmp_path / "repo", "worktree", "list").count("\n") == 0
 
@@ -347,8 +347,8 @@ def test_bisection_runs_the_command_in_each_commit(tmp_path: Path) -> None:
 )
 def test_models_are_read_from_the_repository_variable(text: str, models: tuple[str, ...]) -> None:
     steps = import_step("nightly_steps")
-    assert steps.models_of(text, "gfx1201") == models
-    settings = steps.settings_of(
+    assert steps.parse_models(text, "gfx1201") == models
+    settings = steps.read_settings(
         {"NIGHTLY_CHIP": "gfx1201", "NIGHTLY_MODELS": text, "NIGHTLY_RECOVER": "reset it"}
     )
     line = steps.nightly_line(settings)

@@ -104,9 +104,9 @@ def test_wheel_installs_standalone_and_its_commands_start(
     program = (
         "import json, sys; sys.path.insert(0, sys.argv[1])\n"
         "import zinc_rt, zinc_rt.golden.embedded as golden, zinc_rt.replay.standalone, zinc_rt.probes.command\n"
-        "from zinc_rt.kernels.sets import kernel_set\n"
+        "from zinc_rt.kernels.sets import find_kernel_set\n"
         "models = sorted(path.name for path in golden.FOLDER.glob('*.gguf'))\n"
-        "print(json.dumps([zinc_rt.__file__, models, len(kernel_set('gfx1201').entries)]))\n"
+        "print(json.dumps([zinc_rt.__file__, models, len(find_kernel_set('gfx1201').entries)]))\n"
     )
     command = [sys.executable, "-I", "-c", program, str(target)]
     result = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)

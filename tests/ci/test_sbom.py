@@ -24,10 +24,10 @@ def sbom_module() -> ModuleType:
 
 
 def test_sbom_lists_direct_and_transitive_requirements(sbom_module: ModuleType) -> None:
-    bill = sbom_module.bill()
-    names = [sbom_module.normalised(component["name"]) for component in bill["components"]]
+    bill = sbom_module.build_sbom()
+    names = [sbom_module.normalise_name(component["name"]) for component in bill["components"]]
     required = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
-    wanted = {sbom_module.normalised(sbom_module.Requirement(line).name) for line in required}
+    wanted = {sbom_module.normalise_name(sbom_module.Requirement(line).name) for line in required}
     assert wanted <= set(names) and len(names) == len(set(names))
     assert "pytest" not in names and "markupsafe" in names, "not what the tests need; what jinja2 needs"
     graph = {row["ref"]: set(row["dependsOn"]) for row in bill["dependencies"]}
@@ -36,12 +36,12 @@ def test_sbom_lists_direct_and_transitive_requirements(sbom_module: ModuleType) 
 
 
 def test_sbom_matches_cyclonedx_schema(sbom_module: ModuleType) -> None:
-    bill = sbom_module.bill()
+    bill = sbom_module.build_sbom()
     assert (bill["bomFormat"], bill["specVersion"], bill["version"]) == ("CycloneDX", "1.6", 1)
     assert bill["serialNumber"].startswith("urn:uuid:")
     assert bill["metadata"]["component"]["licenses"] == [{"expression": "MIT"}]
     for component in bill["components"]:
-        assert component["purl"] == f"pkg:pypi/{sbom_module.normalised(component['name'])}@{component['version']}"
+        assert component["purl"] == f"pkg:pypi/{sbom_module.normalise_name(component['name'])}@{component['version']}"
         assert component.get("licenses"), f"{component['name']} says nothing of its licence"
 
 
@@ -49,14 +49,14 @@ def test_sbom_matches_cyclonedx_schema(sbom_module: ModuleType) -> None:
 def test_same_packages_produce_same_sbom(sbom_module: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
     assert (
-        sbom_module.bill() == sbom_module.bill()
-        and sbom_module.bill()["metadata"]["timestamp"] == "2023-11-14T22:13:20Z"
+        sbom_module.build_sbom() == sbom_module.build_sbom()
+        and sbom_module.build_sbom()["metadata"]["timestamp"] == "2023-11-14T22:13:20Z"
     )
 
 
 def test_extra_adds_its_packages(sbom_module: ModuleType) -> None:
     assert any(
-        component["name"] == "Markdown" for component in sbom_module.bill(frozenset({"docs"}))["components"]
+        component["name"] == "Markdown" for component in sbom_module.build_sbom(frozenset({"docs"}))["components"]
     )
 
 
@@ -69,7 +69,7 @@ def test_errors_are_one_line(
     def raise_not_found(extras: frozenset[str]) -> None:
         raise PackageNotFoundError("numpy")
 
-    monkeypatch.setattr(sbom_module, "bill", raise_not_found)
+    monkeypatch.setattr(sbom_module, "build_sbom", raise_not_found)
     assert sbom_module.main([]) == 2 and "numpy is not installed" in capsys.readouterr().err
 
 

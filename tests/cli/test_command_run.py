@@ -360,7 +360,7 @@ def test_probe_of_one_unusable_tier_exits_77(capsys: Capture) -> None:
         (["--model", "MODEL", "--prompt", "x", "--tier", "t9"], "unknown tier 't9'"),
         (
             ["--model", "MODEL", "--prompt", "x", "--tier", "t1", "--device", "cpu"],
-            "--device cpu runs t_cpu_native, t_cpu, vulkan, not t1",
+            "--device cpu supports t_cpu_native, t_cpu, vulkan, not t1",
         ),
         (["--model", "MODEL", "--prompt", "x", "--threads", "0"], "--threads 0: expected 1 or more"),
         (["--model", "MODEL", "--prompt", "x", "--max-tokens", "0"], "--max-tokens 0: expected 1 or more"),

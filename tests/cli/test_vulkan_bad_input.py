@@ -85,7 +85,7 @@ def test_driver_with_wrong_bits_is_rejected_with_operation_name(
     [
         (["--tier", "vulkan:0"], "--device vulkan:0"),
         (["--tier", "vulkan", "--ordering", "float32-dequant"], "vulkan supports canonical-1"),
-        (["--device", "vulkan:99"], "--device vulkan:99: there "),
+        (["--device", "vulkan:99"], "--device vulkan:99: no such device; there "),
         (["--device", "vulkan:voodoo"], "the name matches no device"),
         (["--device", "vulkan:0", "--tier", "t_cpu"], "--device vulkan:0 belongs to tier vulkan, not to t_cpu"),
     ],

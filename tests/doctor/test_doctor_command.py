@@ -72,7 +72,7 @@ def test_verbose_flag_prints_all_evidence(tmp_path: Path, capsys: Said) -> None:
     ("words", "message"),
     [
         (["--from", "MISSING"], "no such folder"),
-        (["--from", "EMPTY"], "not a capture of a machine"),
+        (["--from", "EMPTY"], "EMPTY: not a capture (no proc/, sys/, "),
         (["--from", "FILE"], "not a tar or zip file"),
         (["--device", "sim"], "a simulated device has nothing to diagnose"),
         (["--capture", "FULL"], "is not empty"),

@@ -149,7 +149,7 @@ def test_registry_rows_name_existing_kernel_sets() -> None:
 
 @pytest.mark.parametrize("tier", ["t_cpu", "t_cpu_native"])
 def test_cpu_tier_opens_no_gpu(tier: str) -> None:
-    with pytest.raises(UsageError, match=f"--device sim runs t2, t1, not {tier}"):
+    with pytest.raises(UsageError, match=f"--device sim supports t2, t1, not {tier}"):
         choose_tier(tier, "sim")
     assert not choose_tier(tier, "sim", simulate=True).simulated  # beside others, the device is for those
 

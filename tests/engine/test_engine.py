@@ -218,7 +218,9 @@ def test_base_file_of_the_damaged_variants_runs(tmp_path: Path) -> None:
 
 def test_unsupported_architecture_is_rejected_by_name(tmp_path: Path) -> None:
     write_changed(tmp_path / "m.gguf", change_nothing, names="gpt-oss")
-    with pytest.raises(UnsupportedError, match=r"m\.gguf: architecture 'gpt-oss' is not built(.|\n)*qwen3next"):
+    with pytest.raises(
+        UnsupportedError, match=r"m\.gguf: architecture 'gpt-oss' is not supported by this version(.|\n)*qwen3next"
+    ):
         run_step(tmp_path / "m.gguf")
 
 
@@ -251,13 +253,15 @@ def test_wrong_tensor_shape_is_reported_with_both_shapes(
     tmp_path: Path, name: str, edit: Callable[[np.ndarray], np.ndarray]
 ) -> None:
     write_changed(tmp_path / "m.gguf", with_tensor(name, edit))
-    with pytest.raises(InputError, match=rf"m\.gguf: {name} has shape \(.*\), the metadata requires \(.*\)"):
+    with pytest.raises(InputError, match=rf"m\.gguf: {name} has shape \(.*\), but the metadata requires \(.*\)"):
         run_step(tmp_path / "m.gguf")
 
 
 def test_undequantisable_type_is_reported_with_its_tensor(tmp_path: Path) -> None:
     write_changed(tmp_path / "m.gguf", with_tensor("blk.1.ffn_up.weight", lambda w: w.astype(np.float64)))
-    with pytest.raises(UnsupportedError, match=r"m\.gguf: blk\.1\.ffn_up\.weight is f64(.|\n)*q4_k"):
+    with pytest.raises(
+        UnsupportedError, match=r"m\.gguf: blk\.1\.ffn_up\.weight has the unsupported type f64(.|\n)*q4_k"
+    ):
         run_step(tmp_path / "m.gguf")
 
 

@@ -315,7 +315,7 @@ DAMAGES: dict[str, str] = {  # what was done to a file -> the reason for which i
     "other limits": "it was stored for another ctx: ctx: 65; expected ctx: 64",
     "other code": "it was stored for another planning code: planning code: 'older'; expected planning code: 'new'",
     "no key": "its key does not begin with|its key has another length|it was stored for another ",
-    "other format": "not a plan of version|version 9; this build reads|checksum does not match",
+    "other format": "not a plan of version|version is 9; this build reads|checksum does not match",
 }
 
 

@@ -347,7 +347,7 @@ def test_unknown_tenant_is_rejected_by_name(llm: LLM) -> None:
     [
         ({"model": "qwen3-q", "tier": "t9"}, ZincError, "t9"),
         ({"model": "qwen3-q", "slots": 0}, UsageError, "slots 0: expected 1 to"),
-        ({"model": "qwen3-q", "timeout": 0}, UsageError, "timeout 0: expected seconds"),
+        ({"model": "qwen3-q", "timeout": 0}, UsageError, "timeout 0: expected more than 0 seconds"),
         ({"model": "qwen3-q", "ctx": -1}, UsageError, "-1"),
         ({"model": "nowhere.gguf"}, InputError, "nowhere.gguf"),
         ({"model": "sentencepiece"}, InputError, "a tokenizer but no tensors"),

@@ -74,7 +74,7 @@ def test_ring_may_be_filled_by_one_step_but_not_overrun() -> None:
 @pytest.mark.parametrize(
     ("written", "error"),
     [
-        ((5, 70, 9), r"has row 0 of slot 5 \(epoch 105\), position 70, .*expected row 0 of slot 4 \(epoch 104\)"),
+        ((5, 70, 9), r"row 0 of slot 5 \(epoch 105\), position 70, .*expected row 0 of slot 4 \(epoch 104\)"),
         ((4, 71, 9), "position 71, .* position 70"),
     ],
 )
@@ -90,7 +90,7 @@ def test_entry_by_a_stale_record_is_an_error(field: str, value: int) -> None:
     device = RingDevice()
     device.write([(4, 70, 9)])
     device.records[field][4] = value
-    with pytest.raises(RingError, match="the output ring has row 0 of slot 4"):
+    with pytest.raises(RingError, match="the output ring contains row 0 of slot 4"):
         device.take([(4, 70, 9)])
 
 

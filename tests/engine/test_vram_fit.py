@@ -48,7 +48,7 @@ def test_model_too_large_for_any_context_is_reported() -> None:
 def test_lookahead_tokens_count_toward_the_step() -> None:
     gguf = read_gguf(MODEL)
     assert count_step_tokens(gguf, SequenceLimits(ctx=64, slots=4), 3) == 16
-    with pytest.raises(InputError, match="a step has 512") as refused:
+    with pytest.raises(InputError, match="a step has only 512") as refused:
         count_step_tokens(gguf, SequenceLimits(ctx=64, slots=64), 9)
     assert refused.value.next.startswith("--lookahead 7 fits")
 

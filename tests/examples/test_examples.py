@@ -95,13 +95,13 @@ def test_vision_to_action_matches_numpy(where: list[str], capsys: pytest.Capture
 
 def test_movement_mismatch_fails(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     module = load_example("vision_to_action")
-    wanted = module.expected
+    wanted = module.expected_movement
 
     def move_slightly(*given: object) -> np.ndarray:
         movement = wanted(*given)
         return np.nextafter(movement, np.float32(2))
 
-    monkeypatch.setattr(module, "expected", move_slightly)
+    monkeypatch.setattr(module, "expected_movement", move_slightly)
     assert module.main(["--frames", "1"]) == 1
     assert "DIFFERENT" in (output := capsys.readouterr().out) and output.splitlines()[-1].startswith("FAIL")
 

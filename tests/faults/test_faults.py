@@ -105,7 +105,7 @@ def test_tensor_bytes_are_changed_in_a_copy(tmp_path: Path) -> None:
         ({"guilty": "nobody"}, "guilty is"),
         ({"named": "("}, "is not a regular expression"),
         ({"edits": {"file": "a", "find": "b"}}, "an edit of kind text does not accept file, find"),
-        ({"color": "red"}, "unknown color"),
+        ({"color": "red"}, "unknown keys color"),
     ],
 )
 def test_invalid_row_is_rejected(changed: dict[str, object], message: str) -> None:

@@ -391,7 +391,7 @@ def test_failed_command_prints_one_line_and_leaves_no_files(
 def test_golden_without_adjacent_model_requires_model_option(golden_path: Path, capsys: Any) -> None:
     golden_path.with_name("m.gguf").rename(golden_path.with_name("elsewhere.gguf"))
     assert main(["check", str(golden_path)]) == 2
-    assert re.search(r"no model m.gguf in the same folder\n  next: --model", capsys.readouterr().err)
+    assert re.search(r"the model m.gguf is not in the same folder\n  next: --model", capsys.readouterr().err)
     assert main(["check", str(golden_path), "--model", str(golden_path.with_name("elsewhere.gguf"))]) == 0
 
 

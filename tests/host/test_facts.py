@@ -44,7 +44,7 @@ from zinc_rt.sim.tables.packets import ROWS
 SIM = Path(FILE).parents[1] / "sim"
 CALLS = {
     "finding",
-    "unverified",
+    "report_unverified",
     "report",
     "report_if",
     "_report_once",
@@ -122,7 +122,7 @@ def noted_marks() -> set[str]:
     return {
         node.args[0].value
         for _, node in simulator_calls()
-        if getattr(node.func, "attr", "") == "mark"
+        if getattr(node.func, "attr", "") == "add_mark"
         and isinstance(node.args[0], ast.Constant)
         and isinstance(node.args[0].value, str)
     }

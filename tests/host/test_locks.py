@@ -19,7 +19,7 @@ from zinc_rt.host.locks import GpuBusy
 GPU = "/dev/dri/renderD128"
 HOLD = (
     "import sys, pathlib; from zinc_rt.host import locks\n"
-    "locks.take(sys.argv[1], folder=pathlib.Path(sys.argv[2])); print('held', flush=True); sys.stdin.read()"
+    "locks.take_lock(sys.argv[1], folder=pathlib.Path(sys.argv[2])); print('held', flush=True); sys.stdin.read()"
 )
 
 
@@ -62,7 +62,7 @@ def test_lock_can_be_taken_twice_by_one_process(tmp_path: Path) -> None:
 def try_lock_in_subprocess(folder: Path) -> bool:
     program = (
         "import sys, pathlib; from zinc_rt.host import locks\n"
-        "try: locks.take(sys.argv[1], folder=pathlib.Path(sys.argv[2]))\n"
+        "try: locks.take_lock(sys.argv[1], folder=pathlib.Path(sys.argv[2]))\n"
         "except locks.GpuBusy: sys.exit(1)"
     )
     return not subprocess.run([sys.executable, "-c", program, GPU, str(folder)], check=False).returncode

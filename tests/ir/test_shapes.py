@@ -66,7 +66,7 @@ def test_name_binds_once_and_must_agree_afterwards():
     unify_shape(("T", "D", "..."), ("tokens", 3, 4, 5), names)
     assert names == {"heads": 2, "T": "tokens", "D": 3, "...": (4, 5)}
     unify_shape(("...",), (4, 5), names)
-    with pytest.raises(ShapeError, match=r"D is 3, saw 4 in \[4\]"):
+    with pytest.raises(ShapeError, match=r"expected D to be 3, got 4 in \[4\]"):
         unify_shape(("D",), (4,), names)
     with pytest.raises(ShapeError, match=r"further dimensions to be \[4, 5\], got \[\]"):
         unify_shape(("T", "..."), ("tokens",), names)

@@ -181,7 +181,7 @@ BROKEN = {
     "half a block": (
         with_buffer(example_node(Op.EMBED), "in.table", shape=(64, 33), dtype="q8_0"),
         "whole-blocks",
-        "whole blocks of 32, not 33",
+        "33 elements are not whole blocks of 32",
     ),
     "layer": (with_node(chain_graph().build(), layer=-1), "layer", "saw -1"),
     "undeclared": (
@@ -222,17 +222,17 @@ BROKEN = {
     "shape": (
         with_buffer(chain_graph().build(), "act.y", shape=("tokens", 9)),
         "shape",
-        r"y \(act.y\): N is 8, saw 9 in \[tokens, 9\]",
+        r"y \(act.y\): expected N to be 8, got 9 in \[tokens, 9\]",
     ),
     "symbols differ": (
         with_buffer(chain_graph().build(), "act.y", shape=("rows", 8)),
         "shape",
-        "T is tokens, saw rows",
+        "expected T to be tokens, got rows",
     ),
     "symbol against a number": (
         with_buffer(chain_graph().build(), "act.y", shape=(16, 8)),
         "shape",
-        "T is tokens, saw 16",
+        "expected T to be tokens, got 16",
     ),
     "arithmetic on a symbol": (
         with_buffer(example_node(Op.VERIFY_K), "in.draft", shape=("sequences", "tokens")),

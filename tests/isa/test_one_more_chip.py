@@ -34,7 +34,7 @@ data = write_zrt(replace(load("add"), target="gfx1199"))
 try:
     read_zrt(data, "add.zrt")
 except UnsupportedError as error:
-    assert "gpu_target 0x5 (gfx1199); this build supports gfx1201, gfx1200" in str(error), error
+    assert "gpu_target is 0x5 (gfx1199); this build supports gfx1201, gfx1200" in str(error), error
 else:
     raise AssertionError("read")
 """

@@ -153,7 +153,7 @@ def test_every_ordering_is_close_to_float64(ordering: str, dtype: str) -> None:
 def test_rows_of_another_length_are_rejected(ordering: str) -> None:
     with pytest.raises(ValueError, match="expects rows of 8 elements, not 16"):
         arithmetic(ordering).linear(np.zeros((2, 16), np.float32), f32_weight(np.zeros((4, 8), np.float32)))
-    with pytest.raises(ValueError, match="a dot product of 8 with 16"):
+    with pytest.raises(ValueError, match="a dot product of 8 and 16 elements"):
         canonical.dot(np.zeros((2, 8), np.float32), np.zeros(16, np.float32))
 
 

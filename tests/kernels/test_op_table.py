@@ -40,9 +40,11 @@ def test_every_opcode_is_tested() -> None:
 def test_kernel_takes_the_operands_and_attributes_of_its_opcode() -> None:
     for op, code in FUNCTIONS.items():
         parameters = list(inspect.signature(code).parameters.values())[1:]
-        operands = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
+        operands = [p for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
         attributes = {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
-        assert len(operands) == len(OPS[op].inputs), op.name
+        inputs = len(OPS[op].inputs)
+        assert all(p.default is None for p in operands[inputs:]), op.name  # of another opcode of the function
+        assert len(operands) == max(len(OPS[o].inputs) for o, other in FUNCTIONS.items() if other is code), op.name
         assert set(attributes) == {attr.name for attr in OPS[op].attrs}, op.name
         for attr in OPS[op].attrs:
             declared = inspect.Parameter.empty if attr.default is None else attr.default

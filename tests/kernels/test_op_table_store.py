@@ -23,7 +23,11 @@ def test_only_the_named_entries_change(ordering: str, entries: list[int]) -> Non
 
 @pytest.mark.parametrize(
     ("entries", "message"),
-    [([0, 12], "entry 12 is outside a table of 12"), ([-1], "entry -1 of"), ([3, 4, 3], "stored twice")],
+    [
+        ([0, 12], "entry 12 is outside a table of 12"),
+        ([-1], "entry -1 is outside a table of 12"),
+        ([3, 4, 3], "stored twice"),
+    ],
 )
 def test_out_of_range_or_duplicate_entries_are_rejected(entries: list[int], message: str) -> None:
     table = np.zeros((3, 4), np.int32)

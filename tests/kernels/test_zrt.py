@@ -134,17 +134,17 @@ def test_instruction_maps_to_its_source_line() -> None:
 @pytest.mark.parametrize(
     ("at", "size", "value", "message"),
     [
-        (4, 2, 1, "abi_version 1; this build reads 2"),
-        (6, 2, 4, r"gpu_target 0x4 \(gfx1100\)"),
-        (6, 2, 0x77, r"gpu_target 0x77 \(unknown\)"),
-        (8, 4, 0, "code of 0 bytes"),
+        (4, 2, 1, "abi_version is 1; this build reads 2"),
+        (6, 2, 4, r"gpu_target is 0x4 \(gfx1100\)"),
+        (6, 2, 0x77, r"gpu_target is 0x77 \(unknown\)"),
+        (8, 4, 0, "code is 0 bytes"),
         (8, 4, 14, "code is 14 bytes, expected whole dwords"),
-        (8, 4, 2**31, "code at bytes .* outside "),
+        (8, 4, 2**31, "code is at bytes .* outside "),
         (12, 4, 16, "entry is at byte 16, expected a multiple of 256 within 16"),
         (12, 4, 256, "entry is at byte 256, expected"),
         (16, 4, 4, "kernarg_bytes is 0x20, expected 0x28 for 4 buffers"),
-        (20, 4, 6, "constants of 6 bytes, expected whole dwords"),
-        (24, 4, 16, "wave of 16 lanes"),
+        (20, 4, 6, "constant size is 6 bytes, expected whole dwords"),
+        (24, 4, 16, "wave has 16 lanes, expected 32 or 64"),
         (28, 4, 0, "workgroup size x is 0"),
         (32, 4, 17, "workgroup size is 1088"),
         (36, 4, 2**20, "workgroup size z is 1048576"),
@@ -154,22 +154,22 @@ def test_instruction_maps_to_its_source_line() -> None:
         (44, 4, 96, "rsrc1 is 0x.* for 96 VGPRs in wave32"),
         (48, 4, 107, "SGPR count is 107, expected 1 to 106"),
         (52, 4, 12, "occupancy_hint is 0xc, expected 0x10 for 49 VGPRs"),
-        (56, 4, 0, "name at bytes 0 to 8, outside"),
+        (56, 4, 0, "name is at bytes 0 to 8, outside"),
         (60, 4, 0, "name b'' is not a printable name"),
         (64, 4, 0, "rsrc1 is 0x0"),
         (72, 4, 0, "rsrc3 is 0x0, expected 0x10 for 16 bytes of code"),
-        (76, 4, 2, "scratch of a work-item of 2 bytes"),
+        (76, 4, 2, "scratch size of a work-item is 2 bytes"),
         (80, 4, 0, "kernarg_bytes is 0x0"),
         (84, 4, 257, "code is at byte 257, expected a multiple of 256"),
-        (88, 4, 2**30, "slot table at bytes"),
-        (92, 4, 2**32 - 1, "slot table at bytes"),
-        (96, 4, 64, "line table at bytes"),
-        (104, 4, 2**32 - 4, "file table at bytes"),
+        (88, 4, 2**30, "slot table is at bytes"),
+        (92, 4, 2**32 - 1, "slot table is at bytes"),
+        (96, 4, 64, "line table is at bytes"),
+        (104, 4, 2**32 - 4, "file table is at bytes"),
         (108, 4, 0, "line 12 refers to source file 0, but there are only 0"),
-        (112, 4, 2**20, "source hash at bytes"),
+        (112, 4, 2**20, "source hash is at bytes"),
         (116, 4, 5, r"\d+ bytes, but the header states 5"),
-        (120, 4, 1, "compiler record at bytes 1 to 9, outside"),
-        (120, 4, 128, "compiler at bytes"),
+        (120, 4, 1, "compiler record is at bytes 1 to 9, outside"),
+        (120, 4, 128, "compiler is at bytes"),
     ],
 )
 def test_invalid_field_is_rejected_by_name(at: int, size: int, value: int, message: str) -> None:
@@ -210,7 +210,7 @@ def test_invalid_or_truncated_zrt_is_rejected() -> None:
     for size in range(len(data)):
         with pytest.raises(InputError):
             read_zrt(data[:size])
-    with pytest.raises(InputError, match="magic 54 52 5a 00, expected 5a 52 54 00"):
+    with pytest.raises(InputError, match="magic is 54 52 5a 00, expected 5a 52 54 00"):
         read_zrt(b"TRZ\0" + data[4:])
 
 

@@ -103,8 +103,8 @@ def test_assembling_again_or_elsewhere_gives_the_same_bytes(source_path: Path, t
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (("vgprs=6", "vgprs=5"), "declares vgprs=5, but uses 6"),
-        (("sgprs=12", "sgprs=10"), "declares sgprs=10, but uses 11"),
+        (("vgprs=6", "vgprs=5"), "declares vgprs=5, but 6 are used"),
+        (("sgprs=12", "sgprs=10"), "declares sgprs=10, but 11 are used"),
         (("threads=64", "threads=1024"), "workgroup size is 2048"),
         (("vgprs=6", "vgprs=600"), "VGPR count is 600"),
         (("zrt_end\n", ""), "expected exactly one zrt_end"),

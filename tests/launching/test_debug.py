@@ -136,7 +136,7 @@ def test_condition_that_cannot_be_evaluated_stops(debug_script: Script) -> None:
     )
     assert (
         result.stop_records[2]["step"] == result.stop_records[1]["step"] + 1
-        and "debugged.s:99999: no code" in result.error
+        and "debugged.s:99999: this line has no code" in result.error
     )
 
 
@@ -248,7 +248,7 @@ def test_fault_stops_at_its_instruction_and_can_be_left_back(capsys: Capture, co
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        ("break 3", "debugged.s:3: no code; the nearest lines with code are 8, 9, 10, 11"),
+        ("break 3", "debugged.s:3: this line has no code; the nearest lines with code are 8, 9, 10, 11"),
         ("break k.cl:3", "no code of k.cl"),
         ("break *0x4", "pc 0x4: no instruction starts there; the nearest are pc 0x0 `s_load_b128"),
         ("break *0x900", "has instructions from pc 0x0 to 0x90"),
@@ -269,7 +269,7 @@ def test_fault_stops_at_its_instruction_and_can_be_left_back(capsys: Capture, co
         ("goto 100000", "the launch ended after"),
         ("back", "the wave has executed 0 instructions so far"),
         ("delete 4", "no such breakpoint or watch"),
-        ("brek 3", "no command brek: did you mean break?"),
+        ("brek 3", "unknown command brek: did you mean break?"),
     ],
 )  # fmt: skip
 @pytest.mark.rest(keep=4)
@@ -316,7 +316,7 @@ def test_terminal_goes_on_after_a_wrong_command(code_path: Path, monkeypatch: py
     args = {"in": np.arange(128, dtype=np.int32), "out": out(128, np.int32)}
     zinc_rt.launch(code_path, grid=2, block=64, args=args, device="sim", debugger=DebugSession(run_session))
     text = seen.getvalue()
-    assert "no command brek: did you mean break?" in text
+    assert "unknown command brek: did you mean break?" in text
     assert "step 1\n" in text and text.count("step 2\n") == 2, "an empty line repeats the last command"
 
 

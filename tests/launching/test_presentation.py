@@ -201,7 +201,7 @@ def test_cachecheck_finds_a_load_of_a_stale_line(tmp_path: Path) -> None:
         ("[]", "expected `schema"),
         ("schema: zinc-rt-suppressions/1\nsuppressions: [{rule: race}]", "entry 1: expected rule and reason"),
         ("schema: zinc-rt-suppressions/1\nsuppressions: [{rule: race, reason: ' '}]", "the reason is empty"),
-        ("schema: zinc-rt-suppressions/1\nsuppressions: [{rule: rice, reason: x}]", "no rule rice"),
+        ("schema: zinc-rt-suppressions/1\nsuppressions: [{rule: rice, reason: x}]", "unknown rule rice"),
         ("a: [", "no YAML"),
     ],
 )

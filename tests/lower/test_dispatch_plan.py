@@ -62,7 +62,10 @@ def test_step_count_is_read_from_memory_written_by_the_first_dispatch() -> None:
 
 
 def test_grid_count_unknown_to_the_first_dispatch_is_rejected() -> None:
-    with pytest.raises(UnsupportedError, match="a grid of entries: step_grids reads tokens, sequences, rows"):
+    with pytest.raises(
+        UnsupportedError,
+        match="a grid cannot depend on the count entries: step_grids supports only tokens, sequences, rows",
+    ):
         plan_chain(("entries", 1, 1), {**ONE, "entries": 2})
 
 

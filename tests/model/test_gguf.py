@@ -173,8 +173,8 @@ def test_malformed_file_is_rejected_with_its_offset(tmp_path: Path, content: byt
 
 UNSUPPORTED = {
     "big endian": (b"GGUF" + struct.pack(">IQQ", 3, 0, 0), "big-endian"),
-    "version 1": (gguf_bytes(version=1), "GGUF version 1; this build reads 2 and 3"),
-    "version 4": (gguf_bytes(version=4), "GGUF version 4"),
+    "version 1": (gguf_bytes(version=1), "GGUF version is 1; this build reads 2 and 3"),
+    "version 4": (gguf_bytes(version=4), "GGUF version is 4"),
     "an array of arrays": (
         gguf_bytes([pack_array_field("a", 9, 1, struct.pack("<IQI", 4, 1, 1))]),
         "array of arrays",

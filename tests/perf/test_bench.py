@@ -162,7 +162,7 @@ def test_missing_speed_gives_no_ratio() -> None:
         parse_speed("done", "done")
     with pytest.raises(InputError, match="exited with 3"):
         make_runner(f"{sys.executable} -c 'raise SystemExit(3)'", None, 60)()
-    with pytest.raises(UsageError, match="no such program"):
+    with pytest.raises(UsageError, match="program no-such-program-here not found"):
         make_runner("no-such-program-here", None, 60)()
     with pytest.raises(UsageError, match="expected a group"):
         make_runner("x", "tok/s", 60)

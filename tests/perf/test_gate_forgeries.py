@@ -266,7 +266,7 @@ def test_report_with_number_outside_json_is_rejected(word: str, tmp_path: Path) 
 def test_report_with_duplicate_key_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "r.json"
     path.write_text('{"schema": "zinc-rt-report/1", "ctx": 512, "ctx": 4096}')
-    with pytest.raises(InputError, match="ctx twice"):
+    with pytest.raises(InputError, match="ctx occurs twice"):
         collect_reports([path])
 
 

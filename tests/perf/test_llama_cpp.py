@@ -72,7 +72,7 @@ def test_failing_program_is_quoted(tmp_path: Path) -> None:
 
 
 def test_given_folder_must_contain_both_programs(tmp_path: Path) -> None:
-    with pytest.raises(NoPeer, match="no llama-bench and llama-batched-bench"):
+    with pytest.raises(NoPeer, match="does not contain llama-bench and llama-batched-bench"):
         find(tmp_path)
     write_programs(tmp_path / "bin", "exit 0")
     assert find(tmp_path) == LlamaCpp((tmp_path / "bin",))
@@ -82,7 +82,7 @@ def test_missing_build_requirements_are_reported(tmp_path: Path, monkeypatch: py
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert find() is None
-    with pytest.raises(NoPeer, match=r"cmake, ninja, a C\+\+ compiler missing") as raised:
+    with pytest.raises(NoPeer, match=r"cmake, ninja, a C\+\+ compiler not installed") as raised:
         build(lambda line: None)
     assert "apt install cmake ninja-build" in str(raised.value)
     assert not list(tmp_path.iterdir())

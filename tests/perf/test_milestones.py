@@ -62,14 +62,14 @@ def test_bound_rejects_non_numbers() -> None:
 
 SPOILT = {
     "another schema": ("zinc-rt-milestones/2", "zinc-rt-milestones/1", "schema"),
-    "an unknown field": ("unit: statement", "unity: statement", "unknown ['unity'], missing ['unit']"),
+    "an unknown field": ("unit: statement", "unity: statement", "unknown keys ['unity'], missing keys ['unit']"),
     "an unknown type": ("type: manual", "type: by hand", "type 'by hand'"),
     "no number": ('compare: "== 28"', 'compare: "== many"', "many"),
     "an unknown operator": ('compare: "== 28"', 'compare: "~ 28"', "expected one of"),
     "no source": ('source: ["§9", "Appendix B"]', "source: []", "no source"),
     "an unknown model": ("model: qwen36", "model: qwen37", "qwen37"),
     "a speed without hardware": ("hardware: {arch: gfx1201, device: R9700}", "hardware: {}", "needs hardware"),
-    "an id used twice": ("id: verifier", "id: opcodes", "used twice"),
+    "an id used twice": ("id: verifier", "id: opcodes", "duplicate criterion id"),
     "no YAML": ("models:", "models: [", ""),
 }
 

@@ -73,7 +73,7 @@ def test_altered_head_or_other_key_is_rejected(tmp_path: Path, history_path: Pat
             change
         ]
     path.write_text(json.dumps(row))
-    with pytest.raises(InputError, match="is not one of"):
+    with pytest.raises(InputError, match="is not from a key of"):
         verify_head(read_head(path), signers)
 
 

@@ -101,7 +101,7 @@ def test_packed_values_match_known_users() -> None:
 def test_missing_or_overflowing_field_is_rejected() -> None:
     with pytest.raises(UsageError, match="no field DX10_CLAMP"):
         pack(PGM_RSRC1[G12], DX10_CLAMP=1)
-    with pytest.raises(UsageError, match="does not fit in bits 26:12"):
+    with pytest.raises(UsageError, match="does not fit into bits 26:12"):
         pack(TMPRING_SIZE[G11], WAVESIZE=1 << 15)
     with pytest.raises(UsageError, match="does not fit"):
         pack(parse_bit_table("A 3:0"), A=-1)

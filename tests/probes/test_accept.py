@@ -236,7 +236,7 @@ def test_openssh_accepts_the_signature_until_the_report_changes(tmp_path: Path) 
         (["--key", "k"], "--key requires --page"),
         (["--device", "sim", "--page", "a.html", "--key", "missing"], "missing: no such file"),
         (["--inject", "lane-value"], "supported only by a simulated device"),
-        (["--device", "sim", "--inject", "lane"], "no injection 'lane'"),
+        (["--device", "sim", "--inject", "lane"], "unknown injection 'lane'"),
     ],
 )
 def test_usage_error_prints_one_line(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -108,7 +108,7 @@ def test_bad_rows_come_first() -> None:
     ("old", "new", "message"),
     [
         ("combinations/1", "combinations/2", "schema"),
-        ("verdict: bad", "verdict: ugly", "verdict 'ugly'"),
+        ("verdict: bad", "verdict: ugly", "verdict is 'ugly'"),
         ("what: it hangs,", "", "lacks what"),
         ('kernel: "6.17"', "colour: red", "unknown colour"),
         ('kernel: "6.17", ', "", "the chip is the only condition"),

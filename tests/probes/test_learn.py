@@ -132,7 +132,7 @@ def test_undetermined_order_leaves_the_default() -> None:
     [
         ("{", "not JSON"),
         ("[]", "expected an object, got list"),
-        ({"version": 2}, "version 2, expected 1"),
+        ({"version": 2}, "version is 2, expected 1"),
         ({"chip": 1}, "chip is 1, expected str"),
         ({"facts": {"a": 1}}, "fact a must have exactly value, how and probe"),
         ({"facts": {"a": {"value": 1, "how": 2, "probe": ""}}}, "how and probe of fact a must be strings"),
@@ -197,7 +197,7 @@ def test_served_device_rejects_invalid_file(tmp_path: Path, capsys: Any) -> None
     path = tmp_path / "facts.json"
     path.write_text("{}")
     assert sim.main(["--socket", str(tmp_path / "gpu.sock"), "--facts", str(path)]) == 2
-    assert "version None, expected 1" in capsys.readouterr().err
+    assert "version is None, expected 1" in capsys.readouterr().err
 
 
 def test_models_on_simulated_device_accept_facts_too(tmp_path: Path) -> None:

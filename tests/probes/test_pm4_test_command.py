@@ -32,9 +32,9 @@ def test_missing_amd_gpu_is_reported_with_the_simulation_command(
     ("arguments", "message"),
     [
         (["--device", "gpu0"], "expected auto, hw, sim"),
-        (["--device", "sim:gfx9999"], "no chip 'gfx9999'"),
+        (["--device", "sim:gfx9999"], "unknown chip 'gfx9999'"),
         (["--device", "sim:@2.4"], "unknown Linux version '2.4'"),
-        (["--device", "sim", "--inject", "gremlins"], "no injection 'gremlins'"),
+        (["--device", "sim", "--inject", "gremlins"], "unknown injection 'gremlins'"),
         (["--inject", "no-eop"], "--device sim"),
         (["--reorder", "3"], "--device sim"),
         (["--device", "sim", "--tiers", "t3"], "expected t1, t2"),

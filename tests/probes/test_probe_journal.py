@@ -120,7 +120,7 @@ def test_tier_specific_line_takes_precedence(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("fail A\n", "a reason is missing"),
-        ("broken A x\n", "'broken' is none of"),
+        ("broken A x\n", "unknown kind 'broken'"),
         ("fail P99 x\n", "no probe 'P99'"),
         ("fail A x\nfail A y\n", "duplicate line for A"),
     ],

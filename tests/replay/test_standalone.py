@@ -163,7 +163,7 @@ def change_packets(change: Callable[[list[Any]], list[Any]]) -> Plant:
             result = real(*arguments)
             return PacketList(tuple(change(list(result.packets))), result.name)
 
-        patch.setattr(executable_builder.command_stream, "packets", change_content)
+        patch.setattr(executable_builder.command_stream, "build_packets", change_content)
 
     return plant_fault
 
@@ -204,7 +204,7 @@ def change_kernarg(change: Callable[[list[int]], list[int]]) -> Plant:
             image[offset : offset + 8 * count] = np.array(change(pointers), "<u8").tobytes()
             return bytes(image)
 
-        patch.setattr(executable_builder.plan_block, "content", change_content)
+        patch.setattr(executable_builder.plan_block, "build_content", change_content)
 
     return plant_fault
 

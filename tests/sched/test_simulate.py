@@ -115,7 +115,8 @@ def test_scheduler_exception_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> No
     seen = run_simulation([Arrival(0, "a", 40, 30)], most_steps=3)
     (finding, *_) = run_common_checks(seen)
     assert (
-        finding.reason == "AssertionError: inequality R is violated" and "broken" in finding.first_bad["traceback"]
+        finding.reason == "AssertionError: inequality R is violated"
+        and "raise_violation" in finding.first_bad["traceback"]
     )
 
 

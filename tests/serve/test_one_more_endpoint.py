@@ -13,12 +13,12 @@ PROGRAM = """
 import sys
 
 sys.path.insert(0, sys.argv[1])
-from embedded_server import config
+from embedded_server import make_config
 from starlette.testclient import TestClient
 from zinc_rt.serve.app import make_app
 from zinc_rt.serve.engine.server import InferenceServer
 
-made = make_app(InferenceServer(config()))
+made = make_app(InferenceServer(make_config()))
 assert list(made.openapi()["paths"]["/contexts"]) == ["get"]
 client = TestClient(made, base_url="http://127.0.0.1:8080")
 answer = client.get("/contexts")

@@ -162,8 +162,9 @@ def test_body_bytes_per_second_are_limited_per_key(monkeypatch: pytest.MonkeyPat
         now[0] += int(seconds * 1e9)
 
     now = [0]
-    monkeypatch.setattr(bodies.time, "monotonic_ns", lambda: now[0])
-    monkeypatch.setattr(bodies.asyncio, "sleep", record_sleep)
+    # of this module only: the server of another test sleeps in its own thread
+    monkeypatch.setattr(bodies, "time", SimpleNamespace(monotonic_ns=lambda: now[0]))
+    monkeypatch.setattr(bodies, "asyncio", SimpleNamespace(sleep=record_sleep, timeout=asyncio.timeout))
 
     async def read_body(scope: Any, receive: Any, send: Any) -> None:
         assert len((await receive())["body"]) == 3000

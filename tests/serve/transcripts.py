@@ -129,7 +129,7 @@ def gemma_cases() -> list[Transcript]:
             calls=(("weather", '{"near": {"k": [1.5, true, null, {}]}, "places": []}'),),
         ),
         Transcript(format, 2 * "<|tool_call>call:now{}<tool_call|>", calls=(("now", "{}"), ("now", "{}"))),
-        Transcript(format, format_call("city:Ulm"), format_call("city:Ulm"), error="'Ulm' is not a value"),
+        Transcript(format, format_call("city:Ulm"), format_call("city:Ulm"), error="'Ulm' is not a valid value"),
         Transcript(format, words, words, error="unterminated"),
         Transcript(format, format_call("near:" + 99 * "["), format_call("near:" + 99 * "["), error="too deep"),
         Transcript(format, "<|tool_call>call:weather{ci", error="cut", cut=True),

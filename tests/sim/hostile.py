@@ -326,7 +326,7 @@ def find_leftovers(
             f"{verdict.files[1]} open files of the device, {baseline} before: {open_file_names(device.pid)}"
         )
     try:
-        verdict.findings = len(healthy.client.wire.need(op="findings")["findings"])
+        verdict.findings = len(healthy.client.wire.request_or_raise(op="findings")["findings"])
         if wrong := healthy.check():
             verdict.wrong.append(f"alone again: {wrong}")
     except OSError as error:

@@ -84,9 +84,9 @@ class Outsider:
         self.wire = OutsideWire(path)
         self.gpu_id = int(self.wire.text(f"{NODE}/gpu_id"))
         self.properties = self.wire.read_properties(f"{NODE}/properties")
-        self.kfd = self.wire.need(op="open", path="/dev/kfd", flags=os.O_RDWR)["fd"]
+        self.kfd = self.wire.request_or_raise(op="open", path="/dev/kfd", flags=os.O_RDWR)["fd"]
         render = f"/dev/dri/renderD{self.properties['drm_render_minor']}"
-        self.drm = self.wire.need(op="open", path=render, flags=os.O_RDWR)["fd"]
+        self.drm = self.wire.request_or_raise(op="open", path=render, flags=os.O_RDWR)["fd"]
         self.next_va = 0x10_0000_0000
         self.buffers: list[OutsideBuffer] = []
         self.ioctl(ACQUIRE_VM, struct.pack("<II", self.drm, self.gpu_id))
@@ -101,12 +101,12 @@ class Outsider:
         assert len(body) == size
         fds = more.pop("fds", ())
         header = {"op": "ioctl", "fd": self.kfd, "request": request, "size": size, "arrays": arrays, **more}
-        answer = self.wire.need(body + content, fds, **header)
+        answer = self.wire.request_or_raise(body + content, fds, **header)
         self.written = [tuple(item) for item in answer["written"]]
         return bytes(answer["body"])
 
     def map_fd(self, fd: int, size_bytes: int, offset: int) -> mmap.mmap:
-        answer = self.wire.need(op="mmap", fd=fd, size=size_bytes, offset=offset)
+        answer = self.wire.request_or_raise(op="mmap", fd=fd, size=size_bytes, offset=offset)
         try:
             return mmap.mmap(answer["fds"][0], size_bytes, offset=answer["offset"])
         finally:

@@ -145,8 +145,8 @@ def test_copies_fences_and_events_on_compute_and_sdma(serve: Any, chip: str, lin
         client.ioctl(DESTROY_EVENT, struct.pack("<II", event_id, 0))
     client.release()
     assert int(wire.text(f"{DRM}/mem_info_vram_used")) == 0
-    wire.need(op="close", fd=client.kfd)
-    wire.need(op="close", fd=client.drm)
+    wire.request_or_raise(op="close", fd=client.kfd)
+    wire.request_or_raise(op="close", fd=client.drm)
 
 
 @pytest.mark.rest
@@ -223,7 +223,7 @@ def test_fault_can_be_injected_over_the_protocol(serve: Any) -> None:
         Outsider(path)
     assert caught.value.errno == errno.EBUSY
     client = Outsider(path)
-    client.wire.need(op="inject", name="doorbell-offset:1")
+    client.wire.request_or_raise(op="inject", name="doorbell-offset:1")
     queue = client.queue(SDMA_QUEUE)
     with pytest.raises(OSError) as caught:
         client.doorbell(queue.doorbell_offset)

@@ -41,13 +41,13 @@ def test_string_round_trips_through_words() -> None:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"", "0 bytes: expected whole words"),
+        (b"", "has 0 bytes, expected whole words"),
         (ADD[:-1], "expected whole words"),
-        (ADD[:16], "expected whole words, 5 at least"),
+        (ADD[:16], "has 16 bytes, expected whole words and at least 5"),
         (ADD[::-1], "expected SPIR-V's 0x07230203"),
         (ADD[:20] + b"\0\0\0\0" + ADD[24:], "word 5: opcode 0 has length 0 words"),
         (ADD[:20] + b"\x2b\0\xff\xff" + ADD[24:], "OpConstant has length 65535 words"),
-        (ADD[:20] + b"\x2b\0\x01\0" + ADD[24:], "OpConstant has only 0 operands"),
+        (ADD[:20] + b"\x2b\0\x01\0" + ADD[24:], "OpConstant has too few operands: 0"),
     ],
 )
 def test_damage_is_reported_with_its_offset(data: bytes, message: str) -> None:

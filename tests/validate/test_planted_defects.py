@@ -241,9 +241,11 @@ def test_ignored_page_table_is_detected(qwen3: str, judge_plant: Judge) -> None:
     """It is right wherever pages lie in order, as they do in a fresh engine that gives the lowest first."""
 
     def address_by_position(code: Code) -> Code:
-        def run_by_position(*operands: Any, **own: Any) -> Any:
-            *others, table = operands
-            return code(*others, np.arange(table.size, dtype=np.int32).reshape(table.shape), **own)
+        def run_by_position(
+            math: Any, q: Any, k: Any, v: Any, position: Any, slot: Any, table: np.ndarray, *gate: Any, **own: Any
+        ) -> Any:
+            by_position = np.arange(table.size, dtype=np.int32).reshape(table.shape)
+            return code(math, q, k, v, position, slot, by_position, *gate, **own)
 
         return run_by_position
 

@@ -49,7 +49,7 @@ def test_golden_supplies_tokens_steps_and_context(qwen3: str, run_validate: Vali
 
 
 def test_golden_of_another_model_is_rejected(qwen3: str, gemma4: str, capsys: Capture) -> None:
-    assert "made for another model" in read_rejection(capsys, "--model", qwen3, "--golden", golden_of(gemma4))
+    assert "created for another model" in read_rejection(capsys, "--model", qwen3, "--golden", golden_of(gemma4))
 
 
 def test_golden_of_same_shape_and_other_weights_is_rejected(qwen3: str, tmp_path: Path, capsys: Capture) -> None:
@@ -121,7 +121,7 @@ def test_golden_recorded_by_this_runtime_is_matched_bit_exactly(
         (["--tiers", "gpu"], "unknown tier 'gpu'"),
         (["--tiers", "t_cpu,"], "unknown tier ''"),
         (["--tiers", "t_cpu:fast"], "t_cpu has no ordering or kernel set named 'fast'"),
-        (["--tiers", "t_cpu,t_cpu"], "names t_cpu twice"),
+        (["--tiers", "t_cpu,t_cpu"], "contains t_cpu twice with the same ordering"),
         (["--tiers", "t_cpu,t_cpu:canonical-1"], "contains t_cpu:canonical-1 twice with the same ordering"),
         (["--reference", "t1", "--device", "cpu"], "--device cpu supports t_cpu_native, t_cpu, vulkan, not t1"),
         (["--golden", "nowhere.npz"], "no such file"),

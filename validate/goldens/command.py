@@ -112,7 +112,7 @@ def _make_golden(arguments: argparse.Namespace) -> int:
         threads=options.choose_threads(arguments, settings),
         timeout_seconds=options.parse_timeout(arguments),
         command=arguments.line,
-        observer=make_observer(arguments),
+        around=make_observer(arguments).around_engine,
     )
     show = _show(arguments)
     report = start_report(

@@ -303,10 +303,10 @@ def _check(zrt: Zrt, source: str) -> None:
     within("VGPR count", zrt.vgprs, 1, VGPRS_MAXIMUM)
     within("SGPR count", zrt.sgprs, 1, SGPRS_MAXIMUM)
     within("LDS", zrt.lds_bytes, 0, LDS_MAXIMUM, " bytes")
-    within("scratch of a work-item", zrt.scratch_bytes, 0, SCRATCH_MAXIMUM, " bytes")
+    within("scratch size of a work-item", zrt.scratch_bytes, 0, SCRATCH_MAXIMUM, " bytes")
     within("buffer count", zrt.buffers, 0, 4096)
-    within("constants", zrt.constant_bytes, 0, 4096, " bytes")
-    for what, value in (("constants", zrt.constant_bytes), ("scratch of a work-item", zrt.scratch_bytes)):
+    within("constant size", zrt.constant_bytes, 0, 4096, " bytes")
+    for what, value in (("constant size", zrt.constant_bytes), ("scratch size of a work-item", zrt.scratch_bytes)):
         if value % 4:
             raise InputError(f"{source}: {what} is {value} bytes, expected whole dwords")
     for axis, threads in zip("xyz", zrt.workgroup, strict=True):

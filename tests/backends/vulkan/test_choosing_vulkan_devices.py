@@ -59,7 +59,7 @@ def test_device_is_selected_by_number_name_or_rank(fake_machine: Machine, select
 
 @pytest.mark.parametrize(
     ("selector", "message"),
-    [("7", "vulkan:7: there are 3 devices"), ("voodoo", "the name matches no device"),
+    [("7", "vulkan:7: no such device; there are 3 devices"), ("voodoo", "the name matches no device"),
      ("fake", "the name matches vulkan:0 and vulkan:1 and vulkan:2")],
 )  # fmt: skip
 def test_number_or_name_matching_none_or_several_is_a_usage_error(
@@ -116,7 +116,7 @@ def test_device_lacking_a_feature_is_skipped_by_name(
 
 def test_hw_never_selects_a_software_driver(fake_machine: Machine) -> None:
     fake_machine(SOFTWARE)
-    with pytest.raises(UnsupportedError, match="--device hw: Vulkan has no GPU here") as error:
+    with pytest.raises(UnsupportedError, match="--device hw: this machine has no GPU with Vulkan support") as error:
         choose_tier("vulkan", "hw")
     assert error.value.next == "choose one: vulkan:0 fakepipe"
     assert choose_tier("vulkan").why.endswith("(software driver: slower than a GPU)")

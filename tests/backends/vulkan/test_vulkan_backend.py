@@ -270,7 +270,7 @@ def test_oversized_allocation_is_rejected_with_the_available_size() -> None:
         ):
             backend.alloc(5 << 20, BufferHeap.DEVICE_LOCAL, "arena")
         with pytest.raises(
-            UnsupportedError, match=r"all takes 20.0 MiB in one allocation, but fake allows 10.0 MiB"
+            UnsupportedError, match=r"all needs an allocation of 20.0 MiB, but fake allows 10.0 MiB"
         ):
             backend.alloc(20 << 20, BufferHeap.DEVICE_LOCAL, "all")
 

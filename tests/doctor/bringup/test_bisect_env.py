@@ -404,7 +404,7 @@ def test_run_on_wrong_booted_kernel_is_rejected(tmp_path: Path, capsys: Capture)
         ({"flaky": {"bad_passes": 0.1}}, "exactly bad_passes and good_fails"),
         ({"flaky": {"bad_passes": 0.7, "good_fails": 0}}, "from 0 to 0.49"),
         ({"now": "here"}, "now is 'here'"),
-        ({"extra": 1}, "unknown: extra"),
+        ({"extra": 1}, "unknown keys: extra"),
         ({"test_minutes": "long"}, "test_minutes is 'long'"),
     ],
 )

@@ -38,7 +38,7 @@ def test_dispatch_carries_registers_grid_and_wave_size():
         DispatchDirect(1, 1, 1, 0x0001),
     )
     first, second = engine.dispatches
-    assert first.find_program_va == CODE and first.groups == (5, 3, 2) and first.wave32
+    assert first.program_va == CODE and first.groups == (5, 3, 2) and first.wave32
     assert first.group_threads == (8, 4, 2) == first.last_threads
     assert first.user_data == tuple(range(16)) and first.start == (0, 0, 0)
     assert second.user_data[0] == 99 and not second.wave32 and second.start == (7, 8, 9)

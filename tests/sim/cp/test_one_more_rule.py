@@ -13,12 +13,12 @@ REPORTED = """
 import sys
 
 sys.path.insert(0, sys.argv[1])
-from cp_support import IB, Bench
+from cp_support import IB, CpBench
 from zinc_rt.host.sanitizer_rules import Severity
 from zinc_rt.pm4.packets import IndirectBuffer
 
 for size_dw, count in ((1 << 19, 0), ((1 << 19) + 8, 1)):
-    bench = Bench()
+    bench = CpBench()
     bench.queue().submit(IndirectBuffer(IB, size_dw))  # runs beyond the memory and faults there
     mine = [each for each in bench.kmd.findings if each.rule == "ib-large"]
     assert len(mine) == count, bench.kmd.findings

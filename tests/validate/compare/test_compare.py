@@ -148,7 +148,7 @@ def test_peer_list_contains_registry_tiers_and_external_peers(capsys: pytest.Cap
         (["--llama-dir", "/missing"], "contains neither llama-bench nor llama-eval-callback"),
         (["--python", "tinygrad"], "expected PEER=FILE"),
         (["--python", "tinygrad=/missing"], "no such file"),
-        (["--timeout", "0"], "expected seconds"),
+        (["--timeout", "0"], "expected more than 0 seconds"),
         (["--new-tokens", "0"], "expected 1 or more"),
         (["--json", "/missing/r.json"], "the folder /missing does not exist"),
     ],

@@ -49,7 +49,7 @@ class ChatShape:
     def whole(self) -> ChatCompletion:
         completion: ChatCompletion = {
             **self.head.fields("chat.completion"),  # type: ignore[typeddict-item]
-            "choices": [self._choice(index) for index in range(len(self.answers.choices))],
+            "choices": [self._format_choice(index) for index in range(len(self.answers.choices))],
             "usage": self.answers.usage(),
             "zinc_rt": make_extension_fields(self.answers),
         }

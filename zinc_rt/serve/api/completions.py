@@ -113,7 +113,7 @@ class TextShape:
     def whole(self) -> TextCompletion:
         return {
             **self.head.fields("text_completion"),  # type: ignore[typeddict-item]
-            "choices": [self._choice(index) for index in range(len(self.answers.choices))],
+            "choices": [self._format_choice(index) for index in range(len(self.answers.choices))],
             "usage": self.answers.usage(),
             "zinc_rt": make_extension_fields(self.answers),
         }
