@@ -31,16 +31,23 @@ kernels.
 
 
 def targets_table() -> str:
-    """Return the targets of 35B-A3B on an R9700 next to their forecasts, as README.md has them."""
-    lines = ["| milestone | load | target | forecast | limit | needs |", "|---|---|---|---|---|---|"]
+    """Return the targets of 35B-A3B on an R9700 by load, next to their forecasts, as README.md has them."""
+    by_load: dict[str, list[tuple[str, Outlook]]] = {}
     for criterion, outlook in outlooks():
-        row = outlook.forecast
-        if (row.device, row.model) == ("R9700", "35B-A3B"):
-            needs = outlook.needs if outlook.reachable else f"**unreachable**: {outlook.needs}"
-            lines.append(
-                f"| {criterion.milestone} | {row.load} | {outlook.target:g} | {outlook.speed} | "
-                f"{row.bytes_bound:.0f} by bytes, {row.flops_bound:.0f} by operations | {needs} |"
-            )
+        if (outlook.forecast.device, outlook.forecast.model) == ("R9700", "35B-A3B"):
+            by_load.setdefault(outlook.forecast.load, []).append((criterion.milestone, outlook))
+    lines = [
+        "| load | targets | beyond the limit | forecast | limit by bytes, by operations |",
+        "|---|---|---|---|---|",
+    ]
+    for load, rows in by_load.items():
+        reachable, beyond = (
+            ", ".join(f"{name} {item.target:g}" for name, item in rows if item.reachable == wanted) or "–"
+            for wanted in (True, False)
+        )
+        row = rows[0][1].forecast
+        limits = f"{row.bytes_bound:.0f}, {row.flops_bound:.0f}"
+        lines.append(f"| {load} | {reachable} | {beyond} | {rows[0][1].speed} | {limits} |")
     return "\n".join(lines) + "\n"
 
 
