@@ -182,7 +182,9 @@ def _read_nodes(
             continue
         if not array.ndim or len(array) not in counts or not np.issubdtype(array.dtype, np.number):
             expected = " or ".join(map(str, sorted(counts)))
-            raise InputError(f"{path}: {name} is {array.dtype}{list(array.shape)}, expected numbers in {expected} rows")
+            raise InputError(
+                f"{path}: {name} is {array.dtype}{list(array.shape)}, expected numbers in {expected} rows"
+            )
         nodes[label] = array.astype(np.float32)
     return nodes
 

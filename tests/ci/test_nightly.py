@@ -360,7 +360,8 @@ dense = dict(real, architecture="qwen3", layers=36, width=4096, vocab=151936, pa
              weights=dict(q4_k=4_900_000_000), size_bytes=5*10**9)
 toy = dict(real, layers=4)
 nightly_stages.shutil.which = lambda name: {peer!r}
-for each in nightly_stages.required_speeds({{Path("big.gguf"): real, Path("dense.gguf"): dense, Path("toy.gguf"): toy}}):
+models = {{Path("big.gguf"): real, Path("dense.gguf"): dense, Path("toy.gguf"): toy}}
+for each in nightly_stages.required_speeds(models):
     print(each.name, each.ctx, ",".join(each.shows), "|", " ".join(each.words()))
 """
 

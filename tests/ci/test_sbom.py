@@ -41,7 +41,9 @@ def test_sbom_matches_cyclonedx_schema(sbom_module: ModuleType) -> None:
     assert bill["serialNumber"].startswith("urn:uuid:")
     assert bill["metadata"]["component"]["licenses"] == [{"expression": "MIT"}]
     for component in bill["components"]:
-        assert component["purl"] == f"pkg:pypi/{sbom_module.normalise_name(component['name'])}@{component['version']}"
+        assert (
+            component["purl"] == f"pkg:pypi/{sbom_module.normalise_name(component['name'])}@{component['version']}"
+        )
         assert component.get("licenses"), f"{component['name']} says nothing of its licence"
 
 

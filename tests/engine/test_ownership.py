@@ -125,16 +125,16 @@ def test_evictions_release_memory_and_names(tier: str, rounds: int) -> None:
         keys = (2, 3, 4)
         for tokens in keys:  # the kernel, the staging and the queues are there from here on
             sums.run(sums.build(tokens), tokens)
-        before = device.held()
+        before = device.held_memory()
         for number in range(rounds):
             variant = sums.build(keys[number % 3])
             if number % 33 == 0:
                 assert sums.run(variant, 1) == np.full(WIDTH, 2, np.float32).tobytes()
-        assert device.held() == before
+        assert device.held_memory() == before
         assert [key[0] for key in sums.replays.keys] == [3, 4] and len(device.backend._builder.built) == 2
         sums.resident.unload()
         assert not device.backend._builder.built and not any(
-            "sum" in name for _, name in device.held()["announced"]
+            "sum" in name for _, name in device.held_memory()["announced"]
         )
         assert device.found() == []
 
@@ -151,13 +151,13 @@ def test_repeated_load_and_unload_does_not_leak(hybrid_model: GGUFFile) -> None:
     with open_simulated("t1") as device, Engine(hybrid_model, device.backend, ctx=32) as engine:
         want = engine.forward([3, 1]).tobytes()
         engine.unload()
-        before = device.held()
+        before = device.held_memory()
         assert not any(name.startswith("kernel") for _, name in before["announced"])
         assert before["blocks"] and len(before["blocks"]) <= 2  # staging and fences stay with the backend
         for _ in range(19):
             assert engine.forward([3, 1]).tobytes() == want
             engine.unload()
-            assert device.held() == before
+            assert device.held_memory() == before
         assert device.found() == []
 
 
@@ -186,7 +186,7 @@ def test_failed_build_releases_everything(
     sums = SumEngine(device, nodes=1)
     sums.run(sums.build(2), 2)
     sums.resident.unload()
-    before = device.held()
+    before = device.held_memory()
 
     def raise_error(*_: object, **__: object) -> Any:
         raise RuntimeError("half-way")
@@ -205,7 +205,7 @@ def test_failed_build_releases_everything(
             )
         with pytest.raises(RuntimeError, match="half-way"):
             sums.build(3)
-    assert device.held() == before and not backend._builder.built
+    assert device.held_memory() == before and not backend._builder.built
     sums.run(sums.build(3), 3)
     assert device.found() == []
 
@@ -215,7 +215,7 @@ def test_failed_upload_releases_its_memory(hybrid_model: GGUFFile, monkeypatch: 
     with open_simulated("t1") as device, Engine(hybrid_model, device.backend, ctx=32) as engine:
         engine.forward([3])
         engine.unload()
-        before = device.held()
+        before = device.held_memory()
         calls, write = iter(range(100)), device.backend._open_transfer().write
 
         def raise_error(*given: Any) -> None:
@@ -227,7 +227,7 @@ def test_failed_upload_releases_its_memory(hybrid_model: GGUFFile, monkeypatch: 
             patch.setattr(device.backend._open_transfer(), "write", raise_error)
             with pytest.raises(RuntimeError, match="half-way"):
                 engine.variants.get("decode", (1, 1, 1))
-        assert device.held() == before
+        assert device.held_memory() == before
 
 
 # --- what the next one finds -------------------------------------------------------------------------------

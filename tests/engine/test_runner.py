@@ -49,13 +49,13 @@ class WriteRecorder(Observer):
     def __init__(self) -> None:
         self.bytes: list[int] = []
 
-    def record_write(self, buffer: Buffer, offset_bytes: int, data: memoryview) -> None:
+    def wrote(self, buffer: Buffer, offset_bytes: int, data: memoryview) -> None:
         if buffer.name == STEP:
             assert not offset_bytes
             self.bytes.append(data.nbytes)
 
 
-@pytest.fixture(params=["qwen3", "hybrid"])
+@pytest.fixture(params=["qwen3", "hybrid_model"])
 def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
     gguf = request.getfixturevalue(request.param)
     with Engine(

@@ -246,7 +246,7 @@ def test_replay_cost_is_independent_of_port_count(backend):
 
         def add_fence(self, fence: Fence) -> None:
             CountedUsage.told += 1
-            super().used_until(fence)
+            super().add_fence(fence)
 
     result = make_graph(backend, "decode", do_nothing)
     usages = CountedUsage(), CountedUsage()

@@ -297,7 +297,7 @@ def test_bfloat16_saved_by_ml_dtypes_is_accepted(golden_path: Path) -> None:
     [
         ({"logits": None}, "array logits is missing; the file contains"),
         ({"logits": np.ones((3, 511))}, r"logits has shape \[3, 511\], expected \[3, 512\]"),
-        ({"logits": np.full((3, 512), np.nan)}, r"logits\[0, 0\] is not a number"),
+        ({"logits": np.full((3, 512), np.nan)}, r"logits\[0, 0\] contains NaN"),
         ({"logits": np.ones((3, 512), np.int32)}, "logits is int32, expected floats"),
         ({"tokens": np.array([1.0, 2.0, 3.0])}, "ids is float64, expected integers"),
         ({"tokens": np.array([1, 2, 512])}, "ids ranges from 1 to 512, but the vocabulary has 512"),

@@ -101,7 +101,7 @@ def test_invalid_rows_are_rejected(rows: list[object], tmp_path: Path) -> None:
         ({"l_out": np.ones((2, 4, 4))}, r"l_out has shape \(2, 4, 4\)"),
         ({"greedy_logits": np.ones((3, 5))}, "greedy_logits has shape"),
         ({"greedy_tokens": None}, "greedy_logits has shape"),
-        ({"attn_norm-0": np.ones((4, 4))}, "attn_norm-0 is float64\[4, 4\], expected numbers in 3 rows"),
+        ({"attn_norm-0": np.ones((4, 4))}, r"attn_norm-0 is float64\[4, 4\], expected numbers in 3 rows"),
         (
             {"ffn_moe_topk-1": np.zeros((2, 2), np.int32)},
             r"ffn_moe_topk-1 has shape \(2, 2\), expected one row per token",

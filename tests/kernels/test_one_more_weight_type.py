@@ -19,7 +19,10 @@ CASES = (
     "RMS_NORM_FUSED_QKV T=2 D=1312 Q=18 K=10 V=7 eps=1e-06",
     "RMS_NORM_FUSED_MLP_GATE_UP T=2 D=1312 F=18 eps=1e-06 activation=silu",
     "MOE_GATE_UP T=2 D=160 F=20 E=4 k=2",
+    "MOE_GATE_UP T=2 D=160 F=20 E=4 k=2 -norm_w",
+    "MOE_DOWN_ACC T=2 D=18 F=160 E=4 k=2",
     "SHARED_EXPERT T=2 D=160 F=1312 one=1",
+    "SHARED_EXPERT T=2 D=160 F=1312 one=1 -norm_w",
 )
 REPACKED = f"""
 import numpy as np
@@ -84,7 +87,7 @@ def test_kernels_match_the_oracle_bits(extended_tree: ExtendedTree) -> None:
     built = extended_tree.interpreter_in("-m", "zinc_rt.cli.asm", "--all")
     assert built.returncode == 0, built.stderr
     result = {path.stem for path in (extended_tree.root / "zinc_rt/kernels/gfx1201/built").glob(f"*_{TYPE}.zrt")}
-    matvecs = ("matvec", "matvec_norm", "matvec_parts", "matvec_glu", "matvec_glu_norm")
+    matvecs = ("matvec", "matvec_norm", "matvec_parts", "matvec_glu", "matvec_glu_norm", "matvec_expert_sum")
     assert result == {f"{family}_{TYPE}" for family in ("embed", "matmul", *matvecs)}
     done = extended_tree.interpreter_in("-c", TESTED)
     assert done.returncode == 0, done.stdout + done.stderr

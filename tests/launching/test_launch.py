@@ -198,7 +198,9 @@ def test_kernel_with_instructions_that_are_not_simulated_is_refused_before_the_l
 
 def test_unsimulated_instruction_of_a_simulated_encoding_is_refused_before_the_launch() -> None:
     word = bytes.fromhex("000080db00010201")
-    with pytest.raises(UnsupportedError, match=r"does not support: ds_bvh_stack_push4_pop1_rtn_b32 \(ray tracing\)"):
+    with pytest.raises(
+        UnsupportedError, match=r"does not support: ds_bvh_stack_push4_pop1_rtn_b32 \(ray tracing\)"
+    ):
         zinc_rt.launch(replace_barrier(word), "reverse", grid=2, block=64, args=REVERSE, device="sim")
 
 

@@ -1,5 +1,5 @@
-"""Hyperparameters from GGUF metadata: `read_integer("attention.head_count")` reads "
-"`<arch>.attention.head_count`."""
+"""Hyperparameters from GGUF metadata: `read_integer("attention.head_count")` reads
+`<arch>.attention.head_count`."""
 
 from __future__ import annotations
 

@@ -36,7 +36,11 @@ def layer_environment(vulkan_driver: PhysicalDevice) -> str:
 def run_under_layers(layer: str, *arguments: str) -> str:
     result = subprocess.run(
         [sys.executable, str(Path(__file__).with_name("under_layers.py")), *arguments],
-        env={**os.environ, "VK_INSTANCE_LAYERS": layer, "PYTHONPATH": str(TESTS)},
+        env={
+            **os.environ,
+            "VK_INSTANCE_LAYERS": layer,
+            "PYTHONPATH": os.pathsep.join((str(TESTS.parent), str(TESTS))),
+        },
         capture_output=True,
         text=True,
         check=False,

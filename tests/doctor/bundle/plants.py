@@ -115,7 +115,7 @@ LINES: tuple[Line, ...] = (
     lambda p: f'{{"log": "up\\n{p.ipv4()} is {p.host()}.lan\\nUSER={p.user()}\\n{p.mac()}"}}',
     lambda p: f'GRUB_CMDLINE_LINUX_DEFAULT="quiet amdgpu.user_queue=1 vault={p.password()}"',
     lambda p: f"options root=UUID={p.uuid()} rw key={p.password()}",
-    lambda p: f"0::/system.slice/docker-{p.note('uuid', p.random_hex(63) + 'a')}.scope",
+    lambda p: f"0::/system.slice/docker-{p.record('uuid', p.random_hex(63) + 'a')}.scope",
     lambda p: f"mount: {p.host()}.corp:/export/models on /models type nfs",
     lambda p: f"fetching http://{p.host()}:8080/models/x.gguf",
     lambda p: f"{p.user()}@{p.host()}:~$ zinc-rt pm4-test",
@@ -152,7 +152,7 @@ LINES: tuple[Line, ...] = (
     lambda p: (
         f'Unknown kernel command line parameters "splash vault={p.password()}", will be passed to user space.'
     ),
-    lambda p: f"export HF_TOKEN=hf_{p.note('token', p.random_word(30))}",
+    lambda p: f"export HF_TOKEN=hf_{p.record('token', p.random_word(30))}",
     lambda p: f"password: {p.password()}",
 )
 

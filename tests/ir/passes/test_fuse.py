@@ -95,8 +95,8 @@ def test_fusing_models_removes_nodes_but_no_operands(name: str) -> None:
 def projection_graph(
     *ops: Op, extra: Callable[[Builder], None] = lambda builder: None, size: int = WIDTH
 ) -> OpGraph:
-    """The norm of an embedding and a projection of it for each of `count_ops`, which also use the "
-    "last projection."""
+    """The norm of an embedding and a projection of it for each of `ops`, which also use the last
+    projection."""
     builder = Builder("projected", "decode")
     builder.buffer("request[slot].token_id", ("tokens",), "i32", "step")
     builder.buffer("model.table", (4, WIDTH), "f32", "weight")

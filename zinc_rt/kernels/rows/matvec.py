@@ -111,8 +111,8 @@ def expert_sum(
 
 
 def make_tiled_projection(tuning: Tuning, graph: OpGraph, x: Buffer, part: Part, capacity: int) -> Launch:
-    """Compute `make_projection` for all tokens of a step of at most `capacity`, four at a time, "
-    "with the same bits."""
+    """Compute `make_projection` for all tokens of a step of at most `capacity`, four at a time,
+    with the same bits."""
     weight = _make_matrix(tuning, graph, part)
     return Launch(
         f"matmul_{weight.dtype}",

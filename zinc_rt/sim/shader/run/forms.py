@@ -78,7 +78,7 @@ class FormLibrary:
         if catalogue is None:
             catalogue = self._kind.catalogues[cache] = FormCatalogue(cache, self._digest("catalogue"))
         self._catalogue = catalogue
-        self._is_exact = variant.dynamic_vgprs or variant.checks.trace
+        self._is_exact = variant.dynamic_vgprs or variant.checks.trace or variant.checks.defect
         self._shared = helpers.shared()
         self._module = KernelModule("forms", self._shared)
         self._new: dict[Any, Form] = {}
