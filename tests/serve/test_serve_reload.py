@@ -63,7 +63,7 @@ def test_limits_tenants_and_keys_are_applied_while_running(file_server: RunningS
     assert count_tokens(file_server) == 401
     config_file.write_text(TEXT.replace("id: alice", "id: bob"))
     assert post_reload(file_server).status_code == 200
-    assert (count_tokens(file_server), file_server.server.tenancy.keys.caller(ALICE_KEY).tenant) == (3, "bob")  # type: ignore[union-attr]
+    assert (count_tokens(file_server), file_server.server.tenancy.keys.find_caller(ALICE_KEY).tenant) == (3, "bob")  # type: ignore[union-attr]
     config_file.write_text(TEXT)
     assert post_reload(file_server).status_code == 200
 

@@ -298,5 +298,5 @@ def test_findings_exceeding_one_message_are_split() -> None:
         assert len(json.dumps(answered.header)) < MAX_HEADER_BYTES
         return answered
 
-    findings = SimClient.findings(cast(SimClient, SimpleNamespace(_checked=check_answer)))
+    findings = SimClient.findings(cast(SimClient, SimpleNamespace(_ask_checked=check_answer)))
     assert [finding.position for finding in findings] == list(range(60_000))
