@@ -13,7 +13,7 @@ from zinc_rt import _moved
 # imported by docs and examples of 0.1, or likely to be imported by programs
 DOCUMENTED = (
     "zinc_rt.backends.base:Backend", "zinc_rt.backends.registry:spec", "zinc_rt.batching.answering:Answering",
-    "zinc_rt.bundle.archive:write_folder", "zinc_rt.checked", "zinc_rt.commands.options:token_list",
+    "zinc_rt.bundle.archive:write_folder", "zinc_rt.checked", "zinc_rt.commands.options:parse_tokens",
     "zinc_rt.compare.peer:PeerTask", "zinc_rt.devices:choose_tier", "zinc_rt.devices:open_backend",
     "zinc_rt.engine:Engine", "zinc_rt.errors:ZincError", "zinc_rt.exec:Graph", "zinc_rt.files:write_atomically",
     "zinc_rt.golden.check:check_golden", "zinc_rt.golden.embedded:FOLDER", "zinc_rt.kernels.weight:Weight",

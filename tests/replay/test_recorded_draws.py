@@ -335,9 +335,7 @@ def test_token_in_the_wrong_slot_is_an_error_and_found_in_the_log(tmp_path: Path
     with Engine(gguf, backend, limits=limits) as engine, record(engine, path, warn=lambda line: None):
         llm = Answering(engine)
         asked = llm.submit([1, 2], Sampling(max_tokens=3, temperature=temperature))
-        with pytest.raises(
-            RingError, match=r"output ring contains row 0 of slot 1 .*, expected row 0 of slot 0"
-        ):
+        with pytest.raises(RingError, match=r"output ring contains row 0 of slot 1 .*, expected row 0 of slot 0"):
             llm.step()
         assert not asked.answers[0].token_ids
     outcome = replay(path, tier="t_cpu")
