@@ -254,6 +254,7 @@ def _element_wise() -> Iterator[CorpusKernel]:
     for which in ("erf", "sin", "gelu", "exp"):
         yield CorpusKernel(f"{which}_w4", transcendental, one, {"BLOCK": 1024, "WHICH": which})
     yield CorpusKernel("sin_w1", transcendental, one, {"BLOCK": 1024, "WHICH": "sin"}, 1)
+    yield CorpusKernel("erf_w8", transcendental, one, {"BLOCK": 1024, "WHICH": "erf"}, 8)
     yield CorpusKernel("philox_w4", philox, {"out": "out f32 1024", "seed": 7, "n": 1000}, {"BLOCK": 1024})
     yield CorpusKernel("philox_w1", philox, {"out": "out f32 512", "seed": 7, "n": 500}, {"BLOCK": 512}, 1)
     for warps, heads in ((1, 4), (4, 16)):
@@ -294,7 +295,7 @@ def _rows() -> Iterator[CorpusKernel]:
             {"BLOCK": width},
             warps,
         )
-    for warps, size in ((1, 128), (4, 1024)):
+    for warps, size in ((1, 128), (4, 1024), (8, 2048)):
         pair: dict[str, str | int | float] = {"x": f"random f32 {size}", "out": f"out f32 {size}"}
         yield CorpusKernel(f"scan_w{warps}", scan, pair, {"BLOCK": size}, warps)
         yield CorpusKernel(f"sort_w{warps}", sort, pair, {"BLOCK": min(size, 256)}, warps)
@@ -321,7 +322,8 @@ def _products() -> Iterator[CorpusKernel]:
         ("f16", 16, 16, 16, 1, 1), ("f16", 32, 32, 32, 4, 1), ("f16", 64, 64, 32, 4, 2), ("f16", 64, 64, 32, 4, 3),
         ("f16", 128, 64, 32, 8, 2), ("f16", 128, 128, 32, 8, 2), ("bf16", 32, 32, 32, 4, 2),
         ("bf16", 64, 64, 32, 4, 2), ("i8", 32, 32, 32, 4, 2), ("i8", 64, 64, 64, 4, 2), ("fp8", 32, 32, 32, 4, 2),
-        ("fp8", 64, 64, 64, 8, 2), ("f32", 32, 32, 16, 4, 2),
+        ("fp8", 64, 64, 64, 8, 2), ("f32", 32, 32, 16, 4, 2), ("bf16", 128, 64, 32, 8, 3), ("i8", 128, 64, 64, 8, 2),
+        ("fp8", 64, 64, 32, 4, 3),
     ]  # fmt: skip
     for dtype, m, n, k, warps, stages in tilings:
         out = "i32" if dtype == "i8" else "f32"
@@ -342,7 +344,7 @@ def _product(dtype: str, out: str, m: int, n: int, k: int, warps: int, stages: i
 
 
 def _attention() -> Iterator[CorpusKernel]:
-    for m, n, d, warps in ((16, 16, 32, 1), (32, 32, 64, 4), (64, 32, 64, 4)):
+    for m, n, d, warps in ((16, 16, 32, 1), (32, 32, 64, 4), (64, 32, 64, 4), (128, 32, 64, 8)):
         arrays: dict[str, str | int | float] = dict.fromkeys("qkv", f"random f16 {m * d}")
         args = {**arrays, "out": f"out f16 {m * d}", "length": m - 3, "scale": 0.18}
         yield CorpusKernel(f"attention_{m}x{n}x{d}_w{warps}", attention, args, {"M": m, "N": n, "D": d}, warps)
