@@ -14,7 +14,7 @@ from typing import Literal
 
 import numpy as np
 
-from zinc_rt.validate.judge.engine_client import EngineAnswer, ReportedToken
+from zinc_rt.validate.judge.engine_client import TOKEN_ID, EngineAnswer, ReportedToken
 from zinc_rt.validate.judge.oracle import Oracle
 from zinc_rt.validate.judge.questions import TOP_P, JudgeQuestion
 
@@ -77,8 +77,7 @@ class AnswerJudge:
 
     def find_faults(self, question: JudgeQuestion, answer: EngineAnswer, schedule: Schedule) -> list[AnswerFault]:
         """Return every fault of an answer."""
-        tokens = tuple(token.token for token in answer.tokens if token.token is not None)
-        known = tokens if len(tokens) == len(answer.tokens) else ()
+        known = self._read_tokens(answer)
 
         def make_fault(
             kind: FaultKind, detail: str, position: int | None = None, nats: float = 0.0
@@ -104,6 +103,28 @@ class AnswerJudge:
         if question.kind in ("tokens", "text", "chat", "forced", "stop"):
             faults += [make_fault(*logprob) for logprob in self._check_logprobs(question, answer, known)]
         return faults
+
+    def _read_tokens(self, answer: EngineAnswer) -> tuple[int, ...]:
+        """Return the tokens of an answer if all of them are reported, otherwise ()."""
+        known = []
+        for reported in answer.tokens:
+            if reported.token is None or self._follows_omitted(reported):
+                return ()
+            known.append(reported.token)
+        return tuple(known)
+
+    def _follows_omitted(self, reported: ReportedToken) -> bool:
+        """Return whether a token completes a character whose first bytes came from a token that is not reported:
+        llama-server omits tokens that end inside a character.
+        """
+        is_whole = bool(reported.text) and "\ufffd" not in reported.text
+        if not is_whole or reported.text.startswith(("bytes:", TOKEN_ID)) or reported.token is None:
+            return False
+        try:
+            self.oracle.tokenizer.piece_bytes(reported.token).decode()
+        except UnicodeDecodeError:
+            return True
+        return False
 
     def _check_greedy(self, question, answer, known, make_fault) -> Iterator[AnswerFault]:  # type: ignore[no-untyped-def]
         if question.kind == "forced":
@@ -198,9 +219,8 @@ class AnswerJudge:
     def _find_outside_nucleus(
         self, question: JudgeQuestion, answer: EngineAnswer
     ) -> Iterator[tuple[str, int, float]]:
-        tokens = [token.token for token in answer.tokens]
-        known = [token for token in tokens if token is not None]
-        if not known or len(known) != len(tokens):
+        known = self._read_tokens(answer)
+        if not known:
             return
         rows = self.oracle.rows((*question.prompt, *known[:-1]), len(question.prompt) - 1)
         slack = max(NUCLEUS_SLACK, math.sqrt(self.limits.kl / 2))  # Pinsker's bound for a shift of probability

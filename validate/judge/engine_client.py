@@ -27,6 +27,7 @@ EXTRA_FIELDS: tuple[dict[str, Any], ...] = (
     {},
     {"n_probs": TOP},  # llama-server
 )
+ALL_TOKENS = {"top_k": 0, "min_p": 0.0}  # sample from the whole distribution; llama-server's default does not
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +175,8 @@ class EngineClient:
             tokens = _parse_choice(answer, token_of, 0.0).tokens if answer else ()
             if tokens and tokens[0].top and tokens[0].token is not None:
                 self.features.logprobs, self.features.extra = True, extra
+                if self._try_request("POST", "/v1/completions", body | ALL_TOKENS):
+                    self.features.extra = extra | ALL_TOKENS
                 return
 
     def make_body(self, body: Mapping[str, Any]) -> dict[str, Any]:

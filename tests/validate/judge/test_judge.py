@@ -22,10 +22,18 @@ from patched_models import PATCHES
 
 from zinc_rt.engine.opening import find_model_file
 from zinc_rt.serve.config.settings import DeviceSettings, ModelSettings
-from zinc_rt.validate.judge.answers import NumericSample, compare_numerics, estimate_temperature
+from zinc_rt.validate.judge.answers import (
+    AnswerJudge,
+    JudgeLimits,
+    NumericSample,
+    compare_numerics,
+    estimate_temperature,
+)
 from zinc_rt.validate.judge.command import main
-from zinc_rt.validate.judge.engine_client import EngineClient, ReportedToken
+from zinc_rt.validate.judge.engine_client import EngineAnswer, EngineClient, ReportedToken
 from zinc_rt.validate.judge.judgement import EngineJudgement, JudgeOptions, judge_engine
+from zinc_rt.validate.judge.oracle import open_oracle
+from zinc_rt.validate.judge.questions import JudgeQuestion
 from zinc_rt.validate.judge.sampler_check import kolmogorov_probability
 from zinc_rt.validate.judge.verdict import mean_numerics
 
@@ -188,3 +196,18 @@ def test_command_writes_the_page_and_the_report(
     for text in (out, page.read_text(), report.read_text()):
         assert url not in text
         assert str(find_model_file(MODEL).parent) not in text
+
+
+def test_tokens_omitted_inside_a_character_are_not_a_fault() -> None:
+    """llama-server reports one token for a character of two: the second, with the whole character as its text."""
+    with open_oracle(find_model_file(MODEL), 64, threads=1) as oracle:
+        byte_tokens = {oracle.tokenizer.piece_bytes(token): token for token in range(oracle.tokenizer.vocab_size)}
+        expected = byte_tokens[b"\xd0"], byte_tokens[b"\x92"]
+        question = JudgeQuestion("text/0", "text", {"max_tokens": 2}, (1, 2, 3), expected)
+        last = ReportedToken(expected[1], "\u0412", -0.1, {expected[1]: -0.1})
+        answer = EngineAnswer("\u0412", "length", (last,), 3, 2)
+        judge = AnswerJudge(oracle, JudgeLimits())
+        assert judge.find_faults(question, answer, "alone") == []
+        assert judge.numerics == []  # the reported values belong to another position
+        alone = replace(answer, tokens=(replace(last, text="\ufffd"),))
+        assert judge.find_faults(question, alone, "alone")[0].kind == "token"
