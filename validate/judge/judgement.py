@@ -101,7 +101,8 @@ def judge_engine(client: EngineClient, model: str | Path, options: JudgeOptions)
             limits = _limits(limits, answers, asked, judgement.expected)
             answers = AnswerJudge(reference, limits, answers.canaries)
             faults = list(_collect_faults(answers, asked))
-            faults += check_seeds(asked, partial(_answer_of_seed, client))
+            divergence = fmean([sample.kl for sample in answers.numerics] or [0.0])
+            faults += check_seeds(asked, partial(_answer_of_seed, client), divergence)
             faults += _check_tokenizer(client, reference, questions)
             distribution = check_distribution(
                 reference, [item for item in asked if item.question.id.startswith("sample/")]

@@ -34,7 +34,8 @@ from zinc_rt.validate.judge.engine_client import EngineAnswer, EngineClient, Rep
 from zinc_rt.validate.judge.judgement import EngineJudgement, JudgeOptions, judge_engine
 from zinc_rt.validate.judge.oracle import open_oracle
 from zinc_rt.validate.judge.questions import JudgeQuestion
-from zinc_rt.validate.judge.sampler_check import kolmogorov_probability
+from zinc_rt.validate.judge.sampler_check import check_seeds, kolmogorov_probability
+from zinc_rt.validate.judge.schedule import AskedQuestion
 from zinc_rt.validate.judge.verdict import mean_numerics
 
 MODEL = "qwen3-q"
@@ -211,3 +212,18 @@ def test_tokens_omitted_inside_a_character_are_not_a_fault() -> None:
         assert judge.numerics == []  # the reported values belong to another position
         alone = replace(answer, tokens=(replace(last, text="\ufffd"),))
         assert judge.find_faults(question, alone, "alone")[0].kind == "token"
+
+
+@pytest.mark.parametrize(
+    ("changed", "divergence", "is_fault"),
+    [(5, 0.0, True), (5, 0.0018, False), (10, 0.0018, True), (0, 0.0, False)],
+)
+def test_arithmetic_explains_some_changed_samples(changed: int, divergence: float, is_fault: bool) -> None:
+    asked = []
+    for number in range(10):
+        question = JudgeQuestion(f"sampled/{number}", "sampled", {"max_tokens": 8, "seed": number}, (1, 2, number))
+        asked.append(AskedQuestion(question, "alone", EngineAnswer("one two", "length")))
+        text = "one four" if number < changed else "one two"
+        asked.append(AskedQuestion(question, "crowd", EngineAnswer(text, "length")))
+    faults = list(check_seeds(asked, lambda question, seed: "another", divergence))
+    assert bool(faults) == is_fault
