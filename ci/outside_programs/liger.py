@@ -1,23 +1,9 @@
-"""Operations of liger-kernel, forward and backward, against torch in float32: `python liger.py [NAME ...]`.
-
-Prints a line `right NAME` or `wrong NAME: ...` for each operation, and `refused NAME: ...` for one that raises.
-"""
-
-import sys
-from collections.abc import Callable
+"""Operations of liger-kernel, forward and backward, against torch: `python liger.py [NAME ...]`."""
 
 import torch
 import torch.nn.functional as F
 import triton  # noqa: F401  (installs the simulated chip before liger asks for a device)
-
-DEVICE = "cuda"
-TOLERANCE = {"rtol": 2e-4, "atol": 2e-4}
-Case = tuple[Callable[..., torch.Tensor], Callable[..., torch.Tensor], list[torch.Tensor]]
-
-
-def random_tensor(*shape: int, seed: int = 7) -> torch.Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(*shape, generator=generator).to(DEVICE)
+from operations import DEVICE, Case, compare_all, random_tensor
 
 
 def rms_norm_case() -> Case:
@@ -26,7 +12,7 @@ def rms_norm_case() -> Case:
     def exact_result(x, weight):
         return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6) * weight
 
-    return (
+    return Case(
         lambda x, w: function.apply(x, w, 1e-6),
         exact_result,
         [random_tensor(13, 200), random_tensor(200, seed=8)],
@@ -37,7 +23,7 @@ def layer_norm_case() -> Case:
     from liger_kernel.ops.layer_norm import LigerLayerNormFunction as function
 
     inputs = [random_tensor(13, 200), random_tensor(200, seed=8), random_tensor(200, seed=9)]
-    return (
+    return Case(
         lambda x, w, b: function.apply(x, w, b, 1e-6),
         lambda x, w, b: F.layer_norm(x, (200,), w, b, 1e-6),
         inputs,
@@ -47,7 +33,7 @@ def layer_norm_case() -> Case:
 def swiglu_case() -> Case:
     from liger_kernel.ops.swiglu import LigerSiLUMulFunction as function
 
-    return (
+    return Case(
         lambda a, b: function.apply(a, b),
         lambda a, b: F.silu(a) * b,
         [random_tensor(9, 300), random_tensor(9, 300, seed=8)],
@@ -58,13 +44,13 @@ def geglu_case() -> Case:
     from liger_kernel.ops.geglu import LigerGELUMulFunction as function
 
     inputs = [random_tensor(9, 300), random_tensor(9, 300, seed=8)]
-    return lambda a, b: function.apply(a, b), lambda a, b: F.gelu(a, approximate="tanh") * b, inputs
+    return Case(lambda a, b: function.apply(a, b), lambda a, b: F.gelu(a, approximate="tanh") * b, inputs)
 
 
 def softmax_case() -> Case:
     from liger_kernel.ops.softmax import LigerSoftmaxFunction as function
 
-    return lambda x: function.apply(x), lambda x: torch.softmax(x, -1), [random_tensor(17, 250)]
+    return Case(lambda x: function.apply(x), lambda x: torch.softmax(x, -1), [random_tensor(17, 250)])
 
 
 def sparsemax_case() -> Case:
@@ -77,7 +63,7 @@ def sparsemax_case() -> Case:
         size = (ordered * counts > sums).sum(-1, keepdim=True)
         return torch.clamp(x - sums.gather(-1, size - 1) / size, min=0)
 
-    return lambda x: function.apply(x, -1), exact_result, [random_tensor(5, 100)]
+    return Case(lambda x: function.apply(x, -1), exact_result, [random_tensor(5, 100)])
 
 
 def cross_entropy_case() -> Case:
@@ -89,7 +75,7 @@ def cross_entropy_case() -> Case:
         result = function.apply(x, target, None, -100, 0.0, 0.0, "mean", None, False)
         return result[0] if isinstance(result, tuple) else result
 
-    return apply_loss, lambda x: F.cross_entropy(x, target), [random_tensor(11, 300)]
+    return Case(apply_loss, lambda x: F.cross_entropy(x, target), [random_tensor(11, 300)])
 
 
 def kl_div_case() -> Case:
@@ -101,7 +87,7 @@ def kl_div_case() -> Case:
         return F.kl_div(x, target, reduction="batchmean")
 
     inputs = [torch.log_softmax(random_tensor(7, 130), -1)]
-    return lambda x: function.apply(x, target, "batchmean", False, 1e-10), exact_result, inputs
+    return Case(lambda x: function.apply(x, target, "batchmean", False, 1e-10), exact_result, inputs)
 
 
 def jsd_case() -> Case:
@@ -115,14 +101,14 @@ def jsd_case() -> Case:
         return both / x.shape[0]
 
     inputs = [torch.log_softmax(random_tensor(7, 130), -1)]
-    return lambda x: function.apply(x, target, None, 0.5, -100), exact_result, inputs
+    return Case(lambda x: function.apply(x, target, None, 0.5, -100), exact_result, inputs)
 
 
 def group_norm_case() -> Case:
     from liger_kernel.ops.group_norm import LigerGroupNormFunction as function
 
     inputs = [random_tensor(3, 8, 40), random_tensor(8, seed=8), random_tensor(8, seed=9)]
-    return (
+    return Case(
         lambda x, w, b: function.apply(x, w, b, 8, 4, 1e-6),
         lambda x, w, b: F.group_norm(x, 4, w, b, 1e-6),
         inputs,
@@ -138,7 +124,7 @@ def tanh_norm_case() -> Case:
         random_tensor(128, seed=9),
         random_tensor(128, seed=10),
     ]
-    return (
+    return Case(
         lambda x, alpha, gamma, beta: function.apply(x, alpha, gamma, beta),
         lambda x, alpha, gamma, beta: gamma * torch.tanh(alpha * x) + beta,
         inputs,
@@ -150,35 +136,4 @@ CASES = (
     kl_div_case, jsd_case, group_norm_case, tanh_norm_case,
 )  # fmt: skip
 
-
-def find_differences(case: Case) -> list[str]:
-    """Run forward and backward on both. Return what differs."""
-    function, exact, inputs = case
-    sides = [[item.clone().requires_grad_() for item in inputs] for _ in range(2)]
-    results = [side_function(*side) for side_function, side in zip((function, exact), sides, strict=True)]
-    grad = torch.ones_like(results[1])
-    values: list[list[torch.Tensor]] = []
-    for result, side in zip(results, sides, strict=True):
-        result.backward(grad.clone().reshape(result.shape))  # some kernels change it in place
-        values.append([result.detach(), *[item.grad for item in side]])
-    names = ["the result", *[f"the gradient of input {index}" for index in range(len(inputs))]]
-    apart = []
-    for name, value, other in zip(names, *values, strict=True):
-        if not torch.allclose(value.reshape(other.shape), other, **TOLERANCE):
-            apart.append(f"{name} differs by {(value.reshape(other.shape) - other).abs().max():.3g}")
-    return apart
-
-
-def main() -> None:
-    for make in CASES:
-        if sys.argv[1:] and make.__name__ not in sys.argv[1:]:
-            continue
-        try:
-            apart = find_differences(make())
-        except Exception as error:  # the next operation is another kernel
-            print(f"refused {make.__name__}: {type(error).__name__}: {str(error).splitlines()[0]}", flush=True)
-            continue
-        print(f"wrong {make.__name__}: {'; '.join(apart)}" if apart else f"right {make.__name__}", flush=True)
-
-
-main()
+compare_all(CASES)

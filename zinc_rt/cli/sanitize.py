@@ -178,6 +178,10 @@ def _fill_report(
     measure = {
         "exit_code": code,
         "launches": reported.launches,
+        "kernels": [
+            {"kernel": name, "launches": kernel.launches, "code_objects": len(kernel.code_objects)}
+            for name, kernel in sorted(reported.kernels.items())
+        ],
         "findings": [asdict(item) for item in findings.left],
         "remarks": [asdict(remark) for remark in reported.remarks],
         "suppressed": [{**asdict(item), "reason": entry.reason} for item, entry in findings.suppressed],

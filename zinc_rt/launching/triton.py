@@ -23,14 +23,14 @@ from zinc_rt.launching.finding_places import find_place
 from zinc_rt.launching.launch import LaunchStopped
 from zinc_rt.launching.located import format_finding
 from zinc_rt.launching.suppressions import Suppression, apply_suppressions
-from zinc_rt.launching.triton_device import CheckedLaunch, ChipOptions
+from zinc_rt.launching.triton_device import CheckedLaunch, ChipOptions, TritonKernelCode
 from zinc_rt.launching.triton_driver import WARP, SimulatedDriver
 from zinc_rt.launching.triton_memory import ArrayArgument
 from zinc_rt.sim.chips import find_chip as chip_row
 
 VERSIONS = ("3.7", "3.8", "3.9")  # of triton, tried in tests/launching
 OnFinding = Callable[[FindingGroup], None]
-OnChange = Callable[[int, Sequence[FindingGroup], Sequence[FindingGroup]], None]
+OnChange = Callable[[TritonKernelCode, Sequence[FindingGroup], Sequence[FindingGroup]], None]
 
 _installed: list[TritonChip] = []
 
@@ -52,7 +52,7 @@ class TritonChip:
         self._findings: dict[tuple[object, ...], FindingGroup] = {}
         self._remarks: dict[tuple[object, ...], FindingGroup] = {}
         self._undo: list[Callable[[], None]] = []
-        self.on_change: OnChange | None = None  # called after a launch, with what is new in it
+        self.on_change: OnChange | None = None  # called after a launch, with what it reports
 
     @property
     def findings(self) -> tuple[FindingGroup, ...]:
@@ -94,7 +94,7 @@ class TritonChip:
         if self in _installed:
             _installed.remove(self)
 
-    def _record_launch(self, kernel: str, done: CheckedLaunch | LaunchStopped) -> None:
+    def _record_launch(self, kernel: TritonKernelCode, done: CheckedLaunch | LaunchStopped) -> None:
         self.launches += 1
         for finding in done.findings:
             if _add_group(self._findings, finding) and self.on_finding is not None:
@@ -105,7 +105,7 @@ class TritonChip:
         for remark in remarks:
             _add_group(self._remarks, remark)
         if self.on_change is not None:
-            self.on_change(1, done.findings, remarks)
+            self.on_change(kernel, done.findings, remarks)
 
     def activate(self) -> None:
         """Make this chip Triton's active driver."""

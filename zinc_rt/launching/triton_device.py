@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -62,12 +63,19 @@ class ChipOptions:
 
 @dataclass(eq=False, slots=True)
 class TritonKernelCode:
-    """A compiled kernel. `buffer`: its code on the GPU opened in `epoch`; it is loaded again after a fault."""
+    """A compiled kernel. `digest`: SHA-256 of its code object. `buffer`: its code on the GPU opened in `epoch`; it
+    is loaded again after a fault.
+    """
 
     image: CodeImage
     kernel: CodeKernel
+    digest: str
     buffer: DeviceBuffer | None = None
     epoch: int = 0
+
+    @property
+    def name(self) -> str:
+        return strip_parameter_types(self.kernel.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +184,7 @@ class TritonDevice:
         kernel = image.kernels[name] if name in image.kernels else next(iter(image.kernels.values()))
         require_supported(kernel)
         refuse_unsimulated(image, kernel)
-        return TritonKernelCode(image, kernel)
+        return TritonKernelCode(image, kernel, hashlib.sha256(data).hexdigest())
 
     def unload(self, loaded: TritonKernelCode) -> None:
         if loaded.buffer is not None and self._is_open and loaded.epoch == self.epoch:

@@ -13,7 +13,6 @@ import numpy as np
 
 from zinc_rt.host.errors import UnsupportedError
 from zinc_rt.launching.launch import LaunchStopped
-from zinc_rt.launching.located import strip_parameter_types
 from zinc_rt.launching.triton_arguments import Argument, list_arguments
 from zinc_rt.launching.triton_device import CheckedLaunch, ChipOptions, TritonDevice, TritonKernelCode
 from zinc_rt.launching.triton_memory import make_pointer
@@ -21,7 +20,7 @@ from zinc_rt.sim.chips import MAX_WAVES_PER_SIMD, Chip, find_chip
 
 WARP = 32
 LDS_BYTES = 65536
-OnLaunch = Callable[[str, CheckedLaunch | LaunchStopped], None]
+OnLaunch = Callable[[TritonKernelCode, CheckedLaunch | LaunchStopped], None]
 
 
 class SimulatedUtils:
@@ -213,16 +212,15 @@ class SimulatedDriver:
         """Run a kernel. Raise LaunchStopped if it did not end."""
         lds_bytes = max(metadata.shared - loaded.kernel.group_bytes, 0)
         threads = metadata.num_warps * getattr(metadata, "warp_size", WARP)
-        name = strip_parameter_types(loaded.kernel.name)
         counted = self._counted is not None
         try:
             result = self.device.run(loaded, grid, threads, arguments, lds_bytes, counted=counted)
         except LaunchStopped as stop:
-            self._on_launch(name, stop)
+            self._on_launch(loaded, stop)
             raise
         if self._counted is not None:
             self._counted.append(result)
-        self._on_launch(name, result)
+        self._on_launch(loaded, result)
 
     def do_bench(
         self,

@@ -10,14 +10,17 @@ import json
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from zinc_rt.host.errors import ZincError
 from zinc_rt.isa.target import DEFAULT_ARCH
 from zinc_rt.launching.finding_groups import FindingGroup
 from zinc_rt.launching.finding_places import join_places
+
+if TYPE_CHECKING:
+    from zinc_rt.launching.triton_device import TritonKernelCode
 
 SANITIZE = "ZINC_RT_SANITIZE"
 _STARTUP = Path(__file__).parent / "startup"
@@ -44,13 +47,25 @@ class SanitizeOptions:
         return {**inherited, SANITIZE: json.dumps(asdict(self)), "PYTHONPATH": os.pathsep.join(path)}
 
 
+@dataclass(slots=True)
+class LaunchedKernel:
+    """The launches of a kernel, and the SHA-256 of its code objects: one for each specialization."""
+
+    launches: int = 0
+    code_objects: set[str] = field(default_factory=set)
+
+
 @dataclass(frozen=True, slots=True)
 class SanitizeReport:
-    """The reports from the processes of a program."""
+    """The reports from the processes of a program. `kernels` by name."""
 
-    launches: int
+    kernels: dict[str, LaunchedKernel]
     findings: tuple[FindingGroup, ...]
     remarks: tuple[FindingGroup, ...]
+
+    @property
+    def launches(self) -> int:
+        return sum(kernel.launches for kernel in self.kernels.values())
 
 
 def begin() -> None:
@@ -79,18 +94,21 @@ def begin_torch() -> None:
 
 
 class _Writer:
-    """Writes the state of a chip's checks: one line for each launch with something new."""
+    """Writes what each launch reports: one line for each launch."""
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._pid = folder, 0
         self._file: TextIO | None = None
 
-    def write(self, launches: int, findings: Sequence[FindingGroup], remarks: Sequence[FindingGroup]) -> None:
+    def write(
+        self, kernel: TritonKernelCode, findings: Sequence[FindingGroup], remarks: Sequence[FindingGroup]
+    ) -> None:
         if self._file is None or self._pid != os.getpid():  # after fork: a file of its own
             self._pid = os.getpid()
             self._file = (self._folder / f"{self._pid}.jsonl").open("a", encoding="utf-8")
         rows = {
-            "launches": launches,
+            "kernel": kernel.name,
+            "code_object": kernel.digest,
             "findings": list(map(asdict, findings)),
             "remarks": list(map(asdict, remarks)),
         }
@@ -100,17 +118,20 @@ class _Writer:
 
 def read_reports(folder: Path) -> SanitizeReport:
     """Read the reports of all processes. A line truncated by a crash is omitted."""
-    launches, findings, remarks = 0, [], []
+    kernels: dict[str, LaunchedKernel] = {}
+    findings, remarks = [], []
     for path in sorted(folder.glob("*.jsonl")):
         for line in path.read_text(encoding="utf-8").splitlines():
             try:
                 row = json.loads(line)
             except ValueError:
                 continue
-            launches += row["launches"]
+            kernel = kernels.setdefault(row["kernel"], LaunchedKernel())
+            kernel.launches += 1
+            kernel.code_objects.add(row["code_object"])
             findings += [_group(finding) for finding in row["findings"]]
             remarks += [_group(remark) for remark in row["remarks"]]
-    return SanitizeReport(launches, join_places(findings), join_places(remarks))
+    return SanitizeReport(kernels, join_places(findings), join_places(remarks))
 
 
 def _group(row: dict[str, Any]) -> FindingGroup:

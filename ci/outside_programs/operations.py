@@ -1,0 +1,80 @@
+"""Compare operations of a project with torch in float32, forward and backward.
+
+`compare_all(CASES)` prints a line `right NAME` or `wrong NAME: ...` for each operation, and `refused NAME: ...` for
+one that raises. The names of operations on the command line select some of them.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import triton
+
+DEVICE = "cuda"
+
+
+@dataclass
+class Case:
+    """An operation, what torch computes, and the inputs of both. `tolerance`: absolute, and relative to the
+    largest value.
+    """
+
+    function: Callable[..., torch.Tensor]
+    exact: Callable[..., torch.Tensor]
+    inputs: Sequence[torch.Tensor]
+    tolerance: float = 2e-4
+    backward: bool = True
+
+
+def random_tensor(*shape: int, seed: int = 7) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(*shape, generator=generator).to(DEVICE)
+
+
+def limit_autotuning(configurations: int) -> None:
+    """Make Triton's autotuner try no more than the first configurations. Call it before importing kernels."""
+    original = triton.autotune
+
+    def autotune(configs: list[Any], *args: Any, **kwargs: Any) -> Any:
+        return original(configs[:configurations], *args, **kwargs)
+
+    triton.autotune = autotune
+
+
+def find_differences(case: Case) -> list[str]:
+    """Run both, forward and backward. Return what differs."""
+    sides = [[item.clone().requires_grad_(case.backward) for item in case.inputs] for _ in range(2)]
+    functions = (case.function, case.exact)
+    results = [function(*side) for function, side in zip(functions, sides, strict=True)]
+    values: list[list[torch.Tensor]] = []
+    grad = random_tensor(*results[1].shape, seed=99).reshape(results[1].shape)
+    for result, side in zip(results, sides, strict=True):
+        if case.backward:
+            result.backward(grad.clone().reshape(result.shape))  # some kernels change it in place
+        values.append([result.detach(), *([item.grad for item in side] if case.backward else [])])
+    names = ["the result", *[f"the gradient of input {index}" for index in range(len(case.inputs))]]
+    apart = []
+    for name, value, other in zip(names, *values, strict=False):
+        limit = case.tolerance * max(1.0, float(other.abs().max()))
+        difference = float((value.reshape(other.shape).float() - other.float()).abs().max())
+        if not difference <= limit:  # NaN is a difference too
+            apart.append(f"{name} differs by {difference:.3g}, limit {limit:.3g}")
+    return apart
+
+
+def compare_all(cases: Sequence[Callable[[], Case]]) -> None:
+    for make in cases:
+        name = make.__name__.removesuffix("_case")
+        if sys.argv[1:] and name not in sys.argv[1:]:
+            continue
+        try:
+            apart = find_differences(make())
+        except Exception as error:  # the next operation is another kernel
+            lines = str(error).splitlines() or [""]
+            print(f"refused {name}: {type(error).__name__}: {lines[0]}", flush=True)
+            continue
+        print(f"wrong {name}: {'; '.join(apart)}" if apart else f"right {name}", flush=True)
