@@ -70,6 +70,8 @@ class OutsideRow:
     name: str
     result: str = "skipped"
     reason: str = ""
+    kernels: int = 0
+    code_objects: int = 0  # a kernel has one for each combination of types and constants
     launches: int = 0
     right: int = 0
     wrong: int = 0
@@ -85,7 +87,7 @@ PROGRAMS_OF = (
         OutsideFile(TRITON + "01-vector-add.py",
                     "842430949e0ccde4fbce07606cce3ac4bac36bf21b2b12619a31b795ca4029b3",
                     ((r"for i in range\(12, 28, 1\)", "for i in range(12, 13, 1)"), BENCHMARK)),
-        right=r"between torch and triton is 0\.0",
+        packages=("matplotlib", "pandas"), right=r"between torch and triton is 0\.0",
     ),
     OutsideProgram(
         "triton", "02-fused-softmax", ("FILE",),
@@ -93,13 +95,14 @@ PROGRAMS_OF = (
                     "8a65b696d5b02a3900380395ecd883671afeb66328db108f55622ed8853a05da",
                     ((r"1823, 781", "23, 781"), (r"range\(2, 100\)", "range(2, 3)"),
                      (r"'M': 4096", "'M': 32"), BENCHMARK)),
+        packages=("matplotlib", "pandas"),
     ),
     OutsideProgram(
         "triton", "03-matrix-multiplication", ("FILE",),
         OutsideFile(TRITON + "03-matrix-multiplication.py",
                     "f88a9506694c58d483ad3cdb4aa672c23df0300803bcfaca13b9396184825008",
                     ((r"range\(2, 33\)", "range(1, 2)"), BENCHMARK)),
-        right="Triton and Torch match", wrong="Triton and Torch differ",
+        packages=("matplotlib", "pandas"), right="Triton and Torch match", wrong="Triton and Torch differ",
     ),
     OutsideProgram(
         "triton", "05-layer-norm", ("FILE",),
@@ -107,6 +110,7 @@ PROGRAMS_OF = (
                     "31cda7bf7bb9b637ea662b789188d37ff5981c3973626d4e2a293db633f3bb87",
                     ((r"test_layer_norm\(1151, 8192, torch\.float16\)", "test_layer_norm(31, 512, torch.float16)"),
                      (r"range\(2, 32\)", "range(2, 3)"), (r"'M': 4096", "'M': 32"))),
+        packages=("matplotlib", "pandas"),
     ),
     OutsideProgram(
         "triton", "06-fused-attention", ("-m", "pytest", "-q", "-p", "no:cacheprovider", "FILE"),
@@ -114,7 +118,11 @@ PROGRAMS_OF = (
                     "5b16be48b7b781ef018931c789b191f3390886ac479bb5df8a3418e5612ab317",
                     ((r'"Z", \[1, 4\]', '"Z", [1]'), (r'"H", \[2, 48\]', '"H", [2]'),
                      (r'"N_CTX", \[[^]]*\]', '"N_CTX", [128]'), (r'"HEAD_DIM", \[64, 128\]', '"HEAD_DIM", [64]'))),
-        packages=("pytest",),
+        packages=("pytest", "matplotlib", "pandas"),
+    ),
+    OutsideProgram(
+        "flash-linear-attention", "operations", (str(PROGRAMS / "flash_linear_attention.py"),), packages=("fla",),
+        right=r"^right ", wrong=r"^wrong ", refused=r"^refused ",
     ),
     OutsideProgram(
         "liger-kernel", "operations", (str(PROGRAMS / "liger.py"),), packages=("liger_kernel",),
@@ -190,7 +198,10 @@ def run_program(program: OutsideProgram, arguments: argparse.Namespace) -> Outsi
             row.result, row.reason = "stopped", f"did not end within {TIMEOUT_SECONDS} s"
             return row
         row.seconds = time.monotonic() - start
-        judge_output(row, program, result.stdout, report)
+        if report.exists():
+            judge_output(row, program, result.stdout, report)
+        else:
+            row.result = "failed"
         if row.result != "right" and not row.reason:
             row.reason = next(iter(reversed(result.stderr.strip().splitlines())), "")
     return row
@@ -200,7 +211,8 @@ def judge_output(row: OutsideRow, program: OutsideProgram, output: str, report: 
     """Set the result from the output and the report of `zinc-rt sanitize`."""
     [result] = json.loads(report.read_text(encoding="utf-8"))["results"]
     measure = result["measure"]
-    row.launches = measure["launches"]
+    row.launches, row.kernels = measure["launches"], len(measure["kernels"])
+    row.code_objects = sum(kernel["code_objects"] for kernel in measure["kernels"])
     row.findings = [f"{finding['line']}: {finding['rule']}" for finding in measure["findings"]]
 
     def count_matches(pattern: str) -> int:
@@ -210,6 +222,25 @@ def judge_output(row: OutsideRow, program: OutsideProgram, output: str, report: 
     row.wrong, row.refused = count_matches(program.wrong), count_matches(program.refused)
     failed = measure["exit_code"] or row.wrong or row.refused or not row.right
     row.result = "failed" if failed else "findings" if row.findings else "right"
+
+
+COLUMNS = (
+    "project", "program", "result", "kernels", "code objects", "launches", "right", "wrong", "refused", "findings",
+    "seconds",
+)  # fmt: skip
+
+
+def _format_row(row: OutsideRow) -> tuple[str | int, ...]:
+    return (
+        row.project, row.name, row.result, row.kernels, row.code_objects, row.launches, row.right, row.wrong,
+        row.refused, len(row.findings), round(row.seconds),
+    )  # fmt: skip
+
+
+def _add_up(rows: Sequence[OutsideRow]) -> tuple[str | int, ...]:
+    ran = [_format_row(row) for row in rows if row.result != "skipped"]
+    sums = [sum(int(row[index]) for row in ran) for index in range(3, len(COLUMNS))]
+    return f"{len({row[0] for row in ran})} projects", f"{len(ran)} programs", "", *sums
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -231,13 +262,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         rows.append(run_program(program, arguments))
         last = rows[-1]
         print(f"{last.project} {last.name}: {last.result} {last.reason}", file=sys.stderr)
-    columns = ("project", "program", "result", "launches", "right", "wrong", "refused", "findings", "seconds")
-    cells = [
-        (row.project, row.name, row.result, row.launches, row.right, row.wrong, row.refused,
-         len(row.findings), round(row.seconds))
-        for row in rows
-    ]  # fmt: skip
-    show(Table(columns, cells))
+    show(Table(COLUMNS, [*map(_format_row, rows), _add_up(rows)]))
     if arguments.json:
         Path(arguments.json).write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
     ran = [row for row in rows if row.result != "skipped"]

@@ -1,4 +1,6 @@
-"""Operations of flash-linear-attention, forward and backward, against torch: `python flash_linear_attention.py [NAME ...]`.
+"""Operations of flash-linear-attention, forward and backward, against torch.
+
+python flash_linear_attention.py [NAME ...]
 
 The reference of every linear attention is one recurrence in float64, a token at a time:
 
@@ -13,9 +15,9 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from operations import DEVICE, Case, compare_all, limit_autotuning, random_tensor
+from operations import DEVICE, Case, choose_one_configuration, compare_all, random_tensor
 
-limit_autotuning(2)  # before fla is imported
+choose_one_configuration()  # before fla is imported
 
 TOKENS, HEADS, WIDTH = 70, 2, 32  # more than a chunk of 64
 
@@ -335,7 +337,9 @@ def rms_norm_case() -> Case:
     def exact_result(x, w):
         return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-5) * w
 
-    return Case(lambda x, w: rms_norm(x, w, None), exact_result, [random_tensor(9, 100), random_tensor(100, seed=8)])
+    return Case(
+        lambda x, w: rms_norm(x, w, None), exact_result, [random_tensor(9, 100), random_tensor(100, seed=8)]
+    )
 
 
 def swiglu_case() -> Case:

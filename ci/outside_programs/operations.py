@@ -1,7 +1,7 @@
 """Compare operations of a project with torch in float32, forward and backward.
 
-`compare_all(CASES)` prints a line `right NAME` or `wrong NAME: ...` for each operation, and `refused NAME: ...` for
-one that raises. The names of operations on the command line select some of them.
+`compare_all(CASES)` prints a line `right NAME` or `wrong NAME: ...` for each operation, and `refused NAME: ...`
+for one that raises. The names of operations on the command line select some of them.
 """
 
 from __future__ import annotations
@@ -35,12 +35,15 @@ def random_tensor(*shape: int, seed: int = 7) -> torch.Tensor:
     return torch.randn(*shape, generator=generator).to(DEVICE)
 
 
-def limit_autotuning(configurations: int) -> None:
-    """Make Triton's autotuner try no more than the first configurations. Call it before importing kernels."""
+def choose_one_configuration() -> None:
+    """Give Triton's autotuner one configuration for each kernel, the one with the most warps: its code is the
+    shortest, and LLVM needs up to a minute for a long one. Call it before importing kernels.
+    """
     original = triton.autotune
 
     def autotune(configs: list[Any], *args: Any, **kwargs: Any) -> Any:
-        return original(configs[:configurations], *args, **kwargs)
+        best = max(configs, key=lambda config: (config.num_warps, -config.num_stages))
+        return original([best], *args, **kwargs)
 
     triton.autotune = autotune
 

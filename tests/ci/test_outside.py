@@ -1,0 +1,57 @@
+"""ci/run.py outside: rows of programs that cannot run, and the sums."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+sys.path.append(str(Path(__file__).resolve().parents[2] / "ci"))
+import outside
+
+PROGRAM = outside.OutsideProgram("a project", "a program", ("-c", "pass"), right="^right ", wrong="^wrong ")
+OPTIONS = argparse.Namespace(files=None, offline=True)
+
+
+def run_with(monkeypatch: pytest.MonkeyPatch, output: str, errors: str, measure: Any) -> outside.OutsideRow:
+    """Run the program with this output, and with a report of these measures unless they are None."""
+
+    def write_report(command: list[str], **_: Any) -> SimpleNamespace:
+        if measure is not None:
+            report = Path(command[command.index("--json") + 1])
+            report.write_text(json.dumps({"results": [{"measure": measure}]}))
+        return SimpleNamespace(stdout=output, stderr=errors)
+
+    monkeypatch.setattr(outside, "find_spec", lambda name: name)
+    monkeypatch.setattr(outside.subprocess, "run", write_report)
+    return outside.run_program(PROGRAM, OPTIONS)
+
+
+def test_missing_package_skips_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outside, "find_spec", lambda name: None)
+    row = outside.run_program(PROGRAM, OPTIONS)
+    assert (row.result, row.reason) == ("skipped", "the package triton is not installed")
+
+
+def test_end_without_a_report_is_a_failure_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    row = run_with(monkeypatch, "", "Traceback\nModuleNotFoundError: No module named 'numpy'\n", None)
+    assert (row.result, row.reason) == ("failed", "ModuleNotFoundError: No module named 'numpy'")
+
+
+def test_kernels_and_code_objects_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernels = [{"kernel": name, "launches": 3, "code_objects": count} for name, count in (("a", 1), ("b", 2))]
+    measure = {"exit_code": 0, "launches": 6, "kernels": kernels, "findings": []}
+    row = run_with(monkeypatch, "right one\nright two\n", "", measure)
+    assert (row.result, row.kernels, row.code_objects, row.launches, row.right) == ("right", 2, 3, 6, 2)
+    skipped = outside.OutsideRow("another", "program")
+    assert outside._add_up([row, row, skipped]) == ("1 projects", "2 programs", "", 4, 6, 12, 4, 0, 0, 0, 0)
+
+
+def test_wrong_result_fails_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    measure = {"exit_code": 0, "launches": 1, "kernels": [], "findings": []}
+    assert run_with(monkeypatch, "right one\nwrong two\n", "", measure).result == "failed"
