@@ -121,7 +121,12 @@ PROGRAMS_OF = (
         packages=("pytest", "matplotlib", "pandas"),
     ),
     OutsideProgram(
-        "flash-linear-attention", "operations", (str(PROGRAMS / "flash_linear_attention.py"),), packages=("fla",),
+        "flash-linear-attention", "operations",
+        (str(PROGRAMS / "flash_linear_attention.py"),), packages=("fla",),
+        right=r"^right ", wrong=r"^wrong ", refused=r"^refused ",
+    ),
+    OutsideProgram(
+        "amd-aiter", "operations", (str(PROGRAMS / "aiter.py"),), packages=("aiter",),
         right=r"^right ", wrong=r"^wrong ", refused=r"^refused ",
     ),
     OutsideProgram(

@@ -10,6 +10,7 @@ The reference of every linear attention is one recurrence in float64, a token at
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -20,6 +21,7 @@ from operations import DEVICE, Case, choose_one_configuration, compare_all, rand
 choose_one_configuration()  # before fla is imported
 
 TOKENS, HEADS, WIDTH = 70, 2, 32  # more than a chunk of 64
+HALF = 2e-2  # relative to the largest value, of results in bf16
 
 
 def compute_recurrence(
@@ -158,17 +160,24 @@ def parallel_simple_gla_case() -> Case:
     return Case(partial(_first, parallel_simple_gla), compute_recurrence, inputs)
 
 
-def _delta_rule(function: Callable[..., Any]) -> Case:
+def _delta_rule(function: Callable[..., Any], **options: Any) -> Case:
     def exact_result(q, k, v, beta):
         return compute_recurrence(q, k, v, None, beta, delta=True)
 
-    return Case(partial(_first, function), exact_result, [*make_unit_qkv(), make_beta(1, TOKENS, HEADS)])
+    inputs = [*make_unit_qkv(), make_beta(1, TOKENS, HEADS)]
+    return Case(partial(_first, function), exact_result, inputs, **options)
+
+
+def _round_to_bf16(case: Case) -> Case:
+    """Return the case with inputs in bf16; some operations refuse f32."""
+    inputs = [item.to(torch.bfloat16) for item in case.inputs]
+    return replace(case, inputs=inputs, tolerance=HALF)
 
 
 def chunk_delta_rule_case() -> Case:
     from fla.ops.delta_rule import chunk_delta_rule
 
-    return _delta_rule(chunk_delta_rule)
+    return _round_to_bf16(_delta_rule(chunk_delta_rule))
 
 
 def fused_recurrent_delta_rule_case() -> Case:
@@ -385,4 +394,4 @@ def causal_conv1d_case() -> Case:
     return Case(lambda x, w: _first(causal_conv1d, x, w), exact_result, inputs)
 
 
-compare_all([value for name, value in list(globals().items()) if name.endswith("_case")])
+compare_all([value for name, value in list(globals().items()) if name.endswith("_case") and name[0] != "_"])

@@ -51,7 +51,16 @@ def alias_cuda_to_cpu(chip: str) -> None:
                 args = tuple(to_cpu(argument) for argument in args)
             return func(*args, **kwargs)
 
-    CudaOnCpu().__enter__()
+    mode = CudaOnCpu()
+    mode.__enter__()
+    node = torch.autograd.function.BackwardCFunction
+    apply = node.apply
+
+    def apply_with_mode(self: Any, *args: Any) -> Any:
+        with mode:  # torch suspends it in Tensor.backward, which calls functions of the program here
+            return apply(self, *args)
+
+    node.apply = apply_with_mode
     for name, value in _list_functions(torch, chip).items():
         setattr(torch.cuda, name, value)
     torch.version.hip = _HIP_VERSION
