@@ -76,6 +76,12 @@ def _first(function: Callable[..., Any], *args: Any, **kwargs: Any) -> torch.Ten
     return result[0] if isinstance(result, tuple) else result
 
 
+def _round_to_bf16(case: Case) -> Case:
+    """Return the case with inputs in bf16; some operations refuse f32."""
+    inputs = [item.to(torch.bfloat16) for item in case.inputs]
+    return replace(case, inputs=inputs, tolerance=HALF)
+
+
 def _linear_attention(function: Callable[..., Any]) -> Case:
     return Case(partial(_first, function, normalize=False), compute_recurrence, make_qkv())
 
@@ -83,13 +89,13 @@ def _linear_attention(function: Callable[..., Any]) -> Case:
 def chunk_linear_attn_case() -> Case:
     from fla.ops.linear_attn import chunk_linear_attn
 
-    return _linear_attention(chunk_linear_attn)
+    return _round_to_bf16(_linear_attention(chunk_linear_attn))
 
 
 def fused_chunk_linear_attn_case() -> Case:
     from fla.ops.linear_attn import fused_chunk_linear_attn
 
-    return _linear_attention(fused_chunk_linear_attn)
+    return _round_to_bf16(_linear_attention(fused_chunk_linear_attn))
 
 
 def fused_recurrent_linear_attn_case() -> Case:
@@ -110,7 +116,7 @@ def _retention(function: Callable[..., Any]) -> Case:
 def chunk_retention_case() -> Case:
     from fla.ops.retention import chunk_retention
 
-    return _retention(chunk_retention)
+    return _round_to_bf16(_retention(chunk_retention))
 
 
 def fused_recurrent_retention_case() -> Case:
@@ -122,14 +128,14 @@ def fused_recurrent_retention_case() -> Case:
 def parallel_retention_case() -> Case:
     from fla.ops.retention import parallel_retention
 
-    return _retention(parallel_retention)
+    return _round_to_bf16(_retention(parallel_retention))
 
 
 def chunk_gla_case() -> Case:
     from fla.ops.gla import chunk_gla
 
     inputs = [*make_qkv(), make_gate(1, TOKENS, HEADS, WIDTH)]
-    return Case(partial(_first, chunk_gla), compute_recurrence, inputs)
+    return _round_to_bf16(Case(partial(_first, chunk_gla), compute_recurrence, inputs))
 
 
 def fused_recurrent_gla_case() -> Case:
@@ -143,7 +149,7 @@ def chunk_simple_gla_case() -> Case:
     from fla.ops.simple_gla import chunk_simple_gla
 
     inputs = [*make_qkv(), make_gate(1, TOKENS, HEADS)]
-    return Case(partial(_first, chunk_simple_gla), compute_recurrence, inputs)
+    return _round_to_bf16(Case(partial(_first, chunk_simple_gla), compute_recurrence, inputs))
 
 
 def fused_recurrent_simple_gla_case() -> Case:
@@ -157,7 +163,7 @@ def parallel_simple_gla_case() -> Case:
     from fla.ops.simple_gla import parallel_simple_gla
 
     inputs = [*make_qkv(), make_gate(1, TOKENS, HEADS)]
-    return Case(partial(_first, parallel_simple_gla), compute_recurrence, inputs)
+    return _round_to_bf16(Case(partial(_first, parallel_simple_gla), compute_recurrence, inputs))
 
 
 def _delta_rule(function: Callable[..., Any], **options: Any) -> Case:
@@ -166,12 +172,6 @@ def _delta_rule(function: Callable[..., Any], **options: Any) -> Case:
 
     inputs = [*make_unit_qkv(), make_beta(1, TOKENS, HEADS)]
     return Case(partial(_first, function), exact_result, inputs, **options)
-
-
-def _round_to_bf16(case: Case) -> Case:
-    """Return the case with inputs in bf16; some operations refuse f32."""
-    inputs = [item.to(torch.bfloat16) for item in case.inputs]
-    return replace(case, inputs=inputs, tolerance=HALF)
 
 
 def chunk_delta_rule_case() -> Case:
@@ -200,7 +200,7 @@ def _gated_delta_rule(function: Callable[..., Any], *, backward: bool = True) ->
 def chunk_gated_delta_rule_case() -> Case:
     from fla.ops.gated_delta_rule import chunk_gated_delta_rule
 
-    return _gated_delta_rule(chunk_gated_delta_rule)
+    return _round_to_bf16(_gated_delta_rule(chunk_gated_delta_rule))
 
 
 def fused_recurrent_gated_delta_rule_case() -> Case:
@@ -223,7 +223,7 @@ def _kimi_delta_attention(function: Callable[..., Any], *, backward: bool) -> Ca
 def chunk_kda_case() -> Case:
     from fla.ops.kda import chunk_kda
 
-    return _kimi_delta_attention(chunk_kda, backward=False)
+    return _round_to_bf16(_kimi_delta_attention(chunk_kda, backward=False))
 
 
 def fused_recurrent_kda_case() -> Case:
@@ -268,7 +268,7 @@ def _attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bias: torch.Tenso
 def parallel_attn_case() -> Case:
     from fla.ops.attn import parallel_attn
 
-    return Case(partial(_first, parallel_attn), _attend, make_qkv())
+    return _round_to_bf16(Case(partial(_first, parallel_attn), _attend, make_qkv()))
 
 
 def parallel_forgetting_attn_case() -> Case:
@@ -279,7 +279,7 @@ def parallel_forgetting_attn_case() -> Case:
         return _attend(q, k, v, total[..., None] - total[..., None, :])
 
     inputs = [*make_qkv(), make_gate(1, TOKENS, HEADS)]
-    return Case(partial(_first, parallel_forgetting_attn), exact_result, inputs)
+    return _round_to_bf16(Case(partial(_first, parallel_forgetting_attn), exact_result, inputs))
 
 
 def chunk_local_cumsum_case() -> Case:
