@@ -311,13 +311,6 @@ def logsumexp_case() -> Case:
     return Case(logsumexp_fwd, lambda x: x.logsumexp(-1), [random_tensor(9, 200)], backward=False)
 
 
-def matmul_case() -> Case:
-    from fla.ops.utils import matmul
-
-    inputs = [random_tensor(40, 64), random_tensor(64, 48, seed=8)]
-    return Case(matmul, lambda a, b: a @ b, inputs, backward=False)
-
-
 def mean_pooling_case() -> Case:
     from fla.ops.utils import mean_pooling
 
