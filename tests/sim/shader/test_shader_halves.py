@@ -94,6 +94,15 @@ def test_waves_may_store_one_value_to_one_word() -> None:
     assert {item.rule for item in other} == {"lds-race"}
 
 
+def test_no_site_is_lost_when_many_sites_have_many_records() -> None:
+    first, end = SAME.split()[:2], SAME.split()[-1]
+    stores = [word for offset in range(0, 160, 4) for word in (f"d834{offset:04x}", "00000102")]
+    code = parse_dwords(" ".join([*first, *stores, end]))
+    found = EngineDevice(level="full").run(code, threads=(1024, 1, 1), lds_bytes=256)
+    assert {item.rule for item in found} == {"lds-same-store"}
+    assert len({item.place.pc for item in found}) == len(stores) // 2
+
+
 def test_kernel_can_set_saturating_mode() -> None:
     huge = [0x7E0202FF, 0x47C35000]  # v1 = 100000.0
     convert = 0x7E021501  # v_cvt_f16_f32 v1.l, v1

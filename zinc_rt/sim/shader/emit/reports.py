@@ -102,7 +102,7 @@ def record_helper(b: CodeBuilder) -> ir.Function:
 
 def _build(function: ir.Function) -> None:
     """Emit the recorder: one record per site for consecutive hits of a wave, at most FINDINGS_PER_SITE per
-    site, limited by the buffer.
+    site, and only the first of a site once half of the buffer is used.
     """
     function.attributes.add("cold")
     state, context, site, lanes, address = function.args
@@ -119,11 +119,12 @@ def _build(function: ir.Function) -> None:
         b.equal(b.get(output, SITE_STATE, "wave"), mine),
         b.equal(b.get(output, SITE_STATE, "group"), group),
     )
-    full = b.icmp_unsigned(">=", count, FINDINGS_PER_SITE)
+    index = b.get(context, CONTEXT, "findings_count")
+    is_scarce = b.icmp_unsigned(">=", b.mul(index, 2), b.get(context, CONTEXT, "findings_capacity"))
+    full = b.icmp_unsigned(">=", count, b.select(is_scarce, I32(1), I32(FINDINGS_PER_SITE)))
     with b.if_then(b.not_(b.or_(second, full))):
         for name, value in (("count", b.add(count, 1)), ("wave", mine), ("group", group)):
             b.put(output, SITE_STATE, name, value)
-        index = b.get(context, CONTEXT, "findings_count")
         b.put(context, CONTEXT, "findings_count", b.add(index, 1))
         with b.if_then(b.below(index, b.get(context, CONTEXT, "findings_capacity"))):
             record = element(b.get(context, CONTEXT, "findings"), FINDING, index)

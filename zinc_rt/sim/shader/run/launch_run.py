@@ -52,7 +52,7 @@ from zinc_rt.sim.shader.run.unfinished import StandingWave
 from zinc_rt.sim.shader_engine import Accesses
 
 TRACE_KEPT = 1 << 14  # records
-FINDINGS_KEPT = 1024  # records of one thread and launch
+FINDINGS_KEPT = 1024  # records of one thread and launch, or twice the number of sites: each has at least one
 RESIDENT = 64  # workgroups under way at once where each waits for others
 FRESH_EVERY = 4  # of so many turns one starts a new workgroup instead of going on with an old one
 ALONE_FUEL = 1 << 15  # before other threads are woken
@@ -122,14 +122,14 @@ class LaunchThread:
     def __init__(self, kernel: CompiledKernel, wave_threads: WaveThreads) -> None:
         self.wave_threads = wave_threads
         self.block = RecordBlock(CONTEXT)
-        self.findings = np.zeros(FINDINGS_KEPT, FINDING.dtype)
+        self.findings = np.zeros(max(FINDINGS_KEPT, 2 * len(kernel.sites)), FINDING.dtype)
         self.sites = np.zeros(max(len(kernel.sites), 1), SITE_STATE.dtype)
         self.memory_sites = np.zeros(max(kernel.counts.get("memory", 0), 1), MEMORY_SITE.dtype)
         self.extents = NO_EXTENTS
         self.blocks_run = np.zeros(max(kernel.counts.get("block", 0), 1), np.uint64)
         block = self.block
         block["findings"] = int(self.findings.ctypes.data)
-        block["findings_capacity"] = FINDINGS_KEPT
+        block["findings_capacity"] = len(self.findings)
         block["sites"] = int(self.sites.ctypes.data)
         block["memory_sites"] = int(self.memory_sites.ctypes.data)
         block["records"] = kernel.records
@@ -557,7 +557,7 @@ class LaunchRun:
         if not any(counts):
             return np.zeros(0, FINDING.dtype), 0
         findings = [
-            thread.findings[: min(count, FINDINGS_KEPT)]
+            thread.findings[: min(count, len(thread.findings))]
             for thread, count in zip(self.threads, counts, strict=True)
         ]
         return np.sort(np.concatenate(findings), order=("site", "group", "wave")), sum(counts)
