@@ -23,7 +23,7 @@ sys.modules["aiter"] = types.ModuleType("aiter")
 sys.modules["aiter"].__path__ = list(_PACKAGE.submodule_search_locations)
 sys.path.insert(0, str(Path(__file__).parent))
 
-from operations import DEVICE, Case, compare_all, random_tensor  # noqa: E402
+from operations import DEVICE, ComparedOperation, compare_all, random_tensor  # noqa: E402
 
 TILES = {
     "BLOCK_SIZE_M": 32, "BLOCK_SIZE_N": 32, "BLOCK_SIZE_K": 64, "GROUP_SIZE_M": 1, "num_warps": 4, "num_stages": 2,
@@ -34,24 +34,24 @@ HALF = 2e-2  # relative to the largest value, of results in bf16
 NEOX, GPTJ = 0, 1  # rotations of halves, and of neighbours
 
 
-def softmax_case() -> Case:
+def softmax_case() -> ComparedOperation:
     from aiter.ops.triton.softmax import softmax
 
-    return Case(softmax, lambda x: x.softmax(-1), [random_tensor(9, 300)], backward=False)
+    return ComparedOperation(softmax, lambda x: x.softmax(-1), [random_tensor(9, 300)], backward=False)
 
 
-def rms_norm_case() -> Case:
+def rms_norm_case() -> ComparedOperation:
     from aiter.ops.triton.rmsnorm import rms_norm
 
     inputs = [random_tensor(9, 200), random_tensor(200, seed=8)]
-    return Case(partial(rms_norm, epsilon=1e-5), compute_rms_norm, inputs)
+    return ComparedOperation(partial(rms_norm, epsilon=1e-5), compute_rms_norm, inputs)
 
 
 def compute_rms_norm(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-5) * weight
 
 
-def rms_norm_with_add_case() -> Case:
+def rms_norm_with_add_case() -> ComparedOperation:
     from aiter.ops.triton.rmsnorm import rmsnorm2d_fwd_with_add
 
     def operation(x, residual, weight):
@@ -63,10 +63,10 @@ def rms_norm_with_add_case() -> Case:
         return torch.stack([compute_rms_norm(x + residual, weight), x + residual])
 
     inputs = [random_tensor(9, 200), random_tensor(9, 200, seed=8), random_tensor(200, seed=9)]
-    return Case(operation, exact_result, inputs, backward=False)
+    return ComparedOperation(operation, exact_result, inputs, backward=False)
 
 
-def rms_norm_with_quantisation_case() -> Case:
+def rms_norm_with_quantisation_case() -> ComparedOperation:
     from aiter.ops.triton.rmsnorm import rmsnorm2d_fwd_with_dynamicquant
 
     def operation(x, weight):
@@ -75,10 +75,10 @@ def rms_norm_with_quantisation_case() -> Case:
         return out.float() * scale
 
     inputs = [random_tensor(9, 200), random_tensor(200, seed=8)]
-    return Case(operation, compute_rms_norm, inputs, tolerance=1.01 / 127, backward=False)
+    return ComparedOperation(operation, compute_rms_norm, inputs, tolerance=1.01 / 127, backward=False)
 
 
-def fused_add_rms_norm_case() -> Case:
+def fused_add_rms_norm_case() -> ComparedOperation:
     from aiter.ops.triton.fused_add_rmsnorm_pad import fused_add_rmsnorm_pad
 
     def operation(x, weight, residual):
@@ -88,17 +88,17 @@ def fused_add_rms_norm_case() -> Case:
         return torch.stack([compute_rms_norm(x + residual, weight), x + residual])
 
     inputs = [random_tensor(9, 200), random_tensor(200, seed=8), random_tensor(9, 200, seed=9)]
-    return Case(operation, exact_result, inputs, backward=False)
+    return ComparedOperation(operation, exact_result, inputs, backward=False)
 
 
-def layer_norm_case() -> Case:
+def layer_norm_case() -> ComparedOperation:
     from aiter.ops.triton.norm import layer_norm
 
     inputs = [random_tensor(9, 200), random_tensor(200, seed=8), random_tensor(200, seed=9)]
-    return Case(layer_norm, lambda x, w, b: F.layer_norm(x, (200,), w, b), inputs)
+    return ComparedOperation(layer_norm, lambda x, w, b: F.layer_norm(x, (200,), w, b), inputs)
 
 
-def layer_norm_with_add_case() -> Case:
+def layer_norm_with_add_case() -> ComparedOperation:
     from aiter.ops.triton.norm import layernorm2d_fwd_with_add
 
     def operation(x, residual, weight, bias):
@@ -110,34 +110,34 @@ def layer_norm_with_add_case() -> Case:
         return torch.stack([F.layer_norm(x + residual, (200,), weight, bias), x + residual])
 
     inputs = [random_tensor(9, 200), *[random_tensor(*shape, seed=8) for shape in ((9, 200), (200,), (200,))]]
-    return Case(operation, exact_result, inputs, backward=False)
+    return ComparedOperation(operation, exact_result, inputs, backward=False)
 
 
-def _make_topk_case(count: int, width: int) -> Case:
+def _make_topk_case(count: int, width: int) -> ComparedOperation:
     from aiter.ops.triton.topk import topk
 
     def exact_result(x):
         return torch.topk(x, count, dim=-1).values
 
-    return Case(lambda x: topk(x, count)[0], exact_result, [random_tensor(5, width)], backward=False)
+    return ComparedOperation(lambda x: topk(x, count)[0], exact_result, [random_tensor(5, width)], backward=False)
 
 
-def topk_case() -> Case:
+def topk_case() -> ComparedOperation:
     return _make_topk_case(8, 128)
 
 
-def two_stage_topk_case() -> Case:
+def two_stage_topk_case() -> ComparedOperation:
     return _make_topk_case(4, 3000)
 
 
-def fused_mul_add_case() -> Case:
+def fused_mul_add_case() -> ComparedOperation:
     from aiter.ops.triton.fused_mul_add import fused_mul_add
 
     inputs = [random_tensor(7, 100), random_tensor(7, 100, seed=8), random_tensor(1, seed=9)]
-    return Case(fused_mul_add, lambda x, a, b: x * a + b, inputs, backward=False)
+    return ComparedOperation(fused_mul_add, lambda x, a, b: x * a + b, inputs, backward=False)
 
 
-def fused_qk_concat_case() -> Case:
+def fused_qk_concat_case() -> ComparedOperation:
     from aiter.ops.triton.fused_qk_concat import fused_qk_cat
 
     inputs = [random_tensor(5, heads, width, seed=width) for heads in (4, 2) for width in (64, 32)]
@@ -148,23 +148,23 @@ def fused_qk_concat_case() -> Case:
     def exact_result(q1, q2, k1, k2):
         return flatten(torch.cat([q1, q2], -1), torch.cat([k1, k2], -1))
 
-    return Case(lambda *parts: flatten(*fused_qk_cat(*parts)), exact_result, inputs, backward=False)
+    return ComparedOperation(lambda *parts: flatten(*fused_qk_cat(*parts)), exact_result, inputs, backward=False)
 
 
-def split_qkv_case() -> Case:
+def split_qkv_case() -> ComparedOperation:
     from aiter.ops.triton.split_qkv import split_qkv
 
     def operation(qkv):
         return torch.cat([part.reshape(5, -1) for part in split_qkv(qkv, 256, 128)], -1)
 
-    return Case(operation, lambda qkv: qkv, [random_tensor(5, 512)], backward=False)
+    return ComparedOperation(operation, lambda qkv: qkv, [random_tensor(5, 512)], backward=False)
 
 
 def _make_half(*shape: int, seed: int = 7) -> torch.Tensor:
     return random_tensor(*shape, seed=seed).to(torch.bfloat16)
 
 
-def gemm_bf16_case() -> Case:
+def gemm_bf16_case() -> ComparedOperation:
     from aiter.ops.triton.gemm_a16w16 import gemm_a16w16
 
     inputs = [_make_half(40, 128), _make_half(48, 128, seed=8), _make_half(48, seed=9)]
@@ -172,7 +172,7 @@ def gemm_bf16_case() -> Case:
     def exact_result(x, w, bias):
         return x.float() @ w.float().T + bias.float()
 
-    return Case(
+    return ComparedOperation(
         partial(gemm_a16w16, config={**GEMM, "SPLITK_BLOCK_SIZE": 128}),
         exact_result,
         inputs,
@@ -181,16 +181,18 @@ def gemm_bf16_case() -> Case:
     )
 
 
-def split_gemm_bf16_case() -> Case:
+def split_gemm_bf16_case() -> ComparedOperation:
     from aiter.ops.triton.gemm_a16w16 import gemm_a16w16
 
     config = {**GEMM, "NUM_KSPLIT": 2, "SPLITK_BLOCK_SIZE": 128}
     inputs = [_make_half(40, 256), _make_half(48, 256, seed=8)]
     function = partial(gemm_a16w16, config=config)
-    return Case(function, lambda x, w: x.float() @ w.float().T, inputs, tolerance=HALF, backward=False)
+    return ComparedOperation(
+        function, lambda x, w: x.float() @ w.float().T, inputs, tolerance=HALF, backward=False
+    )
 
 
-def atomic_gemm_bf16_case() -> Case:
+def atomic_gemm_bf16_case() -> ComparedOperation:
     from aiter.ops.triton.gemm_a16w16_atomic import gemm_a16w16_atomic
 
     inputs = [_make_half(40, 256), _make_half(48, 256, seed=8)]
@@ -199,10 +201,12 @@ def atomic_gemm_bf16_case() -> Case:
         result = torch.zeros(40, 48, dtype=torch.float32)
         return gemm_a16w16_atomic(x, w, torch.float32, result, config={**GEMM, "NUM_KSPLIT": 2})
 
-    return Case(operation, lambda x, w: x.float() @ w.float().T, inputs, tolerance=HALF, backward=False)
+    return ComparedOperation(
+        operation, lambda x, w: x.float() @ w.float().T, inputs, tolerance=HALF, backward=False
+    )
 
 
-def batched_gemm_bf16_case() -> Case:
+def batched_gemm_bf16_case() -> ComparedOperation:
     from aiter.ops.triton.batched_gemm_bf16 import batched_gemm_bf16
 
     inputs = [_make_half(2, 40, 128), _make_half(2, 48, 128, seed=8)]
@@ -211,14 +215,14 @@ def batched_gemm_bf16_case() -> Case:
         return torch.bmm(x.float(), w.float().transpose(1, 2))
 
     function = partial(batched_gemm_bf16, config=dict(TILES))
-    return Case(function, exact_result, inputs, tolerance=HALF, backward=False)
+    return ComparedOperation(function, exact_result, inputs, tolerance=HALF, backward=False)
 
 
 def _make_integers(*shape: int, seed: int) -> torch.Tensor:
     return torch.randint(-127, 128, shape, generator=torch.Generator().manual_seed(seed)).to(torch.int8)
 
 
-def gemm_i8_case() -> Case:
+def gemm_i8_case() -> ComparedOperation:
     from aiter.ops.triton.gemm_a8w8 import gemm_a8w8
 
     inputs = [
@@ -230,10 +234,10 @@ def gemm_i8_case() -> Case:
         return (x.double() @ w.double().T).float() * x_scale * w_scale
 
     function = partial(gemm_a8w8, config=dict(TILES))
-    return Case(function, exact_result, inputs, tolerance=HALF, backward=False)
+    return ComparedOperation(function, exact_result, inputs, tolerance=HALF, backward=False)
 
 
-def _make_quantisation_case(*, per_token: bool) -> Case:
+def _make_quantisation_case(*, per_token: bool) -> ComparedOperation:
     from aiter.ops.triton import quant
 
     def operation(x):
@@ -243,18 +247,18 @@ def _make_quantisation_case(*, per_token: bool) -> Case:
         function(out, x, scale)
         return out.float() * (scale[:, None] if per_token else scale)
 
-    return Case(operation, lambda x: x, [random_tensor(9, 200)], tolerance=1.01 / 127, backward=False)
+    return ComparedOperation(operation, lambda x: x, [random_tensor(9, 200)], tolerance=1.01 / 127, backward=False)
 
 
-def quantisation_per_tensor_case() -> Case:
+def quantisation_per_tensor_case() -> ComparedOperation:
     return _make_quantisation_case(per_token=False)
 
 
-def quantisation_per_token_case() -> Case:
+def quantisation_per_token_case() -> ComparedOperation:
     return _make_quantisation_case(per_token=True)
 
 
-def prefill_attention_case() -> Case:
+def prefill_attention_case() -> ComparedOperation:
     from aiter.ops.triton.prefill_attention import context_attention_fwd
 
     lengths = [20, 33]
@@ -273,7 +277,7 @@ def prefill_attention_case() -> Case:
         return torch.cat(parts)
 
     inputs = [_make_half(sum(lengths), 2, 64, seed=seed) for seed in (1, 2, 3)]
-    return Case(operation, exact_result, inputs, tolerance=HALF, backward=False)
+    return ComparedOperation(operation, exact_result, inputs, tolerance=HALF, backward=False)
 
 
 def _rotate(x: torch.Tensor, freqs: torch.Tensor, style: int) -> torch.Tensor:
@@ -284,7 +288,7 @@ def _rotate(x: torch.Tensor, freqs: torch.Tensor, style: int) -> torch.Tensor:
     return torch.cat(turned, -1) if style == NEOX else torch.stack(turned, -1).flatten(-2)
 
 
-def _make_rope_case(name: str, style: int, **options: Any) -> Case:
+def _make_rope_case(name: str, style: int, **options: Any) -> ComparedOperation:
     from aiter.ops.triton import rope
 
     freqs = random_tensor(20, 1, 1, 32, seed=9)
@@ -303,26 +307,26 @@ def _make_rope_case(name: str, style: int, **options: Any) -> Case:
         order = torch.arange(19, -1, -1) if name == "rope_cached_positions_fwd" else torch.arange(20)
         return _rotate(x, freqs[order], style)
 
-    return Case(operation, exact_result, inputs, backward=False, **options)
+    return ComparedOperation(operation, exact_result, inputs, backward=False, **options)
 
 
-def rope_case() -> Case:
+def rope_case() -> ComparedOperation:
     return _make_rope_case("rope_fwd", NEOX)
 
 
-def rope_of_neighbours_case() -> Case:
+def rope_of_neighbours_case() -> ComparedOperation:
     return _make_rope_case("rope_fwd", GPTJ)
 
 
-def cached_rope_case() -> Case:
+def cached_rope_case() -> ComparedOperation:
     return _make_rope_case("rope_cached_fwd", NEOX)
 
 
-def cached_rope_at_positions_case() -> Case:
+def cached_rope_at_positions_case() -> ComparedOperation:
     return _make_rope_case("rope_cached_positions_fwd", NEOX)
 
 
-def moe_align_block_size_case() -> Case:
+def moe_align_block_size_case() -> ComparedOperation:
     from aiter.ops.triton.moe_align_block_size import moe_align_block_size_triton
 
     chosen = torch.randint(0, 8, (24, 2), generator=torch.Generator().manual_seed(1), dtype=torch.int32).to(DEVICE)
@@ -343,7 +347,7 @@ def moe_align_block_size_case() -> Case:
         flat = [token for block in blocks for token in block]
         return torch.tensor([*flat, len(flat)]).float()
 
-    return Case(operation, exact_result, [random_tensor(1)], backward=False)
+    return ComparedOperation(operation, exact_result, [random_tensor(1)], backward=False)
 
 
 compare_all([value for name, value in list(globals().items()) if name.endswith("_case") and name[0] != "_"])

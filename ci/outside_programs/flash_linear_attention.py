@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from operations import DEVICE, Case, choose_one_configuration, compare_all, random_tensor
+from operations import DEVICE, ComparedOperation, choose_one_configuration, compare_all, random_tensor
 
 choose_one_configuration()  # before fla is imported
 
@@ -76,117 +76,117 @@ def _first(function: Callable[..., Any], *args: Any, **kwargs: Any) -> torch.Ten
     return result[0] if isinstance(result, tuple) else result
 
 
-def _round_to_bf16(case: Case) -> Case:
+def _round_to_bf16(case: ComparedOperation) -> ComparedOperation:
     """Return the case with inputs in bf16; some operations refuse f32."""
     inputs = [item.to(torch.bfloat16) for item in case.inputs]
     return replace(case, inputs=inputs, tolerance=HALF)
 
 
-def _linear_attention(function: Callable[..., Any]) -> Case:
-    return Case(partial(_first, function, normalize=False), compute_recurrence, make_qkv())
+def _linear_attention(function: Callable[..., Any]) -> ComparedOperation:
+    return ComparedOperation(partial(_first, function, normalize=False), compute_recurrence, make_qkv())
 
 
-def chunk_linear_attn_case() -> Case:
+def chunk_linear_attn_case() -> ComparedOperation:
     from fla.ops.linear_attn import chunk_linear_attn
 
     return _round_to_bf16(_linear_attention(chunk_linear_attn))
 
 
-def fused_chunk_linear_attn_case() -> Case:
+def fused_chunk_linear_attn_case() -> ComparedOperation:
     from fla.ops.linear_attn import fused_chunk_linear_attn
 
     return _round_to_bf16(_linear_attention(fused_chunk_linear_attn))
 
 
-def fused_recurrent_linear_attn_case() -> Case:
+def fused_recurrent_linear_attn_case() -> ComparedOperation:
     from fla.ops.linear_attn import fused_recurrent_linear_attn
 
     return _linear_attention(fused_recurrent_linear_attn)
 
 
-def _retention(function: Callable[..., Any]) -> Case:
+def _retention(function: Callable[..., Any]) -> ComparedOperation:
     decay = (1 - 2.0 ** (-5 - torch.arange(HEADS, dtype=torch.float64))).log().expand(1, TOKENS, HEADS)
 
     def exact_result(q, k, v):
         return compute_recurrence(q, k, v, decay)
 
-    return Case(partial(_first, function), exact_result, make_qkv())
+    return ComparedOperation(partial(_first, function), exact_result, make_qkv())
 
 
-def chunk_retention_case() -> Case:
+def chunk_retention_case() -> ComparedOperation:
     from fla.ops.retention import chunk_retention
 
     return _round_to_bf16(_retention(chunk_retention))
 
 
-def fused_recurrent_retention_case() -> Case:
+def fused_recurrent_retention_case() -> ComparedOperation:
     from fla.ops.retention import fused_recurrent_retention
 
     return _retention(fused_recurrent_retention)
 
 
-def parallel_retention_case() -> Case:
+def parallel_retention_case() -> ComparedOperation:
     from fla.ops.retention import parallel_retention
 
     return _round_to_bf16(_retention(parallel_retention))
 
 
-def chunk_gla_case() -> Case:
+def chunk_gla_case() -> ComparedOperation:
     from fla.ops.gla import chunk_gla
 
     inputs = [*make_qkv(), make_gate(1, TOKENS, HEADS, WIDTH)]
-    return _round_to_bf16(Case(partial(_first, chunk_gla), compute_recurrence, inputs))
+    return _round_to_bf16(ComparedOperation(partial(_first, chunk_gla), compute_recurrence, inputs))
 
 
-def fused_recurrent_gla_case() -> Case:
+def fused_recurrent_gla_case() -> ComparedOperation:
     from fla.ops.gla import fused_recurrent_gla
 
     inputs = [*make_qkv(), make_gate(1, TOKENS, HEADS, WIDTH)]
-    return Case(partial(_first, fused_recurrent_gla), compute_recurrence, inputs)
+    return ComparedOperation(partial(_first, fused_recurrent_gla), compute_recurrence, inputs)
 
 
-def chunk_simple_gla_case() -> Case:
+def chunk_simple_gla_case() -> ComparedOperation:
     from fla.ops.simple_gla import chunk_simple_gla
 
     inputs = [*make_qkv(), make_gate(1, TOKENS, HEADS)]
-    return _round_to_bf16(Case(partial(_first, chunk_simple_gla), compute_recurrence, inputs))
+    return _round_to_bf16(ComparedOperation(partial(_first, chunk_simple_gla), compute_recurrence, inputs))
 
 
-def fused_recurrent_simple_gla_case() -> Case:
+def fused_recurrent_simple_gla_case() -> ComparedOperation:
     from fla.ops.simple_gla import fused_recurrent_simple_gla
 
     inputs = [*make_qkv(), make_gate(1, TOKENS, HEADS)]
-    return Case(partial(_first, fused_recurrent_simple_gla), compute_recurrence, inputs)
+    return ComparedOperation(partial(_first, fused_recurrent_simple_gla), compute_recurrence, inputs)
 
 
-def parallel_simple_gla_case() -> Case:
+def parallel_simple_gla_case() -> ComparedOperation:
     from fla.ops.simple_gla import parallel_simple_gla
 
     inputs = [*make_qkv(), make_gate(1, TOKENS, HEADS)]
-    return _round_to_bf16(Case(partial(_first, parallel_simple_gla), compute_recurrence, inputs))
+    return _round_to_bf16(ComparedOperation(partial(_first, parallel_simple_gla), compute_recurrence, inputs))
 
 
-def _delta_rule(function: Callable[..., Any], **options: Any) -> Case:
+def _delta_rule(function: Callable[..., Any], **options: Any) -> ComparedOperation:
     def exact_result(q, k, v, beta):
         return compute_recurrence(q, k, v, None, beta, delta=True)
 
     inputs = [*make_unit_qkv(), make_beta(1, TOKENS, HEADS)]
-    return Case(partial(_first, function), exact_result, inputs, **options)
+    return ComparedOperation(partial(_first, function), exact_result, inputs, **options)
 
 
-def chunk_delta_rule_case() -> Case:
+def chunk_delta_rule_case() -> ComparedOperation:
     from fla.ops.delta_rule import chunk_delta_rule
 
     return _round_to_bf16(_delta_rule(chunk_delta_rule))
 
 
-def fused_recurrent_delta_rule_case() -> Case:
+def fused_recurrent_delta_rule_case() -> ComparedOperation:
     from fla.ops.delta_rule import fused_recurrent_delta_rule
 
     return _delta_rule(fused_recurrent_delta_rule)
 
 
-def _gated_delta_rule(function: Callable[..., Any], *, backward: bool = True) -> Case:
+def _gated_delta_rule(function: Callable[..., Any], *, backward: bool = True) -> ComparedOperation:
     def operation(q, k, v, g, beta):
         return _first(function, q, k, v, g=g, beta=beta)
 
@@ -194,22 +194,22 @@ def _gated_delta_rule(function: Callable[..., Any], *, backward: bool = True) ->
         return compute_recurrence(q, k, v, g, beta, delta=True)
 
     inputs = [*make_unit_qkv(), make_gate(1, TOKENS, HEADS), make_beta(1, TOKENS, HEADS)]
-    return Case(operation, exact_result, inputs, backward=backward)
+    return ComparedOperation(operation, exact_result, inputs, backward=backward)
 
 
-def chunk_gated_delta_rule_case() -> Case:
+def chunk_gated_delta_rule_case() -> ComparedOperation:
     from fla.ops.gated_delta_rule import chunk_gated_delta_rule
 
     return _round_to_bf16(_gated_delta_rule(chunk_gated_delta_rule))
 
 
-def fused_recurrent_gated_delta_rule_case() -> Case:
+def fused_recurrent_gated_delta_rule_case() -> ComparedOperation:
     from fla.ops.gated_delta_rule import fused_recurrent_gated_delta_rule
 
     return _gated_delta_rule(fused_recurrent_gated_delta_rule, backward=False)
 
 
-def _kimi_delta_attention(function: Callable[..., Any], *, backward: bool) -> Case:
+def _kimi_delta_attention(function: Callable[..., Any], *, backward: bool) -> ComparedOperation:
     def operation(q, k, v, g, beta):
         return _first(function, q=q, k=k, v=v, g=g, beta=beta)
 
@@ -217,22 +217,22 @@ def _kimi_delta_attention(function: Callable[..., Any], *, backward: bool) -> Ca
         return compute_recurrence(q, k, v, g, beta, delta=True)
 
     inputs = [*make_unit_qkv(), make_gate(1, TOKENS, HEADS, WIDTH), make_beta(1, TOKENS, HEADS)]
-    return Case(operation, exact_result, inputs, tolerance=1e-3, backward=backward)
+    return ComparedOperation(operation, exact_result, inputs, tolerance=1e-3, backward=backward)
 
 
-def chunk_kda_case() -> Case:
+def chunk_kda_case() -> ComparedOperation:
     from fla.ops.kda import chunk_kda
 
     return _round_to_bf16(_kimi_delta_attention(chunk_kda, backward=False))
 
 
-def fused_recurrent_kda_case() -> Case:
+def fused_recurrent_kda_case() -> ComparedOperation:
     from fla.ops.kda import fused_recurrent_kda
 
     return _kimi_delta_attention(fused_recurrent_kda, backward=False)
 
 
-def _hgrn(function: Callable[..., Any]) -> Case:
+def _hgrn(function: Callable[..., Any]) -> ComparedOperation:
     def exact_result(x, g):
         state, outputs = torch.zeros(x.shape[0], x.shape[2], dtype=torch.float64), []
         for at in range(x.shape[1]):
@@ -241,16 +241,16 @@ def _hgrn(function: Callable[..., Any]) -> Case:
         return torch.stack(outputs, 1).float()
 
     inputs = [random_tensor(2, TOKENS, 40), make_gate(2, TOKENS, 40)]
-    return Case(partial(_first, function), exact_result, inputs)
+    return ComparedOperation(partial(_first, function), exact_result, inputs)
 
 
-def chunk_hgrn_case() -> Case:
+def chunk_hgrn_case() -> ComparedOperation:
     from fla.ops.hgrn import chunk_hgrn
 
     return _hgrn(chunk_hgrn)
 
 
-def fused_recurrent_hgrn_case() -> Case:
+def fused_recurrent_hgrn_case() -> ComparedOperation:
     from fla.ops.hgrn import fused_recurrent_hgrn
 
     return _hgrn(fused_recurrent_hgrn)
@@ -265,13 +265,13 @@ def _attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bias: torch.Tenso
     return torch.einsum("bhts,bshv->bthv", weights, v.double()).float()
 
 
-def parallel_attn_case() -> Case:
+def parallel_attn_case() -> ComparedOperation:
     from fla.ops.attn import parallel_attn
 
-    return _round_to_bf16(Case(partial(_first, parallel_attn), _attend, make_qkv()))
+    return _round_to_bf16(ComparedOperation(partial(_first, parallel_attn), _attend, make_qkv()))
 
 
-def parallel_forgetting_attn_case() -> Case:
+def parallel_forgetting_attn_case() -> ComparedOperation:
     from fla.ops.forgetting_attn import parallel_forgetting_attn
 
     def exact_result(q, k, v, g):
@@ -279,84 +279,90 @@ def parallel_forgetting_attn_case() -> Case:
         return _attend(q, k, v, total[..., None] - total[..., None, :])
 
     inputs = [*make_qkv(), make_gate(1, TOKENS, HEADS)]
-    return _round_to_bf16(Case(partial(_first, parallel_forgetting_attn), exact_result, inputs))
+    return _round_to_bf16(ComparedOperation(partial(_first, parallel_forgetting_attn), exact_result, inputs))
 
 
-def chunk_local_cumsum_case() -> Case:
+def chunk_local_cumsum_case() -> ComparedOperation:
     from fla.ops.utils import chunk_local_cumsum
 
     def exact_result(x):
         return torch.cat([part.cumsum(1) for part in x.split(64, 1)], 1)
 
     inputs = [random_tensor(1, TOKENS, HEADS, WIDTH)]
-    return Case(partial(chunk_local_cumsum, chunk_size=64), exact_result, inputs, backward=False)
+    return ComparedOperation(partial(chunk_local_cumsum, chunk_size=64), exact_result, inputs, backward=False)
 
 
-def chunk_global_cumsum_case() -> Case:
+def chunk_global_cumsum_case() -> ComparedOperation:
     from fla.ops.utils import chunk_global_cumsum
 
     inputs = [random_tensor(1, TOKENS, HEADS)]
-    return Case(chunk_global_cumsum, lambda x: x.cumsum(1), inputs, backward=False)
+    return ComparedOperation(chunk_global_cumsum, lambda x: x.cumsum(1), inputs, backward=False)
 
 
-def softmax_case() -> Case:
+def softmax_case() -> ComparedOperation:
     from fla.ops.utils import softmax_fwd
 
-    return Case(softmax_fwd, lambda x: x.softmax(-1), [random_tensor(9, 200)], backward=False)
+    return ComparedOperation(softmax_fwd, lambda x: x.softmax(-1), [random_tensor(9, 200)], backward=False)
 
 
-def logsumexp_case() -> Case:
+def logsumexp_case() -> ComparedOperation:
     from fla.ops.utils import logsumexp_fwd
 
-    return Case(logsumexp_fwd, lambda x: x.logsumexp(-1), [random_tensor(9, 200)], backward=False)
+    return ComparedOperation(logsumexp_fwd, lambda x: x.logsumexp(-1), [random_tensor(9, 200)], backward=False)
 
 
-def mean_pooling_case() -> Case:
+def mean_pooling_case() -> ComparedOperation:
     from fla.ops.utils import mean_pooling
 
     def exact_result(x):
         return torch.stack([part.mean(1) for part in x.split(32, 1)], 1)
 
-    return Case(partial(mean_pooling, chunk_size=32), exact_result, [random_tensor(1, TOKENS, HEADS, WIDTH)])
+    return ComparedOperation(
+        partial(mean_pooling, chunk_size=32), exact_result, [random_tensor(1, TOKENS, HEADS, WIDTH)]
+    )
 
 
-def l2norm_case() -> Case:
+def l2norm_case() -> ComparedOperation:
     from fla.modules.norm.l2norm import l2norm
 
-    return Case(l2norm, lambda x: x * torch.rsqrt(x.pow(2).sum(-1, keepdim=True) + 1e-6), [random_tensor(9, 64)])
+    return ComparedOperation(
+        l2norm, lambda x: x * torch.rsqrt(x.pow(2).sum(-1, keepdim=True) + 1e-6), [random_tensor(9, 64)]
+    )
 
 
-def layer_norm_case() -> Case:
+def layer_norm_case() -> ComparedOperation:
     from fla.modules.norm.layernorm import layer_norm
 
     inputs = [random_tensor(9, 100), random_tensor(100, seed=8), random_tensor(100, seed=9)]
-    return Case(layer_norm, lambda x, w, b: F.layer_norm(x, (100,), w, b, 1e-5), inputs)
+    return ComparedOperation(layer_norm, lambda x, w, b: F.layer_norm(x, (100,), w, b, 1e-5), inputs)
 
 
-def rms_norm_case() -> Case:
+def rms_norm_case() -> ComparedOperation:
     from fla.modules.norm.layernorm import rms_norm
 
     def exact_result(x, w):
         return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-5) * w
 
-    return Case(
+    return ComparedOperation(
         lambda x, w: rms_norm(x, w, None), exact_result, [random_tensor(9, 100), random_tensor(100, seed=8)]
     )
 
 
-def swiglu_case() -> Case:
+def swiglu_case() -> ComparedOperation:
     from fla.modules.activations import swiglu
 
-    return Case(swiglu, lambda x, y: F.silu(x) * y, [random_tensor(9, 100), random_tensor(9, 100, seed=8)])
+    return ComparedOperation(
+        swiglu, lambda x, y: F.silu(x) * y, [random_tensor(9, 100), random_tensor(9, 100, seed=8)]
+    )
 
 
-def logsigmoid_case() -> Case:
+def logsigmoid_case() -> ComparedOperation:
     from fla.modules.activations import logsigmoid
 
-    return Case(logsigmoid, F.logsigmoid, [random_tensor(9, 100)])
+    return ComparedOperation(logsigmoid, F.logsigmoid, [random_tensor(9, 100)])
 
 
-def rotary_case() -> Case:
+def rotary_case() -> ComparedOperation:
     from fla.modules.rotary import rotary_embedding
 
     angle = torch.arange(TOKENS).float()[:, None] * 10000 ** (-torch.arange(16) / 16)
@@ -367,16 +373,18 @@ def rotary_case() -> Case:
         c, s = cos[None, :, None], sin[None, :, None]
         return torch.cat([one * c - two * s, two * c + one * s], -1)
 
-    return Case(lambda x: rotary_embedding(x, cos, sin), exact_result, [random_tensor(1, TOKENS, HEADS, 32)])
+    return ComparedOperation(
+        lambda x: rotary_embedding(x, cos, sin), exact_result, [random_tensor(1, TOKENS, HEADS, 32)]
+    )
 
 
-def token_shift_case() -> Case:
+def token_shift_case() -> ComparedOperation:
     from fla.modules.token_shift import token_shift
 
-    return Case(token_shift, lambda x: F.pad(x, (0, 0, 1, -1)) - x, [random_tensor(2, TOKENS, 40)])
+    return ComparedOperation(token_shift, lambda x: F.pad(x, (0, 0, 1, -1)) - x, [random_tensor(2, TOKENS, 40)])
 
 
-def causal_conv1d_case() -> Case:
+def causal_conv1d_case() -> ComparedOperation:
     from fla.modules.causal_conv1d import causal_conv1d
 
     def exact_result(x, w):
@@ -384,7 +392,7 @@ def causal_conv1d_case() -> Case:
         return F.conv1d(padded, w[:, None], groups=x.shape[2]).transpose(1, 2)
 
     inputs = [random_tensor(1, TOKENS, 40), random_tensor(40, 4, seed=8)]
-    return Case(lambda x, w: _first(causal_conv1d, x, w), exact_result, inputs)
+    return ComparedOperation(lambda x, w: _first(causal_conv1d, x, w), exact_result, inputs)
 
 
 compare_all([value for name, value in list(globals().items()) if name.endswith("_case") and name[0] != "_"])

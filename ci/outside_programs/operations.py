@@ -18,7 +18,7 @@ DEVICE = "cuda"
 
 
 @dataclass
-class Case:
+class ComparedOperation:
     """An operation, what torch computes, and the inputs of both. `tolerance`: absolute, and relative to the
     largest value.
     """
@@ -48,7 +48,7 @@ def choose_one_configuration() -> None:
     Autotuner.__init__ = initialise
 
 
-def find_differences(case: Case) -> list[str]:
+def find_differences(case: ComparedOperation) -> list[str]:
     """Run both, forward and backward. Return what differs."""
     sides = [[item.clone().requires_grad_(case.backward) for item in case.inputs] for _ in range(2)]
     functions = (case.function, case.exact)
@@ -69,7 +69,7 @@ def find_differences(case: Case) -> list[str]:
     return apart
 
 
-def compare_all(cases: Sequence[Callable[[], Case]]) -> None:
+def compare_all(cases: Sequence[Callable[[], ComparedOperation]]) -> None:
     for make in cases:
         name = make.__name__.removesuffix("_case")
         if sys.argv[1:] and name not in sys.argv[1:]:
