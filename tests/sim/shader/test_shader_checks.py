@@ -246,6 +246,45 @@ KERNELS = {
     ds_load_b32 v7, v1
     s_endpgm
     """,
+    # Wave 0 stores to the LDS and counts up, stores once more and, unless s2 is 0, counts up again before wave 1
+    # reads what it waits for: s3 arrivals.
+    "counter in the LDS": """
+    v_and_b32 v0, 0x3ff, v0
+    v_readfirstlane_b32 s8, v0
+    v_and_b32 v1, 31, v0
+    v_lshlrev_b32 v1, 2, v1
+    v_mov_b32 v3, 0
+    v_mov_b32 v4, 1
+    s_cmp_lg_u32 s8, 0
+    s_cbranch_scc1 .Lset
+    ds_store_b32 v3, v3 offset:256
+    .Lset:
+    s_wait_dscnt 0x0
+    s_barrier_signal -1
+    s_barrier_wait -1
+    s_cmp_lg_u32 s8, 0
+    s_cbranch_scc1 .Lwait
+    ds_store_b32 v1, v0
+    s_mov_b32 exec_lo, 1
+    ds_add_u32 v3, v4 offset:256
+    s_mov_b32 exec_lo, -1
+    ds_store_b32 v1, v0 offset:128
+    s_cmp_eq_u32 s2, 0
+    s_cbranch_scc1 .Lend
+    s_mov_b32 exec_lo, 1
+    ds_add_u32 v3, v4 offset:256
+    .Lend:
+    s_endpgm
+    .Lwait:
+    ds_load_b32 v5, v3 offset:256
+    s_wait_dscnt 0x0
+    v_cmp_gt_u32 vcc_lo, s3, v5
+    s_cbranch_vccnz .Lwait
+    global_inv scope:SCOPE_SE
+    ds_load_b32 v6, v1
+    ds_load_b32 v7, v1 offset:128
+    s_endpgm
+    """,
     # Each wave changes a counter atomically, then stores to and loads from it with device scope; or without.
     "one counter": """
     v_mov_b32 v1, 0
@@ -586,6 +625,17 @@ def test_acquired_flag_orders_waves_of_a_workgroup() -> None:
         findings = device.run(kernel, threads=(64, 1, 1), user_data=user, lds_bytes=128)
         races = [("race", find_pc(kernel, "global_load_b32 v6")), ("lds-race", find_pc(kernel, "ds_load_b32 v7"))]
         assert [(finding.rule, finding.pc) for finding in findings] == ([] if acquires else races)
+
+
+def test_lds_counter_orders_only_accesses_before_its_increment() -> None:
+    """The second store comes after the only increment, so it is not ordered, or before a second one."""
+    kernel = machine_code(KERNELS["counter in the LDS"])
+    for again in (1, 0):
+        device = EngineDevice(level="full")
+        user = [*split_va(device.place(np.zeros(64, np.uint32), "out")), again, 1 + again]
+        findings = device.run(kernel, threads=(64, 1, 1), user_data=user, lds_bytes=260)
+        race = ("lds-race", find_pc(kernel, "ds_load_b32 v7"))
+        assert [(finding.rule, finding.pc) for finding in findings] == ([] if again else [race])
 
 
 def test_device_scope_accesses_are_atomic_and_plain_ones_are_not() -> None:

@@ -221,6 +221,8 @@ u32 scratch_bytes       # per lane
 u32 acquired            # 1: has executed global_inv of device or system scope (level full)
 u64 waves_seen          # of the workgroup, whose atomic stores it has seen since the last barrier (level full)
 u64 waves_acquired      # those of them that it has acquired since, by global_inv
+u64 memory_waves_seen   # those of waves_seen whose store was to global memory
+u64 memory_waves_acquired
 u32 vgprs               # with dynamic VGPRs: how many the wave has now
 u64 vgpr_random         # what its last s_alloc_vgpr was decided by
 u32 scc

@@ -1,7 +1,7 @@
 """The fields of a race record's entries, and the other access of a race from them.
 
-An entry has 64 bits: bytes 3:0, wave 9:4 (MANY: several), atomic 10; then for LDS epoch + 1, for global memory
-epoch 23:11, workgroup 47:24, dispatch 63:48.
+An entry has 64 bits: bytes 3:0, wave 9:4 (MANY: several), atomic 10; then for LDS the wave's clock 42:11
+(lds_clocks.py) and epoch + 1 63:43, for global memory epoch 23:11, workgroup 47:24, dispatch 63:48.
 
 Beside an entry stands the site of its instruction, the last one where several accesses of a wave, or of several
 waves, share the entry. Threads of the host store both without a lock, so that the site may be that of another
@@ -16,6 +16,7 @@ from zinc_rt.sim.shader.layout import READS
 
 MANY = 63
 WAVE, ATOMIC, EPOCH, GROUP, SERIAL = 4, 10, 11, 24, 48
+LDS_CLOCK, LDS_EPOCH = 11, 43
 EVERY_GROUP = (1 << 24) - 1  # several workgroups
 SITE_BITS = (1 << 28) - 1
 

@@ -4,10 +4,11 @@ store.
 A RACE record per dword holds the last writer and the readers since. Waves of a workgroup are ordered by barriers
 (the epoch of a wave is the number of barriers it has passed) and by acquire operations: a wave that reads another
 wave's atomic store with an atomic access, then executes global_inv with workgroup scope or wider, is ordered after
-that wave until the next barrier. Waves of different workgroups are unordered unless the wave executed global_inv
-with device or system scope before, or another wave of its workgroup did so before a barrier that both have passed
-(a lock that one wave takes for all), or the access has such a scope; the synchronisation is then assumed to be
-correct.
+that wave. In LDS it is ordered after the accesses before that store only, and after those that they follow
+(lds_clocks.py); in global memory, and by a store to global memory, after that wave until the next barrier. Waves
+of different workgroups are unordered unless the wave executed global_inv with device or system scope before, or
+another wave of its workgroup did so before a barrier that both have passed (a lock that one wave takes for all),
+or the access has such a scope; the synchronisation is then assumed to be correct.
 
 Atomics do not race with atomics. Atomic accesses are the atomic instructions, and loads and stores with a scope
 beyond the compute unit (LLVM AMDGPUUsage, memory model of gfx12: atomic loads and stores of workgroup scope have
@@ -21,7 +22,19 @@ from __future__ import annotations
 
 from llvmlite import ir  # type: ignore[import-untyped]
 
-from zinc_rt.sim.shader.checks.race_entry import ATOMIC, EPOCH, EVERY_GROUP, GROUP, MANY, SERIAL, SITE_BITS, WAVE
+from zinc_rt.sim.shader.checks.lds_clocks import DwordClocks, WaveClocks
+from zinc_rt.sim.shader.checks.race_entry import (
+    ATOMIC,
+    EPOCH,
+    EVERY_GROUP,
+    GROUP,
+    LDS_CLOCK,
+    LDS_EPOCH,
+    MANY,
+    SERIAL,
+    SITE_BITS,
+    WAVE,
+)  # fmt: skip
 from zinc_rt.sim.shader.emit.builder import CodeBuilder, HelperBuilder
 from zinc_rt.sim.shader.emit.values import I1, I32, I64, POINTER
 from zinc_rt.sim.shader.layout import CONTEXT, NO_PHASE, RACE, RANGE, READS, STATE, WaveAccess
@@ -78,6 +91,10 @@ def _load_epoch(b: CodeBuilder, state: ir.Value, context: ir.Value) -> ir.Value:
 class _Check:
     """A check of one access against the records of the dwords it touches."""
 
+    epoch_shift = EPOCH
+    acquired_field = "waves_acquired"
+    seen_fields: tuple[str, ...] = ("waves_seen", "memory_waves_seen")
+
     def __init__(
         self,
         b: CodeBuilder,
@@ -106,7 +123,7 @@ class _Check:
         """Return i1: the entry has the same dispatch, workgroup and epoch as `mine`, whatever its wave, bytes and
         atomic bit.
         """
-        shift = I64(EPOCH)
+        shift = I64(self.epoch_shift)
         return self.b.equal(self.b.lshr(entry, shift), self.b.lshr(self.mine, shift))
 
     def is_other_wave(self, entry: ir.Value) -> ir.Value:
@@ -115,7 +132,7 @@ class _Check:
 
     def is_unordered(self, entry: ir.Value) -> ir.Value:
         """Return i1: the entry is from another wave and is not ordered before this access."""
-        acquired = self.b.lshr(self.b.get(self.state, STATE, "waves_acquired"), self.extract_wave(entry))
+        acquired = self.b.lshr(self.b.get(self.state, STATE, self.acquired_field), self.extract_wave(entry))
         return self.b.and_(self.is_other_wave(entry), self.b.equal(self.b.and_(acquired, 1), 0))
 
     def record_read_wave(self, stored: ir.Value, touched: ir.Value) -> None:
@@ -124,18 +141,39 @@ class _Check:
         with b.if_then(b.all(self.sees, touched, self.is_other_wave(stored), b.has(stored, 1 << ATOMIC))):
             wave = self.extract_wave(stored)
             seen = b.select(b.equal(wave, MANY), I64(-1), b.shl(I64(1), wave))
-            b.put(self.state, STATE, "waves_seen", b.or_(b.get(self.state, STATE, "waves_seen"), seen))
+            for name in self.seen_fields:
+                b.put(self.state, STATE, name, b.or_(b.get(self.state, STATE, name), seen))
 
     def mark_many(self, entry: ir.Value) -> ir.Value:
         """Return the entry with its wave set to MANY."""
         return self.b.or_(entry, MANY << WAVE)
+
+    def begin_dword(self, number: ir.Value) -> None:
+        """Prepare the check of a dword."""
+
+    def is_unordered_store(self, stored: ir.Value) -> ir.Value:
+        return self.is_unordered(stored)
+
+    def is_unordered_read(self, read: ir.Value) -> ir.Value:
+        return self.is_unordered(read)
+
+    def has_same_time(self, entry: ir.Value) -> ir.Value:
+        """Return i1: an entry of this wave has the time of this access, so that one entry can be of both."""
+        del entry
+        return I1(1)
+
+    def note_read(self, fresh: ir.Value) -> None:
+        """Record the time of a read. `fresh`: no earlier read of the record counts any more."""
+
+    def note_store(self) -> None:
+        """Record the time of a store or an atomic."""
 
     def check_dword(self, record: ir.Value, mask: ir.Value) -> None:
         b = self.b
         stored, read = b.get(record, RACE, "stored"), b.get(record, RACE, "read")
         atomic_bit = I64(1 << ATOMIC)
         both_atomic = b.and_(self.atomic, b.has(stored, 1 << ATOMIC))
-        by_others, read_by_others = self.is_unordered(stored), self.is_unordered(read)
+        by_others, read_by_others = self.is_unordered_store(stored), self.is_unordered_read(read)
         touched = b.unequal(self.has_overlap(stored, mask), 0)
         self.record_read_wave(stored, touched)
         flag = b.select(self.atomic, atomic_bit, 0)
@@ -158,14 +196,18 @@ class _Check:
                 same = b.all(self.is_current(read), b.equal(self.extract_wave(read), self.wave))
                 several = b.and_(read_by_others, read_touched)
                 common = b.and_(self.mark_many(kept), b.or_(I64(~15), mask))
-                self._note(record, "read", read, b.select(same, b.or_(kept, mask), b.select(several, common, own)))
+                self.note_read(b.not_(b.or_(same, several)))
+                again = b.select(self.has_same_time(read), b.or_(kept, mask), own)
+                self._note(record, "read", read, b.select(same, again, b.select(several, common, own)))
             with no:
                 own = b.any(self.mine, mask, flag)
                 kept = b.and_(stored, also_atomic)
                 several = b.all(b.or_(by_others, self.is_other_wave(stored)), both_atomic)
                 same = b.all(self.is_current(stored), b.equal(self.extract_wave(stored), self.wave))
+                same = b.and_(same, self.has_same_time(stored))
                 merged = b.select(same, b.or_(kept, mask), own)
                 joined = b.or_(self.mark_many(stored), mask)
+                self.note_store()
                 self._note(record, "stored", stored, b.select(several, joined, merged))
 
     def _note(self, record: ir.Value, name: str, before: ir.Value, now: ir.Value) -> None:
@@ -191,9 +233,71 @@ class _Check:
             high = b.select(b.below(above, 4), b.sub(b.shl(1, above), 1), 15)
             mask = b.and_(b.shl(15, below), high)
             location = b.add(records, b.mul(number, RACE.size_bytes))
+            self.begin_dword(number)
             self.check_dword(b.inttoptr(location, POINTER), mask)
 
         b.repeat(count, check_one)
+
+
+class _LdsCheck(_Check):
+    """A check of LDS, whose waves are ordered access by access (lds_clocks.py)."""
+
+    epoch_shift = LDS_EPOCH
+    acquired_field = "memory_waves_acquired"
+    seen_fields = ("waves_seen",)
+
+    def __init__(
+        self,
+        b: CodeBuilder,
+        where: tuple[ir.Value, ir.Value],
+        kind: ir.Value,
+        reported: ir.Value,
+        mine: ir.Value,
+        wave: ir.Value,
+        clocks: WaveClocks,
+    ) -> None:
+        super().__init__(b, where, kind, reported, mine, wave)
+        self.clocks = clocks
+        self.changes = b.equal(kind, WaveAccess.ATOMIC)
+
+    def begin_dword(self, number: ir.Value) -> None:
+        self.dword = DwordClocks(self.clocks, number)
+
+    def is_unordered_store(self, stored: ir.Value) -> ir.Value:
+        b, wave = self.b, self.extract_wave(stored)
+        many = b.equal(wave, MANY)
+        one_wave = b.select(many, 0, wave)
+        time = b.and_(b.lshr(stored, LDS_CLOCK), (1 << LDS_EPOCH - LDS_CLOCK) - 1)
+        later = b.select(many, self.dword.has_unobserved_release(), self.clocks.is_unobserved(one_wave, time))
+        return b.and_(self.is_unordered(stored), later)
+
+    def is_unordered_read(self, read: ir.Value) -> ir.Value:
+        b = self.b
+        return b.all(
+            self.is_current(read), self.is_unordered(self.mark_other(read)), self.dword.has_unobserved_read()
+        )
+
+    def mark_other(self, read: ir.Value) -> ir.Value:
+        """Return the entry, as if of several waves if it is this wave's: others may have read before it."""
+        mine = self.b.equal(self.extract_wave(read), self.wave)
+        return self.b.select(mine, self.mark_many(read), read)
+
+    def record_read_wave(self, stored: ir.Value, touched: ir.Value) -> None:
+        super().record_read_wave(stored, touched)
+        b = self.b
+        with b.if_then(b.all(self.sees, touched, self.is_current(stored), b.has(stored, 1 << ATOMIC))):
+            self.dword.see_releases()
+
+    def has_same_time(self, entry: ir.Value) -> ir.Value:
+        both = self.b.lshr(self.b.xor(entry, self.mine), LDS_CLOCK)
+        return self.b.equal(self.b.and_(both, (1 << LDS_EPOCH - LDS_CLOCK) - 1), 0)
+
+    def note_read(self, fresh: ir.Value) -> None:
+        self.dword.note_read(fresh)
+
+    def note_store(self) -> None:
+        with self.b.if_then(self.changes):
+            self.dword.release()
 
 
 def _build_lds(function: ir.Function) -> None:
@@ -201,10 +305,11 @@ def _build_lds(function: ir.Function) -> None:
     state, context, index, size, kind, output = function.args
     wave = b.zext(b.get(state, STATE, "wave_in_group"), I64)
     epoch = b.add(_load_epoch(b, state, context), 1)
-    mine = b.or_(b.shl(epoch, EPOCH), b.shl(wave, WAVE))
-    dwords = b.lshr(b.zext(b.add(b.get(state, STATE, "lds_bytes"), 3), I64), 2)
-    records = b.add(b.get(state, STATE, "lds_shadow"), dwords)
-    check = _Check(b, (state, context), kind, output, mine, wave)
+    clocks = WaveClocks(b, state)
+    time = b.and_(clocks.time(), (1 << LDS_EPOCH - LDS_CLOCK) - 1)
+    mine = b.or_(b.or_(b.shl(epoch, LDS_EPOCH), b.shl(wave, WAVE)), b.shl(time, LDS_CLOCK))
+    records = clocks.records
+    check = _LdsCheck(b, (state, context), kind, output, mine, wave, clocks)
     check.check_each(index, size, records)
     kind_of_race = b.select(b.load(check.with_reads, typ=I1), I32(WITH_READS), I32(WITH_STORES))
     b.ret(b.select(b.load(check.race, typ=I1), kind_of_race, I32(NO_RACE)))

@@ -9,6 +9,7 @@ from functools import partial
 from llvmlite import ir  # type: ignore[import-untyped]
 
 from zinc_rt.isa import Instruction, Operand
+from zinc_rt.sim.shader.checks.lds_clocks import emit_lds_acquire
 from zinc_rt.sim.shader.emit.emitter import EmitFunction, Emitter, NotSimulated
 from zinc_rt.sim.shader.emit.values import I8, I16, I32, I64, constant, vector_of
 from zinc_rt.sim.shader.layout import VECTOR_CACHE
@@ -144,6 +145,8 @@ def _store_addtid(e: Emitter, i: Instruction, dwords: list[ir.Value], size_bytes
 def _fence(e: Emitter, i: Instruction, *, ordering: str) -> None:
     if e.checks.full and i.mnemonic == "global_inv" and scope(i):
         e.frame.set_state_field("waves_acquired", e.frame.state_field("waves_seen"))
+        e.frame.set_state_field("memory_waves_acquired", e.frame.state_field("memory_waves_seen"))
+        emit_lds_acquire(e.b, e.frame.state)
         if scope(i) >= access.DEVICE_SCOPE:
             e.frame.set_state_field("acquired", 1)
             first, phase = e.frame.field("acquired_phase"), e.frame.field("barrier_phase")

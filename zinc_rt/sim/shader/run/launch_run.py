@@ -18,6 +18,7 @@ import numpy as np
 from zinc_rt.sim import interfaces
 from zinc_rt.sim.defects import LaneDefect
 from zinc_rt.sim.interfaces import Fault
+from zinc_rt.sim.shader.checks.lds_clocks import clocks_bytes
 from zinc_rt.sim.shader.checks.watchpoints import StoreWatchpoint, detach
 from zinc_rt.sim.shader.emit.trace import TracedStep, lines, steps
 from zinc_rt.sim.shader.launch_setup import LaunchSetup
@@ -73,11 +74,12 @@ class StoppedWave:
 
 
 def lds_shadow_bytes(lds_bytes: int, checks: Checks) -> int:
-    """Return the size of the LDS shadow: one byte per dword and, in mode full, one RACE record per dword, both
-    rounded up to whole lines.
+    """Return the size of the LDS shadow: one byte per dword and, in mode full, one RACE record and the clocks of
+    one dword, rounded up to whole lines, then the clocks of the waves.
     """
     dwords = -(-lds_bytes // (4 * ALIGNMENT)) * ALIGNMENT
-    return dwords * (checks.fast + RACE.size_bytes * checks.full)
+    clocks = clocks_bytes(dwords) if checks.full and dwords else 0
+    return dwords * (checks.fast + RACE.size_bytes * checks.full) + clocks
 
 
 class GroupSlot:

@@ -142,6 +142,8 @@ def _wait(e: Emitter, i: Instruction) -> None:
     if e.checks.full:  # the barrier orders earlier accesses
         e.frame.set_state_field("waves_seen", 0)
         e.frame.set_state_field("waves_acquired", 0)
+        e.frame.set_state_field("memory_waves_seen", 0)
+        e.frame.set_state_field("memory_waves_acquired", 0)
     e.b.branch(e.flow.edge(following, e.frame.pc))
 
 
