@@ -21,6 +21,7 @@ Needs Python 3.11 and pip, nothing else: no ensurepip, no compiler, no network b
   faults [NAME]   plant faults in a copy of the tree and score the diagnoses (--help)
   compiled [...]  run kernels of other compilers, and mutants, under lint and sanitizer (--help)
   consan [NAME]   run workloads after Triton's ConSan, and injected faults, under the sanitizer (--help)
+  triton-mutants  judge mutants by seed of compiled Triton kernels (--help)
   outside [NAME]  run programs of other projects under zinc-rt sanitize (--help)
   NAME ...        run the command zinc-rt-NAME, for example validate, run, inspect, golden
 """
@@ -232,6 +233,8 @@ def command_of(name: str, arguments: list[str], venv: Path = VENV) -> list[list[
         return [[str(PYTHON), str(ROOT / "ci" / "outside.py"), *arguments]]
     if name == "consan":
         return [[str(PYTHON), str(ROOT / "tests" / "concurrency" / "concurrency_command.py"), *arguments]]
+    if name == "triton-mutants":
+        return [[str(PYTHON), str(ROOT / "tests" / "compiled_corpus" / "triton_mutants.py"), *arguments]]
     if name == "faults":
         return [[str(PYTHON), str(ROOT / "tests" / "faults" / "faults_command.py"), *arguments]]
     script = BIN / f"zinc-rt-{name}"

@@ -1,11 +1,13 @@
 """Proofs by watching every wave of the launch: what a mutant leaves out changed nothing whenever it ran.
 
-An initialisation whose register held that value in all active lanes already, or in no lane is read before it is
-written again; a bound that cut off no lane. A sanitizer has nothing to find there, and outputs cannot differ.
+Any mutant whose place no wave reached. An initialisation whose register held that value in all active lanes
+already, or in no lane is read before it is written again, or without which every other instruction has the same
+results; a bound that cut off no lane. A sanitizer has nothing to find there, and outputs cannot differ.
 """
 
 from __future__ import annotations
 
+import copy
 import itertools
 
 import numpy as np
@@ -26,12 +28,14 @@ MOST_WAVES = 64
 
 def is_output_unchanged(binary: Binary, job: Job, mutant: Mutant, waves: int) -> str:
     """Return the proof as text; "" if there is none."""
-    if mutant.kind not in ("initialisation", "bound") or waves > MOST_WAVES:
+    if waves > MOST_WAVES:
         return ""
     offset = mutant.function.section.address + mutant.pc
     traces = [run_kernel(binary, job, trace=wave).steps for wave in range(waves)]
     if not any(step.pc == offset for steps in traces for step in steps):
         return "no wave of the launch comes there"
+    if mutant.kind not in ("initialisation", "bound"):
+        return ""
     if mutant.kind == "bound":
         return (
             "it cuts off no lane of any wave" if all(keeps_active_lanes(steps, offset) for steps in traces) else ""
@@ -47,7 +51,32 @@ def is_output_unchanged(binary: Binary, job: Job, mutant: Mutant, waves: int) ->
         for wave, steps in enumerate(kept)
     ):
         return "its register holds that already, whenever it runs"
+    if has_same_results(binary, job, mutant, waves):
+        return "every other instruction of the launch has the same results, and so have the outputs"
     return ""
+
+
+def has_same_results(binary: Binary, job: Job, mutant: Mutant, waves: int) -> bool:
+    """Return whether all instructions but the changed one execute in the same order with the same results."""
+    offset = mutant.function.section.address + mutant.pc
+    for wave in range(waves):
+        original, changed = copy.deepcopy(job), copy.deepcopy(job)
+        before = run_kernel(binary, original, trace=wave).steps
+        after = run_kernel(binary, changed, change=mutant.changed, trace=wave).steps
+        if not _are_same_steps(*([step for step in steps if step.pc != offset] for steps in (before, after))):
+            return False
+        arrays = zip(original.args, changed.args, strict=True)
+        if any(np.asarray(one).tobytes() != np.asarray(other).tobytes() for one, other in arrays):
+            return False
+    return True
+
+
+def _are_same_steps(before: list[TracedStep], after: list[TracedStep]) -> bool:
+    return len(before) == len(after) and all(
+        (one.pc, one.exec, one.name) == (other.pc, other.exec, other.name)
+        and np.array_equal(np.asarray(one.values), np.asarray(other.values))
+        for one, other in zip(before, after, strict=True)
+    )
 
 
 def active_lanes(mask: int, wave: int) -> np.ndarray:
