@@ -1,3 +1,4 @@
+# ruff: noqa: E402
 """`python3 ci/run.py triton-mutants FOLDER`: mutants by seed of compiled Triton kernels, as one table.
 
 FOLDER is that of perf/triton_kernels/corpus.py. Each mutant lacks a wait, barrier, cache operation, bound or
@@ -169,8 +170,8 @@ def print_result(verdicts: list[TritonMutant]) -> int:
     bound = wilson_lower_bound(decided, len(verdicts))
     passed = decided >= 0.99 * len(verdicts) and not crashed
     print(
-        f"{'PASS' if passed else 'FAIL'}  {decided} of {len(verdicts)} mutants found or shown the same, Wilson lower "
-        f"bound {bound:.1%}; {crashed} crashes; load {os.getloadavg()[0]:.1f}"
+        f"{'PASS' if passed else 'FAIL'}  {decided} of {len(verdicts)} mutants found or shown the same, Wilson "
+        f"lower bound {bound:.1%}; {crashed} crashes; load {os.getloadavg()[0]:.1f}"
     )
     return 0 if passed else 1
 
