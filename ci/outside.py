@@ -3,7 +3,8 @@
     python3 ci/run.py outside [NAME ...] [--files FOLDER] [--offline] [--json F]
 
 The files are fetched by address and SHA-256 into build/outside and never committed; --files takes them from a
-folder instead, --offline only from build/outside. A program without its files or packages is skipped with the
+folder instead, --offline only from build/outside. True findings in a project are listed with their explanation in
+outside_programs/PROJECT.yaml. A program without its files or packages is skipped with the
 reason. Packages: triton, torch for the CPU, and those that a row names.
 """
 
@@ -77,6 +78,7 @@ class OutsideRow:
     wrong: int = 0
     refused: int = 0
     findings: list[str] = field(default_factory=list)
+    known: int = 0  # findings that PROJECT.yaml explains
     seconds: float = 0.0
 
 
@@ -188,11 +190,13 @@ def run_program(program: OutsideProgram, arguments: argparse.Namespace) -> Outsi
             copy.write_text(replace_sizes(source.read_text(encoding="utf-8"), program.file), encoding="utf-8")
             words = [str(copy) if word == "FILE" else word for word in words]
         report = folder / "report.json"
-        command = [sys.executable, "-m", "zinc_rt.cli", "sanitize", "--json", str(report), "--", sys.executable]
+        known = PROGRAMS / f"{program.project}.yaml"
+        suppress = ["--suppress", str(known)] if known.exists() else []
+        sanitize = [sys.executable, "-m", "zinc_rt.cli", "sanitize", "--json", str(report), *suppress]
         start = time.monotonic()
         try:
             result = subprocess.run(
-                [*command, *words],
+                [*sanitize, "--", sys.executable, *words],
                 cwd=folder,
                 capture_output=True,
                 text=True,
@@ -218,6 +222,7 @@ def judge_output(row: OutsideRow, program: OutsideProgram, output: str, report: 
     measure = result["measure"]
     row.launches, row.kernels = measure["launches"], len(measure["kernels"])
     row.code_objects = sum(kernel["code_objects"] for kernel in measure["kernels"])
+    row.known = len(measure["suppressed"])
     row.findings = [f"{finding['line']}: {finding['rule']}" for finding in measure["findings"]]
 
     def count_matches(pattern: str) -> int:
@@ -231,14 +236,14 @@ def judge_output(row: OutsideRow, program: OutsideProgram, output: str, report: 
 
 COLUMNS = (
     "project", "program", "result", "kernels", "code objects", "launches", "right", "wrong", "refused", "findings",
-    "seconds",
+    "known", "seconds",
 )  # fmt: skip
 
 
 def _format_row(row: OutsideRow) -> tuple[str | int, ...]:
     return (
         row.project, row.name, row.result, row.kernels, row.code_objects, row.launches, row.right, row.wrong,
-        row.refused, len(row.findings), round(row.seconds),
+        row.refused, len(row.findings), row.known, round(row.seconds),
     )  # fmt: skip
 
 

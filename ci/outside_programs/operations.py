@@ -32,7 +32,7 @@ class ComparedOperation:
 
 def random_tensor(*shape: int, seed: int = 7) -> torch.Tensor:
     generator = torch.Generator().manual_seed(seed)
-    return torch.randn(*shape, generator=generator).to(DEVICE)
+    return torch.randn(shape, generator=generator).to(DEVICE)
 
 
 def choose_one_configuration() -> None:

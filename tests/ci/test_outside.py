@@ -45,13 +45,13 @@ def test_end_without_a_report_is_a_failure_with_its_reason(monkeypatch: pytest.M
 
 def test_kernels_and_code_objects_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     kernels = [{"kernel": name, "launches": 3, "code_objects": count} for name, count in (("a", 1), ("b", 2))]
-    measure = {"exit_code": 0, "launches": 6, "kernels": kernels, "findings": []}
+    measure = {"exit_code": 0, "launches": 6, "kernels": kernels, "findings": [], "suppressed": [{}]}
     row = run_with(monkeypatch, "right one\nright two\n", "", measure)
     assert (row.result, row.kernels, row.code_objects, row.launches, row.right) == ("right", 2, 3, 6, 2)
     skipped = outside.OutsideRow("another", "program")
-    assert outside._add_up([row, row, skipped]) == ("1 projects", "2 programs", "", 4, 6, 12, 4, 0, 0, 0, 0)
+    assert outside._add_up([row, row, skipped]) == ("1 projects", "2 programs", "", 4, 6, 12, 4, 0, 0, 0, 2, 0)
 
 
 def test_wrong_result_fails_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
-    measure = {"exit_code": 0, "launches": 1, "kernels": [], "findings": []}
+    measure = {"exit_code": 0, "launches": 1, "kernels": [], "findings": [], "suppressed": []}
     assert run_with(monkeypatch, "right one\nwrong two\n", "", measure).result == "failed"

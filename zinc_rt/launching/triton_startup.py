@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from zinc_rt.host.errors import ZincError
 from zinc_rt.isa.target import DEFAULT_ARCH
-from zinc_rt.launching.finding_groups import FindingGroup
+from zinc_rt.launching.finding_groups import FindingGroup, RacingPlace
 from zinc_rt.launching.finding_places import join_places
 
 if TYPE_CHECKING:
@@ -135,5 +135,11 @@ def read_reports(folder: Path) -> SanitizeReport:
 
 
 def _group(row: dict[str, Any]) -> FindingGroup:
+    other = row["other"]
+    place = None if other is None else RacingPlace(**{**other, "workgroup": _read_workgroup(other)})
+    return FindingGroup(**{**row, "workgroup": _read_workgroup(row), "other": place})
+
+
+def _read_workgroup(row: dict[str, Any]) -> tuple[int, int, int] | None:
     group = row["workgroup"]
-    return FindingGroup(**{**row, "workgroup": tuple(group) if group is not None else None})
+    return None if group is None else (group[0], group[1], group[2])
