@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from zinc_rt.golden.tiny_models.deepseek import deepseek2, deepseek2lite
-from zinc_rt.golden.tiny_models.gemma import gemma, gemma3, gemma4, gemma4moe
+from zinc_rt.golden.tiny_models.gemma import gemma, gemma2, gemma3, gemma4, gemma4moe
 from zinc_rt.golden.tiny_models.llama import (
     ernie4_5,
     exaone,
@@ -56,6 +56,7 @@ ARCHITECTURES = {
     "qwen3next": TinyArchitecture("qwen3next", "qwen2", qwen3next, 4, head_factor=2, fewest_layers=4),
     "qwen35": TinyArchitecture("qwen35", "qwen35", qwen35, 4, head_factor=2, fewest_layers=4),
     "qwen35moe": TinyArchitecture("qwen35moe", "qwen35", qwen35moe, 4, head_factor=2, fewest_layers=4),
+    "gemma2": TinyArchitecture("gemma2", "gemma", gemma2, 4, head_factor=2, fewest_layers=2),
     "gemma3": TinyArchitecture("gemma3", "gemma", gemma3, 7, head_factor=2),
     "gemma4": TinyArchitecture("gemma4", "gemma4", gemma4, 6, head_factor=2, fewest_layers=2),
     "gemma4moe": TinyArchitecture("gemma4", "gemma4", gemma4moe, 3, head_factor=2, fewest_layers=2),

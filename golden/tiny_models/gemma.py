@@ -1,4 +1,4 @@
-"""Tensors and metadata of gemma, gemma3 and gemma4 files, gemma4 dense and with experts."""
+"""Tensors and metadata of gemma, gemma2, gemma3 and gemma4 files, gemma4 dense and with experts."""
 
 from __future__ import annotations
 
@@ -27,6 +27,23 @@ def gemma(s: Sizes, w: RandomWeights) -> Metadata:
     add_embedding_and_output(w, s, scaled=True)
     add_decoder_layers(w, s)
     return head_metadata(s) | {"rope.freq_base": 10000.0, "rope.dimension_count": s.head_dim}
+
+
+def gemma2(s: Sizes, w: RandomWeights) -> Metadata:
+    add_embedding_and_output(w, s, scaled=True)
+    for blk in block_names(s):
+        w.add_norm(f"{blk}.attn_norm", s.hidden)
+        add_attention(w, blk, s)
+        w.add_norm(f"{blk}.post_attention_norm", s.hidden)
+        w.add_norm(f"{blk}.ffn_norm", s.hidden)
+        add_dense_ffn(w, blk, s)
+        w.add_norm(f"{blk}.post_ffw_norm", s.hidden)
+    return head_metadata(s) | {
+        "rope.freq_base": 10000.0,
+        "attention.sliding_window": s.window or WINDOW,
+        "attn_logit_softcapping": 2.0,  # near the scores of random weights
+        "final_logit_softcapping": 10.0,
+    }
 
 
 def gemma3(s: Sizes, w: RandomWeights) -> Metadata:

@@ -44,7 +44,15 @@ class PagedCache:
 
 
 def attention64(
-    q: np.ndarray, cache: PagedCache, batch: Batch, *, heads: int, kv_heads: int, scale: float, window: int
+    q: np.ndarray,
+    cache: PagedCache,
+    batch: Batch,
+    *,
+    heads: int,
+    kv_heads: int,
+    scale: float,
+    window: int,
+    cap: float = 0.0,
 ) -> np.ndarray:
     rows = []
     for query, (slot, position) in zip(q.astype(np.float64), batch, strict=True):
@@ -56,6 +64,8 @@ def attention64(
             k = cache.keys[slot].astype(np.float64).reshape(len(cache.keys[slot]), kv_heads, -1)
             v = cache.values[slot].astype(np.float64).reshape(len(cache.values[slot]), kv_heads, -1)
             scores = [scale * float(mine @ k[j, index]) for j in range(first, position + 1)]
+            if cap:
+                scores = [math.tanh(score / cap) * cap for score in scores]
             weights = [math.exp(score - max(scores)) for score in scores]
             total = sum(weights)
             outs.append(sum(w / total * v[first + i, index] for i, w in enumerate(weights)))
@@ -105,6 +115,20 @@ def test_attention_across_a_chunk_of_256_keys(ordering: str, position: int) -> N
         want = attention64(q, cache, [(0, position)], heads=2, kv_heads=1, scale=0.5, window=window)
         got = run_op(Op.FLASH_ATTN, ordering, q, *cache.cache_operands([(0, position)]), **attrs, window=window)
         assert_close(got, want, 5e-6, relative=False)
+
+
+@pytest.mark.parametrize("ordering", ORDERINGS)
+@pytest.mark.parametrize("cap", [0.25, 2.0, 50.0])
+def test_cap_bounds_the_scores_before_softmax(ordering: str, cap: float) -> None:
+    cache, batch = PagedCache([301, 40], (16, 16), pages=20, scale=3), [(0, 300), (1, 7), (0, 255)]
+    q = random_floats(1, 3, 32)
+    attrs = {"heads": 4, "kv_heads": 2, "head_dim": 8, "value_dim": 8, "scale": 0.5}
+    plain = attention64(q, cache, batch, heads=4, kv_heads=2, scale=0.5, window=0)
+    for window in (0, 46):
+        want = attention64(q, cache, batch, heads=4, kv_heads=2, scale=0.5, window=window, cap=cap)
+        got = run_op(Op.FLASH_ATTN, ordering, q, *cache.cache_operands(batch), **attrs, window=window, cap=cap)
+        assert_close(got, want, 5e-6, relative=False)
+    assert np.abs(want - plain).max() > 0.01
 
 
 @pytest.mark.parametrize("ordering", ORDERINGS)

@@ -53,6 +53,11 @@ LONGEST_HEADS = (
     _attention_attrs(2, 2, 7, 2),
 )
 WINDOWS = tuple(_attention_attrs(2, 1, 32, 32, window=window) for window in (1, 2, 31, 32, 33, 256, 257, 5000))
+CAPS = tuple(
+    _attention_attrs(*item) | {"cap": cap}
+    for item in ((2, 1, 32, 32), (4, 2, 128, 64), (2, 2, 256, 256), (2, 2, 7, 2))
+    for cap in (0.5, 50.0)
+)
 PAGE_SIZES = tuple(_attention_attrs(2, 1, 20, 20) | {"page_tokens": page} for page in (1, 2, 8, 32, 128, 512))
 
 SWEEPS = (
@@ -120,6 +125,7 @@ SWEEPS = (
     ),
     Sweep(Op.FLASH_ATTN, ({"T": 3, "ctx": 41, "slots": 2},), LONGEST_HEADS, values=("mixed", "edges"), more=PAGES),
     Sweep(Op.FLASH_ATTN, pair_shapes(T=(3,), ctx=(300,), slots=(1,)), WINDOWS, values=FEW, more=PAGES),
+    Sweep(Op.FLASH_ATTN, pair_shapes(T=(3,), ctx=(300,), slots=(1,)), CAPS, values=FEW, more=PAGES),
     Sweep(Op.FLASH_ATTN_BATCHED, pair_shapes(T=(5,), ctx=(290,), slots=(2,)), PAGE_SIZES, values=FEW, more=PAGES),
     Sweep(
         Op.FLASH_ATTN,
@@ -137,6 +143,8 @@ SWEEPS = (
             _attention_attrs(4, 2, 128, 64),
             _attention_attrs(2, 1, 256, 256),
             _attention_attrs(2, 1, 32, 32, window=1025),
+            _attention_attrs(2, 1, 32, 32) | {"cap": 1.5},
+            _attention_attrs(2, 1, 256, 256) | {"cap": 1.5},
         ),
         values=FEW,
         rooms=ROOMS,

@@ -124,6 +124,7 @@ _ATTENTION_ATTRS = (
     Attr("value_dim", int),
     Attr("scale", float),
     Attr("window", int, 0),  # 0: every earlier key; W: the W latest keys, the query's own included
+    Attr("cap", float, 0.0),  # bounds the scores as SOFTCAP does, before the mask; 0: no bound
     _PAGE,
 )
 _ATTENTION_IN = (

@@ -4,6 +4,7 @@ experts."""
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -25,6 +26,7 @@ class AttentionHeads:
     value_dim: int
     scale: float
     window: int = 0
+    cap: float = 0.0  # bound of the scores; 0: none
 
 
 def read_heads(m: ModelBuilder, layer: int) -> AttentionHeads:
@@ -120,6 +122,7 @@ def write_kv(
 def add_attention(
     m: ModelBuilder, q: str, cache: tuple[str, str], layer: int, spec: AttentionHeads, label: str = "kqv_out"
 ) -> str:
+    bound: dict[str, Any] = {"cap": spec.cap} if spec.cap else {}
     return m.value(
         Op.FLASH_ATTN if m.stage == "decode" else Op.FLASH_ATTN_BATCHED,
         (q, *cache, m.position, m.slot, m.find_page_table(spec.window)),
@@ -132,6 +135,7 @@ def add_attention(
         scale=spec.scale,
         window=spec.window,
         page_tokens=m.limits.page_tokens,
+        **bound,
     )
 
 

@@ -50,6 +50,22 @@ ARCHITECTURES: dict[str, Callable[[ModelBuilder], None]] = {
             labels=DecoderLabels(attended="sa_out"),
         )
     ),
+    "gemma2": make_decoder(
+        DecoderSpec(
+            "neox",
+            activation=Op.GEGLU,
+            post_norms=True,
+            scaled_embedding=True,
+            sliding=True,
+            sliding_period=2,
+            default_window=4096,
+            sliding_base="file",
+            attention_softcap=50.0,
+            logit_softcap=30.0,
+            wide_scale_layers=46,  # the 27B
+            labels=DecoderLabels(attended="sa_out"),
+        )
+    ),
     "gemma3": make_decoder(
         DecoderSpec(
             "neox",
@@ -58,7 +74,7 @@ ARCHITECTURES: dict[str, Callable[[ModelBuilder], None]] = {
             post_norms=True,
             scaled_embedding=True,
             sliding=True,
-            logit_softcap=True,
+            logit_softcap=0.0,
             wide_scale_layers=62,  # the 27B
             labels=DecoderLabels("cur_pos", "attn_proj", "sa_out"),
         )
@@ -75,7 +91,7 @@ ARCHITECTURES: dict[str, Callable[[ModelBuilder], None]] = {
             post_norms=True,
             sliding=True,
             sliding_period=4,
-            sliding_base=False,
+            sliding_base="same",
         )
     ),
     "olmoe": make_decoder(
@@ -108,7 +124,6 @@ ARCHITECTURES: dict[str, Callable[[ModelBuilder], None]] = {
 # What the opcodes of this version cannot express, for architectures without a row.
 MISSING_FOR = {
     "bert": "attention without a causal mask, layer norms with bias, learned positions, pooling",
-    "gemma2": "attention scores bounded by a soft cap",
     "gpt-oss": "attention sinks, biases of experts, a clamped activation, softmax over the selected experts",
     "mamba2": "the Mamba-2 scan, with groups and a scalar decay per head",
     "nomic-bert": "attention without a causal mask, layer norms with bias, pooling",

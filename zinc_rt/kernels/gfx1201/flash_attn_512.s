@@ -4,6 +4,6 @@
 .include "arith.inc"
 .include "flash_attn.inc"
 
-zrt_kernel name=flash_attn_512, buffers=7, constants=8, threads=256, vgprs=FLASH_VGPRS, sgprs=FLASH_SGPRS, lds=LDS_BYTES
+zrt_kernel name=flash_attn_512, buffers=7, constants=9, threads=256, vgprs=FLASH_VGPRS, sgprs=FLASH_SGPRS, lds=LDS_BYTES
     flash_attn
 zrt_end

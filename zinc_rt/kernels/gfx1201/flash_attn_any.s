@@ -7,7 +7,7 @@
 //
 // buffers: q; kv_k; kv_pe or 0; kv_v; position i32[T]; slot i32[T]; page table i32[slots][pages]; out
 // constants: query heads of a kv head; kv heads; elements of a key in kv_k; pe; value_dim; scale f32; window or 0; log2 of
-//            a page's tokens; pages of a slot. Grid: query heads of a kv head, tokens, kv heads
+//            a page's tokens; pages of a slot; bound of the scores or 0. Grid: query heads of a kv head, tokens, kv heads
 .include "zrt.inc"
 .include "arith.inc"
 .include "any_width.inc"
@@ -23,7 +23,7 @@
 .set DIM, 61                                        // the thread's
 .set LDS_M, 0                                       // maxima of the eight groups
 .set LDS_P, 64                                      // p of 256 keys
-zrt_kernel name=flash_attn_any, buffers=8, constants=9, threads=256, vgprs=64, sgprs=88, lds=1088
+zrt_kernel name=flash_attn_any, buffers=8, constants=10, threads=256, vgprs=64, sgprs=88, lds=1088
 
 // mask = which of the 32 keys from `first` on are visible.
 .macro visible_keys mask, first
@@ -77,7 +77,7 @@ zrt_kernel name=flash_attn_any, buffers=8, constants=9, threads=256, vgprs=64, s
 
     s_load_b512 s[4:19], s[0:1], 0x0                // q, kv_k, kv_pe, kv_v, position, slot, page table, out
     s_load_b256 s[20:27], s[0:1], 0x40              // group, kv heads, kv_k's elements, pe, value_dim, scale, window, log2
-    s_load_b32 s28, s[0:1], 0x60                    // pages
+    s_load_b64 s[28:29], s[0:1], 0x60               // pages, bound of the scores
     s_and_b32 s2, ttmp7, 0xffff                     // the token
     s_lshr_b32 s3, ttmp7, 16                        // the kv head
     s_lshl_b32 s50, s2, 2
@@ -203,6 +203,14 @@ zrt_kernel name=flash_attn_any, buffers=8, constants=9, threads=256, vgprs=64, s
     s_cmp_lt_u32 s46, 32
     s_cbranch_scc1 .Lkey
 
+    s_cmp_eq_u32 s29, 0
+    s_cbranch_scc1 .Lbounded
+    s_mov_b32 exec_lo, s39
+    f32_div v5, v7, s29, v[T], v[T + 1], v[T + 2], v[T + 3], v[T + 4], v[T + 5]
+    f32_tanh v5, v5, v[T], v[T + 1], v[T + 2], v[T + 3]
+    v_mul_f32 v7, s29, v5
+    s_mov_b32 exec_lo, -1
+.Lbounded:
     v_mov_b32 v6, v7
     f32_max_butterfly v6, v5
     v_mov_b32 v5, s84

@@ -5,6 +5,6 @@
 .include "arith.inc"
 .include "flash_attn.inc"
 
-zrt_kernel name=flash_attn_parts_512, buffers=7, constants=10, threads=256, vgprs=FLASH_VGPRS, sgprs=FLASH_SGPRS, lds=LDS_BYTES
+zrt_kernel name=flash_attn_parts_512, buffers=7, constants=11, threads=256, vgprs=FLASH_VGPRS, sgprs=FLASH_SGPRS, lds=LDS_BYTES
     flash_attn
 zrt_end

@@ -228,18 +228,19 @@ def _attention(
     tokens = row_shape(graph, node.inputs[0])[0]
     window, page_tokens = int(node.attrs.get("window", 0)), _find_page_tokens(node)
     constants = (float(node.attrs["scale"]), window, page_tokens.bit_length() - 1)
-    pages, grid = find_last_dim(graph, node.inputs[5]), (group, tokens, kv_heads)
+    tail = find_last_dim(graph, node.inputs[5]), float(node.attrs.get("cap", 0.0))  # pages of a slot, cap
+    grid = group, tokens, kv_heads
     width = choose_flash_width(tuning, tuning.flash_widths, head_dim, value_dim, page_tokens=page_tokens)
     if width is None:
         yield Launch(
             "flash_attn_any",
             (q, kv_k, None, kv_v, position, slot, page_table, out),
-            (group, kv_heads, head_dim, 0, value_dim, *constants, pages),
+            (group, kv_heads, head_dim, 0, value_dim, *constants, *tail),
             grid,
         )
         return
     inputs = q, kv_k, kv_v, position, slot, page_table
-    shape = (group, kv_heads, head_dim, value_dim, *constants, pages)
+    shape = (group, kv_heads, head_dim, value_dim, *constants, *tail)
     split = _split(tuning, node, graph, capacity)
     if split is None:
         yield Launch(f"flash_attn_{width}", (*inputs, out), shape, grid)

@@ -78,7 +78,7 @@ def flash_attn(kernels: ProjectionKernels, node: Node, graph: OpGraph, capacity:
     split = choose_split(tuning, rows=rows, keys=pages * page_tokens)
     if width is None:
         q, kv_latent, kv_pe, *where = inputs
-        constants = (heads, 1, latent, rope, latent, scale, 0, *paged)
+        constants = (heads, 1, latent, rope, latent, scale, 0, *paged, 0.0)
         grid: Grid = (heads, "tokens", 1)
         yield Launch("flash_attn_any", (q, kv_latent, kv_pe, kv_latent, *where, attended), constants, grid)
     elif split is None:

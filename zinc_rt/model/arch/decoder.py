@@ -76,12 +76,17 @@ class DecoderSpec:
     """Some layers see only a window, and rotate by unscaled RoPE."""
     sliding_period: int = 6
     """Of as many layers one has no window, where the file does not say otherwise."""
-    sliding_base: bool = True
-    """Layers with a window have a separate RoPE base, 10000 where the file does not define it."""
+    default_window: int = 0
+    """The window, where the file does not define it."""
+    sliding_base: Literal["own", "file", "same"] = "own"
+    """The RoPE base of layers with a window: a separate one, 10000 ("own") or that of the other layers ("file")
+    where the file does not define it; or that of the other layers, whatever the file says ("same")."""
     file_scales: bool = False
     """The file's scales of embeddings, attention, residuals and logits count, and whether RoPE is used."""
-    logit_softcap: bool = False
-    """The file's bound on the logits counts."""
+    attention_softcap: float = 0.0
+    """The bound on attention scores, where the file does not define it; 0: the architecture has none."""
+    logit_softcap: float | None = None
+    """The bound on the logits, where the file does not define it; 0: none. None: the file's does not count."""
     wide_scale_layers: int = 0
     """The number of layers of the one size whose query scale is 1 / sqrt(width / heads)."""
     labels: DecoderLabels = DecoderLabels()
@@ -104,8 +109,9 @@ def emit_decoder(m: ModelBuilder, spec: DecoderSpec) -> None:
     everywhere = add_rope_constants(m, n_rot, scaling=scaling, factors=factors)
     within_window = everywhere
     if spec.sliding:
-        within_window = add_rope_constants(m, n_rot, suffix="_swa", own_base=spec.sliding_base)
-    window = m.hyper.read_integer("attention.sliding_window", 0) if spec.sliding else 0
+        own = spec.sliding_base == "own" or (spec.sliding_base == "file" and m.hyper.has("rope.freq_base_swa"))
+        within_window = add_rope_constants(m, n_rot, suffix="_swa", own_base=own)
+    window = m.hyper.read_integer("attention.sliding_window", spec.default_window) if spec.sliding else 0
     temperature = make_query_temperature(m, scaling) if spec.query_temperature else None
     experts = None
     if spec.expert_width and not (spec.dense_without_experts and not m.hyper.read_integer("expert_count", 0)):
@@ -116,6 +122,9 @@ def emit_decoder(m: ModelBuilder, spec: DecoderSpec) -> None:
     ]
     m.declare_windows(windows)
 
+    cap = m.hyper.read_real("attn_logit_softcapping", spec.attention_softcap) if spec.attention_softcap else 0.0
+    if spec.attention_softcap and cap <= 0:
+        raise InputError(f"{m.hyper.source}: attn_logit_softcapping is {cap}, expected a positive number")
     scales = read_scales(m) if spec.file_scales else FileScales()
     x = m.embed()
     if spec.scaled_embedding:
@@ -126,7 +135,7 @@ def emit_decoder(m: ModelBuilder, spec: DecoderSpec) -> None:
         heads = read_heads(m, layer)
         if m.layers == spec.wide_scale_layers:
             heads = replace(heads, scale=(m.width / heads.heads) ** -0.5)
-        heads = replace(heads, window=windows[layer], scale=scales.attention or heads.scale)
+        heads = replace(heads, window=windows[layer], scale=scales.attention or heads.scale, cap=cap)
         rotated = scales.rope and not (spec.unrotated_step and (layer + 1) % spec.unrotated_step == 0)
         tables = (within_window if windows[layer] else everywhere) if rotated else None
         h = m.norm(x, f"blk.{layer}.attn_norm.weight", f"attn_norm-{layer}") if spec.pre_norms else x
@@ -150,7 +159,9 @@ def emit_decoder(m: ModelBuilder, spec: DecoderSpec) -> None:
         if scales.residual != 1.0:
             y = m.scale(y, scales.residual, f"ffn_scaled-{layer}")
         x = m.add(y, x, f"l_out-{layer}")
-    softcap = m.hyper.read_real("final_logit_softcapping", 0.0) if spec.logit_softcap else 0.0
+    softcap = 0.0
+    if spec.logit_softcap is not None:
+        softcap = m.hyper.read_real("final_logit_softcapping", spec.logit_softcap)
     m.head(x, softcap=softcap, scale=1.0 / scales.logit_divisor)
 
 

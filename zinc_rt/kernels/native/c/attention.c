@@ -6,6 +6,7 @@
 // there is room for several kv heads a cache row is read from end to end: strips of rows cost twice as much. With
 // partials, each chunk's (m, l, o) goes there and `attention_merge` merges them in index order; without, chunks are
 // merged here as they come.
+#include "activations.h"
 #include "exp_log.h"
 #include "paging.h"
 #include "task.h"
@@ -32,7 +33,7 @@ typedef struct {
     const int32_t *position, *slot, *page_table;
     float *out, *partials;  // [token][head][chunk seen][m, l, o], or none
     uint32_t group, kv_heads, head_dim, pe_dim, value_dim;
-    float scale;
+    float scale, cap;  // cap: of scores, 0 for none
     uint32_t window, slots, pages, page_tokens, cache_rows;
     uint32_t heads_an_item, tokens_an_item, splits, chunks_kept;
 } attention_arguments;
@@ -186,7 +187,9 @@ static void score_keys(const run *r, const chunk *c, uint32_t first, uint32_t kv
     for (uint32_t k = 0; k < r->each; k++) {
         for (uint32_t at = (dims + 15) / 16; at < SPAN / 16; at++) part[k][at] = (f32x16){0};
         f32x16 *p = part[k], low = (p[0] + p[1]) + (p[2] + p[3]), high = (p[4] + p[5]) + (p[6] + p[7]);
-        store16(scores[kv * r->each + k] + first, (low + high) * splat_exact(g->scale));
+        f32x16 score = (low + high) * splat_exact(g->scale);
+        if (g->cap != 0) score = tanh16(score / splat_exact(g->cap)) * splat_exact(g->cap);
+        store16(scores[kv * r->each + k] + first, score);
     }
 }
 

@@ -36,6 +36,7 @@ def attention_launches(
     caches: tuple[str, str | None, str],
     operands: tuple[str, str, str, str],
     window: int = 0,
+    cap: float = 0.0,
 ) -> Iterator[Launch | Sync]:
     """Return the launches of attention: out f32 [tokens, heads * value_dim]. `dims`: dimensions of a key, of its
     part in the second cache, and of a value. `caches`: keys, the rest of the keys or None, values. `operands`: q,
@@ -63,7 +64,7 @@ def attention_launches(
             partials,
         ),
         (
-            *(group, kv_heads, *dims, float(scale), window),
+            *(group, kv_heads, *dims, float(scale), cap, window),
             *(slots, pages, page_tokens, cache_rows),
             *(heads_an_item, QUERIES // heads_an_item, splits, chunks),
         ),
@@ -101,6 +102,7 @@ def flash_attn(tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str
         caches=(kv_k, None, kv_v),
         operands=(q, position, slot, page_table),
         window=int(node.attrs.get("window", 0)),
+        cap=float(node.attrs.get("cap", 0.0)),
     )
     if any(gates):
         yield SYNC

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from zinc_rt.kernels.reference.arithmetic.activations import tanh
 from zinc_rt.kernels.reference.arithmetic.dot import dot, tree
 from zinc_rt.kernels.reference.arithmetic.exp_log import exp
 
@@ -12,23 +13,27 @@ GROUPS = 8  # of 32 neighbouring keys
 GROUP = CHUNK // GROUPS
 
 
-def attend(q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: np.ndarray, scale: float) -> np.ndarray:
+def attend(
+    q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: np.ndarray, scale: float, cap: float = 0.0
+) -> np.ndarray:
     """Map q[n, H, D], k[J, KV, D], v[J, KV, Dv], mask[n, J] to [n, H, Dv]; see Arithmetic.attention."""
     out = np.zeros((*q.shape[:2], v.shape[2]), np.float32)
     for row, (query, visible) in enumerate(zip(q, mask, strict=True)):
-        out[row] = attend_one(query, k, v, visible, np.float32(scale))
+        out[row] = attend_one(query, k, v, visible, np.float32(scale), np.float32(cap))
     return out
 
 
 @np.errstate(all="ignore")
-def attend_one(q: np.ndarray, k: np.ndarray, v: np.ndarray, visible: np.ndarray, scale: np.float32) -> np.ndarray:
+def attend_one(
+    q: np.ndarray, k: np.ndarray, v: np.ndarray, visible: np.ndarray, scale: np.float32, cap: np.float32
+) -> np.ndarray:
     """Map one query's heads q[H, D] to [H, Dv]. Only visible keys are read."""
     m = l = o = None
     for first in range(0, len(k), CHUNK):
         keys = np.flatnonzero(visible[first : first + CHUNK])
         if keys.size == 0:
             continue
-        m_chunk, l_chunk, o_chunk = _chunk(q, k[first:], v[first:], _neighbours(keys), keys, scale)
+        m_chunk, l_chunk, o_chunk = _chunk(q, k[first:], v[first:], _neighbours(keys), keys, scale, cap)
         if m is None:
             m, l, o = m_chunk, l_chunk, o_chunk
             continue
@@ -49,7 +54,13 @@ def _neighbours(keys: np.ndarray) -> slice | np.ndarray:
 
 
 def _chunk(
-    q: np.ndarray, k: np.ndarray, v: np.ndarray, keys: slice | np.ndarray, where: np.ndarray, scale: np.float32
+    q: np.ndarray,
+    k: np.ndarray,
+    v: np.ndarray,
+    keys: slice | np.ndarray,
+    where: np.ndarray,
+    scale: np.float32,
+    cap: np.float32,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Compute (m[H], l[H], o[H, Dv]) over one chunk's visible keys, at offsets `where` in the chunk.
 
@@ -60,6 +71,8 @@ def _chunk(
     group = heads // kv_heads
     score = np.concatenate([dot(q[h * group : (h + 1) * group, None], k[keys, h]) for h in range(kv_heads)])
     score *= scale  # [H, visible keys]
+    if cap:
+        score = tanh(score / cap) * cap
     m = score.max(axis=1)  # exact in any order
     p = np.zeros((heads, CHUNK), np.float32)
     p[:, where] = exp(score - m[:, None])

@@ -49,8 +49,10 @@ class Arithmetic(Protocol):
         """Compute 1 / sqrt(x), rounding the root and the quotient separately."""
         ...
 
-    def attention(self, q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: np.ndarray, scale: float) -> np.ndarray:
-        """Compute softmax(q.k * scale) v -> [n, H, Dv].
+    def attention(
+        self, q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: np.ndarray, scale: float, cap: float = 0.0
+    ) -> np.ndarray:
+        """Compute softmax(q.k * scale) v -> [n, H, Dv]; with a cap, softmax(tanh(q.k * scale / cap) * cap) v.
 
         q[n, H, D], k[J, KV, D], v[J, KV, Dv]; query head h reads kv head h // (H // KV). mask is bool [n, J], True
         if the key is visible; j is the key's absolute position. Keys that no query sees may have any content. A

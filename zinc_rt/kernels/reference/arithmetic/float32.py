@@ -68,13 +68,17 @@ class Float32Dequant:
     def rsqrt(self, x: np.ndarray) -> np.ndarray:
         return ONE / np.sqrt(x)
 
-    def attention(self, q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: np.ndarray, scale: float) -> np.ndarray:
+    def attention(
+        self, q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: np.ndarray, scale: float, cap: float = 0.0
+    ) -> np.ndarray:
         (n, heads, _), kv_heads = q.shape, k.shape[1]
         group = heads // kv_heads
         out = np.zeros((n, heads, v.shape[2]), np.float32)
         for row, keys in _visible(mask):
             queries = q[row].reshape(kv_heads, group, -1)
             score = queries @ k[keys].transpose(1, 2, 0) * np.float32(scale)  # [KV, group, keys]
+            if cap:
+                score = self.tanh(score / np.float32(cap)) * np.float32(cap)
             p = self.exp(score - score.max(axis=-1, keepdims=True))
             o = p @ v[keys].transpose(1, 0, 2) / p.sum(axis=-1, keepdims=True)
             out[row] = o.reshape(heads, -1)

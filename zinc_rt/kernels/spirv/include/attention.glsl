@@ -121,7 +121,7 @@ void sum_values(uint first, uint width, int low, int high) {
 }
 
 // y = attention of the query over the keys at positions [first, last] of a slot; widths of a key and of a value.
-void attend(uint slot, int first, int last, uint key_width, uint value_width, float scale, F32RW y) {
+void attend(uint slot, int first, int last, uint key_width, uint value_width, float scale, float cap, F32RW y) {
     float m = 0.0, l = 0.0;
     bool begun = false;
     for (int chunk = first & ~int(CHUNK - 1u); chunk <= last; chunk += int(CHUNK)) {
@@ -131,6 +131,7 @@ void attend(uint slot, int first, int last, uint key_width, uint value_width, fl
             if (key < low) continue;
             values[key] = find_key(cache_row(slot, uint(chunk + key)));
             float s = score(key_width) * scale;
+            if (cap != 0.0) s = ftanh_(fdiv_(s, cap)) * cap;
             weights[key] = s;
             largest = fmax_(largest, s);
         }
