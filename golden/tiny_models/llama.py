@@ -100,6 +100,29 @@ def phi3long(s: Sizes, w: RandomWeights) -> Metadata:
     return build_phi3(s, w, max(1, s.context // 4))
 
 
+def phi2(s: Sizes, w: RandomWeights) -> Metadata:
+    """Return a phi2 model: biases everywhere, merged projections in every second layer, RoPE on half a head."""
+    add_embedding_and_output(w, s)
+    w.add_normal("output_norm.bias", (s.hidden,), std=0.2)
+    w.add_normal("output.bias", (s.vocab,), std=0.2)
+    q_out, kv_out = s.heads * s.head_dim, s.kv_heads * s.head_dim
+    for layer, blk in enumerate(block_names(s)):
+        w.add_norm(f"{blk}.attn_norm", s.hidden)
+        w.add_normal(f"{blk}.attn_norm.bias", (s.hidden,), std=0.2)
+        parts = {"qkv": q_out + 2 * kv_out} if layer % 2 == 0 else {"q": q_out, "k": kv_out, "v": kv_out}
+        for name, rows in parts.items():
+            w.add_matrix(f"{blk}.attn_{name}", rows, s.hidden, gain=1.5)
+            w.add_normal(f"{blk}.attn_{name}.bias", (rows,), std=0.2)
+        for name, rows, columns in (
+            ("attn_output", s.hidden, q_out),
+            ("ffn_up", s.ffn, s.hidden),
+            ("ffn_down", s.hidden, s.ffn),
+        ):
+            w.add_matrix(f"{blk}.{name}", rows, columns)
+            w.add_normal(f"{blk}.{name}.bias", (rows,), std=0.2)
+    return {"attention.layer_norm_epsilon": 1e-5, "rope.dimension_count": s.head_dim // 2}
+
+
 def granite(s: Sizes, w: RandomWeights) -> Metadata:
     """Return a granite model with scaled embeddings, attention, residuals and logits."""
     add_embedding_and_output(w, s)

@@ -44,6 +44,8 @@ EDITS = (
     Edit("conv1d", "s_mul_i32 s34, s31, 3", "s_mul_i32 s34, s31, 2"),
     Edit("row_scale", "s_lshl_b32 s2, s2, 2", "s_lshl_b32 s2, s2, 1", 1, least={"T": 1, "N": 1}),
     Edit("softcap", "v_mul_f32 \\y, s13, v16", "v_mul_f32 \\y, v16, v16", least={"T": 1, "N": 1}),
+    Edit("gelu", "f32_gelu \\y, \\a", "f32_silu \\y, \\a", least={"T": 1, "N": 1}),
+    Edit("layer_norm", "v_sub_f32 v8, v8, v2", "v_add_f32 v8, v8, v2", least={"T": 1}),
     Edit("stream_out", "s_cselect_b32 s21, 0, s21", "s_cselect_b32 s21, 1, s21"),
     Edit("table_store", "v_add_nc_u32 v0, 32, v0", "v_add_nc_u32 v0, 64, v0", least={"E": 33}),
     Edit("logits_adjust", "v_subrev_f32 v4, s45, v4", "v_sub_f32 v4, s45, v4", least={"V": 1}, family="sampling"),

@@ -169,6 +169,8 @@ CASES: dict[Op, Callable[[], Case]] = {
     Op.SCALE: lambda: ([activations(1, 19), f32_weight(2, 1)], {"factor": 0.1}),
     Op.ROW_SCALE: lambda: ([activations(1, 19), POSITION, f32_weight(2, 300)], {}),
     Op.SLICE: lambda: ([activations(1, 24)], {"group": 6, "offset": 1, "size": 3}),
+    Op.GELU: lambda: ([activations(1, 19)], {}),
+    Op.LAYER_NORM: lambda: ([activations(1, 96), f32_weight(2, 96), f32_weight(3, 96)], {"eps": 1e-5}),
     Op.SOFTCAP: lambda: ([activations(1, 19)], {"cap": 30.0}),
     Op.MLA_ABSORB: lambda: ([activations(1, 72), q8_weight(2, 2, 32, 32)], {**MLA, "nope": 32}),
     Op.MLA_EXPAND: lambda: (

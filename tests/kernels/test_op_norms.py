@@ -163,3 +163,27 @@ def test_gated_norm_normalises_each_head_then_gates(ordering: str, tokens: int, 
     got = run_op(Op.SSM_GATED_NORM, ordering, x, z, w, eps=CEPS)
     gate = z.astype(np.float64) / (1 + np.exp(-z.astype(np.float64)))
     assert_close(got, norm64(x, dequantise64(w), size) * gate, 2e-6)
+
+
+@pytest.mark.parametrize("ordering", ORDERINGS)
+@pytest.mark.parametrize("kind", ["plain", "outlier", "large", "one zero row"])
+@pytest.mark.parametrize(("tokens", "width"), [(1, 3), (3, 17), (2, 131), (2, 256)])
+def test_layer_norm_matches_the_formula(ordering: str, kind: str, tokens: int, width: int) -> None:
+    x = edge_rows(kind, tokens, width)
+    x += np.float32(0.5) * np.abs(x).max(axis=1, keepdims=True)  # a mean far from 0
+    w, b = random_floats(5, width), random_floats(6, width)
+    exact = x.astype(np.float64)
+    centred = exact - exact.mean(axis=1, keepdims=True)
+    spread = np.sqrt((centred**2).mean(axis=1, keepdims=True) + CEPS)
+    limit = 2e-6 * np.abs(exact).max(axis=1, keepdims=True) / spread * np.abs(w).max() + 1e-6
+    for bias in (None, make_weight(b)):
+        want = centred / spread * w + (0 if bias is None else b)
+        got = run_op(Op.LAYER_NORM, ordering, x, make_weight(w), bias, eps=CEPS)
+        assert_close(got, want, limit, relative=False, zero=True)
+
+
+@pytest.mark.parametrize("ordering", ORDERINGS)
+def test_layer_norm_of_a_constant_row_is_its_bias(ordering: str) -> None:
+    w, b = (make_weight(random_floats(seed, 64)) for seed in (1, 2))
+    got = run_op(Op.LAYER_NORM, ordering, np.full((2, 64), 3, np.float32), w, b, eps=1e-5)
+    assert np.array_equal(got, np.stack([random_floats(2, 64)] * 2))

@@ -36,6 +36,7 @@ SWEEPS = (
         more={"one": 1},
     ),
     Sweep(Op.ROW_SCALE, _N, values=("mixed", "edges", "denormals"), rooms=ROOMS, more={"ctx": 9}),
+    Sweep(Op.GELU, _N, rooms=ROOMS),
     Sweep(Op.SOFTCAP, _N, ({"cap": 30.0}, {"cap": 1e-39}), rooms=ROOMS),
     Sweep(
         Op.SLICE,

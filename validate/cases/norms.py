@@ -1,4 +1,4 @@
-"""Cases of RMS norms over rows and over heads, also fused with the preceding residual sum."""
+"""Cases of norms: layer norms, and RMS norms over rows and over heads, also fused with the preceding residual sum."""
 
 from __future__ import annotations
 
@@ -27,6 +27,8 @@ SWEEPS = (
         vectors=PLAIN[1:],
     ),
     Sweep(Op.RESIDUAL_RMS_NORM, pair_shapes(T=(1, 2, 3), D=SIZES), EPS, rooms=ROOMS),
+    Sweep(Op.LAYER_NORM, pair_shapes(T=(1, 2, 3), K=SIZES), EPS, rooms=ROOMS, without=((), ("bias",))),
+    Sweep(Op.LAYER_NORM, ({"T": 2, "K": 256},), EPS, values=("mixed", "edges"), vectors=PLAIN[1:]),
     Sweep(
         Op.SSM_GATED_NORM, pair_shapes(T=(1, 3), D=(1, 16, 37, 128, 256), K=("D", "2*D", "3*D")), EPS, rooms=ROOMS
     ),

@@ -60,6 +60,8 @@ class Op(IntEnum):
     SAMPLE_SLOTS = 46
     LOGPROBS = 47
     TABLE_STORE = 49
+    LAYER_NORM = 50
+    GELU = 51
 
 
 Kind = Literal["float", "weight", "index", "any"]  # float: f32; weight: any ggml type; index: i32
@@ -589,6 +591,13 @@ OPS: dict[Op, OpSpec] = {
             (_index_port("entry", "E"), _index_port("value", "E"), _index_port("table", "slots", "pages")),
             (_index_port("table_out", "slots", "pages", inplace="table"),),
         ),
+        OpSpec(
+            Op.LAYER_NORM,  # of whole rows
+            (_float_port("x", "T", "K"), _weight_port("weight", "K"), _weight_port("bias", "K", optional=True)),
+            (_float_port("y", "T", "K"),),
+            (_EPS,),
+        ),
+        OpSpec(Op.GELU, (_float_port("x", "T", "N"),), (_float_port("y", "T", "N"),)),
     )
 }
 

@@ -146,9 +146,13 @@ class ModelBuilder:
                 f"{gguf.path}: block_count implies {self.layers} layers, but the file has only "
                 f"{len(gguf.tensors)} tensors"
             )
-        self.eps = self.hyper.read_real("attention.layer_norm_rms_epsilon")
         self._windows: tuple[int, ...] = (0,)
         self._step_buffers()
+
+    @property
+    def eps(self) -> float:
+        """Return the epsilon of RMS norms."""
+        return self.hyper.read_real("attention.layer_norm_rms_epsilon")
 
     # --- buffers -------------------------------------------------------------------------------------------
 
@@ -332,6 +336,15 @@ class ModelBuilder:
         operand = ABSENT if weight is None else self.weight(weight, (size,))
         return self.value(Op.RMS_NORM, (x, operand), columns, label, eps=eps or self.eps, size=size)
 
+    def layer_norm(self, x: str, name: str, label: str) -> str:
+        """Add a layer norm of whole rows by `<name>.weight` and, if the file has it, `<name>.bias`."""
+        columns = self.shape(x)[1:]
+        width = int(columns[-1])
+        weight = self.weight(f"{name}.weight", (width,))
+        bias = self.weight(f"{name}.bias", (width,), optional=True)
+        eps = self.hyper.read_real("attention.layer_norm_epsilon")
+        return self.value(Op.LAYER_NORM, (x, weight, bias), columns, label, eps=eps)
+
     def linear(
         self, x: str, name: str, out: int, label: str, *, take: tuple[slice, ...] = (), part: str = ""
     ) -> str:
@@ -368,9 +381,12 @@ class ModelBuilder:
     def barrier(self, *buffers: str, layer: int) -> None:
         self.builder.node(Op.BARRIER, buffers, (), layer=layer)
 
-    def head(self, x: str, *, softcap: float = 0.0, scale: float = 1.0) -> None:
+    def head(self, x: str, *, softcap: float = 0.0, scale: float = 1.0, layer_norm: bool = False) -> None:
         """Add the final norm, the vocabulary logits of the requested rows, times `scale`, and the greedy token."""
-        x = self.norm(x, "output_norm.weight", "result_norm")
+        if layer_norm:
+            x = self.layer_norm(x, "output_norm", "result_norm")
+        else:
+            x = self.norm(x, "output_norm.weight", "result_norm")
         if scale != 1.0:
             x = self.scale(x, scale, "result_norm_scaled")
         tied = not self.has_weight("output.weight")

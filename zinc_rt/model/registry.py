@@ -9,7 +9,7 @@ from zinc_rt.host.errors import UnsupportedError
 from zinc_rt.ir.graph import Stage
 from zinc_rt.ir.op import Op
 from zinc_rt.ir.verify import verify_graph
-from zinc_rt.model.arch import deepseek2, gemma4, jamba, mamba, qwen_hybrid
+from zinc_rt.model.arch import deepseek2, gemma4, jamba, mamba, phi2, qwen_hybrid
 from zinc_rt.model.arch.decoder import DecoderLabels, DecoderSpec, make_decoder
 from zinc_rt.model.builder import DeltaForm, Model, ModelBuilder, Overrides, SequenceLimits
 from zinc_rt.model.gguf import GGUFFile
@@ -80,6 +80,7 @@ ARCHITECTURES: dict[str, Callable[[ModelBuilder], None]] = {
         )
     ),
     "gemma4": gemma4.emit,
+    "phi2": phi2.emit,
     "phi3": make_decoder(  # Phi 3, 3.5, 4
         DecoderSpec("neox", rope_factors=("rope_factors_short.weight", "rope_factors_long.weight"))
     ),
@@ -123,11 +124,10 @@ ARCHITECTURES: dict[str, Callable[[ModelBuilder], None]] = {
 
 # What the opcodes of this version cannot express, for architectures without a row.
 MISSING_FOR = {
-    "bert": "attention without a causal mask, layer norms with bias, learned positions, pooling",
+    "bert": "attention without a causal mask, learned positions, pooling",
     "gpt-oss": "attention sinks, biases of experts, a clamped activation, softmax over the selected experts",
     "mamba2": "the Mamba-2 scan, with groups and a scalar decay per head",
-    "nomic-bert": "attention without a causal mask, layer norms with bias, pooling",
-    "phi2": "layer norms with bias, a feed-forward without a gate",
+    "nomic-bert": "attention without a causal mask, pooling",
 }
 
 

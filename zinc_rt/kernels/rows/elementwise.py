@@ -58,6 +58,11 @@ def softcap(tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str, i
     yield make_rowwise_launch(tuning, "softcap", buffers, *row_shape(graph, x), float(node.attrs["cap"]))
 
 
+def gelu(tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch]:
+    (x,) = node.inputs
+    yield make_rowwise_launch(tuning, "gelu", (Ref(x), Ref(node.outputs[0])), *row_shape(graph, x))
+
+
 def slice_columns(tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch]:
     (x,), (y,) = node.inputs, node.outputs
     group, offset, size = (int(node.attrs[name]) for name in ("group", "offset", "size"))
@@ -79,6 +84,7 @@ CODES: dict[Op, Callable[..., Iterator[Launch]]] = {
     Op.ROW_SCALE: row_scale,
     Op.SLICE: slice_columns,
     Op.SOFTCAP: softcap,
+    Op.GELU: gelu,
 }
 
 

@@ -1,4 +1,4 @@
-"""RMS norms: nodes to launches. norm.inc describes the kernels."""
+"""Norms: nodes to launches. norm.inc describes the kernels."""
 
 from __future__ import annotations
 
@@ -71,8 +71,16 @@ def residual_rms_norm(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -
     yield make_residual_norm_launch(x, residual, weight, hidden, y, rows=rows, columns=columns, eps=eps)
 
 
+def layer_norm(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch]:
+    x, weight, bias = node.inputs
+    rows, columns = row_shape(graph, x)
+    buffers = (Ref(x), Ref(weight), None if bias == ABSENT else Ref(bias), Ref(node.outputs[0]))
+    yield Launch("layer_norm", buffers, (columns, float(node.attrs["eps"])), (1, rows, 1))
+
+
 def rows(tuning: Tuning) -> tuple[Entry, ...]:
     return (
         Entry(Op.RMS_NORM, partial(rms_norm, tuning), tuning.orderings, F32),
         Entry(Op.RESIDUAL_RMS_NORM, residual_rms_norm, tuning.orderings, F32),
+        Entry(Op.LAYER_NORM, layer_norm, tuning.orderings, F32),
     )

@@ -91,6 +91,26 @@ KERNEL(softcap) {
 typedef struct {
     const float *x;
     float *y;
+    uint32_t columns;
+} gelu_arguments;
+
+INLINE f32x16 gelu_of(f32x16 x, f32x16 unused) {
+    (void)unused;
+    return gelu16(x);
+}
+
+KERNEL(gelu) {
+    const gelu_arguments *g = arguments;
+    for (uint32_t item = first; item < last; item++) {
+        part p = part_of(item, grid[0], g->columns);
+        each1(g->x + p.at, g->y + p.at, p.n, gelu_of, splat(0.0f));
+    }
+    return OK;
+}
+
+typedef struct {
+    const float *x;
+    float *y;
     const int32_t *position;
     const float *table;
     uint32_t columns, positions;

@@ -1,4 +1,4 @@
-// RMS norms. kernels/rows/norm.py gives the argument blocks.
+// Norms. kernels/rows/norm.py gives the argument blocks.
 #include "norm.h"
 #include "task.h"
 
@@ -38,6 +38,23 @@ KERNEL(residual_rms_norm) {
         for (; i + 16 <= n; i += 16) store16(hidden + i, load16(x + i) + load16(residual + i));
         if (i < n) store_some(hidden + i, load_some(x + i, n - i) + load_some(residual + i, n - i), n - i);
         rms_norm(hidden, g->weight, g->y + (size_t)row * n, n, g->eps);
+    }
+    return OK;
+}
+
+typedef struct {
+    const float *x, *weight, *bias;  // bias may be none
+    float *y;
+    uint32_t columns;
+    float eps;
+} layer_norm_arguments;
+
+// An item is a row.
+KERNEL(layer_norm) {
+    const layer_norm_arguments *g = arguments;
+    for (uint32_t row = first; row < last; row++) {
+        size_t at = (size_t)row * g->columns;
+        layer_norm(g->x + at, g->weight, g->bias, g->y + at, g->columns, g->eps);
     }
     return OK;
 }
