@@ -217,6 +217,57 @@ def test_optional_scales_of_granite(tiny: Callable[[str], GGUFFile]) -> None:
             nodes(logit_scale=wrong)
 
 
+@pytest.mark.parametrize(
+    ("architecture", "key", "value", "neutral"),
+    [
+        ("smollm3", "attention.scale", 0.09, 0.0),
+        ("seed_oss", "attention.scale", 0.09, 0.0),
+        ("qwen2", "attn_logit_softcapping", 50.0, 0.0),
+        ("llama", "logit_scale", 1.6, 1.0),
+        ("qwen2", "attention.causal", False, True),
+    ],
+)
+def test_key_that_changes_results_and_is_not_applied_is_refused(
+    architecture: str, key: str, value: object, neutral: object, tiny: Callable[[str], GGUFFile]
+) -> None:
+    gguf, name = tiny(architecture), f"{architecture}.{key}"
+    with pytest.raises(UnsupportedError, match=rf"{name} is {value}, which this version does not apply"):
+        build_model(replace(gguf, metadata={**gguf.metadata, name: value}), SequenceLimits(ctx=32))
+    build_model(replace(gguf, metadata={**gguf.metadata, name: neutral}), SequenceLimits(ctx=32))
+
+
+def test_key_that_llama_cpp_ignores_is_allowed(tiny: Callable[[str], GGUFFile]) -> None:
+    gguf = tiny("jamba")
+    build_model(
+        replace(gguf, metadata={**gguf.metadata, "jamba.expert_weights_scale": 2.0}), SequenceLimits(ctx=32)
+    )
+
+
+@pytest.mark.parametrize("name", ["rope_factors_long.weight", "rope_factors_short.weight"])
+def test_rope_factors_that_are_not_applied_are_refused(name: str, tiny: Callable[[str], GGUFFile]) -> None:
+    gguf = tiny("granite")
+    factors = replace(gguf.tensors["output_norm.weight"], name=name)
+    with pytest.raises(UnsupportedError, match=f"architecture granite does not use the tensor {name}"):
+        build_model(replace(gguf, tensors={**gguf.tensors, name: factors}), SequenceLimits(ctx=32))
+
+
+def test_gemma2_defaults_and_invalid_cap(tiny: Callable[[str], GGUFFile]) -> None:
+    gguf, limits = tiny("gemma2"), SequenceLimits(ctx=32)
+
+    def nodes(**changes: object) -> list[Node]:
+        changed = {f"gemma2.{key}": value for key, value in changes.items()}
+        kept = {key: value for key, value in ({**gguf.metadata, **changed}).items() if value is not None}
+        return list(build_model(replace(gguf, metadata=kept), limits).graph.nodes)
+
+    default = nodes(attn_logit_softcapping=None, final_logit_softcapping=None)
+    assert {node.attrs["cap"] for node in default if node.op is Op.FLASH_ATTN_BATCHED} == {50.0}
+    assert [node.attrs["cap"] for node in default if node.op is Op.SOFTCAP] == [30.0]
+    windows = [node.attrs["window"] for node in nodes() if node.op is Op.FLASH_ATTN_BATCHED]
+    assert windows[0] > 0 and windows[1] == 0 and windows[:2] == windows[2:]
+    with pytest.raises(InputError, match="attn_logit_softcapping is -1"):
+        nodes(attn_logit_softcapping=-1.0)
+
+
 def test_unsupported_architecture_names_what_is_missing(tmp_path: Path) -> None:
     path = tmp_path / "m.gguf"
     path.write_bytes(gguf_bytes([pack_string_field("general.architecture", "gpt-oss")]))

@@ -1,4 +1,4 @@
-"""Cases of norms: layer norms, and RMS norms over rows and over heads, also fused with the preceding residual sum."""
+"""Cases of layer norms, and of RMS norms over rows and heads, also fused with the preceding residual sum."""
 
 from __future__ import annotations
 

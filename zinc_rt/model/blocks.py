@@ -46,6 +46,7 @@ def find_frequency_factors(m: ModelBuilder, name: str, n_rot: int) -> np.ndarray
     """Return the tensor that divides RoPE's frequencies, f32 [n_rot // 2]; None if the file has none of that
     name.
     """
+    m.mark_read(name)
     tensor = m.gguf.tensors.get(name)
     if tensor is None:
         return None

@@ -17,6 +17,7 @@ from zinc_rt.kernels.weight import Weight
 from zinc_rt.model.gguf import GGUFFile
 from zinc_rt.model.hyper import HyperParameters
 
+ROPE_FACTORS = ("rope_freqs.weight", "rope_factors_short.weight", "rope_factors_long.weight")
 DeltaForm = Literal["ids", "inplace", "plain"]
 # fmt: off
 WEIGHT_DTYPES = frozenset({
@@ -264,6 +265,10 @@ class ModelBuilder:
 
     # --- weights -------------------------------------------------------------------------------------------
 
+    def mark_read(self, *names: str) -> None:
+        """Record tensors as applied that are not operands."""
+        self._read.update(names)
+
     def has_weight(self, name: str) -> bool:
         return name in self.gguf.tensors
 
@@ -409,6 +414,7 @@ class ModelBuilder:
 
     def model(self) -> Model:
         self._check_all_read()
+        self.hyper.check_unread_keys()
         return Model(
             gguf=self.gguf,
             graph=self.builder.build(),
@@ -421,13 +427,14 @@ class ModelBuilder:
         )
 
     def _check_all_read(self) -> None:
-        """Raise UnsupportedError for a bias or scale that is not applied, because ignoring it would change every
-        result. Unused matrices are allowed, because files contain spare ones and those of next-token-prediction
-        layers.
+        """Raise UnsupportedError for a bias, a scale or RoPE factors that are not applied, because ignoring
+        them would change every result. Unused matrices are allowed, because files contain spare ones and those of
+        next-token-prediction layers.
         """
         for name in sorted(set(self.gguf.tensors) - self._read):
             layer = re.match(r"blk\.(\d+)\.", name)
-            if name.endswith((".bias", ".scale")) and (layer is None or int(layer[1]) < self.layers):
+            matters = name in ROPE_FACTORS or name.endswith((".bias", ".scale"))
+            if matters and (layer is None or int(layer[1]) < self.layers):
                 raise UnsupportedError(
                     f"{self.gguf.path}: architecture {self.hyper.architecture} does not use the tensor {name}",
                     next="convert the model without it, or with a converter that folds it into the weights",

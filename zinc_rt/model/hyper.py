@@ -8,9 +8,35 @@ from typing import TypeVar
 
 import numpy as np
 
-from zinc_rt.host.errors import InputError
+from zinc_rt.host.errors import InputError, UnsupportedError
 
 T = TypeVar("T")
+
+# Keys of llama.cpp (gguf's constants.py) that change results, each with the values that change nothing. A file
+# with another value is refused if the reader of its architecture does not read the key.
+RESULT_KEYS: dict[str, tuple[object, ...]] = {
+    "attention.scale": (0.0,),
+    "attention.causal": (True,),
+    "attention.clamp_kqv": (0.0,),
+    "attention.max_alibi_bias": (0.0,),
+    "attention.output_scale": (0.0, 1.0),
+    "attention.temperature_scale": (0.0,),
+    "attn_logit_softcapping": (0.0,),
+    "final_logit_softcapping": (0.0,),
+    "router_logit_softcapping": (0.0,),
+    "embedding_scale": (0.0, 1.0),
+    "residual_scale": (0.0, 1.0),
+    "logit_scale": (0.0, 1.0),
+    "expert_weights_scale": (0.0, 1.0),
+    "expert_group_scale": (0.0, 1.0),
+    "swin_norm": (False,),
+    "use_parallel_residual": (False,),
+}
+
+# Keys that llama.cpp does not apply either.
+IGNORED_KEYS: dict[str, tuple[str, ...]] = {
+    "jamba": ("expert_weights_scale",),
+}
 
 
 class HyperParameters:
@@ -21,6 +47,7 @@ class HyperParameters:
         self.architecture = architecture
         self.metadata = metadata
         self.source = source
+        self._read_keys: set[str] = set()
 
     def read_integer(self, key: str, default: int | None = None, *, layer: int | None = None) -> int:
         """Return an integer. With `layer`, the key may have one value for all layers or an array with one per
@@ -38,7 +65,7 @@ class HyperParameters:
 
     def array(self, key: str) -> list[int] | None:
         """Return the numbers of an array key, None if the key is absent."""
-        value = self.metadata.get(f"{self.architecture}.{key}")
+        value = self._find(key)
         if value is None:
             return None
         if not isinstance(value, list | tuple | np.ndarray):
@@ -46,10 +73,31 @@ class HyperParameters:
         return [self._convert_value(key, item, _integer) for item in value]
 
     def has(self, key: str) -> bool:
-        return f"{self.architecture}.{key}" in self.metadata
+        return self._find(key) is not None
 
     def is_array(self, key: str) -> bool:
-        return isinstance(self.metadata.get(f"{self.architecture}.{key}"), list | tuple | np.ndarray)
+        return isinstance(self._find(key), list | tuple | np.ndarray)
+
+    def check_unread_keys(self) -> None:
+        """Raise UnsupportedError for a key that changes results but that the architecture's reader did not read.
+        Call it once the model is built."""
+        for key, neutral in RESULT_KEYS.items():
+            value = self.metadata.get(f"{self.architecture}.{key}")
+            if value is None or key in self._read_keys:
+                continue
+            if not isinstance(value, list | tuple | np.ndarray) and value in neutral:
+                continue
+            if key not in IGNORED_KEYS.get(self.architecture, ()):
+                raise UnsupportedError(
+                    f"{self.source}: {self.architecture}.{key} is {value!r}, which this version does not apply "
+                    f"to architecture {self.architecture}",
+                    next="results would differ from the model's: use a file without this key",
+                )
+
+    def _find(self, key: str) -> object:
+        """Return a key's value, None if it is absent, and record that it was read."""
+        self._read_keys.add(key)
+        return self.metadata.get(f"{self.architecture}.{key}")
 
     def read_positive(self, key: str, default: int | None = None, *, layer: int | None = None) -> int:
         value = self.read_integer(key, default, layer=layer)
@@ -58,7 +106,7 @@ class HyperParameters:
         return value
 
     def _read(self, key: str, default: T | None, layer: int | None, convert: Callable[[object], T | None]) -> T:
-        value = self.metadata.get(f"{self.architecture}.{key}")
+        value = self._find(key)
         if value is None:
             if default is None:
                 raise InputError(

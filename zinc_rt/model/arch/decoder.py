@@ -105,6 +105,7 @@ def emit_decoder(m: ModelBuilder, spec: DecoderSpec) -> None:
     scaling = read_scaling(m.hyper, betas=spec.yarn_betas)
     n_rot = m.hyper.read_positive("rope.dimension_count", read_heads(m, 0).head_dim)
     beyond = m.limits.ctx > scaling.original_context  # of the requested context, not of the current position
+    m.mark_read(*spec.rope_factors)  # the context decides which
     factors = find_frequency_factors(m, spec.rope_factors[beyond], n_rot)
     everywhere = add_rope_constants(m, n_rot, scaling=scaling, factors=factors)
     within_window = everywhere
