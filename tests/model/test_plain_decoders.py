@@ -43,6 +43,9 @@ class Facts:
     residual: float = 1.0
     embedding: float = 1.0
     attention: float = 0.0
+    cap: float = 0.0
+    logit_cap: float = 0.0
+    period: int = 0  # of as many layers the last has no window
 
 
 ARCHITECTURES = {
@@ -56,6 +59,7 @@ ARCHITECTURES = {
     "olmoe": Facts(neox=True, renormalise=False, whole_norms=True),
     "granitemoe": Facts(logit_divisor=1.6, residual=0.22, embedding=12.0, attention=0.09),
     # The rest have goldens, and check the pass.
+    "gemma2": Facts(neox=True, gelu=True, embedding=8.0, post_norms=True, cap=2.0, logit_cap=10.0, period=2),
     "granite": Facts(logit_divisor=1.6, residual=0.22, embedding=12.0, attention=0.09),
     "llama": Facts(),
     "mixtral": Facts(),
@@ -82,7 +86,7 @@ def float64_logits(gguf: GGUFFile, facts: Facts, ids: list[int]) -> Array:
         y = x @ get(f"{name}.weight").T
         return y + get(f"{name}.bias") if has(f"{name}.bias") else y
 
-    def rotate(x: Array) -> Array:
+    def rotate(x: Array, base: float) -> Array:
         angle = np.arange(len(x))[:, None] * base ** (-2.0 * np.arange(n_rot // 2) / n_rot) / factors
         cos, sin = np.cos(angle)[:, None], np.sin(angle)[:, None]
         halves = slice(0, n_rot // 2), slice(n_rot // 2, n_rot)
@@ -92,16 +96,22 @@ def float64_logits(gguf: GGUFFile, facts: Facts, ids: list[int]) -> Array:
         y[..., second] = x[..., first] * sin + x[..., second] * cos
         return y
 
-    def attention(h: Array, at: str, turns: bool) -> Array:
+    def attention(h: Array, at: str, turns: bool, slides: bool) -> Array:
         q, k, v = (linear(h, f"{at}.attn_{name}") for name in "qkv")
         if facts.whole_norms:
             q, k = rms(q, f"{at}.attn_q_norm"), rms(k, f"{at}.attn_k_norm")
         q, k, v = (x.reshape(len(h), count, -1) for x, count in ((q, heads), (k, kv_heads), (v, kv_heads)))
         if turns:
-            q, k = rotate(q), rotate(k)
+            own = gguf.metadata.get(f"{gguf.architecture}.rope.freq_base_swa", base) if slides else base
+            q, k = rotate(q, float(own)), rotate(k, float(own))  # type: ignore[arg-type]
         k, v = (np.repeat(x, heads // kv_heads, axis=1) for x in (k, v))
         score = np.einsum("qhd,khd->hqk", q, k) * (facts.attention or q.shape[-1] ** -0.5)
-        score = np.where(np.tri(len(h), dtype=bool), score, -np.inf)
+        if facts.cap:
+            score = np.tanh(score / facts.cap) * facts.cap
+        visible = np.tri(len(h), dtype=bool)
+        if slides:
+            visible &= ~np.tri(len(h), k=-int(key("attention.sliding_window")), dtype=bool)  # type: ignore[call-overload]
+        score = np.where(visible, score, -np.inf)
         weights = np.exp(score - score.max(-1, keepdims=True))
         weights /= weights.sum(-1, keepdims=True)
         return linear(np.einsum("hqk,khd->qhd", weights, v).reshape(len(h), -1), f"{at}.attn_output")
@@ -146,12 +156,14 @@ def float64_logits(gguf: GGUFFile, facts: Facts, ids: list[int]) -> Array:
     for layer in range(layers):
         at = f"blk.{layer}"
         turns = not (facts.unrotated_step and (layer + 1) % facts.unrotated_step == 0)
-        y = attention(rms(x, f"{at}.attn_norm"), at, turns)
+        slides = facts.period > 0 and layer % facts.period < facts.period - 1
+        y = attention(rms(x, f"{at}.attn_norm"), at, turns, slides)
         x = x + facts.residual * (rms(y, f"{at}.post_attention_norm") if facts.post_norms else y)
         y = feed_forward(rms(x, f"{at}.{facts.ffn_norm}"), at)
         x = x + facts.residual * (rms(y, f"{at}.post_ffw_norm") if facts.post_norms else y)
     head = "output.weight" if has("output.weight") else "token_embd.weight"
-    return rms(x, "output_norm") @ get(head).T / facts.logit_divisor
+    logits = rms(x, "output_norm") @ get(head).T / facts.logit_divisor
+    return np.tanh(logits / facts.logit_cap) * facts.logit_cap if facts.logit_cap else logits
 
 
 def logits_of(gguf: GGUFFile) -> Array:
@@ -179,7 +191,18 @@ def test_logits_match_the_float64_pass(architecture: str, tiny: Callable[[str], 
     assert away < 1e-4
 
 
+def test_gemma2_period_and_own_rope_base_match_the_float64_pass(tiny: Callable[[str], GGUFFile]) -> None:
+    gguf = tiny("gemma2")
+    plain = logits_of(gguf)
+    changes = {"attention.sliding_window_pattern": 3, "rope.freq_base_swa": 500.0, "attn_logit_softcapping": 1.0}
+    changed = replace(gguf, metadata=gguf.metadata | {f"gemma2.{key}": value for key, value in changes.items()})
+    wanted = float64_logits(changed, replace(ARCHITECTURES["gemma2"], cap=1.0, period=3), IDS)
+    assert np.abs(logits_of(changed) - wanted).max() < 1e-4
+    assert np.abs(plain - wanted).max() > 1e-2
+
+
 WRONG = {
+    "gemma2": Facts(neox=True, gelu=True, embedding=8.0, post_norms=True, logit_cap=10.0, period=2),
     "glm4": Facts(),
     "smollm3": Facts(),
     "seed_oss": Facts(ffn_norm="post_attention_norm"),
