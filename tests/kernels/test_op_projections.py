@@ -108,7 +108,7 @@ def test_embed_returns_dequantised_rows_bit_for_bit(ordering: str, dtype: str) -
 
 @pytest.mark.parametrize("ordering", ORDERINGS)
 @pytest.mark.parametrize(("tokens", "columns"), [(1, 1), (2, 9), (3, 131)])
-def test_gated_activations_match_their_formulas(ordering: str, tokens: int, columns: int) -> None:
+def test_activations_match_their_formulas(ordering: str, tokens: int, columns: int) -> None:
     gate, up = edge_rows(tokens, columns), random_floats(2, tokens, columns, scale=2)
     if columns == 1:
         gate[:] = -3.25
@@ -121,6 +121,8 @@ def test_gated_activations_match_their_formulas(ordering: str, tokens: int, colu
     )
     limit = 2e-6 * np.abs(geglu) + 4e-7 * np.abs(u64)  # 1 + tanh cancels for negative arguments
     assert_close(run_op(Op.GEGLU, ordering, gate, up), geglu, limit, relative=False)
+    plain = gelu64(gate)
+    assert_close(run_op(Op.GELU, ordering, gate), plain, 2e-6 * np.abs(plain) + 4e-7, relative=False)
     want = u64 * sigmoid64(gate)
     assert_close(
         run_op(Op.SIGMOID_MUL, ordering, up, gate), want, 1e-6 * np.abs(want) + 1e-36 * np.abs(u64), relative=False
