@@ -11,6 +11,7 @@ from zinc_rt.isa.encodings import (
     flat,
     graphics,
     image,
+    image_gfx11,
     lds,
     memory_gfx11,
     packed,
@@ -28,8 +29,7 @@ Decode = Callable[[int, bytes, int, Target], Instruction | None]
 LONGEST_BYTES = 16
 _ILLEGAL = InstructionRow("VOP2", 0, "v_illegal", unit="valu", reads=("exec",), flow="illegal")
 
-# Decoders of everything except scalar and vector arithmetic, by the top six bits. gfx11's graphics encodings
-# are not decoded.
+# Decoders of everything except scalar and vector arithmetic, by the top six bits.
 _BY_TOP_BITS: dict[int, dict[int, Decode]] = {
     12: {
         0x31: buffer.decode,
@@ -42,11 +42,14 @@ _BY_TOP_BITS: dict[int, dict[int, Decode]] = {
         0x3E: graphics.decode_export,
     },
     11: {
+        0x33: graphics.decode_parameters,
         0x36: lds.decode,
         0x37: memory_gfx11.decode_flat,
         0x38: buffer_gfx11.decode,
         0x3A: buffer_gfx11.decode,
+        0x3C: image_gfx11.decode,
         0x3D: memory_gfx11.decode_scalar,
+        0x3E: graphics.decode_export,
     },
 }
 

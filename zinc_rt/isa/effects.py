@@ -135,7 +135,8 @@ def format_halves(halves: int) -> str:
 
 
 _RETURNS = 1  # of the temporal hint of gfx12's atomics
-_DATA_FIRST = ("VBUFFER", "VIMAGE")  # an atomic's data operand is sent and then replaced by the previous value
+# An atomic's data operand is sent and then replaced by the previous value.
+_DATA_FIRST = ("VBUFFER", "VIMAGE", "MIMG")
 _MESSAGES_WITH_M0 = (1, 9)  # INTERRUPT, GS_ALLOC_REQ
 
 

@@ -78,10 +78,10 @@ ENCODINGS = {
     "SMEM": EncodingFacts("smem", "smem", counter="kmcnt"),
     **dict.fromkeys(("VOP1", "VOP2", "VOPC", "VOP3", "VOP3P"), _VALU),
     "VOPD": replace(_VALU, unit="vopd"),
-    **dict.fromkeys(("FLAT", "GLOBAL", "SCRATCH", "VBUFFER", "MUBUF", "MTBUF", "VIMAGE"), _VMEM),
+    **dict.fromkeys(("FLAT", "GLOBAL", "SCRATCH", "VBUFFER", "MUBUF", "MTBUF", "VIMAGE", "MIMG"), _VMEM),
     "VSAMPLE": replace(_VMEM, counter="samplecnt"),
     "DS": EncodingFacts("lds", "lds", reads=("exec",), counter="dscnt"),
-    **dict.fromkeys(("VINTERP", "VDSDIR"), _GRAPHICS),
+    **dict.fromkeys(("VINTERP", "VDSDIR", "LDSDIR"), _GRAPHICS),
     "EXP": replace(_GRAPHICS, counter="expcnt"),
 }
 _BYTES = {"8": 1, "16": 2, "32": 4, "64": 8, "96": 12, "128": 16, "256": 32, "512": 64}
@@ -182,6 +182,10 @@ def make_rows(table: str, encoding: str, isa: float, halves: bool | None = None)
         instruction_rows = _add_returning_rows(_list_written_rows(table, encoding, isa))
     elif encoding in SEGMENTS:
         instruction_rows = _expand_segment_rows(encoding, _list_written_rows(table, "VMEM", isa))
+    elif encoding == "MIMG":
+        instruction_rows = (
+            replace(row, encoding="MIMG") for image in _IMAGES for row in _list_written_rows(table, image, isa)
+        )
     else:
         instruction_rows = _list_written_rows(table, encoding, isa)
     by_opcode: dict[int, InstructionRow] = {}
@@ -349,7 +353,11 @@ SEGMENTS = {
 }
 
 
-_ONLY = {"VBUFFER": 12, "MUBUF": 11, "MTBUF": 11}  # the encodings of buffers, by generation
+_ONLY = {  # encodings that one generation has
+    **dict.fromkeys(("MUBUF", "MTBUF", "MIMG", "LDSDIR"), 11),
+    **dict.fromkeys(("VBUFFER", "VIMAGE", "VSAMPLE", "VDSDIR"), 12),
+}
+_IMAGES = ("VIMAGE", "VSAMPLE")  # whose rows are MIMG's on gfx11
 
 
 def _expand_segment_rows(encoding: str, instruction_rows: Iterator[InstructionRow]) -> Iterator[InstructionRow]:

@@ -1,4 +1,7 @@
-"""MUBUF and MTBUF of gfx11: buffer accesses, two dwords. Rows are those of buffer.py."""
+"""MUBUF and MTBUF of gfx11: buffer accesses, two dwords. Rows are those of buffer.py.
+
+The flag `lds` marks loads that write to LDS, at the address in M0: no data operand.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from zinc_rt.isa.encodings.kinds import make_decoder
 from zinc_rt.isa.encodings.memory_gfx11 import decode_cache_bits
 from zinc_rt.isa.encodings.source import LITERAL, make_scalar
 from zinc_rt.isa.instruction import Instruction
-from zinc_rt.isa.operand import make_data, make_vgpr
+from zinc_rt.isa.operand import Operand, make_data, make_vgpr
 from zinc_rt.isa.rows import make_rows
 from zinc_rt.isa.target import Target
 
@@ -21,7 +24,8 @@ def decode(word: int, code: bytes, index: int, target: Target) -> Instruction | 
         return None
     high = int.from_bytes(code[index + 4 : index + 8], "little")
     words: tuple[int, ...] = (word, high)
-    if not row.operands:  # buffer_gl0_inv and the like
+    to_lds = "lds" in row.flags
+    if not row.operands and not to_lds:  # buffer_gl0_inv and the like
         if word & 0x6000 or high & 7 << 21:
             return None
         return Instruction(row, (), (), words)
@@ -34,13 +38,15 @@ def decode(word: int, code: bytes, index: int, target: Target) -> Instruction | 
     resource = make_scalar((high >> 16 & 0x1F) << 2, 4)
     soffset = make_decoder("s32", target)(code_of_offset, literal)
     tfe, offen, idxen = high >> 21 & 1, high >> 22 & 1, high >> 23 & 1
-    if resource is None or soffset is None or (tfe and (typed or row.unit == "atomic")):
+    if resource is None or soffset is None or (tfe and (typed or to_lds or row.unit == "atomic")):
         return None
-    value = make_data(high >> 8 & 0xFF, int(row.operands[-1][1:]) + tfe, None if tfe else row.data_half)
     address = make_vgpr(high & 0xFF, offen + idxen) if offen or idxen else OFF
     modifiers = place_modifiers(word >> 19 & 0x7F if typed else DEFAULT_FORMAT, idxen, offen, word & 0xFFF)
     # slc and dlc are swapped compared with FLAT
     modifiers += decode_cache_bits(word >> 13 & 3 | (word >> 12 & 1) << 2)
     modifiers += (TFE,) * tfe
-    operands = (value, address, resource, soffset)
+    operands: tuple[Operand, ...] = (address, resource, soffset)
+    if not to_lds:
+        width = int(row.operands[-1][1:]) + tfe
+        operands = (make_data(high >> 8 & 0xFF, width, None if tfe else row.data_half), *operands)
     return Instruction(row, operands, tuple(modifiers), words)

@@ -1,4 +1,6 @@
-"""VINTERP, VDSDIR and EXP of gfx12: parameters of a pixel shader, and exports. Compute shaders use none of them.
+"""VINTERP, VDSDIR (gfx12), LDSDIR (gfx11) and EXP: parameters of a pixel shader, and exports.
+
+Compute shaders use none of them.
 
 Flags of a row: `sel` if op_sel is shown; `h5` for the operands that it selects halves of, a bit each: the sources,
 then the destination.
@@ -62,7 +64,9 @@ def _decode_interpolate(word: int, code: bytes, index: int, target: Target) -> I
 
 
 def _decode_direct(word: int, target: Target) -> Instruction | None:
-    row = make_rows("graphics", "VDSDIR", target.generation).get(word >> 20 & 7)
+    is_gfx12 = target.generation == 12
+    rows = make_rows("graphics", "VDSDIR" if is_gfx12 else "LDSDIR", target.generation)
+    row = rows.get(word >> 20 & (7 if is_gfx12 else 15))
     if row is None:
         return None
     attribute = word >> 10 & 0x3F
@@ -70,6 +74,8 @@ def _decode_direct(word: int, target: Target) -> Instruction | None:
     if row.opcode == 0:
         operands.append(name(f"attr{attribute}.{'xyzw'[word >> 8 & 3]}", word >> 8 & 0xFF))
     vdst, vsrc = word >> 16 & 15, word >> 23 & 1
+    if not is_gfx12:
+        return Instruction(row, tuple(operands), (Modifier("wait_vdst", f"wait_vdst:{vdst}", vdst),), (word,))
     modifiers = (
         Modifier("wait_va_vdst", f"wait_va_vdst:{vdst}", vdst),
         Modifier("wait_vm_vsrc", f"wait_vm_vsrc:{vsrc}", vsrc),
@@ -85,4 +91,6 @@ def decode_export(word: int, code: bytes, index: int, target: Target) -> Instruc
     operands = [name(_TARGETS.get(number, f"invalid_target_{number}"), number)]
     operands += [make_vgpr(high >> 8 * i & 0xFF) if word >> i & 1 else OFF for i in range(4)]
     modifiers = (_DONE,) * (word >> 11 & 1) + (_ROW,) * (word >> 13 & 1)
-    return Instruction(make_rows("graphics", "EXP", 12)[0], tuple(operands), modifiers, (word, high))
+    return Instruction(
+        make_rows("graphics", "EXP", target.generation)[0], tuple(operands), modifiers, (word, high)
+    )

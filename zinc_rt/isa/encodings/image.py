@@ -34,8 +34,8 @@ from zinc_rt.isa.target import Target
 _DIMENSIONS = ("1D", "2D", "3D", "CUBE", "1D_ARRAY", "2D_ARRAY", "2D_MSAA", "2D_MSAA_ARRAY")
 _COORDINATES = (1, 2, 3, 3, 2, 3, 3, 4)
 _GRADIENTS = (2, 4, 6, 4, 2, 4, 4, 4)
-_DIM = tuple(Modifier("dim", f"dim:SQ_RSRC_IMG_{text}", i) for i, text in enumerate(_DIMENSIONS))
-_R128, _A16, _TFE, _LWE, _D16, _UNORM = (
+DIM = tuple(Modifier("dim", f"dim:SQ_RSRC_IMG_{text}", i) for i, text in enumerate(_DIMENSIONS))
+R128, A16, TFE, LWE, D16, UNORM = (
     Modifier(text, text, 1) for text in ("r128", "a16", "tfe", "lwe", "d16", "unorm")
 )
 
@@ -100,10 +100,10 @@ def _make_instruction(
     word, middle = words[:2]
     dmask = word >> 22 & 15
     modifiers = [Modifier("dmask", f"dmask:{dmask:#x}", dmask)] if dmask else []
-    modifiers.append(_DIM[word & 7])
-    modifiers += (_UNORM,) * (row.encoding == "VSAMPLE" and word >> 13 & 1)
+    modifiers.append(DIM[word & 7])
+    modifiers += (UNORM,) * (row.encoding == "VSAMPLE" and word >> 13 & 1)
     modifiers += format_policy(row.unit, middle >> 20 & 7, middle >> 18 & 3, word >> 7 & 1)
-    marks = ((word >> 4 & 1, _R128), (word >> 6 & 1, _A16), (tfe, _TFE), (lwe, _LWE), (word >> 5 & 1, _D16))
+    marks = ((word >> 4 & 1, R128), (word >> 6 & 1, A16), (tfe, TFE), (lwe, LWE), (word >> 5 & 1, D16))
     modifiers += [modifier for is_set, modifier in marks if is_set]
     return Instruction(row, operands, tuple(modifiers), words)
 
@@ -137,23 +137,23 @@ def _make_descriptor(code: int, width: int, literal: int) -> Operand | None:
 def _make_data_and_addresses(
     row: InstructionRow, word: int, middle: int, tfe: int, registers: tuple[int, ...]
 ) -> tuple[Operand, Operand]:
-    data = _count_data_dwords(row, word >> 22 & 15, word >> 5 & 1, tfe)
-    used = _count_address_dwords(row, word & 7, word >> 6 & 1)
+    data = count_data_dwords(row, word >> 22 & 15, word >> 5 & 1, tfe)
+    used = count_address_dwords(row, word & 7, word >> 6 & 1)
     first, places = middle & 0xFF, len(registers)
     minimum = 4 if "nosampler" in row.flags else 2 if "four" in row.flags or "cmpswap" in row.flags else 1
     beyond = (data > minimum and first + data > 256) or (used > places and registers[-1] + used - places + 1 > 256)
-    if beyond or data not in _list_data_counts(row) or used not in _list_address_counts(row):
+    if beyond or data not in list_data_counts(row) or used not in list_address_counts(row):
         data = minimum
         used = _find_most_addresses(row)
-    return make_vgpr(first, data), _make_addresses(registers, used)
+    return make_vgpr(first, data), make_addresses(registers, used)
 
 
-def _count_data_dwords(row: InstructionRow, dmask: int, d16: int, tfe: int) -> int:
+def count_data_dwords(row: InstructionRow, dmask: int, d16: int, tfe: int) -> int:
     width = 4 if "four" in row.flags else max(dmask.bit_count(), 1)
     return ((width + 1) // 2 if d16 else width) + tfe
 
 
-def _list_data_counts(row: InstructionRow) -> tuple[int, ...]:
+def list_data_counts(row: InstructionRow) -> tuple[int, ...]:
     if "four" in row.flags:
         return (2, 3, 4, 5) if "nosampler" in row.flags else (2, 4, 5)
     if row.unit == "atomic":
@@ -161,7 +161,7 @@ def _list_data_counts(row: InstructionRow) -> tuple[int, ...]:
     return 1, 2, 3, 4, 5
 
 
-def _count_address_dwords(row: InstructionRow, dimension: int, a16: int) -> int:
+def count_address_dwords(row: InstructionRow, dimension: int, a16: int) -> int:
     coordinates = (0 if "nocoords" in row.flags else _COORDINATES[dimension]) + ("lod" in row.flags)
     dwords = row.mask("x") + ((coordinates + 1) // 2 if a16 else coordinates)
     if "grad" in row.flags:
@@ -171,20 +171,20 @@ def _count_address_dwords(row: InstructionRow, dimension: int, a16: int) -> int:
 
 
 @cache
-def _list_address_counts(row: InstructionRow) -> frozenset[int]:
+def list_address_counts(row: InstructionRow) -> frozenset[int]:
     """Return the address counts of all dimensions. Multi-sampled arrays occur only in plain loads and stores."""
-    plain = (row.encoding == "VIMAGE" and "lod" not in row.flags) or "nosampler" in row.flags
+    plain = (row.counter != "samplecnt" and "lod" not in row.flags) or "nosampler" in row.flags
     counts = [
-        _count_address_dwords(row, dimension, a16) for dimension in range(8 if plain else 6) for a16 in (0, 1)
+        count_address_dwords(row, dimension, a16) for dimension in range(8 if plain else 6) for a16 in (0, 1)
     ]
     return frozenset(range(min(counts), max(counts) + 1))
 
 
 def _find_most_addresses(row: InstructionRow) -> int:
-    return 4 if row.encoding == "VIMAGE" else min(4, max(_list_address_counts(row)))
+    return 4 if row.encoding == "VIMAGE" else min(4, max(list_address_counts(row)))
 
 
-def _make_addresses(registers: tuple[int, ...], used: int) -> Operand:
+def make_addresses(registers: tuple[int, ...], used: int) -> Operand:
     """Return one register per address; the last address field names all remaining registers."""
     if used == 1:
         return make_vgpr(registers[0])
@@ -218,5 +218,5 @@ def _decode_ray(
         return None
     parts = tuple(make_vgpr(register, width) for register, width in zip(registers, widths[1:], strict=False))
     operands = (make_vgpr(middle & 0xFF, widths[0]), make_address_list(parts), resource)
-    modifiers = (_A16,) * a16
+    modifiers = (A16,) * a16
     return Instruction(row, operands, modifiers, words)

@@ -158,6 +158,12 @@ ff ff ds_load_b128 d4,a1
  - 2b b:gl0_inv - load %cache
 2c  - g:wb - load plain %cache
  - 2c b:gl1_inv - load %cache
+ - 2d b:load_lds_u8 - load lds <m0
+ - 2e b:load_lds_i8 - load lds <m0
+ - 2f b:load_lds_u16 - load lds <m0
+ - 30 b:load_lds_i16 - load lds <m0
+ - 31 b:load_lds_b32 - load lds <m0
+ - 32 b:load_lds_format_x - load lds <m0
 33 33 fgb:atomic_swap_b32 d1,x1 atomic
 34 34 fgb:atomic_cmpswap_b32 d1,x2 atomic
 35 35 fgb:atomic_add_u32 d1,x1 atomic

@@ -224,6 +224,7 @@ ROWS = {
 10 10 s_trap imm @halt
 11 11 s_round_mode hex
 12 12 s_denorm_mode imm
+ - 13+ s_singleuse_vdst hex %other
 14  - s_barrier_wait imm @barrier
 15  - s_barrier_leave - zero >scc
 1f 1f s_code_end - zero %other @padding
