@@ -82,6 +82,14 @@ class OutsideRow:
     seconds: float = 0.0
 
 
+def _compare_operations(project: str, file: str, package: str) -> OutsideProgram:
+    """Return a program of outside_programs/, whose operations.py prints the lines that are counted."""
+    return OutsideProgram(
+        project, "operations", (str(PROGRAMS / file),), packages=(package,),
+        right=r"^right ", wrong=r"^wrong ", refused=r"^refused ",
+    )  # fmt: skip
+
+
 BENCHMARK = (r"show_plots=True", "show_plots=False")
 PROGRAMS_OF = (
     OutsideProgram(
@@ -122,19 +130,9 @@ PROGRAMS_OF = (
                      (r'"N_CTX", \[[^]]*\]', '"N_CTX", [128]'), (r'"HEAD_DIM", \[64, 128\]', '"HEAD_DIM", [64]'))),
         packages=("pytest", "matplotlib", "pandas"),
     ),
-    OutsideProgram(
-        "flash-linear-attention", "operations",
-        (str(PROGRAMS / "flash_linear_attention.py"),), packages=("fla",),
-        right=r"^right ", wrong=r"^wrong ", refused=r"^refused ",
-    ),
-    OutsideProgram(
-        "amd-aiter", "operations", (str(PROGRAMS / "aiter.py"),), packages=("aiter",),
-        right=r"^right ", wrong=r"^wrong ", refused=r"^refused ",
-    ),
-    OutsideProgram(
-        "liger-kernel", "operations", (str(PROGRAMS / "liger.py"),), packages=("liger_kernel",),
-        right=r"^right ", wrong=r"^wrong ", refused=r"^refused ",
-    ),
+    _compare_operations("flash-linear-attention", "flash_linear_attention.py", "fla"),
+    _compare_operations("amd-aiter", "aiter.py", "aiter"),
+    _compare_operations("liger-kernel", "liger.py", "liger_kernel"),
 )  # fmt: skip
 
 

@@ -23,14 +23,13 @@ sys.modules["aiter"] = types.ModuleType("aiter")
 sys.modules["aiter"].__path__ = list(_PACKAGE.submodule_search_locations)
 sys.path.insert(0, str(Path(__file__).parent))
 
-from operations import DEVICE, ComparedOperation, compare_all, random_tensor  # noqa: E402
+from operations import DEVICE, HALF, ComparedOperation, compare_all, compute_rms_norm, random_tensor  # noqa: E402
 
 TILES = {
     "BLOCK_SIZE_M": 32, "BLOCK_SIZE_N": 32, "BLOCK_SIZE_K": 64, "GROUP_SIZE_M": 1, "num_warps": 4, "num_stages": 2,
     "waves_per_eu": 2, "matrix_instr_nonkdim": 16, "kpack": 1,
 }  # fmt: skip
 GEMM = {**TILES, "cache_modifier": "", "NUM_KSPLIT": 1}
-HALF = 2e-2  # relative to the largest value, of results in bf16
 NEOX, GPTJ = 0, 1  # rotations of halves, and of neighbours
 
 
@@ -45,10 +44,6 @@ def rms_norm_case() -> ComparedOperation:
 
     inputs = [random_tensor(9, 200), random_tensor(200, seed=8)]
     return ComparedOperation(partial(rms_norm, epsilon=1e-5), compute_rms_norm, inputs)
-
-
-def compute_rms_norm(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-5) * weight
 
 
 def rms_norm_with_add_case() -> ComparedOperation:
@@ -350,4 +345,4 @@ def moe_align_block_size_case() -> ComparedOperation:
     return ComparedOperation(operation, exact_result, [random_tensor(1)], backward=False)
 
 
-compare_all([value for name, value in list(globals().items()) if name.endswith("_case") and name[0] != "_"])
+compare_all(globals())

@@ -1,7 +1,7 @@
 """Compare operations of a project with torch in float32, forward and backward.
 
-`compare_all(CASES)` prints a line `right NAME` or `wrong NAME: ...` for each operation, and `refused NAME: ...`
-for one that raises. The names of operations on the command line select some of them.
+`compare_all(globals())` prints a line `right NAME` or `wrong NAME: ...` for each operation, and
+`refused NAME: ...` for one that raises. The names of operations on the command line select some of them.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import torch
 from triton.runtime.autotuner import Autotuner
 
 DEVICE = "cuda"
+HALF = 2e-2  # the tolerance of results in bf16
 
 
 @dataclass
@@ -33,6 +34,10 @@ class ComparedOperation:
 def random_tensor(*shape: int, seed: int = 7) -> torch.Tensor:
     generator = torch.Generator().manual_seed(seed)
     return torch.randn(shape, generator=generator).to(DEVICE)
+
+
+def compute_rms_norm(x: torch.Tensor, weight: torch.Tensor, epsilon: float = 1e-5) -> torch.Tensor:
+    return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + epsilon) * weight
 
 
 def choose_one_configuration() -> None:
@@ -69,9 +74,12 @@ def find_differences(case: ComparedOperation) -> list[str]:
     return apart
 
 
-def compare_all(cases: Sequence[Callable[[], ComparedOperation]]) -> None:
-    for make in cases:
-        name = make.__name__.removesuffix("_case")
+def compare_all(names: dict[str, Any]) -> None:
+    """Compare the operations of a module: its functions NAME_case, in their order."""
+    for function, make in list(names.items()):
+        name = function.removesuffix("_case")
+        if name == function or name.startswith("_"):
+            continue
         if sys.argv[1:] and name not in sys.argv[1:]:
             continue
         try:
