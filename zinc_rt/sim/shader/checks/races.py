@@ -22,6 +22,9 @@ from __future__ import annotations
 
 from llvmlite import ir  # type: ignore[import-untyped]
 
+from zinc_rt.isa import Target
+from zinc_rt.isa.control_flow import Flow
+from zinc_rt.sim.shader.checks.compare_guesses import compare_guesses
 from zinc_rt.sim.shader.checks.lds_clocks import DwordClocks, WaveClocks
 from zinc_rt.sim.shader.checks.race_entry import (
     ATOMIC,
@@ -35,6 +38,7 @@ from zinc_rt.sim.shader.checks.race_entry import (
     SITE_BITS,
     WAVE,
 )  # fmt: skip
+from zinc_rt.sim.shader.checks.spin_loads import find_spin_loads
 from zinc_rt.sim.shader.emit.builder import CodeBuilder, HelperBuilder
 from zinc_rt.sim.shader.emit.values import I1, I32, I64, POINTER
 from zinc_rt.sim.shader.layout import CONTEXT, NO_PHASE, RACE, RANGE, READS, STATE, WaveAccess
@@ -50,6 +54,11 @@ GLOBAL_RACE = ir.FunctionType(I1, [POINTER, POINTER, POINTER, I64, I64, I32, I32
 """(state, context, RANGE, VA, size, WaveAccess, what is said beside the site's number) -> race"""
 
 
+def find_atomic_loads(graph: Flow, target: Target) -> frozenset[int]:
+    """Return the pcs of loads that count as atomic although their encoding does not show it."""
+    return compare_guesses(graph, target) | find_spin_loads(graph, target)
+
+
 def emit_lds_race(
     b: CodeBuilder,
     where: tuple[ir.Value, ir.Value],
@@ -59,7 +68,8 @@ def emit_lds_race(
     reported: ir.Value,
 ) -> ir.Value:
     """Record an LDS access and return i32: NO_RACE, WITH_STORES or WITH_READS. `where` is (state, context).
-    `reported` is i32: RETURNS or not."""
+    `reported` contains the i32 flags RETURNS and SCOPED.
+    """
     helper = b.helper("zrt.lds_race", LDS_RACE, _build_lds)
     return b.call(helper, [*where, at, I64(size_bytes), I32(kind), reported])
 

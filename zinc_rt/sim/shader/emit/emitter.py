@@ -46,7 +46,7 @@ class Emitter:
 
     flow: ControlFlow
     instruction: Instruction
-    guesses: bool = False  # the present instruction is one of checks/compare_guesses.py
+    guesses: bool = False  # the present instruction is a load of races.find_atomic_loads
 
     def __init__(self, slots: RegisterSlots, variant: KernelVariant, forms: QuadForms) -> None:
         self.wave, self.checks = variant.wave, variant.checks

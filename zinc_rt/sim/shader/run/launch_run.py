@@ -558,10 +558,7 @@ class LaunchRun:
         counts = [thread.block["findings_count"] for thread in self.threads]
         if not any(counts):
             return np.zeros(0, FINDING.dtype), 0
-        findings = [
-            thread.findings[: min(count, len(thread.findings))]
-            for thread, count in zip(self.threads, counts, strict=True)
-        ]
+        findings = [thread.findings[:count] for thread, count in zip(self.threads, counts, strict=True)]
         return np.sort(np.concatenate(findings), order=("site", "group", "wave")), sum(counts)
 
     def accesses(self) -> Accesses:

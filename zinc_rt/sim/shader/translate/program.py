@@ -11,8 +11,7 @@ import numpy as np
 
 from zinc_rt.isa import Instruction, Kind
 from zinc_rt.isa.control_flow import Block, Flow, find_branch_target, find_control_flow
-from zinc_rt.sim.shader.checks.compare_guesses import compare_guesses
-from zinc_rt.sim.shader.checks.spin_loads import find_spin_loads
+from zinc_rt.sim.shader.checks.races import find_atomic_loads
 from zinc_rt.sim.shader.emit.float_mode import FloatMode
 from zinc_rt.sim.shader.emit.form import EDGES, HEAD_BYTES, JUMP, register_offset, undefined_offset
 from zinc_rt.sim.shader.emit.slots import Touched, register_name
@@ -93,9 +92,7 @@ class ProgramBuilder:
         analysis = analyse_kernel(graph, records, variant)
         self._begin(analysis)
         modes = find_float_modes(graph, variant.mode)
-        guesses: frozenset[int] = frozenset()
-        if variant.checks.full:
-            guesses = compare_guesses(graph, variant.target) | find_spin_loads(graph, variant.target)
+        guesses = find_atomic_loads(graph, variant.target) if variant.checks.full else frozenset()
         for number, block in enumerate(graph.blocks.values()):
             self._block(number, block, analysis, modes, guesses)
         return self._placed()

@@ -13,8 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from zinc_rt.isa.control_flow import Block, Flow, find_control_flow, is_block_end
-from zinc_rt.sim.shader.checks.compare_guesses import compare_guesses
-from zinc_rt.sim.shader.checks.spin_loads import find_spin_loads
+from zinc_rt.sim.shader.checks.races import find_atomic_loads
 from zinc_rt.sim.shader.emit.debug import DebugCalls
 from zinc_rt.sim.shader.emit.emitter import Emitter
 from zinc_rt.sim.shader.emit.frame import Frame
@@ -137,8 +136,7 @@ class _TranslationPass:
         self.records: dict[tuple[int, int], Touched] = {}
         self.modes = {} if analysis is None else find_float_modes(graph, variant.mode)
         looks = analysis is not None and variant.checks.full
-        self.guesses = compare_guesses(graph, variant.target) if looks else frozenset()
-        self.guesses |= find_spin_loads(graph, variant.target) if looks else frozenset()
+        self.guesses = find_atomic_loads(graph, variant.target) if looks else frozenset()
         self.tracer = Tracer(e) if variant.checks.trace else None
         self.debug = DebugCalls(e, variant.vgprs) if variant.checks.debug else None
 
