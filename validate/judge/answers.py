@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 
 from zinc_rt.validate.judge.engine_client import TOKEN_ID, EngineAnswer, ReportedToken
-from zinc_rt.validate.judge.oracle import Oracle
+from zinc_rt.validate.judge.oracle import BYTES, Oracle
 from zinc_rt.validate.judge.questions import TOP_P, JudgeQuestion
 
 Schedule = Literal["alone", "repeated", "crowd"]
@@ -97,7 +97,7 @@ class AnswerJudge:
                     make_fault("canary", f"the answer contains {word!r}, which only {owner} has in its prompt")
                 )
         if question.kind == "nucleus":
-            faults += [make_fault("nucleus", *item) for item in self._find_outside_nucleus(question, answer)]
+            faults += [make_fault("nucleus", *item) for item in self._find_outside_nucleus(question, known)]
         elif question.kind != "sampled":
             faults += self._check_greedy(question, answer, known, make_fault)
         if question.kind in ("tokens", "text", "chat", "forced", "stop"):
@@ -118,13 +118,9 @@ class AnswerJudge:
         llama-server omits tokens that end inside a character.
         """
         is_whole = bool(reported.text) and "\ufffd" not in reported.text
-        if not is_whole or reported.text.startswith(("bytes:", TOKEN_ID)) or reported.token is None:
+        if not is_whole or reported.text.startswith((BYTES, TOKEN_ID)) or reported.token is None:
             return False
-        try:
-            self.oracle.tokenizer.piece_bytes(reported.token).decode()
-        except UnicodeDecodeError:
-            return True
-        return False
+        return self.oracle.is_partial(reported.token)
 
     def _check_greedy(self, question, answer, known, make_fault) -> Iterator[AnswerFault]:  # type: ignore[no-untyped-def]
         if question.kind == "forced":
@@ -217,9 +213,8 @@ class AnswerJudge:
         return smallest
 
     def _find_outside_nucleus(
-        self, question: JudgeQuestion, answer: EngineAnswer
+        self, question: JudgeQuestion, known: Sequence[int]
     ) -> Iterator[tuple[str, int, float]]:
-        known = self._read_tokens(answer)
         if not known:
             return
         rows = self.oracle.rows((*question.prompt, *known[:-1]), len(question.prompt) - 1)

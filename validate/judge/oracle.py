@@ -19,6 +19,7 @@ from zinc_rt.engine.opening import ModelOptions, make_engine_opener
 from zinc_rt.model.tokenizer.tokenizer import Tokenizer
 from zinc_rt.validate.measure import log_softmax
 
+BYTES = "bytes:"  # before the escaped bytes of a token that is not valid UTF-8, as in OpenAI's API
 KEPT_PROMPTS = 256  # results of the last prompts
 ROWS = 64  # of logits a step
 QUANTISED_ACTIVATIONS = "canonical-1-q8"
@@ -63,6 +64,10 @@ class Oracle:
                 piece = _format_bytes(self.tokenizer.piece_bytes(token))
                 self._ids[piece] = None if piece in self._ids else token
         return self._ids.get(text)
+
+    def is_partial(self, token: int) -> bool:
+        """Return whether a token is not valid UTF-8 on its own: it begins or ends inside a character."""
+        return _format_bytes(self.tokenizer.piece_bytes(token)).startswith(BYTES)
 
     def text(self, tokens: Sequence[int]) -> str:
         """Return the text of an answer, without control tokens."""
@@ -137,4 +142,4 @@ def _format_bytes(piece: bytes) -> str:
     try:
         return piece.decode()
     except UnicodeDecodeError:
-        return "bytes:" + "".join(f"\\x{byte:02x}" for byte in piece)
+        return BYTES + "".join(f"\\x{byte:02x}" for byte in piece)
