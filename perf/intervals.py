@@ -30,6 +30,15 @@ def compute_ratio_interval(
     return math.exp(statistics.fmean(logs)), math.exp(low), math.exp(high)
 
 
+def compute_wilson_lower_bound(passed: int, count: int, *, confidence: float = CONFIDENCE) -> float:
+    """Return the lower end of Wilson's two-sided interval of a proportion; 0 without trials."""
+    if not count:
+        return 0.0
+    z = statistics.NormalDist().inv_cdf((1 + confidence) / 2)
+    share, square = passed / count, z * z / count
+    return (share + square / 2 - z * math.sqrt(share * (1 - share) / count + square / 4 / count)) / (1 + square)
+
+
 @dataclass(frozen=True, slots=True)
 class LevelChange:
     """A change of level of the series at `index`. `p` is the probability that a shuffled series has an equally

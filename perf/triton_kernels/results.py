@@ -25,14 +25,15 @@ from zinc_rt.perf.triton_kernels.references import references
 def check(path: Path, sanitizer: str, seed: int) -> tuple[int, int]:
     """Launch one workgroup. Return the numbers of wrong elements and of findings."""
     args = read_arguments(path.with_suffix(".args.json"))
-    values = {name: _value(value) for name, value in args.items()}
+    values = {name: copy_value(value) for name, value in args.items()}
     result = launch(path, grid=1, args=args, device="sim", sanitizer=sanitizer, timeout_seconds=600, reorder=seed)
     expected = references(path.stem, values)
     wrong = sum(item.wrong_elements(result.outputs[name]) for name, item in expected.items())
     return wrong, len(result.findings)
 
 
-def _value(value: Any) -> Any:
+def copy_value(value: Any) -> Any:
+    """Return the number or array of an argument as it is before the launch."""
     return np.array(value.array if isinstance(value, LaunchBuffer) else value)[()]
 
 

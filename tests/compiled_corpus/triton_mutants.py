@@ -34,9 +34,10 @@ from zinc_rt.host.errors import ZincError
 from zinc_rt.host.terminal import Table, show
 from zinc_rt.launching.code_files import read_image
 from zinc_rt.launching.launch import LaunchStopped, launch
+from zinc_rt.perf.intervals import compute_wilson_lower_bound
 from zinc_rt.perf.triton_kernels.first_result import read_arguments
 from zinc_rt.perf.triton_kernels.references import references
-from zinc_rt.perf.triton_kernels.results import _value
+from zinc_rt.perf.triton_kernels.results import copy_value
 
 OUTCOMES = ("finding", "remark", "output", "stopped", "equivalent", "missed", "crash")
 UNDECIDED = ("missed", "crash")
@@ -47,7 +48,7 @@ KINDS = ("wait", "barrier", "cache", "bound", "initialisation")
 
 @dataclass(frozen=True, slots=True)
 class TritonMutant:
-    """What became of a mutant. `text`: the finding, the proof or the error."""
+    """The verdict on a mutant. `text`: the finding, the proof or the error."""
 
     number: int  # of the draw
     kernel: str
@@ -78,13 +79,13 @@ def list_remarks(path: Path) -> frozenset[tuple[str, int | None]]:
 def draw_mutants(folder: Path, count: int, seed: int) -> list[tuple[Path, Mutant]]:
     """Return `count` mutants: a kernel, one of its kinds and one of its mutants of that kind, each at random."""
     generator, paths = random.Random(seed), sorted(folder.glob("*.hsaco"))
-    drawn: dict[tuple[Path, int, str, int], tuple[Path, Mutant]] = {}
+    drawn: dict[object, tuple[Path, Mutant]] = {}
     while len(drawn) < count:
         path = generator.choice(paths)
         mutants = read_binary(path)[1]
         kind = generator.choice(sorted({mutant.kind for mutant in mutants}))
         mutant = generator.choice([mutant for mutant in mutants if mutant.kind == kind])
-        drawn[path, mutant.pc, kind, hash(tuple(mutant.changed.items()))] = (path, mutant)
+        drawn[path, mutant.pc, kind, tuple(mutant.changed.items())] = (path, mutant)
     return list(drawn.values())
 
 
@@ -100,7 +101,7 @@ def _find_outcome(path: Path, mutant: Mutant) -> tuple[str, str]:
     image = read_image(path)
     image = replace(image, image=patch_code(image.image, mutant.changed))
     args = read_arguments(path.with_suffix(".args.json"))
-    values = {name: _value(value) for name, value in args.items()}
+    values = {name: copy_value(value) for name, value in args.items()}
     try:
         result = launch(image, grid=1, args=args, device="sim", timeout_seconds=TIMEOUT_SECONDS)
     except LaunchStopped as stop:
@@ -122,14 +123,6 @@ def _find_outcome(path: Path, mutant: Mutant) -> tuple[str, str]:
     job = Job([*values.values(), *_SCRATCH], 1, threads, {})
     proof = is_equivalent(binary, mutant, count) or is_output_unchanged(binary, job, mutant, count // 32)
     return ("equivalent", proof) if proof else ("missed", "")
-
-
-def wilson_lower_bound(passed: int, count: int, z: float = 1.96) -> float:
-    """Return the lower end of Wilson's 95 % interval of a proportion."""
-    if not count:
-        return 0.0
-    share, square = passed / count, z * z / count
-    return (share + square / 2 - z * math.sqrt(share * (1 - share) / count + square / 4 / count)) / (1 + square)
 
 
 def main() -> int:
@@ -167,7 +160,7 @@ def print_result(verdicts: list[TritonMutant]) -> int:
     show(Table(("mutant without", *OUTCOMES), rows))
     decided = sum(verdict.outcome not in UNDECIDED for verdict in verdicts)
     crashed = sum(verdict.outcome == "crash" for verdict in verdicts)
-    bound = wilson_lower_bound(decided, len(verdicts))
+    bound = compute_wilson_lower_bound(decided, len(verdicts))
     passed = decided >= 0.99 * len(verdicts) and not crashed
     print(
         f"{'PASS' if passed else 'FAIL'}  {decided} of {len(verdicts)} mutants found or shown the same, Wilson "

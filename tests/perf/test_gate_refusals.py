@@ -28,7 +28,7 @@ from zinc_rt.perf.gate.offered import GateInput
 from zinc_rt.perf.gate.report_files import ReportFile, collect_reports
 from zinc_rt.perf.gate.verdict import GateReport, evaluate
 from zinc_rt.perf.history.chain import append_entry, read
-from zinc_rt.perf.intervals import compute_ratio_interval
+from zinc_rt.perf.intervals import compute_ratio_interval, compute_wilson_lower_bound
 from zinc_rt.perf.refusals.rules import RULES
 from zinc_rt.perf.structure.lab import Lab
 
@@ -340,3 +340,10 @@ def test_gate_with_one_blocked_criterion_does_not_pass() -> None:
     assert (report.verdict()["status"], report.exit_code()) == ("PASS", 0)
     report.results = []
     assert report.exit_code() == 77
+
+
+def test_wilson_lower_bound_has_the_published_values() -> None:
+    assert compute_wilson_lower_bound(0, 0) == 0.0
+    assert compute_wilson_lower_bound(0, 10) == pytest.approx(0.0, abs=1e-12)
+    assert compute_wilson_lower_bound(8, 10) == pytest.approx(0.4902, abs=1e-4)
+    assert compute_wilson_lower_bound(20, 20) == pytest.approx(20 / (20 + 1.959964**2), abs=1e-6)
