@@ -52,6 +52,14 @@ def grammar_compiler(request: pytest.FixtureRequest) -> GrammarCompiler:
     return GrammarCompiler(tokenizer, tokenizer.vocab_size, ("<think>", "</think>"))
 
 
+@pytest.fixture(scope="module")
+def served_compiler() -> Iterator[GrammarCompiler]:
+    tokenizer = Tokenizer.from_metadata(read_gguf(find_model_file("qwen3-q")).metadata)
+    compiler = GrammarCompiler(tokenizer, tokenizer.vocab_size)
+    yield compiler
+    compiler.close()
+
+
 def allowed_tokens(grammar: Grammar) -> list[int]:
     bits = np.unpackbits(grammar.mask().view(np.uint8), bitorder="little")
     return [int(id) for id in np.flatnonzero(bits)]
@@ -179,22 +187,56 @@ def test_answer_can_open_reasoning() -> None:
         ("gbnf", "root ::= " + '"a" ' * 20000, "more than"),
     ],
 )  # fmt: skip
-def test_grammar_bombs_and_errors_are_rejected_with_reason(kind: Any, text: str, message: str) -> None:
-    tokenizer = Tokenizer.from_metadata(read_gguf(find_model_file("qwen3-q")).metadata)
-    compiler = GrammarCompiler(tokenizer, tokenizer.vocab_size)
+def test_grammar_bombs_and_errors_are_rejected_with_reason(
+    served_compiler: GrammarCompiler, kind: Any, text: str, message: str
+) -> None:
     with pytest.raises(ServeError) as refused:
-        asyncio.run(compiler.compile_in_time(GrammarSpec(kind, text, "guided")))
+        asyncio.run(served_compiler.compile_for_tenant(GrammarSpec(kind, text, "guided"), tenant="alice"))
     assert refused.value.status == 400 and refused.value.param == "guided"
     assert message in refused.value.message, refused.value.message
 
 
-def test_slow_grammar_compilation_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
-    tokenizer = Tokenizer.from_metadata(read_gguf(find_model_file("qwen3-q")).metadata)
-    compiler = GrammarCompiler(tokenizer, tokenizer.vocab_size)
-    monkeypatch.setattr("zinc_rt.serve.grammars.grammar.COMPILE_SECONDS", 0.01)
-    monkeypatch.setattr(GrammarCompiler, "compile", lambda *args, **options: time.sleep(0.2))
-    with pytest.raises(ServeError, match=r"took longer than 0\.01 s"):
-        asyncio.run(compiler.compile_in_time(grammar_spec("regex", "a")))
+SLOW = {"type": "integer", "multipleOf": 999983}  # llguidance needs 10 s of CPU time for it
+
+
+def test_slow_grammar_is_killed_while_another_tenant_compiles(served_compiler: GrammarCompiler) -> None:
+    async def compile_both() -> list[object]:
+        slow = served_compiler.compile_for_tenant(grammar_spec("json_schema", SLOW), tenant="mallory")
+        fast = [
+            served_compiler.compile_for_tenant(grammar_spec("regex", f"a{{{n}}}"), tenant="alice") for n in range(1, 4)
+        ]
+        tasks = [asyncio.ensure_future(call) for call in (slow, *fast)]
+        ended = []
+        for task in tasks:
+            task.add_done_callback(ended.append)
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+        assert ended[-1] is tasks[0]
+        return results
+
+    killed, *grammars = asyncio.run(compile_both())
+    assert isinstance(killed, ServeError) and "took more than 1 s of CPU time" in killed.message
+    for grammar, count in zip(grammars, (1, 2, 3), strict=True):
+        assert isinstance(grammar, Grammar)
+        assert draw_text(grammar, served_compiler, 1) == "a" * count
+
+
+def test_grammars_of_a_tenant_are_kept_for_that_tenant(
+    served_compiler: GrammarCompiler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled = []
+    compile_grammar = GrammarCompiler.compile
+    monkeypatch.setattr(
+        GrammarCompiler, "compile", lambda self, spec, **options: compiled.append(spec) or compile_grammar(self, spec)
+    )
+    spec = grammar_spec("regex", "b[cd]e")
+
+    async def compile_three_times() -> list[Grammar]:
+        return [await served_compiler.compile_for_tenant(spec, tenant=name) for name in ("alice", "alice", "bob")]
+
+    first, second, _ = asyncio.run(compile_three_times())
+    assert compiled == [spec, spec]
+    assert draw_text(first, served_compiler, 1) in ("bce", "bde")
+    assert draw_text(second, served_compiler, 1) in ("bce", "bde")
 
 
 @pytest.mark.parametrize(

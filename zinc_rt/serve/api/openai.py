@@ -69,7 +69,7 @@ async def create_chat_completion(request: Request, body: ChatBody, by: AskedBy) 
         variables["tools"] = tools.definitions
     prompt = await make_chat_prompt(model, body.messages, variables)
     tokenizer = find_tokenizer(model)
-    grammar = await make_chat_grammar(body, model, tools, prompt.text)
+    grammar = await make_chat_grammar(body, model, tools, prompt.text, by.caller.tenant)
 
     def make_reader() -> TokenReader:
         return AnswerText(
@@ -97,7 +97,7 @@ async def create_completion(request: Request, body: CompletionBody, by: AskedBy)
     def make_reader() -> TokenReader:
         return RawText(core.tokenizer, sampling.stop, core.end_ids)
 
-    grammar = await make_text_grammar(body, model)
+    grammar = await make_text_grammar(body, model, by.caller.tenant)
     asks = [
         replace(make_ask(body, model, prompt.tokens, sampling, by, "prompt"), grammar=grammar and grammar.fork())
         for prompt in prompts

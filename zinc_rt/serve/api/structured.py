@@ -16,14 +16,16 @@ from zinc_rt.serve.grammars.grammar import Grammar, GrammarCompiler
 from zinc_rt.serve.grammars.grammar_spec import GrammarSpec, find_requested_grammar
 
 
-async def make_text_grammar(body: SamplingBody, model: ServedModel) -> Grammar | None:
+async def make_text_grammar(body: SamplingBody, model: ServedModel, tenant: str) -> Grammar | None:
     """Return the grammar of a completion in its initial state, or None if the output is unconstrained. Raises
     ServeError 400."""
     spec = find_requested_grammar(body.model_dump(include=set(STRUCTURE), exclude_none=True))
-    return None if spec is None else await _find_compiler(model, spec).compile_in_time(spec)
+    return None if spec is None else await _find_compiler(model, spec).compile_for_tenant(spec, tenant=tenant)
 
 
-async def make_chat_grammar(body: SamplingBody, model: ServedModel, tools: ToolUse, prompt: str) -> Grammar | None:
+async def make_chat_grammar(
+    body: SamplingBody, model: ServedModel, tools: ToolUse, prompt: str, tenant: str
+) -> Grammar | None:
     """Return the grammar of a chat: its response format, or its required tool calls.
 
     The grammar starts after reasoning text if the prompt and the model's format allow reasoning. Raises
@@ -41,7 +43,7 @@ async def make_chat_grammar(body: SamplingBody, model: ServedModel, tools: ToolU
         return None
     compiler = _find_compiler(model, spec)
     after, opens = _find_reasoning_tokens(format, compiler.tokenizer, prompt)
-    return await compiler.compile_in_time(spec, after=after, opens=opens)
+    return await compiler.compile_for_tenant(spec, tenant=tenant, after=after, opens=opens)
 
 
 def _make_call_grammar(format: Format, tools: ToolUse, tokenizer: Tokenizer) -> GrammarSpec | None:

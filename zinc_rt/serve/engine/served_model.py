@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -109,6 +110,17 @@ class ServedModel:
 
         tokenizer = self.core.require_tokenizer("a grammar")
         return GrammarCompiler(tokenizer, self.core.engine.model.vocab, self.format.marks)
+
+    def prepare_grammars(self) -> None:
+        """Build what grammars need in a thread, a second's work for a large vocabulary. Nothing waits for it."""
+        if self.core.tokenizer is not None:
+            threading.Thread(target=self.grammars.prepare, name="grammars", daemon=True).start()
+
+    def close(self) -> None:
+        """Release the device, and end the process that tries grammars."""
+        self.core.close()
+        if self.core.tokenizer is not None:
+            self.grammars.close()
 
     @property
     def fingerprint(self) -> str:

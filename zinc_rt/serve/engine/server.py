@@ -249,6 +249,7 @@ class InferenceServer:
 
     def add(self, model: ServedModel) -> None:
         """Make the model resident."""
+        model.prepare_grammars()
         self.models = {**self.models, model.id: model}
         if self._store is not None:
             self._store.add(model.id, model.core.ledger)
@@ -319,7 +320,7 @@ class InferenceServer:
     def _close_model(self, model: ServedModel) -> None:
         if model.core.closed:
             return
-        model.core.close()
+        model.close()
         if findings := model.findings():
             count = model.marked_answers
             self._findings.append(f"{findings}; {count} answer{'s' * (count != 1)} marked")

@@ -12,9 +12,10 @@ import json
 import re
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import llguidance
@@ -24,6 +25,8 @@ from llguidance.gbnf_to_lark import any_to_lark
 from zinc_rt.model.tokenizer import Tokenizer
 from zinc_rt.serve.formats.lark import WHITE_SPACE
 from zinc_rt.serve.grammars.grammar_spec import GrammarSpec
+from zinc_rt.serve.observe.logs import LOGGER
+from zinc_rt.serve.sandbox import CallKilled, Sandbox
 
 MAX_GRAMMAR_BYTES = 1 << 20
 MAX_GBNF_BYTES = 1 << 15  # converted letter by letter, in Python
@@ -67,7 +70,8 @@ def _unescape_character(match: re.Match[str]) -> str:
     return character if character.isprintable() and character not in _KEPT_ESCAPED and valid else match[0]
 
 
-COMPILE_SECONDS = 1.0
+COMPILE_SECONDS = 1.0  # of CPU time
+KEPT_GRAMMARS = 256  # compiled, the least recently used goes first
 MASK_CPU_SECONDS = 0.05  # that one mask may take
 NO_TOKEN = -1
 
@@ -205,19 +209,27 @@ class _Tokens:
         return self._tokenizer.encode(text.decode(), add_special=False, parse_special=False, continues=True)
 
 
-@dataclass(eq=False)
 class GrammarCompiler:
     """A grammar compiler for one model. `vocab`: its number of logits; `special`: see GrammarVocabulary."""
 
-    tokenizer: Tokenizer
-    vocab: int
-    special: tuple[str, ...] = ()
-    _vocabulary: GrammarVocabulary | None = None
-    _building: threading.Lock = field(default_factory=threading.Lock)
-    _pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(2, "grammar"))
-    _limits: llguidance.LLParserLimits = field(
-        default_factory=lambda: llguidance.LLParserLimits(verbose_errors=False)
-    )
+    def __init__(self, tokenizer: Tokenizer, vocab: int, special: Iterable[str] = ()) -> None:
+        self.tokenizer, self.vocab, self.special = tokenizer, vocab, tuple(special)
+        self._vocabulary: GrammarVocabulary | None = None
+        self._building = threading.Lock()
+        self._limits = llguidance.LLParserLimits(verbose_errors=False)
+        self._sandbox = Sandbox(partial(_prepare_trials, tokenizer, vocab, self.special))
+        self._pool = ThreadPoolExecutor(self._sandbox.turns.running, "grammar")
+        self._known: OrderedDict[tuple[str, GrammarSpec, str, str], Grammar] = OrderedDict()
+
+    def prepare(self) -> None:
+        """Build the vocabulary here and in the process of the trials, before the first request needs them."""
+        self._sandbox.start()
+        self.load_vocabulary()
+
+    def close(self) -> None:
+        """End the process of the trials."""
+        self._sandbox.close()
+        self._pool.shutdown(wait=False, cancel_futures=True)
 
     def compile(self, spec: GrammarSpec, *, after: str = "", opens: str = "") -> Grammar:
         """Return the grammar in its initial state. `after` and `opens`: see Grammar; `opens` is text here.
@@ -235,16 +247,30 @@ class GrammarCompiler:
             raise spec.to_error(f"the grammar permits no first token: {first.failure}")
         return Grammar(matcher, vocabulary, after=after, opens=NO_TOKEN if opening is None else opening)
 
-    async def compile_in_time(self, spec: GrammarSpec, *, after: str = "", opens: str = "") -> Grammar:
-        """Compile outside the event loop. Reject the grammar if that takes longer than COMPILE_SECONDS."""
-        loop = asyncio.get_running_loop()
-        await loop.run_in_executor(self._pool, self.load_vocabulary)  # a second, once a model: nobody's fault
-        compiled = loop.run_in_executor(self._pool, lambda: self.compile(spec, after=after, opens=opens))
-        try:
-            return await asyncio.wait_for(asyncio.shield(compiled), COMPILE_SECONDS)
-        except TimeoutError:
-            compiled.add_done_callback(lambda late: late.exception())  # nobody waits for it any more
-            raise spec.to_error(f"compilation took longer than {COMPILE_SECONDS:g} s") from None
+    async def compile_for_tenant(
+        self, spec: GrammarSpec, *, tenant: str, after: str = "", opens: str = ""
+    ) -> Grammar:
+        """Compile for one of several tenants: first in a process that is killed past COMPILE_SECONDS of CPU time,
+        and only if that succeeds in this one, outside the event loop. See `compile`.
+
+        The tenant's last grammars are kept. Another tenant's are not used: that would show by its time which
+        grammars others send.
+        """
+        key = (tenant, spec, after, opens)
+        if (known := self._known.get(key)) is None:
+            try:
+                await self._sandbox.call(_try_grammar, spec, tenant=tenant, cpu_seconds=COMPILE_SECONDS)
+            except CallKilled as error:
+                LOGGER.warning("grammar_killed", extra={"tenant": tenant, "kind": spec.kind, "bytes": len(spec.text)})
+                raise spec.to_error(f"compilation {error}") from None
+            loop = asyncio.get_running_loop()
+            known = await loop.run_in_executor(self._pool, partial(self.compile, spec, after=after, opens=opens))
+            self._known[key] = known
+            if len(self._known) > KEPT_GRAMMARS:
+                self._known.popitem(last=False)
+        else:
+            self._known.move_to_end(key)
+        return known.fork()
 
     def load_vocabulary(self) -> GrammarVocabulary:
         """Return the model's vocabulary, built on first use."""
@@ -252,3 +278,20 @@ class GrammarCompiler:
             if self._vocabulary is None:
                 self._vocabulary = GrammarVocabulary(self.tokenizer, self.vocab, self.special)
             return self._vocabulary
+
+
+# --- in the process of the trials
+
+_trials: GrammarCompiler | None = None
+
+
+def _prepare_trials(tokenizer: Tokenizer, vocab: int, special: Iterable[str]) -> None:
+    global _trials  # forked with the process, for each trial
+    _trials = GrammarCompiler(tokenizer, vocab, special)
+    _trials.load_vocabulary()
+
+
+def _try_grammar(spec: GrammarSpec) -> None:
+    """Raise ServeError 400 if the grammar cannot be compiled."""
+    assert _trials is not None
+    _trials.compile(spec)
