@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import time
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -203,7 +202,8 @@ def test_slow_grammar_is_killed_while_another_tenant_compiles(served_compiler: G
     async def compile_both() -> list[object]:
         slow = served_compiler.compile_for_tenant(grammar_spec("json_schema", SLOW), tenant="mallory")
         fast = [
-            served_compiler.compile_for_tenant(grammar_spec("regex", f"a{{{n}}}"), tenant="alice") for n in range(1, 4)
+            served_compiler.compile_for_tenant(grammar_spec("regex", f"a{{{n}}}"), tenant="alice")
+            for n in range(1, 4)
         ]
         tasks = [asyncio.ensure_future(call) for call in (slow, *fast)]
         ended = []
@@ -223,11 +223,14 @@ def test_slow_grammar_is_killed_while_another_tenant_compiles(served_compiler: G
 def test_grammars_of_a_tenant_are_kept_for_that_tenant(
     served_compiler: GrammarCompiler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    compiled = []
+    compiled: list[GrammarSpec] = []
     compile_grammar = GrammarCompiler.compile
-    monkeypatch.setattr(
-        GrammarCompiler, "compile", lambda self, spec, **options: compiled.append(spec) or compile_grammar(self, spec)
-    )
+
+    def count_compilation(compiler: GrammarCompiler, spec: GrammarSpec, **options: str) -> Grammar:
+        compiled.append(spec)
+        return compile_grammar(compiler, spec, **options)
+
+    monkeypatch.setattr(GrammarCompiler, "compile", count_compilation)
     spec = grammar_spec("regex", "b[cd]e")
 
     async def compile_three_times() -> list[Grammar]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from importlib.metadata import version
 
@@ -12,8 +13,9 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
 
 from zinc_rt.serve.api import model_routes, native, not_offered, openai, slot_state
-from zinc_rt.serve.api.bodies import BoundedBodies
-from zinc_rt.serve.api.document import list_methods, make_openapi_document
+from zinc_rt.serve.api.bodies import BoundedBodies, is_json
+from zinc_rt.serve.api.document import ApiDocument
+from zinc_rt.serve.api.parsing import UNREADABLE_BODY
 from zinc_rt.serve.api.sse import ClientDisconnected, make_error_response
 from zinc_rt.serve.engine.model_loader import ModelLoader
 from zinc_rt.serve.engine.server import InferenceServer
@@ -27,8 +29,10 @@ from zinc_rt.serve.tenants import admin, tenant_routes, usage_routes
 
 def make_app(server: InferenceServer) -> FastAPI:
     """Return the FastAPI application; `app.state.server` is the server."""
-    api = FastAPI(title="ZINC_RT", version=version("zinc-rt"), docs_url=None, redoc_url=None)
-    api.openapi = lambda: make_openapi_document(api, server)  # type: ignore[method-assign]
+    api = FastAPI(title="ZINC_RT", version=version("zinc-rt"), docs_url=None, redoc_url=None, openapi_url=None)
+    document = api.state.document = ApiDocument(api, server)
+    api.openapi = document.make  # type: ignore[method-assign]
+    api.add_route("/openapi.json", document.answer, include_in_schema=False)
     api.state.server, api.state.loader = server, ModelLoader(server)
     for module in (openai, model_routes, not_offered, native, slot_state):
         api.include_router(module.router)
@@ -60,13 +64,11 @@ async def _handle_serve_error(request: Request, error: Exception) -> Response:
 async def _handle_validation_error(request: Request, error: Exception) -> Response:
     """Respond to a body that does not match its schema with 400, not 422."""
     assert isinstance(error, RequestValidationError)
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     of_body = any(error["loc"][:1] == ("body",) for error in error.errors())
-    if of_body and kind != "application/json" and not kind.endswith("+json"):
+    if of_body and not is_json(request):
+        kind = request.headers.get("content-type", "")[:64] or "(none)"
         return make_error_response(
-            ServeError(
-                415, f"content-type {kind[:64] or '(none)'}: expected application/json", code="unsupported_type"
-            )
+            ServeError(415, f"content-type {kind}: expected application/json", code="unsupported_type")
         )
     return make_error_response(convert_validation_errors(error.errors()))
 
@@ -75,7 +77,7 @@ async def _handle_not_found(request: Request, error: Exception) -> Response:
     """Respond to an unknown path or method."""
     assert isinstance(error, HTTPException)
     message = {
-        400: "the body cannot be read: expected JSON in UTF-8",
+        400: UNREADABLE_BODY,
         404: f"no such path: {request.method} {request.url.path[:128]}",
         405: f"{request.url.path[:128]} does not take {request.method}",
     }.get(error.status_code, str(error.detail))
@@ -83,8 +85,9 @@ async def _handle_not_found(request: Request, error: Exception) -> Response:
         ServeError(error.status_code, message, code="not_found" if error.status_code == 404 else None)
     )
     response.headers.update(error.headers or {})
-    if error.status_code == 405 and (methods := list_methods(request.app, request.url.path)):
-        response.headers["allow"] = ", ".join(methods)  # of all routes of the path, not of the first alone
+    if error.status_code == 405:  # FastAPI names the methods of the path's first route alone
+        methods = await asyncio.to_thread(request.app.state.document.list_methods, request.url.path)
+        response.headers["allow"] = ", ".join(methods) or response.headers["allow"]
     return response
 
 

@@ -1,11 +1,11 @@
 """Call functions in processes that are killed at a CPU limit, so that no client's data can occupy the server.
 
     sandbox = Sandbox(prepare=partial(load_vocabulary, tokenizer))
-    result = await sandbox.call(compile_grammar, text, tenant="alice", cpu_seconds=1.0)
+    result = await sandbox.call("alice", 1.0, compile_grammar, text)  # at most 1 s of CPU time
 
-A helper process imports what the calls need and runs `prepare` once. It forks for each call, so a call starts within
-milliseconds and can be killed alone. Code in C or Rust that holds the GIL, or that nothing can interrupt, delays
-neither the event loop nor other calls. The calls of one tenant wait for each other: see `Turns`.
+A helper process imports what the calls need and runs `prepare` once. It forks for each call, so a call starts
+within milliseconds and can be killed alone. Code in C or Rust that holds the GIL, or that nothing can interrupt,
+delays neither the event loop nor other calls. The calls of one tenant wait for each other: see `Turns`.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 from zinc_rt.sched.bucket import Bucket
@@ -108,12 +109,11 @@ class Turns:
         most = max(1, self.running - 1)
         while self._waiting and self._active.total() < self.running:
             free = [tenant for tenant in self._waiting if self._active[tenant] < most]
-            levels = {
-                tenant: self._buckets[tenant].level(now_ns) if tenant in self._buckets else math.inf for tenant in free
-            }
-            if not levels:
+            if not free:
                 return
-            tenant = max(levels, key=lambda tenant: levels[tenant])
+            buckets = self._buckets
+            levels = {name: buckets[name].level(now_ns) if name in buckets else math.inf for name in free}
+            tenant = max(free, key=lambda name: levels[name])
             if levels[tenant] <= 0:
                 due_ns = min(self._buckets[tenant].allows_from_ns(now_ns) for tenant in free)
                 loop = asyncio.get_running_loop()
@@ -181,7 +181,7 @@ class Sandbox:
             self._process = None
 
     async def call(
-        self, function: Callable[P, T], *args: P.args, tenant: str, cpu_seconds: float, **options: P.kwargs
+        self, tenant: str, cpu_seconds: float, function: Callable[P, T], *args: P.args, **options: P.kwargs
     ) -> T:
         """Return what the function returns in a process of its own, or raise what it raises.
 
@@ -197,7 +197,7 @@ class Sandbox:
         self.turns.charge(tenant, used_seconds)
         if error is not None:
             raise error
-        return result  # type: ignore[no-any-return]
+        return result
 
     async def _exchange(self, payload: bytes) -> bytes:
         loop = asyncio.get_running_loop()
@@ -284,6 +284,5 @@ def _limit_process(cpu_seconds: float) -> None:
     signal.setitimer(signal.ITIMER_PROF, cpu_seconds)
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.setitimer(signal.ITIMER_REAL, WALL_FACTOR * cpu_seconds)
-    with open("/proc/self/statm") as file:
-        used_bytes = int(file.read().split()[0]) * resource.getpagesize()
+    used_bytes = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used_bytes + MEMORY_BYTES, used_bytes + MEMORY_BYTES))

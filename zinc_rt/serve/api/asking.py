@@ -10,6 +10,7 @@ from typing import Any
 from zinc_rt.host.errors import UsageError
 from zinc_rt.sched.sampling import Sampling
 from zinc_rt.sched.tenant import Priority
+from zinc_rt.serve.api.prompts import check_token_count
 from zinc_rt.serve.api.schema import ChatBody, CompletionBody, SamplingBody
 from zinc_rt.serve.engine.requests import EngineRequest
 from zinc_rt.serve.engine.served_model import ServedModel
@@ -103,15 +104,9 @@ def make_ask(
     vocab = model.core.engine.model.vocab
     if not tokens:
         raise ServeError(400, f"{param}: has no tokens", param=param)
-    if (wrong := next((id for id in tokens if id >= vocab), None)) is not None:
-        raise ServeError(400, f"{param}: token id {wrong} is outside the vocabulary of {vocab}", param=param)
-    if len(tokens) > model.ctx:
-        raise ServeError(
-            400,
-            f"{param} has {len(tokens)} tokens, and the context of {model.id} is {model.ctx} tokens",
-            param=param,
-            code="context_length_exceeded",
-        )
+    check_token_count(model, len(tokens), param)
+    if (largest := max(tokens)) >= vocab:
+        raise ServeError(400, f"{param}: token id {largest} is outside the vocabulary of {vocab}", param=param)
     if body.deterministic_required and not model.deterministic:
         raise ServeError(
             400,

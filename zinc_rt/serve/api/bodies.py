@@ -1,20 +1,28 @@
-"""Limit the size and the transfer time of request bodies, and check the API key before reading them."""
+"""Limit the size and the transfer time of request bodies, check the API key before reading them, and parse large
+ones outside the event loop."""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from collections import Counter
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from typing import Any
 
+from fastapi import Request
+from fastapi.responses import Response
+from fastapi.routing import APIRoute
 from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from zinc_rt.sched.bucket import Bucket
+from zinc_rt.serve.api.parsing import MIN_ID_LIMIT, PARSE_SECONDS, is_quickly_parsed, parse_body
 from zinc_rt.serve.api.sse import make_error_response
 from zinc_rt.serve.config.settings import ServerSettings
 from zinc_rt.serve.engine.server import InferenceServer
 from zinc_rt.serve.errors import ServeError
+from zinc_rt.serve.sandbox import CallKilled
 from zinc_rt.serve.tenants.auth import authenticate
 
 BYTES_A_SECOND = 4 << 20  # of one key's bodies: the largest then stops a step in some hundreds, and no percentile
@@ -114,3 +122,43 @@ async def _discard(receive: Receive) -> None:
 
 def _make_size_error(maximum: int) -> ServeError:
     return ServeError(413, f"the body is larger than the limit of {maximum} bytes", code="body_too_large")
+
+
+class BodyRoute(APIRoute):
+    """A route whose large bodies are parsed and checked in a process of their own. See parsing.py."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle = super().get_route_handler()
+        if self.body_field is None:
+            return handle
+        kind = self.body_field.field_info.annotation
+
+        async def handle_parsed(request: Request) -> Response:
+            data = await request.body()
+            if not is_quickly_parsed(data) and is_json(request):
+                request._json = await _parse_elsewhere(request, data, kind)  # what FastAPI takes for the body
+            return await handle(request)
+
+        return handle_parsed
+
+
+def is_json(request: Request) -> bool:
+    """Return whether the request declares a JSON body."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    return kind == "application/json" or kind.endswith("+json")
+
+
+async def _parse_elsewhere(request: Request, data: bytes, kind: Any) -> Any:
+    server: InferenceServer = request.app.state.server
+    try:
+        return await server.sandbox.call(
+            request.state.caller.tenant,
+            PARSE_SECONDS,
+            parse_body,
+            data,
+            kind,
+            max_ids=max([MIN_ID_LIMIT, *(model.ctx for model in server.models.values())]),
+            strict=server.config.server.strict_parameters,
+        )
+    except CallKilled as error:
+        raise ServeError(400, f"reading the body {error}", code="too_many_values") from None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter, Request
 
 from zinc_rt.engine.engine import Engine
+from zinc_rt.serve.api.bodies import BodyRoute
 from zinc_rt.serve.api.openai import REFUSALS, find_server
 from zinc_rt.serve.api.replies import ModelDeleted, ModelList, ModelReply
 from zinc_rt.serve.api.schema import LoadBody
@@ -14,7 +15,7 @@ from zinc_rt.serve.engine.served_model import ServedModel
 from zinc_rt.serve.engine.server import InferenceServer
 from zinc_rt.serve.tenants.auth import Admin, Inference
 
-router = APIRouter(responses=REFUSALS)
+router = APIRouter(responses=REFUSALS, route_class=BodyRoute)
 
 
 def find_loader(request: Request) -> ModelLoader:

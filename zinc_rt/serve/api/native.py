@@ -9,6 +9,7 @@ from fastapi import APIRouter, Request
 
 from zinc_rt.host.errors import ZincError
 from zinc_rt.serve.api.asking import find_model
+from zinc_rt.serve.api.bodies import BodyRoute
 from zinc_rt.serve.api.openai import REFUSALS, find_server
 from zinc_rt.serve.api.prompts import check_length, find_tokenizer, make_chat_prompt
 from zinc_rt.serve.api.replies import DetokenizeReply, StatusReply, TemplateReply, TokenizeReply
@@ -17,7 +18,7 @@ from zinc_rt.serve.api.token_texts import format_token_text
 from zinc_rt.serve.errors import ServeError, make_unavailable_error
 from zinc_rt.serve.tenants.auth import Inference
 
-router = APIRouter(responses=REFUSALS)
+router = APIRouter(responses=REFUSALS, route_class=BodyRoute)
 
 
 @router.get("/health")

@@ -8,6 +8,7 @@ from typing import NoReturn
 from fastapi import APIRouter, Request
 
 from zinc_rt.serve.api.asking import find_model
+from zinc_rt.serve.api.bodies import BodyRoute
 from zinc_rt.serve.api.openai import REFUSALS, find_server
 from zinc_rt.serve.api.schema import EmbeddingsBody
 from zinc_rt.serve.errors import make_not_offered_error
@@ -21,7 +22,7 @@ NOT_OFFERED = (  # path, methods, subject, alternative
     ("/v1/audio/{rest:path}", ("GET", "POST"), "audio", _TEXT_ONLY),
     ("/v1/images/{rest:path}", ("GET", "POST"), "making images", _TEXT_ONLY),
 )
-router = APIRouter(responses=REFUSALS)
+router = APIRouter(responses=REFUSALS, route_class=BodyRoute)
 
 
 @router.post("/v1/embeddings", response_model=None, include_in_schema=False)

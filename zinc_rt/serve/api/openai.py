@@ -12,6 +12,7 @@ from fastapi.responses import JSONResponse, Response
 
 from zinc_rt.serve.api.answers import Answers
 from zinc_rt.serve.api.asking import RequestOrigin, find_model, make_ask, parse_header_milliseconds, parse_sampling
+from zinc_rt.serve.api.bodies import BodyRoute
 from zinc_rt.serve.api.chat_completions import ChatShape
 from zinc_rt.serve.api.completions import Echo, TextShape
 from zinc_rt.serve.api.document import EVENTS
@@ -34,7 +35,7 @@ REFUSALS: dict[int | str, dict[str, Any]] = {
     "5XX": {"model": ErrorReply, "description": "failed"},
 }
 FINDINGS = "x-zinc-rt-findings"  # how many errors the simulated device had reported, if any
-router = APIRouter(responses=REFUSALS)
+router = APIRouter(responses=REFUSALS, route_class=BodyRoute)
 
 
 def request_origin(request: Request, by: Inference) -> RequestOrigin:

@@ -51,6 +51,17 @@ def check_length(model: ServedModel, characters: int, minimum: int, param: str) 
         )
 
 
+def check_token_count(model: ServedModel, count: int, param: str) -> None:
+    """Raise ServeError 400 if a prompt has more tokens than the model's context."""
+    if count > model.ctx:
+        raise ServeError(
+            400,
+            f"{param} has {count} tokens, and the context of {model.id} is {model.ctx} tokens",
+            param=param,
+            code="context_length_exceeded",
+        )
+
+
 def _count_characters(message: Message) -> int:
     content = message.content or ""
     return len(content) if isinstance(content, str) else sum(len(part.text) for part in content)
@@ -86,9 +97,11 @@ async def make_text_prompts(model: ServedModel, body: CompletionBody) -> list[Pr
     prompts: Sequence[str | list[int]] = [prompt] if alone else prompt
     if len(prompts) > MAX_PROMPTS:
         raise ServeError(400, f"prompt: at most {MAX_PROMPTS} per request, not {len(prompts)}", param="prompt")
-    for text in prompts:
-        if isinstance(text, str):
-            check_length(model, len(text), 0, "prompt")
+    for one in prompts:
+        if isinstance(one, str):
+            check_length(model, len(one), 0, "prompt")
+        else:
+            check_token_count(model, len(one), "prompt")
     texts = any(isinstance(prompt, str) for prompt in prompts)
     tokenizer = find_tokenizer(model) if texts or body.echo else None
 

@@ -12,13 +12,14 @@ from zinc_rt.sched.request import RUNNING
 from zinc_rt.sched.request import Request as Running
 from zinc_rt.sched.sampling import Sampling
 from zinc_rt.serve.api.asking import find_model
+from zinc_rt.serve.api.bodies import BodyRoute
 from zinc_rt.serve.api.openai import REFUSALS, find_server
 from zinc_rt.serve.engine.served_model import ServedModel
 from zinc_rt.serve.errors import make_unavailable_error
 from zinc_rt.serve.tenants.auth import Inference
 from zinc_rt.serve.tenants.keys import Caller
 
-router = APIRouter(responses=REFUSALS)
+router = APIRouter(responses=REFUSALS, route_class=BodyRoute)
 
 
 class SlotReply(TypedDict):

@@ -34,6 +34,7 @@ from zinc_rt.serve.engine.model_file import LOOK_SECONDS
 from zinc_rt.serve.engine.requests import EngineRequest
 from zinc_rt.serve.engine.served_model import Delivery, ServedModel, open_model
 from zinc_rt.serve.errors import ServeError, make_unavailable_error
+from zinc_rt.serve.sandbox import Sandbox
 from zinc_rt.serve.tenants.tenancy import Tenancy
 
 
@@ -67,6 +68,7 @@ class InferenceServer:
         self.config = config
         self.tenancy = Tenancy(config)
         self.models: dict[str, ServedModel] = {}
+        self.sandbox = Sandbox()  # for requests' bodies
         self.draining = False
         self.started_at = time.time()
         self._calls: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
@@ -109,6 +111,7 @@ class InferenceServer:
         Raises OutputError if the ledger cannot be written.
         """
         self._stopping = True
+        self.sandbox.close()
         self._wake.set()
         if self._thread.ident is not None:
             self._thread.join(timeout_seconds)

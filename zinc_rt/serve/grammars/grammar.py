@@ -259,9 +259,10 @@ class GrammarCompiler:
         key = (tenant, spec, after, opens)
         if (known := self._known.get(key)) is None:
             try:
-                await self._sandbox.call(_try_grammar, spec, tenant=tenant, cpu_seconds=COMPILE_SECONDS)
+                await self._sandbox.call(tenant, COMPILE_SECONDS, _try_grammar, spec)
             except CallKilled as error:
-                LOGGER.warning("grammar_killed", extra={"tenant": tenant, "kind": spec.kind, "bytes": len(spec.text)})
+                about = {"tenant": tenant, "kind": spec.kind, "characters": len(spec.text)}
+                LOGGER.warning("grammar_killed", extra=about)
                 raise spec.to_error(f"compilation {error}") from None
             loop = asyncio.get_running_loop()
             known = await loop.run_in_executor(self._pool, partial(self.compile, spec, after=after, opens=opens))

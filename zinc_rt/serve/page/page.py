@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 import re
 from collections.abc import Awaitable, Callable
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
@@ -33,15 +35,16 @@ def make_router() -> APIRouter:
 
 async def _render_endpoints(request: Request) -> Response:
     """Return the list of endpoints as a page, rendered from the server's OpenAPI document."""
+    text = await asyncio.to_thread(_render_document, request.app.openapi, str(request.base_url).rstrip("/"))
+    return Response(text, media_type="text/html; charset=utf-8", headers=_make_headers(text))
+
+
+def _render_document(make_document: Callable[[], dict[str, Any]], address: str) -> str:
     from jinja2 import Environment
 
     template = (Path(__file__).parent / "docs.html.jinja").read_text(encoding="utf-8")
-    text = (
-        Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-        .from_string(template)
-        .render(document=request.app.openapi(), address=str(request.base_url).rstrip("/"))
-    )
-    return Response(text, media_type="text/html; charset=utf-8", headers=_make_headers(text))
+    environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    return environment.from_string(template).render(document=make_document(), address=address)
 
 
 async def _serve_icon() -> Response:

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query
 
+from zinc_rt.serve.api.bodies import BodyRoute
 from zinc_rt.serve.api.replies import ErrorReply
 from zinc_rt.serve.config import reload as reloading
 from zinc_rt.serve.engine.server import InferenceServer
@@ -16,6 +17,7 @@ from zinc_rt.serve.tenants.auth import require_scope
 def make_router(server: InferenceServer) -> APIRouter:
     """Return the routes, for keys with the scope admin."""
     routes = APIRouter(
+        route_class=BodyRoute,
         prefix="/v1/admin",
         tags=["admin"],
         dependencies=[Depends(require_scope("admin"))],

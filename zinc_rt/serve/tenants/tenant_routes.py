@@ -10,6 +10,7 @@ from typing import Any
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import JSONResponse
 
+from zinc_rt.serve.api.bodies import BodyRoute
 from zinc_rt.serve.api.replies import ErrorReply
 from zinc_rt.serve.config.file import validate_settings
 from zinc_rt.serve.config.settings import KeySettings, TenantSettings
@@ -55,7 +56,11 @@ NEW_KEY = {
 def make_router(server: InferenceServer) -> APIRouter:
     """Return the routes, for keys with the scope admin."""
     routes = APIRouter(
-        prefix="/v1/tenants", tags=["admin"], dependencies=[Depends(require_scope("admin"))], responses=_REFUSALS
+        route_class=BodyRoute,
+        prefix="/v1/tenants",
+        tags=["admin"],
+        dependencies=[Depends(require_scope("admin"))],
+        responses=_REFUSALS,
     )
     _add_tenant_routes(routes, server)
     _add_key_routes(routes, server)
