@@ -23,7 +23,7 @@ from fastapi.responses import PlainTextResponse, StreamingResponse
 from zinc_rt.serve.api import bodies
 from zinc_rt.serve.api.bodies import BoundedBodies
 from zinc_rt.serve.config.settings import QueueDepths, ServerSettings, TenantSettings
-from zinc_rt.serve.http.connections import HEADER_BYTES
+from zinc_rt.serve.http.connections import HEADER_BYTES, MAX_HEADERS, URL_BYTES
 from zinc_rt.serve.http.limits import RequestRate
 from zinc_rt.serve.http.listening import bind, make_http_server
 from zinc_rt.serve.tenants.keys import new_key
@@ -109,8 +109,12 @@ SLOW_OR_LARGE = {
     "length": (post(1001), b"", "413"),
     "key": (post(20, "zrt_k1_wrong"), b"", "401"),  # no body is waited for
     "chunks": (CHUNKED, b"ff\r\n" + b"x" * 255 + b"\r\n", "413"),
-    "a header": (HEAD + b"a: " + b"b" * HEADER_BYTES, b"b", "400"),
-    "many headers": (HEAD + b"a: b\r\n" * (HEADER_BYTES // 6), b"a: b\r\n", "400"),
+    "a header": (HEAD + b"a: ", b"b" * (HEADER_BYTES // 2), "431"),
+    "many headers": (HEAD + b"a: b\r\n" * MAX_HEADERS, b"a: b\r\n", "431"),
+    "large headers": (HEAD + b"a: " + b"b" * (HEADER_BYTES // 2) + b"\r\n", b"a: " + b"b" * 9999 + b"\r\n", "431"),
+    "many headers at once": (HEAD + b"a: b\r\n" * 10_000 + b"\r\n", b"", "431"),
+    "a long URL": (b"POST /" + b"x" * URL_BYTES, b"x", "414"),
+    "chunk extensions": (CHUNKED + b"1;", b"x" * (HEADER_BYTES // 2), ""),
     "TLS": (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", b"", "400"),
     "negative": (HEAD + b"content-length: -1\r\n\r\n", b"", "400"),
     "two lengths": (HEAD + b"content-length: 3\r\ncontent-length: 4\r\n\r\n", b"", "400"),
@@ -199,9 +203,12 @@ def test_client_that_reads_nothing_is_disconnected(tight_server_port: int) -> No
         assert len(read_until_closed(connection)) < 10_000 * 65536
 
 
-def test_connections_are_limited_and_their_slots_are_reused(tight_server_port: int) -> None:
+def test_connections_with_requests_are_limited_and_their_slots_are_reused(tight_server_port: int) -> None:
     for _ in range(3):
         held = [socket.create_connection(("127.0.0.1", tight_server_port)) for _ in range(6)]
+        for item in held:
+            item.sendall(b"GET /flood HTTP/1.1\r\nhost: x\r\n\r\n")
+            assert item.recv(8) == b"HTTP/1.1"
         with connect(tight_server_port) as late:
             assert read_until_closed(late).startswith("HTTP/1.1 503")
         for item in held:
@@ -210,6 +217,17 @@ def test_connections_are_limited_and_their_slots_are_reused(tight_server_port: i
     with connect(tight_server_port) as connection:
         connection.sendall(post(3) + b"abc")
         assert "200 OK" in connection.recv(4096).decode()
+
+
+def test_connections_without_requests_keep_nobody_out(tight_server_port: int) -> None:
+    held = [socket.create_connection(("127.0.0.1", tight_server_port)) for _ in range(6)]
+    for number in range(2):
+        with connect(tight_server_port) as connection:
+            connection.sendall(post(3) + b"abc")
+            assert "200 OK" in connection.recv(4096).decode()
+        assert is_closed(held[number], 10)  # the one that was there longest
+    for item in held:
+        item.close()
 
 
 def test_requests_per_minute_refill_evenly(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,7 @@ from zinc_rt.serve.config.reload import reload
 from zinc_rt.serve.config.settings import ServerSettings
 from zinc_rt.serve.engine.server import InferenceServer
 from zinc_rt.serve.errors import ServeError
-from zinc_rt.serve.http.connections import HEADER_BYTES, BoundedConnection, OpenConnections
+from zinc_rt.serve.http.connections import BoundedConnection, OpenConnections
 
 INTERRUPTED = 130
 FAILED = 1
@@ -45,7 +45,6 @@ def make_http_server(app: FastAPI, settings: ServerSettings) -> HttpServer:
         uvicorn.Config(
             app,
             http=partial(BoundedConnection, limits=OpenConnections(settings)),  # type: ignore[arg-type]
-            h11_max_incomplete_event_size=HEADER_BYTES,
             timeout_keep_alive=math.ceil(settings.idle_s),
             ws="none",
             lifespan="off",
