@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -15,7 +17,9 @@ from fastapi.responses import JSONResponse
 
 from zinc_rt.serve.config.settings import Config, ModelSettings, ServerSettings, TenantSettings
 from zinc_rt.serve.errors import ServeError
+from zinc_rt.serve.tenants import failed_keys
 from zinc_rt.serve.tenants.auth import Admin, Anybody, Inference
+from zinc_rt.serve.tenants.failed_keys import FailedKeys
 from zinc_rt.serve.tenants.keys import Keyring, digest_secret, new_key
 from zinc_rt.serve.tenants.tenancy import Tenancy
 
@@ -127,3 +131,49 @@ async def test_only_local_requests_are_accepted_without_keys() -> None:
     assert (await get_status(open_to_all, "/admin", address="10.0.0.7", host="box:8080"))[0] == 403
     friendly = replace(BASE, server=ServerSettings(cors=("https://ui.example",)))
     assert (await get_status(friendly, "/any", origin="https://ui.example"))[0] == 200
+
+
+def test_address_with_many_wrong_keys_waits_and_others_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_ns, slept = time.monotonic_ns(), list[float]()
+    monkeypatch.setattr(time, "monotonic_ns", lambda: now_ns)
+
+    async def record_sleep(seconds: float) -> None:
+        slept.append(seconds)
+
+    monkeypatch.setattr(failed_keys, "asyncio", SimpleNamespace(sleep=record_sleep))
+    failures = FailedKeys()
+
+    async def fail(address: str, count: int) -> None:
+        for _ in range(count):
+            await failures.delay(address)
+
+    asyncio.run(fail("10.0.0.1", failed_keys.BURST))
+    assert slept == []
+    asyncio.run(fail("10.0.0.1", 3))
+    assert slept == [1.0, 2.0, 2.0]
+    asyncio.run(fail("10.0.0.2", failed_keys.BURST))
+    assert len(slept) == 3
+    now_ns += 60 * 10**9
+    asyncio.run(fail("10.0.0.1", failed_keys.BURST))
+    assert len(slept) == 3
+
+
+def test_only_so_many_requests_with_wrong_keys_wait() -> None:
+    failures = FailedKeys()
+
+    async def flood() -> list[BaseException | None]:
+        for _ in range(failed_keys.BURST):
+            await failures.delay("10.0.0.1")
+        tasks = [asyncio.ensure_future(failures.delay("10.0.0.1")) for _ in range(failed_keys.MAX_DELAYED + 5)]
+        for _ in range(3):
+            await asyncio.sleep(0)
+        refused = [task.exception() for task in tasks if task.done()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        return refused
+
+    refused = asyncio.run(flood())
+    assert len(refused) == 5
+    assert all(isinstance(error, ServeError) and error.status == 429 for error in refused)
+    assert failures._delayed == 0

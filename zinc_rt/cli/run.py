@@ -401,17 +401,11 @@ def _choose_prompt_ids(arguments: argparse.Namespace, gguf: GGUFFile, tokenizer:
     if not arguments.chat:
         ids = tokenizer.encode(prompt)
     else:
-        from zinc_rt.model.chat import find_chat_template, render_chat
+        from zinc_rt.model.chat import find_chat_template, make_chat_prompt
 
-        bos, eos = ("" if id is None else tokenizer.token_text(id) for id in (tokenizer.bos_id, tokenizer.eos_id))
         system = [] if arguments.system is None else [{"role": "system", "content": arguments.system}]
-        rendered = render_chat(
-            find_chat_template(gguf.metadata),
-            [*system, {"role": "user", "content": prompt}],
-            bos_text=bos,
-            eos_text=eos,
-        )
-        ids = tokenizer.encode(rendered, add_special=not (bos and rendered.startswith(bos)))
+        template, messages = find_chat_template(gguf.metadata), [*system, {"role": "user", "content": prompt}]
+        _, ids = make_chat_prompt(tokenizer, template, messages)
     if not ids:
         raise UsageError("the prompt has no tokens", next="use a longer --prompt, or --tokens 1,2,3")
     return ids

@@ -280,8 +280,19 @@ class EngineCore:
         return render_chat(template, messages, bos_text=bos, eos_text=eos, **variables)
 
     def tokenize_chat(self, messages: Sequence[Mapping[str, Any]], **variables: Any) -> list[int]:
-        """Return the prompt tokens of a conversation. See `render_chat`."""
-        return self.encode_chat(self.render_chat(messages, **variables))
+        """Return the prompt tokens of a conversation. See `make_chat_prompt`."""
+        return self.make_chat_prompt(messages, **variables)[1]
+
+    def make_chat_prompt(
+        self, messages: Sequence[Mapping[str, Any]], *, marks: Iterable[str] = (), **variables: Any
+    ) -> tuple[str, list[int]]:
+        """Return the prompt of a conversation, as text and as tokens. Control tokens in the messages are text: see
+        zinc_rt/model/chat.py. Raises like `render_chat`."""
+        from zinc_rt.model.chat import find_chat_template, make_chat_prompt
+
+        tokenizer = self.require_tokenizer("a chat")
+        template = find_chat_template(self.engine.model.gguf.metadata)
+        return make_chat_prompt(tokenizer, template, messages, marks=marks, **variables)
 
     def encode_chat(self, text: str) -> list[int]:
         """Tokenize a prompt rendered by a template. Most templates include the BOS token."""

@@ -7,7 +7,7 @@ import json
 import re
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from datetime import datetime
 from typing import Any
 
@@ -20,6 +20,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.visitor import NodeTransformer
 
 from zinc_rt.host.errors import InputError
+from zinc_rt.model.tokenizer import Tokenizer
 
 MAX_TEMPLATE_CHARS = 1 << 20
 MAX_OUTPUT_CHARS = 1 << 24
@@ -93,6 +94,104 @@ def render_chat(
             f"chat template{_format_line(error)}: {_format_reason(error)}", next=_make_advice(error)
         ) from None
     return "".join(out)
+
+
+def make_chat_prompt(
+    tokenizer: Tokenizer,
+    template: str | None,
+    messages: Sequence[Mapping[str, Any]],
+    *,
+    marks: Iterable[str] = (),
+    **variables: Any,
+) -> tuple[str, list[int]]:
+    """Render a conversation and tokenize it. Return the text and the tokens. See `render_chat`.
+
+    Only the template's own text can contain control tokens. Their texts in messages and variables stay text, so
+    that nobody can end a message, or begin one of another role, from inside it. The same applies to `marks`, texts
+    with a meaning in the model's format, except in messages of the assistant, which has written them itself.
+    """
+    bos, eos = ("" if id is None else tokenizer.token_text(id) for id in (tokenizer.bos_id, tokenizer.eos_id))
+    marks = frozenset(marks)
+    separator = _find_unused_character((messages, variables))
+    everywhere = _Separator(tokenizer.control_texts | marks, separator)
+    by_role = {"assistant": _Separator(tokenizer.control_texts - marks, separator)}
+    messages = [
+        by_role.get(str(message.get("role")), everywhere).separate(message)
+        if isinstance(message, Mapping)
+        else message
+        for message in messages
+    ]
+    variables = everywhere.separate(variables)
+    text = render_chat(template, messages, bos_text=bos, eos_text=eos, **variables)
+    add_special = not (bos and text.startswith(bos))
+    tokens = tokenizer.encode(text, add_special=add_special, ignored=separator)
+    return text.replace(separator, ""), tokens
+
+
+def _find_unused_character(value: Any) -> str:
+    """Return a noncharacter of Unicode that occurs in no text of a nested value."""
+    text = "".join(_list_texts(value))
+    unused = (character for character in map(chr, range(0xFDD0, 0xFDF0)) if character not in text)
+    if (found := next(unused, None)) is None:
+        raise InputError(
+            "the messages contain all of Unicode's noncharacters, U+FDD0 to U+FDEF",
+            next="remove them: they are not for the exchange of text",
+        )
+    return found
+
+
+def _list_texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _list_texts(key)
+            yield from _list_texts(item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _list_texts(item)
+
+
+class _Separator:
+    """Writes a character into each occurrence of one of `texts`, after its first letter."""
+
+    def __init__(self, texts: Set[str], character: str) -> None:
+        self._texts, self._character = texts, character
+        self._lengths: dict[str, list[int]] = {}
+        for first, length in sorted({(text[0], len(text)) for text in texts if len(text) > 1}):
+            self._lengths.setdefault(first, []).append(length)
+        firsts = "".join(map(re.escape, self._lengths))
+        self._start = re.compile(f"[{firsts}]") if firsts else None
+
+    def separate(self, value: Any) -> Any:
+        """Return a nested value with its texts changed; names in mappings too, except of `role`."""
+        if isinstance(value, str):
+            return self._separate_text(value)
+        if isinstance(value, Mapping):
+            return {
+                self.separate(key): item if key == "role" else self.separate(item) for key, item in value.items()
+            }
+        if isinstance(value, list | tuple):
+            return [self.separate(item) for item in value]
+        return value
+
+    def _separate_text(self, text: str) -> str:
+        if self._start is None:
+            return text
+        starts = [
+            match.end()
+            for match in self._start.finditer(text)
+            if any(
+                text[match.start() : match.start() + length] in self._texts for length in self._lengths[match[0]]
+            )
+        ]
+        if not starts:
+            return text
+        bounds = zip([0, *starts], [*starts, len(text)], strict=True)
+        return self._character.join(text[start:end] for start, end in bounds)
+
+    def _begins_at(self, text: str, start: int) -> bool:
+        return any(text[start : start + length] in self._texts for length in self._lengths[text[start]])
 
 
 class _LimitExceeded(jinja2.TemplateError):

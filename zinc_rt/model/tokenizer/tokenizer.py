@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import functools
 import operator
 import re
 from collections.abc import Callable, Iterable
@@ -41,6 +42,11 @@ class Partitioner:
         special = vocabulary.select_kind(CONTROL | USER_DEFINED | UNKNOWN)
         special.sort(key=lambda id: -len(vocabulary.texts[id].encode()))
         self._special = [(vocabulary.texts[id], id, vocabulary.kinds[id]) for id in special]
+
+    @property
+    def control_texts(self) -> frozenset[str]:
+        """Return the texts that become control or unknown tokens."""
+        return frozenset(text for text, _, kind in self._special if kind & (CONTROL | UNKNOWN))
 
     def split(self, text: str, *, parse_special: bool) -> list[Fragment]:
         """Return the fragments of `text` in order, without empty ones."""
@@ -180,13 +186,20 @@ class Tokenizer:
         return cls(model, vocabulary, engine, pre=pre, metadata=metadata)
 
     def encode(
-        self, text: str, *, add_special: bool = True, parse_special: bool = True, continues: bool = False
+        self,
+        text: str,
+        *,
+        add_special: bool = True,
+        parse_special: bool = True,
+        continues: bool = False,
+        ignored: str = "",
     ) -> list[int]:
         """Encode `text` to token ids.
 
         `add_special` adds the tokens that the file requires at the start and end. `parse_special` converts the
         texts of control tokens to those tokens; user-defined tokens are always recognised. `continues`: the text
-        continues an earlier one, so no space is prepended. Raise InputError for lone surrogates.
+        continues an earlier one, so no space is prepended. `ignored`: a character that prevents the recognition
+        of a special token that it is part of, and has no tokens itself. Raise InputError for lone surrogates.
         """
         try:
             text.encode()
@@ -203,7 +216,7 @@ class Tokenizer:
             if isinstance(fragment, int):
                 ids.append(fragment)
                 after_special = True
-            else:
+            elif fragment := fragment.replace(ignored, "") if ignored else fragment:
                 ids += self._engine.encode(fragment, after_special=after_special)
                 after_special = False
         if add_special and self.add_eos and self.eos_id is not None:
@@ -263,6 +276,11 @@ class Tokenizer:
     def id_of(self, token_text: str) -> int | None:
         """Return the id of a token as spelled in the file."""
         return self._vocabulary.ids.get(token_text)
+
+    @functools.cached_property
+    def control_texts(self) -> frozenset[str]:
+        """Return the texts that `encode` converts to control tokens."""
+        return self._partitioner.control_texts
 
     def added_id(self, token_text: str) -> int | None:
         """Return the id of a control or user-defined token, to which no ordinary text is encoded; else None."""

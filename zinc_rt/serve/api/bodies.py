@@ -45,7 +45,7 @@ class BoundedBodies:
             return
         headers, settings = dict(scope["headers"]), self.server.tenancy.config.server
         try:
-            caller = authenticate(HTTPConnection(scope), self.server.tenancy)
+            caller = await authenticate(HTTPConnection(scope), self.server.tenancy)
             scope.setdefault("state", {})["caller"] = caller
             if self._running[caller.key] >= settings.requests_per_key:
                 message = f"this key already has {settings.requests_per_key} running requests"

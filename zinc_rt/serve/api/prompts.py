@@ -79,8 +79,7 @@ async def make_chat_prompt(
         raise ServeError(400, f"chat_template_kwargs: {taken[0]} is reserved", param="chat_template_kwargs")
 
     def render_prompt() -> Prompt:
-        text = model.core.render_chat(template_messages, **variables)
-        return Prompt(text, model.core.encode_chat(text))
+        return Prompt(*model.core.make_chat_prompt(template_messages, marks=model.format.marks, **variables))
 
     try:
         return await asyncio.to_thread(render_prompt)
@@ -108,7 +107,7 @@ async def make_text_prompts(model: ServedModel, body: CompletionBody) -> list[Pr
     def encode_prompt(prompt: str | list[int]) -> Prompt:
         if isinstance(prompt, str):
             assert tokenizer is not None
-            return Prompt(prompt, tokenizer.encode(prompt))
+            return Prompt(prompt, tokenizer.encode(prompt, parse_special=bool(body.parse_special)))
         return Prompt("" if tokenizer is None else tokenizer.decode(prompt, skip_special=True), prompt)
 
     try:

@@ -141,6 +141,9 @@ class CompletionBody(SamplingBody):
     prompt: Text | Annotated[list[Count] | list[Text] | list[Tokens], Field(min_length=1)]
     max_tokens: Count | None = None
     echo: bool | None = None
+    parse_special: bool | None = Field(
+        None, description="true: the texts of control tokens in a prompt are these tokens; else they are text"
+    )
     logprobs: Integer | None = Field(None, ge=0, le=MAX_LOGPROBS)
     best_of: Integer | None = Field(None, ge=1, le=MAX_CHOICES)
     suffix: Literal[""] | None = None

@@ -25,9 +25,18 @@ EVERYTHING: frozenset[Scope] = frozenset({"inference", "usage", "admin"})
 _bearer = HTTPBearer(auto_error=False, scheme_name="key", description="A tenant's key: zrt_ID_SECRET")
 
 
-def authenticate(connection: HTTPConnection, tenancy: Tenancy) -> Caller:
+async def authenticate(connection: HTTPConnection, tenancy: Tenancy) -> Caller:
     """Return the caller. Raises ServeError 401 without a valid key, 403 for a browser request from another
-    site."""
+    site. An address that sends many wrong keys waits for its 401: see FailedKeys."""
+    try:
+        return _find_owner(connection, tenancy)
+    except ServeError as error:
+        if error.status == 401 and connection.client is not None:
+            await tenancy.failed_keys.delay(connection.client.host)
+        raise
+
+
+def _find_owner(connection: HTTPConnection, tenancy: Tenancy) -> Caller:
     if not tenancy.locked:
         _require_loopback(connection, tenancy.config.server)
         local = connection.client is None or is_loopback(connection.client.host)
@@ -48,7 +57,7 @@ async def find_caller(request: Request, documented: Annotated[object, Depends(_b
     before the body is read."""
     known: Caller | None = getattr(request.state, "caller", None)
     if known is None:
-        known = request.state.caller = authenticate(request, request.app.state.server.tenancy)
+        known = request.state.caller = await authenticate(request, request.app.state.server.tenancy)
     return known
 
 

@@ -14,6 +14,7 @@ from zinc_rt.serve.config.settings import Config, TenantSettings
 from zinc_rt.serve.engine.requests import EngineRequest
 from zinc_rt.serve.errors import ServeError
 from zinc_rt.serve.http.limits import RequestRate, apply_limits, make_rate_headers, make_rate_limit_error
+from zinc_rt.serve.tenants.failed_keys import FailedKeys
 from zinc_rt.serve.tenants.keys import Keyring
 from zinc_rt.serve.tenants.session_table import SessionTable
 
@@ -27,6 +28,7 @@ class Tenancy:
 
     def __init__(self, config: Config) -> None:
         self.changing = asyncio.Lock()
+        self.failed_keys = FailedKeys()
         self.generated: set[str] = set()  # tenants that endpoints made, and keys: no file has them
         self.made_keys: set[str] = set()
         self.created: dict[str, int] = {}  # second since 1970
