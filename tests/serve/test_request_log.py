@@ -7,6 +7,9 @@ import io
 import json
 import logging
 import threading
+import time
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,8 +17,11 @@ from ticking_scheduler import make_scheduler, run_scheduler
 
 from zinc_rt.sched.sampling import Sampling
 from zinc_rt.sched.scheduler import NewRequest
+from zinc_rt.sched.usage.ledger_store import StoreHealth
 from zinc_rt.serve.http.request_ids import RequestIds
+from zinc_rt.serve.observe import events
 from zinc_rt.serve.observe.answer_log import log_answer
+from zinc_rt.serve.observe.events import INTERVAL_SECONDS, EventLog, report_ledger, watch_clocks
 from zinc_rt.serve.observe.logs import GONE, KEPT_LINES, LOGGER, RequestLog, ServerLog
 from zinc_rt.serve.observe.model_metrics import ModelMetrics
 
@@ -154,3 +160,69 @@ def test_old_ids_are_evicted() -> None:
     for number in range(1, 6):
         ids.add(number, f"req-{number}")
     assert [ids.of(number) for number in range(1, 7)] == ["", "", "req-3", "req-4", "req-5", ""]
+
+
+# --- events
+
+
+def test_repeated_event_has_one_line_and_then_a_count(
+    server_log: tuple[ServerLog, io.StringIO], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, out = server_log
+    now = 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    reported = EventLog()
+    for _ in range(5):
+        reported.report("tenant_limited", "ada", tenant="ada")
+    reported.report("tenant_limited", "bob", tenant="bob")
+    now += INTERVAL_SECONDS
+    reported.report("tenant_limited", "ada", tenant="ada")
+    lines = log_lines(log, out)
+    assert [(line["tenant"], line.get("unlogged")) for line in lines] == [("ada", None), ("bob", None), ("ada", 4)]
+
+
+def test_ledger_on_a_full_disk_is_logged(server_log: tuple[ServerLog, io.StringIO], tmp_path: Path) -> None:
+    log, out = server_log
+    report_ledger(StoreHealth(tmp_path / "usage.sqlite", "database or disk is full", 1.0))
+    report_ledger(StoreHealth(tmp_path / "usage.sqlite", "", 0.0))
+    first, second = log_lines(log, out)
+    assert (first["event"], first["level"], first["reason"]) == (
+        "ledger_unwritten", "error", "database or disk is full"
+    )  # fmt: skip
+    assert second["event"] == "ledger_written_again"
+
+
+@pytest.mark.parametrize(
+    ("monotonic", "wall", "expected"),
+    [
+        ((0.0, 0.25), (1000.0, 1000.25), None),
+        ((0.0, 0.75), (1000.0, 1000.75), ("event_loop_late", 0.5)),
+        ((0.0, 0.25), (1000.0, 1060.25), ("clock_jumped", 60.0)),
+        ((0.0, 0.25), (1000.0, 400.25), ("clock_jumped", -600.0)),
+    ],
+)
+def test_late_event_loop_and_clock_jumps_are_logged(
+    server_log: tuple[ServerLog, io.StringIO],
+    monkeypatch: pytest.MonkeyPatch,
+    monotonic: tuple[float, float],
+    wall: tuple[float, float],
+    expected: tuple[str, float] | None,
+) -> None:
+    log, out = server_log
+    steps = iter(zip(monotonic, wall, strict=True))
+    now: list[tuple[float, float]] = [next(steps)]
+
+    async def advance(seconds: float) -> None:
+        step = next(steps, None)
+        if step is None:
+            raise asyncio.CancelledError
+        now[0] = step
+
+    clock = SimpleNamespace(monotonic=lambda: now[0][0], time=lambda: now[0][1])
+    monkeypatch.setattr(events, "time", clock)
+    monkeypatch.setattr(events, "asyncio", SimpleNamespace(sleep=advance))
+    monkeypatch.setattr(events, "EVENTS", EventLog())
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(watch_clocks())
+    lines = [(line["event"], line["seconds"]) for line in log_lines(log, out)]
+    assert lines == ([] if expected is None else [expected])

@@ -22,6 +22,7 @@ from zinc_rt.serve.engine.server import InferenceServer
 from zinc_rt.serve.errors import ServeError, convert_validation_errors
 from zinc_rt.serve.http.headers import ReplyHeaders
 from zinc_rt.serve.observe import metrics, routing, trace
+from zinc_rt.serve.observe.events import EVENTS
 from zinc_rt.serve.observe.logs import RequestLog
 from zinc_rt.serve.page import page
 from zinc_rt.serve.tenants import admin, tenant_routes, usage_routes
@@ -58,6 +59,9 @@ def make_app(server: InferenceServer) -> FastAPI:
 
 async def _handle_serve_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, ServeError)
+    caller = getattr(request.state, "caller", None)
+    if error.status == 429 and caller is not None:
+        EVENTS.report("tenant_limited", caller.tenant, tenant=caller.tenant, code=error.code)
     return make_error_response(error)
 
 

@@ -34,6 +34,7 @@ from zinc_rt.serve.engine.model_file import LOOK_SECONDS
 from zinc_rt.serve.engine.requests import EngineRequest
 from zinc_rt.serve.engine.served_model import Delivery, ServedModel, open_model
 from zinc_rt.serve.errors import ServeError, make_unavailable_error
+from zinc_rt.serve.observe.events import report_ledger
 from zinc_rt.serve.sandbox import Sandbox
 from zinc_rt.serve.tenants.tenancy import Tenancy
 
@@ -245,6 +246,7 @@ class InferenceServer:
                 on_failure=ledger.on_failure,
                 max_lag_s=ledger.max_lag_s,
                 usage_days=ledger.usage_days,
+                told=report_ledger,
             )
         for settings in config.models:
             if settings.loaded:

@@ -23,9 +23,10 @@ import numpy as np
 from llguidance.gbnf_to_lark import any_to_lark
 
 from zinc_rt.model.tokenizer import Tokenizer
+from zinc_rt.serve.errors import ServeError
 from zinc_rt.serve.formats.lark import WHITE_SPACE
 from zinc_rt.serve.grammars.grammar_spec import GrammarSpec
-from zinc_rt.serve.observe.logs import LOGGER
+from zinc_rt.serve.observe.events import EVENTS
 from zinc_rt.serve.sandbox import CallKilled, Sandbox
 
 MAX_GRAMMAR_BYTES = 1 << 20
@@ -261,9 +262,11 @@ class GrammarCompiler:
             try:
                 await self._sandbox.call(tenant, COMPILE_SECONDS, _try_grammar, spec)
             except CallKilled as error:
-                about = {"tenant": tenant, "kind": spec.kind, "characters": len(spec.text)}
-                LOGGER.warning("grammar_killed", extra=about)
+                _report_refusal(spec, tenant, "took too long")
                 raise spec.to_error(f"compilation {error}") from None
+            except ServeError:
+                _report_refusal(spec, tenant, "invalid")
+                raise
             loop = asyncio.get_running_loop()
             known = await loop.run_in_executor(self._pool, partial(self.compile, spec, after=after, opens=opens))
             self._known[key] = known
@@ -279,6 +282,11 @@ class GrammarCompiler:
             if self._vocabulary is None:
                 self._vocabulary = GrammarVocabulary(self.tokenizer, self.vocab, self.special)
             return self._vocabulary
+
+
+def _report_refusal(spec: GrammarSpec, tenant: str, reason: str) -> None:
+    about = {"tenant": tenant, "kind": spec.kind, "characters": len(spec.text), "reason": reason}
+    EVENTS.report("grammar_refused", tenant, **about)
 
 
 # --- in the process of the trials

@@ -24,6 +24,7 @@ from zinc_rt.serve.config.settings import ServerSettings
 from zinc_rt.serve.engine.server import InferenceServer
 from zinc_rt.serve.errors import ServeError
 from zinc_rt.serve.http.connections import BoundedConnection, OpenConnections
+from zinc_rt.serve.observe.events import watch_clocks
 
 INTERRUPTED = 130
 FAILED = 1
@@ -128,6 +129,7 @@ async def _serve(
     lost = asyncio.ensure_future(server.wait_for_lost_models())
     opened = asyncio.ensure_future(server.open_in_background())
     answering = asyncio.ensure_future(http.serve(sockets=[bound]))
+    watching = asyncio.ensure_future(watch_clocks())
     try:
         await asyncio.wait({opened, stop, answering}, return_when=asyncio.FIRST_COMPLETED)
         if not opened.done():
@@ -146,6 +148,7 @@ async def _serve(
             return INTERRUPTED
         return 0
     finally:
+        watching.cancel()
         http.should_exit = True
         await answering
 
