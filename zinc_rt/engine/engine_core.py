@@ -284,7 +284,12 @@ class EngineCore:
         return self.make_chat_prompt(messages, **variables)[1]
 
     def make_chat_prompt(
-        self, messages: Sequence[Mapping[str, Any]], *, marks: Iterable[str] = (), **variables: Any
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        marks: Iterable[str] = (),
+        continued: bool = False,
+        **variables: Any,
     ) -> tuple[str, list[int]]:
         """Return the prompt of a conversation, as text and as tokens. Control tokens in the messages are text: see
         zinc_rt/model/chat.py. Raises like `render_chat`."""
@@ -292,7 +297,7 @@ class EngineCore:
 
         tokenizer = self.require_tokenizer("a chat")
         template = find_chat_template(self.engine.model.gguf.metadata)
-        return make_chat_prompt(tokenizer, template, messages, marks=marks, **variables)
+        return make_chat_prompt(tokenizer, template, messages, marks=marks, continued=continued, **variables)
 
     def encode_chat(self, text: str) -> list[int]:
         """Tokenize a prompt rendered by a template. Most templates include the BOS token."""

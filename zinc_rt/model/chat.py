@@ -102,6 +102,7 @@ def make_chat_prompt(
     messages: Sequence[Mapping[str, Any]],
     *,
     marks: Iterable[str] = (),
+    continued: bool = False,
     **variables: Any,
 ) -> tuple[str, list[int]]:
     """Render a conversation and tokenize it. Return the text and the tokens. See `render_chat`.
@@ -109,6 +110,8 @@ def make_chat_prompt(
     Only the template's own text can contain control tokens. Their texts in messages and variables stay text, so
     that nobody can end a message, or begin one of another role, from inside it. The same applies to `marks`, texts
     with a meaning in the model's format, except in messages of the assistant, which has written them itself.
+    `continued`: the prompt ends inside the last message, so that the model continues it. Raise InputError if that
+    cannot be done.
     """
     bos, eos = ("" if id is None else tokenizer.token_text(id) for id in (tokenizer.bos_id, tokenizer.eos_id))
     marks = frozenset(marks)
@@ -122,10 +125,28 @@ def make_chat_prompt(
         for message in messages
     ]
     variables = everywhere.separate(variables)
+    if continued:
+        variables["add_generation_prompt"] = False
     text = render_chat(template, messages, bos_text=bos, eos_text=eos, **variables)
+    if continued:
+        text = _cut_after_last_message(text, messages)
     add_special = not (bos and text.startswith(bos))
     tokens = tokenizer.encode(text, add_special=add_special, ignored=separator)
     return text.replace(separator, ""), tokens
+
+
+def _cut_after_last_message(text: str, messages: Sequence[Mapping[str, Any]]) -> str:
+    content = messages[-1].get("content") if messages else None
+    last = content.rstrip() if isinstance(content, str) else ""
+    if not last or (start := text.rfind(last)) < 0:
+        raise InputError(
+            "the last message cannot be continued: the template does not write its text as it is",
+            next="let the last message have a text, and use a template that does not change it",
+        )
+    assert isinstance(content, str)
+    end = start + len(last)
+    kept = content[len(last) :]
+    return text[:end] + (kept if text[end:].startswith(kept) else "")
 
 
 def _find_unused_character(value: Any) -> str:

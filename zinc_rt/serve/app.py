@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
 
-from zinc_rt.serve.api import model_routes, native, not_offered, openai, slot_state
+from zinc_rt.serve.api import messages, model_routes, native, not_offered, openai, slot_state
 from zinc_rt.serve.api.bodies import BoundedBodies, is_json
 from zinc_rt.serve.api.document import ApiDocument
 from zinc_rt.serve.api.parsing import UNREADABLE_BODY
@@ -35,7 +35,7 @@ def make_app(server: InferenceServer) -> FastAPI:
     api.openapi = document.make  # type: ignore[method-assign]
     api.add_route("/openapi.json", document.answer, include_in_schema=False)
     api.state.server, api.state.loader = server, ModelLoader(server)
-    for module in (openai, model_routes, not_offered, native, slot_state):
+    for module in (openai, messages, model_routes, not_offered, native, slot_state):
         api.include_router(module.router)
     responses: Counter[int] = Counter()
     api.include_router(metrics.make_router(server, responses))
@@ -62,7 +62,7 @@ async def _handle_serve_error(request: Request, error: Exception) -> Response:
     caller = getattr(request.state, "caller", None)
     if error.status == 429 and caller is not None:
         EVENTS.report("tenant_limited", caller.tenant, tenant=caller.tenant, code=error.code)
-    return make_error_response(error)
+    return make_error_response(error, request.scope)
 
 
 async def _handle_validation_error(request: Request, error: Exception) -> Response:
@@ -72,9 +72,10 @@ async def _handle_validation_error(request: Request, error: Exception) -> Respon
     if of_body and not is_json(request):
         kind = request.headers.get("content-type", "")[:64] or "(none)"
         return make_error_response(
-            ServeError(415, f"content-type {kind}: expected application/json", code="unsupported_type")
+            ServeError(415, f"content-type {kind}: expected application/json", code="unsupported_type"),
+            request.scope,
         )
-    return make_error_response(convert_validation_errors(error.errors()))
+    return make_error_response(convert_validation_errors(error.errors()), request.scope)
 
 
 async def _handle_not_found(request: Request, error: Exception) -> Response:
@@ -86,7 +87,8 @@ async def _handle_not_found(request: Request, error: Exception) -> Response:
         405: f"{request.url.path[:128]} does not take {request.method}",
     }.get(error.status_code, str(error.detail))
     response = make_error_response(
-        ServeError(error.status_code, message, code="not_found" if error.status_code == 404 else None)
+        ServeError(error.status_code, message, code="not_found" if error.status_code == 404 else None),
+        request.scope,
     )
     response.headers.update(error.headers or {})
     if error.status_code == 405:  # FastAPI names the methods of the path's first route alone
@@ -103,6 +105,6 @@ async def _handle_unexpected_error(request: Request, error: Exception) -> Respon
     """Respond to an internal error. The traceback is only in the log."""
     id = request.state.request_id
     message = f"internal error; see the server log, request {id}"
-    response = make_error_response(ServeError(500, message, "server_error", code="internal_error"))
+    response = make_error_response(ServeError(500, message, "server_error", code="internal_error"), request.scope)
     response.headers["x-request-id"] = id  # outside of the middleware
     return response

@@ -12,6 +12,15 @@ from typing import Any
 from zinc_rt.host.errors import UsageError
 
 _PREFIX = re.compile(r"^(Input should be|\w+ should have) ")  # of pydantic's sentences
+ANTHROPIC_TYPES = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+    504: "timeout_error",
+}
 _TYPE_TAGS = frozenset({"str", "int", "float", "bool", "none", "dict", "list"})
 
 
@@ -30,15 +39,18 @@ class ServeError(Exception):
     def __str__(self) -> str:
         return self.message
 
-    def body(self) -> dict[str, Any]:
-        """Return the body in OpenAI's format."""
+    def body(self, *, anthropic: bool = False) -> dict[str, Any]:
+        """Return the body in OpenAI's format, or in Anthropic's."""
+        if anthropic:
+            kind = ANTHROPIC_TYPES.get(self.status, "invalid_request_error" if self.status < 500 else "api_error")
+            return {"type": "error", "error": {"type": kind, "message": self.message}}
         return {
             "error": {"message": self.message, "type": self.type, "param": self.param, "code": self.code},
         }
 
-    def json(self) -> bytes:
+    def json(self, *, anthropic: bool = False) -> bytes:
         """Return the body as ASCII JSON, even if the message quotes other characters."""
-        return json.dumps(self.body()).encode()
+        return json.dumps(self.body(anthropic=anthropic)).encode()
 
     def headers(self) -> dict[str, str]:
         """Return the headers: Retry-After in whole seconds, and WWW-Authenticate for unauthorized requests."""

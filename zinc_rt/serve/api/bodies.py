@@ -55,7 +55,7 @@ class BoundedBodies:
             self._bytes[caller.key].charge(len(body or b""), time.monotonic_ns())
         except ServeError as error:
             await _discard(receive)
-            refusal = make_error_response(error)
+            refusal = make_error_response(error, scope)
             refusal.headers["connection"] = "close"  # what is still to come of the body is not read
             await refusal(scope, receive, send)
             return

@@ -9,25 +9,25 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import JSONResponse, Response
+from pydantic import BaseModel
 
 from zinc_rt.serve.api.answers import Answers
 from zinc_rt.serve.api.asking import RequestOrigin, find_model, make_ask, parse_header_milliseconds, parse_sampling
 from zinc_rt.serve.api.bodies import BodyRoute
+from zinc_rt.serve.api.chat import make_chat_answers
 from zinc_rt.serve.api.chat_completions import ChatShape
 from zinc_rt.serve.api.completions import Echo, TextShape
 from zinc_rt.serve.api.document import EVENTS
-from zinc_rt.serve.api.prompts import find_tokenizer, make_chat_prompt, make_text_prompts
+from zinc_rt.serve.api.prompts import make_text_prompts
 from zinc_rt.serve.api.replies import ChatCompletion, ErrorReply, TextCompletion
-from zinc_rt.serve.api.schema import ChatBody, CompletionBody, SamplingBody
+from zinc_rt.serve.api.schema import IGNORED, ChatBody, CompletionBody, SamplingBody
 from zinc_rt.serve.api.shape import ReplyHead, Shape, iterate_chunks
 from zinc_rt.serve.api.sse import EventStream, cancel_on_disconnect, make_receiver
-from zinc_rt.serve.api.structured import make_chat_grammar, make_text_grammar
+from zinc_rt.serve.api.structured import make_text_grammar
 from zinc_rt.serve.api.text import RawText, TokenReader
-from zinc_rt.serve.api.tool_use import parse_tool_use
 from zinc_rt.serve.engine.prompt_logprobs import compute_all_prompt_logprobs
 from zinc_rt.serve.engine.served_model import ServedModel
 from zinc_rt.serve.engine.server import InferenceServer
-from zinc_rt.serve.formats.answer_text import AnswerText
 from zinc_rt.serve.tenants.auth import Inference
 
 REFUSALS: dict[int | str, dict[str, Any]] = {
@@ -62,30 +62,9 @@ def find_server(request: Request) -> InferenceServer:
 )
 async def create_chat_completion(request: Request, body: ChatBody, by: AskedBy) -> Response:
     """Answer a chat. With `stream`, the response is a stream of server-sent events."""
-    model = find_model(find_server(request), body.model)
-    core, sampling = model.core, parse_sampling(body, model)
-    tools = parse_tool_use(body)
-    variables = dict(body.chat_template_kwargs or {})
-    if tools.definitions:
-        variables["tools"] = tools.definitions
-    prompt = await make_chat_prompt(model, body.messages, variables)
-    tokenizer = find_tokenizer(model)
-    grammar = await make_chat_grammar(body, model, tools, prompt.text, by.caller.tenant)
-
-    def make_reader() -> TokenReader:
-        return AnswerText(
-            tokenizer,
-            model.format,
-            sampling.stop,
-            tools=tools.schemas,
-            prompt=prompt.text,
-            silent=core.end_ids,
-            one_call=not tools.many,
-        )
-
-    ask = replace(make_ask(body, model, prompt.tokens, sampling, by, "messages"), grammar=grammar)
-    answers = Answers(model, [ask], make_reader)
-    return await _make_reply(request, answers, ChatShape(answers, body, _make_head("chatcmpl", model)), body)
+    answers = await make_chat_answers(find_server(request), body, by)
+    head = _make_head("chatcmpl", answers.model)
+    return await _make_reply(request, answers, ChatShape(answers, body, head), body)
 
 
 @router.post("/v1/completions", response_model=None, responses={200: {"model": TextCompletion, "content": EVENTS}})
@@ -115,10 +94,18 @@ async def create_completion(request: Request, body: CompletionBody, by: AskedBy)
 async def _make_reply(request: Request, answers: Answers, shape: Shape, body: SamplingBody) -> Response:
     begin = await answers.begin(find_server(request))
     if body.stream:
-        return EventStream(iterate_chunks(begin, shape, body))
+        return EventStream(iterate_chunks(begin, shape, body), make_ignored_header(body))
     await cancel_on_disconnect(make_receiver(request), begin.finish())
     count = len(begin.findings)
-    return JSONResponse(shape.whole(), headers={FINDINGS: str(count)} if count else None)
+    headers = make_ignored_header(body) | ({FINDINGS: str(count)} if count else {})
+    return JSONResponse(shape.whole(), headers=headers)
+
+
+def make_ignored_header(body: BaseModel) -> dict[str, str]:
+    """Return the header that names the parameters that the request has and this server ignores."""
+    fields = type(body).model_fields
+    ignored = [name for name in body.model_fields_set if fields[name].description == IGNORED]
+    return {"x-zinc-rt-ignored": ", ".join(sorted(ignored))} if ignored else {}
 
 
 def _make_head(kind: str, model: ServedModel) -> ReplyHead:

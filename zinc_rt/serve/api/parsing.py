@@ -24,6 +24,7 @@ PARSE_SECONDS = 2.0  # of CPU time, for the largest body
 UNREADABLE_BODY = "the body cannot be read: expected JSON in UTF-8"
 
 Body = TypeVar("Body")
+ModelBody = TypeVar("ModelBody", bound=BaseModel)
 
 
 def is_quickly_parsed(data: bytes) -> bool:
@@ -47,6 +48,11 @@ def parse_body(data: bytes, kind: type[Body], *, max_ids: int, strict: bool) -> 
     if not issubclass(kind, BaseModel):
         return value
     STRICT.set(strict)
+    return validate_body(value, kind)
+
+
+def validate_body(value: Any, kind: type[ModelBody]) -> ModelBody:
+    """Return the body as a pydantic model. Raises ServeError 400."""
     try:
         return kind.model_validate(value)
     except ValidationError as error:

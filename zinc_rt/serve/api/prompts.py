@@ -68,10 +68,14 @@ def _count_characters(message: Message) -> int:
 
 
 async def make_chat_prompt(
-    model: ServedModel, messages: Sequence[Message], variables: Mapping[str, Any] | None = None
+    model: ServedModel,
+    messages: Sequence[Message],
+    variables: Mapping[str, Any] | None = None,
+    *,
+    continued: bool = False,
 ) -> Prompt:
-    """Render a conversation with the model's chat template and `variables`. Raises ServeError 400 if the
-    template rejects it."""
+    """Render a conversation with the model's chat template and `variables`. `continued`: the prompt ends inside
+    the last message, which the answer continues. Raises ServeError 400 if the template rejects it."""
     check_length(model, sum(_count_characters(message) for message in messages), len(messages), "messages")
     template_messages = [make_template_message(message, index) for index, message in enumerate(messages)]
     variables = variables or {}
@@ -79,7 +83,11 @@ async def make_chat_prompt(
         raise ServeError(400, f"chat_template_kwargs: {taken[0]} is reserved", param="chat_template_kwargs")
 
     def render_prompt() -> Prompt:
-        return Prompt(*model.core.make_chat_prompt(template_messages, marks=model.format.marks, **variables))
+        return Prompt(
+            *model.core.make_chat_prompt(
+                template_messages, marks=model.format.marks, continued=continued, **variables
+            )
+        )
 
     try:
         return await asyncio.to_thread(render_prompt)

@@ -25,6 +25,7 @@ from zinc_rt.sched.sampling import (
 )
 
 MAX_TOOLS = 128
+IGNORED = "ignored"  # the description of a parameter that is accepted and has no effect
 
 
 def _to_integer(value: Any) -> Any:
@@ -130,9 +131,14 @@ class SamplingBody(Body):
     fail_fast: bool | None = None
     deterministic_required: bool | None = None
     strict_parameters: bool | None = None
-    user: Any = Field(None, description="ignored")
-    store: Any = Field(None, description="ignored")
-    metadata: Any = Field(None, description="ignored")
+    user: Any = Field(None, description=IGNORED)
+    store: Any = Field(None, description=IGNORED)
+    metadata: Any = Field(None, description=IGNORED)
+    service_tier: Any = Field(None, description=IGNORED)
+    prompt_cache_key: Any = Field(None, description=IGNORED)
+    prompt_cache_retention: Any = Field(None, description=IGNORED)
+    safety_identifier: Any = Field(None, description=IGNORED)
+    cache_prompt: Any = Field(None, description=IGNORED)
 
 
 class CompletionBody(SamplingBody):
@@ -211,6 +217,13 @@ class ChatBody(SamplingBody):
     tools: Annotated[list[ToolDefinition], Field(max_length=MAX_TOOLS)] | None = None
     tool_choice: Literal["none", "auto", "required"] | NamedToolChoice | None = None
     parallel_tool_calls: bool | None = Field(None, description="false: the first call ends the answer")
+    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = Field(
+        None, description="for the template; none: no reasoning, if the template can switch it off"
+    )
+    continue_final_message: bool | None = Field(None, description="vLLM's: go on with the last message")
+    modalities: list[Literal["text"]] | None = None
+    verbosity: Any = Field(None, description=IGNORED)
+    prediction: Any = Field(None, description=IGNORED)
     chat_template_kwargs: dict[str, Any] | None = None
 
 
@@ -258,7 +271,7 @@ class EmbeddingsBody(Body):
     encoding_format: Literal["float", "base64"] | None = None
     dimensions: Integer | None = Field(None, ge=1)
     strict_parameters: bool | None = None
-    user: Any = Field(None, description="ignored")
+    user: Any = Field(None, description=IGNORED)
 
 
 class LoadBody(Body):

@@ -16,6 +16,7 @@ from zinc_rt.serve.errors import ServeError
 
 PING_SECONDS = 15.0  # of silence
 PING = b": ping\n\n"
+ANTHROPIC_PATH = "/v1/messages"
 DONE = b"data: [DONE]\n\n"
 HEADERS = {
     "content-type": "text/event-stream; charset=utf-8",
@@ -30,9 +31,10 @@ class ClientDisconnected(Exception):
     """The client disconnected before it received the answer."""
 
 
-def format_event(data: Mapping[str, Any]) -> bytes:
-    """Return the data as a server-sent event."""
-    return b"data: " + _ENCODE(data).encode(errors="replace") + b"\n\n"
+def format_event(data: Mapping[str, Any], name: str = "") -> bytes:
+    """Return the data as a server-sent event. OpenAI's completions have no event names."""
+    line = f"event: {name}\n".encode() if name else b""
+    return line + b"data: " + _ENCODE(data).encode(errors="replace") + b"\n\n"
 
 
 class EventStream(Response):
@@ -43,9 +45,12 @@ class EventStream(Response):
     iterator is cancelled at once.
     """
 
-    def __init__(self, chunks: AsyncGenerator[bytes, None]) -> None:
+    def __init__(
+        self, chunks: AsyncGenerator[bytes, None], headers: Mapping[str, str], *, anthropic: bool = False
+    ) -> None:
+        """Create a response with these headers in addition. `anthropic`: the format of errors."""
         super().__init__()
-        self.chunks = chunks
+        self.chunks, self.more_headers, self.anthropic = chunks, headers, anthropic
         self.begun = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -60,22 +65,25 @@ class EventStream(Response):
                     await send({"type": "http.response.body", "body": chunk, "more_body": True})
         except ServeError as error:
             if not self.begun:
-                await make_error_response(error)(scope, receive, send)
+                await make_error_response(error, scope)(scope, receive, send)
                 return
-            await send({"type": "http.response.body", "body": format_event(error.body()), "more_body": True})
+            event = format_event(error.body(anthropic=self.anthropic), "error" if self.anthropic else "")
+            await send({"type": "http.response.body", "body": event, "more_body": True})
         await self._begin(send)
         await send({"type": "http.response.body", "body": b""})
 
     async def _begin(self, send: Send) -> None:
         if not self.begun:
             self.begun = True
-            headers = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
+            all_headers = {**HEADERS, **self.more_headers}
+            headers = [(name.encode(), value.encode()) for name, value in all_headers.items()]
             await send({"type": "http.response.start", "status": 200, "headers": headers})
 
 
-def make_error_response(error: ServeError) -> Response:
-    """Return the error as a response with body, status and headers."""
-    return Response(error.json(), error.status, error.headers(), "application/json")
+def make_error_response(error: ServeError, scope: Scope) -> Response:
+    """Return the error as a response with body, status and headers, in the format of the path's API."""
+    anthropic = scope["path"].startswith(ANTHROPIC_PATH)
+    return Response(error.json(anthropic=anthropic), error.status, error.headers(), "application/json")
 
 
 async def cancel_on_disconnect(receive: Receive, work: Coroutine[Any, Any, T]) -> T:

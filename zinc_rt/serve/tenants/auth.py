@@ -42,6 +42,8 @@ def _find_owner(connection: HTTPConnection, tenancy: Tenancy) -> Caller:
         local = connection.client is None or is_loopback(connection.client.host)
         return Caller(tenancy.config.tenants[0].id, "", EVERYTHING if local else EVERYTHING - {"admin"})
     scheme, _, key = connection.headers.get("authorization", "").partition(" ")
+    if not key and (other := connection.headers.get("x-api-key", "")):  # Anthropic's
+        scheme, key = "bearer", other
     if scheme.lower() != "bearer" or not key:
         raise _make_key_error("missing API key: send it as `Authorization: Bearer zrt_...`")
     caller = tenancy.keys.find_caller(key.strip())
