@@ -12,10 +12,11 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
 
-from zinc_rt.serve.api import messages, model_routes, native, not_offered, openai, slot_state
+from zinc_rt.serve.api import messages, model_routes, native, not_offered, openai, responses, slot_state
 from zinc_rt.serve.api.bodies import BoundedBodies, is_json
 from zinc_rt.serve.api.document import ApiDocument
 from zinc_rt.serve.api.parsing import UNREADABLE_BODY
+from zinc_rt.serve.api.response_store import ResponseStore
 from zinc_rt.serve.api.sse import ClientDisconnected, make_error_response
 from zinc_rt.serve.engine.model_loader import ModelLoader
 from zinc_rt.serve.engine.server import InferenceServer
@@ -34,11 +35,11 @@ def make_app(server: InferenceServer) -> FastAPI:
     document = api.state.document = ApiDocument(api, server)
     api.openapi = document.make  # type: ignore[method-assign]
     api.add_route("/openapi.json", document.answer, include_in_schema=False)
-    api.state.server, api.state.loader = server, ModelLoader(server)
-    for module in (openai, messages, model_routes, not_offered, native, slot_state):
+    api.state.server, api.state.loader, api.state.responses = server, ModelLoader(server), ResponseStore()
+    for module in (openai, messages, responses, model_routes, not_offered, native, slot_state):
         api.include_router(module.router)
-    responses: Counter[int] = Counter()
-    api.include_router(metrics.make_router(server, responses))
+    statuses: Counter[int] = Counter()
+    api.include_router(metrics.make_router(server, statuses))
     api.include_router(trace.make_router(server))
     api.include_router(routing.make_router(server))
     for item in (tenant_routes, usage_routes, admin):
@@ -53,7 +54,7 @@ def make_app(server: InferenceServer) -> FastAPI:
     api.add_exception_handler(HTTPException, _handle_not_found)
     api.add_exception_handler(ClientDisconnected, _handle_disconnect)
     api.add_exception_handler(Exception, _handle_unexpected_error)
-    api.add_middleware(RequestLog, responses=responses)  # the outermost: added last
+    api.add_middleware(RequestLog, responses=statuses)  # the outermost: added last
     return api
 
 

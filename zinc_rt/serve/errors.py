@@ -92,6 +92,10 @@ def convert_validation_errors(errors: Sequence[dict[str, Any]]) -> ServeError:
     if kind == "unknown_parameter":
         name = first["ctx"]["name"]
         return ServeError(400, first["msg"], param=name, code="unknown_parameter")
+    if kind == "union_tag_invalid":
+        about = first["ctx"]
+        message = f"{location}: type {about['tag']!r:.80} is not supported; expected {about['expected_tags']}"
+        return ServeError(400, message, param=location, code="invalid_value")
     if kind == "missing" and not location:
         return ServeError(400, "the body is missing: expected a JSON object")
     if kind == "missing":

@@ -17,8 +17,6 @@ from zinc_rt.serve.tenants.auth import Inference
 _CHAT = "POST /v1/chat/completions"
 _TEXT_ONLY = f"the models of this server read and write text only; {_CHAT}"
 NOT_OFFERED = (  # path, methods, subject, alternative
-    ("/v1/responses", ("GET", "POST"), "the Responses API", f"{_CHAT} answers the same"),
-    ("/v1/responses/{rest:path}", ("GET", "POST", "DELETE"), "the Responses API", f"{_CHAT} answers the same"),
     ("/v1/audio/{rest:path}", ("GET", "POST"), "audio", _TEXT_ONLY),
     ("/v1/images/{rest:path}", ("GET", "POST"), "making images", _TEXT_ONLY),
 )

@@ -86,6 +86,7 @@ class ChoiceText:
     logprobs: list[TokenLogprob] = field(default_factory=list)
     content: str = ""
     reasoning_content: str = ""
+    reasoning_tokens: int = 0
     tool_calls: list[ToolCallText] = field(default_factory=list)
     ended: str = ""
 
@@ -98,7 +99,9 @@ class ChoiceText:
             self.token_ids.append(token)
             if delivered.logprobs is not None:
                 self.logprobs.append(delivered.logprobs[index])
-            deltas += self.reader.feed(token)
+            new = self.reader.feed(token)
+            self.reasoning_tokens += any(delta.reasoning_content for delta in new)
+            deltas += new
             if self.reader.stopped is not None:
                 self.ended = "stop"
                 break
