@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Test third-party clients against a server with an embedded model, each in a separate environment.
 
-A client is installed from the package index into build/clients/NAME/venv, and sends requests to zinc-rt serve on
-the loopback. Everything else is offline: tokenizer files are generated from the GGUF, tasks and prompts are our
-own. A client that cannot be installed is skipped with pip's last lines, and is not a failure.
+A client is installed from PyPI or npm into build/clients/NAME, and sends requests to zinc-rt serve on the
+loopback. Everything else is offline: tokenizer files are generated from the GGUF, tasks and prompts are our own. A
+client that cannot be installed is skipped with the last lines of pip or npm, and is not a failure.
 """
 
 from __future__ import annotations
@@ -24,11 +24,14 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 CHECKS = ROOT / "ci" / "client_checks"
 MODEL, CTX = "qwen3-q", 2048
+LONG_MODEL, LONG_CTX = "qwen3-long", 65536
 CONFIG = """\
 version: 1
 server: {{port: 0}}
 device: {{tier: {tier}}}
-models: [{{id: {model}, path: {model}, ctx: {ctx}, format: hermes}}]  # its template knows no tools, a format does
+models:  # the template knows no tools, a format does; agents send long prompts
+  - {{id: {model}, path: {model}, ctx: {ctx}, format: hermes}}
+  - {{id: {long_model}, path: {model}, ctx: {long_ctx}, slots: 2, format: hermes}}
 """
 START_SECONDS, INSTALL_SECONDS, CHECK_SECONDS = 60, 900, 600
 EXAMPLES = """\
@@ -42,10 +45,11 @@ The last line is the verdict. exit codes: 0 all that could be installed passed, 
 
 @dataclass(frozen=True)
 class Client:
-    """`packages` as for pip, with `ROOT` for this checkout; `check` is a file of ci/client_checks."""
+    """`packages` as for pip, with `ROOT` for this checkout, or as for npm. `check`: a file of ci/client_checks."""
 
     packages: tuple[str, ...]
     check: str
+    npm: bool = False
 
     @property
     def requirements(self) -> list[str]:
@@ -57,6 +61,10 @@ CLIENTS = {
     "langchain-openai": Client(("langchain-openai",), "check_langchain.py"),
     "instructor": Client(("instructor",), "check_instructor.py"),
     "litellm": Client(("litellm",), "check_litellm.py"),
+    "anthropic": Client(("anthropic",), "check_anthropic.py"),
+    "openai-agents": Client(("openai-agents",), "check_openai_agents.py"),
+    "claude-code": Client(("@anthropic-ai/claude-code",), "check_claude_code.py", npm=True),
+    "codex": Client(("@openai/codex",), "check_codex.py", npm=True),
     "lm-eval": Client(("lm-eval[api]", "transformers"), "check_lm_eval.py"),
     "guidellm": Client(("guidellm",), "check_guidellm.py"),
     "aiperf": Client(("aiperf",), "check_aiperf.py"),
@@ -140,7 +148,9 @@ def start_server() -> Iterator[tuple[str, Path]]:
     write_files(ROOT / "golden" / f"{MODEL}.gguf", tokenizer)
     command = Path(sys.executable).parent / "zinc-rt-serve"
     config = folder / "serve.yaml"
-    config.write_text(CONFIG.format(model=MODEL, ctx=CTX, tier=native_tier()))
+    config.write_text(
+        CONFIG.format(model=MODEL, ctx=CTX, long_model=LONG_MODEL, long_ctx=LONG_CTX, tier=native_tier())
+    )
     argv = [str(command), "--config", str(config)]
     with (folder / "server.log").open("w") as log:
         running = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=log, text=True, cwd=folder)
@@ -190,6 +200,8 @@ def check_client(name: str, url: str, tokenizer: Path) -> ClientResult:
     environment.update(
         SERVER_URL=url, MODEL=MODEL, CHECK_FOLDER=str(scratch), TOKENIZER_FOLDER=str(tokenizer), PYTHONUTF8="1"
     )
+    if client.npm:
+        environment.update(HOME=str(scratch), MODEL=LONG_MODEL, NODE_TOOLS=str(folder / "node_modules" / ".bin"))
     for key in UNSET.get(name, ()):
         environment.pop(key, None)
     try:
@@ -213,16 +225,20 @@ def ready_clients() -> list[str]:
 
 
 def install_client(client: Client, folder: Path, python: Path) -> str:
-    """Install a client. Return "" on success, else pip's last lines."""
+    """Install a client. Return "" on success, else the last lines of pip or npm."""
     stamp, expected = folder / "installed", json.dumps(client.requirements)
     if stamp.exists() and stamp.read_text() == expected:
         return ""
     shutil.rmtree(folder / "venv", ignore_errors=True)
     folder.mkdir(parents=True, exist_ok=True)
     base = getattr(sys, "_base_executable", sys.executable)
+    pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    npm = ["npm", "install", "--no-audit", "--no-fund", "--silent", "--prefix", str(folder)]
+    if client.npm and shutil.which("npm") is None:
+        return "npm is not installed"
     for argv in (
         [base, "-m", "venv", str(folder / "venv")],
-        [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *client.requirements],
+        [*(npm if client.npm else pip), *client.requirements],
     ):
         try:
             result = subprocess.run(argv, capture_output=True, text=True, timeout=INSTALL_SECONDS, check=False)

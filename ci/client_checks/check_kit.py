@@ -45,7 +45,9 @@ def check(description: str, condition: bool, seen: object = "") -> None:
 
 def run(*argv: str) -> str:
     """Run a client's command. If it fails, raise with its output."""
-    result = subprocess.run(argv, cwd=FOLDER, capture_output=True, text=True, timeout=300, check=False)
+    result = subprocess.run(
+        argv, cwd=FOLDER, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300, check=False
+    )
     if result.returncode:
         sys.exit(f"{argv[0]}: exit code {result.returncode}\n{(result.stdout + result.stderr)[-3000:]}")
     return result.stdout + result.stderr
@@ -58,3 +60,8 @@ def tool_path(name: str) -> str:
 
 def print_result(package: str) -> None:
     print(json.dumps({"version": version(package), "checks": _done}))
+
+
+def print_npm_result(package: str) -> None:
+    about = json.loads((Path(os.environ["NODE_TOOLS"]).parent / package / "package.json").read_text())
+    print(json.dumps({"version": about["version"], "checks": _done}))
