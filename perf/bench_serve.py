@@ -1,6 +1,6 @@
 """Measure serving: streams over HTTP, a server's start, attacks of one tenant on another, grammars.
 
-python3 ci/run.py bench perf/bench_serve.py [-k TestServe|TestBudget|TestAttacks|TestGrammar]
+python3 ci/run.py bench perf/bench_serve.py [-k TestServe|TestBudget|TestLateness|TestAttacks|TestGrammar]
 
 serve    a step with and without 64 concurrent streams over HTTP, the first token by class, and the seconds until
          a server and its --help answer. An embedded model on the native tier, on this machine's cores, which
@@ -9,6 +9,8 @@ serve    a step with and without 64 concurrent streams over HTTP, the first toke
 budget   the time from token to token of four interactive answers beside eight batch prompts of 512 tokens, with a
          latency budget of four times the decode step that was measured just before, and without one. A model of
          0.6 B with random weights on the native tier, a tiny one on the simulated T1.
+lateness the largest lateness of a timer of 1 ms on the event loop, while one request is refused or answered. Five
+         turns of each; for an idle machine.
 attacks  the time from token to token of a tenant's stream, with and without another tenant's attack. The server
          runs in its own process, streams are read here one after the other, the attacker is a third process.
          Calm and attack alternate; the noise is the distance between the calm halves.
@@ -371,6 +373,21 @@ def _make_body(**more: object) -> bytes:
     return json.dumps({"model": MODEL, "prompt": [5, 6], "max_tokens": 2, **more}).encode()
 
 
+LATENESS_TURNS = 5
+JSON = {"content-type": "application/json"}
+SLOW_SCHEMA = {"type": "integer", "multipleOf": 999983}  # takes llguidance 10 s of CPU time
+WIDE_SCHEMA = {
+    "type": "object",
+    "properties": {f"p{n}": {"type": "string", "pattern": "a{9}"} for n in range(2000)},
+}
+MANY_MESSAGES = json.dumps({"messages": [{"role": "user", "content": "x"}] * 150_000}).encode()
+_TOOL = {"properties": {f"p{n}": {"type": "string", "description": "x" * 50} for n in range(60)}}
+MANY_TOOLS = json.dumps({
+    "messages": [{"role": "user", "content": "x"}],
+    "tools": [{"type": "function", "function": {"name": f"f{n}", "parameters": _TOOL}} for n in range(128)],
+}).encode()  # fmt: skip
+
+
 ATTACKS: dict[str, Callable[[str, str], None]] = {
     "wrong keys": send_wrong_keys,
     "300 slow bodies": send_slow_bodies,
@@ -379,7 +396,98 @@ ATTACKS: dict[str, Callable[[str, str], None]] = {
     "a million ids": make_poster("/v1/completions", _make_body(prompt=[5] * 1_000_000)),
     "wide regex": make_poster("/v1/completions", _make_body(guided_regex="(a|b|c|d){1,5000}(x{1,3000}){1,3000}")),
     "a flood of requests": make_poster("/v1/completions", _make_body(prompt=[[5, 6]] * 60)),
+    "slow schema": make_poster("/v1/completions", _make_body(guided_json=SLOW_SCHEMA)),
+    "150,000 messages": make_poster("/v1/chat/completions", MANY_MESSAGES),
 }
+LATENESS: dict[str, tuple[str, bytes, dict[str, str]]] = {  # path, body and headers of one request
+    "GET /openapi.json": ("/openapi.json", b"", {}),
+    "GET /docs": ("/docs", b"", {}),
+    "a method that no path takes": ("/v1/models/load", b"", {}),
+    "10,000 headers": ("/health", b"", {f"x-{number}": "y" for number in range(10_000)}),
+    "a long URL": ("/" + "x" * 60_000, b"", {}),
+    "a million ids": ("/v1/completions", _make_body(prompt=[5] * 1_000_000), {}),
+    "200,000 ids": ("/v1/completions", _make_body(prompt=[5] * 200_000), {}),
+    "100,000 prompts": ("/v1/completions", _make_body(prompt=[[5]] * 100_000), {}),
+    "150,000 messages": ("/v1/chat/completions", MANY_MESSAGES, {}),
+    "8 MiB of text": ("/v1/completions", _make_body(prompt="a" * 8_000_000), {}),
+    "1 MiB of text": ("/v1/completions", _make_body(prompt="a" * 1_000_000), {}),
+    "250 KiB of text": ("/v1/completions", _make_body(prompt="a" * 250_000), {}),
+    "200 KiB of escapes": ("/v1/completions", b'{"prompt": "' + b"\\u00e9" * 35_000 + b'"}', {}),
+    "8 MiB of brackets": ("/v1/completions", b"[" * 8_000_000, {}),
+    "deep objects": ("/v1/completions", b'{"a":' * 50_000 + b"1" + b"}" * 50_000, {}),
+    "100,000 names": ("/v1/completions", json.dumps(dict.fromkeys(map(str, range(100_000)), 1)).encode(), {}),
+    "128 large tools": ("/v1/chat/completions", MANY_TOOLS, {}),
+    "wide regex": ("/v1/completions", _make_body(guided_regex="(a|b|c|d){1,5000}(x{1,3000}){1,3000}"), {}),
+    "slow schema": ("/v1/completions", _make_body(guided_json=SLOW_SCHEMA), {}),
+    "wide schema": ("/v1/completions", _make_body(guided_json=WIDE_SCHEMA), {}),
+    "1 MiB to tokenize": ("/tokenize", json.dumps({"content": "a b" * 350_000}).encode(), {}),
+    "a wrong key": ("/v1/models", b"", {"authorization": "Bearer zrt_alice_" + "a" * 52}),
+}
+
+
+class TestLateness:
+    """The largest lateness of a timer of 1 ms on the event loop, while one request is refused or answered."""
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def measured(cls) -> Iterator[tuple[str, Any]]:
+        ours, theirs = multiprocessing.Pipe()
+        process = multiprocessing.get_context("spawn").Process(
+            target=run_measured_server, args=(theirs,), daemon=True
+        )
+        process.start()
+        yield ours.recv(), ours
+        process.kill()
+        process.join()
+
+    @pytest.mark.parametrize("name", ["nothing", *LATENESS])
+    def test_one_request(self, name: str, measured: tuple[str, Any]) -> None:
+        url, pipe = measured
+        latest, status = [], 0
+        for _ in range(LATENESS_TURNS):
+            pipe.send(None)
+            pipe.recv()
+            if name == "nothing":
+                time.sleep(0.5)
+            else:
+                path, content, headers = LATENESS[name]
+                method = "POST" if content else "GET"
+                status = httpx.request(
+                    method, f"{url}{path}", content=content, headers=JSON | headers, timeout=60
+                ).status_code
+            pipe.send(None)
+            latest.append(pipe.recv())
+        median, least, most = np.median(latest), min(latest), max(latest)
+        print(f"\n{name:30} {status or '':4} late {median:6.1f} ms ({least:.1f} to {most:.1f})")
+
+
+def run_measured_server(pipe: Any) -> None:
+    """Serve, and answer each message with the largest lateness of the event loop in ms since the last one."""
+    model = ModelSettings(MODEL, MODEL, ctx=CTX, slots=8)
+    server = InferenceServer(Config((model,), device=DeviceSettings("t_cpu", threads=1)))
+    server.start()
+    sys.setswitchinterval(SWITCH_SECONDS)
+    bound = bind("127.0.0.1", 0)
+    http = make_http_server(make_app(server), server.config.server)
+
+    async def measure() -> None:
+        serving = asyncio.ensure_future(http.serve(sockets=[bound]))
+        loop, latest = asyncio.get_running_loop(), 0.0
+
+        def report() -> None:
+            nonlocal latest
+            pipe.recv()
+            pipe.send(1000 * latest)
+            latest = 0.0
+
+        loop.add_reader(pipe.fileno(), report)
+        pipe.send(format_url(bound))
+        while not serving.done():
+            due = loop.time() + 0.001
+            await asyncio.sleep(0.001)
+            latest = max(latest, loop.time() - due)
+
+    asyncio.run(measure())
 
 
 class TestBudget:
