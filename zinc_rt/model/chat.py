@@ -109,7 +109,7 @@ def make_chat_prompt(
 
     Only the template's own text can contain control tokens. Their texts in messages and variables stay text, so
     that nobody can end a message, or begin one of another role, from inside it. The same applies to `marks`, texts
-    with a meaning in the model's format, except in messages of the assistant, which has written them itself.
+    with a meaning in the model's format, except in texts of the assistant, which has written them itself.
     `continued`: the prompt ends inside the last message, so that the model continues it. Raise InputError if that
     cannot be done.
     """
@@ -117,13 +117,8 @@ def make_chat_prompt(
     marks = frozenset(marks)
     separator = _find_unused_character((messages, variables))
     everywhere = _Separator(tokenizer.control_texts | marks, separator)
-    by_role = {"assistant": _Separator(tokenizer.control_texts - marks, separator)}
-    messages = [
-        by_role.get(str(message.get("role")), everywhere).separate(message)
-        if isinstance(message, Mapping)
-        else message
-        for message in messages
-    ]
+    own = _Separator(tokenizer.control_texts - marks, separator)
+    messages = [_separate_message(message, own, everywhere) for message in messages]
     variables = everywhere.separate(variables)
     if continued:
         variables["add_generation_prompt"] = False
@@ -173,6 +168,17 @@ def _list_texts(value: Any) -> Iterator[str]:
             yield from _list_texts(item)
 
 
+def _separate_message(message: Any, own: _Separator, everywhere: _Separator) -> Any:
+    """Return a message with its texts changed. `own`: for what the assistant has written."""
+    if not isinstance(message, Mapping):
+        return message  # `render_chat` rejects it
+    by_assistant = ("content", "reasoning_content") if message.get("role") == "assistant" else ()
+    return {
+        name: value if name == "role" else (own if name in by_assistant else everywhere).separate(value)
+        for name, value in message.items()
+    }
+
+
 class _Separator:
     """Writes a character into each occurrence of one of `texts`, after its first letter."""
 
@@ -185,13 +191,11 @@ class _Separator:
         self._start = re.compile(f"[{firsts}]") if firsts else None
 
     def separate(self, value: Any) -> Any:
-        """Return a nested value with its texts changed; names in mappings too, except of `role`."""
+        """Return a nested value with its texts changed, the names in mappings too."""
         if isinstance(value, str):
             return self._separate_text(value)
         if isinstance(value, Mapping):
-            return {
-                self.separate(key): item if key == "role" else self.separate(item) for key, item in value.items()
-            }
+            return {self.separate(key): self.separate(item) for key, item in value.items()}
         if isinstance(value, list | tuple):
             return [self.separate(item) for item in value]
         return value
