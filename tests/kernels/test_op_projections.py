@@ -58,6 +58,20 @@ def test_matmul_is_correct_for_every_weight_type(ordering: str, dtype: str, toke
 
 
 @pytest.mark.parametrize("ordering", ORDERINGS)
+@pytest.mark.parametrize("dtype", ["f32", "q8_0"])
+def test_matmul_of_a_gated_norm_matches_its_parts_bit_for_bit(ordering: str, dtype: str) -> None:
+    x, z, residual = (random_floats(1, 2, 256), random_floats(2, 2, 256, scale=4), random_floats(3, 2, 9, scale=9))
+    w, norm_w = make_weight(random_floats(4, 9, 256), dtype), make_weight(random_floats(5, 64))
+    gated = run_op(Op.SSM_GATED_NORM, ordering, x, z, norm_w, eps=1e-5)
+    product = run_op(Op.MATMUL, ordering, gated, w, None, None)
+    fused = run_op(Op.MATMUL, ordering, x, w, None, None, norm_w, residual, z, eps=1e-5, norm_groups=4)
+    assert_same(fused, run_op(Op.ADD, ordering, product, residual))
+    act = run_op(Op.SWIGLU, ordering, z, x)
+    only_gate = run_op(Op.MATMUL, ordering, x, w, None, None, None, None, z)
+    assert_same(only_gate, run_op(Op.MATMUL, ordering, act, w, None, None))
+
+
+@pytest.mark.parametrize("ordering", ORDERINGS)
 @pytest.mark.parametrize(("n", "k"), [(1, 1), (3, 5), (1, 127), (2, 129), (1030, 3)])
 @pytest.mark.parametrize("magnitude", [1e-38, 1.0, 1e15])
 def test_matmul_is_correct_at_odd_shapes_and_magnitudes(ordering: str, n: int, k: int, magnitude: float) -> None:

@@ -22,9 +22,17 @@ MANY = {"tokens": 64}  # room for so many tokens is what matmul is for
 ROOMS: Rooms = ({}, MANY)
 N = (1, 3, 7, 8, 9, 15, 16, 17, 33)
 T = (1, 2, 3, 4, 5, 8, 9)
-FUSED = ("norm_w", "residual")  # options that a graph has where it is fused
+FUSED = ("norm_w", "residual", "gate")  # options that a graph has where it is fused
 OPTIONS = (FUSED, ("bias", *FUSED), ("scale", *FUSED), ("bias", "scale", *FUSED))
-WITH_FUSED = (("bias", "scale", "residual"), ("bias", "scale"), ("bias", "scale", "norm_w"), ("residual",), ())
+WITH_FUSED = (
+    ("bias", "scale", "residual", "gate"),
+    ("bias", "scale", "gate"),
+    ("bias", "scale", "norm_w", "gate"),
+    ("residual", "gate"),
+    ("norm_w",),
+    (),
+)
+GATED = (("bias", "scale"), ("bias", "scale", "residual"), ("scale",), ("bias", "scale", "gate"))
 ONE = {"one": 1}
 FEW = ("mixed", "edges", "outliers")
 
@@ -63,6 +71,25 @@ SWEEPS = (
             (PLAIN, (5, 131, 640, 2691)),
             (BLOCKS_OF_32, (96, 1056, 4736)),
             (BLOCKS_OF_256, (256, 2816)),
+        )
+    ),
+    *(  # groups of a gated norm: less than a wave's step, a step, more than four groups for each of four waves
+        Sweep(
+            Op.MATMUL,
+            pair_shapes(T=(1, 3, 2), N=(17, 1, 33), K=(f"norm_groups*{size}",)),
+            ({"eps": 1e-6, "norm_groups": groups},),
+            types=types,
+            values=FEW,
+            without=GATED,
+            rooms=ROOMS,
+            vectors=PLAIN,
+            more=ONE,
+        )
+        for types, size, groups in (
+            (PLAIN, 20, 5),
+            (BLOCKS_OF_32, 128, 17),
+            (BLOCKS_OF_256, 64, 8),
+            (("q8_0", "f32"), 192, 3),
         )
     ),
     Sweep(

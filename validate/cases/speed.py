@@ -17,7 +17,7 @@ _HEADS = {"heads": 32, "kv_heads": 8, "head_dim": 128, "value_dim": 128, "scale"
 _WIDE = {**_HEADS, "heads": 16, "kv_heads": 4, "head_dim": 256, "value_dim": 256}
 _DELTA = {"k_heads": 16, "v_heads": 48, "head_dim": 128, "eps": 1e-6, "grouping": "tiled"}
 _TYPES = (*PLAIN, *BLOCKS_OF_32, *BLOCKS_OF_256)
-_OPTIONS = ("bias", "scale", "norm_w", "residual")
+_OPTIONS = ("bias", "scale", "norm_w", "residual", "gate")
 _SLOTS = {"slots": 1, "words": 64, "P": 1}
 
 

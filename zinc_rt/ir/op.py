@@ -432,11 +432,14 @@ OPS: dict[Op, OpSpec] = {
                 _weight_port("w", "N", "K"),
                 _weight_port("bias", "N", optional=True),
                 _weight_port("scale", "one", optional=True),
-                _weight_port("norm_w", "K", optional=True),  # x is the RMS norm of itself by it
+                # x is the RMS norm of itself by it, over each of `norm_groups` parts of a row
+                _weight_port("norm_w", "K//norm_groups", optional=True),
                 _float_port("residual", "T", "N", optional=True),
+                _float_port("gate", "T", "K", optional=True),  # x is then multiplied by silu(gate)
             ),
             (_float_port("y", "T", "N"),),
-            (_EPS_OF_NORM,),
+            (_EPS_OF_NORM, Attr("norm_groups", int, 1)),
+            ("K % norm_groups == 0",),
         ),
         OpSpec(Op.SWIGLU, _GATE_UP, (_float_port("y", "T", "..."),)),
         OpSpec(Op.GEGLU, _GATE_UP, (_float_port("y", "T", "..."),)),

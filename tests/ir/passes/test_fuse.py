@@ -124,7 +124,7 @@ def test_projection_fuses_the_norm_before_and_the_sum_after_it() -> None:
     verify_graph(fused)
     _, node = fused.nodes
     assert node.op is Op.MATMUL and node.attrs == {"eps": 1e-5} and node.outputs == ("act.y[0]",)
-    assert node.inputs == ("act.x", "model.w[0]", ABSENT, ABSENT, "model.norm", "act.x")
+    assert node.inputs == ("act.x", "model.w[0]", ABSENT, ABSENT, "model.norm", "act.x", ABSENT)
     of_heads = fuse_graph(projection_graph(Op.ADD, size=WIDTH // 2), always_fuse)
     assert count_ops(of_heads)[Op.RMS_NORM] == 1 and not count_ops(of_heads)[Op.ADD]
 
@@ -230,6 +230,21 @@ def test_gate_of_an_attention_is_fused() -> None:
     fused = fuse_graph(graph, always_fuse)
     gated = [node for node in fused.nodes if node.op is Op.FLASH_ATTN and node.inputs[6] != ABSENT]
     assert len(gated) == count_ops(graph)[Op.SIGMOID_MUL] > 0 and not count_ops(fused)[Op.SIGMOID_MUL]
+
+
+def test_gated_norm_is_fused_into_the_projection_that_reads_it() -> None:
+    limits = SequenceLimits(ctx=64, slots=2)
+    graph = build_model(read_gguf(GOLDEN / "qwen35moe-q.gguf"), limits, "decode").graph
+    fused = fuse_graph(graph, always_fuse)
+    verify_graph(fused)
+    norms = [node for node in graph.nodes if node.op is Op.SSM_GATED_NORM]
+    gated = [node for node in fused.nodes if node.op is Op.MATMUL and node.inputs[6] != ABSENT]
+    assert [(node.inputs[0], node.inputs[6], node.inputs[4]) for node in gated] == [node.inputs for node in norms]
+    assert all(node.inputs[5] != ABSENT and node.label.startswith("attn_residual-") for node in gated)
+    heads = graph.buffers[norms[0].inputs[0]].shape[-1] // graph.buffers[norms[0].inputs[2]].shape[0]
+    assert {node.attrs["norm_groups"] for node in gated} == {heads} and not count_ops(fused)[Op.SSM_GATED_NORM]
+    prefill = fuse_graph(replace(graph, stage="prefill"), always_fuse)
+    assert count_ops(prefill)[Op.SSM_GATED_NORM] == len(norms) > 0, "tiles of tokens do not norm them each"
 
 
 def test_scaled_expert_sum_is_not_fused_as_residual() -> None:

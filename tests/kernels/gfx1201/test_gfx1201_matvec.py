@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from harness import bench, check_op
@@ -10,6 +12,7 @@ from kernels.op_cases import make_weight, random_floats
 from zinc_rt.ir.dtypes import count_row_bytes
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.gfx1201.table import KERNELS, TUNING
+from zinc_rt.kernels.launch import SYNC
 from zinc_rt.kernels.weight import Weight
 
 PLAIN = TUNING.weight_dtypes[:3]
@@ -72,6 +75,50 @@ def test_projection_of_a_norm_onto_a_residual_matches(dtype: str, k: int) -> Non
     check_op(Op.MATMUL, x, w, make_weight(random_floats(5, 33)), None, norm, residual, eps=1e-6)
     check_op(Op.MATMUL, x, w, None, None, None, residual)
     check_op(Op.MATMUL, x, w, None, None, norm, residual, eps=1e-6, capacity={"tokens": TUNING.matmul_capacity})
+
+
+@pytest.mark.rest(keep=2)
+@pytest.mark.parametrize(
+    ("dtype", "size", "groups"),
+    [("q8_0", 128, 17), ("f32", 20, 5), ("q4_k", 64, 8), ("f16", 128, 5), ("q6_k", 128, 48), ("bf16", 4, 1)],
+)
+def test_projection_of_a_gated_norm_matches(dtype: str, size: int, groups: int) -> None:
+    """Groups of less than a wave's step; fewer than 16 groups, which is a round of the workgroup; and more."""
+    k = size * groups
+    x, gate = random_floats(1, 3, k, scale=3), random_floats(2, 3, k, scale=3)
+    x[1, 1], gate[2, 0] = np.inf, -np.inf
+    w, norm = make_weight(random_floats(3, 18, k), dtype), make_weight(random_floats(4, size))
+    scale, residual = make_weight(np.array([0.37], np.float32), "f16"), random_floats(5, 3, 18, scale=9)
+    attrs = {"eps": 1e-6, "norm_groups": groups}
+    check_op(Op.MATMUL, x, w, None, scale, norm, residual, gate, **attrs, capacity={"tokens": 4})
+    check_op(Op.MATMUL, x, w, make_weight(random_floats(6, 18)), None, norm, None, gate, **attrs)
+    check_op(Op.MATMUL, x[:1], w, None, None, norm, residual[:1], gate[:1], **attrs, ordering="canonical-1-q8")
+
+
+def test_gated_norms_that_the_kernel_does_not_take_are_separate_launches() -> None:
+    """Wide groups, rows longer than LDS, a norm of another type, many tokens, a gate or groups alone."""
+    for size, groups, dtype, tokens in (
+        (132, 2, "f32", 1),
+        (128, 49, "f32", 1),
+        (64, 2, "f16", 1),
+        (64, 2, "f32", 16),
+    ):
+        k = size * groups
+        x, gate, w = random_floats(1, 2, k), random_floats(2, 2, k), make_weight(random_floats(3, 5, k))
+        norm = make_weight(random_floats(4, size), dtype)
+        attrs = {"eps": 1e-6, "norm_groups": groups, "capacity": {"tokens": tokens}}
+        assert launched(Op.MATMUL, x, w, None, None, norm, None, gate, **attrs)[-1] != "matvec_gated_f32"
+        check_op(Op.MATMUL, x, w, None, None, norm, None, gate, **attrs)
+    check_op(Op.MATMUL, x, w, None, None, norm, None, None, eps=1e-6, norm_groups=2)
+    check_op(Op.MATMUL, x, w, None, None, None, None, gate)
+    assert launched(Op.MATMUL, x, w, None, None, norm, None, gate, eps=1e-6, norm_groups=2) == ["matvec_gated_f32"]
+
+
+def launched(op: Op, x: np.ndarray, w: Weight, *others: np.ndarray | Weight | None, **attrs: Any) -> list[str]:
+    """Return the kernels of a projection, in order."""
+    result = bench(op, x, w, *others, outputs=(np.zeros((len(x), w.shape[0]), np.float32),), **attrs)
+    (entry,) = (row for row in KERNELS.entries if row.op is op and "canonical-1" in row.orderings)
+    return [step.kernel for step in entry.code(result.node, result.graph, result.capacity) if step is not SYNC]
 
 
 @pytest.mark.rest

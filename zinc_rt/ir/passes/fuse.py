@@ -88,6 +88,22 @@ def projection_sum(uses: Uses, index: int) -> Fusion | None:
     return None
 
 
+def gated_norm_projection(uses: Uses, index: int) -> Fusion | None:
+    """Fuse a gated norm into the projection that is its only reader."""
+    projection = uses.node(index)
+    if projection.op is not Op.MATMUL or has_operand(projection, "norm_w", "gate"):
+        return None
+    producer = uses.find_producer(projection.inputs[0], Op.SSM_GATED_NORM)
+    if producer is None:
+        return None
+    normed = uses.node(producer)
+    x, gate, weight = normed.inputs
+    groups = int(uses.graph.buffers[x].shape[-1]) // int(uses.graph.buffers[weight].shape[0])
+    node = with_operands(projection, x=x, norm_w=weight, gate=gate)
+    attrs = MappingProxyType({**node.attrs, "eps": normed.attrs["eps"], "norm_groups": groups})
+    return Fusion(index, replace(node, attrs=attrs), (producer, index))
+
+
 def norm_sum(uses: Uses, index: int) -> Fusion | None:
     """Fuse a residual addition into the norm whose result it adds."""
     add = uses.node(index)
@@ -364,6 +380,7 @@ RULES: tuple[Rule, ...] = (
     experts_sum,
     attention_gate,
     projection_sum,
+    gated_norm_projection,
     norm_sum,
     residual_norm,  # where nothing before takes the sum
     norm_qkv,
@@ -374,7 +391,15 @@ RULES: tuple[Rule, ...] = (
     norm_experts,  # once the router does not read the norm
 )
 OF_FEW_TOKENS = frozenset(
-    {projection_sum, norm_qkv, norm_mlp_gate_up, norm_projections, norm_router, norm_experts}
+    {
+        projection_sum,
+        gated_norm_projection,
+        norm_qkv,
+        norm_mlp_gate_up,
+        norm_projections,
+        norm_router,
+        norm_experts,
+    }
 )
 
 

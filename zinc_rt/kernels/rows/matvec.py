@@ -21,6 +21,7 @@ from zinc_rt.kernels.rows.projections import (
     Part,
     ProjectionInput,
     ProjectionKernels,
+    accept_no_gate,
     is_never_chosen,
     no_expert_sum,
     reject_glu,
@@ -32,6 +33,7 @@ from zinc_rt.kernels.rows.vectors import convert_to_f32
 _BIAS_SHIFT, _X_BY_CHOICE, _BIAS_BY_ROW, _GELU, _SCORED = 2, 1 << 4, 1 << 5, 1 << 6, 1 << 7
 MATRIX_TOKENS, MATRIX_ROWS = 16, 64  # tokens per workgroup of matmul_q8_32
 EXPERT_ROWS, EXPERT_CHOICES = 4, 128  # rows per workgroup of matvec_expert_sum; choices that its LDS holds
+GATED_COLUMNS, GATED_SIZE = 6144, 128  # maximum row, which is in LDS, and group of matvec_gated
 
 
 def make_projection(tuning: Tuning, graph: OpGraph, source: ProjectionInput, part: Part) -> Launch:
@@ -49,6 +51,13 @@ def make_projection(tuning: Tuning, graph: OpGraph, source: ProjectionInput, par
         (*weight.constants, number, flags, 0),
         (source.tokens, -(-weight.rows // tuning.matvec_rows), number),
     )
+    if (gate := source.gate) is not None:
+        return replace(
+            launch,
+            kernel=launch.kernel.replace("matvec_", "matvec_gated_"),
+            buffers=(*launch.buffers, gate.gate, Ref(gate.weight)),
+            constants=(*launch.constants, gate.size, gate.eps),
+        )
     return matvec_parts.fuse_norm(launch, Ref(source.norm.weight), source.norm.eps) if source.norm else launch
 
 
@@ -341,6 +350,7 @@ def make_projection_entries(
                 _expert_sum(tuning, ordering),
                 partial(_is_small_batch, tuning) if fuses else is_never_chosen,
                 scored=ordering == "canonical-1" and fuses,
+                gates=partial(_is_gated, tuning) if ordering == "canonical-1" else accept_no_gate,
             ),
         )
         for op, code in codes.items()
@@ -350,6 +360,12 @@ def make_projection_entries(
 def _is_small_batch(tuning: Tuning, capacity: Mapping[str, int]) -> bool:
     """Return whether a step is projected token by token."""
     return capacity["tokens"] < tuning.matmul_capacity
+
+
+def _is_gated(tuning: Tuning, capacity: Mapping[str, int], k: int, size: int) -> bool:
+    """Return whether matvec_gated computes the gated norm of `k` elements in groups of `size` itself."""
+    fits = k <= GATED_COLUMNS and size <= GATED_SIZE and size % 4 == 0
+    return "matvec_gated" in tuning.own_kernels and fits and _is_small_batch(tuning, capacity)
 
 
 _GLU = {"canonical-1": make_glu, "canonical-1-q8": _glu_q8}

@@ -61,6 +61,17 @@ class Norm:
 
 
 @dataclass(frozen=True, slots=True)
+class Gate:
+    """The gate of an input: each group of `size` elements of x is replaced by its RMS norm with `weight`, times
+    silu of the gate's elements, f32 [tokens][k]."""
+
+    gate: Buffer
+    weight: str
+    size: int
+    eps: float
+
+
+@dataclass(frozen=True, slots=True)
 class ProjectionInput:
     """The input of projections: x f32 [tokens][k]."""
 
@@ -72,6 +83,7 @@ class ProjectionInput:
     x_stride: int = 0
     exact: bool = False
     norm: Norm | None = None
+    gate: Gate | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +117,10 @@ def is_never_chosen(capacity: Mapping[str, int]) -> bool:
     return False
 
 
+def accept_no_gate(capacity: Mapping[str, int], k: int, size: int) -> bool:
+    return False
+
+
 @dataclass(frozen=True, slots=True)
 class ProjectionKernels:
     """The interface that a kernel set implements for projections."""
@@ -116,23 +132,54 @@ class ProjectionKernels:
     expert_sum: Callable[..., Launch | None] = no_expert_sum
     fuses: Callable[[Mapping[str, int]], bool] = is_never_chosen
     scored: bool = False
+    gates: Callable[[Mapping[str, int], int, int], bool] = accept_no_gate  # of k elements in groups of a size
 
 
 def _matmul(kernels: ProjectionKernels, node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Launches:
     _, w, *options = node.inputs
-    bias, scale, norm_w, residual = (*options, ABSENT, ABSENT, ABSENT, ABSENT)[:4]
+    bias, scale, _, residual, _ = (*options, *[ABSENT] * 5)[:5]
     out = Ref(node.outputs[0])
+    before, source = _matmul_input(kernels, node, graph, capacity)
+    yield from before
     if residual == ABSENT:
-        yield from project_norm(kernels, node, graph, capacity, norm_w, [Part(w, out, bias, scale)])
+        yield from kernels.project(graph, capacity, source, [Part(w, out, bias, scale)])
     elif kernels.fuses(capacity) and not bias:
         part = Part(w, out, scale=scale, residual=Ref(residual))
-        yield from project_norm(kernels, node, graph, capacity, norm_w, [part])
+        yield from kernels.project(graph, capacity, source, [part])
     else:
         rows = find_last_dim(graph, out.name)
         product = Temp("product", F32_BYTES * capacity["tokens"] * rows)
-        yield from project_norm(kernels, node, graph, capacity, norm_w, [Part(w, product, bias, scale)])
+        yield from kernels.project(graph, capacity, source, [Part(w, product, bias, scale)])
         yield SYNC
         yield make_rowwise_launch(kernels.tuning, "add", (Ref(residual), product, out), "tokens", rows)
+
+
+def _matmul_input(
+    kernels: ProjectionKernels, node: Node, graph: OpGraph, capacity: Mapping[str, int]
+) -> tuple[Iterable[Launch | Sync], ProjectionInput]:
+    """Return the input of a MATMUL, normed and gated, with the launches that compute it: none if the projection
+    kernels do."""
+    x, _, *options = node.inputs
+    _, _, norm_w, _, gate = (*options, *[ABSENT] * 5)[:5]
+    groups, k = int(node.attrs.get("norm_groups", 1)), find_last_dim(graph, x)
+    if gate == ABSENT and (norm_w == ABSENT or groups == 1):
+        return _norm_launches(kernels, node, graph, capacity, norm_w)
+    eps, size = float(node.attrs.get("eps", 1e-6)), k // groups
+    if gate and norm_w and graph.buffers[norm_w].dtype == "f32" and kernels.gates(capacity, k, size):
+        return (), ProjectionInput(Ref(x), gate=Gate(Ref(gate), norm_w, size, eps))
+    source: Buffer = Ref(x)
+    launches: list[Launch | Sync] = []
+    if norm_w:
+        source, normed = Temp("normed", F32_BYTES * capacity["tokens"] * k), source
+        launches += (
+            make_norm_launch(normed, Ref(norm_w), source, rows="tokens", columns=k, size=size, eps=eps),
+            SYNC,
+        )
+    if gate:
+        source, ungated = Temp("gated", F32_BYTES * capacity["tokens"] * k), source
+        buffers = Ref(gate), ungated, source
+        launches += make_rowwise_launch(kernels.tuning, "swiglu", buffers, "tokens", k), SYNC
+    return kernels.vectors(node, graph, launches), ProjectionInput(source)
 
 
 def _lm_head(kernels: ProjectionKernels, node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Launches:
