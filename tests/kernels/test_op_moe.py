@@ -268,6 +268,11 @@ def test_fused_forms_match_their_parts_bit_for_bit() -> None:
     gate, up = run_op(Op.MOE_GATE_UP, "canonical-1", h, gate_w, up_w, ids)
     (y,) = run_op(Op.MOE_GATE_UP, "canonical-1", h, gate_w, up_w, ids, activation="gelu")
     assert_same(y, run_op(Op.MOE_SWIGLU, "canonical-1", gate, up, activation="gelu"))
+    fused = run_op(
+        Op.MOE_GATE_TOPK, "canonical-1", x, router, None, norm_w, gate_w, up_w, k=2, eps=1e-5, activation="gelu"
+    )
+    for got, want in zip(fused, (*routed, y), strict=True):
+        assert_same(got, want)
     hidden, residual = random_floats(7, 2, 64, scale=9), random_floats(8, 2, 64, scale=9)
     total = run_op(Op.MOE_DOWN_ACC, "canonical-1", y, down_w, ids, weights, None, hidden)
     got = run_op(Op.MOE_DOWN_ACC, "canonical-1", y, down_w, ids, weights, None, hidden, residual)

@@ -9,6 +9,8 @@ ROOMS: Rooms = ({}, {"tokens": 4})
 FEW = ("mixed", "edges", "outliers")
 SCALES = ((), ("gate_scale",), ("gate_scale", "up_scale"))
 
+EXPERTS = ("expert_gate_w", "expert_up_w", "gate_scale", "up_scale")  # of a router, where the graph is fused
+
 SWEEPS = (
     # the bias in order moves the choice to the last experts, behind whole passes of the workgroup
     Sweep(
@@ -16,14 +18,14 @@ SWEEPS = (
         pair_shapes(T=(1, 2), D=(64,), E=(12, 127, 128, 129, 130, 257, 512)),
         ({"k": 1}, {"k": 10}),
         values=("rising",),
-        without=(("norm_w",),),
+        without=(("norm_w", *EXPERTS),),
     ),
     Sweep(
         Op.MOE_GATE_TOPK,
         # as far as 512 experts, and around a workgroup's 128
         pair_shapes(T=(1, 3, 2), D=(64, 256), E=(8, 16, 32, 127, 128, 130, 256, 512)),
         ({"k": 1}, {"k": 4, "scale": 2.5}, {"k": 8, "renormalise": False}, {"k": 6, "scale": 0.0}),
-        without=(("norm_w",), ("select_bias", "norm_w"), ()),
+        without=(("norm_w", *EXPERTS), ("select_bias", "norm_w", *EXPERTS), EXPERTS),
         rooms=ROOMS,
     ),
     Sweep(
@@ -31,14 +33,14 @@ SWEEPS = (
         pair_shapes(T=(2,), D=(64,), E=(1, 3, 12)),
         ({"k": 1},),
         values=("mixed", "edges", "ties", "zeros"),
-        without=(("norm_w",),),
+        without=(("norm_w", *EXPERTS),),
     ),
     Sweep(
         Op.MOE_GATE_TOPK,
         ({"T": 2, "D": 32, "E": 12},),
         ({"k": 12},),
         values=("mixed", "edges", "zeros"),
-        without=(("norm_w",),),
+        without=(("norm_w", *EXPERTS),),
     ),
     Sweep(
         Op.MOE_GATE_TOPK,
@@ -47,7 +49,7 @@ SWEEPS = (
             {"k": 3, "gating": "sigmoid", "renormalise": False, "groups": 5, "groups_used": 2},
             {"k": 4, "gating": "sigmoid", "scale": 2.5},
         ),
-        without=(("norm_w",), ("select_bias", "norm_w"), ()),
+        without=(("norm_w", *EXPERTS), ("select_bias", "norm_w", *EXPERTS), EXPERTS),
     ),
     Sweep(
         Op.MOE_GATE_TOPK,
@@ -55,7 +57,34 @@ SWEEPS = (
         ({"k": 3},),
         types=TYPES[1:],
         values=("mixed",),
-        without=(("norm_w",), ()),
+        without=(("norm_w", *EXPERTS), EXPERTS),
+    ),
+    Sweep(  # the router with the experts' first projections
+        Op.MOE_GATE_TOPK,
+        pair_shapes(T=(1, 3, 2), D=(256, 512), E=(5, 130, 16), F=(9, 17, 33)),
+        (
+            {"k": 2, "activation": "silu", "eps": 1e-5},
+            {"k": 5, "activation": "gelu"},
+            {"k": 1, "gating": "sigmoid", "scale": 2.5},
+        ),
+        types=TYPES,
+        values=FEW,
+        without=(
+            ("gate_scale", "up_scale"),
+            ("select_bias",),
+            ("norm_w", "select_bias", "gate_scale"),
+            ("select_bias", "gate_scale", "up_scale"),
+        ),
+        rooms=({}, {"tokens": 4}, {"tokens": 64}),
+        vectors=("f32",),
+    ),
+    Sweep(
+        Op.MOE_GATE_TOPK,
+        ({"T": 2, "D": 256, "E": 20, "F": 16},),
+        ({"k": 3, "gating": "sigmoid", "renormalise": False, "groups": 5, "groups_used": 2},),
+        types=("f32", "q8_0", "q4_k"),
+        values=(*FEW, "ties", "zeros"),
+        without=((), ("gate_scale", "up_scale")),
     ),
     Sweep(
         Op.MOE_GATE_UP,

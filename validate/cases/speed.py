@@ -76,7 +76,10 @@ CASES: tuple[Case, ...] = (
         Op.MLA_EXPAND, _read_dimensions(T=64), {"heads": 16, "nope": 128, "rope": 64, "value_dim": 128}
     ),
     _make_plain_case(
-        Op.MOE_GATE_TOPK, _read_dimensions(T=1, D=2048, E=256), {"k": 8}, without=("select_bias", "norm_w")
+        Op.MOE_GATE_TOPK,
+        _read_dimensions(T=1, D=2048, E=256),
+        {"k": 8},
+        without=("select_bias", "norm_w", "expert_gate_w", "expert_up_w", "gate_scale", "up_scale"),
     ),
     _make_plain_case(
         Op.MOE_GATE_UP,

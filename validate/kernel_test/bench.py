@@ -20,7 +20,6 @@ from zinc_rt.backends.base import Backend, Finding, read_findings
 from zinc_rt.exec import Buffer, DeadlineMissed, Stream
 from zinc_rt.exec import copy as copy_bytes
 from zinc_rt.host.errors import UnsupportedError, ZincError
-from zinc_rt.ir.op import OPS
 from zinc_rt.kernels.cases import Case, Operand
 from zinc_rt.kernels.reference.arithmetic import arithmetic
 from zinc_rt.kernels.reference.table import FUNCTIONS
@@ -133,7 +132,7 @@ class CaseBench:
         """Return the seconds of `count` submissions, each waited for, without a comparison. Raise UnsupportedError
         if the tier rejects the node.
         """
-        fresh = [np.empty(case.shape(port), _KIND[port.kind]) for port in OPS[case.op].outputs if not port.inplace]
+        fresh = [np.empty(case.shape(port), _KIND[port.kind]) for port in case.fresh_ports()]
         node = build_one_node(case.op, case.operands(), fresh, capacity=case.room, **case.attrs)
         ready = self._open_backend()
         return ready.time_node(node, ready.lower_node(node), count, TIMEOUT_SECONDS)

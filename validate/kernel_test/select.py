@@ -84,7 +84,7 @@ def build_skeleton(case: Case) -> OneNode:
     """Build the case's node over uninitialised memory."""
     spec = OPS[case.op]
     operands = [None if port.name in case.without else _make_empty_operand(case, port) for port in spec.inputs]
-    fresh = [_make_array(case, port) for port in spec.outputs if not port.inplace]
+    fresh = [_make_array(case, port) for port in case.fresh_ports()]
     return build_one_node(case.op, operands, fresh, capacity=case.room, **case.attrs)
 
 

@@ -114,7 +114,9 @@ def count_flops(case: Case) -> int:
     if case.op in (Op.MOE_GATE_UP, Op.MOE_DOWN_ACC):
         rows *= case.dims["k"]
     matrices = (
-        case.shape(port)[-2:] for port in OPS[case.op].inputs if port.kind == "weight" and len(port.shape) > 1
+        case.shape(port)[-2:]
+        for port in OPS[case.op].inputs
+        if port.kind == "weight" and len(port.shape) > 1 and port.name not in case.without
     )
     if case.op not in PRODUCTS:
         return 0

@@ -114,6 +114,7 @@ _EPS_OF_NORM = Attr("eps", float, 1e-6)  # of norm_w, where there is one
 _GLU = Attr(
     "activation", str, "none", choices=("none", "silu", "gelu")
 )  # gate is then activation(gate) * up, alone
+_ACTIVATION = Attr("activation", str, "silu", choices=("silu", "gelu"))
 # Targets are distinct, and none is another sequence's source: a kernel may write rows while others are read.
 _DISJOINT = Attr("disjoint", bool, False)
 _ROPE_ATTRS = (Attr("head_dim", int), Attr("mode", str, choices=("norm", "neox")))
@@ -255,8 +256,18 @@ OPS: dict[Op, OpSpec] = {
                 _weight_port("gate_w", "E", "D"),
                 _weight_port("select_bias", "E", optional=True),
                 _weight_port("norm_w", "D", optional=True),  # x is the RMS norm of itself by it
+                # MOE_GATE_UP's of the selected experts, with an activation: `act` is its result
+                _weight_port("expert_gate_w", "E", "F", "D", optional=True),
+                _weight_port("expert_up_w", "E", "F", "D", optional=True),
+                _weight_port("gate_scale", "E", optional=True),
+                _weight_port("up_scale", "E", optional=True),
             ),
-            (_float_port("logits", "T", "E"), _index_port("ids", "T", "k"), _float_port("weights", "T", "k")),
+            (
+                _float_port("logits", "T", "E"),
+                _index_port("ids", "T", "k"),
+                _float_port("weights", "T", "k"),
+                _float_port("act", "T", "k", "F", optional=True),
+            ),
             (
                 Attr("k", int),
                 Attr("gating", str, "softmax", choices=("softmax", "sigmoid")),
@@ -265,6 +276,7 @@ OPS: dict[Op, OpSpec] = {
                 Attr("groups", int, 1),
                 Attr("groups_used", int, 1),
                 _EPS_OF_NORM,
+                _ACTIVATION,
             ),
             ("k <= E", "E % groups == 0", "groups_used <= groups"),
         ),
@@ -286,7 +298,7 @@ OPS: dict[Op, OpSpec] = {
             Op.MOE_SWIGLU,
             (_float_port("gate", "T", "k", "F"), _float_port("up", "T", "k", "F")),
             (_float_port("y", "T", "k", "F"),),
-            (Attr("activation", str, "silu", choices=("silu", "gelu")),),
+            (_ACTIVATION,),
         ),
         OpSpec(
             Op.MOE_DOWN_ACC,  # out = (hidden + sum over the chosen, in selection order, from +0) + residual

@@ -77,10 +77,10 @@ class Case:
         """
         spec, named = OPS[self.op], self.names
         try:
-            for port in (*spec.inputs, *spec.outputs):
+            inputs = (port for port in spec.inputs if port.name not in self.without)
+            in_place = (port for port in spec.outputs if port.inplace)
+            for port in (*inputs, *in_place, *self.fresh_ports()):
                 shape = self.shape(port)
-                if port.name in self.without:
-                    continue
                 if min(shape, default=1) < 1:
                     return f"{port.name} has shape {shape}"
                 if port.kind == "weight":
@@ -90,6 +90,17 @@ class Case:
         except (ShapeError, ValueError) as error:
             return str(error)
         return f"expected {broken[0]}" if broken else ""
+
+    def fresh_ports(self) -> tuple[Port, ...]:
+        """Return the ports of the outputs that are not in place, without optional ones of absent operands."""
+        spec = OPS[self.op]
+        used = {part for port in spec.inputs if port.name not in self.without for part in port.shape}
+        known = used | self.names.keys()
+        return tuple(
+            port
+            for port in spec.outputs
+            if not port.inplace and not (port.optional and any(part not in known for part in port.shape))
+        )
 
     def operands(self) -> tuple[Operand, ...]:
         """Return the operands in port order, None for absent ones; every call returns the same."""

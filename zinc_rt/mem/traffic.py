@@ -66,7 +66,8 @@ def _count_expert_rows(read: _Read) -> int:
     """Return the bytes of the distinct experts that the tokens choose, each once: the expected number if every
     token chooses independently and evenly."""
     experts = int(read.spec.shape[0])
-    missed = (1 - int(read.find_operand("ids").shape[1]) / experts) ** read.tokens
+    chosen = read.node.attrs["k"] if read.node.op is Op.MOE_GATE_TOPK else read.find_operand("ids").shape[1]
+    missed = (1 - int(chosen) / experts) ** read.tokens
     return round(read.row_bytes * experts * (1 - missed))
 
 
@@ -106,6 +107,10 @@ PARTLY_READ: dict[tuple[Op, str], Callable[[_Read], int]] = {
     (Op.MOE_GATE_UP, "up_w"): _count_expert_rows,
     (Op.MOE_GATE_UP, "gate_scale"): _count_expert_rows,
     (Op.MOE_GATE_UP, "up_scale"): _count_expert_rows,
+    **{
+        (Op.MOE_GATE_TOPK, name): _count_expert_rows
+        for name in ("expert_gate_w", "expert_up_w", "gate_scale", "up_scale")
+    },
     (Op.MOE_DOWN_ACC, "down_w"): _count_expert_rows,
     (Op.MOE_DOWN_ACC, "expert_scale"): _count_expert_rows,
     **{(op, name): _count_keys_read for op in (Op.FLASH_ATTN, Op.FLASH_ATTN_BATCHED) for name in _PLAIN_KV},

@@ -17,7 +17,7 @@ from zinc_rt.engine.variants import EngineOptions
 from zinc_rt.golden.tiny_models.writer import write_tiny
 from zinc_rt.ir.graph import ABSENT, Builder, Node, OpGraph
 from zinc_rt.ir.op import Op
-from zinc_rt.ir.passes.fuse import fuse_graph
+from zinc_rt.ir.passes.fuse import fuse_graph, with_operands
 from zinc_rt.ir.verify import verify_graph
 from zinc_rt.model.builder import SequenceLimits
 from zinc_rt.model.gguf import read_gguf
@@ -192,14 +192,32 @@ def test_experts_fuse_into_router_two_projections_and_sum() -> None:
     shared = {node.outputs[0] for node in fused.nodes if node.op is Op.SHARED_EXPERT}
     assert {node.inputs[5] for node in summed} == shared
     assert not count_ops(fused)[Op.MOE_SWIGLU] and not count_ops(fused)[Op.ADD]
-    assert all(node.attrs["activation"] == "silu" for node in fused.nodes if node.op is Op.MOE_GATE_UP)
     routers = [node for node in fused.nodes if node.op is Op.MOE_GATE_TOPK]
-    assert all(node.inputs[3] != ABSENT for node in routers)
-    experts = [node for node in fused.nodes if node.op in (Op.MOE_GATE_UP, Op.SHARED_EXPERT)]
-    assert len(experts) == 2 * len(routers) and all(
-        node.inputs[-1] == router_norm(node, routers) for node in experts
-    )
+    assert all(node.inputs[3] != ABSENT and node.attrs["activation"] == "silu" for node in routers)
+    projected = [(node.outputs[3], *node.inputs[4:6]) for node in routers]
+    plain = [node for node in graph.nodes if node.op in (Op.MOE_GATE_UP, Op.MOE_SWIGLU)]
+    assert projected == [(y.outputs[0], *up.inputs[1:3]) for up, y in zip(plain[::2], plain[1::2], strict=True)]
+    shared_experts = [node for node in fused.nodes if node.op is Op.SHARED_EXPERT]
+    assert len(shared_experts) == len(routers) and not count_ops(fused)[Op.MOE_GATE_UP]
+    assert all(node.inputs[-1] == router_norm(node, routers) for node in shared_experts)
     assert count_ops(fused)[Op.RMS_NORM] == 1, "the last one: every other norm is computed by its readers"
+
+
+def test_router_of_another_input_or_with_an_early_reader_is_not_fused_with_experts() -> None:
+    graph = fuse_graph(model_graph("qwen35moe-q"), lambda node, of: not node.outputs[3:])
+    router = next(node for node in graph.nodes if node.op is Op.MOE_GATE_TOPK)
+    experts = next(node for node in graph.nodes if node.op is Op.MOE_GATE_UP and node.layer == router.layer)
+
+    def count_fused(changed: Node, *extra: Node) -> int:
+        nodes = [node for old in graph.nodes for node in ((changed, *extra) if old is router else (old,))]
+        fused = fuse_graph(replace(graph, nodes=tuple(nodes)), always_fuse)
+        return sum(node.op is Op.MOE_GATE_UP for node in fused.nodes if node.layer == router.layer)
+
+    assert experts.inputs[0] == router.inputs[0] and count_fused(router) == 0
+    assert count_fused(with_operands(router, norm_w="model.output_norm")) == 1
+    assert count_fused(replace(router, attrs={**router.attrs, "eps": 0.5})) == 1
+    early = Node(Op.SOFTCAP, (router.outputs[2],), ("act.early",), {"cap": 1.0}, router.layer, "early")
+    assert count_fused(router, early) == 1
 
 
 def router_norm(node: Node, routers: list[Node]) -> str:

@@ -13,7 +13,7 @@ from zinc_rt.lower.lower import choose_entry
 from zinc_rt.validate.kernel_test.select import build_skeleton
 
 Q8 = "canonical-1-q8"
-PLAIN = "one=1 -bias -scale -norm_w -residual"
+PLAIN = "one=1 -bias -scale -norm_w -residual -gate"
 
 
 def launched_kernels(line: str) -> list[str]:
@@ -48,7 +48,7 @@ def test_sixteen_tokens_use_the_matrix_unit(dtype: str, line: str) -> None:
     [
         f"MATMUL T=15 N=17 K=1024 dtype=q8_0 {PLAIN}",  # fewer tokens than a tile
         f"MATMUL T=17 N=17 K=1056 dtype=q8_0 {PLAIN}",  # a row's end that is no whole group
-        "MATMUL T=17 N=17 K=1024 dtype=q8_0 one=1 -scale -norm_w -residual",  # a bias
+        "MATMUL T=17 N=17 K=1024 dtype=q8_0 one=1 -scale -norm_w -residual -gate",  # a bias
     ],
 )
 def test_unsupported_shapes_use_matvec(line: str) -> None:

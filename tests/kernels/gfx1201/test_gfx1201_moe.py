@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from harness import bench, check_op
@@ -9,6 +11,8 @@ from kernels.op_cases import make_weight, random_floats
 
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.gfx1201.table import KERNELS
+from zinc_rt.kernels.launch import SYNC
+from zinc_rt.kernels.weight import Weight
 from zinc_rt.lower.lower import choose_entry
 
 
@@ -41,6 +45,45 @@ def test_bias_changes_the_selection_but_not_the_weights() -> None:
         k=6,
         eps=1e-5,
     )
+
+
+@pytest.mark.rest(keep=2)
+@pytest.mark.parametrize(
+    ("dtype", "experts", "k", "attributes"),
+    [
+        ("q8_0", 12, 3, {}),
+        ("q4_k", 40, 4, {"gating": "sigmoid", "renormalise": False, "groups": 5, "groups_used": 2}),
+        ("f32", 130, 8, {"scale": 2.5}),
+        ("bf16", 5, 1, {"activation": "gelu"}),
+    ],
+)
+def test_router_and_projections_of_its_experts_are_one_launch(
+    dtype: str, experts: int, k: int, attributes: dict[str, Any]
+) -> None:
+    """A workgroup selects up to its own choice; the last choice's first one stores ids and weights."""
+    x, router = random_floats(1, 3, 256, scale=3), make_weight(random_floats(2, experts, 256))
+    bias, norm = make_weight(random_floats(3, experts, scale=0.1)), make_weight(random_floats(4, 256))
+    halves = [make_weight(random_floats(seed, experts, 17, 256), dtype) for seed in (5, 6)]
+    scales = [make_weight(random_floats(seed, experts)) for seed in (7, 8)]
+    attrs = {"k": k, "eps": 1e-5, **attributes}
+    for operands in ((bias, norm, *halves), (None, norm, *halves, *scales), (bias, None, *halves)):
+        launched = list_launched(x, router, *operands, **attrs)
+        assert (launched[-1] == f"matvec_glu_routed_{dtype}") == (operands[1] is not None)
+        check_op(Op.MOE_GATE_TOPK, x, router, *operands, **attrs, capacity={"tokens": 4})
+    check_op(Op.MOE_GATE_TOPK, x[:1], router, None, norm, *halves, **attrs)
+    for separate in ({"ordering": "canonical-1-q8"}, {"capacity": {"tokens": 16}}):
+        check_op(Op.MOE_GATE_TOPK, x, router, bias, norm, *halves, **attrs, **separate)
+
+
+def list_launched(x: np.ndarray, router: Weight, *others: Weight | None, **attrs: Any) -> list[str]:
+    """Return the kernels of a router, in order."""
+    shapes = (x.shape[0], router.shape[0]), (x.shape[0], attrs["k"]), (x.shape[0], attrs["k"])
+    types = np.float32, np.int32, np.float32
+    outputs = [np.zeros(shape, dtype) for shape, dtype in zip(shapes, types, strict=True)]
+    outputs.append(np.zeros((x.shape[0], attrs["k"], 17), np.float32))
+    result = bench(Op.MOE_GATE_TOPK, x, router, *others, outputs=tuple(outputs), **attrs)
+    (entry,) = (row for row in KERNELS.entries if row.op is Op.MOE_GATE_TOPK and "canonical-1" in row.orderings)
+    return [step.kernel for step in entry.code(result.node, result.graph, result.capacity) if step is not SYNC]
 
 
 def test_ties_select_the_lower_expert_and_all_can_be_selected() -> None:

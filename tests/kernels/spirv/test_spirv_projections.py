@@ -32,7 +32,7 @@ def selected_kernels(line: str, ordering: str = "canonical-1") -> tuple[str, ...
 def test_kernel_is_selected_by_the_stored_type(dtype: str) -> None:
     stored = EVERY_OTHER_TYPE[dtype]
     for ordering in sorted(TUNING.orderings):  # what is no block format of canonical-1-q8 is canonical-1 there
-        assert selected_kernels(f"MATMUL T=1 N=3 K=256 one=1 dtype={dtype} -norm_w -residual", ordering) == (
+        assert selected_kernels(f"MATMUL T=1 N=3 K=256 one=1 dtype={dtype} -norm_w -residual -gate", ordering) == (
             f"matvec_{stored}",
         )
         assert selected_kernels(f"EMBED T=1 V=3 D=256 dtype={dtype}", ordering) == (f"embed_{stored}",)
@@ -40,10 +40,10 @@ def test_kernel_is_selected_by_the_stored_type(dtype: str) -> None:
 
 def test_large_token_capacity_uses_tiled_matmul() -> None:
     few, many = TUNING.matmul_capacity - 1, TUNING.matmul_capacity
-    assert selected_kernels(f"MATMUL T=2 N=3 K=256 one=1 dtype=q4_k tokens={few} -norm_w -residual") == (
+    assert selected_kernels(f"MATMUL T=2 N=3 K=256 one=1 dtype=q4_k tokens={few} -norm_w -residual -gate") == (
         "matvec_q4_k",
     )
-    assert selected_kernels(f"MATMUL T=2 N=3 K=256 one=1 dtype=q4_k tokens={many} -norm_w -residual") == (
+    assert selected_kernels(f"MATMUL T=2 N=3 K=256 one=1 dtype=q4_k tokens={many} -norm_w -residual -gate") == (
         "matmul_q4_k",
     )
 

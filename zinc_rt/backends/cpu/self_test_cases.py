@@ -40,6 +40,7 @@ ROWS: tuple[SelfTestRow, ...] = (
     SelfTestRow(Op.ADD, {"T": 3, "N": 37}),
     SelfTestRow(Op.MATMUL, {"T": 2, "N": 18, "K": 1280, "one": 1}, types=_TYPES),
     SelfTestRow(Op.MATMUL, {"T": 18, "N": 18, "K": 512, "one": 1}, types=_TYPES),
+    SelfTestRow(Op.MATMUL, {"T": 3, "N": 5, "K": 320, "one": 1}, {"norm_groups": 5}, types=("f32", "q8_0")),
     SelfTestRow(Op.MATMUL, {"T": 1, "N": 5, "K": 1056, "one": 1}, types=("f32", "q8_0", "q4_0")),
     SelfTestRow(Op.LM_HEAD, {"T": 4, "L": 2, "V": 17, "D": 256}, types=("f32", "q8_0", "q6_k")),
     SelfTestRow(
@@ -87,12 +88,12 @@ ROWS: tuple[SelfTestRow, ...] = (
         {"heads": 18, "latent": 32, "rope": 9, "value_dim": 11, "scale": 0.1, "page_tokens": 4},
         types=("f16", "q8_0"),
     ),
-    SelfTestRow(Op.MOE_GATE_TOPK, {"T": 5, "D": 64, "E": 20}, {"k": 4, "scale": 2.5}),
+    SelfTestRow(Op.MOE_GATE_TOPK, {"T": 5, "D": 64, "E": 20, "F": 17}, {"k": 4, "scale": 2.5}),
     SelfTestRow(
         Op.MOE_GATE_TOPK,
         {"T": 5, "D": 64, "E": 20},
         {"k": 3, "gating": "sigmoid", "renormalise": False, "groups": 5, "groups_used": 2},
-        without=("select_bias",),
+        without=("select_bias", "expert_gate_w", "expert_up_w", "gate_scale", "up_scale"),
     ),
     SelfTestRow(Op.MOE_SWIGLU, {"T": 3, "F": 37, "k": 2}, {"activation": "gelu"}),
     SelfTestRow(Op.MOE_DOWN_ACC, {"T": 3, "D": 33, "E": 4, "F": 64, "k": 2}, types=("f32", "q8_0")),

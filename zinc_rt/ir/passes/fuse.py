@@ -238,6 +238,28 @@ def norm_experts(uses: Uses, index: int) -> Fusion | None:
     return Fusion(*nodes[0], (index, *readers), tuple(nodes[1:]))
 
 
+def router_experts(uses: Uses, index: int) -> Fusion | None:
+    """Fuse the router with the gate and up projections of the experts that it selects, if both read one input."""
+    experts = uses.node(index)
+    if experts.op is not Op.MOE_GATE_UP or experts.attrs.get("activation", "none") == "none":
+        return None
+    x, gate_w, up_w, ids, gate_scale, up_scale, norm_w = experts.inputs
+    producer = uses.find_sole_producer(ids, Op.MOE_GATE_TOPK)
+    if producer is None:
+        return None
+    router = uses.node(producer)
+    if router.inputs[0] != x or router.inputs[3] != norm_w or has_operand(router, "expert_gate_w"):
+        return None
+    if norm_w != ABSENT and router.attrs.get("eps") != experts.attrs.get("eps"):
+        return None
+    if router.outputs[1] != ids or any(uses.find_first_reader(name) < index for name in router.outputs):
+        return None
+    node = with_operands(router, expert_gate_w=gate_w, expert_up_w=up_w, gate_scale=gate_scale, up_scale=up_scale)
+    attrs = MappingProxyType({**router.attrs, "activation": experts.attrs["activation"]})
+    outputs = (*router.outputs, *experts.outputs)
+    return Fusion(index, replace(node, outputs=outputs, attrs=attrs, label=experts.label), (producer, index))
+
+
 def attention_gate(uses: Uses, index: int) -> Fusion | None:
     """Fuse the gate of an attention's result into the attention."""
     product = uses.node(index)
@@ -389,6 +411,7 @@ RULES: tuple[Rule, ...] = (
     norm_projections,
     norm_router,
     norm_experts,  # once the router does not read the norm
+    router_experts,
 )
 OF_FEW_TOKENS = frozenset(
     {
@@ -399,6 +422,7 @@ OF_FEW_TOKENS = frozenset(
         norm_projections,
         norm_router,
         norm_experts,
+        router_experts,
     }
 )
 

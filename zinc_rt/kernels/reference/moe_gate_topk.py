@@ -1,10 +1,11 @@
-"""MOE_GATE_TOPK: router logits, probabilities, and the k experts selected for each token."""
+"""MOE_GATE_TOPK: router logits, probabilities, the k experts selected for each token, their first projections."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from zinc_rt.kernels.reference.arithmetic import Arithmetic
+from zinc_rt.kernels.reference.moe_gate_up import moe_gate_up
 from zinc_rt.kernels.reference.rms_norm import rms_norm
 from zinc_rt.kernels.weight import Weight
 
@@ -17,6 +18,10 @@ def moe_gate_topk(
     gate_w: Weight,
     select_bias: Weight | None,
     norm_w: Weight | None = None,
+    expert_gate_w: Weight | None = None,
+    expert_up_w: Weight | None = None,
+    gate_scale: Weight | None = None,
+    up_scale: Weight | None = None,
     *,
     k: int,
     gating: str = "softmax",
@@ -25,12 +30,14 @@ def moe_gate_topk(
     groups: int = 1,
     groups_used: int = 1,
     eps: float = 1e-6,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    activation: str = "silu",
+) -> tuple[np.ndarray, ...]:
     """Route x [T, D] with gate_w (E, D) -> logits [T, E], ids i32 [T, k] by falling score, weights [T, k].
 
     select_bias (E,) affects the selection only, never the weights. With groups > 1 only experts of the groups_used
     best groups are eligible, a group's score being the sum of its two best experts. Ties go to the lower index.
-    With norm_w (D,), x is replaced by its RMS_NORM.
+    With norm_w (D,), x is replaced by its RMS_NORM. With expert_gate_w and expert_up_w (E, F, D), also return
+    MOE_GATE_UP of x, them, the ids and the scales with `activation`, [T, k, F].
     """
     if norm_w is not None:
         x = rms_norm(math, x, norm_w, eps=eps, size=x.shape[-1])
@@ -50,7 +57,12 @@ def moe_gate_topk(
         weights = weights / np.maximum(total, SUM_FLOOR)[:, None]
     if scale not in (0.0, 1.0):
         weights = weights * np.float32(scale)
-    return logits, ids.astype(np.int32), weights
+    routed = logits, ids.astype(np.int32), weights
+    if expert_gate_w is None or expert_up_w is None:
+        return routed
+    return routed + moe_gate_up(
+        math, x, expert_gate_w, expert_up_w, routed[1], gate_scale, up_scale, activation=activation
+    )
 
 
 def _top(score: np.ndarray, k: int) -> np.ndarray:

@@ -24,6 +24,7 @@ from zinc_rt.kernels.rows.projections import (
     accept_no_gate,
     is_never_chosen,
     no_expert_sum,
+    no_routed_glu,
     reject_glu,
 )
 from zinc_rt.kernels.rows.repack import GROUP, PLAIN_DTYPES, Q8_BLOCKS, list_plane_constants, make_layout
@@ -92,6 +93,32 @@ def make_glu(
     if norm:
         buffers.append(Ref(norm.weight))
     return (Launch(f"{family}_{halves[0].dtype}", tuple(buffers), tuple(constants), one.grid),)
+
+
+def make_routed_glu(
+    tuning: Tuning,
+    graph: OpGraph,
+    capacity: Mapping[str, int],
+    source: ProjectionInput,
+    gate: Part,
+    up: Part,
+    activation: str,
+    topk: Launch,
+) -> Launch | None:
+    """Compute `topk`, and `make_glu` of the experts that it selects, in one launch; None if there is no norm, or
+    as for make_glu."""
+    glu = make_glu(tuning, graph, capacity, source, gate, up, activation)
+    if glu is None or source.norm is None or not _is_small_batch(tuning, capacity):
+        return None
+    (launch,) = glu
+    assert isinstance(launch, Launch)
+    x, _, _, *others = launch.buffers
+    return replace(
+        launch,
+        kernel=launch.kernel.replace("matvec_glu_norm_", "matvec_glu_routed_"),
+        buffers=(x, None, None, *others, *topk.buffers),
+        constants=(*launch.constants, *topk.constants),
+    )
 
 
 def expert_sum(
@@ -308,12 +335,12 @@ def _quantise_launches(
 _PROJECT = {"canonical-1": _project, "canonical-1-q8": _project_q8}
 
 
-def _check_node(tuning: Tuning, node: Node, graph: OpGraph) -> str | None:
-    """Return the refusal functions by port: matrices need a type with a kernel, biases and scales must be
-    plain.
+def check_projection_weights(tuning: Tuning, node: Node, graph: OpGraph, *others: str) -> str | None:
+    """Return why a weight cannot be read: matrices need a type with a kernel, biases and scales must be plain.
+    Ports in `others` are ignored.
     """
     for port, name in zip(OPS[node.op].inputs, node.inputs, strict=True):
-        if port.kind != "weight" or name == ABSENT:
+        if port.kind != "weight" or name == ABSENT or port.name in others:
             continue
         if port.name == "norm_w":
             reason = check_vector(tuning, graph, name)
@@ -350,6 +377,7 @@ def make_projection_entries(
                 _expert_sum(tuning, ordering),
                 partial(_is_small_batch, tuning) if fuses else is_never_chosen,
                 scored=ordering == "canonical-1" and fuses,
+                routed_glu=_routed_glu(tuning, ordering),
                 gates=partial(_is_gated, tuning) if ordering == "canonical-1" else accept_no_gate,
             ),
         )
@@ -380,6 +408,11 @@ def _expert_sum(tuning: Tuning, ordering: str) -> Callable[..., Launch | None]:
     return partial(expert_sum, tuning) if is_built else no_expert_sum
 
 
+def _routed_glu(tuning: Tuning, ordering: str) -> Callable[..., Launch | None]:
+    is_built = ordering == "canonical-1" and "matvec_glu_routed" in tuning.own_kernels
+    return partial(make_routed_glu, tuning) if is_built else no_routed_glu
+
+
 def _convert_to_f32(tuning: Tuning, node: Node, graph: OpGraph, launches: Iterable[Launch | Sync]) -> Launches:
     return convert_to_f32(partial(make_dequantise_launch, tuning), graph, launches)
 
@@ -389,4 +422,4 @@ def _pass_through(node: Node, graph: OpGraph, launches: Iterable[Launch | Sync])
 
 
 def rows(tuning: Tuning) -> tuple[Entry, ...]:
-    return make_projection_entries(tuning, CODES, partial(_check_node, tuning))
+    return make_projection_entries(tuning, CODES, partial(check_projection_weights, tuning))

@@ -113,6 +113,18 @@ def no_expert_sum(
     return None
 
 
+def no_routed_glu(
+    graph: OpGraph,
+    capacity: Mapping[str, int],
+    source: ProjectionInput,
+    gate: Part,
+    up: Part,
+    activation: str,
+    topk: Launch,
+) -> Launch | None:
+    return None
+
+
 def is_never_chosen(capacity: Mapping[str, int]) -> bool:
     return False
 
@@ -132,6 +144,7 @@ class ProjectionKernels:
     expert_sum: Callable[..., Launch | None] = no_expert_sum
     fuses: Callable[[Mapping[str, int]], bool] = is_never_chosen
     scored: bool = False
+    routed_glu: Callable[..., Launch | None] = no_routed_glu
     gates: Callable[[Mapping[str, int], int, int], bool] = accept_no_gate  # of k elements in groups of a size
 
 
@@ -202,6 +215,32 @@ def project_norm(
     yield from kernels.project(graph, capacity, source, parts)
 
 
+def route(
+    kernels: ProjectionKernels, node: Node, graph: OpGraph, capacity: Mapping[str, int], topk: Launch
+) -> Launches:
+    """Return the launches of a MOE_GATE_TOPK: logits, then `topk`, then the projections of the selected experts,
+    if the node has them."""
+    _, gate_w, _, norm_w, expert_gate_w, expert_up_w, gate_scale, up_scale = node.inputs
+    logits, ids, _, *act = (Ref(name) for name in node.outputs)
+    before, source = _norm_launches(kernels, node, graph, capacity, norm_w)
+    yield from before
+    yield from kernels.project(graph, capacity, source, [Part(gate_w, logits)])
+    yield SYNC
+    if not act or not expert_gate_w:
+        yield topk
+        return
+    source = replace(source, choices=Choices(ids, find_last_dim(graph, ids.name)))
+    gate, up = Part(expert_gate_w, _NOWHERE, scale=gate_scale), Part(expert_up_w, act[0], scale=up_scale)
+    activation = str(node.attrs.get("activation", "silu"))
+    launch = kernels.routed_glu(graph, capacity, source, gate, up, activation, topk)
+    if launch is not None:
+        yield launch
+        return
+    yield topk
+    yield SYNC
+    yield from _gate_up(kernels, graph, capacity, source, gate, up, activation, act)
+
+
 def _norm_launches(
     kernels: ProjectionKernels, node: Node, graph: OpGraph, capacity: Mapping[str, int], weight: str
 ) -> tuple[Iterable[Launch | Sync], ProjectionInput]:
@@ -230,20 +269,23 @@ def _fused_gate_up(
     _, norm_w, gate_w, up_w = node.inputs
     before, source = _norm_launches(kernels, node, graph, capacity, norm_w)
     yield from before
-    yield from _gate_up(kernels, node, graph, capacity, source, Part(gate_w, _NOWHERE), Part(up_w, _NOWHERE))
+    activation, outputs = str(node.attrs.get("activation", "none")), [Ref(name) for name in node.outputs]
+    gate, up = Part(gate_w, _NOWHERE), Part(up_w, _NOWHERE)
+    yield from _gate_up(kernels, graph, capacity, source, gate, up, activation, outputs)
 
 
 def _gate_up(
     kernels: ProjectionKernels,
-    node: Node,
     graph: OpGraph,
     capacity: Mapping[str, int],
     source: ProjectionInput,
     gate: Part,
     up: Part,
+    activation: str,
+    outputs: Sequence[Ref],
 ) -> Launches:
-    """Compute both projections into a node's outputs, or activation(gate) * up into its only output."""
-    activation, (out, *others) = str(node.attrs.get("activation", "none")), map(Ref, node.outputs)
+    """Compute both projections into two outputs, or activation(gate) * up into the only one."""
+    out, *others = outputs
     if activation == "none":
         yield from kernels.project(graph, capacity, source, [replace(gate, out=out), replace(up, out=others[0])])
         return
@@ -266,7 +308,8 @@ def _moe_gate_up(kernels: ProjectionKernels, node: Node, graph: OpGraph, capacit
     before, source = _norm_launches(kernels, node, graph, capacity, norm_w)
     yield from before
     source = replace(source, choices=Choices(Ref(ids), find_last_dim(graph, ids)))
-    yield from _gate_up(kernels, node, graph, capacity, source, *parts)
+    activation, outputs = str(node.attrs.get("activation", "none")), [Ref(name) for name in node.outputs]
+    yield from _gate_up(kernels, graph, capacity, source, *parts, activation, outputs)
 
 
 def _moe_down_acc(kernels: ProjectionKernels, node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Launches:

@@ -10,9 +10,10 @@ from zinc_rt.kernels.rows.expand import Expansions
 # gated_norm: rms_norm and swiglu. delta_step: delta_unit, delta_gates and delta_net. matvec_glu: two matvecs and
 # swiglu. expert_gate_dot: the shared expert's score and expert_gate. matvec_norm: rms_norm and matvecs, with
 # residuals, and matvec_glu_norm and expert_sum_residual with it. matvec_gated: gated_norm and a matvec.
-# matvec_expert_sum: the experts' down projections and expert_sum. rms_norm_sum: rms_norm and add. And for what its
-# other kernels do not take: flash_attn_any, of heads, latents and small pages; delta_unit_any, of heads.
-# matmul_q8_32: matvec_q8_32 of 16 tokens and more, on matrix units.
+# matvec_glu_routed: moe_topk, and matvec_glu_norm of the selected experts. matvec_expert_sum: the experts' down
+# projections and expert_sum. rms_norm_sum: rms_norm and add. And for what its other kernels do not take:
+# flash_attn_any, of heads, latents and small pages; delta_unit_any, of heads. matmul_q8_32: matvec_q8_32 of 16
+# tokens and more, on matrix units.
 OWN_KERNELS = frozenset(
     {
         "gated_norm",
@@ -22,6 +23,7 @@ OWN_KERNELS = frozenset(
         "matvec_expert_sum",
         "matvec_norm",
         "matvec_gated",
+        "matvec_glu_routed",
         "rms_norm_sum",
         "flash_attn_any",
         "delta_unit_any",

@@ -8,21 +8,19 @@ from functools import partial
 from zinc_rt.ir.graph import ABSENT, Node, OpGraph
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.entry import Entry
-from zinc_rt.kernels.launch import SYNC, Launch, Ref, Sync, Temp
+from zinc_rt.kernels.launch import Launch, Ref, Sync, Temp
 from zinc_rt.kernels.native.rows.projections import check_projection, project
 from zinc_rt.kernels.native.vectors import check_vectors, convert_to_f32
-from zinc_rt.kernels.rows.projections import Part, ProjectionKernels, project_norm
+from zinc_rt.kernels.rows.projections import ProjectionKernels, route
 from zinc_rt.kernels.rows.tuning import Tuning
 
 
 def gate_topk(
     kernels: ProjectionKernels, node: Node, graph: OpGraph, capacity: Mapping[str, int]
 ) -> Iterator[Launch | Sync]:
-    _, gate_w, bias, norm_w = node.inputs
-    logits, ids, weights = (Ref(name) for name in node.outputs)
+    gate_w, bias = node.inputs[1:3]
+    logits, ids, weights = (Ref(name) for name in node.outputs[:3])
     experts = int(graph.buffers[gate_w].shape[0])
-    yield from project_norm(kernels, node, graph, capacity, norm_w, [Part(gate_w, logits)])
-    yield SYNC
     room = Temp("routing", 4 * 4 * experts * capacity["tokens"])
     topk = Launch(
         "moe_topk",
@@ -38,12 +36,13 @@ def gate_topk(
         ),
         ("tokens", 1, 1),
     )
-    yield from convert_to_f32(node, graph, (topk,))
+    yield from convert_to_f32(node, graph, route(kernels, node, graph, capacity, topk))
 
 
 def _check_node(node: Node, graph: OpGraph) -> str | None:
-    gate_w = node.inputs[1]
-    return check_projection(graph, gate_w) or check_vectors(node, graph, gate_w)
+    matrices = [node.inputs[index] for index in (1, 4, 5) if node.inputs[index] != ABSENT]
+    refusals = (check_projection(graph, name) for name in matrices)
+    return next(filter(None, refusals), None) or check_vectors(node, graph, *matrices)
 
 
 def rows(tuning: Tuning) -> tuple[Entry, ...]:
