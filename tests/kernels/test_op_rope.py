@@ -108,6 +108,12 @@ def test_fused_form_matches_norm_rope_and_cache_write_bit_for_bit(ordering: str,
     run_op(Op.KV_WRITE_BATCHED, ordering, norm_and_rotate(k, k_w), v, *where, want_k, want_v, page_tokens=16)
     assert kv_k.tobytes() == want_k.tobytes() and kv_v.tobytes() == want_v.tobytes()
     assert np.isfinite(kv_k).all(axis=1).sum() == 5
+    spread = np.concatenate([q.reshape(5, 4, head_dim), random_floats(6, 5, 4, 7)], axis=-1).reshape(5, -1)
+    skipping = run_op(
+        Op.RMS_NORM_FUSED_ROPE_KV_WRITE, ordering, spread, k, v, q_w, k_w, cos, sin, *where, kv_k, kv_v,
+        eps=1e-6, head_dim=head_dim, mode=mode, page_tokens=16, q_skip=7,
+    )  # fmt: skip
+    assert_same(skipping, got)
 
 
 @pytest.mark.parametrize("ordering", ORDERINGS)

@@ -112,6 +112,18 @@ SWEEPS = (
         rooms=ROOMS,
         more=PAGES,
     ),
+    Sweep(  # heads with other columns behind them
+        Op.RMS_NORM_FUSED_ROPE_KV_WRITE,
+        pair_shapes(T=(1, 3), Q=("3*(head_dim + q_skip)",), K=("2*head_dim", "head_dim"), R=("head_dim//2",)),
+        tuple(
+            {"eps": 1e-6, "head_dim": dim, "mode": "neox", "page_tokens": 16, "q_skip": skip}
+            for dim, skip in ((16, 3), (256, 256))
+        ),
+        values=FEW,
+        without=((), ("q_norm_w",)),
+        rooms=ROOMS,
+        more={**PAGES, "ctx": 33, "slots": 2, "V": 48},
+    ),
     Sweep(
         Op.FLASH_ATTN,
         combine_shapes(T=1, ctx=CONTEXTS, slots=1),
@@ -127,6 +139,13 @@ SWEEPS = (
     Sweep(Op.FLASH_ATTN, pair_shapes(T=(3,), ctx=(300,), slots=(1,)), WINDOWS, values=FEW, more=PAGES),
     Sweep(Op.FLASH_ATTN, pair_shapes(T=(3,), ctx=(300,), slots=(1,)), CAPS, values=FEW, more=PAGES),
     Sweep(Op.FLASH_ATTN_BATCHED, pair_shapes(T=(5,), ctx=(290,), slots=(2,)), PAGE_SIZES, values=FEW, more=PAGES),
+    Sweep(  # gates with other columns before them
+        Op.FLASH_ATTN,
+        ({"T": 2, "ctx": 41, "slots": 2}, {"T": 1, "ctx": 1300, "slots": 1}),
+        (_attention_attrs(4, 2, 64, 32, gate_skip=7), _attention_attrs(2, 1, 256, 256, gate_skip=256)),
+        values=FEW,
+        more=PAGES,
+    ),
     Sweep(
         Op.FLASH_ATTN,
         ({"T": 1, "ctx": 2049, "slots": 1},),

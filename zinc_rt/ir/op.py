@@ -136,7 +136,8 @@ _ATTENTION_IN = (
     _float_port("kv_v", "kv_rows", "kv_heads*value_dim"),
     *_PAGED,
 )
-_ATTENTION_GATE = _float_port("gate", "T", "heads*value_dim", optional=True)  # SIGMOID_MUL's, of the result
+# SIGMOID_MUL's, of the result; a head's gate has gate_skip other columns before it
+_ATTENTION_GATE = _float_port("gate", "T", "heads*(value_dim + gate_skip)", optional=True)
 _ATTENTION_OUT = (_float_port("out", "T", "heads*value_dim"),)
 _ATTENTION_REQUIRE = ("heads % kv_heads == 0",)
 _DELTA_ATTRS = (
@@ -238,15 +239,19 @@ OPS: dict[Op, OpSpec] = {
                 _float_port("kv_v", "kv_rows", "V"),
             ),
             (
-                _float_port("q_out", "T", "Q"),
+                _float_port("q_out", "T", "Q//(head_dim + q_skip)*head_dim"),
                 _float_port("kv_k_out", "kv_rows", "K", inplace="kv_k"),
                 _float_port("kv_v_out", "kv_rows", "V", inplace="kv_v"),
             ),
-            (_EPS, *_ROPE_ATTRS, _PAGE),
-            ("Q % head_dim == 0", "K % head_dim == 0", "2*R <= head_dim"),
+            (_EPS, *_ROPE_ATTRS, _PAGE, Attr("q_skip", int, 0)),  # q_skip: other columns behind each head of q
+            ("Q % (head_dim + q_skip) == 0", "K % head_dim == 0", "2*R <= head_dim"),
         ),
         OpSpec(
-            Op.FLASH_ATTN, (*_ATTENTION_IN, _ATTENTION_GATE), _ATTENTION_OUT, _ATTENTION_ATTRS, _ATTENTION_REQUIRE
+            Op.FLASH_ATTN,
+            (*_ATTENTION_IN, _ATTENTION_GATE),
+            _ATTENTION_OUT,
+            (*_ATTENTION_ATTRS, Attr("gate_skip", int, 0)),
+            _ATTENTION_REQUIRE,
         ),
         OpSpec(Op.FLASH_ATTN_BATCHED, _ATTENTION_IN, _ATTENTION_OUT, _ATTENTION_ATTRS, _ATTENTION_REQUIRE),
         OpSpec(

@@ -248,6 +248,13 @@ def test_gate_of_an_attention_is_fused() -> None:
     fused = fuse_graph(graph, always_fuse)
     gated = [node for node in fused.nodes if node.op is Op.FLASH_ATTN and node.inputs[6] != ABSENT]
     assert len(gated) == count_ops(graph)[Op.SIGMOID_MUL] > 0 and not count_ops(fused)[Op.SIGMOID_MUL]
+    rotated = [node for node in fused.nodes if node.op is Op.RMS_NORM_FUSED_ROPE_KV_WRITE]
+    both = [node.outputs[0] for node in graph.nodes if (node.label or "").startswith("Qcur_full-")]
+    assert [node.inputs[0] for node in rotated] == [node.inputs[6] for node in gated] == both
+    assert all(node.attrs["q_skip"] == node.attrs["head_dim"] for node in rotated)
+    assert all(node.attrs["gate_skip"] == node.attrs["value_dim"] for node in gated)
+    assert not count_ops(fused)[Op.SLICE]
+    verify_graph(fused)
 
 
 def test_gated_norm_is_fused_into_the_projection_that_reads_it() -> None:

@@ -71,6 +71,7 @@ def check_attention(
     gate: np.ndarray | None = None,
     op: Op = Op.FLASH_ATTN,
     capacity: int = 0,
+    **attrs: int,
 ) -> np.ndarray:
     value_dim = value_dim or head_dim
     operands: tuple[Operand, ...] = (
@@ -93,6 +94,7 @@ def check_attention(
         window=window,
         page_tokens=paged.page_tokens,
         capacity={"tokens": capacity},
+        **attrs,
     )
     return out
 
@@ -143,8 +145,12 @@ def test_keys_and_values_are_written_to_their_page(k: int, v: int, page_tokens: 
 @pytest.mark.rest(keep=1)
 @pytest.mark.parametrize("mode", ["norm", "neox"])
 @pytest.mark.parametrize("normed", ["q", "k", "qk", ""])
-@pytest.mark.parametrize(("head_dim", "pairs", "v"), [(16, 6, 48), (3, 1, 1), (128, 64, 512), (130, 65, 1100)])
-def test_norm_rope_and_cache_write_as_one_node(mode: str, normed: str, head_dim: int, pairs: int, v: int) -> None:
+@pytest.mark.parametrize(
+    ("head_dim", "pairs", "v", "skip"), [(16, 6, 48, 0), (3, 1, 1, 5), (128, 64, 512, 128), (130, 65, 1100, 0)]
+)
+def test_norm_rope_and_cache_write_as_one_node(
+    mode: str, normed: str, head_dim: int, pairs: int, v: int, skip: int
+) -> None:
     paged = make_cache([(0, 3), (1, 17), (0, 4)])
     weights = [
         make_weight(random_floats(seed, head_dim)) if which in normed else None for seed, which in enumerate("qk")
@@ -153,7 +159,7 @@ def test_norm_rope_and_cache_write_as_one_node(mode: str, normed: str, head_dim:
     k[1] = np.resize(EDGES, 2 * head_dim)
     check_op(
         Op.RMS_NORM_FUSED_ROPE_KV_WRITE,
-        random_floats(1, 3, 3 * head_dim),
+        random_floats(1, 3, 3 * (head_dim + skip)),
         k,
         random_floats(3, 3, v),
         *weights,
@@ -168,6 +174,7 @@ def test_norm_rope_and_cache_write_as_one_node(mode: str, normed: str, head_dim:
         head_dim=head_dim,
         mode=mode,
         page_tokens=16,
+        q_skip=skip,
         capacity={"tokens": 5},
     )
 
@@ -282,6 +289,8 @@ def test_gate_multiplies_the_result_split_or_not() -> None:
             check_attention(
                 paged, head_dim=head_dim, gate=random_floats(9, tokens, 2 * head_dim, scale=4), capacity=tokens + 2
             )
+            gate = random_floats(9, tokens, 2 * (head_dim + 5), scale=4)
+            check_attention(paged, head_dim=head_dim, gate=gate, gate_skip=5)
 
 
 @pytest.mark.rest

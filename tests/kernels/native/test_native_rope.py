@@ -62,6 +62,7 @@ def make_operands(
     position: int = 9,
     slot: int = 1,
     page: int = -1,
+    skip: int = 0,
 ) -> tuple[tuple[np.ndarray | Weight | None, ...], dict[str, object]]:
     """Operands of three tokens, the second at (slot, position); `page` is the third page of its slot."""
     page_table, cache_rows = make_pages(1, [12, 12], page_tokens=page_tokens, pages=-(-12 // page_tokens) + 1)
@@ -69,7 +70,7 @@ def make_operands(
         page_table[1, 2] = page
     norm = make_weight(random_floats(7, head_dim), norms) if norms else None
     operands = (
-        edge_values(1, 3, 4 * head_dim),
+        edge_values(1, 3, 4 * (head_dim + skip)),
         edge_values(2, 3, 2 * head_dim),
         edge_values(3, 3, 21),
         norm,
@@ -82,13 +83,14 @@ def make_operands(
         random_floats(8, cache_rows, 2 * head_dim),
         random_floats(9, cache_rows, 21),
     )
-    return operands, {"eps": 1e-6, "head_dim": head_dim, "mode": "neox", "page_tokens": page_tokens}
+    attrs = {"eps": 1e-6, "head_dim": head_dim, "mode": "neox", "page_tokens": page_tokens, "q_skip": skip}
+    return operands, attrs
 
 
 @pytest.mark.parametrize("page_tokens", [1, 3, 4, 16])
 @pytest.mark.parametrize("norms", ["", "f32", "f16"])
 def test_fused_norm_rotation_and_cache_write_match(norms: str, page_tokens: int) -> None:
-    operands, attrs = make_operands(norms=norms, page_tokens=page_tokens)
+    operands, attrs = make_operands(norms=norms, page_tokens=page_tokens, skip=3 if page_tokens == 4 else 0)
     check_op(Op.RMS_NORM_FUSED_ROPE_KV_WRITE, *operands, capacity={"tokens": 5}, orderings=ONE, **attrs)
 
 

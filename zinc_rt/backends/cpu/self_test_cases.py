@@ -75,11 +75,15 @@ ROWS: tuple[SelfTestRow, ...] = (
     SelfTestRow(Op.ROPE, {**_POSITIONS, "K": 80, "R": 17}, {"head_dim": 40, "mode": "neox", "offset": 1}),
     SelfTestRow(
         Op.RMS_NORM_FUSED_ROPE_KV_WRITE,
-        {**_POSITIONS, "Q": 80, "K": 40, "V": 21, "R": 8},
-        {"head_dim": 20, "mode": "neox", "page_tokens": 4, **_NORM},
+        {**_POSITIONS, "Q": 100, "K": 40, "V": 21, "R": 8},
+        {"head_dim": 20, "mode": "neox", "page_tokens": 4, "q_skip": 5, **_NORM},
     ),
     SelfTestRow(Op.KV_WRITE_BATCHED, {**_POSITIONS, "K": 40, "V": 21}, {"page_tokens": 4}),
-    SelfTestRow(Op.FLASH_ATTN, {**_POSITIONS, "slots": 1, "pages": 150, "kv_rows": 600, "ctx": 600}, _ATTENTION),
+    SelfTestRow(
+        Op.FLASH_ATTN,
+        {**_POSITIONS, "slots": 1, "pages": 150, "kv_rows": 600, "ctx": 600},
+        {**_ATTENTION, "gate_skip": 5},
+    ),
     SelfTestRow(Op.FLASH_ATTN_BATCHED, _POSITIONS, {**_ATTENTION, "window": 5}),
     SelfTestRow(Op.MLA_EXPAND, {"T": 3}, {"heads": 3, "nope": 7, "rope": 5, "value_dim": 9}),
     SelfTestRow(

@@ -272,6 +272,44 @@ def attention_gate(uses: Uses, index: int) -> Fusion | None:
     return Fusion(index, replace(node, outputs=product.outputs, label=product.label), (producer, index))
 
 
+def query_slice(uses: Uses, index: int) -> Fusion | None:
+    """Fuse the slice of heads, each followed by other columns, into the node that norms and rotates them."""
+    node = uses.node(index)
+    if node.op is not Op.RMS_NORM_FUSED_ROPE_KV_WRITE or int(node.attrs.get("q_skip", 0)):
+        return None
+    producer = uses.find_producer(node.inputs[0], Op.SLICE)
+    if producer is None:
+        return None
+    group, offset, size = _find_slice(uses.node(producer))
+    if offset or size != int(node.attrs["head_dim"]):
+        return None
+    fused = with_operands(node, q=uses.node(producer).inputs[0])
+    attrs = MappingProxyType({**node.attrs, "q_skip": group - size})
+    return Fusion(index, replace(fused, attrs=attrs), (producer, index))
+
+
+def gate_slice(uses: Uses, index: int) -> Fusion | None:
+    """Fuse the slice of gates, each preceded by other columns, into the attention whose result they gate."""
+    node = uses.node(index)
+    if node.op is not Op.FLASH_ATTN or not has_operand(node, "gate") or int(node.attrs.get("gate_skip", 0)):
+        return None
+    producer = uses.find_producer(node.inputs[6], Op.SLICE)
+    if producer is None:
+        return None
+    group, offset, size = _find_slice(uses.node(producer))
+    if offset + size != group or size != int(node.attrs["value_dim"]):
+        return None
+    fused = with_operands(node, gate=uses.node(producer).inputs[0])
+    attrs = MappingProxyType({**node.attrs, "gate_skip": offset})
+    return Fusion(index, replace(fused, attrs=attrs), (producer, index))
+
+
+def _find_slice(node: Node) -> tuple[int, int, int]:
+    """Return the group, offset and size of a SLICE."""
+    group, offset, size = (int(node.attrs[name]) for name in ("group", "offset", "size"))
+    return group, offset, size
+
+
 def find_projections(uses: Uses, index: int) -> tuple[int, ...]:
     """Return the projections that read a norm of whole rows, in order; none if another node reads it too."""
     norm = uses.node(index)
@@ -407,6 +445,8 @@ RULES: tuple[Rule, ...] = (
     residual_norm,  # where nothing before takes the sum
     norm_qkv,
     norm_rope_kv_write,  # once queries, keys and values come from one node, whatever their order was
+    query_slice,
+    gate_slice,
     norm_mlp_gate_up,
     norm_projections,
     norm_router,

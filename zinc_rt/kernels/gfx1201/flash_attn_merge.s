@@ -3,8 +3,8 @@
 // the largest of a prefix; o and l then take them one after the other.
 //
 // buffers: parts f32[T][heads][chunks][m, l, o[value_dim]]; position i32[T]; out f32[T][heads][value_dim];
-//          gate f32[T][heads][value_dim] or 0: out is then SIGMOID_MUL by it
-// constants: heads; value_dim; chunks; window or 0. Grid: heads, tokens, steps of 32 dims
+//          gate f32[T][heads][gate_skip + value_dim] or 0: out is then SIGMOID_MUL by its last value_dim columns
+// constants: heads; value_dim; chunks; window or 0; gate_skip. Grid: heads, tokens, steps of 32 dims
 .include "zrt.inc"
 .include "arith.inc"
 .set M, 4                                           // m, l of the lane's chunk
@@ -16,7 +16,7 @@
 .set O, 11
 .set T, 12
 .set PART, 24                                       // the dim of 32 chunks
-zrt_kernel name=flash_attn_merge, buffers=4, constants=4, threads=32, vgprs=56, sgprs=72
+zrt_kernel name=flash_attn_merge, buffers=4, constants=5, threads=32, vgprs=56, sgprs=72
 
 .macro wait_lanes                                   // SGPRs that VALUs wrote, read by VALUs that may know older values
     s_wait_alu 0xf1ff                               // va_sdst
@@ -25,6 +25,7 @@ zrt_kernel name=flash_attn_merge, buffers=4, constants=4, threads=32, vgprs=56, 
     s_load_b128 s[4:7], s[0:1], 0x0                 // parts, position
     s_load_b128 s[8:11], s[0:1], 0x10               // out, gate
     s_load_b128 s[12:15], s[0:1], 0x20              // heads, value_dim, chunks, window
+    s_load_b32 s43, s[0:1], 0x30                    // gate_skip
     s_and_b32 s2, ttmp7, 0xffff                     // the token
     s_lshr_b32 s3, ttmp7, 16
     s_lshl_b32 s3, s3, 5
@@ -43,6 +44,13 @@ zrt_kernel name=flash_attn_merge, buffers=4, constants=4, threads=32, vgprs=56, 
     s_add_nc_u64 s[8:9], s[8:9], s[24:25]
     s_cmp_eq_u64 s[10:11], 0
     s_cbranch_scc1 .Lno_gate
+    s_add_co_u32 s44, s13, s43
+    s_mov_b32 s45, 0
+    s_mul_hi_u32 s25, s22, s44
+    s_mul_i32 s24, s22, s44
+    s_mov_b32 s44, s43
+    s_add_nc_u64 s[24:25], s[24:25], s[44:45]
+    s_lshl_b64 s[24:25], s[24:25], 2
     s_add_nc_u64 s[10:11], s[10:11], s[24:25]
 .Lno_gate:
     s_lshl_b32 s26, s13, 2

@@ -2,7 +2,7 @@
 // q and k: norm over the head where a weight is given, then ROPE; q goes to q_out, k and v to their cache row.
 // Buffers: q, k, v, q_norm or 0, k_norm or 0, cos, sin, position, slot, page_table, kv_k, kv_v, q_out.
 // Constants: head_dim, eps, R, bytes from pair to pair, bytes from the first of a pair to the second, heads of q,
-// heads of k, columns of v, log2 of a page's tokens, pages of a slot.
+// heads of k, columns of v, log2 of a page's tokens, pages of a slot, other columns behind each head of q.
 // Grid: heads of q, heads of k and columns of v / 512 rounded up, all in x; tokens.
 .set NORM_RESIDUAL, 0
 .include "zrt.inc"
@@ -10,13 +10,14 @@
 .include "arith.inc"
 .include "norm.inc"
 
-zrt_kernel name=norm_rope_kv, buffers=13, constants=10, threads=32, vgprs=NORM_VGPRS, sgprs=72
-    s_clause 4
+zrt_kernel name=norm_rope_kv, buffers=13, constants=11, threads=32, vgprs=NORM_VGPRS, sgprs=72
+    s_clause 5
     s_load_b512 s[20:35], s[0:1], 0
     s_load_b256 s[36:43], s[0:1], 64
     s_load_b64 s[44:45], s[0:1], 96
     s_load_b256 s[48:55], s[0:1], 104
     s_load_b64 s[56:57], s[0:1], 136
+    s_load_b32 s68, s[0:1], 144
     s_and_b32 s2, ttmp7, 0xffff                     // token
     s_lshl_b32 s3, s2, 2
     s_mov_b32 s63, 0
@@ -34,10 +35,14 @@ zrt_kernel name=norm_rope_kv, buffers=13, constants=10, threads=32, vgprs=NORM_V
     s_cbranch_scc1 .Lcached
     s_mul_i32 s62, s2, s53
     s_add_co_u32 s62, s62, ttmp9
+    s_add_co_u32 s68, s68, s48
+    s_mul_hi_u32 s65, s62, s68
+    s_mul_i32 s64, s62, s68
+    s_lshl_b64 s[64:65], s[64:65], 2
+    s_add_nc_u64 s[4:5], s[20:21], s[64:65]
     s_mul_hi_u32 s65, s62, s48
     s_mul_i32 s64, s62, s48
     s_lshl_b64 s[64:65], s[64:65], 2
-    s_add_nc_u64 s[4:5], s[20:21], s[64:65]
     s_add_nc_u64 s[6:7], s[44:45], s[64:65]
     s_mov_b64 s[8:9], s[26:27]
     s_branch .Lhead

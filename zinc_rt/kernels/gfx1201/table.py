@@ -62,6 +62,7 @@ TUNING = Tuning(
     flash_whole_chunks=4,  # `perf predict`: splitting 1,024 keys saves as much as the second dispatch costs
     own_kernels=OWN_KERNELS,
     fused_tokens=16,
+    skips_columns=True,
     any_vectors=True,
 )
 

@@ -27,12 +27,14 @@ def flash_attn(
     window: int = 0,
     cap: float = 0.0,
     page_tokens: int = 16,
+    gate_skip: int = 0,
 ) -> np.ndarray:
     """Attend q [T, heads * head_dim] to the cached keys of each token's own slot -> [T, heads * value_dim].
 
     A query at position p sees keys 0..p, or with a window W only p-W+1..p. The tokens' own keys are in the
     cache already. Query head h reads key head h // (heads / kv_heads). With a cap, scores are SOFTCAP of
-    themselves. With a gate [T, heads * value_dim], the result is SIGMOID_MUL of it by the gate.
+    themselves. With a gate [T, heads * (gate_skip + value_dim)], the result is SIGMOID_MUL of it by the
+    last value_dim columns of each head's gate.
     """
     q = q.reshape(-1, heads, head_dim)
     out = np.empty((len(q), heads, value_dim), np.float32)
@@ -55,4 +57,6 @@ def flash_attn(
             cap,
         )
     result = out.reshape(len(q), -1)
-    return result if gate is None else sigmoid_mul(math, result, gate)
+    if gate is None:
+        return result
+    return sigmoid_mul(math, result, gate.reshape(len(q), heads, -1)[..., gate_skip:].reshape(len(q), -1))

@@ -30,11 +30,16 @@ def rms_norm_fused_rope_kv_write(
     head_dim: int,
     mode: str,
     page_tokens: int = 16,
+    q_skip: int = 0,
 ) -> np.ndarray:
-    """Norm and rotate q [T, Q], and write k [T, K] and v [T, V] to the cache.
+    """Norm and rotate q, and write k [T, K] and v [T, V] to the cache. Return the new q [T, heads * head_dim].
+
+    q is [T, heads * (head_dim + q_skip)]: the columns behind each head are ignored.
 
     The results equal those of RMS_NORM (if a norm weight is given), ROPE and KV_WRITE_BATCHED bit for bit.
     """
+    if q_skip:
+        q = q.reshape(len(q), -1, head_dim + q_skip)[..., :head_dim].reshape(len(q), -1)
     if q_norm_w is not None:
         q = rms_norm(math, q, q_norm_w, eps=eps, size=head_dim)
     if k_norm_w is not None:

@@ -10,7 +10,7 @@ from zinc_rt.ir.graph import ABSENT, Node, OpGraph
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.entry import Entry
 from zinc_rt.kernels.launch import SYNC, Launch, Ref, Sync, Temp
-from zinc_rt.kernels.rows.elementwise import make_rowwise_launch
+from zinc_rt.kernels.rows.elementwise import make_rowwise_launch, make_slice_launch
 from zinc_rt.kernels.rows.operands import F32, Buffer, Count, find_last_dim, row_shape
 from zinc_rt.kernels.rows.tuning import Tuning
 
@@ -45,11 +45,12 @@ class AttentionSplit:
         value_dim: int,
         window: int,
         gate: Buffer | None = None,
+        gate_skip: int = 0,
     ) -> Launch:
         return Launch(
             "flash_attn_merge",
             (parts, position, out, gate),
-            (heads, value_dim, self.chunks, window),
+            (heads, value_dim, self.chunks, window, gate_skip),
             (heads, "tokens", -(-value_dim // 32)),
         )
 
@@ -158,17 +159,23 @@ def kv_write(tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str, 
 
 def norm_rope_kv_write(
     tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str, int]
-) -> Iterator[Launch]:
+) -> Iterator[Launch | Sync]:
     q, k, v, q_weight, k_weight, cos, sin, position, slot, page_table, kv_k, kv_v = node.inputs
     head_dim, page_tokens = int(node.attrs["head_dim"]), _find_page_tokens(node)
+    skip = int(node.attrs.get("q_skip", 0))
     pairs = find_last_dim(graph, cos)
     tokens, q_columns = row_shape(graph, q)
     k_columns, v_columns = (row_shape(graph, name)[1] for name in (k, v))
-    heads = q_columns // head_dim, k_columns // head_dim
+    heads = q_columns // (head_dim + skip), k_columns // head_dim
+    source: Buffer = Ref(q)
+    if skip and not tuning.skips_columns:
+        source = Temp("heads", F32_BYTES * capacity["tokens"] * heads[0] * head_dim)
+        yield make_slice_launch(tuning, Ref(q), source, tokens, q_columns, (head_dim + skip, 0, head_dim))
+        yield SYNC
     yield Launch(
         "norm_rope_kv",
         (
-            *(Ref(name) for name in (q, k, v)),
+            *(source, Ref(k), Ref(v)),
             *(None if name == ABSENT else Ref(name) for name in (q_weight, k_weight)),
             *(Ref(name) for name in (cos, sin, position, slot, page_table, kv_k, kv_v, node.outputs[0])),
         ),
@@ -181,13 +188,14 @@ def norm_rope_kv_write(
             v_columns,
             page_tokens.bit_length() - 1,
             find_last_dim(graph, page_table),
+            *((skip,) if tuning.skips_columns else ()),
         ),
         (sum(heads) - (-v_columns // tuning.copy_columns), tokens, 1),
     )
 
 
 def flash_attn(tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch | Sync]:
-    gate = Ref(node.inputs[6]) if any(node.inputs[6:]) else None
+    gate: Buffer | None = Ref(node.inputs[6]) if any(node.inputs[6:]) else None
     heads, value_dim = int(node.attrs["heads"]), int(node.attrs["value_dim"])
     split = _split(tuning, node, graph, capacity)
     if gate is None or split is not None:
@@ -195,6 +203,10 @@ def flash_attn(tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str
         return
     columns = heads * value_dim
     attended = Temp("attended", F32_BYTES * capacity["tokens"] * columns)
+    if skip := int(node.attrs.get("gate_skip", 0)):
+        gate, groups = Temp("gate", F32_BYTES * capacity["tokens"] * columns), gate
+        group = value_dim + skip
+        yield make_slice_launch(tuning, groups, gate, "tokens", heads * group, (group, skip, value_dim))
     yield from _attention(tuning, node, graph, capacity, attended, None)
     yield SYNC
     out = Ref(node.outputs[0])
@@ -253,7 +265,8 @@ def _attention(
         (group, tokens, kv_heads * split.workgroups),
     )
     yield SYNC
-    yield split.make_merge_launch(parts, position, out, heads, value_dim, window, gate)
+    skip = int(node.attrs.get("gate_skip", 0))
+    yield split.make_merge_launch(parts, position, out, heads, value_dim, window, gate, skip)
 
 
 def _find_page_tokens(node: Node) -> int:

@@ -27,6 +27,16 @@ def make_rowwise_launch(
     return Launch(kernel, buffers, (columns, *constants), (-(-columns // tuning.columns), rows, 1))
 
 
+def make_slice_launch(
+    tuning: Tuning, x: Buffer, y: Buffer, rows: Count, columns: int, part: tuple[int, int, int]
+) -> Launch:
+    """Launch the copy of a part (group, offset, size) of each group of the columns of x f32 [rows, columns]."""
+    group, offset, size = part
+    groups = columns // group
+    grid = groups, rows, -(-size // tuning.slice_columns)
+    return Launch("slice", (x, y), (group, offset, size, columns, groups * size), grid)
+
+
 def _make_binary_launch(
     tuning: Tuning, kernel: str, node: Node, graph: OpGraph, capacity: Mapping[str, int]
 ) -> Iterator[Launch]:
@@ -67,14 +77,8 @@ def slice_columns(tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[
     (x,), (y,) = node.inputs, node.outputs
     group, offset, size = (int(node.attrs[name]) for name in ("group", "offset", "size"))
     rows, columns = row_shape(graph, x)
-    groups = columns // group
-    if groups and size:
-        yield Launch(
-            "slice",
-            (Ref(x), Ref(y)),
-            (group, offset, size, columns, groups * size),
-            (groups, rows, -(-size // tuning.slice_columns)),
-        )
+    if columns // group and size:
+        yield make_slice_launch(tuning, Ref(x), Ref(y), rows, columns, (group, offset, size))
 
 
 BINARY = {Op.SWIGLU: "swiglu", Op.GEGLU: "geglu", Op.SIGMOID_MUL: "sigmoid_mul", Op.ADD: "add"}  # their kernels

@@ -78,6 +78,7 @@ class Tuning:
     own_kernels: frozenset[str] = frozenset()  # of OWN_KERNELS, those that the set has
     fused_tokens: int = 0  # delta_step is used for steps of at most this many tokens
 
+    skips_columns: bool = False  # norm_rope_kv reads heads with other columns behind them
     any_vectors: bool = False  # the embed kernels also work without row numbers, and so dequantise small weights
 
     def stored_dtype(self, dtype: str) -> str:

@@ -50,7 +50,7 @@ typedef struct {
     float *kv_k, *kv_v, *q_out;
     uint32_t head_dim, pairs, mode, positions, q_heads, k_heads, v_columns;
     float eps;
-    uint32_t slots, pages, page_tokens, cache_rows;
+    uint32_t slots, pages, page_tokens, cache_rows, q_skip;  // q_skip: columns behind each head of q
 } fused_arguments;
 
 // y = ROPE of RMS_NORM of a head, the norm only where there is a weight.
@@ -64,13 +64,14 @@ static void norm_rope(const fused_arguments *g, const float *x, const float *wei
 KERNEL(norm_rope_kv) {
     const fused_arguments *g = arguments;
     const paging pages = {g->page_table, g->slots, g->pages, g->page_tokens, g->cache_rows};
-    uint32_t q_columns = g->q_heads * g->head_dim, k_columns = g->k_heads * g->head_dim;
+    uint32_t k_columns = g->k_heads * g->head_dim;
     for (uint32_t item = first; item < last; item++) {
         uint32_t head = item % grid[0], token = item / grid[0], position = (uint32_t)g->position[token];
         if (position >= g->positions) return BAD_POSITION;
         if (head < g->q_heads) {
-            size_t at = (size_t)token * q_columns + (size_t)head * g->head_dim;
-            norm_rope(g, g->q + at, g->q_weight, g->q_out + at, position);
+            size_t number = (size_t)token * g->q_heads + head;
+            const float *x = g->q + number * (g->head_dim + g->q_skip);
+            norm_rope(g, x, g->q_weight, g->q_out + number * g->head_dim, position);
             continue;
         }
         int64_t row = cache_row(&pages, g->slot[token], g->position[token]);

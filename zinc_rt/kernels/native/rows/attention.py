@@ -11,7 +11,7 @@ from zinc_rt.kernels.entry import Entry
 from zinc_rt.kernels.launch import SYNC, Launch, Ref, Sync, Temp
 from zinc_rt.kernels.native.rows.rope import find_page_sizes
 from zinc_rt.kernels.native.task import Task
-from zinc_rt.kernels.rows.elementwise import make_rowwise_launch
+from zinc_rt.kernels.rows.elementwise import make_rowwise_launch, make_slice_launch
 from zinc_rt.kernels.rows.operands import Buffer
 from zinc_rt.kernels.rows.tuning import Tuning
 
@@ -105,8 +105,13 @@ def flash_attn(tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str
         cap=float(node.attrs.get("cap", 0.0)),
     )
     if any(gates):
+        gate: Buffer = Ref(gates[0])
+        if skip := int(node.attrs.get("gate_skip", 0)):
+            gate, groups = Temp("gate", 4 * capacity["tokens"] * columns), gate
+            group, heads = value_dim + skip, int(node.attrs["heads"])
+            yield make_slice_launch(tuning, groups, gate, "tokens", heads * group, (group, skip, value_dim))
         yield SYNC
-        yield make_rowwise_launch(tuning, "sigmoid_mul", (attended, Ref(gates[0]), out), "tokens", columns)
+        yield make_rowwise_launch(tuning, "sigmoid_mul", (attended, gate, out), "tokens", columns)
 
 
 def _check_node(node: Node, graph: OpGraph) -> str | None:

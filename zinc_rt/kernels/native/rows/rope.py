@@ -52,9 +52,9 @@ def rope(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[La
 
 def norm_rope_kv_write(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch]:
     q, k, v, q_weight, k_weight, cos, sin, position, slot, page_table, kv_k, kv_v = node.inputs
-    head_dim = int(node.attrs["head_dim"])
+    head_dim, skip = int(node.attrs["head_dim"]), int(node.attrs.get("q_skip", 0))
     tokens, q_columns = row_shape(graph, q)
-    heads = q_columns // head_dim, row_shape(graph, k)[1] // head_dim
+    heads = q_columns // (head_dim + skip), row_shape(graph, k)[1] // head_dim
     yield Launch(
         "norm_rope_kv",
         (
@@ -73,6 +73,7 @@ def norm_rope_kv_write(node: Node, graph: OpGraph, capacity: Mapping[str, int]) 
             row_shape(graph, v)[1],
             float(node.attrs["eps"]),
             *find_page_sizes(graph, node, page_table, kv_k),
+            skip,
         ),
         (sum(heads) + 1, tokens, 1),
     )
