@@ -29,7 +29,10 @@ OF_OP: dict[Op, dict[str, Dim]] = {
     Op.RMS_NORM_FUSED_ROPE_KV_WRITE: {"head_dim": 64},
     Op.VERIFY_K: {"K": 4},
     Op.TABLE_STORE: {"E": "entries"},
-    **{op: {"K": 4} for op in (Op.SSM_CONV1D, Op.SSM_CONV1D_UPDATE, Op.SSM_CONV1D_UPDATE_IDS)},
+    **{
+        op: {"K": 4}
+        for op in (Op.SSM_CONV1D, Op.SSM_CONV1D_UPDATE, Op.SSM_CONV1D_UPDATE_IDS, Op.MATMUL_FUSED_CONV1D_IDS)
+    },
 }
 ATTRS: dict[str, int] = {
     "heads": 4,

@@ -15,7 +15,10 @@ from zinc_rt.kernels import cases
 BIT_IDENTICAL = ("canonical-1", "canonical-1-q8")  # float32-dequant's BLAS sums in an order of its own
 TOKENS = 6
 # A token of these sees what earlier ones left behind: test_op_recurrent.py and test_op_sampling.py have them.
-SEQUENTIAL = {op for op in Op if op.name.startswith("SSM_") and op is not Op.SSM_GATED_NORM} | {Op.STREAM_OUT}
+SEQUENTIAL = {op for op in Op if op.name.startswith("SSM_") and op is not Op.SSM_GATED_NORM} | {
+    Op.STREAM_OUT,
+    Op.MATMUL_FUSED_CONV1D_IDS,
+}
 
 Case = tuple[list[Any], dict[str, Any]]
 T = TOKENS

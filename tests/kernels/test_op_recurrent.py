@@ -143,6 +143,24 @@ def test_delta_rule_matches_the_formula(
     assert np.array_equal(new[silent], state[silent])
 
 
+@pytest.mark.parametrize("ordering", ORDERINGS)
+@pytest.mark.parametrize("batch", [[0], [0, 0, 1]])
+@pytest.mark.parametrize("normed", [True, False])
+def test_convolution_of_a_projection_matches_its_parts_bit_for_bit(
+    ordering: str, batch: list[int], normed: bool
+) -> None:
+    x, w = random_floats(1, len(batch), 64), make_weight(random_floats(2, 9, 64), "q8_0")
+    taps, bias, norm_w = (make_weight(random_floats(3, *shape)) for shape in ((9, 4), (9,), (64,)))
+    cache, other = random_floats(4, SLOTS, 3, 9), random_floats(4, SLOTS, 3, 9)
+    rows = np.array(batch, np.int32), *(np.array(ids[: max(batch) + 1], np.int32) for ids in ([4, 2], [1, 2]))
+    h = run_op(Op.RMS_NORM, ordering, x, norm_w, eps=1e-5, size=64) if normed else x
+    mixed = run_op(Op.MATMUL, ordering, h, w, None, None)
+    want = run_op(Op.SSM_CONV1D_UPDATE_IDS, ordering, mixed, taps, other, *rows, bias)
+    operands = (x, w, taps, cache, *rows, bias, norm_w if normed else None)
+    assert_same(run_op(Op.MATMUL_FUSED_CONV1D_IDS, ordering, *operands, eps=1e-5), want)
+    assert_same(cache, other)
+
+
 FORMS = {
     "conv": (Op.SSM_CONV1D, Op.SSM_CONV1D_UPDATE, Op.SSM_CONV1D_UPDATE_IDS),
     "delta": (Op.SSM_DELTA_NET, Op.SSM_DELTA_NET_INPLACE, Op.SSM_DELTA_NET_INPLACE_IDS),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from zinc_rt.ir.op import Op
-from zinc_rt.validate.cases.sweep import Rooms, Sweep, combine_shapes, pair_shapes
+from zinc_rt.validate.cases.sweep import TYPES, Rooms, Sweep, combine_shapes, pair_shapes
 
 ROOMS: Rooms = ({}, {"tokens": 9, "sequences": 3})
 DELTA_ROOMS: Rooms = (*ROOMS, {"tokens": 40, "sequences": 3})  # gates and units apart, and by each wave
@@ -38,6 +38,20 @@ SWEEPS = (
         for op in CONV
     ),
     Sweep(Op.SSM_CONV1D, combine_shapes(T=(2,), S=1, C=37, K=(2, 3, 5)), values=("mixed",)),
+    Sweep(  # of a projection: for one token, in one launch
+        Op.MATMUL_FUSED_CONV1D_IDS,
+        pair_shapes(T=(1, 1, 1, 7), S=(1, 1, 1, 2), C=(1, 17, 64), D=(256, 512)),
+        ({"eps": 1e-5}, {"silu": False, "disjoint": True}),
+        types=TYPES,
+        values=("mixed", "edges"),
+        without=((), ("bias",), ("bias", "norm_w")),
+        more={"slots": 4, "K": 4},
+    ),
+    Sweep(
+        Op.MATMUL_FUSED_CONV1D_IDS,
+        ({"T": 1, "S": 1, "C": 37, "D": 256, "slots": 4, "K": 3},),
+        values=("mixed", "zeros"),
+    ),
     *(
         Sweep(
             op,

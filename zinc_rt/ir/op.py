@@ -62,6 +62,7 @@ class Op(IntEnum):
     TABLE_STORE = 49
     LAYER_NORM = 50
     GELU = 51
+    MATMUL_FUSED_CONV1D_IDS = 52
 
 
 Kind = Literal["float", "weight", "index", "any"]  # float: f32; weight: any ggml type; index: i32
@@ -618,6 +619,22 @@ OPS: dict[Op, OpSpec] = {
             (_EPS,),
         ),
         OpSpec(Op.GELU, (_float_port("x", "T", "N"),), (_float_port("y", "T", "N"),)),
+        OpSpec(
+            Op.MATMUL_FUSED_CONV1D_IDS,  # SSM_CONV1D_UPDATE_IDS of MATMUL
+            (
+                _float_port("x", "T", "D"),
+                _weight_port("w", "C", "D"),
+                _weight_port("conv_w", "C", "K"),
+                _float_port("state", "slots", "K-1", "C"),
+                _index_port("sequence", "T"),
+                _index_port("source", "S"),
+                _index_port("target", "S"),
+                _CONV_BIAS,
+                _weight_port("norm_w", "D", optional=True),  # x is the RMS norm of itself by it
+            ),
+            (_float_port("y", "T", "C"), _float_port("state_out", "slots", "K-1", "C", inplace="state")),
+            (_SILU, _DISJOINT, _EPS_OF_NORM),
+        ),
     )
 }
 

@@ -63,12 +63,13 @@ class KernelSet(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Merging:
-    """Launches that may be merged into one dispatch. `key`: launches with equal keys can be merged; None:
-    this one cannot."""
+    """Launches that may be merged into one dispatch. `key`: launches with equal keys can be merged, if they fit
+    together; None: this one cannot."""
 
     most: int
     key: Callable[[Launch], Hashable | None]
     merged: Callable[[Sequence[Launch]], Launch]
+    fit: Callable[[Sequence[Launch]], bool] = lambda launches: True
 
 
 @runtime_checkable

@@ -253,7 +253,7 @@ def _merge_dispatches(
             assert isinstance(item, _PlacedLaunch)
             key = merging.key(item.launch)
             group = open_.get(key) if key is not None else None
-            if group is None or len(group) == merging.most or not _can_merge(group, item):
+            if group is None or len(group) == merging.most or not _can_merge(group, item, merging):
                 group = []
                 together.append(group)
                 if key is not None:
@@ -263,9 +263,9 @@ def _merge_dispatches(
             yield group[0] if len(group) == 1 else _merge_group(group, merging)
 
 
-def _can_merge(group: Iterable[_PlacedLaunch], other: _PlacedLaunch) -> bool:
-    """Return whether no temporary name refers to two temporaries."""
-    return all(
+def _can_merge(group: Sequence[_PlacedLaunch], other: _PlacedLaunch, merging: Merging) -> bool:
+    """Return whether the launches fit together and no temporary name refers to two temporaries."""
+    return merging.fit([item.launch for item in (*group, other)]) and all(
         other.temps.get(name, location) == location for item in group for name, location in item.temps.items()
     )
 

@@ -272,6 +272,22 @@ def test_gated_norm_is_fused_into_the_projection_that_reads_it() -> None:
     assert count_ops(prefill)[Op.SSM_GATED_NORM] == len(norms) > 0, "tiles of tokens do not norm them each"
 
 
+def test_projection_is_fused_into_the_convolution_that_reads_it() -> None:
+    limits = SequenceLimits(ctx=64, slots=2)
+    graph = build_model(read_gguf(GOLDEN / "qwen35moe-q.gguf"), limits, "decode").graph
+    fused = fuse_graph(graph, always_fuse)
+    verify_graph(fused)
+    conv = [node for node in graph.nodes if node.op is Op.SSM_CONV1D_UPDATE_IDS]
+    both = [node for node in fused.nodes if node.op is Op.MATMUL_FUSED_CONV1D_IDS]
+    assert [(node.inputs[2:8], node.outputs) for node in both] == [
+        (node.inputs[1:], node.outputs) for node in conv
+    ]
+    assert all(node.inputs[8] != ABSENT and node.attrs["disjoint"] for node in both)
+    assert not count_ops(fused)[Op.SSM_CONV1D_UPDATE_IDS]
+    prefill = fuse_graph(replace(graph, stage="prefill"), always_fuse)
+    assert count_ops(prefill)[Op.SSM_CONV1D_UPDATE_IDS] == len(conv) > 0
+
+
 def test_scaled_expert_sum_is_not_fused_as_residual() -> None:
     """The third summand has no port: it stays an ADD."""
     builder = Builder("experts")

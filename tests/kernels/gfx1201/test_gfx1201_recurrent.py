@@ -48,6 +48,26 @@ def test_plain_convolution_matches(channels: int, silu: bool) -> None:
     check_op(Op.SSM_CONV1D, x, taps, state, SEQUENCE, make_weight(random_floats(4, channels), "f32"), silu=silu)
 
 
+@pytest.mark.rest(keep=1)
+@pytest.mark.parametrize(("dtype", "channels", "k"), [("q8_0", 33, 256), ("f32", 4, 64), ("q4_k", 18, 512)])
+def test_projection_and_its_convolution_match(dtype: str, channels: int, k: int) -> None:
+    """One launch for a token with a norm; otherwise the projection, then the convolution."""
+    w, norm = make_weight(random_floats(1, channels, k), dtype), make_weight(random_floats(2, k))
+    taps, bias = make_weight(random_floats(3, channels, 4)), make_weight(random_floats(4, channels))
+    x, state = random_floats(5, 6, k, scale=3), random_floats(6, 4, 3, channels)
+    for silu, bias_or_none in ((True, None), (False, bias)):
+        operands = x[:1], w, taps, state, ONE, SOURCE[:1], TARGET[:1], bias_or_none
+        check_op(Op.MATMUL_FUSED_CONV1D_IDS, *operands, norm, silu=silu, eps=1e-5)
+        check_op(Op.MATMUL_FUSED_CONV1D_IDS, *operands, silu=silu)
+        many = x, w, taps, state, SEQUENCE, SOURCE, TARGET, bias_or_none, norm
+        check_op(Op.MATMUL_FUSED_CONV1D_IDS, *many, silu=silu, eps=1e-5)
+    in_place = x[:1], w, taps, state, ONE, SOURCE[:1], SOURCE[:1], bias, norm
+    check_op(Op.MATMUL_FUSED_CONV1D_IDS, *in_place, eps=1e-5, ordering="canonical-1-q8")
+    check_op(Op.MATMUL_FUSED_CONV1D_IDS, *in_place, eps=1e-5)
+    other_width = x[:1], w, make_weight(random_floats(3, channels, 3)), state[:, :2], ONE, ONE, ONE, bias, norm
+    check_op(Op.MATMUL_FUSED_CONV1D_IDS, *other_width, eps=1e-5)
+
+
 def test_convolution_updates_the_cache() -> None:
     x, taps, state = (
         random_floats(1, 6, 40),

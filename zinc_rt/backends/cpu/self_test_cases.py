@@ -105,6 +105,9 @@ ROWS: tuple[SelfTestRow, ...] = (
         SelfTestRow(op, {"T": 7, "S": 2, "slots": 3, "C": 37, "K": 4})
         for op in (Op.SSM_CONV1D, Op.SSM_CONV1D_UPDATE, Op.SSM_CONV1D_UPDATE_IDS)
     ),
+    SelfTestRow(
+        Op.MATMUL_FUSED_CONV1D_IDS, {"T": 7, "S": 2, "slots": 3, "C": 37, "D": 256, "K": 4}, types=("f32", "q8_0")
+    ),
     *(
         SelfTestRow(
             op,

@@ -272,6 +272,26 @@ def attention_gate(uses: Uses, index: int) -> Fusion | None:
     return Fusion(index, replace(node, outputs=product.outputs, label=product.label), (producer, index))
 
 
+def projection_conv1d(uses: Uses, index: int) -> Fusion | None:
+    """Fuse a projection into the convolution over time that is its only reader."""
+    conv = uses.node(index)
+    if conv.op is not Op.SSM_CONV1D_UPDATE_IDS:
+        return None
+    producer = uses.find_producer(conv.inputs[0], Op.MATMUL)
+    if producer is None or has_operand(uses.node(producer), "bias", "scale", "residual", "gate"):
+        return None
+    projection = uses.node(producer)
+    if int(projection.attrs.get("norm_groups", 1)) != 1:
+        return None
+    x, w, _, _, norm_w, *_ = projection.inputs
+    eps = {"eps": projection.attrs["eps"]} if "eps" in projection.attrs else {}
+    attrs = MappingProxyType({**conv.attrs, **eps})
+    fused = Node(
+        Op.MATMUL_FUSED_CONV1D_IDS, (x, w, *conv.inputs[1:], norm_w), conv.outputs, attrs, conv.layer, conv.label
+    )
+    return Fusion(index, fused, (producer, index))
+
+
 def query_slice(uses: Uses, index: int) -> Fusion | None:
     """Fuse the slice of heads, each followed by other columns, into the node that norms and rotates them."""
     node = uses.node(index)
@@ -449,6 +469,7 @@ RULES: tuple[Rule, ...] = (
     gate_slice,
     norm_mlp_gate_up,
     norm_projections,
+    projection_conv1d,  # once the projection has its norm
     norm_router,
     norm_experts,  # once the router does not read the norm
     router_experts,
@@ -460,6 +481,7 @@ OF_FEW_TOKENS = frozenset(
         norm_qkv,
         norm_mlp_gate_up,
         norm_projections,
+        projection_conv1d,
         norm_router,
         norm_experts,
         router_experts,

@@ -99,5 +99,7 @@ KERNELS: BinaryKernelSet = BinaryKernels(
     load,
     expansions=EVERY_OTHER_TYPE,
     fuses=True,
-    merging=Merging(matvec_parts.PARTS, matvec_parts.launch_key, matvec_parts.merge_launches),
+    merging=Merging(
+        matvec_parts.PARTS, matvec_parts.launch_key, matvec_parts.merge_launches, matvec_parts.can_merge
+    ),
 )

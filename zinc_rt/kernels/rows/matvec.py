@@ -16,6 +16,7 @@ from zinc_rt.kernels.rows.dequantise import check_vector, make_dequantise_launch
 from zinc_rt.kernels.rows.operands import Buffer
 from zinc_rt.kernels.rows.projections import (
     CODES,
+    Convolution,
     ExpertAddends,
     Launches,
     Part,
@@ -23,6 +24,7 @@ from zinc_rt.kernels.rows.projections import (
     ProjectionKernels,
     accept_no_gate,
     is_never_chosen,
+    no_convolution,
     no_expert_sum,
     no_routed_glu,
     reject_glu,
@@ -32,6 +34,7 @@ from zinc_rt.kernels.rows.tuning import Tuning
 from zinc_rt.kernels.rows.vectors import convert_to_f32
 
 _BIAS_SHIFT, _X_BY_CHOICE, _BIAS_BY_ROW, _GELU, _SCORED = 2, 1 << 4, 1 << 5, 1 << 6, 1 << 7
+_CONVOLVED, _SILU = 1 << 8, 1 << 9
 MATRIX_TOKENS, MATRIX_ROWS = 16, 64  # tokens per workgroup of matmul_q8_32
 EXPERT_ROWS, EXPERT_CHOICES = 4, 128  # rows per workgroup of matvec_expert_sum; choices that its LDS holds
 GATED_COLUMNS, GATED_SIZE = 6144, 128  # maximum row, which is in LDS, and group of matvec_gated
@@ -93,6 +96,31 @@ def make_glu(
     if norm:
         buffers.append(Ref(norm.weight))
     return (Launch(f"{family}_{halves[0].dtype}", tuple(buffers), tuple(constants), one.grid),)
+
+
+def make_convolution(
+    tuning: Tuning,
+    graph: OpGraph,
+    capacity: Mapping[str, int],
+    source: ProjectionInput,
+    part: Part,
+    convolution: Convolution,
+) -> Launch | None:
+    """Compute one part of a norm and the convolution of it in one launch; None if there is no norm, or for steps
+    of more than one token, which may be of one sequence."""
+    if source.norm is None or capacity["tokens"] > 1:
+        return None
+    launch = make_projection(tuning, graph, replace(source, norm=None), part)
+    x, weight, y, _, _, ids, row = launch.buffers
+    *constants, flags, last = launch.constants
+    flags = int(flags) | _CONVOLVED | _SILU * convolution.silu
+    convolved = replace(
+        launch,
+        buffers=(x, weight, y, convolution.taps, convolution.state, ids, row),
+        constants=(*constants, flags, last),
+    )
+    rows = convolution.source, convolution.target, convolution.bias
+    return matvec_parts.fuse_norm(convolved, Ref(source.norm.weight), source.norm.eps, rows)
 
 
 def make_routed_glu(
@@ -377,6 +405,9 @@ def make_projection_entries(
                 _expert_sum(tuning, ordering),
                 partial(_is_small_batch, tuning) if fuses else is_never_chosen,
                 scored=ordering == "canonical-1" and fuses,
+                convolve=partial(make_convolution, tuning)
+                if ordering == "canonical-1" and fuses
+                else no_convolution,
                 routed_glu=_routed_glu(tuning, ordering),
                 gates=partial(_is_gated, tuning) if ordering == "canonical-1" else accept_no_gate,
             ),

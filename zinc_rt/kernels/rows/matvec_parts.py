@@ -13,7 +13,10 @@ PARTS = 4  # at most
 FAMILY, NORM_FAMILY = "matvec_parts_", "matvec_norm_"
 _MEMBERS = {*WEIGHT_TYPES, *(f"q8_{block}_{dtype}" for dtype, block in Q8_BLOCKS.items())}
 _NEVER = 0xFFFFFFFF  # the first block of an absent part
-_OF_PART, _X_BY_CHOICE = 0xAF, 1 << 4  # of the flags
+_OF_PART, _X_BY_CHOICE, _CONVOLVED = 0x3AF, 1 << 4, 1 << 8  # of the flags
+_PART_FLAGS = 13  # the constant with the first part's flags
+Rows = tuple[Operand | None, Operand | None, Operand | None]
+_NO_ROWS: Rows = (None, None, None)
 
 
 def launch_key(launch: Launch) -> Hashable | None:
@@ -21,7 +24,7 @@ def launch_key(launch: Launch) -> Hashable | None:
     that cannot be merged."""
     if launch.kernel.startswith(NORM_FAMILY):
         k, choices, by_choice, _, _, _, eps, *_ = launch.constants
-        x, ids, row, *_, norm = launch.buffers
+        x, ids, row, *_, norm, _, _, _ = launch.buffers
         return launch.kernel, x, ids, row, k, choices, by_choice, launch.grid[0], launch.grid[2], norm, eps
     family, _, member = launch.kernel.partition("_")
     if family != "matvec" or member not in _MEMBERS:
@@ -32,22 +35,35 @@ def launch_key(launch: Launch) -> Hashable | None:
     return member, x, ids, row, k, choices, by_choice, launch.grid[0], launch.grid[2]
 
 
+def can_merge(launches: Sequence[Launch]) -> bool:
+    """Return whether launches with the same key fit in one dispatch: it has the rows of one convolution."""
+    convolved = (launch for launch in launches if launch.kernel.startswith(NORM_FAMILY))
+    return sum(bool(int(launch.constants[_PART_FLAGS]) & _CONVOLVED) for launch in convolved) < 2
+
+
 def merge_launches(launches: Sequence[Launch]) -> Launch:
     """Return one dispatch of up to PARTS launches with the same key."""
     first = launches[0]
     if not first.kernel.startswith(NORM_FAMILY):
         return _merge_one(launches, first.kernel.replace("matvec_", FAMILY))
     parts = [_require_single_launch(launch) for launch in launches]
-    return _merge_one(parts, first.kernel, first.buffers[-1], first.constants[6])
+    rows = [launch.buffers[-3:] for launch in launches if any(launch.buffers[-3:])] or [_NO_ROWS]
+    source, target, bias = rows[0]
+    return _merge_one(parts, first.kernel, first.buffers[-4], first.constants[6], (source, target, bias))
 
 
-def fuse_norm(launch: Launch, norm: Operand, eps: float) -> Launch:
-    """Return a matvec of RMS_NORM of its input by weight `norm`, which each workgroup computes."""
-    return _merge_one([launch], launch.kernel.replace("matvec_", NORM_FAMILY), norm, eps)
+def fuse_norm(launch: Launch, norm: Operand, eps: float, rows: Rows = _NO_ROWS) -> Launch:
+    """Return a matvec of RMS_NORM of its input by weight `norm`, which each workgroup computes. `rows`: source,
+    target and bias of a convolution, if the launch has one."""
+    return _merge_one([launch], launch.kernel.replace("matvec_", NORM_FAMILY), norm, eps, rows)
 
 
 def _merge_one(
-    launches: Sequence[Launch], kernel: str, norm: Operand | None = None, eps: int | float = 0
+    launches: Sequence[Launch],
+    kernel: str,
+    norm: Operand | None = None,
+    eps: int | float = 0,
+    rows: Rows = _NO_ROWS,
 ) -> Launch:
     """Return the dispatch with matvecs of one key as its parts."""
     x, *_, ids, row = launches[0].buffers
@@ -68,7 +84,7 @@ def _merge_one(
     buffers += [None] * 4 * missing
     constants += [0] * 8 * missing
     if norm is not None:
-        buffers.append(norm)
+        buffers += norm, *rows
     return Launch(
         kernel,
         tuple(buffers),
@@ -81,7 +97,7 @@ def _require_single_launch(launch: Launch) -> Launch:
     """Return the matvec that was passed to `fuse_norm`."""
     x, ids, row, weight, y, scale, bias, *_ = launch.buffers
     k, choices, by_choice, _, _, _, _, _, *planes = launch.constants[:13]
-    part_flags, n = launch.constants[13:15]
+    part_flags, n = launch.constants[_PART_FLAGS : _PART_FLAGS + 2]
     return Launch(
         launch.kernel.replace(NORM_FAMILY, "matvec_"),
         (x, weight, y, scale, bias, ids, row),

@@ -72,6 +72,19 @@ class Gate:
 
 
 @dataclass(frozen=True, slots=True)
+class Convolution:
+    """A convolution over time of a projection's result, for a step of one token: `taps` f32 (rows, 4), `state` f32
+    [slots][3][rows], of which row source[0] is read and row target[0] written, `bias` f32 (rows)."""
+
+    taps: Buffer
+    state: Buffer
+    source: Buffer
+    target: Buffer
+    bias: Buffer | None
+    silu: bool
+
+
+@dataclass(frozen=True, slots=True)
 class ProjectionInput:
     """The input of projections: x f32 [tokens][k]."""
 
@@ -125,6 +138,12 @@ def no_routed_glu(
     return None
 
 
+def no_convolution(
+    graph: OpGraph, capacity: Mapping[str, int], source: ProjectionInput, part: Part, convolution: Convolution
+) -> Launch | None:
+    return None
+
+
 def is_never_chosen(capacity: Mapping[str, int]) -> bool:
     return False
 
@@ -145,6 +164,7 @@ class ProjectionKernels:
     fuses: Callable[[Mapping[str, int]], bool] = is_never_chosen
     scored: bool = False
     routed_glu: Callable[..., Launch | None] = no_routed_glu
+    convolve: Callable[..., Launch | None] = no_convolution
     gates: Callable[[Mapping[str, int], int, int], bool] = accept_no_gate  # of k elements in groups of a size
 
 
@@ -255,6 +275,38 @@ def _norm_launches(
     normed = Temp("normed", F32_BYTES * capacity["tokens"] * k)
     launch = make_norm_launch(Ref(x), Ref(weight), normed, rows="tokens", columns=k, size=k, eps=eps)
     return kernels.vectors(node, graph, (launch, SYNC)), ProjectionInput(normed)
+
+
+def make_convolution_code(
+    convolve: Callable[..., Launches],
+) -> Callable[[ProjectionKernels, Node, OpGraph, Mapping[str, int]], Launches]:
+    """Return the code of MATMUL_FUSED_CONV1D_IDS. `convolve(node, graph, capacity, x)`: the launches of an
+    SSM_CONV1D_UPDATE_IDS of x."""
+
+    def project_convolved(
+        kernels: ProjectionKernels, node: Node, graph: OpGraph, capacity: Mapping[str, int]
+    ) -> Launches:
+        _, w, taps, state, sequence, source, target, bias, norm_w = node.inputs
+        before, projected = _norm_launches(kernels, node, graph, capacity, norm_w)
+        convolution = Convolution(
+            *(Ref(name) for name in (taps, state, source, target)),
+            Ref(bias) if bias else None,
+            bool(node.attrs.get("silu", True)),
+        )
+        if find_last_dim(graph, taps) == kernels.tuning.conv_taps:
+            part = Part(w, Ref(node.outputs[0]))
+            launch = kernels.convolve(graph, capacity, projected, part, convolution)
+            if launch is not None:
+                yield launch
+                return
+        mixed = Temp("mixed", F32_BYTES * capacity["tokens"] * find_last_dim(graph, node.outputs[0]))
+        yield from before
+        yield from kernels.project(graph, capacity, projected, [Part(w, mixed)])
+        yield SYNC
+        conv = replace(node, op=Op.SSM_CONV1D_UPDATE_IDS, inputs=("", taps, state, sequence, source, target, bias))
+        yield from convolve(conv, graph, capacity, mixed)
+
+    return project_convolved
 
 
 def _fused_qkv(kernels: ProjectionKernels, node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Launches:

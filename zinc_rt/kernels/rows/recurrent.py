@@ -12,8 +12,10 @@ from zinc_rt.ir.op import Op
 from zinc_rt.kernels.entry import Entry
 from zinc_rt.kernels.launch import COUNTS, SYNC, Launch, Ref, Sync, Temp
 from zinc_rt.kernels.rows.elementwise import make_rowwise_launch
+from zinc_rt.kernels.rows.matvec import check_projection_weights, make_projection_entries
 from zinc_rt.kernels.rows.norm import make_norm_launch
 from zinc_rt.kernels.rows.operands import F32, Buffer, Count, row_shape
+from zinc_rt.kernels.rows.projections import make_convolution_code
 from zinc_rt.kernels.rows.tuning import Tuning
 
 
@@ -63,16 +65,19 @@ def make_rows_launch(
     return Launch(kernel, (a, Ref(ids), b), (dwords,), (-(-dwords // tuning.state_columns), count, 1))
 
 
-def conv1d(tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch | Sync]:
-    x, weight, state, sequence, *ids, bias = node.inputs
-    channels, taps = row_shape(graph, x)[1], int(graph.buffers[weight].shape[1])
+def conv1d(
+    tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str, int], x: Buffer | None = None
+) -> Iterator[Launch | Sync]:
+    """Return the launches of a convolution, of `x` instead of the node's first operand if it is given."""
+    _, weight, state, sequence, *ids, bias = node.inputs
+    channels, taps = (int(dim) for dim in graph.buffers[weight].shape)
     location = _make_state(tuning, node, graph, capacity, state, *ids)
     usual = taps == tuning.conv_taps
     constants = (channels, int(node.attrs.get("silu", True)))
     yield Launch(
         "conv1d" if usual else "conv1d_any",
         (
-            Ref(x),
+            x or Ref(node.inputs[0]),
             Ref(weight),
             location.old,
             location.new,
@@ -173,6 +178,14 @@ def _is_register_sized(tuning: Tuning, d: int) -> bool:
     return d % 4 == 0 and d <= tuning.delta_head_maximum
 
 
+def _check_convolution(tuning: Tuning, node: Node, graph: OpGraph) -> str | None:
+    taps, bias = node.inputs[2], node.inputs[7]
+    for name in (taps, bias):
+        if name != ABSENT and graph.buffers[name].dtype != "f32":
+            return f"{name} is {graph.buffers[name].dtype}, not f32"
+    return check_projection_weights(tuning, node, graph)
+
+
 def rows(tuning: Tuning) -> tuple[Entry, ...]:
     orderings = tuning.orderings
     conv, delta = partial(conv1d, tuning), partial(delta_net, tuning)
@@ -184,6 +197,9 @@ def rows(tuning: Tuning) -> tuple[Entry, ...]:
         *(
             Entry(op, delta, orderings, F32)
             for op in (Op.SSM_DELTA_NET, Op.SSM_DELTA_NET_INPLACE, Op.SSM_DELTA_NET_INPLACE_IDS)
+        ),
+        *make_projection_entries(
+            tuning, {Op.MATMUL_FUSED_CONV1D_IDS: make_convolution_code(conv)}, partial(_check_convolution, tuning)
         ),
         Entry(Op.SSM_GATED_NORM, partial(gated_norm, tuning), orderings, F32),
         Entry(Op.LOAD_REQUEST_STATE, partial(load_request_state, tuning), orderings),

@@ -7,7 +7,7 @@ sorted by the tokens that chose them, so that each expert's weights are read onc
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from zinc_rt.ir.dtypes import count_row_bytes
@@ -15,6 +15,7 @@ from zinc_rt.ir.graph import ABSENT, SYMBOLS, Node, OpGraph
 from zinc_rt.ir.op import OPS, Op
 from zinc_rt.kernels.entry import Entry
 from zinc_rt.kernels.launch import COUNTS, SYNC, Launch, Ref, Stride, Temp
+from zinc_rt.kernels.native.rows.recurrent import check_taps, conv1d
 from zinc_rt.kernels.native.task import Task
 from zinc_rt.kernels.native.types import check_type, find_type_number, read_q8_blocks
 from zinc_rt.kernels.native.vectors import check_vectors, convert_to_f32
@@ -26,6 +27,7 @@ from zinc_rt.kernels.rows.projections import (
     Part,
     ProjectionInput,
     ProjectionKernels,
+    make_convolution_code,
 )
 from zinc_rt.kernels.rows.tuning import Tuning
 
@@ -181,6 +183,11 @@ def check_projection(graph: OpGraph, weight: str) -> str | None:
 def _check_node(node: Node, graph: OpGraph) -> str | None:
     """Return the refusal functions by port: matrices and vectors must have a supported type."""
     matrices = []
+    if node.op is Op.MATMUL_FUSED_CONV1D_IDS:
+        if any(name and graph.buffers[name].dtype != "f32" for name in (node.inputs[2], node.inputs[7])):
+            return "taps and bias of the convolution must be f32"
+        if refusal := check_taps(graph, node.inputs[2]):
+            return refusal
     for port, name in zip(OPS[node.op].inputs, node.inputs, strict=True):
         if port.kind == "weight" and name != ABSENT and (len(port.shape) > 1 or port.name == "gate_inp"):
             matrices.append(name)
@@ -194,9 +201,12 @@ def rows(tuning: Tuning) -> tuple[Entry, ...]:
         ordering: ProjectionKernels(tuning, partial(project, ordering), convert_to_f32)
         for ordering in sorted(tuning.orderings)
     }
-    wmma = dict.fromkeys((Op.MATMUL_WMMA_F16, Op.MATMUL_WMMA_Q4K), CODES[Op.MATMUL])
+    others: dict[Op, Callable[..., Launches]] = dict.fromkeys(
+        (Op.MATMUL_WMMA_F16, Op.MATMUL_WMMA_Q4K), CODES[Op.MATMUL]
+    )
+    others[Op.MATMUL_FUSED_CONV1D_IDS] = make_convolution_code(conv1d)
     return tuple(
         Entry(op, partial(code, kernels[ordering]), frozenset({ordering}), rejects=_check_node)
-        for op, code in {**CODES, **wmma}.items()
+        for op, code in {**CODES, **others}.items()
         for ordering in kernels
     )

@@ -69,14 +69,14 @@ def _scatter_launches(states: _States) -> Launches:
         yield states.scatter
 
 
-def conv1d(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Launches:
-    x, weight, state, sequence, *ids, bias = node.inputs
-    channels, taps = row_shape(graph, x)[1], find_last_dim(graph, weight)
+def conv1d(node: Node, graph: OpGraph, capacity: Mapping[str, int], x: Buffer | None = None) -> Launches:
+    _, weight, state, sequence, *ids, bias = node.inputs
+    channels, taps = (int(dim) for dim in graph.buffers[weight].shape)
     states = _make_states(node, graph, capacity, state, sequence, *ids)
     launch = Launch(
         "conv1d",
         (
-            Ref(x),
+            x or Ref(node.inputs[0]),
             *make_matrix_operands(graph, weight),
             None if bias == ABSENT else Ref(bias),
             Ref(node.outputs[0]),
@@ -146,7 +146,12 @@ def scan(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Launches:
 
 
 def _check_conv(node: Node, graph: OpGraph) -> str | None:
-    taps = find_last_dim(graph, node.inputs[1])
+    return check_taps(graph, node.inputs[1])
+
+
+def check_taps(graph: OpGraph, weight: str) -> str | None:
+    """Return why no convolution with a weight is possible."""
+    taps = find_last_dim(graph, weight)
     if taps > TAPS:
         return f"a convolution with {taps} taps; the kernel supports at most {TAPS}"
     return None
