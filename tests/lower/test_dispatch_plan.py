@@ -75,6 +75,25 @@ def test_impossible_grid_is_rejected_with_its_kernel(grid: Grid) -> None:
         plan_chain(grid)
 
 
+def test_zeroed_temporaries_are_separate_and_zeroed_by_the_first_dispatch() -> None:
+    def list_launches(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch | Sync]:
+        buffers = Temp("count", 12, zeroed=True), Temp("half", 1000)
+        yield Launch("counting", (Ref(node.inputs[0]), *buffers, Ref(node.outputs[0])))
+
+    chain = make_chain((5, 1, 1), ONE)
+    entry = replace(chain.calls[0].entry, code=list_launches)
+    chain = lower(chain.graph, (entry,), chain.plan, ordering="canonical-1", tier="t1")
+    for merging in (None, make_merging(lambda launch: None)):
+        plan = dispatch_plan(replace(chain, merging=merging))
+        first, barrier, one, _, other = plan.steps
+        assert isinstance(first, Dispatch) and isinstance(barrier, Barrier)
+        assert isinstance(one, Dispatch) and isinstance(other, Dispatch)
+        begin, end = first.temps["zeroed"], first.temps["zeroed"] + 512
+        assert first.launch.kernel == "zero_words" and first.launch.constants == (128,) and first.grid == (1, 1, 1)
+        assert [one.temps["count"], other.temps["count"]] == [begin, begin + 256]
+        assert end <= plan.temps_bytes and all(step.temps["half"] + 1000 <= begin for step in (one, other))
+
+
 def test_every_part_of_the_block_has_a_name() -> None:
     program = make_chain((5, "tokens", 1), {**ONE, "tokens": 16}, adds=1)
     plan = dispatch_plan(program)

@@ -122,7 +122,7 @@ SWEEPS = (
         values=FEW,
         without=((), ("q_norm_w",)),
         rooms=ROOMS,
-        more={**PAGES, "ctx": 33, "slots": 2, "V": 48},
+        more={"ctx": 33, "slots": 2, "V": 48, **PAGES},
     ),
     Sweep(
         Op.FLASH_ATTN,

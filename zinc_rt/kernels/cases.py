@@ -64,8 +64,9 @@ class Case:
         return shape + ((named["rest"],) if port.shape[-1] == "..." and "rest" in named else ())
 
     def find_dtype(self, port: Port) -> str:
-        """Return ggml's name of a weight's type. Tables of cosines and sines are always f32."""
-        if port.name in ("cos", "sin"):
+        """Return ggml's name of a weight's type. Tables of cosines and sines, and taps of a convolution of a
+        projection, are always f32."""
+        if port.name in ("cos", "sin", "conv_w"):
             return "f32"
         if len(port.shape) > 1 or port.name in _BY_DTYPE.get(self.op, ()):
             return self.dtype

@@ -26,10 +26,11 @@ class Ref:
 @dataclass(frozen=True, slots=True)
 class Temp:
     """Device memory shared by the launches of one node, uninitialised at first use. A name always has the same
-    size."""
+    size. `zeroed`: it is 0 at first use in each step, and shared with no other node."""
 
     name: str
     size_bytes: int
+    zeroed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

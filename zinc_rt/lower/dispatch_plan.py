@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 from zinc_rt.host.errors import UnsupportedError
@@ -26,6 +26,9 @@ GRIDS_KERNEL = "step_grids"  # buffers: counts, specs, grids; constants: how man
 GRIDS_THREADS = 32
 GRID_COUNTS = SYMBOLS[:3]  # those that it reads
 GRID_BYTES = 12
+ZERO_KERNEL = "zero_words"  # buffers: words; constants: how many. One lane a word
+ZERO_THREADS = 256
+ZEROED = "zeroed"  # the name of all zeroed temporaries together
 ARGUMENT_ALIGNMENT = 64  # a scalar cache line
 TEMP_ALIGNMENT = 256
 TEMPS_APART = 1 << 18  # bytes of temporaries in turn, where launches of several nodes may overlap
@@ -115,7 +118,10 @@ class _PlacedLaunch:
 def dispatch_plan(lowered: LoweredGraph) -> DispatchPlan:
     """Plan the dispatches. Raise UnsupportedError for an invalid dispatch grid."""
     capacity = lowered.plan.capacity
-    placed, temps_bytes = _lower_launches(lowered)
+    placed, temps_bytes, zeroed_bytes = _lower_launches(lowered)
+    if zeroed_bytes:
+        placed = [_make_zero_launch(zeroed_bytes, temps_bytes), Barrier(()), *_locate_zeroed(placed, temps_bytes)]
+        temps_bytes += zeroed_bytes
     if lowered.merging is not None:
         placed = list(_merge_dispatches(_order_by_level(placed, lowered), lowered.merging))
     dynamic_grids = (item.launch.grid for item in placed if isinstance(item, _PlacedLaunch))
@@ -155,15 +161,16 @@ def find_operand_addresses(
         yield "", plan.grids_offset, GRID_BYTES * len(plan.grids), f"grids of {plan.name}"
 
 
-def _lower_launches(lowered: LoweredGraph) -> tuple[list[_PlacedLaunch | Barrier], int]:
-    """Return every launch with its temporaries located, and the end of the temporaries.
+def _lower_launches(lowered: LoweredGraph) -> tuple[list[_PlacedLaunch | Barrier], int, int]:
+    """Return every launch with its temporaries located, the end of the temporaries, and the bytes of zeroed ones,
+    which are located from 0 on.
 
     Bytes are reused after a barrier; small temporaries rotate, so that launches of several nodes can overlap. A
     temporary made by a launch is computed once and reused while it and its inputs are in memory.
     """
     apart = TEMPS_APART if lowered.merging is not None else 0
     steps: list[_PlacedLaunch | Barrier] = []
-    end = maximum = 0
+    end = maximum = zeroed = 0
     numbers: dict[Launch, int] = {}
     for step in lowered.steps:
         if isinstance(step, Barrier):
@@ -183,7 +190,12 @@ def _lower_launches(lowered: LoweredGraph) -> tuple[list[_PlacedLaunch | Barrier
                 read |= {item.makes.name}
                 continue
             for buffer in item.buffers:
-                if isinstance(buffer, Temp) and buffer.name not in temps:
+                if not isinstance(buffer, Temp) or buffer.name in temps:
+                    continue
+                if buffer.zeroed:
+                    temps[buffer.name] = zeroed
+                    zeroed = align_up(zeroed + buffer.size_bytes, TEMP_ALIGNMENT)
+                else:
                     temps[buffer.name] = end
                     end = align_up(end + buffer.size_bytes, TEMP_ALIGNMENT)
             steps.append(_PlacedLaunch(step.node, item, temps, read=read))
@@ -194,7 +206,20 @@ def _lower_launches(lowered: LoweredGraph) -> tuple[list[_PlacedLaunch | Barrier
         numbers = {
             launch: index for launch, index in numbers.items() if not _has_overwrite(step.node, launch, lowered)
         }
-    return steps, maximum
+    return steps, align_up(maximum, TEMP_ALIGNMENT), zeroed
+
+
+def _locate_zeroed(
+    steps: Iterable[_PlacedLaunch | Barrier], offset_bytes: int
+) -> Iterator[_PlacedLaunch | Barrier]:
+    """Move the zeroed temporaries of every launch by `offset_bytes`."""
+    for step in steps:
+        if isinstance(step, Barrier):
+            yield step
+            continue
+        zeroed = {buffer.name for buffer in step.launch.buffers if isinstance(buffer, Temp) and buffer.zeroed}
+        moved = {name: at + offset_bytes * (name in zeroed) for name, at in step.temps.items()}
+        yield replace(step, temps=moved) if zeroed else step
 
 
 def _has_overwrite(node: Node, launch: Launch, lowered: LoweredGraph) -> bool:
@@ -226,7 +251,7 @@ def _order_by_level(
 
 def _list_memory_touches(placed: _PlacedLaunch, lowered: LoweredGraph) -> tuple[Touch, ...]:
     """Return the mutable memory that a launch reads or writes: its node's outputs, and temporaries."""
-    assert placed.node is not None
+    outputs = placed.node.outputs if placed.node is not None else ()
     ranges = []
     for buffer in dict.fromkeys(placed.launch.buffers):
         if isinstance(buffer, Temp):
@@ -235,7 +260,7 @@ def _list_memory_touches(placed: _PlacedLaunch, lowered: LoweredGraph) -> tuple[
         elif isinstance(buffer, Ref) and lowered.graph.buffers[buffer.name].role not in RESIDENT:
             placement = lowered.plan.placements[buffer.name]
             end = placement.offset_bytes + placement.size_bytes
-            ranges.append((placement.allocation, placement.offset_bytes, end, buffer.name in placed.node.outputs))
+            ranges.append((placement.allocation, placement.offset_bytes, end, buffer.name in outputs))
     return tuple(ranges)
 
 
@@ -280,6 +305,12 @@ def _merge_group(group: Sequence[_PlacedLaunch], merging: Merging) -> _PlacedLau
 def _add_barrier(steps: list[_PlacedLaunch | Barrier], barrier: Barrier) -> None:
     if steps and not isinstance(steps[-1], Barrier):
         steps.append(barrier)
+
+
+def _make_zero_launch(size_bytes: int, offset_bytes: int) -> _PlacedLaunch:
+    words = size_bytes // 4
+    launch = Launch(ZERO_KERNEL, (Temp(ZEROED, size_bytes),), (words,), (-(-words // ZERO_THREADS), 1, 1))
+    return _PlacedLaunch(None, launch, {ZEROED: offset_bytes})
 
 
 def _make_grids_launch(count: int, specs_offset: int, grids_offset: int) -> _PlacedLaunch:

@@ -75,7 +75,8 @@ class Bench:
         if isinstance(buffer, Ref):
             return self.addresses[buffer.name] + buffer.offset_bytes
         name = f"temp {buffer.name}"
-        self.place(name, np.full(buffer.size_bytes, GARBAGE, np.uint8), initialised=False)
+        content = 0 if buffer.zeroed else GARBAGE
+        self.place(name, np.full(buffer.size_bytes, content, np.uint8), initialised=buffer.zeroed)
         assert self.arrays[name].nbytes == buffer.size_bytes, f"{buffer.name} has two sizes"
         return self.addresses[name]
 

@@ -260,7 +260,7 @@ def launched_kernels(paged: PagedCache, tokens: int, *, heads: int = 2, window: 
 
 CHUNK = 256
 PAGES = 80  # enough for five chunks
-PARTS = ["flash_attn_parts_128", "flash_attn_merge"]
+PARTS = ["flash_attn_parts_128"]
 
 
 def test_long_context_with_few_queries_is_split() -> None:

@@ -1,10 +1,11 @@
-// FLASH_ATTN's chunks, each alone, for head_dim and value_dim up to 512; flash_attn_merge makes one of them.
+// FLASH_ATTN's chunks, each alone, for head_dim and value_dim up to 512, and their merge by the last workgroup.
 .set WIDE, 1
 .set PARTS, 1
 .include "zrt.inc"
 .include "arith.inc"
+.include "flash_attn_merge.inc"
 .include "flash_attn.inc"
 
-zrt_kernel name=flash_attn_parts_512, buffers=7, constants=11, threads=256, vgprs=FLASH_VGPRS, sgprs=FLASH_SGPRS, lds=LDS_BYTES
+zrt_kernel name=flash_attn_parts_512, buffers=10, constants=12, threads=256, vgprs=FLASH_VGPRS, sgprs=FLASH_SGPRS, lds=LDS_BYTES
     flash_attn
 zrt_end

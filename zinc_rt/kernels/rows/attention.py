@@ -22,7 +22,7 @@ CHUNK_TOKENS = 256  # canonical-1's
 @dataclass(frozen=True, slots=True)
 class AttentionSplit:
     """The distribution of a query's chunks. Each of `workgroups` per head reduces every n-th of at most `chunks`
-    chunks separately, and flash_attn_merge merges them to the same bits as one workgroup."""
+    chunks separately, and the last of them, or flash_attn_merge, merges them to the same bits as one workgroup."""
 
     workgroups: int  # a power of two
     chunks: int
@@ -36,21 +36,17 @@ class AttentionSplit:
         """Return temporaries for m, l and o of every chunk of `rows` heads of queries."""
         return Temp("parts", F32_BYTES * rows * self.chunks * (value_dim + 2))
 
+    def arrivals(self, rows: int) -> Temp:
+        """Return the number of workgroups that have finished each of `rows` heads of queries."""
+        return Temp("arrivals", 4 * rows, zeroed=True)
+
     def make_merge_launch(
-        self,
-        parts: Temp,
-        position: Buffer,
-        out: Buffer,
-        heads: int,
-        value_dim: int,
-        window: int,
-        gate: Buffer | None = None,
-        gate_skip: int = 0,
+        self, parts: Temp, position: Buffer, out: Buffer, heads: int, value_dim: int, window: int
     ) -> Launch:
         return Launch(
             "flash_attn_merge",
-            (parts, position, out, gate),
-            (heads, value_dim, self.chunks, window, gate_skip),
+            (parts, position, out),
+            (heads, value_dim, self.chunks, window),
             (heads, "tokens", -(-value_dim // 32)),
         )
 
@@ -257,16 +253,13 @@ def _attention(
     if split is None:
         yield Launch(f"flash_attn_{width}", (*inputs, out), shape, grid)
         return
-    parts = split.parts(heads * capacity["tokens"], value_dim)
+    rows = heads * capacity["tokens"]
     yield Launch(
         f"flash_attn_parts_{width}",
-        (*inputs, parts),
-        (*shape, *split.list_constants),
+        (*inputs, split.parts(rows, value_dim), out, gate, split.arrivals(rows)),
+        (*shape, *split.list_constants, int(node.attrs.get("gate_skip", 0))),
         (group, tokens, kv_heads * split.workgroups),
     )
-    yield SYNC
-    skip = int(node.attrs.get("gate_skip", 0))
-    yield split.make_merge_launch(parts, position, out, heads, value_dim, window, gate, skip)
 
 
 def _find_page_tokens(node: Node) -> int:
