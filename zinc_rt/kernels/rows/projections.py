@@ -289,7 +289,10 @@ def make_convolution_code(
         _, w, taps, state, sequence, source, target, bias, norm_w = node.inputs
         before, projected = _norm_launches(kernels, node, graph, capacity, norm_w)
         convolution = Convolution(
-            *(Ref(name) for name in (taps, state, source, target)),
+            Ref(taps),
+            Ref(state),
+            Ref(source),
+            Ref(target),
             Ref(bias) if bias else None,
             bool(node.attrs.get("silu", True)),
         )
