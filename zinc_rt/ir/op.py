@@ -63,6 +63,7 @@ class Op(IntEnum):
     LAYER_NORM = 50
     GELU = 51
     MATMUL_FUSED_CONV1D_IDS = 52
+    QKV_FUSED_ROPE_KV_WRITE = 53
 
 
 Kind = Literal["float", "weight", "index", "any"]  # float: f32; weight: any ggml type; index: i32
@@ -634,6 +635,31 @@ OPS: dict[Op, OpSpec] = {
             ),
             (_float_port("y", "T", "C"), _float_port("state_out", "slots", "K-1", "C", inplace="state")),
             (_SILU, _DISJOINT, _EPS_OF_NORM),
+        ),
+        OpSpec(
+            Op.QKV_FUSED_ROPE_KV_WRITE,  # RMS_NORM_FUSED_ROPE_KV_WRITE of RMS_NORM_FUSED_QKV, whose q is an output
+            (
+                _float_port("x", "T", "D"),
+                _weight_port("norm_w", "D"),
+                _weight_port("q_w", "Q", "D"),
+                _weight_port("k_w", "K", "D"),
+                _weight_port("v_w", "V", "D"),
+                _weight_port("q_norm_w", "head_dim", optional=True),
+                _weight_port("k_norm_w", "head_dim", optional=True),
+                _weight_port("cos", "ctx", "R"),
+                _weight_port("sin", "ctx", "R"),
+                *_PAGED,
+                _float_port("kv_k", "kv_rows", "K"),
+                _float_port("kv_v", "kv_rows", "V"),
+            ),
+            (
+                _float_port("q", "T", "Q"),
+                _float_port("q_out", "T", "Q//(head_dim + q_skip)*head_dim"),
+                _float_port("kv_k_out", "kv_rows", "K", inplace="kv_k"),
+                _float_port("kv_v_out", "kv_rows", "V", inplace="kv_v"),
+            ),
+            (_EPS, Attr("head_eps", float, 1e-6), *_ROPE_ATTRS, _PAGE, Attr("q_skip", int, 0)),
+            ("Q % (head_dim + q_skip) == 0", "K % head_dim == 0", "2*R <= head_dim"),
         ),
     )
 }

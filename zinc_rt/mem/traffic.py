@@ -101,7 +101,7 @@ PARTLY_READ: dict[tuple[Op, str], Callable[[_Read], int]] = {
     (Op.ROW_SCALE, "table"): _count_row_per_token,
     **{
         (op, name): _count_row_per_token
-        for op in (Op.ROPE, Op.RMS_NORM_FUSED_ROPE_KV_WRITE)
+        for op in (Op.ROPE, Op.RMS_NORM_FUSED_ROPE_KV_WRITE, Op.QKV_FUSED_ROPE_KV_WRITE)
         for name in _ROPE_TABLES
     },
     (Op.MOE_GATE_UP, "gate_w"): _count_expert_rows,
@@ -119,7 +119,7 @@ PARTLY_READ: dict[tuple[Op, str], Callable[[_Read], int]] = {
     (Op.MLA_FLASH_ATTN, "kv_pe"): _count_keys_read,
     **{
         (op, name): _count_nothing
-        for op in (Op.KV_WRITE_BATCHED, Op.RMS_NORM_FUSED_ROPE_KV_WRITE)
+        for op in (Op.KV_WRITE_BATCHED, Op.RMS_NORM_FUSED_ROPE_KV_WRITE, Op.QKV_FUSED_ROPE_KV_WRITE)
         for name in _PLAIN_KV
     },
     **{(op, "state"): _count_row_per_sequence for op in _RECURRENT},

@@ -258,6 +258,41 @@ def launched_kernels(paged: PagedCache, tokens: int, *, heads: int = 2, window: 
     return list(list_kernel_names(entry.code, graph.nodes[0], graph, {"tokens": tokens}))
 
 
+@pytest.mark.rest(keep=1)
+@pytest.mark.parametrize(
+    ("dtype", "heads", "head_dim", "skip", "v"),
+    [("q8_0", (3, 2), 16, 5, 48), ("f32", (5, 1), 64, 64, 600), ("q4_k", (1, 1), 128, 0, 1100)],
+)
+def test_projections_and_their_rotation_match(
+    dtype: str, heads: tuple[int, int], head_dim: int, skip: int, v: int
+) -> None:
+    """One launch, whose last workgroup of a token rotates: fewer and more parts than it has waves."""
+    paged = make_cache([(0, 3), (1, 17), (0, 4)])
+    x, norm = random_floats(1, 3, 256, scale=3), make_weight(random_floats(2, 256))
+    rows = heads[0] * (head_dim + skip), heads[1] * head_dim, v
+    weights = [make_weight(random_floats(3 + i, n, 256), dtype) for i, n in enumerate(rows)]
+    of_heads = [make_weight(random_floats(6 + i, head_dim)) for i in range(2)]
+    tables = [make_weight(random_floats(8 + i, 20, head_dim // 4)) for i in range(2)]
+    attrs = {
+        "eps": 1e-5,
+        "head_eps": 1e-6,
+        "head_dim": head_dim,
+        "mode": "neox",
+        "page_tokens": 16,
+        "q_skip": skip,
+    }
+    for norms in (of_heads, [None, of_heads[1]], [None, None]):
+        for tokens, how in ((3, {"capacity": {"tokens": 5}}), (1, {"ordering": "canonical-1-q8"}), (1, {})):
+            where = paged.position[:tokens], paged.slot[:tokens], paged.table
+            caches = paged.filled_rows(rows[1], 6), paged.filled_rows(v, 7)
+            operands = (x[:tokens], norm, *weights, *norms, *tables, *where, *caches)
+            check_op(Op.QKV_FUSED_ROPE_KV_WRITE, *operands, **attrs, **how)
+    wide = weights[0], weights[1], make_weight(random_floats(9, v, 256), "f16")
+    caches = paged.filled_rows(rows[1], 6), paged.filled_rows(v, 7)
+    operands = (x, norm, *wide, *of_heads, *tables, paged.position, paged.slot, paged.table, *caches)
+    check_op(Op.QKV_FUSED_ROPE_KV_WRITE, *operands, **attrs)
+
+
 CHUNK = 256
 PAGES = 80  # enough for five chunks
 PARTS = ["flash_attn_parts_128"]

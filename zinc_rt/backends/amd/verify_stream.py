@@ -14,7 +14,7 @@ from zinc_rt.backends.amd.loaded_kernels import KernelKey, LoadedKernel
 from zinc_rt.kernels.launch import Ref, Temp
 from zinc_rt.kernels.rsrc import LDS_UNIT_BYTES, USER_SGPRS, VGPR_UNIT
 from zinc_rt.kernels.zrt import Zrt
-from zinc_rt.lower.dispatch_plan import Dispatch, GridInBlock
+from zinc_rt.lower.dispatch_plan import GRIDS_KERNEL, Dispatch, GridInBlock
 from zinc_rt.pm4.bits import Bits
 from zinc_rt.pm4.decode import BadPacket, DecodedPacket, decode_stream
 from zinc_rt.pm4.generation import Generation
@@ -74,7 +74,7 @@ def _make_encode_error(name: str, item: DecodedPacket, text: str, advice: str) -
 
 
 def _dispatch_name(step: Dispatch) -> str:
-    return f"{step.launch.kernel} for {'the grids' if step.node is None else repr(step.node)}"
+    return f"{step.launch.kernel} for {'the plan' if step.node is None else repr(step.node)}"
 
 
 def _check_launch(
@@ -165,7 +165,7 @@ class _OrderChecker:
         self.waited = False
         if self.grids is not None and isinstance(step.grid, GridInBlock):
             yield f"{self.grids.launch.kernel}, which makes its grid, may still run", FLUSH
-        if step.node is None:
+        if step.launch.kernel == GRIDS_KERNEL:
             self.grids = step
         for buffer in step.launch.buffers:
             if isinstance(buffer, Temp):

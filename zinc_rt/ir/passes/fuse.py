@@ -308,6 +308,24 @@ def query_slice(uses: Uses, index: int) -> Fusion | None:
     return Fusion(index, replace(fused, attrs=attrs), (producer, index))
 
 
+def qkv_rope_kv_write(uses: Uses, index: int) -> Fusion | None:
+    """Fuse the norm and projections of queries, keys and values into the node that rotates and caches them."""
+    node = uses.node(index)
+    if node.op is not Op.RMS_NORM_FUSED_ROPE_KV_WRITE:
+        return None
+    q, k, v, *others = node.inputs
+    producer = uses.find_sole_producer(q, Op.RMS_NORM_FUSED_QKV)
+    if producer is None or any(uses.find_producer(name, Op.RMS_NORM_FUSED_QKV) != producer for name in (k, v)):
+        return None
+    projected = uses.node(producer)
+    if projected.outputs != (q, k, v) or any(projected.inputs[5:]) or uses.find_first_reader(q) < index:
+        return None
+    attrs = {**node.attrs, "eps": projected.attrs["eps"], "head_eps": node.attrs["eps"]}
+    inputs, outputs = (*projected.inputs[:5], *others), (q, *node.outputs)
+    fused = Node(Op.QKV_FUSED_ROPE_KV_WRITE, inputs, outputs, MappingProxyType(attrs), node.layer, node.label)
+    return Fusion(index, fused, (producer, index))
+
+
 def gate_slice(uses: Uses, index: int) -> Fusion | None:
     """Fuse the slice of gates, each preceded by other columns, into the attention whose result they gate."""
     node = uses.node(index)
@@ -467,6 +485,7 @@ RULES: tuple[Rule, ...] = (
     norm_rope_kv_write,  # once queries, keys and values come from one node, whatever their order was
     query_slice,
     gate_slice,
+    qkv_rope_kv_write,
     norm_mlp_gate_up,
     norm_projections,
     projection_conv1d,  # once the projection has its norm
@@ -482,6 +501,7 @@ OF_FEW_TOKENS = frozenset(
         norm_mlp_gate_up,
         norm_projections,
         projection_conv1d,
+        qkv_rope_kv_write,
         norm_router,
         norm_experts,
         router_experts,

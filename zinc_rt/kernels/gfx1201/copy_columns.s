@@ -31,6 +31,7 @@ zrt_kernel name=copy_columns, buffers=2, constants=7, threads=32, vgprs=24, sgpr
     s_cbranch_scc1 .Ltail
     v_lshlrev_b32 v1, 4, v0
     copy_512_columns
+    s_endpgm
 .Ltail:
     copy_columns s8
 .Lend:

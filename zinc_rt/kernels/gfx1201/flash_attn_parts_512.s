@@ -3,6 +3,7 @@
 .set PARTS, 1
 .include "zrt.inc"
 .include "arith.inc"
+.include "last_workgroup.inc"
 .include "flash_attn_merge.inc"
 .include "flash_attn.inc"
 

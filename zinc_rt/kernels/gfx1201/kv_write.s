@@ -53,6 +53,7 @@ zrt_kernel name=kv_write, buffers=7, constants=4, threads=32, vgprs=24, sgprs=36
     s_cbranch_scc1 .Ltail
     v_lshlrev_b32 v1, 4, v0
     copy_512_columns
+    s_endpgm
 .Ltail:
     copy_columns s8
 .Lend:

@@ -2,6 +2,7 @@
 .set PARTS, 2
 .set NORMED, 1
 .set ROUTED, 1
+.set MORE_BUFFERS, 4
 .set TOPK_BUFFERS, 96
 .set TOPK_CONSTANTS, 224
 .include "zrt.inc"

@@ -10,6 +10,7 @@
 .set PARTS, 4
 .set NORMED, 1
 .set CONVOLVES, 1
+.set MORE_BUFFERS, 3
 .include "zrt.inc"
 .include "arith.inc"
 .include "matvec.inc"

@@ -36,6 +36,7 @@ zrt_kernel name=slice, buffers=2, constants=5, threads=32, vgprs=24, sgprs=26
     s_cbranch_scc1 .Ltail
     v_lshlrev_b32 v1, 4, v0
     copy_512_columns
+    s_endpgm
 .Ltail:
     v_lshlrev_b32 v1, 2, v0
 .Lloop:

@@ -11,7 +11,9 @@ from zinc_rt.ir.op import Op
 from zinc_rt.kernels.entry import Entry
 from zinc_rt.kernels.launch import SYNC, Launch, Ref, Sync, Temp
 from zinc_rt.kernels.rows.elementwise import make_rowwise_launch, make_slice_launch
+from zinc_rt.kernels.rows.matvec import check_projection_weights, make_projection_entries
 from zinc_rt.kernels.rows.operands import F32, Buffer, Count, find_last_dim, row_shape
+from zinc_rt.kernels.rows.projections import make_rotation_code
 from zinc_rt.kernels.rows.tuning import Tuning
 
 PAGE_TOKENS = 16  # ir.op's default
@@ -154,24 +156,30 @@ def kv_write(tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str, 
 
 
 def norm_rope_kv_write(
-    tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str, int]
+    tuning: Tuning,
+    node: Node,
+    graph: OpGraph,
+    capacity: Mapping[str, int],
+    qkv: tuple[Buffer, Buffer, Buffer] | None = None,
 ) -> Iterator[Launch | Sync]:
-    q, k, v, q_weight, k_weight, cos, sin, position, slot, page_table, kv_k, kv_v = node.inputs
+    """Return the launches of a node, with the inputs `qkv` instead of its first three if they are given."""
+    *names, q_weight, k_weight, cos, sin, position, slot, page_table, kv_k, kv_v = node.inputs
     head_dim, page_tokens = int(node.attrs["head_dim"]), _find_page_tokens(node)
     skip = int(node.attrs.get("q_skip", 0))
     pairs = find_last_dim(graph, cos)
-    tokens, q_columns = row_shape(graph, q)
-    k_columns, v_columns = (row_shape(graph, name)[1] for name in (k, v))
-    heads = q_columns // (head_dim + skip), k_columns // head_dim
-    source: Buffer = Ref(q)
+    tokens, columns = row_shape(graph, node.outputs[0])
+    k_columns, v_columns = (row_shape(graph, name)[1] for name in (kv_k, kv_v))
+    heads = columns // head_dim, k_columns // head_dim
+    q, k, v = qkv or (Ref(name) for name in names)
     if skip and not tuning.skips_columns:
-        source = Temp("heads", F32_BYTES * capacity["tokens"] * heads[0] * head_dim)
-        yield make_slice_launch(tuning, Ref(q), source, tokens, q_columns, (head_dim + skip, 0, head_dim))
+        q, spread = Temp("heads", F32_BYTES * capacity["tokens"] * columns), q
+        group = head_dim + skip
+        yield make_slice_launch(tuning, spread, q, tokens, heads[0] * group, (group, 0, head_dim))
         yield SYNC
     yield Launch(
         "norm_rope_kv",
         (
-            *(source, Ref(k), Ref(v)),
+            *(q, k, v),
             *(None if name == ABSENT else Ref(name) for name in (q_weight, k_weight)),
             *(Ref(name) for name in (cos, sin, position, slot, page_table, kv_k, kv_v, node.outputs[0])),
         ),
@@ -291,6 +299,13 @@ def check_flash(tuning: Tuning, node: Node, graph: OpGraph) -> str | None:
     return check_write(node, graph)
 
 
+def _check_rotation(tuning: Tuning, node: Node, graph: OpGraph) -> str | None:
+    for name in node.inputs[5:9]:
+        if name != ABSENT and graph.buffers[name].dtype != "f32":
+            return f"{name} is {graph.buffers[name].dtype}, not f32"
+    return check_write(node, graph) or check_projection_weights(tuning, node, graph, "cos", "sin")
+
+
 def rows(tuning: Tuning) -> tuple[Entry, ...]:
     flash = partial(flash_attn, tuning), tuning.orderings, F32
     return (
@@ -302,6 +317,11 @@ def rows(tuning: Tuning) -> tuple[Entry, ...]:
             tuning.orderings,
             F32,
             rejects=check_write,
+        ),
+        *make_projection_entries(
+            tuning,
+            {Op.QKV_FUSED_ROPE_KV_WRITE: make_rotation_code(partial(norm_rope_kv_write, tuning))},
+            partial(_check_rotation, tuning),
         ),
         Entry(Op.FLASH_ATTN, *flash, rejects=partial(check_flash, tuning)),
         Entry(Op.FLASH_ATTN_BATCHED, *flash, rejects=partial(check_flash, tuning)),

@@ -26,6 +26,7 @@ from zinc_rt.kernels.rows.projections import (
     is_never_chosen,
     no_convolution,
     no_expert_sum,
+    no_rotation,
     no_routed_glu,
     reject_glu,
 )
@@ -121,6 +122,31 @@ def make_convolution(
     )
     rows = convolution.source, convolution.target, convolution.bias
     return matvec_parts.fuse_norm(convolved, Ref(source.norm.weight), source.norm.eps, rows)
+
+
+def rotate_projections(
+    tuning: Tuning,
+    capacity: Mapping[str, int],
+    source: ProjectionInput,
+    projected: Sequence[Launch | Sync],
+    rotated: Launch,
+) -> Launch | None:
+    """Compute projections of a norm, and `rotated` after them, in one launch; None if the projections are not one
+    dispatch."""
+    launches = [item for item in projected if isinstance(item, Launch)]
+    keys = {matvec_parts.launch_key(launch) for launch in launches}
+    if source.norm is None or len(launches) < len(projected) or len(keys) > 1 or None in keys:
+        return None
+    merged = matvec_parts.merge_launches(launches)
+    _, workgroups, _ = merged.grid
+    assert isinstance(workgroups, int)
+    arrivals = Temp("arrivals", 4 * capacity["tokens"], zeroed=True)
+    return Launch(
+        merged.kernel.replace("matvec_norm_", "matvec_rope_"),
+        (*merged.buffers[:-3], *rotated.buffers, arrivals),
+        (*merged.constants, *rotated.constants, workgroups - 1),
+        merged.grid,
+    )
 
 
 def make_routed_glu(
@@ -405,6 +431,7 @@ def make_projection_entries(
                 _expert_sum(tuning, ordering),
                 partial(_is_small_batch, tuning) if fuses else is_never_chosen,
                 scored=ordering == "canonical-1" and fuses,
+                rotate=partial(rotate_projections, tuning) if ordering == "canonical-1" and fuses else no_rotation,
                 convolve=partial(make_convolution, tuning)
                 if ordering == "canonical-1" and fuses
                 else no_convolution,

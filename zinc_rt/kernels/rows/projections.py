@@ -144,6 +144,12 @@ def no_convolution(
     return None
 
 
+def no_rotation(
+    capacity: Mapping[str, int], source: ProjectionInput, projected: Sequence[Launch | Sync], rotated: Launch
+) -> Launch | None:
+    return None
+
+
 def is_never_chosen(capacity: Mapping[str, int]) -> bool:
     return False
 
@@ -165,6 +171,7 @@ class ProjectionKernels:
     scored: bool = False
     routed_glu: Callable[..., Launch | None] = no_routed_glu
     convolve: Callable[..., Launch | None] = no_convolution
+    rotate: Callable[..., Launch | None] = no_rotation
     gates: Callable[[Mapping[str, int], int, int], bool] = accept_no_gate  # of k elements in groups of a size
 
 
@@ -310,6 +317,46 @@ def make_convolution_code(
         yield from convolve(conv, graph, capacity, mixed)
 
     return project_convolved
+
+
+def make_rotation_code(
+    rotate: Callable[..., Launches],
+) -> Callable[[ProjectionKernels, Node, OpGraph, Mapping[str, int]], Launches]:
+    """Return the code of QKV_FUSED_ROPE_KV_WRITE. `rotate(node, graph, capacity, qkv)`: the launches of an
+    RMS_NORM_FUSED_ROPE_KV_WRITE of q, k and v."""
+
+    def project_rotated(
+        kernels: ProjectionKernels, node: Node, graph: OpGraph, capacity: Mapping[str, int]
+    ) -> Launches:
+        norm_w, *weights = node.inputs[1:5]
+        k, v = (
+            Temp(name, F32_BYTES * capacity["tokens"] * int(graph.buffers[weight].shape[0]))
+            for name, weight in zip(("k", "v"), weights[1:], strict=True)
+        )
+        qkv = Ref(node.outputs[0]), k, v
+        before, source = _norm_launches(kernels, node, graph, capacity, norm_w)
+        parts = [Part(weight, out) for weight, out in zip(weights, qkv, strict=True)]
+        projected = list(kernels.project(graph, capacity, source, parts))
+        attrs = {name: value for name, value in node.attrs.items() if name != "head_eps"}
+        rope = replace(
+            node,
+            op=Op.RMS_NORM_FUSED_ROPE_KV_WRITE,
+            inputs=("", "", "", *node.inputs[5:]),
+            outputs=node.outputs[1:],
+            attrs={**attrs, "eps": node.attrs.get("head_eps", 1e-6)},
+        )
+        rotated = list(rotate(rope, graph, capacity, qkv))
+        if len(rotated) == 1 and isinstance(rotated[0], Launch):
+            launch = kernels.rotate(capacity, source, projected, rotated[0])
+            if launch is not None:
+                yield launch
+                return
+        yield from before
+        yield from projected
+        yield SYNC
+        yield from rotated
+
+    return project_rotated
 
 
 def _fused_qkv(kernels: ProjectionKernels, node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Launches:

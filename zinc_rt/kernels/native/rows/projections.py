@@ -16,6 +16,7 @@ from zinc_rt.ir.op import OPS, Op
 from zinc_rt.kernels.entry import Entry
 from zinc_rt.kernels.launch import COUNTS, SYNC, Launch, Ref, Stride, Temp
 from zinc_rt.kernels.native.rows.recurrent import check_taps, conv1d
+from zinc_rt.kernels.native.rows.rope import norm_rope_kv_write
 from zinc_rt.kernels.native.task import Task
 from zinc_rt.kernels.native.types import check_type, find_type_number, read_q8_blocks
 from zinc_rt.kernels.native.vectors import check_vectors, convert_to_f32
@@ -28,6 +29,7 @@ from zinc_rt.kernels.rows.projections import (
     ProjectionInput,
     ProjectionKernels,
     make_convolution_code,
+    make_rotation_code,
 )
 from zinc_rt.kernels.rows.tuning import Tuning
 
@@ -188,6 +190,10 @@ def _check_node(node: Node, graph: OpGraph) -> str | None:
             return "taps and bias of the convolution must be f32"
         if refusal := check_taps(graph, node.inputs[2]):
             return refusal
+    if node.op is Op.QKV_FUSED_ROPE_KV_WRITE and any(
+        name and graph.buffers[name].dtype != "f32" for name in node.inputs[5:9]
+    ):
+        return "norms of heads and tables of angles must be f32"
     for port, name in zip(OPS[node.op].inputs, node.inputs, strict=True):
         if port.kind == "weight" and name != ABSENT and (len(port.shape) > 1 or port.name == "gate_inp"):
             matrices.append(name)
@@ -205,6 +211,7 @@ def rows(tuning: Tuning) -> tuple[Entry, ...]:
         (Op.MATMUL_WMMA_F16, Op.MATMUL_WMMA_Q4K), CODES[Op.MATMUL]
     )
     others[Op.MATMUL_FUSED_CONV1D_IDS] = make_convolution_code(conv1d)
+    others[Op.QKV_FUSED_ROPE_KV_WRITE] = make_rotation_code(norm_rope_kv_write)
     return tuple(
         Entry(op, partial(code, kernels[ordering]), frozenset({ordering}), rejects=_check_node)
         for op, code in {**CODES, **others}.items()

@@ -11,7 +11,7 @@ from zinc_rt.ir.op import Op
 from zinc_rt.kernels.entry import Entry
 from zinc_rt.kernels.launch import Launch, Ref
 from zinc_rt.kernels.native.vectors import make_matrix_operands
-from zinc_rt.kernels.rows.operands import F32, find_last_dim, row_shape
+from zinc_rt.kernels.rows.operands import F32, Buffer, find_last_dim, row_shape
 from zinc_rt.kernels.rows.tuning import Tuning
 
 PAGE_TOKENS = 16  # ir.op's default
@@ -50,15 +50,20 @@ def rope(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[La
     )
 
 
-def norm_rope_kv_write(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch]:
-    q, k, v, q_weight, k_weight, cos, sin, position, slot, page_table, kv_k, kv_v = node.inputs
+def norm_rope_kv_write(
+    node: Node,
+    graph: OpGraph,
+    capacity: Mapping[str, int],
+    qkv: tuple[Buffer, Buffer, Buffer] | None = None,
+) -> Iterator[Launch]:
+    *names, q_weight, k_weight, cos, sin, position, slot, page_table, kv_k, kv_v = node.inputs
     head_dim, skip = int(node.attrs["head_dim"]), int(node.attrs.get("q_skip", 0))
-    tokens, q_columns = row_shape(graph, q)
-    heads = q_columns // (head_dim + skip), row_shape(graph, k)[1] // head_dim
+    tokens, columns = row_shape(graph, node.outputs[0])
+    heads = columns // head_dim, row_shape(graph, kv_k)[1] // head_dim
     yield Launch(
         "norm_rope_kv",
         (
-            *(Ref(name) for name in (q, k, v)),
+            *(qkv or (Ref(name) for name in names)),
             *(None if name == ABSENT else Ref(name) for name in (q_weight, k_weight)),
             *make_matrix_operands(graph, cos),
             *make_matrix_operands(graph, sin),
@@ -70,7 +75,7 @@ def norm_rope_kv_write(node: Node, graph: OpGraph, capacity: Mapping[str, int]) 
             MODES[str(node.attrs["mode"])],
             int(graph.buffers[cos].shape[0]),
             *heads,
-            row_shape(graph, v)[1],
+            row_shape(graph, kv_v)[1],
             float(node.attrs["eps"]),
             *find_page_sizes(graph, node, page_table, kv_k),
             skip,
