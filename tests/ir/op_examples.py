@@ -26,7 +26,7 @@ DIMS: dict[str, Dim] = {
     "kv_rows": 80,
 }
 OF_OP: dict[Op, dict[str, Dim]] = {
-    Op.RMS_NORM_FUSED_ROPE_KV_WRITE: {"head_dim": 64},
+    **{op: {"head_dim": 64} for op in (Op.RMS_NORM_FUSED_ROPE_KV_WRITE, Op.QKV_FUSED_ROPE_KV_WRITE)},
     Op.VERIFY_K: {"K": 4},
     Op.TABLE_STORE: {"E": "entries"},
     **{

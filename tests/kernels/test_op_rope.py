@@ -117,6 +117,38 @@ def test_fused_form_matches_norm_rope_and_cache_write_bit_for_bit(ordering: str,
 
 
 @pytest.mark.parametrize("ordering", ORDERINGS)
+@pytest.mark.parametrize("skip", [0, 5])
+def test_fused_projections_match_their_parts_bit_for_bit(ordering: str, skip: int) -> None:
+    head_dim, width = 12, 64
+    table, rows = make_pages(3, [20, 3, 33], page_tokens=16, pages=4)
+    slot, position = np.array([2, 0, 1], np.int32), np.array([32, 19, 2], np.int32)
+    x, norm_w = random_floats(1, 3, width), make_weight(random_floats(2, width))
+    sizes = 4 * (head_dim + skip), 2 * head_dim, 10
+    weights = [make_weight(random_floats(3 + index, size, width), "q8_0") for index, size in enumerate(sizes)]
+    of_heads = [make_weight(random_floats(seed, head_dim)) for seed in (6, 7)]
+    cos, sin = (make_weight(t) for t in make_tables(4))
+    caches = [[np.zeros((rows, size), np.float32) for size in sizes[1:]] for _ in range(2)]
+    rest = (*of_heads, cos, sin, position, slot, table)
+    how = {"head_dim": head_dim, "mode": "neox", "page_tokens": 16, "q_skip": skip}
+    qkv = run_op(Op.RMS_NORM_FUSED_QKV, ordering, x, norm_w, *weights, None, None, None, eps=1e-5)
+    want = run_op(Op.RMS_NORM_FUSED_ROPE_KV_WRITE, ordering, *qkv, *rest, *caches[0], eps=1e-6, **how)
+    q, rotated = run_op(
+        Op.QKV_FUSED_ROPE_KV_WRITE,
+        ordering,
+        x,
+        norm_w,
+        *weights,
+        *rest,
+        *caches[1],
+        eps=1e-5,
+        head_eps=1e-6,
+        **how,
+    )
+    for got, expected in ((q, qkv[0]), (rotated, want), *zip(caches[1], caches[0], strict=True)):
+        assert_same(got, expected)
+
+
+@pytest.mark.parametrize("ordering", ORDERINGS)
 def test_fused_form_matches_the_formula(ordering: str) -> None:
     table, rows = make_pages(1, [9], page_tokens=16, pages=1)
     q, k, v = random_floats(1, 1, 8), random_floats(2, 1, 8, scale=1e3), random_floats(3, 1, 8)

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from zinc_rt.ir.op import Op
-from zinc_rt.validate.cases.sweep import Rooms, Sweep, combine_shapes, pair_shapes
+from zinc_rt.validate.cases.sweep import TYPES, Rooms, Sweep, combine_shapes, pair_shapes
 
 FEW = ("mixed", "edges", "outliers")
 ROOMS: Rooms = ({}, {"tokens": 6})
@@ -111,6 +111,26 @@ SWEEPS = (
         without=((), ("q_norm_w",), ("k_norm_w",), ("q_norm_w", "k_norm_w")),
         rooms=ROOMS,
         more=PAGES,
+    ),
+    Sweep(  # with the projections before it: fewer and more parts than a workgroup has waves
+        Op.QKV_FUSED_ROPE_KV_WRITE,
+        pair_shapes(
+            T=(1, 3),
+            D=(256, 512),
+            Q=("3*(head_dim + q_skip)", "head_dim + q_skip"),
+            K=("2*head_dim", "head_dim"),
+            V=(48, 600),
+            R=("head_dim//2",),
+        ),
+        tuple(
+            {"eps": 1e-5, "head_dim": dim, "mode": mode, "page_tokens": 16, "q_skip": skip}
+            for dim, mode, skip in ((16, "norm", 0), (64, "neox", 64))
+        ),
+        types=TYPES,
+        values=("mixed", "edges"),
+        without=((), ("q_norm_w",), ("q_norm_w", "k_norm_w")),
+        rooms=ROOMS,
+        more={"ctx": 33, "slots": 2, **PAGES},
     ),
     Sweep(  # heads with other columns behind them
         Op.RMS_NORM_FUSED_ROPE_KV_WRITE,

@@ -248,9 +248,12 @@ def test_gate_of_an_attention_is_fused() -> None:
     fused = fuse_graph(graph, always_fuse)
     gated = [node for node in fused.nodes if node.op is Op.FLASH_ATTN and node.inputs[6] != ABSENT]
     assert len(gated) == count_ops(graph)[Op.SIGMOID_MUL] > 0 and not count_ops(fused)[Op.SIGMOID_MUL]
-    rotated = [node for node in fused.nodes if node.op is Op.RMS_NORM_FUSED_ROPE_KV_WRITE]
+    rotated = [node for node in fused.nodes if node.op is Op.QKV_FUSED_ROPE_KV_WRITE]
     both = [node.outputs[0] for node in graph.nodes if (node.label or "").startswith("Qcur_full-")]
-    assert [node.inputs[0] for node in rotated] == [node.inputs[6] for node in gated] == both
+    assert [node.outputs[0] for node in rotated] == [node.inputs[6] for node in gated] == both
+    norms = [node.attrs["eps"] for node in graph.nodes if node.op is Op.RMS_NORM]
+    assert {node.attrs[name] for node in rotated for name in ("eps", "head_eps")} <= set(norms)
+    assert not count_ops(fused)[Op.RMS_NORM_FUSED_QKV]
     assert all(node.attrs["q_skip"] == node.attrs["head_dim"] for node in rotated)
     assert all(node.attrs["gate_skip"] == node.attrs["value_dim"] for node in gated)
     assert not count_ops(fused)[Op.SLICE]
@@ -320,10 +323,11 @@ def test_norm_is_fused_with_the_following_add() -> None:
 
 def test_head_fusion_works_when_keys_are_written_before_queries() -> None:
     graph = model_graph("gemma4-q")
+    fused = count_ops(fuse_graph(graph, always_fuse))
     assert (
-        count_ops(fuse_graph(graph, always_fuse))[Op.RMS_NORM_FUSED_ROPE_KV_WRITE]
+        fused[Op.RMS_NORM_FUSED_ROPE_KV_WRITE] + fused[Op.QKV_FUSED_ROPE_KV_WRITE]
         == count_ops(graph)[Op.KV_WRITE_BATCHED]
         > 0
     )
-    apart = fuse_graph(graph, lambda node, of: node.op is not Op.RMS_NORM_FUSED_QKV)
-    assert not count_ops(apart)[Op.RMS_NORM_FUSED_ROPE_KV_WRITE]
+    apart = count_ops(fuse_graph(graph, lambda node, of: node.op is not Op.RMS_NORM_FUSED_QKV))
+    assert not apart[Op.RMS_NORM_FUSED_ROPE_KV_WRITE] and not apart[Op.QKV_FUSED_ROPE_KV_WRITE]

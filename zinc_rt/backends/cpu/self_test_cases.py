@@ -78,6 +78,12 @@ ROWS: tuple[SelfTestRow, ...] = (
         {**_POSITIONS, "Q": 100, "K": 40, "V": 21, "R": 8},
         {"head_dim": 20, "mode": "neox", "page_tokens": 4, "q_skip": 5, **_NORM},
     ),
+    SelfTestRow(
+        Op.QKV_FUSED_ROPE_KV_WRITE,
+        {**_POSITIONS, "D": 256, "Q": 100, "K": 40, "V": 21, "R": 8},
+        {"head_dim": 20, "mode": "neox", "page_tokens": 4, "q_skip": 5, **_NORM},
+        types=("f32", "q8_0"),
+    ),
     SelfTestRow(Op.KV_WRITE_BATCHED, {**_POSITIONS, "K": 40, "V": 21}, {"page_tokens": 4}),
     SelfTestRow(
         Op.FLASH_ATTN,

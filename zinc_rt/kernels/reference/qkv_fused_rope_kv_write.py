@@ -38,8 +38,24 @@ def qkv_fused_rope_kv_write(
     RMS_NORM_FUSED_ROPE_KV_WRITE does, with head_eps. Return q [T, Q], before and after.
     """
     q, k, v = rms_norm_fused_qkv(math, x, norm_w, q_w, k_w, v_w, None, None, None, eps=eps)
-    attrs = {"head_dim": head_dim, "mode": mode, "page_tokens": page_tokens, "q_skip": q_skip}
-    rows = position, slot, page_table, kv_k, kv_v
-    return q, rms_norm_fused_rope_kv_write(
-        math, q, k, v, q_norm_w, k_norm_w, cos, sin, *rows, eps=head_eps, **attrs
+    rotated = rms_norm_fused_rope_kv_write(
+        math,
+        q,
+        k,
+        v,
+        q_norm_w,
+        k_norm_w,
+        cos,
+        sin,
+        position,
+        slot,
+        page_table,
+        kv_k,
+        kv_v,
+        eps=head_eps,
+        head_dim=head_dim,
+        mode=mode,
+        page_tokens=page_tokens,
+        q_skip=q_skip,
     )
+    return q, rotated

@@ -333,7 +333,7 @@ def make_rotation_code(
             Temp(name, F32_BYTES * capacity["tokens"] * int(graph.buffers[weight].shape[0]))
             for name, weight in zip(("k", "v"), weights[1:], strict=True)
         )
-        qkv = Ref(node.outputs[0]), k, v
+        qkv: tuple[Buffer, ...] = Ref(node.outputs[0]), k, v
         before, source = _norm_launches(kernels, node, graph, capacity, norm_w)
         parts = [Part(weight, out) for weight, out in zip(weights, qkv, strict=True)]
         projected = list(kernels.project(graph, capacity, source, parts))
