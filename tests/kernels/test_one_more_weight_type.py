@@ -15,6 +15,10 @@ SECTION, TYPE = "A weight type", "q4_1"
 CASES = (
     "MATMUL T=2 N=18 K=1312 one=1",
     "MATMUL T=66 N=10 K=1312 one=1",
+    "MATMUL T=2 N=18 K=1312 one=1 norm_groups=41 -bias",
+    "MOE_GATE_TOPK T=2 D=160 E=4 F=20 k=2",
+    "QKV_FUSED_ROPE_KV_WRITE T=2 D=1312 Q=18 K=12 V=7 R=3 ctx=20 slots=2 pages=2 page_tokens=16 kv_rows=64 "
+    "head_dim=6 mode=neox eps=1e-06",
     "EMBED T=3 V=5 D=1312",
     "RMS_NORM_FUSED_QKV T=2 D=1312 Q=18 K=10 V=7 eps=1e-06",
     "RMS_NORM_FUSED_MLP_GATE_UP T=2 D=1312 F=18 eps=1e-06 activation=silu",
