@@ -91,7 +91,8 @@ def test_kernels_match_the_oracle_bits(extended_tree: ExtendedTree) -> None:
     built = extended_tree.interpreter_in("-m", "zinc_rt.cli.asm", "--all")
     assert built.returncode == 0, built.stderr
     result = {path.stem for path in (extended_tree.root / "zinc_rt/kernels/gfx1201/built").glob(f"*_{TYPE}.zrt")}
-    matvecs = ("matvec", "matvec_norm", "matvec_parts", "matvec_glu", "matvec_glu_norm", "matvec_expert_sum")
+    uses = "norm", "parts", "glu", "glu_norm", "glu_routed", "gated", "rope", "expert_sum"
+    matvecs = ("matvec", *(f"matvec_{use}" for use in uses))
     assert result == {f"{family}_{TYPE}" for family in ("embed", "matmul", *matvecs)}
     done = extended_tree.interpreter_in("-c", TESTED)
     assert done.returncode == 0, done.stdout + done.stderr
