@@ -266,6 +266,12 @@ SNIPPETS = {
         "v_mov_b32 v1, s0\n v_cmp_eq_u32 s0, v0, v1\n WAIT\n v_cndmask_b32 v2, v0, v1, s0",
         "s_wait_alu depctr_va_sdst(0)",
     ),
+    "VALU write, SALU read of any SGPR, VALU read": hazard_snippet(
+        "sgpr-read",
+        "v_cndmask",
+        "v_mov_b32 v1, s0\n v_cmp_eq_u32 s0, v0, v1\n WAIT\n v_cndmask_b32 v2, v0, v1, s0",
+        "s_xor_b32 s4, s1, -1",
+    ),
     "VCC written and read": hazard_snippet(
         "sgpr-read",
         "v_cndmask_b32_e32 v3",

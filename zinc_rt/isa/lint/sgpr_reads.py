@@ -3,8 +3,8 @@
 After a VALU instruction reads an SGPR of a pair (s[2n:2n+1]), the pair is cached close to the VALU, and a later
 write to it needs an s_wait_alu before the value is read: sa_sdst(0) if the SALU wrote it, va_sdst(0) if the VALU
 wrote an SGPR and reads it, va_vcc(0) if the VALU wrote VCC. Scalar memory and buffer or image instructions
-complete all writes; an SALU read waits for the VALU's writes automatically. Sources: RDNA4 ISA guide 5.7, and the
-waits that LLVM 22 inserts for gfx12.
+complete all writes; an SALU read of any SGPR waits for the VALU's writes automatically. Sources: RDNA4 ISA guide
+5.7, and the waits that LLVM 22 inserts for gfx12.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def _step(subject: LintSubject, pc: int, state: SgprReadState) -> list[tuple[int
     reads, writes = effects.reads & _SCALARS, effects.writes & _SCALARS
     result: list[tuple[int, int, str]] = []
     if reads:
-        if not is_valu and reads & ~_VCC & state.read:
+        if not is_valu and reads & ~_VCC:
             state.valu = {}
         if not is_valu and reads & _VCC and state.vcc:
             state.vcc = {}
