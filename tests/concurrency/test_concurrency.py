@@ -18,7 +18,6 @@ needs_compiler = pytest.mark.skipif(
 )
 BY_NAME = {workload.name: workload for workload in WORKLOADS}
 QUICK = ("copy_wait", "two_readers_two_counters")  # all faults; of all others the correct program only, in rest
-NOT_CLEAN = ("multibuffered_loop",)  # sgpr-read in code of ziglang's clang: see docs/triton.md
 
 
 def test_each_workload_has_eight_faults_and_a_source() -> None:
@@ -36,7 +35,9 @@ def test_correct_workload_has_no_finding(name: str) -> None:
 
 
 @needs_compiler
-@pytest.mark.parametrize(("name", "fault"), [("copy_wait", 2), ("two_readers_two_counters", 2)])
+@pytest.mark.parametrize(
+    ("name", "fault"), [("copy_wait", 2), ("store_from_shared", 2), ("roles_of_different_sizes", 3)]
+)
 def test_fault_is_found_with_its_class(name: str, fault: int) -> None:
     verdict = judge(BY_NAME[name], fault)
     assert verdict.is_right, verdict
@@ -44,7 +45,7 @@ def test_fault_is_found_with_its_class(name: str, fault: int) -> None:
 
 @needs_compiler
 @pytest.mark.rest
-@pytest.mark.parametrize("workload", [item for item in WORKLOADS if item.name not in (*QUICK, *NOT_CLEAN)])
+@pytest.mark.parametrize("workload", [item for item in WORKLOADS if item.name not in QUICK])
 def test_every_correct_workload_has_no_finding(workload: Workload) -> None:
     verdict = judge(workload)
     assert verdict.is_right, verdict

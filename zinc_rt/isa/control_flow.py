@@ -7,7 +7,7 @@ rows.FLOWS defines where control continues after an instruction. Readers of code
 graph but treat register-indirect jumps differently. A reader assumes that a call returns to the next instruction
 and that s_setpc_b64 leaves the kernel. For the simulator (`running`), such jumps have an edge to every address
 that the code can form: return addresses of calls, and the results of s_getpc_b64 plus a constant. A block also
-begins at each s_barrier_wait, where a wave is suspended.
+begins where a wave may be suspended: at each s_barrier_wait, and before and after each LDS atomic.
 """
 
 from __future__ import annotations
@@ -27,6 +27,9 @@ _BY_REGISTER = ("jump", "jump_call")
 _FALLS_THROUGH = ("", "halt")
 _COMES_BACK = ("conditional", "call", "jump_call")  # for static analysis: the next instruction is reached
 _NO_SGPR = -1
+_NO_LDS_ATOMICS = (
+    "ds_load", "ds_store_", "ds_swizzle", "ds_permute", "ds_bpermute", "ds_nop", "ds_bvh", "ds_gws",
+)  # fmt: skip
 LONGEST_BYTES = 16
 """Maximum size of an instruction."""
 
@@ -81,6 +84,11 @@ def is_block_end(instruction: Instruction, *, running: bool) -> bool:
     """
     flow = instruction.row.flow
     return flow not in _FALLS_THROUGH and (running or flow != "barrier")
+
+
+def is_lds_atomic(instruction: Instruction) -> bool:
+    """Return whether an instruction changes LDS by a read-modify-write."""
+    return instruction.encoding == "DS" and not instruction.row.name.startswith(_NO_LDS_ATOMICS)
 
 
 @lru_cache(maxsize=8)
@@ -167,9 +175,10 @@ class _Search:
             following = pc + instruction.size_bytes
             if self.running:
                 self._follow_addresses(pc, instruction, addresses)
-                self._add_start(
-                    *([pc, following] if flow == "barrier" else [following] if flow == "conditional" else [])
-                )
+                if flow == "barrier" or is_lds_atomic(instruction):
+                    self._add_start(pc, following)
+                elif flow == "conditional":
+                    self._add_start(following)
                 self._add_start(*self.indirect)
             elif flow in _COMES_BACK:
                 self.starts.add(following)

@@ -628,14 +628,17 @@ def test_acquired_flag_orders_waves_of_a_workgroup() -> None:
 
 
 def test_lds_counter_orders_only_accesses_before_its_increment() -> None:
-    """The second store comes after the only increment, so it is not ordered, or before a second one."""
+    """The second store comes after the only increment, so it is not ordered, or before a second one. The other
+    wave runs as soon as the counter has changed, so it reads before that store.
+    """
     kernel = machine_code(KERNELS["counter in the LDS"])
     for again in (1, 0):
         device = EngineDevice(level="full")
         user = [*split_va(device.place(np.zeros(64, np.uint32), "out")), again, 1 + again]
         findings = device.run(kernel, threads=(64, 1, 1), user_data=user, lds_bytes=260)
-        race = ("lds-race", find_pc(kernel, "ds_load_b32 v7"))
-        assert [(finding.rule, finding.pc) for finding in findings] == ([] if again else [race])
+        race = ("lds-race", find_pc(kernel, "ds_store_b32 v1, v0 offset:128"))
+        unset = ("uninitialised-lds", find_pc(kernel, "ds_load_b32 v7"))
+        assert [(finding.rule, finding.pc) for finding in findings] == ([] if again else [race, unset])
 
 
 def test_device_scope_accesses_are_atomic_and_plain_ones_are_not() -> None:

@@ -204,6 +204,7 @@ u32 resume              # 0 at first; where the wave goes on, set at a suspensio
 u32 status
 u32 pc                  # of the last stop: byte offset in the kernel
 u32 site                # of ILLEGAL and HALT: index in the site table
+u32 spins               # 1: its last turn ended because its fuel was used up
 u32 wave_in_group
 u32 group               # linear workgroup index in the dispatch
 u32 group_x

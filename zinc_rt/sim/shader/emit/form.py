@@ -90,6 +90,12 @@ class FormFrame(Frame):
         self.set_state_field("status", int(status))
         self.b.ret(I32(int(status)))
 
+    def suspend(self, record: ir.Value, pc: ir.Value, status: Status) -> None:
+        """Return from the wave, which resumes at the record."""
+        self.set_state_field("resume", record)
+        self.set_state_field("pc", pc)
+        self.stop(status)
+
     def go_on(self) -> None:
         """Go on with the record that follows this one."""
         size = HEAD_BYTES + 4 * len(self.parameters)
@@ -224,18 +230,14 @@ class FormFlow:
         left = b.sub(b.load(self._frame.fuel, typ=I64), b.zext(cost, I64))
         b.store(left, self._frame.fuel)
         with b.cold(b.icmp_signed("<", left, 0)):
-            self._suspend(record, pc, Status.FUEL)
+            self._frame.suspend(record, pc, Status.FUEL)
 
     def suspension(self, target: int, status: Status) -> ir.Block:
         edge, block = self._places[target], self._b.append_basic_block("suspend")
         with self._b.goto_block(block):
-            self._suspend(self._frame.parameter("record", edge), self._frame.parameter("pc", edge), status)
+            frame = self._frame
+            frame.suspend(frame.parameter("record", edge), frame.parameter("pc", edge), status)
         return block
-
-    def _suspend(self, record: ir.Value, pc: ir.Value, status: Status) -> None:
-        self._frame.set_state_field("resume", record)
-        self._frame.set_state_field("pc", pc)
-        self._frame.stop(status)
 
     def jump(self, offset: ir.Value, pc: int) -> None:
         """Look the byte offset up in the record's jump table."""

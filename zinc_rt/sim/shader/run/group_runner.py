@@ -39,6 +39,7 @@ from zinc_rt.sim.shader.run.compile import LoadedCode, compile_ir, detect_host_c
 MAX_WAVES = 32  # of a workgroup: 1024 threads
 SLICE_FUEL = 1 << 17  # of one wave before the next wave of its group has its turn
 ORDERED_FUEL = 1 << 12  # the most where order_seed decides
+POLL_FUEL = 1 << 8  # of a wave that spins, each time that another one has changed LDS by an atomic (mode full)
 MIX = 0x9E3779B97F4A7C15
 WAVE_FUEL = 64  # cost of running a wave, so that a grid of empty waves also runs out of fuel
 SIMDS, SIMD_SHIFT = 4, 8  # of a workgroup processor; HW_ID1: WAVE_ID 4:0, SIMD_ID 9:8
@@ -173,14 +174,61 @@ _KEPT = (
 )  # of a group, in the context while it runs
 
 
+def _run_turn(
+    module: ir.Module, b: StructuredBuilder, records: tuple[RecordView, ...], index: Integer, slice_fuel: Integer
+) -> tuple[Integer, Integer, Integer]:
+    """Run a wave with a share of the fuel. `records`: job, context, slot. Return its status, whether it completed
+    a barrier, and whether it yielded with fuel left.
+    """
+    job, context, slot = records
+    states, state_bytes = slot.states, job.state_bytes.to(I64)
+    state = b.record(STATE, states + index.to(I64) * state_bytes)
+    phase, fuel = context.barrier_phase, context.fuel
+    share = b.least(fuel, slice_fuel)
+    context.fuel = share
+    context.hw_id1 = slot.hw_id1 | (index & SIMDS - 1) << SIMD_SHIFT | index // SIMDS
+    with b.if_(job.vector_caches != 0, likely=False):
+        _use_caches(job, context, slot.group, index)
+    outcome = b.invoke(b.inttoptr(job.wave.ir, WAVE_FUNCTION.as_pointer()), state, context)
+    state.status = outcome
+    left = context.fuel
+    is_suspended = outcome == Status.FUEL
+    state.spins = (is_suspended & (left < 0)).to(I32)
+    context.fuel = fuel - (share - left) - WAVE_FUEL
+    passed = context.barrier_phase != phase  # the barrier let go during this turn
+    with b.if_(outcome == Status.DONE):
+        _end_wave(b, context, slot, state)
+    _note_mismatch(module, b, context, slot, states, state_bytes, index, passed)
+    return outcome, passed, is_suspended & (left >= 0)
+
+
+def _poll_group(module: ir.Module, wave: int) -> ir.Function:
+    """Define i32(job, context, slot): give a short turn to each wave that spins, since another one has changed
+    LDS. So a wave that waits for too little goes on as early as it can.
+    """
+    b, records = define(module, f"poll_group{wave}", I32, job=JOB, context=CONTEXT, slot=SLOT)
+    b.function.linkage = "internal"
+    b.function.attributes.add("cold")
+    job, _, slot = records
+    with b.count(slot.waves) as (index, turns):
+        state = b.record(STATE, slot.states + index.to(I64) * job.state_bytes.to(I64))
+        turns.continue_if((state.status != Status.FUEL) | (state.spins == 0))
+        outcome, _, _ = _run_turn(module, b, tuple(records), index, Integer(b, I64(POLL_FUEL), signed=True))
+        with b.if_(outcome > Status.FUEL):
+            slot.failed = index
+            b.give(outcome)
+    b.give(Status.FUEL)
+    return b.function
+
+
 def _run_group(module: ir.Module, wave: int) -> ir.Function:
     """Define i32(job, context, slot): run the slot's waves in turn until all have ended or one stops."""
+    poll = _poll_group(module, wave)
     b, (job, context, slot) = define(module, f"run_group{wave}", I32, job=JOB, context=CONTEXT, slot=SLOT)
     b.function.linkage = "internal"
     for name in _KEPT:
         setattr(context, name, getattr(slot, name))
     states, state_bytes, waves = slot.states, job.state_bytes.to(I64), slot.waves
-    location, entry = slot.hw_id1, b.inttoptr(job.wave.ir, WAVE_FUNCTION.as_pointer())
     result = b.variable(I32, 0)
     seed, number = job.order_seed, b.variable(I64, slot.group.to(I64) << 32)
     with b.loop() as rounds:
@@ -198,31 +246,18 @@ def _run_group(module: ir.Module, wave: int) -> ir.Function:
             status = state.status
             turns.continue_if(status == Status.DONE)
             live.value += 1
-            phase = context.barrier_phase
-            turns.continue_if((status == Status.BARRIER) & (state.barrier_phase == phase))
-
-            # its turn, with a share of the fuel
-            fuel = context.fuel
-            share = b.least(fuel, slice_fuel.value)
-            context.fuel = share
-            context.hw_id1 = location | (index & SIMDS - 1) << SIMD_SHIFT | index // SIMDS
-            with b.if_(job.vector_caches != 0, likely=False):
-                _use_caches(job, context, slot.group, index)
-            outcome = b.invoke(entry, state, context)
-            state.status = outcome
-            remaining = fuel - (share - context.fuel) - WAVE_FUEL
-            context.fuel = remaining
-
-            # what came of it
-            passed = context.barrier_phase != phase  # the barrier let go during this turn
+            turns.continue_if((status == Status.BARRIER) & (state.barrier_phase == context.barrier_phase))
+            outcome, passed, yielded = _run_turn(module, b, (job, context, slot), index, slice_fuel.value)
             moved.value = moved.value | (outcome != Status.BARRIER) | passed
-            with b.if_(outcome == Status.DONE):
-                _end_wave(b, context, slot, state)
-            _note_mismatch(module, b, context, slot, states, state_bytes, index, passed)
             with b.if_(outcome > Status.FUEL):
                 slot.failed, result.value = index, outcome
                 rounds.break_()
-            with b.if_(remaining <= 0):
+            with b.if_(yielded, likely=False):
+                polled = b.invoke(poll, job, context, slot)
+                with b.if_(polled > Status.FUEL):
+                    result.value = polled
+                    rounds.break_()
+            with b.if_(context.fuel <= 0):
                 result.value = Stop.FUEL
                 rounds.break_()
         with b.if_(live.value == 0):

@@ -13,12 +13,12 @@ from collections.abc import Callable
 from llvmlite import ir  # type: ignore[import-untyped]
 
 from zinc_rt.isa import Instruction
-from zinc_rt.isa.control_flow import Block, find_branch_target
+from zinc_rt.isa.control_flow import Block, Flow, find_branch_target, is_lds_atomic
 from zinc_rt.sim.shader.emit.emitter import EmitFunction, Emitter, NotSimulated, nothing
 from zinc_rt.sim.shader.emit.float_mode import FLOAT_MODE
 from zinc_rt.sim.shader.emit.trace import count_block
 from zinc_rt.sim.shader.emit.values import I32, constant
-from zinc_rt.sim.shader.layout import EXEC_LO, M0, NO_PHASE, VCC_LO, Status
+from zinc_rt.sim.shader.layout import EXEC_LO, M0, NO_PHASE, VCC_LO, Checks, Status
 from zinc_rt.sim.shader.translate.float_modes import MODE, decode_hardware_field, find_mode_write
 
 MESSAGE_INTERRUPT, MESSAGE_DEALLOCATE_VGPRS, MESSAGE_REALTIME = 1, 3, 131
@@ -150,6 +150,16 @@ def _wait(e: Emitter, i: Instruction) -> None:
 def waits_at_barrier(block: Block) -> bool:
     """Return whether a block is an s_barrier_wait, whose emit function counts executions after the wait."""
     return bool(block.instructions) and block.instructions[0][1].row.name == "s_barrier_wait"
+
+
+def yields_after(graph: Flow, block: Block, checks: Checks) -> bool:
+    """Return whether a wave is suspended between a block and the one that follows it: in mode full before and
+    after an LDS atomic, by which waves synchronise. So the other waves run between the accesses that it separates.
+    """
+    following = graph.blocks.get(block.end)
+    if not checks.full or following is None or not block.instructions or not following.instructions:
+        return False
+    return is_lds_atomic(block.instructions[-1][1]) or is_lds_atomic(following.instructions[0][1])
 
 
 def _named_barrier(e: Emitter, i: Instruction) -> None:

@@ -31,7 +31,7 @@ from zinc_rt.sim.shader.emit.quads import QuadForms
 from zinc_rt.sim.shader.emit.slots import Touched, UnprovenReads
 from zinc_rt.sim.shader.emit.trace import Tracer, count_block
 from zinc_rt.sim.shader.emit.values import constant
-from zinc_rt.sim.shader.layout import VGPR_LIMIT, KernelVariant
+from zinc_rt.sim.shader.layout import VGPR_LIMIT, KernelVariant, Status
 from zinc_rt.sim.shader.translate.semantics import emit_instruction
 
 _BY_OFFSET = ("branch", "conditional", "call")
@@ -293,6 +293,10 @@ def _go_to(e: Emitter, frame: FormFrame) -> None:
     frame.go_to(frame.parameter("record", EDGES.index("target")))
 
 
+def _yield(e: Emitter, frame: FormFrame) -> None:
+    frame.suspend(frame.parameter("record", EDGES.index("target")), frame.position(), Status.FUEL)
+
+
 def _illegal(e: Emitter, frame: FormFrame) -> None:
     e.reports.illegal("does not decode")
 
@@ -324,6 +328,7 @@ def _scalar_defined(e: Emitter, frame: FormFrame) -> None:
 
 STEPS: dict[str, Callable[[Emitter, FormFrame], None]] = {
     "go to": _go_to,
+    "yield": _yield,
     "illegal": _illegal,
     "count": _count,
     "undefined": _undefined,
@@ -332,8 +337,8 @@ STEPS: dict[str, Callable[[Emitter, FormFrame], None]] = {
     "scalar undefined": _scalar_undefined,
     "scalar defined": _scalar_defined,
 }
-"""Steps of a program besides instructions: a jump to the next block, the end of the code, the count of a profile,
-the initial state of a register's undefined bits."""
+"""Steps of a program besides instructions: a jump to the next block, a turn of the other waves before it, the end
+of the code, the count of a profile, the initial state of a register's undefined bits."""
 
 
 def step_shape(step: str, register: int | None = None) -> FormShape:

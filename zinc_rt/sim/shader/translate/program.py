@@ -17,7 +17,7 @@ from zinc_rt.sim.shader.emit.form import EDGES, HEAD_BYTES, JUMP, register_offse
 from zinc_rt.sim.shader.emit.slots import Touched, register_name
 from zinc_rt.sim.shader.layout import VGPR_LIMIT, KernelVariant, Site
 from zinc_rt.sim.shader.translate.analysis import EXEC, Analysis, analyse_kernel
-from zinc_rt.sim.shader.translate.control import waits_at_barrier
+from zinc_rt.sim.shader.translate.control import waits_at_barrier, yields_after
 from zinc_rt.sim.shader.translate.float_modes import find_float_modes
 from zinc_rt.sim.shader.translate.forms import EmittedForm, FormShape, Situation, step_shape
 
@@ -155,6 +155,8 @@ class ProgramBuilder:
                 return
         if block.illegal_at is not None:
             self._add(step_shape("illegal"), _PLAIN, block.illegal_at)
+        elif yields_after(self._graph, block, self._variant.checks):
+            self._add(step_shape("yield"), _PLAIN, block.end).block = block.end
         elif block.end != self._following(number):
             self._add(step_shape("go to"), _PLAIN, 0).block = block.end
 

@@ -22,9 +22,9 @@ from zinc_rt.sim.shader.emit.quads import QuadForms
 from zinc_rt.sim.shader.emit.slots import RegisterSlots, Touched, UnprovenReads
 from zinc_rt.sim.shader.emit.state_slots import StateSlots
 from zinc_rt.sim.shader.emit.trace import Tracer, count_block
-from zinc_rt.sim.shader.layout import KernelVariant, Site
+from zinc_rt.sim.shader.layout import KernelVariant, Site, Status
 from zinc_rt.sim.shader.translate.analysis import Analysis, Records, analyse_kernel
-from zinc_rt.sim.shader.translate.control import waits_at_barrier
+from zinc_rt.sim.shader.translate.control import waits_at_barrier, yields_after
 from zinc_rt.sim.shader.translate.float_modes import find_float_modes
 from zinc_rt.sim.shader.translate.flow import BlockFlow
 from zinc_rt.sim.shader.translate.program import FormProvider, ProgramBuilder, RecordProgram
@@ -186,4 +186,7 @@ class _TranslationPass:
             e.reports.illegal("does not decode")
         else:
             e.quads.flush(block.successors)
-            e.b.branch(e.flow.edge(block.end, e.frame.pc))
+            yields = yields_after(self.graph, block, e.checks)
+            e.b.branch(
+                self.flow.suspension(block.end, Status.FUEL) if yields else e.flow.edge(block.end, e.frame.pc)
+            )
