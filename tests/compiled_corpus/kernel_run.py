@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import math
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -21,7 +20,7 @@ from zinc_rt.launching.dispatch import dispatch_packet
 from zinc_rt.launching.kernarg import LaunchShape, Triple, match, pack
 from zinc_rt.launching.values import LaunchBuffer, Value
 from zinc_rt.sim.interfaces import Fault
-from zinc_rt.sim.shader.emit.trace import TracedStep
+from zinc_rt.sim.shader.layout import EVERY_WAVE
 from zinc_rt.sim.shader.run.engine_device import EngineDevice
 
 FUEL = 3_000_000  # instructions of one thread, far beyond what any of the kernels takes
@@ -43,8 +42,8 @@ class KernelRun:
     findings: list[str] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
     stopped: str = ""
-    steps: list[TracedStep] = field(default_factory=list)
-    waves: int = 0  # of the launch
+    trace: np.ndarray | None = None  # TRACE records of all waves
+    accessed: dict[int, set[tuple[int, int]]] = field(default_factory=dict)  # with a trace: EngineDevice.accessed
 
 
 def load_binary(path: Path) -> Binary:
@@ -80,13 +79,13 @@ def run_kernel(
     *,
     change: Mapping[int, bytes] | None = None,
     lds_bytes: int | None = None,
-    trace: int | None = None,
+    trace: bool = False,
 ) -> KernelRun:
     """Run the job on the kernel, with these bytes of the image replaced and optionally another LDS size. `trace`:
-    the wave to trace.
+    record all register writes; without a result if there are too many.
     """
     kernel = binary.kernel
-    device = EngineDevice(level="full", fuel=FUEL, trace=trace)
+    device = EngineDevice(level="full", fuel=FUEL, trace=EVERY_WAVE if trace else None)
     buffers: dict[str, int] = {}
     values: dict[str, Value] = {}
     for location, argument in enumerate(job.args):
@@ -129,7 +128,8 @@ def run_kernel(
     except ZincError as error:
         ran.stopped = str(error)
     ran.wrong = list_differences(job)
-    ran.steps, ran.waves = device.steps, math.prod(shape.grid) * -(-math.prod(shape.block) // kernel.wave)
+    records, dropped = device.trace_records
+    ran.trace, ran.accessed = None if dropped else records, device.accessed
     return ran
 
 

@@ -17,8 +17,9 @@ import sys
 import time
 from collections import Counter
 from dataclasses import asdict, dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "sim" / "shader"), str(HERE.parent)]
@@ -28,7 +29,7 @@ from compiled_job import Job
 from equivalence import is_equivalent
 from kernel_run import Binary, load_binary, patch_code
 from mutants import Mutant, list_mutants
-from unchanged import is_output_unchanged
+from unchanged import WatchedRun, is_output_unchanged, watch
 
 from zinc_rt.host.errors import ZincError
 from zinc_rt.host.terminal import Table, show
@@ -36,13 +37,14 @@ from zinc_rt.launching.code_files import read_image
 from zinc_rt.launching.launch import LaunchStopped, launch
 from zinc_rt.perf.intervals import compute_wilson_lower_bound
 from zinc_rt.perf.triton_kernels.first_result import read_arguments
-from zinc_rt.perf.triton_kernels.references import references
+from zinc_rt.perf.triton_kernels.references import CorpusOutput, references
 from zinc_rt.perf.triton_kernels.results import copy_value
 
 OUTCOMES = ("finding", "remark", "output", "stopped", "equivalent", "missed", "crash")
 UNDECIDED = ("missed", "crash")
 TIMEOUT_SECONDS = 30.0
 _SCRATCH = (np.zeros(16, np.uint8), np.zeros(16, np.uint8))  # Triton's last two arguments
+FILL = 0x5A
 KINDS = ("wait", "barrier", "cache", "bound", "initialisation")
 
 
@@ -57,6 +59,23 @@ class TritonMutant:
     outcome: str
     text: str
     seconds: float
+
+
+def read_filled_arguments(path: Path) -> dict[str, Any]:
+    """Return the arguments of a launch, with bytes FILL in the outputs, so that stores of 0 show."""
+    kinds = json.loads(path.with_suffix(".args.json").read_text())
+    args = read_arguments(path.with_suffix(".args.json"))
+    for name, kind in kinds.items():
+        if isinstance(kind, str) and kind.startswith("out "):
+            args[name].array.view(np.uint8)[:] = FILL
+    return args
+
+
+def count_wrong_elements(expected: CorpusOutput, output: np.ndarray, initial: np.ndarray) -> int:
+    """Count the elements that differ from the reference; behind its end, those that the kernel has changed."""
+    size = expected.values.size
+    changed = output[size:] != initial[size:]
+    return expected.wrong_elements(output[:size]) + int(changed.sum())
 
 
 @cache
@@ -74,6 +93,18 @@ def list_remarks(path: Path) -> frozenset[tuple[str, int | None]]:
     """Return the remarks on the kernel itself, by rule and pc."""
     result = launch(path, grid=1, args=read_arguments(path.with_suffix(".args.json")), device="sim")
     return frozenset((remark.rule, remark.pc) for remark in result.remarks)
+
+
+def make_job(path: Path) -> Job:
+    threads = next(iter(read_image(path).kernels.values())).threads
+    assert threads is not None
+    values = read_filled_arguments(path)
+    return Job([*(copy_value(value) for value in values.values()), *_SCRATCH], 1, threads, {})
+
+
+@lru_cache(maxsize=1)
+def watch_original(path: Path) -> WatchedRun | None:
+    return watch(read_binary(path)[0], make_job(path))
 
 
 def draw_mutants(folder: Path, count: int, seed: int) -> list[tuple[Path, Mutant]]:
@@ -100,7 +131,7 @@ def judge_mutant(number: int, path: Path, mutant: Mutant) -> TritonMutant:
 def _find_outcome(path: Path, mutant: Mutant) -> tuple[str, str]:
     image = read_image(path)
     image = replace(image, image=patch_code(image.image, mutant.changed))
-    args = read_arguments(path.with_suffix(".args.json"))
+    args = read_filled_arguments(path)
     values = {name: copy_value(value) for name, value in args.items()}
     try:
         result = launch(image, grid=1, args=args, device="sim", timeout_seconds=TIMEOUT_SECONDS)
@@ -114,14 +145,14 @@ def _find_outcome(path: Path, mutant: Mutant) -> tuple[str, str]:
     if added:
         return "remark", f"{added[0].rule}: {added[0].detail}"
     for name, item in references(path.stem, values).items():
-        if wrong := item.wrong_elements(result.outputs[name]):
+        if wrong := count_wrong_elements(item, result.outputs[name], values[name]):
             return "output", f"{wrong} elements of {name}"
     binary, _ = read_binary(path)
-    threads = next(iter(image.kernels.values())).threads
-    assert threads is not None
-    count = math.prod(threads)
-    job = Job([*values.values(), *_SCRATCH], 1, threads, {})
-    proof = is_equivalent(binary, mutant, count) or is_output_unchanged(binary, job, mutant, count // 32)
+    job = make_job(path)
+    assert isinstance(job.threads, tuple)
+    proof = is_equivalent(binary, mutant, math.prod(job.threads)) or is_output_unchanged(
+        binary, job, mutant, watch_original(path)
+    )
     return ("equivalent", proof) if proof else ("missed", "")
 
 
@@ -139,7 +170,8 @@ def main() -> int:
         for line in options.json.read_text().splitlines():
             verdict = TritonMutant(**json.loads(line))
             verdicts[verdict.number] = verdict
-    for number, (path, mutant) in enumerate(draw_mutants(options.folder, options.count, options.seed)):
+    drawn = enumerate(draw_mutants(options.folder, options.count, options.seed))
+    for judged, (number, (path, mutant)) in enumerate(sorted(drawn, key=lambda item: item[1][0])):
         if number in verdicts and verdicts[number].outcome not in UNDECIDED:
             continue
         verdict = judge_mutant(number, path, mutant)
@@ -149,8 +181,8 @@ def main() -> int:
                 file.write(json.dumps(asdict(verdict)) + "\n")
         if verdict.outcome in UNDECIDED:
             print(f"{verdict.outcome}  {verdict.kernel} {verdict.kind}: {verdict.what} {verdict.text}", flush=True)
-        elif number % 20 == 19:
-            print(f"{number + 1} of {options.count}", file=sys.stderr, flush=True)
+        elif judged % 20 == 19:
+            print(f"{judged + 1} of {options.count}", file=sys.stderr, flush=True)
     return print_result(list(verdicts.values()))
 
 

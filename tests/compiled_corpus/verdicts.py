@@ -92,5 +92,5 @@ def decide_by_running(binary: Binary, variant: Variant, mutant: Mutant) -> Mutan
     ):
         if words:
             return MutantVerdict(variant, mutant, outcome, words[0])
-    proof = is_output_unchanged(binary, load_job(variant.name), mutant, ran.waves)
+    proof = is_output_unchanged(binary, load_job(variant.name), mutant)
     return MutantVerdict(variant, mutant, "equivalent" if proof else "missed", proof)

@@ -286,7 +286,7 @@ ptr profile             # u64 per block (Checks.profile)
 ptr trace               # TRACE records (Checks.trace)
 u32 trace_capacity
 u32 trace_count         # may exceed the capacity
-u32 trace_wave          # wave_index of the traced wave
+u32 trace_wave          # wave_index of the traced wave, or EVERY_WAVE
 ptr debug               # DEBUG (Checks.debug)
 """)
 
@@ -421,10 +421,12 @@ u32 pc
 u32 slot                # register: 0 to 255 VGPR, 256 + n SGPR, 0xffffffff none (instruction without a result)
 u64 exec
 u32 values 64           # a VGPR's lanes, or an SGPR's value in [0]
+u32 wave                # its wave_index
 """,
     padded=8,
 )
 NO_SLOT = 0xFFFFFFFF
+EVERY_WAVE = 0xFFFFFFFF
 
 
 def state_bytes(wave: int, vgprs: int) -> int:

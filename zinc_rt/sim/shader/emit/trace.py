@@ -1,4 +1,4 @@
-"""Optional trace of one wave's register writes per instruction, and execution counts of blocks."""
+"""Optional trace of the register writes per instruction of one wave or all, and execution counts of blocks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from zinc_rt.sim.shader.emit.builder import CodeBuilder
 from zinc_rt.sim.shader.emit.emitter import Emitter
 from zinc_rt.sim.shader.emit.slots import Touched, register_name
 from zinc_rt.sim.shader.emit.values import I1, I32, I64, POINTER, VOID, constant
-from zinc_rt.sim.shader.layout import CONTEXT, NO_SLOT, SCC, TRACE, VGPR_LIMIT
+from zinc_rt.sim.shader.layout import CONTEXT, EVERY_WAVE, NO_SLOT, SCC, STATE, TRACE, VGPR_LIMIT
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,9 @@ class Tracer:
     def start(self) -> None:
         """Emit the setup at the function's entry."""
         e = self.e
-        e.b.store(e.b.equal(e.frame.state_field("wave_index"), e.frame.field("trace_wave")), self.active)
+        chosen = e.frame.field("trace_wave")
+        is_chosen = e.b.equal(e.frame.state_field("wave_index"), chosen)
+        e.b.store(e.b.any(is_chosen, e.b.equal(chosen, EVERY_WAVE)), self.active)
 
     def before(self, *, last: bool) -> None:
         """Prepare an instruction. `last`: the instruction ends its block, so its record is written now."""
@@ -97,22 +99,24 @@ class Tracer:
 
     def _record(self, slot: int, value: ir.Value) -> None:
         e = self.e
-        kind = ir.FunctionType(VOID, [POINTER, I32, I32, I64, e.b.lanes(I32)])
+        kind = ir.FunctionType(VOID, [POINTER, POINTER, I32, I32, I64, e.b.lanes(I32)])
         helper = e.b.helper("zrt.trace", kind, _build)
-        arguments = [e.frame.context, e.frame.position(), constant(slot), e.b.load(self._exec, typ=I64), value]
-        e.b.call(helper, arguments)
+        frame = e.frame
+        execution = e.b.load(self._exec, typ=I64)
+        e.b.call(helper, [frame.state, frame.context, frame.position(), constant(slot), execution, value])
 
 
 def _build(function: ir.Function) -> None:
     function.attributes.add("cold")
-    context, pc, slot, execution, value = function.args
+    state, context, pc, slot, execution, value = function.args
     b = CodeBuilder(function.append_basic_block("entry"))
     index = b.get(context, CONTEXT, "trace_count")
     b.put(context, CONTEXT, "trace_count", b.add(index, 1))
     with b.if_then(b.below(index, b.get(context, CONTEXT, "trace_capacity"))):
         records = b.get(context, CONTEXT, "trace")
         record = b.offset(records, b.mul(b.zext(index, I64), TRACE.size_bytes))
-        for name, part in {"pc": pc, "slot": slot, "exec": execution, "values": value}.items():
+        wave = b.get(state, STATE, "wave_index")
+        for name, part in {"pc": pc, "slot": slot, "exec": execution, "values": value, "wave": wave}.items():
             b.store(part, b.at(record, TRACE, name), align=4)
     b.ret_void()
 

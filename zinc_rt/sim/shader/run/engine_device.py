@@ -23,7 +23,7 @@ from zinc_rt.sim.shader.checks.finding_text import FindingText, WaveFinding
 from zinc_rt.sim.shader.checks.watchpoints import LaneStore, StoreWatchpoint
 from zinc_rt.sim.shader.emit.trace import TracedStep
 from zinc_rt.sim.shader.launch_setup import FLOAT_MODE, LaunchSetup
-from zinc_rt.sim.shader.layout import Checks
+from zinc_rt.sim.shader.layout import EVERY_WAVE, TRACE, Checks
 from zinc_rt.sim.shader.memory.ranges import PlacedArray, RangeTable, of_arrays
 from zinc_rt.sim.shader.run.debugger import DebuggedLaunch, WaveDebugger
 from zinc_rt.sim.shader.run.group_runner import Stop
@@ -48,8 +48,9 @@ class EngineDevice:
 
     `level`: off, fast or full. `perturb`: a seed that moves inexact instructions by up to one ULP; 0: correctly
     rounded. `trace`: number of a wave in the launch; `traced` then returns the register writes of each of its
-    instructions in the last run. `fuel`: approximate number of instructions per thread after which a launch counts
-    as endless. `target`: the chip; None: DEFAULT_ARCH. `debugger` stops the waves.
+    instructions in the last run. EVERY_WAVE: of all waves, as `trace_records`, with `accessed`. `fuel`:
+    approximate number of instructions per thread after which a launch counts as endless. `target`: the chip; None:
+    DEFAULT_ARCH. `debugger` stops the waves.
     """
 
     def __init__(
@@ -68,6 +69,8 @@ class EngineDevice:
         self._trace, self._debugger = trace, debugger
         self.traced: list[str] = []
         self.steps: list[TracedStep] = []  # of it, as data
+        self.trace_records: tuple[np.ndarray, int] = (np.zeros(0, TRACE.dtype), 0)  # and the number dropped
+        self.accessed: dict[int, set[tuple[int, int]]] = {}  # the arrays, by address, of each memory instruction
         self._watchpoint: StoreWatchpoint | None = None
         self.watchpoint_hits: list[LaneStore] = []
         self._seed, self._fuel = perturb, fuel
@@ -167,7 +170,9 @@ class EngineDevice:
             stop = run.advance(ROUND_SECONDS, left)
             left = None if left is None else 0
         self._table.refresh()
-        if self._trace is not None:
+        if self._trace == EVERY_WAVE:
+            self.trace_records, self.accessed = run.trace_records(), run.accessed_ranges()
+        elif self._trace is not None:
             self.traced, self.steps = run.trace(), run.steps()
         if self._watchpoint is not None:
             self.watchpoint_hits = self._watchpoint.list_hits(run.kernel.sites)

@@ -52,7 +52,7 @@ from zinc_rt.sim.shader.run.touched_memory import find_ranges_by_site, find_touc
 from zinc_rt.sim.shader.run.unfinished import StandingWave
 from zinc_rt.sim.shader_engine import Accesses
 
-TRACE_KEPT = 1 << 14  # records
+TRACE_KEPT = 1 << 18  # records
 FINDINGS_KEPT = 1024  # records of one thread and launch, or twice the number of sites: each has at least one
 RESIDENT = 64  # workgroups under way at once where each waits for others
 FRESH_EVERY = 4  # of so many turns one starts a new workgroup instead of going on with an old one
@@ -396,6 +396,12 @@ class LaunchRun:
         assert self._table is not None
         arrays = [(thread.memory_sites, thread.extents) for thread in self.threads]
         return find_ranges_by_site(self.kernel.memory_pcs, arrays, self._table.ranges)
+
+    def trace_records(self) -> tuple[np.ndarray, int]:
+        """Return the TRACE records so far, and the number of further ones that did not fit."""
+        kept = [thread.trace[: thread.block["trace_count"]] for thread in self.threads]
+        count = sum(int(thread.block["trace_count"]) for thread in self.threads)
+        return np.concatenate(kept), count - sum(map(len, kept))
 
     def steps(self) -> list[TracedStep]:
         """Return the steps of the traced wave so far, as data."""
