@@ -22,6 +22,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -80,6 +81,8 @@ class OutsideRow:
     findings: list[str] = field(default_factory=list)
     known: int = 0  # findings that PROJECT.yaml explains
     seconds: float = 0.0
+    compiler: str = ""
+    instructions: list[str] = field(default_factory=list)  # that the simulated device refuses
 
 
 def _compare_operations(project: str, file: str, package: str) -> OutsideProgram:
@@ -168,9 +171,16 @@ def replace_sizes(text: str, file: OutsideFile) -> str:
     return text
 
 
+def find_version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""
+
+
 def run_program(program: OutsideProgram, arguments: argparse.Namespace) -> OutsideRow:
     """Run one program."""
-    row = OutsideRow(program.project, program.name)
+    row = OutsideRow(program.project, program.name, compiler=f"triton {find_version('triton')}")
     missing = [package for package in ("triton", "torch", *program.packages) if find_spec(package) is None]
     if missing:
         row.reason = f"the package {missing[0]} is not installed"
@@ -210,7 +220,8 @@ def run_program(program: OutsideProgram, arguments: argparse.Namespace) -> Outsi
         else:
             row.result = "failed"
         if row.result != "right" and not row.reason:
-            row.reason = next(iter(reversed(result.stderr.strip().splitlines())), "")
+            problems = re.findall(r"^(?:refused|wrong) .*", result.stdout, re.MULTILINE)
+            row.reason = next(iter([*row.findings, *problems, *reversed(result.stderr.strip().splitlines())]), "")
     return row
 
 
@@ -228,27 +239,29 @@ def judge_output(row: OutsideRow, program: OutsideProgram, output: str, report: 
 
     row.right = count_matches(program.right) if program.right else int(measure["exit_code"] == 0)
     row.wrong, row.refused = count_matches(program.wrong), count_matches(program.refused)
+    refused = re.findall(r"does not support: (.+)", output)
+    row.instructions = sorted({name for names in refused for name in re.findall(r"\w+(?= \()", names)})
     failed = measure["exit_code"] or row.wrong or row.refused or not row.right
     row.result = "failed" if failed else "findings" if row.findings else "right"
 
 
 COLUMNS = (
-    "project", "program", "result", "kernels", "code objects", "launches", "right", "wrong", "refused", "findings",
-    "known", "seconds",
+    "project", "program", "compiler", "result", "kernels", "code objects", "launches", "right", "wrong", "refused",
+    "findings", "known", "seconds",
 )  # fmt: skip
 
 
 def _format_row(row: OutsideRow) -> tuple[str | int, ...]:
     return (
-        row.project, row.name, row.result, row.kernels, row.code_objects, row.launches, row.right, row.wrong,
-        row.refused, len(row.findings), row.known, round(row.seconds),
+        row.project, row.name, row.compiler, row.result, row.kernels, row.code_objects, row.launches, row.right,
+        row.wrong, row.refused, len(row.findings), row.known, round(row.seconds),
     )  # fmt: skip
 
 
 def _add_up(rows: Sequence[OutsideRow]) -> tuple[str | int, ...]:
     ran = [_format_row(row) for row in rows if row.result != "skipped"]
-    sums = [sum(int(row[index]) for row in ran) for index in range(3, len(COLUMNS))]
-    return f"{len({row[0] for row in ran})} projects", f"{len(ran)} programs", "", *sums
+    sums = [sum(int(row[index]) for row in ran) for index in range(COLUMNS.index("kernels"), len(COLUMNS))]
+    return f"{len({row[0] for row in ran})} projects", f"{len(ran)} programs", "", "", *sums
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -270,6 +283,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         rows.append(run_program(program, arguments))
         last = rows[-1]
         print(f"{last.project} {last.name}: {last.result} {last.reason}", file=sys.stderr)
+        if last.instructions:
+            print(f"{last.project} {last.name}: refused {', '.join(last.instructions)}", file=sys.stderr)
     show(Table(COLUMNS, [*map(_format_row, rows), _add_up(rows)]))
     if arguments.json:
         Path(arguments.json).write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")

@@ -289,6 +289,15 @@ def parallel_forgetting_attn_case() -> ComparedOperation:
     return _round_to_bf16(ComparedOperation(partial(_first, parallel_forgetting_attn), exact_result, inputs))
 
 
+def matmul_case() -> ComparedOperation:
+    from fla.ops.utils.matmul import matmul
+
+    inputs = [random_tensor(70, 48), random_tensor(48, 40, seed=8)]
+    return replace(
+        _round_to_bf16(ComparedOperation(matmul, lambda a, b: a.float() @ b.float(), inputs)), backward=False
+    )
+
+
 def chunk_local_cumsum_case() -> ComparedOperation:
     from fla.ops.utils import chunk_local_cumsum
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from triton.runtime.autotuner import Autotuner
+from triton.runtime.errors import OutOfResources
 
 DEVICE = "cuda"
 HALF = 2e-2  # the tolerance of results in bf16
@@ -41,16 +42,27 @@ def compute_rms_norm(x: torch.Tensor, weight: torch.Tensor, epsilon: float = 1e-
 
 
 def choose_one_configuration() -> None:
-    """Give Triton's autotuner one configuration for each kernel, the one with the most warps: its code is the
-    shortest, and LLVM needs up to a minute for a long one. Call it before importing kernels.
+    """Give Triton's autotuner one configuration for each kernel, the one with the most warps whose LDS fits: its
+    code is the shortest, and LLVM needs up to a minute for a long one. Call it before importing kernels.
     """
-    original = Autotuner.__init__
+    initialise, run = Autotuner.__init__, Autotuner.run
 
-    def initialise(self: Any, fn: Any, arg_names: Any, configs: list[Any], *args: Any, **kwargs: Any) -> None:
-        best = max(configs, key=lambda config: (config.num_warps, -config.num_stages), default=None)
-        original(self, fn, arg_names, configs if best is None else [best], *args, **kwargs)
+    def initialise_with_one(
+        self: Any, fn: Any, arg_names: Any, configs: list[Any], *args: Any, **kwargs: Any
+    ) -> None:
+        self.others = sorted(configs, key=lambda config: (-config.num_warps, config.num_stages))
+        initialise(self, fn, arg_names, [self.others.pop(0)] if configs else [], *args, **kwargs)
 
-    Autotuner.__init__ = initialise
+    def run_first_that_fits(self: Any, *args: Any, **kwargs: Any) -> Any:
+        while True:
+            try:
+                return run(self, *args, **kwargs)
+            except OutOfResources:
+                if not self.others:
+                    raise
+                self.configs = [self.others.pop(0)]
+
+    Autotuner.__init__, Autotuner.run = initialise_with_one, run_first_that_fits
 
 
 def find_differences(case: ComparedOperation) -> list[str]:
