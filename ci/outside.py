@@ -1,4 +1,5 @@
-"""Run programs of other projects under `zinc-rt sanitize`: Triton's tutorials and kernels from wheels.
+"""Run programs of other projects under `zinc-rt sanitize` (Triton's tutorials, kernels from wheels), and kernels
+that other compilers compile (clang).
 
     python3 ci/run.py outside [NAME ...] [--files FOLDER] [--offline] [--json F]
 
@@ -30,6 +31,7 @@ from zinc_rt.host.terminal import Table, show
 
 ROOT = Path(__file__).resolve().parents[1]
 CACHE = ROOT / "build" / "outside"
+CORPUS = ROOT / "tests" / "compiled_corpus" / "corpus_command.py"
 PROGRAMS = Path(__file__).with_name("outside_programs")
 TRITON = "https://raw.githubusercontent.com/triton-lang/triton/6cc4505027d7b39fe18a44a7f89085b8babb7400/python/tutorials/"
 TIMEOUT_SECONDS = 1800
@@ -245,6 +247,39 @@ def judge_output(row: OutsideRow, program: OutsideProgram, output: str, report: 
     row.result = "failed" if failed else "findings" if row.findings else "right"
 
 
+def run_compilers(each: int) -> list[OutsideRow]:
+    """Run the kernels of tests/compiled_corpus, each source in `each` variants: the compilers that are installed,
+    O0 to O3, both wave sizes. Return a row per compiler.
+    """
+    start = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="zinc-rt-outside-") as name:
+        report = Path(name) / "report.json"
+        words = [str(CORPUS), "--each", str(each), "--mutants", "0", "--levels", "0", "1", "2", "3"]
+        result = subprocess.run(
+            [sys.executable, *words, "--json", str(report)], capture_output=True, text=True, check=False
+        )
+        if not report.exists():
+            output = (result.stdout + result.stderr).strip()
+            return [OutsideRow("clang", "OpenCL C and C", reason=output.splitlines()[-1] if output else "")]
+        kernels = json.loads(report.read_text())["kernels"]
+    rows = []
+    for compiler in sorted({kernel["compiler"] for kernel in kernels}):
+        own = [kernel for kernel in kernels if kernel["compiler"] == compiler]
+        row = OutsideRow("clang", compiler, compiler=f"clang {own[0]['clang']}", code_objects=len(own))
+        row.kernels, row.launches = len({kernel["source"] for kernel in own}), len(own)
+        row.findings = [
+            f"{kernel['key']}: {text}" for kernel in own for text in (*kernel["lint"], *kernel["findings"])
+        ]
+        row.refused = sum(bool(kernel["stopped"]) for kernel in own)
+        row.wrong = sum(bool(kernel["wrong"]) for kernel in own)
+        row.right = len(own) - row.refused - row.wrong
+        row.result = "right" if row.right == len(own) and not row.findings else "failed"
+        row.reason = next(iter([*row.findings, *(kernel["stopped"] for kernel in own if kernel["stopped"])]), "")
+        row.seconds = (time.monotonic() - start) * len(own) / len(kernels)  # its share
+        rows.append(row)
+    return rows
+
+
 COLUMNS = (
     "project", "program", "compiler", "result", "kernels", "code objects", "launches", "right", "wrong", "refused",
     "findings", "known", "seconds",
@@ -265,10 +300,13 @@ def _add_up(rows: Sequence[OutsideRow]) -> tuple[str | int, ...]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="ci/run.py outside", description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(prog="ci/run.py outside", description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help="programs or projects (default: all)")
     parser.add_argument(
         "--files", type=Path, metavar="FOLDER", help="use the files in this folder instead of downloading them"
+    )
+    parser.add_argument(
+        "--each", type=int, default=3, metavar="N", help="of clang: variants of every source (default 3)"
     )
     parser.add_argument("--offline", action="store_true", help="fetch nothing")
     parser.add_argument("--json", metavar="F", help="write the rows")
@@ -276,9 +314,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     chosen = [
         item for item in PROGRAMS_OF if not arguments.names or {item.name, item.project} & set(arguments.names)
     ]
-    if not chosen:
-        parser.error(f"no such program: {', '.join(item.name for item in PROGRAMS_OF)}")
-    rows = []
+    has_clang = not arguments.names or "clang" in arguments.names
+    if not chosen and not has_clang:
+        parser.error(f"no such program: {', '.join(item.name for item in PROGRAMS_OF)}, clang")
+    rows = run_compilers(arguments.each) if has_clang else []
+    for row in rows:
+        print(f"{row.project} {row.name}: {row.result} {row.reason}", file=sys.stderr)
     for program in chosen:
         rows.append(run_program(program, arguments))
         last = rows[-1]

@@ -31,6 +31,9 @@ def main() -> int:
         "--each", type=int, default=2, metavar="N", help="number of variants of every source (default 2)"
     )
     parser.add_argument(
+        "--levels", type=int, nargs="+", default=made.LEVELS, metavar="N", help="levels of -O (default 1 2 3)"
+    )
+    parser.add_argument(
         "--mutants",
         type=int,
         default=8,
@@ -45,16 +48,15 @@ def main() -> int:
     if not made.find_compilers():
         print("no compiler: neither clang-19 with ld.lld-19 nor the extra asm (ziglang) is installed")
         return 77
-    chosen = [
-        variant for variant in made.spread_variants(args.each) if not args.names or variant.name in args.names
-    ]
+    variants = made.spread_variants(args.each, args.levels)
+    chosen = [variant for variant in variants if not args.names or variant.name in args.names]
     start = time.monotonic()
     kernels, result = [], []
     for number, variant in enumerate(chosen):
         kernel = judge_kernel(variant)
         kernels.append(kernel)
         print_kernel(kernel)
-        if kernel.is_clean and number % args.each == 0:
+        if kernel.is_clean and number % args.each == 0 and args.mutants:
             result += list(judge_mutants(variant, args.mutants, runs=args.runs))
     for item in result:
         if item.outcome == "missed":
@@ -94,11 +96,16 @@ def print_table(headings: tuple[str, ...], rows: list[list[Any]]) -> None:
     print()
 
 
+def find_clang_version(compiler: made.Compiler) -> str:
+    return made.compiler_version(compiler).split(" (")[0].removeprefix("clang version ").splitlines()[0]
+
+
 def result_details(kernels: list[KernelVerdict], verdicts: list[MutantVerdict]) -> dict[str, Any]:
     return {
         "kernels": [
-            {"key": kernel.variant.key, "lint": kernel.lint, "findings": kernel.ran.findings,
-             "wrong": kernel.ran.wrong}
+            {"key": kernel.variant.key, "source": kernel.variant.name, "compiler": kernel.variant.compiler.name,
+             "clang": find_clang_version(kernel.variant.compiler), "lint": kernel.lint,
+             "findings": kernel.ran.findings, "wrong": kernel.ran.wrong, "stopped": kernel.ran.stopped}
             for kernel in kernels
         ],
         "mutants": [

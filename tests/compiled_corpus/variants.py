@@ -1,4 +1,4 @@
-"""One source as many kernel binaries: every compiler that is here, O1 to O3, both wave sizes; built once and kept.
+"""One source as many kernel binaries: every compiler that is here, O1 to O3 (O0 on demand), both wave sizes.
 
 A binary lies in the cache folder under the hash of its source, its flags and its compiler's version.
 """
@@ -6,10 +6,12 @@ A binary lies in the cache folder under the hash of its source, its flags and it
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
@@ -63,8 +65,14 @@ class Variant:
 
 @cache
 def find_compilers() -> tuple[Compiler, ...]:
-    """Return the compilers of this machine: Debian's clang-19 with ld.lld-19, and the clang in ziglang."""
+    """Return the compilers of this machine: Debian's clang-19 with ld.lld-19, the clang in ziglang, and those of
+    other versions of ziglang in the folders of ZIGLANG_FOLDERS (`pip install --target FOLDER ziglang==0.14.1`).
+    """
     result = []
+    for folder in filter(None, os.environ.get("ZIGLANG_FOLDERS", "").split(os.pathsep)):
+        zig = (str(Path(folder) / "ziglang" / "zig"),)
+        number = subprocess.run([*zig, "version"], capture_output=True, text=True, check=True).stdout.strip()
+        result.append(Compiler(f"zig-{number}", (*zig, "clang"), (*zig, "ld.lld")))
     if shutil.which("clang-19") and shutil.which("ld.lld-19"):
         result.append(Compiler("clang-19", ("clang-19",), ("ld.lld-19",)))
     if find_spec("ziglang") is not None:
@@ -77,22 +85,22 @@ def list_sources() -> list[Path]:
     return sorted([*C_KERNELS.glob("*.c"), *OPENCL.glob("*.cl")], key=lambda path: path.stem)
 
 
-def list_variants() -> list[Variant]:
+def list_variants(levels: Sequence[int] = LEVELS) -> list[Variant]:
     """Return every variant that can be compiled, grouped by source."""
     return [
         Variant(source, compiler, level, wave)
         for source in list_sources()
         for compiler in find_compilers()
-        for level in LEVELS
+        for level in levels
         for wave in WAVES
         if ONLY_WAVE.get(source.stem, wave) == wave and source.stem not in DYNAMIC_STACK
     ]
 
 
-def spread_variants(count: int) -> list[Variant]:
+def spread_variants(count: int, levels: Sequence[int] = LEVELS) -> list[Variant]:
     """`count` variants of every source, so that all compilers, levels and wave sizes come in turn."""
     by_source: dict[Path, list[Variant]] = {}
-    for variant in list_variants():
+    for variant in list_variants(levels):
         by_source.setdefault(variant.source, []).append(variant)
     return [
         of_one[(7 * number + 5 * turn) % len(of_one)]
@@ -109,7 +117,8 @@ def compiler_version(compiler: Compiler) -> str:
 def compile_variant(variant: Variant) -> Path:
     """The linked code object's file. Raises RuntimeError with the compiler's output."""
     flags = [*TARGET, *LANGUAGE[variant.source.suffix], f"-O{variant.level}", f"-DWAVE={variant.wave}"]
-    flags += C_OF_19 if variant.compiler.name == "clang-19" and variant.source.suffix == ".c" else ()
+    is_c = variant.source.suffix == ".c"
+    flags += C_OF_19 if is_c and "clang version 19" in compiler_version(variant.compiler) else ()
     flags += ["-mwavefrontsize64"] if variant.wave == 64 else []
     job = hashlib.sha256(compiler_version(variant.compiler).encode() + " ".join(flags).encode())
     for path in (variant.source, *HEADERS):

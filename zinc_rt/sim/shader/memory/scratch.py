@@ -2,8 +2,9 @@
 spills.
 
 Functions save registers that their caller may not have written, so whole undefined dwords may be stored in line; a
-reload restores the undefined bits. A shadow byte has in bits 3:0 the stored bytes of the dword, in bits 7:4 those
-of them with undefined bits.
+reload restores the undefined bits. In kernels with such stores, and where clang without optimisation reloads a
+register of a whole wave before it writes the first lane, dwords that were never stored load as undefined. A shadow
+byte has in bits 3:0 the stored bytes of the dword, in bits 7:4 those of them with undefined bits.
 """
 
 from __future__ import annotations
@@ -78,11 +79,13 @@ def _load(e: Emitter, i: Instruction, size_bytes: int) -> list[ir.Value]:
             of = ir.VectorType(I8, words * e.wave)
             have = b.load(_rows(e, first, "scratch_shadow", 1), typ=of, align=1)
             saved = e.slots.unproven.saved
-            known = b.equal(b.and_(have, 15) if saved else have, 15)
-            bits = ir.IntType(words * e.wave)
-            others = b.not_(e.exec.mask()) if not e.exec.full else constant(0, b.lanes(I1))
-            inactive = b.shuffled(others, (n % e.wave for n in range(words * e.wave)), others)
-            condition = b.equal(b.bitcast(b.or_(known, inactive), bits), bits(-1))
+            if saved:
+                condition = I1(1)
+            else:
+                bits = ir.IntType(words * e.wave)
+                others = b.not_(e.exec.mask()) if not e.exec.full else constant(0, b.lanes(I1))
+                inactive = b.shuffled(others, (n % e.wave for n in range(words * e.wave)), others)
+                condition = b.equal(b.bitcast(b.or_(b.equal(have, 15), inactive), bits), bits(-1))
         b.cbranch(condition, fast, slow).set_weights([access.OFTEN, 1])
         b.position_at_end(fast)
         rows = _rows(e, first, "scratch_base", 4)
@@ -116,13 +119,15 @@ def _load(e: Emitter, i: Instruction, size_bytes: int) -> list[ir.Value]:
 
 
 def _undefined(e: Emitter, have: ir.Value, index: int) -> ir.Value:
-    """Return the bytes of dword `index` that were stored undefined, from the shadow bytes, as <W x i32>."""
+    """Return the bytes of dword `index` that were stored undefined or not at all, from the shadow bytes, as
+    <W x i32>.
+    """
     b = e.b
     mine = b.zext(b.shuffled(have, range(index * e.wave, (index + 1) * e.wave)), b.lanes(I32))
     bits = constant(0, b.lanes(I32))
     for byte in range(4):
-        flagged = b.unequal(b.and_(mine, 16 << byte), 0)
-        bits = b.or_(bits, b.select(flagged, constant(0xFF << 8 * byte, bits.type), 0))
+        is_defined = b.equal(b.and_(mine, 17 << byte), 1 << byte)
+        bits = b.or_(bits, b.select(is_defined, 0, constant(0xFF << 8 * byte, bits.type)))
     return bits
 
 

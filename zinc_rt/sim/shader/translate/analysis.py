@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 
 from zinc_rt.isa import Instruction, Kind, Operand
 from zinc_rt.isa.control_flow import Block, Flow
@@ -213,12 +214,24 @@ def _find_unproven_reads(
         return known
 
     forward(graph, at_start | 1 << _RELATIVE, step)
+    unproven.saved |= _reloads_whole_waves(graph)
     if unproven.saved:  # then values loaded from scratch may be undefined
         saved = True
         forward(graph, at_start | 1 << _RELATIVE, step)
     for missing in unproven.by_pc.values():
         unproven.tracked |= missing
     return unproven
+
+
+def _reloads_whole_waves(graph: Flow) -> bool:
+    """Return whether a scratch load follows `s_or_saveexec s, -1`: it may be of a register never stored."""
+    return any(
+        load.row.name.startswith("scratch_load")
+        and save.mnemonic.startswith("s_or_saveexec")
+        and save.operands[1].value == -1
+        for block in graph.blocks.values()
+        for (_, save), (_, load) in pairwise(block.instructions)
+    )
 
 
 _NARROWING = ("s_and_saveexec", "s_and_not0_saveexec", "s_and_not0_wrexec")
