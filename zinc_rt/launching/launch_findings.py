@@ -34,12 +34,14 @@ def choose_tools(mode: str, tools: Sequence[str] | None) -> frozenset[str]:
 
 class LaunchFindings:
     """Collects the findings of a launch. `tools`: the tools whose findings count; findings that end the launch,
-    and findings of the device itself, always count.
+    and findings of the device itself, always count. `placed`: arguments in memory that `watch` is not told of.
     """
 
-    def __init__(self, driver: Driver, image: CodeImage, tools: frozenset[str]) -> None:
+    def __init__(
+        self, driver: Driver, image: CodeImage, tools: frozenset[str], placed: Sequence[PlacedBuffer] = ()
+    ) -> None:
         self._side = driver if isinstance(driver, SideChannel) else None
-        self._image, self._tools = image, tools
+        self._image, self._tools, self._placed = image, tools, tuple(placed)
         self._buffers: dict[str, tuple[DeviceBuffer, LaunchBuffer]] = {}
         self._before = 0
         self.begin()
@@ -132,5 +134,5 @@ class LaunchFindings:
 
     def locate(self, findings: Sequence[ReportedFinding]) -> tuple[FindingGroup, ...]:
         """Return the findings in groups, with source lines and accessed elements."""
-        placed = [PlacedBuffer(name, index.gpu_va, value.array) for name, (index, value) in self._buffers.items()]
-        return locate_groups(group_findings(findings), self._image, placed)
+        watched = [PlacedBuffer(name, index.gpu_va, value.array) for name, (index, value) in self._buffers.items()]
+        return locate_groups(group_findings(findings), self._image, (*watched, *self._placed))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,12 +22,12 @@ from zinc_rt.kmd.kfd import KfdGpu, KfdProcess
 from zinc_rt.kmd.transport import DeviceBuffer, Placement
 from zinc_rt.launching.code_object import CodeImage, CodeKernel, read_code_object
 from zinc_rt.launching.dispatch import KernelOnQueue
-from zinc_rt.launching.finding_groups import FindingGroup, ReportedFinding, group_findings
+from zinc_rt.launching.finding_groups import FindingGroup
 from zinc_rt.launching.hostcall import HostcallBuffer, print_text
 from zinc_rt.launching.kernarg import LaunchShape, Matched, Triple, pack, require_supported
 from zinc_rt.launching.launch import LaunchStopped, refuse_unsimulated
 from zinc_rt.launching.launch_findings import LaunchFindings, choose_tools
-from zinc_rt.launching.located import PlacedBuffer, locate_groups, strip_parameter_types
+from zinc_rt.launching.located import strip_parameter_types
 from zinc_rt.launching.source_lines import SourceLines, read_source_lines, shorten_path
 from zinc_rt.launching.triton_memory import DeviceCopies, HostPointer
 from zinc_rt.sim.serve.client import SimClient
@@ -132,19 +132,6 @@ class _ReusedQueue(KernelOnQueue):
         self._of_launch.clear()
 
 
-class _TritonFindings(LaunchFindings):
-    """The findings of one launch among pointers into the copies."""
-
-    def __init__(
-        self, driver: SimClient, image: CodeImage, tools: frozenset[str], placed: list[PlacedBuffer]
-    ) -> None:
-        super().__init__(driver, image, tools)
-        self._placed = placed
-
-    def _locate(self, findings: Sequence[ReportedFinding]) -> tuple[FindingGroup, ...]:
-        return locate_groups(group_findings(findings), self._image, self._placed)
-
-
 def _move_to_file(lines: SourceLines, source: Path | None) -> SourceLines:
     """Return source lines with the file that currently contains the kernel. Triton's cache finds kernels by their
     text, so cached code may refer to another file with the same text.
@@ -245,7 +232,7 @@ class TritonDevice:
             for pointer in pointers
             if pointer.allocation is not None
         ]
-        findings = _TritonFindings(self._client, loaded.image, self.options.checked, placed)
+        findings = LaunchFindings(self._client, loaded.image, self.options.checked, placed)
         before = self._read_counters(counted)
         shape = LaunchShape(grid, (threads, 1, 1), dimensions=3)
         kernel = loaded.kernel
