@@ -23,7 +23,15 @@ sys.modules["aiter"] = types.ModuleType("aiter")
 sys.modules["aiter"].__path__ = list(_PACKAGE.submodule_search_locations)
 sys.path.insert(0, str(Path(__file__).parent))
 
-from operations import DEVICE, HALF, ComparedOperation, compare_all, compute_rms_norm, random_tensor  # noqa: E402
+from operations import (  # noqa: E402
+    DEVICE,
+    HALF,
+    ComparedOperation,
+    compare_all,
+    compute_rms_norm,
+    random_tensor,
+    run_in_both_orders,
+)
 
 TILES = {
     "BLOCK_SIZE_M": 32, "BLOCK_SIZE_N": 32, "BLOCK_SIZE_K": 64, "GROUP_SIZE_M": 1, "num_warps": 4, "num_stages": 2,
@@ -181,7 +189,7 @@ def split_gemm_bf16_case() -> ComparedOperation:
 
     config = {**GEMM, "NUM_KSPLIT": 2, "SPLITK_BLOCK_SIZE": 128}
     inputs = [_make_half(40, 256), _make_half(48, 256, seed=8)]
-    function = partial(gemm_a16w16, config=config)
+    function = partial(run_in_both_orders, partial(gemm_a16w16, config=config))
     return ComparedOperation(
         function, lambda x, w: x.float() @ w.float().T, inputs, tolerance=HALF, backward=False
     )

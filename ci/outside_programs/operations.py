@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+import triton
 from triton.runtime.autotuner import Autotuner
 from triton.runtime.errors import OutOfResources
 
@@ -39,6 +40,22 @@ def random_tensor(*shape: int, seed: int = 7) -> torch.Tensor:
 
 def compute_rms_norm(x: torch.Tensor, weight: torch.Tensor, epsilon: float = 1e-5) -> torch.Tensor:
     return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + epsilon) * weight
+
+
+def run_in_both_orders(function: Callable[..., torch.Tensor], *args: Any) -> torch.Tensor:
+    """Run an operation, then once more with the last workgroups of each launch first. Raise ValueError if the
+    results differ in a bit: workgroups that store to one place then store different values.
+    """
+    device = triton.runtime.driver.active.device
+    result = function(*args)
+    device.reverse = True
+    try:
+        reversed_result = function(*args)
+    finally:
+        device.reverse = False
+    if not torch.equal(result, reversed_result):
+        raise ValueError("the result depends on the order of the workgroups")
+    return result
 
 
 def choose_one_configuration() -> None:

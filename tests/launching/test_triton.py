@@ -167,7 +167,7 @@ def test_launch_hooks_and_num_stages(triton_chip: Any, triton_kernels: Any) -> N
 def test_what_is_not_supported_is_named(triton_chip: Any, triton_kernels: Any) -> None:
     from zinc_rt.launching import triton
 
-    with pytest.raises(UsageError, match="no chip 'gfx0'"):
+    with pytest.raises(UsageError, match="unknown chip 'gfx0'"):
         triton.install("gfx0")
     with pytest.raises(UnsupportedError, match="cannot run gfx11"):
         triton.install("gfx1100")
