@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "sim" / "shader"))
 
 from kernel_run import lint_kernel, load_binary
 from mutants import Mutant, list_mutants
-from variants import Variant, compile_variant, find_compilers, spread_variants
+from variants import Variant, compile_variant, find_compilers, list_variants, spread_variants
 from verdicts import CASES, decide_statically, judge_kernel
 
 pytestmark = pytest.mark.skipif(
@@ -37,6 +37,13 @@ def test_compiled_kernels_are_correct_and_have_no_findings(slow_counts) -> None:
     for variant in choose_kernels(QUICK, slow_counts(2, 100)):
         verdict = judge_kernel(variant)
         assert verdict.is_clean, f"{variant.key}: {verdict.lint} {verdict.ran}"
+
+
+def test_unoptimised_code_may_reload_registers_that_were_never_stored() -> None:
+    for variant in list_variants((0,)):
+        if variant.name == "horner64" and variant.wave == 32:
+            verdict = judge_kernel(variant)
+            assert verdict.is_clean, f"{variant.key}: {verdict.lint} {verdict.ran}"
 
 
 @pytest.mark.rest
