@@ -49,7 +49,7 @@ def test_kernels_and_code_objects_are_counted(monkeypatch: pytest.MonkeyPatch) -
     row = run_with(monkeypatch, "right one\nright two\n", "", measure)
     assert (row.result, row.kernels, row.code_objects, row.launches, row.right) == ("right", 2, 3, 6, 2)
     skipped = outside.OutsideRow("another", "program")
-    assert outside._add_up([row, row, skipped]) == ("1 projects", "2 programs", "", 4, 6, 12, 4, 0, 0, 0, 2, 0)
+    assert outside._add_up([row, row, skipped]) == ("1 projects", "2 programs", "", "", 4, 6, 12, 4, 0, 0, 0, 2, 0)
 
 
 def test_wrong_result_fails_the_program(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -107,6 +107,22 @@ CASES: dict[Op, Callable[[], Case]] = {
         ],
         {"eps": 1e-6, "head_dim": 12, "mode": "norm"},
     ),
+    Op.QKV_FUSED_ROPE_KV_WRITE: lambda: (
+        [
+            activations(1, 256),
+            f32_weight(2, 256),
+            q4_weight(3, 24, 256),
+            q8_weight(4, 24, 256),
+            f32_weight(5, 9, 256),
+            f32_weight(6, 12),
+            f32_weight(7, 12),
+            *ROPE,
+            *PAGED,
+            random_floats(8, ROWS, 24),
+            random_floats(9, ROWS, 9),
+        ],
+        {"eps": 1e-6, "head_eps": 1e-6, "head_dim": 12, "mode": "norm"},
+    ),
     Op.FLASH_ATTN: attention_operands,
     Op.FLASH_ATTN_BATCHED: attention_operands,
     Op.MOE_GATE_TOPK: lambda: (

@@ -45,7 +45,10 @@ def test_kernel_takes_the_operands_and_attributes_of_its_opcode() -> None:
         inputs = len(OPS[op].inputs)
         assert all(p.default is None for p in operands[inputs:]), op.name  # of another opcode of the function
         assert len(operands) == max(len(OPS[o].inputs) for o, other in FUNCTIONS.items() if other is code), op.name
-        assert set(attributes) == {attr.name for attr in OPS[op].attrs}, op.name
+        own = {attr.name for attr in OPS[op].attrs}
+        of_others = {attr.name for o, other in FUNCTIONS.items() if other is code for attr in OPS[o].attrs} - own
+        assert set(attributes) == own | of_others, op.name
+        assert all(attributes[name] is not inspect.Parameter.empty for name in of_others), op.name
         for attr in OPS[op].attrs:
             declared = inspect.Parameter.empty if attr.default is None else attr.default
             assert attributes[attr.name] == declared, f"{op.name}.{attr.name}"
