@@ -98,7 +98,10 @@ class FlatMemory:
     def nearby(self, va: int) -> str:
         return self.describe(va)
 
-    def flush_hdp(self) -> None:
+    def flush_hdp(self, inside: tuple[int, int] | None = None) -> None:
+        return None
+
+    def find_unflushed(self, ranges: Iterable[tuple[int, int]]) -> int | None:
         return None
 
     def write_back(self) -> None:

@@ -20,7 +20,7 @@ LONG = {
     *("pm4_atomic_contention", "pm4_private_dma_boundaries", "aql_cu_mask_switch", "aql_running_queue_pause"),
     *("random_dag-pm4", "random_dag-fanin2-pm4", "queue_flood-pm4", "queue_flood-aql", "dependency_chain-pm4"),
 }
-SCENARIOS = 84
+SCENARIOS = 87
 needs_cc = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler (cc)")
 
 
@@ -106,6 +106,18 @@ def test_program_without_synchronisation_is_reported(
     assert set(ran.findings) == {rule}
 
 
+@needs_cc
+def test_bar_stores_without_an_hdp_flush_are_stale_and_reported(
+    run: Callable[..., ScenarioRun], tmp_path: Path
+) -> None:
+    options = "-DSYSTEM_SCOPES=AGENT_SCOPES", "-DSDMA_HDP_FLUSH=0"
+    names = ["bar_store-aql", "bar_store-sdma"]
+    program = compile_program(tmp_path / "without", *options)
+    ran = run(["--sanitizer", "full"], *names, program=program)
+    assert ran.failed == set(names) and set(ran.findings) == {"stale-hdp"}
+    assert run(["--coherence", "direct"], *names, program=program).passed == set(names)
+
+
 FAULTS = {  # a fault of the device, and scenarios that must and must not notice
     "fence-never-written": (["pm4_wait_comparisons", "gpu_ping_pong-aql"], []),
     "no-interrupt": (["pm4_event_interrupt", "sdma_event_interrupt", "aql_signal_event"], ["queue_churn-aql"]),
@@ -113,13 +125,14 @@ FAULTS = {  # a fault of the device, and scenarios that must and must not notice
         ["packet_flood-pm4", "packet_flood-aql", "pm4_doorbell_rollover"],
         ["aql_signal_event"],
     ),
+    "stale-hdp": (["bar_store-aql", "bar_store-sdma", "bar_code-aql"], ["sdma_queue_lifecycle"]),
     "lost-doorbell@2": (["pm4_cond_exec"], ["dependency_chain-pm4"]),
     "no-write-back": (["registered_memory-pm4", "registered_memory-aql"], ["vram_remap-aql"]),
     "cwsr-mismatch": (["queue_churn-pm4", "aql_dispatch_barrier"], ["sdma_flood"]),
     "counter-stuck": (["pm4_clock_counters"], ["pm4_cond_exec"]),
     "event-page-refused": (["aql_signal_event"], ["aql_publish_holes"]),
 }
-QUICK = ("no-write-back", "counter-stuck")
+QUICK = ("no-write-back", "counter-stuck", "stale-hdp")
 
 
 @pytest.mark.rest(keep=1)

@@ -34,6 +34,34 @@ def test_host_stores_reach_vram_only_with_an_hdp_flush() -> None:
         c.driver.munmap(host)
 
 
+def test_hdp_flush_of_a_range_leaves_other_buffers_stale() -> None:
+    with open_client() as c:
+        first, second = c.alloc(2 * PAGE, VRAM_PUBLIC), c.alloc(PAGE, VRAM_PUBLIC)
+        maps = [c.host(buffer) for buffer in (first, second)]
+        for host in maps:
+            host.view[8:12] = b"host"
+        c.gpu_vm.flush_hdp((first["va_addr"], 64))
+        assert [c.gpu_vm.read(buffer["va_addr"] + 8, 4) for buffer in (first, second)] == [b"host", bytes(4)]
+        for host in maps:
+            c.driver.munmap(host)
+
+
+def test_unflushed_host_stores_are_found_by_byte() -> None:
+    with open_client() as c:
+        buffer = c.alloc(2 * PAGE, VRAM_PUBLIC)
+        host, vm, va = c.host(buffer), c.gpu_vm, buffer["va_addr"]
+        host.view[PAGE + 5] = 1
+        assert vm.find_unflushed([(va, PAGE + 5)]) is None
+        assert vm.find_unflushed([(va, 4), (va + PAGE, 8)]) == va + PAGE + 5
+        vm.flush_hdp()
+        vm.write(va + PAGE, b"gpu!")  # not written back: the copies differ, but not by a host store
+        assert vm.find_unflushed([(va, 2 * PAGE)]) is None
+        host.view[PAGE + 100] = 7
+        assert vm.find_unflushed([(va, 2 * PAGE)]) == va + PAGE + 100
+        c.driver.munmap(host)
+        assert vm.find_unflushed([(va, 2 * PAGE)]) == va + PAGE + 100
+
+
 def test_gpu_stores_reach_the_host_only_with_a_write_back() -> None:
     with open_client() as c:
         buffer = c.alloc(PAGE, VRAM_PUBLIC)
@@ -74,11 +102,13 @@ def test_remap_page_flushes_before_a_later_doorbell() -> None:
         data = c.alloc(PAGE, VRAM_PUBLIC)
         page = c.alloc(PAGE, kfd.KFD_IOC_ALLOC_MEM_FLAGS_MMIO_REMAP, mapped=False)
         host, remap = c.host(data), c.driver.mmap(c.kfd, PAGE, page["mmap_offset"], 3)
-        host.view[:4] = b"host"
-        remap.view[:4] = b"\1\0\0\0"
-        c.gpu.doorbells.look()
-        assert c.gpu_vm.read(data["va_addr"], 4) == b"host"
-        assert bytes(remap.view[:4]) == bytes(4)
+        for text, stored in ((b"host", b"\1\0\0\0"), (b"next", bytes(4)), (b"last", bytes(4))):
+            host.view[:4] = text
+            c.gpu.doorbells.look()
+            assert c.gpu_vm.read(data["va_addr"], 4) != text
+            remap.view[:4] = stored
+            c.gpu.doorbells.look()
+            assert c.gpu_vm.read(data["va_addr"], 4) == text
         c.driver.munmap(host)
         c.driver.munmap(remap)
 

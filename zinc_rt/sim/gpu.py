@@ -30,6 +30,7 @@ SMALL_BAR_BYTES = 256 << 20
 GTT_BYTES = 64 << 30
 DOORBELL_SLICE_BYTES = 8192  # of one process, gfx9 and later: 1024 doorbells
 NO_INDEX = (1 << 64) - 1
+NOT_STORED = 0x9D7C51E3  # an arbitrary value of dword 0 that no client stores; the kernel and tinygrad store 0
 MMAP_OFFSET_FIRST = 1 << 32  # fake offsets of the DRM core start beyond any file
 
 
@@ -103,7 +104,8 @@ class SimGpu:
         self.memory = GpuMemory(vram_bytes, GTT_BYTES, SMALL_BAR_BYTES if injector.on("small-bar") else vram_bytes)
         self._vram_defects = VramDefects(injector)
         self.doorbell_count = 0
-        self.remap_page = SharedStore("mmio remap", PAGE_BYTES)  # dword 0: HDP flush on any store but 0
+        self.remap_page = SharedStore("mmio remap", PAGE_BYTES)  # dword 0: any store flushes HDP
+        self.remap_page.u32[0] = NOT_STORED
         self.on_hardware: list[QueueOnHardware] = []
         self.owners: set[QueueOwner] = set()  # every client, with or without queues
         self.findings: list[DeviceFinding] = []
@@ -131,10 +133,11 @@ class SimGpu:
             keeps_code=self._keeps_code,
         )
 
-    def flush_hdp(self) -> None:
+    def flush_hdp(self, bos: set[Bo] | None = None) -> None:
+        """Make host stores to these buffers visible to the GPU; None: to all buffers."""
         if self.injector.is_due("stale-hdp"):
             return
-        for bo in self.memory.snapshot():
+        for bo in self.memory.snapshot() if bos is None else bos:
             bo.flush_hdp()
 
     def write_back(self) -> None:
@@ -144,8 +147,8 @@ class SimGpu:
             bo.write_back()
 
     def _take_hdp_flush(self) -> None:
-        if self.remap_page.u32[0]:
-            self.remap_page.u32[0] = 0
+        if self.remap_page.u32[0] != NOT_STORED:
+            self.remap_page.u32[0] = NOT_STORED
             self.flush_hdp()
 
     def allocate(self, heap: Heap, size_bytes: int, name: str, **more: Any) -> Bo:

@@ -61,8 +61,13 @@ class AddressSpace(Protocol):
         """Return the result of `describe`; for an unmapped address also the freed allocation there and the
         neighbours on both sides."""
 
-    def flush_hdp(self) -> None:
-        """Make host writes through the BAR visible to the GPU."""
+    def flush_hdp(self, inside: tuple[int, int] | None = None) -> None:
+        """Make host writes through the BAR visible to the GPU: all, or those to the buffers that (VA, bytes)
+        overlaps."""
+
+    def find_unflushed(self, ranges: Iterable[tuple[int, int]]) -> int | None:
+        """Return the first VA in the ranges of (VA, bytes) that the host stored to through the BAR since the last
+        HDP flush; None without such a store."""
 
     def write_back(self) -> None:
         """Make GPU writes at system scope visible to the host through the BAR."""

@@ -78,8 +78,11 @@ class FlatSpace:
     def describe(self, va: int) -> str:
         return f"memory+{va - MEMORY_VA:#x}" if 0 <= va - MEMORY_VA < len(self.memory) else "unmapped"
 
-    def flush_hdp(self) -> None:
+    def flush_hdp(self, inside: tuple[int, int] | None = None) -> None:
         self.calls.append("flush_hdp")
+
+    def find_unflushed(self, ranges: Iterable[tuple[int, int]]) -> int | None:
+        return None
 
     def write_back(self) -> None:
         self.calls.append("write_back")

@@ -75,6 +75,16 @@ def test_poll_with_hdp_bit_flushes_the_hdp(bench):
     assert "flush_hdp" in bench.space.calls and bench.space.u32(FENCE) == 1
 
 
+def test_rocr_sequence_around_a_copy_is_executed(bench):
+    gcr = [0x11 | 1 << 8, 0, (1 | 1 << 15) << 16, 0, 0]
+    bench.space.put(DATA, 0x12345678)
+    copy = [0x1, 3, 0, DATA, 0, DATA + 0x100, 0]
+    sdma_queue(bench).send([0x8, 0, 0x80000000, 0, 0, 0, *gcr, *copy, *gcr, *sdma_fence(1)])
+    assert bench.space.calls[:3] == ["flush_hdp", "invalidate_icache", "write_back"]
+    assert bench.space.u32(DATA + 0x100) == 0x12345678 and bench.space.u32(FENCE) == 1
+    assert not bench.kmd.heard
+
+
 def test_timestamps_increase_and_traps_interrupt_after_the_fence(bench):
     sdma_queue(bench).send([0xD | 2 << 8, DATA, 0, 0xD | 2 << 8, DATA + 8, 0, *sdma_fence(1), 0x6, 77])
     assert 0x1_0000_0000 < bench.space.u64(DATA) < bench.space.u64(DATA + 8)
@@ -103,6 +113,7 @@ def test_cache_requests_reach_the_address_space(bench):
         ([0x1 | 9 << 8], "sub-opcode 0x09"),
         ([0xC0001000], "sub-opcode 0x10"),  # a PM4 NOP
         ([0x8 | 3 << 28, 0, 0, 0, 0, 0], "poll registers"),
+        ([0x8, 4, 0x80000000, 0, 0, 0], "poll registers"),
         ([0xB | 3 << 30, DATA, 0, 0, 3], "fill size 3"),
     ],
 )

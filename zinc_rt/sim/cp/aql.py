@@ -165,6 +165,8 @@ class AqlChannel(ComputeChannel):
     def _acquire_scope(self, scope: int) -> None:
         if scope == 0:
             return
+        if scope == aql.SCOPE_SYSTEM:
+            self.space.flush_hdp()
         control = caches.ACQUIRE_GLK_INV | caches.ACQUIRE_GLV_INV
         if self.generation is Generation.GFX11:
             control |= caches.ACQUIRE_GL1_INV

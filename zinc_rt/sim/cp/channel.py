@@ -252,13 +252,15 @@ class Channel:
     ) -> None:
         """Launch work of the current packet. `advance` returns its accesses once it has finished."""
         record = self._record(kind, NOTHING, past_l2, code)
+        at = self.at
+        self._report_unflushed(record.label, code, at)
 
         def step() -> bool:
             accesses = advance()
             if accesses is None:
                 return False
             record.accesses = accesses
-            self.hazards.add(record)
+            self._add_record(record, at)
             return True
 
         self.pending.launch(LaunchedWork(kind, record.label, step, after_dma, abandon, self.at))
@@ -267,11 +269,26 @@ class Channel:
         self, *, reads: Ranges = (), writes: Ranges = (), atomics: Ranges = (), past_l2: bool = False
     ) -> None:
         """Record memory accesses of the CP itself for the current packet."""
-        self.hazards.add(self._record(WorkKind.CP, Accesses(reads, (), writes, atomics), past_l2))
+        self._add_record(self._record(WorkKind.CP, Accesses(reads, (), writes, atomics), past_l2), self.at)
         for va, size in (*writes, *atomics):
             if size <= 8:
                 self.device.flags.record_write(self.space, va, self.clock())
                 self.device.record_store(self.space, va, self.clock())
+
+    def _add_record(self, record: AccessRecord, at: tuple[FetchFrame, int]) -> None:
+        self.hazards.add(record)
+        accesses = record.accesses
+        read = (*accesses.reads, *accesses.scalar_reads, *accesses.atomics)
+        self._report_unflushed(record.label, read, at)
+
+    def _report_unflushed(self, label: str, read: Ranges, at: tuple[FetchFrame, int]) -> None:
+        if (va := self.space.find_unflushed(read)) is not None:
+            self.finding(
+                "stale-hdp",
+                f"{label} may read stale data at 0x{va:x} ({self.space.describe(va)}): the host stored there "
+                "through the BAR, and HDP has not been flushed since",
+                at=at,
+            )
 
     def _record(self, kind: WorkKind, accesses: Accesses, past_l2: bool, code: Ranges = ()) -> AccessRecord:
         """Record the next work of that kind, for the current packet."""

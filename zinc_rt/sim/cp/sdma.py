@@ -154,7 +154,7 @@ def _execute_trap(channel: SdmaChannel, words: Sequence[int]) -> None:
 
 def _execute_poll_regmem(channel: SdmaChannel, words: Sequence[int]) -> None:
     header = words[0]
-    if header & HDP_FLUSH:
+    if header & HDP_FLUSH or tuple(words) == packets.ROCR_HDP_FLUSH:
         channel.space.flush_hdp()
         return
     if not header & MEMORY_POLL:

@@ -167,6 +167,21 @@ class Bo:
                     self._take_host_writes(index, min(index + _CHUNK_BYTES, end))
             self.flushed_unmapped = self.host_mappings == 0
 
+    def find_unflushed(self, start: int, end: int) -> int | None:
+        """Return the first byte in [start, end) that the host stored to since the last HDP flush."""
+        if self.bar is None or self.gl2 is not None or (self.host_mappings == 0 and self.flushed_unmapped):
+            return None
+        with self.lock:
+            host = np.frombuffer(self.bar.view[start:end], np.uint8)
+            gpu = np.frombuffer(self.store.view[start:end], np.uint8)
+            if np.array_equal(host, gpu):
+                return None
+            for offset in (np.flatnonzero(host != gpu) + start).tolist():
+                before = self.before.get(offset // PAGE_BYTES)
+                if before is None or before[offset % PAGE_BYTES] != self.bar.view[offset]:
+                    return int(offset)
+        return None
+
     def _take_host_writes(self, start: int, end: int) -> None:
         assert self.bar is not None
         host = np.frombuffer(self.bar.view[start:end], np.uint64)

@@ -76,7 +76,7 @@ class GpuVm:
     def __init__(
         self,
         *,
-        flush_hdp: Callable[[], None] = lambda: None,
+        flush_hdp: Callable[[set[Bo] | None], None] = lambda bos: None,
         write_back: Callable[[], None] = lambda: None,
         invalidates: Callable[[], bool] = lambda: True,
         keeps_code: bool = True,
@@ -342,8 +342,19 @@ class GpuVm:
         distance, name, where = min(distances)
         return f", {distance} bytes {where} {name}"
 
-    def flush_hdp(self) -> None:
-        self._flush_hdp()
+    def flush_hdp(self, inside: tuple[int, int] | None = None) -> None:
+        if inside is None:
+            self._flush_hdp(None)
+        else:
+            self._flush_hdp({span.bo for span, _, _ in self._iterate_inside(inside[0], sum(inside))})
+
+    def find_unflushed(self, ranges: Iterable[tuple[int, int]]) -> int | None:
+        for va, size_bytes in ranges:
+            for span, start, end in self._iterate_inside(va, va + size_bytes):
+                offset = span.bo.find_unflushed(start, end)
+                if offset is not None:
+                    return span.start + offset - span.offset
+        return None
 
     def write_back(self) -> None:
         self._write_back()

@@ -15,6 +15,8 @@ KERNEL_ONLY = {12: "PTEPDE", 14: "SRBM_WRITE", 15: "PRE_EXE", 16: "GPUVM_INV"}
 
 LINEAR = 0
 GET_GLOBAL_TIMESTAMP = 2
+USER_GCR = 1
+ROCR_HDP_FLUSH = (POLL_REGMEM, 0, 0x80000000, 0, 0, 0)  # sdma_registers.h of ROCr: "no parameters"
 CPV = 1 << 19
 
 
@@ -56,6 +58,7 @@ PACKETS: Mapping[tuple[int, int], SdmaRow] = {  # (op, sub-op)
     (CONST_FILL, 0): SdmaRow("CONST_FILL", _make_fixed_length(5), 0xC0000000),
     (TIMESTAMP, GET_GLOBAL_TIMESTAMP): SdmaRow("TIMESTAMP_GET_GLOBAL", _make_fixed_length(3), 0),
     (GCR_REQ, 0): SdmaRow("GCR_REQ", _make_fixed_length(5), 0),
+    (GCR_REQ, USER_GCR): SdmaRow("GCR_REQ_USER", _make_fixed_length(5), 0),
 }
 
 

@@ -97,11 +97,20 @@ static inline void sdma_wait(struct stream *s, uint64_t at, uint32_t value) {
   put(s, 8 | (uint32_t)EQUAL << 28 | 1u << 31), put_va(s, at), put(s, value), put(s, ~0u), put(s, 0xFFF << 16 | 10);
 }
 
+static inline void sdma_gcr(struct stream *s) { put(s, 0x11 | 1u << 8), put(s, 0), put(s, 1u << 31), put(s, 0), put(s, 0); }
+#ifndef SDMA_HDP_FLUSH
+#define SDMA_HDP_FLUSH 1
+#endif
+static inline void sdma_hdp_flush(struct stream *s) {  // as ROCr sends it, without parameters
+  if (SDMA_HDP_FLUSH) put(s, 8), put(s, 0), put(s, 1u << 31), put(s, 0), put(s, 0), put(s, 0);
+}
+
 // --- AQL
 
 #ifndef SYSTEM_SCOPES
 #define SYSTEM_SCOPES (2u << 9 | 2u << 11)
 #endif
+#define AGENT_SCOPES (1u << 9 | 1u << 11)
 #ifndef BARRIER_BIT
 #define BARRIER_BIT (1u << 8)
 #endif

@@ -212,7 +212,74 @@ static void vram_remap(const struct run *run) {
   }
 }
 
+// Words that the host stores to VRAM through the BAR reach a dispatch with an acquire fence of system scope.
+static void bar_store(const struct run *run) {
+  struct memory *near = allocate(VRAM, 4096), *output = allocate(GTT, 4096), *signals = allocate(GTT, 4096);
+  struct queue *queue = queue_open(AQL, RING, 7);
+  for (uint32_t round = 1; round <= run->rounds; round++) {
+    for (uint32_t w = 0; w < WORDS; w++) words(near)[w] = round * 1000 + w;
+    signal_set(signals, 1, 1);
+    work_submit(queue, &(struct work){.from = va(near, 0), .to = va(output, 0), .count = WORDS, .done = signal_va(signals, 1)});
+    signal_wait(signals, 1);
+    check_words(words(output), round * 1000, WORDS, "stored through the BAR");
+  }
+}
+
+// The same before a copy, with the packets that ROCr sends around each of its copies.
+static void bar_store_sdma(const struct run *run) {
+  struct memory *near = allocate(VRAM, 4096), *output = allocate(GTT, 4096), *fence = allocate(GTT, 4096);
+  struct queue *queue = queue_open(SDMA, RING, 7);
+  for (uint32_t round = 1; round <= run->rounds; round++) {
+    struct stream s = {0};
+    for (uint32_t w = 0; w < WORDS; w++) words(near)[w] = round * 1000 + w;
+    sdma_hdp_flush(&s), sdma_gcr(&s);
+    sdma_copy(&s, va(near, 0), va(output, 0), WORDS * 4);
+    sdma_gcr(&s), sdma_fence(&s, va(fence, 0), round);
+    submit(queue, s.words, s.count);
+    wait32(words(fence), round, "the copy");
+    check_words(words(output), round * 1000, WORDS, "stored through the BAR");
+  }
+}
+
+// Code as ROCr's loader writes it: through the BAR, the last byte read back, an ACQUIRE_MEM in a vendor packet without
+// fences. The dispatch acquires at agent scope.
+static void bar_code(const struct run *run) {
+  struct memory *code = allocate(VRAM, sizeof kernel_image), *jumps = allocate(CODE, 4096), *output = allocate(GTT, 4096),
+                *signals = allocate(GTT, 4096);
+  struct queue *queue = queue_open(AQL, RING, 7);
+  for (uint32_t round = 1; round <= run->rounds; round++) {
+    struct stream body = {0}, jump = {0};
+    memset(code->at, 0, sizeof kernel_image);
+    memcpy(code->at, kernel_image, sizeof kernel_image);
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    (void)*(volatile char *)(code->at + sizeof kernel_image - 1);
+    pm4(&body, 0x58, 8), put(&body, 0), put(&body, sizeof kernel_image / 256 + 1), put(&body, 0), put_va(&body, va(code, 0) >> 8);
+    put(&body, 10), put(&body, 1u | ACQUIRE_ALL);  // GLI_INV
+    pm4_pad(&body);
+    memcpy(jumps->at, body.words, body.count * 4);
+    pm4_indirect(&jump, va(jumps, 0), body.count, 0);
+    struct vendor_ib packet = {.header = AQL_VENDOR, .format = 1, .left = 10, .signal = signal_va(signals, 0)};
+    memcpy(packet.jump, jump.words, sizeof packet.jump);
+    signal_set(signals, 0, 1), signal_set(signals, 1, 1);
+    send(queue, &packet);
+    signal_wait(signals, 0);
+    struct { uint64_t from, to; uint32_t value, group; } arguments = {0, va(output, 0), round, WORDS};
+    uint64_t index = reserve(queue, 1);
+    queue->code = code;
+    struct dispatch dispatch = dispatch_of(KERNEL_WORK, queue, index, &arguments, sizeof arguments, WORDS, WORDS, signal_va(signals, 1));
+    dispatch.header = AQL_DISPATCH | BARRIER_BIT | AGENT_SCOPES;
+    publish(queue, index, &dispatch);
+    ring(queue, index);
+    signal_wait(signals, 1);
+    check_words(words(output), round, WORDS, "made by code in VRAM");
+    drain(queue);
+  }
+}
+
 const struct scenario transfer_scenarios[] = {
+    {"bar_store-aql", bar_store, AQL, 3, 64},
+    {"bar_store-sdma", bar_store_sdma, SDMA, 3, 64},
+    {"bar_code-aql", bar_code, AQL, 2, 64},
     {"sdma_flood", sdma_flood, SDMA, 1, 16},
     {"sdma_copy_boundaries", sdma_copy_boundaries, SDMA, 1, 3},
     {"sdma_queue_lifecycle", sdma_queue_lifecycle, SDMA, 2, 64},

@@ -12,7 +12,7 @@ from zinc_rt.sim.cp.execute.data import REGISTER_MASK
 from zinc_rt.sim.cp.hazards import NO_CACHE, Cache
 from zinc_rt.sim.cp.interruptions import IllegalPacket, QueueWait
 from zinc_rt.sim.cp.work import LaunchedWork
-from zinc_rt.sim.interfaces import AccessKind, Fault
+from zinc_rt.sim.interfaces import AccessKind, Fault, QueueKind
 from zinc_rt.sim.tables import caches as bits
 from zinc_rt.sim.tables.layout import View
 from zinc_rt.sim.tables.packets import (
@@ -38,6 +38,8 @@ def acquire_mem(channel: ComputeChannel, packet: View) -> None:
         channel.space.write_back()
     whole = packet.size_256b == EVERYTHING_256B
     inside = None if whole else (packet.base_256b << 8, packet.size_256b << 8)
+    if control & bits.ACQUIRE_GLI and channel.queue.kind is QueueKind.KFD_AQL:
+        channel.space.flush_hdp(inside)  # for ROCr, which reads code back through the BAR before this packet
     if caches & Cache.GL2_INV:
         channel.space.invalidate_gl2(inside)
     _invalidate_wave_caches(channel, caches, inside)
