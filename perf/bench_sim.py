@@ -113,6 +113,9 @@ class FlatMemory:
     def before_waves(self) -> None:
         return None
 
+    def stop_caching_coherent(self) -> None:
+        return None
+
     def after_waves(self, touched: Iterable[tuple[int, int]]) -> None:
         return None
 

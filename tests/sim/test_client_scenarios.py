@@ -127,7 +127,7 @@ FAULTS = {  # a fault of the device, and scenarios that must and must not notice
     ),
     "stale-hdp": (["bar_store-aql", "bar_store-sdma", "bar_code-aql"], ["sdma_queue_lifecycle"]),
     "lost-doorbell@2": (["pm4_cond_exec"], ["dependency_chain-pm4"]),
-    "no-write-back": (["registered_memory-pm4", "registered_memory-aql"], ["vram_remap-aql"]),
+    "no-write-back": (["registered_memory-pm4"], ["registered_memory-aql", "vram_remap-aql"]),
     "cwsr-mismatch": (["queue_churn-pm4", "aql_dispatch_barrier"], ["sdma_flood"]),
     "counter-stuck": (["pm4_clock_counters"], ["pm4_cond_exec"]),
     "event-page-refused": (["aql_signal_event"], ["aql_publish_holes"]),

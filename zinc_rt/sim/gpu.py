@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -17,7 +17,7 @@ from zinc_rt.sim.executions import KernelExecution
 from zinc_rt.sim.inject import Injector
 from zinc_rt.sim.interfaces import DeviceFinding, Fault, HardwareQueue, Kmd, QueueKind, QueueState
 from zinc_rt.sim.machine_options import MachineModel
-from zinc_rt.sim.memory.buffers import Bo, GpuMemory, Heap, SharedStore
+from zinc_rt.sim.memory.buffers import Bo, BoRange, GpuMemory, Heap, SharedStore
 from zinc_rt.sim.memory.vm import GpuVm
 from zinc_rt.sim.stores import ObservedStore
 
@@ -30,7 +30,7 @@ SMALL_BAR_BYTES = 256 << 20
 GTT_BYTES = 64 << 30
 DOORBELL_SLICE_BYTES = 8192  # of one process, gfx9 and later: 1024 doorbells
 NO_INDEX = (1 << 64) - 1
-NOT_STORED = 0x9D7C51E3  # an arbitrary value of dword 0 that no client stores; the kernel and tinygrad store 0
+NOT_STORED = 0xFFFFFFFF  # dword 0 of the remap page: HIP expects to read this; kernel and tinygrad store 0, HIP 1
 MMAP_OFFSET_FIRST = 1 << 32  # fake offsets of the DRM core start beyond any file
 
 
@@ -133,12 +133,14 @@ class SimGpu:
             keeps_code=self._keeps_code,
         )
 
-    def flush_hdp(self, bos: set[Bo] | None = None) -> None:
-        """Make host stores to these buffers visible to the GPU; None: to all buffers."""
+    def flush_hdp(self, ranges: Iterable[BoRange] | None = None) -> None:
+        """Make host stores to these ranges, rounded to pages, visible to the GPU; None: all host stores."""
         if self.injector.is_due("stale-hdp"):
             return
-        for bo in self.memory.snapshot() if bos is None else bos:
-            bo.flush_hdp()
+        if ranges is None:
+            ranges = [(bo, 0, bo.size_bytes) for bo in self.memory.snapshot()]
+        for bo, start, end in ranges:
+            bo.flush_hdp(start, end)
 
     def write_back(self) -> None:
         if self.injector.is_due("no-write-back"):

@@ -78,6 +78,9 @@ class AddressSpace(Protocol):
     def before_waves(self) -> None:
         """Re-read host memory that GL2 caches but does not contain now: waves may access any of it."""
 
+    def stop_caching_coherent(self) -> None:
+        """Stop caching coherent host memory, which waves and the host access at the same time."""
+
     def after_waves(self, touched: Iterable[tuple[int, int]]) -> None:
         """Record that waves accessed these (VA, bytes): GL2 now contains their lines."""
 

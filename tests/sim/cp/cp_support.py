@@ -94,6 +94,9 @@ class FlatSpace:
     def before_waves(self) -> None:
         return None
 
+    def stop_caching_coherent(self) -> None:
+        return None
+
     def after_waves(self, touched: Iterable[tuple[int, int]]) -> None:
         return None
 

@@ -85,6 +85,24 @@ def test_rocr_sequence_around_a_copy_is_executed(bench):
     assert not bench.kmd.heard
 
 
+def test_sub_window_copies_a_box_between_layouts(bench):
+    queue = sdma_queue(bench)
+    bench.space.write(DATA, bytes(index % 251 for index in range(4096)))
+    element, source_pitch, target_pitch = 2, 40, 17  # elements of 4 bytes
+    source = [DATA, 0, 3 | 2 << 16, 1 | (source_pitch - 1) << 16, source_pitch * 6 - 1]
+    target = [DATA + 0x2000, 0, 1 | 1 << 16, (target_pitch - 1) << 16, target_pitch * 5 - 1]
+    box = [(7 - 1) | (3 - 1) << 16, 2 - 1]
+    queue.send([0x1 | 4 << 8 | element << 29, *source, *target, *box, *sdma_fence(1)])
+    expected = bytearray(target_pitch * 5 * 4 * 2)
+    for z in range(2):
+        for y in range(3):
+            at = 4 * (3 + (2 + y) * source_pitch + (1 + z) * source_pitch * 6)
+            to = 4 * (1 + (1 + y) * target_pitch + z * target_pitch * 5)
+            expected[to : to + 28] = bytes(index % 251 for index in range(at, at + 28))
+    assert bench.space.read(DATA + 0x2000, len(expected)) == bytes(expected)
+    assert bench.space.u32(FENCE) == 1 and not bench.kmd.heard
+
+
 def test_timestamps_increase_and_traps_interrupt_after_the_fence(bench):
     sdma_queue(bench).send([0xD | 2 << 8, DATA, 0, 0xD | 2 << 8, DATA + 8, 0, *sdma_fence(1), 0x6, 77])
     assert 0x1_0000_0000 < bench.space.u64(DATA) < bench.space.u64(DATA + 8)

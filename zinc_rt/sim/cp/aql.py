@@ -131,6 +131,7 @@ class AqlChannel(ComputeChannel):
             self.mark_coverage(*WorkKind)
             self.pending.settle()
         kind = header & 0xFF
+        self.space.stop_caching_coherent()
         run = _EXECUTE.get(kind)
         name = AqlType(kind).name if kind in set(AqlType) else f"packet of type {kind}"
         self.history.append((frame, frame.position, name))
@@ -174,7 +175,7 @@ class AqlChannel(ComputeChannel):
             control |= caches.ACQUIRE_GL2_INV
         sync.acquire_mem(self, CacheFence(control))
 
-    def finish(self, header: int, signal_va: int, start: int = 0) -> None:
+    def finish(self, header: int, signal_va: int) -> None:
         """Complete a packet after all work launched before it: first the release fence, then the completion
         signal.
         """
@@ -182,7 +183,7 @@ class AqlChannel(ComputeChannel):
         if scope and self.queue.eop_va:
             sync.release_mem(self, CacheFence(caches.RELEASE_GL2_WB if scope == aql.SCOPE_SYSTEM else 0))
         if signal_va:
-            complete(self, signal_va, start)
+            complete(self, signal_va, self.device.kmd.gpu_counter() if is_profiled(self) else 0)
 
 
 def _find_fault(kind: int) -> AqlFault:
@@ -203,9 +204,8 @@ def _run_dispatch(channel: AqlChannel, header: int, packet: bytes) -> None:
         channel.wait_for(QueueWait(ready, f"scratch from the client: {reason}"))  # then the packet is read again
         return
     channel.registers.sh.update(registers)
-    gpu_counter = channel.device.kmd.gpu_counter() if is_profiled(channel) else 0
     dispatch.launch(channel, wanted.grid_threads, initiator)
-    channel.finish(header, wanted.signal_va, gpu_counter)
+    channel.finish(header, wanted.signal_va)
     channel.release_packet()
 
 

@@ -72,6 +72,8 @@ def make_dispatch_registers(
             f"kernel object 0x{packet.kernel_va:x}: entry 0x{program_va:x} (aligned to 256 bytes?), "
             f"preloaded arguments {kernel.preload:#x} (this chip has none)",
         )
+    if packet.kernarg_va and kernel.kernarg_bytes:
+        space.flush_hdp((packet.kernarg_va, kernel.kernarg_bytes))  # facts.yaml, cp/aql_arguments_through_bar
     about_queue = find_queue_va(space, queue)
     wave = 32 if kernel.properties & aql.WAVE32 else 64
     blocks = -(-packet.group_bytes // LDS_GRANULE_BYTES)

@@ -95,6 +95,35 @@ def _execute_nop(channel: SdmaChannel, words: Sequence[int]) -> None:
     return None
 
 
+def _execute_copy(channel: SdmaChannel, words: Sequence[int]) -> None:
+    if words[0] >> 8 & 0xFF == packets.SUB_WINDOW:
+        _copy_window(channel, words)
+    else:
+        _copy_linear(channel, words)
+
+
+def _copy_window(channel: SdmaChannel, words: Sequence[int]) -> None:
+    """Copy a box of elements, row by row."""
+    window = packets.read_window(words, channel.generation)
+    reads, writes = (
+        tuple(
+            (side.va + z * side.slice_bytes + y * side.pitch_bytes, window.row_bytes)
+            for z in range(window.slices)
+            for y in range(window.rows)
+        )
+        for side in (window.source, window.destination)
+    )
+
+    def advance() -> bool:
+        for (source, size), (destination, _) in zip(reads, writes, strict=True):
+            copy = bulk_moves.copy(channel.space, destination, source, size)
+            while not copy():
+                pass
+        return True
+
+    channel.start_copy(advance, Accesses(reads=reads, writes=writes))
+
+
 def _copy_linear(channel: SdmaChannel, words: Sequence[int]) -> None:
     size = (words[1] & 0x3FFFFFFF) + 1  # the field holds bytes - 1
     source, destination = _read_va(words, 3), _read_va(words, 5)
@@ -214,7 +243,7 @@ def _execute_gcr(channel: SdmaChannel, words: Sequence[int]) -> None:
 
 EXECUTE: Mapping[int, Callable[[SdmaChannel, Sequence[int]], None]] = {
     packets.NOP: _execute_nop,
-    packets.COPY: _copy_linear,
+    packets.COPY: _execute_copy,
     packets.WRITE: _write_linear,
     packets.INDIRECT: _execute_indirect,
     packets.FENCE: _execute_fence,

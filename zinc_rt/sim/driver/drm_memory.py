@@ -77,6 +77,7 @@ def gem_create(call: IoctlCall) -> None:
         host_visible=not flags & amdgpu.AMDGPU_GEM_CREATE_NO_CPU_ACCESS,
         cached=location.heap is Heap.GTT and not flags & uncached,
     )
+    bo.coherent = bool(flags & (amdgpu.AMDGPU_GEM_CREATE_COHERENT | amdgpu.AMDGPU_GEM_CREATE_EXT_COHERENT))
     bo.domains, bo.visible, bo.owner = location.domains, location.visible, call.process.pid
     bo.create_flags = flags & ~amdgpu.AMDGPU_GEM_CREATE_CPU_ACCESS_REQUIRED  # only a hint
     bo.create_flags |= amdgpu.AMDGPU_GEM_CREATE_VRAM_CLEARED

@@ -95,7 +95,9 @@ def _create_bo(call: IoctlCall, gpu: SimGpu, on: ProcessOnGpu, heap: Heap, size:
         if size > gpu.memory.count_available_bytes(Heap.USERPTR):
             raise OSError(errno.ENOMEM, "beyond the limit of pinned memory")
         pages = call.process.memory.pages(start, size)
-        return gpu.allocate(heap, size, name, pages=pages, cached=_is_cached(gpu, flags))
+        bo = gpu.allocate(heap, size, name, pages=pages, cached=_is_cached(gpu, flags))
+        bo.coherent = bool(flags & _COHERENT)
+        return bo
     public = bool(flags & kfd.KFD_IOC_ALLOC_MEM_FLAGS_PUBLIC)  # without it too the CPU may map: Linux 5.13
     if heap is Heap.VRAM:
         # amdgpu_amdkfd_reserve_mem_limit: buffers of KFD's clients never evict each other
@@ -107,7 +109,11 @@ def _create_bo(call: IoctlCall, gpu: SimGpu, on: ProcessOnGpu, heap: Heap, size:
         raise OSError(errno.ENOMEM, f"vram: {size} bytes requested")
     bo = gpu.allocate(heap, size, name, public=public, cached=heap is Heap.GTT and _is_cached(gpu, flags))
     bo.owner, bo.kfd = call.process.pid, heap is Heap.VRAM
+    bo.coherent = bool(flags & _COHERENT)
     return bo
+
+
+_COHERENT = kfd.KFD_IOC_ALLOC_MEM_FLAGS_COHERENT | kfd.KFD_IOC_ALLOC_MEM_FLAGS_EXT_COHERENT
 
 
 def _is_cached(gpu: SimGpu, flags: int) -> bool:
@@ -115,7 +121,7 @@ def _is_cached(gpu: SimGpu, flags: int) -> bool:
     on gfx11 also for COHERENT and EXT_COHERENT (gmc_v11_0_get_vm_pte); everything else is NC."""
     uncached = kfd.KFD_IOC_ALLOC_MEM_FLAGS_UNCACHED
     if gpu.chip.major < 12:
-        uncached |= kfd.KFD_IOC_ALLOC_MEM_FLAGS_COHERENT | kfd.KFD_IOC_ALLOC_MEM_FLAGS_EXT_COHERENT
+        uncached |= _COHERENT
     return not flags & uncached
 
 

@@ -119,11 +119,14 @@ def create(call: IoctlCall) -> None:
     arg["doorbell_offset"] = make_mmap_cookie(MMAP_TYPE_DOORBELL, gpu.gpu_id) | doorbell * 8
 
 
+NO_ENGINE = 0xFFFFFFFF  # ROCr's sdma_engine_id of a queue without a chosen engine
+
+
 def _report_unused(gpu: SimGpu, arg: Fields, kind: int, queue_id: int) -> None:
     """Report members that only other queue types use: a value there was probably intended for another member."""
     engine_matters = kind == kfd.KFD_IOC_QUEUE_TYPE_SDMA_BY_ENG_ID
     for name in ("metadata_ring_size",) if engine_matters else ("sdma_engine_id", "metadata_ring_size"):
-        if arg[name]:
+        if arg[name] not in (0, NO_ENGINE):
             sentence = (
                 f"CREATE_QUEUE.{name} is {arg[name]:#x}, which a queue of type {kind} does not use: set it to 0"
             )

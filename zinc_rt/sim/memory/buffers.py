@@ -121,6 +121,7 @@ class Bo:
     owner: int = 0  # pid of the client; 0: the kernel's, which is never evicted
     bar: SharedStore | BorrowedStore | None = None
     gl2: Gl2Lines | None = None
+    coherent: bool = False  # AMDGPU_GEM_CREATE_COHERENT, EXT_COHERENT or KFD's flags of these names
     references: int = 1  # handles, imports, mappings of live queues
     host_mappings: int = 0
     flushed_unmapped: bool = False  # flushed since the host last had it mapped
@@ -157,15 +158,17 @@ class Bo:
                     self.before[page] = bytes(self.store.view[page * PAGE_BYTES : (page + 1) * PAGE_BYTES])
             self.saved[first : last + 1] = 1
 
-    def flush_hdp(self) -> None:
-        """Copy host stores to the GPU's copy, byte by byte; later GPU stores are kept."""
+    def flush_hdp(self, first: int, last: int) -> None:
+        """Copy host stores to the pages of bytes [first, last) to the GPU's copy, byte by byte; later GPU stores
+        are kept."""
         if self.bar is None or self.gl2 is not None or (self.host_mappings == 0 and self.flushed_unmapped):
             return
+        first, last = first // PAGE_BYTES * PAGE_BYTES, round_up(last, PAGE_BYTES)
         with self.lock:
             for start, end in self.bar.list_extents():
-                for index in range(start, end, _CHUNK_BYTES):
-                    self._take_host_writes(index, min(index + _CHUNK_BYTES, end))
-            self.flushed_unmapped = self.host_mappings == 0
+                for index in range(max(start, first), min(end, last), _CHUNK_BYTES):
+                    self._take_host_writes(index, min(index + _CHUNK_BYTES, end, last))
+            self.flushed_unmapped = self.host_mappings == 0 and first == 0 and last == self.size_bytes
 
     def find_unflushed(self, start: int, end: int) -> int | None:
         """Return the first byte in [start, end) that the host stored to since the last HDP flush."""
@@ -213,12 +216,16 @@ class Bo:
         if self.bar is None or not self.before:
             return
         with self.lock:
-            for page, before in self.before.items():
-                where = slice(page * PAGE_BYTES, (page + 1) * PAGE_BYTES)
-                gpu = np.frombuffer(self.store.view[where], np.uint8)
-                written = gpu != np.frombuffer(before, np.uint8)
-                np.frombuffer(self.bar.view[where], np.uint8)[written] = gpu[written]
-            self._forget_saved()
+            self._copy_gpu_stores()
+
+    def _copy_gpu_stores(self) -> None:
+        assert self.bar is not None
+        for page, before in self.before.items():
+            where = slice(page * PAGE_BYTES, (page + 1) * PAGE_BYTES)
+            gpu = np.frombuffer(self.store.view[where], np.uint8)
+            written = gpu != np.frombuffer(before, np.uint8)
+            np.frombuffer(self.bar.view[where], np.uint8)[written] = gpu[written]
+        self._forget_saved()
 
     def is_unwritten(self, offset: int) -> bool:
         """Return whether the GPU's value at this byte differs from the host's."""
@@ -262,15 +269,15 @@ class Bo:
         assert isinstance(self.store, SharedStore)
         self.bar = host
         self.saved = np.zeros(self.size_bytes // PAGE_BYTES, np.uint8)
-        self.gl2 = Gl2Lines(self.store.view, host.view, self.before)
+        self.gl2 = Gl2Lines(self.store, host, self.before)
         self.host_changes += 1
 
     def stop_caching(self) -> None:
         """Stop caching: mapped as uncached, so both sides share one memory."""
         if self.gl2 is None or self.bar is None:
             return
-        self.write_back()
         with self.lock:
+            self._copy_gpu_stores()
             old, self.store = self.store, self.bar
             self.bar = self.gl2 = self.saved = None
             self.host_changes += 1
@@ -283,6 +290,9 @@ class Bo:
         self.store.close()
         if self.bar is not None:
             self.bar.close()
+
+
+BoRange = tuple[Bo, int, int]  # first byte, byte after the last
 
 
 class GpuMemory:

@@ -9,11 +9,23 @@ gmc_v12_0_get_vm_pte and gmc_v11_0_get_vm_pte (which flags make a page UC); LLVM
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import numpy as np
 
 from zinc_rt.sim.chips import PAGE_BYTES
 
 LINE_BYTES = 128  # of GL2 on RDNA
+CHUNK_BYTES = 1 << 20  # of one comparison: stays in the processor's cache
+
+
+class TouchedBytes(Protocol):
+    """Bytes, and the (start, end) ranges that may be other than 0. The stores of buffers implement it."""
+
+    @property
+    def view(self) -> memoryview: ...
+
+    def list_extents(self) -> list[tuple[int, int]]: ...
 
 
 class Gl2Lines:
@@ -21,23 +33,29 @@ class Gl2Lines:
     contains the pages that the GPU has stored to, as of the last write-back. The caller holds the buffer's lock.
     """
 
-    def __init__(self, store: memoryview, host: memoryview, before: dict[int, bytes]) -> None:
-        self._gpu = np.frombuffer(store, np.uint8)
-        self._host = np.frombuffer(host, np.uint8)
+    def __init__(self, store: TouchedBytes, host: TouchedBytes, before: dict[int, bytes]) -> None:
+        self._stores = store, host
+        self._gpu = np.frombuffer(store.view, np.uint8)
+        self._host = np.frombuffer(host.view, np.uint8)
         self._before = before
         self._held = np.zeros(-(-len(self._gpu) // LINE_BYTES), bool)
 
     def read(self, start: int, size_bytes: int) -> None:
         """Prepare a GPU access to these bytes: lines not in GL2 are read from the host's memory and are
         then cached."""
-        self._renew(start, size_bytes, ~self._held)
+        self._renew(start, size_bytes)
         self.hold(start, size_bytes)
 
     def renew(self) -> None:
         """Prepare for waves, which may access anything: refresh all lines that are not in GL2 from the host's
         memory.
         """
-        self._renew(0, len(self._gpu), ~self._held)
+        touched = sorted(extent for store in self._stores for extent in store.list_extents())
+        done = 0
+        for start, end in touched:  # of one copy: bytes that neither has touched are equal
+            for first in range(max(start, done), end, CHUNK_BYTES):
+                self._renew(first, min(CHUNK_BYTES, end - first))
+            done = max(done, end)
 
     def hold(self, start: int, size_bytes: int) -> None:
         """Record that the GPU has accessed these bytes."""
@@ -48,13 +66,13 @@ class Gl2Lines:
         kept."""
         self._held[start // LINE_BYTES : -(-(start + size_bytes) // LINE_BYTES)] = False
 
-    def _renew(self, start: int, size_bytes: int, lines: np.ndarray) -> None:
+    def _renew(self, start: int, size_bytes: int) -> None:
         first, end = start // LINE_BYTES, min(-(-(start + size_bytes) // LINE_BYTES), len(self._held))
         where = slice(first * LINE_BYTES, end * LINE_BYTES)
-        differ = self._host[where] != self._gpu[where]
-        if not differ.any():
+        host, gpu = self._host[where], self._gpu[where]
+        if np.array_equal(host.view(np.uint64), gpu.view(np.uint64)):
             return
-        differ &= np.repeat(lines[first:end], LINE_BYTES)
+        differ = (host != gpu) & np.repeat(~self._held[first:end], LINE_BYTES)
         for page in np.unique((np.flatnonzero(differ) + where.start) // PAGE_BYTES):
             self._renew_page(int(page), where, differ)
 

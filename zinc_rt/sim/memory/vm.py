@@ -13,7 +13,7 @@ import numpy as np
 
 from zinc_rt.sim.chips import PAGE_BYTES
 from zinc_rt.sim.interfaces import AccessKind, Fault
-from zinc_rt.sim.memory.buffers import Bo
+from zinc_rt.sim.memory.buffers import Bo, BoRange
 from zinc_rt.sim.memory.initialised_bytes import InitialisedBytes
 
 VA_FIRST = 0x10000  # amdgpu_vm.h: the first 64 KiB stay free
@@ -76,13 +76,14 @@ class GpuVm:
     def __init__(
         self,
         *,
-        flush_hdp: Callable[[set[Bo] | None], None] = lambda bos: None,
+        flush_hdp: Callable[[Iterable[BoRange] | None], None] = lambda ranges: None,
         write_back: Callable[[], None] = lambda: None,
         invalidates: Callable[[], bool] = lambda: True,
         keeps_code: bool = True,
     ) -> None:
         """Create an empty address space. `keeps_code`: fetched code stays cached until it is invalidated."""
         self._table = _Table()
+        self._uncached_at = -1  # the version whose coherent buffers are not cached
         self._cached = False  # whether host memory that GL2 caches has ever been mapped
         self._flush_hdp, self._write_back, self._invalidates = flush_hdp, write_back, invalidates
         self._keeps_code = keeps_code
@@ -346,7 +347,9 @@ class GpuVm:
         if inside is None:
             self._flush_hdp(None)
         else:
-            self._flush_hdp({span.bo for span, _, _ in self._iterate_inside(inside[0], sum(inside))})
+            self._flush_hdp(
+                [(span.bo, start, end) for span, start, end in self._iterate_inside(inside[0], sum(inside))]
+            )
 
     def find_unflushed(self, ranges: Iterable[tuple[int, int]]) -> int | None:
         for va, size_bytes in ranges:
@@ -370,6 +373,12 @@ class GpuVm:
                 with bo.lock:
                     if bo.gl2 is not None:
                         bo.gl2.renew()
+
+    def stop_caching_coherent(self) -> None:
+        if self._cached and self._uncached_at != self.version:
+            self._uncached_at = self.version
+            for bo in {span.bo for span in self._table.spans if span.bo.coherent and span.bo.gl2 is not None}:
+                bo.stop_caching()
 
     def after_waves(self, touched: Iterable[tuple[int, int]]) -> None:
         if not self._cached:
