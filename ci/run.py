@@ -23,6 +23,7 @@ Needs Python 3.11 and pip, nothing else: no ensurepip, no compiler, no network b
   consan [NAME]   run workloads after Triton's ConSan, and injected faults, under the sanitizer (--help)
   triton-mutants  judge mutants by seed of compiled Triton kernels (--help)
   outside [NAME]  run programs of other projects under zinc-rt sanitize (--help)
+  programs [NAME] run Debian's packages and HIP programs on the simulated card (--help)
   NAME ...        run the command zinc-rt-NAME, for example validate, run, inspect, golden
 """
 
@@ -231,6 +232,8 @@ def command_of(name: str, arguments: list[str], venv: Path = VENV) -> list[list[
         return [[str(PYTHON), str(ROOT / "ci" / "differential.py"), *arguments]]
     if name == "outside":
         return [[str(PYTHON), str(ROOT / "ci" / "outside.py"), *arguments]]
+    if name == "programs":
+        return [[str(PYTHON), str(ROOT / "ci" / "programs.py"), *arguments]]
     if name == "consan":
         return [[str(PYTHON), str(ROOT / "tests" / "concurrency" / "concurrency_command.py"), *arguments]]
     if name == "triton-mutants":

@@ -1,0 +1,260 @@
+"""Run programs of Debian's packages, and HIP programs of our own, unchanged on the simulated card.
+
+    python3 ci/run.py programs [NAME ...] [--suite sid] [--offline] [--json F]
+
+The packages are fetched with apt from the Debian mirror that this machine is configured for, which checks their
+signatures and hashes, and unpacked into build/programs/SUITE with the C library that they need. Nothing is
+installed into the system. packages.json there lists names, versions and SHA-256. --offline fetches nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from zinc_rt.host.errors import InputError, NothingRan
+from zinc_rt.host.terminal import Table, show
+
+ROOT = Path(__file__).resolve().parents[1]
+FOLDER = ROOT / "build" / "programs"
+HIP_SOURCES = ROOT / "tests/sim/clients/hip"
+APT_FOLDERS = ("state/lists/partial", "cache/archives/partial", "etc")
+KEYS = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
+PROGRAM_SECONDS, FETCH_SECONDS = 600, 1800
+HIP_PACKAGES = ("libamdhip64-6", "libhiprtc6", "libhiprtc-builtins6", "libamdhip64-dev", "libhsa-runtime-dev")
+
+
+@dataclass(frozen=True)
+class PackagedProgram:
+    """`words`: the command line; the first word is a path in the packages. `right`: a pattern of its output."""
+
+    name: str
+    packages: tuple[str, ...]
+    words: tuple[str, ...]
+    right: str
+
+
+PROGRAMS = (
+    PackagedProgram("rocminfo", ("rocminfo",), ("usr/bin/rocminfo",), r"amdgcn-amd-amdhsa--gfx1201"),
+    PackagedProgram(
+        "vulkaninfo",
+        ("vulkan-tools", "mesa-vulkan-drivers"),
+        ("usr/bin/vulkaninfo", "--summary"),
+        r"deviceName += .*GFX1201",
+    ),
+    PackagedProgram("hip", HIP_PACKAGES, ("hip_programs",), r"^ok "),
+)
+
+
+@dataclass
+class ProgramResult:
+    """`status`: pass, fail or skip. `findings`: what the device reported, one sentence each."""
+
+    name: str
+    status: str
+    reason: str = ""
+    seconds: float = 0.0
+    findings: tuple[str, ...] = ()
+
+
+class PackageFolder:
+    """The unpacked packages of one suite, and their package manager's files."""
+
+    def __init__(self, suite: str) -> None:
+        self.suite, self.at = suite, FOLDER / suite
+        self.root, self.list = self.at / "root", self.at / "packages.json"
+
+    def names(self) -> set[str]:
+        """Return the packages that are unpacked."""
+        return {row["name"] for row in json.loads(self.list.read_text())} if self.list.is_file() else set()
+
+    def install(self, packages: Sequence[str], *, offline: bool) -> None:
+        """Fetch and unpack the packages with all that they depend on. Raises NothingRan where that cannot be."""
+        missing = sorted(set(packages) - self.names())
+        if not missing:
+            return
+        if offline:
+            raise NothingRan(f"not in {self.at}: {', '.join(missing)}", next="run it once without --offline")
+        for tool in ("apt-get", "dpkg-deb"):
+            if shutil.which(tool) is None:
+                raise NothingRan(f"no {tool}: the programs are packages of Debian", next="use Debian or Ubuntu")
+        for name in APT_FOLDERS:
+            (self.at / name).mkdir(parents=True, exist_ok=True)
+        (self.at / "state/status").touch()
+        (self.at / "etc/debian.sources").write_text(
+            f"Types: deb\nURIs: {find_mirror()}\nSuites: {self.suite}\nComponents: main\n"
+            f"Architectures: amd64\nSigned-By: {KEYS}\n"
+        )
+        self._run_apt("update")
+        shutil.rmtree(self.at / "cache/archives", ignore_errors=True)
+        (self.at / APT_FOLDERS[1]).mkdir(parents=True)
+        self._run_apt("--yes", "--download-only", "install", *sorted(self.names() | set(packages)), "libc6")
+        self._unpack(sorted((self.at / "cache/archives").glob("*.deb")))
+
+    def _run_apt(self, *words: str) -> None:
+        options = {
+            "Dir::State": self.at / "state",
+            "Dir::State::status": self.at / "state/status",
+            "Dir::Cache": self.at / "cache",
+            "Dir::Etc::sourcelist": "/dev/null",
+            "Dir::Etc::sourceparts": self.at / "etc",
+            "Dir::Etc::preferencesparts": "/dev/null",
+            "APT::Architecture": "amd64",
+            "APT::Install-Recommends": "false",
+            "APT::Sandbox::User": "",
+            "Acquire::Languages": "none",
+            "Debug::NoLocking": "true",
+        }
+        line = ["apt-get", "--quiet", *(f"-o{key}={value}" for key, value in options.items()), *words]
+        done = subprocess.run(line, capture_output=True, text=True, check=False, timeout=FETCH_SECONDS)
+        errors = [text for text in done.stderr.splitlines() if text.startswith("E:")]
+        if done.returncode or errors:
+            reason = errors[-1] if errors else f"exit code {done.returncode}"
+            raise NothingRan(f"apt-get {' '.join(words)}: {reason}", next="check the mirror, then run it again")
+
+    def _unpack(self, archives: Sequence[Path]) -> None:
+        rows = []
+        for archive in archives:
+            subprocess.run(["dpkg-deb", "--extract", archive, self.root], check=True)
+            line = ["dpkg-deb", "--field", str(archive), "Package", "Version"]
+            text = subprocess.run(line, check=True, capture_output=True, text=True).stdout
+            name, version = (field.partition(": ")[2] for field in text.splitlines())
+            digest = hashlib.sha256(archive.read_bytes()).hexdigest()
+            rows.append({"name": name, "version": version, "sha256": digest})
+        self.list.write_text(json.dumps(rows, indent=1) + "\n")
+        shutil.rmtree(self.at / "cache/archives")
+
+    @property
+    def libraries(self) -> Path:
+        return self.root / "usr/lib/x86_64-linux-gnu"
+
+    def command(self, program: Path, *words: str) -> list[str]:
+        """Return the command line that runs a program with the C library of the packages."""
+        loader = self.libraries / "ld-linux-x86-64.so.2"
+        return [str(loader), "--library-path", str(self.libraries), str(program), *words]
+
+    def environment(self) -> dict[str, str]:
+        drivers = sorted((self.root / "usr/share/vulkan/icd.d").glob("radeon_icd*.json"))
+        if not drivers:
+            return {}
+        own = self.at / "radeon.json"  # with the path of this folder
+        described = json.loads(drivers[0].read_text())
+        described["ICD"]["library_path"] = str(self.libraries / "libvulkan_radeon.so")
+        own.write_text(json.dumps(described))
+        return {"VK_DRIVER_FILES": str(own)}
+
+
+def find_mirror() -> str:
+    """Return the URI of the Debian mirror in apt's configuration. Raises NothingRan if there is none."""
+    folder = Path("/etc/apt")
+    files = [folder / "sources.list", *sorted((folder / "sources.list.d").glob("*"))]
+    for file in files:
+        text = file.read_text() if file.is_file() else ""
+        for line in text.splitlines():
+            match = re.match(r"(?:URIs:|deb(?: \[.*\])?)\s+(\S+/debian)/?(?:\s|$)", line)
+            if match:
+                return match[1]
+    raise NothingRan("apt is not configured for a Debian mirror", next="use Debian, or add its mirror to apt")
+
+
+def build_hip_programs(packages: PackageFolder) -> Path:
+    """Compile tests/sim/clients/hip against the packages. Raises NothingRan without a compiler."""
+    compiler = shutil.which("c++")
+    if compiler is None:
+        raise NothingRan("no C++ compiler (c++)", next="install g++")
+    program = packages.at / "hip_programs"
+    sources = [str(path) for path in sorted(HIP_SOURCES.glob("*.cpp"))]
+    line = [
+        compiler, "-O1", "-std=c++17", "-w", "-D__HIP_PLATFORM_AMD__", f"-isystem{packages.root}/usr/include",
+        *sources, "-o", str(program), f"-L{packages.libraries}", "-lamdhip64", "-lhiprtc", "-pthread",
+        "-Wl,--unresolved-symbols=ignore-in-shared-libs",
+    ]  # fmt: skip
+    done = subprocess.run(line, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise InputError(f"{HIP_SOURCES.name} does not compile: {done.stderr.strip()[:500]}")
+    return program
+
+
+def run_on_device(name: str, words: Sequence[str], right: str, environment: dict[str, str]) -> ProgramResult:
+    """Run a command line with the simulated card, with default options."""
+    started = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "report.json"
+        line = [sys.executable, "-m", "zinc_rt.cli", "sim", "--json", str(report), "--", *words]
+        environment = {**os.environ, **environment}
+        try:
+            done = subprocess.run(
+                line, env=environment, capture_output=True, text=True, check=False, timeout=PROGRAM_SECONDS
+            )
+        except subprocess.TimeoutExpired:
+            return ProgramResult(name, "fail", f"ran longer than {PROGRAM_SECONDS} s", float(PROGRAM_SECONDS))
+        found = json.loads(report.read_text())["details"]["findings"] if report.is_file() else []
+    findings = tuple(f"{item['rule']}: {item['sentence']}" for item in found)
+    result = ProgramResult(name, "pass", "", time.monotonic() - started, findings)
+    if done.returncode or not re.search(right, done.stdout, re.MULTILINE):
+        lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()] or ["no output"]
+        result.status, result.reason = "fail", f"exit code {done.returncode}: {lines[-1][:200]}"
+    elif findings:
+        result.status, result.reason = "fail", f"{len(findings)} findings: {findings[0][:200]}"
+    return result
+
+
+def run_program(program: PackagedProgram, packages: PackageFolder) -> list[ProgramResult]:
+    """Run one program; of the HIP programs each in a process of its own."""
+    if program.name != "hip":
+        words = packages.command(packages.root / program.words[0], *program.words[1:])
+        return [run_on_device(program.name, words, program.right, packages.environment())]
+    built = build_hip_programs(packages)
+    listed = subprocess.run(packages.command(built, "--list"), capture_output=True, text=True, check=True)
+    results = []
+    for name in listed.stdout.split():
+        results.append(run_on_device(f"hip/{name}", packages.command(built, name), program.right, {}))
+        print(f"{results[-1].name}: {results[-1].status} {results[-1].reason}", file=sys.stderr)
+    return results
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="ci/run.py programs", description=(__doc__ or "").splitlines()[0])
+    names = [item.name for item in PROGRAMS]
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(names)} (default: all)")
+    parser.add_argument("--suite", default="sid", choices=("sid", "trixie"), help="Debian suite (default sid)")
+    parser.add_argument("--offline", action="store_true", help="fetch nothing; name what is missing")
+    parser.add_argument("--json", type=Path, metavar="F", help="write the results")
+    arguments = parser.parse_args(argv)
+    unknown = set(arguments.names) - set(names)
+    if unknown:
+        parser.error(f"no such program: {', '.join(sorted(unknown))}; choose from {', '.join(names)}")
+    packages, results = PackageFolder(arguments.suite), list[ProgramResult]()
+    for program in PROGRAMS:
+        if arguments.names and program.name not in arguments.names:
+            continue
+        try:
+            packages.install(program.packages, offline=arguments.offline)
+            results += run_program(program, packages)
+        except (NothingRan, InputError) as error:
+            status = "skip" if isinstance(error, NothingRan) else "fail"
+            results.append(ProgramResult(program.name, status, " ".join(str(error).split())))
+    rows = [(row.name, row.status, f"{row.seconds:.1f}", len(row.findings), row.reason) for row in results]
+    show(Table(("program", "result", "seconds", "findings", "reason"), rows))
+    if arguments.json:
+        report = {"suite": arguments.suite, "programs": [asdict(row) for row in results]}
+        arguments.json.write_text(json.dumps(report, indent=1) + "\n")
+    counts = {status: sum(row.status == status for row in results) for status in ("pass", "fail", "skip")}
+    verdict = "FAIL" if counts["fail"] else "PASS" if counts["pass"] else "NOTHING RAN"
+    print(f"{verdict}  {', '.join(f'{count} {status}' for status, count in counts.items() if count)}")
+    return 1 if counts["fail"] else 0 if counts["pass"] else 77
+
+
+if __name__ == "__main__":
+    sys.exit(main())
