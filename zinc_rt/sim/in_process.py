@@ -81,7 +81,7 @@ class SimDriver:
                 files = self.process.files
                 ready = [fd for fd in fds if fd in files and files[fd].readable]
             left = deadline - time.monotonic()
-            if ready or left <= 0 or self.process.dead:
+            if ready or left <= 0 or self.process.is_interrupted():
                 return ready
             time.sleep(min(POLL_SECONDS, left))
 

@@ -104,6 +104,7 @@ def _wait(call: IoctlCall, objects: list[SyncobjState], points: list[int] | None
         result = [(item.submitted if available else item.is_signaled)(point) for item, point in pairs]
         if all(result) if wait_all else any(result) or not pairs:
             return result.index(True) if result else 0
+        call.process.check_uninterrupted()
         return None
 
     first = wait_until(call.machine.changed, find_ready, call.arg["timeout_nsec"])

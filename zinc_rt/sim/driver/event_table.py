@@ -162,10 +162,14 @@ class EventTable:
             self.changed.notify_all()
 
     def wait(
-        self, events: list[tuple[int, int]], wait_all: bool, timeout_ms: int
+        self,
+        events: list[tuple[int, int]],
+        wait_all: bool,
+        timeout_ms: int,
+        check_uninterrupted: Callable[[], None] = lambda: None,
     ) -> tuple[int, list[EventWaiter]]:
         """Return (wait_result, entries) for [(event id, last seen age)]. EINVAL for an unknown id, EIO for an
-        event destroyed in the meantime.
+        event destroyed in the meantime; what `check_uninterrupted` raises, which is called at each change.
         """
         deadline = None if timeout_ms == FOREVER_MS else self._clock() + min(timeout_ms, 0x7FFFFFFF) / 1000
         with self.changed:
@@ -191,6 +195,7 @@ class EventTable:
                         return kfd.KFD_IOC_WAIT_RESULT_COMPLETE, entries
                     if any(entry.event.destroyed for entry in entries):
                         raise OSError(errno.EIO, "an event was destroyed during the wait")
+                    check_uninterrupted()
                     left = None if deadline is None else deadline - self._clock()
                     if left is not None and left <= 0:
                         return kfd.KFD_IOC_WAIT_RESULT_TIMEOUT, entries

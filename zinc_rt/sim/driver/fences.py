@@ -16,6 +16,9 @@ class DmaFence:
         self.done, self.error = done, 0
         self.queue_va, self.value = queue_va, value  # of a user queue: where the position appears, and which
 
+    def is_done(self) -> bool:
+        return self.done
+
     def complete(self, error: int = 0) -> None:
         self.done, self.error = True, error
 

@@ -59,7 +59,8 @@ def wait(call: IoctlCall) -> None:
     records = call.read_records(address, arg["num_events"], kfd.EVENT_DATA)
     ages = call.machine.linux.kfd_minor >= AGE_MINOR
     asked = [(record["event_id"], record["last_event_age"] if ages else 0) for record in records]
-    result, entries = call.kfd.events.wait(asked, bool(arg["wait_for_all"]), arg["timeout"])
+    wait_all, alive = bool(arg["wait_for_all"]), call.process.check_uninterrupted
+    result, entries = call.kfd.events.wait(asked, wait_all, arg["timeout"], alive)
     if result == kfd.KFD_IOC_WAIT_RESULT_COMPLETE:
         for location, (record, entry) in enumerate(zip(records, entries, strict=True)):
             if entry.activated:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -24,6 +25,15 @@ class Process:
     kfd: KfdProcessState | None = None
     privileged: bool = False  # CAP_SYS_NICE
     dead: bool = False
+    interrupted: set[int] = field(default_factory=set)  # threads whose caller is gone: their waits end
+
+    def is_interrupted(self) -> bool:
+        """Return whether a wait in this thread has to end, because its caller is gone."""
+        return self.dead or threading.get_ident() in self.interrupted
+
+    def check_uninterrupted(self) -> None:
+        if self.is_interrupted():
+            raise OSError(errno.EINTR, "the caller is gone")
 
     def add_file(self, file: File) -> int:
         if len(self.files) >= MAX_FILES:

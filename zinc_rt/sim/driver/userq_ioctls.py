@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import time
+from collections.abc import Callable
+from functools import partial
 
 from zinc_rt.sim.chips import PAGE_BYTES
 from zinc_rt.sim.driver.fences import DmaFence, SyncobjState, wait_until
@@ -204,8 +206,7 @@ def _free(call: IoctlCall) -> None:
     limit_ms = file.gpu.linux.userq_free_waits_ms
     deadline = time.monotonic_ns() + int(limit_ms * file.gpu.time_scale * 1e6) if limit_ms else None
     if queue.pending and queue.hardware.state is QueueState.ACTIVE:
-        wait_until(call.machine.changed, lambda: None if queue.pending and not call.process.dead else 0, deadline)
-        _check_alive(call)
+        _wait(call, lambda: not queue.pending, deadline)
     with call.machine.lock:
         if queue in file.user_queues.queues.values():
             file.user_queues.free(queue)
@@ -266,7 +267,7 @@ def wait(call: IoctlCall) -> None:
     pairs += [(file.find_syncobj(handle), point) for handle, point in zip(timelines, points, strict=True)]
     bos = [file.find_bo(handle) for handle in (*reads, *writes)]
     for syncobj, point in pairs:
-        _wait_until_submitted(call, syncobj, point)
+        _wait(call, partial(syncobj.submitted, point))
     fences = [fence for syncobj, point in pairs for fence in _list_fences(syncobj, point)]
     fences += [fence for bo in bos for fence in bo.fences if not fence.done]
     room = arg["num_fences"]
@@ -282,25 +283,16 @@ def wait(call: IoctlCall) -> None:
         if fence.queue_va:
             wanted[fence.queue_va] = max(fence.value, wanted.get(fence.queue_va, 0))
         else:
-            _wait_until_done(call, fence)
+            _wait(call, fence.is_done)
     infos = [amdgpu.USERQ_FENCE_INFO.new(va=va, value=value) for va, value in wanted.items()]
     call.put(arg["out_fences"], b"".join(bytes(info.raw) for info in infos))
     arg["num_fences"] = len(infos)
 
 
-def _wait_until_submitted(call: IoctlCall, syncobj: SyncobjState, point: int) -> None:
-    wait_until(call.machine.changed, lambda: 0 if syncobj.submitted(point) or call.process.dead else None, None)
-    _check_alive(call)
-
-
-def _wait_until_done(call: IoctlCall, fence: DmaFence) -> None:
-    wait_until(call.machine.changed, lambda: 0 if fence.done or call.process.dead else None, None)
-    _check_alive(call)
-
-
-def _check_alive(call: IoctlCall) -> None:
-    if call.process.dead:
-        raise OSError(errno.EINTR, "the client is gone")
+def _wait(call: IoctlCall, is_ready: Callable[[], bool], deadline_nsec: int | None = None) -> None:
+    process = call.process
+    wait_until(call.machine.changed, lambda: 0 if is_ready() or process.is_interrupted() else None, deadline_nsec)
+    process.check_uninterrupted()
 
 
 def _list_fences(syncobj: SyncobjState, point: int) -> list[DmaFence]:

@@ -33,6 +33,12 @@ class ClientSession:
         self.mapped: dict[int, Bo | None] = {}
         self.mappings = 0
 
+    def interrupt(self, thread: int) -> None:
+        """End the wait that this thread performs for a connection that was closed."""
+        with self.machine.changed:
+            self.process.interrupted.add(thread)
+            self.machine.changed.notify_all()
+
     def end(self) -> None:
         """End the session of a client that has disconnected."""
         self.driver.exit()

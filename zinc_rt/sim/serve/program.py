@@ -7,6 +7,7 @@ and cached by the hash of its sources.
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import os
 import shutil
@@ -14,16 +15,20 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Sequence
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 from zinc_rt.host.errors import InputError, NothingRan
 from zinc_rt.host.files import cache_folder
 from zinc_rt.sim.serve.client import SimClient
+from zinc_rt.sim.serve.socket_path import find_program_folder
 
 SOURCES = Path(__file__).with_name("preload")
+PR_SET_PDEATHSIG = 1  # include/uapi/linux/prctl.h
 FLAGS = ("-O2", "-shared", "-fPIC", "-pthread", "-U_FORTIFY_SOURCE", "-fno-builtin")
 
 
@@ -65,27 +70,66 @@ def run_program(words: Sequence[str], client: SimClient, *, stdout: TextIO | Non
 
     Raises InputError if the program cannot be started.
     """
-    preloaded = build_library()
-    with tempfile.TemporaryDirectory(prefix="zinc-rt-sim-") as folder:
-        copy_files(client, Path(folder))
-        before = os.environ.get("LD_PRELOAD")
-        own = {
-            "LD_PRELOAD": f"{preloaded} {before}" if before else str(preloaded),
-            "ZINC_RT_SIM_SOCKET": str(client.path),
-            "ZINC_RT_SIM_ROOT": folder,
-        }
-        env = {**os.environ, **own}
-        held = signal.signal(signal.SIGINT, signal.SIG_IGN)  # the program's to take
-        try:
-            child = subprocess.Popen(
-                list(words), env=env, stdout=_find_descriptor(stdout), preexec_fn=_take_interrupts
-            )
+    folder, prepare = find_program_folder(client.path), partial(_prepare_child, os.getpid())
+    try:
+        environment = make_environment(client, folder)
+        with _ForwardedSignals() as signals:
+            try:
+                child = subprocess.Popen(
+                    list(words), env=environment, stdout=_find_descriptor(stdout), preexec_fn=prepare
+                )
+            except OSError as error:
+                raise InputError(f"{words[0]}: {error.strerror or error}") from None
+            signals.forward_to(child)
             code = child.wait()
-        except OSError as error:
-            raise InputError(f"{words[0]}: {error.strerror or error}") from None
-        finally:
-            signal.signal(signal.SIGINT, held)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
     return code if code >= 0 else 128 - code
+
+
+class _ForwardedSignals:
+    """Sends the signals that end this process to the program instead, so that the program ends first. The terminal
+    sends SIGINT to both. Has no effect outside the main thread, which cannot handle signals."""
+
+    NUMBERS = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+
+    def __init__(self) -> None:
+        self._before: dict[int, Any] = {}
+        self._early: list[int] = []
+        self._child: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> _ForwardedSignals:
+        if threading.current_thread() is threading.main_thread():
+            self._before = {number: signal.signal(number, self._handle) for number in self.NUMBERS}
+            self._before[signal.SIGINT] = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def forward_to(self, child: subprocess.Popen[bytes]) -> None:
+        self._child = child
+        for number in self._early:
+            child.send_signal(number)
+
+    def _handle(self, number: int, frame: object) -> None:
+        if self._child is None:
+            self._early.append(number)
+        else:
+            self._child.send_signal(number)
+
+
+def make_environment(client: SimClient, folder: Path) -> dict[str, str]:
+    """Return the environment of programs with the device of `client`; copy its files to the new folder."""
+    preloaded, before = build_library(), os.environ.get("LD_PRELOAD")
+    copy_files(client, folder)
+    own = {
+        "LD_PRELOAD": f"{preloaded} {before}" if before else str(preloaded),
+        "ZINC_RT_SIM_SOCKET": str(client.path),
+        "ZINC_RT_SIM_ROOT": str(folder),
+    }
+    return {**os.environ, **own}
 
 
 def _find_descriptor(stream: TextIO | None) -> int | None:
@@ -96,8 +140,13 @@ def _find_descriptor(stream: TextIO | None) -> int | None:
         return None
 
 
-def _take_interrupts() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+def _prepare_child(parent: int) -> None:
+    """Prepare the new process: signals have their default action, and the program ends when `parent` is killed."""
+    for number in (*_ForwardedSignals.NUMBERS, signal.SIGINT):
+        signal.signal(number, signal.SIG_DFL)
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it was killed before the call
+        os._exit(1)
 
 
 _KFD = "/sys/devices/virtual/kfd/kfd"

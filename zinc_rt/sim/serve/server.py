@@ -11,12 +11,16 @@ import argparse
 import errno
 import json
 import os
+import select
+import shutil
 import signal
 import socket
 import sys
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 
 from zinc_rt.host.arguments import Parser
@@ -30,7 +34,7 @@ from zinc_rt.sim.profiles import LINUX_VERSIONS, PROPOSALS
 from zinc_rt.sim.serve import wire
 from zinc_rt.sim.serve.operations import ClientSession, answer
 from zinc_rt.sim.serve.remote_memory import RemoteMemory
-from zinc_rt.sim.serve.socket_path import lock_socket
+from zinc_rt.sim.serve.socket_path import find_program_folder, lock_socket
 from zinc_rt.sim.shader.run import crash
 from zinc_rt.sim.shader_engine import LEVELS
 
@@ -40,12 +44,43 @@ ACCEPT_SECONDS = 0.25
 CRASH_STATUS = 70
 
 
+class Hangups:
+    """Watches connections in a thread. Calls a function once when the other end of one is closed, also while the
+    request that came by it is in progress."""
+
+    def __init__(self) -> None:
+        self._epoll = select.epoll()
+        self._watched: dict[int, Callable[[], None]] = {}
+        self._lock = threading.Lock()
+        threading.Thread(target=self._watch, name="hangups", daemon=True).start()
+
+    def watch(self, connection: socket.socket, closed: Callable[[], None]) -> None:
+        with self._lock:
+            self._watched[connection.fileno()] = closed
+        self._epoll.register(connection, select.EPOLLRDHUP | select.EPOLLONESHOT)
+
+    def forget(self, connection: socket.socket) -> None:
+        """Stop watching; call it before the connection is closed."""
+        with self._lock:
+            if self._watched.pop(connection.fileno(), None) is not None:
+                self._epoll.unregister(connection)
+
+    def _watch(self) -> None:
+        while True:
+            for fd, _ in self._epoll.poll():
+                with self._lock:
+                    closed = self._watched.get(fd)
+                    if closed is not None:
+                        closed()
+
+
 class Server:
     """Clients of one machine, each in a thread, until the last one has disconnected."""
 
     def __init__(self, machine: SimMachine, listener: socket.socket, *, stay: bool = False) -> None:
         self.machine, self.listener, self.stay = machine, listener, stay
         self._sessions: dict[str, ClientSession] = {}
+        self._hangups = Hangups()
         self._lock = threading.Lock()
         self._last_seen = time.monotonic() + FIRST_CLIENT_SECONDS - GRACE_SECONDS
         for gpu in machine.gpus:
@@ -64,9 +99,10 @@ class Server:
             threading.Thread(target=self._converse, args=(connection,), daemon=True).start()
 
     def _converse(self, connection: socket.socket) -> None:
-        session = None
+        session, thread = None, threading.get_ident()
         try:
             session = self._greet_client(connection)
+            self._hangups.watch(connection, partial(session.interrupt, thread))
             while True:
                 message = wire.receive(connection)
                 try:
@@ -77,8 +113,10 @@ class Server:
         except (wire.ConnectionClosed, OSError, KeyError, TypeError, ValueError):
             pass  # a client that died, or talks nonsense: it loses its connection
         finally:
+            self._hangups.forget(connection)
             connection.close()
             if session is not None:
+                session.process.interrupted.discard(thread)
                 self._end_session(session)
 
     def _greet_client(self, connection: socket.socket) -> ClientSession:
@@ -116,10 +154,12 @@ class Server:
             session.connections -= 1
             if session.connections:
                 return
-        session.end()
-        with self._lock:
-            self._sessions.pop(session.token, None)
-            self._last_seen = time.monotonic()
+        try:
+            session.end()
+        finally:
+            with self._lock:
+                self._sessions.pop(session.token, None)
+                self._last_seen = time.monotonic()
 
 
 def _read_pid(connection: socket.socket) -> int:
@@ -277,6 +317,7 @@ def run(arguments: argparse.Namespace) -> int:
         machine.close()
         for path in crash.list_paths(arguments.socket):
             path.unlink(missing_ok=True)
+        shutil.rmtree(find_program_folder(arguments.socket), ignore_errors=True)
     return 0
 
 

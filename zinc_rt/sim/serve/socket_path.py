@@ -29,6 +29,11 @@ def find_runtime_dir() -> Path:
     return path
 
 
+def find_program_folder(socket_path: Path) -> Path:
+    """Return the folder with the copies of device files for a program; the device removes it when it ends."""
+    return socket_path.with_suffix(".files")
+
+
 @contextlib.contextmanager
 def lock_socket(socket_path: Path) -> Iterator[None]:
     """Hold the lock file next to the socket; the file remains."""
