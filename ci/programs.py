@@ -155,9 +155,8 @@ class PackageFolder:
         return {"VK_DRIVER_FILES": str(own)}
 
 
-def find_mirror() -> str:
+def find_mirror(folder: Path = Path("/etc/apt")) -> str:
     """Return the URI of the Debian mirror in apt's configuration. Raises NothingRan if there is none."""
-    folder = Path("/etc/apt")
     files = [folder / "sources.list", *sorted((folder / "sources.list.d").glob("*"))]
     for file in files:
         text = file.read_text() if file.is_file() else ""

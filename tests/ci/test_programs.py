@@ -1,0 +1,66 @@
+"""ci/run.py programs: what is missing, the mirror, and the verdict on a program."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.append(str(Path(__file__).resolve().parents[2] / "ci"))
+import programs
+
+from zinc_rt.host.errors import NothingRan
+
+
+def test_offline_names_what_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(programs, "FOLDER", tmp_path)
+    report = tmp_path / "report.json"
+    assert programs.main(["--offline", "rocminfo", "--json", str(report)]) == 77
+    output = capsys.readouterr().out
+    assert "rocminfo" in output and output.splitlines()[-1] == "NOTHING RAN  1 skip"
+    [row] = json.loads(report.read_text())["programs"]
+    assert row["status"] == "skip" and "without --offline" in row["reason"]
+
+
+def test_unpacked_packages_are_not_fetched_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(programs, "FOLDER", tmp_path)
+    packages = programs.PackageFolder("sid")
+    packages.at.mkdir()
+    packages.list.write_text(json.dumps([{"name": "rocminfo", "version": "1", "sha256": ""}]))
+    packages.install(("rocminfo",), offline=True)
+    with pytest.raises(NothingRan, match="clinfo"):
+        packages.install(("rocminfo", "clinfo"), offline=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("sources.list", "# deb http://other/debian x\ndeb [arch=amd64] http://mirror/debian bookworm main\n"),
+        ("sources.list.d/debian.sources", "Types: deb\nURIs: http://mirror/debian/\nSuites: bookworm\n"),
+    ],
+)
+def test_mirror_is_the_configured_one(name: str, text: str, tmp_path: Path) -> None:
+    (tmp_path / "sources.list.d").mkdir()
+    (tmp_path / "sources.list.d/another.list").write_text("deb https://tools.example/apt stable main\n")
+    with pytest.raises(NothingRan, match="Debian mirror"):
+        programs.find_mirror(tmp_path)
+    (tmp_path / name).write_text(text)
+    assert programs.find_mirror(tmp_path) == "http://mirror/debian"
+
+
+@pytest.mark.rest
+@pytest.mark.parametrize(
+    ("script", "status", "reason"),
+    [
+        ("echo right", "pass", ""),
+        ("echo other", "fail", "exit code 0: other"),
+        ("echo right; exit 3", "fail", "exit code 3: right"),
+    ],
+)
+def test_verdict_needs_exit_code_and_output(script: str, status: str, reason: str) -> None:
+    result = programs.run_on_device("a program", ("sh", "-c", script), "^right", {})
+    assert (result.status, result.reason, result.findings) == (status, reason, ())
