@@ -18,6 +18,7 @@ OWN = (
     "bench",
     "nightly",
     "nightly-step",
+    "programs",
     "workflow",
     "lavapipe-driver",
     "clients",
