@@ -176,8 +176,8 @@ def build_hip_programs(packages: PackageFolder) -> Path:
     sources = [str(path) for path in sorted(HIP_SOURCES.glob("*.cpp"))]
     line = [
         compiler, "-O1", "-std=c++17", "-w", "-D__HIP_PLATFORM_AMD__", f"-isystem{packages.root}/usr/include",
-        *sources, "-o", str(program), f"-L{packages.libraries}", "-lamdhip64", "-lhiprtc", "-pthread",
-        "-Wl,--unresolved-symbols=ignore-in-shared-libs",
+        *sources, "-o", str(program), f"-L{packages.libraries}", "-lamdhip64", "-lhiprtc", "-lhsa-runtime64",
+        "-pthread", "-Wl,--unresolved-symbols=ignore-in-shared-libs",
     ]  # fmt: skip
     done = subprocess.run(line, capture_output=True, text=True, check=False)
     if done.returncode:

@@ -29,7 +29,10 @@ struct HipProgram {
   const char *name;
   void (*body)();
 };
-extern const HipProgram memory_programs[], kernel_programs[], stream_programs[];
+extern const HipProgram memory_programs[], kernel_programs[], stream_programs[], hsa_programs[];
+
+// The code object of `source` for the chip `target` (gfx1201). Ends the process if it does not compile.
+std::vector<char> compile(const char *source, const std::string &target);
 
 // The kernel `name` of the module compiled from `source`. Ends the process if it does not compile.
 hipFunction_t kernel(const char *source, const char *name, hipModule_t *module = nullptr);
