@@ -38,6 +38,23 @@ def test_lines_read_by_gpu_are_stale_until_invalidated() -> None:
         c.driver.munmap(host)
 
 
+def test_coherent_memory_of_a_process_with_aql_queues_is_not_cached() -> None:
+    with open_client() as c:
+        shared, cached = c.alloc(PAGE, GTT_CACHED | COHERENT), c.alloc(PAGE, GTT_CACHED)
+        maps, vm = [c.host(buffer) for buffer in (shared, cached)], c.gpu_vm
+        for buffer in (shared, cached):
+            vm.write(buffer["va_addr"], b"gpu!")
+        vm.stop_caching_coherent()
+        assert [bytes(host.view[:4]) for host in maps] == [b"gpu!", bytes(4)], "earlier stores are not lost"
+        for host in maps:
+            host.view[:4] = b"host"
+        assert [vm.read(buffer["va_addr"], 4) for buffer in (shared, cached)] == [b"host", b"gpu!"]
+        vm.write(shared["va_addr"] + 8, b"next")
+        assert bytes(maps[0].view[8:12]) == b"next"
+        for host in maps:
+            c.driver.munmap(host)
+
+
 def test_read_across_pages_refills_lines_of_both() -> None:
     with open_client() as c:
         buffer = c.alloc(2 * PAGE, GTT_CACHED)

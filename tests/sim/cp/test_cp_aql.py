@@ -107,6 +107,28 @@ def test_dispatch_packet_launches_kernel_and_completes_signal() -> None:
     assert "write_back" in bench.space.calls, "a release at system scope"
 
 
+@pytest.mark.parametrize(
+    ("scope", "flushed"), [(0, [(KERNARG, 16)]), (1, [(KERNARG, 16)]), (2, [None, (KERNARG, 16)])]
+)
+def test_acquire_fence_of_system_scope_and_arguments_flush_hdp(
+    scope: int, flushed: list[tuple[int, int] | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench, ranges = AqlBench(), list[tuple[int, int] | None]()
+    monkeypatch.setattr(bench.space, "flush_hdp", lambda inside=None: ranges.append(inside))
+    bench.send(dispatch_packet(header=DISPATCH | scope << 9))
+    assert ranges == flushed
+
+
+def test_signals_of_a_profiled_queue_have_time_stamps() -> None:
+    bench = AqlBench()
+    bench.space.put(bench.about + 0xB4, 1 << 3)  # AMD_QUEUE_PROPERTIES_ENABLE_PROFILING
+    bench.space.put(bench.about + 0x88, 0x80)
+    dispatched, joined = bench.write_signal(0, 1), bench.write_signal(1, 1)
+    bench.send(dispatch_packet(signal=dispatched), barrier_packet(AND, dispatched, completion_signal=joined))
+    times = [bench.space.u64(va + offset) for va in (dispatched, joined) for offset in (32, 40)]
+    assert times == sorted(times) and times[0] > 0
+
+
 def test_first_wave64_packet_has_64_lanes() -> None:
     bench = AqlBench()
     bench.write_kernel(properties=SGPR_KERNARG)
