@@ -57,6 +57,11 @@ PROGRAMS = (
 )
 
 
+KNOWN = {  # true findings in the packages: by program and rule, the explanation
+    "hip/hsa_copy_and_fill": {"sgpr-read": "the fill kernel inside ROCr 6.4.3 lacks waits that gfx12 needs"},
+}
+
+
 @dataclass
 class ProgramResult:
     """`status`: pass, fail or skip. `findings`: what the device reported, one sentence each."""
@@ -199,13 +204,17 @@ def run_on_device(name: str, words: Sequence[str], right: str, environment: dict
         except subprocess.TimeoutExpired:
             return ProgramResult(name, "fail", f"ran longer than {PROGRAM_SECONDS} s", float(PROGRAM_SECONDS))
         found = json.loads(report.read_text())["details"]["findings"] if report.is_file() else []
-    findings = tuple(f"{item['rule']}: {item['sentence']}" for item in found)
+    findings = tuple(f"{item['rule']}: {item['first']}" for item in found)
     result = ProgramResult(name, "pass", "", time.monotonic() - started, findings)
     if done.returncode or not re.search(right, done.stdout, re.MULTILINE):
         lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()] or ["no output"]
         result.status, result.reason = "fail", f"exit code {done.returncode}: {lines[-1][:200]}"
     elif findings:
-        result.status, result.reason = "fail", f"{len(findings)} findings: {findings[0][:200]}"
+        known = KNOWN.get(name, {})
+        result.reason = "; ".join(f"{rule}: {why}" for rule, why in known.items())
+        unknown = [text for text in findings if text.partition(":")[0] not in known]
+        if unknown:
+            result.status, result.reason = "fail", f"{len(unknown)} findings: {unknown[0][:200]}"
     return result
 
 

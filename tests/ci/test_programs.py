@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -50,6 +51,27 @@ def test_mirror_is_the_configured_one(name: str, text: str, tmp_path: Path) -> N
         programs.find_mirror(tmp_path)
     (tmp_path / name).write_text(text)
     assert programs.find_mirror(tmp_path) == "http://mirror/debian"
+
+
+@pytest.mark.parametrize(
+    ("rules", "status", "reason"),
+    [
+        (["known"], "pass", "known: why"),
+        (["known", "race"], "fail", "1 findings: race: what"),
+    ],
+)
+def test_unknown_findings_fail(
+    rules: list[str], status: str, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write_report(line: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+        findings = [{"rule": rule, "first": "what"} for rule in rules]
+        Path(line[line.index("--json") + 1]).write_text(json.dumps({"details": {"findings": findings}}))
+        return subprocess.CompletedProcess(line, 0, "right", "")
+
+    monkeypatch.setattr(programs.subprocess, "run", write_report)
+    monkeypatch.setattr(programs, "KNOWN", {"a program": {"known": "why"}})
+    result = programs.run_on_device("a program", ("x",), "^right", {})
+    assert (result.status, result.reason, len(result.findings)) == (status, reason, len(rules))
 
 
 @pytest.mark.rest
