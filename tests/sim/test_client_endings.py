@@ -47,10 +47,11 @@ with KfdProcess(client) as process:
 
 
 @pytest.fixture
-def sockets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """The folder of the devices' sockets, of this test alone."""
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    return tmp_path / "zinc-rt"
+def sockets(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the devices' sockets, of this test alone; a socket's path has at most 107 bytes."""
+    folder = tmp_path_factory.mktemp("run")
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(folder))
+    return folder / "zinc-rt"
 
 
 def becomes_true(condition: Callable[[], bool]) -> bool:
