@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 
 from zinc_rt.validate.judge.engine_client import TOKEN_ID, EngineAnswer, ReportedToken
-from zinc_rt.validate.judge.oracle import BYTES, Oracle
+from zinc_rt.validate.judge.oracle import BYTES, NextToken, Oracle
 from zinc_rt.validate.judge.questions import TOP_P, JudgeQuestion
 
 Schedule = Literal["alone", "repeated", "crowd"]
@@ -104,6 +104,17 @@ class AnswerJudge:
             faults += [make_fault(*logprob) for logprob in self._check_logprobs(question, answer, known)]
         return faults
 
+    def prepare(self, answers: Sequence[tuple[JudgeQuestion, EngineAnswer]]) -> None:
+        """Compute together what `find_faults` needs of the reference for these answers."""
+        known = [(question, self._read_tokens(answer)) for question, answer in answers]
+        self.oracle.prepare(
+            {
+                (q.prompt, tokens[:-1])
+                for q, tokens in known
+                if q.kind != "sampled" and (tokens or q.kind == "forced")
+            }
+        )
+
     def _read_tokens(self, answer: EngineAnswer) -> tuple[int, ...]:
         """Return the tokens of an answer if all of them are reported, otherwise ()."""
         known = []
@@ -133,7 +144,8 @@ class AnswerJudge:
                 wrong_token = make_fault(
                     "token",
                     f"token {index + 1} of the answer is {self._name(known[index])}; the reference prefers "
-                    f"{self._name(self._most_likely_token(question.prompt, known, index))} by {nats:.3g} nats",
+                    f"{self._name(self.oracle.predict((*question.prompt, *known[:index]))[0].best)} by {nats:.3g} "
+                    "nats",
                     len(question.prompt) + index,
                     nats,
                 )
@@ -173,15 +185,15 @@ class AnswerJudge:
         """Return the first token that the reference rejects and by how many nats, or None. A token that is the
         most likely one of a right reported distribution is not rejected: that is a matter of numerics.
         """
-        rows = self.oracle.rows((*prompt, *tokens[:-1]), len(prompt) - 1)
+        predicted = self.oracle.predict(prompt, tokens[:-1])
         for index, token in enumerate(tokens):
-            gap = float(rows[index].max() - rows[index, token])
+            gap = predicted[index].compute_gap(token)
             if gap > self.limits.tie_nats:
                 top = reported[index].top if index < len(reported) else {}
                 is_own_choice = bool(top) and top.get(token) == max(top.values())
                 is_close = gap <= REPORTED_TIES * self.limits.tie_nats
                 if is_own_choice and is_close:
-                    sample = compare_numerics(0, rows[index], reported[index])
+                    sample = compare_numerics(0, predicted[index], reported[index])
                     if sample.kl <= self.limits.kl:
                         continue
                 return index, gap
@@ -193,21 +205,16 @@ class AnswerJudge:
         """Return whether the log-probabilities reported at a token are the reference's."""
         if not answer.tokens[index].top:
             return False
-        row = self.oracle.rows((*question.prompt, *known[:-1]), len(question.prompt) - 1)[index]
-        return compare_numerics(0, row, answer.tokens[index]).kl <= self.limits.kl
-
-    def _most_likely_token(self, prompt: Sequence[int], tokens: Sequence[int], index: int) -> int:
-        return int(self.oracle.rows((*prompt, *tokens[:-1]), len(prompt) - 1)[index].argmax())
+        predicted = self.oracle.predict((*question.prompt, *known[:index]))[0]
+        return compare_numerics(0, predicted, answer.tokens[index]).kl <= self.limits.kl
 
     def _find_smallest_gap(self, question: JudgeQuestion, text: str) -> float:
         """Return the smallest gap between the reference's two best tokens, up to the first difference of the
         texts.
         """
-        rows = self.oracle.rows((*question.prompt, *question.expected[:-1]), len(question.prompt) - 1)
         smallest = math.inf
-        for index in range(len(question.expected)):
-            best = np.partition(rows[index], -2)[-2:]
-            smallest = min(smallest, float(best[1] - best[0]))
+        for index, predicted in enumerate(self.oracle.predict(question.prompt, question.expected[:-1])):
+            smallest = min(smallest, predicted.compute_margin())
             if not text.startswith(self.oracle.text(question.expected[: index + 1]).rstrip("\ufffd")):
                 break
         return smallest
@@ -217,10 +224,10 @@ class AnswerJudge:
     ) -> Iterator[tuple[str, int, float]]:
         if not known:
             return
-        rows = self.oracle.rows((*question.prompt, *known[:-1]), len(question.prompt) - 1)
         slack = max(NUCLEUS_SLACK, math.sqrt(self.limits.kl / 2))  # Pinsker's bound for a shift of probability
+        predicted = self.oracle.predict(question.prompt, known[:-1])
         for index, token in enumerate(known):
-            above = float(np.exp(rows[index][rows[index] > rows[index, token]]).sum())
+            above = predicted[index].compute_mass_above(token)
             if above > TOP_P + slack:
                 yield (
                     f"{self._name(token)} was sampled with top_p {TOP_P}, but the tokens more likely than it have "
@@ -236,16 +243,16 @@ class AnswerJudge:
         reported = [token for token in answer.tokens if token.top]
         if not reported or len(known) != len(answer.tokens):
             return
-        rows = self.oracle.rows((*question.prompt, *known[:-1]), len(question.prompt) - 1)
+        predicted = self.oracle.predict(question.prompt, known[:-1])
         for index, token in enumerate(answer.tokens):
             if not token.top:
                 continue
             position = len(question.prompt) + index
-            sample = compare_numerics(position, rows[index], token)
+            sample = compare_numerics(position, predicted[index], token)
             if sample.kl <= self.limits.kl:
                 self.numerics.append(sample)
                 continue
-            scale = estimate_temperature(rows[index], token)
+            scale = estimate_temperature(predicted[index], token)
             if scale is not None:
                 yield "scale", f"the log-probabilities are those of temperature {scale:.3g}", position, sample.kl
             else:
@@ -262,25 +269,26 @@ class AnswerJudge:
         return f"{token} {self.oracle.tokenizer.piece(token)!r}"
 
 
-def compare_numerics(position: int, row: np.ndarray, reported: ReportedToken) -> NumericSample:
-    """Compare the reported alternatives with the reference's row of log-probabilities, f64 [V]."""
+def compare_numerics(position: int, predicted: NextToken, reported: ReportedToken) -> NumericSample:
+    """Compare the reported alternatives with the reference's distribution."""
     ids = np.fromiter(reported.top, np.int64)
     theirs = np.array([reported.top[int(token)] for token in ids])
-    ours = row[ids]
+    ours = predicted.compute_logprobs(ids)
     weight = np.exp(ours)
     rest, their_rest = max(1e-12, 1 - weight.sum()), max(1e-12, 1 - np.exp(theirs).sum())
     kl = float((weight * (ours - theirs)).sum() + rest * math.log(rest / their_rest))
     return NumericSample(position, max(0.0, kl), float(np.abs(ours - theirs).max()))
 
 
-def estimate_temperature(row: np.ndarray, reported: ReportedToken) -> float | None:
+def estimate_temperature(predicted: NextToken, reported: ReportedToken) -> float | None:
     """Return the temperature that explains reported log-probabilities, or None if none does. Differences of
     log-probabilities are differences of logits, so a temperature divides all of them.
     """
     if len(reported.top) < LEAST_SCALED:
         return None
     ids = list(reported.top)
-    ours = np.array([row[token] - row[ids[0]] for token in ids[1:]])
+    logprobs = predicted.compute_logprobs(ids)
+    ours = logprobs[1:] - logprobs[0]
     theirs = np.array([reported.top[token] - reported.top[ids[0]] for token in ids[1:]])
     square = float((ours * ours).sum())
     slope = float((ours * theirs).sum()) / square if square > 1e-6 else 0.0

@@ -291,6 +291,8 @@ class EngineClient:
     ) -> EngineAnswer:
         response = self._open("POST", path, body)
         text, reason, events = [], "", 0
+        tokens: list[ReportedToken] = []
+        is_complete = True  # every text came with its tokens
         try:
             if response.status != 200:
                 raise RequestError(response.status, _parse_error_message(response.read()))
@@ -306,6 +308,9 @@ class EngineClient:
                 for choice in event.get("choices", [])[:1]:
                     text.append(choice.get("text") or (choice.get("delta") or {}).get("content") or "")
                     reason = choice.get("finish_reason") or reason
+                    reported = _parse_tokens(choice.get("logprobs"), self._token_of)
+                    tokens += _with_ids(reported, choice.get("token_ids"))
+                    is_complete &= bool(reported) or not text[-1]
                 events += 1
                 if leave_after is not None and events >= leave_after:
                     break
@@ -315,7 +320,8 @@ class EngineClient:
             raise RequestError(0, f"the stream ended early: {error or type(error).__name__}") from error
         finally:
             self._drop()
-        return EngineAnswer("".join(text), reason, seconds=time.monotonic() - start, events=events)
+        known = tuple(tokens) if is_complete else ()
+        return EngineAnswer("".join(text), reason, known, seconds=time.monotonic() - start, events=events)
 
 
 def _parse_choice(

@@ -33,6 +33,7 @@ KL_FLOOR, MEAN_FLOOR = 1e-3, 2e-5  # nats: f32 engines differ by less
 KL_MARGIN, MEAN_MARGIN = 30.0, 12.0
 EXACT_MARGIN = 100.0  # by which the median divergence of an engine with exact activations is smaller
 CALIBRATION_TOKENS = 192
+COMPARED = 128  # answers at a time
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +101,7 @@ def judge_engine(client: EngineClient, model: str | Path, options: JudgeOptions)
             stage.say("comparing the answers")
             limits = _limits(limits, answers, asked, judgement.expected)
             answers = AnswerJudge(reference, limits, answers.canaries)
-            faults = list(_collect_faults(answers, asked))
+            faults = _collect_faults(answers, asked)
             divergence = fmean([sample.kl for sample in answers.numerics] or [0.0])
             faults += check_seeds(asked, partial(_answer_of_seed, client), divergence)
             faults += _check_tokenizer(client, reference, questions)
@@ -166,12 +167,22 @@ def _compute_speed(asked: Sequence[AskedQuestion], seconds: float) -> float:
     return tokens / seconds if seconds else 0.0
 
 
-def _collect_faults(answers: AnswerJudge, asked: Sequence[AskedQuestion]) -> Iterator[AnswerFault]:
-    for item in asked:
-        if item.answer is None:
-            yield AnswerFault(item.question, item.schedule, "refused", item.error)
-        else:
-            yield from answers.find_faults(item.question, item.answer, item.schedule)
+def _collect_faults(answers: AnswerJudge, asked: Sequence[AskedQuestion]) -> list[AnswerFault]:
+    """Return the faults of all answers, in the order in which they were asked. Answers to neighbouring prompts are
+    compared together, because their distributions are computed together.
+    """
+    order = sorted(range(len(asked)), key=lambda index: asked[index].question.prompt)
+    faults: dict[int, list[AnswerFault]] = {}
+    for start in range(0, len(order), COMPARED):
+        some = order[start : start + COMPARED]
+        answers.prepare([(asked[n].question, answer) for n in some if (answer := asked[n].answer) is not None])
+        for index in some:
+            item = asked[index]
+            if item.answer is None:
+                faults[index] = [AnswerFault(item.question, item.schedule, "refused", item.error)]
+            else:
+                faults[index] = answers.find_faults(item.question, item.answer, item.schedule)
+    return [fault for index in range(len(asked)) for fault in faults[index]]
 
 
 def _limits(
@@ -181,9 +192,7 @@ def _limits(
     smaller than theirs, so a single divergence of their size has another cause.
     """
     judge.limits = replace(limits, kl=float("inf"))
-    for item in asked:
-        if item.answer is not None and item.schedule == "alone":
-            judge.find_faults(item.question, item.answer, item.schedule)
+    _collect_faults(judge, [item for item in asked if item.answer is not None and item.schedule == "alone"])
     if not judge.numerics:
         return limits
     usual = median(sample.kl for sample in judge.numerics)
@@ -235,14 +244,14 @@ def _measure_expected_numerics(
     if not forced:
         return {}
     longest = max(forced, key=lambda question: len(question.prompt)).prompt[:CALIBRATION_TOKENS]
-    exact = reference.rows(longest, 0)
+    exact = reference.predict(longest[:1], longest[1:])
     with open_oracle(model, ctx, ordering=QUANTISED_ACTIVATIONS, threads=options.threads) as other:
-        rows = other.rows(longest, 0)
+        quantised = other.predict(longest[:1], longest[1:])
     samples: list[NumericSample] = []
-    for position, (row, changed) in enumerate(zip(exact, rows, strict=True)):
-        top = np.argpartition(changed, -TOP)[-TOP:]
-        reported = ReportedToken(None, "", None, {int(token): float(changed[token]) for token in top})
-        samples.append(compare_numerics(position, row, reported))
+    for position, (right, changed) in enumerate(zip(exact, quantised, strict=True)):
+        top = np.argpartition(changed.logits, -TOP)[-TOP:]
+        values = zip(top.tolist(), changed.compute_logprobs(top).tolist(), strict=True)
+        samples.append(compare_numerics(position, right, ReportedToken(None, "", None, dict(values))))
     return {"mean": fmean(item.kl for item in samples), "max": max(item.kl for item in samples)}
 
 

@@ -15,6 +15,7 @@ from zinc_rt.validate.judge.oracle import Oracle
 from zinc_rt.validate.judge.texts import DIFFICULT, make_canary, make_passage, make_sentence
 
 Kind = Literal["tokens", "text", "chat", "stop", "stream", "forced", "sampled", "nucleus"]
+GREEDY: tuple[Kind, ...] = ("tokens", "text", "chat", "stop", "stream")
 ANSWER_TOKENS = 8
 SAMPLED_TOKENS = 8
 TOP_P = 0.5
@@ -76,7 +77,7 @@ class QuestionMaker:
             for maker in makers:
                 questions += maker(number, chance)
             number += 1
-        return [question for question in questions if len(question.prompt) + question.limit <= self.largest]
+        return self._answer([q for q in questions if len(q.prompt) + q.limit <= self.largest])
 
     def make_long_prompts(self) -> list[JudgeQuestion]:
         """Return greedy questions whose prompts end on both sides of each edge of pages and batches, and the
@@ -87,7 +88,7 @@ class QuestionMaker:
         lengths = {edge + offset for edge in EDGES for offset in (-1, 0, 1, 7)}
         lengths |= {last, last * 15 // 16, last * 7 // 8, last * 3 // 4}
         usable = sorted(n for n in lengths if 8 < n <= last)
-        return [self._make_greedy(f"edge/{n}", "tokens", text[:n]) for n in usable]
+        return self._answer([self._make_greedy(f"edge/{n}", "tokens", text[:n]) for n in usable])
 
     def make_forced(self, count: int) -> list[JudgeQuestion]:
         """Return questions for one token at `count` positions of one text, each edge with its neighbours."""
@@ -155,9 +156,31 @@ class QuestionMaker:
         return body
 
     def _make_greedy(self, name: str, kind: Kind, prompt: Sequence[int], **others: Any) -> JudgeQuestion:
-        expected = self.oracle.continue_greedily(prompt, ANSWER_TOKENS)
         body = self._make_body(prompt, ANSWER_TOKENS, logprobs=TOP)
-        return JudgeQuestion(name, kind, body, tuple(prompt), expected, **others)
+        return JudgeQuestion(name, kind, body, tuple(prompt), **others)
+
+    def _answer(self, questions: Sequence[JudgeQuestion]) -> list[JudgeQuestion]:
+        """Return the questions with the greedy tokens that the reference answers, computed for all together."""
+        greedy = [question.prompt for question in questions if question.kind in GREEDY]
+        self.oracle.prepare_greedy(greedy, ANSWER_TOKENS)
+        answered: list[JudgeQuestion] = []
+        for question in questions:
+            if question.kind in GREEDY:
+                question = replace(
+                    question, expected=self.oracle.continue_greedily(question.prompt, ANSWER_TOKENS)
+                )
+            if question.kind == "stop":
+                answered += self._choose_stop(question)
+            else:
+                answered.append(question)
+        return answered
+
+    def _choose_stop(self, question: JudgeQuestion) -> Iterator[JudgeQuestion]:
+        """Yield the question with a stop string from the middle of its answer, if that has a printable one."""
+        text = self.oracle.text(question.expected)
+        middle = text[len(text) // 3 : len(text) // 3 + 3]
+        if len(middle) == 3 and middle.isprintable() and "\ufffd" not in middle:
+            yield replace(question, stop=middle, body={**question.body, "stop": [middle]})
 
     def _make_token_questions(self, number: int, chance: random.Random) -> Iterator[JudgeQuestion]:
         word = make_canary(chance)
@@ -170,18 +193,13 @@ class QuestionMaker:
         yield replace(question, body={**question.body, "prompt": text})
 
     def _make_stop_questions(self, number: int, chance: random.Random) -> Iterator[JudgeQuestion]:
-        question = self._make_greedy(f"stop/{number}", "stop", self._encode_and_decode(make_passage(chance, 2)))
-        text = self.oracle.text(question.expected)
-        middle = text[len(text) // 3 : len(text) // 3 + 3]
-        if len(middle) == 3 and middle.isprintable() and "\ufffd" not in middle:
-            yield replace(question, stop=middle, body={**question.body, "stop": [middle]})
+        yield self._make_greedy(f"stop/{number}", "stop", self._encode_and_decode(make_passage(chance, 2)))
 
     def _make_stream_questions(self, number: int, chance: random.Random) -> Iterator[JudgeQuestion]:
         question = self._make_greedy(
             f"stream/{number}", "stream", self._encode_and_decode(make_passage(chance, 1))
         )
-        body = {name: value for name, value in question.body.items() if name != "logprobs"}
-        yield replace(question, body={**body, "stream": True})
+        yield replace(question, body={**question.body, "stream": True})
 
     def _make_changed_pairs(self, number: int, chance: random.Random) -> Iterator[JudgeQuestion]:
         """Yield a prompt, and the same prompt with one other word, which a cache could confuse."""
@@ -209,11 +227,7 @@ class QuestionMaker:
         body = {"messages": list(messages), "max_tokens": ANSWER_TOKENS, "temperature": 0.0}
         if self.features.logprobs:
             body |= {"logprobs": True, "top_logprobs": TOP}
-        yield JudgeQuestion(
-            f"chat/{number}", "chat", body, prompt, self.oracle.continue_greedily(prompt, ANSWER_TOKENS),
-            canary=word,
-            messages=messages,
-        )  # fmt: skip
+        yield JudgeQuestion(f"chat/{number}", "chat", body, prompt, canary=word, messages=messages)
 
     def _make_sampled_questions(self, number: int, chance: random.Random) -> Iterator[JudgeQuestion]:
         prompt = self._encode_and_decode(make_sentence(random.Random(number // 8))[:-1])  # eight seeds a prompt

@@ -125,10 +125,10 @@ def _log_probabilities(judge: AnswerJudge, fault: AnswerFault) -> tuple[str, str
     prompt = fault.question.prompt
     index = fault.position - len(prompt)
     reported = fault.answer.tokens[index].top
-    row = judge.oracle.rows((*prompt, *fault.tokens[:-1]), len(prompt) - 1)[index]
+    ours = judge.oracle.predict((*prompt, *fault.tokens[:index]))[0].compute_logprobs(list(reported))
     first = f"token {index + 1}: "
     return (
-        first + ", ".join(f"{token}: {row[token]:.4f}" for token in reported),
+        first + ", ".join(f"{token}: {value:.4f}" for token, value in zip(reported, ours, strict=True)),
         first + ", ".join(f"{token}: {value:.4f}" for token, value in reported.items()),
     )
 

@@ -6,8 +6,6 @@ import math
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-import numpy as np
-
 from zinc_rt.validate.judge.answers import AnswerFault
 from zinc_rt.validate.judge.engine_client import EngineAnswer
 from zinc_rt.validate.judge.oracle import Oracle
@@ -34,9 +32,9 @@ def check_distribution(oracle: Oracle, asked: Sequence[AskedQuestion]) -> str:
         token = _find_first_token(item.answer)
         if token is None:
             continue
-        row = np.exp(oracle.rows(item.question.prompt, len(item.question.prompt) - 1)[0])
-        above = float(row[row > row[token]].sum())
-        places.append(above + chance.random() * float(row[token]))
+        predicted = oracle.predict(item.question.prompt)[0]
+        above, own = predicted.compute_mass_above(token), math.exp(predicted.compute_logprobs([token])[0])
+        places.append(above + chance.random() * own)
     if len(places) < LEAST_SAMPLES:
         return ""
     places.sort()

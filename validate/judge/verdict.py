@@ -86,9 +86,14 @@ class Explainer:
 
     def explain(self, fault: AnswerFault) -> tuple[str, str] | None:
         """Return the class and the description of the mistake that explains this answer, or None."""
-        for kind, sentence, prompt in self._try_mistakes(fault.question):
-            if not 0 < len(prompt) < self.oracle.ctx - ANSWER_TOKENS:
-                continue
+        mistakes = [
+            mistake
+            for mistake in self._try_mistakes(fault.question)
+            if 0 < len(mistake[2]) < self.oracle.ctx - ANSWER_TOKENS
+        ]
+        if fault.kind != "logprob":
+            self._prepare(fault, [prompt for _, _, prompt in mistakes])
+        for kind, sentence, prompt in mistakes:
             is_same = fault.kind == "logprob" or self._is_answer_to(fault, prompt)
             if is_same and self._has_distribution(fault, prompt):
                 return kind, sentence
@@ -115,14 +120,23 @@ class Explainer:
         same = [q for q in same if q.expected != own.expected and count in (None, len(own.prompt), len(q.prompt))]
         return max(same, key=lambda q: _common(q.prompt, own.prompt), default=None)
 
-    def _is_answer_to(self, fault: AnswerFault, prompt: Sequence[int]) -> bool:
-        answer = self.oracle.continue_greedily(prompt, ANSWER_TOKENS)
-        if answer[:SAME_TOKENS] == fault.question.expected[:SAME_TOKENS]:
-            return False  # it would not show
+    def _prepare(self, fault: AnswerFault, prompts: Sequence[Sequence[int]]) -> None:
+        """Compute together what `_is_answer_to` will compare."""
         if len(fault.tokens) >= SAME_TOKENS:
-            return fault.tokens[:SAME_TOKENS] == answer[:SAME_TOKENS]
+            self.oracle.prepare((prompt, fault.tokens[: SAME_TOKENS - 1]) for prompt in prompts)
+        else:
+            self.oracle.prepare_greedy(prompts, ANSWER_TOKENS)
+
+    def _is_answer_to(self, fault: AnswerFault, prompt: Sequence[int]) -> bool:
+        """Return whether the answer is the one to `prompt`, and not to the right prompt as well."""
+        same = fault.tokens[:SAME_TOKENS]
+        if len(same) == SAME_TOKENS:
+            best = tuple(token.best for token in self.oracle.predict(prompt, same[:-1]))
+            return same == best and same != fault.question.expected[:SAME_TOKENS]
+        answer = self.oracle.continue_greedily(prompt, ANSWER_TOKENS)
         text = "" if fault.answer is None else fault.answer.text.strip()
-        return len(text) >= 8 and text == self.oracle.text(answer).strip()
+        is_different = answer[:SAME_TOKENS] != fault.question.expected[:SAME_TOKENS]
+        return is_different and len(text) >= 8 and text == self.oracle.text(answer).strip()
 
     def _has_distribution(self, fault: AnswerFault, prompt: Sequence[int]) -> bool:
         """Return whether the log-probabilities reported at the fault are those after `prompt` rather than those
@@ -134,8 +148,7 @@ class Explainer:
             return fault.kind == "token"
         before, reported = fault.tokens[:index], answer.tokens[index]
         right, mistaken = (
-            compare_numerics(0, self.oracle.rows((*ids, *before), len(ids) + index - 1)[0], reported).kl
-            for ids in (own, prompt)
+            compare_numerics(0, self.oracle.predict((*ids, *before))[0], reported).kl for ids in (own, prompt)
         )
         return mistaken < right / EXPLAINS_BETTER
 

@@ -26,11 +26,11 @@ from zinc_rt.engine.variants import DEFAULTS, EngineOptions, Variants, find_over
 from zinc_rt.host.errors import UsageError, ZincError
 from zinc_rt.ir import graph as ir
 from zinc_rt.ir.graph import Stage
-from zinc_rt.mem.context_bytes import RECURRENT, groups_of
+from zinc_rt.mem.context_bytes import RECURRENT, count_state_row_bytes, groups_of
 from zinc_rt.mem.plan import MemoryPlan, plan_memory
 from zinc_rt.model.builder import SequenceLimits
 from zinc_rt.model.gguf import GGUFFile
-from zinc_rt.sched.kv.kv_cache import ZERO, Holding, KvCache, PageGroup
+from zinc_rt.sched.kv.kv_cache import UNSET, ZERO, Holding, KvCache, PageGroup
 from zinc_rt.sched.kv.pages import PageQuota
 from zinc_rt.sched.plan import StepPlan
 
@@ -164,6 +164,27 @@ class Engine:
         self._open.remove(sequence)
         self.cache.release(sequence.holding)
         self._free_slots.insert(0, sequence.slot)
+
+    def rewind(self, sequence: Sequence, position: int) -> bool:
+        """Drop the tokens of a sequence from `position` on. Return False, without changes, if that is impossible:
+        recurrent state has advanced, or pages of a window were freed. Raises UsageError for a released sequence or
+        a position outside it.
+        """
+        self._check_open(sequence)
+        if not 0 <= position <= sequence.position:
+            raise UsageError(f"position {position} is outside a sequence of {sequence.position} tokens")
+        if position == sequence.position:
+            return True
+        if count_state_row_bytes(self.model.graph):
+            return False
+        size = self.limits.page_tokens
+        for spec, table in zip(self.page_groups, sequence.holding.tables, strict=False):
+            first = max(0, position - spec.window + 1) // size if spec.window else 0
+            if UNSET in table[first : -(-position // size)]:
+                return False
+        sequence.position = sequence.holding.computed = position
+        del sequence.tokens[position:]
+        return True
 
     def pages(self, sequence: Sequence, group: int = 0) -> list[int]:
         """Return the pages of a sequence in a page group, in order, UNSET for pages outside its window; empty if

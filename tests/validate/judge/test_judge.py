@@ -32,7 +32,7 @@ from zinc_rt.validate.judge.answers import (
 from zinc_rt.validate.judge.command import main
 from zinc_rt.validate.judge.engine_client import EngineAnswer, EngineClient, ReportedToken
 from zinc_rt.validate.judge.judgement import EngineJudgement, JudgeOptions, judge_engine
-from zinc_rt.validate.judge.oracle import open_oracle
+from zinc_rt.validate.judge.oracle import NextToken, open_oracle
 from zinc_rt.validate.judge.questions import JudgeQuestion
 from zinc_rt.validate.judge.sampler_check import check_seeds, kolmogorov_probability
 from zinc_rt.validate.judge.schedule import AskedQuestion
@@ -114,8 +114,12 @@ def test_every_patched_model_is_found(name: str, tmp_path: Path) -> None:
     assert reproducer is None or reproducer.attempts == 1
 
 
+def predict(logits: np.ndarray) -> NextToken:
+    return NextToken(logits, float(np.log(np.exp(logits).sum())), int(logits.argmax()))
+
+
 def test_divergence_of_reported_tokens_equals_its_definition() -> None:
-    row = np.log([0.5, 0.25, 0.125, 0.125])
+    row = predict(np.log([0.5, 0.25, 0.125, 0.125]))
     reported = ReportedToken(0, "a", math.log(0.6), {0: math.log(0.6), 1: math.log(0.2)})
     rest = 0.25 * math.log(0.25 / 0.2)
     expected = 0.5 * math.log(0.5 / 0.6) + 0.25 * math.log(0.25 / 0.2) + rest
@@ -148,10 +152,10 @@ def test_temperature_is_recovered_from_log_probabilities() -> None:
 
     scaled = log_softmax(logits / 1.4)
     reported = ReportedToken(0, "", 0.0, {token: float(scaled[token]) for token in range(5)})
-    assert estimate_temperature(log_softmax(logits), reported) == pytest.approx(1.4, rel=1e-6)
+    assert estimate_temperature(predict(logits), reported) == pytest.approx(1.4, rel=1e-6)
     shaken = log_softmax(logits)[:5] + np.array([0, 0.4, -0.3, 0.2, -0.5])
     noise = {token: float(value) for token, value in enumerate(shaken)}
-    assert estimate_temperature(log_softmax(logits), ReportedToken(0, "", 0.0, noise)) is None
+    assert estimate_temperature(predict(logits), ReportedToken(0, "", 0.0, noise)) is None
 
 
 def test_kolmogorov_has_the_published_quantiles() -> None:
