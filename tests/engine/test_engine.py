@@ -54,6 +54,37 @@ def test_sequence_can_fill_but_not_exceed_its_context(engine: Engine) -> None:
         engine.forward([1] * 41)
 
 
+@pytest.mark.parametrize("name", ["qwen3", "gemma3"])
+def test_rewound_sequence_continues_as_a_new_one(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "model.gguf"
+    write_tiny(path, name)
+    with Engine(read_gguf(path), CpuBackend("canonical-1"), ctx=40, slots=2) as engine:
+        sequence = engine.open()
+        engine.extend(sequence, range(5, 25), rows="last")
+        assert engine.rewind(sequence, 17)
+        assert sequence.tokens == list(range(5, 22))
+        continued = engine.extend(sequence, [100, 101])
+        assert np.array_equal(continued, engine.forward([*range(5, 22), 100, 101])[-2:])
+        with pytest.raises(UsageError, match="position 20 is outside a sequence of 19 tokens"):
+            engine.rewind(sequence, 20)
+
+
+def test_recurrent_state_and_freed_pages_cannot_be_rewound(engine: Engine, tmp_path: Path) -> None:
+    sequence = engine.open()
+    engine.extend(sequence, [1, 2, 3], rows="last")
+    assert not engine.rewind(sequence, 2)
+    assert sequence.position == 3
+    path = tmp_path / "gemma3.gguf"
+    write_tiny(path, "gemma3")
+    with Engine(read_gguf(path), CpuBackend("canonical-1"), ctx=200, slots=1) as windowed:
+        window = max(spec.window for spec in windowed.page_groups)
+        assert 0 < window < 100
+        sequence = windowed.open()
+        windowed.extend(sequence, range(1, 180), rows="last")
+        assert not windowed.rewind(sequence, 100)
+        assert windowed.rewind(sequence, 178)
+
+
 def test_context_of_zero_selects_the_trained_length(qwen35: GGUFFile) -> None:
     with Engine(qwen35, CpuBackend("canonical-1"), ctx=0) as engine:
         assert engine.limits.ctx == 256

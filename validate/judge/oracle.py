@@ -153,6 +153,9 @@ class Oracle:
         """Advance up to SLOTS sequences together until all jobs are done. Each takes neighbours in the order of
         their tokens, so that one prompt continues where the previous one had the same beginning.
         """
+        jobs = [job for job in jobs if self._find_unknown(job) or job.count]
+        if not jobs:
+            return
         size = 4 * self.core.engine.model.vocab
         while len(self._known) * size > KEPT_BYTES:
             del self._known[next(iter(self._known))]
@@ -184,8 +187,7 @@ class Oracle:
             for job in jobs:
                 tokens, count = job.tokens, 0
                 while True:
-                    wanted = [n for n in range(job.first, len(tokens) + 1) if tokens[:n] not in self._known]
-                    if wanted:
+                    if wanted := self._find_unknown(job, tokens):
                         keep = min(_count_common(sequence.tokens, tokens), wanted[0] - 1)
                         if not engine.rewind(sequence, keep):
                             engine.release(sequence)
@@ -198,6 +200,11 @@ class Oracle:
                     tokens = (*tokens, token)
         finally:
             engine.release(sequence)
+
+    def _find_unknown(self, job: _Job, tokens: Tokens | None = None) -> list[int]:
+        """Return the lengths of prefixes of `tokens`, by default the job's, that are to be computed."""
+        whole = job.tokens if tokens is None else tokens
+        return [length for length in range(job.first, len(whole) + 1) if whole[:length] not in self._known]
 
     def _append(
         self, sequence: model_engine.Sequence, tokens: Tokens, wanted: Sequence[int]
