@@ -7,7 +7,6 @@ nearly equal tokens differently. Reported log-probabilities are compared at the 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -25,7 +24,6 @@ FaultKind = Literal[
 ]  # fmt: skip
 NUCLEUS_SLACK = 0.02  # probability by which arithmetic may move the edge of a nucleus
 REPORTED_TIES = 4.0  # times the limit of a near-tie, if the engine reports its distribution and it is right
-CONTROL = re.compile(r"<\|?[a-z_0-9]+\|?>")
 LEAST_SCALED = 4  # reported alternatives from which a temperature can be estimated
 
 
@@ -152,7 +150,7 @@ class AnswerJudge:
                 yield replace(wrong_token, right_distribution=self._reports_right(question, answer, known, index))
                 return
             expected_text = self.oracle.text(known)
-        elif not _is_same_text(answer.text, _cut_at_stop(expected_text, question.stop)):
+        elif not self._is_same_text(answer.text, _cut_at_stop(expected_text, question.stop)):
             gap = self._find_smallest_gap(question, answer.text)
             if gap > self.limits.tie_nats:
                 yield make_fault(
@@ -163,18 +161,19 @@ class AnswerJudge:
                 )
             return
         if question.stop:
-            yield from self._check_stop(question, answer, expected_text, make_fault)
-        elif known and not _is_same_text(answer.text, expected_text):
+            generated = self.oracle.text(known or question.expected, special="\ufffd")
+            yield from self._check_stop(question, answer, generated, make_fault)
+        elif known and not self._is_same_text(answer.text, expected_text):
             yield make_fault("text", f"the text is {answer.text!r}; its tokens are {expected_text!r}")
         if known and answer.finish_reason == "length" and not question.stop and len(known) != question.limit:
             yield make_fault(
                 "length", f"{len(known)} tokens and finish_reason length, max_tokens {question.limit}"
             )
 
-    def _check_stop(self, question, answer, expected_text, make_fault) -> Iterator[AnswerFault]:  # type: ignore[no-untyped-def]
+    def _check_stop(self, question, answer, generated, make_fault) -> Iterator[AnswerFault]:  # type: ignore[no-untyped-def]
         if question.stop in answer.text:
             yield make_fault("stop", f"the text {answer.text!r} contains the stop string {question.stop!r}")
-        elif question.stop in expected_text and answer.finish_reason not in ("stop", ""):
+        elif question.stop in generated and answer.finish_reason not in ("stop", ""):
             yield make_fault(
                 "stop", f"finish_reason {answer.finish_reason} although {question.stop!r} was generated"
             )
@@ -265,6 +264,15 @@ class AnswerJudge:
             self.numerics.append(sample)
             return  # what follows a wrong distribution is not independent of it
 
+    def _is_same_text(self, one: str, other: str) -> bool:
+        """Compare two texts, ignoring incomplete characters (which servers withhold or replace), special tokens
+        (which some omit) and outer spaces.
+        """
+        return self._strip_incomplete(one) == self._strip_incomplete(other)
+
+    def _strip_incomplete(self, text: str) -> str:
+        return self.oracle.remove_special(text.replace("\ufffd", "")).strip()
+
     def _name(self, token: int) -> str:
         return f"{token} {self.oracle.tokenizer.piece(token)!r}"
 
@@ -300,14 +308,3 @@ def estimate_temperature(predicted: NextToken, reported: ReportedToken) -> float
 
 def _cut_at_stop(text: str, stop: str) -> str:
     return text.partition(stop)[0] if stop else text
-
-
-def _is_same_text(one: str, other: str) -> bool:
-    """Compare two texts, ignoring incomplete characters (which servers withhold or replace), control tokens (which
-    some omit) and outer spaces.
-    """
-    return _strip_incomplete(one) == _strip_incomplete(other)
-
-
-def _strip_incomplete(text: str) -> str:
-    return CONTROL.sub("", text.replace("\ufffd", "")).strip()

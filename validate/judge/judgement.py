@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -70,8 +71,11 @@ class EngineJudgement:
     seconds: float = 0.0
 
 
-def judge_engine(client: EngineClient, model: str | Path, options: JudgeOptions) -> EngineJudgement:
-    """Judge the engine behind `client`, which serves the GGUF file `model`.
+def judge_engine(
+    client: EngineClient, model: str | Path, options: JudgeOptions, opened: Oracle | None = None
+) -> EngineJudgement:
+    """Judge the engine behind `client`, which serves the GGUF file `model`. `opened`: the reference, if it is open
+    already; it keeps what it computes for the next judgement.
 
     Raises InputError if the engine does not answer completions, and the errors of LLM for the model.
     """
@@ -80,7 +84,8 @@ def judge_engine(client: EngineClient, model: str | Path, options: JudgeOptions)
         stage.say("asking what the engine accepts")
         features = client.detect_features()
         ctx = min(options.ctx or 1024, features.ctx or 1024)
-        with open_oracle(model, ctx, threads=options.threads) as reference:
+        keep = nullcontext(opened) if opened else open_oracle(model, ctx, threads=options.threads)
+        with keep as reference:
             client.detect_logprobs(reference.find_token)
             judgement = EngineJudgement(features)
             stage.say("computing the expected answers")
@@ -241,8 +246,8 @@ def _measure_expected_numerics(
     model: str | Path, reference: Oracle, forced: Sequence[JudgeQuestion], ctx: int, options: JudgeOptions
 ) -> dict[str, float]:
     """Measure what quantised activations change in the reference: mean and largest divergence of one text."""
-    if not forced:
-        return {}
+    if not forced or reference.expected_numerics:
+        return reference.expected_numerics
     longest = max(forced, key=lambda question: len(question.prompt)).prompt[:CALIBRATION_TOKENS]
     exact = reference.predict(longest[:1], longest[1:])
     with open_oracle(model, ctx, ordering=QUANTISED_ACTIVATIONS, threads=options.threads) as other:
@@ -252,7 +257,11 @@ def _measure_expected_numerics(
         top = np.argpartition(changed.logits, -TOP)[-TOP:]
         values = zip(top.tolist(), changed.compute_logprobs(top).tolist(), strict=True)
         samples.append(compare_numerics(position, right, ReportedToken(None, "", None, dict(values))))
-    return {"mean": fmean(item.kl for item in samples), "max": max(item.kl for item in samples)}
+    reference.expected_numerics = {
+        "mean": fmean(item.kl for item in samples),
+        "max": max(item.kl for item in samples),
+    }
+    return reference.expected_numerics
 
 
 def _describe_skipped(features: EngineFeatures, reference: Oracle, judgement: EngineJudgement) -> None:

@@ -6,6 +6,7 @@ quantise activations too, so the limits for them come from that measurement and 
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -76,7 +77,11 @@ class Oracle:
     """
 
     core: Answering
+    expected_numerics: dict[str, float] = field(
+        default_factory=dict
+    )  # once measured: see EngineJudgement.expected
     _known: dict[Tokens, NextToken] = field(default_factory=dict)
+    _special: re.Pattern[str] | None = None
     _ids: dict[str, int | None] = field(default_factory=dict)
 
     @property
@@ -114,11 +119,21 @@ class Oracle:
         """Return whether a token is not valid UTF-8 on its own: it begins or ends inside a character."""
         return _format_bytes(self.tokenizer.piece_bytes(token)).startswith(BYTES)
 
-    def text(self, tokens: Sequence[int]) -> str:
-        """Return the text of an answer, without control tokens."""
-        return b"".join(
-            self.tokenizer.piece_bytes(token) for token in tokens if not self.tokenizer.is_special(token)
-        ).decode(errors="replace")
+    def text(self, tokens: Sequence[int], special: str = "") -> str:
+        """Return the text of an answer, with `special` in place of special tokens."""
+        pieces = (
+            special.encode() if self.tokenizer.is_special(token) else self.tokenizer.piece_bytes(token)
+            for token in tokens
+        )
+        return b"".join(pieces).decode(errors="replace")
+
+    def remove_special(self, text: str) -> str:
+        """Return a text without the names of special tokens, which some engines write and others omit."""
+        if self._special is None:
+            tokenizer = self.tokenizer
+            names = [tokenizer.token_text(n) for n in range(tokenizer.vocab_size) if tokenizer.is_special(n)]
+            self._special = re.compile("|".join(map(re.escape, sorted(names, key=len, reverse=True))) or r"(?!)")
+        return self._special.sub("", text)
 
     def predict(self, prompt: Sequence[int], answer: Sequence[int] = ()) -> list[NextToken]:
         """Return the distributions after the prompt and after each token of an answer: len(answer) + 1."""

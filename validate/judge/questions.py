@@ -177,7 +177,7 @@ class QuestionMaker:
 
     def _choose_stop(self, question: JudgeQuestion) -> Iterator[JudgeQuestion]:
         """Yield the question with a stop string from the middle of its answer, if that has a printable one."""
-        text = self.oracle.text(question.expected)
+        text = self.oracle.text(question.expected, special="\ufffd")
         middle = text[len(text) // 3 : len(text) // 3 + 3]
         if len(middle) == 3 and middle.isprintable() and "\ufffd" not in middle:
             yield replace(question, stop=middle, body={**question.body, "stop": [middle]})

@@ -6,6 +6,7 @@ import json
 import math
 import random
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -34,6 +35,25 @@ class ProxyFault:
 
 
 @dataclass
+class RecordedAnswers:
+    """Answers of the engine, by request: `alone` of those without another request at the same time, `crowd` of
+    others. Requests that were answered so often get one of these answers, as late as an engine would answer.
+    """
+
+    alone: int = 1
+    crowd: int = 1
+    delay_seconds: float = 0.02
+    answers: dict[str, list[tuple[int, bytes, str]]] = field(default_factory=dict)
+
+    def find(self, key: str, chance: random.Random) -> tuple[int, bytes, str] | None:
+        answers = self.answers.get(key, [])
+        if len(answers) < (self.alone if key.startswith("alone") else self.crowd):
+            return None
+        time.sleep(self.delay_seconds)
+        return chance.choice(answers)
+
+
+@dataclass
 class ProxyState:
     upstream: str
     lie: ProxyFault
@@ -44,6 +64,7 @@ class ProxyState:
     requests: int = 0
     last: dict[str, Any] = field(default_factory=dict)  # of earlier requests, for lies that mix them up
     lock: threading.Lock = field(default_factory=threading.Lock)
+    recorded: RecordedAnswers | None = None
 
     def is_lying(self) -> bool:
         if self.strength == "crowd":
@@ -109,7 +130,7 @@ def set_fields(**fields: Any) -> Callable[[Body, ProxyState], Body | None]:
 
 def sample_greedy(body: Body, proxy: ProxyState) -> Body | None:
     return (
-        {**body, "temperature": 2.0, "seed": proxy.chance.randrange(1 << 30)}
+        {**body, "temperature": 2.0, "seed": proxy.chance.randrange(64)}
         if not body.get("temperature", 1)
         else None
     )
@@ -186,9 +207,11 @@ class _QuietServer(ThreadingHTTPServer):
 
 
 @contextmanager
-def lying_proxy(upstream: str, lie: ProxyFault, strength: Strength) -> Iterator[tuple[str, ProxyState]]:
-    """Yield the URL of the proxy."""
-    proxy = ProxyState(upstream, lie, strength)
+def lying_proxy(
+    upstream: str, lie: ProxyFault, strength: Strength, recorded: RecordedAnswers | None = None
+) -> Iterator[tuple[str, ProxyState]]:
+    """Yield the URL of the proxy. `recorded`: answers to use again instead of asking the engine."""
+    proxy = ProxyState(upstream, lie, strength, recorded=recorded)
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -251,6 +274,16 @@ def answer_request(proxy: ProxyState, path: str, body: Body) -> tuple[int, bytes
 
 def forward_request(proxy: ProxyState, method: str, path: str, body: Body | None) -> tuple[int, bytes, str]:
     data = None if body is None else json.dumps(body).encode()
+    key = f"{'alone' if proxy.in_flight < 2 else 'crowd'} {path} {data!r}"
+    if proxy.recorded is not None and (answer := proxy.recorded.find(key, proxy.chance)) is not None:
+        return answer
+    answer = ask_upstream(proxy, method, path, data)
+    if proxy.recorded is not None:
+        proxy.recorded.answers.setdefault(key, []).append(answer)
+    return answer
+
+
+def ask_upstream(proxy: ProxyState, method: str, path: str, data: bytes | None) -> tuple[int, bytes, str]:
     request = Request(proxy.upstream + path, data, {"content-type": "application/json"}, method=method)
     try:
         with urlopen(request, timeout=300) as response:
