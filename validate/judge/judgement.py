@@ -158,7 +158,7 @@ def _ask_all(
     begin, crowd = time.monotonic(), []
     for number in range(rounds):
         say(f"asking {len(questions) + len(edges)} questions at once, round {number + 1} of {rounds}")
-        wave = [*questions, *(edges if number % 2 == 0 else ()), *samples[number::rounds]]
+        wave = [*questions, *edges, *samples[number::rounds]]
         crowd += ask_crowd(client, wave, at_once=options.at_once, seed=options.seed + number)
     judgement.tokens_per_second["crowd"] = _compute_speed(crowd, time.monotonic() - begin)
     asked += crowd

@@ -67,7 +67,7 @@ class QuestionMaker:
             self._make_stream_questions,
             self._make_sampled_questions,
             self._make_nucleus_questions,
-            self._make_changed_pairs,
+            self._make_changed,
         ]
         if self.features.chat and self.oracle.has_template:
             makers.append(self._make_chat_questions)
@@ -201,20 +201,22 @@ class QuestionMaker:
         )
         yield replace(question, body={**question.body, "stream": True})
 
-    def _make_changed_pairs(self, number: int, chance: random.Random) -> Iterator[JudgeQuestion]:
-        """Yield a prompt, and the same prompt with one other word, which a cache could confuse."""
+    def _make_changed(self, number: int, chance: random.Random) -> Iterator[JudgeQuestion]:
+        """Yield a prompt, and the same prompt twice with one other word, which a cache could confuse."""
         words = make_passage(chance, 4).split()
         while len(words) > 12 and len(self._encode_and_decode(" ".join(words))) + 2 * ANSWER_TOKENS > self.largest:
             words.pop()
-        depth = CHANGED_AT[number % len(CHANGED_AT)]
-        index = next(
-            (n for n in range(1, len(words)) if len(self._encode_and_decode(" ".join(words[:n]))) >= depth), 1
-        )
-        index = min(index, len(words) - 6)
-        changed = [*words[:index], f"{chance.choice((17, 38, 94))}", *words[index + 1 :]]
-        first, second = f"changed/{number}a", f"changed/{number}b"
-        yield self._make_greedy(first, "tokens", self._encode_and_decode(" ".join(words)), partner=second)
-        yield self._make_greedy(second, "tokens", self._encode_and_decode(" ".join(changed)), partner=first)
+        first = f"changed/{number}a"
+        prompt = self._encode_and_decode(" ".join(words))
+        yield self._make_greedy(first, "tokens", prompt, partner=f"changed/{number}b")
+        for turn, letter in enumerate("bc"):
+            depth = CHANGED_AT[(2 * number + turn) % len(CHANGED_AT)]
+            lengths = (len(self._encode_and_decode(" ".join(words[:n]))) for n in range(1, len(words)))
+            index = next((n for n, length in enumerate(lengths, 1) if length >= depth), 1)
+            index = min(index, len(words) - 6)
+            changed = [*words[:index], f"{chance.choice((17, 38, 94))}", *words[index + 1 :]]
+            prompt = self._encode_and_decode(" ".join(changed))
+            yield self._make_greedy(f"changed/{number}{letter}", "tokens", prompt, partner=first)
 
     def _make_chat_questions(self, number: int, chance: random.Random) -> Iterator[JudgeQuestion]:
         word = make_canary(chance)

@@ -90,7 +90,7 @@ def main() -> int:
     parser.add_argument("--url", help="a running engine that serves --model (default: start ours)")
     parser.add_argument("--model", default=MODEL, help=f"a GGUF file (default {MODEL})")
     parser.add_argument("--answers", type=int, default=200, help="of each kind of question (default 200)")
-    parser.add_argument("--ctx", type=int, default=256, help="of the engine (default 256)")
+    parser.add_argument("--ctx", type=int, default=512, help="of the engine (default 512)")
     parser.add_argument("--budget", type=float, default=3600, help="seconds for a judgement (default 3600)")
     parser.add_argument("--variants", type=int, default=1, help="answers of the engine in crowds (default 1)")
     parser.add_argument("--seed", type=int, default=1, help="of the questions (default 1)")
