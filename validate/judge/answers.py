@@ -42,7 +42,7 @@ class AnswerFault:
     nats: float = 0.0
     tokens: tuple[int, ...] = ()  # those of the answer, as far as they are known
     expected: str = ""  # of a sampled answer: the text that its seed gave before
-    right_distribution: bool = False  # of a token: the reported log-probabilities there are the reference's
+    right_distribution: bool = False  # of a token: the reported log-probabilities are right, and prefer another
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,8 +201,9 @@ class AnswerJudge:
     def _reports_right(
         self, question: JudgeQuestion, answer: EngineAnswer, known: Sequence[int], index: int
     ) -> bool:
-        """Return whether the log-probabilities reported at a token are the reference's."""
-        if not answer.tokens[index].top:
+        """Return whether the log-probabilities reported at a token are the reference's, and do not prefer it."""
+        top = answer.tokens[index].top
+        if not top or top.get(known[index]) == max(top.values()):
             return False
         predicted = self.oracle.predict((*question.prompt, *known[:index]))[0]
         return compare_numerics(0, predicted, answer.tokens[index]).kl <= self.limits.kl
