@@ -1,5 +1,5 @@
 # ruff: noqa: E402
-"""Measure how many planted defects the judge finds: `python tests/validate/judge/detection.py [NAME ...]`.
+"""Measure how many planted defects the judge finds: `python3 ci/run.py judge-defects [NAME ...]`.
 
 A proxy with one defect stands in front of a correct engine: ours with a tiny model, or the one at --url with the
 model --model. Every defect runs in three strengths: every answer, one in 50, only with 8 requests at the same
@@ -82,7 +82,7 @@ def measure_detection(
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(prog="ci/run.py judge-defects", description=__doc__)
     parser.add_argument(
         "names", nargs="*", metavar="NAME", help="defects, by a part of their names (default: all)"
     )
