@@ -186,9 +186,10 @@ def test_fused_node_covers_nodes_between_its_inputs_and_outputs(lab: Lab) -> Non
         for node in executed.find_represented_nodes(plain, item)
     }
     assert ids == {id(node) for node in plain.nodes if node.op.name != "BARRIER"}
-    (write, *_) = [node for node in run if node.op.name == "RMS_NORM_FUSED_ROPE_KV_WRITE"]
+    (write, *_) = [node for node in run if node.op.name == "QKV_FUSED_ROPE_KV_WRITE"]
     assert {node.op.name for node in executed.find_represented_nodes(plain, write)} == {
         "RMS_NORM",
+        "MATMUL",
         "ROPE",
         "KV_WRITE_BATCHED",
     }
@@ -202,7 +203,7 @@ def test_fused_graph_missing_a_node_counts(lab: Lab, monkeypatch: pytest.MonkeyP
     real = executed.list_dispatched_nodes
 
     def without_fused(variant: Variant) -> list[Any]:
-        return [node for node in real(variant) if node.op.name != "RMS_NORM_FUSED_ROPE_KV_WRITE"]
+        return [node for node in real(variant) if node.op.name != "QKV_FUSED_ROPE_KV_WRITE"]
 
     assert MEASURES["nodes_not_run"](lab, "t1").value == 0
     monkeypatch.setattr(executed, "list_dispatched_nodes", without_fused)
