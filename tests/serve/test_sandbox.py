@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from zinc_rt.serve.sandbox import TENANT_BURST_MS, CallKilled, Sandbox, Turns
+from zinc_rt.serve.sandbox import TENANT_BURST_MS, CallKilled, Sandbox, TenantTurns
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +55,7 @@ def test_closed_sandbox_starts_nothing() -> None:
         asyncio.run(sandbox.call("a", 1, math.sqrt, 9.0))
 
 
-async def take_turns(turns: Turns, order: list[str], names: str) -> list[str]:
+async def take_turns(turns: TenantTurns, order: list[str], names: str) -> list[str]:
     """Let each name wait for a turn while one runs, and return the order in which they get it."""
     hold = asyncio.Event()
 
@@ -75,12 +75,12 @@ async def take_turns(turns: Turns, order: list[str], names: str) -> list[str]:
 
 def test_one_tenants_calls_leave_a_turn_to_the_others() -> None:
     order: list[str] = []
-    assert asyncio.run(take_turns(Turns(running=3), order, "mmmmab")) == ["m", "m", "a"]
+    assert asyncio.run(take_turns(TenantTurns(running=3), order, "mmmmab")) == ["m", "m", "a"]
     assert sorted(order) == sorted("mmmmab")
 
 
 def test_tenant_that_used_less_comes_first() -> None:
-    turns, order = Turns(running=1), list[str]()
+    turns, order = TenantTurns(running=1), list[str]()
     turns.charge("b", 0.5)
     turns.charge("c", 1.5)
     asyncio.run(take_turns(turns, order, "acbd"))
@@ -90,7 +90,7 @@ def test_tenant_that_used_less_comes_first() -> None:
 def test_tenant_past_its_share_waits_and_its_cancelled_calls_cost_no_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     now_ns = time.monotonic_ns()
     monkeypatch.setattr(time, "monotonic_ns", lambda: now_ns)
-    turns, order = Turns(running=2), list[str]()
+    turns, order = TenantTurns(running=2), list[str]()
     turns.charge("m", TENANT_BURST_MS / 1000 + 0.25)
 
     async def cancel_one() -> None:

@@ -15,6 +15,7 @@ from zinc_rt.validate.judge.schedule import AskedQuestion, ask_alone, ask_crowd
 from zinc_rt.validate.judge.verdict import EngineDefect
 
 ALONE = 60  # requests until a finding counts as not reproduced alone
+PAIRS = 10  # the same, each after a request of the same kind
 CROWDS = 6
 
 
@@ -59,11 +60,12 @@ def find_reproducer(
     fault = next((fault for fault in faults if fault.schedule == "alone"), faults[0])
     question = fault.question
     near = next((item.before for item in asked if item.answer is fault.answer), ())
-    before = _asked_before(questions, fault, near)
-    for attempt in range(1, ALONE + 1):
-        for item in ask_alone(client, [*before, question]):
-            if item.question is question and _is_wrong(judge, item, fault):
-                return _make_reproducer(client, judge, fault, attempts=attempt, before=before)
+    phases = ((_asked_before(questions, fault, near), ALONE), (_find_others(questions, fault), PAIRS))
+    for before, attempts in phases:
+        for attempt in range(1, attempts + 1):
+            for item in ask_alone(client, [*before, question]):
+                if item.question is question and _is_wrong(judge, item, fault):
+                    return _make_reproducer(client, judge, fault, attempts=attempt, before=before)
     others = [questions[name] for name in near if name in questions][: at_once - 1]
     for attempt in range(1, CROWDS + 1):
         wave = [*others, *[question] * at_once]
@@ -88,6 +90,12 @@ def _asked_before(
         if q.kind == "sampled"
     ]
     return [q for q in seeds if q.body["seed"] != fault.question.body["seed"]][:1]
+
+
+def _find_others(questions: Mapping[str, JudgeQuestion], fault: AnswerFault) -> list[JudgeQuestion]:
+    """Return another question of the same kind, whose answer the engine may give to this one."""
+    same_kind = (item for item in questions.values() if item.kind == fault.question.kind)
+    return [item for item in same_kind if item.prompt != fault.question.prompt][:1]
 
 
 def _is_wrong(judge: AnswerJudge, asked: AskedQuestion, fault: AnswerFault) -> bool:

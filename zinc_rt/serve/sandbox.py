@@ -5,7 +5,7 @@
 
 A helper process imports what the calls need and runs `prepare` once. It forks for each call, so a call starts
 within milliseconds and can be killed alone. Code in C or Rust that holds the GIL, or that nothing can interrupt,
-delays neither the event loop nor other calls. The calls of one tenant wait for each other: see `Turns`.
+delays neither the event loop nor other calls. The calls of one tenant wait for each other: see `TenantTurns`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class CallKilled(Exception):
     """A call exceeded its CPU or memory limit, or its process crashed."""
 
 
-class Turns:
+class TenantTurns:
     """Decides which waiting call runs next. At most `running` run at once, one fewer of one tenant (but at least
     one).
 
@@ -130,8 +130,8 @@ class Sandbox:
     """A helper process that runs calls. `prepare`: what it does once, before the first call; it must be picklable,
     like the functions that are called, their arguments and results."""
 
-    def __init__(self, prepare: Callable[[], object] | None = None, turns: Turns | None = None) -> None:
-        self.turns = Turns() if turns is None else turns
+    def __init__(self, prepare: Callable[[], object] | None = None, turns: TenantTurns | None = None) -> None:
+        self.turns = TenantTurns() if turns is None else turns
         self._prepare = prepare
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None

@@ -12,7 +12,7 @@ BlockKind = Literal["reasoning", "text", "call"]
 
 
 @dataclass(slots=True)
-class Block:
+class AnswerBlock:
     """A part of an answer. `text`: the arguments, if it is a tool call, which also has an id and a name."""
 
     index: int
@@ -26,7 +26,7 @@ class Block:
 class BlockChange:
     """A block begins, has more text, or ends."""
 
-    block: Block
+    block: AnswerBlock
     change: Literal["begin", "text", "end"]
     text: str = ""
 
@@ -35,7 +35,7 @@ class BlockChange:
 class AnswerBlocks:
     """The blocks of an answer so far. At most the last one is open."""
 
-    blocks: list[Block] = field(default_factory=list)
+    blocks: list[AnswerBlock] = field(default_factory=list)
     _open: bool = False
     _call: int = -1  # the call of the open block
 
@@ -62,7 +62,7 @@ class AnswerBlocks:
         number = -1 if call is None else call.index
         if not self._open or self.blocks[-1].kind != kind or number != self._call:
             changes += self.close()
-            block = Block(len(self.blocks), kind)
+            block = AnswerBlock(len(self.blocks), kind)
             if call is not None:
                 block.id, block.name = call.id or "", call.name or ""
             self.blocks.append(block)

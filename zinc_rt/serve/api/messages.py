@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from zinc_rt.serve.api.answers import Answers
 from zinc_rt.serve.api.asking import find_model
-from zinc_rt.serve.api.blocks import AnswerBlocks, Block, BlockChange
+from zinc_rt.serve.api.blocks import AnswerBlock, AnswerBlocks, BlockChange
 from zinc_rt.serve.api.bodies import BodyRoute
 from zinc_rt.serve.api.chat import make_chat_answers
 from zinc_rt.serve.api.openai import FINDINGS, AskedBy, find_server, make_ignored_header
@@ -356,7 +356,7 @@ def _format_changes(changes: Iterable[BlockChange]) -> bytes:
 def _format_change(change: BlockChange) -> bytes:
     block, text = change.block, change.text
     if change.change == "begin":
-        empty = _format_block(Block(block.index, block.kind, block.id, block.name))
+        empty = _format_block(AnswerBlock(block.index, block.kind, block.id, block.name))
         return _format_event("content_block_start", index=block.index, content_block=empty)
     if change.change == "end":
         return _format_event("content_block_stop", index=block.index)
@@ -368,7 +368,7 @@ def _format_change(change: BlockChange) -> bytes:
     return _format_event("content_block_delta", index=block.index, delta=delta)
 
 
-def _format_block(block: Block) -> dict[str, Any]:
+def _format_block(block: AnswerBlock) -> dict[str, Any]:
     if block.kind == "text":
         return {"type": "text", "text": block.text}
     if block.kind == "reasoning":

@@ -16,7 +16,7 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from zinc_rt.serve.api.answers import Answers
-from zinc_rt.serve.api.blocks import AnswerBlocks, Block, BlockChange
+from zinc_rt.serve.api.blocks import AnswerBlock, AnswerBlocks, BlockChange
 from zinc_rt.serve.api.bodies import BodyRoute
 from zinc_rt.serve.api.chat import make_chat_answers
 from zinc_rt.serve.api.openai import FINDINGS, REFUSALS, AskedBy, find_server, make_ignored_header
@@ -395,7 +395,7 @@ class ResponseShape:
     def _format_change(self, change: BlockChange) -> bytes:
         block, kind = change.block, change.block.kind
         if change.change == "begin":
-            empty = Block(block.index, kind, block.id, block.name)
+            empty = AnswerBlock(block.index, kind, block.id, block.name)
             item = self._format_item(empty, "in_progress") | ({"content": []} if kind != "call" else {})
             events = self._format_event("response.output_item.added", output_index=block.index, item=item)
             if kind == "text":
@@ -418,19 +418,19 @@ class ResponseShape:
         item = self._format_item(block, "completed")
         return events + self._format_event("response.output_item.done", output_index=block.index, item=item)
 
-    def _format_part_event(self, event: str, block: Block, **fields: Any) -> bytes:
+    def _format_part_event(self, event: str, block: AnswerBlock, **fields: Any) -> bytes:
         place: dict[str, Any] = {"item_id": self._find_item_id(block), "output_index": block.index}
         if block.kind != "call":
             place["content_index"] = 0
         return self._format_event(event, **place, **fields)
 
-    def _find_item_id(self, block: Block) -> str:
+    def _find_item_id(self, block: AnswerBlock) -> str:
         while len(self._item_ids) <= block.index:
             kind = {"text": "msg", "reasoning": "rs", "call": "fc"}[self._blocks.blocks[len(self._item_ids)].kind]
             self._item_ids.append(_make_id(kind))
         return self._item_ids[block.index]
 
-    def _format_item(self, block: Block, status: str) -> dict[str, Any]:
+    def _format_item(self, block: AnswerBlock, status: str) -> dict[str, Any]:
         head = {"id": self._find_item_id(block), "status": status}
         if block.kind == "call":
             call = {"call_id": block.id, "name": block.name, "arguments": block.text}
