@@ -114,8 +114,9 @@ def test_message_is_the_chat_answer(client: httpx.Client) -> None:
 
 def test_message_can_be_a_tool_call(client: httpx.Client) -> None:
     tools = [{"name": "weather", "description": "of a city", "input_schema": CITY}]
-    body = {"model": MODEL, "max_tokens": 150, "tools": tools, "messages": QUESTION}
-    answer = client.post("/v1/messages", json={**body, "tool_choice": {"type": "any"}}).json()
+    body = {"model": MODEL, "max_tokens": 150, "temperature": 0, "tools": tools, "messages": QUESTION}
+    one_call = {"type": "any", "disable_parallel_tool_use": True}
+    answer = client.post("/v1/messages", json={**body, "tool_choice": one_call}).json()
     (call,) = [block for block in answer["content"] if block["type"] == "tool_use"]
     assert answer["stop_reason"] == "tool_use"
     assert (call["name"], call["input"]) == ("weather", {"city": "Bonn"})
@@ -235,7 +236,13 @@ def test_response_can_be_a_function_call(openai_agent: openai.OpenAI) -> None:
         {"type": "web_search"},
     ]
     with openai_agent.responses.stream(
-        model=MODEL, input="?", tools=tools, tool_choice="required", max_output_tokens=150
+        model=MODEL,
+        input="?",
+        tools=tools,
+        tool_choice="required",
+        parallel_tool_calls=False,
+        max_output_tokens=150,
+        temperature=0,
     ) as stream:
         response = stream.get_final_response()
     (call,) = [item for item in response.output if item.type == "function_call"]
@@ -277,7 +284,7 @@ def test_response_continues_an_earlier_one_of_the_same_tenant(
 def test_response_follows_a_schema(openai_agent: openai.OpenAI) -> None:
     format: Any = {"type": "json_schema", "name": "city", "strict": True, "schema": CITY}
     response = openai_agent.responses.create(
-        model=MODEL, input="?", text={"format": format}, max_output_tokens=100
+        model=MODEL, input="?", text={"format": format}, max_output_tokens=100, temperature=0
     )
     assert json.loads(response.output_text) == {"city": "Bonn"}
 
