@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
+from zinc_rt.serve.api.answers import Answers
 from zinc_rt.serve.formats.parser import CallDelta, Delta
 
 BlockKind = Literal["reasoning", "text", "call"]
@@ -50,6 +51,13 @@ class AnswerBlocks:
             if delta.content:
                 changes += self._add("text", delta.content)
         return changes
+
+    async def collect(self, answers: Answers) -> None:
+        """Wait until the only choice of the answers is complete."""
+        async with answers:
+            async for pieces in answers:
+                for piece in pieces:
+                    self.feed(piece.deltas)
 
     def close(self) -> list[BlockChange]:
         """End the last block."""

@@ -20,7 +20,7 @@ from zinc_rt.serve.api.asking import find_model
 from zinc_rt.serve.api.blocks import AnswerBlock, AnswerBlocks, BlockChange
 from zinc_rt.serve.api.bodies import BodyRoute
 from zinc_rt.serve.api.chat import make_chat_answers
-from zinc_rt.serve.api.openai import FINDINGS, AskedBy, find_server, make_ignored_header
+from zinc_rt.serve.api.openai import AskedBy, find_server, make_findings_header, make_ignored_header
 from zinc_rt.serve.api.parsing import validate_body
 from zinc_rt.serve.api.prompts import make_chat_prompt
 from zinc_rt.serve.api.schema import IGNORED, MAX_TOOLS, Body, ChatBody, Integer, Name, Stop, TextPart
@@ -158,10 +158,7 @@ async def create_message(request: Request, body: MessagesBody, by: AskedBy) -> R
     if body.stream:
         return EventStream(shape.iterate_events(), make_ignored_header(body), anthropic=True)
     await cancel_on_disconnect(make_receiver(request), shape.finish())
-    headers = make_ignored_header(body)
-    if count := len(answers.findings):
-        headers[FINDINGS] = str(count)
-    return JSONResponse(shape.whole(), headers=headers)
+    return JSONResponse(shape.whole(), headers=make_ignored_header(body) | make_findings_header(answers))
 
 
 @router.post("/v1/messages/count_tokens", response_model=None)
@@ -281,10 +278,7 @@ class MessageShape:
 
     async def finish(self) -> None:
         """Wait until the answer is complete."""
-        async with self.answers:
-            async for pieces in self.answers:
-                for piece in pieces:
-                    self._blocks.feed(piece.deltas)
+        await self._blocks.collect(self.answers)
 
     def whole(self) -> dict[str, Any]:
         """Return the complete answer as one body."""

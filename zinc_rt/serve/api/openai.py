@@ -96,9 +96,7 @@ async def _make_reply(request: Request, answers: Answers, shape: Shape, body: Sa
     if body.stream:
         return EventStream(iterate_chunks(begin, shape, body), make_ignored_header(body))
     await cancel_on_disconnect(make_receiver(request), begin.finish())
-    count = len(begin.findings)
-    headers = make_ignored_header(body) | ({FINDINGS: str(count)} if count else {})
-    return JSONResponse(shape.whole(), headers=headers)
+    return JSONResponse(shape.whole(), headers=make_ignored_header(body) | make_findings_header(begin))
 
 
 def make_ignored_header(body: BaseModel) -> dict[str, str]:
@@ -106,6 +104,12 @@ def make_ignored_header(body: BaseModel) -> dict[str, str]:
     fields = type(body).model_fields
     ignored = [name for name in body.model_fields_set if fields[name].description == IGNORED]
     return {"x-zinc-rt-ignored": ", ".join(sorted(ignored))} if ignored else {}
+
+
+def make_findings_header(answers: Answers) -> dict[str, str]:
+    """Return the header of answers that may be wrong, because the simulated device has reported errors."""
+    count = len(answers.findings)
+    return {FINDINGS: str(count)} if count else {}
 
 
 def _make_head(kind: str, model: ServedModel) -> ReplyHead:

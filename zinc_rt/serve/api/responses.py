@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Request
@@ -19,7 +19,13 @@ from zinc_rt.serve.api.answers import Answers
 from zinc_rt.serve.api.blocks import AnswerBlock, AnswerBlocks, BlockChange
 from zinc_rt.serve.api.bodies import BodyRoute
 from zinc_rt.serve.api.chat import make_chat_answers
-from zinc_rt.serve.api.openai import FINDINGS, REFUSALS, AskedBy, find_server, make_ignored_header
+from zinc_rt.serve.api.openai import (
+    REFUSALS,
+    AskedBy,
+    find_server,
+    make_findings_header,
+    make_ignored_header,
+)
 from zinc_rt.serve.api.parsing import validate_body
 from zinc_rt.serve.api.response_store import ResponseStore
 from zinc_rt.serve.api.schema import IGNORED, MAX_TOOLS, Body, ChatBody, Integer, Name
@@ -137,18 +143,16 @@ async def create_response(request: Request, body: ResponsesBody, by: AskedBy) ->
     if unoffered := [f"tools[{at}]" for at, tool in enumerate(body.tools or []) if tool.type != "function"]:
         headers["x-zinc-rt-ignored"] = ", ".join(filter(None, (headers.get("x-zinc-rt-ignored"), *unoffered)))
 
-    def keep() -> None:
+    def keep(response: dict[str, Any]) -> None:
         if body.store is not False:
-            response = shape.whole()
             store.add(tenant, response, (*conversation, *response["output"]), len(own))
 
     if body.stream:
-        return EventStream(_keep_at_end(shape, keep), headers)
+        return EventStream(shape.iterate_events(keep), headers)
     await cancel_on_disconnect(make_receiver(request), shape.finish())
-    keep()
-    if count := len(answers.findings):
-        headers[FINDINGS] = str(count)
-    return JSONResponse(shape.whole(), headers=headers)
+    response = shape.whole()
+    keep(response)
+    return JSONResponse(response, headers=headers | make_findings_header(answers))
 
 
 @router.get("/v1/responses/{id}", response_model=None)
@@ -301,13 +305,6 @@ def _make_id(kind: str) -> str:
     return f"{kind}_{secrets.token_hex(16)}"
 
 
-async def _keep_at_end(shape: ResponseShape, keep: Any) -> AsyncGenerator[bytes, None]:
-    async for events in shape.iterate_events():
-        if shape.complete:
-            keep()  # before its last event: the client may refer to it at once
-        yield events
-
-
 class ResponseShape:
     """The response format of one answer: items, complete or as events."""
 
@@ -321,10 +318,7 @@ class ResponseShape:
 
     async def finish(self) -> None:
         """Wait until the answer is complete."""
-        async with self.answers:
-            async for pieces in self.answers:
-                for piece in pieces:
-                    self._blocks.feed(piece.deltas)
+        await self._blocks.collect(self.answers)
         self.complete = True
 
     def whole(self) -> dict[str, Any]:
@@ -362,8 +356,9 @@ class ResponseShape:
             response["zinc_rt"] = make_extension_fields(self.answers)
         return response
 
-    async def iterate_events(self) -> AsyncGenerator[bytes, None]:
-        """Yield the events of a stream, with a comment after every 15 s of silence. Raises ServeError."""
+    async def iterate_events(self, keep: Callable[[dict[str, Any]], None]) -> AsyncGenerator[bytes, None]:
+        """Yield the events of a stream, with a comment after every 15 s of silence. Raises ServeError. `keep` gets
+        the complete response before its last event, after which the client may refer to it."""
         self.answers.quiet_seconds = PING_SECONDS
         begun = False
         async with self.answers:
@@ -381,6 +376,7 @@ class ResponseShape:
         end += b"".join(map(self._format_change, self._blocks.close()))
         self.complete = True
         response = self.whole()
+        keep(response)
         kind = "response.completed" if response["status"] == "completed" else "response.incomplete"
         yield end + self._format_event(kind, response=response)
 
