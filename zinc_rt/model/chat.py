@@ -114,12 +114,10 @@ def make_chat_prompt(
     cannot be done.
     """
     bos, eos = ("" if id is None else tokenizer.token_text(id) for id in (tokenizer.bos_id, tokenizer.eos_id))
-    marks = frozenset(marks)
     separator = _find_unused_character((messages, variables))
-    everywhere = _Separator(tokenizer.control_texts | marks, separator)
-    own = _Separator(tokenizer.control_texts - marks, separator)
-    messages = [_separate_message(message, own, everywhere) for message in messages]
-    variables = everywhere.separate(variables)
+    own, everywhere = _make_literals(tokenizer.control_texts, frozenset(marks))
+    messages = [_separate_message(message, own, everywhere, separator) for message in messages]
+    variables = everywhere.separate(variables, separator)
     if continued:
         variables["add_generation_prompt"] = False
     text = render_chat(template, messages, bos_text=bos, eos_text=eos, **variables)
@@ -168,52 +166,50 @@ def _list_texts(value: Any) -> Iterator[str]:
             yield from _list_texts(item)
 
 
-def _separate_message(message: Any, own: _Separator, everywhere: _Separator) -> Any:
+@functools.lru_cache(maxsize=16)
+def _make_literals(control_texts: frozenset[str], marks: frozenset[str]) -> tuple[_Literals, _Literals]:
+    """Return what stays text in texts of the assistant, and what everywhere else. It may be thousands of texts."""
+    return _Literals(control_texts - marks), _Literals(control_texts | marks)
+
+
+def _separate_message(message: Any, own: _Literals, everywhere: _Literals, character: str) -> Any:
     """Return a message with its texts changed. `own`: for what the assistant has written."""
     if not isinstance(message, Mapping):
         return message  # `render_chat` rejects it
     by_assistant = ("content", "reasoning_content") if message.get("role") == "assistant" else ()
     return {
-        name: value if name == "role" else (own if name in by_assistant else everywhere).separate(value)
+        name: value if name == "role" else (own if name in by_assistant else everywhere).separate(value, character)
         for name, value in message.items()
     }
 
 
-class _Separator:
-    """Writes a character into each occurrence of one of `texts`, after its first letter."""
+class _Literals:
+    """Texts of tokens that stay text: a character is written into each occurrence, after its first letter."""
 
-    def __init__(self, texts: Set[str], character: str) -> None:
-        self._texts, self._character = texts, character
+    def __init__(self, texts: Set[str]) -> None:
+        self._texts = texts
         self._lengths: dict[str, list[int]] = {}
         for first, length in sorted({(text[0], len(text)) for text in texts if len(text) > 1}):
             self._lengths.setdefault(first, []).append(length)
         firsts = "".join(map(re.escape, self._lengths))
         self._start = re.compile(f"[{firsts}]") if firsts else None
 
-    def separate(self, value: Any) -> Any:
+    def separate(self, value: Any, character: str) -> Any:
         """Return a nested value with its texts changed, the names in mappings too."""
         if isinstance(value, str):
-            return self._separate_text(value)
+            return self._separate_text(value, character)
         if isinstance(value, Mapping):
-            return {self.separate(key): self.separate(item) for key, item in value.items()}
+            return {self.separate(key, character): self.separate(item, character) for key, item in value.items()}
         if isinstance(value, list | tuple):
-            return [self.separate(item) for item in value]
+            return [self.separate(item, character) for item in value]
         return value
 
-    def _separate_text(self, text: str) -> str:
+    def _separate_text(self, text: str, character: str) -> str:
         if self._start is None:
             return text
-        starts = [
-            match.end()
-            for match in self._start.finditer(text)
-            if any(
-                text[match.start() : match.start() + length] in self._texts for length in self._lengths[match[0]]
-            )
-        ]
-        if not starts:
-            return text
+        starts = [match.end() for match in self._start.finditer(text) if self._begins_at(text, match.start())]
         bounds = zip([0, *starts], [*starts, len(text)], strict=True)
-        return self._character.join(text[start:end] for start, end in bounds)
+        return character.join(text[start:end] for start, end in bounds)
 
     def _begins_at(self, text: str, start: int) -> bool:
         return any(text[start : start + length] in self._texts for length in self._lengths[text[start]])
