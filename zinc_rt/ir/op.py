@@ -169,6 +169,23 @@ _OF_SLOTS = (  # which slot's row of logits, the absolute position of the token 
     _index_port("token_counts", "P", "V"),  # bit 31: in the prompt; below it, how often in the output
 )
 
+# Norms of the heads, rotation and the cache write. q_skip: other columns behind each head of q
+_ROTATION_IN = (
+    _weight_port("q_norm_w", "head_dim", optional=True),
+    _weight_port("k_norm_w", "head_dim", optional=True),
+    _weight_port("cos", "ctx", "R"),
+    _weight_port("sin", "ctx", "R"),
+    *_PAGED,
+    _float_port("kv_k", "kv_rows", "K"),
+    _float_port("kv_v", "kv_rows", "V"),
+)
+_ROTATION_OUT = (
+    _float_port("q_out", "T", "Q//(head_dim + q_skip)*head_dim"),
+    _float_port("kv_k_out", "kv_rows", "K", inplace="kv_k"),
+    _float_port("kv_v_out", "kv_rows", "V", inplace="kv_v"),
+)
+_ROTATION_ATTRS = (*_ROPE_ATTRS, _PAGE, Attr("q_skip", int, 0))
+_ROTATION_REQUIRE = ("Q % (head_dim + q_skip) == 0", "K % head_dim == 0", "2*R <= head_dim")
 OPS: dict[Op, OpSpec] = {
     spec.op: spec
     for spec in (
@@ -232,21 +249,11 @@ OPS: dict[Op, OpSpec] = {
                 _float_port("q", "T", "Q"),
                 _float_port("k", "T", "K"),
                 _float_port("v", "T", "V"),
-                _weight_port("q_norm_w", "head_dim", optional=True),
-                _weight_port("k_norm_w", "head_dim", optional=True),
-                _weight_port("cos", "ctx", "R"),
-                _weight_port("sin", "ctx", "R"),
-                *_PAGED,
-                _float_port("kv_k", "kv_rows", "K"),
-                _float_port("kv_v", "kv_rows", "V"),
+                *_ROTATION_IN,
             ),
-            (
-                _float_port("q_out", "T", "Q//(head_dim + q_skip)*head_dim"),
-                _float_port("kv_k_out", "kv_rows", "K", inplace="kv_k"),
-                _float_port("kv_v_out", "kv_rows", "V", inplace="kv_v"),
-            ),
-            (_EPS, *_ROPE_ATTRS, _PAGE, Attr("q_skip", int, 0)),  # q_skip: other columns behind each head of q
-            ("Q % (head_dim + q_skip) == 0", "K % head_dim == 0", "2*R <= head_dim"),
+            _ROTATION_OUT,
+            (_EPS, *_ROTATION_ATTRS),
+            _ROTATION_REQUIRE,
         ),
         OpSpec(
             Op.FLASH_ATTN,
@@ -644,22 +651,11 @@ OPS: dict[Op, OpSpec] = {
                 _weight_port("q_w", "Q", "D"),
                 _weight_port("k_w", "K", "D"),
                 _weight_port("v_w", "V", "D"),
-                _weight_port("q_norm_w", "head_dim", optional=True),
-                _weight_port("k_norm_w", "head_dim", optional=True),
-                _weight_port("cos", "ctx", "R"),
-                _weight_port("sin", "ctx", "R"),
-                *_PAGED,
-                _float_port("kv_k", "kv_rows", "K"),
-                _float_port("kv_v", "kv_rows", "V"),
+                *_ROTATION_IN,
             ),
-            (
-                _float_port("q", "T", "Q"),
-                _float_port("q_out", "T", "Q//(head_dim + q_skip)*head_dim"),
-                _float_port("kv_k_out", "kv_rows", "K", inplace="kv_k"),
-                _float_port("kv_v_out", "kv_rows", "V", inplace="kv_v"),
-            ),
-            (_EPS, Attr("head_eps", float, 1e-6), *_ROPE_ATTRS, _PAGE, Attr("q_skip", int, 0)),
-            ("Q % (head_dim + q_skip) == 0", "K % head_dim == 0", "2*R <= head_dim"),
+            (_float_port("q", "T", "Q"), *_ROTATION_OUT),
+            (_EPS, Attr("head_eps", float, 1e-6), *_ROTATION_ATTRS),
+            _ROTATION_REQUIRE,
         ),
     )
 }
