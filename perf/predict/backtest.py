@@ -18,13 +18,13 @@ from zinc_rt.host.errors import InputError
 from zinc_rt.perf.predict.llama_cpp import GIB, TEST, BackendConstants, BenchRow, predict_speed
 
 COLUMNS = ("chip", "model", "size", "params", "backend", "test", "tps_median")
-START = BackendConstants(0.85, 3.0, 3.0, 0.8, 0.8, 0.25, 0.06, 64.0)
+START = BackendConstants(0.85, 3.0, 3.0, 0.8, 0.2, 0.25, 0.06, 64.0)
 LIMITS = {  # of the constants: what they can be on any card
     "read_efficiency": (0.5, 0.95),
     "instructions_a_weight": (0.0, 20.0),
     "kernel_us": (0.5, 10.0),
     "cache_efficiency": (0.05, 0.95),
-    "shared_keys": (0.05, 1.0),
+    "repeated_keys": (0.0, 1.0),
     "matrix_share": (0.02, 0.8),
     "attention_share": (0.01, 0.8),
     "tile": (0.0, 256.0),

@@ -38,7 +38,7 @@ ACTIVE = re.compile(r"([\d.]+)B\.A([\d.]+)B")
 class LlamaShape:
     """A model's shape. `experts`: number of experts, selected experts, width of an expert, shared experts.
     One of every `full_every` layers attends to all keys, the others to `window` keys; with window 0 they have no
-    keys.
+    keys. `more_kernels`: kernels of a layer beyond KERNELS. `matrices`: of an expert. `expert_layers`: 0 for all.
     """
 
     layers: int
@@ -52,6 +52,9 @@ class LlamaShape:
     experts: tuple[int, int, int, int] = (0, 0, 0, 0)
     full_every: int = 1
     window: int = 0
+    more_kernels: int = 0
+    matrices: int = 3
+    expert_layers: int = 0
 
     @property
     def expert_share(self) -> float:
@@ -60,7 +63,7 @@ class LlamaShape:
 
     @property
     def expert_weights(self) -> int:
-        return 3 * self.width * self.experts[2] * self.experts[0] * self.layers
+        return self.matrices * self.width * self.experts[2] * self.experts[0] * (self.expert_layers or self.layers)
 
     def keys(self, context: float) -> float:
         """Return the keys that a query sees, summed over layers."""
@@ -103,16 +106,17 @@ class BackendConstants:
 
     `read_efficiency`: share of the memory bandwidth while reading weights. `instructions_a_weight`: lane
     instructions to dequantise a weight and multiply it, not hidden by memory. `kernel_us`: the time of a kernel
-    beyond its work. `cache_efficiency`: share of the bandwidth while reading keys and values; `shared_keys`: its
-    factor where several query heads share a key head. `matrix_share` and `attention_share`: shares of the f16
-    matrix rate in projections and in attention. `tile`: tokens of a tile in a projection.
+    beyond its work. `cache_efficiency`: share of the bandwidth while reading keys and values; `repeated_keys`: how
+    often the query heads of a key head read it, 0 for once, 1 for each of them. `matrix_share` and
+    `attention_share`: shares of the f16 matrix rate in projections and in attention. `tile`: tokens of a tile in a
+    projection.
     """
 
     read_efficiency: float
     instructions_a_weight: float
     kernel_us: float
     cache_efficiency: float
-    shared_keys: float
+    repeated_keys: float
     matrix_share: float
     attention_share: float
     tile: float
@@ -161,11 +165,11 @@ def _predict_token_seconds(
     lanes = device.compute_units * SIMDS_A_CU * LANES * device.clock_mhz * 1e6
     dequantise = 0.0 if row.type in PLAIN else weights * constants.instructions_a_weight / lanes
     cache = 2 * CACHE_BYTES * shape.kv_heads * shape.head_size * shape.keys(context)
-    shared = constants.shared_keys if shape.heads > shape.kv_heads else 1.0
+    repeats = (shape.heads / shape.kv_heads) ** constants.repeated_keys
     return (
         read / (bandwidth * constants.read_efficiency)
         + dequantise
-        + cache / (bandwidth * constants.cache_efficiency * shared)
+        + cache * repeats / (bandwidth * constants.cache_efficiency)
         + _count_kernels(shape) * constants.kernel_us * 1e-6
     )
 
@@ -189,7 +193,8 @@ def _predict_batch_seconds(
 
 
 def _count_kernels(shape: LlamaShape) -> int:
-    return shape.layers * (KERNELS + EXPERT_KERNELS * bool(shape.experts[0]))
+    in_experts = EXPERT_KERNELS * (shape.expert_layers or shape.layers) if shape.experts[0] else 0
+    return shape.layers * (KERNELS + shape.more_kernels) + in_experts
 
 
 # --- shapes

@@ -29,7 +29,7 @@ from zinc_rt.perf.predict.llama_cpp import (
 
 ROW = BenchRow("gfx1201 R9700", "llama 7B Q4_0", 3.56 * 2**30, 6.74e9, "ROCm", "tg", 128, 0, 103.62, "")
 ONE = BackendConstants(
-    read_efficiency=0.5, instructions_a_weight=0.0, kernel_us=0.0, cache_efficiency=1.0, shared_keys=1.0,
+    read_efficiency=0.5, instructions_a_weight=0.0, kernel_us=0.0, cache_efficiency=1.0, repeated_keys=0.0,
     matrix_share=0.5, attention_share=1.0, tile=0.0,
 )  # fmt: skip
 
@@ -40,9 +40,9 @@ def test_committed_constants_give_the_committed_errors() -> None:
     assert {name: count for name, (count, *_) in result.items()} == {
         "decode dense": 18, "decode mixtures": 6, "prompts": 24,
     }  # fmt: skip
-    assert result["decode dense"][1] == pytest.approx(0.018, abs=0.003)
+    assert result["decode dense"][1] == pytest.approx(0.026, abs=0.003)
     assert result["decode mixtures"][1] == pytest.approx(0.002, abs=0.003)
-    assert result["prompts"][1] == pytest.approx(0.076, abs=0.01)
+    assert result["prompts"][1] == pytest.approx(0.073, abs=0.01)
     assert result["decode dense"][2] == pytest.approx(0.140, abs=0.003)
 
 
@@ -52,6 +52,27 @@ def test_decode_time_matches_hand_computation() -> None:
     weights = 3.56 * 2**30 * share / 320e9
     keys = 32 * 64 * 2 * 2 * 4096 / 640e9
     assert 1 / predict_speed(ROW, find_device(ROW.chip), ONE) == pytest.approx(weights + keys)
+
+
+def test_repeated_keys_are_read_once_for_each_query_head() -> None:
+    """Llama 3 8B has four query heads a key head: four times the keys of the same depth."""
+    row = replace(ROW, model="llama 8B Q4_0", params=8.03e9, depth=16384)
+    device, repeated = find_device(row.chip), replace(ONE, repeated_keys=1.0)
+    once, often, near = (
+        1 / predict_speed(replace(row, depth=depth), device, constants)
+        for depth, constants in ((16384, ONE), (16384, repeated), (0, ONE))
+    )
+    keys = 32 * 2 * 2 * 8 * 128 / 640e9
+    assert once - near == pytest.approx(keys * 16384)
+    assert often - once == pytest.approx(3 * keys * (16384 + 64))
+
+
+def test_kernels_of_an_architecture_are_counted() -> None:
+    """26 pairs of blocks with 17 and 7 kernels, and 12 for each of 23 blocks of experts."""
+    row = replace(ROW, model="nemotron_h_moe 31B.A3.5B Q4_K - Medium", params=31.58e9, size=21.3 * 2**30)
+    device = find_device(row.chip)
+    more = 1 / predict_speed(row, device, replace(ONE, kernel_us=1.0)) - 1 / predict_speed(row, device, ONE)
+    assert more == pytest.approx((26 * 24 + 23 * 12) * 1e-6)
 
 
 def test_prompt_time_matches_hand_computation() -> None:
