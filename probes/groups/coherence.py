@@ -1,13 +1,15 @@
-"""Visibility of host writes to the GPU and of GPU writes to the host: P40 code, P41 data."""
+"""Visibility of stores: P40 code and P41 data between host and GPU, P57 data between workgroups."""
 
 from __future__ import annotations
+
+import numpy as np
 
 from zinc_rt.backends.amd.packet_list import ACQUIRE_CACHES
 from zinc_rt.kmd.errors import DriverError
 from zinc_rt.kmd.transport import Placement
 from zinc_rt.pm4 import gcr
 from zinc_rt.pm4.generation import Generation
-from zinc_rt.pm4.packets import CopyData, ReleaseMem
+from zinc_rt.pm4.packets import CopyData, DmaData, ReleaseMem
 from zinc_rt.probes.groups.dispatch import SHADER_SHARED, allocate_result
 from zinc_rt.probes.kit.context import ProbeContext
 from zinc_rt.probes.kit.mapped_buffer import POISON32, MappedBuffer, make_pattern
@@ -26,6 +28,8 @@ WRITE_BACK = {  # and no invalidation
     Generation.GFX11: gcr.release(Generation.GFX11, GL2_WB=1, SEQ=1),
     Generation.GFX12: gcr.release(Generation.GFX12, GL2_WB=1, SEQ=1),
 }
+LAST_GROUPS, LAST_LANES = 128, 64
+LAST_ROUNDS = 200
 PLACEMENTS = (Placement.GTT, Placement.GTT_CACHED, Placement.VRAM_BAR)
 
 
@@ -214,3 +218,57 @@ def count_fresh_host_reads(bench: ShaderBench, memory: MappedBuffer, rounds: int
             queue.wait_for_value32(FREE_AT, number, "the fence without a write-back is not written", bench.seconds)
         fresh += memory.read(0, CELL_BYTES) == want
     return fresh
+
+
+@probe("P57", "last workgroup", (T1, T2), hazard=1, needs=("P24", "P36"))
+@proves(
+    "the last workgroup of a dispatch to finish reads what all the others have stored",
+    passes_when=f"the sums over {LAST_GROUPS} workgroups that share cache lines, {LAST_ROUNDS} times, in VRAM",
+)
+@fails_like(*SHADER_SHARED)
+@fails(
+    symptom("nobody-last"),
+    "no workgroup saw itself as the last: the atomic did not return the number of earlier arrivals",
+    "-k P25 tests the CP's atomics on the same memory; compare th:TH_ATOMIC_RETURN in last_workgroup.inc",
+)
+@fails(
+    symptom("stale-sums"),
+    "the last workgroup read stale lines of its caches, or stores of others had not left theirs: global_wb before "
+    "the atomic or global_inv after it, both with device scope, had no effect",
+    "kernels that end in their last workgroup give wrong results: disable fused nodes until this passes",
+)
+@require_gfx12
+def probe_last_workgroup(c: ProbeContext) -> Outcome:
+    bench = ShaderBench(c)
+    sums = c.memory(4 * LAST_LANES * LAST_GROUPS + 4096, "sums and arrivals", Placement.VRAM)
+    rounds = SIMULATED_ROUNDS if c.driver.simulated else LAST_ROUNDS
+    run_last_workgroup(bench, sums, rounds)
+    return passed(workgroups=LAST_GROUPS, rounds=rounds)
+
+
+def run_last_workgroup(bench: ShaderBench, sums: MappedBuffer, rounds: int, before: int = LAST_GROUPS - 1) -> None:
+    """Add up in the last workgroup, `rounds` times. `before`: arrivals before the last. Raise ProbeFailed."""
+    size_bytes = 4 * LAST_LANES * LAST_GROUPS
+    bench.queue.finish([DmaData(0, sums.gpu_va, size_bytes + 4096, src_sel=2)], "DMA_DATA fill")
+    program, out = bench.load("last_workgroup"), allocate_result(bench, 4 * LAST_LANES)
+    lanes = np.arange(1, LAST_LANES + 1, dtype=np.uint32)
+    a_round = lanes * np.uint32(LAST_GROUPS * (LAST_GROUPS + 1) // 2)
+    for number in range(rounds):
+        out.poison()
+        bench.run(
+            program,
+            [sums, sums.gpu_va + size_bytes, out],
+            [LAST_GROUPS, number * LAST_GROUPS + before, 1],
+            groups=(LAST_GROUPS, 1, 1),
+        )
+        got, want = np.frombuffer(out.read(0, 4 * LAST_LANES), np.uint32), a_round * np.uint32(number + 1)
+        wrong = np.flatnonzero(got != want)
+        if len(wrong):
+            lane = int(wrong[0])
+            word = "nobody-last" if int(got[lane]) == POISON32 else "stale-sums"
+            raise ProbeFailed(
+                word,
+                f"round {number}: lane {lane} added up to {int(got[lane]):#x}, not {int(want[lane]):#x}; "
+                f"{len(wrong)} of {LAST_LANES} are wrong",
+                measure={"round": number, "wrong": len(wrong)},
+            )

@@ -39,7 +39,7 @@ def test_kernels_target_gfx12() -> None:
     )
 
 
-@pytest.mark.parametrize("chosen", ["P33,P34", pytest.param("P32-P41,P47", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("chosen", ["P33,P34", pytest.param("P32-P41,P47,P57", marks=pytest.mark.slow)])
 def test_strictest_sanitizer_reports_no_findings(chosen: str) -> None:
     spec = replace(DeviceSpec(simulated=True, time_scale=0.1), sanitizer="full")
     plan = RunPlan(spec, (T1,), 1, ProbeOptions((T1,), poll_seconds=10.0), None)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import secrets
+import struct
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,8 +13,11 @@ import pytest
 from zinc_rt.cli.report import Result
 from zinc_rt.probes import memory_stress
 from zinc_rt.probes.device_spec import DeviceSpec
+from zinc_rt.probes.groups import coherence
 from zinc_rt.probes.journal import Journal
+from zinc_rt.probes.kit import shaders
 from zinc_rt.probes.kit.context import ProbeOptions
+from zinc_rt.probes.kit.shaders import load_kernel
 from zinc_rt.probes.outcome import T1, T2
 from zinc_rt.probes.probe import Probe
 from zinc_rt.probes.registry import ALIVE, PROBES, select_probes
@@ -29,7 +34,7 @@ FINDINGS = {  # of probes whose waves still run when their queue goes, or that r
     "P45": "still-running",
     "P55": "still-running",
 }
-SHADER_PROBES = {f"P{number}" for number in (*range(32, 42), 43, 47, 54)}
+SHADER_PROBES = {f"P{number}" for number in (*range(32, 42), 43, 47, 54, 57)}
 
 
 def run_probes(
@@ -199,6 +204,34 @@ def test_failure_shows_wptr_rptr_fence_and_poison() -> None:
     bad = result[0].first_bad
     assert (bad["wptr"], bad["rptr"], bad["poison"]) == (16, 0, "intact") and bad["fence"]
     assert "rptr>" in bad["report"], "the ring around rptr, disassembled"
+
+
+@pytest.mark.parametrize(
+    ("before", "cause"),
+    [
+        (coherence.LAST_GROUPS - 2, "stale lines"),
+        (coherence.LAST_GROUPS + 1, "no workgroup saw itself as the last"),
+    ],
+)
+def test_workgroup_that_sums_too_early_or_never_is_detected(
+    monkeypatch: pytest.MonkeyPatch, before: int, cause: str
+) -> None:
+    wrong = partial(coherence.run_last_workgroup, before=before)
+    monkeypatch.setattr(coherence, "run_last_workgroup", wrong)
+    (result,) = run_probes(select_probes(PROBES, "P57"), tiers=(T1,))
+    assert result.status == "fail" and cause in result.cause
+
+
+def test_missing_invalidation_of_the_last_workgroup_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With caches that hold stale lines, the kernel's global_inv replaced by s_nop."""
+    right, invalidate = load_kernel("last_workgroup"), struct.pack("<3I", 0xEE0A_C07C, 0x0008_0000, 0)
+    assert right.code.count(invalidate) == 1
+    wrong = replace(right, code=right.code.replace(invalidate, struct.pack("<3I", *[0xBF80_0000] * 3)))
+    probes, spec = select_probes(PROBES, "P57"), replace(SIM, coherence="caches")
+    assert [item.status for item in run_probes(probes, spec, (T1,))] == ["pass"]
+    monkeypatch.setattr(shaders, "load_kernel", {"last_workgroup": wrong}.__getitem__)
+    (result,) = run_probes(probes, spec, (T1,))
+    assert result.status == "fail" and "stale lines" in result.cause
 
 
 @pytest.mark.parametrize("probe", memory_stress.PROBES, ids=lambda item: item.id)
