@@ -68,11 +68,11 @@ def test_kernel_tests_pass_in_other_builds(tmp_path: Path, variant: str) -> None
 
 PLANTED = """
 import numpy as np
-from kernels.native.harness import check
+from kernels.native.harness import check_op
 from zinc_rt.ir.op import Op
 
 def test_add():
-    check(Op.ADD, np.ones((3, 37), np.float32), np.ones((3, 37), np.float32))
+    check_op(Op.ADD, np.ones((3, 37), np.float32), np.ones((3, 37), np.float32))
 """
 
 

@@ -16,41 +16,59 @@ INLINE void rest_of_row(const job *j, const uint8_t *w, const float *x, uint32_t
     }
 }
 
-// `n` rows from `row`: they share the loads of x.
-INLINE void rows_of(uint32_t type, const job *j, uint32_t row, const uint32_t n) {
-    const uint8_t *p[2];
-    const float *x = (const float *)j->x[0];
-    f32x16 acc[2][8];
+// Accumulators that stay in registers: the others wait for another pass over the row, which then is in the cache.
+#if defined(__AVX512F__)
+#define VECTORS 8
+#define ROWS 2  // that share the loads of x
+#elif defined(__AVX2__) || defined(__aarch64__)
+#define VECTORS 4
+#define ROWS 1
+#else
+#define VECTORS 2
+#define ROWS 1
+#endif
+
+// The sums of ROWS rows in accumulators [first, first + VECTORS), over the whole blocks of a row.
+INLINE void some_sums(uint32_t type, const job *j, uint32_t row, const uint32_t first, f32x16 sums[ROWS][8]) {
+    const uint8_t *p[ROWS];
+    const float *x = (const float *)j->x[0] + 16 * first;
+    f32x16 acc[ROWS][VECTORS];
 #pragma unroll
-    for (uint32_t r = 0; r < n; r++) {
+    for (uint32_t r = 0; r < ROWS; r++) {
         p[r] = j->w + (row + r) * j->row_bytes;
 #pragma unroll
-        for (int i = 0; i < 8; i++) acc[r][i] = (f32x16){0};
+        for (int e = 0; e < VECTORS; e++) acc[r][e] = (f32x16){0};
     }
     const uint32_t elements = block_elements(type) == 256 ? 256 : 128;
     const uint32_t bytes = elements == 256 ? block_bytes(type) : bytes128(type);
-    uint32_t i = 0;
-    for (; i + elements <= j->k; i += elements) {
+    for (uint32_t i = 0; i + elements <= j->k; i += elements) {
 #pragma unroll
         for (uint32_t half = 0; half < elements / 128; half++)
 #pragma unroll
-            for (uint32_t r = 0; r < n; r++) {
+            for (uint32_t r = 0; r < ROWS; r++) {
                 f32x16 w[8];
-                if (!half) fetch(p[r], bytes);
+                if (!half && !first) fetch(p[r], bytes);
                 weights128(type, p[r], (int)half, w);
 #pragma unroll
-                for (uint32_t e = 0; e < 8; e++) acc[r][e] = acc[r][e] + w[e] * load16(x + i + 128 * half + 16 * e);
+                for (uint32_t e = 0; e < VECTORS; e++) acc[r][e] = acc[r][e] + w[first + e] * load16(x + i + 128 * half + 16 * e);
             }
 #pragma unroll
-        for (uint32_t r = 0; r < n; r++) p[r] += bytes;
+        for (uint32_t r = 0; r < ROWS; r++) p[r] += bytes;
     }
 #pragma unroll
-    for (uint32_t r = 0; r < n; r++) {
-        f32x16 all[8];  // a copy: `acc` stays in registers, which no variable may index
+    for (uint32_t r = 0; r < ROWS; r++)
 #pragma unroll
-        for (int e = 0; e < 8; e++) all[e] = acc[r][e];
-        if (i < j->k) rest_of_row(j, j->w + (row + r) * j->row_bytes, x, i, all);
-        put(j, 0, row + r, tree128(all));
+        for (int e = 0; e < VECTORS; e++) sums[r][first + e] = acc[r][e];
+}
+
+INLINE void some_rows(uint32_t type, const job *j, uint32_t row) {
+    f32x16 sums[ROWS][8];
+#pragma unroll
+    for (uint32_t first = 0; first < 8; first += VECTORS) some_sums(type, j, row, first, sums);
+    uint32_t done = j->k - j->k % (block_elements(type) == 256 ? 256 : 128);
+    for (uint32_t r = 0; r < ROWS; r++) {
+        if (done < j->k) rest_of_row(j, j->w + (row + r) * j->row_bytes, (const float *)j->x[0], done, sums[r]);
+        put(j, 0, row + r, tree128(sums[r]));
     }
 }
 
@@ -64,7 +82,7 @@ static void any_rows(const job *j, uint32_t row) {
 
 INLINE void all_rows(uint32_t type, const job *j) {
     uint32_t row = j->first;
-    for (; row + 2 <= j->last; row += 2) rows_of(type, j, row, 2);
+    for (; row + ROWS <= j->last; row += ROWS) some_rows(type, j, row);
     any_rows(j, row);
 }
 
