@@ -129,11 +129,14 @@ def test_clients_killed_at_random_points_leave_nothing(sockets: Path, tmp_path: 
     def count_files() -> int:
         return len(list(Path(f"/proc/{device}/fd").iterdir()))
 
+    def count_shared_memory() -> int:
+        return Path(f"/proc/{device}/maps").read_text().count("memfd:")
+
     def is_unused() -> bool:
         return int(watcher.read_file(used)) == 0
 
     assert becomes_true(is_unused)
-    before = count_files()
+    before, mapped = count_files(), count_shared_memory()
     for _ in range(slow_counts(8, 1000)):
         victim = subprocess.Popen([program], env=environment, stdout=subprocess.DEVNULL, process_group=0)
         time.sleep(draw.uniform(0, whole_seconds))
@@ -141,6 +144,7 @@ def test_clients_killed_at_random_points_leave_nothing(sockets: Path, tmp_path: 
         victim.wait()
     assert becomes_true(is_unused), watcher.read_file(used)
     assert becomes_true(lambda: count_files() <= before + KEPT_FILES), (before, count_files())
+    assert becomes_true(lambda: count_shared_memory() <= mapped + KEPT_FILES), (mapped, count_shared_memory())
     with KfdProcess(watcher) as process:
         process.open_gpu(node).create_queue(ring_bytes=1 << 16)
     watcher.close_all()

@@ -417,6 +417,25 @@ def test_queues_of_different_processes_do_not_conflict():
     assert two.space.read(C, 1) != one.space.read(C, 1)
 
 
+def test_ended_processes_leave_no_clocks():
+    stays = make_bench()
+    stays.queue().submit(*SETUP, *copy_dispatch(A, B), make_fence(1))
+    sizes = []
+    for _ in range(20):
+        ends = make_bench()
+        ends.cp, ends.kmd = stays.cp, stays.kmd
+        queue = ends.queue()
+        queue.submit(*SETUP, *copy_dispatch(A, B), make_fence(1))
+        stays.queues[0].submit(make_fence(2))  # its queue knows that the other's work has finished
+        assert stays.cp.detach(queue.hardware, 1)
+        stays.cp.forget(queue.hardware)
+        [channel] = stays.cp._channels.values()
+        device = stays.cp.device
+        sizes.append((len(device.published), len(device.flags), len(channel.seen), len(channel.released)))
+    assert sizes == sizes[:1] * 20
+    assert stays.kmd.findings == []
+
+
 def test_fully_synchronised_random_streams_are_deterministic_and_clean():
     """And without barriers: a result that a seed changes was found in the plain run already."""
     random_ = random.Random(5)
@@ -468,7 +487,8 @@ def test_long_synchronised_stream_is_clean_and_keeps_few_records():
         source, destination = (A, B) if turn % 2 else (B, A)
         queue.submit(*copy_dispatch(source, destination), *FLUSH, *invalidate(**V, **K))
     assert bench.kmd.findings == []
-    assert len(bench.cp.device.find_hazards(bench.space)._records) <= 70
+    [channel] = bench.cp._channels.values()
+    assert len(channel.hazards._records) <= 70
 
 
 SETTLE: list[Packet] = [*FLUSH, *invalidate(**V, **K)]

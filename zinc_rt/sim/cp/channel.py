@@ -6,11 +6,11 @@ Subclasses define the packets: `compute.py` for PM4, `sdma.py` for SDMA.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from zinc_rt.host.sanitizer_rules import RULES, Severity
 from zinc_rt.pm4.generation import Generation
-from zinc_rt.sim.cp.clocks import Clock, WorkKind, join
+from zinc_rt.sim.cp.clocks import Clock, WorkKind, drop_queues, join
 from zinc_rt.sim.cp.device_state import DeviceState
 from zinc_rt.sim.cp.fetch import WINDOW_DW, FetchFrame, Ring
 from zinc_rt.sim.cp.hazards import AccessRecord
@@ -45,7 +45,7 @@ class Channel:
         self.space = queue.space
         self.messages = device.messages
         self.generation = device.generation
-        self.hazards = device.find_hazards(queue.space)
+        self.hazards = device.add_queue(queue.space, number)
         self.is_user = queue.kind is QueueKind.USERQ_COMPUTE
         start = queue.rptr // self.UNIT
         self.ring = Ring(queue.space, queue.ring_va, max(queue.ring_size_bytes // 4, 1), start, start)
@@ -313,6 +313,12 @@ class Channel:
             self.wait = wait
         elif wait.then is not None:
             wait.then()
+
+    def forget_queues(self, numbers: Collection[int]) -> None:
+        """Forget queues of an address space that is gone."""
+        self.seen, self.released = drop_queues(self.seen, numbers), drop_queues(self.released, numbers)
+        rung = [(position, drop_queues(clock, numbers)) for position, clock in self._doorbells]
+        self._doorbells = deque(rung)
 
     def acquire_from(self, va: int) -> None:
         """Finish a wait on that location: the work in the writer's clock has finished."""

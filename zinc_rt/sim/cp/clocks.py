@@ -7,7 +7,7 @@ finished.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from enum import Enum
 
 from zinc_rt.sim.interfaces import AddressSpace
@@ -41,6 +41,13 @@ def join(clock: Clock, other: Clock) -> Clock:
     return joined
 
 
+def drop_queues(clock: Clock, numbers: Collection[int]) -> Clock:
+    """Return the clock without the streams of the queues with these numbers."""
+    if all(stream[0] not in numbers for stream in clock):
+        return clock
+    return {stream: number for stream, number in clock.items() if stream[0] not in numbers}
+
+
 class Flags:
     """The clock that each memory location carries: a queue that waits for the location acquires it."""
 
@@ -57,3 +64,10 @@ class Flags:
     def read(self, space: AddressSpace, va: int) -> Clock | None:
         """Return the clock of that location; None if no queue wrote it, so the host did."""
         return self._clocks.get((id(space), va & ~3))
+
+    def forget(self, space: AddressSpace) -> None:
+        """Drop the locations of an address space that has no more queues."""
+        self._clocks = {key: clock for key, clock in self._clocks.items() if key[0] != id(space)}
+
+    def __len__(self) -> int:
+        return len(self._clocks)

@@ -132,9 +132,11 @@ class CommandProcessor:
             if channel is None:
                 return
             channel.mark_detached()
-            spaces = [other.space for other in (*self._channels.values(), *self._off.values())]
-            if all(space is not channel.space for space in spaces):
-                self.device.forget(channel.space)
+            others = (*self._channels.values(), *self._off.values())
+            if all(other.space is not channel.space for other in others):
+                gone = self.device.forget(channel.space)
+                for other in others:
+                    other.forget_queues(gone)
 
     def ring(self, queue: HardwareQueue, value: int | None = None) -> None:
         """Handle a doorbell: the new write pointer, in the queue's unit; without `value` it is in

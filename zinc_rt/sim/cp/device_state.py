@@ -9,7 +9,7 @@ from collections.abc import Callable
 from zinc_rt.host.sanitizer_rules import RULES
 from zinc_rt.pm4.generation import Generation
 from zinc_rt.sim.consulted import Coverage
-from zinc_rt.sim.cp.clocks import Clock, Flags, join
+from zinc_rt.sim.cp.clocks import Clock, Flags, drop_queues, join
 from zinc_rt.sim.cp.hazards import AccessRecord, HazardTracker
 from zinc_rt.sim.facts import DEFAULT, Behaviour
 from zinc_rt.sim.interfaces import AddressSpace, DeviceFinding, Fault, HardwareQueue, Kmd
@@ -91,6 +91,7 @@ class DeviceState:
         self._unseen: dict[tuple[int, int], tuple[AddressSpace, Clock]] = {}  # by space and VA: not written back
         self._hazards: dict[int, HazardTracker] = {}
         self._spaces: dict[int, AddressSpace] = {}  # keeps ids from being used again
+        self._numbers: dict[int, set[int]] = {}  # of the queues that an address space has had
         self._issues = 0
 
     def number_packet(self) -> int:
@@ -122,18 +123,29 @@ class DeviceState:
                 self.publish(clock)
         return self.published
 
-    def find_hazards(self, space: AddressSpace) -> HazardTracker:
+    def add_queue(self, space: AddressSpace, number: int) -> HazardTracker:
+        """Add a queue with this number to its address space. Return the tracker of the space's accesses."""
+        self._numbers.setdefault(id(space), set()).add(number)
         hazard = self._hazards.get(id(space))
         if hazard is None:
             hazard = self._hazards[id(space)] = HazardTracker(self.generation, self._report)
             self._spaces[id(space)] = space
         return hazard
 
-    def forget(self, space: AddressSpace) -> None:
-        """Drop the state of an address space that has no more queues."""
+    def forget(self, space: AddressSpace) -> set[int]:
+        """Drop the state of an address space that has no more queues. Return the numbers of the queues that it
+        had: their work never conflicts with that of other spaces, so no clock needs them."""
         self._hazards.pop(id(space), None)
         self._spaces.pop(id(space), None)
-        self._unseen = {key: row for key, row in self._unseen.items() if row[0] is not space}
+        numbers = self._numbers.pop(id(space), set())
+        self.flags.forget(space)
+        self.published = drop_queues(self.published, numbers)
+        self._unseen = {
+            key: (other, drop_queues(clock, numbers))
+            for key, (other, clock) in self._unseen.items()
+            if other is not space
+        }
+        return numbers
 
     def _report(self, later: AccessRecord, rule: str, sentence: str) -> None:
         self.messages.finding(
