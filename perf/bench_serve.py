@@ -1,6 +1,6 @@
 """Measure serving: streams over HTTP, a server's start, attacks of one tenant on another, grammars.
 
-python3 ci/run.py bench perf/bench_serve.py [-k TestServe|TestBudget|TestLateness|TestAttacks|TestGrammar]
+python3 ci/run.py bench perf/bench_serve.py -s [-k TestServe|TestBudget|TestLateness|TestAttacks|TestGrammar]
 
 serve    a step with and without 64 concurrent streams over HTTP, the first token by class, and the seconds until
          a server and its --help answer. An embedded model on the native tier, on this machine's cores, which
@@ -11,9 +11,10 @@ budget   the time from token to token of four interactive answers beside eight b
          0.6 B with random weights on the native tier, a tiny one on the simulated T1.
 lateness the largest lateness of a timer of 1 ms on the event loop, while one request is refused or answered. Five
          turns of each; for an idle machine.
-attacks  the time from token to token of a tenant's stream, with and without another tenant's attack. The server
-         runs in its own process, streams are read here one after the other, the attacker is a third process.
-         Calm and attack alternate; the noise is the distance between the calm halves.
+attacks  the time from token to token of a tenant's stream, with and without another tenant's attack: each request
+         of `lateness` in a loop, and others. The server runs in its own process, streams are read here one after
+         the other, the attacker is a third process. Calm and attack alternate; the noise is the distance between
+         the calm halves. Then the time of an answer with a new schema, alone and beside large grammars.
 grammar  compiling a grammar over a real vocabulary, one mask, one accepted token; the host's time alone. Needs
          ZINC_RT_TEST_DATA=DIR with DIR/vocab/ggml-vocab-qwen2.gguf.
 """
@@ -32,6 +33,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -296,6 +298,7 @@ class TestServe:
 
 
 ATTACK_TURNS, ATTACK_SECONDS = 3, 2.0  # of calm and of each attack
+BOMB_TURNS = 5
 WORDS = {"model": MODEL, "prompt": [5, 6, 7], "max_tokens": 250, "ignore_eos": True, "stream": True}
 
 
@@ -337,12 +340,6 @@ def measure_gaps_ms(url: str, key: str, seconds: float) -> list[float]:
     return gaps
 
 
-def send_wrong_keys(url: str, key: str) -> None:
-    with httpx.Client() as client:
-        while True:
-            client.get(f"{url}/v1/models", headers={"authorization": "Bearer zrt_alice_" + "a" * 52})
-
-
 def send_slow_bodies(url: str, key: str) -> None:
     where = httpx.URL(url)
     head = (
@@ -359,14 +356,35 @@ def send_slow_bodies(url: str, key: str) -> None:
         time.sleep(0.1)
 
 
-def make_poster(path: str, content: bytes) -> Callable[[str, str], None]:
-    def post(url: str, key: str) -> None:
-        headers = {"authorization": f"Bearer {key}", "content-type": "application/json"}
-        with httpx.Client(headers=headers, timeout=60) as client:
-            while True:
-                client.post(f"{url}{path}", content=content)
+def send_malformed_requests(url: str, key: str) -> None:
+    where = httpx.URL(url)
+    lines = (
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"\x16\x03\x01" + bytes(500),
+        b"POST /v1/completions HTTP/1.1\r\n: \r\n\r\n",
+    )
+    while True:
+        for line in lines:
+            with suppress(OSError), socket.create_connection((where.host, where.port), timeout=10) as connection:
+                connection.sendall(line)
+                connection.recv(1000)
 
-    return post
+
+def cut_streams(url: str, key: str) -> None:
+    headers = {"authorization": f"Bearer {key}"}
+    with httpx.Client(headers=headers, timeout=60) as client:
+        while True:
+            with client.stream("POST", f"{url}/v1/completions", json=WORDS) as answer:
+                next(answer.iter_lines(), None)
+
+
+def repeat_request(url: str, key: str, name: str) -> None:
+    path, content, more = REQUESTS[name]
+    headers = {"authorization": f"Bearer {key}", **JSON, **more}
+    with httpx.Client(headers=headers, timeout=60) as client:
+        while True:
+            with suppress(httpx.TransportError):
+                client.request("POST" if content else "GET", f"{url}{path}", content=content)
 
 
 def _make_body(**more: object) -> bytes:
@@ -388,18 +406,7 @@ MANY_TOOLS = json.dumps({
 }).encode()  # fmt: skip
 
 
-ATTACKS: dict[str, Callable[[str, str], None]] = {
-    "wrong keys": send_wrong_keys,
-    "300 slow bodies": send_slow_bodies,
-    "8 MiB of text": make_poster("/v1/completions", _make_body(prompt="a" * 8_000_000)),
-    "8 MiB of brackets": make_poster("/v1/completions", b"[" * 8_000_000),
-    "a million ids": make_poster("/v1/completions", _make_body(prompt=[5] * 1_000_000)),
-    "wide regex": make_poster("/v1/completions", _make_body(guided_regex="(a|b|c|d){1,5000}(x{1,3000}){1,3000}")),
-    "a flood of requests": make_poster("/v1/completions", _make_body(prompt=[[5, 6]] * 60)),
-    "slow schema": make_poster("/v1/completions", _make_body(guided_json=SLOW_SCHEMA)),
-    "150,000 messages": make_poster("/v1/chat/completions", MANY_MESSAGES),
-}
-LATENESS: dict[str, tuple[str, bytes, dict[str, str]]] = {  # path, body and headers of one request
+REQUESTS: dict[str, tuple[str, bytes, dict[str, str]]] = {  # path, body and headers
     "GET /openapi.json": ("/openapi.json", b"", {}),
     "GET /docs": ("/docs", b"", {}),
     "a method that no path takes": ("/v1/models/load", b"", {}),
@@ -422,6 +429,13 @@ LATENESS: dict[str, tuple[str, bytes, dict[str, str]]] = {  # path, body and hea
     "wide schema": ("/v1/completions", _make_body(guided_json=WIDE_SCHEMA), {}),
     "1 MiB to tokenize": ("/tokenize", json.dumps({"content": "a b" * 350_000}).encode(), {}),
     "a wrong key": ("/v1/models", b"", {"authorization": "Bearer zrt_alice_" + "a" * 52}),
+    "60 prompts": ("/v1/completions", _make_body(prompt=[[5, 6]] * 60), {}),
+}
+ATTACKS: dict[str, Callable[[str, str], None]] = {
+    "300 slow bodies": send_slow_bodies,
+    "malformed requests": send_malformed_requests,
+    "streams that are cut": cut_streams,
+    **{name: partial(repeat_request, name=name) for name in REQUESTS},
 }
 
 
@@ -440,7 +454,7 @@ class TestLateness:
         process.kill()
         process.join()
 
-    @pytest.mark.parametrize("name", ["nothing", *LATENESS])
+    @pytest.mark.parametrize("name", ["nothing", *REQUESTS])
     def test_one_request(self, name: str, measured: tuple[str, Any]) -> None:
         url, pipe = measured
         latest, status = [], 0
@@ -450,7 +464,7 @@ class TestLateness:
             if name == "nothing":
                 time.sleep(0.5)
             else:
-                path, content, headers = LATENESS[name]
+                path, content, headers = REQUESTS[name]
                 method = "POST" if content else "GET"
                 status = httpx.request(
                     method, f"{url}{path}", content=content, headers=JSON | headers, timeout=60
@@ -539,29 +553,70 @@ class TestBudget:
 
 
 class TestAttacks:
+    @pytest.fixture(scope="class")
+    @classmethod
+    def server(cls, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, dict[str, str]]]:
+        with start_two_tenant_server(tmp_path_factory.mktemp("attacked")) as (url, keys):
+            measure_gaps_ms(url, keys["alice"], 1.0)
+            yield url, keys
+
     @pytest.mark.parametrize("attack", ATTACKS)
-    def test_bench_a_stream_beside_an_attack(self, attack: str, tmp_path: Path) -> None:
+    def test_bench_a_stream_beside_an_attack(self, attack: str, server: tuple[str, dict[str, str]]) -> None:
+        url, keys = server
         calm: list[list[float]] = []
         under: list[float] = []
-        with start_two_tenant_server(tmp_path) as (url, keys):
-            measure_gaps_ms(url, keys["alice"], 1.0)
-            for _ in range(ATTACK_TURNS):
-                calm.append(measure_gaps_ms(url, keys["alice"], ATTACK_SECONDS))
-                attacker = multiprocessing.Process(
-                    target=ATTACKS[attack], args=(url, keys["mallory"]), daemon=True
-                )
-                attacker.start()
-                time.sleep(0.3)
+        for _ in range(ATTACK_TURNS):
+            calm.append(measure_gaps_ms(url, keys["alice"], ATTACK_SECONDS))
+            with attacking(ATTACKS[attack], url, keys["mallory"]):
                 under += measure_gaps_ms(url, keys["alice"], ATTACK_SECONDS)
-                attacker.kill()
-                attacker.join()
         p99 = [float(np.percentile(item, 99)) for item in calm]
         every = np.concatenate(calm)
+        ratio = float(np.percentile(under, 99) / np.percentile(every, 99))
         print(
-            f"\n{attack}: token to token {np.median(every):.1f} ms, under it {np.median(under):.1f}; p99 "
-            f"{np.percentile(every, 99):.1f} ({min(p99):.1f} to {max(p99):.1f} from turn to turn), "
-            f"under it {np.percentile(under, 99):.1f}"
+            f"\n{attack:30} p99 {ratio:4.1f} x calm: {np.percentile(under, 99):.1f} ms, calm "
+            f"{np.percentile(every, 99):.1f} ({min(p99):.1f} to {max(p99):.1f} from turn to turn); medians "
+            f"{np.median(under):.1f}, {np.median(every):.1f}"
         )
+
+    @pytest.mark.parametrize("bomb", ["wide regex", "slow schema", "wide schema"])
+    def test_bench_a_schema_beside_bombs(self, bomb: str, server: tuple[str, dict[str, str]]) -> None:
+        url, keys = server
+        alone, beside = [], []
+        for turn in range(BOMB_TURNS):
+            alone.append(self._ask_with_schema(url, keys["alice"], 2 * turn))
+            with attacking(ATTACKS[bomb], url, keys["mallory"]), attacking(ATTACKS[bomb], url, keys["mallory"]):
+                beside.append(self._ask_with_schema(url, keys["alice"], 2 * turn + 1))
+        print(
+            f"\na schema beside two of {bomb}: {np.median(beside):.2f} s ({max(beside):.2f} at most), alone "
+            f"{np.median(alone):.2f}; {np.median(beside) / np.median(alone):.1f} x"
+        )
+
+    @staticmethod
+    def _ask_with_schema(url: str, key: str, number: int) -> float:
+        """Return the seconds of an answer with a schema that the server has not seen."""
+        schema = {"type": "object", "properties": {f"p{number}": {"type": "boolean"}}, "required": [f"p{number}"]}
+        start = time.monotonic()
+        answer = httpx.post(
+            f"{url}/v1/completions",
+            content=_make_body(guided_json=schema, max_tokens=20),
+            headers={"authorization": f"Bearer {key}", **JSON},
+            timeout=60,
+        )
+        answer.raise_for_status()
+        return time.monotonic() - start
+
+
+@contextmanager
+def attacking(attack: Callable[[str, str], None], url: str, key: str) -> Iterator[None]:
+    """Run an attack in another process."""
+    attacker = multiprocessing.Process(target=attack, args=(url, key), daemon=True)
+    attacker.start()
+    time.sleep(0.3)
+    try:
+        yield
+    finally:
+        attacker.kill()
+        attacker.join()
 
 
 ORDER = {
