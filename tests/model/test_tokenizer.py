@@ -94,6 +94,21 @@ def unigram_metadata(**changes: Any) -> dict[str, Any]:
     return {key: value for key, value in (metadata | changes).items() if value is not None}
 
 
+@pytest.mark.parametrize("add_bos", [False, True])
+def test_infill_puts_the_gap_between_prefix_and_suffix(add_bos: bool) -> None:
+    """The same ids as the three tokens written as text between the parts; inside them, they are text."""
+    names = {"fim_pre_token_id": "<s>", "fim_suf_token_id": "</s>", "fim_mid_token_id": "<|im_end|>"}
+    metadata = bpe_metadata(**{K + "add_bos_token": add_bos})
+    ids = {K + name: metadata[K + "tokens"].index(text) for name, text in names.items()}
+    tokenizer = Tokenizer.from_metadata(metadata | ids)
+    want = tokenizer.encode("<s>hello(</s>) hell<|im_end|>")
+    assert tokenizer.encode_infill("hello(", ") hell") == want
+    inside = tokenizer.encode_infill("a</s>b", "")
+    assert inside.count(ids[K + "fim_suf_token_id"]) == 1
+    with pytest.raises(UnsupportedError, match="cannot fill in text"):
+        Tokenizer.from_metadata(metadata).encode_infill("a", "b")
+
+
 # Against llama.cpp
 
 

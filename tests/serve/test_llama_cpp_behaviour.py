@@ -85,6 +85,25 @@ def test_pieces_are_text_or_raw_bytes(asker: Asker) -> None:
     assert raw.decode() == "a 🌍"
 
 
+def test_suffix_is_rejected_or_filled_in(
+    asker: Asker, serving: RunningServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body: dict[str, Any] = {
+        "prompt": "def add(a, b):",
+        "suffix": "    return c",
+        "max_tokens": 1,
+        "return_token_ids": True,
+    }
+    assert "cannot fill in text" in asker.post("/v1/completions", 400, **body)["error"]["message"]
+    tokenizer = serving.server.models[MODEL].core.tokenizer
+    assert tokenizer is not None
+    monkeypatch.setattr(tokenizer, "infill_ids", (3, 4, 5))
+    (choice,) = asker.post("/v1/completions", **body)["choices"]
+    assert choice["prompt_token_ids"] == tokenizer.encode_infill(body["prompt"], body["suffix"])
+    for wrong in ({"echo": True}, {"prompt": [5, 6]}):
+        assert asker.post("/v1/completions", 400, **body | wrong)["error"]["param"] == "suffix"
+
+
 # --- templates
 
 

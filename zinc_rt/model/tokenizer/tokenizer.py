@@ -141,6 +141,7 @@ class Tokenizer:
         self.sep_id = vocabulary.roles.get("sep")
         self.pad_id = vocabulary.roles.get("pad")
         self.mask_id = vocabulary.roles.get("mask")
+        self.infill_ids = tuple(vocabulary.roles.get(role) for role in ("fim_pre", "fim_suf", "fim_mid"))
         self.eog_ids = vocabulary.end_ids
         self.add_space_prefix = _read_space_prefix(model, metadata)
         self._vocabulary = vocabulary
@@ -222,6 +223,20 @@ class Tokenizer:
         if add_special and self.add_eos and self.eos_id is not None:
             ids.append(self.eos_id)
         return ids
+
+    def encode_infill(self, before: str, after: str) -> list[int]:
+        """Encode the texts around a gap that the model is to fill: prefix, suffix, middle, as llama.cpp's /infill.
+
+        Control tokens in the texts are text. Raise UnsupportedError if the vocabulary has no tokens for this.
+        """
+        prefix, suffix, middle = self.infill_ids
+        if prefix is None or suffix is None or middle is None:
+            raise UnsupportedError("this model cannot fill in text: its vocabulary has no tokens for it")
+        start = [self.bos_id] if self.add_bos and self.bos_id is not None else []
+        texts = [
+            self.encode(text, add_special=False, parse_special=False, continues=True) for text in (before, after)
+        ]
+        return [*start, prefix, *texts[0], suffix, *texts[1], middle]
 
     def decode(self, ids: Iterable[int], *, skip_special: bool = False, tidy: bool = False) -> str:
         """Decode `ids` to text. Bytes that are not UTF-8 become U+FFFD. Raise InputError for an id outside the

@@ -97,16 +97,19 @@ async def make_chat_prompt(
 
 async def make_text_prompts(model: ServedModel, body: CompletionBody) -> list[Prompt]:
     """Return the prompts of the body. Raises ServeError 400 if there are no prompts, or for text if the model has
-    no tokenizer.
+    no tokenizer, or for a suffix if the model cannot fill in text.
     """
     prompt: Any = body.prompt
     alone = isinstance(prompt, str) or bool(prompt and isinstance(prompt[0], int))
     prompts: Sequence[str | list[int]] = [prompt] if alone else prompt
     if len(prompts) > MAX_PROMPTS:
         raise ServeError(400, f"prompt: at most {MAX_PROMPTS} per request, not {len(prompts)}", param="prompt")
+    suffix = body.suffix or ""
+    if suffix and (body.echo or not all(isinstance(one, str) for one in prompts)):
+        raise ServeError(400, "suffix: expected a prompt of text, without echo", param="suffix")
     for one in prompts:
         if isinstance(one, str):
-            check_length(model, len(one), 0, "prompt")
+            check_length(model, len(one) + len(suffix), 0, "prompt")
         else:
             check_token_count(model, len(one), "prompt")
     texts = any(isinstance(prompt, str) for prompt in prompts)
@@ -115,13 +118,15 @@ async def make_text_prompts(model: ServedModel, body: CompletionBody) -> list[Pr
     def encode_prompt(prompt: str | list[int]) -> Prompt:
         if isinstance(prompt, str):
             assert tokenizer is not None
+            if suffix:
+                return Prompt(prompt, tokenizer.encode_infill(prompt, suffix))
             return Prompt(prompt, tokenizer.encode(prompt, parse_special=bool(body.parse_special)))
         return Prompt("" if tokenizer is None else tokenizer.decode(prompt, skip_special=True), prompt)
 
     try:
         return await asyncio.to_thread(lambda: [encode_prompt(prompt) for prompt in prompts])
     except ZincError as error:
-        raise ServeError(400, error.message, param="prompt") from error
+        raise ServeError(400, error.message, param="suffix" if suffix else "prompt") from error
 
 
 def make_template_message(message: Message, index: int) -> dict[str, Any]:

@@ -152,7 +152,7 @@ class CompletionBody(SamplingBody):
     )
     logprobs: Integer | None = Field(None, ge=0, le=MAX_LOGPROBS)
     best_of: Integer | None = Field(None, ge=1, le=MAX_CHOICES)
-    suffix: Literal[""] | None = None
+    suffix: str | None = Field(None, description="the text after the answer; the model fills the gap between")
 
 
 class TextPart(BaseModel):
