@@ -48,6 +48,7 @@ from zinc_rt.engine.devices import choose_tier
 from zinc_rt.host.errors import ZincError
 from zinc_rt.model.gguf import read_gguf
 from zinc_rt.model.tokenizer import Tokenizer
+from zinc_rt.perf.stream_clients import read_streams
 from zinc_rt.perf.synthetic import SHAPES, open_cached
 from zinc_rt.sched.plan import Batch, StepPlan
 from zinc_rt.sched.request import Request
@@ -150,13 +151,6 @@ async def measure_without_http(server: InferenceServer, asks: list[EngineRequest
     return list(await asyncio.gather(*(measure_one(ask) for ask in asks)))
 
 
-def read_stream(url: str, body: dict[str, Any]) -> dict[str, Any]:
-    argv = [sys.executable, "-m", "zinc_rt.perf.stream_clients", url, str(STREAMS), json.dumps(body)]
-    result = subprocess.run(argv, capture_output=True, text=True, check=True)
-    timings: dict[str, Any] = json.loads(result.stdout)
-    return timings
-
-
 def compute_percentiles(values: list[float]) -> tuple[float, float]:
     """Return the 50th and 99th percentile."""
     return float(np.percentile(values, 50)), float(np.percentile(values, 99))
@@ -191,10 +185,10 @@ class TestServe:
             def measure_both() -> None:
                 asyncio.run(measure_without_http(server, asks))
                 alone.extend(periods.take())
-                seen = read_stream(url, body)
-                assert seen["events"] >= STREAMS * 10
+                streams = read_streams(url, [body] * STREAMS)
+                assert sum(len(one.times_ms) for one in streams) >= STREAMS * 10
                 beside.extend(periods.take())
-                firsts.extend(seen["first_seconds"])
+                firsts.extend(one.first_seconds for one in streams)
 
             benchmark.pedantic(measure_both, rounds=LOAD_TURNS if benchmark.enabled else 1, warmup_rounds=0)
         (half, maximum), (half_beside, most_beside) = compute_percentiles(alone), compute_percentiles(beside)

@@ -11,8 +11,8 @@ from zinc_rt.cli.output import add_json
 from zinc_rt.host.arguments import Parser
 
 # each a folder with a command.py that has HELP, EXAMPLES, `add_options` and `run`
-ACTIONS = ("bench", "native", "gate", "history", "predict", "profile", "report")
-TABLES = ("gate", "history", "native", "predict", "profile")  # actions that print tables
+ACTIONS = ("bench", "native", "gate", "history", "predict", "profile", "report", "serving")
+TABLES = ("gate", "history", "native", "predict", "profile", "serving")  # actions that print tables
 EXAMPLES = """\
 examples:
   zinc-rt perf bench --model M.gguf            decode, prefill and first-token speed
@@ -20,6 +20,7 @@ examples:
   zinc-rt perf gate --milestone M1             the criteria of a milestone and their evidence
   zinc-rt perf predict --model M.gguf          predicted tok/s without hardware
   zinc-rt perf profile --model M.gguf          time of a step by node
+  zinc-rt perf serving --model M.gguf          this server beside llama-server
   zinc-rt perf history runs/history.jsonl      recorded speeds and regressions
   zinc-rt perf report runs/ -o page.html       one page with all reports
 

@@ -1,24 +1,56 @@
-"""Clients of a server in separate processes: streams over SSE, each read to its end.
+"""Clients of a server in a process of their own: streams over SSE, each read to its end.
 
-    python3 -m zinc_rt.perf.stream_clients http://127.0.0.1:8080 64 '{"model": "m", ...}'
+    python3 -m zinc_rt.perf.stream_clients http://127.0.0.1:8080 < bodies.json
 
-Asks so many times at once, and prints a line of JSON: seconds to each stream's first event with text, and how many
-events and bytes came in all. It speaks HTTP by itself, so that a client's own work is as little as it can be.
+Standard input is a JSON list of bodies of POST /v1/completions, all sent at once. One line of JSON is printed,
+with a StreamTimes for each. It speaks HTTP by itself, so that a client's own work is as little as it can be.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
 import sys
 import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
 from urllib.parse import urlsplit
 
 
-async def measure_stream(host: str, port: int, body: bytes) -> tuple[float, int, int]:
-    """Return the seconds to the first event that is not a comment, events, bytes. Raise RuntimeError for an error
-    response.
+@dataclass(frozen=True, slots=True)
+class StreamTimes:
+    """What a client saw of a stream. `times_ms`: of each event with text, counted from the request."""
+
+    times_ms: list[float]
+    bytes: int
+
+    @property
+    def first_seconds(self) -> float:
+        return self.times_ms[0] / 1000
+
+    @property
+    def gaps_ms(self) -> list[float]:
+        """Return the time from each event to the next."""
+        return [after - before for before, after in zip(self.times_ms, self.times_ms[1:], strict=False)]
+
+
+def read_streams(url: str, bodies: Sequence[Mapping[str, Any]]) -> list[StreamTimes]:
+    """Send the bodies at once from another process, and return what came. Raise RuntimeError for an error
+    response or a stream without text.
     """
+    argv = [sys.executable, "-m", "zinc_rt.perf.stream_clients", url]
+    result = subprocess.run(argv, input=json.dumps(bodies), capture_output=True, text=True, check=False)
+    if result.returncode != 0:
+        raise RuntimeError(result.stderr.strip().rpartition("\n")[2])
+    streams = [StreamTimes(**one) for one in json.loads(result.stdout)]
+    if not all(one.times_ms for one in streams):
+        raise RuntimeError(f"{url}: a stream without text")
+    return streams
+
+
+async def _read_stream(host: str, port: int, body: bytes) -> StreamTimes:
     reader, writer = await asyncio.open_connection(host, port)
     start = time.perf_counter()
     head = f"POST /v1/completions HTTP/1.1\r\nHost: {host}:{port}\r\nContent-Type: application/json\r\n"
@@ -26,23 +58,22 @@ async def measure_stream(host: str, port: int, body: bytes) -> tuple[float, int,
     status = await reader.readline()
     if b" 200 " not in status:
         raise RuntimeError(f"{status!r} {(await reader.read(2000))!r}")
-    first, events, size = 0.0, 0, 0
+    times: list[float] = []
+    size = 0
     async for line in reader:
         size += len(line)
-        if line.startswith(b"data: "):
-            events += 1
-            first = first or time.perf_counter() - start
+        if line.startswith(b"data: {"):
+            times.append(1000 * (time.perf_counter() - start))
     writer.close()
-    return first, events, size
+    return StreamTimes(times, size)
 
 
-async def run_clients(url: str, count: int, body: bytes) -> dict[str, object]:
+async def _read_all(url: str, bodies: Sequence[Mapping[str, Any]]) -> list[StreamTimes]:
     where = urlsplit(url)
     assert where.hostname and where.port
-    ends = await asyncio.gather(*(measure_stream(where.hostname, where.port, body) for _ in range(count)))
-    firsts, events, sizes = zip(*ends, strict=True)
-    return {"first_seconds": sorted(firsts), "events": sum(events), "bytes": sum(sizes)}
+    contents = [json.dumps(body).encode() for body in bodies]
+    return await asyncio.gather(*(_read_stream(where.hostname, where.port, content) for content in contents))
 
 
 if __name__ == "__main__":
-    print(json.dumps(asyncio.run(run_clients(sys.argv[1], int(sys.argv[2]), sys.argv[3].encode()))))
+    print(json.dumps([asdict(one) for one in asyncio.run(_read_all(sys.argv[1], json.load(sys.stdin)))]))
