@@ -67,6 +67,35 @@ SCALAR_GUESS = """
     global_atomic_add_u32 v1, v7, s[0:1] offset:20 scope:SCOPE_DEV
     s_endpgm
 """
+# As unoptimised code: the address with its offset and the loaded value are kept in scratch.
+SPILLED_GUESS = """
+    s_mov_b32 exec_lo, 1
+    v_mov_b32 v2, s0
+    v_mov_b32 v3, s1
+    scratch_store_b64 off, v[2:3], off offset:8
+    scratch_load_b64 v[2:3], off, off offset:8
+    s_mov_b64 s[6:7], 16
+    s_wait_loadcnt 0x0
+    v_mov_b32 v8, v2
+    v_add_co_u32 v8, s4, v8, s6
+    v_add_co_ci_u32 v9, s5, v3, s7, s4
+    scratch_store_b64 off, v[8:9], off offset:16
+    global_load_b32 v0, v[2:3], off offset:16
+    s_wait_loadcnt 0x0
+    scratch_store_b32 off, v0, off offset:{0}
+    scratch_store_b32 off, v2, off offset:{1}
+    .Lagain:
+    scratch_load_b32 v4, off, off offset:24
+    scratch_load_b64 v[6:7], off, off offset:16
+    s_wait_loadcnt 0x0
+    v_add_nc_u32 v3, 1, v4
+    global_atomic_cmpswap_b32 v5, v[6:7], v[3:4], off th:TH_ATOMIC_RETURN scope:SCOPE_DEV
+    s_wait_loadcnt 0x0
+    v_cmp_ne_u32 vcc_lo, v5, v4
+    scratch_store_b32 off, v5, off offset:24
+    s_cbranch_vccnz .Lagain
+    s_endpgm
+"""
 KERNELS = {
     "load": BEGIN + "global_load_b32 v3, v2, s[2:3]\ns_endpgm",
     "load 16": BEGIN + "global_load_b128 v[4:7], v2, s[2:3]\ns_endpgm",
@@ -146,6 +175,8 @@ KERNELS = {
     "not what is compared": GUESS.format(6),
     "guessed by a scalar load": SCALAR_GUESS.format(16),
     "guessed of another place": SCALAR_GUESS.format(20),
+    "guessed through scratch": SPILLED_GUESS.format(24, 28),
+    "overwritten in scratch": SPILLED_GUESS.format(28, 24),
     "neighbours": """
     v_mov_b32 v1, ttmp9
     s_mov_b32 exec_lo, 1
@@ -658,13 +689,17 @@ def test_device_scope_accesses_are_atomic_and_plain_ones_are_not() -> None:
         ("not what is compared", {"race", "lds-race"}),
         ("guessed by a scalar load", set()),
         ("guessed of another place", {"race"}),
+        ("guessed through scratch", set()),
+        ("overwritten in scratch", {"race"}),
     ],
 )
 def test_load_feeding_a_compare_and_swap_is_atomic(name: str, rules: set[str]) -> None:
     """A load of which the swap knows nothing is a race, of memory and of LDS."""
     device, kernel, counter = EngineDevice(level="full"), machine_code(KERNELS[name]), np.zeros(32, np.uint32)
     user = split_va(device.place(counter, "counter"))
-    findings = device.run(kernel, groups=(3, 1, 1), threads=(128, 1, 1), user_data=user, lds_bytes=128)
+    findings = device.run(
+        kernel, groups=(3, 1, 1), threads=(128, 1, 1), user_data=user, lds_bytes=128, scratch_bytes=64
+    )
     assert counter[4] == 12
     assert {finding.rule for finding in findings} == rules
 
