@@ -18,6 +18,7 @@ from code_objects import code_object
 
 import zinc_rt
 from zinc_rt.launching.against import AgainstCase, make_cases, place_array, with_special_values
+from zinc_rt.launching.source import find_toolchains
 
 ROOT = Path(__file__).resolve().parents[2]
 KERNELS = Path(__file__).with_name("triton_kernels.py")
@@ -113,10 +114,31 @@ def test_against_passes_and_reduces_a_failure(tmp_path: Path) -> None:
     assert code == 1 and "size 1 on gfx1201 (reduced from size 100): 1 of 1 elements differ" in output, output
 
 
+LAST_LANE = """
+from zinc_rt.launching.values import out
+SOURCE = "kernel void last_lane(global uint *out) { out[0] = get_local_id(0); }"
+
+def test_order(gpu):
+    @gpu.against(lambda x: np.array([31], np.uint32), sizes=(1,), inputs=(np.uint32,), chips=(gpu.chip,))
+    def check(output, x):
+        open("k.cl", "w").write(SOURCE)
+        output[:] = gpu.launch("k.cl", grid=1, block=32, args={"out": out(1, np.uint32)}).outputs["out"]
+        gpu.take_findings()
+"""
+
+
+@pytest.mark.rest
+def test_against_finds_a_result_that_depends_on_the_order_of_lanes(tmp_path: Path) -> None:
+    if not list(find_toolchains()):
+        pytest.skip("no clang for gfx1201 in PATH, and the package ziglang is not installed")
+    code, output = run(tmp_path, tests=LAST_LANE)
+    assert code == 1 and "size 1 on gfx1201, highest lanes first: 1 of 1 elements differ; out[0] is 0" in output
+
+
 def test_cases_of_against_cover_sizes_variations_and_chips() -> None:
     rows = make_cases((1, 1000, 31), ("gfx1201", "gfx1200"))
     assert [row.size for row in rows[:3]] == [1, 1000, 31]
-    assert len(rows) == 3 + 2 * 4 + 1 and len(set(rows)) == len(rows)
+    assert len(rows) == 3 + 2 * 5 + 1 and len(set(rows)) == len(rows)
     assert rows[-1] == AgainstCase(1000, "gfx1200")
     values = with_special_values(np.ones(100, np.float16), 7)
     assert np.isnan(values).any() and np.isinf(values).any() and (np.abs(values) < 1e-6).any()

@@ -1,5 +1,5 @@
 """A kernel against a reference: sizes, unaligned pointers, special values, poisoned padding, the order of
-workgroups, a second chip. The first failing case is reduced to the smallest size that fails.
+workgroups and of lanes, a second chip. The first failing case is reduced to the smallest size that fails.
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ class ComparedGpu(Protocol):
 
     chip: str
     reverse: bool
+    reverse_lanes: bool
 
     def retarget(self) -> None:
-        """Apply `chip` and `reverse` to the next launches."""
+        """Apply `chip`, `reverse` and `reverse_lanes` to the next launches."""
 
     def take_findings(self) -> Sequence[FindingGroup]:
         """Return the current findings and clear them."""
@@ -45,6 +46,7 @@ class AgainstCase:
     special: bool = False  # some inputs are NaN, infinite, denormal or -0
     padded: bool = False  # arrays lie between bytes 0xff of the same allocation
     reverse: bool = False  # the last workgroups first
+    reverse_lanes: bool = False  # the highest lane of each memory instruction first
 
     def __str__(self) -> str:
         names = {
@@ -52,6 +54,7 @@ class AgainstCase:
             "NaN, infinities and denormals": self.special,
             "poisoned padding": self.padded,
             "last workgroups first": self.reverse,
+            "highest lanes first": self.reverse_lanes,
         }
         return ", ".join([f"size {self.size} on {self.chip}", *[name for name, on in names.items() if on]])
 
@@ -139,8 +142,8 @@ class ReferenceComparison:
         memory = [place_array(item, case) for item in (*map(_make_unwritten, expected), *inputs)]
         arrays = [item.array for item in memory]
         count = len(expected)
-        before = self._gpu.chip, self._gpu.reverse
-        self._gpu.chip, self._gpu.reverse = case.chip, case.reverse
+        before = self._gpu.chip, self._gpu.reverse, self._gpu.reverse_lanes
+        self._gpu.chip, self._gpu.reverse, self._gpu.reverse_lanes = case.chip, case.reverse, case.reverse_lanes
         try:
             self._gpu.retarget()
             self._run(*arrays)
@@ -148,7 +151,7 @@ class ReferenceComparison:
             lines = self._format_findings()
             return lines or str(error)
         finally:
-            self._gpu.chip, self._gpu.reverse = before
+            self._gpu.chip, self._gpu.reverse, self._gpu.reverse_lanes = before
         lines = self._format_findings()
         if lines:
             return lines
@@ -177,7 +180,7 @@ def make_cases(sizes: Sequence[int], chips: Sequence[str]) -> list[AgainstCase]:
     for size in dict.fromkeys((max(sizes), min(sizes))):
         base = AgainstCase(size, first)
         varied += [replace(base, unaligned=True), replace(base, special=True)]
-        varied += [replace(base, padded=True), replace(base, reverse=True)]
+        varied += [replace(base, padded=True), replace(base, reverse=True), replace(base, reverse_lanes=True)]
     return [*plain, *varied, *[AgainstCase(max(sizes), chip) for chip in others]]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -36,18 +37,22 @@ class GpuSession:
         choose_tools("full", tools)
         self.chip, self.tools = chip, tools
         self.suppressions = (*read_suppressions(files), *parse_suppressions(*table))
-        self._chips: dict[str, TritonChip] = {}
+        self._chips: dict[tuple[str, bool], TritonChip] = {}  # by chip and order of lanes
         self._active: TritonChip | None = None
 
-    def activate(self, chip: str, on_finding: Callable[[FindingGroup], None]) -> TritonChip:
+    def activate(
+        self, chip: str, on_finding: Callable[[FindingGroup], None], *, reverse_lanes: bool = False
+    ) -> TritonChip:
         """Make a simulated chip Triton's active driver."""
         from zinc_rt.launching.triton import TritonChip, check_chip
 
-        if self._active is not None and self._active is not self._chips.get(chip):
+        key = chip, reverse_lanes
+        if self._active is not None and self._active is not self._chips.get(key):
             self.deactivate()
-        if chip not in self._chips:
-            self._chips[chip] = TritonChip(check_chip(chip, tools=self.tools), self.suppressions, None)
-        selected = self._chips[chip]
+        if key not in self._chips:
+            options = replace(check_chip(chip, tools=self.tools), reverse_lanes=reverse_lanes)
+            self._chips[key] = TritonChip(options, self.suppressions, None)
+        selected = self._chips[key]
         selected.on_finding = on_finding
         if self._active is None:
             selected.clear()
@@ -79,6 +84,7 @@ class GpuFixture:
         self.launches = 0
         self.chip = session.chip
         self.reverse = False  # the last workgroups of each launch first
+        self.reverse_lanes = False  # the highest lane of each memory instruction first
 
     @property
     def findings(self) -> tuple[FindingGroup, ...]:
@@ -96,7 +102,8 @@ class GpuFixture:
     ) -> Launched:
         """Run a kernel as `zinc_rt.launch` does, on a simulated device. Its findings are added to `findings`; a
         launch that does not end raises LaunchStopped."""
-        options = {"tools": self._session.tools, "reverse": self.reverse, "arch": self.chip, **options}
+        order = {"reverse": self.reverse, "reverse_lanes": self.reverse_lanes}
+        options = {"tools": self._session.tools, "arch": self.chip, **order, **options}
         self.launches += 1
         try:
             result = launch(code, kernel, grid=grid, block=block, args=args, device="sim", **options)
@@ -108,12 +115,12 @@ class GpuFixture:
 
     def triton(self) -> TritonChip:
         """Make the GPU Triton's active driver until the test ends, and return it."""
-        selected = self._session.activate(self.chip, self._add_finding)
+        selected = self._session.activate(self.chip, self._add_finding, reverse_lanes=self.reverse_lanes)
         selected.driver.device.reverse = self.reverse
         return selected
 
     def retarget(self) -> None:
-        """Redirect Triton's launches to `chip`, in the order of `reverse`, if the test uses Triton."""
+        """Redirect Triton's launches to `chip`, in the selected order, if the test uses Triton."""
         if self._session._active is not None:
             self.triton()
 

@@ -81,6 +81,7 @@ def launch(
     reorder: int | None = None,
     perturb: int = 0,
     reverse: bool = False,
+    reverse_lanes: bool = False,
     debugger: LaunchDebugger | None = None,
 ) -> Launched:
     """Run a kernel once, then `times` - 1 more times to measure its time, on the memory as left by the first run.
@@ -98,7 +99,8 @@ def launch(
     `coherence`: bar, direct or caches, None for bar, and for caches if `tools` has cachecheck; `reorder`: a seed
     for the order of concurrent work; `perturb`: a seed that moves results of approximate instructions by up to one
     ULP, 0 for correctly rounded ones; `reverse`: the last workgroups first, one part of the grid after the other
-    (pm4 packets only); `debugger`, which runs it instead.
+    (pm4 packets only); `reverse_lanes`: memory instructions access the highest lane first; `debugger`, which runs
+    it instead.
 
     Raise InputError (no such kernel, other arguments, another chip's code, a damaged file, a source that the
     compiler rejects), NothingRan (no compiler), UnsupportedError (no GPU), GpuBusy (another program has the card),
@@ -128,6 +130,8 @@ def launch(
         options["reorder"] = reorder
     if perturb:
         options["perturb"] = perturb
+    if reverse_lanes:
+        options["reverse_lanes"] = True
     with ExitStack() as undo:
         simulated = device == "sim" or (device == "auto" and not find_amd_gpus())
         if simulated:

@@ -37,13 +37,14 @@ TIMEOUT_SECONDS = 600.0
 
 @dataclass(frozen=True, slots=True)
 class ChipOptions:
-    """A simulated chip and the checks of its kernels. `sanitizer` to `reorder`: see `launch`."""
+    """A simulated chip and the checks of its kernels. `sanitizer` to `reverse_lanes`: see `launch`."""
 
     chip: str = DEFAULT_ARCH
     sanitizer: str = "full"
     tools: tuple[str, ...] | None = None
     coherence: str | None = None
     reorder: int | None = None
+    reverse_lanes: bool = False
     timeout_seconds: float = TIMEOUT_SECONDS
 
     @property
@@ -58,6 +59,8 @@ class ChipOptions:
             options["coherence"] = self.coherence or "caches"
         if self.reorder is not None:
             options["reorder"] = self.reorder
+        if self.reverse_lanes:
+            options["reverse_lanes"] = True
         return options
 
 

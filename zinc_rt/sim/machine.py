@@ -84,6 +84,7 @@ def _make_engine(
         chip.isa,
         level=model.options.sanitizer,
         perturb=model.perturb,
+        reverse_lanes=model.options.reverse_lanes,
         threads=model.options.threads,
         profile=model.options.profile,
         behaviour=model.behaviour,

@@ -28,9 +28,10 @@ class MachineOptions:
     driver's time-outs. `reorder` is a seed that lets concurrent work finish in any order, which exposes
     missing barriers, runs workgroups and waves in another order, and selects the lines that caches keep.
     `sanitizer`: off, fast, full. `perturb`: a seed that changes results of inexact instructions by up to one
-    ULP, 0 for none. `threads`: None for all cores. `profile`: count instructions and bytes. `facts`: a file
-    of sim.facts that this machine follows; `force_facts` accepts any such file. `flip`: rows of facts.yaml to
-    negate, in addition to zinc_rt.host.facts.flipped.
+    ULP, 0 for none. `reverse_lanes`: memory instructions access the highest lane first. `threads`: None for
+    all cores. `profile`: count instructions and bytes. `facts`: a file of sim.facts that this machine follows;
+    `force_facts` accepts any such file. `flip`: rows of facts.yaml to negate, in addition to
+    zinc_rt.host.facts.flipped.
     """
 
     chip: str = "r9700"
@@ -41,6 +42,7 @@ class MachineOptions:
     reorder: int | None = None
     sanitizer: str = "fast"
     perturb: int = 0
+    reverse_lanes: bool = False
     threads: int | None = None
     profile: bool = False
     facts: str | Path | None = None
@@ -104,6 +106,8 @@ class MachineModel:
         result["sanitizer"] = chosen.sanitizer
         if chosen.perturb:
             result["perturb"] = chosen.perturb
+        if chosen.reverse_lanes:
+            result["reverse_lanes"] = True
         if chosen.facts is not None:
             result["facts"] = str(chosen.facts)
         if self.flipped:

@@ -177,6 +177,31 @@ KERNELS = {
     "guessed of another place": SCALAR_GUESS.format(20),
     "guessed through scratch": SPILLED_GUESS.format(24, 28),
     "overwritten in scratch": SPILLED_GUESS.format(28, 24),
+    "lanes in order": """
+    v_and_b32 v0, 0x3ff, v0
+    v_lshlrev_b32 v9, 2, v0
+    v_mov_b32 v1, 0
+    v_mov_b32 v2, 1
+    global_store_b32 v1, v0, s[0:1]
+    s_mov_b32 exec_lo, 0xff000
+    global_store_b32 v1, v0, s[0:1] offset:4
+    s_mov_b32 exec_lo, -1
+    global_atomic_add_u32 v3, v1, v2, s[0:1] offset:8 th:TH_ATOMIC_RETURN
+    s_wait_loadcnt 0x0
+    global_store_b32 v9, v3, s[0:1] offset:128
+    ds_store_b32 v1, v1
+    s_wait_dscnt 0x0
+    ds_add_rtn_u32 v4, v1, v2
+    s_wait_dscnt 0x0
+    global_store_b32 v9, v4, s[0:1] offset:256
+    ds_store_b32 v1, v0 offset:4
+    s_wait_dscnt 0x0
+    ds_load_b32 v5, v1 offset:4
+    s_wait_dscnt 0x0
+    s_mov_b32 exec_lo, 1
+    global_store_b32 v9, v5, s[0:1] offset:384
+    s_endpgm
+    """,
     "neighbours": """
     v_mov_b32 v1, ttmp9
     s_mov_b32 exec_lo, 1
@@ -702,6 +727,24 @@ def test_load_feeding_a_compare_and_swap_is_atomic(name: str, rules: set[str]) -
     )
     assert counter[4] == 12
     assert {finding.rule for finding in findings} == rules
+
+
+# --- order of lanes
+
+
+@pytest.mark.parametrize("level", ["off", "fast", "full"])
+def test_highest_lane_first_changes_conflicting_stores_and_returned_values(level: str) -> None:
+    """With all lanes active, with some, in memory and in LDS."""
+    for reverse in (False, True):
+        device = EngineDevice(level=level, reverse_lanes=reverse)
+        out = np.zeros(128, np.uint32)
+        va = device.place(out, "out")
+        device.run(machine_code(KERNELS["lanes in order"]), user_data=split_va(va), lds_bytes=64)
+        last, order = (0, np.arange(32)[::-1]) if reverse else (31, np.arange(32))
+        assert (out[0], out[1]) == (last, 12 if reverse else 19), "global stores"
+        assert np.array_equal(out[32:64], order), "global atomic"
+        assert np.array_equal(out[64:96], order), "LDS atomic"
+        assert out[96] == last, "LDS store"
 
 
 # --- watchpoints

@@ -249,6 +249,9 @@ def parser() -> argparse.ArgumentParser:
         help="change results of inexact instructions by up to one ULP, at random with this seed",
     )
     parser.add_argument(
+        "--reverse-lanes", action="store_true", help="access the highest lane of each memory instruction first"
+    )
+    parser.add_argument(
         "--profile", action="store_true", help="count instructions and bytes of kernels; record accessed buffers"
     )
     parser.add_argument(

@@ -53,7 +53,8 @@ class Checks:
     level: off (virtual memory only), fast (+ bounds, alignment, initialised bytes), full (+ races, EXEC lint,
     barrier misuse). perturb: exp, log, rcp, rsq, sqrt, sin, cos move by -1, 0 or +1 ULP, by context.perturb_seed.
     trace: record the instructions of the chosen wave. profile: count the executions of each block. debug: waves
-    can stop before any instruction (emit/debug.py).
+    can stop before any instruction (emit/debug.py). reverse_lanes: memory instructions access the highest lane
+    first, which changes the last of several stores to the same bytes, and what atomics return.
     """
 
     level: str = "full"
@@ -61,6 +62,7 @@ class Checks:
     trace: bool = False
     profile: bool = False
     debug: bool = False
+    reverse_lanes: bool = False
     defect: bool = False  # results pass the defect of the context (sim.defects)
     wmma_f16_order: tuple[tuple[int, int, int], ...] = ()  # sim.facts: one by one; empty: by steps
 

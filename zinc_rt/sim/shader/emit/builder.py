@@ -192,8 +192,8 @@ class CodeBuilder(ir.IRBuilder):
         self.cbranch(self.below(following, end), turn, after)
         self.position_at_end(after)
 
-    def each_lane(self, lanes: ir.Value, body: Callable[[ir.Value], None]) -> None:
-        """Emit a loop of body(lane) over the set bits of the i64 `lanes`, ascending."""
+    def each_lane(self, lanes: ir.Value, body: Callable[[ir.Value], None], *, descending: bool = False) -> None:
+        """Emit a loop of body(lane) over the set bits of the i64 `lanes`."""
         before = self.block
         test, turn, after = (self.append_basic_block(name) for name in ("test", "turn", "after"))
         self.branch(test)
@@ -202,9 +202,14 @@ class CodeBuilder(ir.IRBuilder):
         rest.add_incoming(lanes, before)
         self.cbranch(self.equal(rest, 0), after, turn)
         self.position_at_end(turn)
-        lane = self.intrinsic("llvm.cttz", I64, rest, I1(1))
+        if descending:
+            lane = self.sub(63, self.intrinsic("llvm.ctlz", I64, rest, I1(1)))
+            remaining = self.and_(rest, self.not_(self.shl(I64(1), lane)))
+        else:
+            lane = self.intrinsic("llvm.cttz", I64, rest, I1(1))
+            remaining = self.and_(rest, self.sub(rest, 1))
         body(lane)
-        rest.add_incoming(self.and_(rest, self.sub(rest, 1)), self.block)
+        rest.add_incoming(remaining, self.block)
         self.branch(test)
         self.position_at_end(after)
 

@@ -163,12 +163,12 @@ class _Lanes(LaneAccesses):
             for at in range(_UNROLLED):
                 move(b.add(start, at))
 
-        everyone = b.equal(self.exec, (1 << self.wave) - 1)
+        everyone = b.equal(self.exec, (1 << self.wave) - 1) if not self.checks.reverse_lanes else I1(0)
         with b.if_else(everyone) as (yes, no):
             with yes:
                 b.repeat(self.wave // _UNROLLED, several)
             with no:
-                b.each_lane(self.exec, move)
+                b.each_lane(self.exec, move, descending=self.checks.reverse_lanes)
 
     def _move(self, lane: ir.Value, va: ir.Value | None, host: ir.Value) -> None:
         data = self.lane_data(lane)

@@ -104,7 +104,9 @@ class LaneAccesses:
         fault. `bytewise`(lane, byte, host pointer) handles an access that straddles two mappings; without it
         such an access faults.
         """
-        self.b.each_lane(self.exec, lambda lane: self._lane(lane, body, bytewise))
+        self.b.each_lane(
+            self.exec, lambda lane: self._lane(lane, body, bytewise), descending=self.checks.reverse_lanes
+        )
 
     def _lane(
         self,

@@ -89,7 +89,7 @@ class _Lds:
                     self.marks.mark(OUT_OF_BOUNDS, lane, offset)
                     outside(lane, offset)
 
-        b.each_lane(self.exec, lane)
+        b.each_lane(self.exec, lane, descending=self.checks.reverse_lanes)
 
     def _alignment(self, lane: ir.Value, at: ir.Value) -> None:
         """Check the alignment of atomics only: KFD uses unaligned mode, in which loads and stores may have any
@@ -176,7 +176,7 @@ class _Lds:
                     initialised.emit_mark(b, self.shadow, offset, self.size_bytes, shared=False)
                 self._copy(lane, offset)
 
-            b.each_lane(self.exec, move)
+            b.each_lane(self.exec, move, descending=self.checks.reverse_lanes)
             b.ret_void()
 
     def _all_known(self, mask: ir.Value, last: ir.Value, simple: ir.Value) -> ir.Value:

@@ -119,6 +119,7 @@ class GfxEngine:
     `processors`: HW_ID1 of each workgroup processor, in the order of a queue's CU mask. `crashes` returns whether
     an injected crash is due; `record` is the crash record. `consulted` records coverage. `vgpr_seed`: if not 0,
     s_alloc_vgpr fails at times. `order_seed`: if not 0, decides the order of workgroups and waves.
+    `reverse_lanes`: see Checks.
     `defect`: of the vector ALU.
     `caches`: a seed; loads of waves then go through caches that retain lines
     (line_caches.py), and waves run sequentially. `debugger` stops the waves, which then run sequentially too.
@@ -143,12 +144,14 @@ class GfxEngine:
         order_seed: int = 0,
         defect: LaneDefect | None = None,
         debugger: WaveDebugger | None = None,
+        reverse_lanes: bool = False,
     ) -> None:
         self.checks = Checks(
             level,
             perturb=bool(perturb),
             profile=profile,
             debug=debugger is not None,
+            reverse_lanes=reverse_lanes,
             defect=defect is not None,
             wmma_f16_order=behaviour.wmma_f16_order,
         )

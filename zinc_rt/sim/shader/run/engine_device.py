@@ -50,7 +50,7 @@ class EngineDevice:
     rounded. `trace`: number of a wave in the launch; `traced` then returns the register writes of each of its
     instructions in the last run. EVERY_WAVE: of all waves, as `trace_records`, with `accessed`. `fuel`:
     approximate number of instructions per thread after which a launch counts as endless. `target`: the chip; None:
-    DEFAULT_ARCH. `debugger` stops the waves.
+    DEFAULT_ARCH. `debugger` stops the waves. `reverse_lanes`: see Checks.
     """
 
     def __init__(
@@ -63,9 +63,16 @@ class EngineDevice:
         trace: int | None = None,
         target: Target | None = None,
         debugger: WaveDebugger | None = None,
+        reverse_lanes: bool = False,
     ) -> None:
         self.target = target or make_default_target()
-        self.checks = Checks(level, perturb=bool(perturb), trace=trace is not None, debug=debugger is not None)
+        self.checks = Checks(
+            level,
+            perturb=bool(perturb),
+            trace=trace is not None,
+            debug=debugger is not None,
+            reverse_lanes=reverse_lanes,
+        )
         self._trace, self._debugger = trace, debugger
         self.traced: list[str] = []
         self.steps: list[TracedStep] = []  # of it, as data
