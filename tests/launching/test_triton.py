@@ -217,6 +217,16 @@ def test_sanitize_passes_exit_codes_on_and_says_that_nothing_ran(tmp_path: Path)
     assert nothing.returncode == 77 and "no Triton kernel was launched" in nothing.stdout
 
 
+def test_sanitize_names_the_package_that_a_program_lacks(tmp_path: Path) -> None:
+    for name, advice in (("torch", "whl/cpu"), ("triton", "zinc-rt[triton]")):
+        ended = run("-c", f"raise ModuleNotFoundError('No module', name='{name}')", cwd=tmp_path)
+        assert ended.returncode == 1 and "ModuleNotFoundError: No module" in ended.stderr
+        [line] = [line for line in ended.stderr.splitlines() if line.startswith("zinc-rt sanitize:")]
+        assert f"{name} is not installed: pip install" in line and advice in line
+    other = run("-c", "import no_such_module", cwd=tmp_path)
+    assert "zinc-rt sanitize:" not in other.stderr
+
+
 def test_messages_of_printf_are_formatted() -> None:
     def to_dwords(raw: bytes) -> list[int]:
         raw += b"\0" * (-len(raw) % 8)

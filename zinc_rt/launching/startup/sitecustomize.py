@@ -13,9 +13,13 @@ import sys
 from collections.abc import Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
-from types import ModuleType
+from types import ModuleType, TracebackType
 from typing import ClassVar
 
+_INSTALL = {  # PyPI's torch requires CUDA's libraries
+    "triton": "pip install 'zinc-rt[triton]'",
+    "torch": "pip install torch --index-url https://download.pytorch.org/whl/cpu",
+}
 _FOLDER = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120  (pathlib is slow to import)
 
 
@@ -58,6 +62,13 @@ class _AfterImportFinder(MetaPathFinder):
         return None
 
 
+def _print_with_advice(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
+    """Print an exception that ends the program, and how to install the package that it lacks."""
+    sys.__excepthook__(kind, error, traceback)
+    if isinstance(error, ModuleNotFoundError) and error.name in _INSTALL:
+        print(f"zinc-rt sanitize: {error.name} is not installed: {_INSTALL[error.name]}", file=sys.stderr)
+
+
 def _run_hidden() -> None:
     """Run the sitecustomize that Python would have run without this one."""
     folders = [item for item in sys.path if os.path.abspath(item) != _FOLDER]  # noqa: PTH100
@@ -68,4 +79,5 @@ def _run_hidden() -> None:
 
 if "ZINC_RT_SANITIZE" in os.environ:
     sys.meta_path.insert(0, _AfterImportFinder())
+    sys.excepthook = _print_with_advice
     _run_hidden()
