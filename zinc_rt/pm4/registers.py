@@ -216,6 +216,8 @@ REGISTERS: tuple[Register, ...] = (
     ),
     Register("GRBM_GFX_INDEX", 0xC200, (), GFX11),
     *(Register(f"SQ_THREAD_TRACE_USERDATA_{index}", 0xC340 + index) for index in range(8)),
+    Register("TA_CS_BC_BASE_ADDR", 0xC380),  # border colors of compute shaders
+    Register("TA_CS_BC_BASE_ADDR_HI", 0xC381, parse_bit_table("ADDRESS 7:0")),
     Register("CP_PERFMON_CNTL", 0xD808),
 )
 

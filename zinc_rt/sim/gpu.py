@@ -65,6 +65,9 @@ class QueueOwner(Protocol):
 
     def queue_exception(self, queue: HardwareQueue, code: int) -> None: ...
 
+    def stopped(self, queue: HardwareQueue) -> None:
+        """Report that a packet stopped the queue, without a page fault."""
+
     def was_reset(self, queue: HardwareQueue | None, *, whole_gpu: bool, guilty: bool) -> None:
         """Report that `queue` (None: an idle client) was lost, alone or in a reset of the whole GPU."""
 
@@ -417,6 +420,9 @@ class SimGpu:
 
     def hung(self, queue: HardwareQueue) -> None:
         self.log(f"zinc-rt sim: queue {queue.queue_id} of process {queue.process_id} hung: {queue.report}")
+        owner = self._find_owner(queue)
+        if owner is not None:
+            owner.stopped(queue)
 
     def finding(self, finding: DeviceFinding) -> None:
         self.consulted.add_mark(f"finding {finding.rule}")

@@ -102,6 +102,9 @@ class QueueKind(Enum):
     KFD_AQL = "kfd AQL"
     KFD_SDMA = "kfd sdma"
     USERQ_COMPUTE = "user queue compute"
+    KERNEL_COMPUTE = "kernel compute"
+    KERNEL_GFX = "kernel gfx"
+    KERNEL_SDMA = "kernel sdma"
 
 
 class QueueState(Enum):

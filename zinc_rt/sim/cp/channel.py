@@ -47,6 +47,7 @@ class Channel:
         self.generation = device.generation
         self.hazards = device.add_queue(queue.space, number)
         self.is_user = queue.kind is QueueKind.USERQ_COMPUTE
+        self.is_kernel = queue.kind in (QueueKind.KERNEL_COMPUTE, QueueKind.KERNEL_GFX, QueueKind.KERNEL_SDMA)
         start = queue.rptr // self.UNIT
         self.ring = Ring(queue.space, queue.ring_va, max(queue.ring_size_bytes // 4, 1), start, start)
         self.frames: list[FetchFrame] = [self.ring]

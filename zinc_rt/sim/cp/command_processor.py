@@ -40,6 +40,8 @@ CHANNELS: dict[QueueKind, Callable[[HardwareQueue, DeviceState, int], Channel]] 
     QueueKind.USERQ_COMPUTE: partial(ComputeChannel, EXECUTE),
     QueueKind.KFD_AQL: partial(AqlChannel, EXECUTE),
     QueueKind.KFD_SDMA: SdmaChannel,
+    QueueKind.KERNEL_COMPUTE: partial(ComputeChannel, EXECUTE),
+    QueueKind.KERNEL_SDMA: SdmaChannel,
 }
 
 

@@ -27,6 +27,7 @@ from zinc_rt.sim.tables.registers import (
     format_register,
 )
 
+SHADER_TYPE = 1 << 1  # in a header: compute, for the graphics engine; Mesa sets it on compute rings too
 LIFTED_RINGS = 1024  # farther on than any overflow of a ring
 
 
@@ -89,7 +90,9 @@ class RegisterFile:
         return None
 
     def find_program_va(self) -> int:
-        return (self.sh.get(PGM_LO, 0) | (self.sh.get(PGM_HI, 0) & 0xFF) << 32) << 8
+        """Return the program's address: 48 bits, sign-extended."""
+        va = (self.sh.get(PGM_LO, 0) | (self.sh.get(PGM_HI, 0) & 0xFF) << 32) << 8
+        return va | (va >> 47 & 1) * 0xFFFF << 48
 
 
 class ComputeChannel(Channel):
@@ -175,6 +178,8 @@ class ComputeChannel(Channel):
         name = form.row.name
         for dword, free in find_reserved(form.row, form.dwords, self.generation).items():
             extra = words[dword] & free
+            if dword == 0 and self.is_kernel:
+                extra &= ~SHADER_TYPE
             if extra:
                 rule = "predicate" if dword == 0 and extra & 1 else "reserved-bits"
                 self.finding(

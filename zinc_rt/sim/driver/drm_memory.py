@@ -45,6 +45,7 @@ _PRT_FLAGS = amdgpu.AMDGPU_VM_DELAY_UPDATE | amdgpu.AMDGPU_VM_PAGE_PRT
 LATE_SECONDS = 0.02  # of a page-table update under "page-tables-late"
 _USERPTR_FLAGS = 0xF  # READONLY, ANONONLY, VALIDATE, REGISTER
 _RDWR = 0x2
+MAX_METADATA_BYTES = 256
 
 
 def gem_create(call: IoctlCall) -> None:
@@ -275,6 +276,19 @@ def gem_op(call: IoctlCall) -> None:
     else:
         movable = amdgpu.AMDGPU_GEM_DOMAIN_CPU | amdgpu.AMDGPU_GEM_DOMAIN_GTT | amdgpu.AMDGPU_GEM_DOMAIN_VRAM
         bo.domains = arg["value"] & movable
+
+
+def gem_metadata(call: IoctlCall) -> None:
+    """Store or return what the client attached to a buffer: flags, tiling, up to 256 bytes."""
+    arg, bo = call.arg, call.drm.find_bo(call.arg["handle"])
+    if arg["op"] == amdgpu.AMDGPU_GEM_METADATA_OP_GET_METADATA:
+        arg.raw[8:] = bo.metadata.ljust(len(arg.raw) - 8, b"\0")
+    elif arg["op"] == amdgpu.AMDGPU_GEM_METADATA_OP_SET_METADATA:
+        if arg["data_size_bytes"] > MAX_METADATA_BYTES:
+            raise OSError(errno.EINVAL, f"more than {MAX_METADATA_BYTES} bytes")
+        bo.metadata = bytes(arg.raw[8:])
+    else:
+        raise OSError(errno.EINVAL, "unknown operation")
 
 
 _DOMAINS = {Heap.VRAM: amdgpu.AMDGPU_GEM_DOMAIN_VRAM, Heap.GTT: amdgpu.AMDGPU_GEM_DOMAIN_GTT}  # of KFD's buffers

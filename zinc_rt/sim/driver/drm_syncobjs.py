@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import errno
+import time
 
 from zinc_rt.sim.driver.fences import DmaFence, SyncobjState, wait_until
-from zinc_rt.sim.driver.files import find_lowest_free
+from zinc_rt.sim.driver.files import File, SyncFile, SyncobjFile, find_lowest_free
 from zinc_rt.sim.driver.ioctl_call import IoctlCall
 from zinc_rt.sim.tables import drm
 
 MAX_HANDLES = 1 << 16
+SUBMIT_SECONDS = 5.0  # DRM_SYNCOBJ_WAIT_FOR_SUBMIT_TIMEOUT
 
 
 def create(call: IoctlCall) -> None:
@@ -26,6 +28,51 @@ def destroy(call: IoctlCall) -> None:
         raise OSError(errno.EINVAL, "padding is not zero")
     call.drm.find_syncobj(call.arg["handle"], errno.EINVAL)
     del call.drm.syncobjs[call.arg["handle"]]
+
+
+def export(call: IoctlCall) -> None:
+    """Return a file of a syncobj, or of its fence, for which this then waits."""
+    arg, file = call.arg, call.drm
+    if arg["flags"] & ~drm.DRM_SYNCOBJ_HANDLE_TO_FD_FLAGS_EXPORT_SYNC_FILE or arg["pad"] or arg["point"]:
+        raise OSError(errno.EINVAL, "unknown flags, padding not zero, or a point of a timeline")
+    syncobj = file.find_syncobj(arg["handle"], errno.EINVAL)
+    made: File = SyncobjFile(syncobj)
+    if arg["flags"]:
+        for fence in find_submitted(call, syncobj, 0, 0):
+            wait_for_fence(call, fence)
+        made = SyncFile()
+    with call.machine.lock:
+        arg["fd"] = call.process.add_file(made)
+
+
+def import_file(call: IoctlCall) -> None:
+    """Return a handle of an exported syncobj, or give a syncobj an exported fence."""
+    arg, file = call.arg, call.drm
+    if arg["flags"] & ~drm.DRM_SYNCOBJ_FD_TO_HANDLE_FLAGS_IMPORT_SYNC_FILE or arg["pad"] or arg["point"]:
+        raise OSError(errno.EINVAL, "unknown flags, padding not zero, or a point of a timeline")
+    source = call.process.files.get(arg["fd"])
+    if not isinstance(source, SyncFile if arg["flags"] else SyncobjFile):
+        raise OSError(errno.EINVAL, "not a file of this kind")
+    if isinstance(source, SyncobjFile):
+        handle = find_lowest_free(file.syncobjs)
+        file.syncobjs[handle] = source.syncobj
+        arg["handle"] = handle
+        return
+    with call.machine.changed:
+        file.find_syncobj(arg["handle"]).replace(DmaFence(done=True))
+        call.machine.changed.notify_all()
+
+
+def wait_for_fence(call: IoctlCall, fence: DmaFence, deadline_nsec: int | None = None) -> bool:
+    """Wait for a fence. Return whether it is done before the deadline. Raises OSError(EINTR)."""
+
+    def is_done() -> int | None:
+        if fence.done:
+            return 0
+        call.process.check_uninterrupted()
+        return None
+
+    return wait_until(call.machine.changed, is_done, deadline_nsec) is not None
 
 
 def _find_syncobjs(call: IoctlCall, *, empty_ok: bool = False) -> list[SyncobjState]:
@@ -58,6 +105,36 @@ def timeline_signal(call: IoctlCall) -> None:
         for item, point in zip(objects, points, strict=True):
             item.attach(DmaFence(done=True), point)
         call.machine.changed.notify_all()
+
+
+def transfer(call: IoctlCall) -> None:
+    """Attach the fence at one point to another point or syncobj."""
+    arg, file = call.arg, call.drm
+    if arg["pad"] or arg["flags"] & ~drm.DRM_SYNCOBJ_WAIT_FLAGS_WAIT_FOR_SUBMIT:
+        raise OSError(errno.EINVAL, "padding is not zero, or unknown flags")
+    source, target = file.find_syncobj(arg["src_handle"]), file.find_syncobj(arg["dst_handle"])
+    fences = find_submitted(call, source, arg["src_point"], arg["flags"])
+    with call.machine.changed:
+        target.attach(fences[-1] if fences else DmaFence(done=True), arg["dst_point"])
+        call.machine.changed.notify_all()
+
+
+def find_submitted(call: IoctlCall, syncobj: SyncobjState, point: int, flags: int) -> list[DmaFence]:
+    """Return the unfinished fences of a point, like drm_syncobj_find_fence: with WAIT_FOR_SUBMIT, wait until there is
+    one, ETIME; else EINVAL."""
+    if flags & drm.DRM_SYNCOBJ_WAIT_FLAGS_WAIT_FOR_SUBMIT:
+
+        def is_submitted() -> int | None:
+            if syncobj.submitted(point):
+                return 0
+            call.process.check_uninterrupted()
+            return None
+
+        deadline = time.monotonic_ns() + int(SUBMIT_SECONDS * 1e9)
+        if wait_until(call.machine.changed, is_submitted, deadline) is None:
+            raise OSError(errno.ETIME, f"nothing was submitted for point {point}")
+    with call.machine.changed:
+        return syncobj.list_fences(point)
 
 
 def query(call: IoctlCall) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 import time
 from collections.abc import Callable
@@ -10,17 +11,29 @@ from collections.abc import Callable
 class DmaFence:
     """A fence that completes once; `error` is a positive errno, ECANCELED after a reset."""
 
-    __slots__ = ("done", "error", "queue_va", "value")
+    __slots__ = ("_calls", "done", "error", "owner", "queue_va", "value")
 
-    def __init__(self, *, done: bool = False, queue_va: int = 0, value: int = 0) -> None:
+    def __init__(
+        self, *, done: bool = False, queue_va: int = 0, value: int = 0, owner: object | None = None
+    ) -> None:
         self.done, self.error = done, 0
         self.queue_va, self.value = queue_va, value  # of a user queue: where the position appears, and which
+        self.owner = owner  # of a job: its render file's rings, which do not wait for each other implicitly
+        self._calls: list[Callable[[], None]] = []
 
     def is_done(self) -> bool:
         return self.done
 
+    def call_when_done(self, function: Callable[[], None]) -> None:
+        """Call the function once, with the machine's `changed` held, when this unfinished fence completes."""
+        self._calls.append(function)
+
     def complete(self, error: int = 0) -> None:
+        """Complete the fence. Called with the machine's `changed` held."""
         self.done, self.error = True, error
+        calls, self._calls = self._calls, []
+        for function in calls:
+            function()
 
 
 class SyncobjState:
@@ -50,6 +63,18 @@ class SyncobjState:
         while self.points and self.points[0][1].done:
             self.point = max(self.point, self.points.pop(0)[0])
         return self.point
+
+    def list_fences(self, point: int) -> list[DmaFence]:
+        """Return the unfinished fences that reaching the point waits for; [] if it is reached. Raises OSError(EINVAL)
+        if no fence was submitted for it."""
+        if not self.submitted(point):
+            raise OSError(errno.EINVAL, f"no fence at point {point}")
+        if not point:
+            return [self.fence] if self.fence is not None and not self.fence.done else []
+        if self.reached() >= point:
+            return []
+        last = next(item for item, _ in self.points if item >= point)
+        return [fence for item, fence in self.points if item <= last and not fence.done]
 
     def submitted(self, point: int) -> bool:
         if point == 0:

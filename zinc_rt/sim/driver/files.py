@@ -8,7 +8,8 @@ from collections.abc import Container
 from dataclasses import dataclass
 
 from zinc_rt.sim.driver.fences import SyncobjState
-from zinc_rt.sim.driver.userq_state import DrmContext, UserQueues
+from zinc_rt.sim.driver.kernel_rings import DrmContext, KernelRings
+from zinc_rt.sim.driver.userq_state import UserQueues
 from zinc_rt.sim.gpu import SimGpu
 from zinc_rt.sim.memory.buffers import Bo
 
@@ -55,6 +56,25 @@ class DmaBufFile(File):
         return True
 
 
+class SyncobjFile(File):
+    """A syncobj that was exported."""
+
+    def __init__(self, syncobj: SyncobjState) -> None:
+        super().__init__("anon_inode:syncobj_file")
+        self.syncobj = syncobj
+
+
+class SyncFile(File):
+    """A fence that was exported. It is done: the export waits for it, so that poll(2) need not."""
+
+    def __init__(self) -> None:
+        super().__init__("anon_inode:sync_file")
+
+    @property
+    def readable(self) -> bool:
+        return True
+
+
 class SmiFile(File):
     """Lines that SMI_EVENTS returns to monitoring tools."""
 
@@ -77,7 +97,9 @@ class DrmFile(File):
         self.allowed: set[Bo] = set()  # may be mapped through this file
         self.syncobjs: dict[int, SyncobjState] = {}
         self.contexts: dict[int, DrmContext] = {}
+        self.bo_lists: dict[int, list[Bo]] = {}
         self.user_queues = UserQueues(gpu, self.vm, self.contexts, changed)
+        self.kernel_rings = KernelRings(gpu, self.vm, changed)
 
     def find_bo(self, handle: int) -> Bo:
         if handle not in self.handles:
@@ -108,6 +130,7 @@ class DrmFile(File):
     def release(self) -> None:
         """Release the file when its last fd is closed."""
         self.user_queues.close()
+        self.kernel_rings.close()
         for handle in list(self.handles):
             self.close_handle(handle)
         self.syncobjs.clear()

@@ -161,6 +161,9 @@ class KfdProcessState:
     def fence_signal(self, queue: HardwareQueue, position_dw: int) -> None:
         """Do nothing: KFD queues have no such fence, and the kernel does not observe the packet."""
 
+    def stopped(self, queue: HardwareQueue) -> None:
+        """Do nothing: amdkfd notices when it takes the queue off the hardware."""
+
     def queue_exception(self, queue: HardwareQueue, code: int) -> None:
         """Take the queue off (kfd_dqm_suspend_bad_queue_mes); it can still be destroyed. Then set the bit
         in the error reason and signal the event that the save area's header names

@@ -10,14 +10,13 @@ from dataclasses import dataclass, field
 
 from zinc_rt.sim.chips import PAGE_BYTES
 from zinc_rt.sim.driver.fences import DmaFence
+from zinc_rt.sim.driver.kernel_rings import DrmContext
 from zinc_rt.sim.gpu import SimGpu
-from zinc_rt.sim.interfaces import AccessKind, Fault, HardwareQueue, QueueState
+from zinc_rt.sim.interfaces import Fault, HardwareQueue, QueueState
 from zinc_rt.sim.memory.buffers import Bo, Heap
 from zinc_rt.sim.memory.vm import VA_TOP_RESERVED, GpuVm
 
 MAX_QUEUES = 512
-# GCVM_L2_PROTECTION_FAULT_STATUS: permission faults in bits 7:4, write in bit 18 (gc_12_0_0_sh_mask.h)
-_STATUS = {AccessKind.READ: 1 << 4, AccessKind.WRITE: 1 << 5 | 1 << 18, AccessKind.EXECUTE: 1 << 6}
 
 
 @dataclass(slots=True, eq=False)
@@ -31,15 +30,6 @@ class UserQueue:
     pending: list[DmaFence] = field(default_factory=list)
     wptr_rung: int = 0  # the doorbell at the last USERQ_SIGNAL
     watched: bool = False  # the kernel's hang detection is armed
-
-
-@dataclass(eq=False)
-class DrmContext:
-    """AMDGPU_CTX: a client's view of resets."""
-
-    resets_seen: int
-    vram_lost_seen: int
-    guilty: bool = False
 
 
 class UserQueues:
@@ -123,6 +113,9 @@ class UserQueues:
     def queue_exception(self, queue: HardwareQueue, code: int) -> None:
         """Ignore the exception: user queues accept no AQL packets."""
 
+    def stopped(self, queue: HardwareQueue) -> None:
+        """Ignore a queue that stopped: the kernel notices when it takes the queue off the hardware."""
+
     def fence_signal(self, queue: HardwareQueue, position_dw: int) -> None:
         result = self._find_queue(queue)
         if result is None:
@@ -136,7 +129,7 @@ class UserQueues:
             self._changed.notify_all()
 
     def vm_fault(self, queue: HardwareQueue, fault: Fault) -> None:
-        self.vm.last_fault = (fault.va & ~0xFFF, _STATUS[fault.access])
+        self.vm.record_fault(fault)
 
     def was_reset(self, queue: HardwareQueue | None, *, whole_gpu: bool, guilty: bool) -> None:
         for item in list(self.queues.values()):

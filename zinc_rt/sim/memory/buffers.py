@@ -117,6 +117,7 @@ class Bo:
     visible: bool = False  # in the part of VRAM that the CPU can access
     domains: int = 0  # AMDGPU_GEM_DOMAIN_*, of GEM_CREATE
     create_flags: int = 0  # AMDGPU_GEM_CREATE_*
+    metadata: bytes = b""  # of GEM_METADATA
     kfd: bool = False  # VRAM that counts against the limit of KFD's clients
     owner: int = 0  # pid of the client; 0: the kernel's, which is never evicted
     bar: SharedStore | BorrowedStore | None = None
@@ -126,7 +127,7 @@ class Bo:
     host_mappings: int = 0
     flushed_unmapped: bool = False  # flushed since the host last had it mapped
     before: dict[int, bytes] = field(default_factory=dict)  # page: as both copies were, before the GPU wrote it
-    fences: list[DmaFence] = field(default_factory=list)  # user queues that declared its use
+    fences: list[DmaFence] = field(default_factory=list)  # of jobs and user queues that declared its use
     lock: threading.Lock = field(default_factory=threading.Lock)
     written: InitialisedBytes | None = (
         None  # None: the host could write it at any time, so it counts as initialised

@@ -20,6 +20,8 @@ VA_FIRST = 0x10000  # amdgpu_vm.h: the first 64 KiB stay free
 VA_HOLE_START = 1 << 47  # canonical addresses, as amdgpu divides them
 VA_HOLE_END = (1 << 64) - (1 << 47)
 VA_TOP_RESERVED = (1 << 64) - (1 << 21)  # csa, seq64 and trap buffers are at the top
+# GCVM_L2_PROTECTION_FAULT_FAULT_STATUS: permission faults in bits 7:4, write in bit 18 (gc_12_0_0_sh_mask.h)
+_FAULT_STATUS = {AccessKind.READ: 1 << 4, AccessKind.WRITE: 1 << 5 | 1 << 18, AccessKind.EXECUTE: 1 << 6}
 FREED_KEPT = 1024  # names of unmapped or freed buffers, for fault reports
 
 
@@ -177,6 +179,10 @@ class GpuVm:
     @property
     def spans(self) -> tuple[VmSpan, ...]:
         return self._table.spans
+
+    def record_fault(self, fault: Fault) -> None:
+        """Record the last fault, for INFO GPUVM_FAULT."""
+        self.last_fault = (fault.va & ~0xFFF, _FAULT_STATUS[fault.access])
 
     def announce(self, va: int, size_bytes: int, name: str) -> None:
         """Announce a suballocation, for bounds checks and messages; size 0 withdraws those that start

@@ -76,11 +76,36 @@ AMDGPU_USERQ_CREATE_FLAGS_QUEUE_PRIORITY_HIGH = 3
 AMDGPU_USERQ_CREATE_FLAGS_QUEUE_SECURE = 4
 AMDGPU_CTX_OP_ALLOC_CTX = 1
 AMDGPU_CTX_OP_FREE_CTX = 2
+AMDGPU_CTX_OP_QUERY_STATE = 3
 AMDGPU_CTX_OP_QUERY_STATE2 = 4
+AMDGPU_CTX_OP_GET_STABLE_PSTATE = 5
+AMDGPU_CTX_OP_SET_STABLE_PSTATE = 6
+AMDGPU_CTX_STABLE_PSTATE_FLAGS_MASK = 0xF
+AMDGPU_CTX_STABLE_PSTATE_PEAK = 4
+AMDGPU_CTX_UNKNOWN_RESET = 3
 AMDGPU_CTX_QUERY2_FLAGS_RESET = 1
 AMDGPU_CTX_QUERY2_FLAGS_VRAMLOST = 2
 AMDGPU_CTX_QUERY2_FLAGS_GUILTY = 4
 AMDGPU_CTX_QUERY2_FLAGS_RESET_IN_PROGRESS = 0x20
+AMDGPU_BO_LIST_OP_CREATE = 0
+AMDGPU_BO_LIST_OP_DESTROY = 1
+AMDGPU_BO_LIST_OP_UPDATE = 2
+AMDGPU_CHUNK_ID_IB = 1
+AMDGPU_CHUNK_ID_FENCE = 2
+AMDGPU_CHUNK_ID_DEPENDENCIES = 3
+AMDGPU_CHUNK_ID_SYNCOBJ_IN = 4
+AMDGPU_CHUNK_ID_SYNCOBJ_OUT = 5
+AMDGPU_CHUNK_ID_BO_HANDLES = 6
+AMDGPU_CHUNK_ID_SCHEDULED_DEPENDENCIES = 7
+AMDGPU_CHUNK_ID_SYNCOBJ_TIMELINE_WAIT = 8
+AMDGPU_CHUNK_ID_SYNCOBJ_TIMELINE_SIGNAL = 9
+AMDGPU_CHUNK_ID_CP_GFX_SHADOW = 0xA
+AMDGPU_IB_FLAG_EMIT_MEM_SYNC = 0x40
+AMDGPU_FENCE_TO_HANDLE_GET_SYNCOBJ = 0
+AMDGPU_GEM_METADATA_OP_SET_METADATA = 1
+AMDGPU_GEM_METADATA_OP_GET_METADATA = 2
+AMDGPU_VM_OP_RESERVE_VMID = 1
+AMDGPU_VM_OP_UNRESERVE_VMID = 2
 
 GEM_CREATE = parse_struct(
     "union drm_amdgpu_gem_create",
@@ -115,8 +140,67 @@ CTX = parse_struct(
 CS = parse_struct(
     "union drm_amdgpu_cs",
     24,
-    "in.ctx_id u32 0; in.bo_list_handle u32 4; in.num_chunks u32 8; in.flags u32 12; in.chunks u64 16",
+    """in.ctx_id u32 0; in.bo_list_handle u32 4; in.num_chunks u32 8; in.flags u32 12; in.chunks u64 16;
+    out.handle u64 0""",
 )
+CS_CHUNK = parse_struct("drm_amdgpu_cs_chunk", 16, "chunk_id u32 0; length_dw u32 4; chunk_data u64 8")
+CS_CHUNK_IB = parse_struct(
+    "drm_amdgpu_cs_chunk_ib",
+    32,
+    """_pad u32 0; flags u32 4; va_start u64 8; ib_bytes u32 16; ip_type u32 20; ip_instance u32 24; ring u32 28""",
+)
+CS_CHUNK_FENCE = parse_struct("drm_amdgpu_cs_chunk_fence", 8, "handle u32 0; offset u32 4")
+CS_CHUNK_DEP = parse_struct(
+    "drm_amdgpu_cs_chunk_dep", 24, "ip_type u32 0; ip_instance u32 4; ring u32 8; ctx_id u32 12; handle u64 16"
+)
+CS_CHUNK_SEM = parse_struct("drm_amdgpu_cs_chunk_sem", 4, "handle u32 0")
+CS_CHUNK_SYNCOBJ = parse_struct("drm_amdgpu_cs_chunk_syncobj", 16, "handle u32 0; flags u32 4; point u64 8")
+BO_LIST = parse_struct(
+    "union drm_amdgpu_bo_list",
+    24,
+    """in.operation u32 0; in.list_handle u32 4; in.bo_number u32 8; in.bo_info_size u32 12; in.bo_info_ptr u64 16;
+    new_list_handle=out.list_handle u32 0""",
+)
+BO_LIST_IN = parse_struct(
+    "drm_amdgpu_bo_list_in",
+    24,
+    "operation u32 0; list_handle u32 4; bo_number u32 8; bo_info_size u32 12; bo_info_ptr u64 16",
+)
+BO_LIST_ENTRY = parse_struct("drm_amdgpu_bo_list_entry", 8, "bo_handle u32 0; bo_priority u32 4")
+WAIT_CS = parse_struct(
+    "union drm_amdgpu_wait_cs",
+    32,
+    """in.handle u64 0; in.timeout u64 8; in.ip_type u32 16; in.ip_instance u32 20; in.ring u32 24;
+    in.ctx_id u32 28; out.status u64 0""",
+)
+FENCE = parse_struct(
+    "drm_amdgpu_fence", 24, "ctx_id u32 0; ip_type u32 4; ip_instance u32 8; ring u32 12; seq_no u64 16"
+)
+WAIT_FENCES = parse_struct(
+    "union drm_amdgpu_wait_fences",
+    24,
+    """in.fences u64 0; in.fence_count u32 8; in.wait_all u32 12; in.timeout_ns u64 16; out.status u32 0;
+    out.first_signaled u32 4""",
+    Array("fences", "fence_count", 24, "in"),
+)
+FENCE_TO_HANDLE = parse_struct(
+    "union drm_amdgpu_fence_to_handle",
+    32,
+    """in.fence.ctx_id u32 0; in.fence.ip_type u32 4; in.fence.ip_instance u32 8; in.fence.ring u32 12;
+    in.fence.seq_no u64 16; in.what u32 24; in.pad u32 28; out.handle u32 0""",
+)
+GEM_METADATA = parse_struct(
+    "drm_amdgpu_gem_metadata",
+    288,
+    """handle u32 0; op u32 4; data.flags u64 8; data.tiling_info u64 16; data.data_size_bytes u32 24;
+    data.data u32*64 28""",
+)
+GEM_WAIT_IDLE = parse_struct(
+    "union drm_amdgpu_gem_wait_idle",
+    16,
+    "in.handle u32 0; in.flags u32 4; in.timeout u64 8; out.status u32 0; out.domain u32 4",
+)
+VM = parse_struct("union drm_amdgpu_vm", 8, "in.op u32 0; in.flags u32 4; out_flags=out.flags u64 0")
 INFO = parse_struct(
     "drm_amdgpu_info",
     32,
@@ -215,11 +299,18 @@ USERQ_WAIT = parse_struct(
 IOCTL_GEM_CREATE = IoctlRow("DRM_IOCTL_AMDGPU_GEM_CREATE", "d", 0x40, "rw", GEM_CREATE)
 IOCTL_GEM_MMAP = IoctlRow("DRM_IOCTL_AMDGPU_GEM_MMAP", "d", 0x41, "rw", GEM_MMAP)
 IOCTL_CTX = IoctlRow("DRM_IOCTL_AMDGPU_CTX", "d", 0x42, "rw", CTX)
+IOCTL_BO_LIST = IoctlRow("DRM_IOCTL_AMDGPU_BO_LIST", "d", 0x43, "rw", BO_LIST)
 IOCTL_CS = IoctlRow("DRM_IOCTL_AMDGPU_CS", "d", 0x44, "rw", CS)
 IOCTL_INFO = IoctlRow("DRM_IOCTL_AMDGPU_INFO", "d", 0x45, "w", INFO)
+IOCTL_GEM_METADATA = IoctlRow("DRM_IOCTL_AMDGPU_GEM_METADATA", "d", 0x46, "rw", GEM_METADATA)
+IOCTL_GEM_WAIT_IDLE = IoctlRow("DRM_IOCTL_AMDGPU_GEM_WAIT_IDLE", "d", 0x47, "rw", GEM_WAIT_IDLE)
 IOCTL_GEM_VA = IoctlRow("DRM_IOCTL_AMDGPU_GEM_VA", "d", 0x48, "w", GEM_VA)
+IOCTL_WAIT_CS = IoctlRow("DRM_IOCTL_AMDGPU_WAIT_CS", "d", 0x49, "rw", WAIT_CS)
 IOCTL_GEM_OP = IoctlRow("DRM_IOCTL_AMDGPU_GEM_OP", "d", 0x50, "rw", GEM_OP)
 IOCTL_GEM_USERPTR = IoctlRow("DRM_IOCTL_AMDGPU_GEM_USERPTR", "d", 0x51, "rw", GEM_USERPTR)
+IOCTL_WAIT_FENCES = IoctlRow("DRM_IOCTL_AMDGPU_WAIT_FENCES", "d", 0x52, "rw", WAIT_FENCES)
+IOCTL_VM = IoctlRow("DRM_IOCTL_AMDGPU_VM", "d", 0x53, "rw", VM)
+IOCTL_FENCE_TO_HANDLE = IoctlRow("DRM_IOCTL_AMDGPU_FENCE_TO_HANDLE", "d", 0x54, "rw", FENCE_TO_HANDLE)
 IOCTL_USERQ = IoctlRow("DRM_IOCTL_AMDGPU_USERQ", "d", 0x56, "rw", USERQ)
 IOCTL_USERQ_SIGNAL = IoctlRow("DRM_IOCTL_AMDGPU_USERQ_SIGNAL", "d", 0x57, "rw", USERQ_SIGNAL)
 IOCTL_USERQ_WAIT = IoctlRow("DRM_IOCTL_AMDGPU_USERQ_WAIT", "d", 0x58, "rw", USERQ_WAIT)

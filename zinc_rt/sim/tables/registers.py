@@ -142,6 +142,8 @@ _TABLE = """
 0xc345 SQ_THREAD_TRACE_USERDATA_5           0xffffffff 0xffffffff
 0xc346 SQ_THREAD_TRACE_USERDATA_6           0xffffffff 0xffffffff
 0xc347 SQ_THREAD_TRACE_USERDATA_7           0xffffffff 0xffffffff
+0xc380 TA_CS_BC_BASE_ADDR                   0xffffffff 0xffffffff
+0xc381 TA_CS_BC_BASE_ADDR_HI                0x000000ff 0x000000ff
 0xd808 CP_PERFMON_CNTL                      0x000007ff 0x000007ff
 """
 

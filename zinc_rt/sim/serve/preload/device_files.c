@@ -151,8 +151,8 @@ static const struct { char type; unsigned char number; int does, at; const char 
     {'d', 0x2D, GIVES, 8, "PRIME_HANDLE_TO_FD"},
     {'d', 0x2E, TAKES, 8, "PRIME_FD_TO_HANDLE"},
     {'d', 0x51, GEM_USERPTR, 0, "GEM_USERPTR"},
-    {'d', 0xC1, REFUSED, 0, "DRM_IOCTL_SYNCOBJ_HANDLE_TO_FD"},
-    {'d', 0xC2, REFUSED, 0, "DRM_IOCTL_SYNCOBJ_FD_TO_HANDLE"},
+    {'d', 0xC1, GIVES, 8, "SYNCOBJ_HANDLE_TO_FD"},
+    {'d', 0xC2, TAKES, 8, "SYNCOBJ_FD_TO_HANDLE"},
     {'d', 0xCF, REFUSED, 0, "DRM_IOCTL_SYNCOBJ_EVENTFD"},
 };
 
