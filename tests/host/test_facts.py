@@ -82,6 +82,8 @@ REFUSE = {
     "memory/buffers": "ioctl/DRM_IOCTL_AMDGPU_GEM_CREATE",
     "driver/sysfs": "file/sysfs",
     "driver/client_memory": "file/user-memory",
+    "driver/fences": "ioctl/DRM_IOCTL_SYNCOBJ_WAIT",
+    "driver/kernel_rings": "ioctl/DRM_IOCTL_AMDGPU_CS",
     "driver/userq_state": "ioctl/DRM_IOCTL_AMDGPU_USERQ",
     "memory/vm": "ioctl/DRM_IOCTL_AMDGPU_GEM_VA",
 }

@@ -101,11 +101,15 @@ def read_bo_list(call: IoctlCall, listed: Fields) -> list[Bo]:
     count, entry_bytes = listed["bo_number"], listed["bo_info_size"]
     if count > MAX_LISTED:
         raise OSError(errno.EINVAL, f"{count} buffers in one list")
-    raw = call.read_bytes(listed["bo_info_ptr"], count * entry_bytes)
-    handles = [
-        int.from_bytes(raw[at : at + min(entry_bytes, 4)], "little") for at in range(0, len(raw), entry_bytes)
-    ]
-    return [call.drm.find_bo(handle) for handle in handles]
+    start, size_bytes = listed["bo_info_ptr"], min(entry_bytes, 4)  # the handle is the first member
+    if entry_bytes == amdgpu.BO_LIST_ENTRY.size_bytes:
+        handles = call.read_numbers(start, count, entry_bytes)
+    else:
+        handles = [
+            int.from_bytes(call.read_bytes(start + index * entry_bytes, size_bytes), "little")
+            for index in range(count)
+        ]
+    return [call.drm.find_bo(handle & 0xFFFFFFFF) for handle in handles]
 
 
 def bo_list(call: IoctlCall) -> None:

@@ -200,7 +200,7 @@ def _find_fence(call: IoctlCall, members: Fields, number: int) -> DmaFence | Non
 
 
 def _find_deadline(timeout_ns: int) -> int | None:
-    """Return the deadline; None for a time in the far future, which means to wait for ever (amdgpu_gem_timeout)."""
+    """Return the deadline; None for a time in the far future, which means no deadline (amdgpu_gem_timeout)."""
     return None if timeout_ns >> 63 else timeout_ns
 
 

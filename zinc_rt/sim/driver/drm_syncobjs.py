@@ -120,8 +120,8 @@ def transfer(call: IoctlCall) -> None:
 
 
 def find_submitted(call: IoctlCall, syncobj: SyncobjState, point: int, flags: int) -> list[DmaFence]:
-    """Return the unfinished fences of a point, like drm_syncobj_find_fence: with WAIT_FOR_SUBMIT, wait until there is
-    one, ETIME; else EINVAL."""
+    """Return the unfinished fences of a point, like drm_syncobj_find_fence: EINVAL if none was submitted; with
+    WAIT_FOR_SUBMIT it waits for one, at most 5 s, then ETIME."""
     if flags & drm.DRM_SYNCOBJ_WAIT_FLAGS_WAIT_FOR_SUBMIT:
 
         def is_submitted() -> int | None:

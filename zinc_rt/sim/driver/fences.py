@@ -65,8 +65,8 @@ class SyncobjState:
         return self.point
 
     def list_fences(self, point: int) -> list[DmaFence]:
-        """Return the unfinished fences that reaching the point waits for; [] if it is reached. Raises OSError(EINVAL)
-        if no fence was submitted for it."""
+        """Return the unfinished fences before and at the point; [] if it is reached. Raises OSError(EINVAL) if no
+        fence was submitted for it."""
         if not self.submitted(point):
             raise OSError(errno.EINVAL, f"no fence at point {point}")
         if not point:

@@ -1,8 +1,8 @@
 """The kernel's rings as one render file uses them: jobs of AMDGPU_CS, in order for each context and ring.
 
-A job waits for its fences, then its indirect buffers are written into a ring that only the kernel can write. Its last
-packet raises an interrupt, which completes the job's fence. Sources: amdgpu_job.c, amdgpu_ib.c, gpu_scheduler's
-sched_main.c; packets: gfx_v12_0.c, sdma_v7_0.c.
+A job waits for its fences, then its indirect buffers are called from a ring that only the kernel can write. Its
+last packet raises an interrupt, which completes the job's fence. Sources: amdgpu_job.c, amdgpu_ib.c,
+gpu_scheduler's sched_main.c; packets: gfx_v12_0.c, sdma_v7_0.c.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ SLOWER = 30  # the simulated device runs a job more slowly than a card, so its t
 
 @dataclass(frozen=True, slots=True)
 class JobBuffer:
-    """An indirect buffer of a job. `sync`: invalidate the caches of waves before it (AMDGPU_IB_FLAG_EMIT_MEM_SYNC)."""
+    """An indirect buffer of a job. `sync`: first invalidate all caches (AMDGPU_IB_FLAG_EMIT_MEM_SYNC)."""
 
     va: int
     size_dw: int
@@ -53,7 +53,7 @@ class JobBuffer:
 
 @dataclass(slots=True, eq=False)
 class Job:
-    """A submission to one ring. `user_fence`: a buffer and an offset, where the job's number is stored at its end."""
+    """A submission to one ring. `user_fence`: the buffer and the offset where its number is stored at its end."""
 
     number: int
     buffers: Sequence[JobBuffer]
@@ -96,7 +96,7 @@ class ContextRing:
         if number > self.count:
             raise OSError(errno.EINVAL, f"no submission {number} yet")
         index = number - 1 - (self.count - len(self.fences))
-        return self.fences[index] if 0 <= index else None
+        return self.fences[index] if index >= 0 else None
 
     def is_idle(self) -> bool:
         return not self.waiting and not self.running
@@ -145,7 +145,7 @@ class KernelRings:
     # --- for the ioctls ---
 
     def find_ring(self, context: DrmContext, kind: QueueKind, index: int, pid: int) -> ContextRing:
-        """Return a ring of the context; create it at its first use. Raises OSError(ENOMEM) if this file has too many."""
+        """Return a ring of the context; create it at its first use. Raises OSError(ENOMEM)."""
         ring = context.rings.get((kind, index))
         if ring is None:
             ring = context.rings[kind, index] = self._create(context, kind, pid)
@@ -277,6 +277,7 @@ class KernelRings:
         self._reset(ring, f"ring {ring.hardware.kind.value} timeout, job {number}")
 
     def _reset(self, ring: ContextRing, reason: str) -> None:
+        self.gpu.consulted.add_mark("ring of the kernel was reset")
         self.gpu.log(f"amdgpu: {reason}, process {ring.hardware.process_id}")
         if self.gpu.linux.queue_reset and not self.gpu.injector.on("no-reset"):
             self.gpu.reset_queue(ring.hardware)

@@ -147,7 +147,8 @@ CS_CHUNK = parse_struct("drm_amdgpu_cs_chunk", 16, "chunk_id u32 0; length_dw u3
 CS_CHUNK_IB = parse_struct(
     "drm_amdgpu_cs_chunk_ib",
     32,
-    """_pad u32 0; flags u32 4; va_start u64 8; ib_bytes u32 16; ip_type u32 20; ip_instance u32 24; ring u32 28""",
+    """_pad u32 0; flags u32 4; va_start u64 8; ib_bytes u32 16; ip_type u32 20; ip_instance u32 24;
+    ring u32 28""",
 )
 CS_CHUNK_FENCE = parse_struct("drm_amdgpu_cs_chunk_fence", 8, "handle u32 0; offset u32 4")
 CS_CHUNK_DEP = parse_struct(
