@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import shlex
+import shutil
 from typing import TYPE_CHECKING
 
 from zinc_rt.cli.output import choose_output_stream, finish_report, start_report
@@ -50,6 +51,10 @@ def run(arguments: argparse.Namespace) -> int:
 
     if arguments.rounds < 1:
         raise UsageError(f"--rounds {arguments.rounds}: expected 1 or more")
+    if arguments.alone and arguments.theirs:
+        raise UsageError("--theirs has no effect with --alone")
+    if arguments.theirs and not shutil.which("llama-server"):
+        raise UsageError("llama-server is not on PATH", next="install llama.cpp, or omit --theirs")
     check_writable(report=arguments.json)
     out, gguf = choose_output_stream(arguments), read_model(arguments.model)
     tokens = gguf.metadata.get("tokenizer.ggml.tokens")
@@ -72,13 +77,11 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _list_servers(arguments: argparse.Namespace) -> list[Server]:
-    import shutil
-
     from zinc_rt.perf.serving.measure import Server
     from zinc_rt.validate.judge.engines import ENGINES
 
     servers = [Server(OWN, ENGINES["ours"], tuple(shlex.split(arguments.ours)))]
-    if not arguments.alone and (shutil.which("llama-server") or arguments.theirs):
+    if not arguments.alone and shutil.which("llama-server"):
         servers.append(Server("llama-server", ENGINES["llama-server"], tuple(shlex.split(arguments.theirs))))
     return servers
 
