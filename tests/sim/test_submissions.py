@@ -146,6 +146,39 @@ def test_jobs_run_on_every_ring_and_their_numbers_count(ip: int) -> None:
         assert client.gpu.findings == []
 
 
+def pkt3(opcode: int, *body: int) -> list[int]:
+    return [3 << 30 | (len(body) - 1) << 16 | opcode << 8, *body]
+
+
+def test_graphics_ring_takes_what_programs_send_that_compute() -> None:
+    with running_client() as client:
+        state = [*pkt3(0x28, 0x81000000, 0x81000000), *pkt3(0x12, 0), *pkt3(0x69, 0x200, 7), *pkt3(0x42, 0)]
+        state += [
+            *pkt3(0x79, 0x242, 4),
+            *pkt3(0x46, 0x40F),
+            *pkt3(0xEF, 0),
+        ]  # VGT_PRIMITIVE_TYPE; VS_PARTIAL_FLUSH
+        inner = client.buffer()
+        words = client.write(8).words(Generation.GFX12)
+        client.store(inner).view[: 4 * len(words)] = struct.pack(f"<{len(words)}I", *words)
+        va = client.va[inner]
+        number = client.submit(
+            client.ib_of_words([*state, *pkt3(0x3F, va & 0xFFFFFFFF, va >> 32, len(words))], ip=GFX)
+        )
+        assert client.wait(number, ip=GFX) == 0 and client.value() == 8
+        assert [item.rule for item in client.gpu.findings] == ["ib-alignment"]  # of 5 dwords
+
+
+@pytest.mark.parametrize(("opcode", "name"), [(0x2D, "DRAW_INDEX_AUTO"), (0x4E, "DISPATCH_MESH_DIRECT")])
+def test_drawing_is_refused_by_name(opcode: int, name: str) -> None:
+    with running_client() as client:
+        number = client.submit(client.ib_of_words(pkt3(opcode, 3, 2), ip=GFX))
+        with pytest.raises(OSError) as caught:
+            client.wait(number, ip=GFX)
+        assert caught.value.errno == errno.ETIME
+        assert any(f"{name} is not simulated: this device does not draw" in line for line in client.machine.dmesg)
+
+
 def test_user_fence_is_written_at_the_end_of_its_job() -> None:
     with running_client() as client:
         page = client.buffer()

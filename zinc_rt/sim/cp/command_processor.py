@@ -23,6 +23,7 @@ from zinc_rt.sim.cp.channel import Channel
 from zinc_rt.sim.cp.compute import ComputeChannel
 from zinc_rt.sim.cp.device_state import DeviceState
 from zinc_rt.sim.cp.execute import EXECUTE
+from zinc_rt.sim.cp.graphics import GraphicsChannel
 from zinc_rt.sim.cp.scheduler import QueueScheduler
 from zinc_rt.sim.cp.sdma import SdmaChannel
 from zinc_rt.sim.facts import DEFAULT, Behaviour
@@ -41,6 +42,7 @@ CHANNELS: dict[QueueKind, Callable[[HardwareQueue, DeviceState, int], Channel]] 
     QueueKind.KFD_AQL: partial(AqlChannel, EXECUTE),
     QueueKind.KFD_SDMA: SdmaChannel,
     QueueKind.KERNEL_COMPUTE: partial(ComputeChannel, EXECUTE),
+    QueueKind.KERNEL_GFX: GraphicsChannel,
     QueueKind.KERNEL_SDMA: SdmaChannel,
 }
 

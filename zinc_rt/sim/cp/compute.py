@@ -96,7 +96,10 @@ class RegisterFile:
 
 
 class ComputeChannel(Channel):
-    """A KFD or user queue with PM4 packets."""
+    """A KFD or user queue, or a ring of the kernel, with PM4 packets."""
+
+    FREE_HEADER_BITS = SHADER_TYPE  # of the packets of a kernel's ring: without effect, and no finding
+    CALLS_WITHIN_CALLS = False  # whether indirect buffers in indirect buffers are known to work
 
     def __init__(
         self,
@@ -179,7 +182,7 @@ class ComputeChannel(Channel):
         for dword, free in find_reserved(form.row, form.dwords, self.generation).items():
             extra = words[dword] & free
             if dword == 0 and self.is_kernel:
-                extra &= ~SHADER_TYPE
+                extra &= ~self.FREE_HEADER_BITS
             if extra:
                 rule = "predicate" if dword == 0 and extra & 1 else "reserved-bits"
                 self.finding(

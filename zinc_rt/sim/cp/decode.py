@@ -3,7 +3,7 @@ function."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,9 +14,17 @@ from zinc_rt.sim.tables.layout import MakeView, PacketRow, select_fields
 from zinc_rt.sim.tables.packets import ONE_DWORD_NOP, ROWS
 
 KEPT = 4096  # headers remembered: a stream of ever new sizes must not grow without end
-_BY_OPCODE: Mapping[int, tuple[PacketRow, ...]] = {
-    row.opcode: tuple(other for other in ROWS if other.opcode == row.opcode) for row in ROWS
-}
+
+
+def group_rows(rows: Iterable[PacketRow]) -> dict[int, tuple[PacketRow, ...]]:
+    """Return the rows by opcode."""
+    grouped: dict[int, tuple[PacketRow, ...]] = {}
+    for row in rows:
+        grouped[row.opcode] = (*grouped.get(row.opcode, ()), row)
+    return grouped
+
+
+COMPUTE_ROWS: Mapping[int, tuple[PacketRow, ...]] = group_rows(ROWS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +39,18 @@ class PacketForm:
 
 
 class PacketForms:
-    """The packet forms of a device. `run`: the function of each packet, by opcode."""
+    """The packet forms of an engine. `run`: the function of each packet, by opcode. `refusal`: what the other
+    engines' packets are."""
 
-    def __init__(self, run: Mapping[int, Callable[[Any, Any], None]], generation: Generation) -> None:
-        self.generation = generation
-        self._run = run
+    def __init__(
+        self,
+        run: Mapping[int, Callable[[Any, Any], None]],
+        generation: Generation,
+        rows: Mapping[int, tuple[PacketRow, ...]] = COMPUTE_ROWS,
+        refusal: str = "not a compute packet",
+    ) -> None:
+        self.generation, self.refusal = generation, refusal
+        self._run, self._rows = run, rows
         self._kept: dict[int, PacketForm] = {}
 
     def of(self, header: int) -> PacketForm:
@@ -52,10 +67,10 @@ class PacketForms:
             raise IllegalPacket(f"type: unexpected {_describe_type(header)}")
         opcode, count = header >> 8 & 0xFF, header >> 16 & 0x3FFF
         length = 1 if header >> 8 == ONE_DWORD_NOP else count + 2
-        rows = _BY_OPCODE.get(opcode)
+        rows = self._rows.get(opcode)
         if rows is None:
             if opcode in OTHER_ENGINES:
-                raise IllegalPacket(f"other-engine: {OTHER_ENGINES[opcode]} is not a compute packet")
+                raise IllegalPacket(f"other-engine: {OTHER_ENGINES[opcode]} is {self.refusal}")
             raise IllegalPacket(f"opcode: {opcode:#04x} is not defined")
         for row in rows:
             if row.takes(length):

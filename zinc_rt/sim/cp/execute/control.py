@@ -41,7 +41,7 @@ def indirect_buffer(channel: ComputeChannel, packet: View) -> None:
         channel.report_unverified(
             "reserved-bits", f"vmid {packet.vmid} is reserved for the kernel's queues, set it to 0"
         )
-    _call(channel, packet.address, packet.size_dw, chain=bool(packet.chain))
+    call(channel, packet.address, packet.size_dw, chain=bool(packet.chain))
 
 
 def execute_indirect(channel: ComputeChannel, packet: View) -> None:
@@ -54,12 +54,13 @@ def cond_indirect_buffer(channel: ComputeChannel, packet: View) -> None:
         raise IllegalPacket(f"mode is {packet.mode}, expected neither if-then (1) nor if-then-else (2)")
     value = channel.read(channel.align(packet.compare_address, 8), 8)
     if find_function(packet.function)(value & packet.mask, packet.reference):
-        _call(channel, packet.address_1, packet.size_1_dw, chain=False)
+        call(channel, packet.address_1, packet.size_1_dw, chain=False)
     elif packet.mode == 2:
-        _call(channel, packet.address_2, packet.size_2_dw, chain=False)
+        call(channel, packet.address_2, packet.size_2_dw, chain=False)
 
 
-def _call(channel: ComputeChannel, address: int, size_dw: int, *, chain: bool) -> None:
+def call(channel: ComputeChannel, address: int, size_dw: int, *, chain: bool) -> None:
+    """Call an indirect buffer, or continue in it."""
     va = channel.align(address, 4)
     caller, position = channel.at
     if va % IB_ALIGN_BYTES or size_dw * 4 % IB_ALIGN_BYTES:
@@ -86,7 +87,7 @@ def _call(channel: ComputeChannel, address: int, size_dw: int, *, chain: bool) -
             raise IllegalPacket(
                 f"indirect buffers are nested {depth} deep: at most two levels below the ring are known to work"
             )
-        if depth > 1:
+        if depth > 1 and not channel.CALLS_WITHIN_CALLS:
             channel.report_unverified("ib-nesting", "an indirect buffer within an indirect buffer is unverified")
         channel.frames.append(frame)
     channel.record_accesses(reads=((va, 4 * size_dw),))
