@@ -58,6 +58,7 @@ def test_row_cannot_match_its_own_command(fault: Fault) -> None:
     text = " ".join((*fault.run, *(edit.file for edit in fault.edits)))
     assert fault.named and fault.place
     assert not all(is_found(regex, text) for regex in fault.named), "the command's own words name the cause"
+    assert " -k" not in text, "the corpus must not choose the probe that fails"
     assert not any(is_found(regex, "PASS  FAIL  1 model: 3 failed, exit 1") for regex in fault.named)
 
 
@@ -142,6 +143,35 @@ def test_blaming_only_innocent_parts_scores_as_misleading() -> None:
     assert (
         score_output(make_fault(innocent="layer 3"), make_output(result + "t1, in layer 3")).score == "misleading"
     )
+
+
+def test_only_failing_lines_count() -> None:
+    passed = "P34/t1  pass  sim  node rope-0  stored by rope\nprogress  node rope-0, stored by rope\n"
+    assert score_output(make_fault(), make_output(passed)).score == "detected"
+    found = "node rope-0, stored by rope, 17 of 32"
+    assert score_output(make_fault(), make_output(found)).score == "named"
+    healthy = "  node rope-0, stored by rope, 3 of 32\n"
+    assert score_output(make_fault(), make_output(found), healthy).score == "refused"
+    assert (
+        score_output(make_fault(named="32nd|wrong"), make_output(found + "\nwrong"), healthy).score == "detected"
+    ), "the place stands only in a line that the healthy run prints too"
+    outputs = [*make_output("t1 differs"), CommandOutput("replay --info", 0, found)]
+    assert score_output(make_fault(), outputs).score == "detected", "a command that passes finds nothing"
+
+
+def test_causes_advice_first_bad_and_hangs_are_accusations() -> None:
+    found = "node rope-0, stored by rope\n"
+    for line, guilty in (
+        ("  cause     the doorbell does not reach the command processor", "driver"),
+        ("  advice    update the firmware", ""),
+        ("zinc-rt run: t2: fence 2 not reached within 10 s: a packet stops the queue", "packets"),
+        ("first bad  qwen3-q, t1 against t_cpu: layer 1, node attn_norm-1", ""),
+    ):
+        assert score_output(make_fault(), make_output(found + line)).score == "misleading", line
+        if guilty:
+            assert score_output(make_fault(guilty=guilty), make_output(found + line)).score == "named", line
+    two = "first bad  q, t2 against t_cpu: layer 1\nfirst bad  q, t1 against t_cpu: layer 0, node rope-0\n"
+    assert score_output(make_fault(), make_output(found + two)).score == "named"
 
 
 def test_advice_is_followed_once_starting_with_latest_output() -> None:
