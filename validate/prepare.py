@@ -18,6 +18,7 @@ from zinc_rt.engine.variants import EngineOptions
 from zinc_rt.golden.capture import Selection, capture_run, list_labels
 from zinc_rt.golden.embedded import list_embedded_pairs
 from zinc_rt.golden.format import Golden, read_golden
+from zinc_rt.golden.odd_models import list_quick_pairs
 from zinc_rt.host.errors import InputError, UsageError
 from zinc_rt.host.settings import Settings
 from zinc_rt.model.gguf import GGUFFile, digest_model, read_gguf
@@ -60,7 +61,9 @@ REPEATED = ("layers", "input", "ordering", "ctx", "steps", "reference", *options
 
 
 def prepare_jobs(arguments: argparse.Namespace, settings: Settings) -> list[ValidationJob]:
-    """Return one job per model. Raise UsageError or InputError for impossible requests before anything runs."""
+    """Return one job per model: the named one, else the embedded ones and, unless requests are mixed, the quick
+    odd ones. Raise UsageError or InputError for impossible requests before anything runs.
+    """
     if arguments.model is not None:
         golden = read_golden(arguments.golden) if arguments.golden else None
         return [_make_job(options.read_model(arguments.model), golden, arguments, settings)]
@@ -71,7 +74,7 @@ def prepare_jobs(arguments: argparse.Namespace, settings: Settings) -> list[Vali
             )
     return [
         _make_job(read_gguf(pair.model), read_golden(pair.golden), arguments, settings)
-        for pair in list_embedded_pairs()
+        for pair in (*list_embedded_pairs(), *([] if arguments.isolation else list_quick_pairs()))
     ]
 
 

@@ -54,6 +54,7 @@ MIXED = {
     "ssm_alpha": "q8_0",
     "ssm_beta": "q8_0",
 }
+EVERY = "every"
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,12 +136,12 @@ def write_tiny(
     """Write `build_tiny(architecture, seed=seed, **sizes)` as a GGUF file; the same arguments give the same
     bytes.
 
-    `quant`: a type of quantize.WRITABLE for every projection, or "q" for a mixture. Rows that are not a
-    multiple of a type's block fall back to q8_0, then f32. Norms, biases, routers and state-space
-    parameters remain f32.
+    `quant`: a type of quantize.WRITABLE for every projection, "q" for a mixture, or "every" for all types
+    in turn. Rows that are not a multiple of a type's block fall back to q8_0, then f32. Norms, biases,
+    routers and state-space parameters remain f32.
     """
-    if quant != "q" and quant not in WRITABLE:
-        raise UsageError(f"unknown type {quant!r}", next=f"use q or one of {', '.join(WRITABLE)}")
+    if quant not in ("q", EVERY, *WRITABLE):
+        raise UsageError(f"unknown type {quant!r}", next=f"use q, {EVERY} or one of {', '.join(WRITABLE)}")
     write_content(
         path, build_tiny(architecture, seed=seed, **sizes), quant=quant, name=f"tiny-{architecture}-{quant}"
     )
@@ -156,8 +157,8 @@ def write_content(
     for key, value in content.metadata.items():
         add_metadata(writer, f"{content.architecture}.{key}", value)
     _add_vocabulary(writer, content.vocabulary)
-    for tensor, values in content.tensors.items():
-        dtype = choose_tensor_type(tensor, values, quant)
+    for number, (tensor, values) in enumerate(content.tensors.items()):
+        dtype = choose_tensor_type(tensor, values, rotate_types(number, values) if quant == EVERY else quant)
         data = quantize(values, dtype)
         writer.add_tensor(tensor, data if dtype == "f32" else data.view(np.uint8), raw_dtype=find_ggml_type(dtype))
     unfinished = Path(f"{path}.{os.getpid()}.part")
@@ -170,6 +171,12 @@ def write_content(
     except OSError as error:
         unfinished.unlink(missing_ok=True)
         raise OutputError(f"{path}: cannot write the model: {error.strerror}") from error
+
+
+def rotate_types(number: int, values: np.ndarray) -> str:
+    """Return a type for the tensor with this number: all that its rows permit take turns."""
+    fitting = [t for t in WRITABLE if values.shape[-1] % GGML_QUANT_SIZES[find_ggml_type(t)][0] == 0]
+    return fitting[number % len(fitting)]
 
 
 def choose_tensor_type(name: str, values: np.ndarray, quant: str) -> str:

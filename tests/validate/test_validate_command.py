@@ -14,6 +14,7 @@ from zinc_rt.engine.engine import Engine
 from zinc_rt.golden.capture import Selection, capture_run
 from zinc_rt.golden.embedded import STEMS, VOCABULARY
 from zinc_rt.golden.format import read_arrays, write_golden
+from zinc_rt.golden.odd_models import load_odd_models
 from zinc_rt.model.gguf import digest_model, read_gguf
 from zinc_rt.validate.command import main
 
@@ -24,13 +25,14 @@ from zinc_rt.validate.command import main
 def test_default_run_compares_embedded_models_with_llama_cpp(run_validate: Validate, capsys: Capture) -> None:
     seen = run_validate()
     assert seen.exit == 0 and not seen.names_with_status("fail")
-    assert {result["id"].split("/")[0] for result in seen.results} == {*STEMS, VOCABULARY.model.stem}
-    assert [Path(model["path"]).stem for model in seen.report["model"]["models"]] == list(STEMS)
-    for stem in STEMS:
+    stems = [*STEMS, *(row.name for row in load_odd_models() if row.quick)]
+    assert {result["id"].split("/")[0] for result in seen.results} == {*stems, VOCABULARY.model.stem}
+    assert [Path(model["path"]).stem for model in seen.report["model"]["models"]] == stems
+    for stem in stems:
         kinds = {result["kind"] for result in seen.results if result["id"].startswith(f"{stem}/")}
         assert {"layer", "logits", "greedy", "decode", "tap", "prefill"} <= kinds
     assert not seen.names_with_status("skip"), "every router's choice is compared too"
-    assert re.match(r"PASS  4 models: \d+ checks passed$", capsys.readouterr().out.splitlines()[-1])
+    assert re.match(r"PASS  6 models: \d+ checks passed$", capsys.readouterr().out.splitlines()[-1])
 
 
 def test_model_alone_is_compared_with_itself_and_blas(qwen3: str, run_validate: Validate) -> None:
