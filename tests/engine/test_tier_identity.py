@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from model.goldens import SECOND_STEMS, STEMS, find_golden_model
 from support import Counts
 
 from zinc_rt.engine.devices import choose_tier, open_backend
@@ -16,13 +17,7 @@ from zinc_rt.golden.tiny_models.writer import write_tiny
 from zinc_rt.ir.graph import Node
 from zinc_rt.model.gguf import read_gguf
 
-MODELS = (
-    *(f"{name}-{kind}" for name in ("llama", "mistral", "mistral3", "mixtral", "phi3") for kind in ("f32", "q")),
-    *(f"{name}-{kind}" for name in ("qwen2", "qwen3", "qwen3moe", "qwen3next") for kind in ("f32", "q")),
-    *(f"{name}-{kind}" for name in ("qwen35", "qwen35moe", "gemma3", "gemma4") for kind in ("f32", "q")),
-    *(f"{name}-{kind}" for name in ("gemma4moe", "deepseek2", "deepseek2lite", "mamba") for kind in ("f32", "q")),
-    "phi3long-f32",
-)
+MODELS = (*STEMS, *SECOND_STEMS)
 FAMILIES = ("deepseek2", "mamba", "gemma4", "qwen3next")  # what the embedded ones of the tests below have not
 PROMPT = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9, 3, 2, 3, 8]  # more than one page, and no power of two
 
@@ -132,10 +127,10 @@ def test_navi_44_runs_navi_48_kernels() -> None:
 @pytest.mark.parametrize("tier", ["t1", "t2"])
 @pytest.mark.parametrize("model", MODELS)
 def test_tiny_models_are_bit_identical(model: str, tier: str, data_dir: Path) -> None:
-    assert_tiers_agree(data_dir / "goldens" / f"{model}.gguf", tier, 32)
+    assert_tiers_agree(find_golden_model(data_dir, model), tier, 32)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("model", [name for name in MODELS if name.endswith("-q")])
 def test_tiny_models_with_8_bit_activations_are_bit_identical(model: str, data_dir: Path) -> None:
-    assert_tiers_agree(data_dir / "goldens" / f"{model}.gguf", "t1", 8, "canonical-1-q8")
+    assert_tiers_agree(find_golden_model(data_dir, model), "t1", 8, "canonical-1-q8")

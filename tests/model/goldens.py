@@ -89,8 +89,12 @@ class Golden:
         return Engine(self.model, CpuBackend(ordering), ctx=self.ctx)
 
 
+def find_golden_model(data_dir: Path, stem: str) -> Path:
+    return data_dir / ("goldens2" if stem in SECOND_STEMS else "goldens") / f"{stem}.gguf"
+
+
 def read_golden(data_dir: Path, stem: str) -> Golden:
-    file = data_dir / ("goldens2" if stem in SECOND_STEMS else "goldens") / f"{stem}.gguf"
+    file = find_golden_model(data_dir, stem)
     with np.load(file.with_suffix(".npz")) as arrays:
         return Golden(stem, read_gguf(file), dict(arrays))
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from every_value import assert_same, record_every_value
+from model.goldens import SECOND_STEMS, STEMS, find_golden_model
 from random_sizes import random_sizes
 from support import Counts
 
@@ -20,8 +21,6 @@ from zinc_rt.golden.tiny_models.architectures import ARCHITECTURES
 from zinc_rt.golden.tiny_models.quantize import WRITABLE
 from zinc_rt.golden.tiny_models.writer import write_tiny
 from zinc_rt.model.gguf import read_gguf
-
-WITHOUT_QUANTISED = ("phi3long",)
 
 
 def engine(model: Path, tier: str, ordering: str) -> Engine:
@@ -47,12 +46,9 @@ def test_other_embedded_models(stem: str, vulkan_driver: PhysicalDevice) -> None
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["f32", "q"])
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_tiny_models(architecture: str, kind: str, vulkan_driver: PhysicalDevice, data_dir: Path) -> None:
-    if kind == "q" and architecture in WITHOUT_QUANTISED:
-        pytest.skip(f"there is no {architecture}-q.gguf among the test data")
-    assert_bits_match_t_cpu(data_dir / "goldens" / f"{architecture}-{kind}.gguf", 4)
+@pytest.mark.parametrize("stem", [*STEMS, *SECOND_STEMS])
+def test_tiny_models(stem: str, vulkan_driver: PhysicalDevice, data_dir: Path) -> None:
+    assert_bits_match_t_cpu(find_golden_model(data_dir, stem), 4)
 
 
 @pytest.mark.slow
