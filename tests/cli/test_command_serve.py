@@ -52,6 +52,15 @@ def test_serve_without_model_warns_of_random_weights_and_exits_cleanly() -> None
     assert "Traceback" not in output
 
 
+def test_faster_ordering_is_named_on_a_cpu() -> None:
+    """An embedded model has weights in Q8_0; in canonical-1-q8 nothing is faster."""
+    for ordering, named in (("canonical-1", True), ("canonical-1-q8", False)):
+        with running_server("--tier", "t_cpu_native", "--ordering", ordering) as (process, _):
+            process.send_signal(signal.SIGTERM)
+            _, output = process.communicate(timeout=SECONDS)
+            assert ("canonical-1-q8 is faster" in output) == named
+
+
 def test_address_in_use_is_reported() -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))

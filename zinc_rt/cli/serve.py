@@ -28,6 +28,7 @@ from zinc_rt.host.errors import UnsupportedError, UsageError
 
 if TYPE_CHECKING:
     from zinc_rt.serve.config.settings import Config
+    from zinc_rt.serve.engine.served_model import ServedModel
     from zinc_rt.serve.engine.server import InferenceServer
 
 EMBEDDED = "qwen3-q"  # where no model is given: a small one that ships with the package
@@ -230,7 +231,19 @@ def _describe(server: InferenceServer) -> None:
             print_status(f"shortcut  {choice.shortcut}")
         if (stored := model.core.engine.variants.stored) is not None:
             print_status(f"graphs    {stored.starts.text}")
+        if _has_faster_ordering(model):
+            print_status("ordering  canonical-1; canonical-1-q8 is faster for this model on a CPU (other bits)")
         print_status(f"serves    {model.id}: {limits.slots} requests at once, context {limits.ctx:,}")
+
+
+def _has_faster_ordering(model: ServedModel) -> bool:
+    """Return whether a CPU computes a model in canonical-1 that it could compute in integers."""
+    from zinc_rt.kernels.rows.repack import Q8_BLOCKS
+
+    opener = model.opener
+    if opener.choice.spec.tier != "t_cpu_native" or opener.options.ordering != "canonical-1":
+        return False
+    return any(tensor.dtype in Q8_BLOCKS for tensor in opener.gguf.tensors.values())
 
 
 main = Command("serve", parser, _run_command)
