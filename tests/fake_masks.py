@@ -14,27 +14,30 @@ MS = 1_000_000
 
 
 class FakeMask:
-    """A mask that permits every token. `spend`: called by each fill. It checks that nothing overlaps a fill."""
+    """A mask that permits every token. `spend`: called by each fill. It checks that nothing overlaps a fill, and
+    that a token is sampled only in a state that was filled for it or, along a draft, for one of its forks."""
 
     def __init__(self, spend: Callable[[], object] = lambda: None) -> None:
         self.complete, self.failure = False, ""
         self.tokens: list[int] = []
         self.spend = spend
-        self.filled = 0  # tokens that it had accepted when it was last filled
+        self.filled: set[tuple[int, ...]] = set()  # the states, as accepted tokens
         self.fills = 0
 
     def fill(self, words: np.ndarray) -> None:
         self.spend()
         words[:] = -1
-        self.filled = len(self.tokens)
+        self.filled.add(tuple(self.tokens))
         self.fills += 1
 
     def accept(self, token: int) -> None:
-        assert self.filled == len(self.tokens), "drawn with a mask of another state"
+        assert not self.fills or tuple(self.tokens) in self.filled, "drawn with a mask of another state"
         self.tokens.append(token)
 
     def fork(self) -> FakeMask:
-        return FakeMask(self.spend)
+        forked = FakeMask(self.spend)
+        forked.tokens, forked.filled = list(self.tokens), self.filled
+        return forked
 
 
 class ManualPool(Executor):

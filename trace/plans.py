@@ -42,10 +42,10 @@ def describe_plan(plan: StepPlan, records: np.ndarray) -> str:
             slot,
             position,
             int(records["seed"][slot]),
-            _digest_array(plan.mask_of[slot]) if slot in plan.mask_of else OPEN,
+            _digest_array(plan.mask_of[row]) if row in plan.mask_of else OPEN,
         ]
-        for slot, position in zip(
-            plan.row_slot[: plan.rows].tolist(), plan.row_position[: plan.rows].tolist(), strict=True
+        for row, (slot, position) in enumerate(
+            zip(plan.row_slot[: plan.rows].tolist(), plan.row_position[: plan.rows].tolist(), strict=True)
         )
     ]
     copies = [[item.group, item.source, item.target, item.tokens] for item in plan.copies]

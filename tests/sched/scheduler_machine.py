@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from zinc_rt.host.errors import UsageError
+from zinc_rt.sched.checks.drafters import KINDS, DraftKind, ScriptedDrafter
 from zinc_rt.sched.checks.invariants import find_violations
 from zinc_rt.sched.kv.capsule import Capsule
 from zinc_rt.sched.kv.kv_cache import KvCache, PageGroup
@@ -46,18 +47,25 @@ class SchedulerMachine(RuleBasedStateMachine):
         Tenant("small", pages=(PageQuota(0, 8), PageQuota(0, 8)), decode=(30, 12), session_pin_pages=3),
     )
     state_rows = 12
+    drafts = 0  # draft tokens of a request in a step
 
     def __init__(self) -> None:
         super().__init__()
         self.now = 0
         self.cache = KvCache(self.groups, PAGE, 8, self.state_rows)
         self.runner = CheckingRunner(self.cache, slots=4, ctx=64)
-        limits = SchedulerLimits(4, 64, 12, slice_tokens=4, checkpoint_tokens=8, check_every=0, cost=TIGHT)
+        limits = SchedulerLimits(
+            4, 64, 12, slice_tokens=4, checkpoint_tokens=8, drafts=self.drafts, check_every=0, cost=TIGHT
+        )
         ledger = UsageLedger(
             [tenant.name for tenant in self.tenants], {group.name: group.pages for group in self.groups}
         )
         clock = lambda: self.now  # noqa: E731
-        self.scheduler = Scheduler(limits, self.tenants, self.cache, self.runner, clock, ledger=ledger)
+        self.drafter = ScriptedDrafter(self.find_target, vocab=50)
+        self.scheduler = Scheduler(
+            limits, self.tenants, self.cache, self.runner, clock, ledger=ledger, vocab=50,
+            drafter=self.drafter if self.drafts else None,
+        )  # fmt: skip
         self.runner.scheduler = self.scheduler
         self.masks = ManualPool(self.scheduler.fills)
         self.scheduler.failed = only_hangs
@@ -67,6 +75,9 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.ended: dict[tuple[int, int], str] = {}
         self.asked: dict[int, tuple[int, int, int, int]] = {}  # prompt, limit, seed, choices
         self.capsules: list[Capsule] = []
+
+    def find_target(self, number: int, choice: int, position: int) -> int:
+        return drawn_token(self.asked[number][2], choice, position)
 
     @rule(
         tenant=st.integers(0, 3),
@@ -310,3 +321,15 @@ class PlainSchedulerMachine(SchedulerMachine):
         Tenant("small", pages=(PageQuota(0, 8),), decode=(30, 12), session_pin_pages=3),
     )
     state_rows = 0
+
+
+class DraftingSchedulerMachine(PlainSchedulerMachine):
+    """Up to three drafts a request, which change from right to wrong, shifted or malformed ones."""
+
+    groups: ClassVar = (PageGroup("full", 18), PageGroup("window", 18, window=9))
+    tenants: ClassVar = SchedulerMachine.tenants
+    drafts = 3
+
+    @rule(kind=st.sampled_from(KINDS))
+    def change_drafts(self, kind: DraftKind) -> None:
+        self.drafter.kind = kind

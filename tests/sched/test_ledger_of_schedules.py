@@ -11,7 +11,7 @@ from functools import partial
 import numpy as np
 import pytest
 from fake_runner import FakeRunner
-from scheduler_machine import PAGE, PlainSchedulerMachine, SchedulerMachine
+from scheduler_machine import PAGE, DraftingSchedulerMachine, PlainSchedulerMachine, SchedulerMachine
 from support import Counts
 from test_soak import submit_request
 
@@ -37,7 +37,7 @@ def balanced_amounts(delta: LedgerDelta) -> Counter[tuple[str, str]]:
 
 
 @pytest.mark.rest(keep=1)
-@pytest.mark.parametrize("machine", [SchedulerMachine, PlainSchedulerMachine])
+@pytest.mark.parametrize("machine", [SchedulerMachine, PlainSchedulerMachine, DraftingSchedulerMachine])
 def test_every_range_of_any_schedule_balances(machine: type[SchedulerMachine], slow_counts: Counts) -> None:
     for seed in range(slow_counts(1, 100)):
         choice, m = random.Random(seed), machine()

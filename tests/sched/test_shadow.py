@@ -33,7 +33,7 @@ def make_plan(*sequences: tuple[int, int, list[int], bool], **more: Any) -> Any:
         "state_source": more.pop("source", [-1] * count), "state_target": more.pop("target", [-1] * count),
     }  # fmt: skip
     argument = {name: np.array(values, np.int32) for name, values in arrays.items()}
-    rest = {"table_changes": [{}, {}], "bound": [], "copies": [], "counts_of": {}, **more}
+    rest = {"table_changes": [{}, {}], "bound": [], "copies": [], "counts_of": {}, "decode_rows": 0, **more}
     return SimpleNamespace(tokens=len(token_id), sequences=count, rows=len(logit_row), **argument, **rest)
 
 

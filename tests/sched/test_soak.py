@@ -5,10 +5,11 @@ from __future__ import annotations
 import random
 
 import pytest
-from scheduler_machine import PlainSchedulerMachine, SchedulerMachine
+from scheduler_machine import DraftingSchedulerMachine, PlainSchedulerMachine, SchedulerMachine
 from support import Counts
 
 from zinc_rt.host.errors import UsageError
+from zinc_rt.sched.checks.drafters import KINDS
 from zinc_rt.sched.checks.invariants import find_violations
 from zinc_rt.sched.sampling import Sampling
 from zinc_rt.sched.scheduler import NewRequest
@@ -16,7 +17,7 @@ from zinc_rt.sched.scheduler import NewRequest
 pytestmark = pytest.mark.rest
 
 
-@pytest.mark.parametrize("machine", [SchedulerMachine, PlainSchedulerMachine])
+@pytest.mark.parametrize("machine", [SchedulerMachine, PlainSchedulerMachine, DraftingSchedulerMachine])
 def test_soak_finishes(machine: type[SchedulerMachine], slow_counts: Counts) -> None:
     for seed in range(slow_counts(2, 200)):
         run_soak(machine, random.Random(seed), 150)
@@ -26,6 +27,7 @@ def run_soak(machine: type[SchedulerMachine], choice: random.Random, requests: i
     m = machine()
     while m.number < requests or m.scheduler.live:
         what = choice.random()
+        m.drafter.kind = choice.choice(KINDS)
         if what < 0.25 and m.number < requests and len(m.scheduler.live) < 40:
             submit_request(m, choice)
         elif what < 0.27:
@@ -42,6 +44,8 @@ def run_soak(machine: type[SchedulerMachine], choice: random.Random, requests: i
         assert not find_violations(m.scheduler)
     counts = m.scheduler.counts
     assert counts.parked > 2 and counts.evicted > 5 and m.cache.prefix.counts.hit > 50, "there was no pressure"
+    speculation = m.scheduler.speculation
+    assert speculation is None or 0 < speculation.accepted < speculation.drafted
     m.drain()
 
 

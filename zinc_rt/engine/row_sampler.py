@@ -48,6 +48,7 @@ class RowSampler:
         self._to_count: dict[int, np.ndarray] = {}  # slot -> counts that are not on the device
         self._ring = OutputRing(len(records), vocab)
         self._greedy = SampleForm(vocab, len(records), greedy=True)
+        self._most_rows = runner.variants.limits.rows or len(records)
         self._sampling: set[int] = set()  # bound slots whose rows need, or needed, more than the most likely token
         self._bind(np.flatnonzero(records["state"]))
         self._bias_id = np.zeros((len(records), BIASES), np.int32)
@@ -91,6 +92,8 @@ class RowSampler:
         self._fill_records(views, plan)
         views["sample.row_slot"][:count] = rows
         views["sample.position"][:count] = plan.row_position[:count]
+        if "sample.kept_row" in views:
+            views["sample.kept_row"][:count] = self._list_kept_rows(rows)
         if "sample.end_id" in views:
             views["sample.end_id"][:] = self._end_ids
         if "sample.bias_id" in views:
@@ -167,13 +170,14 @@ class RowSampler:
         Steps that need several of these share one form that covers all, because each form is a graph."""
         slots = len(self._records)
         if (asked >= 0) + biased + (masked > 0) > 1:
-            asked, biased, masked = (TOPS[-1] if asked >= 0 else -1), True, slots
+            asked, biased, masked = (TOPS[-1] if asked >= 0 else -1), True, self._most_rows
         top = None if asked < 0 else min(self._vocab, next(top for top in TOPS if top >= asked))
-        masks = _round_up_count(masked, slots) if masked else 0
-        ends = len(self._end_ids)
+        masks = _round_up_count(masked, self._most_rows) if masked else 0
+        ends, drafts = len(self._end_ids), max(0, self._most_rows - slots) if masks else 0
         return SampleForm(
-            self._vocab, slots, penalty_rows=slots, bias_rows=slots * biased, mask_rows=masks, top=top, ends=ends
-        )
+            self._vocab, slots, penalty_rows=slots, bias_rows=slots * biased, mask_rows=masks, top=top, ends=ends,
+            draft_rows=drafts,
+        )  # fmt: skip
 
     def _bind(self, slots: np.ndarray) -> None:
         """Read the records of newly bound slots: their entries in the ring, and which of them need more than the
@@ -207,7 +211,13 @@ class RowSampler:
         masked = np.flatnonzero(self._records["flags"][rows] & SlotFlag.MASK)
         for at, index in enumerate(masked.tolist()):
             row[index] = at
-            mask[at] = 0 if index in late else plan.mask_of[int(rows[index])]
+            mask[at] = 0 if index in late else plan.mask_of[index]
+
+    def _list_kept_rows(self, slots: np.ndarray) -> np.ndarray:
+        """Return where the logits of each row are kept: the first row of a slot in its own place, i32 [rows]."""
+        rows, drafts = slots.copy(), np.diff(slots, prepend=-1) == 0
+        rows[drafts] = len(self._records) + np.arange(np.count_nonzero(drafts))
+        return rows
 
     def _count_tokens(self, tokens: np.ndarray, prompt: int) -> np.ndarray:
         counts = np.bincount(tokens[prompt:], minlength=self._vocab).astype(np.uint32)

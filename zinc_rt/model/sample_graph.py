@@ -15,7 +15,7 @@ from zinc_rt.ir.verify import verify_graph
 LOGITS = "request[slot].logits"
 TOKEN = "request[slot].next_token"  # the most likely one, of the model's own ARGMAX
 RECORD_TABLE = "slots.record"
-KEPT_LOGITS = "slots.logits"  # of each slot's last row, in forms with masks: a late mask draws from it
+KEPT_LOGITS = "slots.logits"  # of each slot's row, in forms with masks: a late mask draws from it
 COUNTS = "state.token_counts"
 DRAWN = "sample.token"
 BIASES = 300  # maximum number of biased ids per request
@@ -26,9 +26,8 @@ RING_ENTRIES = 1024  # a power of two
 @dataclass(frozen=True, slots=True)
 class SampleForm:
     """The form of the sampling nodes. `greedy`: every row is assigned its most likely token, and the other fields
-    except `slots` have no effect. `top`: the number of alternatives with log-probabilities, in addition to the
-    token's;
-    None: no log-probabilities."""
+    except `slots` have no effect. `draft_rows`: rows of a step in addition to one for each slot. `top`: the number
+    of alternatives with log-probabilities, in addition to the token's; None: no log-probabilities."""
 
     vocab: int
     slots: int
@@ -37,6 +36,7 @@ class SampleForm:
     mask_rows: int = 0
     top: int | None = None
     ends: int = 1
+    draft_rows: int = 0
     greedy: bool = False
 
     @property
@@ -55,7 +55,8 @@ def add_sampling(forward: OpGraph, form: SampleForm) -> OpGraph:
     the nodes that sample and deliver.
 
     The records of the step's sequences are in its step block; the first dispatch stores them. With masks, each
-    row's logits are kept in `KEPT_LOGITS` for `build_late_draw_graph`.
+    row's logits are kept in `KEPT_LOGITS` for `build_late_draw_graph`: in its slot's row, or in one after those of
+    the slots if it is a draft's.
     """
     builder = Builder(f"{forward.name}-{form.name}", forward.stage)
     for spec in forward.buffers.values():
@@ -65,8 +66,8 @@ def add_sampling(forward: OpGraph, form: SampleForm) -> OpGraph:
         builder.node(node.op, node.inputs, node.outputs, layer=node.layer, label=node.label, **node.attrs)
     if form.mask_rows:
         kept = _add_kept_logits(builder, form)
-        row_slot = builder.buffer("sample.row_slot", ("rows",), INDEX, "step")
-        builder.node(Op.STORE_REQUEST_STATE, (LOGITS, row_slot, kept), (kept,), label="kept_logits")
+        row = builder.buffer("sample.kept_row" if form.draft_rows else "sample.row_slot", ("rows",), INDEX, "step")
+        builder.node(Op.STORE_REQUEST_STATE, (LOGITS, row, kept), (kept,), label="kept_logits")
     builder.node(Op.BARRIER, (record,), ())
     return _add_delivery(builder, TOKEN) if form.greedy else _add_draw(builder, form, LOGITS)
 
@@ -98,7 +99,7 @@ def _add_records(builder: Builder, form: SampleForm, count: Dim) -> str:
 
 
 def _add_kept_logits(builder: Builder, form: SampleForm) -> str:
-    return builder.buffer(KEPT_LOGITS, (form.slots, form.vocab), ACTIVATION, "state")
+    return builder.buffer(KEPT_LOGITS, (form.slots + form.draft_rows, form.vocab), ACTIVATION, "state")
 
 
 def _add_draw(builder: Builder, form: SampleForm, logits: str) -> OpGraph:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
+
 import numpy as np
 
 from zinc_rt.sched.forking import begin_choices, fork_choices
 from zinc_rt.sched.late import split_late_rows
-from zinc_rt.sched.plan import NO_CANDIDATE, Batch, Drawn, StepPiece, StepPlan
+from zinc_rt.sched.plan import NO_CANDIDATE, ORDINALS, Batch, Drawn, RowLogprobs, StepPiece, StepPlan
 from zinc_rt.sched.planning import list_checkpoints
 from zinc_rt.sched.request import GENERATED, LAST_TOKEN, POSITION, TERMINAL, Request, State
 from zinc_rt.sched.state import SchedulerState
@@ -14,17 +17,42 @@ from zinc_rt.sched.usage.ledger import DrawnTokens, RunnerCounts, StepKind
 
 
 def commit_step(s: SchedulerState, plan: StepPlan, drawn: Drawn, device: RunnerCounts) -> Batch:
-    """Commit the sampled tokens of a step; late rows are set aside. `device`: the runner's counts of its work."""
+    """Commit the sampled tokens of a step; late rows are set aside. `device`: the runner's counts of its work.
+
+    A row of a draft is committed after the row before it, if the draft is the token that this row sampled.
+    """
     s.counts.steps += 1
     s.counts.computed += plan.tokens
     _begin_accounts(s)
     if plan.tokens and plan.decodes:
         _charge_decodes(s, plan)
+    first, first_drawn, further = _split_drafts(s, plan, drawn)
     if plan.late:
-        plan, drawn, late = split_late_rows(s, plan, drawn)
+        first, first_drawn, late = split_late_rows(s, first, first_drawn)
         for row in late:
             if row.piece is not None:
                 _charge_prompt(s, row.piece)
+    advanced: dict[Request, None] = {}
+    batches = [_commit_rows(s, first, first_drawn, advanced)]
+    while len(rows := further[_follow_committed(s, plan, further)]):
+        accepted = plan.take_rows(rows, s.slots)
+        accepted.prompts = []
+        batches.append(_commit_rows(s, accepted, drawn.take(rows), advanced))
+        _charge_accepted(s, accepted)
+        further = np.setdiff1d(further, rows)
+    for request in advanced:
+        if request.state not in TERMINAL and request.mask is not None:
+            s.fills.refill(request.mask)
+    if plan.drafts:
+        _record_acceptance(s, plan, further)
+    if s.ledger is not None and s.generated is not None:
+        s.ledger.add(s.generated, device)
+    ended, s.ended = tuple(s.ended), []
+    return _join_batches(s.counts.steps, batches, ended)
+
+
+def _commit_rows(s: SchedulerState, plan: StepPlan, drawn: Drawn, advanced: dict[Request, None]) -> Batch:
+    """Commit at most one row of each slot. `advanced` receives the requests whose masks accepted a token."""
     tokens = drawn.tokens[: plan.rows]
     drew = [piece.request for piece in plan.prompts if piece.draws]  # behind the decodes, a row each
     bad = [] if _has_only_finite(drawn) else np.flatnonzero(drawn.nonfinite[: plan.rows] >= 0).tolist()
@@ -52,11 +80,63 @@ def commit_step(s: SchedulerState, plan: StepPlan, drawn: Drawn, device: RunnerC
         if request is not None and request.state not in TERMINAL and s.ends.is_end(request, int(tokens[index])):
             s.end(request, State.FINISHED, "stop")
     if s.masked:
-        _advance_masks(s, plan, tokens, drew, skipped)
+        _advance_masks(s, plan, tokens, drew, skipped, advanced)
     _update_decodes(s, plan, drew)
-    if s.ledger is not None and s.generated is not None:
-        s.ledger.add(s.generated, device)
     return _make_batch(s, plan, drawn, drew, sorted(bad + skipped))
+
+
+# --- drafts
+
+
+def _split_drafts(s: SchedulerState, plan: StepPlan, drawn: Drawn) -> tuple[StepPlan, Drawn, np.ndarray]:
+    """Return the plan with the first row of each slot, its tokens, and the other rows, those of drafts."""
+    if not plan.drafts:
+        return plan, drawn, ORDINALS[:0]
+    rows = ORDINALS[: plan.rows]
+    after_draft = np.diff(plan.row_slot[: plan.rows], prepend=-1) == 0
+    return plan.take_rows(rows[~after_draft], s.slots), drawn.take(rows[~after_draft]), rows[after_draft]
+
+
+def _follow_committed(s: SchedulerState, plan: StepPlan, rows: np.ndarray) -> np.ndarray:
+    """Return which rows come next, bool: their input is the last token of a request that decodes."""
+    slots, inputs = plan.row_slot[rows], plan.logit_row[rows]
+    follows: np.ndarray = s.slots.decoding[slots] & (s.slots.position[slots] == plan.position[inputs])
+    return follows & (s.slots.last_token[slots] == plan.token_id[inputs])
+
+
+def _charge_accepted(s: SchedulerState, plan: StepPlan) -> None:
+    """Count rows after accepted drafts, which `_charge_decodes` counted as rejected."""
+    decodes = plan.decode_set
+    assert decodes is not None
+    if s.generated is not None:
+        s.generated.counts[StepKind.DRAFT_REJECTED] -= decodes.by_tenant
+    _charge_decode_rates(s, decodes.charges)
+
+
+def _record_acceptance(s: SchedulerState, plan: StepPlan, rejected: np.ndarray) -> None:
+    """Record for each request with drafts how many were accepted. `rejected`: the rows of the others."""
+    assert s.speculation is not None
+    slots, counts = np.unique(plan.row_slot[: plan.decode_rows], return_counts=True)
+    wrong = dict(zip(*np.unique(plan.row_slot[rejected], return_counts=True), strict=True))
+    for slot, count in zip(slots.tolist(), (counts - 1).tolist(), strict=True):
+        request = s.slots.requests[slot]
+        if count and request is not None and request.state is State.DECODE:
+            accepted = count - int(wrong.get(slot, 0))
+            s.speculation.record(request.number, request.choice, request.length, count, accepted)
+
+
+def _join_batches(step: int, batches: list[Batch], ended: tuple[tuple[int, int, str], ...]) -> Batch:
+    """Return the tokens of all batches in order."""
+    if len(batches) == 1:
+        return replace(batches[0], ended=ended)
+    requests, choices, tokens = (
+        np.concatenate([getattr(batch, name) for batch in batches]) for name in ("requests", "choice", "tokens")
+    )
+    parts = [batch.logprobs for batch in batches if batch.logprobs is not None]
+    return Batch(step, requests, choices, tokens, RowLogprobs.join(parts) if parts else None, ended)
+
+
+# --- accounts
 
 
 def _begin_accounts(s: SchedulerState) -> None:
@@ -64,7 +144,7 @@ def _begin_accounts(s: SchedulerState) -> None:
     result = s.generated
     if result is None:
         return
-    counts, pages = result.counts, result.pages
+    counts, pages, result.drawn = result.counts, result.pages, None
     counts[:] = 0
     counts[StepKind.SLOT_STEPS] = s.slot_steps
     tenants = len(s.tenants)
@@ -78,10 +158,7 @@ def _begin_accounts(s: SchedulerState) -> None:
 
 def _note_latencies(s: SchedulerState, plan: StepPlan, bad: list[int]) -> None:
     """Pass the time of each sampled token to the ledger, measured from the request's arrival or its last token."""
-    if s.generated is None:
-        return
-    s.generated.drawn = None
-    if plan.rows == len(bad):
+    if s.generated is None or plan.rows == len(bad):
         return
     slots, decodes = s.slots, plan.decode_set
     assert decodes is not None
@@ -91,8 +168,10 @@ def _note_latencies(s: SchedulerState, plan: StepPlan, bad: list[int]) -> None:
     elif plan.rows == plan.decodes:
         rows = decodes.index
     now_ns = s.clock_ns()
-    s.generated.drawn = DrawnTokens(
-        slots.tenants[rows].copy(), slots.drew[rows].copy(), now_ns - slots.since_ns[rows]
+    drawn = DrawnTokens(slots.tenants[rows].copy(), slots.drew[rows].copy(), now_ns - slots.since_ns[rows])
+    before = s.generated.drawn
+    s.generated.drawn = (
+        drawn if before is None else DrawnTokens(*map(np.concatenate, zip(before, drawn, strict=True)))
     )
     slots.since_ns[rows], slots.drew[rows] = now_ns, True
 
@@ -127,13 +206,26 @@ def _commit_decodes(s: SchedulerState, plan: StepPlan, tokens: np.ndarray) -> No
 
 
 def _charge_decodes(s: SchedulerState, plan: StepPlan) -> None:
-    """Charge the inputs of a step's decodes, including those whose token is sampled late."""
+    """Charge the inputs of a step's decodes, including those whose token is sampled late, and their drafts, whose
+    rows are counted as rejected until they are accepted."""
     decodes = plan.decode_set
     assert decodes is not None
+    s.service.charge_each(decodes.charges)
+    _charge_decode_rates(s, decodes.charges)
     if s.generated is not None:
         s.generated.counts[StepKind.DECODE_INPUTS] += decodes.by_tenant
-    s.service.charge_each(decodes.charges)
-    for tenant, count in decodes.charges:
+    if plan.drafts:
+        of_rows = s.slots.tenants[plan.row_slot[: plan.decode_rows]]
+        drafts = np.bincount(of_rows, minlength=len(decodes.by_tenant)) - decodes.by_tenant
+        s.service.charge_each(enumerate(drafts.tolist()))
+        if s.generated is not None:
+            s.generated.counts[StepKind.DRAFT_INPUTS] += drafts
+            s.generated.counts[StepKind.DRAFT_REJECTED] += drafts
+
+
+def _charge_decode_rates(s: SchedulerState, charges: Iterable[tuple[int, int]]) -> None:
+    """Charge the tenants' decode rates: (tenant, tokens)."""
+    for tenant, count in charges:
         bucket = s.buckets[tenant][1]
         if bucket is not None:
             bucket.charge(count, s.now_ns)
@@ -250,9 +342,15 @@ def _charge_first_token(s: SchedulerState, request: Request) -> None:
 
 
 def _advance_masks(
-    s: SchedulerState, plan: StepPlan, tokens: np.ndarray, drawn_rows: list[Request], skipped: list[int]
+    s: SchedulerState,
+    plan: StepPlan,
+    tokens: np.ndarray,
+    drawn_rows: list[Request],
+    skipped: list[int],
+    advanced: dict[Request, None],
 ) -> None:
-    """Pass the sampled tokens to the masks; complete requests end, and requests that cannot continue fail."""
+    """Pass the sampled tokens to the masks; complete requests end, and requests that cannot continue fail. The
+    others are added to `advanced`: their masks are filled when no further token of the step follows."""
     for row, slot in enumerate(plan.row_slot[: plan.rows].tolist()):
         if slot not in s.masked or row in skipped:
             continue
@@ -265,7 +363,7 @@ def _advance_masks(
         elif request.mask.complete:
             s.end(request, State.FINISHED, "stop")
         else:
-            s.fills.refill(request.mask)
+            advanced[request] = None
 
 
 def _fail(s: SchedulerState, request: Request | None, reason: str) -> None:
@@ -333,5 +431,4 @@ def _make_batch(
         kept = np.setdiff1d(np.arange(plan.rows), bad)
         numbers, choices, tokens = numbers[kept], choices[kept], tokens[kept]
         logprobs = None if logprobs is None else logprobs.take(kept)
-    ended, s.ended = tuple(s.ended), []
-    return Batch(s.counts.steps, numbers, choices, tokens, logprobs, ended)
+    return Batch(s.counts.steps, numbers, choices, tokens, logprobs)

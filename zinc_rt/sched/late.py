@@ -5,8 +5,6 @@ A late row is committed only once its token is drawn. Until then its request tak
 
 from __future__ import annotations
 
-from copy import copy
-
 import numpy as np
 
 from zinc_rt.sched.plan import Drawn, LateRow, StepPlan
@@ -15,24 +13,27 @@ from zinc_rt.sched.state import SchedulerState
 
 
 def settle_masks(s: SchedulerState, plan: StepPlan) -> None:
-    """Add the masks of the plan's rows to it, waiting briefly for masks that are being filled."""
-    plan.mask_of.clear()
-    plan.late.clear()
+    """Add the masks of the plan's rows to it, waiting briefly for masks that are being filled. Those of draft rows
+    are there already."""
     if not s.masked:
         return
-    rows = [(row, slot) for row, slot in enumerate(plan.row_slot[: plan.rows].tolist()) if slot in s.masked]
+    rows = [
+        (row, slot)
+        for row, slot in enumerate(plan.row_slot[: plan.rows].tolist())
+        if slot in s.masked and row not in plan.mask_of
+    ]
     s.fills.settle(s.masked[slot] for _, slot in rows)
     for row, slot in rows:
         words = s.fills.words(s.masked[slot])
         if words is None:
             plan.late.append(row)
         else:
-            plan.mask_of[slot] = words
+            plan.mask_of[row] = words
 
 
 def split_late_rows(s: SchedulerState, plan: StepPlan, drawn: Drawn) -> tuple[StepPlan, Drawn, list[LateRow]]:
     """Return a plan that ran, and its tokens, without the late rows, and these rows. A row without finite logits
-    is not included: it fails.
+    is not included: it fails. The plan has one row of each slot.
     """
     late = plan.list_undrawn(drawn.nonfinite)
     draws = [piece for piece in plan.prompts if piece.draws]
@@ -46,12 +47,8 @@ def split_late_rows(s: SchedulerState, plan: StepPlan, drawn: Drawn) -> tuple[St
         rows.append(LateRow(request, int(plan.row_position[row]), piece))
         s.late[request] = rows[-1]
     s.counts.masks_late += len(rows)
-    kept, rest = np.setdiff1d(np.arange(plan.rows), late), copy(plan)
-    rest.prompts = [piece for piece in plan.prompts if all(piece is not row.piece for row in rows)]
-    _set_rows(s, rest, plan.row_slot[kept], plan.row_position[kept], int((kept < plan.decodes).sum()))
-    logprobs = None if drawn.logprobs is None else drawn.logprobs.take(kept)
-    skipped = None if drawn.skipped is None else drawn.skipped[kept]
-    return rest, Drawn(drawn.tokens[kept], drawn.nonfinite[kept], logprobs, skipped), rows
+    kept = np.setdiff1d(np.arange(plan.rows), late)
+    return plan.take_rows(kept, s.slots), drawn.take(kept), rows
 
 
 def find_ready_late_rows(s: SchedulerState) -> list[LateRow]:
@@ -81,14 +78,7 @@ def plan_late(s: SchedulerState) -> StepPlan | None:
             plan.prompts.append(row.piece)
     slots = np.array([row.request.slot for row in ready], np.int32)
     positions = np.array([row.position for row in ready], np.int32)
-    _set_rows(s, plan, slots, positions, sum(row.piece is None for row in ready))
+    plan.set_rows(plan.logit_row, slots, positions, sum(row.piece is None for row in ready), s.slots)
     plan.slot[: plan.decodes] = slots[: plan.decodes]
     settle_masks(s, plan)
     return plan
-
-
-def _set_rows(s: SchedulerState, plan: StepPlan, slots: np.ndarray, positions: np.ndarray, decodes: int) -> None:
-    """Change a plan's rows; the first `decodes` are from decoding requests."""
-    plan.rows, plan.decodes = len(slots), decodes
-    plan.row_slot, plan.row_position = slots, positions
-    plan.decode_set = s.slots.make_set(slots[:decodes])

@@ -106,6 +106,12 @@ class MaskFills:
         fill = self._fills[id(mask)]
         return fill.words if fill.ended_ns is not None and not fill.failure() else None
 
+    def take(self, mask: TokenMask) -> np.ndarray | None:
+        """Return the words of a mask and forget it; None if it is not filled."""
+        words = self.words(mask)
+        self.drop(mask)
+        return words
+
     def failure(self, mask: TokenMask) -> str:
         """Return the reason for which the mask's request has to fail, or ""."""
         return self._fills[id(mask)].failure()

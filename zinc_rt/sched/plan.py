@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from zinc_rt.sched.kv.kv_cache import PageCopy
 from zinc_rt.sched.request import Request
-from zinc_rt.sched.slots import DecodeSet
+from zinc_rt.sched.slots import DecodeSet, Slots
 
 ORDINALS = np.arange(1 << 16, dtype=np.int32)
 _NO_NUMBERS = np.empty(0, np.int64)
@@ -30,6 +31,12 @@ class RowLogprobs:
     def take(self, rows: np.ndarray) -> RowLogprobs:
         return RowLogprobs(self.logprob[rows], self.top_ids[rows], self.top_logprobs[rows])
 
+    @staticmethod
+    def join(parts: Sequence[RowLogprobs]) -> RowLogprobs:
+        """Return the rows of all parts in order."""
+        names = ("logprob", "top_ids", "top_logprobs")
+        return RowLogprobs(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
+
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
@@ -42,11 +49,17 @@ class Drawn:
     logprobs: RowLogprobs | None = None
     skipped: np.ndarray | None = None
 
+    def take(self, rows: np.ndarray) -> Drawn:
+        """Return these rows only."""
+        logprobs = None if self.logprobs is None else self.logprobs.take(rows)
+        skipped = None if self.skipped is None else self.skipped[rows]
+        return Drawn(self.tokens[rows], self.nonfinite[rows], logprobs, skipped)
+
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """The output of a step: for each row the request's number, its choice and the token, and (number, choice,
-    reason) of finished choices."""
+    """The output of a step: for each token the request's number, its choice and the token, and (number, choice,
+    reason) of finished choices. A choice has several tokens, in order, if drafts were accepted."""
 
     step: int
     requests: np.ndarray = field(default_factory=lambda: _NO_NUMBERS)  # i64
@@ -79,8 +92,10 @@ class LateRow:
 class StepPlan:
     """A step as arrays, which all steps reuse: the contents are valid until the next step is planned.
 
-    Decodes come first, then `prompts`; a sequence's tokens are adjacent and ascending. The runner fills the
-    device's step block from it, whether the scheduler or an Engine's caller planned the step.
+    Decodes come first, then `prompts`; a sequence's tokens are adjacent and ascending. A decode has its last token
+    and its drafts, with a row of logits for each; a prompt has a row for its last token at most. `drafts`: all
+    draft tokens of the decodes. The runner fills the device's step block from the plan, whether the scheduler or
+    an Engine's caller planned the step.
 
     i32 [step_tokens], the first `tokens` valid: token_id, position, slot, sequence. i32 [slots], the first
     `sequences`: state_source and state_target, the rows of recurrent state, -1 without. i32 [most_rows],
@@ -97,6 +112,7 @@ class StepPlan:
     sequences: int = 0
     rows: int = 0
     decodes: int = 0
+    drafts: int = 0
     token_id: np.ndarray = field(init=False)
     position: np.ndarray = field(init=False)
     slot: np.ndarray = field(init=False)
@@ -111,10 +127,11 @@ class StepPlan:
     copies: list[PageCopy] = field(default_factory=list)  # to be done before the step
     counts_of: dict[int, np.ndarray] = field(default_factory=dict)  # penalised slot just bound: its tokens so far
     bias_of: dict[int, dict[int, float]] = field(default_factory=dict)  # biased slot just bound: what to add
-    mask_of: dict[int, np.ndarray] = field(default_factory=dict)  # masked slot with a row: TokenMask.fill's words
+    mask_of: dict[int, np.ndarray] = field(default_factory=dict)  # row of a masked slot: TokenMask.fill's words
     late: list[int] = field(default_factory=list)  # rows that draw nothing: their masks are not filled yet
     prompts: list[StepPiece] = field(default_factory=list)
     decode_set: DecodeSet | None = None
+    laid_out: DecodeSet | None = None  # whose slots are in the arrays, one token each
 
     def __post_init__(self) -> None:
         for name in ("token_id", "position", "slot", "sequence"):
@@ -126,27 +143,54 @@ class StepPlan:
         self.table_changes = [{} for _ in range(self.groups)]
 
     @property
-    def prompt_tokens(self) -> int:
-        """Return the tokens of prompts that the step computes."""
+    def decode_rows(self) -> int:
+        """Return the number of tokens of decodes, which are first in the step and have a row each."""
+        return self.decodes + self.drafts
+
+    @property
+    def batched_tokens(self) -> int:
+        """Return the number of tokens in addition to one for each decode: those of prompts and drafts."""
         return self.tokens - self.decodes
 
     @property
     def context(self) -> int:
         """Return the tokens that the step's sequences read, each sequence up to its last token in the step."""
         decodes = 0 if self.decode_set is None else self.decode_set.context
-        return decodes + sum(piece.last for piece in self.prompts)
+        return decodes + self.drafts + sum(piece.last for piece in self.prompts)
 
     def clear(self, number: int) -> None:
         """Start a new step."""
         self.number = number
-        self.tokens = self.sequences = self.rows = self.decodes = 0
+        self.tokens = self.sequences = self.rows = self.decodes = self.drafts = 0
         self.prompts.clear()
+        self.mask_of.clear()
+        self.late.clear()
 
     def list_undrawn(self, nonfinite: np.ndarray) -> list[int]:
         """Return the late rows that are still to be sampled, without those that have non-finite logits, which
         fail. `nonfinite`: see Drawn.
         """
         return [row for row in self.late if not 0 <= nonfinite[row] < NO_CANDIDATE]
+
+    def take_rows(self, rows: np.ndarray, slots: Slots) -> StepPlan:
+        """Return a plan with these rows only, at most one of each slot, and all prompts whose rows are among
+        them or that have none."""
+        taken, decodes = copy(self), rows[rows < self.decode_rows]
+        drawing = [piece for piece in self.prompts if piece.draws]
+        gone = set(range(len(drawing))) - set((rows[len(decodes) :] - self.decode_rows).tolist())
+        omitted = {id(drawing[index]) for index in gone}
+        taken.prompts = [piece for piece in self.prompts if id(piece) not in omitted]
+        taken.late = np.flatnonzero(np.isin(rows, self.late)).tolist()
+        taken.set_rows(self.logit_row[rows], self.row_slot[rows], self.row_position[rows], len(decodes), slots)
+        return taken
+
+    def set_rows(
+        self, logit_row: np.ndarray, slot: np.ndarray, position: np.ndarray, decodes: int, slots: Slots
+    ) -> None:
+        """Replace the rows; the first `decodes` are of decoding requests, one of each."""
+        self.rows, self.decodes, self.drafts = len(slot), decodes, 0
+        self.logit_row, self.row_slot, self.row_position = logit_row, slot, position
+        self.decode_set = slots.make_set(slot[:decodes])
 
     def add_sequence(
         self, slot: int, tokens: Sequence[int] | np.ndarray, first: int, rows: tuple[int, int]

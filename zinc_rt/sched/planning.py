@@ -1,4 +1,4 @@
-"""Plan a step: one token for each decoding request, then prompt chunks up to the step's limits.
+"""Plan a step: each decoding request's last token with its drafts, then prompt chunks up to the step's limits.
 
 A step takes at most `step_tokens`. While a request whose class has a latency budget decodes, or waits for its
 first token, the expected time of the step is limited as well: prompts get fewer tokens, and if that is not
@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from zinc_rt.sched import preempt
+from zinc_rt.sched.drafting import Drafts, draft_tokens
 from zinc_rt.sched.forking import fork_choices
 from zinc_rt.sched.late import find_ready_late_rows, settle_masks
 from zinc_rt.sched.plan import ORDINALS, StepPiece, StepPlan
@@ -40,7 +41,8 @@ def plan_step(s: SchedulerState) -> StepPlan:
     gap = _find_gap_budget(s, decodes)
     if gap is not None:
         decodes = _limit_to_budget(s, decodes, gap, LEAST_PROMPT if prompts else 0)
-    _plan_decodes(s, plan, decodes)
+    drafts = draft_tokens(s, decodes, prompts, gap)
+    _plan_decodes(s, plan, decodes, drafts)
     if prompts:
         _plan_prompts(s, plan, prompts, gap)
     if prompts and not plan.tokens and preempt.relieve(s, prompts[0]):
@@ -165,19 +167,29 @@ def _limit_to_budget(s: SchedulerState, decodes: DecodeSet, budget: GapBudget, p
     return s.slots.make_set(np.sort(np.concatenate([slots[~lower], chosen])))
 
 
-def _plan_decodes(s: SchedulerState, plan: StepPlan, decodes: DecodeSet) -> None:
+def _plan_decodes(s: SchedulerState, plan: StepPlan, decodes: DecodeSet, drafts: Drafts | None) -> None:
+    """Add the last token of each decode and its drafts, which are in the history, with a row for each token."""
     slots, index, n = s.slots, decodes.index, len(decodes.slots)
-    plan.decodes = plan.tokens = plan.sequences = plan.rows = n
-    if plan.decode_set is not decodes:  # else all of this is there from the step before
-        plan.decode_set = decodes
-        plan.slot[:n] = plan.row_slot[:n] = decodes.slots
-        plan.sequence[:n] = plan.logit_row[:n] = ORDINALS[:n]
+    position, places = slots.position[index], decodes.places
+    if drafts is None:
+        rows, of, token_id = n, ORDINALS[:n], slots.last_token[index]
+    else:
+        of = np.repeat(ORDINALS[:n], drafts.counts + 1)
+        rows = len(of)
+        position = position[of] + ORDINALS[:rows] - np.searchsorted(of, of)
+        token_id = slots.flat[places[of] + position]
+        plan.mask_of.update(drafts.masks)
+    plan.decode_set = decodes
+    if plan.laid_out is not decodes or drafts is not None:  # else all of this is there from the step before
+        plan.laid_out = decodes if drafts is None else None
+        plan.slot[:rows] = plan.row_slot[:rows] = decodes.slots[of]
+        plan.sequence[:rows], plan.logit_row[:rows] = of, ORDINALS[:rows]
+    plan.decodes, plan.drafts, plan.sequences = n, rows - n, n
+    plan.tokens = plan.rows = rows
     if not n:
         return
-    position = slots.position[index]
-    plan.position[:n] = position
-    plan.token_id[:n] = slots.last_token[index]
-    np.add(position, 1, out=plan.row_position[:n])
+    plan.position[:rows], plan.token_id[:rows] = position, token_id
+    np.add(position, 1, out=plan.row_position[:rows])
     if s.cache.rows is not None:
         plan.state_source[:n] = slots.source[index]
         plan.state_target[:n] = slots.target[index]
@@ -225,7 +237,7 @@ def _count_affordable_tokens(
     if maximum <= LEAST_PROMPT:
         return maximum
     assert prompt.holding is not None
-    context, tokens = plan.context + prompt.holding.computed, plan.prompt_tokens
+    context, tokens = plan.context + prompt.holding.computed, plan.batched_tokens
     room = s.cost.prompt_tokens(budget_ns, plan.decodes, context, tokens + maximum) - tokens
     if room >= maximum:
         return maximum

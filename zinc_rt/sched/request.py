@@ -55,7 +55,7 @@ class NewRequest:
     `digests`: of its prompt's pages, computed by the submitter; `end_tokens`: the model's own. The last
     `generated` of `tokens` were generated earlier, as its `choice`, by the request from which `capsule` was
     created. `session`: a number, 0 for none. `mask`: constrains its answers, with its state after `generated`
-    tokens; each choice gets a fork.
+    tokens; each choice gets a fork. `drafts`: the most draft tokens in a step, None for the scheduler's limit.
     """
 
     number: int
@@ -72,6 +72,7 @@ class NewRequest:
     generated: int = 0
     choice: int = 0  # of the first
     mask: TokenMask | None = None
+    drafts: int | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -116,6 +117,7 @@ class Request:
     failures: int = 0  # steps that failed while it was in them
     siblings: list[Request] = field(default_factory=list)  # choices that begin when its prompt is computed
     reason: str = ""  # why it ended
+    drafts: int | None = None  # the most draft tokens in a step, None: the scheduler's limit
     most_placed: int = field(
         init=False
     )  # tokens that are ever computed for it: the last is drawn, and not computed

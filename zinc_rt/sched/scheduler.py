@@ -22,6 +22,7 @@ from zinc_rt.sched.admission import admit
 from zinc_rt.sched.checks import invariants
 from zinc_rt.sched.commit import commit_step
 from zinc_rt.sched.configure import check_quotas, configure
+from zinc_rt.sched.drafting import make_speculation
 from zinc_rt.sched.kv.capsule import Capsule, drop, snapshot
 from zinc_rt.sched.kv.kv_cache import KvCache
 from zinc_rt.sched.kv.prefix import digest_chain
@@ -30,6 +31,7 @@ from zinc_rt.sched.plan import Batch, Drawn, StepPlan
 from zinc_rt.sched.planning import plan_step
 from zinc_rt.sched.recovery import end_retry, recover_step
 from zinc_rt.sched.request import RUNNING, NewRequest, Request, State, list_end_tokens, make_record
+from zinc_rt.sched.speculation import Drafter
 from zinc_rt.sched.state import SchedulerLimits, SchedulerState, StepTimes
 from zinc_rt.sched.tenant import Priority, Tenant
 from zinc_rt.sched.usage.ledger import RunnerCounts, UsageLedger
@@ -66,7 +68,8 @@ class TenantUsage:
 
 
 class Scheduler(SchedulerState):
-    """The scheduler. `clock_ns`: monotonic. `vocab`: the number of tokens in a mask. `submit`, `cancel`, `hold`,
+    """The scheduler. `clock_ns`: monotonic. `vocab`: the number of token ids. `drafter`: proposes up to
+    `limits.drafts` tokens for each decode, for a model without recurrent state. `submit`, `cancel`, `hold`,
     `resume` and `configure` may be called from any thread, all other methods from one."""
 
     def __init__(
@@ -79,9 +82,12 @@ class Scheduler(SchedulerState):
         *,
         ledger: UsageLedger | None = None,
         vocab: int = 0,
+        drafter: Drafter | None = None,
     ) -> None:
         super().__init__(limits, tenants, cache, clock_ns, ledger, vocab)
         self.runner = runner
+        if drafter is not None:
+            self.speculation = make_speculation(self, drafter)
         self.failed: Callable[[Exception, StepPlan], None] = lambda error, plan: (
             None
         )  # hears of a step that failed
@@ -229,7 +235,10 @@ class Scheduler(SchedulerState):
             return self._recover(error, plan)
         computed_ns = self.clock_ns()
         if plan.tokens:
-            self.cost.observe(plan.prompt_tokens, plan.decodes, plan.context, computed_ns - planned_ns)
+            took_ns = computed_ns - planned_ns
+            self.cost.observe(plan.batched_tokens, plan.decodes, plan.context, took_ns)
+            if self.speculation is not None and not plan.prompts:
+                self.speculation.observe(plan.decodes, plan.tokens, took_ns)
         batch = self.commit(plan, drawn)
         if self.observers:
             times = StepTimes(began_ns, planned_ns, computed_ns, self.clock_ns())
@@ -310,6 +319,7 @@ class Scheduler(SchedulerState):
             request = Request(
                 new.number, new.tenant, priority, tokens, len(tokens) - new.generated, sampling, new.within,
                 digests, row, self.now_ns, choice, new.session, new.deadline_ns, ends, new.capsule, mask,
+                drafts=new.drafts,
             )  # fmt: skip
             requests.append(request)
         return requests

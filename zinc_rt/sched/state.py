@@ -23,6 +23,7 @@ from zinc_rt.sched.request import POSITION, RUNNING, TERMINAL, EndTokens, Reques
 from zinc_rt.sched.sessions import SessionPins
 from zinc_rt.sched.share import ServiceCounters, Shares
 from zinc_rt.sched.slots import Slots
+from zinc_rt.sched.speculation import Speculation
 from zinc_rt.sched.step_cost import PREDICTED, MeasuredCost, StepCost
 from zinc_rt.sched.tenant import (
     BANDS,
@@ -50,7 +51,8 @@ class SchedulerLimits:
     predicts it before it is measured. A paused request keeps its slot for `hold_ns` and lives for
     `client_timeout_ns` and for `client_timeout_steps` steps of others, whichever ends first; a session's pages
     stay for `session_ttl_ns`. `submission_ns`: the time that a step with prompts may take by `cost`, because the
-    device's driver ends longer ones; None: any. `check_every`: steps between checks of all invariants, 0: never.
+    device's driver ends longer ones; None: any. `drafts`: the most draft tokens of a request in a step.
+    `check_every`: steps between checks of all invariants, 0: never.
     """
 
     slots: int
@@ -63,6 +65,7 @@ class SchedulerLimits:
     client_timeout_steps: int = CLIENT_TIMEOUT_STEPS
     session_ttl_ns: int = 1800 * SECOND_NS
     submission_ns: int | None = None
+    drafts: int = 0
     check_every: int = 256
     classes: Classes = field(default_factory=lambda: CLASSES)
     cost: StepCost = PREDICTED
@@ -172,8 +175,8 @@ class SchedulerState:
         count = len(tenants)
         for number, tenant in enumerate(tenants):
             cache.set_quotas(number, tenant.pages or [PageQuota() for _ in cache.groups])
-        rows = [cache.state_rows - 1] if cache.state_rows else []
-        self.shares = Shares([limits.slots, *(group.pages for group in cache.groups), *rows])
+        states = [cache.state_rows - 1] if cache.state_rows else []
+        self.shares = Shares([limits.slots, *(group.pages for group in cache.groups), *states])
         self.service = ServiceCounters({number: tenant.weight_units for number, tenant in enumerate(tenants)})
         self.buckets = [self.make_buckets(tenant) for tenant in tenants]
         self.slots = Slots(limits.slots, limits.ctx, -(-limits.ctx // cache.page_tokens), len(cache.groups), count)
@@ -208,7 +211,10 @@ class SchedulerState:
             GapBudget(row.gap_ns, item) for item, row in limits.classes.items() if row.gap_ns is not None
         ]
         self.last_turn = -1  # the last slot that decoded when those of lower classes took turns
-        self.plan = StepPlan(limits.step_tokens, limits.slots, len(cache.groups))
+        rows = min(limits.step_tokens, limits.slots * (1 + limits.drafts))
+        self.plan = StepPlan(limits.step_tokens, limits.slots, len(cache.groups), most_rows=rows)
+        self.vocab = vocab
+        self.speculation: Speculation | None = None
         self.generated: StepUsage | None = None
         self.begin_accounts()
         self.copies: list[PageCopy] = []
@@ -485,6 +491,8 @@ class SchedulerState:
         request.reason = reason
         if request.mask is not None:
             self.fills.drop(request.mask)
+        if self.speculation is not None:
+            self.speculation.forget(request.number, request.choice)
         choices = self.live[request.number]
         choices.remove(request)
         if not choices:

@@ -232,7 +232,7 @@ def i13(s: SchedulerState) -> str | None:
     plan = s.plan
     if not _is_in_flight(s):
         return None
-    if plan.tokens > s.limits.step_tokens or plan.rows > s.limits.slots:
+    if plan.tokens > s.limits.step_tokens or plan.rows - plan.drafts > s.limits.slots:
         return f"{plan.tokens} tokens and {plan.rows} rows in a step of {s.limits.step_tokens}, {s.limits.slots}"
     drawing = set(plan.row_slot[: plan.rows].tolist())
     if (plan.slot[plan.logit_row[: plan.rows]] != plan.row_slot[: plan.rows]).any():

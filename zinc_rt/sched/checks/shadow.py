@@ -210,11 +210,13 @@ class ShadowDevice:
             yield self._with_step(f"slot {slot}: computes for request {host['request']}, which has left it")
             return
         where = f"slot {slot}, {known.name}"
-        count = last - first
-        if begin + count > known.count:
-            yield self._with_step(f"{where}: computes position {begin + count - 1}, but has {known.count} tokens")
+        count = min(last - first, known.count - begin)
+        if count < last - first and (first >= plan.decode_rows or begin + 1 != known.count):
+            yield self._with_step(
+                f"{where}: computes position {begin + last - first - 1}, but has {known.count} tokens"
+            )
             return
-        token_id = plan.token_id[first:last]
+        token_id = plan.token_id[first : first + count]
         if wrong := np.flatnonzero(token_id != known.tokens[begin : begin + count]).tolist():
             index = begin + wrong[0]
             yield self._with_step(
@@ -282,9 +284,11 @@ class ShadowDevice:
         known = self._request_of(slot)
         if known is None:
             return
-        index = plan.position[first:last]
-        if int(index[-1]) >= known.count:
-            return
+        index, tokens = plan.position[first:last], plan.token_id[first:last]
+        before = known.prefix[index[0] - 1] if index[0] else np.uint64(known.start * 2 + 1)
+        prefix = (
+            np.cumsum((tokens.astype(np.uint64) + np.uint64(1)) * self._weights[index], dtype=np.uint64) + before
+        )
         for group, pool in enumerate(self._pools):
             pages = self.tables[group][slot, index // self.page_tokens]
             if (pages == UNSET).any():
@@ -292,18 +296,15 @@ class ShadowDevice:
                 yield self._with_step(f"slot {slot}, {known.name}: writes position {missing}, which has no page")
                 continue
             places = pages * self.page_tokens + index % self.page_tokens
-            pool.value[places], pool.writer[places], pool.position[places] = (
-                known.prefix[index],
-                known.number,
-                index,
-            )
+            pool.value[places], pool.writer[places], pool.position[places] = prefix, known.number, index
         if self.state_rows:
             row = int(plan.state_target[ordinal])
             if row != ZERO:
-                self._state[row], self._state_of[row] = known.prefix[int(index[-1])], known.number
+                self._state[row], self._state_of[row] = prefix[-1], known.number
 
     def _list_rows(self, plan: StepPlan) -> Iterator[str]:
-        """Check the sampled rows: after which token, and with whose sampling parameters."""
+        """Check the sampled rows: after which token, and with whose sampling parameters. The rows of a decode's
+        drafts sample one position after the other."""
         for row in range(plan.rows):
             token, slot, position = int(plan.logit_row[row]), int(plan.row_slot[row]), int(plan.row_position[row])
             known = self._request_of(slot)
@@ -315,21 +316,33 @@ class ShadowDevice:
                 yield self._with_step(
                     f"slot {slot}: samples position {position} after position {int(plan.position[token])}"
                 )
-            elif known is not None and position != known.count:
+            elif known is not None and position != known.count + (drafts := self._count_drafts(plan, row)):
                 yield self._with_step(
-                    f"slot {slot}, {known.name}: samples token {position}, expected {known.count}"
+                    f"slot {slot}, {known.name}: samples token {position}, expected {known.count + drafts}"
                 )
             if known is not None and self.record[slot]["flags"] & SlotFlag.PENALTIES:
                 counts = int(self.record[slot]["penalty_row"])
                 if self._counts.get(counts) != known.seen:
                     yield self._with_step(f"slot {slot}, {known.name}: penalty row {counts} counts other tokens")
 
+    def _count_drafts(self, plan: StepPlan, row: int) -> int:
+        """Return how many drafts of its sequence precede a row."""
+        token = int(plan.logit_row[row])
+        return (
+            token - int(np.searchsorted(plan.sequence[:token], plan.sequence[token]))
+            if row < plan.decode_rows
+            else 0
+        )
+
     def record_drawn(self, plan: StepPlan, tokens: Sequence[int]) -> None:
         """Record the rows of a step that were sampled by a real device running in parallel."""
         for row, token in enumerate(tokens):
             slot, position = int(plan.row_slot[row]), int(plan.row_position[row])
             known = self._request_of(slot)
-            if known is not None and position == known.count < self.ctx:
+            follows = known is not None and (
+                row >= plan.decode_rows or known.tokens[position - 1] == plan.token_id[int(plan.logit_row[row])]
+            )
+            if known is not None and follows and position == known.count < self.ctx:
                 self._append(known, [int(token)])
                 if self.record[slot]["flags"] & SlotFlag.PENALTIES:
                     self._counts[int(self.record[slot]["penalty_row"])] += _hash_token(int(token))

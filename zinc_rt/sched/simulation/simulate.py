@@ -132,7 +132,7 @@ class PredictedRunner:
         plan = handle
         assert isinstance(plan, StepPlan)
         rows, bound = plan.rows, int(np.count_nonzero(self.records["state"]))
-        self.took_ns = took_ns = self.cost.nanoseconds(plan.prompt_tokens, plan.decodes, plan.context)
+        self.took_ns = took_ns = self.cost.nanoseconds(plan.batched_tokens, plan.decodes, plan.context)
         self.now_ns += took_ns
         self.counts = self.counts.after(plan.tokens, rows, bound, took_ns)
         tokens = draw_token(self.records["seed"][plan.row_slot[:rows]], plan.row_position[:rows])

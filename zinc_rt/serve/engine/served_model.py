@@ -228,11 +228,11 @@ class ServedModel:
             logprob = (
                 None if batch.logprobs is None else find_logprob(batch.logprobs, row, token, stream.ask.sampling)
             )
-            logprobs = None if logprob is None else (logprob,)
-            reason = ended.pop((number, choice), None)
-            result[number, choice] = Delivered(choice, (token,), logprobs, reason)
+            before = result.get((number, choice), Delivered(choice))
+            logprobs = None if logprob is None else (*(before.logprobs or ()), logprob)
+            result[number, choice] = Delivered(choice, (*before.token_ids, token), logprobs)
         for (number, choice), reason in ended.items():
-            result[number, choice] = Delivered(choice, finish_reason=reason)
+            result[number, choice] = replace(result.get((number, choice), Delivered(choice)), finish_reason=reason)
         for number, _, reason in batch.ended:
             if reason == "device_hang" and (stream := self.streams.get(number)) is not None:
                 stream.detail = f"report {self.hang_report}"
