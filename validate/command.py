@@ -16,6 +16,7 @@ from zinc_rt.host import terminal
 from zinc_rt.host.arguments import Parser, add_models
 from zinc_rt.host.errors import UsageError
 from zinc_rt.host.terminal import Part
+from zinc_rt.sched.checks.drafters import KINDS
 
 if TYPE_CHECKING:
     from zinc_rt.host.settings import Settings
@@ -79,6 +80,9 @@ def parser() -> argparse.ArgumentParser:
         "--requests", type=int, default=24, metavar="N", help="number of requests in the mix (default 24)"
     )
     mix.add_argument("--seed", type=int, default=0, metavar="S", help="seed of the mix (default 0)")
+    mix.add_argument(
+        "--drafts", choices=KINDS, help="decode speculatively with drafts of this kind (default: no speculation)"
+    )
     against = parser.add_argument_group("reference")
     against.add_argument("--golden", metavar="F.npz", help="golden with recorded values (docs/golden.md)")
     against.add_argument(

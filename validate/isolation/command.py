@@ -82,6 +82,7 @@ def _run_mixes(
         arguments.seed,
         arguments.requests,
         ctx=arguments.ctx,
+        draft=arguments.drafts,
         repro=_make_repro(job, arguments),
         say=lambda text: stage.say(f"{name}, {text}"),
     )
@@ -115,6 +116,8 @@ def _make_repro(job: ValidationJob, arguments: argparse.Namespace) -> str:
     words += options.order_options(vars(arguments))
     if arguments.ordering != "canonical-1":
         words += ["--ordering", arguments.ordering]
+    if arguments.drafts is not None:
+        words += ["--drafts", arguments.drafts]
     if arguments.ctx is not None:
         words += ["--ctx", str(arguments.ctx)]
     return shlex.join([*words, "--seed", str(arguments.seed), "--requests", str(arguments.requests)])

@@ -9,6 +9,7 @@ from zinc_rt.engine.engine import Engine, make_page_pools
 from zinc_rt.engine.engine_core import create_scheduler
 from zinc_rt.engine.kv_audit import audit_kv
 from zinc_rt.engine.model_runner import ModelRunner
+from zinc_rt.sched.checks.drafters import DraftKind, ScriptedDrafter
 from zinc_rt.sched.checks.shadow import ShadowDevice
 from zinc_rt.sched.kv.prefix import make_namespace
 from zinc_rt.sched.plan import Batch
@@ -21,11 +22,13 @@ from zinc_rt.validate.isolation.story import RequestKey
 from zinc_rt.validate.isolation.witness import StepWitness
 
 STEP_NS = 10_000_000
+DRAFTS = 3  # tokens of a request in a step, with a drafter
 SLICE_TOKENS = 4  # so that answers of a few tokens take turns too
 
 
 class MixServer:
-    """`alone` are the solo runs to compare rows and tokens with; requests without one are not compared."""
+    """`alone` are the solo runs to compare rows and tokens with; requests without one are not compared. `draft`:
+    speculate with drafts of this kind."""
 
     def __init__(
         self,
@@ -34,7 +37,9 @@ class MixServer:
         *,
         name: str,
         pages_share: float = PAGES_SHARE,
+        draft: DraftKind | None = None,
     ) -> None:
+        self._draft, self._alone = draft, alone
         limits = engine.limits
         self.now_ns = 0
         self.model = ModelRunner(engine.runner)
@@ -60,9 +65,22 @@ class MixServer:
             replace(tenant, pages=(quota,) * groups)
             for tenant, quota in zip(TENANTS, make_quotas(pages), strict=True)
         ]
-        return create_scheduler(
-            engine, self.model, tenants, clock_ns=lambda: self.now_ns, pages=pages, slice_tokens=SLICE_TOKENS
-        )
+        drafter = None
+        if self._draft is not None:
+            drafter = ScriptedDrafter(self._find_target, engine.model.vocab, self._draft)
+        scheduler = create_scheduler(
+            engine, self.model, tenants, clock_ns=lambda: self.now_ns, pages=pages, slice_tokens=SLICE_TOKENS,
+            drafter=drafter, drafts=0 if drafter is None else DRAFTS,
+        )  # fmt: skip
+        if scheduler.speculation is not None:
+            scheduler.speculation.adaptive = False
+        return scheduler
+
+    def _find_target(self, number: int, choice: int, position: int) -> int | None:
+        """Return the token at a position by the solo run."""
+        answer = self._alone.get((number, choice))
+        known = answer is not None and 0 <= position - answer.first < len(answer.tokens)
+        return answer.tokens[position - answer.first] if answer is not None and known else None
 
     @property
     def shortcuts(self) -> list[str]:
@@ -72,6 +90,7 @@ class MixServer:
             *describe_limit_changes(self.scheduler.limits),
             f"scheduler: {pages} pages in each group, so that they run short",
             "engine: variants share no activation memory, so that a stale value cannot look right",
+            *([f"drafts: {self._draft}, {DRAFTS} a request in each step"] if self._draft is not None else []),
         ]
 
     def submit(self, request: MixedRequest) -> None:

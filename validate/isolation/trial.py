@@ -11,6 +11,7 @@ from zinc_rt.engine.devices import ORACLE, open_backend
 from zinc_rt.engine.engine import Engine
 from zinc_rt.engine.variants import EngineOptions
 from zinc_rt.model.builder import SequenceLimits
+from zinc_rt.sched.checks.drafters import DraftKind
 from zinc_rt.validate.isolation.alone import SoloAnswer, answer_solo
 from zinc_rt.validate.isolation.mix import (
     CTX,
@@ -24,7 +25,7 @@ from zinc_rt.validate.isolation.mix import (
     draw_request_mix,
 )
 from zinc_rt.validate.isolation.mixed import MixDriver
-from zinc_rt.validate.isolation.server import MixServer
+from zinc_rt.validate.isolation.server import DRAFTS, MixServer
 from zinc_rt.validate.isolation.story import RequestKey
 from zinc_rt.validate.isolation.verdict import MixVerdict
 from zinc_rt.validate.runner import ValidationJob
@@ -43,14 +44,16 @@ class MixTrial:
         slots: int = SLOTS,
         pages_share: float = PAGES_SHARE,
         ctx: int | None = None,
+        draft: DraftKind | None = None,
         repro: str = "",
         say: Callable[[str], None] = lambda text: None,
     ) -> None:
         """Create `count` requests. `pages_share` is the number of pages relative to what all slots could fill.
-        `ctx` is short by default. `repro` is the command that reproduces the mix.
+        `ctx` is short by default. `draft`: speculate with drafts of this kind. `repro` is the command that
+        reproduces the mix.
         """
         self.job, self.seed, self.count, self.slots, self.say = job, seed, count, slots, say
-        self.pages_share = pages_share
+        self.pages_share, self.draft = pages_share, draft
         self.ctx = min(job.ctx, CTX) if ctx is None else ctx
         self.repro = (
             repro or f"zinc-rt validate --isolation --model {job.gguf.path} --seed {seed} --requests {count}"
@@ -79,7 +82,7 @@ class MixTrial:
                 self.ctx,
                 slots,
                 state_rows=None if alone else 1 + ROWS_A_SLOT * slots,
-                rows=None if alone else slots,
+                rows=None if alone else slots * (1 + (DRAFTS if self.draft is not None else 0)),
                 step_tokens=self.step_tokens,
             ),
             options=EngineOptions(
@@ -95,7 +98,9 @@ class MixTrial:
         """Run the mix on a tier and return the verdict."""
         mix = draw_request_mix(self.seed, self.count, vocab=engine.model.vocab, ctx=self.ctx)
         solo_answers = self._run_solo_requests(mix.requests, spec.ordering)
-        server = MixServer(engine, solo_answers, name=self.job.name, pages_share=self.pages_share)
+        server = MixServer(
+            engine, solo_answers, name=self.job.name, pages_share=self.pages_share, draft=self.draft
+        )
         self.shortcuts = server.shortcuts
         outcome = MixDriver(mix, server, lambda step: self.say(f"{spec.text}: step {step}")).run()
         mix_verdict = MixVerdict(

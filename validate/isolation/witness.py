@@ -65,20 +65,25 @@ class StepWitness:
     def submit(self, plan: StepPlan) -> object:
         numbers, choices = self.records["request"].tolist(), self.records["choice"].tolist()
         who = list(zip(numbers, choices, strict=True))
-        of = slice(plan.tokens)
-        self.story.step(who, plan.slot[of].copy(), plan.sequence[of].copy(), plan.position[of].copy())
+        of = _list_certain_tokens(plan)
+        self.story.step(who, plan.slot[of], plan.sequence[of], plan.position[of])
         self.tokens += plan.tokens
         self.bound = max(self.bound, int((self.records["state"] != SlotState.FREE).sum()))
         self.shadow.submit(plan)
         drawn = [(who[slot], slot) for slot in plan.row_slot[: plan.rows].tolist()]
-        return self.inner.submit(plan), plan, drawn, plan.row_position[: plan.rows].tolist()
+        inputs = plan.token_id[plan.logit_row[: plan.rows]].tolist()
+        return self.inner.submit(plan), plan, drawn, plan.row_position[: plan.rows].tolist(), inputs
 
     def collect(self, handle: Any) -> Drawn:
-        inner, plan, drawn, positions = handle
+        inner, plan, drawn, positions, inputs = handle
         collected = self.inner.collect(inner)
         self.shadow.record_drawn(plan, collected.tokens.tolist())
+        rejected, tokens = -1, collected.tokens.tolist()  # the slot whose further rows follow a wrong draft
         for row, ((who, slot), position) in enumerate(zip(drawn, positions, strict=True)):
-            self._compare_row(who, slot, position, self._logits[row], int(collected.tokens[row]))
+            if row and drawn[row - 1][1] == slot:
+                rejected = slot if inputs[row] != tokens[row - 1] else rejected
+            if slot != rejected:
+                self._compare_row(who, slot, position, self._logits[row], tokens[row])
         return collected
 
     @property
@@ -106,3 +111,11 @@ class StepWitness:
         self.diverged[request] = RowDivergence(
             request, step, slot, position, wrong.size, index, float(got), float(alike)
         )
+
+
+def _list_certain_tokens(plan: StepPlan) -> np.ndarray:
+    """Return the indices of a step's tokens without drafts, which may be rejected."""
+    tokens = np.arange(plan.tokens)
+    follows = np.diff(plan.sequence[: plan.tokens], prepend=-1) == 0
+    certain: np.ndarray = tokens[~(follows & (tokens < plan.decode_rows))]
+    return certain

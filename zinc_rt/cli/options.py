@@ -107,6 +107,16 @@ def add_budgets(group: argparse._ArgumentGroup) -> None:
     )
 
 
+def add_speculation(group: argparse._ArgumentGroup) -> None:
+    """Add --speculate."""
+    group.add_argument(
+        "--speculate",
+        metavar="HOW",
+        help="draft up to K tokens and verify them in one step, which changes no answer: ngram[:K] from the "
+        "request's own tokens, draft:FILE[:K] with a smaller model, or off (default off)",
+    )
+
+
 def make_classes(arguments: argparse.Namespace) -> Classes:
     """Return the scheduler's classes with the budgets of `add_budgets`. Raises UsageError."""
     from zinc_rt.sched.tenant import CLASSES, with_budgets

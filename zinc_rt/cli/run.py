@@ -11,6 +11,7 @@ from zinc_rt.cli.command import Command
 from zinc_rt.cli.options import (
     add_budgets,
     add_engine,
+    add_speculation,
     make_classes,
     open_engine,
     parse_tokens,
@@ -88,7 +89,9 @@ def parser() -> argparse.ArgumentParser:
     for flag, kind, metavar, default, text in SAMPLING:
         sampling.add_argument(flag, type=kind, metavar=metavar, default=default, help=text)
     add_engine(parser)
-    add_budgets(parser.add_argument_group("latency"))
+    latency = parser.add_argument_group("latency")
+    add_budgets(latency)
+    add_speculation(latency)
     parser.add_argument("--chrome", metavar="FILE", help="write a timeline of the steps for Chrome or Perfetto")
     parser.add_argument(
         "--probe-tier", action="store_true", help="show whether each tier is usable, the reason and the next step"
@@ -142,10 +145,12 @@ def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
     from zinc_rt.cli.report import Report, Result
     from zinc_rt.engine.answering import Answering
     from zinc_rt.engine.devices import choose_tier
+    from zinc_rt.engine.speculating import open_drafter
     from zinc_rt.host.facts import find_assumed_facts, format_dependency_suffix, report_rows
     from zinc_rt.host.files import check_writable
     from zinc_rt.host.machine import read_process_memory
     from zinc_rt.sched.sampling import Sampling
+    from zinc_rt.sched.speculation import OFF, parse_speculation
     from zinc_rt.sched.state import describe_limit_changes
 
     classes = make_classes(arguments)
@@ -153,6 +158,7 @@ def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
     chosen = {name: getattr(arguments, name) for name in (flag[2:].replace("-", "_") for flag, *_ in SAMPLING)}
     sampling = Sampling(max_tokens=max_tokens, ignore_eos=arguments.ignore_eos, **chosen)
     sampling.check(lambda name: f"--{name.replace('_', '-')}")
+    speculation = parse_speculation(arguments.speculate or OFF)
     both = knobs.batched_prefill == "validate"
     if both and arguments.chrome:
         raise UsageError(
@@ -175,7 +181,20 @@ def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
             print_status(f"expanded  {expanded}")
         check = _validate_prefill(engine, tokens) if both else None
         one_by_one = knobs.batched_prefill == "off"
-        asking = Answering(engine, step_tokens=1 if one_by_one else 0, classes=classes)
+        drafter = None
+        if speculation is not None and not (both or one_by_one):
+            drafter = open_drafter(
+                engine,
+                speculation,
+                lambda file: open_engine(read_model(file), arguments, knobs, stored=True),
+            )
+        asking = Answering(
+            engine,
+            step_tokens=1 if one_by_one else 0,
+            classes=classes,
+            drafter=drafter,
+            drafts=0 if drafter is None or speculation is None else speculation.drafts,
+        )
         shortcuts = describe_limit_changes(asking.scheduler.limits)
         for shortcut in shortcuts:
             print_status(f"shortcut  {shortcut}")
@@ -211,6 +230,8 @@ def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
         f"({_describe_location(report, engine)})"
     )
     print_status(f"sampled   {drawn.text}")
+    if (speculating := asking.scheduler.speculation) is not None:
+        print_status(f"drafted   {speculating.describe()}")
     print_status(f"stopped   {reason}")
     if leans:
         print_status(f"device    simulated{format_dependency_suffix([lean.id for lean in leans])}")
@@ -231,6 +252,7 @@ def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
                 "steps": steps,
                 "tokens_per_second": steps / max(seconds, 1e-9),
                 **answer.per_token,
+                **({} if speculating is None else speculating.figures()),
             },
             limit={"max_tokens": max_tokens},
         )

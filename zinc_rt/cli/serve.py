@@ -13,6 +13,7 @@ from zinc_rt.cli.command import Command
 from zinc_rt.cli.options import (
     add_budgets,
     add_device,
+    add_speculation,
     add_timeout,
     check_options_used,
     choose_threads,
@@ -101,6 +102,7 @@ def parser() -> argparse.ArgumentParser:
     runs.add_argument("--ordering", metavar="NAME", help="order of arithmetic (default canonical-1)")
     add_timeout(runs)
     add_budgets(runs)
+    add_speculation(runs)
     runs.add_argument("--threads", type=int, metavar="N", help="CPU threads (default: all cores)")
     return parser
 
@@ -169,7 +171,11 @@ def _make_config(arguments: argparse.Namespace) -> Config:
             f"model     {EMBEDDED}, which ships with the package: its weights are random, so its text is "
             "meaningless"
         )
-    asked = {name: getattr(arguments, name) for name in ("ctx", "slots") if getattr(arguments, name) is not None}
+    asked = {
+        name: getattr(arguments, name)
+        for name in ("ctx", "slots", "speculate")
+        if getattr(arguments, name) is not None
+    }
     budgets = ClassSettings(gap_ms=arguments.gap_budget, first_token_ms=arguments.first_token_budget)
     config = Config.for_model(
         model,

@@ -18,6 +18,7 @@ from zinc_rt.model.tokenizer import StreamDecoder
 from zinc_rt.sched.plan import Batch, RowLogprobs
 from zinc_rt.sched.request import Request
 from zinc_rt.sched.sampling import Sampling
+from zinc_rt.sched.speculation import Drafter
 from zinc_rt.sched.tenant import CLASSES, Classes, Tenant
 from zinc_rt.sched.token_mask import TokenMask
 
@@ -217,9 +218,13 @@ class Answering(EngineCore):
         step_tokens: int = 0,
         again: Callable[[], Engine] | None = None,
         classes: Classes = CLASSES,
+        drafter: Drafter | None = None,
+        drafts: int = 0,
     ) -> None:
         """Create it with EngineCore's parameters."""
-        super().__init__(engine, tenants, step_tokens=step_tokens, again=again, classes=classes)
+        super().__init__(
+            engine, tenants, step_tokens=step_tokens, again=again, classes=classes, drafter=drafter, drafts=drafts
+        )
         self._numbers = itertools.count(1)
         self._asked: dict[int, SubmittedPrompt] = {}
 

@@ -28,6 +28,7 @@ from zinc_rt.sched.kv.prefix import Namespace, make_namespace
 from zinc_rt.sched.request import NewRequest, Request
 from zinc_rt.sched.sampling import Sampling
 from zinc_rt.sched.scheduler import Scheduler, StepRunner
+from zinc_rt.sched.speculation import Drafter
 from zinc_rt.sched.state import CLIENT_TIMEOUT_STEPS, SchedulerLimits
 from zinc_rt.sched.step_timeline import build_timeline
 from zinc_rt.sched.step_trace import StepRecorder, StepTrace
@@ -58,10 +59,13 @@ class EngineCore:
         classes: Classes = CLASSES,
         client_timeout_seconds: float = 30.0,
         client_timeout_steps: int = CLIENT_TIMEOUT_STEPS,
+        drafter: Drafter | None = None,
+        drafts: int = 0,
     ) -> None:
         """Create the core. `step_tokens`: the maximum tokens per step, if lower than the engine's limit.
         `again`: reopens the engine after a hung step; None: a hang is fatal. `client_timeout_seconds`,
-        `client_timeout_steps`: how long, and for how many steps, an unread request is kept."""
+        `client_timeout_steps`: how long, and for how many steps, an unread request is kept. `drafter`: proposes
+        up to `drafts` tokens for each request in a step; the core closes it."""
         self.engine = engine
         self.tokenizer, self.no_tokenizer = _load_tokenizer(engine.model.gguf)
         self.end_ids = self.tokenizer.eog_ids if self.tokenizer is not None else frozenset[int]()
@@ -76,6 +80,8 @@ class EngineCore:
             client_timeout_ns=int(client_timeout_seconds * SECOND_NS),
             client_timeout_steps=client_timeout_steps,
             classes=classes,
+            drafter=drafter,
+            drafts=drafts,
         )
         assert self.scheduler.ledger is not None
         self.ledger = self.scheduler.ledger
@@ -106,6 +112,8 @@ class EngineCore:
             self._keep_findings()
             self._closed = True
             self.engine.close()
+            if self.scheduler.speculation is not None:
+                self.scheduler.speculation.drafter.close()
 
     @property
     def closed(self) -> bool:
@@ -237,6 +245,7 @@ class EngineCore:
         session: int = 0,
         salt: str = "",
         mask: TokenMask | None = None,
+        drafts: int | None = None,
     ) -> Request:
         """Submit a checked request under the unused number `number`; `sampling` has a seed. May be called
         from any thread.
@@ -257,6 +266,7 @@ class EngineCore:
                 self.end_ids,
                 session=session,
                 mask=mask,
+                drafts=drafts,
             )
         )
 
@@ -322,14 +332,15 @@ def create_scheduler(
     clock_ns: Callable[[], int] = time.monotonic_ns,
     pages: int | None = None,
     step_tokens: int = 0,
+    drafter: Drafter | None = None,
     **changes: Any,
 ) -> Scheduler:
     """Return a scheduler of an engine's model, with the pages and state rows of the engine's limits.
 
     Every front end and every gate with a device creates its scheduler here. `pages`: number per group, to make
-    pages scarce; `step_tokens`: 0 for the engine's; `changes`: non-default values of other SchedulerLimits fields
-    (reported by `limit_changes`). If a GPU's driver kills long submissions (BackendSpec.submission_seconds),
-    prompts are split into steps below that limit.
+    pages scarce; `step_tokens`: 0 for the engine's; `drafter`: see Scheduler; `changes`: non-default values of
+    other SchedulerLimits fields (reported by `limit_changes`). If a GPU's driver kills long submissions
+    (BackendSpec.submission_seconds), prompts are split into steps below that limit.
     """
     seconds = engine.backend.spec.submission_seconds
     if seconds and not engine.backend.device.simulated:  # whose time says nothing about a GPU's
@@ -342,7 +353,7 @@ def create_scheduler(
     cache = KvCache(groups, limits.page_tokens, asked.step_tokens, rows, limits.ctx)
     ledger = UsageLedger([tenant.name for tenant in tenants], {group.name: group.pages for group in groups})
     vocab = engine.variants.model("decode").vocab
-    return Scheduler(asked, tenants, cache, runner, clock_ns, ledger=ledger, vocab=vocab)
+    return Scheduler(asked, tenants, cache, runner, clock_ns, ledger=ledger, vocab=vocab, drafter=drafter)
 
 
 def _load_tokenizer(gguf: GGUFFile) -> tuple[Tokenizer | None, str]:

@@ -23,6 +23,7 @@ from zinc_rt.engine.opening import ModelOptions, make_engine_opener
 from zinc_rt.host.errors import FindingError, OutputError, UsageError
 from zinc_rt.host.settings import Experts
 from zinc_rt.sched.sampling import Sampling
+from zinc_rt.sched.speculation import OFF
 from zinc_rt.sched.tenant import CLASSES, Tenant, with_budgets
 from zinc_rt.sched.token_mask import TokenMask
 from zinc_rt.sched.usage.ledger_store import LedgerStore
@@ -52,6 +53,7 @@ class LLM(Answering):
         gap_ms: float | None = None,
         first_token_ms: float | None = None,
         check_findings: bool = True,
+        speculate: str = OFF,
     ) -> None:
         """Open a model. `model`: a GGUF file, or the name of a model in the package. `slots`: concurrent
         answers. `ctx`: maximum tokens of a prompt with its answer (default: the model's context, at most
@@ -61,6 +63,8 @@ class LLM(Answering):
         `first_token_ms`: latency budgets of interactive and standard requests (docs/scheduler.md), 0 for
         none (default: 30 and 100 for interactive requests, none for others). `check_findings`: raise
         FindingError once a simulated device has reported an error; without it, `findings()` has them.
+        `speculate`: draft tokens and verify them together, which changes no answer: "ngram[:K]" or
+        "draft:FILE[:K]" (docs/serving.md).
 
         Raises ZincErrors, each with advice, for an unreadable or unsupported file, an unusable tier, or a
         context that does not fit.
@@ -76,13 +80,17 @@ class LLM(Answering):
             timeout,
             graph_cache=graph_cache,
             experts=experts,
+            speculate=speculate,
         )
         opened = make_engine_opener(model, options)
         self._store = None if usage is None else LedgerStore(usage)  # first: another process may have the file
         try:
             engine = opened()
             try:
-                super().__init__(engine, tenants, again=opened, classes=classes)
+                drafter = opened.open_drafter(engine)
+                super().__init__(
+                    engine, tenants, again=opened, classes=classes, drafter=drafter, drafts=opened.drafts
+                )
             except BaseException:
                 engine.close()
                 raise

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from zinc_rt.engine.devices import Choice, choose_tier, open_backend
 from zinc_rt.engine.engine import Engine, choose_default_ctx
 from zinc_rt.engine.graph_store import GraphStore
+from zinc_rt.engine.speculating import open_drafter
 from zinc_rt.engine.variants import EngineOptions
 from zinc_rt.host.errors import InputError, UsageError
 from zinc_rt.host.settings import Experts, Settings
 from zinc_rt.host.version import digest_planning
 from zinc_rt.model.builder import SequenceLimits
 from zinc_rt.model.gguf import GGUFFile, read_gguf
+from zinc_rt.sched.speculation import OFF, Drafter, parse_speculation
 
 EMBEDDED = Path(__file__).resolve().parents[1] / "golden"  # the models that ship with the package
 MAX_SLOTS = 512
@@ -26,7 +28,7 @@ class ModelOptions:
     """The options that open a model for serving. Most fields are LLM's parameters. In addition:
 
     `pages` and `state_rows`: see SequenceLimits, None for the maximum that all slots can use; `unchecked`:
-    see choose_tier; `simulated`: options of a simulated device.
+    see choose_tier; `simulated`: options of a simulated device; `speculate`: see `parse_speculation`.
     """
 
     tier: str = "auto"
@@ -42,6 +44,7 @@ class ModelOptions:
     simulated: Mapping[str, Any] = field(default_factory=dict)
     graph_cache: bool = True
     experts: Experts = "auto"
+    speculate: str = OFF
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +70,22 @@ class EngineOpener:
             backend.close()
             raise
 
+    @property
+    def drafts(self) -> int:
+        """Return the most draft tokens of a request in a step."""
+        options = parse_speculation(self.options.speculate)
+        return 0 if options is None else options.drafts
+
+    def open_drafter(self, engine: Engine) -> Drafter | None:
+        """Return the drafter for the opened model, None without speculation. Raises as `open_drafter`."""
+        options = parse_speculation(self.options.speculate)
+        return None if options is None else open_drafter(engine, options, self._open_draft)
+
+    def _open_draft(self, file: str) -> Engine:
+        """Open a draft model on the same kind of device, with a sequence for each slot."""
+        limits = SequenceLimits(self.limits.ctx, self.limits.slots, rows=self.limits.slots)
+        return replace(self, gguf=read_gguf(find_model_file(file)), limits=limits)()
+
 
 def make_engine_opener(model: str | Path, options: ModelOptions) -> EngineOpener:
     """Check a model and a device without opening them, and return an EngineOpener.
@@ -91,8 +110,13 @@ def make_engine_opener(model: str | Path, options: ModelOptions) -> EngineOpener
             f"{gguf.path}: the file contains a tokenizer but no tensors", next="use a complete model file"
         )
     rows = 2 * slots + 1 if options.state_rows is None else options.state_rows
+    speculation = parse_speculation(options.speculate)
     limits = SequenceLimits(
-        choose_default_ctx(gguf, options.ctx), slots, pages=options.pages, state_rows=rows, rows=slots
+        choose_default_ctx(gguf, options.ctx),
+        slots,
+        pages=options.pages,
+        state_rows=rows,
+        rows=slots * (1 + (0 if speculation is None else speculation.drafts)),
     )
     return EngineOpener(gguf, choice, limits, options)
 

@@ -129,8 +129,7 @@ def _append(
 def _validate(
     engine: Engine, sequence: Sequence, tokens: list[int], advance: Advance
 ) -> tuple[np.ndarray, PrefillCheck]:
-    stages = [_list_experts_used(engine.graph(stage)) for stage in ("prefill", "decode")]
-    if stages[0] != stages[1]:
+    if not has_same_stages(engine):
         raise UnsupportedError(
             (
                 "validate cannot be used with ZINC_QWEN36_DECODE_TOPK, which changes the model by reducing the "
@@ -156,6 +155,12 @@ def compare(reference: np.ndarray, batched: np.ndarray, prompt_tokens: int, tole
     return PrefillCheck(
         prompt_tokens, float(diff[index]), index, float(reference[index]), float(batched[index]), tolerance
     )
+
+
+def has_same_stages(engine: Engine) -> bool:
+    """Return whether decode and prefill use the same number of experts."""
+    prefill, decode = (_list_experts_used(engine.graph(stage)) for stage in ("prefill", "decode"))
+    return prefill == decode
 
 
 def _list_experts_used(graph: OpGraph) -> list[object]:

@@ -336,7 +336,8 @@ def list_token_capacities(limits: SequenceLimits) -> tuple[int, ...]:
     if limits.rows is None:
         wanted = {*CAPACITIES, limits.step_tokens}
     else:
-        wanted = {1, 16, -(-limits.slots // 16) * 16, limits.step_tokens}
+        most = max(limits.slots, limits.rows)  # with drafts, a slot has several rows
+        wanted = {1, 16, -(-limits.slots // 16) * 16, -(-most // 16) * 16, limits.step_tokens}
     return tuple(sorted(tokens for tokens in wanted if tokens <= limits.step_tokens))
 
 

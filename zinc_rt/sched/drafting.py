@@ -47,7 +47,7 @@ def draft_tokens(
     """Draft tokens for the decodes of a step; None if there are none. Drafts use what decodes and prompts leave of
     the step's tokens and time: with a latency budget, none are added to a step with prompts."""
     speculation, n = s.speculation, len(decodes.slots)
-    if speculation is None or not n or s.probation:
+    if speculation is None or speculation.failure or not n or s.probation:
         return None
     if prompts and (gap is not None or s.limits.submission_ns is not None):
         return None
@@ -61,7 +61,7 @@ def draft_tokens(
     tasks = _list_tasks(s, decodes, maximum)
     if not tasks:
         return None
-    proposals = speculation.propose([task for _, task in tasks], s.clock_ns)
+    proposals = speculation.propose([task for _, task in tasks], s.clock_ns) or [()] * len(tasks)
     s.fills.settle(s.masked[slot] for index, _ in tasks if (slot := int(decodes.slots[index])) in s.masked)
     drafted: dict[int, tuple[Request, list[int], list[TokenMask]]] = {}
     for (index, task), proposal in zip(tasks, proposals, strict=True):
@@ -108,7 +108,7 @@ def _list_tasks(s: SchedulerState, decodes: DecodeSet, maximum: int) -> list[tup
         count = min(
             maximum,
             maximum if request.drafts is None else request.drafts,
-            length.current(request.length),
+            length.current(request.length) if speculation.adaptive else maximum,
             request.most_placed - request.length,
         )
         if count > 0:
@@ -116,7 +116,9 @@ def _list_tasks(s: SchedulerState, decodes: DecodeSet, maximum: int) -> list[tup
             acceptance += length.acceptance
     if not wanted:
         return []
-    most = speculation.choose_count(len(decodes.slots), acceptance / len(wanted), maximum)
+    most = maximum
+    if speculation.adaptive:
+        most = speculation.choose_count(len(decodes.slots), acceptance / len(wanted), maximum)
     return [
         (index, DraftTask(r.number, r.choice, s.slots.history[r.slot, : r.length], min(count, most)))
         for index, r, count in wanted

@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from statistics import median_low
-from typing import NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
+
+from zinc_rt.host.errors import UsageError, ZincError
 
 MOST_DRAFTS = 8  # of a request in a step: no more than the smallest page has tokens
 LEAST_ACCEPTED = 0.4  # of the drafts; below, a request is not drafted for REST_TOKENS
@@ -21,6 +23,34 @@ WINDOW = 32  # verifications that the acceptance is averaged over
 SAMPLES = 9  # durations of a size of step that its time is the median of
 MEASURED_STEPS = 1024  # after so many, all sizes are measured again
 PRIOR, PRIOR_WEIGHT = 0.7, 3  # expected acceptance of a new request, counted as so many verifications
+
+DEFAULT_DRAFTS = 4
+SPELLING = f"off, ngram[:K] or draft:FILE[:K], K from 1 to {MOST_DRAFTS}"
+OFF = "off"
+
+
+@dataclass(frozen=True, slots=True)
+class SpeculationOptions:
+    """`drafts`: the most draft tokens of a request in a step. `file`: the draft model."""
+
+    kind: Literal["ngram", "draft"]
+    drafts: int = DEFAULT_DRAFTS
+    file: str = ""
+
+
+def parse_speculation(text: str) -> SpeculationOptions | None:
+    """Return the options of `ngram[:K]` or `draft:FILE[:K]`, None for "off". Raises UsageError."""
+    kind, _, rest = text.partition(":")
+    file, drafts = "", rest
+    if kind == "draft":
+        before, _, last = rest.rpartition(":")
+        file, drafts = (before, last) if before and last.isdigit() else (rest, "")
+    known = (kind == "ngram" and (drafts or text == kind)) or (kind == "draft" and file)
+    if text == OFF:
+        return None
+    if not known or (drafts and not (drafts.isdigit() and 1 <= int(drafts) <= MOST_DRAFTS)):
+        raise UsageError(f"speculation {text!r}: expected {SPELLING}")
+    return SpeculationOptions("draft" if file else "ngram", int(drafts) if drafts else DEFAULT_DRAFTS, file)
 
 
 class DraftTask(NamedTuple):
@@ -41,6 +71,9 @@ class Drafter(Protocol):
 
     def forget(self, number: int, choice: int) -> None:
         """Drop what is kept of a request that has ended; it may never have been in a task."""
+
+    def close(self) -> None:
+        """Free all resources."""
 
 
 @dataclass(slots=True)
@@ -76,15 +109,18 @@ class DraftLength:
 class Speculation:
     """A scheduler's drafter, with the draft length of each request and the measured times of steps.
 
-    `maximum`: drafts of a request in a step. `draft_ns`: time of the drafter per draft token. `drafted`,
-    `accepted`: tokens so far.
+    `maximum`: drafts of a request in a step. `adaptive`: draft fewer where few are accepted, or where a larger
+    step takes too long; else always the maximum. `draft_ns`: time of the drafter per draft token. `drafted`,
+    `accepted`: tokens so far. `failure`: why nothing is drafted any more.
     """
 
     drafter: Drafter
     maximum: int
+    adaptive: bool = True
     draft_ns: float = 0.0
     drafted: int = 0
     accepted: int = 0
+    failure: str = ""
     _lengths: dict[tuple[int, int], DraftLength] = field(default_factory=dict)
     _times: dict[tuple[int, int], list[int]] = field(default_factory=dict)  # of decodes and tokens each
     _steps: int = 0
@@ -97,9 +133,12 @@ class Speculation:
         return self._lengths[key]
 
     def propose(self, tasks: Sequence[DraftTask], clock_ns: Callable[[], int]) -> Sequence[Sequence[int]]:
-        """Return the drafter's proposals, and measure their time."""
+        """Return the drafter's proposals, and measure their time. After an error of its device, there are none."""
         began_ns = clock_ns()
-        proposals = self.drafter.propose(tasks)
+        try:
+            proposals = [] if self.failure else self.drafter.propose(tasks)
+        except ZincError as error:
+            self.failure, proposals = f"speculation is off, because the drafter failed: {error.message}", []
         if count := sum(map(len, proposals)):
             self.draft_ns += ((clock_ns() - began_ns) / count - self.draft_ns) / WINDOW
         return proposals
@@ -114,6 +153,15 @@ class Speculation:
         """Drop a request that has ended."""
         self._lengths.pop((number, choice), None)
         self.drafter.forget(number, choice)
+
+    def figures(self) -> dict[str, int]:
+        """Return the drafted and the accepted tokens, for a report."""
+        return {"drafted_tokens": self.drafted, "accepted_tokens": self.accepted}
+
+    def describe(self) -> str:
+        """Return the figures as a sentence, or why nothing is drafted any more."""
+        share = f", {self.accepted / self.drafted:.0%}" if self.drafted else ""
+        return self.failure or f"{self.drafted} tokens, {self.accepted} accepted{share}"
 
     def observe(self, decodes: int, tokens: int, took_ns: int) -> None:
         """Record the time of a step of `tokens` tokens of decodes and their drafts."""
@@ -155,6 +203,9 @@ class NgramDrafter:
 
     def forget(self, number: int, choice: int) -> None:
         self._known.pop((number, choice), None)
+
+    def close(self) -> None:
+        self._known.clear()
 
     def _propose(self, task: DraftTask) -> list[int]:
         known = self._known.setdefault((task.number, task.choice), _NgramIndex())

@@ -73,12 +73,12 @@ class SchedulerLimits:
 
 def describe_limit_changes(limits: SchedulerLimits) -> list[str]:
     """Return the limits that a caller changed from the defaults, as texts for a report's shortcuts. Slots and
-    context have no default."""
+    context have no default; drafts change no result."""
     usual = SchedulerLimits(limits.slots, limits.ctx)
     texts = [
         f"{field.name} {getattr(limits, field.name)} (default {getattr(usual, field.name)})"
         for field in fields(SchedulerLimits)
-        if field.name not in ("classes", "cost", "submission_ns")
+        if field.name not in ("classes", "cost", "submission_ns", "drafts")
         and getattr(limits, field.name) != getattr(usual, field.name)
     ]
     if limits.submission_ns is not None:

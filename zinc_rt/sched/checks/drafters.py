@@ -38,6 +38,9 @@ class ScriptedDrafter:
     def forget(self, number: int, choice: int) -> None:
         pass
 
+    def close(self) -> None:
+        pass
+
     def _propose(self, task: DraftTask) -> list[int]:
         length, count = len(task.tokens), task.count
         if self.kind == "off_by_one":

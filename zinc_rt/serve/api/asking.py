@@ -125,6 +125,7 @@ def make_ask(
         cache_salt=body.cache_salt or "",
         fail_fast=bool(body.fail_fast),
         request_id=asker.request_id,
+        drafts=body.draft_tokens,
     )
 
 

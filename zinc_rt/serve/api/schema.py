@@ -23,6 +23,7 @@ from zinc_rt.sched.sampling import (
     MAX_STOPS,
     MAX_TOP_K,
 )
+from zinc_rt.sched.speculation import MOST_DRAFTS
 
 MAX_TOOLS = 128
 IGNORED = "ignored"  # the description of a parameter that is accepted and has no effect
@@ -129,6 +130,9 @@ class SamplingBody(Body):
     priority: Literal["interactive", "standard", "batch"] | None = Field(None, description="at most the tenant's")
     timeout_ms: Integer | None = Field(None, ge=1, le=86_400_000)
     fail_fast: bool | None = None
+    draft_tokens: Integer | None = Field(
+        None, ge=0, le=MOST_DRAFTS, description="the most draft tokens in a step, at most the model's; 0: none"
+    )
     deterministic_required: bool | None = None
     strict_parameters: bool | None = None
     user: Any = Field(None, description=IGNORED)

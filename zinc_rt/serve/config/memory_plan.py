@@ -97,6 +97,7 @@ def make_options(settings: ModelSettings, device: DeviceSettings) -> ModelOption
         device.simulated,
         device.graph_cache,
         device.experts,
+        settings.speculate,
     )
 
 
@@ -110,7 +111,8 @@ def make_memory_plan(settings: ModelSettings, device: DeviceSettings) -> tuple[M
         names = ", ".join(group.name for group in groups)
         raise UsageError(f"model {settings.id}: kv.pages has {len(limits.pages)} values for page groups {names}")
     step = settings.step_tokens or limits.step_tokens
-    planned = plan_memory(model.graph, capacity=parse_capacity((step, min(step, limits.slots), limits.slots)))
+    capacity = parse_capacity((step, min(step, limits.slots), min(step, limits.rows or step)))
+    planned = plan_memory(model.graph, capacity=capacity)
     parts = Counter[str]()
     for name, allocation in planned.allocations.items():
         role = name.partition("/")[0]

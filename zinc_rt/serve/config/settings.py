@@ -13,11 +13,21 @@ from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Gt, Le
-from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer, Strict, StringConstraints, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    Strict,
+    StringConstraints,
+    WithJsonSchema,
+)
 
 from zinc_rt.sched.state import CLIENT_TIMEOUT_STEPS
 from zinc_rt.sched.tenant import Priority
 from zinc_rt.serve.config.values import (
+    check_speculation_text,
     find_class,
     find_class_name,
     parse_auto,
@@ -125,7 +135,7 @@ class ModelSettings:
 
     `path`: a GGUF file, or the name of a model in the package. `loaded`: load at startup. `pinned`: never
     unload to free memory. `weight`: share of device time. `format`: syntax of tool calls and reasoning; None
-    to infer it from the template. `draft`: not supported in this version.
+    to infer it from the template. `speculate`: off, ngram[:K] or draft:FILE[:K].
     """
 
     __pydantic_config__ = REFUSES_UNKNOWN
@@ -141,7 +151,7 @@ class ModelSettings:
     kv: KvSettings = KvSettings()
     state_rows: Annotated[Annotated[int, Strict(), Ge(2)] | None, BeforeValidator(parse_auto)] = None
     format: Annotated[str | None, BeforeValidator(parse_auto)] = None
-    draft: None = None
+    speculate: Annotated[str, Strict(), AfterValidator(check_speculation_text)] = "off"
     embeddings: Literal["mean", "cls", "last"] | None = None
 
 

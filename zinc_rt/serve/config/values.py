@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import UTC, date, datetime
 from typing import Any
 
+from zinc_rt.host.errors import UsageError
+from zinc_rt.sched.speculation import parse_speculation
 from zinc_rt.sched.tenant import Priority
 
 
@@ -35,6 +37,15 @@ def parse_page_count(value: Any) -> int | float:
         raise ValueError("expected a fraction from 0.0 to 1.0, or a whole number of pages")
     if value < 0:
         raise ValueError("expected 0 pages or more")
+    return value
+
+
+def check_speculation_text(value: str) -> str:
+    """Return the text of a speculation option unchanged, if it is valid."""
+    try:
+        parse_speculation(value)
+    except UsageError as error:
+        raise ValueError(error.message) from None
     return value
 
 

@@ -17,7 +17,7 @@ class EngineRequest:
     `tenant` and `session` are names, "" for the first tenant and for no session. `priority` None: the
     tenant's default. `deadline_seconds`: from now. `cache_salt`: share cached prefixes only with requests
     that have the same salt. `fail_fast`: refuse at once if the expected wait exceeds the deadline. `grammar`:
-    constrains each choice.
+    constrains each choice. `drafts`: the most draft tokens in a step, None for the model's.
     """
 
     model: str
@@ -31,6 +31,7 @@ class EngineRequest:
     fail_fast: bool = False
     request_id: str = ""
     grammar: TokenMask | None = None
+    drafts: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

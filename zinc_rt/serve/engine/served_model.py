@@ -135,6 +135,11 @@ class ServedModel:
         reported = self.core.findings()
         return f"{self.id}: {format_findings(reported)}" if reported else ""
 
+    def drafter_failure(self) -> str:
+        """Return why the model is decoded without speculation, or ""."""
+        speculation = self.core.scheduler.speculation
+        return f"{self.id}: {speculation.failure}" if speculation is not None and speculation.failure else ""
+
     @property
     def pending(self) -> bool:
         """Return whether a request is unfinished, or a message or timer is due."""
@@ -171,6 +176,7 @@ class ServedModel:
                 session=hash_session_name(ask.session),
                 salt=ask.cache_salt,
                 mask=ask.grammar,
+                drafts=ask.drafts,
             )
         except BaseException:
             del self.streams[number]
@@ -266,6 +272,8 @@ def open_model(
             classes=make_scheduler_classes(config),
             client_timeout_seconds=config.server.client_timeout_s,
             client_timeout_steps=config.server.client_timeout_steps,
+            drafter=opener.open_drafter(engine),
+            drafts=opener.drafts,
         )
         core.build_all()  # no client waits for weights and graphs
     except BaseException:

@@ -129,6 +129,7 @@ class InferenceServer:
         device."""
         reasons = [model.lost for model in self.models.values()]
         reasons += [model.findings() for model in self.models.values() if not model.lost]
+        reasons += [model.drafter_failure() for model in self.models.values()]
         if self._store is not None:
             reasons.append(self._store.health().degraded)
         return [sentence for sentence in reasons if sentence]
