@@ -304,6 +304,10 @@ class SchedulerMachine(RuleBasedStateMachine):
     @invariant()
     def nothing_is_wrong(self) -> None:
         assert not find_violations(self.scheduler)
+        for request in self.scheduler.running():
+            if isinstance(request.mask, FakeMask) and request not in self.scheduler.late:
+                known = self.scheduler.slots.history[request.slot, request.prompt : request.length]
+                assert request.mask.tokens == known.tolist(), "a mask has not seen the tokens of its request"
 
     def teardown(self) -> None:
         self.drain()

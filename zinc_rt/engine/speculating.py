@@ -50,8 +50,8 @@ def open_drafter(engine: Engine, options: SpeculationOptions, open_draft: Callab
 
 
 class ModelDrafter:
-    """Drafts the most likely tokens of a smaller model. It keeps a sequence for each request, from which rejected
-    drafts are dropped. It owns the draft model's engine."""
+    """Drafts the most likely tokens of a smaller model. `sequences`: of the draft model by request, the least
+    recently used first; rejected drafts are dropped from them. It owns the draft model's engine."""
 
     def __init__(self, draft: Engine, target: Engine) -> None:
         name, other = Path(draft.model.gguf.path).name, Path(target.model.gguf.path).name
@@ -67,15 +67,15 @@ class ModelDrafter:
                 next="use another draft model, or --speculate ngram",
             )
         self._draft = draft
-        self._sequences: dict[tuple[int, int], Sequence] = {}  # the least recently used first
+        self.sequences: dict[tuple[int, int], Sequence] = {}
 
     def propose(self, tasks: abc.Sequence[DraftTask]) -> list[list[int]]:
         drafts: list[list[int]] = [[] for _ in tasks]
         room = self._draft.limits.ctx
-        active = [index for index, task in enumerate(tasks) if len(task.tokens) + task.count <= room + 1]
+        active = [index for index, task in enumerate(tasks) if len(task.tokens) + task.most <= room + 1]
         inputs = {index: self._catch_up(tasks[index]) for index in active}
         while active:
-            batch = [(self._sequences[_task_key(tasks[index])], inputs[index]) for index in active]
+            batch = [(self.sequences[_task_key(tasks[index])], inputs[index]) for index in active]
             ends, total = [], 0
             for _, tokens in batch:
                 total += len(tokens)
@@ -84,11 +84,11 @@ class ModelDrafter:
             for index, token in zip(active, chosen, strict=True):
                 drafts[index].append(token)
                 inputs[index] = [token]
-            active = [index for index in active if len(drafts[index]) < tasks[index].count]
+            active = [index for index in active if len(drafts[index]) < tasks[index].most]
         return drafts
 
     def forget(self, number: int, choice: int) -> None:
-        if (sequence := self._sequences.pop((number, choice), None)) is not None:
+        if (sequence := self.sequences.pop((number, choice), None)) is not None:
             self._draft.release(sequence)
 
     def close(self) -> None:
@@ -97,7 +97,7 @@ class ModelDrafter:
     def _catch_up(self, task: DraftTask) -> list[int]:
         """Bring the request's sequence to its tokens, except the last ones, which are returned."""
         key, tokens = _task_key(task), task.tokens.tolist()
-        sequence = self._sequences.pop(key, None)
+        sequence = self.sequences.pop(key, None)
         if sequence is not None:
             pairs = enumerate(zip(sequence.tokens, tokens, strict=False))
             common = next((at for at, (ours, theirs) in pairs if ours != theirs), sequence.position)
@@ -105,10 +105,10 @@ class ModelDrafter:
                 self._draft.release(sequence)
                 sequence = None
         if sequence is None:
-            if len(self._sequences) == self._draft.limits.slots:
-                self.forget(*next(iter(self._sequences)))
+            if len(self.sequences) == self._draft.limits.slots:
+                self.forget(*next(iter(self.sequences)))
             sequence = self._draft.open()
-        self._sequences[key] = sequence
+        self.sequences[key] = sequence
         rest = tokens[sequence.position :]
         kept = 1 + self._draft.limits.step_tokens // self._draft.limits.slots // 2
         if len(rest) > kept:

@@ -116,13 +116,16 @@ def _charge_accepted(s: SchedulerState, plan: StepPlan) -> None:
 def _record_acceptance(s: SchedulerState, plan: StepPlan, rejected: np.ndarray) -> None:
     """Record for each request with drafts how many were accepted. `rejected`: the rows of the others."""
     assert s.speculation is not None
+    s.speculation.drafted += plan.drafts
+    s.speculation.accepted += plan.drafts - len(rejected)
     slots, counts = np.unique(plan.row_slot[: plan.decode_rows], return_counts=True)
     wrong = dict(zip(*np.unique(plan.row_slot[rejected], return_counts=True), strict=True))
     for slot, count in zip(slots.tolist(), (counts - 1).tolist(), strict=True):
         request = s.slots.requests[slot]
         if count and request is not None and request.state is State.DECODE:
             accepted = count - int(wrong.get(slot, 0))
-            s.speculation.record(request.number, request.choice, request.length, count, accepted)
+            length = s.speculation.length(request.number, request.choice)
+            length.record(request.length, count, accepted)
 
 
 def _join_batches(step: int, batches: list[Batch], ended: tuple[tuple[int, int, str], ...]) -> Batch:

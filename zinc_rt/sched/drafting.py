@@ -67,7 +67,7 @@ def draft_tokens(
     for (index, task), proposal in zip(tasks, proposals, strict=True):
         request = s.slots.requests[int(decodes.slots[index])]
         assert request is not None
-        tokens = _cut_invalid(s, proposal, task.count)
+        tokens = _cut_invalid(s, proposal, task.most)
         masks = [] if request.mask is None else _begin_masks(s, request.mask, tokens)
         drafted[index] = request, tokens, masks
     s.fills.settle(mask for _, _, masks in drafted.values() for mask in masks)

@@ -54,19 +54,19 @@ def parse_speculation(text: str) -> SpeculationOptions | None:
 
 
 class DraftTask(NamedTuple):
-    """The request to draft for: `tokens`, i32, are those known, valid during the call; at most `count` drafts."""
+    """The request to draft for: `tokens`, i32, are those known, valid during the call; at most `most` drafts."""
 
     number: int
     choice: int
     tokens: np.ndarray
-    count: int
+    most: int
 
 
 class Drafter(Protocol):
     """Proposes tokens that may follow. Its proposals change the speed of an answer, never its tokens."""
 
     def propose(self, tasks: Sequence[DraftTask]) -> Sequence[Sequence[int]]:
-        """Return the drafts of each task, possibly none. More than `count`, and ids outside the vocabulary with
+        """Return the drafts of each task, possibly none. More than `most`, and ids outside the vocabulary with
         all that follow, are ignored."""
 
     def forget(self, number: int, choice: int) -> None:
@@ -143,12 +143,6 @@ class Speculation:
             self.draft_ns += ((clock_ns() - began_ns) / count - self.draft_ns) / WINDOW
         return proposals
 
-    def record(self, number: int, choice: int, length: int, drafted: int, accepted: int) -> None:
-        """Record a verification of `drafted` tokens, after which the request has `length` tokens."""
-        self.drafted += drafted
-        self.accepted += accepted
-        self.length(number, choice).record(length, drafted, accepted)
-
     def forget(self, number: int, choice: int) -> None:
         """Drop a request that has ended."""
         self._lengths.pop((number, choice), None)
@@ -213,7 +207,7 @@ class NgramDrafter:
         for size in range(min(self.longest, len(task.tokens) - 1), self.shortest - 1, -1):
             end = known.ends.get(tuple(task.tokens[-size:].tolist()))
             if end is not None:
-                return self._copy(task.tokens, end, task.count)
+                return self._copy(task.tokens, end, task.most)
         return []
 
     def _copy(self, tokens: np.ndarray, end: int, count: int) -> list[int]:

@@ -42,7 +42,7 @@ class ScriptedDrafter:
         pass
 
     def _propose(self, task: DraftTask) -> list[int]:
-        length, count = len(task.tokens), task.count
+        length, count = len(task.tokens), task.most
         if self.kind == "off_by_one":
             return self._list_targets(task, length + 1, count)
         tokens = self._list_targets(task, length, count)
