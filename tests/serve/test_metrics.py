@@ -27,7 +27,8 @@ from zinc_rt.serve.observe.model_metrics import ModelMetrics, RequestTimes
 
 VLLM = """
     num_requests_running num_requests_waiting kv_cache_usage_perc prefix_cache_queries prefix_cache_hits
-    num_preemptions prompt_tokens generation_tokens request_success time_to_first_token_seconds
+    num_preemptions prompt_tokens generation_tokens spec_decode_num_draft_tokens
+    spec_decode_num_accepted_tokens request_success time_to_first_token_seconds
     inter_token_latency_seconds e2e_request_latency_seconds request_queue_time_seconds request_prefill_time_seconds
     request_decode_time_seconds iteration_tokens_total cache_config_info
 """

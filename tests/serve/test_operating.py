@@ -13,8 +13,15 @@ from embedded_server import MODEL
 from prometheus_client.parser import text_string_to_metric_families
 
 from zinc_rt import Sampling
+from zinc_rt.golden.embedded import FOLDER
 from zinc_rt.serve.app import make_app
-from zinc_rt.serve.config.settings import GroupSettings, KeySettings, ServerSettings, TenantSettings
+from zinc_rt.serve.config.settings import (
+    GroupSettings,
+    KeySettings,
+    ModelSettings,
+    ServerSettings,
+    TenantSettings,
+)
 from zinc_rt.serve.engine.requests import EngineRequest
 from zinc_rt.serve.engine.server import InferenceServer
 from zinc_rt.serve.observe.routing import digest_prefix
@@ -147,3 +154,28 @@ def test_metrics_can_be_public() -> None:
         assert (await client.get("/v1/admin/routing")).status_code == 401
 
     run_over_http(check_server, tenants=tenants, server=ServerSettings(metrics_open=True))
+
+
+def test_speculation_is_measured_and_changes_no_answer() -> None:
+    """Each request with the model as its own draft model, and without drafts."""
+
+    async def answer(
+        server: InferenceServer, client: httpx.AsyncClient
+    ) -> tuple[list[dict[str, object]], dict[str, float]]:
+        bodies: list[dict[str, object]] = [
+            {"prompt": list(PROMPT), "max_tokens": 24, "seed": 5, "temperature": 0.7, "logprobs": 2},
+            {"prompt": list(PROMPT), "max_tokens": 24, "temperature": 0, "ignore_eos": True},
+            {"prompt": list(PROMPT), "max_tokens": 24, "guided_regex": "[a-z]{4,30}", "seed": 2},
+            {"prompt": list(PROMPT[:9]), "max_tokens": 24, "seed": 3, "draft_tokens": 0},
+        ]
+        replies = [(await client.post("/v1/completions", json=body)).raise_for_status().json() for body in bodies]
+        text = (await client.get("/metrics")).raise_for_status().text
+        samples = [item for family in text_string_to_metric_families(text) for item in family.samples]
+        return [reply["choices"] for reply in replies], {item.name: item.value for item in samples}
+
+    plain, _ = run_over_http(answer)
+    model = ModelSettings(MODEL, MODEL, ctx=256, slots=4, speculate=f"draft:{FOLDER / MODEL}.gguf:3")
+    drafted, metrics = run_over_http(answer, models=(model,))
+    assert drafted == plain
+    accepted = metrics["vllm:spec_decode_num_accepted_tokens_total"]
+    assert metrics["vllm:spec_decode_num_draft_tokens_total"] > 0 < accepted

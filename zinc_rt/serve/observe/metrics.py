@@ -59,6 +59,11 @@ COUNTERS: dict[str, tuple[str, Callable[[Counter[str]], int]]] = {
     "zinc_rt_evictions": ("Requests whose pages were evicted; they are recomputed.", lambda c: c["evictions"]),
     "zinc_rt_tokens_recomputed": ("Tokens recomputed after an eviction or a failed step.",
                                   lambda c: c["tokens_recomputed"]),
+    "vllm:spec_decode_num_draft_tokens": ("Draft tokens verified.", lambda c: c["draft_inputs"]),
+    "vllm:spec_decode_num_accepted_tokens": (
+        "Draft tokens that were accepted.",
+        lambda c: c["draft_inputs"] - c["draft_rejected"],
+    ),
 }  # fmt: skip
 HISTOGRAMS: dict[str, tuple[str, Callable[[ModelMetrics], Histogram]]] = {
     "vllm:time_to_first_token_seconds": ("Time from arrival to the first token.", lambda m: m.first_token),
