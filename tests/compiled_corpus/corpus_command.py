@@ -43,12 +43,18 @@ def main() -> int:
     parser.add_argument(
         "--runs", type=int, default=2, metavar="N", help="number of mutants per kernel to run (default 2)"
     )
+    parser.add_argument(
+        "--arch",
+        default=made.DEFAULT_ARCH,
+        metavar="CHIP",
+        help=f"chip to compile for (default {made.DEFAULT_ARCH})",
+    )
     parser.add_argument("--json", metavar="FILE", help="every verdict")
     args = parser.parse_args()
     if not made.find_compilers():
         print("no compiler: neither clang-19 with ld.lld-19 nor the extra asm (ziglang) is installed")
         return 77
-    variants = made.spread_variants(args.each, args.levels)
+    variants = made.spread_variants(args.each, args.levels, args.arch)
     chosen = [variant for variant in variants if not args.names or variant.name in args.names]
     start = time.monotonic()
     kernels, result = [], []

@@ -54,7 +54,7 @@ def is_equivalent(binary: Binary, mutant: Mutant, threads: int) -> str:
 
 def parse_program(binary: Binary, changed: dict[int, bytes]) -> LintSubject:
     """The kernel with all that it calls."""
-    target = target_of("gfx1201", binary.kernel.wave)
+    target = target_of(binary.image.arch, binary.kernel.wave)
     flow = find_control_flow(patch_code(binary.image.image, changed), target, binary.kernel.entry_at, running=True)
     index = dict(flow.instructions())
     return LintSubject(

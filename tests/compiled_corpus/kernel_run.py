@@ -14,12 +14,14 @@ from compiled_job import Job, LinkedNodes, list_differences
 from zinc_rt.cli.kernel_input import KernelInput, read_kernels
 from zinc_rt.host.errors import ZincError
 from zinc_rt.isa.lint import LintFinding, lint
+from zinc_rt.isa.target import target_of
 from zinc_rt.kernels.remarks import is_remark
 from zinc_rt.launching.code_object import CodeImage, CodeKernel, read_code_object
 from zinc_rt.launching.dispatch import dispatch_packet
 from zinc_rt.launching.kernarg import LaunchShape, Triple, match, pack
 from zinc_rt.launching.values import LaunchBuffer, Value
 from zinc_rt.sim.interfaces import Fault
+from zinc_rt.sim.shader.launch_setup import setup_of_registers
 from zinc_rt.sim.shader.layout import EVERY_WAVE
 from zinc_rt.sim.shader.run.engine_device import EngineDevice
 
@@ -85,7 +87,8 @@ def run_kernel(
     record all register writes; without a result if there are too many.
     """
     kernel = binary.kernel
-    device = EngineDevice(level="full", fuel=FUEL, trace=EVERY_WAVE if trace else None)
+    target = target_of(binary.image.arch)
+    device = EngineDevice(level="full", fuel=FUEL, target=target, trace=EVERY_WAVE if trace else None)
     buffers: dict[str, int] = {}
     values: dict[str, Value] = {}
     for location, argument in enumerate(job.args):
@@ -107,6 +110,10 @@ def run_kernel(
     kernarg_va = device.place(block, "kernarg", write=False) if segment else 0
     packet = np.frombuffer(dispatch_packet(kernel, 0, kernarg_va, shape, group_bytes), np.uint8)
     user = _user_data(kernel, kernarg_va, device.place(packet, "dispatch packet", write=False))
+    launch = setup_of_registers(
+        kernel.rsrc1, kernel.rsrc2, shape.block, wave32=kernel.wave == 32, rules=target.rules
+    )
+    user += (0,) * (len(launch.user_data) - len(user))  # RSRC2.USER_SGPR may be more than what the kernel uses
     ran = KernelRun()
     try:
         message = device.run(
@@ -118,8 +125,9 @@ def run_kernel(
             user_data=user,
             lds_bytes=group_bytes if lds_bytes is None else lds_bytes,
             scratch_bytes=kernel.private_bytes,
-            vgprs=((kernel.rsrc1 & 63) + 1) * (8 if kernel.wave == 32 else 4),
-            mode=kernel.rsrc1 >> 12 & 0xFF,
+            vgprs=launch.vgprs,
+            mode=launch.mode,
+            ids_enabled=[kernel.rsrc2 >> 7 + axis & 1 for axis in range(3)],
             name=kernel.name,
         )
         ran.findings = [f"{item.rule}: {item.sentence}" for item in message]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+from compiled_float_cases import matrix_cores
 from compiled_job import F16, F32, F64, I32, U8, U16, U32, U64, Array, Job, Random, random_words
 
 
@@ -297,4 +298,4 @@ CASES: dict[str, Callable[[Random], Job]] = {
         atomics_scopes, mad_wide, helpers, saxpy_guarded, halo_blur, radix_split, automaton, sum_of_bytes,
         publish, grid_strides,
     )
-}  # fmt: skip
+} | {"matrix_copies": matrix_cores}  # fmt: skip

@@ -18,13 +18,14 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from zinc_rt.host.files import cache_folder
+from zinc_rt.isa.target import DEFAULT_ARCH, target_of
 
 HERE = Path(__file__).parent
 OPENCL = HERE / "opencl"
 C_KERNELS = HERE.parent / "sim" / "shader" / "c_kernels"
 HEADERS = (C_KERNELS / "gpu.h", OPENCL / "gpu.h")
 LEVELS, WAVES = (1, 2, 3), (32, 64)
-TARGET = ("--target=amdgcn-amd-amdhsa", "-mcpu=gfx1201", "-nogpulib", "-ffp-contract=off", "-w")
+TARGET = ("--target=amdgcn-amd-amdhsa", "-nogpulib", "-ffp-contract=off", "-w")
 # clang 19 takes this attribute for OpenCL only.
 C_OF_19 = ("-Damdgpu_flat_work_group_size(least,most)=unused",)
 # In C a barrier is a call like any other unless said otherwise, and may be copied to both sides of a branch.
@@ -33,7 +34,8 @@ LANGUAGE = {
     ".cl": ("-x", "cl", "-cl-std=CL2.0", "-cl-no-stdinc"),
 }
 # Sources that are written for one size.
-ONLY_WAVE = {"wave_ops64": 64, "wave_ops": 32, "matrix_cores": 32, "quantized": 32}
+ONLY_WAVE = {"wave_ops64": 64, "wave_ops": 32, "matrix_cores": 32, "matrix_copies": 32, "quantized": 32}
+ONLY_GENERATION = {"matrix_cores": 12, "matrix_copies": 11}
 # Recursion and calls by pointer: stacks of a size that no metadata tells.
 DYNAMIC_STACK = ("recursion", "dynamic_stack", "function_table")
 
@@ -53,6 +55,7 @@ class Variant:
     compiler: Compiler
     level: int
     wave: int
+    arch: str = DEFAULT_ARCH
 
     @property
     def name(self) -> str:
@@ -60,7 +63,7 @@ class Variant:
 
     @property
     def key(self) -> str:
-        return f"{self.name}-{self.compiler.name}-O{self.level}-wave{self.wave}"
+        return f"{self.name}-{self.compiler.name}-O{self.level}-wave{self.wave}-{self.arch}"
 
 
 @cache
@@ -85,22 +88,25 @@ def list_sources() -> list[Path]:
     return sorted([*C_KERNELS.glob("*.c"), *OPENCL.glob("*.cl")], key=lambda path: path.stem)
 
 
-def list_variants(levels: Sequence[int] = LEVELS) -> list[Variant]:
+def list_variants(levels: Sequence[int] = LEVELS, arch: str = DEFAULT_ARCH) -> list[Variant]:
     """Return every variant that can be compiled, grouped by source."""
+    generation = target_of(arch).generation
     return [
-        Variant(source, compiler, level, wave)
+        Variant(source, compiler, level, wave, arch)
         for source in list_sources()
         for compiler in find_compilers()
         for level in levels
         for wave in WAVES
-        if ONLY_WAVE.get(source.stem, wave) == wave and source.stem not in DYNAMIC_STACK
+        if ONLY_WAVE.get(source.stem, wave) == wave
+        and ONLY_GENERATION.get(source.stem, generation) == generation
+        and source.stem not in DYNAMIC_STACK
     ]
 
 
-def spread_variants(count: int, levels: Sequence[int] = LEVELS) -> list[Variant]:
+def spread_variants(count: int, levels: Sequence[int] = LEVELS, arch: str = DEFAULT_ARCH) -> list[Variant]:
     """`count` variants of every source, so that all compilers, levels and wave sizes come in turn."""
     by_source: dict[Path, list[Variant]] = {}
-    for variant in list_variants(levels):
+    for variant in list_variants(levels, arch):
         by_source.setdefault(variant.source, []).append(variant)
     return [
         of_one[(7 * number + 5 * turn) % len(of_one)]
@@ -116,7 +122,13 @@ def compiler_version(compiler: Compiler) -> str:
 
 def compile_variant(variant: Variant) -> Path:
     """The linked code object's file. Raises RuntimeError with the compiler's output."""
-    flags = [*TARGET, *LANGUAGE[variant.source.suffix], f"-O{variant.level}", f"-DWAVE={variant.wave}"]
+    flags = [
+        *TARGET,
+        f"-mcpu={variant.arch}",
+        *LANGUAGE[variant.source.suffix],
+        f"-O{variant.level}",
+        f"-DWAVE={variant.wave}",
+    ]
     is_c = variant.source.suffix == ".c"
     flags += C_OF_19 if is_c and "clang version 19" in compiler_version(variant.compiler) else ()
     flags += ["-mwavefrontsize64"] if variant.wave == 64 else []

@@ -145,7 +145,7 @@ def test_help_does_not_import_instruction_tables() -> None:
         "print([m for m in sys.modules if m.startswith('zinc_rt.isa')])"
     )
     out = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
-    assert out.splitlines()[-1] == "['zinc_rt.isa', 'zinc_rt.isa.target']"
+    assert out.splitlines()[-1] == "['zinc_rt.isa', 'zinc_rt.isa.wave_rules', 'zinc_rt.isa.target']"
 
 
 def test_zrt_shows_header_slots_and_source_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -147,7 +147,7 @@ def _read_elf(
                 vgprs=known.vgprs,
                 lds_bytes=known.lds_bytes or None,  # none may mean that the launch says how much
                 scratch_bytes=known.scratch_bytes or None,
-                entry_sgprs=known.user_sgprs,
+                entry_sgprs=known.user_sgprs + known.workgroup_ids * (not target.rules.ids_in_ttmp),
                 pointers=buffers.get(symbol),
             )
             wave = target.with_wave(known.wave)

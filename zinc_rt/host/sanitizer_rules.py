@@ -317,6 +317,10 @@ _ROWS = (
     _wave("vgpr-out-of-range", MEMCHECK,
         "a VGPR beyond the number in the kernel's header: hardware drops writes and reads v0 instead",
         says="beyond a wave's VGPRs, writes are dropped and reads return v0"),
+    _wave("wmma-copies", SYNCCHECK,
+        "a matrix instruction of gfx11 whose A or B differs between the lanes that must hold copies of it",
+        says="lanes 0-15, 16-31 and so on of A and B hold the same", where="RDNA3 ISA guide, 7.9",
+        doc="vector-alu.md#packed-math-dot-products-wmma"),
     _wave("wmma-exec", SYNCCHECK, "a matrix instruction, or a transposing load, while EXEC is not all ones",
         says="a matrix instruction requires EXEC to be all ones"),
     # --- found in code that is about to run, and by `zinc-rt isa lint`

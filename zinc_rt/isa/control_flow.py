@@ -220,7 +220,7 @@ class _Search:
         self, instruction: Instruction, following: int, addresses: dict[int, int]
     ) -> int | None:
         """Return the address whose low half the instruction writes to its destination."""
-        name, operands = instruction.mnemonic, instruction.operands
+        name, operands = instruction.row.name, instruction.operands
         if name == "s_getpc_b64":
             return following
         if name in ("s_mov_b32", "s_mov_b64"):

@@ -3,7 +3,7 @@
 A set is an int with one bit per register: scalar registers by their encoding (s0 to s105, VCC 106 and 107, TTMPs
 from 108, M0 125, EXEC 126 and 127), SCC 128, vector registers from 256. Partial writes (under EXEC, v_writelane,
 16-bit halves, DPP) count as writes and not as reads. Registers indexed at run time (v_movrel, s_movrel) are not in
-the sets. Only gfx12 instructions are supported.
+the sets.
 
 In a set of halves, the bits from 256 are the lower halves of vector registers, those from 512 (UPPER) the upper
 ones; other registers have the same bits.
@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cache
 
+from zinc_rt.isa.encodings.cache_policy import returns_previous
 from zinc_rt.isa.instruction import Instruction
 from zinc_rt.isa.operand import Kind, Operand
 from zinc_rt.isa.target import Target
@@ -134,9 +135,8 @@ def format_halves(halves: int) -> str:
     return ", ".join(filter(None, result))
 
 
-_RETURNS = 1  # of the temporal hint of gfx12's atomics
 # An atomic's data operand is sent and then replaced by the previous value.
-_DATA_FIRST = ("VBUFFER", "VIMAGE", "MIMG")
+_DATA_FIRST = ("VBUFFER", "MUBUF", "VIMAGE", "MIMG")
 _MESSAGES_WITH_M0 = (1, 9)  # INTERRUPT, GS_ALLOC_REQ
 
 
@@ -200,7 +200,7 @@ def count_written_operands(instruction: Instruction) -> int:
     row = instruction.row
     if row.pipe != "vmem":
         return row.destinations
-    return int(row.unit == "load" or (row.unit == "atomic" and bool(instruction.words[1] >> 20 & _RETURNS)))
+    return int(row.unit == "load" or (row.unit == "atomic" and returns_previous(instruction)))
 
 
 @cache

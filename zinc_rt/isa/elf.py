@@ -87,11 +87,12 @@ def read_symbol_values(data: bytes, source: str) -> list[tuple[str, str, int]]:
 
 @dataclass(frozen=True, slots=True)
 class KernelDescriptorEntry:
-    """A kernel descriptor for gfx12 (AMDGPUUsage, "Code Object V3 Kernel Descriptor")."""
+    """A kernel descriptor of gfx11 and gfx12 (AMDGPUUsage, "Code Object V3 Kernel Descriptor")."""
 
     vgprs: int  # rounded up to the unit of RSRC1
     wave: int
     user_sgprs: int
+    workgroup_ids: int  # enabled ones and the position in the workgroup; on gfx11 each is in an SGPR
     lds_bytes: int  # static; a launch may request more
     scratch_bytes: int
 
@@ -114,7 +115,7 @@ def read_descriptors(data: bytes, source: str) -> dict[str, KernelDescriptorEntr
         wave = 32 if properties & _WAVE32 else 64
         vgprs = ((one & 63) + 1) * (8 if wave == 32 else 4)
         result[text.removesuffix(".kd")] = KernelDescriptorEntry(
-            vgprs, wave, two >> 1 & 31, lds_bytes, scratch_bytes
+            vgprs, wave, two >> 1 & 31, (two >> 7 & 15).bit_count(), lds_bytes, scratch_bytes
         )
     return result
 

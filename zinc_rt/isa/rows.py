@@ -8,7 +8,7 @@ kinds separated by commas in the order of the text, `-` for none. `40+` is an op
 of each encoding documents its kinds and flags.
 
 A row without facts has those of its encoding (ENCODINGS below). The registers are implicit ones, which no operand
-names, and cover gfx12's instructions only:
+names:
 
 | fact | means |
 |---|---|
@@ -20,6 +20,7 @@ names, and cover gfx12's instructions only:
 | @branch | where control continues: see FLOWS |
 | #kmcnt | the counter that tracks its completion; #none for none |
 | ~loadcnt | it waits for that counter; ~all for each, ~legacy as the s_waitcnt of gfx11 |
+| ~vector ~lgkm | it waits for the counters of which gfx11's VMCNT and LGKMCNT are sums |
 | !permlane | it must not directly follow a v_cmpx |
 | !one_scalar | it may read one scalar value, where others may read two |
 
@@ -84,6 +85,18 @@ ENCODINGS = {
     **dict.fromkeys(("VINTERP", "VDSDIR", "LDSDIR"), _GRAPHICS),
     "EXP": replace(_GRAPHICS, counter="expcnt"),
 }
+# Instructions of gfx11 that gfx12 has with another name (LLVM, SOPInstructions.td and VOP3Instructions.td).
+_RENAMED = {
+    "s_add_u32": "s_add_co_u32",
+    "s_sub_u32": "s_sub_co_u32",
+    "s_add_i32": "s_add_co_i32",
+    "s_sub_i32": "s_sub_co_i32",
+    "s_addc_u32": "s_add_co_ci_u32",
+    "s_subb_u32": "s_sub_co_ci_u32",
+    "s_addk_i32": "s_addk_co_i32",
+    "v_mad_u64_u32": "v_mad_co_u64_u32",
+    "v_mad_i64_i32": "v_mad_co_i64_i32",
+}
 _BYTES = {"8": 1, "16": 2, "32": 4, "64": 8, "96": 12, "128": 16, "256": 32, "512": 64}
 
 
@@ -115,8 +128,9 @@ class InstructionRow:
 
     @cached_property
     def name(self) -> str:
-        """The mnemonic without the suffix of its encoding."""
-        return strip_suffix(self.mnemonic)
+        """The mnemonic without the suffix of its encoding; for a renamed instruction that of gfx12."""
+        name = strip_suffix(self.mnemonic)
+        return _RENAMED.get(name, name)
 
     @property
     def pipe(self) -> str:

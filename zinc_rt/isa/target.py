@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from zinc_rt.host.errors import UnsupportedError, UsageError
+from zinc_rt.isa.wave_rules import RULES, WaveRules
 
 DEFAULT_ARCH = "gfx1201"  # the default chip of commands and test devices
-_SIMULATED_GENERATIONS = (12,)  # whose waves sim/shader runs
 READINGS = ("real", "fake")
 DEFAULT_READING = {11: "real", 12: "fake"}  # LLVM 22.1.8's for code without -mattr=+real-true16 or -real-true16
 
@@ -79,7 +79,12 @@ class Target:
     @property
     def is_simulated(self) -> bool:
         """Return whether the shader engine of a simulated device can run its waves."""
-        return self.has_decoder and self.generation in _SIMULATED_GENERATIONS
+        return self.has_decoder
+
+    @property
+    def rules(self) -> WaveRules:
+        """The rules of the chip's waves that differ between generations."""
+        return RULES[self.generation]
 
     def with_wave(self, wave: int) -> Target:
         """Return the same chip with waves of 32 or 64 lanes. Raise UsageError for another number."""

@@ -1,20 +1,43 @@
-"""Temporal hints and scopes of gfx12's memory instructions."""
+"""Temporal hints and scopes of gfx12's memory instructions, and their equivalents on gfx11."""
 
 from __future__ import annotations
 
 from functools import cache
 
-from zinc_rt.isa.instruction import Modifier
+from zinc_rt.isa.instruction import Instruction, Modifier
+from zinc_rt.isa.wave_rules import WaveRules
 
 _HINTS = ("RT", "NT", "HT", None, "NT_RT", "RT_NT", "NT_HT", None)
 _SCOPES = ("SCOPE_CU", "SCOPE_SE", "SCOPE_DEV", "SCOPE_SYS")
-_DEV, _SYS = 2, 3
+DEVICE_SCOPE, _SYS = 2, 3
 _RETURN, _NON_TEMPORAL, _CASCADE = 1, 2, 4
 
 
 # Bits of later chips that LLVM shows on gfx12 too.
 SCALE_OFFSET = Modifier("scale_offset", "scale_offset", 1)
 NON_VOLATILE = Modifier("nv", "nv", 1)
+
+
+def returns_previous(instruction: Instruction) -> bool:
+    """Return whether a vector memory atomic returns the previous value: bit 0 of TH, or GLC on gfx11."""
+    hint = instruction.modifier("th")
+    if hint is not None:
+        return isinstance(hint.value, int) and bool(hint.value & _RETURN)
+    return instruction.modifier("glc") is not None
+
+
+def find_scope(instruction: Instruction, rules: WaveRules) -> int:
+    """Return the scope of a memory instruction: 0 a compute unit, 1 a shader engine, 2 the device, 3 the system.
+
+    On gfx11, atomics and loads with GLC have device scope. Every store has, but only that of a volatile store is
+    counted here, which LLVM marks with DLC: nothing distinguishes an atomic store from a plain one.
+    """
+    if rules.has_scopes:
+        scope = instruction.modifier("scope")
+        return int(scope.value) if scope is not None and isinstance(scope.value, int) else 0
+    unit = instruction.row.unit
+    bit = "dlc" if unit == "store" else "glc"
+    return DEVICE_SCOPE if unit == "atomic" or instruction.modifier(bit) is not None else 0
 
 
 @cache
@@ -46,6 +69,6 @@ def _format_hint(kind: str, hint: int, scope: int) -> str:
 
 def _format_atomic(hint: int, scope: int) -> str:
     if hint & _CASCADE:
-        return f"CASCADE_{'NT' if hint & _NON_TEMPORAL else 'RT'}" if scope >= _DEV else f"{hint:#x}"
+        return f"CASCADE_{'NT' if hint & _NON_TEMPORAL else 'RT'}" if scope >= DEVICE_SCOPE else f"{hint:#x}"
     parts = (["NT"] if hint & _NON_TEMPORAL else []) + (["RETURN"] if hint & _RETURN else [])
     return "_".join(parts)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from zinc_rt.host.errors import UnsupportedError
 from zinc_rt.host.sanitizer_rules import RULES as SANITIZER_RULES
 from zinc_rt.isa.control_flow import find_control_flow, order_blocks
 from zinc_rt.isa.effects import effects
@@ -16,7 +15,7 @@ from zinc_rt.isa.lint.unwritten import check_kernarg, check_unwritten
 from zinc_rt.isa.lint.vector_hazards import check_vector_hazards
 from zinc_rt.isa.lint.vopd import check_vopd
 from zinc_rt.isa.lint.waits import check_waits
-from zinc_rt.isa.target import DEFAULT_ARCH, Target
+from zinc_rt.isa.target import Target
 
 RULES = {rule.id: rule.static for rule in SANITIZER_RULES.values() if rule.static}
 """Rule and sentence of each check here."""
@@ -28,14 +27,8 @@ def lint(
     """Return the findings for the kernel that begins at byte `entry`, ordered by pc. Unreachable bytes are not
     checked.
 
-    `kernel` False: the code is a function, whose caller has written registers. Raise UnsupportedError for chips
-    before gfx12.
+    `kernel` False: the code is a function, whose caller has written registers.
     """
-    if target.generation != 12:
-        raise UnsupportedError(
-            f"lint: gfx{target.generation}'s hazards are not implemented in this version",
-            next=f"use --arch {DEFAULT_ARCH}",
-        )
     limits = limits or Limits()
     flow = find_control_flow(code, target, entry)
     target = flow.target
@@ -55,7 +48,7 @@ def lint(
         *check_operands(subject, limits),
         *check_waits(subject, kernel=kernel, memory=memory),
         *(check_shared_memory(subject, memory) if memory is not None else ()),
-        *check_sgpr_reads(subject),
+        *(check_sgpr_reads(subject) if target.rules.has_sgpr_read_hazard else ()),
         *check_vector_hazards(subject),
         *check_vopd(subject),
         *check_constant_bus(subject),

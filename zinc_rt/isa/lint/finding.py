@@ -40,6 +40,10 @@ class LintSubject:
     at: dict[int, Instruction]
     target: Target
 
+    def format_wait(self, counter: str, count: int) -> str:
+        """Return the chip's instruction that waits until at most `count` operations of a counter are pending."""
+        return self.target.rules.format_wait(counter, count)
+
     def finding(self, rule: str, pc: int, message: str, producer: int | None = None) -> LintFinding:
         instruction = self.at.get(pc)
         other = None if producer is None else self.at.get(producer)

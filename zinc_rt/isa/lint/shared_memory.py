@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from zinc_rt.isa.encodings.cache_policy import find_scope
 from zinc_rt.isa.instruction import Instruction
 from zinc_rt.isa.lint.dataflow import solve_forward
 from zinc_rt.isa.lint.finding import LintFinding, LintSubject
 from zinc_rt.isa.lint.origins import UNKNOWN, AddressOrigins, Origin, Pointers
 
-_MEMORY = ("GLOBAL", "FLAT", "VBUFFER")
+_MEMORY = ("GLOBAL", "FLAT", "VBUFFER", "MUBUF")
 WRITES, READS = ("store", "atomic"), ("load", "atomic")
 _NOTHING: Origin = frozenset()
 _State = tuple[
@@ -61,33 +62,30 @@ def check_shared_memory(subject: LintSubject, memory: SharedMemory) -> Iterator[
             state = _transfer_instruction(state, pc, instruction, memory)
         return state
 
+    has_scopes = subject.target.rules.has_scopes
     before = solve_forward(
         subject, (_NOTHING, _NOTHING), transfer, lambda one, two: (one[0] | two[0], one[1] | two[1])
     )
     for start, state in before.items():
         for pc, instruction in subject.flow.blocks[start].instructions:
-            if instruction.row.unit == "load" and memory.of(pc) & state[1] and not _decode_scope(instruction):
+            if (
+                instruction.row.unit == "load"
+                and memory.of(pc) & state[1]
+                and not find_scope(instruction, subject.target.rules)
+            ):
                 yield subject.finding(
                     "barrier-wait",
                     pc,
-                    "may read data cached on this CU before the barrier: needs global_inv between the barrier and "
-                    "the load",
+                    "may read data cached on this CU before the barrier: needs "
+                    f"{'global_inv' if has_scopes else 'buffer_gl0_inv'} between the barrier and the load",
                 )
             state = _transfer_instruction(state, pc, instruction, memory)
 
 
 def _transfer_instruction(state: _State, pc: int, instruction: Instruction, memory: SharedMemory) -> _State:
     stored, stale = state
-    if instruction.mnemonic == "global_inv":
+    if instruction.mnemonic in ("global_inv", "buffer_gl0_inv"):
         return stored, _NOTHING
     if instruction.row.flow == "barrier":
         return stored, stored
     return (stored | memory.of(pc), stale) if instruction.row.unit in WRITES else state
-
-
-def _decode_scope(instruction: Instruction) -> int:
-    """Return the scope of a vector memory instruction, bits 19:18 of its second word.
-
-    SCOPE_CU is 0, SCOPE_SE 1, SCOPE_DEV 2, SCOPE_SYS 3.
-    """
-    return instruction.words[1] >> 18 & 3

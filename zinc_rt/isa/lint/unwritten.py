@@ -81,7 +81,7 @@ def check_unwritten(subject: LintSubject, entry_sgprs: int) -> Iterator[LintFind
 def _find_unused(instruction: Instruction) -> int:
     """Return the registers of an unused upper half: compilers leave it undefined in a 64-bit addend if only the
     low half of the result is used."""
-    if instruction.mnemonic.startswith("v_mad_co_"):
+    if instruction.row.name.startswith("v_mad_co_"):
         return operand_registers(
             replace(instruction.operands[-1], index=instruction.operands[-1].index + 1, width=1)
         )

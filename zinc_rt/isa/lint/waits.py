@@ -12,7 +12,17 @@ from collections.abc import Iterator
 
 from zinc_rt.isa.effects import SGPRS, VGPRS, format_halves, to_halves
 from zinc_rt.isa.instruction import Instruction
-from zinc_rt.isa.lint.counters import COUNTERS, DS, KM, LOAD, MOST, STORE, list_issued_counts, list_waits
+from zinc_rt.isa.lint.counters import (
+    COUNTERS,
+    DS,
+    INVALIDATIONS,
+    KM,
+    LOAD,
+    MOST,
+    STORE,
+    list_issued_counts,
+    list_waits,
+)
 from zinc_rt.isa.lint.dataflow import solve_forward
 from zinc_rt.isa.lint.finding import LintFinding, LintSubject
 from zinc_rt.isa.lint.shared_memory import READS, WRITES, SharedMemory
@@ -25,8 +35,8 @@ CALLER = -1  # stands for the pc of operations that a function's caller left pen
 _OF_CALLER: Pending = {LOAD: {CALLER: 0}, DS: {CALLER: 0}, KM: {CALLER: 0}}
 _WRITTEN_BY_CALLER = {LOAD: to_halves(VGPRS), DS: to_halves(VGPRS), KM: SGPRS}
 _CALLS = ("call", "jump_call")
-SIGNALS = ("s_barrier_signal", "s_barrier_signal_isfirst")
-_INVALIDATE, _WRITE_BACK = "global_inv", ("global_wb", "global_wbinv")
+SIGNALS = ("s_barrier_signal", "s_barrier_signal_isfirst", "s_barrier")
+_WRITE_BACK = ("global_wb", "global_wbinv")
 
 
 def check_waits(
@@ -55,6 +65,7 @@ def check_waits(
             yield from _check_shared_at_barriers(subject, pc, state, counts, settles, memory)
 
 
+_VECTOR = {"load", "MIMG"}
 Counts = dict[int, tuple[tuple[str, int], ...]]
 _BEFORE_CALLS = tuple((counter, 0) for counter in COUNTERS if counter != STORE)
 
@@ -154,7 +165,7 @@ def _check_block(
             busy = _find_busy(state, results)
         if instruction.mnemonic in SIGNALS:
             yield from _check_barrier(subject, pc, state)
-        elif instruction.mnemonic == _INVALIDATE:
+        elif instruction.mnemonic in INVALIDATIONS:
             yield from _check_invalidation(subject, pc, state)
         elif instruction.row.pipe == "vmem":
             yield from _check_write_back(subject, pc, publishing.intersection(state[STORE]))
@@ -180,7 +191,7 @@ def _check_shared_at_barriers(
                             "barrier-wait",
                             pc,
                             f"{subject.at[producer].mnemonic} may still be pending at the barrier, and its buffer "
-                            f"is {others} after it: needs s_wait_{counter} 0 before the barrier",
+                            f"is {others} after it: needs {subject.format_wait(counter, 0)} before the barrier",
                             producer,
                         )
         if pc in counts:
@@ -188,16 +199,20 @@ def _check_shared_at_barriers(
 
 
 def _is_in_order(subject: LintSubject, pc: int, producer: int, written: int) -> bool:
-    """Return whether the later of two LDS loads always takes effect last, since LDS returns data to a wave in
-    order.
-
-    Vector memory loads on gfx12 write registers in any order (LLVM, FeatureVmemWriteVgprInOrder).
+    """Return whether the later of two loads always takes effect last: LDS returns data to a wave in order, and so
+    does vector memory on gfx11, among images or among other accesses (LLVM, FeatureVmemWriteVgprInOrder).
     """
-    return (
-        producer != CALLER
-        and subject.at[pc].encoding == subject.at[producer].encoding == "DS"
-        and not subject.effects[pc].read_halves & written
-    )
+    if producer == CALLER or subject.effects[pc].read_halves & written:
+        return False
+    kinds = {_find_load_kind(subject.at[index]) for index in (pc, producer)}
+    return kinds == {"DS"} or (len(kinds) == 1 and subject.target.rules.loads_write_in_order and kinds <= _VECTOR)
+
+
+def _find_load_kind(instruction: Instruction) -> str:
+    row = instruction.row
+    if row.encoding == "MIMG":
+        return row.encoding
+    return "load" if row.pipe == "vmem" and row.unit in ("load", "atomic") else row.encoding
 
 
 def _find_busy(state: Pending, results: dict[int, dict[str, int]]) -> int:
@@ -217,13 +232,14 @@ def _make_early_use_finding(
     needed = 0 if counter == KM else behind
     how = "read" if read else "overwritten"
     if producer == CALLER:
-        message = f"{touched} {how} while a load issued by the caller may still write it: needs s_wait_{counter} 0"
+        wait = subject.format_wait(counter, 0)
+        message = f"{touched} {how} while a load issued by the caller may still write it: needs {wait}"
         return subject.finding("wait", pc, message)
     return subject.finding(
         "wait",
         pc,
-        f"{touched} {how} while {subject.at[producer].mnemonic} may still write it: needs s_wait_{counter} "
-        f"{needed}",
+        f"{touched} {how} while {subject.at[producer].mnemonic} may still write it: needs "
+        f"{subject.format_wait(counter, needed)}",
         producer,
     )
 
@@ -235,8 +251,8 @@ def _check_barrier(subject: LintSubject, pc: int, state: Pending) -> Iterator[Li
             yield subject.finding(
                 "barrier-wait",
                 pc,
-                f"{instruction.mnemonic} may not have reached LDS at the barrier: needs s_wait_dscnt 0 before the "
-                "barrier",
+                f"{instruction.mnemonic} may not have reached LDS at the barrier: needs "
+                f"{subject.format_wait(DS, 0)} before the barrier",
                 producer,
             )
     after = None
@@ -251,7 +267,7 @@ def _check_barrier(subject: LintSubject, pc: int, state: Pending) -> Iterator[Li
                 "barrier-wait",
                 pc,
                 f"{subject.at[producer].mnemonic} may not be visible at the barrier, and memory at {base} is read "
-                "after it: needs s_wait_storecnt 0 before the barrier",
+                f"after it: needs {subject.format_wait(STORE, 0)} before the barrier",
                 producer,
             )
 
@@ -293,8 +309,8 @@ def _check_invalidation(subject: LintSubject, pc: int, state: Pending) -> Iterat
             yield subject.finding(
                 "order",
                 pc,
-                f"{subject.at[producer].mnemonic} may complete after this invalidation: needs s_wait_loadcnt 0 "
-                "before the invalidation",
+                f"{subject.at[producer].mnemonic} may complete after this invalidation: needs "
+                f"{subject.format_wait(LOAD, 0)} before the invalidation",
                 producer,
             )
 

@@ -155,9 +155,9 @@ ff ff ds_load_b128 d4,a1
 28 28 g:load_addtid_b32 d1 load addtid
 29 29 g:store_addtid_b32 x1 store addtid
 2b  - g:inv - load plain %cache #loadcnt
- - 2b b:gl0_inv - load %cache
+ - 2b b:gl0_inv - load %cache #none
 2c  - g:wb - load plain %cache
- - 2c b:gl1_inv - load %cache
+ - 2c b:gl1_inv - load %cache #none
  - 2d b:load_lds_u8 - load lds <m0
  - 2e b:load_lds_i8 - load lds <m0
  - 2f b:load_lds_u16 - load lds <m0

@@ -92,17 +92,17 @@ ROWS = {
 """,
     "SOP2": """
 00  - s_add_co_u32 d1,s32,s32 >scc
- - 00 s_add_u32 d1,s32,s32
+ - 00 s_add_u32 d1,s32,s32 >scc
 01  - s_sub_co_u32 d1,s32,s32 >scc
- - 01 s_sub_u32 d1,s32,s32
+ - 01 s_sub_u32 d1,s32,s32 >scc
 02  - s_add_co_i32 d1,s32,s32 >scc
- - 02 s_add_i32 d1,s32,s32
+ - 02 s_add_i32 d1,s32,s32 >scc
 03  - s_sub_co_i32 d1,s32,s32 >scc
- - 03 s_sub_i32 d1,s32,s32
+ - 03 s_sub_i32 d1,s32,s32 >scc
 04  - s_add_co_ci_u32 d1,s32,s32 <scc >scc
- - 04 s_addc_u32 d1,s32,s32
+ - 04 s_addc_u32 d1,s32,s32 <scc >scc
 05  - s_sub_co_ci_u32 d1,s32,s32 <scc >scc
- - 05 s_subb_u32 d1,s32,s32
+ - 05 s_subb_u32 d1,s32,s32 <scc >scc
 06 06 s_absdiff_i32 d1,s32,s32 >scc
 08 08 s_lshl_b32 d1,s32,s32 >scc
 09 09 s_lshl_b64 d2,s64,s32 >scc
@@ -192,21 +192,21 @@ ROWS = {
 00 00 s_movk_i32 d1,hex
 01 01 s_version version %other
 02 02 s_cmovk_i32 d1,hex <scc <dst
- - 03 s_cmpk_{eq,lg,gt,ge,lt,le}_i32 d1,hex
- - 09 s_cmpk_{eq,lg,gt,ge,lt,le}_u32 d1,hex
+ - 03 s_cmpk_{eq,lg,gt,ge,lt,le}_i32 S1,hex >scc
+ - 09 s_cmpk_{eq,lg,gt,ge,lt,le}_u32 S1,hex >scc
 0f  - s_addk_co_i32 d1,hex <dst >scc
- - 0f s_addk_i32 d1,hex
+ - 0f s_addk_i32 d1,hex <dst >scc
 10 10 s_mulk_i32 d1,hex <dst
 11 11 s_getreg_b32 d1,hwreg
 12 12 s_setreg_b32 hwreg,d1
 13 13 s_setreg_imm32_b32 hwreg,k
 14 14 s_call_b64 d2,dec @call
- - 16 s_subvector_loop_begin d1,dec
- - 17 s_subvector_loop_end d1,dec
- - 18 s_waitcnt_vscnt d1,hex %wait
- - 19 s_waitcnt_vmcnt d1,hex %wait
- - 1a s_waitcnt_expcnt d1,hex %wait
- - 1b s_waitcnt_lgkmcnt d1,hex %wait
+ - 16 s_subvector_loop_begin d1,dec <exec >exec
+ - 17 s_subvector_loop_end d1,dec <dst <exec >exec
+ - 18 s_waitcnt_vscnt d1,hex %wait ~storecnt
+ - 19 s_waitcnt_vmcnt d1,hex %wait ~vector
+ - 1a s_waitcnt_expcnt d1,hex %wait ~expcnt
+ - 1b s_waitcnt_lgkmcnt d1,hex %wait ~lgkm
 """,
     "SOPP": """
 00 00 s_nop imm %other
@@ -251,7 +251,7 @@ ROWS = {
 3a 3a s_ttracedata - zero
 3b 3b s_ttracedata_imm hex
 3c 3c s_icache_inv - zero
- - 3d s_barrier - zero
+ - 3d s_barrier - zero @barrier
 40  - s_wait_loadcnt hex %wait ~loadcnt
 41  - s_wait_storecnt hex %wait ~storecnt
 42  - s_wait_samplecnt hex %wait ~samplecnt

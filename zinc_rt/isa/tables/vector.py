@@ -99,7 +99,7 @@ ROWS = {
     "VOP2": """
 01 01 v_cndmask_b32 v1,b32,b32,M m3 dpp
 02  - v_add_f64 v2,f64,f64 m3 c o
- - 02 v_dot2acc_f32_f16 v1,b32,b32 m3 dpp e32
+ - 02 v_dot2acc_f32_f16 v1,b32,b32 m3 dpp e32 <dst
 03 03 v_add_f32 v1,b32,b32 m3 c o dpp
 04 04 v_sub_f32 v1,b32,b32 m3 c o dpp
 05 05 v_subrev_f32 v1,b32,b32 m3 c o dpp

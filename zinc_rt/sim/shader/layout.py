@@ -20,6 +20,7 @@ VGPR_BLOCK, VGPR_BLOCKS = 16, 8  # with dynamic VGPRs: how many come at a time; 
 VCC_LO, TTMP0, NULL, M0, EXEC_LO, EXEC_HI = 106, 108, 124, 125, 126, 127
 SCC = 128  # after the SGPRs in register numbers
 FP16_OVFL = 1 << 23  # of MODE: overflow of 16 or 8 bits gives the largest number
+DX10_CLAMP, IEEE = 1 << 8, 1 << 9  # of MODE on gfx11 (WaveRules.has_ieee_mode)
 NO_PHASE = 0xFFFFFFFF  # of a wave that has not signalled the barrier it may wait at
 
 ALIGNMENT = 64
@@ -85,9 +86,10 @@ class KernelVariant:
     """Machine code with its compilation parameters.
 
     `full`: EXEC is all ones at the entry; the function is only valid for such waves. `vgprs`: the number of VGPRs;
-    others do not exist. `user_sgprs`: the number of SGPRs with user data. `entry`: byte offset of the first
-    instruction. `dynamic_vgprs`: the wave starts with VGPR_BLOCK VGPRs and changes the number with s_alloc_vgpr.
-    `mode`: initial MODE[7:0] and bit 23, FP16_OVFL (emit/float_mode.py).
+    others do not exist. `user_sgprs`: the number of SGPRs with user data and workgroup ids. `entry`: byte offset
+    of the first instruction. `dynamic_vgprs`: the wave starts with VGPR_BLOCK VGPRs and changes the number with
+    s_alloc_vgpr.
+    `mode`: the initial bits of MODE that arithmetic depends on (emit/float_mode.py).
     """
 
     code: bytes
@@ -248,7 +250,7 @@ u32 group_waves         # waves of the group that take part in barriers
 u32 barrier_signals     # in this phase
 u32 barrier_phase
 u32 acquired_phase      # 1 + the first phase in which a wave of the group set STATE.acquired; 0: none (level full)
-u32 mode                # MODE register: FLOAT_MODE in bits 7:0, FP16_OVFL in bit 23
+u32 mode                # MODE register
 u64 realtime            # counts up at each read, 100 MHz
 u64 cycles
 u32 hw_id1

@@ -1,4 +1,4 @@
-"""The gfx12 instructions that the shader engine does not run, by name: the one table of them.
+"""The instructions that the shader engine does not run, by name: the one table of them.
 
 A launch refuses a kernel that can reach one (launching), a wave that reaches one ends with this reason
 (translate), and docs/support.md lists them (translate/evidence.py). Every other instruction has an emit function.
@@ -19,10 +19,19 @@ ENCODINGS = {
     "VINTERP": "interpolation of pixel shaders",
     "VDSDIR": "parameters of pixel shaders",
     "EXP": "exports of graphics shaders",
+    "LDSDIR": "LDS direct loads",
+    "MIMG": "images and ray tracing",
 }
 NAMES = {
     "s_rfe_b64": "trap handlers",
     "s_endpgm_saved": "context save",
+    "s_subvector_loop_*": "loops over halves of a wave",
+    "s_cbranch_cdbg*": "branches of debuggers",
+    "s_endpgm_ordered_ps_done": "ordered pixel shaders",
+    "ds_gws_*": "global wave synchronisation",
+    "ds_ordered_count": "the global data share",
+    "ds_*_gs_reg_rtn": "graphics shaders",
+    "buffer_load_lds_*": "loads from memory to LDS",
     "s_atc_probe*": "address translation probes",
     "ds_bvh_stack_*": "ray tracing",
     "buffer_*_format_*": "buffer formats",

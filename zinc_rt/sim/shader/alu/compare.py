@@ -29,6 +29,7 @@ _FLOAT_TESTS = {
     "neq": ("!=", True),
     "nlt": (">=", True),
 }
+_CONSTANT_KINDS = {"f16": "h", "f32": "f", "f64": "d", "i32": "i", "u32": "i", "i64": "l", "u64": "l"}
 _INTEGER_TESTS = {"lt": "<", "eq": "==", "le": "<=", "gt": ">", "ne": "!=", "ge": ">="}
 
 
@@ -38,6 +39,10 @@ def _float_test(comparison: str, unordered: bool) -> Test:
 
 def _integer_test(comparison: str, signed: bool) -> Test:
     return lambda e, a, b: (e.b.icmp_signed if signed else e.b.icmp_unsigned)(comparison, a, b)
+
+
+def _constant_test(result: int) -> Test:
+    return lambda e, a, b: constant(result, e.b.lanes(I1))
 
 
 def _emit(letters: str, test: Test, *, to_exec: bool) -> EmitFunction:
@@ -99,7 +104,11 @@ def _has_class(e: Emitter, value: Value, wanted: Value) -> Value:
 
 def _table(to_exec: bool) -> dict[str, EmitFunction]:
     prefix = "v_cmpx" if to_exec else "v_cmp"
-    result: dict[str, EmitFunction] = {}
+    result: dict[str, EmitFunction] = {
+        f"{prefix}_{name}_{kind}": _emit(letter * 2, _constant_test(value), to_exec=to_exec)
+        for name, value in (("f", 0), ("t", 1))  # of gfx11
+        for kind, letter in _CONSTANT_KINDS.items()
+    }
     for name, letter in (("f16", "h"), ("f32", "f"), ("f64", "d")):
         for test, (comparison, unordered) in _FLOAT_TESTS.items():
             emit = _emit(letter * 2, _float_test(comparison, unordered), to_exec=to_exec)

@@ -274,6 +274,15 @@ def _emit_dot2_f32(kind: str) -> EmitFunction:
 BOTH = {"f16": "hh", "bf16": "yy"}
 
 
+def emit_dot2acc(kind: str) -> EmitFunction:
+    def emit(e: Emitter, instruction: Instruction) -> None:
+        with dpp.operands_of(e, instruction) as operands:
+            a, b = (word(e, operand, BOTH[kind]) for operand in operands[1:3])
+            e.set_vector(operands[0], dot_step(e, kind, "f32", [a], [b], e.vector(operands[0], I32)))
+
+    return emit
+
+
 def _emit_dot2_16(kind: str) -> EmitFunction:
     """Emit v_dot2_f16_f16 or v_dot2_bf16_bf16."""
 
@@ -339,6 +348,8 @@ EMIT: dict[str, EmitFunction] = {
     "v_pk_mul_f16": Packed(2, True, vector_float.fmul),
     "v_pk_min_num_f16": Packed(2, True, vector_float.min_num, flushes=False),
     "v_pk_max_num_f16": Packed(2, True, vector_float.max_num, flushes=False),
+    "v_pk_min_f16": Packed(2, True, vector_float.ieee_min, flushes=False),
+    "v_pk_max_f16": Packed(2, True, vector_float.ieee_max, flushes=False),
     "v_pk_minimum_f16": Packed(2, True, vector_float.minimum, flushes=False),
     "v_pk_maximum_f16": Packed(2, True, vector_float.maximum, flushes=False),
     "v_fma_mix_f32": _emit_mix("f32"),
@@ -348,6 +359,7 @@ EMIT: dict[str, EmitFunction] = {
     "v_dot4_u32_u8": _emit_integer_dot(8, False),
     "v_dot8_i32_iu4": _emit_integer_dot(4, True),
     "v_dot8_u32_u4": _emit_integer_dot(4, False),
+    "v_dot2acc_f32_f16": emit_dot2acc("f16"),
     "v_dot2_f32_f16": _emit_dot2_f32("f16"),
     "v_dot2_f32_bf16": _emit_dot2_f32("bf16"),
     "v_dot2_f16_f16": _emit_dot2_16("f16"),

@@ -369,6 +369,17 @@ def _compare(comparison: str, kind: str) -> EmitFunction:
     return emit
 
 
+def _compare_constant(comparison: str, *, signed: bool) -> EmitFunction:
+    """Return the emitter of a comparison with a 16-bit constant, which only gfx11 has."""
+
+    def emit(e: Emitter, i: Instruction) -> None:
+        compare = e.b.icmp_signed if signed else e.b.icmp_unsigned
+        number = _constant16(i) if signed else int(i.operands[-1].value or 0)
+        e.regs.scc = compare(comparison, e.scalar(i.operands[0]), constant(number))
+
+    return emit
+
+
 def _test_bit(bits: int, wanted: int) -> EmitFunction:
     def emit(e: Emitter, i: Instruction) -> None:
         value = e.scalar(i.operands[0], bits)
@@ -381,6 +392,8 @@ def _test_bit(bits: int, wanted: int) -> EmitFunction:
 for _name, _comparison in _INTEGER.items():
     EMIT[f"s_cmp_{_name}_i32"] = _compare(_comparison, "i32")
     EMIT[f"s_cmp_{_name}_u32"] = _compare(_comparison, "u32")
+    EMIT[f"s_cmpk_{_name}_i32"] = _compare_constant(_comparison, signed=True)
+    EMIT[f"s_cmpk_{_name}_u32"] = _compare_constant(_comparison, signed=False)
 EMIT["s_cmp_eq_u64"], EMIT["s_cmp_lg_u64"] = _compare("==", "u64"), _compare("!=", "u64")
 for _width in (32, 64):
     EMIT[f"s_bitcmp0_b{_width}"], EMIT[f"s_bitcmp1_b{_width}"] = _test_bit(_width, 0), _test_bit(_width, 1)

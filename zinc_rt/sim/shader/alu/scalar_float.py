@@ -142,6 +142,22 @@ def _extreme(intrinsic: str) -> Callable[..., ir.Value]:
     return build
 
 
+def _ieee_extreme(intrinsic: str) -> Callable[..., ir.Value]:
+    """Return the builder of the minimum or maximum of gfx11.5, which follows IEEE as vector_float.ieee_min."""
+    number = _extreme(intrinsic)
+
+    def build(e: Emitter, a: ir.Value, b: ir.Value) -> ir.Value:
+        first, second = (e.b.fcmp_unordered("uno", value, value) for value in (a, b))
+        result = e.b.select(first, b, e.b.select(second, a, number(e, a, b)))
+        for value, is_nan in ((b, second), (a, first)) if e.mode.is_ieee else ():
+            bits, quiet = (I16, 0x0200) if value.type is HALF else (I32, 0x00400000)
+            signalling = e.b.and_(is_nan, e.b.equal(e.b.and_(e.b.bitcast(value, bits), quiet), 0))
+            result = e.b.select(signalling, _quiet_nan(e, value), result)
+        return result
+
+    return build
+
+
 def _quiet_nan(e: Emitter, value: ir.Value) -> ir.Value:
     bits, quiet = (I16, 0x0200) if value.type is HALF else (I32, 0x00400000)
     return e.b.bitcast(e.b.or_(e.b.bitcast(value, bits), quiet), value.type)
@@ -155,6 +171,8 @@ for _suffix, _type in (("f32", FLOAT), ("f16", HALF)):
         f"s_fmac_{_suffix}": _floats(_fused, _type, accumulates=True),
         f"s_min_num_{_suffix}": _floats(_extreme("llvm.minimumnum"), _type, flushes=False),
         f"s_max_num_{_suffix}": _floats(_extreme("llvm.maximumnum"), _type, flushes=False),
+        f"s_min_{_suffix}": _floats(_ieee_extreme("llvm.minimumnum"), _type, flushes=False),
+        f"s_max_{_suffix}": _floats(_ieee_extreme("llvm.maximumnum"), _type, flushes=False),
         f"s_minimum_{_suffix}": _floats(_extreme("llvm.minimum"), _type, flushes=False),
         f"s_maximum_{_suffix}": _floats(_extreme("llvm.maximum"), _type, flushes=False),
         f"s_ceil_{_suffix}": _floats(_rounding_operation("llvm.ceil"), _type),

@@ -81,7 +81,7 @@ class VectorOperation:
             build = self.build
             if self.saturated is not None and instruction.modifier("clamp"):
                 build = self.saturated
-            if instruction.modifier("omod") is None:
+            if find_output_scale(e, instruction) is None:
                 self._finish(e, instruction, operands[0], build(e, *values), values)
             else:  # it flushes tiny values to zero in every mode
                 with e.flushing_results():
@@ -180,9 +180,8 @@ def apply_output_modifiers(e: Emitter, instruction: Instruction, value: ir.Value
     """
     b, of = e.b, value.type.element
     zero = constant(0.0, value.type)
-    omod = instruction.modifier("omod")
-    if omod is not None and isinstance(omod.value, int):
-        factor = float(omod.value) if omod.value > 0 else 1.0 / -omod.value
+    factor = find_output_scale(e, instruction)
+    if factor is not None:
         scaled = apply_in_wider_type(e, lambda e, x: e.b.fmul(x, factor), value)
         if factor < 1:  # by the exponent, before the product would be rounded
             small = b.fcmp_ordered("<", absolute(e, value), MINIMUM_NORMAL[of] / factor)
@@ -192,6 +191,14 @@ def apply_output_modifiers(e: Emitter, instruction: Instruction, value: ir.Value
         tiny = b.fcmp_ordered("<", absolute(e, value), MINIMUM_NORMAL[of])
         value = b.select(tiny, zero, scaled)
     return clamp_to_one(e, instruction, value)
+
+
+def find_output_scale(e: Emitter, instruction: Instruction) -> float | None:
+    """Return the factor of omod; None without one. The IEEE mode of gfx11 ignores it (RDNA3 7.2.3.1)."""
+    omod = instruction.modifier("omod")
+    if omod is None or not isinstance(omod.value, int) or (e.rules.has_ieee_mode and e.mode.is_ieee):
+        return None
+    return float(omod.value) if omod.value > 0 else 1.0 / -omod.value
 
 
 def _limited(e: Emitter, value: ir.Value, scaled: ir.Value, rounding: Rounding) -> ir.Value:
@@ -205,12 +212,15 @@ def _limited(e: Emitter, value: ir.Value, scaled: ir.Value, rounding: Rounding) 
 
 
 def clamp_to_one(e: Emitter, instruction: Instruction, value: ir.Value) -> ir.Value:
-    """Clamp to 0..1, with NaN as 0, if the instruction's clamp bit is set."""
+    """Clamp to 0..1 if the instruction's clamp bit is set. NaN becomes 0, on gfx11 only with DX10_CLAMP."""
     if not instruction.modifier("clamp"):
         return value
     zero, one = constant(0.0, value.type), constant(1.0, value.type)
-    value = e.b.select(e.b.fcmp_ordered(">", value, zero), value, zero)
-    return e.b.select(e.b.fcmp_ordered("<", value, one), value, one)
+    clamped = e.b.select(e.b.fcmp_ordered(">", value, zero), value, zero)
+    clamped = e.b.select(e.b.fcmp_ordered("<", clamped, one), clamped, one)
+    if e.rules.has_ieee_mode and not e.mode.clamps_nan:
+        return e.b.select(is_nan(e, value), value, clamped)
+    return clamped
 
 
 # --- shared by several tables
@@ -248,6 +258,11 @@ def quiet_nan(e: Emitter, value: ir.Value) -> ir.Value:
 
 def is_nan(e: Emitter, value: ir.Value) -> ir.Value:
     return e.b.fcmp_unordered("uno", value, value)
+
+
+def is_signalling(e: Emitter, value: ir.Value) -> ir.Value:
+    quiet = e.b.and_(bits_of(e, value), 1 << MANTISSA[value.type.element] - 1)
+    return e.b.and_(is_nan(e, value), e.b.equal(quiet, 0))
 
 
 def absolute(e: Emitter, value: ir.Value) -> ir.Value:

@@ -27,6 +27,7 @@ from zinc_rt.sim.shader.alu.vector import (
     half_of_double,
     in_mode,
     is_nan,
+    is_signalling,
     join_halves,
     op,
     quiet_nan,
@@ -81,6 +82,24 @@ min_num, max_num = _number("llvm.minimumnum"), _number("llvm.maximumnum")
 minimum, maximum = _propagating("llvm.minimum"), _propagating("llvm.maximum")
 
 
+def _ieee_number(name: str) -> Build:
+    """Return the builder of the minimum or maximum of gfx11: prefers a number to a NaN and the second of two NaNs.
+    In IEEE mode the first signalling NaN wins, quieted (RDNA3, V_MIN_F32).
+    """
+    build = _lift_call(name)
+
+    def emit(e: Emitter, a: Value, b: Value) -> Value:
+        result = e.b.select(is_nan(e, a), b, e.b.select(is_nan(e, b), a, build(e, a, b)))
+        for value in (b, a) if e.mode.is_ieee else ():
+            result = e.b.select(is_signalling(e, value), quiet_nan(e, value), result)
+        return result
+
+    return emit
+
+
+ieee_min, ieee_max = _ieee_number("llvm.minimumnum"), _ieee_number("llvm.maximumnum")
+
+
 def is_zero(e: Emitter, value: Value) -> Value:
     return e.b.fcmp_ordered("==", value, 0.0)
 
@@ -108,13 +127,17 @@ def select_chain(e: Emitter, cases: list[tuple[Value, Value]], otherwise: Value)
     return otherwise
 
 
-def _median(e: Emitter, a: Value, b: Value, c: Value) -> Value:
-    """Return the median. If a source is NaN, return the smallest number; -0 < +0 (captured: the median of -0,
-    +0, -0 is -0).
+def _median(lower: Build, upper: Build) -> Build:
+    """Return the builder of the median, from minimum and maximum. If a source is NaN, it is the minimum of the
+    three; -0 < +0 (captured: the median of -0, +0, -0 is -0).
     """
-    nan = e.b.or_(e.b.or_(is_nan(e, a), is_nan(e, b)), is_nan(e, c))
-    low, high = min_num(e, a, b), max_num(e, a, b)
-    return e.b.select(nan, min_num(e, low, c), max_num(e, low, min_num(e, high, c)))
+
+    def emit(e: Emitter, a: Value, b: Value, c: Value) -> Value:
+        nan = e.b.or_(e.b.or_(is_nan(e, a), is_nan(e, b)), is_nan(e, c))
+        low, high = lower(e, a, b), upper(e, a, b)
+        return e.b.select(nan, lower(e, low, c), upper(e, low, lower(e, high, c)))
+
+    return emit
 
 
 def _mul_dx9(e: Emitter, a: Value, b: Value) -> Value:
@@ -549,6 +572,8 @@ OPS = {
             ("max_num", max_num),
             ("minimum", minimum),
             ("maximum", maximum),
+            ("min", ieee_min),
+            ("max", ieee_max),
         )
     },
     **{
@@ -563,7 +588,12 @@ OPS = {
             ("maxmin_num", compose(max_num, min_num)),
             ("minimummaximum", compose(minimum, maximum)),
             ("maximumminimum", compose(maximum, minimum)),
-            ("med3_num", _median),
+            ("med3_num", _median(min_num, max_num)),
+            ("min3", compose(ieee_min, ieee_min)),
+            ("max3", compose(ieee_max, ieee_max)),
+            ("minmax", compose(ieee_min, ieee_max)),
+            ("maxmin", compose(ieee_max, ieee_min)),
+            ("med3", _median(ieee_min, ieee_max)),
         )
     },
     **{f"v_fma_{suffix}": op(f"{t}={t}{t}{t}", fused_multiply_add) for suffix, t in _TYPED},
@@ -590,6 +620,7 @@ OPS = {
     "v_trig_preop_f64": op("d=Di", _trig_preop),
     "v_mul_dx9_zero_f32": op("f=ff", _mul_dx9),
     "v_fma_dx9_zero_f32": op("f=fff", _fma_dx9),
+    "v_fmac_dx9_zero_f32": op("f=fff", _fma_dx9, accumulates=True),
     "v_mullit_f32": op("f=fff", _mullit),
     "v_cubeid_f32": op("f=fff", _cube(_cube_id)),
     "v_cubesc_f32": op("f=fff", _cube(_cube_sc)),

@@ -7,6 +7,10 @@ Products of 16-bit floats are added four at a time in the order of STEPS, as cap
 addition of 8-bit floats was not captured: each sum starts at C and uses 32-bit fused multiply-adds in increasing
 k. 16-bit floats do the same if a facts file says so. Integer results are exact (saturated at the end with clamp).
 
+On gfx11, A and B are needed once in every 16 lanes, the rows of D are interleaved, and a 16-bit D has one half
+per register (RDNA3 ISA 7.9; lane tables of AMD's matrix instruction calculator). No source gives the order of
+sums; that of gfx12 is assumed.
+
 EXEC is treated as all ones; any other value is reported as a finding.
 """
 
@@ -62,6 +66,35 @@ def result_row(lane: int, register: int, wave: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
+class MatrixLayout:
+    """Where matrices are in a wave. `places`(bits, length of k, wave): of element k of a row of A or column of B.
+    `steps`(wave): STEPS. `row`(lane, register, wave): of C and D.
+    """
+
+    places: Callable[[int, int, int], Callable[[int], Place]]
+    steps: Callable[[int], tuple[tuple[int, int], ...]]
+    row: Callable[[int, int, int], int]
+
+
+def _place_replicated(bits: int, length: int, wave: int) -> Callable[[int], Place]:
+    return lambda k: (0, k * bits // 32, k % (32 // bits))
+
+
+def _interleaved_row(lane: int, register: int, wave: int) -> int:
+    return register * (wave // ROWS) + lane // ROWS
+
+
+_REPLICATED = MatrixLayout(
+    _place_replicated, lambda wave: tuple((0, register) for register in (0, 2, 4, 6)), _interleaved_row
+)
+_SPREAD = MatrixLayout(lambda bits, length, wave: ORDER[bits, length, wave], STEPS.__getitem__, result_row)
+
+
+def _find_layout(e: Emitter) -> MatrixLayout:
+    return _REPLICATED if e.rules.has_replicated_matrices else _SPREAD
+
+
+@dataclass(frozen=True, slots=True)
 class Matrix:
     """A matrix form. `a` and `b` are f16, bf16, fp8, bf8, iu8 or iu4; `result` is f32, f16, bf16 or i32."""
 
@@ -75,6 +108,8 @@ class Matrix:
         report_partial(e)
         every = constant(1, e.b.lanes(I1))
         a, b = ([e.regs.read_vgpr(s.index + index, lanes=every) for index in range(s.width)] for s in sources[:2])
+        if e.rules.has_replicated_matrices:
+            _report_unequal_copies(e, [*a, *b])
         c = _accumulator(e, sources[2], destination.width, self.result, every)
         low, high = (modifier_bits(instruction, name, 0) for name in ("neg_lo", "neg_hi"))
         integer = self.result == "i32"
@@ -85,6 +120,10 @@ class Matrix:
             b = [negate_halves(e, value, low[1], high[1]) for value in b]
             c = [_apply_modifiers(e, value, self.result, bool(high[2]), bool(low[2])) for value in c]
 
+        half = modifier_bits(instruction, "op_sel", 0)[2] if self._has_one_half(e) else None
+        if half is not None:
+            c = [halves(e, value)[half] for value in c]
+
         def body(e: Emitter, *words: Value) -> Value:
             parts = (words[: len(a)], words[len(a) : len(a) + len(b)], words[len(a) + len(b) :])
             if BITS[self.a] == 16 and not (e.checks.wmma_f16_order and e.wave == 32):
@@ -92,27 +131,37 @@ class Matrix:
             return struct_of(e, self._multiply(e, *parts, signed, clamp))
 
         saturates = self.result == "f16" and e.mode.saturates
-        name = f"zrt.{instruction.mnemonic}.{e.wave}.{signed[0]:d}{signed[1]:d}{clamp:d}{saturates:d}"
+        copies = ".copies" * e.rules.has_replicated_matrices
+        name = f"zrt.{instruction.mnemonic}{copies}.{e.wave}.{signed[0]:d}{signed[1]:d}{clamp:d}{saturates:d}"
         result = ir.LiteralStructType([e.b.lanes(I32)] * len(c))
         results = outline(e, name, result, body, *a, *b, *c)
         for index in range(len(c)):
-            e.regs.write_vgpr(destination.index + index, e.b.extract_value(results, index), masked=False)
+            register, value, kept = destination.index + index, e.b.extract_value(results, index), 0
+            if half is not None:  # the other half of D is kept
+                kept = 0xFFFF if half else 0xFFFF0000
+                old = e.regs.read_vgpr(register, check=False)
+                value = e.b.or_(e.b.and_(old, kept), e.b.shl(value, 16) if half else value)
+            e.regs.write_vgpr(register, value, masked=False, kept=kept)
+
+    def _has_one_half(self, e: Emitter) -> bool:
+        """Return whether C and D have one 16-bit element in a register, which op_sel selects."""
+        return e.rules.has_replicated_matrices and self.result in ("f16", "bf16")
 
     def _in_steps(
         self, e: Emitter, a: tuple[Value, ...], b: tuple[Value, ...], c: tuple[Value, ...]
     ) -> list[Value]:
         """Return the result bits, in the layout of C."""
-        sums = list(c) if self.result == "f32" else [half for word in c for half in halves(e, word)]
-        for group, register in STEPS[e.wave]:
+        layout = _find_layout(e)
+        apart = self.result == "f32" or self._has_one_half(e)
+        sums = list(c) if apart else [half for word in c for half in halves(e, word)]
+        for group, register in layout.steps(e.wave):
             column = [ROWS * group + lane % ROWS for lane in range(e.wave)]
             right = [e.b.shuffled(b[register + index], column) for index in range(2)]
             for row in range(len(sums)):
-                lanes = [ROWS * group + result_row(lane, row, e.wave) for lane in range(e.wave)]
+                lanes = [ROWS * group + layout.row(lane, row, e.wave) for lane in range(e.wave)]
                 left = [e.b.shuffled(a[register + index], lanes) for index in range(2)]
                 sums[row] = dot_step(e, self.a, self.result, left, right, sums[row])
-        if self.result == "f32":
-            return sums
-        return join_parts(e, sums)
+        return sums if apart else join_parts(e, sums)
 
     def _multiply(
         self,
@@ -128,7 +177,8 @@ class Matrix:
         start = sums
         if self.result == "i32":
             sums = [constant(0, e.b.lanes(I32))] * rows
-        place_of = ORDER[BITS[self.a], self.length, e.wave]
+        layout = _find_layout(e)
+        place_of = layout.places(BITS[self.a], self.length, e.wave)
         learned = e.checks.wmma_f16_order
         if learned and (BITS[self.a], e.wave) == (16, 32):
             place_of = learned.__getitem__
@@ -138,7 +188,7 @@ class Matrix:
             right = element(e, b[register], self.b, number, signed[1])
             right = e.b.shuffled(right, [ROWS * group + lane % ROWS for lane in range(e.wave)])
             for row in range(rows):
-                lanes = [ROWS * group + result_row(lane, row, e.wave) for lane in range(e.wave)]
+                lanes = [ROWS * group + layout.row(lane, row, e.wave) for lane in range(e.wave)]
                 x = e.b.shuffled(left, lanes)
                 if self.result == "i32":
                     sums[row] = e.b.add(sums[row], e.b.mul(x, right))
@@ -153,6 +203,18 @@ def report_partial(e: Emitter) -> None:
     if e.checks.fast and not e.exec.full:
         partial = e.b.unequal(e.exec.bits(), -1)
         e.reports.report_if("wmma-exec", partial, "EXEC is not all ones")
+
+
+def _report_unequal_copies(e: Emitter, words: list[Value]) -> None:
+    """Report lanes whose A or B differs from that of the lane with the same number modulo 16."""
+    if not e.checks.fast:
+        return
+    first = [lane % ROWS for lane in range(e.wave)]
+    differs = constant(0, e.b.lanes(I1))
+    for value in words:
+        differs = e.b.or_(differs, e.b.unequal(value, e.b.shuffled(value, first)))
+    unequal = e.b.unequal(e.b.bits(differs), 0)
+    e.reports.report_if("wmma-copies", unequal, "A and B must be equal in lanes 0-15 and every further 16 lanes")
 
 
 def saturate_sums(e: Emitter, start: list[Value], sums: list[Value], clamp: bool) -> list[Value]:

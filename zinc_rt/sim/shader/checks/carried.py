@@ -224,6 +224,7 @@ _HALVES: dict[str, tuple[int, ...]] = {
         for name in (
             "mul_lo_u16", "add_i16", "sub_i16", "add_u16", "sub_u16", "lshlrev_b16", "lshrrev_b16", "ashrrev_i16",
             "max_i16", "min_i16", "max_u16", "min_u16", "add_f16", "mul_f16", "min_num_f16", "max_num_f16",
+            "min_f16", "max_f16",
             "minimum_f16", "maximum_f16",
         )
     },

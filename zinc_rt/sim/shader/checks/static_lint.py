@@ -29,7 +29,7 @@ def find_static_findings(
         document = _lint_findings(code, entry, target, limits)
     else:
         about = json.dumps(
-            ["static", entry, target.generation, target.wave, target.true16, repr(limits), digest_sources()]
+            ["static", entry, target.name, target.wave, target.true16, repr(limits), digest_sources()]
         ).encode()
         key = hashlib.sha256(about + b"\0" + code).hexdigest()
         kept = cache.load(key)

@@ -40,8 +40,8 @@ class ControlFlow(Protocol):
 class Emitter:
     """The state of one kernel's function under construction, and access to operands of instructions.
 
-    `b` builds instructions. `frame` has the fields of the wave's state and context, `exec` the lanes that are on,
-    `regs` registers by number, `reports` findings and ends, `flow` (set before the first instruction) the blocks.
+    `rules` are those of the chip. `b` builds instructions. `frame` has the fields of the wave's state and context,
+    `exec` the lanes that are on, `regs` registers by number, `reports` findings and ends, `flow` (set before the first instruction) the blocks.
     """
 
     flow: ControlFlow
@@ -49,7 +49,7 @@ class Emitter:
     guesses: bool = False  # the present instruction is a load of races.find_atomic_loads
 
     def __init__(self, slots: RegisterSlots, variant: KernelVariant, forms: QuadForms) -> None:
-        self.wave, self.checks = variant.wave, variant.checks
+        self.wave, self.checks, self.rules = variant.wave, variant.checks, variant.target.rules
         self.slots, self.frame = slots, slots.frame
         self.b = self.frame.b
         self.exec = ExecMask(self.slots)
@@ -112,6 +112,8 @@ class Emitter:
         if kind not in (Kind.SGPR, Kind.TTMP, Kind.SPECIAL):
             raise NotSimulated(f"requires a scalar operand, not {operand.text}")
         if operand.index == NULL and kind is Kind.SPECIAL:
+            return constant(0, of)
+        if kind is Kind.TTMP and not self.rules.ids_in_ttmp:  # they read 0 outside a trap handler (RDNA3 3.3.1.4)
             return constant(0, of)
         parts = [self.regs.read_sgpr(first + index) for index in range(max(1, bits // 32))]
         return self.b.resize(self.b.join(parts), bits)
@@ -206,6 +208,8 @@ class Emitter:
         discarded.
         """
         if operand.kind is Kind.SPECIAL and operand.index == NULL:
+            return
+        if operand.kind is Kind.TTMP and not self.rules.ids_in_ttmp:  # the write is lost
             return
         if operand.kind not in (Kind.SGPR, Kind.TTMP, Kind.SPECIAL):
             raise NotSimulated(f"writes to {operand.text}")

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from llvmlite import ir  # type: ignore[import-untyped]
 
+from zinc_rt.isa.encodings.cache_policy import DEVICE_SCOPE, find_scope, returns_previous
 from zinc_rt.sim.shader.checks.lane_marks import find_first_site
 from zinc_rt.sim.shader.checks.races import RETURNS, SCOPED, SYNCHRONISING
 from zinc_rt.sim.shader.emit.builder import CodeBuilder
@@ -24,7 +25,6 @@ from zinc_rt.sim.shader.memory.lane_checks import HIGH, RULES
 from zinc_rt.sim.shader.memory.lookup import touch
 
 OFTEN = 1 << 20
-DEVICE_SCOPE = 2
 
 
 @dataclass
@@ -71,10 +71,7 @@ def memory_site(e: Emitter) -> ir.Value:
 def rule_sites(e: Emitter, flags: int = 0) -> ir.Value:
     """Return the i32 number of the first site of lane_checks.RULES, combined with the flags of the access."""
     first = e.frame.numbered("site", find_first_site(e, RULES))
-    scope = e.instruction.modifier("scope")
-    value = scope.value if scope is not None and isinstance(scope.value, int) else 0
-    hint = e.instruction.modifier("th")  # of an atomic: bit 0 asks for the old value
-    returns = hint is not None and isinstance(hint.value, int) and bool(hint.value & 1)
+    value, returns = find_scope(e.instruction, e.rules), returns_previous(e.instruction)
     flags |= RETURNS * returns | SCOPED * (value > 0 or e.guesses) | SYNCHRONISING * (value >= DEVICE_SCOPE)
     return e.b.or_(first, flags)
 

@@ -43,6 +43,17 @@ def _compare_store(b: CodeBuilder, old: ir.Value, data: ir.Value, compare: ir.Va
     return b.select(b.equal(old, compare), data, old)
 
 
+def _compare_store_float(b: CodeBuilder, old: ir.Value, data: ir.Value, compare: ir.Value) -> ir.Value:
+    """Store if the values are equal as floats: -0 equals +0, and a NaN nothing."""
+    of = FLOAT if old.type == I32 else DOUBLE
+    return b.select(b.fcmp_ordered("==", b.bitcast(old, of), b.bitcast(compare, of)), data, old)
+
+
+def _wrap(b: CodeBuilder, old: ir.Value, data: ir.Value, limit: ir.Value) -> ir.Value:
+    """Subtract, or add the limit if the difference would be negative (RDNA3, DS_WRAP_RTN_B32)."""
+    return b.select(b.icmp_unsigned(">=", old, data), b.sub(old, data), b.add(old, limit))
+
+
 def _masked_or(b: CodeBuilder, old: ir.Value, mask: ir.Value, data: ir.Value) -> ir.Value:
     return b.or_(b.and_(old, b.not_(mask)), data)
 
@@ -81,6 +92,22 @@ def _number(order: str) -> Operation:
     return operation
 
 
+def _signalling_number(order: str) -> Operation:
+    """Return minimum or maximum of gfx11: as _number, but a signalling NaN wins, quieted (RDNA3 13.3)."""
+    number = _number(order)
+
+    def operation(b: CodeBuilder, old: ir.Value, data: ir.Value, unused: ir.Value) -> ir.Value:
+        of, quiet = (FLOAT, 1 << 22) if old.type == I32 else (DOUBLE, 1 << 51)
+        result = number(b, old, data, unused)
+        for item in (old, data):
+            value = b.bitcast(item, of)
+            signalling = b.and_(b.fcmp_unordered("uno", value, value), b.equal(b.and_(item, quiet), 0))
+            result = b.select(signalling, b.or_(item, quiet), result)
+        return result
+
+    return operation
+
+
 def _pairs(add: Callable[[CodeBuilder, ir.Value, ir.Value], ir.Value]) -> Operation:
     def operation(b: CodeBuilder, old: ir.Value, data: ir.Value, _: ir.Value) -> ir.Value:
         result = I32(0)
@@ -110,6 +137,8 @@ def _add_bfloat(b: CodeBuilder, one: ir.Value, other: ir.Value) -> ir.Value:
 OPERATIONS: dict[str, Operation] = {
     "swap": lambda b, old, data, _: data,
     "cmpswap": _compare_store,
+    "cmpswap_f": _compare_store_float,
+    "wrap": _wrap,
     "add": lambda b, old, data, _: b.add(old, data),
     "sub": lambda b, old, data, _: b.sub(old, data),
     "rsub": lambda b, old, data, _: b.sub(data, old),
@@ -129,6 +158,8 @@ OPERATIONS: dict[str, Operation] = {
     "add_f": _add_float,
     "min_num": _number("<"),
     "max_num": _number(">"),
+    "min_f": _signalling_number("<"),
+    "max_f": _signalling_number(">"),
     "pk_add_f16": _pairs(_add_half),
     "pk_add_bf16": _pairs(_add_bfloat),
 }
@@ -145,6 +176,8 @@ COMMON: dict[str, tuple[str, int]] = {
     "sub_clamp_u32": ("sub_clamp", 4),
     "min_num_f32": ("min_num", 4),
     "max_num_f32": ("max_num", 4),
+    "min_f32": ("min_f", 4),
+    "max_f32": ("max_f", 4),
     "add_f32": ("add_f", 4),
     "pk_add_f16": ("pk_add_f16", 4),
     "pk_add_bf16": ("pk_add_bf16", 4),

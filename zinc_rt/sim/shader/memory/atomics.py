@@ -8,6 +8,7 @@ from functools import partial
 from llvmlite import ir  # type: ignore[import-untyped]
 
 from zinc_rt.isa import Instruction, Operand
+from zinc_rt.isa.encodings.cache_policy import returns_previous
 from zinc_rt.sim.shader.emit.builder import CodeBuilder
 from zinc_rt.sim.shader.emit.emitter import EmitFunction, Emitter
 from zinc_rt.sim.shader.emit.values import I1
@@ -24,15 +25,11 @@ ATOMICS: dict[str, tuple[str, int]] = {
     "swap_b64": ("swap", 8),
     "cmpswap_b32": ("cmpswap", 4),
     "cmpswap_b64": ("cmpswap", 8),
+    "cmpswap_f32": ("cmpswap_f", 4),
+    "csub_u32": ("sub_clamp", 4),
 }
 """name behind "atomic_": operation, bytes"""
-_TWO = ("cmpswap",)  # new value, then the comparison value
-_RETURN = 1  # in th
-
-
-def returns(i: Instruction) -> bool:
-    hint = i.modifier("th")
-    return hint is not None and isinstance(hint.value, int) and bool(hint.value & _RETURN)
+TWO = ("cmpswap", "cmpswap_f")  # new value, then the comparison value
 
 
 def change(
@@ -60,7 +57,7 @@ class _Atomic(LaneAccesses):
     def __init__(self, e: Emitter, function: ir.Function, operation: str, size_bytes: int) -> None:
         super().__init__(e, function, size_bytes, WaveAccess.ATOMIC)
         self.operation = operation
-        self.stride = size_bytes * (2 if operation in _TWO else 1)
+        self.stride = size_bytes * (2 if operation in TWO else 1)
 
     def lane_data(self, lane: ir.Value) -> ir.Value:
         return self.b.offset(self.data, self.b.mul(lane, self.stride))
@@ -76,7 +73,7 @@ class _Atomic(LaneAccesses):
         of = ir.IntType(8 * size)
         data = self.lane_data(lane)
         first = b.load(data, typ=of, align=1)
-        second = b.load(b.offset(data, size), typ=of, align=1) if self.operation in _TWO else of(0)
+        second = b.load(b.offset(data, size), typ=of, align=1) if self.operation in TWO else of(0)
         old = b.local(of)
         aligned = b.equal(b.and_(va, size - 1), 0)
         with b.if_else(aligned, likely=True) as (yes, no):
@@ -124,8 +121,8 @@ def emit(
     """Emit a global atomic. `addresses` is called with the operands except the destination."""
     check_modifiers(i)
     operands = list(i.operands)
-    destination = operands.pop(0) if returns(i) else None
-    count = 2 if operation in _TWO else 1
+    destination = operands.pop(0) if returns_previous(i) else None
+    count = 2 if operation in TWO else 1
     offset = addresses(e, i, operands)
     old = change(e, operation, offset, stored(e, operands[1], size_bytes * count, False), size_bytes)
     if destination is not None:

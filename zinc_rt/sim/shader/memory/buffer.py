@@ -13,6 +13,7 @@ from functools import partial
 from llvmlite import ir  # type: ignore[import-untyped]
 
 from zinc_rt.isa import Instruction, Operand
+from zinc_rt.isa.encodings.cache_policy import returns_previous
 from zinc_rt.sim.shader.emit.emitter import EmitFunction, Emitter
 from zinc_rt.sim.shader.emit.values import I32, I64, constant
 from zinc_rt.sim.shader.layout import Status
@@ -169,9 +170,9 @@ def _atomic(e: Emitter, i: Instruction, *, operation: str, size_bytes: int) -> N
     check_modifiers(i)
     r = _resource(e, i, list(i.operands))
     mask = _has(e, _available(e, r), size_bytes)
-    data = stored(e, i.operands[0], size_bytes * (2 if operation == "cmpswap" else 1), False)
+    data = stored(e, i.operands[0], size_bytes * (2 if operation in atomics.TWO else 1), False)
     old = atomics.change(e, operation, _addresses(e, r), data, size_bytes, _lanes(e, mask))
-    if atomics.returns(i):
+    if returns_previous(i):
         old = [e.b.select(mask, item, 0) for item in old]
         set_loaded(e, i.operands[0], old, size_bytes, False, None)
 

@@ -7,6 +7,7 @@ from functools import partial
 from llvmlite import ir  # type: ignore[import-untyped]
 
 from zinc_rt.isa import Instruction, Operand
+from zinc_rt.isa.encodings.cache_policy import returns_previous
 from zinc_rt.sim.shader.emit.emitter import EmitFunction, Emitter
 from zinc_rt.sim.shader.emit.values import I32, I64
 from zinc_rt.sim.shader.layout import WaveAccess
@@ -77,9 +78,9 @@ def _atomic(e: Emitter, i: Instruction, *, operation: str, size_bytes: int) -> N
     check_modifiers(i)
     b = e.b
     operands: list[Operand] = list(i.operands)
-    destination = operands.pop(0) if atomics.returns(i) else None
+    destination = operands.pop(0) if returns_previous(i) else None
     words = size_bytes // 4
-    data = stored(e, operands[1], size_bytes * (2 if operation == "cmpswap" else 1), False)
+    data = stored(e, operands[1], size_bytes * (2 if operation in atomics.TWO else 1), False)
     offset = global_addresses(e, i, operands[0], None)
     elsewhere, shared, private = _apertures(e, offset)
     with b.cold(_some(e, private)):

@@ -18,11 +18,16 @@ _ATOMICS: dict[str, tuple[str, int]] = {
     **COMMON,
     "min_num_f64": ("min_num", 8),
     "max_num_f64": ("max_num", 8),
+    "min_f64": ("min_f", 8),
+    "max_f64": ("max_f", 8),
+    "cmpstore_f32": ("cmpswap_f", 4),
+    "cmpstore_f64": ("cmpswap_f", 8),
     **{f"{name}_{k}{8 * size}": (operation, size)
        for name, k, operation in (("rsub", "u", "rsub"), ("mskor", "b", "mskor"), ("cmpstore", "b", "cmpswap"))
        for size in (4, 8)},
 }  # fmt: skip
 _ONLY_RETURNING = {
+    "wrap_rtn_b32": ("wrap", 4),
     "storexchg_rtn_b32": ("swap", 4),
     "storexchg_rtn_b64": ("swap", 8),
     "condxchg32_rtn_b64": ("condxchg", 8),

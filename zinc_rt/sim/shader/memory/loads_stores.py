@@ -9,6 +9,7 @@ from functools import partial
 from llvmlite import ir  # type: ignore[import-untyped]
 
 from zinc_rt.isa import Instruction, Operand
+from zinc_rt.isa.encodings.cache_policy import DEVICE_SCOPE, find_scope
 from zinc_rt.sim.shader.checks.lds_clocks import emit_lds_acquire
 from zinc_rt.sim.shader.emit.emitter import EmitFunction, Emitter, NotSimulated
 from zinc_rt.sim.shader.emit.values import I8, I16, I32, I64, constant, vector_of
@@ -80,7 +81,7 @@ def loader(load: Load, size_bytes: int, signed: bool, half: int | None) -> EmitF
     def emit(e: Emitter, i: Instruction) -> None:
         check_modifiers(i)
         dwords = load(e, i, size_bytes)
-        if scope(i) >= access.DEVICE_SCOPE:
+        if find_scope(i, e.rules) >= DEVICE_SCOPE:
             e.b.fence("acquire")
         set_loaded(e, i.operands[0], dwords, size_bytes, signed, half)
 
@@ -93,7 +94,7 @@ def storer(store: Store, size_bytes: int, upper: bool, data: int = 1) -> EmitFun
     def emit(e: Emitter, i: Instruction) -> None:
         check_modifiers(i)
         dwords = stored(e, i.operands[data], size_bytes, upper)
-        if scope(i) >= access.DEVICE_SCOPE:
+        if find_scope(i, e.rules) >= DEVICE_SCOPE:
             e.b.fence("release")
         store(e, i, dwords, size_bytes)
 
@@ -104,11 +105,6 @@ def check_modifiers(i: Instruction) -> None:
     for name in ("scale_offset", "nv", "tfe"):
         if i.modifier(name):
             raise NotSimulated(f"has {name}")
-
-
-def scope(i: Instruction) -> int:
-    modifier = i.modifier("scope")
-    return int(modifier.value) if modifier and isinstance(modifier.value, int) else 0
 
 
 def global_addresses(e: Emitter, i: Instruction, vector: Operand, scalar: Operand | None) -> Addresses:
@@ -143,17 +139,39 @@ def _store_addtid(e: Emitter, i: Instruction, dwords: list[ir.Value], size_bytes
 
 
 def _fence(e: Emitter, i: Instruction, *, ordering: str) -> None:
-    if e.checks.full and i.mnemonic == "global_inv" and scope(i):
-        e.frame.set_state_field("waves_acquired", e.frame.state_field("waves_seen"))
-        e.frame.set_state_field("memory_waves_acquired", e.frame.state_field("memory_waves_seen"))
-        emit_lds_acquire(e.b, e.frame.state)
-        if scope(i) >= access.DEVICE_SCOPE:
-            e.frame.set_state_field("acquired", 1)
-            first, phase = e.frame.field("acquired_phase"), e.frame.field("barrier_phase")
-            e.frame.set_field("acquired_phase", e.b.select(e.b.equal(first, 0), e.b.add(phase, 1), first))
+    scope = find_scope(i, e.rules)
+    if i.mnemonic == "global_inv" and scope:
+        _acquire(e, device=scope >= DEVICE_SCOPE)
     e.b.fence(ordering)
-    if i.mnemonic != "global_wb" and scope(i):  # the L0 writes through: nothing to write back
+    if i.mnemonic != "global_wb" and scope:  # the L0 writes through: nothing to write back
         cached_access.invalidate(e, "vector_cache", VECTOR_CACHE)
+
+
+def _acquire(e: Emitter, *, device: bool) -> None:
+    """Order this wave after those whose atomic stores it has seen (mode full). `device`: of any workgroup."""
+    if not e.checks.full:
+        return
+    e.frame.set_state_field("waves_acquired", e.frame.state_field("waves_seen"))
+    e.frame.set_state_field("memory_waves_acquired", e.frame.state_field("memory_waves_seen"))
+    emit_lds_acquire(e.b, e.frame.state)
+    if device:
+        e.frame.set_state_field("acquired", 1)
+        first, phase = e.frame.field("acquired_phase"), e.frame.field("barrier_phase")
+        e.frame.set_field("acquired_phase", e.b.select(e.b.equal(first, 0), e.b.add(phase, 1), first))
+
+
+def _invalidate_gl0(e: Emitter, i: Instruction) -> None:
+    """Emit buffer_gl0_inv. An acquire of agent scope is buffer_gl1_inv before it. GL1 is not simulated: it never
+    holds stale lines.
+    """
+    _acquire(e, device=False)
+    e.b.fence("acquire")
+    cached_access.invalidate(e, "vector_cache", VECTOR_CACHE)
+
+
+def _invalidate_gl1(e: Emitter, i: Instruction) -> None:
+    _acquire(e, device=True)
+    e.b.fence("acquire")
 
 
 EMIT: dict[str, EmitFunction] = {
@@ -164,4 +182,6 @@ EMIT: dict[str, EmitFunction] = {
     "global_inv": partial(_fence, ordering="acquire"),
     "global_wb": partial(_fence, ordering="release"),
     "global_wbinv": partial(_fence, ordering="acq_rel"),
+    "buffer_gl0_inv": _invalidate_gl0,
+    "buffer_gl1_inv": _invalidate_gl1,
 }

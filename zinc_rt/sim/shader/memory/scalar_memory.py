@@ -137,5 +137,6 @@ EMIT: dict[str, EmitFunction] = {
         for n, (size, signed) in _LOADS.items()
     },
     "s_dcache_inv": _invalidate,
+    "s_gl1_inv": nothing,
     **dict.fromkeys(_NOTHING, nothing),
 }

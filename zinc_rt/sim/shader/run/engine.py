@@ -274,7 +274,9 @@ class GfxEngine:
         for kernel in kernels:
             target = self._target.with_wave(32 if kernel.wave32 else 64)
             with suppress(Refused, Fault):  # the dispatch will say so
-                launch = setup_of_registers(kernel.rsrc1, kernel.rsrc2, kernel.threads, wave32=kernel.wave32)
+                launch = setup_of_registers(
+                    kernel.rsrc1, kernel.rsrc2, kernel.threads, wave32=kernel.wave32, rules=target.rules
+                )
                 code = fetch_code(space, kernel.program_va, target, self._known)
                 self._memory(space).codes[kernel.program_va] = code
                 launches.append((code, launch))

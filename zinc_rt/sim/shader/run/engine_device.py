@@ -22,7 +22,7 @@ from zinc_rt.sim.memory.initialised_bytes import InitialisedBytes
 from zinc_rt.sim.shader.checks.finding_text import FindingText, WaveFinding
 from zinc_rt.sim.shader.checks.watchpoints import LaneStore, StoreWatchpoint
 from zinc_rt.sim.shader.emit.trace import TracedStep
-from zinc_rt.sim.shader.launch_setup import FLOAT_MODE, LaunchSetup
+from zinc_rt.sim.shader.launch_setup import FLOAT_MODE, LaunchSetup, place_ids
 from zinc_rt.sim.shader.layout import EVERY_WAVE, TRACE, Checks
 from zinc_rt.sim.shader.memory.ranges import PlacedArray, RangeTable, of_arrays
 from zinc_rt.sim.shader.run.debugger import DebuggedLaunch, WaveDebugger
@@ -147,18 +147,24 @@ class EngineDevice:
         sgprs: int = 106,
         entry: int = 0,
         mode: int = FLOAT_MODE,
+        ids_enabled: Sequence[int] = (1, 1, 1),
         name: str = "kernel",
     ) -> list[WaveFinding]:
         """Run the grid to completion and return the findings. `scratch_bytes` is per lane. `mode`: FLOAT_MODE
-        of PGM_RSRC1.
+        of PGM_RSRC1, and on gfx11 DX10_CLAMP and IEEE of MODE. `ids_enabled`: whether there is a workgroup id of
+        each axis; on gfx11 they follow the user data in SGPRs.
 
         Raises Fault, with the position, for unmapped addresses. An unsupported instruction, an s_trap and
         exhausted fuel end the run and are reported as findings.
         """
-        sizes = _three(threads)
+        sizes, enabled = _three(threads), _three(ids_enabled)
+        id_sgprs = None
+        if not self.target.rules.ids_in_ttmp:
+            id_sgprs = place_ids(len(user_data), sum(bool(on) << axis for axis, on in enumerate(enabled)))
         launch = LaunchSetup(
             _three(groups), sizes, sizes, wave, tuple(int(user_item) & 0xFFFFFFFF for user_item in user_data),
             vgprs=vgprs, sgprs=sgprs, lds_bytes=lds_bytes, scratch_bytes=scratch_bytes, mode=mode,
+            ids_enabled=enabled, id_sgprs=id_sgprs,
         )  # fmt: skip
         if not launch.group_count:
             return []

@@ -72,7 +72,7 @@ class FormLibrary:
         self._cache, self._variant = cache, variant
         self._helpers = helpers = HelperLibrary(cache, variant.wave, variant.checks)
         target = find_control_flow(variant.code, variant.target, variant.entry, running=True).target
-        self._key = (target.generation, target.true16, variant.wave, repr(variant.checks), variant.mode)
+        self._key = (target.isa, target.true16, variant.wave, repr(variant.checks), variant.mode)
         self._kind = _kinds.setdefault(self._key, _Kind())
         catalogue = self._kind.catalogues.get(cache)
         if catalogue is None:

@@ -65,6 +65,8 @@ u32 scratch_wave_bytes  # of one wave, with the shadow behind it
 u32 ids_x_mask          # of ttmp9: 0 where workgroup ids are not enabled and come out as 0
 u32 ids_yz_mask         # of ttmp7
 u32 places_count
+u32 ids_in_sgprs        # 1: workgroup ids are in SGPRs
+u32 id_sgprs 4          # those of x, y, z and the position in the workgroup; NULL: not enabled
 u64 group_step          # the workgroup taken as number n is (n * group_step + group_first) % count
 u64 group_first
 u64 order_seed          # not 0: decides the order and the length of the turns of a workgroup's waves
@@ -135,6 +137,7 @@ def _start_group(module: ir.Module, wave: int) -> ir.Function:
     lds, lds_shadow, scratch = slot.lds, slot.lds_shadow, slot.scratch
     states, state_bytes, template = slot.states, job.state_bytes, job.template
     scratch_wave_bytes, scratch_data_bytes = job.scratch_wave_bytes, job.scratch_data_bytes
+    in_sgprs, id_sgprs = job.ids_in_sgprs, [job.id_sgprs[index] for index in range(4)]
     with b.count(waves) as (index, _):
         wide = index.to(I64)
         state = b.record(STATE, states + wide * state_bytes)
@@ -149,6 +152,10 @@ def _start_group(module: ir.Module, wave: int) -> ir.Function:
         lanes = shape.exec[index]
         state.sgprs[EXEC_LO], state.sgprs[EXEC_HI] = lanes, lanes >> 32
         state.sgprs[TTMP0 + 9], state.sgprs[TTMP0 + 7], state.sgprs[TTMP0 + 8] = ttmp9, ttmp7, index << 25
+        with b.if_(in_sgprs != 0, likely=False):
+            position = (index == 0).to(I32) << 31 | index << 20 | waves
+            for register, value in zip(id_sgprs, (*ids, position), strict=True):
+                state.sgprs[register] = value
         b.copy(b.offset(state.address, STATE.size_bytes), shape.v0.at(wide * wave), 4 * wave)
     b.ret_void()
     return b.function

@@ -34,7 +34,7 @@ def choose_variant(
 ) -> KernelVariant:
     """Return the variant of a kernel for a launch on a chip; it is valid for all waves of the launch."""
     full = all(int(group_shape["threads"][0]) % launch.wave == 0 for group_shape in make_group_shapes(launch))
-    user_sgprs, dynamic = len(launch.user_data), launch.dynamic_vgprs
+    user_sgprs, dynamic = launch.entry_sgprs, launch.dynamic_vgprs
     target = target.with_wave(launch.wave)
     return KernelVariant(code, target, full, checks, launch.vgprs, user_sgprs, entry, launch.mode, dynamic)
 
@@ -58,11 +58,11 @@ class CompiledKernel:
 
 
 def make_cache_key(variant: KernelVariant, *, quick: bool = False) -> str:
-    """Return the disk cache key of code compiled for this processor by these sources. Chips of one generation
-    share it.
+    """Return the disk cache key of code compiled for this processor by these sources. Chips of one instruction
+    set share it.
     """
     parts = [getattr(variant, field.name) for field in fields(variant) if field.name not in ("code", "target")]
-    parts += [variant.target.generation, variant.target.true16, variant.wave]
+    parts += [variant.target.isa, variant.target.true16, variant.wave]
     text = json.dumps([*parts, code_identity(), quick], default=repr)
     return hashlib.sha256(text.encode() + b"\0" + variant.code).hexdigest()
 

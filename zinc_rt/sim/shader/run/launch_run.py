@@ -28,6 +28,7 @@ from zinc_rt.sim.shader.layout import (
     EXTENT,
     FINDING,
     MEMORY_SITE,
+    NULL,
     RACE,
     SITE_STATE,
     STATE,
@@ -276,8 +277,11 @@ class LaunchRun:
         job["scratch_data_bytes"] = scratch_bytes
         job["scratch_wave_bytes"] = self.scratch_wave_bytes
         x, y, z = launch.ids_enabled
-        job["ids_x_mask"] = 0xFFFFFFFF * x
-        job["ids_yz_mask"] = 0xFFFF * y | 0xFFFF0000 * z
+        if launch.id_sgprs is None:
+            job["ids_x_mask"] = 0xFFFFFFFF * x
+            job["ids_yz_mask"] = 0xFFFF * y | 0xFFFF0000 * z
+        job["ids_in_sgprs"] = int(launch.id_sgprs is not None)
+        job.record["id_sgprs"][:] = launch.id_sgprs or NULL
         self._places = np.array(launch.places, np.uint32)
         job["places"], job["places_count"] = int(self._places.ctypes.data), len(self._places)
         job["wgp_mode"] = int(launch.wgp_mode)

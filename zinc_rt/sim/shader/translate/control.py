@@ -1,6 +1,6 @@
 """Control instructions: branches, calls, barriers, waits, messages, hardware registers, program end.
 
-Source: RDNA4 ISA guide, 16.2, 16.3, 16.5.
+Sources: RDNA4 ISA guide, 16.2, 16.3, 16.5; for gfx11 the RDNA3 ISA guide, 3.4, 5.5, 16.
 
 Waits and hints do nothing, because the results of an instruction are available immediately. The static lint
 detects missing waits.
@@ -15,7 +15,7 @@ from llvmlite import ir  # type: ignore[import-untyped]
 from zinc_rt.isa import Instruction
 from zinc_rt.isa.control_flow import Block, Flow, find_branch_target, is_lds_atomic
 from zinc_rt.sim.shader.emit.emitter import EmitFunction, Emitter, NotSimulated, nothing
-from zinc_rt.sim.shader.emit.float_mode import FLOAT_MODE
+from zinc_rt.sim.shader.emit.float_mode import find_float_mode_bits
 from zinc_rt.sim.shader.emit.trace import count_block
 from zinc_rt.sim.shader.emit.values import I32, constant
 from zinc_rt.sim.shader.layout import EXEC_LO, M0, NO_PHASE, VCC_LO, Checks, Status
@@ -23,6 +23,7 @@ from zinc_rt.sim.shader.translate.float_modes import MODE, decode_hardware_field
 
 MESSAGE_INTERRUPT, MESSAGE_DEALLOCATE_VGPRS, MESSAGE_REALTIME = 1, 3, 131
 SCHEDULING, HW_ID1, HW_ID2, CYCLES_LO, CYCLES_HI = 26, 23, 24, 29, 30
+CYCLES_BITS = 20  # of SHADER_CYCLES without an upper half
 TICKS = 100  # SHADER_CYCLES and REALTIME go on by as much at each read, so loops that wait for them end
 WORKGROUP_BARRIER, TRAP_BARRIER = -1, -2
 
@@ -120,6 +121,13 @@ def _signal_workgroup(e: Emitter) -> ir.Value:
     return e.b.equal(signals, 0)
 
 
+def _whole_barrier(e: Emitter, i: Instruction) -> None:
+    """Emit s_barrier of gfx11, a signal and a wait. A wave that resumes has signalled before."""
+    with e.b.if_then(e.b.equal(e.frame.state_field("barrier_phase"), NO_PHASE)):
+        _signal_workgroup(e)
+    _wait_workgroup(e, e.frame.pc + i.size_bytes)
+
+
 def _wait(e: Emitter, i: Instruction) -> None:
     number = int(i.operands[0].value or 0)
     following = e.frame.pc + i.size_bytes
@@ -129,6 +137,10 @@ def _wait(e: Emitter, i: Instruction) -> None:
         count_block(e)
         e.b.branch(e.flow.edge(following, e.frame.pc))
         return
+    _wait_workgroup(e, following)
+
+
+def _wait_workgroup(e: Emitter, following: int) -> None:
     mine, phase = e.frame.state_field("barrier_phase"), e.frame.field("barrier_phase")
     if e.checks.full:
         none = e.b.equal(mine, NO_PHASE)
@@ -148,8 +160,8 @@ def _wait(e: Emitter, i: Instruction) -> None:
 
 
 def waits_at_barrier(block: Block) -> bool:
-    """Return whether a block is an s_barrier_wait, whose emit function counts executions after the wait."""
-    return bool(block.instructions) and block.instructions[0][1].row.name == "s_barrier_wait"
+    """Return whether a block is an s_barrier_wait or s_barrier, which counts executions after the wait."""
+    return bool(block.instructions) and block.instructions[0][1].row.flow == "barrier"
 
 
 def yields_after(graph: Flow, block: Block, checks: Checks) -> bool:
@@ -218,16 +230,20 @@ def _message_return(e: Emitter, i: Instruction) -> None:
 
 def _get_register(e: Emitter, i: Instruction) -> None:
     register, offset, size = decode_hardware_field(int(i.operands[1].value or 0))
-    if register in (CYCLES_LO, CYCLES_HI):
+    cycles = (CYCLES_LO, CYCLES_HI) if e.rules.has_shader_cycles_high else (CYCLES_LO,)
+    if register in cycles:
         now = _clock(e, "cycles") if register == CYCLES_LO else e.frame.field("cycles")
         shifted = e.b.lshr(now, 32 if register == CYCLES_HI else 0)
         value = e.b.trunc(shifted, I32)
+        if not e.rules.has_shader_cycles_high:
+            value = e.b.and_(value, (1 << CYCLES_BITS) - 1)
     elif register in (MODE, HW_ID1, HW_ID2):
         value = e.frame.field({MODE: "mode", HW_ID1: "hw_id1", HW_ID2: "hw_id2"}[register])
     else:
         raise NotSimulated(f"cannot read {i.operands[1].text}")
     if register == MODE and e.mode != e.launch_mode:
-        value = e.b.or_(e.b.and_(value, ~FLOAT_MODE), e.mode.bits & FLOAT_MODE)
+        bits = find_float_mode_bits(e.rules)
+        value = e.b.or_(e.b.and_(value, ~bits), e.mode.bits & bits)
     value = e.b.and_(e.b.lshr(value, offset), (1 << size) - 1)
     e.set_scalar(i.operands[0], value)
 
@@ -252,8 +268,9 @@ def _set_mode(e: Emitter, i: Instruction) -> None:
         wanted = e.b.and_(e.scalar(i.operands[1]), (1 << write.size) - 1)
         reason = "sets MODE from a register to a value other than the launch's, which is not simulated"
     else:
-        floats = FLOAT_MODE >> write.offset  # of the field
-        if not write.mask & ~FLOAT_MODE:
+        bits = find_float_mode_bits(e.rules)
+        floats = bits >> write.offset  # of the field
+        if not write.mask & ~bits:
             return
         have, wanted = e.b.and_(have, ~floats), constant(write.value & ~floats)
         reason = "changes MODE beyond rounding, denormals and FP16_OVFL, which is not simulated"
@@ -286,6 +303,12 @@ def _message_halt(e: Emitter, i: Instruction) -> None:
     e.reports.stop(Status.HALT, "halt", "sends a message and halts the wave")
 
 
+def _wait_for_counter(e: Emitter, i: Instruction) -> None:
+    """Emit a wait of gfx11 for one counter. Compilers add no register to its count."""
+    if i.operands[0].text != "null":
+        raise NotSimulated("adds a register to its count")
+
+
 def _scalar_operand_only(e: Emitter, i: Instruction) -> None:
     """Emit s_sleep_var, which only reads its operand."""
     e.scalar(i.operands[0])
@@ -299,7 +322,7 @@ EMIT: dict[str, EmitFunction] = {
             "s_wait_loadcnt", "s_wait_storecnt", "s_wait_samplecnt", "s_wait_bvhcnt", "s_wait_expcnt",
             "s_wait_dscnt", "s_wait_kmcnt", "s_wait_loadcnt_dscnt", "s_wait_storecnt_dscnt", "s_setprio",
             "s_version", "s_icache_inv", "s_incperflevel", "s_decperflevel", "s_ttracedata", "s_ttracedata_imm",
-            "s_wakeup", "s_wait_event",
+            "s_wakeup", "s_wait_event", "s_waitcnt_depctr", "s_set_inst_prefetch_distance", "s_singleuse_vdst",
         ),
         nothing,
     ),
@@ -312,6 +335,8 @@ EMIT: dict[str, EmitFunction] = {
     "s_barrier_signal": _signal,
     "s_barrier_signal_isfirst": _signal,
     "s_barrier_wait": _wait,
+    "s_barrier": _whole_barrier,
+    **{f"s_waitcnt_{name}": _wait_for_counter for name in ("vscnt", "vmcnt", "expcnt", "lgkmcnt")},
     "s_barrier_init": _named_barrier,
     "s_barrier_join": _named_barrier,
     "s_barrier_leave": _leave_barrier,

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 from zinc_rt.isa import Instruction, Kind
 from zinc_rt.isa.control_flow import Block, Flow
-from zinc_rt.sim.shader.emit.float_mode import FLOAT_MODE, FloatMode
+from zinc_rt.sim.shader.emit.float_mode import FloatMode, find_float_mode_bits
 from zinc_rt.sim.shader.translate.forward import Found, forward
 
 MODE = 1  # hwreg: LLVM, SIDefines.h
-_ZEROS = FLOAT_MODE.bit_length()  # of a fact: the first bit of those known to be 0
+_ZEROS = 32  # of a fact: the first bit of those known to be 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,8 @@ def find_float_modes(graph: Flow, launch: int) -> dict[tuple[int, int], FloatMod
 
     Facts are bit sets: bit i if MODE's bit i is known to be 1, bit _ZEROS + i if it is known to be 0.
     """
-    launch &= FLOAT_MODE
+    every = find_float_mode_bits(graph.target.rules)
+    launch &= every
     blocks = graph.blocks.values()
     if not any(find_mode_write(instruction) for block in blocks for _, instruction in block.instructions):
         return {}
@@ -69,22 +70,22 @@ def find_float_modes(graph: Flow, launch: int) -> dict[tuple[int, int], FloatMod
         for pc, instruction in block.instructions:
             if found is not None:
                 found[block.start, pc] = known
-            known = _transfer(instruction, known, launch)
+            known = _transfer(instruction, known, launch, every)
         return known
 
-    begin = launch | (launch ^ FLOAT_MODE) << _ZEROS
-    return {index: _to_mode(known) for index, known in forward(graph, begin, step).items()}
+    begin = launch | (launch ^ every) << _ZEROS
+    return {index: _to_mode(known, every) for index, known in forward(graph, begin, step).items()}
 
 
-def _to_mode(known: int) -> FloatMode | None:
-    ones, zeros = known & FLOAT_MODE, known >> _ZEROS
-    return FloatMode(ones) if ones ^ zeros == FLOAT_MODE else None
+def _to_mode(known: int, every: int) -> FloatMode | None:
+    ones, zeros = known & every, known >> _ZEROS
+    return FloatMode(ones) if ones ^ zeros == every else None
 
 
-def _transfer(instruction: Instruction, known: int, launch: int) -> int:
+def _transfer(instruction: Instruction, known: int, launch: int, every: int) -> int:
     write = find_mode_write(instruction)
     if write is None:
         return known
-    mask = write.mask & FLOAT_MODE
+    mask = write.mask & every
     ones = (launch if write.value is None else write.value << write.offset) & mask
     return known & ~(mask | mask << _ZEROS) | ones | (ones ^ mask) << _ZEROS

@@ -89,6 +89,8 @@ def emit_instruction(e: Emitter) -> None:
             raise NotSimulated(
                 f"is {e.instruction.row.name} ({find_reason(e.instruction.row)}), which is not simulated"
             )
+        if e.instruction.modifier("gds") is not None:
+            raise NotSimulated("accesses the global data share")
         emit(e, e.instruction)
     except NotSimulated as refused:
         e.reports.illegal(str(refused))
