@@ -16,16 +16,18 @@ from mutants import Mutant
 
 from zinc_rt.isa.control_flow import find_control_flow, order_blocks
 from zinc_rt.isa.effects import effects
+from zinc_rt.isa.encodings.cache_policy import find_scope
 from zinc_rt.isa.instruction import Instruction
-from zinc_rt.isa.lint.counters import KM, MOST, STORE, list_issued_counts
+from zinc_rt.isa.lint.counters import INVALIDATIONS, KM, MOST, STORE, list_issued_counts
 from zinc_rt.isa.lint.finding import LintFinding, LintSubject
 from zinc_rt.isa.lint.origins import AddressOrigins
 from zinc_rt.isa.lint.sgpr_reads import check_sgpr_reads
 from zinc_rt.isa.lint.waits import SIGNALS, check_waits, find_pending, issue_operation, list_waited_counts, settle
 from zinc_rt.isa.target import target_of
+from zinc_rt.isa.wave_rules import WaveRules
 
 SYSTEM = 3  # SCOPE_SYS
-CACHE_OPERATIONS = ("global_inv", "global_wb", "global_wbinv")
+CACHE_OPERATIONS = ("global_inv", "global_wb", "global_wbinv", "buffer_gl0_inv", "buffer_gl1_inv")
 
 
 def is_equivalent(binary: Binary, mutant: Mutant, threads: int) -> str:
@@ -67,7 +69,8 @@ def parse_program(binary: Binary, changed: dict[int, bytes]) -> LintSubject:
 
 
 def reads_too_early(subject: LintSubject) -> list[LintFinding]:
-    return [*check_waits(subject), *check_sgpr_reads(subject)]
+    hazards = check_sgpr_reads(subject) if subject.target.rules.has_sgpr_read_hazard else ()
+    return [*check_waits(subject), *hazards]
 
 
 def is_wait_redundant(subject: LintSubject, original: Instruction, index: int, one_wave: bool) -> str:
@@ -94,7 +97,7 @@ def is_visible_to_others(instruction: Instruction) -> bool:
     """Return whether other waves can observe it: not scratch, nor an invalidation, which affects only later loads
     of the same wave.
     """
-    return instruction.encoding != "SCRATCH" and instruction.mnemonic != "global_inv"
+    return instruction.encoding != "SCRATCH" and instruction.mnemonic not in INVALIDATIONS
 
 
 def _pending_before(subject: LintSubject, index: int) -> dict[str, dict[int, int]]:
@@ -130,7 +133,7 @@ def is_counter_noticed(subject: LintSubject, index: int, counter: str, one_wave:
             name == counter and behind >= count for name, count in list_waited_counts(instruction)
         ):
             continue
-        if is_order_point(instruction, counter, one_wave):
+        if is_order_point(instruction, counter, one_wave, subject.target.rules):
             return True
         if any(name == counter for name, _ in list_issued_counts(instruction, subject.effects[pc])):
             behind = min(behind + 1, MOST)
@@ -138,21 +141,25 @@ def is_counter_noticed(subject: LintSubject, index: int, counter: str, one_wave:
     return False
 
 
-def is_order_point(instruction: Instruction, counter: str, one_wave: bool) -> bool:
+def is_order_point(instruction: Instruction, counter: str, one_wave: bool, rules: WaveRules) -> bool:
     name, row = instruction.mnemonic, instruction.row
     if name in SIGNALS:
         return not one_wave
     if name in CACHE_OPERATIONS:
-        return scope_of(instruction) > 1 or not one_wave
+        return scope_of(instruction, rules) > 1 or not one_wave
     if row.pipe != "vmem" or instruction.encoding == "SCRATCH":
         return row.unit == "atomic"
-    wide = scope_of(instruction) > 0
+    wide = scope_of(instruction, rules) > 0
     return row.unit == "atomic" or (wide and (row.unit != "load" or counter == STORE))
 
 
-def scope_of(instruction: Instruction) -> int:
-    """SCOPE_CU 0, SCOPE_SE 1, SCOPE_DEV 2, SCOPE_SYS 3: bits 19:18 of the second word of gfx12's vector memory."""
-    return instruction.words[1] >> 18 & 3
+def scope_of(instruction: Instruction, rules: WaveRules) -> int:
+    """SCOPE_CU 0, SCOPE_SE 1, SCOPE_DEV 2, SCOPE_SYS 3. On gfx11, each store may be an atomic one."""
+    if rules.has_scopes:
+        return find_scope(instruction, rules)
+    if instruction.mnemonic in CACHE_OPERATIONS:
+        return 1 if instruction.mnemonic == "buffer_gl0_inv" else 2
+    return 2 if instruction.row.unit == "store" else find_scope(instruction, rules)
 
 
 def following_instructions(subject: LintSubject, position: int) -> Iterator[int]:
@@ -180,7 +187,8 @@ def reachable_indices(subject: LintSubject, index: int) -> set[int]:
 def is_cache_op_redundant(
     subject: LintSubject, original: Instruction, index: int, binary: Binary, one_wave: bool
 ) -> str:
-    scope = scope_of(original)
+    rules = subject.target.rules
+    scope = scope_of(original, rules)
     if original.mnemonic == "global_wb":
         return "no cache below L2 holds what is written" if scope < SYSTEM else ""
     if one_wave and scope <= 1:
@@ -192,9 +200,9 @@ def is_cache_op_redundant(
     loads = {
         pc
         for pc in reachable_indices(subject, index)
-        if subject.at[pc].row.unit == "load" and subject.at[pc].encoding in ("GLOBAL", "FLAT", "VBUFFER")
+        if subject.at[pc].row.unit == "load" and subject.at[pc].encoding in ("GLOBAL", "FLAT", "VBUFFER", "MUBUF")
     }
-    if not {pc for pc in loads if scope_of(subject.at[pc]) < scope}:
+    if not {pc for pc in loads if scope_of(subject.at[pc], rules) < scope}:
         return "nothing is read through the cache behind it"
     stores = {
         pc for pc, item in subject.at.items() if item.row.pipe == "vmem" and item.row.unit in ("store", "atomic")

@@ -15,7 +15,8 @@ from zinc_rt.isa.lint.sgpr_reads import SA_SDST, VA_SDST, VA_VCC
 from zinc_rt.isa.operand import Kind
 
 S_NOP = 0xBF800000
-CACHE = ("global_inv", "global_wb", "global_wbinv")
+CACHE = ("global_inv", "global_wb", "global_wbinv", "buffer_gl0_inv", "buffer_gl1_inv")
+LEGACY_FIELDS = (63 << 10, 63 << 4, 7)  # of s_waitcnt on gfx11: VMCNT, LGKMCNT, EXPCNT
 KINDS = ("wait", "barrier", "cache", "bound", "initialisation", "lds")
 
 
@@ -57,9 +58,11 @@ def without_instruction(instruction: Instruction) -> Iterator[tuple[str, list[in
         yield from (("wait", [word | field]) for field in (63 << 8, 63) if word & field != field)
     elif name == "s_wait_alu":
         yield from (("wait", [word | field]) for field in (SA_SDST, VA_VCC, VA_SDST) if word & field != field)
-    elif name.startswith("s_wait_"):
+    elif name == "s_waitcnt":
+        yield from (("wait", [word | field]) for field in LEGACY_FIELDS if word & field != field)
+    elif name.startswith("s_wait_") or name == "s_waitcnt_vscnt":
         yield "wait", nothing
-    elif name in ("s_barrier_signal", "s_barrier_wait"):
+    elif name in ("s_barrier_signal", "s_barrier_wait", "s_barrier"):
         yield "barrier", nothing
     elif name in CACHE:
         yield "cache", nothing

@@ -91,7 +91,7 @@ def is_output_unchanged(binary: Binary, job: Job, mutant: Mutant, original: Watc
 
 def loads_from_changed_arrays(binary: Binary, original: WatchedRun) -> bool:
     """Return whether a load or an atomic that returns a value is of an array that a store or an atomic changes."""
-    target = target_of("gfx1201", binary.kernel.wave)
+    target = target_of(binary.image.arch, binary.kernel.wave)
     code = dict(find_control_flow(binary.image.image, target, binary.kernel.entry_at, running=True).instructions())
     loaded, changed = set(), set()
     for pc, arrays in original.accessed.items():
@@ -107,7 +107,7 @@ def has_same_effects(binary: Binary, original: WatchedRun, changed: WatchedRun, 
     same values to the same addresses, an atomic from the same lanes. Values in LDS may differ: it is gone
     afterwards.
     """
-    target = target_of("gfx1201", binary.kernel.wave)
+    target = target_of(binary.image.arch, binary.kernel.wave)
     code = dict(find_control_flow(binary.image.image, target, binary.kernel.entry_at, running=True).instructions())
     place = mutant.function.section.address + mutant.pc
     replaced = range(place + 1, place + code[place].size_bytes)  # further words of it, now instructions
@@ -197,7 +197,7 @@ def register_holds(
 
 def is_never_read(binary: Binary, steps: np.ndarray, index: int, written: Instruction) -> bool:
     """Judge lane by lane; an instruction that may read lanes outside EXEC counts as reading all."""
-    target = target_of("gfx1201", binary.kernel.wave)
+    target = target_of(binary.image.arch, binary.kernel.wave)
     code = dict(find_control_flow(binary.image.image, target, binary.kernel.entry_at, running=True).instructions())
     register = effects(written, target).writes
     left = 0  # lanes that have its value

@@ -13,7 +13,6 @@ import pytest
 from compiled import is_compiler_available
 from lint_snippets import SNIPPETS, assemble_snippets
 
-from zinc_rt.host.errors import UnsupportedError
 from zinc_rt.isa import decode, target_of
 from zinc_rt.isa.lint import RULES, lint
 from zinc_rt.isa.lint.vopd import find_violations
@@ -64,11 +63,6 @@ def test_multiple_faults_are_reported_separately() -> None:
     result = lint(without_end + other.code, TARGET)
     assert [finding.rule for finding in result] == ["wait", "wait"]
     assert "vgpr" not in result[0].message and result[0].pc < result[1].pc
-
-
-def test_gfx11_is_rejected_by_name() -> None:
-    with pytest.raises(UnsupportedError, match="gfx11's hazards"):
-        lint(bytes(4), target_of("gfx1100", 32))
 
 
 FUNCTION_BEGINS = "0000c8bf 0000c4bf 0000c2bf 0000c3bf 0000c7bf".replace(" ", "")  # waits for all the caller left

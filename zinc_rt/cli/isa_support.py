@@ -14,6 +14,7 @@ from zinc_rt.isa.target import DEFAULT_ARCH
 if TYPE_CHECKING:
     from zinc_rt.sim.shader.translate.evidence import InstructionSupport
 
+_OTHER_CHIPS = ("gfx1100", "gfx1151")  # that docs/support.md lists after the default chip
 EXAMPLES = """\
 Classes of instructions: manual, ieee and captured are exact; of assumed ones at least one case is this project's
 reading of the guide; approximate ones are rounded correctly here, while hardware may differ by 1 ULP. Refused ones
@@ -110,7 +111,7 @@ def build_page(arch: str) -> str:
 
     rows = list_support(target_of(arch))
     table = make_matrix(rows)
-    names = [column.name if isinstance(column, Column) else column for column in table.columns]
+    columns = [column.name if isinstance(column, Column) else column for column in table.columns]
     cells = [[str(cell) for cell in row] for row in table.rows]
     lines = [
         "# Instructions of the simulated device",
@@ -124,7 +125,7 @@ def build_page(arch: str) -> str:
         "|---|---|",
         *(f"| {kind} | {text} |" for kind, text in MEANING.items()),
         "",
-        *format_github(names, [name not in ("encoding",) for name in names], cells),
+        *format_github(columns, [name != "encoding" for name in columns], cells),
         "",
         "## Refused instructions",
         "",
@@ -133,4 +134,18 @@ def build_page(arch: str) -> str:
     ]
     for (encoding, reason), names in list_refusals(rows).items():
         lines.append(f"| {encoding} | {reason} | {' '.join(f'`{name}`' for name in names)} |")
+    lines += [
+        "",
+        "## RDNA3 and RDNA3.5",
+        "",
+        "gfx1100 to gfx1103 execute one set of instructions, gfx1150 to gfx1152 also scalar floats. No result was",
+        "captured on these chips: what is captured on gfx1201 is assumed here.",
+    ]
+    for other in _OTHER_CHIPS:
+        table = make_matrix(rows := list_support(target_of(other)))
+        cells = [[str(cell) for cell in row] for row in table.rows]
+        lines += ["", f"### {other}", "", *format_github(columns, [name != "encoding" for name in columns], cells)]
+        lines += ["", "| encoding | refused because of | instructions |", "|---|---|---|"]
+        for (encoding, reason), names in list_refusals(rows).items():
+            lines.append(f"| {encoding} | {reason} | {' '.join(f'`{name}`' for name in names)} |")
     return "\n".join(lines) + "\n"

@@ -145,7 +145,7 @@ _ROWS = (
         where="PAL gfx12CmdUtil.cpp (GCR_CNTL); RDNA4 ISA guide, memory model of LLVM AMDGPUUsage",
         doc="shader-memory.md#stale-lines-coherence-caches"),
     _packet("no-shader-engine", DEVICE, "a dispatch on a device without a shader engine",
-        says="gfx11 code is not executed", where="this version simulates gfx12 waves only",
+        says="without a shader engine a dispatch ends at once", where="for tests of the command processor",
         origin="documented"),
     _packet("not-simulated", DEVICE,
         "a counter or hint that has no effect here; in a kernel, an instruction that ends the wave",

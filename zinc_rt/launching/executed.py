@@ -76,7 +76,7 @@ def list_executed_instructions(
     for part in run.code:
         for pc in pcs[bisect_left(pcs, part.start + entry) : bisect_left(pcs, part.end + entry)]:
             executed.add(pc)
-            basis = find_basis(instructions[pc])
+            basis = find_basis(instructions[pc], flow.target.generation)
             classes[basis.kind] += part.times
             if not basis.exact:
                 inexact[instructions[pc].row.name] += part.times

@@ -16,11 +16,11 @@ from zinc_rt.sim.shader.alu import transcendental
 from zinc_rt.sim.shader.translate.evidence import (
     CLASSES,
     REFUSED,
-    _read_rows,
     find_basis,
     find_evidence,
     list_decoded_rows,
     list_support,
+    read_rows,
 )
 from zinc_rt.sim.shader.translate.semantics import EMIT
 
@@ -37,7 +37,7 @@ def test_captured_instructions_are_those_of_the_captures() -> None:
     named = {strip_suffix(row.split("|")[1].split()[0]) for row in rows if row.count("|") >= 3 and row[0] != "#"}
     dots = re.findall(r"(?m)^(dot2|wmma) (\w+)$", (HERE / "silicon_rows.txt").read_text())
     named |= {f"v_dot2_f32_{kind}" if what == "dot2" else f"v_wmma_f32_16x16x16_{kind}" for what, kind in dots}
-    listed = {name for row, patterns in _read_rows() if row.kind == "captured" for name in patterns}
+    listed = {name for row, patterns in read_rows(12) if row.kind == "captured" for name in patterns}
     approximate = {name for name in named if find_evidence(name).kind == "approximate"}
     assert listed == (named & {strip_suffix(name) for name in EMIT}) - approximate
 
@@ -46,11 +46,12 @@ def test_every_pattern_names_an_instruction_of_the_engine() -> None:
     names = {strip_suffix(name) for name in EMIT}
     unused = [
         pattern
-        for _, patterns in _read_rows()
+        for generation in (11, 12)
+        for _, patterns in read_rows(generation)
         for pattern in patterns
         if not any(fnmatchcase(n, pattern) for n in names)
     ]
-    assert not unused and {row.kind for row, _ in _read_rows()} == set(CLASSES)
+    assert not unused and {row.kind for row, _ in read_rows(12)} == set(CLASSES)
 
 
 def test_transcendental_functions_are_approximate_and_integers_are_not() -> None:
@@ -73,11 +74,18 @@ def test_dual_instruction_is_as_certain_as_its_less_certain_part() -> None:
 
 def test_support_lists_every_instruction_of_the_engine_and_refuses_the_rest_by_name() -> None:
     rows = {row.mnemonic: row for row in list_support(target_of(DEFAULT_ARCH))}
-    assert {strip_suffix(name) for name in EMIT} <= {*rows, *EMIT} and len(rows) > 1200
-    assert not {strip_suffix(name) for name in EMIT} - rows.keys()
+    older = {row.mnemonic for chip in ("gfx1100", "gfx1151") for row in list_support(target_of(chip))}
+    assert len(rows) > 1200 and EMIT.keys() - rows.keys() - older == {"flat_atomic_csub_u32"}, "FLAT lacks it"
     for name in ("image_load", "image_sample", "v_interp_p10_f32", "image_bvh_intersect_ray"):
         assert rows[name].kind == REFUSED and rows[name].why
-    assert {row.kind for row in list_support(target_of("gfx1100"))} == {REFUSED}
+
+
+def test_results_captured_on_gfx12_are_assumed_on_gfx11() -> None:
+    rows = {row.mnemonic: row.kind for row in list_support(target_of("gfx1100"))}
+    assert rows["v_wmma_f32_16x16x16_f16"] == rows["v_dot2_f32_f16"] == "assumed"
+    assert rows["v_wmma_i32_16x16x16_iu8"] == "manual" and rows["v_add_f32"] == "ieee"
+    assert rows["lds_direct_load"] == REFUSED and "captured" not in rows.values()
+    assert "s_add_f32" not in rows and "s_add_f32" in {row.mnemonic for row in list_support(target_of("gfx1151"))}
 
 
 def test_page_is_generated_from_the_tables() -> None:

@@ -254,10 +254,11 @@ def test_unsupported_register_values_are_rejected_with_a_message(launch: dict[st
         assert any(message in finding.sentence for finding in owner.findings), owner.findings
 
 
-def test_gfx11_machine_reports_missing_shader_engine() -> None:
-    with open_machine(chip="gfx1100") as owner, open_stage(owner) as s:
-        s.run(s.load(ENDPGM))
-        assert s.rules() == ["no-shader-engine"] and owner.gpus[0].profile() == []
+@pytest.mark.parametrize("chip", ["gfx1100", "gfx1151"])
+def test_gfx11_machine_runs_waves(chip: str) -> None:
+    with open_machine(chip=chip) as owner, open_stage(owner) as s:
+        s.run(s.load(ENDPGM), groups=(3, 1, 1))
+        assert s.rules() == [] and [item.waves for item in owner.gpus[0].profile()] == [3]
 
 
 def test_executed_waves_are_counted() -> None:

@@ -79,10 +79,15 @@ def test_unsimulated_instructions_are_known_by_name() -> None:
         "packed": ("VOP3P",),
         "vopd": ("VOPD",),
         "memory": ("DS", "SMEM", *SEGMENTS),
-        "graphics": ("VINTERP", "VDSDIR", "EXP", "VIMAGE", "VSAMPLE"),
+        "graphics": ("VINTERP", "VDSDIR", "LDSDIR", "EXP", "MIMG", "VIMAGE", "VSAMPLE"),
     }
     named = [(table, encoding) for table, encodings in tables.items() for encoding in encodings]
-    result = [row for table, encoding in named for row in make_rows(table, encoding, 12).values()]
+    result = [
+        row
+        for isa in (11, 11.5, 12)
+        for table, encoding in named
+        for row in make_rows(table, encoding, isa).values()
+    ]
     assert {row.name for row in result if find_reason(row)} == {row.name for row in result} - EMIT.keys()
     both_readings = {row.name: bool(find_reason(row)) for _, row in list_decoded_rows(make_default_target())}
     assert {name for name, refused in both_readings.items() if refused} == both_readings.keys() - EMIT.keys()

@@ -41,7 +41,8 @@ class Emitter:
     """The state of one kernel's function under construction, and access to operands of instructions.
 
     `rules` are those of the chip. `b` builds instructions. `frame` has the fields of the wave's state and context,
-    `exec` the lanes that are on, `regs` registers by number, `reports` findings and ends, `flow` (set before the first instruction) the blocks.
+    `exec` the lanes that are on, `regs` registers by number, `reports` findings and ends, `flow` (set before the
+    first instruction) the blocks.
     """
 
     flow: ControlFlow

@@ -18,6 +18,7 @@ from zinc_rt.sim.shader.unsimulated import find_reason
 
 FILE = Path(__file__).with_name("evidence.yaml")
 CLASSES = ("manual", "ieee", "captured", "assumed", "approximate")
+_ENCODINGS_OF = {"VMEM": tuple(SEGMENTS), "VIMAGE": ("VIMAGE", "MIMG")}  # of rows of both generations
 EXACT = frozenset(("manual", "ieee", "captured"))
 TABLES = ("scalar", "vector", "packed", "memory", "vopd", "graphics")
 REFUSED = "refused"
@@ -54,26 +55,31 @@ class InstructionSupport:
 
 
 @cache
-def _read_rows() -> tuple[tuple[ResultBasis, tuple[str, ...]], ...]:
+def read_rows(generation: int) -> tuple[tuple[ResultBasis, tuple[str, ...]], ...]:
+    """Return the rows of evidence.yaml that apply to a generation, with their patterns."""
     document = load_yaml(FILE.read_text(encoding="utf-8"))
     return tuple(
-        (ResultBasis(row["class"], row["why"]), tuple(row["instructions"].split())) for row in document["rows"]
+        (ResultBasis(row["class"], row["why"]), tuple(row["instructions"].split()))
+        for row in document["rows"]
+        if row.get("generation", generation) == generation
     )
 
 
 @cache
-def find_evidence(mnemonic: str) -> ResultBasis:
+def find_evidence(mnemonic: str, generation: int = 12) -> ResultBasis:
     """Return the basis of an instruction's result; the mnemonic may end in _e32, _e64 or _dpp."""
     name = strip_suffix(mnemonic)
-    return next(row for row, patterns in _read_rows() if any(fnmatchcase(name, pattern) for pattern in patterns))
+    rows = read_rows(generation)
+    return next(row for row, patterns in rows if any(fnmatchcase(name, pattern) for pattern in patterns))
 
 
-def find_basis(instruction: Instruction) -> ResultBasis:
+def find_basis(instruction: Instruction, generation: int = 12) -> ResultBasis:
     """Return the basis of an instruction's results; for a dual instruction, that of the less certain half."""
-    basis = find_evidence(instruction.row.name)
+    basis = find_evidence(instruction.row.name, generation)
     if instruction.second is None:
         return basis
-    return max(basis, find_evidence(instruction.second.row.name), key=lambda item: CLASSES.index(item.kind))
+    second = find_evidence(instruction.second.row.name, generation)
+    return max(basis, second, key=lambda item: CLASSES.index(item.kind))
 
 
 def list_support(target: Target) -> list[InstructionSupport]:
@@ -81,12 +87,10 @@ def list_support(target: Target) -> list[InstructionSupport]:
     seen: dict[tuple[str, str], InstructionSupport] = {}
     for encoding, decoded in list_decoded_rows(target):
         name = strip_suffix(decoded.mnemonic)
-        if not target.is_simulated:
-            row = InstructionSupport(encoding, name, REFUSED, f"{target.name} is decoded but not simulated")
-        elif kind := find_reason(decoded):
+        if kind := find_reason(decoded):
             row = InstructionSupport(encoding, name, REFUSED, kind)
         else:
-            known = find_evidence(name)
+            known = find_evidence(name, target.generation)
             row = InstructionSupport(encoding, name, known.kind, known.why)
         seen.setdefault((encoding, name), row)
     return list(seen.values())
@@ -96,7 +100,7 @@ def list_decoded_rows(target: Target) -> Iterator[tuple[str, InstructionRow]]:
     """Return every row of a chip with its encoding, in both readings of 16-bit operands."""
     for table in TABLES:
         for written in import_module(f"zinc_rt.isa.tables.{table}").ROWS:
-            for encoding in SEGMENTS if written == "VMEM" else (written,):
+            for encoding in _ENCODINGS_OF.get(written, (written,)):
                 for halves in (False, True):
                     for row in make_rows(table, encoding, target.isa, halves).values():
                         yield encoding, row
