@@ -320,7 +320,7 @@ _ROWS = (
     _wave("wmma-copies", SYNCCHECK,
         "a matrix instruction of gfx11 whose A or B differs between the lanes that must hold copies of it",
         says="lanes 0-15, 16-31 and so on of A and B hold the same", where="RDNA3 ISA guide, 7.9",
-        doc="vector-alu.md#packed-math-dot-products-wmma"),
+        doc="vector-alu.md#rdna3"),
     _wave("wmma-exec", SYNCCHECK, "a matrix instruction, or a transposing load, while EXEC is not all ones",
         says="a matrix instruction requires EXEC to be all ones"),
     # --- found in code that is about to run, and by `zinc-rt isa lint`

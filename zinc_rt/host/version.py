@@ -15,7 +15,8 @@ __version__ = "0.2.0"
 PLANNERS = (
     "backends/base.py", "backends/spec.py", "backends/times.py",
     "engine/graph_store.py", "engine/memory_fit.py", "engine/resident.py", "engine/variants.py",
-    "exec", "host", "ir", "isa/occupancy.py", "isa/target.py", "kernels", "kmd/driver.py", "lower", "mem", "model",
+    "exec", "host", "ir", "isa/occupancy.py", "isa/target.py",
+    "isa/wave_rules.py", "kernels", "kmd/driver.py", "lower", "mem", "model",
 )  # fmt: skip
 
 

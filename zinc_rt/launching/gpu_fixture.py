@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from zinc_rt.host.errors import CheckFailed
-from zinc_rt.isa.target import CHIPS
+from zinc_rt.isa.target import CHIPS, TARGETS
 from zinc_rt.launching.against import ComparedKernel, ReferenceComparison
 from zinc_rt.launching.finding_groups import FindingGroup
 from zinc_rt.launching.launch import Launched, LaunchStopped, launch
@@ -196,5 +196,9 @@ class GpuFixture:
 
 
 def _choose_other_chip(chip: str) -> str:
-    """Return a second simulated chip."""
-    return next(row.name for row in CHIPS if row.is_simulated and row.name != chip)
+    """Return a second simulated chip of the same generation."""
+    from zinc_rt.sim.chips import ALIASES
+
+    generation = TARGETS[chip].generation
+    others = (row.name for row in CHIPS if row.generation == generation and row.name != chip)
+    return next(name for name in others if name in ALIASES)

@@ -258,14 +258,15 @@ def _open_simulated_driver(
     from zinc_rt.sim.chips import ALIASES
     from zinc_rt.sim.serve.client import SimClient
 
-    runnable = (row for row in TARGETS.values() if row.is_simulated)
-    simulated = [row.name for row in runnable if row.is_generic or row.name in ALIASES]
+    runnable = [row for row in TARGETS.values() if row.name in ALIASES]
+    simulated = [row.name for row in TARGETS.values() if row in runnable or row.is_generic]
     if arch not in simulated:
         raise InputError(
             f"{source}: contains code for {arch}, but simulated devices can only run {', '.join(simulated)}",
             next=f"compile with -mcpu={DEFAULT_ARCH}, or --device hw on a machine with that chip",
         )
-    chip = DEFAULT_ARCH if TARGETS[arch].is_generic else arch
+    family = [row.name for row in runnable if row.family == arch]
+    chip = (DEFAULT_ARCH if DEFAULT_ARCH in family else family[0]) if family else arch
     if debugger is not None:
         undo.callback(debugger.close_device)
         return debugger.open_device(chip, options)

@@ -207,11 +207,9 @@ def check_chip(
     """Return the options of a chip. Raise the errors of `install`."""
     _check_version()
     try:
-        row = chip_row(chip)
+        chip_row(chip)
     except ValueError as error:
         raise UsageError(str(error)) from None
-    if not row.isa.is_simulated:
-        raise UnsupportedError(f"chip {chip}: simulated devices cannot run {row.gfx} code", next="use gfx1201")
     options = ChipOptions(chip, sanitizer, tuple(tools) if tools is not None else None, coherence, reorder)
     options.machine()  # an unknown tool is an error now
     return options

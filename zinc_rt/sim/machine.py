@@ -73,7 +73,7 @@ def _make_engine(
     defect: LaneDefect | None,
     debugger: WaveDebugger | None,
 ) -> ShaderEngine:
-    if not chip.isa.is_simulated:
+    if not chip.isa.has_decoder:
         return NoShaderEngine()
     from zinc_rt.sim.shader.run.crash import CrashRecord  # late: brings a compiler along
     from zinc_rt.sim.shader.run.engine import GfxEngine
