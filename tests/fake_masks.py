@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -34,8 +34,8 @@ class FakeMask:
         assert not self.fills or tuple(self.tokens) in self.filled, "drawn with a mask of another state"
         self.tokens.append(token)
 
-    def fork(self) -> FakeMask:
-        forked = FakeMask(self.spend)
+    def fork(self) -> Self:
+        forked = type(self)(self.spend)
         forked.tokens, forked.filled = list(self.tokens), self.filled
         return forked
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import zlib
+from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
@@ -71,7 +72,7 @@ def find_plan_differences(log: LogReader, tape: Tape) -> dict[int, str]:
     earlier one. Steps without a plan are not checked.
     """
     differences: dict[int, str] = {}
-    ends: dict[tuple[int, int], int] = {}  # slot, epoch: position behind the last token
+    ends: dict[tuple[int, int], range] = {}  # slot, epoch: the positions where its next tokens may begin
     copies: list[Arrays] = []  # since the last planned step
     for step in tape.steps:
         arrays = _read_written(log, tape, step)
@@ -176,16 +177,20 @@ def _check_sequences(plan: dict[str, Any], arrays: Arrays) -> Iterator[str]:
             yield f"the plan has {name}s {_shorten_list(expected)}, the step block {_shorten_list(got.tolist())}"
 
 
-def _check_continuity(plan: dict[str, Any], ends: dict[tuple[int, int], int]) -> Iterator[str]:
-    """While a request stays in its slot, each of its steps begins where the last one ended."""
+def _check_continuity(plan: dict[str, Any], ends: dict[tuple[int, int], range]) -> Iterator[str]:
+    """While a request stays in its slot, each of its steps begins where the last one ended, or at one of its
+    drafts. A sequence's drafts are its rows but one."""
+    rows = Counter(slot for slot, *_ in plan["rows"])
     for slot, request, choice, epoch, first, tokens in plan["sequences"]:
-        end = ends.get((slot, epoch), first)
-        if first != end:
+        known = ends.get((slot, epoch), range(first, first + 1))
+        if first not in known:
+            where = f"{known[0]}" if len(known) == 1 else f"{known[0]} to {known[-1]}"
             yield (
                 f"the plan computes position {first} of request {request}.{choice} in slot {slot}, whose tokens "
-                f"so far end at {end}"
+                f"so far end at {where}"
             )
-        ends[slot, epoch] = first + tokens
+        drafts = max(0, rows[slot] - 1)
+        ends[slot, epoch] = range(first + tokens - drafts, first + tokens + 1)
 
 
 def _check_records(plan: dict[str, Any], arrays: Arrays) -> Iterator[str]:

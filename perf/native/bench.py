@@ -29,6 +29,7 @@ from zinc_rt.model.gguf import GGUFFile, read_gguf
 from zinc_rt.perf.native.llama_cpp import SETTINGS, LlamaCpp
 from zinc_rt.perf.native.memory import measure_in_child
 from zinc_rt.perf.native.paired import LOAD_BESIDE_US, RunConditions, find_blocking_reasons, make_pair_results
+from zinc_rt.perf.native.speculation import SpeculationPair
 from zinc_rt.perf.structure.lab import make_prompt
 
 C1, Q8 = "canonical-1", "canonical-1-q8"
@@ -41,8 +42,8 @@ RSS_SPARE = 0.10  # of the file
 @dataclass(frozen=True, slots=True)
 class NativeCase:
     """A shape of synthetic.SHAPES. `tokens` is the length of a decode run. `slots` 0: no concurrent measurement.
-    `oracle` is the number of tokens that t_cpu decodes in each round, and whether it runs a prompt in the first
-    round.
+    `oracle` is the number of tokens that t_cpu decodes in each round, and `oracle_prompt` whether it runs a prompt
+    in the first round. `speculation`: whether decoding with drafts is measured.
     """
 
     model: str
@@ -52,10 +53,11 @@ class NativeCase:
     slots: int = 0
     oracle: int = 0
     oracle_prompt: bool = False
+    speculation: bool = False
 
 
 CASES = (
-    NativeCase("qwen3-0.6b-q8_0", (Q8, C1), slots=16, oracle=2, oracle_prompt=True),
+    NativeCase("qwen3-0.6b-q8_0", (Q8, C1), slots=16, oracle=2, oracle_prompt=True, speculation=True),
     NativeCase("qwen3-0.6b-q4_0", (Q8,)),
     NativeCase("qwen3-0.6b-q4_k_m", (Q8, C1)),
     NativeCase("qwen35moe-3b-q4_k_m", (Q8,), tokens=32),
@@ -113,12 +115,17 @@ def measure_case(case: NativeCase, path: Path, bench: NativeBench) -> Iterator[R
             if case.oracle
         }
         samples = NativeSamples(peer_problem=bench.peer_problem)
+        pairs = {o: SpeculationPair(engine, case.tokens) for o, engine in engines.items() if case.speculation}
         for number in range(bench.rounds):
             bench.say(f"{case.model}: round {number + 1} of {bench.rounds} ...")
             _run_round(number, case, path, bench, engines, oracles, samples)
+            for pair in pairs.values():
+                pair.run_round(number)
         _take_sample(bench, samples)
         for ordering, engine in engines.items():
             yield from _make_results(case, ordering, engine, bench, samples)
+        for ordering, pair in pairs.items():
+            yield _make_speculation_result(case, ordering, pair, bench, samples)
     yield _measure_resident(case, bench, gguf, path)
 
 
@@ -271,6 +278,18 @@ def _make_results(
         if of == ordering:
             measure = {"runs": speeds, "seconds_a_token": 1 / max(speeds), "tokens_per_second": max(speeds)}
             yield Result(f"{case.model}/{of}/oracle-{figure}", "native", "pass", registry.ORACLE, measure=measure)
+
+
+def _make_speculation_result(
+    case: NativeCase, ordering: str, pair: SpeculationPair, bench: NativeBench, samples: NativeSamples
+) -> Result:
+    conditions = RunConditions(samples.read_gbs, samples.load, bench.threads)
+    reason = find_blocking_reasons(conditions, bench.rounds, "", needs_peer=False)
+    measure = {**pair.figures(), "conditions": asdict(conditions)}
+    return Result(
+        f"{case.model}/{ordering}/speculation", "native", "blocked" if reason else "pass", bench.tier,
+        "plain decoding", reason, measure, repro=f"zinc-rt perf native --models {case.model}",
+    )  # fmt: skip
 
 
 def _measure_resident(case: NativeCase, bench: NativeBench, gguf: GGUFFile, path: Path) -> Result:

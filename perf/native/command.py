@@ -206,7 +206,13 @@ def _format_line(measure: dict[str, Any]) -> str:
     if "tokens_per_second" not in measure:
         return ""
     parts = [f"{measure['tokens_per_second']:.1f} tok/s"]
-    if "ratio" in measure:
+    if "expected" in measure:
+        parts.append(
+            f"{measure['acceptance']:.0%} of drafts accepted, {measure['ratio']:.2f} of plain decoding "
+            f"({measure['ratio_low']:.2f} to {measure['ratio_high']:.2f}), expected {measure['expected']:.2f} "
+            f"with {measure['drafts']} drafts"
+        )
+    elif "ratio" in measure:
         parts.append(
             f"llama.cpp ({measure['setting']}) {measure['their_tokens_per_second']:.1f}, ratio "
             f"{measure['ratio']:.2f} ({measure['ratio_low']:.2f} to {measure['ratio_high']:.2f})"

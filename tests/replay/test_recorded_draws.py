@@ -36,6 +36,7 @@ from zinc_rt.replay import command
 from zinc_rt.replay.bisect import bisect
 from zinc_rt.replay.run import replay
 from zinc_rt.sched import planning
+from zinc_rt.sched.checks.drafters import ScriptedDrafter
 from zinc_rt.sched.plan import StepPlan
 from zinc_rt.sched.sampling import Sampling
 from zinc_rt.trace.reader import LogReader
@@ -54,19 +55,20 @@ class EveryThirdTokenMask(FakeMask):
         bits = np.arange(32 * len(words)) % 3 == len(self.tokens) % 3
         words[:] = np.packbits(bits, bitorder="little").view(np.int32)
 
-    def fork(self) -> EveryThirdTokenMask:
-        return EveryThirdTokenMask(self.spend)
 
-
-def serve(path: Path, model: str, tier: str) -> tuple[list[list[int]], int]:
+def serve(
+    path: Path, model: str, tier: str, drafter: ScriptedDrafter | None = None
+) -> tuple[list[list[int]], int]:
     """A recorded run with penalties, biases, masks (in time and late), forks that copy pages, and greedy requests.
     Return the tokens of all answers, and the submissions."""
-    limits = SequenceLimits(ctx=96, slots=4, step_tokens=40, rows=4, state_rows=12)
+    limits = SequenceLimits(ctx=96, slots=4, step_tokens=40, rows=16 if drafter else 4, state_rows=12)
     device = "sim" if tier in ("t1", "t2") else "auto"
     backend = open_backend(choose_tier(tier, device), "canonical-1")
     gguf = read_gguf(FOLDER / f"{model}.gguf")
     with Engine(gguf, backend, limits=limits) as engine, record(engine, path, warn=lambda line: None):
-        llm = Answering(engine)
+        llm = Answering(engine, drafter=drafter, drafts=3 if drafter else 0)
+        if llm.scheduler.speculation is not None:
+            llm.scheduler.speculation.adaptive = False
         pool = ManualPool(llm.scheduler.fills, lambda: 0)
         drawn = Sampling(max_tokens=6, temperature=0.9, seed=3, ignore_eos=True)
         asked = [
@@ -113,6 +115,25 @@ def test_log_has_every_submission(model: str, tmp_path: Path) -> None:
         assert any(name.startswith(wanted) for name in names), wanted
     outcome = replay(path, tier="t_cpu")
     assert outcome.equal and outcome.steps == steps and not outcome.problems
+
+
+@pytest.mark.parametrize("tier", ["t_cpu_native", "t1"])
+@pytest.mark.rest(keep=1)
+def test_drafts_are_recorded_and_replayed(tmp_path: Path, tier: str) -> None:
+    """Masks along the drafts, late ones too: the answers are those of plain decoding."""
+    plain, steps = serve(tmp_path / "plain.zlog", "qwen3-q", tier)
+    prompts = {1: 21, 2: 2, 3: 3, 4: 2, 5: 1}
+    answers = dict(zip([(1, 0), (1, 1), (2, 0), (3, 0), (4, 0), (5, 0)], plain, strict=True))
+
+    def find_target(number: int, choice: int, position: int) -> int | None:
+        known = answers[number, choice][position - prompts[number] :]
+        return known[0] if known else None
+
+    drafter = ScriptedDrafter(find_target, 512, "share", acceptance=0.8)
+    drafted, fewer = serve(tmp_path / "run.zlog", "qwen3-q", tier, drafter)
+    assert drafted == plain and drafter.drafted > 9 and fewer < steps
+    outcome = replay(tmp_path / "run.zlog", tier="t_cpu")
+    assert outcome.equal and outcome.steps == fewer and not outcome.problems
 
 
 @pytest.mark.parametrize("tier", ["t_cpu_native", "vulkan", "t1", "t2"])

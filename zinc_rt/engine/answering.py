@@ -237,10 +237,12 @@ class Answering(EngineCore):
         *,
         tenant: str = "",
         grammar: TokenMask | None = None,
+        drafts: int | None = None,
     ) -> SubmittedPrompt:
-        """Submit a prompt without waiting; `step` computes the answers. Raises UsageError as `generate`."""
+        """Submit a prompt without waiting; `step` computes the answers. `drafts`: the most draft tokens in a step,
+        None for the model's. Raises UsageError as `generate`."""
         asked = self._prepare(prompt, sampling)
-        self._submit(asked, tenant, grammar)
+        self._submit(asked, tenant, grammar, drafts)
         return asked
 
     def cancel(self, asked: SubmittedPrompt) -> None:
@@ -306,12 +308,19 @@ class Answering(EngineCore):
         answers = [Answer(index, self._make_text_output(sampling), self.end_ids) for index in range(sampling.n)]
         return SubmittedPrompt(0, tokens, sampling.with_seed(), answers)
 
-    def _submit(self, submitted: SubmittedPrompt, tenant: str, grammar: TokenMask | None = None) -> None:
+    def _submit(
+        self,
+        submitted: SubmittedPrompt,
+        tenant: str,
+        grammar: TokenMask | None = None,
+        drafts: int | None = None,
+    ) -> None:
         submitted.number = next(self._numbers)
         submitted.tenant = self.find_tenant(tenant)
         submitted.request = self.submit_tokens(
-            submitted.number, submitted.tokens, submitted.sampling, tenant=submitted.tenant, mask=grammar
-        )
+            submitted.number, submitted.tokens, submitted.sampling, tenant=submitted.tenant, mask=grammar,
+            drafts=drafts,
+        )  # fmt: skip
         self.scheduler.receive()
         self._asked[submitted.number] = submitted
 

@@ -34,7 +34,7 @@ def commit_step(s: SchedulerState, plan: StepPlan, drawn: Drawn, device: RunnerC
                 _charge_prompt(s, row.piece)
     advanced: dict[Request, None] = {}
     batches = [_commit_rows(s, first, first_drawn, advanced)]
-    while len(rows := further[_follow_committed(s, plan, further)]):
+    while len(further) and len(rows := further[_follow_committed(s, plan, further)]):
         accepted = plan.take_rows(rows, s.slots)
         accepted.prompts = []
         batches.append(_commit_rows(s, accepted, drawn.take(rows), advanced))

@@ -167,6 +167,10 @@ class Speculation:
         if len(times) > SAMPLES + 1:
             del times[1]  # the first is ignored: it may have built graphs
 
+    def list_times(self) -> dict[tuple[int, int], int]:
+        """Return the measured times of steps in nanoseconds, by the number of decodes and of tokens of each."""
+        return {size: median_low(times[1:]) for size, times in self._times.items() if len(times) > 1}
+
     def choose_count(self, decodes: int, acceptance: float, maximum: int) -> int:
         """Return the number of drafts of each of `decodes` requests, at most `maximum`, with the most expected
         tokens per time. A number that has not been measured is tried, once plain decoding has been."""
