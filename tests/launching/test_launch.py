@@ -112,6 +112,7 @@ DEVICE_OPTIONS: dict[str, list[tuple[Any, set[str]]]] = {
     "perturb": [(5, RACY["full"])],
     "queue": [("aql", RACY["full"])],
     "times": [(2, RACY["full"])],
+    "reverse_lanes": [(True, RACY["full"])],
 }
 # Those that say what is launched, in which order, and by whom; or how long to wait for it
 OF_ONE_LAUNCH = {
