@@ -65,6 +65,11 @@ class Golden:
         return "" if self.foreign else str(self.meta.get("ordering", ""))
 
     @property
+    def kv_type(self) -> str:
+        """Return the type of cached keys and values, for goldens of this runtime; f32 for another engine's."""
+        return "f32" if self.foreign else str(self.meta.get("kv_type", "f32"))
+
+    @property
     def foreign(self) -> bool:
         """Return whether another engine computed it, so that it cannot be recreated here."""
         return not str(self.meta.get("source")).startswith(OURS)

@@ -39,6 +39,7 @@ def make_golden(
     threads: int = 0,
     timeout_seconds: float | None = None,
     command: str = "",
+    kv_type: str = "f32",
     around: Callable[[Engine], AbstractContextManager[object]] = nullcontext,
 ) -> dict[str, np.ndarray]:
     """Run `tokens`, continue greedily for `steps`, write the golden to `out`, and return its arrays.
@@ -61,6 +62,7 @@ def make_golden(
         gguf,
         backend,
         ctx=ctx,
+        kv_type=kv_type,
         options=EngineOptions(settings=settings, timeout_seconds=timeout_seconds, around=around),
     ) as engine:
         run = capture_run(engine, tokens, Selection((*ALWAYS, *nodes)), steps=steps)
@@ -78,6 +80,7 @@ def make_golden(
         arrays = select_last_position(arrays)
     write_golden(out, arrays, make_metadata(gguf, f"{OURS} {choice.tier}", ctx, command) | {
         "ordering": ordering,
+        **({"kv_type": kv_type} if kv_type != "f32" else {}),
         "device": describe_device(device),
         "code": digest_code(),
         "clamps": settings.list_shortcuts(),

@@ -129,7 +129,7 @@ def announce_run(runner: ValidationRunner, report: Report, show: Callable[[str],
     layers = "all" if job.layers.whole else f"{job.layers.first}:{job.layers.last}"
     show(
         f"{job.gguf.path.name}  {job.gguf.architecture}, layers {layers} of {job.layers.total}, "
-        f"sha256 {described['digest'][:12]}, ctx {job.ctx}, {job.tiers[0].ordering}"
+        f"sha256 {described['digest'][:12]}, ctx {job.ctx}, {runner.engine(job.tiers[0]).ordering}"
     )
     show(f"  {len(job.tokens)} prompt tokens + {job.steps} steps; {cost}")
     for spec in job.tiers:

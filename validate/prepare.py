@@ -57,7 +57,7 @@ def add_repro(
 DEFAULT_TOKENS = 8
 DEFAULT_STEPS = 2
 # What changes a run, for the command that shows it again; the rest is about how results are shown.
-REPEATED = ("layers", "input", "ordering", "ctx", "steps", "reference", *options.ORDER)
+REPEATED = ("layers", "input", "ordering", "ctx", "kv_type", "steps", "reference", *options.ORDER)
 
 
 def prepare_jobs(arguments: argparse.Namespace, settings: Settings) -> list[ValidationJob]:
@@ -101,6 +101,13 @@ def _make_job(
                 next="--input F.npz",
             )
         golden, dropped = None, golden is not None
+    if golden is not None and golden.kv_type != arguments.kv_type:
+        if arguments.golden:
+            raise UsageError(
+                f"{golden.path.name} was computed with --kv-type {golden.kv_type}, not {arguments.kv_type}",
+                next=f"--kv-type {golden.kv_type}",
+            )
+        golden, dropped = None, True
     if golden is not None and tokens != [int(token) for token in golden.ids]:
         raise UsageError(
             f"{golden.path.name} was created for a different prompt", next="remove --tokens and --prompt"
@@ -117,6 +124,7 @@ def _make_job(
         name=gguf.name,
         tiers=tuple(tiers),
         tokens=tokens,
+        kv_type=arguments.kv_type,
         steps=_choose_steps(arguments.steps, golden, layers, room=ctx - len(tokens)),
         ctx=ctx,
         layers=layers,
@@ -176,7 +184,11 @@ def _check_node_names(gguf: GGUFFile, layers: Layers, ctx: int, arguments: argpa
     backend = open_backend(ORACLE, "canonical-1", threads=1)
     around = make_observer(arguments).around_engine
     with Engine(
-        gguf, backend, ctx=ctx, options=EngineOptions(transform=transform(layers), around=around)
+        gguf,
+        backend,
+        ctx=ctx,
+        kv_type=arguments.kv_type,
+        options=EngineOptions(transform=transform(layers), around=around),
     ) as engine:
         graph = engine.graph("prefill", (layers.feed,) if layers.feed else ())
     labels = {(label, node.layer) for node in graph.nodes for label in list_labels(node)}
@@ -278,6 +290,7 @@ def _make_first_input(
             gguf,
             backend,
             ctx=ctx,
+            kv_type=arguments.kv_type,
             options=EngineOptions(
                 transform=transform(before), settings=settings, around=make_observer(arguments).around_engine
             ),
@@ -304,7 +317,7 @@ def _make_repro(
     for flag in REPEATED:
         value = getattr(arguments, flag)
         if value is not None and value != arguments.defaults[flag]:
-            parts += [f"--{flag}", str(value)]
+            parts += [f"--{flag.replace('_', '-')}", str(value)]
     if arguments.device == "sim" and (name := options.find_simulated_chip(vars(arguments))) != "sim":
         parts += ["--device", name]
     for glob in arguments.nodes:

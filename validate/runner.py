@@ -56,6 +56,7 @@ class ValidationJob:
     smallest: Smallest | None = None  # adds the smallest case that shows a failure again
     alone: bool = True  # a single tier is also held against itself
     repro: str = ""
+    kv_type: str = "f32"
 
 
 class ValidationRunner:
@@ -86,6 +87,7 @@ class ValidationRunner:
                 self.job.gguf,
                 backend,
                 ctx=self.job.ctx,
+                kv_type=self.job.kv_type,
                 options=EngineOptions(
                     observers=(watch,),
                     transform=transform(self.job.layers),
@@ -121,6 +123,7 @@ class ValidationRunner:
             tokens=tokens,
             ordering=spec.ordering,
             ctx=self.job.ctx,
+            kv_type=self.job.kv_type,
             layers=(self.job.layers.first, self.job.layers.last),
             selection=repr(selection),
             prefill=prefill,
@@ -129,7 +132,8 @@ class ValidationRunner:
             settings=repr(self.job.settings),
         )
         text = (
-            f"{spec.name} {spec.ordering} {tokens} {prefill} {steps} {self.job.ctx} {self.job.layers} {selection}"
+            f"{spec.name} {spec.ordering} {tokens} {prefill} {steps} {self.job.ctx} {self.job.layers} {selection} "
+            f"{self.job.kv_type}"
         )
         key = key_of(follow=follow)
         on_disk = self.job.use_cache and spec.tier == ORACLE.tier and not self.job.observer.records_engines

@@ -60,7 +60,67 @@ CAPS = tuple(
 )
 PAGE_SIZES = tuple(_attention_attrs(2, 1, 20, 20) | {"page_tokens": page} for page in (1, 2, 8, 32, 128, 512))
 
+# Caches of keys and values in fewer bits: writes, widths of heads, windows, caps, latents, shared chunks.
+CACHE_SWEEPS = tuple(
+    sweep
+    for kv in ("f16", "q8_0")
+    for sweep in (
+        Sweep(
+            Op.KV_WRITE_BATCHED,
+            pair_shapes(T=(1, 4, 3), ctx=(71, 16), slots=(3, 1), K=(64, 512, 1088), V=(32, 640)),
+            ({"page_tokens": 16},),
+            rooms=ROOMS,
+            more=PAGES,
+            kv=kv,
+        ),
+        Sweep(
+            Op.RMS_NORM_FUSED_ROPE_KV_WRITE,
+            pair_shapes(
+                T=(1, 3), ctx=(20, 33), slots=(2, 1), Q=("3*head_dim",), K=("2*head_dim", "head_dim"), V=(64,)
+            ),
+            tuple({"eps": 1e-6, "head_dim": dim, "mode": "neox", "page_tokens": 16} for dim in (32, 128)),
+            values=FEW,
+            without=((), ("q_norm_w", "k_norm_w")),
+            rooms=ROOMS,
+            more={"R": "head_dim//2", **PAGES},
+            kv=kv,
+        ),
+        *(
+            Sweep(
+                op,
+                pair_shapes(T=(1, 3), ctx=(41, 773), slots=(2, 1)),
+                heads,
+                values=FEW,
+                rooms=ROOMS,
+                more=PAGES,
+                kv=kv,
+            )
+            for op, heads in (
+                (
+                    Op.FLASH_ATTN,
+                    (
+                        _attention_attrs(4, 2, 64, 32, gate_skip=7),
+                        _attention_attrs(2, 1, 256, 256),
+                        _attention_attrs(2, 1, 32, 32, window=300),
+                    ),
+                ),
+                (Op.FLASH_ATTN_BATCHED, (_attention_attrs(6, 3, 128, 128) | {"cap": 1.5},)),
+            )
+        ),
+        Sweep(
+            Op.MLA_FLASH_ATTN,
+            ({"T": 3, "ctx": 273, "slots": 2},),
+            ({"heads": 3, "latent": 96, "rope": 32, "value_dim": 5, "scale": 0.1, "page_tokens": 16},),
+            values=FEW,
+            rooms=ROOMS,
+            more=MANY_PAGES,
+            kv=kv,
+        ),
+    )
+)
+
 SWEEPS = (
+    *CACHE_SWEEPS,
     Sweep(
         Op.ROPE,
         pair_shapes(T=(1, 3), K=("head_dim", "3*head_dim"), R=(1,), ctx=(9,)),

@@ -47,6 +47,7 @@ class Sweep:
     rooms: Rooms = ({},)
     vectors: tuple[str, ...] = ("f32",)
     more: Sizes = field(default_factory=dict)  # sizes of every shape, after its own
+    kv: str = "f32"  # type of caches
 
     def cases(self) -> Iterator[Case]:
         """Return the cases. Every call returns the same ones; each has a separate seed."""
@@ -59,7 +60,7 @@ class Sweep:
             turn //= len(self.rooms)
             vector = self.vectors[(turn + kind) % len(self.vectors)]
             dims = evaluate_sizes({**shape, **self.more}, attrs)
-            yield Case(self.op, dims, attrs, dtype, vector, without, values, room, seed=number)
+            yield Case(self.op, dims, attrs, dtype, vector, without, values, room, seed=number, kv=self.kv)
 
 
 def evaluate_sizes(named: Mapping[str, Size], attrs: Mapping[str, Any]) -> dict[str, int]:

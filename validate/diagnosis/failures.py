@@ -36,6 +36,7 @@ def make_rerun_command(job: ValidationJob, spec: TierSpec) -> list[str]:
     tokens = ["--tokens", ",".join(map(str, job.tokens)), "--ctx", str(job.ctx)]
     ordering = ["--ordering", spec.ordering] if spec.ordering != DEFAULT_ORDERING else []
     options = spec.choice.options
+    ordering += ["--kv-type", job.kv_type] if job.kv_type != "f32" else []
     ordering += (
         ["--device", find_simulated_chip(options), *order_options(options)] if spec.choice.simulated else []
     )

@@ -160,6 +160,7 @@ def _make_job(
         tokens=[int(token) for token in golden.ids],
         steps=0 if golden.greedy_tokens is None else len(golden.greedy_tokens),
         ctx=min(golden.ctx or longest, longest),
+        kv_type=golden.kv_type,
         layers=parse_layers("all", count_layers(gguf)),
         selection=Selection(("l_out-*", "ffn_moe_topk-*", *(golden.nodes if golden.rows is None else ()))),
         golden=golden,

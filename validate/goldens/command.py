@@ -105,6 +105,7 @@ def _make_golden(arguments: argparse.Namespace) -> int:
         ordering=arguments.ordering,
         steps=steps,
         ctx=arguments.ctx,
+        kv_type=arguments.kv_type,
         nodes=arguments.nodes,
         choice=choice,
         digests=arguments.digests,

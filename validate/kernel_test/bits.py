@@ -39,9 +39,9 @@ class BitDifference:
 
 def find_first_difference(output: str, got: np.ndarray, want: np.ndarray) -> tuple[int, BitDifference | None]:
     """Return the number of elements that differ, and the first of them; a NaN equals any NaN."""
-    mine, theirs = (np.ascontiguousarray(array).view(np.uint32) for array in (got, want))
+    mine, theirs = (np.ascontiguousarray(array).view(f"u{want.itemsize}") for array in (got, want))
     wrong = mine != theirs
-    if want.dtype == np.float32:
+    if want.dtype.kind == "f":
         wrong &= ~(np.isnan(got) & np.isnan(want))
     count = int(np.count_nonzero(wrong))
     if not count:

@@ -39,7 +39,7 @@ def describe_run(report: Report, engine: Engine) -> None:
     """
     tier = engine.backend.spec.tier
     report.device = {"tier": tier, **asdict(engine.backend.device)}
-    report.ordering = engine.backend.ordering
+    report.ordering = engine.ordering
     report.ctx = engine.limits.ctx
     report.details |= {"code": digest_runtime(), "settings": asdict(engine.settings), "host": describe_host()}
     unchecked = engine.backend.device.unchecked

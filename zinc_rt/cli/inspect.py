@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, TextIO, get_args
 
 from zinc_rt.cli.command import Command
-from zinc_rt.cli.options import read_settings_once
+from zinc_rt.cli.options import add_kv_type, read_settings_once
 from zinc_rt.cli.output import add_json, choose_output_stream, finish_report, format_size, printable, start_report
 from zinc_rt.host import terminal
 from zinc_rt.host.arguments import Parser, add_models, parse_context_length
@@ -66,6 +66,7 @@ def parser() -> argparse.ArgumentParser:
         metavar="N",
         help="context length; 0: the trained length (default: the trained length, but at most 4096)",
     )
+    add_kv_type(plan)
     plan.add_argument("--slots", type=int, metavar="N", default=1, help="concurrent requests (default 1)")
     plan.add_argument(
         "--step-tokens",
@@ -353,7 +354,9 @@ class _MemoryNeeds:
             raise InputError(
                 f"{gguf.path}: the file contains a tokenizer but no tensors, so there is nothing to plan"
             )
-        limits = SequenceLimits(ctx=choose_default_ctx(gguf, arguments.ctx), slots=arguments.slots)
+        limits = SequenceLimits(
+            choose_default_ctx(gguf, arguments.ctx), arguments.slots, kv_type=arguments.kv_type
+        )
         if warning := format_ctx_warning(gguf, arguments.ctx):
             print_status(f"warning   {warning}")
         overrides = find_overrides(knobs)

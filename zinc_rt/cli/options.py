@@ -29,6 +29,7 @@ DEFAULT_SANITIZER = "fast"
 COHERENCE_CHOICES = ("bar", "direct", "caches")  # sim.machine_options.COHERENCE, without importing it for --help
 ORDER = ("coherence", "reorder")
 DEVICES = ("auto", "hw", "cpu", "sim")  # of --device, beside those that a tier lists
+KV_TYPES = ("f32", "f16", "q8_0")  # ir.dtypes.CACHE_TYPES, likewise
 ORDERING_CHOICES = ("canonical-1", "canonical-1-q8", "float32-dequant")  # without importing NumPy for --help
 
 
@@ -175,9 +176,22 @@ def add_engine(parser: argparse.ArgumentParser, *, tier: bool = True) -> None:
         metavar="N",
         help="context length; 0: the trained length (default: the trained length, but at most 4096)",
     )
+    add_kv_type(group)
     add_timeout(group)
     group.add_argument(
         "--threads", type=int, metavar="N", help="CPU threads (default: all cores); does not change results"
+    )
+
+
+def add_kv_type(
+    group: argparse.ArgumentParser | argparse._ArgumentGroup, default: str | None = KV_TYPES[0]
+) -> None:
+    group.add_argument(
+        "--kv-type",
+        choices=KV_TYPES,
+        metavar="TYPE",
+        default=default,
+        help=f"type of cached keys and values: {', '.join(KV_TYPES)} (default: the first)",
     )
 
 
@@ -302,6 +316,7 @@ def open_engine(
                 backend,
                 ctx=arguments.ctx,
                 slots=slots,
+                kv_type=arguments.kv_type,
                 options=EngineOptions(
                     settings=settings,
                     transform=transform,

@@ -7,12 +7,13 @@ import sys
 import time
 from contextlib import closing
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from zinc_rt.cli.command import Command
 from zinc_rt.cli.options import (
     add_budgets,
     add_device,
+    add_kv_type,
     add_speculation,
     add_timeout,
     check_options_used,
@@ -94,6 +95,7 @@ def parser() -> argparse.ArgumentParser:
         metavar="N",
         help="context length; 0: the trained length (default: the trained length, but at most 4096)",
     )
+    add_kv_type(runs, None)
     runs.add_argument("--tier", metavar="TIER", help="tier, as in zinc-rt run (default: ZINC_RT_TIER, else auto)")
     add_device(runs, "device, as in zinc-rt run: auto, hw, cpu, sim or vulkan[:N|:NAME] (default auto)")
     runs.add_argument(
@@ -149,6 +151,7 @@ def _make_config(arguments: argparse.Namespace) -> Config:
         ClassTable,
         Config,
         DeviceSettings,
+        KvSettings,
         LedgerSettings,
         ServerSettings,
     )
@@ -171,11 +174,13 @@ def _make_config(arguments: argparse.Namespace) -> Config:
             f"model     {EMBEDDED}, which ships with the package: its weights are random, so its text is "
             "meaningless"
         )
-    asked = {
+    asked: dict[str, Any] = {
         name: getattr(arguments, name)
         for name in ("ctx", "slots", "speculate")
         if getattr(arguments, name) is not None
     }
+    if arguments.kv_type is not None:
+        asked["kv"] = KvSettings(arguments.kv_type)
     budgets = ClassSettings(gap_ms=arguments.gap_budget, first_token_ms=arguments.first_token_budget)
     config = Config.for_model(
         model,
@@ -211,7 +216,7 @@ def _read_config_file(arguments: argparse.Namespace) -> Config:
     file_parser = parser()
     for name in (
         "model", "slots", "ctx", "tier", "device", "facts", "ordering", "timeout", "threads", "gap_budget",
-        "first_token_budget",
+        "first_token_budget", "kv_type",
     ):  # fmt: skip
         if getattr(arguments, name) != file_parser.get_default(name):
             name = name.replace("_", "-")

@@ -71,13 +71,14 @@ class Engine:
         *,
         ctx: int | None = None,
         slots: int = 1,
+        kv_type: str = "f32",
         limits: SequenceLimits | None = None,
         options: EngineOptions = DEFAULTS,
     ) -> None:
-        """Load a model. `limits` replaces the limits derived from `ctx` and `slots`. Raises InputError for a
-        model that does not fit, UnsupportedError if the tier lacks kernels for it."""
+        """Load a model. `limits` replaces the limits derived from `ctx`, `slots` and `kv_type`. Raises InputError
+        for a model that does not fit, UnsupportedError if the tier lacks kernels for it."""
         self.backend = backend
-        self.limits = limits or SequenceLimits(ctx=choose_default_ctx(gguf, ctx), slots=slots)
+        self.limits = limits or SequenceLimits(ctx=choose_default_ctx(gguf, ctx), slots=slots, kv_type=kv_type)
         slots = self.limits.slots
         self.settings = options.settings
         on_host = device_kind(backend).uses_host_memory
@@ -91,6 +92,12 @@ class Engine:
         self._highest_pages_first = options.highest_pages_first
         self._enter_around = options.around
         self._around = ExitStack()
+
+    @property
+    def ordering(self) -> str:
+        """Return the name of the ordering, with the type of the cache unless it is f32: "canonical-1-kv-f16"."""
+        name, kv_type = self.backend.ordering, self.limits.kv_type
+        return name if kv_type == "f32" else f"{name}-kv-{kv_type}"
 
     def __enter__(self) -> Engine:
         self._around.enter_context(self._enter_around(self))

@@ -190,7 +190,7 @@ class EngineCore:
         secret = self._secrets.setdefault(self._find_owner(tenant), secrets.token_bytes(32))
         limits, backend = self.engine.limits, self.engine.backend
         path = str(self.engine.model.gguf.path)
-        return make_namespace(path, backend.ordering, "f32", limits.page_tokens, secret=secret, salt=salt)
+        return make_namespace(path, backend.ordering, limits.kv_type, limits.page_tokens, secret=secret, salt=salt)
 
     def forget_cache(self, tenant: int) -> None:
         """Drop the cached prefixes of the tenant, or of its group. Their pages are reclaimed on demand."""

@@ -159,7 +159,14 @@ class StoredGraphs:
 def digest_table(entries: tuple[Entry, ...]) -> str:
     """Return a digest of the rows of a kernel table, which decide the fused nodes and the kernel of each node."""
     rows = [
-        (e.op.name, e.variant, sorted(e.orderings), e.weight_dtypes and sorted(e.weight_dtypes)) for e in entries
+        (
+            e.op.name,
+            e.variant,
+            sorted(e.orderings),
+            e.weight_dtypes and sorted(e.weight_dtypes),
+            sorted(e.cache_dtypes),
+        )
+        for e in entries
     ]
     return hashlib.sha256(repr(rows).encode()).hexdigest()
 

@@ -50,6 +50,7 @@ class LLM(Answering):
         usage: str | Path | None = None,
         graph_cache: bool = True,
         experts: Experts = "auto",
+        kv_type: str = "f32",
         gap_ms: float | None = None,
         first_token_ms: float | None = None,
         check_findings: bool = True,
@@ -59,7 +60,8 @@ class LLM(Answering):
         answers. `ctx`: maximum tokens of a prompt with its answer (default: the model's context, at most
         4096). `timeout`: time limit of one step in seconds. `usage`: a database that receives the tenants'
         usage once a second (docs/ledger.md). `graph_cache`: reuse planned graphs from the cache folder.
-        `experts`: in VRAM, in host memory ("gtt"), or in host memory if VRAM is full. `gap_ms`,
+        `experts`: in VRAM, in host memory ("gtt"), or in host memory if VRAM is full. `kv_type`: type
+        of cached keys and values, f32, f16 or q8_0. `gap_ms`,
         `first_token_ms`: latency budgets of interactive and standard requests (docs/scheduler.md), 0 for
         none (default: 30 and 100 for interactive requests, none for others). `check_findings`: raise
         FindingError once a simulated device has reported an error; without it, `findings()` has them.
@@ -81,6 +83,7 @@ class LLM(Answering):
             graph_cache=graph_cache,
             experts=experts,
             speculate=speculate,
+            kv_type=kv_type,
         )
         opened = make_engine_opener(model, options)
         self._store = None if usage is None else LedgerStore(usage)  # first: another process may have the file

@@ -45,6 +45,7 @@ class ModelOptions:
     graph_cache: bool = True
     experts: Experts = "auto"
     speculate: str = OFF
+    kv_type: str = "f32"
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +118,7 @@ def make_engine_opener(model: str | Path, options: ModelOptions) -> EngineOpener
         pages=options.pages,
         state_rows=rows,
         rows=slots * (1 + (0 if speculation is None else speculation.drafts)),
+        kv_type=options.kv_type,
     )
     return EngineOpener(gguf, choice, limits, options)
 

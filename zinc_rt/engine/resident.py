@@ -13,6 +13,7 @@ import numpy as np
 from zinc_rt.backends.base import Backend
 from zinc_rt.exec import Buffer, Fence, Graph, InFlight, Observer, Stream, Usage
 from zinc_rt.ir import graph as ir
+from zinc_rt.ir.dtypes import find_array_layout
 from zinc_rt.ir.graph import SYMBOLS
 from zinc_rt.kernels.weight import Weight
 from zinc_rt.lower import LoweredGraph, PlannedGraph, lower
@@ -20,7 +21,7 @@ from zinc_rt.mem.heaps import ROLE_HEAPS, BufferHeap
 from zinc_rt.mem.plan import ARENA, STEP, Allocation, MemoryPlan, choose_linger, plan_memory
 
 Counts = Sequence[int]  # of a step, in the order of SYMBOLS; those of old logs end early
-NUMPY_DTYPES = {"f32": np.dtype(np.float32), "i32": np.dtype(np.int32)}
+NUMPY_DTYPES = {"f32": np.dtype(np.float32), "i32": np.dtype(np.int32)}  # of what a step reads or writes
 RESIDENT = ("weight", "constant")  # roles that are uploaded, not allocated by the plan
 KEPT: tuple[ir.Role, ...] = ("state", "table")  # roles that live across replays, shared by all variants
 MAX_VARIANTS = 64  # of one graph
@@ -142,8 +143,9 @@ class Variant:
     def _place(self, name: str) -> _Place:
         spec, placed = self.graph.buffers[name], self.plan.placements[name]
         first, *inner = spec.shape
-        sizes = tuple(int(dim) for dim in inner)  # only a first dimension is a symbol
-        dtype = NUMPY_DTYPES[spec.dtype]
+        dtype, sizes = find_array_layout(
+            spec.dtype, tuple(int(dim) for dim in inner)
+        )  # only the first is a symbol
         symbol = SYMBOLS.index(first) if isinstance(first, str) else None
         location = self._places[name] = _Place(
             port_name(placed.allocation, self.key),

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
+import numpy as np
 from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
 
 INDEX = "i32"
 ACTIVATION = "f32"
+CACHE_TYPES = ("f32", "f16", "q8_0")  # of cached keys and values
+_ELEMENTS: dict[str, np.dtype[Any]] = {
+    "f32": np.dtype(np.float32),
+    "f16": np.dtype(np.float16),
+    INDEX: np.dtype(np.int32),
+}
 
 
 @cache
@@ -31,3 +39,13 @@ def count_row_bytes(dtype: str, elements: int) -> int:
     if elements % per_block:
         raise ValueError(f"{elements} elements are not whole blocks of {per_block}, which a {dtype} row requires")
     return elements // per_block * size_bytes
+
+
+def find_array_layout(dtype: str, columns: tuple[int, ...]) -> tuple[np.dtype[Any], tuple[int, ...]]:
+    """Return the NumPy type and inner shape of a buffer that is not a weight. Rows of a block type are uint8, and
+    their last dimension is the bytes of a row of blocks. Raise KeyError for an unknown type.
+    """
+    if dtype in _ELEMENTS:
+        return _ELEMENTS[dtype], columns
+    *outer, last = columns
+    return np.dtype(np.uint8), (*outer, count_row_bytes(dtype, last))

@@ -66,7 +66,8 @@ class Op(IntEnum):
     QKV_FUSED_ROPE_KV_WRITE = 53
 
 
-Kind = Literal["float", "weight", "index", "any"]  # float: f32; weight: any ggml type; index: i32
+# float: f32; weight: any ggml type; index: i32; cache: one of dtypes.CACHE_TYPES
+Kind = Literal["float", "weight", "index", "any", "cache"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +104,10 @@ def _float_port(name: str, *shape: str, optional: bool = False, inplace: str | N
     return Port(name, shape, "float", optional, inplace)
 
 
+def _cache_port(name: str, *shape: str, inplace: str | None = None) -> Port:
+    return Port(name, shape, "cache", inplace=inplace)
+
+
 def _weight_port(name: str, *shape: str, optional: bool = False) -> Port:
     return Port(name, shape, "weight", optional)
 
@@ -134,8 +139,8 @@ _ATTENTION_ATTRS = (
 )
 _ATTENTION_IN = (
     _float_port("q", "T", "heads*head_dim"),
-    _float_port("kv_k", "kv_rows", "kv_heads*head_dim"),
-    _float_port("kv_v", "kv_rows", "kv_heads*value_dim"),
+    _cache_port("kv_k", "kv_rows", "kv_heads*head_dim"),
+    _cache_port("kv_v", "kv_rows", "kv_heads*value_dim"),
     *_PAGED,
 )
 # SIGMOID_MUL's, of the result; a head's gate has gate_skip other columns before it
@@ -176,13 +181,13 @@ _ROTATION_IN = (
     _weight_port("cos", "ctx", "R"),
     _weight_port("sin", "ctx", "R"),
     *_PAGED,
-    _float_port("kv_k", "kv_rows", "K"),
-    _float_port("kv_v", "kv_rows", "V"),
+    _cache_port("kv_k", "kv_rows", "K"),
+    _cache_port("kv_v", "kv_rows", "V"),
 )
 _ROTATION_OUT = (
     _float_port("q_out", "T", "Q//(head_dim + q_skip)*head_dim"),
-    _float_port("kv_k_out", "kv_rows", "K", inplace="kv_k"),
-    _float_port("kv_v_out", "kv_rows", "V", inplace="kv_v"),
+    _cache_port("kv_k_out", "kv_rows", "K", inplace="kv_k"),
+    _cache_port("kv_v_out", "kv_rows", "V", inplace="kv_v"),
 )
 _ROTATION_ATTRS = (*_ROPE_ATTRS, _PAGE, Attr("q_skip", int, 0))
 _ROTATION_REQUIRE = ("Q % (head_dim + q_skip) == 0", "K % head_dim == 0", "2*R <= head_dim")
@@ -401,12 +406,12 @@ OPS: dict[Op, OpSpec] = {
                 _float_port("k", "T", "K"),
                 _float_port("v", "T", "V"),
                 *_PAGED,
-                _float_port("kv_k", "kv_rows", "K"),
-                _float_port("kv_v", "kv_rows", "V"),
+                _cache_port("kv_k", "kv_rows", "K"),
+                _cache_port("kv_v", "kv_rows", "V"),
             ),
             (
-                _float_port("kv_k_out", "kv_rows", "K", inplace="kv_k"),
-                _float_port("kv_v_out", "kv_rows", "V", inplace="kv_v"),
+                _cache_port("kv_k_out", "kv_rows", "K", inplace="kv_k"),
+                _cache_port("kv_v_out", "kv_rows", "V", inplace="kv_v"),
             ),
             (_PAGE,),
         ),
@@ -510,8 +515,8 @@ OPS: dict[Op, OpSpec] = {
             Op.MLA_FLASH_ATTN,  # keys [latent | pe], values = latent, then v_b per head
             (
                 _float_port("q", "T", "heads*(latent + rope)"),
-                _float_port("kv_latent", "kv_rows", "latent"),
-                _float_port("kv_pe", "kv_rows", "rope"),
+                _cache_port("kv_latent", "kv_rows", "latent"),
+                _cache_port("kv_pe", "kv_rows", "rope"),
                 *_PAGED,
                 _weight_port("v_b", "heads", "value_dim", "latent"),
             ),

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import get_args
 
 from zinc_rt.ir.dataflow import check_dataflow
-from zinc_rt.ir.dtypes import ACTIVATION, INDEX, count_row_bytes, is_dtype
+from zinc_rt.ir.dtypes import ACTIVATION, CACHE_TYPES, INDEX, count_row_bytes, is_dtype
 from zinc_rt.ir.graph import ABSENT, SYMBOLS, BufferSpec, Node, OpGraph, Role, Stage, is_buffer_name
 from zinc_rt.ir.op import MAX_BINDINGS, OPS, Attr, Op, OpSpec, Port
 from zinc_rt.ir.shapes import ShapeError, Value, evaluate, unify_shape
@@ -156,6 +156,8 @@ def _check_kind(port: Port, buffer: BufferSpec) -> Iterator[tuple[str, str]]:
     expected = {"float": ACTIVATION, "index": INDEX}.get(port.kind)
     if expected is not None and buffer.dtype != expected:
         yield "dtype", f"{port.name} ({buffer.name}) needs {expected}, saw {buffer.dtype}"
+    if port.kind == "cache" and buffer.dtype not in CACHE_TYPES:
+        yield "dtype", f"{port.name} ({buffer.name}) needs one of {', '.join(CACHE_TYPES)}, saw {buffer.dtype}"
     fixed = buffer.role in ("weight", "constant")
     if port.kind == "weight" and not fixed:
         yield "role", f"{port.name} ({buffer.name}) needs a weight or constant, saw role {buffer.role}"

@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 
 from zinc_rt.host.errors import UsageError
-from zinc_rt.ir.dtypes import count_row_bytes, find_block, is_dtype
+from zinc_rt.ir.dtypes import CACHE_TYPES, count_row_bytes, find_array_layout, find_block, is_dtype
 from zinc_rt.ir.graph import SYMBOLS
 from zinc_rt.ir.op import OPS, Op, Port
 from zinc_rt.ir.shapes import ShapeError, evaluate
 from zinc_rt.ir.slot_record import STOP_IDS, SlotFlag, free_records, seal_records, view_dwords
+from zinc_rt.kernels.reference.paging import write_cache
 from zinc_rt.kernels.weight import Weight
 
 Operand = np.ndarray | Weight | None
@@ -24,7 +25,7 @@ Operand = np.ndarray | Weight | None
 @dataclass(frozen=True, slots=True)
 class Case:
     """One test case. `dtype`: of weight matrices; `vector`: of biases and similar vectors, else f32. `values`: a
-    name in VALUES. `room`: capacities."""
+    name in VALUES. `room`: capacities. `kv`: type of caches of keys and values."""
 
     op: Op
     dims: Mapping[str, int]
@@ -35,6 +36,7 @@ class Case:
     values: str = "mixed"
     room: Mapping[str, int] = field(default_factory=dict)
     seed: int = 0
+    kv: str = "f32"
 
     @property
     def name(self) -> str:
@@ -51,7 +53,7 @@ class Case:
         """Format the case as one line, which `parse` reads."""
         parts = [self.op.name, *(f"{name}={value}" for name, value in self.dims.items())]
         parts += [f"{name}={_format_value(value)}" for name, value in self.attrs.items()]
-        for name in ("dtype", "vector", "values", "seed"):
+        for name in ("dtype", "vector", "values", "seed", "kv"):
             if (value := str(getattr(self, name))) != _DEFAULTS[name]:
                 parts.append(f"{name}={value}")
         parts += [f"{symbol}={count}" for symbol, count in self.room.items()]
@@ -86,6 +88,8 @@ class Case:
                     return f"{port.name} has shape {shape}"
                 if port.kind == "weight":
                     count_row_bytes(self.find_dtype(port), shape[-1])
+                if port.kind == "cache":
+                    count_row_bytes(self.kv, shape[-1])
             conditions = (*spec.require, *_list_conditions(self.op))
             broken = [condition for condition in conditions if not evaluate(condition, named)]
         except (ShapeError, ValueError) as error:
@@ -153,7 +157,7 @@ def _list_conditions(op: Op) -> tuple[str, ...]:
     return tuple(dict.fromkeys(conditions))
 
 
-_DEFAULTS = {"dtype": "f32", "vector": "f32", "values": "mixed", "seed": "0"}
+_DEFAULTS = {"dtype": "f32", "vector": "f32", "values": "mixed", "seed": "0", "kv": "f32"}
 # Weight vectors that projections read like matrices.
 _BY_DTYPE: dict[Op, tuple[str, ...]] = {Op.SHARED_EXPERT: ("gate_inp",)}
 
@@ -230,12 +234,15 @@ class _CaseBuilder:
             words["values"],
             self._room,
             int(words["seed"]),
+            words["kv"],
         )
 
 
 def _check_value(name: str, value: str) -> str:
     if name in ("dtype", "vector") and not is_dtype(value):
         raise ValueError("ggml has no type with that name")
+    if name == "kv" and value not in CACHE_TYPES:
+        raise ValueError(f"expected one of {', '.join(CACHE_TYPES)}")
     if name == "values" and value not in VALUES:
         raise ValueError(f"expected one of {', '.join(VALUES)}")
     if name == "seed" and not value.isdecimal():
@@ -273,7 +280,17 @@ def _make_operand(case: Case, port: Port, random: np.random.Generator) -> Operan
         if rule is None:
             return random.integers(0, 7, shape).astype(np.int32)
         return rule(shape, case.names, random).astype(np.int32)
-    return make(shape, random)
+    values = make(shape, random)
+    return values if port.kind != "cache" else make_cache(values, case.kv)
+
+
+def make_cache(values: np.ndarray, dtype: str) -> np.ndarray:
+    """Return a cache f32 [rows, columns] in the array of its type, rounded as a write rounds."""
+    kind, columns = find_array_layout(dtype, values.shape[1:])
+    cache = np.empty((len(values), *columns), kind)
+    with np.errstate(all="ignore"):
+        write_cache(cache, np.arange(len(values)), values)
+    return cache
 
 
 # Values. Each maker gives f32 of a shape.
@@ -557,4 +574,4 @@ def _hide_unwritten(case: Case, operands: dict[str, Operand]) -> None:
     for name in READ_CACHES if reads else ():
         cache = operands.get(name)
         if isinstance(cache, np.ndarray):
-            cache[~seen[: len(cache)]] = np.nan
+            cache[~seen[: len(cache)]] = np.nan if cache.dtype.kind == "f" else 0xFF  # a scale of NaN

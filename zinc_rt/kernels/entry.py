@@ -27,3 +27,4 @@ class Entry:
     weight_dtypes: frozenset[str] | None = None  # None: every type ggml can dequantise
     variant: str = ""
     rejects: Rejects = field(default=rejects_nothing)
+    cache_dtypes: frozenset[str] = frozenset({"f32"})  # of cached keys and values

@@ -83,6 +83,10 @@ def _find_entry_refusal(entry: Entry, node: Node, graph: OpGraph) -> str | None:
         for port, name in zip(OPS[node.op].inputs, node.inputs, strict=True):
             if port.kind == "weight" and name != ABSENT and graph.buffers[name].dtype not in entry.weight_dtypes:
                 return f"{name} is {graph.buffers[name].dtype}"
+    for port, name in zip(OPS[node.op].inputs, node.inputs, strict=False):
+        if port.kind == "cache" and graph.buffers[name].dtype not in entry.cache_dtypes:
+            supported = ", ".join(sorted(entry.cache_dtypes))
+            return f"{name} is {graph.buffers[name].dtype}; keys and values are supported in {supported}"
     return entry.rejects(node, graph)
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from zinc_rt.ir.dtypes import find_block
 from zinc_rt.ir.graph import ABSENT, SYMBOLS, Builder, Node, OpGraph
 from zinc_rt.ir.op import OPS, Op, Port
 from zinc_rt.kernels.launch import COUNTS
@@ -23,7 +24,7 @@ from zinc_rt.mem.plan import Allocation, BufferPlacement, MemoryPlan
 
 SYMBOL_OF_DIM = {"T": "tokens", "S": "sequences", "L": "rows", "E": "entries"}  # how ir/op.py writes them first
 GARBAGE = 0xFF  # bytes of NaN, and of index -1
-DTYPES = {"float32": "f32", "int32": "i32"}
+DTYPES = {"float32": "f32", "float16": "f16", "int32": "i32", "uint8": "q8_0"}  # uint8: a cache's blocks
 TOGETHER = "operands"  # the allocation of a plan with all of them
 
 Operand = np.ndarray | Weight | None
@@ -176,4 +177,7 @@ def _place_weight(weight: Weight, place: Place) -> Weight:
 
 def _find_dims(array: np.ndarray, port: Port) -> tuple[int | str, ...]:
     symbol = SYMBOL_OF_DIM.get(port.shape[0])
-    return (symbol, *array.shape[1:]) if symbol else array.shape
+    elements, size_bytes = find_block(DTYPES[array.dtype.name])
+    *outer, last = array.shape
+    shape = (*outer, last * array.itemsize // size_bytes * elements)
+    return (symbol, *shape[1:]) if symbol else shape

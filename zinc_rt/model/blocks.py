@@ -102,12 +102,20 @@ def add_qkv(m: ModelBuilder, h: str, layer: int, spec: AttentionHeads) -> tuple[
 
 
 def write_kv(
-    m: ModelBuilder, k: str, v: str, layer: int, *, window: int = 0, names: tuple[str, str] = ("kv_k", "kv_v")
+    m: ModelBuilder,
+    k: str,
+    v: str,
+    layer: int,
+    spec: AttentionHeads,
+    *,
+    names: tuple[str, str] = ("kv_k", "kv_v"),
 ) -> tuple[str, str]:
     """Write this step's keys and values to layer `layer`'s cache, and add a barrier before its readers."""
+    window = spec.window
     rows = m.limits.group_pages(m.find_page_group(window), window) * m.limits.page_tokens
     cache_k, cache_v = (
-        m.state(name, layer, (rows, m.shape(value)[-1])) for name, value in zip(names, (k, v), strict=True)
+        m.cache(name, layer, rows, m.shape(value)[-1], head_dim=dim)
+        for name, value, dim in zip(names, (k, v), (spec.head_dim, spec.value_dim), strict=True)
     )
     m.node(
         Op.KV_WRITE_BATCHED,

@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 
 from zinc_rt.host.errors import InputError, UnsupportedError, UsageError
-from zinc_rt.ir.dtypes import ACTIVATION, INDEX
+from zinc_rt.ir.dtypes import ACTIVATION, CACHE_TYPES, INDEX, find_block
 from zinc_rt.ir.graph import ABSENT, ENTRIES, Builder, Dim, OpGraph, Shape, Stage
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.weight import Weight
@@ -42,7 +42,8 @@ def choose_page_tokens(ctx: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class SequenceLimits:
-    """The limits that a graph is built for: concurrent requests, their maximum length, and shared resources."""
+    """The limits that a graph is built for: concurrent requests, their maximum length, and shared resources.
+    `kv_type`: the type of cached keys and values, one of ir.dtypes.CACHE_TYPES."""
 
     ctx: int
     slots: int = 1
@@ -51,6 +52,7 @@ class SequenceLimits:
     state_rows: int | None = None
     step_tokens: int = 512
     rows: int | None = None
+    kv_type: str = ACTIVATION
 
     def __post_init__(self) -> None:
         if not self.page_tokens:
@@ -68,6 +70,8 @@ class SequenceLimits:
         ):
             if value < minimum:
                 raise UsageError(f"{name} must be at least {minimum}, not {value}")
+        if self.kv_type not in CACHE_TYPES:
+            raise UsageError(f"kv_type {self.kv_type!r}: expected one of {', '.join(CACHE_TYPES)}")
 
     @property
     def pages_per_slot(self) -> int:
@@ -211,8 +215,21 @@ class ModelBuilder:
             self.builder.buffer("request[slot].state_target", ("sequences",), INDEX, "step"),
         )
 
-    def state(self, name: str, layer: int, shape: Shape) -> str:
-        return self.builder.buffer(f"state.{name}[{layer}]", shape, ACTIVATION, "state")
+    def state(self, name: str, layer: int, shape: Shape, dtype: str = ACTIVATION) -> str:
+        return self.builder.buffer(f"state.{name}[{layer}]", shape, dtype, "state")
+
+    def cache(self, name: str, layer: int, rows: int, columns: Dim, *, head_dim: int) -> str:
+        """Declare a cache of keys or values with heads of `head_dim` elements. Raise UnsupportedError if the heads
+        are not whole blocks of its type, or rows of it are not whole dwords."""
+        dtype = self.limits.kv_type
+        elements, size_bytes = find_block(dtype)
+        if head_dim % elements or int(columns) // elements * size_bytes % 4:
+            raise UnsupportedError(
+                f"{self.gguf.path}: --kv-type {dtype}: layer {layer} has heads of {head_dim} elements and rows of "
+                f"{columns}; a head must be whole blocks of {elements}, a row whole dwords",
+                next="use --kv-type f32 or f16",
+            )
+        return self.state(name, layer, (rows, columns), dtype)
 
     def constant(self, name: str, values: np.ndarray) -> str:
         name = self.builder.buffer(f"constant.{name}", values.shape, ACTIVATION, "constant")

@@ -21,6 +21,7 @@ from zinc_rt.backends.times import HOST_CLOCK, TimedDispatch, Times
 from zinc_rt.exec import Buffer, HostExecutor, HostFence, Stream
 from zinc_rt.host.errors import ZincError
 from zinc_rt.host.machine import count_available_cores, read_processor_name
+from zinc_rt.ir.dtypes import find_array_layout
 from zinc_rt.ir.graph import ABSENT, SYMBOLS, BufferSpec, Node, maximum_dim
 from zinc_rt.ir.op import OPS
 from zinc_rt.kernels import reference
@@ -30,7 +31,6 @@ from zinc_rt.kernels.weight import Weight
 from zinc_rt.lower import LoweredGraph
 
 REFERENCE = Path(reference.__file__).parent
-NUMPY_DTYPES = {"f32": np.dtype(np.float32), "i32": np.dtype(np.int32)}
 
 
 def probe(host: Host) -> Availability:
@@ -206,7 +206,9 @@ def _bind_operand(lowered: LoweredGraph, buffers: Mapping[str, Buffer], name: st
     placement = lowered.plan.placements[name]
     storage: np.ndarray = buffers[placement.allocation].storage
     raw = storage[placement.offset_bytes : placement.offset_bytes + placement.size_bytes]
-    array = raw.view(NUMPY_DTYPES[spec.dtype]).reshape(_maximum_shape(spec, lowered.plan.capacity))
+    rows, *columns = _maximum_shape(spec, lowered.plan.capacity)
+    dtype, inner = find_array_layout(spec.dtype, tuple(columns))
+    array = raw.view(dtype).reshape(rows, *inner)
     return BoundOperand(array, _find_symbol(spec))
 
 

@@ -45,8 +45,9 @@ def describe_difference(backend: NativeBackend, case: Case, place: Place = np.co
 
 def has_same_bits(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Return whether two arrays have the same bits, or NaN in the same places."""
-    equal = np.ascontiguousarray(a).view(np.uint32) == np.ascontiguousarray(b).view(np.uint32)
-    return equal | (np.isnan(a) & np.isnan(b)) if a.dtype == np.float32 else equal
+    bits = f"u{a.itemsize}"
+    equal = np.ascontiguousarray(a).view(bits) == np.ascontiguousarray(b).view(bits)
+    return equal | (np.isnan(a) & np.isnan(b)) if a.dtype.kind == "f" else equal
 
 
 def find_problems(handle: ctypes.CDLL, place: Place = np.copy) -> Iterator[str]:

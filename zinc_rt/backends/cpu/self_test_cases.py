@@ -17,13 +17,14 @@ from zinc_rt.kernels.native.types import list_dtypes
 @dataclass(frozen=True, slots=True)
 class SelfTestRow:
     """The cases of one kernel. `types`: weight types that a projection or a look-up reads, in turn; others are
-    f32. `without`: optional ports that are absent."""
+    f32. `without`: optional ports that are absent. `kv`: type of caches."""
 
     op: Op
     dims: Mapping[str, int]
     attrs: Mapping[str, Any] = field(default_factory=dict)
     types: tuple[str, ...] = ("f32",)
     without: tuple[str, ...] = ()
+    kv: str = "f32"
 
 
 _POSITIONS = {"T": 4, "ctx": 40, "slots": 3, "pages": 10, "page_tokens": 4, "kv_rows": 120}
@@ -91,6 +92,20 @@ ROWS: tuple[SelfTestRow, ...] = (
         {**_ATTENTION, "gate_skip": 5},
     ),
     SelfTestRow(Op.FLASH_ATTN_BATCHED, _POSITIONS, {**_ATTENTION, "window": 5}),
+    *(
+        SelfTestRow(op, {**_POSITIONS, **dims}, attrs, kv=kv)
+        for kv in ("f16", "q8_0")
+        for op, dims, attrs in (
+            (Op.KV_WRITE_BATCHED, {"K": 96, "V": 64}, {"page_tokens": 4}),
+            (
+                Op.RMS_NORM_FUSED_ROPE_KV_WRITE,
+                {"Q": 64, "K": 128, "V": 32, "R": 8},
+                {"head_dim": 64, "mode": "neox", "page_tokens": 4, **_NORM},
+            ),
+            (Op.FLASH_ATTN, {}, {**_ATTENTION, "head_dim": 160, "value_dim": 96}),
+        )
+    ),
+    SelfTestRow(Op.FLASH_ATTN, _POSITIONS, {**_ATTENTION, "window": 5}, kv="f16"),
     SelfTestRow(Op.MLA_EXPAND, {"T": 3}, {"heads": 3, "nope": 7, "rope": 5, "value_dim": 9}),
     SelfTestRow(
         Op.MLA_FLASH_ATTN,
@@ -152,4 +167,4 @@ def make_cases() -> Iterator[Case]:
     """Return the cases. Every call returns the same ones."""
     for number, row in enumerate(ROWS):
         for dtype in row.types:
-            yield Case(row.op, row.dims, row.attrs, dtype, without=row.without, seed=number)
+            yield Case(row.op, row.dims, row.attrs, dtype, without=row.without, seed=number, kv=row.kv)

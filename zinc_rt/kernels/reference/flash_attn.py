@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from zinc_rt.kernels.reference.arithmetic import Arithmetic
-from zinc_rt.kernels.reference.paging import cache_rows
+from zinc_rt.kernels.reference.paging import cache_rows, read_cache
 from zinc_rt.kernels.reference.sigmoid_mul import sigmoid_mul
 
 
@@ -50,8 +50,8 @@ def flash_attn(
         rows = cache_rows(page_table, int(item), kept, page_tokens)
         out[queries] = math.attention(
             q[queries],
-            kv_k[rows].reshape(-1, kv_heads, head_dim),
-            kv_v[rows].reshape(-1, kv_heads, value_dim),
+            read_cache(kv_k, rows).reshape(-1, kv_heads, head_dim),
+            read_cache(kv_v, rows).reshape(-1, kv_heads, value_dim),
             visible,
             scale,
             cap,

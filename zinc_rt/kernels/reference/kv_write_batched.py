@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from zinc_rt.kernels.reference.arithmetic import Arithmetic
-from zinc_rt.kernels.reference.paging import cache_rows
+from zinc_rt.kernels.reference.paging import cache_rows, write_cache
 
 
 def kv_write_batched(
@@ -20,7 +20,7 @@ def kv_write_batched(
     *,
     page_tokens: int = 16,
 ) -> None:
-    """Write k [T, K] and v [T, V] to rows of kv_k [rows, K] and kv_v [rows, V], in place."""
+    """Write k [T, K] and v [T, V] to rows of kv_k [rows, K] and kv_v [rows, V], in place, as write_cache."""
     rows = cache_rows(page_table, slot, position, page_tokens)
-    kv_k[rows] = k
-    kv_v[rows] = v
+    write_cache(kv_k, rows, k)
+    write_cache(kv_v, rows, v)

@@ -6,6 +6,7 @@ import numpy as np
 
 from zinc_rt.kernels.reference.arithmetic import Arithmetic
 from zinc_rt.kernels.reference.flash_attn import flash_attn
+from zinc_rt.kernels.reference.paging import read_cache
 from zinc_rt.kernels.weight import Weight
 
 
@@ -54,11 +55,12 @@ def mla_flash_attn(
 
     v_b (heads, value_dim, latent) then projects each head's result -> [T, heads * value_dim].
     """
+    latents, rotated = (read_cache(cache, slice(None)) for cache in (kv_latent, kv_pe))
     o = flash_attn(
         math,
         q,
-        np.concatenate([kv_latent, kv_pe], axis=-1),
-        kv_latent,
+        np.concatenate([latents, rotated], axis=-1),
+        latents,
         position,
         slot,
         page_table,

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
+from zinc_rt.ir.dtypes import CACHE_TYPES
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels import reference
 from zinc_rt.kernels.entry import Entry
@@ -41,7 +42,9 @@ def _functions() -> dict[Op, Code]:
 
 
 FUNCTIONS = _functions()
-ENTRIES: tuple[Entry, ...] = tuple(Entry(op, code, frozenset(ORDERINGS)) for op, code in FUNCTIONS.items())
+ENTRIES: tuple[Entry, ...] = tuple(
+    Entry(op, code, frozenset(ORDERINGS), cache_dtypes=frozenset(CACHE_TYPES)) for op, code in FUNCTIONS.items()
+)
 
 
 def names() -> tuple[str, ...]:

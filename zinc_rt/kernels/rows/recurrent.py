@@ -14,7 +14,7 @@ from zinc_rt.kernels.launch import COUNTS, SYNC, Launch, Ref, Sync, Temp
 from zinc_rt.kernels.rows.elementwise import make_rowwise_launch
 from zinc_rt.kernels.rows.matvec import check_projection_weights, make_projection_entries
 from zinc_rt.kernels.rows.norm import make_norm_launch
-from zinc_rt.kernels.rows.operands import F32, Buffer, Count, row_shape
+from zinc_rt.kernels.rows.operands import F32, Buffer, Count, find_row_bytes, row_shape
 from zinc_rt.kernels.rows.projections import make_convolution_code
 from zinc_rt.kernels.rows.tuning import Tuning
 
@@ -161,7 +161,7 @@ def load_request_state(
     tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str, int]
 ) -> Iterator[Launch | Sync]:
     table, slot = node.inputs
-    dwords, (count,) = row_shape(graph, table)[1], graph.buffers[slot].shape
+    dwords, (count,) = find_row_bytes(graph, table) // 4, graph.buffers[slot].shape
     yield make_rows_launch(tuning, "load_rows", Ref(table), slot, Ref(node.outputs[0]), dwords, count)
 
 
@@ -169,7 +169,7 @@ def store_request_state(
     tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str, int]
 ) -> Iterator[Launch | Sync]:
     value, slot, table = node.inputs
-    dwords, (count,) = row_shape(graph, table)[1], graph.buffers[slot].shape
+    dwords, (count,) = find_row_bytes(graph, table) // 4, graph.buffers[slot].shape
     yield make_rows_launch(tuning, "store_rows", Ref(value), slot, Ref(node.outputs[0]), dwords, count)
 
 

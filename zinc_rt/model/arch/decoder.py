@@ -190,7 +190,7 @@ def emit_attention(
     if temperature is not None:
         columns = m.shape(q)[1:]
         q = m.value(Op.ROW_SCALE, (q, m.position, temperature), columns, f"Qcur_attn_temp_scaled-{layer}")
-    y = add_attention(m, q, write_kv(m, k, v, layer, window=heads.window), layer, heads)
+    y = add_attention(m, q, write_kv(m, k, v, layer, heads), layer, heads)
     return m.linear(y, f"{at}.attn_output", m.width, f"{spec.labels.projected}-{layer}")
 
 

@@ -133,7 +133,8 @@ def _attend_absorbed(m: ModelBuilder, q: str, latent: str, k_pe: str, layer: int
         rope=mla.rope,
         latent=mla.latent,
     )
-    cache = write_kv(m, latent, k_pe, layer, names=("kv_latent", "kv_pe"))
+    heads = AttentionHeads(mla.heads, 1, mla.latent, mla.rope, mla.scale)
+    cache = write_kv(m, latent, k_pe, layer, heads, names=("kv_latent", "kv_pe"))
     return m.value(
         Op.MLA_FLASH_ATTN,
         (q, *cache, m.position, m.slot, m.find_page_table(0), v_b),
@@ -164,4 +165,4 @@ def _attend_expanded(m: ModelBuilder, q: str, latent: str, k_pe: str, layer: int
         value_dim=mla.value_dim,
     )
     spec = AttentionHeads(mla.heads, mla.heads, key_dim, mla.value_dim, mla.scale)
-    return add_attention(m, q, write_kv(m, k, v, layer), layer, spec)
+    return add_attention(m, q, write_kv(m, k, v, layer, spec), layer, spec)

@@ -121,7 +121,7 @@ def emit_keys_values(
     if m.has_weight(f"{at}.attn_v.weight"):
         raw = m.linear(h, f"{at}.attn_v", spec.kv_heads * hd, f"Vcur-{layer}")
     v = m.norm(raw, None, f"Vcur_normed-{layer}", size=hd)
-    return write_kv(m, k, v, layer, window=spec.window)
+    return write_kv(m, k, v, layer, spec)
 
 
 def emit_attention(

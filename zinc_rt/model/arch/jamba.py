@@ -38,7 +38,7 @@ def emit(m: ModelBuilder) -> None:
 def attention(m: ModelBuilder, h: str, layer: int) -> str:
     heads = read_heads(m, layer)
     q, k, v = add_qkv(m, h, layer, heads)
-    y = add_attention(m, q, write_kv(m, k, v, layer), layer, heads)
+    y = add_attention(m, q, write_kv(m, k, v, layer, heads), layer, heads)
     return m.linear(y, f"blk.{layer}.attn_output", m.width, f"attn_out-{layer}")
 
 

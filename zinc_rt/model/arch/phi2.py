@@ -17,7 +17,7 @@ def emit(m: ModelBuilder) -> None:
         q, k, v = add_qkv(m, h, layer, heads)
         q = m.rope(q, tables, f"Qcur_rope-{layer}", head_dim=heads.head_dim, mode="neox")
         k = m.rope(k, tables, f"Kcur_rope-{layer}", head_dim=heads.head_dim, mode="neox")
-        attended = add_attention(m, q, write_kv(m, k, v, layer), layer, heads)
+        attended = add_attention(m, q, write_kv(m, k, v, layer, heads), layer, heads)
         attended = m.linear(attended, f"{at}.attn_output", m.width, f"attn_out-{layer}")
         width = m.hyper.read_positive("feed_forward_length", layer=layer)
         y = m.linear(h, f"{at}.ffn_up", width, f"ffn_up-{layer}")

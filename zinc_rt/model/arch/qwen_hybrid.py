@@ -103,7 +103,7 @@ def emit_gated_attention(
     k = m.norm(k, f"{at}.attn_k_norm.weight", f"Kcur_normed-{layer}", size=hd)
     q = m.rope(q, tables, f"Qcur-{layer}", head_dim=hd, mode="neox")
     k = m.rope(k, tables, f"Kcur-{layer}", head_dim=hd, mode="neox")
-    y = add_attention(m, q, write_kv(m, k, v, layer), layer, spec, label="attn_pregate")
+    y = add_attention(m, q, write_kv(m, k, v, layer, spec), layer, spec, label="attn_pregate")
     y = m.value(Op.SIGMOID_MUL, (y, gate), m.shape(y)[1:], f"attn_gated-{layer}")
     return m.linear(y, f"{at}.attn_output", m.width, f"attn_output-{layer}")
 

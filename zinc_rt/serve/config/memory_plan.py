@@ -98,6 +98,7 @@ def make_options(settings: ModelSettings, device: DeviceSettings) -> ModelOption
         device.graph_cache,
         device.experts,
         settings.speculate,
+        settings.kv.dtype,
     )
 
 

@@ -125,7 +125,7 @@ class KvSettings:
 
     __pydantic_config__ = REFUSES_UNKNOWN
 
-    dtype: Literal["f32"] = "f32"
+    dtype: Literal["f32", "f16", "q8_0"] = "f32"
     pages: Annotated[tuple[int, ...] | None, BeforeValidator(parse_pages)] = None
 
 

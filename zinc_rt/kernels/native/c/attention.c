@@ -8,6 +8,7 @@
 // merged here as they come.
 #include "activations.h"
 #include "exp_log.h"
+#include "kv.h"
 #include "paging.h"
 #include "task.h"
 #include "transpose.h"
@@ -29,13 +30,14 @@ enum {
 };
 
 typedef struct {
-    const float *q, *kv_k, *kv_pe, *kv_v;  // kv_pe: the last pe_dim dims of a key, or none
+    const float *q;
+    const uint8_t *kv_k, *kv_pe, *kv_v;  // kv_pe: the last pe_dim dims of a key, or none
     const int32_t *position, *slot, *page_table;
     float *out, *partials;  // [token][head][chunk seen][m, l, o], or none
     uint32_t group, kv_heads, head_dim, pe_dim, value_dim;
     float scale, cap;  // cap: of scores, 0 for none
     uint32_t window, slots, pages, page_tokens, cache_rows;
-    uint32_t heads_an_item, tokens_an_item, splits, chunks_kept;
+    uint32_t heads_an_item, tokens_an_item, splits, chunks_kept, k_type, v_type;  // types: kv.h, k_type is also kv_pe's
 } attention_arguments;
 
 typedef struct {
@@ -93,24 +95,25 @@ static int32_t look_up(const run *r, uint32_t number, chunk *c) {
 // Dims of a key that are in the first cache.
 INLINE uint32_t key_width(const attention_arguments *g) { return g->head_dim - g->pe_dim; }
 
-INLINE const float *key_at(const run *r, uint32_t row, uint32_t kv) {
+INLINE const uint8_t *key_at(const run *r, uint32_t row, uint32_t kv) {
     const attention_arguments *g = r->args;
-    return g->kv_k + ((size_t)row * g->kv_heads + r->kv_head + kv) * key_width(g);
+    return g->kv_k + ((size_t)row * g->kv_heads + r->kv_head + kv) * kv_bytes(g->k_type, key_width(g));
 }
 
-INLINE const float *value_at(const run *r, uint32_t row, uint32_t kv) {
+INLINE const uint8_t *value_at(const run *r, uint32_t row, uint32_t kv) {
     const attention_arguments *g = r->args;
-    return g->kv_v + ((size_t)row * g->kv_heads + r->kv_head + kv) * g->value_dim;
+    return g->kv_v + ((size_t)row * g->kv_heads + r->kv_head + kv) * kv_bytes(g->v_type, g->value_dim);
 }
 
 // Share `kv` of the keys or values of [lo, hi), as far as the chunk has them: each kv head's work fetches a share of
 // what comes next, so that rows are fetched from end to end.
 INLINE void fetch(const run *r, const chunk *c, uint32_t lo, uint32_t hi, uint32_t kv, int keys) {
     uint32_t count = hi - lo, from = lo + count * kv / r->kv_count, to = lo + count * (kv + 1) / r->kv_count;
-    uint32_t width = r->kv_count * (keys ? key_width(r->args) : r->args->value_dim);
+    const attention_arguments *g = r->args;
+    size_t bytes = r->kv_count * (keys ? kv_bytes(g->k_type, key_width(g)) : kv_bytes(g->v_type, g->value_dim));
     for (uint32_t j = from < c->keys.lo ? c->keys.lo : from; j < to && j < c->keys.hi; j++) {
-        const float *at = keys ? key_at(r, c->row[j], 0) : value_at(r, c->row[j], 0);
-        for (uint32_t i = 0; i < width; i += 16) __builtin_prefetch(at + i, 0, 2);
+        const uint8_t *at = keys ? key_at(r, c->row[j], 0) : value_at(r, c->row[j], 0);
+        for (size_t i = 0; i < bytes; i += 64) __builtin_prefetch(at + i, 0, 2);
     }
 }
 
@@ -123,7 +126,7 @@ INLINE f32x16 tree16(f32x16 t[16]) {
 
 // Where the dims of 16 neighbouring keys are, in the first cache and in the second.
 typedef struct {
-    const float *key[16], *pe[16];
+    const uint8_t *key[16], *pe[16];
 } key_rows;
 
 // Keys outside the chunk's have the rows of others.
@@ -132,22 +135,31 @@ INLINE key_rows rows_of(const run *r, const chunk *c, uint32_t first, uint32_t k
     for (uint32_t i = 0; i < 16; i++) {
         uint32_t j = first + i, row = c->row[j < c->keys.lo ? c->keys.lo : j < c->keys.hi ? j : c->keys.hi - 1];
         at.key[i] = key_at(r, row, kv);
-        at.pe[i] = r->args->pe_dim ? r->args->kv_pe + (size_t)row * r->args->pe_dim : 0;
+        at.pe[i] = r->args->pe_dim ? r->args->kv_pe + (size_t)row * kv_bytes(r->args->k_type, r->args->pe_dim) : 0;
     }
     return at;
 }
 
-// dims d .. d + 15 of 16 keys, lanes are keys; +0 for dims past the last.
-INLINE void load_keys(const run *r, const key_rows *at, uint32_t d, f32x16 keys[16]) {
+// dims d .. d + 15 of 16 keys of a type; +0 for dims past the last.
+INLINE void load_keys_of(uint32_t type, const run *r, const key_rows *at, uint32_t d, f32x16 keys[16]) {
     uint32_t width = key_width(r->args), n = r->args->head_dim - d < 16 ? r->args->head_dim - d : 16;
     if (d + 16 <= width) {
-        for (int i = 0; i < 16; i++) keys[i] = load16(at->key[i] + d);
-    } else {
-        for (int i = 0; i < 16; i++) {
-            float dims[16] = {0};
-            for (uint32_t j = 0; j < n; j++) dims[j] = d + j < width ? at->key[i][d + j] : at->pe[i][d + j - width];
-            keys[i] = load16(dims);
-        }
+        for (int i = 0; i < 16; i++) keys[i] = kv_load16(type, at->key[i], d);
+        return;
+    }
+    for (int i = 0; i < 16; i++) {
+        float dims[16] = {0};
+        for (uint32_t j = 0; j < n; j++) dims[j] = d + j < width ? kv_at(type, at->key[i], d + j) : kv_at(type, at->pe[i], d + j - width);
+        keys[i] = load16(dims);
+    }
+}
+
+// The same of the cache's type, lanes are keys.
+INLINE void load_keys(const run *r, const key_rows *at, uint32_t d, f32x16 keys[16]) {
+    switch (r->args->k_type) {
+        case KV_F32: load_keys_of(KV_F32, r, at, d, keys); break;
+        case KV_F16: load_keys_of(KV_F16, r, at, d, keys); break;
+        default: load_keys_of(KV_Q8_0, r, at, d, keys);
     }
     transpose16_f32(keys);
 }
@@ -245,11 +257,20 @@ typedef struct {
     float value[GROUP][16 * VECTORS];
 } tile;
 
-// `vectors` vectors of dims d .., of n floats each, +0 behind them.
-INLINE void load_tile(const run *r, const chunk *c, range keys, uint32_t kv, uint32_t d, int vectors, uint32_t n, tile *to) {
+// `vectors` vectors of dims d .. of values of a type, of n floats each, +0 behind them.
+INLINE void load_tile_of(uint32_t type, const run *r, const chunk *c, range keys, uint32_t kv, uint32_t d, int vectors, uint32_t n, tile *to) {
     for (uint32_t j = keys.lo; j < keys.hi; j++) {
-        const float *v = value_at(r, c->row[j], kv) + d;
-        for (int i = 0; i < vectors; i++) store16(to->value[j % GROUP] + 16 * i, n == 16 ? load16(v + 16 * i) : load_some(v, n));
+        const uint8_t *v = value_at(r, c->row[j], kv);
+        for (int i = 0; i < vectors; i++)
+            store16(to->value[j % GROUP] + 16 * i, n == 16 ? kv_load16(type, v, d + 16 * i) : kv_load_some(type, v, d, n));
+    }
+}
+
+INLINE void load_tile(const run *r, const chunk *c, range keys, uint32_t kv, uint32_t d, int vectors, uint32_t n, tile *to) {
+    switch (r->args->v_type) {
+        case KV_F32: load_tile_of(KV_F32, r, c, keys, kv, d, vectors, n, to); break;
+        case KV_F16: load_tile_of(KV_F16, r, c, keys, kv, d, vectors, n, to); break;
+        default: load_tile_of(KV_Q8_0, r, c, keys, kv, d, vectors, n, to);
     }
 }
 

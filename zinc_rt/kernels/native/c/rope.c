@@ -1,4 +1,5 @@
 // ROPE, and norm, rotation and cache write in one. rows/rope.py gives the argument blocks.
+#include "kv.h"
 #include "norm.h"
 #include "paging.h"
 #include "rope.h"
@@ -47,10 +48,11 @@ typedef struct {
     const float *q, *k, *v, *q_weight, *k_weight;  // weights may be none
     tables tables;
     const int32_t *position, *slot, *page_table;
-    float *kv_k, *kv_v, *q_out;
+    uint8_t *kv_k, *kv_v;
+    float *q_out;
     uint32_t head_dim, pairs, mode, positions, q_heads, k_heads, v_columns;
     float eps;
-    uint32_t slots, pages, page_tokens, cache_rows, q_skip;  // q_skip: columns behind each head of q
+    uint32_t slots, pages, page_tokens, cache_rows, q_skip, k_type, v_type;  // q_skip: columns behind each head of q
 } fused_arguments;
 
 // y = ROPE of RMS_NORM of a head, the norm only where there is a weight.
@@ -78,9 +80,14 @@ KERNEL(norm_rope_kv) {
         if (row < 0) return (int32_t)-row;
         if (head < g->q_heads + g->k_heads) {
             size_t in_row = (size_t)(head - g->q_heads) * g->head_dim;
-            norm_rope(g, g->k + (size_t)token * k_columns + in_row, g->k_weight, g->kv_k + (size_t)row * k_columns + in_row, position);
+            const float *x = g->k + (size_t)token * k_columns + in_row;
+            uint8_t *to = g->kv_k + kv_bytes(g->k_type, (size_t)row * k_columns + in_row);
+            float turned[KV_WIDEST];
+            norm_rope(g, x, g->k_weight, g->k_type == KV_F32 ? (float *)to : turned, position);
+            if (g->k_type != KV_F32) kv_store(g->k_type, to, turned, g->head_dim);
         } else {
-            memcpy(g->kv_v + (size_t)row * g->v_columns, g->v + (size_t)token * g->v_columns, 4 * (size_t)g->v_columns);
+            uint8_t *to = g->kv_v + kv_bytes(g->v_type, (size_t)row * g->v_columns);
+            kv_store(g->v_type, to, g->v + (size_t)token * g->v_columns, g->v_columns);
         }
     }
     return OK;

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from functools import partial
 
+from zinc_rt.ir.dtypes import CACHE_TYPES
 from zinc_rt.ir.graph import Node, OpGraph
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.entry import Entry
 from zinc_rt.kernels.launch import SYNC, Launch, Ref, Sync, Temp
-from zinc_rt.kernels.native.rows.rope import find_page_sizes
+from zinc_rt.kernels.native.rows.rope import check_head_blocks, find_cache_type, find_page_sizes
 from zinc_rt.kernels.native.task import Task
 from zinc_rt.kernels.rows.elementwise import make_rowwise_launch, make_slice_launch
 from zinc_rt.kernels.rows.operands import Buffer
@@ -67,6 +68,7 @@ def attention_launches(
             *(group, kv_heads, *dims, float(scale), cap, window),
             *(slots, pages, page_tokens, cache_rows),
             *(heads_an_item, QUERIES // heads_an_item, splits, chunks),
+            *(find_cache_type(graph, caches[0]), find_cache_type(graph, caches[2])),
         ),
         (min(units * splits, ITEMS), "tokens", 1),
         most=1,
@@ -116,11 +118,19 @@ def flash_attn(tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str
 
 def _check_node(node: Node, graph: OpGraph) -> str | None:
     head_dim = int(node.attrs["head_dim"])
-    return None if 0 < head_dim <= WIDEST else f"head_dim is {head_dim}, expected 1 to {WIDEST}"
+    if not 0 < head_dim <= WIDEST:
+        return f"head_dim is {head_dim}, expected 1 to {WIDEST}"
+    return check_head_blocks(node, graph)
 
 
 def rows(tuning: Tuning) -> tuple[Entry, ...]:
     return tuple(
-        Entry(op, partial(flash_attn, tuning), tuning.orderings, rejects=_check_node)
+        Entry(
+            op,
+            partial(flash_attn, tuning),
+            tuning.orderings,
+            rejects=_check_node,
+            cache_dtypes=frozenset(CACHE_TYPES),
+        )
         for op in (Op.FLASH_ATTN, Op.FLASH_ATTN_BATCHED)
     )

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from functools import partial
 
+from zinc_rt.ir.dtypes import CACHE_TYPES
 from zinc_rt.ir.graph import Node, OpGraph
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.entry import Entry
 from zinc_rt.kernels.launch import SYNC, Launch, Ref, Sync, Temp
 from zinc_rt.kernels.native.rows.attention import WIDEST, attention_launches
 from zinc_rt.kernels.native.rows.projections import check_projection, project
+from zinc_rt.kernels.native.rows.rope import check_head_blocks
 from zinc_rt.kernels.rows.projections import Heads, Part, ProjectionInput
 from zinc_rt.kernels.rows.tuning import Tuning
 
@@ -78,14 +80,20 @@ def _check_flash(node: Node, graph: OpGraph) -> str | None:
     head_dim = int(node.attrs["latent"]) + int(node.attrs["rope"])
     if head_dim > WIDEST:
         return f"head_dim is {head_dim}, expected at most {WIDEST}"
-    return _check_matrix(node, graph)
+    return _check_matrix(node, graph) or check_head_blocks(node, graph)
 
 
 def rows(tuning: Tuning) -> tuple[Entry, ...]:
     return (
         Entry(Op.MLA_EXPAND, expand, tuning.orderings),
         *(
-            Entry(op, partial(code, ordering), frozenset({ordering}), rejects=rejects)
+            Entry(
+                op,
+                partial(code, ordering),
+                frozenset({ordering}),
+                rejects=rejects,
+                cache_dtypes=frozenset(CACHE_TYPES),
+            )
             for ordering in sorted(tuning.orderings)
             for op, code, rejects in (
                 (Op.MLA_ABSORB, absorb, _check_matrix),

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from zinc_rt.ir.dtypes import count_row_bytes
+from zinc_rt.ir.dtypes import CACHE_TYPES, count_row_bytes
 from zinc_rt.ir.graph import ABSENT, SYMBOLS, Node, OpGraph
 from zinc_rt.ir.op import OPS, Op
 from zinc_rt.kernels.entry import Entry
 from zinc_rt.kernels.launch import COUNTS, SYNC, Launch, Ref, Stride, Temp
 from zinc_rt.kernels.native.rows.recurrent import check_taps, conv1d
-from zinc_rt.kernels.native.rows.rope import norm_rope_kv_write
+from zinc_rt.kernels.native.rows.rope import check_head_blocks, norm_rope_kv_write
 from zinc_rt.kernels.native.task import Task
 from zinc_rt.kernels.native.types import check_type, find_type_number, read_q8_blocks
 from zinc_rt.kernels.native.vectors import check_vectors, convert_to_f32
@@ -194,6 +194,8 @@ def _check_node(node: Node, graph: OpGraph) -> str | None:
         name and graph.buffers[name].dtype != "f32" for name in node.inputs[5:9]
     ):
         return "norms of heads and tables of angles must be f32"
+    if refusal := check_head_blocks(node, graph):
+        return refusal
     for port, name in zip(OPS[node.op].inputs, node.inputs, strict=True):
         if port.kind == "weight" and name != ABSENT and (len(port.shape) > 1 or port.name == "gate_inp"):
             matrices.append(name)
@@ -213,7 +215,13 @@ def rows(tuning: Tuning) -> tuple[Entry, ...]:
     others[Op.MATMUL_FUSED_CONV1D_IDS] = make_convolution_code(conv1d)
     others[Op.QKV_FUSED_ROPE_KV_WRITE] = make_rotation_code(norm_rope_kv_write)
     return tuple(
-        Entry(op, partial(code, kernels[ordering]), frozenset({ordering}), rejects=_check_node)
+        Entry(
+            op,
+            partial(code, kernels[ordering]),
+            frozenset({ordering}),
+            rejects=_check_node,
+            cache_dtypes=frozenset(CACHE_TYPES),
+        )
         for op, code in {**CODES, **others}.items()
         for ordering in kernels
     )

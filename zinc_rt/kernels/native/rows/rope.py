@@ -6,8 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from zinc_rt.ir.dtypes import ACTIVATION, CACHE_TYPES, find_block
 from zinc_rt.ir.graph import ABSENT, Node, OpGraph
-from zinc_rt.ir.op import Op
+from zinc_rt.ir.op import OPS, Op
 from zinc_rt.kernels.entry import Entry
 from zinc_rt.kernels.launch import Launch, Ref
 from zinc_rt.kernels.native.vectors import make_matrix_operands
@@ -15,6 +16,7 @@ from zinc_rt.kernels.rows.operands import F32, Buffer, find_last_dim, row_shape
 from zinc_rt.kernels.rows.tuning import Tuning
 
 PAGE_TOKENS = 16  # ir.op's default
+WIDEST_HEAD = 2048  # kv.h
 MODES = {"neox": 0, "norm": 1}  # rope.h's numbers
 
 
@@ -23,6 +25,29 @@ def find_page_sizes(graph: OpGraph, node: Node, page_table: str, cache: str) -> 
     slots, pages = (int(dim) for dim in graph.buffers[page_table].shape)
     page_tokens = int(node.attrs.get("page_tokens", PAGE_TOKENS))
     return slots, pages, page_tokens, int(graph.buffers[cache].shape[0])
+
+
+def find_cache_type(graph: OpGraph, cache: str) -> int:
+    """Return the number of a cache's element type in kv.h."""
+    return CACHE_TYPES.index(graph.buffers[cache].dtype)
+
+
+def check_head_blocks(node: Node, graph: OpGraph) -> str | None:
+    """Return why the heads of a cache are not whole blocks of its type, or too wide to be rounded."""
+    dims = {
+        name: int(node.attrs[name]) for name in ("head_dim", "value_dim", "latent", "rope") if name in node.attrs
+    }
+    dtypes = {
+        graph.buffers[n].dtype for p, n in zip(OPS[node.op].inputs, node.inputs, strict=False) if p.kind == "cache"
+    }
+    for dtype in dtypes - {ACTIVATION}:
+        for name, dim in dims.items():
+            elements, _ = find_block(dtype)
+            if dim % elements or dim > WIDEST_HEAD:
+                return f"{name} is {dim}; a {dtype} cache needs a multiple of {elements} up to {WIDEST_HEAD}"
+    if len(dtypes) > 1 and node.op is Op.MLA_FLASH_ATTN:
+        return f"caches of different types: {', '.join(sorted(dtypes))}"
+    return None
 
 
 def rope(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch]:
@@ -79,6 +104,8 @@ def norm_rope_kv_write(
             float(node.attrs["eps"]),
             *find_page_sizes(graph, node, page_table, kv_k),
             skip,
+            find_cache_type(graph, kv_k),
+            find_cache_type(graph, kv_v),
         ),
         (sum(heads) + 1, tokens, 1),
     )
@@ -90,7 +117,13 @@ def kv_write(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterato
     yield Launch(
         "kv_write",
         tuple(Ref(name) for name in (k, v, kv_k, kv_v, position, slot, page_table)),
-        (k_columns, row_shape(graph, v)[1], *find_page_sizes(graph, node, page_table, kv_k)),
+        (
+            k_columns,
+            row_shape(graph, v)[1],
+            *find_page_sizes(graph, node, page_table, kv_k),
+            find_cache_type(graph, kv_k),
+            find_cache_type(graph, kv_v),
+        ),
         (tokens, 1, 1),
     )
 
@@ -112,7 +145,14 @@ def rows(tuning: Tuning) -> tuple[Entry, ...]:
 
     return (
         Entry(Op.ROPE, rope, tuning.orderings, F32),
-        Entry(Op.RMS_NORM_FUSED_ROPE_KV_WRITE, norm_rope_kv_write, tuning.orderings, F32),
-        Entry(Op.KV_WRITE_BATCHED, kv_write, tuning.orderings),
+        Entry(
+            Op.RMS_NORM_FUSED_ROPE_KV_WRITE,
+            norm_rope_kv_write,
+            tuning.orderings,
+            F32,
+            rejects=check_head_blocks,
+            cache_dtypes=frozenset(CACHE_TYPES),
+        ),
+        Entry(Op.KV_WRITE_BATCHED, kv_write, tuning.orderings, cache_dtypes=frozenset(CACHE_TYPES)),
         Entry(Op.ROW_SCALE, scale_rows, tuning.orderings, F32),
     )

@@ -9,7 +9,7 @@ from zinc_rt.ir.graph import SYMBOLS, Node, OpGraph, maximum_dim
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.entry import Entry
 from zinc_rt.kernels.launch import COUNTS, Launch, Ref, Temp
-from zinc_rt.kernels.rows.operands import Buffer, Count, row_shape
+from zinc_rt.kernels.rows.operands import Buffer, Count, find_row_bytes
 from zinc_rt.kernels.rows.tuning import Tuning
 
 
@@ -34,8 +34,8 @@ def table_store(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iter
 
 def load_request_state(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch]:
     table, slot = node.inputs
-    rows, elements = row_shape(graph, table)
-    size, (count,) = 4 * elements, graph.buffers[slot].shape
+    (rows, *_), (count,) = graph.buffers[table].shape, graph.buffers[slot].shape
+    size = find_row_bytes(graph, table)
     yield make_rows_launch(
         "load_rows", Ref(table), slot, Ref(node.outputs[0]), row_bytes=size, rows=int(rows), count=count
     )
@@ -43,8 +43,8 @@ def load_request_state(node: Node, graph: OpGraph, capacity: Mapping[str, int]) 
 
 def store_request_state(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch]:
     value, slot, table = node.inputs
-    rows, elements = row_shape(graph, table)
-    size, (count,) = 4 * elements, graph.buffers[slot].shape
+    (rows, *_), (count,) = graph.buffers[table].shape, graph.buffers[slot].shape
+    size = find_row_bytes(graph, table)
     yield make_rows_launch("store_rows", Ref(value), slot, Ref(table), row_bytes=size, rows=int(rows), count=count)
 
 
