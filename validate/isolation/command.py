@@ -116,6 +116,8 @@ def _make_repro(job: ValidationJob, arguments: argparse.Namespace) -> str:
     words += options.order_options(vars(arguments))
     if arguments.ordering != "canonical-1":
         words += ["--ordering", arguments.ordering]
+    if job.kv_type != "f32":
+        words += ["--kv-type", job.kv_type]
     if arguments.drafts is not None:
         words += ["--drafts", arguments.drafts]
     if arguments.ctx is not None:

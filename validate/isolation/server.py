@@ -52,7 +52,9 @@ class MixServer:
         self.witness = StepWitness(self.model, self.scheduler.records, alone, self.shadow)
         self.model.watch = self.witness.compare_step
         self.scheduler.runner = self.witness
-        self._spaces = [make_namespace(name, engine.backend.ordering, "f32", limits.page_tokens) for _ in TENANTS]
+        self._spaces = [
+            make_namespace(name, engine.backend.ordering, limits.kv_type, limits.page_tokens) for _ in TENANTS
+        ]
 
     def _create_scheduler(self, engine: Engine, pages_share: float) -> Scheduler:
         """Create a scheduler with fewer pages than the device has, so that pages become scarce and evictions are

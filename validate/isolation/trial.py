@@ -84,6 +84,7 @@ class MixTrial:
                 state_rows=None if alone else 1 + ROWS_A_SLOT * slots,
                 rows=None if alone else slots * (1 + (DRAFTS if self.draft is not None else 0)),
                 step_tokens=self.step_tokens,
+                kv_type=self.job.kv_type,
             ),
             options=EngineOptions(
                 settings=self.job.settings,
