@@ -246,6 +246,8 @@ def validate_commands(night: Night) -> list[StageCommand]:
         )
         for model in models
     ]
+    line = zinc_command("selftest", *([] if night.quick else ["--models"]))
+    commands.append(StageCommand("selftest", [*line, "--json", str(night.of("validate") / "selftest.json")]))
     if night.models:  # a speed's proof of bits is on record, as the speed is
         reports = [night.of("validate") / f"{model.stem}.json" for model in night.models]
         line = zinc_command("perf", "history", night.history, "--add", *reports)

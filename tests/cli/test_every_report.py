@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter
 from collections.abc import Callable
 from importlib.metadata import entry_points
@@ -19,6 +18,7 @@ from zinc_rt.doctor.bundle.format import write
 from zinc_rt.doctor.bundle.make import BundleMaker
 from zinc_rt.doctor.bundle.store import BundleStore
 from zinc_rt.doctor.capture import MachineCapture
+from zinc_rt.doctor.examples import load_base
 from zinc_rt.engine.devices import ORACLE, open_backend
 from zinc_rt.engine.engine import Engine
 from zinc_rt.host.version import __version__
@@ -109,6 +109,7 @@ COMMANDS = {
     "run": "--model MODEL --tokens 1,2 --max-tokens 2",
     "run probe": "--probe-tier",
     "sched-test": "--workload interactive --steps 40",
+    "selftest": "--only numbers",
     "tokenize": "--model MODEL --text hello",
     "usage": "USAGE.sqlite --group-by tenant,model",
     "validate": "--model MODEL --tokens 1,2,3 --steps 1",
@@ -147,10 +148,7 @@ def command_line(qwen3: str, tmp_path: Path) -> Callable[[str], list[str]]:
     ledger.add(ledger.clear_step(), RunnerCounts().after(0, 0, 0, 0))
     usage.close()
     files |= {"USAGE": str(tmp_path / "usage"), "MACHINE": str(tmp_path / "machine")}
-    healthy = (Path(__file__).parents[1] / "doctor" / "bases" / "r9700-arch.txt").read_text(encoding="utf-8")
-    _, *sections = re.split(r"^=== (.+)\n", healthy, flags=re.M)
-    machine = {path: text.encode() for path, text in zip(sections[::2], sections[1::2], strict=True)}
-    MachineCapture(machine).write(tmp_path / "machine")
+    MachineCapture(load_base("r9700-arch").files).write(tmp_path / "machine")
     with np.load(Path(__file__).parents[1] / "launching" / "code_objects.npz") as built:
         (tmp_path / "kernels.co").write_bytes(bytes(built["gfx1201_32"]))
     files |= {"KERNELS": str(tmp_path / "kernels")}

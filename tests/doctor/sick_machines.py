@@ -1,4 +1,4 @@
-"""Machines as texts: healthy bases (bases/*.txt) and what can be wrong with them (sicknesses/*.yaml)."""
+"""Machines as texts: healthy bases (doctor/examples.py) and what can be wrong with them (sicknesses/*.yaml)."""
 
 from __future__ import annotations
 
@@ -10,18 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from zinc_rt.doctor.capture import MachineCapture
+from zinc_rt.doctor.examples import BASES, BaseMachine, load_base
 from zinc_rt.host.files import load_yaml
 
 FOLDER = Path(__file__).parent
-BASES = sorted(path.stem for path in (FOLDER / "bases").glob("*.txt"))
-
-
-@dataclass(frozen=True, slots=True)
-class BaseMachine:
-    name: str
-    about: str
-    variables: Mapping[str, str]
-    files: Mapping[str, bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,17 +34,6 @@ class SickMachine:
 
 class EditError(AssertionError):
     """An edit that changes nothing, so the machine would not be faulty."""
-
-
-@cache
-def load_base(name: str) -> BaseMachine:
-    """`=== path` begins a file; `=== variables` holds what sicknesses may name in braces."""
-    head, *sections = re.split(
-        r"^=== (.+)\n", (FOLDER / "bases" / f"{name}.txt").read_text(encoding="utf-8"), flags=re.M
-    )
-    files = dict(zip(sections[::2], sections[1::2], strict=True))
-    variables = load_yaml(files.pop("variables"))
-    return BaseMachine(name, head.strip("# \n"), variables, {path: text.encode() for path, text in files.items()})
 
 
 def load_sicknesses() -> Iterator[dict[str, Any]]:

@@ -51,7 +51,7 @@ GROUPS = (
     Group(
         "trust",
         "check values and speed",
-        ("validate", "compare", "judge", "golden", "trace", "replay", "perplexity", "perf"),
+        ("validate", "selftest", "compare", "judge", "golden", "trace", "replay", "perplexity", "perf"),
     ),
     Group("simulator", "work without a card", ("sim", "assumptions", "sched-test")),
     Group("maintainers", "build this project", ("vulkan",)),
