@@ -277,6 +277,7 @@ ORDER = (
     "gpu.unsupported",
 )
 
+EFFECTS = ("log.reset",)  # has a cause, logged or not: of the same rank, another finding is named before
 LAST = ("gpu.unsupported",)  # a property of the chip: whatever is wrong with the machine is named before
 
 

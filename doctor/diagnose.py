@@ -8,7 +8,7 @@ from typing import Any
 
 from zinc_rt.doctor.advice import add_advice, find_blamed_settings
 from zinc_rt.doctor.capture import MachineCapture
-from zinc_rt.doctor.causes import LAST, SPEED, is_inner_step, log_distance, may_explain, rank
+from zinc_rt.doctor.causes import EFFECTS, LAST, SPEED, is_inner_step, log_distance, may_explain, rank
 from zinc_rt.doctor.finding import GRAVITY, DoctorFinding, Severity, Unknown
 from zinc_rt.doctor.machine import InspectedGpu, InspectedMachine
 from zinc_rt.doctor.read_machine import read_machine
@@ -125,6 +125,8 @@ def _explains(cause: tuple[DoctorFinding, Observation], other: tuple[DoctorFindi
         return False
     if seen.at is not None and later.at is not None and seen.at > later.at + log_distance(a.id, b.id):
         return False
+    if seen.until is not None and later.at is not None and later.at > seen.until:
+        return False
     if seen.at is not None and later.at is not None and is_inner_step(a.id, b.id, later.at - seen.at):
         return False
     return may_explain(a.id, b.id, seen.explains)
@@ -163,6 +165,7 @@ def _sort_by_cause(found: list[tuple[DoctorFinding, Observation]]) -> tuple[Doct
             found[tree[2]][0].id in LAST,
             tree[0],
             tree[1],
+            found[tree[2]][0].id in EFFECTS,
             found[tree[2]][1].at or 0,
         )
     )

@@ -50,6 +50,14 @@ _PROCESS = re.compile(r"[Pp]rocess (?:information: process )?([^\s(),]+) pid ([1
 _NAMES_PROCESS = ("ring-timeout", "ring-recovered", "page-fault", "illegal-instruction")
 _PROCESS_LINES = 4  # a fault names its process in one of the next lines
 _RECORD = re.compile(r"(\{\d+\})?\[Hardware Error\]:(.*)")
+_MACHINE_CHECK = re.compile(
+    r"mce: |MC\d+_STATUS\[|System Fatal error|Uncorrected, software|error, no action required"
+)
+_RESET_BEGINS = re.compile(r"GPU reset begin", re.IGNORECASE)
+_RESET_RESUMES = re.compile(r"GPU reset succeeded, trying to resume", re.IGNORECASE)
+_RESET_ENDS = re.compile(r"GPU reset\(\d+\) succeeded", re.IGNORECASE)
+_RESET_STEPS = ("ring-test", "queue-preemption", "iommu-fault")
+_DRIVER_STARTS = "initializing kernel modesetting"
 _CRASH = re.compile(
     r"\bBUG: |^IP: |Unable to handle kernel |\bOops: |general protection fault|kernel BUG at|"
     r"INFO: task .* blocked for|detected stall|hung_task_timeout_secs\" disables|"
@@ -138,8 +146,37 @@ def parse_log(text: str, addresses: Collection[str] = ()) -> LinuxLog:
             )
         elif event.name.startswith("aer-") and path.is_unknown_bridge(line):
             elsewhere.append(event)
-    events.sort(key=lambda event: event.at)
+    events = _name_reset_steps(sorted(events, key=lambda event: event.at), lines)
     return LinuxLog(tuple(lines), tuple(events), bool(boots), tuple(elsewhere), tuple(unrecognised))
+
+
+def _name_reset_steps(events: Sequence[LogEvent], lines: Sequence[str]) -> list[LogEvent]:
+    """Return the events, with those that are only a step of a reset under way named as the reset.
+
+    The driver tests a ring to unmap its queues before a reset, and again after it: neither is its first test.
+    """
+    steps: list[LogEvent] = []
+    phases: dict[str, str] = {}  # of each GPU: what a step that fails now belongs to
+    for event in events:
+        if event.name == "reset" and _RESET_BEGINS.search(event.text):
+            phases[event.address] = "reset"
+        elif event.name == "reset" and _RESET_RESUMES.search(event.text):
+            phases[event.address] = "reset-failed"
+        elif event.name == "reset" and _RESET_ENDS.search(event.text):
+            phases.pop(event.address, None)
+        elif event.name in _RESET_STEPS and phases:
+            phase = phases.get(event.address) or (next(iter(phases.values())) if not event.address else "")
+            started = any(_DRIVER_STARTS in line for line in lines[steps[-1].at : event.at])
+            if started:
+                phases.clear()
+            elif phase and (event.name == "ring-test" or phase == "reset"):
+                event = replace(event, name=phase)
+        elif "device wedged, but recovered" in event.text and any(
+            step.name == "reset" and step.address == event.address for step in steps
+        ):
+            event = replace(event, name="reset")
+        steps.append(event)
+    return steps
 
 
 def _sort_by_time(lines: list[str]) -> list[str]:
@@ -234,7 +271,7 @@ def _parse_records(
 
     for index, line in enumerate(lines):
         match = _RECORD.search(line)
-        if not match or _OURS.search(line) or "mce:" in line:
+        if not match or _OURS.search(line) or _MACHINE_CHECK.search(line):
             continue
         consumed.add(index)
         key, _, value = match[2].strip().partition(": ")

@@ -83,6 +83,7 @@ def read_debugfs_firmware(capture: MachineCapture) -> dict[str, dict[str, int]]:
 
 
 AMD = 0x1002
+IMPOSSIBLE_CELSIUS = 255
 _DRM = "sys/class/drm"
 _GRAPHICS_CLASS = (0x0300, 0x0302, 0x0380, 0x1200)
 
@@ -159,6 +160,7 @@ def _read_drm_gpu(capture: MachineCapture, folder: str, card: str, render: str) 
     caps = [f"{folder}/{name}" for name in _find_hwmon_files(capture, folder, "power1_cap")]
     usual = [f"{folder}/{name}" for name in _find_hwmon_files(capture, folder, "power1_cap_default")]
     fans = _find_hwmon_files(capture, folder, "fan1_input")
+    temperatures = _read_temperatures(capture, folder)
     return InspectedGpu(
         address,
         card,
@@ -179,12 +181,12 @@ def _read_drm_gpu(capture: MachineCapture, folder: str, card: str, render: str) 
         power_cap_watts=_read_micro_units(capture, caps),
         power_cap_default_watts=_read_micro_units(capture, usual),
         fan_rpm=parse_integer(read_line(fans[0])) if fans else None,
-        temperatures=_read_temperatures(capture, folder),
+        temperatures=temperatures,
         ras=_read_ras_counts(capture, folder),
         vbios=read_line("vbios_version"),
         firmware=read_sysfs_firmware(capture, folder),
         displays=_find_displays(capture, card),
-        gone=vendor == 0xFFFF or read_line("config") == "ff",
+        gone=vendor == 0xFFFF or read_line("config") == "ff" or _reads_as_ones(temperatures),
     )
 
 
@@ -217,6 +219,11 @@ def _read_temperatures(capture: MachineCapture, folder: str) -> tuple[tuple[str,
             label = capture.line(f"{where}_label") or where.rpartition("/")[2]
             temperatures.append((label, now / 1000, maximum / 1000 if maximum else None))
     return tuple(temperatures)
+
+
+def _reads_as_ones(temperatures: tuple[tuple[str, float, float | None], ...]) -> bool:
+    """Return whether a sensor returns more than any GPU survives: registers of a lost GPU read as all ones."""
+    return any(now >= IMPOSSIBLE_CELSIUS for _, now, _ in temperatures)
 
 
 def _read_ras_counts(capture: MachineCapture, folder: str) -> tuple[tuple[str, int, int], ...]:
@@ -314,6 +321,8 @@ def _find_logged_gpus(capture: MachineCapture) -> dict[str, InspectedGpu]:
         known = re.search(rf"{address}: \[1002:([0-9a-f]{{4}})\] type 00 class 0x03", text)
         if known or re.search(rf"amdgpu {address}: ", text):
             gpus[address] = InspectedGpu(address, device_id=int(known[1], 16) if known else None)
+    for address in re.findall(r"radeon ([0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]): VRAM: ", text):
+        gpus.setdefault(address, InspectedGpu(address, driver="radeon"))
     started = re.search(r"initializing kernel modesetting \([^)]* 0x1002:0x([0-9A-Fa-f]{4})", text)
     if started and len(gpus) < 2:
         gpu = next(iter(gpus.values()), InspectedGpu(""))

@@ -23,6 +23,7 @@ class Observation:
     evidence: tuple[str, ...] = ()
     about: str = ""
     at: int | None = None  # line of the kernel's log; None where it is a state, not an event
+    until: int | None = None  # line after which it explains nothing more
     why: str = ""
     next: str = ""
     severity: Severity | None = None

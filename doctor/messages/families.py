@@ -69,6 +69,9 @@ FAMILIES = (
         r"queue manager|starting scheduler|gws BO|amdkfd\b.*(?:bo|bind)|mqd manager|kernel doorbells?|HIQ\b",
     ),
     *make_rows(
+        "init-failed", "amdgpu/amdgpu_ucode.c", r"\b(?:request|validate)\b.*\b(?:microcode|ucode|firmware)\b"
+    ),
+    *make_rows(
         "ring-test",
         "amdgpu/amdgpu_ring.c",
         r"\[drm:(?:gfx|sdma|vcn|jpeg|uvd|vce|vpe|umsch)_v\w+",

@@ -35,7 +35,8 @@ HOST = (
         "machine-check",
         "arch/x86/kernel/cpu/mce/core.c",
         r"mce: \[Hardware Error\]: CPU \d+: Machine Check(?: Exception)?: \d+ Bank",
-        r"\[Hardware Error\]: (?:Uncorrected|Deferred) error, (?:no action|software)",
+        r"\[Hardware Error\]: (?:System Fatal error|Uncorrected, software|Deferred error, no action)",
+        r"\[Hardware Error\]: .*\bMC\d+_STATUS\[(?:[^\]]*\|)?(?:UE|PCC)\b",
     ),
     *make_rows(
         "host-thermal",

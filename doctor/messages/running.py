@@ -225,6 +225,7 @@ RUNNING = (
         "amdgpu/mxgpu_ai.c",
         r"Doesn't get (?:msg|TRN_MSG_ACK|ack|READY_TO_ACCESS_GPU)\b.*from pf",
         r"VF exclusive mode timeout",
+        r"trn=\d+ ACK should not assert",
         r"failed to init MMSCH|MMSCH init status is incorrect",
     ),
     *make_rows(

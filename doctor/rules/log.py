@@ -45,8 +45,14 @@ def _check_page_faults(machine: InspectedMachine) -> Iterator[Observation]:
 
 
 def _check_successful_resets(machine: InspectedMachine) -> Iterator[Observation]:
-    """Report a successful reset as a warning; a failed one is log.reset-failed."""
-    yield from make_event_rule("reset")(machine)
+    """Report a successful reset as a warning; a failed one is log.reset-failed. What follows the end of the last
+    reset is not its consequence."""
+    events = machine.log.named("reset") if machine.log else ()
+    ends = [event.at for event in events if re.search(r"GPU reset\(\d+\) succeeded", event.text)]
+    begins = [event.at for event in events if "GPU reset begin" in event.text]
+    ended = max(ends, default=None)
+    for seen in make_event_rule("reset")(machine):
+        yield replace(seen, until=ended if ended is not None and ended > max(begins, default=-1) else None)
 
 
 def _check_unrecognised_lines(machine: InspectedMachine) -> Iterator[Observation]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from zinc_rt.doctor.machine import InspectedGpu, InspectedMachine
+from zinc_rt.doctor.read_gpus import IMPOSSIBLE_CELSIUS
 from zinc_rt.doctor.rule import (
     BOTH,
     T1,
@@ -47,11 +48,25 @@ def _check_vfio(gpu: InspectedGpu, machine: InspectedMachine) -> Observation | N
 def _check_gone(gpu: InspectedGpu, machine: InspectedMachine) -> Observation | None:
     if not gpu.gone:
         return None
+    hottest = max((now for _, now, _ in gpu.temperatures), default=0.0)
+    if hottest >= IMPOSSIBLE_CELSIUS:
+        return Observation(
+            f"{gpu.title} no longer answers on the bus: its registers read as all ones",
+            (f"hwmon: {hottest:.0f} degrees Celsius",),
+            gpu.address,
+        )
     return Observation(
         f"{gpu.title} no longer answers on the bus: its configuration space reads as all ones",
         ("lspci.txt: rev ff, unknown header type 7f",),
         gpu.address,
     )
+
+
+def _check_lost_gpus(machine: InspectedMachine) -> Iterator[Observation]:
+    """Check the supported GPUs; if there is none, those of another generation."""
+    for gpu in machine.is_relevant or machine.gpus:
+        if seen := _check_gone(gpu, machine):
+            yield seen
 
 
 def _check_no_driver(gpu: InspectedGpu, machine: InspectedMachine) -> Observation | None:
@@ -141,7 +156,7 @@ RULES = (
             "amdgpu.runpm=0"
         ),
         BOTH,
-        check_each_gpu(_check_gone),
+        _check_lost_gpus,
     ),
     DoctorRule(
         "gpu.vfio",

@@ -186,3 +186,33 @@ def test_unstable_machine_gets_no_probe_above_hazard_0() -> None:
     assert not [
         rule.id for rule in RULES if re.search(r"pm4-test(?!.*(?:--hazard 0|--device sim|deliberate))", rule.next)
     ]
+
+
+FAULT = f"amdgpu {GPU}: amdgpu: [gfxhub] page fault (src_id:0 ring:24 vmid:3 pasid:32812)\n"
+RESET_DONE = f"amdgpu {GPU}: amdgpu: GPU reset begin!\namdgpu {GPU}: amdgpu: GPU reset(1) succeeded!\n"
+
+
+def test_reset_explains_a_fault_only_until_it_ends() -> None:
+    assert first_cause(make_sick(log=RESET_DONE + FAULT)) == "log.page-fault"
+    assert (
+        first_cause(make_sick(log=RESET_DONE.replace("GPU reset(1) succeeded!", "BACO reset") + FAULT))
+        == "log.reset"
+    )
+
+
+def test_sensor_that_reads_as_ones_is_a_lost_gpu() -> None:
+    sensor = "sys__class__drm__card1__device__hwmon__hwmon4__temp2_input"
+    assert first_cause(make_sick(**{sensor: "511000\n"})) == "gpu.gone"
+    assert first_cause(make_sick(**{sensor: "111000\n"})) != "gpu.gone"
+
+
+def test_gpu_that_only_the_log_shows_with_radeon_has_another_driver() -> None:
+    def diagnose_log(*lines: str) -> set[str]:
+        return {
+            finding.id for finding in diagnose(MachineCapture({"kernel.log": "\n".join(lines).encode()})).findings
+        }
+
+    started = "radeon 0000:02:00.0: VRAM: 16384M 0x0000000000000000 - 0x00000003FFFFFFFF (16384M used)"
+    assert "gpu.other-driver" in diagnose_log(started)
+    assert "gpu.other-driver" not in diagnose_log("radeon 0000:02:00.0: CIK support disabled by module param")
+    assert "gpu.other-driver" not in diagnose_log("amdgpu 0000:02:00.0: amdgpu: Fetched VBIOS from VFCT", started)

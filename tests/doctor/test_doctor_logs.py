@@ -171,3 +171,54 @@ def test_blocked_task_in_a_built_in_driver_is_read_without_its_first_line() -> N
     head = '"echo 0 > /proc/sys/kernel/hung_task_timeout_secs" disables this message.\n'
     assert [event.name for event in parse_log(head + " amdgpu_job_submit+0x71/0x7f\n").events] == ["task-blocked"]
     assert not parse_log(head + " lima_vm_bo_del+0x1b8/0x1d0 [lima]\n").events
+
+
+RESET = (
+    f"amdgpu {GPU}: amdgpu: GPU reset begin!",
+    f"amdgpu {GPU}: GPU reset succeeded, trying to resume",
+    f"amdgpu {GPU}: amdgpu: GPU reset(1) succeeded!",
+)
+KIQ = f"amdgpu {GPU}: [drm:amdgpu_ring_test_helper [amdgpu]] *ERROR* ring kiq_2.1.0 test failed (-110)"
+
+
+@pytest.mark.parametrize(
+    ("lines", "names"),
+    [
+        ([KIQ], ["ring-test"]),
+        ([RESET[0], KIQ], ["reset", "reset"]),
+        ([RESET[0], RESET[1], KIQ], ["reset", "reset", "reset-failed"]),
+        ([*RESET, KIQ], ["reset", "reset", "reset", "ring-test"]),
+        (
+            [RESET[0], "[drm] initializing kernel modesetting (IP DISCOVERY 0x1002:0x7551)", KIQ],
+            ["reset", "ring-test"],
+        ),
+        ([RESET[0], KIQ.replace("03:00", "43:00")], ["reset", "ring-test"]),
+        ([RESET[0], "amdgpu: Failed to suspend process 0x8007"], ["reset", "reset"]),
+        (["amdgpu: Failed to suspend process 0x8007", RESET[0]], ["queue-preemption", "reset"]),
+        ([RESET[2], f"amdgpu {GPU}: [drm] device wedged, but recovered through reset"], ["reset", "reset"]),
+        ([f"amdgpu {GPU}: [drm] device wedged, but recovered through reset"], ["ring-recovered"]),
+    ],
+)
+def test_steps_of_a_reset_under_way_belong_to_it(lines: list[str], names: list[str]) -> None:
+    assert [event.name for event in parse_log("\n".join(lines)).events] == names
+
+
+@pytest.mark.parametrize(
+    ("line", "names"),
+    [
+        ("[Hardware Error]: System Fatal error.", ["machine-check"]),
+        (
+            "[Hardware Error]: CPU:12 (19:21:0) MC5_STATUS[-|UE|MiscV|AddrV|PCC|TCC|SyndV|-|-|-]: 0xbea0",
+            ["machine-check"],
+        ),
+        ("[Hardware Error]: Deferred error, no action required.", ["machine-check"]),
+        ("[Hardware Error]: Corrected error, no action required.", []),
+        ("[Hardware Error]: CPU:12 (19:21:0) MC17_STATUS[-|CE|MiscV|AddrV|-|-|SyndV|CECC|-|-]: 0x9c20", []),
+        ("mce: [Hardware Error]: Machine check events logged", []),
+        ("qcm fence wait loop timeout expired", ["queue-preemption"]),
+        ("amdgpu 0000:08:00.0: amdgpu: trn=2 ACK should not assert! wait again !", ["sriov"]),
+        ("amdgpu 0000:04:00.0: amdgpu: fail to request/validate toc microcode", ["init-failed"]),
+    ],
+)
+def test_wordings_of_the_processor_and_of_old_kernels(line: str, names: list[str]) -> None:
+    assert [event.name for event in parse_log(line).events] == names

@@ -15,7 +15,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from zinc_rt.doctor.capture import MachineCapture
+from zinc_rt.doctor.capture import MachineCapture, with_grep_output
 from zinc_rt.doctor.diagnose import Diagnosis
 from zinc_rt.host.files import load_yaml
 
@@ -42,7 +42,7 @@ def make_capture(row: dict[str, Any]) -> MachineCapture:
         "packages.txt": row.get("packages", ""),
     }
     files = {name: text for name, text in texts.items() if text} | row.get("files", {})
-    return MachineCapture({name: text.encode() for name, text in files.items()})
+    return MachineCapture(with_grep_output({name: text.encode() for name, text in files.items()}))
 
 
 def lspci_lines(text: str) -> str:
