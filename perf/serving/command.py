@@ -13,7 +13,7 @@ from zinc_rt.host.arguments import add_models
 
 if TYPE_CHECKING:
     from zinc_rt.cli.report import Result
-    from zinc_rt.perf.serving.measure import Measured, Server
+    from zinc_rt.perf.serving.measure import ComparedServer, Measured
 
 OWN = "zinc-rt serve"
 HELP = "measure this server beside llama-server: ready, first token, speed, gaps"
@@ -76,46 +76,48 @@ def run(arguments: argparse.Namespace) -> int:
     return finish_report(report, arguments)
 
 
-def _list_servers(arguments: argparse.Namespace) -> list[Server]:
-    from zinc_rt.perf.serving.measure import Server
+def _list_servers(arguments: argparse.Namespace) -> list[ComparedServer]:
+    from zinc_rt.perf.serving.measure import ComparedServer
     from zinc_rt.validate.judge.engines import ENGINES
 
-    servers = [Server(OWN, ENGINES["ours"], tuple(shlex.split(arguments.ours)))]
+    servers = [ComparedServer(OWN, ENGINES["ours"], tuple(shlex.split(arguments.ours)))]
     if not arguments.alone and shutil.which("llama-server"):
-        servers.append(Server("llama-server", ENGINES["llama-server"], tuple(shlex.split(arguments.theirs))))
+        servers.append(
+            ComparedServer("llama-server", ENGINES["llama-server"], tuple(shlex.split(arguments.theirs)))
+        )
     return servers
 
 
 def _make_results(measured: list[Measured], load: float) -> list[Result]:
     from zinc_rt.cli.report import Result
-    from zinc_rt.perf.serving.measure import MEASURES
+    from zinc_rt.perf.serving.measure import FIGURES
 
     return [
         Result(
-            f"{item.server.name}/{measure.id}",
+            f"{item.server.name}/{figure.id}",
             "speed",
             "pass",
-            measure={"values": item.values[measure.id], "unit": measure.unit, "load": load},
+            measure={"values": item.values[figure.id], "unit": figure.unit, "load": load},
         )
         for item in measured
-        for measure in MEASURES
+        for figure in FIGURES
     ]
 
 
 def _make_table(measured: list[Measured]) -> terminal.Table:
-    from zinc_rt.perf.serving.measure import MEASURES
+    from zinc_rt.perf.serving.measure import FIGURES
 
     names = [item.server.name for item in measured]
     columns = [terminal.Column("", key="measure"), *(terminal.Column(name, right=True) for name in names)]
     rows = []
-    for measure in MEASURES:
-        row = [f"{measure.title}, {measure.unit}"]
+    for figure in FIGURES:
+        row = [f"{figure.title}, {figure.unit}"]
         for item in measured:
-            low, high = min(item.values[measure.id]), max(item.values[measure.id])
-            row.append(f"{item.median(measure.id):.3g} ({low:.3g} to {high:.3g})")
+            low, high = min(item.values[figure.id]), max(item.values[figure.id])
+            row.append(f"{item.median(figure.id):.3g} ({low:.3g} to {high:.3g})")
         if len(measured) > 1:
-            ours, theirs = (item.median(measure.id) for item in measured)
-            row.append(f"{theirs / ours if measure.better == 'less' else ours / theirs:.2f}")
+            ours, theirs = (item.median(figure.id) for item in measured)
+            row.append(f"{theirs / ours if figure.better == 'less' else ours / theirs:.2f}")
         rows.append(row)
     if len(measured) > 1:
         columns.append(terminal.Column("ratio", right=True))

@@ -22,7 +22,7 @@ LONG_PROMPTS = 4  # sent beside a stream
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
+class ComparedServer:
     """A server to measure: how it is started, and with which options."""
 
     name: str
@@ -31,7 +31,7 @@ class Server:
 
 
 @dataclass(frozen=True, slots=True)
-class Measure:
+class ServerFigure:
     """A row of the table. `better`: which of two values is better, "less" or "more"."""
 
     id: str
@@ -40,25 +40,25 @@ class Measure:
     better: str
 
 
-MEASURES = (
-    Measure("ready", "start to first answer", "s", "less"),
-    Measure("first", f"first token, prompt of {PROMPT}", "ms", "less"),
-    Measure("first-long", f"first token, prompt of {LONG_PROMPT}", "ms", "less"),
-    Measure("first-again", f"first token, prompt of {LONG_PROMPT} a second time", "ms", "less"),
-    *(Measure(f"speed-{n}", f"{n} client{'s' if n > 1 else ''}", "tok/s", "more") for n in CLIENTS),
+FIGURES = (
+    ServerFigure("ready", "start to first answer", "s", "less"),
+    ServerFigure("first", f"first token, prompt of {PROMPT}", "ms", "less"),
+    ServerFigure("first-long", f"first token, prompt of {LONG_PROMPT}", "ms", "less"),
+    ServerFigure("first-again", f"first token, prompt of {LONG_PROMPT} a second time", "ms", "less"),
+    *(ServerFigure(f"speed-{n}", f"{n} client{'s' if n > 1 else ''}", "tok/s", "more") for n in CLIENTS),
     *(
-        Measure(f"gap-{n}", f"{n} client{'s' if n > 1 else ''}, token to token, p99", "ms", "less")
+        ServerFigure(f"gap-{n}", f"{n} client{'s' if n > 1 else ''}, token to token, p99", "ms", "less")
         for n in CLIENTS
     ),
-    Measure("gap-beside", f"a stream beside {LONG_PROMPTS} prompts of {LONG_PROMPT}, p99", "ms", "less"),
+    ServerFigure("gap-beside", f"a stream beside {LONG_PROMPTS} prompts of {LONG_PROMPT}, p99", "ms", "less"),
 )
 
 
 @dataclass(slots=True)
 class Measured:
-    """The values of one server by measure, one for each round."""
+    """The values of one server by figure, one for each round."""
 
-    server: Server
+    server: ComparedServer
     command: str = ""
     values: dict[str, list[float]] = field(default_factory=dict)
 
@@ -70,7 +70,7 @@ class Measured:
 
 
 def measure_servers(
-    servers: Sequence[Server], model: str, vocab: int, rounds: int, show: Callable[[str], None]
+    servers: Sequence[ComparedServer], model: str, vocab: int, rounds: int, show: Callable[[str], None]
 ) -> list[Measured]:
     """Measure each server once a round, in an order that alternates. `vocab`: prompts have random ids below it.
 

@@ -11,7 +11,7 @@ from zinc_rt.golden.embedded import FOLDER
 from zinc_rt.perf.command import main
 from zinc_rt.perf.serving import measure
 from zinc_rt.perf.serving.command import OWN, _make_table
-from zinc_rt.perf.serving.measure import MEASURES, Measured, Server
+from zinc_rt.perf.serving.measure import FIGURES, ComparedServer, Measured
 from zinc_rt.perf.stream_clients import StreamTimes
 from zinc_rt.validate.judge.engines import ENGINES
 
@@ -27,17 +27,17 @@ def test_every_measure_of_the_own_server_is_reported(monkeypatch: pytest.MonkeyP
     assert main(["serving", "--model", str(MODEL), *alone, "--json", str(out)]) == 0
     report = json.loads(out.read_text())
     values = {result["id"]: result["measure"]["values"] for result in report["results"]}
-    assert set(values) == {f"{OWN}/{row.id}" for row in MEASURES}
+    assert set(values) == {f"{OWN}/{row.id}" for row in FIGURES}
     assert all(len(value) == 1 and value[0] > 0 for value in values.values())
     assert "--tier t_cpu" in report["details"]["servers"][OWN] and "load_average" in report["details"]["machine"]
 
 
 def test_ratio_is_above_one_where_ours_is_better() -> None:
     ours, theirs = (
-        Measured(Server(name, ENGINES["ours"]), values={row.id: [value] * 3 for row in MEASURES})
+        Measured(ComparedServer(name, ENGINES["ours"]), values={row.id: [value] * 3 for row in FIGURES})
         for name, value in ((OWN, 10.0), ("llama-server", 20.0))
     )
-    ratios = {row.id: line[-1] for row, line in zip(MEASURES, _make_table([ours, theirs]).rows, strict=True)}
+    ratios = {row.id: line[-1] for row, line in zip(FIGURES, _make_table([ours, theirs]).rows, strict=True)}
     assert ratios["first"] == "2.00" and ratios["speed-16"] == "0.50"
 
 

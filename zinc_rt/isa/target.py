@@ -28,9 +28,9 @@ class Target:
     `generation`: the graphics IP's major version, 11 (RDNA3) or 12 (RDNA4), which selects instructions and
     packets. `has_decoder` False: packets are supported, instructions are not, and simulated devices run no
     waves. `elf_machine`: EF_AMDGPU_MACH of readable code objects, 0 for none. `container`: gpu_target of the .zrt
-    header, 0 for none. `kernels`: the kernel set that models run on, "" for none. `transfers_per_clock`: bits that a memory pin transfers per cycle
-    of mem_clk_max, 0 if unknown. `vgpr_bytes_per_cu`: VGPR bytes in the context save area, as Linux computes it;
-    two values if Linux versions differ, the older first.
+    header, 0 for none. `kernels`: the kernel set that models run on, "" for none. `transfers_per_clock`: bits
+    that a memory pin transfers per cycle of mem_clk_max, 0 if unknown. `vgpr_bytes_per_cu`: VGPR bytes in the
+    context save area, as Linux computes it; two values if Linux versions differ, the older first.
     """
 
     name: str
