@@ -98,7 +98,7 @@ def read_gpus(capture: MachineCapture, nodes: tuple[TopologyNode, ...]) -> tuple
     for address, entry in listed.items():
         if entry.amd_graphics:
             bound = capture.line(f"sys/bus/pci/devices/{address}/uevent") or ""
-            driver = entry.driver or ("amdgpu" if "DRIVER=amdgpu" in bound else "")
+            driver = entry.driver or ("amdgpu" if "DRIVER=amdgpu" in bound else None)
             known = (
                 by_slot.get(address)
                 or _find_gpu_without_address(by_slot, entry)
@@ -287,13 +287,18 @@ def _add_lspci(
     if gpu.device_id is None:
         changes["device_id"] = entry.device or find_by_title(entry.title)
     if gpu.driver is None:
-        changes["driver"] = entry.driver or ("" if "lspci.txt" in capture.files and entry.text.strip() else None)
+        changes["driver"] = entry.driver or ("" if _lists_drivers(capture) else None)
     if gpu.bar_bytes is None and 0 in entry.regions:
         changes["bar_bytes"] = entry.regions[0] or 0
     if not any(link.width for link in gpu.links[1:]):
         own = gpu.links[:1] if gpu.links and gpu.links[0].width else (_read_lspci_link(entry, capture),)
         changes["links"] = (*own, *(_read_lspci_link(bridge, capture) for bridge in above))
     return replace(gpu, **changes)  # type: ignore[arg-type]
+
+
+def _lists_drivers(capture: MachineCapture) -> bool:
+    """Return whether lspci printed drivers; without -k or -v it prints one line for each function."""
+    return bool(re.search(r"^\s+\S", capture.text("lspci.txt") or "", re.M)) or "proc/modules" in capture.files
 
 
 def _read_lspci_link(entry: lspci.PciFunction, capture: MachineCapture) -> Link:

@@ -61,7 +61,7 @@ RUNNING = (
     *make_rows(
         "display",
         "display/amdgpu_dm",
-        r"^(?!.*\b(?:i915|xe|nouveau|nvidia)\b).*(?:flip_done|commit wait) timed out",
+        r"^(?!.*\b(?:i915|xe|nouveau|nvidia)\b).*(?:flip_done|commit wait|vblank wait) timed out",
         r"DMCUB (?:error|hang|undefined)",
         r"Error waiting for DMUB idle",
         r"DMUB interface failed to initialize",
@@ -153,7 +153,7 @@ RUNNING = (
         "amdgpu/amdgpu_job.c",
         r"ring \S+ timeout, but soft recovered",
         r"Ring \S+ reset succeeded",
-        r"device wedged, but recovered",
+        r"device wedged, but (?:recovered|no recovery)",
     ),
     *make_rows(
         "ring-timeout",
@@ -202,7 +202,7 @@ RUNNING = (
         r"(?:BACO|MODE[12]) reset.*failed",
         r"failed (?:to|after) mode[12] reset",
         r"recover vram bo from shadow failed",
-        r"device wedged(?!, but recovered)",
+        r"device wedged(?!, but (?:recovered|no recovery))",
         r"TDR failed",
         r"GPU is lost",
         r"GPU pre asic reset failed",

@@ -62,13 +62,6 @@ def _check_gone(gpu: InspectedGpu, machine: InspectedMachine) -> Observation | N
     )
 
 
-def _check_lost_gpus(machine: InspectedMachine) -> Iterator[Observation]:
-    """Check the supported GPUs; if there is none, those of another generation."""
-    for gpu in machine.is_relevant or machine.gpus:
-        if seen := _check_gone(gpu, machine):
-            yield seen
-
-
 def _check_no_driver(gpu: InspectedGpu, machine: InspectedMachine) -> Observation | None:
     if gpu.driver or gpu.driver is None or gpu.node or gpu.gone or machine.host.container:
         return None
@@ -156,7 +149,7 @@ RULES = (
             "amdgpu.runpm=0"
         ),
         BOTH,
-        _check_lost_gpus,
+        check_each_gpu(_check_gone),
     ),
     DoctorRule(
         "gpu.vfio",

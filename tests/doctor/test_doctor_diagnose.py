@@ -216,3 +216,12 @@ def test_gpu_that_only_the_log_shows_with_radeon_has_another_driver() -> None:
     assert "gpu.other-driver" in diagnose_log(started)
     assert "gpu.other-driver" not in diagnose_log("radeon 0000:02:00.0: CIK support disabled by module param")
     assert "gpu.other-driver" not in diagnose_log("amdgpu 0000:02:00.0: amdgpu: Fetched VBIOS from VFCT", started)
+
+
+def test_lspci_without_drivers_does_not_say_that_none_is_bound() -> None:
+    def diagnose_lspci(text: str) -> set[str]:
+        return {finding.id for finding in diagnose(MachineCapture({"lspci.txt": text.encode()})).findings}
+
+    line = "03:00.0 VGA compatible controller [0300]: Advanced Micro Devices, Inc. [AMD/ATI] Navi 48 [1002:7551]\n"
+    assert "gpu.no-driver" not in diagnose_lspci(line)
+    assert "gpu.no-driver" in diagnose_lspci(line + "\tKernel modules: amdgpu\n")

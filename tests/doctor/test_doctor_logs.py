@@ -197,6 +197,8 @@ KIQ = f"amdgpu {GPU}: [drm:amdgpu_ring_test_helper [amdgpu]] *ERROR* ring kiq_2.
         (["amdgpu: Failed to suspend process 0x8007", RESET[0]], ["queue-preemption", "reset"]),
         ([RESET[2], f"amdgpu {GPU}: [drm] device wedged, but recovered through reset"], ["reset", "reset"]),
         ([f"amdgpu {GPU}: [drm] device wedged, but recovered through reset"], ["ring-recovered"]),
+        ([f"amdgpu {GPU}: [drm] device wedged, but no recovery needed"], ["ring-recovered"]),
+        ([f"amdgpu {GPU}: [drm] device wedged, needs recovery"], ["reset-failed"]),
     ],
 )
 def test_steps_of_a_reset_under_way_belong_to_it(lines: list[str], names: list[str]) -> None:
@@ -216,6 +218,8 @@ def test_steps_of_a_reset_under_way_belong_to_it(lines: list[str], names: list[s
         ("[Hardware Error]: CPU:12 (19:21:0) MC17_STATUS[-|CE|MiscV|AddrV|-|-|SyndV|CECC|-|-]: 0x9c20", []),
         ("mce: [Hardware Error]: Machine check events logged", []),
         ("qcm fence wait loop timeout expired", ["queue-preemption"]),
+        ("[CRTC:42:crtc-0] vblank wait timed out", ["display"]),
+        ("i915 0000:00:02.0: [drm] *ERROR* [CRTC:42:pipe A] vblank wait timed out", []),
         ("amdgpu 0000:08:00.0: amdgpu: trn=2 ACK should not assert! wait again !", ["sriov"]),
         ("amdgpu 0000:04:00.0: amdgpu: fail to request/validate toc microcode", ["init-failed"]),
     ],
