@@ -46,6 +46,7 @@ CHIPS: dict[int, KnownChip] = {
     0x73FF: KnownChip("gfx1032", "Navi 23 (RX 6600)", (5, 12)),
     0x731F: KnownChip("gfx1010", "Navi 10 (RX 5700)", (5, 3)),
 }
+OLDER_IDS = range(0x6600, 0x7000)  # GCN 1 to 5: Oland, Hawaii, Polaris, Vega
 CODENAMES = (  # lspci without -nn names no ids
     ("Navi 48", 0x7550), ("Navi 44", 0x7590), ("Navi 31", 0x744C), ("Navi 32", 0x747E), ("Navi 33", 0x7480),
     ("Strix Halo", 0x1586), ("Strix", 0x150E), ("Krackan", 0x1114), ("Phoenix", 0x15BF), ("HawkPoint", 0x1900),

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass, field
 
 from zinc_rt.doctor.capture import MachineCapture
-from zinc_rt.doctor.chips import CHIPS, KnownChip, is_supported
+from zinc_rt.doctor.chips import CHIPS, OLDER_IDS, KnownChip, is_supported
 from zinc_rt.doctor.logs import LinuxLog
 from zinc_rt.kmd.topology import TopologyNode
 
@@ -78,7 +78,7 @@ class InspectedGpu:
     @property
     def is_relevant(self) -> bool:
         """Return whether this toolkit supports it; an unknown chip is not excluded."""
-        return not self.arch or is_supported(self.arch)
+        return is_supported(self.arch) if self.arch else self.device_id not in OLDER_IDS
 
 
 @dataclass(frozen=True, slots=True)

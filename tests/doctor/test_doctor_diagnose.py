@@ -225,3 +225,10 @@ def test_lspci_without_drivers_does_not_say_that_none_is_bound() -> None:
     line = "03:00.0 VGA compatible controller [0300]: Advanced Micro Devices, Inc. [AMD/ATI] Navi 48 [1002:7551]\n"
     assert "gpu.no-driver" not in diagnose_lspci(line)
     assert "gpu.no-driver" in diagnose_lspci(line + "\tKernel modules: amdgpu\n")
+
+
+def test_chip_of_an_older_generation_is_told_by_its_id() -> None:
+    for device, unsupported in (("6604", True), ("66a1", True), ("7551", False), ("ffff", False)):
+        text = f"05:00.0 Display controller [0380]: Advanced Micro Devices, Inc. [AMD/ATI] X [1002:{device}]\n"
+        findings = diagnose(MachineCapture({"lspci.txt": text.encode()})).findings
+        assert ("gpu.unsupported" in {finding.id for finding in findings}) == unsupported, device
