@@ -14,8 +14,11 @@ from vulkan_driver import require_driver
 
 from zinc_rt.engine.model_runner import ModelRunner
 from zinc_rt.golden.embedded import FOLDER
+from zinc_rt.sched.checks.drafters import KINDS
 from zinc_rt.sched.plan import Drawn, StepPlan
+from zinc_rt.sched.planning import _plan_decodes as plan_decodes
 from zinc_rt.sched.scheduler import Scheduler
+from zinc_rt.sched.state import SchedulerState
 from zinc_rt.validate.command import main
 from zinc_rt.validate.isolation.trial import MixTrial
 from zinc_rt.validate.isolation.witness import StepWitness
@@ -75,6 +78,59 @@ def test_every_model_runs_on_every_tier(run: Run, stem: str, tier: str) -> None:
     assert code == 0, output
     (mix,) = report["details"]["mixes"]
     assert mix["steps"] >= 200 and min(mix["befell"].values()) > 0, mix
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.rest(keep=1)
+def test_drafted_requests_match_solo_runs(run: Run, kind: str) -> None:
+    code, output, report = run("--requests", "6", "--seed", "5", "--drafts", kind)
+    assert code == 0, output
+    assert f"drafts: {kind}, 3 a request in each step" in output
+    (mix,) = report["details"]["mixes"]
+    assert mix["rows"] > 20
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stem", ["qwen3-q", "gemma4-q"])
+@pytest.mark.parametrize("kind", ["share", "liar"])
+@pytest.mark.parametrize("tier", ["t_cpu", "t_cpu_native", "vulkan", "t1", "t2"])
+def test_every_tier_decodes_speculatively(run: Run, stem: str, kind: str, tier: str) -> None:
+    if tier == "vulkan":
+        require_driver()
+    device = ["--device", "sim", "--sanitizer", "full"] if tier in ("t1", "t2") else []
+    model = FOLDER / f"{stem}.gguf"
+    code, output, _ = run("--tiers", tier, *device, "--requests", "90", "--drafts", kind, model=model)
+    assert code == 0, output
+
+
+def accept_every_draft(s: SchedulerState, plan: StepPlan, rows: np.ndarray) -> np.ndarray:
+    slots, inputs = plan.row_slot[rows], plan.logit_row[rows]
+    follows: np.ndarray = s.slots.decoding[slots] & (s.slots.position[slots] == plan.position[inputs])
+    return follows
+
+
+def reuse_random_number(s: SchedulerState, plan: StepPlan, decodes: Any, drafts: Any) -> None:
+    """Sample all rows of a decode at one position."""
+    plan_decodes(s, plan, decodes, drafts)
+    plan.row_position[: plan.rows] = s.slots.position[plan.row_slot[: plan.rows]] + 1
+
+
+@pytest.mark.rest(keep=1)
+@pytest.mark.parametrize(
+    ("function", "fault", "kind", "message"),
+    [
+        ("commit._follow_committed", accept_every_draft, "wrong", "expected"),
+        ("planning._plan_decodes", reuse_random_number, "right", "samples position"),
+    ],
+)
+def test_fault_of_speculation_is_named(
+    function: str, fault: Any, kind: str, message: str, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(f"zinc_rt.sched.{function}", fault)
+    code, output, _ = run("--requests", "6", "--seed", "5", "--drafts", kind)
+    assert code == 1 and message in output
+    assert "suspect    the plans themselves are wrong: suspect the scheduler" in output
+    assert f"--drafts {kind}" in output
 
 
 def draw_other_token(change: Callable[[Drawn], None], index: int) -> Any:
