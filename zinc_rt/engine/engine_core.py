@@ -164,6 +164,8 @@ class EngineCore:
                 self.runner.build(size, Sampling())  # a part of a prompt that draws nothing
             if size in draws:
                 self.runner.build(size, sampling)
+        if (drafts := self.scheduler.limits.drafts) and sampling.max_tokens > 1:
+            self.runner.build(1 + drafts, sampling, rows=1 + drafts)
 
     def build_all(self) -> None:
         """Load the weights and build the graphs of every step size, greedy and sampled, in advance."""

@@ -142,11 +142,12 @@ class ModelRunner:
         """Return `RowSampler.stored`, for an audit."""
         return self._sampler.read_stored()
 
-    def build(self, tokens: int, sampling: Sampling, *, sequences: int = 1) -> None:
-        """Load the weights and build the graph of a step with `sequences` sequences and this sampling."""
+    def build(self, tokens: int, sampling: Sampling, *, sequences: int = 1, rows: int = 0) -> None:
+        """Load the weights and build the graph of a step with `sequences` sequences and this sampling. `rows`: of
+        logits, 0 for one of each sequence."""
         stage: Stage = "decode" if tokens == sequences else "prefill"
         form = self._sampler.choose_sampling_form(sampling)
-        self.runner.block(stage, tokens=tokens, sequences=sequences, rows=sequences, form=form)
+        self.runner.block(stage, tokens=tokens, sequences=sequences, rows=rows or sequences, form=form)
 
 
 ROWS = 128  # tokens' keys and values that a replay copies
