@@ -90,6 +90,16 @@ def test_draft_length_rests_and_grows_again() -> None:
     assert counts == [1, 2, 4, 4]
 
 
+def test_long_drafts_do_not_rest_at_a_good_acceptance() -> None:
+    """Of eight drafts of which each is right with probability 0.7, a third is accepted."""
+    chance, length = random.Random(5), DraftLength(8)
+    for _ in range(300):
+        right = [chance.random() < 0.7 for _ in range(8)]
+        length.record(100, 8, right.index(False) if False in right else 8)
+        assert length.current(100) == 8
+    assert 0.55 < length.acceptance < 0.85
+
+
 def test_most_tokens_per_time_decide_the_number_of_drafts() -> None:
     speculation = Speculation(NgramDrafter(), 4)
     seen = []

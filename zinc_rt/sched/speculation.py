@@ -17,12 +17,12 @@ import numpy as np
 from zinc_rt.host.errors import UsageError, ZincError
 
 MOST_DRAFTS = 8  # of a request in a step: no more than the smallest page has tokens
-LEAST_ACCEPTED = 0.4  # of the drafts; below, a request is not drafted for REST_TOKENS
+LEAST_ACCEPTED = 0.4  # of the compared drafts; below, a request is not drafted for REST_TOKENS
 REST_TOKENS = 256
-WINDOW = 32  # verifications that the acceptance is averaged over
+WINDOW = 32  # compared drafts that the acceptance is averaged over
 SAMPLES = 9  # durations of a size of step that its time is the median of
 MEASURED_STEPS = 1024  # after so many, all sizes are measured again
-PRIOR, PRIOR_WEIGHT = 0.7, 3  # expected acceptance of a new request, counted as so many verifications
+PRIOR, PRIOR_WEIGHT = 0.7, 3  # expected acceptance of a new request, counted as so many compared drafts
 
 DEFAULT_DRAFTS = 4
 SPELLING = f"off, ngram[:K] or draft:FILE[:K], K from 1 to {MOST_DRAFTS}"
@@ -83,8 +83,8 @@ class DraftLength:
 
     maximum: int
     limit: int = field(init=False)
-    acceptance: float = PRIOR  # share of the verified drafts that was accepted, recent ones count more
-    verified: int = 0
+    acceptance: float = PRIOR  # share of the compared drafts that was accepted, recent ones count more
+    compared: int = 0
     rests_until: int = -1  # the length of the request's tokens
 
     def __post_init__(self) -> None:
@@ -95,11 +95,14 @@ class DraftLength:
         return 0 if length < self.rests_until else self.limit
 
     def record(self, length: int, drafted: int, accepted: int) -> None:
-        """Record a verification of `drafted` tokens, after which the request has `length` tokens."""
-        self.acceptance += (accepted / drafted - self.acceptance) / min(WINDOW, self.verified + PRIOR_WEIGHT + 1)
-        self.verified += 1
+        """Record a verification of `drafted` tokens, after which the request has `length` tokens. Drafts after the
+        first rejected one were not compared."""
+        compared = min(drafted, accepted + 1)
+        self.compared += compared
+        weight = compared / min(WINDOW, self.compared + PRIOR_WEIGHT)
+        self.acceptance += (accepted / compared - self.acceptance) * weight
         if self.acceptance < LEAST_ACCEPTED:
-            self.limit, self.acceptance, self.verified = 1, PRIOR, 0
+            self.limit, self.acceptance, self.compared = 1, PRIOR, 0
             self.rests_until = length + REST_TOKENS
         elif accepted == drafted:
             self.limit = min(self.maximum, max(self.limit, 2 * drafted))
