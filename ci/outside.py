@@ -3,10 +3,11 @@ that other compilers compile (clang).
 
     python3 ci/run.py outside [NAME ...] [--files FOLDER] [--offline] [--json F]
 
-The files are fetched by address and SHA-256 into build/outside and never committed; --files takes them from a
-folder instead, --offline only from build/outside. True findings in a project are listed with their explanation in
-outside_programs/PROJECT.yaml. A program without its files or packages is skipped with the
-reason. Packages: triton, torch for the CPU, and those that a row names.
+The packages of outside_programs/requirements.txt are installed by version and SHA-256 into build/outside/venv, and
+the programs run in it; `tests` runs the tests of zinc-rt that need triton there. Files are fetched by address and
+SHA-256 into build/outside and never committed; --files takes them from a folder instead. --offline downloads
+nothing. True findings in a project are listed with their explanation in outside_programs/PROJECT.yaml. A program
+without its files or packages is skipped with the reason.
 """
 
 from __future__ import annotations
@@ -14,15 +15,18 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
 import urllib.error
 import urllib.request
+import xml.etree.ElementTree as ElementTree
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
@@ -31,10 +35,20 @@ from zinc_rt.host.terminal import Table, show
 
 ROOT = Path(__file__).resolve().parents[1]
 CACHE = ROOT / "build" / "outside"
+PYTHON = CACHE / "venv" / "bin" / "python"
+TORCH = "https://download.pytorch.org/whl/cpu"
 CORPUS = ROOT / "tests" / "compiled_corpus" / "corpus_command.py"
 PROGRAMS = Path(__file__).with_name("outside_programs")
 TRITON = "https://raw.githubusercontent.com/triton-lang/triton/6cc4505027d7b39fe18a44a7f89085b8babb7400/python/tutorials/"
 TIMEOUT_SECONDS = 1800
+REQUIREMENTS = PROGRAMS / "requirements.txt"
+HELPERS = (  # that the packages above and the tests import
+    "pytest", "pytest-xdist", "pytest-benchmark", "hypothesis", "mpmath", "matplotlib", "pandas", "sympy",
+    "networkx", "filelock", "fsspec", "einops", "transformers", "msgspec", "pyzmq", "cloudpickle", "cachetools",
+    "pybase64", "cbor2", "aiohttp", "openai-harmony", "openai", "uvloop", "prometheus-client", "xgrammar",
+    "fastapi", "partial-json-parser", "llguidance",
+)  # fmt: skip
+TESTS = [f"tests/launching/test_{name}.py" for name in ("triton", "pytest_plugin", "public_bugs")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +67,8 @@ class OutsideFile:
 @dataclass(frozen=True, slots=True)
 class OutsideProgram:
     """A program. `words` follow `python`; FILE stands for the fetched file. `right`: a pattern in the output whose
-    matches are counted as right results; without it, the exit code decides.
+    matches are counted as right results; without it, the exit code decides. `sanitized`: it runs under `zinc-rt
+    sanitize`; else it launches kernels itself, and takes --json for a report of the same form.
     """
 
     project: str
@@ -64,6 +79,12 @@ class OutsideProgram:
     right: str = ""
     wrong: str = ""
     refused: str = ""
+    sanitized: bool = True
+
+    @property
+    def compiler(self) -> str:
+        package = "triton" if self.sanitized else self.packages[0]
+        return f"{package} {find_version(package)}"
 
 
 @dataclass(slots=True)
@@ -138,6 +159,8 @@ PROGRAMS_OF = (
     _compare_operations("flash-linear-attention", "flash_linear_attention.py", "fla"),
     _compare_operations("amd-aiter", "aiter.py", "aiter"),
     _compare_operations("liger-kernel", "liger.py", "liger_kernel"),
+    _compare_operations("vllm", "vllm_kernels.py", "vllm"),
+    replace(_compare_operations("iree", "iree_kernels.py", "iree-base-compiler"), sanitized=False),
 )  # fmt: skip
 
 
@@ -182,8 +205,11 @@ def find_version(package: str) -> str:
 
 def run_program(program: OutsideProgram, arguments: argparse.Namespace) -> OutsideRow:
     """Run one program."""
-    row = OutsideRow(program.project, program.name, compiler=f"triton {find_version('triton')}")
-    missing = [package for package in ("triton", "torch", *program.packages) if find_spec(package) is None]
+    row = OutsideRow(program.project, program.name, compiler=program.compiler)
+    if program.sanitized:
+        missing = [package for package in ("triton", "torch", *program.packages) if find_spec(package) is None]
+    else:
+        missing = [package for package in program.packages if not find_version(package)]
     if missing:
         row.reason = f"the package {missing[0]} is not installed"
         return row
@@ -203,10 +229,13 @@ def run_program(program: OutsideProgram, arguments: argparse.Namespace) -> Outsi
         known = PROGRAMS / f"{program.project}.yaml"
         suppress = ["--suppress", str(known)] if known.exists() else []
         sanitize = [sys.executable, "-m", "zinc_rt.cli", "sanitize", "--json", str(report), *suppress]
+        command = [*sanitize, "--", sys.executable, *words]
+        if not program.sanitized:
+            command = [sys.executable, *words, "--json", str(report)]
         start = time.monotonic()
         try:
             result = subprocess.run(
-                [*sanitize, "--", sys.executable, *words],
+                command,
                 cwd=folder,
                 capture_output=True,
                 text=True,
@@ -245,6 +274,55 @@ def judge_output(row: OutsideRow, program: OutsideProgram, output: str, report: 
     row.instructions = sorted({name for names in refused for name in re.findall(r"\w+(?= \()", names)})
     failed = measure["exit_code"] or row.wrong or row.refused or not row.right
     row.result = "failed" if failed else "findings" if row.findings else "right"
+
+
+def set_up(*, offline: bool) -> str:
+    """Install the packages into build/outside/venv. Return "", or why they are not installed."""
+    stamp, requirements = CACHE / "installed", REQUIREMENTS.read_text() + " ".join(HELPERS)
+    if stamp.exists() and stamp.read_text() == requirements:
+        return ""
+    if offline:
+        return f"the packages are not in {CACHE / 'venv'}, and --offline prevents downloading them"
+    shutil.rmtree(CACHE / "venv", ignore_errors=True)
+    CACHE.mkdir(parents=True, exist_ok=True)
+    base = getattr(sys, "_base_executable", sys.executable)
+    pip = [str(PYTHON), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    pinned = ["--no-deps", "--require-hashes", "--extra-index-url", TORCH, "--retries", "1", "--timeout", "20"]
+    for command in (
+        [base, "-m", "venv", str(CACHE / "venv")],
+        [*pip, *pinned, "--requirement", str(REQUIREMENTS)],
+        [*pip, "--editable", f"{ROOT}[launch,asm]", *HELPERS],
+    ):
+        result = subprocess.run(command, capture_output=True, text=True, check=False)
+        if result.returncode:
+            return (result.stderr or result.stdout).strip().splitlines()[-1]
+    stamp.write_text(requirements)
+    return ""
+
+
+def run_tests() -> OutsideRow:
+    """Run the tests that are skipped without triton."""
+    row = OutsideRow("zinc-rt", "tests", compiler=f"triton {find_version('triton')}")
+    if not find_version("triton"):
+        row.reason = "the package triton is not installed"
+        return row
+    start = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="zinc-rt-outside-") as name:
+        report = Path(name) / "report.xml"
+        command = [sys.executable, "-m", "pytest", "-q", "-n", "2", "--all", *TESTS, f"--junit-xml={report}"]
+        result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        counts = dict.fromkeys(("tests", "failures", "errors", "skipped"), 0)
+        if report.exists():
+            for suite in ElementTree.parse(report).iter("testsuite"):
+                counts = {key: count + int(suite.get(key, 0)) for key, count in counts.items()}
+    row.seconds = time.monotonic() - start
+    row.wrong, row.refused = counts["failures"] + counts["errors"], counts["skipped"]
+    row.right = counts["tests"] - row.wrong - row.refused
+    if result.returncode:
+        failed = re.findall(r"^FAILED .*", result.stdout, re.MULTILINE)
+        row.reason = next(iter([*failed, *reversed((result.stderr or result.stdout).strip().splitlines())]), "")
+    row.result = "right" if result.returncode == 0 and row.right else "failed"
+    return row
 
 
 def run_compilers(each: int) -> list[OutsideRow]:
@@ -310,14 +388,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--offline", action="store_true", help="fetch nothing")
     parser.add_argument("--json", metavar="F", help="write the rows")
+    parser.add_argument(
+        "--here", action="store_true", help="use the packages of this Python instead of installing them"
+    )
     arguments = parser.parse_args(argv)
+    if not arguments.here:
+        if reason := set_up(offline=arguments.offline):
+            print(f"SKIP  {reason}")
+            return 77
+        os.execv(PYTHON, [str(PYTHON), __file__, "--here", *(sys.argv[1:] if argv is None else argv)])
     chosen = [
         item for item in PROGRAMS_OF if not arguments.names or {item.name, item.project} & set(arguments.names)
     ]
-    has_clang = not arguments.names or "clang" in arguments.names
-    if not chosen and not has_clang:
-        parser.error(f"no such program: {', '.join(item.name for item in PROGRAMS_OF)}, clang")
-    rows = run_compilers(arguments.each) if has_clang else []
+    has_clang, has_tests = (not arguments.names or name in arguments.names for name in ("clang", "tests"))
+    if not (chosen or has_clang or has_tests):
+        parser.error(f"no such program: {', '.join(item.name for item in PROGRAMS_OF)}, clang, tests")
+    rows = [run_tests()] if has_tests else []
+    rows += run_compilers(arguments.each) if has_clang else []
     for row in rows:
         print(f"{row.project} {row.name}: {row.result} {row.reason}", file=sys.stderr)
     for program in chosen:

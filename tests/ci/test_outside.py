@@ -55,3 +55,24 @@ def test_kernels_and_code_objects_are_counted(monkeypatch: pytest.MonkeyPatch) -
 def test_wrong_result_fails_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
     measure = {"exit_code": 0, "launches": 1, "kernels": [], "findings": [], "suppressed": []}
     assert run_with(monkeypatch, "right one\nwrong two\n", "", measure).result == "failed"
+
+
+def test_tests_are_counted_from_their_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    def write_junit(command: list[str], **_: Any) -> SimpleNamespace:
+        path = Path(command[-1].partition("=")[2])
+        path.write_text('<testsuites><testsuite tests="9" failures="1" errors="1" skipped="2"/></testsuites>')
+        return SimpleNamespace(stdout="FAILED test_a.py::test_b\n", stderr="", returncode=1)
+
+    monkeypatch.setattr(outside, "find_version", lambda package: "3.9.0")
+    monkeypatch.setattr(outside.subprocess, "run", write_junit)
+    row = outside.run_tests()
+    assert (row.right, row.wrong, row.refused) == (5, 2, 2)
+    assert (row.result, row.reason) == ("failed", "FAILED test_a.py::test_b")
+
+
+def test_offline_names_the_environment_that_is_missing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(outside, "CACHE", tmp_path)
+    assert outside.main(["tests", "--offline"]) == 77
+    assert str(tmp_path / "venv") in capsys.readouterr().out

@@ -225,6 +225,20 @@ def test_sanitize_names_the_package_that_a_program_lacks(tmp_path: Path) -> None
     assert "zinc-rt sanitize:" not in other.stderr
 
 
+@pytest.mark.rest
+@needs_torch
+def test_streams_and_events_of_torch_are_types(tmp_path: Path) -> None:
+    program = (
+        "import torch\n"
+        "def record(stream: torch.cuda.Stream | None, event: torch.cuda.Event | None = None): "
+        "return stream.record_event(event)\n"
+        "assert isinstance(record(torch.cuda.current_stream()), torch.cuda.Event)\n"
+        "torch.cuda.Stream().wait_stream(torch.cuda.current_stream())\n"
+    )
+    done = run("-c", program, cwd=tmp_path)
+    assert done.returncode == 77, done.stderr
+
+
 def test_messages_of_printf_are_formatted() -> None:
     def to_dwords(raw: bytes) -> list[int]:
         raw += b"\0" * (-len(raw) % 8)

@@ -77,6 +77,26 @@ def _make_empty_function() -> Callable[..., None]:
     return function
 
 
+class SimulatedStream:
+    """A CUDA-like stream. A launch has ended when it returns, so waiting returns at once."""
+
+    cuda_stream = 0
+    device_index = 0
+
+    def __init__(self, *_: Any, **__: Any) -> None: ...
+
+    def synchronize(self) -> None: ...
+
+    def wait_stream(self, stream: Any) -> None: ...
+
+    def wait_event(self, event: Any) -> None: ...
+
+    def record_event(self, event: Any = None) -> Any:
+        event = SimulatedEvent() if event is None else event
+        event.record(self)
+        return event
+
+
 def _list_functions(torch: Any, chip: str) -> dict[str, Any]:
     row = chip_row(chip)
     major, minor = row.target // 10000, row.target // 100 % 100
@@ -95,14 +115,7 @@ def _list_functions(torch: Any, chip: str) -> dict[str, Any]:
         L2_cache_size=row.l2_kib << 10,
         is_integrated=row.integrated,
     )
-    stream = SimpleNamespace(
-        cuda_stream=0,
-        synchronize=_make_empty_function(),
-        wait_stream=_make_empty_function(),
-        wait_event=_make_empty_function(),
-        record_event=_make_empty_function(),
-        device_index=0,
-    )
+    stream = SimulatedStream()
     constants: dict[str, Any] = {
         "is_available": True,
         "is_initialized": True,
@@ -129,7 +142,7 @@ def _list_functions(torch: Any, chip: str) -> dict[str, Any]:
     for name in ("device", "device_of", "stream"):
         functions[name] = lambda *_, **__: nullcontext()
     functions["Event"] = SimulatedEvent
-    functions["Stream"] = lambda *_, **__: stream
+    functions["Stream"] = SimulatedStream
     return functions
 
 
