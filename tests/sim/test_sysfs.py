@@ -10,6 +10,7 @@ from sim.device import open_machine
 
 from zinc_rt.sim.chips import CHIPS
 from zinc_rt.sim.in_process import SimDriver
+from zinc_rt.sim.memory.buffers import Heap
 from zinc_rt.sim.profiles import LINUX_VERSIONS
 from zinc_rt.sim.sensors import make_sensor_files
 
@@ -20,6 +21,8 @@ CWSR = {
     "rx9070": (0x6000, 0x199E000, 0xE000, 0x19AC000),
     "rx9060xt": (0x4000, 0xEA4000, 0x8000, 0xEAC000),
     "rx7900xtx": (0xA000, 0x2BEA000, 0x18000, 0x2C02000),
+    "rx7600": (0x4000, 0xAA4000, 0x8000, 0xAAC000),
+    "strix-point": (0x2000, 0x552000, 0x4000, 0x556000),
     "strix-halo": (0x4000, 0x124C000, 0xA000, 0x1256000),
 }
 
@@ -42,6 +45,13 @@ def test_gfx1151_save_area_differs_between_kernels() -> None:
             from zinc_rt.sim.driver.kfd_queues import compute_node_cwsr
 
             assert compute_node_cwsr(owner.gpus[0]).save_restore_bytes == save
+
+
+@pytest.mark.parametrize(("linux", "heap"), [("6.8", Heap.VRAM), ("6.18", Heap.GTT)])
+def test_kfd_shows_system_memory_as_that_of_an_apu(linux: str, heap: Heap) -> None:
+    with open_machine(chip="strix-halo", linux=linux) as owner:
+        bank = parse_properties(owner.tree.read(f"{NODE}/mem_banks/0/properties"))
+        assert int(bank["size_in_bytes"]) == owner.gpus[0].memory.limit[heap] and bank["heap_type"] == "1"
 
 
 @pytest.mark.parametrize("linux", LINUX_VERSIONS)

@@ -103,7 +103,7 @@ def assert_alive(owner: SimMachine) -> bool:
         return fence.wait_for_value(7)
 
 
-@pytest.mark.parametrize("chip", ["r9700", "gfx1200", "gfx1100", "gfx1151"])
+@pytest.mark.parametrize("chip", ["r9700", "gfx1200", "gfx1100", "gfx1102", "gfx1150", "gfx1151"])
 @pytest.mark.parametrize("linux", ["6.12", "6.18.y", "7.0"])
 def test_fence_completes_on_every_chip_and_kernel(chip: str, linux: str) -> None:
     with simulated_machine(chip=chip, linux=linux) as owner:

@@ -168,6 +168,8 @@ def _make_ips(
 _GFX12_MINIMUM = ChipFirmware(me=2780, pfp=2840, mec=3050, mes=123, mes_kiq=0, sdma=7966358)  # gfx_v12_0.c
 _GFX11_MINIMUM = ChipFirmware(me=2420, pfp=2580, mec=2650, mes=120, mes_kiq=0, sdma=0)  # gfx_v11_0.c
 _GFX12_FIRMWARE = ChipFirmware(me=2850, pfp=2890, mec=3100, mes=0x84, mes_kiq=0x6E, sdma=7966616)
+# An amdgpu_top dump of a Strix Halo; no version of gfx1150 is public, so that chip has the same here.
+_GFX115_FIRMWARE = ChipFirmware(me=32, pfp=50, mec=35, mes=0x88, mes_kiq=0x6F, sdma=18)
 _GFX11_FIRMWARE = ChipFirmware(me=2510, pfp=2610, mec=2700, mes=0x80, mes_kiq=0x6C, sdma=24)
 
 _GFX1201_IPS = _make_ips((12, 0, 1), (7, 0, 1), (6, 3, 1), (7, 0, 0), (4, 1, 0), (7, 0, 0), (14, 0, 3))
@@ -272,6 +274,61 @@ _CHIPS = (
         l2_kib=6144,
         l3_kib=98304,
     ),
+    Chip(  # IP versions from amdgpu_discovery.c; firmware as Navi 31's, whose minima for user queues it shares
+        key="rx7600",
+        name="AMD Radeon RX 7600",
+        gfx="gfx1102",
+        target=110002,
+        device_id=0x7480,
+        pci_rev=0xCF,
+        family=145,
+        gpu_id=40151,
+        cus=32,
+        shader_engines=2,
+        arrays_per_engine=2,
+        vram_bytes=8 * GIB - (16 << 20),
+        vram_width_bits=128,
+        engine_mhz=2655,
+        memory_mhz=2250,
+        vgpr_bytes_per_cu=0x40000,
+        vgpr_bytes_per_cu_old=0x40000,
+        firmware=_GFX11_FIRMWARE,
+        firmware_minimum=_GFX11_MINIMUM,
+        ips=_make_ips((11, 0, 2), (6, 0, 2), (4, 3, 0), (6, 0, 0), (3, 0, 2), (6, 0, 0), (13, 0, 7)),
+        mec_pipes=4,
+        cp_queues=8,
+        l2_kib=2048,
+        l3_kib=32768,
+    ),
+    Chip(
+        key="strix-point",
+        name="AMD Radeon 890M Graphics",
+        gfx="gfx1150",
+        target=110500,
+        device_id=0x150E,
+        pci_rev=0xC1,
+        family=150,
+        gpu_id=33017,
+        cus=16,
+        shader_engines=1,
+        arrays_per_engine=2,
+        vram_bytes=GIB // 2,
+        vram_width_bits=128,
+        engine_mhz=2900,
+        memory_mhz=1000,
+        vgpr_bytes_per_cu=0x40000,
+        vgpr_bytes_per_cu_old=0x40000,
+        firmware=_GFX115_FIRMWARE,
+        firmware_minimum=None,
+        ips=_make_ips((11, 5, 0), (6, 1, 0), (7, 11, 0), (6, 1, 0), (3, 3, 0), (6, 1, 0), (14, 0, 0)),
+        mec_pipes=4,
+        cp_queues=8,
+        l2_kib=2048,
+        l3_kib=0,
+        integrated=True,
+        sdma_engines=1,
+        location_id=0xC400,
+    ),
     Chip(
         key="strix-halo",
         name="AMD Radeon 8060S",
@@ -290,7 +347,7 @@ _CHIPS = (
         memory_mhz=1000,
         vgpr_bytes_per_cu=0x60000,
         vgpr_bytes_per_cu_old=0x40000,
-        firmware=_GFX11_FIRMWARE,
+        firmware=_GFX115_FIRMWARE,
         firmware_minimum=None,
         ips=_make_ips((11, 5, 1), (6, 1, 1), (7, 11, 1), (6, 1, 1), (3, 3, 1), (6, 1, 1), (14, 0, 1)),
         mec_pipes=4,
@@ -304,7 +361,14 @@ _CHIPS = (
 )
 CHIPS: dict[str, Chip] = {row.key: row for row in _CHIPS}
 
-ALIASES = {"gfx1201": "r9700", "gfx1200": "rx9060xt", "gfx1100": "rx7900xtx", "gfx1151": "strix-halo"}
+ALIASES = {
+    "gfx1201": "r9700",
+    "gfx1200": "rx9060xt",
+    "gfx1100": "rx7900xtx",
+    "gfx1102": "rx7600",
+    "gfx1150": "strix-point",
+    "gfx1151": "strix-halo",
+}
 
 
 def find_chip(name: str) -> Chip:

@@ -105,6 +105,8 @@ class SimGpu:
         self.render_minor = 128 + index
         vram_bytes = self.chip.vram_bytes // (2 if injector.on("short-vram") else 1)
         self.memory = GpuMemory(vram_bytes, GTT_BYTES, SMALL_BAR_BYTES if injector.on("small-bar") else vram_bytes)
+        prefers_gtt = chip.integrated and vram_bytes < GTT_BYTES and self.linux.kfd_apu_prefers_gtt
+        self.kfd_vram_heap = Heap.GTT if prefers_gtt else Heap.VRAM  # where KFD allocates VRAM
         self._vram_defects = VramDefects(injector)
         self.doorbell_count = 0
         self.remap_page = SharedStore("mmio remap", PAGE_BYTES)  # dword 0: any store flushes HDP

@@ -30,6 +30,7 @@ class LinuxProfile:
     buffer_validation: bool
     gfx1151_new_table: bool
     cwsr_in_sysfs: bool
+    kfd_apu_prefers_gtt: bool
     sdma_engine_mask_in_sysfs: bool
     queue_reset: bool
     kfd_open_process: bool

@@ -67,6 +67,8 @@ def alloc(call: IoctlCall) -> None:
     heap = next((heap for bit, heap in _DOMAINS if flags & bit), None)
     if heap is None:
         raise OSError(errno.EINVAL, "no domain")
+    if heap is Heap.VRAM:
+        heap = gpu.kfd_vram_heap
     if heap is Heap.DOORBELL and size != DOORBELL_SLICE_BYTES:
         raise OSError(errno.EINVAL, "not the process's slice of doorbells")
     if heap is Heap.MMIO and size != PAGE_BYTES:
@@ -199,7 +201,7 @@ def available_memory(call: IoctlCall) -> None:
     process = call.kfd
     gpu = process.gpu(call.arg["gpu_id"])
     gpu.check_alive()
-    left = gpu.memory.count_available_bytes(Heap.VRAM) - VRAM_RESERVE_BYTES
+    left = gpu.memory.count_available_bytes(gpu.kfd_vram_heap) - VRAM_RESERVE_BYTES
     call.arg["available"] = max(0, left) & ~((1 << 21) - 1)  # whole 2 MiB, as the kernel rounds
 
 

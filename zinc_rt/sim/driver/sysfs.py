@@ -131,6 +131,7 @@ def _make_caches(chip: Chip) -> list[dict[str, int | str]]:
             "sibling_map": ",".join(["1"] * min(chip.cus, 64)),
         }
         for level, kib, line, kind in rows
+        if kib
     ]
 
 
@@ -156,7 +157,7 @@ def _make_link(gpu: SimGpu, source: int, target: int) -> dict[str, int | str]:
 def _make_bank(gpu: SimGpu) -> dict[str, int | str]:
     return {
         "heap_type": 1 if gpu.memory.large_bar else 2,  # HSA_MEM_HEAP_TYPE_FB_PUBLIC, _PRIVATE
-        "size_in_bytes": gpu.memory.limit[Heap.VRAM],
+        "size_in_bytes": gpu.memory.limit[gpu.kfd_vram_heap],
         "flags": 0,
         "width": gpu.chip.vram_width_bits,
         "mem_clk_max": gpu.chip.memory_mhz,

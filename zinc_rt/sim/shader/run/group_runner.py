@@ -137,7 +137,6 @@ def _start_group(module: ir.Module, wave: int) -> ir.Function:
     lds, lds_shadow, scratch = slot.lds, slot.lds_shadow, slot.scratch
     states, state_bytes, template = slot.states, job.state_bytes, job.template
     scratch_wave_bytes, scratch_data_bytes = job.scratch_wave_bytes, job.scratch_data_bytes
-    in_sgprs, id_sgprs = job.ids_in_sgprs, [job.id_sgprs[index] for index in range(4)]
     with b.count(waves) as (index, _):
         wide = index.to(I64)
         state = b.record(STATE, states + wide * state_bytes)
@@ -152,11 +151,14 @@ def _start_group(module: ir.Module, wave: int) -> ir.Function:
         lanes = shape.exec[index]
         state.sgprs[EXEC_LO], state.sgprs[EXEC_HI] = lanes, lanes >> 32
         state.sgprs[TTMP0 + 9], state.sgprs[TTMP0 + 7], state.sgprs[TTMP0 + 8] = ttmp9, ttmp7, index << 25
-        with b.if_(in_sgprs != 0, likely=False):
+        b.copy(b.offset(state.address, STATE.size_bytes), shape.v0.at(wide * wave), 4 * wave)
+    with b.if_(job.ids_in_sgprs != 0, likely=False):
+        id_sgprs = [job.id_sgprs[number] for number in range(4)]
+        with b.count(waves) as (index, _):
+            state = b.record(STATE, states + index.to(I64) * state_bytes)
             position = (index == 0).to(I32) << 31 | index << 20 | waves
             for register, value in zip(id_sgprs, (*ids, position), strict=True):
                 state.sgprs[register] = value
-        b.copy(b.offset(state.address, STATE.size_bytes), shape.v0.at(wide * wave), 4 * wave)
     b.ret_void()
     return b.function
 
