@@ -17,6 +17,7 @@ from zinc_rt.isa.elf import read_elf
 from zinc_rt.isa.loops import find_loops
 from zinc_rt.isa.occupancy import count_waves_by_lds, count_waves_per_simd
 from zinc_rt.isa.report import make_kernel_report
+from zinc_rt.isa.target import CHIPS
 from zinc_rt.kernels.zrt import Zrt, write_zrt
 
 TARGET = target_of("gfx1201", 32)
@@ -104,6 +105,15 @@ def test_kernel_report_matches_hand_count(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_occupancy_is_limited_by_registers(vgprs: int, wave: int, waves: int) -> None:
     assert count_waves_per_simd(vgprs, wave) == waves
+
+
+@pytest.mark.parametrize("chip", [row.name for row in CHIPS])
+def test_occupancy_follows_the_register_file_of_the_chip(chip: str) -> None:
+    """LLVM's values for 100 VGPRs."""
+    large = chip in ("gfx1100", "gfx1101", "gfx1151", "gfx1200", "gfx1201")
+    simd_vgprs = target_of(chip).simd_vgprs
+    waves = tuple(count_waves_per_simd(100, wave, simd_vgprs=simd_vgprs) for wave in (32, 64))
+    assert waves == ((12, 7) if large else (9, 4))
 
 
 @pytest.mark.parametrize(

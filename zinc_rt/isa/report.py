@@ -103,7 +103,7 @@ def make_kernel_report(
         result = effects(instruction, target)
         used |= result.reads | result.writes
     vgprs_used, sgprs_used = (used >> VGPR).bit_length(), (used & SGPRS).bit_length()
-    waves = count_waves_per_simd(vgprs or max(1, vgprs_used), target.wave)
+    waves = count_waves_per_simd(vgprs or max(1, vgprs_used), target.wave, simd_vgprs=target.simd_vgprs)
     if lds_bytes and threads:
         waves = min(waves, count_waves_by_lds(lds_bytes, threads, target.wave))
     inner = tuple(

@@ -62,6 +62,11 @@ class Target:
         return self.generation, int(self.name[-2], 16), int(self.name[-1], 16)
 
     @property
+    def simd_vgprs(self) -> int:
+        """The VGPRs of a SIMD, per lane in wave32. A compute unit has two SIMDs."""
+        return self.vgpr_bytes_per_cu[-1] // (2 * 4 * 32)
+
+    @property
     def isa(self) -> float:
         """The instruction set: 11, 11.5 (with scalar float instructions) or 12, for rows."""
         return 11.5 if not self.is_generic and self.version[:2] == (11, 5) else self.generation
@@ -113,7 +118,7 @@ _ROWS = (
     Target("gfx1201", 12, elf_machine=0x4E, container=1, kernels="gfx1201",
            transfers_per_clock=16, vgpr_bytes_per_cu=_LARGE),  # Navi 48
     Target("gfx11-generic", 11, elf_machine=0x54),
-    Target("gfx12-generic", 12, elf_machine=0x59),
+    Target("gfx12-generic", 12, elf_machine=0x59, vgpr_bytes_per_cu=_LARGE),
 )  # fmt: skip
 TARGETS: dict[str, Target] = {row.name: row for row in _ROWS}
 CHIPS = tuple(row for row in _ROWS if not row.is_generic)
