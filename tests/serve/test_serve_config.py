@@ -65,7 +65,7 @@ def test_all_errors_are_reported_at_once_with_lines() -> None:
 server: {host: 127.0.0.1, porrt: 8080}
 models:
   - {id: m, path: m.gguf, slots: 0}
-  - {id: n, path: 3, kv: {dtype: f16}}
+  - {id: n, path: 3, kv: {dtype: f8}}
 tenants:
   - id: alice
     clas: interactive
@@ -77,7 +77,7 @@ tenants:
     assert config_errors(text) == [
         "f.yaml:1: server.porrt: unknown setting: did you mean port?",
         "f.yaml:3: models.0.slots: 0: expected greater than or equal to 1",
-        "f.yaml:4: models.1.kv.dtype: f16: expected 'f32'",
+        "f.yaml:4: models.1.kv.dtype: f8: expected 'f32', 'f16' or 'q8_0'",
         "f.yaml:4: models.1.path: 3: expected a valid string",
         "f.yaml:7: tenants.0.clas: unknown setting: did you mean class?",
         "f.yaml:8: tenants.0.weight: heavy: expected a valid number, unable to parse string as a number",
