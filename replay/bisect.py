@@ -27,7 +27,7 @@ from zinc_rt.ir.graph import Node
 from zinc_rt.kernels.launch import list_kernel_names
 from zinc_rt.lower import Call, LoweredGraph
 from zinc_rt.replay.bisect_result import BisectResult, FailingNode
-from zinc_rt.replay.run import select_steps
+from zinc_rt.replay.run import find_unequal_output, select_steps
 from zinc_rt.trace.plans import find_plan_differences, require_draws
 from zinc_rt.trace.reader import LogReader
 from zinc_rt.trace.rebuilt import ARENA_SEEN, Opener, RebuiltModel, make_opener, read_value
@@ -98,6 +98,8 @@ class _BisectSearch:
                 break
             before = self.oracle.state(self.oracle.variant(step.graph, step.key))
             right = self.oracle.run(step)
+            if not self.found.recorded and (other := find_unequal_output(step, right)):
+                self.found.recorded = f"step {step.number} had other bits in {other}"
             try:
                 wrong = self.suspect.run(step)
             except Exception as error:
@@ -114,7 +116,9 @@ class _BisectSearch:
                 self._search_step(step, right, before, finding)
                 break
         else:
-            self._add_line(f"all {len(steps)} steps have t_cpu's bits")
+            self._add_line(f"not reproduced: all {len(steps)} steps have t_cpu's bits")
+            if self.found.recorded:
+                self._add_line(f"when it was recorded, {self.found.recorded}")
         self._add_line(f"{difference.replays} replays, at most {difference.allowed} for {nodes} nodes")
         return difference
 

@@ -39,8 +39,9 @@ class FailingNode:
 
 @dataclass(slots=True)
 class BisectResult:
-    """The result of a bisection. `step` is the submission that differs or does not end, -1 if the tier has
-    T-CPU's bits; `cause` is the first symptom: different bits, a finding, an error. `where` is None
+    """The result of a bisection. `step` is the submission that differs or does not end, -1 if the failure is not
+    reproduced: the tier has T-CPU's bits. `recorded`: how the recorded run differed from T-CPU, "" if it did not;
+    `cause` is the first symptom: different bits, a finding, an error. `where` is None
     also if no node of the step could be named. `replays` is the number of replays, `allowed` is 2·log2
     of the nodes that ran."""
 
@@ -50,6 +51,7 @@ class BisectResult:
     cause: str = ""
     replays: int = 0
     allowed: int = 0
+    recorded: str = ""
     lines: list[str] = field(default_factory=list)
     given: dict[str, np.ndarray] = field(default_factory=dict)  # what the node read, by name: for a log of its own
     made: dict[str, np.ndarray] = field(default_factory=dict)  # what T-CPU made of it
@@ -65,7 +67,12 @@ class BisectResult:
         if where is None and self.failed:
             return f"{self.tier}: step {self.step} {self.cause}; no node could be named"
         if where is None:
-            return f"{self.tier}: every step has the bits of t_cpu"
+            how = (
+                f"but {self.recorded} when it was recorded"
+                if self.recorded
+                else "and had them when it was recorded"
+            )
+            return f"{self.tier}: not reproduced: every step has the bits of t_cpu, {how}"
         how = "" if where.tapped else ", only when memory is reused: aliasing, or a missing barrier"
         name = f"{where.op} {where.label} ({where.buffer})"
         return f"{self.tier}: step {where.step}, node {where.node}: {name}{how}"
@@ -73,4 +80,6 @@ class BisectResult:
     def as_dict(self) -> dict[str, Any]:
         if self.where is not None:
             return asdict(self.where)
-        return {"step": self.step, "cause": self.cause} if self.failed else {}
+        if not self.failed:
+            return {"reproduced": False, "recorded": self.recorded}
+        return {"step": self.step, "cause": self.cause}

@@ -360,14 +360,14 @@ def _bisect(arguments: argparse.Namespace, choices: list[Choice], report: Replay
         result = Result(
             f"bisect/{choice.tier}",
             "bisect",
-            "fail" if bisected.failed else "pass",
+            "fail",  # also if it is not reproduced: there was a failure to find
             tier=choice.tier,
             reference="t_cpu",
             reason=bisected.text,
             measure={"replays": bisected.replays, "allowed": bisected.allowed, "simulated": choice.simulated},
             first_bad=bisected.as_dict(),
             cause=bisected.cause,
-            repro=bisect_command(arguments, choice) if bisected.failed else "",
+            repro=bisect_command(arguments, choice),
         )
         if bisected.where is not None and arguments.emit_repro:
             emitted = emit_repro(arguments.log, bisected, arguments.emit_repro, choice, model=arguments.model)

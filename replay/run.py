@@ -133,6 +133,12 @@ def select_steps(tape: Tape, until: int | None, start: int) -> list[RecordedStep
     return [step for step in tape.steps if step.number <= end]
 
 
+def find_unequal_output(step: RecordedStep, variant: Variant) -> str:
+    """Return the first output of a step whose value in `variant` is not the recorded one; "" if all are equal."""
+    unequal = (out for out in step.outputs if hash_value(read_value(variant, out.buffer, step)) != out.sha256)
+    return next((out.label or out.buffer for out in unequal), "")
+
+
 def _compare(outcome: ReplayOutcome, step: RecordedStep, variant: Variant) -> None:
     for output in step.outputs:
         got = hash_value(read_value(variant, output.buffer, step))

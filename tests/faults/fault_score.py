@@ -47,7 +47,7 @@ BLAMED = (
 )
 _SUSPICION = re.compile(r"^suspect\s+(.*)$", re.MULTILINE)
 _BLAME = re.compile(r"^(?:\s+(?:cause|advice)\s+|.*\bnot reached within [\d.]+ s: )(.*)$", re.MULTILINE)
-_FIRST_BAD = re.compile(r"^first bad\s+(.*)$", re.MULTILINE)
+_FIRST_BAD = re.compile(r"^first bad\s+((?!.*rules of its san).*\bnode (?!tokenizer|draws).*)$", re.MULTILINE)
 _UNCOUNTED = re.compile(
     r"\s(?:pass|skip)\s|\bpass$|^(?:progress|device|kernel|firmware|tier|shortcut|reference|pass|PASS)\s"
 )
@@ -110,7 +110,7 @@ def accused_parts(fault: Fault, text: str) -> Iterator[str]:
     for line in _BLAME.findall(text):
         if not is_just(fault, line, BLAMED):
             yield f"cause {line}"
-    places = _FIRST_BAD.findall(text)  # one for each pair of tiers: the place is right if one of them is
+    places = _FIRST_BAD.findall(text)  # nodes, one for each pair of tiers: just if one of them is
     if places and not any(re.search(regex, line) for line in places for regex in (*fault.place, *fault.named)):
         yield f"first bad {places[0]}"
 

@@ -29,12 +29,16 @@ from zinc_rt.backends import registry
 from zinc_rt.backends.base import Finding
 from zinc_rt.backends.cpu.oracle import BoundCall, CpuBackend, CpuExecutable
 from zinc_rt.engine.devices import ORACLE
+from zinc_rt.engine.engine import Engine
 from zinc_rt.exec import Buffer, DeadlineMissed
+from zinc_rt.golden.embedded import FOLDER
 from zinc_rt.lower import Call, LoweredGraph
+from zinc_rt.model.gguf import read_gguf
 from zinc_rt.replay import command
 from zinc_rt.replay.bisect import bisect
 from zinc_rt.replay.one_node_log import emit_repro
 from zinc_rt.replay.run import replay
+from zinc_rt.trace.recorder import record
 
 Change = Callable[[Any], Any]
 
@@ -255,4 +259,18 @@ def test_bisection_dead_end_fails_with_the_observation(  # type: ignore[no-untyp
 
 def test_tier_without_defect_matches_the_oracle(model_logs) -> None:  # type: ignore[no-untyped-def]
     result = bisect(model_logs("qwen3-q"), partial(PlantedBackend, plant=PlantedFault()))
-    assert result.where is None and result.text == "t1: every step has the bits of t_cpu"
+    assert result.where is None and result.text == (
+        "t1: not reproduced: every step has the bits of t_cpu, and had them when it was recorded"
+    )
+    assert result.as_dict() == {"reproduced": False, "recorded": ""}
+
+
+def test_failure_that_is_not_reproduced_names_the_recorded_step(tmp_path: Path) -> None:
+    log = tmp_path / "run.zlog"
+    plant = PlantedFault("attn_out-0", "MATMUL", code=lambda code: lambda *a, **o: -code(*a, **o))
+    backend = PlantedBackend("canonical-1", plant)
+    with Engine(read_gguf(FOLDER / "qwen3-q.gguf"), backend, ctx=32) as engine, record(engine, log):
+        engine.forward([1, 2, 3])
+    result = bisect(log, partial(PlantedBackend, plant=PlantedFault()))
+    assert not result.failed and result.recorded == "step 0 had other bits in request[slot].logits"
+    assert result.text.endswith("but step 0 had other bits in request[slot].logits when it was recorded")

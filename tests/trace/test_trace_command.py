@@ -134,8 +134,8 @@ def test_report_lists_the_comparisons(tmp_path: Path, capsys: pytest.CaptureFixt
     assert replay_command.main([str(path), "--tiers", "t_cpu", "--json", str(tmp_path / "r.json")]) == 0
     report = json.loads((tmp_path / "r.json").read_text())
     assert report["results"][0]["measure"]["outputs"] == 20 and report["verdict"]["status"] == "PASS"
-    assert replay_command.main([str(path), "--bisect"]) == 0
-    assert capsys.readouterr().out.splitlines()[-1] == "PASS      t_cpu: every step has the bits of t_cpu"
+    assert replay_command.main([str(path), "--bisect"]) == 1, "there was no failure to find"
+    assert capsys.readouterr().out.splitlines()[-1].startswith("FAIL      t_cpu: not reproduced: every step has")
 
 
 def test_full_disk_fails_a_recorded_run(capsys: pytest.CaptureFixture[str]) -> None:

@@ -64,7 +64,12 @@ def describe_agreement(groups: Sequence[Sequence[str]]) -> str:
 
 
 def _select_places(evidence: ModelFailures) -> Iterator[CheckResult]:
-    """Return the failure with the most specific place for each pair of a tier and its reference."""
+    """Return the failure with the most specific place for each pair of a tier and its reference. If the host built
+    a wrong step, return only that: the values that follow from it are innocent.
+    """
+    if steps := evidence.of("step"):
+        yield from steps
+        return
     yield evidence.place
     for pair in dict.fromkeys((r.tier, r.reference) for r in evidence.failed):
         mine = [r for r in evidence.failed if (r.tier, r.reference) == pair]
@@ -75,6 +80,8 @@ def _select_places(evidence: ModelFailures) -> Iterator[CheckResult]:
 def _format_position(result: CheckResult) -> str:
     bad, layer = result.first_bad, find_layer(result)
     node = bad.get("node", result.name)
+    if result.kind == "step":
+        return f"{result.tier}: {result.cause}"
     parts = [f"layer {layer}"] if layer else []
     parts.append(f"node {node}" if node not in ("logits", "decode", "greedy") else str(node))
     if kernels := bad.get("kernels"):
