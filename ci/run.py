@@ -19,6 +19,7 @@ Needs Python 3.11 and pip, nothing else: no ensurepip, no compiler, no network b
   clients [NAME]  run third-party clients against a server, each in its own environment (--help)
   differential    run programs on our simulator and on rocjitsu, if that is installed (--help)
   faults [NAME]   plant faults in a copy of the tree and score the diagnoses (--help)
+  mutate          change the product by seed, and count the changes that its commands notice (--help)
   compiled [...]  run kernels of other compilers, and mutants, under lint and sanitizer (--help)
   consan [NAME]   run workloads after Triton's ConSan, and injected faults, under the sanitizer (--help)
   triton-mutants  judge mutants by seed of compiled Triton kernels (--help)
@@ -241,6 +242,8 @@ def command_of(name: str, arguments: list[str], venv: Path = VENV) -> list[list[
         return [[str(PYTHON), str(ROOT / "tests" / "validate" / "judge" / "detection.py"), *arguments]]
     if name == "triton-mutants":
         return [[str(PYTHON), str(ROOT / "tests" / "compiled_corpus" / "triton_mutants.py"), *arguments]]
+    if name == "mutate":
+        return [[str(PYTHON), str(ROOT / "tests" / "faults" / "mutate_command.py"), *arguments]]
     if name == "faults":
         return [[str(PYTHON), str(ROOT / "tests" / "faults" / "faults_command.py"), *arguments]]
     script = BIN / f"zinc-rt-{name}"

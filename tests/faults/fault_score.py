@@ -43,7 +43,7 @@ BLAMED = (
     (r"\bpackets?\b", {"packets", "runtime", "driver"}),
     (r"\b(?:queue|EOP|wptr|rptr|ring|request|struct|ioctl)\b", {"driver", "packets", "runtime"}),
     (r"\b(?:coheren|cache|HDP|write.?back|mapping|mapped|page|fault)", {"driver", "packets", "runtime", "kernel"}),
-    (r"\b(?:shader|wave|code object|LDS|VGPR)", {"kernel", "runtime", "packets"}),
+    (r"\b(?:shader|wave|code object|LDS)", {"kernel", "runtime", "packets"}),
 )
 _SUSPICION = re.compile(r"^suspect\s+(.*)$", re.MULTILINE)
 _BLAME = re.compile(r"^(?:\s+(?:cause|advice)\s+|.*\bnot reached within [\d.]+ s: )(.*)$", re.MULTILINE)

@@ -35,11 +35,9 @@ def run_fault_commands(fault: Fault, tree: Path, *, cache: Path) -> list[Command
     """Run the fault's commands up to the first that fails, then as many of the recommended commands as its row
     requests.
     """
-    folder = tree / "work"
-    folder.mkdir(exist_ok=True)
     result: list[CommandOutput] = []
     for command in fault.run:
-        result.append(_run(fill_placeholders(command, tree), tree, folder, cache))
+        result.append(run_command(fill_placeholders(command, tree), tree, cache))
         if result[-1].exit:
             break
     for _ in range(fault.follow):
@@ -48,7 +46,7 @@ def run_fault_commands(fault: Fault, tree: Path, *, cache: Path) -> list[Command
         advised = next(advised_commands(result), "")
         if not advised:
             break
-        result.extend(_run(part, tree, folder, cache) for part in advised.split(" ; "))
+        result.extend(run_command(part, tree, cache) for part in advised.split(" ; "))
     return result
 
 
@@ -71,7 +69,10 @@ def advised_commands(outputs: list[CommandOutput]) -> Iterator[str]:
                 yield match[1]
 
 
-def _run(command: str, tree: Path, folder: Path, cache: Path) -> CommandOutput:
+def run_command(command: str, tree: Path, cache: Path, *, seconds: float = SECONDS) -> CommandOutput:
+    """Run a command as behind `zinc-rt` with the tree's code, for at most `seconds`."""
+    folder = tree / "work"
+    folder.mkdir(exist_ok=True)
     name, *arguments = shlex.split(command)
     if name == "zinc-rt":
         name, *arguments = arguments
@@ -80,11 +81,11 @@ def _run(command: str, tree: Path, folder: Path, cache: Path) -> CommandOutput:
     argv = [sys.executable, "-m", "zinc_rt.cli", name, *arguments]
     try:
         result = subprocess.run(
-            argv, cwd=folder, env=environment, timeout=SECONDS, check=False,
+            argv, cwd=folder, env=environment, timeout=seconds, check=False,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
         )  # fmt: skip
         code, text = result.returncode, result.stdout.decode("utf-8", "replace")
     except subprocess.TimeoutExpired as late:
         so_far = (late.stdout or b"").decode("utf-8", "replace")
-        code, text = 124, f"{so_far}\n(still running after {SECONDS} s)\n"
+        code, text = 124, f"{so_far}\n(still running after {seconds:g} s)\n"
     return CommandOutput(shlex.join([name, *arguments]), code, text)
