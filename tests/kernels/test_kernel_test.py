@@ -335,3 +335,8 @@ def test_simulator_time_is_not_reported_as_speed(
     assert result["measure"]["bytes"] >= 3 * 4096 and result["measure"]["simulated"]
     assert result["measure"]["bytes_per_second"] is None and result["measure"]["flops_per_second"] is None
     assert "not a speed" in capsys.readouterr().out
+
+
+def test_device_sim_selects_the_simulated_kernels_only() -> None:
+    assert {(side.tier, side.simulated) for side in make_sides("", "sim")} == {("t1", True)}
+    assert "t_cpu_native" in {side.tier for side in make_sides("", "auto")}

@@ -100,15 +100,17 @@ def make_sides(
     oracle: bool = False,
 ) -> list[Side]:
     """Return the sides for the comma-separated tiers `asked`; "" selects one tier for each kernel set except the
-    oracle's own. Without an AMD GPU, a GPU tier is simulated unless `device` is hw. `unusable` is called for a
-    tier that cannot run and was not requested explicitly. Raise UsageError for the oracle unless `oracle`, and the
-    exceptions of choose_tier.
+    oracle's own, and with `device` sim only those that can be simulated. Without an AMD GPU, a GPU tier is
+    simulated unless `device` is hw. `unusable` is called for a tier that cannot run and was not requested
+    explicitly. Raise UsageError for the oracle unless `oracle`, and the exceptions of choose_tier.
     """
     selected: list[Side] = []
     for tiers in [[part.strip()] for part in asked.split(",")] if asked else _group_by_set():
         reasons = []
         for tier in tiers:
             row, named = registry.parse(tier)
+            if device == "sim" and not asked and not row.simulable:
+                continue
             if row.tier == registry.ORACLE and not oracle:
                 raise UsageError(
                     f"--tier {registry.ORACLE}: the oracle cannot be tested against itself",
