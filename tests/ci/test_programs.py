@@ -74,6 +74,23 @@ def test_unknown_findings_fail(
     assert (result.status, result.reason, len(result.findings)) == (status, reason, len(rules))
 
 
+@pytest.mark.parametrize(
+    ("findings", "status"),
+    [
+        ((), "fail"),
+        (("out-of-bounds: x, 0 bytes past the end of hipMalloc of 100 bytes at a.cpp:7 (a.out+0x3)",), "pass"),
+        (("out-of-bounds: x, 0 bytes past the end of hipMalloc of 100 bytes at a.out+0x3",), "fail"),
+        (
+            ("out-of-bounds: x, 0 bytes past the end of hipMalloc of 9 bytes at a.cpp:7 (a.out+0x3)", "race: x"),
+            "fail",
+        ),
+    ],
+)
+def test_planted_overruns_must_be_named(findings: tuple[str, ...], status: str) -> None:
+    result = programs.ProgramResult("hip/planted", "fail", "1 findings", 1.0, findings)
+    assert programs.judge_planted(result).status == status
+
+
 @pytest.mark.rest
 @pytest.mark.parametrize(
     ("script", "status", "reason"),

@@ -57,6 +57,59 @@ def test_report_has_exit_code_findings_by_rule_and_kernel_log(tmp_path: Path) ->
     assert main(["--json", str(report)]) == 2
 
 
+RUNTIME = """
+#include <stdlib.h>
+static size_t last;
+int hipMalloc(void **to, size_t size) { *to = malloc(last = size); return *to ? 0 : 2; }
+int hipFree(void *at) { free(at); return 0; }
+int hipMemGetAddressRange(void **base, size_t *size, void *at) { *base = at; *size = last; return 0; }
+size_t asked(void) { return last; }
+"""
+ALLOCATES = """
+#include <stddef.h>
+#include <stdio.h>
+int hipMalloc(void **, size_t);
+int hipFree(void *);
+int hipMemGetAddressRange(void **, size_t *, void *);
+size_t asked(void);
+int main(void) {
+  void *at, *base; size_t size;
+  hipMalloc(&at, 100);
+  hipMemGetAddressRange(&base, &size, at);
+  printf("%zu %zu %d %d\\n", asked(), size, base == at, hipFree(at));
+}
+"""
+
+
+@needs_cc
+@pytest.mark.rest
+def test_hip_allocations_get_a_red_zone_that_the_program_does_not_see(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for name, text in (("runtime.c", RUNTIME), ("program.c", ALLOCATES)):
+        (tmp_path / name).write_text(text)
+    runtime, built = tmp_path / "libruntime.so", tmp_path / "program"
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", runtime, tmp_path / "runtime.c"], check=True)
+    subprocess.run(["cc", "-o", built, tmp_path / "program.c", runtime, f"-Wl,-rpath,{tmp_path}"], check=True)
+    assert main(["--", str(built)]) == 0
+    assert capfd.readouterr().out == "4196 100 1 0\n"
+
+
+@needs_cc
+@pytest.mark.rest
+def test_code_addresses_get_file_and_line(tmp_path: Path) -> None:
+    if shutil.which("addr2line") is None or shutil.which("nm") is None:
+        pytest.skip("no addr2line or nm (binutils)")
+    source, built = tmp_path / "made.c", tmp_path / "made"
+    source.write_text("int twice(int x) {\n  return 2 * x;\n}\nint main(void) { return twice(0); }\n")
+    subprocess.run(["cc", "-g", "-O0", source, "-o", built], check=True)
+    table = subprocess.run(["nm", built], capture_output=True, text=True, check=True).stdout
+    address = next(int(line.split()[0], 16) for line in table.splitlines() if line.endswith(" T twice"))
+    sentence = f"past the end of hipMalloc of 4 bytes at made+0x{address + 1:x} (twice+0x1), not at other+0x1"
+    expected = f"bytes at made.c:1 (made+0x{address + 1:x}) (twice+0x1), not at other+0x1"
+    assert program.SourceLines(["sh", str(built)]).add_to(sentence).endswith(expected)
+
+
 @pytest.mark.rest
 @needs_cc
 def test_file_contents_are_generated_at_open(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -164,6 +164,19 @@ def test_write_past_end_of_buffer_faults_and_writes_nothing() -> None:
         assert c.gpu_vm.read(end - 4, 4) == bytes(4)
 
 
+def test_allocation_of_a_client_has_bounds_and_the_rest_of_its_buffer_stays_accessible() -> None:
+    with open_client() as c:
+        va = c.alloc(0x10000)["va_addr"]
+        c.driver.announce_allocation(va + 0x2000, 100, 100 + PAGE, "hipMalloc of 100 bytes")
+        ranges = sorted((item.va - va, item.size_bytes) for item in c.gpu_vm.announced)
+        assert ranges == [(0, 0x2000), (0x2000, 100), (0x4000, 0xC000)]
+        assert c.gpu_vm.describe(va + 0x2064).endswith("0 bytes past the end of hipMalloc of 100 bytes")
+        c.driver.announce_allocation(va + 0x20000000, 8, 8, "in no buffer")
+        assert c.machine.allocations == 1
+        c.driver.announce_allocation(va + 0x2000, 0, 0, "")
+        assert c.gpu_vm.announced == ()
+
+
 def test_address_is_described_by_buffer_or_announced_name() -> None:
     with open_client() as c:
         buffer = c.alloc(PAGE)

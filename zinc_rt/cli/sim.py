@@ -11,6 +11,8 @@ from zinc_rt.host import terminal
 from zinc_rt.sim.serve import server
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from zinc_rt.launching.finding_groups import FindingGroup
 
 
@@ -34,7 +36,7 @@ def _run_command(arguments: argparse.Namespace) -> int:
 def _run_program(arguments: argparse.Namespace, words: list[str]) -> int:
     import os
     import sys
-    from dataclasses import asdict, fields
+    from dataclasses import asdict, fields, replace
 
     from zinc_rt.cli.report import Report, Result
     from zinc_rt.host.errors import UsageError
@@ -42,7 +44,7 @@ def _run_program(arguments: argparse.Namespace, words: list[str]) -> int:
     from zinc_rt.launching.finding_groups import count_rules, group_findings
     from zinc_rt.sim.machine_options import MachineOptions
     from zinc_rt.sim.serve.client import SimClient
-    from zinc_rt.sim.serve.program import run_program
+    from zinc_rt.sim.serve.program import SourceLines, run_program
 
     if not words:
         raise UsageError("no program after --")
@@ -54,20 +56,33 @@ def _run_program(arguments: argparse.Namespace, words: list[str]) -> int:
     client = SimClient(name=f"program-{os.getpid()}-{os.urandom(4).hex()}", **options)
     try:
         code = run_program(words, client, stdout=choose_output_stream(arguments))
-        groups = group_findings(client.findings())
+        lines = SourceLines(words)
+        groups = tuple(
+            replace(group, first=lines.add_to(group.first)) for group in group_findings(client.findings())
+        )
+        bounds = "allocations" if client.count_allocations() else "pages"
         report.device = {"simulated": True, **client.device}
         report.details = {
             "exit_code": code,
+            "bounds": bounds,
             "findings": [asdict(group) for group in groups],
             "dmesg": client.dmesg(),
         }
         reason = "; ".join(f"{count} x {rule}" for rule, count in count_rules(groups).items())
         report.results.append(Result(words[0], "program", "fail" if code else "pass", reason=reason))
         show(groups, sys.stderr)
+        if bounds == "pages" and has_dispatched(client.consulted()[1]):
+            text = "zinc-rt sim: bounds by pages only: only allocations of HIP and HSA are known to the byte"
+            terminal.show(text, out=sys.stderr)
         finish_report(report, arguments)
         return code
     finally:
         client.close_all()
+
+
+def has_dispatched(marks: Iterable[str]) -> bool:
+    """Return whether a device ran kernels, by its marks."""
+    return any(mark.startswith(("packet DISPATCH_", "aql KERNEL_DISPATCH")) for mark in marks)
 
 
 SHOWN_OF_RULE = 8  # places

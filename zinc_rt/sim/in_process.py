@@ -103,6 +103,16 @@ class SimDriver:
             for file in self.process.list_drm_files():
                 file.vm.announce_all(rows)
 
+    def announce_allocation(self, va: int, size_bytes: int, room_bytes: int, name: str) -> None:
+        """Announce an allocation of a client that does not know this device (GpuVm.announce_allocation); size 0
+        withdraws it."""
+        with self.machine.lock:
+            for file in self.process.list_drm_files():
+                if size_bytes:
+                    self.machine.allocations += file.vm.announce_allocation(va, size_bytes, room_bytes, name)
+                else:
+                    file.vm.withdraw_allocation(va)
+
     def discard(self, va: int, size_bytes: int) -> None:
         """Mark these bytes as uninitialised, except where the host maps them."""
         with self.machine.lock:

@@ -148,6 +148,7 @@ class SimMachine:
             for index in range(len(model.chips))
         ]
         self.tree = FileTree(self)
+        self.allocations = 0  # announced by clients that do not know this device
         self.closed = False
 
     @property

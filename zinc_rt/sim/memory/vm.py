@@ -91,6 +91,10 @@ class GpuVm:
         self._keeps_code = keeps_code
         self._icache: dict[int, bytes] = {}  # page number: as first fetched
         self._announced: dict[tuple[int, str], AnnouncedRange] = {}  # by address and name, the latest last
+        self._allocations: dict[int, AnnouncedRange] = {}  # by address: of clients that do not know this device
+        self._rooms: dict[int, int] = {}  # of these: the bytes that belong to no other
+        self._all_announced: tuple[AnnouncedRange, ...] = ()
+        self._all_announced_at = -1
         self._described: dict[int, str] = {}
         self._described_at = 0
         self._freed: deque[NamedRange] = deque(maxlen=FREED_KEPT)
@@ -145,6 +149,8 @@ class GpuVm:
 
     def _forget_names(self, start: int, end: int) -> None:
         """Drop the announced names in the range, because its next mapping has new names."""
+        for va in [va for va in self._allocations if start <= va < end]:
+            self.withdraw_allocation(va)
         for key in [key for key, item in self._announced.items() if start <= item.va < end]:
             gone = self._announced.pop(key)
             self._freed.append(NamedRange(gone.va, gone.va + gone.size_bytes, gone.name))
@@ -152,6 +158,7 @@ class GpuVm:
     def clear(self) -> list[VmSpan]:
         spans, self._table = list(self._table.spans), _Table()
         self._announced.clear()
+        self._allocations.clear()
         self.version += 1
         self._icache.clear()
         return spans
@@ -199,6 +206,25 @@ class GpuVm:
                 self._remove_ranges([key for key in self._announced if key[0] == va])
         self.version += 1
 
+    def announce_allocation(self, va: int, size_bytes: int, room_bytes: int, name: str) -> bool:
+        """Announce an allocation of a client that does not know this device. The bytes after it, up to the end of
+        the page of the last of `room_bytes`, belong to no allocation. The rest of the buffer stays accessible: the
+        client's libraries may use it. Return whether the address is mapped here."""
+        if self.find_span(va) is None:
+            return False
+        self._allocations[va] = AnnouncedRange(va, size_bytes, name)
+        self._rooms[va] = room_bytes
+        self.version += 1
+        return True
+
+    def withdraw_allocation(self, va: int) -> None:
+        """Withdraw an allocation that was freed. Its bytes count as uninitialised."""
+        gone = self._allocations.pop(va, None)
+        if gone is not None:
+            self._freed.append(NamedRange(gone.va, gone.va + gone.size_bytes, gone.name))
+            self._forget(gone.va, gone.va + gone.size_bytes)
+            self.version += 1
+
     def _remove_ranges(self, keys: list[tuple[int, str]]) -> None:
         gone = [self._announced.pop(key) for key in keys]
         for item in gone:
@@ -242,7 +268,27 @@ class GpuVm:
 
     @property
     def announced(self) -> tuple[AnnouncedRange, ...]:
-        return tuple(self._announced.values())
+        """Return the ranges that accesses must stay in, in a buffer with at least one of them."""
+        if not self._allocations:
+            return tuple(self._announced.values())
+        if self._all_announced_at != self.version:
+            self._all_announced = (*self._list_named(), *self._list_rest())
+            self._all_announced_at = self.version
+        return self._all_announced
+
+    def _list_named(self) -> list[AnnouncedRange]:
+        return [*self._announced.values(), *self._allocations.values()]
+
+    def _list_rest(self) -> Iterator[AnnouncedRange]:
+        """Return the parts of buffers with allocations that belong to none of them."""
+        rooms = [
+            AnnouncedRange(va, -(-(va + self._rooms[va]) // PAGE_BYTES) * PAGE_BYTES - va, item.name)
+            for va, item in self._allocations.items()
+        ]
+        for span in self._table.spans:
+            inside = [room for room in rooms if span.start <= room.va < span.end]
+            for start, end in _subtract_ranges(span.start, span.end, inside) if inside else ():
+                yield AnnouncedRange(start, end - start, f"rest of {span.bo.name}")
 
     # --- the hardware's side: AddressSpace ---
 
@@ -319,7 +365,7 @@ class GpuVm:
         return known
 
     def _describe(self, va: int) -> str:
-        inside = [item for item in self._announced.values() if item.va <= va < item.va + item.size_bytes]
+        inside = [item for item in self._list_named() if item.va <= va < item.va + item.size_bytes]
         if inside:
             smallest = min(inside, key=lambda item: item.size_bytes)
             return f"{smallest.name}+0x{va - smallest.va:x}"
@@ -332,7 +378,7 @@ class GpuVm:
         if self.find_span(va) is not None:
             return self.describe(va)
         live = [NamedRange(span.start, span.end, span.bo.name) for span in self._table.spans]
-        live += [NamedRange(item.va, item.va + item.size_bytes, item.name) for item in self._announced.values()]
+        live += [NamedRange(item.va, item.va + item.size_bytes, item.name) for item in self._list_named()]
         return describe_neighbours(va, live, self._freed)
 
     def _find_nearest_range(self, span: VmSpan, va: int) -> str:
@@ -341,7 +387,7 @@ class GpuVm:
             (va - item.va - item.size_bytes, item.name, "past the end of")
             if va > item.va
             else (item.va - va, item.name, "before")
-            for item in self._announced.values()
+            for item in self._list_named()
             if item.va < span.end and item.va + item.size_bytes > span.start
         ]
         if not distances:

@@ -367,6 +367,10 @@ class SimClient:
         """Return the last thousand lines of the kernel log."""
         return list(self._ask_checked({"op": "findings"}).header["dmesg"])
 
+    def count_allocations(self) -> int:
+        """Return how many allocations of HIP and of the HSA runtime the programs of this device made."""
+        return int(self._ask_checked({"op": "findings"}).header["allocations"])
+
     def consulted(self, since: int = 0) -> tuple[int, list[str]]:
         answer = self._ask_checked({"op": "consulted", "since": since}).header
         return int(answer["period"]), list(answer["marks"])

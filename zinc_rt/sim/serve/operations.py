@@ -141,6 +141,11 @@ def _answer_announce(session: ClientSession, message: WireMessage) -> None:
     session.driver.announce_all([(int(va), int(size), str(name)) for va, size, name in message.header["rows"]])
 
 
+def _answer_allocated(session: ClientSession, message: WireMessage) -> None:
+    va, size, room = (int(message.header[name]) for name in ("va", "size", "room"))
+    session.driver.announce_allocation(va, size, room, str(message.header["name"]))
+
+
 def _answer_precompile(session: ClientSession, message: WireMessage) -> None:
     rows = message.header["kernels"]
     session.driver.precompile([KernelToCompile(**{**row, "threads": tuple(row["threads"])}) for row in rows])
@@ -151,7 +156,9 @@ def _answer_findings(session: ClientSession, message: WireMessage) -> dict[str, 
     result, since = session.driver.findings(), int(message.header.get("since", 0))
     part = result[since : since + FINDINGS_A_MESSAGE]
     rows = [{**asdict(item), "severity": item.severity.value} for item in part]
-    return {"findings": rows, "count": len(result), "dmesg": session.machine.dmesg[-1000:]}
+    machine = session.machine
+    about = {"dmesg": machine.dmesg[-1000:], "allocations": machine.allocations}
+    return {"findings": rows, "count": len(result), **about}
 
 
 def _answer_coverage(session: ClientSession, message: WireMessage) -> dict[str, Any]:
@@ -183,6 +190,8 @@ OPERATIONS: Mapping[str, Callable[[ClientSession, WireMessage], WireMessage | di
     "read_file": lambda s, m: WireMessage({}, s.driver.read_file(str(m.header["path"]))),
     "list_dir": lambda s, m: {"names": s.driver.list_dir(str(m.header["path"]))},
     "announce": _answer_announce,
+    "allocated": _answer_allocated,
+    "freed": lambda s, m: s.driver.announce_allocation(int(m.header["va"]), 0, 0, ""),
     "precompile": _answer_precompile,
     "findings": _answer_findings,
     "consulted": _answer_coverage,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -85,6 +86,31 @@ def run_program(words: Sequence[str], client: SimClient, *, stdout: TextIO | Non
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return code if code >= 0 else 128 - code
+
+
+class SourceLines:
+    """Adds FILE:LINE to code addresses in sentences, if addr2line and the program's debug information exist."""
+
+    PLACE = re.compile(r"(?<= at )([^ ()]+)\+0x([0-9a-f]+)")
+
+    def __init__(self, words: Sequence[str]) -> None:
+        self._files = {Path(word).name: word for word in words if Path(word).is_file()}
+        self._tool = shutil.which("addr2line")
+        self._known: dict[str, str] = {}
+
+    def add_to(self, sentence: str) -> str:
+        return self.PLACE.sub(lambda match: self._known.get(match[0]) or self._look_up(match), sentence)
+
+    def _look_up(self, match: re.Match[str]) -> str:
+        text, file = match[0], self._files.get(match[1])
+        if self._tool is not None and file is not None:
+            address = hex(int(match[2], 16) - 1)  # of the call, not of the instruction after it
+            line = [self._tool, "-e", file, address]
+            done = subprocess.run(line, capture_output=True, text=True, check=False).stdout.strip()
+            if done and not done.startswith("??"):
+                text = f"{Path(done.partition(' ')[0]).name} ({match[0]})"
+        self._known[match[0]] = text
+        return text
 
 
 class _ForwardedSignals:

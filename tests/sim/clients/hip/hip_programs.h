@@ -29,7 +29,7 @@ struct HipProgram {
   const char *name;
   void (*body)();
 };
-extern const HipProgram memory_programs[], kernel_programs[], stream_programs[], hsa_programs[];
+extern const HipProgram memory_programs[], kernel_programs[], stream_programs[], hsa_programs[], planted_programs[];
 
 // The code object of `source` for the chip `target` (gfx1201). Ends the process if it does not compile.
 std::vector<char> compile(const char *source, const std::string &target);

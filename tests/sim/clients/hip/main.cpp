@@ -35,11 +35,11 @@ hipFunction_t kernel(const char *source, const char *name, hipModule_t *module) 
 
 int main(int count, char **names) {
   int ran = 0;
-  for (const HipProgram *table : {memory_programs, kernel_programs, stream_programs, hsa_programs})
+  for (const HipProgram *table : {memory_programs, kernel_programs, stream_programs, hsa_programs, planted_programs})
     for (const HipProgram *item = table; item->name; item++) {
-      bool chosen = count == 1;
+      bool chosen = count == 1 && table != planted_programs;
       for (int i = 1; i < count; i++) chosen |= !std::strcmp(names[i], item->name);
-      if (count == 2 && !std::strcmp(names[1], "--list")) std::puts(item->name);
+      if (count == 2 && !std::strcmp(names[1], table == planted_programs ? "--planted" : "--list")) std::puts(item->name);
       if (!chosen) continue;
       item->body();
       if (table != hsa_programs) HIP(hipDeviceSynchronize());

@@ -4,6 +4,7 @@
 //   paths.c          names below /sys and /dev: a copy of the device's files in ZINC_RT_SIM_ROOT
 //   device_files.c   open, close, duplicates, ioctl: files of ours that stand for the device's
 //   mappings.c       mmap and munmap of device files, USERPTR's pages
+//   allocations.c    allocations of HIP and of the HSA runtime: their bounds
 //   processes.c      fork, vfork, exec: who is a process at the device
 //   symbols.c        programs that look functions up (dlsym) or make system calls by number (syscall)
 #pragma once
@@ -38,6 +39,7 @@ enum { NOT_OURS = -1, DEAD = -2 };  // `device()`: no file of the device's; one 
 HIDDEN extern pthread_mutex_t state_lock;
 
 HIDDEN void *next_symbol(const char *name);
+HIDDEN void *symbol_of(void *library, const char *name);
 HIDDEN void refuse(const char *what);
 
 // One request: header in JSON, body, a file descriptor or -1. The answer's header in `answer`; its body, as far as it
@@ -63,6 +65,8 @@ HIDDEN int open_device(const char *path, int flags);
 HIDDEN int device_node(int fd, struct stat *about);
 HIDDEN void files_begin_anew(void);
 HIDDEN void find_inherited_files(void);
+
+HIDDEN void *find_allocator(const char *name, void *found);
 
 HIDDEN void maps_begin_anew(void);
 HIDDEN int share_pages(uint64_t address, uint64_t size, uint64_t *start, uint64_t *length, uint64_t *offset);

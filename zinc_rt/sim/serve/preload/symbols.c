@@ -13,7 +13,8 @@ static look_up *real_look_up(void) {
   return found;
 }
 
-void *next_symbol(const char *name) { return real_look_up()(RTLD_NEXT, name); }
+void *symbol_of(void *library, const char *name) { return real_look_up()(library, name); }
+void *next_symbol(const char *name) { return symbol_of(RTLD_NEXT, name); }
 
 #define ROW(name) {#name, (void *)name}
 static const struct { const char *name; void *ours; } symbols[] = {
@@ -27,7 +28,7 @@ void *dlsym(void *handle, const char *name) {
   void *found = real_look_up()(handle, name);
   for (size_t i = 0; found && i < sizeof symbols / sizeof *symbols; i++)
     if (!strcmp(name, symbols[i].name)) return found == next_symbol(name) ? symbols[i].ours : found;
-  return found;
+  return found ? find_allocator(name, found) : found;
 }
 
 long syscall(long call, ...) {
