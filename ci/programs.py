@@ -54,12 +54,6 @@ PROGRAMS = (
         r"deviceName += .*GFX1201",
     ),
     PackagedProgram("clinfo", ("clinfo", "rocm-opencl-icd"), ("usr/bin/clinfo",), r"gfx1201"),
-    PackagedProgram(
-        "llama-ops",
-        ("llama.cpp-tests", "libggml0-backend-vulkan", "mesa-vulkan-drivers"),
-        ("usr/libexec/x86_64-linux-gnu/ggml/test-backend-ops", "test", "-b", "Vulkan0", "-o", "ADD"),
-        r"Backend Vulkan0: .*OK",
-    ),
     PackagedProgram("hip", HIP_PACKAGES, ("hip_programs",), r"^ok "),
 )
 
@@ -158,12 +152,6 @@ class PackageFolder:
 
     def environment(self) -> dict[str, str]:
         libraries = {"OCL_ICD_VENDORS": str(self.root / "etc/OpenCL/vendors")}
-        for backend in (self.libraries / "ggml/backends0").glob(
-            "*.so"
-        ):  # ggml looks beside the program, the loader
-            link = self.libraries / backend.name
-            if not link.is_symlink():
-                link.symlink_to(backend.relative_to(self.libraries))
         drivers = sorted((self.root / "usr/share/vulkan/icd.d").glob("radeon_icd*.json"))
         if not drivers:
             return libraries

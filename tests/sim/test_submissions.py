@@ -14,6 +14,7 @@ import pytest
 from sim.device import open_machine
 from sim.test_user_queues import LATER, PAGE, RenderClient
 
+from zinc_rt.kmd.uapi import amdgpu as uapi
 from zinc_rt.kmd.uapi import drm
 from zinc_rt.kmd.uapi.host_memory import HostArray, make_u32_array
 from zinc_rt.pm4.generation import Generation
@@ -437,3 +438,45 @@ def test_metadata_of_buffers_and_waits_for_them() -> None:
         client.submit(client.ib(client.write(6)), (amdgpu.AMDGPU_CHUNK_ID_BO_HANDLES, bytes(row.raw)))
         idle = client.command(amdgpu.IOCTL_GEM_WAIT_IDLE, handle=client.data, timeout=LATER)
         assert idle["status"] == 0 and client.value() == 6
+
+
+@pytest.mark.parametrize(
+    ("inject", "expected", "later"),
+    [
+        ("lost-doorbell@1", errno.ETIME, errno.ECANCELED),  # a ring that hangs: reset at the time-out
+        ("no-interrupt@1", errno.ETIME, errno.ECANCELED),
+        ("no-reset", 0, 0),  # nothing hangs, so nothing is reset
+    ],
+)
+def test_injected_faults_of_a_ring(inject: str, expected: int, later: int) -> None:
+    with running_client(inject, time_scale=0.002) as client:
+        number = client.submit(client.ib(client.write(4)))
+        if not expected:
+            assert client.wait(number) == 0 and client.value() == 4
+            return
+        with pytest.raises(OSError) as caught:
+            client.wait(number)
+        assert caught.value.errno == expected
+        assert client.fails(amdgpu.IOCTL_CS, **client.arguments(client.ib(client.write(5)))) == later
+
+
+def test_failed_reset_loses_the_gpu() -> None:
+    with running_client("no-reset", time_scale=0.002) as client:
+        after = client.arguments(client.ib(client.write(5)))
+        number = client.submit(client.ib(WriteData(0x7700_0000, (1,))))
+        with pytest.raises(OSError) as caught:
+            client.wait(number)
+        assert caught.value.errno == errno.ETIME
+        deadline = time.monotonic() + 10
+        while not client.gpu.gone and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert client.fails(amdgpu.IOCTL_CS, **after) == errno.ENODEV
+
+
+def test_allocation_without_memory_fails_by_name() -> None:
+    with running_client("out-of-memory@2") as client:  # the client's data was the first
+        assert (
+            client.errno(uapi.IOCTL_GEM_CREATE, bo_size=PAGE, domains=amdgpu.AMDGPU_GEM_DOMAIN_GTT) == errno.ENOMEM
+        )
+        number = client.submit(client.ib(client.write(2)))
+        assert client.wait(number) == 0 and client.value() == 2
