@@ -200,7 +200,7 @@ def test_probes_are_ordered_by_dependencies() -> None:
 
 def test_every_listed_probe_is_complete() -> None:
     ids = {probe.id for probe in PROBES}
-    assert ids == {f"P{number:02}" for number in range(1, 57)}
+    assert ids == {f"P{number:02}" for number in range(1, 58)}
     for item in PROBES:
         assert item.title and item.proves and item.passes_when and item.tiers, item.id
         assert all(row.cause and row.advice for row in item.signatures), item.id
