@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 import numpy as np
 
 from zinc_rt.host.errors import UnsupportedError, UsageError
-from zinc_rt.ir.dtypes import count_row_bytes
+from zinc_rt.ir.dtypes import count_row_bytes, find_array_layout
 from zinc_rt.ir.op import OPS, Port
 from zinc_rt.kernels.cases import Case, Operand
 from zinc_rt.kernels.sets import KernelSet
@@ -98,7 +98,11 @@ def _make_empty_operand(case: Case, port: Port) -> Operand:
 
 
 def _make_array(case: Case, port: Port) -> np.ndarray:
-    array = np.empty(case.shape(port), np.int32 if port.kind == "index" else np.float32)
+    rows, *columns = case.shape(port)
+    if port.kind == "cache":
+        kind, inner = find_array_layout(case.kv, tuple(columns))
+        return np.empty((rows, *inner), kind)
+    array = np.empty((rows, *columns), np.int32 if port.kind == "index" else np.float32)
     if port.name == "sequence":
         array = np.sort(np.arange(array.size, dtype=np.int32) % case.dims["S"])
     return array

@@ -1,5 +1,6 @@
 // The vector functions under test, over arrays: test_native_functions.py compiles it with the kernels' own flags.
 #include "../../../zinc_rt/kernels/native/include/activations.h"
+#include "../../../zinc_rt/kernels/native/include/kv.h"
 
 #define EXPORT __attribute__((visibility("default")))
 
@@ -13,6 +14,13 @@ INLINE f32x16 rsqrt16(f32x16 x) {
     return y;
 }
 
+INLINE f32x16 half16(f32x16 x) {
+    uint16_t halves[16];
+    store_halves16(halves, x);
+    return halves16(halves);
+}
+
+EXPORT void test_half(const float *x, float *y, uint32_t n) { each(x, y, n, half16); }
 EXPORT void test_exp(const float *x, float *y, uint32_t n) { each(x, y, n, exp16); }
 EXPORT void test_log(const float *x, float *y, uint32_t n) { each(x, y, n, log16); }
 EXPORT void test_sigmoid(const float *x, float *y, uint32_t n) { each(x, y, n, sigmoid16); }

@@ -17,6 +17,12 @@ from zinc_rt.host.errors import UnsupportedError
 from zinc_rt.kernels.native import build
 from zinc_rt.kernels.reference.arithmetic import activations, exp_log
 
+
+@np.errstate(all="ignore")
+def round_to_half(x: np.ndarray) -> np.ndarray:
+    return x.astype(np.float16).astype(np.float32)
+
+
 WANTED: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "exp": exp_log.exp,
     "log": exp_log.log,
@@ -26,6 +32,7 @@ WANTED: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "gelu": activations.gelu,
     "softplus": activations.softplus,
     "rsqrt": activations.rsqrt,
+    "half": round_to_half,
 }
 BLOCK = 1 << 20
 
@@ -53,8 +60,11 @@ def call_function(library: ctypes.CDLL, name: str, x: np.ndarray) -> np.ndarray:
 
 
 def values_of_every_exponent() -> np.ndarray:
-    """Both signs and all 256 exponents, with mantissas at both ends and in the middle."""
-    mantissas = np.array([0, 1, 2, 3, 0x3504F2, 0x3504F3, 0x3504F4, 0x400000, 0x7FFFFE, 0x7FFFFF], np.uint32)
+    """Both signs and all 256 exponents, with mantissas at both ends, in the middle, and around ties of halves."""
+    ties = [0xFFF, 0x1000, 0x1001, 0x2FFF, 0x3000, 0x3001, 0x7FEFFF, 0x7FF000]
+    mantissas = np.array(
+        [*ties, 0, 1, 2, 3, 0x3504F2, 0x3504F3, 0x3504F4, 0x400000, 0x7FFFFE, 0x7FFFFF], np.uint32
+    )
     bits = np.arange(512, dtype=np.uint32)[:, None] << 23 | mantissas
     return bits.reshape(-1).view(np.float32)
 

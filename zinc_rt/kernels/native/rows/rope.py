@@ -34,15 +34,13 @@ def find_cache_type(graph: OpGraph, cache: str) -> int:
 
 def check_head_blocks(node: Node, graph: OpGraph) -> str | None:
     """Return why the heads of a cache are not whole blocks of its type, or too wide to be rounded."""
-    dims = {
-        name: int(node.attrs[name]) for name in ("head_dim", "value_dim", "latent", "rope") if name in node.attrs
-    }
-    dtypes = {
-        graph.buffers[n].dtype for p, n in zip(OPS[node.op].inputs, node.inputs, strict=False) if p.kind == "cache"
-    }
-    for dtype in dtypes - {ACTIVATION}:
-        for name, dim in dims.items():
-            elements, _ = find_block(dtype)
+    ports = zip(OPS[node.op].inputs, node.inputs, strict=False)
+    dtypes = {graph.buffers[name].dtype for port, name in ports if port.kind == "cache"}
+    names = ("latent", "rope") if node.op is Op.MLA_FLASH_ATTN else ("head_dim", "value_dim")
+    for dtype in sorted(dtypes - {ACTIVATION}):
+        elements, _ = find_block(dtype)
+        for name in names:
+            dim = int(node.attrs.get(name, elements))
             if dim % elements or dim > WIDEST_HEAD:
                 return f"{name} is {dim}; a {dtype} cache needs a multiple of {elements} up to {WIDEST_HEAD}"
     if len(dtypes) > 1 and node.op is Op.MLA_FLASH_ATTN:
