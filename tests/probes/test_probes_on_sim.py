@@ -27,7 +27,6 @@ SLOW = {"P56"}  # ten thousand fences: once, on t1
 FINDINGS = {  # of probes whose waves still run when their queue goes, or that read without a flush
     "P41": "stale-hdp",
     "P45": "still-running",
-    "P55": "still-running",
 }
 SHADER_PROBES = {f"P{number}" for number in (*range(32, 42), 43, 47, 54, 57)}
 
