@@ -113,7 +113,9 @@ def test_code_object_provides_its_limits(tmp_path: Path, capsys: pytest.CaptureF
     path.write_bytes(build_code_object(64, 2))
     result = read_descriptors(path.read_bytes(), "k.o")
     assert set(result) == {kernel.name for kernel in compile_kernels(64, 2) if is_kernel(kernel)}
-    assert result["scale"] == KernelDescriptorEntry(vgprs=4, wave=64, user_sgprs=2, lds_bytes=0, scratch_bytes=0)
+    assert result["scale"] == KernelDescriptorEntry(
+        vgprs=4, wave=64, user_sgprs=2, workgroup_ids=1, lds_bytes=0, scratch_bytes=0
+    )
     assert result["histogram"].lds_bytes == 1024 and result["scratch"].scratch_bytes >= 256
     assert main(["lint", str(path)]) == 0
     assert capsys.readouterr().out == f"PASS  {len(result) + 1} kernels, no finding\n"

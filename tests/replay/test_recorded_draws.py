@@ -423,8 +423,8 @@ def plan_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     """The scheduler plans a decode one position too far."""
     plan_decodes = planning._plan_decodes
 
-    def fill_changed(s: Any, plan: StepPlan, decodes: Any) -> None:
-        plan_decodes(s, plan, decodes)
+    def fill_changed(s: Any, plan: StepPlan, decodes: Any, drafts: Any) -> None:
+        plan_decodes(s, plan, decodes, drafts)
         if plan.number == 4:
             plan.position[: plan.decodes] += 1
 

@@ -107,7 +107,7 @@ def test_code_addresses_get_file_and_line(tmp_path: Path) -> None:
     address = next(int(line.split()[0], 16) for line in table.splitlines() if line.endswith(" T twice"))
     sentence = f"past the end of hipMalloc of 4 bytes at made+0x{address + 1:x} (twice+0x1), not at other+0x1"
     expected = f"bytes at made.c:1 (made+0x{address + 1:x}) (twice+0x1), not at other+0x1"
-    assert program.SourceLines(["sh", str(built)]).add_to(sentence).endswith(expected)
+    assert program.AddressNames(["sh", str(built)]).add_to(sentence).endswith(expected)
 
 
 @pytest.mark.rest

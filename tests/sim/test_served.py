@@ -291,7 +291,9 @@ def test_listing_names_every_row() -> None:
 @pytest.mark.rest
 def test_findings_exceeding_one_message_are_split() -> None:
     result = [DeviceFinding(Severity.FINDING, "alignment", 0, number, "x" * 300) for number in range(60_000)]
-    session = SimpleNamespace(driver=SimpleNamespace(findings=lambda: result), machine=SimpleNamespace(dmesg=[]))
+    session = SimpleNamespace(
+        driver=SimpleNamespace(findings=lambda: result), machine=SimpleNamespace(dmesg=[], allocations=0)
+    )
 
     def check_answer(header: dict[str, object]) -> WireMessage:
         answered = operations.answer(cast(ClientSession, session), WireMessage(header))

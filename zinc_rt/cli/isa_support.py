@@ -12,9 +12,9 @@ from zinc_rt.host.terminal import Column, Table
 from zinc_rt.isa.target import DEFAULT_ARCH
 
 if TYPE_CHECKING:
+    from zinc_rt.isa.target import Target
     from zinc_rt.sim.shader.translate.evidence import InstructionSupport
 
-_OTHER_CHIPS = ("gfx1100", "gfx1151")  # that docs/support.md lists after the default chip
 EXAMPLES = """\
 Classes of instructions: manual, ieee and captured are exact; of assumed ones at least one case is this project's
 reading of the guide; approximate ones are rounded correctly here, while hardware may differ by 1 ULP. Refused ones
@@ -141,11 +141,24 @@ def build_page(arch: str) -> str:
         "gfx1100 to gfx1103 execute one set of instructions, gfx1150 to gfx1152 also scalar floats. No result was",
         "captured on these chips: what is captured on gfx1201 is assumed here.",
     ]
-    for other in _OTHER_CHIPS:
-        table = make_matrix(rows := list_support(target_of(other)))
+    for other in _list_other_chips():
+        table = make_matrix(rows := list_support(other))
         cells = [[str(cell) for cell in row] for row in table.rows]
-        lines += ["", f"### {other}", "", *format_github(columns, [name != "encoding" for name in columns], cells)]
+        lines += [
+            "",
+            f"### {other.name}",
+            "",
+            *format_github(columns, [name != "encoding" for name in columns], cells),
+        ]
         lines += ["", "| encoding | refused because of | instructions |", "|---|---|---|"]
         for (encoding, reason), names in list_refusals(rows).items():
             lines.append(f"| {encoding} | {reason} | {' '.join(f'`{name}`' for name in names)} |")
     return "\n".join(lines) + "\n"
+
+
+def _list_other_chips() -> list[Target]:
+    """Return a chip that has containers for each instruction set other than the default chip's."""
+    from zinc_rt.isa.target import CHIPS, make_default_target
+
+    others = [chip for chip in CHIPS if chip.container and chip.isa != make_default_target().isa]
+    return list({chip.isa: chip for chip in others}.values())

@@ -44,7 +44,7 @@ def _run_program(arguments: argparse.Namespace, words: list[str]) -> int:
     from zinc_rt.launching.finding_groups import count_rules, group_findings
     from zinc_rt.sim.machine_options import MachineOptions
     from zinc_rt.sim.serve.client import SimClient
-    from zinc_rt.sim.serve.program import SourceLines, run_program
+    from zinc_rt.sim.serve.program import AddressNames, run_program
 
     if not words:
         raise UsageError("no program after --")
@@ -56,7 +56,7 @@ def _run_program(arguments: argparse.Namespace, words: list[str]) -> int:
     client = SimClient(name=f"program-{os.getpid()}-{os.urandom(4).hex()}", **options)
     try:
         code = run_program(words, client, stdout=choose_output_stream(arguments))
-        lines = SourceLines(words)
+        lines = AddressNames(words)
         groups = tuple(
             replace(group, first=lines.add_to(group.first)) for group in group_findings(client.findings())
         )

@@ -21,7 +21,7 @@ NO_SIGNALED = (1 << 32) - 1
 
 
 @dataclass(slots=True)
-class Submission:
+class JobChunks:
     """The chunks of one AMDGPU_CS, as far as they have been read."""
 
     context: DrmContext
@@ -40,7 +40,7 @@ def submit(call: IoctlCall) -> None:
     with call.machine.lock:
         if not arg["num_chunks"]:
             raise OSError(errno.EINVAL, "no chunks")
-        item = Submission(find_context(file, arg["ctx_id"]))
+        item = JobChunks(find_context(file, arg["ctx_id"]))
         if item.context.guilty:
             raise OSError(errno.ECANCELED, "a job of this context caused a reset")
         chunks = _read_chunks(call)
@@ -99,7 +99,7 @@ def _read_all(raw: bytes, layout: StructLayout) -> list[Fields]:
     return [layout.read(raw[at : at + size]) for at in range(0, len(raw) // size * size, size)]
 
 
-def _take_buffer(call: IoctlCall, item: Submission, raw: bytes) -> None:
+def _take_buffer(call: IoctlCall, item: JobChunks, raw: bytes) -> None:
     chunk = _read_one(raw, amdgpu.CS_CHUNK_IB)
     ring = find_ring(call, item.context, chunk["ip_type"], chunk["ip_instance"], chunk["ring"])
     if item.ring not in (None, ring):
@@ -111,7 +111,7 @@ def _take_buffer(call: IoctlCall, item: Submission, raw: bytes) -> None:
     item.buffers.append(JobBuffer(chunk["va_start"], chunk["ib_bytes"] // 4, sync))
 
 
-def _take_user_fence(call: IoctlCall, item: Submission, raw: bytes) -> None:
+def _take_user_fence(call: IoctlCall, item: JobChunks, raw: bytes) -> None:
     chunk = _read_one(raw, amdgpu.CS_CHUNK_FENCE)
     bo, offset = call.drm.handles.get(chunk["handle"]), chunk["offset"]
     if bo is None or bo.size_bytes != PAGE_BYTES or offset > PAGE_BYTES - 8 or bo.heap is Heap.USERPTR:
@@ -119,14 +119,14 @@ def _take_user_fence(call: IoctlCall, item: Submission, raw: bytes) -> None:
     item.user_fence = bo, offset
 
 
-def _take_bo_list(call: IoctlCall, item: Submission, raw: bytes) -> None:
+def _take_bo_list(call: IoctlCall, item: JobChunks, raw: bytes) -> None:
     listed = _read_one(raw, amdgpu.BO_LIST_IN)
     if item.bos is not None:
         raise OSError(errno.EINVAL, "two lists of buffers")
     item.bos = read_bo_list(call, listed)
 
 
-def _find_bos(call: IoctlCall, item: Submission, number: int) -> list[Bo]:
+def _find_bos(call: IoctlCall, item: JobChunks, number: int) -> list[Bo]:
     if not number:
         return item.bos or []
     if item.bos is not None:
@@ -136,44 +136,44 @@ def _find_bos(call: IoctlCall, item: Submission, number: int) -> list[Bo]:
     return call.drm.bo_lists[number]
 
 
-def _take_dependencies(call: IoctlCall, item: Submission, raw: bytes) -> None:
+def _take_dependencies(call: IoctlCall, item: JobChunks, raw: bytes) -> None:
     for chunk in _read_all(raw, amdgpu.CS_CHUNK_DEP):
         fence = _find_fence(call, chunk, chunk["handle"])
         if fence is not None:
             item.waits.append(fence)
 
 
-def _take_waits(call: IoctlCall, item: Submission, raw: bytes) -> None:
+def _take_waits(call: IoctlCall, item: JobChunks, raw: bytes) -> None:
     for chunk in _read_all(raw, amdgpu.CS_CHUNK_SEM):
         item.waits += find_submitted(call, call.drm.find_syncobj(chunk["handle"]), 0, 0)
 
 
-def _take_timeline_waits(call: IoctlCall, item: Submission, raw: bytes) -> None:
+def _take_timeline_waits(call: IoctlCall, item: JobChunks, raw: bytes) -> None:
     for chunk in _read_all(raw, amdgpu.CS_CHUNK_SYNCOBJ):
         syncobj = call.drm.find_syncobj(chunk["handle"])
         item.waits += find_submitted(call, syncobj, chunk["point"], chunk["flags"])
 
 
-def _take_signals(call: IoctlCall, item: Submission, raw: bytes) -> None:
+def _take_signals(call: IoctlCall, item: JobChunks, raw: bytes) -> None:
     _add_signals(call, item, [(chunk["handle"], 0) for chunk in _read_all(raw, amdgpu.CS_CHUNK_SEM)])
 
 
-def _take_timeline_signals(call: IoctlCall, item: Submission, raw: bytes) -> None:
+def _take_timeline_signals(call: IoctlCall, item: JobChunks, raw: bytes) -> None:
     chunks = _read_all(raw, amdgpu.CS_CHUNK_SYNCOBJ)
     _add_signals(call, item, [(chunk["handle"], chunk["point"]) for chunk in chunks])
 
 
-def _add_signals(call: IoctlCall, item: Submission, rows: list[tuple[int, int]]) -> None:
+def _add_signals(call: IoctlCall, item: JobChunks, rows: list[tuple[int, int]]) -> None:
     if item.signals is not None:
         raise OSError(errno.EINVAL, "two chunks of syncobjs to signal")
     item.signals = [(call.drm.find_syncobj(handle, errno.EINVAL), point) for handle, point in rows]
 
 
-def _refuse_shadow(call: IoctlCall, item: Submission, raw: bytes) -> None:
+def _refuse_shadow(call: IoctlCall, item: JobChunks, raw: bytes) -> None:
     raise OSError(errno.EINVAL, "register shadowing is not simulated")
 
 
-_Take = Callable[[IoctlCall, Submission, bytes], None]
+_Take = Callable[[IoctlCall, JobChunks, bytes], None]
 _FIRST: Mapping[int, _Take] = {  # amdgpu_cs_pass1
     amdgpu.AMDGPU_CHUNK_ID_IB: _take_buffer,
     amdgpu.AMDGPU_CHUNK_ID_FENCE: _take_user_fence,

@@ -52,7 +52,7 @@ class JobBuffer:
 
 
 @dataclass(slots=True, eq=False)
-class Job:
+class RingJob:
     """A submission to one ring. `user_fence`: the buffer and the offset where its number is stored at its end."""
 
     number: int
@@ -85,8 +85,8 @@ class ContextRing:
         self.started = 0.0  # when the oldest job on the hardware became that
         self.count = 0  # jobs so far; a job's number is the count with it
         self.fences: deque[DmaFence] = deque(maxlen=JOBS_KEPT)
-        self.waiting: deque[Job] = deque()
-        self.running: deque[Job] = deque()
+        self.waiting: deque[RingJob] = deque()
+        self.running: deque[RingJob] = deque()
         self.wptr_dw = 0
 
     def find_fence(self, number: int) -> DmaFence | None:
@@ -102,7 +102,7 @@ class ContextRing:
         return not self.waiting and not self.running
 
 
-def encode_job(kind: QueueKind, job: Job) -> list[int]:
+def encode_job(kind: QueueKind, job: RingJob) -> list[int]:
     """Return the dwords that the kernel writes into its ring for a job."""
     if kind is QueueKind.KERNEL_SDMA:
         words = list(sdma_packets.ROCR_HDP_FLUSH)
@@ -183,11 +183,11 @@ class KernelRings:
         buffers: Sequence[JobBuffer],
         waits: Iterable[DmaFence],
         user_fence: tuple[Bo, int] | None,
-    ) -> Job:
+    ) -> RingJob:
         """Add a job to a ring; it runs once its fences are done. Called with the machine's `changed` held."""
         ring.count += 1
         pending = [wait for wait in waits if not wait.done]
-        job = Job(ring.count, buffers, DmaFence(owner=self), pending, user_fence)
+        job = RingJob(ring.count, buffers, DmaFence(owner=self), pending, user_fence)
         ring.fences.append(job.fence)
         ring.waiting.append(job)
         for wait in pending:
@@ -345,7 +345,7 @@ class KernelRings:
                     self._cancel(ring, errno.ETIME if caused else errno.ECANCELED)
 
 
-def _store_user_fence(job: Job) -> None:
+def _store_user_fence(job: RingJob) -> None:
     if job.user_fence is None:
         return
     bo, offset = job.user_fence

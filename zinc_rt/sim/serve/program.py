@@ -88,7 +88,7 @@ def run_program(words: Sequence[str], client: SimClient, *, stdout: TextIO | Non
     return code if code >= 0 else 128 - code
 
 
-class SourceLines:
+class AddressNames:
     """Adds FILE:LINE to code addresses in sentences, if addr2line and the program's debug information exist."""
 
     PLACE = re.compile(r"(?<= at )([^ ()]+)\+0x([0-9a-f]+)")
