@@ -21,10 +21,9 @@ from urllib.parse import urlsplit
 
 @dataclass(frozen=True, slots=True)
 class StreamTimes:
-    """What a client saw of a stream. `times_ms`: of each event with text, counted from the request."""
+    """When the events of a stream came. `times_ms`: of each event before [DONE], counted from the request."""
 
     times_ms: list[float]
-    bytes: int
 
     @property
     def first_seconds(self) -> float:
@@ -38,7 +37,7 @@ class StreamTimes:
 
 def read_streams(url: str, bodies: Sequence[Mapping[str, Any]]) -> list[StreamTimes]:
     """Send the bodies at once from another process, and return what came. Raise RuntimeError for an error
-    response or a stream without text.
+    response or a stream without events.
     """
     argv = [sys.executable, "-m", "zinc_rt.perf.stream_clients", url]
     result = subprocess.run(argv, input=json.dumps(bodies), capture_output=True, text=True, check=False)
@@ -46,7 +45,7 @@ def read_streams(url: str, bodies: Sequence[Mapping[str, Any]]) -> list[StreamTi
         raise RuntimeError(result.stderr.strip().rpartition("\n")[2])
     streams = [StreamTimes(**one) for one in json.loads(result.stdout)]
     if not all(one.times_ms for one in streams):
-        raise RuntimeError(f"{url}: a stream without text")
+        raise RuntimeError(f"{url}: a stream without events")
     return streams
 
 
@@ -59,13 +58,11 @@ async def _read_stream(host: str, port: int, body: bytes) -> StreamTimes:
     if b" 200 " not in status:
         raise RuntimeError(f"{status!r} {(await reader.read(2000))!r}")
     times: list[float] = []
-    size = 0
     async for line in reader:
-        size += len(line)
         if line.startswith(b"data: {"):
             times.append(1000 * (time.perf_counter() - start))
     writer.close()
-    return StreamTimes(times, size)
+    return StreamTimes(times)
 
 
 async def _read_all(url: str, bodies: Sequence[Mapping[str, Any]]) -> list[StreamTimes]:

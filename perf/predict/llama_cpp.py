@@ -62,8 +62,12 @@ class LlamaShape:
         return self.experts[1] / self.experts[0] if self.experts[0] else 1.0
 
     @property
+    def layers_with_experts(self) -> int:
+        return (self.expert_layers or self.layers) if self.experts[0] else 0
+
+    @property
     def expert_weights(self) -> int:
-        return self.matrices * self.width * self.experts[2] * self.experts[0] * (self.expert_layers or self.layers)
+        return self.matrices * self.width * self.experts[2] * self.experts[0] * self.layers_with_experts
 
     def keys(self, context: float) -> float:
         """Return the keys that a query sees, summed over layers."""
@@ -193,8 +197,7 @@ def _predict_batch_seconds(
 
 
 def _count_kernels(shape: LlamaShape) -> int:
-    in_experts = EXPERT_KERNELS * (shape.expert_layers or shape.layers) if shape.experts[0] else 0
-    return shape.layers * (KERNELS + shape.more_kernels) + in_experts
+    return shape.layers * (KERNELS + shape.more_kernels) + shape.layers_with_experts * EXPERT_KERNELS
 
 
 # --- shapes

@@ -249,7 +249,7 @@ def probe_last_workgroup(c: ProbeContext) -> Outcome:
 def run_last_workgroup(bench: ShaderBench, sums: MappedBuffer, rounds: int, before: int = LAST_GROUPS - 1) -> None:
     """Add up in the last workgroup, `rounds` times. `before`: arrivals before the last. Raise ProbeFailed."""
     size_bytes = 4 * LAST_LANES * LAST_GROUPS
-    bench.queue.finish([DmaData(0, sums.gpu_va, size_bytes + 4096, src_sel=2)], "DMA_DATA fill")
+    bench.queue.finish([DmaData(0, sums.gpu_va, sums.size_bytes, src_sel=2)], "DMA_DATA fill")
     program, out = bench.load("last_workgroup"), allocate_result(bench, 4 * LAST_LANES)
     lanes = np.arange(1, LAST_LANES + 1, dtype=np.uint32)
     a_round = lanes * np.uint32(LAST_GROUPS * (LAST_GROUPS + 1) // 2)

@@ -42,7 +42,7 @@ def test_ratio_is_above_one_where_ours_is_better() -> None:
 
 
 def test_gaps_are_between_the_events_of_a_stream() -> None:
-    assert StreamTimes([100.0, 110.0, 140.0], bytes=9).gaps_ms == [10.0, 30.0]
+    assert StreamTimes([100.0, 110.0, 140.0]).gaps_ms == [10.0, 30.0]
 
 
 @pytest.mark.parametrize(

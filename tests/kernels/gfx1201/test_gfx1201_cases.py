@@ -6,10 +6,9 @@ import itertools
 
 import pytest
 from harness import ORDERING, check_op, inexact_instructions
-from kernels.case_samples import SAMPLES, family_plans, sample_plans
+from kernels.case_samples import CACHING, SAMPLES, family_plans, sample_plans
 from support import Counts
 
-from zinc_rt.ir.op import OPS, Op
 from zinc_rt.kernels.gfx1201.table import KERNELS
 from zinc_rt.sim.shader.perturbation import perturb_results
 from zinc_rt.sim.shader.run.engine_device import EngineDevice
@@ -55,6 +54,5 @@ def test_last_bit_of_reciprocals_and_roots_does_not_matter(by: int, slow_counts:
 @pytest.mark.rest
 def test_no_case_is_rejected() -> None:
     """Every width there is a case of, whatever the common ones are."""
-    caching = {op for op in Op if any(port.kind == "cache" for port in OPS[op].inputs)}  # as f32 only
-    support = [item for item in list_support(KERNELS, ORDERING) if item.op not in caching]
+    support = [item for item in list_support(KERNELS, ORDERING) if item.op not in CACHING]
     assert {item.op: item.refused for item in support if item.taken < item.cases} == {}
