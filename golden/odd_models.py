@@ -81,6 +81,13 @@ def list_quick_pairs() -> list[Pair]:
     return [generate_odd_pair(row) for row in load_odd_models() if row.quick]
 
 
+def list_missed_classes() -> list[str]:
+    """Return the shape classes that `validate` without a model does not reach."""
+    rows = load_odd_models()
+    quick = {name for row in rows if row.quick for name in row.classes}
+    return list(dict.fromkeys(name for row in rows for name in row.classes if name not in quick))
+
+
 def _digest_row(row: OddModel) -> str:
     """Return a digest of the row and of the code that generates and derives."""
     digest = hashlib.sha256(repr(row).encode())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import shlex
 from collections.abc import Callable
+from dataclasses import astuple
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ from zinc_rt.host.terminal import Part
 from zinc_rt.sched.checks.drafters import KINDS
 
 if TYPE_CHECKING:
+    from zinc_rt.cli.report import Status
     from zinc_rt.host.settings import Settings
     from zinc_rt.validate.report import IsolationReport, ValidationReport
     from zinc_rt.validate.runner import ValidationJob
@@ -30,6 +32,7 @@ examples:
   zinc-rt validate --model M.gguf --golden G.npz       against values recorded from llama.cpp or your engine
   zinc-rt validate --model M.gguf --tiers t_cpu,t_cpu:float32-dequant --layers 3:5 --input random:7
   zinc-rt validate --isolation --tiers t1,t_cpu        concurrent requests against solo runs
+  zinc-rt validate --coverage                          what the commands compute, and what none does
 
 Exit code: 0 all comparisons within limits, 1 a limit exceeded, 2 unusable input, 77 nothing to compare.
 """
@@ -98,6 +101,12 @@ def parser() -> argparse.ArgumentParser:
         "(except for keys and values shared between layers)",
     )
     options.add_engine(parser, tier=False)
+    parser.add_argument(
+        "--coverage",
+        action="store_true",
+        help="compute nothing: print which forms of nodes (opcode, attribute, operand or size, type of weights, "
+        "ordering) each command computes, and which none does",
+    )
     out = parser.add_argument_group("results")
     out.add_argument("-v", "--verbose", action="store_true", help="show full tables for passed checks too")
     add_format(out)
@@ -124,6 +133,8 @@ def _run_command(arguments: argparse.Namespace) -> int:
     from zinc_rt.validate.finish import finish
 
     check_writable(arguments.junit, arguments.html, report=arguments.json)
+    if arguments.coverage:
+        return _show_coverage(arguments)
     if arguments.isolation:
         mixes = validate_isolation(arguments)
         return finish(mixes, arguments, mixes.models, _show(arguments))
@@ -149,6 +160,7 @@ def validate_models(arguments: argparse.Namespace) -> ValidationReport:
     """
     from zinc_rt.cli.describe import describe_executed
     from zinc_rt.golden.embedded import VOCABULARY
+    from zinc_rt.golden.odd_models import list_missed_classes
     from zinc_rt.host.facts import load_table, report_rows
     from zinc_rt.validate.announce import announce_run
     from zinc_rt.validate.check_result import SanitizerMeasure
@@ -206,6 +218,9 @@ def validate_models(arguments: argparse.Namespace) -> ValidationReport:
             show(page)
         digest += diagnose_vocabulary(spoken)
         show("")
+        missed = list_missed_classes()
+        report.details["not_reached"] = missed
+        show(f"not reached: {', '.join(missed)}: zinc-rt selftest --models (all: zinc-rt validate --coverage)")
     if arguments.device != "sim" and report.simulated_tiers():
         report.details["simulated_unasked"] = report.simulated_tiers()
     measures = (result.measure for result in results)
@@ -236,6 +251,25 @@ def _prepare_jobs(arguments: argparse.Namespace, settings: Settings) -> list[Val
         argparse.Namespace(**{**vars(arguments), "model": model}) for model in arguments.models or [None]
     ]
     return [job for argument in namespaces for job in prepare_jobs(argument, settings)]
+
+
+def _show_coverage(arguments: argparse.Namespace) -> int:
+    from zinc_rt.cli.output import finish_report
+    from zinc_rt.cli.report import Report, Result
+    from zinc_rt.validate.coverage import format_coverage, measure_coverage
+
+    report = start_report(Report("validate"), arguments)
+    with show_stages() as stage:
+        coverage = measure_coverage(stage.say)
+    show = _show(arguments)
+    show(format_coverage(coverage, verbose=arguments.verbose))
+    for form, by in sorted(coverage.reached.items()):
+        where = " ".join(astuple(form))
+        status: Status = "pass" if by else "fail" if form in coverage.holes else "skip"
+        report.results.append(Result(where, "coverage", status, reason=coverage.reasons.get(form, ""), repro=by))
+    verdict = "FAIL" if coverage.holes else "PASS"
+    show(f"{verdict}  {len(coverage.reached)} forms of nodes, {len(coverage.holes)} that no command computes")
+    return finish_report(report, arguments)
 
 
 def _show(arguments: argparse.Namespace) -> Callable[[Part], None]:

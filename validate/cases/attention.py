@@ -6,8 +6,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from zinc_rt.ir.dtypes import CACHE_TYPES
 from zinc_rt.ir.op import Op
-from zinc_rt.validate.cases.sweep import TYPES, Rooms, Sweep, combine_shapes, pair_shapes
+from zinc_rt.validate.cases.sweep import (
+    BLOCKS_OF_32,
+    BLOCKS_OF_256,
+    OTHERS,
+    PLAIN,
+    TYPES,
+    Rooms,
+    Sweep,
+    combine_shapes,
+    pair_shapes,
+)
 
 FEW = ("mixed", "edges", "outliers")
 ROOMS: Rooms = ({}, {"tokens": 6})
@@ -172,6 +183,13 @@ SWEEPS = (
         rooms=ROOMS,
         more=PAGES,
     ),
+    Sweep(
+        Op.RMS_NORM_FUSED_ROPE_KV_WRITE,
+        ({"T": 3, "ctx": 33, "slots": 2, "Q": 32, "K": 16, "V": 48, "R": 8},),
+        ({"eps": 1e-6, "head_dim": 16, "mode": "neox", "page_tokens": 32},),
+        values=("mixed",),
+        more=PAGES,
+    ),
     Sweep(  # with the projections before it: fewer and more parts than a workgroup has waves
         Op.QKV_FUSED_ROPE_KV_WRITE,
         pair_shapes(
@@ -191,6 +209,19 @@ SWEEPS = (
         without=((), ("q_norm_w",), ("q_norm_w", "k_norm_w")),
         rooms=ROOMS,
         more={"ctx": 33, "slots": 2, **PAGES},
+    ),
+    *(  # with pages of another size, caches of each type, and values of whole and of partial groups of 64
+        Sweep(
+            Op.QKV_FUSED_ROPE_KV_WRITE,
+            pair_shapes(T=(1, 3), D=inner, Q=("2*head_dim",), K=("head_dim",), V=(64, 32)),
+            ({"eps": 1e-5, "head_dim": 32, "mode": "neox", "page_tokens": 32, "q_skip": 0},),
+            types=types,
+            values=("mixed",),
+            more={"R": 16, "ctx": 33, "slots": 2, **PAGES},
+            kv=kv,
+        )
+        for kv in CACHE_TYPES
+        for types, inner in (((*PLAIN, *BLOCKS_OF_32), (96, 128)), (BLOCKS_OF_256, (256,)))
     ),
     Sweep(  # heads with other columns behind them
         Op.RMS_NORM_FUSED_ROPE_KV_WRITE,
@@ -218,7 +249,10 @@ SWEEPS = (
     Sweep(Op.FLASH_ATTN, ({"T": 3, "ctx": 41, "slots": 2},), LONGEST_HEADS, values=("mixed", "edges"), more=PAGES),
     Sweep(Op.FLASH_ATTN, pair_shapes(T=(3,), ctx=(300,), slots=(1,)), WINDOWS, values=FEW, more=PAGES),
     Sweep(Op.FLASH_ATTN, pair_shapes(T=(3,), ctx=(300,), slots=(1,)), CAPS, values=FEW, more=PAGES),
-    Sweep(Op.FLASH_ATTN_BATCHED, pair_shapes(T=(5,), ctx=(290,), slots=(2,)), PAGE_SIZES, values=FEW, more=PAGES),
+    *(
+        Sweep(op, pair_shapes(T=(5,), ctx=(290,), slots=(2,)), sizes, values=FEW, more=PAGES)
+        for op, sizes in ((Op.FLASH_ATTN_BATCHED, PAGE_SIZES), (Op.FLASH_ATTN, PAGE_SIZES[-2:-1]))
+    ),
     Sweep(  # gates with other columns before them
         Op.FLASH_ATTN,
         ({"T": 2, "ctx": 41, "slots": 2}, {"T": 1, "ctx": 1300, "slots": 1}),
@@ -278,6 +312,27 @@ SWEEPS = (
         values=FEW,
         rooms=ROOMS,
         more=PAGES,
+    ),
+    *(  # weights of each type, with latents of whole blocks, pages of another size and caches of each type
+        Sweep(
+            Op.MLA_FLASH_ATTN,
+            pair_shapes(T=(1, 3), ctx=(35, 20), slots=(1, 2)),
+            tuple(
+                {"heads": 2, "latent": latent, "rope": 32, "value_dim": value, "scale": 0.1, "page_tokens": page}
+                for latent, value, page in shapes
+            ),
+            types=types,
+            values=("mixed",),
+            more=PAGES,
+            kv=kv,
+        )
+        for kv in CACHE_TYPES
+        for types, shapes in (
+            ((*PLAIN, *BLOCKS_OF_32), ((96, 64, 32), (64, 5, 16))),
+            (BLOCKS_OF_256, ((256, 64, 32), (256, 5, 16))),
+            (OTHERS, ((256, 5, 16),)),
+        )
+        if kv == "f32" or types is not OTHERS
     ),
     Sweep(
         Op.MLA_FLASH_ATTN,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from zinc_rt.ir.op import Op
-from zinc_rt.validate.cases.sweep import BLOCKS_OF_32, PLAIN, TYPES, Rooms, Sweep, pair_shapes
+from zinc_rt.validate.cases.sweep import BLOCKS_OF_32, BLOCKS_OF_256, PLAIN, TYPES, Rooms, Sweep, pair_shapes
 
 ROOMS: Rooms = ({}, {"tokens": 4})
 FEW = ("mixed", "edges", "outliers")
@@ -128,5 +128,50 @@ SWEEPS = (
         values=FEW,
         without=((), ("gate_inp", "hidden")),
         more={"one": 1},
+    ),
+    *(  # widths of partial and of whole groups of 64, and the router's other choices, for each type
+        sweep
+        for types, inner in (((*PLAIN, *BLOCKS_OF_32), 96), (BLOCKS_OF_256, 256))
+        for sweep in (
+            Sweep(
+                Op.MOE_GATE_TOPK,
+                pair_shapes(T=(1, 3), D=(inner,), E=(12,), F=(64,)),
+                ({"k": 2, "gating": "sigmoid", "renormalise": False, "groups": 3, "groups_used": 2},),
+                types=types,
+                values=("mixed",),
+                without=((), ("gate_scale", "up_scale"), EXPERTS),
+            ),
+            Sweep(
+                Op.MOE_GATE_TOPK,
+                pair_shapes(T=(1, 3), D=(inner,), E=(12,), F=(64,)),
+                ({"k": 2},),
+                types=types,
+                values=("mixed",),
+                without=(("select_bias", "norm_w", "gate_scale", "up_scale"),),
+            ),
+            Sweep(
+                Op.MOE_GATE_UP,
+                pair_shapes(T=(1, 3), D=(inner,), E=(4,), F=(64,), k=(2,)),
+                ({"activation": "silu"},),
+                types=types,
+                values=("mixed",),
+                without=SCALES,
+            ),
+            Sweep(
+                Op.MOE_DOWN_ACC,
+                pair_shapes(T=(1, 3), E=(4,), D=(64,), F=(inner,), k=(2,)),
+                types=types,
+                values=("mixed",),
+                without=(("residual",), ()),
+            ),
+            Sweep(
+                Op.SHARED_EXPERT,
+                pair_shapes(T=(1, 3), D=(inner,), F=(inner,)),
+                types=types,
+                values=("mixed",),
+                without=((), ("gate_inp",)),
+                more={"one": 1},
+            ),
+        )
     ),
 )

@@ -157,6 +157,38 @@ SWEEPS = (
         types=TYPES,
         values=("mixed", "outliers"),
     ),
+    *(  # widths of partial and of whole groups of 64, in and out
+        sweep
+        for types, inner, latents in (
+            ((*PLAIN, *BLOCKS_OF_32), (96, 64), (64, 33)),
+            (BLOCKS_OF_256, (256,), (64,)),
+        )
+        for sweep in (
+            Sweep(Op.LM_HEAD, pair_shapes(T=(3,), L=(2,), V=(64,), D=inner), types=types, values=("mixed",)),
+            Sweep(
+                Op.RMS_NORM_FUSED_QKV,
+                pair_shapes(T=(1, 3), D=inner, Q=(128,), K=(64,), V=(64,)),
+                ({"eps": 1e-6},),
+                types=types,
+                values=("mixed",),
+                without=((), ("q_bias", "k_bias", "v_bias")),
+            ),
+            Sweep(
+                Op.RMS_NORM_FUSED_MLP_GATE_UP,
+                pair_shapes(T=(1, 3), D=inner, F=(64,)),
+                ({"eps": 1e-6, "activation": "silu"},),
+                types=types,
+                values=("mixed",),
+            ),
+            Sweep(
+                Op.MLA_ABSORB,
+                pair_shapes(T=(1, 3)),
+                tuple({"heads": 2, "nope": inner[-1], "rope": 5, "latent": latent} for latent in latents),
+                types=types,
+                values=("mixed",),
+            ),
+        )
+    ),
     # of no set but the oracle's: the others say why
     Sweep(Op.MATMUL_WMMA_F16, ({"T": 3, "N": 18, "K": 512},), types=("f16",), values=("mixed",)),
     Sweep(Op.MATMUL_WMMA_Q4K, ({"T": 3, "N": 18, "K": 512},), types=("q4_k",), values=("mixed",)),

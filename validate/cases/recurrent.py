@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 from zinc_rt.ir.op import Op
-from zinc_rt.validate.cases.sweep import TYPES, Rooms, Sweep, combine_shapes, pair_shapes
+from zinc_rt.validate.cases.sweep import (
+    BLOCKS_OF_32,
+    BLOCKS_OF_256,
+    PLAIN,
+    TYPES,
+    Rooms,
+    Sweep,
+    combine_shapes,
+    pair_shapes,
+)
 
 ROOMS: Rooms = ({}, {"tokens": 9, "sequences": 3})
 DELTA_ROOMS: Rooms = (*ROOMS, {"tokens": 40, "sequences": 3})  # gates and units apart, and by each wave
@@ -46,6 +55,17 @@ SWEEPS = (
         values=("mixed", "edges"),
         without=((), ("bias",), ("bias", "norm_w")),
         more={"slots": 4, "K": 4},
+    ),
+    *(
+        Sweep(
+            Op.MATMUL_FUSED_CONV1D_IDS,
+            ({"T": 1, "S": 1, "C": 64, "D": inner}, {"T": 3, "S": 2, "C": 17, "D": inner}),
+            ({"eps": 1e-5},),
+            types=types,
+            values=("mixed",),
+            more={"slots": 4, "K": 4},
+        )
+        for types, inner in (((*PLAIN, *BLOCKS_OF_32), 96), (BLOCKS_OF_256, 256))
     ),
     Sweep(
         Op.MATMUL_FUSED_CONV1D_IDS,
