@@ -16,14 +16,14 @@ from zinc_rt.host.errors import UsageError
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.assemble import is_available
 from zinc_rt.kernels.cases import Case, parse
-from zinc_rt.kernels.sets import SETS, find_kernel_set
+from zinc_rt.kernels.sets import SETS, KernelSet, find_kernel_set
 from zinc_rt.validate.cases.sweep import TYPES
 from zinc_rt.validate.cases.table import FAMILIES, family_cases
-from zinc_rt.validate.kernel_test import pool, text
+from zinc_rt.validate.kernel_test import changed, pool, text
 from zinc_rt.validate.kernel_test.bench import CaseOutcome
 from zinc_rt.validate.kernel_test.command import main
 from zinc_rt.validate.kernel_test.pool import CaseRun, Worker
-from zinc_rt.validate.kernel_test.select import PlannedCase, list_cases, plan_cases
+from zinc_rt.validate.kernel_test.select import PlannedCase, list_cases, pick_one_plan_per_kernel, plan_cases
 from zinc_rt.validate.kernel_test.shrink import shrink_case
 from zinc_rt.validate.kernel_test.side import Side, make_sides
 from zinc_rt.validate.kernel_test.verdicts import blame_kernels, judge_kernels
@@ -32,8 +32,9 @@ SIMULATED = ("--tier", "t1", "--device", "sim")
 
 
 @pytest.fixture
-def kernel_test(tmp_path: Path) -> Callable[..., tuple[int, dict[str, Any]]]:
-    """Exit code and report."""
+def kernel_test(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, dict[str, Any]]]:
+    """Exit code and report; what has passed is noted in the test's own folder."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
 
     def run(*words: str) -> tuple[int, dict[str, Any]]:
         report = tmp_path / "report.json"
@@ -263,9 +264,7 @@ SAMPLING = (
 
 
 def kernel_names(name: str) -> tuple[str, ...]:
-    kernels = find_kernel_set(name)
-    assert kernels is not None
-    return kernels.names()
+    return find(name).names()
 
 
 @pytest.mark.rest
@@ -279,9 +278,9 @@ def kernel_names(name: str) -> tuple[str, ...]:
 def test_injected_mistake_is_found_with_its_smallest_case(
     edit: Edit, tmp_path: Path, kernel_test: Callable[..., tuple[int, dict[str, Any]]]
 ) -> None:
-    changed = assemble_edited(edit, tmp_path)
+    edited = assemble_edited(edit, tmp_path)
     family = ("--family", edit.family) if edit.family else ()
-    code, report = kernel_test(*SIMULATED, *family, "--kernel", edit.kernel, "--replace", str(changed))
+    code, report = kernel_test(*SIMULATED, *family, "--kernel", edit.kernel, "--replace", str(edited))
     assert code == 1
     (failed,) = (result for result in report["results"] if result["status"] == "fail")
     assert failed["measure"]["kernel"] == edit.kernel
@@ -291,6 +290,41 @@ def test_injected_mistake_is_found_with_its_smallest_case(
     (once_more,) = second["results"]
     assert code == 1 and once_more["measure"]["kernel"] == edit.kernel
     assert once_more["first_bad"]["case"] == smallest.text()
+
+
+def test_changed_runs_what_has_not_passed_and_what_differs_from_it(
+    kernel_test: Callable[..., tuple[int, dict[str, Any]]], tmp_path: Path
+) -> None:
+    native = ("--tier", "t_cpu_native", "--ordering", "canonical-1", "--kernel", "soft*", "--kernel", "row_scale")
+
+    def list_tested() -> list[str]:
+        code, report = kernel_test(*native, "--changed")
+        assert code == 0
+        return [result["measure"]["kernel"] for result in report["results"] if result["measure"]]
+
+    kernel_test(*native, "--quick")
+    assert list_tested() == ["row_scale", "softcap"], "one case of each is no reason to leave a kernel out"
+    assert list_tested() == []
+    passed = json.loads((tmp_path / "zinc-rt" / changed.FILE).read_text())
+    passed["--tier t_cpu_native"]["softcap"] = "another digest"
+    (tmp_path / "zinc-rt" / changed.FILE).write_text(json.dumps(passed))
+    assert list_tested() == ["softcap"]
+    digests = {changed.digest_kernel(find(name), "add") for name in ("native", "gfx1201", "spirv")}
+    assert len(digests) == 3
+
+
+def find(name: str) -> KernelSet:
+    kernels = find_kernel_set(name)
+    assert kernels is not None
+    return kernels
+
+
+def test_quick_takes_one_case_for_every_kernel() -> None:
+    plans = plan_cases(list_cases(["norms"]), find("gfx1201"), "canonical-1")
+    quick = pick_one_plan_per_kernel(plans)
+    every = {kernel for plan in plans for kernel in plan.kernels}
+    assert {kernel for plan in quick for kernel in plan.kernels} == every
+    assert len(quick) <= len(every)
 
 
 def test_invalid_arguments_are_rejected_with_a_message(capsys: pytest.CaptureFixture[str]) -> None:

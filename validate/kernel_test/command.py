@@ -16,6 +16,8 @@ examples:
   zinc-rt kernel-test --kernel 'matvec_q4*'          kernels with this name
   zinc-rt kernel-test --family attention --tier t1   a family of cases on one tier
   zinc-rt kernel-test --case 'ADD T=1 N=33 seed=4'   one case, from a failure's repro line
+  zinc-rt kernel-test --quick --device sim           one case of each kernel, simulated: before each commit
+  zinc-rt kernel-test --changed --tier t1            what has changed since it passed
   zinc-rt kernel-test --replace build/add.zrt --kernel add    test a kernel before committing it
   zinc-rt kernel-test --mode support                 table of opcode x weight type x kernel set, with reasons
   zinc-rt kernel-test --mode perf --kernel 'matvec_*'         time, bytes/s and flop/s of a call
@@ -51,6 +53,13 @@ def parser() -> argparse.ArgumentParser:
         "--case", action="append", default=[], metavar="LINE", help="run exactly this case, without shrinking"
     )
     what.add_argument("--most", type=int, metavar="N", help="run N cases of each kernel group, evenly spread")
+    what.add_argument("--quick", action="store_true", help="run one case of middling size for each kernel")
+    what.add_argument(
+        "--changed",
+        action="store_true",
+        help="run the kernels that have changed since all their cases passed here: their code, the oracle's, or "
+        "that which plans them",
+    )
     what.add_argument(
         "--replace",
         action="append",

@@ -19,19 +19,22 @@ from zinc_rt.kernels.cases import Case, parse
 from zinc_rt.kernels.sets import SETS, find_kernel_set
 from zinc_rt.validate.cases.speed import CASES as SPEED
 from zinc_rt.validate.kernel_test import speed_text, text
+from zinc_rt.validate.kernel_test.changed import list_changed, record_passed
 from zinc_rt.validate.kernel_test.pool import CaseRun, Worker, run_all
 from zinc_rt.validate.kernel_test.select import (
     PlannedCase,
     check_globs,
+    count_elements,
     find_new_cases,
     list_cases,
     matches_globs,
+    pick_one_plan_per_kernel,
     plan_case,
     plan_cases,
     select_plans,
     thin_plans,
 )
-from zinc_rt.validate.kernel_test.shrink import count_elements, shrink_case
+from zinc_rt.validate.kernel_test.shrink import shrink_case
 from zinc_rt.validate.kernel_test.side import Side, make_sides
 from zinc_rt.validate.kernel_test.speed import measure_timings
 from zinc_rt.validate.kernel_test.support import format_matrix, list_support
@@ -39,6 +42,7 @@ from zinc_rt.validate.kernel_test.text import SmallestCase
 from zinc_rt.validate.kernel_test.verdicts import KernelVerdict, judge_kernels
 
 SHRINK_SECONDS = 20.0  # of one case: its kernels are compiled by now
+UNCHANGED = "nothing has changed since it passed"
 Met = dict[str, list[PlannedCase]]
 """The dispatches so far by tier and kernel set: an ordering is tested only if it dispatches other kernels."""
 
@@ -50,7 +54,10 @@ def run_test(arguments: argparse.Namespace, report: Report, out: TextIO) -> None
     for side in sides_compared:
         ran, tested, bad = _test_side(arguments, side, met, report, out)
         cases, kernels, failed = cases + ran, kernels + tested, failed + bad
-    terminal.show(text.format_verdict(sides_compared, kernels, cases, failed), out=out)
+    if not cases and any(result.reason == UNCHANGED for result in report.results):
+        terminal.show(f"PASS      {UNCHANGED}", out=out)
+    else:
+        terminal.show(text.format_verdict(sides_compared, kernels, cases, failed), out=out)
 
 
 def _test_side(
@@ -60,9 +67,15 @@ def _test_side(
     collects the kernels that ran.
     """
     first = side.name not in seen_cases
-    chosen = _make_plans(arguments, side, seen_cases)
+    globs = list_changed(side, arguments.kernel) if arguments.changed else arguments.kernel
+    if arguments.changed and not globs:
+        terminal.show(f"{side.label}  {side.kernels}  {side.ordering}: {UNCHANGED}\n", out=out)
+        name = f"{side.label} {side.kernels} {side.ordering}"
+        report.results.append(Result(name, "kernel", "pass", tier=side.tier, reason=UNCHANGED))
+        return 0, 0, 0
+    chosen = _make_plans(arguments, side, seen_cases, globs)
     runnable = sum(1 for item in chosen if item.kernels)
-    names = _select_names(arguments, side, chosen, every=first)
+    names = _select_names(arguments, side, chosen, globs, every=first)
     terminal.show(text.format_heading(side, runnable, len(chosen) - runnable, len(names)), out=out)
     with show_progress(runnable, f"kernels of {side.label}", "case", plain=True) as advance:
         ran = run_all(side, chosen, _count_jobs(arguments, side), ran=lambda: advance(1))
@@ -76,6 +89,11 @@ def _test_side(
         terminal.show(text.format_table(by_kernel), out=out)
         for verdict in bad:
             terminal.show("\n".join(text.format_failure(side, verdict, shown[verdict.kernel])), out=out)
+    if not any(getattr(arguments, name) for name in ("case", "family", "most", "quick", "replace")):
+        try:
+            record_passed(side, [name for name, item in by_kernel.items() if item.passed and item.cases])
+        except OSError as error:
+            terminal.show(f"--changed will run these again: {error.filename}: {error.strerror}", out=out)
     if missing := [name for name, item in by_kernel.items() if not item.cases and not item.left_out]:
         terminal.show(text.format_uncovered(missing), out=out)
     terminal.show("", out=out)
@@ -85,21 +103,25 @@ def _test_side(
 
 
 def _select_names(
-    arguments: argparse.Namespace, side: Side, chosen: Sequence[PlannedCase], *, every: bool
+    arguments: argparse.Namespace, side: Side, chosen: Sequence[PlannedCase], globs: Sequence[str], *, every: bool
 ) -> list[str]:
     """Return the kernels to report: the whole set if `every` is set, else the kernels that the selected cases
     dispatch.
     """
-    names = [name for name in side.set().names() if matches_globs(name, arguments.kernel)]
-    if every and not (arguments.case or arguments.family or arguments.kernel):
+    names = [name for name in side.set().names() if matches_globs(name, globs)]
+    if every and not (arguments.case or arguments.family or globs):
         return names
     dispatched = {name for case in chosen for name in case.kernels}
     return [name for name in names if name in dispatched]
 
 
-def _make_plans(arguments: argparse.Namespace, side: Side, seen_cases: Met) -> list[PlannedCase]:
+def _make_plans(
+    arguments: argparse.Namespace, side: Side, seen_cases: Met, globs: Sequence[str]
+) -> list[PlannedCase]:
     argument = [parse(line) for line in arguments.case] or list_cases(arguments.family)
-    chosen = select_plans(_select_new_plans(side, argument, seen_cases), arguments.kernel)
+    chosen = select_plans(_select_new_plans(side, argument, seen_cases), globs)
+    if arguments.quick:
+        return pick_one_plan_per_kernel(chosen)
     return thin_plans(chosen, arguments.most) if arguments.most else chosen
 
 

@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from math import prod
 
 import numpy as np
 
@@ -152,4 +153,23 @@ def thin_plans(plans: Sequence[PlannedCase], maximum: int) -> list[PlannedCase]:
     for kernels, numbers in groups.items():
         count = len(numbers) if not kernels else min(maximum, len(numbers))
         kept |= {numbers[(2 * i + 1) * len(numbers) // (2 * count)] for i in range(count)}
+    return [plans[number] for number in sorted(kept)]
+
+
+def count_elements(case: Case) -> int:
+    """Return the number of elements of all operands."""
+    return sum(prod(case.shape(port)) for port in OPS[case.op].inputs if port.name not in case.without)
+
+
+def pick_one_plan_per_kernel(plans: Sequence[PlannedCase]) -> list[PlannedCase]:
+    """Return a case of middling size for each kernel; one case may serve several kernels."""
+    by_kernel: dict[str, list[int]] = {}
+    sizes = [count_elements(plan.case) for plan in plans]
+    for number in sorted(range(len(plans)), key=sizes.__getitem__):
+        for kernel in plans[number].kernels:
+            by_kernel.setdefault(kernel, []).append(number)
+    kept: set[int] = set()
+    for numbers in sorted(by_kernel.values(), key=len):
+        if kept.isdisjoint(numbers):
+            kept.add(numbers[len(numbers) // 2])
     return [plans[number] for number in sorted(kept)]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from math import prod
 
 from zinc_rt.ir.dtypes import find_block
 from zinc_rt.ir.op import OPS
@@ -14,11 +13,6 @@ from zinc_rt.validate.kernel_test.pool import CaseRun
 
 MOST_TRIED = 400
 MOST_SECONDS = 300.0
-
-
-def count_elements(case: Case) -> int:
-    """Return the number of elements of all operands."""
-    return sum(prod(case.shape(port)) for port in OPS[case.op].inputs if port.name not in case.without)
 
 
 def shrink_case(failed: CaseRun, run_failing: Callable[[Case], CaseRun | None]) -> tuple[CaseRun, int]:

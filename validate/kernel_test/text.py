@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from zinc_rt.host.terminal import Table, number_column
 from zinc_rt.validate.kernel_test.pool import COSTLY_MOST, CaseRun
-from zinc_rt.validate.kernel_test.shrink import count_elements
+from zinc_rt.validate.kernel_test.select import count_elements
 from zinc_rt.validate.kernel_test.side import Side
 from zinc_rt.validate.kernel_test.verdicts import KernelVerdict
 
