@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
 from support import Counts
 
 from zinc_rt.host.errors import UsageError
+from zinc_rt.sched.bucket import Bucket
+from zinc_rt.sched.kv.kv_cache import KvCache
+from zinc_rt.sched.kv.pages import Pages
 from zinc_rt.sched.scheduler import Scheduler
+from zinc_rt.sched.sessions import SessionPins
 from zinc_rt.sched.simulation.arrival import Arrival
 from zinc_rt.sched.simulation.schedule_checks import (
     check_first_token,
     check_gap_ratio,
     check_prefix_hits,
+    run_checks,
     run_common_checks,
 )
 from zinc_rt.sched.simulation.simulate import SimulatedRun, SimulationSettings, draw_token, simulate
@@ -157,3 +162,46 @@ def test_every_workload_runs(name: str, slow_counts: Counts) -> None:
         baseline = simulate(arrivals, workload.tenants, replace(settings, policy="fcfs"), PREDICTED)
         result = [check.judge(seen, baseline) for check in workload.checks]
         assert [item for item in result if item.status != "pass"] == []
+
+
+# --- each field of a tenant
+
+
+def test_every_field_of_a_tenant_is_set_by_a_workload() -> None:
+    unset = {"name", "queue_max"}  # the queue's length is the server's: tests/serve
+    tenants = [tenant for workload in WORKLOADS.values() for tenant in workload.tenants]
+    for field in fields(Tenant):
+        values = {getattr(tenant, field.name) for tenant in tenants}
+        assert field.name in unset or len(values) > 1, f"no workload sets {field.name}"
+    quotas = {quota for tenant in tenants for quota in tenant.pages}
+    assert any(quota.reserved for quota in quotas) and any(quota.most for quota in quotas)
+    assert any(quota.group is not None for quota in quotas)
+
+
+def list_failed(name: str) -> set[str]:
+    workload = WORKLOADS[name]
+    settings = SimulationSettings(slots=workload.slots, pages=workload.pages, ctx=4096)
+    seen = simulate(workload.arrivals(np.random.default_rng(1)), workload.tenants, settings, PREDICTED)
+    outcomes = [*run_common_checks(seen), *run_checks(workload.checks, seen, None)]
+    return {outcome.id for outcome in outcomes if outcome.status == "fail"}
+
+
+ADMIT = KvCache.admit
+
+
+@pytest.mark.parametrize(
+    ("workload", "owner", "name", "value", "failed"),
+    [
+        ("limits", Bucket, "is_allowed", lambda self, now_ns: True, {"rate/prompts", "rate/answers"}),
+        ("limits", Tenant, "weight_units", 1000, {"share/double-single"}),
+        ("limits", Pages, "can_take", lambda self, tenant, more, spare=0: True, {"invariants"}),
+        ("reuse", SessionPins, "pin", lambda self, *rest: None, {"reuse/pinned"}),
+        ("reuse", KvCache, "admit", lambda self, *rest, **more: ADMIT(self, *rest, **more | {"ttl_ns": None}),
+         {"reuse/brief"}),
+    ],
+)  # fmt: skip
+def test_field_that_the_scheduler_ignores_fails(
+    workload: str, owner: object, name: str, value: object, failed: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(owner, name, value)
+    assert failed <= list_failed(workload)

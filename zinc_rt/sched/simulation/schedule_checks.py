@@ -10,7 +10,8 @@ import numpy as np
 
 from zinc_rt.sched.simulation.simulate import SimulatedRun
 from zinc_rt.sched.simulation.simulation_log import NEVER, compute_percentiles
-from zinc_rt.sched.tenant import Priority
+from zinc_rt.sched.step_cost import NS
+from zinc_rt.sched.tenant import Priority, Tenant
 
 BROKE = "an earlier step failed"
 
@@ -184,6 +185,78 @@ def check_evictions() -> ScheduleCheck:
             "evictions", seen.counts.evicted > 0, {"evictions": seen.counts.evicted}, {"evictions_least": 1}
         ),
     )
+
+
+def check_reuse(tenant: str, tokens: Sequence[int]) -> ScheduleCheck:
+    """Require the prompt tokens that each request of a tenant, in order, takes from the cache: all full pages but
+    the last, or none. `tokens`: 1 for some, 0 for none."""
+    id = f"reuse/{tenant}"
+
+    def judge(outcome: SimulatedRun, _: SimulatedRun | None) -> CheckOutcome:
+        cached = outcome.log.cached[outcome.log.of(tenant)].tolist()
+        same = [min(1, count) for count in cached] == list(tokens)
+        return _make_outcome(id, same, {"cached_tokens": cached}, {"reused": list(tokens)})
+
+    return ScheduleCheck(id, judge)
+
+
+def check_rate(tenant: Tenant) -> ScheduleCheck:
+    """Require a tenant's rate of prompt or answer tokens while it has more to do: no more than its rate and burst,
+    with what its slots had in work when the bucket was empty, and no less than nine tenths of the rate."""
+    rate, burst = tenant.prefill or tenant.decode or (0, 0)
+    id = f"rate/{tenant.name}"
+
+    def judge(outcome: SimulatedRun, _: SimulatedRun | None) -> CheckOutcome:
+        log = outcome.log
+        mine = log.of(tenant.name)
+        mine = mine[log.ended_ns[mine] != NEVER]
+        if not len(mine):
+            return CheckOutcome(id, "skip", reason=f"no request of {tenant.name} ended so far")
+        each = log.prompt if tenant.prefill else log.made_tokens
+        seconds = float(log.ended_ns[mine].max() - log.arrived_ns[mine].min()) / NS
+        debt = int(each[mine].max()) * int(log.most_slots[outcome.tenants.index(tenant)])
+        measure = {"tokens": int(each[mine].sum()), "seconds": seconds}
+        limit = {"tokens_least": 0.9 * rate * seconds, "tokens_most": burst + rate * seconds + debt}
+        passed = limit["tokens_least"] <= measure["tokens"] <= limit["tokens_most"]
+        return _make_outcome(id, passed, measure, limit)
+
+    return ScheduleCheck(id, judge)
+
+
+def check_most(tenant: str, what: Literal["slots", "pages"], maximum: int) -> ScheduleCheck:
+    """Require that a tenant with more to do uses its limit of slots or pages at some time, and never more. Pages
+    come by whole requests: two thirds of them are enough."""
+    id = f"most-{what}/{tenant}"
+
+    def judge(outcome: SimulatedRun, _: SimulatedRun | None) -> CheckOutcome:
+        log = outcome.log
+        column = log.most_slots if what == "slots" else log.most_pages
+        most = int(column[[row.name for row in outcome.tenants].index(tenant)])
+        least = maximum if what == "slots" else 2 / 3 * maximum
+        limit = {f"{what}_least": least, f"{what}_most": maximum}
+        return _make_outcome(id, least <= most <= maximum, {f"{what}_at_once": most}, limit)
+
+    return ScheduleCheck(id, judge)
+
+
+def check_share(heavy: str, light: str) -> ScheduleCheck:
+    """Require that two tenants have slots by their weights, within a sixth, over the windows in which both
+    wait."""
+    id = f"share/{heavy}-{light}"
+
+    def judge(outcome: SimulatedRun, _: SimulatedRun | None) -> CheckOutcome:
+        names = [tenant.name for tenant in outcome.tenants]
+        pair = names.index(heavy), names.index(light)
+        windows, steps = outcome.log.count_slot_steps(pair)
+        if not windows:
+            return CheckOutcome(id, "skip", reason=f"{heavy} and {light} never waited at the same time")
+        wanted = outcome.tenants[pair[0]].weight / outcome.tenants[pair[1]].weight
+        ratio = int(steps[0]) / max(1, int(steps[1]))
+        limit = {"ratio_least": wanted * 5 / 6, "ratio_most": wanted * 7 / 6}
+        passed = limit["ratio_least"] <= ratio <= limit["ratio_most"]
+        return _make_outcome(id, passed, {"ratio": ratio, "windows": windows}, limit)
+
+    return ScheduleCheck(id, judge)
 
 
 def run_checks(

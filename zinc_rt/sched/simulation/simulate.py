@@ -160,11 +160,12 @@ class Simulation:
         self.ledger = UsageLedger([tenant.name for tenant in self.accounts], {GROUP: count_pages(settings)})
         self.scheduler = self._create_scheduler(cost)
         self.spaces = [
-            make_namespace("simulated", "none", "f32", PAGE_TOKENS, secret=number.to_bytes(32, "little"))
-            for number in range(len(tenants))
+            make_namespace("simulated", "none", "f32", PAGE_TOKENS, secret=_make_secret(number, tenant))
+            for number, tenant in enumerate(tenants)
         ]
+        self.bounded = [number for number, tenant in enumerate(tenants) if any(q.most for q in tenant.pages)]
         self.log = SimulationLog(self.arrivals, tenants, settings.slots)
-        self.texts: dict[tuple[str, str], int] = {}
+        self.texts: dict[str, int] = {}
         self.next = 0  # of the arrivals
         self.last_end_ns = 0  # when the last step ended
         limits = self.scheduler.limits
@@ -237,13 +238,14 @@ class Simulation:
             self.spaces[tenant],
             Sampling(max_tokens=arrival.output, seed=seed, ignore_eos=True),
             arrival.priority if fair else None,
+            session=self.texts.get(arrival.prefix, 0) if self.tenants[tenant].session_pin_pages else 0,
         )
 
     def _make_seed(self, arrival: Arrival, number: int) -> int:
-        """Return the seed of the text that the request belongs to: its own or that of its prefix."""
+        """Return the seed of the text that the request belongs to: its own, or its prefix's for any tenant."""
         if not arrival.prefix:
             return number << TEXT_BITS
-        text = self.texts.setdefault((arrival.tenant, arrival.prefix), len(self.arrivals) + len(self.texts))
+        text = self.texts.setdefault(arrival.prefix, len(self.arrivals) + len(self.texts))
         return text << TEXT_BITS
 
     # --- time goes on
@@ -286,6 +288,10 @@ class Simulation:
     def _record_plan(self, plan: StepPlan) -> None:
         self.seen.steps += 1
         self.log.record_plan(plan, self.scheduler.slots.requests, self.seen.steps)
+        if self.settings.policy == "fair":
+            for tenant in self.bounded:
+                charge = max(pool.count_charge(tenant) for pool in self.scheduler.cache.pools)
+                self.log.most_pages[tenant] = max(self.log.most_pages[tenant], charge)
 
     def _commit(self, batch: Batch) -> None:
         self.last_end_ns = self.runner.now_ns
@@ -330,6 +336,12 @@ class Simulation:
                 result = booked.get((account.name, counter), 0)
                 if result != count:
                     yield f"{account.name}: {counter} is {result}, and {count} were seen"
+
+
+def _make_secret(number: int, tenant: Tenant) -> bytes:
+    """Return what keeps prefixes apart: a secret of the tenant, or of the group that may share pages."""
+    groups = [quota.group for quota in tenant.pages if quota.group is not None]
+    return (groups[0] + (1 << 32) if groups else number).to_bytes(32, "little")
 
 
 def find_leaks(scheduler: Scheduler) -> Iterator[str]:

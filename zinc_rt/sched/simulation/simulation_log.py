@@ -43,6 +43,9 @@ class SimulationLog:
         self._gaps, self._gap_class = array("i"), array("b")  # microseconds, and whose
         self._beside = np.zeros((len(Priority), 2), np.int64)  # tokens and ns of steps in which a class decoded
         self._slot_request = np.full(slots, NEVER, np.int64)
+        self.most_slots, self.most_pages = (
+            np.zeros(len(tenants), np.int64) for _ in range(2)
+        )  # at once, by tenant
         # by tenant: live requests, and what was given in this window, to whom if they waited in each of its steps
         self._live, self._slot_steps, self._tokens = (np.zeros(len(tenants), np.int64) for _ in range(3))
         self._waited = np.ones(len(tenants), bool)
@@ -68,6 +71,7 @@ class SimulationLog:
         bound = np.bincount(self.tenant[requests], minlength=tenants)
         self._waited &= self._live > bound
         self._slot_steps += bound
+        np.maximum(self.most_slots, bound, out=self.most_slots)
         planned = np.bincount(plan.slot[: plan.tokens], minlength=len(slots))
         np.add.at(self._tokens, self.tenant[requests], planned[self._slot_request != NEVER])
         if step % WINDOW == 0:
@@ -151,6 +155,16 @@ class SimulationLog:
             slots.append(compute_jain_index(slot_steps / weights))
             tokens.append(compute_jain_index(computed / weights))
         return slots, tokens
+
+    def count_slot_steps(self, pair: tuple[int, int]) -> tuple[int, np.ndarray]:
+        """Return the number of windows in which two tenants waited throughout, and the slots of each summed over
+        their steps, i64 [2]."""
+        seen = [
+            steps[[who.tolist().index(one) for one in pair]]
+            for who, steps, _ in self._windows
+            if {*pair} <= {*who}
+        ]
+        return len(seen), np.sum(seen, axis=0) if seen else np.zeros(2, np.int64)
 
     def _list_contended(self) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
         classes = np.array([int(tenant.priority) for tenant in self.tenants])

@@ -137,3 +137,32 @@ def make_guarantees(random: Generator) -> list[Arrival]:
     for start in np.arange(8, 90, 17.3):  # as many at once as it is guaranteed, and time to end before the next
         arrivals += [Arrival(float(start), "gold", 100, 60) for _ in range(4)]
     return arrivals
+
+
+def make_limits(random: Generator) -> list[Arrival]:
+    """Tenants of one class that each ask for more than one limit of theirs gives, and one without a limit."""
+    rates = {"prompts": 1.0, "answers": 0.5, "narrow": 0.5, "thrifty": 0.5, "double": 2.0, "single": 1.0}
+    sizes = {"prompts": (400, 8), "answers": (32, 60)}
+    return [
+        Arrival(at, who, *sizes.get(who, (128, 64)))
+        for who, rate in rates.items()
+        for at in draw_poisson_times(random, rate, 0, 60)
+    ]
+
+
+def make_reuse(random: Generator) -> list[Arrival]:
+    """Turns of conversations: `brief` again within its time to live and after it, `pinned` and `loose` after
+    others have taken all pages, and one text of two tenants that may share it, and of one that may not.
+    """
+    arrivals = [Arrival(at, "brief", 256, 8, prefix="turn") for at in (0, 2, 12)]
+    arrivals += [Arrival(at, who, 256, 8, prefix=who) for who in ("pinned", "loose") for at in (0.5, 50)]
+    arrivals += [
+        Arrival(at, who, 320, 8, prefix="handbook") for at, who in ((1, "left"), (3, "right"), (5, "apart"))
+    ]
+    return arrivals + [Arrival(at, "crowd", 700, 16) for at in np.arange(8, 48, 2.5)]
+
+
+def make_long_prompts(random: Generator) -> list[Arrival]:
+    """Prompts of 3,000 tokens in a queue, and short questions of another tenant of the same class."""
+    arrivals = [Arrival(at, "reader", 3000, 8) for at in np.arange(0, 30, 1.0)]
+    return arrivals + [Arrival(at, "asker", 48, 4) for at in draw_poisson_times(random, 0.1, 2, 150)]

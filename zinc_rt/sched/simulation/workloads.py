@@ -21,12 +21,16 @@ from zinc_rt.sched.simulation.schedule_checks import (
     check_first_token,
     check_gap,
     check_gap_ratio,
+    check_most,
     check_prefix_hits,
+    check_rate,
     check_relative_speed,
+    check_reuse,
+    check_share,
     check_slot,
     check_throughput_loss,
 )
-from zinc_rt.sched.tenant import Priority, Tenant
+from zinc_rt.sched.tenant import SECOND_NS, Priority, Tenant
 
 # Of 32 GB, 5.0 are Qwen3 8B's weights and 1.5 scratch; a page is 4.5 MiB (36 layers x 8 heads x 128, keys and
 # values, F32, 16 tokens).
@@ -54,6 +58,8 @@ _NIGHT = Tenant("night", Priority.BATCH)
 _DESK = Tenant("desk", Priority.INTERACTIVE)
 _DESKS = tuple(Tenant(f"desk-{number}", Priority.INTERACTIVE) for number in range(4))
 _GOLD = Tenant("gold", slots_guaranteed=4, pages=(PageQuota(reserved=64),))
+_PROMPTS, _ANSWERS = Tenant("prompts", prefill=(100, 500)), Tenant("answers", decode=(10, 20))
+_TTL_NS = 5 * SECOND_NS
 _LITTLE_LOST = check_throughput_loss(0.05)
 _SHARED = (check_fairness(0.95), _LITTLE_LOST)
 
@@ -164,6 +170,53 @@ _ROWS = (
         (_GOLD, _DESK, *_make_tenants("team"), _NIGHT),
         traffic.make_guarantees,
         (check_slot("gold", 2), check_throughput_loss(0.08)),  # with the cost of the latency budget
+    ),
+    Workload(
+        "limits",
+        "a tenant for each limit (rates, slots, pages, weight), all overloading",
+        (
+            _PROMPTS,
+            _ANSWERS,
+            Tenant("narrow", slots_max=2),
+            Tenant("thrifty", pages=(PageQuota(most=40),)),
+            Tenant("double", weight=2.0),
+            Tenant("single"),
+        ),
+        traffic.make_limits,
+        (
+            check_rate(_PROMPTS),
+            check_rate(_ANSWERS),
+            check_most("narrow", "slots", 2),
+            check_most("thrifty", "pages", 40),
+            check_share("double", "single"),
+        ),
+    ),
+    Workload(
+        "reuse",
+        "turns within and beyond a time to live, pinned sessions, texts of groups",
+        (
+            Tenant("brief", cache_ttl_ns=_TTL_NS),
+            Tenant("pinned", session_pin_pages=64),
+            *(Tenant(name, pages=(PageQuota(group=0),)) for name in ("left", "right")),
+            *_make_tenants("loose", "apart", "crowd"),
+        ),
+        traffic.make_reuse,
+        (
+            check_reuse("brief", (0, 1, 0)),
+            check_reuse("pinned", (0, 1)),
+            check_reuse("loose", (0, 0)),
+            check_reuse("left", (0,)),
+            check_reuse("right", (1,)),
+            check_reuse("apart", (0,)),
+        ),
+        pages=250,
+    ),
+    Workload(
+        "prompts",
+        "short questions beside prompts of 3,000 tokens of the same class",
+        _make_tenants("reader", "asker"),
+        traffic.make_long_prompts,
+        (check_answer("asker", 10), _LITTLE_LOST),  # a slot is free after the 7 s of a prompt
     ),
 )
 WORKLOADS = {row.name: row for row in _ROWS}
