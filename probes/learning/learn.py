@@ -266,6 +266,18 @@ def probe_lds_out_of_range(c: ProbeContext) -> Outcome:
 
 
 @require_gfx12
+def probe_buffer_offset(c: ProbeContext) -> Outcome:
+    """Load with a VGPR offset of -16 and a second offset of 20, from a buffer of 16 bytes."""
+    bench = ShaderBench(c)
+    inputs, out = allocate_result(bench, 64, "in"), allocate_result(bench, 64)
+    inputs.put(0, struct.pack("<4I", 1, 2, 3, 4))
+    bench.run(bench.load("buffer_offset"), [inputs, out])
+    names = {0: "outside", 2: "wraps"}
+    immediate, scalar = (names.get(out.u32(at), hex(out.u32(at))) for at in (0, 4))
+    return make_fact(immediate, f"buffer_load_b32 at -16 + 20 of 16 bytes; with 20 in an SGPR: {scalar}")
+
+
+@require_gfx12
 def probe_stale_code(c: ProbeContext) -> Outcome:
     outcome = probe_code_replacement.run(c)
     return make_fact(
@@ -485,6 +497,7 @@ PROBES = (
     _make_probe(
         16, "sgpr_read", "whether the VALU sees a preceding write to a scalar register", probe_sgpr_hazard
     ),
+    _make_probe(17, "buffer_offset", "whether the sum of a buffer's offsets wraps at 2^32", probe_buffer_offset),
     _make_probe(
         14, "protected_fence", "whether PROTECTED_FENCE_SIGNAL waits for waves", probe_protected_fence, tier=T2
     ),

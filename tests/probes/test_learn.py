@@ -37,6 +37,7 @@ OTHERWISE = {
     "dims_with_start": "end",
     "code_without_invalidate": "fresh",
     "bar_without_flush": "fresh",
+    "buffer_offset": "wraps",
     "wmma_f16_order": BACKWARDS,
 }
 

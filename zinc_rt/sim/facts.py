@@ -36,6 +36,7 @@ class Behaviour:
     dims_with_start: str = load_table()["dims_with_start"].value
     code_without_invalidate: str = load_table()["code_without_invalidate"].value
     bar_without_flush: str = load_table()["bar_without_flush"].value
+    buffer_offset: str = load_table()["buffer_offset"].value
     wmma_f16_order: tuple[Place, ...] = ()
     stops_at: frozenset[str] = frozenset()
 

@@ -66,6 +66,7 @@ class Checks:
     reverse_lanes: bool = False
     defect: bool = False  # results pass the defect of the context (sim.defects)
     wmma_f16_order: tuple[tuple[int, int, int], ...] = ()  # sim.facts: one by one; empty: by steps
+    buffer_offset: str = "outside"  # sim.facts
 
     def __post_init__(self) -> None:
         if self.level not in ("off", "fast", "full"):

@@ -1,8 +1,8 @@
 """VBUFFER: untyped loads, stores and atomics through a buffer resource.
 
 Beyond the end of the resource, loads return 0 and stores are dropped, per dword. Compilers rely on this, so it is
-not a finding. Accesses inside are checked like global accesses. Formats, swizzled and thread-indexed buffers are
-not implemented.
+not a finding. The offsets are added without wrapping (fact buffer_offset). Accesses inside are checked like global
+accesses. Formats, swizzled and thread-indexed buffers are not implemented.
 """
 
 from __future__ import annotations
@@ -65,6 +65,8 @@ def _resource(e: Emitter, i: Instruction, operands: list[Operand]) -> _Resource:
     if i.modifier("offen"):
         offset_register = address.index + (1 if index is not None else 0)
         inner = b.add(b.zext(e.regs.read_vgpr(offset_register), b.lanes(I64)), inner)
+        if e.checks.buffer_offset == "wraps":
+            inner = b.and_(inner, 0xFFFFFFFF)
     stride = b.and_(b.lshr(words[1], 16), 0x3FFF)
     select = b.and_(b.lshr(words[3], 28), 3)
     return _Resource(b.add(base, b.zext(moved, I64)), stride, words[2], select, moved, index, inner)

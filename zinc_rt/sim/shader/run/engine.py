@@ -154,6 +154,7 @@ class GfxEngine:
             reverse_lanes=reverse_lanes,
             defect=defect is not None,
             wmma_f16_order=behaviour.wmma_f16_order,
+            buffer_offset=behaviour.buffer_offset,
         )
         self._defect, self._debugger = defect, debugger
         self._target = target
