@@ -69,6 +69,21 @@ def test_nothing_launched_is_not_clean(triton_chip: Any) -> None:
 
 
 @pytest.mark.rest
+@pytest.mark.parametrize("chip", ["gfx1100", "gfx1151"])
+def test_next_launch_reads_results_on_gfx11(chip: str, triton_kernels: Any) -> None:
+    triton = pytest.importorskip("zinc_rt.launching.triton")
+    x, y, out = np.arange(70, dtype=np.float32), np.ones(70, np.float32), np.zeros(70, np.float32)
+    installed = triton.install(chip, coherence="caches")
+    try:
+        for source in (x, out):
+            triton_kernels.add[(1,)](source, y, out, 70, BLOCK=128)
+        installed.assert_clean()
+    finally:
+        installed.uninstall()
+    assert np.array_equal(out, x + 2)
+
+
+@pytest.mark.rest
 def test_views_share_memory_and_strides_count(triton_chip: Any, triton_kernels: Any) -> None:
     base = np.arange(200, dtype=np.float32)
     view = base[10:110:2]  # 50 elements, every second

@@ -31,6 +31,10 @@ SCRATCH_MOST_BYTES = 1 << 28  # of all waves: fewer of them run at a time where 
 WAVES_PER_CU = 32
 MAX_BLOCK = 1024
 POLL_SECONDS = 0.05
+ACQUIRE_CACHES = {  # GL1, between L0 and GL2, is on gfx11 only
+    Generation.GFX11: gcr.acquire(Generation.GFX11, GLI_INV=1, GLK_INV=1, GLV_INV=1, GL1_INV=1),
+    Generation.GFX12: gcr.acquire(Generation.GFX12, GLI_INV=1, GLK_INV=1, GLV_INV=1),
+}
 Announce = Callable[[int, int, str], None]
 
 
@@ -108,7 +112,7 @@ class KernelOnQueue:
         user = self._make_user_data(kernel, image_va, kernarg_va, shape, lds_bytes)
         tmpring, scratch_va = self.scratch(kernel)
         return [
-            AcquireMem(gcr.acquire(self._generation, GLI_INV=1, GLK_INV=1, GLV_INV=1)),
+            AcquireMem(ACQUIRE_CACHES[self._generation]),
             SetShReg(Sh.PGM_LO, (program >> 8 & 0xFFFFFFFF, program >> 40)),
             SetShReg(Sh.DISPATCH_SCRATCH_BASE_LO, (scratch_va >> 8 & 0xFFFFFFFF, scratch_va >> 40)),
             SetShReg(Sh.PGM_RSRC1, (kernel.rsrc1, rsrc2)),
