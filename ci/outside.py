@@ -1,7 +1,7 @@
 """Run programs of other projects under `zinc-rt sanitize` (Triton's tutorials, kernels from wheels), and kernels
 that other compilers compile (clang).
 
-    python3 ci/run.py outside [NAME ...] [--files FOLDER] [--offline] [--json F]
+    python3 ci/run.py outside [NAME ...] [--chip NAME] [--files FOLDER] [--offline] [--json F]
 
 The packages of outside_programs/requirements.txt are installed by version and SHA-256 into build/outside/venv, and
 the programs run in it; `tests` runs the tests of zinc-rt that need triton there. Files are fetched by address and
@@ -32,6 +32,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from zinc_rt.host.terminal import Table, show
+from zinc_rt.isa.target import CHIPS, DEFAULT_ARCH
 
 ROOT = Path(__file__).resolve().parents[1]
 CACHE = ROOT / "build" / "outside"
@@ -228,10 +229,11 @@ def run_program(program: OutsideProgram, arguments: argparse.Namespace) -> Outsi
         report = folder / "report.json"
         known = PROGRAMS / f"{program.project}.yaml"
         suppress = ["--suppress", str(known)] if known.exists() else []
-        sanitize = [sys.executable, "-m", "zinc_rt.cli", "sanitize", "--json", str(report), *suppress]
+        options = ["--chip", arguments.chip, "--json", str(report)]
+        sanitize = [sys.executable, "-m", "zinc_rt.cli", "sanitize", *options, *suppress]
         command = [*sanitize, "--", sys.executable, *words]
         if not program.sanitized:
-            command = [sys.executable, *words, "--json", str(report)]
+            command = [sys.executable, *words, *options]
         start = time.monotonic()
         try:
             result = subprocess.run(
@@ -325,14 +327,14 @@ def run_tests() -> OutsideRow:
     return row
 
 
-def run_compilers(each: int) -> list[OutsideRow]:
+def run_compilers(each: int, chip: str) -> list[OutsideRow]:
     """Run the kernels of tests/compiled_corpus, each source in `each` variants: the compilers that are installed,
     O0 to O3, both wave sizes. Return a row per compiler.
     """
     start = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="zinc-rt-outside-") as name:
         report = Path(name) / "report.json"
-        words = [str(CORPUS), "--each", str(each), "--mutants", "0", "--levels", "0", "1", "2", "3"]
+        words = [str(CORPUS), "--arch", chip, "--each", str(each), "--mutants", "0", "--levels", *"0123"]
         result = subprocess.run(
             [sys.executable, *words, "--json", str(report)], capture_output=True, text=True, check=False
         )
@@ -386,6 +388,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--each", type=int, default=3, metavar="N", help="of clang: variants of every source (default 3)"
     )
+    parser.add_argument(
+        "--chip", default=DEFAULT_ARCH, choices=[row.name for row in CHIPS], help=f"default {DEFAULT_ARCH}"
+    )
     parser.add_argument("--offline", action="store_true", help="fetch nothing")
     parser.add_argument("--json", metavar="F", help="write the rows")
     parser.add_argument(
@@ -404,7 +409,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not (chosen or has_clang or has_tests):
         parser.error(f"no such program: {', '.join(item.name for item in PROGRAMS_OF)}, clang, tests")
     rows = [run_tests()] if has_tests else []
-    rows += run_compilers(arguments.each) if has_clang else []
+    rows += run_compilers(arguments.each, arguments.chip) if has_clang else []
     for row in rows:
         print(f"{row.project} {row.name}: {row.result} {row.reason}", file=sys.stderr)
     for program in chosen:

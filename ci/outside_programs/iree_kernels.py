@@ -1,4 +1,4 @@
-"""Kernels that iree-compile makes for gfx1201 against NumPy: `python iree_kernels.py [NAME ...] [--json F]`.
+"""Kernels that iree-compile makes against NumPy: `python iree_kernels.py [NAME ...] [--chip C] [--json F]`.
 
 Each function is compiled alone, and its grid is read from the compilation phase executable-targets. A line
 `right NAME`, `wrong NAME; ...`, `known NAME: ...` or `refused NAME: ...` is printed for each. F has the form of a
@@ -21,6 +21,7 @@ import numpy as np
 
 import zinc_rt
 from zinc_rt.host.errors import ZincError
+from zinc_rt.isa.target import DEFAULT_ARCH
 from zinc_rt.launching.values import out
 
 ELEMENT_TYPES = {"f32": np.float32, "f16": np.float16, "i32": np.int32, "i8": np.int8}
@@ -157,12 +158,12 @@ def _make_array(kind: str, seed: int) -> np.ndarray:
     return generator.standard_normal(size).astype(ELEMENT_TYPES[element])
 
 
-def _compile_case(case: IreeCase, folder: Path) -> tuple[bytes, str, tuple[int, ...], tuple[int, ...]]:
+def _compile_case(case: IreeCase, chip: str, folder: Path) -> tuple[bytes, str, tuple[int, ...], tuple[int, ...]]:
     """Return the code object, the kernel's name, grid and block. Raise ValueError if it is not one dispatch."""
     source = folder / f"{case.name}.mlir"
     source.write_text(case.module())
     compiler = Path(sys.executable).with_name("iree-compile")
-    options = ["--iree-hal-target-device=hip", "--iree-rocm-target=gfx1201"]
+    options = ["--iree-hal-target-device=hip", f"--iree-rocm-target={chip}"]
     options += [f"--iree-hal-dump-executable-binaries-to={folder}", f"--dump-compilation-phases-to={folder}"]
     command = [str(compiler), str(source), *options, "-o", str(folder / "module.vmfb")]
     result = subprocess.run(command, capture_output=True, text=True)
@@ -186,6 +187,7 @@ def _compile_case(case: IreeCase, folder: Path) -> tuple[bytes, str, tuple[int, 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help="cases (default: all)")
+    parser.add_argument("--chip", default=DEFAULT_ARCH, help=f"chip to compile for (default {DEFAULT_ARCH})")
     parser.add_argument("--json", type=Path, metavar="F", help="write a report in the form of zinc-rt sanitize")
     options = parser.parse_args()
     kernels, findings = [], []
@@ -196,7 +198,7 @@ def main() -> int:
         exact = np.asarray(case.exact(*inputs))
         try:
             with tempfile.TemporaryDirectory() as folder:
-                code, name, grid, block = _compile_case(case, Path(folder))
+                code, name, grid, block = _compile_case(case, options.chip, Path(folder))
             output = out(exact.shape or (1,), ELEMENT_TYPES[case.output.rpartition("x")[2]])
             arguments = {f"a{index}": item for index, item in enumerate(inputs)} | {"result": output}
             result = zinc_rt.launch(code, name, grid=grid, block=block, args=arguments, device="sim")
