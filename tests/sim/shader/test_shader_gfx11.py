@@ -9,6 +9,7 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 import pytest
@@ -402,3 +403,75 @@ def test_sgpr_read_hazard_is_of_gfx12_only() -> None:
     source = "v_mov_b32 v1, s4\n s_mov_b32 s4, 1\n v_mov_b32 v1, s4\n s_endpgm"
     assert lint_program("gfx1100", source) == []
     assert [item.rule for item in lint_program("gfx1201", source)] == ["sgpr-read"]
+
+
+GUESS = """
+    s_mov_b32 exec_lo, 1
+    s_load_b32 s6, s[0:1], {0}
+    v_mov_b32 v1, 0
+    s_waitcnt lgkmcnt(0)
+    v_mov_b32 v4, s6
+    v_mov_b32 v7, 1
+    .Lagain:
+    v_add_nc_u32 v3, v7, v4
+    global_atomic_cmpswap_b32 v5, v1, v[3:4], s[0:1] {1} glc
+    s_waitcnt vmcnt(0)
+    v_cmp_ne_u32 vcc_lo, v5, v4
+    v_mov_b32 v4, v5
+    s_cbranch_vccnz .Lagain
+    global_atomic_add_u32 v1, v7, s[0:1]
+    s_endpgm
+"""
+# Wave 0 stores data, then a flag; wave 1 waits for the flag and reads the data.
+FLAG = """
+    v_readfirstlane_b32 s8, v0
+    v_and_b32 v1, 31, v0
+    v_lshlrev_b32 v1, 2, v1
+    v_mov_b32 v3, 0
+    v_mov_b32 v4, 1
+    s_cmp_lg_u32 s8, 0
+    s_cbranch_scc1 .Lreader
+    global_store_b32 v1, v0, s[0:1]
+    s_waitcnt_vscnt null, 0
+    global_store_b32 v3, v4, s[0:1] offset:128
+    s_endpgm
+    .Lreader:
+    global_load_b32 v5, v3, s[0:1] offset:128 {0}
+    s_waitcnt vmcnt(0)
+    v_readfirstlane_b32 s9, v5
+    s_cmp_eq_u32 s9, 0
+    s_cbranch_scc1 .Lreader
+    {1}
+    global_load_b32 v6, v1, s[0:1]
+    s_endpgm
+"""
+
+
+def find_races(code: bytes, **launch: Any) -> set[int]:
+    """Return the pcs of the races of a program whose s[0:1] is the address of 64 zeros."""
+    device = EngineDevice(target=target_of("gfx1100"))
+    va = device.place(np.zeros(64, np.uint32), "data")
+    findings = device.run(code, user_data=[va & 0xFFFFFFFF, va >> 32], **launch)
+    assert {finding.rule for finding in findings} <= {"race"}
+    return {finding.pc for finding in findings}
+
+
+@pytest.mark.parametrize(
+    ("load", "swap", "races"), [("0x0", "", False), ("null", "", False), ("0x0", "offset:4", True)]
+)
+def test_scalar_load_feeding_a_compare_and_swap_is_atomic(load: str, swap: str, races: bool) -> None:
+    code = assemble("gfx1100", GUESS.format(load, swap))
+    assert bool(find_races(code, groups=(3, 1, 1), threads=(128, 1, 1))) == races
+
+
+def test_store_that_atomic_loads_read_is_atomic() -> None:
+    """Nothing marks an atomic store on gfx11. A plain load races with it."""
+    launch = {"threads": (64, 1, 1)}
+    assert not find_races(assemble("gfx1100", FLAG.format("glc", "buffer_gl0_inv")), **launch)
+    assert len(find_races(assemble("gfx1100", FLAG.format("glc", "s_nop 0")), **launch)) == 1
+    assert len(find_races(assemble("gfx1100", FLAG.format("", "buffer_gl0_inv")), **launch)) == 2
+
+
+def test_unmarked_stores_race_with_each_other() -> None:
+    source = "v_mov_b32 v1, 0\n global_store_b32 v1, v0, s[0:1]\n s_endpgm"
+    assert len(find_races(assemble("gfx1100", source), threads=(64, 1, 1))) == 1

@@ -30,7 +30,8 @@ def find_scope(instruction: Instruction, rules: WaveRules) -> int:
     """Return the scope of a memory instruction: 0 a compute unit, 1 a shader engine, 2 the device, 3 the system.
 
     On gfx11, atomics and loads with GLC have device scope. Every store has, but only that of a volatile store is
-    counted here, which LLVM marks with DLC: nothing distinguishes an atomic store from a plain one.
+    counted here, which LLVM marks with DLC: nothing distinguishes an atomic store from a plain one. The race check
+    considers a store atomic if the other access is.
     """
     if rules.has_scopes:
         scope = instruction.modifier("scope")

@@ -15,7 +15,7 @@ from typing import Any
 
 from zinc_rt.isa import Instruction, Kind, Operand, Target
 from zinc_rt.isa.control_flow import Block, Flow
-from zinc_rt.isa.effects import count_written_operands, effects, operand_registers
+from zinc_rt.isa.effects import NULL, count_written_operands, effects, operand_registers
 
 _LOADS = {f"{space}_load_b{bits}": bits for space in ("global", "flat", "ds", "s") for bits in (32, 64)}
 _SWAPS = {
@@ -173,7 +173,8 @@ class _PathValues:
         if not load.row.name.startswith("s_"):
             return self._find_place(load, load.operands[1:])
         _, base, offset = load.operands[:3]
-        if len(load.operands) > 3 or offset.kind is not Kind.IMMEDIATE:
+        is_null = offset.kind is Kind.SPECIAL and offset.index == NULL  # as LLVM 22 encodes offset 0 on gfx11
+        if len(load.operands) > 3 or not (is_null or offset.kind is Kind.IMMEDIATE):
             return None
         return "global", int(offset.value or 0), self.read(base)
 

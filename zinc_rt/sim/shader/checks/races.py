@@ -20,6 +20,8 @@ race_entry.py has the fields of an entry.
 
 from __future__ import annotations
 
+from functools import partial
+
 from llvmlite import ir  # type: ignore[import-untyped]
 
 from zinc_rt.isa import Target
@@ -81,11 +83,14 @@ def emit_global_race(
     size_bytes: int,
     kind: WaveAccess,
     reported: ir.Value,
+    *,
+    marked_stores: bool,
 ) -> ir.Value:
     """Record a global access and return i1: it races. `where` is (state, context, RANGE). `reported` contains
-    the i32 flags RETURNS, SCOPED and SYNCHRONISING.
+    the i32 flags RETURNS, SCOPED and SYNCHRONISING. `marked_stores`: the scope of a store shows whether it
+    is atomic.
     """
-    helper = b.helper("zrt.race", GLOBAL_RACE, _build_global)
+    helper = b.helper("zrt.race", GLOBAL_RACE, partial(_build_global, marked_stores=marked_stores))
     return b.call(helper, [*where, va, I64(size_bytes), I32(kind), reported])
 
 
@@ -102,6 +107,7 @@ class _Check:
     """A check of one access against the records of the dwords it touches."""
 
     epoch_shift = EPOCH
+    marked_stores = True  # otherwise a store is plain or atomic, whichever the other access is
     acquired_field = "waves_acquired"
     seen_fields: tuple[str, ...] = ("waves_seen", "memory_waves_seen")
 
@@ -114,7 +120,7 @@ class _Check:
         mine: ir.Value,
         wave: ir.Value,
     ) -> None:
-        self.b, self.mine, self.wave = b, mine, wave
+        self.b, self.mine, self.wave, self.kind = b, mine, wave, kind
         self.state, self.context = where
         self.site = b.and_(reported, SITE_BITS)
         self.reads = b.any(b.equal(kind, WaveAccess.READ), b.equal(kind, WaveAccess.SCALAR_READ))
@@ -148,7 +154,8 @@ class _Check:
     def record_read_wave(self, stored: ir.Value, touched: ir.Value) -> None:
         """Record the wave whose atomic store an atomic access reads."""
         b = self.b
-        with b.if_then(b.all(self.sees, touched, self.is_other_wave(stored), b.has(stored, 1 << ATOMIC))):
+        is_atomic = b.has(stored, 1 << ATOMIC) if self.marked_stores else I1(1)
+        with b.if_then(b.all(self.sees, touched, self.is_other_wave(stored), is_atomic)):
             wave = self.extract_wave(stored)
             seen = b.select(b.equal(wave, MANY), I64(-1), b.shl(I64(1), wave))
             for name in self.seen_fields:
@@ -188,9 +195,13 @@ class _Check:
         self.record_read_wave(stored, touched)
         flag = b.select(self.atomic, atomic_bit, 0)
         also_atomic = b.or_(I64(~(1 << ATOMIC)), flag)  # one plain access makes it plain
-        with_store = b.all(by_others, touched, b.not_(both_atomic))
+        stored_atomically, atomic = both_atomic, self.atomic
+        if not self.marked_stores:
+            atomic = b.or_(self.atomic, b.equal(self.kind, WaveAccess.WRITE))
+            stored_atomically = b.or_(self.atomic, b.and_(atomic, b.has(stored, 1 << ATOMIC)))
+        with_store = b.all(by_others, touched, b.not_(stored_atomically))
         read_touched = b.unequal(self.has_overlap(read, mask), 0)
-        read_atomically = b.and_(self.atomic, b.has(read, 1 << ATOMIC))
+        read_atomically = b.and_(atomic, b.has(read, 1 << ATOMIC))
         with_read = b.all(read_by_others, read_touched, b.not_(self.reads), b.not_(read_atomically))
         with b.if_then(b.or_(with_store, with_read), likely=False):
             site = b.or_(b.get(record, RACE, "read_site"), I32(READS - (1 << 32)))
@@ -338,9 +349,10 @@ class _GlobalCheck(_Check):
         mine: ir.Value,
         wave: ir.Value,
         trusted: ir.Value,
+        marked_stores: bool,
     ) -> None:
         super().__init__(b, where, kind, reported, mine, wave)
-        self.trusted = trusted
+        self.trusted, self.marked_stores = trusted, marked_stores
 
     def _has_same_bits(self, entry: ir.Value, shift: int, bits: int) -> ir.Value:
         both = self.b.xor(entry, self.mine)
@@ -360,7 +372,7 @@ class _GlobalCheck(_Check):
         return b.select(self._has_same_bits(entry, GROUP, 24), super().mark_many(entry), elsewhere)
 
 
-def _build_global(function: ir.Function) -> None:
+def _build_global(function: ir.Function, *, marked_stores: bool) -> None:
     b = HelperBuilder(function)
     state, context, where, va, size, kind, output = function.args
     records = b.get(where, RANGE, "races")
@@ -382,7 +394,7 @@ def _build_global(function: ir.Function) -> None:
     since = b.zext(b.get(context, CONTEXT, "acquired_phase"), I64)
     by_barrier = b.and_(b.unequal(since, 0), b.not_(b.below(_load_epoch(b, state, context), since)))
     trusted = b.any(acquired, by_barrier, b.has(output, SYNCHRONISING))
-    check = _GlobalCheck(b, (state, context), kind, output, mine, wave, trusted)
+    check = _GlobalCheck(b, (state, context), kind, output, mine, wave, trusted, marked_stores)
     check.check_each(va, size, records)
     b.ret(b.load(check.race, typ=I1))
     b.done()

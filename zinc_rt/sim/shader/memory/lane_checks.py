@@ -157,7 +157,9 @@ class LaneAccesses:
             looked_at = b.equal(b.get(where, RANGE, "stored"), b.get(self.context, CONTEXT, "serial"))
         with b.if_then(looked_at):
             location = (self.state, self.context, where)
-            race = emit_global_race(b, location, va, self.size_bytes, self.kind, self.rules)
+            race = emit_global_race(
+                b, location, va, self.size_bytes, self.kind, self.rules, marked_stores=self.e.rules.has_scopes
+            )
             with b.if_then(race, likely=False):
                 self.marks.mark(RACE, lane, va)
 
