@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from clients import ready_clients
+from outside import list_ready_programs
 
 HEAD = re.compile(r"head +([0-9a-f]{64})")  # as perf bench and perf history print it
 ROOT = Path(__file__).resolve().parent.parent
@@ -454,6 +455,18 @@ def without_clients(night: Night) -> str:
     return "" if ready_clients() else "no client is installed: python3 ci/run.py clients"
 
 
+def outside_commands(night: Night) -> list[StageCommand]:
+    """Run kernels of other projects that are already installed, and those that clang compiles."""
+    names, report = list_ready_programs(), night.of("outside") / "outside.json"
+    chosen = names[:1] if night.quick else ["clang", *names]
+    line = [sys.executable, str(ROOT / "ci" / "outside.py"), *chosen, "--offline", "--each", "1"]
+    return [StageCommand("outside", [*line, "--json", str(report)])] if names else []
+
+
+def without_outside(night: Night) -> str:
+    return "" if list_ready_programs() else "no kernel of another project is installed: python3 ci/run.py outside"
+
+
 def stage_minutes(stage: NightlyStage, night: Night) -> float:
     """Return the time limit of a stage, longer if models are named."""
     return stage.minutes + len(night.models) * MINUTES_A_MODEL.get(stage.name, 0.0)
@@ -464,11 +477,12 @@ STAGES = (
     NightlyStage("probes", probe_commands, missing_commands("pm4-test"), 4),
     NightlyStage("validate", validate_commands, missing_commands("validate"), 4),
     NightlyStage("serving", serving_commands, missing_commands("sched-test", "validate"), 4),
-    NightlyStage("clients", client_commands, without_clients, 4, card=False),
+    NightlyStage("clients", client_commands, without_clients, 3, card=False),
+    NightlyStage("outside", outside_commands, without_outside, 3, card=False),
     NightlyStage("lavapipe", lavapipe_commands, without_device(software=True), 2, card=False),
     NightlyStage("vulkan", vulkan_gpu_commands, without_device(software=False), 1),
-    NightlyStage("radv", radv_commands, missing_commands("validate"), 4, card=False),
+    NightlyStage("radv", radv_commands, missing_commands("validate"), 3, card=False),
     NightlyStage("replay", replay_commands, missing_commands("replay", "trace"), 3),
     NightlyStage("perf", perf_commands, missing_commands("perf"), 4),
-    NightlyStage("gates", gate_commands, missing_commands("perf"), 6),
+    NightlyStage("gates", gate_commands, missing_commands("perf"), 5),
 )

@@ -31,6 +31,7 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 
+from zinc_rt.cli.report import Report, Result, Status, write_text
 from zinc_rt.host.terminal import Table, show
 from zinc_rt.isa.target import CHIPS, DEFAULT_ARCH
 
@@ -165,9 +166,25 @@ PROGRAMS_OF = (
 )  # fmt: skip
 
 
+NIGHTLY = ("01-vector-add", "02-fused-softmax", "05-layer-norm", "liger-kernel")  # a minute of a nightly run
+
+
+def list_ready_programs() -> list[str]:
+    """Return the programs of a nightly run that can run without a download."""
+    if set_up(offline=True):
+        return []
+    chosen = [item for item in PROGRAMS_OF if {item.name, item.project} & set(NIGHTLY)]
+    return [item.name for item in chosen if item.file is None or find_kept(item.file).exists()]
+
+
+def find_kept(file: OutsideFile) -> Path:
+    """Return the path of a fetched file."""
+    return CACHE / file.sha256[:16] / file.name
+
+
 def fetch_file(file: OutsideFile, folder: Path | None, *, offline: bool) -> Path:
     """Return the unedited file in the cache. Raise OSError with the reason if it cannot be fetched."""
-    kept = CACHE / file.sha256[:16] / file.name
+    kept = find_kept(file)
     if not kept.exists():
         if folder is not None:
             data = (folder / file.name).read_bytes()
@@ -366,6 +383,18 @@ COLUMNS = (
 )  # fmt: skip
 
 
+STATUSES: dict[str, Status] = {"right": "pass", "skipped": "skip"}
+
+
+def write_report(path: Path, rows: Sequence[OutsideRow]) -> None:
+    """Write the report in the format of every command, for the nightly run."""
+    report = Report("outside", details={"rows": [asdict(row) for row in rows]})
+    for row in rows:
+        status = STATUSES.get(row.result, "fail")
+        report.results.append(Result(f"{row.project}/{row.name}", "outside", status, reason=row.reason))
+    write_text(path, report.to_json())
+
+
 def _format_row(row: OutsideRow) -> tuple[str | int, ...]:
     return (
         row.project, row.name, row.compiler, row.result, row.kernels, row.code_objects, row.launches, row.right,
@@ -392,7 +421,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--chip", default=DEFAULT_ARCH, choices=[row.name for row in CHIPS], help=f"default {DEFAULT_ARCH}"
     )
     parser.add_argument("--offline", action="store_true", help="fetch nothing")
-    parser.add_argument("--json", metavar="F", help="write the rows")
+    parser.add_argument("--json", type=Path, metavar="F", help="the results as JSON")
     parser.add_argument(
         "--here", action="store_true", help="use the packages of this Python instead of installing them"
     )
@@ -420,7 +449,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(f"{last.project} {last.name}: refused {', '.join(last.instructions)}", file=sys.stderr)
     show(Table(COLUMNS, [*map(_format_row, rows), _add_up(rows)]))
     if arguments.json:
-        Path(arguments.json).write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
+        write_report(arguments.json, rows)
     ran = [row for row in rows if row.result != "skipped"]
     return 1 if any(item.result != "right" for item in ran) else 0 if ran else 77
 

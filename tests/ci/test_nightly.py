@@ -279,7 +279,19 @@ def test_every_chip_expectation_file_loads_and_names_existing_criteria(
         chip == "sim"
     )
     assert set(expected.required) == {
-        *("probes", "validate", "serving", "clients", "lavapipe", "vulkan", "radv", "replay", "perf", "gates"),
+        *(
+            "probes",
+            "validate",
+            "serving",
+            "clients",
+            "outside",
+            "lavapipe",
+            "vulkan",
+            "radv",
+            "replay",
+            "perf",
+            "gates",
+        ),
     }
 
 

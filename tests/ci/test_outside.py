@@ -15,7 +15,7 @@ sys.path.append(str(Path(__file__).resolve().parents[2] / "ci"))
 import outside
 
 PROGRAM = outside.OutsideProgram("a project", "a program", ("-c", "pass"), right="^right ", wrong="^wrong ")
-OPTIONS = argparse.Namespace(files=None, offline=True)
+OPTIONS = argparse.Namespace(files=None, offline=True, chip="gfx1201")
 
 
 def run_with(monkeypatch: pytest.MonkeyPatch, output: str, errors: str, measure: Any) -> outside.OutsideRow:
