@@ -53,6 +53,7 @@ def attention64(
     scale: float,
     window: int,
     cap: float = 0.0,
+    sinks: np.ndarray | None = None,
 ) -> np.ndarray:
     rows = []
     for query, (slot, position) in zip(q.astype(np.float64), batch, strict=True):
@@ -66,8 +67,10 @@ def attention64(
             scores = [scale * float(mine @ k[j, index]) for j in range(first, position + 1)]
             if cap:
                 scores = [math.tanh(score / cap) * cap for score in scores]
-            weights = [math.exp(score - max(scores)) for score in scores]
-            total = sum(weights)
+            extra = [] if sinks is None else [float(sinks[head])]
+            largest = max(scores + extra)
+            weights = [math.exp(score - largest) for score in scores]
+            total = sum(weights) + sum(math.exp(sink - largest) for sink in extra)
             outs.append(sum(w / total * v[first + i, index] for i, w in enumerate(weights)))
         rows.append(np.concatenate(outs))
     return np.array(rows)
@@ -129,6 +132,24 @@ def test_cap_bounds_the_scores_before_softmax(ordering: str, cap: float) -> None
         got = run_op(Op.FLASH_ATTN, ordering, q, *cache.cache_operands(batch), **attrs, window=window, cap=cap)
         assert_close(got, want, 5e-6, relative=False)
     assert np.abs(want - plain).max() > 0.01
+
+
+@pytest.mark.parametrize("ordering", ORDERINGS)
+@pytest.mark.parametrize("window", [0, 46])
+def test_sinks_take_a_share_of_the_softmax_without_a_value(ordering: str, window: int) -> None:
+    cache, batch = PagedCache([601, 40], (16, 16), pages=42, scale=3), [(0, 600), (1, 7), (0, 255)]
+    q, sinks = random_floats(1, 3, 32), np.array([-60.0, 0.0, 3.0, 60.0], np.float32)
+    attrs = {"heads": 4, "kv_heads": 2, "head_dim": 8, "value_dim": 8, "scale": 0.5, "window": window, "cap": 30.0}
+    sizes = {"heads": 4, "kv_heads": 2, "scale": 0.5, "window": window, "cap": 30.0}
+    operands = cache.cache_operands(batch)
+    want = attention64(q, cache, batch, **sizes, sinks=sinks)
+    got = run_op(Op.FLASH_ATTN, ordering, q, *operands, None, make_weight(sinks), **attrs)
+    assert_close(got, want, 5e-6, relative=False)
+    assert np.abs(want - attention64(q, cache, batch, **sizes)).max() > 0.1
+    assert_same(run_op(Op.FLASH_ATTN_BATCHED, ordering, q, *operands, make_weight(sinks), **attrs), got)
+    gate = random_floats(2, 3, 32)
+    gated = run_op(Op.FLASH_ATTN, ordering, q, *operands, gate, make_weight(sinks), **attrs)
+    assert_same(gated, run_op(Op.SIGMOID_MUL, ordering, got, gate))
 
 
 @pytest.mark.parametrize("ordering", ORDERINGS)

@@ -32,15 +32,20 @@ def route64(
     scale: float = 1.0,
     groups: int = 1,
     groups_used: int = 1,
+    logit_bias: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     logits = x.astype(np.float64) @ gate.T.astype(np.float64)
+    if logit_bias is not None:
+        logits = logits + logit_bias
     ids, weights = [], []
     for row in logits:
         if gating == "softmax":
             p = np.exp(row - row.max())
             p /= p.sum()
-        else:
+        elif gating == "sigmoid":
             p = 1 / (1 + np.exp(-row))
+        else:
+            p = row
         score = list(p if bias is None else p + bias)
         item = len(score) // groups
         if groups > 1:
@@ -48,7 +53,7 @@ def route64(
             kept = sorted(range(groups), key=lambda g: (-worth[g], g))[:groups_used]
             score = [s if e // item in kept else -np.inf for e, s in enumerate(score)]
         chosen = sorted(range(len(score)), key=lambda e: (-score[e], e))[:k]
-        w = p[chosen]
+        w = np.exp(p[chosen] - p[chosen[0]]) if gating == "softmax_selected" else p[chosen]
         if renormalise:
             w = w / max(w.sum(), 2.0**-14)
         ids.append(chosen)
@@ -84,6 +89,20 @@ def test_routing_matches_the_definition(
     assert ids.dtype == np.int32
     assert ids.tolist() == want_ids.tolist()
     assert_close(weights, want_weights, 2e-5)
+
+
+@pytest.mark.parametrize("ordering", ORDERINGS)
+def test_weights_of_softmax_selected_are_the_softmax_of_the_selected_logits(ordering: str) -> None:
+    x, gate, bias = random_floats(1, 5, 19, scale=3), random_floats(2, 12, 19), random_floats(3, 12, scale=5)
+    operands = x, make_weight(gate), None, None, None, None, None, None, make_weight(bias)
+    attrs: dict[str, Any] = {"k": 4, "gating": "softmax_selected"}
+    logits, ids, weights = run_op(Op.MOE_GATE_TOPK, ordering, *operands, **attrs)
+    want_logits, want_ids, want_weights = route64(x, gate, None, logit_bias=bias, **attrs)
+    assert_close(logits, want_logits, 3e-5, relative=False)
+    assert ids.tolist() == want_ids.tolist() != route64(x, gate, None, **attrs)[1].tolist()
+    softmax = np.exp(np.take_along_axis(want_logits, want_ids, axis=1))
+    assert_close(weights, softmax / softmax.sum(axis=1, keepdims=True), 3e-5)
+    assert_close(weights, want_weights, 3e-5)
 
 
 @pytest.mark.parametrize("ordering", ORDERINGS)
@@ -170,6 +189,38 @@ def test_expert_activation_matches_the_dense_one_bit_for_bit(ordering: str, acti
     tanh = np.tanh(np.sqrt(2 / np.pi) * (g + 0.044715 * g**3))
     act = g / (1 + np.exp(-g)) if activation == "silu" else 0.5 * g * (1 + tanh)
     assert_close(got, act * up, 2e-6, relative=False)
+
+
+@pytest.mark.parametrize("ordering", ORDERINGS)
+def test_clamped_activation_matches_its_definition(ordering: str) -> None:
+    gate, up = random_floats(1, 3, 2, 37, scale=9), random_floats(2, 3, 2, 37, scale=9)
+    gate[0, 0, :4], up[0, 0, 4:8] = (7, -700, 700, np.nan), (7, -700, 700, np.nan)
+    with np.errstate(over="ignore"):
+        g, u = np.minimum(gate.astype(np.float64), 7), np.clip(up.astype(np.float64), -7, 7)
+        want = g / (1 + np.exp(-1.702 * g)) * (u + 1)
+    got = run_op(Op.MOE_SWIGLU, ordering, gate, up, activation="clamped")
+    assert np.isnan(got[0, 0, 3]) and np.isnan(got[0, 0, 7])
+    got[0, 0, [3, 7]] = want[0, 0, [3, 7]] = 0
+    assert_close(got, want, 4e-6, relative=False)
+    assert (np.abs(want - gate / (1 + np.exp(-1.702 * gate.astype(np.float64))) * (up + 1)) > 1).any()
+
+
+@pytest.mark.parametrize("ordering", ORDERINGS)
+def test_biases_of_experts_are_those_of_the_selected_ones(ordering: str) -> None:
+    x, w = random_floats(1, 3, 64), random_floats(2, 3, 2)
+    gate_w, up_w = stacked_weight(3, "f32", 5, 9, 64), stacked_weight(4, "f32", 5, 9, 64)
+    gate_bias, up_bias, down_bias = (random_floats(seed, 5, size) for seed, size in ((5, 9), (6, 9), (7, 11)))
+    down_w = stacked_weight(8, "f32", 5, 11, 9)
+    plain = run_op(Op.MOE_GATE_UP, ordering, x, gate_w, up_w, CHOICES)
+    operands = (x, gate_w, up_w, CHOICES, None, None, None, make_weight(gate_bias), make_weight(up_bias))
+    biased = run_op(Op.MOE_GATE_UP, ordering, *operands)
+    for got, want, bias in zip(biased, plain, (gate_bias, up_bias), strict=True):
+        assert_same(got, want + bias[CHOICES])
+    (act,) = run_op(Op.MOE_GATE_UP, ordering, *operands, activation="clamped")
+    assert_same(act, run_op(Op.MOE_SWIGLU, ordering, *biased, activation="clamped"))
+    got = run_op(Op.MOE_DOWN_ACC, ordering, act, down_w, CHOICES, w, None, None, None, make_weight(down_bias))
+    y = np.einsum("tkdf,tkf->tkd", dequantise64(down_w)[CHOICES], act.astype(np.float64)) + down_bias[CHOICES]
+    assert_close(got, (y * w[..., None]).sum(axis=1), 2e-5, relative=False)
 
 
 @pytest.mark.parametrize("ordering", ORDERINGS)

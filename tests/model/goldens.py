@@ -36,7 +36,7 @@ STRUCTURES = (
 )
 QUANTISED = tuple(f"{name}-q" for name in STRUCTURES if name != "phi3long")
 STEMS = (*(f"{name}-f32" for name in STRUCTURES), *QUANTISED)
-SECOND = ("gemma2", "granite", "jamba", "llamaodd", "olmo2", "phi2", "qwen3odd")
+SECOND = ("gemma2", "gptoss", "granite", "jamba", "llamaodd", "olmo2", "phi2", "qwen3odd")
 """Structures of `$ZINC_RT_TEST_DATA/goldens2` that this version supports."""
 SECOND_STEMS = tuple(f"{name}-{kind}" for name in SECOND for kind in ("f32", "q"))
 TRACED = ("deepseek2", "deepseek2lite", "gemma4", "gemma4moe", "mamba", "qwen35moe")

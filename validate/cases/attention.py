@@ -28,6 +28,7 @@ MANY_PAGES: Mapping[str, int | str] = {
     "pages": 96,
     "kv_rows": "slots*pages*page_tokens",
 }  # whatever of them is written
+SINKS = (("sinks",), ())
 CONTEXTS = (1, 2, 8, 9, 16, 17, 31, 32, 33, 255, 256, 257, 513)
 
 
@@ -102,6 +103,7 @@ CACHE_SWEEPS = tuple(
                 pair_shapes(T=(1, 3), ctx=(41, 773), slots=(2, 1)),
                 heads,
                 values=FEW,
+                without=SINKS,
                 rooms=ROOMS,
                 more=PAGES,
                 kv=kv,
@@ -239,18 +241,19 @@ SWEEPS = (
         Op.FLASH_ATTN,
         combine_shapes(T=1, ctx=CONTEXTS, slots=1),
         (_attention_attrs(2, 2, 32, 32),),
+        without=SINKS,
         more=PAGES,
     ),
     *(
-        Sweep(op, pair_shapes(T=(1, 3), ctx=(41, 270), slots=(2, 1)), heads, values=FEW, rooms=ROOMS, more=PAGES)
+        Sweep(op, pair_shapes(T=(1, 3), ctx=(41, 270), slots=(2, 1)), heads, values=FEW, without=SINKS, rooms=ROOMS, more=PAGES)
         for op in (Op.FLASH_ATTN, Op.FLASH_ATTN_BATCHED)
         for heads in (SMALL_HEADS, WIDE_HEADS)
     ),
-    Sweep(Op.FLASH_ATTN, ({"T": 3, "ctx": 41, "slots": 2},), LONGEST_HEADS, values=("mixed", "edges"), more=PAGES),
-    Sweep(Op.FLASH_ATTN, pair_shapes(T=(3,), ctx=(300,), slots=(1,)), WINDOWS, values=FEW, more=PAGES),
-    Sweep(Op.FLASH_ATTN, pair_shapes(T=(3,), ctx=(300,), slots=(1,)), CAPS, values=FEW, more=PAGES),
+    Sweep(Op.FLASH_ATTN, ({"T": 3, "ctx": 41, "slots": 2},), LONGEST_HEADS, values=("mixed", "edges"), without=SINKS, more=PAGES),
+    Sweep(Op.FLASH_ATTN, pair_shapes(T=(3,), ctx=(300,), slots=(1,)), WINDOWS, values=FEW, without=SINKS, more=PAGES),
+    Sweep(Op.FLASH_ATTN, pair_shapes(T=(3,), ctx=(300,), slots=(1,)), CAPS, values=FEW, without=SINKS, more=PAGES),
     *(
-        Sweep(op, pair_shapes(T=(5,), ctx=(290,), slots=(2,)), sizes, values=FEW, more=PAGES)
+        Sweep(op, pair_shapes(T=(5,), ctx=(290,), slots=(2,)), sizes, values=FEW, without=SINKS, more=PAGES)
         for op, sizes in ((Op.FLASH_ATTN_BATCHED, PAGE_SIZES), (Op.FLASH_ATTN, PAGE_SIZES[-2:-1]))
     ),
     Sweep(  # gates with other columns before them
@@ -258,13 +261,15 @@ SWEEPS = (
         ({"T": 2, "ctx": 41, "slots": 2}, {"T": 1, "ctx": 1300, "slots": 1}),
         (_attention_attrs(4, 2, 64, 32, gate_skip=7), _attention_attrs(2, 1, 256, 256, gate_skip=256)),
         values=FEW,
+        without=SINKS,
         more=PAGES,
     ),
     Sweep(
         Op.FLASH_ATTN,
         ({"T": 1, "ctx": 2049, "slots": 1},),
         (_attention_attrs(4, 2, 128, 128),),
-        values=("mixed",),
+        values=("mixed", "edges"),
+        without=SINKS,
         more=PAGES,
     ),
     # Chunks of 256 keys shared out: of heads of each width, of windows, of latents.
@@ -280,6 +285,7 @@ SWEEPS = (
             _attention_attrs(2, 1, 256, 256) | {"cap": 1.5},
         ),
         values=FEW,
+        without=SINKS,
         rooms=ROOMS,
         more=MANY_PAGES,
     ),

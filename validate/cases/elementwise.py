@@ -22,7 +22,7 @@ SWEEPS = (
     Sweep(
         Op.MOE_SWIGLU,
         pair_shapes(T=ROWS, k=(1, 2, 8), F=(1, 33, 96, 257, 768)),
-        ({"activation": "silu"}, {"activation": "gelu"}),
+        ({"activation": "silu"}, {"activation": "gelu"}, {"activation": "clamped"}),
         rooms=ROOMS,
     ),
     Sweep(

@@ -10,6 +10,7 @@ FEW = ("mixed", "edges", "outliers")
 SCALES = ((), ("gate_scale",), ("gate_scale", "up_scale"))
 
 EXPERTS = ("expert_gate_w", "expert_up_w", "gate_scale", "up_scale")  # of a router, where the graph is fused
+BIASES = ("gate_bias", "up_bias")
 
 SWEEPS = (
     # the bias in order moves the choice to the last experts, behind whole passes of the workgroup
@@ -92,7 +93,7 @@ SWEEPS = (
         tuple({"activation": activation} for activation in ("none", "silu", "gelu")),
         types=TYPES,
         values=FEW,
-        without=(*SCALES, ("norm_w",), ("gate_scale", "up_scale", "norm_w")),
+        without=tuple((*names, *BIASES) for names in (*SCALES, ("norm_w",), ("gate_scale", "up_scale", "norm_w"))),
         rooms=ROOMS,
         vectors=PLAIN,
     ),
@@ -101,9 +102,43 @@ SWEEPS = (
         pair_shapes(T=(1, 3, 2), E=(5, 4, 16), D=(1, 131, 33, 256), F=(256, 512), k=(2, 1, 4)),
         types=TYPES,
         values=FEW,
-        without=(("residual",), ("hidden",), ("expert_scale",), ("expert_scale", "hidden", "residual"), ()),
+        without=tuple(
+            (*names, "bias")
+            for names in (
+                ("residual",),
+                ("hidden",),
+                ("expert_scale",),
+                ("expert_scale", "hidden", "residual"),
+                (),
+            )
+        ),
         rooms=ROOMS,
         vectors=PLAIN,
+    ),
+    Sweep(  # with the experts' biases
+        Op.MOE_GATE_UP,
+        pair_shapes(T=(1, 3, 2), D=(256, 512), E=(5, 4, 16), F=(1, 9, 33, 2100), k=(2, 1, 4)),
+        tuple({"activation": activation} for activation in ("clamped", "none", "silu")),
+        types=("f32", "q8_0", "mxfp4"),
+        values=FEW,
+        without=(("gate_scale", "up_scale", "norm_w"), ("gate_scale", "norm_w", "up_bias"), ("up_scale",)),
+        rooms=ROOMS,
+    ),
+    Sweep(
+        Op.MOE_DOWN_ACC,
+        pair_shapes(T=(1, 3, 2), E=(5, 4, 16), D=(1, 131, 33, 2100), F=(256, 512), k=(2, 1, 4)),
+        types=("f32", "q8_0", "mxfp4"),
+        values=FEW,
+        without=(("expert_scale", "hidden", "residual"), ("expert_scale", "hidden"), ("residual",)),
+        rooms=ROOMS,
+    ),
+    Sweep(
+        Op.MOE_GATE_TOPK,
+        pair_shapes(T=(1, 3), D=(64, 256), E=(8, 32, 128, 130)),
+        tuple({"k": k, "gating": "softmax_selected"} for k in (1, 4, 8)),
+        values=("mixed", "edges", "ties", "zeros"),
+        without=(("select_bias", "norm_w", *EXPERTS), ("select_bias", *EXPERTS), ("norm_w", *EXPERTS)),
+        rooms=ROOMS,
     ),
     Sweep(
         Op.SHARED_EXPERT,

@@ -121,7 +121,9 @@ _EPS_OF_NORM = Attr("eps", float, 1e-6)  # of norm_w, where there is one
 _GLU = Attr(
     "activation", str, "none", choices=("none", "silu", "gelu")
 )  # gate is then activation(gate) * up, alone
-_ACTIVATION = Attr("activation", str, "silu", choices=("silu", "gelu"))
+# clamped: gpt-oss's, gate sigmoid(1.702 gate) (up + 1) of gate at most 7 and up within -7 and 7
+_EXPERT_GLU = Attr("activation", str, "none", choices=("none", "silu", "gelu", "clamped"))
+_EXPERT_ACTIVATION = Attr("activation", str, "silu", choices=("silu", "gelu", "clamped"))
 # Targets are distinct, and none is another sequence's source: a kernel may write rows while others are read.
 _DISJOINT = Attr("disjoint", bool, False)
 _ROPE_ATTRS = (Attr("head_dim", int), Attr("mode", str, choices=("norm", "neox")))
@@ -145,6 +147,8 @@ _ATTENTION_IN = (
 )
 # SIGMOID_MUL's, of the result; a head's gate has gate_skip other columns before it
 _ATTENTION_GATE = _float_port("gate", "T", "heads*(value_dim + gate_skip)", optional=True)
+# A logit of each head that takes part in the softmax, as a key without a value does
+_ATTENTION_SINKS = _weight_port("sinks", "heads", optional=True)
 _ATTENTION_OUT = (_float_port("out", "T", "heads*value_dim"),)
 _ATTENTION_REQUIRE = ("heads % kv_heads == 0",)
 _DELTA_ATTRS = (
@@ -262,12 +266,18 @@ OPS: dict[Op, OpSpec] = {
         ),
         OpSpec(
             Op.FLASH_ATTN,
-            (*_ATTENTION_IN, _ATTENTION_GATE),
+            (*_ATTENTION_IN, _ATTENTION_GATE, _ATTENTION_SINKS),
             _ATTENTION_OUT,
             (*_ATTENTION_ATTRS, Attr("gate_skip", int, 0)),
             _ATTENTION_REQUIRE,
         ),
-        OpSpec(Op.FLASH_ATTN_BATCHED, _ATTENTION_IN, _ATTENTION_OUT, _ATTENTION_ATTRS, _ATTENTION_REQUIRE),
+        OpSpec(
+            Op.FLASH_ATTN_BATCHED,
+            (*_ATTENTION_IN, _ATTENTION_SINKS),
+            _ATTENTION_OUT,
+            _ATTENTION_ATTRS,
+            _ATTENTION_REQUIRE,
+        ),
         OpSpec(
             Op.MOE_GATE_TOPK,
             (
@@ -280,6 +290,7 @@ OPS: dict[Op, OpSpec] = {
                 _weight_port("expert_up_w", "E", "F", "D", optional=True),
                 _weight_port("gate_scale", "E", optional=True),
                 _weight_port("up_scale", "E", optional=True),
+                _weight_port("bias", "E", optional=True),  # of the logits
             ),
             (
                 _float_port("logits", "T", "E"),
@@ -289,13 +300,14 @@ OPS: dict[Op, OpSpec] = {
             ),
             (
                 Attr("k", int),
-                Attr("gating", str, "softmax", choices=("softmax", "sigmoid")),
+                # softmax_selected: the softmax of the selected logits only
+                Attr("gating", str, "softmax", choices=("softmax", "sigmoid", "softmax_selected")),
                 Attr("renormalise", bool, True),
                 Attr("scale", float, 1.0),
                 Attr("groups", int, 1),
                 Attr("groups_used", int, 1),
                 _EPS_OF_NORM,
-                _ACTIVATION,
+                _EXPERT_ACTIVATION,
             ),
             ("k <= E", "E % groups == 0", "groups_used <= groups"),
         ),
@@ -309,15 +321,17 @@ OPS: dict[Op, OpSpec] = {
                 _weight_port("gate_scale", "E", optional=True),
                 _weight_port("up_scale", "E", optional=True),
                 _weight_port("norm_w", "D", optional=True),  # x is the RMS norm of itself by it
+                _weight_port("gate_bias", "E", "F", optional=True),
+                _weight_port("up_bias", "E", "F", optional=True),
             ),
             (_float_port("gate", "T", "k", "F"), _float_port("up", "T", "k", "F", optional=True)),
-            (_GLU, _EPS_OF_NORM),
+            (_EXPERT_GLU, _EPS_OF_NORM),
         ),
         OpSpec(
             Op.MOE_SWIGLU,
             (_float_port("gate", "T", "k", "F"), _float_port("up", "T", "k", "F")),
             (_float_port("y", "T", "k", "F"),),
-            (_ACTIVATION,),
+            (_EXPERT_ACTIVATION,),
         ),
         OpSpec(
             Op.MOE_DOWN_ACC,  # out = (hidden + sum over the chosen, in selection order, from +0) + residual
@@ -329,6 +343,7 @@ OPS: dict[Op, OpSpec] = {
                 _weight_port("expert_scale", "E", optional=True),
                 _float_port("hidden", "T", "D", optional=True),
                 _float_port("residual", "T", "D", optional=True),
+                _weight_port("bias", "E", "D", optional=True),  # of the down projections
             ),
             (_float_port("out", "T", "D"),),
         ),

@@ -67,9 +67,11 @@ class Case:
 
     def find_dtype(self, port: Port) -> str:
         """Return ggml's name of a weight's type. Tables of cosines and sines, and taps of a convolution of a
-        projection, are always f32."""
+        projection, are always f32; biases of experts are vectors."""
         if port.name in ("cos", "sin", "conv_w"):
             return "f32"
+        if port.name.endswith("bias"):
+            return self.vector
         if len(port.shape) > 1 or port.name in _BY_DTYPE.get(self.op, ()):
             return self.dtype
         return self.vector

@@ -27,6 +27,7 @@ class AttentionHeads:
     scale: float
     window: int = 0
     cap: float = 0.0  # bound of the scores; 0: none
+    sinks: bool = False  # the file has a logit of each head that takes part in the softmax
 
 
 def read_heads(m: ModelBuilder, layer: int) -> AttentionHeads:
@@ -131,10 +132,12 @@ def write_kv(
 def add_attention(
     m: ModelBuilder, q: str, cache: tuple[str, str], layer: int, spec: AttentionHeads, label: str = "kqv_out"
 ) -> str:
+    gate = (ABSENT,) if m.stage == "decode" else ()
+    sinks = (*gate, m.weight(f"blk.{layer}.attn_sinks.weight", (spec.heads,))) if spec.sinks else ()
     bound: dict[str, Any] = {"cap": spec.cap} if spec.cap else {}
     return m.value(
         Op.FLASH_ATTN if m.stage == "decode" else Op.FLASH_ATTN_BATCHED,
-        (q, *cache, m.position, m.slot, m.find_page_table(spec.window)),
+        (q, *cache, m.position, m.slot, m.find_page_table(spec.window), *sinks),
         (spec.heads * spec.value_dim,),
         f"{label}-{layer}",
         heads=spec.heads,
@@ -178,15 +181,17 @@ class Experts:
     groups: int = 1
     groups_used: int = 1
     activation: str = "silu"
+    biases: bool = False  # of the router and of all projections
 
 
 def add_router(m: ModelBuilder, h: str, layer: int, experts: Experts) -> tuple[str, str]:
     """Emit the router. Return the ids and weights of the selected experts."""
     gate = m.weight(f"blk.{layer}.ffn_gate_inp.weight", (experts.count, m.width))
-    bias = m.weight(f"blk.{layer}.exp_probs_b.bias", (experts.count,), optional=True)
+    bias = m.weight(f"blk.{layer}.ffn_gate_inp.bias", (experts.count,)) if experts.biases else ABSENT
+    select_bias = m.weight(f"blk.{layer}.exp_probs_b.bias", (experts.count,), optional=True)
     _, ids, weights = m.values(
         Op.MOE_GATE_TOPK,
-        (h, gate, bias),
+        (h, gate, select_bias, *[ABSENT] * 5, bias),
         (
             (f"ffn_moe_logits-{layer}", (experts.count,), ACTIVATION),
             (f"ffn_moe_topk-{layer}", (experts.used,), INDEX),
@@ -228,19 +233,24 @@ def add_experts(
     gate_scale, up_scale = (
         m.weight(f"{at}.ffn_{which}_exps.scale", (n,), optional=True) for which in ("gate", "up")
     )
+    gate_bias, up_bias, down_bias = (
+        m.weight(f"{at}.ffn_{which}_exps.bias", (n, rows)) if experts.biases else ABSENT
+        for which, rows in (("gate", f), ("up", f), ("down", m.width))
+    )
     gate, up = m.values(
         Op.MOE_GATE_UP,
-        (h, gate_w, up_w, ids, gate_scale, up_scale),
+        (h, gate_w, up_w, ids, gate_scale, up_scale, ABSENT, gate_bias, up_bias),
         (
             (f"ffn_moe_gate-{layer}", (experts.used, f), ACTIVATION),
             (f"ffn_moe_up-{layer}", (experts.used, f), ACTIVATION),
         ),
     )
-    name = "ffn_moe_swiglu" if experts.activation == "silu" else "ffn_moe_geglu"
+    name = "ffn_moe_geglu" if experts.activation == "gelu" else "ffn_moe_swiglu"
     y = m.value(Op.MOE_SWIGLU, (gate, up), (experts.used, f), f"{name}-{layer}", activation=experts.activation)
     down_w = m.weight(f"{at}.ffn_down_exps.weight", (n, m.width, f))
     down_scale = m.weight(f"{at}.ffn_down_exps.scale", (n,), optional=True)
-    return m.value(Op.MOE_DOWN_ACC, (y, down_w, ids, weights, down_scale, ABSENT), (m.width,), f"{label}-{layer}")
+    operands = (y, down_w, ids, weights, down_scale, ABSENT, ABSENT, down_bias)
+    return m.value(Op.MOE_DOWN_ACC, operands, (m.width,), f"{label}-{layer}")
 
 
 def add_moe_ffn(m: ModelBuilder, h: str, layer: int, experts: Experts, *, label: str = "ffn_moe_out") -> str:

@@ -35,6 +35,7 @@ RESULT_KEYS: dict[str, tuple[object, ...]] = {
 
 # Keys that llama.cpp does not apply either.
 IGNORED_KEYS: dict[str, tuple[str, ...]] = {
+    "gpt-oss": ("expert_weights_scale",),
     "jamba": ("expert_weights_scale",),
 }
 

@@ -117,6 +117,20 @@ ARCHITECTURES: dict[str, Callable[[ModelBuilder], None]] = {
     "smollm3": make_decoder(DecoderSpec("norm", unrotated_step=4)),
     "seed_oss": make_decoder(DecoderSpec("neox", ffn_norm="post_attention_norm")),
     "ernie4_5": make_decoder(DecoderSpec("norm")),
+    "gpt-oss": make_decoder(
+        DecoderSpec(
+            "neox",
+            ffn_norm="post_attention_norm",
+            expert_width="expert_feed_forward_length",
+            clamped_experts=True,
+            sliding=True,
+            sliding_period=2,
+            default_window=None,
+            sliding_base="file",
+            sliding_scaled=True,
+            sinks=True,
+        )
+    ),
     "deepseek2": deepseek2.emit,
     "mamba": mamba.emit,
     "jamba": jamba.emit,
@@ -125,7 +139,6 @@ ARCHITECTURES: dict[str, Callable[[ModelBuilder], None]] = {
 # What the opcodes of this version cannot express, for architectures without a row.
 MISSING_FOR = {
     "bert": "attention without a causal mask, learned positions, pooling",
-    "gpt-oss": "attention sinks, biases of experts, a clamped activation, softmax over the selected experts",
     "mamba2": "the Mamba-2 scan, with groups and a scalar decay per head",
     "nomic-bert": "attention without a causal mask, pooling",
 }

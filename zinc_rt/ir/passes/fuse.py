@@ -243,7 +243,9 @@ def router_experts(uses: Uses, index: int) -> Fusion | None:
     experts = uses.node(index)
     if experts.op is not Op.MOE_GATE_UP or experts.attrs.get("activation", "none") == "none":
         return None
-    x, gate_w, up_w, ids, gate_scale, up_scale, norm_w = experts.inputs
+    if has_operand(experts, "gate_bias", "up_bias"):
+        return None
+    x, gate_w, up_w, ids, gate_scale, up_scale, norm_w = experts.inputs[:7]
     producer = uses.find_sole_producer(ids, Op.MOE_GATE_TOPK)
     if producer is None:
         return None

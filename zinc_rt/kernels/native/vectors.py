@@ -19,11 +19,11 @@ from zinc_rt.kernels.rows import vectors
 
 
 def convert_to_f32(node: Node, graph: OpGraph, launches: Iterable[Launch | Sync]) -> Iterator[Launch | Sync]:
-    return vectors.convert_to_f32(_dequantise, graph, launches)
+    return vectors.convert_to_f32(make_dequantise_launch, graph, launches)
 
 
 def accept_any_vectors(entry: Entry) -> Entry:
-    return vectors.accept_any_vectors(entry, _dequantise, check_vectors)
+    return vectors.accept_any_vectors(entry, make_dequantise_launch, check_vectors)
 
 
 def make_matrix_operands(graph: OpGraph, name: str) -> tuple[Ref, Stride | None]:
@@ -49,7 +49,8 @@ def check_vectors(node: Node, graph: OpGraph, *others: str) -> str | None:
     return None
 
 
-def _dequantise(name: str, spec: BufferSpec, temp: Temp) -> Launch:
+def make_dequantise_launch(name: str, spec: BufferSpec, temp: Temp) -> Launch:
+    """Return the launch that dequantises a vector or a matrix into a temporary, f32."""
     rows, k = vectors.count_rows(spec)
     stride = Stride(name, -2) if len(spec.shape) > 1 else None
     return Launch("dequantise", (Ref(name), temp, stride), (find_type_number(spec.dtype), k), (rows, 1, 1))

@@ -1,12 +1,15 @@
-"""FLASH_ATTN: causal attention over a paged cache, one query a token."""
+"""FLASH_ATTN, FLASH_ATTN_BATCHED: causal attention over a paged cache, one query a token."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 
 from zinc_rt.kernels.reference.arithmetic import Arithmetic
 from zinc_rt.kernels.reference.paging import cache_rows, read_cache
 from zinc_rt.kernels.reference.sigmoid_mul import sigmoid_mul
+from zinc_rt.kernels.weight import Weight
 
 
 def flash_attn(
@@ -18,6 +21,7 @@ def flash_attn(
     slot: np.ndarray,
     page_table: np.ndarray,
     gate: np.ndarray | None = None,
+    sinks: Weight | None = None,
     *,
     heads: int,
     kv_heads: int,
@@ -33,8 +37,10 @@ def flash_attn(
 
     A query at position p sees keys 0..p, or with a window W only p-W+1..p. The tokens' own keys are in the
     cache already. Query head h reads key head h // (heads / kv_heads). With a cap, scores are SOFTCAP of
-    themselves. With a gate [T, heads * (gate_skip + value_dim)], the result is SIGMOID_MUL of it by the
-    last value_dim columns of each head's gate.
+    themselves. With sinks (heads,), the softmax of each head has one more term of that logit, which is neither
+    scaled nor capped nor masked and adds nothing to the result. With a gate
+    [T, heads * (gate_skip + value_dim)], the result is SIGMOID_MUL of it by the last value_dim columns of each
+    head's gate.
     """
     q = q.reshape(-1, heads, head_dim)
     out = np.empty((len(q), heads, value_dim), np.float32)
@@ -55,8 +61,24 @@ def flash_attn(
             visible,
             scale,
             cap,
+            None if sinks is None else math.dequantise(sinks),
         )
     result = out.reshape(len(q), -1)
     if gate is None:
         return result
     return sigmoid_mul(math, result, gate.reshape(len(q), heads, -1)[..., gate_skip:].reshape(len(q), -1))
+
+
+def flash_attn_batched(
+    math: Arithmetic,
+    q: np.ndarray,
+    kv_k: np.ndarray,
+    kv_v: np.ndarray,
+    position: np.ndarray,
+    slot: np.ndarray,
+    page_table: np.ndarray,
+    sinks: Weight | None = None,
+    **attrs: Any,
+) -> np.ndarray:
+    """Compute FLASH_ATTN without a gate."""
+    return flash_attn(math, q, kv_k, kv_v, position, slot, page_table, None, sinks, **attrs)

@@ -17,11 +17,12 @@ def moe_down_acc(
     expert_scale: Weight | None,
     hidden: np.ndarray | None,
     residual: np.ndarray | None = None,
+    bias: Weight | None = None,
 ) -> np.ndarray:
     """Compute [T, D] from x [T, k, F], down_w (E, D, F), ids and weights [T, k].
 
-    The sum runs from +0 in selection order over weight * (down x, times expert_scale[e] if given); then hidden +
-    sum, and that + residual.
+    The sum runs from +0 in selection order over weight * (down x, times expert_scale[e] and plus bias (E, D) of
+    e if given); then hidden + sum, and that + residual.
     """
     down = np.empty((*ids.shape, down_w.shape[1]), np.float32)
     for expert in np.unique(ids):
@@ -29,6 +30,8 @@ def moe_down_acc(
         down[token, choice] = math.linear(x[token, choice], down_w[int(expert)])
     if expert_scale is not None:
         down = down * math.dequantise(expert_scale)[ids][..., None]
+    if bias is not None:
+        down = down + math.dequantise(bias)[ids]
     total = np.zeros((len(x), down_w.shape[1]), np.float32)
     for rank in range(ids.shape[1]):
         total = total + down[:, rank] * weights[:, rank, None]

@@ -22,6 +22,7 @@ def moe_gate_topk(
     expert_up_w: Weight | None = None,
     gate_scale: Weight | None = None,
     up_scale: Weight | None = None,
+    bias: Weight | None = None,
     *,
     k: int,
     gating: str = "softmax",
@@ -34,24 +35,32 @@ def moe_gate_topk(
 ) -> tuple[np.ndarray, ...]:
     """Route x [T, D] with gate_w (E, D) -> logits [T, E], ids i32 [T, k] by falling score, weights [T, k].
 
-    select_bias (E,) affects the selection only, never the weights. With groups > 1 only experts of the groups_used
-    best groups are eligible, a group's score being the sum of its two best experts. Ties go to the lower index.
+    bias (E,) is added to the logits. With the gating softmax_selected, the scores are the logits, and a weight is
+    exp(logit - the first selected logit) before it is renormalised. select_bias (E,) affects the selection only,
+    never the weights. With groups > 1 only experts of the groups_used best groups are eligible, a group's score
+    being the sum of its two best experts. Ties go to the lower index.
     With norm_w (D,), x is replaced by its RMS_NORM. With expert_gate_w and expert_up_w (E, F, D), also return
     MOE_GATE_UP of x, them, the ids and the scales with `activation`, [T, k, F].
     """
     if norm_w is not None:
         x = rms_norm(math, x, norm_w, eps=eps, size=x.shape[-1])
     logits = math.linear(x, gate_w)
+    if bias is not None:
+        logits = logits + math.dequantise(bias)
     if gating == "softmax":
         e = math.exp(logits - logits.max(axis=-1, keepdims=True))
         probability = e / math.dot(e, np.ones_like(e))[:, None]
-    else:
+    elif gating == "sigmoid":
         probability = math.sigmoid(logits)
+    else:
+        probability = logits
     score = probability if select_bias is None else probability + math.dequantise(select_bias)
     if groups > 1:
         score = _only_best_groups(score, groups, groups_used)
     ids = _top(score, k)
     weights = np.take_along_axis(probability, ids, axis=-1)
+    if gating == "softmax_selected":
+        weights = math.exp(weights - weights[:, :1])
     if renormalise:
         total = math.dot(weights, np.ones_like(weights))
         weights = weights / np.maximum(total, SUM_FLOOR)[:, None]

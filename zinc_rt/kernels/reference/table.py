@@ -19,7 +19,6 @@ from zinc_rt.kernels.weight import view_bytes
 Code = Callable[..., Any]
 
 OTHER_NAMES = {  # two opcodes with one function, and a name reserved by Python
-    Op.FLASH_ATTN_BATCHED: "flash_attn",
     Op.MATMUL_WMMA_F16: "matmul_wmma",
     Op.MATMUL_WMMA_Q4K: "matmul_wmma",
     Op.SLICE: "slice_columns",

@@ -12,7 +12,7 @@ from zinc_rt.kernels.launch import Launch, Ref
 from zinc_rt.kernels.rows.operands import F32, Buffer, Count, row_shape
 from zinc_rt.kernels.rows.tuning import Tuning
 
-ACTIVATIONS = {"silu": "swiglu", "gelu": "geglu"}
+ACTIVATIONS = {"silu": "swiglu", "gelu": "geglu", "clamped": "swiglu_clamped"}  # their kernels
 
 
 def make_rowwise_launch(

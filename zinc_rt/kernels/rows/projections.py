@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from zinc_rt.ir.graph import ABSENT, Node, OpGraph
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.launch import SYNC, Launch, Ref, Sync, Temp
-from zinc_rt.kernels.rows.elementwise import make_rowwise_launch
+from zinc_rt.kernels.rows.elementwise import ACTIVATIONS, make_rowwise_launch
 from zinc_rt.kernels.rows.norm import make_norm_launch
 from zinc_rt.kernels.rows.operands import Buffer, Count, find_last_dim
 from zinc_rt.kernels.rows.tuning import Tuning
@@ -20,7 +20,8 @@ Launches = Iterator[Launch | Sync]
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One projection of an input. `bias` (rows) and `scale` (1 or experts) by name; None or ABSENT: none.
+    """One projection of an input. `bias` (rows, or experts x rows) and `scale` (1 or experts) by name; None or
+    ABSENT: none.
     `residual` f32, shaped as out: added to the result. `score` f32 [tokens]: the result is first multiplied by its
     sigmoid. Only kernel sets with `scored` have it."""
 
@@ -169,6 +170,7 @@ class ProjectionKernels:
     expert_sum: Callable[..., Launch | None] = no_expert_sum
     fuses: Callable[[Mapping[str, int]], bool] = is_never_chosen
     scored: bool = False
+    adds_expert_biases: bool = False  # in `project`
     routed_glu: Callable[..., Launch | None] = no_routed_glu
     convolve: Callable[..., Launch | None] = no_convolution
     rotate: Callable[..., Launch | None] = no_rotation
@@ -247,11 +249,11 @@ def route(
 ) -> Launches:
     """Return the launches of a MOE_GATE_TOPK: logits, then `topk`, then the projections of the selected experts,
     if the node has them."""
-    _, gate_w, _, norm_w, expert_gate_w, expert_up_w, gate_scale, up_scale = node.inputs
+    _, gate_w, _, norm_w, expert_gate_w, expert_up_w, gate_scale, up_scale, bias = node.inputs
     logits, ids, _, *act = (Ref(name) for name in node.outputs)
     before, source = _norm_launches(kernels, node, graph, capacity, norm_w)
     yield from before
-    yield from kernels.project(graph, capacity, source, [Part(gate_w, logits)])
+    yield from kernels.project(graph, capacity, source, [Part(gate_w, logits, bias)])
     yield SYNC
     if not act or not expert_gate_w:
         yield topk
@@ -389,24 +391,52 @@ def _gate_up(
     """Compute both projections into two outputs, or activation(gate) * up into the only one."""
     out, *others = outputs
     if activation == "none":
-        yield from kernels.project(graph, capacity, source, [replace(gate, out=out), replace(up, out=others[0])])
+        yield from _project_experts(
+            kernels, graph, capacity, source, [replace(gate, out=out), replace(up, out=others[0])]
+        )
         return
-    glu = kernels.glu(graph, capacity, source, gate, replace(up, out=out), activation)
+    is_plain = activation in ("silu", "gelu") and not gate.bias and not up.bias
+    glu = kernels.glu(graph, capacity, source, gate, replace(up, out=out), activation) if is_plain else None
     if glu is not None:
         yield from glu
         return
     rows = int(graph.buffers[up.weight].shape[-2]) * (source.choices.choices if source.choices else 1)
     halves = [Temp(name, F32_BYTES * capacity["tokens"] * rows) for name in ("gate", "up")]
     parts = [replace(part, out=half) for part, half in zip((gate, up), halves, strict=True)]
-    yield from kernels.project(graph, capacity, source, parts)
+    yield from _project_experts(kernels, graph, capacity, source, parts)
     yield SYNC
-    kernel = "swiglu" if activation == "silu" else "geglu"
-    yield make_rowwise_launch(kernels.tuning, kernel, (*halves, out), "tokens", rows)
+    yield make_rowwise_launch(kernels.tuning, ACTIVATIONS[activation], (*halves, out), "tokens", rows)
+
+
+def _project_experts(
+    kernels: ProjectionKernels,
+    graph: OpGraph,
+    capacity: Mapping[str, int],
+    source: ProjectionInput,
+    parts: Sequence[Part],
+) -> Launches:
+    """Compute projections, with the experts' biases after them where the projection kernels do not add these."""
+    biases = [] if kernels.adds_expert_biases or source.choices is None else [part for part in parts if part.bias]
+    plain = [replace(part, bias=None) if part in biases else part for part in parts]
+    yield from kernels.project(graph, capacity, source, plain)
+    for part in biases:
+        assert source.choices is not None and part.bias
+        rows, choices = find_last_dim(graph, part.bias), source.choices.choices
+        yield SYNC
+        yield Launch(  # out f32 [tokens][choices][rows] + bias f32 (experts, rows) of the expert
+            "expert_bias",
+            (part.out, Ref(part.bias), source.choices.ids),
+            (rows, choices),
+            (-(-rows // kernels.tuning.columns), "tokens", choices),
+        )
 
 
 def _moe_gate_up(kernels: ProjectionKernels, node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Launches:
-    _, gate_w, up_w, ids, gate_scale, up_scale, norm_w = node.inputs
-    parts = Part(gate_w, _NOWHERE, scale=gate_scale), Part(up_w, _NOWHERE, scale=up_scale)
+    _, gate_w, up_w, ids, gate_scale, up_scale, norm_w, gate_bias, up_bias = node.inputs
+    parts = (
+        Part(gate_w, _NOWHERE, bias=gate_bias, scale=gate_scale),
+        Part(up_w, _NOWHERE, bias=up_bias, scale=up_scale),
+    )
     before, source = _norm_launches(kernels, node, graph, capacity, norm_w)
     yield from before
     source = replace(source, choices=Choices(Ref(ids), find_last_dim(graph, ids)))
@@ -415,16 +445,17 @@ def _moe_gate_up(kernels: ProjectionKernels, node: Node, graph: OpGraph, capacit
 
 
 def _moe_down_acc(kernels: ProjectionKernels, node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Launches:
-    x, down_w, ids, weights, expert_scale, hidden, residual = node.inputs
+    x, down_w, ids, weights, expert_scale, hidden, residual, bias = node.inputs
     choices, width = find_last_dim(graph, ids), int(graph.buffers[down_w].shape[1])
     addends = ExpertAddends(Ref(weights), Ref(hidden) if hidden else None, Ref(residual) if residual else None)
     down = Temp("down", F32_BYTES * capacity["tokens"] * choices * width)
     source = ProjectionInput(Ref(x), choices=Choices(Ref(ids), choices, own_inputs=True))
-    part = Part(down_w, Ref(node.outputs[0]), scale=expert_scale)
-    if (launch := kernels.expert_sum(graph, capacity, source, part, addends)) is not None:
+    part = Part(down_w, Ref(node.outputs[0]), bias=bias, scale=expert_scale)
+    launch = None if bias else kernels.expert_sum(graph, capacity, source, part, addends)
+    if launch is not None:
         yield launch
         return
-    yield from kernels.project(graph, capacity, source, [replace(part, out=down)])
+    yield from _project_experts(kernels, graph, capacity, source, [replace(part, out=down)])
     yield SYNC
     in_one = addends.residual is not None and "matvec_norm" in kernels.tuning.own_kernels
     out = Ref(node.outputs[0])

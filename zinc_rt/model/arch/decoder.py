@@ -63,6 +63,9 @@ class DecoderSpec:
     """The key of an expert's width; "" where the feed-forward is always dense."""
     renormalise: bool = True
     """The weights of the selected experts are divided by their sum."""
+    clamped_experts: bool = False
+    """Router and experts have biases, the activation is clamped, and the weights are the softmax of the selected
+    logits."""
     shared: Literal["", "plain", "gated"] = ""
     """An expert that every token uses, added as it is or times its gate."""
     dense_without_experts: bool = False
@@ -73,11 +76,13 @@ class DecoderSpec:
     scaled_embedding: bool = False
     """Embeddings are multiplied by the square root of their width."""
     sliding: bool = False
-    """Some layers see only a window, and rotate by unscaled RoPE."""
+    """Some layers see only a window."""
+    sliding_scaled: bool = False
+    """The RoPE of layers with a window is scaled like that of the others."""
     sliding_period: int = 6
     """Of as many layers one has no window, where the file does not say otherwise."""
-    default_window: int = 0
-    """The window, where the file does not define it."""
+    default_window: int | None = 0
+    """The window, where the file does not define it; None: the file must define it."""
     sliding_base: Literal["own", "file", "same"] = "own"
     """The RoPE base of layers with a window: a separate one, 10000 ("own") or that of the other layers ("file")
     where the file does not define it; or that of the other layers, whatever the file says ("same")."""
@@ -87,6 +92,8 @@ class DecoderSpec:
     """The bound on attention scores, where the file does not define it; 0: the architecture has none."""
     logit_softcap: float | None = None
     """The bound on the logits, where the file does not define it; 0: none. None: the file's does not count."""
+    sinks: bool = False
+    """The softmax of each head has one more term, whose logit is in the file."""
     wide_scale_layers: int = 0
     """The number of layers of the one size whose query scale is 1 / sqrt(width / heads)."""
     labels: DecoderLabels = DecoderLabels()
@@ -111,12 +118,15 @@ def emit_decoder(m: ModelBuilder, spec: DecoderSpec) -> None:
     within_window = everywhere
     if spec.sliding:
         own = spec.sliding_base == "own" or (spec.sliding_base == "file" and m.hyper.has("rope.freq_base_swa"))
-        within_window = add_rope_constants(m, n_rot, suffix="_swa", own_base=own)
+        scaled = scaling if spec.sliding_scaled else None
+        within_window = add_rope_constants(m, n_rot, suffix="_swa", own_base=own, scaling=scaled)
     window = m.hyper.read_integer("attention.sliding_window", spec.default_window) if spec.sliding else 0
     temperature = make_query_temperature(m, scaling) if spec.query_temperature else None
     experts = None
     if spec.expert_width and not (spec.dense_without_experts and not m.hyper.read_integer("expert_count", 0)):
         experts = replace(read_softmax_experts(m, width_key=spec.expert_width), renormalise=spec.renormalise)
+        if spec.clamped_experts:
+            experts = replace(experts, gating="softmax_selected", activation="clamped", biases=True)
 
     windows = [
         window if window > 0 and is_sliding(m, layer, spec.sliding_period) else 0 for layer in range(m.layers)
@@ -137,6 +147,7 @@ def emit_decoder(m: ModelBuilder, spec: DecoderSpec) -> None:
         if m.layers == spec.wide_scale_layers:
             heads = replace(heads, scale=(m.width / heads.heads) ** -0.5)
         heads = replace(heads, window=windows[layer], scale=scales.attention or heads.scale, cap=cap)
+        heads = replace(heads, sinks=spec.sinks)
         rotated = scales.rope and not (spec.unrotated_step and (layer + 1) % spec.unrotated_step == 0)
         tables = (within_window if windows[layer] else everywhere) if rotated else None
         h = m.norm(x, f"blk.{layer}.attn_norm.weight", f"attn_norm-{layer}") if spec.pre_norms else x

@@ -33,6 +33,7 @@ typedef struct {
     const float *q;
     const uint8_t *kv_k, *kv_pe, *kv_v;  // kv_pe: the last pe_dim dims of a key, or none
     const int32_t *position, *slot, *page_table;
+    const float *sinks;  // [heads], or none: a chunk before all others, with m = sink, l = 1, o = 0
     float *out, *partials;  // [token][head][chunk seen][m, l, o], or none
     uint32_t group, kv_heads, head_dim, pe_dim, value_dim;
     float scale, cap;  // cap: of scores, 0 for none
@@ -237,6 +238,14 @@ static float sum_weights(const float *p) {
     return ((sum[1] + sum[3]) + (sum[5] + sum[7])) + ((sum[9] + sum[11]) + (sum[13] + sum[15]));
 }
 
+// Begin a query with its head's sink.
+static void begin_with(query *q, const float *sink, uint32_t value_dim) {
+    q->m = *sink;
+    q->l = 1.0f;
+    q->begun = 1;
+    for (uint32_t i = 0; i < value_dim; i++) q->out[i] = 0.0f;
+}
+
 // Merge (m, l) of a query's next chunk; a and b are what its o's are merged with.
 static void merge(query *q, float m, float l) {
     if (!q->begun) {
@@ -424,7 +433,9 @@ static void fill(run *r, uint32_t begin, uint32_t end, uint32_t head, uint32_t h
             for (uint32_t h = 0; h < heads; h++) {
                 size_t number = ((size_t)t * g->kv_heads + r->kv_head + kv) * g->group + head + h;
                 float *out = g->partials ? g->partials + number * g->chunks_kept * (g->value_dim + 2) : g->out + number * g->value_dim;
-                *next++ = (query){.q = g->q + number * g->head_dim, .out = out, .keys = sees(g->position[t], g->window)};
+                *next = (query){.q = g->q + number * g->head_dim, .out = out, .keys = sees(g->position[t], g->window)};
+                if (g->sinks && !g->partials) begin_with(next, g->sinks + number % (g->kv_heads * g->group), g->value_dim);
+                next++;
             }
 }
 
@@ -482,6 +493,7 @@ typedef struct {
     const float *partials;
     const int32_t *position;
     float *out;
+    const float *sinks;  // [heads], or none
     uint32_t value_dim, window, chunks_kept;
 } merge_arguments;
 
@@ -495,6 +507,7 @@ KERNEL(attention_merge) {
         if (chunks > g->chunks_kept) return BAD_POSITION;
         const float *part = g->partials + (size_t)item * g->chunks_kept * (n + 2);
         query q = {.out = g->out + (size_t)item * n};
+        if (g->sinks) begin_with(&q, g->sinks + item % grid[0], n);
         for (uint32_t c = 0; c < chunks; c++, part += n + 2) {
             merge(&q, part[0], part[1]);
             uint32_t i = 0;

@@ -42,6 +42,7 @@ INLINE f32x16 times_sigmoid(f32x16 x, f32x16 gate) { return x * sigmoid16(gate);
 KERNEL(add) { return each2(arguments, grid[0], first, last, sum); }
 KERNEL(swiglu) { return each2(arguments, grid[0], first, last, silu_times); }
 KERNEL(geglu) { return each2(arguments, grid[0], first, last, gelu_times); }
+KERNEL(swiglu_clamped) { return each2(arguments, grid[0], first, last, swiglu_clamped16); }
 KERNEL(sigmoid_mul) { return each2(arguments, grid[0], first, last, times_sigmoid); }
 
 INLINE void each1(const float *x, float *y, uint32_t n, f32x16 (*f)(f32x16, f32x16), f32x16 with) {

@@ -8,10 +8,12 @@ typedef struct {
     int32_t *ids;
     float *weights;  // [tokens][choices]
     float *room;     // [tokens][4][experts]: probabilities, scores, of groups: scores, the best
-    uint32_t experts, choices, softmax, renormalise;
+    uint32_t experts, choices, gating, renormalise;
     float scale;
     uint32_t groups, groups_used;
 } topk_arguments;
+
+enum { SIGMOID, SOFTMAX, SOFTMAX_SELECTED };  // gating
 
 // dot(x, 1)
 static float total(const float *x, uint32_t n) {
@@ -30,7 +32,13 @@ static float largest(const float *x, uint32_t n) {
     return most;
 }
 
-static void probabilities(const float *logits, float *p, uint32_t n, uint32_t softmax) {
+// Of SOFTMAX_SELECTED, the logits.
+static void probabilities(const float *logits, float *p, uint32_t n, uint32_t gating) {
+    if (gating == SOFTMAX_SELECTED) {
+        for (uint32_t i = 0; i < n; i++) p[i] = logits[i];
+        return;
+    }
+    uint32_t softmax = gating == SOFTMAX;
     f32x16 most = splat_exact(softmax ? largest(logits, n) : 0.0f);
     for (uint32_t i = 0; i < n; i += 16) {
         uint32_t some = n - i < 16 ? n - i : 16;
@@ -93,11 +101,12 @@ KERNEL(moe_topk) {
         float *p = g->room + (size_t)token * 4 * n, *score = p + n;
         int32_t *ids = g->ids + (size_t)token * k;
         float *weights = g->weights + (size_t)token * k;
-        probabilities(g->logits + (size_t)token * n, p, n, g->softmax);
+        probabilities(g->logits + (size_t)token * n, p, n, g->gating);
         for (uint32_t i = 0; i < n; i++) score[i] = g->bias ? p[i] + g->bias[i] : p[i];
         if (g->groups > 1) only_best_groups(g, score, score + n, (int32_t *)(score + 2 * n));
         best(score, n, ids, k);
         for (uint32_t i = 0; i < k; i++) weights[i] = p[ids[i]];
+        for (uint32_t i = k; g->gating == SOFTMAX_SELECTED && i--;) weights[i] = exp1(weights[i] - weights[0]);
         if (g->renormalise) {
             float sum = total(weights, k);
             if (sum < 0x1p-14f) sum = 0x1p-14f;

@@ -3,7 +3,7 @@
 
 static int32_t project(const projection *p, const uint32_t grid[3], uint32_t first, uint32_t last, void (*compute)(const job *)) {
     uint32_t tokens = counted(p->counts, p->count), inputs = counted(p->counts, p->inputs);
-    job j = {.row_bytes = p->row_bytes, .k = p->k, .type = p->type, .bias = p->bias};
+    job j = {.row_bytes = p->row_bytes, .k = p->k, .type = p->type};
     for (uint32_t item = first, next; item < last; item = next) {
         // A run of panels of one matrix.
         uint32_t number = item / grid[0], panel = item % grid[0];
@@ -16,6 +16,7 @@ static int32_t project(const projection *p, const uint32_t grid[3], uint32_t fir
         }
         const uint32_t *entries = p->routes ? (const uint32_t *)(routes_of(p->routes, p->experts) + p->experts) : 0;
         j.w = p->w + (size_t)expert * p->expert_bytes;
+        j.bias = p->bias && p->routes ? p->bias + (size_t)expert * p->rows : p->bias;
         j.scale = p->scale ? p->scale + expert : 0;
         j.first = panel * PANEL;
         j.last = (panel + next - item) * PANEL < p->rows ? (panel + next - item) * PANEL : p->rows;

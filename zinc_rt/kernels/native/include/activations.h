@@ -11,6 +11,14 @@ INLINE f32x16 gelu16(f32x16 x) {
     return x * sigmoid16(splat(2.0f) * u);
 }
 
+// gpt-oss's: a NaN stays one.
+INLINE f32x16 swiglu_clamped16(f32x16 gate, f32x16 up) {
+    const f32x16 limit = splat(7.0f);
+    gate = choose(gate > limit, limit, gate);
+    up = choose(up > limit, limit, choose(up < -limit, -limit, up));
+    return gate * sigmoid16(gate * splat(1.702f)) * (up + splat(1.0f));
+}
+
 INLINE f32x16 softplus16(f32x16 x) {
     return choose(x > splat(20.0f), x, log16(splat(1.0f) + exp16(x)));
 }

@@ -15,7 +15,7 @@ typedef struct {
     const uint8_t *x, *w;
     uint64_t expert_bytes, row_bytes;
     float *y;
-    const float *scale, *bias;  // [experts] and [rows], or 0
+    const float *scale, *bias;  // [experts] and [rows], with routes [experts][rows]; or 0
     const int32_t *row;         // 0, or the input of each token
     const uint32_t *routes;     // 0, or what route.c wrote
     const int32_t *counts;      // the step's

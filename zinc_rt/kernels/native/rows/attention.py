@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 
 from zinc_rt.ir.dtypes import CACHE_TYPES
-from zinc_rt.ir.graph import Node, OpGraph
+from zinc_rt.ir.graph import ABSENT, Node, OpGraph
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.entry import Entry
 from zinc_rt.kernels.launch import SYNC, Launch, Ref, Sync, Temp
@@ -38,10 +38,11 @@ def attention_launches(
     operands: tuple[str, str, str, str],
     window: int = 0,
     cap: float = 0.0,
+    sinks: str = ABSENT,
 ) -> Iterator[Launch | Sync]:
     """Return the launches of attention: out f32 [tokens, heads * value_dim]. `dims`: dimensions of a key, of its
     part in the second cache, and of a value. `caches`: keys, the rest of the keys or None, values. `operands`: q,
-    position, slot, page table."""
+    position, slot, page table. `sinks`: a float32 vector (heads,)."""
     q, position, slot, page_table = operands
     value_dim = dims[2]
     slots, pages, page_tokens, cache_rows = find_page_sizes(graph, node, page_table, caches[0])
@@ -52,6 +53,7 @@ def attention_launches(
     split = chunks > 1 and partial_bytes <= PARTIALS_BYTES
     partials = Temp("partials", partial_bytes) if split else None
     splits = min(SPLITS, chunks) if split else 1
+    begin = Ref(sinks) if sinks else None
     units = kv_heads * -(-group // heads_an_item)
     yield Task(  # few items contain all the work, so they are claimed individually
         "attention",
@@ -61,6 +63,7 @@ def attention_launches(
             Ref(position),
             Ref(slot),
             Ref(page_table),
+            begin,
             out,
             partials,
         ),
@@ -76,7 +79,10 @@ def attention_launches(
     if partials is not None:
         yield SYNC
         yield Launch(
-            "attention_merge", (partials, Ref(position), out), (value_dim, window, chunks), (heads, "tokens", 1)
+            "attention_merge",
+            (partials, Ref(position), out, begin),
+            (value_dim, window, chunks),
+            (heads, "tokens", 1),
         )
 
 
@@ -87,11 +93,12 @@ def _count_chunks(positions: int, window: int) -> int:
 
 
 def flash_attn(tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch | Sync]:
-    q, kv_k, kv_v, position, slot, page_table, *gates = node.inputs
+    q, kv_k, kv_v, position, slot, page_table, *options = node.inputs
+    gate, sinks = options if node.op is Op.FLASH_ATTN else (ABSENT, *options)
     head_dim, value_dim = int(node.attrs["head_dim"]), int(node.attrs["value_dim"])
     columns = int(node.attrs["heads"]) * value_dim
     out: Buffer = Ref(node.outputs[0])
-    attended = Temp("attended", 4 * capacity["tokens"] * columns) if any(gates) else out
+    attended = Temp("attended", 4 * capacity["tokens"] * columns) if gate else out
     yield from attention_launches(
         node,
         graph,
@@ -105,21 +112,24 @@ def flash_attn(tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str
         operands=(q, position, slot, page_table),
         window=int(node.attrs.get("window", 0)),
         cap=float(node.attrs.get("cap", 0.0)),
+        sinks=sinks,
     )
-    if any(gates):
-        gate: Buffer = Ref(gates[0])
+    if gate:
+        gated: Buffer = Ref(gate)
         if skip := int(node.attrs.get("gate_skip", 0)):
-            gate, groups = Temp("gate", 4 * capacity["tokens"] * columns), gate
+            gated, groups = Temp("gate", 4 * capacity["tokens"] * columns), gated
             group, heads = value_dim + skip, int(node.attrs["heads"])
-            yield make_slice_launch(tuning, groups, gate, "tokens", heads * group, (group, skip, value_dim))
+            yield make_slice_launch(tuning, groups, gated, "tokens", heads * group, (group, skip, value_dim))
         yield SYNC
-        yield make_rowwise_launch(tuning, "sigmoid_mul", (attended, gate, out), "tokens", columns)
+        yield make_rowwise_launch(tuning, "sigmoid_mul", (attended, gated, out), "tokens", columns)
 
 
 def _check_node(node: Node, graph: OpGraph) -> str | None:
     head_dim = int(node.attrs["head_dim"])
     if not 0 < head_dim <= WIDEST:
         return f"head_dim is {head_dim}, expected 1 to {WIDEST}"
+    if (sinks := node.inputs[-1]) and graph.buffers[sinks].dtype != "f32":
+        return f"{sinks} is {graph.buffers[sinks].dtype}, not f32"
     return check_head_blocks(node, graph)
 
 

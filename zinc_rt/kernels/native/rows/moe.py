@@ -14,6 +14,8 @@ from zinc_rt.kernels.native.vectors import check_vectors, convert_to_f32
 from zinc_rt.kernels.rows.projections import ProjectionKernels, route
 from zinc_rt.kernels.rows.tuning import Tuning
 
+GATINGS = ("sigmoid", "softmax", "softmax_selected")  # by their numbers in moe.c
+
 
 def gate_topk(
     kernels: ProjectionKernels, node: Node, graph: OpGraph, capacity: Mapping[str, int]
@@ -28,7 +30,7 @@ def gate_topk(
         (
             experts,
             int(node.attrs["k"]),
-            int(node.attrs.get("gating", "softmax") == "softmax"),
+            GATINGS.index(str(node.attrs.get("gating", "softmax"))),
             int(node.attrs.get("renormalise", True)),
             float(node.attrs.get("scale", 1.0)) or 1.0,  # 0 switches it off, as 1 does
             int(node.attrs.get("groups", 1)),
@@ -49,5 +51,7 @@ def rows(tuning: Tuning) -> tuple[Entry, ...]:
     return tuple(
         Entry(Op.MOE_GATE_TOPK, partial(gate_topk, kernels), frozenset({ordering}), rejects=_check_node)
         for ordering in sorted(tuning.orderings)
-        for kernels in (ProjectionKernels(tuning, partial(project, ordering), convert_to_f32),)
+        for kernels in (
+            ProjectionKernels(tuning, partial(project, ordering), convert_to_f32, adds_expert_biases=True),
+        )
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from math import prod
 
 from zinc_rt.ir.dtypes import CACHE_TYPES, count_row_bytes
 from zinc_rt.ir.graph import ABSENT, SYMBOLS, Node, OpGraph
@@ -19,7 +20,7 @@ from zinc_rt.kernels.native.rows.recurrent import check_taps, conv1d
 from zinc_rt.kernels.native.rows.rope import check_head_blocks, norm_rope_kv_write
 from zinc_rt.kernels.native.task import Task
 from zinc_rt.kernels.native.types import check_type, find_type_number, read_q8_blocks
-from zinc_rt.kernels.native.vectors import check_vectors, convert_to_f32
+from zinc_rt.kernels.native.vectors import check_vectors, convert_to_f32, make_dequantise_launch
 from zinc_rt.kernels.rows.operands import Buffer, Count
 from zinc_rt.kernels.rows.projections import (
     CODES,
@@ -63,9 +64,10 @@ def project(
     records: dict[int, Temp] = {}
     for part, block in zip(parts, blocks, strict=True):
         for name in filter(None, (part.bias, part.scale)):
-            if graph.buffers[name].dtype != "f32" and name not in vectors:
-                vectors[name], launch = _dequantise_launch(graph, name)
-                prepared.append(launch)
+            spec = graph.buffers[name]
+            if spec.dtype != "f32" and name not in vectors:
+                vectors[name] = Temp(f"f32:{name}", F32_BYTES * prod(int(dim) for dim in spec.shape))
+                prepared.append(make_dequantise_launch(name, spec, vectors[name]))
         if block and block not in records:
             records[block], launch = _quantise_launch(graph, source, block, k, fixed)
             prepared.append(launch)
@@ -157,14 +159,6 @@ def _find_inputs(graph: OpGraph, source: ProjectionInput) -> Count:
     return count if isinstance(count, str) else int(count)
 
 
-def _dequantise_launch(graph: OpGraph, name: str) -> tuple[Temp, Launch]:
-    """Return a bias or a scale as float32, and the launch that dequantises it."""
-    spec = graph.buffers[name]
-    (k,) = (int(dim) for dim in spec.shape)
-    temp = Temp(f"f32:{name}", F32_BYTES * k)
-    return temp, Launch("dequantise", (Ref(name), temp, None), (find_type_number(spec.dtype), k))
-
-
 def _make_vector(name: str | None, temps: Mapping[str, Temp]) -> Buffer | None:
     return temps.get(name) or Ref(name) if name else None
 
@@ -206,7 +200,7 @@ def _check_node(node: Node, graph: OpGraph) -> str | None:
 
 def rows(tuning: Tuning) -> tuple[Entry, ...]:
     kernels = {
-        ordering: ProjectionKernels(tuning, partial(project, ordering), convert_to_f32)
+        ordering: ProjectionKernels(tuning, partial(project, ordering), convert_to_f32, adds_expert_biases=True)
         for ordering in sorted(tuning.orderings)
     }
     others: dict[Op, Callable[..., Launches]] = dict.fromkeys(

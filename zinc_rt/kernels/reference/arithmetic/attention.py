@@ -14,27 +14,42 @@ GROUP = CHUNK // GROUPS
 
 
 def attend(
-    q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: np.ndarray, scale: float, cap: float = 0.0
+    q: np.ndarray,
+    k: np.ndarray,
+    v: np.ndarray,
+    mask: np.ndarray,
+    scale: float,
+    cap: float = 0.0,
+    sinks: np.ndarray | None = None,
 ) -> np.ndarray:
     """Map q[n, H, D], k[J, KV, D], v[J, KV, Dv], mask[n, J] to [n, H, Dv]; see Arithmetic.attention."""
     out = np.zeros((*q.shape[:2], v.shape[2]), np.float32)
     for row, (query, visible) in enumerate(zip(q, mask, strict=True)):
-        out[row] = attend_one(query, k, v, visible, np.float32(scale), np.float32(cap))
+        out[row] = attend_one(query, k, v, visible, np.float32(scale), np.float32(cap), sinks)
     return out
 
 
 @np.errstate(all="ignore")
 def attend_one(
-    q: np.ndarray, k: np.ndarray, v: np.ndarray, visible: np.ndarray, scale: np.float32, cap: np.float32
+    q: np.ndarray,
+    k: np.ndarray,
+    v: np.ndarray,
+    visible: np.ndarray,
+    scale: np.float32,
+    cap: np.float32,
+    sinks: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Map one query's heads q[H, D] to [H, Dv]. Only visible keys are read."""
+    """Map one query's heads q[H, D] to [H, Dv]. Only visible keys are read. Sinks [H] are a chunk before
+    all others, with m = sink, l = 1 and o = 0."""
     m = l = o = None
+    if sinks is not None:
+        m, l, o = sinks, np.ones(len(q), np.float32), np.zeros((len(q), v.shape[2]), np.float32)
     for first in range(0, len(k), CHUNK):
         keys = np.flatnonzero(visible[first : first + CHUNK])
         if keys.size == 0:
             continue
         m_chunk, l_chunk, o_chunk = _chunk(q, k[first:], v[first:], _neighbours(keys), keys, scale, cap)
-        if m is None:
+        if m is None or l is None or o is None:
             m, l, o = m_chunk, l_chunk, o_chunk
             continue
         m_new = np.maximum(m, m_chunk)

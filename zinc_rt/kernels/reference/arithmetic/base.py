@@ -50,12 +50,19 @@ class Arithmetic(Protocol):
         ...
 
     def attention(
-        self, q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: np.ndarray, scale: float, cap: float = 0.0
+        self,
+        q: np.ndarray,
+        k: np.ndarray,
+        v: np.ndarray,
+        mask: np.ndarray,
+        scale: float,
+        cap: float = 0.0,
+        sinks: np.ndarray | None = None,
     ) -> np.ndarray:
         """Compute softmax(q.k * scale) v -> [n, H, Dv]; with a cap, softmax(tanh(q.k * scale / cap) * cap) v.
 
         q[n, H, D], k[J, KV, D], v[J, KV, Dv]; query head h reads kv head h // (H // KV). mask is bool [n, J], True
         if the key is visible; j is the key's absolute position. Keys that no query sees may have any content. A
-        query that sees no key yields zeros.
+        query that sees no key yields zeros. Sinks[H] are logits of the softmax without a value.
         """
         ...

@@ -69,7 +69,14 @@ class Float32Dequant:
         return ONE / np.sqrt(x)
 
     def attention(
-        self, q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: np.ndarray, scale: float, cap: float = 0.0
+        self,
+        q: np.ndarray,
+        k: np.ndarray,
+        v: np.ndarray,
+        mask: np.ndarray,
+        scale: float,
+        cap: float = 0.0,
+        sinks: np.ndarray | None = None,
     ) -> np.ndarray:
         (n, heads, _), kv_heads = q.shape, k.shape[1]
         group = heads // kv_heads
@@ -79,8 +86,14 @@ class Float32Dequant:
             score = queries @ k[keys].transpose(1, 2, 0) * np.float32(scale)  # [KV, group, keys]
             if cap:
                 score = self.tanh(score / np.float32(cap)) * np.float32(cap)
-            p = self.exp(score - score.max(axis=-1, keepdims=True))
-            o = p @ v[keys].transpose(1, 0, 2) / p.sum(axis=-1, keepdims=True)
+            m = score.max(axis=-1, keepdims=True)
+            rest: np.ndarray | float = 0.0
+            if sinks is not None:
+                sink = sinks.reshape(kv_heads, group, 1)
+                m = np.maximum(m, sink)
+                rest = self.exp(sink - m)
+            p = self.exp(score - m)
+            o = p @ v[keys].transpose(1, 0, 2) / (p.sum(axis=-1, keepdims=True) + rest)
             out[row] = o.reshape(heads, -1)
         return out
 
