@@ -1,5 +1,5 @@
 """Tensors and metadata of plain decoders: llama, mistral, mixtral, mistral3, phi3, granite, olmo2, glm4, smollm3,
-seed_oss, ernie4_5, exaone, olmoe, granitemoe."""
+seed_oss, ernie4_5, exaone, olmoe, granitemoe, gptoss."""
 
 from __future__ import annotations
 
@@ -121,6 +121,34 @@ def phi2(s: Sizes, w: RandomWeights) -> Metadata:
             w.add_matrix(f"{blk}.{name}", rows, columns)
             w.add_normal(f"{blk}.{name}.bias", (rows,), std=0.2)
     return {"attention.layer_norm_epsilon": 1e-5, "rope.dimension_count": s.head_dim // 2}
+
+
+def gptoss(s: Sizes, w: RandomWeights) -> Metadata:
+    """Return a gpt-oss model: attention sinks, biases everywhere, a window in every second layer, YaRN."""
+    add_embedding_and_output(w, s)
+    for blk in block_names(s):
+        w.add_norm(f"{blk}.attn_norm", s.hidden)
+        add_attention(w, blk, s, bias=True)
+        w.add_normal(f"{blk}.attn_output.bias", (s.hidden,), std=0.2)
+        w.add_normal(f"{blk}.attn_sinks.weight", (s.heads,), std=1.0, mean=1.0)
+        w.add_norm(f"{blk}.post_attention_norm", s.hidden)
+        add_mixture(w, blk, s)
+        w.add_normal(f"{blk}.ffn_gate_inp.bias", (s.experts,), std=0.5)
+        for name, rows in (("gate", s.expert_ffn), ("up", s.expert_ffn), ("down", s.hidden)):
+            w.add_normal(f"{blk}.ffn_{name}_exps.bias", (s.experts, rows), std=0.5)
+    return (
+        head_metadata(s)
+        | expert_metadata(s)
+        | {
+            "expert_feed_forward_length": s.expert_ffn,
+            "attention.sliding_window": s.window or WINDOW,
+            "rope.freq_base": 150000.0,
+            "rope.dimension_count": s.head_dim,
+            "rope.scaling.type": "yarn",
+            "rope.scaling.factor": 8.0,
+            "rope.scaling.original_context_length": max(1, s.context // 4),
+        }
+    )
 
 
 def granite(s: Sizes, w: RandomWeights) -> Metadata:

@@ -167,6 +167,17 @@ def build_gemma4(size: int) -> TinyVocabulary:
 
 
 LLAMA_SPECIAL = ("<|begin_of_text|>", "<|end_of_text|>", "<|eot_id|>", "<|start_header_id|>", "<|end_header_id|>")
+HARMONY_SPECIAL = (
+    "<|startoftext|>",
+    "<|endoftext|>",
+    "<|return|>",
+    "<|constrain|>",
+    "<|channel|>",
+    "<|start|>",
+    "<|end|>",
+    "<|message|>",
+    "<|call|>",
+)
 CHATML_SPECIAL = ("<|im_start|>", "<|im_end|>", "<|endoftext|>")
 
 
@@ -192,6 +203,9 @@ VOCABULARIES = {
         bos="<｜begin▁of▁sentence｜>",
         eos="<｜end▁of▁sentence｜>",
         chat=False,
+    ),
+    "gpt-4o": lambda size: build_byte_level(
+        size, pre="gpt-4o", special=HARMONY_SPECIAL, bos="<|startoftext|>", eos="<|return|>", chat=False
     ),
     "tekken": lambda size: build_byte_level(
         size,
