@@ -199,7 +199,8 @@ def norm_rope_kv_write(
 
 
 def flash_attn(tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch | Sync]:
-    gate: Buffer | None = Ref(node.inputs[6]) if any(node.inputs[6:]) else None
+    name = node.inputs[6] if node.op is Op.FLASH_ATTN else ABSENT
+    gate: Buffer | None = Ref(name) if name else None
     heads, value_dim = int(node.attrs["heads"]), int(node.attrs["value_dim"])
     split = _split(tuning, node, graph, capacity)
     if gate is None or split is not None:
@@ -293,6 +294,8 @@ def check_write(node: Node, graph: OpGraph) -> str | None:
 
 
 def check_flash(tuning: Tuning, node: Node, graph: OpGraph) -> str | None:
+    if node.inputs[-1] != ABSENT:
+        return "attention sinks have no kernel"
     head_dim, value_dim = int(node.attrs["head_dim"]), int(node.attrs["value_dim"])
     if "flash_attn_any" not in tuning.own_kernels and max(head_dim, value_dim) > tuning.flash_widths[-1]:
         return f"head_dim {head_dim}, value_dim {value_dim}: expected 1 to {tuning.flash_widths[-1]}"

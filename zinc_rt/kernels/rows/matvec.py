@@ -398,6 +398,9 @@ def check_projection_weights(tuning: Tuning, node: Node, graph: OpGraph, *others
             continue
         if port.name == "norm_w":
             reason = check_vector(tuning, graph, name)
+        elif port.name.endswith("bias") and len(port.shape) > 1:
+            dtype = graph.buffers[name].dtype
+            reason = None if dtype == "f32" else f"{name} is {dtype}; biases of experts are f32"
         elif len(port.shape) > 1 or port.name == "gate_inp":
             reason = check_weight(tuning, graph, name)
         else:

@@ -11,7 +11,7 @@ from zinc_rt.ir.op import Op
 from zinc_rt.kernels.entry import Entry
 from zinc_rt.kernels.launch import Launch, Ref, Sync
 from zinc_rt.kernels.rows.matvec import check_projection_weights, make_projection_entries
-from zinc_rt.kernels.rows.projections import ProjectionKernels, route
+from zinc_rt.kernels.rows.projections import GATINGS, ProjectionKernels, route
 from zinc_rt.kernels.rows.tuning import Tuning
 
 
@@ -27,7 +27,7 @@ def gate_topk(
         int(node.attrs["k"]),
         int(node.attrs.get("renormalise", True)),
         scale,
-        int(node.attrs.get("gating", "softmax") == "softmax"),
+        GATINGS.index(str(node.attrs.get("gating", "softmax"))),
         int(node.attrs.get("groups", 1)),
         int(node.attrs.get("groups_used", 1)),
     )

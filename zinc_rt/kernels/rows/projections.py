@@ -14,6 +14,7 @@ from zinc_rt.kernels.rows.operands import Buffer, Count, find_last_dim
 from zinc_rt.kernels.rows.tuning import Tuning
 
 F32_BYTES = 4
+GATINGS = ("sigmoid", "softmax", "softmax_selected")  # by their numbers in the kernels
 _NOWHERE = Ref("")  # until its target is known
 Launches = Iterator[Launch | Sync]
 

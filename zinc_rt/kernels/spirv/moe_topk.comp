@@ -7,13 +7,13 @@
 //
 // buffers: logits f32 [T][experts]; select_bias f32 [experts] or 0; ids i32 [T][k]; weights f32 [T][k]
 // constants: experts, at most 1024; k, at most 128; renormalise, 0 or 1; scale, where not to be used 1;
-//            softmax, 1, or 0 for a sigmoid; groups, of which groups_used are eligible; 1: all experts are
+//            gating: 0 sigmoid, 1 softmax, 2 softmax of the chosen logits; groups, of which groups_used are eligible; 1: all experts are
 KERNARG(
     F32 logits; F32 select_bias; I32RW ids; F32RW weights;
-    uint experts; uint k; uint renormalise; float scale; uint softmax; uint groups; uint groups_used;
+    uint experts; uint k; uint renormalise; float scale; uint gating; uint groups; uint groups_used;
 )
 
-const uint EXPERTS = 1024u;
+const uint EXPERTS = 1024u, SOFTMAX = 1u, SOFTMAX_SELECTED = 2u;
 const int TAKEN = int(0x80000000u), NAN_KEY = TAKEN + 1;  // a NaN comes last
 const float SUM_FLOOR = 6.103515625e-5;                   // 2^-14, the smallest normal half
 
@@ -97,10 +97,13 @@ void rank_groups() {
 
 void main() {
     uint token = gl_WorkGroupID.x, row = token * args.experts;
-    if (args.softmax != 0u) {
+    if (args.gating == SOFTMAX) {
         softmax(row);
     } else {
-        for (uint e = lane; e < args.experts; e += LANES) probability[e] = fsigmoid_(args.logits.v[row + e]);
+        for (uint e = lane; e < args.experts; e += LANES) {
+            float logit = args.logits.v[row + e];
+            probability[e] = args.gating == SOFTMAX_SELECTED ? logit : fsigmoid_(logit);
+        }
     }
     barrier();
     for (uint e = lane; e < args.experts; e += LANES) {
@@ -114,11 +117,14 @@ void main() {
     // Choice i is kept where the dot over the choices has element i.
     vec4 weights = vec4(0.0);
     ivec4 ids = ivec4(0);
+    float first = 0.0;
     for (uint i = 0u; i < args.k; i++) {
         uint expert = take_best(0u, args.experts);
+        if (i == 0u) first = probability[expert];
         [[unroll]] for (uint j = 0u; j < 4u; j++) {
             if (i == 4u * lane + j) {
-                weights[j] = probability[expert];
+                float p = probability[expert];
+                weights[j] = args.gating == SOFTMAX_SELECTED ? fexp_(p - first) : p;
                 ids[j] = int(expert);
             }
         }

@@ -11,10 +11,8 @@ from zinc_rt.kernels.entry import Entry
 from zinc_rt.kernels.launch import Launch, Ref, Sync, Temp
 from zinc_rt.kernels.native.rows.projections import check_projection, project
 from zinc_rt.kernels.native.vectors import check_vectors, convert_to_f32
-from zinc_rt.kernels.rows.projections import ProjectionKernels, route
+from zinc_rt.kernels.rows.projections import GATINGS, ProjectionKernels, route
 from zinc_rt.kernels.rows.tuning import Tuning
-
-GATINGS = ("sigmoid", "softmax", "softmax_selected")  # by their numbers in moe.c
 
 
 def gate_topk(
