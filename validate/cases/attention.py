@@ -245,16 +245,45 @@ SWEEPS = (
         more=PAGES,
     ),
     *(
-        Sweep(op, pair_shapes(T=(1, 3), ctx=(41, 270), slots=(2, 1)), heads, values=FEW, without=SINKS, rooms=ROOMS, more=PAGES)
+        Sweep(
+            op,
+            pair_shapes(T=(1, 3), ctx=(41, 270), slots=(2, 1)),
+            heads,
+            values=FEW,
+            without=SINKS,
+            rooms=ROOMS,
+            more=PAGES,
+        )
         for op in (Op.FLASH_ATTN, Op.FLASH_ATTN_BATCHED)
         for heads in (SMALL_HEADS, WIDE_HEADS)
     ),
-    Sweep(Op.FLASH_ATTN, ({"T": 3, "ctx": 41, "slots": 2},), LONGEST_HEADS, values=("mixed", "edges"), without=SINKS, more=PAGES),
-    Sweep(Op.FLASH_ATTN, pair_shapes(T=(3,), ctx=(300,), slots=(1,)), WINDOWS, values=FEW, without=SINKS, more=PAGES),
+    Sweep(
+        Op.FLASH_ATTN,
+        ({"T": 3, "ctx": 41, "slots": 2},),
+        LONGEST_HEADS,
+        values=("mixed", "edges"),
+        without=SINKS,
+        more=PAGES,
+    ),
+    Sweep(
+        Op.FLASH_ATTN, pair_shapes(T=(3,), ctx=(300,), slots=(1,)), WINDOWS, values=FEW, without=SINKS, more=PAGES
+    ),
     Sweep(Op.FLASH_ATTN, pair_shapes(T=(3,), ctx=(300,), slots=(1,)), CAPS, values=FEW, without=SINKS, more=PAGES),
     *(
         Sweep(op, pair_shapes(T=(5,), ctx=(290,), slots=(2,)), sizes, values=FEW, without=SINKS, more=PAGES)
         for op, sizes in ((Op.FLASH_ATTN_BATCHED, PAGE_SIZES), (Op.FLASH_ATTN, PAGE_SIZES[-2:-1]))
+    ),
+    *(
+        Sweep(
+            op,
+            pair_shapes(T=(1, 3), ctx=(41, 773), slots=(2, 1)),
+            tuple(_attention_attrs(8, 2, 64, 64, window=window) for window in (0, 33)),
+            values=FEW,
+            without=without,
+            rooms=ROOMS,
+            more=PAGES,
+        )
+        for op, without in ((Op.FLASH_ATTN, (("gate",),)), (Op.FLASH_ATTN_BATCHED, ((),)))
     ),
     Sweep(  # gates with other columns before them
         Op.FLASH_ATTN,

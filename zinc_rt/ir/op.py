@@ -123,6 +123,7 @@ _GLU = Attr(
 )  # gate is then activation(gate) * up, alone
 # clamped: gpt-oss's, gate sigmoid(1.702 gate) (up + 1) of gate at most 7 and up within -7 and 7
 _EXPERT_GLU = Attr("activation", str, "none", choices=("none", "silu", "gelu", "clamped"))
+_ACTIVATION = Attr("activation", str, "silu", choices=("silu", "gelu"))
 _EXPERT_ACTIVATION = Attr("activation", str, "silu", choices=("silu", "gelu", "clamped"))
 # Targets are distinct, and none is another sequence's source: a kernel may write rows while others are read.
 _DISJOINT = Attr("disjoint", bool, False)
@@ -307,7 +308,7 @@ OPS: dict[Op, OpSpec] = {
                 Attr("groups", int, 1),
                 Attr("groups_used", int, 1),
                 _EPS_OF_NORM,
-                _EXPERT_ACTIVATION,
+                _ACTIVATION,
             ),
             ("k <= E", "E % groups == 0", "groups_used <= groups"),
         ),

@@ -241,7 +241,7 @@ def norm_experts(uses: Uses, index: int) -> Fusion | None:
 def router_experts(uses: Uses, index: int) -> Fusion | None:
     """Fuse the router with the gate and up projections of the experts that it selects, if both read one input."""
     experts = uses.node(index)
-    if experts.op is not Op.MOE_GATE_UP or experts.attrs.get("activation", "none") == "none":
+    if experts.op is not Op.MOE_GATE_UP or experts.attrs.get("activation", "none") not in ("silu", "gelu"):
         return None
     if has_operand(experts, "gate_bias", "up_bias"):
         return None
