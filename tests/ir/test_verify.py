@@ -205,7 +205,7 @@ BROKEN = {
     "choice": (
         with_node(example_node(Op.MOE_SWIGLU), attrs={"activation": "relu"}),
         "attribute",
-        "expected one of silu, gelu, saw 'relu'",
+        "expected one of silu, gelu, clamped, saw 'relu'",
     ),
     "dtype": (chain_graph(dtype="f16").build(), "dtype", r"x \(step.x\) needs f32, saw f16"),
     "any: two dtypes": (

@@ -144,6 +144,7 @@ def test_unknown_format_error_lists_the_formats() -> None:
         ("<think> </think> <tool_call> <tools>", "qwen3"),
         ("<think> </think> <tool_call> <function=f> <parameter=p>", "qwen3-xml"),
         ("<tools> <tool_call>", "hermes"),
+        ("<|start|>assistant<|channel|>final<|message|>", "harmony"),
         ("<|tool_call>call: <|channel>", "gemma4"),
         ("<|start_header_id|> tools parameters <|eot_id|>", "llama3-json"),
         ("[INST] [AVAILABLE_TOOLS] [TOOL_CALLS]", "mistral"),

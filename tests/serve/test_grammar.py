@@ -446,6 +446,14 @@ CANONICAL = {  # as the template of each family writes the call of an earlier tu
     "qwen3-xml": "<tool_call>\n<function=weather>\n<parameter=city>\nif a < b: </b>\n</parameter>\n"
     "<parameter=days>\n2\n</parameter>\n<parameter=units>\nmetric\n</parameter>\n</function>\n</tool_call>",
     "gemma4": '<|tool_call>call:weather{city:<|"|>if a < b: </b><|"|>,days:2,units:<|"|>metric<|"|>}<tool_call|>',
+    "harmony": "<|channel|>commentary to=functions.weather <|constrain|>json<|message|>"
+    '{"city": "if a < b: </b>", "days": 2, "units": "metric"}',
+}
+TEXTS = {  # an answer of text, and a text before a call
+    "harmony": (
+        "<|channel|>final<|message|>Hello, <b>you</b>.",
+        "<|channel|>commentary<|message|>I look.<|end|><|start|>assistant",
+    ),
 }  # fmt: skip
 
 
@@ -482,11 +490,12 @@ def test_strict_tools_allow_free_text_and_constrain_every_call(
 ) -> None:
     spec, call = strict_calls(format, grammar_compiler.tokenizer, TOOLS), CANONICAL[format.name]
     strange = call.replace("metric", "kelvin")
-    assert is_accepted(grammar_compiler, spec, "Hello, <b>you</b>.") and is_accepted(grammar_compiler, spec, call)
+    text, before = TEXTS.get(format.name, ("Hello, <b>you</b>.", "I look.\n"))
+    assert is_accepted(grammar_compiler, spec, text) and is_accepted(grammar_compiler, spec, call)
     assert not is_accepted(grammar_compiler, spec, strange)
     if not format.bare:  # there a call is the whole answer
-        assert is_accepted(grammar_compiler, spec, f"I look.\n{call}")
-        assert not is_accepted(grammar_compiler, spec, f"I look.\n{strange}")
+        assert is_accepted(grammar_compiler, spec, f"{before}{call}")
+        assert not is_accepted(grammar_compiler, spec, f"{before}{strange}")
     if format.between is not None:
         assert is_accepted(grammar_compiler, spec, f"{call}\n{call}\nDone.") and not is_accepted(
             grammar_compiler, spec, f"{call}\n{strange}"

@@ -171,6 +171,51 @@ def mistral_cases(format: str) -> list[Transcript]:
     ]
 
 
+def harmony_cases() -> list[Transcript]:
+    begin, thought = (
+        "<|start|>user<|message|>?<|end|><|start|>assistant",
+        "<|channel|>analysis<|message|>I think.<|end|>",
+    )
+    final, turn = "<|channel|>final<|message|>Hello <b>you</b>.<|return|>", "<|start|>assistant"
+    head = "<|channel|>commentary to=functions.weather <|constrain|>json<|message|>"
+    call = f'{head}{{"city": "Köln", "days": 2}}<|call|>'
+    other = " to=functions.now<|channel|>commentary json<|message|>{}<|call|>"
+    weather, now = ("weather", '{"city": "Köln", "days": 2}'), ("now", "{}")
+    bad = '<|channel|>commentary to=functions.now json<|message|>{"a": ]}'
+    return [
+        Transcript("harmony", final, "Hello <b>you</b>.", prompt=begin),
+        Transcript("harmony", f"{thought}{turn}{final}", "Hello <b>you</b>.", "I think.", prompt=begin),
+        Transcript("harmony", f"{thought}{turn}{call}", reasoning="I think.", calls=(weather,), prompt=begin),
+        Transcript("harmony", other, calls=(now,)),
+        Transcript("harmony", f"{call}{turn}{other}", calls=(weather, now)),
+        Transcript(
+            "harmony",
+            "<|channel|>commentary<|message|>I look.<|end|><|start|>assistant" + call,
+            "I look.",
+            calls=(weather,),
+        ),
+        Transcript("harmony", "<|channel|>analysis<|message|>I th", reasoning="I th", prompt=begin, cut=True),
+        Transcript("harmony", "<|channel|>ana", prompt=begin, cut=True),
+        Transcript("harmony", "to whom?", "to whom?", prompt=begin),
+        Transcript("harmony", "llo.<|return|>", "llo.", prompt=f"{begin}<|channel|>final<|message|>He"),
+        Transcript(
+            "harmony",
+            "nk.<|end|>" + turn + final,
+            "Hello <b>you</b>.",
+            "nk.",
+            prompt=f"{begin}<|channel|>analysis<|message|>I thi",
+        ),
+        Transcript("harmony", f"{bad}<|call|>", f"{bad}<|call|>", error="no JSON"),
+        Transcript("harmony", bad, error="cut inside a tool call", cut=True),
+        Transcript(
+            "harmony",
+            "<|channel|>analysis to=python<|message|>[1]<|call|>",
+            "<|channel|>analysis to=python<|message|>[1]<|call|>",
+            error="an object",
+        ),
+    ]
+
+
 TRANSCRIPTS = [
     Transcript("plain", " <think>x</think> <tool_call>{}\n", " <think>x</think> <tool_call>{}\n"),
     *_json_calls("hermes"),
@@ -189,6 +234,7 @@ TRANSCRIPTS = [
     *_qwen_xml(),
     *gemma_cases(),
     *llama_cases(),
+    *harmony_cases(),
     *mistral_cases("mistral"),
     *mistral_cases("mistral-args"),
     Transcript("mistral-args", "[THINK]Hm.[/THINK]Hello.", "Hello.", "Hm."),

@@ -176,7 +176,7 @@ def _separate_message(message: Any, own: _Literals, everywhere: _Literals, chara
     """Return a message with its texts changed. `own`: for what the assistant has written."""
     if not isinstance(message, Mapping):
         return message  # `render_chat` rejects it
-    by_assistant = ("content", "reasoning_content") if message.get("role") == "assistant" else ()
+    by_assistant = ("content", "reasoning_content", "thinking") if message.get("role") == "assistant" else ()
     return {
         name: value if name == "role" else (own if name in by_assistant else everywhere).separate(value, character)
         for name, value in message.items()

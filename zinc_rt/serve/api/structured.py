@@ -42,7 +42,11 @@ async def make_chat_grammar(
     if spec is None:
         return None
     compiler = _find_compiler(model, spec)
-    after, opens = _find_reasoning_tokens(format, compiler.tokenizer, prompt)
+    if format.headers is None:
+        after, opens = _find_reasoning_tokens(format, compiler.tokenizer, prompt)
+    else:  # forced calls include their headers, and a continued message has one already
+        written = spec.param == "tools" or format.headers.find_open_header(prompt)[1]
+        after, opens = "" if written else format.headers.answer, ""
     return await compiler.compile_for_tenant(spec, tenant=tenant, after=after, opens=opens)
 
 

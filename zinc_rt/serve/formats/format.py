@@ -45,16 +45,40 @@ def no_calls(parts: Sequence[Part], tools: Tools) -> list[ToolCall]:
 
 
 @dataclass(frozen=True, slots=True)
+class Headers:
+    """The syntax of an answer that is a sequence of messages, each with a header.
+
+    `opens`: markers that begin a header; `begins`: the marker between header and text; `ends`: markers that end a
+    message. A prompt ends after the first `opens` and the role. `recipient`: how a header without a marker begins.
+    `kind`: return "content", "reasoning" or "call" for a header. `answer`: the header of the answer itself.
+    """
+
+    opens: tuple[str, ...]
+    begins: str
+    ends: tuple[str, ...]
+    recipient: str
+    kind: Callable[[str], str]
+    answer: str
+
+    def find_open_header(self, prompt: str) -> tuple[str, bool]:
+        """Return the header in which, or in whose message, the prompt ends, and whether its message has begun."""
+        header, begun, _ = prompt.rpartition(self.opens[0])[2].partition(self.begins)
+        return header, bool(begun)
+
+
+@dataclass(frozen=True, slots=True)
 class Format:
     """A row of the format table. `fits`: whether a chat template's text belongs to this family.
 
-    `reasoning` and `call`: the start and end markers; an end marker "" means until the next start marker, or
-    the end. `inner`: markers that have a meaning inside a call. `reasoning_title`: the text that precedes the
-    reasoning. `call_ends_reasoning`: a call may follow unclosed reasoning. `bare`: an answer that begins with
-    { is a call without a marker. `read`: parse the content of a call; raises MalformedCall. `demand`: return
-    a Lark rule body for the text after the start marker, a call of one of the tools or a list of several;
-    None if calls cannot be forced. `between`: the separator of two forced calls; None if only one is
-    possible.
+    `reasoning` and `call`: the start and end markers; an end marker "" means until the next start marker, or the
+    end. `inner`: markers that have a meaning inside a call. `reasoning_title`: the text that precedes the
+    reasoning. `call_ends_reasoning`: a call may follow unclosed reasoning. `bare`: an answer that begins with {
+    is a call without a marker. `read`: parse the content of a call; raises MalformedCall. `demand`: return a Lark
+    rule body for the text after the start marker, a call of one of the tools or a list of several; None if calls
+    cannot be forced. `allow`: return a Lark rule body for any answer with valid calls, where it is not text
+    around calls. `between`: the separator of two forced calls; None if only one is possible. `headers`: the
+    answer is a sequence of messages; `read` gets the header of a call as its first part. `reasoning_field`: the
+    template's name of earlier reasoning.
     """
 
     name: str
@@ -67,7 +91,10 @@ class Format:
     bare: bool = False
     read: Callable[[Sequence[Part], Tools], list[ToolCall]] = no_calls
     demand: Callable[[Lark, Tools, bool], str] | None = None
+    allow: Callable[[Lark, Tools], str] | None = None
     between: str | None = None
+    headers: Headers | None = None
+    reasoning_field: str = "reasoning_content"
     call_id: Callable[[], str] = call_id
 
     @property

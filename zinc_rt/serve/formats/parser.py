@@ -10,7 +10,7 @@ from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from zinc_rt.serve.formats.format import Format, MalformedCall, Mark, Part, ToolCall, Tools, text_of
+from zinc_rt.serve.formats.format import Format, Headers, MalformedCall, Mark, Part, ToolCall, Tools, text_of
 
 
 class MarkScanner:
@@ -68,6 +68,7 @@ class _Place(Enum):
     CONTENT = auto()
     REASONING = auto()
     CALL = auto()
+    HEADER = auto()
 
 
 class AnswerParser:
@@ -102,6 +103,13 @@ class AnswerParser:
         self._leading = False  # white space is dropped until text comes
         self._trailing = ""  # white space that is dropped where no text comes behind it
         self._began = False  # content or a mark was there
+        self._header = ""  # of the message that begins
+        if format.headers is not None:
+            self._header, begun = format.headers.find_open_header(prompt)
+            if begun:
+                self._begin_message(format.headers)
+            else:
+                self._place, self._header = _Place.HEADER, ""
         if format.opens_reasoning(prompt):
             self._enter(_Place.REASONING)
 
@@ -139,6 +147,9 @@ class AnswerParser:
             self._text(part)
 
     def _mark(self, mark: str) -> None:
+        if self._format.headers is not None:
+            self._mark_message(self._format.headers, mark)
+            return
         open, close = self._format.reasoning or ("", "")
         call, end = (self._format.call or ("", "")) if self._tools else ("", "")
         location = self._place
@@ -159,8 +170,52 @@ class AnswerParser:
             self._text(mark)
         self._began = True
 
+    def _mark_message(self, headers: Headers, mark: str) -> None:
+        if mark in (*headers.opens, *headers.ends):
+            self._end_message(mark)
+            if mark in headers.opens:
+                if self._place is not _Place.HEADER:
+                    self._enter(_Place.HEADER)
+                    self._header = ""
+                self._header += mark
+        elif mark == headers.begins and self._place is _Place.HEADER:
+            self._begin_message(headers)
+        elif self._place is _Place.HEADER:
+            self._header += mark
+        else:
+            self._text(mark)
+        self._began = True
+
+    def _begin_message(self, headers: Headers) -> None:
+        header, kind = self._header, headers.kind(self._header)
+        if kind == "call" and self._tools:
+            self._begin_call(header + headers.begins)
+            return
+        self._enter(_Place.REASONING if kind == "reasoning" else _Place.CONTENT)
+        if kind == "call":
+            self._text(header + headers.begins)
+
+    def _end_message(self, mark: str) -> None:
+        if self._place is _Place.CALL:
+            self._end_call(mark)
+        elif self._place is not _Place.HEADER:
+            self._enter(_Place.CONTENT)
+
+    def _leave_header(self, text: str) -> None:
+        """Add to a header; without any marker it must begin as a recipient, or it is content."""
+        assert self._format.headers is not None
+        self._header += text
+        begins, recipient = self._header.lstrip(), self._format.headers.recipient
+        marked = any(mark in self._header for mark in self._format.headers.opens)
+        if not (marked or begins.startswith(recipient) or recipient.startswith(begins)):
+            self._enter(_Place.CONTENT)
+            self._text(self._header)
+
     def _text(self, text: str) -> None:
         if not text:
+            return
+        if self._place is _Place.HEADER:
+            self._leave_header(text)
             return
         if self._place is _Place.CALL:
             self._call.append(text)
@@ -208,8 +263,9 @@ class AnswerParser:
     def _end_call(self, mark: str, *, cut: bool = False) -> None:
         inside, self._call = self._call, []
         self._enter(_Place.CONTENT)
+        header = [Mark(self._call_mark)] if self._format.headers else []
         try:
-            calls = self._format.read(inside, self._tools)
+            calls = self._format.read([*header, *inside], self._tools)
         except MalformedCall as error:
             if cut and (self._call_mark or any(f'"{name}"' in text_of(inside) for name in self._tools)):
                 self.error = "the answer was cut inside a tool call"

@@ -7,6 +7,7 @@ from zinc_rt.model.tokenizer import Tokenizer
 from zinc_rt.serve.errors import ServeError
 from zinc_rt.serve.formats.format import Format, Tools
 from zinc_rt.serve.formats.gemma4 import GEMMA4
+from zinc_rt.serve.formats.harmony import HARMONY
 from zinc_rt.serve.formats.json_calls import demand_lines, one_json_call
 from zinc_rt.serve.formats.lark import Lark
 from zinc_rt.serve.formats.llama3_json import LLAMA3_JSON
@@ -31,6 +32,7 @@ HERMES = Format(
 )
 NO_OBJECT = r"/\s*[^{\s](?s:.*)/"  # an answer that does not begin as a call
 FORMATS: tuple[Format, ...] = (
+    HARMONY,
     GEMMA4,
     QWEN3_XML,
     QWEN3,
@@ -71,6 +73,8 @@ def strict_calls(format: Format, tokenizer: Tokenizer, tools: Tools) -> GrammarS
     """Return a grammar for any text in which every call names a tool and matches its schema. Raises
     ServeError 400 if the format has no calls."""
     lark = Lark(tokenizer)
+    if format.allow is not None:
+        return GrammarSpec("lark", lark.source(format.allow(lark, tools)), "tools")
     _, inside = _call(format, lark, tools, many=True)
     assert format.call is not None
     if format.bare:
