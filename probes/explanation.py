@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from zinc_rt.probes.layout_differences import find_difference
 from zinc_rt.probes.outcome import Outcome
 from zinc_rt.probes.probe import Probe
 
-if TYPE_CHECKING:
-    pass
-
 MEND_LAYOUT = "compare zinc_rt/kmd/uapi with the kernel's include/uapi; please report it"
+NO_EXECUTE = "(no execute)"  # a page fault of an instruction fetch, as KFD's exception events tell it
+NOT_EXECUTABLE = "the memory of the code is mapped, but not executable for the GPU"
+MAKE_EXECUTABLE = (
+    "allocate it with KFD_IOC_ALLOC_MEM_FLAGS_EXECUTABLE (T1), or map it with AMDGPU_VM_PAGE_EXECUTABLE (T2); if "
+    "the address is not the code's, PGM_LO and PGM_HI are wrong"
+)
 
 
 EVERYWHERE = {  # symptom → cause, advice, for what any probe can run into
@@ -59,6 +61,8 @@ def explain_outcome(probe: Probe, outcome: Outcome) -> Outcome:
         return outcome
     if outcome.call and (slip := find_difference(outcome.call)):
         return replace(outcome, cause=slip, advice=MEND_LAYOUT)
+    if NO_EXECUTE in outcome.text:
+        return replace(outcome, cause=NOT_EXECUTABLE, advice=MAKE_EXECUTABLE)
     for signature in probe.signatures:
         if signature.matches(outcome):
             return replace(outcome, cause=signature.cause, advice=signature.advice)

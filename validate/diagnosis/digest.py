@@ -21,7 +21,10 @@ def diagnose_failures(evidence: ModelFailures) -> Iterator[str]:
     """Return the digest of a model's failures, line by line; empty if nothing failed."""
     if not evidence.failed:
         return
-    places = list(dict.fromkeys(_format_position(result) for result in _select_places(evidence)))
+    if weight := evidence.words["weight"]:  # values that follow from a damaged file are innocent
+        places = [f"the model file: {weight}"]
+    else:
+        places = list(dict.fromkeys(_format_position(result) for result in _select_places(evidence)))
     for location in places[:PLACES]:
         yield f"first bad  {evidence.job.name}, {location}"
     yield f"agree      {describe_agreement(evidence.same_bits)}"
