@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from zinc_rt.backends.amd.instrument import AmdInstrument
 from zinc_rt.backends.amd.loaded_kernels import make_label
+from zinc_rt.backends.amd.packet_list import AmdExecutable
 from zinc_rt.host.sanitizer_rules import Severity
 from zinc_rt.ir.graph import Node
 from zinc_rt.ir.op import Op
@@ -18,6 +20,15 @@ from zinc_rt.sim.stores import ObservedStore
 
 KERNELS = find_kernel_set("gfx1201")
 NODE = Node(Op.ADD, ("a", "b"), ("c",), label="sum")
+EARLIER = Node(Op.ADD, ("x", "y"), ("a",), label="earlier")
+UNKNOWN: Any = None  # parts of an executable that no finding needs
+EXECUTABLE = AmdExecutable(
+    "graph",
+    UNKNOWN,
+    UNKNOWN,
+    ((0, EARLIER), (8, NODE)),
+    placed={UNKNOWN: [(0x1000, 64, "old"), (0x1000, 64, "a"), (0x2000, 64, "b")]},
+)
 PACKET = 0x8000
 
 
@@ -50,7 +61,7 @@ def make_instrument(*findings: DeviceFinding, kernels: KernelSet | None = KERNEL
     device: Any = Device()
     named: Any = None  # nothing is handed over here
     instrument = AmdInstrument(
-        device, kernels.load, lambda queue, va: NODE if (queue, va) == (1, PACKET) else None, named
+        device, kernels.load, lambda queue, va: (NODE, EXECUTABLE) if (queue, va) == (1, PACKET) else None, named
     )
     device.found += findings
     return instrument
@@ -59,7 +70,7 @@ def make_instrument(*findings: DeviceFinding, kernels: KernelSet | None = KERNEL
 def test_findings_before_the_backend_was_opened_are_excluded() -> None:
     device: Any = Device(make_finding("kernel argmax+0x0", 0), make_finding("kernel argmax+0x0", 8))
     named: Any = None
-    instrument = AmdInstrument(device, KERNELS.load, lambda queue, va: NODE, named)
+    instrument = AmdInstrument(device, KERNELS.load, lambda queue, va: (NODE, EXECUTABLE), named)
     assert instrument.findings() == [] and device.again == 1, "and would be reported again"
     device.found.append(make_finding("kernel argmax+0x0", 0))
     assert [finding.pc for finding in instrument.findings()] == [0]
@@ -96,6 +107,21 @@ def test_remark_for_radv_code_is_a_finding_for_other_code() -> None:
         theirs = [make_finding(f"{make_label('argmax', radv.load('argmax'))}+0x0", 0, rule) for rule in RULES]
         [output] = make_instrument(*theirs, kernels=kernels).findings()
         assert output.rule == "wait" and output.kernel == "argmax" and not output.source
+
+
+@pytest.mark.parametrize(
+    ("address", "ending"),
+    [
+        (0x1010, "wave 0; operand a, which node earlier did not write there"),
+        (0x2010, "wave 0; operand b"),  # an input of the graph
+        (0x3000, "wave 0"),
+    ],
+)
+def test_unwritten_memory_names_the_operand_and_its_writer(address: int, ending: str) -> None:
+    finding = make_finding("kernel argmax+0x0", 0, "uninitialised-memory")
+    assert finding.place is not None
+    [output] = make_instrument(replace(finding, place=replace(finding.place, address=address))).findings()
+    assert output.sentence.endswith(ending)
 
 
 def test_finding_outside_any_kernel_has_no_location() -> None:

@@ -221,13 +221,14 @@ class AmdBackend(ClosedAtExit):
     def _queue_ids(self) -> set[int]:
         return self._queues.ids
 
-    def _find_node(self, queue_id: int, packet_va: int) -> Node | None:
-        """Return the node whose dispatch packet is at that address. Only built executables are searched; queues of
-        other backends have other ids."""
+    def _find_node(self, queue_id: int, packet_va: int) -> tuple[Node, AmdExecutable] | None:
+        """Return the node whose dispatch packet is at that address, and its executable. Only built executables are
+        searched; queues of other backends have other ids."""
         if queue_id not in self._queues.ids:
             return None
         executable, offset_dw = self._builder.at(packet_va)
-        return dict(executable.dispatched).get(offset_dw) if executable is not None else None
+        node = dict(executable.dispatched).get(offset_dw) if executable is not None else None
+        return (node, executable) if node is not None and executable is not None else None
 
     # Submission
 

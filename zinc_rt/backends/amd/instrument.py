@@ -56,6 +56,7 @@ class StoppedWaves:
             self._incidents.append(Incident("lost", text, node=queue_finding.finding.node))
 
 
+UNWRITTEN = "uninitialised-memory"
 STILL_RUNNING = ("still-running",)
 
 
@@ -68,11 +69,12 @@ class AmdInstrument:
         self,
         device: SideChannel,
         read: Callable[[str], Zrt],
-        node_at: Callable[[int, int], Node | None],
+        node_at: Callable[[int, int], tuple[Node, AmdExecutable] | None],
         name_parts: NameParts,
     ) -> None:
         """Attach to `device`, which other backends may share. `read` returns a kernel by name, for its source
-        lines. `node_at` returns the node of a dispatch by queue id and packet address. `name_parts` is
+        lines. `node_at` returns the node of a dispatch, and its executable, by queue id and packet address.
+        `name_parts` is
         DeviceMemory's. Earlier findings of the device do not belong to this backend, and are reported again if
         they recur.
         """
@@ -152,16 +154,20 @@ class AmdInstrument:
         return self._known[finding]
 
     def _locate_finding(self, finding: Any) -> Finding:
-        node, location = self._node_at(finding.queue_id, finding.packet_va), finding.place
+        dispatch, location = self._node_at(finding.queue_id, finding.packet_va), finding.place
+        node = dispatch[0] if dispatch is not None else None
         fault = PageFault(*astuple(finding.fault)) if finding.fault is not None else None
         if location is None:
             return Finding(finding.rule, finding.sentence, node=node, fault=fault)
         kernel, compiler = _parse_label(location.kernel)
         source = self._find_source(kernel, compiler, location.pc)
         mark = f"pc 0x{location.pc:x} `"
+        sentence = finding.sentence.replace(mark, f"{mark[:-2]} ({source}) `", 1) if source else finding.sentence
+        if finding.rule == UNWRITTEN and dispatch is not None and location.address is not None:
+            sentence += describe_writer(*dispatch, location.address)
         return Finding(
             finding.rule,
-            finding.sentence.replace(mark, f"{mark[:-2]} ({source}) `", 1) if source else finding.sentence,
+            sentence,
             kernel,
             location.pc,
             location.instruction,
@@ -180,6 +186,15 @@ class AmdInstrument:
         except ZincError:  # a kernel of somebody else's by that name
             return ""
         return zrt.find_place(pc) if zrt is not None and zrt.compiler == compiler else ""
+
+
+def describe_writer(node: Node, executable: AmdExecutable, address: int) -> str:
+    """Return which operand holds an address that nothing wrote, and the node that writes it; empty for none."""
+    operand = executable.find_operand(node, address)
+    if not operand or operand in node.outputs:
+        return ""
+    writer = executable.find_writer(node, operand)
+    return f"; operand {operand}" + (f", which node {writer.label} did not write there" if writer else "")
 
 
 def _find_compiler(finding: Any) -> str:

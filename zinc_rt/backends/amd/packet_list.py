@@ -80,6 +80,19 @@ class AmdExecutable:
         whose = (*(node for _, node in self.dispatched if node is not None), *self.merged)
         return tuple({id(node): node for node in whose}.values())
 
+    def find_operand(self, node: Node, address: int) -> str:
+        """Return the name of the operand of a node that holds an address; empty if none does. Operands of other
+        nodes may have been there before."""
+        parts = (part for parts in self.placed.values() for part in parts)
+        names = (name for va, size_bytes, name in parts if va <= address < va + size_bytes)
+        return next((name for name in names if name in (*node.inputs, *node.outputs)), "")
+
+    def find_writer(self, node: Node, operand: str) -> Node | None:
+        """Return the last node before this one that writes the operand; None for an input of the graph."""
+        nodes = self.nodes
+        before = nodes[: next(index for index, other in enumerate(nodes) if other is node)]
+        return next((other for other in reversed(before) if operand in other.outputs), None)
+
     def times(self) -> Times:
         return self.stamps.read() if self.stamps is not None else Times("", False, ())
 
