@@ -71,6 +71,58 @@ def test_random_markers_and_text_parse_the_same_however_chunked(format, data) ->
     assert parse_case(case, [text]) == parse_case(case, list(text))
 
 
+def stream_case(case: Transcript, pieces: list[str]) -> tuple[str, str, list[tuple[str, object]], str | None]:
+    """As parse_case, with arguments as values: streamed ones are as the model writes them."""
+    parser = AnswerParser(format_by_name(case.format), tools=TOOLS, prompt=case.prompt, stream_calls=True)
+    deltas = [delta for piece in pieces for delta in parser.feed(piece)] + parser.close(cut=case.cut)
+    content, reasoning, calls = merge_parts(deltas)
+    assert parser.calls == len(calls)
+    return content, reasoning, [(name, json.loads(arguments)) for name, arguments in calls], parser.error
+
+
+VALID = [case for case in TRANSCRIPTS if not case.error and case.calls]
+
+
+@pytest.mark.parametrize("case", VALID, ids=lambda case: case.format)
+def test_streamed_calls_are_those_of_the_whole_answer(case: Transcript) -> None:
+    wanted = [(name, json.loads(arguments)) for name, arguments in case.calls]
+    for pieces in ([case.text], list(case.text)):
+        assert stream_case(case, pieces) == (case.content, case.reasoning, wanted, None)
+
+
+STREAMED = {
+    "hermes": '<tool_call>\n{"name": "weather", "arguments": {"city": "K{]\\"", "days": 2}}\n</tool_call>',
+    "qwen3": '<tool_call>\n{"name": "weather", "arguments": {"city": "K{]\\"", "days": 2}}\n</tool_call>',
+    "llama3-json": '{"name": "weather", "parameters": {"city": "K{]\\"", "days": 2}}',
+    "mistral-args": '[TOOL_CALLS]weather[ARGS]{"city": "K{]\\"", "days": 2}',
+    "harmony": '<|channel|>commentary to=functions.weather <|constrain|>json<|message|>'
+               '{"city": "K{]\\"", "days": 2}<|call|>',
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", STREAMED)
+def test_arguments_are_streamed_while_they_are_made(name: str) -> None:
+    text = STREAMED[name]
+    parser = AnswerParser(format_by_name(name), tools=TOOLS, stream_calls=True)
+    half = text.index('"days"')
+    early = [delta for letter in text[:half] for delta in parser.feed(letter)]
+    assert merge_parts(early) == ("", "", (("weather", '{"city": "K{]\\"", '),))
+    late = [delta for letter in text[half:] for delta in parser.feed(letter)] + parser.close()
+    assert merge_parts(early + late) == ("", "", (("weather", '{"city": "K{]\\"", "days": 2}'),))
+    assert parser.calls == 1 and parser.error is None
+
+
+def test_streamed_call_that_ends_malformed_is_an_error() -> None:
+    for rest, cut, error in (('"x": }}</tool_call>', False, "no JSON"), ('"x"', True, "cut inside a tool call")):
+        parser = AnswerParser(format_by_name("qwen3"), tools=TOOLS, stream_calls=True)
+        deltas = parser.feed('<tool_call>{"name": "now", "arguments": {' + rest) + parser.close(cut=cut)
+        content, _, calls = merge_parts(deltas)
+        assert content == "" and calls[0][0] == "now" and error in (parser.error or "")
+    parser = AnswerParser(format_by_name("qwen3"), tools=TOOLS, stream_calls=True)
+    text = '<tool_call>{"name": "unknown", "arguments": {"x": }}</tool_call>'
+    assert merge_parts(parser.feed(text) + parser.close()) == (text, "", ()), "of no tool: as without streaming"
+
+
 def test_call_is_content_without_tools() -> None:
     text = '<tool_call>{"name": "now", "arguments": {}}</tool_call>'
     parser = AnswerParser(format_by_name("qwen3"))

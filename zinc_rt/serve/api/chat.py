@@ -15,8 +15,11 @@ from zinc_rt.serve.engine.server import InferenceServer
 from zinc_rt.serve.formats.answer_text import AnswerText
 
 
-async def make_chat_answers(server: InferenceServer, body: ChatBody, by: RequestOrigin) -> Answers:
-    """Return the answers of a chat, not yet begun. Raises ServeError if the request is rejected."""
+async def make_chat_answers(
+    server: InferenceServer, body: ChatBody, by: RequestOrigin, *, stream_calls: bool
+) -> Answers:
+    """Return the answers of a chat, not yet begun. `stream_calls`: deliver the arguments of calls while they are
+    made. Raises ServeError if the request is rejected."""
     model = find_model(server, body.model)
     core, sampling = model.core, parse_sampling(body, model)
     tools = parse_tool_use(body)
@@ -39,6 +42,7 @@ async def make_chat_answers(server: InferenceServer, body: ChatBody, by: Request
             prompt=prompt.text,
             silent=core.end_ids,
             one_call=not tools.many,
+            stream_calls=stream_calls,
         )
 
     ask = replace(make_ask(body, model, prompt.tokens, sampling, by, "messages"), grammar=grammar)

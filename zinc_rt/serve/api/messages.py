@@ -152,7 +152,9 @@ class MessagesBody(CountTokensBody):
 @router.post("/v1/messages", response_model=None)
 async def create_message(request: Request, body: MessagesBody, by: AskedBy) -> Response:
     """Answer a conversation in Anthropic's format. With `stream`, the response is a stream of events."""
-    answers = await make_chat_answers(find_server(request), _make_chat_body(body), by)
+    answers = await make_chat_answers(
+        find_server(request), _make_chat_body(body), by, stream_calls=bool(body.stream)
+    )
     await answers.begin(find_server(request))
     shape = MessageShape(answers)
     if body.stream:

@@ -62,7 +62,7 @@ def find_server(request: Request) -> InferenceServer:
 )
 async def create_chat_completion(request: Request, body: ChatBody, by: AskedBy) -> Response:
     """Answer a chat. With `stream`, the response is a stream of server-sent events."""
-    answers = await make_chat_answers(find_server(request), body, by)
+    answers = await make_chat_answers(find_server(request), body, by, stream_calls=bool(body.stream))
     head = _make_head("chatcmpl", answers.model)
     return await _make_reply(request, answers, ChatShape(answers, body, head), body)
 

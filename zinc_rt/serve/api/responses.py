@@ -136,7 +136,9 @@ async def create_response(request: Request, body: ResponsesBody, by: AskedBy) ->
         before = store.find(tenant, body.previous_response_id, "previous_response_id").conversation
     own = _list_input(body)
     conversation = (*before, *own)
-    answers = await make_chat_answers(find_server(request), _make_chat_body(body, conversation), by)
+    answers = await make_chat_answers(
+        find_server(request), _make_chat_body(body, conversation), by, stream_calls=bool(body.stream)
+    )
     await answers.begin(find_server(request))
     shape = ResponseShape(answers, body)
     headers = make_ignored_header(body)

@@ -31,16 +31,22 @@ class AnswerText:
         prompt: str = "",
         silent: Container[int] | None = None,
         one_call: bool = False,
+        stream_calls: bool = False,
     ) -> None:
         """Create a reader. `silent`: tokens that are not shown, by default the end tokens. `one_call`: end
-        the answer after the first call."""
+        the answer after the first call. `stream_calls`: deliver arguments while they are made."""
         ids = ((tokenizer.added_id(mark), mark) for mark in format.marks)
         self._marks = {id: mark for id, mark in ids if id is not None}
         self._silent = tokenizer.eog_ids if silent is None else silent
         self._text = TextOutput(tokenizer.stream_decoder(), stops)
         self._one_call = one_call
         self._parser = AnswerParser(
-            format, tools=tools, prompt=prompt, special=set(self._marks.values()), one_call=one_call
+            format,
+            tools=tools,
+            prompt=prompt,
+            special=set(self._marks.values()),
+            one_call=one_call,
+            stream_calls=stream_calls,
         )
 
     @property

@@ -30,6 +30,14 @@ class ToolCall:
     arguments: str
 
 
+@dataclass(frozen=True, slots=True)
+class CallBegin:
+    """A call whose arguments have begun. `at`: where in the call's text their first character is, a "{"."""
+
+    name: str
+    at: int
+
+
 class MalformedCall(ValueError):
     """The text at the position of a call is not a valid call; the message states the reason."""
 
@@ -42,6 +50,11 @@ def call_id() -> str:
 def no_calls(parts: Sequence[Part], tools: Tools) -> list[ToolCall]:
     """Reject calls; for formats without tool calls."""
     raise MalformedCall("this model's format does not support tool calls")
+
+
+def no_begin(parts: Sequence[Part]) -> CallBegin | None:
+    """Find no arguments; for formats whose arguments are not JSON, or are not the last part of a call."""
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +89,10 @@ class Format:
     is a call without a marker. `read`: parse the content of a call; raises MalformedCall. `demand`: return a Lark
     rule body for the text after the start marker, a call of one of the tools or a list of several; None if calls
     cannot be forced. `allow`: return a Lark rule body for any answer with valid calls, where it is not text
-    around calls. `between`: the separator of two forced calls; None if only one is possible. `headers`: the
-    answer is a sequence of messages; `read` gets the header of a call as its first part. `reasoning_field`: the
-    template's name of earlier reasoning.
+    around calls. `find_arguments`: in the first parts of a call, so that its arguments can be streamed.
+    `between`: the separator of two forced calls; None if only one is possible. `headers`: the answer is a
+    sequence of messages; `read` gets the header of a call as its first part. `reasoning_field`: the template's
+    name of earlier reasoning.
     """
 
     name: str
@@ -96,6 +110,7 @@ class Format:
     headers: Headers | None = None
     reasoning_field: str = "reasoning_content"
     call_id: Callable[[], str] = call_id
+    find_arguments: Callable[[Sequence[Part]], CallBegin | None] = no_begin
 
     @property
     def marks(self) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from zinc_rt.serve.formats.format import Format, Headers, MalformedCall, Part, ToolCall, Tools, text_of
+from zinc_rt.serve.formats.format import CallBegin, Format, Headers, MalformedCall, Part, ToolCall, Tools, text_of
 from zinc_rt.serve.formats.json_calls import read_json, write_json
 from zinc_rt.serve.formats.lark import Lark, any_call
 
@@ -38,6 +38,13 @@ def read(parts: Sequence[Part], tools: Tools) -> list[ToolCall]:
     if not isinstance(arguments, dict):
         raise MalformedCall(f"expected the arguments of {recipient[1]} to be an object")
     return [ToolCall(recipient[1], write_json(arguments))]
+
+
+def find_arguments(parts: Sequence[Part]) -> CallBegin | None:
+    """Find the arguments behind the header."""
+    text, header = text_of(parts), text_of(parts[:1])
+    recipient, at = _RECIPIENT.search(header), len(text) - len(text[len(header) :].lstrip())
+    return CallBegin(recipient[1], at) if recipient and text[at:].startswith("{") else None
 
 
 def _write_call(lark: Lark, name: str, schema: Mapping[str, Any]) -> str:
@@ -78,6 +85,7 @@ HARMONY = Format(
         answer=f"{CHANNEL}final{MESSAGE}",
     ),
     read=read,
+    find_arguments=find_arguments,
     demand=demand,
     allow=allow,
     reasoning_field="thinking",

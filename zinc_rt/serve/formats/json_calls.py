@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from zinc_rt.serve.formats.format import MalformedCall, Part, ToolCall, Tools, text_of
+from zinc_rt.serve.formats.format import CallBegin, MalformedCall, Part, ToolCall, Tools, text_of
 from zinc_rt.serve.formats.lark import Lark, any_call
 
 
@@ -66,6 +67,39 @@ def call_of(value: Any) -> ToolCall:
     if not isinstance(arguments, dict):
         raise MalformedCall(f'the call of {name} has no object "arguments"')
     return ToolCall(name, write_json(arguments))
+
+
+_BEGIN = re.compile(r'[\s\[]*\{\s*"name"\s*:\s*"([^"\\]+)"\s*,\s*"(?:arguments|parameters)"\s*:\s*(?=\{)')
+
+
+def find_json_arguments(parts: Sequence[Part]) -> CallBegin | None:
+    """Find the arguments of an object that begins with its name, as templates ask for it."""
+    match = _BEGIN.match(text_of(parts))
+    return CallBegin(match[1], match.end()) if match else None
+
+
+class ObjectScanner:
+    """Find the end of a JSON object in text that arrives in pieces, beginning with its "{"."""
+
+    def __init__(self) -> None:
+        self.depth = 0
+        self.ended = False
+        self._quoted = self._escaped = False
+
+    def feed(self, text: str) -> str:
+        """Return the part of the text that belongs to the object."""
+        for index, letter in enumerate("" if self.ended else text):
+            if self._quoted:
+                self._quoted = self._escaped or letter != '"'
+                self._escaped = letter == "\\" and not self._escaped
+            elif letter == '"':
+                self._quoted = True
+            else:
+                self.depth += (letter in "{[") - (letter in "}]")
+                if self.depth == 0:
+                    self.ended = True
+                    return text[: index + 1]
+        return "" if self.ended else text
 
 
 def one_json_call(parts: Sequence[Part], tools: Tools) -> list[ToolCall]:

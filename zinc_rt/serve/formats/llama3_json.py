@@ -10,7 +10,7 @@ import functools
 from collections.abc import Sequence
 
 from zinc_rt.serve.formats.format import Format, MalformedCall, Part, ToolCall, Tools, text_of
-from zinc_rt.serve.formats.json_calls import call_of, json_call, read_values
+from zinc_rt.serve.formats.json_calls import call_of, find_json_arguments, json_call, read_values
 from zinc_rt.serve.formats.lark import Lark, any_call
 
 
@@ -36,5 +36,6 @@ LLAMA3_JSON = Format(
     call=("<|python_tag|>", ""),
     bare=True,
     read=read,
+    find_arguments=find_json_arguments,
     demand=demand,
 )

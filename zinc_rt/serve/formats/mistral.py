@@ -12,7 +12,7 @@ import string
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from zinc_rt.serve.formats.format import Format, MalformedCall, Mark, Part, ToolCall, Tools, text_of
+from zinc_rt.serve.formats.format import CallBegin, Format, MalformedCall, Mark, Part, ToolCall, Tools, text_of
 from zinc_rt.serve.formats.json_calls import call_of, json_call, read_json, write_json
 from zinc_rt.serve.formats.lark import Lark, any_call, repeat_calls
 
@@ -40,6 +40,17 @@ def read(parts: Sequence[Part], tools: Tools) -> list[ToolCall]:
     return [call_of(value) for value in values]
 
 
+def find_named_arguments(parts: Sequence[Part]) -> CallBegin | None:
+    """Find the arguments of NAME[ARGS]{...}."""
+    if Mark(ARGS) not in parts:
+        return None
+    index = parts.index(Mark(ARGS))
+    name = text_of(parts[: parts.index(Mark(CALL_ID))] if Mark(CALL_ID) in parts else parts[:index]).strip()
+    text, before = text_of(parts), len(text_of(parts[: index + 1]))
+    at = len(text) - len(text[before:].lstrip())
+    return CallBegin(name, at) if text[at:].startswith("{") else None
+
+
 def demand_list(lark: Lark, tools: Tools, many: bool) -> str:
     calls = repeat_calls(any_call(lark, tools, json_call), lark.text(", "), many=many)
     return f"{lark.text(' ')}? {lark.text('[')} {calls} {lark.text(']')}"
@@ -60,6 +71,7 @@ MISTRAL_ARGS = Format(
     call=(TOOL_CALLS, ""),
     inner=(ARGS, CALL_ID),
     read=read,
+    find_arguments=find_named_arguments,
     demand=demand_named,
     between="",
     call_id=call_id,

@@ -2,6 +2,9 @@
 
 The same state machine serves all families; a Format defines the markers. A call is delivered when it is
 complete and valid, so a malformed call is never delivered as a call, and a valid call never as content.
+
+With `stream_calls`, the arguments of a call of one of the tools are delivered while they are made, as the model
+writes them. If such a call turns out to be malformed, `error` says so.
 """
 
 from __future__ import annotations
@@ -11,6 +14,9 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 from zinc_rt.serve.formats.format import Format, Headers, MalformedCall, Mark, Part, ToolCall, Tools, text_of
+from zinc_rt.serve.formats.json_calls import ObjectScanner
+
+LONGEST_BEGIN = 64  # parts of a call in which its arguments must begin, to be streamed
 
 
 class MarkScanner:
@@ -83,10 +89,11 @@ class AnswerParser:
         prompt: str = "",
         special: Container[str] = (),
         one_call: bool = False,
+        stream_calls: bool = False,
     ) -> None:
         """Create a parser. Without `tools`, call markers are text. `prompt`: its end decides whether the
         answer begins with reasoning. `special`: markers that arrive only through `mark`, because they are
-        special tokens. `one_call`: drop everything after the first call."""
+        special tokens. `one_call`: drop everything after the first call. `stream_calls`: see above."""
         self.calls = 0
         self.error: str | None = None
         self._format = format
@@ -96,6 +103,8 @@ class AnswerParser:
         self._place = _Place.CONTENT
         self._made: list[Delta] = []
         self._call: list[Part] = []  # the inside of the call that is being made
+        self._stream_calls = stream_calls
+        self._arguments: ObjectScanner | None = None  # of this call, if they are being delivered
         self._call_mark = ""  # what it began with
         self._before_call = ""  # white space in front of that
         self._title = ""  # of reasoning, still to come
@@ -159,7 +168,7 @@ class AnswerParser:
                 if mark == call:
                     self._begin_call(mark)
             else:
-                self._call.append(Mark(mark))
+                self._add_to_call(Mark(mark))
         elif location is _Place.REASONING and mark == close:
             self._enter(_Place.CONTENT)
         elif location is _Place.CONTENT and mark == open:
@@ -218,7 +227,7 @@ class AnswerParser:
             self._leave_header(text)
             return
         if self._place is _Place.CALL:
-            self._call.append(text)
+            self._add_to_call(text)
             return
         if self._place is _Place.REASONING and self._title:
             self._titled += text
@@ -236,7 +245,7 @@ class AnswerParser:
         if self._format.bare and self._tools and not self._began and kept.lstrip().startswith("{"):
             self._trailing = ""
             self._begin_call("")
-            self._call.append(text)
+            self._add_to_call(text)
             return
         if kept:
             self._deliver(kept)
@@ -260,13 +269,40 @@ class AnswerParser:
         self._enter(_Place.CALL)
         self._call, self._call_mark, self._before_call = [], mark, before
 
+    def _add_to_call(self, part: Part) -> None:
+        """Add to the call, and deliver what is known of its arguments."""
+        self._call.append(part)
+        if self._arguments is not None:
+            self._deliver_arguments(text_of([part]))
+        elif self._stream_calls and not self._done and len(self._call) <= LONGEST_BEGIN:
+            parts = self._call_parts()
+            begin = self._format.find_arguments(parts)
+            if begin is not None and begin.name in self._tools:
+                delta = CallDelta(self.calls, self._format.call_id(), begin.name)
+                self._made.append(Delta(tool_calls=(delta,)))
+                self._arguments = ObjectScanner()
+                self._deliver_arguments(text_of(parts)[begin.at :])
+
+    def _call_parts(self) -> list[Part]:
+        header: list[Part] = [Mark(self._call_mark)] if self._format.headers else []
+        return [*header, *self._call]
+
+    def _deliver_arguments(self, text: str) -> None:
+        assert self._arguments is not None
+        if arguments := self._arguments.feed(text):
+            self._made.append(Delta(tool_calls=(CallDelta(self.calls, arguments=arguments),)))
+
     def _end_call(self, mark: str, *, cut: bool = False) -> None:
-        inside, self._call = self._call, []
+        inside, parts, self._call = self._call, self._call_parts(), []
+        streamed, self._arguments = self._arguments is not None, None
         self._enter(_Place.CONTENT)
-        header = [Mark(self._call_mark)] if self._format.headers else []
         try:
-            calls = self._format.read([*header, *inside], self._tools)
+            calls = self._format.read(parts, self._tools)
         except MalformedCall as error:
+            if streamed:
+                self.calls += 1
+                self.error = "the answer was cut inside a tool call" if cut else str(error)
+                return
             if cut and (self._call_mark or any(f'"{name}"' in text_of(inside) for name in self._tools)):
                 self.error = "the answer was cut inside a tool call"
                 return
@@ -274,7 +310,8 @@ class AnswerParser:
                 self.error = str(error)
             self._deliver(f"{self._before_call}{self._call_mark}{text_of(inside)}{mark}")
             return
-        for call in calls:
+        self.calls += streamed
+        for call in calls[streamed:]:
             self._finish_call(call)
 
     def _finish_call(self, call: ToolCall) -> None:

@@ -6,7 +6,7 @@ From https://huggingface.co/Qwen/Qwen3-8B, its chat template.
 from __future__ import annotations
 
 from zinc_rt.serve.formats.format import Format
-from zinc_rt.serve.formats.json_calls import demand_lines, one_json_call
+from zinc_rt.serve.formats.json_calls import demand_lines, find_json_arguments, one_json_call
 
 THINK = ("<think>", "</think>")
 CALL = ("<tool_call>", "</tool_call>")
@@ -23,6 +23,7 @@ QWEN3 = Format(
     reasoning=THINK,
     call=CALL,
     read=one_json_call,
+    find_arguments=find_json_arguments,
     demand=demand_lines(CALL[1]),
     between="\n",
 )

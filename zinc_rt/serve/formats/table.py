@@ -8,7 +8,7 @@ from zinc_rt.serve.errors import ServeError
 from zinc_rt.serve.formats.format import Format, Tools
 from zinc_rt.serve.formats.gemma4 import GEMMA4
 from zinc_rt.serve.formats.harmony import HARMONY
-from zinc_rt.serve.formats.json_calls import demand_lines, one_json_call
+from zinc_rt.serve.formats.json_calls import demand_lines, find_json_arguments, one_json_call
 from zinc_rt.serve.formats.lark import Lark
 from zinc_rt.serve.formats.llama3_json import LLAMA3_JSON
 from zinc_rt.serve.formats.mistral import MISTRAL, MISTRAL_ARGS
@@ -27,6 +27,7 @@ HERMES = Format(
     fits=calls_in_json,
     call=CALL,
     read=one_json_call,
+    find_arguments=find_json_arguments,
     demand=demand_lines(CALL[1]),
     between="\n",
 )
