@@ -337,3 +337,9 @@ class DraftingSchedulerMachine(PlainSchedulerMachine):
     @rule(kind=st.sampled_from(KINDS))
     def change_drafts(self, kind: DraftKind) -> None:
         self.drafter.kind = kind
+
+
+class RecurrentDraftingSchedulerMachine(DraftingSchedulerMachine):
+    """Drafts for a model with recurrent state, whose rows are scarce."""
+
+    state_rows = 12

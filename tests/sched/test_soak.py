@@ -5,7 +5,12 @@ from __future__ import annotations
 import random
 
 import pytest
-from scheduler_machine import DraftingSchedulerMachine, PlainSchedulerMachine, SchedulerMachine
+from scheduler_machine import (
+    DraftingSchedulerMachine,
+    PlainSchedulerMachine,
+    RecurrentDraftingSchedulerMachine,
+    SchedulerMachine,
+)
 from support import Counts
 
 from zinc_rt.host.errors import UsageError
@@ -17,7 +22,10 @@ from zinc_rt.sched.scheduler import NewRequest
 pytestmark = pytest.mark.rest
 
 
-@pytest.mark.parametrize("machine", [SchedulerMachine, PlainSchedulerMachine, DraftingSchedulerMachine])
+@pytest.mark.parametrize(
+    "machine",
+    [SchedulerMachine, PlainSchedulerMachine, DraftingSchedulerMachine, RecurrentDraftingSchedulerMachine],
+)
 def test_soak_finishes(machine: type[SchedulerMachine], slow_counts: Counts) -> None:
     for seed in range(slow_counts(2, 200)):
         run_soak(machine, random.Random(seed), 150)

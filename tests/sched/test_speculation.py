@@ -8,7 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scheduler_machine import DraftingSchedulerMachine, SchedulerMachine
+from scheduler_machine import (
+    DraftingSchedulerMachine,
+    RecurrentDraftingSchedulerMachine,
+    SchedulerMachine,
+)
 
 from zinc_rt.host.errors import UsageError, ZincError
 from zinc_rt.sched import commit, drafting, planning
@@ -151,19 +155,20 @@ def answer_all(machine: SchedulerMachine, chance: random.Random, requests: int =
     machine.teardown()
 
 
-def make_machine(kind: DraftKind, *, adaptive: bool = False) -> DraftingSchedulerMachine:
-    machine = DraftingSchedulerMachine()
+def make_machine(kind: DraftKind, *, adaptive: bool = False, recurrent: bool = False) -> DraftingSchedulerMachine:
+    machine = RecurrentDraftingSchedulerMachine() if recurrent else DraftingSchedulerMachine()
     machine.drafter.kind = kind
     assert machine.scheduler.speculation is not None
     machine.scheduler.speculation.adaptive = adaptive
     return machine
 
 
+@pytest.mark.parametrize("recurrent", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
-def test_drafts_change_no_token(kind: DraftKind, slow_counts: Callable[[int, int], int]) -> None:
+def test_drafts_change_no_token(kind: DraftKind, recurrent: bool, slow_counts: Callable[[int, int], int]) -> None:
     drafted = accepted = 0
     for seed in range(slow_counts(6, 2000)):
-        machine = make_machine(kind, adaptive=seed % 3 == 0)
+        machine = make_machine(kind, adaptive=seed % 3 == 0, recurrent=recurrent)
         answer_all(machine, random.Random(seed))
         speculation = machine.scheduler.speculation
         assert speculation is not None and not speculation.failure
@@ -173,10 +178,11 @@ def test_drafts_change_no_token(kind: DraftKind, slow_counts: Callable[[int, int
         assert accepted == (drafted if kind == "right" else 0)
 
 
-def test_right_drafts_take_fewer_steps() -> None:
+@pytest.mark.parametrize("recurrent", [False, True])
+def test_right_drafts_take_fewer_steps(recurrent: bool) -> None:
     steps = {}
     for kind in ("right", "wrong"):
-        machine = make_machine(kind)  # type: ignore[arg-type]
+        machine = make_machine(kind, recurrent=recurrent)
         machine.submit(1, [1, 0, 1], 14, 2, False, None, 1, 0)
         machine.drain()
         steps[kind] = machine.scheduler.counts.steps
@@ -191,14 +197,6 @@ def test_request_limits_its_drafts() -> None:
     request.drafts = 0
     machine.drain()
     assert not machine.drafter.drafted
-
-
-def test_recurrent_model_refuses_speculation() -> None:
-    class Recurrent(DraftingSchedulerMachine):
-        state_rows = 12
-
-    with pytest.raises(UsageError, match="recurrent state cannot be decoded speculatively"):
-        Recurrent()
 
 
 # --- planted faults: each is found by the invariants, the checking runner or the tokens

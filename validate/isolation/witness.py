@@ -114,8 +114,7 @@ class StepWitness:
 
 
 def _list_certain_tokens(plan: StepPlan) -> np.ndarray:
-    """Return the indices of a step's tokens without drafts, which may be rejected."""
-    tokens = np.arange(plan.tokens)
-    follows = np.diff(plan.sequence[: plan.tokens], prepend=-1) == 0
-    certain: np.ndarray = tokens[~(follows & (tokens < plan.decode_rows))]
-    return certain
+    """Return the indices of a step's tokens without drafts, which may be rejected, and recomputed tokens."""
+    first = np.diff(plan.row_slot[: plan.decode_rows], prepend=-1) != 0
+    decoded = plan.logit_row[: plan.decode_rows][first]
+    return np.concatenate([decoded, np.arange(plan.decode_tokens, plan.tokens)])

@@ -110,14 +110,17 @@ def make_engine_opener(model: str | Path, options: ModelOptions) -> EngineOpener
         raise InputError(
             f"{gguf.path}: the file contains a tokenizer but no tensors", next="use a complete model file"
         )
-    rows = 2 * slots + 1 if options.state_rows is None else options.state_rows
     speculation = parse_speculation(options.speculate)
+    drafts = 0 if speculation is None else speculation.drafts
+    rows = options.state_rows  # of each slot: its state, that of its last page, and that before its drafts
+    if rows is None:
+        rows = (2 + bool(drafts)) * slots + 1
     limits = SequenceLimits(
         choose_default_ctx(gguf, options.ctx),
         slots,
         pages=options.pages,
         state_rows=rows,
-        rows=slots * (1 + (0 if speculation is None else speculation.drafts)),
+        rows=slots * (1 + drafts),
         kv_type=options.kv_type,
     )
     return EngineOpener(gguf, choice, limits, options)

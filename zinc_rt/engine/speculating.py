@@ -15,7 +15,7 @@ from zinc_rt.sched.speculation import Drafter, DraftTask, NgramDrafter, Speculat
 
 def check_speculation(engine: Engine) -> None:
     """Check that a token's logits do not depend on the other tokens of its step. Raises UsageError, with the
-    reason, for an ordering or a setting with which they do, and for a model with recurrent state."""
+    reason, for an ordering or a setting with which they do."""
     ordering = engine.backend.ordering
     if TOLERANCES[ordering]:
         raise UsageError(
@@ -27,11 +27,6 @@ def check_speculation(engine: Engine) -> None:
         raise UsageError(
             "speculation would change the answers: ZINC_QWEN36_DECODE_TOPK uses fewer experts for single tokens",
             next="unset ZINC_QWEN36_DECODE_TOPK",
-        )
-    if count_state_row_bytes(engine.model.graph):
-        raise UsageError(
-            f"{engine.model.gguf.architecture} has recurrent state, which rejected drafts would change",
-            next="--speculate off",
         )
 
 

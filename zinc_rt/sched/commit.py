@@ -27,6 +27,8 @@ def commit_step(s: SchedulerState, plan: StepPlan, drawn: Drawn, device: RunnerC
     if plan.tokens and plan.decodes:
         _charge_decodes(s, plan)
     first, first_drawn, further = _split_drafts(s, plan, drawn)
+    if plan.drafts and s.cache.rows is not None:
+        _set_states_ahead(s, plan, True)
     if plan.late:
         first, first_drawn, late = split_late_rows(s, first, first_drawn)
         for row in late:
@@ -40,6 +42,10 @@ def commit_step(s: SchedulerState, plan: StepPlan, drawn: Drawn, device: RunnerC
         batches.append(_commit_rows(s, accepted, drawn.take(rows), advanced))
         _charge_accepted(s, accepted)
         further = np.setdiff1d(further, rows)
+    if plan.drafts and s.cache.rows is not None:
+        _set_states_ahead(s, plan, False)
+        _keep_states_before(s, plan, further)
+    _update_decodes(s, first)
     for request in advanced:
         if request.state not in TERMINAL and request.mask is not None:
             s.fills.refill(request.mask)
@@ -81,7 +87,6 @@ def _commit_rows(s: SchedulerState, plan: StepPlan, drawn: Drawn, advanced: dict
             s.end(request, State.FINISHED, "stop")
     if s.masked:
         _advance_masks(s, plan, tokens, drew, skipped, advanced)
-    _update_decodes(s, plan, drew)
     return _make_batch(s, plan, drawn, drew, sorted(bad + skipped))
 
 
@@ -126,6 +131,26 @@ def _record_acceptance(s: SchedulerState, plan: StepPlan, rejected: np.ndarray) 
             accepted = count - int(wrong.get(slot, 0))
             length = s.speculation.length(request.number, request.choice)
             length.record(request.length, count, accepted)
+
+
+def _set_states_ahead(s: SchedulerState, plan: StepPlan, ahead: bool) -> None:
+    """Set for each decode with drafts whether the row that it wrote may include tokens that are not its own: if it
+    ends, the row is no checkpoint."""
+    slots, rows = np.unique(plan.row_slot[: plan.decode_rows], return_counts=True)
+    for slot in slots[rows > 1].tolist():
+        request = s.slots.requests[slot]
+        if request is not None and request.holding is not None:
+            request.holding.spoilt = ahead
+
+
+def _keep_states_before(s: SchedulerState, plan: StepPlan, rejected: np.ndarray) -> None:
+    """Keep the recurrent states before the step of requests with rejected drafts, whose next step computes its
+    accepted tokens again. `rejected`: the rows of these drafts."""
+    for slot in np.unique(plan.row_slot[rejected]).tolist():
+        request = s.slots.requests[slot]
+        if request is not None and request.state is State.DECODE:
+            request.row[POSITION] = plan.position[int(np.argmax(plan.slot[: plan.tokens] == slot))]
+            s.slots.behind[slot] = request.length - 1 - request.computed
 
 
 def _join_batches(step: int, batches: list[Batch], ended: tuple[tuple[int, int, str], ...]) -> Batch:
@@ -203,14 +228,15 @@ def _commit_decodes(s: SchedulerState, plan: StepPlan, tokens: np.ndarray) -> No
     slots.position[index] = behind
     slots.last_token[index] = tokens
     slots.generated[index] += 1
+    slots.behind[index] = 0
     slots.read_more(n)
     if s.generated is not None:
         s.generated.counts[StepKind.TOKENS_GENERATED] += decodes.by_tenant
 
 
 def _charge_decodes(s: SchedulerState, plan: StepPlan) -> None:
-    """Charge the inputs of a step's decodes, including those whose token is sampled late, and their drafts, whose
-    rows are counted as rejected until they are accepted."""
+    """Charge the inputs of a step's decodes, including those whose token is sampled late, recomputed tokens, and
+    drafts, whose rows are counted as rejected until they are accepted."""
     decodes = plan.decode_set
     assert decodes is not None
     s.service.charge_each(decodes.charges)
@@ -224,6 +250,12 @@ def _charge_decodes(s: SchedulerState, plan: StepPlan) -> None:
         if s.generated is not None:
             s.generated.counts[StepKind.DRAFT_INPUTS] += drafts
             s.generated.counts[StepKind.DRAFT_REJECTED] += drafts
+    if plan.recomputed:
+        sizes = np.bincount(s.slots.tenants[plan.slot[: plan.decode_tokens]], minlength=len(decodes.by_tenant))
+        again = sizes - np.bincount(s.slots.tenants[plan.row_slot[: plan.decode_rows]], minlength=len(sizes))
+        s.service.charge_each(enumerate(again.tolist()))
+        if s.generated is not None:
+            s.generated.counts[StepKind.TOKENS_RECOMPUTED] += again
 
 
 def _charge_decode_rates(s: SchedulerState, charges: Iterable[tuple[int, int]]) -> None:
@@ -234,10 +266,10 @@ def _charge_decode_rates(s: SchedulerState, charges: Iterable[tuple[int, int]]) 
             bucket.charge(count, s.now_ns)
 
 
-def _update_decodes(s: SchedulerState, plan: StepPlan, drawn_rows: list[Request]) -> None:
+def _update_decodes(s: SchedulerState, plan: StepPlan) -> None:
     """End requests at their limit, cache full pages and request another, and update rows of moved states."""
     slots, n = s.slots, plan.decodes
-    for first in drawn_rows:
+    for first in (piece.request for piece in plan.prompts if piece.draws):
         if first.slot >= 0 and first.computed >= slots.stop[first.slot]:
             _end_or_grow(s, first, at_limit=first.generated >= first.limit)
     if n:

@@ -28,16 +28,10 @@ class Drafts:
 
 
 def make_speculation(s: SchedulerState, drafter: Drafter) -> Speculation:
-    """Return the speculation of a scheduler. Raises UsageError for a model with recurrent state, which rejected
-    drafts would have advanced, and for limits without drafts."""
+    """Return the speculation of a scheduler. Raises UsageError for limits without drafts."""
     most = min(MOST_DRAFTS, s.cache.page_tokens)
     if not 1 <= s.limits.drafts <= most:
         raise UsageError(f"{s.limits.drafts} draft tokens: expected 1 to {most}")
-    if s.cache.rows is not None:
-        raise UsageError(
-            "a model with recurrent state cannot be decoded speculatively: rejected drafts would change its state",
-            next="--speculate off",
-        )
     return Speculation(drafter, s.limits.drafts)
 
 
@@ -51,8 +45,11 @@ def draft_tokens(
         return None
     if prompts and (gap is not None or s.limits.submission_ns is not None):
         return None
-    left = s.limits.step_tokens - sum(r.length - r.computed for r in prompts)
+    behind = 0 if s.cache.rows is None else int(s.slots.behind[decodes.index].sum())
+    left = s.limits.step_tokens - behind - sum(r.length - r.computed for r in prompts)
     maximum = min(s.limits.drafts, min(s.limits.step_tokens // BATCH_PART, left) // n - 1)
+    if s.cache.rows is not None:  # all rejected drafts, computed again, have room beside a token of each slot
+        maximum = min(maximum, (s.limits.step_tokens - s.limits.slots - behind) // n)
     if gap is not None:
         while maximum > 0 and _expect_ns(s, decodes, maximum) > gap.ns:
             maximum -= 1
@@ -77,6 +74,8 @@ def draft_tokens(
         if request.mask is not None:
             tokens = tokens[: next((at for at, item in enumerate(words) if item is None), len(words))]
         tokens = tokens[: _count_placeable(s, request, len(tokens))]
+        if tokens and s.cache.rows is not None and not _keep_state(s, request):
+            tokens = []
         first, counts[index], words_of[index] = request.length, len(tokens), words[: len(tokens)]
         s.slots.history[request.slot, first : first + len(tokens)] = tokens
     if not counts.any():
@@ -110,6 +109,7 @@ def _list_tasks(s: SchedulerState, decodes: DecodeSet, maximum: int) -> list[tup
             maximum if request.drafts is None else request.drafts,
             length.current(request.length) if speculation.adaptive else maximum,
             request.most_placed - request.length,
+            MOST_DRAFTS - int(s.slots.behind[slot]),
         )
         if count > 0:
             wanted.append((index, request, count))
@@ -135,14 +135,25 @@ def _cut_invalid(s: SchedulerState, proposal: Sequence[int], count: int) -> list
 
 def _count_placeable(s: SchedulerState, request: Request, count: int) -> int:
     """Return how many of `count` drafts fit the request's pages, with one more page if they need it and one is
-    available."""
+    available. With recurrent state they end with a page, so that the state there can be kept."""
     holding = request.holding
     assert holding is not None
     room = holding.room - request.length
-    if count > room and s.cache.grow(holding):
+    if count > room and s.cache.rows is None and s.cache.grow(holding):
         s.slots.send_pages([request])
         room = holding.room - request.length
     return min(count, room)
+
+
+def _keep_state(s: SchedulerState, request: Request) -> bool:
+    """Have the step write a spare row, because drafts may be rejected. Return False without a row. A free row is
+    left for each free slot."""
+    holding = request.holding
+    assert holding is not None
+    s.sync(request)
+    kept = s.cache.take_spare(holding, remaining=len(s.slots.free))
+    s.sync_rows(request)
+    return kept
 
 
 def _begin_masks(s: SchedulerState, mask: TokenMask, tokens: Sequence[int]) -> list[TokenMask]:

@@ -94,8 +94,9 @@ class StepPlan:
 
     Decodes come first, then `prompts`; a sequence's tokens are adjacent and ascending. A decode has its last token
     and its drafts, with a row of logits for each; a prompt has a row for its last token at most. `drafts`: all
-    draft tokens of the decodes. The runner fills the device's step block from the plan, whether the scheduler or
-    an Engine's caller planned the step.
+    draft tokens of the decodes. `recomputed`: tokens before the last tokens of decodes, without rows, that their
+    recurrent states do not include yet. The runner fills the device's step block from the plan, whether the
+    scheduler or an Engine's caller planned the step.
 
     i32 [step_tokens], the first `tokens` valid: token_id, position, slot, sequence. i32 [slots], the first
     `sequences`: state_source and state_target, the rows of recurrent state, -1 without. i32 [most_rows],
@@ -113,6 +114,7 @@ class StepPlan:
     rows: int = 0
     decodes: int = 0
     drafts: int = 0
+    recomputed: int = 0
     token_id: np.ndarray = field(init=False)
     position: np.ndarray = field(init=False)
     slot: np.ndarray = field(init=False)
@@ -144,12 +146,18 @@ class StepPlan:
 
     @property
     def decode_rows(self) -> int:
-        """Return the number of tokens of decodes, which are first in the step and have a row each."""
+        """Return the number of rows of decodes, which are first in the step."""
         return self.decodes + self.drafts
 
     @property
+    def decode_tokens(self) -> int:
+        """Return the number of tokens of decodes, which are first in the step."""
+        return self.decode_rows + self.recomputed
+
+    @property
     def batched_tokens(self) -> int:
-        """Return the number of tokens in addition to one for each decode: those of prompts and drafts."""
+        """Return the number of tokens in addition to one for each decode: those of prompts and drafts, and
+        recomputed ones."""
         return self.tokens - self.decodes
 
     @property
@@ -161,7 +169,7 @@ class StepPlan:
     def clear(self, number: int) -> None:
         """Start a new step."""
         self.number = number
-        self.tokens = self.sequences = self.rows = self.decodes = self.drafts = 0
+        self.tokens = self.sequences = self.rows = self.decodes = self.drafts = self.recomputed = 0
         self.prompts.clear()
         self.mask_of.clear()
         self.late.clear()
@@ -188,7 +196,7 @@ class StepPlan:
         self, logit_row: np.ndarray, slot: np.ndarray, position: np.ndarray, decodes: int, slots: Slots
     ) -> None:
         """Replace the rows; the first `decodes` are of decoding requests, one of each."""
-        self.rows, self.decodes, self.drafts = len(slot), decodes, 0
+        self.rows, self.decodes, self.drafts, self.recomputed = len(slot), decodes, 0, 0
         self.logit_row, self.row_slot, self.row_position = logit_row, slot, position
         self.decode_set = slots.make_set(slot[:decodes])
 

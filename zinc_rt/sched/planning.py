@@ -155,7 +155,7 @@ def _limit_to_budget(s: SchedulerState, decodes: DecodeSet, budget: GapBudget, p
     others = slots[lower]
     if not len(others):
         return decodes
-    read = int(s.slots.position[others].sum()) + len(others)
+    read = s.slots.count_context(others) + len(others)
     item = read // len(others)
     room = s.cost.count_further_decodes(budget.ns, prompt, count - len(others), total - read, len(others), item)
     turns = max(1, room)
@@ -168,28 +168,32 @@ def _limit_to_budget(s: SchedulerState, decodes: DecodeSet, budget: GapBudget, p
 
 
 def _plan_decodes(s: SchedulerState, plan: StepPlan, decodes: DecodeSet, drafts: Drafts | None) -> None:
-    """Add the last token of each decode and its drafts, which are in the history, with a row for each token."""
+    """Add the last token of each decode and its drafts, with a row for each, after the tokens that its recurrent
+    state does not include. All are in the history."""
     slots, index, n = s.slots, decodes.index, len(decodes.slots)
-    position, places = slots.position[index], decodes.places
-    if drafts is None:
-        rows, of, token_id = n, ORDINALS[:n], slots.last_token[index]
+    position, behind = slots.position[index], slots.behind[index]
+    single = drafts is None and not (s.cache.rows is not None and behind.any())
+    if single:
+        tokens, of, rows, token_id = n, ORDINALS[:n], ORDINALS[:n], slots.last_token[index]
     else:
-        of = np.repeat(ORDINALS[:n], drafts.counts + 1)
-        rows = len(of)
-        position = position[of] + ORDINALS[:rows] - np.searchsorted(of, of)
-        token_id = slots.flat[places[of] + position]
+        of = np.repeat(ORDINALS[:n], behind + 1 if drafts is None else behind + 1 + drafts.counts)
+        tokens, offset = len(of), ORDINALS[: len(of)] - np.searchsorted(of, of)
+        position = position[of] + offset
+        token_id = slots.flat[decodes.places[of] + position]
+        rows = np.flatnonzero(offset >= behind[of]).astype(np.int32)
+    if drafts is not None:
         plan.mask_of.update(drafts.masks)
-    plan.decode_set = decodes
-    if plan.laid_out is not decodes or drafts is not None:  # else all of this is there from the step before
-        plan.laid_out = decodes if drafts is None else None
-        plan.slot[:rows] = plan.row_slot[:rows] = decodes.slots[of]
-        plan.sequence[:rows], plan.logit_row[:rows] = of, ORDINALS[:rows]
-    plan.decodes, plan.drafts, plan.sequences = n, rows - n, n
-    plan.tokens = plan.rows = rows
+    plan.decode_set, count = decodes, len(rows)
+    if plan.laid_out is not decodes or not single:  # else all of this is there from the step before
+        plan.laid_out = decodes if single else None
+        plan.slot[:tokens], plan.sequence[:tokens] = decodes.slots[of], of
+        plan.logit_row[:count], plan.row_slot[:count] = rows, decodes.slots[of[rows]]
+    plan.decodes, plan.drafts, plan.recomputed, plan.sequences = n, count - n, tokens - count, n
+    plan.tokens, plan.rows = tokens, count
     if not n:
         return
-    plan.position[:rows], plan.token_id[:rows] = position, token_id
-    np.add(position, 1, out=plan.row_position[:rows])
+    plan.position[:tokens], plan.token_id[:tokens] = position, token_id
+    np.add(position if single else position[rows], 1, out=plan.row_position[:count])
     if s.cache.rows is not None:
         plan.state_source[:n] = slots.source[index]
         plan.state_target[:n] = slots.target[index]

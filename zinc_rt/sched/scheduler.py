@@ -69,7 +69,7 @@ class TenantUsage:
 
 class Scheduler(SchedulerState):
     """The scheduler. `clock_ns`: monotonic. `vocab`: the number of token ids. `drafter`: proposes up to
-    `limits.drafts` tokens for each decode, for a model without recurrent state. `submit`, `cancel`, `hold`,
+    `limits.drafts` tokens for each decode. `submit`, `cancel`, `hold`,
     `resume` and `configure` may be called from any thread, all other methods from one."""
 
     def __init__(

@@ -71,6 +71,7 @@ class Slots:
     most_placed: np.ndarray = field(init=False)  # i32 [slots], of the requests
     source: np.ndarray = field(init=False)  # i32 [slots]: state rows of its next step
     target: np.ndarray = field(init=False)
+    behind: np.ndarray = field(init=False)  # i32 [slots]: tokens before the last that the state does not include
     free: list[int] = field(init=False)
     bound: list[int] = field(default_factory=list)  # since the last step
     table_changes: list[dict[int, int]] = field(init=False)
@@ -94,6 +95,7 @@ class Slots:
         self.drew, self.since_ns = np.zeros(count, bool), np.zeros(count, np.int64)
         self.stop, self.most_placed = np.zeros(count, np.int32), np.zeros(count, np.int32)
         self.source, self.target = np.full(count, -1, np.int32), np.full(count, -1, np.int32)
+        self.behind = np.zeros(count, np.int32)
         self.free = list(range(count - 1, -1, -1))
         self.table_changes = [{} for _ in range(self.groups)]
         self._sent_pages = [[0] * count for _ in range(self.groups)]
@@ -122,7 +124,7 @@ class Slots:
         self.requests[slot], self.tenants[slot] = request, request.tenant
         self.numbers[slot], self.choices[slot] = request.number, request.choice
         self.drew[slot], self.since_ns[slot] = request.drawn_ns > 0, request.drawn_ns or request.arrived_ns
-        self.most_placed[slot] = request.most_placed
+        self.most_placed[slot], self.behind[slot] = request.most_placed, 0
         self.set_state(request, state)
         self.set_rows(request)
         row[CHECK] = np.bitwise_xor.reduce(row[:CHECK])
@@ -215,8 +217,12 @@ class Slots:
         charges = list(zip(tenants.tolist(), by_tenant[tenants].tolist(), strict=True))
         classes = np.bincount(self.classes[index], minlength=len(Priority)).tolist()
         numbers, choices = self.numbers[index].copy(), self.choices[index].copy()
-        context = int(self.position[index].sum()) + len(slots)
+        context = self.count_context(index) + len(slots)
         return DecodeSet(slots, index, places, numbers, choices, by_tenant, charges, classes, context)
+
+    def count_context(self, index: np.ndarray | slice) -> int:
+        """Return the tokens before the last tokens of decoding slots."""
+        return int(self.position[index].sum()) + int(self.behind[index].sum())
 
     def read_more(self, tokens: int) -> None:
         """Add the additional tokens that decodes of the last step will read in their next step."""

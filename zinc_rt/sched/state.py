@@ -421,7 +421,7 @@ class SchedulerState:
         self.moving.pop(slot, None)
         self.ends.remove(request)
         self.slots.unbind(request)
-        request.reached = max(request.reached, request.computed)
+        request.reached = max(request.reached, request.computed + int(self.slots.behind[slot]))
         self.several -= self.bound[request.tenant] == 2
         self.bound[request.tenant] -= 1
         self.slot_steps[request.tenant] -= 1

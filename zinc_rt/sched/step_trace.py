@@ -78,8 +78,8 @@ class StepTrace:
         self.request[index], self.choice[index] = records["request"], records["choice"]
         self.tenant[index], self.epoch[index] = records["tenant"], records["epoch"]
         self.phase[index] = SlotState.FREE
-        self.phase[index, plan.slot[: plan.decode_rows]] = SlotState.DECODE
-        self.phase[index, plan.slot[plan.decode_rows : plan.tokens]] = SlotState.PREFILL
+        self.phase[index, plan.slot[: plan.decode_tokens]] = SlotState.DECODE
+        self.phase[index, plan.slot[plan.decode_tokens : plan.tokens]] = SlotState.PREFILL
         self.count += 1
 
     def event(self, at_ns: int, what: str, request: int, slot: int = -1, amount: int = 0) -> None:

@@ -211,7 +211,8 @@ class ShadowDevice:
             return
         where = f"slot {slot}, {known.name}"
         count = min(last - first, known.count - begin)
-        if count < last - first and (first >= plan.decode_rows or begin + 1 != known.count):
+        begins_early = begin < known.count if self.state_rows else begin + 1 == known.count
+        if count < last - first and (first >= plan.decode_tokens or not begins_early):
             yield self._with_step(
                 f"{where}: computes position {begin + last - first - 1}, but has {known.count} tokens"
             )
@@ -327,12 +328,7 @@ class ShadowDevice:
 
     def _count_drafts(self, plan: StepPlan, row: int) -> int:
         """Return how many drafts of its sequence precede a row."""
-        token = int(plan.logit_row[row])
-        return (
-            token - int(np.searchsorted(plan.sequence[:token], plan.sequence[token]))
-            if row < plan.decode_rows
-            else 0
-        )
+        return row - int(np.argmax(plan.row_slot == plan.row_slot[row])) if row < plan.decode_rows else 0
 
     def record_drawn(self, plan: StepPlan, tokens: Sequence[int]) -> None:
         """Record the rows of a step that were sampled by a real device running in parallel."""

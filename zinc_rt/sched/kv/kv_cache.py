@@ -361,6 +361,15 @@ class KvCache:
             return
         holding.spare = spare
 
+    def take_spare(self, holding: Holding, *, remaining: int) -> bool:
+        """Have the next step write another row than the state's, which then still holds the state before the step.
+        Return False if that would leave fewer than `remaining` rows for others."""
+        assert self.rows is not None
+        if holding.spare == NO_ROW:
+            row = self.rows.take() if self.rows.free + self.rows.idle > remaining else None
+            holding.spare = NO_ROW if row is None else row
+        return holding.spare != NO_ROW
+
     def give_up_spare(self, holding: Holding) -> None:
         """Release the spare row, because the state's row is no longer shared."""
         self.release_row_name(holding.spare)
