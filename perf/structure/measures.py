@@ -34,12 +34,12 @@ from zinc_rt.perf.structure.slots import (
     values_moved_by_neighbours,
     values_moved_by_paging,
 )
+from zinc_rt.sched.mixes.mix import PAGES_SHARE, SLOTS
 from zinc_rt.sched.simulation.schedule_checks import CheckOutcome, run_checks
 from zinc_rt.sched.simulation.simulate import SimulationSettings, simulate
 from zinc_rt.sched.simulation.workloads import WORKLOADS
 from zinc_rt.sched.step_cost import PREDICTED
 from zinc_rt.validate.command import parser
-from zinc_rt.validate.isolation.mix import PAGES_SHARE, SLOTS
 from zinc_rt.validate.isolation.trial import MixTrial
 from zinc_rt.validate.isolation.verdict import MixVerdict
 from zinc_rt.validate.prepare import prepare_jobs

@@ -136,3 +136,23 @@ def test_trace_is_a_timeline_of_steps(tmp_path: Path, flood_file: str, capsys: C
     assert {event["name"] for event in written["traceEvents"] if event["ph"] == "i"} >= {"arrive", "admit", "end"}
     assert main(["--trace", str(path)]) == 2
     assert "--trace accepts one workload" in capsys.readouterr().err
+
+
+def test_mixes_alone_run_on_a_shadow_device(capsys: Capture) -> None:
+    assert main(["--mixes", "8", "--seed", "3", "--json", "-"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert [result["id"] for result in report["results"]] == [
+        "mixes/plans",
+        "mixes/invariants",
+        "mixes/deliveries",
+    ]
+    figures = report["details"]["mixes"]
+    assert figures["mixes"] == 8 and figures["seed"] == 3 and figures["drafted"] > figures["accepted"] > 0
+
+
+def test_failed_mix_prints_its_seed(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    monkeypatch.setattr(Scheduler, "check", lambda s: ["i03: page 4"] if s.counts.steps > 20 else [])
+    assert main(["--mixes", "9", "--seed", "5"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert any("seed 5, " in line and line.endswith(": i03: page 4") for line in lines)
+    assert lines[-2] == "repro zinc-rt sched-test --mixes 1 --seed 5"

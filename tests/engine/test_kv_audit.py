@@ -13,8 +13,8 @@ from zinc_rt.golden.embedded import FOLDER
 from zinc_rt.model.builder import SequenceLimits
 from zinc_rt.model.gguf import read_gguf
 from zinc_rt.model.sample_graph import RECORD_TABLE
+from zinc_rt.sched.mixes.mix import MixedRequest
 from zinc_rt.sched.sampling import Sampling
-from zinc_rt.validate.isolation.mix import MixedRequest
 from zinc_rt.validate.isolation.server import MixServer
 
 

@@ -14,9 +14,10 @@ from zinc_rt.exec import DeadlineMissed
 from zinc_rt.golden.embedded import FOLDER
 from zinc_rt.model.builder import SequenceLimits
 from zinc_rt.model.gguf import read_gguf
+from zinc_rt.sched.mixes.driver import list_left
+from zinc_rt.sched.mixes.mix import MixedRequest
 from zinc_rt.sched.sampling import Sampling
 from zinc_rt.validate.isolation.alone import answer_solo
-from zinc_rt.validate.isolation.mix import MixedRequest
 from zinc_rt.validate.isolation.server import MixServer
 
 STEM = "qwen35moe-q"
@@ -81,7 +82,11 @@ def test_late_step_loses_no_tokens(
             got.setdefault(number, []).append(token)
     assert server.scheduler.counts.failed_steps == 1
     assert got == {number: answer.tokens for (number, _), answer in alone.items()}
-    assert not server.witness.diverged and not server.shadow.findings and not [*server.audit(), *server.left()]
+    assert (
+        not server.witness.diverged
+        and not server.shadow.findings
+        and not [*server.audit(), *list_left(server.scheduler)]
+    )
 
 
 def test_lost_device_ends_every_request(engine_stack: ExitStack, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,9 +12,9 @@ from zinc_rt.engine.engine import Engine
 from zinc_rt.golden.embedded import FOLDER
 from zinc_rt.model.builder import SequenceLimits
 from zinc_rt.model.gguf import read_gguf
+from zinc_rt.sched.mixes.driver import MixDriver
+from zinc_rt.sched.mixes.mix import ROWS_A_SLOT, SLOTS, STEP_TOKENS, draw_request_mix
 from zinc_rt.sched.request import Request
-from zinc_rt.validate.isolation.mix import ROWS_A_SLOT, SLOTS, STEP_TOKENS, draw_request_mix
-from zinc_rt.validate.isolation.mixed import MixDriver
 from zinc_rt.validate.isolation.server import MixServer
 
 pytestmark = pytest.mark.rest

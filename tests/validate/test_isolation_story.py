@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from zinc_rt.validate.isolation.mix import TENANTS, draw_request_mix
-from zinc_rt.validate.isolation.story import MixTrace, RequestKey
+from zinc_rt.sched.mixes.mix import TENANTS, RequestKey, draw_request_mix
+from zinc_rt.validate.isolation.story import MixTrace
 
 
 def test_request_mix_is_determined_by_its_seed() -> None:

@@ -12,8 +12,8 @@ from zinc_rt.ir.slot_record import SlotFlag, free_records, view_dwords
 from zinc_rt.kernels.reference.arithmetic import arithmetic
 from zinc_rt.kernels.reference.logits_adjust import logits_adjust
 from zinc_rt.kernels.reference.sample import sample
+from zinc_rt.sched.mixes.mix import MixedRequest
 from zinc_rt.sched.sampling import Sampling
-from zinc_rt.validate.isolation.mix import MixedRequest
 
 IN_PROMPT = -(1 << 31)  # bit 31 of a token's count
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 from zinc_rt.engine.engine import Engine, make_page_pools
@@ -12,13 +12,12 @@ from zinc_rt.engine.model_runner import ModelRunner
 from zinc_rt.sched.checks.drafters import DraftKind, ScriptedDrafter
 from zinc_rt.sched.checks.shadow import ShadowDevice
 from zinc_rt.sched.kv.prefix import make_namespace
+from zinc_rt.sched.mixes.mix import PAGES_SHARE, RESERVED, TENANTS, MixedRequest, RequestKey, make_quotas
 from zinc_rt.sched.plan import Batch
 from zinc_rt.sched.request import NewRequest
 from zinc_rt.sched.scheduler import Scheduler
 from zinc_rt.sched.state import describe_limit_changes
 from zinc_rt.validate.isolation.alone import SoloAnswer
-from zinc_rt.validate.isolation.mix import PAGES_SHARE, RESERVED, TENANTS, MixedRequest, make_quotas
-from zinc_rt.validate.isolation.story import RequestKey
 from zinc_rt.validate.isolation.witness import StepWitness
 
 STEP_NS = 10_000_000
@@ -108,14 +107,3 @@ class MixServer:
     def audit(self) -> list[str]:
         """Compare the device's slots and pages with the host's."""
         return audit_kv(self.scheduler, self.model)
-
-    def left(self) -> Iterator[str]:
-        """Report resources that are still allocated after all requests have ended."""
-        scheduler, cache = self.scheduler, self.scheduler.cache
-        for group, pool in zip(cache.groups, cache.pools, strict=True):
-            if pool.pool.used:
-                yield f"{pool.pool.used} pages of group {group.name} are still allocated after the last request"
-        if cache.rows is not None and cache.rows.used:
-            yield f"{cache.rows.used} state rows are still allocated after the last request"
-        if len(scheduler.slots.free) != scheduler.limits.slots:
-            yield f"{scheduler.limits.slots - len(scheduler.slots.free)} slots still bound after the last request"

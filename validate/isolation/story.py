@@ -10,7 +10,7 @@ from itertools import pairwise
 
 import numpy as np
 
-RequestKey = tuple[int, int]  # a request's number, and which of its choices
+from zinc_rt.sched.mixes.mix import RequestKey
 
 
 @dataclass(frozen=True, slots=True)

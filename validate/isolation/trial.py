@@ -12,8 +12,8 @@ from zinc_rt.engine.engine import Engine
 from zinc_rt.engine.variants import EngineOptions
 from zinc_rt.model.builder import SequenceLimits
 from zinc_rt.sched.checks.drafters import DraftKind
-from zinc_rt.validate.isolation.alone import SoloAnswer, answer_solo
-from zinc_rt.validate.isolation.mix import (
+from zinc_rt.sched.mixes.driver import MixDriver
+from zinc_rt.sched.mixes.mix import (
     CTX,
     PAGES_SHARE,
     ROWS_A_SLOT,
@@ -21,12 +21,12 @@ from zinc_rt.validate.isolation.mix import (
     STEP_TOKENS,
     TENANTS,
     MixedRequest,
+    RequestKey,
     RequestMix,
     draw_request_mix,
 )
-from zinc_rt.validate.isolation.mixed import MixDriver
+from zinc_rt.validate.isolation.alone import SoloAnswer, answer_solo
 from zinc_rt.validate.isolation.server import DRAFTS, MixServer
-from zinc_rt.validate.isolation.story import RequestKey
 from zinc_rt.validate.isolation.verdict import MixVerdict
 from zinc_rt.validate.runner import ValidationJob
 from zinc_rt.validate.tiers import TierSpec

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from zinc_rt.cli.report import Result
+from zinc_rt.sched.mixes.driver import MixOutcome
+from zinc_rt.sched.mixes.mix import MixedRequest, RequestKey, RequestMix
 from zinc_rt.validate.isolation.alone import SoloAnswer
-from zinc_rt.validate.isolation.mix import MixedRequest, RequestMix
-from zinc_rt.validate.isolation.mixed import MixOutcome
-from zinc_rt.validate.isolation.story import MixTrace, RequestKey, request_name
+from zinc_rt.validate.isolation.story import MixTrace, request_name
 from zinc_rt.validate.isolation.witness import RowDivergence, StepWitness
 
 FEW = 4

@@ -10,11 +10,12 @@ import numpy as np
 
 from zinc_rt.ir.slot_record import SlotState
 from zinc_rt.sched.checks.shadow import ShadowDevice
+from zinc_rt.sched.mixes.mix import RequestKey
 from zinc_rt.sched.plan import Drawn, StepPlan
 from zinc_rt.sched.scheduler import StepRunner
 from zinc_rt.sched.usage.ledger import RunnerCounts
 from zinc_rt.validate.isolation.alone import SoloAnswer
-from zinc_rt.validate.isolation.story import MixTrace, RequestKey
+from zinc_rt.validate.isolation.story import MixTrace
 
 
 @dataclass(frozen=True, slots=True)

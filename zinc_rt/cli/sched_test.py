@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import shlex
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, TextIO
 
 from zinc_rt.cli.command import Command
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from zinc_rt.sched.simulation.workloads import Workload
 
 POLICIES = ("fair", "fcfs")
+MIXES = 40
+FEW = 4
 EXAMPLES = """\
 Runs the real scheduler with its pages, prefix cache and quotas in virtual time. No model is computed: each step
 takes the time that `zinc-rt perf predict` gives for a card. Times are predicted, not measured; the scheduling
@@ -35,6 +37,7 @@ examples:
   zinc-rt sched-test --list
   zinc-rt sched-test --workload chat
   zinc-rt sched-test --workload flood --seed 7 --trace flood.json
+  zinc-rt sched-test --mixes 1000
   zinc-rt sched-test --export chat > mine.jsonl
   zinc-rt sched-test --workload mine.jsonl --slots 8 --pages 500 --tenants tenants.yaml
 
@@ -50,6 +53,12 @@ def parser() -> argparse.ArgumentParser:
         metavar="NAME",
         action="append",
         help="a workload from --list or a .jsonl file (default: all from --list)",
+    )
+    what.add_argument(
+        "--mixes",
+        type=int,
+        metavar="N",
+        help=f"random mixes with drafts on a shadow device (default {MIXES} without --workload)",
     )
     what.add_argument(
         "--tenants", metavar="FILE", help="tenant configuration in YAML or JSON (default: as in the workload)"
@@ -103,15 +112,19 @@ def _run_command(arguments: argparse.Namespace) -> int:
     report = start_report(Report("sched-test"), arguments)
     if arguments.list:
         return _list(report, arguments, out)
-    names = arguments.workload or list(WORKLOADS)
+    names = arguments.workload or ([] if arguments.mixes else list(WORKLOADS))
+    mixes = arguments.mixes or (0 if arguments.workload else MIXES)
     if arguments.trace and len(names) > 1:
         raise UsageError(f"--trace accepts one workload, not {len(names)}", next="name it: --workload NAME")
     workloads = [_find_workload(name) for name in names]
     report.shortcuts = ["predicted, not measured: no card, no model"]
     report.details["cost"] = _describe_cost()
-    terminal.show(f"steps as predicted for a {_describe_card()}: not measured", out=out)
+    if workloads:
+        terminal.show(f"steps as predicted for a {_describe_card()}: not measured", out=out)
     for name, workload in zip(names, workloads, strict=True):
         _run(name, workload, arguments, report, out)
+    if mixes:
+        _run_mixes(arguments.seed, mixes, report, out)
     _show_verdict(report, out)
     return finish_report(report, arguments)
 
@@ -128,7 +141,7 @@ def _show_verdict(report: Report, out: TextIO) -> None:
 
 
 def _check_numbers(arguments: argparse.Namespace) -> None:
-    for name in ("slots", "pages", "ctx", "step_tokens", "steps", "seconds", "check"):
+    for name in ("mixes", "slots", "pages", "ctx", "step_tokens", "steps", "seconds", "check"):
         value = getattr(arguments, name)
         if value is not None and not 0 < value < float("inf"):
             raise UsageError(f"--{name.replace('_', '-')} {value:g}: expected more than 0")
@@ -232,6 +245,46 @@ def _run(name: str, workload: Workload, arguments: argparse.Namespace, report: R
         terminal.show(
             f"  wrote {arguments.trace}; open it in https://ui.perfetto.dev or chrome://tracing", out=out
         )
+
+
+def _run_mixes(seed: int, count: int, report: Report, out: TextIO) -> None:
+    """Run the mixes of consecutive seeds on a shadow device, up to the first FEW with problems."""
+    from zinc_rt.cli.report import Result
+    from zinc_rt.sched.mixes.shadow_mix import CHECKS, run_shadow_mix
+
+    runs = []
+    with show_progress(count, "mixes", "mix") as advance:
+        for number in range(seed, seed + count):
+            runs.append(run_shadow_mix(number))
+            advance(1)
+            if sum(bool(run.problems) for run in runs) == FEW:
+                break
+    totals = {
+        name: sum(getattr(run, name) for run in runs)
+        for name in ("steps", "tokens", "recomputed", "drafted", "accepted")
+    }
+    report.details["mixes"] = {"seed": seed, "mixes": len(runs), **totals}
+    terminal.show(
+        f"\nmixes: requests and events at random, with drafts, on a shadow device that tracks all contents\n"
+        f"  {len(runs)} mixes, {totals['steps']} steps, {totals['tokens']} tokens, {totals['drafted']} drafted, "
+        f"{totals['accepted']} accepted, {totals['recomputed']} recomputed after rejected drafts",
+        out=out,
+    )
+    for check in CHECKS:
+        bad = [(run, text) for run in runs for name, text in run.problems if name == check]
+        result = Result(
+            f"mixes/{check}", "schedule", "fail" if bad else "pass",
+            measure={"mixes": len(runs), "problems": len(bad)}, limit={"problems": 0},
+        )  # fmt: skip
+        if bad:
+            run, text = bad[0]
+            result.first_bad = {"seed": run.seed, "problem": text, "scheduler": asdict(run.settings)}
+            result.repro = f"zinc-rt sched-test --mixes 1 --seed {run.seed}"
+        report.results.append(result)
+        measure = ", ".join(_format_measure(result.measure, result.limit))
+        terminal.show(f"  {result.status}  {check:<30}{measure}", out=out)
+        for run, text in bad[:FEW]:
+            terminal.show(f"        seed {run.seed}, {run.settings.kind} drafts: {printable(text)}", out=out)
 
 
 def _choose_tenants(
@@ -374,8 +427,6 @@ def _format_measure(measure: dict[str, Any], limit: dict[str, Any]) -> list[str]
 
 
 def _describe_cost() -> dict[str, Any]:
-    from dataclasses import asdict
-
     from zinc_rt.sched.step_cost import PREDICTED
 
     return asdict(PREDICTED)

@@ -151,6 +151,10 @@ class Speculation:
         self._lengths.pop((number, choice), None)
         self.drafter.forget(number, choice)
 
+    def list_requests(self) -> list[tuple[int, int]]:
+        """Return the number and choice of the requests that have a draft length."""
+        return list(self._lengths)
+
     def figures(self) -> dict[str, int]:
         """Return the drafted and the accepted tokens, for a report."""
         return {"drafted_tokens": self.drafted, "accepted_tokens": self.accepted}

@@ -218,6 +218,8 @@ def i12(s: SchedulerState) -> str | None:
             return f"sequence {index} of the step is not a run of tokens of one bound slot"
         if positions.tolist() != list(range(request.computed, request.computed + len(tokens))):
             return f"request {request.number} computes {positions.tolist()}, it is at {request.computed}"
+        if s.vocab and not (plan.token_id[tokens].min() >= 0 and plan.token_id[tokens].max() < s.vocab):
+            return f"request {request.number} computes {plan.token_id[tokens].tolist()}, of {s.vocab} token ids"
         known = s.slots.history[request.slot, positions]
         if (known != plan.token_id[tokens]).any():
             got = plan.token_id[tokens].tolist()
@@ -239,9 +241,16 @@ def i13(s: SchedulerState) -> str | None:
         return "a row of logits belongs to another slot"
     decodes = plan.decode_set
     assert decodes is not None
+    if plan.drafts and plan.prompts and any(decodes.classes[item] for _, item in s.gap_budgets):
+        return f"{plan.drafts} drafts in a step with prompts and a latency budget"
     protected = min((item for _, item in s.gap_budgets if decodes.classes[item]), default=Priority.BATCH)
     for request in s.running():
         late = request in s.late or request in s.drawn_late
+        drafts = int(np.count_nonzero(plan.row_slot[: plan.decode_rows] == request.slot)) - 1
+        if drafts > (s.limits.drafts if request.drafts is None else request.drafts):
+            return f"request {request.number} has {drafts} drafts, of at most {request.drafts or s.limits.drafts}"
+        if drafts > 0 and request.sampling.penalised:
+            return f"request {request.number} has drafts and penalties, which depend on the tokens before"
         out = request.held or request.left_out or s.probation or late or request.priority > protected
         if request.state is State.DECODE and not out and request.slot not in drawing:
             return f"request {request.number} decodes, but is not in the step"

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -131,7 +132,7 @@ class ShadowDevice:
             self.findings.append(f"step {self.steps}: {len(result) - SHOWN} more")
         return plan
 
-    def collect(self, handle: StepPlan) -> Drawn:
+    def collect(self, handle: Any) -> Drawn:
         """Return the step's tokens as the records specify."""
         slots, positions = handle.row_slot[: handle.rows].tolist(), handle.row_position[: handle.rows].tolist()
         seeds, choices = self.record["seed"][slots].tolist(), self.record["choice"][slots].tolist()

@@ -38,6 +38,9 @@ def make_quotas(pages: int) -> tuple[PageQuota, ...]:
     return PageQuota(reserved=RESERVED), PageQuota(), PageQuota(most=max(12, pages // 2))
 
 
+RequestKey = tuple[int, int]  # a request's number, and which of its choices
+
+
 @dataclass(frozen=True, slots=True)
 class MixedRequest:
     """One request. `arrives` is the step before which it is submitted at the latest; it is submitted earlier if
@@ -49,6 +52,8 @@ class MixedRequest:
     prompt: tuple[int, ...]
     sampling: Sampling
     arrives: int
+    masked: bool = False  # whether it has a token mask, which permits every token
+    drafts: int | None = None  # the most draft tokens in a step, None: the scheduler's limit
 
 
 @dataclass(frozen=True, slots=True)

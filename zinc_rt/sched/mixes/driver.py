@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
+from zinc_rt.sched.mixes.mix import MixedRequest, MixEvent, RequestKey, RequestMix
 from zinc_rt.sched.plan import Batch
-from zinc_rt.validate.isolation.mix import MixEvent, RequestMix
-from zinc_rt.validate.isolation.server import MixServer
-from zinc_rt.validate.isolation.story import RequestKey
+from zinc_rt.sched.scheduler import Scheduler
 
 IDLE_STEPS = 400  # in a row without anything to compute: somebody waits for ever
 AUDIT_EVERY = 25  # steps from one look at the device's tables and records to the next
+
+
+class DrivenServer(Protocol):
+    """A scheduler with a device. `audit` compares the device's tables and records with the host's."""
+
+    @property
+    def scheduler(self) -> Scheduler: ...
+
+    def submit(self, request: MixedRequest) -> None: ...
+
+    def step(self) -> Batch | None: ...
+
+    def audit(self) -> list[str]: ...
 
 
 @dataclass(slots=True)
@@ -36,7 +49,7 @@ class MixDriver:
     def __init__(
         self,
         mix: RequestMix,
-        server: MixServer,
+        server: DrivenServer,
         say: Callable[[int], None] = lambda step: None,
         *,
         audit_every: int = AUDIT_EVERY,
@@ -77,7 +90,7 @@ class MixDriver:
             if self.outcome.broken:
                 break
         if not self.outcome.broken and not self.outcome.stuck:
-            self.outcome.broken += [(step, text) for text in (*self.server.audit(), *self.server.left())]
+            self.outcome.broken += [(step, text) for text in (*self.server.audit(), *list_left(self.scheduler))]
         return self.outcome
 
     def _submit_due_requests(self, step: int, *, at_once: bool) -> None:
@@ -131,3 +144,17 @@ class MixDriver:
             where = f"{Path(frame.filename).stem}.{frame.name}, line {frame.lineno}"
             self.outcome.broken.append((step, f"stopped in {where}: {type(error).__name__}: {error}"))
             return None
+
+
+def list_left(scheduler: Scheduler) -> Iterator[str]:
+    """Return the resources that are still allocated after all requests have ended."""
+    cache = scheduler.cache
+    for group, pool in zip(cache.groups, cache.pools, strict=True):
+        if pool.pool.used:
+            yield f"{pool.pool.used} pages of group {group.name} are still allocated after the last request"
+    if cache.rows is not None and cache.rows.used:
+        yield f"{cache.rows.used} state rows are still allocated after the last request"
+    if scheduler.speculation is not None and (kept := scheduler.speculation.list_requests()):
+        yield f"the draft lengths of {len(kept)} requests are kept after the last request"
+    if len(scheduler.slots.free) != scheduler.limits.slots:
+        yield f"{scheduler.limits.slots - len(scheduler.slots.free)} slots still bound after the last request"

@@ -1,0 +1,1 @@
+"""Seeded mixes of requests and events, and their runs on the scheduler."""
