@@ -14,10 +14,12 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from zinc_rt.host.errors import InputError, NothingRan
+from zinc_rt.ir.dtypes import CACHE_TYPES, count_row_bytes
 from zinc_rt.isa.elf import read_section_contents, read_symbol_values
 from zinc_rt.isa.target import DEFAULT_ARCH, make_default_target
 from zinc_rt.kernels.line_table import read_line_rows
 from zinc_rt.kernels.rows import repack
+from zinc_rt.kernels.rows.caches import name_kernel
 from zinc_rt.kernels.sources import hash_sources, read_source, with_includes
 from zinc_rt.kernels.true16 import REAL, has_halves
 from zinc_rt.kernels.zrt import Line, Slot, Zrt, write_zrt
@@ -28,7 +30,8 @@ BUILT = "built"  # the folder with a set's containers, next to its sources
 _DECLARED = struct.Struct("<9I")
 _USED = struct.Struct("<2I")
 _SYMBOL = re.compile(r"zrt_const\.(.+)\.\d+")
-_FAMILIES: dict[str, tuple[str, ...]] = {  # whose members are the weight types
+_FAMILIES: dict[str, tuple[str, ...]] = {  # whose members are the types of weights, or of cached keys and values
+    "kv": CACHE_TYPES,
     "weight": repack.WEIGHT_TYPES,
     **{
         f"q8_{block}": tuple(dtype for dtype, own in repack.Q8_BLOCKS.items() if own == block)
@@ -41,16 +44,18 @@ _INCLUDE = re.compile(r'^\s*\.include\s+"([^"]+)"', re.MULTILINE)
 
 @dataclass(frozen=True, slots=True, order=True)
 class Source:
-    """The inputs of one kernel: its text, the weight type and name of a family's member, and the target chip."""
+    """The inputs of one kernel: its text, the element type and name of a family's member, and the target chip."""
 
     path: Path
-    weight: str = ""
+    dtype: str = ""
     family: str = "weight"
     arch: str = DEFAULT_ARCH
 
     @property
     def name(self) -> str:
-        return f"{self.path.stem}_{self.weight}" if self.weight else self.path.stem
+        if self.family == "kv":
+            return name_kernel(self.path.stem, self.dtype)
+        return f"{self.path.stem}_{self.dtype}" if self.dtype else self.path.stem
 
     @property
     def container(self) -> Path:
@@ -60,13 +65,19 @@ class Source:
 
     @property
     def invocation(self) -> str:
-        """Return the text appended for a family's member: the bytes of a group in each plane, and the call of its
-        macro."""
-        if not self.weight:
+        """Return the text appended for a family's member: the bytes of a group in each plane or of 128 cached
+        elements, and the call of its macro."""
+        if not self.dtype:
             return ""
-        sizes = zip(("QUANTS", "SCALES", "HIGH"), (*repack.count_group_bytes(self.weight), 0, 0, 0), strict=False)
-        lines = [f".set {self.weight}_{plane}, {size_bytes}" for plane, size_bytes in sizes]
-        return "\n".join([*lines, f"zrt_of_{self.family} {self.weight}", ""])
+        if self.family == "kv":
+            sizes = {"KV": CACHE_TYPES.index(self.dtype), "KV_128": count_row_bytes(self.dtype, 128)}
+            member = self.name.removeprefix(self.path.stem)
+        else:
+            planes = (*repack.count_group_bytes(self.dtype), 0, 0, 0)
+            names = [f"{self.dtype}_{plane}" for plane in ("QUANTS", "SCALES", "HIGH")]
+            sizes, member = dict(zip(names, planes, strict=False)), self.dtype
+        lines = [f".set {name}, {size_bytes}" for name, size_bytes in sizes.items()]
+        return "\n".join([*lines, f"zrt_of_{self.family} {member}".rstrip(), ""])
 
 
 def is_available() -> bool:
@@ -82,16 +93,16 @@ def assemble(source: Source) -> bytes:
 
 
 def list_sources(folder: Path = KERNELS) -> list[Source]:
-    """Return the kernels of a folder, by file and weight type."""
+    """Return the kernels of a folder, by file and element type."""
     return [source for path in sorted(folder.glob("*.s")) for source in read_sources(path)]
 
 
 def read_sources(path: Path) -> list[Source]:
-    """Return the kernels of one file: one, or one per weight type of a family."""
+    """Return the kernels of one file: one, or one per element type of a family."""
     match = _FAMILY.search(read_source(path).decode("utf-8", "replace"))
     if not match:
         return [Source(path)]
-    return [Source(path, weight, match[1]) for weight in _FAMILIES[match[1]]]
+    return [Source(path, dtype, match[1]) for dtype in _FAMILIES[match[1]]]
 
 
 def hash_source(source: Source) -> bytes:

@@ -3,7 +3,7 @@
 // neighbours of 128 elements; a thread then takes one dim of the values through all eight groups. Of values longer than
 // 256 dims that is done again for every 256, scores included.
 //
-// A key is a row of kv_k and behind it, where `pe` is not 0, one of kv_pe, of one kv head.
+// Keys and values are of kv.inc's types. A key is a row of kv_k and behind it, where `pe` is not 0, one of kv_pe, of one kv head.
 //
 // buffers: q; kv_k; kv_pe or 0; kv_v; position i32[T]; slot i32[T]; page table i32[slots][pages]; out
 // constants: query heads of a kv head; kv heads; elements of a key in kv_k; pe; value_dim; scale f32; window or 0; log2 of
@@ -11,6 +11,7 @@
 .include "zrt.inc"
 .include "arith.inc"
 .include "any_width.inc"
+.include "kv.inc"
 .set SUM, 8                                         // the lane's accumulators of a score
 .set Q, 12
 .set K, 16
@@ -21,9 +22,12 @@
 .set L, 50                                          // and of p
 .set RUN, 58                                        // m, l, o of the chunks so far
 .set DIM, 61                                        // the thread's
+.set KEY_AT, 62                                     // bytes before the lane's elements of a key
+.set SCALE, 63                                      // d of them, of q8_0
+.set SCALE_AT, 64
+.set SCALES, 66                                     // d of eight keys' element of the thread's dim
 .set LDS_M, 0                                       // maxima of the eight groups
 .set LDS_P, 64                                      // p of 256 keys
-zrt_kernel name=flash_attn_any, buffers=8, constants=10, threads=256, vgprs=64, sgprs=88, lds=1088
 
 // mask = which of the 32 keys from `first` on are visible.
 .macro visible_keys mask, first
@@ -60,6 +64,25 @@ zrt_kernel name=flash_attn_any, buffers=8, constants=10, threads=256, vgprs=64, 
     s_add_nc_u64 s[\to:\to+1], s[\to:\to+1], s[\base:\base+1]
 .endm
 
+.macro key_load base                                // K of the lanes whose elements s[64:67] has
+    .if KV == KV_F32
+    elements_load K, 4, \base, 64
+    .else
+    .irp e, 0, 1, 2, 3
+    s_mov_b32 exec_lo, s[64 + \e]
+    .if KV == KV_F16
+    global_load_u16 v[K + \e], v[KEY_AT], s[\base:\base + 1] offset:2*\e
+    .else
+    global_load_i8 v[K + \e], v[KEY_AT], s[\base:\base + 1] offset:2+\e
+    .endif
+    .endr
+    .if KV == KV_Q8_0
+    global_load_u16 v[SCALE], v[SCALE_AT], s[\base:\base + 1]
+    .endif
+    s_mov_b32 exec_lo, -1
+    .endif
+.endm
+
 .macro group_barrier
     s_wait_dscnt 0x0
     s_barrier_signal -1
@@ -75,6 +98,8 @@ zrt_kernel name=flash_attn_any, buffers=8, constants=10, threads=256, vgprs=64, 
     v_add_f32 v[\first], v[\first], v[\first + 4]
 .endm
 
+.macro zrt_of_kv suffix
+zrt_kernel name=flash_attn_any\suffix, buffers=8, constants=10, threads=256, vgprs=64+10*(KV/2), sgprs=88, lds=1088
     s_load_b512 s[4:19], s[0:1], 0x0                // q, kv_k, kv_pe, kv_v, position, slot, page table, out
     s_load_b256 s[20:27], s[0:1], 0x40              // group, kv heads, kv_k's elements, pe, value_dim, scale, window, log2
     s_load_b64 s[28:29], s[0:1], 0x60               // pages, bound of the scores
@@ -86,18 +111,18 @@ zrt_kernel name=flash_attn_any, buffers=8, constants=10, threads=256, vgprs=64, 
     s_load_b32 s31, s[14:15], s50 offset:0x0        // slot
     s_add_co_u32 s44, s22, s23                      // elements of a key
     s_mul_i32 s36, s21, s22
-    s_lshl_b32 s36, s36, 2                          // bytes of a row of kv_k
-    s_lshl_b32 s38, s23, 2                          // of kv_pe
+    kv_bytes s36, s36                               // bytes of a row of kv_k
+    kv_bytes s38, s23                               // of kv_pe
     s_mul_i32 s40, s21, s24
-    s_lshl_b32 s40, s40, 2                          // of kv_v
+    kv_bytes s40, s40                               // of kv_v
     s_mov_b32 s53, 0
     s_mul_i32 s52, s3, s22
-    s_lshl_b32 s52, s52, 2
+    kv_bytes s52, s52
     s_add_nc_u64 s[6:7], s[6:7], s[52:53]           // this head's keys
-    s_lshl_b32 s52, s22, 2
+    kv_bytes s52, s22
     s_sub_nc_u64 s[8:9], s[8:9], s[52:53]           // pe, as if behind the rest
     s_mul_i32 s52, s3, s24
-    s_lshl_b32 s52, s52, 2
+    kv_bytes s52, s52
     s_add_nc_u64 s[10:11], s[10:11], s[52:53]       // and values
     s_mul_i32 s50, s20, s21
     s_mul_i32 s50, s50, s2
@@ -163,6 +188,14 @@ zrt_kernel name=flash_attn_any, buffers=8, constants=10, threads=256, vgprs=64, 
     row_address 52, 6, s36
     row_address 54, 8, s38
     v_mov_b32 v4, v2
+    .if KV != KV_F32
+    v_and_b32 v[T], 31, v0
+    kv_lane_bytes KEY_AT, v[T], v2
+    .if KV == KV_Q8_0
+    v_mov_b32 v[SCALE_AT], 0
+    kv_lane_block SCALE_AT, v[T]
+    .endif
+    .endif
     .irp e, 0, 1, 2, 3
     v_mov_b32 v[SUM + \e], 0
     .endr
@@ -172,23 +205,38 @@ zrt_kernel name=flash_attn_any, buffers=8, constants=10, threads=256, vgprs=64, 
     element_masks 60, s49, 56
     element_masks 64, s48, 56
     elements_load Q, 4, 4, 60
-    elements_load K, 4, 52, 64
+    key_load 52
     s_wait_loadcnt 0x0
     s_cmp_eq_u32 s23, 0
     s_cbranch_scc1 .Lloaded
     .irp e, 0, 1, 2, 3
     s_and_not1_b32 s[64 + \e], s[60 + \e], s[64 + \e]
     .endr
-    elements_load K, 4, 54, 64
+    key_load 54
     s_wait_loadcnt 0x0
 .Lloaded:
     .irp e, 0, 1, 2, 3
     s_mov_b32 exec_lo, s[60 + \e]
+    .if KV == KV_F16
+    v_cvt_f32_f16 v[K + \e], v[K + \e]
+    .elseif KV == KV_Q8_0
+    v_cvt_f32_i32 v[K + \e], v[K + \e]
+    .if \e == 0
+    v_cvt_f32_f16 v[SCALE], v[SCALE]
+    .endif
+    v_mul_f32 v[K + \e], v[K + \e], v[SCALE]
+    .endif
     v_mul_f32 v[T], v[Q + \e], v[K + \e]
     v_add_f32 v[SUM + \e], v[SUM + \e], v[T]
     .endr
     s_mov_b32 exec_lo, -1
     v_add_nc_u32 v4, 0x200, v4
+    .if KV != KV_F32
+    v_add_nc_u32 v[KEY_AT], KV_128, v[KEY_AT]
+    .endif
+    .if KV == KV_Q8_0
+    v_add_nc_u32 v[SCALE_AT], KV_128, v[SCALE_AT]
+    .endif
     s_sub_co_i32 s48, s48, 128
     s_sub_co_i32 s49, s49, 128
     s_cmp_gt_i32 s49, 0
@@ -237,7 +285,14 @@ zrt_kernel name=flash_attn_any, buffers=8, constants=10, threads=256, vgprs=64, 
     group_barrier
 
     v_min_u32 v5, s70, v[DIM]                       // threads beyond the last dim repeat it
-    v_lshlrev_b32 v5, 2, v5
+    .if KV == KV_Q8_0
+    v_lshrrev_b32 v[SCALE_AT], 5, v5
+    v_mul_u32_u24 v[SCALE_AT], KV_BLOCK, v[SCALE_AT]
+    v_and_b32 v5, 31, v5
+    v_add_nc_u32 v5, v[SCALE_AT], v5
+    .else
+    v_lshlrev_b32 v5, 2 - KV, v5
+    .endif
     v_mov_b32 v3, LDS_P
     s_mov_b32 s45, s33                              // a group's first key
     s_mov_b32 s47, 8
@@ -262,6 +317,9 @@ zrt_kernel name=flash_attn_any, buffers=8, constants=10, threads=256, vgprs=64, 
     s_add_co_u32 s51, s49, \i
     load_page s[72 + \i], s51
     v_mov_b32 v[V + \i], 0
+    .if KV == KV_Q8_0
+    v_mov_b32 v[SCALES + \i], 0
+    .endif
     .endr
     s_wait_kmcnt 0x0
     .irp i, 0, 1, 2, 3, 4, 5, 6, 7
@@ -270,12 +328,26 @@ zrt_kernel name=flash_attn_any, buffers=8, constants=10, threads=256, vgprs=64, 
     s_add_co_u32 s82, s49, \i
     key_row s82, s[72 + \i]
     row_address 52, 10, s40
+    .if KV == KV_F32
     global_load_b32 v[V + \i], v5, s[52:53]
+    .elseif KV == KV_F16
+    global_load_u16 v[V + \i], v5, s[52:53]
+    .else
+    global_load_i8 v[V + \i], v5, s[52:53] offset:2
+    global_load_u16 v[SCALES + \i], v[SCALE_AT], s[52:53]
+    .endif
 .Lunseen\@_\i:
     .endr
     s_wait_loadcnt 0x0
     s_wait_dscnt 0x0
     .irp i, 0, 1, 2, 3, 4, 5, 6, 7
+    .if KV == KV_F16
+    v_cvt_f32_f16 v[V + \i], v[V + \i]
+    .elseif KV == KV_Q8_0
+    v_cvt_f32_i32 v[V + \i], v[V + \i]
+    v_cvt_f32_f16 v[SCALES + \i], v[SCALES + \i]
+    v_mul_f32 v[V + \i], v[V + \i], v[SCALES + \i]
+    .endif
     v_add_f32 v[L + 7], v[L + 7], v[P + \i]
     v_mul_f32 v[T], v[P + \i], v[V + \i]
     v_add_f32 v[O + 7], v[O + 7], v[T]
@@ -332,3 +404,4 @@ zrt_kernel name=flash_attn_any, buffers=8, constants=10, threads=256, vgprs=64, 
     s_cbranch_scc1 .Ldims
     s_endpgm
 zrt_end
+.endm

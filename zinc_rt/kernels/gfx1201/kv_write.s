@@ -1,10 +1,14 @@
-// KV_WRITE_BATCHED: each token's k and v into their row of the paged cache, f32.
+// KV_WRITE_BATCHED: each token's k and v into their row of the paged cache, of kv.inc's types.
 // Buffers: k, kv_k, v, kv_v, position, slot, page_table. Constants: columns of k, columns of v, log2 of a page's
 // tokens, pages of a slot. Grid: 2 (k, v), tokens, the longer row / 512 rounded up.
 .include "zrt.inc"
+.include "arith.inc"
 .include "copy.inc"
+.include "quantise.inc"
+.include "kv.inc"
 
-zrt_kernel name=kv_write, buffers=7, constants=4, threads=32, vgprs=24, sgprs=36
+.macro zrt_of_kv suffix
+zrt_kernel name=kv_write\suffix, buffers=7, constants=4, threads=32, vgprs=24+28*((KV+1)/2), sgprs=36
     s_clause 3
     s_load_b256 s[4:11], s[0:1], 0
     s_load_b128 s[12:15], s[0:1], 32
@@ -31,6 +35,10 @@ zrt_kernel name=kv_write, buffers=7, constants=4, threads=32, vgprs=24, sgprs=36
     s_lshl_b64 s[2:3], s[2:3], 2
     s_add_nc_u64 s[4:5], s[4:5], s[2:3]
     s_add_nc_u64 s[4:5], s[4:5], s[26:27]
+    .if KV != KV_F32
+    s_lshr_b32 s26, s26, 2
+    kv_bytes s26, s26
+    .endif
     s_add_nc_u64 s[6:7], s[6:7], s[26:27]
     s_wait_kmcnt 0
     s_mul_i32 s25, s25, s23
@@ -45,10 +53,12 @@ zrt_kernel name=kv_write, buffers=7, constants=4, threads=32, vgprs=24, sgprs=36
     s_wait_kmcnt 0
     s_lshl_b32 s30, s30, s22
     s_add_co_u32 s30, s30, s31                      // row of the cache
-    s_mul_hi_u32 s33, s30, s20
-    s_mul_i32 s32, s30, s20
-    s_lshl_b64 s[32:33], s[32:33], 2
+    kv_row 32, s30, s20
     s_add_nc_u64 s[6:7], s[6:7], s[32:33]
+    .if KV != KV_F32
+    s_min_i32 s8, s8, 512
+    kv_store_columns s8, 34
+    .else
     s_cmp_lt_i32 s8, 512
     s_cbranch_scc1 .Ltail
     v_lshlrev_b32 v1, 4, v0
@@ -56,6 +66,8 @@ zrt_kernel name=kv_write, buffers=7, constants=4, threads=32, vgprs=24, sgprs=36
     s_endpgm
 .Ltail:
     copy_columns s8
+    .endif
 .Lend:
     s_endpgm
 zrt_end
+.endm

@@ -6,6 +6,8 @@
 .include "arith.inc"
 .include "flash_attn.inc"
 
-zrt_kernel name=mla_flash_attn_parts_512, buffers=7, constants=8, threads=256, vgprs=FLASH_VGPRS, sgprs=FLASH_SGPRS, lds=LDS_BYTES
+.macro zrt_of_kv suffix
+zrt_kernel name=mla_flash_attn_parts_512\suffix, buffers=7, constants=8, threads=256, vgprs=FLASH_VGPRS+5*(KV/2), sgprs=FLASH_SGPRS, lds=LDS_BYTES
     flash_attn
 zrt_end
+.endm

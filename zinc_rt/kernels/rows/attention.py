@@ -6,10 +6,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 
+from zinc_rt.ir.dtypes import ACTIVATION
 from zinc_rt.ir.graph import ABSENT, Node, OpGraph
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.entry import Entry
 from zinc_rt.kernels.launch import SYNC, Launch, Ref, Sync, Temp
+from zinc_rt.kernels.rows.caches import accept_cache_types, check_head_blocks, check_one_type, name_kernel
 from zinc_rt.kernels.rows.elementwise import make_rowwise_launch, make_slice_launch
 from zinc_rt.kernels.rows.matvec import check_projection_weights, make_projection_entries
 from zinc_rt.kernels.rows.operands import F32, Buffer, Count, find_last_dim, row_shape
@@ -107,11 +109,12 @@ def make_kv_write_launch(
     columns: tuple[int, int],
     page_tokens: int,
     pages: int,
+    dtype: str = ACTIVATION,
 ) -> Launch:
     """Launch the write of k f32 [tokens, columns[0]] and v f32 [tokens, columns[1]] to the cache rows of their
-    slot and position."""
+    slot and position, elements of `dtype`."""
     return Launch(
-        "kv_write",
+        name_kernel("kv_write", dtype),
         (k, kv_k, v, kv_v, position, slot, page_table),
         (*columns, page_tokens.bit_length() - 1, pages),
         (2, tokens, -(-max(columns) // tuning.copy_columns)),
@@ -152,6 +155,7 @@ def kv_write(tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str, 
         columns=(k_columns, row_shape(graph, node.inputs[1])[1]),
         page_tokens=_find_page_tokens(node),
         pages=find_last_dim(graph, node.inputs[4]),
+        dtype=graph.buffers[kv_k.name].dtype,
     )
 
 
@@ -177,7 +181,7 @@ def norm_rope_kv_write(
         yield make_slice_launch(tuning, spread, q, tokens, heads[0] * group, (group, 0, head_dim))
         yield SYNC
     yield Launch(
-        "norm_rope_kv",
+        name_kernel("norm_rope_kv", graph.buffers[kv_k].dtype),
         (
             *(q, k, v),
             *(None if name == ABSENT else Ref(name) for name in (q_weight, k_weight)),
@@ -248,9 +252,10 @@ def _attention(
     tail = find_last_dim(graph, node.inputs[5]), float(node.attrs.get("cap", 0.0))  # pages of a slot, cap
     grid = group, tokens, kv_heads
     width = choose_flash_width(tuning, tuning.flash_widths, head_dim, value_dim, page_tokens=page_tokens)
+    dtype = graph.buffers[kv_k.name].dtype
     if width is None:
         yield Launch(
-            "flash_attn_any",
+            name_kernel("flash_attn_any", dtype),
             (q, kv_k, None, kv_v, position, slot, page_table, out),
             (group, kv_heads, head_dim, 0, value_dim, *constants, *tail),
             grid,
@@ -260,11 +265,11 @@ def _attention(
     shape = (group, kv_heads, head_dim, value_dim, *constants, *tail)
     split = _split(tuning, node, graph, capacity)
     if split is None:
-        yield Launch(f"flash_attn_{width}", (*inputs, out), shape, grid)
+        yield Launch(name_kernel(f"flash_attn_{width}", dtype), (*inputs, out), shape, grid)
         return
     rows = heads * capacity["tokens"]
     yield Launch(
-        f"flash_attn_parts_{width}",
+        name_kernel(f"flash_attn_parts_{width}", dtype),
         (*inputs, split.parts(rows, value_dim), out, gate, split.arrivals(rows)),
         (*shape, *split.list_constants, int(node.attrs.get("gate_skip", 0))),
         (group, tokens, kv_heads * split.workgroups),
@@ -286,11 +291,11 @@ def choose_flash_width(
 
 
 def check_write(node: Node, graph: OpGraph) -> str | None:
-    """Return why pages of the node's size cannot be read or written."""
+    """Return why the node's caches cannot be read or written: their pages' size, or their types."""
     page_tokens = _find_page_tokens(node)
     if page_tokens & (page_tokens - 1):
         return f"page_tokens is {page_tokens}, expected a power of two"
-    return None
+    return check_one_type(node, graph) or check_head_blocks(node, graph)
 
 
 def check_flash(tuning: Tuning, node: Node, graph: OpGraph) -> str | None:
@@ -310,9 +315,7 @@ def _check_rotation(tuning: Tuning, node: Node, graph: OpGraph) -> str | None:
 
 
 def rows(tuning: Tuning) -> tuple[Entry, ...]:
-    flash = partial(flash_attn, tuning), tuning.orderings, F32
-    return (
-        Entry(Op.ROPE, rope, tuning.orderings, F32),
+    entries = (
         Entry(Op.KV_WRITE_BATCHED, partial(kv_write, tuning), tuning.orderings, F32, rejects=check_write),
         Entry(
             Op.RMS_NORM_FUSED_ROPE_KV_WRITE,
@@ -326,6 +329,9 @@ def rows(tuning: Tuning) -> tuple[Entry, ...]:
             {Op.QKV_FUSED_ROPE_KV_WRITE: make_rotation_code(partial(norm_rope_kv_write, tuning))},
             partial(_check_rotation, tuning),
         ),
-        Entry(Op.FLASH_ATTN, *flash, rejects=partial(check_flash, tuning)),
-        Entry(Op.FLASH_ATTN_BATCHED, *flash, rejects=partial(check_flash, tuning)),
+        *(
+            Entry(op, partial(flash_attn, tuning), tuning.orderings, F32, rejects=partial(check_flash, tuning))
+            for op in (Op.FLASH_ATTN, Op.FLASH_ATTN_BATCHED)
+        ),
     )
+    return Entry(Op.ROPE, rope, tuning.orderings, F32), *accept_cache_types(entries)

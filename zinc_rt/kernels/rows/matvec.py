@@ -132,10 +132,12 @@ def rotate_projections(
     rotated: Launch,
 ) -> Launch | None:
     """Compute projections of a norm, and `rotated` after them, in one launch; None if the projections are not one
-    dispatch."""
+    dispatch, or the caches are not f32."""
     launches = [item for item in projected if isinstance(item, Launch)]
     keys = {matvec_parts.launch_key(launch) for launch in launches}
     if source.norm is None or len(launches) < len(projected) or len(keys) > 1 or None in keys:
+        return None
+    if rotated.kernel != "norm_rope_kv":  # the one that matvec_rope has
         return None
     merged = matvec_parts.merge_launches(launches)
     _, workgroups, _ = merged.grid

@@ -14,6 +14,7 @@ from zinc_rt.ir.op import Op
 from zinc_rt.kernels.entry import Entry
 from zinc_rt.kernels.launch import SYNC, Grid, Launch, Ref, Sync, Temp
 from zinc_rt.kernels.rows.attention import PAGE_TOKENS, check_write, choose_flash_width, choose_split
+from zinc_rt.kernels.rows.caches import accept_cache_types, name_kernel
 from zinc_rt.kernels.rows.matvec import check_weight, make_projection_entries
 from zinc_rt.kernels.rows.operands import Buffer, find_last_dim
 from zinc_rt.kernels.rows.projections import F32_BYTES, Heads, Part, ProjectionInput, ProjectionKernels
@@ -76,17 +77,26 @@ def flash_attn(kernels: ProjectionKernels, node: Node, graph: OpGraph, capacity:
     tuning = kernels.tuning
     width = choose_flash_width(tuning, tuning.latent_widths, latent, others=(rope,), page_tokens=page_tokens)
     split = choose_split(tuning, rows=rows, keys=pages * page_tokens)
+    dtype = graph.buffers[operands[1]].dtype
     if width is None:
         q, kv_latent, kv_pe, *where = inputs
         constants = (heads, 1, latent, rope, latent, scale, 0, *paged, 0.0)
         grid: Grid = (heads, "tokens", 1)
-        yield Launch("flash_attn_any", (q, kv_latent, kv_pe, kv_latent, *where, attended), constants, grid)
+        yield Launch(
+            name_kernel("flash_attn_any", dtype),
+            (q, kv_latent, kv_pe, kv_latent, *where, attended),
+            constants,
+            grid,
+        )
     elif split is None:
-        yield Launch(f"mla_flash_attn_{width}", (*inputs, attended), shape, (heads, "tokens", 1))
+        yield Launch(
+            name_kernel(f"mla_flash_attn_{width}", dtype), (*inputs, attended), shape, (heads, "tokens", 1)
+        )
     else:
         parts = split.parts(rows, latent)
         grid = (heads, "tokens", split.workgroups)
-        yield Launch(f"mla_flash_attn_parts_{width}", (*inputs, parts), (*shape, *split.list_constants), grid)
+        kernel = name_kernel(f"mla_flash_attn_parts_{width}", dtype)
+        yield Launch(kernel, (*inputs, parts), (*shape, *split.list_constants), grid)
         yield SYNC
         yield split.make_merge_launch(parts, inputs[3], attended, heads, latent, window=0)
     yield SYNC
@@ -109,5 +119,7 @@ def rows(tuning: Tuning) -> tuple[Entry, ...]:
     return (
         Entry(Op.MLA_EXPAND, partial(expand, tuning), tuning.orderings),
         *make_projection_entries(tuning, {Op.MLA_ABSORB: absorb}, partial(_check_absorb, tuning)),
-        *make_projection_entries(tuning, {Op.MLA_FLASH_ATTN: flash_attn}, partial(_check_flash, tuning)),
+        *accept_cache_types(
+            make_projection_entries(tuning, {Op.MLA_FLASH_ATTN: flash_attn}, partial(_check_flash, tuning))
+        ),
     )

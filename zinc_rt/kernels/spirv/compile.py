@@ -12,6 +12,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from zinc_rt.host.errors import InputError, NothingRan
+from zinc_rt.ir.dtypes import CACHE_TYPES
+from zinc_rt.kernels.rows.caches import name_kernel
 from zinc_rt.kernels.rows.repack import Q8_BLOCKS, WEIGHT_TYPES
 from zinc_rt.kernels.sources import hash_sources, with_includes
 from zinc_rt.spirv.build import finish_module
@@ -27,6 +29,9 @@ _INCLUDE = re.compile(r'^\s*#include\s+"([^"]+)"', re.MULTILINE)
 _TARGET = "vulkan1.2"
 
 _BY_WEIGHT: dict[str, tuple[str, ...]] = {dtype: (f"WEIGHT_{dtype.upper()}",) for dtype in WEIGHT_TYPES}
+_BY_CACHE: dict[str, tuple[str, ...]] = {  # f32 has no suffix and no macro
+    name_kernel("", dtype): (f"KV={number}",) * (number > 0) for number, dtype in enumerate(CACHE_TYPES)
+}
 FAMILIES: dict[str, dict[str, tuple[str, ...]]] = {
     # file name: the suffixes of its kernels' names, and the macros for each, NAME or NAME=VALUE
     "embed": _BY_WEIGHT,
@@ -37,8 +42,11 @@ FAMILIES: dict[str, dict[str, tuple[str, ...]]] = {
         f"matvec_q8_{block}": {dtype: _BY_WEIGHT[dtype] for dtype, own in Q8_BLOCKS.items() if own == block}
         for block in sorted(set(Q8_BLOCKS.values()))
     },
-    "flash_attn": {str(width): (f"WIDEST={width}",) for width in (128, 512, 2048)},
-    "mla_flash_attn": {str(width): (f"WIDEST={width}",) for width in (512, 2048)},
+    **{name: {dtype and dtype[1:]: kv for dtype, kv in _BY_CACHE.items()} for name in ("kv_write", "norm_rope_kv")},
+    **{
+        name: {f"{width}{dtype}": (f"WIDEST={width}", *kv) for width in widths for dtype, kv in _BY_CACHE.items()}
+        for name, widths in (("flash_attn", (128, 512, 2048)), ("mla_flash_attn", (512, 2048)))
+    },
 }
 
 

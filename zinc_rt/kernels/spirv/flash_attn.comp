@@ -18,11 +18,16 @@ uint64_t key;  // of the invocation
 
 uint64_t find_key(uint row) {
     uint64_t at = uint64_t(row) * args.kv_heads + gl_WorkGroupID.z;
-    key = uint64_t(args.kv_k) + at * (4u * args.head_dim);
-    return uint64_t(args.kv_v) + at * (4u * args.value_dim);
+    key = uint64_t(args.kv_k) + at * kv_bytes(args.head_dim);
+    return uint64_t(args.kv_v) + at * kv_bytes(args.value_dim);
 }
 
+#if KV == KV_F32
 uint64_t key_dim(uint dim) { return key + 4u * dim; }
+#else
+float key_at(uint dim) { return kv_at(key, dim); }
+vec4 key_four(uint dim) { return kv_four(key, dim); }
+#endif
 
 void main() {
     uint token = gl_WorkGroupID.y;

@@ -17,14 +17,19 @@ KERNARG(
 uint64_t key_latent, key_pe;  // of the invocation
 
 uint64_t find_key(uint row) {
-    key_latent = row_of(uint64_t, args.kv_latent, row, args.latent);
-    key_pe = row_of(uint64_t, args.kv_pe, row, args.rope);
+    key_latent = kv_row_of(uint64_t, args.kv_latent, row, args.latent);
+    key_pe = kv_row_of(uint64_t, args.kv_pe, row, args.rope);
     return key_latent;
 }
 
+#if KV == KV_F32
 uint64_t key_dim(uint dim) {
     return dim < args.latent ? key_latent + 4u * dim : key_pe + 4u * (dim - args.latent);
 }
+#else
+float key_at(uint dim) { return dim < args.latent ? kv_at(key_latent, dim) : kv_at(key_pe, dim - args.latent); }
+vec4 key_four(uint dim) { return dim < args.latent ? kv_four(key_latent, dim) : kv_four(key_pe, dim - args.latent); }
+#endif
 
 void main() {
     uint token = gl_WorkGroupID.y, head = token * args.heads + gl_WorkGroupID.x, width = args.latent + args.rope;

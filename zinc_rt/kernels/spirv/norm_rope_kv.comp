@@ -4,7 +4,8 @@
 #include "kernel.glsl"
 #include "norm.glsl"
 
-// RMS_NORM_FUSED_ROPE_KV_WRITE: a workgroup takes a head of q or k, or 512 columns of v, f32.
+// RMS_NORM_FUSED_ROPE_KV_WRITE: a workgroup takes a head of q or k, or 512 columns of v, f32; caches have kv.glsl's
+// types.
 // q and k: norm over the head where a weight is given, then ROPE of its first 2 * pairs dims; q goes to y, k and v
 // to their cache row. next and second: bytes from a pair to the next one, and from its first dim to its second.
 // Grid: heads of q, heads of k and columns of v / 512 rounded up, all in x; tokens.
@@ -19,8 +20,25 @@ KERNARG(
 #include "row.glsl"
 #include "paging.glsl"
 #include "rope.glsl"
+#define KV_STORED 2048  // kernels/rows/caches.py: WIDEST_HEAD
+#include "kv.glsl"
 
 F32 head, weight;  // of the workgroup
+
+#if KV == KV_F32
+#define put(y, dim, x) y.v[dim] = x
+#else
+shared float turned_head[KV_STORED];  // where it goes to a cache
+bool cached = false;
+F32 columns_from;  // of v, where `cached` is not set
+
+float kv_element(uint i) { return cached ? turned_head[i] : columns_from.v[i]; }
+
+void put(F32RW y, uint dim, float x) {
+    if (cached) turned_head[dim] = x;
+    else y.v[dim] = x;
+}
+#endif
 
 float normed_element(uint dim) { return head.v[dim]; }
 
@@ -37,11 +55,11 @@ void norm_and_rope(F32RW y) {
         uint first = pair * (args.next >> 2), second = first + (args.second >> 2);
         float x0 = scaled(first, weighted, reciprocal), x1 = scaled(second, weighted, reciprocal);
         vec2 turned_pair = turned(x0, x1, angles + pair);
-        y.v[first] = turned_pair.x;
-        y.v[second] = turned_pair.y;
+        put(y, first, turned_pair.x);
+        put(y, second, turned_pair.y);
     }
     for (uint dim = 2u * args.pairs + lane; dim < args.head_dim; dim += LANES) {
-        y.v[dim] = scaled(dim, weighted, reciprocal);
+        put(y, dim, scaled(dim, weighted, reciprocal));
     }
 }
 
@@ -59,12 +77,25 @@ void main() {
     if (part < args.k_heads) {
         head = row_of(F32, args.k, token * args.k_heads + part, args.head_dim);
         weight = F32(uint64_t(args.k_weight));
-        uint64_t keys = row_of(uint64_t, args.kv_k, row, args.k_heads * args.head_dim);
+        uint64_t keys = kv_row_of(uint64_t, args.kv_k, row, args.k_heads * args.head_dim);
+#if KV == KV_F32
         norm_and_rope(row_of(F32RW, keys, part, args.head_dim));
+#else
+        cached = true;
+        norm_and_rope(F32RW(0ul));
+        barrier();
+        kv_store(kv_row_of(uint64_t, keys, part, args.head_dim), args.head_dim);
+#endif
         return;
     }
     uint first = (part - args.k_heads) * COPY_COLUMNS;
     F32 from = row_of(F32, args.v, token, args.v_columns);
+#if KV == KV_F32
     F32RW to = row_of(F32RW, args.kv_v, row, args.v_columns);
     for (uint c = first + lane; c < min(first + COPY_COLUMNS, args.v_columns); c += LANES) to.v[c] = from.v[c];
+#else
+    columns_from = F32(uint64_t(from) + uint64_t(4u * first));
+    uint64_t to = kv_row_of(uint64_t, args.kv_v, row, args.v_columns) + kv_bytes(first);
+    kv_store(to, min(COPY_COLUMNS, args.v_columns - first));
+#endif
 }

@@ -2,6 +2,7 @@
 #extension GL_GOOGLE_include_directive : require
 #include "kernel.glsl"
 #include "activations.glsl"
+#include "rounding.glsl"
 
 // Activations of canonical-1-q8: each block of x in 8 bits. BLOCK is 32, or 256 for the K types.
 //
@@ -11,22 +12,11 @@
 // constants: k, inputs
 KERNARG(F32 x; U32RW records; U32 row; uint k; uint inputs;)
 
-const uint SMALLEST_AMAX = 0x0d800000u;  // 2^-100: a block below it is zero
 const uint PARTS = BLOCK / 32u;          // of a block: a lane has 32 elements
 
 #if BLOCK > 32
 shared uint largest_of[LANES];
 #endif
-
-// To nearest even, of a number that is not negative
-uint half_bits(float x) {
-    uint bits = bits_of(x);
-    if (bits >= 0x47800000u) return 0x7c00u;
-    if (bits >= 0x38800000u) return (bits - 0x38000000u + 0xfffu + (bits >> 13 & 1u)) >> 13;
-    uint shift = min(126u - (bits >> 23), 25u), mantissa = (bits & 0x7fffffu) | 0x800000u;
-    uint kept = mantissa >> shift, rest = mantissa & ((1u << shift) - 1u), middle = 1u << (shift - 1u);
-    return kept + uint(rest > middle || (rest == middle && (kept & 1u) != 0u));
-}
 
 void main() {
     uint result = gl_WorkGroupID.x * args.inputs + gl_WorkGroupID.z;

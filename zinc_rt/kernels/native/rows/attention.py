@@ -10,8 +10,9 @@ from zinc_rt.ir.graph import ABSENT, Node, OpGraph
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.entry import Entry
 from zinc_rt.kernels.launch import SYNC, Launch, Ref, Sync, Temp
-from zinc_rt.kernels.native.rows.rope import check_head_blocks, find_cache_type, find_page_sizes
+from zinc_rt.kernels.native.rows.rope import find_cache_type, find_page_sizes
 from zinc_rt.kernels.native.task import Task
+from zinc_rt.kernels.rows.caches import check_head_blocks
 from zinc_rt.kernels.rows.elementwise import make_rowwise_launch, make_slice_launch
 from zinc_rt.kernels.rows.operands import Buffer
 from zinc_rt.kernels.rows.tuning import Tuning

@@ -12,7 +12,7 @@ from zinc_rt.kernels.entry import Entry
 from zinc_rt.kernels.launch import SYNC, Launch, Ref, Sync, Temp
 from zinc_rt.kernels.native.rows.attention import WIDEST, attention_launches
 from zinc_rt.kernels.native.rows.projections import check_projection, project
-from zinc_rt.kernels.native.rows.rope import check_head_blocks
+from zinc_rt.kernels.rows.caches import check_head_blocks
 from zinc_rt.kernels.rows.projections import Heads, Part, ProjectionInput
 from zinc_rt.kernels.rows.tuning import Tuning
 

@@ -17,10 +17,11 @@ from zinc_rt.ir.op import OPS, Op
 from zinc_rt.kernels.entry import Entry
 from zinc_rt.kernels.launch import COUNTS, SYNC, Launch, Ref, Stride, Temp
 from zinc_rt.kernels.native.rows.recurrent import check_taps, conv1d
-from zinc_rt.kernels.native.rows.rope import check_head_blocks, norm_rope_kv_write
+from zinc_rt.kernels.native.rows.rope import norm_rope_kv_write
 from zinc_rt.kernels.native.task import Task
 from zinc_rt.kernels.native.types import check_type, find_type_number, read_q8_blocks
 from zinc_rt.kernels.native.vectors import check_vectors, convert_to_f32, make_dequantise_launch
+from zinc_rt.kernels.rows.caches import check_head_blocks
 from zinc_rt.kernels.rows.operands import Buffer, Count
 from zinc_rt.kernels.rows.projections import (
     CODES,

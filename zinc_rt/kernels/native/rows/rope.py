@@ -6,17 +6,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from zinc_rt.ir.dtypes import ACTIVATION, CACHE_TYPES, find_block
+from zinc_rt.ir.dtypes import CACHE_TYPES
 from zinc_rt.ir.graph import ABSENT, Node, OpGraph
-from zinc_rt.ir.op import OPS, Op
+from zinc_rt.ir.op import Op
 from zinc_rt.kernels.entry import Entry
 from zinc_rt.kernels.launch import Launch, Ref
 from zinc_rt.kernels.native.vectors import make_matrix_operands
+from zinc_rt.kernels.rows.caches import check_head_blocks
 from zinc_rt.kernels.rows.operands import F32, Buffer, find_last_dim, row_shape
 from zinc_rt.kernels.rows.tuning import Tuning
 
 PAGE_TOKENS = 16  # ir.op's default
-WIDEST_HEAD = 2048  # kv.h
 MODES = {"neox": 0, "norm": 1}  # rope.h's numbers
 
 
@@ -30,22 +30,6 @@ def find_page_sizes(graph: OpGraph, node: Node, page_table: str, cache: str) -> 
 def find_cache_type(graph: OpGraph, cache: str) -> int:
     """Return the number of a cache's element type in kv.h."""
     return CACHE_TYPES.index(graph.buffers[cache].dtype)
-
-
-def check_head_blocks(node: Node, graph: OpGraph) -> str | None:
-    """Return why the heads of a cache are not whole blocks of its type, or too wide to be rounded."""
-    ports = zip(OPS[node.op].inputs, node.inputs, strict=False)
-    dtypes = {graph.buffers[name].dtype for port, name in ports if port.kind == "cache"}
-    names = ("latent", "rope") if node.op is Op.MLA_FLASH_ATTN else ("head_dim", "value_dim")
-    for dtype in sorted(dtypes - {ACTIVATION}):
-        elements, _ = find_block(dtype)
-        for name in names:
-            dim = int(node.attrs.get(name, elements))
-            if dim % elements or dim > WIDEST_HEAD:
-                return f"{name} is {dim}; a {dtype} cache needs a multiple of {elements} up to {WIDEST_HEAD}"
-    if len(dtypes) > 1 and node.op is Op.MLA_FLASH_ATTN:
-        return f"caches of different types: {', '.join(sorted(dtypes))}"
-    return None
 
 
 def rope(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch]:

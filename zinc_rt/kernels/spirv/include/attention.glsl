@@ -1,4 +1,5 @@
-// Attention of one head of one query over the paged cache; docs/canonical-1.md, "Attention". f32 throughout.
+// Attention of one head of one query over the paged cache; docs/canonical-1.md, "Attention". f32 throughout, but for
+// the caches, whose types are kv.glsl's.
 //
 // A workgroup of 128 takes one chunk of 256 keys after the other. Scores: an invocation computes the whole dot of a
 // key, of two in a chunk; nothing is exchanged for it. Values: an invocation sums one dim over one group of 32 keys
@@ -6,15 +7,24 @@
 // chunk's eight groups. What the chunks so far have come to lies in shared memory, where an invocation reads only
 // what it wrote.
 //
-// The source defines WIDEST, the most dims of a value (128: of a key too), and what a key is: `find_key`, `key_dim`.
+// The source defines WIDEST, the most dims of a value (128: of a key too), and what a key is: `find_key`, and `key_dim` or
+// for caches that are not f32 `key_at`, `key_four`.
 #ifndef ATTENTION_GLSL
 #define ATTENTION_GLSL
+#include "kv.glsl"
 
 const uint CHUNK = 256u, GROUPS = 8u, GROUP = CHUNK / GROUPS;
 const uint DIMS = WORKGROUP;  // of a value that are summed at a time
 
 uint64_t find_key(uint row);  // cache row `row` is the invocation's key from now on; where its value lies
+#if KV == KV_F32
 uint64_t key_dim(uint dim);   // where a dim of that key lies
+#define key_at(dim) F32(key_dim(dim)).v[0]
+#define key_four(dim) F32x4(key_dim(dim)).v[0]
+#else
+float key_at(uint dim);       // a dim of that key
+vec4 key_four(uint dim);      // four from a multiple of four on
+#endif
 
 uint64_t query;  // where the workgroup's lies
 bool in_fours;   // four dims from a multiple of four on lie together, 16-byte aligned, in query and key
@@ -33,12 +43,12 @@ float sum_of_groups(float a, float b, float c, float d, float e, float f, float 
 
 // Of four neighbouring dims; those behind the last are 0.
 vec4 products(uint dim, uint width) {
-    if (in_fours) return F32x4(query + 4u * dim).v[0] * F32x4(key_dim(dim)).v[0];
+    if (in_fours) return F32x4(query + 4u * dim).v[0] * key_four(dim);
     vec4 some = vec4(0.0);
-    some.x = F32(query + 4u * dim).v[0] * F32(key_dim(dim)).v[0];
-    if (dim + 1u < width) some.y = F32(query + 4u * dim + 4u).v[0] * F32(key_dim(dim + 1u)).v[0];
-    if (dim + 2u < width) some.z = F32(query + 4u * dim + 8u).v[0] * F32(key_dim(dim + 2u)).v[0];
-    if (dim + 3u < width) some.w = F32(query + 4u * dim + 12u).v[0] * F32(key_dim(dim + 3u)).v[0];
+    some.x = F32(query + 4u * dim).v[0] * key_at(dim);
+    if (dim + 1u < width) some.y = F32(query + 4u * dim + 4u).v[0] * key_at(dim + 1u);
+    if (dim + 2u < width) some.z = F32(query + 4u * dim + 8u).v[0] * key_at(dim + 2u);
+    if (dim + 3u < width) some.w = F32(query + 4u * dim + 12u).v[0] * key_at(dim + 3u);
     return some;
 }
 
@@ -87,7 +97,11 @@ float maximum_of_workgroup(float x) {
     return largest;
 }
 
+#if KV == KV_F32
 float value_dim(int key, uint dim) { return F32(values[key]).v[dim]; }
+#else
+float value_dim(int key, uint dim) { return kv_at(values[key], dim); }
+#endif
 
 // Sum of p * v in one dim over keys [low, high] of the chunk, one after the other, with eight loads on their way.
 float sum_of_values(uint dim, int low, int high) {
