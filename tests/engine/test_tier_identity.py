@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from model.goldens import SECOND_STEMS, STEMS, find_golden_model
+from model.goldens import SECOND_STEMS, STEMS, find_cached_model, find_golden_model
 from support import Counts
 
 from zinc_rt.engine.devices import choose_tier, open_backend
@@ -23,12 +23,12 @@ PROMPT = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9, 3, 2, 3, 8]  # more than 
 
 
 def run_observed(
-    model: Path, tier: str, steps: int, ordering: str
+    model: Path, tier: str, steps: int, ordering: str, kv_type: str = "f32"
 ) -> tuple[dict[str, np.ndarray], list[int], list[str]]:
     """Return every value by step and buffer, the greedy tokens, and the device's findings."""
     values: dict[str, np.ndarray] = {}
     choice = choose_tier(tier, "sim" if tier != "t_cpu" else "auto")
-    with Engine(read_gguf(model), open_backend(choice, ordering, threads=1)) as engine:
+    with Engine(read_gguf(model), open_backend(choice, ordering, threads=1), kv_type=kv_type) as engine:
         before = sanitizer_findings(engine)  # by others that share the device
         sequence, tokens = engine.open(), list(PROMPT)
         generated: list[int] = []
@@ -44,12 +44,14 @@ def run_observed(
         return values, generated, [item for item in sanitizer_findings(engine) if item not in before]
 
 
-def run_unobserved(model: Path, tier: str, steps: int, ordering: str, **device: Any) -> list[np.ndarray]:
+def run_unobserved(
+    model: Path, tier: str, steps: int, ordering: str, kv_type: str = "f32", **device: Any
+) -> list[np.ndarray]:
     """Return the logits of each step with the production graph, fused if the tier's kernels fuse. `device`:
     options of the simulated device.
     """
     choice = choose_tier(tier, "sim", **device)
-    with Engine(read_gguf(model), open_backend(choice, ordering, threads=1)) as engine:
+    with Engine(read_gguf(model), open_backend(choice, ordering, threads=1), kv_type=kv_type) as engine:
         before = sanitizer_findings(engine)
         sequence, tokens, logits = engine.open(), list(PROMPT), []
         for _ in range(steps + 1):
@@ -65,15 +67,17 @@ def sanitizer_findings(engine: Engine) -> list[str]:
     return [finding.text for finding in instrument.findings()] if instrument is not None else []
 
 
-def assert_tiers_agree(model: Path, tier: str, steps: int, ordering: str = "canonical-1") -> None:
-    want, tokens, _ = run_observed(model, "t_cpu", steps, ordering)
-    got, same_tokens, findings = run_observed(model, tier, steps, ordering)
+def assert_tiers_agree(
+    model: Path, tier: str, steps: int, ordering: str = "canonical-1", kv_type: str = "f32"
+) -> None:
+    want, tokens, _ = run_observed(model, "t_cpu", steps, ordering, kv_type)
+    got, same_tokens, findings = run_observed(model, tier, steps, ordering, kv_type)
     assert findings == []
     assert got.keys() == want.keys() and len(got) > 20 * (steps + 1)
     different = [name for name in want if want[name].tobytes() != got[name].tobytes()]
     assert not different, f"first of {len(different)}: {different[0]}"
     assert same_tokens == tokens
-    for step, logits in enumerate(run_unobserved(model, tier, steps, ordering)):
+    for step, logits in enumerate(run_unobserved(model, tier, steps, ordering, kv_type)):
         assert logits.tobytes() == want[f"{step} logits"].tobytes(), f"fused, step {step}"
 
 
@@ -134,3 +138,13 @@ def test_tiny_models_are_bit_identical(model: str, tier: str, data_dir: Path) ->
 @pytest.mark.parametrize("model", [name for name in MODELS if name.endswith("-q")])
 def test_tiny_models_with_8_bit_activations_are_bit_identical(model: str, data_dir: Path) -> None:
     assert_tiers_agree(find_golden_model(data_dir, model), "t1", 8, "canonical-1-q8")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kv_type", ["f16", "q8_0"])
+@pytest.mark.parametrize("tier", ["t1", "t2"])
+@pytest.mark.parametrize("model", MODELS)
+def test_tiny_models_with_smaller_caches_are_bit_identical(
+    model: str, tier: str, kv_type: str, data_dir: Path
+) -> None:
+    assert_tiers_agree(find_cached_model(data_dir, model, kv_type), tier, 4, kv_type=kv_type)

@@ -7,15 +7,12 @@ from collections.abc import Sequence
 import pytest
 from selection import kept_cases
 
-from zinc_rt.ir.op import OPS, Op
 from zinc_rt.kernels.sets import KernelSet
 from zinc_rt.validate.cases.table import family_cases
 from zinc_rt.validate.kernel_test.select import PlannedCase, plan_cases, thin_plans
 
 FEW = 2  # groups of kernels; on a device that compiles them, each costs about a second
 PLANNED = 40  # cases that are planned to find them: planning the thousands of a family takes seconds
-CACHING = frozenset(op for op in Op if any(port.kind == "cache" for port in OPS[op].inputs))
-"""Opcodes of which GPU sets take only the cases that cache keys and values as f32."""
 SAMPLES = [
     pytest.param("few", id="few"),
     pytest.param("more", id="more", marks=pytest.mark.rest),

@@ -8,11 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from zinc_rt.backends.cpu.oracle import CpuBackend
 from zinc_rt.engine.engine import Engine
+from zinc_rt.host.errors import UnsupportedError
 from zinc_rt.ir.graph import Node
+from zinc_rt.model.builder import SequenceLimits
 from zinc_rt.model.gguf import GGUFFile, read_gguf
+from zinc_rt.model.registry import build_model
 
 STRUCTURES = (
     "deepseek2",
@@ -91,6 +95,17 @@ class Golden:
 
 def find_golden_model(data_dir: Path, stem: str) -> Path:
     return data_dir / ("goldens2" if stem in SECOND_STEMS else "goldens") / f"{stem}.gguf"
+
+
+def find_cached_model(data_dir: Path, stem: str, kv_type: str) -> Path:
+    """Return the model `stem`; skip the test if its heads are not whole blocks of a cache's type."""
+    path = find_golden_model(data_dir, stem)
+    try:
+        build_model(read_gguf(path), SequenceLimits(64, kv_type=kv_type))
+    except UnsupportedError as error:
+        assert kv_type == "q8_0" and "a head must be whole blocks of 32" in str(error)
+        pytest.skip(str(error))
+    return path
 
 
 def read_golden(data_dir: Path, stem: str) -> Golden:

@@ -120,20 +120,104 @@ CACHE_SWEEPS = tuple(
                 (Op.FLASH_ATTN_BATCHED, (_attention_attrs(6, 3, 128, 128) | {"cap": 1.5},)),
             )
         ),
-        Sweep(
-            Op.MLA_FLASH_ATTN,
-            ({"T": 3, "ctx": 273, "slots": 2},),
-            ({"heads": 3, "latent": 96, "rope": 32, "value_dim": 5, "scale": 0.1, "page_tokens": 16},),
+        *(
+            Sweep(
+                Op.MLA_FLASH_ATTN,
+                ({"T": 3, "ctx": 273, "slots": 2},),
+                ({"heads": 3, "latent": latent, "rope": 32, "value_dim": 5, "scale": 0.1, "page_tokens": 16},),
+                values=FEW,
+                rooms=ROOMS,
+                more=pages,
+                kv=kv,
+            )
+            for latent, pages in ((96, MANY_PAGES), (256, PAGES), (608, PAGES))
+        ),
+        Sweep(  # chunks shared out, of heads of each width
+            Op.FLASH_ATTN,
+            ({"T": 3, "ctx": 773, "slots": 2},),
+            (
+                _attention_attrs(4, 2, 128, 64),
+                _attention_attrs(2, 1, 256, 256, gate_skip=256),
+                _attention_attrs(2, 1, 32, 32, window=1025),
+            ),
             values=FEW,
             rooms=ROOMS,
             more=MANY_PAGES,
             kv=kv,
         ),
+        Sweep(  # wider heads and smaller pages than most kernels take
+            Op.FLASH_ATTN_BATCHED,
+            ({"T": 3, "ctx": 41, "slots": 2},),
+            (_attention_attrs(2, 1, 576, 544), _attention_attrs(4, 2, 32, 64) | {"page_tokens": 2}),
+            values=FEW,
+            more=PAGES,
+            kv=kv,
+        ),
+        Sweep(  # a head that a wave rounds in parts, and heads with other columns behind them
+            Op.RMS_NORM_FUSED_ROPE_KV_WRITE,
+            ({"T": 3, "Q": "2*(head_dim + q_skip)", "K": "head_dim", "V": 96, "R": "head_dim//4"},),
+            tuple(
+                {"eps": 1e-6, "head_dim": dim, "mode": "norm", "page_tokens": 2, "q_skip": skip}
+                for dim, skip in ((1088, 0), (96, 5))
+            ),
+            values=FEW,
+            without=((), ("k_norm_w",)),
+            more={"ctx": 33, "slots": 2, **PAGES},
+            kv=kv,
+        ),
+        Sweep(
+            Op.QKV_FUSED_ROPE_KV_WRITE,
+            ({"T": 3, "D": 256, "Q": "3*head_dim", "K": "2*head_dim", "V": 64, "R": "head_dim//2"},),
+            ({"eps": 1e-5, "head_dim": 64, "mode": "neox", "page_tokens": 16},),
+            types=("f32", "q8_0", "q4_k"),
+            values=("mixed",),
+            rooms=ROOMS,
+            more={"ctx": 33, "slots": 2, **PAGES},
+            kv=kv,
+        ),
     )
+)
+HALF_SWEEPS = (  # rows of f16 that are not whole words
+    Sweep(
+        Op.KV_WRITE_BATCHED,
+        pair_shapes(T=(4, 3), ctx=(71, 16), slots=(3, 1), K=(1, 514, 1030), V=(3, 511)),
+        ({"page_tokens": 2},),
+        more=PAGES,
+        kv="f16",
+    ),
+    Sweep(
+        Op.RMS_NORM_FUSED_ROPE_KV_WRITE,
+        ({"T": 3, "ctx": 33, "slots": 2, "Q": "head_dim", "K": "3*head_dim", "V": 9, "R": "head_dim//2"},),
+        tuple(
+            {"eps": 1e-6, "head_dim": dim, "mode": mode, "page_tokens": 16}
+            for dim in (7, 66)
+            for mode in ("norm", "neox")
+        ),
+        values=FEW,
+        more=PAGES,
+        kv="f16",
+    ),
+    Sweep(
+        Op.FLASH_ATTN,
+        pair_shapes(T=(1, 3), ctx=(41, 270), slots=(2, 1)),
+        (_attention_attrs(3, 1, 20, 12), _attention_attrs(2, 2, 7, 3) | {"cap": 1.5}),
+        values=FEW,
+        more=PAGES,
+        kv="f16",
+    ),
+    Sweep(
+        Op.MLA_FLASH_ATTN,
+        ({"T": 3, "ctx": 273, "slots": 2},),
+        ({"heads": 3, "latent": 64, "rope": 16, "value_dim": 5, "scale": 0.1, "page_tokens": 16},),
+        values=FEW,
+        more=PAGES,
+        kv="f16",
+    ),
 )
 
 SWEEPS = (
     *CACHE_SWEEPS,
+    *HALF_SWEEPS,
     Sweep(
         Op.ROPE,
         pair_shapes(T=(1, 3), K=("head_dim", "3*head_dim"), R=(1,), ctx=(9,)),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from every_value import assert_same, record_every_value
-from model.goldens import SECOND_STEMS, STEMS, find_golden_model
+from model.goldens import SECOND_STEMS, STEMS, find_cached_model, find_golden_model
 from random_sizes import random_sizes
 from support import Counts
 
@@ -23,14 +23,14 @@ from zinc_rt.golden.tiny_models.writer import write_tiny
 from zinc_rt.model.gguf import read_gguf
 
 
-def engine(model: Path, tier: str, ordering: str) -> Engine:
+def engine(model: Path, tier: str, ordering: str, kv_type: str) -> Engine:
     backend = open_backend(choose_tier(tier, ordering=ordering), ordering, threads=1)
-    return Engine(read_gguf(model), backend, ctx=64, slots=2)
+    return Engine(read_gguf(model), backend, ctx=64, slots=2, kv_type=kv_type)
 
 
-def assert_bits_match_t_cpu(model: Path, steps: int, ordering: str = "canonical-1") -> None:
-    got = record_every_value(engine(model, "vulkan", ordering), steps=steps)
-    assert_same(got, record_every_value(engine(model, "t_cpu", ordering), steps=steps))
+def assert_bits_match_t_cpu(model: Path, steps: int, ordering: str = "canonical-1", kv_type: str = "f32") -> None:
+    got = record_every_value(engine(model, "vulkan", ordering, kv_type), steps=steps)
+    assert_same(got, record_every_value(engine(model, "t_cpu", ordering, kv_type), steps=steps))
 
 
 @pytest.mark.parametrize("stem", ["qwen3-q", "qwen35moe-q"])
@@ -49,6 +49,15 @@ def test_other_embedded_models(stem: str, vulkan_driver: PhysicalDevice) -> None
 @pytest.mark.parametrize("stem", [*STEMS, *SECOND_STEMS])
 def test_tiny_models(stem: str, vulkan_driver: PhysicalDevice, data_dir: Path) -> None:
     assert_bits_match_t_cpu(find_golden_model(data_dir, stem), 4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kv_type", ["f16", "q8_0"])
+@pytest.mark.parametrize("stem", [*STEMS, *SECOND_STEMS])
+def test_tiny_models_with_smaller_caches(
+    stem: str, kv_type: str, vulkan_driver: PhysicalDevice, data_dir: Path
+) -> None:
+    assert_bits_match_t_cpu(find_cached_model(data_dir, stem, kv_type), 2, kv_type=kv_type)
 
 
 @pytest.mark.slow

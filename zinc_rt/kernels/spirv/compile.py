@@ -42,7 +42,9 @@ FAMILIES: dict[str, dict[str, tuple[str, ...]]] = {
         f"matvec_q8_{block}": {dtype: _BY_WEIGHT[dtype] for dtype, own in Q8_BLOCKS.items() if own == block}
         for block in sorted(set(Q8_BLOCKS.values()))
     },
-    **{name: {dtype and dtype[1:]: kv for dtype, kv in _BY_CACHE.items()} for name in ("kv_write", "norm_rope_kv")},
+    **{
+        name: {dtype and dtype[1:]: kv for dtype, kv in _BY_CACHE.items()} for name in ("kv_write", "norm_rope_kv")
+    },
     **{
         name: {f"{width}{dtype}": (f"WIDEST={width}", *kv) for width in widths for dtype, kv in _BY_CACHE.items()}
         for name, widths in (("flash_attn", (128, 512, 2048)), ("mla_flash_attn", (512, 2048)))
