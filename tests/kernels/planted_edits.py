@@ -67,7 +67,7 @@ def assemble_edited(edit: Edit, folder: Path) -> Path:
     places = text.split(edit.old)
     assert len(places) > edit.nth + 1, f"{path.name} has no {edit.old}"
     before, after = edit.old.join(places[: edit.nth + 1]), edit.old.join(places[edit.nth + 1 :])
-    source = Source(folder / made_of.path.name, made_of.weight)
+    source = Source(folder / made_of.path.name, made_of.dtype, made_of.family)
     shutil.copy(made_of.path, source.path)
     (folder / path.name).write_text(before + edit.new + after)
     source.container.write_bytes(assemble(source))

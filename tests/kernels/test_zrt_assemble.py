@@ -154,7 +154,7 @@ def test_family_gives_a_kernel_for_each_weight_type(
     head, body = SOURCE.split("zrt_kernel name=doubled")
     body = body.replace("lit(0x1234)", "lit(\\type\\()_SCALES)")
     source_path.write_text(f"{head}.macro zrt_of_weight type\nzrt_kernel name=doubled_\\type{body}.endm\n")
-    members = {member.weight: member for member in read_sources(source_path)}
+    members = {member.dtype: member for member in read_sources(source_path)}
     assert tuple(members) == WEIGHT_TYPES
     zrt = read_zrt(assemble(members["q4_k"]))
     assert zrt.name == "doubled_q4_k" and [s.default for s in zrt.slots if s.name == "BASE"] == [80]

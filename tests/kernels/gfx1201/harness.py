@@ -21,6 +21,7 @@ from typing import Any, Protocol
 import numpy as np
 
 import zinc_rt.kernels.gfx1201
+from zinc_rt.ir.dtypes import find_block
 from zinc_rt.ir.graph import ABSENT, SYMBOLS, Builder, Node, OpGraph
 from zinc_rt.ir.op import OPS, Op, Port
 from zinc_rt.isa import decode, target_of
@@ -244,8 +245,9 @@ def assert_same_bits(got: np.ndarray, want: np.ndarray, name: str) -> None:
     assert got.shape == want.shape and got.dtype == want.dtype, (
         f"{name}: {got.dtype}{got.shape}, {want.dtype}{want.shape}"
     )
-    equal = np.ascontiguousarray(got).view(np.uint32) == np.ascontiguousarray(want).view(np.uint32)
-    if want.dtype == np.float32:
+    words = f"u{want.itemsize}"
+    equal = np.ascontiguousarray(got).view(words) == np.ascontiguousarray(want).view(words)
+    if want.dtype.kind == "f":
         equal |= np.isnan(got) & np.isnan(want)
     if not equal.all():
         first = tuple(map(int, np.argwhere(~equal)[0]))
@@ -286,11 +288,15 @@ def pad_to_capacity(
 
 
 def symbolic_dims(array: np.ndarray, port: Port) -> tuple[int | str, ...]:
+    shape = array.shape
+    if array.dtype == np.uint8:  # rows of blocks
+        elements, size_bytes = find_block(dtype_name(array))
+        shape = *shape[:-1], shape[-1] // size_bytes * elements
     return tuple(
         SYMBOL_OF_DIM[port.shape[0]] if i == 0 and port.shape[0] in SYMBOL_OF_DIM else size
-        for i, size in enumerate(array.shape)
+        for i, size in enumerate(shape)
     )
 
 
 def dtype_name(array: np.ndarray) -> str:
-    return {"float32": "f32", "int32": "i32"}[array.dtype.name]
+    return {"float32": "f32", "int32": "i32", "float16": "f16", "uint8": "q8_0"}[array.dtype.name]

@@ -84,7 +84,7 @@ def list_launches(family: str) -> tuple[Launch, ...]:
 def launches_of_ordering(family: str, ordering: str) -> Iterator[Launch]:
     shapes = defaultdict[object, list[Case]](list)
     for case in family_cases(family):
-        shapes[case.op, str(case.attrs), case.dtype, case.without, str(case.room)].append(case)
+        shapes[case.op, str(case.attrs), case.dtype, case.kv, case.without, str(case.room)].append(case)
     widest = (max(alike, key=lambda case: max(case.dims.values())) for alike in shapes.values())
     for case in chain((alike[0] for alike in shapes.values()), widest):
         node = build_skeleton(case)

@@ -13,7 +13,6 @@ from pathlib import Path
 
 from zinc_rt.host.errors import InputError, NothingRan
 from zinc_rt.ir.dtypes import CACHE_TYPES
-from zinc_rt.kernels.rows.caches import name_kernel
 from zinc_rt.kernels.rows.repack import Q8_BLOCKS, WEIGHT_TYPES
 from zinc_rt.kernels.sources import hash_sources, with_includes
 from zinc_rt.spirv.build import finish_module
@@ -29,8 +28,9 @@ _INCLUDE = re.compile(r'^\s*#include\s+"([^"]+)"', re.MULTILINE)
 _TARGET = "vulkan1.2"
 
 _BY_WEIGHT: dict[str, tuple[str, ...]] = {dtype: (f"WEIGHT_{dtype.upper()}",) for dtype in WEIGHT_TYPES}
-_BY_CACHE: dict[str, tuple[str, ...]] = {  # f32 has no suffix and no macro
-    name_kernel("", dtype): (f"KV={number}",) * (number > 0) for number, dtype in enumerate(CACHE_TYPES)
+_BY_CACHE: dict[str, tuple[str, ...]] = {  # suffixes are kernels/rows/caches.py's
+    "": (),
+    **{dtype: (f"KV={number}",) for number, dtype in enumerate(CACHE_TYPES) if number},
 }
 FAMILIES: dict[str, dict[str, tuple[str, ...]]] = {
     # file name: the suffixes of its kernels' names, and the macros for each, NAME or NAME=VALUE
@@ -42,11 +42,13 @@ FAMILIES: dict[str, dict[str, tuple[str, ...]]] = {
         f"matvec_q8_{block}": {dtype: _BY_WEIGHT[dtype] for dtype, own in Q8_BLOCKS.items() if own == block}
         for block in sorted(set(Q8_BLOCKS.values()))
     },
+    **dict.fromkeys(("kv_write", "norm_rope_kv"), _BY_CACHE),
     **{
-        name: {dtype and dtype[1:]: kv for dtype, kv in _BY_CACHE.items()} for name in ("kv_write", "norm_rope_kv")
-    },
-    **{
-        name: {f"{width}{dtype}": (f"WIDEST={width}", *kv) for width in widths for dtype, kv in _BY_CACHE.items()}
+        name: {
+            f"{width}_{dtype}".rstrip("_"): (f"WIDEST={width}", *macros)
+            for width in widths
+            for dtype, macros in _BY_CACHE.items()
+        }
         for name, widths in (("flash_attn", (128, 512, 2048)), ("mla_flash_attn", (512, 2048)))
     },
 }
