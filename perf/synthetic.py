@@ -13,13 +13,14 @@ header, the vectors and the length, and matrices of zeros that take no room on d
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import re
 import shutil
 import sys
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from pathlib import Path
 
@@ -84,6 +85,7 @@ MIXES: Mapping[str, Callable[[MatrixUse], str]] = {
     "q4_0": lambda m: "q6_k" if m.head else "q4_0",
     "q4_k_m": q4_k_m,
     "q4_k_xl": q4_k_xl,
+    "mxfp4": lambda m: "mxfp4" if m.kind.endswith("_exps") else "q8_0",  # as gpt-oss is published
 }
 
 
@@ -124,7 +126,7 @@ def _parse_layer(name: str) -> int:
 
 SEED = 20260
 PIECE_BYTES = 64 << 20
-VOCAB_QWEN, VOCAB_QWEN35, VOCAB_GEMMA = 151_936, 248_320, 262_144
+VOCAB_QWEN, VOCAB_QWEN35, VOCAB_GEMMA, VOCAB_GPT_OSS = 151_936, 248_320, 262_144, 201_088
 CONTEXT = 4096
 
 
@@ -147,9 +149,17 @@ QWEN3_8B = Sizes(4096, 36, VOCAB_QWEN, 32, 8, 128, 12288, 1, 1, CONTEXT)
 MIXTURE_3B = Sizes(1024, 24, VOCAB_QWEN, 8, 2, 256, 512, 128, 8, CONTEXT, delta_heads=16, delta_kv_heads=8)
 QWEN36 = Sizes(2048, 40, VOCAB_QWEN35, 16, 2, 256, 1024, 256, 8, CONTEXT, delta_heads=32, delta_kv_heads=16)
 QWEN36_DENSE = Sizes(5120, 64, VOCAB_QWEN35, 24, 4, 256, 17408, 1, 1, CONTEXT, delta_heads=48, delta_kv_heads=16)
+GPT_OSS_20B = Sizes(2880, 24, VOCAB_GPT_OSS, 64, 8, 64, 5760, 32, 4, CONTEXT, window=128)
+GPT_OSS_120B = replace(GPT_OSS_20B, layers=36, experts=128)
 GEMMA4 = Sizes(1536, 20, VOCAB_GEMMA, 8, 1, 512, 6144, 1, 1, CONTEXT)
 QWEN3 = {"rope.dimension_count": 128}
 WINDOW = {"attention.sliding_window": 512}
+GPT_OSS = {
+    "feed_forward_length": 2880,
+    "context_length": 131_072,
+    "rope.scaling.factor": 32.0,
+    "rope.scaling.original_context_length": 4096,
+}
 
 SHAPES = {
     "qwen3-0.6b-q8_0": ModelShape("qwen3", QWEN3_SMALL, "q8_0", True, QWEN3),
@@ -162,6 +172,9 @@ SHAPES = {
     "qwen3.6-35b-a3b-q4_k_m": ModelShape("qwen35moe", QWEN36, "q4_k_m"),
     "qwen3.6-35b-a3b-q4_k_xl": ModelShape("qwen35moe", QWEN36, "q4_k_xl"),
     "qwen3.6-27b-q4_k_m": ModelShape("qwen35", QWEN36_DENSE, "q4_k_m"),
+    "gpt-oss-20b-mxfp4": ModelShape("gptoss", GPT_OSS_20B, "mxfp4", instead=GPT_OSS),
+    "gpt-oss-20b-1-layer-mxfp4": ModelShape("gptoss", replace(GPT_OSS_20B, layers=1), "mxfp4", instead=GPT_OSS),
+    "gpt-oss-120b-mxfp4": ModelShape("gptoss", GPT_OSS_120B, "mxfp4", instead=GPT_OSS),
     "gemma4-3b-q4_k_m": ModelShape("gemma4", GEMMA4, "q4_k_m", True, WINDOW),
 }
 
@@ -169,11 +182,13 @@ SHAPES = {
 @dataclass(frozen=True, slots=True)
 class BlockScales:
     """The offsets of a block's float16 scales, each with its factor. Minima offset the quants, so the mean is near
-    zero. `spread` is the standard deviation of values from random bytes with factors of 1.
+    zero. `spread` is the standard deviation of values from random bytes with factors of 1. `exponent`: the scale is
+    2 to the first byte less as much; 0 for float16 scales.
     """
 
     places: Mapping[int, float]
     spread: float
+    exponent: int = 0
 
 
 SCALES = {
@@ -183,6 +198,7 @@ SCALES = {
     "q4_k": BlockScales({0: 1.0, 2: 7.5}, 258.0),
     "q5_k": BlockScales({0: 1.0, 2: 15.5}, 527.0),
     "q6_k": BlockScales({208: 1.0}, 1363.0),
+    "mxfp4": BlockScales({}, 5.852, exponent=128),
 }
 
 
@@ -232,6 +248,10 @@ def make_random_blocks(rng: np.random.Generator, rows: int, columns: int, dtype:
     elements, size_bytes = find_block(dtype)
     blocks = np.frombuffer(rng.bytes(rows * columns // elements * size_bytes), np.uint8).reshape(-1, size_bytes)
     blocks = blocks.copy()
+    if exponent := SCALES[dtype].exponent:  # two neighbouring powers of two, which together have the deviation
+        ratio = spread / SCALES[dtype].spread
+        power = math.floor(math.log2(ratio))
+        blocks[:, 0] = exponent + power + (rng.random(len(blocks)) < ((ratio / 2.0**power) ** 2 - 1) / 3)
     for location, factor in SCALES[dtype].places.items():
         scale = np.float16(factor * spread / SCALES[dtype].spread)
         blocks[:, location : location + 2] = np.frombuffer(scale.tobytes(), np.uint8)

@@ -34,7 +34,7 @@ from zinc_rt.perf.synthetic import (
 SMALL = Sizes(256, 4, 512, 4, 2, 64, 512, 8, 2, 64)
 SMALL_ONES = {
     f"{architecture}-{mix}": ModelShape(architecture, replace(SMALL, layers=6), mix, architecture == "gemma4")
-    for architecture in ("qwen3", "qwen35moe", "gemma4")
+    for architecture in ("qwen3", "qwen35moe", "gemma4", "gptoss")
     for mix in MIXES
 }
 
