@@ -182,8 +182,8 @@ SHAPES = {
 @dataclass(frozen=True, slots=True)
 class BlockScales:
     """The offsets of a block's float16 scales, each with its factor. Minima offset the quants, so the mean is near
-    zero. `spread` is the standard deviation of values from random bytes with factors of 1. `exponent`: the scale is
-    2 to the first byte less as much; 0 for float16 scales.
+    zero. `spread` is the standard deviation of values from random bytes with factors of 1. `exponent`: the scale
+    is 2 to the first byte less as much; 0 for float16 scales.
     """
 
     places: Mapping[int, float]
