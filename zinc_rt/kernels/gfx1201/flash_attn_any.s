@@ -5,7 +5,7 @@
 //
 // Keys and values are of kv.inc's types. A key is a row of kv_k and behind it, where `pe` is not 0, one of kv_pe, of one kv head.
 //
-// buffers: q; kv_k; kv_pe or 0; kv_v; position i32[T]; slot i32[T]; page table i32[slots][pages]; out
+// buffers: q; kv_k; kv_pe or 0; kv_v; position i32[T]; slot i32[T]; page table i32[slots][pages]; out; sinks f32[heads] or 0
 // constants: query heads of a kv head; kv heads; elements of a key in kv_k; pe; value_dim; scale f32; window or 0; log2 of
 //            a page's tokens; pages of a slot; bound of the scores or 0. Grid: query heads of a kv head, tokens, kv heads
 .include "zrt.inc"
@@ -99,10 +99,11 @@
 .endm
 
 .macro zrt_of_kv suffix
-zrt_kernel name=flash_attn_any\suffix, buffers=8, constants=10, threads=256, vgprs=64+10*(KV/2), sgprs=88, lds=1088
+zrt_kernel name=flash_attn_any\suffix, buffers=9, constants=10, threads=256, vgprs=64+10*(KV/2), sgprs=88, lds=1088
     s_load_b512 s[4:19], s[0:1], 0x0                // q, kv_k, kv_pe, kv_v, position, slot, page table, out
-    s_load_b256 s[20:27], s[0:1], 0x40              // group, kv heads, kv_k's elements, pe, value_dim, scale, window, log2
-    s_load_b64 s[28:29], s[0:1], 0x60               // pages, bound of the scores
+    s_load_b64 s[68:69], s[0:1], 0x40               // sinks
+    s_load_b256 s[20:27], s[0:1], 0x48              // group, kv heads, kv_k's elements, pe, value_dim, scale, window, log2
+    s_load_b64 s[28:29], s[0:1], 0x68               // pages, bound of the scores
     s_and_b32 s2, ttmp7, 0xffff                     // the token
     s_lshr_b32 s3, ttmp7, 16                        // the kv head
     s_lshl_b32 s50, s2, 2
@@ -137,6 +138,20 @@ zrt_kernel name=flash_attn_any\suffix, buffers=8, constants=10, threads=256, vgp
     s_mul_i32 s52, s50, s24
     s_lshl_b64 s[52:53], s[52:53], 2
     s_add_nc_u64 s[18:19], s[18:19], s[52:53]
+    s_cmp_eq_u64 s[68:69], 0
+    s_cbranch_scc1 .Lno_sink
+    s_mul_i32 s71, s3, s20
+    s_add_co_u32 s71, s71, ttmp9
+    s_lshl_b32 s71, s71, 2
+    s_load_b32 s71, s[68:69], s71 offset:0x0
+    s_wait_kmcnt 0x0
+    s_mov_b32 s68, s71                              // m before the first chunk
+    s_mov_b32 s69, 0
+    s_branch .Lsunk
+.Lno_sink:
+    s_mov_b32 s68, 0                                // with l = 1, o = 0 a query that sees no key gives 0
+    s_mov_b32 s69, 1
+.Lsunk:
     s_bfe_u32 s34, ttmp8, 0x50019                   // wave g
     s_lshl_b32 s84, s34, 2                          // where its m lies
     s_lshl_b32 s86, s34, 7
@@ -164,10 +179,10 @@ zrt_kernel name=flash_attn_any\suffix, buffers=8, constants=10, threads=256, vgp
     .endr
 
 .Ldims:
-    v_mov_b32 v[RUN], 0                             // m; with l = 1, o = 0 a query that sees no key gives 0
+    v_mov_b32 v[RUN], s68                           // m
     v_mov_b32 v[RUN + 1], 1.0                       // l
     v_mov_b32 v[RUN + 2], 0
-    s_mov_b32 s35, 1                                // no chunk yet
+    s_mov_b32 s35, s69                              // no chunk yet
     s_and_b32 s33, s31, 0xffffff00                  // the chunk's first key
     s_cmp_gt_i32 s31, s30
     s_cbranch_scc1 .Ldivide

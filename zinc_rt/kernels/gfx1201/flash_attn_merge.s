@@ -15,12 +15,14 @@ zrt_kernel name=flash_attn_merge, buffers=3, constants=4, threads=32, vgprs=MERG
     s_lshl_b32 s20, s2, 2
     s_mov_b64 s[10:11], 0                           // no gate
     s_mov_b32 s90, 0
+    s_mov_b32 s91, 0xff800000                       // no sink
     v_and_b32 v0, 31, v0
     s_wait_kmcnt 0x0
     s_load_b32 s21, s[6:7], s20 offset:0x0          // position: the last visible key
     s_mul_i32 s84, s2, s12
     s_add_co_u32 s84, s84, ttmp9                    // token * heads + head
     merge_place
+    s_mov_b32 s44, 0
     s_wait_kmcnt 0x0
     merge_dims
     s_endpgm

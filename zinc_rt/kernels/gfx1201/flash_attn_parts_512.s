@@ -8,7 +8,7 @@
 .include "flash_attn.inc"
 
 .macro zrt_of_kv suffix
-zrt_kernel name=flash_attn_parts_512\suffix, buffers=10, constants=12, threads=256, vgprs=FLASH_VGPRS+5*(KV/2), sgprs=FLASH_SGPRS, lds=LDS_BYTES
+zrt_kernel name=flash_attn_parts_512\suffix, buffers=11, constants=12, threads=256, vgprs=FLASH_VGPRS+5*(KV/2), sgprs=FLASH_SGPRS, lds=LDS_BYTES
     flash_attn
 zrt_end
 .endm

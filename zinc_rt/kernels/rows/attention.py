@@ -253,24 +253,25 @@ def _attention(
     grid = group, tokens, kv_heads
     width = choose_flash_width(tuning, tuning.flash_widths, head_dim, value_dim, page_tokens=page_tokens)
     dtype = graph.buffers[kv_k.name].dtype
+    sinks = Ref(node.inputs[-1]) if node.inputs[-1] else None
+    inputs = q, kv_k, kv_v, position, slot, page_table
     if width is None:
         yield Launch(
             name_kernel("flash_attn_any", dtype),
-            (q, kv_k, None, kv_v, position, slot, page_table, out),
+            (q, kv_k, None, kv_v, position, slot, page_table, out, sinks),
             (group, kv_heads, head_dim, 0, value_dim, *constants, *tail),
             grid,
         )
         return
-    inputs = q, kv_k, kv_v, position, slot, page_table
     shape = (group, kv_heads, head_dim, value_dim, *constants, *tail)
     split = _split(tuning, node, graph, capacity)
     if split is None:
-        yield Launch(name_kernel(f"flash_attn_{width}", dtype), (*inputs, out), shape, grid)
+        yield Launch(name_kernel(f"flash_attn_{width}", dtype), (*inputs, out, sinks), shape, grid)
         return
     rows = heads * capacity["tokens"]
     yield Launch(
         name_kernel(f"flash_attn_parts_{width}", dtype),
-        (*inputs, split.parts(rows, value_dim), out, gate, split.arrivals(rows)),
+        (*inputs, split.parts(rows, value_dim), out, gate, split.arrivals(rows), sinks),
         (*shape, *split.list_constants, int(node.attrs.get("gate_skip", 0))),
         (group, tokens, kv_heads * split.workgroups),
     )
@@ -299,8 +300,6 @@ def check_write(node: Node, graph: OpGraph) -> str | None:
 
 
 def check_flash(tuning: Tuning, node: Node, graph: OpGraph) -> str | None:
-    if node.inputs[-1] != ABSENT:
-        return "attention sinks have no kernel"
     head_dim, value_dim = int(node.attrs["head_dim"]), int(node.attrs["value_dim"])
     if "flash_attn_any" not in tuning.own_kernels and max(head_dim, value_dim) > tuning.flash_widths[-1]:
         return f"head_dim {head_dim}, value_dim {value_dim}: expected 1 to {tuning.flash_widths[-1]}"

@@ -84,7 +84,7 @@ def flash_attn(kernels: ProjectionKernels, node: Node, graph: OpGraph, capacity:
         grid: Grid = (heads, "tokens", 1)
         yield Launch(
             name_kernel("flash_attn_any", dtype),
-            (q, kv_latent, kv_pe, kv_latent, *where, attended),
+            (q, kv_latent, kv_pe, kv_latent, *where, attended, None),
             constants,
             grid,
         )

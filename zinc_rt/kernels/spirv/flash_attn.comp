@@ -4,9 +4,9 @@
 #include "kernel.glsl"
 
 // FLASH_ATTN, FLASH_ATTN_BATCHED for head_dim and value_dim up to WIDEST. group: query heads of a kv head; window: 0
-// is none; cap: bound of the scores, 0 is none. Grid: query heads of a kv head, tokens, kv heads.
+// is none; cap: bound of the scores, 0 is none; sinks f32 [heads] or 0. Grid: query heads of a kv head, tokens, kv heads.
 KERNARG(
-    F32 q; F32 kv_k; F32 kv_v; U32 position; U32 slot; U32 table; F32RW y;
+    F32 q; F32 kv_k; F32 kv_v; U32 position; U32 slot; U32 table; F32RW y; F32 sinks;
     uint group; uint kv_heads; uint head_dim; uint value_dim; float scale; uint window; uint page_shift; uint pages; float cap;
 )
 
@@ -37,5 +37,7 @@ void main() {
     int last = int(args.position.v[token]);
     int first = args.window == 0u ? 0 : max(0, last - int(args.window) + 1);
     F32RW y = row_of(F32RW, args.y, head, args.value_dim);
-    attend(args.slot.v[token], first, last, args.head_dim, args.value_dim, args.scale, args.cap, y);
+    bool has_sink = present(args.sinks);
+    float sink = has_sink ? args.sinks.v[gl_WorkGroupID.z * args.group + gl_WorkGroupID.x] : 0.0;
+    attend(args.slot.v[token], first, last, args.head_dim, args.value_dim, args.scale, args.cap, has_sink, sink, y);
 }

@@ -36,5 +36,5 @@ void main() {
     in_fours = ((args.latent | args.rope) & 3u) == 0u;
     query = row_of(uint64_t, args.q, head, width);
     F32RW y = row_of(F32RW, args.y, head, args.latent);
-    attend(args.slot.v[token], 0, int(args.position.v[token]), width, args.latent, args.scale, 0.0, y);
+    attend(args.slot.v[token], 0, int(args.position.v[token]), width, args.latent, args.scale, 0.0, false, 0.0, y);
 }

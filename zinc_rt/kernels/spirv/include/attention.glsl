@@ -134,10 +134,16 @@ void sum_values(uint first, uint width, int low, int high) {
     }
 }
 
-// y = attention of the query over the keys at positions [first, last] of a slot; widths of a key and of a value.
-void attend(uint slot, int first, int last, uint key_width, uint value_width, float scale, float cap, F32RW y) {
-    float m = 0.0, l = 0.0;
-    bool begun = false;
+// y = attention of the query over the keys at positions [first, last] of a slot; widths of a key and of a value. With
+// a sink, a chunk before all others has m = sink, l = 1 and o = 0.
+void attend(
+    uint slot, int first, int last, uint key_width, uint value_width, float scale, float cap, bool has_sink, float sink,
+    F32RW y) {
+    float m = sink, l = 1.0;
+    bool begun = has_sink;
+    if (begun) {
+        for (uint dim = lane; dim < value_width; dim += DIMS) attended[dim] = 0.0;
+    }
     for (int chunk = first & ~int(CHUNK - 1u); chunk <= last; chunk += int(CHUNK)) {
         int low = max(first - chunk, 0), high = min(last - chunk, int(CHUNK) - 1);
         float largest = f32(0xff800000u);  // -infinity, which changes no maximum
