@@ -230,6 +230,21 @@ def _join_q4_0(planes: tuple[np.ndarray, ...], k: int) -> np.ndarray:
     )
 
 
+_POWERS = np.maximum(np.arange(256) - 1, 0).astype(np.uint16) << np.uint16(7)  # 2^(e - 128) as bf16 of byte e
+_POWERS[:2] = 0x20, 0x40  # denormals
+
+
+def _split_mxfp4(block: np.ndarray) -> tuple[np.ndarray, ...]:
+    quants = np.concatenate([block[..., 1:] & 15, block[..., 1:] >> 4], axis=2).reshape(len(block), -1)
+    return _pack_nibbles(quants), _pack_scales(_POWERS[block[..., 0]]).reshape(len(block), -1)
+
+
+def _join_mxfp4(planes: tuple[np.ndarray, ...], k: int) -> np.ndarray:
+    quants = _unpack_nibbles(planes[0], k).reshape(-1, k // 32, 32)
+    exponents = np.searchsorted(_POWERS, _unpack_scales(planes[1], k)).astype(np.uint8)
+    return np.concatenate([exponents[..., None], quants[..., :16] | quants[..., 16:] << 4], axis=2)
+
+
 def _split_k_scales(block: np.ndarray) -> np.ndarray:
     """Return plane 1 of q4_k and q5_k, from the block's first 16 bytes."""
     rows = len(block)
@@ -335,6 +350,7 @@ FORMATS: dict[str, PackedType] = {
     "q4_k": PackedType((_NIBBLES, (80, None)), _split_q4_k, _join_q4_k),
     "q5_k": PackedType((_NIBBLES, (80, None), (128, None)), _split_q5_k, _join_q5_k),
     "q6_k": PackedType((_NIBBLES, (72, None), (256, None)), _split_q6_k, _join_q6_k),
+    "mxfp4": PackedType((_NIBBLES, (64, None)), _split_mxfp4, _join_mxfp4),
 }
 WEIGHT_TYPES = (*PLAIN_DTYPES, *FORMATS)  # formats with kernels of a family
 Q8_BLOCKS = {

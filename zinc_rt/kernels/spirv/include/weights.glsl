@@ -18,6 +18,8 @@
 #include "weights_q8_0.glsl"
 #elif defined(WEIGHT_Q4_0)
 #include "weights_q4_0.glsl"
+#elif defined(WEIGHT_MXFP4)
+#include "weights_mxfp4.glsl"
 #elif defined(WEIGHT_Q4_K) || defined(WEIGHT_Q5_K)
 #include "weights_q4_k.glsl"
 #elif defined(WEIGHT_Q6_K)
