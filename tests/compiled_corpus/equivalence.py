@@ -18,6 +18,7 @@ from zinc_rt.isa.control_flow import find_control_flow, order_blocks
 from zinc_rt.isa.effects import effects
 from zinc_rt.isa.encodings.cache_policy import find_scope
 from zinc_rt.isa.instruction import Instruction
+from zinc_rt.isa.lint.alu_hazards import check_alu_hazards
 from zinc_rt.isa.lint.counters import INVALIDATIONS, KM, MOST, STORE, list_issued_counts
 from zinc_rt.isa.lint.finding import LintFinding, LintSubject
 from zinc_rt.isa.lint.origins import AddressOrigins
@@ -70,14 +71,14 @@ def parse_program(binary: Binary, changed: dict[int, bytes]) -> LintSubject:
 
 def reads_too_early(subject: LintSubject) -> list[LintFinding]:
     hazards = check_sgpr_reads(subject) if subject.target.rules.has_sgpr_read_hazard else ()
-    return [*check_waits(subject), *hazards]
+    return [*check_waits(subject), *hazards, *check_alu_hazards(subject)]
 
 
 def is_wait_redundant(subject: LintSubject, original: Instruction, index: int, one_wave: bool) -> str:
     left = dict(list_waited_counts(subject.at[index])) if index in subject.at else {}
     gone = {counter: count for counter, count in list_waited_counts(original) if left.get(counter, MOST) > count}
     if not gone:
-        return "no scalar register is written, and read early, behind a vector instruction's read"
+        return "no result of an ALU is read early"
     state = _pending_before(subject, index)
     waiting = {
         counter: [pc for pc, behind in state[counter].items() if behind >= count or counter == KM]

@@ -11,6 +11,7 @@ from kernel_run import Binary
 from zinc_rt.cli.kernel_input import KernelInput
 from zinc_rt.isa.control_flow import find_control_flow
 from zinc_rt.isa.instruction import Instruction
+from zinc_rt.isa.lint.alu_hazards import VA_VDST
 from zinc_rt.isa.lint.sgpr_reads import SA_SDST, VA_SDST, VA_VCC
 from zinc_rt.isa.operand import Kind
 
@@ -56,8 +57,9 @@ def without_instruction(instruction: Instruction) -> Iterator[tuple[str, list[in
     nothing = [S_NOP] * (instruction.size_bytes // 4)
     if name in ("s_wait_loadcnt_dscnt", "s_wait_storecnt_dscnt"):
         yield from (("wait", [word | field]) for field in (63 << 8, 63) if word & field != field)
-    elif name == "s_wait_alu":
-        yield from (("wait", [word | field]) for field in (SA_SDST, VA_VCC, VA_SDST) if word & field != field)
+    elif name in ("s_wait_alu", "s_waitcnt_depctr"):
+        fields = (SA_SDST, VA_VCC, VA_SDST, VA_VDST)
+        yield from (("wait", [word | field]) for field in fields if word & field != field)
     elif name == "s_waitcnt":
         yield from (("wait", [word | field]) for field in LEGACY_FIELDS if word & field != field)
     elif name.startswith("s_wait_") or name == "s_waitcnt_vscnt":

@@ -11,7 +11,7 @@ ones; other registers have the same bits.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
 
@@ -92,6 +92,14 @@ def unite(sets: Iterable[int]) -> int:
     for one in sets:
         whole |= one
     return whole
+
+
+def iterate_registers(registers: int) -> Iterator[int]:
+    """Iterate over the numbers of the registers of a set."""
+    while registers:
+        low = registers & -registers
+        yield low.bit_length() - 1
+        registers ^= low
 
 
 def register_name(register: int) -> str:

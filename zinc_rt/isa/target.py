@@ -84,7 +84,7 @@ class Target:
     @property
     def rules(self) -> WaveRules:
         """The rules of the chip's waves that differ between generations."""
-        return RULES[self.generation]
+        return RULES[self.isa]
 
     def with_wave(self, wave: int) -> Target:
         """Return the same chip with waves of 32 or 64 lanes. Raise UsageError for another number."""

@@ -7,7 +7,7 @@ RDNA3.5 and RDNA4 (April 2025) ISA guides by section, and LLVM's AMDGPU back end
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 # The counters are named as on gfx12, whose counters are split; gfx11 sums several of them in one (RDNA3 5.6).
 _GFX12_WAITS: Mapping[str, str] = {
@@ -38,6 +38,7 @@ class WaveRules:
     `has_shader_cycles_high`: hwreg 30 is the upper half of the cycle counter, which has 20 bits otherwise.
     `loads_write_in_order`: vector memory loads write one register in order (LLVM, FeatureVmemWriteVgprInOrder).
     `has_sgpr_read_hazard`: RDNA4 5.7; LLVM applies VALUReadSGPRHazard to gfx12 only.
+    `has_trans_use_hazard`, `has_mask_hazards`: the hazards of lint/alu_hazards.py (LLVM, GCNHazardRecognizer.cpp).
     `has_split_barrier`: s_barrier_signal and s_barrier_wait; otherwise s_barrier.
     `has_replicated_matrices`: a WMMA needs A and B once in every 16 lanes; D has rows interleaved (RDNA3 7.9).
     `waits`: how to wait for a counter, by its name on gfx12.
@@ -51,6 +52,8 @@ class WaveRules:
     has_shader_cycles_high: bool
     loads_write_in_order: bool
     has_sgpr_read_hazard: bool
+    has_trans_use_hazard: bool
+    has_mask_hazards: bool
     has_split_barrier: bool
     has_replicated_matrices: bool
     waits: Mapping[str, str] = field(hash=False)
@@ -60,21 +63,26 @@ class WaveRules:
         return self.waits[counter].format(count)
 
 
+_GFX11 = WaveRules(
+    ids_in_ttmp=False,
+    has_ieee_mode=True,
+    scratch_size_bits=15,
+    has_dynamic_vgprs=False,
+    has_scopes=False,
+    has_shader_cycles_high=False,
+    loads_write_in_order=True,
+    has_sgpr_read_hazard=False,
+    has_trans_use_hazard=True,
+    has_mask_hazards=True,
+    has_split_barrier=False,
+    has_replicated_matrices=True,
+    waits=_GFX11_WAITS,
+)
+
 RULES = {
-    11: WaveRules(
-        ids_in_ttmp=False,
-        has_ieee_mode=True,
-        scratch_size_bits=15,
-        has_dynamic_vgprs=False,
-        has_scopes=False,
-        has_shader_cycles_high=False,
-        loads_write_in_order=True,
-        has_sgpr_read_hazard=False,
-        has_split_barrier=False,
-        has_replicated_matrices=True,
-        waits=_GFX11_WAITS,
-    ),
-    12: WaveRules(
+    11.0: _GFX11,
+    11.5: replace(_GFX11, has_trans_use_hazard=False),
+    12.0: WaveRules(
         ids_in_ttmp=True,
         has_ieee_mode=False,
         scratch_size_bits=18,
@@ -83,9 +91,11 @@ RULES = {
         has_shader_cycles_high=True,
         loads_write_in_order=False,
         has_sgpr_read_hazard=True,
+        has_trans_use_hazard=False,
+        has_mask_hazards=False,
         has_split_barrier=True,
         has_replicated_matrices=False,
         waits=_GFX12_WAITS,
     ),
 }
-"""By Target.generation."""
+"""By Target.isa."""

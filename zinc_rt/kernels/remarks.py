@@ -11,7 +11,7 @@ ALWAYS = frozenset({"lds-same-store"})  # whichever compiler, or none
 UNMARKED = "unmarked"  # the compiler of a code object whose comments name none
 
 _CLANG = re.compile(r"clang version (\d+)\.")
-_HAZARD_KNOWN_FROM = 20  # LLVM's release whose GCNHazardRecognizer has fixVALUReadSGPRHazard
+_KNOWN_FROM = {"sgpr-read": 20, "mask-write-valu": 20}  # LLVM's release whose GCNHazardRecognizer has the hazard
 
 
 class _HasRule(Protocol):
@@ -35,9 +35,9 @@ def is_remark(rule: str, compiler: str) -> bool:
     """Return whether a finding of `rule` is only a remark in code of this compiler, as named by a container or a
     code object's comments ("": this project's assembler; UNMARKED: a code object without comments, from a compiler
     that may not know the hazard)."""
-    if rule in ALWAYS or (rule == "sgpr-read" and compiler == UNMARKED):
+    if rule in ALWAYS or (rule in _KNOWN_FROM and compiler == UNMARKED):
         return True
     clang = _CLANG.search(compiler)
-    if clang is not None and rule == "sgpr-read":
-        return int(clang[1]) < _HAZARD_KNOWN_FROM
+    if clang is not None and rule in _KNOWN_FROM:
+        return int(clang[1]) < _KNOWN_FROM[rule]
     return any(compiler.startswith(prefix) and rule in rules for prefix, rules in REMARKS.items())

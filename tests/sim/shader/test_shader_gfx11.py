@@ -405,6 +405,72 @@ def test_sgpr_read_hazard_is_of_gfx12_only() -> None:
     assert [item.rule for item in lint_program("gfx1201", source)] == ["sgpr-read"]
 
 
+OTHER = "v_mov_b32 v4, v0\n"
+EXEC_WRITE = "v_mov_b32 v1, v0\n s_mov_b64 exec, s[4:5]\n v_mov_b32 v2, v0\n"
+MASK = "v_cndmask_b32 v1, v2, v3, s[4:5]\n"
+# rule, wave, program with WAIT, the wait that resolves the hazard
+HAZARDS = {
+    "transcendental": ("trans-use", 32, "v_rcp_f32 v1, v0\n WAIT\n v_add_f32 v2, v1, v0", "va_vdst(0)"),
+    "transcendental, 5 between": (
+        "trans-use", 64, "v_rcp_f32 v1, v0\n" + 5 * OTHER + "WAIT\n v_add_f32 v2, v1, v0",
+        "va_vdst(0)",
+    ),
+    "write to EXEC": ("partial-forwarding", 64, EXEC_WRITE + "WAIT\n v_add_f32 v3, v1, v2", "va_vdst(0)"),
+    "write to EXEC, 4 after": (
+        "partial-forwarding", 64, EXEC_WRITE + 4 * OTHER + "WAIT\n v_add_f32 v3, v1, v2", "va_vdst(0)",
+    ),
+    "mask of the SALU": ("mask-write", 64, MASK + "s_mov_b64 s[4:5], 0\n WAIT\n " + MASK, "sa_sdst(0)"),
+    "mask of the SALU, read by it": (
+        "mask-write", 64, MASK + "s_mov_b64 s[4:5], 0\n WAIT\n s_mov_b32 s6, s4", "sa_sdst(0)",
+    ),
+    "mask of the VALU": (
+        "mask-write-valu", 64, MASK + "v_cmp_eq_u32 s[4:5], v1, v2\n WAIT\n " + MASK, "va_sdst(0)",
+    ),
+    "mask in VCC": (
+        "mask-write-valu", 64,
+        "v_cndmask_b32 v1, v2, v3, vcc\n v_cmp_eq_u32 vcc, v1, v2\n WAIT\n v_cndmask_b32 v1, v2, v3, vcc",
+        "va_vcc(0)",
+    ),
+}  # fmt: skip
+# Programs with one difference from those above, which have no hazard.
+RESOLVED = {
+    "6 between": (64, "v_rcp_f32 v1, v0\n" + 6 * OTHER + "v_add_f32 v2, v1, v0"),
+    "2 transcendental ones between": (
+        32, "v_rcp_f32 v1, v0\n v_exp_f32 v3, v0\n v_exp_f32 v4, v0\n v_add_f32 v2, v1, v0",
+    ),
+    "memory between": (32, "v_rcp_f32 v1, v0\n global_store_b32 v0, v0, s[0:1]\n v_add_f32 v2, v1, v0"),
+    "write to EXEC in wave32": (32, EXEC_WRITE.replace("exec, s[4:5]", "exec, 1") + "v_add_f32 v3, v1, v2"),
+    "5 after the write to EXEC": (64, EXEC_WRITE + 5 * OTHER + "v_add_f32 v3, v1, v2"),
+    "3 around the write to EXEC": (
+        64, EXEC_WRITE.replace("\n", "\n" + 3 * OTHER, 1) + "v_add_f32 v3, v1, v2",
+    ),
+    "both after the write to EXEC": (64, EXEC_WRITE + "v_mov_b32 v1, v0\n v_add_f32 v3, v1, v2"),
+    "other scalar between": (64, MASK + "v_mov_b32 v4, s6\n s_mov_b64 s[4:5], 0\n" + MASK),
+    "other register written": (64, MASK + "s_mov_b64 s[6:7], 0\n v_mov_b32 v4, s6\n" + MASK),
+    "mask of the VALU, read by the SALU": (64, MASK + "v_cmp_eq_u32 s[4:5], v1, v2\n s_mov_b32 s6, s4"),
+}  # fmt: skip
+
+
+@needs_assembler
+@pytest.mark.parametrize("name", HAZARDS)
+def test_missing_wait_for_an_alu_is_named(name: str) -> None:
+    rule, wave, source, wait = HAZARDS[name]
+    for chip in CHIPS:
+        findings = lint_program(chip, source.replace("WAIT", "") + "\n s_endpgm", wave)
+        has_hazard = rule != "trans-use" or chip == "gfx1100"
+        assert [item.rule for item in findings] == [rule] * has_hazard
+        assert all(f"s_waitcnt_depctr depctr_{wait}" in item.message for item in findings)
+        resolved = source.replace("WAIT", f"s_waitcnt_depctr depctr_{wait}")
+        assert lint_program(chip, resolved + "\n s_endpgm", wave) == []
+
+
+@needs_assembler
+@pytest.mark.parametrize("name", RESOLVED)
+def test_alu_hazards_end(name: str) -> None:
+    wave, source = RESOLVED[name]
+    assert lint_program("gfx1100", source + "\n s_endpgm", wave) == []
+
+
 GUESS = """
     s_mov_b32 exec_lo, 1
     s_load_b32 s6, s[0:1], {0}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from zinc_rt.host.sanitizer_rules import RULES as SANITIZER_RULES
 from zinc_rt.isa.control_flow import find_control_flow, order_blocks
 from zinc_rt.isa.effects import effects
+from zinc_rt.isa.lint.alu_hazards import check_alu_hazards
 from zinc_rt.isa.lint.constant_bus import check_constant_bus
 from zinc_rt.isa.lint.finding import LintFinding, LintSubject
 from zinc_rt.isa.lint.operands import Limits, check_operands
@@ -49,6 +50,7 @@ def lint(
         *check_waits(subject, kernel=kernel, memory=memory),
         *(check_shared_memory(subject, memory) if memory is not None else ()),
         *(check_sgpr_reads(subject) if target.rules.has_sgpr_read_hazard else ()),
+        *check_alu_hazards(subject),
         *check_vector_hazards(subject),
         *check_vopd(subject),
         *check_constant_bus(subject),

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from zinc_rt.isa.effects import EXEC, M0, NULL, TTMP, VCC, register_name, register_span
+from zinc_rt.isa.effects import EXEC, M0, NULL, TTMP, VCC, iterate_registers, register_name, register_span
 from zinc_rt.isa.lint.dataflow import solve_forward
 from zinc_rt.isa.lint.finding import LintFinding, LintSubject
 
@@ -108,7 +108,7 @@ def _step(subject: LintSubject, pc: int, state: SgprReadState) -> list[tuple[int
             state.read |= _to_pairs(reads)
         for kind in {kind for _, _, kind in result}:
             setattr(state, kind, {})
-    for register in _iterate_bits(writes & state.read):
+    for register in iterate_registers(writes & state.read):
         if register in (VCC, VCC + 1):
             state.salu.pop(register, None)
             state.vcc.pop(register, None)
@@ -132,10 +132,3 @@ def _to_pairs(registers: int) -> int:
     even = register_span(0, 128) // 3  # bits 0, 2, 4, …
     low = (registers | registers >> 1) & even
     return (low | low << 1) & ~register_span(TTMP, 16)
-
-
-def _iterate_bits(registers: int) -> Iterator[int]:
-    while registers:
-        low = registers & -registers
-        yield low.bit_length() - 1
-        registers ^= low
