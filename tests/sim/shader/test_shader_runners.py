@@ -86,14 +86,14 @@ def test_threads_that_compile_a_helper_at_once_share_it(tmp_path: Path, monkeypa
     cache = ObjectCache(tmp_path)
 
     def load() -> dict[str, int] | None:
-        library = HelperLibrary(cache, 32, CHECKS)
+        library = HelperLibrary(cache, 12, 32, CHECKS)
         library._link("zrt.seven", SEVEN)
         return library.addresses(["zrt.seven"])
 
     meeting = Meeting(monkeypatch, helpers, load)
     meeting.run()
     first, second = meeting.results
-    assert first == second == HelperLibrary(cache, 32, CHECKS).addresses(["zrt.seven"])
+    assert first == second == HelperLibrary(cache, 12, 32, CHECKS).addresses(["zrt.seven"])
 
 
 def test_launch_keeps_the_runner_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -161,7 +161,7 @@ class CodeBuilder(ir.IRBuilder):
 
     def helper(self, name: str, of: ir.FunctionType, build: BuildFunction) -> ir.Function:
         """Return the out-of-line function `name`; `build` writes its body on first use. The name must include
-        everything the body depends on, except the wave size and the checks.
+        everything the body depends on, except the generation, the wave size and the checks.
         """
         return self.module.helper(name, of, build)
 

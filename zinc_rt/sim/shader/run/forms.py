@@ -70,7 +70,8 @@ class FormLibrary:
 
     def __init__(self, cache: ObjectCache, variant: KernelVariant) -> None:
         self._cache, self._variant = cache, variant
-        self._helpers = helpers = HelperLibrary(cache, variant.wave, variant.checks)
+        generation = variant.target.generation
+        self._helpers = helpers = HelperLibrary(cache, generation, variant.wave, variant.checks)
         target = find_control_flow(variant.code, variant.target, variant.entry, running=True).target
         self._key = (target.isa, target.true16, variant.wave, repr(variant.checks), variant.mode)
         self._kind = _kinds.setdefault(self._key, _Kind())

@@ -21,9 +21,10 @@ _lock = threading.RLock()  # of _loaded: an entry is never replaced, because oth
 
 @dataclass(frozen=True, slots=True)
 class HelperLibrary:
-    """The helpers of kernels with a given wave size and checks."""
+    """The helpers of kernels of a generation, wave size and checks."""
 
     cache: ObjectCache
+    generation: int
     wave: int
     checks: Checks
 
@@ -63,5 +64,5 @@ class HelperLibrary:
         return result
 
     def _key(self, name: str) -> str:
-        parts = "helper", name, self.wave, self.checks, code_identity()
+        parts = "helper", name, self.generation, self.wave, self.checks, code_identity()
         return hashlib.sha256(repr(parts).encode()).hexdigest()
