@@ -119,7 +119,9 @@ class FlatMemory:
     def after_waves(self, touched: Iterable[tuple[int, int]]) -> None:
         return None
 
-    def invalidate_wave_caches(self, *, vector: bool, scalar: bool, inside: tuple[int, int] | None = None) -> None:
+    def invalidate_wave_caches(
+        self, *, vector: bool, scalar: bool, array: bool, inside: tuple[int, int] | None = None
+    ) -> None:
         return None
 
     def invalidate_gl2(self, inside: tuple[int, int] | None = None) -> None:

@@ -41,6 +41,9 @@ class WaveRules:
     `has_trans_use_hazard`, `has_mask_hazards`: the hazards of lint/alu_hazards.py (LLVM, GCNHazardRecognizer.cpp).
     `has_split_barrier`: s_barrier_signal and s_barrier_wait; otherwise s_barrier.
     `has_replicated_matrices`: a WMMA needs A and B once in every 16 lanes; D has rows interleaved (RDNA3 7.9).
+    `has_array_caches`: loads that miss go through the GL1 of a shader array, which stores and atomics of its waves
+    invalidate (RDNA white paper; RDNA3 4.1.1).
+    `invalidations`: what a wave uses for its vector cache, the scalar cache and GL1.
     `waits`: how to wait for a counter, by its name on gfx12.
     """
 
@@ -56,6 +59,8 @@ class WaveRules:
     has_mask_hazards: bool
     has_split_barrier: bool
     has_replicated_matrices: bool
+    has_array_caches: bool
+    invalidations: tuple[str, str, str]
     waits: Mapping[str, str] = field(hash=False)
 
     def format_wait(self, counter: str, count: int) -> str:
@@ -76,6 +81,8 @@ _GFX11 = WaveRules(
     has_mask_hazards=True,
     has_split_barrier=False,
     has_replicated_matrices=True,
+    has_array_caches=True,
+    invalidations=("buffer_gl0_inv", "s_dcache_inv", "buffer_gl1_inv"),
     waits=_GFX11_WAITS,
 )
 
@@ -95,6 +102,8 @@ RULES = {
         has_mask_hazards=False,
         has_split_barrier=True,
         has_replicated_matrices=False,
+        has_array_caches=False,
+        invalidations=("global_inv scope:SCOPE_DEV (or SE, within a workgroup)", "s_dcache_inv", ""),
         waits=_GFX12_WAITS,
     ),
 }

@@ -87,8 +87,10 @@ class AddressSpace(Protocol):
     def invalidate_gl2(self, inside: tuple[int, int] | None = None) -> None:
         """Invalidate GL2's lines of host memory, in (VA, bytes) or all; they are re-read at the next use."""
 
-    def invalidate_wave_caches(self, *, vector: bool, scalar: bool, inside: tuple[int, int] | None = None) -> None:
-        """Invalidate the L0 and scalar caches of the shader engine, in (VA, bytes) or all, if they are
+    def invalidate_wave_caches(
+        self, *, vector: bool, scalar: bool, array: bool, inside: tuple[int, int] | None = None
+    ) -> None:
+        """Invalidate the L0, scalar and GL1 caches of the shader engine, in (VA, bytes) or all, if they are
         simulated (--coherence caches)."""
 
     def invalidate_icache(self) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from shader_launch import ACQUIRE, ShaderStage, open_machine, open_stage, split_va
 
 from zinc_rt.isa import target_of
 from zinc_rt.isa.elf import read_elf
@@ -541,3 +542,93 @@ def test_store_that_atomic_loads_read_is_atomic() -> None:
 def test_unmarked_stores_race_with_each_other() -> None:
     source = "v_mov_b32 v1, 0\n global_store_b32 v1, v0, s[0:1]\n s_endpgm"
     assert len(find_races(assemble("gfx1100", source), threads=(64, 1, 1))) == 1
+
+
+# --- GL1: s[0:1] shared words, s[2:3] results, s4 the workgroup
+
+# Workgroup 0 loads, waits until workgroup 1 of the other shader array has stored, and loads again.
+TWO_LOADS = """
+    v_lshlrev_b32 v1, 2, v0
+    v_mov_b32 v4, 0
+    s_cmp_lg_u32 s4, 0
+    s_cbranch_scc1 .Lwriter
+    LOAD
+    .Lpoll:
+    global_load_b32 v3, v4, s[0:1] offset:512 glc
+    s_waitcnt vmcnt(0)
+    v_readfirstlane_b32 s5, v3
+    s_cmp_eq_u32 s5, 0
+    s_cbranch_scc1 .Lpoll
+    INVALIDATE
+    LOAD
+    global_store_b32 v1, v2, s[2:3]
+    s_endpgm
+    .Lwriter:
+    v_mov_b32 v2, 2
+    global_store_b32 v1, v2, s[0:1]
+    s_waitcnt_vscnt null, 0
+    global_store_b32 v4, v2, s[0:1] offset:512
+    s_endpgm
+"""
+LOADS = {
+    "vector": "global_load_b32 v2, v1, s[0:1]\n s_waitcnt vmcnt(0)",
+    "scalar": "s_load_b32 s6, s[0:1], 0x0\n s_waitcnt lgkmcnt(0)\n v_mov_b32 v2, s6",
+}
+GL1_INV, TGID_X = 1 << 9, 1 << 7
+
+
+def run_on_stage(stage: ShaderStage, source: str, groups: int, **launch: Any) -> Array:
+    """Run a program with workgroup ids on a 7900 XTX. Return its results."""
+    shared, _ = stage.buffer(name="shared")
+    out, results = stage.buffer(name="results")
+    program = stage.load(assemble("gfx1100", source))
+    stage.run(program, (*split_va(shared), *split_va(out)), groups=(groups, 1, 1), rsrc2=4 << 1 | TGID_X, **launch)
+    return results[:32]
+
+
+@needs_assembler
+@pytest.mark.parametrize(
+    ("load", "invalidate", "missing"),
+    [
+        ("vector", "buffer_gl1_inv\n buffer_gl0_inv", ""),
+        ("vector", "buffer_gl0_inv", "buffer_gl1_inv"),
+        ("vector", "buffer_gl1_inv", "buffer_gl0_inv"),
+        ("scalar", "s_gl1_inv\n s_dcache_inv", ""),
+        ("scalar", "s_dcache_inv", "buffer_gl1_inv"),
+    ],
+)
+def test_stale_line_names_the_missing_invalidation(load: str, invalidate: str, missing: str) -> None:
+    source = TWO_LOADS.replace("LOAD", LOADS[load]).replace("INVALIDATE", invalidate)
+    with open_machine(chip="rx7900xtx", coherence="caches", reorder=1) as owner, open_stage(owner) as stage:
+        results = run_on_stage(stage, source, 2, acquire=ACQUIRE | GL1_INV)
+        assert set(results) == {0 if missing else 2}
+        found = [item.sentence for item in owner.findings if item.rule == "stale-line"]
+        assert bool(found) == bool(missing)
+        assert all(f"{missing} is missing before the load" in sentence for sentence in found)
+        assert all(("GL1 of a shader array" in sentence) == (missing == "buffer_gl1_inv") for sentence in found)
+
+
+@needs_assembler
+@pytest.mark.parametrize("omitted", [0, GL1_INV])
+def test_next_dispatch_needs_gl1_inv(omitted: int) -> None:
+    copy = f"v_lshlrev_b32 v1, 2, v0\n {LOADS['vector']}\n global_store_b32 v1, v2, s[2:3]\n s_endpgm"
+    stale = 0
+    for seed in range(4):
+        with open_machine(chip="rx7900xtx", coherence="caches", reorder=seed) as owner, open_stage(owner) as stage:
+            shared, _ = stage.buffer()
+            out, results = stage.buffer()
+            program, user = stage.load(assemble("gfx1100", copy)), (*split_va(shared), *split_va(out))
+            fill = stage.load(
+                assemble(
+                    "gfx1100",
+                    "v_lshlrev_b32 v1, 2, v0\n v_mov_b32 v2, 7\nglobal_store_b32 v1, v2, s[0:1]\n s_endpgm",
+                )
+            )
+            for kernel in (program, fill, program):
+                stage.run(kernel, user, acquire=(ACQUIRE | GL1_INV) & ~omitted)
+            assert set(results[:32]) <= {0, 7}
+            found = [item.sentence for item in owner.findings if item.rule == "stale-line"]
+            assert bool(found) == (results[0] == 0)
+            assert all("GL1_INV of an ACQUIRE_MEM or RELEASE_MEM is missing" in sentence for sentence in found)
+            stale += bool(found)
+    assert bool(stale) == bool(omitted)

@@ -53,7 +53,9 @@ class VmSpan:
 class WaveCaches(Protocol):
     """Caches of wave loads, which may contain stale lines. Implemented in sim.shader.memory.line_caches."""
 
-    def invalidate(self, *, vector: bool, scalar: bool, inside: tuple[int, int] | None = None) -> None: ...
+    def invalidate(
+        self, *, vector: bool, scalar: bool, array: bool, inside: tuple[int, int] | None = None
+    ) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -448,9 +450,11 @@ class GpuVm:
             if span.bo.gl2 is not None:
                 span.bo.gl2.invalidate(start, end - start)
 
-    def invalidate_wave_caches(self, *, vector: bool, scalar: bool, inside: tuple[int, int] | None = None) -> None:
-        if self.wave_caches is not None and (vector or scalar):
-            self.wave_caches.invalidate(vector=vector, scalar=scalar, inside=inside)
+    def invalidate_wave_caches(
+        self, *, vector: bool, scalar: bool, array: bool, inside: tuple[int, int] | None = None
+    ) -> None:
+        if self.wave_caches is not None and (vector or scalar or array):
+            self.wave_caches.invalidate(vector=vector, scalar=scalar, array=array, inside=inside)
 
     def _iterate_inside(self, va: int, end: int) -> Iterator[tuple[VmSpan, int, int]]:
         """Return (span, first byte in its buffer, end byte) of the mappings in [va, end)."""

@@ -258,6 +258,7 @@ u32 hw_id1
 u32 hw_id2
 u64 vector_cache        # host address of the wave's L0, CACHE_LINE[VECTOR_CACHE.lines]; 0: no caches
 u64 scalar_cache        # of its workgroup processor's scalar cache, CACHE_LINE[SCALAR_CACHE.lines]
+u64 array_cache         # of its shader array's GL1 (gfx11), CACHE_LINE[ARRAY_CACHE.lines]
 u64 shared_base         # apertures of flat addresses
 u64 private_base
 u64 fault_va
@@ -310,6 +311,7 @@ u32 stored              # serial of the last dispatch that stored to it (level f
 CACHE_LINE = RecordLayout("""
 u64 tag                 # the line's VA, bit 0 set; 0: holds nothing
 u64 filled              # serial of the dispatch that loaded it
+u64 from_stale          # 1: the line of GL1 that it was loaded from was older than memory
 u8 data 128             # as memory was then, with the stores of the cache's own waves
 """)
 
@@ -330,6 +332,7 @@ class CacheShape:
 CACHE_PROCESSORS = 2  # workgroup processors that have caches of their own; the others share theirs by turns
 VECTOR_CACHE = CacheShape(lines=256, line_bytes=128)  # L0 of a compute unit: 32 KiB
 SCALAR_CACHE = CacheShape(lines=256, line_bytes=64)  # of a workgroup processor: 16 KiB
+ARRAY_CACHE = CacheShape(lines=2048, line_bytes=128)  # GL1 of a shader array: 256 KiB
 
 RACE = RecordLayout(
     """

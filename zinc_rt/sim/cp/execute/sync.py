@@ -101,8 +101,8 @@ def release_mem(channel: ComputeChannel, packet: View) -> None:
 
 
 def _invalidate_wave_caches(channel: ComputeChannel, caches: Cache, inside: tuple[int, int] | None = None) -> None:
-    vector, scalar = Cache.GLV_INV in caches, Cache.GLK_INV in caches
-    channel.space.invalidate_wave_caches(vector=vector, scalar=scalar, inside=inside)
+    vector, scalar, array = (cache in caches for cache in (Cache.GLV_INV, Cache.GLK_INV, Cache.GL1_INV))
+    channel.space.invalidate_wave_caches(vector=vector, scalar=scalar, array=array, inside=inside)
 
 
 def _report_discard(channel: ComputeChannel) -> None:

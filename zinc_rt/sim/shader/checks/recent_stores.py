@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
+from zinc_rt.isa.wave_rules import WaveRules
 from zinc_rt.sim.shader_engine import Accesses, Ranges, ShaderDispatch
 
 KEPT = 1024  # dispatches
@@ -18,9 +19,10 @@ class _Dispatch:
 
 
 class RecentStores:
-    """Recent stores of one address space's dispatches, in completion order."""
+    """Recent stores of one address space's dispatches, in completion order. `rules` of the waves that store."""
 
-    def __init__(self) -> None:
+    def __init__(self, rules: WaveRules) -> None:
+        self._rules = rules
         self._dispatches: deque[_Dispatch] = deque(maxlen=KEPT)
 
     def add(self, dispatch: ShaderDispatch, serial: int, accesses: Accesses) -> None:
@@ -39,11 +41,13 @@ class RecentStores:
                 return dispatch
         return None
 
-    def explain_value(self, va: int, filled: int, *, scalar: bool) -> str:
-        """Describe a stale line at a VA, loaded by the dispatch with serial `filled` and read by the newest
-        dispatch.
+    def explain_value(self, va: int, filled: int, cache_number: int, *, from_stale: bool) -> str:
+        """Describe a stale line at a VA of a cache (VECTOR or SCALAR), loaded by the dispatch with serial `filled`
+        and read by the newest dispatch. `from_stale`: it was loaded from a stale line of GL1.
         """
-        cache, operation, instruction = _SCALAR if scalar else _VECTOR
+        cache_number = ARRAY if from_stale else cache_number
+        cache, operation = _CACHES[cache_number]
+        instruction = self._rules.invalidations[cache_number]
         by = next(
             (dispatch.name for dispatch in self._dispatches if dispatch.serial == filled), "an earlier dispatch"
         )
@@ -57,13 +61,9 @@ class RecentStores:
 
 
 _NO_WAVE = "the host, the command processor or DMA"
-_VECTOR = (
-    "L0 of a compute unit",
-    "GLV_INV of an ACQUIRE_MEM or RELEASE_MEM",
-    "global_inv scope:SCOPE_DEV (or SE, within a workgroup)",
-)
-_SCALAR = (
-    "scalar cache of a workgroup processor",
-    "GLK_INV of an ACQUIRE_MEM or RELEASE_MEM",
-    "s_dcache_inv",
+VECTOR, SCALAR, ARRAY = range(3)
+_CACHES = (  # name, the operation of the command processor
+    ("L0 of a compute unit", "GLV_INV of an ACQUIRE_MEM or RELEASE_MEM"),
+    ("scalar cache of a workgroup processor", "GLK_INV of an ACQUIRE_MEM or RELEASE_MEM"),
+    ("GL1 of a shader array", "GL1_INV of an ACQUIRE_MEM or RELEASE_MEM"),
 )

@@ -12,7 +12,7 @@ from zinc_rt.isa.encodings.cache_policy import returns_previous
 from zinc_rt.sim.shader.emit.builder import CodeBuilder
 from zinc_rt.sim.shader.emit.emitter import EmitFunction, Emitter
 from zinc_rt.sim.shader.emit.values import I1
-from zinc_rt.sim.shader.layout import WaveAccess
+from zinc_rt.sim.shader.layout import VECTOR_CACHE, WaveAccess
 from zinc_rt.sim.shader.memory import access, cached_access
 from zinc_rt.sim.shader.memory.access import Addresses
 from zinc_rt.sim.shader.memory.atomic_operations import COMMON, OPERATIONS
@@ -85,7 +85,8 @@ class _Atomic(LaneAccesses):
                 b.store(of(0), old)
         b.store(b.load(old, typ=of), data, align=1)
         with b.if_then(b.unequal(self.cache, 0), likely=False):
-            b.call(cached_access.drop_helper(b), [self.cache, va])
+            b.call(cached_access.drop_helper(b, VECTOR_CACHE), [self.cache, va])
+            self.drop_in_array(va)
 
 
 def _exchange(

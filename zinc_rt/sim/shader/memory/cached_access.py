@@ -11,30 +11,33 @@ from llvmlite import ir  # type: ignore[import-untyped]
 from zinc_rt.sim.shader.emit.builder import CodeBuilder, HelperBuilder
 from zinc_rt.sim.shader.emit.emitter import Emitter
 from zinc_rt.sim.shader.emit.values import I1, I8, I64, POINTER, VOID
-from zinc_rt.sim.shader.layout import CACHE_LINE, VECTOR_CACHE, CacheShape
+from zinc_rt.sim.shader.layout import ARRAY_CACHE, CACHE_LINE, VECTOR_CACHE, CacheShape
 
-_LOADED = ir.FunctionType(I1, [I64, I64, POINTER, POINTER, I64, I1, I64])
+_LOADED = ir.FunctionType(I1, [I64, I64, I64, POINTER, POINTER, I64, I1, I64])
 _UPDATED = ir.FunctionType(VOID, [I64, I64, POINTER, I64])
 _DROPPED = ir.FunctionType(VOID, [I64, I64])
+_FILLED = ir.FunctionType(VOID, [I64, POINTER, I64, POINTER, I64])
 _EMPTIED = ir.FunctionType(VOID, [I64])
 _HELD = 1  # in a tag, next to the line's VA
 
 
 def load_helper(b: CodeBuilder, shape: CacheShape) -> ir.Function:
-    """Return a function i1(cache, VA, host, data, bytes, past, serial) that loads to `data`. A hit reads the
-    line; a miss reads memory (`host`) and fills the line. `past`: the scope exceeds the cache's, so it always
-    reads memory and drops the line. It returns true if the loaded data differ from memory.
+    """Return a function i1(cache, array, VA, host, data, bytes, past, serial) that loads to `data`. A hit reads
+    the line; a miss fills the line, from memory (`host`) or through the GL1 at `array` unless that is 0. `past`:
+    the scope exceeds the cache's, so it always reads memory and drops the lines. It returns true if the loaded
+    data differ from memory.
     """
     name = f"zrt.loaded{shape.line_bytes}"
 
     def build(function: ir.Function) -> None:
         b = HelperBuilder(function)
         helper = b.helper(f"{name}.line", _LOADED, lambda function: _loaded_line(function, shape))
-        cache, va, host, data, size, past, serial = function.args
+        caches, (va, host, data, size, past, serial) = function.args[:2], function.args[2:]
         first, rest = _parts(b, va, size, shape)
-        stale = b.local(I1, b.call(helper, [cache, va, host, data, first, past, serial]))
+        stale = b.local(I1, b.call(helper, [*caches, va, host, data, first, past, serial]))
         with b.if_then(b.unequal(rest, 0), likely=False):
-            behind = [cache, b.add(va, first), b.offset(host, first), b.offset(data, first), rest, past, serial]
+            second = [b.add(va, first), b.offset(host, first), b.offset(data, first)]
+            behind = [*caches, *second, rest, past, serial]
             b.store(b.or_(b.load(stale, typ=I1), b.call(helper, behind)), stale)
         b.ret(b.load(stale, typ=I1))
         b.done()
@@ -44,29 +47,69 @@ def load_helper(b: CodeBuilder, shape: CacheShape) -> ir.Function:
 
 def _loaded_line(function: ir.Function, shape: CacheShape) -> None:
     b = HelperBuilder(function)
-    cache, va, host, data, size, past, serial = function.args
+    cache, array, va, host, data, size, past, serial = function.args
     record, tag, held = _line(b, cache, va, shape)
     with b.if_then(past):
         with b.if_then(held):
             b.put(record, CACHE_LINE, "tag", 0)
+        with b.if_then(b.unequal(array, 0)):
+            b.call(drop_helper(b, ARRAY_CACHE), [array, va])
         _copy(b, data, host, size)
         b.ret(I1(0))
     inside = b.and_(va, shape.line_bytes - 1)
     kept = b.at(record, CACHE_LINE, "data")
     with b.if_then(b.not_(held)):
-        _copy(b, kept, b.offset(host, b.sub(0, inside)), I64(shape.line_bytes))
+        line = b.offset(host, b.sub(0, inside))
         b.put(record, CACHE_LINE, "tag", tag)
         b.put(record, CACHE_LINE, "filled", serial)
+        b.put(record, CACHE_LINE, "from_stale", 0)
+        with b.if_else(b.equal(array, 0)) as (from_memory, from_array):
+            with from_memory:
+                _copy(b, kept, line, I64(shape.line_bytes))
+            with from_array:
+                b.call(_fill_helper(b, shape), [array, record, b.sub(va, inside), line, serial])
     _copy(b, data, b.offset(kept, inside), size)
+    b.ret(_differ(b, data, host, size))
+    b.done()
+
+
+def _fill_helper(b: CodeBuilder, shape: CacheShape) -> ir.Function:
+    """Return a function void(array, record, VA, host, serial) that fills the line of a cache from GL1, which a
+    miss fills from memory.
+    """
+
+    def build(function: ir.Function) -> None:
+        b = HelperBuilder(function)
+        array, record, va, host, serial = function.args
+        source, tag, held = _line(b, array, va, ARRAY_CACHE)
+        inside = b.and_(va, ARRAY_CACHE.line_bytes - 1)
+        with b.if_then(b.not_(held)):
+            _copy(
+                b, b.at(source, CACHE_LINE, "data"), b.offset(host, b.sub(0, inside)), I64(ARRAY_CACHE.line_bytes)
+            )
+            b.put(source, CACHE_LINE, "tag", tag)
+            b.put(source, CACHE_LINE, "filled", serial)
+        part, size = b.offset(b.at(source, CACHE_LINE, "data"), inside), I64(shape.line_bytes)
+        _copy(b, b.at(record, CACHE_LINE, "data"), part, size)
+        with b.if_then(_differ(b, part, host, size)):
+            b.put(record, CACHE_LINE, "filled", b.get(source, CACHE_LINE, "filled"))
+            b.put(record, CACHE_LINE, "from_stale", 1)
+        b.ret_void()
+        b.done()
+
+    return b.helper(f"zrt.filled{shape.line_bytes}", _FILLED, build)
+
+
+def _differ(b: CodeBuilder, one: ir.Value, other: ir.Value, size: ir.Value) -> ir.Value:
+    """Return i1: the bytes differ."""
     differs = b.local(I8, 0)
 
     def compare(index: ir.Value) -> None:
-        one, other = (b.load(b.offset(item, index), typ=I8) for item in (data, host))
-        b.store(b.or_(b.load(differs, typ=I8), b.xor(one, other)), differs)
+        first, second = (b.load(b.offset(item, index), typ=I8) for item in (one, other))
+        b.store(b.or_(b.load(differs, typ=I8), b.xor(first, second)), differs)
 
     b.repeat(size, compare)
-    b.ret(b.unequal(b.load(differs, typ=I8), 0))
-    b.done()
+    return b.unequal(b.load(differs, typ=I8), 0)
 
 
 def update_helper(b: CodeBuilder) -> ir.Function:
@@ -99,19 +142,19 @@ def _updated_line(function: ir.Function) -> None:
     b.done()
 
 
-def drop_helper(b: CodeBuilder) -> ir.Function:
-    """Return a function void(cache, VA) that drops the line of an atomic that bypassed the cache."""
+def drop_helper(b: CodeBuilder, shape: CacheShape) -> ir.Function:
+    """Return a function void(cache, VA) that drops the line of an access that bypassed the cache."""
 
     def build(function: ir.Function) -> None:
         b = HelperBuilder(function)
         cache, va = function.args
-        record, _, held = _line(b, cache, va, VECTOR_CACHE)
+        record, _, held = _line(b, cache, va, shape)
         with b.if_then(held):
             b.put(record, CACHE_LINE, "tag", 0)
         b.ret_void()
         b.done()
 
-    return b.helper("zrt.dropped", _DROPPED, build)
+    return b.helper(f"zrt.dropped{shape.lines}", _DROPPED, build)
 
 
 def invalidate(e: Emitter, name: str, shape: CacheShape) -> None:

@@ -190,11 +190,15 @@ class _Lanes(LaneAccesses):
         if self.stores:
             self._copy(data, host, self.size_bytes)
             b.call(cached_access.update_helper(b), [self.cache, va, data, size])
+            self.drop_in_array(va)
+            self.drop_in_array(b.add(va, self.size_bytes - 1))
             return
         shape = SCALAR_CACHE if self.kind is WaveAccess.SCALAR_READ else VECTOR_CACHE
         past = b.has(self.rules, SCOPED)
         serial = b.zext(b.get(self.context, CONTEXT, "serial"), I64)
-        stale = b.call(cached_access.load_helper(b, shape), [self.cache, va, host, data, size, past, serial])
+        stale = b.call(
+            cached_access.load_helper(b, shape), [self.cache, self.array, va, host, data, size, past, serial]
+        )
         with b.if_then(stale, likely=False):
             self.marks.mark(STALE, lane, va)
 

@@ -17,8 +17,8 @@ from zinc_rt.sim.shader.checks.races import RETURNS, emit_global_race
 from zinc_rt.sim.shader.emit.builder import HelperBuilder
 from zinc_rt.sim.shader.emit.emitter import Emitter
 from zinc_rt.sim.shader.emit.values import I1, I8, I32, I64, POINTER, VOID
-from zinc_rt.sim.shader.layout import CONTEXT, MEMORY_SITE, RANGE, WaveAccess
-from zinc_rt.sim.shader.memory import lookup
+from zinc_rt.sim.shader.layout import ARRAY_CACHE, CONTEXT, MEMORY_SITE, RANGE, WaveAccess
+from zinc_rt.sim.shader.memory import cached_access, lookup
 from zinc_rt.sim.shader.memory.ranges import RangeFlag
 
 LANES = ir.FunctionType(I1, [POINTER, POINTER, POINTER, I32, I64, I64, POINTER, POINTER])
@@ -47,6 +47,8 @@ class LaneAccesses:
         self.addresses = self._addresses(base, offsets)
         scalar = kind is WaveAccess.SCALAR_READ
         self.cache = self.b.get(self.context, CONTEXT, "scalar_cache" if scalar else "vector_cache")
+        has_array = e.rules.has_array_caches
+        self.array = self.b.get(self.context, CONTEXT, "array_cache") if has_array else I64(0)
         self.find, self.refill = lookup.find(self.b), lookup.refill(self.b, e.checks)
         self.marks = Marks(self.b, len(RULES), self.context, (RACE,) if e.checks.full else ())
         self._faults = Marks(self.b, 1)
@@ -75,6 +77,11 @@ class LaneAccesses:
             return I64(self.size_bytes * self.wave)
         count = self.b.intrinsic("llvm.ctpop", I64, self.exec)
         return self.b.mul(count, self.size_bytes)
+
+    def drop_in_array(self, va: ir.Value) -> None:
+        """Drop the line of GL1 that a store or an atomic changes."""
+        if self.e.rules.has_array_caches:
+            self.b.call(cached_access.drop_helper(self.b, ARRAY_CACHE), [self.array, va])
 
     def lane_va(self, lane: ir.Value) -> ir.Value:
         return self.b.load(self.b.element(self.addresses, lane, I64), typ=I64)

@@ -13,7 +13,7 @@ from zinc_rt.isa.encodings.cache_policy import DEVICE_SCOPE, find_scope
 from zinc_rt.sim.shader.checks.lds_clocks import emit_lds_acquire
 from zinc_rt.sim.shader.emit.emitter import EmitFunction, Emitter, NotSimulated
 from zinc_rt.sim.shader.emit.values import I8, I16, I32, I64, constant, vector_of
-from zinc_rt.sim.shader.layout import VECTOR_CACHE
+from zinc_rt.sim.shader.layout import ARRAY_CACHE, VECTOR_CACHE
 from zinc_rt.sim.shader.memory import access, cached_access
 from zinc_rt.sim.shader.memory.access import Addresses
 
@@ -161,9 +161,7 @@ def _acquire(e: Emitter, *, device: bool) -> None:
 
 
 def _invalidate_gl0(e: Emitter, i: Instruction) -> None:
-    """Emit buffer_gl0_inv. An acquire of agent scope is buffer_gl1_inv before it. GL1 is not simulated: it never
-    holds stale lines.
-    """
+    """Emit buffer_gl0_inv. An acquire of agent scope is buffer_gl1_inv before it."""
     _acquire(e, device=False)
     e.b.fence("acquire")
     cached_access.invalidate(e, "vector_cache", VECTOR_CACHE)
@@ -172,6 +170,7 @@ def _invalidate_gl0(e: Emitter, i: Instruction) -> None:
 def _invalidate_gl1(e: Emitter, i: Instruction) -> None:
     _acquire(e, device=True)
     e.b.fence("acquire")
+    cached_access.invalidate(e, "array_cache", ARRAY_CACHE)
 
 
 EMIT: dict[str, EmitFunction] = {

@@ -9,7 +9,7 @@ from llvmlite import ir  # type: ignore[import-untyped]
 from zinc_rt.isa import Instruction, Kind
 from zinc_rt.sim.shader.emit.emitter import EmitFunction, Emitter, nothing
 from zinc_rt.sim.shader.emit.values import I32, I64, constant
-from zinc_rt.sim.shader.layout import SCALAR_CACHE, Status
+from zinc_rt.sim.shader.layout import ARRAY_CACHE, SCALAR_CACHE, Status
 from zinc_rt.sim.shader.memory import access, cached_access, lane_access
 from zinc_rt.sim.shader.memory.loads_stores import check_modifiers
 from zinc_rt.sim.shader.memory.lookup import touch
@@ -130,6 +130,10 @@ def _invalidate(e: Emitter, i: Instruction) -> None:
     cached_access.invalidate(e, "scalar_cache", SCALAR_CACHE)
 
 
+def _invalidate_array(e: Emitter, i: Instruction) -> None:
+    cached_access.invalidate(e, "array_cache", ARRAY_CACHE)
+
+
 EMIT: dict[str, EmitFunction] = {
     **{f"s_load_{n}": partial(_load, size_bytes=size, signed=signed) for n, (size, signed) in _LOADS.items()},
     **{
@@ -137,6 +141,6 @@ EMIT: dict[str, EmitFunction] = {
         for n, (size, signed) in _LOADS.items()
     },
     "s_dcache_inv": _invalidate,
-    "s_gl1_inv": nothing,
+    "s_gl1_inv": _invalidate_array,
     **dict.fromkeys(_NOTHING, nothing),
 }

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from weakref import WeakKeyDictionary, ref
 
 from zinc_rt.isa import Target
+from zinc_rt.isa.wave_rules import WaveRules
 from zinc_rt.kmd.driver import KernelToCompile
 from zinc_rt.sim.consulted import Coverage
 from zinc_rt.sim.defects import LaneDefect
@@ -20,7 +21,7 @@ from zinc_rt.sim.facts import DEFAULT, Behaviour
 from zinc_rt.sim.interfaces import AddressSpace, CodePlace, DevicePageFault, Fault
 from zinc_rt.sim.memory.vm import GpuVm, VmSpan
 from zinc_rt.sim.shader.checks.finding_text import FindingText, WaveFinding, disassemble_at, group_id
-from zinc_rt.sim.shader.checks.recent_stores import RecentStores
+from zinc_rt.sim.shader.checks.recent_stores import SCALAR, VECTOR, RecentStores
 from zinc_rt.sim.shader.checks.static_lint import find_static_findings
 from zinc_rt.sim.shader.checks.watchpoints import StoreWatchpoint
 from zinc_rt.sim.shader.launch_setup import LaunchSetup, Refused, setup_of_dispatch, setup_of_registers
@@ -77,12 +78,12 @@ class _Memory:
     engine is notified when it is released.
     """
 
-    def __init__(self, vm: GpuVm, *, bounds: bool, races: bool, caches: int | None) -> None:
+    def __init__(self, vm: GpuVm, rules: WaveRules, *, bounds: bool, races: bool, caches: int | None) -> None:
         self.codes: dict[int, FetchedCode] = {}  # program VA: the last code there
         self.ranges = RangeCache(vm, bounds=bounds, races=races)
-        self.caches = None if caches is None else LineCaches(caches)
+        self.caches = None if caches is None else LineCaches(caches, has_arrays=rules.has_array_caches)
         vm.wave_caches = self.caches
-        self.stores = RecentStores()
+        self.stores = RecentStores(rules)
         self._mapped: tuple[VmSpan, ...] = ()
         reference = ref(vm)
 
@@ -98,7 +99,8 @@ class _Memory:
     def explain_stale(self, va: int, scalar: bool) -> str:
         """Describe a stale line: its cache, the last writer, and the missing invalidation."""
         assert self.caches is not None
-        return self.stores.explain_value(va, self.caches.filled(va, scalar=scalar), scalar=scalar)
+        filled, from_stale = self.caches.find_oldest(va, scalar=scalar)
+        return self.stores.explain_value(va, filled, SCALAR if scalar else VECTOR, from_stale=from_stale)
 
     def first_cache(self, vm: GpuVm) -> int:
         """Drop lines of unmapped memory and evict some others before a dispatch. Return the cache number of the
@@ -463,7 +465,11 @@ class GfxEngine:
         if memory is None:
             assert isinstance(space, GpuVm)
             memory = self._memories[space] = _Memory(
-                space, bounds=self.checks.fast, races=self.checks.full, caches=self._cache_seed
+                space,
+                self._target.rules,
+                bounds=self.checks.fast,
+                races=self.checks.full,
+                caches=self._cache_seed,
             )
         return memory
 

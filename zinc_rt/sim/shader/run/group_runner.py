@@ -20,6 +20,7 @@ from zinc_rt.sim.shader.emit.helpers import KernelModule
 from zinc_rt.sim.shader.emit.structured import Integer, RecordView, StructuredBuilder, define
 from zinc_rt.sim.shader.emit.values import I1, I32, I64, VOID
 from zinc_rt.sim.shader.layout import (
+    ARRAY_CACHE,
     CACHE_PROCESSORS,
     CONTEXT,
     EXEC_HI,
@@ -74,6 +75,7 @@ u32 first_cache         # with caches: is added to workgroup numbers where they 
 u32 wgp_mode            # 1: a workgroup's waves are on both compute units of its processor
 u64 vector_caches       # of CACHE_PROCESSORS workgroup processors, one a compute unit; 0: none
 u64 scalar_caches       # one a processor
+u64 array_caches        # one a processor, which is the only one of its shader array; 0: none
 ptr places              # u32[places_count]: HW_ID1 of each workgroup processor, given to workgroups by turns
 u64 wave                # the kernel: i32 wave(state, context)
 ptr template            # a state's header as every wave starts with it
@@ -292,6 +294,7 @@ def _use_caches(job: RecordView, context: RecordView, group: Integer, wave: Inte
     number = (processor << 1) + unit
     context.vector_cache = job.vector_caches + number.to(I64) * VECTOR_CACHE.size_bytes
     context.scalar_cache = job.scalar_caches + processor.to(I64) * SCALAR_CACHE.size_bytes
+    context.array_cache = job.array_caches + processor.to(I64) * ARRAY_CACHE.size_bytes
 
 
 def _end_wave(b: StructuredBuilder, context: RecordView, slot: RecordView, state: RecordView) -> None:

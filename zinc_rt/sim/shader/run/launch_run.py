@@ -330,7 +330,8 @@ class LaunchRun:
         """
         self.job["first_cache"] = first_cache
         if caches is not None:
-            self.job["vector_caches"], self.job["scalar_caches"] = caches.addresses
+            for name, address in zip(("vector", "scalar", "array"), caches.addresses, strict=True):
+                self.job[f"{name}_caches"] = address
         if user_data is not None:
             self._user_data[: len(user_data)] = user_data
         self.job["next"] = 0
