@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import zinc_rt
+from zinc_rt.isa.target import DEFAULT_ARCH
 from zinc_rt.launching.launch import LaunchStopped
 from zinc_rt.launching.source import find_toolchains
 from zinc_rt.launching.values import inout, out
@@ -25,11 +26,18 @@ TRITON = {
     "page_of_masked_lanes": ("gather_pages", "out-of-bounds"),
     "block_outside_of_window": ("window", "out-of-bounds"),
 }
+CHIPS = {"rotations.cl": "gfx1100", "store_barrier_load_gfx1151.s": "gfx1151"}  # others: gfx1201
+BLOCKS = {"rotations.cl": 1024}
 SOURCES: dict[str, tuple[str, dict[str, Any]]] = {
     "prologue.hip": ("lds-race", {"out": out(64, np.float32), "x": np.ones(128, np.float32)}),
     "next_iteration.cl": ("lds-race", {"out": out(64, np.float32), "x": np.ones(256, np.float32)}),
     "load_in_asm.hip": ("wait", {"out": out(64, np.float32), "x": np.ones(64, np.float32)}),
     "store_barrier_load.s": ("barrier-wait", {"out": out(64, np.int32), "x": inout(np.zeros(64, np.int32))}),
+    "rotations.cl": ("lds-race", {"out": out(1024, np.float32), "x": np.ones(96, np.float32)}),
+    "store_barrier_load_gfx1151.s": (
+        "barrier-wait",
+        {"out": out(64, np.int32), "x": inout(np.zeros(64, np.int32))},
+    ),
     "lds_drain.s": ("barrier-wait", {"out": out(64, np.int32), "x": np.zeros(64, np.int32)}),
 }
 
@@ -75,7 +83,9 @@ def test_bug_in_a_source_is_found_at_its_line(name: str) -> None:
     if find_spec("elftools") is None:
         pytest.skip("the package pyelftools is not installed")
     rule, args = SOURCES[name]
-    result = zinc_rt.launch(BUGS / name, grid=1, block=64, args=args, device="sim")
+    arch, block = CHIPS.get(name, DEFAULT_ARCH), BLOCKS.get(name, 64)
+    result = zinc_rt.launch(BUGS / name, grid=1, block=block, args=args, device="sim", arch=arch)
+    assert result.device["arch"] == arch
     places = {(finding.rule, finding.line.rpartition(":")[2]) for finding in result.findings}
     assert (rule, str(marked_line((BUGS / name).read_text()))) in places, result.findings
 
