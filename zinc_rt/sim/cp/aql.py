@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from zinc_rt.isa.wave_rules import RULES
 from zinc_rt.pm4.generation import Generation
 from zinc_rt.sim.cp.aql_dispatch import AqlRejected, NoScratch, find_queue_va, make_dispatch_registers
 from zinc_rt.sim.cp.clocks import WorkKind
@@ -169,7 +170,7 @@ class AqlChannel(ComputeChannel):
         if scope == aql.SCOPE_SYSTEM:
             self.space.flush_hdp()
         control = caches.ACQUIRE_GLK_INV | caches.ACQUIRE_GLV_INV
-        if self.generation is Generation.GFX11:
+        if RULES[self.generation].has_array_caches:
             control |= caches.ACQUIRE_GL1_INV
         if scope == aql.SCOPE_SYSTEM:
             control |= caches.ACQUIRE_GL2_INV

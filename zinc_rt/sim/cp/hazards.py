@@ -17,6 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import IntFlag
 
+from zinc_rt.isa.wave_rules import RULES
 from zinc_rt.pm4.generation import Generation
 from zinc_rt.sim.cp.clocks import Clock, WorkKind, WorkStream
 from zinc_rt.sim.shader_engine import Accesses, Ranges
@@ -78,7 +79,7 @@ class HazardTracker:
 
     def __init__(self, generation: Generation, report: Report) -> None:
         self._report = report
-        wave_caches = Cache.GL1_INV if generation == Generation.GFX11 else NO_CACHE
+        wave_caches = Cache.GL1_INV if RULES[generation].has_array_caches else NO_CACHE
         self._vector_caches, self._scalar_caches = Cache.GLV_INV | wave_caches, Cache.GLK_INV | wave_caches
         self._needed = tuple(self._vector_caches | self._scalar_caches)
         self._records: list[AccessRecord] = []
