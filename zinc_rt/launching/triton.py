@@ -175,8 +175,8 @@ def install(
 ) -> TritonChip:
     """Make a simulated chip Triton's active driver, and return it. An installed chip is replaced.
 
-    `chip`: gfx1201, gfx1200, gfx1100 or gfx1151. `sanitizer`, `tools`, `coherence`, `reorder`: as for `zinc_rt.launch`.
-    `timeout_seconds` of one launch. `on_finding` is called with each finding of a new place.
+    `chip`: gfx1201, gfx1200, gfx1100 or gfx1151. `sanitizer`, `tools`, `coherence`, `reorder`: as for
+    `zinc_rt.launch`. `timeout_seconds` of one launch. `on_finding` is called with each finding of a new place.
 
     Raise UsageError without triton, or for an unknown chip; UnsupportedError for another version of triton, or a
     chip whose waves are not simulated.
