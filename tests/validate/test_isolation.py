@@ -20,6 +20,7 @@ from zinc_rt.sched.planning import _plan_decodes as plan_decodes
 from zinc_rt.sched.scheduler import Scheduler
 from zinc_rt.sched.state import SchedulerState
 from zinc_rt.validate.command import main
+from zinc_rt.validate.isolation.server import MixServer
 from zinc_rt.validate.isolation.trial import MixTrial
 from zinc_rt.validate.isolation.witness import StepWitness
 
@@ -64,6 +65,21 @@ def test_mixed_requests_match_solo_runs(run: Run, slow_counts: Counts) -> None:
     assert names == ["rows", "deliveries", "invariants", "plans"]
     (mix,) = report["details"]["mixes"]
     assert mix["rows"] > 20 and mix["befell"]["hits"] and mix["befell"]["forks"]
+
+
+@pytest.mark.rest
+@pytest.mark.parametrize("drafts", [(), ("--drafts", "liar")])
+def test_late_masks_change_nothing(run: Run, drafts: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many rows are late: they are sampled by later steps."""
+    real = MixServer.__init__
+
+    def begin_impatiently(self: MixServer, *given: Any, **named: Any) -> None:
+        real(self, *given, **named)
+        self.scheduler.fills.wait = lambda pending, seconds: None
+
+    monkeypatch.setattr(MixServer, "__init__", begin_impatiently)
+    code, output, _ = run("--requests", "24", "--seed", "4", "--tiers", "t_cpu_native", *drafts)
+    assert code == 0, output
 
 
 @pytest.mark.slow

@@ -20,6 +20,27 @@ def test_request_mix_is_determined_by_its_seed() -> None:
     assert {event.kind for event in one.events} == {"park", "evict", "hold", "resume", "cancel"}
 
 
+def test_constrained_mix_draws_every_constraint() -> None:
+    plain, mix = (draw_request_mix(3, 24, vocab=500, ctx=128, constrained=which) for which in (False, True))
+    assert [request.prompt for request in mix.requests] == [request.prompt for request in plain.requests]
+    for request in mix.requests:
+        request.sampling.check()
+    drawn = [request.sampling for request in mix.requests]
+    assert any(sampling.logit_bias for sampling in drawn) and any(sampling.stop_token_ids for sampling in drawn)
+    assert any(sampling.min_tokens for sampling in drawn)
+    masks = [mask for request in mix.requests if (mask := request.make_mask(500)) is not None]
+    words = np.zeros((2, 16), np.int32)
+    masks[0].fill(words[0])
+    fork = masks[0].fork()
+    masks[0].accept(1)
+    masks[0].fill(words[1])
+    bits = np.unpackbits(words.view(np.uint8), axis=1, bitorder="little")
+    assert (bits[0] != bits[1]).any() and not bits[:, 500:].any() and 150 < bits[0].sum() < 350
+    again = np.zeros(16, np.int32)
+    fork.fill(again)
+    assert (again == words[0]).all(), "a fork has its own state"
+
+
 def read_story(*steps: list[tuple[RequestKey, int, int, int]]) -> MixTrace:
     """For each step: request, slot, first and last token."""
     story = MixTrace()

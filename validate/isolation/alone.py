@@ -12,7 +12,7 @@ from zinc_rt.ir.slot_record import SlotFlag, free_records, view_dwords
 from zinc_rt.kernels.reference.arithmetic import arithmetic
 from zinc_rt.kernels.reference.logits_adjust import logits_adjust
 from zinc_rt.kernels.reference.sample import sample
-from zinc_rt.sched.mixes.mix import MixedRequest
+from zinc_rt.sched.mixes.mix import MixedRequest, SeededMask
 from zinc_rt.sched.sampling import Sampling
 
 IN_PROMPT = -(1 << 31)  # bit 31 of a token's count
@@ -29,32 +29,50 @@ class SoloAnswer:
 
 def answer_solo(engine: Engine, request: MixedRequest, choice: int) -> SoloAnswer:
     """Compute the request without any other: its prompt in one pass, then token by token."""
-    answer = SoloAnswer(len(request.prompt))
+    answer, sampling = SoloAnswer(len(request.prompt)), request.sampling
+    mask = request.make_mask(engine.model.vocab)
     sequence = engine.open()
     try:
         logits = engine.extend(sequence, request.prompt, rows="last")[-1]
         while True:
             answer.rows.append(logits)
-            answer.tokens.append(_draw_token(request, choice, logits, answer.tokens))
-            if len(answer.tokens) >= request.sampling.max_tokens:
+            token = _draw_token(request, choice, logits, answer.tokens, mask)
+            answer.tokens.append(token)
+            if len(answer.tokens) >= sampling.max_tokens or token in sampling.stop_token_ids:
                 return answer
+            if mask is not None:
+                mask.accept(token)
             logits = engine.extend(sequence, answer.tokens[-1:])[-1]
     finally:
         engine.release(sequence)
 
 
-def _draw_token(request: MixedRequest, choice: int, logits: np.ndarray, generated: Sequence[int]) -> int:
+def _draw_token(
+    request: MixedRequest, choice: int, logits: np.ndarray, generated: Sequence[int], mask: SeededMask | None
+) -> int:
     """Sample the token with the oracle's kernels, from operands that are computed without a scheduler."""
     math, sampling = arithmetic("canonical-1"), request.sampling
     position = np.array([len(request.prompt) + len(generated)], np.int32)
-    slot = np.zeros(1, np.int32)
-    if sampling.penalised:
-        counts = np.bincount(generated, minlength=logits.size).astype(np.int32)
-        counts[list(set(request.prompt))] |= np.int32(IN_PROMPT)
-        logits = logits_adjust(
-            math, logits[None], slot, position, view_dwords(_record(sampling, len(request.prompt))), counts[None],
-            np.array([-1], np.int32), None, None, None, None,
-        )[0]  # fmt: skip
+    first = np.zeros(1, np.int32)
+    counts = np.bincount(generated, minlength=logits.size).astype(np.int32)
+    counts[list(set(request.prompt))] |= np.int32(IN_PROMPT)
+    biases = sorted(sampling.logit_bias.items())
+    words = np.zeros((1, -(-logits.size // 32)), np.int32)
+    if mask is not None:
+        mask.fill(words[0])
+    logits = logits_adjust(
+        math,
+        logits[None],
+        first,
+        position,
+        view_dwords(_record(sampling, len(request.prompt))),
+        counts[None],
+        np.array([-1], np.int32),
+        np.array([[token for token, _ in biases]], np.int32),
+        np.array([[bias for _, bias in biases]], np.float32),
+        words if mask is not None else None,
+        first,
+    )[0]
     seed = sampling.seed or 0
     halves = np.array([[seed & 0xFFFFFFFF, seed >> 32]], np.uint32).view(np.int32)
     filters = np.array([[sampling.temperature, sampling.top_k, sampling.top_p, sampling.min_p]], np.float32)
@@ -64,6 +82,12 @@ def _draw_token(request: MixedRequest, choice: int, logits: np.ndarray, generate
 def _record(sampling: Sampling, prompt: int) -> np.ndarray:
     record = free_records(1)
     record["repetition"], record["presence"] = sampling.repetition_penalty, sampling.presence_penalty
-    record["frequency"], record["flags"] = sampling.frequency_penalty, SlotFlag.PENALTIES
-    record["penalty_row"], record["prompt_len"] = 0, prompt
+    record["frequency"], record["penalty_row"] = sampling.frequency_penalty, 0
+    record["bias_row"], record["bias_count"] = 0, len(sampling.logit_bias)
+    record["prompt_len"], record["min_tokens"] = prompt, sampling.min_tokens
+    stops = sorted(sampling.stop_token_ids)
+    record["stop_count"], record["stop_ids"][0, : len(stops)] = len(stops), stops
+    record["flags"] = (SlotFlag.PENALTIES if sampling.penalised else 0) | (
+        SlotFlag.BIAS if sampling.logit_bias else 0
+    )
     return record

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from concurrent import futures
 from dataclasses import replace
 
 from zinc_rt.engine.engine import Engine, make_page_pools
@@ -38,7 +39,7 @@ class MixServer:
         pages_share: float = PAGES_SHARE,
         draft: DraftKind | None = None,
     ) -> None:
-        self._draft, self._alone = draft, alone
+        self._draft, self._alone, self._vocab = draft, alone, engine.model.vocab
         limits = engine.limits
         self.now_ns = 0
         self.model = ModelRunner(engine.runner)
@@ -68,13 +69,14 @@ class MixServer:
         ]
         drafter = None
         if self._draft is not None:
-            drafter = ScriptedDrafter(self._find_target, engine.model.vocab, self._draft)
+            drafter = ScriptedDrafter(self._find_target, self._vocab, self._draft)
         scheduler = create_scheduler(
             engine, self.model, tenants, clock_ns=lambda: self.now_ns, pages=pages, slice_tokens=SLICE_TOKENS,
             drafter=drafter, drafts=0 if drafter is None else DRAFTS,
         )  # fmt: skip
         if scheduler.speculation is not None:
             scheduler.speculation.adaptive = False
+        scheduler.fills.wait = lambda pending, seconds: futures.wait(pending)  # however long a mask takes
         return scheduler
 
     def _find_target(self, number: int, choice: int, position: int) -> int | None:
@@ -90,6 +92,7 @@ class MixServer:
         return [
             *describe_limit_changes(self.scheduler.limits),
             f"scheduler: {pages} pages in each group, so that they run short",
+            "scheduler: waits for every mask, so that a mix is the same at any load",
             "engine: variants share no activation memory, so that a stale value cannot look right",
             *([f"drafts: {self._draft}, {DRAFTS} a request in each step"] if self._draft is not None else []),
         ]
@@ -98,7 +101,10 @@ class MixServer:
         choices = request.sampling.n
         self.shadow.register_request(request.number, request.prompt, start=request.tenant, choices=choices)
         space = self._spaces[request.tenant]
-        self.scheduler.submit(NewRequest(request.number, request.tenant, request.prompt, space, request.sampling))
+        mask = request.make_mask(self._vocab)
+        self.scheduler.submit(
+            NewRequest(request.number, request.tenant, request.prompt, space, request.sampling, mask=mask)
+        )
 
     def step(self) -> Batch | None:
         self.now_ns += STEP_NS

@@ -37,7 +37,7 @@ class MixTrace:
         number = len(self.steps) + 1
         starts = np.flatnonzero(np.diff(sequence, prepend=-1)).tolist()
         ran = []
-        for begin, end in zip(starts, [*starts[1:], len(sequence)], strict=True):
+        for begin, end in zip(starts, [*starts[1:], len(sequence)][: len(starts)], strict=True):
             key = request[int(slot[begin])]
             stretch = SlotInterval(number, int(slot[begin]), int(position[begin]), int(position[end - 1]) + 1)
             self.of.setdefault(key, []).append(stretch)

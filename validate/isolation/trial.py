@@ -97,7 +97,7 @@ class MixTrial:
 
     def verdict(self, spec: TierSpec, engine: Engine) -> MixVerdict:
         """Run the mix on a tier and return the verdict."""
-        mix = draw_request_mix(self.seed, self.count, vocab=engine.model.vocab, ctx=self.ctx)
+        mix = draw_request_mix(self.seed, self.count, vocab=engine.model.vocab, ctx=self.ctx, constrained=True)
         solo_answers = self._run_solo_requests(mix.requests, spec.ordering)
         server = MixServer(
             engine, solo_answers, name=self.job.name, pages_share=self.pages_share, draft=self.draft

@@ -17,6 +17,8 @@ from zinc_rt.sched.usage.ledger import RunnerCounts
 from zinc_rt.validate.isolation.alone import SoloAnswer
 from zinc_rt.validate.isolation.story import MixTrace
 
+LATE = -1  # the token of a row whose mask was late
+
 
 @dataclass(frozen=True, slots=True)
 class RowDivergence:
@@ -83,8 +85,8 @@ class StepWitness:
         for row, ((who, slot), position) in enumerate(zip(drawn, positions, strict=True)):
             if row and drawn[row - 1][1] == slot:
                 rejected = slot if inputs[row] != tokens[row - 1] else rejected
-            if slot != rejected:
-                self._compare_row(who, slot, position, self._logits[row], tokens[row])
+            if slot != rejected:  # a step without tokens only samples rows whose masks were late
+                self._compare_row(who, slot, position, self._logits[row] if plan.tokens else None, tokens[row])
         return collected
 
     @property
@@ -94,17 +96,22 @@ class StepWitness:
     def reopen(self) -> bool:
         return self.inner.reopen() and self.shadow.reopen()
 
-    def _compare_row(self, request: RequestKey, slot: int, position: int, logits: np.ndarray, token: int) -> None:
+    def _compare_row(
+        self, request: RequestKey, slot: int, position: int, logits: np.ndarray | None, token: int
+    ) -> None:
+        """Compare a row with its solo run: logits, None for one that was compared in an earlier step, and the
+        token, -1 for one that is sampled in a later step."""
         solo_answer = self.solo_answers.get(request)
         if solo_answer is None or request in self.diverged:
             return
         at = position - solo_answer.first
         if not 0 <= at < len(solo_answer.rows):
             return
-        self.rows += 1
+        self.rows += logits is not None
         expected = solo_answer.rows[at]
+        logits = expected if logits is None else logits
         wrong = np.flatnonzero(logits.view(np.uint32) != expected.view(np.uint32))
-        if not wrong.size and token == solo_answer.tokens[at]:
+        if not wrong.size and token in (LATE, solo_answer.tokens[at]):
             return
         index = int(wrong[0]) if wrong.size else -1
         got, alike = (logits[index], expected[index]) if wrong.size else (token, solo_answer.tokens[at])

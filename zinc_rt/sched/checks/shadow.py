@@ -178,6 +178,8 @@ class ShadowDevice:
                 f"{old['request']} had in this slot: a late token of that request would be accepted"
             )
         self.record[slot] = new
+        if new["state"] == SlotState.FREE:  # its request lost the slot before the step
+            return
         if new["flags"] & SlotFlag.PENALTIES:
             counted = plan.counts_of.get(slot)
             known = self._known.get(_request_key(new))
@@ -306,15 +308,15 @@ class ShadowDevice:
 
     def _list_rows(self, plan: StepPlan) -> Iterator[str]:
         """Check the sampled rows: after which token, and with whose sampling parameters. The rows of a decode's
-        drafts sample one position after the other."""
+        drafts sample one position after the other. A step without tokens samples logits of earlier ones."""
         for row in range(plan.rows):
             token, slot, position = int(plan.logit_row[row]), int(plan.row_slot[row]), int(plan.row_position[row])
             known = self._request_of(slot)
-            if slot != plan.slot[token]:
+            if plan.tokens and slot != plan.slot[token]:
                 yield self._with_step(
                     f"row {row}: logits of slot {int(plan.slot[token])} are sampled by slot {slot}"
                 )
-            elif position != plan.position[token] + 1:
+            elif plan.tokens and position != plan.position[token] + 1:
                 yield self._with_step(
                     f"slot {slot}: samples position {position} after position {int(plan.position[token])}"
                 )
@@ -332,12 +334,15 @@ class ShadowDevice:
         return row - int(np.argmax(plan.row_slot == plan.row_slot[row])) if row < plan.decode_rows else 0
 
     def record_drawn(self, plan: StepPlan, tokens: Sequence[int]) -> None:
-        """Record the rows of a step that were sampled by a real device running in parallel."""
-        for row, token in enumerate(tokens):
+        """Record the rows of a step that were sampled by a real device running in parallel; -1 for a row whose
+        mask was late."""
+        for row, token in ((row, token) for row, token in enumerate(tokens) if token >= 0):
             slot, position = int(plan.row_slot[row]), int(plan.row_position[row])
             known = self._request_of(slot)
             follows = known is not None and (
-                row >= plan.decode_rows or known.tokens[position - 1] == plan.token_id[int(plan.logit_row[row])]
+                not plan.tokens
+                or row >= plan.decode_rows
+                or known.tokens[position - 1] == plan.token_id[int(plan.logit_row[row])]
             )
             if known is not None and follows and position == known.count < self.ctx:
                 self._append(known, [int(token)])
@@ -361,7 +366,7 @@ def _list_spans(plan: StepPlan) -> Iterator[tuple[int, int]]:
     """Return the first and last token of each sequence of the step."""
     sequence = plan.sequence[: plan.tokens]
     starts = np.flatnonzero(np.diff(sequence, prepend=-1)).tolist()
-    yield from zip(starts, [*starts[1:], plan.tokens], strict=True)
+    yield from zip(starts, [*starts[1:], plan.tokens][: len(starts)], strict=True)
 
 
 def _sort_sequences(plan: StepPlan) -> Iterator[str]:

@@ -5,8 +5,10 @@ pauses and cancellations at separate steps.
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
+
+import numpy as np
 
 from zinc_rt.sched.kv.pages import PageQuota
 from zinc_rt.sched.sampling import Sampling
@@ -41,6 +43,29 @@ def make_quotas(pages: int) -> tuple[PageQuota, ...]:
 RequestKey = tuple[int, int]  # a request's number, and which of its choices
 
 
+class SeededMask:
+    """A TokenMask that permits half of the tokens, others after each token."""
+
+    complete = False
+    failure = ""
+
+    def __init__(self, seed: int, vocab: int, accepted: int = 0) -> None:
+        self.seed, self.vocab, self.accepted = seed, vocab, accepted
+
+    def fill(self, words: np.ndarray) -> None:
+        """Set the bits of the permitted tokens, i32 [ceil(V / 32)]; bits beyond the vocabulary are 0."""
+        chance = np.random.default_rng((self.seed, self.accepted))
+        bits = chance.integers(0, 2, 32 * words.size, np.uint8)
+        bits[self.vocab :] = 0
+        words[:] = np.packbits(bits, bitorder="little").view(np.int32)
+
+    def accept(self, token: int) -> None:
+        self.accepted += 1
+
+    def fork(self) -> SeededMask:
+        return SeededMask(self.seed, self.vocab, self.accepted)
+
+
 @dataclass(frozen=True, slots=True)
 class MixedRequest:
     """One request. `arrives` is the step before which it is submitted at the latest; it is submitted earlier if
@@ -52,6 +77,12 @@ class MixedRequest:
     prompt: tuple[int, ...]
     sampling: Sampling
     arrives: int
+    mask_seed: int | None = None
+
+    def make_mask(self, vocab: int) -> SeededMask | None:
+        """Return the mask of the tokens of its answers, None if every token is permitted."""
+        return None if self.mask_seed is None else SeededMask(self.mask_seed, vocab)
+
     masked: bool = False  # whether it has a token mask, which permits every token
     drafts: int | None = None  # the most draft tokens in a step, None: the scheduler's limit
 
@@ -72,8 +103,11 @@ class RequestMix:
     events: tuple[MixEvent, ...]
 
 
-def draw_request_mix(seed: int, count: int, *, vocab: int, ctx: int, penalties: bool = True) -> RequestMix:
-    """Generate `count` requests for a model with this vocabulary; prompt and answer of each fit `ctx`."""
+def draw_request_mix(
+    seed: int, count: int, *, vocab: int, ctx: int, penalties: bool = True, constrained: bool = False
+) -> RequestMix:
+    """Generate `count` requests for a model with this vocabulary; prompt and answer of each fit `ctx`.
+    `constrained`: some have biases, stop tokens, a minimum length or a mask."""
     chance = random.Random(seed)
     common = _draw_tokens(chance, vocab, 32)  # no tenant may find another's pages by it
     beginnings = [[(*common, *_draw_tokens(chance, vocab, length)) for length in (1, 16)] for _ in TENANTS]
@@ -84,7 +118,8 @@ def draw_request_mix(seed: int, count: int, *, vocab: int, ctx: int, penalties: 
         own = _draw_tokens(chance, vocab, chance.choice((0 if begins else 1, 1, 7, 15, 16, 17, 30)))
         limit = chance.randint(1, 12)
         prompt = (*begins, *own)[: ctx - limit]
-        requests.append(MixedRequest(number, tenant, prompt, _draw_sampling(chance, limit, penalties), step))
+        request = MixedRequest(number, tenant, prompt, _draw_sampling(chance, limit, penalties), step)
+        requests.append(_constrain(request, random.Random(seed << 20 | number), vocab) if constrained else request)
         step += chance.choice((0, 0, 0, 1, 2))
     steps = range(1, step + 40 * count)
     events = [
@@ -98,6 +133,25 @@ def draw_request_mix(seed: int, count: int, *, vocab: int, ctx: int, penalties: 
 
 def _draw_tokens(chance: random.Random, vocab: int, count: int) -> tuple[int, ...]:
     return tuple(chance.randrange(vocab) for _ in range(count))
+
+
+def _constrain(request: MixedRequest, chance: random.Random, vocab: int) -> MixedRequest:
+    """Return the request with each kind of constraint at random. The ids are those of a small part of the
+    vocabulary, so that they meet."""
+    few = chance.sample(range(vocab), min(vocab, 24))
+    sampling, mask_seed = request.sampling, None
+    if chance.random() < 0.4:
+        biases = {
+            token: chance.choice((-100.0, -2.5, 0.25, 6.0)) for token in chance.sample(few, chance.randint(1, 8))
+        }
+        sampling = replace(sampling, logit_bias=biases)
+    if chance.random() < 0.4:
+        sampling = replace(sampling, stop_token_ids=tuple(chance.sample(few, chance.randint(1, 8))))
+    if chance.random() < 0.4:
+        sampling = replace(sampling, min_tokens=chance.randint(1, sampling.max_tokens))
+    if chance.random() < 0.3:
+        mask_seed = chance.getrandbits(32)
+    return replace(request, sampling=sampling, mask_seed=mask_seed)
 
 
 def _draw_sampling(chance: random.Random, limit: int, penalties: bool) -> Sampling:
