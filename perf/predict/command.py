@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, TextIO, get_args
 
 from zinc_rt.backends.registry import AMD_ORDERINGS
+from zinc_rt.cli.options import add_kv_type
 from zinc_rt.cli.output import choose_output_stream, finish_report, start_report
 from zinc_rt.host import terminal
 from zinc_rt.host.arguments import add_models, parse_context_length
@@ -39,6 +40,7 @@ examples:
   zinc-rt perf predict A.gguf B.gguf C.gguf
   zinc-rt perf predict --model M.gguf --device-row "Strix Halo" --position 4095
   zinc-rt perf predict --model M.gguf --slots 16
+  zinc-rt perf predict --model M.gguf --kv-type q8_0
   zinc-rt perf predict --backtest ROWS.csv
 
 exit codes: 0 predicted, 2 an unknown model or device.
@@ -93,6 +95,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         default=AMD_ORDERINGS[0],
         help=f"order of arithmetic (default {AMD_ORDERINGS[0]})",
     )
+    add_kv_type(parser)
     parser.add_argument(
         "--experts",
         choices=get_args(Experts),
@@ -143,7 +146,7 @@ def predict_models(arguments: argparse.Namespace) -> Report:
     if arguments.slots > 1 and arguments.prompt_tokens > 1:
         raise UsageError("--slots and --prompt-tokens cannot be combined: predict decode or a prompt")
     report, out = start_report(Report("perf predict"), arguments), choose_output_stream(arguments)
-    report.details |= {"code": digest_runtime()}
+    report.details |= {"code": digest_runtime(), "kv_type": arguments.kv_type}
     report.ordering = arguments.ordering
     if len(arguments.models) > 1:
         _compare(arguments, rows, known, report, out)
@@ -197,6 +200,7 @@ def _compute_works(gguf: GGUFFile, arguments: argparse.Namespace) -> tuple[Token
             sequences=arguments.slots,
             plain=plain,
             ordering=arguments.ordering,
+            kv_type=arguments.kv_type,
         )
         for plain in (False, True)
     )

@@ -15,6 +15,7 @@ from zinc_rt.engine.resident import parse_capacity
 from zinc_rt.engine.runner import LOGITS, NONFINITE
 from zinc_rt.engine.variants import CAPACITIES
 from zinc_rt.host.errors import UnsupportedError
+from zinc_rt.ir.dtypes import ACTIVATION
 from zinc_rt.ir.graph import OpGraph
 from zinc_rt.ir.passes.fuse import fuse_graph
 from zinc_rt.ir.ring_entry import BYTES as ENTRY_BYTES
@@ -88,9 +89,11 @@ def compute_work(
     arch: str = ARCH,
     plain: bool = False,
     ordering: str = AMD_ORDERINGS[0],
+    kv_type: str = ACTIVATION,
 ) -> TokenWork:
     """Return the work of a token, of `tokens` of a prompt together, or of one token of each of `sequences`, as
-    executed; `plain`: without fused nodes and merged dispatches, to show their savings.
+    executed; `plain`: without fused nodes and merged dispatches, to show their savings. `kv_type`: of cached keys
+    and values, one of ir.dtypes.CACHE_TYPES.
 
     Raise UnsupportedError for a chip without kernels or a node without a kernel, with the reason.
     """
@@ -98,7 +101,7 @@ def compute_work(
     if not isinstance(rows, BinaryKernelSet):
         raise UnsupportedError(f"{arch}: this version has no kernels for it", next=f"--arch {ARCH} counts theirs")
     tokens = max(tokens, sequences)
-    limits = SequenceLimits(ctx=ctx, slots=sequences)
+    limits = SequenceLimits(ctx=ctx, slots=sequences, kv_type=kv_type)
     check_context_memory(gguf, limits, state=False)
     model = build_model(gguf, limits, "decode" if tokens == 1 else "prefill")
     graph = add_sampling(model.graph, SampleForm(model.vocab, limits.slots, greedy=True))

@@ -9,9 +9,10 @@ from gguf.quants import dequantize
 from op_cases import ORDERINGS, assert_close, assert_same, make_pages, make_weight, random_floats, run_op
 from test_op_attention import PagedCache, attention64
 
+from zinc_rt.host.errors import UsageError
 from zinc_rt.ir.dtypes import find_array_layout
 from zinc_rt.ir.op import Op
-from zinc_rt.kernels.cases import make_cache
+from zinc_rt.kernels.cases import make_cache, parse
 
 PAGE = 16
 HEADS = {"heads": 4, "kv_heads": 2, "head_dim": 32, "value_dim": 64}
@@ -110,3 +111,15 @@ def test_fused_write_stores_the_same_bytes(kv: str) -> None:
 def test_row_takes_its_share_of_the_bytes(kv: str, share: float) -> None:
     dtype, columns = find_array_layout(kv, (1024,))
     assert dtype.itemsize * np.prod(columns) == share * 4 * 1024
+
+
+def test_case_may_have_keys_and_values_of_two_types() -> None:
+    line = (
+        "FLASH_ATTN T=1 ctx=9 slots=1 pages=1 kv_rows=16 heads=1 kv_heads=1 head_dim=32 value_dim=32 scale=0.1 "
+        "page_tokens=16 kv=f16+q8_0"
+    )
+    case = parse(line)
+    assert [operand.dtype for operand in case.operands()[1:3]] == [np.float16, np.uint8]
+    assert parse(case.text()) == case
+    with pytest.raises(UsageError, match="or two of them with"):
+        parse(line.replace("q8_0", "q4_0"))

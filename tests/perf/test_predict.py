@@ -58,6 +58,14 @@ def test_later_positions_read_more_keys(model_work: TokenWork) -> None:
     assert later.read_bytes > model_work.read_bytes and later.dispatches == model_work.dispatches
 
 
+def test_smaller_caches_take_their_share_of_the_bytes() -> None:
+    gguf = read_gguf(FOLDER / "qwen3-q.gguf")
+    plain, f16, q8_0 = (compute_work(gguf, ctx=256, position=200, kv_type=kind) for kind in ("f32", "f16", "q8_0"))
+    read = [sum(row.read_bytes for row in work.traffic if row.kind == "kv") for work in (plain, f16, q8_0)]
+    assert read == [read[0], read[0] / 2, read[0] * 34 / 128] and read[0] > 0
+    assert "flash_attn_128_q8_0" in q8_0.kernels and q8_0.moved_bytes < f16.moved_bytes < plain.moved_bytes
+
+
 @pytest.mark.rest
 def test_8_bit_activations_cost_dispatches_but_no_bytes(model_work: TokenWork) -> None:
     q8 = compute_work(read_gguf(FOLDER / "qwen35moe-q.gguf"), ctx=256, position=100, ordering="canonical-1-q8")

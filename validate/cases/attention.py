@@ -165,16 +165,6 @@ CACHE_SWEEPS = tuple(
             more={"ctx": 33, "slots": 2, **PAGES},
             kv=kv,
         ),
-        Sweep(
-            Op.QKV_FUSED_ROPE_KV_WRITE,
-            ({"T": 3, "D": 256, "Q": "3*head_dim", "K": "2*head_dim", "V": 64, "R": "head_dim//2"},),
-            ({"eps": 1e-5, "head_dim": 64, "mode": "neox", "page_tokens": 16},),
-            types=("f32", "q8_0", "q4_k"),
-            values=("mixed",),
-            rooms=ROOMS,
-            more={"ctx": 33, "slots": 2, **PAGES},
-            kv=kv,
-        ),
     )
 )
 HALF_SWEEPS = (  # rows of f16 that are not whole words

@@ -101,7 +101,7 @@ def _make_empty_operand(case: Case, port: Port) -> Operand:
 def _make_array(case: Case, port: Port) -> np.ndarray:
     rows, *columns = case.shape(port)
     if port.kind == "cache":
-        kind, inner = find_array_layout(case.kv, tuple(columns))
+        kind, inner = find_array_layout(case.find_cache_dtype(port), tuple(columns))
         return np.empty((rows, *inner), kind)
     array = np.empty((rows, *columns), np.int32 if port.kind == "index" else np.float32)
     if port.name == "sequence":

@@ -25,7 +25,8 @@ Operand = np.ndarray | Weight | None
 @dataclass(frozen=True, slots=True)
 class Case:
     """One test case. `dtype`: of weight matrices; `vector`: of biases and similar vectors, else f32. `values`: a
-    name in VALUES. `room`: capacities. `kv`: type of caches of keys and values."""
+    name in VALUES. `room`: capacities. `kv`: type of caches, or types of
+    keys and of values, "f16+q8_0"."""
 
     op: Op
     dims: Mapping[str, int]
@@ -76,6 +77,11 @@ class Case:
             return self.dtype
         return self.vector
 
+    def find_cache_dtype(self, port: Port) -> str:
+        """Return the type of a cache."""
+        keys, _, values = self.kv.partition("+")
+        return values if values and port.name == "kv_v" else keys
+
     def check_node(self) -> str:
         """Return why the node is invalid (a size or a condition of the opcode's row is violated); empty if it is
         valid.
@@ -91,7 +97,7 @@ class Case:
                 if port.kind == "weight":
                     count_row_bytes(self.find_dtype(port), shape[-1])
                 if port.kind == "cache":
-                    count_row_bytes(self.kv, shape[-1])
+                    count_row_bytes(self.find_cache_dtype(port), shape[-1])
             conditions = (*spec.require, *_list_conditions(self.op))
             broken = [condition for condition in conditions if not evaluate(condition, named)]
         except (ShapeError, ValueError) as error:
@@ -243,8 +249,8 @@ class _CaseBuilder:
 def _check_value(name: str, value: str) -> str:
     if name in ("dtype", "vector") and not is_dtype(value):
         raise ValueError("ggml has no type with that name")
-    if name == "kv" and value not in CACHE_TYPES:
-        raise ValueError(f"expected one of {', '.join(CACHE_TYPES)}")
+    if name == "kv" and not {*CACHE_TYPES} >= {*value.split("+", 1)}:
+        raise ValueError(f"expected one of {', '.join(CACHE_TYPES)}, or two of them with + between")
     if name == "values" and value not in VALUES:
         raise ValueError(f"expected one of {', '.join(VALUES)}")
     if name == "seed" and not value.isdecimal():
@@ -283,7 +289,7 @@ def _make_operand(case: Case, port: Port, random: np.random.Generator) -> Operan
             return random.integers(0, 7, shape).astype(np.int32)
         return rule(shape, case.names, random).astype(np.int32)
     values = make(shape, random)
-    return values if port.kind != "cache" else make_cache(values, case.kv)
+    return values if port.kind != "cache" else make_cache(values, case.find_cache_dtype(port))
 
 
 def make_cache(values: np.ndarray, dtype: str) -> np.ndarray:
