@@ -267,12 +267,14 @@ def perf_predict(
     prompt_tokens: int = 1,
     ordering: str = "canonical-1",
     experts: Literal["auto", "vram", "gtt"] = "auto",
+    kv_type: Literal["f32", "f16", "q8_0"] = "f32",
 ) -> Report:
     """Predict tokens per second from the lowered graph, as `zinc-rt perf predict` does. Nothing runs.
 
     `device_row`: a row of zinc_rt/host/devices.yaml, or all. `ctx`: context length in tokens. `position`:
     position of the token (default: the last of the context). `prompt_tokens`: tokens of a prompt in one step;
-    1: a decoded token. `experts`: where their weights are stored, as ZINC_RT_EXPERTS.
+    1: a decoded token. `experts`: where their weights are stored, as ZINC_RT_EXPERTS. `kv_type`: of cached keys
+    and values.
     """
     from zinc_rt.perf.command import main
     from zinc_rt.perf.predict.command import predict_models
@@ -287,6 +289,7 @@ def perf_predict(
         *_format_option("prompt-tokens", prompt_tokens),
         *_format_option("ordering", ordering),
         *_format_option("experts", experts),
+        *_format_option("kv-type", kv_type),
     ]
     return _run(main, words, predict_models)
 
