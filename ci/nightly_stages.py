@@ -264,14 +264,20 @@ def serving_commands(night: Night) -> list[StageCommand]:
     """Run the scheduler in virtual time, without a device, and mixes of requests on every tier."""
     folder = night.of("serving")
     workloads = ["--workload", "interactive"] if night.quick else []
+    mixes, drafted = ("50", "20") if night.quick else ("5000", "2000")
     commands = [
-        StageCommand("sched-test", zinc_command("sched-test", *workloads, "--json", folder / "sched-test.json"))
+        StageCommand("sched-test", zinc_command("sched-test", *workloads, "--json", folder / "sched-test.json")),
+        StageCommand("sched-mixes", zinc_command("sched-test", "--mixes", mixes, "--json", folder / "mixes.json")),
     ]
     tiers = "t_cpu" if night.quick else "t1,t2,t_cpu"
     for model in MODELS[:1] if night.quick else MODELS:
         line = zinc_command("validate", "--isolation", "--model", model, "--tiers", tiers, "--requests", "12")
         line += ["--device", night.device]
         name = f"isolation-{model.stem}"
+        commands.append(StageCommand(name, [*line, *output_options(night, "serving", name)]))
+        line = zinc_command("validate", "--isolation", "--model", model, "--tiers", "t_cpu_native")
+        line += ["--requests", "6", "--drafts", "all", "--mixes", drafted]
+        name = f"drafts-{model.stem}"
         commands.append(StageCommand(name, [*line, *output_options(night, "serving", name)]))
     return commands
 

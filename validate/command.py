@@ -84,7 +84,12 @@ def parser() -> argparse.ArgumentParser:
     )
     mix.add_argument("--seed", type=int, default=0, metavar="S", help="seed of the mix (default 0)")
     mix.add_argument(
-        "--drafts", choices=KINDS, help="decode speculatively with drafts of this kind (default: no speculation)"
+        "--drafts",
+        choices=(*KINDS, "all"),
+        help="decode speculatively with drafts of this kind, or each mix with the next (default: no speculation)",
+    )
+    mix.add_argument(
+        "--mixes", type=int, default=1, metavar="N", help="number of mixes, of a pool of requests (default 1)"
     )
     against = parser.add_argument_group("reference")
     against.add_argument("--golden", metavar="F.npz", help="golden with recorded values (docs/golden.md)")

@@ -41,6 +41,7 @@ examples:
   zinc-rt perf predict --model M.gguf --device-row "Strix Halo" --position 4095
   zinc-rt perf predict --model M.gguf --slots 16
   zinc-rt perf predict --model M.gguf --kv-type q8_0
+  zinc-rt perf predict --model M.gguf --speculate 0.7
   zinc-rt perf predict --backtest ROWS.csv
 
 exit codes: 0 predicted, 2 an unknown model or device.
@@ -78,6 +79,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         default=1,
         metavar="N",
         help="predict a step that decodes one token for each of N sequences",
+    )
+    parser.add_argument(
+        "--speculate",
+        metavar="P[:K]",
+        help="also predict speculation: drafts accepted with probability P, K of them (default: the best)",
     )
     parser.add_argument(
         "--backtest",
@@ -134,6 +140,7 @@ def predict_models(arguments: argparse.Namespace) -> Report:
     from zinc_rt.host.version import digest_runtime
     from zinc_rt.perf.predict.devices import load_table
     from zinc_rt.perf.predict.roofline import predict
+    from zinc_rt.perf.predict.speculation import parse_acceptance
 
     if not arguments.models:
         raise UsageError("no model", next="name a GGUF file, or --backtest ROWS.csv")
@@ -145,6 +152,9 @@ def predict_models(arguments: argparse.Namespace) -> Report:
         raise UsageError(f"--slots {arguments.slots}: expected 1 to {MOST_SLOTS}")
     if arguments.slots > 1 and arguments.prompt_tokens > 1:
         raise UsageError("--slots and --prompt-tokens cannot be combined: predict decode or a prompt")
+    if arguments.speculate and (len(arguments.models) > 1 or arguments.slots + arguments.prompt_tokens > 2):
+        raise UsageError("--speculate accepts one model, without --slots and --prompt-tokens")
+    acceptance = parse_acceptance(arguments.speculate) if arguments.speculate else None
     report, out = start_report(Report("perf predict"), arguments), choose_output_stream(arguments)
     report.details |= {"code": digest_runtime(), "kv_type": arguments.kv_type}
     report.ordering = arguments.ordering
@@ -159,6 +169,8 @@ def predict_models(arguments: argparse.Namespace) -> Report:
         for device in rows:
             _show(predict(work, device, known), work, plain, known, report, out, arguments.dispatches)
             _show_memory(work, device, known, report, out, arguments.experts)
+        if acceptance is not None:
+            _show_speculation(gguf, arguments, acceptance, rows, known, report, out)
     terminal.show("\nassumed, pessimistic to optimistic:", out=out)
     assumed = [
         ("", assumption.name, ", ".join(f"{value:g}" for value in assumption.value), assumption.why)
@@ -341,6 +353,43 @@ def _show(
             limit={"assumed": {name: list(item.value) for name, item in known.assumptions.items()}},
         )
     )
+
+
+def _show_speculation(
+    gguf: GGUFFile,
+    arguments: argparse.Namespace,
+    acceptance: tuple[float, int | None],
+    devices: list[DeviceRow],
+    known: DeviceTable,
+    report: Report,
+    out: TextIO,
+) -> None:
+    from zinc_rt.cli.report import Result
+    from zinc_rt.perf.predict.speculation import MISSING, predict_speculation
+
+    probability, drafts = acceptance
+    ctx, position = _choose_position(gguf, arguments)
+    terminal.show(f"\nspeculation, each draft accepted with probability {probability:g}", out=out)
+    for device in devices:
+        found = predict_speculation(
+            gguf, device, known, probability, drafts, ctx=ctx, position=position, ordering=arguments.ordering,
+            kv_type=arguments.kv_type,
+        )  # fmt: skip
+        best = max(found, key=lambda row: row.gain["likely"])
+        terminal.show(
+            f"  {device.name}: {best.gain['likely']:.2f} x of plain decoding ({best.gain['pessimistic']:.2f} to "
+            f"{best.gain['optimistic']:.2f}) with {best.drafts} drafts, {best.tokens_per_second:.1f} tok/s",
+            *(
+                f"    {row.drafts} drafts: {row.expected:.2f} tokens a step of {row.tokens:g} tokens, "
+                f"{1e3 * row.seconds['likely']:.2f} ms, {row.gain['likely']:.2f} x"
+                for row in found
+            ),
+            out=out,
+        )
+        measure = {"best": best.drafts, "drafts": {str(row.drafts): asdict(row) for row in found}}
+        result = Result(f"speculation/{device.key}", "prediction", "pass", reason=MISSING, measure=measure)
+        report.results.append(result)
+    terminal.show(f"  not included: {MISSING}", out=out)
 
 
 def _show_memory(

@@ -86,35 +86,38 @@ def compute_work(
     position: int,
     tokens: int = 1,
     sequences: int = 1,
+    rows: int | None = None,
     arch: str = ARCH,
     plain: bool = False,
     ordering: str = AMD_ORDERINGS[0],
     kv_type: str = ACTIVATION,
 ) -> TokenWork:
     """Return the work of a token, of `tokens` of a prompt together, or of one token of each of `sequences`, as
-    executed; `plain`: without fused nodes and merged dispatches, to show their savings. `kv_type`: of cached keys
-    and values, one of ir.dtypes.CACHE_TYPES.
+    executed. `rows` of logits: one of each sequence, or more of a single one, for drafts. `plain`: without fused
+    nodes and merged dispatches, to show their savings. `kv_type`: of cached keys and values, one of
+    ir.dtypes.CACHE_TYPES.
 
     Raise UnsupportedError for a chip without kernels or a node without a kernel, with the reason.
     """
-    rows = find_kernel_set(find_code_chip(arch))
-    if not isinstance(rows, BinaryKernelSet):
+    kernel_set = find_kernel_set(find_code_chip(arch))
+    if not isinstance(kernel_set, BinaryKernelSet):
         raise UnsupportedError(f"{arch}: this version has no kernels for it", next=f"--arch {ARCH} counts theirs")
     tokens = max(tokens, sequences)
-    limits = SequenceLimits(ctx=ctx, slots=sequences, kv_type=kv_type)
+    rows = sequences if rows is None else rows
+    limits = SequenceLimits(ctx=ctx, slots=sequences, rows=rows, kv_type=kv_type)
     check_context_memory(gguf, limits, state=False)
     model = build_model(gguf, limits, "decode" if tokens == 1 else "prefill")
-    graph = add_sampling(model.graph, SampleForm(model.vocab, limits.slots, greedy=True))
+    graph = add_sampling(model.graph, SampleForm(model.vocab, sequences, draft_rows=rows - sequences, greedy=True))
     holds = next((capacity for capacity in CAPACITIES if capacity >= tokens), tokens)
-    capacity = parse_capacity((holds, min(holds, sequences), min(holds, sequences)))
-    if rows.fuses and not plain:
-        graph = fuse_graph(graph, lambda node, of: find_refusal(node, of, rows.entries, ordering) is None)
-    program = _lower_graph(graph, rows, capacity, ordering)
-    plan = dispatch_plan(replace(program, merging=None if plain else rows.merging))
-    loaded = _load_kernels(plan, rows)
+    capacity = parse_capacity((holds, min(holds, sequences), min(holds, rows)))
+    if kernel_set.fuses and not plain:
+        graph = fuse_graph(graph, lambda node, of: find_refusal(node, of, kernel_set.entries, ordering) is None)
+    program = _lower_graph(graph, kernel_set, capacity, ordering)
+    plan = dispatch_plan(replace(program, merging=None if plain else kernel_set.merging))
+    loaded = _load_kernels(plan, kernel_set)
     stream = command_stream.build_packets(plan, SOMEWHERE, loaded, generation_of(arch)).packets
     reports = {name: _report(arch, name) for name, _ in loaded}
-    whole = Step(_with_stored_types(graph, rows), capacity, StepTokens(tokens, sequences, position))
+    whole = Step(_with_stored_types(graph, kernel_set), capacity, StepTokens(tokens, sequences, position, rows))
     return TokenWork(
         model=gguf.path.name,
         architecture=gguf.architecture,
@@ -135,12 +138,12 @@ def compute_work(
             whole,
             arch,
             reports,
-            {name: prod(rows.load(name).workgroup) for name, _ in _load_kernels(plan, rows)},
+            {name: prod(kernel_set.load(name).workgroup) for name, _ in _load_kernels(plan, kernel_set)},
         ),
-        expanded=list_expanded_types(rows.expansions, model.weights.values()),
+        expanded=list_expanded_types(kernel_set.expansions, model.weights.values()),
         weights=ModelWeights(
             list_experts(model.graph),
-            {name: rows.packed_bytes(weight) for name, weight in model.weights.items()},
+            {name: kernel_set.packed_bytes(weight) for name, weight in model.weights.items()},
             program.plan,
         ),
     )

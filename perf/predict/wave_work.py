@@ -27,14 +27,16 @@ _STEPS = (0.8191725133961645, 0.6710436067037893, 0.5497004779019703)  # of the 
 
 @dataclass(frozen=True, slots=True)
 class StepTokens:
-    """The `tokens` of a step, divided equally among `sequences`, each of which ends at `position`."""
+    """The `tokens` of a step, divided equally among `sequences`, each of which ends at `position`. `rows`: of
+    logits, after the last token of each sequence, or after the last tokens of a single one."""
 
     tokens: int
     sequences: int
     position: int
+    rows: int
 
     def count(self, symbol: str) -> int:
-        return {"tokens": self.tokens, "sequences": self.sequences, "rows": self.sequences}.get(symbol, 0)
+        return {"tokens": self.tokens, "sequences": self.sequences, "rows": self.rows}.get(symbol, 0)
 
     def read_dword(self, name: str, index: int) -> int:
         """Return a dword of a step buffer; 0 for every other buffer."""
@@ -46,7 +48,11 @@ class StepTokens:
         if name.endswith((".slot", ".sequence")):
             return min(index // part, self.sequences - 1)
         if name.endswith(".logit_row"):
-            return min(part * (index + 1), self.tokens) - 1
+            return (
+                self.tokens - self.rows + index
+                if self.sequences == 1
+                else min(part * (index + 1), self.tokens) - 1
+            )
         return 0
 
 

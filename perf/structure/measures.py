@@ -110,7 +110,7 @@ def _run_mix(lab: Lab, tier: str, requests: int, *, slots: int = 0) -> MixVerdic
     (spec,) = job.tiers
     with trial.open_engine(spec) as engine:
         lab.devices.setdefault(tier, engine.backend.device)
-        return trial.verdict(spec, engine)
+        return next(trial.verdicts(spec, engine))
 
 
 PROMPT_TOKENS = 4

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,6 +18,7 @@ from zinc_rt.perf.predict import devices
 from zinc_rt.perf.predict.devices import CASES, load_table, read_table
 from zinc_rt.perf.predict.host_experts import place_host_experts
 from zinc_rt.perf.predict.roofline import compute_parts, predict, value_changes
+from zinc_rt.perf.predict.speculation import parse_acceptance, predict_speculation
 from zinc_rt.perf.predict.token_work import TokenWork, compute_work
 from zinc_rt.perf.synthetic import SHAPES, write_synthetic
 
@@ -197,3 +199,30 @@ def test_experts_exceeding_vram_stay_on_host_and_cost_link_time(model_work: Toke
     assert not unified.residency.host and unified.extra == 0
     with pytest.raises(InputError, match="must be in VRAM"):
         place_host_experts(model_work.weights, replace(R9700, memory_gb=whole / 2e9), "vram", read_efficiency=0.8)
+
+
+def test_speculation_divides_expected_tokens_by_the_time_of_its_rows() -> None:
+    gguf, known = read_gguf(FOLDER / "qwen3-q.gguf"), load_table()
+    options: dict[str, Any] = {"ctx": 256, "position": 100, "ordering": "canonical-1"}
+    (three,) = predict_speculation(gguf, R9700, known, 0.7, 3, **options)
+    assert three.tokens == 4 and three.expected == pytest.approx(1 + 0.7 + 0.49 + 0.343)
+    plain = predict(compute_work(gguf, ctx=256, position=100), R9700, known)
+    for case in CASES:
+        assert three.gain[case] == pytest.approx(three.expected * plain.cases[case].seconds / three.seconds[case])
+    (never,) = predict_speculation(gguf, R9700, known, 0.0, 3, **options)
+    assert never.gain["likely"] < 1 and never.seconds == three.seconds
+
+
+def test_recurrent_state_needs_tokens_again() -> None:
+    gguf, known = read_gguf(FOLDER / "qwen35moe-q.gguf"), load_table()
+    rows = [
+        predict_speculation(gguf, R9700, known, p, 2, ctx=256, position=100, ordering="canonical-1")[0].tokens
+        for p in (1.0, 0.7, 0.0)
+    ]
+    assert rows == [3, 5, 9]
+
+
+@pytest.mark.parametrize("text", ["", "a", "1.5", "-0.1", "nan", "0.7:0", "0.7:9", "0.7:x"])
+def test_unusable_acceptance_is_rejected(text: str) -> None:
+    with pytest.raises(UsageError, match=r"expected P\[:K\]"):
+        parse_acceptance(text)

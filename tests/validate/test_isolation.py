@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -47,7 +48,7 @@ def cached_answers(shared_answers: dict[Any, Any], monkeypatch: pytest.MonkeyPat
 
     def begin_with_shared_answers(self: MixTrial, *given: Any, **named: Any) -> None:
         real(self, *given, **named)
-        self._alone = shared_answers.setdefault((self.job.name, self.seed, self.count), {})
+        self._alone = shared_answers.setdefault((self.job.name, self.seed, self.count, self.mixes > 1), {})
 
     monkeypatch.setattr(MixTrial, "__init__", begin_with_shared_answers)
 
@@ -106,8 +107,28 @@ def test_drafted_requests_match_solo_runs(run: Run, kind: str) -> None:
     assert mix["rows"] > 20
 
 
+def test_mixes_of_a_pool_run_on_one_engine(run: Run) -> None:
+    options = ("--tiers", "t_cpu_native", "--requests", "2", "--seed", "5", "--drafts", "all", "--mixes", "6")
+    code, output, report = run(*options)
+    assert code == 0, output
+    totals = report["details"]["totals"]["t_cpu_native"]
+    assert totals["mixes"] == 6 and totals["failed"] == 0 and totals["rows"] > 40
+    assert len(report["details"]["mixes"]) == 1 and "6 mixes, 0 failed" in output
+    assert all(f"drafts: {kind}" in output for kind in KINDS)
+
+
+def test_failed_mix_names_its_number(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("zinc_rt.sched.commit._follow_committed", accept_every_draft)
+    options = ("--tiers", "t_cpu_native", "--requests", "2", "--seed", "5", "--drafts", "all", "--mixes", "20")
+    code, _, report = run(*options)
+    assert code == 1 and report["details"]["totals"]["t_cpu_native"]["failed"] == 4
+    failed = [result for result in report["results"] if result["status"] == "fail"]
+    assert re.search(r"--drafts all --seed 5 --requests 2( --mixes \d+)?$", failed[0]["repro"])
+    assert "--mixes" in failed[-1]["repro"]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("stem", ["qwen3-q", "gemma4-q"])
+@pytest.mark.parametrize("stem", ["qwen3-q", "gemma4-q", "qwen35moe-q"])
 @pytest.mark.parametrize("kind", ["share", "liar"])
 @pytest.mark.parametrize("tier", ["t_cpu", "t_cpu_native", "vulkan", "t1", "t2"])
 def test_every_tier_decodes_speculatively(run: Run, stem: str, kind: str, tier: str) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import shlex
+from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from zinc_rt.cli import options
 from zinc_rt.cli.describe import describe_executed, describe_model, describe_run
@@ -21,6 +23,7 @@ from zinc_rt.validate.report import IsolationReport
 from zinc_rt.validate.runner import ValidationJob
 
 NO_CLAIM = "float32-dequant"  # its summation order depends on the BLAS call
+FEW_MIXES = 4  # failed ones, after which no other runs
 OTHER = ("prompt", "tokens", "golden", "resync", "emit_repro", "html")  # of a validation of layers
 
 
@@ -33,8 +36,9 @@ def run_isolation(
     for name in OTHER:
         if getattr(arguments, name):
             raise UsageError(f"--{name.replace('_', '-')} cannot be used with --isolation", next="remove it")
-    if arguments.requests < 1:
-        raise UsageError(f"--requests {arguments.requests}: expected 1 or more")
+    for name in ("requests", "mixes"):
+        if getattr(arguments, name) < 1:
+            raise UsageError(f"--{name} {getattr(arguments, name)}: expected 1 or more")
     report = IsolationReport(
         "validate",
         ordering=arguments.ordering,
@@ -82,7 +86,9 @@ def _run_mixes(
         arguments.seed,
         arguments.requests,
         ctx=arguments.ctx,
-        draft=arguments.drafts,
+        draft=None if arguments.drafts == "all" else arguments.drafts,
+        mixes=arguments.mixes,
+        every_draft=arguments.drafts == "all",
         repro=_make_repro(job, arguments),
         say=lambda text: stage.say(f"{name}, {text}"),
     )
@@ -96,12 +102,25 @@ def _run_mixes(
             simulated = [f"{spec.text}: {SIMULATED}"] if spec.choice.simulated else []
             report.shortcuts = list(dict.fromkeys([*shortcuts, *report.shortcuts, *simulated]))
             report.details.setdefault("devices", {})[spec.text] = report.device
-            verdict = trial.verdict(spec, engine)
-            report.shortcuts = list(dict.fromkeys([*report.shortcuts, *trial.shortcuts]))
+            totals = Counter[str]()
+            for number, verdict in enumerate(trial.verdicts(spec, engine), 1):
+                report.shortcuts = list(dict.fromkeys([*report.shortcuts, *trial.shortcuts]))
+                totals.update(mixes=1, failed=not verdict.passed, rows=verdict.witness.rows)
+                totals.update(steps=len(verdict.story.steps), tokens=verdict.witness.tokens)
+                if number == 1 or not verdict.passed:
+                    if number > 1:
+                        words = shlex.join(["--mixes", str(number)])
+                        verdict = replace(verdict, repro=f"{verdict.repro} {words}")
+                    report.details.setdefault("mixes", []).append(verdict.report_figures())
+                    show(f"  {spec.text:<6} {verdict.format_summary()}")
+                    yield verdict
+                if totals["failed"] == FEW_MIXES:
+                    break
             describe_executed(report, engine)
-        report.details.setdefault("mixes", []).append(verdict.report_figures())
-        show(f"  {spec.text:<6} {verdict.format_summary()}")
-        yield verdict
+        report.details.setdefault("totals", {})[spec.text] = dict(totals)
+        if trial.mixes > 1:
+            ran = f"{totals['steps']} steps, {totals['tokens']} tokens, {totals['rows']} rows of logits compared"
+            show(f"  {spec.text:<6} {totals['mixes']} mixes, {totals['failed']} failed: {ran}")
     show("")
 
 

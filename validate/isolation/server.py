@@ -28,7 +28,7 @@ SLICE_TOKENS = 4  # so that answers of a few tokens take turns too
 
 class MixServer:
     """`alone` are the solo runs to compare rows and tokens with; requests without one are not compared. `draft`:
-    speculate with drafts of this kind."""
+    speculate with drafts of this kind, chosen by `seed`."""
 
     def __init__(
         self,
@@ -38,8 +38,9 @@ class MixServer:
         name: str,
         pages_share: float = PAGES_SHARE,
         draft: DraftKind | None = None,
+        seed: int = 0,
     ) -> None:
-        self._draft, self._alone, self._vocab = draft, alone, engine.model.vocab
+        self._draft, self._seed, self._alone, self._vocab = draft, seed, alone, engine.model.vocab
         limits = engine.limits
         self.now_ns = 0
         self.model = ModelRunner(engine.runner)
@@ -69,7 +70,7 @@ class MixServer:
         ]
         drafter = None
         if self._draft is not None:
-            drafter = ScriptedDrafter(self._find_target, self._vocab, self._draft)
+            drafter = ScriptedDrafter(self._find_target, self._vocab, self._draft, seed=self._seed)
         scheduler = create_scheduler(
             engine, self.model, tenants, clock_ns=lambda: self.now_ns, pages=pages, slice_tokens=SLICE_TOKENS,
             drafter=drafter, drafts=0 if drafter is None else DRAFTS,

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 
 from zinc_rt.backends.base import read_findings
 from zinc_rt.engine.devices import ORACLE, open_backend
 from zinc_rt.engine.engine import Engine
 from zinc_rt.engine.variants import EngineOptions
 from zinc_rt.model.builder import SequenceLimits
-from zinc_rt.sched.checks.drafters import DraftKind
+from zinc_rt.sched.checks.drafters import KINDS, DraftKind
 from zinc_rt.sched.mixes.driver import MixDriver
 from zinc_rt.sched.mixes.mix import (
     CTX,
@@ -23,6 +24,7 @@ from zinc_rt.sched.mixes.mix import (
     MixedRequest,
     RequestKey,
     RequestMix,
+    draw_from_pool,
     draw_request_mix,
 )
 from zinc_rt.validate.isolation.alone import SoloAnswer, answer_solo
@@ -30,6 +32,8 @@ from zinc_rt.validate.isolation.server import DRAFTS, MixServer
 from zinc_rt.validate.isolation.verdict import MixVerdict
 from zinc_rt.validate.runner import ValidationJob
 from zinc_rt.validate.tiers import TierSpec
+
+POOL = 3
 
 
 class MixTrial:
@@ -45,15 +49,18 @@ class MixTrial:
         pages_share: float = PAGES_SHARE,
         ctx: int | None = None,
         draft: DraftKind | None = None,
+        mixes: int = 1,
+        every_draft: bool = False,
         repro: str = "",
         say: Callable[[str], None] = lambda text: None,
     ) -> None:
         """Create `count` requests. `pages_share` is the number of pages relative to what all slots could fill.
-        `ctx` is short by default. `draft`: speculate with drafts of this kind. `repro` is the command that
-        reproduces the mix.
+        `ctx` is short by default. `draft`: speculate with drafts of this kind; `every_draft`: each mix with the
+        next kind. `mixes`: further mixes draw their requests from a pool, whose solo runs are computed once.
+        `repro` is the command that reproduces the mix.
         """
         self.job, self.seed, self.count, self.slots, self.say = job, seed, count, slots, say
-        self.pages_share, self.draft = pages_share, draft
+        self.pages_share, self.draft, self.mixes, self.every_draft = pages_share, draft, mixes, every_draft
         self.ctx = min(job.ctx, CTX) if ctx is None else ctx
         self.repro = (
             repro or f"zinc-rt validate --isolation --model {job.gguf.path} --seed {seed} --requests {count}"
@@ -82,7 +89,7 @@ class MixTrial:
                 self.ctx,
                 slots,
                 state_rows=None if alone else 1 + ROWS_A_SLOT * slots,
-                rows=None if alone else slots * (1 + (DRAFTS if self.draft is not None else 0)),
+                rows=None if alone else slots * (1 + (DRAFTS if self.draft or self.every_draft else 0)),
                 step_tokens=self.step_tokens,
                 kv_type=self.job.kv_type,
             ),
@@ -95,15 +102,39 @@ class MixTrial:
         ) as engine:
             yield engine
 
-    def verdict(self, spec: TierSpec, engine: Engine) -> MixVerdict:
-        """Run the mix on a tier and return the verdict."""
-        mix = draw_request_mix(self.seed, self.count, vocab=engine.model.vocab, ctx=self.ctx, constrained=True)
-        solo_answers = self._run_solo_requests(mix.requests, spec.ordering)
+    def verdicts(self, spec: TierSpec, engine: Engine) -> Iterator[MixVerdict]:
+        """Run the mixes on a tier and return their verdicts. The first has the requests of `seed`, each other one
+        `count` requests of a pool of POOL times as many."""
+        draw = partial(draw_request_mix, self.seed, vocab=engine.model.vocab, ctx=self.ctx, constrained=True)
+        pool = draw(self.count * POOL if self.mixes > 1 else self.count).requests
+        answers = self._run_solo_requests(pool, spec.ordering)
+        for number in range(self.mixes):
+            draft = KINDS[number % len(KINDS)] if self.every_draft else self.draft
+            if number == 0:
+                mix, chosen = draw(self.count), tuple(range(1, self.count + 1))
+            else:
+                mix, chosen = draw_from_pool((self.seed << 32) + number, pool, self.count)
+            solo = {
+                (request.number, choice): answers[of, choice]
+                for request, of in zip(mix.requests, chosen, strict=True)
+                for choice in range(request.sampling.n)
+            }
+            yield self._run_mix(spec, engine, mix, solo, draft, f"mix {number + 1} of {self.mixes}")
+
+    def _run_mix(
+        self,
+        spec: TierSpec,
+        engine: Engine,
+        mix: RequestMix,
+        solo_answers: Mapping[RequestKey, SoloAnswer],
+        draft: DraftKind | None,
+        name: str,
+    ) -> MixVerdict:
         server = MixServer(
-            engine, solo_answers, name=self.job.name, pages_share=self.pages_share, draft=self.draft
+            engine, solo_answers, name=self.job.name, pages_share=self.pages_share, draft=draft, seed=mix.seed
         )
         self.shortcuts = server.shortcuts
-        outcome = MixDriver(mix, server, lambda step: self.say(f"{spec.text}: step {step}")).run()
+        outcome = MixDriver(mix, server, lambda step: self.say(f"{spec.text}: {name}, step {step}")).run()
         mix_verdict = MixVerdict(
             self.job.name, spec.text, mix, outcome, server.witness, solo_answers, list(server.shadow.findings),
             [finding.text for finding in read_findings(engine.backend)],
@@ -113,7 +144,10 @@ class MixTrial:
         return (
             mix_verdict
             if first is None
-            else replace(mix_verdict, differs_in_solo_run=self._has_other_solo_logits(spec, mix, first.who))
+            else replace(
+                mix_verdict,
+                differs_in_solo_run=self._has_other_solo_logits(spec, mix, first.who, solo_answers[first.who]),
+            )
         )
 
     def _run_solo_requests(self, requests: Sequence[MixedRequest], ordering: str) -> dict[RequestKey, SoloAnswer]:
@@ -129,10 +163,9 @@ class MixTrial:
             self._alone[ordering] = answers
         return self._alone[ordering]
 
-    def _has_other_solo_logits(self, spec: TierSpec, mix: RequestMix, who: RequestKey) -> bool:
+    def _has_other_solo_logits(self, spec: TierSpec, mix: RequestMix, who: RequestKey, there: SoloAnswer) -> bool:
         """Return whether a solo run of the request on this tier gives other logits than on T-CPU."""
         request = next(request for request in mix.requests if request.number == who[0])
         with self.open_engine(spec, alone=True) as engine:
             here = answer_solo(engine, request, who[1])
-        there = self._alone[spec.ordering][who]
         return any(a.tobytes() != b.tobytes() for a, b in zip(here.rows, there.rows, strict=True))

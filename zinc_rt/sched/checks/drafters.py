@@ -53,8 +53,8 @@ class ScriptedDrafter:
                 token if self._chance.random() < self.acceptance else (token + 1) % self.vocab for token in tokens
             ]
         if self.kind == "liar":
-            more = self._chance.choice([[], [self.vocab], [-1], tokens * 3, tokens[:1], [0] * 40])
-            return (tokens + more)[self._chance.choice([0, 0, 0, 1]) :]
+            more = self._chance.choice([[], [self.vocab], [-1], [self.vocab], tokens * 3, tokens[:1], [0] * 40])
+            return (tokens + more)[self._chance.choice([0, 0, 1, count, count]) :]
         return tokens
 
     def _list_targets(self, task: DraftTask, first: int, count: int) -> list[int]:

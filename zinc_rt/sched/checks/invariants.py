@@ -247,8 +247,9 @@ def i13(s: SchedulerState) -> str | None:
     for request in s.running():
         late = request in s.late or request in s.drawn_late
         drafts = int(np.count_nonzero(plan.row_slot[: plan.decode_rows] == request.slot)) - 1
-        if drafts > (s.limits.drafts if request.drafts is None else request.drafts):
-            return f"request {request.number} has {drafts} drafts, of at most {request.drafts or s.limits.drafts}"
+        most = s.limits.drafts if request.drafts is None else request.drafts
+        if drafts > most:
+            return f"request {request.number} has {drafts} drafts, of at most {most}"
         if drafts > 0 and request.sampling.penalised:
             return f"request {request.number} has drafts and penalties, which depend on the tokens before"
         out = request.held or request.left_out or s.probation or late or request.priority > protected

@@ -113,6 +113,10 @@ class ShadowDevice:
         known = self._known[number, choice]
         return [int(token) for token in known.tokens[: known.count]]
 
+    def has_state_after(self, row: int, page: int) -> bool:
+        """Return whether a state row holds the state after the last token of a page of the first group."""
+        return bool(self._state[row] == self._pools[0].value[(page + 1) * self.page_tokens - 1])
+
     def _append(self, known: RegisteredRequest, tokens: Sequence[int]) -> None:
         first, last = known.count, known.count + len(tokens)
         known.tokens[first:last] = tokens
@@ -186,7 +190,7 @@ class ShadowDevice:
             self._counts[int(new["penalty_row"])] = (
                 sum(_hash_token(int(t)) for t in counted) if counted is not None else 0
             )
-            if counted is None and known is not None and known.count:
+            if counted is None and known is not None and known.count and new["state"] != SlotState.FREE:
                 yield self._with_step(
                     f"slot {slot}, {known.name}: bound without counts for its penalty row {new['penalty_row']}"
                 )

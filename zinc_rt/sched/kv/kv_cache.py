@@ -446,6 +446,10 @@ class KvCache:
                         swept += 1
         return swept
 
+    def list_checkpoints(self) -> list[tuple[int, CachedPage]]:
+        """Return the rows of saved states, and the last page of the tokens that each includes."""
+        return list(self._of_row.items())
+
     def forget(self) -> None:
         """Clear the cache after device memory was lost. The caller has released every holding."""
         self.prefix.clear()

@@ -5,6 +5,7 @@ pauses and cancellations at separate steps.
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -78,13 +79,12 @@ class MixedRequest:
     sampling: Sampling
     arrives: int
     mask_seed: int | None = None
+    masked: bool = False  # whether it has a token mask, which permits every token
+    drafts: int | None = None  # the most draft tokens in a step, None: the scheduler's limit
 
     def make_mask(self, vocab: int) -> SeededMask | None:
         """Return the mask of the tokens of its answers, None if every token is permitted."""
         return None if self.mask_seed is None else SeededMask(self.mask_seed, vocab)
-
-    masked: bool = False  # whether it has a token mask, which permits every token
-    drafts: int | None = None  # the most draft tokens in a step, None: the scheduler's limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,14 +121,29 @@ def draw_request_mix(
         request = MixedRequest(number, tenant, prompt, _draw_sampling(chance, limit, penalties), step)
         requests.append(_constrain(request, random.Random(seed << 20 | number), vocab) if constrained else request)
         step += chance.choice((0, 0, 0, 1, 2))
-    steps = range(1, step + 40 * count)
-    events = [
+    return RequestMix(seed, tuple(requests), _draw_events(chance, step + 40 * count))
+
+
+def draw_from_pool(seed: int, pool: Sequence[MixedRequest], count: int) -> tuple[RequestMix, tuple[int, ...]]:
+    """Return a mix of `count` requests of a pool with new numbers, arrivals and events, and their numbers in the
+    pool: request n of the mix is number [n - 1]."""
+    chance = random.Random(seed)
+    chosen = chance.sample(pool, min(count, len(pool)))
+    step, requests = 0, []
+    for number, request in enumerate(chosen, 1):
+        requests.append(replace(request, number=number, tenant=chance.randrange(len(TENANTS)), arrives=step))
+        step += chance.choice((0, 0, 0, 1, 2))
+    mix = RequestMix(seed, tuple(requests), _draw_events(chance, step + 40 * count))
+    return mix, tuple(request.number for request in chosen)
+
+
+def _draw_events(chance: random.Random, steps: int) -> tuple[MixEvent, ...]:
+    return tuple(
         MixEvent(at, kind, chance.randrange(1 << 16))
-        for at in steps
+        for at in range(1, steps)
         for kind, often in EVENTS
         if chance.random() < often
-    ]
-    return RequestMix(seed, tuple(requests), tuple(events))
+    )
 
 
 def _draw_tokens(chance: random.Random, vocab: int, count: int) -> tuple[int, ...]:

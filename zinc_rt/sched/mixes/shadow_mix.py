@@ -118,7 +118,7 @@ def draw_settings(chance: random.Random) -> MixSettings:
         page,
         chance.choice((0, page // 2 + 1, 2 * page + 1)),
         chance.choice((0, 0, 1 + 2 * slots, 1 + 3 * slots)),
-        chance.choice((4 * slots, 24, 48)),
+        chance.choice((2 * slots + 2, 24, 48)),
         chance.randint(1, min(MOST_DRAFTS, page)),
         chance.choice(KINDS),
         chance.random() < 0.3,
@@ -166,7 +166,7 @@ class _MixDevice(ShadowDevice):
 class ShadowServer:
     """A scheduler over a shadow device, with few pages."""
 
-    def __init__(self, settings: MixSettings) -> None:
+    def __init__(self, settings: MixSettings, seed: int) -> None:
         self.now_ns = self.recomputed = 0
         self.asked: dict[int, MixedRequest] = {}
         slots, page = settings.slots, settings.page_tokens
@@ -194,7 +194,7 @@ class ShadowServer:
             lambda: self.now_ns,
             ledger=UsageLedger([tenant.name for tenant in tenants], {group.name: pages for group in groups}),
             vocab=VOCAB,
-            drafter=ScriptedDrafter(self._find_target, VOCAB, settings.kind),
+            drafter=ScriptedDrafter(self._find_target, VOCAB, settings.kind, seed=seed),
         )  # fmt: skip
         assert self.scheduler.speculation is not None
         self.scheduler.speculation.adaptive = settings.adaptive
@@ -231,9 +231,15 @@ class ShadowServer:
         return batch
 
     def audit(self) -> list[str]:
-        """Return the masks that have not accepted exactly the tokens of their requests."""
+        """Return the masks that have not accepted exactly the tokens of their requests, and the checkpoints with
+        the state of other tokens than their pages have."""
         slots = self.scheduler.slots
-        return [
+        wrong = [
+            f"state row {row} is a checkpoint after page {entry.find_page(0)}, and holds another state"
+            for row, entry in self.scheduler.cache.list_checkpoints()
+            if not self.shadow.has_state_after(row, entry.find_page(0))
+        ]
+        return wrong + [
             f"request {request.number}: its token mask has accepted other tokens than it generated"
             for request in self.scheduler.running()
             if isinstance(request.mask, RecordingMask)
@@ -245,9 +251,10 @@ def run_shadow_mix(seed: int, requests: int = 10) -> ShadowMixRun:
     """Run the mix of a seed."""
     chance = random.Random(seed)
     settings = draw_settings(chance)
-    mix = draw_request_mix(chance.getrandbits(32), requests, vocab=VOCAB, ctx=CTX)
+    penalties = chance.random() < 0.5
+    mix = draw_request_mix(chance.getrandbits(32), requests, vocab=VOCAB, ctx=CTX, penalties=penalties)
     mix = replace(mix, requests=tuple(_add_stop_and_mask(request, chance) for request in mix.requests))
-    server = ShadowServer(settings)
+    server = ShadowServer(settings, seed)
     run = ShadowMixRun(seed, settings)
     outcome = MixDriver(mix, server, audit_every=1).run()
     run.problems += [("plans", text) for text in server.shadow.findings]
@@ -298,7 +305,8 @@ def find_wrong_deliveries(mix: RequestMix, outcome: MixOutcome) -> Iterator[str]
                 continue
             if had != expected:
                 at = next((i for i, (a, b) in enumerate(zip(had, expected, strict=False)) if a != b), len(had))
-                yield f"request {request.number}, choice {choice}: delivered {len(had)} tokens, wrong from {at} on"
+                counts = f"{len(had)} tokens of {len(expected)}"
+                yield f"request {request.number}, choice {choice}: delivered {counts}, wrong from {at} on"
             elif outcome.ended.get((request.number, choice)) != reason:
                 ended = outcome.ended.get((request.number, choice))
                 yield f"request {request.number}, choice {choice}: ended with {ended}, expected {reason}"
