@@ -1,4 +1,4 @@
-"""Coverage: which classes of nodes the product's commands compute, and which none does."""
+"""Coverage: which forms of nodes the product's commands compute, and which none does."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ WIDTHS = ("D", "K", "N", "F", "Q", "V", "I", "C", "rest", "size", "head_dim", "v
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Form:
+class NodeForm:
     """A class of nodes. `part`: a class of an attribute, an operand or a size, or several that a model's graph
     combines; `dtype`: the type of weight matrices, empty without any."""
 
@@ -53,22 +53,22 @@ class Form:
 
 
 @dataclass(frozen=True)
-class Coverage:
+class FormCoverage:
     """`reached`: the first command that computes each form, empty for none. `reasons`: why some need none."""
 
-    reached: Mapping[Form, str]
-    reasons: Mapping[Form, str]
+    reached: Mapping[NodeForm, str]
+    reasons: Mapping[NodeForm, str]
 
     @cached_property
-    def holes(self) -> list[Form]:
+    def holes(self) -> list[NodeForm]:
         """Return the forms that no command computes although one should."""
         return sorted(form for form, by in self.reached.items() if not by and form not in self.reasons)
 
 
-def measure_coverage(say: Callable[[str], None] = lambda text: None) -> Coverage:
+def measure_coverage(say: Callable[[str], None] = lambda text: None) -> FormCoverage:
     """Return every form of every opcode, and the first command that computes it. `say` is told each stage."""
-    reached: dict[Form, str] = {}
-    combined: dict[Form, str] = {}
+    reached: dict[NodeForm, str] = {}
+    combined: dict[NodeForm, str] = {}
     say("graphs of the models of validate and selftest")
     for command, graphs in ((VALIDATE, _list_quick_graphs()), (MODELS, _list_odd_graphs())):
         for form in {form for graph in graphs for form in list_graph_forms(graph)}:
@@ -86,13 +86,13 @@ def measure_coverage(say: Callable[[str], None] = lambda text: None) -> Coverage
     }
     every = {**wanted, **combined}
     reasons = {form: why for form, by in every.items() if not by and (why := find_reason(form))}
-    return Coverage(every, reasons)
+    return FormCoverage(every, reasons)
 
 
 # --- what there is -------------------------------------------------------------------------------------------
 
 
-def list_forms(second: Container[str]) -> Iterator[Form]:
+def list_forms(second: Container[str]) -> Iterator[NodeForm]:
     """Return every class of each attribute, operand and size, with each type of weights that it can have; of a
     type whose weights are expanded when they are loaded, one form. `second`: names of the opcodes that the second
     ordering computes by kernels of its own, for types of integers.
@@ -102,13 +102,13 @@ def list_forms(second: Container[str]) -> Iterator[Form]:
             continue
         parts = tuple(dict.fromkeys(list_parts(spec)))
         if not has_weight_matrices(op):
-            yield from (Form(op.name, part, "", FIRST) for part in parts or (ANY,))
+            yield from (NodeForm(op.name, part, "", FIRST) for part in parts or (ANY,))
             continue
-        yield from (Form(op.name, ANY, dtype, FIRST) for dtype in OTHERS)
+        yield from (NodeForm(op.name, ANY, dtype, FIRST) for dtype in OTHERS)
         for dtype in (*PLAIN, *INTEGERS):
             possible = [part for part in parts if part not in _list_impossible(spec, dtype)]
             for ordering in (FIRST, SECOND) if dtype in INTEGERS and op.name in second else (FIRST,):
-                yield from (Form(op.name, part, dtype, ordering) for part in possible)
+                yield from (NodeForm(op.name, part, dtype, ordering) for part in possible)
 
 
 def _list_impossible(spec: OpSpec, dtype: str) -> set[str]:
@@ -188,13 +188,13 @@ def classify_sizes(spec: OpSpec, sizes: Mapping[str, Value]) -> Iterator[str]:
 # --- what graphs and cases have ------------------------------------------------------------------------------
 
 
-def list_graph_forms(graph: OpGraph) -> Iterator[Form]:
+def list_graph_forms(graph: OpGraph) -> Iterator[NodeForm]:
     for node in graph.nodes:
         if node.op not in LEFT_OUT:
             yield _combine(node, graph)
             parts = (*_classify_node(node, graph), *classify_sizes(OPS[node.op], _bind_sizes(node, graph)))
             for dtype in _list_types(node, graph):
-                yield from (Form(node.op.name, part, dtype, FIRST) for part in (ANY, *parts))
+                yield from (NodeForm(node.op.name, part, dtype, FIRST) for part in (ANY, *parts))
 
 
 def _classify_node(node: Node, graph: OpGraph) -> Iterator[str]:
@@ -204,9 +204,9 @@ def _classify_node(node: Node, graph: OpGraph) -> Iterator[str]:
     return classify(OPS[node.op], node.attrs, absent, caches[0] if caches else "")
 
 
-def _combine(node: Node, graph: OpGraph) -> Form:
+def _combine(node: Node, graph: OpGraph) -> NodeForm:
     """Return all classes of a node's attributes and operands as one form."""
-    return Form(node.op.name, ", ".join(_classify_node(node, graph)) or "plain", "", FIRST)
+    return NodeForm(node.op.name, ", ".join(_classify_node(node, graph)) or "plain", "", FIRST)
 
 
 def _list_types(node: Node, graph: OpGraph) -> set[str]:
@@ -234,7 +234,7 @@ def _bind_sizes(node: Node, graph: OpGraph) -> dict[str, Value]:
     return names
 
 
-def list_case_forms() -> Iterator[tuple[Form, str]]:
+def list_case_forms() -> Iterator[tuple[NodeForm, str]]:
     """Return the forms of the cases of kernel-test, each with the command that runs its family."""
     for family in FAMILIES:
         command = f"zinc-rt kernel-test --family {family}"
@@ -251,13 +251,13 @@ def list_case_forms() -> Iterator[tuple[Form, str]]:
                 yield from ((form, command) for form in _list_case_forms(cases[at], ordering))
 
 
-def _list_case_forms(case: Case, ordering: str) -> Iterator[Form]:
+def _list_case_forms(case: Case, ordering: str) -> Iterator[NodeForm]:
     spec = OPS[case.op]
     parts = list(classify(spec, case.attrs, case.without, case.kv))
-    yield Form(case.op.name, ", ".join(parts) or "plain", "", FIRST)
+    yield NodeForm(case.op.name, ", ".join(parts) or "plain", "", FIRST)
     parts += classify_sizes(spec, case.names)
     dtype = case.dtype if has_weight_matrices(case.op) else ""
-    yield from (Form(case.op.name, part, dtype, ordering) for part in (ANY, *parts))
+    yield from (NodeForm(case.op.name, part, dtype, ordering) for part in (ANY, *parts))
 
 
 # --- graphs --------------------------------------------------------------------------------------------------
@@ -318,15 +318,15 @@ REASONS = (
 )
 
 
-def find_reason(form: Form) -> str:
+def find_reason(form: NodeForm) -> str:
     """Return why no command needs to compute a form, empty if one should."""
     rows = (why for op, part, why in REASONS if fnmatchcase(form.op, op) and fnmatchcase(form.part, part))
     return next(rows, "")
 
 
-def format_coverage(coverage: Coverage, *, verbose: bool) -> Page:
+def format_coverage(coverage: FormCoverage, *, verbose: bool) -> Page:
     """Return a table of the opcodes, the reasons and the holes; with `verbose`, each form and its command."""
-    by_op: dict[str, list[Form]] = defaultdict(list)
+    by_op: dict[str, list[NodeForm]] = defaultdict(list)
     for form in sorted(coverage.reached):
         by_op[form.op].append(form)
     parts: list[str | Table] = [Table(_COLUMNS, [_format_op(coverage, op, by_op[op]) for op in sorted(by_op)]), ""]
@@ -349,7 +349,7 @@ _COLUMNS: tuple[str | Column, ...] = (
 )
 
 
-def _format_op(coverage: Coverage, op: str, forms: Sequence[Form]) -> list[object]:
+def _format_op(coverage: FormCoverage, op: str, forms: Sequence[NodeForm]) -> list[object]:
     by = [coverage.reached[form].partition(" --")[0] for form in forms]
     holes = sum(form in coverage.holes for form in forms)
     counts = [by.count(f"zinc-rt {name}") for name in ("validate", "selftest", "kernel-test")]

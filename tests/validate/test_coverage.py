@@ -50,7 +50,7 @@ def test_case_taken_away_is_a_hole(monkeypatch: pytest.MonkeyPatch) -> None:
     missing = set(coverage.measure_coverage().holes) - whole
     assert {(form.op, form.part) for form in missing} == {("MLA_ABSORB", "latent in 64s")}
     assert {form.dtype for form in missing} == {*coverage.PLAIN, *coverage.INTEGERS}
-    page = str(coverage.format_coverage(coverage.Coverage(dict.fromkeys(missing, ""), {}), verbose=True))
+    page = str(coverage.format_coverage(coverage.FormCoverage(dict.fromkeys(missing, ""), {}), verbose=True))
     assert "HOLE       MLA_ABSORB: latent in 64s q4_k canonical-1-q8" in page
 
 

@@ -93,7 +93,7 @@ class Pool:
     def share(self, id: int) -> None:
         """Add a reference to a used or cached id."""
         if not self.users[id]:
-            assert self.cached[id], "a free page cannot be shared"
+            assert self.cached[id], f"page {id} is free and cannot be shared"
             self._remove_idle(id)
         self.users[id] += 1
 
