@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from zinc_rt.kernels.reference.arithmetic import Arithmetic
@@ -78,7 +76,32 @@ def flash_attn_batched(
     slot: np.ndarray,
     page_table: np.ndarray,
     sinks: Weight | None = None,
-    **attrs: Any,
+    *,
+    heads: int,
+    kv_heads: int,
+    head_dim: int,
+    value_dim: int,
+    scale: float,
+    window: int = 0,
+    cap: float = 0.0,
+    page_tokens: int = 16,
 ) -> np.ndarray:
     """Compute FLASH_ATTN without a gate."""
-    return flash_attn(math, q, kv_k, kv_v, position, slot, page_table, None, sinks, **attrs)
+    return flash_attn(
+        math,
+        q,
+        kv_k,
+        kv_v,
+        position,
+        slot,
+        page_table,
+        sinks=sinks,
+        heads=heads,
+        kv_heads=kv_heads,
+        head_dim=head_dim,
+        value_dim=value_dim,
+        scale=scale,
+        window=window,
+        cap=cap,
+        page_tokens=page_tokens,
+    )
