@@ -92,7 +92,8 @@ def test_every_kernel_is_tested_with_every_type_it_names() -> None:
 
 def test_operands_are_deterministic() -> None:
     line = (
-        "FLASH_ATTN T=2 ctx=20 slots=2 pages=3 kv_rows=96 heads=2 kv_heads=1 head_dim=16 value_dim=16 scale=0.25"
+        "FLASH_ATTN T=2 ctx=20 slots=2 pages=3 kv_rows=96 heads=2 kv_heads=1 head_dim=16 value_dim=16 scale=0.25 "
+        "-sinks"
     )
     first, second = parse(line).operands(), parse(line).operands()
     assert [item.tobytes() for item in first] == [item.tobytes() for item in second]  # type: ignore[union-attr]

@@ -613,7 +613,7 @@ def test_stale_line_names_the_missing_invalidation(load: str, invalidate: str, m
 def test_next_dispatch_needs_gl1_inv(omitted: int) -> None:
     copy = f"v_lshlrev_b32 v1, 2, v0\n {LOADS['vector']}\n global_store_b32 v1, v2, s[2:3]\n s_endpgm"
     stale = 0
-    for seed in range(4):
+    for seed in range(4 if not omitted else 40):  # a line may be evicted in time: by the seed and the addresses
         with open_machine(chip="rx7900xtx", coherence="caches", reorder=seed) as owner, open_stage(owner) as stage:
             shared, _ = stage.buffer()
             out, results = stage.buffer()
@@ -631,4 +631,6 @@ def test_next_dispatch_needs_gl1_inv(omitted: int) -> None:
             assert bool(found) == (results[0] == 0)
             assert all("GL1_INV of an ACQUIRE_MEM or RELEASE_MEM is missing" in sentence for sentence in found)
             stale += bool(found)
+        if stale:
+            break
     assert bool(stale) == bool(omitted)
