@@ -96,7 +96,10 @@ def test_operands_are_deterministic() -> None:
         "-sinks"
     )
     first, second = parse(line).operands(), parse(line).operands()
-    assert [item.tobytes() for item in first] == [item.tobytes() for item in second]  # type: ignore[union-attr]
+    assert [None if item is None else item.tobytes() for item in first] == [  # type: ignore[union-attr]
+        None if item is None else item.tobytes()
+        for item in second  # type: ignore[union-attr]
+    ]
 
 
 @pytest.mark.parametrize(
