@@ -38,6 +38,7 @@ def triton_chip() -> Iterator[Any]:
 
 @pytest.fixture
 def triton_kernels() -> Any:
+    pytest.importorskip("triton")
     import triton_kernels
 
     return triton_kernels
