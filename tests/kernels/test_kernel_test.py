@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from kernels.planted_edits import EDITS, Edit, assemble_edited
 
@@ -100,6 +101,15 @@ def test_operands_are_deterministic() -> None:
         None if item is None else item.tobytes()
         for item in second  # type: ignore[union-attr]
     ]
+
+
+@pytest.mark.parametrize("rows", [32, 40])
+def test_cache_rows_that_no_query_sees_are_nan(rows: int) -> None:
+    """Also those beyond the pages, which a reduced case may have."""
+    shape = f"T=1 ctx=5 slots=1 pages=2 kv_rows={rows} heads=1 kv_heads=1 head_dim=4 value_dim=4 scale=0.5"
+    keys = parse(f"FLASH_ATTN {shape} values=plain").operands()[1]
+    assert isinstance(keys, np.ndarray) and keys.shape == (rows, 4)
+    assert 1 <= np.isfinite(keys).all(axis=1).sum() <= 5 and np.isnan(keys[32:]).all()
 
 
 @pytest.mark.parametrize(

@@ -582,4 +582,6 @@ def _hide_unwritten(case: Case, operands: dict[str, Operand]) -> None:
     for name in READ_CACHES if reads else ():
         cache = operands.get(name)
         if isinstance(cache, np.ndarray):
-            cache[~seen[: len(cache)]] = np.nan if cache.dtype.kind == "f" else 0xFF  # a scale of NaN
+            hidden = np.ones(len(cache), bool)  # the cache may be larger than the pages
+            hidden[: seen.size] = ~seen[: hidden.size]
+            cache[hidden] = np.nan if cache.dtype.kind == "f" else 0xFF  # a scale of NaN
