@@ -79,7 +79,6 @@ class MixedRequest:
     sampling: Sampling
     arrives: int
     mask_seed: int | None = None
-    masked: bool = False  # whether it has a token mask, which permits every token
     drafts: int | None = None  # the most draft tokens in a step, None: the scheduler's limit
 
     def make_mask(self, vocab: int) -> SeededMask | None:

@@ -216,7 +216,7 @@ class ShadowServer:
         self.shadow.register_request(
             request.number, request.prompt, start=request.tenant, choices=request.sampling.n
         )
-        mask = RecordingMask() if request.masked else None
+        mask = RecordingMask() if request.mask_seed is not None else None
         self.scheduler.submit(
             NewRequest(
                 request.number, request.tenant, request.prompt, self._spaces[request.tenant], request.sampling,
@@ -285,7 +285,7 @@ def _add_stop_and_mask(request: MixedRequest, chance: random.Random) -> MixedReq
         stop = draw_mix_token(sampling.seed, 0, position)
         sampling = replace(sampling, stop_token_ids=(stop,))
     limit = chance.choice((None, None, None, 0, 1))
-    return replace(request, sampling=sampling, masked=chance.random() < MASKED, drafts=limit)
+    return replace(request, sampling=sampling, mask_seed=0 if chance.random() < MASKED else None, drafts=limit)
 
 
 def find_wrong_deliveries(mix: RequestMix, outcome: MixOutcome) -> Iterator[str]:
