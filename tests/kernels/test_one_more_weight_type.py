@@ -16,7 +16,7 @@ CASES = (
     "MATMUL T=2 N=18 K=1312 one=1",
     "MATMUL T=66 N=10 K=1312 one=1",
     "MATMUL T=2 N=18 K=1312 one=1 norm_groups=41 -bias",
-    "MOE_GATE_TOPK T=2 D=160 E=4 F=20 k=2",
+    "MOE_GATE_TOPK T=2 D=160 E=4 F=20 k=2 -bias",
     "QKV_FUSED_ROPE_KV_WRITE T=2 D=1312 Q=18 K=12 V=7 R=3 ctx=20 slots=2 pages=2 page_tokens=16 kv_rows=64 "
     "head_dim=6 mode=neox eps=1e-06",
     "EMBED T=3 V=5 D=1312",
@@ -25,6 +25,7 @@ CASES = (
     "MOE_GATE_UP T=2 D=160 F=20 E=4 k=2",
     "MOE_GATE_UP T=2 D=160 F=20 E=4 k=2 -norm_w",
     "MOE_DOWN_ACC T=2 D=18 F=160 E=4 k=2",
+    "MOE_DOWN_ACC T=2 D=18 F=160 E=4 k=2 -bias",
     "SHARED_EXPERT T=2 D=160 F=1312 one=1",
     "SHARED_EXPERT T=2 D=160 F=1312 one=1 -norm_w",
 )
