@@ -123,7 +123,9 @@ def test_tool_result_is_passed_to_the_model(families_client: openai.OpenAI) -> N
         {"role": "assistant", "content": None, "tool_calls": [call]},
         {"role": "tool", "tool_call_id": "call_1", "content": "sunny"},
     ]
-    result = families_client.chat.completions.create(model="qwen3", messages=turns, tools=TOOLS, max_tokens=4)
+    result = families_client.chat.completions.create(
+        model="qwen3", messages=turns, tools=TOOLS, max_tokens=4, extra_body={"ignore_eos": True}
+    )
     assert result.usage is not None and result.usage.completion_tokens == 4
 
 
