@@ -18,7 +18,7 @@ from zinc_rt.golden.tiny_models.writer import write_tiny
 from zinc_rt.host.terminal import Column, Page, Table, number_column
 from zinc_rt.ir.dtypes import CACHE_TYPES, find_block
 from zinc_rt.ir.graph import ABSENT, Node, OpGraph, Stage
-from zinc_rt.ir.op import OPS, OpSpec, Port
+from zinc_rt.ir.op import OPS, OpSpec
 from zinc_rt.ir.passes.fuse import fuse_graph
 from zinc_rt.ir.shapes import ShapeError, Value, unify_shape
 from zinc_rt.kernels.cases import Case
@@ -30,7 +30,7 @@ from zinc_rt.model.registry import build_model
 from zinc_rt.validate.cases.sweep import BLOCKS_OF_32, BLOCKS_OF_256, OTHERS, PLAIN
 from zinc_rt.validate.cases.table import FAMILIES, family_cases
 from zinc_rt.validate.kernel_test.select import plan_cases
-from zinc_rt.validate.kernel_test.support import LEFT_OUT, has_weight_matrices
+from zinc_rt.validate.kernel_test.support import LEFT_OUT, has_weight_matrices, is_weight_matrix
 
 VALIDATE = "zinc-rt validate --tiers t1,t_cpu"
 MODELS = "zinc-rt selftest --models"
@@ -115,7 +115,7 @@ def _list_impossible(spec: OpSpec, dtype: str) -> set[str]:
     """Return the classes of sizes whose rows are not whole blocks of a type."""
     if find_block(dtype)[0] % 64:
         return set()
-    return {f"{port.shape[-1]} not in 64s" for port in spec.inputs if _is_matrix(port)}
+    return {f"{port.shape[-1]} not in 64s" for port in spec.inputs if is_weight_matrix(port)}
 
 
 def list_parts(spec: OpSpec) -> Iterator[str]:
@@ -213,11 +213,7 @@ def _list_types(node: Node, graph: OpGraph) -> set[str]:
     if not has_weight_matrices(node.op):
         return {""}
     ports = zip(OPS[node.op].inputs, node.inputs, strict=False)
-    return {graph.buffers[name].dtype for port, name in ports if name != ABSENT and _is_matrix(port)}
-
-
-def _is_matrix(port: Port) -> bool:
-    return port.kind == "weight" and len(port.shape) > 1 and port.name not in ("cos", "sin")
+    return {graph.buffers[name].dtype for port, name in ports if name != ABSENT and is_weight_matrix(port)}
 
 
 def _bind_sizes(node: Node, graph: OpGraph) -> dict[str, Value]:

@@ -306,7 +306,7 @@ def test_injected_mistake_is_found_with_its_smallest_case(
     assert once_more["first_bad"]["case"] == smallest.text()
 
 
-def test_changed_runs_what_has_not_passed_and_what_differs_from_it(
+def test_changed_runs_kernels_that_have_not_passed_as_they_are(
     kernel_test: Callable[..., tuple[int, dict[str, Any]]], tmp_path: Path
 ) -> None:
     native = ("--tier", "t_cpu_native", "--ordering", "canonical-1", "--kernel", "soft*", "--kernel", "row_scale")

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from zinc_rt.host.terminal import Column, Page, Table
-from zinc_rt.ir.op import OPS, Op
+from zinc_rt.ir.op import OPS, Op, Port
 from zinc_rt.kernels.cases import Case
 from zinc_rt.kernels.sets import KernelSet
 from zinc_rt.validate.cases.sweep import TYPES
@@ -60,11 +60,18 @@ def _select_cases(examples: Mapping[tuple[Op, str], list[Case]], op: Op) -> list
     return next((cases for (other, _), cases in examples.items() if other is op), [])
 
 
+def is_weight_matrix(port: Port) -> bool:
+    """Return whether an operand is a matrix of weights, of any type; tables of cosines and sines are not."""
+    return port.kind == "weight" and len(port.shape) > 1 and port.name not in ("cos", "sin")
+
+
 def has_weight_matrices(op: Op) -> bool:
-    return any(
-        port.kind == "weight" and len(port.shape) > 1 and port.name not in ("cos", "sin")
-        for port in OPS[op].inputs
-    ) and op not in (Op.SSM_CONV1D, Op.SSM_CONV1D_UPDATE, Op.SSM_CONV1D_UPDATE_IDS, Op.SSM_SCAN)
+    return any(map(is_weight_matrix, OPS[op].inputs)) and op not in (
+        Op.SSM_CONV1D,
+        Op.SSM_CONV1D_UPDATE,
+        Op.SSM_CONV1D_UPDATE_IDS,
+        Op.SSM_SCAN,
+    )
 
 
 def _test_support(op: Op, dtype: str, cases: Sequence[Case], kernels: KernelSet, ordering: str) -> Support:
