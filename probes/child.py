@@ -12,26 +12,33 @@ import os
 import pickle
 import select
 import signal
+import struct
 import sys
 import time
 import traceback
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Generator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 import psutil
 
 KILL_SECONDS = 5.0  # for the kernel to take back what a killed child held
+CLOSE_SECONDS = 20.0  # for what a child does after its verdict; KFD takes 9 s to give up on a hung queue
 LONGEST_STRETCH = 20  # deadlines, however loaded the machine is
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
+_FRAME = struct.Struct("<Q")  # of an answer: its bytes; 0 after the last one
 How = Literal["returned", "raised", "crashed", "deadline", "stuck"]
 
 
 @dataclass(frozen=True, slots=True)
 class ChildEnd:
-    """The end of a child. `value` is the function's result; `text` is a traceback, or how the child ended."""
+    """The end of a child. `value` is the function's result; `text` is a traceback, or how the child ended.
+
+    A child that did not end in order may have a `value` too: the last one that its function yielded.
+    """
 
     how: How
     value: Any = None
@@ -39,9 +46,18 @@ class ChildEnd:
     seconds: float = 0.0
 
 
-def run_in_child(function: Callable[[], Any], timeout_seconds: float, *, exclude_queued: bool = False) -> ChildEnd:
+def run_in_child(
+    function: Callable[[], Any],
+    timeout_seconds: float,
+    *,
+    close_seconds: float = CLOSE_SECONDS,
+    exclude_queued: bool = False,
+) -> ChildEnd:
     """Run `function` and return its result, which must be picklable. The child's standard output is
     redirected to its standard error.
+
+    A generator function yields its result as soon as it is known, and yields it again when it is final. What it
+    does after the first one has `close_seconds`; if that hangs or crashes, the result is kept.
 
     `exclude_queued`: the time that the child waited for a processor does not count, up to LONGEST_STRETCH times
     `timeout_seconds` in all. For a simulated device, which runs in the child: there a loaded machine is no hang.
@@ -59,44 +75,40 @@ def run_in_child(function: Callable[[], Any], timeout_seconds: float, *, exclude
     os.close(writable)
     try:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-        def seconds_left(now: float) -> float:
-            extra = queued_seconds(pid) if exclude_queued else 0.0
-            return start + min(timeout_seconds + extra, LONGEST_STRETCH * timeout_seconds) - now
-
-        data, finished = _read(readable, seconds_left, start + timeout_seconds)
+        answers = _AnswerReader(readable, timeout_seconds, close_seconds, partial(queued_seconds, pid))
+        finished = answers.read(exclude_queued=exclude_queued)
     except BaseException:
         _kill(pid)
         raise
     finally:
         os.close(readable)
+    try:
+        answer: tuple[How, Any, str] = pickle.loads(answers.last) if answers.last else ("crashed", None, "")
+    except Exception as error:
+        answer = "crashed", None, f"its result cannot be read: {error}"
+    how, value, text = answer
     if not finished:
         dead = _kill(pid)
-        seconds = time.monotonic() - start
-        text = f"not finished within {timeout_seconds:g} s"
-        if seconds > timeout_seconds + 1:
-            text += f", without the {seconds - timeout_seconds:.0f} s that it waited for a processor"
+        now = time.monotonic()
+        text = f"not finished within {answers.limit:g} s"
+        if now > answers.start + answers.limit + 1:
+            text += f", without the {now - answers.start - answers.limit:.0f} s that it waited for a processor"
         text += "" if dead else ", and SIGKILL does not end it"
-        return ChildEnd("deadline" if dead else "stuck", None, text, seconds)
+        return ChildEnd("deadline" if dead else "stuck", value, text, now - start)
     status = _reap(pid, KILL_SECONDS)
     seconds = time.monotonic() - start
     if status is None:
         dead = _kill(pid)
         text = "its process does not end: the kernel does not release its resources"
-        return ChildEnd("deadline" if dead else "stuck", None, text, seconds)
+        return ChildEnd("deadline" if dead else "stuck", value, text, seconds)
     _sweep(pid)
-    if data:
-        try:
-            how, value, text = pickle.loads(data)
-        except Exception as error:
-            return ChildEnd("crashed", None, f"its result cannot be read: {error}", seconds)
+    if answers.complete:
         return ChildEnd(how, value, text, seconds)
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)
-        return ChildEnd("crashed", None, f"ended by signal {number} ({signal.Signals(number).name})", seconds)
-    return ChildEnd(
-        "crashed", None, f"ended with exit code {os.waitstatus_to_exitcode(status)} and no result", seconds
-    )
+        return ChildEnd("crashed", value, f"ended by signal {number} ({signal.Signals(number).name})", seconds)
+    code, result = os.waitstatus_to_exitcode(status), "final result" if answers.last else "result"
+    return ChildEnd("crashed", value, f"ended with exit code {code} and no {result}", seconds)
 
 
 def queued_seconds(pid: int) -> float:
@@ -133,40 +145,65 @@ def _run_child(function: Callable[[], Any], writable: int, mask: Collection[int]
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         os.dup2(2, 1)
         try:
-            answer = pickle.dumps(("returned", function(), ""))
+            result = function()
+            for value in result if isinstance(result, Generator) else (result,):
+                _write_answer(writable, pickle.dumps(("returned", value, "")))
         except BaseException:
-            answer = pickle.dumps(("raised", None, traceback.format_exc()))
+            _write_answer(writable, pickle.dumps(("raised", None, traceback.format_exc())))
         sys.stdout.flush()
         sys.stderr.flush()
-        _write(writable, answer)
+        _write_answer(writable, b"")
         code = 0
     finally:
         os._exit(code)
 
 
-def _write(fd: int, data: bytes) -> None:
-    view = memoryview(data)
+def _write_answer(fd: int, answer: bytes) -> None:
+    view = memoryview(_FRAME.pack(len(answer)) + answer)
     while view:
         view = view[os.write(fd, view) :]
 
 
-def _read(fd: int, seconds_left: Callable[[float], float], until: float) -> tuple[bytes, bool]:
-    """Read all bytes up to the end of the pipe. Return them, and whether the end was reached in time.
-    `seconds_left(now)` is asked at `until`, and again when the time that it returned is over."""
-    parts: list[bytes] = []
-    while True:
-        now = time.monotonic()
-        if now >= until:
-            left = seconds_left(now)
-            if left <= 0:
-                return b"", False
-            until = now + left
-        if not select.select([fd], [], [], until - now)[0]:
-            continue
-        part = os.read(fd, 1 << 16)
-        if not part:
-            return b"".join(parts), True
-        parts.append(part)
+class _AnswerReader:
+    """The answers of a child. `last` is the latest one as a pickle, `complete` whether no other follows. The child
+    has `limit` seconds from `start` for the next one."""
+
+    def __init__(self, fd: int, limit: float, close_seconds: float, queued: Callable[[], float]) -> None:
+        self.fd, self.limit, self.close_seconds, self.queued = fd, limit, close_seconds, queued
+        self.start = time.monotonic()
+        self.last, self.complete = b"", False
+        self._data = bytearray()
+
+    def read(self, *, exclude_queued: bool) -> bool:
+        """Read all answers. Return whether the pipe's end was reached in time."""
+        queued_before, until = 0.0, self.start + self.limit
+        while True:
+            now = time.monotonic()
+            if now >= until:
+                extra = self.queued() - queued_before if exclude_queued else 0.0
+                until = self.start + min(self.limit + extra, LONGEST_STRETCH * self.limit)
+                if now >= until:
+                    return False
+            if not select.select([self.fd], [], [], until - now)[0]:
+                continue
+            part = os.read(self.fd, 1 << 16)
+            if not part:
+                return True
+            first = not self.last
+            self._take(part)
+            if first and self.last:
+                queued_before = self.queued() if exclude_queued else 0.0
+                self.start, self.limit = time.monotonic(), self.close_seconds
+                until = self.start + self.limit
+
+    def _take(self, part: bytes) -> None:
+        self._data += part
+        while len(self._data) >= _FRAME.size:
+            (size,) = _FRAME.unpack_from(self._data)
+            if len(self._data) < _FRAME.size + size:
+                return
+            self.last, self.complete = bytes(self._data[_FRAME.size : _FRAME.size + size]) or self.last, not size
+            del self._data[: _FRAME.size + size]
 
 
 def _reap(pid: int, timeout_seconds: float) -> int | None:

@@ -29,6 +29,10 @@ class DeviceSpec:
             return f"sim:{self.profile}" if self.profile else "sim"
         return self.render_path or "auto"
 
+    def scale_timeout(self, seconds: float) -> float:
+        """Return the time to wait for a time-out of the driver, which is shorter if its time-outs are scaled."""
+        return max(seconds * self.time_scale, min(seconds, 1.0))
+
     @property
     def shortcuts(self) -> list[str]:
         """Return the deviations of a simulated device from its default, for reports."""

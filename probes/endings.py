@@ -3,7 +3,7 @@ process."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
@@ -38,10 +38,41 @@ class Closeable(Protocol):
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None: ...
 
 
-def run_in(context: Closeable, run: Callable[[Any], Outcome]) -> Outcome:
-    """Run a probe and convert exceptions to an outcome; a simulated device adds its findings. Closes the
-    context."""
-    outcome = _run_probe(context, run)
+def run_in(context: Closeable, run: Callable[[Any], Outcome]) -> Iterator[Outcome]:
+    """Run a probe and convert exceptions to an outcome; a simulated device adds its findings. Close the context.
+
+    The outcome is yielded before and after the context is closed: that waits for a queue whose work never ends.
+    """
+    outcome: Outcome | None = None
+    try:
+        with context:
+            try:
+                outcome = run(context)
+            except KNOWN as error:
+                outcome = make_error_outcome(error)
+            yield _add_news(context, outcome)
+    except Exception as error:
+        if outcome is None or (outcome.status != "fail" and not isinstance(error, KNOWN)):
+            raise
+        outcome = add_late_failure(outcome, make_error_outcome(error))
+    yield _add_news(context, outcome)
+
+
+def add_late_failure(outcome: Outcome, late: Outcome) -> Outcome:
+    """Return the probe's verdict with the failure of the clean-up after it: as a note if the probe failed itself,
+    otherwise as the reason of its failure."""
+    if outcome.status == "fail":
+        return replace(outcome, notes=(*outcome.notes, f"while giving everything back: {late.reason}"))
+    return replace(
+        late,
+        reason=f"while giving everything back: {late.reason}",
+        measure=outcome.measure,
+        log=outcome.log,
+        marks=outcome.marks,
+    )
+
+
+def _add_news(context: Closeable, outcome: Outcome) -> Outcome:
     findings, log = context.news()
     by_rule: dict[str, list[DeviceFinding]] = {}
     for finding in findings:
@@ -78,24 +109,6 @@ def _rule_description(rule: str) -> str:
     return f": {fact.says}" if fact is not None else ""
 
 
-def _run_probe(context: Closeable, run: Callable[[Any], Outcome]) -> Outcome:
-    outcome: Outcome | None = None
-    try:
-        with context:
-            try:
-                outcome = run(context)
-            except KNOWN as error:
-                outcome = make_error_outcome(error)
-    except Exception as error:
-        if outcome is None or (outcome.status != "fail" and not isinstance(error, KNOWN)):
-            raise
-        if outcome.status == "fail":
-            return replace(outcome, notes=(*outcome.notes, f"while giving back: {error_first_line(error)}"))
-        late = make_error_outcome(error)
-        return replace(late, reason=f"while giving everything back: {late.reason}", measure=outcome.measure)
-    return outcome
-
-
 def make_error_outcome(error: BaseException) -> Outcome:
     if isinstance(error, ProbeFailed | ProbeStuck):
         return error.outcome
@@ -120,14 +133,16 @@ def make_error_outcome(error: BaseException) -> Outcome:
 
 
 def make_child_outcome(ended: ChildEnd) -> Outcome:
-    """Return the outcome for the end of a child process."""
+    """Return the outcome for the end of a child process that runs `run_in`."""
     if ended.how == "returned":
         value: Outcome = ended.value
         return value
     if ended.how == "raised":
         last = ended.text.strip().splitlines()[-1]
         return Outcome("fail", f"ZINC_RT itself failed: {last}", "unexpected", report=ended.text)
+    reason = f"its process was {ended.text}" if ended.how == "crashed" else ended.text
     words = {"crashed": "crashed", "deadline": "deadline", "stuck": "stuck-in-kernel"}
-    return Outcome(
-        "fail", f"its process was {ended.text}" if ended.how == "crashed" else ended.text, words[ended.how]
-    )
+    if ended.value is None:
+        return Outcome("fail", reason, words[ended.how])
+    words["deadline"] = "not-released"
+    return add_late_failure(ended.value, Outcome("fail", reason, words[ended.how]))

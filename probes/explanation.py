@@ -23,6 +23,13 @@ EVERYWHERE = {  # symptom → cause, advice, for what any probe can run into
         "`dmesg | grep -iE 'amdgpu|kfd|mes'`; a hung GPU needs a reset or a reboot",
     ),
     "stuck-in-kernel": ("the kernel waits for the GPU and cannot be interrupted", "save your work and reboot"),
+    "not-released": (
+        (
+            "the driver does not take the probe's resources back: a queue whose work never ends is wedged, and "
+            "Linux 6.19 and later wait for it without limit when a user queue is freed"
+        ),
+        "`dmesg | grep -iE 'amdgpu|kfd|mes'`; if P20 fails afterwards, the GPU needs a reset or a reboot",
+    ),
     "crashed": (
         "the probe's process died: memory was unmapped by the device or driver, or a bug in ZINC_RT",
         "run it again; if it repeats, report it with --bundle",

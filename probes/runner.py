@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from zinc_rt.backends.amd.hang import HangReport
 from zinc_rt.cli.report import Result
 from zinc_rt.host.facts import find_assumed_facts
-from zinc_rt.probes.child import run_in_child
+from zinc_rt.probes.child import CLOSE_SECONDS, run_in_child
 from zinc_rt.probes.device_spec import DeviceSpec
 from zinc_rt.probes.endings import make_child_outcome, run_in
 from zinc_rt.probes.expectations import Expectations
@@ -139,7 +139,14 @@ class ProbeRunner:
         plan = self.plan
         deadline = plan.timeout_seconds or probe.seconds + probe.more_seconds(plan.options)
         before = len(self._kernel_log())
-        ended = run_in_child(self.make_body(probe, tier), deadline, exclude_queued=plan.spec.simulated)
+        ended = run_in_child(
+            self.make_body(probe, tier),
+            deadline,
+            close_seconds=plan.spec.scale_timeout(CLOSE_SECONDS),
+            exclude_queued=plan.spec.simulated,
+        )
+        if ended.how == "stuck":
+            self._dead = f"{probe.id} left a process stuck in the kernel: reboot before anything hazardous"
         outcome = make_child_outcome(ended)
         self.log += outcome.log
         self.marks.update(outcome.marks)
@@ -148,8 +155,7 @@ class ProbeRunner:
     def _check_gpu_alive(self, probe: Probe, tier: str, outcome: Outcome) -> Outcome:
         """Check in a new process whether the GPU still answers, and return the outcome."""
         alive = self.plan.alive
-        if outcome.symptom == "stuck-in-kernel":
-            self._dead = f"{probe.id} left a process stuck in the kernel: reboot before anything hazardous"
+        if self._dead:
             return outcome
         if alive is None or alive.id == probe.id:
             return outcome
@@ -170,7 +176,7 @@ class ProbeRunner:
             report=after.report,
         )
 
-    def make_body(self, probe: Probe, tier: str) -> Callable[[], Outcome]:
+    def make_body(self, probe: Probe, tier: str) -> Callable[[], Iterator[Outcome]]:
         """Return the function that the child runs."""
         return partial(run_in_context, probe, self.plan.spec, tier, self.plan.options)
 
@@ -240,6 +246,6 @@ class ProbeRunner:
         return shlex.join(words)
 
 
-def run_in_context(probe: Probe, spec: DeviceSpec, tier: str, options: ProbeOptions) -> Outcome:
+def run_in_context(probe: Probe, spec: DeviceSpec, tier: str, options: ProbeOptions) -> Iterator[Outcome]:
     """Run the probe in the child."""
     return run_in(ProbeContext(spec, tier, options), probe.run)

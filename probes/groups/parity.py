@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -93,7 +94,7 @@ def _run(c: ProbeContext, tier: str) -> Outcome:
     return make_child_outcome(run_in_child(partial(_run_in_tier, ProbeContext(c.spec, tier, c.options)), SECONDS))
 
 
-def _run_in_tier(c: ProbeContext) -> Outcome:
+def _run_in_tier(c: ProbeContext) -> Iterator[Outcome]:
     return run_in(c, lambda context: passed(**collect_results(ShaderBench(context))))
 
 

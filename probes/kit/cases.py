@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from zinc_rt.probes.endings import run_in
+from zinc_rt.probes.endings import make_child_outcome, run_in
 from zinc_rt.probes.kit.context import ProbeContext
-from zinc_rt.probes.outcome import Outcome, ProbeFailed, ProbeStuck, passed
+from zinc_rt.probes.outcome import Outcome, ProbeStuck, passed
 
 Case = Callable[[ProbeContext], dict[str, Any]]
 
@@ -21,11 +21,7 @@ def in_processes(c: ProbeContext, cases: Mapping[str, Case], seconds: float) -> 
     log: list[str] = []
     for name, case in cases.items():
         ended = c.run_in_child(partial(_run_case, case), seconds)
-        if ended.how != "returned":
-            words = {"deadline": "deadline", "stuck": "stuck-in-kernel", "crashed": "crashed"}
-            last = ended.text.strip().splitlines()[-1]
-            raise ProbeFailed(words.get(ended.how, "unexpected"), f"{name}: {last}", report=ended.text)
-        outcome: Outcome = ended.value
+        outcome = make_child_outcome(ended)
         if outcome.status == "fail":
             raise ProbeStuck(
                 replace(outcome, reason=f"{name}: {outcome.reason}", measure=measure | outcome.measure)
@@ -36,5 +32,5 @@ def in_processes(c: ProbeContext, cases: Mapping[str, Case], seconds: float) -> 
     return Outcome("pass", measure=measure, notes=tuple(notes), log=tuple(log))
 
 
-def _run_case(case: Case, c: ProbeContext) -> Outcome:
+def _run_case(case: Case, c: ProbeContext) -> Iterator[Outcome]:
     return run_in(c, lambda context: passed(**case(context)))

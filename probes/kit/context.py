@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -22,7 +22,7 @@ from zinc_rt.kmd.topology import TopologyNode, format_arch_name, read_topology
 from zinc_rt.kmd.transport import Placement, Queue
 from zinc_rt.kmd.userq import UserqGpu
 from zinc_rt.pm4.generation import ARCHITECTURES
-from zinc_rt.probes.child import ChildEnd, run_in_child
+from zinc_rt.probes.child import CLOSE_SECONDS, ChildEnd, run_in_child
 from zinc_rt.probes.device import open_device
 from zinc_rt.probes.device_spec import DeviceSpec
 from zinc_rt.probes.kit.mapped_buffer import MappedBuffer
@@ -177,21 +177,30 @@ class ProbeContext:
         return ""
 
     def scale_timeout(self, seconds: float) -> float:
-        """Return the time to wait for a time-out of the driver, which is shorter if its time-outs are scaled."""
-        return max(seconds * self.spec.time_scale, min(seconds, 1.0))
+        return self.spec.scale_timeout(seconds)
 
     def run_in_child(self, function: Callable[[ProbeContext], Any], timeout_seconds: float) -> ChildEnd:
-        """Run `function` in a separate process with its own context, which it closes.
+        """Run `function`, which may be a generator (zinc_rt.probes.child), in a separate process with its own
+        context, which it closes.
 
         This context must not have opened anything yet, because a driver does not survive the fork.
         """
         if "driver" in self.__dict__:
             raise ValueError("this process has already opened the device")
         context = ProbeContext(self.spec, self.tier, self.options)
+
+        def run() -> Iterator[Any]:
+            value = function(context)
+            for item in value if isinstance(value, Generator) else (value,):
+                yield item, context.marks()
+
         ended = run_in_child(
-            lambda: (function(context), context.marks()), timeout_seconds, exclude_queued=self.spec.simulated
+            run,
+            timeout_seconds,
+            close_seconds=self.scale_timeout(CLOSE_SECONDS),
+            exclude_queued=self.spec.simulated,
         )
-        if ended.how != "returned":
+        if ended.value is None:
             return ended
         value, marks = ended.value
         self._marks_apart += marks

@@ -77,6 +77,7 @@ def format_evidence(result: Result) -> str:
             f"  evidence  wptr {bad['wptr']}, rptr {bad['rptr']}, fence {bad['fence']}, poison {bad['poison']}"
         )
     lines += [f"  event     {fault}" for fault in bad.get("faults", ())]
+    lines += [f"  note      {note}" for note in result.measure.get("notes", ())] if result.status == "fail" else []
     log = bad.get("kernel_log", ())
     if len(log) > _SHOWN_LOG_LINES:
         lines.append(f"  kernel    ({len(log) - _SHOWN_LOG_LINES} lines before these are in --json and --bundle)")

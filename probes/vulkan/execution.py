@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import asdict
 from functools import partial
@@ -42,7 +42,7 @@ ASK_SECONDS = 30.0  # that drivers may take to say what devices there are
 
 
 class VulkanProbeRunner(ProbeRunner):
-    def make_body(self, probe: Probe, tier: str) -> Callable[[], Outcome]:
+    def make_body(self, probe: Probe, tier: str) -> Callable[[], Iterator[Outcome]]:
         return partial(run_in_context, probe, self.plan.spec, tier, self.plan.options)
 
     def hazard_option(self, hazard: int) -> str:
@@ -55,7 +55,7 @@ class VulkanProbeRunner(ProbeRunner):
         return shlex.join(words)
 
 
-def run_in_context(probe: Probe, spec: DeviceSpec, tier: str, options: ProbeOptions) -> Outcome:
+def run_in_context(probe: Probe, spec: DeviceSpec, tier: str, options: ProbeOptions) -> Iterator[Outcome]:
     """Run the probe in the child."""
     return run_in(VulkanProbeContext(spec, tier, options), probe.run)
 

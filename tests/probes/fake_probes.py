@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,21 @@ def crash_by_signal(context: ProbeContext) -> Outcome:
 
 def exit_early(context: ProbeContext) -> Outcome:
     os._exit(7)
+
+
+def fail_and_hang_at_close(context: ProbeContext) -> Outcome:
+    context.__dict__["close"] = partial(time.sleep, 60)
+    return fail_probe(context)
+
+
+def pass_and_hang_at_close(context: ProbeContext) -> Outcome:
+    context.__dict__["close"] = partial(time.sleep, 60)
+    return passed(answer=42)
+
+
+def pass_and_crash_at_close(context: ProbeContext) -> Outcome:
+    context.__dict__["close"] = partial(crash_by_signal, context)
+    return passed(answer=42)
 
 
 def raise_bug(context: ProbeContext) -> Outcome:

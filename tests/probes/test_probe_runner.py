@@ -16,6 +16,8 @@ from zinc_rt.host.errors import UsageError
 from zinc_rt.probes import child
 from zinc_rt.probes.child import run_in_child
 from zinc_rt.probes.journal import Journal
+from zinc_rt.probes.kit.cases import in_processes
+from zinc_rt.probes.kit.context import ProbeContext
 from zinc_rt.probes.outcome import HOST, T1, T2
 from zinc_rt.probes.output import table
 from zinc_rt.probes.registry import PROBES, select_probes, sort_by_number
@@ -68,6 +70,38 @@ def test_hang_ends_at_its_deadline(body: object) -> None:
     assert time.monotonic() - start < 5
     assert result["A/t1"].first_bad["symptom"] == "deadline" and "0.3 s" in result["A/t1"].reason
     assert result["B/t1"].status == "pass", "the harness goes on"
+
+
+def test_verdict_survives_a_clean_up_that_hangs() -> None:
+    """On Linux 6.19 and later, FREE of a user queue waits without limit for a fence that never completes."""
+    result = run_probes([make_probe("A", fake.fail_and_hang_at_close), make_probe("B")])
+    failed = result["A/t1"]
+    assert (failed.reason, failed.cause) == ("the sky is green", "the paint was wrong")
+    note = "while giving everything back: not finished within 2 s"
+    assert failed.measure["notes"] == [note] and f"  note      {note}\n" in table.format_evidence(failed)
+    assert result["B/t1"].status == "pass", "the harness goes on"
+
+
+@pytest.mark.parametrize(
+    ("body", "symptom", "reason", "cause"),
+    [
+        (fake.pass_and_hang_at_close, "not-released", "not finished within 2 s", "wedged"),
+        (fake.pass_and_crash_at_close, "crashed", "its process was ended by signal 11 (SIGSEGV)", "process died"),
+    ],
+)
+def test_passing_probe_fails_by_its_clean_up(body: object, symptom: str, reason: str, cause: str) -> None:
+    result = run_probes([make_probe("A", body)])["A/t1"]  # type: ignore[arg-type]
+    assert result.status == "fail" and result.reason == f"while giving everything back: {reason}"
+    assert result.first_bad["symptom"] == symptom and cause in result.cause
+    assert result.measure["answer"] == 42
+
+
+def test_case_of_a_probe_keeps_its_verdict() -> None:
+    def fail_case(context: ProbeContext) -> dict[str, object]:
+        return fake.fail_and_hang_at_close(context).measure
+
+    result = run_probes([make_probe("A", lambda context: in_processes(context, {"one": fail_case}, 10.0))])["A/t1"]
+    assert (result.reason, result.cause) == ("one: the sky is green", "the paint was wrong")
 
 
 @pytest.mark.parametrize(
