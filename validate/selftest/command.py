@@ -39,8 +39,9 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--models", action="store_true", help="also validate every generated odd model")
     parser.add_argument("--tiers", default="t1,t_cpu", metavar="A,B", help="tiers of --models (default t1,t_cpu)")
     parser.add_argument(
-        "--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="at once (default: cores)"
-    )
+        "--jobs", type=int, default=2 * (os.cpu_count() or 1), metavar="N",
+        help="at once (default: twice the cores, as most wait for a time-out of the driver)",
+    )  # fmt: skip
     add_json(parser)
     return parser
 
