@@ -94,6 +94,13 @@ PROGRAMS: dict[str, tuple[str, str, str, str]] = {
         "v_bfe_u32 v4, v4, 8, 12\n" + USE.format(4),
         "v4, computed",
     ),
+    "sum_of_16_bits": (  # v2: bits from 8 up are undefined, in the lower half; v5: in the upper half
+        "v_lshl_or_b32 v2, v3, 8, v0\nv_mov_b32 v4, 0\nv_mov_b32 v5, 0\nv_sub_nc_u16 v4, v2, v0\n"
+        "v_mad_u16 v5, v2, v0, v0 op_sel:[0,0,0,1]",
+        "v_and_b32 v4, 0xff, v4\nv_and_b32 v5, 0xffffff, v5\n" + USE.format(4) + "\n" + USE.format(5),
+        "v_and_b32 v4, 0xffff00ff, v4\n" + USE.format(4) + "\n" + USE.format(5),
+        "v5, computed",
+    ),
     "differs_bit_by_bit": ("v_xor_b32 v2, v3, v3", "v_and_b32 v2, 0, v2\n" + USE.format(2), USE.format(2), "v2"),
     "lane_mask_of_lanes_off": (  # before a loop's first turn a mask is undefined but in EXEC's lanes
         "s_mov_b32 exec_lo, 0xff\ns_and_not1_b32 s4, s5, exec_lo\ns_and_b32 s6, 0x3, exec_lo\ns_or_b32 s4, s4, s6",

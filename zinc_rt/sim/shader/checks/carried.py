@@ -17,6 +17,7 @@ from functools import partial
 from llvmlite import ir  # type: ignore[import-untyped]
 
 from zinc_rt.isa import Instruction, Kind, Operand
+from zinc_rt.sim.shader.alu.vector import selects_upper
 from zinc_rt.sim.shader.emit.emitter import EmitFunction, Emitter
 from zinc_rt.sim.shader.emit.values import constant
 from zinc_rt.sim.shader.layout import NULL, TTMP0, VGPR_LIMIT
@@ -135,6 +136,24 @@ def _carry_sum(e: Emitter, data: list[Operand], i: Instruction, emit: Callable[[
     return _with_flag(e, together, i)
 
 
+def _carry_half_sum(e: Emitter, data: list[Operand], i: Instruction, emit: Callable[[], None]) -> list[ir.Value]:
+    """Return the undefined bits of 16-bit sums and products: of the half that is written, all from the lowest
+    undefined bit of the halves that are read upwards.
+    """
+    together = constant(0, e.b.lanes(ir.IntType(32)))
+    for place, operand in enumerate(data):
+        bits = _find_undefined(e, operand, True)
+        bits = e.b.lshr(bits, 16) if _is_upper(i, operand, place) else bits
+        together = e.b.or_(together, e.b.and_(bits, 0xFFFF))
+    together = e.b.and_(e.b.or_(together, e.b.sub(0, together)), 0xFFFF)
+    return [e.b.shl(together, 16) if _is_upper(i, i.operands[0], 3) else together]
+
+
+def _is_upper(i: Instruction, operand: Operand, place: int) -> bool:
+    """Return whether a 16-bit operand is the upper half of its register."""
+    return bool(operand.half) if operand.half is not None else selects_upper(i, place)
+
+
 def _with_flag(e: Emitter, found: ir.Value, i: Instruction) -> list[ir.Value]:
     bits = e.b.split(found)
     any_bit = e.b.unequal(found, 0)
@@ -218,6 +237,10 @@ _SUMMED: dict[str, tuple[int, ...]] = {
     ),
     **dict.fromkeys((f"s_lshl{by}_add_u32" for by in (1, 2, 3, 4)), (1, 2)),
 }
+_HALF_SUMMED: dict[str, tuple[int, ...]] = {
+    **dict.fromkeys(("v_add_nc_u16", "v_sub_nc_u16", "v_add_nc_i16", "v_sub_nc_i16", "v_mul_lo_u16"), (1, 2)),
+    **dict.fromkeys(("v_mad_u16", "v_mad_i16"), (1, 2, 3)),
+}
 _HALVES: dict[str, tuple[int, ...]] = {
     **{
         f"v_pk_{name}": (1, 2)
@@ -237,6 +260,7 @@ CARRIED: dict[str, Carry] = {
         (_move_bits, _MOVED),
         (_join_undefined, _JOINED),
         (_carry_sum, _SUMMED),
+        (_carry_half_sum, _HALF_SUMMED),
         (_propagate_halves, _HALVES),
     )
     for name, data in rows.items()
