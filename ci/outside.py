@@ -163,6 +163,7 @@ PROGRAMS_OF = (
     _compare_operations("liger-kernel", "liger.py", "liger_kernel"),
     _compare_operations("vllm", "vllm_kernels.py", "vllm"),
     replace(_compare_operations("iree", "iree_kernels.py", "iree-base-compiler"), sanitized=False),
+    replace(_compare_operations("flydsl", "flydsl_kernels.py", "flydsl"), sanitized=False),
 )  # fmt: skip
 
 

@@ -1,45 +1,28 @@
 """Kernels that iree-compile makes against NumPy: `python iree_kernels.py [NAME ...] [--chip C] [--json F]`.
 
-Each function is compiled alone, and its grid is read from the compilation phase executable-targets. A line
-`right NAME`, `wrong NAME; ...`, `known NAME: ...` or `refused NAME: ...` is printed for each. F has the form of a
-report of `zinc-rt sanitize`.
+Each function is compiled alone, and its grid is read from the compilation phase executable-targets.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import re
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-
-import zinc_rt
-from zinc_rt.host.errors import ZincError
-from zinc_rt.isa.target import DEFAULT_ARCH
-from zinc_rt.launching.values import out
-
-ELEMENT_TYPES = {"f32": np.float32, "f16": np.float16, "i32": np.int32, "i8": np.int8}
+from compiled_cases import CompiledCase, CompiledKernel, multiply_matrices, run_cases, silu
 
 
-@dataclass(frozen=True)
-class IreeCase:
+@dataclass(frozen=True, kw_only=True)
+class IreeCase(CompiledCase):
     """A function of one dispatch. `body` computes %result, of type `output`, from %0, %1, ..., of the types
-    `inputs`. `known`: why the result is wrong.
+    `inputs`.
     """
 
-    name: str
-    inputs: tuple[str, ...]
-    output: str
     body: str
-    exact: Callable[..., np.ndarray]
-    tolerance: float = 2e-4
-    known: str = ""
 
     def module(self) -> str:
         arguments = ", ".join(f"%{index}: tensor<{item}>" for index, item in enumerate(self.inputs))
@@ -71,7 +54,7 @@ def _elementwise(name: str, shape: str, lines: str, exact: Callable[..., np.ndar
       {lines}
       linalg.yield %r : f32
     }} -> tensor<{shape}>"""
-    return IreeCase(name, (shape,) * inputs, shape, body, exact)
+    return IreeCase(name=name, inputs=(shape,) * inputs, output=shape, exact=exact, body=body)
 
 
 def _named(
@@ -81,17 +64,13 @@ def _named(
     operands = ", ".join(f"%{index}" for index in range(len(inputs)))
     types = ", ".join(f"tensor<{item}>" for item in inputs)
     body = f"%result = {operation} ins({operands} : {types}) outs(%filled : tensor<{output}>) -> tensor<{output}>"
-    return IreeCase(name, inputs, output, body, exact)
+    return IreeCase(name=name, inputs=inputs, output=output, exact=exact, body=body)
 
 
 def _reduction(name: str, step: str, exact: Callable[..., np.ndarray]) -> IreeCase:
     body = f"""%result = linalg.reduce ins(%0 : tensor<37x1500xf32>) outs(%filled : tensor<37xf32>)
     dimensions = [1] (%a: f32, %b: f32) {{ %r = {step} %a, %b : f32  linalg.yield %r : f32 }}"""
-    return IreeCase(name, ("37x1500xf32",), "37xf32", body, exact)
-
-
-def _multiply(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    return a.astype(np.float64) @ b.astype(np.float64)
+    return IreeCase(name=name, inputs=("37x1500xf32",), output="37xf32", exact=exact, body=body)
 
 
 def _convolve(image: np.ndarray, weight: np.ndarray) -> np.ndarray:
@@ -105,14 +84,6 @@ def _softmax(x: np.ndarray) -> np.ndarray:
     return powers / powers.sum(-1, keepdims=True)
 
 
-def _cumulate(x: np.ndarray) -> np.ndarray:
-    return np.cumsum(x.astype(np.float64), axis=1)
-
-
-def _silu(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    return a / (1 + np.exp(-a)) * b
-
-
 CASES = (
     _elementwise("add", "1000xf32", "%r = arith.addf %a, %b : f32", lambda a, b: a + b, 2),
     _elementwise("multiply_add", "7x33x5xf32", "%r = math.fma %a, %b, %c : f32", lambda a, b, c: a * b + c, 3),
@@ -124,42 +95,34 @@ CASES = (
       %d = arith.addf %one, %e : f32
       %q = arith.divf %a, %d : f32
       %r = arith.mulf %q, %b : f32""",
-        _silu, 2,
+        lambda a, b: silu(a) * b, 2,
     ),
     _elementwise("hyperbolic_tangent", "777xf32", "%r = math.tanh %a : f32", np.tanh, 1),
-    _named("matmul_f32", "linalg.matmul", ("64x96xf32", "96x80xf32"), "64x80xf32", _multiply),
-    _named("matmul_f32_odd", "linalg.matmul", ("33x70xf32", "70x51xf32"), "33x51xf32", _multiply),
-    _named("matmul_f16", "linalg.matmul", ("64x128xf16", "128x64xf16"), "64x64xf32", _multiply),
-    _named("matmul_f16_odd", "linalg.matmul", ("65x72xf16", "72x49xf16"), "65x49xf32", _multiply),
-    _named("matmul_i8", "linalg.matmul", ("64x64xi8", "64x64xi8"), "64x64xi32", _multiply),
-    _named("batched_matmul", "linalg.batch_matmul", ("3x32x64xf16", "3x64x48xf16"), "3x32x48xf32", _multiply),
-    _named("matrix_vector", "linalg.matvec", ("150x300xf32", "300xf32"), "150xf32", _multiply),
+    _named("matmul_f32", "linalg.matmul", ("64x96xf32", "96x80xf32"), "64x80xf32", multiply_matrices),
+    _named("matmul_f32_odd", "linalg.matmul", ("33x70xf32", "70x51xf32"), "33x51xf32", multiply_matrices),
+    _named("matmul_f16", "linalg.matmul", ("64x128xf16", "128x64xf16"), "64x64xf32", multiply_matrices),
+    _named("matmul_f16_odd", "linalg.matmul", ("65x72xf16", "72x49xf16"), "65x49xf32", multiply_matrices),
+    _named("matmul_i8", "linalg.matmul", ("64x64xi8", "64x64xi8"), "64x64xi32", multiply_matrices),
+    _named("batched_matmul", "linalg.batch_matmul", ("3x32x64xf16", "3x64x48xf16"), "3x32x48xf32",
+           multiply_matrices),
+    _named("matrix_vector", "linalg.matvec", ("150x300xf32", "300xf32"), "150xf32", multiply_matrices),
     replace(_named("dot_product", "linalg.dot", ("5000xf32", "5000xf32"), "f32", np.dot),
             known="the VGPR offset of its buffer loads is negative, so they read 0"),
     _named("convolution", "linalg.conv_2d_nhwc_hwcf", ("1x14x14x16xf32", "3x3x16x32xf32"), "1x12x12x32xf32",
            _convolve),
     _reduction("row_sum", "arith.addf", lambda x: x.astype(np.float64).sum(1)),
     _reduction("row_maximum", "arith.maximumf", lambda x: np.maximum(x.max(1), 0)),
-    IreeCase("transposition", ("70x130xf32",), "130x70xf32",
-             "%result = linalg.transpose ins(%0 : tensor<70x130xf32>) outs(%empty : tensor<130x70xf32>) "
-             "permutation = [1, 0]", np.transpose),
-    IreeCase("softmax", ("17x250xf32",), "17x250xf32",
-             "%result = linalg.softmax dimension(1) ins(%0 : tensor<17x250xf32>) "
-             "outs(%empty : tensor<17x250xf32>) -> tensor<17x250xf32>", _softmax),
+    IreeCase(name="transposition", inputs=("70x130xf32",), output="130x70xf32", exact=np.transpose,
+             body="%result = linalg.transpose ins(%0 : tensor<70x130xf32>) outs(%empty : tensor<130x70xf32>) "
+             "permutation = [1, 0]"),
+    IreeCase(name="softmax", inputs=("17x250xf32",), output="17x250xf32", exact=_softmax,
+             body="%result = linalg.softmax dimension(1) ins(%0 : tensor<17x250xf32>) "
+             "outs(%empty : tensor<17x250xf32>) -> tensor<17x250xf32>"),
 )  # fmt: skip
 
 
-def _make_array(kind: str, seed: int) -> np.ndarray:
-    *shape, element = kind.split("x")
-    generator = np.random.default_rng(seed)
-    size = tuple(map(int, shape))
-    if element.startswith("i"):
-        return generator.integers(-100, 100, size).astype(ELEMENT_TYPES[element])
-    return generator.standard_normal(size).astype(ELEMENT_TYPES[element])
-
-
-def _compile_case(case: IreeCase, chip: str, folder: Path) -> tuple[bytes, str, tuple[int, ...], tuple[int, ...]]:
-    """Return the code object, the kernel's name, grid and block. Raise ValueError if it is not one dispatch."""
+def _compile_case(case: IreeCase, chip: str, folder: Path) -> CompiledKernel:
+    """Compile a case. Raise ValueError if it is not one dispatch."""
     source = folder / f"{case.name}.mlir"
     source.write_text(case.module())
     compiler = Path(sys.executable).with_name("iree-compile")
@@ -181,44 +144,9 @@ def _compile_case(case: IreeCase, chip: str, folder: Path) -> tuple[bytes, str, 
     constants = {key: int(value) for key, value in re.findall(r"(%\w+) = arith\.constant (\d+) : index", count)}
     grid = tuple(constants[key] for key in re.findall(r"%\w+", count.rpartition("hal.return")[2]))
     [binary] = folder.glob("*.hsaco")
-    return binary.read_bytes(), name, grid, tuple(int(size) for size in re.findall(r"(\d+) : index", block))
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
-    parser.add_argument("names", nargs="*", metavar="NAME", help="cases (default: all)")
-    parser.add_argument("--chip", default=DEFAULT_ARCH, help=f"chip to compile for (default {DEFAULT_ARCH})")
-    parser.add_argument("--json", type=Path, metavar="F", help="write a report in the form of zinc-rt sanitize")
-    options = parser.parse_args()
-    kernels, findings = [], []
-    for case in CASES:
-        if options.names and case.name not in options.names:
-            continue
-        inputs = [_make_array(kind, 7 + index) for index, kind in enumerate(case.inputs)]
-        exact = np.asarray(case.exact(*inputs))
-        try:
-            with tempfile.TemporaryDirectory() as folder:
-                code, name, grid, block = _compile_case(case, options.chip, Path(folder))
-            output = out(exact.shape or (1,), ELEMENT_TYPES[case.output.rpartition("x")[2]])
-            arguments = {f"a{index}": item for index, item in enumerate(inputs)} | {"result": output}
-            result = zinc_rt.launch(code, name, grid=grid, block=block, args=arguments, device="sim")
-        except (ValueError, ZincError) as error:
-            print(f"refused {case.name}: {str(error).splitlines()[0]}", flush=True)
-            continue
-        findings += [asdict(finding) for finding in result.findings]
-        kernels.append({"kernel": name, "launches": 1, "code_objects": 1})
-        limit = case.tolerance * max(1.0, float(np.abs(exact).max()))
-        difference = float(np.abs(result.outputs["result"].reshape(exact.shape) - exact).max())
-        if difference <= limit:
-            print(f"right {case.name}", flush=True)
-        else:
-            verdict = f"known {case.name}: {case.known}" if case.known else f"wrong {case.name}"
-            print(f"{verdict}; differs by {difference:.3g}", flush=True)
-    if options.json:
-        measure = {"launches": len(kernels), "kernels": kernels, "suppressed": [], "findings": findings}
-        options.json.write_text(json.dumps({"results": [{"measure": {**measure, "exit_code": 0}}]}))
-    return 0
+    sizes = tuple(int(size) for size in re.findall(r"(\d+) : index", block))
+    return CompiledKernel(binary.read_bytes(), name, grid, sizes)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_cases(CASES, _compile_case, __doc__ or ""))
