@@ -171,11 +171,11 @@ NIGHTLY = ("01-vector-add", "02-fused-softmax", "05-layer-norm", "liger-kernel")
 
 
 def list_ready_programs() -> list[str]:
-    """Return the programs of a nightly run that can run without a download."""
+    """Return the names in NIGHTLY of programs that can run without a download."""
     if set_up(offline=True):
         return []
-    chosen = [item for item in PROGRAMS_OF if {item.name, item.project} & set(NIGHTLY)]
-    return [item.name for item in chosen if item.file is None or find_kept(item.file).exists()]
+    ready = [item for item in PROGRAMS_OF if item.file is None or find_kept(item.file).exists()]
+    return [name for name in NIGHTLY if any(name in (item.name, item.project) for item in ready)]
 
 
 def find_kept(file: OutsideFile) -> Path:

@@ -42,7 +42,7 @@ Case = TypeVar("Case", bound=CompiledCase)
 
 
 @dataclass(frozen=True, slots=True)
-class CompiledKernel:
+class CompiledCode:
     """A code object and how its kernel is launched."""
 
     code: bytes
@@ -75,7 +75,7 @@ def make_array(kind: str, seed: int) -> np.ndarray:
 
 
 def run_cases(
-    cases: Sequence[Case], compile_case: Callable[[Case, str, Path], CompiledKernel], description: str
+    cases: Sequence[Case], compile_case: Callable[[Case, str, Path], CompiledCode], description: str
 ) -> int:
     """Compile and launch the cases that the command line selects. `compile_case` gets a case, a chip and an empty
     folder; it raises ValueError with the reason if it cannot compile the case.

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from compiled_cases import CompiledCase, CompiledKernel, multiply_matrices, run_cases, silu, split_kind
+from compiled_cases import CompiledCase, CompiledCode, multiply_matrices, run_cases, silu, split_kind
 
 os.environ |= {"COMPILE_ONLY": "1", "FLYDSL_RUNTIME_ENABLE_CACHE": "0"}
 
@@ -162,7 +162,7 @@ def launch_three(kernel: fx.Constexpr, block: fx.Constexpr, a: fx.Tensor, b: fx.
     kernel(a, b, y).launch(grid=(1, 1, 1), block=block)
 
 
-def _compile_case(case: FlydslCase, chip: str, folder: Path) -> CompiledKernel:
+def _compile_case(case: FlydslCase, chip: str, folder: Path) -> CompiledCode:
     """Compile a case. Raise ValueError with the compiler's reason."""
     linker = folder / "llvm" / "bin" / "ld.lld"
     linker.parent.mkdir(parents=True)
@@ -180,7 +180,7 @@ def _compile_case(case: FlydslCase, chip: str, folder: Path) -> CompiledKernel:
     text = module.ir
     [name] = re.findall(r"gpu\.kernel_metadata<\"(\w+)\"", text)
     [binary] = re.findall(r'bin = "((?:[^"\\]|\\.)*)"', text)
-    return CompiledKernel(_unescape(binary), name, case.grid, case.block, case.lds_bytes)
+    return CompiledCode(_unescape(binary), name, case.grid, case.block, case.lds_bytes)
 
 
 def _unescape(text: str) -> bytes:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from compiled_cases import CompiledCase, CompiledKernel, multiply_matrices, run_cases, silu
+from compiled_cases import CompiledCase, CompiledCode, multiply_matrices, run_cases, silu
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,7 +121,7 @@ CASES = (
 )  # fmt: skip
 
 
-def _compile_case(case: IreeCase, chip: str, folder: Path) -> CompiledKernel:
+def _compile_case(case: IreeCase, chip: str, folder: Path) -> CompiledCode:
     """Compile a case. Raise ValueError if it is not one dispatch."""
     source = folder / f"{case.name}.mlir"
     source.write_text(case.module())
@@ -145,7 +145,7 @@ def _compile_case(case: IreeCase, chip: str, folder: Path) -> CompiledKernel:
     grid = tuple(constants[key] for key in re.findall(r"%\w+", count.rpartition("hal.return")[2]))
     [binary] = folder.glob("*.hsaco")
     sizes = tuple(int(size) for size in re.findall(r"(\d+) : index", block))
-    return CompiledKernel(binary.read_bytes(), name, grid, sizes)
+    return CompiledCode(binary.read_bytes(), name, grid, sizes)
 
 
 if __name__ == "__main__":

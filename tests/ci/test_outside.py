@@ -76,3 +76,12 @@ def test_offline_names_the_environment_that_is_missing(
     monkeypatch.setattr(outside, "CACHE", tmp_path)
     assert outside.main(["tests", "--offline"]) == 77
     assert str(tmp_path / "venv") in capsys.readouterr().out
+
+
+def test_a_nightly_run_names_programs_unambiguously(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`operations` would run those of all projects."""
+    monkeypatch.setattr(outside, "set_up", lambda offline: "")
+    monkeypatch.setattr(outside, "find_kept", lambda file: Path(__file__))
+    assert outside.list_ready_programs() == list(outside.NIGHTLY)
+    for name in outside.NIGHTLY:
+        assert len([item for item in outside.PROGRAMS_OF if name in (item.name, item.project)]) == 1, name

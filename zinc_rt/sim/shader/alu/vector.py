@@ -32,7 +32,7 @@ from zinc_rt.sim.shader.alu.directed import (
     zero_if_tiny,
 )
 from zinc_rt.sim.shader.emit.builder import LaneBuilder
-from zinc_rt.sim.shader.emit.emitter import Emitter  # fmt: skip, nothing
+from zinc_rt.sim.shader.emit.emitter import Emitter, selects_upper
 from zinc_rt.sim.shader.emit.float_mode import Rounding
 from zinc_rt.sim.shader.emit.values import DOUBLE, FLOAT, HALF, I1, I16, I32, I64, constant, type_bits
 
@@ -112,14 +112,6 @@ def largest_for_infinity(e: Emitter, value: ir.Value, sources: Sequence[ir.Value
     infinite = b.fcmp_ordered("==", absolute(e, value), float("inf"))
     largest = b.intrinsic("llvm.copysign", value.type, constant(65504.0, value.type), value)
     return b.select(b.and_(infinite, b.not_(argument)), largest, value)
-
-
-def selects_upper(instruction: Instruction, place: int) -> bool:
-    """Return op_sel of source `place` (3: the destination) in VOP3; LLVM's text does not show it for every
-    opcode.
-    """
-    is_vop3 = instruction.encoding.startswith("VOP3") and not instruction.encoding.startswith("VOP3P")
-    return is_vop3 and bool(instruction.words[0] >> 11 + place & 1)
 
 
 def source(e: Emitter, instruction: Instruction, operand: Operand, place: int, letter: str) -> ir.Value:

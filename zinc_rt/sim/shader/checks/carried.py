@@ -17,8 +17,7 @@ from functools import partial
 from llvmlite import ir  # type: ignore[import-untyped]
 
 from zinc_rt.isa import Instruction, Kind, Operand
-from zinc_rt.sim.shader.alu.vector import selects_upper
-from zinc_rt.sim.shader.emit.emitter import EmitFunction, Emitter
+from zinc_rt.sim.shader.emit.emitter import EmitFunction, Emitter, selects_upper
 from zinc_rt.sim.shader.emit.values import constant
 from zinc_rt.sim.shader.layout import NULL, TTMP0, VGPR_LIMIT
 

@@ -246,6 +246,14 @@ class Emitter:
         self.set_scalar(operand, self.b.bitcast(value, self.b.mask_bits))
 
 
+def selects_upper(instruction: Instruction, place: int) -> bool:
+    """Return op_sel of source `place` (3: the destination) in VOP3; LLVM's text does not show it for every
+    opcode.
+    """
+    is_vop3 = instruction.encoding.startswith("VOP3") and not instruction.encoding.startswith("VOP3P")
+    return is_vop3 and bool(instruction.words[0] >> 11 + place & 1)
+
+
 EmitFunction = Callable[[Emitter, Instruction], None]
 
 
