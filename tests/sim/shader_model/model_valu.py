@@ -286,7 +286,8 @@ def _bind_select(instruction: Instruction, width: int) -> Step:
 def _bind_div_scale(instruction: Instruction, width: int) -> Step:
     """Result and VCC: see V_DIV_SCALE in the manual. The manual compares 1/denominator of float32 with float64's
     denormals, which is impossible; it must mean float32's, otherwise the macro would lose quotients. A denominator
-    whose inverse is a denormal is also scaled down, because scaling up twice would give infinity.
+    whose inverse is a denormal is also scaled down, because scaling up twice would give infinity. VCC is set for
+    zeros, as on RDNA3 (sim/shader/gfx11_programs.txt).
     """
     kind = "f64" if "f64" in instruction.mnemonic else "f32"
     dtype = _DTYPES[kind]
@@ -319,7 +320,7 @@ def _bind_div_scale(instruction: Instruction, width: int) -> Step:
         denormal = (np.abs(denominator) < tiny) & (denominator != 0)
         for lane in range(width):
             if numerator[lane] == 0 or denominator[lane] == 0:
-                out[lane] = np.nan
+                out[lane], scaled[lane] = np.nan, True
             elif biased_exponent(numerator)[lane] - biased_exponent(denominator)[lane] >= far:
                 scaled[lane] = True
                 if is_denominator[lane]:

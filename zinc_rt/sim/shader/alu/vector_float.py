@@ -294,16 +294,14 @@ _SCALE = {FLOAT: 64, DOUBLE: 128}
 
 
 def div_scale(e: Emitter, x: Value, denominator: Value, numerator: Value) -> tuple[Value, Value]:
-    """Return (x scaled, lanes whose quotient v_div_fmas must scale back). Return (x scaled, lanes whose quotient
-    v_div_fmas must scale back).
+    """Return (x scaled, lanes whose quotient v_div_fmas must scale back).
+
+    Lanes whose numerator or denominator is zero are among these, with NaN, as on RDNA3 (gfx11_programs.txt in the
+    tests); the manual does not say so, and v_div_fixup replaces their quotient.
 
     Deviates from the manual in two points that would lose quotients. The manual tests whether 1/denominator is a
     denormal double even for 32-bit floats, where it never is (but v_rcp_f32 flushes its own denormals). If the
     quotient is denormal too, the manual scales such a denominator up, to infinity; here it is scaled down.
-
-    Two things the manual says cannot be meant, for quotients would be lost: it asks whether 1/denominator is a
-    denormal double even for 32-bit floats, where it never is (but v_rcp_f32 flushes its own denormals); and where
-    the quotient is denormal too, it scales such a denominator up, to infinity. It is scaled down here.
     """
     b, of = e.b, x.type.element
     scale = _SCALE[of]
@@ -337,7 +335,7 @@ def div_scale(e: Emitter, x: Value, denominator: Value, numerator: Value) -> tup
     ]
     afterwards = b.or_(huge, b.and_(b.not_(small_denominator), quotient))
     quiet = b.select(is_nan(e, x), quiet_nan(e, x), x)
-    return select_chain(e, cases, quiet), b.and_(b.not_(zero), afterwards)
+    return select_chain(e, cases, quiet), b.or_(zero, afterwards)
 
 
 def _emit_div_scale(letter: str) -> EmitFunction:
