@@ -109,6 +109,10 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="N",
         help="multiply the time limits of the stages (default 1)",
     )
+    parser.add_argument(
+        "--mutants", type=int, default=0, metavar="N",
+        help="also judge N mutants of the product, in addition to those of earlier nights (default 0)",
+    )  # fmt: skip
     parser.add_argument("--quick", action="store_true", help="run only a part of each stage, to test the setup")
     return parser
 
@@ -130,7 +134,14 @@ def main(argv: list[str] | None = None) -> int:
     folder = arguments.out.resolve()
     folder.mkdir(parents=True, exist_ok=True)
     night = Night(
-        arguments.device, folder, arguments.corpus.resolve(), arguments.quick, models, required, arguments.patience
+        arguments.device,
+        folder,
+        arguments.corpus.resolve(),
+        arguments.quick,
+        models,
+        required,
+        arguments.patience,
+        max(0, arguments.mutants),
     )
     with lock_folder(folder) as free:
         if not free:
@@ -231,7 +242,8 @@ def key_of(night: Night, stages: list[NightlyStage], expected: ChipExpectations)
             if path.is_file() and "__pycache__" not in path.parts and not path.parent.is_symlink():
                 digest.update(path.relative_to(ROOT).as_posix().encode() + b"\0" + path.read_bytes())
     files = [(str(model), model.stat().st_size, model.stat().st_mtime_ns) for model in night.models]
-    for asked in (night.device, night.corpus, night.quick, [stage.name for stage in stages], expected.path, files):
+    for asked in (night.device, night.corpus, night.quick, night.mutants, [stage.name for stage in stages],
+                  expected.path, files):  # fmt: skip
         digest.update(repr(asked).encode())
     return digest.hexdigest()
 
@@ -390,6 +402,7 @@ def print_summary(night: Night, rows: list[dict[str, Any]], is_complete: dict[st
             lines.append(f"  and {len(row['unexpected']) - 5} more in {row['stage']}/")
         lines += [f"  fixed: {text[:100]}" for text in row["mended"][:3]]
         lines += [f"  flake: {text[:100]}" for text in row["flakes"][:3]]
+        lines += [f"  {text}" for text in row["headlines"]]
         if row["verdicts"]:
             lines.append("  " + ", ".join(f"{name} {verdict}" for name, verdict in row["verdicts"].items()))
     lines.append(f"page      {night.folder / 'index.html'}")

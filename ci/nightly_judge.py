@@ -209,6 +209,7 @@ def judge(night: Night, stage: NightlyStage, state: dict[str, Any], expected: Ch
         "unexpected": wrong,
         "mended": judged.better,
         "flakes": judged.flakes,
+        "headlines": [text for result in results if (text := result.get("measure", {}).get("headline"))],
         "tally": judged.tally,
         "verdicts": verdicts,
         "results": shown,

@@ -27,8 +27,10 @@ ROOT = Path(__file__).resolve().parent.parent
 MODELS = [ROOT / "golden" / f"{stem}.gguf" for stem in ("qwen3-q", "qwen35moe-q", "gemma4-q")]
 GATES = ",".join(f"M{number}" for number in range(9))
 MINUTES_A_MODEL = {"validate": 60.0, "vulkan": 60.0, "perf": 60.0, "gates": 10.0}  # more for each that is named
+MINUTES_A_MUTANT = 8.0  # for all commands, which judge one that survives; the unmodified tree takes as long
 RECORDED = ["--tokens", "1,2,3,4,5", "--max-tokens", "4"]
 STATE = "state.json"
+MUTANTS = "mutants.json"  # results of all nights
 FLAKES = "flakes.json"  # nights and failures of each, kept from night to night
 PEER = "llama-bench"
 VULKAN_SECONDS = 60  # for the drivers of a machine to say what they have
@@ -145,7 +147,7 @@ def required_speeds(models: Mapping[Path, Mapping[str, object]]) -> list[SpeedRu
 class Night:
     """The parameters of a run. `device` is as for every command; `folder` has one subfolder per stage. `models`
     are the named models, in addition to the embedded ones. `required` are stages that must not be skipped.
-    `patience` multiplies their time limits.
+    `patience` multiplies their time limits. `mutants` of the product are judged, in addition to earlier ones.
     """
 
     device: str
@@ -155,6 +157,7 @@ class Night:
     models: tuple[Path, ...] = ()
     required: tuple[str, ...] = ()
     patience: float = 1.0
+    mutants: int = 0
 
     @property
     def required_speeds(self) -> list[SpeedRun]:
@@ -473,8 +476,21 @@ def without_outside(night: Night) -> str:
     return "" if list_ready_programs() else "no kernel of another project is installed: python3 ci/run.py outside"
 
 
+def mutant_commands(night: Night) -> list[StageCommand]:
+    """Judge further mutants, of the seed of this day, and count those of all nights."""
+    line = [sys.executable, str(ROOT / "tests" / "faults" / "mutate_command.py"), "--count", str(night.mutants)]
+    line += ["--seed", str(datetime.now(UTC).date().toordinal()), "--resume", str(night.folder / MUTANTS)]
+    return [StageCommand("mutate", [*line, "--json", str(night.of("mutants") / "mutate.json")])]
+
+
+def without_mutants(night: Night) -> str:
+    return "" if night.mutants else "no mutants are asked for: --mutants N"
+
+
 def stage_minutes(stage: NightlyStage, night: Night) -> float:
-    """Return the time limit of a stage, longer if models are named."""
+    """Return the time limit of a stage, longer if models are named or mutants are asked for."""
+    if stage.name == "mutants":
+        return MINUTES_A_MUTANT * (night.mutants + 1) if night.mutants else 0.0
     return stage.minutes + len(night.models) * MINUTES_A_MODEL.get(stage.name, 0.0)
 
 
@@ -491,4 +507,5 @@ STAGES = (
     NightlyStage("replay", replay_commands, missing_commands("replay", "trace"), 3),
     NightlyStage("perf", perf_commands, missing_commands("perf"), 4),
     NightlyStage("gates", gate_commands, missing_commands("perf"), 5),
+    NightlyStage("mutants", mutant_commands, without_mutants, 0, card=False),
 )

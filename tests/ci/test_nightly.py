@@ -39,6 +39,7 @@ status = {"pass": "pass", "fail": "fail"}.get(how, "pass")
 results = [{"id": stage + "/one", "status": status, "reason": "as told", "measure": {"seconds": 1.5}}]
 if how == "blocked": results.append({"id": stage + "/speed", "status": "blocked", "reason": "none"})
 if how == "surprise": results.append({"id": stage + "/other", "status": "skip", "reason": "gone"})
+if how == "headline": results[0]["measure"]["headline"] = "killed 9 of 10"
 if how == "crash": raise SystemExit("the stage fell over")
 if how != "silent":
     with open("work.json", "w") as file: json.dump({"command": "work", "results": results}, file)
@@ -469,6 +470,30 @@ def test_nightly_run_takes_at_most_36_minutes() -> None:
     program = "import nightly_stages; print(sum(stage.minutes for stage in nightly_stages.STAGES))"
     result = subprocess.run([sys.executable, "-c", program], cwd=CI, capture_output=True, text=True, check=True)
     assert float(result.stdout) <= 36
+
+
+MUTANTS = """\
+import sys; sys.path.insert(0, {ci!r})
+from pathlib import Path
+from nightly_stages import STAGES, Night, stage_minutes
+stage = next(stage for stage in STAGES if stage.name == "mutants")
+for count in (0, 3):
+    night = Night("sim", Path("night"), Path("corpus"), mutants=count)
+    print(stage.why_not(night), stage_minutes(stage, night), " ".join(stage.commands(night)[0].argv[2:]))
+"""
+
+
+def test_mutants_of_all_nights_accumulate_in_one_file() -> None:
+    program = MUTANTS.format(ci=str(CI))
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    none, three = result.stdout.splitlines()
+    assert none.startswith("no mutants are asked for: --mutants N 0.0")
+    assert three.startswith(" 32.0 --count 3 --seed ") and "--resume night/mutants.json" in three
+
+
+def test_headline_of_a_result_is_in_the_summary(nightly: Nightly) -> None:
+    code, output = nightly.run("pass", "headline", "pass")
+    assert code == 0 and "  killed 9 of 10" in output.splitlines()
 
 
 VULKAN = """\

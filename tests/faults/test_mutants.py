@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ast
+import json
 from pathlib import Path
 
 import pytest
 from fault_plant import ROOT
 from fault_walk import CommandOutput
 from mutant import LINES, Mutant, draw_mutants, list_sources, mutate_file, mutate_lines, mutate_python
-from mutate_command import MutantResult, judge_mutant, lower_bound, main, show_verdict
+from mutate_command import COMMANDS, MutantResult, judge_mutant, judge_records, lower_bound, main
 
 SAMPLE = "def f(x):\n    if x[0] < 3:\n        g(x)\n    return x is None\n"
 
@@ -84,17 +85,62 @@ def test_outcome_follows_from_the_commands(
     assert result.outcome == outcome and set(seen) == {"changed"}
 
 
-def test_crashes_are_counted_apart(capsys: pytest.CaptureFixture[str]) -> None:
-    mutant = Mutant("x", "README.md", "table: number", 1, "changed")
+def test_crashes_are_counted_apart() -> None:
     outcomes = ["killed"] * 9 + ["survived", "crashed", "hung", "not built"]
-    assert show_verdict([MutantResult(mutant, outcome, "", 0.0) for outcome in outcomes]) == 0
-    assert show_verdict([MutantResult(mutant, outcome, "", 0.0) for outcome in outcomes[1:]]) == 1
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "killed 90% of 10 that ran to their end, lower bound 60%"
-    assert lines[1] == "PASS  13 mutants: 9 killed, 1 crashed, 1 hung, 1 survived, 1 not built"
+    verdict = judge_records({"outcome": outcome} for outcome in outcomes)
+    assert verdict["status"] == "pass"
+    assert judge_records({"outcome": outcome} for outcome in outcomes[1:])["status"] == "fail"
+    assert verdict["measure"]["headline"] == "killed 90% of 10 that ran to their end, lower bound 60%"
+    assert verdict["reason"] == "13 mutants: 9 killed, 1 crashed, 1 hung, 1 survived, 1 not built"
     assert lower_bound(142, 150) == pytest.approx(0.898, abs=1e-3) and lower_bound(0, 0) == 0
 
 
 def test_list_shows_changes(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--list", "--count", "3", "--seed", "1"]) == 0
     assert capsys.readouterr().out.count("@@") == 6
+
+
+@pytest.fixture
+def quick_judge(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Make every mutant killed at once, and the unmodified tree healthy. Return the files of judged mutants."""
+    judged: list[str] = []
+
+    def kill(mutant: Mutant, *, cache: Path, budget_seconds: float) -> MutantResult:
+        judged.append(mutant.file)
+        return MutantResult(mutant, "killed", "validate", 1.0)
+
+    monkeypatch.setattr("mutate_command.judge_mutant", kill)
+    monkeypatch.setattr("mutate_command.find_failing_command", lambda cache, budget_seconds: None)
+    return judged
+
+
+def test_results_of_several_seeds_accumulate_in_one_file(
+    quick_judge: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, words = tmp_path / "mutants.json", ["--cache", str(tmp_path / "cache"), "--resume"]
+    assert main(["--count", "3", "--seed", "1", *words, str(file)]) == 0
+    assert main(["--count", "5", "--seed", "1", *words, str(file)]) == 0
+    assert len(quick_judge) == 5, "the first three are among the five"
+    assert main(["--count", "2", "--seed", "2", *words, str(file), "--json", str(tmp_path / "night.json")]) == 0
+    content = json.loads(file.read_text(encoding="utf-8"))
+    assert len(content["mutants"]) == len(quick_judge) and {row["seed"] for row in content["mutants"]} == {1, 2}
+    (result,) = content["results"]
+    assert result["status"] == "pass" and 0 < result["measure"]["lower_bound"] < result["measure"]["killed_share"]
+    assert file.read_text(encoding="utf-8") == (tmp_path / "night.json").read_text(encoding="utf-8")
+    file.write_text("{}", encoding="utf-8")
+    assert main(["--count", "1", *words, str(file)]) == 2
+    assert "not a file of schema" in capsys.readouterr().err
+
+
+def test_command_that_fails_on_the_unmodified_tree_judges_nothing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run_command(command: str, tree: Path, cache: Path, *, seconds: float) -> CommandOutput:
+        return CommandOutput(command, int(command == "selftest"), f"output of {command}")
+
+    monkeypatch.setattr("mutate_command.run_command", run_command)
+    monkeypatch.setattr("mutate_command.copy_tree", lambda target: target)
+    assert "selftest" in COMMANDS
+    assert main(["--count", "1", "--cache", str(tmp_path)]) == 2
+    error = capsys.readouterr().err
+    assert "output of selftest" in error and "`selftest` ends with 1 on the unmodified tree" in error

@@ -128,6 +128,8 @@ def check_relative_speed(priority: Priority, minimum: float) -> ScheduleCheck:
         if baseline is None or not baseline.seconds or not ours:
             return CheckOutcome(id, "skip", reason="no request of the class decoded, or there is no baseline")
         theirs = baseline.log.count_delivered_tokens() / baseline.seconds
+        if not theirs:
+            return CheckOutcome(id, "skip", reason="the baseline delivered no token so far")
         measure = {"share": ours / theirs, "tokens_per_second": ours, "fcfs_tokens_per_second": theirs}
         return _make_outcome(id, ours >= minimum * theirs, measure, {"share": minimum})
 
