@@ -31,6 +31,7 @@ class Sizes:
     delta_kv_heads: int | None = None
     router_rows: int | None = None  # distinct ones: experts this far apart tie exactly, in every token
     window: int | None = None  # of sliding attention, where it is not WINDOW
+    mtp: int | None = None  # layers for next-token prediction, after the others
 
     def check(self) -> None:
         for name in self.__slots__:

@@ -105,13 +105,20 @@ def build_hybrid(s: Sizes, w: RandomWeights, *, joint_beta_alpha: bool, moe: boo
             add_gated_attention(w, blk, s)
         else:
             add_delta_net(w, blk, s, joint_beta_alpha=joint_beta_alpha)
-        if moe:
-            add_router(w, blk, s)
-            add_experts(w, blk, s, fused=layer % 4 == 1)  # both layouts are in circulation
-            shared_expert(w, blk, s)
-        else:
-            add_dense_ffn(w, blk, s)
-    metadata: Metadata = head_metadata(s) | {
+        add_hybrid_feed_forward(w, blk, s, layer, moe=moe)
+    metadata: Metadata = head_metadata(s)
+    if s.mtp:
+        metadata |= {"block_count": s.layers + s.mtp, "nextn_predict_layers": s.mtp}
+    for layer in range(s.layers, s.layers + (s.mtp or 0)):
+        blk = f"blk.{layer}"
+        w.add_norm(f"{blk}.attn_norm", s.hidden)
+        w.add_norm(f"{blk}.post_attention_norm", s.hidden)
+        add_gated_attention(w, blk, s)
+        add_hybrid_feed_forward(w, blk, s, layer, moe=moe)
+        w.add_matrix(f"{blk}.nextn.eh_proj", s.hidden, 2 * s.hidden)
+        for name in ("enorm", "hnorm", "shared_head_norm"):
+            w.add_norm(f"{blk}.nextn.{name}", s.hidden)
+    metadata |= {
         "rope.freq_base": 1e7,
         "rope.dimension_count": count_rotated(s),
         "ssm.conv_kernel": CONV_TAPS,
@@ -127,6 +134,15 @@ def build_hybrid(s: Sizes, w: RandomWeights, *, joint_beta_alpha: bool, moe: boo
             "expert_shared_feed_forward_length": s.expert_ffn,
         }
     return metadata
+
+
+def add_hybrid_feed_forward(w: RandomWeights, blk: str, s: Sizes, layer: int, *, moe: bool) -> None:
+    if moe:
+        add_router(w, blk, s)
+        add_experts(w, blk, s, fused=layer % 4 == 1)  # both layouts are in circulation
+        shared_expert(w, blk, s)
+    else:
+        add_dense_ffn(w, blk, s)
 
 
 def count_rotated(s: Sizes) -> int:

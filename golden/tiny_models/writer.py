@@ -47,6 +47,7 @@ MIXED = {
     "ffn_down_shexp": "q5_k",
     "inp_gate": "q8_0",
     "proj": "q4_0",
+    "eh_proj": "q8_0",
     "ssm_in": "q4_k",
     "ssm_x": "q8_0",
     "ssm_out": "q6_k",
@@ -84,8 +85,10 @@ def build_tiny(
     context: int = 256,
     router_rows: int | None = None,
     window: int | None = None,
+    mtp: int | None = None,
 ) -> ModelContent:
-    """Return a tiny model of one row of ARCHITECTURES. Raises UsageError for incompatible sizes."""
+    """Return a tiny model of one row of ARCHITECTURES. `mtp`: layers for next-token prediction, of the qwen
+    hybrids. Raises UsageError for incompatible sizes."""
     if architecture not in ARCHITECTURES:
         raise UsageError(f"unknown tiny model {architecture!r}", next=f"use one of {', '.join(ARCHITECTURES)}")
     row = ARCHITECTURES[architecture]
@@ -102,6 +105,7 @@ def build_tiny(
         context=context,
         router_rows=router_rows,
         window=window,
+        mtp=mtp,
     )
     sizes.check()
     if sizes.layers < row.fewest_layers:
