@@ -14,9 +14,10 @@ from zinc_rt.ir.dtypes import ACTIVATION, CACHE_TYPES, INDEX, find_block
 from zinc_rt.ir.graph import ABSENT, ENTRIES, Builder, Dim, OpGraph, Shape, Stage
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.weight import Weight
-from zinc_rt.model.gguf import GGUFFile
+from zinc_rt.model.gguf import GGUFFile, Tensor
 from zinc_rt.model.hyper import HyperParameters
 
+HIDDEN = "request[slot].hidden"  # of the last layer after the final norm, with SequenceLimits.mtp
 ROPE_FACTORS = ("rope_freqs.weight", "rope_factors_short.weight", "rope_factors_long.weight")
 DeltaForm = Literal["ids", "inplace", "plain"]
 # fmt: off
@@ -43,7 +44,8 @@ def choose_page_tokens(ctx: int) -> int:
 @dataclass(frozen=True, slots=True)
 class SequenceLimits:
     """The limits that a graph is built for: concurrent requests, their maximum length, and shared resources.
-    `kv_type`: the type of cached keys and values, one of ir.dtypes.CACHE_TYPES."""
+    `kv_type`: the type of cached keys and values, one of ir.dtypes.CACHE_TYPES. `mtp`: steps also store the keys
+    and values of the file's next-token prediction layer (MTP), and return the hidden state that it drafts from."""
 
     ctx: int
     slots: int = 1
@@ -53,6 +55,7 @@ class SequenceLimits:
     step_tokens: int = 512
     rows: int | None = None
     kv_type: str = ACTIVATION
+    mtp: bool = False
 
     def __post_init__(self) -> None:
         if not self.page_tokens:
@@ -300,9 +303,9 @@ class ModelBuilder:
     ) -> str:
         """Return the tensor `name` as an operand, ABSENT if it is optional and missing.
 
-        `take` slices leading dimensions of a merged tensor; `part` is then the GGUF name of the slice as a
-        separate tensor, and `shape` is the slice's shape. Raise InputError for a missing tensor or another shape,
-        UnsupportedError for a type that cannot be dequantised.
+        `take` slices leading dimensions of a merged tensor, or all of them, the last one in elements; `part` is
+        then the GGUF name of the slice as a separate tensor, and `shape` is the slice's shape. Raise InputError
+        for a missing tensor or another shape, UnsupportedError for a type that cannot be dequantised.
         """
         self._read.add(name)
         tensor = self.gguf.tensors.get(name)
@@ -321,9 +324,10 @@ class ModelBuilder:
             raise InputError(
                 f"{self.gguf.path}: {name} has {len(tensor.shape)} dimensions, expected more than {len(take)}"
             )
-        raw = tensor.data[take] if take else tensor.data
         whole_rows = len(take) < len(tensor.shape)
-        saw = (*raw.shape[:-1], tensor.shape[-1] if whole_rows else raw.shape[-1])
+        columns = tensor.shape[-1] if whole_rows else len(range(tensor.shape[-1])[take[-1]])
+        raw = tensor.data[take if whole_rows else (*take[:-1], _find_row_bytes(tensor, take[-1]))]
+        saw = (*raw.shape[:-1], columns)
         if saw != shape and raw.size and np.prod(saw) == np.prod(shape) and saw[-1] == shape[-1]:
             saw, raw = shape, raw.reshape(*shape[:-1], raw.shape[-1])  # ggml does not keep dimensions of size one
         if saw != shape:
@@ -403,22 +407,39 @@ class ModelBuilder:
     def barrier(self, *buffers: str, layer: int) -> None:
         self.builder.node(Op.BARRIER, buffers, (), layer=layer)
 
-    def head(self, x: str, *, softcap: float = 0.0, scale: float = 1.0, layer_norm: bool = False) -> None:
-        """Add the final norm, the vocabulary logits of the requested rows, times `scale`, and the greedy token."""
+    def head(
+        self,
+        x: str,
+        *,
+        softcap: float = 0.0,
+        scale: float = 1.0,
+        layer_norm: bool = False,
+        norm: str = "output_norm",
+        output: str = "output",
+        hidden: bool = False,
+    ) -> str:
+        """Add the final norm, the vocabulary logits of the requested rows, times `scale`, and the greedy token.
+        Return the normed values; `hidden`: they are the output HIDDEN. `norm`, `output`: names of the weights."""
         if layer_norm:
-            x = self.layer_norm(x, "output_norm", "result_norm")
+            x = self.layer_norm(x, norm, "result_norm")
+        elif hidden:
+            weight = self.weight(f"{norm}.weight", (self.width,))
+            y = self.builder.buffer(HIDDEN, ("tokens", self.width), ACTIVATION, "output")
+            self.node(Op.RMS_NORM, (x, weight), (y,), "result_norm", eps=self.eps, size=self.width)
+            x = y
         else:
-            x = self.norm(x, "output_norm.weight", "result_norm")
+            x = self.norm(x, f"{norm}.weight", "result_norm")
+        normed = x
         if scale != 1.0:
             x = self.scale(x, scale, "result_norm_scaled")
-        tied = not self.has_weight("output.weight")
-        table = "token_embd.weight" if tied else "output.weight"
+        tied = not self.has_weight(f"{output}.weight")
+        table = "token_embd.weight" if tied else f"{output}.weight"
         vocab = self.vocab
         first: tuple[slice, ...] = ()
         if 0 < self.overrides.lm_head_rows < vocab:
             vocab, first = self.overrides.lm_head_rows, (slice(0, self.overrides.lm_head_rows),)
-        weight = self.weight(table, (vocab, self.width), take=first, part="output.weight" if first else "")
-        bias = self.weight("output.bias", (vocab,), optional=True, take=first)
+        weight = self.weight(table, (vocab, self.width), take=first, part=f"{output}.weight" if first else "")
+        bias = self.weight(f"{output}.bias", (vocab,), optional=True, take=first)
         logits = self.builder.buffer("request[slot].logits", ("rows", vocab), ACTIVATION, "output")
         if softcap:
             raw = self.value(Op.LM_HEAD, (x, weight, self.row, bias), (vocab,), "result_output_raw", rows="rows")
@@ -428,10 +449,13 @@ class ModelBuilder:
         token = self.builder.buffer("request[slot].next_token", ("rows",), INDEX, "output")
         nonfinite = self.builder.buffer("request[slot].nonfinite", ("rows",), INDEX, "output")
         self.node(Op.ARGMAX, (logits,), (token, nonfinite), "next_token")
+        return normed
 
-    def model(self) -> Model:
-        self._check_all_read()
-        self.hyper.check_unread_keys()
+    def model(self, *, whole: bool = True) -> Model:
+        """Return the model. `whole`: check that all of the file that changes results was read."""
+        if whole:
+            self._check_all_read()
+            self.hyper.check_unread_keys()
         return Model(
             gguf=self.gguf,
             graph=self.builder.build(),
@@ -456,6 +480,21 @@ class ModelBuilder:
                     f"{self.gguf.path}: architecture {self.hyper.architecture} does not use the tensor {name}",
                     next="convert the model without it, or with a converter that folds it into the weights",
                 )
+
+
+def _find_row_bytes(tensor: Tensor, columns: slice) -> slice:
+    """Return the part of a tensor's stored rows with these columns. Raise UnsupportedError if they are not whole
+    blocks."""
+    stored = tensor.data.shape[-1]
+    if stored == tensor.shape[-1]:
+        return columns
+    elements, size_bytes = find_block(tensor.dtype)
+    first, last, _ = columns.indices(tensor.shape[-1])
+    if first % elements or last % elements:
+        raise UnsupportedError(
+            f"{tensor.name}: columns {first} to {last} are not whole blocks of {elements} elements"
+        )
+    return slice(first // elements * size_bytes, last // elements * size_bytes)
 
 
 _GLOBAL = {"token_embd.weight": "model.embed_table", "output.weight": "model.lm_head_weight"}

@@ -4,6 +4,7 @@ a file in arch/."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from zinc_rt.host.errors import UnsupportedError
 from zinc_rt.ir.graph import Stage
@@ -136,6 +137,11 @@ ARCHITECTURES: dict[str, Callable[[ModelBuilder], None]] = {
     "jamba": jamba.emit,
 }
 
+# MTP layers, which draft tokens.
+DRAFTS: dict[str, Callable[[ModelBuilder], None]] = dict.fromkeys(
+    ("qwen3next", "qwen35", "qwen35moe"), qwen_hybrid.emit_draft
+)
+
 # What the opcodes of this version cannot express, for architectures without a row.
 MISSING_FOR = {
     "bert": "attention without a causal mask, learned positions, pooling",
@@ -156,11 +162,34 @@ def build_model(
     InputError for an inconsistent file."""
     require_architecture(gguf)
     emit = ARCHITECTURES[gguf.architecture]
+    if limits.mtp and gguf.architecture not in DRAFTS:
+        raise UnsupportedError(
+            f"{gguf.path}: --speculate mtp: no layers for next-token prediction (MTP) are known for architecture "
+            f"{gguf.architecture!r}",
+            next="use --speculate ngram, or a model of one of: " + ", ".join(DRAFTS),
+        )
     builder = ModelBuilder(gguf, limits, stage, delta_form=delta_form, overrides=overrides)
     emit(builder)
     model = builder.model()
     verify_graph(model.graph)
-    return model
+    if not limits.mtp:
+        return model
+    draft = build_draft_model(model, overrides)  # whose weights are resident with those of the model
+    return replace(
+        model, weights={**draft.weights, **model.weights}, constants={**draft.constants, **model.constants}
+    )
+
+
+def build_draft_model(model: Model, overrides: Overrides | None = None) -> Model:
+    """Build the verified graph that drafts a token for each sequence of a step by the MTP layer of `model`, which
+    has SequenceLimits.mtp. It declares all state as the model does, so that every buffer has the same location."""
+    builder = ModelBuilder(model.gguf, model.limits, "decode", overrides=overrides)
+    for spec in model.graph.by_role("state"):  # first, because their order decides about locations
+        builder.builder.buffer(spec.name, spec.shape, spec.dtype, spec.role)
+    DRAFTS[model.architecture](builder)
+    draft = builder.model(whole=False)
+    verify_graph(draft.graph)
+    return draft
 
 
 def require_architecture(gguf: GGUFFile) -> None:
