@@ -85,8 +85,9 @@ def parser() -> argparse.ArgumentParser:
     mix.add_argument("--seed", type=int, default=0, metavar="S", help="seed of the mix (default 0)")
     mix.add_argument(
         "--drafts",
-        choices=(*KINDS, "all"),
-        help="decode speculatively with drafts of this kind, or each mix with the next (default: no speculation)",
+        choices=(*KINDS, "mtp", "all"),
+        help="decode speculatively with drafts of this kind, or by the file's layer for next-token prediction "
+        "(mtp), or each mix with the next scripted kind (default: no speculation)",
     )
     mix.add_argument(
         "--mixes", type=int, default=1, metavar="N", help="number of mixes, of a pool of requests (default 1)"

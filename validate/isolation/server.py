@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from concurrent import futures
 from dataclasses import replace
+from typing import Literal
 
 from zinc_rt.engine.engine import Engine, make_page_pools
 from zinc_rt.engine.engine_core import create_scheduler
 from zinc_rt.engine.kv_audit import audit_kv
 from zinc_rt.engine.model_runner import ModelRunner
+from zinc_rt.engine.speculating import MtpDrafter
 from zinc_rt.sched.checks.drafters import DraftKind, ScriptedDrafter
 from zinc_rt.sched.checks.shadow import ShadowDevice
 from zinc_rt.sched.kv.prefix import make_namespace
@@ -17,18 +19,20 @@ from zinc_rt.sched.mixes.mix import PAGES_SHARE, RESERVED, TENANTS, MixedRequest
 from zinc_rt.sched.plan import Batch
 from zinc_rt.sched.request import NewRequest
 from zinc_rt.sched.scheduler import Scheduler
+from zinc_rt.sched.speculation import Drafter
 from zinc_rt.sched.state import describe_limit_changes
 from zinc_rt.validate.isolation.alone import SoloAnswer
 from zinc_rt.validate.isolation.witness import StepWitness
 
 STEP_NS = 10_000_000
 DRAFTS = 3  # tokens of a request in a step, with a drafter
+MixDrafts = DraftKind | Literal["mtp"]
 SLICE_TOKENS = 4  # so that answers of a few tokens take turns too
 
 
 class MixServer:
     """`alone` are the solo runs to compare rows and tokens with; requests without one are not compared. `draft`:
-    speculate with drafts of this kind, chosen by `seed`."""
+    speculate with drafts of this kind, chosen by `seed`, or by the model's MTP layer."""
 
     def __init__(
         self,
@@ -37,7 +41,7 @@ class MixServer:
         *,
         name: str,
         pages_share: float = PAGES_SHARE,
-        draft: DraftKind | None = None,
+        draft: MixDrafts | None = None,
         seed: int = 0,
     ) -> None:
         self._draft, self._seed, self._alone, self._vocab = draft, seed, alone, engine.model.vocab
@@ -68,8 +72,11 @@ class MixServer:
             replace(tenant, pages=(quota,) * groups)
             for tenant, quota in zip(TENANTS, make_quotas(pages), strict=True)
         ]
-        drafter = None
-        if self._draft is not None:
+        drafter: Drafter | None = None
+        if self._draft == "mtp":
+            drafter = MtpDrafter()
+            self.model.collected = drafter.keep_states
+        elif self._draft is not None:
             drafter = ScriptedDrafter(self._find_target, self._vocab, self._draft, seed=self._seed)
         scheduler = create_scheduler(
             engine, self.model, tenants, clock_ns=lambda: self.now_ns, pages=pages, slice_tokens=SLICE_TOKENS,

@@ -12,7 +12,7 @@ from zinc_rt.engine.devices import ORACLE, open_backend
 from zinc_rt.engine.engine import Engine
 from zinc_rt.engine.variants import EngineOptions
 from zinc_rt.model.builder import SequenceLimits
-from zinc_rt.sched.checks.drafters import KINDS, DraftKind
+from zinc_rt.sched.checks.drafters import KINDS
 from zinc_rt.sched.mixes.driver import MixDriver
 from zinc_rt.sched.mixes.mix import (
     CTX,
@@ -28,7 +28,7 @@ from zinc_rt.sched.mixes.mix import (
     draw_request_mix,
 )
 from zinc_rt.validate.isolation.alone import SoloAnswer, answer_solo
-from zinc_rt.validate.isolation.server import DRAFTS, MixServer
+from zinc_rt.validate.isolation.server import DRAFTS, MixDrafts, MixServer
 from zinc_rt.validate.isolation.verdict import MixVerdict
 from zinc_rt.validate.runner import ValidationJob
 from zinc_rt.validate.tiers import TierSpec
@@ -48,7 +48,7 @@ class MixTrial:
         slots: int = SLOTS,
         pages_share: float = PAGES_SHARE,
         ctx: int | None = None,
-        draft: DraftKind | None = None,
+        draft: MixDrafts | None = None,
         mixes: int = 1,
         every_draft: bool = False,
         repro: str = "",
@@ -92,6 +92,7 @@ class MixTrial:
                 rows=None if alone else slots * (1 + (DRAFTS if self.draft or self.every_draft else 0)),
                 step_tokens=self.step_tokens,
                 kv_type=self.job.kv_type,
+                mtp=self.draft == "mtp" and not alone,
             ),
             options=EngineOptions(
                 settings=self.job.settings,
@@ -127,7 +128,7 @@ class MixTrial:
         engine: Engine,
         mix: RequestMix,
         solo_answers: Mapping[RequestKey, SoloAnswer],
-        draft: DraftKind | None,
+        draft: MixDrafts | None,
         name: str,
     ) -> MixVerdict:
         server = MixServer(

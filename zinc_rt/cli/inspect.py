@@ -234,10 +234,21 @@ def _print_file(gguf: GGUFFile, arguments: argparse.Namespace, out: TextIO) -> N
         (item.name, item.dtype, item.count, item.shape, f"{item.size_bytes:,}") for item in _group_tensors(gguf)
     ]
     _show_table(out, ("class", "type", "count", "shape (rows, columns)", "bytes"), rows)
+    if size_bytes := _count_mtp_bytes(gguf):
+        terminal.show(
+            f"\nnext-token prediction: {format_size(size_bytes)} of layers that draft with --speculate mtp",
+            out=out,
+        )
     if arguments.tensors:
         terminal.show("", out=out)
         item = ((printable(t.name), t.dtype, _format_shape(t.shape), f"{t.nbytes:,}") for t in tensors)
         _show_table(out, ("tensor", "type", "shape (rows, columns)", "bytes"), item)
+
+
+def _count_mtp_bytes(gguf: GGUFFile) -> int:
+    """Return the bytes of the layers for next-token prediction, which a plain forward pass does not read."""
+    layers = {name.rpartition(".nextn.")[0] for name in gguf.tensors if ".nextn." in name}
+    return sum(t.nbytes for t in gguf.tensors.values() if ".".join(t.name.split(".")[:2]) in layers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,6 +322,7 @@ def _describe_file(gguf: GGUFFile) -> dict[str, Any]:
         ],
         "metadata": {key: to_plain(value) for key, value in gguf.metadata.items()},
         "parameters": sum(map(_count_elements, gguf.tensors.values())),
+        "mtp_bytes": _count_mtp_bytes(gguf),
         "tensor_classes": [item.as_dict() for item in _group_tensors(gguf)],
         "tensors": [
             {"name": t.name, "dtype": t.dtype, "shape": t.shape, "bytes": t.nbytes} for t in gguf.tensors.values()

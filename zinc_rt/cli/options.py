@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from zinc_rt.engine.variants import Transform
     from zinc_rt.host.settings import Settings
     from zinc_rt.model.gguf import GGUFFile
+    from zinc_rt.sched.speculation import SpeculationOptions
     from zinc_rt.sched.tenant import Classes
 
 DEFAULT_SANITIZER = "fast"
@@ -114,7 +115,8 @@ def add_speculation(group: argparse._ArgumentGroup) -> None:
         "--speculate",
         metavar="HOW",
         help="draft up to K tokens and verify them in one step, which changes no answer: ngram[:K] from the "
-        "request's own tokens, draft:FILE[:K] with a smaller model, or off (default off)",
+        "request's own tokens, mtp[:K] by the file's layer for next-token prediction, draft:FILE[:K] with a "
+        "smaller model, or off (default off)",
     )
 
 
@@ -285,15 +287,19 @@ def open_engine(
     slots: int = 1,
     transform: Transform | None = None,
     stored: bool = False,
+    speculation: SpeculationOptions | None = None,
 ) -> Engine:
     """Open the engine for --tier, --device, --ordering, --ctx and --threads; `transform` is passed to it.
-    `stored`: the engine may use graphs planned by an earlier run.
+    `stored`: the engine may use graphs planned by an earlier run. `speculation`: its limits are those that drafts
+    need.
     """
     from zinc_rt.engine.devices import choose_tier, open_backend
-    from zinc_rt.engine.engine import Engine, format_ctx_warning
+    from zinc_rt.engine.engine import Engine, choose_default_ctx, format_ctx_warning
     from zinc_rt.engine.graph_store import GraphStore
+    from zinc_rt.engine.opening import count_state_rows
     from zinc_rt.engine.variants import EngineOptions
     from zinc_rt.host.version import digest_planning
+    from zinc_rt.model.builder import SequenceLimits
 
     choice = choose_tier(
         arguments.tier or settings.tier,
@@ -314,9 +320,13 @@ def open_engine(
             return Engine(
                 gguf,
                 backend,
-                ctx=arguments.ctx,
-                slots=slots,
-                kv_type=arguments.kv_type,
+                limits=SequenceLimits(
+                    choose_default_ctx(gguf, arguments.ctx),
+                    slots,
+                    state_rows=None if speculation is None else count_state_rows(slots, speculation),
+                    kv_type=arguments.kv_type,
+                    mtp=speculation is not None and speculation.kind == "mtp",
+                ),
                 options=EngineOptions(
                     settings=settings,
                     transform=transform,

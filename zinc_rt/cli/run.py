@@ -172,7 +172,12 @@ def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
     tokens = _choose_prompt_ids(arguments, gguf, tokenizer)
     text = _Stream(tokenizer, choose_output_stream(arguments))
     started = time.monotonic()
-    with open_engine(gguf, arguments, knobs, slots=2 if both else 1, stored=True) as engine:
+    one_by_one = knobs.batched_prefill == "off"
+    if both or one_by_one:
+        speculation = None
+    with open_engine(
+        gguf, arguments, knobs, slots=2 if both else 1, stored=True, speculation=speculation
+    ) as engine:
         print_status(f"tier      {cause}")
         for clamp in (*knobs.list_shortcuts(), engine.backend.device.unchecked):
             if clamp:
@@ -180,9 +185,8 @@ def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
         for expanded in count_expanded_weights(engine):
             print_status(f"expanded  {expanded}")
         check = _validate_prefill(engine, tokens) if both else None
-        one_by_one = knobs.batched_prefill == "off"
         drafter = None
-        if speculation is not None and not (both or one_by_one):
+        if speculation is not None:
             drafter = open_drafter(
                 engine,
                 speculation,
@@ -193,7 +197,7 @@ def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
             step_tokens=1 if one_by_one else 0,
             classes=classes,
             drafter=drafter,
-            drafts=0 if drafter is None or speculation is None else speculation.drafts,
+            drafts=0 if speculation is None else speculation.drafts,
         )
         shortcuts = describe_limit_changes(asking.scheduler.limits)
         for shortcut in shortcuts:

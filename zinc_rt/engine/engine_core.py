@@ -16,6 +16,7 @@ from zinc_rt.backends.base import Finding, read_findings
 from zinc_rt.engine.engine import Engine, make_page_pools
 from zinc_rt.engine.model_runner import ModelRunner
 from zinc_rt.engine.runner import Runner
+from zinc_rt.engine.speculating import MtpDrafter
 from zinc_rt.engine.variants import list_token_capacities
 from zinc_rt.host.chrome_trace import write_chrome
 from zinc_rt.host.errors import UsageError, ZincError
@@ -72,6 +73,8 @@ class EngineCore:
         self._again = again
         renew = None if again is None else self._renew_scheduler
         self.runner = ModelRunner(engine.runner, end_ids=sorted(self.end_ids), renew=renew)
+        if isinstance(drafter, MtpDrafter):
+            self.runner.collected = drafter.keep_states
         self.scheduler = create_scheduler(
             engine,
             self.runner,

@@ -65,8 +65,8 @@ class LLM(Answering):
         `first_token_ms`: latency budgets of interactive and standard requests (docs/scheduler.md), 0 for
         none (default: 30 and 100 for interactive requests, none for others). `check_findings`: raise
         FindingError once a simulated device has reported an error; without it, `findings()` has them.
-        `speculate`: draft tokens and verify them together, which changes no answer: "ngram[:K]" or
-        "draft:FILE[:K]" (docs/serving.md).
+        `speculate`: draft tokens and verify them together, which changes no answer: "ngram[:K]",
+        "mtp[:K]" or "draft:FILE[:K]" (docs/serving.md).
 
         Raises ZincErrors, each with advice, for an unreadable or unsupported file, an unusable tier, or a
         context that does not fit.

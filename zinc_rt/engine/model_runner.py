@@ -12,7 +12,7 @@ import numpy as np
 
 from zinc_rt.engine.output_ring import ExpectedEntries
 from zinc_rt.engine.row_sampler import RowSampler
-from zinc_rt.engine.runner import Runner, StepBlock, StepHandle, take_block
+from zinc_rt.engine.runner import Runner, StepBlock, StepHandle, StepOutput, take_block
 from zinc_rt.host.errors import ZincError
 from zinc_rt.ir.graph import OpGraph, Stage
 from zinc_rt.ir.slot_record import free_records
@@ -23,6 +23,7 @@ from zinc_rt.sched.sampling import Sampling
 from zinc_rt.sched.usage.ledger import RunnerCounts
 
 Watch = Callable[[StepPlan, np.ndarray], object]
+Collected = Callable[[Runner, StepPlan, StepOutput], object]
 
 
 class StepInterrupted(ZincError):
@@ -43,7 +44,7 @@ class StepRunning:
 
 class ModelRunner:
     """Runs a scheduler's plans on one model. `counts`: work counters for the ledger. `watch` receives every
-    step's logits, f32 [rows, V], valid during the call."""
+    step's logits, f32 [rows, V], valid during the call; `collected`, its output, and the runner that ran it."""
 
     def __init__(
         self,
@@ -58,6 +59,7 @@ class ModelRunner:
         self.counts = RunnerCounts()
         self.interrupted = False
         self.watch: Watch | None = None
+        self.collected: Collected | None = None
         self._end_ids = tuple(end_ids)
         self._renew = renew
         self._records = free_records(0)
@@ -108,6 +110,8 @@ class ModelRunner:
     def _collect(self, running: StepRunning) -> Drawn:
         plan = running.plan
         output = self.runner.collect(running.handle)
+        if self.collected is not None and plan.rows and plan.tokens:
+            self.collected(self.runner, plan, output)
         if self.watch is not None and plan.rows and plan.tokens:
             self.watch(plan, output.logits())
         drawn = self._sampler.read_tokens(output, plan, running.expected)

@@ -17,7 +17,7 @@ from zinc_rt.host.settings import Experts, Settings
 from zinc_rt.host.version import digest_planning
 from zinc_rt.model.builder import SequenceLimits
 from zinc_rt.model.gguf import GGUFFile, read_gguf
-from zinc_rt.sched.speculation import OFF, Drafter, parse_speculation
+from zinc_rt.sched.speculation import OFF, Drafter, SpeculationOptions, parse_speculation
 
 EMBEDDED = Path(__file__).resolve().parents[1] / "golden"  # the models that ship with the package
 MAX_SLOTS = 512
@@ -112,9 +112,7 @@ def make_engine_opener(model: str | Path, options: ModelOptions) -> EngineOpener
         )
     speculation = parse_speculation(options.speculate)
     drafts = 0 if speculation is None else speculation.drafts
-    rows = options.state_rows  # of each slot: its state, that of its last page, and that before its drafts
-    if rows is None:
-        rows = (2 + bool(drafts)) * slots + 1
+    rows = count_state_rows(slots, speculation) if options.state_rows is None else options.state_rows
     limits = SequenceLimits(
         choose_default_ctx(gguf, options.ctx),
         slots,
@@ -122,8 +120,15 @@ def make_engine_opener(model: str | Path, options: ModelOptions) -> EngineOpener
         state_rows=rows,
         rows=slots * (1 + drafts),
         kv_type=options.kv_type,
+        mtp=speculation is not None and speculation.kind == "mtp",
     )
     return EngineOpener(gguf, choice, limits, options)
+
+
+def count_state_rows(slots: int, speculation: SpeculationOptions | None) -> int:
+    """Return the rows of recurrent state for all slots: of each its state, that of its last page, and with drafts
+    that before them; and the row of zeros."""
+    return (2 + (speculation is not None)) * slots + 1
 
 
 def find_model_file(model: str | Path) -> Path:

@@ -140,8 +140,11 @@ class StepOutput:
 
     def _read_rows(self, name: str) -> np.ndarray:
         """Copy an output of the head, empty if the layers that ran do not include it."""
-        variant, counts = self.handle.variant, self.handle.counts
-        return variant.read(name, counts).copy() if name in variant.graph.buffers else np.empty(0, np.int32)
+        return self.read(name).copy() if name in self.handle.variant.graph.buffers else np.empty(0, np.int32)
+
+    def read(self, name: str) -> np.ndarray:
+        """Return the rows of an output that the step wrote, a view of the device's memory."""
+        return self.handle.variant.read(name, self.handle.counts)
 
     def logits(self) -> np.ndarray:
         """Return the logits, f32 [rows, V], a view of the device's memory.
@@ -150,7 +153,7 @@ class StepOutput:
         """
         if LOGITS not in self.handle.variant.graph.buffers:
             raise UsageError("no logits were computed, because the layers that ran do not include the head")
-        return self.handle.variant.read(LOGITS, self.handle.counts)
+        return self.read(LOGITS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,5 @@
-"""Speculation for a model on a device: whether its answers remain the same to the bit, and a draft model."""
+"""Speculation for a model on a device: whether its answers remain the same to the bit, a draft model, and the
+model's own layer for next-token prediction (MTP)."""
 
 from __future__ import annotations
 
@@ -6,10 +7,17 @@ from collections import abc
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
+
 from zinc_rt.engine.engine import Engine, Sequence
 from zinc_rt.engine.prefill import TOLERANCES, has_same_stages
+from zinc_rt.engine.runner import Runner, StepOutput, take_block
 from zinc_rt.host.errors import UnsupportedError, UsageError
 from zinc_rt.mem.context_bytes import count_state_row_bytes
+from zinc_rt.model.arch.qwen_hybrid import PREVIOUS_HIDDEN
+from zinc_rt.model.builder import HIDDEN
+from zinc_rt.sched.kv.kv_cache import UNSET
+from zinc_rt.sched.plan import StepPlan
 from zinc_rt.sched.speculation import Drafter, DraftTask, NgramDrafter, SpeculationOptions
 
 
@@ -36,12 +44,92 @@ def open_drafter(engine: Engine, options: SpeculationOptions, open_draft: Callab
     check_speculation(engine)
     if options.kind == "ngram":
         return NgramDrafter()
+    if options.kind == "mtp":
+        return MtpDrafter()
     draft = open_draft(options.file)
     try:
         return ModelDrafter(draft, engine)
     except BaseException:
         draft.close()
         raise
+
+
+class MtpDrafter:
+    """Drafts the most likely tokens by the MTP layer of the model itself, whose limits have `mtp`.
+
+    Each step of the model stores the layer's keys and values of its tokens, and `keep_states` keeps the hidden
+    states of the step's rows. `states`: by request, the position of the first and the states, f32 [rows, width].
+    A draft is one run of the layer for the last token, from the hidden state of the token before it; the next one
+    continues from the layer's own hidden state. The next step of the model replaces the keys and values of drafts.
+    """
+
+    def __init__(self) -> None:
+        self.states: dict[tuple[int, int], tuple[int, np.ndarray]] = {}
+        self._runner: Runner | None = None
+
+    def keep_states(self, runner: Runner, plan: StepPlan, output: StepOutput) -> None:
+        """Keep the hidden states of a step's rows, and the runner, which computes drafts until the next step."""
+        self._runner = runner
+        rows, decodes = plan.logit_row[: plan.rows], plan.decode_set
+        states, first = output.read(HIDDEN)[rows], plan.row_position[: plan.rows] - 1
+        if decodes is not None and plan.decodes:
+            starts = np.searchsorted(plan.row_slot[: plan.decode_rows], decodes.slots)
+            keys = zip(decodes.numbers.tolist(), decodes.choices.tolist(), strict=True)
+            parts = np.split(states[: plan.decode_rows], starts[1:])
+            for key, start, part in zip(keys, starts.tolist(), parts, strict=True):
+                self.states[key] = int(first[start]), part
+        drawing = (piece.request for piece in plan.prompts if piece.draws)
+        for row, request in enumerate(drawing, plan.decode_rows):
+            self.states[request.number, request.choice] = int(first[row]), states[row : row + 1]
+
+    def propose(self, tasks: abc.Sequence[DraftTask]) -> list[list[int]]:
+        drafts: list[list[int]] = [[] for _ in tasks]
+        known = {index: state for index, task in enumerate(tasks) if (state := self._find_state(task)) is not None}
+        while known:
+            tokens, states = self._draft(tasks, drafts, known)
+            for index, token in zip(known, tokens.tolist(), strict=True):
+                drafts[index].append(token)
+            known = {
+                index: state
+                for index, state in zip(known, states, strict=True)
+                if len(drafts[index]) < tasks[index].most
+            }
+        return drafts
+
+    def forget(self, number: int, choice: int) -> None:
+        self.states.pop((number, choice), None)
+
+    def close(self) -> None:
+        self.states.clear()
+
+    def _find_state(self, task: DraftTask) -> np.ndarray | None:
+        """Return the hidden state of the token before a request's last one, f32 [width]; None if not kept."""
+        first, states = self.states.get(_task_key(task), (0, ()))
+        row = len(task.tokens) - 2 - first
+        return states[row] if 0 <= row < len(states) else None
+
+    def _draft(
+        self, tasks: abc.Sequence[DraftTask], drafts: list[list[int]], known: dict[int, np.ndarray]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return the next draft of each task with a hidden state in `known`, i32 [n], and the hidden states after
+        them, f32 [n, width]. The first draft of a step sends the changes of the page table."""
+        assert self._runner is not None
+        limits = self._runner.variants.limits
+        plan = StepPlan(limits.slots, limits.slots, 1)
+        for index in known:
+            task = tasks[index]
+            position, token = len(task.tokens) - 1 + len(drafts[index]), [*task.tokens[-1:], *drafts[index]][-1]
+            row = plan.add_sequence(task.slot, [token], position, (UNSET, UNSET))
+            plan.add_row(row, task.slot, position + 1)
+            if not drafts[index]:
+                first = task.slot * limits.pages_per_slot
+                of_slot = range(first, first + limits.pages_per_slot)
+                plan.table_changes[0].update({at: page for at, page in task.changes.items() if at in of_slot})
+        block = take_block(self._runner.variants.draft_variant(plan.rows, len(plan.table_changes[0])))
+        block.fill(plan)
+        block.views[PREVIOUS_HIDDEN][: plan.rows] = list(known.values())
+        output = self._runner.collect(self._runner.submit(block))
+        return output.tokens, output.read(HIDDEN).copy()
 
 
 class ModelDrafter:

@@ -23,7 +23,7 @@ from zinc_rt.lower import find_refusal, plan_graph
 from zinc_rt.mem.residency import Residency
 from zinc_rt.model.builder import DeltaForm, Model, Overrides, SequenceLimits
 from zinc_rt.model.gguf import GGUFFile
-from zinc_rt.model.registry import build_model
+from zinc_rt.model.registry import build_draft_model, build_model
 from zinc_rt.model.sample_graph import SampleForm, add_sampling
 
 CAPACITIES = (1, 16, 128, 512)  # tokens, and rows of logits, that a variant holds where nothing is known of a load
@@ -247,6 +247,17 @@ class Variants:
         """Return the variant of a graph that runs between steps over the model's state, such as a copy of pages.
         `name` and `form` identify it; `make` returns the verified graph, and is called at first use."""
         return self._get(BuiltStage(name, form, (), self.tap_always, self.timed), key, make)
+
+    def draft_variant(self, sequences: int, entries: int) -> Variant:
+        """Return the smallest variant that drafts a token of each of so many sequences by the model's MTP layer,
+        with so many changes of the page table. The limits have `mtp`."""
+        key = self._find_smallest_key(sequences, sequences, sequences, entries)
+        return self.copy_variant("mtp", key, self._build_draft_graph)
+
+    def _build_draft_graph(self) -> ir.OpGraph:
+        graph = self.fuse_graph(build_draft_model(self.model("decode"), self._overrides).graph)
+        verify_graph(graph)
+        return graph
 
     def _get(self, built: BuiltStage, key: tuple[int, ...], make: Callable[[], ir.OpGraph]) -> Variant:
         table = self._built.get(built)

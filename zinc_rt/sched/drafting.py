@@ -110,20 +110,22 @@ def _list_tasks(s: SchedulerState, decodes: DecodeSet, maximum: int) -> list[tup
             length.current(request.length) if speculation.adaptive else maximum,
             request.most_placed - request.length,
             MOST_DRAFTS - int(s.slots.behind[slot]),
+            maximum if s.cache.rows is None else _count_placeable(s, request, maximum),
         )
         if count > 0:
             wanted.append((index, request, count))
             acceptance += length.acceptance
     if not wanted:
         return []
-    most = maximum
+    most, changes = maximum, s.slots.table_changes[0]
     if speculation.adaptive:
         most = speculation.choose_count(len(decodes.slots), acceptance / len(wanted), maximum)
-    return [
-        (index, DraftTask(r.number, r.choice, s.slots.history[r.slot, : r.length], min(count, most)))
-        for index, r, count in wanted
-        if min(count, most)
-    ]
+    tasks = []
+    for index, r, count in wanted:
+        if count := min(count, most):
+            tokens = s.slots.history[r.slot, : r.length]
+            tasks.append((index, DraftTask(r.number, r.choice, tokens, count, r.slot, changes)))
+    return tasks
 
 
 def _cut_invalid(s: SchedulerState, proposal: Sequence[int], count: int) -> list[int]:

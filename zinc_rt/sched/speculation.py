@@ -7,9 +7,10 @@ those of plain decoding, whatever the drafter returns.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median_low
+from types import MappingProxyType
 from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
@@ -25,41 +26,47 @@ MEASURED_STEPS = 1024  # after so many, all sizes are measured again
 PRIOR, PRIOR_WEIGHT = 0.7, 3  # expected acceptance of a new request, counted as so many compared drafts
 
 DEFAULT_DRAFTS = 4
-SPELLING = f"off, ngram[:K] or draft:FILE[:K], K from 1 to {MOST_DRAFTS}"
+SPELLING = f"off, ngram[:K], mtp[:K] or draft:FILE[:K], K from 1 to {MOST_DRAFTS}"
 OFF = "off"
 
 
 @dataclass(frozen=True, slots=True)
 class SpeculationOptions:
-    """`drafts`: the most draft tokens of a request in a step. `file`: the draft model."""
+    """`kind`: n-grams of the request, the file's layer for next-token prediction, or a draft model, whose file is
+    `file`. `drafts`: the most draft tokens of a request in a step."""
 
-    kind: Literal["ngram", "draft"]
+    kind: Literal["ngram", "mtp", "draft"]
     drafts: int = DEFAULT_DRAFTS
     file: str = ""
 
 
 def parse_speculation(text: str) -> SpeculationOptions | None:
-    """Return the options of `ngram[:K]` or `draft:FILE[:K]`, None for "off". Raises UsageError."""
+    """Return the options of `ngram[:K]`, `mtp[:K]` or `draft:FILE[:K]`, None for "off". Raises UsageError."""
     kind, _, rest = text.partition(":")
     file, drafts = "", rest
     if kind == "draft":
         before, _, last = rest.rpartition(":")
         file, drafts = (before, last) if before and last.isdigit() else (rest, "")
-    known = (kind == "ngram" and (drafts or text == kind)) or (kind == "draft" and file)
+    known = (kind in ("ngram", "mtp") and (drafts or text == kind)) or (kind == "draft" and file)
     if text == OFF:
         return None
     if not known or (drafts and not (drafts.isdigit() and 1 <= int(drafts) <= MOST_DRAFTS)):
         raise UsageError(f"speculation {text!r}: expected {SPELLING}")
-    return SpeculationOptions("draft" if file else "ngram", int(drafts) if drafts else DEFAULT_DRAFTS, file)
+    count = int(drafts) if drafts else DEFAULT_DRAFTS
+    return SpeculationOptions("draft" if file else "mtp" if kind == "mtp" else "ngram", count, file)
 
 
 class DraftTask(NamedTuple):
-    """The request to draft for: `tokens`, i32, are those known, valid during the call; at most `most` drafts."""
+    """The request to draft for: `tokens`, i32, are those known, valid during the call; at most `most` drafts. With
+    recurrent state, its `slot` has pages for them. `changes`: entries of the first page table, of all slots, that
+    the device does not have yet."""
 
     number: int
     choice: int
     tokens: np.ndarray
     most: int
+    slot: int = -1
+    changes: Mapping[int, int] = MappingProxyType({})
 
 
 class Drafter(Protocol):

@@ -135,7 +135,7 @@ class ModelSettings:
 
     `path`: a GGUF file, or the name of a model in the package. `loaded`: load at startup. `pinned`: never
     unload to free memory. `weight`: share of device time. `format`: syntax of tool calls and reasoning; None
-    to infer it from the template. `speculate`: off, ngram[:K] or draft:FILE[:K].
+    to infer it from the template. `speculate`: off, ngram[:K], mtp[:K] or draft:FILE[:K].
     """
 
     __pydantic_config__ = REFUSES_UNKNOWN
