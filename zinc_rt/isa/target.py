@@ -101,18 +101,20 @@ class Target:
 
 # elf_machine: EF_AMDGPU_MACH (llvm/BinaryFormat/ELF.h). container: the original design's table, section 11.2.
 # kernels: LLVM's gfx12-generic is gfx1200 and gfx1201 without a restriction (AMDGPUUsage), so both run one set.
+# gfx1100's has no instruction or encoding that only some of gfx11 have.
 # transfers_per_clock: GDDR6 moves 16 (ac_memory_ops_per_clock in Mesa, after PAL's MemoryOpsPerClockTable). An
 # R9700 reports 1258 MHz on 256 bits: 644 GB/s, its maker specifies 640. vgpr_bytes_per_cu: amdkfd/kfd_queue.c;
 # ROCm issue 5151 for the two of gfx1151.
 _LARGE = (0x60000,)
 _ROWS = (
-    Target("gfx1100", 11, elf_machine=0x41, container=4,
+    Target("gfx1100", 11, elf_machine=0x41, container=4, kernels="gfx1100",
            transfers_per_clock=16, vgpr_bytes_per_cu=_LARGE),  # Navi 31
     Target("gfx1101", 11, elf_machine=0x46, transfers_per_clock=16, vgpr_bytes_per_cu=_LARGE),  # Navi 32
     Target("gfx1102", 11, elf_machine=0x47, transfers_per_clock=16),  # Navi 33
     Target("gfx1103", 11, elf_machine=0x44),  # Phoenix
     Target("gfx1150", 11, elf_machine=0x43),  # Strix Point
-    Target("gfx1151", 11, elf_machine=0x4A, container=3, vgpr_bytes_per_cu=(0x40000, 0x60000)),  # Strix Halo
+    Target("gfx1151", 11, elf_machine=0x4A, container=3, kernels="gfx1100",
+           vgpr_bytes_per_cu=(0x40000, 0x60000)),  # Strix Halo
     Target("gfx1200", 12, elf_machine=0x48, container=2, kernels="gfx1201",
            transfers_per_clock=16, vgpr_bytes_per_cu=_LARGE),  # Navi 44
     Target("gfx1201", 12, elf_machine=0x4E, container=1, kernels="gfx1201",

@@ -16,17 +16,19 @@ from pathlib import Path
 from zinc_rt.host.errors import InputError, NothingRan
 from zinc_rt.ir.dtypes import CACHE_TYPES, count_row_bytes
 from zinc_rt.isa.elf import read_section_contents, read_symbol_values
-from zinc_rt.isa.target import DEFAULT_ARCH, make_default_target
+from zinc_rt.isa.target import CHIPS, DEFAULT_ARCH, TARGETS, make_default_target
 from zinc_rt.kernels.line_table import read_line_rows
+from zinc_rt.kernels.retarget import retarget_line
 from zinc_rt.kernels.rows import repack
 from zinc_rt.kernels.rows.caches import name_kernel
 from zinc_rt.kernels.sources import hash_sources, read_source, with_includes
-from zinc_rt.kernels.true16 import REAL, has_halves
+from zinc_rt.kernels.true16 import FAKE, REAL, has_halves
 from zinc_rt.kernels.zrt import Line, Slot, Zrt, write_zrt
 
 KERNELS = Path(__file__).parent / make_default_target().kernels
 INCLUDE = KERNELS / "include"
 BUILT = "built"  # the folder with a set's containers, next to its sources
+NOT_PORTABLE = frozenset({"matmul_q8_32"})  # WMMA has other layouts on other generations
 _DECLARED = struct.Struct("<9I")
 _USED = struct.Struct("<2I")
 _SYMBOL = re.compile(r"zrt_const\.(.+)\.\d+")
@@ -60,8 +62,19 @@ class Source:
     @property
     def container(self) -> Path:
         """Return the path of its .zrt: next to the source, or in the container folder of a kernel set."""
-        folder = self.path.parent / BUILT
-        return (folder if folder.is_dir() else self.path.parent) / f"{self.name}.zrt"
+        folder = self.path.parent.parent / self.arch if self.path.parent == KERNELS else self.path.parent
+        built = folder / BUILT
+        return (built if built.is_dir() else folder) / f"{self.name}.zrt"
+
+    @property
+    def generation(self) -> int:
+        return TARGETS[self.arch].generation
+
+    @property
+    def includes(self) -> tuple[Path, ...]:
+        """Return the folders of included files, those of another generation than the sources' first."""
+        own = INCLUDE / f"gfx{self.generation}"
+        return (own, INCLUDE) if own.is_dir() else (INCLUDE,)
 
     @property
     def invocation(self) -> str:
@@ -92,52 +105,54 @@ def assemble(source: Source) -> bytes:
     return write_zrt(_make_kernel(source, _assemble_with_clang(source)))
 
 
-def list_sources(folder: Path = KERNELS) -> list[Source]:
+def list_sources(folder: Path = KERNELS, arch: str = DEFAULT_ARCH) -> list[Source]:
     """Return the kernels of a folder, by file and element type."""
-    return [source for path in sorted(folder.glob("*.s")) for source in read_sources(path)]
+    listed = [source for path in sorted(folder.glob("*.s")) for source in read_sources(path, arch)]
+    return [source for source in listed if source.path.stem not in NOT_PORTABLE or arch == DEFAULT_ARCH]
 
 
-def read_sources(path: Path) -> list[Source]:
+def read_sources(path: Path, arch: str = DEFAULT_ARCH) -> list[Source]:
     """Return the kernels of one file: one, or one per element type of a family."""
     match = _FAMILY.search(read_source(path).decode("utf-8", "replace"))
     if not match:
-        return [Source(path)]
-    return [Source(path, dtype, match[1]) for dtype in _FAMILIES[match[1]]]
+        return [Source(path, arch=arch)]
+    return [Source(path, dtype, match[1], arch) for dtype in _FAMILIES[match[1]]]
 
 
 def hash_source(source: Source) -> bytes:
     """Return the SHA-256 over the names and bytes of a source and of everything it includes, in order of first
     mention, and over the text appended for a family's member."""
-    return hash_sources(_list_files(source.path), source.invocation)
+    return hash_sources(_list_files(source), source.invocation)
 
 
-def _list_files(path: Path) -> list[Path]:
-    return with_includes(path, _INCLUDE, INCLUDE)
+def _list_files(source: Source) -> list[Path]:
+    return with_includes(source.path, _INCLUDE, source.includes)
 
 
 def _assemble_with_clang(source: Source) -> bytes:
     """Assemble to a relocatable object with a line table for every file."""
     if not is_available():
         raise NothingRan("no assembler: the package ziglang is not installed", next="pip install 'zinc-rt[asm]'")
-    path, files = source.path, _list_files(source.path)
+    path, files = source.path, _list_files(source)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         halves = False
         for number, file in enumerate(files, 1):
             text = read_source(file).decode("utf-8", "replace")
             halves |= has_halves(text)
-            marked = _mark_source(text, number)
+            marked = _mark_source(text, number, source.generation)
             if number == 1:
                 marked = "".join(f'.file {n} "{f.name}"\n' for n, f in enumerate(files, 1)) + marked
                 marked += source.invocation
             (folder / file.name).write_text(marked, encoding="utf-8")
-        flags = REAL if halves else ()
+        flags = REAL if halves else FAKE if source.generation == 11 else ()
         result, built = run_assembler(source.arch, folder / path.name, [folder], folder / "kernel.o", flags)
         if built is not None:
             return built
-        plain = folder / f"{source.name}.plain.s"  # for the offsets in its words
-        plain.write_text(f'.include "{path.resolve()}"\n{source.invocation}', encoding="utf-8")
-        result, _ = run_assembler(source.arch, plain, [path.parent, INCLUDE], folder / "kernel.o", flags)
+        if source.generation == make_default_target().generation:
+            plain = folder / f"{source.name}.plain.s"  # for the offsets in its words
+            plain.write_text(f'.include "{path.resolve()}"\n{source.invocation}', encoding="utf-8")
+            result, _ = run_assembler(source.arch, plain, [path.parent, INCLUDE], folder / "kernel.o", flags)
         raise InputError(f"{path}: assembler error:\n{result.strip()}")
 
 
@@ -162,7 +177,7 @@ def find_zig_command() -> list[str]:
     return [str(program)] if program.is_file() else [sys.executable, "-m", "ziglang"]
 
 
-def _mark_source(text: str, number: int) -> str:
+def _mark_source(text: str, number: int, generation: int) -> str:
     """Return the source with a .loc before every line that may become code, also in macros. Without it the
     assembler records only the line that called the outermost macro."""
     lines = []
@@ -171,7 +186,7 @@ def _mark_source(text: str, number: int) -> str:
         start = words.strip()
         if not in_comment and start and not start.startswith((".", "//", ";", "#", "/*")):
             lines.append(f".loc {number} {line}")
-        lines.append(words)
+        lines.append(words if in_comment else retarget_line(words, generation))
         bare = words.partition("//")[0]
         opened, closed = bare.rfind("/*"), bare.rfind("*/")
         in_comment = opened > closed if opened >= 0 or closed >= 0 else in_comment
@@ -189,6 +204,8 @@ def _make_kernel(made_of: Source, code_object: bytes) -> Zrt:
     if len(used) != _USED.size:
         raise InputError(f"{source}: expected exactly one zrt_end", next="make it the last line")
     buffers, constants, x, y, z, vgprs, sgprs, lds, scratch = _DECLARED.unpack_from(declared)
+    if made_of.generation != make_default_target().generation:  # macros use more registers than the source
+        vgprs, sgprs = map(max, (vgprs, sgprs), _USED.unpack(used))
     for what, count, limit in zip(("vgprs", "sgprs"), _USED.unpack(used), (vgprs, sgprs), strict=True):
         if count > limit:
             raise InputError(
@@ -213,7 +230,7 @@ def _make_kernel(made_of: Source, code_object: bytes) -> Zrt:
         scratch_bytes=scratch,
         slots=tuple(slots),
         lines=_make_lines(sections.get(".debug_line", b""), source, len(code)),
-        files=tuple(file.name for file in _list_files(made_of.path)),
+        files=tuple(file.name for file in _list_files(made_of)),
         source_hash=hash_source(made_of),
     )
 

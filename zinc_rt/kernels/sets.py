@@ -23,6 +23,7 @@ SETS = {
     "numpy-reference": "zinc_rt.kernels.reference.table",
     "native": "zinc_rt.kernels.native.table",
     "gfx1201": "zinc_rt.kernels.gfx1201.table",
+    "gfx1100": "zinc_rt.kernels.gfx1100.table",
     "radv": "zinc_rt.kernels.radv.table",
     "spirv": "zinc_rt.kernels.spirv.table",
 }

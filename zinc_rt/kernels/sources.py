@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from zinc_rt.host.errors import InputError
 from zinc_rt.host.input_files import make_read_error
 
 
-def with_includes(path: Path, include: re.Pattern[str], folder: Path) -> list[Path]:
+def with_includes(path: Path, include: re.Pattern[str], folders: Sequence[Path]) -> list[Path]:
     """Return the source, then every file that it includes directly or indirectly, in order of first mention.
-    `include` matches the names in a text; `folder` has those that are not next to the source. Raise InputError for
-    a missing file."""
+    `include` matches the names in a text; `folders` have those that are not next to the source, the first that has
+    one. Raise InputError for a missing file."""
     paths = [path]
     for file in paths:
         for name in include.findall(read_source(file).decode("utf-8", "replace")):
             if Path(name).name != name:
                 raise InputError(f"{file}: cannot include {name}: expected a file name without folders")
-            where = [location / name for location in (path.parent, folder) if (location / name).is_file()]
+            where = [location / name for location in (path.parent, *folders) if (location / name).is_file()]
             if not where:
-                raise InputError(f"{file}: includes {name}, which is in neither its folder nor {folder}")
+                raise InputError(f"{file}: includes {name}, which is in neither its folder nor {folders[-1]}")
             if where[0] not in paths:
                 paths.append(where[0])
     return paths

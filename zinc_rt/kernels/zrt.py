@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from zinc_rt.host.errors import InputError, UnsupportedError
 from zinc_rt.isa.occupancy import count_waves_per_simd
 from zinc_rt.isa.target import CHIPS, DEFAULT_ARCH
+from zinc_rt.isa.target import TARGETS as CHIP_TARGETS
 from zinc_rt.kernels import rsrc
 
 MAGIC = b"ZRT\0"
@@ -93,16 +94,20 @@ class Zrt:
         return 8 * self.buffers + self.constant_bytes
 
     @property
+    def generation(self) -> int:
+        return CHIP_TARGETS[self.target].generation
+
+    @property
     def rsrc1(self) -> int:
-        return rsrc.encode_rsrc1(self.vgprs, self.wave)
+        return rsrc.encode_rsrc1(self.vgprs, self.wave, self.generation)
 
     @property
     def rsrc2(self) -> int:
-        return rsrc.encode_rsrc2(self.workgroup, self.lds_bytes, self.scratch_bytes)
+        return rsrc.encode_rsrc2(self.workgroup, self.lds_bytes, self.scratch_bytes, self.generation)
 
     @property
     def rsrc3(self) -> int:
-        return rsrc.encode_rsrc3(len(self.code))
+        return rsrc.encode_rsrc3(len(self.code), self.generation)
 
     @property
     def occupancy(self) -> int:

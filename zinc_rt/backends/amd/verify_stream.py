@@ -99,7 +99,7 @@ def _check_launch(
             str,
         ),
         ("scratch:", bool(rsrc2["SCRATCH_EN"]), zrt.scratch_bytes > 0, str),
-        ("user registers, PGM_RSRC2.USER_SGPR:", rsrc2["USER_SGPR"], USER_SGPRS, str),
+        ("user registers, PGM_RSRC2.USER_SGPR:", rsrc2["USER_SGPR"], USER_SGPRS[zrt.generation], str),
         ("workgroup ids enabled:", _list_axes(rsrc2), "xyz", str),
         ("work-item ids for axes beyond x:", rsrc2["TIDIG_COMP_CNT"], _count_used_axes(zrt), str),
         ("arguments at", arguments, expected.block_va + step.arguments_offset, hex),

@@ -22,10 +22,10 @@ zrt_kernel name=copy_columns, buffers=2, constants=7, threads=32, vgprs=24, sgpr
     s_mov_b32 s23, 0
     s_add_nc_u64 s[20:21], s[20:21], s[22:23]
     s_lshl_b64 s[20:21], s[20:21], 2
-    s_add_nc_u64 \base, \base, s[20:21]
+    s_add_nc_u64 s[\base:\base+1], s[\base:\base+1], s[20:21]
 .endm
-    move s[4:5], s13, s14, s15
-    move s[6:7], s16, s17, s18
+    move 4, s13, s14, s15
+    move 6, s16, s17, s18
     s_sub_co_i32 s8, s12, s3                        // columns left
     s_cmp_lt_i32 s8, 512
     s_cbranch_scc1 .Ltail

@@ -15,7 +15,7 @@ zrt_kernel name=log_sum, buffers=3, constants=1, threads=128, vgprs=16, sgprs=24
     s_wait_kmcnt 0x0
     s_load_b32 s12, s[6:7], s11
     s_lshl_b32 s13, s10, 2
-    sample_row s[4:5], s13, s[14:15], s14, s15
+    sample_row 4, s13, 14
     s_wait_kmcnt 0x0
     s_lshl_b32 s12, s12, 2
     s_load_b32 s12, s[4:5], s12                     // the largest

@@ -39,8 +39,8 @@ zrt_kernel name=logits_adjust, buffers=11, constants=7, threads=1024, vgprs=16, 
     s_load_b32 s37, s[22:23], s30
 .Lrecord:
     s_lshl_b32 s31, s26, 2
-    sample_row s[4:5], s31, s[32:33], s32, s33
-    sample_row s[24:25], s31, s[32:33], s32, s33
+    sample_row 4, s31, 32
+    sample_row 24, s31, 32
     v_lshlrev_b32 v1, 2, v0
     global_load_b32 v2, v1, s[4:5]
     s_wait_kmcnt 0x0

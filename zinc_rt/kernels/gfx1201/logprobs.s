@@ -22,7 +22,7 @@ zrt_kernel name=logprobs, buffers=6, constants=2, threads=1024, vgprs=16, sgprs=
     s_load_b32 s20, s[6:7], s18                     // the token
     s_load_b64 s[22:23], s[8:9], s19                // the largest, the logarithm of the sum
     s_lshl_b32 s21, s16, 2
-    sample_row s[4:5], s21, s[24:25], s24, s25
+    sample_row 4, s21, 24
     s_wait_kmcnt 0x0
     s_cmp_lt_i32 s20, 0
     s_cselect_b32 s21, 0, s20

@@ -44,8 +44,8 @@ zrt_kernel name=sample_draw, buffers=7, constants=3, threads=32, vgprs=8, sgprs=
     s_load_b64 s[10:11], s[10:11], s24              // the key of the generator
     s_load_b32 s12, s[12:13], s23                   // its counter
     s_load_b32 s13, s[14:15], s23
-    sample_row s[4:5], s22, s[34:35], s34, s35
-    sample_row s[8:9], s22, s[34:35], s34, s35
+    sample_row 4, s22, 34
+    sample_row 8, s22, 34
     s_wait_kmcnt 0x0
     s_cmp_le_f32 s28, 0
     s_cbranch_scc1 .Lend                            // greedy

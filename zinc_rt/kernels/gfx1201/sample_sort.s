@@ -73,9 +73,9 @@ zrt_kernel name=sample_sort, buffers=4, constants=3, threads=1024, vgprs=32, sgp
     s_wait_kmcnt 0x0
     s_load_b32 s15, s[6:7], s15                     // the temperature
     s_lshl_b32 s16, s12, 2
-    sample_row s[4:5], s16, s[20:21], s20, s21
-    sample_row s[8:9], s14, s[20:21], s20, s21
-    sample_row s[10:11], s14, s[20:21], s20, s21
+    sample_row 4, s16, 20
+    sample_row 8, s14, 20
+    sample_row 10, s14, 20
     s_wait_kmcnt 0x0
     s_cmp_le_f32 s15, 0
     s_cbranch_scc1 .Lend                            // greedy: nobody reads the order

@@ -17,8 +17,8 @@ zrt_kernel name=sample_weights, buffers=3, constants=3, threads=1024, vgprs=24, 
     v_lshl_add_u32 v0, s16, 10, v0                  // the place in the order
     s_wait_kmcnt 0x0
     s_load_b128 s[16:19], s[6:7], s15               // temperature, top_k, top_p, min_p
-    sample_row s[4:5], s14, s[20:21], s20, s21
-    sample_row s[8:9], s14, s[20:21], s20, s21
+    sample_row 4, s14, 20
+    sample_row 8, s14, 20
     s_wait_kmcnt 0x0
     s_cmp_le_f32 s16, 0
     s_cbranch_scc1 .Lend                            // greedy

@@ -18,7 +18,7 @@ zrt_kernel name=slot_operands, buffers=7, constants=1, threads=32, vgprs=16, sgp
     s_load_b32 s20, s[6:7], s19                     // the likeliest token
     s_load_b32 s22, s[8:9], s19                     // the slot
     s_lshl_b32 s18, s18, 2
-    sample_row s[4:5], s18, s[24:25], s24, s25
+    sample_row 4, s18, 24
     s_wait_kmcnt 0x0
     s_lshl_b32 s20, s20, 2
     s_load_b32 s21, s[4:5], s20                     // its logit

@@ -50,13 +50,13 @@ zrt_kernel name=ssm_scan_any, buffers=11, constants=2, threads=32, vgprs=40, sgp
 .macro advance base, bytes
     s_mul_hi_u32 s73, \bytes, s31
     s_mul_i32 s72, \bytes, s31
-    s_add_nc_u64 \base, \base, s[72:73]
+    s_add_nc_u64 s[\base:\base+1], s[\base:\base+1], s[72:73]
 .endm
-    advance s[4:5], s36
-    advance s[6:7], s36
-    advance s[8:9], s34
-    advance s[10:11], s34
-    advance s[22:23], s36
+    advance 4, s36
+    advance 6, s36
+    advance 8, s34
+    advance 10, s34
+    advance 22, s36
     s_cmp_ge_u32 s31, s33
     s_cbranch_scc1 .Lsilent
 .Ltoken:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache, partial
 from importlib.resources import files
 
@@ -69,8 +70,6 @@ TUNING = Tuning(
 
 # A family is a file with `rows(tuning)`; lowering tries them in this order.
 FAMILIES = (embed, matvec, norm, elementwise, attention, mla, moe, recurrent, sampling, slots, ssm_scan)
-_ENTRIES = tuple(row for family in FAMILIES for row in family.rows(TUNING))
-ENTRIES = tuple(accept_any_vectors(TUNING, row) if row.weight_dtypes == F32 else row for row in _ENTRIES)
 _BUILT = files(__package__) / "built"
 
 
@@ -90,16 +89,24 @@ def names() -> tuple[str, ...]:
     return tuple(sorted(name.removesuffix(".zrt") for name in names if name.endswith(".zrt")))
 
 
-KERNELS: BinaryKernelSet = BinaryKernels(
-    "gfx1201",
-    ENTRIES,
-    partial(pack_weight, EVERY_OTHER_TYPE),
-    partial(count_packed_bytes, EVERY_OTHER_TYPE),
-    names,
-    load,
-    expansions=EVERY_OTHER_TYPE,
-    fuses=True,
-    merging=Merging(
-        matvec_parts.PARTS, matvec_parts.launch_key, matvec_parts.merge_launches, matvec_parts.can_merge
-    ),
-)
+def make_set(
+    target: str, tuning: Tuning, names: Callable[[], tuple[str, ...]], load: Callable[[str], Zrt]
+) -> BinaryKernelSet:
+    """Return the kernel set of a chip that runs this folder's sources."""
+    rows = (row for family in FAMILIES for row in family.rows(tuning))
+    return BinaryKernels(
+        target,
+        tuple(accept_any_vectors(tuning, row) if row.weight_dtypes == F32 else row for row in rows),
+        partial(pack_weight, EVERY_OTHER_TYPE),
+        partial(count_packed_bytes, EVERY_OTHER_TYPE),
+        names,
+        load,
+        expansions=EVERY_OTHER_TYPE,
+        fuses=True,
+        merging=Merging(
+            matvec_parts.PARTS, matvec_parts.launch_key, matvec_parts.merge_launches, matvec_parts.can_merge
+        ),
+    )
+
+
+KERNELS = make_set("gfx1201", TUNING, names, load)

@@ -96,7 +96,7 @@ def hash_source(source: GlslSource) -> str:
     """Return the SHA-256 in hex over the names and bytes of a source and of everything it includes, in order of
     first mention, and over its macros."""
     macros = "".join(f"{define}\n" for define in source.defines)
-    return hash_sources(with_includes(source.path, _INCLUDE, INCLUDE), macros).hex()
+    return hash_sources(with_includes(source.path, _INCLUDE, (INCLUDE,)), macros).hex()
 
 
 def read_source_hash(module: SpirvModule) -> str:
