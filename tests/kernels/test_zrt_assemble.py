@@ -234,8 +234,8 @@ def test_resource_words_match_a_compiler(tmp_path: Path) -> None:
     subprocess.run([*command, "-nogpulib", "-O2", "-c", str(source), "-o", str(built)], check=True)
     sections = read_section_contents(built.read_bytes(), "k.o")
     rsrc3, rsrc1, rsrc2 = struct.unpack_from("<3I", sections[".rodata"], 44)
-    assert rsrc1 == rsrc.encode_rsrc1(8, 32)
-    assert rsrc2 == rsrc.encode_rsrc2((256, 1, 1), 0, 0)
-    assert rsrc3 == rsrc.encode_rsrc3(128)
+    assert rsrc1 == rsrc.encode_rsrc1(8, 32, 12)
+    assert rsrc2 == rsrc.encode_rsrc2((256, 1, 1), 0, 0, 12)
+    assert rsrc3 == rsrc.encode_rsrc3(128, 12)
     tail = struct.unpack("<96I", sections[".text"][-384:])
     assert set(tail) == {0xBF9F0000}, "the padding that the container copies"

@@ -1,4 +1,4 @@
-"""Assemble gfx12 kernels to .zrt files, or check committed ones."""
+"""Assemble kernels to .zrt files, or check committed ones."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING
 from zinc_rt.cli.command import Command
 from zinc_rt.host.arguments import Parser
 from zinc_rt.host.errors import InputError, OutputError, UsageError, ZincError
+from zinc_rt.isa.target import DEFAULT_ARCH
+from zinc_rt.kernels.archive import pack_archive, read_archive
+from zinc_rt.kernels.zrt import BUILT_TARGETS
 
 if TYPE_CHECKING:
     from zinc_rt.kernels.assemble import Source
@@ -22,6 +25,7 @@ A source begins with .include "zrt.inc", which is found wherever the source is. 
 
 examples:
   zinc-rt asm kernel.s -o kernel.zrt
+  zinc-rt asm kernel.s --arch gfx1100
   zinc-rt asm --all
   zinc-rt asm --check
 
@@ -31,12 +35,17 @@ exit codes: 0 done, 1 a committed .zrt is stale, 2 a source cannot be assembled,
 
 def parser() -> argparse.ArgumentParser:
     parser = Parser(
-        description="Assemble gfx12 kernels to .zrt files.",
+        description="Assemble kernels to .zrt files.",
         epilog=EXAMPLES,
     )
     parser.add_argument("source", nargs="?", metavar="FILE.s", help="assembly source of one kernel")
     parser.add_argument(
         "-o", "--output", metavar="FILE.zrt", help="output file (default: the source's name with .zrt)"
+    )
+    parser.add_argument(
+        "--arch",
+        choices=BUILT_TARGETS,
+        help="chip; a source is written for gfx12, and macros translate it for gfx11 (default gfx1201)",
     )
     parser.add_argument("--all", action="store_true", help="assemble every kernel of this package in place")
     parser.add_argument(
@@ -48,14 +57,16 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _run_command(arguments: argparse.Namespace) -> int:
-    from zinc_rt.kernels.assemble import assemble, list_sources, read_sources
+    from zinc_rt.kernels.assemble import assemble, list_package_sources, read_sources
 
     if (arguments.source is not None) + arguments.all + arguments.check != 1:
         raise UsageError("expected FILE.s, --all or --check", next="zinc-rt asm --help")
     if arguments.source is None:
-        return _check(list_sources()) if arguments.check else _assemble_all(list_sources())
+        if arguments.arch:
+            raise UsageError("--all and --check assemble for every chip", next="omit --arch")
+        return (_check if arguments.check else _assemble_all)(list_package_sources())
     path = Path(arguments.source)
-    listed = read_sources(path)
+    listed = read_sources(path, arguments.arch or DEFAULT_ARCH)
     if arguments.output and len(listed) > 1:
         raise UsageError(f"{path} produces {len(listed)} kernels, but -o names one file", next="omit -o")
     for source in listed:
@@ -68,9 +79,19 @@ def _run_command(arguments: argparse.Namespace) -> int:
 
 def _assemble_all(sources: list[Source]) -> int:
     assembled, refused = _assemble_each(sources)
-    changed = [(source, data) for source, data in assembled if _is_stale(source, data)]
+    committed = _read_committed(sources)
+    changed = [(source, data) for source, data in assembled if committed.get(_locate(source)) != data]
+    archives: dict[Path, dict[str, bytes]] = {}
+    for source, data in assembled:
+        if source.archive:
+            archives.setdefault(source.archive, {})[source.name] = data
     for source, data in changed:
-        _write(source.container, data)
+        if not source.archive:
+            _write(source.container, data)
+    if not refused:
+        for path, containers in archives.items():
+            if containers != {name: data for (place, name), data in committed.items() if place == path}:
+                _write(path, pack_archive(containers))
     _print_errors(refused)
     good = f"{len(assembled)} kernels, {len(changed)} changed"
     print(f"FAIL  {good}, {len(refused)} refused" if refused else f"PASS  {good}")
@@ -79,14 +100,13 @@ def _assemble_all(sources: list[Source]) -> int:
 
 def _check(sources: list[Source]) -> int:
     assembled, refused = _assemble_each(sources)
-    stale = [source for source, data in assembled if _is_stale(source, data)]
-    folders = {source.container.parent for source in sources}
-    containers = {source.container for source in sources}
-    orphans = [path for folder in folders for path in sorted(folder.glob("*.zrt")) if path not in containers]
+    committed = _read_committed(sources)
+    stale = [source for source, data in assembled if committed.get(_locate(source)) != data]
+    orphans = sorted(committed.keys() - {_locate(source) for source in sources})
     for source in stale:
-        print(f"stale   {source.container.name}: differs from the output of {source.path.name}")
-    for path in orphans:
-        print(f"orphan  {path.name}: no source")
+        print(f"stale   {source.name}.zrt of {source.arch}: differs from the output of {source.path.name}")
+    for path, name in orphans:
+        print(f"orphan  {name}.zrt in {path.name}: no source")
     _print_errors(refused)
     bad = len(stale) + len(orphans) + len(refused)
     if stale:
@@ -116,9 +136,21 @@ def _assemble_each(sources: list[Source]) -> tuple[list[tuple[Source, bytes]], l
     return assembled, [error for _, error in result if isinstance(error, ZincError)]
 
 
-def _is_stale(source: Source, data: bytes) -> bool:
-    committed = source.container
-    return not committed.is_file() or committed.read_bytes() != data
+def _locate(source: Source) -> tuple[Path, str]:
+    """Return the folder or archive of a source's container, and its name there."""
+    return source.archive or source.container.parent, source.name
+
+
+def _read_committed(sources: list[Source]) -> dict[tuple[Path, str], bytes]:
+    """Return the containers in all folders and archives of the sources."""
+    committed = {}
+    for place in {_locate(source)[0] for source in sources}:
+        if place.is_dir():
+            containers = {path.stem: path.read_bytes() for path in place.glob("*.zrt")}
+        else:
+            containers = read_archive(place) if place.is_file() else {}
+        committed |= {(place, name): data for name, data in containers.items()}
+    return committed
 
 
 def _write(path: Path, data: bytes) -> None:

@@ -17,6 +17,7 @@ from zinc_rt.host.errors import InputError, NothingRan
 from zinc_rt.ir.dtypes import CACHE_TYPES, count_row_bytes
 from zinc_rt.isa.elf import read_section_contents, read_symbol_values
 from zinc_rt.isa.target import CHIPS, DEFAULT_ARCH, TARGETS, make_default_target
+from zinc_rt.kernels.archive import ARCHIVE
 from zinc_rt.kernels.line_table import read_line_rows
 from zinc_rt.kernels.retarget import retarget_line
 from zinc_rt.kernels.rows import repack
@@ -28,7 +29,6 @@ from zinc_rt.kernels.zrt import Line, Slot, Zrt, write_zrt
 KERNELS = Path(__file__).parent / make_default_target().kernels
 INCLUDE = KERNELS / "include"
 BUILT = "built"  # the folder with a set's containers, next to its sources
-NOT_PORTABLE = frozenset({"matmul_q8_32"})  # WMMA has other layouts on other generations
 _DECLARED = struct.Struct("<9I")
 _USED = struct.Struct("<2I")
 _SYMBOL = re.compile(r"zrt_const\.(.+)\.\d+")
@@ -41,6 +41,7 @@ _FAMILIES: dict[str, tuple[str, ...]] = {  # whose members are the types of weig
     },
 }
 _FAMILY = re.compile(rf"^\.macro zrt_of_({'|'.join(_FAMILIES)})\b", re.MULTILINE)
+_MATRIX = re.compile(r"^\s*v_s?wmma", re.MULTILINE)
 _INCLUDE = re.compile(r'^\s*\.include\s+"([^"]+)"', re.MULTILINE)
 
 
@@ -62,9 +63,17 @@ class Source:
     @property
     def container(self) -> Path:
         """Return the path of its .zrt: next to the source, or in the container folder of a kernel set."""
-        folder = self.path.parent.parent / self.arch if self.path.parent == KERNELS else self.path.parent
-        built = folder / BUILT
-        return (built if built.is_dir() else folder) / f"{self.name}.zrt"
+        if self.arch != DEFAULT_ARCH:
+            return self.path.with_name(f"{self.name}.{self.arch}.zrt")
+        folder = self.path.parent / BUILT
+        return (folder if folder.is_dir() else self.path.parent) / f"{self.name}.zrt"
+
+    @property
+    def archive(self) -> Path | None:
+        """Return the path of the archive with its .zrt, if it is not in a file of its own: another chip's."""
+        if self.arch == DEFAULT_ARCH or self.path.parent != KERNELS:
+            return None
+        return KERNELS.parent / self.arch / ARCHIVE
 
     @property
     def generation(self) -> int:
@@ -107,8 +116,23 @@ def assemble(source: Source) -> bytes:
 
 def list_sources(folder: Path = KERNELS, arch: str = DEFAULT_ARCH) -> list[Source]:
     """Return the kernels of a folder, by file and element type."""
-    listed = [source for path in sorted(folder.glob("*.s")) for source in read_sources(path, arch)]
-    return [source for source in listed if source.path.stem not in NOT_PORTABLE or arch == DEFAULT_ARCH]
+    paths = [path for path in sorted(folder.glob("*.s")) if is_portable(Source(path, arch=arch))]
+    return [source for path in paths for source in read_sources(path, arch)]
+
+
+def is_portable(source: Source) -> bool:
+    """Return whether a source can be assembled for its chip: matrix instructions have other layouts on other
+    generations, so their sources need a branch for each."""
+    if source.arch == DEFAULT_ARCH:
+        return True
+    texts = [read_source(path).decode("utf-8", "replace") for path in _list_files(source)]
+    return ".ifdef ZRT_GFX11" in texts[0] or not any(map(_MATRIX.search, texts))
+
+
+def list_package_sources() -> list[Source]:
+    """Return the kernels of this package, of every chip that has some."""
+    chips = dict.fromkeys(chip.kernels for chip in CHIPS if chip.kernels)
+    return [source for arch in chips for source in list_sources(arch=arch)]
 
 
 def read_sources(path: Path, arch: str = DEFAULT_ARCH) -> list[Source]:
