@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,9 +18,11 @@ from zinc_rt.cli.options import check_options_used
 from zinc_rt.engine import devices
 from zinc_rt.engine.devices import ORACLE, choose_tier, probe_tiers
 from zinc_rt.host.errors import UnsupportedError, UsageError
+from zinc_rt.isa.target import TARGETS
 from zinc_rt.kernels.sets import SETS
 from zinc_rt.kmd.discover import Gpu, TierAnswer, find_gpus
 from zinc_rt.kmd.topology import TopologyNode, read_topology
+from zinc_rt.sim import chips
 from zinc_rt.sim.in_process import SimDriver
 
 CARD = TopologyNode(1, 7, "", {"gfx_target_version": 120001, "drm_render_minor": 128})
@@ -154,15 +157,21 @@ def test_cpu_tier_opens_no_gpu(tier: str) -> None:
     assert not choose_tier(tier, "sim", simulate=True).simulated  # beside others, the device is for those
 
 
-@pytest.mark.parametrize("chip", ["gfx1151", "strix-halo", "gfx1100"])
 @pytest.mark.parametrize("requested", ["auto", "t1", "t2"])
-def test_simulated_chip_without_kernels_runs_no_models(chip: str, requested: str) -> None:
-    with pytest.raises(UnsupportedError, match=r"^no kernels for gfx1[15]") as error:
-        choose_tier(requested, "sim", chip=chip)
-    assert error.value.exit_code == 2 and "--device sim:gfx1200 or sim:gfx1201" in error.value.next
-    message = {row.tier: state for row, state in probe_tiers("sim", chip=chip)}
+def test_simulated_chip_without_kernels_runs_no_models(requested: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    bare = SimpleNamespace(isa=replace(TARGETS["gfx1151"], kernels=""))
+    monkeypatch.setattr(chips, "find_chip", lambda name: bare)
+    with pytest.raises(UnsupportedError, match=r"^no kernels for gfx1151") as error:
+        choose_tier(requested, "sim", chip="gfx1151")
+    assert error.value.exit_code == 2 and "or sim:gfx1200 or sim:gfx1201" in error.value.next
+    message = {row.tier: state for row, state in probe_tiers("sim", chip="gfx1151")}
     assert not message["t1"].usable and message["t1"].why == error.value.message
-    assert choose_tier(requested, "sim", chip="gfx1200").simulated
+
+
+@pytest.mark.parametrize("chip", ["gfx1151", "strix-halo", "gfx1100", "gfx1102", "gfx1200"])
+@pytest.mark.parametrize("requested", ["auto", "t1", "t2"])
+def test_models_run_on_every_simulated_chip(chip: str, requested: str) -> None:
+    assert choose_tier(requested, "sim", chip=chip).simulated
 
 
 def test_device_kind_follows_tier_unless_simulated_or_software() -> None:

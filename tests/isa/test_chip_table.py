@@ -131,7 +131,8 @@ def test_packet_support_is_derived_from_chip_row() -> None:
 def test_kernel_support_is_derived_from_chip_row() -> None:
     with_kernels = [chip for chip in CHIPS if chip.kernels]
     assert with_kernels and {chip.kernels for chip in with_kernels} <= {*SETS} & {*registry.AMD_SETS}
-    assert set(zrt.BUILT_TARGETS) == {chip.name for chip in with_kernels}, "each has its number in a .zrt header"
+    containers, names = set(zrt.BUILT_TARGETS), {chip.name for chip in with_kernels}
+    assert {chip.kernels for chip in with_kernels} <= containers <= names, "numbers in a .zrt header"
     for chip in CHIPS:
         kernels = sets.find_kernel_set(sets.find_code_chip(chip.name))
         assert (kernels is not None) == bool(chip.kernels), chip.name

@@ -135,7 +135,7 @@ def test_instruction_maps_to_its_source_line() -> None:
     ("at", "size", "value", "message"),
     [
         (4, 2, 1, "abi_version is 1; this build reads 2"),
-        (6, 2, 4, r"gpu_target is 0x4 \(gfx1100\)"),
+        (6, 2, 0x10, r"gpu_target is 0x10 \(xe2hpg\)"),
         (6, 2, 0x77, r"gpu_target is 0x77 \(unknown\)"),
         (8, 4, 0, "code is 0 bytes"),
         (8, 4, 14, "code is 14 bytes, expected whole dwords"),

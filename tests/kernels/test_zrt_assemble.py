@@ -13,6 +13,7 @@ import pytest
 from zinc_rt.cli.asm import main
 from zinc_rt.host.errors import InputError, NothingRan
 from zinc_rt.isa.elf import read_section_contents
+from zinc_rt.isa.wave_rules import RULES
 from zinc_rt.kernels import assemble as module
 from zinc_rt.kernels import rsrc
 from zinc_rt.kernels.assemble import Source, assemble, hash_source, is_available, read_sources
@@ -196,7 +197,7 @@ def test_command_writes_and_names_its_file(
 def test_check_lists_stale_kernels_and_all_rebuilds_them(
     source_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(module, "list_sources", lambda: [Source(source_path)])
+    monkeypatch.setattr(module, "list_package_sources", lambda: [Source(source_path)])
     assert main(["--check"]) == 1
     assert "stale   doubled.zrt" in capsys.readouterr().out
     assert main(["--all"]) == 0
@@ -212,7 +213,7 @@ def test_one_rejected_source_does_not_block_the_others(
 ) -> None:
     broken = tmp_path / "broken.s"
     broken.write_text(SOURCE.replace("s_endpgm", "s_endprogram"))
-    monkeypatch.setattr(module, "list_sources", lambda: [Source(broken), Source(source_path)])
+    monkeypatch.setattr(module, "list_package_sources", lambda: [Source(broken), Source(source_path)])
     assert main(["--all"]) == 2
     shown = capsys.readouterr()
     assert "s_endprogram" in shown.err and shown.out == "FAIL  1 kernels, 1 changed, 1 refused\n"
@@ -234,8 +235,8 @@ def test_resource_words_match_a_compiler(tmp_path: Path) -> None:
     subprocess.run([*command, "-nogpulib", "-O2", "-c", str(source), "-o", str(built)], check=True)
     sections = read_section_contents(built.read_bytes(), "k.o")
     rsrc3, rsrc1, rsrc2 = struct.unpack_from("<3I", sections[".rodata"], 44)
-    assert rsrc1 == rsrc.encode_rsrc1(8, 32, 12)
-    assert rsrc2 == rsrc.encode_rsrc2((256, 1, 1), 0, 0, 12)
-    assert rsrc3 == rsrc.encode_rsrc3(128, 12)
+    assert rsrc1 == rsrc.encode_rsrc1(8, 32, RULES[12])
+    assert rsrc2 == rsrc.encode_rsrc2((256, 1, 1), 0, 0, RULES[12])
+    assert rsrc3 == rsrc.encode_rsrc3(128, RULES[12])
     tail = struct.unpack("<96I", sections[".text"][-384:])
     assert set(tail) == {0xBF9F0000}, "the padding that the container copies"

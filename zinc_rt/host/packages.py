@@ -17,7 +17,7 @@ EVERYWHERE = frozenset({"host"})  # may be imported from every package
 # Suffixes of source and package data; other files in a package are ignored.
 SUFFIXES = (
     ".py", ".s", ".inc", ".zrt", ".c", ".h", ".comp", ".glsl", ".spv", ".cu", ".json", ".yaml", ".toml", ".html",
-    ".js", ".css", ".jinja",
+    ".js", ".css", ".jinja", ".xz",
 )  # fmt: skip
 
 

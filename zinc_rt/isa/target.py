@@ -109,10 +109,11 @@ _LARGE = (0x60000,)
 _ROWS = (
     Target("gfx1100", 11, elf_machine=0x41, container=4, kernels="gfx1100",
            transfers_per_clock=16, vgpr_bytes_per_cu=_LARGE),  # Navi 31
-    Target("gfx1101", 11, elf_machine=0x46, transfers_per_clock=16, vgpr_bytes_per_cu=_LARGE),  # Navi 32
-    Target("gfx1102", 11, elf_machine=0x47, transfers_per_clock=16),  # Navi 33
-    Target("gfx1103", 11, elf_machine=0x44),  # Phoenix
-    Target("gfx1150", 11, elf_machine=0x43),  # Strix Point
+    Target("gfx1101", 11, elf_machine=0x46, kernels="gfx1100",
+           transfers_per_clock=16, vgpr_bytes_per_cu=_LARGE),  # Navi 32
+    Target("gfx1102", 11, elf_machine=0x47, kernels="gfx1100", transfers_per_clock=16),  # Navi 33
+    Target("gfx1103", 11, elf_machine=0x44, kernels="gfx1100"),  # Phoenix
+    Target("gfx1150", 11, elf_machine=0x43, kernels="gfx1100"),  # Strix Point
     Target("gfx1151", 11, elf_machine=0x4A, container=3, kernels="gfx1100",
            vgpr_bytes_per_cu=(0x40000, 0x60000)),  # Strix Halo
     Target("gfx1200", 12, elf_machine=0x48, container=2, kernels="gfx1201",

@@ -31,6 +31,7 @@ class WaveRules:
     only if it is enabled (RDNA3 3.5.3.4; RDNA4 3.5.6).
     `has_ieee_mode`: MODE has DX10_CLAMP and IEEE (RDNA3 3.4.2). Without DX10_CLAMP, CLAMP keeps a NaN. With IEEE,
     output modifiers have no effect, and a signalling NaN wins a minimum (RDNA3 7.2.3.1, V_MIN_F32).
+    `prefetch_bits`: the width of RSRC3.INST_PREF_SIZE, in cache lines of 128 bytes.
     `scratch_size_bits`: the width of TMPRING_SIZE.WAVESIZE, in units of 256 bytes.
     `has_dynamic_vgprs`: RSRC2 bit 6 is DYNAMIC_VGPR; otherwise TRAP_PRESENT.
     `has_scopes`: memory instructions have a scope; otherwise GLC, which makes a load device scope and an atomic
@@ -49,6 +50,7 @@ class WaveRules:
 
     ids_in_ttmp: bool
     has_ieee_mode: bool
+    prefetch_bits: int
     scratch_size_bits: int
     has_dynamic_vgprs: bool
     has_scopes: bool
@@ -71,6 +73,7 @@ class WaveRules:
 _GFX11 = WaveRules(
     ids_in_ttmp=False,
     has_ieee_mode=True,
+    prefetch_bits=6,
     scratch_size_bits=15,
     has_dynamic_vgprs=False,
     has_scopes=False,
@@ -92,6 +95,7 @@ RULES = {
     12.0: WaveRules(
         ids_in_ttmp=True,
         has_ieee_mode=False,
+        prefetch_bits=8,
         scratch_size_bits=18,
         has_dynamic_vgprs=True,
         has_scopes=True,

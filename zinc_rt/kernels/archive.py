@@ -1,4 +1,4 @@
-"""An archive of kernel containers: one .tar.xz for a set whose code is rarely read, a twentieth of the files' size."""
+"""An archive of kernel containers: one .tar.xz, a twentieth of the size of the files."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from zinc_rt.host.errors import InputError, NothingRan
 from zinc_rt.ir.dtypes import CACHE_TYPES, count_row_bytes
 from zinc_rt.isa.elf import read_section_contents, read_symbol_values
-from zinc_rt.isa.target import CHIPS, DEFAULT_ARCH, TARGETS, make_default_target
+from zinc_rt.isa.target import CHIPS, DEFAULT_ARCH, DEFAULT_READING, TARGETS, make_default_target
 from zinc_rt.kernels.archive import ARCHIVE
 from zinc_rt.kernels.line_table import read_line_rows
 from zinc_rt.kernels.retarget import retarget_line
@@ -126,7 +126,7 @@ def is_portable(source: Source) -> bool:
     if source.arch == DEFAULT_ARCH:
         return True
     texts = [read_source(path).decode("utf-8", "replace") for path in _list_files(source)]
-    return ".ifdef ZRT_GFX11" in texts[0] or not any(map(_MATRIX.search, texts))
+    return f".ifdef ZRT_GFX{source.generation}" in texts[0] or not any(map(_MATRIX.search, texts))
 
 
 def list_package_sources() -> list[Source]:
@@ -169,7 +169,7 @@ def _assemble_with_clang(source: Source) -> bytes:
                 marked = "".join(f'.file {n} "{f.name}"\n' for n, f in enumerate(files, 1)) + marked
                 marked += source.invocation
             (folder / file.name).write_text(marked, encoding="utf-8")
-        flags = REAL if halves else FAKE if source.generation == 11 else ()
+        flags = REAL if halves else FAKE if DEFAULT_READING[source.generation] == "real" else ()
         result, built = run_assembler(source.arch, folder / path.name, [folder], folder / "kernel.o", flags)
         if built is not None:
             return built

@@ -35,9 +35,14 @@ def retarget_line(line: str, generation: int) -> str:
     elif name == "s_load_b96":
         (first, _), base, offset = _split_pair(operands[0], line), operands[1], operands[2]
         start = first[2:-1]
-        lines = [f"s_load_b64 s[{start}:{start}+1], {base}, {offset}", f"s_load_b32 s[{start}+2], {base}, {offset}+8"]
+        lines = [
+            f"s_load_b64 s[{start}:{start}+1], {base}, {offset}",
+            f"s_load_b32 s[{start}+2], {base}, {offset}+8",
+        ]
     elif _MODIFIER.search(statement[3]):
-        returns = "th:TH_ATOMIC_RETURN" in line or (name.startswith("global_load") and "scope:SCOPE_CU" not in line)
+        returns = "th:TH_ATOMIC_RETURN" in line or (
+            name.startswith("global_load") and "scope:SCOPE_CU" not in line
+        )
         lines = [_MODIFIER.sub("", f"{name} {statement[3].strip()}") + " glc" * returns]
     else:
         return line

@@ -15,5 +15,7 @@ def has_halves(text: str) -> bool:
     """Return whether assembly text names a half of a vector register (v1.l, \\reg\\().h), or has an instruction
     that only real true16 has."""
     return _HALF.search(_DIRECTIVE.sub("", _COMMENT.sub("", text))) is not None
+
+
 FAKE = ("-Xclangas", "-target-feature", "-Xclangas", "-real-true16")
 """The same for a source without halves, where real true16 is the default (gfx11)."""

@@ -12,6 +12,7 @@ from zinc_rt.host.errors import InputError, UnsupportedError
 from zinc_rt.isa.occupancy import count_waves_per_simd
 from zinc_rt.isa.target import CHIPS, DEFAULT_ARCH
 from zinc_rt.isa.target import TARGETS as CHIP_TARGETS
+from zinc_rt.isa.wave_rules import WaveRules
 from zinc_rt.kernels import rsrc
 
 MAGIC = b"ZRT\0"
@@ -27,7 +28,6 @@ VGPRS_MAXIMUM = 256
 SGPRS_MAXIMUM = 106
 LDS_MAXIMUM = 65536
 THREADS_MAXIMUM = 1024
-SCRATCH_MAXIMUM = (2**18 - 1) * 256 // 32  # a lane's share of TMPRING_SIZE.WAVESIZE, 18 bits of 256 bytes per wave
 CODE_ALIGNMENT = 256  # COMPUTE_PGM_LO holds the address shifted right by 8
 S_CODE_END = 0xBF9F0000
 PADDING_LINES = 3  # cache lines of s_code_end after the code, as LLVM emits on gfx11 and later
@@ -94,25 +94,25 @@ class Zrt:
         return 8 * self.buffers + self.constant_bytes
 
     @property
-    def generation(self) -> int:
-        return CHIP_TARGETS[self.target].generation
+    def rules(self) -> WaveRules:
+        return CHIP_TARGETS[self.target].rules
 
     @property
     def rsrc1(self) -> int:
-        return rsrc.encode_rsrc1(self.vgprs, self.wave, self.generation)
+        return rsrc.encode_rsrc1(self.vgprs, self.wave, self.rules)
 
     @property
     def rsrc2(self) -> int:
-        return rsrc.encode_rsrc2(self.workgroup, self.lds_bytes, self.scratch_bytes, self.generation)
+        return rsrc.encode_rsrc2(self.workgroup, self.lds_bytes, self.scratch_bytes, self.rules)
 
     @property
     def rsrc3(self) -> int:
-        return rsrc.encode_rsrc3(len(self.code), self.generation)
+        return rsrc.encode_rsrc3(len(self.code), self.rules)
 
     @property
     def occupancy(self) -> int:
         """Return the waves per SIMD, as limited by vector registers."""
-        return count_waves_per_simd(self.vgprs, self.wave)
+        return count_waves_per_simd(self.vgprs, self.wave, simd_vgprs=CHIP_TARGETS[self.target].simd_vgprs)
 
     @property
     def image(self) -> bytes:
@@ -308,7 +308,8 @@ def _check(zrt: Zrt, source: str) -> None:
     within("VGPR count", zrt.vgprs, 1, VGPRS_MAXIMUM)
     within("SGPR count", zrt.sgprs, 1, SGPRS_MAXIMUM)
     within("LDS", zrt.lds_bytes, 0, LDS_MAXIMUM, " bytes")
-    within("scratch size of a work-item", zrt.scratch_bytes, 0, SCRATCH_MAXIMUM, " bytes")
+    scratch_maximum = (2**zrt.rules.scratch_size_bits - 1) * 256 // 32  # a lane's share of TMPRING_SIZE.WAVESIZE
+    within("scratch size of a work-item", zrt.scratch_bytes, 0, scratch_maximum, " bytes")
     within("buffer count", zrt.buffers, 0, 4096)
     within("constant size", zrt.constant_bytes, 0, 4096, " bytes")
     for what, value in (("constant size", zrt.constant_bytes), ("scratch size of a work-item", zrt.scratch_bytes)):

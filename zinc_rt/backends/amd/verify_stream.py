@@ -12,7 +12,7 @@ from typing import Any
 
 from zinc_rt.backends.amd.loaded_kernels import KernelKey, LoadedKernel
 from zinc_rt.kernels.launch import Ref, Temp
-from zinc_rt.kernels.rsrc import LDS_UNIT_BYTES, USER_SGPRS, VGPR_UNIT
+from zinc_rt.kernels.rsrc import LDS_UNIT_BYTES, VGPR_UNIT, count_user_sgprs
 from zinc_rt.kernels.zrt import Zrt
 from zinc_rt.lower.dispatch_plan import GRIDS_KERNEL, Dispatch, GridInBlock
 from zinc_rt.pm4.bits import Bits
@@ -99,7 +99,7 @@ def _check_launch(
             str,
         ),
         ("scratch:", bool(rsrc2["SCRATCH_EN"]), zrt.scratch_bytes > 0, str),
-        ("user registers, PGM_RSRC2.USER_SGPR:", rsrc2["USER_SGPR"], USER_SGPRS[zrt.generation], str),
+        ("user registers, PGM_RSRC2.USER_SGPR:", rsrc2["USER_SGPR"], count_user_sgprs(zrt.rules), str),
         ("workgroup ids enabled:", _list_axes(rsrc2), "xyz", str),
         ("work-item ids for axes beyond x:", rsrc2["TIDIG_COMP_CNT"], _count_used_axes(zrt), str),
         ("arguments at", arguments, expected.block_va + step.arguments_offset, hex),
