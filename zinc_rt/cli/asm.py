@@ -143,7 +143,7 @@ def _locate(source: Source) -> tuple[Path, str]:
 
 def _read_committed(sources: list[Source]) -> dict[tuple[Path, str], bytes]:
     """Return the containers in all folders and archives of the sources."""
-    committed = {}
+    committed: dict[tuple[Path, str], bytes] = {}
     for place in {_locate(source)[0] for source in sources}:
         if place.is_dir():
             containers = {path.stem: path.read_bytes() for path in place.glob("*.zrt")}
