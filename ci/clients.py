@@ -45,11 +45,13 @@ The last line is the verdict. exit codes: 0 all that could be installed passed, 
 
 @dataclass(frozen=True)
 class Client:
-    """`packages` as for pip, with `ROOT` for this checkout, or as for npm. `check`: a file of ci/client_checks."""
+    """`packages` as for pip, with `ROOT` for this checkout, or as for npm. `check`: a file of ci/client_checks.
+    `long`: it sends long prompts."""
 
     packages: tuple[str, ...]
     check: str
     npm: bool = False
+    long: bool = False
 
     @property
     def requirements(self) -> list[str]:
@@ -63,8 +65,9 @@ CLIENTS = {
     "litellm": Client(("litellm",), "check_litellm.py"),
     "anthropic": Client(("anthropic",), "check_anthropic.py"),
     "openai-agents": Client(("openai-agents",), "check_openai_agents.py"),
-    "claude-code": Client(("@anthropic-ai/claude-code",), "check_claude_code.py", npm=True),
-    "codex": Client(("@openai/codex",), "check_codex.py", npm=True),
+    "claude-code": Client(("@anthropic-ai/claude-code",), "check_claude_code.py", npm=True, long=True),
+    "codex": Client(("@openai/codex",), "check_codex.py", npm=True, long=True),
+    "aider": Client(("aider-chat",), "check_aider.py", long=True),
     "lm-eval": Client(("lm-eval[api]", "transformers"), "check_lm_eval.py"),
     "guidellm": Client(("guidellm",), "check_guidellm.py"),
     "aiperf": Client(("aiperf",), "check_aiperf.py"),
@@ -198,10 +201,14 @@ def check_client(name: str, url: str, tokenizer: Path) -> ClientResult:
     }
     environment.update(OFFLINE, HF_HOME=str(folder / "hf"), OPENAI_API_KEY="none", NO_PROXY="127.0.0.1")
     environment.update(
-        SERVER_URL=url, MODEL=MODEL, CHECK_FOLDER=str(scratch), TOKENIZER_FOLDER=str(tokenizer), PYTHONUTF8="1"
+        SERVER_URL=url,
+        MODEL=LONG_MODEL if client.long else MODEL,
+        CHECK_FOLDER=str(scratch),
+        TOKENIZER_FOLDER=str(tokenizer),
+        PYTHONUTF8="1",
     )
     if client.npm:
-        environment.update(HOME=str(scratch), MODEL=LONG_MODEL, NODE_TOOLS=str(folder / "node_modules" / ".bin"))
+        environment.update(HOME=str(scratch), NODE_TOOLS=str(folder / "node_modules" / ".bin"))
     for key in UNSET.get(name, ()):
         environment.pop(key, None)
     try:
