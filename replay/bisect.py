@@ -9,9 +9,9 @@ smallest differing part is known, each time from the step's initial state.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +22,10 @@ from zinc_rt.backends.base import Finding
 from zinc_rt.engine.devices import ORACLE, Choice
 from zinc_rt.engine.resident import KEPT, Variant, port_name
 from zinc_rt.exec import DeadlineMissed
-from zinc_rt.host.errors import error_first_line
-from zinc_rt.ir.graph import Node
+from zinc_rt.host.errors import InputError, ZincError, error_first_line
+from zinc_rt.ir.graph import Node, OpGraph
+from zinc_rt.ir.passes.split import replace_node, split_part
+from zinc_rt.ir.verify import verify_graph
 from zinc_rt.kernels.launch import list_kernel_names
 from zinc_rt.lower import Call, LoweredGraph
 from zinc_rt.replay.bisect_result import BisectResult, FailingNode
@@ -32,7 +34,7 @@ from zinc_rt.trace.plans import find_plan_differences, require_draws
 from zinc_rt.trace.reader import LogReader
 from zinc_rt.trace.rebuilt import ARENA_SEEN, Opener, RebuiltModel, make_opener, read_value
 from zinc_rt.trace.tape import RecordedStep, Tape, read_tape, require_inputs
-from zinc_rt.trace.weight_sources import find_sources
+from zinc_rt.trace.weight_sources import find_graph_differences, find_sources
 
 FIRST = "is the first that differs"
 LEFT_BEHIND = ("activation", "output", *KEPT)
@@ -67,9 +69,12 @@ def bisect(
         oracle = stack.enter_context(
             RebuiltModel(log, tape, sources, make_opener(ORACLE, threads=threads), tapped=True)
         )
-        return _BisectSearch(tape, suspect, oracle, find_plan_differences(log, tape)).run(
-            select_steps(tape, until, 0)
-        )
+        search = _BisectSearch(tape, suspect, oracle, find_plan_differences(log, tape))
+        try:
+            search.compare_graphs(find_graph_differences(log, tape, model))
+        except InputError as error:
+            search.compare_graphs({}, missing=error_first_line(error))
+        return search.run(select_steps(tape, until, 0))
 
 
 class _UnfinishedStep(Exception):
@@ -86,6 +91,15 @@ class _BisectSearch:
         self.departures = departures  # by step
         self.found = BisectResult(suspect.backend.spec.tier)
         self._known = set(suspect.findings())  # others may share the device
+
+    def compare_graphs(self, differences: dict[int, str], missing: str = "") -> None:
+        """Note the first difference of a recorded graph from the model's own, which no replay shows: both tiers
+        run the recorded one. `missing`: why there is none to compare with."""
+        if missing:
+            self._add_line(f"graphs are not compared with the model's own: {missing}")
+        for text in differences.values():
+            self._add_line(f"graph {text}")
+        self.found.graph = next(iter(differences.values()), "")
 
     def run(self, steps: list[RecordedStep]) -> BisectResult:
         difference = self.found
@@ -243,7 +257,7 @@ class _BisectSearch:
             self._name_node(step, right, variant, before, index, name, tapped=False, finding=finding)
 
     def _find_first(
-        self, step: RecordedStep, right: Variant, wrong: Variant, look: tuple[tuple[int, str], ...] | None = None
+        self, step: RecordedStep, right: Variant, wrong: Variant, look: Sequence[tuple[int, str]] | None = None
     ) -> tuple[int, str] | None:
         """Return the first node in the graph's order with a differing result, and that result."""
         for index, name in look if look is not None else _list_results(wrong.program):
@@ -306,6 +320,48 @@ class _BisectSearch:
             )
         elif where.kernels:
             self._add_line(f"kernels {', '.join(where.kernels)}")
+        if tapped and bad.size:
+            self._search_fusion(step, call.node, before)
+
+    def _search_fusion(self, step: RecordedStep, node: Node, before: dict[str, bytes]) -> None:
+        """Split one part after another off a fused node, until the rest and the parts have T-CPU's bits: then the
+        fused kernel computes the last part otherwise."""
+        graph, different = self.tape.graphs[step.graph].graph, node
+        while split := split_part(different, graph):
+            at = next(index for index, item in enumerate(graph.nodes) if item is different)
+            graph = replace_node(graph, at, split)
+            try:
+                first = self._find_first_part(step, graph, split.nodes, before)
+            except ZincError as error:
+                self._add_line(f"its parts cannot run as nodes of their own: {error_first_line(error)}")
+                return
+            if first is None:
+                self._name_part(split.part, f"with its {split.part} split off, it has t_cpu's bits")
+                return
+            different = first
+        if different is not node:
+            self._name_part(different.op.name, f"split into its parts, {different.op.name} differs first")
+
+    def _find_first_part(
+        self, step: RecordedStep, graph: OpGraph, parts: Sequence[Node], before: dict[str, bytes]
+    ) -> Node | None:
+        """Run the step with a graph in which a node is split, on both tiers, and return the first of its parts that
+        differs."""
+        verify_graph(graph)
+        right = self.oracle.other(step, graph=graph, tapped=True)
+        self.oracle.restore(right, before)
+        self.oracle.run(step, right)
+        self.found.allowed += 1
+        wrong = self._rerun(step, before, self.suspect.other(step, graph=graph, tapped=True))
+        calls, numbers = wrong.program.calls, {id(part) for part in parts}
+        results = [(index, name) for index, name in _list_results(wrong.program) if id(calls[index].node) in numbers]
+        first = self._find_first(step, right, wrong, results)
+        return None if first is None else calls[first[0]].node
+
+    def _name_part(self, part: str, line: str) -> None:
+        assert self.found.where is not None
+        self.found.where = replace(self.found.where, part=part)
+        self._add_line(line)
 
     def _find_last_store(
         self, step: RecordedStep, variant: Variant, before: dict[str, bytes], name: str, element: int

@@ -13,7 +13,7 @@ import numpy as np
 class FailingNode:
     """The failing node. `node` is its index among the graph's calls; `buffer` is its result, or the buffer that it
     corrupted. `element`: the first value that differs, None if only findings of the simulated device differ.
-    `tapped`: it also differs when no memory is reused.
+    `tapped`: it also differs when no memory is reused. `part`: of a fused node, the part that differs.
     """
 
     step: int
@@ -35,12 +35,14 @@ class FailingNode:
     fault: dict[str, Any] = field(
         default_factory=dict
     )  # of a page fault: who made it, where a simulated tier says so
+    part: str = ""
 
 
 @dataclass(slots=True)
 class BisectResult:
     """The result of a bisection. `step` is the submission that differs or does not end, -1 if the failure is not
     reproduced: the tier has T-CPU's bits. `recorded`: how the recorded run differed from T-CPU, "" if it did not;
+    `graph`: how a recorded graph differs from the one that the oracle builds from the model, "" if none does;
     `cause` is the first symptom: different bits, a finding, an error. `where` is None
     also if no node of the step could be named. `replays` is the number of replays, `allowed` is 2·log2
     of the nodes that ran."""
@@ -52,6 +54,7 @@ class BisectResult:
     replays: int = 0
     allowed: int = 0
     recorded: str = ""
+    graph: str = ""
     lines: list[str] = field(default_factory=list)
     given: dict[str, np.ndarray] = field(default_factory=dict)  # what the node read, by name: for a log of its own
     made: dict[str, np.ndarray] = field(default_factory=dict)  # what T-CPU made of it
@@ -66,6 +69,8 @@ class BisectResult:
         where = self.where
         if where is None and self.failed:
             return f"{self.tier}: step {self.step} {self.cause}; no node could be named"
+        if where is None and self.graph:
+            return f"{self.tier}: the recorded graph is not the model's: {self.graph}"
         if where is None:
             how = (
                 f"but {self.recorded} when it was recorded"
@@ -74,12 +79,12 @@ class BisectResult:
             )
             return f"{self.tier}: not reproduced: every step has the bits of t_cpu, {how}"
         how = "" if where.tapped else ", only when memory is reused: aliasing, or a missing barrier"
-        name = f"{where.op} {where.label} ({where.buffer})"
+        name = f"{where.op} {where.label} ({where.buffer})" + (f", its {where.part}" if where.part else "")
         return f"{self.tier}: step {where.step}, node {where.node}: {name}{how}"
 
     def as_dict(self) -> dict[str, Any]:
         if self.where is not None:
             return asdict(self.where)
         if not self.failed:
-            return {"reproduced": False, "recorded": self.recorded}
+            return {"reproduced": False, "recorded": self.recorded} | ({"graph": self.graph} if self.graph else {})
         return {"step": self.step, "cause": self.cause}

@@ -121,13 +121,20 @@ class RebuiltModel:
             return SEEN if tapped else STATE_SEEN
         return None
 
-    def other(self, step: RecordedStep, *, tapped: bool = False, steps: int | None = None) -> Variant:
-        """Build the step's graph again over the same weights and state, to run instead of the step:
+    def other(
+        self,
+        step: RecordedStep,
+        *,
+        graph: ir.OpGraph | None = None,
+        tapped: bool = False,
+        steps: int | None = None,
+    ) -> Variant:
+        """Build the step's graph, or `graph`, again over the same weights and state, to run instead of the step:
         tapped, or only the first `steps` of its program. All of its results can be read."""
-        recorded = self.tape.graphs[step.graph]
-        replays = self._resident.graph(recorded.graph.name, recorded.graph)
+        graph = graph or self.tape.graphs[step.graph].graph
+        replays = self._resident.graph(graph.name, graph)
         heaps = SEEN if tapped else ARENA_SEEN
-        return self._resident.build(recorded.graph, step.key, replays, tapped=tapped, heaps=heaps, steps=steps)
+        return self._resident.build(graph, step.key, replays, tapped=tapped, heaps=heaps, steps=steps)
 
     def write(self, step: RecordedStep, replacement: Variant | None = None) -> Variant:
         """Write all host data that precedes the step, into the step's blocks or those of `replacement`."""

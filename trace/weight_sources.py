@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 
@@ -11,8 +10,10 @@ import numpy as np
 from zinc_rt.engine.variants import find_overrides
 from zinc_rt.host.errors import InputError, ZincError
 from zinc_rt.host.settings import Settings
+from zinc_rt.ir.differences import find_graph_difference
+from zinc_rt.ir.graph import OpGraph, Stage
 from zinc_rt.kernels.weight import Weight
-from zinc_rt.model.builder import SequenceLimits
+from zinc_rt.model.builder import Model, SequenceLimits
 from zinc_rt.model.gguf import PLAIN_DTYPES, GGUFFile, read_gguf
 from zinc_rt.model.registry import build_model
 from zinc_rt.trace import records
@@ -45,6 +46,30 @@ def find_sources(log: LogReader, tape: Tape, model: str | Path | None = None) ->
     return weights, constants
 
 
+def find_graph_differences(log: LogReader, tape: Tape, model: str | Path | None = None) -> dict[int, str]:
+    """Compare each recorded graph of the whole model with the one that this build makes from the model's file.
+    Return the first difference of each that differs, by the number of the graph. Raises InputError if there is no
+    such file, or if it has changed."""
+    gguf = open_model(log, tape, model)
+    described = tape.header.get("model", {})
+    if model is None and (gguf.file_bytes, gguf.mtime_ns) != (described.get("size"), described.get("mtime_ns")):
+        raise InputError(f"{gguf.path} has changed since it was recorded", next=_AGAIN)
+    models = build_recorded_models(gguf, tape)
+    differences = {}
+    for number, recorded in tape.graphs.items():
+        own = models[recorded.graph.stage].graph
+        if _is_whole_model(recorded.graph, own) and (text := find_graph_difference(own, recorded.graph)):
+            differences[number] = f"{recorded.graph.name}: {text}"
+    return differences
+
+
+def _is_whole_model(recorded: OpGraph, own: OpGraph) -> bool:
+    """Return whether a recorded graph computes all of the model's outputs, from nothing but the model's inputs."""
+    results = {spec.name for spec in own.by_role("output")}
+    injected = any(spec.name.startswith("inject.") for spec in recorded.by_role("step"))
+    return recorded.name.startswith(own.name) and results <= set(recorded.buffers) and not injected
+
+
 def _read_embedded(log: LogReader, record: records.WeightRecord) -> Weight:
     content = np.frombuffer(log.read_blob(record.blob), np.uint8)
     try:
@@ -62,8 +87,9 @@ def _read_embedded(log: LogReader, record: records.WeightRecord) -> Weight:
 def _read_from_file(
     log: LogReader, tape: Tape, model: str | Path | None, requested: list[records.WeightRecord]
 ) -> dict[str, Weight]:
-    gguf = _open_model(log, tape, model)
-    have = _list_weights(gguf, tape)
+    gguf = open_model(log, tape, model)
+    models = build_recorded_models(gguf, tape)
+    have = {name: weight for built in models.values() for name, weight in built.weights.items()}
     missing = next((record.name for record in requested if record.name not in have), None)
     if missing is not None:
         raise InputError(f"{gguf.path}: weight {missing} of the recorded model is missing", next=_AGAIN)
@@ -90,7 +116,7 @@ def _read_from_file(
 _AGAIN = "give the file of the recorded run: --model FILE"
 
 
-def _open_model(log: LogReader, tape: Tape, model: str | Path | None) -> GGUFFile:
+def open_model(log: LogReader, tape: Tape, model: str | Path | None) -> GGUFFile:
     path = model or tape.header.get("model", {}).get("path")
     if not path:
         raise InputError(f"{log.path}: the log names no model and does not contain its weights", next=_AGAIN)
@@ -101,8 +127,9 @@ def _open_model(log: LogReader, tape: Tape, model: str | Path | None) -> GGUFFil
     return read_gguf(path)
 
 
-def _list_weights(gguf: GGUFFile, tape: Tape) -> Mapping[str, Weight]:
-    """Return the weights of every stage that the log runs, by the names of this build."""
+def build_recorded_models(gguf: GGUFFile, tape: Tape) -> dict[Stage, Model]:
+    """Build every stage that the log runs from the model file, with the log's settings and limits. Raises
+    InputError if this is not possible."""
     header = tape.header
     try:
         known = {field.name for field in fields(Settings)}
@@ -111,11 +138,10 @@ def _list_weights(gguf: GGUFFile, tape: Tape) -> Mapping[str, Weight]:
         delta_form = header["delta_form"]
     except (KeyError, TypeError, AttributeError) as error:
         raise InputError(f"the log's header lacks the build parameters of its model: {error}") from error
-    weights: dict[str, Weight] = {}
-    for stage in {recorded.graph.stage for recorded in tape.graphs.values()}:
-        try:
-            built = build_model(gguf, limits, stage, delta_form=delta_form, overrides=find_overrides(settings))
-        except ZincError as error:
-            raise InputError(f"{gguf.path}: not the recorded model: {error}", next=_AGAIN) from error
-        weights |= built.weights
-    return weights
+    try:
+        return {
+            stage: build_model(gguf, limits, stage, delta_form=delta_form, overrides=find_overrides(settings))
+            for stage in {recorded.graph.stage for recorded in tape.graphs.values()}
+        }
+    except ZincError as error:
+        raise InputError(f"{gguf.path}: not the recorded model: {error}", next=_AGAIN) from error

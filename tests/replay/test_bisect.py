@@ -23,15 +23,18 @@ from planted import (
     shift_table,
     swap_experts,
 )
-from replay_runs import record_run
+from replay_runs import cpu_backend, record_run, run_steps
 
 from zinc_rt.backends import registry
 from zinc_rt.backends.base import Finding
 from zinc_rt.backends.cpu.oracle import BoundCall, CpuBackend, CpuExecutable
 from zinc_rt.engine.devices import ORACLE
 from zinc_rt.engine.engine import Engine
+from zinc_rt.engine.variants import EngineOptions
 from zinc_rt.exec import Buffer, DeadlineMissed
 from zinc_rt.golden.embedded import FOLDER
+from zinc_rt.ir.graph import OpGraph
+from zinc_rt.ir.passes.fuse import fuse_graph
 from zinc_rt.lower import Call, LoweredGraph
 from zinc_rt.model.gguf import read_gguf
 from zinc_rt.replay import command
@@ -255,6 +258,89 @@ def test_bisection_dead_end_fails_with_the_observation(  # type: ignore[no-untyp
     assert command.main([str(log), "--tiers", "t_cpu", "--bisect", "--emit-repro", "nowhere"]) == 1
     out = capsys.readouterr().out
     assert out.splitlines()[-1].startswith("FAIL") and message in out.splitlines()[-1]
+
+
+def fuse_all(graph: OpGraph) -> OpGraph:
+    return fuse_graph(graph, lambda node, graph: True)
+
+
+def widen_norms(graph: OpGraph) -> OpGraph:
+    """Fuse as a pass would that gives its nodes another epsilon."""
+    nodes = [
+        replace(node, attrs={**node.attrs, "eps": 1e-3}) if node.op.name.endswith("GATE_UP") else node
+        for node in fuse_all(graph).nodes
+    ]
+    return replace(graph, buffers=fuse_all(graph).buffers, nodes=tuple(nodes))
+
+
+def record_fused(path: Path, transform: Callable[[OpGraph], OpGraph] = fuse_all) -> Path:
+    engine_options = EngineOptions(transform=transform)
+    gguf = read_gguf(FOLDER / "qwen3-q.gguf")
+    with Engine(gguf, cpu_backend(), ctx=32, options=engine_options) as engine, record(engine, path):
+        run_steps(engine)
+    return path
+
+
+def test_wrong_attribute_of_a_pass_is_named_by_layer_node_and_attribute(tmp_path: Path) -> None:
+    result = bisect(
+        record_fused(tmp_path / "run.zlog", widen_norms), partial(PlantedBackend, plant=PlantedFault())
+    )
+    text = "t1: the recorded graph is not the model's: qwen3-decode: RMS_NORM ffn_norm-0 of layer 0: eps is "
+    assert result.where is None and result.text.startswith(text), result.text
+    assert result.text.endswith("in the model's graph and 0.001 in the recorded one")
+    assert result.as_dict()["graph"] == result.graph != ""
+
+
+def drop_operand(label: str, op: str, at: int) -> PlantedFault:
+    """The node runs without an operand, as a fused kernel would that forgets a part."""
+
+    def run_without(code: Callable[..., Any]) -> Callable[..., Any]:
+        def run(math: Any, *operands: Any, **attrs: Any) -> Any:
+            return code(math, *(None if index == at else item for index, item in enumerate(operands)), **attrs)
+
+        return run
+
+    return PlantedFault(label, op, code=run_without)
+
+
+def turn_otherwise(code: Callable[..., Any]) -> Callable[..., Any]:
+    """Rotate other pairs, in the fused kernel and in the plain one."""
+
+    def run(*operands: Any, **attrs: Any) -> Any:
+        return code(*operands, **({**attrs, "mode": "norm"} if "mode" in attrs else attrs))
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("label", "plant", "part"),
+    [
+        (
+            "ffn_swiglu-1",
+            replace_op("ffn_swiglu-1", "RMS_NORM_FUSED_MLP_GATE_UP", eps=1e-2),
+            "norm and activation",
+        ),
+        ("Qcur-1", replace_op("Qcur-1", "QKV_FUSED_ROPE_KV_WRITE", head_eps=1e-1), "norm and projections"),
+        ("Qcur-1", PlantedFault("Qcur-1", code=turn_otherwise), "ROPE"),
+        ("l_out-1", drop_operand("l_out-1", "MATMUL", 5), "residual sum"),
+    ],
+)
+def test_wrong_part_of_a_fused_kernel_is_named(label: str, plant: PlantedFault, part: str, tmp_path: Path) -> None:
+    result = bisect(record_fused(tmp_path / "run.zlog"), partial(PlantedBackend, plant=plant))
+    assert result.where is not None and result.where.label == label, result.lines
+    assert result.where.part == part and f"its {part}" in result.text, result.lines
+    assert result.replays <= result.allowed and not result.graph
+
+
+def test_log_without_its_model_says_that_graphs_are_not_compared(tmp_path: Path) -> None:
+    model = tmp_path / "model.gguf"
+    model.write_bytes((FOLDER / "qwen3-q.gguf").read_bytes())
+    log = tmp_path / "run.zlog"
+    with Engine(read_gguf(model), cpu_backend(), ctx=32) as engine, record(engine, log, embed_weights=True):
+        run_steps(engine)
+    model.unlink()
+    result = bisect(log, partial(PlantedBackend, plant=PlantedFault()))
+    assert any(line.startswith("graphs are not compared with the model's own: ") for line in result.lines)
 
 
 def test_tier_without_defect_matches_the_oracle(model_logs) -> None:  # type: ignore[no-untyped-def]
