@@ -345,8 +345,7 @@ class _BisectSearch:
     def _find_first_part(
         self, step: RecordedStep, graph: OpGraph, parts: Sequence[Node], before: dict[str, bytes]
     ) -> Node | None:
-        """Run the step with a graph in which a node is split, on both tiers, and return the first of its parts that
-        differs."""
+        """Run the step on both tiers with a graph in which a node is split. Return the first part that differs."""
         verify_graph(graph)
         right = self.oracle.other(step, graph=graph, tapped=True)
         self.oracle.restore(right, before)
@@ -354,7 +353,9 @@ class _BisectSearch:
         self.found.allowed += 1
         wrong = self._rerun(step, before, self.suspect.other(step, graph=graph, tapped=True))
         calls, numbers = wrong.program.calls, {id(part) for part in parts}
-        results = [(index, name) for index, name in _list_results(wrong.program) if id(calls[index].node) in numbers]
+        results = [
+            (index, name) for index, name in _list_results(wrong.program) if id(calls[index].node) in numbers
+        ]
         first = self._find_first(step, right, wrong, results)
         return None if first is None else calls[first[0]].node
 

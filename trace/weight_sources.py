@@ -64,10 +64,11 @@ def find_graph_differences(log: LogReader, tape: Tape, model: str | Path | None 
 
 
 def _is_whole_model(recorded: OpGraph, own: OpGraph) -> bool:
-    """Return whether a recorded graph computes all of the model's outputs, from nothing but the model's inputs."""
+    """Return whether a recorded graph computes all of the model's outputs, from its inputs and those of sampling:
+    no graph of drafts, of a part of the model, or with injected values."""
     results = {spec.name for spec in own.by_role("output")}
-    injected = any(spec.name.startswith("inject.") for spec in recorded.by_role("step"))
-    return recorded.name.startswith(own.name) and results <= set(recorded.buffers) and not injected
+    inputs = {spec.name for spec in recorded.by_role("step") if not spec.name.startswith("sample.")}
+    return recorded.name.startswith(own.name) and results <= set(recorded.buffers) and inputs <= set(own.buffers)
 
 
 def _read_embedded(log: LogReader, record: records.WeightRecord) -> Weight:

@@ -66,7 +66,7 @@ def test_wrong_attribute_of_a_fused_node_is_named(label: str, index: int, name: 
     node = fused.nodes[index]
     value = node.attrs[name]
     if isinstance(value, str):
-        other: object = {"neox": "norm", "norm": "neox", "silu": "gelu"}[value]
+        other: str | float = {"neox": "norm", "norm": "neox", "silu": "gelu"}[value]
     else:
         other = 2 * value
     wrong = replace(node, attrs=MappingProxyType({**node.attrs, name: other}))
