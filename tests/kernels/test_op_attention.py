@@ -86,6 +86,7 @@ BATCHES = {
     "one token": [(0, 0)],
     "decode at a page's last row": [(1, 15)],
     "decode at a page's first row": [(1, 16)],
+    "tokens of an encoder, which see their whole sequence": [(1, 20)] * 3 + [(2, 3)] * 2,
     "slots interleaved": [(2, 40), (0, 4), (2, 41), (1, 31), (0, 3), (1, 32), (2, 39)],
 }
 

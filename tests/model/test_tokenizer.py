@@ -459,7 +459,7 @@ def test_charsmap_pointing_outside_its_trie_is_an_input_error() -> None:
         tokenizer.encode("abc")
 
 
-@pytest.mark.parametrize("model", ["bert", "rwkv", "plamo2", "no_vocab", "whitespace", "hybriddna", "new"])
+@pytest.mark.parametrize("model", ["rwkv", "plamo2", "no_vocab", "whitespace", "hybriddna", "new"])
 def test_unsupported_models_are_reported(model: str) -> None:
     with pytest.raises(UnsupportedError, match=f"'{model}'"):
         Tokenizer.from_metadata(bpe_metadata(**{K + "model": model}))

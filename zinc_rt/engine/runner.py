@@ -27,6 +27,7 @@ from zinc_rt.host.errors import UsageError
 from zinc_rt.ir.graph import SYMBOLS, Stage, maximum_dim
 from zinc_rt.ir.rewrite import make_injected_name
 from zinc_rt.mem.plan import STEP
+from zinc_rt.model.builder import LAST_POSITION
 from zinc_rt.model.sample_graph import LOGITS, TOKEN, SampleForm
 from zinc_rt.sched.plan import StepPlan
 
@@ -92,6 +93,10 @@ class StepBlock:
         for name, view, of in self._arrays:
             length = lengths[of]
             view[:length] = getattr(plan, name)[:length]
+        if LAST_POSITION in self.views:
+            sequence, position = plan.sequence[: plan.tokens], plan.position[: plan.tokens]
+            ends = np.append(sequence[1:] != sequence[:-1], True)
+            self.views[LAST_POSITION][: plan.tokens] = position[ends][sequence]
         if not plan.rows:
             self.views[PARTS["logit_row"]][0] = 0  # unasked: the first token's row is computed
 

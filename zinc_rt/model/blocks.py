@@ -137,7 +137,7 @@ def add_attention(
     bound: dict[str, Any] = {"cap": spec.cap} if spec.cap else {}
     return m.value(
         Op.FLASH_ATTN if m.stage == "decode" else Op.FLASH_ATTN_BATCHED,
-        (q, *cache, m.position, m.slot, m.find_page_table(spec.window), *sinks),
+        (q, *cache, m.last_seen_position, m.slot, m.find_page_table(spec.window), *sinks),
         (spec.heads * spec.value_dim,),
         f"{label}-{layer}",
         heads=spec.heads,

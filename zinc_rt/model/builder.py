@@ -16,8 +16,10 @@ from zinc_rt.ir.op import Op
 from zinc_rt.kernels.weight import Weight
 from zinc_rt.model.gguf import GGUFFile, Tensor
 from zinc_rt.model.hyper import HyperParameters
+from zinc_rt.model.pooling import find_pooling
 
-HIDDEN = "request[slot].hidden"  # of the last layer after the final norm, with SequenceLimits.mtp
+LAST_POSITION = "request[slot].last_position"
+HIDDEN = "request[slot].hidden"  # after the final norm, of embedding models and with SequenceLimits.mtp
 ROPE_FACTORS = ("rope_freqs.weight", "rope_factors_short.weight", "rope_factors_long.weight")
 DeltaForm = Literal["ids", "inplace", "plain"]
 # fmt: off
@@ -30,6 +32,7 @@ WEIGHT_DTYPES = frozenset({
 
 
 PAGE_TOKENS, LONGEST_ROW = 16, 8192
+STEP_TOKENS = 512
 LARGEST_PAGE = 256  # a chunk of attention, which then spans as few pages as with small ones
 
 
@@ -52,7 +55,7 @@ class SequenceLimits:
     page_tokens: int = 0
     pages: tuple[int, ...] | None = None
     state_rows: int | None = None
-    step_tokens: int = 512
+    step_tokens: int = STEP_TOKENS
     rows: int | None = None
     kv_type: str = ACTIVATION
     mtp: bool = False
@@ -118,10 +121,21 @@ class Model:
     layers: int
     vocab: int
     width: int
+    pooling: str = ""  # of an embedding model, see model/pooling.py; "": the model generates text
 
     @property
     def architecture(self) -> str:
         return self.gguf.architecture
+
+    @property
+    def whole_sequences(self) -> bool:
+        """Return whether every token sees the whole sequence, so that one step must compute all of it."""
+        return LAST_POSITION in self.graph.buffers
+
+    @property
+    def columns(self) -> int:
+        """Return the columns of a row of the result: the vocabulary, or the width of an embedding model."""
+        return self.width if self.pooling else self.vocab
 
 
 class ModelBuilder:
@@ -155,6 +169,7 @@ class ModelBuilder:
                 f"{len(gguf.tensors)} tensors"
             )
         self._windows: tuple[int, ...] = (0,)
+        self.pooling = ""  # see Model
         self._step_buffers()
 
     @property
@@ -173,6 +188,21 @@ class ModelBuilder:
         self.position = step("request[slot].position", "tokens")
         self.slot = step("request[slot].slot", "tokens")
         self.row = step("request[slot].logit_row", "rows")
+
+    @property
+    def token_type(self) -> str:
+        """Return the type of each token. Every step has type 0, as in llama.cpp."""
+        return self.builder.buffer("request[slot].token_type", ("tokens",), INDEX, "step")
+
+    @property
+    def last_seen_position(self) -> str:
+        """Return the last position that each token sees: its own, or its sequence's last one if the file's
+        attention is not causal."""
+        if self.hyper.read_boolean("attention.causal", True):
+            return self.position
+        if any(self._windows):
+            raise UnsupportedError(f"{self.gguf.path}: a window of attention that is not causal is not supported")
+        return self.builder.buffer(LAST_POSITION, ("tokens",), INDEX, "step")
 
     # --- page groups ---------------------------------------------------------------------------------------
 
@@ -345,6 +375,12 @@ class ModelBuilder:
         table = self.weight("token_embd.weight", (self.vocab, self.width))
         return self.value(Op.EMBED, (self.token_id, table), (self.width,), label)
 
+    def embed_rows(self, index: str, name: str, label: str) -> str:
+        """Look up rows of another table by an index of each token."""
+        tensor = self.gguf.tensors.get(name)
+        table = self.weight(name, (tensor.shape[0] if tensor is not None else 1, self.width))
+        return self.value(Op.EMBED, (index, table), (self.width,), label)
+
     @property
     def vocab(self) -> int:
         tensor = self.gguf.tensors.get("token_embd.weight")
@@ -430,6 +466,9 @@ class ModelBuilder:
         else:
             x = self.norm(x, f"{norm}.weight", "result_norm")
         normed = x
+        if find_pooling(self.gguf):
+            self.hidden_head(x)
+            return normed
         if scale != 1.0:
             x = self.scale(x, scale, "result_norm_scaled")
         tied = not self.has_weight(f"{output}.weight")
@@ -446,10 +485,29 @@ class ModelBuilder:
             self.node(Op.SOFTCAP, (raw,), (logits,), "result_output", cap=softcap)
         else:
             self.node(Op.LM_HEAD, (x, weight, self.row, bias), (logits,), "result_output")
+        self._select_token(logits)
+        return normed
+
+    def hidden_head(self, x: str) -> None:
+        """Add the result of an embedding model: the hidden state of every token. Those of the requested rows take
+        the place of logits. Raise InputError for an unknown kind of pooling, UnsupportedError for a reranker."""
+        self.pooling = find_pooling(self.gguf)
+        if self.pooling == "rank":
+            raise UnsupportedError(
+                f"{self.gguf.path}: pooling_type is 4: the classification head of a reranker is not supported",
+                next="rank with an embedding model, whose score is the cosine similarity",
+            )
+        hidden = self.builder.buffer(HIDDEN, ("tokens", self.width), ACTIVATION, "output")
+        self.node(Op.SLICE, (x,), (hidden,), "embd_tokens", group=self.width, offset=0, size=self.width)
+        rows = self.builder.buffer("request[slot].logits", ("rows", self.width), ACTIVATION, "output")
+        self.node(Op.LOAD_REQUEST_STATE, (hidden, self.row), (rows,), "result_output")
+        self._select_token(rows)
+
+    def _select_token(self, logits: str) -> None:
+        """Add the largest element of each row and the first one that is not finite."""
         token = self.builder.buffer("request[slot].next_token", ("rows",), INDEX, "output")
         nonfinite = self.builder.buffer("request[slot].nonfinite", ("rows",), INDEX, "output")
         self.node(Op.ARGMAX, (logits,), (token, nonfinite), "next_token")
-        return normed
 
     def model(self, *, whole: bool = True) -> Model:
         """Return the model. `whole`: check that all of the file that changes results was read."""
@@ -465,6 +523,7 @@ class ModelBuilder:
             layers=self.layers,
             vocab=self.vocab,
             width=self.width,
+            pooling=self.pooling,
         )
 
     def _check_all_read(self) -> None:

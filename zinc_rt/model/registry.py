@@ -12,6 +12,7 @@ from zinc_rt.ir.op import Op
 from zinc_rt.ir.verify import verify_graph
 from zinc_rt.model.arch import deepseek2, gemma4, jamba, mamba, phi2, qwen_hybrid
 from zinc_rt.model.arch.decoder import DecoderLabels, DecoderSpec, make_decoder
+from zinc_rt.model.arch.encoder import EncoderSpec, make_encoder
 from zinc_rt.model.builder import DeltaForm, Model, ModelBuilder, Overrides, SequenceLimits
 from zinc_rt.model.gguf import GGUFFile
 
@@ -135,6 +136,8 @@ ARCHITECTURES: dict[str, Callable[[ModelBuilder], None]] = {
     "deepseek2": deepseek2.emit,
     "mamba": mamba.emit,
     "jamba": jamba.emit,
+    "bert": make_encoder(EncoderSpec()),  # BGE, MiniLM, E5
+    "nomic-bert": make_encoder(EncoderSpec(rope=True, gated=True)),
 }
 
 # MTP layers, which draft tokens.
@@ -144,9 +147,7 @@ DRAFTS: dict[str, Callable[[ModelBuilder], None]] = dict.fromkeys(
 
 # What the opcodes of this version cannot express, for architectures without a row.
 MISSING_FOR = {
-    "bert": "attention without a causal mask, learned positions, pooling",
     "mamba2": "the Mamba-2 scan, with groups and a scalar decay per head",
-    "nomic-bert": "attention without a causal mask, pooling",
 }
 
 

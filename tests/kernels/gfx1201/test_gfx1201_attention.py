@@ -214,6 +214,15 @@ def test_pages_of_other_sizes_match(page_tokens: int) -> None:
     check_attention(make_cache([(1, 290), (0, 7)], page_tokens), head_dim=20)
 
 
+@pytest.mark.parametrize("last", [0, 15, 16, 300])
+def test_tokens_that_see_their_whole_sequence_match(last: int) -> None:
+    paged = make_cache([(0, last), (1, 39)])
+    token = np.array([0, 0, 0, 1, 1])
+    whole = PagedCache(paged.position[token], paged.slot[token], paged.table, paged.page_tokens)
+    for head_dim in (32, 20):
+        check_attention(whole, heads=4, kv_heads=2, head_dim=head_dim, op=Op.FLASH_ATTN_BATCHED, capacity=8)
+
+
 def test_batch_matches_the_bits_of_single_tokens() -> None:
     paged = make_cache([(0, 0), (0, 1), (1, 257), (0, 2), (2, 16), (1, 256)])
     keys, values, q = paged.filled_rows(32, 1), paged.filled_rows(32, 2), random_floats(3, 6, 64)

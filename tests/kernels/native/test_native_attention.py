@@ -101,6 +101,11 @@ def test_heads_wider_than_dot_accumulators_match(head_dim: int) -> None:
     check_attention([40], [(0, 38), (0, 39)], heads=3, kv_heads=1, head_dim=head_dim, value_dim=192)
 
 
+@pytest.mark.parametrize("last", [0, 15, 16, 300])
+def test_tokens_that_see_their_whole_sequence_match(last: int) -> None:
+    check_attention([301, 40], [(0, last)] * 17 + [(1, 39)] * 3, heads=4, kv_heads=2, head_dim=32, value_dim=32)
+
+
 @pytest.mark.parametrize("window", [1, 2, 31, 256, 257, 300])
 def test_windowed_attention_matches(window: int) -> None:
     check_attention(

@@ -28,6 +28,7 @@ from zinc_rt.model.tokenizer.vocabulary import (
     Vocabulary,
     read_vocabulary,
 )
+from zinc_rt.model.tokenizer.wordpiece import WordPiece
 
 SPACE = " \t\n\v\f\r"  # isspace in the C locale
 
@@ -94,6 +95,7 @@ _DEFAULT_ROLES = {
     "gemma4": {},
     "llama": {"bos": 1, "eos": 2, "unk": 0},
     "t5": {"eos": 1, "unk": 2, "pad": 0},
+    "bert": {"bos": 101, "unk": 100, "sep": 102, "pad": 0, "mask": 103},
 }
 _GPT2_BOS_EOS = 11
 
@@ -182,6 +184,8 @@ class Tokenizer:
             engine = BPE(vocabulary, metadata, pre)
         elif model == "t5":
             engine = Unigram(vocabulary, metadata)
+        elif model == "bert":
+            engine = WordPiece(vocabulary)
         else:
             engine = SPM(vocabulary, add_space_prefix=_read_space_prefix(model, metadata))
         return cls(model, vocabulary, engine, pre=pre, metadata=metadata)
@@ -222,6 +226,8 @@ class Tokenizer:
                 after_special = False
         if add_special and self.add_eos and self.eos_id is not None:
             ids.append(self.eos_id)
+        if add_special and self.model == "bert" and self.sep_id is not None:
+            ids.append(self.sep_id)
         return ids
 
     def encode_infill(self, before: str, after: str) -> list[int]:
@@ -247,7 +253,7 @@ class Tokenizer:
         pre-tokenizer (`pre.clean_spaces`); the text may then differ from the encoded text.
         """
         text = self.decode_bytes(ids, skip_special=skip_special)
-        if tidy and self.pre is not None and self.pre.clean_spaces:
+        if tidy and (self.model == "bert" or (self.pre is not None and self.pre.clean_spaces)):
             for spaced, tidied in _TIDY:
                 text = re.sub(spaced, tidied, text)
         return text.decode(errors="replace")
@@ -344,10 +350,12 @@ def _read_additions(
 ) -> tuple[bool, bool, bool]:
     """Return (add_bos, add_eos, add_sep). Raise an error if one is required but not defined in the file."""
     defaults = {
-        "bos": model == "llama" or (pre is not None and pre.add_bos),
+        "bos": model in ("llama", "bert") or (pre is not None and pre.add_bos),
         "eos": model == "t5",
-        "sep": pre is not None and pre.add_sep,
+        "sep": model == "bert" or (pre is not None and pre.add_sep),
     }
+    if model == "bert":  # llama.cpp ignores the file's flags
+        metadata = {}
     added = {role: fields.read_flag(metadata, f"{PREFIX}add_{role}_token", on) for role, on in defaults.items()}
     if pre is not None and pre.force_bos:
         added["bos"] = True

@@ -36,8 +36,9 @@ def load_request_state(node: Node, graph: OpGraph, capacity: Mapping[str, int]) 
     table, slot = node.inputs
     (rows, *_), (count,) = graph.buffers[table].shape, graph.buffers[slot].shape
     size = find_row_bytes(graph, table)
+    maximum = capacity[rows] if isinstance(rows, str) else rows
     yield make_rows_launch(
-        "load_rows", Ref(table), slot, Ref(node.outputs[0]), row_bytes=size, rows=int(rows), count=count
+        "load_rows", Ref(table), slot, Ref(node.outputs[0]), row_bytes=size, rows=maximum, count=count
     )
 
 

@@ -1,0 +1,49 @@
+"""Embedding models: which files have one, and how the hidden states of a text become its embedding."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from zinc_rt.host.errors import InputError
+from zinc_rt.model.gguf import GGUFFile
+
+POOLINGS = ("none", "mean", "cls", "last", "rank")  # enum llama_pooling_type in llama.cpp include/llama.h
+ENCODERS = ("bert", "nomic-bert")  # architectures without a vocabulary head
+
+_POOL: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "mean": lambda hidden: hidden.mean(axis=0, dtype=np.float64).astype(np.float32),
+    "cls": lambda hidden: hidden[0].copy(),
+    "last": lambda hidden: hidden[-1].copy(),
+    "none": np.copy,
+}
+
+
+def find_pooling(gguf: GGUFFile) -> str:
+    """Return the pooling of an embedding model, one of POOLINGS, or "" for a model that generates text. A decoder
+    with pooling "none" generates text. Raise InputError for an unknown kind."""
+    number = gguf.metadata.get(f"{gguf.architecture}.pooling_type", 0)
+    if not isinstance(number, int) or not 0 <= number < len(POOLINGS):
+        raise InputError(
+            f"{gguf.path}: {gguf.architecture}.pooling_type is {number!r}, expected 0 to {len(POOLINGS) - 1}"
+        )
+    return POOLINGS[number] if number or gguf.architecture in ENCODERS else ""
+
+
+def needs_whole_sequences(gguf: GGUFFile) -> bool:
+    """Return whether every token sees its whole sequence, so that one step must compute all of it."""
+    return gguf.metadata.get(f"{gguf.architecture}.attention.causal") is False
+
+
+def pool(hidden: np.ndarray, pooling: str) -> np.ndarray:
+    """Return the embedding of a text, f32 [D], from the hidden state of each of its tokens, f32 [T, D]; with
+    pooling "none", all of them. A mean is computed in float64 on every tier. It is not normalised."""
+    return _POOL[pooling](hidden)
+
+
+def normalise(embedding: np.ndarray) -> np.ndarray:
+    """Return an embedding f32 [..., D] divided by its L2 norm. A zero vector is returned as it is."""
+    wide = embedding.astype(np.float64)
+    norm = np.sqrt((wide * wide).sum(axis=-1, keepdims=True))
+    return (wide / np.where(norm == 0, 1.0, norm)).astype(np.float32)
