@@ -238,10 +238,12 @@ class Answering(EngineCore):
         tenant: str = "",
         grammar: TokenMask | None = None,
         drafts: int | None = None,
+        embeds: bool = False,
     ) -> SubmittedPrompt:
         """Submit a prompt without waiting; `step` computes the answers. `drafts`: the most draft tokens in a step,
-        None for the model's. Raises UsageError as `generate`."""
-        asked = self._prepare(prompt, sampling)
+        None for the model's. `embeds`: the prompt is computed for its embedding, in `runner.embeddings`. Raises
+        UsageError as `generate`."""
+        asked = self._prepare(prompt, sampling, embeds=embeds)
         self._submit(asked, tenant, grammar, drafts)
         return asked
 
@@ -270,7 +272,7 @@ class Answering(EngineCore):
             asked = self._asked.get(number)
             if asked is None:  # cancelled meanwhile
                 continue
-            delivered[asked.tenant] += 1
+            delivered[asked.tenant] += self.runner.embeddings is None
             logprob = None if batch.logprobs is None else find_logprob(batch.logprobs, row, token, asked.sampling)
             if asked.answers[choice].feed(token, logprob):
                 self.scheduler.cancel(number, "stop", choice=choice)
@@ -294,8 +296,10 @@ class Answering(EngineCore):
 
     # --- what is asked
 
-    def _prepare(self, prompt: Prompt, sampling: Sampling) -> SubmittedPrompt:
+    def _prepare(self, prompt: Prompt, sampling: Sampling, *, embeds: bool = False) -> SubmittedPrompt:
         self.check_open()
+        if not embeds:
+            self.require_generation()
         if not isinstance(sampling, Sampling):
             raise UsageError(f"sampling {sampling!r:.60}; expected a Sampling object")
         if not isinstance(prompt, str | Iterable):

@@ -28,8 +28,9 @@ from zinc_rt.ir import graph as ir
 from zinc_rt.ir.graph import Stage
 from zinc_rt.mem.context_bytes import RECURRENT, count_state_row_bytes, groups_of
 from zinc_rt.mem.plan import MemoryPlan, plan_memory
-from zinc_rt.model.builder import SequenceLimits
+from zinc_rt.model.builder import STEP_TOKENS, SequenceLimits
 from zinc_rt.model.gguf import GGUFFile
+from zinc_rt.model.pooling import needs_whole_sequences
 from zinc_rt.sched.kv.kv_cache import UNSET, ZERO, Holding, KvCache, PageGroup
 from zinc_rt.sched.kv.pages import PageQuota
 from zinc_rt.sched.plan import StepPlan
@@ -78,7 +79,10 @@ class Engine:
         """Load a model. `limits` replaces the limits derived from `ctx`, `slots` and `kv_type`. Raises InputError
         for a model that does not fit, UnsupportedError if the tier lacks kernels for it."""
         self.backend = backend
-        self.limits = limits or SequenceLimits(ctx=choose_default_ctx(gguf, ctx), slots=slots, kv_type=kv_type)
+        if limits is None:
+            ctx = choose_default_ctx(gguf, ctx)
+            limits = SequenceLimits(ctx, slots, step_tokens=choose_step_tokens(gguf, ctx), kv_type=kv_type)
+        self.limits = limits
         slots = self.limits.slots
         self.settings = options.settings
         on_host = device_kind(backend).uses_host_memory
@@ -275,7 +279,7 @@ class Engine:
         """
         output = self.advance(batch, rows, tap=tap, inject=inject)
         if LOGITS not in output.handle.variant.graph.buffers:
-            return np.empty((0, self.model.vocab), np.float32)
+            return np.empty((0, self.model.columns), np.float32)
         return output.logits().copy()
 
     def advance(
@@ -295,6 +299,11 @@ class Engine:
         total = sum(len(tokens) for _, tokens in batch)
         for sequence, tokens in batch:
             self.check(sequence, tokens)
+            if sequence.position and self.model.whole_sequences:
+                raise UsageError(
+                    "the model's attention is not causal, so one step must compute all tokens of a sequence",
+                    next=f"use at most {self.limits.step_tokens} tokens, and no token-by-token prefill",
+                )
         if not 0 < total <= self.limits.step_tokens:
             raise UsageError(f"a step accepts 1 to {self.limits.step_tokens} tokens, not {total}")
         _check_step(batch, rows, total)
@@ -396,6 +405,11 @@ def choose_default_ctx(gguf: GGUFFile, ctx: int | None) -> int:
     if ctx < 1:
         raise UsageError(f"--ctx {ctx}: expected 0 (the trained length) to {read_trained_ctx(gguf)} tokens")
     return ctx
+
+
+def choose_step_tokens(gguf: GGUFFile, ctx: int) -> int:
+    """Return the most tokens of a step: the whole context if a step must compute whole sequences."""
+    return max(STEP_TOKENS, ctx) if needs_whole_sequences(gguf) else STEP_TOKENS
 
 
 def format_ctx_warning(gguf: GGUFFile, ctx: int | None) -> str:

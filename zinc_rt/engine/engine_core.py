@@ -174,7 +174,7 @@ class EngineCore:
         """Load the weights and build the graphs of every step size, greedy and sampled, in advance."""
         limits = self.engine.limits
         for tokens in list_token_capacities(limits):
-            for sampling in (Sampling(), Sampling(temperature=1.0)):
+            for sampling in (Sampling(), Sampling(temperature=1.0))[: 1 if self.engine.model.pooling else 2]:
                 self.runner.build(min(tokens, limits.slots), sampling, sequences=min(tokens, limits.slots))
                 if tokens > 1:
                     self.runner.build(tokens, sampling)
@@ -259,6 +259,8 @@ class EngineCore:
         hold the request.
         """
         limit = min(sampling.max_tokens, self.engine.limits.ctx + 1 - len(tokens))
+        if self.engine.model.pooling and not self._caches_prompts:
+            salt = f"{salt} {number}"  # the hidden states of cached tokens would be missing
         return self.scheduler.submit(
             NewRequest(
                 number,
@@ -274,6 +276,34 @@ class EngineCore:
                 drafts=drafts,
             )
         )
+
+    @property
+    def _caches_prompts(self) -> bool:
+        """Return whether an embedding depends on the last token's hidden state only, and that only on earlier
+        tokens."""
+        model = self.engine.model
+        return model.pooling == "last" and not model.whole_sequences
+
+    def require_pooling(self, whole_text: bool = True) -> str:
+        """Return the pooling of an embedding model. Raises UsageError for a model that generates text, or, with
+        `whole_text`, for one without an embedding of a whole text."""
+        pooling, name = self.engine.model.pooling, self.engine.model.gguf.name
+        if not pooling:
+            raise UsageError(
+                f"{name} generates text: its file defines no pooling, so it has no embeddings",
+                next="use an embedding model, such as Qwen3-Embedding, nomic-embed-text or BGE",
+            )
+        if whole_text and pooling == "none":
+            raise UsageError(f"{name} has an embedding for each token, but none for a whole text")
+        return pooling
+
+    def require_generation(self) -> None:
+        """Raise UsageError for an embedding model, which does not generate text."""
+        if pooling := self.engine.model.pooling:
+            raise UsageError(
+                f"{self.engine.model.gguf.name} is an embedding model (pooling {pooling}), and generates no text",
+                next="use its embeddings (LLM.embed, POST /v1/embeddings), or a model that generates text",
+            )
 
     def require_tokenizer(self, what: str) -> Tokenizer:
         """Return the tokenizer. Raises UsageError if the file has no readable tokenizer."""
@@ -351,13 +381,17 @@ def create_scheduler(
     if seconds and not engine.backend.device.simulated:  # whose time says nothing about a GPU's
         changes.setdefault("submission_ns", round(seconds * SECOND_NS))
     limits, groups = engine.limits, make_page_pools(engine)
+    if engine.model.pooling:
+        changes["embeds"] = True
+    if engine.model.whole_sequences:
+        step_tokens, changes["whole_prompts"] = 0, True
     if pages is not None:
         groups = [replace(group, pages=pages) for group in groups]
     asked = SchedulerLimits(limits.slots, limits.ctx, step_tokens or limits.step_tokens, **changes)
     rows = limits.recurrent_rows if count_state_row_bytes(engine.model.graph) else 0
     cache = KvCache(groups, limits.page_tokens, asked.step_tokens, rows, limits.ctx)
     ledger = UsageLedger([tenant.name for tenant in tenants], {group.name: group.pages for group in groups})
-    vocab = engine.variants.model("decode").vocab
+    vocab = engine.variants.model("decode").columns
     return Scheduler(asked, tenants, cache, runner, clock_ns, ledger=ledger, vocab=vocab, drafter=drafter)
 
 

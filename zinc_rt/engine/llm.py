@@ -19,8 +19,9 @@ from typing import Any
 
 from zinc_rt.backends.base import Finding
 from zinc_rt.engine.answering import Answering, Completion, Prompt, TextPiece
+from zinc_rt.engine.embedding import Embedding, shorten
 from zinc_rt.engine.opening import ModelOptions, make_engine_opener
-from zinc_rt.host.errors import FindingError, OutputError, UsageError
+from zinc_rt.host.errors import CheckFailed, FindingError, OutputError, UsageError
 from zinc_rt.host.settings import Experts
 from zinc_rt.sched.sampling import Sampling
 from zinc_rt.sched.speculation import OFF
@@ -222,6 +223,47 @@ class LLM(Answering):
         """Answer a conversation rendered with the file's chat template. Return n Completions. `variables` are
         passed to the template (enable_thinking, tools, ...)."""
         return self.generate([self.tokenize_chat(messages, **variables)], sampling, tenant=tenant, grammar=grammar)
+
+    def embed(
+        self,
+        texts: str | Sequence[Prompt] | Sequence[int],
+        *,
+        dimensions: int | None = None,
+        normalise: bool = True,
+        tenant: str = "",
+    ) -> list[Embedding]:
+        """Return an Embedding for each text or list of token ids, in order: f32 [D], pooled as the file defines it
+        (pooling "none": f32 [T, D]).
+
+        `dimensions`: keep the first elements only, for models trained for it. `normalise`: divide by the L2 norm,
+        as servers do. Texts are computed together, and each result has the same bits as alone. Raises UsageError
+        for a model that generates text, or dimensions beyond the model's, CheckFailed if a hidden state is not
+        finite; otherwise as `generate`.
+        """
+        self.require_pooling(whole_text=False)
+        states, width = self.runner.embeddings, self.engine.model.width
+        assert states is not None
+        if dimensions is not None and not 1 <= dimensions <= width:
+            raise UsageError(f"dimensions {dimensions}: expected 1 to {width}")
+        asked = [self._prepare(text, Sampling(1, ignore_eos=True), embeds=True) for text in _list_prompts(texts)]
+        result = []
+        try:
+            for item in asked:
+                self._submit(item, tenant)
+            while not all(item.done for item in asked):
+                self.step()
+            for item in asked:
+                values = states.take(item.number)
+                if values is None:
+                    raise CheckFailed(f"the embedding was not computed: {item.answers[0].ended}")
+                values = shorten(values, dimensions) if normalise else values[..., :dimensions]
+                result.append(Embedding(values, len(item.tokens), item.cached_tokens))
+        finally:
+            self._abandon(asked)
+            for item in asked:
+                states.take(item.number)
+        self._check()
+        return result
 
 
 def _list_prompts(prompts: str | Sequence[Prompt] | Sequence[int]) -> list[Prompt]:

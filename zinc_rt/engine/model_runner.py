@@ -10,12 +10,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from zinc_rt.engine.embedding import HiddenStates
 from zinc_rt.engine.output_ring import ExpectedEntries
 from zinc_rt.engine.row_sampler import RowSampler
 from zinc_rt.engine.runner import Runner, StepBlock, StepHandle, StepOutput, take_block
 from zinc_rt.host.errors import ZincError
 from zinc_rt.ir.graph import OpGraph, Stage
 from zinc_rt.ir.slot_record import free_records
+from zinc_rt.model.builder import HIDDEN
 from zinc_rt.model.copy_graph import build_copy_graph, list_caches
 from zinc_rt.sched.kv.kv_cache import PageCopy
 from zinc_rt.sched.plan import Drawn, StepPlan
@@ -44,7 +46,8 @@ class StepRunning:
 
 class ModelRunner:
     """Runs a scheduler's plans on one model. `counts`: work counters for the ledger. `watch` receives every
-    step's logits, f32 [rows, V], valid during the call; `collected`, its output, and the runner that ran it."""
+    step's logits, f32 [rows, V], valid during the call; `collected`, its output, and the runner that ran it.
+    `embeddings`: those of an embedding model, else None."""
 
     def __init__(
         self,
@@ -60,6 +63,8 @@ class ModelRunner:
         self.interrupted = False
         self.watch: Watch | None = None
         self.collected: Collected | None = None
+        pooling = runner.variants.model("prefill").pooling
+        self.embeddings = HiddenStates(pooling) if pooling else None
         self._end_ids = tuple(end_ids)
         self._renew = renew
         self._records = free_records(0)
@@ -68,7 +73,7 @@ class ModelRunner:
         """Attach the scheduler's slot records, RECORD [slots]. Steps read their current values."""
         self._records = records
         model = self.runner.variants.model("decode")
-        self._sampler = RowSampler(self.runner, records, model.vocab, self._end_ids)
+        self._sampler = RowSampler(self.runner, records, model.columns, self._end_ids)
         self._copier = PageCopier(self.runner, model.graph, model.limits.page_tokens)
 
     def submit(self, plan: StepPlan) -> StepRunning:
@@ -114,6 +119,8 @@ class ModelRunner:
             self.collected(self.runner, plan, output)
         if self.watch is not None and plan.rows and plan.tokens:
             self.watch(plan, output.logits())
+        if self.embeddings is not None and plan.tokens:
+            self.embeddings.collect(plan, output.read(HIDDEN))
         drawn = self._sampler.read_tokens(output, plan, running.expected)
         bound = int(np.count_nonzero(self._records["state"]))
         rows, took_ns = plan.rows - len(plan.list_undrawn(drawn.nonfinite)), time.monotonic_ns() - running.begun_ns

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from zinc_rt.engine.devices import Choice, choose_tier, open_backend
-from zinc_rt.engine.engine import Engine, choose_default_ctx
+from zinc_rt.engine.engine import Engine, choose_default_ctx, choose_step_tokens
 from zinc_rt.engine.graph_store import GraphStore
 from zinc_rt.engine.speculating import open_drafter
 from zinc_rt.engine.variants import EngineOptions
@@ -113,9 +113,11 @@ def make_engine_opener(model: str | Path, options: ModelOptions) -> EngineOpener
     speculation = parse_speculation(options.speculate)
     drafts = 0 if speculation is None else speculation.drafts
     rows = count_state_rows(slots, speculation) if options.state_rows is None else options.state_rows
+    ctx = choose_default_ctx(gguf, options.ctx)
     limits = SequenceLimits(
-        choose_default_ctx(gguf, options.ctx),
+        ctx,
         slots,
+        step_tokens=choose_step_tokens(gguf, ctx),
         pages=options.pages,
         state_rows=rows,
         rows=slots * (1 + drafts),

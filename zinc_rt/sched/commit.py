@@ -186,7 +186,7 @@ def _begin_accounts(s: SchedulerState) -> None:
 
 def _note_latencies(s: SchedulerState, plan: StepPlan, bad: list[int]) -> None:
     """Pass the time of each sampled token to the ledger, measured from the request's arrival or its last token."""
-    if s.generated is None or plan.rows == len(bad):
+    if s.generated is None or plan.rows == len(bad) or s.limits.embeds:
         return
     slots, decodes = s.slots, plan.decode_set
     assert decodes is not None
@@ -366,6 +366,10 @@ def _charge_prompt(s: SchedulerState, piece: StepPiece) -> None:
 
 
 def _charge_first_token(s: SchedulerState, request: Request) -> None:
+    if s.limits.embeds:
+        if s.generated is not None:
+            s.generated.counts[StepKind.PROMPT_ROWS, request.tenant] += 1
+        return
     if s.generated is not None:
         s.generated.counts[StepKind.TOKENS_GENERATED, request.tenant] += 1
     _, decode = s.buckets[request.tenant]
@@ -406,7 +410,8 @@ def _fail(s: SchedulerState, request: Request | None, reason: str) -> None:
     if request is None:
         return
     if s.generated is not None:
-        s.generated.counts[StepKind.TOKENS_GENERATED, request.tenant] -= 1
+        counted = StepKind.PROMPT_ROWS if s.limits.embeds else StepKind.TOKENS_GENERATED
+        s.generated.counts[counted, request.tenant] -= 1
         s.generated.counts[StepKind.ROWS_DISCARDED, request.tenant] += 1
     if request.state is State.DECODE:
         request.row[POSITION] -= 1

@@ -216,6 +216,10 @@ def _list_prompts(s: SchedulerState) -> list[Request]:
 def _plan_prompts(s: SchedulerState, plan: StepPlan, prompts: list[Request], gap: GapBudget | None) -> None:
     first = prompts[0]
     left = s.limits.step_tokens - plan.tokens
+    if s.limits.whole_prompts:  # nothing decodes, and a part of a prompt is of no use to a latency budget
+        for request in prompts:
+            left -= _plan_prompt(s, plan, request, left)
+        return
     for budget_ns in (gap.ns if gap is not None else None, s.limits.submission_ns):
         if budget_ns is not None:
             left = _count_affordable_tokens(s, plan, budget_ns, first, left)
@@ -287,6 +291,8 @@ def find_chunk_end(s: SchedulerState, request: Request, first: int, left: int) -
     little is lost.
     """
     page, end = s.cache.page_tokens, request.length
+    if s.limits.whole_prompts:
+        return end if end - first <= left else first
     reach = min(end, first + min(left, s.cache.chunk_tokens))
     if request.siblings and first < request.prompt - 1:
         reach = min(reach, request.prompt - 1)

@@ -52,7 +52,9 @@ class SchedulerLimits:
     `client_timeout_ns` and for `client_timeout_steps` steps of others, whichever ends first; a session's pages
     stay for `session_ttl_ns`. `submission_ns`: the time that a step with prompts may take by `cost`, because the
     device's driver ends longer ones; None: any. `drafts`: the most draft tokens of a request in a step.
-    `check_every`: steps between checks of all invariants, 0: never.
+    `whole_prompts`: a step computes all tokens of a prompt or none, because each token sees the others. `embeds`:
+    requests end with their prompt, whose row is no sampled token. `check_every`: steps between checks of all
+    invariants, 0: never.
     """
 
     slots: int
@@ -66,6 +68,8 @@ class SchedulerLimits:
     session_ttl_ns: int = 1800 * SECOND_NS
     submission_ns: int | None = None
     drafts: int = 0
+    whole_prompts: bool = False
+    embeds: bool = False
     check_every: int = 256
     classes: Classes = field(default_factory=lambda: CLASSES)
     cost: StepCost = PREDICTED
@@ -78,7 +82,7 @@ def describe_limit_changes(limits: SchedulerLimits) -> list[str]:
     texts = [
         f"{field.name} {getattr(limits, field.name)} (default {getattr(usual, field.name)})"
         for field in fields(SchedulerLimits)
-        if field.name not in ("classes", "cost", "submission_ns", "drafts")
+        if field.name not in ("classes", "cost", "submission_ns", "drafts", "whole_prompts", "embeds")
         and getattr(limits, field.name) != getattr(usual, field.name)
     ]
     if limits.submission_ns is not None:
