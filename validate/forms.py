@@ -62,7 +62,7 @@ def check_forms(runner: ValidationRunner, spec: TierSpec, same: CheckedPair) -> 
     variants, settings = runner.engine(spec).variants, runner.job.settings
     if not variants.can_store or variants.tap_always:
         return
-    runner.say(f"{spec.text}: steps of the product, in {len(FORMS)} forms")
+    runner.say(f"{spec.text}: steps of the product, in each form")
 
     def answer_prompt() -> dict[str, FormAnswer]:
         return _answer_forms(runner.engine(spec), runner.job.tokens)
@@ -76,7 +76,7 @@ def check_forms(runner: ValidationRunner, spec: TierSpec, same: CheckedPair) -> 
         "forms",
         "forms",
         passed=not bad,
-        measure=ReportFigures({**measured.as_dict(), "forms": list(FORMS)}),
+        measure=ReportFigures({**measured.as_dict(), "forms": list(planned)}),
         first_bad=bad,
         cause=_format_cause(bad, "the fused and the plain graph differ"),
     )
@@ -110,7 +110,7 @@ def _check_stored_graphs(
         "stored",
         "stored",
         passed=not bad,
-        measure=ReportFigures({**measured.as_dict(), **starts, "forms": list(FORMS)}),
+        measure=ReportFigures({**measured.as_dict(), **starts, "forms": list(planned)}),
         reason=f"{len(refused)} stored graphs were refused: {refused[0]}" if refused else "",
         first_bad=bad,
         cause=_format_cause(bad, "stored graphs and freshly planned ones differ"),
@@ -119,9 +119,10 @@ def _check_stored_graphs(
 
 
 def _answer_forms(engine: Engine, prompt: Sequence[int]) -> dict[str, FormAnswer]:
-    """Answer the prompt in each form."""
+    """Answer the prompt in each form; an embedding model has one, without a decode."""
     result = {}
-    for form, sampling in FORMS.items():
+    forms = {"greedy": Sampling(1, ignore_eos=True)} if engine.model.pooling else FORMS
+    for form, sampling in forms.items():
         asking, rows = Answering(engine), list[np.ndarray]()
 
         def keep(plan: StepPlan, logits: np.ndarray, rows: list[np.ndarray] = rows) -> None:
@@ -130,7 +131,12 @@ def _answer_forms(engine: Engine, prompt: Sequence[int]) -> dict[str, FormAnswer
         asking.runner.watch = keep
         _LateFirstMask(asking.scheduler.fills)
         tokens = prompt if form == "greedy" else prompt[:FEW_TOKENS]
-        asked = asking.submit(tokens, sampling, grammar=EveryThird() if form == MASKED else None)
+        asked = asking.submit(
+            tokens,
+            sampling,
+            grammar=EveryThird() if form == MASKED else None,
+            embeds=bool(engine.model.pooling),
+        )
         error = ""
         try:
             while not asked.done:
@@ -148,7 +154,7 @@ def _compare_answers(
     """Return the distance of all logits, and the first form that failed or differs, empty if there is none."""
     one, other = (np.concatenate([item.logits for item in side.values()]) for side in (got, want))
     measured = compare_arrays(one, other, same.limit)
-    for form in FORMS:
+    for form in got:
         mine, theirs = got[form], want[form]
         if error := mine.error or theirs.error:
             return measured, {"node": RING, "form": form, "error": error}

@@ -23,6 +23,7 @@ from zinc_rt.host.errors import InputError, UsageError
 from zinc_rt.host.settings import Settings
 from zinc_rt.model.gguf import GGUFFile, digest_model, read_gguf
 from zinc_rt.model.hyper import HyperParameters
+from zinc_rt.model.pooling import find_pooling
 from zinc_rt.model.registry import require_architecture
 from zinc_rt.replay.bisect import bisect
 from zinc_rt.replay.one_node_log import emit_repro
@@ -125,7 +126,7 @@ def _make_job(
         tiers=tuple(tiers),
         tokens=tokens,
         kv_type=arguments.kv_type,
-        steps=_choose_steps(arguments.steps, golden, layers, room=ctx - len(tokens)),
+        steps=_choose_steps(gguf, arguments.steps, golden, layers, room=ctx - len(tokens)),
         ctx=ctx,
         layers=layers,
         selection=selection,
@@ -160,13 +161,17 @@ def _choose_tier(spec: TierSpec, arguments: argparse.Namespace) -> Choice:
     return choose_tier(spec.name, arguments.device, simulate=True, unchecked=arguments.unchecked, **simulator)
 
 
-def _choose_steps(asked: int | None, golden: Golden | None, layers: Layers, *, room: int) -> int:
+def _choose_steps(gguf: GGUFFile, asked: int | None, golden: Golden | None, layers: Layers, *, room: int) -> int:
     """Return the requested number of steps, else that of the golden or a few, limited by the context."""
     if asked is None:
+        if find_pooling(gguf):
+            return 0
         recorded = 0 if golden is None or golden.greedy_tokens is None else len(golden.greedy_tokens)
         return min(DEFAULT_STEPS if golden is None else recorded, room) if layers.whole else 0
     if asked < 0:
         raise UsageError(f"--steps {asked}: expected 0 or more")
+    if asked and find_pooling(gguf):
+        raise UsageError(f"--steps {asked}: an embedding model generates no tokens", next="remove --steps")
     if asked and not layers.whole:
         raise UsageError(f"--steps {asked}: greedy tokens require all layers", next="remove --layers or --steps")
     if asked > room:

@@ -15,6 +15,7 @@ from zinc_rt.golden.digests import digest_run
 from zinc_rt.host.facts import find_assumed_facts
 from zinc_rt.ir.graph import ABSENT
 from zinc_rt.kernels.launch import list_kernel_names
+from zinc_rt.model.pooling import needs_whole_sequences
 from zinc_rt.model.scales import find_nonfinite_weights
 from zinc_rt.validate.check_result import (
     CheckResult,
@@ -331,7 +332,7 @@ def _check_both_orders(runner: ValidationRunner, spec: TierSpec, tapped: Capture
             result.first_bad["token"] += prompt
             result = _compare_stages(runner, spec, result, [*job.tokens, *after[:-1]])
         yield result
-    elif prompt > 1:
+    elif prompt > 1 and not needs_whole_sequences(job.gguf):
         few = job.tokens[:FEW_TOKENS]
         stepwise = runner.run(
             spec, "a few tokens, one by one", selection=job.selection, tokens=few, prefill="stepwise"
@@ -388,7 +389,7 @@ def _check_solo(runner: ValidationRunner, spec: TierSpec, *, second_opinion: boo
     plain = runner.run(spec, "forward, untapped", selection=None)
     yield _check_untapped(same, plain, tapped)
     yield from check_forms(runner, spec, same)
-    if len(job.tokens) > 1:
+    if len(job.tokens) > 1 and not needs_whole_sequences(job.gguf):
         stepwise = runner.run(spec, "forward, token by token", selection=job.selection, prefill="stepwise")
         yield _check_stepwise(same, tapped, stepwise)
     if second_opinion and spec.ordering != SECOND_OPINION:
