@@ -12,7 +12,16 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
 
-from zinc_rt.serve.api import messages, model_routes, native, not_offered, openai, responses, slot_state
+from zinc_rt.serve.api import (
+    embeddings,
+    messages,
+    model_routes,
+    native,
+    not_offered,
+    openai,
+    responses,
+    slot_state,
+)
 from zinc_rt.serve.api.bodies import BoundedBodies, is_json
 from zinc_rt.serve.api.document import ApiDocument
 from zinc_rt.serve.api.parsing import UNREADABLE_BODY
@@ -36,7 +45,7 @@ def make_app(server: InferenceServer) -> FastAPI:
     api.openapi = document.make  # type: ignore[method-assign]
     api.add_route("/openapi.json", document.answer, include_in_schema=False)
     api.state.server, api.state.loader, api.state.responses = server, ModelLoader(server), ResponseStore()
-    for module in (openai, messages, responses, model_routes, not_offered, native, slot_state):
+    for module in (openai, embeddings, messages, responses, model_routes, not_offered, native, slot_state):
         api.include_router(module.router)
     statuses: Counter[int] = Counter()
     api.include_router(metrics.make_router(server, statuses))

@@ -39,7 +39,11 @@ def find_model(server: InferenceServer, name: str | None) -> ServedModel:
 
 def parse_sampling(body: ChatBody | CompletionBody, model: ServedModel) -> Sampling:
     """Return the sampling parameters of the body. Raises ServeError 400 with the name of the invalid
-    parameter."""
+    parameter, or for an embedding model."""
+    try:
+        model.core.require_generation()
+    except UsageError as error:
+        raise ServeError(400, error.message, param="model", code="embedding_model") from error
     if isinstance(body, ChatBody):
         if body.top_logprobs is not None and not body.logprobs:
             raise ServeError(400, "top_logprobs: requires logprobs: true", param="top_logprobs")

@@ -78,9 +78,16 @@ def _describe_resident(server: InferenceServer, model: ServedModel) -> ModelRepl
             "simulated": engine.backend.device.simulated,
             "random_weights": model.random_weights,
             "architecture": engine.model.gguf.architecture,
+            "embedding": _describe_embedding(engine),
             "memory": _count_memory(engine),
         },
     }
+
+
+def _describe_embedding(engine: Engine) -> dict[str, int | str] | None:
+    """Return the elements and the pooling of an embedding model's embeddings; None for one that generates text."""
+    model = engine.model
+    return {"dimensions": model.width, "pooling": model.pooling} if model.pooling else None
 
 
 def _count_memory(engine: Engine) -> dict[str, int]:

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import NoReturn
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter
 
-from zinc_rt.serve.api.asking import find_model
 from zinc_rt.serve.api.bodies import BodyRoute
-from zinc_rt.serve.api.openai import REFUSALS, find_server
-from zinc_rt.serve.api.schema import EmbeddingsBody
+from zinc_rt.serve.api.openai import REFUSALS
 from zinc_rt.serve.errors import make_not_offered_error
-from zinc_rt.serve.tenants.auth import Inference
 
 _CHAT = "POST /v1/chat/completions"
 _TEXT_ONLY = f"the models of this server read and write text only; {_CHAT}"
@@ -21,13 +17,6 @@ NOT_OFFERED = (  # path, methods, subject, alternative
     ("/v1/images/{rest:path}", ("GET", "POST"), "making images", _TEXT_ONLY),
 )
 router = APIRouter(responses=REFUSALS, route_class=BodyRoute)
-
-
-@router.post("/v1/embeddings", response_model=None, include_in_schema=False)
-async def embeddings(request: Request, body: EmbeddingsBody, by: Inference) -> NoReturn:
-    """Check the key, the body and the model, then reject the request."""
-    model = find_model(find_server(request), body.model)
-    raise make_not_offered_error(f"embeddings of {model.id}", "the model generates text and has no pooling")
 
 
 def _refuse(subject: str, alternative: str) -> Callable[[], Awaitable[None]]:

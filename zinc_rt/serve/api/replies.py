@@ -119,6 +119,47 @@ class TextCompletion(TypedDict):
     zinc_rt: OurPart
 
 
+class EmbeddingUsage(TypedDict):
+    """The tokens of all inputs, which are counted once: an embedding has no answer."""
+
+    prompt_tokens: int
+    total_tokens: int
+
+
+class EmbeddingItem(TypedDict):
+    """The embedding of input `index`: numbers, or the base64 text of little-endian float32."""
+
+    object: str
+    index: int
+    embedding: list[float] | str
+
+
+class EmbeddingList(TypedDict):
+    object: str
+    data: list[EmbeddingItem]
+    model: str
+    usage: EmbeddingUsage
+
+
+class DocumentText(TypedDict):
+    text: str
+
+
+class RankedDocument(TypedDict):
+    """A document by its index in the request. `relevance_score`: -1 to 1, the cosine similarity."""
+
+    index: int
+    relevance_score: float
+    document: NotRequired[DocumentText]
+
+
+class Ranking(TypedDict):
+    id: str
+    model: str
+    results: list[RankedDocument]
+    usage: EmbeddingUsage
+
+
 class ModelReply(TypedDict):
     """A model. `zinc_rt`: capabilities and backend of a resident model."""
 

@@ -278,6 +278,24 @@ class EmbeddingsBody(Body):
     user: Any = Field(None, description=IGNORED)
 
 
+class DocumentBody(Body):
+    """A document with its text in a field."""
+
+    text: str
+
+
+class RerankBody(Body):
+    """The body of POST /v1/rerank, in the format of Jina and vLLM."""
+
+    model: Name | None = None
+    query: Text
+    documents: list[str | DocumentBody] = Field(min_length=1)
+    top_n: Integer | None = Field(None, ge=1)
+    return_documents: bool | None = None
+    strict_parameters: bool | None = None
+    user: Any = Field(None, description=IGNORED)
+
+
 class LoadBody(Body):
     """The body of POST /v1/models/load: the id of a configured model."""
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from zinc_rt.engine.answering import TokenLogprob
 from zinc_rt.sched.sampling import Sampling
 from zinc_rt.sched.tenant import Priority
@@ -37,9 +39,10 @@ class EngineRequest:
 @dataclass(frozen=True, slots=True)
 class Delivered:
     """The output of one or more steps for choice `index`: its new tokens and, if requested, their logprobs.
-    `finish_reason` is set once, in the last."""
+    `finish_reason` is set once, in the last. `embedding`: of an embedding model, f32 [D], in the last."""
 
     index: int
     token_ids: tuple[int, ...] = ()
     logprobs: tuple[TokenLogprob, ...] | None = None
     finish_reason: str | None = None
+    embedding: np.ndarray | None = None

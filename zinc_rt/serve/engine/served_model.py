@@ -17,7 +17,7 @@ from zinc_rt.engine.answering import find_logprob
 from zinc_rt.engine.engine import make_page_pools
 from zinc_rt.engine.engine_core import EngineCore
 from zinc_rt.engine.opening import EMBEDDED, EngineOpener, make_engine_opener
-from zinc_rt.host.errors import format_findings
+from zinc_rt.host.errors import InputError, format_findings
 from zinc_rt.sched.plan import Batch, StepPlan
 from zinc_rt.sched.request import Request
 from zinc_rt.sched.tenant import Priority
@@ -111,15 +111,19 @@ class ServedModel:
         tokenizer = self.core.require_tokenizer("a grammar")
         return GrammarCompiler(tokenizer, self.core.engine.model.vocab, self.format.marks)
 
+    @property
+    def _has_grammars(self) -> bool:
+        return self.core.tokenizer is not None and not self.core.engine.model.pooling
+
     def prepare_grammars(self) -> None:
         """Build what grammars need in a thread, a second's work for a large vocabulary. Nothing waits for it."""
-        if self.core.tokenizer is not None:
+        if self._has_grammars:
             threading.Thread(target=self.grammars.prepare, name="grammars", daemon=True).start()
 
     def close(self) -> None:
         """Release the device, and end the process that tries grammars."""
         self.core.close()
-        if self.core.tokenizer is not None:
+        if self._has_grammars:
             self.grammars.close()
 
     @property
@@ -225,10 +229,11 @@ class ServedModel:
         result: dict[tuple[int, int], Delivered] = {}
         delivered = Counter[int]()
         ended = {(number, choice): reason for number, choice, reason in batch.ended}
+        embeddings = self.core.runner.embeddings
         rows = zip(batch.requests.tolist(), batch.choice.tolist(), batch.tokens.tolist(), strict=True)
         for row, (number, choice, token) in enumerate(rows):
             stream = self.streams.get(number)
-            if stream is None:
+            if stream is None or embeddings is not None:
                 continue
             delivered[stream.tenant] += 1
             logprob = (
@@ -239,6 +244,8 @@ class ServedModel:
             result[number, choice] = Delivered(choice, (*before.token_ids, token), logprobs)
         for (number, choice), reason in ended.items():
             result[number, choice] = replace(result.get((number, choice), Delivered(choice)), finish_reason=reason)
+            if embeddings is not None:
+                result[number, choice] = replace(result[number, choice], embedding=embeddings.take(number))
         for number, _, reason in batch.ended:
             if reason == "device_hang" and (stream := self.streams.get(number)) is not None:
                 stream.detail = f"report {self.hang_report}"
@@ -264,6 +271,12 @@ def open_model(
     files = tuple(ModelFile.of(part.path) for part in opener.gguf.parts)
     engine = opener()
     try:
+        if settings.embeddings not in (None, engine.model.pooling):
+            raise InputError(
+                f"model {settings.id}: embeddings is {settings.embeddings}, but the pooling of "
+                f"{opener.gguf.name} is {engine.model.pooling or 'not defined: it generates text'}",
+                next="remove embeddings from the configuration",
+            )
         core = EngineCore(
             engine,
             make_scheduler_tenants(config, [group.pages for group in make_page_pools(engine)]),
