@@ -18,13 +18,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 CHECKS = ROOT / "ci" / "client_checks"
 MODEL, CTX = "qwen3-q", 2048
 LONG_MODEL, LONG_CTX = "qwen3-long", 65536
+EMBEDDER = "embedder"  # made on the spot: no bundled model embeds
 CONFIG = """\
 version: 1
 server: {{port: 0}}
@@ -32,6 +33,7 @@ device: {{tier: {tier}}}
 models:  # the template knows no tools, a format does; agents send long prompts
   - {{id: {model}, path: {model}, ctx: {ctx}, format: hermes}}
   - {{id: {long_model}, path: {model}, ctx: {long_ctx}, slots: 2, format: hermes}}
+  - {{id: {embedder}, path: {embedder}.gguf, ctx: 256, slots: 4}}
 """
 START_SECONDS, INSTALL_SECONDS, CHECK_SECONDS = 60, 900, 600
 EXAMPLES = """\
@@ -60,6 +62,7 @@ class Client:
 
 FOLDER = ROOT / "build" / "clients"
 CLIENTS = {
+    "openai": Client(("openai",), "check_openai.py"),
     "langchain-openai": Client(("langchain-openai",), "check_langchain.py"),
     "instructor": Client(("instructor",), "check_instructor.py"),
     "litellm": Client(("litellm",), "check_litellm.py"),
@@ -149,10 +152,13 @@ def start_server() -> Iterator[tuple[str, Path]]:
     folder = FOLDER
     tokenizer = folder / "tokenizer"
     write_files(ROOT / "golden" / f"{MODEL}.gguf", tokenizer)
+    write_embedder(folder / f"{EMBEDDER}.gguf")
     command = Path(sys.executable).parent / "zinc-rt-serve"
     config = folder / "serve.yaml"
     config.write_text(
-        CONFIG.format(model=MODEL, ctx=CTX, long_model=LONG_MODEL, long_ctx=LONG_CTX, tier=native_tier())
+        CONFIG.format(
+            model=MODEL, ctx=CTX, long_model=LONG_MODEL, long_ctx=LONG_CTX, embedder=EMBEDDER, tier=native_tier()
+        )
     )
     argv = [str(command), "--config", str(config)]
     with (folder / "server.log").open("w") as log:
@@ -162,6 +168,14 @@ def start_server() -> Iterator[tuple[str, Path]]:
         finally:
             running.terminate()
             running.wait()
+
+
+def write_embedder(file: Path) -> None:
+    """Write a tiny decoder with random weights and last-token pooling."""
+    from zinc_rt.golden.tiny_models.writer import build_tiny, write_content
+
+    content = build_tiny("qwen3")
+    write_content(file, replace(content, metadata={**content.metadata, "pooling_type": 3}))
 
 
 def native_tier() -> str:
@@ -203,6 +217,7 @@ def check_client(name: str, url: str, tokenizer: Path) -> ClientResult:
     environment.update(
         SERVER_URL=url,
         MODEL=LONG_MODEL if client.long else MODEL,
+        EMBEDDER=EMBEDDER,
         CHECK_FOLDER=str(scratch),
         TOKENIZER_FOLDER=str(tokenizer),
         PYTHONUTF8="1",

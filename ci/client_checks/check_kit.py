@@ -13,6 +13,7 @@ from typing import Any
 
 URL = os.environ["SERVER_URL"]
 MODEL = os.environ["MODEL"]
+EMBEDDER = os.environ["EMBEDDER"]
 FOLDER = Path(os.environ["CHECK_FOLDER"])  # to write to
 TOKENIZER = os.environ["TOKENIZER_FOLDER"]  # Hugging Face's files of the model's tokenizer
 KEY = "none"

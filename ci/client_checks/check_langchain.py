@@ -1,11 +1,12 @@
-"""Check langchain-openai: invoke, stream, batch, async, logprobs, tools, structured output, completions."""
+"""Check langchain-openai: invoke, stream, batch, async, logprobs, tools, structured output, completions,
+embeddings."""
 
 from __future__ import annotations
 
 import asyncio
 
-from check_kit import KEY, MODEL, URL, answer_text, check, print_result
-from langchain_openai import ChatOpenAI, OpenAI
+from check_kit import EMBEDDER, KEY, MODEL, URL, answer_text, check, post, print_result
+from langchain_openai import ChatOpenAI, OpenAI, OpenAIEmbeddings
 from pydantic import BaseModel, Field
 
 
@@ -35,4 +36,12 @@ for method in ("json_schema", "function_calling"):
     check(f"structured output by {method}", isinstance(city, City), city)
 calls = wide.bind_tools([City], tool_choice="any").invoke("Name a city.").tool_calls
 check("tools", [call["name"] for call in calls] == ["City"], calls)
+embedder = OpenAIEmbeddings(
+    base_url=f"{URL}/v1", api_key=KEY, model=EMBEDDER, check_embedding_ctx_length=False, chunk_size=3
+)
+texts = ["One.", "Two words.", "Three more words.", "Four.", "Five."]
+vectors = [item["embedding"] for item in post("/v1/embeddings", model=EMBEDDER, input=texts)["data"]]
+check("embeddings of documents", embedder.embed_documents(texts) == vectors and len(vectors[0]) == 64)
+check("embedding of a query", embedder.embed_query(texts[2]) == vectors[2])
+check("aembed", asyncio.run(embedder.aembed_query(texts[1])) == vectors[1])
 print_result("langchain-openai")
