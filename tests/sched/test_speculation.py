@@ -115,6 +115,17 @@ def test_most_tokens_per_time_decide_the_number_of_drafts() -> None:
     assert speculation.choose_count(2, 0.01, 4) == 0
 
 
+def test_tokens_computed_again_are_part_of_the_time_of_drafts() -> None:
+    """Three of four steps with a draft compute an earlier token again, and one is delayed by other load."""
+    speculation = Speculation(NgramDrafter(), 1)
+    for plain, drafted in ((100, 150), (100, 150), (100, 190), (100, 190), (100, 190), (100, 10_000), (100, 150)):
+        speculation.observe(1, 1, plain)
+        speculation.observe(1, 2, drafted)
+    assert speculation.list_times() == {(1, 1): 100, (1, 2): 180}
+    assert speculation.choose_count(1, 0.75, 1) == 0
+    assert speculation.choose_count(1, 0.85, 1) == 1
+
+
 class FailingDrafter(NgramDrafter):
     def propose(self, tasks: Sequence[DraftTask]) -> Sequence[Sequence[int]]:
         raise ZincError("the draft device is gone")

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import median_low
 from types import MappingProxyType
 from typing import Literal, NamedTuple, Protocol
 
@@ -21,7 +20,7 @@ MOST_DRAFTS = 8  # of a request in a step: no more than the smallest page has to
 LEAST_ACCEPTED = 0.4  # of the compared drafts; below, a request is not drafted for REST_TOKENS
 REST_TOKENS = 256
 WINDOW = 32  # compared drafts that the acceptance is averaged over
-SAMPLES = 9  # durations of a size of step that its time is the median of
+SAMPLES = 9  # durations of a size of step that its time is computed from
 MEASURED_STEPS = 1024  # after so many, all sizes are measured again
 PRIOR, PRIOR_WEIGHT = 0.7, 3  # expected acceptance of a new request, counted as so many compared drafts
 
@@ -132,7 +131,7 @@ class Speculation:
     accepted: int = 0
     failure: str = ""
     _lengths: dict[tuple[int, int], DraftLength] = field(default_factory=dict)
-    _times: dict[tuple[int, int], list[int]] = field(default_factory=dict)  # of decodes and tokens each
+    _times: dict[tuple[int, int], list[int]] = field(default_factory=dict)  # of decodes and rows each
     _steps: int = 0
 
     def length(self, number: int, choice: int) -> DraftLength:
@@ -171,19 +170,20 @@ class Speculation:
         share = f", {self.accepted / self.drafted:.0%}" if self.drafted else ""
         return self.failure or f"{self.drafted} tokens, {self.accepted} accepted{share}"
 
-    def observe(self, decodes: int, tokens: int, took_ns: int) -> None:
-        """Record the time of a step of `tokens` tokens of decodes and their drafts."""
+    def observe(self, decodes: int, rows: int, took_ns: int) -> None:
+        """Record the time of a step with `rows` rows of decodes and their drafts. Tokens that recurrent state needs
+        again are part of the time: how many there are depends on the number of drafts."""
         self._steps += 1
         if self._steps % MEASURED_STEPS == 0:
             self._times.clear()
-        times = self._times.setdefault((decodes, -(-tokens // decodes)), [])
+        times = self._times.setdefault((decodes, -(-rows // decodes)), [])
         times.append(took_ns)
         if len(times) > SAMPLES + 1:
             del times[1]  # the first is ignored: it may have built graphs
 
     def list_times(self) -> dict[tuple[int, int], int]:
-        """Return the measured times of steps in nanoseconds, by the number of decodes and of tokens of each."""
-        return {size: median_low(times[1:]) for size, times in self._times.items() if len(times) > 1}
+        """Return the measured times of steps in nanoseconds, by the number of decodes and of rows of each."""
+        return {size: _average_middle(times[1:]) for size, times in self._times.items() if len(times) > 1}
 
     def choose_count(self, decodes: int, acceptance: float, maximum: int) -> int:
         """Return the number of drafts of each of `decodes` requests, at most `maximum`, with the most expected
@@ -193,12 +193,19 @@ class Speculation:
             times = self._times.get((decodes, count + 1), [])
             if len(times) < 2:
                 return count
-            rate = tokens / max(1.0, median_low(times[1:]) + self.draft_ns * decodes * count)
+            rate = tokens / max(1.0, _average_middle(times[1:]) + self.draft_ns * decodes * count)
             if rate > best:
                 chosen, best = count, rate
             probability *= acceptance
             tokens += probability
         return chosen
+
+
+def _average_middle(times: list[int]) -> int:
+    """Return the mean of the middle half: steps with and without recomputed tokens count, outliers do not."""
+    cut = len(times) // 4
+    middle = sorted(times)[cut : len(times) - cut]
+    return sum(middle) // len(middle)
 
 
 @dataclass(slots=True)
