@@ -172,6 +172,8 @@ SHAPES = {
     "qwen3.6-35b-a3b-q4_k_m": ModelShape("qwen35moe", QWEN36, "q4_k_m"),
     "qwen3.6-35b-a3b-q4_k_xl": ModelShape("qwen35moe", QWEN36, "q4_k_xl"),
     "qwen3.6-27b-q4_k_m": ModelShape("qwen35", QWEN36_DENSE, "q4_k_m"),
+    "qwen3.6-35b-a3b-mtp-q4_k_xl": ModelShape("qwen35moe", replace(QWEN36, mtp=1), "q4_k_xl"),
+    "qwen3.6-27b-mtp-q4_k_m": ModelShape("qwen35", replace(QWEN36_DENSE, mtp=1), "q4_k_m"),
     "gpt-oss-20b-mxfp4": ModelShape("gptoss", GPT_OSS_20B, "mxfp4", instead=GPT_OSS),
     "gpt-oss-20b-1-layer-mxfp4": ModelShape("gptoss", replace(GPT_OSS_20B, layers=1), "mxfp4", instead=GPT_OSS),
     "gpt-oss-120b-mxfp4": ModelShape("gptoss", GPT_OSS_120B, "mxfp4", instead=GPT_OSS),

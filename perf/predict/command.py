@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from zinc_rt.model.gguf import GGUFFile
     from zinc_rt.perf.predict.devices import DeviceTable
     from zinc_rt.perf.predict.roofline import Prediction
+    from zinc_rt.perf.predict.speculation import SpeculationGain
     from zinc_rt.perf.predict.tables import BeforeAfter
     from zinc_rt.perf.predict.token_work import TokenWork
 
@@ -365,9 +366,10 @@ def _show_speculation(
     out: TextIO,
 ) -> None:
     from zinc_rt.cli.report import Result
-    from zinc_rt.perf.predict.speculation import MISSING, predict_speculation
+    from zinc_rt.perf.predict.speculation import ENDS, MISSING, has_mtp_layer, predict_speculation
 
     probability, drafts = acceptance
+    missing = ENDS if has_mtp_layer(gguf) else MISSING + ENDS
     ctx, position = _choose_position(gguf, arguments)
     terminal.show(f"\nspeculation, each draft accepted with probability {probability:g}", out=out)
     for device in devices:
@@ -384,12 +386,18 @@ def _show_speculation(
                 f"{1e3 * row.seconds['likely']:.2f} ms, {row.gain['likely']:.2f} x"
                 for row in found
             ),
+            *_describe_draft(best),
             out=out,
         )
         measure = {"best": best.drafts, "drafts": {str(row.drafts): asdict(row) for row in found}}
-        result = Result(f"speculation/{device.key}", "prediction", "pass", reason=MISSING, measure=measure)
+        result = Result(f"speculation/{device.key}", "prediction", "pass", reason=missing, measure=measure)
         report.results.append(result)
-    terminal.show(f"  not included: {MISSING}", out=out)
+    terminal.show(f"  not included: {missing}", out=out)
+
+
+def _describe_draft(row: SpeculationGain) -> list[str]:
+    seconds = row.draft_seconds.get("likely")
+    return [f"    {1e3 * seconds:.2f} ms for each draft by the file's MTP layer, included"] if seconds else []
 
 
 def _show_memory(

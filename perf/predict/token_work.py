@@ -27,10 +27,10 @@ from zinc_rt.lower import Barrier, DispatchPlan, LoweredGraph, dispatch_plan, fi
 from zinc_rt.mem.plan import choose_linger, count_buffer_bytes, plan_memory
 from zinc_rt.mem.residency import list_experts
 from zinc_rt.mem.traffic import Traffic, list_decode_traffic
-from zinc_rt.model.builder import SequenceLimits
+from zinc_rt.model.builder import HIDDEN, SequenceLimits
 from zinc_rt.model.gguf import GGUFFile
-from zinc_rt.model.registry import build_model
-from zinc_rt.model.sample_graph import CURSOR, SampleForm, add_sampling
+from zinc_rt.model.registry import build_draft_model, build_model
+from zinc_rt.model.sample_graph import CURSOR, TOKEN, SampleForm, add_sampling
 from zinc_rt.perf.predict.dispatch_work import DispatchWork, Step, dispatch_works
 from zinc_rt.perf.predict.host_experts import ModelWeights
 from zinc_rt.perf.predict.wave_work import StepTokens
@@ -91,11 +91,14 @@ def compute_work(
     plain: bool = False,
     ordering: str = AMD_ORDERINGS[0],
     kv_type: str = ACTIVATION,
+    mtp: bool = False,
+    draft: bool = False,
 ) -> TokenWork:
     """Return the work of a token, of `tokens` of a prompt together, or of one token of each of `sequences`, as
     executed. `rows` of logits: one of each sequence, or more of a single one, for drafts. `plain`: without fused
     nodes and merged dispatches, to show their savings. `kv_type`: of cached keys and values, one of
-    ir.dtypes.CACHE_TYPES.
+    ir.dtypes.CACHE_TYPES. `mtp`: the step also stores what the file's layer for next-token prediction needs;
+    `draft`: the work is that of one draft by this layer.
 
     Raise UnsupportedError for a chip without kernels or a node without a kernel, with the reason.
     """
@@ -104,10 +107,14 @@ def compute_work(
         raise UnsupportedError(f"{arch}: this version has no kernels for it", next=f"--arch {ARCH} counts theirs")
     tokens = max(tokens, sequences)
     rows = sequences if rows is None else rows
-    limits = SequenceLimits(ctx=ctx, slots=sequences, rows=rows, kv_type=kv_type)
+    limits = SequenceLimits(ctx=ctx, slots=sequences, rows=rows, kv_type=kv_type, mtp=mtp or draft)
     check_context_memory(gguf, limits, state=False)
     model = build_model(gguf, limits, "decode" if tokens == 1 else "prefill")
-    graph = add_sampling(model.graph, SampleForm(model.vocab, sequences, draft_rows=rows - sequences, greedy=True))
+    if draft:
+        graph, read = build_draft_model(model).graph, (TOKEN, HIDDEN)
+    else:
+        form = SampleForm(model.vocab, sequences, draft_rows=rows - sequences, greedy=True)
+        graph, read = add_sampling(model.graph, form), (CURSOR, NONFINITE)
     holds = next((capacity for capacity in CAPACITIES if capacity >= tokens), tokens)
     capacity = parse_capacity((holds, min(holds, sequences), min(holds, rows)))
     if kernel_set.fuses and not plain:
@@ -129,8 +136,7 @@ def compute_work(
         barriers=_count_barriers(plan),
         ib_dwords=sum(len(packet.words(generation_of(arch))) for packet in stream),
         packets=len(stream),
-        readback_bytes=sum(count_buffer_bytes(graph.buffers[name], capacity) for name in (CURSOR, NONFINITE))
-        + ENTRY_BYTES,
+        readback_bytes=sum(count_buffer_bytes(graph.buffers[name], capacity) for name in read) + ENTRY_BYTES,
         logits_bytes=count_buffer_bytes(graph.buffers[LOGITS], capacity),
         kernels=reports,
         each=dispatch_works(

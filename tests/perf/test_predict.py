@@ -11,6 +11,7 @@ import pytest
 from zinc_rt.backends.cpu.oracle import CpuBackend
 from zinc_rt.engine.engine import Engine
 from zinc_rt.golden.embedded import FOLDER
+from zinc_rt.golden.tiny_models.writer import write_tiny
 from zinc_rt.host.errors import InputError, UsageError
 from zinc_rt.host.facts import Fact
 from zinc_rt.model.gguf import read_gguf
@@ -220,6 +221,19 @@ def test_recurrent_state_needs_tokens_again() -> None:
         for p in (1.0, 0.7, 0.0)
     ]
     assert rows == [3, 5, 9]
+
+
+def test_drafts_by_the_files_own_layer_cost_its_time(tmp_path: Path) -> None:
+    known, rows = load_table(), {}
+    for mtp in (None, 1):
+        write_tiny(tmp_path / f"{mtp}.gguf", "qwen35", mtp=mtp)
+        gguf = read_gguf(tmp_path / f"{mtp}.gguf")
+        (rows[mtp],) = predict_speculation(
+            gguf, R9700, known, 1.0, 2, ctx=256, position=100, ordering="canonical-1"
+        )
+    assert not rows[None].draft_seconds
+    for case, draft in rows[1].draft_seconds.items():
+        assert 0 < draft < rows[None].seconds[case] < rows[1].seconds[case] - 2 * draft
 
 
 @pytest.mark.parametrize("text", ["", "a", "1.5", "-0.1", "nan", "0.7:0", "0.7:9", "0.7:x"])

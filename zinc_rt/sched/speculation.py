@@ -171,8 +171,8 @@ class Speculation:
         return self.failure or f"{self.drafted} tokens, {self.accepted} accepted{share}"
 
     def observe(self, decodes: int, rows: int, took_ns: int) -> None:
-        """Record the time of a step with `rows` rows of decodes and their drafts. Tokens that recurrent state needs
-        again are part of the time: how many there are depends on the number of drafts."""
+        """Record the time of a step with `rows` rows of decodes and their drafts. Tokens that recurrent state
+        needs again are part of the time: how many there are depends on the number of drafts."""
         self._steps += 1
         if self._steps % MEASURED_STEPS == 0:
             self._times.clear()
