@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from vulkan_driver import require_driver
 
 from zinc_rt.engine.answering import Completion
 from zinc_rt.engine.engine import Engine
@@ -78,6 +79,8 @@ def answer_with(speculate: str, tier: str, model: Path, **options: Any) -> list[
     ],
 )
 def test_mtp_changes_no_answer(models: dict[str, Path], tier: str, name: str, kv_type: str) -> None:
+    if tier == "vulkan":
+        require_driver()
     plain = answer_with("off", "t_cpu_native", models[name], kv_type=kv_type)
     device = "sim" if tier == "t1" else "auto"
     assert answer_with("mtp:3", tier, models[name], kv_type=kv_type, device=device) == plain

@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from vulkan_driver import require_driver
 
 from zinc_rt.engine.answering import Completion
 from zinc_rt.engine.llm import LLM
 from zinc_rt.engine.speculating import ModelDrafter
 from zinc_rt.golden.embedded import FOLDER
+from zinc_rt.golden.tiny_models.writer import write_tiny
 from zinc_rt.host.errors import ZincError
 from zinc_rt.sched.sampling import Sampling
 
@@ -52,6 +54,24 @@ def test_recurrent_state_is_that_before_rejected_drafts(tier: str) -> None:
     model = FOLDER / "qwen35moe-q.gguf"
     drafted = answer_with("ngram:3", tier, model)
     assert drafted == answer_with("off", tier, model)
+
+
+@pytest.mark.parametrize("architecture", ["mamba", "jamba"])
+@pytest.mark.parametrize(
+    "tier",
+    [
+        pytest.param("t_cpu_native", marks=pytest.mark.rest),
+        pytest.param("t1", marks=pytest.mark.slow),
+        pytest.param("vulkan", marks=pytest.mark.slow),
+    ],
+)
+def test_scans_with_drafts_give_the_same_answers(tier: str, architecture: str, tmp_path: Path) -> None:
+    model = tmp_path / "model.gguf"
+    write_tiny(model, architecture)
+    if tier == "vulkan":
+        require_driver()
+    drafted = answer_with("ngram:3", tier, model, device="sim" if tier == "t1" else "auto")
+    assert drafted == answer_with("off", "t_cpu_native", model)
 
 
 @pytest.mark.rest

@@ -15,6 +15,7 @@ from vulkan_driver import require_driver
 
 from zinc_rt.engine.model_runner import ModelRunner
 from zinc_rt.golden.embedded import FOLDER
+from zinc_rt.golden.tiny_models.writer import write_tiny
 from zinc_rt.sched.checks.drafters import KINDS
 from zinc_rt.sched.plan import Drawn, StepPlan
 from zinc_rt.sched.planning import _plan_decodes as plan_decodes
@@ -105,6 +106,16 @@ def test_drafted_requests_match_solo_runs(run: Run, kind: str) -> None:
     assert f"drafts: {kind}, 3 a request in each step" in output
     (mix,) = report["details"]["mixes"]
     assert mix["rows"] > 20
+
+
+def test_mixes_with_drafts_of_the_files_own_layer(run: Run, tmp_path: Path) -> None:
+    model = tmp_path / "mtp.gguf"
+    write_tiny(model, "qwen35moe", quant="q", mtp=1)
+    options = ("--tiers", "t_cpu_native", "--requests", "4", "--seed", "5", "--mixes", "4", "--kv-type", "f16")
+    code, output, report = run(*options, "--drafts", "mtp", model=model)
+    assert code == 0, output
+    assert "qwen35moe, canonical-1-kv-f16; 4 requests" in output and "drafts: mtp, 3 a request" in output
+    assert report["details"]["totals"]["t_cpu_native"]["rows"] > 40
 
 
 def test_mixes_of_a_pool_run_on_one_engine(run: Run) -> None:

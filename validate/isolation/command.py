@@ -14,6 +14,7 @@ from zinc_rt.cli.output import start_report
 from zinc_rt.cli.progress import ProgressStage, show_stages
 from zinc_rt.cli.report import Report
 from zinc_rt.engine.devices import SIMULATED
+from zinc_rt.engine.engine import name_ordering
 from zinc_rt.host.errors import UsageError
 from zinc_rt.host.settings import Settings
 from zinc_rt.host.terminal import Part
@@ -92,7 +93,8 @@ def _run_mixes(
         repro=_make_repro(job, arguments),
         say=lambda text: stage.say(f"{name}, {text}"),
     )
-    show(f"{job.gguf.path.name}  {job.gguf.architecture}, {job.tiers[0].ordering}; {trial.description}")
+    ordering = name_ordering(job.tiers[0].ordering, job.kv_type)
+    show(f"{job.gguf.path.name}  {job.gguf.architecture}, {ordering}; {trial.description}")
     models = report.model.get("models", [])
     report.model = {"models": [*models, describe_model(job.gguf)]}
     for spec in job.tiers:

@@ -99,9 +99,8 @@ class Engine:
 
     @property
     def ordering(self) -> str:
-        """Return the name of the ordering, with the type of the cache unless it is f32: "canonical-1-kv-f16"."""
-        name, kv_type = self.backend.ordering, self.limits.kv_type
-        return name if kv_type == "f32" else f"{name}-kv-{kv_type}"
+        """Return the name of the ordering, with the type of the cache: see `name_ordering`."""
+        return name_ordering(self.backend.ordering, self.limits.kv_type)
 
     def __enter__(self) -> Engine:
         self._around.enter_context(self._enter_around(self))
@@ -374,6 +373,11 @@ class Engine:
     def plan(self, stage: Stage, tokens: int, rows: int = 1) -> MemoryPlan:
         capacity = parse_capacity((tokens, min(self.limits.slots, tokens), rows))
         return plan_memory(self.graph(stage), capacity=capacity)
+
+
+def name_ordering(ordering: str, kv_type: str) -> str:
+    """Return an ordering's name, with the type of the cache unless it is f32: "canonical-1-kv-f16"."""
+    return ordering if kv_type == "f32" else f"{ordering}-kv-{kv_type}"
 
 
 def make_page_pools(engine: Engine) -> list[PageGroup]:
