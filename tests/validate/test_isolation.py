@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from vulkan_driver import require_driver
 
 from zinc_rt.engine.model_runner import ModelRunner
 from zinc_rt.golden.embedded import FOLDER
-from zinc_rt.golden.tiny_models.writer import write_tiny
+from zinc_rt.golden.tiny_models.writer import build_tiny, write_content, write_tiny
 from zinc_rt.sched.checks.drafters import KINDS
 from zinc_rt.sched.plan import Drawn, StepPlan
 from zinc_rt.sched.planning import _plan_decodes as plan_decodes
@@ -269,3 +270,10 @@ def test_invalid_arguments_are_rejected(
 ) -> None:
     assert main(["--isolation", "--model", str(QWEN3), *options]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_embedding_model_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, content = tmp_path / "embedder.gguf", build_tiny("qwen3")
+    write_content(path, replace(content, metadata={**content.metadata, "pooling_type": 3}))
+    assert main(["--isolation", "--model", str(path), "--tiers", "t_cpu"]) == 2
+    assert "embedder is an embedding model: --isolation compares the answers" in capsys.readouterr().err

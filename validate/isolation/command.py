@@ -18,6 +18,7 @@ from zinc_rt.engine.engine import name_ordering
 from zinc_rt.host.errors import UsageError
 from zinc_rt.host.settings import Settings
 from zinc_rt.host.terminal import Part
+from zinc_rt.model.pooling import find_pooling
 from zinc_rt.validate.isolation.trial import MixTrial
 from zinc_rt.validate.isolation.verdict import MixVerdict
 from zinc_rt.validate.report import IsolationReport
@@ -40,6 +41,12 @@ def run_isolation(
     for name in ("requests", "mixes"):
         if getattr(arguments, name) < 1:
             raise UsageError(f"--{name} {getattr(arguments, name)}: expected 1 or more")
+    for job in jobs:
+        if find_pooling(job.gguf):
+            raise UsageError(
+                f"{job.name} is an embedding model: --isolation compares the answers of models that generate text",
+                next="remove --isolation: validate compares its hidden states between tiers",
+            )
     report = IsolationReport(
         "validate",
         ordering=arguments.ordering,
