@@ -43,7 +43,7 @@ STEMS = (*(f"{name}-f32" for name in STRUCTURES), *QUANTISED)
 SECOND = ("gemma2", "gptoss", "granite", "jamba", "llamaodd", "olmo2", "phi2", "qwen3odd")
 """Structures of `$ZINC_RT_TEST_DATA/goldens2` that this version supports."""
 SECOND_STEMS = tuple(f"{name}-{kind}" for name in SECOND for kind in ("f32", "q"))
-TRACED = ("deepseek2", "deepseek2lite", "gemma4", "gemma4moe", "mamba", "qwen35moe")
+TRACED = ("deepseek2", "deepseek2lite", "gemma4", "gemma4moe", "gptoss", "jamba", "mamba", "qwen35moe")
 CONTEXT = 256  # the n_ctx the goldens were made with, where the model reaches that far
 
 Values = dict[str, np.ndarray]
