@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from typing import TYPE_CHECKING
 
@@ -43,7 +44,7 @@ def parser() -> argparse.ArgumentParser:
         epilog=EXAMPLES,
         usage="%(prog)s -o LOG [--level LEVEL] [--embed-weights]\n"
         "           (-- | --attach) COMMAND [ARGUMENT ...]\n"
-        "       %(prog)s [--stats | --plan | --chrome FILE] LOG\n"
+        "       %(prog)s [--stats | --plan | --plan-json FILE | --chrome FILE] LOG\n"
         "       %(prog)s --show NODE [--step N] [--export F.npz]\n"
         "           [--tier T] [--model FILE] LOG",
     )
@@ -65,6 +66,7 @@ def parser() -> argparse.ArgumentParser:
         "--stats", action="store_true", help="show bytes by kind, bytes per token and time per step (default)"
     )
     looking.add_argument("--plan", action="store_true", help="show the memory map of every variant that ran")
+    looking.add_argument("--plan-json", metavar="FILE", help="write the memory plan of every variant as JSON")
     looking.add_argument("--chrome", metavar="FILE", help="write a timeline for Chrome or Perfetto")
     looking.add_argument(
         "--show",
@@ -87,14 +89,16 @@ def parser() -> argparse.ArgumentParser:
 def _run_command(arguments: argparse.Namespace) -> int:
     wrapped: list[str] = arguments.wrapped or []
     named = arguments.log is not None and arguments.out is None and not wrapped and not arguments.command
-    looks = arguments.stats or arguments.plan or arguments.chrome or arguments.show is not None or named
+    written = arguments.plan_json or arguments.chrome
+    looks = arguments.stats or arguments.plan or written or arguments.show is not None or named
     for name in ("step", "export", "tier", "model"):
         if getattr(arguments, name) is not None and arguments.show is None:
             raise UsageError(f"--{name} requires --show NODE")
     if looks:
         if wrapped or arguments.out:
             raise UsageError(
-                "--stats, --plan, --chrome and --show read a log and cannot record one", next="remove one of them"
+                "--stats, --plan, --plan-json, --chrome and --show read a log and cannot record one",
+                next="remove one of them",
             )
         if arguments.command:
             raise UsageError(
@@ -148,7 +152,7 @@ def _show_log(arguments: argparse.Namespace) -> int:
     from zinc_rt.host.files import check_writable
     from zinc_rt.trace.reader import LogReader
 
-    check_writable(arguments.chrome, arguments.export)
+    check_writable(arguments.chrome, arguments.plan_json, arguments.export)
     with LogReader(arguments.log) as log:
         if arguments.chrome:
             from zinc_rt.host.chrome_trace import write_chrome
@@ -156,6 +160,13 @@ def _show_log(arguments: argparse.Namespace) -> int:
 
             write_chrome(build_timeline(log), arguments.chrome)
             terminal.show(f"wrote {arguments.chrome}; open it in https://ui.perfetto.dev or chrome://tracing")
+        elif arguments.plan_json:
+            from zinc_rt.cli.report import write_text
+            from zinc_rt.trace.show import describe_memory_maps
+
+            plans = describe_memory_maps(log)
+            write_text(arguments.plan_json, json.dumps(plans, indent=1) + "\n")
+            terminal.show(f"wrote {arguments.plan_json}: the memory plans of {len(plans['plans'])} variants")
         elif arguments.show is not None:
             _show(log, arguments)
         else:

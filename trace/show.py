@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -33,6 +34,7 @@ from zinc_rt.trace.rebuilt import RebuiltModel, hash_value, make_opener, read_va
 from zinc_rt.trace.tape import RecordedStep, Tape, outputs_by_name, read_tape, require_inputs
 from zinc_rt.trace.weight_sources import find_sources
 
+PLANS_SCHEMA = "zinc-rt-plans/1"
 ENDS = 6  # elements shown at either end
 NEAR = 5  # names that a message offers
 
@@ -208,9 +210,9 @@ def _read_logged_values(
 SHOWN = 12  # placements of one allocation
 
 
-def format_memory_maps(log: LogReader) -> Iterator[str]:
-    """Return the memory map of every variant. The plan is a function of graph, key and tapping, so it is
-    recomputed here."""
+def list_memory_plans(log: LogReader) -> Iterator[tuple[tuple[int, ...], MemoryPlan]]:
+    """Return the key and the memory plan of every variant. A plan is a function of graph, key and tapping, so it
+    is recomputed here."""
     graphs: dict[int, tuple[OpGraph, bool]] = {}
     for record in log:
         if isinstance(record, records.GraphCreated):
@@ -218,7 +220,18 @@ def format_memory_maps(log: LogReader) -> Iterator[str]:
         elif isinstance(record, records.VariantAdded) and record.graph in graphs:
             graph, tapped = graphs[record.graph]
             plan = plan_memory(graph, capacity=parse_capacity(record.key), tap=tapped)
-            yield from _format_map(plan, record.key, tapped)
+            yield record.key, plan
+
+
+def format_memory_maps(log: LogReader) -> Iterator[str]:
+    """Return the memory map of every variant."""
+    for key, plan in list_memory_plans(log):
+        yield from _format_map(plan, key, plan.tap)
+
+
+def describe_memory_maps(log: LogReader) -> dict[str, Any]:
+    """Return the memory plan of every variant for JSON, each in the format of `inspect --plan-json`."""
+    return {"schema": PLANS_SCHEMA, "plans": [plan.as_dict() for _, plan in list_memory_plans(log)]}
 
 
 def _format_map(plan: MemoryPlan, key: tuple[int, ...], tapped: bool) -> Iterator[str]:

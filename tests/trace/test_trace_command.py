@@ -19,6 +19,7 @@ from zinc_rt.engine.devices import ORACLE
 from zinc_rt.engine.engine import Engine
 from zinc_rt.exec import DeadlineMissed
 from zinc_rt.golden.embedded import FOLDER
+from zinc_rt.mem.plan import MemoryPlan
 from zinc_rt.model.gguf import read_gguf
 from zinc_rt.replay import command as replay_command
 from zinc_rt.replay.run import replay
@@ -84,6 +85,13 @@ def test_stats_plan_and_timeline_are_printed(tmp_path: Path, capsys: pytest.Capt
     assert "bytes per token" in shown and "qwen3-decode-greedy 1,1,1: 3 steps" in shown
     assert main(["--plan", str(path)]) == 0
     assert "request[slot].token_id" in capsys.readouterr().out
+    assert main(["--plan-json", str(tmp_path / "plans.json"), str(path)]) == 0
+    assert "the memory plans of 2 variants" in capsys.readouterr().out
+    written = json.loads((tmp_path / "plans.json").read_text())
+    assert written["schema"] == "zinc-rt-plans/1"
+    plans = [MemoryPlan.from_dict(plan) for plan in written["plans"]]
+    assert [plan.capacity["tokens"] for plan in plans] == [16, 1]
+    assert all("request[slot].token_id" in plan.placements and plan.total_bytes > 0 for plan in plans)
     assert main(["--chrome", str(tmp_path / "t.json"), str(path)]) == 0
     events = json.loads((tmp_path / "t.json").read_text())["traceEvents"]
     slices = [event for event in events if event["ph"] == "X" and event["name"].startswith("qwen3")]
