@@ -439,7 +439,8 @@ static void fill(run *r, uint32_t begin, uint32_t end, uint32_t head, uint32_t h
             }
 }
 
-// Parts `part`, `part` + `step` and so on of the work of tokens [begin, end), which are neighbours in one slot. Code.
+// Parts `part`, `part` + `step` and so on of the work of tokens [begin, end), which are neighbours in one slot, or see the
+// same keys. Code.
 static int32_t attend_parts(run *r, uint32_t begin, uint32_t end, uint32_t part, uint32_t step) {
     const attention_arguments *g = r->args;
     uint32_t blocks = (g->group + g->heads_an_item - 1) / g->heads_an_item, units = g->kv_heads * blocks;
@@ -481,7 +482,7 @@ KERNEL(attention) {
                 range keys = sees(g->position[t], g->window);
                 r.keys = (range){t == begin ? keys.lo : r.keys.lo, keys.hi};
                 t++;
-            } while (t < end && g->slot[t] == r.slot && g->position[t] == g->position[t - 1] + 1);
+            } while (t < end && g->slot[t] == r.slot && (uint32_t)g->position[t] - (uint32_t)g->position[t - 1] <= 1);
             int32_t why = attend_parts(&r, begin, t, part, grid[0]);
             if (why) return why;
         }
