@@ -6,6 +6,7 @@ import json
 import random
 import sqlite3
 from contextlib import closing
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from zinc_rt.sched.usage import latency
 from zinc_rt.sched.usage.database import UnwrittenUsage, open_to_write, write_batch
 from zinc_rt.sched.usage.ledger import DrawnTokens, RunnerCounts, StepKind, StepUsage, UsageLedger
 from zinc_rt.sched.usage.ledger_store import LedgerStore
+from zinc_rt.sched.usage.prices import PriceList, format_cost
 from zinc_rt.sched.usage.query import fold
 
 Capture = pytest.CaptureFixture[str]
@@ -145,3 +147,75 @@ def test_quantiles_are_of_the_range_and_of_the_merged_days(ledger_path: Path, ca
     with closing(open_to_write(ledger_path, durable=False)) as connection:
         fold(connection, before_minute=MINUTE + 3 * 1440)
     assert run_usage() == whole
+
+
+PRICES = """\
+version: 1
+currency: EUR
+models:
+  tiny: {prompt: 0.1, cached: 0.01, delivered: 2.50}
+"""
+
+
+def test_prices_make_an_exact_cost(ledger_path: Path, tmp_path: Path, capsys: Capture) -> None:
+    file = tmp_path / "prices.yaml"
+    file.write_text(PRICES)
+    assert main([str(ledger_path), "--prices", str(file)]) == 0
+    head, ada, bob, _ = capsys.readouterr().out.splitlines()
+    assert head.split()[-2:] == ["cost", "EUR"]
+    assert (
+        ada.split()[-1] == "0.000003" and bob.split()[-1] == "0.00"
+    )  # 30 tokens at 0.1 per million; none delivered
+    words = ["--group-by", "day,model,tenant", "--prices", str(file), "--json", "-"]
+    assert main([str(ledger_path), *words]) == 0
+    details = json.loads(capsys.readouterr().out)["details"]
+    costs = {group["day"]: group["cost"] for group in details["groups"] if group["tenant"] == "ada"}
+    assert costs == {"2026-02-02": "0.000001", "2026-02-03": "0.000002"} and details["currency"] == "EUR"
+
+
+def test_model_without_a_price_has_no_cost(ledger_path: Path, tmp_path: Path, capsys: Capture) -> None:
+    file = tmp_path / "prices.yaml"
+    file.write_text(PRICES.replace("tiny", "other"))
+    words = [str(ledger_path), "--prices", str(file), "--json", "-"]
+    assert main(words) == 0
+    groups = {group["tenant"]: group for group in json.loads(capsys.readouterr().out)["details"]["groups"]}
+    assert groups["ada"]["cost"] is None
+    file.write_text(PRICES.replace("tiny", "'*'"))
+    assert main(words) == 0
+    groups = {group["tenant"]: group for group in json.loads(capsys.readouterr().out)["details"]["groups"]}
+    assert groups["ada"]["cost"] == "0.000003"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("version: 2", "expected version: 1"),
+        ("version: 1\nmodel: {}", "unknown field 'model'"),
+        ("version: 1\nmodels: {}", "models: expected a price for each model"),
+        ("version: 1\nmodels: {a: {prompt: 1}}", "models.a: expected prompt, cached, delivered"),
+        (PRICES.replace("0.01", "free"), "models.tiny.cached is 'free', expected 0 or more"),
+        (PRICES.replace("0.01", "-1"), "models.tiny.cached is '-1', expected 0 or more"),
+        (PRICES.replace("0.01", "nan"), "models.tiny.cached is 'nan'"),
+        ("a: [", "cannot read the prices"),
+        (None, "cannot read the prices: No such file or directory"),
+    ],
+)
+def test_malformed_prices_are_named(
+    ledger_path: Path, tmp_path: Path, capsys: Capture, text: str | None, message: str
+) -> None:
+    file = tmp_path / "prices.yaml"
+    if text is not None:
+        file.write_text(text)
+    assert main([str(ledger_path), "--prices", str(file)]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_costs_of_days_add_up_to_the_whole() -> None:
+    prices = PriceList("EUR", {"a": {"prompt": Decimal("0.1"), "cached": Decimal("0.3"), "delivered": Decimal(7)}})
+    days = [
+        {"prompt_tokens_computed": n, "prompt_tokens_cached": 3 * n, "tokens_delivered": n % 5} for n in range(99)
+    ]
+    whole = {name: sum(day[name] for day in days) for name in days[0]}
+    parts = [prices.compute_cost([("a", day)]) or Decimal(0) for day in days]
+    assert sum(parts, Decimal(0)) == prices.compute_cost([("a", whole)])
+    assert format_cost(Decimal("1200")) == "1200.00" and format_cost(Decimal("0E-9")) == "0.00"

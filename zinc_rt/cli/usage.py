@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,8 @@ from zinc_rt.host.errors import UsageError
 if TYPE_CHECKING:
     from zinc_rt.cli.report import Result
     from zinc_rt.sched.usage.balance import Sums
-    from zinc_rt.sched.usage.query import UsageResult
+    from zinc_rt.sched.usage.prices import PriceList
+    from zinc_rt.sched.usage.query import UsageGroup, UsageResult
 
 EXAMPLES = """\
 Times are UTC: a day, or a minute of a day. --to is exclusive. The database may be in use; the command reads one
@@ -29,6 +31,7 @@ examples:
   zinc-rt usage usage.sqlite
   zinc-rt usage usage.sqlite --from 2026-11-01 --to 2026-12-01 --group-by tenant,day
   zinc-rt usage usage.sqlite --from 2026-11-23T14:30 --json -
+  zinc-rt usage usage.sqlite --group-by tenant,day --prices prices.yaml
 """
 COLUMNS: dict[str, Callable[[Sums], int | str]] = {
     "requests": lambda c: c.get("requests_accepted", 0),
@@ -64,6 +67,9 @@ def parser() -> argparse.ArgumentParser:
         default="tenant",
         help="columns to group by: tenant, model, day, minute, separated by commas (default tenant)",
     )
+    parser.add_argument(
+        "--prices", metavar="F.yaml", help="also show the cost, by a list of prices per million tokens"
+    )
     add_json(parser)
     return parser
 
@@ -74,6 +80,7 @@ def _run_command(arguments: argparse.Namespace) -> int:
     from zinc_rt.host.terminal import number_column, show, show_table
     from zinc_rt.sched.usage.database import UNREADABLE, make_input_error, open_to_read
     from zinc_rt.sched.usage.latency import format_counters, quality, remove_latencies
+    from zinc_rt.sched.usage.prices import format_cost, read_prices
     from zinc_rt.sched.usage.query import END, find_usage
 
     check_writable(report=arguments.json)
@@ -84,9 +91,16 @@ def _run_command(arguments: argparse.Namespace) -> int:
         raise UsageError(f"--from {arguments.first} is not before --to {arguments.before}")
     words = arguments.group_by.split(",")
     path = Path(arguments.database)
+    prices = None if arguments.prices is None else read_prices(Path(arguments.prices))
+    costs: dict[tuple[str, ...], Decimal | None] = {}
     with closing(open_to_read(path)) as database:
         try:
             usage = find_usage(database, first_minute=first, before_minute=before, group_by=words)
+            if prices is not None:
+                by_model = find_usage(
+                    database, first_minute=first, before_minute=before, group_by=[*words, "model"]
+                )
+                costs = _compute_costs(prices, by_model.groups)
         except UNREADABLE as error:
             raise make_input_error(path, error) from error
     out = choose_output_stream(arguments)
@@ -95,11 +109,13 @@ def _run_command(arguments: argparse.Namespace) -> int:
             *(printable(word) for word in group.key),
             *(column(group.counters) for column in COLUMNS.values()),
             *(_format_three_digits(column(quality(group.counters))) for column in QUALITY.values()),
+            *([] if prices is None else [format_cost(costs[group.key])]),
         ]
         for group in usage.groups
         if not all(counter.startswith("page_steps.") for counter in group.counters)
     ]
-    show_table([*words, *map(number_column, (*COLUMNS, *QUALITY))], rows, out)
+    priced = [] if prices is None else [f"cost {prices.currency}".strip()]
+    show_table([*words, *map(number_column, (*COLUMNS, *QUALITY, *priced))], rows, out)
     report.results = _check_balance(usage, whole=not (arguments.first or arguments.before))
     report.details = {
         "database": str(arguments.database),
@@ -107,14 +123,29 @@ def _run_command(arguments: argparse.Namespace) -> int:
         "to": _format_minute(usage.last),
         "group_by": words,
         "groups": [
-            {**dict(zip(words, group.key, strict=True)), **format_counters(group.counters)}
+            {
+                **dict(zip(words, group.key, strict=True)),
+                **format_counters(group.counters),
+                **({} if prices is None else {"cost": format_cost(costs[group.key]) or None}),
+            }
             for group in usage.groups
         ],
+        **({} if prices is None else {"currency": prices.currency}),
         "usage": remove_latencies(usage.usage),
         "device": usage.device,
     }
     show(_format_verdict(usage, report.results), out=out)
     return finish_report(report, arguments)
+
+
+def _compute_costs(prices: PriceList, groups: Sequence[UsageGroup]) -> dict[tuple[str, ...], Decimal | None]:
+    """Return the cost of each group, None if a model in it has no price. `groups` have the model as their last
+    key."""
+    parts: dict[tuple[str, ...], list[tuple[str, Sums]]] = {}
+    for group in groups:
+        *key, model = group.key
+        parts.setdefault(tuple(key), []).append((model, group.counters))
+    return {key: prices.compute_cost(items) for key, items in parts.items()}
 
 
 def _check_balance(usage: UsageResult, *, whole: bool) -> list[Result]:
