@@ -13,6 +13,7 @@ from zinc_rt.model.tokenizer.vocabulary import Vocabulary
 
 WORD_START = "\u2581"
 _WHITE = "\t\n\v\f\r\x85"  # white space that Unicode does not classify as a separator
+_REMOVED = ("Cc", "Cf", "Co")  # control, format and private-use characters, not unassigned ones
 _CHINESE = (
     (0x4E00, 0x9FFF), (0x3400, 0x4DBF), (0x20000, 0x2A6DF), (0x2A700, 0x2B73F), (0x2B740, 0x2B81F),
     (0x2B920, 0x2CEAF), (0xF900, 0xFAFF), (0x2F800, 0x2FA1F),
@@ -51,7 +52,7 @@ def split_words(text: str) -> list[str]:
         category = unicodedata.category(character)
         if character in _WHITE or category[0] == "Z":
             words.append("")
-        elif character == "\ufffd" or category in ("Cc", "Cf") or category[0] == "M":
+        elif character == "\ufffd" or category in _REMOVED or category[0] == "M":
             continue
         elif _is_separate(character, category):
             words += [character.lower(), ""]
