@@ -188,6 +188,16 @@ def test_drafts_equal_a_float64_derivation(models: dict[str, Path], monkeypatch:
         assert np.abs(state - want).max() < 1e-3 * np.abs(want).max(), (number, length, at)
 
 
+def test_graphs_of_drafts_are_built_in_advance(models: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    with LLM(models["echo"], "t_cpu_native", slots=3, ctx=128, speculate="mtp:2") as llm:
+        llm.build_all()
+        monkeypatch.setattr(llm.engine.variants, "_build_draft_graph", None)
+        assert llm.scheduler.speculation is not None
+        llm.scheduler.speculation.adaptive = False
+        llm.generate(PROMPTS, Sampling(max_tokens=8, ignore_eos=True))
+        assert llm.scheduler.speculation.drafted
+
+
 def test_request_without_a_kept_state_gets_no_drafts() -> None:
     drafter = MtpDrafter()
     drafter.states[1, 0] = 5, np.zeros((2, 8), np.float32)

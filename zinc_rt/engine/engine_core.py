@@ -169,6 +169,7 @@ class EngineCore:
                 self.runner.build(size, sampling)
         if (drafts := self.scheduler.limits.drafts) and sampling.max_tokens > 1:
             self.runner.build(1 + drafts, sampling, rows=1 + drafts)
+            self.runner.build_draft(1)
 
     def build_all(self) -> None:
         """Load the weights and build the graphs of every step size, greedy and sampled, in advance."""
@@ -178,6 +179,7 @@ class EngineCore:
                 self.runner.build(min(tokens, limits.slots), sampling, sequences=min(tokens, limits.slots))
                 if tokens > 1:
                     self.runner.build(tokens, sampling)
+            self.runner.build_draft(min(tokens, limits.slots))
 
     def find_tenant(self, name: str) -> int:
         """Return a tenant's number, by default the first. Raises UsageError for an unknown tenant."""

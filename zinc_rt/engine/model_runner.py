@@ -160,6 +160,12 @@ class ModelRunner:
         form = self._sampler.choose_sampling_form(sampling)
         self.runner.block(stage, tokens=tokens, sequences=sequences, rows=rows or sequences, form=form)
 
+    def build_draft(self, sequences: int) -> None:
+        """Build the graph that drafts a token of each of so many sequences, with SequenceLimits.mtp."""
+        variants = self.runner.variants
+        if variants.limits.mtp:
+            variants.draft_variant(sequences, 0)
+
 
 ROWS = 128  # tokens' keys and values that a replay copies
 
