@@ -16,7 +16,7 @@ from zinc_rt.model.registry import DRAFTS, build_model
 from zinc_rt.perf.predict.devices import DeviceTable
 from zinc_rt.perf.predict.roofline import predict
 from zinc_rt.perf.predict.token_work import compute_work
-from zinc_rt.sched.speculation import MOST_DRAFTS
+from zinc_rt.sched.speculation import MOST_DRAFTS, expect_step
 
 MISSING = "the time of the drafter, because the file has no layer for next-token prediction (MTP); "
 ENDS = "fewer drafts near the end of an answer and, with recurrent state, of a page"
@@ -78,11 +78,10 @@ def predict_speculation(
     mtp = has_mtp_layer(gguf)
     draft_seconds = step_seconds(1, 1, draft=True) if mtp else {}
     for count in range(1, MOST_DRAFTS + 1) if drafts is None else (drafts,):
-        expected = sum(acceptance**power for power in range(count + 1))
-        again = _expect_recomputed(acceptance, count, expected) if recurrent else 0
-        tokens = min(position + 1, 1 + count + again)
-        verified = step_seconds(tokens, min(tokens, 1 + count), mtp=mtp)
-        seconds = {case: time + count * draft_seconds.get(case, 0.0) for case, time in verified.items()}
+        expected, drafted = expect_step(acceptance, count, recurrent=recurrent)
+        tokens = min(position + 1, 1 + count)
+        verified = step_seconds(tokens, tokens, mtp=mtp)
+        seconds = {case: time + drafted * draft_seconds.get(case, 0.0) for case, time in verified.items()}
         gain = {case: expected * plain[case] / seconds[case] for case in plain}
         result.append(SpeculationGain(count, expected, tokens, seconds, gain, draft_seconds))
     return result
@@ -92,12 +91,3 @@ def has_mtp_layer(gguf: GGUFFile) -> bool:
     """Return whether the file has a layer for next-token prediction that `--speculate mtp` uses."""
     layers = gguf.metadata.get(f"{gguf.architecture}.nextn_predict_layers")
     return layers == 1 and gguf.architecture in DRAFTS
-
-
-def _expect_recomputed(acceptance: float, drafts: int, expected: float) -> int:
-    """Return the mean number of tokens that a step computes again, rounded up. A step with a rejected draft leaves
-    the state as it was, so the next one computes its tokens again, in addition to those that it had already."""
-    whole = acceptance**drafts
-    left = expected - (drafts + 1) * whole  # tokens of a step with a rejected draft, times the share of such steps
-    most = max(0, MOST_DRAFTS - drafts)
-    return most if left >= whole * most else math.ceil(left / whole)

@@ -182,7 +182,7 @@ def test_drafts_equal_a_float64_derivation(models: dict[str, Path], monkeypatch:
         number: DerivedMtp(models["qwen35"], prompt + list(answer.token_ids))
         for number, (prompt, answer) in enumerate(zip(prompts, answers, strict=True), 1)
     }
-    assert {number for number, *_ in kept} == set(derived) and len(kept) > 100
+    assert {number for number, *_ in kept} == set(derived) and len(kept) > 80
     for number, length, at, state in kept:
         want = derived[number].draft(length, at + 1)[at]
         assert np.abs(state - want).max() < 1e-3 * np.abs(want).max(), (number, length, at)

@@ -217,10 +217,11 @@ def test_speculation_divides_expected_tokens_by_the_time_of_its_rows() -> None:
 def test_recurrent_state_needs_tokens_again() -> None:
     gguf, known = read_gguf(FOLDER / "qwen35moe-q.gguf"), load_table()
     rows = [
-        predict_speculation(gguf, R9700, known, p, 2, ctx=256, position=100, ordering="canonical-1")[0].tokens
-        for p in (1.0, 0.7, 0.0)
+        predict_speculation(gguf, R9700, known, p, 3, ctx=256, position=100, ordering="canonical-1")[0]
+        for p in (1.0, 0.7)
     ]
-    assert rows == [3, 5, 9]
+    assert [row.tokens for row in rows] == [4, 4] and rows[0].expected == 4
+    assert rows[1].expected == pytest.approx((2.533 + 0.3 * (2.19 + 1.7 + 1)) / 1.9)
 
 
 def test_drafts_by_the_files_own_layer_cost_its_time(tmp_path: Path) -> None:

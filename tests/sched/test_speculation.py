@@ -27,6 +27,7 @@ from zinc_rt.sched.speculation import (
     NgramDrafter,
     Speculation,
     SpeculationOptions,
+    expect_step,
     parse_speculation,
 )
 from zinc_rt.sched.state import SchedulerState
@@ -115,15 +116,27 @@ def test_most_tokens_per_time_decide_the_number_of_drafts() -> None:
     assert speculation.choose_count(2, 0.01, 4) == 0
 
 
-def test_tokens_computed_again_are_part_of_the_time_of_drafts() -> None:
-    """Three of four steps with a draft compute an earlier token again, and one is delayed by other load."""
-    speculation = Speculation(NgramDrafter(), 1)
-    for plain, drafted in ((100, 150), (100, 150), (100, 190), (100, 190), (100, 190), (100, 10_000), (100, 150)):
-        speculation.observe(1, 1, plain)
-        speculation.observe(1, 2, drafted)
-    assert speculation.list_times() == {(1, 1): 100, (1, 2): 180}
-    assert speculation.choose_count(1, 0.75, 1) == 0
-    assert speculation.choose_count(1, 0.85, 1) == 1
+@pytest.mark.parametrize("drafts", [0, 1, 3])
+@pytest.mark.parametrize("recurrent", [False, True])
+def test_expected_step_is_the_mean_of_random_steps(drafts: int, recurrent: bool) -> None:
+    chance, behind, tokens, drafted, steps = random.Random(5), 0, 0, 0, 20_000
+    for _ in range(steps):
+        count = drafts - behind
+        accepted = next((at for at in range(count) if chance.random() > 0.7), count)
+        behind = behind + accepted + 1 if recurrent and accepted < count else 0
+        tokens, drafted = tokens + accepted + 1, drafted + count
+    expected = expect_step(0.7, drafts, recurrent=recurrent)
+    assert expected == pytest.approx((tokens / steps, drafted / steps), rel=0.02)
+
+
+def test_recomputed_tokens_make_drafts_worth_less() -> None:
+    counts = []
+    for recurrent in (False, True):
+        speculation = Speculation(NgramDrafter(), 1, recurrent=recurrent)
+        for took in (100, 160) * 2:
+            speculation.observe(1, 1 + (took > 100), took)
+        counts.append(speculation.choose_count(1, 0.7, 1))
+    assert counts == [1, 0]
 
 
 class FailingDrafter(NgramDrafter):

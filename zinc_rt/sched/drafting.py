@@ -32,7 +32,7 @@ def make_speculation(s: SchedulerState, drafter: Drafter) -> Speculation:
     most = min(MOST_DRAFTS, s.cache.page_tokens)
     if not 1 <= s.limits.drafts <= most:
         raise UsageError(f"{s.limits.drafts} draft tokens: expected 1 to {most}")
-    return Speculation(drafter, s.limits.drafts)
+    return Speculation(drafter, s.limits.drafts, recurrent=s.cache.rows is not None)
 
 
 def draft_tokens(
@@ -109,7 +109,7 @@ def _list_tasks(s: SchedulerState, decodes: DecodeSet, maximum: int) -> list[tup
             maximum if request.drafts is None else request.drafts,
             length.current(request.length) if speculation.adaptive else maximum,
             request.most_placed - request.length,
-            MOST_DRAFTS - int(s.slots.behind[slot]),
+            maximum - int(s.slots.behind[slot]),  # recomputed tokens take the place of drafts
             maximum if s.cache.rows is None else _count_placeable(s, request, maximum),
         )
         if count > 0:
@@ -122,7 +122,7 @@ def _list_tasks(s: SchedulerState, decodes: DecodeSet, maximum: int) -> list[tup
         most = speculation.choose_count(len(decodes.slots), acceptance / len(wanted), maximum)
     tasks = []
     for index, r, count in wanted:
-        if count := min(count, most):
+        if (count := min(count, most - int(s.slots.behind[r.slot]))) > 0:
             tokens = s.slots.history[r.slot, : r.length]
             tasks.append((index, DraftTask(r.number, r.choice, tokens, count, r.slot, changes)))
     return tasks

@@ -238,7 +238,7 @@ class Scheduler(SchedulerState):
             took_ns = computed_ns - planned_ns
             self.cost.observe(plan.batched_tokens, plan.decodes, plan.context, took_ns)
             if self.speculation is not None and not plan.prompts:
-                self.speculation.observe(plan.decodes, plan.decode_rows, took_ns)
+                self.speculation.observe(plan.decodes, plan.tokens, took_ns)
         batch = self.commit(plan, drawn)
         if self.observers:
             times = StepTimes(began_ns, planned_ns, computed_ns, self.clock_ns())

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import median_low
 from types import MappingProxyType
 from typing import Literal, NamedTuple, Protocol
 
@@ -20,7 +21,7 @@ MOST_DRAFTS = 8  # of a request in a step: no more than the smallest page has to
 LEAST_ACCEPTED = 0.4  # of the compared drafts; below, a request is not drafted for REST_TOKENS
 REST_TOKENS = 256
 WINDOW = 32  # compared drafts that the acceptance is averaged over
-SAMPLES = 9  # durations of a size of step that its time is computed from
+SAMPLES = 9  # durations of a size of step that its time is the median of
 MEASURED_STEPS = 1024  # after so many, all sizes are measured again
 PRIOR, PRIOR_WEIGHT = 0.7, 3  # expected acceptance of a new request, counted as so many compared drafts
 
@@ -53,6 +54,23 @@ def parse_speculation(text: str) -> SpeculationOptions | None:
         raise UsageError(f"speculation {text!r}: expected {SPELLING}")
     count = int(drafts) if drafts else DEFAULT_DRAFTS
     return SpeculationOptions("draft" if file else "mtp" if kind == "mtp" else "ngram", count, file)
+
+
+def expect_step(acceptance: float, drafts: int, *, recurrent: bool) -> tuple[float, float]:
+    """Return the mean numbers of tokens that a request gets from a step and of drafts that the step computes for
+    it, at most `drafts`, each of which is accepted with probability `acceptance`.
+
+    With recurrent state, the steps after a rejected draft compute the accepted tokens again, in place of drafts,
+    until all drafts of a step are accepted.
+    """
+    shares, tokens, drafted = [1.0, *[0.0] * drafts], 0.0, 0.0  # of steps by the number of recomputed tokens
+    for behind, count in enumerate(range(drafts, -1, -1)):
+        share = shares[behind]
+        drafted += share * count
+        tokens += share * sum(acceptance**accepted for accepted in range(count + 1))
+        for accepted in range(count if recurrent else 0):  # before the first rejected one
+            shares[behind + accepted + 1] += share * acceptance**accepted * (1 - acceptance)
+    return tokens / sum(shares), drafted / sum(shares)
 
 
 class DraftTask(NamedTuple):
@@ -119,19 +137,20 @@ class Speculation:
     """A scheduler's drafter, with the draft length of each request and the measured times of steps.
 
     `maximum`: drafts of a request in a step. `adaptive`: draft fewer where few are accepted, or where a larger
-    step takes too long; else always the maximum. `draft_ns`: time of the drafter per draft token. `drafted`,
-    `accepted`: tokens so far. `failure`: why nothing is drafted any more.
+    step takes too long; else always the maximum. `recurrent`: the model has recurrent state. `draft_ns`: time of
+    the drafter per draft token. `drafted`, `accepted`: tokens so far. `failure`: why nothing is drafted any more.
     """
 
     drafter: Drafter
     maximum: int
     adaptive: bool = True
+    recurrent: bool = False
     draft_ns: float = 0.0
     drafted: int = 0
     accepted: int = 0
     failure: str = ""
     _lengths: dict[tuple[int, int], DraftLength] = field(default_factory=dict)
-    _times: dict[tuple[int, int], list[int]] = field(default_factory=dict)  # of decodes and rows each
+    _times: dict[tuple[int, int], list[int]] = field(default_factory=dict)  # of decodes and tokens each
     _steps: int = 0
 
     def length(self, number: int, choice: int) -> DraftLength:
@@ -170,42 +189,33 @@ class Speculation:
         share = f", {self.accepted / self.drafted:.0%}" if self.drafted else ""
         return self.failure or f"{self.drafted} tokens, {self.accepted} accepted{share}"
 
-    def observe(self, decodes: int, rows: int, took_ns: int) -> None:
-        """Record the time of a step with `rows` rows of decodes and their drafts. Tokens that recurrent state
-        needs again are part of the time: how many there are depends on the number of drafts."""
+    def observe(self, decodes: int, tokens: int, took_ns: int) -> None:
+        """Record the time of a step of `tokens` tokens of decodes, with their drafts and recomputed tokens."""
         self._steps += 1
         if self._steps % MEASURED_STEPS == 0:
             self._times.clear()
-        times = self._times.setdefault((decodes, -(-rows // decodes)), [])
+        times = self._times.setdefault((decodes, -(-tokens // decodes)), [])
         times.append(took_ns)
         if len(times) > SAMPLES + 1:
             del times[1]  # the first is ignored: it may have built graphs
 
     def list_times(self) -> dict[tuple[int, int], int]:
-        """Return the measured times of steps in nanoseconds, by the number of decodes and of rows of each."""
-        return {size: _average_middle(times[1:]) for size, times in self._times.items() if len(times) > 1}
+        """Return the measured times of steps in nanoseconds, by the number of decodes and of tokens of each."""
+        return {size: median_low(times[1:]) for size, times in self._times.items() if len(times) > 1}
 
     def choose_count(self, decodes: int, acceptance: float, maximum: int) -> int:
         """Return the number of drafts of each of `decodes` requests, at most `maximum`, with the most expected
         tokens per time. A number that has not been measured is tried, once plain decoding has been."""
-        chosen, best, tokens, probability = 0, 0.0, 1.0, 1.0
+        chosen, best = 0, 0.0
         for count in range(maximum + 1):
             times = self._times.get((decodes, count + 1), [])
             if len(times) < 2:
                 return count
-            rate = tokens / max(1.0, _average_middle(times[1:]) + self.draft_ns * decodes * count)
+            tokens, drafted = expect_step(acceptance, count, recurrent=self.recurrent)
+            rate = tokens / max(1.0, median_low(times[1:]) + self.draft_ns * decodes * drafted)
             if rate > best:
                 chosen, best = count, rate
-            probability *= acceptance
-            tokens += probability
         return chosen
-
-
-def _average_middle(times: list[int]) -> int:
-    """Return the mean of the middle half: steps with and without recomputed tokens count, outliers do not."""
-    cut = len(times) // 4
-    middle = sorted(times)[cut : len(times) - cut]
-    return sum(middle) // len(middle)
 
 
 @dataclass(slots=True)
