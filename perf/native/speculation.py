@@ -16,6 +16,7 @@ from zinc_rt.engine.engine import Engine
 from zinc_rt.perf.bench.runs import make_prompt
 from zinc_rt.sched.checks.drafters import ScriptedDrafter
 from zinc_rt.sched.sampling import Sampling
+from zinc_rt.sched.speculation import expect_step
 
 DRAFTS = 4
 ACCEPTANCE = 0.7
@@ -56,7 +57,7 @@ class SpeculationPair:
         times = {tokens: ns for (decodes, tokens), ns in speculation.list_times().items() if decodes == 1}
         costs = {tokens: ns / times[1] for tokens, ns in times.items()} if 1 in times else {}
         gains = {
-            tokens - 1: sum(self.acceptance**power for power in range(tokens)) / cost
+            tokens - 1: expect_step(self.acceptance, tokens - 1, recurrent=speculation.recurrent)[0] / cost
             for tokens, cost in costs.items()
         }
         ratios = [drafted / plain for drafted, plain in zip(self.drafted, self.plain, strict=True)]
