@@ -119,8 +119,8 @@ def test_results_of_several_seeds_accumulate_in_one_file(
 ) -> None:
     file, words = tmp_path / "mutants.json", ["--cache", str(tmp_path / "cache"), "--resume"]
     assert main(["--count", "3", "--seed", "1", *words, str(file)]) == 0
-    assert main(["--count", "5", "--seed", "1", *words, str(file)]) == 0
-    assert len(quick_judge) == 5, "the first three are among the five"
+    assert main(["--count", "3", "--seed", "1", *words, str(file)]) == 0
+    assert len(quick_judge) == 3, "no mutant is judged twice"
     assert main(["--count", "2", "--seed", "2", *words, str(file), "--json", str(tmp_path / "night.json")]) == 0
     content = json.loads(file.read_text(encoding="utf-8"))
     assert len(content["mutants"]) == len(quick_judge) and {row["seed"] for row in content["mutants"]} == {1, 2}
