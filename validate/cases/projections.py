@@ -190,7 +190,20 @@ SWEEPS = (
             ),
         )
     ),
-    # of no set but the oracle's: the others say why
-    Sweep(Op.MATMUL_WMMA_F16, ({"T": 3, "N": 18, "K": 512},), types=("f16",), values=("mixed",)),
-    Sweep(Op.MATMUL_WMMA_Q4K, ({"T": 3, "N": 18, "K": 512},), types=("q4_k",), values=("mixed",)),
+    *(  # at the edges of a workgroup's 128 tokens and 64 rows, of a step of 128 and of a tile of 16
+        Sweep(
+            op,
+            pair_shapes(T=(1, 3, 17, 33, 129), N=(1, 17, 33, 65), K=k),
+            types=types,
+            values=FEW,
+            rooms=({}, {"tokens": 192}),
+        )
+        for op, types, k in (
+            (Op.MATMUL_WMMA_F16, PLAIN, (4, 124, 128, 132, 260, 1028)),
+            (Op.MATMUL_WMMA_F16, BLOCKS_OF_32, (32, 160, 1024, 1184)),
+            (Op.MATMUL_WMMA_F16, BLOCKS_OF_256, (256, 1024, 1792)),
+            (Op.MATMUL_WMMA_F16, OTHERS, (256,)),
+            (Op.MATMUL_WMMA_Q4K, ("q4_k",), (256, 1024)),
+        )
+    ),
 )

@@ -11,6 +11,7 @@ from zinc_rt.kernels.rows import (
     attention,
     elementwise,
     embed,
+    matmul_wmma,
     matvec,
     matvec_parts,
     mla,
@@ -69,7 +70,20 @@ TUNING = Tuning(
 
 
 # A family is a file with `rows(tuning)`; lowering tries them in this order.
-FAMILIES = (embed, matvec, norm, elementwise, attention, mla, moe, recurrent, sampling, slots, ssm_scan)
+FAMILIES = (
+    embed,
+    matvec,
+    matmul_wmma,
+    norm,
+    elementwise,
+    attention,
+    mla,
+    moe,
+    recurrent,
+    sampling,
+    slots,
+    ssm_scan,
+)
 _BUILT = files(__package__) / "built"
 
 

@@ -13,7 +13,7 @@ from zinc_rt.kernels.rows.expand import Expansions
 # matvec_glu_routed: moe_topk, and matvec_glu_norm of the selected experts. matvec_expert_sum: the experts' down
 # projections and expert_sum. rms_norm_sum: rms_norm and add. And for what its other kernels do not take:
 # flash_attn_any, of heads, latents and small pages; delta_unit_any, of heads. matmul_q8_32: matvec_q8_32 of 16
-# tokens and more, on matrix units.
+# tokens and more, on matrix units. matmul_wmma: MATMUL_WMMA_*.
 OWN_KERNELS = frozenset(
     {
         "gated_norm",
@@ -28,6 +28,7 @@ OWN_KERNELS = frozenset(
         "flash_attn_any",
         "delta_unit_any",
         "matmul_q8_32",
+        "matmul_wmma",
     }
 )
 

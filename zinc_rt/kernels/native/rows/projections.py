@@ -38,6 +38,7 @@ from zinc_rt.kernels.rows.tuning import Tuning
 PANEL = 16  # rows of a weight per item: projection.h
 SEGMENT = 1024  # elements per item of quantise.c
 LEAST_BYTES, MOST_BYTES = 128 << 10, 512 << 10  # bytes of weights per claim
+WMMA, WMMA_HEADER_BYTES = "wmma-f16", 16  # gemm_wmma.c
 IS_COUNT = 1 << 31  # flag of a constant: the rest is an index into the step's counts
 
 
@@ -72,6 +73,9 @@ def project(
         if block and block not in records:
             records[block], launch = _quantise_launch(graph, source, block, k, fixed)
             prepared.append(launch)
+    if ordering == WMMA:
+        rounded, launch = _make_rounding(source, k, fixed)
+        prepared.append(launch)
     routes = None
     if choices is not None:
         experts = shapes[0][0]
@@ -91,6 +95,8 @@ def project(
         if block:
             record = count_record_bytes(block, k)
             x, x_bytes, head_bytes = records[block], record * (heads.heads if heads else 1), record
+        elif ordering == WMMA:
+            x, x_bytes = rounded, rounded.size_bytes // fixed
         elif choices is not None and choices.own_inputs:
             x_bytes = F32_BYTES * k
         stride = y_stride or rows * (heads.heads if heads else 1)
@@ -98,7 +104,7 @@ def project(
         spec = graph.buffers[part.weight]
         panel_bytes = min(PANEL, rows) * count_row_bytes(spec.dtype, k)
         yield Task(
-            "project_q8" if block else "project_c1",
+            "project_wmma" if ordering == WMMA else "project_q8" if block else "project_c1",
             (
                 x,
                 Ref(part.weight),
@@ -154,6 +160,14 @@ def _quantise_launch(
     return temp, Launch(f"quantise{block}", buffers, constants, (-(-k // SEGMENT), number, source.tokens))
 
 
+def _make_rounding(source: ProjectionInput, k: int, fixed: int) -> tuple[Temp, Launch]:
+    """Return the rows of an input as halves of wmma-f16, and the launch that rounds them."""
+    assert source.row is None and source.choices is None and source.heads is None
+    record = WMMA_HEADER_BYTES + 8 * (-(-k // 16) * 16)
+    temp = Temp(f"wmma:{source.x.name}", record * fixed)
+    return temp, Launch("round_rows", (source.x, temp), (k, record), (source.tokens, 1, 1))
+
+
 def _find_inputs(graph: OpGraph, source: ProjectionInput) -> Count:
     """Return the number of rows of x that `row` can refer to."""
     count = graph.buffers[source.x.name].shape[0] if source.row is not None else 0
@@ -204,12 +218,16 @@ def rows(tuning: Tuning) -> tuple[Entry, ...]:
         ordering: ProjectionKernels(tuning, partial(project, ordering), convert_to_f32, adds_expert_biases=True)
         for ordering in sorted(tuning.orderings)
     }
-    others: dict[Op, Callable[..., Launches]] = dict.fromkeys(
-        (Op.MATMUL_WMMA_F16, Op.MATMUL_WMMA_Q4K), CODES[Op.MATMUL]
+    others: dict[Op, Callable[..., Launches]] = {
+        Op.MATMUL_FUSED_CONV1D_IDS: make_convolution_code(conv1d),
+        Op.QKV_FUSED_ROPE_KV_WRITE: make_rotation_code(norm_rope_kv_write),
+    }
+    products = ProjectionKernels(tuning, partial(project, WMMA), convert_to_f32)
+    matrix_cores = tuple(
+        Entry(op, partial(CODES[Op.MATMUL], products), tuning.orderings, rejects=_check_node)
+        for op in (Op.MATMUL_WMMA_F16, Op.MATMUL_WMMA_Q4K)
     )
-    others[Op.MATMUL_FUSED_CONV1D_IDS] = make_convolution_code(conv1d)
-    others[Op.QKV_FUSED_ROPE_KV_WRITE] = make_rotation_code(norm_rope_kv_write)
-    return tuple(
+    return matrix_cores + tuple(
         Entry(
             op,
             partial(code, kernels[ordering]),

@@ -23,6 +23,10 @@ class Arithmetic(Protocol):
         """Multiply x[..., K] by weight (N, K) -> [..., N]."""
         ...
 
+    def linear_wmma(self, x: np.ndarray, weight: Weight) -> np.ndarray:
+        """Compute `linear` in wmma-f16. float32-dequant has no bits of its own and uses BLAS."""
+        ...
+
     def dot(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         """Compute dot products over the last axis of both; the other axes broadcast."""
         ...

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from zinc_rt.kernels.reference.arithmetic import activations, exp_log
+from zinc_rt.kernels.reference.arithmetic import activations, exp_log, wmma
 from zinc_rt.kernels.reference.arithmetic.attention import attend
 from zinc_rt.kernels.reference.arithmetic.dequantise import dequantise
 from zinc_rt.kernels.reference.arithmetic.dot import dot
@@ -44,3 +44,15 @@ class Canonical1:
 
         self._rows.each_block(rows, k, work)
         return out.reshape(*x.shape[:-1], rows)
+
+    def linear_wmma(self, x: np.ndarray, weight: Weight) -> np.ndarray:
+        """Multiply by a weight in wmma-f16, whatever the ordering of other projections is."""
+        rows, k = weight.shape
+        halves, factors = wmma.round_rows(tokens_of(x, k))
+        out = np.empty((len(halves), rows), np.float32)
+
+        def work(first: int, last: int) -> None:
+            out[:, first:last] = wmma.products(halves, wmma.round_weight(dequantise(weight[first:last])))
+
+        self._rows.each_block(rows, k, work)
+        return (out * factors[:, None]).reshape(*x.shape[:-1], rows)

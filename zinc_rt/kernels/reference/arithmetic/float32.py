@@ -38,6 +38,9 @@ class Float32Dequant:
             np.matmul(flat, block.T, out=out[:, first : first + step])
         return out.reshape(*x.shape[:-1], rows)
 
+    def linear_wmma(self, x: np.ndarray, weight: Weight) -> np.ndarray:
+        return self.linear(x, weight)
+
     def dot(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         return np.asarray(np.sum(a * b, axis=-1, dtype=np.float32))
 

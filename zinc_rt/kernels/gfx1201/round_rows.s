@@ -1,0 +1,88 @@
+// Rows of activations as halves for matmul_wmma_*: scaled by a power of two, so that the largest element's exponent is
+// 14, then rounded (docs/wmma-f16.md). A wave rounds one row.
+//
+// grid: x tokens
+// buffers: x f32 [T][k]; halves f16 [T][m], +0 from k on; factors f32 [T]: a row is about its halves times its factor
+// constants: k, a multiple of 4; m, a multiple of 256 (the element count of a row of halves)
+//
+//   s[4:9] buffers, s10 k, s11 m, s[12:13] first byte of the row of x, s[14:15] of halves, s16 elements done
+//   v0 lane, v1 byte offset in x, v2 element, v3 byte offset in halves, v[4:7] x, v8 largest bits, v9 scale, v10 factor
+.include "zrt.inc"
+
+.macro load_x
+    v_dual_mov_b32 v4, 0 :: v_dual_mov_b32 v5, 0
+    v_dual_mov_b32 v6, 0 :: v_dual_mov_b32 v7, 0
+    v_cmpx_gt_u32 s10, v2
+    global_load_b128 v[4:7], v1, s[12:13]
+    s_mov_b32 exec_lo, -1
+    v_add_nc_u32 v1, 0x200, v1
+    v_add_nc_u32 v2, 0x80, v2
+    s_wait_loadcnt 0x0
+.endm
+
+.macro first_elements
+    v_lshlrev_b32 v1, 4, v0
+    v_lshlrev_b32 v2, 2, v0
+    s_mov_b32 s16, 0
+.endm
+
+zrt_kernel name=round_rows, buffers=3, constants=2, threads=32, vgprs=16, sgprs=18
+    s_load_b256 s[4:11], s[0:1], 0x0
+    v_and_b32 v0, 31, v0
+    s_wait_kmcnt 0x0
+    s_lshl_b32 s17, s10, 2
+    s_mul_hi_u32 s13, ttmp9, s17
+    s_mul_i32 s12, ttmp9, s17
+    s_add_nc_u64 s[12:13], s[4:5], s[12:13]
+    s_lshl_b32 s17, s11, 1
+    s_mul_hi_u32 s15, ttmp9, s17
+    s_mul_i32 s14, ttmp9, s17
+    s_add_nc_u64 s[14:15], s[6:7], s[14:15]
+    v_mov_b32 v8, 0
+    first_elements
+.Llargest:
+    load_x
+    v_and_b32 v4, 0x7fffffff, v4
+    v_and_b32 v5, 0x7fffffff, v5
+    v_and_b32 v6, 0x7fffffff, v6
+    v_and_b32 v7, 0x7fffffff, v7
+    v_max3_u32 v8, v8, v4, v5
+    v_max3_u32 v8, v8, v6, v7
+    s_add_co_i32 s16, s16, 0x80
+    s_cmp_lt_u32 s16, s10
+    s_cbranch_scc1 .Llargest
+    .irp distance, 1, 2, 4, 8
+    v_max_u32_dpp v8, v8, v8 row_xmask:\distance row_mask:0xf bank_mask:0xf
+    .endr
+    v_permlanex16_b32 v4, v8, 0, 0
+    v_max_u32 v8, v8, v4
+    v_lshrrev_b32 v8, 23, v8
+    v_max_u32 v8, 27, v8
+    v_min_u32 v8, 0xfe, v8
+    v_sub_nc_u32 v9, 0x10c, v8          // 254 + 14
+    v_lshlrev_b32 v9, 23, v9
+    v_subrev_nc_u32 v10, 14, v8
+    v_lshlrev_b32 v10, 23, v10
+    v_lshlrev_b32 v3, 3, v0
+    first_elements
+.Lround:
+    load_x
+    .irp i, 4, 5, 6, 7
+    v_mul_f32 v\i, v9, v\i
+    v_cvt_f16_f32 v\i, v\i
+    .endr
+    v_pack_b32_f16 v4, v4, v5
+    v_pack_b32_f16 v5, v6, v7
+    global_store_b64 v3, v[4:5], s[14:15]
+    v_add_nc_u32 v3, 0x100, v3
+    s_add_co_i32 s16, s16, 0x80
+    s_cmp_lt_u32 s16, s11
+    s_cbranch_scc1 .Lround
+    s_mov_b32 exec_lo, 1
+    v_mov_b32 v1, 0
+    s_lshl_b32 s16, ttmp9, 2
+    s_mov_b32 s17, 0
+    s_add_nc_u64 s[8:9], s[8:9], s[16:17]
+    global_store_b32 v1, v10, s[8:9]
+    s_endpgm
+zrt_end
