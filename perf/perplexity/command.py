@@ -63,6 +63,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--save-base", metavar="B.npz", help="write tokens and scored logits for --kl-base")
     parser.add_argument("--max-kl", type=float, metavar="NATS", help="fail if the mean divergence exceeds this")
     options.add_engine(parser)
+    options.add_prefill_ordering(parser, "compute all tokens of the text in it; --against keeps --ordering")
     add_json(parser, tables=False)
     return parser
 
@@ -94,7 +95,7 @@ def _run_command(arguments: argparse.Namespace) -> int:
         parts = scoring.split_chunks(tokens, ctx, bos=bos, maximum=_choose_max_chunks(arguments, base_file))
         _check_base(base_file, tokens, ctx, parts)
         arguments.ctx = ctx
-        engine = opened.enter_context(options.open_engine(gguf, arguments, knobs))
+        engine = opened.enter_context(options.open_prompt_engine(gguf, arguments, knobs))
         if base_file is not None:
             _check_vocabulary(base_file, engine.model.vocab, gguf)
         base: Rows | None = base_file
@@ -111,11 +112,15 @@ def _run_command(arguments: argparse.Namespace) -> int:
         )
         if reference_name:
             terminal.show(f"  base: {reference_name}", out=out)
+        if arguments.prefill_ordering:
+            report.details["prefill"] = options.describe_prefill(engine, arguments.prefill_ordering)
+            terminal.show(f"  prompt: {options.format_prefill(report.details['prefill'])}", out=out)
         keep: Callable[[Any], None] = lambda rows: None  # noqa: E731
         if arguments.save_base:
             meta = {
                 "model": gguf.path.name, "architecture": gguf.architecture, "ctx": ctx, "chunks": len(parts),
-                "tier": engine.backend.spec.tier, "ordering": engine.backend.ordering,
+                "tier": engine.backend.spec.tier,
+                "ordering": arguments.prefill_ordering or engine.backend.ordering,
                 "simulated": engine.backend.device.simulated, "text": origin, "bos": bos,
                 "vocabulary": _digest_vocabulary(gguf),
             }  # fmt: skip

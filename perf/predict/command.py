@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, TextIO, get_args
 
 from zinc_rt.backends.registry import AMD_ORDERINGS
-from zinc_rt.cli.options import add_kv_type
+from zinc_rt.cli.options import add_kv_type, add_prefill_ordering
 from zinc_rt.cli.output import choose_output_stream, finish_report, start_report
 from zinc_rt.host import terminal
 from zinc_rt.host.arguments import add_models, parse_context_length
@@ -102,6 +102,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         default=AMD_ORDERINGS[0],
         help=f"order of arithmetic (default {AMD_ORDERINGS[0]})",
     )
+    add_prefill_ordering(parser, "predict --prompt-tokens with it")
     add_kv_type(parser)
     parser.add_argument(
         "--experts",
@@ -153,12 +154,16 @@ def predict_models(arguments: argparse.Namespace) -> Report:
         raise UsageError(f"--slots {arguments.slots}: expected 1 to {MOST_SLOTS}")
     if arguments.slots > 1 and arguments.prompt_tokens > 1:
         raise UsageError("--slots and --prompt-tokens cannot be combined: predict decode or a prompt")
+    if arguments.prefill_ordering and arguments.prompt_tokens == 1:
+        raise UsageError(f"--prefill-ordering {arguments.prefill_ordering} needs --prompt-tokens N, 2 or more")
     if arguments.speculate and (len(arguments.models) > 1 or arguments.slots + arguments.prompt_tokens > 2):
         raise UsageError("--speculate accepts one model, without --slots and --prompt-tokens")
     acceptance = parse_acceptance(arguments.speculate) if arguments.speculate else None
     report, out = start_report(Report("perf predict"), arguments), choose_output_stream(arguments)
     report.details |= {"code": digest_runtime(), "kv_type": arguments.kv_type}
     report.ordering = arguments.ordering
+    if arguments.prefill_ordering:
+        report.details["prefill_ordering"] = arguments.prefill_ordering
     if len(arguments.models) > 1:
         _compare(arguments, rows, known, report, out)
     else:
@@ -201,6 +206,7 @@ def _choose_position(gguf: GGUFFile, arguments: argparse.Namespace) -> tuple[int
 
 def _compute_works(gguf: GGUFFile, arguments: argparse.Namespace) -> tuple[TokenWork, TokenWork]:
     """Return the work of the step as executed, and the work without fused nodes and merged dispatches."""
+    from zinc_rt.ir.passes.matrix_cores import use_matrix_cores
     from zinc_rt.perf.predict.token_work import compute_work
 
     ctx, position = _choose_position(gguf, arguments)
@@ -214,6 +220,7 @@ def _compute_works(gguf: GGUFFile, arguments: argparse.Namespace) -> tuple[Token
             plain=plain,
             ordering=arguments.ordering,
             kv_type=arguments.kv_type,
+            transform=use_matrix_cores if arguments.prefill_ordering else None,
         )
         for plain in (False, True)
     )

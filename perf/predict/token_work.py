@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from math import prod
@@ -93,12 +93,14 @@ def compute_work(
     kv_type: str = ACTIVATION,
     mtp: bool = False,
     draft: bool = False,
+    transform: Callable[[OpGraph], OpGraph] | None = None,
 ) -> TokenWork:
     """Return the work of a token, of `tokens` of a prompt together, or of one token of each of `sequences`, as
     executed. `rows` of logits: one of each sequence, or more of a single one, for drafts. `plain`: without fused
     nodes and merged dispatches, to show their savings. `kv_type`: of cached keys and values, one of
     ir.dtypes.CACHE_TYPES. `mtp`: the step also stores what the file's layer for next-token prediction needs;
     `draft`: the work is that of one draft by this layer.
+    `transform` replaces the model's graph, for another ordering of prompts.
 
     Raise UnsupportedError for a chip without kernels or a node without a kernel, with the reason.
     """
@@ -114,7 +116,7 @@ def compute_work(
         graph, read = build_draft_model(model).graph, (TOKEN, HIDDEN)
     else:
         form = SampleForm(model.vocab, sequences, draft_rows=rows - sequences, greedy=True)
-        graph, read = add_sampling(model.graph, form), (CURSOR, NONFINITE)
+        graph, read = add_sampling(model.graph if transform is None else transform(model.graph), form), (CURSOR, NONFINITE)
     holds = next((capacity for capacity in CAPACITIES if capacity >= tokens), tokens)
     capacity = parse_capacity((holds, min(holds, sequences), min(holds, rows)))
     if kernel_set.fuses and not plain:

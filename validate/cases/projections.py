@@ -193,15 +193,17 @@ SWEEPS = (
     *(  # at the edges of a workgroup's 128 tokens and 64 rows, of a step of 128 and of a tile of 16
         Sweep(
             op,
-            pair_shapes(T=(1, 3, 17, 33, 129), N=(1, 17, 33, 65), K=k),
+            pair_shapes(T=(1, 33, 129), N=(65, 17, 33), K=k),
             types=types,
-            values=FEW,
+            values=("mixed", "edges"),
+            without=(("bias", "scale"), ()),
             rooms=({}, {"tokens": 192}),
+            more=ONE,
         )
         for op, types, k in (
-            (Op.MATMUL_WMMA_F16, PLAIN, (4, 124, 128, 132, 260, 1028)),
-            (Op.MATMUL_WMMA_F16, BLOCKS_OF_32, (32, 160, 1024, 1184)),
-            (Op.MATMUL_WMMA_F16, BLOCKS_OF_256, (256, 1024, 1792)),
+            (Op.MATMUL_WMMA_F16, PLAIN, (4, 260, 388)),
+            (Op.MATMUL_WMMA_F16, BLOCKS_OF_32, (96, 1184)),
+            (Op.MATMUL_WMMA_F16, BLOCKS_OF_256, (256, 1280)),
             (Op.MATMUL_WMMA_F16, OTHERS, (256,)),
             (Op.MATMUL_WMMA_Q4K, ("q4_k",), (256, 1024)),
         )

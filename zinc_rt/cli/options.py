@@ -31,6 +31,7 @@ COHERENCE_CHOICES = ("bar", "direct", "caches")  # sim.machine_options.COHERENCE
 ORDER = ("coherence", "reorder")
 DEVICES = ("auto", "hw", "cpu", "sim")  # of --device, beside those that a tier lists
 KV_TYPES = ("f32", "f16", "q8_0")  # ir.dtypes.CACHE_TYPES, likewise
+PREFILL_ORDERINGS = ("wmma-f16",)  # of the products that ir.passes.matrix_cores selects
 ORDERING_CHOICES = ("canonical-1", "canonical-1-q8", "float32-dequant")  # without importing NumPy for --help
 
 
@@ -197,6 +198,15 @@ def add_kv_type(
     )
 
 
+def add_prefill_ordering(parser: argparse.ArgumentParser, text: str) -> None:
+    """Add --prefill-ordering. `text`: what a command does with it."""
+    parser.add_argument(
+        "--prefill-ordering",
+        choices=PREFILL_ORDERINGS,
+        help=f"ordering of products with prompt tokens: {text} (default: as --ordering)",
+    )
+
+
 def add_timeout(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--timeout",
@@ -339,6 +349,32 @@ def open_engine(
         except BaseException:
             backend.close()
             raise
+
+
+def open_prompt_engine(gguf: GGUFFile, arguments: argparse.Namespace, settings: Settings) -> Engine:
+    """Open an engine whose tokens are all those of prompts: `open_engine`, with --prefill-ordering."""
+    from zinc_rt.ir.passes.matrix_cores import use_matrix_cores
+
+    prefill = arguments.prefill_ordering
+    if prefill and arguments.ordering == "float32-dequant":
+        raise UsageError(
+            f"--prefill-ordering {prefill} has no bits of its own in float32-dequant", next="use canonical-1"
+        )
+    return open_engine(gguf, arguments, settings, transform=use_matrix_cores if prefill else None)
+
+
+def describe_prefill(engine: Engine, ordering: str) -> dict[str, Any]:
+    """Return the ordering of an engine's prompts, the number of products in it, and of others by reason."""
+    from zinc_rt.ir.passes.matrix_cores import count_products
+
+    others = count_products(engine.model.graph)
+    return {"ordering": ordering, "products": others.pop("", 0), "others": others}
+
+
+def format_prefill(described: Mapping[str, Any]) -> str:
+    """Return one line for `describe_prefill`."""
+    others = "".join(f"; {count} not: {reason}" for reason, count in described["others"].items())
+    return f"{described['products']} products in {described['ordering']}{others}"
 
 
 def print_status(line: str) -> None:

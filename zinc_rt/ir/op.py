@@ -433,12 +433,22 @@ OPS: dict[Op, OpSpec] = {
         ),
         OpSpec(
             Op.MATMUL_WMMA_F16,
-            (_float_port("a", "T", "K"), _weight_port("b", "N", "K")),
+            (
+                _float_port("a", "T", "K"),
+                _weight_port("b", "N", "K"),
+                _weight_port("bias", "N", optional=True),
+                _weight_port("scale", "one", optional=True),
+            ),
             (_float_port("c", "T", "N"),),
         ),
         OpSpec(
             Op.MATMUL_WMMA_Q4K,
-            (_float_port("a", "T", "K"), _weight_port("b", "N", "K")),
+            (
+                _float_port("a", "T", "K"),
+                _weight_port("b", "N", "K"),
+                _weight_port("bias", "N", optional=True),
+                _weight_port("scale", "one", optional=True),
+            ),
             (_float_port("c", "T", "N"),),
         ),
         OpSpec(Op.BARRIER, (), (), variadic=True),

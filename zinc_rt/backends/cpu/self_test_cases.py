@@ -158,8 +158,8 @@ ROWS: tuple[SelfTestRow, ...] = (
     SelfTestRow(Op.TABLE_STORE, {"E": 5, "slots": 3, "pages": 10}),
     SelfTestRow(Op.LOAD_REQUEST_STATE, {"S": 2, "slots": 3, "rest": 37}),
     SelfTestRow(Op.STORE_REQUEST_STATE, {"S": 2, "slots": 3, "rest": 37}),
-    SelfTestRow(Op.MATMUL_WMMA_F16, {"T": 3, "N": 18, "K": 96}, types=("f16",)),
-    SelfTestRow(Op.MATMUL_WMMA_Q4K, {"T": 3, "N": 18, "K": 512}, types=("q4_k",)),
+    SelfTestRow(Op.MATMUL_WMMA_F16, {"T": 3, "N": 18, "K": 96, "one": 1}, types=("f16",)),
+    SelfTestRow(Op.MATMUL_WMMA_Q4K, {"T": 3, "N": 18, "K": 512, "one": 1}, types=("q4_k",)),
 )
 
 

@@ -6,13 +6,14 @@
 //
 // grid: x blocks of 128 tokens of the capacity, y blocks of 64 rows
 // buffers: halves of x (round_rows.s); weight, packed as repack.py says; y f32 [T][n]; factors f32 [T] of round_rows.s;
-//          counts i32, the first one T
+//          scale f32 (one), bias f32 (n): 0 where absent; counts i32, the first one T
 // constants: n, k, bytes a row of plane 0, then offset and bytes a row of planes 1 and 2, bytes a row of halves
 //
-//   s[4:5] halves, at the step; s[6:7] weight, s[8:9] y, s[10:11] factors, s[12:13] counts, s16 n, s17 k, s[18:22]
+//   s[4:5] halves, at the step; s[6:7] weight, s[8:9] y, s[10:11] factors, s[12:13] scale, s[14:15] bias, s16 n, s17 k, s[18:22]
 //   planes, s23 bytes of a row of halves, s28 first token, s29 T, s30 wave, s31 first row of the workgroup, s33 of the
 //   wave, s[36:37] scratch, s[40:63] addresses of four rows in planes 0, 1, 2 (weights.inc), s64 loop count, s68, s69
-//   weights.inc, s70 row, s[72:77] its addresses, s78, s79 scratch, s[80:85] addresses of the wave's first row
+//   weights.inc, s70 row, s[72:77] its addresses, s78, s79 scratch, s[80:85] addresses of the wave's first row,
+//   s[86:87] counts, then s86 the scale
 //   v0 lane, v2, v3, v94, v95 offsets in planes, v4 to v7, v90 to v93 weights.inc; v[8:71] sums [token tile][row tile],
 //   v[72:87] tokens, v[96:239] raw weights, v[240:247] rows of a tile, v[248:251] byte offsets of tokens' halves, v252
 //   of the lane in LDS, to write, v253 to read, v254 weights.inc
@@ -170,10 +171,11 @@
 .endm
 
 .macro zrt_of_weight type
-zrt_kernel name=matmul_wmma_\type, buffers=5, constants=8, threads=128, vgprs=255, sgprs=86, lds=2*BUFFER_BYTES
+zrt_kernel name=matmul_wmma_\type, buffers=7, constants=8, threads=128, vgprs=255, sgprs=88, lds=2*BUFFER_BYTES
     s_load_b256 s[4:11], s[0:1], 0x0
-    s_load_b64 s[12:13], s[0:1], 0x20
-    s_load_b256 s[16:23], s[0:1], 0x28
+    s_load_b128 s[12:15], s[0:1], 0x20
+    s_load_b64 s[86:87], s[0:1], 0x30
+    s_load_b256 s[16:23], s[0:1], 0x38
     v_and_b32 v0, 31, v0
     s_bfe_u32 s30, ttmp8, 0x50019       // wave in the workgroup
     s_and_b32 s31, ttmp7, 0xffff
@@ -181,7 +183,7 @@ zrt_kernel name=matmul_wmma_\type, buffers=5, constants=8, threads=128, vgprs=25
     s_lshl_b32 s28, ttmp9, 7
     s_mov_b32 s79, 0
     s_wait_kmcnt 0x0
-    s_load_b32 s29, s[12:13], 0x0
+    s_load_b32 s29, s[86:87], 0x0
     s_wait_kmcnt 0x0
     s_cmp_ge_u32 s28, s29
     s_cbranch_scc1 .Lend
@@ -295,6 +297,29 @@ zrt_kernel name=matmul_wmma_\type, buffers=5, constants=8, threads=128, vgprs=25
     s_add_co_i32 s36, s36, s31
     v_lshrrev_b32 v4, 4, v0
     v_lshl_add_u32 v4, v4, 3, s36       // row
+    s_mov_b32 s86, 1.0
+    s_cmp_eq_u64 s[12:13], 0
+    s_cbranch_scc1 .Lunscaled
+    s_load_b32 s86, s[12:13], 0x0
+    s_wait_kmcnt 0x0
+.Lunscaled:
+    .irp m, 0, 1
+    .irp r, 0, 1, 2, 3, 4, 5, 6, 7
+    v_mov_b32 v[72+8*\m+\r], 0x80000000 // -0 changes no sum
+    .endr
+    .endr
+    s_cmp_eq_u64 s[14:15], 0
+    s_cbranch_scc1 .Lunbiased
+    v_lshlrev_b32 v5, 2, v4
+    .irp m, 0, 1
+    .irp r, 0, 1, 2, 3, 4, 5, 6, 7
+    v_add_nc_u32 v7, 16 * \m + \r, v4
+    v_cmpx_gt_u32 s16, v7
+    global_load_b32 v[72+8*\m+\r], v5, s[14:15] offset:64*\m+4*\r
+    s_mov_b32 exec_lo, -1
+    .endr
+    .endr
+.Lunbiased:
     .irp i, 0, 1, 2, 3
     v_cmpx_gt_u32 s29, v1
     v_lshlrev_b32 v5, 2, v1
@@ -308,6 +333,8 @@ zrt_kernel name=matmul_wmma_\type, buffers=5, constants=8, threads=128, vgprs=25
     .set SUM, 8 + 16 * \i + 8 * \m + \r
     v_add_nc_u32 v7, 16 * \m + \r, v4
     v_mul_f32 v[SUM], v[SUM], v6
+    v_mul_f32 v[SUM], s86, v[SUM]
+    v_add_f32 v[SUM], v[SUM], v[72+8*\m+\r]
     v_cmpx_gt_u32 s16, v7
     global_store_b32 v5, v[SUM], s[8:9] offset:64*\m+4*\r
     s_mov_b32 exec_lo, s37

@@ -8,6 +8,12 @@ from zinc_rt.kernels.reference.arithmetic import Arithmetic
 from zinc_rt.kernels.weight import Weight
 
 
-def matmul_wmma(math: Arithmetic, a: np.ndarray, b: Weight) -> np.ndarray:
-    """Multiply a [T, K] by b (N, K) -> [T, N] with the sums of gfx12's matrix cores (docs/wmma-f16.md)."""
-    return math.linear_wmma(a, b)
+def matmul_wmma(
+    math: Arithmetic, a: np.ndarray, b: Weight, bias: Weight | None = None, scale: Weight | None = None
+) -> np.ndarray:
+    """Compute [T, N] from a [T, K] and b (N, K) with the sums of gfx12's matrix cores (docs/wmma-f16.md): b a,
+    times scale[0], plus bias."""
+    y = math.linear_wmma(a, b)
+    if scale is not None:
+        y = y * math.dequantise(scale)[0]
+    return y if bias is None else y + math.dequantise(bias)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
-from zinc_rt.ir.graph import Node, OpGraph
+from zinc_rt.ir.graph import ABSENT, Node, OpGraph
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.entry import Entry
 from zinc_rt.kernels.launch import COUNTS, SYNC, Launch, Ref, Temp
@@ -21,7 +21,7 @@ X_MULTIPLE = 4  # elements that a work-item loads at once
 
 def _make_launches(tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Launches:
     """Round the input's rows once, then multiply tiles of tokens and rows."""
-    x, weight = node.inputs
+    x, weight, bias, scale = (*node.inputs, ABSENT, ABSENT)[:4]
     rows, k = (int(dim) for dim in graph.buffers[weight].shape)
     tokens, padded = capacity["tokens"], -(-k // PAIR) * PAIR
     halves, factors = Temp("halves", HALF_BYTES * padded * tokens), Temp("factors", F32_BYTES * tokens)
@@ -31,7 +31,14 @@ def _make_launches(tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping
     first, *others = make_layout(dtype, rows, k).planes
     yield Launch(
         f"matmul_wmma_{dtype}",
-        (halves, Ref(weight), Ref(node.outputs[0]), factors, Ref(COUNTS)),
+        (
+            halves,
+            Ref(weight),
+            Ref(node.outputs[0]),
+            factors,
+            *(Ref(name) if name else None for name in (scale, bias)),
+            Ref(COUNTS),
+        ),
         (rows, k, first.row_bytes, *list_plane_constants(tuple(others)), HALF_BYTES * padded),
         (-(-tokens // TOKENS), -(-rows // ROWS), 1),
     )
@@ -43,6 +50,9 @@ def _check_node(tuning: Tuning, node: Node, graph: OpGraph) -> str | None:
     k = int(graph.buffers[node.inputs[1]].shape[-1])
     if k % X_MULTIPLE:
         return f"{node.op.name} needs rows of a multiple of {X_MULTIPLE} elements, not {k}: use MATMUL"
+    for name in filter(None, node.inputs[2:]):
+        if graph.buffers[name].dtype != "f32":
+            return f"{name} is {graph.buffers[name].dtype}; bias and scale of {node.op.name} are f32: use MATMUL"
     return check_weight(tuning, graph, node.inputs[1])
 
 
