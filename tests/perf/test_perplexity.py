@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -287,6 +288,24 @@ def test_simulated_tier_is_bit_exact_with_oracle(capsys: Capture) -> None:
     assert main([*words, "--chunks", "1", "--max-kl", "0"]) == 0
     shown = capsys.readouterr().out
     assert "7 of 7 rows of logits" in shown and "t1 (simulated)" in shown.splitlines()[-1]
+
+
+@pytest.mark.rest
+def test_prompts_on_matrix_cores_are_bit_exact_on_all_their_tiers(tmp_path: Path, capsys: Capture) -> None:
+    """T1 and native against the oracle in wmma-f16; canonical-1 is close, but has other bits."""
+    base, report = str(tmp_path / "b.npz"), tmp_path / "r.json"
+    of_prompts, words = ["--prefill-ordering", "wmma-f16"], ["--model", MODEL, "--chunks", "1", "--kl-base", base]
+    assert main([*ON_CPU, "--ctx", "16", "--chunks", "1", *of_prompts, "--save-base", base]) == 0
+    assert re.search(r"prompt: [1-9]\d* products in wmma-f16", capsys.readouterr().out)
+    for tier in (["t1", "--device", "sim"], ["t_cpu_native"]):
+        assert main([*words, "--tier", *tier, *of_prompts, "--max-kl", "0", "--json", str(report)]) == 0
+        assert "7 of 7 rows of logits" in capsys.readouterr().out
+        assert json.loads(report.read_text())["details"]["prefill"]["ordering"] == "wmma-f16"
+    assert main([*words, "--tier", "t_cpu_native", "--max-kl", "1e-3"]) == 0
+    shown = capsys.readouterr().out
+    assert "0 of 7 rows of logits" in shown and "t_cpu, wmma-f16" in shown
+    assert main([*ON_CPU, "--ordering", "float32-dequant", *of_prompts]) == 2
+    assert "no bits of its own" in capsys.readouterr().err
 
 
 def test_custom_text_is_accepted_and_invalid_text_rejected(tmp_path: Path, capsys: Capture) -> None:

@@ -11,8 +11,8 @@
 //
 //   s[4:5] halves, at the step; s[6:7] weight, s[8:9] y, s[10:11] factors, s[12:13] scale, s[14:15] bias, s16 n, s17 k, s[18:22]
 //   planes, s23 bytes of a row of halves, s28 first token, s29 T, s30 wave, s31 first row of the workgroup, s33 of the
-//   wave, s[36:37] scratch, s[40:63] addresses of four rows in planes 0, 1, 2 (weights.inc), s64 loop count, s68, s69
-//   weights.inc, s70 row, s[72:77] its addresses, s78, s79 scratch, s[80:85] addresses of the wave's first row,
+//   wave, s24, s26, s34, s[36:37], s38, s66 scratch, s[40:63] addresses of four rows in planes 0, 1, 2
+//   (weights.inc), s64 loop count, s68, s69 weights.inc, s70 row, s[72:77] its addresses, s78, s79 scratch, s[80:85] addresses of the wave's first row,
 //   s[86:87] counts, then s86 the scale
 //   v0 lane, v2, v3, v94, v95 offsets in planes, v4 to v7, v90 to v93 weights.inc; v[8:71] sums [token tile][row tile],
 //   v[72:87] tokens, v[96:239] raw weights, v[240:247] rows of a tile, v[248:251] byte offsets of tokens' halves, v252
@@ -36,10 +36,14 @@
 
 // --- the wave's 16 rows, four at a time. Rows past the last are the last again: converted, never stored.
 
-.macro first_rows
+.macro first_rows type
     s_mov_b64 s[72:73], s[80:81]
+    .if \type\()_SCALES
     s_mov_b64 s[74:75], s[82:83]
+    .endif
+    .if \type\()_HIGH
     s_mov_b64 s[76:77], s[84:85]
+    .endif
     s_mov_b32 s70, s33
 .endm
 
@@ -81,7 +85,7 @@
 
 .macro load_rows type, part
     .set RAW, 96
-    first_rows
+    first_rows \type
     .rept 4
     next_rows \type
     .irp r, 0, 1, 2, 3
@@ -212,12 +216,12 @@ zrt_kernel name=matmul_wmma_\type, buffers=7, constants=8, threads=128, vgprs=25
     v_mul_lo_u32 v5, v5, s23
     v_add_nc_u32 v[248+\i], v5, v4
     .endr
-    s_mul_i32 s36, s30, 16 * ROW_BYTES
-    v_lshl_add_u32 v252, v0, 3, s36
-    s_and_b32 s36, s30, 1
-    s_mul_i32 s36, s36, 32 * ROW_BYTES
+    s_mul_i32 s38, s30, 16 * ROW_BYTES
+    v_lshl_add_u32 v252, v0, 3, s38
+    s_and_b32 s34, s30, 1
+    s_mul_i32 s34, s34, 32 * ROW_BYTES
     v_mul_u32_u24 v5, ROW_BYTES, v1
-    v_add3_u32 v253, v5, v4, s36
+    v_add3_u32 v253, v5, v4, s34
     .set V, 8
     .rept 32
     v_dual_mov_b32 v[V], 0 :: v_dual_mov_b32 v[V+1], 0
@@ -287,16 +291,16 @@ zrt_kernel name=matmul_wmma_\type, buffers=7, constants=8, threads=128, vgprs=25
     s_cbranch_scc1 .Lsteps
 .endif
 .Lstore:
-    s_lshr_b32 s36, s30, 1
-    s_lshl_b32 s36, s36, 6
-    s_add_co_i32 s36, s36, s28
+    s_lshr_b32 s24, s30, 1
+    s_lshl_b32 s24, s24, 6
+    s_add_co_i32 s24, s24, s28
     v_and_b32 v1, 15, v0
-    v_add_nc_u32 v1, s36, v1            // token
-    s_and_b32 s36, s30, 1
-    s_lshl_b32 s36, s36, 5
-    s_add_co_i32 s36, s36, s31
+    v_add_nc_u32 v1, s24, v1            // token
+    s_and_b32 s26, s30, 1
+    s_lshl_b32 s26, s26, 5
+    s_add_co_i32 s26, s26, s31
     v_lshrrev_b32 v4, 4, v0
-    v_lshl_add_u32 v4, v4, 3, s36       // row
+    v_lshl_add_u32 v4, v4, 3, s26       // row
     s_mov_b32 s86, 1.0
     s_cmp_eq_u64 s[12:13], 0
     s_cbranch_scc1 .Lunscaled
@@ -326,7 +330,7 @@ zrt_kernel name=matmul_wmma_\type, buffers=7, constants=8, threads=128, vgprs=25
     global_load_b32 v6, v5, s[10:11]
     v_mul_lo_u32 v5, v1, s16
     v_add_lshl_u32 v5, v5, v4, 2
-    s_mov_b32 s37, exec_lo
+    s_mov_b32 s66, exec_lo
     s_wait_loadcnt 0x0
     .irp m, 0, 1
     .irp r, 0, 1, 2, 3, 4, 5, 6, 7
@@ -337,7 +341,7 @@ zrt_kernel name=matmul_wmma_\type, buffers=7, constants=8, threads=128, vgprs=25
     v_add_f32 v[SUM], v[SUM], v[72+8*\m+\r]
     v_cmpx_gt_u32 s16, v7
     global_store_b32 v5, v[SUM], s[8:9] offset:64*\m+4*\r
-    s_mov_b32 exec_lo, s37
+    s_mov_b32 exec_lo, s66
     .endr
     .endr
     s_mov_b32 exec_lo, -1

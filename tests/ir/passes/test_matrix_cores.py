@@ -1,0 +1,74 @@
+"""The ordering of prompts: which products use matrix cores, and bits that no chunk, tier or kernel set changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from zinc_rt.engine.devices import choose_tier, open_backend
+from zinc_rt.engine.engine import Engine
+from zinc_rt.engine.variants import EngineOptions
+from zinc_rt.golden.tiny_models.writer import write_tiny
+from zinc_rt.ir.graph import OpGraph
+from zinc_rt.ir.op import Op
+from zinc_rt.ir.passes.matrix_cores import count_products, use_matrix_cores
+from zinc_rt.ir.verify import verify_graph
+from zinc_rt.model.builder import SequenceLimits
+from zinc_rt.model.gguf import read_gguf
+from zinc_rt.model.registry import build_model
+
+PROMPT = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5]
+ARCHITECTURES = ("qwen3", "gemma3", "phi2", "qwen35moe", "deepseek2", "mamba", "gptoss")
+
+
+def compute_logits(
+    path: Path, tier: str, chunks: tuple[int, ...], transform: Callable[[OpGraph], OpGraph] | None
+) -> np.ndarray:
+    """Return the logits of every token of PROMPT, read in chunks of these sizes."""
+    backend = open_backend(choose_tier(tier, "auto", ordering="canonical-1"), "canonical-1", threads=1)
+    with Engine(read_gguf(path), backend, ctx=32, options=EngineOptions(transform=transform)) as engine:
+        sequence, tokens = engine.open(), iter(PROMPT)
+        parts: Iterator[list[int]] = ([next(tokens) for _ in range(size)] for size in chunks)
+        return np.concatenate([engine.step([(sequence, part)], range(len(part))) for part in parts])
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.rest(keep=2)
+def test_prompts_have_the_same_bits_in_any_chunks_on_both_cpu_tiers(architecture: str, tmp_path: Path) -> None:
+    path = tmp_path / "tiny.gguf"
+    write_tiny(path, architecture, hidden=32)
+    whole = compute_logits(path, "t_cpu", (11,), use_matrix_cores)
+    for chunks in ((1,) * 11, (3, 1, 7), (10, 1)):
+        got = compute_logits(path, "t_cpu_native", chunks, use_matrix_cores)
+        np.testing.assert_array_equal(got.view(np.uint32), whole.view(np.uint32))
+    plain = compute_logits(path, "t_cpu_native", (11,), None)
+    assert (whole != plain).mean() > 0.5
+    np.testing.assert_allclose(whole, plain, atol=2e-2 * np.abs(plain).max())
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_replaced_graph_is_verified_and_counted(architecture: str, tmp_path: Path) -> None:
+    path = tmp_path / "tiny.gguf"
+    write_tiny(path, architecture, hidden=32)
+    graph = build_model(read_gguf(path), SequenceLimits(ctx=32), "prefill").graph
+    replaced = use_matrix_cores(graph)
+    verify_graph(replaced)
+    counts = count_products(graph)
+    number = sum(node.op is Op.MATMUL_WMMA_F16 for node in replaced.nodes)
+    assert number == counts[""] > 0
+    assert sum(counts.values()) - number == sum(node.op is Op.MATMUL for node in replaced.nodes)
+    assert [node.outputs for node in replaced.nodes] == [node.outputs for node in graph.nodes]
+
+
+def test_refused_products_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "tiny.gguf"
+    write_tiny(path, "phi2", hidden=32)
+    graph = build_model(read_gguf(path), SequenceLimits(ctx=32), "prefill").graph
+    (bias, *_) = [node.inputs[2] for node in graph.nodes if node.op is Op.MATMUL and node.inputs[2]]
+    buffers = {**graph.buffers, bias: replace(graph.buffers[bias], dtype="f16")}
+    counts = count_products(replace(graph, buffers=buffers))
+    assert counts["a bias or scale of type f16"] == 1 and counts[""] > 0
