@@ -116,7 +116,10 @@ def compute_work(
         graph, read = build_draft_model(model).graph, (TOKEN, HIDDEN)
     else:
         form = SampleForm(model.vocab, sequences, draft_rows=rows - sequences, greedy=True)
-        graph, read = add_sampling(model.graph if transform is None else transform(model.graph), form), (CURSOR, NONFINITE)
+        graph, read = (
+            add_sampling(model.graph if transform is None else transform(model.graph), form),
+            (CURSOR, NONFINITE),
+        )
     holds = next((capacity for capacity in CAPACITIES if capacity >= tokens), tokens)
     capacity = parse_capacity((holds, min(holds, sequences), min(holds, rows)))
     if kernel_set.fuses and not plain:

@@ -20,6 +20,7 @@ from zinc_rt.kernels.assemble import INCLUDE, KERNELS, Source, assemble, hash_so
 from zinc_rt.kernels.gfx1100.table import load, names
 from zinc_rt.kernels.gfx1201 import table as gfx1201
 from zinc_rt.kernels.retarget import retarget_line
+from zinc_rt.kernels.rows.repack import WEIGHT_TYPES
 from zinc_rt.kernels.zrt import Zrt, read_zrt, write_zrt
 from zinc_rt.pm4.generation import Generation
 from zinc_rt.pm4.registers import PGM_RSRC1, PGM_RSRC2
@@ -68,7 +69,8 @@ def test_pair_that_cannot_be_split_is_rejected(operand: str) -> None:
 def test_archive_has_every_source_that_runs_on_gfx11_up_to_date() -> None:
     assert names() == tuple(sorted(source.name for source in SOURCES))
     missing = {source.name for source in list_sources()} - set(names())
-    assert missing == {"matmul_q8_32_q4_0", "matmul_q8_32_q8_0"}
+    products = {f"matmul_wmma_{dtype}" for dtype in WEIGHT_TYPES}
+    assert missing == {"matmul_q8_32_q4_0", "matmul_q8_32_q8_0", *products}
     for source in SOURCES:
         assert load(source.name).source_hash == hash_source(source), f"{source.name} is stale: zinc-rt asm --all"
 

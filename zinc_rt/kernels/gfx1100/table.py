@@ -12,7 +12,9 @@ from zinc_rt.kernels.gfx1201 import table
 from zinc_rt.kernels.rows.tuning import OWN_KERNELS
 from zinc_rt.kernels.zrt import Zrt, read_zrt
 
-TUNING = replace(table.TUNING, own_kernels=OWN_KERNELS - {"matmul_q8_32"})  # WMMA has another layout
+TUNING = replace(
+    table.TUNING, own_kernels=OWN_KERNELS - {"matmul_q8_32", "matmul_wmma"}
+)  # WMMA has another layout
 
 
 @cache
