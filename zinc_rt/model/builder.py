@@ -196,9 +196,9 @@ class ModelBuilder:
 
     @property
     def last_seen_position(self) -> str:
-        """Return the last position that each token sees: its own, or its sequence's last one if the file's
-        attention is not causal."""
-        if self.hyper.read_boolean("attention.causal", True):
+        """Return the last position that each token sees: its own, or its sequence's last one if an embedding
+        model's attention is not causal."""
+        if not find_pooling(self.gguf) or self.hyper.read_boolean("attention.causal", True):
             return self.position
         if any(self._windows):
             raise UnsupportedError(f"{self.gguf.path}: a window of attention that is not causal is not supported")

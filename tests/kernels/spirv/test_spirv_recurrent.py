@@ -77,7 +77,7 @@ def test_every_form_is_accepted(mixer: str) -> None:
 def test_head_too_large_for_registers_uses_the_generic_kernel(form: str, width: int) -> None:
     cache = np.zeros((SLOTS if form != PLAIN else SEQUENCES, HEADS, width, width), np.float32)
     node = delta_net_node(form, cache, *((SOURCE, TARGET) if form == IDS else ()), width=width)
-    for entries in (ENTRIES, gfx1201.ENTRIES):
+    for entries in (ENTRIES, gfx1201.KERNELS.entries):
         entry = choose_entry(node.node, node.graph, entries, "canonical-1")
         assert isinstance(entry, Entry), entry
         assert "delta_net_any" in list_kernel_names(entry.code, node.node, node.graph, node.capacity)
