@@ -14,6 +14,8 @@ from zinc_rt.host.arguments import add_models, parse_context_length
 from zinc_rt.host.settings import Experts
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from zinc_rt.cli.report import Report
     from zinc_rt.host.devices import DeviceRow
     from zinc_rt.model.gguf import GGUFFile
@@ -143,6 +145,7 @@ def predict_models(arguments: argparse.Namespace) -> Report:
     from zinc_rt.perf.predict.devices import load_table
     from zinc_rt.perf.predict.roofline import predict
     from zinc_rt.perf.predict.speculation import parse_acceptance
+    from zinc_rt.perf.predict.token_work import choose_counted_arch
 
     if not arguments.models:
         raise UsageError("no model", next="name a GGUF file, or --backtest ROWS.csv")
@@ -168,11 +171,13 @@ def predict_models(arguments: argparse.Namespace) -> Report:
         _compare(arguments, rows, known, report, out)
     else:
         gguf = read_model(arguments.model)
-        work, plain = _compute_works(gguf, arguments)
+        works = {arch: _compute_works(gguf, arguments, arch) for arch in _list_counted(rows)}
+        work, plain = next(iter(works.values()))
         report.model, report.ctx = describe_model(gguf), _choose_position(gguf, arguments)[0]
         report.details |= {"work": _describe_work(work)}
         _show_step(work, plain, out)
         for device in rows:
+            work, plain = works[choose_counted_arch(device.arch)]
             _show(predict(work, device, known), work, plain, known, report, out, arguments.dispatches)
             _show_memory(work, device, known, report, out, arguments.experts)
         if acceptance is not None:
@@ -204,7 +209,14 @@ def _choose_position(gguf: GGUFFile, arguments: argparse.Namespace) -> tuple[int
     return ctx, position
 
 
-def _compute_works(gguf: GGUFFile, arguments: argparse.Namespace) -> tuple[TokenWork, TokenWork]:
+def _list_counted(rows: Iterable[DeviceRow]) -> list[str]:
+    """Return the chips whose kernels are counted for the devices."""
+    from zinc_rt.perf.predict.token_work import choose_counted_arch
+
+    return list(dict.fromkeys(choose_counted_arch(row.arch) for row in rows))
+
+
+def _compute_works(gguf: GGUFFile, arguments: argparse.Namespace, arch: str) -> tuple[TokenWork, TokenWork]:
     """Return the work of the step as executed, and the work without fused nodes and merged dispatches."""
     from zinc_rt.ir.passes.matrix_cores import use_matrix_cores
     from zinc_rt.perf.predict.token_work import compute_work
@@ -221,6 +233,7 @@ def _compute_works(gguf: GGUFFile, arguments: argparse.Namespace) -> tuple[Token
             ordering=arguments.ordering,
             kv_type=arguments.kv_type,
             transform=use_matrix_cores if arguments.prefill_ordering else None,
+            arch=arch,
         )
         for plain in (False, True)
     )
@@ -244,7 +257,7 @@ def _compare(
     models = []
     for model in arguments.models:
         gguf = read_model(model)
-        work, plain = _compute_works(gguf, arguments)
+        work, plain = _compute_works(gguf, arguments, *_list_counted(rows))
         saved = _list_savings(work, plain, device, known)
         shown.append((work.model, saved))
         models.append(describe_model(gguf))

@@ -25,8 +25,7 @@ one step): likely (pessimistic to optimistic assumptions). `by bytes` is the lim
 once at the specified bandwidth; `by operations` the limit of the float32 operations at the specified rate. Models
 have the shapes of Qwen 3.6 35B-A3B in Q4_K_XL, Qwen 3.6 27B and Qwen 3 8B in Q4_K_M (`perf/synthetic.py`).
 
-gfx1100 and gfx1151 have no kernels here yet. Their rows use the dispatches and instruction counts of gfx1201's
-kernels.
+The rows of gfx1100 and gfx1151 use the dispatches and instruction counts of gfx1201's kernels.
 """
 
 

@@ -12,7 +12,7 @@ from zinc_rt.host.devices import DeviceRow
 from zinc_rt.kernels.sets import find_code_chip
 from zinc_rt.perf.predict.ceilings import dispatch_counts
 from zinc_rt.perf.predict.devices import CASES, DeviceTable
-from zinc_rt.perf.predict.token_work import ARCH, TokenWork
+from zinc_rt.perf.predict.token_work import TokenWork, choose_counted_arch
 
 MIB = 1 << 20
 
@@ -109,8 +109,10 @@ def compute_parts(
 
 def _make_notes(work: TokenWork, device: DeviceRow) -> list[str]:
     notes = []
-    if find_code_chip(device.arch) != ARCH:
-        notes.append(f"{device.arch} has no kernels here yet: dispatches and instructions are {ARCH}'s")
+    if choose_counted_arch(device.arch) != work.arch:
+        notes.append(f"dispatches and instructions are those of {work.arch}'s kernels, not of {device.arch}'s")
+    elif find_code_chip(device.arch) != work.arch:
+        notes.append(f"{device.arch} has no kernels here yet: dispatches and instructions are {work.arch}'s")
     if work.read_bytes < device.last_level_cache_mib * MIB:
         notes.append("all it reads fits the last-level cache, which may serve it faster than memory")
     if work.read_bytes > device.memory_gb * 1e9:

@@ -15,7 +15,7 @@ from zinc_rt.model.gguf import GGUFFile
 from zinc_rt.model.registry import DRAFTS, build_model
 from zinc_rt.perf.predict.devices import DeviceTable
 from zinc_rt.perf.predict.roofline import predict
-from zinc_rt.perf.predict.token_work import compute_work
+from zinc_rt.perf.predict.token_work import choose_counted_arch, compute_work
 from zinc_rt.sched.speculation import MOST_DRAFTS, expect_step
 
 MISSING = "the time of the drafter, because the file has no layer for next-token prediction (MTP); "
@@ -69,7 +69,7 @@ def predict_speculation(
     def step_seconds(tokens: int, rows: int, *, mtp: bool = False, draft: bool = False) -> dict[str, float]:
         work = compute_work(
             gguf, ctx=ctx, position=position, tokens=tokens, rows=rows, ordering=ordering, kv_type=kv_type,
-            mtp=mtp, draft=draft,
+            mtp=mtp, draft=draft, arch=choose_counted_arch(device.arch),
         )  # fmt: skip
         return {case: parts.seconds for case, parts in predict(work, device, known).cases.items()}
 

@@ -44,12 +44,13 @@ SOMEWHERE = 1 << 32  # an address: only the packets' size is looked at
 class TokenWork:
     """One step of `tokens`, divided equally among `sequences`, with the last token of each at position.
 
-    `traffic` is by class and type; `kernels` by name; `each` has the dispatches in order. `readback_bytes` are
-    read by the host in each step; it does not read the `logits_bytes`. `expanded` is the device memory of types
-    that the device stores in another form.
+    `arch` is the chip whose kernels are counted. `traffic` is by class and type; `kernels` by name; `each` has the
+    dispatches in order. `readback_bytes` are read by the host in each step; it does not read the `logits_bytes`.
+    `expanded` is the device memory of types that the device stores in another form.
     """
 
     model: str
+    arch: str
     architecture: str
     position: int
     tokens: int
@@ -77,6 +78,12 @@ class TokenWork:
     @property
     def moved_bytes(self) -> int:
         return self.read_bytes + self.written_bytes
+
+
+def choose_counted_arch(arch: str) -> str:
+    """Return the chip whose kernels are counted for a device: its own, or the default chip's if it has none."""
+    chip = find_code_chip(arch)
+    return ARCH if find_kernel_set(chip) is None else chip
 
 
 def compute_work(
@@ -132,6 +139,7 @@ def compute_work(
     whole = Step(_with_stored_types(graph, kernel_set), capacity, StepTokens(tokens, sequences, position, rows))
     return TokenWork(
         model=gguf.path.name,
+        arch=find_code_chip(arch),
         architecture=gguf.architecture,
         position=position,
         tokens=tokens,

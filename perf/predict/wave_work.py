@@ -17,6 +17,7 @@ from zinc_rt.ir.graph import SYMBOLS
 from zinc_rt.isa.target import target_of
 from zinc_rt.isa.wave_counts import ARGUMENTS_AT, WaveCounter, WaveCounts
 from zinc_rt.kernels.launch import COUNTS, Launch, Operand, Ref
+from zinc_rt.kernels.rsrc import count_user_sgprs
 from zinc_rt.kernels.sets import BinaryKernelSet, find_code_chip, find_kernel_set
 
 SAMPLES = 48  # waves of a dispatch that are interpreted, at least; more where there are many tokens
@@ -133,7 +134,7 @@ def _make_counter(arch: str, kernel: str) -> WaveCounter:
     rows = find_kernel_set(find_code_chip(arch))
     assert isinstance(rows, BinaryKernelSet)
     zrt = rows.load(kernel)
-    return WaveCounter(zrt.code, target_of(arch, zrt.wave), zrt.entry_offset)
+    return WaveCounter(zrt.code, target_of(arch, zrt.wave), zrt.entry_offset, count_user_sgprs(zrt.rules))
 
 
 def _sample(sizes: tuple[int, int, int, int]) -> Iterable[tuple[int, ...]]:

@@ -56,6 +56,24 @@ def test_work_is_computed_from_the_graph(model_work: TokenWork) -> None:
     assert all(item.issued > 0 for item in model_work.each)
 
 
+@pytest.mark.parametrize("chip", ["gfx1100", "gfx1151"])
+def test_gfx11_has_the_dispatches_of_gfx12_and_counts_its_own_instructions(
+    chip: str, model_work: TokenWork
+) -> None:
+    other = compute_work(read_gguf(FOLDER / "qwen35moe-q.gguf"), ctx=256, position=100, arch=chip)
+    table = load_table()
+    for here, there in zip(model_work.each, other.each, strict=True):
+        assert (here.kernel, here.grid, here.read_bytes) == (there.kernel, there.grid, there.read_bytes)
+        assert there.waves.load_bytes == here.waves.load_bytes, here.kernel
+        assert there.waves.store_bytes == here.waves.store_bytes, here.kernel
+    assert other.arch == "gfx1100" and other.barriers == model_work.barriers
+    salu, of_gfx12 = (sum(item.waves.units["salu"] for item in work.each) for work in (other, model_work))
+    assert salu > of_gfx12
+    assert not any("kernels" in note for note in predict(other, table.device("7900 XTX"), table).notes)
+    notes = predict(model_work, table.device("7900 XTX"), table).notes
+    assert "dispatches and instructions are those of gfx1201's kernels, not of gfx1100's" in notes
+
+
 def test_later_positions_read_more_keys(model_work: TokenWork) -> None:
     later = compute_work(read_gguf(FOLDER / "qwen35moe-q.gguf"), ctx=256, position=200)
     assert later.read_bytes > model_work.read_bytes and later.dispatches == model_work.dispatches

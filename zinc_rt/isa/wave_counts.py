@@ -20,7 +20,7 @@ import numpy as np
 
 from zinc_rt.host.errors import UnsupportedError
 from zinc_rt.isa.control_flow import find_branch_target, find_control_flow
-from zinc_rt.isa.effects import EXEC, M0, SCC, TTMP, VCC, VGPR, count_written_operands, effects, unite
+from zinc_rt.isa.effects import EXEC, M0, NULL, SCC, TTMP, VCC, VGPR, count_written_operands, effects, unite
 from zinc_rt.isa.instruction import Instruction
 from zinc_rt.isa.operand import Kind, Operand
 from zinc_rt.isa.target import Target
@@ -75,9 +75,9 @@ class WaveCounter:
     """Counts the executions of a kernel's blocks. Raise UnsupportedError for a scalar instruction without a rule
     that a branch depends on."""
 
-    def __init__(self, code: bytes, target: Target, entry: int = 0) -> None:
+    def __init__(self, code: bytes, target: Target, entry: int = 0, user_sgprs: int = 2) -> None:
         self._flow = find_control_flow(code, target, entry)
-        self._entry, self._target = entry, target
+        self._entry, self._target, self._user_sgprs = entry, target, user_sgprs
         self._needed = self._find_branch_registers()
 
     def count(self, group: tuple[int, int, int], wave: int, memory: ReadDword) -> WaveCounts:
@@ -85,9 +85,13 @@ class WaveCounter:
         state = _State(memory)
         x, y, z = group
         state.put(0, ARGUMENTS_AT, 2)
-        state.put(TTMP + 9, x)
-        state.put(TTMP + 7, y | z << 16)
-        state.put(TTMP + 8, wave << 25)
+        if self._target.rules.ids_in_ttmp:
+            state.put(TTMP + 9, x)
+            state.put(TTMP + 7, y | z << 16)
+            state.put(TTMP + 8, wave << 25)
+        else:
+            for register, value in enumerate((x, y, z, wave << 20), self._user_sgprs):
+                state.put(register, value)
         state.registers[VGPR] = np.arange(32, dtype=np.int64) + 32 * wave
         runs: dict[int, int] = dict.fromkeys(self._flow.blocks, 0)
         index: int | None = self._entry
@@ -249,6 +253,8 @@ def _read(operand: Operand, state: _State, width: int) -> _Value:
     register = _register_number(operand)
     if register is not None:
         return state.get(register, width)
+    if operand.kind is Kind.SPECIAL and operand.index == NULL:
+        return 0
     if isinstance(operand.value, int) and operand.kind in (Kind.INTEGER, Kind.LITERAL, Kind.IMMEDIATE):
         return operand.value & (_LONG if width == 2 else _WORD)
     return None
@@ -403,6 +409,10 @@ def _sum(a: int, b: int) -> tuple[int, int]:
     return a + b & _WORD, (a + b) >> 32
 
 
+def _sum_with_carry(sources: list[_Value], scc: _Value) -> tuple[_Value, _Value]:
+    return _require_known(lambda a, b, carry: _sum(a + carry, b))([*sources, scc], scc)
+
+
 def _difference(a: int, b: int) -> tuple[int, int]:
     return a - b & _WORD, int(b > a)
 
@@ -432,6 +442,13 @@ _RULES: dict[str, _Rule] = {
     "s_addk_co_i32": _require_known(_signed_sum),
     "s_sub_co_u32": _require_known(_difference),
     "s_sub_co_i32": _require_known(_signed_difference),
+    "s_add_u32": _require_known(_sum),
+    "s_add_i32": _require_known(_signed_sum),
+    "s_addk_i32": _require_known(_signed_sum),
+    "s_addc_u32": _sum_with_carry,
+    "s_sub_u32": _require_known(_difference),
+    "s_sub_i32": _require_known(_signed_difference),
+    "s_pack_ll_b32_b16": _make_plain_rule(lambda a, b: a & 0xFFFF | b << 16),
     "s_add_nc_u64": _make_plain_rule(lambda a, b: a + b, _LONG),
     "s_sub_nc_u64": _make_plain_rule(lambda a, b: a - b, _LONG),
     "s_mul_i32": _make_plain_rule(lambda a, b: a * b),
