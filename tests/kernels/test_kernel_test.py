@@ -390,3 +390,13 @@ def test_simulator_time_is_not_reported_as_speed(
 def test_device_sim_selects_the_simulated_kernels_only() -> None:
     assert {(side.tier, side.simulated) for side in make_sides("", "sim")} == {("t1", True)}
     assert "t_cpu_native" in {side.tier for side in make_sides("", "auto")}
+
+
+def test_sets_of_a_chip_run_on_a_simulated_chip_that_they_fit() -> None:
+    def list_sides(asked: str, chip: str | None) -> list[tuple[str, str | None]]:
+        return [(side.kernels, side.chip) for side in make_sides(asked, "sim", ordering="canonical-1", chip=chip)]
+
+    assert list_sides("", None) == [("gfx1201", None), ("gfx1100", "gfx1100"), ("radv", None)]
+    assert list_sides("", "gfx1151") == [("gfx1100", "gfx1151")]
+    assert list_sides("t1", None) == [("gfx1201", None)]
+    assert list_sides("t2", "strix-halo") == [("gfx1100", "strix-halo")]

@@ -14,8 +14,10 @@ from zinc_rt.backends.base import Backend
 from zinc_rt.cli.options import find_simulated_chip, order_options, simulation_options
 from zinc_rt.engine.devices import NAMES, Choice, choose_tier, open_backend
 from zinc_rt.host.errors import InputError, UsageError, ZincError
-from zinc_rt.kernels.sets import BinaryKernels, KernelSet, find_kernel_set
+from zinc_rt.isa.target import DEFAULT_ARCH, TARGETS
+from zinc_rt.kernels.sets import BinaryKernels, KernelSet, find_code_chip, find_kernel_set
 from zinc_rt.kernels.zrt import Zrt, read_zrt
+from zinc_rt.sim.chips import find_chip
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +113,8 @@ def make_sides(
             row, named = registry.parse(tier)
             if device == "sim" and not asked and not row.simulable:
                 continue
+            if not asked and device != "hw" and not _runs_on_simulated(named, chip):
+                continue
             if row.tier == registry.ORACLE and not oracle:
                 raise UsageError(
                     f"--tier {registry.ORACLE}: the oracle cannot be tested against itself",
@@ -127,7 +131,7 @@ def make_sides(
                 Side(
                     row.tier,
                     ordering,
-                    named or _set_of(choice),
+                    named or _set_of(choice, chip),
                     choice.simulated,
                     device,
                     sanitizer,
@@ -135,7 +139,7 @@ def make_sides(
                     unchecked,
                     coherence,
                     reorder,
-                    chip,
+                    chip or (named if named in TARGETS and named != DEFAULT_ARCH and choice.simulated else None),
                 )
                 for ordering in list_orderings(row.tier, ordering)
             ]
@@ -192,9 +196,19 @@ def _group_by_set() -> list[list[str]]:
     return list(tiers.values())
 
 
-def _set_of(choice: Choice) -> str:
-    """Return the kernel set of the device that a tier would use."""
+def _runs_on_simulated(named: str, chip: str | None) -> bool:
+    """Return whether a kernel set runs on the simulated chip, if one is requested. A chip's own set runs on that
+    chip by default, any other AMD set on the default chip."""
+    known = find_kernel_set(named)
+    if chip is None or known is None or known.target not in TARGETS:
+        return True
+    return known.target == find_chip(chip).isa.kernels
+
+
+def _set_of(choice: Choice, chip: str | None) -> str:
+    """Return the kernel set of the device that a tier would use. `chip`: of a simulated device."""
     if choice.kernel_set:
         return choice.kernel_set
-    arch = choice.gpu.arch if choice.gpu is not None else ""
-    return arch if arch in choice.spec.kernel_sets else choice.spec.kernel_sets[0]
+    arch = choice.gpu.arch if choice.gpu is not None else find_chip(chip or DEFAULT_ARCH).isa.name
+    code = find_code_chip(arch)
+    return code if code in choice.spec.kernel_sets else choice.spec.kernel_sets[0]

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from zinc_rt.backends.spec import BackendSpec, DeviceKind
 from zinc_rt.host.errors import UnsupportedError, UsageError
-from zinc_rt.isa.target import CHIPS
+from zinc_rt.isa.target import CHIPS, DEFAULT_ARCH
 
 ORACLE = "t_cpu"  # judges all others
-AMD_SETS = (*dict.fromkeys(chip.kernels for chip in CHIPS if chip.kernels), "radv")
+AMD_SETS = (*dict.fromkeys([DEFAULT_ARCH, *(chip.kernels for chip in CHIPS if chip.kernels)]), "radv")
 AMD_ORDERINGS = ("canonical-1", "canonical-1-q8")
 AMD_OPTIONS = ("kernels",)  # a kernel set in place of the chip's own
 
