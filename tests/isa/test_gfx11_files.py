@@ -24,7 +24,10 @@ FILES = {
         "backends/amd/command_stream.py", "backends/amd/packet_list.py", "backends/amd/ring.py",
         "launching/dispatch.py",
     ],
-    "a kernel set": ["kernels/gfx1100/table.py", "kernels/sets.py"],
+    "a kernel set": [
+        "backends/vulkan/radv.py", "cli/vulkan_radv.py", "kernels/gfx1100/table.py", "kernels/radv/gfx1100.py",
+        "kernels/sets.py",
+    ],
     "a difference between kernels": ["kmd/userq_availability.py", "sim/driver/kfd_queues.py"],
 }  # fmt: skip
 

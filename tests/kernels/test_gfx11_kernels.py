@@ -121,7 +121,7 @@ def test_live_scc_is_found(tmp_path: Path) -> None:
 @pytest.mark.rest(keep=6)
 def test_static_sanitizer_reports_nothing(name: str, chip: str) -> None:
     zrt = load(name)
-    sgprs = rsrc.count_user_sgprs(target_of(chip).rules) + SYSTEM_SGPRS
+    sgprs = rsrc.count_initial_sgprs(zrt.rules)
     limits = Limits(zrt.vgprs, zrt.sgprs, zrt.lds_bytes, zrt.scratch_bytes, sgprs, zrt.kernarg_bytes)
     findings = lint(zrt.code, target_of(chip), limits)
     assert [f"{finding.sentence()}  {zrt.find_place(finding.pc)}" for finding in findings] == []

@@ -15,7 +15,7 @@ from zinc_rt.cli.options import find_simulated_chip, order_options, simulation_o
 from zinc_rt.engine.devices import NAMES, Choice, choose_tier, open_backend
 from zinc_rt.host.errors import InputError, UsageError, ZincError
 from zinc_rt.isa.target import DEFAULT_ARCH, TARGETS
-from zinc_rt.kernels.sets import BinaryKernels, KernelSet, find_code_chip, find_kernel_set
+from zinc_rt.kernels.sets import BinaryKernels, KernelSet, find_chip_kernels, find_code_chip, find_kernel_set
 from zinc_rt.kernels.zrt import Zrt, read_zrt
 from zinc_rt.sim.chips import find_chip
 
@@ -65,7 +65,8 @@ class Side:
         return shlex.join(words)
 
     def set(self) -> KernelSet:
-        base = find_kernel_set(self.kernels)
+        arch = find_chip(self.chip or DEFAULT_ARCH).isa.name
+        base = find_chip_kernels(arch, self.kernels) if self.simulated else find_kernel_set(self.kernels)
         assert base is not None, self.kernels
         return with_replaced(base, self.replaced) if self.replaced else base
 
@@ -197,12 +198,12 @@ def _group_by_set() -> list[list[str]]:
 
 
 def _runs_on_simulated(named: str, chip: str | None) -> bool:
-    """Return whether a kernel set runs on the simulated chip, if one is requested. A chip's own set runs on that
-    chip by default, any other AMD set on the default chip."""
+    """Return whether a kernel set runs on the simulated chip, if one is requested. Without a request, a chip's own
+    set runs on that chip, any other set of AMD tiers on the default chip."""
     known = find_kernel_set(named)
     if chip is None or known is None or known.target not in TARGETS:
         return True
-    return known.target == find_chip(chip).isa.kernels
+    return find_chip_kernels(find_chip(chip).isa.name, named) is not None
 
 
 def _set_of(choice: Choice, chip: str | None) -> str:

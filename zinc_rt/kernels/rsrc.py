@@ -22,6 +22,11 @@ def count_user_sgprs(rules: WaveRules) -> int:
     return 2 if rules.ids_in_ttmp else _SGPRS_MINIMUM - _SYSTEM_SGPRS
 
 
+def count_initial_sgprs(rules: WaveRules) -> int:
+    """Return the number of SGPRs that a wave starts with: user data and, if they are not in TTMPs, ids."""
+    return count_user_sgprs(rules) + (0 if rules.ids_in_ttmp else _SYSTEM_SGPRS)
+
+
 def encode_rsrc1(vgprs: int, wave: int, rules: WaveRules) -> int:
     blocks = max(1, -(-vgprs // VGPR_UNIT[wave])) - 1
     modes = _DX10_CLAMP | _IEEE_MODE if rules.has_ieee_mode else 0

@@ -29,6 +29,10 @@ SETS = {
 }
 
 
+# The same sets for other chips than their own, by set and code chip.
+VARIANTS = {("radv", "gfx1100"): "zinc_rt.kernels.radv.gfx1100"}
+
+
 class KernelSet(Protocol):
     """A kernel set. `target`: the chip, or another executor. `entries`: the supported nodes and their code.
     `expansions`: types that are stored as another type. `fuses`: a fused node costs less than the nodes it
@@ -137,6 +141,17 @@ def find_kernel_set(name: str) -> KernelSet | None:
         return None
     kernels: KernelSet = import_module(SETS[name]).KERNELS
     return kernels
+
+
+def find_chip_kernels(arch: str, name: str = "") -> KernelSet | None:
+    """Return the kernels that a chip runs: its own, or those of the set `name` for it. None if there are none for
+    this chip."""
+    chip = find_code_chip(arch)
+    if (name, chip) in VARIANTS:
+        kernels: KernelSet = import_module(VARIANTS[name, chip]).KERNELS
+        return kernels
+    found = find_kernel_set(name or chip)
+    return found if found is not None and found.target == chip else None
 
 
 def find_code_chip(arch: str) -> str:

@@ -8,9 +8,11 @@ import pytest
 
 from zinc_rt.isa import target_of
 from zinc_rt.isa.lint import Limits, lint
+from zinc_rt.kernels.radv import gfx1100
 from zinc_rt.kernels.radv.container import COMPILER, MOVE_ARGUMENTS, hash_module, list_arguments, read_workgroup
 from zinc_rt.kernels.radv.table import BUILT, load, names
 from zinc_rt.kernels.remarks import is_remark
+from zinc_rt.kernels.rsrc import count_initial_sgprs
 from zinc_rt.kernels.spirv import table as spirv
 from zinc_rt.spirv.module import read_module
 
@@ -44,6 +46,25 @@ def test_static_sanitizer_reports_only_remarks(name: str) -> None:
     limits = Limits(zrt.vgprs, zrt.sgprs, zrt.lds_bytes, zrt.scratch_bytes, 2, zrt.kernarg_bytes)
     result = lint(zrt.code, target_of(zrt.target, zrt.wave), limits)
     assert [item.sentence() for item in result if not is_remark(item.rule, zrt.compiler)] == []
+
+
+def test_gfx1100_archive_has_every_module_up_to_date() -> None:
+    again = "zinc-rt vulkan compile --radv gfx1100"
+    assert sorted(gfx1100.read_compiled()) == sorted(spirv.KERNELS.names()), again
+    for name in gfx1100.KERNELS.names():
+        zrt = gfx1100.load(name)
+        assert (zrt.target, zrt.compiler) == ("gfx1100", f"{COMPILER}25.0.7")
+        assert zrt.source_hash == hash_module(spirv.KERNELS.module(name)), f"stale: {again}"
+        assert zrt.code.startswith(MOVE_ARGUMENTS) and not zrt.scratch_bytes
+
+
+@pytest.mark.rest(keep=6)
+@pytest.mark.parametrize("name", gfx1100.KERNELS.names())
+def test_static_sanitizer_reports_nothing_in_gfx1100_code(name: str) -> None:
+    zrt = gfx1100.load(name)
+    sgprs = count_initial_sgprs(zrt.rules)
+    limits = Limits(zrt.vgprs, zrt.sgprs, zrt.lds_bytes, zrt.scratch_bytes, sgprs, zrt.kernarg_bytes)
+    assert [item.sentence() for item in lint(zrt.code, target_of(zrt.target, zrt.wave), limits)] == []
 
 
 def test_containers_are_smaller_than_4_mib_in_total() -> None:

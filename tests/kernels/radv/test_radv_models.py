@@ -37,25 +37,27 @@ def test_node_runs_radv_kernel_and_missing_waits_are_not_failures(tmp_path: Path
     assert all(result["id"].startswith("t1:radv") for result in results)
 
 
-def test_radv_kernels_do_not_run_on_another_chip() -> None:
-    opening = Opening(registry.spec("t1"), "canonical-1", "radv", SimDriver(chip="gfx1100"))
-    with pytest.raises(UnsupportedError, match="t1: the kernels of radv do not run on this gfx1100"):
+def test_kernels_do_not_run_on_another_generation() -> None:
+    opening = Opening(registry.spec("t1"), "canonical-1", "gfx1201", SimDriver(chip="gfx1100"))
+    with pytest.raises(UnsupportedError, match="t1: the kernels of gfx1201 do not run on this gfx1100"):
         open_amd(opening, None)  # type: ignore[arg-type]  # nothing is opened
 
 
-def assert_validates(model: Path, report: Path) -> None:
-    words = ["--model", str(model), "--tiers", "t1:radv,t_cpu", "--device", "sim", "--json", str(report)]
+def assert_validates(model: Path, report: Path, device: str) -> None:
+    words = ["--model", str(model), "--tiers", "t1:radv,t_cpu", "--device", device, "--json", str(report)]
     assert validate(words) == 0, load_report(report)["verdict"]
     assert any(result["tier"] == "t1:radv" for result in load_report(report)["results"])
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("device", ["sim", "sim:gfx1100"])
 @pytest.mark.parametrize("stem", EMBEDDED)
-def test_embedded_model_matches_t_cpu_bits(stem: str, tmp_path: Path) -> None:
-    assert_validates(FOLDER / f"{stem}.gguf", tmp_path / "report.json")
+def test_embedded_model_matches_t_cpu_bits(stem: str, device: str, tmp_path: Path) -> None:
+    assert_validates(FOLDER / f"{stem}.gguf", tmp_path / "report.json", device)
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("device", ["sim", "sim:gfx1100"])
 @pytest.mark.parametrize("stem", SHARED)
-def test_tiny_model_matches_t_cpu_bits(stem: str, tmp_path: Path, data_dir: Path) -> None:
-    assert_validates(data_dir / "goldens" / f"{stem}.gguf", tmp_path / "report.json")
+def test_tiny_model_matches_t_cpu_bits(stem: str, device: str, tmp_path: Path, data_dir: Path) -> None:
+    assert_validates(data_dir / "goldens" / f"{stem}.gguf", tmp_path / "report.json", device)

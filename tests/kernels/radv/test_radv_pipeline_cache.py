@@ -20,9 +20,9 @@ INFO_BYTES = 1112  # radv_shader_info of Mesa 25.0.7
 
 def make_shader(code: bytes = CODE, *, run_bytes: int = 4, info_bytes: int = INFO_BYTES, **changed: int) -> bytes:
     """radv_shader_binary_legacy. `changed`: fields of its configuration."""
-    argument = {"vgprs": 24, "float_mode": 0xF0, "scratch": 0, "user_sgprs": 4, "lds": 3} | changed
+    argument = {"vgprs": 24, "float_mode": 0xF0, "scratch": 0, "user_sgprs": 4, "ids": 1, "lds": 3} | changed
     rsrc1 = 2 | argument["float_mode"] << 12 | 1 << 29
-    rsrc2 = argument["user_sgprs"] << 1 | 1 << 7 | argument["lds"] << 15
+    rsrc2 = argument["user_sgprs"] << 1 | argument["ids"] << 7 | argument["lds"] << 15
     registers = (128, argument["vgprs"], 0, 0, 0, argument["lds"], 0, 0)
     config = struct.pack("<14I", 0, *registers, argument["float_mode"], argument["scratch"], rsrc1, rsrc2, 0)
     head = config + bytes(info_bytes)
@@ -73,6 +73,15 @@ def test_prepended_instruction_makes_a_t1_kernel() -> None:
     assert result.code == MOVE_ARGUMENTS + CODE[:4] and result.compiler == "RADV/Mesa-25.0.7"
     assert (result.buffers, result.constant_bytes, result.workgroup, result.lds_bytes) == (3, 4, (32, 1, 1), 1536)
     assert read_zrt(write_zrt(result)) == result
+
+
+def test_gfx11_code_finds_its_ids_behind_the_push_constant() -> None:
+    """RSRC2 of the cache enables some of TGID_X_EN to TG_SIZE_EN; T1 has all four in s[12:15]."""
+    cache = make_cache(make_shader(ids=0b1101))
+    result = build_container("add", module("add"), cache, "25.0.7", "gfx1100")
+    words = struct.unpack_from("<4I", result.code)
+    assert words == (0xBE820100, 0xBE84000C, 0xBE85000E, 0xBE86000F)  # s[2:3], s4 = s12, s5 = s14, s6 = s15
+    assert result.target == "gfx1100" and result.rsrc2 >> 1 & 0x1F == 12
 
 
 @pytest.mark.parametrize(

@@ -64,8 +64,8 @@ def open_amd(opening: Opening, opener: Callable[..., AmdBackend]) -> AmdBackend:
             raise UnsupportedError(f"tier {opening.spec.tier} needs Linux", next="use --tier t_cpu")
         node = opening.gpu.node if opening.gpu is not None else None
         node = node or find_first_gpu(driver)
-        known = sets.find_kernel_set(opening.kernel_set or sets.find_code_chip(node.arch))
-        if opening.kernel_set and (known is None or known.target != sets.find_code_chip(node.arch)):
+        known = sets.find_chip_kernels(node.arch, opening.kernel_set)
+        if opening.kernel_set and known is None:
             raise UnsupportedError(
                 f"tier {opening.spec.tier}: the kernels of {opening.kernel_set} do not run on this {node.arch}",
                 next=f"use --tier {opening.spec.tier}",

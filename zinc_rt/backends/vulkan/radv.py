@@ -22,7 +22,8 @@ from zinc_rt.host.errors import InputError, NothingRan, UsageError
 from zinc_rt.isa.target import CHIPS as isa_chips
 from zinc_rt.isa.target import DEFAULT_ARCH
 
-CHIPS = tuple(chip.name for chip in isa_chips if chip.kernels == chip.name)  # RADV uses the same names
+CHIPS = tuple(chip.name for chip in isa_chips if chip.kernels == chip.name)
+_FAMILIES = {"gfx1100": "navi31"}  # RADV_FORCE_FAMILY, where it is not the chip's name (Mesa, ac_get_family_name)
 LIBRARY = "libvulkan_radeon.so"
 NEXT = (
     "Mesa 25.0.7 is known to work (mesa-vulkan-drivers of Debian 13 or bookworm-backports); --driver FILE names "
@@ -121,6 +122,6 @@ def _make_environment(manifest: Path, chip: str) -> dict[str, str]:
         "VK_DRIVER_FILES": str(manifest),
         "VK_ICD_FILENAMES": str(manifest),
         "VK_LOADER_LAYERS_DISABLE": "~all~",
-        "RADV_FORCE_FAMILY": chip,
+        "RADV_FORCE_FAMILY": _FAMILIES.get(chip, chip),
         "MESA_SHADER_CACHE_DISABLE": "true",
     }

@@ -6,12 +6,16 @@ import hashlib
 import struct
 
 from zinc_rt.host.errors import InputError, UnsupportedError
+from zinc_rt.isa.target import DEFAULT_ARCH, TARGETS
+from zinc_rt.isa.wave_rules import WaveRules
 from zinc_rt.kernels.radv.pipeline_cache import read_shader
+from zinc_rt.kernels.rsrc import count_user_sgprs
 from zinc_rt.kernels.zrt import SGPRS_MAXIMUM, Zrt
 from zinc_rt.spirv.module import SpirvModule, read_module
 from zinc_rt.spirv.opcodes import Opcode
 
 MOVE_ARGUMENTS = struct.pack("<I", 0xBE820100)  # s_mov_b64 s[2:3], s[0:1]
+_MOVE = 0xBE800000  # s_mov_b32 s[bits 22:16], s[bits 7:0]
 FLOAT_MODE = 0xF0  # nearest even, denormals kept
 USER_SGPRS = 4  # two that are used only for scratch, and the push constant
 COMPILER = "RADV/Mesa-"
@@ -19,9 +23,9 @@ _LOCAL_SIZE = 17  # SPIR-V's execution mode
 _PUSH_CONSTANT = 9  # and storage class
 
 
-def build_container(name: str, spirv: bytes, cache: bytes, mesa: str) -> Zrt:
+def build_container(name: str, spirv: bytes, cache: bytes, mesa: str, chip: str = DEFAULT_ARCH) -> Zrt:
     """Build the kernel `name` from the committed module `spirv` and RADV's pipeline cache with only that kernel.
-    `mesa` is the version that produced the cache.
+    `mesa` is the version that produced the cache for `chip`.
 
     Raise InputError for a module that is not a kernel of ABI vk-1 or a cache with an unknown layout,
     UnsupportedError for a kernel that needs state that T1 does not set up.
@@ -49,17 +53,29 @@ def build_container(name: str, spirv: bytes, cache: bytes, mesa: str) -> Zrt:
         )
     return Zrt(
         name=name,
-        code=MOVE_ARGUMENTS + shader.code,
+        code=_make_entry(shader.rsrc[1], TARGETS[chip].rules) + shader.code,
         buffers=buffers,
         constant_bytes=4 * constants,
         workgroup=read_workgroup(module, name),
         vgprs=shader.vgprs,
         sgprs=min(shader.sgprs, SGPRS_MAXIMUM),
+        target=chip,
         lds_bytes=shader.lds_bytes,
         files=(f"{name}.spv",),
         source_hash=hash_module(spirv),
         compiler=f"{COMPILER}{mesa}",
     )
+
+
+def _make_entry(rsrc2: int, rules: WaveRules) -> bytes:
+    """Return the instructions that move T1's initial scalar registers to those of RADV: the arguments and, if they
+    are not in TTMPs, the enabled ids, which follow the user data without gaps."""
+    if rules.ids_in_ttmp:
+        return MOVE_ARGUMENTS
+    enabled = [axis for axis in range(4) if rsrc2 >> 7 + axis & 1]
+    first = count_user_sgprs(rules)
+    moves = [_MOVE | USER_SGPRS + index << 16 | first + axis for index, axis in enumerate(enabled)]
+    return MOVE_ARGUMENTS + struct.pack(f"<{len(moves)}I", *moves)
 
 
 def hash_module(spirv: bytes) -> bytes:

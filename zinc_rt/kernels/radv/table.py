@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
@@ -31,12 +32,19 @@ def names() -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in BUILT.glob("*.zrt")))
 
 
-KERNELS: BinaryKernelSet = BinaryKernels(
-    "gfx1201",
-    spirv.ENTRIES,
-    spirv.KERNELS.pack,
-    spirv.KERNELS.packed_bytes,
-    names,
-    load,
-    expansions=spirv.KERNELS.expansions,
-)
+def make_radv_set(
+    target: str, names: Callable[[], tuple[str, ...]], load: Callable[[str], Zrt]
+) -> BinaryKernelSet:
+    """Return the kernel set of a chip for which RADV compiled the Vulkan kernels."""
+    return BinaryKernels(
+        target,
+        spirv.ENTRIES,
+        spirv.KERNELS.pack,
+        spirv.KERNELS.packed_bytes,
+        names,
+        load,
+        expansions=spirv.KERNELS.expansions,
+    )
+
+
+KERNELS = make_radv_set("gfx1201", names, load)
