@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,6 @@ from zinc_rt.engine.resident import Variant
 from zinc_rt.engine.runner import Runner, StepBlock, StepHandle
 from zinc_rt.host.settings import Settings
 from zinc_rt.ir.op import Op
-from zinc_rt.model.builder import SequenceLimits
 from zinc_rt.perf.gate.milestones import find_milestone, load_milestones
 from zinc_rt.perf.gate.offered import GateInput
 from zinc_rt.perf.gate.verdict import evaluate
@@ -75,7 +73,7 @@ def test_second_submission_per_token_fails(lab: Lab, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.rest
 def test_prompt_processed_in_two_passes_fails(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("zinc_rt.engine.engine.SequenceLimits", partial(SequenceLimits, step_tokens=16))
+    monkeypatch.setattr("zinc_rt.engine.engine.STEP_TOKENS", 16)
     result = decide_criterion(lab, "M2/one-pass")
     assert (result.status, result.measure["value"]) == ("fail", 2)
 
