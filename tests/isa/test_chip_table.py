@@ -24,7 +24,9 @@ from zinc_rt.sim import chips as simulated_chips
 ROOT = Path(__file__).resolve().parent.parent.parent
 TABLES = (  # files whose subject is a chip, a card of it or its kernels
     "zinc_rt/isa/target.py", "zinc_rt/sim/chips.py", "doctor/chips.py", "zinc_rt/kernels/sets.py",
-    "zinc_rt/kernels/gfx1201/table.py", "zinc_rt/kernels/radv/table.py",
+    "zinc_rt/kernels/gfx1201/table.py", "zinc_rt/kernels/gfx1100/table.py", "zinc_rt/kernels/radv/table.py",
+    "zinc_rt/kernels/radv/gfx1100.py",
+    "zinc_rt/backends/vulkan/radv.py",  # Mesa's names of chips
     "perf/triton_kernels/corpus.py",  # a program of its own, without zinc_rt
     "zinc_rt/kmd/userq_availability.py",  # what amdgpu does, by versions of IP blocks
 )  # fmt: skip

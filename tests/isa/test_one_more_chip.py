@@ -105,4 +105,4 @@ def test_commands_decode_new_chip_and_report_missing_features(extended_tree: Ext
 def test_card_with_new_chip_is_found_and_has_no_kernels(extended_tree: ExtendedTree, qwen3: str) -> None:
     result = extended_tree.interpreter_in("-c", CARD, qwen3)
     assert result.returncode == 2, result.stdout + result.stderr
-    assert "no kernels for gfx1199 in this build\n  next: --device sim:gfx1200 or sim:gfx1201" in result.stderr
+    assert "no kernels for gfx1199 in this build\n  next: --device sim:gfx1100 or sim:gfx1101" in result.stderr

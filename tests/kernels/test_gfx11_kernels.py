@@ -100,7 +100,7 @@ def find_live_scc(zrt: Zrt) -> list[str]:
     return list(result.values())
 
 
-@pytest.mark.parametrize("name", gfx1201.names())
+@pytest.mark.parametrize("name", names())
 @pytest.mark.rest(keep=5)
 def test_no_scc_is_live_across_a_64_bit_addition(name: str) -> None:
     """On gfx11 the two halves of the addition overwrite SCC."""

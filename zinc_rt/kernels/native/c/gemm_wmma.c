@@ -110,7 +110,7 @@ static void load_panel(panel *to, const job *j, uint32_t first, uint32_t rows, u
             halves h = to_halves(load16(room + i));
             special = special | (h.exponent == SPECIAL);
             for (int lane = 0; lane < 16; lane++) {
-                significand[(i + lane) * PANEL + row] = h.significand[lane] << 4;  // units of a product's grid
+                significand[(i + lane) * PANEL + row] = h.significand[lane] * 16;  // units of a product's grid
                 exponent[(i + lane) * PANEL + row] = h.exponent[lane] - 24;
             }
         }
