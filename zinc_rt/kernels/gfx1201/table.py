@@ -7,24 +7,9 @@ from functools import cache, partial
 from importlib.resources import files
 
 from zinc_rt.host.errors import UnsupportedError
-from zinc_rt.kernels.rows import (
-    attention,
-    elementwise,
-    embed,
-    matmul_wmma,
-    matvec,
-    matvec_parts,
-    mla,
-    moe,
-    norm,
-    recurrent,
-    sampling,
-    slots,
-    ssm_scan,
-)
-from zinc_rt.kernels.rows.dequantise import accept_any_vectors
+from zinc_rt.kernels.rows import matvec_parts
 from zinc_rt.kernels.rows.expand import EVERY_OTHER_TYPE, count_packed_bytes, pack_weight
-from zinc_rt.kernels.rows.operands import F32
+from zinc_rt.kernels.rows.families import list_entries
 from zinc_rt.kernels.rows.repack import WEIGHT_TYPES
 from zinc_rt.kernels.rows.tuning import OWN_KERNELS, Tuning
 from zinc_rt.kernels.sets import BinaryKernels, BinaryKernelSet, Merging
@@ -69,21 +54,6 @@ TUNING = Tuning(
 )
 
 
-# A family is a file with `rows(tuning)`; lowering tries them in this order.
-FAMILIES = (
-    embed,
-    matvec,
-    matmul_wmma,
-    norm,
-    elementwise,
-    attention,
-    mla,
-    moe,
-    recurrent,
-    sampling,
-    slots,
-    ssm_scan,
-)
 _BUILT = files(__package__) / "built"
 
 
@@ -107,10 +77,9 @@ def make_set(
     target: str, tuning: Tuning, names: Callable[[], tuple[str, ...]], load: Callable[[str], Zrt]
 ) -> BinaryKernelSet:
     """Return the kernel set of a chip that runs this folder's sources."""
-    rows = (row for family in FAMILIES for row in family.rows(tuning))
     return BinaryKernels(
         target,
-        tuple(accept_any_vectors(tuning, row) if row.weight_dtypes == F32 else row for row in rows),
+        list_entries(tuning),
         partial(pack_weight, EVERY_OTHER_TYPE),
         partial(count_packed_bytes, EVERY_OTHER_TYPE),
         names,

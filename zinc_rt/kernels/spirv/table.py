@@ -6,23 +6,8 @@ from functools import cache, partial
 from importlib.resources import files
 
 from zinc_rt.host.errors import UnsupportedError
-from zinc_rt.kernels.rows import (
-    attention,
-    elementwise,
-    embed,
-    matmul_wmma,
-    matvec,
-    mla,
-    moe,
-    norm,
-    recurrent,
-    sampling,
-    slots,
-    ssm_scan,
-)
-from zinc_rt.kernels.rows.dequantise import accept_any_vectors
 from zinc_rt.kernels.rows.expand import EVERY_OTHER_TYPE, count_packed_bytes, pack_weight
-from zinc_rt.kernels.rows.operands import F32
+from zinc_rt.kernels.rows.families import list_entries
 from zinc_rt.kernels.rows.repack import WEIGHT_TYPES
 from zinc_rt.kernels.rows.tuning import Tuning
 from zinc_rt.kernels.sets import SpirvKernels, SpirvKernelSet
@@ -61,23 +46,7 @@ TUNING = Tuning(
 )
 
 
-# A family is a file with `rows(tuning)`; lowering tries them in this order.
-FAMILIES = (
-    embed,
-    matvec,
-    matmul_wmma,
-    norm,
-    elementwise,
-    attention,
-    mla,
-    moe,
-    recurrent,
-    sampling,
-    slots,
-    ssm_scan,
-)
-_ENTRIES = tuple(row for family in FAMILIES for row in family.rows(TUNING))
-ENTRIES = tuple(accept_any_vectors(TUNING, row) if row.weight_dtypes == F32 else row for row in _ENTRIES)
+ENTRIES = list_entries(TUNING)
 _BUILT = files(__package__) / "built"
 
 
