@@ -233,9 +233,9 @@ EXPLAINS: dict[str, tuple[str, ...]] = {
 # Of causes that do not explain each other: what is mended first, from the bus up to the user.
 ORDER = (
     "host.wsl",
-    "gpu.vfio",
     "gpu.gone",
     "pci.lost",
+    "gpu.vfio",  # as configured: a card that its guest has lost is named before
     "pci.bar-*",
     "module.blacklisted",
     "module.modeset-off",

@@ -159,6 +159,16 @@ class InspectedMachine:
     log: LinuxLog | None = field(repr=False)
     hung: bool = False  # the user says that it hangs
 
+    @property
+    def drives_unlisted_gpu(self) -> bool:
+        """Return whether the driver has a GPU, although the capture lists none: only amdgpu creates /dev/kfd, and
+        it is loaded for its own devices only.
+        """
+        if self.gpus or self.gpus_known:
+            return False
+        paths = {node.path for node in self.nodes or ()}
+        return "/dev/kfd" in paths or (bool(self.module.loaded) and any("/renderD" in path for path in paths))
+
     def start_logged(self, gpu: InspectedGpu) -> bool:
         """Return whether the log contains the last line of the driver's initialisation of this GPU."""
         named = rf" for {re.escape(gpu.address)}\b" if len(self.gpus) > 1 else r"\b"

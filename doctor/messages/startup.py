@@ -94,7 +94,8 @@ START = (
         r"last message was failed ret is",
         r"(?:hw_init|resume|suspend|sw_init|early_init|late_init) of IP block <(?:smu|powerplay)> failed",
         r"failed send message: \w+",
-        r"failed to send (?:pre )?message \w+,? (?:ret is 0|response 0x0)",
+        r"failed to send (?:pre )?message \w+,? (?:ret is (?:0|-1|4294967295)\b|response 0x(?:0|f{8})\b)",
+        r"\bsmu reset failed",
         r"powerplay.*Failed message: 0x\w+.*error code",
         r"Failed to (?:enable requested dpm|setup smc hw|power (?:gate|ungate)|get current clock|"
         r"set performance level)",

@@ -24,7 +24,7 @@ def _check_wsl(machine: InspectedMachine) -> Iterator[Observation]:
 def _check_missing_nodes(machine: InspectedMachine) -> Iterator[Observation]:
     """A container shows the host's /sys, but only the device nodes that were passed to it."""
     kind = machine.host.container
-    if not kind or not machine.gpus:
+    if not kind or not (machine.gpus or machine.drives_unlisted_gpu):
         return
     paths = {node.path for node in machine.nodes or ()}
     wanted = ["/dev/kfd", *(f"/dev/dri/{gpu.render}" for gpu in machine.is_relevant if gpu.render)]

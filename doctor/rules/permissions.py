@@ -17,7 +17,7 @@ OPEN = ("fedora", "rhel", "centos", "arch", "suse", "opensuse", "nixos", "gentoo
 
 
 def _check_membership(machine: InspectedMachine) -> Iterator[Observation]:
-    if not machine.gpus:
+    if not machine.gpus and not machine.drives_unlisted_gpu:
         return  # nothing to open
     user, host = machine.user, machine.host.distribution or ""
     denied = [node for node in _list_node_paths(machine) if is_denied(machine.capture, node.strip("/"))]

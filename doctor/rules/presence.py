@@ -21,7 +21,7 @@ SIMULATED = "zinc-rt pm4-test --device sim: the simulated device runs every prob
 
 
 def _check_no_gpu(machine: InspectedMachine) -> Iterator[Observation]:
-    if machine.gpus or machine.linux.wsl:
+    if machine.gpus or machine.linux.wsl or machine.drives_unlisted_gpu:
         return
     if machine.host.container and not machine.gpus_known:
         yield Observation(
@@ -96,7 +96,8 @@ def _check_missing_kfd(machine: InspectedMachine) -> Iterator[Observation]:
     """
     if machine.kfd is not None or machine.host.container:
         return
-    if not any(gpu.driver == "amdgpu" or machine.start_logged(gpu) for gpu in machine.is_relevant):
+    started = any(gpu.driver == "amdgpu" or machine.start_logged(gpu) for gpu in machine.is_relevant)
+    if not started and not machine.drives_unlisted_gpu:
         return
     nodes = {node.path for node in machine.nodes or ()}
     log = machine.log

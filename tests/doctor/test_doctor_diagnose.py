@@ -232,3 +232,39 @@ def test_chip_of_an_older_generation_is_told_by_its_id() -> None:
         text = f"05:00.0 Display controller [0380]: Advanced Micro Devices, Inc. [AMD/ATI] X [1002:{device}]\n"
         findings = diagnose(MachineCapture({"lspci.txt": text.encode()})).findings
         assert ("gpu.unsupported" in {finding.id for finding in findings}) == unsupported, device
+
+
+def test_driver_nodes_prove_a_gpu_that_the_capture_does_not_list() -> None:
+    """Only amdgpu creates /dev/kfd, and it is loaded for its own devices; a render node may be of any vendor."""
+    kfd = "crw-rw---- 1 0 106 242, 0 /dev/kfd\n"
+    render = "crw-rw---- 1 0 106 226, 128 /dev/dri/renderD128\n"
+    user = "uid=1000(u) gid=1000(u) groups=1000(u)\n"
+    modules = "amdgpu 19427328 2 - Live 0x0\n"
+
+    def first(**files: str) -> str:
+        found = diagnose(MachineCapture({name.replace("__", "/"): text.encode() for name, text in files.items()}))
+        assert found.exit_code() != 0
+        return found.first.id if found.first else ""
+
+    assert first(**{"dev.txt": kfd + render, "id.txt": user}) == "permissions.group"
+    assert first(**{"dev.txt": render, "proc__modules": modules}) == "kfd.absent"
+    assert first(**{"dev.txt": render, "proc__modules": modules, ".dockerenv": "\n"}) == "container.nodes"
+    assert first(**{"dev.txt": render, "id.txt": user}) == ""
+    assert first(**{"dev.txt": render, "proc__modules": "i915 1 0 - Live 0x0\n"}) == ""
+    intel = "00:02.0 VGA compatible controller: Intel Corporation Device\n\tKernel driver in use: i915\n"
+    assert first(**{"dev.txt": render, "proc__modules": modules, "lspci.txt": intel}) == ""
+
+
+def test_card_that_its_guest_has_lost_is_named_before_its_assignment() -> None:
+    bound = {"sys/class/drm/card1/device/uevent": f"DRIVER=vfio-pci\nPCI_SLOT_NAME={GPU}\n"}
+    lost = f"vfio-pci {GPU}: not ready 65535ms after bus reset; giving up\n"
+    assert first_cause(make_sick(log=lost, **bound)) == "pci.lost"
+    assert first_cause(make_sick(**bound)) == "gpu.vfio"
+
+
+def test_two_replies_of_all_ones_are_a_lost_card() -> None:
+    ones = f"amdgpu {GPU}: amdgpu: Failed to send message 0x28, response 0xffffffff\n"
+    assert first_cause(make_sick(log=ones * 2)) == "pci.lost"
+    assert first_cause(make_sick(log=ones)) == "log.smu"
+    refused = f"amdgpu {GPU}: amdgpu: Failed to send message 0x28, response 0xfe\n"
+    assert first_cause(make_sick(log=refused * 2)) == "log.smu-refused"
