@@ -71,11 +71,8 @@ python -m zinc_rt.probes.learning.first_card > docs/first-card.md
 
 ## Differences between Linux versions
 
-Each value holds from its version on. The source of each row is in `zinc-rt assumptions --all kernel/`.
-
-{versions}
-
-Proposed changes that are not merged, as `--device sim:CHIP@VERSION+NAME`:
+[driver-map.md](driver-map.md#linux-versions) lists them with the tests of each. Proposed changes that are not
+merged, as `--device sim:CHIP@VERSION+NAME`:
 
 {proposals}
 """
@@ -85,7 +82,6 @@ def build_page() -> str:
     """Return the page."""
     facts = list(load_table().values())
     assumed = [row for row in facts if row.assumed]
-    kernel = [row for row in facts if row.kind == "kernel" and row.versions]
     proposed = [row for row in facts if row.kind == "proposed"]
     parts = [
         TOP.format(
@@ -93,8 +89,7 @@ def build_page() -> str:
             read=len(facts) - len(assumed),
             assumed=len(assumed),
             percent=100 * len(assumed) / len(facts),
-            versions=_format_rows(("difference", "values"), ((row.says, _format_versions(row)) for row in kernel)),
-            proposals=_format_rows(
+            proposals=format_rows(
                 ("name", "change", "source"),
                 ((f"`{row.id.partition('/')[2]}`", row.says, row.where) for row in proposed),
             ),
@@ -104,11 +99,12 @@ def build_page() -> str:
         rows = [row for row in assumed if KINDS.get(row.kind, OTHER) == title]
         if rows:
             cells = ((f"`{row.id}`", row.says, "; ".join(row.settled_by)) for row in rows)
-            parts.append(f"\n## Assumptions: {title}\n\n{_format_rows(('row', 'assumed', 'settled by'), cells)}\n")
+            parts.append(f"\n## Assumptions: {title}\n\n{format_rows(('row', 'assumed', 'settled by'), cells)}\n")
     return "".join(parts)
 
 
-def _format_versions(row: Fact) -> str:
+def format_versions(row: Fact) -> str:
+    """Return the values of a difference between Linux versions, each with the first version that has it."""
     words = {True: "yes", False: "no"}
     values = {version: row.versions[version] for version in VERSIONS if version in row.versions}
     return "; ".join(
@@ -116,7 +112,8 @@ def _format_versions(row: Fact) -> str:
     )
 
 
-def _format_rows(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+def format_rows(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    """Return a table in Markdown, without a newline at its end."""
     lines = [head, ("---",) * len(head), *(tuple(cell.replace("|", r"\|") for cell in row) for row in rows)]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
