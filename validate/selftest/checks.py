@@ -6,6 +6,7 @@ import math
 import secrets
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cache, partial
 from importlib.metadata import entry_points
@@ -18,12 +19,15 @@ import numpy as np
 from zinc_rt.doctor.examples import has_finding, load_rule_examples
 from zinc_rt.engine.devices import ORACLE, open_backend
 from zinc_rt.engine.engine import Engine
+from zinc_rt.engine.engine_core import EngineCore
 from zinc_rt.exec import Buffer
 from zinc_rt.golden.digests import digest_array
 from zinc_rt.golden.embedded import FOLDER
+from zinc_rt.host.errors import InputError
 from zinc_rt.model.gguf import read_gguf
 from zinc_rt.probes.injected import FAULTS, InjectedFault, run_injected
 from zinc_rt.replay.run import replay
+from zinc_rt.sched.sampling import Sampling
 from zinc_rt.trace.recorder import record
 from zinc_rt.validate.histograms import bins
 from zinc_rt.validate.measure import Limit, compare_arrays, compute_kl, compute_ulp_distance
@@ -173,21 +177,24 @@ def check_numbers(name: str) -> str:
 
 
 def check_recording(*, forget: bool) -> str:
-    """Record three steps and replay them. With `forget`, the recorder leaves out the last step's writes."""
+    """Record three steps of two penalised requests and replay them. The second request's token counts are a write
+    inside a buffer. With `forget`, the recorder leaves out the last step's writes."""
     with TemporaryDirectory() as folder:
         log = Path(folder) / "run.zlog"
         backend = open_backend(ORACLE, "canonical-1", threads=1)
-        with (
-            Engine(read_gguf(FOLDER / "qwen3-q.gguf"), backend, ctx=32) as engine,
-            record(engine, log, embed_weights=True) as recorder,
-        ):
-            sequence = engine.open()
-            engine.step([(sequence, (1, 2, 3))], [2])
-            engine.step([(sequence, (4,))], [0])
+        core = EngineCore(Engine(read_gguf(FOLDER / "qwen3-q.gguf"), backend, ctx=32, slots=2))
+        with closing(core), record(core.engine, log, embed_weights=True) as recorder:
+            for number in range(2):
+                core.submit_tokens(number, (1 + number, 2, 3), Sampling(max_tokens=3, repetition_penalty=1.5))
+            core.scheduler.step()
+            core.scheduler.step()
             if forget:
                 recorder.wrote = _forget_write  # type: ignore[method-assign]
-            engine.step([(sequence, (5,))], [0])
-        outcome = replay(log, ORACLE)
+            core.scheduler.step()
+        try:
+            outcome = replay(log, ORACLE)
+        except InputError as error:
+            return "" if forget and "not recorded" in str(error) else str(error)
     if forget:
         return "" if not outcome.equal else "a log without a write replays as if it were complete"
     return "" if outcome.equal else f"a complete log does not replay: {outcome.text}"
