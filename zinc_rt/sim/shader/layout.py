@@ -344,19 +344,32 @@ u32 read_site
     padded=8,
 )
 
-MEMORY_SITE = RecordLayout(
+KEPT = 7
+INTERVAL = RecordLayout(
     """
+u64 lo
+u64 hi                  # 0: none
+ptr range               # the RANGE that contains it
+""",
+    padded=8,
+)
+
+MEMORY_SITE = RecordLayout(
+    f"""
 u64 va_lo               # the range that this instruction last used
 u64 va_hi
 u64 plain_lo            # wide accesses that start less than `room` behind this address need no more checks
 u64 room
 u64 delta
 ptr range               # its RANGE
-u64 touched_below       # ~ the lowest VA touched in it
-u64 touched_above       # the VA after the highest
+u64 touched_lo          # the interval in the range that it is extending (memory/touched.py)
+u64 touched_hi          # touched_lo: none
+u64 slack               # an access at most this far from an interval extends it
 u32 flags               # its RangeFlag, and PLAIN
 u32 kind                # WaveAccess
 u64 reach               # how far the initialised bytes behind an access were looked through last time
+u64 kept {KEPT * INTERVAL.size_bytes // 8}             # INTERVAL[KEPT]: other intervals, in any range
+u32 stowed              # how many have been kept so far
 """,
     padded=16,
 )
@@ -365,8 +378,8 @@ PLAIN, WATCHED = 0x100, 0x200
 
 EXTENT = RecordLayout(
     """
-u64 touched_below       # as in MEMORY_SITE: of the sites that went on to another range
-u64 touched_above
+u64 touched_below       # ~ the lowest VA of the intervals that did not fit into their MEMORY_SITE
+u64 touched_above       # the VA after the highest; 0: none
 """,
     padded=16,
 )

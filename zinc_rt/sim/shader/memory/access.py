@@ -22,7 +22,7 @@ from zinc_rt.sim.shader.emit.values import I1, I8, I16, I32, I64, POINTER, VOID,
 from zinc_rt.sim.shader.layout import MEMORY_SITE, RANGE, Status
 from zinc_rt.sim.shader.memory import lane_access
 from zinc_rt.sim.shader.memory.lane_checks import HIGH, RULES
-from zinc_rt.sim.shader.memory.lookup import touch
+from zinc_rt.sim.shader.memory.touched import extend_to, follows
 
 OFTEN = 1 << 20
 
@@ -87,7 +87,7 @@ def _fast(e: Emitter, at: Addresses, size_bytes: int, site: ir.Value) -> tuple[i
     condition, first = at.side_by_side(e, size_bytes)
     condition = b.and_(condition, e.exec.is_full())
     end = b.add(first, e.wave * size_bytes)
-    condition = b.and_(condition, plain(e, site, first))
+    condition = b.all(condition, plain(e, site, first), follows(b, site, first))
     if e.checks.full and size_bytes > 1:
         off = b.and_(first, min(size_bytes, 4) - 1)
         condition = b.and_(condition, b.equal(off, 0))
@@ -186,7 +186,7 @@ def load(e: Emitter, at: Addresses, size_bytes: int, out_of_line: OutOfLine = ca
         condition = undefined_sites(e, site, condition)
 
     def fast() -> ir.Value:
-        touch(b, site, first, end)
+        extend_to(b, site, end)
         host = host_pointer(e, site, first)
         prefetch(e, host, size_bytes * e.wave)
         return host
@@ -225,7 +225,7 @@ def store(
         condition, first, end = _fast(e, at, size_bytes, site)
         b.cbranch(condition, fast, slow).set_weights([OFTEN, 1])
         b.position_at_end(fast)
-        touch(b, site, first, end)
+        extend_to(b, site, end)
         b.store(value, host_pointer(e, site, first), align=1)
         b.branch(behind)
         b.position_at_end(slow)

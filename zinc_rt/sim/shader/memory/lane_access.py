@@ -20,7 +20,7 @@ from zinc_rt.sim.shader.layout import (
     WATCHED,
     WaveAccess,
 )
-from zinc_rt.sim.shader.memory import cached_access, lookup
+from zinc_rt.sim.shader.memory import cached_access, lookup, touched
 from zinc_rt.sim.shader.memory.lane_checks import LANES, STALE, LaneAccesses
 from zinc_rt.sim.shader.memory.ranges import RangeFlag
 
@@ -86,12 +86,30 @@ class _Lanes(LaneAccesses):
             behind = b.append_basic_block("careful")
             b.branch(behind)
             b.position_at_end(result)
-            lookup.touch(b, self.site, first, end)
+            self._touch(first, end)
             self._move_fast()
             b.ret(I1(0))
             b.position_at_end(behind)
         self.each(self._move, self._move_byte)
         self.finish()
+
+    def _touch(self, first: ir.Value, end: ir.Value) -> None:
+        """Record the accesses of all lanes: as one interval if they are dense or their gaps are recorded already,
+        otherwise one by one.
+        """
+        b, site = self.b, self.site
+        dense_bytes = b.mul(b.intrinsic("llvm.ctpop", I64, self.exec), self.size_bytes)
+        recorded = touched.is_inside(b, site, first, end)
+        with b.if_else(b.or_(recorded, b.at_most(b.sub(end, first), dense_bytes)), likely=True) as (whole, each):
+            with whole:
+                touched.touch(b, self.context, site, first, end)
+            with each:
+
+                def touch_lane(lane: ir.Value) -> None:
+                    va = self.lane_va(lane)
+                    touched.touch(b, self.context, site, va, b.add(va, self.size_bytes))
+
+                b.each_lane(self.exec, touch_lane)
 
     def _known(self, first: ir.Value, end: ir.Value) -> ir.Value:
         """Return i1: all bytes from the first to the last lane are initialised; false if there are too many to

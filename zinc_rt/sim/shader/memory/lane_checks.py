@@ -18,7 +18,7 @@ from zinc_rt.sim.shader.emit.builder import HelperBuilder
 from zinc_rt.sim.shader.emit.emitter import Emitter
 from zinc_rt.sim.shader.emit.values import I1, I8, I32, I64, POINTER, VOID
 from zinc_rt.sim.shader.layout import ARRAY_CACHE, CONTEXT, MEMORY_SITE, RANGE, WaveAccess
-from zinc_rt.sim.shader.memory import cached_access, lookup
+from zinc_rt.sim.shader.memory import cached_access, lookup, touched
 from zinc_rt.sim.shader.memory.ranges import RangeFlag
 
 LANES = ir.FunctionType(I1, [POINTER, POINTER, POINTER, I32, I64, I64, POINTER, POINTER])
@@ -131,7 +131,7 @@ class LaneAccesses:
             b.store(self.refilled(va, end), known)
         with b.if_else(b.load(known, typ=I1), likely=True) as (yes, no):
             with yes:
-                lookup.touch(b, self.site, va, end)
+                touched.touch(b, self.context, self.site, va, end)
                 host = b.inttoptr(b.add(va, b.get(self.site, MEMORY_SITE, "delta")), POINTER)
                 self._checked(lane, va, host, body)
             with no:

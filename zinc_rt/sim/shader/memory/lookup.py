@@ -7,8 +7,9 @@ from llvmlite import ir  # type: ignore[import-untyped]
 from zinc_rt.sim.shader.checks.initialised import KNOWN_CHUNK, emit_is_chunk_known
 from zinc_rt.sim.shader.emit.builder import CodeBuilder, HelperBuilder
 from zinc_rt.sim.shader.emit.values import I1, I32, I64, POINTER, VOID
-from zinc_rt.sim.shader.layout import CONTEXT, EXTENT, MEMORY_SITE, PLAIN, RANGE, WATCHED, Checks, WaveAccess
+from zinc_rt.sim.shader.layout import CONTEXT, MEMORY_SITE, PLAIN, RANGE, WATCHED, Checks, WaveAccess
 from zinc_rt.sim.shader.memory.ranges import RangeFlag
+from zinc_rt.sim.shader.memory.touched import stow
 
 FIND = ir.FunctionType(POINTER, [POINTER, I32, I64, I64])
 REFILL = ir.FunctionType(I1, [POINTER, POINTER, I64, I64, I32, I64])
@@ -81,14 +82,7 @@ def _refill(function: ir.Function, checks: Checks) -> None:
     flags = b.get(result, RANGE, "flags")
     with b.if_then(b.not_(permitted(b, flags, kind))):
         b.ret(I1(0))
-    before = b.get(site, MEMORY_SITE, "range")
-    with b.if_then(b.unequal(before, NOTHING)):
-        row = b.add(b.mul(kind, count), b.get(before, RANGE, "index"))
-        extents = b.get(context, CONTEXT, "extents")
-        extent = b.offset(extents, b.mul(b.zext(row, I64), EXTENT.size_bytes))
-        for name in ("touched_below", "touched_above"):
-            old, new = b.get(extent, EXTENT, name), b.get(site, MEMORY_SITE, name)
-            b.put(extent, EXTENT, name, b.select(b.below(old, new), new, old))
+    b.call(stow(b), [context, site])
     low, high = b.get(result, RANGE, "va_lo"), b.get(result, RANGE, "va_hi")
     plain = I1(1)
     stores = b.any(*[b.equal(kind, store) for store in STORES])
@@ -109,8 +103,6 @@ def _refill(function: ir.Function, checks: Checks) -> None:
     b.put(site, MEMORY_SITE, "room", b.select(plain, room, 0))
     b.put(site, MEMORY_SITE, "delta", b.get(result, RANGE, "delta"))
     b.put(site, MEMORY_SITE, "range", result)
-    b.put(site, MEMORY_SITE, "touched_below", 0)
-    b.put(site, MEMORY_SITE, "touched_above", 0)
     marks = b.or_(b.select(plain, I32(PLAIN), I32(0)), b.select(watched, I32(WATCHED), I32(0)))
     b.put(site, MEMORY_SITE, "flags", b.or_(flags, marks))
     b.put(site, MEMORY_SITE, "kind", kind)
@@ -164,14 +156,6 @@ def _widen(function: ir.Function) -> None:
     b.put(site, MEMORY_SITE, "room", room)
     b.ret_void()
     b.done()
-
-
-def touch(b: CodeBuilder, site: ir.Value, first: ir.Value, end: ir.Value) -> None:
-    """Record that [first, end) was accessed."""
-    for name, value in (("touched_below", b.not_(first)), ("touched_above", end)):
-        location = b.at(site, MEMORY_SITE, name)
-        old = b.load(location, typ=I64)
-        b.store(b.select(b.below(old, value), value, old), location)
 
 
 def inside(b: CodeBuilder, site: ir.Value, first: ir.Value, last: ir.Value, size_bytes: int) -> ir.Value:

@@ -12,7 +12,7 @@ from zinc_rt.sim.shader.emit.values import I32, I64, constant
 from zinc_rt.sim.shader.layout import ARRAY_CACHE, SCALAR_CACHE, Status
 from zinc_rt.sim.shader.memory import access, cached_access, lane_access
 from zinc_rt.sim.shader.memory.loads_stores import check_modifiers
-from zinc_rt.sim.shader.memory.lookup import touch
+from zinc_rt.sim.shader.memory.touched import extend_to, follows
 
 # name after the underscore: bytes, sign extension
 _LOADS: dict[str, tuple[int, bool]] = {
@@ -55,13 +55,13 @@ def _read(e: Emitter, va: ir.Value, size_bytes: int) -> ir.Value:
     b = e.b
     site = access.memory_site(e)
     end = b.add(va, size_bytes)
-    condition = access.plain(e, site, va)
+    condition = b.and_(access.plain(e, site, va), follows(b, site, va))
     if e.checks.full:
         condition = access.undefined_sites(e, site, condition)
     item = min(size_bytes, 4)
 
     def fast() -> ir.Value:
-        touch(b, site, va, end)
+        extend_to(b, site, end)
         return access.host_pointer(e, site, va)
 
     def slow() -> ir.Value:

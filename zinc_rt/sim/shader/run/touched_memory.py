@@ -1,4 +1,4 @@
-"""Memory touched by a launch, for the hazard tracker: one interval per instruction and range, overlapping ones
+"""Memory touched by a launch, for the hazard tracker: the intervals of its memory instructions, overlapping ones
 merged.
 """
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from zinc_rt.sim.shader.layout import WaveAccess
+from zinc_rt.sim.shader.layout import KEPT, WaveAccess
 from zinc_rt.sim.shader_engine import Accesses, Ranges
 
 
@@ -18,15 +18,13 @@ def find_touched(memory_sites: Iterable[np.ndarray], extents: Iterable[np.ndarra
     """
     result: list[list[tuple[int, int]]] = [[] for _ in WaveAccess]
     for sites in memory_sites:
-        fields = sites["kind"], ~sites["touched_below"], sites["touched_above"]
-        for kind, below, above in zip(*(field.tolist() for field in fields), strict=True):
-            if above:
-                result[kind].append((below, above))
+        for kind, start, end in _list_intervals(sites, sites["kind"].tolist()):
+            result[kind].append((start, end))
     for table in extents:
         if not (table.size and table.view(np.uint64).max()):
             continue  # as nearly always: the quickest way to see it
-        kinds, numbers = np.nonzero(table["touched_above"])
-        for kind, number in zip(kinds.tolist(), numbers.tolist(), strict=True):
+        indices, numbers = np.nonzero(table["touched_above"])
+        for kind, number in zip(indices.tolist(), numbers.tolist(), strict=True):
             row = table[kind, number]
             result[kind].append((~int(row["touched_below"]) & (1 << 64) - 1, int(row["touched_above"])))
     return Accesses(
@@ -37,24 +35,34 @@ def find_touched(memory_sites: Iterable[np.ndarray], extents: Iterable[np.ndarra
     )
 
 
+def _list_intervals(sites: np.ndarray, numbers: Sequence[int]) -> list[tuple[int, int, int]]:
+    """Return (the site's number, first VA, VA after the last) of each interval in MEMORY_SITE records."""
+    lows, highs = sites["touched_lo"].tolist(), sites["touched_hi"].tolist()
+    result = [row for row in zip(numbers, lows, highs, strict=True) if row[1] != row[2]]
+    if any(stowed := sites["stowed"].tolist()):
+        for number, count, kept in zip(numbers, stowed, sites["kept"], strict=True):
+            if count:
+                rows = kept.reshape(KEPT, -1).tolist()
+                result += [(number, low, high) for low, high, _range in rows if high]
+    return result
+
+
 def find_ranges_by_site(
     pcs: Sequence[int], threads: Iterable[tuple[np.ndarray, np.ndarray]], ranges: np.ndarray
 ) -> dict[int, set[tuple[int, int]]]:
     """Return the ranges, as (VA, VA after the last byte), that the instruction at each pc may have accessed.
 
-    `pcs`: the instruction of each memory site. `threads`: MEMORY_SITE and EXTENT records of each thread. A site
-    records its last range only. The ranges before it are recorded by the kind of access, so they count for each
-    site of that kind.
+    `pcs`: the instruction of each memory site. `threads`: MEMORY_SITE and EXTENT records of each thread. Intervals
+    that a site had no room for are recorded by the kind of access, so they count for each site of that kind.
     """
     result: dict[int, set[tuple[int, int]]] = {}
     kinds: dict[int, set[int]] = {}
     earlier: dict[int, set[tuple[int, int]]] = {}
     for sites, table in threads:
-        used = np.flatnonzero(sites["touched_above"])
-        for index in used.tolist():
-            row = sites[index]
+        for index, start, _end in _list_intervals(sites, range(len(sites))):
+            row = ranges[np.searchsorted(ranges["va_lo"], np.uint64(start), "right") - 1]
             result.setdefault(pcs[index], set()).add((int(row["va_lo"]), int(row["va_hi"])))
-            kinds.setdefault(pcs[index], set()).add(int(row["kind"]))
+            kinds.setdefault(pcs[index], set()).add(int(sites["kind"][index]))
         if table.size and table.view(np.uint64).max():
             for kind, number in zip(
                 *(index.tolist() for index in np.nonzero(table["touched_above"])), strict=True
