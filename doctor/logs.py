@@ -41,6 +41,7 @@ _OTHER_DRIVER = re.compile(
     re.IGNORECASE,
 )
 _BRIDGE = re.compile(r"pci (\S+): PCI bridge to \[bus ([0-9a-f]{2})(?:-([0-9a-f]{2}))?\]")
+_SILENT_FUNCTION = re.compile(r"pci (\S+): \[1002:[0-9a-f]{4}\] type 7f ", re.IGNORECASE)
 _CARD_SWITCH = re.compile(r"(?:pcieport|pci) (\S+?):? .*\[1002:147[89]\]")  # the PCIe switch on AMD's cards
 # drivers/pci/pcie/err.c: a driver below a port learns of the port's error
 _INFORMED = re.compile(r"AER-aware driver|error_detected callback|AER: can't recover|PCI error: detected callback")
@@ -207,6 +208,9 @@ class _Path:
             match[1].lower() for line in lines if "[1002:147" in line and (match := _CARD_SWITCH.search(line))
         ]
         known |= {address for address in switches if ADDRESS.fullmatch(address)}
+        known |= {
+            match[1].lower() for line in lines if "type 7f" in line and (match := _SILENT_FUNCTION.search(line))
+        }
         for address in tuple(known):
             if not ADDRESS.fullmatch(address):
                 continue

@@ -43,6 +43,7 @@ BUS = (
         r"not ready \d+ms after (?:FLR|bus reset|link activation)[^;]*; giving up",
         r"Device recovery .*failed",
         r"pciehp: Slot.*Power fault",
+        r"unknown header type 7f, ignoring device",  # its configuration space reads as all ones
         # an endpoint that does not answer the IOMMU's invalidation has left the bus
         r"AMD-Vi: Event logged \[IOTLB_INV_TIMEOUT",
     ),

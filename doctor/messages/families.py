@@ -61,7 +61,7 @@ FAMILIES = (
         r"failed to send (?:pre )?message\b",
         r"\b(?:smu\d*|smc|dpm|ppt|pptable|ppfeatures?|baco|gfxoff|\w*clk|uclkshadow|OD settings|overdrive|"
         r"workload mask|power limit|thermal (?:alert|limit)|fan (?:control|speed|boost)|df cstate|\w*btc|wbrf|"
-        r"\w*pstate|metrics|power (?:un)?gat\w+|watermarks?|mall|throttl\w+|display config|soft (?:min|max))\b",
+        r"\w*pstate|metrics|power ?(?:un)?gat\w+|watermarks?|mall|throttl\w+|display config|soft (?:min|max))\b",
     ),
     *make_rows(
         "kfd",

@@ -206,7 +206,6 @@ RUNNING = (
         r"TDR failed",
         r"GPU is lost",
         r"GPU pre asic reset failed",
-        r"Skip scheduling IBs",
         r"asic reset on init failed",
         r"couldn't schedule ib on ring",
         r"Error scheduling IBs",
@@ -247,6 +246,7 @@ RUNNING = (
         r"VRAM is lost due to GPU reset",
         r"(?:MODE[12]|BACO|Mode[12]) reset",
         r"failed to halt cp",
+        r"Skip scheduling IBs",  # amdgpu_job_run drops the jobs of a context that a reset ended
         r"Failed to initialize parser - ?125",
     ),
 )

@@ -116,7 +116,7 @@ WORTH_A_LOOK = re.compile(
     r"power state|module|Lockdown|oom|[Oo]ut of memory"
     r"|avc: +denied|apparmor=\"DENIED|reset reason|mce: |Machine Check|[Cc]ritical temperature|Core temperature"
     r"|powerplay|failed to send|PT BOs|detected stall|parser - ?125"
-    r"|[Pp]anic|DPC: |page starting at|\bqcm\b|preempt|runlist|vblank wait"
+    r"|[Pp]anic|DPC: |type 7f|page starting at|\bqcm\b|preempt|runlist|vblank wait"
     r"|sched_policy|max_num_of_queues|cwsr size|mapping addr"
     r"|BUG|Oops|general protection|RIP: |\bMES\b|\bPSP\b|\bSMU\b|TTM|page fault|\bring\b|"
     r"blocked for more|hung_task_timeout|vfio|Surprise|giving up",

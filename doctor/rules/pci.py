@@ -24,6 +24,7 @@ from zinc_rt.doctor.rules.parameters import read_parameter as parameter
 NARROW = 4  # lanes: below half of what boards give when two slots share them
 SLOW = 8.0  # GT/s (PCIe 3)
 BUSY = 50  # percent: an idle GPU lowers its link speed, a busy one does not
+GIVEN_UP_LINES = 5  # from a failed resize to the end of the start that it causes
 SMALLEST_VRAM = 8 << 30  # of the cards of gfx11 and gfx12
 
 
@@ -200,6 +201,17 @@ def _check_unassigned_bars(machine: InspectedMachine) -> Iterator[Observation]:
     if lost:
         yield observe_events(machine, lost, lost[0].address)
         return
+    for resize in machine.log.named("bar-resize"):
+        # amdgpu_device_resize_fb_bar: -ENODEV where BAR 0 or the doorbells have no address after the resize
+        ended = [
+            event
+            for event in machine.log.named("init-failed")
+            if "failed -19" in event.text and 0 < event.at - resize.at <= GIVEN_UP_LINES
+        ]
+        if ended:
+            seen = observe_events(machine, [resize, *ended], ended[0].address)
+            yield replace(seen, title="the BARs of the GPU have no address after the driver tried to resize them")
+            return
     refused = [event for event in machine.log.named("init-failed") if "failed with error -12" in event.text]
     elsewhere = machine.log.search(r"BAR \d+.*(?:mem size.*(?:can't assign|failed to assign)|no space for \[mem)")
     if refused and elsewhere and not any(gpu.started for gpu in machine.gpus):

@@ -268,3 +268,17 @@ def test_two_replies_of_all_ones_are_a_lost_card() -> None:
     assert first_cause(make_sick(log=ones)) == "log.smu"
     refused = f"amdgpu {GPU}: amdgpu: Failed to send message 0x28, response 0xfe\n"
     assert first_cause(make_sick(log=refused * 2)) == "log.smu-refused"
+
+
+def test_resize_that_takes_the_bars_away_ends_the_start() -> None:
+    resize = "[drm:amdgpu_device_resize_fb_bar [amdgpu]] *ERROR* Problem resizing BAR0 (-16).\n"
+
+    def read(log: str) -> str:
+        diagnosis = diagnose(MachineCapture({"kernel.log": log.encode()}))
+        return diagnosis.first.id if diagnosis.first else ""
+
+    ended = "[drm:amdgpu_device_init [amdgpu]] *ERROR* sw_init of IP block <gmc_v9_0> failed"
+    assert read(f"{resize}{ended} -19\n") == "pci.bar-unassigned"
+    assert read(f"{resize}{ended} -22\n") == "log.init-failed"
+    assert read(resize + "usb 1-1: ok\n" * 9 + f"{ended} -19\n") == "log.init-failed"
+    assert read(f"{resize}[drm] Initialized amdgpu 3.64.0 for {GPU} on minor 0\n") == ""

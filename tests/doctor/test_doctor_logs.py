@@ -226,3 +226,29 @@ def test_steps_of_a_reset_under_way_belong_to_it(lines: list[str], names: list[s
 )
 def test_wordings_of_the_processor_and_of_old_kernels(line: str, names: list[str]) -> None:
     assert [event.name for event in parse_log(line).events] == names
+
+
+def test_function_of_all_ones_is_lost_if_it_is_of_amd() -> None:
+    def read(vendor: str) -> list[str]:
+        listed = f"pci 0000:61:02.0: [{vendor}:692f] type 7f class 0xffffff\n"
+        return [
+            e.name
+            for e in parse_log(f"{listed}pci 0000:61:02.0: unknown header type 7f, ignoring device\n").events
+        ]
+
+    assert read("1002") == ["link-lost"]
+    assert not read("10de")
+
+
+def test_dropped_jobs_are_part_of_a_reset() -> None:
+    log = parse_log(f"amdgpu {GPU}: GPU reset(9) succeeded!\n[drm] Skip scheduling IBs!\n")
+    assert [event.name for event in log.events] == ["reset", "reset"]
+    assert [event.name for event in parse_log("[drm] Skip scheduling IBs!\n").events] == ["reset"]
+
+
+def test_refused_power_gating_is_of_the_smu() -> None:
+    assert [event.name for event in parse_log(f"amdgpu {GPU}: VCN: powergate request failed").events] == [
+        "smu-refused"
+    ]
+    assert [event.name for event in parse_log(f"amdgpu {GPU}: Failed to power gate VPE!").events] == ["smu"]
+    assert not parse_log(f"amdgpu {GPU}: VCN: powergate request done").events
