@@ -57,6 +57,14 @@ _MACHINE_CHECK = re.compile(
 _RESET_BEGINS = re.compile(r"GPU reset begin", re.IGNORECASE)
 _RESET_RESUMES = re.compile(r"GPU reset succeeded, trying to resume", re.IGNORECASE)
 _RESET_ENDS = re.compile(r"GPU reset\(\d+\) succeeded", re.IGNORECASE)
+# The driver also resets the chip before sleep, and at its start where a driver before it has left it in use.
+_CHIP_RESET = re.compile(r"\b(?:MODE[12]|BACO) reset\b", re.IGNORECASE)
+_RECOVERED = re.compile(r"GPU reset|VRAM is lost|reset failed", re.IGNORECASE)
+_SLEEP_BEGINS = re.compile(r"^PM: (?:suspend|hibernation: hibernation|hibernation) entry")
+_SLEEP_ENDS = re.compile(
+    r"^(?:ACPI: PM: Waking up from|PM: (?:suspend|hibernation: hibernation|hibernation) exit)"
+)
+_HANGS = ("ring-timeout", "mes", "queue-preemption", "ras-fatal", "reset-failed")  # what a reset recovers from
 _RESET_STEPS = ("ring-test", "queue-preemption", "iommu-fault")
 _DRIVER_STARTS = "initializing kernel modesetting"
 _CRASH = re.compile(
@@ -147,8 +155,21 @@ def parse_log(text: str, addresses: Collection[str] = ()) -> LinuxLog:
             )
         elif event.name.startswith("aer-") and path.is_unknown_bridge(line):
             elsewhere.append(event)
-    events = _name_reset_steps(sorted(events, key=lambda event: event.at), lines)
+    events = _omit_planned_resets(sorted(events, key=lambda event: event.at), lines)
+    events = _name_reset_steps(events, lines)
     return LinuxLog(tuple(lines), tuple(events), bool(boots), tuple(elsewhere), tuple(unrecognised))
+
+
+def _omit_planned_resets(events: Sequence[LogEvent], lines: Sequence[str]) -> list[LogEvent]:
+    """Return the events without resets of the chip that belong to sleep or to the driver's start."""
+    planned: set[int] = set()
+    sleeping = False
+    recovers = any(event.name in _HANGS or _RECOVERED.search(event.text) for event in events)
+    for index, line in enumerate(lines):
+        sleeping = (sleeping or bool(_SLEEP_BEGINS.match(line))) and not _SLEEP_ENDS.match(line)
+        if _CHIP_RESET.search(line) and (sleeping or not recovers):
+            planned.add(index)
+    return [event for event in events if event.name != "reset" or event.at not in planned]
 
 
 def _name_reset_steps(events: Sequence[LogEvent], lines: Sequence[str]) -> list[LogEvent]:

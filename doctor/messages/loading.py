@@ -22,6 +22,7 @@ MODULE = (
         r"(?:amdgpu|amdkcl|amdttm|amd_sched|amdxcp|drm_\w+): (?:disagrees about version of symbol|Unknown symbol)",
         r"(?:amdgpu|amdkcl|amdttm|amd_sched|amdxcp): version magic '",
         r"amdgpu.*Invalid module format",
+        r"KLD amdgpu\.ko: depends on \S+ - not available or version mismatch",  # FreeBSD
         r"(?:amdgpu|amdkcl|amdttm|amd_sched): module uses symbols .* not inherit",
     ),
     *make_rows("parameter-unknown", "kernel/params.c", r"amdgpu: unknown parameter '[^']+' ignored"),

@@ -6,13 +6,14 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from zinc_rt.doctor.machine import DeviceNode, InspectedMachine
+from zinc_rt.doctor.machine import DeviceNode, InspectedMachine, User
 from zinc_rt.doctor.read_machine import is_denied
 from zinc_rt.doctor.rule import BOTH, DoctorRule, Observation, make_event_rule
 
 # systemd's default gives everybody the render nodes and /dev/kfd (meson: group-render-mode 0666); Debian and what
 # comes from it build with 0660. What is not in the list may do either.
 CLOSED = ("debian", "ubuntu")
+UNMAPPED = "65534"  # /proc/sys/fs/overflowuid and overflowgid, where nobody has changed them
 OPEN = ("fedora", "rhel", "centos", "arch", "suse", "opensuse", "nixos", "gentoo")
 
 
@@ -31,7 +32,10 @@ def _check_membership(machine: InspectedMachine) -> Iterator[Observation]:
             next=_format_join_advice(group),
         )
         return
-    if user is None or user.uid == 0 or "0" in user.groups:
+    if user is None:
+        return
+    if user.uid == 0 or "0" in user.groups:
+        yield from _check_root_of_namespace(machine, user)
         return
     if machine.nodes:
         closed = [node for node in machine.nodes if _is_inaccessible(node, user.groups, user.uid)]
@@ -55,6 +59,25 @@ def _check_membership(machine: InspectedMachine) -> Iterator[Observation]:
             evidence,
             severity="note",
             next="if a probe reports `Permission denied`: sudo usermod -aG render $USER, then log in again",
+        )
+
+
+def _check_root_of_namespace(machine: InspectedMachine, user: User) -> Iterator[Observation]:
+    """Report root of a user namespace (rootless container): nodes of users outside belong to UNMAPPED there, and
+    root may not open them. A group UNMAPPED of the user may be render: it is kept from outside.
+    """
+    foreign = [
+        node
+        for node in machine.nodes or ()
+        if node.uid == node.gid == UNMAPPED and _is_inaccessible(node, user.groups, user.uid)
+    ]
+    if foreign and UNMAPPED not in user.groups:
+        paths = [node.path for node in foreign]
+        yield Observation(
+            f"root of this container is another user outside, who may not open {', '.join(paths)}",
+            _format_evidence(machine, paths),
+            next="add the user who starts the container to the group render on the host, and start it with "
+            "--group-add keep-groups (podman), or as root",
         )
 
 

@@ -282,3 +282,16 @@ def test_resize_that_takes_the_bars_away_ends_the_start() -> None:
     assert read(f"{resize}{ended} -22\n") == "log.init-failed"
     assert read(resize + "usb 1-1: ok\n" * 9 + f"{ended} -19\n") == "log.init-failed"
     assert read(f"{resize}[drm] Initialized amdgpu 3.64.0 for {GPU} on minor 0\n") == ""
+
+
+def test_root_of_a_rootless_container_is_the_user_outside() -> None:
+    def read(owner: int, identity: str) -> str:
+        node = f"crw-rw---- 1 {owner} {owner} 238, 0 /dev/kfd\n"
+        files = {"dev.txt": node, "id.txt": identity, "run/.containerenv": "\n"}
+        found = diagnose(MachineCapture({name: text.encode() for name, text in files.items()}))
+        return found.first.id if found.first else ""
+
+    root = "uid=0(root) gid=0(root) groups=0(root)"
+    assert read(65534, root) == "permissions.group"
+    assert read(65534, f"{root},65534(nogroup)") == ""  # --group-add keep-groups
+    assert read(0, root) == ""

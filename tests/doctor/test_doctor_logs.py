@@ -70,6 +70,7 @@ def test_log_program_prefix_is_stripped(line: str) -> None:
         (f"amdgpu {GPU}: AMD-Vi: Event logged [IO_PAGE_FAULT domain=0x0 address=0x0 flags=0x20]", "iommu-fault"),
         (f"amdgpu {GPU}: Unable to change power state from D3cold to D0, device inaccessible", "d3cold"),
         ("amdgpu: unknown parameter 'user_queues' ignored", "parameter-unknown"),
+        ("KLD amdgpu.ko: depends on ttm - not available or version mismatch", "module-mismatch"),
     ],
 )
 def test_message_variants_of_several_kernels_map_to_one_event(line: str, name: str) -> None:
@@ -94,6 +95,7 @@ def test_message_variants_of_several_kernels_map_to_one_event(line: str, name: s
         "BUG: kernel NULL pointer dereference, address: 0000000000000008",
         "RIP: 0010:btrfs_foo+0x12/0x20 [btrfs]",
         "nouveau 0000:01:00.0: fifo: SCHED_ERROR",
+        "KLD i915kms.ko: depends on ttm - not available or version mismatch",
     ],
 )
 def test_messages_of_healthy_machines_and_other_devices_are_ignored(line: str) -> None:
@@ -252,3 +254,18 @@ def test_refused_power_gating_is_of_the_smu() -> None:
     ]
     assert [event.name for event in parse_log(f"amdgpu {GPU}: Failed to power gate VPE!").events] == ["smu"]
     assert not parse_log(f"amdgpu {GPU}: VCN: powergate request done").events
+
+
+@pytest.mark.parametrize("step", ["MODE1 reset", "GPU mode1 reset", "BACO reset"])
+def test_planned_chip_resets_are_no_recovery(step: str) -> None:
+    """amdgpu also resets the chip before sleep, and at its start."""
+    reset, ring = f"amdgpu {GPU}: amdgpu: {step}\n", f"amdgpu {GPU}: ring gfx_0.0.0 timeout, signaled seq=1\n"
+
+    def read(log: str) -> list[str]:
+        return [event.name for event in parse_log(log).events]
+
+    assert read(f"PM: suspend entry (deep)\n{reset}ACPI: PM: Waking up from system sleep state S3\n") == []
+    assert read(f"amdgpu {GPU}: amdgpu: Fetched VBIOS from VFCT\n{reset}") == []
+    assert read(f"{ring}PM: suspend entry (deep)\n{reset}PM: suspend exit\n") == ["ring-timeout"]
+    assert read(f"PM: suspend entry (deep)\nPM: suspend exit\n{ring}{reset}") == ["ring-timeout", "reset"]
+    assert read(f"{reset}amdgpu {GPU}: GPU reset(2) succeeded!\n") == ["reset", "reset"]
