@@ -37,7 +37,8 @@ _SHORT = re.compile(r"(?<![:\w])[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]\b", re.IGNORECASE
 _OURS = re.compile(r"amdgpu|amdkfd|\bkfd\b", re.IGNORECASE)
 # A line of another driver about its device: `i915 0000:00:02.0: `.
 _OTHER_DRIVER = re.compile(
-    r"(?!amdgpu|kfd|drmn\d|pci|thermal|iommu|AMD-Vi)[a-z][\w-]* [0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]: ",
+    r"(?!amdgpu|radeon|kfd|drmn\d|pci|thermal|iommu|AMD-Vi)[a-z][\w-]* "
+    r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]: ",
     re.IGNORECASE,
 )
 _BRIDGE = re.compile(r"pci (\S+): PCI bridge to \[bus ([0-9a-f]{2})(?:-([0-9a-f]{2}))?\]")
@@ -48,6 +49,9 @@ _INFORMED = re.compile(r"AER-aware driver|error_detected callback|AER: can't rec
 _BUS_ERROR = re.compile(r"PCIe Bus Error|AER: |broadcast error_detected")
 _REPORT_LINES = 12
 _PROCESS = re.compile(r"[Pp]rocess (?:information: process )?([^\s(),]+) pid ([1-9]\d*)")
+# A wait that fails once is usual where the picture changes; one that fails again and again is not.
+_DISPLAY_WAIT = re.compile(r"REG_WAIT timeout .* - (\w+)")
+_WAITS, _WAITS_APART, _WAITS_WITHIN = 3, 0.5, 60.0  # seconds
 _NAMES_PROCESS = ("ring-timeout", "ring-recovered", "page-fault", "illegal-instruction")
 _PROCESS_LINES = 4  # a fault names its process in one of the next lines
 _RECORD = re.compile(r"(\{\d+\})?\[Hardware Error\]:(.*)")
@@ -130,12 +134,13 @@ def parse_log(text: str, addresses: Collection[str] = ()) -> LinuxLog:
     lines = [strip_prefix(line) for line in raw]
     boots = [index for index, line in enumerate(lines) if _BOOT.match(line)]
     if boots:
-        lines = lines[boots[-1] :]
+        raw, lines = raw[boots[-1] :], lines[boots[-1] :]
     path = _Path(lines, addresses)
     events: list[LogEvent] = []
     elsewhere: list[LogEvent] = []
     unrecognised: list[LogEvent] = []
     consumed = _parse_records(lines, path, events, elsewhere)
+    events += _find_stuck_displays(lines, raw)
     for index, line in enumerate(lines):
         if index in consumed or not WORTH_A_LOOK.search(line):
             continue
@@ -158,6 +163,25 @@ def parse_log(text: str, addresses: Collection[str] = ()) -> LinuxLog:
     events = _omit_planned_resets(sorted(events, key=lambda event: event.at), lines)
     events = _name_reset_steps(events, lines)
     return LinuxLog(tuple(lines), tuple(events), bool(boots), tuple(elsewhere), tuple(unrecognised))
+
+
+def _find_stuck_displays(lines: Sequence[str], raw: Sequence[str]) -> list[LogEvent]:
+    """Return the first of the display controller's waits that fail several times within a minute."""
+    waits: dict[tuple[str, str], list[tuple[float, int]]] = {}
+    for index, line in enumerate(lines):
+        match = _DISPLAY_WAIT.search(line) if "REG_WAIT" in line else None
+        time = _parse_time(raw[index]) if match else None
+        if match and time is not None:
+            apart = waits.setdefault((_find_address(line), match[1]), [])
+            if not apart or time - apart[-1][0] >= _WAITS_APART:
+                apart.append((time, index))
+    stuck = []
+    for (address, _), apart in waits.items():
+        spans = zip(apart, apart[_WAITS - 1 :], strict=False)
+        first = next((at for (time, at), (last, _) in spans if last - time <= _WAITS_WITHIN), None)
+        if first is not None:
+            stuck.append(LogEvent("display", first, lines[first], address))
+    return stuck
 
 
 def _omit_planned_resets(events: Sequence[LogEvent], lines: Sequence[str]) -> list[LogEvent]:

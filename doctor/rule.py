@@ -107,7 +107,7 @@ def is_about_our_gpu(text: str, machine: InspectedMachine) -> bool:
     machines. `1002:7551` identifies a supported GPU; a line without an id counts if KFD does not list all GPUs."""
     named = {int(match, 16) for match in re.findall(r"1002:([0-9a-f]{4})", text.lower())}
     known = {gpu.device_id for gpu in machine.is_relevant}
-    if named and None not in known:
+    if named and known and None not in known:
         return bool(named & known)
     return not (machine.kfd and all(gpu.node for gpu in machine.is_relevant))
 

@@ -51,6 +51,7 @@ FIRMWARE = (
         r"(?!.*(?:error |\()-(?!2\b)\d)(?:could(?: not|n't)|failed to|can(?:not|'t)|unable to) "
         r"(?:load|find|open|read|request|get)\b[^/]*?(?P<file>(?:amdgpu|radeon)/[\w.-]+)",
         r"(?P<file>amdgpu/\w+\.bin)\S*:? (?:could not be found|not found|No such file)",
+        r"drmn\d+: failed to load firmware image (?:with name: )?(?P<file>\S+)",  # FreeBSD, after all attempts
     ),
     *make_rows(
         "firmware-unreadable",

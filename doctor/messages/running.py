@@ -87,6 +87,7 @@ RUNNING = (
         r"Fence fallback timer expired on ring",
         r"amdgpu.*(?:MSI|IRQ|interrupt).*(?:not|fail|lost)",
         r"IH ring buffer overflow",
+        r"KFD node \d+ ih_fifo overflow",
     ),
     *make_rows(
         "mes",
@@ -163,6 +164,7 @@ RUNNING = (
         r"IP block:\S+ is hung",
         r"Illegal .*GPU hang",
         r"GPU hang (?:detected|on)",
+        r"radeon \S+: (?:ring \d+ stalled for more than|GPU lockup)",
         r"Timeout waiting for (?:fence|gfx|VM flush|sem acquire)",
         r"TLB flush failed",
         r"Error flushing GPU TLB",
@@ -219,6 +221,7 @@ RUNNING = (
         r"amdgpu.*PM: failed to (?:resume|restore|thaw)\b[\w ]*: (?:async: )?error",
         r"reinit gpus failure",
     ),
+    *make_rows("smu-refused", "drivers/gpu/drm/radeon", r"\[drm:\w+_dpm_\w+ \[radeon\]\] \*ERROR\* .*failed"),
     *make_rows(
         "sriov",
         "amdgpu/mxgpu_ai.c",

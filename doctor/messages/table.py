@@ -29,6 +29,8 @@ HARMLESS = (
         r"PSP runtime database doesn't exist",
         r"optional \S+ ta ucode is not",
         r"psp gfx command UNLOAD_TA\S* failed",
+        # the PSP answered: it has no such application, of display protection or RAS
+        r"psp gfx command (?:LOAD_TA|INVOKE_CMD)\S* failed and response status is \(0x(?!0+\)|f{8}\))",
     ),
     *make_rows("harmless", "amdgpu/amdgpu_bios.c", r"BIOS signature incorrect", r"No more image in the PCI ROM"),
     *make_rows(
@@ -49,6 +51,7 @@ HARMLESS = (
         "harmless",
         "amdgpu/amdgpu_psp.c",
         r"Failed to load (?:firmware|microcode) \"?amdgpu/\w+_(?:ta|cap|kicker)\.bin",
+        r"failed to load firmware image (?:with name: )?amdgpu[/_]\w+_(?:ta|cap|kicker)[._]bin",  # FreeBSD
     ),
     *make_rows("harmless", "amdgpu/amdgpu_fw_attestation.c", r"FW attestation input"),
     *make_rows("harmless", "amdgpu/amdgpu_dev_coredump.c", r"Dumping IP State"),
@@ -115,7 +118,7 @@ WORTH_A_LOOK = re.compile(
     r"amdgpu|kfd|\bdrm\b|AMD-Vi|DMAR|smmu|AER|pcie|BERT|Hardware Error|firmware|\bBAR\b|"
     r"power state|module|Lockdown|oom|[Oo]ut of memory"
     r"|avc: +denied|apparmor=\"DENIED|reset reason|mce: |Machine Check|[Cc]ritical temperature|Core temperature"
-    r"|powerplay|failed to send|PT BOs|detected stall|parser - ?125"
+    r"|powerplay|failed to send|stalled for more than|PT BOs|detected stall|parser - ?125"
     r"|[Pp]anic|DPC: |type 7f|page starting at|\bqcm\b|preempt|runlist|vblank wait"
     r"|sched_policy|max_num_of_queues|cwsr size|mapping addr"
     r"|BUG|Oops|general protection|RIP: |\bMES\b|\bPSP\b|\bSMU\b|TTM|page fault|\bring\b|"

@@ -10,11 +10,20 @@ from zinc_rt.doctor.machine import InspectedMachine
 from zinc_rt.doctor.rule import BOTH, T1, DoctorRule, Observation, make_event_rule, observe_events
 
 FALLBACKS_MANY = 5
+OVERFLOWS_MANY = 3
 
 
 def _check_interrupts(machine: InspectedMachine) -> Iterator[Observation]:
     events = machine.log.named("interrupts-lost") if machine.log else ()
-    if len(events) >= FALLBACKS_MANY:
+    floods = [event for event in events if "ih_fifo overflow" in event.text]
+    if len(floods) >= OVERFLOWS_MANY:
+        yield replace(
+            observe_events(machine, floods, floods[0].address),
+            title="the GPU sends more interrupts than the driver can take",
+            why="a faulting program sends one after the other; those of other programs are lost",
+            next="end the program; check that it is built for this GPU (HSA_OVERRIDE_GFX_VERSION)",
+        )
+    elif len(events) >= FALLBACKS_MANY:
         yield observe_events(machine, list(events), events[0].address)
 
 

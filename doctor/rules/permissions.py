@@ -63,13 +63,14 @@ def _check_membership(machine: InspectedMachine) -> Iterator[Observation]:
 
 
 def _check_root_of_namespace(machine: InspectedMachine, user: User) -> Iterator[Observation]:
-    """Report root of a user namespace (rootless container): nodes of users outside belong to UNMAPPED there, and
-    root may not open them. A group UNMAPPED of the user may be render: it is kept from outside.
+    """Report root of a user namespace (rootless container): a node whose owner or group has no name there shows
+    UNMAPPED, and root may open it only by its group. A group UNMAPPED of the user may be render: it is kept from
+    outside.
     """
     foreign = [
         node
         for node in machine.nodes or ()
-        if node.uid == node.gid == UNMAPPED and _is_inaccessible(node, user.groups, user.uid)
+        if UNMAPPED in (node.uid, node.gid) and _is_inaccessible(node, user.groups, user.uid)
     ]
     if foreign and UNMAPPED not in user.groups:
         paths = [node.path for node in foreign]

@@ -285,8 +285,8 @@ def test_resize_that_takes_the_bars_away_ends_the_start() -> None:
 
 
 def test_root_of_a_rootless_container_is_the_user_outside() -> None:
-    def read(owner: int, identity: str) -> str:
-        node = f"crw-rw---- 1 {owner} {owner} 238, 0 /dev/kfd\n"
+    def read(owner: int, identity: str, group: int | None = None, mode: str = "crw-rw----") -> str:
+        node = f"{mode} 1 {owner} {owner if group is None else group} 238, 0 /dev/kfd\n"
         files = {"dev.txt": node, "id.txt": identity, "run/.containerenv": "\n"}
         found = diagnose(MachineCapture({name: text.encode() for name, text in files.items()}))
         return found.first.id if found.first else ""
@@ -295,3 +295,26 @@ def test_root_of_a_rootless_container_is_the_user_outside() -> None:
     assert read(65534, root) == "permissions.group"
     assert read(65534, f"{root},65534(nogroup)") == ""  # --group-add keep-groups
     assert read(0, root) == ""
+    assert read(65534, root, group=1) == "permissions.group"
+    assert read(65534, f"{root},1(daemon)", group=1) == ""
+    assert read(65534, root, group=1, mode="crw-rw----+") == ""  # an ACL may allow it
+
+
+def test_card_that_kfd_refuses_need_not_be_listed() -> None:
+    refused = "kfd kfd: skipped device 1002:699f, PCI rejects atomics\n"
+
+    def read(**files: str) -> str:
+        found = diagnose(MachineCapture({name.replace("_", "."): text.encode() for name, text in files.items()}))
+        return found.first.id if found.first else ""
+
+    assert read(kernel_log=refused) == "pci.atomics"
+    navi = "03:00.0 VGA compatible controller [0300]: AMD/ATI X [1002:744c]\n\tKernel driver in use: amdgpu\n"
+    assert read(kernel_log=refused, lspci_txt=navi) == ""
+    assert read(kernel_log="[drm] PCIE atomic ops is not supported\n") == ""
+
+
+def test_flood_of_interrupts_is_named_by_its_repetition() -> None:
+    line = f"amdgpu {GPU}: amdgpu: KFD node 0 ih_fifo overflow\n"
+    diagnosis = diagnose(MachineCapture({"kernel.log": (line * 3).encode()}))
+    assert diagnosis.first and "more interrupts" in diagnosis.first.title
+    assert diagnose(MachineCapture({"kernel.log": line.encode()})).first is None

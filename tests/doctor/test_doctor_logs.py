@@ -71,6 +71,12 @@ def test_log_program_prefix_is_stripped(line: str) -> None:
         (f"amdgpu {GPU}: Unable to change power state from D3cold to D0, device inaccessible", "d3cold"),
         ("amdgpu: unknown parameter 'user_queues' ignored", "parameter-unknown"),
         ("KLD amdgpu.ko: depends on ttm - not available or version mismatch", "module-mismatch"),
+        ("radeon 0000:01:00.0: ring 0 stalled for more than 10244msec", "ring-timeout"),
+        ("[drm:si_dpm_set_power_state [radeon]] *ERROR* si_restrict_levels failed", "smu-refused"),
+        ("[drm] psp gfx command LOAD_TA(0x1) failed and response status is (0x0)", "psp"),
+        ("[drm] psp gfx command LOAD_IP_FW(0x6) failed and response status is (0x7)", "psp"),
+        ("drmn0: failed to load firmware image with name: amdgpu/navi10_smc.bin", "firmware-missing"),
+        (f"amdgpu {GPU}: amdgpu: KFD node 0 ih_fifo overflow", "interrupts-lost"),
     ],
 )
 def test_message_variants_of_several_kernels_map_to_one_event(line: str, name: str) -> None:
@@ -96,6 +102,12 @@ def test_message_variants_of_several_kernels_map_to_one_event(line: str, name: s
         "RIP: 0010:btrfs_foo+0x12/0x20 [btrfs]",
         "nouveau 0000:01:00.0: fifo: SCHED_ERROR",
         "KLD i915kms.ko: depends on ttm - not available or version mismatch",
+        "nouveau 0000:01:00.0: ring 0 stalled for more than 10244msec",
+        "[drm:intel_dpm_set [i915]] *ERROR* power state failed",
+        "[drm] psp gfx command LOAD_TA(0x1) failed and response status is (0x7)",
+        "[drm] psp gfx command INVOKE_CMD(0x3) failed and response status is (0x4)",
+        "drmn0: failed to load firmware image with name: amdgpu/navi10_ta.bin",
+        "amdgpu/navi10_mec.bin: could not load firmware image, error 2",
     ],
 )
 def test_messages_of_healthy_machines_and_other_devices_are_ignored(line: str) -> None:
@@ -269,3 +281,22 @@ def test_planned_chip_resets_are_no_recovery(step: str) -> None:
     assert read(f"{ring}PM: suspend entry (deep)\n{reset}PM: suspend exit\n") == ["ring-timeout"]
     assert read(f"PM: suspend entry (deep)\nPM: suspend exit\n{ring}{reset}") == ["ring-timeout", "reset"]
     assert read(f"{reset}amdgpu {GPU}: GPU reset(2) succeeded!\n") == ["reset", "reset"]
+
+
+@pytest.mark.parametrize(
+    ("times", "stuck"),
+    [
+        ((24.0, 25.0, 27.0), True),
+        ((24.0, 25.0, 95.0, 96.0, 97.0), True),
+        ((24.0, 25.0), False),
+        ((4.8, 4.9, 5.0, 5.1), False),  # one change of the picture, on several pipes
+        ((24.0, 95.0, 166.0), False),  # three changes of the picture
+    ],
+)
+def test_display_wait_that_fails_again_and_again_is_stuck(times: tuple[float, ...], stuck: bool) -> None:
+    wait = "amdgpu {}: [drm] REG_WAIT timeout 1us * 10 tries - {} line:128"
+    lines = [f"[{time:12.6f}] {wait.format(GPU, 'optc3_lock')}" for time in times]
+    assert [event.name for event in parse_log("\n".join(lines)).events] == ["display"] * stuck
+    other = [f"[{time:12.6f}] {wait.format(GPU, f'step{index}')}" for index, time in enumerate(times)]
+    assert not parse_log("\n".join(other)).events
+    assert not parse_log("\n".join(wait.format(GPU, "optc3_lock") for _ in times)).events  # no times
