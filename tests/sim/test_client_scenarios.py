@@ -20,7 +20,7 @@ LONG = {
     *("pm4_atomic_contention", "pm4_private_dma_boundaries", "aql_cu_mask_switch", "aql_running_queue_pause"),
     *("random_dag-pm4", "random_dag-fanin2-pm4", "queue_flood-pm4", "queue_flood-aql", "dependency_chain-pm4"),
 }
-SCENARIOS = 87
+SCENARIOS = 94
 needs_cc = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler (cc)")
 
 
@@ -120,7 +120,7 @@ def test_bar_stores_without_an_hdp_flush_are_stale_and_reported(
 
 FAULTS = {  # a fault of the device, and scenarios that must and must not notice
     "fence-never-written": (["pm4_wait_comparisons", "gpu_ping_pong-aql"], []),
-    "no-interrupt": (["pm4_event_interrupt", "sdma_event_interrupt", "aql_signal_event"], ["queue_churn-aql"]),
+    "no-interrupt": (["pm4_event_interrupt", "sdma_event_interrupt", "aql_signal_event", "many_events"], ["queue_churn-aql"]),
     "ring-size-off-by-one": (
         ["packet_flood-pm4", "packet_flood-aql", "pm4_doorbell_rollover"],
         ["aql_signal_event"],

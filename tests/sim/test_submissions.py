@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
+import mmap
 import struct
 import threading
 import time
@@ -480,3 +482,63 @@ def test_allocation_without_memory_fails_by_name() -> None:
         )
         number = client.submit(client.ib(client.write(2)))
         assert client.wait(number) == 0 and client.value() == 2
+
+
+SDMA_FENCE = 5 | 3 << 16
+SDMA_POLL_EQUAL = 0x8 | 3 << 28 | 1 << 31  # of memory
+USERPTR_VALIDATE, USERPTR_REGISTER = 1 << 2, 1 << 3  # AMDGPU_GEM_USERPTR_* in include/uapi/drm/amdgpu_drm.h
+
+
+@pytest.mark.parametrize("kind", ["illegal packet", "page fault", "endless wait"])
+def test_sdma_job_that_does_not_end_is_reset_and_its_context_guilty(kind: str) -> None:
+    with running_client(time_scale=0.002) as client:
+        flag = client.va[client.data] + 8
+        words = {
+            "illegal packet": [0xFF, 0, 0, 0],
+            "page fault": [SDMA_FENCE, 0x7700_0000, 0, 1],
+            "endless wait": [
+                0x8 | 3 << 28 | 1 << 31,
+                flag & 0xFFFFFFFF,
+                flag >> 32,
+                1,
+                0xFFFFFFFF,
+                0xFFF << 16 | 10,
+            ],
+        }[kind]
+        number = client.submit(client.ib_of_words(words, ip=DMA))
+        with pytest.raises(OSError) as caught:
+            client.wait(number, ip=DMA)
+        assert caught.value.errno == errno.ETIME
+        assert client.state() & amdgpu.AMDGPU_CTX_QUERY2_FLAGS_GUILTY
+
+
+def test_job_reads_and_writes_user_pages() -> None:
+    with running_client() as client:
+        pages = mmap.mmap(-1, 2 * PAGE)
+        start = ctypes.addressof(ctypes.c_char.from_buffer(pages))
+        asked = {"addr": start, "size": 2 * PAGE, "flags": USERPTR_VALIDATE | USERPTR_REGISTER}
+        handle = client.command(amdgpu.IOCTL_GEM_USERPTR, **asked)["handle"]
+        va = 0x7_0000_0000
+        client.call(uapi.IOCTL_GEM_VA, **client.mapping(handle, va, 2 * PAGE))
+        pages[PAGE : PAGE + 4] = struct.pack("<I", 77)
+        copy = [1, 3, 0, (va + PAGE) & 0xFFFFFFFF, va >> 32, client.va[client.data], client.va[client.data] >> 32]
+        fence = [SDMA_FENCE, (va + 8) & 0xFFFFFFFF, va >> 32, 99]
+        assert client.wait(client.submit(client.ib_of_words([*copy, *fence], ip=DMA)), ip=DMA) == 0
+        assert client.value() == 77 and struct.unpack_from("<I", pages, 8) == (99,)
+
+
+def test_queries_of_clock_power_state_and_vmid() -> None:
+    with running_client() as client:
+        clocks = [int.from_bytes(client.info(amdgpu.AMDGPU_INFO_TIMESTAMP, 8), "little") for _ in range(2)]
+        assert 0 < clocks[0] < clocks[1]
+        peak = amdgpu.AMDGPU_CTX_STABLE_PSTATE_PEAK
+        context = {"ctx_id": client.context}
+        client.command(amdgpu.IOCTL_CTX, op=amdgpu.AMDGPU_CTX_OP_SET_STABLE_PSTATE, flags=peak, **context)
+        answer = client.command(amdgpu.IOCTL_CTX, op=amdgpu.AMDGPU_CTX_OP_GET_STABLE_PSTATE, **context)
+        assert answer["new_ctx_id"] == peak  # out.pstate.flags is in the same place
+        wrong = {"op": amdgpu.AMDGPU_CTX_OP_SET_STABLE_PSTATE, "flags": peak + 1}
+        assert client.fails(amdgpu.IOCTL_CTX, **wrong, **context) == errno.EINVAL
+        client.command(amdgpu.IOCTL_VM, op=amdgpu.AMDGPU_VM_OP_RESERVE_VMID)
+        assert client.wait(client.submit(client.ib(client.write(4)))) == 0 and client.value() == 4
+        client.command(amdgpu.IOCTL_VM, op=amdgpu.AMDGPU_VM_OP_UNRESERVE_VMID)
+        assert client.fails(amdgpu.IOCTL_VM, op=9) == errno.EINVAL

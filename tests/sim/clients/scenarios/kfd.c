@@ -341,8 +341,8 @@ void event_close(struct event event) {
 }
 
 int events_wait(const struct event *events, uint32_t count, uint32_t timeout_ms) {
-  struct { uint64_t age, unused[4]; uint32_t id, pad; } data[16] = {0};
-  CHECK(count <= 16, "%u events", count);
+  struct { uint64_t age, unused[4]; uint32_t id, pad; } data[EVENT_SLOTS] = {0};
+  CHECK(count <= EVENT_SLOTS, "%u events", count);
   for (uint32_t i = 0; i < count; i++) data[i].id = events[i].id;
   struct { uint64_t data; uint32_t count, all, timeout, result; } ask = {(uint64_t)data, count, timeout_ms != 0, timeout_ms, 9};
   kfd(KFD_WAIT_EVENTS, &ask, "WAIT_EVENTS");

@@ -12,7 +12,7 @@
 #include "scenario.h"
 
 static const struct scenario *const tables[] = {packet_scenarios, pm4_dispatch_scenarios, queue_scenarios, transfer_scenarios, dispatch_scenarios,
-                                                process_scenarios};
+                                                process_scenarios, driver_scenarios};
 
 enum verdict { PASSED, FAILED, SKIPPED };
 struct trial { jmp_buf back; char said[512]; enum verdict verdict; };

@@ -17,7 +17,7 @@ struct scenario {
 };
 
 extern const struct scenario packet_scenarios[], pm4_dispatch_scenarios[], queue_scenarios[], transfer_scenarios[], dispatch_scenarios[],
-    process_scenarios[];
+    process_scenarios[], driver_scenarios[];
 
 void fail(const char *file, int line, const char *format, ...) __attribute__((noreturn, format(printf, 3, 4)));
 void skip(const char *reason) __attribute__((noreturn));
