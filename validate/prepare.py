@@ -170,8 +170,7 @@ def _choose_steps(gguf: GGUFFile, asked: int | None, golden: Golden | None, laye
         return min(DEFAULT_STEPS if golden is None else recorded, room) if layers.whole else 0
     if asked < 0:
         raise UsageError(f"--steps {asked}: expected 0 or more")
-    if asked and find_pooling(gguf):
-        raise UsageError(f"--steps {asked}: an embedding model generates no tokens", next="remove --steps")
+    check_generates(gguf, asked)
     if asked and not layers.whole:
         raise UsageError(f"--steps {asked}: greedy tokens require all layers", next="remove --layers or --steps")
     if asked > room:
@@ -180,6 +179,12 @@ def _choose_steps(gguf: GGUFFile, asked: int | None, golden: Golden | None, laye
             next="use fewer steps or a larger --ctx",
         )
     return asked
+
+
+def check_generates(gguf: GGUFFile, steps: int) -> None:
+    """Raise UsageError for greedy steps of an embedding model, which generates no tokens."""
+    if steps and find_pooling(gguf):
+        raise UsageError(f"--steps {steps}: an embedding model generates no tokens", next="remove --steps")
 
 
 def _check_node_names(gguf: GGUFFile, layers: Layers, ctx: int, arguments: argparse.Namespace) -> None:
@@ -220,7 +225,9 @@ def check_model_matches(golden: Golden, gguf: GGUFFile, layers: Layers) -> None:
     vocab, width = (0, 0) if table is None else table.shape
     for what, recorded, item in (
         ("architecture", golden.meta.get("arch"), gguf.architecture),
-        ("vocabulary", golden.logits.shape[1], vocab),
+        ("embedding", golden.logits.shape[1], width)
+        if find_pooling(gguf)  # whose results are hidden states
+        else ("vocabulary", golden.logits.shape[1], vocab),
         ("number of layers", None if golden.l_out is None else len(golden.l_out), layers.total),
         ("width", None if golden.l_out is None else golden.l_out.shape[2], width),
     ):

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from zinc_rt.golden.tiny_models.bert import bert, bertrank, nomicbert
 from zinc_rt.golden.tiny_models.deepseek import deepseek2, deepseek2lite
 from zinc_rt.golden.tiny_models.gemma import gemma, gemma2, gemma3, gemma4, gemma4moe
 from zinc_rt.golden.tiny_models.llama import (
@@ -31,7 +32,16 @@ from zinc_rt.golden.tiny_models.llama import (
 )
 from zinc_rt.golden.tiny_models.mamba import jamba, mamba
 from zinc_rt.golden.tiny_models.parts import Metadata, Sizes
-from zinc_rt.golden.tiny_models.qwen import qwen2, qwen2moe, qwen3, qwen3moe, qwen3next, qwen35, qwen35moe
+from zinc_rt.golden.tiny_models.qwen import (
+    qwen2,
+    qwen2moe,
+    qwen3,
+    qwen3moe,
+    qwen3next,
+    qwen3rank,
+    qwen35,
+    qwen35moe,
+)
 from zinc_rt.golden.tiny_models.weights import RandomWeights
 
 
@@ -45,6 +55,8 @@ class TinyArchitecture:
     epsilon: float = 1e-6
     fewest_layers: int = 1
     fixed_head_dim: bool = False  # llama.cpp takes hidden / heads, whatever key_length says
+    embeds: bool = False  # it has hidden states or scores, and no logits
+    causal: bool = True  # if not, every token sees its whole sequence
 
 
 ARCHITECTURES = {
@@ -81,4 +93,12 @@ ARCHITECTURES = {
     "qwen2moe": TinyArchitecture("qwen2moe", "qwen2", qwen2moe, 2, fixed_head_dim=True),
     "olmoe": TinyArchitecture("olmoe", "gpt-2", olmoe, 2, epsilon=1e-5, fixed_head_dim=True),
     "granitemoe": TinyArchitecture("granitemoe", "gpt-2", granitemoe, 2, epsilon=1e-5, fixed_head_dim=True),
+    "bert": TinyArchitecture("bert", "bert", bert, 2, fixed_head_dim=True, embeds=True, causal=False),
+    "bertrank": TinyArchitecture("bert", "bert", bertrank, 2, fixed_head_dim=True, embeds=True, causal=False),
+    "nomicbert": TinyArchitecture(
+        "nomic-bert", "bert", nomicbert, 3, fixed_head_dim=True, embeds=True, causal=False
+    ),
+    "qwen3rank": TinyArchitecture("qwen3", "qwen3rank", qwen3rank, 2, head_factor=2, embeds=True),
 }
+CAUSAL = tuple(name for name, row in ARCHITECTURES.items() if row.causal)
+GENERATORS = tuple(name for name, row in ARCHITECTURES.items() if not row.embeds)

@@ -52,6 +52,13 @@ def qwen3(s: Sizes, w: RandomWeights) -> Metadata:
     return head_metadata(s) | {"rope.freq_base": 1e6}
 
 
+def qwen3rank(s: Sizes, w: RandomWeights) -> Metadata:
+    """Return a qwen3 model with the head of Qwen3-Reranker: the rows of "yes" and "no" of the output matrix."""
+    metadata = qwen3(s, w)
+    w.add_matrix("cls.output", 2, s.hidden, gain=2)
+    return metadata | {"pooling_type": 4, "classifier.output_labels": ["yes", "no"]}
+
+
 def qwen3moe(s: Sizes, w: RandomWeights) -> Metadata:
     add_embedding_and_output(w, s)
     add_decoder_layers(w, s, add_mixture, head_norms=True)

@@ -8,7 +8,7 @@ be tokenized.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from zinc_rt.host.errors import UsageError
@@ -166,6 +166,23 @@ def build_gemma4(size: int) -> TinyVocabulary:
     return TinyVocabulary("gemma4", "", tokens, types, extra, merges=merges_text, scores=[0.0] * size)
 
 
+def build_wordpiece(size: int) -> TinyVocabulary:
+    """Build BERT's vocabulary in lower case: U+2581 and a beginning of a word, and continuations without it."""
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    words = sorted({word.lower() for word in TEXT.split()})
+    characters = sorted({*"".join(words), *"abcdefghijklmnopqrstuvwxyz0123456789"})
+    pieces = dict.fromkeys([*(SPACE + text for text in characters), *characters])
+    pieces |= dict.fromkeys([*(SPACE + word for word in words if word.isalnum()), "ing", "er", "es", "ed"])
+    texts = [*special, *pieces]
+    if size < len(texts):
+        raise UsageError(f"a WordPiece vocabulary needs at least {len(texts)} tokens, got {size}")
+    types = [CONTROL] * len(special) + [NORMAL] * (len(texts) - len(special))
+    tokens, types = _pad_vocabulary(texts, types, size)
+    roles = {"bos": 2, "cls": 2, "unknown": 1, "seperator": 3, "padding": 0, "mask": 4}  # llama.cpp's spelling
+    extra: dict[str, object] = {f"ggml.{role}_token_id": id for role, id in roles.items()}
+    return TinyVocabulary("bert", "default", tokens, types, extra | {"ggml.token_type_count": 2})
+
+
 LLAMA_SPECIAL = ("<|begin_of_text|>", "<|end_of_text|>", "<|eot_id|>", "<|start_header_id|>", "<|end_header_id|>")
 HARMONY_SPECIAL = (
     "<|startoftext|>",
@@ -181,6 +198,19 @@ HARMONY_SPECIAL = (
 CHATML_SPECIAL = ("<|im_start|>", "<|im_end|>", "<|endoftext|>")
 
 
+RANK_TEMPLATE = (
+    "<|im_start|>system\nAnswer yes or no.<|im_end|>\n<|im_start|>user\n<Query>: {query}\n<Document>: {document}"
+    "<|im_end|>\n<|im_start|>assistant\n"
+)
+
+
+def build_qwen3rank(size: int) -> TinyVocabulary:
+    """Build Qwen 3's vocabulary with the template of a reranker."""
+    plain = build_vocabulary("qwen2", size)
+    extra = plain.extra | {"chat_template.rerank": RANK_TEMPLATE, "chat_templates": ["rerank"]}
+    return replace(plain, extra=extra)
+
+
 def build_vocabulary(kind: str, size: int) -> TinyVocabulary:
     """Build the vocabulary of a row of VOCABULARIES."""
     return VOCABULARIES[kind](size)
@@ -193,6 +223,7 @@ VOCABULARIES = {
     "qwen2": lambda size: build_byte_level(
         size, pre="qwen2", special=CHATML_SPECIAL, bos=None, eos="<|im_end|>", chat=True
     ),
+    "qwen3rank": build_qwen3rank,
     "qwen35": lambda size: build_byte_level(
         size, pre="qwen35", special=CHATML_SPECIAL, bos=None, eos="<|im_end|>", chat=True
     ),
@@ -235,4 +266,5 @@ VOCABULARIES = {
         space_prefix=False,
     ),
     "gemma4": build_gemma4,
+    "bert": build_wordpiece,
 }

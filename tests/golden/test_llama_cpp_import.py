@@ -11,7 +11,7 @@ import pytest
 
 from zinc_rt.golden.format import read_golden
 from zinc_rt.golden.llama_cpp.importing import import_llama_cpp, write_dequantised
-from zinc_rt.golden.tiny_models.architectures import ARCHITECTURES
+from zinc_rt.golden.tiny_models.architectures import GENERATORS
 from zinc_rt.golden.tiny_models.writer import write_tiny
 from zinc_rt.host.errors import InputError, OutputError, UnsupportedError, UsageError
 from zinc_rt.model.gguf import read_gguf
@@ -23,7 +23,7 @@ PROMPT = list(range(40, 340, 17))
 
 
 @needs_llama_cpp
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("architecture", GENERATORS)
 @pytest.mark.parametrize("sizes", [{}, {"quant": "q", "hidden": 256}, {"hidden": 96, "heads": 3, "kv_heads": 1}])
 def test_llama_cpp_runs_every_tiny_model(architecture: str, sizes: dict[str, object], tmp_path: Path) -> None:
     write_tiny(tmp_path / "m.gguf", architecture, **sizes)  # type: ignore[arg-type]

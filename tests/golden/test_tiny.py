@@ -18,6 +18,7 @@ from zinc_rt.model.tokenizer import Tokenizer
 PROMPTS = ["The quick brown fox.", "naïve 日本語 🦊\n\n  two  spaces\tand 12345", "", " ", "<|im_start|>user"]
 
 NO_GOLDEN = ["ernie4_5", "exaone", "gemma", "glm4", "granitemoe", "olmoe", "qwen2moe", "seed_oss", "smollm3"]
+RANK_HEADS = ["bertrank", "qwen3rank"]
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
@@ -25,6 +26,8 @@ def test_tiny_model_has_the_tensors_and_keys_of_its_golden(architecture: str, da
     file = f"{architecture}-f32.gguf"
     if architecture in NO_GOLDEN:
         pytest.skip("no golden of llama.cpp; tests/model/test_plain_decoders.py has a float64 pass")
+    if architecture in RANK_HEADS:
+        pytest.skip("its golden has scores only; see tests/model/test_rank_heads.py")
     folder = next(folder for folder in ("goldens", "goldens2") if (data_dir / folder / file).exists())
     golden = read_gguf(data_dir / folder / file)
     ours = build_tiny(architecture)
@@ -72,7 +75,7 @@ def test_quantised_model_uses_types_its_rows_allow(quant: str, tmp_path: Path) -
 
 
 @pytest.mark.rest(keep=3)
-@pytest.mark.parametrize("kind", VOCABULARIES)
+@pytest.mark.parametrize("kind", sorted({*VOCABULARIES} - {"bert"}))  # which keeps neither case nor spaces
 def test_text_round_trips_through_a_tiny_vocabulary(kind: str, tmp_path: Path) -> None:
     architecture = next(name for name, row in ARCHITECTURES.items() if row.vocabulary == kind)
     write_tiny(tmp_path / "m.gguf", architecture)
@@ -92,12 +95,12 @@ def test_vocabulary_has_requested_size_and_unique_tokens(kind: str) -> None:
         assert len(vocab.tokens) == len(set(vocab.tokens)) == len(vocab.types) == size
         assert len(vocab.scores) in (0, size)
     with pytest.raises(UsageError, match="needs at least"):
-        build_vocabulary(kind, 200)
+        build_vocabulary(kind, 100)
 
 
 def test_incompatible_sizes_are_rejected(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="unknown tiny model 'bert'"):
-        build_tiny("bert")
+    with pytest.raises(UsageError, match="unknown tiny model 'gpt9'"):
+        build_tiny("gpt9")
     with pytest.raises(UsageError, match="4 heads cannot be divided evenly among 3 kv heads"):
         build_tiny("llama", kv_heads=3)
     with pytest.raises(UsageError, match="multiples of 8"):

@@ -10,7 +10,7 @@ import pytest
 from zinc_rt.backends.cpu.oracle import CpuBackend
 from zinc_rt.engine.engine import Engine
 from zinc_rt.engine.variants import EngineOptions
-from zinc_rt.golden.tiny_models.architectures import ARCHITECTURES
+from zinc_rt.golden.tiny_models.architectures import ARCHITECTURES, CAUSAL
 from zinc_rt.golden.tiny_models.writer import write_tiny
 from zinc_rt.ir.graph import Node
 from zinc_rt.ir.op import Op
@@ -73,10 +73,11 @@ def assert_same_logits(got: np.ndarray, want: np.ndarray) -> None:
 
 
 EVERY = pytest.mark.parametrize("architecture", ARCHITECTURES)
+STEPWISE = pytest.mark.parametrize("architecture", CAUSAL)
 STATEFUL = pytest.mark.parametrize("architecture", RECURRENT)
 
 
-@EVERY
+@STEPWISE
 @pytest.mark.rest(keep=1)
 @pytest.mark.slow(keep=6)
 def test_token_by_token_matches_all_at_once(
@@ -87,7 +88,7 @@ def test_token_by_token_matches_all_at_once(
     assert_same_logits(engine.forward(ids, prefill="stepwise"), engine.forward(ids))
 
 
-@EVERY
+@STEPWISE
 @pytest.mark.rest(keep=1)
 @pytest.mark.slow(keep=6)
 def test_appending_twice_matches_appending_once(
@@ -105,7 +106,7 @@ def test_appending_twice_matches_appending_once(
     assert sequence.tokens == ids
 
 
-@EVERY
+@STEPWISE
 @pytest.mark.rest(keep=1)
 @pytest.mark.slow(keep=6)
 def test_two_sequences_in_one_batch_match_their_solo_runs(
@@ -213,7 +214,7 @@ def test_slot_forms_agree_when_two_sequences_alternate(
 # --- slots -----------------------------------------------------------------------------------------------------
 
 
-@EVERY
+@STEPWISE
 @pytest.mark.rest(keep=1)
 @pytest.mark.slow(keep=6)
 def test_released_slot_leaves_no_state_to_the_next_sequence(
@@ -281,7 +282,8 @@ def test_tap_sees_every_result_once_and_changes_none(
     def record_value(node: Node, name: str, array: np.ndarray) -> None:
         seen.append((node.label, name))
         assert np.isfinite(array).all()
-        assert len(array) == (18 if node.op is not Op.LOAD_REQUEST_STATE and "state_out" not in name else 1)
+        is_state = node.op is Op.LOAD_REQUEST_STATE and node.label != "result_output"
+        assert len(array) == (1 if is_state or "state_out" in name else 18)
 
     assert_same_logits(engine.forward(ids, tap=record_value), plain)
     graph = engine.graph("prefill")
@@ -295,7 +297,7 @@ def test_tap_sees_every_result_once_and_changes_none(
     assert len(seen) > 20
 
 
-@EVERY
+@STEPWISE
 @pytest.mark.rest(keep=1)
 @pytest.mark.slow(keep=6)
 def test_injecting_the_original_value_changes_nothing_but_another_does(

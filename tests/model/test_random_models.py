@@ -14,7 +14,7 @@ from support import Counts
 from zinc_rt.backends.cpu.oracle import CpuBackend
 from zinc_rt.engine.engine import Engine
 from zinc_rt.golden.llama_cpp.importing import import_llama_cpp
-from zinc_rt.golden.tiny_models.architectures import ARCHITECTURES
+from zinc_rt.golden.tiny_models.architectures import GENERATORS
 from zinc_rt.golden.tiny_models.quantize import WRITABLE
 from zinc_rt.golden.tiny_models.writer import write_tiny
 from zinc_rt.model.gguf import read_gguf
@@ -28,7 +28,7 @@ LIMIT = 5e-4  # of any logit, their spread being 1 to 2.5; measured 4.4e-4 (mamb
 GELU_TABLE_LIMIT = 4e-2  # llama.cpp's GELU is a float16 table, and 7 layers amplify it; measured 2.4e-2
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("architecture", GENERATORS)
 def test_random_size_model_matches_llama_cpp_logits(
     architecture: str, tmp_path: Path, slow_counts: Counts
 ) -> None:

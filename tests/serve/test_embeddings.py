@@ -17,11 +17,11 @@ import pytest
 from embedded_server import MODEL, RunningServer, make_config, run_server
 
 from zinc_rt import LLM
-from zinc_rt.golden.tiny_models.writer import build_tiny, write_content
+from zinc_rt.golden.tiny_models.writer import build_tiny, write_content, write_tiny
 from zinc_rt.serve.config.settings import ModelSettings, TenantSettings
 
 TEXTS = ["hello world", "the quick brown fox jumps over the lazy dog", "a", "over the dog the fox jumps"]
-EMBEDDER = "embedder"
+EMBEDDER, RERANKER = "embedder", "reranker"
 
 
 @pytest.fixture(scope="module")
@@ -34,8 +34,19 @@ def embedder_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def embedding_server(embedder_file: Path) -> Iterator[RunningServer]:
-    models = (ModelSettings(EMBEDDER, str(embedder_file), slots=4), ModelSettings(MODEL, MODEL, ctx=64, slots=1))
+def reranker_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("model") / f"{RERANKER}.gguf"
+    write_tiny(file, "bertrank", context=64)
+    return file
+
+
+@pytest.fixture(scope="module")
+def embedding_server(embedder_file: Path, reranker_file: Path) -> Iterator[RunningServer]:
+    models = (
+        ModelSettings(EMBEDDER, str(embedder_file), slots=4),
+        ModelSettings(MODEL, MODEL, ctx=64, slots=1),
+        ModelSettings(RERANKER, str(reranker_file), slots=4),
+    )
     yield from run_server(make_config(models=models, tenants=(TenantSettings(id="one"), TenantSettings(id="two"))))
 
 
@@ -110,6 +121,25 @@ def test_rerank_orders_documents_by_cosine_similarity(
     assert len(one) == 1 and set(one[0]) == {"index", "relevance_score"}
 
 
+def test_rerank_orders_documents_by_the_score_of_a_rank_head(
+    embedding_server: RunningServer, reranker_file: Path
+) -> None:
+    query, documents = "which fox?", [*TEXTS, "a fox"]
+    with LLM(reranker_file, tier="t_cpu", threads=1) as llm:
+        scores = llm.rank(query, documents)
+    body = {"model": RERANKER, "query": query, "documents": documents, "top_n": 3}
+    reply = post(embedding_server, "/v1/rerank", body).json()
+    order = sorted(range(len(scores)), key=lambda index: -scores[index])[:3]
+    assert [(item["index"], item["relevance_score"]) for item in reply["results"]] == [
+        (index, scores[index]) for index in order
+    ]
+    tokenizer = embedding_server.server.models[RERANKER].core.tokenizer
+    assert tokenizer is not None
+    texts = sum(len(tokenizer.encode(text, add_special=False)) for text in (query,) * len(documents))
+    texts += sum(len(tokenizer.encode(text, add_special=False)) for text in documents)
+    assert reply["usage"]["prompt_tokens"] == texts + 2 * len(documents)  # [CLS] and [SEP]
+
+
 def test_ledger_counts_prompts_and_no_generated_token(embedding_server: RunningServer) -> None:
     before = count_usage(embedding_server)
     reply = post(embedding_server, "/v1/embeddings", {"input": TEXTS}).json()
@@ -133,6 +163,15 @@ def test_ledger_counts_prompts_and_no_generated_token(embedding_server: RunningS
             400,
             r"is an embedding model",
         ),
+        ("/v1/embeddings", {"model": RERANKER, "input": "a"}, 501, r"is a reranker \(pooling rank\)"),
+        ("/v1/completions", {"model": RERANKER, "prompt": "a"}, 400, r"is a reranker"),
+        ("/v1/rerank", {"model": RERANKER, "query": "a", "documents": ["b"] * 2049}, 400, "1 to 2048 texts"),
+        (
+            "/v1/rerank",
+            {"model": RERANKER, "query": "a " * 20, "documents": ["b", "b " * 50]},
+            400,
+            r"documents\[1\].* context of reranker is 64",
+        ),
         ("/v1/embeddings", {"input": []}, 400, "expected 1 to 2048 texts"),
         ("/v1/embeddings", {"input": [[]]}, 400, "has no tokens"),
         ("/v1/embeddings", {"input": "a", "dimensions": 65}, 400, "64 elements, not 65"),
@@ -153,7 +192,11 @@ def test_unusable_requests_are_refused_by_name(
 def test_models_list_tells_which_model_embeds(embedding_server: RunningServer) -> None:
     models = httpx.get(f"{embedding_server.url}/v1/models").json()["data"]
     told = {model["id"]: model["zinc_rt"]["embedding"] for model in models}
-    assert told == {EMBEDDER: {"dimensions": 64, "pooling": "mean"}, MODEL: None}
+    assert told == {
+        EMBEDDER: {"dimensions": 64, "pooling": "mean"},
+        MODEL: None,
+        RERANKER: {"dimensions": 1, "pooling": "rank"},
+    }
 
 
 def test_disconnected_batch_leaves_nothing_behind(embedding_server: RunningServer) -> None:

@@ -19,7 +19,7 @@ from zinc_rt.backends.cpu.oracle import CpuBackend
 from zinc_rt.engine.engine import Engine
 from zinc_rt.golden.capture import Selection, capture_run
 from zinc_rt.golden.format import write_golden
-from zinc_rt.golden.tiny_models.architectures import ARCHITECTURES
+from zinc_rt.golden.tiny_models.architectures import GENERATORS
 from zinc_rt.golden.tiny_models.writer import write_tiny
 from zinc_rt.lower import LoweredGraph
 from zinc_rt.model.gguf import read_gguf
@@ -227,7 +227,7 @@ def test_small_fault_does_not_pass_as_drift(
     "kind",
     [
         pytest.param(f"{kind}{quant}", marks=() if (kind, quant) == ("gemma4moe", "") else pytest.mark.slow)
-        for kind in ARCHITECTURES
+        for kind in GENERATORS
         for quant in ("", "-q")
         if (kind, quant)
         != ("gemma4moe", "-q")  # rounding flips its experts: 24 layers of it can be held to nobody

@@ -15,7 +15,9 @@ from zinc_rt.cli.output import choose_output_stream, finish_report, start_report
 from zinc_rt.host import terminal
 from zinc_rt.host.errors import InputError, OutputError, UsageError
 from zinc_rt.host.terminal import Part, Table
+from zinc_rt.model.pooling import find_pooling
 from zinc_rt.validate.goldens.parser import DEFAULT_STEPS, DUMPERS, SIZES, build_parser
+from zinc_rt.validate.prepare import check_generates
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -96,8 +98,13 @@ def _make_golden(arguments: argparse.Namespace) -> int:
     options.check_options_used([choice], arguments)
     tokens = options.choose_model_tokens(gguf, arguments.tokens, arguments.prompt)
     steps = arguments.steps
+    check_generates(gguf, steps or 0)
     if steps is None:
-        steps = max(0, min(DEFAULT_STEPS, choose_default_ctx(gguf, arguments.ctx) - len(tokens)))
+        steps = (
+            0
+            if find_pooling(gguf)
+            else max(0, min(DEFAULT_STEPS, choose_default_ctx(gguf, arguments.ctx) - len(tokens)))
+        )
     arrays = make_golden(
         gguf,
         tokens,

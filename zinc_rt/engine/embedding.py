@@ -1,19 +1,20 @@
-"""Embeddings: collect the hidden states of prompts from the steps of an embedding model, and pool them."""
+"""Embeddings and scores: collect the hidden states of prompts from the steps of a model, and pool them."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from zinc_rt.model.pooling import normalise, pool
+from zinc_rt.model.pooling import RankHead, RankScorer, normalise, pool
 from zinc_rt.sched.plan import StepPlan
 
 
 @dataclass(frozen=True, slots=True)
 class Embedding:
-    """The embedding of one text, f32 [D]; with pooling "none", f32 [T, D]. `cached_tokens` of the text's
-    `prompt_tokens` came from the prefix cache."""
+    """The embedding of one text, f32 [D]; with pooling "none", f32 [T, D]; with a rank head, the score of each
+    label, f32 [labels]. `cached_tokens` of the text's `prompt_tokens` came from the prefix cache."""
 
     values: np.ndarray
     prompt_tokens: int
@@ -24,8 +25,9 @@ class HiddenStates:
     """The hidden states of prompts that are being computed, and the embeddings of computed ones until they are
     taken, by request number. One thread uses it."""
 
-    def __init__(self, pooling: str) -> None:
-        self.pooling = pooling
+    def __init__(self, pooling: str, head: RankHead | None = None) -> None:
+        self.pooling = pooling if head is None else "last" if head.last else "cls"
+        self._scorer = None if head is None else RankScorer(head)
         self._hidden: dict[int, np.ndarray] = {}
         self._pooled: dict[int, np.ndarray] = {}
 
@@ -37,13 +39,17 @@ class HiddenStates:
             index += len(rows)
             if self.pooling == "last":  # the other rows have no effect, and may not be computed if they are cached
                 if piece.draws:
-                    self._pooled[number] = pool(rows, self.pooling)
+                    self._pooled[number] = self._pool(rows)
                 continue
             if number not in self._hidden:
                 self._hidden[number] = np.zeros((piece.request.prompt, hidden.shape[1]), np.float32)
             self._hidden[number][piece.first : piece.last] = rows
             if piece.draws:
-                self._pooled[number] = pool(self._hidden.pop(number), self.pooling)
+                self._pooled[number] = self._pool(self._hidden.pop(number))
+
+    def _pool(self, hidden: np.ndarray) -> np.ndarray:
+        pooled = pool(hidden, self.pooling)
+        return pooled if self._scorer is None else self._scorer.score(pooled)
 
     def take(self, number: int) -> np.ndarray | None:
         """Return the embedding of an ended request, None if it was not computed, and forget the request."""
@@ -54,3 +60,13 @@ class HiddenStates:
 def shorten(embedding: np.ndarray, dimensions: int | None) -> np.ndarray:
     """Return the first elements of an embedding f32 [..., D], all if `dimensions` is None, with L2 norm 1."""
     return normalise(embedding[..., :dimensions])
+
+
+def list_scores(embeddings: Sequence[Embedding], *, by_head: bool) -> list[float]:
+    """Return the relevance of each document to a query. `by_head`: `embeddings` are the scores of a rank head for
+    each document; otherwise those of the query and of each document, not normalised, and the relevance is their
+    cosine similarity."""
+    if by_head:
+        return [float(item.values[0]) for item in embeddings]
+    query, *documents = (shorten(item.values, None).astype(np.float64) for item in embeddings)
+    return [float(query @ document) for document in documents]

@@ -284,27 +284,55 @@ class EngineCore:
         """Return whether an embedding depends on the last token's hidden state only, and that only on earlier
         tokens."""
         model = self.engine.model
-        return model.pooling == "last" and not model.whole_sequences
+        last = model.pooling == "last" if model.rank_head is None else model.rank_head.last
+        return last and not model.whole_sequences
 
     def require_pooling(self, whole_text: bool = True) -> str:
-        """Return the pooling of an embedding model. Raises UsageError for a model that generates text, or, with
-        `whole_text`, for one without an embedding of a whole text."""
+        """Return the pooling of an embedding model. Raises UsageError for a model that generates text, for a
+        reranker, or, with `whole_text`, for one without an embedding of a whole text."""
         pooling, name = self.engine.model.pooling, self.engine.model.gguf.name
         if not pooling:
             raise UsageError(
                 f"{name} generates text: its file defines no pooling, so it has no embeddings",
                 next="use an embedding model, such as Qwen3-Embedding, nomic-embed-text or BGE",
             )
+        if pooling == "rank":
+            raise UsageError(
+                f"{name} is a reranker (pooling rank): it scores pairs of texts, and has no embeddings",
+                next="rank documents (LLM.rank, POST /v1/rerank), or use an embedding model",
+            )
         if whole_text and pooling == "none":
             raise UsageError(f"{name} has an embedding for each token, but none for a whole text")
         return pooling
 
+    @property
+    def ranks_pairs(self) -> bool:
+        """Return whether the model is a reranker, which computes a query and a document as one prompt."""
+        return self.engine.model.rank_head is not None
+
+    def require_ranking(self) -> None:
+        """Raise UsageError for a model that ranks no documents."""
+        if not self.ranks_pairs:
+            self.require_pooling()
+
+    def make_rank_prompts(self, query: str, documents: Sequence[str]) -> list[list[int]]:
+        """Return the prompt tokens of a query with each document, for a reranker. Control tokens in the texts are
+        text. Raises UsageError without a tokenizer, InputError for an unusable template."""
+        from zinc_rt.model.chat import make_rank_prompt
+
+        tokenizer = self.require_tokenizer("ranking")
+        template = self.engine.model.gguf.metadata.get("tokenizer.chat_template.rerank")
+        return [make_rank_prompt(tokenizer, template, query, document) for document in documents]
+
     def require_generation(self) -> None:
         """Raise UsageError for an embedding model, which does not generate text."""
         if pooling := self.engine.model.pooling:
+            kind, use = "an embedding model", "its embeddings (LLM.embed, POST /v1/embeddings)"
+            if self.ranks_pairs:
+                kind, use = "a reranker", "its scores (LLM.rank, POST /v1/rerank)"
             raise UsageError(
-                f"{self.engine.model.gguf.name} is an embedding model (pooling {pooling}), and generates no text",
-                next="use its embeddings (LLM.embed, POST /v1/embeddings), or a model that generates text",
+                f"{self.engine.model.gguf.name} is {kind} (pooling {pooling}), and generates no text",
+                next=f"use {use}, or a model that generates text",
             )
 
     def require_tokenizer(self, what: str) -> Tokenizer:

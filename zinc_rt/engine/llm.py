@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from numbers import Integral
 from pathlib import Path
 from types import TracebackType
@@ -19,7 +20,7 @@ from typing import Any
 
 from zinc_rt.backends.base import Finding
 from zinc_rt.engine.answering import Answering, Completion, Prompt, TextPiece
-from zinc_rt.engine.embedding import Embedding, shorten
+from zinc_rt.engine.embedding import Embedding, list_scores, shorten
 from zinc_rt.engine.opening import ModelOptions, make_engine_opener
 from zinc_rt.host.errors import CheckFailed, FindingError, OutputError, UsageError
 from zinc_rt.host.settings import Experts
@@ -241,11 +242,30 @@ class LLM(Answering):
         finite; otherwise as `generate`.
         """
         self.require_pooling(whole_text=False)
-        states, width = self.runner.embeddings, self.engine.model.width
-        assert states is not None
+        width = self.engine.model.width
         if dimensions is not None and not 1 <= dimensions <= width:
             raise UsageError(f"dimensions {dimensions}: expected 1 to {width}")
-        asked = [self._prepare(text, Sampling(1, ignore_eos=True), embeds=True) for text in _list_prompts(texts)]
+        embeddings = self._pool(_list_prompts(texts), tenant)
+        if normalise:
+            return [replace(item, values=shorten(item.values, dimensions)) for item in embeddings]
+        return [replace(item, values=item.values[..., :dimensions]) for item in embeddings]
+
+    def rank(self, query: str, documents: Sequence[str], *, tenant: str = "") -> list[float]:
+        """Return the relevance of each document to a query, in order; more is better.
+
+        It is the score of a reranker's classification head, as llama.cpp returns it (without a sigmoid), or for an
+        embedding model the cosine similarity of the embeddings, -1 to 1. Documents are computed together, and each
+        score has the same bits as alone. Raises UsageError for a model that generates text; otherwise as `embed`.
+        """
+        self.require_ranking()
+        prompts = self.make_rank_prompts(query, documents) if self.ranks_pairs else [query, *documents]
+        return list_scores(self._pool(prompts, tenant), by_head=self.ranks_pairs)
+
+    def _pool(self, prompts: Sequence[Prompt], tenant: str) -> list[Embedding]:
+        """Return the pooled values of each prompt, not normalised."""
+        states = self.runner.embeddings
+        assert states is not None
+        asked = [self._prepare(prompt, Sampling(1, ignore_eos=True), embeds=True) for prompt in prompts]
         result = []
         try:
             for item in asked:
@@ -256,7 +276,6 @@ class LLM(Answering):
                 values = states.take(item.number)
                 if values is None:
                     raise CheckFailed(f"the embedding was not computed: {item.answers[0].ended}")
-                values = shorten(values, dimensions) if normalise else values[..., :dimensions]
                 result.append(Embedding(values, len(item.tokens), item.cached_tokens))
         finally:
             self._abandon(asked)

@@ -63,8 +63,8 @@ class ModelRunner:
         self.interrupted = False
         self.watch: Watch | None = None
         self.collected: Collected | None = None
-        pooling = runner.variants.model("prefill").pooling
-        self.embeddings = HiddenStates(pooling) if pooling else None
+        model = runner.variants.model("prefill")
+        self.embeddings = HiddenStates(model.pooling, model.rank_head) if model.pooling else None
         self._end_ids = tuple(end_ids)
         self._renew = renew
         self._records = free_records(0)

@@ -16,7 +16,7 @@ from zinc_rt.ir.op import Op
 from zinc_rt.kernels.weight import Weight
 from zinc_rt.model.gguf import GGUFFile, Tensor
 from zinc_rt.model.hyper import HyperParameters
-from zinc_rt.model.pooling import find_pooling
+from zinc_rt.model.pooling import RankHead, find_pooling
 
 LAST_POSITION = "request[slot].last_position"
 HIDDEN = "request[slot].hidden"  # after the final norm, of embedding models and with SequenceLimits.mtp
@@ -122,6 +122,7 @@ class Model:
     vocab: int
     width: int
     pooling: str = ""  # of an embedding model, see model/pooling.py; "": the model generates text
+    rank_head: RankHead | None = None  # of a model with pooling "rank"
 
     @property
     def architecture(self) -> str:
@@ -170,6 +171,7 @@ class ModelBuilder:
             )
         self._windows: tuple[int, ...] = (0,)
         self.pooling = ""  # see Model
+        self.rank_head: RankHead | None = None
         self._step_buffers()
 
     @property
@@ -333,18 +335,31 @@ class ModelBuilder:
     ) -> str:
         """Return the tensor `name` as an operand, ABSENT if it is optional and missing.
 
-        `take` slices leading dimensions of a merged tensor, or all of them, the last one in elements; `part` is
-        then the GGUF name of the slice as a separate tensor, and `shape` is the slice's shape. Raise InputError
-        for a missing tensor or another shape, UnsupportedError for a type that cannot be dequantised.
+        `take` and `shape` as in `read_weight`; `part` is the GGUF name of a slice as a separate tensor. Raise as
+        `read_weight`, and InputError for a missing tensor.
         """
-        self._read.add(name)
-        tensor = self.gguf.tensors.get(name)
-        if tensor is None:
+        weight = self.read_weight(name, shape, take=take)
+        if weight is None:
             if optional:
                 return ABSENT
             raise InputError(
                 f"{self.gguf.path}: tensor {name} is missing", next="the file is incomplete: convert it again"
             )
+        logical = to_logical_name(part or name)
+        self.weights[logical] = weight
+        return self.builder.buffer(logical, shape, weight.dtype, "weight")
+
+    def read_weight(self, name: str, shape: tuple[int, ...], *, take: tuple[slice, ...] = ()) -> Weight | None:
+        """Return the tensor `name`, None if the file does not have it.
+
+        `take` slices leading dimensions of a merged tensor, or all of them, the last one in elements; `shape` is
+        the slice's shape. Raise InputError for another shape, UnsupportedError for a type that cannot be
+        dequantised.
+        """
+        self._read.add(name)
+        tensor = self.gguf.tensors.get(name)
+        if tensor is None:
+            return None
         if tensor.dtype not in WEIGHT_DTYPES:
             raise UnsupportedError(
                 f"{self.gguf.path}: {name} has the unsupported type {tensor.dtype}",
@@ -365,9 +380,7 @@ class ModelBuilder:
                 f"{self.gguf.path}: {name} has shape {saw}, but the metadata requires {shape} (rows, columns)",
                 next="the file is inconsistent: convert it again",
             )
-        logical = to_logical_name(part or name)
-        self.weights[logical] = Weight(tensor.dtype, shape, raw)
-        return self.builder.buffer(logical, shape, tensor.dtype, "weight")
+        return Weight(tensor.dtype, shape, raw)
 
     # --- values every architecture needs -------------------------------------------------------------------
 
@@ -490,18 +503,32 @@ class ModelBuilder:
 
     def hidden_head(self, x: str) -> None:
         """Add the result of an embedding model: the hidden state of every token. Those of the requested rows take
-        the place of logits. Raise InputError for an unknown kind of pooling, UnsupportedError for a reranker."""
+        the place of logits. Raise InputError for an unknown kind of pooling, and for a reranker without a head."""
         self.pooling = find_pooling(self.gguf)
         if self.pooling == "rank":
-            raise UnsupportedError(
-                f"{self.gguf.path}: pooling_type is 4: the classification head of a reranker is not supported",
-                next="rank with an embedding model, whose score is the cosine similarity",
-            )
+            self.rank_head = self._read_rank_head()
         hidden = self.builder.buffer(HIDDEN, ("tokens", self.width), ACTIVATION, "output")
         self.node(Op.SLICE, (x,), (hidden,), "embd_tokens", group=self.width, offset=0, size=self.width)
         rows = self.builder.buffer("request[slot].logits", ("rows", self.width), ACTIVATION, "output")
         self.node(Op.LOAD_REQUEST_STATE, (hidden, self.row), (rows,), "result_output")
         self._select_token(rows)
+
+    def _read_rank_head(self) -> RankHead:
+        labels = len(self.hyper.texts("classifier.output_labels") or ("relevance",))
+        output = self.read_weight("cls.output.weight", (labels, self.width))
+        if output is None:
+            raise InputError(
+                f"{self.gguf.path}: pooling_type is 4 (rank), but the tensor cls.output.weight is missing",
+                next="convert the reranker again with a current llama.cpp converter",
+            )
+        return RankHead(
+            dense=self.read_weight("cls.weight", (self.width, self.width)),
+            dense_bias=self.read_weight("cls.bias", (self.width,)),
+            output=output,
+            output_bias=self.read_weight("cls.output.bias", (labels,)),
+            last=self.hyper.read_boolean("attention.causal", True),
+            softmax=self.hyper.architecture == "qwen3",
+        )
 
     def _select_token(self, logits: str) -> None:
         """Add the largest element of each row and the first one that is not finite."""
@@ -524,6 +551,7 @@ class ModelBuilder:
             vocab=self.vocab,
             width=self.width,
             pooling=self.pooling,
+            rank_head=self.rank_head,
         )
 
     def _check_all_read(self) -> None:

@@ -128,6 +128,38 @@ def make_chat_prompt(
     return text.replace(separator, ""), tokens
 
 
+def make_rank_prompt(tokenizer: Tokenizer, template: object, query: str, document: str) -> list[int]:
+    """Return the tokens of a query and a document for a reranker.
+
+    `template`: the file's template named "rerank", in which {query} and {document} are replaced. None: BOS, the
+    query, EOS, SEP, the document, EOS, each if the tokenizer adds it. Control tokens in the texts stay text. Raise
+    InputError for a template without both. Facts: llama.cpp tools/server/server-common.cpp, format_prompt_rerank.
+    """
+    if template is None:
+        bos, eos, sep = (
+            [id] if id is not None and added else []
+            for id, added in (
+                (tokenizer.bos_id, tokenizer.add_bos),
+                (tokenizer.sep_id if tokenizer.eos_id is None else tokenizer.eos_id, tokenizer.add_eos),
+                (tokenizer.sep_id, tokenizer.add_sep),
+            )
+        )
+        first, second = (
+            tokenizer.encode(text, add_special=False, parse_special=False) for text in (query, document)
+        )
+        return [*bos, *first, *eos, *sep, *second, *eos]
+    if not isinstance(template, str) or "{query}" not in template or "{document}" not in template:
+        raise InputError(
+            "tokenizer.chat_template.rerank has no {query} and {document}",
+            next="convert the reranker again with a current llama.cpp converter",
+        )
+    separator = _find_unused_character((query, document))
+    _, literal = _make_literals(tokenizer.control_texts, frozenset())
+    texts = {"{query}": literal.separate(query, separator), "{document}": literal.separate(document, separator)}
+    text = re.sub("{query}|{document}", lambda match: texts[match[0]], template)
+    return tokenizer.encode(text, add_special=False, ignored=separator)
+
+
 def _cut_after_last_message(text: str, messages: Sequence[Mapping[str, Any]]) -> str:
     content = messages[-1].get("content") if messages else None
     last = content.rstrip() if isinstance(content, str) else ""

@@ -66,12 +66,11 @@ class HyperParameters:
 
     def array(self, key: str) -> list[int] | None:
         """Return the numbers of an array key, None if the key is absent."""
-        value = self._find(key)
-        if value is None:
-            return None
-        if not isinstance(value, list | tuple | np.ndarray):
-            raise self._make_error(key, value, "an array")
-        return [self._convert_value(key, item, _integer) for item in value]
+        return self._read_array(key, _integer)
+
+    def texts(self, key: str) -> list[str] | None:
+        """Return the texts of an array key, None if the key is absent."""
+        return self._read_array(key, _text)
 
     def has(self, key: str) -> bool:
         return self._find(key) is not None
@@ -120,6 +119,14 @@ class HyperParameters:
                 raise self._make_error(key, f"{len(value)} entries", f"an entry for layer {layer}")
             value = value[layer]
         return self._convert_value(key, value, convert)
+
+    def _read_array(self, key: str, convert: Callable[[object], T | None]) -> list[T] | None:
+        value = self._find(key)
+        if value is None:
+            return None
+        if not isinstance(value, list | tuple | np.ndarray):
+            raise self._make_error(key, value, "an array")
+        return [self._convert_value(key, item, convert) for item in value]
 
     def _convert_value(self, key: str, value: object, convert: Callable[[object], T | None]) -> T:
         converted = convert(value)

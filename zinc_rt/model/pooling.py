@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
 from zinc_rt.host.errors import InputError
+from zinc_rt.kernels.reference.arithmetic.dequantise import dequantise
+from zinc_rt.kernels.weight import Weight
 from zinc_rt.model.gguf import GGUFFile
 
 POOLINGS = ("none", "mean", "cls", "last", "rank")  # enum llama_pooling_type in llama.cpp include/llama.h
@@ -18,6 +21,51 @@ _POOL: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "last": lambda hidden: hidden[-1].copy(),
     "none": np.copy,
 }
+
+
+@dataclass(frozen=True, slots=True)
+class RankHead:
+    """The classification head of a reranker: weights of the file, `dense` (D, D) and `output` (labels, D). It
+    reads the hidden state of one token, the last one if `last`, else the first. `softmax`: of the labels. Facts:
+    llama.cpp src/llama-graph.cpp, build_pooling."""
+
+    dense: Weight | None
+    dense_bias: Weight | None
+    output: Weight
+    output_bias: Weight | None
+    last: bool
+    softmax: bool
+
+
+class RankScorer:
+    """A rank head with dequantised weights. It computes in float64 on every tier, as a mean is: one row for each
+    text."""
+
+    def __init__(self, head: RankHead) -> None:
+        self._dense, self._dense_bias = _widen(head.dense), _widen(head.dense_bias)
+        self._output, self._output_bias = dequantise(head.output).astype(np.float64), _widen(head.output_bias)
+        self._softmax = head.softmax
+
+    def score(self, hidden: np.ndarray) -> np.ndarray:
+        """Return the score of each label, f32 [labels], from a hidden state, f32 [D]. The first one is the
+        relevance of a document."""
+        values = hidden.astype(np.float64)
+        if self._dense is not None:
+            values = np.tanh(_project(values, self._dense, self._dense_bias))
+        values = _project(values, self._output, self._output_bias)
+        if self._softmax:
+            powers = np.exp(values - values.max())
+            values = powers / powers.sum()
+        return values.astype(np.float32)
+
+
+def _widen(weight: Weight | None) -> np.ndarray | None:
+    return None if weight is None else dequantise(weight).astype(np.float64)
+
+
+def _project(values: np.ndarray, weight: np.ndarray, bias: np.ndarray | None) -> np.ndarray:
+    product: np.ndarray = (weight * values).sum(axis=1)  # not BLAS, whose order depends on its number of threads
+    return product if bias is None else product + bias
 
 
 def find_pooling(gguf: GGUFFile) -> str:

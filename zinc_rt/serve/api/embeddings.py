@@ -1,4 +1,4 @@
-"""OpenAI's embeddings, and ranking of documents by the similarity of their embeddings to that of a query.
+"""OpenAI's embeddings, and ranking of documents by a reranker's scores or by the similarity of embeddings.
 
 Each text is a request without a decode, under the tenant's limits and in its ledger. Up to `PENDING` texts of an
 HTTP request are submitted at a time, so that a large batch does not fill its tenant's queue.
@@ -15,7 +15,7 @@ import numpy as np
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 
-from zinc_rt.engine.embedding import Embedding, shorten
+from zinc_rt.engine.embedding import Embedding, list_scores, shorten
 from zinc_rt.host.errors import UsageError, ZincError
 from zinc_rt.sched.sampling import Sampling
 from zinc_rt.serve.api.asking import RequestOrigin, find_model
@@ -70,17 +70,20 @@ async def create_embeddings(request: Request, body: EmbeddingsBody, by: AskedBy)
 
 @router.post("/v1/rerank", response_model=None, responses={200: {"model": Ranking}})
 async def rank_documents(request: Request, body: RerankBody, by: AskedBy) -> JSONResponse:
-    """Rank documents by the cosine similarity of their embeddings to that of the query, the most similar first."""
+    """Rank documents by their relevance to the query, the most relevant first: by the scores of a reranker, or by
+    the cosine similarity of embeddings."""
     server = find_server(request)
-    model = find_embedding_model(server, body.model)
+    model = find_ranking_model(server, body.model)
     texts = [item if isinstance(item, str) else item.text for item in body.documents]
-    tokens = [
-        *await tokenize_inputs(model, [body.query], "query"),
-        *await tokenize_inputs(model, texts, "documents"),
-    ]
+    if model.core.ranks_pairs:
+        tokens = await tokenize_pairs(model, body.query, texts)
+    else:
+        tokens = [
+            *await tokenize_inputs(model, [body.query], "query"),
+            *await tokenize_inputs(model, texts, "documents"),
+        ]
     embeddings = await cancel_on_disconnect(make_receiver(request), embed_all(server, model, tokens, by))
-    query, *documents = (shorten(item.values, None).astype(np.float64) for item in embeddings)
-    scores = [float(query @ document) for document in documents]
+    scores = list_scores(embeddings, by_head=model.core.ranks_pairs)
     order = sorted(range(len(scores)), key=lambda index: (-scores[index], index))
     results: list[RankedDocument] = []
     for index in order[: body.top_n]:
@@ -109,13 +112,35 @@ def find_embedding_model(server: InferenceServer, name: str | None) -> ServedMod
     return model
 
 
+def find_ranking_model(server: InferenceServer, name: str | None) -> ServedModel:
+    """Return the named model, or the first resident one. Raises ServeError 404, 501 if it ranks no documents."""
+    model = find_model(server, name)
+    try:
+        model.core.require_ranking()
+    except UsageError as error:
+        raise make_not_offered_error(f"ranking by {model.id}", error.message) from error
+    return model
+
+
+async def tokenize_pairs(model: ServedModel, query: str, documents: Sequence[str]) -> list[tuple[int, ...]]:
+    """Return the prompt tokens of the query with each document. Raises ServeError 400 as `tokenize_inputs`."""
+    find_tokenizer(model)
+    _check_count(documents, "documents")
+    for document in documents:
+        check_length(model, len(query) + len(document), 0, "documents")
+    try:
+        prompts = await asyncio.to_thread(model.core.make_rank_prompts, query, documents)
+    except ZincError as error:
+        raise ServeError(400, error.message, param="documents") from error
+    return await tokenize_inputs(model, prompts, "documents")
+
+
 async def tokenize_inputs(
     model: ServedModel, inputs: Sequence[str | list[int]], param: str
 ) -> list[tuple[int, ...]]:
     """Return the token ids of texts; lists of ids are checked. Raises ServeError 400 for no or too many inputs, an
     empty one, one that exceeds the context, or ids outside the vocabulary."""
-    if not 1 <= len(inputs) <= MAX_INPUTS:
-        raise ServeError(400, f"{param}: expected 1 to {MAX_INPUTS} texts, not {len(inputs)}", param=param)
+    _check_count(inputs, param)
     tokenizer = find_tokenizer(model) if any(isinstance(item, str) for item in inputs) else None
     for item in inputs:
         if isinstance(item, str):
@@ -137,6 +162,11 @@ async def tokenize_inputs(
         if (largest := max(tokens)) >= vocab:
             raise ServeError(400, f"{at}: token id {largest} is outside the vocabulary of {vocab}", param=param)
     return [tuple(tokens) for tokens in encoded]
+
+
+def _check_count(inputs: Sequence[object], param: str) -> None:
+    if not 1 <= len(inputs) <= MAX_INPUTS:
+        raise ServeError(400, f"{param}: expected 1 to {MAX_INPUTS} texts, not {len(inputs)}", param=param)
 
 
 async def embed_all(

@@ -85,9 +85,11 @@ def _describe_resident(server: InferenceServer, model: ServedModel) -> ModelRepl
 
 
 def _describe_embedding(engine: Engine) -> dict[str, int | str] | None:
-    """Return the elements and the pooling of an embedding model's embeddings; None for one that generates text."""
+    """Return the elements and the pooling of an embedding model's embeddings, for a reranker those of its scores;
+    None for a model that generates text."""
     model = engine.model
-    return {"dimensions": model.width, "pooling": model.pooling} if model.pooling else None
+    size = model.width if model.rank_head is None else model.rank_head.output.shape[0]
+    return {"dimensions": size, "pooling": model.pooling} if model.pooling else None
 
 
 def _count_memory(engine: Engine) -> dict[str, int]:

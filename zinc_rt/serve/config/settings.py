@@ -152,7 +152,7 @@ class ModelSettings:
     state_rows: Annotated[Annotated[int, Strict(), Ge(2)] | None, BeforeValidator(parse_auto)] = None
     format: Annotated[str | None, BeforeValidator(parse_auto)] = None
     speculate: Annotated[str, Strict(), AfterValidator(check_speculation_text)] = "off"
-    embeddings: Literal["mean", "cls", "last"] | None = None
+    embeddings: Literal["mean", "cls", "last", "rank"] | None = None
 
 
 @dataclass(frozen=True, slots=True)
