@@ -14,9 +14,11 @@ import pytest
 from support import Counts
 from vulkan_driver import require_driver
 
+from zinc_rt.engine.embedding import HiddenStates
 from zinc_rt.engine.model_runner import ModelRunner
 from zinc_rt.golden.embedded import FOLDER
 from zinc_rt.golden.tiny_models.writer import build_tiny, write_content, write_tiny
+from zinc_rt.model.builder import Model
 from zinc_rt.sched.checks.drafters import KINDS
 from zinc_rt.sched.plan import Drawn, StepPlan
 from zinc_rt.sched.planning import _plan_decodes as plan_decodes
@@ -272,8 +274,61 @@ def test_invalid_arguments_are_rejected(
     assert message in capsys.readouterr().err
 
 
-def test_embedding_model_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path, content = tmp_path / "embedder.gguf", build_tiny("qwen3")
-    write_content(path, replace(content, metadata={**content.metadata, "pooling_type": 3}))
-    assert main(["--isolation", "--model", str(path), "--tiers", "t_cpu"]) == 2
-    assert "embedder is an embedding model: --isolation compares the answers" in capsys.readouterr().err
+# --- embedding models ----------------------------------------------------------------------------------------
+
+
+def write_embedder(path: Path, pooling: int) -> Path:
+    content = build_tiny("qwen3", layers=1)
+    write_content(path, replace(content, metadata={**content.metadata, "pooling_type": pooling}))
+    return path
+
+
+def test_embeddings_match_solo_runs(run: Run, tmp_path: Path) -> None:
+    """A mean needs every row: prompts are split into steps, evicted and computed again."""
+    model = write_embedder(tmp_path / "mean.gguf", 1)
+    code, output, report = run("--tiers", "t_cpu", "--requests", "12", model=model)
+    assert code == 0, output
+    assert re.search(r"12 embeddings, each equal to its solo run", output)
+    (mix,) = report["details"]["mixes"]
+    assert mix["embeddings"] == 12 and mix["events"] and mix["befell"]["chunks"]
+
+
+@pytest.mark.rest(keep=1)
+@pytest.mark.parametrize("architecture", ["bertrank", "bert", "nomicbert", "qwen3rank"])
+def test_encoders_and_rerankers_match_solo_runs(architecture: str, run: Run, tmp_path: Path) -> None:
+    model = tmp_path / f"{architecture}.gguf"  # a name for each, by which answers are kept
+    write_tiny(model, architecture, layers=1)
+    code, output, report = run("--tiers", "t_cpu,t_cpu_native", "--requests", "8", model=model)
+    assert code == 0, output
+    assert [mix["embeddings"] for mix in report["details"]["mixes"]] == [8, 8]
+
+
+def test_lost_hidden_state_is_found(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rows of an earlier step are overwritten: the last row and the token are right, the mean is not."""
+    real = HiddenStates.collect
+
+    def collect_with_a_lost_row(self: HiddenStates, plan: StepPlan, hidden: np.ndarray) -> None:
+        real(self, plan, hidden)
+        for piece in plan.prompts:
+            if not piece.draws:
+                self._hidden[piece.request.number][piece.first] = 0.0
+
+    monkeypatch.setattr(HiddenStates, "collect", collect_with_a_lost_row)
+    model = write_embedder(tmp_path / "mean.gguf", 1)
+    code, output, _ = run("--tiers", "t_cpu", "--requests", "12", model=model)
+    assert code == 1
+    assert re.search(r"first bad  mean, t_cpu: request \d+, step \d+, .* values of its embedding differ", output)
+
+
+def test_prefix_cache_of_a_mean_is_found(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cached tokens have no hidden states: a mean over them is wrong."""
+    monkeypatch.setattr(Model, "caches_prompts", True)
+    model = write_embedder(tmp_path / "mean.gguf", 1)
+    code, output, _ = run("--tiers", "t_cpu", "--requests", "12", model=model)
+    assert code == 1 and "values of its embedding differ" in output
+
+
+def test_drafts_of_an_embedding_model_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = write_embedder(tmp_path / "embedder.gguf", 3)
+    assert main(["--isolation", "--model", str(model), "--tiers", "t_cpu", "--drafts", "liar"]) == 2
+    assert "--drafts liar: embedder is an embedding model, and generates no text" in capsys.readouterr().err

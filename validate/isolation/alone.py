@@ -12,6 +12,7 @@ from zinc_rt.ir.slot_record import SlotFlag, free_records, view_dwords
 from zinc_rt.kernels.reference.arithmetic import arithmetic
 from zinc_rt.kernels.reference.logits_adjust import logits_adjust
 from zinc_rt.kernels.reference.sample import sample
+from zinc_rt.model.pooling import Pooler
 from zinc_rt.sched.mixes.mix import MixedRequest, SeededMask
 from zinc_rt.sched.sampling import Sampling
 
@@ -25,6 +26,18 @@ class SoloAnswer:
     first: int  # position of the first token drawn
     tokens: list[int] = field(default_factory=list)
     rows: list[np.ndarray] = field(default_factory=list)
+    embedding: np.ndarray | None = None  # of an embedding model, whose row is the last token's hidden state
+
+
+def embed_solo(engine: Engine, request: MixedRequest) -> SoloAnswer:
+    """Compute the embedding of the request's prompt without any other request."""
+    sequence = engine.open()
+    try:
+        hidden = engine.extend(sequence, request.prompt)
+    finally:
+        engine.release(sequence)
+    embedding = Pooler(engine.model.pooling, engine.model.rank_head).pool(hidden)
+    return SoloAnswer(len(request.prompt), [int(hidden[-1].argmax())], [hidden[-1]], embedding)
 
 
 def answer_solo(engine: Engine, request: MixedRequest, choice: int) -> SoloAnswer:

@@ -42,10 +42,10 @@ def run_isolation(
         if getattr(arguments, name) < 1:
             raise UsageError(f"--{name} {getattr(arguments, name)}: expected 1 or more")
     for job in jobs:
-        if find_pooling(job.gguf):
+        if find_pooling(job.gguf) and arguments.drafts is not None:
             raise UsageError(
-                f"{job.name} is an embedding model: --isolation compares the answers of models that generate text",
-                next="remove --isolation: validate compares its hidden states between tiers",
+                f"--drafts {arguments.drafts}: {job.name} is an embedding model, and generates no text",
+                next="remove --drafts",
             )
     report = IsolationReport(
         "validate",
@@ -111,10 +111,11 @@ def _run_mixes(
             simulated = [f"{spec.text}: {SIMULATED}"] if spec.choice.simulated else []
             report.shortcuts = list(dict.fromkeys([*shortcuts, *report.shortcuts, *simulated]))
             report.details.setdefault("devices", {})[spec.text] = report.device
-            totals = Counter[str]()
+            totals, embeds = Counter[str](), bool(engine.model.pooling)
             for number, verdict in enumerate(trial.verdicts(spec, engine), 1):
                 report.shortcuts = list(dict.fromkeys([*report.shortcuts, *trial.shortcuts]))
                 totals.update(mixes=1, failed=not verdict.passed, rows=verdict.witness.rows)
+                totals.update(embeddings=verdict.witness.compared)
                 totals.update(steps=len(verdict.story.steps), tokens=verdict.witness.tokens)
                 if number == 1 or not verdict.passed:
                     if number > 1:
@@ -128,7 +129,8 @@ def _run_mixes(
             describe_executed(report, engine)
         report.details.setdefault("totals", {})[spec.text] = dict(totals)
         if trial.mixes > 1:
-            ran = f"{totals['steps']} steps, {totals['tokens']} tokens, {totals['rows']} rows of logits compared"
+            compared = f"{totals['embeddings']} embeddings" if embeds else f"{totals['rows']} rows of logits"
+            ran = f"{totals['steps']} steps, {totals['tokens']} tokens, {compared} compared"
             show(f"  {spec.text:<6} {totals['mixes']} mixes, {totals['failed']} failed: {ran}")
     show("")
 

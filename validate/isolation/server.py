@@ -45,7 +45,7 @@ class MixServer:
         seed: int = 0,
     ) -> None:
         self._draft, self._seed, self._alone, self._vocab = draft, seed, alone, engine.model.vocab
-        limits = engine.limits
+        limits, self._caches_prompts = engine.limits, engine.model.caches_prompts
         self.now_ns = 0
         self.model = ModelRunner(engine.runner)
         self.scheduler = self._create_scheduler(engine, pages_share)
@@ -54,7 +54,7 @@ class MixServer:
         self.shadow = ShadowDevice(
             limits.slots, limits.ctx, limits.page_tokens, cache.groups, cache.state_rows, self.scheduler.records
         )
-        self.witness = StepWitness(self.model, self.scheduler.records, alone, self.shadow)
+        self.witness = StepWitness(self.model, self.scheduler.records, alone, self.shadow, self.model.embeddings)
         self.model.watch = self.witness.compare_step
         self.scheduler.runner = self.witness
         self._spaces = [
@@ -109,6 +109,8 @@ class MixServer:
         choices = request.sampling.n
         self.shadow.register_request(request.number, request.prompt, start=request.tenant, choices=choices)
         space = self._spaces[request.tenant]
+        if not self._caches_prompts:  # as EngineCore.submit
+            space = make_namespace(str(request.number), "", "", 0)
         mask = request.make_mask(self._vocab)
         self.scheduler.submit(
             NewRequest(request.number, request.tenant, request.prompt, space, request.sampling, mask=mask)
@@ -116,7 +118,11 @@ class MixServer:
 
     def step(self) -> Batch | None:
         self.now_ns += STEP_NS
-        return self.scheduler.step()
+        batch = self.scheduler.step()
+        if batch is not None and self.model.embeddings is not None:
+            for number, _, _ in batch.ended:  # those that were cancelled
+                self.model.embeddings.take(number)
+        return batch
 
     def audit(self) -> list[str]:
         """Compare the device's slots and pages with the host's."""

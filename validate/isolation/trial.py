@@ -12,6 +12,7 @@ from zinc_rt.engine.devices import ORACLE, open_backend
 from zinc_rt.engine.engine import Engine
 from zinc_rt.engine.variants import EngineOptions
 from zinc_rt.model.builder import SequenceLimits
+from zinc_rt.model.pooling import needs_whole_sequences
 from zinc_rt.sched.checks.drafters import KINDS
 from zinc_rt.sched.mixes.driver import MixDriver
 from zinc_rt.sched.mixes.mix import (
@@ -27,13 +28,15 @@ from zinc_rt.sched.mixes.mix import (
     draw_from_pool,
     draw_request_mix,
 )
-from zinc_rt.validate.isolation.alone import SoloAnswer, answer_solo
+from zinc_rt.sched.sampling import Sampling
+from zinc_rt.validate.isolation.alone import SoloAnswer, answer_solo, embed_solo
 from zinc_rt.validate.isolation.server import DRAFTS, MixDrafts, MixServer
 from zinc_rt.validate.isolation.verdict import MixVerdict
 from zinc_rt.validate.runner import ValidationJob
 from zinc_rt.validate.tiers import TierSpec
 
 POOL = 3
+PROMPT_ONLY = Sampling(max_tokens=1, seed=0, ignore_eos=True)  # of an embedding
 
 
 class MixTrial:
@@ -69,7 +72,8 @@ class MixTrial:
 
     @property
     def step_tokens(self) -> int:
-        return max(STEP_TOKENS, 8 * self.slots)
+        whole = self.ctx if needs_whole_sequences(self.job.gguf) else 0
+        return max(STEP_TOKENS, 8 * self.slots, whole)
 
     @property
     def description(self) -> str:
@@ -108,11 +112,14 @@ class MixTrial:
         `count` requests of a pool of POOL times as many."""
         draw = partial(draw_request_mix, self.seed, vocab=engine.model.vocab, ctx=self.ctx, constrained=True)
         pool = draw(self.count * POOL if self.mixes > 1 else self.count).requests
+        if engine.model.pooling:
+            pool = tuple(replace(request, sampling=PROMPT_ONLY, mask_seed=None) for request in pool)
         answers = self._run_solo_requests(pool, spec.ordering)
         for number in range(self.mixes):
             draft = KINDS[number % len(KINDS)] if self.every_draft else self.draft
             if number == 0:
-                mix, chosen = draw(self.count), tuple(range(1, self.count + 1))
+                mix = replace(draw(self.count), requests=pool[: self.count])
+                chosen = tuple(range(1, self.count + 1))
             else:
                 mix, chosen = draw_from_pool((self.seed << 32) + number, pool, self.count)
             solo = {
@@ -160,7 +167,11 @@ class MixTrial:
                 for request in requests:
                     self.say(f"alone: request {request.number} of {len(requests)}")
                     for choice in range(request.sampling.n):
-                        answers[request.number, choice] = answer_solo(engine, request, choice)
+                        answers[request.number, choice] = (
+                            embed_solo(engine, request)
+                            if engine.model.pooling
+                            else answer_solo(engine, request, choice)
+                        )
             self._alone[ordering] = answers
         return self._alone[ordering]
 
@@ -168,5 +179,9 @@ class MixTrial:
         """Return whether a solo run of the request on this tier gives other logits than on T-CPU."""
         request = next(request for request in mix.requests if request.number == who[0])
         with self.open_engine(spec, alone=True) as engine:
+            if there.embedding is not None:
+                here = embed_solo(engine, request)
+                assert here.embedding is not None
+                return here.embedding.tobytes() != there.embedding.tobytes()
             here = answer_solo(engine, request, who[1])
         return any(a.tobytes() != b.tobytes() for a, b in zip(here.rows, there.rows, strict=True))

@@ -60,6 +60,7 @@ class MixVerdict:
         return {
             "model": self.model, "tier": self.tier, "seed": self.mix.seed, "requests": len(self.mix.requests),
             "steps": len(self.story.steps), "tokens": self.witness.tokens, "rows": self.witness.rows,
+            "embeddings": self.witness.compared,
             "events": dict(self.outcome.events), "befell": self.story.counts(),
         }  # fmt: skip
 
@@ -68,7 +69,10 @@ class MixVerdict:
         befell = ", ".join(f"{count} {what}" for what, count in self.story.counts().items() if count)
         rows, wrong = self.witness.rows, len(self.witness.diverged)
         alike = f"{wrong} requests differ" if wrong else "each equal to its solo run, to the bit"
-        ran = f"{len(self.story.steps)} steps, {self.witness.tokens} tokens, {rows} rows of logits"
+        compared = f"{rows} rows of logits"
+        if self.witness.states is not None:
+            compared = f"{self.witness.compared} embeddings"
+        ran = f"{len(self.story.steps)} steps, {self.witness.tokens} tokens, {compared}"
         return f"{ran}, {alike}; {befell}"
 
     def describe_lost_requests(self) -> Iterator[str]:
@@ -165,7 +169,10 @@ class MixVerdict:
                 ),
                 "beside": [list(who) for who in self.story.find_neighbours(first.who, first.step)],
             }  # fmt: skip
-        measure = {"rows": self.witness.rows, "steps": len(self.story.steps), "tokens": self.witness.tokens}
+        measure = {
+            "rows": self.witness.rows, "embeddings": self.witness.compared,
+            "steps": len(self.story.steps), "tokens": self.witness.tokens,
+        }  # fmt: skip
         yield self._make_result("rows", not first, measure | {"diverged": len(self.witness.diverged)}, bad)
         yield self._make_result(
             "deliveries", not lost, {"requests": len(self.mix.requests), "wrong": len(lost)}, _first_text(lost)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from zinc_rt.engine.embedding import HiddenStates
 from zinc_rt.ir.slot_record import SlotState
 from zinc_rt.sched.checks.shadow import ShadowDevice
 from zinc_rt.sched.mixes.mix import RequestKey
@@ -22,8 +23,8 @@ LATE = -1  # the token of a row whose mask was late
 
 @dataclass(frozen=True, slots=True)
 class RowDivergence:
-    """The first row of a request that differs from its solo run. `values` logits differ, the first at `index`; 0
-    if only the token drawn from them differs.
+    """The first row of a request that differs from its solo run. `values` of its `kind` differ, the first at
+    `index`; 0 if only the token drawn from them differs.
     """
 
     who: RequestKey
@@ -34,27 +35,32 @@ class RowDivergence:
     index: int
     got: float
     wanted: float
+    kind: str = "logits"
 
     @property
     def what(self) -> str:
         if not self.values:
             return f"token {self.got:g}, alone {self.wanted:g}, from logits that are equal to the bit"
-        return f"{self.values} logits differ, the first is {self.index}: {self.got:.9g}, alone {self.wanted:.9g}"
+        return (
+            f"{self.values} {self.kind} differ, the first is {self.index}: {self.got:.9g}, alone {self.wanted:.9g}"
+        )
 
 
 @dataclass(slots=True)
 class StepWitness:
     """A StepRunner that wraps another one, with a shadow device that tracks what would be read. `rows` counts
-    compared rows; `diverged` is each request's first divergence.
+    compared rows, `compared` embeddings of `states`; `diverged` is each request's first divergence.
     """
 
     inner: StepRunner
     records: np.ndarray
     solo_answers: Mapping[RequestKey, SoloAnswer]
     shadow: ShadowDevice
+    states: HiddenStates | None = None  # of an embedding model
     story: MixTrace = field(default_factory=MixTrace)
     diverged: dict[RequestKey, RowDivergence] = field(default_factory=dict)
     rows: int = 0
+    compared: int = 0
     tokens: int = 0
     bound: int = 0  # slots at once, at most
     _logits: np.ndarray = field(default_factory=lambda: np.empty((0, 0), np.float32))
@@ -87,6 +93,7 @@ class StepWitness:
                 rejected = slot if inputs[row] != tokens[row - 1] else rejected
             if slot != rejected:  # a step without tokens only samples rows whose masks were late
                 self._compare_row(who, slot, position, self._logits[row] if plan.tokens else None, tokens[row])
+                self._compare_embedding(who, slot, position)
         return collected
 
     @property
@@ -110,7 +117,7 @@ class StepWitness:
         self.rows += logits is not None
         expected = solo_answer.rows[at]
         logits = expected if logits is None else logits
-        wrong = np.flatnonzero(logits.view(np.uint32) != expected.view(np.uint32))
+        wrong = _find_different(logits, expected)
         if not wrong.size and token in (LATE, solo_answer.tokens[at]):
             return
         index = int(wrong[0]) if wrong.size else -1
@@ -119,6 +126,27 @@ class StepWitness:
         self.diverged[request] = RowDivergence(
             request, step, slot, position, wrong.size, index, float(got), float(alike)
         )
+
+    def _compare_embedding(self, request: RequestKey, slot: int, position: int) -> None:
+        """Compare a text's embedding with its solo run."""
+        solo_answer = self.solo_answers.get(request)
+        if self.states is None or solo_answer is None or solo_answer.embedding is None:
+            return
+        got, expected = self.states.take(request[0]), solo_answer.embedding.reshape(-1)
+        values = np.full_like(expected, np.nan) if got is None else got.reshape(-1)  # None: it was not computed
+        self.compared += 1
+        wrong = _find_different(values, expected)
+        if wrong.size and request not in self.diverged:
+            index, step = int(wrong[0]), len(self.story.steps)
+            numbers = float(values[index]), float(expected[index])
+            self.diverged[request] = RowDivergence(
+                request, step, slot, position, wrong.size, index, *numbers, kind="values of its embedding"
+            )
+
+
+def _find_different(got: np.ndarray, expected: np.ndarray) -> np.ndarray:
+    """Return the indices at which two float32 vectors differ in their bits."""
+    return np.flatnonzero(got.view(np.uint32) != expected.view(np.uint32))
 
 
 def _list_certain_tokens(plan: StepPlan) -> np.ndarray:

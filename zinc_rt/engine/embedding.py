@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from zinc_rt.model.pooling import RankHead, RankScorer, normalise, pool
+from zinc_rt.model.pooling import Pooler, normalise
 from zinc_rt.sched.plan import StepPlan
 
 
@@ -25,9 +25,8 @@ class HiddenStates:
     """The hidden states of prompts that are being computed, and the embeddings of computed ones until they are
     taken, by request number. One thread uses it."""
 
-    def __init__(self, pooling: str, head: RankHead | None = None) -> None:
-        self.pooling = pooling if head is None else "last" if head.last else "cls"
-        self._scorer = None if head is None else RankScorer(head)
+    def __init__(self, pooler: Pooler) -> None:
+        self._pooler = pooler
         self._hidden: dict[int, np.ndarray] = {}
         self._pooled: dict[int, np.ndarray] = {}
 
@@ -37,19 +36,17 @@ class HiddenStates:
         for piece in plan.prompts:
             number, rows = piece.request.number, hidden[index : index + piece.last - piece.first]
             index += len(rows)
-            if self.pooling == "last":  # the other rows have no effect, and may not be computed if they are cached
+            if (
+                self._pooler.tokens == "last"
+            ):  # the other rows have no effect, and may not be computed if they are cached
                 if piece.draws:
-                    self._pooled[number] = self._pool(rows)
+                    self._pooled[number] = self._pooler.pool(rows)
                 continue
             if number not in self._hidden:
                 self._hidden[number] = np.zeros((piece.request.prompt, hidden.shape[1]), np.float32)
             self._hidden[number][piece.first : piece.last] = rows
             if piece.draws:
-                self._pooled[number] = self._pool(self._hidden.pop(number))
-
-    def _pool(self, hidden: np.ndarray) -> np.ndarray:
-        pooled = pool(hidden, self.pooling)
-        return pooled if self._scorer is None else self._scorer.score(pooled)
+                self._pooled[number] = self._pooler.pool(self._hidden.pop(number))
 
     def take(self, number: int) -> np.ndarray | None:
         """Return the embedding of an ended request, None if it was not computed, and forget the request."""

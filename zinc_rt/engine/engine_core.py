@@ -261,7 +261,7 @@ class EngineCore:
         hold the request.
         """
         limit = min(sampling.max_tokens, self.engine.limits.ctx + 1 - len(tokens))
-        if self.engine.model.pooling and not self._caches_prompts:
+        if not self.engine.model.caches_prompts:
             salt = f"{salt} {number}"  # the hidden states of cached tokens would be missing
         return self.scheduler.submit(
             NewRequest(
@@ -278,14 +278,6 @@ class EngineCore:
                 drafts=drafts,
             )
         )
-
-    @property
-    def _caches_prompts(self) -> bool:
-        """Return whether an embedding depends on the last token's hidden state only, and that only on earlier
-        tokens."""
-        model = self.engine.model
-        last = model.pooling == "last" if model.rank_head is None else model.rank_head.last
-        return last and not model.whole_sequences
 
     def require_pooling(self, whole_text: bool = True) -> str:
         """Return the pooling of an embedding model. Raises UsageError for a model that generates text, for a

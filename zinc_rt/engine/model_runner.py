@@ -19,6 +19,7 @@ from zinc_rt.ir.graph import OpGraph, Stage
 from zinc_rt.ir.slot_record import free_records
 from zinc_rt.model.builder import HIDDEN
 from zinc_rt.model.copy_graph import build_copy_graph, list_caches
+from zinc_rt.model.pooling import Pooler
 from zinc_rt.sched.kv.kv_cache import PageCopy
 from zinc_rt.sched.plan import Drawn, StepPlan
 from zinc_rt.sched.sampling import Sampling
@@ -64,7 +65,7 @@ class ModelRunner:
         self.watch: Watch | None = None
         self.collected: Collected | None = None
         model = runner.variants.model("prefill")
-        self.embeddings = HiddenStates(model.pooling, model.rank_head) if model.pooling else None
+        self.embeddings = HiddenStates(Pooler(model.pooling, model.rank_head)) if model.pooling else None
         self._end_ids = tuple(end_ids)
         self._renew = renew
         self._records = free_records(0)

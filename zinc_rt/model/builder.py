@@ -134,6 +134,13 @@ class Model:
         return LAST_POSITION in self.graph.buffers
 
     @property
+    def caches_prompts(self) -> bool:
+        """Return whether a prompt may begin with cached tokens. An embedding must depend on the last token's
+        hidden state only, and that only on earlier tokens."""
+        last = self.pooling == "last" if self.rank_head is None else self.rank_head.last
+        return not self.pooling or (last and not self.whole_sequences)
+
+    @property
     def columns(self) -> int:
         """Return the columns of a row of the result: the vocabulary, or the width of an embedding model."""
         return self.width if self.pooling else self.vocab

@@ -59,6 +59,20 @@ class RankScorer:
         return values.astype(np.float32)
 
 
+class Pooler:
+    """How the hidden states of a text become its embedding, or with a rank head its scores. `tokens`: the pooling
+    of the tokens' hidden states."""
+
+    def __init__(self, pooling: str, head: RankHead | None = None) -> None:
+        self.tokens = pooling if head is None else "last" if head.last else "cls"
+        self._scorer = None if head is None else RankScorer(head)
+
+    def pool(self, hidden: np.ndarray) -> np.ndarray:
+        """Return what `pool` and the rank head make of hidden states, f32 [T, D]."""
+        pooled = pool(hidden, self.tokens)
+        return pooled if self._scorer is None else self._scorer.score(pooled)
+
+
 def _widen(weight: Weight | None) -> np.ndarray | None:
     return None if weight is None else dequantise(weight).astype(np.float64)
 
