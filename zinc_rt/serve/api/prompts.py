@@ -77,11 +77,12 @@ async def make_chat_prompt(
     """Render a conversation with the model's chat template and `variables`. `continued`: the prompt ends inside
     the last message, which the answer continues. Raises ServeError 400 if the template rejects it."""
     check_length(model, sum(_count_characters(message) for message in messages), len(messages), "messages")
-    template_messages = [
-        make_template_message(message, index, reasoning_field=model.format.reasoning_field)
-        for index, message in enumerate(messages)
-    ]
-    variables = variables or {}
+    template_messages = model.format.adapt_messages(
+        [make_template_message(message, index) for index, message in enumerate(messages)]
+    )
+    variables = dict(variables or {})
+    if isinstance(tools := variables.get("tools"), list):
+        variables["tools"] = [model.format.adapt_tool(tool) if isinstance(tool, dict) else tool for tool in tools]
     if taken := [name for name in variables if name in TAKEN]:
         raise ServeError(400, f"chat_template_kwargs: {taken[0]} is reserved", param="chat_template_kwargs")
 
@@ -132,14 +133,10 @@ async def make_text_prompts(model: ServedModel, body: CompletionBody) -> list[Pr
         raise ServeError(400, error.message, param="suffix" if suffix else "prompt") from error
 
 
-def make_template_message(
-    message: Message, index: int, *, reasoning_field: str = "reasoning_content"
-) -> dict[str, Any]:
+def make_template_message(message: Message, index: int) -> dict[str, Any]:
     """Return a message in the form that templates expect, with its content as one text. Raises ServeError
     400."""
     fields = message.model_dump(exclude_unset=True)
-    if (reasoning := fields.pop("reasoning_content", None)) is not None:
-        fields[reasoning_field] = reasoning
     fields["role"] = "system" if message.role == "developer" else message.role
     if isinstance(message.content, list):
         fields["content"] = "\n".join(part.text for part in message.content)

@@ -79,6 +79,9 @@ class Headers:
         return header, bool(begun)
 
 
+Fields = dict[str, Any]
+
+
 @dataclass(frozen=True, slots=True)
 class Format:
     """A row of the format table. `fits`: whether a chat template's text belongs to this family.
@@ -91,8 +94,8 @@ class Format:
     cannot be forced. `allow`: return a Lark rule body for any answer with valid calls, where it is not text
     around calls. `find_arguments`: in the first parts of a call, so that its arguments can be streamed.
     `between`: the separator of two forced calls; None if only one is possible. `headers`: the answer is a
-    sequence of messages; `read` gets the header of a call as its first part. `reasoning_field`: the template's
-    name of earlier reasoning.
+    sequence of messages; `read` gets the header of a call as its first part. `adapt_messages`, `adapt_tool`: give
+    a conversation, and the definition of a tool, the form that the family's template accepts.
     """
 
     name: str
@@ -108,7 +111,8 @@ class Format:
     allow: Callable[[Lark, Tools], str] | None = None
     between: str | None = None
     headers: Headers | None = None
-    reasoning_field: str = "reasoning_content"
+    adapt_messages: Callable[[list[Fields]], list[Fields]] = list
+    adapt_tool: Callable[[Fields], Fields] = dict
     call_id: Callable[[], str] = call_id
     find_arguments: Callable[[Sequence[Part]], CallBegin | None] = no_begin
 

@@ -12,7 +12,17 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from zinc_rt.serve.formats.format import CallBegin, Format, Headers, MalformedCall, Part, ToolCall, Tools, text_of
+from zinc_rt.serve.formats.format import (
+    CallBegin,
+    Fields,
+    Format,
+    Headers,
+    MalformedCall,
+    Part,
+    ToolCall,
+    Tools,
+    text_of,
+)
 from zinc_rt.serve.formats.json_calls import read_json, write_json
 from zinc_rt.serve.formats.lark import Lark, any_call
 
@@ -71,6 +81,42 @@ def allow(lark: Lark, tools: Tools) -> str:
     return f"{lark.mark(CHANNEL)} {before}* ({last} | {any_call(lark, tools, _write_call)})"
 
 
+def adapt_messages(messages: list[Fields]) -> list[Fields]:
+    """Return messages as gpt-oss's template reads them: one call in a message, followed by its result, reasoning
+    as `thinking`, and no content with a call. The template renders the text before a call as reasoning, so text
+    after reasoning is added to it."""
+    result = []
+    results = {message.get("tool_call_id"): message for message in messages if message["role"] == "tool"}
+    moved: set[object] = set()  # ids of calls whose results directly follow them
+    for message in messages:
+        if message["role"] == "tool" and message.get("tool_call_id") in moved:
+            continue
+        fields = {name: value for name, value in message.items() if value is not None}
+        texts = [fields.pop("reasoning_content", ""), fields.get("content", "")]
+        calls = fields.pop("tool_calls", None) or []
+        if not calls:
+            result.append(fields | ({"thinking": texts[0]} if texts[0] else {}))
+            continue
+        fields.pop("content", None)
+        if thinking := "\n\n".join(filter(None, texts)):
+            fields["thinking"] = thinking
+        for call in calls:
+            result.append({**fields, "tool_calls": [call]})
+            fields.pop("thinking", None)
+            if len(calls) > 1 and (answer := results.get(call.get("id"))) is not None:
+                result.append(answer)
+                moved.add(call.get("id"))
+    return result
+
+
+def adapt_tool(tool: Fields) -> Fields:
+    """Return a definition with a description, which gpt-oss's template requires and clients may omit."""
+    function = tool.get("function")
+    if not isinstance(function, dict) or isinstance(function.get("description"), str):
+        return tool
+    return {**tool, "function": {**function, "description": ""}}
+
+
 HARMONY = Format(
     "harmony",
     fits=lambda template: CHANNEL in template and MESSAGE in template,
@@ -88,5 +134,6 @@ HARMONY = Format(
     find_arguments=find_arguments,
     demand=demand,
     allow=allow,
-    reasoning_field="thinking",
+    adapt_messages=adapt_messages,
+    adapt_tool=adapt_tool,
 )
