@@ -58,6 +58,8 @@ def test_unflushed_host_stores_are_found_by_byte() -> None:
         assert vm.find_unflushed([(va, 2 * PAGE)]) is None
         host.view[PAGE + 100] = 7
         assert vm.find_unflushed([(va, 2 * PAGE)]) == va + PAGE + 100
+        assert vm.find_unflushed([(va + PAGE + 2, 98)]) is None
+        assert vm.find_unflushed([(va + PAGE + 2, 99)]) == va + PAGE + 100
         c.driver.munmap(host)
         assert vm.find_unflushed([(va, 2 * PAGE)]) == va + PAGE + 100
 

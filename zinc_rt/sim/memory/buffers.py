@@ -180,10 +180,18 @@ class Bo:
             gpu = np.frombuffer(self.store.view[start:end], np.uint8)
             if np.array_equal(host, gpu):
                 return None
-            for offset in (np.flatnonzero(host != gpu) + start).tolist():
-                before = self.before.get(offset // PAGE_BYTES)
-                if before is None or before[offset % PAGE_BYTES] != self.bar.view[offset]:
-                    return int(offset)
+            for page in range(start // PAGE_BYTES, (end - 1) // PAGE_BYTES + 1):
+                first, last = max(start, page * PAGE_BYTES), min(end, (page + 1) * PAGE_BYTES)
+                hosts, before = bytes(self.bar.view[first:last]), self.before.get(page)
+                if before is not None:
+                    before = before[first - page * PAGE_BYTES : last - page * PAGE_BYTES]
+                    if hosts == before:  # only the GPU stored here
+                        continue
+                stored = host[first - start : last - start] != gpu[first - start : last - start]
+                if before is not None:
+                    stored &= np.frombuffer(hosts, np.uint8) != np.frombuffer(before, np.uint8)
+                if stored.any():
+                    return first + int(stored.argmax())
         return None
 
     def _take_host_writes(self, start: int, end: int) -> None:
