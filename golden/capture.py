@@ -10,8 +10,9 @@ from typing import Protocol
 
 import numpy as np
 
-from zinc_rt.engine.engine import Engine, Prefill
-from zinc_rt.ir.graph import Node
+from zinc_rt.engine.engine import Engine, Prefill, Tap
+from zinc_rt.engine.engine import Sequence as OpenSequence
+from zinc_rt.ir.graph import Node, TokenRole
 
 
 class TokenWatch(Protocol):
@@ -68,10 +69,11 @@ def capture_run(
     steps: int = 0,
     follow: Sequence[int] | None = None,
     watch: TokenWatch | None = None,
+    prompt: int | None = None,
 ) -> CapturedRun:
     """Run the prompt and its continuation. `selection` None: nothing is tapped, the graph runs as in
     production. After the prompt come `steps` greedy tokens, or those in `follow`, so that two runs have the same
-    input.
+    input. `prompt`: how many of `tokens` are of the prompt; the others are decoded ones, in one pass. None: all.
     """
     parts: dict[tuple[str, str], list[np.ndarray]] = {}  # by label and opcode
     head_dims: dict[tuple[str, str], int] = {}
@@ -89,7 +91,8 @@ def capture_run(
         watch.begin(sequence.slot)
         watch.feed(tokens)
     try:
-        logits = [engine.extend(sequence, tokens, tap=listener, inject=inject, prefill=prefill)]
+        first = len(tokens) if prompt is None else prompt
+        logits = _extend_by_role(engine, sequence, tokens, first, listener, inject or {}, prefill)
         generated: list[int] = []
         for step in range(steps):
             token = int(logits[-1][-1].argmax()) if follow is None else int(follow[step])
@@ -103,6 +106,30 @@ def capture_run(
     values = {name[key]: np.concatenate(pieces) for key, pieces in parts.items()}
     heads = {name[key]: dim for key, dim in head_dims.items()}
     return CapturedRun(np.concatenate(logits), values, generated, heads, time.monotonic() - started)
+
+
+def _extend_by_role(
+    engine: Engine,
+    sequence: OpenSequence,
+    tokens: Sequence[int],
+    prompt: int,
+    tap: Tap | None,
+    inject: Mapping[str, np.ndarray],
+    prefill: Prefill,
+) -> list[np.ndarray]:
+    """Append the first `prompt` tokens as those of a prompt, and the others as decoded ones. One pass where
+    both have one ordering."""
+    if not engine.variants.prefill_ordering:
+        prompt = len(tokens)
+    parts: tuple[tuple[TokenRole, slice], ...] = (("prompt", slice(0, prompt)), ("decode", slice(prompt, None)))
+    return [
+        engine.extend(
+            sequence, tokens[part], role=role, tap=tap, prefill=prefill,
+            inject={name: value[part] for name, value in inject.items()},
+        )
+        for role, part in parts
+        if len(tokens[part])
+    ]  # fmt: skip
 
 
 def result_names(keys: list[tuple[str, str]]) -> dict[tuple[str, str], str]:

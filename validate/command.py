@@ -107,6 +107,7 @@ def parser() -> argparse.ArgumentParser:
         "(except for keys and values shared between layers)",
     )
     options.add_engine(parser, tier=False)
+    options.add_prefill_ordering(parser, "decoded tokens keep --ordering; goldens are not compared")
     parser.add_argument(
         "--coverage",
         action="store_true",

@@ -67,7 +67,14 @@ def find_first_nonfinite(
             seen.clear()
             start = sequence.position
             within = {name: array[start : start + len(part)] for name, array in inject.items()}
-            engine.extend(sequence, part, tap=tap, inject=within if start < len(tokens) else None)
+            in_prompt = start < len(tokens)
+            engine.extend(
+                sequence,
+                part,
+                role="prompt" if in_prompt else "decode",
+                tap=tap,
+                inject=within if in_prompt else None,
+            )
             if origin:
                 return origin[0]
     finally:

@@ -14,7 +14,7 @@ from zinc_rt.cli import options
 from zinc_rt.cli.observer import make_observer
 from zinc_rt.engine.devices import ORACLE, Choice, choose_tier, open_backend
 from zinc_rt.engine.engine import Engine, choose_default_ctx, read_trained_ctx
-from zinc_rt.engine.variants import EngineOptions
+from zinc_rt.engine.variants import BIT_DEFINED, EngineOptions
 from zinc_rt.golden.capture import Selection, capture_run, list_labels
 from zinc_rt.golden.embedded import list_embedded_pairs
 from zinc_rt.golden.format import Golden, read_golden
@@ -58,7 +58,17 @@ def add_repro(
 DEFAULT_TOKENS = 8
 DEFAULT_STEPS = 2
 # What changes a run, for the command that shows it again; the rest is about how results are shown.
-REPEATED = ("layers", "input", "ordering", "ctx", "kv_type", "steps", "reference", *options.ORDER)
+REPEATED = (
+    "layers",
+    "input",
+    "ordering",
+    "ctx",
+    "kv_type",
+    "prefill_ordering",
+    "steps",
+    "reference",
+    *options.ORDER,
+)
 
 
 def prepare_jobs(arguments: argparse.Namespace, settings: Settings) -> list[ValidationJob]:
@@ -87,6 +97,12 @@ def _make_job(
         for spec in parse_tiers(arguments.tiers, arguments.ordering, options.ORDERING_CHOICES)
     ]
     layers = parse_layers(arguments.layers, count_layers(gguf))
+    prefill = arguments.prefill_ordering or ""
+    if prefill and (other := next((spec for spec in tiers if spec.ordering not in BIT_DEFINED), None)):
+        raise UsageError(
+            f"--prefill-ordering {prefill} has defined bits, and {other.text} computes in {other.ordering}",
+            next="--ordering canonical-1",
+        )
     if golden is not None:
         check_model_matches(golden, gguf, layers)
     ctx = _choose_ctx(gguf, golden, arguments.ctx)
@@ -109,6 +125,13 @@ def _make_job(
                 next=f"--kv-type {golden.kv_type}",
             )
         golden, dropped = None, True
+    if golden is not None and prefill:
+        if arguments.golden:
+            raise UsageError(
+                f"{golden.path.name} was computed without --prefill-ordering",
+                next="remove --golden or the ordering",
+            )
+        golden, dropped = None, True
     if golden is not None and tokens != [int(token) for token in golden.ids]:
         raise UsageError(
             f"{golden.path.name} was created for a different prompt", next="remove --tokens and --prompt"
@@ -126,6 +149,7 @@ def _make_job(
         tiers=tuple(tiers),
         tokens=tokens,
         kv_type=arguments.kv_type,
+        prefill_ordering=prefill,
         steps=_choose_steps(gguf, arguments.steps, golden, layers, room=ctx - len(tokens)),
         ctx=ctx,
         layers=layers,

@@ -394,8 +394,9 @@ def _check_solo(runner: ValidationRunner, spec: TierSpec, *, second_opinion: boo
         yield _check_stepwise(same, tapped, stepwise)
     if second_opinion and spec.ordering != SECOND_OPINION:
         other = TierSpec(ORACLE.tier, SECOND_OPINION, f"{ORACLE.tier}:{SECOND_OPINION}")
+        ordering = "canonical-1-q8" if job.prefill_ordering else spec.ordering  # rounded activations, as there
         subject = CheckedPair(
-            job.name, spec.text, other.text, choose_tier_limit(spec.ordering, SECOND_OPINION), job.repro
+            job.name, spec.text, other.text, choose_tier_limit(ordering, SECOND_OPINION), job.repro
         )
         reference = reference_from_run(runner.run(other, "second opinion", selection=job.selection))
         yield from check_nodes(subject, tapped, reference, None)
@@ -435,7 +436,8 @@ def _find_kernels(runner: ValidationRunner, spec: TierSpec, label: str, *, state
     """
     engine = runner.engine(spec)
     tokens, variants = min(len(runner.job.tokens), engine.limits.step_tokens), engine.variants
-    variant = variants.find_fitting("prefill", tokens, 1, tokens, inject=tuple(runner.inject()), tapped=True)
+    stage = variants.choose_stage(tokens, 1, "prompt")
+    variant = variants.find_fitting(stage, tokens, 1, tokens, inject=tuple(runner.inject()), tapped=True)
     program, buffers = variant.program, variant.graph.buffers
     calls = [call for call in program.calls if label in list_aliases(call.node)][-1:]  # the last keeps the name
     if state and calls:

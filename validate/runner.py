@@ -13,7 +13,7 @@ from zinc_rt.backends.base import Finding, read_findings
 from zinc_rt.cli.observer import CommandObserver
 from zinc_rt.engine.devices import ORACLE, open_backend
 from zinc_rt.engine.engine import Engine, Prefill
-from zinc_rt.engine.variants import EngineOptions
+from zinc_rt.engine.variants import BIT_DEFINED, EngineOptions
 from zinc_rt.golden.capture import CapturedRun, Selection, capture_run
 from zinc_rt.golden.format import Golden
 from zinc_rt.host.errors import CheckFailed
@@ -57,6 +57,7 @@ class ValidationJob:
     alone: bool = True  # a single tier is also held against itself
     repro: str = ""
     kv_type: str = "f32"
+    prefill_ordering: str = ""
 
 
 class ValidationRunner:
@@ -91,6 +92,7 @@ class ValidationRunner:
                 options=EngineOptions(
                     observers=(watch,),
                     transform=transform(self.job.layers),
+                    prefill_ordering=self.job.prefill_ordering if spec.ordering in BIT_DEFINED else "",
                     settings=self.job.settings,
                     timeout_seconds=self.job.timeout_seconds,
                     slow=self.say,
@@ -115,6 +117,7 @@ class ValidationRunner:
         tokens: list[int] | None = None,
     ) -> CapturedRun:
         tokens = self.job.tokens if tokens is None else tokens
+        prompt = min(len(tokens), len(self.job.tokens))  # what follows the prompt was decoded
         inject = {**(inject or {}), **self.inject()}
         key_of = partial(
             cache.compute_key,
@@ -124,6 +127,8 @@ class ValidationRunner:
             ordering=spec.ordering,
             ctx=self.job.ctx,
             kv_type=self.job.kv_type,
+            prefill_ordering=self.job.prefill_ordering,
+            prompt=prompt if self.job.prefill_ordering else len(tokens),
             layers=(self.job.layers.first, self.job.layers.last),
             selection=repr(selection),
             prefill=prefill,
@@ -133,7 +138,7 @@ class ValidationRunner:
         )
         text = (
             f"{spec.name} {spec.ordering} {tokens} {prefill} {steps} {self.job.ctx} {self.job.layers} {selection} "
-            f"{self.job.kv_type}"
+            f"{self.job.kv_type} {self.job.prefill_ordering}"
         )
         key = key_of(follow=follow)
         on_disk = self.job.use_cache and spec.tier == ORACLE.tier and not self.job.observer.records_engines
@@ -159,6 +164,7 @@ class ValidationRunner:
             steps=steps,
             follow=follow,
             watch=self.watches[spec],
+            prompt=prompt,
         )
         result.asked = text
         self._runs[key] = self._runs[key_of(follow=result.generated)] = result  # as if it had been told its tokens

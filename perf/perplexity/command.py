@@ -70,7 +70,14 @@ def parser() -> argparse.ArgumentParser:
 
 def _run_command(arguments: argparse.Namespace) -> int:
     from zinc_rt.backends.base import read_findings
-    from zinc_rt.cli.describe import describe_executed, describe_model, describe_run, fail_for_findings
+    from zinc_rt.cli.describe import (
+        describe_executed,
+        describe_model,
+        describe_prefill,
+        describe_run,
+        fail_for_findings,
+        format_prefill,
+    )
     from zinc_rt.cli.progress import show_progress
     from zinc_rt.cli.report import Report
     from zinc_rt.engine.devices import SIMULATED
@@ -95,7 +102,7 @@ def _run_command(arguments: argparse.Namespace) -> int:
         parts = scoring.split_chunks(tokens, ctx, bos=bos, maximum=_choose_max_chunks(arguments, base_file))
         _check_base(base_file, tokens, ctx, parts)
         arguments.ctx = ctx
-        engine = opened.enter_context(options.open_prompt_engine(gguf, arguments, knobs))
+        engine = opened.enter_context(options.open_engine(gguf, arguments, knobs))
         if base_file is not None:
             _check_vocabulary(base_file, engine.model.vocab, gguf)
         base: Rows | None = base_file
@@ -113,8 +120,8 @@ def _run_command(arguments: argparse.Namespace) -> int:
         if reference_name:
             terminal.show(f"  base: {reference_name}", out=out)
         if arguments.prefill_ordering:
-            report.details["prefill"] = options.describe_prefill(engine, arguments.prefill_ordering)
-            terminal.show(f"  prompt: {options.format_prefill(report.details['prefill'])}", out=out)
+            report.details["prefill"] = describe_prefill(engine.model.graph, arguments.prefill_ordering)
+            terminal.show(f"  prompt: {format_prefill(report.details['prefill'])}", out=out)
         keep: Callable[[Any], None] = lambda rows: None  # noqa: E731
         if arguments.save_base:
             meta = {
@@ -254,6 +261,7 @@ def _open_other_engine(gguf: GGUFFile, arguments: argparse.Namespace, knobs: Any
         "unchecked": False,
         "coherence": None,
         "reorder": None,
+        "prefill_ordering": None,
     }
     if not row.simulable:
         changed["device"] = "auto"

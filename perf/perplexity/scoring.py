@@ -69,7 +69,7 @@ def iterate_rows(engine: Engine, chunk: TextChunk) -> Iterator[np.ndarray]:
         for start in range(0, len(chunk.tokens), PIECE):
             part = chunk.tokens[start : start + PIECE]
             scored = [index for index in range(len(part)) if chunk.first <= start + index < last]
-            logits = engine.step([(sequence, part)], scored)
+            logits = engine.step([(sequence, part)], scored, role="prompt")
             if np.isnan(logits).any():
                 row, token = map(int, np.argwhere(np.isnan(logits))[0])
                 raise CheckFailed(

@@ -140,6 +140,12 @@ def expire_wait(machine: SchedulerMachine) -> None:
     machine.scheduler.queues._counts[first_waiting(machine).tenant] += 1
 
 
+def change_ordering_of_pages(machine: SchedulerMachine) -> None:
+    holding = decoding_request(machine).holding
+    assert holding is not None and holding.last is not None
+    holding.decoded_from = PAGE
+
+
 PLANTED: tuple[Callable[[SchedulerMachine], None], ...] = (
     remove_from_queue,
     assign_slot_of_another_tenant,
@@ -158,6 +164,7 @@ PLANTED: tuple[Callable[[SchedulerMachine], None], ...] = (
     charge_twice,
     reduce_service,
     expire_wait,
+    change_ordering_of_pages,
 )
 
 

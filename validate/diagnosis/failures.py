@@ -37,6 +37,7 @@ def make_rerun_command(job: ValidationJob, spec: TierSpec) -> list[str]:
     ordering = ["--ordering", spec.ordering] if spec.ordering != DEFAULT_ORDERING else []
     options = spec.choice.options
     ordering += ["--kv-type", job.kv_type] if job.kv_type != "f32" else []
+    ordering += ["--prefill-ordering", job.prefill_ordering] if job.prefill_ordering else []
     ordering += (
         ["--device", find_simulated_chip(options), *order_options(options)] if spec.choice.simulated else []
     )

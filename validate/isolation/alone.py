@@ -46,7 +46,7 @@ def answer_solo(engine: Engine, request: MixedRequest, choice: int) -> SoloAnswe
     mask = request.make_mask(engine.model.vocab)
     sequence = engine.open()
     try:
-        logits = engine.extend(sequence, request.prompt, rows="last")[-1]
+        logits = engine.extend(sequence, request.prompt, rows="last", role="prompt")[-1]
         while True:
             answer.rows.append(logits)
             token = _draw_token(request, choice, logits, answer.tokens, mask)

@@ -100,7 +100,7 @@ def _run_mixes(
         repro=_make_repro(job, arguments),
         say=lambda text: stage.say(f"{name}, {text}"),
     )
-    ordering = name_ordering(job.tiers[0].ordering, job.kv_type)
+    ordering = name_ordering(job.tiers[0].ordering, job.kv_type, job.prefill_ordering)
     show(f"{job.gguf.path.name}  {job.gguf.architecture}, {ordering}; {trial.description}")
     models = report.model.get("models", [])
     report.model = {"models": [*models, describe_model(job.gguf)]}
@@ -148,6 +148,8 @@ def _make_repro(job: ValidationJob, arguments: argparse.Namespace) -> str:
         words += ["--ordering", arguments.ordering]
     if job.kv_type != "f32":
         words += ["--kv-type", job.kv_type]
+    if job.prefill_ordering:
+        words += ["--prefill-ordering", job.prefill_ordering]
     if arguments.drafts is not None:
         words += ["--drafts", arguments.drafts]
     if arguments.ctx is not None:

@@ -52,14 +52,18 @@ class MixServer:
         self.model.attach(self.scheduler.records)
         cache = self.scheduler.cache
         self.shadow = ShadowDevice(
-            limits.slots, limits.ctx, limits.page_tokens, cache.groups, cache.state_rows, self.scheduler.records
+            limits.slots,
+            limits.ctx,
+            limits.page_tokens,
+            cache.groups,
+            cache.state_rows,
+            self.scheduler.records,
+            roles=bool(engine.variants.prefill_ordering),
         )
         self.witness = StepWitness(self.model, self.scheduler.records, alone, self.shadow, self.model.embeddings)
         self.model.watch = self.witness.compare_step
         self.scheduler.runner = self.witness
-        self._spaces = [
-            make_namespace(name, engine.backend.ordering, limits.kv_type, limits.page_tokens) for _ in TENANTS
-        ]
+        self._spaces = [make_namespace(name, engine.ordering, limits.kv_type, limits.page_tokens) for _ in TENANTS]
 
     def _create_scheduler(self, engine: Engine, pages_share: float) -> Scheduler:
         """Create a scheduler with fewer pages than the device has, so that pages become scarce and evictions are

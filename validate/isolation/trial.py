@@ -100,6 +100,7 @@ class MixTrial:
             ),
             options=EngineOptions(
                 settings=self.job.settings,
+                prefill_ordering=self.job.prefill_ordering,
                 timeout_seconds=self.job.timeout_seconds,
                 share_arenas=False,
                 around=self.job.observer.around_engine,

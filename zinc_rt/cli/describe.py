@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from zinc_rt.host.errors import format_findings
 from zinc_rt.host.machine import describe_host
 from zinc_rt.host.version import digest_runtime
 from zinc_rt.ir.op import Op
+from zinc_rt.ir.passes.matrix_cores import count_products
 from zinc_rt.kernels.rows.expand import ExpandedType, list_expanded_types
 from zinc_rt.model.gguf import digest_model
 from zinc_rt.model.identity import identify_model
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from zinc_rt.cli.report import Report
     from zinc_rt.engine.engine import Engine
     from zinc_rt.engine.resident import Variant
+    from zinc_rt.ir.graph import OpGraph
     from zinc_rt.model.gguf import GGUFFile
 
 
@@ -45,6 +47,8 @@ def describe_run(report: Report, engine: Engine) -> None:
     unchecked = engine.backend.device.unchecked
     report.shortcuts = [*engine.settings.list_shortcuts(), *([unchecked] if unchecked else [])]
     report.direct_compute_kind = engine.backend.kernels.target
+    if prefill := engine.variants.prefill_ordering:
+        report.details["prefill"] = describe_prefill(engine.model.graph, prefill)
     if residency := engine.variants.residency:
         report.details["weights"] = residency.as_dict()
     if expanded := count_expanded_weights(engine):
@@ -55,6 +59,18 @@ def describe_run(report: Report, engine: Engine) -> None:
 def count_expanded_weights(engine: Engine) -> tuple[ExpandedType, ...]:
     """Return the weights that the tier's kernels read in another type, by type."""
     return list_expanded_types(engine.backend.kernels.expansions, engine.model.weights.values())
+
+
+def describe_prefill(graph: OpGraph, ordering: str) -> dict[str, Any]:
+    """Return the prefill ordering of a model's graph, the number of products in it, and of others by reason."""
+    others = count_products(graph)
+    return {"ordering": ordering, "products": others.pop("", 0), "others": others}
+
+
+def format_prefill(described: Mapping[str, Any]) -> str:
+    """Return one line for `describe_prefill`."""
+    others = "".join(f"; {count} not: {reason}" for reason, count in described["others"].items())
+    return f"{described['products']} products in {described['ordering']}{others}"
 
 
 @dataclass(slots=True)

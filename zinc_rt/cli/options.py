@@ -299,7 +299,8 @@ def open_engine(
     stored: bool = False,
     speculation: SpeculationOptions | None = None,
 ) -> Engine:
-    """Open the engine for --tier, --device, --ordering, --ctx and --threads; `transform` is passed to it.
+    """Open the engine for --tier, --device, --ordering, --prefill-ordering, --ctx and --threads; `transform` is
+    passed to it.
     `stored`: the engine may use graphs planned by an earlier run. `speculation`: its limits are those that drafts
     need.
     """
@@ -340,6 +341,7 @@ def open_engine(
                 options=EngineOptions(
                     settings=settings,
                     transform=transform,
+                    prefill_ordering=getattr(arguments, "prefill_ordering", None) or "",
                     timeout_seconds=parse_timeout(arguments),
                     slow=lambda line: print_status(f"waiting   {line}"),
                     around=make_observer(arguments).around_engine,
@@ -349,32 +351,6 @@ def open_engine(
         except BaseException:
             backend.close()
             raise
-
-
-def open_prompt_engine(gguf: GGUFFile, arguments: argparse.Namespace, settings: Settings) -> Engine:
-    """Open an engine whose tokens are all those of prompts: `open_engine`, with --prefill-ordering."""
-    from zinc_rt.ir.passes.matrix_cores import use_matrix_cores
-
-    prefill = arguments.prefill_ordering
-    if prefill and arguments.ordering == "float32-dequant":
-        raise UsageError(
-            f"--prefill-ordering {prefill} has no bits of its own in float32-dequant", next="use canonical-1"
-        )
-    return open_engine(gguf, arguments, settings, transform=use_matrix_cores if prefill else None)
-
-
-def describe_prefill(engine: Engine, ordering: str) -> dict[str, Any]:
-    """Return the ordering of an engine's prompts, the number of products in it, and of others by reason."""
-    from zinc_rt.ir.passes.matrix_cores import count_products
-
-    others = count_products(engine.model.graph)
-    return {"ordering": ordering, "products": others.pop("", 0), "others": others}
-
-
-def format_prefill(described: Mapping[str, Any]) -> str:
-    """Return one line for `describe_prefill`."""
-    others = "".join(f"; {count} not: {reason}" for reason, count in described["others"].items())
-    return f"{described['products']} products in {described['ordering']}{others}"
 
 
 def print_status(line: str) -> None:

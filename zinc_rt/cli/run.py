@@ -11,6 +11,7 @@ from zinc_rt.cli.command import Command
 from zinc_rt.cli.options import (
     add_budgets,
     add_engine,
+    add_prefill_ordering,
     add_speculation,
     make_classes,
     open_engine,
@@ -89,6 +90,7 @@ def parser() -> argparse.ArgumentParser:
     for flag, kind, metavar, default, text in SAMPLING:
         sampling.add_argument(flag, type=kind, metavar=metavar, default=default, help=text)
     add_engine(parser)
+    add_prefill_ordering(parser, "decoded tokens keep --ordering")
     latency = parser.add_argument_group("latency")
     add_budgets(latency)
     add_speculation(latency)
@@ -139,8 +141,10 @@ def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
         count_expanded_weights,
         describe_executed,
         describe_model,
+        describe_prefill,
         describe_run,
         fail_for_findings,
+        format_prefill,
     )
     from zinc_rt.cli.report import Report, Result
     from zinc_rt.engine.answering import Answering
@@ -179,6 +183,9 @@ def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
         gguf, arguments, knobs, slots=2 if both else 1, stored=True, speculation=speculation
     ) as engine:
         print_status(f"tier      {cause}")
+        if arguments.prefill_ordering:
+            described = describe_prefill(engine.model.graph, arguments.prefill_ordering)
+            print_status(f"prefill   {format_prefill(described)}")
         for clamp in (*knobs.list_shortcuts(), engine.backend.device.unchecked):
             if clamp:
                 print_status(f"shortcut  {clamp}")
@@ -190,7 +197,12 @@ def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
             drafter = open_drafter(
                 engine,
                 speculation,
-                lambda file: open_engine(read_model(file), arguments, knobs, stored=True),
+                lambda file: open_engine(
+                    read_model(file),
+                    argparse.Namespace(**{**vars(arguments), "prefill_ordering": None}),
+                    knobs,
+                    stored=True,
+                ),
             )
         asking = Answering(
             engine,

@@ -22,10 +22,10 @@ from zinc_rt.backends.base import Backend, device_kind
 from zinc_rt.engine.memory_fit import check_context_memory
 from zinc_rt.engine.resident import Counts, Variant, parse_capacity
 from zinc_rt.engine.runner import LOGITS, Runner, StepOutput
-from zinc_rt.engine.variants import DEFAULTS, EngineOptions, Variants, find_overrides
+from zinc_rt.engine.variants import DEFAULTS, EngineOptions, ModelGraph, Variants, find_overrides
 from zinc_rt.host.errors import UsageError, ZincError
 from zinc_rt.ir import graph as ir
-from zinc_rt.ir.graph import Stage
+from zinc_rt.ir.graph import TokenRole
 from zinc_rt.mem.context_bytes import RECURRENT, count_state_row_bytes, groups_of
 from zinc_rt.mem.plan import MemoryPlan, plan_memory
 from zinc_rt.model.builder import STEP_TOKENS, SequenceLimits
@@ -92,6 +92,7 @@ class Engine:
         self._free_slots = list(range(slots))
         self._open: set[Sequence] = set()
         self.model = self.variants.model("prefill")
+        self.variants.check_prefill_ordering()
         self.page_groups = groups_of(self.model.graph)
         self._highest_pages_first = options.highest_pages_first
         self._enter_around = options.around
@@ -99,8 +100,9 @@ class Engine:
 
     @property
     def ordering(self) -> str:
-        """Return the name of the ordering, with the type of the cache: see `name_ordering`."""
-        return name_ordering(self.backend.ordering, self.limits.kv_type)
+        """Return the name of the ordering, with the type of the cache and the prefill ordering: see
+        `name_ordering`."""
+        return name_ordering(self.backend.ordering, self.limits.kv_type, self.variants.prefill_ordering)
 
     def __enter__(self) -> Engine:
         self._around.enter_context(self._enter_around(self))
@@ -220,16 +222,17 @@ class Engine:
         inject: Mapping[str, np.ndarray] | None = None,
         prefill: Prefill = "batched",
         rows: Rows = "all",
+        role: TokenRole = "decode",
     ) -> np.ndarray:
         """Return the logits f32 [T, V] (rows="last": [1, V]) of `tokens` as a new sequence from position 0.
 
         `tap` receives every node's results in graph order. `inject` replaces a labelled value, f32 [T, ...],
-        before its consumers. Raises UsageError for ids outside the vocabulary or more tokens than the
-        context.
+        before its consumers. `role`: of all tokens; those of a prompt have the prefill ordering, if there is one.
+        Raises UsageError for ids outside the vocabulary or more tokens than the context.
         """
         sequence = self.open()
         try:
-            return self.extend(sequence, tokens, tap=tap, inject=inject, prefill=prefill, rows=rows)
+            return self.extend(sequence, tokens, tap=tap, inject=inject, prefill=prefill, rows=rows, role=role)
         finally:
             self.release(sequence)
 
@@ -242,6 +245,7 @@ class Engine:
         inject: Mapping[str, np.ndarray] | None = None,
         prefill: Prefill = "batched",
         rows: Rows = "all",
+        role: TokenRole = "decode",
         advance: Callable[[int], object] = lambda tokens: None,
     ) -> np.ndarray:
         """Append `tokens` to a sequence, in one pass per capacity or token by token.
@@ -258,7 +262,7 @@ class Engine:
             last = start + largest >= len(tokens)
             wanted = range(len(part)) if rows == "all" else [len(part) - 1] if last else []
             injected = {name: a[start : start + len(part)] for name, a in (inject or {}).items()}
-            logits.append(self.step([(sequence, part)], list(wanted), tap=tap, inject=injected))
+            logits.append(self.step([(sequence, part)], list(wanted), role=role, tap=tap, inject=injected))
             advance(len(part))
         return np.concatenate(logits)
 
@@ -267,6 +271,7 @@ class Engine:
         batch: Iterable[tuple[Sequence, abc.Sequence[int]]],
         rows: abc.Sequence[int],
         *,
+        role: TokenRole = "decode",
         tap: Tap | None = None,
         inject: Mapping[str, np.ndarray] | None = None,
     ) -> np.ndarray:
@@ -276,7 +281,7 @@ class Engine:
         Raises UsageError for input that `check` rejects, a duplicate sequence, too many tokens for a step, a row
         outside the batch, more rows than tokens, or an injected value of the wrong shape.
         """
-        output = self.advance(batch, rows, tap=tap, inject=inject)
+        output = self.advance(batch, rows, role=role, tap=tap, inject=inject)
         if LOGITS not in output.handle.variant.graph.buffers:
             return np.empty((0, self.model.columns), np.float32)
         return output.logits().copy()
@@ -286,13 +291,12 @@ class Engine:
         batch: Iterable[tuple[Sequence, abc.Sequence[int]]],
         rows: abc.Sequence[int],
         *,
+        role: TokenRole = "decode",
         tap: Tap | None = None,
         inject: Mapping[str, np.ndarray] | None = None,
     ) -> StepOutput:
         """Run one step and return the most likely token of each row. Logits are read back only on request.
-
-        A step with one token per sequence is a decode step whatever its size; both stages give bit-identical
-        results.
+        `role`: see `forward`.
         """
         batch = [(sequence, tokens) for sequence, tokens in batch if len(tokens)]
         total = sum(len(tokens) for _, tokens in batch)
@@ -307,7 +311,8 @@ class Engine:
             raise UsageError(f"a step accepts 1 to {self.limits.step_tokens} tokens, not {total}")
         _check_step(batch, rows, total)
         inject = inject or {}
-        block = self.runner.fill(self._plan_step(batch, rows), inject=tuple(inject), tapped=tap is not None)
+        planned = self._plan_step(batch, rows)
+        block = self.runner.fill(planned, role=role, inject=tuple(inject), tapped=tap is not None)
         for label, value in inject.items():
             block.inject(label, value)
         handle = self.runner.submit(block)
@@ -366,18 +371,20 @@ class Engine:
         for changes, table, known in zip(plan.table_changes, sequence.holding.tables, sequence.told, strict=True):
             changes.update({base + index: table[index] for index in range(known, len(table))})
 
-    def graph(self, stage: Stage, inject: tuple[str, ...] = ()) -> ir.OpGraph:
+    def graph(self, stage: ModelGraph, inject: tuple[str, ...] = ()) -> ir.OpGraph:
         """Return the graph of a stage, with the labelled values replaced by host inputs, after `transform`."""
         return self.variants.graph(stage, inject)
 
-    def plan(self, stage: Stage, tokens: int, rows: int = 1) -> MemoryPlan:
+    def plan(self, stage: ModelGraph, tokens: int, rows: int = 1) -> MemoryPlan:
         capacity = parse_capacity((tokens, min(self.limits.slots, tokens), rows))
         return plan_memory(self.graph(stage), capacity=capacity)
 
 
-def name_ordering(ordering: str, kv_type: str) -> str:
-    """Return an ordering's name, with the type of the cache unless it is f32: "canonical-1-kv-f16"."""
-    return ordering if kv_type == "f32" else f"{ordering}-kv-{kv_type}"
+def name_ordering(ordering: str, kv_type: str, prefill_ordering: str) -> str:
+    """Return an ordering's name, with the type of the cache unless it is f32, and the prefill ordering if there
+    is one: "canonical-1-kv-f16-prefill-wmma-f16"."""
+    cache = "" if kv_type == "f32" else f"-kv-{kv_type}"
+    return f"{ordering}{cache}{prefill_ordering and f'-prefill-{prefill_ordering}'}"
 
 
 def make_page_pools(engine: Engine) -> list[PageGroup]:

@@ -161,12 +161,14 @@ class EngineCore:
             for size in (*[maximum] * (part // maximum), part % maximum)
             if size
         ]
-        draws = {pieces.pop(), 1} if sampling.max_tokens > 1 else {pieces.pop()}
+        draws = {pieces.pop()}
         for size in sorted({*pieces, *draws}, reverse=True):
             if size in pieces:
-                self.runner.build(size, Sampling())  # a part of a prompt that draws nothing
+                self.runner.build(size, Sampling(), role="prompt")  # a part of a prompt that draws nothing
             if size in draws:
-                self.runner.build(size, sampling)
+                self.runner.build(size, sampling, role="prompt")
+        if sampling.max_tokens > 1:
+            self.runner.build(1, sampling)
         if (drafts := self.scheduler.limits.drafts) and sampling.max_tokens > 1:
             self.runner.build(1 + drafts, sampling, rows=1 + drafts)
             self.runner.build_draft(1)
@@ -177,8 +179,8 @@ class EngineCore:
         for tokens in list_token_capacities(limits):
             for sampling in (Sampling(), Sampling(temperature=1.0))[: 1 if self.engine.model.pooling else 2]:
                 self.runner.build(min(tokens, limits.slots), sampling, sequences=min(tokens, limits.slots))
-                if tokens > 1:
-                    self.runner.build(tokens, sampling)
+                if tokens > 1 or self.engine.variants.prefill_ordering:
+                    self.runner.build(tokens, sampling, role="prompt")
             self.runner.build_draft(min(tokens, limits.slots))
 
     def find_tenant(self, name: str) -> int:
@@ -195,9 +197,9 @@ class EngineCore:
         a salt, only those with the same salt.
         """
         secret = self._secrets.setdefault(self._find_owner(tenant), secrets.token_bytes(32))
-        limits, backend = self.engine.limits, self.engine.backend
+        limits, ordering = self.engine.limits, self.engine.ordering
         path = str(self.engine.model.gguf.path)
-        return make_namespace(path, backend.ordering, limits.kv_type, limits.page_tokens, secret=secret, salt=salt)
+        return make_namespace(path, ordering, limits.kv_type, limits.page_tokens, secret=secret, salt=salt)
 
     def forget_cache(self, tenant: int) -> None:
         """Drop the cached prefixes of the tenant, or of its group. Their pages are reclaimed on demand."""
@@ -253,9 +255,10 @@ class EngineCore:
         salt: str = "",
         mask: TokenMask | None = None,
         drafts: int | None = None,
+        decoded_from: int | None = None,
     ) -> Request:
         """Submit a checked request under the unused number `number`; `sampling` has a seed. May be called
-        from any thread.
+        from any thread. `decoded_from`: see NewRequest.
 
         The answer is limited by the remaining context. Raises UsageError if the tenant's quotas can never
         hold the request.
@@ -276,6 +279,7 @@ class EngineCore:
                 session=session,
                 mask=mask,
                 drafts=drafts,
+                decoded_from=decoded_from,
             )
         )
 
@@ -409,6 +413,8 @@ def create_scheduler(
         step_tokens, changes["whole_prompts"] = 0, True
     if pages is not None:
         groups = [replace(group, pages=pages) for group in groups]
+    if engine.variants.prefill_ordering:
+        changes["prefill_ordering"] = engine.variants.prefill_ordering
     asked = SchedulerLimits(limits.slots, limits.ctx, step_tokens or limits.step_tokens, **changes)
     rows = limits.recurrent_rows if count_state_row_bytes(engine.model.graph) else 0
     cache = KvCache(groups, limits.page_tokens, asked.step_tokens, rows, limits.ctx)

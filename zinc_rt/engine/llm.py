@@ -47,6 +47,7 @@ class LLM(Answering):
         *,
         tenants: Sequence[Tenant] = (),
         ordering: str = "canonical-1",
+        prefill_ordering: str = "",
         threads: int = 0,
         timeout: float | None = None,
         usage: str | Path | None = None,
@@ -59,16 +60,16 @@ class LLM(Answering):
         speculate: str = OFF,
     ) -> None:
         """Open a model. `model`: a GGUF file, or the name of a model in the package. `slots`: concurrent
-        answers. `ctx`: maximum tokens of a prompt with its answer (default: the model's context, at most
-        4096). `timeout`: time limit of one step in seconds. `usage`: a database that receives the tenants'
-        usage once a second (docs/ledger.md). `graph_cache`: reuse planned graphs from the cache folder.
-        `experts`: in VRAM, in host memory ("gtt"), or in host memory if VRAM is full. `kv_type`: type
-        of cached keys and values, f32, f16 or q8_0. `gap_ms`,
-        `first_token_ms`: latency budgets of interactive and standard requests (docs/scheduler.md), 0 for
-        none (default: 30 and 100 for interactive requests, none for others). `check_findings`: raise
-        FindingError once a simulated device has reported an error; without it, `findings()` has them.
-        `speculate`: draft tokens and verify them together, which changes no answer: "ngram[:K]",
-        "mtp[:K]" or "draft:FILE[:K]" (docs/serving.md).
+        answers. `ctx`: maximum tokens of a prompt with its answer (default: the model's context, at most 4096).
+        `ordering`: of arithmetic; `prefill_ordering`: that of products with the tokens of prompts, such as
+        "wmma-f16" (docs/wmma-f16.md), "" for the same. `timeout`: time limit of one step in seconds. `usage`: a
+        database that receives the tenants' usage once a second (docs/ledger.md). `graph_cache`: reuse planned
+        graphs from the cache folder. `experts`: in VRAM, in host memory ("gtt"), or in host memory if VRAM is
+        full. `kv_type`: type of cached keys and values, f32, f16 or q8_0. `gap_ms`, `first_token_ms`: latency
+        budgets of interactive and standard requests (docs/scheduler.md), 0 for none (default: 30 and 100 for
+        interactive requests, none for others). `check_findings`: raise FindingError once a simulated device has
+        reported an error; without it, `findings()` has them. `speculate`: draft tokens and verify them
+        together, which changes no answer: "ngram[:K]", "mtp[:K]" or "draft:FILE[:K]" (docs/serving.md).
 
         Raises ZincErrors, each with advice, for an unreadable or unsupported file, an unusable tier, or a
         context that does not fit.
@@ -86,6 +87,7 @@ class LLM(Answering):
             experts=experts,
             speculate=speculate,
             kv_type=kv_type,
+            prefill_ordering=prefill_ordering,
         )
         opened = make_engine_opener(model, options)
         self._store = None if usage is None else LedgerStore(usage)  # first: another process may have the file

@@ -1,5 +1,6 @@
-"""Run the scheduler's steps on a device: each plan is one write, one replay and one wait, and returns the sampled
-tokens, which leave the device by the output ring.
+"""Run the scheduler's steps on a device: each launch of a plan is one write, one replay and one wait, and
+returns the sampled tokens, which leave the device by the output ring. A plan has one launch, or two if it has
+tokens of prompts and of decodes, and these have different orderings.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ from zinc_rt.engine.output_ring import ExpectedEntries
 from zinc_rt.engine.row_sampler import RowSampler
 from zinc_rt.engine.runner import Runner, StepBlock, StepHandle, StepOutput, take_block
 from zinc_rt.host.errors import ZincError
-from zinc_rt.ir.graph import OpGraph, Stage
+from zinc_rt.ir.graph import OpGraph, TokenRole
 from zinc_rt.ir.slot_record import free_records
 from zinc_rt.model.builder import HIDDEN
 from zinc_rt.model.copy_graph import build_copy_graph, list_caches
 from zinc_rt.model.pooling import Pooler
 from zinc_rt.sched.kv.kv_cache import PageCopy
-from zinc_rt.sched.plan import Drawn, StepPlan
+from zinc_rt.sched.plan import Drawn, StepLaunch, StepPlan
 from zinc_rt.sched.sampling import Sampling
 from zinc_rt.sched.usage.ledger import RunnerCounts
 
@@ -36,12 +37,21 @@ class StepInterrupted(ZincError):
 
 
 @dataclass(frozen=True, slots=True)
+class FilledLaunch:
+    """A launch of a step with its step block, and the entries of the output ring that it will write."""
+
+    launch: StepLaunch
+    block: StepBlock
+    expected: ExpectedEntries
+
+
+@dataclass(frozen=True, slots=True)
 class StepRunning:
-    """A step in flight."""
+    """A step in flight: the first of its launches was submitted."""
 
     plan: StepPlan
+    launches: Sequence[FilledLaunch]
     handle: StepHandle
-    expected: ExpectedEntries
     begun_ns: int
 
 
@@ -103,26 +113,44 @@ class ModelRunner:
         self._sampler.bind_slots(plan)
         if plan.copies:
             self._copier.copy(plan.copies)
-        if self.runner.planned is not None:
-            self.runner.planned(plan, self._records)
+        launches = [self._fill(launch) for launch in plan.list_launches()]
+        return StepRunning(plan, launches, self._launch(launches[0]), begun_ns)
+
+    def _fill(self, launch: StepLaunch) -> FilledLaunch:
+        plan = launch.plan
         if not plan.tokens:
             block = self._sampler.late(plan)
         else:
-            block = self.runner.fill(plan, form=self._sampler.choose_form(plan))
+            block = self.runner.fill(plan, role=launch.role, form=self._sampler.choose_form(plan))
             self._sampler.fill(block, plan)
-        expected = self._sampler.expected(plan)
-        return StepRunning(plan, self.runner.submit(block), expected, begun_ns)
+        return FilledLaunch(launch, block, self._sampler.expected(plan))
+
+    def _launch(self, filled: FilledLaunch) -> StepHandle:
+        if self.runner.planned is not None:
+            self.runner.planned(filled.launch.plan, self._records)
+        return self.runner.submit(filled.block)
 
     def _collect(self, running: StepRunning) -> Drawn:
-        plan = running.plan
-        output = self.runner.collect(running.handle)
-        if self.collected is not None and plan.rows and plan.tokens:
-            self.collected(self.runner, plan, output)
-        if self.watch is not None and plan.rows and plan.tokens:
-            self.watch(plan, output.logits())
-        if self.embeddings is not None and plan.tokens:
-            self.embeddings.collect(plan, output.read(HIDDEN))
-        drawn = self._sampler.read_tokens(output, plan, running.expected)
+        """Collect the launches in order. Each is submitted when the one before it was read, since they share
+        activation memory."""
+        plan, handle = running.plan, running.handle
+        drawn_by_launch, logits = [], []
+        for index, filled in enumerate(running.launches):
+            if index:
+                handle = self._launch(filled)
+            part, at = filled.launch.plan, filled.launch.rows
+            output = self.runner.collect(handle)
+            if self.collected is not None and part.rows and part.tokens:
+                self.collected(self.runner, part, output)
+            if self.watch is not None and part.rows and part.tokens:
+                logits.append((at, output.logits().copy()))
+            if self.embeddings is not None and part.tokens:
+                self.embeddings.collect(part, output.read(HIDDEN))
+            drawn_by_launch.append((at, self._sampler.read_tokens(output, part, filled.expected)))
+        drawn = Drawn.join(drawn_by_launch)
+        if self.watch is not None and logits:
+            order = np.argsort(np.concatenate([at for at, _ in logits]))
+            self.watch(plan, np.concatenate([values for _, values in logits])[order])
         bound = int(np.count_nonzero(self._records["state"]))
         rows, took_ns = plan.rows - len(plan.list_undrawn(drawn.nonfinite)), time.monotonic_ns() - running.begun_ns
         self.counts = self.counts.after(plan.tokens, rows, bound, took_ns)
@@ -154,10 +182,12 @@ class ModelRunner:
         """Return `RowSampler.stored`, for an audit."""
         return self._sampler.read_stored()
 
-    def build(self, tokens: int, sampling: Sampling, *, sequences: int = 1, rows: int = 0) -> None:
-        """Load the weights and build the graph of a step with `sequences` sequences and this sampling. `rows`: of
-        logits, 0 for one of each sequence."""
-        stage: Stage = "decode" if tokens == sequences else "prefill"
+    def build(
+        self, tokens: int, sampling: Sampling, *, role: TokenRole = "decode", sequences: int = 1, rows: int = 0
+    ) -> None:
+        """Load the weights and build the graph of a step with `sequences` sequences, tokens of this role and this
+        sampling. `rows`: of logits, 0 for one of each sequence."""
+        stage = self.runner.variants.choose_stage(tokens, sequences, role)
         form = self._sampler.choose_sampling_form(sampling)
         self.runner.block(stage, tokens=tokens, sequences=sequences, rows=rows or sequences, form=form)
 

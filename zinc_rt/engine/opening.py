@@ -28,7 +28,8 @@ class ModelOptions:
     """The options that open a model for serving. Most fields are LLM's parameters. In addition:
 
     `pages` and `state_rows`: see SequenceLimits, None for the maximum that all slots can use; `unchecked`:
-    see choose_tier; `simulated`: options of a simulated device; `speculate`: see `parse_speculation`.
+    see choose_tier; `simulated`: options of a simulated device; `speculate`: see `parse_speculation`;
+    `prefill_ordering`: see EngineOptions.
     """
 
     tier: str = "auto"
@@ -46,6 +47,7 @@ class ModelOptions:
     experts: Experts = "auto"
     speculate: str = OFF
     kv_type: str = "f32"
+    prefill_ordering: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,7 @@ class EngineOpener:
         backend = open_backend(self.choice, options.ordering, threads=options.threads)
         engine_options = EngineOptions(
             settings=Settings(experts=options.experts),
+            prefill_ordering=options.prefill_ordering,
             timeout_seconds=options.timeout,
             store=GraphStore(digest_planning()) if options.graph_cache else None,
         )
@@ -85,7 +88,8 @@ class EngineOpener:
     def _open_draft(self, file: str) -> Engine:
         """Open a draft model on the same kind of device, with a sequence for each slot."""
         limits = SequenceLimits(self.limits.ctx, self.limits.slots, rows=self.limits.slots)
-        return replace(self, gguf=read_gguf(find_model_file(file)), limits=limits)()
+        options = replace(self.options, prefill_ordering="")  # of drafts, which change no answer
+        return replace(self, gguf=read_gguf(find_model_file(file)), limits=limits, options=options)()
 
 
 def make_engine_opener(model: str | Path, options: ModelOptions) -> EngineOpener:

@@ -104,10 +104,12 @@ def prepare(
     engine.check(sequence, tokens)
     largest = 1 if mode == "off" else engine.limits.step_tokens
     sizes = {min(largest, len(tokens) - start) for start in range(0, len(tokens), largest)}
-    if decode or mode == "validate":
+    if mode == "validate":
         sizes.add(1)
     for size in sorted(sizes, reverse=True):
-        engine.variants.find_fitting("decode" if size == 1 else "prefill", size, 1, 1)
+        engine.variants.find_fitting(engine.variants.choose_stage(size, 1, "prompt"), size, 1, 1)
+    if decode:
+        engine.variants.find_fitting("decode", 1, 1, 1)
 
 
 def _require_kernels(engine: Engine, mode: Mode | str) -> None:
@@ -123,7 +125,7 @@ def _require_kernels(engine: Engine, mode: Mode | str) -> None:
 def _append(
     engine: Engine, sequence: Sequence, tokens: abc.Sequence[int], way: Prefill, advance: Advance
 ) -> np.ndarray:
-    return engine.extend(sequence, tokens, prefill=way, rows="last", advance=advance)[0]
+    return engine.extend(sequence, tokens, prefill=way, rows="last", role="prompt", advance=advance)[0]
 
 
 def _validate(

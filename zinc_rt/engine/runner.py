@@ -21,10 +21,10 @@ import numpy as np
 from zinc_rt.backends.base import Backend, device_kind
 from zinc_rt.backends.spec import DeviceKind
 from zinc_rt.engine.resident import NUMPY_DTYPES, Counts, Variant
-from zinc_rt.engine.variants import Variants
+from zinc_rt.engine.variants import ModelGraph, Variants
 from zinc_rt.exec import DeadlineMissed, Fence, InFlight, Stream
 from zinc_rt.host.errors import UsageError
-from zinc_rt.ir.graph import SYMBOLS, Stage, maximum_dim
+from zinc_rt.ir.graph import SYMBOLS, TokenRole, maximum_dim
 from zinc_rt.ir.rewrite import make_injected_name
 from zinc_rt.mem.plan import STEP
 from zinc_rt.model.builder import LAST_POSITION
@@ -237,7 +237,7 @@ class Runner:
 
     def block(
         self,
-        stage: Stage,
+        stage: ModelGraph,
         *,
         tokens: int,
         sequences: int,
@@ -259,14 +259,15 @@ class Runner:
         self,
         plan: StepPlan,
         *,
+        role: TokenRole = "decode",
         form: SampleForm | None = None,
         inject: tuple[str, ...] = (),
         tapped: bool = False,
     ) -> StepBlock:
-        """Return a block filled from a plan; the sampling part of a `form` is left to the caller. A step with one
-        token per sequence is a decode step; both stages give bit-identical results."""
+        """Return a block filled from a plan, whose tokens all have `role`; the sampling part of a `form` is
+        left to the caller."""
         block = self.block(
-            "decode" if plan.tokens == plan.sequences else "prefill",
+            self.variants.choose_stage(plan.tokens, plan.sequences, role),
             tokens=plan.tokens,
             sequences=plan.sequences,
             rows=plan.rows,

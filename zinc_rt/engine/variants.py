@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Literal
 
 from zinc_rt.backends.base import Backend
 from zinc_rt.engine.graph_store import GraphStore, StoredGraphs
 from zinc_rt.engine.memory_fit import fit_model
 from zinc_rt.engine.resident import Resident, Variant
 from zinc_rt.exec import Graph, GraphCache, Observer
-from zinc_rt.host.errors import UsageError
+from zinc_rt.host.errors import UnsupportedError, UsageError
 from zinc_rt.host.settings import EXPERTS, Experts, Settings
 from zinc_rt.ir import graph as ir
-from zinc_rt.ir.graph import Stage
+from zinc_rt.ir.graph import Stage, TokenRole
+from zinc_rt.ir.op import Op
 from zinc_rt.ir.passes.fuse import fuse_graph
+from zinc_rt.ir.passes.matrix_cores import PREFILL_ORDERING, use_matrix_cores
 from zinc_rt.ir.rewrite import inject_inputs as inject_labels
 from zinc_rt.ir.verify import verify_graph
 from zinc_rt.lower import find_refusal, plan_graph
@@ -29,11 +31,17 @@ from zinc_rt.model.sample_graph import SampleForm, add_sampling
 CAPACITIES = (1, 16, 128, 512)  # tokens, and rows of logits, that a variant holds where nothing is known of a load
 MAX_GRAPHS = 32  # stages, sampling or not, tapped or not, with values injected or not; copies, late draws
 Transform = Callable[[ir.OpGraph], ir.OpGraph]
+# A stage of the model, or the prefill stage with products in the prefill ordering: every token is one of a prompt.
+ModelGraph = Stage | Literal["prompt"]
+PROMPT: Final = "prompt"
+BIT_DEFINED = frozenset(
+    {"canonical-1", "canonical-1-q8"}
+)  # orderings in which answers do not depend on each other
 
 
 @dataclass(frozen=True, slots=True)
 class BuiltStage:
-    """The key of an executable graph. `graph`: a stage of the model, or the name of another graph over its state.
+    """The key of an executable graph. `graph`: a ModelGraph, or the name of another graph over the model's state.
     `form`: how a step samples, None for the most likely tokens only."""
 
     graph: str
@@ -47,7 +55,8 @@ class BuiltStage:
 class EngineOptions:
     """Options for building, limiting and observing steps. The defaults are those of the product.
 
-    `transform` may replace each stage's graph before lowering, to run a part of the model. `timeout_seconds`:
+    `transform` may replace each stage's graph before lowering, to run a part of the model. `prefill_ordering`: the
+    ordering of products with prompt tokens, "" for the backend's. `timeout_seconds`:
     step deadline; None: by device kind. `slow`: see Runner. `share_arenas`: variants share activation memory;
     validation disables it to detect stale data. `highest_pages_first`: see Pool. `around`: a context manager
     that spans the engine's `with` block, such as a recorder. `store`: cache graphs across starts, except
@@ -58,6 +67,7 @@ class EngineOptions:
     delta_form: DeltaForm = "ids"
     observers: Sequence[Observer] = ()
     transform: Transform | None = None
+    prefill_ordering: str = ""
     timeout_seconds: float | None = None
     slow: Callable[[str], None] = lambda line: None
     share_arenas: bool = True
@@ -87,6 +97,7 @@ class Variants:
         self._overrides = find_overrides(options.settings)
         self.observers = tuple(options.observers)
         self._transform = options.transform
+        self.prefill_ordering = options.prefill_ordering
         self._share_arenas = options.share_arenas
         self.tap_always = False  # whatever is asked for: a recorder wants to see every node
         self.timed = False  # what is asked for from here on notes when its dispatches begin and end
@@ -133,18 +144,54 @@ class Variants:
                     self.resident.drop(variant)
             self._built, self._run, self._fitting, self._graphs, self.stored, self.tap_always = before
 
-    def model(self, stage: Stage) -> Model:
+    def choose_stage(self, tokens: int, sequences: int, role: TokenRole) -> ModelGraph:
+        """Return the graph for a step of so many tokens of one role. Tokens of prompts with a prefill ordering
+        have one graph, whatever their number. Otherwise, a step with one token per sequence is a decode step;
+        both stages give the same bits."""
+        if role == "prompt" and self.prefill_ordering:
+            return PROMPT
+        return "decode" if tokens == sequences else "prefill"
+
+    def check_prefill_ordering(self) -> None:
+        """Check that the prefill ordering can be used. Raises UsageError for one that the ordering excludes,
+        UnsupportedError if the tier has no kernel for a product."""
+        name, ordering, tier = self.prefill_ordering, self.backend.ordering, self.backend.spec.tier
+        if not name:
+            return
+        if name != PREFILL_ORDERING:
+            raise UsageError(f"prefill ordering {name!r}: expected {PREFILL_ORDERING}, or none")
+        if ordering not in BIT_DEFINED:
+            raise UsageError(
+                f"prefill ordering {name} has defined bits, and ordering {ordering} has none",
+                next="use canonical-1 or canonical-1-q8",
+            )
+        graph = self.graph(PROMPT)
+        for node in graph.nodes:
+            if node.op is Op.MATMUL_WMMA_F16:
+                reason = find_refusal(node, graph, self.backend.kernels.entries, ordering)
+                if reason is not None:
+                    raise UnsupportedError(
+                        f"prefill ordering {name}: {tier} cannot run {node.op.name} at {node.label}: {reason}",
+                        next="leave out the prefill ordering, or use t1, t2 or a CPU tier",
+                    )
+
+    def model(self, stage: ModelGraph) -> Model:
+        """Return the model of a stage. The prompt graph is made from that of the prefill stage."""
+        if stage == PROMPT:
+            return self.model("prefill")
         if stage not in self._models:
             self._models[stage] = build_model(
                 self._gguf, self.limits, stage, delta_form=self.delta_form, overrides=self._overrides
             )
         return self._models[stage]
 
-    def graph(self, stage: Stage, inject: tuple[str, ...] = ()) -> ir.OpGraph:
+    def graph(self, stage: ModelGraph, inject: tuple[str, ...] = ()) -> ir.OpGraph:
         """Return the graph of a stage, with the labelled values replaced by host inputs, after `transform`."""
         graph = self.model(stage).graph
         if inject:
             graph = inject_labels(graph, inject)
+        if stage == PROMPT:
+            graph = replace(use_matrix_cores(graph), name=f"{graph.name}-{PROMPT}")
         return graph if self._transform is None else self._transform(graph)
 
     @property
@@ -187,7 +234,7 @@ class Variants:
 
     def find_fitting(
         self,
-        stage: Stage,
+        stage: ModelGraph,
         tokens: int,
         sequences: int,
         rows: int,
@@ -228,7 +275,7 @@ class Variants:
 
     def get(
         self,
-        stage: Stage,
+        stage: ModelGraph,
         key: tuple[int, ...],
         *,
         form: SampleForm | None = None,
@@ -288,7 +335,7 @@ class Variants:
             table[key] = self.resident.build(graph, key, replays, tapped=built.tapped, timed=self.timed)
         return table[key]
 
-    def _build_graph(self, stage: Stage, built: BuiltStage) -> ir.OpGraph:
+    def _build_graph(self, stage: ModelGraph, built: BuiltStage) -> ir.OpGraph:
         """The graph as a variant runs it. The model's own graph was verified when it was built."""
         graph = self.graph(stage, built.inject)
         if built.form is not None:

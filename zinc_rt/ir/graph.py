@@ -20,6 +20,9 @@ Shape = tuple[Dim, ...]
 Attrs = Mapping[str, int | float | bool | str]
 Role = Literal["weight", "constant", "state", "step", "activation", "output", "table"]  # new ones last: serial.py
 Stage = Literal["prefill", "decode", "both"]
+# A prompt's tokens have the prefill ordering if there is one, whatever their number in a step. All other tokens,
+# drafts included, have the ordering of decodes, also if they are computed again after an eviction.
+TokenRole = Literal["prompt", "decode"]
 
 # What the host may vary without a new graph: tokens in the step, sequences they belong to, logit rows wanted,
 # page-table entries that change, of the first page group and of the second. step.counts has them in this order; a

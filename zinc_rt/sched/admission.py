@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from zinc_rt.sched import preempt
 from zinc_rt.sched.kv.capsule import restore
+from zinc_rt.sched.kv.prefix import make_token_keys
 from zinc_rt.sched.queues import find_band
 from zinc_rt.sched.request import POSITION, Request, State
 from zinc_rt.sched.state import SchedulerState
@@ -147,7 +148,8 @@ def _try_hold(s: SchedulerState, request: Request, *, spare: int) -> bool:
         s.copies += copies
         request.capsule = None
     else:
-        match = s.cache.prefix.match(request.digests, request.tokens, now_ns=s.now_ns)
+        keys = make_token_keys(request.tokens, 0, request.decoded_from)
+        match = s.cache.prefix.match(request.digests, keys, now_ns=s.now_ns)
         ttl_ns = s.tenants[request.tenant].cache_ttl_ns
         request.holding = s.cache.admit(
             request.tenant,
@@ -158,6 +160,7 @@ def _try_hold(s: SchedulerState, request: Request, *, spare: int) -> bool:
             spare=spare,
             ttl_ns=ttl_ns,
             maximum=request.most_placed,
+            decoded_from=request.decoded_from,
         )
         if request.holding is None:
             return False

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from zinc_rt.ir.graph import TokenRole
 from zinc_rt.sched.kv.kv_cache import PageCopy
 from zinc_rt.sched.request import Request
 from zinc_rt.sched.slots import DecodeSet, Slots
@@ -55,6 +56,35 @@ class Drawn:
         skipped = None if self.skipped is None else self.skipped[rows]
         return Drawn(self.tokens[rows], self.nonfinite[rows], logprobs, skipped)
 
+    @staticmethod
+    def join(parts: Sequence[tuple[np.ndarray, Drawn]]) -> Drawn:
+        """Return the rows of several submissions: the indices of each one's rows among all, and its tokens."""
+        if len(parts) == 1:
+            return parts[0][1]
+        rows = np.concatenate([rows for rows, _ in parts])
+        order = np.argsort(rows)
+        tokens, nonfinite = (
+            np.concatenate([getattr(drawn, name) for _, drawn in parts])[order] for name in ("tokens", "nonfinite")
+        )
+        skipped = None
+        if any(drawn.skipped is not None for _, drawn in parts):
+            skipped = np.concatenate(
+                [np.zeros(len(at), bool) if drawn.skipped is None else drawn.skipped for at, drawn in parts]
+            )[order]
+        known = [(at, drawn.logprobs) for at, drawn in parts if drawn.logprobs is not None]
+        logprobs = None
+        if known:
+            most = max(part.top_ids.shape[1] for _, part in known)
+            logprobs = RowLogprobs(
+                np.zeros(len(rows), np.float32), np.zeros((len(rows), most), np.int32),
+                np.zeros((len(rows), most), np.float32),
+            )  # fmt: skip
+            for at, part in known:
+                logprobs.logprob[at] = part.logprob
+                logprobs.top_ids[at, : part.top_ids.shape[1]] = part.top_ids
+                logprobs.top_logprobs[at, : part.top_ids.shape[1]] = part.top_logprobs
+        return Drawn(tokens, nonfinite, logprobs, skipped)
+
 
 @dataclass(frozen=True, slots=True)
 class Batch:
@@ -86,6 +116,17 @@ class LateRow:
     request: Request
     position: int
     piece: StepPiece | None
+
+
+@dataclass(frozen=True, slots=True)
+class StepLaunch:
+    """A submission of a step: the tokens of one role. `plan`: a step of these tokens only; `tokens` and `rows`:
+    their indices in the whole step, ascending."""
+
+    role: TokenRole
+    plan: StepPlan
+    tokens: np.ndarray
+    rows: np.ndarray
 
 
 @dataclass(slots=True)
@@ -134,6 +175,7 @@ class StepPlan:
     prompts: list[StepPiece] = field(default_factory=list)
     decode_set: DecodeSet | None = None
     laid_out: DecodeSet | None = None  # whose slots are in the arrays, one token each
+    launches: list[StepLaunch] = field(default_factory=list)  # by role, if prompts have an ordering of their own
 
     def __post_init__(self) -> None:
         for name in ("token_id", "position", "slot", "sequence"):
@@ -173,6 +215,62 @@ class StepPlan:
         self.prompts.clear()
         self.mask_of.clear()
         self.late.clear()
+        self.launches.clear()
+
+    def list_launches(self) -> list[StepLaunch]:
+        """Return the submissions of the step, in order."""
+        return self.launches or [self.make_launch("decode")]
+
+    def make_launch(self, role: TokenRole) -> StepLaunch:
+        """Return one submission of all tokens."""
+        return StepLaunch(role, self, make_ordinals(0, self.tokens), make_ordinals(0, self.rows))
+
+    def take_sequences(self, taken: np.ndarray, role: TokenRole, slots: Slots) -> StepLaunch:
+        """Return a submission of these sequences, bool [sequences], with the changes of their pages. Changes for
+        slots that are not in the step are in the submission that has its first sequence."""
+        of_token = taken[self.sequence[: self.tokens]]
+        tokens = np.flatnonzero(of_token)
+        rows = np.flatnonzero(of_token[self.logit_row[: self.rows]])
+        row_of = {row: index for index, row in enumerate(rows.tolist())}
+        part = copy(self)
+        part.launches, part.laid_out = [], None
+        for name in ("token_id", "position", "slot"):
+            setattr(part, name, getattr(self, name)[tokens])
+        for name in ("row_slot", "row_position"):
+            setattr(part, name, getattr(self, name)[rows])
+        part.sequence = (np.cumsum(taken, dtype=np.int32) - 1)[self.sequence[tokens]]
+        part.logit_row = (np.cumsum(of_token, dtype=np.int32) - 1)[self.logit_row[rows]]
+        for name in ("state_source", "state_target"):
+            setattr(part, name, getattr(self, name)[: self.sequences][taken])
+        part.mask_of = {row_of[row]: words for row, words in self.mask_of.items() if row in row_of}
+        part.late = [row_of[row] for row in self.late if row in row_of]
+        decodes = np.flatnonzero(taken[: self.decodes])
+        assert self.decode_set is not None
+        part.decode_set = slots.make_set(self.decode_set.slots[decodes])
+        part.prompts = [piece for piece, kept in zip(self.prompts, taken[self.decodes :], strict=False) if kept]
+        part.tokens, part.sequences, part.rows, part.decodes = (
+            len(tokens),
+            int(taken.sum()),
+            len(rows),
+            len(decodes),
+        )
+        decode_rows = int(np.count_nonzero(rows < self.decode_rows))
+        part.drafts = decode_rows - part.decodes
+        part.recomputed = int(np.count_nonzero(tokens < self.decode_tokens)) - decode_rows
+        others = set(self.slot[: self.tokens].tolist()) - set(part.slot.tolist())
+        leads = bool(taken[0])
+        present = set(part.slot.tolist())
+        part.table_changes = [
+            {
+                entry: page
+                for entry, page in changes.items()
+                if (slot := entry // slots.pages_per_slot) in present or (leads and slot not in others)
+            }
+            for changes in self.table_changes
+        ]
+        if not leads:
+            part.copies = []
+        return StepLaunch(role, part, tokens, rows)
 
     def list_undrawn(self, nonfinite: np.ndarray) -> list[int]:
         """Return the late rows that are still to be sampled, without those that have non-finite logits, which

@@ -50,7 +50,24 @@ def plan_step(s: SchedulerState) -> StepPlan:
     if plan.tokens:
         _hand_over(s, plan)
         settle_masks(s, plan)
+        if s.limits.prefill_ordering:
+            _split_by_role(s, plan)
     return plan
+
+
+def _split_by_role(s: SchedulerState, plan: StepPlan) -> None:
+    """Divide a step into launches: first its tokens in the ordering of decodes, then those in that of prompts. The
+    role of a token is a fact of its position in its sequence, so a recomputed token has the one that it had; all
+    tokens of a sequence in a step have one role (see `find_chunk_end`)."""
+    slots = s.slots
+    prompt = plan.position[: plan.tokens] < slots.decoded_from[plan.slot[: plan.tokens]]
+    if (count := int(np.count_nonzero(prompt))) in (0, plan.tokens):
+        plan.launches.append(plan.make_launch("prompt" if count else "decode"))
+        return
+    of_sequence = np.zeros(plan.sequences, bool)
+    of_sequence[plan.sequence[: plan.tokens][prompt]] = True
+    plan.launches.append(plan.take_sequences(~of_sequence, "decode", slots))
+    plan.launches.append(plan.take_sequences(of_sequence, "prompt", slots))
 
 
 def _hand_over(s: SchedulerState, plan: StepPlan) -> None:
@@ -286,17 +303,19 @@ def _plan_prompt(s: SchedulerState, plan: StepPlan, request: Request, left: int)
 
 
 def find_chunk_end(s: SchedulerState, request: Request, first: int, left: int) -> int:
-    """Return the end of the next prompt chunk: the step's limit, and at most the next checkpoint or fork
-    position. Unless it is the prompt's end, it is rounded down to a page boundary if the chunk is long enough that
-    little is lost.
+    """Return the end of the next prompt chunk: the step's limit, and at most the next checkpoint, fork position
+    or change of the ordering. Unless it is the prompt's end, it is rounded down to a page boundary if the chunk
+    is long enough that little is lost.
     """
     page, end = s.cache.page_tokens, request.length
     if s.limits.whole_prompts:
         return end if end - first <= left else first
+    if request.decoded_from is not None and first < request.decoded_from:
+        end = min(end, request.decoded_from)
     reach = min(end, first + min(left, s.cache.chunk_tokens))
     if request.siblings and first < request.prompt - 1:
         reach = min(reach, request.prompt - 1)
-    for stop in list_checkpoints(s, request, end):
+    for stop in list_checkpoints(s, request, request.length):
         if first < stop < reach:
             reach = stop
     if reach >= end or (request.siblings and reach == request.prompt - 1):

@@ -56,6 +56,8 @@ class NewRequest:
     `generated` of `tokens` were generated earlier, as its `choice`, by the request from which `capsule` was
     created. `session`: a number, 0 for none. `mask`: constrains its answers, with its state after `generated`
     tokens; each choice gets a fork. `drafts`: the most draft tokens in a step, None for the scheduler's limit.
+    `decoded_from`: the position of the first token in the ordering of decodes, None for the end of the prompt;
+    later for an answer whose tokens are given, which are those of a prompt.
     """
 
     number: int
@@ -73,6 +75,7 @@ class NewRequest:
     choice: int = 0  # of the first
     mask: TokenMask | None = None
     drafts: int | None = None
+    decoded_from: int | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -118,6 +121,8 @@ class Request:
     siblings: list[Request] = field(default_factory=list)  # choices that begin when its prompt is computed
     reason: str = ""  # why it ended
     drafts: int | None = None  # the most draft tokens in a step, None: the scheduler's limit
+    # position of the first token in the ordering of decodes; None: prompts and decodes have one ordering
+    decoded_from: int | None = None
     most_placed: int = field(
         init=False
     )  # tokens that are ever computed for it: the last is drawn, and not computed

@@ -25,7 +25,7 @@ from zinc_rt.sched.configure import check_quotas, configure
 from zinc_rt.sched.drafting import make_speculation
 from zinc_rt.sched.kv.capsule import Capsule, drop, snapshot
 from zinc_rt.sched.kv.kv_cache import KvCache
-from zinc_rt.sched.kv.prefix import digest_chain
+from zinc_rt.sched.kv.prefix import digest_chain, make_token_keys
 from zinc_rt.sched.late import find_ready_late_rows, plan_late
 from zinc_rt.sched.plan import Batch, Drawn, StepPlan
 from zinc_rt.sched.planning import plan_step
@@ -307,8 +307,11 @@ class Scheduler(SchedulerState):
 
     def _make_requests(self, new: NewRequest) -> list[Request]:
         """Return its choices, which differ only in their number."""
-        tokens = np.array(new.tokens, np.int32)
-        digests = digest_chain(tokens, self.cache.page_tokens, new.within) if new.digests is None else new.digests
+        tokens, decoded_from = np.array(new.tokens, np.int32), self._find_first_decoded(new)
+        digests = new.digests
+        if digests is None:
+            keys = make_token_keys(tokens, 0, decoded_from)
+            digests = digest_chain(keys, self.cache.page_tokens, new.within)
         lowest = self.tenants[new.tenant].priority
         priority = lowest if new.priority is None else Priority(max(lowest, new.priority))
         sampling = new.sampling.with_seed()
@@ -319,10 +322,21 @@ class Scheduler(SchedulerState):
             request = Request(
                 new.number, new.tenant, priority, tokens, len(tokens) - new.generated, sampling, new.within,
                 digests, row, self.now_ns, choice, new.session, new.deadline_ns, ends, new.capsule, mask,
-                drafts=new.drafts,
+                drafts=new.drafts, decoded_from=decoded_from,
             )  # fmt: skip
             requests.append(request)
         return requests
+
+    def _find_first_decoded(self, new: NewRequest) -> int | None:
+        """Return the position of a request's first token in the ordering of decodes, None if prompts have the same
+        ordering. A capsule's tokens keep their orderings."""
+        if not self.limits.prefill_ordering:
+            return None
+        if new.capsule is not None:
+            first = new.capsule.decoded_from
+            if first is not None and first < new.capsule.computed:
+                return first
+        return len(new.tokens) - new.generated if new.decoded_from is None else new.decoded_from
 
     def _add_requests(self, requests: list[Request]) -> None:
         first = requests[0]

@@ -43,7 +43,10 @@ class SessionPins:
         tenant = holding.tenant
         self.drop(tenant, session)
         pins = [pin for pin in self._pins.values() if pin.tenant == tenant]
-        full = holding.registered
+        full, entry = holding.registered, holding.last
+        if holding.decoded_from is not None:  # no later prompt matches pages of an answer
+            while full > holding.decoded_from // self._cache.page_tokens:
+                full, entry = full - 1, None if entry is None else entry.previous
         wanted = max((sum(page != UNSET for page in table[:full]) for table in holding.tables), default=0)
         if not 0 < wanted <= maximum:
             return
@@ -54,8 +57,10 @@ class SessionPins:
             used -= pin.pages
             self.drop(tenant, pin.session)
         row = NO_ROW
-        if self._cache.rows is not None and holding.boundary != NO_ROW:
+        if self._cache.rows is not None:
             row = holding.boundary
+            if full < holding.registered:
+                row = NO_ROW if entry is None or not self._cache.prefix.holds(entry) else entry.state_row
             self._cache.name(row)
         pin = SessionPin(tenant, session, [table[:full] for table in holding.tables], row)
         for pool, table in zip(self._cache.pools, pin.tables, strict=True):

@@ -71,6 +71,7 @@ class Slots:
     most_placed: np.ndarray = field(init=False)  # i32 [slots], of the requests
     source: np.ndarray = field(init=False)  # i32 [slots]: state rows of its next step
     target: np.ndarray = field(init=False)
+    decoded_from: np.ndarray = field(init=False)  # i32 [slots], of the requests; 0: one ordering
     behind: np.ndarray = field(init=False)  # i32 [slots]: tokens before the last that the state does not include
     free: list[int] = field(init=False)
     bound: list[int] = field(default_factory=list)  # since the last step
@@ -95,7 +96,7 @@ class Slots:
         self.drew, self.since_ns = np.zeros(count, bool), np.zeros(count, np.int64)
         self.stop, self.most_placed = np.zeros(count, np.int32), np.zeros(count, np.int32)
         self.source, self.target = np.full(count, -1, np.int32), np.full(count, -1, np.int32)
-        self.behind = np.zeros(count, np.int32)
+        self.behind, self.decoded_from = np.zeros(count, np.int32), np.zeros(count, np.int32)
         self.free = list(range(count - 1, -1, -1))
         self.table_changes = [{} for _ in range(self.groups)]
         self._sent_pages = [[0] * count for _ in range(self.groups)]
@@ -125,6 +126,7 @@ class Slots:
         self.numbers[slot], self.choices[slot] = request.number, request.choice
         self.drew[slot], self.since_ns[slot] = request.drawn_ns > 0, request.drawn_ns or request.arrived_ns
         self.most_placed[slot], self.behind[slot] = request.most_placed, 0
+        self.decoded_from[slot] = request.decoded_from or 0
         self.set_state(request, state)
         self.set_rows(request)
         row[CHECK] = np.bitwise_xor.reduce(row[:CHECK])

@@ -50,11 +50,12 @@ class SchedulerLimits:
     `step_tokens` limits a step; `classes` also have latency budgets, which limit a step by its time as `cost`
     predicts it before it is measured. A paused request keeps its slot for `hold_ns` and lives for
     `client_timeout_ns` and for `client_timeout_steps` steps of others, whichever ends first; a session's pages
-    stay for `session_ttl_ns`. `submission_ns`: the time that a step with prompts may take by `cost`, because the
-    device's driver ends longer ones; None: any. `drafts`: the most draft tokens of a request in a step.
-    `whole_prompts`: a step computes all tokens of a prompt or none, because each token sees the others. `embeds`:
-    requests end with their prompt, whose row is no sampled token. `check_every`: steps between checks of all
-    invariants, 0: never.
+    stay for `session_ttl_ns`. `submission_ns`: the time that a step with prompts may take by `cost`, because
+    the device's driver ends longer ones; None: any. `prefill_ordering`: the ordering of prompts, if decodes
+    have another one: a step with both is two launches. `drafts`: the most draft tokens of a request in a step.
+    `whole_prompts`: a step computes all tokens of a prompt or none, because each token sees the others.
+    `embeds`: requests end with their prompt, whose row is no sampled token. `check_every`: steps between checks
+    of all invariants, 0: never.
     """
 
     slots: int
@@ -67,12 +68,17 @@ class SchedulerLimits:
     client_timeout_steps: int = CLIENT_TIMEOUT_STEPS
     session_ttl_ns: int = 1800 * SECOND_NS
     submission_ns: int | None = None
+    prefill_ordering: str = ""
     drafts: int = 0
     whole_prompts: bool = False
     embeds: bool = False
     check_every: int = 256
     classes: Classes = field(default_factory=lambda: CLASSES)
     cost: StepCost = PREDICTED
+
+
+# fields that follow from the model or the command's options, or are reported in other words
+NOT_REPORTED = ("classes", "cost", "submission_ns", "prefill_ordering", "drafts", "whole_prompts", "embeds")
 
 
 def describe_limit_changes(limits: SchedulerLimits) -> list[str]:
@@ -82,8 +88,7 @@ def describe_limit_changes(limits: SchedulerLimits) -> list[str]:
     texts = [
         f"{field.name} {getattr(limits, field.name)} (default {getattr(usual, field.name)})"
         for field in fields(SchedulerLimits)
-        if field.name not in ("classes", "cost", "submission_ns", "drafts", "whole_prompts", "embeds")
-        and getattr(limits, field.name) != getattr(usual, field.name)
+        if field.name not in NOT_REPORTED and getattr(limits, field.name) != getattr(usual, field.name)
     ]
     if limits.submission_ns is not None:
         texts.append(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,9 +13,8 @@ from zinc_rt.engine.devices import choose_tier, open_backend
 from zinc_rt.engine.engine import Engine
 from zinc_rt.engine.variants import EngineOptions
 from zinc_rt.golden.tiny_models.writer import write_tiny
-from zinc_rt.ir.graph import OpGraph
 from zinc_rt.ir.op import Op
-from zinc_rt.ir.passes.matrix_cores import count_products, use_matrix_cores
+from zinc_rt.ir.passes.matrix_cores import PREFILL_ORDERING, count_products, use_matrix_cores
 from zinc_rt.ir.verify import verify_graph
 from zinc_rt.model.builder import SequenceLimits
 from zinc_rt.model.gguf import read_gguf
@@ -25,15 +24,15 @@ PROMPT = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5]
 ARCHITECTURES = ("qwen3", "gemma3", "phi2", "qwen35moe", "deepseek2", "mamba", "gptoss")
 
 
-def compute_logits(
-    path: Path, tier: str, chunks: tuple[int, ...], transform: Callable[[OpGraph], OpGraph] | None
-) -> np.ndarray:
+def compute_logits(path: Path, tier: str, chunks: tuple[int, ...], prefill_ordering: str) -> np.ndarray:
     """Return the logits of every token of PROMPT, read in chunks of these sizes."""
     backend = open_backend(choose_tier(tier, "auto", ordering="canonical-1"), "canonical-1", threads=1)
-    with Engine(read_gguf(path), backend, ctx=32, options=EngineOptions(transform=transform)) as engine:
+    options = EngineOptions(prefill_ordering=prefill_ordering)
+    with Engine(read_gguf(path), backend, ctx=32, options=options) as engine:
         sequence, tokens = engine.open(), iter(PROMPT)
         parts: Iterator[list[int]] = ([next(tokens) for _ in range(size)] for size in chunks)
-        return np.concatenate([engine.step([(sequence, part)], range(len(part))) for part in parts])
+        steps = [engine.step([(sequence, part)], range(len(part)), role="prompt") for part in parts]
+        return np.concatenate(steps)
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
@@ -41,11 +40,11 @@ def compute_logits(
 def test_prompts_have_the_same_bits_in_any_chunks_on_both_cpu_tiers(architecture: str, tmp_path: Path) -> None:
     path = tmp_path / "tiny.gguf"
     write_tiny(path, architecture, hidden=32)
-    whole = compute_logits(path, "t_cpu", (11,), use_matrix_cores)
+    whole = compute_logits(path, "t_cpu", (11,), PREFILL_ORDERING)
     for chunks in ((1,) * 11, (3, 1, 7), (10, 1)):
-        got = compute_logits(path, "t_cpu_native", chunks, use_matrix_cores)
+        got = compute_logits(path, "t_cpu_native", chunks, PREFILL_ORDERING)
         np.testing.assert_array_equal(got.view(np.uint32), whole.view(np.uint32))
-    plain = compute_logits(path, "t_cpu_native", (11,), None)
+    plain = compute_logits(path, "t_cpu_native", (11,), "")
     assert (whole != plain).mean() > 0.5
     np.testing.assert_allclose(whole, plain, atol=2e-2 * np.abs(plain).max())
 

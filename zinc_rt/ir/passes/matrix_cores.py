@@ -9,6 +9,7 @@ from types import MappingProxyType
 from zinc_rt.ir.graph import Node, OpGraph
 from zinc_rt.ir.op import Op
 
+PREFILL_ORDERING = "wmma-f16"  # of the products selected here
 X_MULTIPLE = 4  # elements: rows of other widths cannot be loaded as vectors
 OPERANDS = 4  # that MATMUL_WMMA_F16 shares with MATMUL
 

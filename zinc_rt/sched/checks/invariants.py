@@ -13,7 +13,7 @@ import numpy as np
 
 from zinc_rt.ir.slot_record import SlotFlag
 from zinc_rt.sched.kv.kv_cache import UNSET, ZERO
-from zinc_rt.sched.kv.prefix import NO_ROW
+from zinc_rt.sched.kv.prefix import NO_ROW, TOKEN, make_token_keys
 from zinc_rt.sched.request import QUEUED, RUNNING, TERMINAL, Request, State
 from zinc_rt.sched.state import SchedulerState
 from zinc_rt.sched.tenant import Priority
@@ -300,8 +300,41 @@ def i17(s: SchedulerState) -> str | None:
     return None
 
 
+def i18(s: SchedulerState) -> str | None:
+    """Each token of a step is in one launch, that of its role, and a sequence's cached pages have the keys of its
+    tokens in their orderings."""
+    plan = s.plan
+    if plan.launches and _is_in_flight(s):
+        counts = np.bincount(np.concatenate([launch.tokens for launch in plan.launches]), minlength=plan.tokens)
+        if (counts != 1).any():
+            return f"token {int(np.argmax(counts != 1))} of the step is in {counts[counts != 1][0]} launches"
+        for launch in plan.launches:
+            for token in launch.tokens.tolist():
+                request = s.slots.requests[int(plan.slot[token])]
+                assert request is not None
+                position = int(plan.position[token])
+                role = "prompt" if position < (request.decoded_from or 0) else "decode"
+                if role != launch.role:
+                    return f"request {request.number}: position {position} is computed as a {launch.role} token"
+    size = s.cache.page_tokens
+    for request in s.requests():
+        holding = request.holding
+        if holding is None or holding.decoded_from is None or holding.last is None:
+            continue
+        if holding.decoded_from != request.decoded_from:
+            return (
+                f"request {request.number} decodes from {request.decoded_from}, its pages {holding.decoded_from}"
+            )
+        first = (holding.registered - 1) * size
+        known = request.tokens if request.slot < 0 else s.slots.history[request.slot]
+        keys = make_token_keys(known[first : first + size], first, request.decoded_from)
+        if holding.last.tokens != np.ascontiguousarray(keys, TOKEN).tobytes():
+            return f"request {request.number}: the page at {first} is cached with other tokens or orderings"
+    return None
+
+
 INVARIANTS: tuple[Callable[[SchedulerState], str | None], ...] = (
-    i01, i02, i03, i04, i05, i06, i07, i08, i09, i10, i11, i12, i13, i14, i15, i16, i17,
+    i01, i02, i03, i04, i05, i06, i07, i08, i09, i10, i11, i12, i13, i14, i15, i16, i17, i18,
 )  # fmt: skip
 
 

@@ -21,6 +21,7 @@ from zinc_rt.sched.plan import Drawn, StepPlan
 from zinc_rt.sched.usage.ledger import RunnerCounts
 
 NOBODY = -1
+DECODED = np.uint64(1 + (1 << 40))  # added to a decoded token instead of 1, if orderings differ
 SHOWN = 8  # findings of a step; the rest is counted
 
 
@@ -41,6 +42,7 @@ class RegisteredRequest:
     prefix: np.ndarray
     count: int
     seen: int  # sum over its tokens, in any order
+    decoded_from: int  # the length of its prompt
 
     @property
     def name(self) -> str:
@@ -77,9 +79,12 @@ class ShadowDevice:
         records: np.ndarray,
         *,
         draw: Callable[[int, int, int], int] = draw_token,
+        roles: bool = False,
     ) -> None:
+        """`roles`: keys and values depend on whether their token was computed as one of a prompt or as a decoded
+        one."""
         self.ctx, self.page_tokens, self.groups, self.state_rows = ctx, page_tokens, tuple(groups), state_rows
-        self.records, self.draw = records, draw
+        self.records, self.draw, self.roles = records, draw, roles
         self.findings: list[str] = []
         self.steps = 0
         self.counts = RunnerCounts()
@@ -100,7 +105,7 @@ class ShadowDevice:
         """Register a request with its prompt. `start`: the initial prefix of its tenant's namespace."""
         for choice in range(choices):
             tokens, prefix = np.zeros(self.ctx, np.int32), np.zeros(self.ctx, np.uint64)
-            known = RegisteredRequest(number, choice, start, tokens, prefix, 0, 0)
+            known = RegisteredRequest(number, choice, start, tokens, prefix, 0, 0, len(prompt))
             self._append(known, prompt)
             self._known[number, choice] = known
 
@@ -120,11 +125,16 @@ class ShadowDevice:
     def _append(self, known: RegisteredRequest, tokens: Sequence[int]) -> None:
         first, last = known.count, known.count + len(tokens)
         known.tokens[first:last] = tokens
-        terms = (known.tokens[first:last].astype(np.uint64) + np.uint64(1)) * self._weights[first:last]
+        decoded = self._make_roles(np.arange(first, last) >= known.decoded_from)
+        terms = (known.tokens[first:last].astype(np.uint64) + decoded) * self._weights[first:last]
         before = known.prefix[first - 1] if first else np.uint64(known.start * 2 + 1)
         known.prefix[first:last] = np.cumsum(terms, dtype=np.uint64) + before
         known.seen += sum(_hash_token(int(token)) for token in tokens)
         known.count = last
+
+    def _make_roles(self, decoded: np.ndarray) -> np.ndarray:
+        """Return the terms by which a token's contents depend on its role, u64: see ShadowDevice."""
+        return np.where(decoded & self.roles, DECODED, np.uint64(1))
 
     # --- a step
 
@@ -294,9 +304,11 @@ class ShadowDevice:
             return
         index, tokens = plan.position[first:last], plan.token_id[first:last]
         before = known.prefix[index[0] - 1] if index[0] else np.uint64(known.start * 2 + 1)
-        prefix = (
-            np.cumsum((tokens.astype(np.uint64) + np.uint64(1)) * self._weights[index], dtype=np.uint64) + before
-        )
+        decoded = np.ones(plan.tokens, bool)
+        for launch in plan.launches:
+            decoded[launch.tokens] = launch.role == "decode"
+        terms = (tokens.astype(np.uint64) + self._make_roles(decoded[first:last])) * self._weights[index]
+        prefix = np.cumsum(terms, dtype=np.uint64) + before
         for group, pool in enumerate(self._pools):
             pages = self.tables[group][slot, index // self.page_tokens]
             if (pages == UNSET).any():

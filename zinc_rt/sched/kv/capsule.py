@@ -26,6 +26,7 @@ class Capsule:
     last: CachedPage | None
     state: int = NO_ROW
     lost: bool = False
+    decoded_from: int | None = None  # see Holding
 
     @property
     def computed(self) -> int:
@@ -50,7 +51,17 @@ def snapshot(cache: KvCache, holding: Holding, tokens: np.ndarray) -> tuple[Caps
     tables, copies = copied
     digests = bytes(holding.digests[: holding.registered * DIGEST_BYTES])
     kept = np.array(tokens[: holding.computed], np.int32)
-    return Capsule(holding.tenant, holding.within, kept, digests, tables, holding.last, holding.state), copies
+    capsule = Capsule(
+        holding.tenant,
+        holding.within,
+        kept,
+        digests,
+        tables,
+        holding.last,
+        holding.state,
+        decoded_from=holding.decoded_from,
+    )
+    return capsule, copies
 
 
 def restore(
@@ -71,6 +82,7 @@ def restore(
         last=capsule.last,
         cached=capsule.computed,
         most=maximum,
+        decoded_from=capsule.decoded_from,
     )
     if not cache.hold(holding, capsule.state):
         return None

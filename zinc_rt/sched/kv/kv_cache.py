@@ -30,6 +30,7 @@ from zinc_rt.sched.kv.prefix import (
     Namespace,
     PrefixCache,
     digest_chain_bytes,
+    make_token_keys,
 )
 
 UNSET = -1  # in a table: no page, or one that its window has left behind
@@ -76,6 +77,7 @@ class Holding:
     junction: int = 0  # somebody else will want the state behind so many tokens
     ttl_ns: int | None = None  # of its cache entries
     most: int = 0  # it never has more tokens in place, 0: nobody knows
+    decoded_from: int | None = None  # position of the first token in the ordering of decodes: see make_token_keys
     room: int = 0  # tokens that its pages have room for
     state: int = NO_ROW  # the row its state is in
     spoilt: bool = False  # that row holds the state behind a step that failed: it is no checkpoint
@@ -164,8 +166,10 @@ class KvCache:
         spare: int = 0,
         ttl_ns: int | None = None,
         maximum: int = 0,
+        decoded_from: int | None = None,
     ) -> Holding | None:
-        """Admit a prompt: share the matched pages, and promise the others and one more.
+        """Admit a prompt: share the matched pages, and promise the others and one more. `decoded_from`: see
+        Holding.
 
         Return None if pages or a row are unavailable, or if, beyond the tenant's reservation, fewer than `spare`
         pages would remain.
@@ -188,6 +192,7 @@ class KvCache:
             junction=match.met * self.page_tokens if match.met > match.pages else 0,
             ttl_ns=ttl_ns,
             most=maximum,
+            decoded_from=decoded_from,
         )
         if not self.hold(holding, match.state_row if match.pages else ZERO, spare=spare):
             return None
@@ -326,7 +331,8 @@ class KvCache:
 
     def _register(self, holding: Holding, tokens: np.ndarray, now_ns: int) -> None:
         size, first, full = self.page_tokens, holding.registered, holding.computed // self.page_tokens
-        fresh = np.ascontiguousarray(tokens[first * size : full * size], TOKEN).tobytes()
+        keys = make_token_keys(tokens[first * size : full * size], first * size, holding.decoded_from)
+        fresh = np.ascontiguousarray(keys, TOKEN).tobytes()
         have, page_bytes = len(holding.digests) // DIGEST_BYTES, TOKEN.itemsize * size
         if full > have:
             link = bytes(holding.digests[-DIGEST_BYTES:]) or holding.within.root

@@ -1,7 +1,9 @@
 """The prefix cache: full pages of computed tokens, indexed by a chain of digests.
 
 A digest is only an index: an entry is a hit if its tokens are equal and its parent is the previously matched
-entry. By induction the whole prefix is equal, token for token; a collision is a miss.
+entry. By induction the whole prefix is equal, token for token; a collision is a miss. If prompts and decodes have
+different orderings, the tokens here are those of `make_token_keys`, so a page is found by its tokens and by the
+ordering of each.
 """
 
 from __future__ import annotations
@@ -56,6 +58,17 @@ def digest_chain_bytes(raw: bytes, size: int, link: bytes) -> bytes:
     return b"".join(result)
 
 
+def make_token_keys(tokens: np.ndarray, first: int, decoded_from: int | None) -> np.ndarray:
+    """Return the cache keys of tokens, i32, the first at position `first`. Those from position `decoded_from`
+    on are complemented: their keys and values have the ordering of decodes, and no prompt with the same tokens
+    matches them. None: prompts and decodes have one ordering, and tokens are their own keys."""
+    if decoded_from is None or decoded_from >= first + len(tokens):
+        return tokens
+    keys = np.array(tokens, np.int32)
+    np.invert(keys[max(0, decoded_from - first) :], out=keys[max(0, decoded_from - first) :])
+    return keys
+
+
 def split_pages(whole: bytes, size: int) -> tuple[bytes, ...]:
     """Split into pieces of equal size; `unpack` takes a fifth of the time of slicing."""
     return unpack(f"{size}s" * (len(whole) // size), whole)
@@ -108,6 +121,12 @@ class CachedPage(tuple[CachedRun, int]):
         run, index = self
         run.state_rows[index] = row
 
+    @property
+    def previous(self) -> CachedPage | None:
+        """Return the entry of the page before it, None for the first page of a sequence."""
+        run, index = self
+        return CachedPage((run, index - 1)) if index else run.parent
+
     def find_page(self, group: int) -> int:
         """Return its page in a group, or GONE."""
         run, index = self
@@ -115,8 +134,7 @@ class CachedPage(tuple[CachedRun, int]):
 
     def is_successor(self, parent: CachedPage | None) -> bool:
         """Return whether this is the next page after `parent` (None: the first page of a sequence)."""
-        run, index = self
-        return parent == (run, index - 1) if index else parent == run.parent
+        return parent == self.previous
 
     def has_expired(self, now_ns: int) -> bool:
         run, index = self

@@ -48,7 +48,8 @@ STEP_NS = 10_000_000
 @dataclass(frozen=True, slots=True)
 class MixSettings:
     """The scheduler of a mix. `window`: of the second page group, 0: there is none. `adaptive`: the scheduler
-    chooses the number of drafts. `fails_at`: the submission that raises an error, -1: none."""
+    chooses the number of drafts. `fails_at`: the submission that raises an error, -1: none. `roles`: prompts and
+    decodes have different orderings."""
 
     slots: int
     page_tokens: int
@@ -59,6 +60,7 @@ class MixSettings:
     kind: DraftKind
     adaptive: bool
     fails_at: int
+    roles: bool = False
 
 
 @dataclass(slots=True)
@@ -181,12 +183,12 @@ class ShadowServer:
         ]
         self.shadow = _MixDevice(
             settings.fails_at, slots, CTX, page, groups, settings.state_rows, free_records(slots),
-            draw=draw_mix_token,
+            draw=draw_mix_token, roles=settings.roles,
         )  # fmt: skip
         self.scheduler = Scheduler(
             SchedulerLimits(
                 slots, CTX, settings.step_tokens, slice_tokens=4, checkpoint_tokens=2 * page,
-                drafts=settings.drafts,
+                drafts=settings.drafts, prefill_ordering="another" if settings.roles else "",
             ),
             tenants,
             KvCache(groups, page, settings.step_tokens, settings.state_rows, CTX),
@@ -250,7 +252,7 @@ class ShadowServer:
 def run_shadow_mix(seed: int, requests: int = 10) -> ShadowMixRun:
     """Run the mix of a seed."""
     chance = random.Random(seed)
-    settings = draw_settings(chance)
+    settings = replace(draw_settings(chance), roles=seed % 2 == 1)
     penalties = chance.random() < 0.5
     mix = draw_request_mix(chance.getrandbits(32), requests, vocab=VOCAB, ctx=CTX, penalties=penalties)
     mix = replace(mix, requests=tuple(_add_stop_and_mask(request, chance) for request in mix.requests))

@@ -17,6 +17,7 @@ from zinc_rt.engine.answering import find_logprob
 from zinc_rt.engine.engine import make_page_pools
 from zinc_rt.engine.engine_core import EngineCore
 from zinc_rt.engine.opening import EMBEDDED, EngineOpener, make_engine_opener
+from zinc_rt.engine.variants import BIT_DEFINED
 from zinc_rt.host.errors import InputError, format_findings
 from zinc_rt.sched.plan import Batch, StepPlan
 from zinc_rt.sched.request import Request
@@ -37,7 +38,6 @@ from zinc_rt.serve.tenants.quotas import make_scheduler_classes, make_scheduler_
 if TYPE_CHECKING:
     from zinc_rt.serve.grammars.grammar import GrammarCompiler
 
-DETERMINISTIC = frozenset({"canonical-1", "canonical-1-q8"})
 LATEST_SECONDS = 1e9  # a deadline beyond is none
 Delivery = tuple[AnswerStream, Delivered]
 
@@ -92,7 +92,7 @@ class ServedModel:
     @property
     def deterministic(self) -> bool:
         """Return whether answers do not depend on concurrent requests."""
-        return self.core.engine.backend.ordering in DETERMINISTIC
+        return self.core.engine.backend.ordering in BIT_DEFINED
 
     @cached_property
     def format(self) -> Format:
@@ -129,8 +129,8 @@ class ServedModel:
     @property
     def fingerprint(self) -> str:
         """Return OpenAI's system_fingerprint, a digest of the files, the ordering and the kernels."""
-        backend = self.core.engine.backend
-        text = " ".join([*(file.digest for file in self.files), backend.ordering, backend.kernels.target])
+        engine = self.core.engine
+        text = " ".join([*(file.digest for file in self.files), engine.ordering, engine.backend.kernels.target])
         return f"fp_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
     def findings(self) -> str:
