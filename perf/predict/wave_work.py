@@ -1,7 +1,8 @@
 """What the waves of a dispatch execute, from the kernel's code and the step's data, without running it.
 
 A sample of waves, spread evenly over the grid, is interpreted (zinc_rt/isa/wave_counts.py) and scaled to all.
-Kernel arguments and the step block have their actual contents; other memory reads as 0.
+Kernel arguments and the step block have their actual contents, and the tiles of experts those of one even random
+routing; other memory reads as 0.
 """
 
 from __future__ import annotations
@@ -13,10 +14,13 @@ from dataclasses import dataclass
 from functools import cache
 from math import prod
 
+import numpy as np
+
 from zinc_rt.ir.graph import SYMBOLS
 from zinc_rt.isa.target import target_of
 from zinc_rt.isa.wave_counts import ARGUMENTS_AT, WaveCounter, WaveCounts
 from zinc_rt.kernels.launch import COUNTS, Launch, Operand, Ref
+from zinc_rt.kernels.rows.matmul_wmma import EXPERTS, SORT, list_tiles
 from zinc_rt.kernels.rsrc import count_user_sgprs
 from zinc_rt.kernels.sets import BinaryKernelSet, find_code_chip, find_kernel_set
 
@@ -85,20 +89,46 @@ class WaveWork:
     def __init__(self, arch: str, step: StepTokens) -> None:
         self.arch, self.step = arch, step
         self._known: dict[object, WaveTotals] = {}
+        self._tiles: dict[Operand | None, tuple[int, ...]] = {}  # by the buffer of the last sort of experts
 
     def compute_totals(self, launch: Launch, grid: tuple[int, int, int], waves_a_workgroup: int) -> WaveTotals:
         operands = tuple(_name(buffer) for buffer in launch.buffers)
-        key = launch.kernel, launch.constants, grid, operands
+        if launch.kernel == SORT:
+            choices, slots, experts = map(int, launch.constants)
+            self._tiles[launch.buffers[1]] = _draw_tiles(self.step.tokens, choices, experts, slots)
+        tiles = {
+            index: self._tiles[buffer]
+            for index, buffer in enumerate(launch.buffers)
+            if launch.kernel.startswith(EXPERTS) and buffer in self._tiles
+        }
+        key = launch.kernel, launch.constants, grid, operands, *tiles.values()
         if key not in self._known:
-            self._known[key] = self._count(launch, grid, waves_a_workgroup)
+            self._known[key] = self._count(launch, grid, waves_a_workgroup, tiles)
         return self._known[key]
 
-    def _count(self, launch: Launch, grid: tuple[int, int, int], waves_a_workgroup: int) -> WaveTotals:
-        memory = _Memory(launch, self.step)
+    def _count(
+        self,
+        launch: Launch,
+        grid: tuple[int, int, int],
+        waves_a_workgroup: int,
+        tiles: Mapping[int, tuple[int, ...]],
+    ) -> WaveTotals:
+        memory = _Memory(launch, self.step, tiles)
         counter = _make_counter(self.arch, launch.kernel)
         sizes = (*grid, waves_a_workgroup)
-        samples = [counter.count((x, y, z), wave, memory.read_dword) for x, y, z, wave in _sample(sizes)]
+        samples = [
+            counter.count((x, y, z), wave, memory.read_dword)
+            for x, y, z, wave in _sample(sizes, grid[0] if tiles else MOST_TILES)
+        ]
         return _scale_totals(samples, prod(sizes))
+
+
+@cache
+def _draw_tiles(tokens: int, choices: int, experts: int, slots: int) -> tuple[int, ...]:
+    """Return the dwords of the tiles of a step whose tokens choose independently and evenly."""
+    scores = np.random.default_rng(0).random((tokens, experts))
+    chosen = np.argpartition(scores, choices - 1, axis=1)[:, :choices]
+    return tuple(list_tiles(np.bincount(chosen.reshape(-1), minlength=experts), slots).reshape(-1).tolist())
 
 
 def _name(operand: Operand | None) -> str:
@@ -109,8 +139,9 @@ def _name(operand: Operand | None) -> str:
 
 
 class _Memory:
-    def __init__(self, launch: Launch, step: StepTokens) -> None:
+    def __init__(self, launch: Launch, step: StepTokens, tiles: Mapping[int, tuple[int, ...]]) -> None:
         self._operands = [buffer for buffer in launch.buffers if buffer is not None]
+        self._tiles = {id(launch.buffers[index]): dwords for index, dwords in tiles.items()}
         self._step = step
         places = {id(item): _BUFFERS_AT + _BUFFER_BYTES * index for index, item in enumerate(self._operands)}
 
@@ -124,6 +155,8 @@ class _Memory:
         if address >= _BUFFERS_AT:
             position, offset = divmod(address - _BUFFERS_AT, _BUFFER_BYTES)
             operand = self._operands[position] if position < len(self._operands) else None
+            if dwords := self._tiles.get(id(operand)):
+                return dwords[offset // 4] if offset // 4 < len(dwords) else 0
             return self._step.read_dword(operand.name, offset // 4) if isinstance(operand, Ref) else 0
         index = (address - ARGUMENTS_AT) // 4
         return self._arguments[index] if 0 <= index < len(self._arguments) else 0
@@ -137,9 +170,9 @@ def _make_counter(arch: str, kernel: str) -> WaveCounter:
     return WaveCounter(zrt.code, target_of(arch, zrt.wave), zrt.entry_offset, count_user_sgprs(zrt.rules))
 
 
-def _sample(sizes: tuple[int, int, int, int]) -> Iterable[tuple[int, ...]]:
+def _sample(sizes: tuple[int, int, int, int], most_tiles: int) -> Iterable[tuple[int, ...]]:
     """Yield every index if there are few. Otherwise yield at least SAMPLES: the first dimension (the tokens of a
-    step) in equal steps, the others by a Kronecker sequence.
+    step, or its tiles) in equal steps, all of them up to `most_tiles`, the others by a Kronecker sequence.
     """
     first = sizes[0]
     if prod(sizes) <= SAMPLES:
@@ -147,7 +180,7 @@ def _sample(sizes: tuple[int, int, int, int]) -> Iterable[tuple[int, ...]]:
             rest = index // first
             yield index % first, rest % sizes[1], rest // sizes[1] % sizes[2], rest // sizes[1] // sizes[2]
         return
-    count = first * -(-SAMPLES // first) if first <= MOST_TILES else MOST_TILES
+    count = first * -(-SAMPLES // first) if first <= most_tiles else most_tiles
     for number in range(count):
         points = ((0.5 + step * number) % 1 for step in _STEPS)
         others = (int(size * point) for size, point in zip(sizes[1:], points, strict=True))

@@ -17,6 +17,7 @@ CASES = (
     "MATMUL T=66 N=10 K=1312 one=1",
     "MATMUL T=2 N=18 K=1312 one=1 norm_groups=41 -bias",
     "MATMUL_WMMA_F16 T=3 N=10 K=1184 one=1",
+    "MOE_GATE_UP_WMMA_F16 T=3 D=160 F=20 E=4 k=2 -norm_w",
     "MOE_GATE_TOPK T=2 D=160 E=4 F=20 k=2 -bias",
     "QKV_FUSED_ROPE_KV_WRITE T=2 D=1312 Q=18 K=12 V=7 R=3 ctx=20 slots=2 pages=2 page_tokens=16 kv_rows=64 "
     "head_dim=6 mode=neox eps=1e-06",

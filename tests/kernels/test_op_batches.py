@@ -170,6 +170,9 @@ CASES: dict[Op, Callable[[], Case]] = {
     ),
     Op.MATMUL_WMMA_F16: lambda: ([activations(1, 96), make_weight(random_floats(2, 7, 96), "f16")], {}),
     Op.MATMUL_WMMA_Q4K: lambda: ([activations(1, 256), q4_weight(2, 7, 256)], {}),
+    Op.MOE_GATE_UP_WMMA_F16: lambda: CASES[Op.MOE_GATE_UP](),
+    Op.MOE_DOWN_ACC_WMMA_F16: lambda: CASES[Op.MOE_DOWN_ACC](),
+    Op.SHARED_EXPERT_WMMA_F16: lambda: CASES[Op.SHARED_EXPERT](),
     Op.LOAD_REQUEST_STATE: lambda: ([random_floats(1, 9, 2, 3), random_indices(9)], {}),
     Op.STORE_REQUEST_STATE: lambda: (
         [activations(1, 3), np.array([8, 0, 3, 4, 1, 7], np.int32), random_floats(2, 9, 3)],

@@ -258,6 +258,49 @@ def test_expert_sum_starts_at_zero_in_selection_order(ordering: str) -> None:
 
 
 @pytest.mark.parametrize("ordering", ORDERINGS)
+@pytest.mark.parametrize("dtype", ["f16", "q4_k", "mxfp4"])
+def test_experts_of_halves_match_float64(ordering: str, dtype: str) -> None:
+    """Gate, up and down projections, with scales and biases, within the rounding of both operands to 11 bits."""
+    x, ids = random_floats(1, 3, 256), CHOICES
+    gate_w, up_w = (stacked_weight(seed, dtype, 5, 64, 256) for seed in (2, 3))
+    scales, biases = [random_floats(seed, 5) for seed in (4, 5)], [random_floats(seed, 5, 64) for seed in (6, 7)]
+    vectors = [make_weight(vector) for vector in (*scales, *biases)]
+    got = run_op(Op.MOE_GATE_UP_WMMA_F16, ordering, x, gate_w, up_w, ids, *vectors[:2], None, *vectors[2:])
+    for result, w, scale, bias in zip(got, (gate_w, up_w), scales, biases, strict=True):
+        chosen = dequantise64(w)[ids]  # [T, k, F, D]
+        products = scale[ids][..., None] * np.einsum("tkfd,td->tkf", chosen, x.astype(np.float64))
+        sizes = np.abs(scale[ids])[..., None] * np.einsum("tkfd,td->tkf", np.abs(chosen), np.abs(x))
+        assert_close(result, products + bias[ids], 2.0**-10 * sizes + 1e-5, relative=False)
+    x, w, down_w = random_floats(8, 3, 2, 256), random_floats(9, 3, 2), stacked_weight(10, dtype, 5, 11, 256)
+    total = run_op(Op.MOE_DOWN_ACC_WMMA_F16, ordering, x, down_w, ids, w, None, None)
+    chosen = dequantise64(down_w)[ids]
+    want = np.einsum("tk,tkdf,tkf->td", w, chosen, x.astype(np.float64))
+    sizes = np.einsum("tk,tkdf,tkf->td", np.abs(w), np.abs(chosen), np.abs(x))
+    assert_close(total, want, 2.0**-10 * sizes + 1e-5, relative=False)
+
+
+@pytest.mark.parametrize("ordering", ["canonical-1", "canonical-1-q8"])
+def test_experts_of_halves_are_products_of_halves(ordering: str) -> None:
+    """A pair has the sums of MATMUL_WMMA_F16 in both orderings, whatever other tokens choose, and the sum over a
+    token's experts is that of MOE_DOWN_ACC."""
+    x, ids = random_floats(1, 4, 3, 64), np.array([[4, 0, 2], [1, 0, 4], [0, 1, 2], [2, 4, 0]], np.int32)
+    down_w, w = stacked_weight(2, "q8_0", 5, 33, 64), random_floats(3, 4, 3)
+    got = run_op(Op.MOE_DOWN_ACC_WMMA_F16, ordering, x, down_w, ids, w, None, None)
+    want = np.zeros((4, 33), np.float32)
+    for token, rank in np.ndindex(4, 3):
+        expert = down_w[int(ids[token, rank])]
+        product = run_op(Op.MATMUL_WMMA_F16, ordering, x[token, rank : rank + 1], expert)[0]
+        want[token] += product * w[token, rank]
+    assert_same(got, want)
+    alone = [
+        run_op(Op.MOE_DOWN_ACC_WMMA_F16, ordering, x[t : t + 1], down_w, ids[t : t + 1], w[t : t + 1], None, None)
+        for t in range(4)
+    ]
+    assert_same(got, np.concatenate(alone))
+    assert (got != run_op(Op.MOE_DOWN_ACC, ordering, x, down_w, ids, w, None, None)).any()
+
+
+@pytest.mark.parametrize("ordering", ORDERINGS)
 @pytest.mark.parametrize("dtype", ["f32", "q8_0", "q4_k"])
 @pytest.mark.parametrize("gated", [True, False])
 @pytest.mark.parametrize("residual", [True, False])

@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 from zinc_rt.ir.op import Op
-from zinc_rt.validate.cases.sweep import BLOCKS_OF_32, BLOCKS_OF_256, PLAIN, TYPES, Rooms, Sweep, pair_shapes
+from zinc_rt.validate.cases.sweep import (
+    BLOCKS_OF_32,
+    BLOCKS_OF_256,
+    OTHERS,
+    PLAIN,
+    TYPES,
+    Rooms,
+    Sweep,
+    pair_shapes,
+)
 
 ROOMS: Rooms = ({}, {"tokens": 4})
 FEW = ("mixed", "edges", "outliers")
@@ -230,5 +239,59 @@ SWEEPS = (
                 more={"one": 1},
             ),
         )
+    ),
+    *(  # in wmma-f16: tiles of 32 pairs and 64 rows, experts with no pairs and with all of them, tails of k
+        sweep
+        for types, inner in ((PLAIN, (4, 260, 388)), (BLOCKS_OF_32, (96, 1184)), (BLOCKS_OF_256, (256, 1280)))
+        for sweep in (
+            Sweep(
+                Op.MOE_GATE_UP_WMMA_F16,
+                pair_shapes(T=(1, 33, 70), D=inner, E=(1, 40, 3), F=(65, 1, 16), k=(1, 5, 2)),
+                ({"activation": "none"},),
+                types=types,
+                values=("mixed", "edges"),
+                without=(("gate_scale", "up_scale", "norm_w"), ("norm_w", *BIASES)),
+                rooms=({}, {"tokens": 96}),
+            ),
+            Sweep(
+                Op.MOE_DOWN_ACC_WMMA_F16,
+                pair_shapes(T=(1, 33, 70), E=(1, 40, 3), D=(65, 1, 16), F=inner, k=(1, 5, 2)),
+                types=types,
+                values=("mixed", "edges"),
+                without=((), ("expert_scale", "hidden", "residual", "bias")),
+                rooms=({}, {"tokens": 96}),
+            ),
+            Sweep(
+                Op.SHARED_EXPERT_WMMA_F16,
+                pair_shapes(T=(1, 130), D=inner[:2], F=inner[:2]),
+                types=types,
+                values=("mixed",),
+                without=((), ("gate_inp", "hidden", "gate_scale", "up_scale", "down_scale", "norm_w")),
+                more={"one": 1},
+            ),
+        )
+    ),
+    Sweep(
+        Op.MOE_GATE_UP_WMMA_F16,
+        ({"T": 3, "D": 256, "E": 4, "F": 17, "k": 2},),
+        ({"activation": "clamped"},),
+        types=OTHERS,
+        values=("mixed",),
+        without=(("gate_scale", "up_scale", "norm_w"),),
+    ),
+    Sweep(
+        Op.MOE_DOWN_ACC_WMMA_F16,
+        ({"T": 3, "E": 4, "D": 17, "F": 256, "k": 2},),
+        types=OTHERS,
+        values=("mixed",),
+        without=((),),
+    ),
+    Sweep(
+        Op.SHARED_EXPERT_WMMA_F16,
+        ({"T": 3, "D": 256, "F": 256},),
+        types=OTHERS,
+        values=("mixed",),
+        without=((),),
+        more={"one": 1},
     ),
 )

@@ -12,8 +12,9 @@ from math import prod
 from statistics import quantiles
 from typing import Any
 
-from zinc_rt.ir.op import OPS, Op
+from zinc_rt.ir.op import OPS, WMMA_FORMS, Op
 from zinc_rt.kernels.cases import Case
+from zinc_rt.mem.residency import STACKED
 from zinc_rt.validate.kernel_test.bench import CaseBench
 from zinc_rt.validate.kernel_test.select import PlannedCase, build_skeleton
 from zinc_rt.validate.kernel_test.side import Side
@@ -99,7 +100,7 @@ def count_touched_bytes(case: Case) -> int:
     total = sum(array.nbytes for array in node.operands.values())
     for name, weight in node.weights.items():
         chosen = min(case.dims.get("E", 1), case.dims.get("T", 1) * case.dims.get("k", 1))
-        stacked = case.op in (Op.MOE_GATE_UP, Op.MOE_DOWN_ACC) and len(weight.shape) == 3
+        stacked = case.op in STACKED and len(weight.shape) == 3
         looked_up = case.op is Op.EMBED and name == "table"
         share = chosen / weight.shape[0] if stacked else case.dims["T"] / weight.shape[0] if looked_up else 1.0
         total += int(weight.nbytes * share)
@@ -111,7 +112,7 @@ def count_flops(case: Case) -> int:
     memory.
     """
     rows = case.dims.get("L" if case.op is Op.LM_HEAD else "T", 1)
-    if case.op in (Op.MOE_GATE_UP, Op.MOE_DOWN_ACC):
+    if case.op in STACKED:
         rows *= case.dims["k"]
     matrices = (
         case.shape(port)[-2:]
@@ -132,4 +133,5 @@ PRODUCTS = (
     Op.MOE_DOWN_ACC,
     Op.MOE_GATE_TOPK,
     Op.SHARED_EXPERT,
+    *WMMA_FORMS.values(),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Literal
 
@@ -64,6 +64,9 @@ class Op(IntEnum):
     GELU = 51
     MATMUL_FUSED_CONV1D_IDS = 52
     QKV_FUSED_ROPE_KV_WRITE = 53
+    MOE_GATE_UP_WMMA_F16 = 54
+    MOE_DOWN_ACC_WMMA_F16 = 55
+    SHARED_EXPERT_WMMA_F16 = 56
 
 
 # float: f32; weight: any ggml type; index: i32; cache: one of dtypes.CACHE_TYPES
@@ -690,6 +693,12 @@ OPS: dict[Op, OpSpec] = {
         ),
     )
 }
+WMMA_FORMS = {  # the opcode of the same operands whose products are wmma-f16's
+    Op.MOE_GATE_UP: Op.MOE_GATE_UP_WMMA_F16,
+    Op.MOE_DOWN_ACC: Op.MOE_DOWN_ACC_WMMA_F16,
+    Op.SHARED_EXPERT: Op.SHARED_EXPERT_WMMA_F16,
+}
+OPS |= {form: replace(OPS[op], op=form) for op, form in WMMA_FORMS.items()}
 
 
 def with_absent(op: int, inputs: tuple[str, ...]) -> tuple[str, ...]:

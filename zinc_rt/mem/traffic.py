@@ -104,16 +104,20 @@ PARTLY_READ: dict[tuple[Op, str], Callable[[_Read], int]] = {
         for op in (Op.ROPE, Op.RMS_NORM_FUSED_ROPE_KV_WRITE, Op.QKV_FUSED_ROPE_KV_WRITE)
         for name in _ROPE_TABLES
     },
-    (Op.MOE_GATE_UP, "gate_w"): _count_expert_rows,
-    (Op.MOE_GATE_UP, "up_w"): _count_expert_rows,
-    (Op.MOE_GATE_UP, "gate_scale"): _count_expert_rows,
-    (Op.MOE_GATE_UP, "up_scale"): _count_expert_rows,
+    **{
+        (op, name): _count_expert_rows
+        for op in (Op.MOE_GATE_UP, Op.MOE_GATE_UP_WMMA_F16)
+        for name in ("gate_w", "up_w", "gate_scale", "up_scale")
+    },
     **{
         (Op.MOE_GATE_TOPK, name): _count_expert_rows
         for name in ("expert_gate_w", "expert_up_w", "gate_scale", "up_scale")
     },
-    (Op.MOE_DOWN_ACC, "down_w"): _count_expert_rows,
-    (Op.MOE_DOWN_ACC, "expert_scale"): _count_expert_rows,
+    **{
+        (op, name): _count_expert_rows
+        for op in (Op.MOE_DOWN_ACC, Op.MOE_DOWN_ACC_WMMA_F16)
+        for name in ("down_w", "expert_scale")
+    },
     **{(op, name): _count_keys_read for op in (Op.FLASH_ATTN, Op.FLASH_ATTN_BATCHED) for name in _PLAIN_KV},
     (Op.MLA_FLASH_ATTN, "kv_latent"): _count_keys_read,
     (Op.MLA_FLASH_ATTN, "kv_pe"): _count_keys_read,

@@ -13,8 +13,8 @@ from zinc_rt.engine.devices import choose_tier, open_backend
 from zinc_rt.engine.engine import Engine
 from zinc_rt.engine.variants import EngineOptions
 from zinc_rt.golden.tiny_models.writer import write_tiny
-from zinc_rt.ir.op import Op
-from zinc_rt.ir.passes.matrix_cores import PREFILL_ORDERING, count_products, use_matrix_cores
+from zinc_rt.ir.op import WMMA_FORMS, Op
+from zinc_rt.ir.passes.matrix_cores import PREFILL_ORDERING, PRODUCTS, count_products, use_matrix_cores
 from zinc_rt.ir.verify import verify_graph
 from zinc_rt.model.builder import SequenceLimits
 from zinc_rt.model.gguf import read_gguf
@@ -22,6 +22,7 @@ from zinc_rt.model.registry import build_model
 
 PROMPT = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5]
 ARCHITECTURES = ("qwen3", "gemma3", "phi2", "qwen35moe", "deepseek2", "mamba", "gptoss")
+EXPERTS = ("qwen35moe", "deepseek2", "gptoss")
 
 
 def compute_logits(path: Path, tier: str, chunks: tuple[int, ...], prefill_ordering: str) -> np.ndarray:
@@ -57,9 +58,10 @@ def test_replaced_graph_is_verified_and_counted(architecture: str, tmp_path: Pat
     replaced = use_matrix_cores(graph)
     verify_graph(replaced)
     counts = count_products(graph)
-    number = sum(node.op is Op.MATMUL_WMMA_F16 for node in replaced.nodes)
+    number = sum(node.op in (Op.MATMUL_WMMA_F16, *WMMA_FORMS.values()) for node in replaced.nodes)
     assert number == counts[""] > 0
-    assert sum(counts.values()) - number == sum(node.op is Op.MATMUL for node in replaced.nodes)
+    assert sum(counts.values()) - number == sum(node.op in PRODUCTS for node in replaced.nodes)
+    assert any(node.op in WMMA_FORMS for node in graph.nodes) == (architecture in EXPERTS)
     assert [node.outputs for node in replaced.nodes] == [node.outputs for node in graph.nodes]
 
 

@@ -19,11 +19,13 @@ from zinc_rt.kernels.cases import draw_weight, parse
 from zinc_rt.kernels.entry import Entry
 from zinc_rt.kernels.gfx1201.table import KERNELS
 from zinc_rt.kernels.launch import Launch
+from zinc_rt.kernels.rows.matmul_wmma import EXPERT_PAIRS, count_slots, list_tiles
 from zinc_rt.kernels.sets import BinaryKernels, BinaryKernelSet
 from zinc_rt.kernels.weight import Weight
-from zinc_rt.kernels.zrt import Zrt, read_zrt
+from zinc_rt.kernels.zrt import Zrt, patch_literals, read_zrt
 from zinc_rt.lower.lower import choose_entry
 from zinc_rt.sim.interfaces import Fault
+from zinc_rt.sim.shader.run.engine_device import EngineDevice
 from zinc_rt.validate.kernel_test.select import build_skeleton
 
 Q8 = "canonical-1-q8"
@@ -96,22 +98,22 @@ HALVES_FAULTS = (  # in tails of tokens, rows and k; waits; the barrier; buffers
     Edit("matmul_wmma_f16", "v_cmpx_gt_u32 s29, v1", "v_cmpx_ge_u32 s29, v1"),
     Edit("matmul_wmma_f16", "v_cmpx_gt_u32 s16, v7", "v_cmpx_ge_u32 s16, v7", 1),
     Edit("matmul_wmma_f16", "v_cmpx_gt_u32 s16, v7", "v_cmpx_ge_u32 s16, v7", 0),
-    Edit("matmul_wmma_f16", "v_cmpx_gt_u32 s17, v3", "v_cmpx_ge_u32 s17, v3"),
+    Edit("matmul_wmma_f16", "v_cmpx_gt_u32 s17, v3", "v_cmpx_ge_u32 s17, v3", 0, "wmma_rows.inc"),
     Edit("matmul_wmma_f16", "v_min_u32 v5, s37, v5", "s_nop 0"),
     Edit("matmul_wmma_f16", "s_min_u32 s33, s33, s36", "s_nop 0"),
-    Edit("matmul_wmma_f16", "s_cmp_lt_u32 s70, s16", "s_cmp_le_u32 s70, s16"),
+    Edit("matmul_wmma_f16", "s_cmp_lt_u32 s70, s16", "s_cmp_le_u32 s70, s16", 0, "wmma_rows.inc"),
     Edit("matmul_wmma_f16", "s_wait_dscnt 0x0", "s_nop 0", 0),
     Edit("matmul_wmma_f16", "s_wait_dscnt 0x0", "s_nop 0", 1),
     Edit("matmul_wmma_f16", "s_wait_loadcnt 3 - \\i", "s_wait_loadcnt 4 - \\i"),
     Edit("matmul_wmma_f16", "s_barrier_wait 0xffff", "s_nop 0"),
-    Edit("matmul_wmma_f16", "\\step, (\\step&1)", "\\step, 0"),
+    Edit("matmul_wmma_f16", "252, BUFFER_BYTES*(\\step&1)", "252, 0"),
     Edit("matmul_wmma_f16", "s[4:5] offset:32*\\tile", "s[4:5] offset:32*(\\tile^1)"),
     Edit("matmul_wmma_f16", "s_add_nc_u64 s[4:5], s[4:5], 0x100", "s_add_nc_u64 s[4:5], s[4:5], 0x80"),
     Edit("matmul_wmma_f16", "v[240+4*\\m:243+4*\\m], v[72", "v[240:243], v[72"),
-    Edit("matmul_wmma_f16", "s_cmp_eq_u64 s[14:15], 0", "s_cmp_lg_u64 s[14:15], 0"),
+    Edit("matmul_wmma_f16", "s_cmp_eq_u64 s[12:13], 0", "s_cmp_lg_u64 s[12:13], 0"),
     Edit("matmul_wmma_f16", "s_lshl_b32 s33, s30, 4", "s_lshl_b32 s33, s30, 3"),
-    Edit("matmul_wmma_q8_0", "s_and_b32 s64, s17, 0x3ff", "s_and_b32 s64, s17, 0xff"),
-    Edit("matmul_wmma_q8_0", "rows_in_four \\type, turn", "s_nop 0"),
+    Edit("matmul_wmma_q8_0", "s_and_b32 s64, s17, 0x3ff", "s_and_b32 s64, s17, 0xff", 0, "wmma_rows.inc"),
+    Edit("matmul_wmma_q8_0", "each_row \\type, turn", "s_nop 0", 0, "wmma_rows.inc"),
     Edit("round_rows", "v_max3_u32 v8, v8, v6, v7", "v_max3_u32 v8, v8, v6, v6"),
     Edit("round_rows", "v_cmpx_gt_u32 s10, v2", "v_cmpx_ge_u32 s10, v2"),
     Edit("round_rows", "v_subrev_nc_u32 v10, 14, v8", "v_subrev_nc_u32 v10, 15, v8"),
@@ -137,6 +139,141 @@ def test_planted_mistakes_are_found(edit: Edit, tmp_path: Path) -> None:
         check_halves(3, make_weight(random_floats(2, 37, k), dtype), replace(KERNELS, load=load))
 
 
-@pytest.mark.parametrize("kernel", ["round_rows", "matmul_wmma_f16", "matmul_wmma_q8_0"])
+@pytest.mark.parametrize(
+    "kernel", ["round_rows", "matmul_wmma_f16", "matmul_wmma_q8_0", "sort_experts", "matmul_wmma_experts_q5_k"]
+)
 def test_unedited_kernels_pass_the_static_check(kernel: str) -> None:
     assert not lint(KERNELS.load(kernel).code, target_of("gfx1201"))
+
+
+def check_experts(
+    ids: np.ndarray, experts: int, rows: int, k: int, dtype: str = "f16", kernels: BinaryKernelSet = KERNELS
+) -> None:
+    """Compare the selected experts' projections in wmma-f16, of an input a token and of one a pair, with the
+    oracle. Each row has one large element."""
+    tokens, choices = ids.shape
+    random = np.random.default_rng(1)
+    x, own = random_floats(1, tokens, k), random_floats(2, tokens, choices, k)
+    x[:, 3] *= 64
+    gate, up = (draw_weight((experts, rows, k), dtype, random) for _ in range(2))
+    vectors = [make_weight(random_floats(seed, experts)) for seed in (4, 5)]
+    biases = [make_weight(random_floats(seed, experts, rows)) for seed in (6, 7)]
+    op, down = Op.MOE_GATE_UP_WMMA_F16, Op.MOE_DOWN_ACC_WMMA_F16
+    check_op(op, x, gate, up, ids, *vectors, None, *biases, kernels=kernels, activation="none")
+    check_op(
+        down, own, gate, ids, random_floats(8, tokens, choices), vectors[0], None, None, biases[0], kernels=kernels
+    )
+
+
+def choose_experts(tokens: int, experts: int, choices: int) -> np.ndarray:
+    """Return distinct random experts of each token, i32 [tokens, choices]."""
+    scores = np.random.default_rng(tokens).random((tokens, experts))
+    return np.argsort(scores)[:, :choices].astype(np.int32)
+
+
+EDGES = {  # experts, their choices: i32 [T, k]
+    "one token": (9, choose_experts(1, 9, 4)),
+    "all tokens choose one expert": (3, np.full((67, 1), 1, np.int32)),
+    "the last expert only": (5, np.full((5, 1), 4, np.int32)),
+    "whole tiles": (2, np.repeat([[0, 1], [1, 0]], 16, axis=0).astype(np.int32)),
+    "one pair more than a tile": (2, np.array([[0]] * 33 + [[1]] * 31, np.int32)),
+    "empty experts between": (40, choose_experts(9, 4, 2) * 13),
+    "more than 256 pairs": (6, choose_experts(70, 6, 4)),
+}
+
+
+@pytest.mark.parametrize("name", EDGES)
+def test_experts_at_the_edges_of_tiles_match(name: str) -> None:
+    experts, ids = EDGES[name]
+    check_experts(ids, experts, 17, 68)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16", "q8_0", "q4_0", "q4_k", "q5_k", "q6_k", "mxfp4", "iq4_nl"])
+@pytest.mark.slow(keep=3)
+@pytest.mark.rest(keep=1)
+def test_experts_of_every_type_match(dtype: str) -> None:
+    """Rows of several blocks and no whole one, a group and a tail of k."""
+    check_experts(choose_experts(40, 3, 2), 3, 70, 1280, dtype)
+
+
+def sort_pairs(ids: np.ndarray, experts: int, capacity: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return tiles i32 [slots, 4] and pairs i32 [T * k] of sort_experts, for room for `capacity` tokens."""
+    device, kernel = EngineDevice(level="off"), KERNELS.load("sort_experts")
+    slots = count_slots(capacity * ids.shape[1], experts)
+    routes = np.full(4 * slots + capacity * ids.shape[1], -7, np.int32)
+    counts = np.array([len(ids), 0, 0, 0], np.int32)
+    places = np.array([device.place(array) for array in (ids, routes, counts)], np.uint64).view(np.uint32)
+    block = device.place(np.array([*places, ids.shape[1], slots, experts], np.uint32))
+    findings = device.run(
+        patch_literals(kernel, {}),
+        groups=(experts, 1, 1),
+        threads=kernel.workgroup,
+        user_data=(block & 0xFFFFFFFF, block >> 32),
+        vgprs=kernel.vgprs,
+        sgprs=kernel.sgprs,
+    )
+    assert not findings
+    return routes[: 4 * slots].reshape(slots, 4), routes[4 * slots :][: ids.size]
+
+
+@pytest.mark.parametrize(("tokens", "experts", "choices"), [(1, 1, 1), (300, 256, 8), (37, 5, 5), (512, 2, 1)])
+@pytest.mark.parametrize("room", [0, 41])
+def test_sort_of_experts_is_stable_and_its_tiles_cover_each_pair_once(
+    tokens: int, experts: int, choices: int, room: int
+) -> None:
+    ids = choose_experts(tokens, experts, choices)
+    tiles, pairs = sort_pairs(ids, experts, tokens + room)
+    np.testing.assert_array_equal(pairs, np.argsort(ids, axis=None, kind="stable"))
+    covered = np.concatenate([np.arange(first, first + count) for _, first, count, _ in tiles])
+    np.testing.assert_array_equal(covered, np.arange(ids.size))
+    for expert, first, count, _ in tiles:
+        assert 0 <= count <= EXPERT_PAIRS and (ids.reshape(-1)[pairs[first : first + count]] == expert).all()
+    numbers = np.bincount(ids.reshape(-1), minlength=experts)
+    np.testing.assert_array_equal(tiles, list_tiles(numbers, len(tiles)))  # what predictions assume
+
+
+EXPERT_FAULTS = (  # in the sort; in tiles, tails and addresses of experts; waits
+    Edit("sort_experts", "v_cmp_gt_u32 vcc_lo, s13", "v_cmp_ge_u32 vcc_lo, s13"),
+    Edit("sort_experts", "v_bcnt_u32_b32 v18, vcc_lo, v18", "s_nop 0", 1),
+    Edit("sort_experts", "v_mbcnt_lo_u32_b32 v16, vcc_lo, v18", "v_mov_b32 v16, v18"),
+    Edit("sort_experts", "v_cmpx_gt_u32 s12, v16", "v_cmpx_ge_u32 s12, v16"),
+    Edit("sort_experts", "s_add_co_i32 s17, s17, s13", "s_nop 0"),
+    Edit("sort_experts", "v_min_i32 v14, 32, v14", "v_min_i32 v14, 31, v14"),
+    Edit("sort_experts", "v_max_i32 v14, 0, v14", "v_max_i32 v14, 1, v14"),
+    Edit("sort_experts", "s_cselect_b32 s18, s11, s18", "s_nop 0"),
+    Edit("sort_experts", "s_cmp_lt_u32 s16, s12", "s_cmp_gt_u32 s16, s12"),
+    Edit("matmul_wmma_experts_f16", "s_cmp_eq_u32 s28, 0", "s_cmp_eq_u32 s28, -1"),
+    Edit("matmul_wmma_experts_f16", "v_cmpx_gt_u32 s28, v1", "v_cmpx_ge_u32 s28, v1"),
+    Edit("matmul_wmma_experts_f16", "s_cmp_ge_u32 s33, s16", "s_cmp_gt_u32 s33, s16"),
+    Edit("matmul_wmma_experts_f16", "s_mul_i32 s34, s24, s16", "s_mul_i32 s34, s24, s17"),
+    Edit("matmul_wmma_experts_f16", "s_lshl_b32 s36, s25, 2", "s_mov_b32 s36, 0"),
+    Edit("matmul_wmma_experts_f16", "v_mul_hi_u32 v5, v5, s48", "v_lshrrev_b32 v5, 1, v5"),
+    Edit("matmul_wmma_experts_f16", "v_min_u32 v[85+\\i], s38, v[85+\\i]", "s_nop 0"),
+    Edit("matmul_wmma_experts_f16", "v_cmpx_gt_u32 s16, v7", "v_cmpx_ge_u32 s16, v7", 1),
+    Edit("matmul_wmma_experts_f16", "s_wait_loadcnt 2 * AHEAD - 2 * (\\tile + 1)", "s_wait_loadcnt 2 * AHEAD"),
+    Edit("matmul_wmma_experts_f16", "s_wait_dscnt 0x1", "s_nop 0", 0),
+    Edit("matmul_wmma_experts_f16", "multiply \\tile+1, 90", "multiply \\tile+1, 4"),
+    Edit("matmul_wmma_experts_f16", "s_lshl_b32 s36, s24, 2", "s_mov_b32 s36, 0"),
+    Edit("matmul_wmma_experts_f16", "s_mul_i32 s36, s24, s16", "s_mov_b32 s36, 0"),
+    Edit("matmul_wmma_experts_f16", "s_cmp_lt_u32 s70, s16", "s_cmp_le_u32 s70, s16", 0, "wmma_rows.inc"),
+    Edit("round_rows", "s_mul_i32 s18, s18, s12", "s_nop 0"),
+)
+
+
+@pytest.mark.parametrize("edit", EXPERT_FAULTS, ids=lambda edit: f"{edit.kernel}: {edit.new} {edit.nth}")
+@pytest.mark.slow(keep=8)
+@pytest.mark.rest(keep=1)
+def test_planted_mistakes_in_experts_are_found(edit: Edit, tmp_path: Path) -> None:
+    """By the static check, by bits or by the sanitizer, where one expert has more than a tile and one has none."""
+    path = assemble_edited(edit, tmp_path)
+    edited = read_zrt(path.read_bytes(), path.name)
+    if lint(edited.code, target_of("gfx1201")):
+        return
+
+    def load(name: str) -> Zrt:
+        return edited if name == edit.kernel else KERNELS.load(name)
+
+    assert isinstance(KERNELS, BinaryKernels)
+    ids = np.stack([np.full(36, 2), np.arange(36) % 2], axis=1).astype(np.int32)
+    with pytest.raises((AssertionError, Fault)):
+        check_experts(ids, 4, 33, 132, kernels=replace(KERNELS, load=load))

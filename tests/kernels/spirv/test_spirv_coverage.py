@@ -6,13 +6,13 @@ from functools import cache
 
 import pytest
 
-from zinc_rt.ir.op import Op
+from zinc_rt.ir.op import WMMA_FORMS, Op
 from zinc_rt.kernels.reference.table import FUNCTIONS
 from zinc_rt.kernels.spirv.compile import list_sources
 from zinc_rt.kernels.spirv.table import KERNELS
 from zinc_rt.validate.kernel_test.support import LEFT_OUT, Support, list_support
 
-MATRIX_INSTRUCTIONS = {Op.MATMUL_WMMA_F16, Op.MATMUL_WMMA_Q4K}
+MATRIX_INSTRUCTIONS = {Op.MATMUL_WMMA_F16, Op.MATMUL_WMMA_Q4K, *WMMA_FORMS.values()}
 
 
 @cache
@@ -31,7 +31,8 @@ def test_every_oracle_opcode_runs() -> None:
 
 def test_matrix_instructions_are_rejected_by_name() -> None:
     for op in MATRIX_INSTRUCTIONS:
-        text = f"{op.name} sums in the order of a chip's matrix instruction, not canonical-1: use MATMUL"
+        plain = op.name.partition("_WMMA")[0]
+        text = f"{op.name} sums in the order of a chip's matrix instruction, not canonical-1: use {plain}"
         assert {item.refused for item in support_by_op()[op]} == {text}
 
 

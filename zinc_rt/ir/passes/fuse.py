@@ -40,15 +40,15 @@ class Uses:
     def node(self, index: int) -> Node:
         return self.graph.nodes[index]
 
-    def find_producer(self, name: str, op: Op) -> int | None:
-        """Return the node with the opcode that writes an activation which only one node reads."""
-        index = self.find_sole_producer(name, op)
+    def find_producer(self, name: str, *ops: Op) -> int | None:
+        """Return the node with one of the opcodes that writes an activation which only one node reads."""
+        index = self.find_sole_producer(name, *ops)
         return index if len(self.read.get(name, ())) == 1 else None
 
-    def find_sole_producer(self, name: str, op: Op) -> int | None:
-        """Return the node with the opcode that writes an activation."""
+    def find_sole_producer(self, name: str, *ops: Op) -> int | None:
+        """Return the node with one of the opcodes that writes an activation."""
         index = self.written.get(name)
-        if index is None or self.node(index).op is not op:
+        if index is None or self.node(index).op not in ops:
             return None
         return index if self.graph.buffers[name].role == "activation" else None
 
@@ -124,7 +124,7 @@ def experts_sum(uses: Uses, index: int) -> Fusion | None:
     if add.op is not Op.ADD:
         return None
     for total, other in (add.inputs, add.inputs[::-1]):
-        producer = uses.find_producer(total, Op.MOE_DOWN_ACC)
+        producer = uses.find_producer(total, Op.MOE_DOWN_ACC, Op.MOE_DOWN_ACC_WMMA_F16)
         if producer is None or total == other:
             continue
         node = uses.node(producer)
@@ -140,7 +140,7 @@ def experts_gate_up(uses: Uses, index: int) -> Fusion | None:
     product = uses.node(index)
     if product.op is not Op.MOE_SWIGLU:
         return None
-    producers = [uses.find_producer(name, Op.MOE_GATE_UP) for name in product.inputs]
+    producers = [uses.find_producer(name, Op.MOE_GATE_UP, Op.MOE_GATE_UP_WMMA_F16) for name in product.inputs]
     if producers[0] is None or producers[0] != producers[1] or uses.node(producers[0]).outputs != product.inputs:
         return None
     attrs = MappingProxyType({"activation": product.attrs.get("activation", "silu")})

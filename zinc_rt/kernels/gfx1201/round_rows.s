@@ -1,11 +1,13 @@
 // Rows of activations as halves for matmul_wmma_*: scaled by a power of two, so that the largest element's exponent is
 // 14, then rounded (docs/wmma-f16.md). A wave rounds one row.
 //
-// grid: x tokens
-// buffers: x f32 [T][k]; halves f16 [T][m], +0 from k on; factors f32 [T]: a row is about its halves times its factor
-// constants: k, a multiple of 4; m, a multiple of 256 (the element count of a row of halves)
+// grid: x rows of a token, y tokens
+// buffers: x f32 [T][rows][k]; to [T][rows]: f16 [m], +0 from k on, then its factor f32 and 12 unused bytes. x is about the
+//          halves times the factor.
+// constants: k, a multiple of 4; m, a multiple of 256; rows
 //
-//   s[4:9] buffers, s10 k, s11 m, s[12:13] first byte of the row of x, s[14:15] of halves, s16 elements done
+//   s[4:7] buffers, s10 k, s11 m, s[12:13] first byte of the row of x, s[14:15] of its halves, s16 elements done, s17 scratch,
+//   s18 row, s19 offset of the factor
 //   v0 lane, v1 byte offset in x, v2 element, v3 byte offset in halves, v[4:7] x, v8 largest bits, v9 scale, v10 factor
 .include "zrt.inc"
 
@@ -26,17 +28,23 @@
     s_mov_b32 s16, 0
 .endm
 
-zrt_kernel name=round_rows, buffers=3, constants=2, threads=32, vgprs=16, sgprs=18
-    s_load_b256 s[4:11], s[0:1], 0x0
+zrt_kernel name=round_rows, buffers=2, constants=3, threads=32, vgprs=16, sgprs=20
+    s_load_b128 s[4:7], s[0:1], 0x0
+    s_load_b64 s[10:11], s[0:1], 0x10
+    s_load_b32 s12, s[0:1], 0x18
     v_and_b32 v0, 31, v0
+    s_and_b32 s18, ttmp7, 0xffff
     s_wait_kmcnt 0x0
+    s_mul_i32 s18, s18, s12
+    s_add_co_i32 s18, s18, ttmp9        // the row
     s_lshl_b32 s17, s10, 2
-    s_mul_hi_u32 s13, ttmp9, s17
-    s_mul_i32 s12, ttmp9, s17
+    s_mul_hi_u32 s13, s18, s17
+    s_mul_i32 s12, s18, s17
     s_add_nc_u64 s[12:13], s[4:5], s[12:13]
-    s_lshl_b32 s17, s11, 1
-    s_mul_hi_u32 s15, ttmp9, s17
-    s_mul_i32 s14, ttmp9, s17
+    s_lshl_b32 s19, s11, 1              // where the factor is
+    s_add_co_i32 s17, s19, 16
+    s_mul_hi_u32 s15, s18, s17
+    s_mul_i32 s14, s18, s17
     s_add_nc_u64 s[14:15], s[6:7], s[14:15]
     v_mov_b32 v8, 0
     first_elements
@@ -79,10 +87,7 @@ zrt_kernel name=round_rows, buffers=3, constants=2, threads=32, vgprs=16, sgprs=
     s_cmp_lt_u32 s16, s11
     s_cbranch_scc1 .Lround
     s_mov_b32 exec_lo, 1
-    v_mov_b32 v1, 0
-    s_lshl_b32 s16, ttmp9, 2
-    s_mov_b32 s17, 0
-    s_add_nc_u64 s[8:9], s[8:9], s[16:17]
-    global_store_b32 v1, v10, s[8:9]
+    v_mov_b32 v1, s19
+    global_store_b32 v1, v10, s[14:15]
     s_endpgm
 zrt_end

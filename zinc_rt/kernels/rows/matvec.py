@@ -417,7 +417,7 @@ def make_projection_entries(
 ) -> tuple[Entry, ...]:
     """Return the rows of projection opcodes: an entry for each opcode and ordering. `codes`: (ProjectionKernels,
     node, graph, capacity) -> launches."""
-    norms = partial(_convert_to_f32, tuning) if tuning.any_vectors else _pass_through
+    norms = make_vector_function(tuning)
     return tuple(
         Entry(
             op,
@@ -476,12 +476,17 @@ def _routed_glu(tuning: Tuning, ordering: str) -> Callable[..., Launch | None]:
     return partial(make_routed_glu, tuning) if is_built else no_routed_glu
 
 
+def make_vector_function(tuning: Tuning) -> Callable[[Node, OpGraph, Iterable[Launch | Sync]], Launches]:
+    """Return ProjectionKernels' `vectors` of a set."""
+    return partial(_convert_to_f32, tuning) if tuning.any_vectors else _pass_through
+
+
 def _convert_to_f32(tuning: Tuning, node: Node, graph: OpGraph, launches: Iterable[Launch | Sync]) -> Launches:
     return convert_to_f32(partial(make_dequantise_launch, tuning), graph, launches)
 
 
-def _pass_through(node: Node, graph: OpGraph, launches: Iterable[Launch | Sync]) -> Iterable[Launch | Sync]:
-    return launches
+def _pass_through(node: Node, graph: OpGraph, launches: Iterable[Launch | Sync]) -> Launches:
+    yield from launches
 
 
 def rows(tuning: Tuning) -> tuple[Entry, ...]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from zinc_rt.ir.graph import ABSENT, Node, OpGraph
-from zinc_rt.ir.op import Op
+from zinc_rt.ir.op import WMMA_FORMS, Op
 from zinc_rt.kernels.launch import SYNC, Launch, Ref, Sync, Temp
 from zinc_rt.kernels.rows.elementwise import ACTIVATIONS, make_rowwise_launch
 from zinc_rt.kernels.rows.norm import make_norm_launch
@@ -529,4 +529,9 @@ CODES: dict[Op, Callable[[ProjectionKernels, Node, OpGraph, Mapping[str, int]], 
     Op.MOE_GATE_UP: _moe_gate_up,
     Op.MOE_DOWN_ACC: _moe_down_acc,
     Op.SHARED_EXPERT: _shared_expert,
+}
+WMMA_CODES = {  # of the opcodes whose projections are those of wmma-f16
+    Op.MATMUL_WMMA_F16: _matmul,
+    Op.MATMUL_WMMA_Q4K: _matmul,
+    **{form: CODES[op] for op, form in WMMA_FORMS.items()},
 }

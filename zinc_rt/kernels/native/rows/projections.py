@@ -26,6 +26,7 @@ from zinc_rt.kernels.rows.operands import Buffer, Count
 from zinc_rt.kernels.rows.projections import (
     CODES,
     F32_BYTES,
+    WMMA_CODES,
     Launches,
     Part,
     ProjectionInput,
@@ -56,11 +57,12 @@ def project(
 
     Weights of the node that are not float32 vectors must pass `check_vectors`, matrices `check_type`.
     """
+    ordering = "canonical-1" if source.exact else ordering
     choices, heads = source.choices, source.heads
     shapes = [tuple(int(dim) for dim in graph.buffers[part.weight].shape) for part in parts]
     k = shapes[0][-1]
     fixed = capacity[source.tokens] if isinstance(source.tokens, str) else source.tokens
-    blocks = [0 if source.exact else _find_q8_block(graph, ordering, part.weight) for part in parts]
+    blocks = [_find_q8_block(graph, ordering, part.weight) for part in parts]
     prepared: list[Launch] = []
     vectors: dict[str, Temp] = {}
     records: dict[int, Temp] = {}
@@ -96,7 +98,8 @@ def project(
             record = count_record_bytes(block, k)
             x, x_bytes, head_bytes = records[block], record * (heads.heads if heads else 1), record
         elif ordering == WMMA:
-            x, x_bytes = rounded, rounded.size_bytes // fixed
+            own = choices.choices if choices and choices.own_inputs else 1
+            x, x_bytes = rounded, rounded.size_bytes // (fixed * own)
         elif choices is not None and choices.own_inputs:
             x_bytes = F32_BYTES * k
         stride = y_stride or rows * (heads.heads if heads else 1)
@@ -162,10 +165,11 @@ def _quantise_launch(
 
 def _make_rounding(source: ProjectionInput, k: int, fixed: int) -> tuple[Temp, Launch]:
     """Return the rows of an input as halves of wmma-f16, and the launch that rounds them."""
-    assert source.row is None and source.choices is None and source.heads is None
+    assert source.row is None and source.heads is None
+    inputs = source.choices.choices if source.choices and source.choices.own_inputs else 1
     record = WMMA_HEADER_BYTES + 8 * (-(-k // 16) * 16)
-    temp = Temp(f"wmma:{source.x.name}", record * fixed)
-    return temp, Launch("round_rows", (source.x, temp), (k, record), (source.tokens, 1, 1))
+    temp = Temp(f"wmma:{source.x.name}", record * fixed * inputs)
+    return temp, Launch("round_rows", (source.x, temp), (k, record), (inputs, source.tokens, 1))
 
 
 def _find_inputs(graph: OpGraph, source: ProjectionInput) -> Count:
@@ -222,10 +226,10 @@ def rows(tuning: Tuning) -> tuple[Entry, ...]:
         Op.MATMUL_FUSED_CONV1D_IDS: make_convolution_code(conv1d),
         Op.QKV_FUSED_ROPE_KV_WRITE: make_rotation_code(norm_rope_kv_write),
     }
-    products = ProjectionKernels(tuning, partial(project, WMMA), convert_to_f32)
+    products = ProjectionKernels(tuning, partial(project, WMMA), convert_to_f32, adds_expert_biases=True)
     matrix_cores = tuple(
-        Entry(op, partial(CODES[Op.MATMUL], products), tuning.orderings, rejects=_check_node)
-        for op in (Op.MATMUL_WMMA_F16, Op.MATMUL_WMMA_Q4K)
+        Entry(op, partial(code, products), tuning.orderings, rejects=_check_node)
+        for op, code in WMMA_CODES.items()
     )
     return matrix_cores + tuple(
         Entry(

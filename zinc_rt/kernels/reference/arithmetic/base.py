@@ -27,6 +27,10 @@ class Arithmetic(Protocol):
         """Compute `linear` in wmma-f16. float32-dequant has no bits of its own and uses BLAS."""
         ...
 
+    def with_wmma(self) -> Arithmetic:
+        """Return an ordering whose `linear` is `linear_wmma`."""
+        ...
+
     def dot(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         """Compute dot products over the last axis of both; the other axes broadcast."""
         ...

@@ -56,3 +56,13 @@ class Canonical1:
 
         self._rows.each_block(rows, k, work)
         return (out * factors[:, None]).reshape(*x.shape[:-1], rows)
+
+    def with_wmma(self) -> Canonical1:
+        """Return canonical-1 with `linear_wmma` as `linear`, on the same threads."""
+        form = _MatrixCores()
+        form._rows = self._rows
+        return form
+
+
+class _MatrixCores(Canonical1):
+    linear = Canonical1.linear_wmma

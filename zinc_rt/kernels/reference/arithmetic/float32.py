@@ -41,6 +41,9 @@ class Float32Dequant:
     def linear_wmma(self, x: np.ndarray, weight: Weight) -> np.ndarray:
         return self.linear(x, weight)
 
+    def with_wmma(self) -> Float32Dequant:
+        return self
+
     def dot(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         return np.asarray(np.sum(a * b, axis=-1, dtype=np.float32))
 
