@@ -23,6 +23,7 @@ Needs Python 3.11 and pip, nothing else: no ensurepip, no compiler, no network b
   compiled [...]  run kernels of other compilers, and mutants, under lint and sanitizer (--help)
   consan [NAME]   run workloads after Triton's ConSan, and injected faults, under the sanitizer (--help)
   triton-mutants  judge mutants by seed of compiled Triton kernels (--help)
+  judge-engines   judge released engines and every tier, all correct (--help)
   judge-defects   plant defects in front of an engine, and count those that judge finds (--help)
   outside [NAME]  run programs of other projects under zinc-rt sanitize (--help)
   programs [NAME] run Debian's packages and HIP programs on the simulated card (--help)
@@ -240,6 +241,8 @@ def command_of(name: str, arguments: list[str], venv: Path = VENV) -> list[list[
         return [[str(PYTHON), str(ROOT / "tests" / "concurrency" / "concurrency_command.py"), *arguments]]
     if name == "judge-defects":
         return [[str(PYTHON), str(ROOT / "tests" / "validate" / "judge" / "detection.py"), *arguments]]
+    if name == "judge-engines":
+        return [[str(PYTHON), str(ROOT / "ci" / "judge_engines.py"), *arguments]]
     if name == "triton-mutants":
         return [[str(PYTHON), str(ROOT / "tests" / "compiled_corpus" / "triton_mutants.py"), *arguments]]
     if name == "mutate":

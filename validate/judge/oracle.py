@@ -127,6 +127,10 @@ class Oracle:
         )
         return b"".join(pieces).decode(errors="replace")
 
+    def name_special(self, tokens: Sequence[int]) -> tuple[str, ...]:
+        """Return the names of the special tokens of an answer."""
+        return tuple(self.tokenizer.token_text(token) for token in tokens if self.tokenizer.is_special(token))
+
     def remove_special(self, text: str) -> str:
         """Return a text without the names of special tokens, which some engines write and others omit."""
         if self._special is None:

@@ -43,7 +43,9 @@ def make_results(judgement: EngineJudgement, url: str, key: str) -> list[Result]
                 first_bad={} if second is None else {
                     "request": second.body, "expected": second.expected, "answer": second.got,
                     "before": second.before, "beside": second.beside,
-                    "attempts": second.attempts,
+                    "attempts": second.attempts, "fault": second.fault,
+                    "index": second.index, "logprobs": second.logprobs,
+                    "special": second.special,
                 },
                 repro="" if second is None else second.format_curl(url, key),
             )
@@ -53,12 +55,7 @@ def make_results(judgement: EngineJudgement, url: str, key: str) -> list[Result]
 
 def _explain_unchecked(kind: str, judgement: EngineJudgement) -> str:
     """Return the reason if a class could not be checked, else ""."""
-    needs = {
-        "template": "conversations",
-        "log-probabilities": "log-probabilities",
-        "numerics": "log-probabilities",
-    }
-    wanted = needs.get(kind)
+    wanted = NEEDED.get(kind)
     return next((item for item in judgement.skipped if wanted and item.startswith(wanted)), "")
 
 

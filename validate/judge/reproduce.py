@@ -23,7 +23,7 @@ CROWDS = 6
 class Reproducer:
     """A request that shows the defect. `beside`: requests to send at the same time; empty if the request alone
     shows it. `attempts`: number of requests until it occurred, 0 if it did not occur again. `got`: the wrong
-    answer.
+    answer. `shows_defect` decides whether a response shows the defect.
     """
 
     body: dict[str, Any]
@@ -33,6 +33,10 @@ class Reproducer:
     before: tuple[dict[str, Any], ...] = ()
     beside: tuple[dict[str, Any], ...] = ()
     path: str = field(default="/v1/completions")
+    fault: str = "token"  # see answers.FaultKind
+    index: int = 0  # of the token with wrong log-probabilities
+    logprobs: tuple[tuple[float, ...], tuple[float, ...]] = ((), ())  # of its alternatives: expected, received
+    special: tuple[str, ...] = ()  # names of special tokens in the expected answer, which engines may omit
 
     def format_curl(self, url: str, key: str = "") -> str:
         """Return shell lines that send the request, with the others in the background if it needs them. `key`: the
@@ -120,25 +124,99 @@ def _make_reproducer(
     if question.stop:
         expected = expected.partition(question.stop)[0]
     got = fault.answer.text if fault.answer is not None else fault.detail
+    index, logprobs = 0, list[tuple[float, ...]]([(), ()])
     if fault.kind in ("logprob", "scale"):
-        expected, got = _log_probabilities(judge, fault)
+        index, tokens, *logprobs = _log_probabilities(judge, fault)
+        expected, got = (_format_logprobs(index, tokens, values) for values in logprobs)
+    elif fault.kind == "prompt length" and fault.answer is not None:
+        expected, got = f"{len(question.prompt)} prompt tokens", f"{fault.answer.prompt_tokens} prompt tokens"
     path = "/v1/chat/completions" if question.messages else "/v1/completions"
     first, others = (tuple(client.make_body(item.body) for item in items) for items in (before, beside))
-    return Reproducer(client.make_body(question.body), expected, got, attempts, first, others, path)
+    body = client.make_body(question.body)
+    pair = logprobs[0], logprobs[1]
+    special = judge.oracle.name_special(question.expected)
+    return Reproducer(body, expected, got, attempts, first, others, path, fault.kind, index, pair, special)
 
 
-def _log_probabilities(judge: AnswerJudge, fault: AnswerFault) -> tuple[str, str]:
-    """Return the reference's and the reported log-probabilities of the alternatives at the fault's position."""
+def _log_probabilities(
+    judge: AnswerJudge, fault: AnswerFault
+) -> tuple[int, tuple[int, ...], tuple[float, ...], tuple[float, ...]]:
+    """Return the index of the fault's token in the answer, the ids of its alternatives, and the reference's and
+    the reported log-probabilities of these, in nats.
+    """
     assert fault.answer is not None and fault.position is not None
     prompt = fault.question.prompt
     index = fault.position - len(prompt)
     reported = fault.answer.tokens[index].top
     ours = judge.oracle.predict((*prompt, *fault.tokens[:index]))[0].compute_logprobs(list(reported))
-    first = f"token {index + 1}: "
-    return (
-        first + ", ".join(f"{token}: {value:.4f}" for token, value in zip(reported, ours, strict=True)),
-        first + ", ".join(f"{token}: {value:.4f}" for token, value in reported.items()),
-    )
+    return index, tuple(reported), tuple(map(float, ours)), tuple(reported.values())
+
+
+def _format_logprobs(index: int, tokens: Sequence[int], values: Sequence[float]) -> str:
+    pairs = (f"{token}: {value:.4f}" for token, value in zip(tokens, values, strict=True))
+    return f"token {index + 1}: {', '.join(pairs)}"
+
+
+def shows_defect(first_bad: Mapping[str, Any], response: str) -> bool:
+    """Return whether the response to a reproducer's request shows its defect. `first_bad`: as in the report;
+    `response`: the body that the last curl line printed, JSON or a stream of events.
+    """
+    text, answer = _read_response(response)
+    fault = first_bad["fault"]
+    if answer is None or fault == "refused":
+        return answer is None and bool(fault == "refused")
+    if fault == "prompt length":
+        count = (answer.get("usage") or {}).get("prompt_tokens")
+        return count is not None and first_bad["expected"] != f"{count} prompt tokens"
+    if fault in ("logprob", "scale"):
+        expected, wrong = (sorted(values) for values in first_bad["logprobs"])
+        reported = _read_alternatives(answer, first_bad["index"])
+        return len(reported) == len(wrong) and _distance(reported, wrong) < _distance(reported, expected)
+    if fault in ("nucleus", "length", "canary"):  # without an expected text
+        return text.strip() == first_bad["answer"].strip()
+    special = first_bad.get("special", ())
+    return _strip_special(text, special) != _strip_special(first_bad["expected"], special)
+
+
+def _strip_special(text: str, special: Sequence[str]) -> str:
+    """Return a text without special tokens, incomplete characters and outer spaces."""
+    for name in special:
+        text = text.replace(name, "")
+    return text.replace("\ufffd", "").strip()
+
+
+def _read_response(response: str) -> tuple[str, dict[str, Any] | None]:
+    """Return the text of the first choice, and the whole answer; None for an error."""
+    try:
+        if response.startswith("data:"):
+            lines = [line[5:].strip() for line in response.splitlines() if line.startswith("data:")]
+            events = [json.loads(line) for line in lines if line != "[DONE]"]
+            return "".join(_read_text(event) for event in events), events[-1] if events else None
+        answer = json.loads(response)
+    except ValueError:
+        return "", None
+    if not isinstance(answer, dict) or not answer.get("choices"):
+        return "", None
+    return _read_text(answer), answer
+
+
+def _read_text(answer: Mapping[str, Any]) -> str:
+    choice = (answer.get("choices") or [{}])[0]
+    message = choice.get("message") or choice.get("delta") or {}
+    return str(choice.get("text") or message.get("content") or "")
+
+
+def _read_alternatives(answer: Mapping[str, Any], index: int) -> list[float]:
+    """Return the log-probabilities reported for a token of the answer, sorted; [] without them."""
+    logprobs = answer["choices"][0].get("logprobs") or {}
+    if isinstance(content := logprobs.get("content"), list):
+        return sorted(item["logprob"] for item in content[index]["top_logprobs"]) if index < len(content) else []
+    tops = logprobs.get("top_logprobs") or []
+    return sorted((tops[index] or {}).values()) if index < len(tops) else []
+
+
+def _distance(one: Sequence[float], other: Sequence[float]) -> float:
+    return max(abs(a - b) for a, b in zip(one, other, strict=True))
 
 
 def _format_curl(url: str, body: Mapping[str, Any], key: str) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from urllib.request import Request, urlopen
 
 import numpy as np
@@ -34,6 +35,8 @@ from zinc_rt.validate.judge.engine_client import EngineAnswer, EngineClient, Rep
 from zinc_rt.validate.judge.judgement import EngineJudgement, JudgeOptions, judge_engine
 from zinc_rt.validate.judge.oracle import NextToken, open_oracle
 from zinc_rt.validate.judge.questions import JudgeQuestion
+from zinc_rt.validate.judge.report import make_results
+from zinc_rt.validate.judge.reproduce import shows_defect
 from zinc_rt.validate.judge.sampler_check import check_seeds, kolmogorov_probability
 from zinc_rt.validate.judge.schedule import AskedQuestion
 from zinc_rt.validate.judge.verdict import mean_numerics
@@ -74,18 +77,23 @@ def assert_found(engine: RunningServer, fault: ProxyFault) -> None:
         if reproducer is None:
             return  # a distribution is not one request's
         assert reproducer.attempts > 0
-        assert reproducer.got != reproducer.expected or fault.kind in ("tokenizer", "sampler")
-        assert send_curl(reproducer.format_curl(url)) is not None
+        assert reproducer.got != reproducer.expected or fault.kind == "sampler"
+        (row,) = (row for row in make_results(judgement, url, "") if row.id == fault.kind)
+        assert shows_defect(row.first_bad, send_curl_lines(row.repro))
+    correct = send_curl_lines(reproducer.format_curl(engine.url))
+    assert not shows_defect(row.first_bad, correct) or reproducer.fault == "refused"
 
 
-def send_curl(lines: str) -> dict[str, object]:
-    """Send the request of the last curl line without curl, which may not be installed."""
-    words = shlex.split(lines.splitlines()[-1 if not lines.endswith("wait") else -2])
-    assert words[:2] == ["curl", "-s"]
-    data = words[words.index("-d") + 1].encode()
-    with urlopen(Request(words[2], data, {"content-type": "application/json"}), timeout=60) as response:
-        answer: dict[str, object] = json.load(response)
-        return answer
+def send_curl_lines(lines: str) -> str:
+    """Send the requests of curl lines without curl, which may not be installed. Return the last response."""
+    text = ""
+    for line in lines.splitlines():
+        words = shlex.split(line)
+        assert words[:2] == ["curl", "-s"]
+        data = words[words.index("-d") + 1].encode()
+        with urlopen(Request(words[2], data, {"content-type": "application/json"}), timeout=60) as response:
+            text = response.read().decode()
+    return text
 
 
 def test_missing_system_message_is_found(running_engine: RunningServer) -> None:
@@ -216,6 +224,41 @@ def test_tokens_omitted_inside_a_character_are_not_a_fault() -> None:
         assert judge.numerics == []  # the reported values belong to another position
         alone = replace(answer, tokens=(replace(last, text="\ufffd"),))
         assert judge.find_faults(question, alone, "alone")[0].kind == "token"
+
+
+@pytest.mark.parametrize(
+    ("first_bad", "response", "shown"),
+    [
+        ({"fault": "token", "expected": " a b"}, {"choices": [{"text": " a c"}]}, True),
+        ({"fault": "token", "expected": " a b"}, {"choices": [{"message": {"content": "a b"}}]}, False),
+        ({"fault": "token", "expected": " a b", "special": ["<x>"]}, {"choices": [{"text": " a<x> b"}]}, False),
+        ({"fault": "token", "expected": " a b"}, {"error": {"message": "no"}}, False),
+        ({"fault": "refused"}, {"error": {"message": "no"}}, True),
+        ({"fault": "refused"}, {"choices": [{"text": ""}]}, False),
+        ({"fault": "nucleus", "answer": " x"}, {"choices": [{"text": " x"}]}, True),
+        (
+            {"fault": "prompt length", "expected": "4 prompt tokens"},
+            {"choices": [{"text": ""}], "usage": {"prompt_tokens": 5}},
+            True,
+        ),
+        (
+            {"fault": "scale", "index": 1, "logprobs": [[-0.1, -3.0], [-0.4, -1.2]]},
+            {"choices": [{"text": "", "logprobs": {"top_logprobs": [{"a": -9.0}, {"a": -0.1, "b": -3.01}]}}]},
+            False,
+        ),
+    ],
+)
+def test_response_is_compared_with_the_reproducer(
+    first_bad: dict[str, Any], response: dict[str, Any], shown: bool
+) -> None:
+    assert shows_defect(first_bad, json.dumps(response)) == shown
+
+
+def test_streamed_response_is_compared_by_its_whole_text() -> None:
+    events = [json.dumps({"choices": [{"text": text}]}) for text in (" a", " b")]
+    lines = "\n\n".join(f"data: {event}" for event in [*events, "[DONE]"])
+    assert not shows_defect({"fault": "text", "expected": " a b"}, lines)
+    assert shows_defect({"fault": "text", "expected": " a"}, lines)
 
 
 @pytest.mark.parametrize(
