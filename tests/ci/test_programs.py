@@ -103,3 +103,36 @@ def test_planted_overruns_must_be_named(findings: tuple[str, ...], status: str) 
 def test_verdict_needs_exit_code_and_output(script: str, status: str, reason: str) -> None:
     result = programs.run_on_device("a program", ("sh", "-c", script), "^right", {})
     assert (result.status, result.reason, result.findings) == (status, reason, ())
+
+
+OFFLOADED = "load_tensors: offloaded 3/3 layers to GPU\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "log", "rules", "status"),
+    [
+        ("Hello a (b", OFFLOADED, ["wait"], "pass"),
+        ("Hello a (c", OFFLOADED, [], "fail"),
+        ("Hello a (b", "load_tensors: offloaded 2/3 layers to GPU\n", [], "fail"),
+        ("Hello a (b", OFFLOADED, ["race"], "fail"),
+    ],
+)
+def test_llama_must_compute_the_text_of_its_cpu_backend_on_the_card(
+    text: str, log: str, rules: list[str], status: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines: list[list[str]] = []
+
+    def run(line: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+        lines.append(line)
+        if "--json" not in line:
+            return subprocess.CompletedProcess(line, 0, "Hello a (b\n", "")
+        findings = [{"rule": rule, "first": "what"} for rule in rules]
+        Path(line[line.index("--json") + 1]).write_text(json.dumps({"details": {"findings": findings}}))
+        return subprocess.CompletedProcess(line, 0, text, log)
+
+    monkeypatch.setattr(programs.subprocess, "run", run)
+    [program] = [item for item in programs.PROGRAMS if item.name == "llama"]
+    result = programs.run_llama(program, programs.PackageFolder("sid"), Path("tiny.gguf"))
+    assert (result.name, result.status) == ("llama:tiny", status), result.reason
+    on_cpu, on_card = lines
+    assert "none" in on_cpu and on_card[on_card.index("--chip") + 1] == "rx7900xtx" and "99" in on_card
