@@ -209,19 +209,19 @@ def run_on_device(
     words: Sequence[str],
     right: str,
     environment: dict[str, str],
+    options: Sequence[str] = (),
     *,
-    chip: str = "r9700",
     folder: Path | None = None,
     log: str = "",
 ) -> ProgramResult:
-    """Run a command line with the simulated card, with default options.
+    """Run a command line with the simulated card; `options` of `zinc-rt sim`.
 
     `right` and `log` are patterns of its output and its error output. `folder`: where it starts.
     """
     started = time.monotonic()
     with tempfile.TemporaryDirectory() as scratch:
         report = Path(scratch) / "report.json"
-        line = [sys.executable, "-m", "zinc_rt.cli", "sim", "--chip", chip, "--json", str(report), "--", *words]
+        line = [sys.executable, "-m", "zinc_rt.cli", "sim", *options, "--json", str(report), "--", *words]
         environment = {**os.environ, **environment}
         try:
             done = subprocess.run(
@@ -254,15 +254,16 @@ def run_program(program: PackagedProgram, packages: PackageFolder) -> list[Progr
     if program.name != "hip":
         words = packages.command(packages.root / program.words[0], *program.words[1:])
         environment = packages.environment()
-        return [run_on_device(program.name, words, program.right, environment, chip=program.chip)]
+        return [run_on_device(program.name, words, program.right, environment, ("--chip", program.chip))]
     built = build_hip_programs(packages)
     listed = subprocess.run(packages.command(built, "--list"), capture_output=True, text=True, check=True)
     results = []
-    line = packages.command(built, "--planted")
-    planted = subprocess.run(line, capture_output=True, text=True, check=True).stdout.split()
-    for name in (*listed.stdout.split(), *planted):
-        result = run_on_device(f"hip/{name}", packages.command(built, name), program.right, {})
-        results.append(judge_planted(result) if name in planted else result)
+    planted = subprocess.run(packages.command(built, "--planted"), capture_output=True, text=True, check=True)
+    rules = dict(row.split() for row in planted.stdout.splitlines())
+    for name in (*listed.stdout.split(), *rules):
+        options = ("--sanitizer", "full") if name in rules else ()  # racecheck is in full
+        result = run_on_device(f"hip/{name}", packages.command(built, name), program.right, {}, options)
+        results.append(judge_planted(result, rules[name]) if name in rules else result)
         print(f"{results[-1].name}: {results[-1].status} {results[-1].reason}", file=sys.stderr)
     return results
 
@@ -285,19 +286,24 @@ def run_llama(program: PackagedProgram, packages: PackageFolder, model: Path) ->
         return ProgramResult(name, "fail", f"the CPU backend: exit code {done.returncode}: {done.stderr[-200:]}")
     words += ["--device", "ROCm0", "--gpu-layers", "99", "--verbosity", "4"]
     log = r"offloaded (\d+)/\1 layers to GPU"
-    return run_on_device(name, words, re.escape(text), {}, chip=program.chip, folder=folder, log=log)
+    return run_on_device(name, words, re.escape(text), {}, ("--chip", program.chip), folder=folder, log=log)
 
 
-PLANTED = re.compile(r"out-of-bounds: .* past the end of hipMalloc of \d+ bytes at \w+\.\w+:\d+")
+LAUNCHED = r", launched at \w+\.\w+:\d+"
+NAMED = {  # what the finding of a planted error names: the launch, of two launches both, and the allocation
+    "out-of-bounds": re.compile(rf"{LAUNCHED}.* hip\w+ of \d+ bytes at \w+\.\w+:\d+"),
+    "missing-barrier": re.compile(rf"{LAUNCHED}.*{LAUNCHED}"),
+}
 
 
-def judge_planted(result: ProgramResult) -> ProgramResult:
-    """Return the verdict on a program with an overrun: every finding names the allocation by FILE:LINE."""
-    named = bool(result.findings) and all(PLANTED.match(text) for text in result.findings)
-    reason = (
-        "overrun named" if named else f"overrun not named: {'; '.join(result.findings)[:200] or result.reason}"
-    )
-    return replace(result, status="pass" if named else "fail", reason=reason)
+def judge_planted(result: ProgramResult, rule: str) -> ProgramResult:
+    """Return the verdict on a program with an error: every finding is of this rule and names the program's code by
+    FILE:LINE."""
+    pattern = NAMED.get(rule, re.compile(LAUNCHED))
+    others = [text for text in result.findings if not (text.startswith(f"{rule}: ") and pattern.search(text))]
+    if result.findings and not others:
+        return replace(result, status="pass", reason=f"{rule} found")
+    return replace(result, status="fail", reason=f"{rule} not found: {(*others, result.reason)[0][:300]}")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -74,21 +74,27 @@ def test_unknown_findings_fail(
     assert (result.status, result.reason, len(result.findings)) == (status, reason, len(rules))
 
 
+LAUNCHED = "queue 1 KERNEL_DISPATCH, launched at a.cpp:9 (a.out+0x5)"
+PAST_END = "0 bytes past the end of hipMalloc of 100 bytes at"
+
+
 @pytest.mark.parametrize(
-    ("findings", "status"),
+    ("rule", "findings", "status"),
     [
-        ((), "fail"),
-        (("out-of-bounds: x, 0 bytes past the end of hipMalloc of 100 bytes at a.cpp:7 (a.out+0x3)",), "pass"),
-        (("out-of-bounds: x, 0 bytes past the end of hipMalloc of 100 bytes at a.out+0x3",), "fail"),
-        (
-            ("out-of-bounds: x, 0 bytes past the end of hipMalloc of 9 bytes at a.cpp:7 (a.out+0x3)", "race: x"),
-            "fail",
-        ),
+        ("out-of-bounds", (), "fail"),
+        ("out-of-bounds", (f"out-of-bounds: {LAUNCHED}: {PAST_END} a.cpp:7 (a.out+0x3)",), "pass"),
+        ("out-of-bounds", (f"out-of-bounds: {LAUNCHED}: {PAST_END} a.out+0x3",), "fail"),
+        ("out-of-bounds", (f"out-of-bounds: {PAST_END} a.cpp:7 (a.out+0x3)",), "fail"),
+        ("out-of-bounds", (f"out-of-bounds: {LAUNCHED}: {PAST_END} a.cpp:7", f"race: {LAUNCHED}"), "fail"),
+        ("race", (f"race: {LAUNCHED}: other wave",), "pass"),
+        ("race", ("race: queue 1 KERNEL_DISPATCH: other wave",), "fail"),
+        ("missing-barrier", (f"missing-barrier: {LAUNCHED} writes what {LAUNCHED} reads",), "pass"),
+        ("missing-barrier", (f"missing-barrier: {LAUNCHED} writes what queue 2 reads",), "fail"),
     ],
 )
-def test_planted_overruns_must_be_named(findings: tuple[str, ...], status: str) -> None:
+def test_planted_errors_must_be_named(rule: str, findings: tuple[str, ...], status: str) -> None:
     result = programs.ProgramResult("hip/planted", "fail", "1 findings", 1.0, findings)
-    assert programs.judge_planted(result).status == status
+    assert programs.judge_planted(result, rule).status == status
 
 
 @pytest.mark.rest

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
+import os
 import shutil
+import struct
 import subprocess
 from pathlib import Path
 
@@ -12,6 +15,7 @@ import pytest
 from zinc_rt.cli.sim import main
 from zinc_rt.host.errors import NothingRan
 from zinc_rt.sim.serve import program
+from zinc_rt.sim.serve.remote_memory import LaunchTable
 
 CLIENTS = Path(__file__).parent / "clients"
 NODE = "/sys/class/kfd/kfd/topology/nodes/1"
@@ -105,9 +109,50 @@ def test_code_addresses_get_file_and_line(tmp_path: Path) -> None:
     subprocess.run(["cc", "-g", "-O0", source, "-o", built], check=True)
     table = subprocess.run(["nm", built], capture_output=True, text=True, check=True).stdout
     address = next(int(line.split()[0], 16) for line in table.splitlines() if line.endswith(" T twice"))
-    sentence = f"past the end of hipMalloc of 4 bytes at made+0x{address + 1:x} (twice+0x1), not at other+0x1"
-    expected = f"bytes at made.c:1 (made+0x{address + 1:x}) (twice+0x1), not at other+0x1"
+    place = f"made+0x{address + 1:x}"
+    sentence = f"past the end of hipMalloc of 4 bytes at {place} (twice+0x1) from {place}, not at other+0x1"
+    expected = f"bytes at made.c:1 ({place}) (twice+0x1) from made.c:1 ({place}), not at other+0x1"
     assert program.AddressNames(["sh", str(built)]).add_to(sentence).endswith(expected)
+
+
+QUEUE_RUNTIME = """
+#include <stdint.h>
+static uint64_t next;
+uint64_t hsa_queue_add_write_index_relaxed(const void *queue, uint64_t count) {
+  return __atomic_fetch_add(&next, count, __ATOMIC_RELAXED);
+}
+"""
+
+
+@needs_cc
+@pytest.mark.rest
+def test_finding_names_the_launches_by_file_and_line(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    if shutil.which("addr2line") is None:
+        pytest.skip("no addr2line (binutils)")
+    (tmp_path / "runtime.c").write_text(QUEUE_RUNTIME)
+    runtime, built, scenarios = tmp_path / "libruntime.so", tmp_path / "launches", CLIENTS / "scenarios"
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", runtime, tmp_path / "runtime.c"], check=True)
+    source = CLIENTS / "launches.c"
+    sources = [source, scenarios / "kfd.c", scenarios / "work.c"]
+    options = ["-g", "-O1", "-DBARRIER_BIT=0", f"-I{scenarios}", "-pthread"]
+    subprocess.run(["cc", *options, *sources, runtime, "-o", built], check=True)
+    assert main(["--sanitizer", "full", "--", str(built)]) == 0
+    output = capfd.readouterr()
+    lines = enumerate(source.read_text().splitlines(), 1)
+    first, second = (number for number, line in lines if line.endswith(" launch"))
+    assert output.out == "OK\n" and "1 x missing-barrier: WAW" in output.err
+    later, _, earlier = output.err.partition(" runs while ")
+    assert f"launched at launches.c:{second} (" in later and f"launched at launches.c:{first} (" in earlier
+
+
+def test_launch_is_unknown_if_its_row_was_overwritten_or_its_process_ended() -> None:
+    rows = ctypes.create_string_buffer(struct.pack("<QQ48s", 64 * 5, 7, b"program+0x10\0rest"), 64)
+    table = LaunchTable(os.getpid(), ctypes.addressof(rows), 1, 64)
+    assert table.find(64 * 5, 7) == "program+0x10"
+    assert table.find(64 * 5, 8) == "" and table.find(64 * 6, 7) == ""
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    assert LaunchTable(ended.pid, ctypes.addressof(rows), 1, 64).find(64 * 5, 7) == ""
 
 
 @pytest.mark.rest

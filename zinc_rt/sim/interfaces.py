@@ -6,7 +6,7 @@ command processor sees a queue, its address space, and an interface for reports 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
@@ -138,6 +138,8 @@ class HardwareQueue:
     state: QueueState = QueueState.ACTIVE
     report: str = ""  # cause of the hang: dword, packet, error
     extra: dict[str, int] = field(default_factory=dict)  # registers a client may have set through the MQD
+    launched_at: Callable[[int, int], str] = lambda packet_va, index: ""
+    """The client's code that wrote the AQL packet at this address and index, as FILE+OFFSET; "" if not known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -104,6 +104,11 @@ class AqlChannel(ComputeChannel):
     def _disassembled_as(self) -> Generation | None:
         return None if self.at[0] is self.ring else self.generation
 
+    def label(self) -> str:
+        index = self.ring_start // PACKET_DW
+        place = self.queue.launched_at(self.ring.va(self.ring_start), index)
+        return f"{super().label()}{place and f', launched at {place}'}"
+
     # --- packets ----------------------------------------------------------------------------------------------
 
     def _step(self) -> bool:

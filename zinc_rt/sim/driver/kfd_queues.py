@@ -105,6 +105,7 @@ def create(call: IoctlCall) -> None:
         eop_va=arg["eop_buffer_address"],
         priority=arg["queue_priority"],
         extra={"save_area_va": arg["ctx_save_restore_address"]},
+        launched_at=call.process.launched_at,
     )
     queue = KfdQueueState(queue_id, kind, gpu, hardware, doorbell, held, sdma_slot=sdma_slot)
     process.queues[queue_id] = queue

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from zinc_rt.sim.driver.client_memory import UserMemory
@@ -26,6 +26,11 @@ class Process:
     privileged: bool = False  # CAP_SYS_NICE
     dead: bool = False
     interrupted: set[int] = field(default_factory=set)  # threads whose caller is gone: their waits end
+    launches: Callable[[int, int], str] | None = None  # of a client that records its launches
+
+    def launched_at(self, packet_va: int, index: int) -> str:
+        """Return the code of this process that wrote an AQL packet; "" if it is not known."""
+        return self.launches(packet_va, index) if self.launches is not None else ""
 
     def is_interrupted(self) -> bool:
         """Return whether a wait in this thread has to end, because its caller is gone."""

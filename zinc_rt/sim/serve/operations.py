@@ -16,7 +16,7 @@ from zinc_rt.sim.driver.process import Process
 from zinc_rt.sim.in_process import SimDriver
 from zinc_rt.sim.machine import SimMachine
 from zinc_rt.sim.memory.buffers import Bo
-from zinc_rt.sim.serve.remote_memory import CarriedMemory, RemoteMemory, map_pages
+from zinc_rt.sim.serve.remote_memory import CarriedMemory, LaunchTable, RemoteMemory, map_pages
 from zinc_rt.sim.serve.wire import MAX_ARRAY_BYTES, WireMessage
 
 FINDINGS_A_MESSAGE = 4000  # of some hundred bytes each; a header holds 16 MiB
@@ -146,6 +146,11 @@ def _answer_allocated(session: ClientSession, message: WireMessage) -> None:
     session.driver.announce_allocation(va, size, room, str(message.header["name"]))
 
 
+def _answer_launches(session: ClientSession, message: WireMessage) -> None:
+    va, rows, size = (int(message.header[name]) for name in ("va", "rows", "row"))
+    session.process.launches = LaunchTable(session.process.pid, va, rows, size).find
+
+
 def _answer_precompile(session: ClientSession, message: WireMessage) -> None:
     rows = message.header["kernels"]
     session.driver.precompile([KernelToCompile(**{**row, "threads": tuple(row["threads"])}) for row in rows])
@@ -192,6 +197,7 @@ OPERATIONS: Mapping[str, Callable[[ClientSession, WireMessage], WireMessage | di
     "announce": _answer_announce,
     "allocated": _answer_allocated,
     "freed": lambda s, m: s.driver.announce_allocation(int(m.header["va"]), 0, 0, ""),
+    "launches": _answer_launches,
     "precompile": _answer_precompile,
     "findings": _answer_findings,
     "consulted": _answer_coverage,

@@ -30,6 +30,7 @@ from zinc_rt.sim.serve.socket_path import find_program_folder
 
 SOURCES = Path(__file__).with_name("preload")
 PR_SET_PDEATHSIG = 1  # include/uapi/linux/prctl.h
+INLINED_SHOWN = 3
 FLAGS = ("-O2", "-shared", "-fPIC", "-pthread", "-U_FORTIFY_SOURCE", "-fno-builtin")
 
 
@@ -91,7 +92,7 @@ def run_program(words: Sequence[str], client: SimClient, *, stdout: TextIO | Non
 class AddressNames:
     """Adds FILE:LINE to code addresses in sentences, if addr2line and the program's debug information exist."""
 
-    PLACE = re.compile(r"(?<= at )([^ ()]+)\+0x([0-9a-f]+)")
+    PLACE = re.compile(r"(?:(?<= at )|(?<= from ))([^ ()]+)\+0x([0-9a-f]+)")
 
     def __init__(self, words: Sequence[str]) -> None:
         self._files = {Path(word).name: word for word in words if Path(word).is_file()}
@@ -105,10 +106,11 @@ class AddressNames:
         text, file = match[0], self._files.get(match[1])
         if self._tool is not None and file is not None:
             address = hex(int(match[2], 16) - 1)  # of the call, not of the instruction after it
-            line = [self._tool, "-e", file, address]
-            done = subprocess.run(line, capture_output=True, text=True, check=False).stdout.strip()
-            if done and not done.startswith("??"):
-                text = f"{Path(done.partition(' ')[0]).name} ({match[0]})"
+            line = [self._tool, "-i", "-e", file, address]  # -i: the calls of inlined functions too
+            done = subprocess.run(line, capture_output=True, text=True, check=False).stdout.splitlines()
+            places = [Path(row.partition(" ")[0]).name for row in done if not row.startswith("??")]
+            if places:
+                text = f"{' from '.join(places[:INLINED_SHOWN])} ({match[0]})"
         self._known[match[0]] = text
         return text
 

@@ -7,10 +7,14 @@ import errno
 import fcntl
 import mmap
 import os
+import struct
 import threading
 from dataclasses import dataclass, field
 
 from zinc_rt.sim.driver.client_memory import is_user_range
+from zinc_rt.sim.tables.aql import PACKET_BYTES
+
+_ROW = struct.Struct("<2Q")
 
 
 @dataclass(slots=True)
@@ -100,3 +104,26 @@ def _move(call: object, pid: int, data: ctypes.Array[ctypes.c_char], address: in
     if result != size_bytes:
         number = ctypes.get_errno() if result < 0 else errno.EFAULT
         raise OSError(number, f"0x{address:x}: {size_bytes} bytes of process {pid}: {os.strerror(number)}")
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchTable:
+    """A table in a client's memory (preload/launches.c): the code that wrote each packet of its AQL queues. A row
+    has the packet's address, its index, and text with a final 0."""
+
+    pid: int
+    va: int
+    rows: int
+    row_bytes: int
+
+    def find(self, packet_va: int, index: int) -> str:
+        """Return FILE+OFFSET of the code that wrote the packet; "" if the table has another packet there, or the
+        client has ended."""
+        row = self.va + packet_va // PACKET_BYTES % self.rows * self.row_bytes
+        try:
+            data = _read_process(self.pid, row, self.row_bytes)
+        except OSError:
+            return ""
+        if _ROW.unpack_from(data) != (packet_va, index):
+            return ""
+        return data[_ROW.size :].partition(b"\0")[0].decode(errors="replace")

@@ -28,6 +28,7 @@
 struct HipProgram {
   const char *name;
   void (*body)();
+  const char *rule = nullptr;  // of a planted error: the finding
 };
 extern const HipProgram memory_programs[], kernel_programs[], stream_programs[], hsa_programs[], planted_programs[];
 

@@ -39,7 +39,8 @@ int main(int count, char **names) {
     for (const HipProgram *item = table; item->name; item++) {
       bool chosen = count == 1 && table != planted_programs;
       for (int i = 1; i < count; i++) chosen |= !std::strcmp(names[i], item->name);
-      if (count == 2 && !std::strcmp(names[1], table == planted_programs ? "--planted" : "--list")) std::puts(item->name);
+      if (count == 2 && !std::strcmp(names[1], item->rule ? "--planted" : "--list"))
+        std::printf(item->rule ? "%s %s\n" : "%s\n", item->name, item->rule);
       if (!chosen) continue;
       item->body();
       if (table != hsa_programs) HIP(hipDeviceSynchronize());

@@ -4,7 +4,9 @@
 //   paths.c          names below /sys and /dev: a copy of the device's files in ZINC_RT_SIM_ROOT
 //   device_files.c   open, close, duplicates, ioctl: files of ours that stand for the device's
 //   mappings.c       mmap and munmap of device files, USERPTR's pages
-//   allocations.c    allocations of HIP and of the HSA runtime: their bounds
+//   runtimes.c       functions of HIP and of the HSA runtime, and their callers
+//   allocations.c    their allocations: bounds
+//   launches.c       their queues: where a packet was written
 //   processes.c      fork, vfork, exec: who is a process at the device
 //   symbols.c        programs that look functions up (dlsym) or make system calls by number (syscall)
 #pragma once
@@ -66,7 +68,18 @@ HIDDEN int device_node(int fd, struct stat *about);
 HIDDEN void files_begin_anew(void);
 HIDDEN void find_inherited_files(void);
 
-HIDDEN void *find_allocator(const char *name, void *found);
+// A row of runtime_calls for each function of HIP and of the HSA runtime that is replaced.
+enum {
+  HIP_MALLOC, HIP_EXT_MALLOC, HIP_FREE, HIP_RANGE, POOL_ALLOCATE, POOL_FREE, HSA_ALLOCATE, HSA_FREE, HSA_INFO,
+  ADD_RELAXED, ADD_SCACQUIRE, ADD_SCRELEASE, ADD_SCACQ_SCREL, CAS_RELAXED, CAS_SCACQUIRE, CAS_SCRELEASE, CAS_SCACQ_SCREL,
+  STORE_RELAXED, STORE_SCRELEASE, RUNTIME_CALLS
+};
+struct runtime_call { const char *name; void *replacement; };
+HIDDEN extern const struct runtime_call runtime_calls[RUNTIME_CALLS];
+HIDDEN void *runtime_function(int call);
+HIDDEN void *find_runtime_replacement(const char *name, void *found);
+HIDDEN void find_callers(char *text, size_t size);
+HIDDEN void tell_device(const char *header);
 
 HIDDEN void maps_begin_anew(void);
 HIDDEN int share_pages(uint64_t address, uint64_t size, uint64_t *start, uint64_t *length, uint64_t *offset);

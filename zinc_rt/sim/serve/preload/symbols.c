@@ -23,12 +23,30 @@ static const struct { const char *name; void *ours; } symbols[] = {
     ROW(opendir), ROW(scandir), ROW(glob), ROW(access), ROW(readlink), ROW(realpath), ROW(stat), ROW(lstat), ROW(fstat),
     ROW(stat64), ROW(lstat64), ROW(fstat64), ROW(statx), ROW(chdir), ROW(sendmsg), ROW(syscall), ROW(close_range)};
 
+#define CALL(call, name) [call] = {#name, (void *)name}
+extern char hipMalloc[], hipExtMallocWithFlags[], hipFree[], hipMemGetAddressRange[], hsa_amd_memory_pool_allocate[],
+    hsa_amd_memory_pool_free[], hsa_memory_allocate[], hsa_memory_free[], hsa_amd_pointer_info[],
+    hsa_queue_add_write_index_relaxed[], hsa_queue_add_write_index_scacquire[], hsa_queue_add_write_index_screlease[],
+    hsa_queue_add_write_index_scacq_screl[], hsa_queue_cas_write_index_relaxed[], hsa_queue_cas_write_index_scacquire[],
+    hsa_queue_cas_write_index_screlease[], hsa_queue_cas_write_index_scacq_screl[], hsa_queue_store_write_index_relaxed[],
+    hsa_queue_store_write_index_screlease[];
+const struct runtime_call runtime_calls[RUNTIME_CALLS] = {
+    CALL(HIP_MALLOC, hipMalloc), CALL(HIP_EXT_MALLOC, hipExtMallocWithFlags), CALL(HIP_FREE, hipFree),
+    CALL(HIP_RANGE, hipMemGetAddressRange), CALL(POOL_ALLOCATE, hsa_amd_memory_pool_allocate),
+    CALL(POOL_FREE, hsa_amd_memory_pool_free), CALL(HSA_ALLOCATE, hsa_memory_allocate), CALL(HSA_FREE, hsa_memory_free),
+    CALL(HSA_INFO, hsa_amd_pointer_info), CALL(ADD_RELAXED, hsa_queue_add_write_index_relaxed),
+    CALL(ADD_SCACQUIRE, hsa_queue_add_write_index_scacquire), CALL(ADD_SCRELEASE, hsa_queue_add_write_index_screlease),
+    CALL(ADD_SCACQ_SCREL, hsa_queue_add_write_index_scacq_screl), CALL(CAS_RELAXED, hsa_queue_cas_write_index_relaxed),
+    CALL(CAS_SCACQUIRE, hsa_queue_cas_write_index_scacquire), CALL(CAS_SCRELEASE, hsa_queue_cas_write_index_screlease),
+    CALL(CAS_SCACQ_SCREL, hsa_queue_cas_write_index_scacq_screl), CALL(STORE_RELAXED, hsa_queue_store_write_index_relaxed),
+    CALL(STORE_SCRELEASE, hsa_queue_store_write_index_screlease)};
+
 void *dlsym(void *handle, const char *name) {
   if (handle == RTLD_NEXT) return real_look_up()(handle, name);  // as a jump: the caller's place decides what is next
   void *found = real_look_up()(handle, name);
   for (size_t i = 0; found && i < sizeof symbols / sizeof *symbols; i++)
     if (!strcmp(name, symbols[i].name)) return found == next_symbol(name) ? symbols[i].ours : found;
-  return found ? find_allocator(name, found) : found;
+  return found ? find_runtime_replacement(name, found) : found;
 }
 
 long syscall(long call, ...) {
