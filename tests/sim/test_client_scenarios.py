@@ -120,7 +120,10 @@ def test_bar_stores_without_an_hdp_flush_are_stale_and_reported(
 
 FAULTS = {  # a fault of the device, and scenarios that must and must not notice
     "fence-never-written": (["pm4_wait_comparisons", "gpu_ping_pong-aql"], []),
-    "no-interrupt": (["pm4_event_interrupt", "sdma_event_interrupt", "aql_signal_event", "many_events"], ["queue_churn-aql"]),
+    "no-interrupt": (
+        ["pm4_event_interrupt", "sdma_event_interrupt", "aql_signal_event", "many_events"],
+        ["queue_churn-aql"],
+    ),
     "ring-size-off-by-one": (
         ["packet_flood-pm4", "packet_flood-aql", "pm4_doorbell_rollover"],
         ["aql_signal_event"],
