@@ -233,9 +233,13 @@ def run_on_device(
         found = json.loads(report.read_text())["details"]["findings"] if report.is_file() else []
     findings = tuple(f"{item['rule']}: {item['first']}" for item in found)
     result = ProgramResult(name, "pass", "", time.monotonic() - started, findings)
-    if done.returncode or not (re.search(right, done.stdout, re.MULTILINE) and re.search(log, done.stderr)):
-        lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()] or ["no output"]
-        result.status, result.reason = "fail", f"exit code {done.returncode}: {lines[-1][:200]}"
+    missing = [] if re.search(right, done.stdout, re.MULTILINE) else [f"no {right!r} in its output"]
+    missing += [] if re.search(log, done.stderr) else [f"no {log!r} in its log"]
+    if done.returncode or missing:
+        said = done.stdout + done.stderr if done.returncode else done.stdout
+        lines = [line for line in said.splitlines() if line.strip()] or ["no output"]
+        reason = f"exit code {done.returncode}: {lines[-1][:200]}"
+        result.status, result.reason = "fail", "; ".join((reason, *missing))
     elif findings:
         known = KNOWN.get(name.partition(":")[0], {})
         result.reason = "; ".join(f"{rule}: {why}" for rule, why in known.items())

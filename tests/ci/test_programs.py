@@ -102,7 +102,7 @@ def test_planted_errors_must_be_named(rule: str, findings: tuple[str, ...], stat
     ("script", "status", "reason"),
     [
         ("echo right", "pass", ""),
-        ("echo other", "fail", "exit code 0: other"),
+        ("echo other", "fail", "exit code 0: other; no '^right' in its output"),
         ("echo right; exit 3", "fail", "exit code 3: right"),
     ],
 )
