@@ -8,7 +8,7 @@ from functools import cache
 from math import prod
 
 from zinc_rt.backends.amd import command_stream
-from zinc_rt.backends.amd.loaded_kernels import KernelKey, LoadedKernel
+from zinc_rt.backends.amd.loaded_kernels import LoadedKernel
 from zinc_rt.backends.registry import AMD_ORDERINGS
 from zinc_rt.engine.memory_fit import check_context_memory
 from zinc_rt.engine.resident import parse_capacity
@@ -135,7 +135,7 @@ def compute_work(
     plan = dispatch_plan(replace(program, merging=None if plain else kernel_set.merging))
     loaded = _load_kernels(plan, kernel_set)
     stream = command_stream.build_packets(plan, SOMEWHERE, loaded, generation_of(arch)).packets
-    reports = {name: _report(arch, name) for name, _ in loaded}
+    reports = {name: _report(arch, name) for name in loaded}
     whole = Step(_with_stored_types(graph, kernel_set), capacity, StepTokens(tokens, sequences, position, rows))
     return TokenWork(
         model=gguf.path.name,
@@ -157,7 +157,7 @@ def compute_work(
             whole,
             arch,
             reports,
-            {name: prod(kernel_set.load(name).workgroup) for name, _ in _load_kernels(plan, kernel_set)},
+            {name: prod(kernel_set.load(name).workgroup) for name in loaded},
         ),
         expanded=list_expanded_types(kernel_set.expansions, model.weights.values()),
         weights=ModelWeights(
@@ -205,14 +205,14 @@ def _report(arch: str, name: str) -> KernelReport:
     )
 
 
-def _load_kernels(plan: DispatchPlan, rows: BinaryKernelSet) -> dict[KernelKey, LoadedKernel]:
+def _load_kernels(plan: DispatchPlan, rows: BinaryKernelSet) -> dict[str, LoadedKernel]:
     """Return the kernels of a plan as a device would load them, at placeholder addresses."""
     loaded = {}
-    for number, key in enumerate(dict.fromkeys(step.code for step in plan.dispatches)):
-        zrt = rows.load(key[0])
+    for number, name in enumerate(dict.fromkeys(step.launch.kernel for step in plan.dispatches)):
+        zrt = rows.load(name)
         x, y, z = zrt.workgroup
-        loaded[key] = LoadedKernel(
-            key[0],
+        loaded[name] = LoadedKernel(
+            name,
             SOMEWHERE + (number << 16),
             (zrt.rsrc1, zrt.rsrc2, zrt.rsrc3),
             (x, y, z),

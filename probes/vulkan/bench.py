@@ -119,7 +119,7 @@ class VulkanBench:
         self, kernel: str, arguments: Sequence[ProbeMemory | Address | int], grid: tuple[int, int, int] | Indirect
     ) -> list[VulkanCommand]:
         """Record one dispatch of a probe's kernel. Arguments in the order of KERNARG: memory, then numbers."""
-        pipelines, _ = self.pipelines.get([(kernel, ())])
+        pipelines, _ = self.pipelines.get([kernel])
         packed = b"".join(
             struct.pack("<I", argument) if isinstance(argument, int) else struct.pack("<Q", argument.gpu_va)
             for argument in arguments
@@ -130,7 +130,7 @@ class VulkanBench:
             run = CmdDispatchIndirect(grid.memory.block.handle, grid.offset_bytes)
         else:
             run = CmdDispatch(grid)
-        bind = CmdBindPipeline(pipelines[kernel, ()].handle)
+        bind = CmdBindPipeline(pipelines[kernel].handle)
         return [bind, CmdPushConstants(self.pipelines.layout, kernarg.gpu_va), run]
 
     def run(self, commands: Iterable[VulkanCommand], seconds: float = SECONDS) -> float:

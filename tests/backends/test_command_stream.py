@@ -22,8 +22,8 @@ TAKES = {"first": (2, 2), "second": (3, 1), "step_grids": (3, 1)}  # buffers, co
 
 def build_stream(plan: DispatchPlan) -> PacketList:
     kernels = {
-        key: LoadedKernel(key[0], 0x10_0000_0100 * (1 + index), (1, 2, 3), (32, 1, 1), *TAKES[key[0]])
-        for index, key in enumerate(dict.fromkeys(step.code for step in plan.dispatches))
+        name: LoadedKernel(name, 0x10_0000_0100 * (1 + index), (1, 2, 3), (32, 1, 1), *TAKES[name])
+        for index, name in enumerate(dict.fromkeys(step.launch.kernel for step in plan.dispatches))
     }
     return command_stream.build_packets(plan, VA, kernels, Generation.GFX12)
 

@@ -49,16 +49,15 @@ Operand = Ref | Temp | Stride
 class Launch:
     """One dispatch. The kernarg block is the buffers' addresses (None: 0), then the constants as dwords.
 
-    `constants` are integers -2^31..2^32-1, or floats that are rounded to float32. `patches` replace constant slots
-    in the code by symbol. `makes`: a temporary that depends only on the graph's buffers and that other launches
-    only read. Nodes between two barriers with equal launches share it.
+    `constants` are integers -2^31..2^32-1, or floats that are rounded to float32. `makes`: a temporary that
+    depends only on the graph's buffers and that other launches only read. Nodes between two barriers with equal
+    launches share it.
     """
 
     kernel: str
     buffers: tuple[Operand | None, ...]
     constants: tuple[int | float, ...] = ()
     grid: Grid = (1, 1, 1)
-    patches: tuple[tuple[str, int], ...] = ()
     makes: Temp | None = None
 
     @property

@@ -50,7 +50,7 @@ class GridInBlock:
 class Dispatch:
     """A dispatch.
 
-    `launch` gives kernel, patches, buffers and constants. `temps`: the locations of its Temps in the plan's block.
+    `launch` gives kernel, buffers and constants. `temps`: the locations of its Temps in the plan's block.
     `node` is None for dispatches added by the plan; for merged launches it is the first launch's node, `merged`
     are the others'.
     """
@@ -66,11 +66,6 @@ class Dispatch:
     def nodes(self) -> tuple[Node, ...]:
         """The nodes whose launches this dispatch executes."""
         return () if self.node is None else (self.node, *self.merged)
-
-    @property
-    def code(self) -> tuple[str, tuple[tuple[str, int], ...]]:
-        """The kernel and its patches."""
-        return self.launch.kernel, self.launch.patches
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from zinc_rt.mem.heaps import BufferHeap
 from zinc_rt.mem.plan import Allocation, BufferPlacement, MemoryPlan
 
 MAGIC = b"ZDP\0"
-VERSION = 1
+VERSION = 2
 NONE, IS_BARRIER = 0xFFFFFFFF, 0xFFFFFFFE  # in a node's place: a dispatch of the plan's own; no dispatch
 IS_SYMBOL = 1 << 63  # of a grid's dimension: the rest is a number in SYMBOLS, or an offset in the plan's block
 HEAPS = tuple(BufferHeap)
@@ -45,7 +45,7 @@ HEADER = np.dtype(
         ("specs_offset", "<u8"),
         ("grids_offset", "<u8"),
         ("size_bytes", "<u8"),  # of the plan's block
-        ("counts", "<u4", 13),  # of records in each section
+        ("counts", "<u4", 12),  # of records in each section
     ]
 )
 HASHED_FROM = 40
@@ -61,10 +61,8 @@ SECTIONS: dict[str, np.dtype[Any]] = {
             ("kernel", "<u4"),
             ("operands", "<u4"),  # how many of that section's are this step's; they follow one another
             ("constants", "<u4"),
-            ("patches", "<u4"),
             ("temps", "<u4"),
             ("merged", "<u4"),
-            ("reserved", "<u4"),
             ("arguments_offset", "<u8"),
             *((f"wanted_{axis}", "<u8") for axis in "xyz"),  # the launch's grid
             *((f"grid_{axis}", "<u8") for axis in "xyz"),  # the dispatch's
@@ -72,7 +70,6 @@ SECTIONS: dict[str, np.dtype[Any]] = {
     ),
     "operands": np.dtype([("kind", "<u4"), ("name", "<u4"), ("value", "<u8")]),
     "constants": np.dtype([("kind", "<u8"), ("value", "V8")]),
-    "patches": np.dtype([("name", "<u4"), ("reserved", "<u4"), ("value", "<i8")]),
     "temps": np.dtype([("name", "<u4"), ("reserved", "<u4"), ("offset_bytes", "<u8")]),
     "merged": np.dtype([("node", "<u4"), ("reserved", "<u4")]),  # the other nodes of merged launches
     "grids": np.dtype([("x", "<u8"), ("y", "<u8"), ("z", "<u8")]),
@@ -148,12 +145,11 @@ class _Writer:
         rows = self._rows
         if isinstance(step, Barrier):
             rows["operands"] += [(REF, self._add_string(name), 0) for name in step.buffers]
-            rows["steps"].append((IS_BARRIER, 0, len(step.buffers), *(0,) * 12))
+            rows["steps"].append((IS_BARRIER, 0, len(step.buffers), *(0,) * 10))
             return
         launch = step.launch
         rows["operands"] += [self._add_operand(buffer) for buffer in launch.buffers]
         rows["constants"] += [_encode_constant(value) for value in launch.constants]
-        rows["patches"] += [(self._add_string(symbol), 0, value) for symbol, value in launch.patches]
         rows["temps"] += [(self._add_string(temp), 0, offset) for temp, offset in step.temps.items()]
         rows["merged"] += [(self._nodes[id(node)], 0) for node in step.merged]
         grid = (IS_SYMBOL | step.grid.offset_bytes, 0, 0) if isinstance(step.grid, GridInBlock) else step.grid
@@ -163,10 +159,8 @@ class _Writer:
                 self._add_string(launch.kernel),
                 len(launch.buffers),
                 len(launch.constants),
-                len(launch.patches),
                 len(step.temps),
                 len(step.merged),
-                0,
                 step.arguments_offset,
                 *_encode_grid(launch.grid),
                 *grid,
@@ -263,20 +257,17 @@ class _Reader:
         size_bytes = int(header["size_bytes"])
         operands = _Rows(self._read_operands(memory))
         constants = _Rows(_read_constant(kind, value) for kind, value in self._tables["constants"].tolist())
-        patches = _Rows((self._strings[name], value) for name, _, value in self._tables["patches"].tolist())
         temps = _Rows((self._strings[name], offset) for name, _, offset in self._tables["temps"].tolist())
         nodes, strings = self._graph.nodes, self._strings
         merged = _Rows(nodes[node] for node, _ in self._tables["merged"].tolist())
         steps: list[Dispatch | Barrier] = []
         for row in self._tables["steps"].tolist():
-            node, kernel, buffers, values, patched, temporary, others, _, arguments, *six = row
+            node, kernel, buffers, values, temporary, others, arguments, *six = row
             mine = operands.take(buffers)
             if node == IS_BARRIER:
                 steps.append(Barrier(tuple(item.name for item in mine if isinstance(item, Ref))))
                 continue
-            launch = Launch(
-                strings[kernel], mine, constants.take(values), _decode_grid(six[:3]), patches.take(patched)
-            )
+            launch = Launch(strings[kernel], mine, constants.take(values), _decode_grid(six[:3]))
             places = dict(temps.take(temporary))
             ends = [places[item.name] + item.size_bytes for item in mine if isinstance(item, Temp)]
             if max((arguments + launch.kernarg_bytes, *ends)) > size_bytes:
@@ -285,7 +276,7 @@ class _Reader:
             in_block = GridInBlock(x & ~IS_SYMBOL, launch.grid) if x & IS_SYMBOL else (x, y, z)
             owner = None if node == NONE else nodes[node]
             steps.append(Dispatch(owner, launch, places, arguments, in_block, merged.take(others)))
-        for rows in (operands, constants, patches, temps, merged):
+        for rows in (operands, constants, temps, merged):
             rows.check_all_taken()
         return DispatchPlan(
             strings[int(header["name"])],

@@ -32,7 +32,7 @@ from zinc_rt.kernels.reference.table import FUNCTIONS
 from zinc_rt.kernels.remarks import is_remark
 from zinc_rt.kernels.sets import BinaryKernelSet
 from zinc_rt.kernels.weight import Weight
-from zinc_rt.kernels.zrt import patch_literals, read_zrt
+from zinc_rt.kernels.zrt import read_zrt
 from zinc_rt.lower.lower import choose_entry
 from zinc_rt.sim.shader.run.engine_device import EngineDevice
 
@@ -93,7 +93,7 @@ class Bench:
         self.place(name, np.frombuffer(block, np.uint8), write=False)
         va = self.addresses[name]
         result = self.device.run(
-            patch_literals(kernel, dict(launch.patches)),
+            kernel.image,
             groups=tuple(self.counts[dim] if isinstance(dim, str) else dim for dim in launch.grid),
             threads=kernel.workgroup,
             wave=kernel.wave,

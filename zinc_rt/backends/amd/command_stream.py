@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from zinc_rt.backends.amd.loaded_kernels import KernelKey, LoadedKernel
+from zinc_rt.backends.amd.loaded_kernels import LoadedKernel
 from zinc_rt.backends.amd.packet_list import PacketList
 from zinc_rt.backends.amd.stamps import STAMPS_BYTES, make_begin_packet, make_end_packets
 from zinc_rt.lower.dispatch_plan import Dispatch, DispatchPlan, GridInBlock
@@ -24,7 +24,7 @@ STORES_OF_BEFORE = {  # caches that may hold older bytes: stores have gone throu
 def build_packets(
     plan: DispatchPlan,
     va: int,
-    kernels: Mapping[KernelKey, LoadedKernel],
+    kernels: Mapping[str, LoadedKernel],
     generation: Generation,
     *,
     stamps_va: int = 0,
@@ -41,7 +41,7 @@ def build_packets(
         if isinstance(step, Barrier):
             stream += wait
             continue
-        kernel = kernels[step.code]
+        kernel = kernels[step.launch.kernel]
         argument = len(step.launch.buffers), len(step.launch.constants)
         if argument != (kernel.buffers, kernel.constants):
             raise ValueError(

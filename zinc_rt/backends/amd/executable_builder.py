@@ -12,7 +12,7 @@ import numpy as np
 from zinc_rt.backends.amd import command_stream
 from zinc_rt.backends.amd.debug_lint import refuse_illegal
 from zinc_rt.backends.amd.device_memory import DeviceMemory, NamedRange, Storage
-from zinc_rt.backends.amd.loaded_kernels import KernelKey, LoadedKernels
+from zinc_rt.backends.amd.loaded_kernels import LoadedKernels
 from zinc_rt.backends.amd.packet_list import AmdExecutable, IndirectCode, PacketList, build_ib, encode_words
 from zinc_rt.backends.amd.stamps import STAMPS_BYTES, Stamps
 from zinc_rt.backends.amd.verify_stream import ExpectedStream, Range, verify
@@ -21,7 +21,7 @@ from zinc_rt.backends.precompile import precompile_all
 from zinc_rt.exec import Buffer
 from zinc_rt.host.errors import UnsupportedError
 from zinc_rt.kernels.launch import Ref
-from zinc_rt.kernels.zrt import Zrt, patch_literals
+from zinc_rt.kernels.zrt import Zrt
 from zinc_rt.kmd.driver import KernelToCompile
 from zinc_rt.kmd.transport import Placement
 from zinc_rt.lower import DispatchPlan, LoweredGraph, PlannedGraph, plan_block, plan_dispatches
@@ -85,7 +85,7 @@ class ExecutableBuilder:
             )
         plan = plan_dispatches(lowered)
         with ExitStack() as undo:
-            kernels = self.code.load(step.code for step in plan.dispatches)
+            kernels = self.code.load(step.launch.kernel for step in plan.dispatches)
             undo.callback(self.code.release, kernels)
             precompile_all(self.precompile, [kernel.to_compile for kernel in kernels.values()])
             block = self.memory.block(plan.size_bytes, Placement.VRAM, f"program {plan.name}")
@@ -157,9 +157,9 @@ class ExecutableBuilder:
         return AmdExecutable(stream.name, code, storage, nodes, merged)
 
 
-def _load_images(read: Callable[[str], Zrt], keys: tuple[KernelKey, ...]) -> dict[str, bytes]:
-    """Return machine code by kernel, with constants patched."""
-    return {name: patch_literals(read(name), dict(patches)) for name, patches in sorted(keys)}
+def _load_images(read: Callable[[str], Zrt], names: tuple[str, ...]) -> dict[str, bytes]:
+    """Return machine code by kernel."""
+    return {name: read(name).image for name in sorted(names)}
 
 
 def _find_extent(lowered: Program, buffers: Mapping[str, Buffer], name: str) -> Range:

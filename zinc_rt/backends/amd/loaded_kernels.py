@@ -12,7 +12,7 @@ import numpy as np
 from zinc_rt.backends.amd.device_memory import ALIGNMENT, DeviceMemory
 from zinc_rt.exec import Buffer
 from zinc_rt.host.errors import UnsupportedError
-from zinc_rt.kernels.zrt import Zrt, patch_literals
+from zinc_rt.kernels.zrt import Zrt
 from zinc_rt.kmd.driver import KernelToCompile
 from zinc_rt.kmd.transport import Placement
 from zinc_rt.mem.arena import align_up
@@ -35,9 +35,6 @@ class LoadedKernel:
         return KernelToCompile(self.program_va, self.rsrc[0], self.rsrc[1], self.threads)
 
 
-KernelKey = tuple[str, tuple[tuple[str, int], ...]]  # name, patches
-
-
 def make_label(name: str, zrt: Zrt) -> str:
     """Return the label of a kernel's code in device memory. Two backends that share a device may have different
     kernels of the same name; the label of another compiler's code includes the compiler.
@@ -55,16 +52,16 @@ class LoadedKernels:
         self.read = read
         self._memory = memory
         self._write = write
-        self._loaded: dict[KernelKey, tuple[LoadedKernel, Buffer]] = {}
-        self._users: Counter[KernelKey] = Counter()
+        self._loaded: dict[str, tuple[LoadedKernel, Buffer]] = {}
+        self._users: Counter[str] = Counter()
 
-    def load(self, keys: Iterable[KernelKey]) -> dict[KernelKey, LoadedKernel]:
+    def load(self, names: Iterable[str]) -> dict[str, LoadedKernel]:
         """Load kernels; new ones share one allocation. `release` frees them. Raise UnsupportedError for a kernel
         that needs scratch."""
-        unique = list(dict.fromkeys(keys))
-        fresh = [(key, self.read(key[0])) for key in unique if key not in self._loaded]
+        unique = list(dict.fromkeys(names))
+        fresh = [(name, self.read(name)) for name in unique if name not in self._loaded]
         offsets, end = [], 0
-        for (name, _), zrt in fresh:
+        for name, zrt in fresh:
             if zrt.scratch_bytes:
                 raise UnsupportedError(
                     f"kernel {name} needs {zrt.scratch_bytes} bytes of scratch per lane, which graphs do not "
@@ -76,14 +73,14 @@ class LoadedKernels:
         if fresh:
             self._write_code(fresh, offsets, end)
         self._users.update(unique)
-        return {key: self._loaded[key][0] for key in unique}
+        return {name: self._loaded[name][0] for name in unique}
 
-    def _write_code(self, fresh: list[tuple[KernelKey, Zrt]], offsets: list[int], size_bytes: int) -> None:
-        images = [patch_literals(zrt, dict(patches)) for (_, patches), zrt in fresh]
+    def _write_code(self, fresh: list[tuple[str, Zrt]], offsets: list[int], size_bytes: int) -> None:
+        images = [zrt.image for _, zrt in fresh]
         block = self._memory.block(size_bytes, Placement.VRAM, "kernels")
         buffers = [
             self._memory.buffer(block, offset, len(code), BufferHeap.DEVICE_LOCAL, make_label(name, zrt))
-            for ((name, _), zrt), offset, code in zip(fresh, offsets, images, strict=True)
+            for (name, zrt), offset, code in zip(fresh, offsets, images, strict=True)
         ]
         try:
             for buffer, code in zip(buffers, images, strict=True):
@@ -92,24 +89,24 @@ class LoadedKernels:
             for buffer in buffers:
                 self._memory.free(buffer)
             raise
-        for (key, zrt), buffer in zip(fresh, buffers, strict=True):
+        for (name, zrt), buffer in zip(fresh, buffers, strict=True):
             kernel = LoadedKernel(
-                key[0],
+                name,
                 _va(buffer) + zrt.entry_offset,
                 (zrt.rsrc1, zrt.rsrc2, zrt.rsrc3),
                 zrt.workgroup,
                 zrt.buffers,
                 zrt.constant_bytes // 4,
             )
-            self._loaded[key] = kernel, buffer
+            self._loaded[name] = kernel, buffer
 
-    def release(self, keys: Iterable[KernelKey]) -> None:
+    def release(self, names: Iterable[str]) -> None:
         """Drop one reference to each kernel. Memory of kernels without references is freed."""
-        for key in keys:
-            self._users[key] -= 1
-            if not self._users[key]:
-                del self._users[key]
-                self._memory.free(self._loaded.pop(key)[1])
+        for name in names:
+            self._users[name] -= 1
+            if not self._users[name]:
+                del self._users[name]
+                self._memory.free(self._loaded.pop(name)[1])
 
 
 def _va(buffer: Buffer) -> int:

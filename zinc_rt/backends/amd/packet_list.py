@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from zinc_rt.backends.amd.device_memory import MemoryBlock, NamedRange, Storage
-from zinc_rt.backends.amd.loaded_kernels import KernelKey
 from zinc_rt.backends.amd.stamps import Stamps
 from zinc_rt.backends.times import Times
 from zinc_rt.exec import Buffer
@@ -67,7 +66,7 @@ class AmdExecutable:
     block: MemoryBlock | None = None  # arguments, grids and temporaries of a graph's dispatches
     placed: dict[Buffer, list[NamedRange]] = field(default_factory=dict)  # what it keeps in buffers given to it
     code: Callable[[], dict[str, bytes]] = dict
-    loaded: tuple[KernelKey, ...] = ()  # kernels that it holds
+    loaded: tuple[str, ...] = ()  # kernels that it holds
     stamps: Stamps | None = None  # of a timed graph
 
     def kernels(self) -> dict[str, bytes]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from zinc_rt.backends.amd.loaded_kernels import KernelKey, LoadedKernel
+from zinc_rt.backends.amd.loaded_kernels import LoadedKernel
 from zinc_rt.kernels.launch import Ref, Temp
 from zinc_rt.kernels.rsrc import LDS_UNIT_BYTES, VGPR_UNIT, count_user_sgprs
 from zinc_rt.kernels.zrt import Zrt
@@ -37,7 +37,7 @@ class ExpectedStream:
     """
 
     block_va: int
-    kernel: Callable[[KernelKey], LoadedKernel]
+    kernel: Callable[[str], LoadedKernel]
     zrt: Callable[[str], Zrt]
     extent: Extent
     generation: Generation
@@ -81,7 +81,7 @@ def _check_launch(
     packet: DispatchDirect | DispatchIndirect, state: DispatchState, step: Dispatch, expected: ExpectedStream
 ) -> Iterator[tuple[str, str]]:
     """Check the registers and the packet against the container and the plan."""
-    kernel, zrt, seen = expected.kernel(step.code), expected.zrt(step.launch.kernel), state.registers
+    kernel, zrt, seen = expected.kernel(step.launch.kernel), expected.zrt(step.launch.kernel), state.registers
     rsrc1 = _decode_fields(PGM_RSRC1[expected.generation], seen.get(Sh.PGM_RSRC1, 0))
     rsrc2 = _decode_fields(PGM_RSRC2[expected.generation], seen.get(Sh.PGM_RSRC2, 0))
     initiator = _decode_fields(DISPATCH_INITIATOR[expected.generation], packet.initiator)

@@ -207,8 +207,7 @@ class VulkanBackend(ClosedAtExit):
         """Run one launch outside a graph and wait for it. Its grid is constant. `buffers` are named as in its
         Refs."""
         self._check_process()
-        key = (launch.kernel, launch.patches)
-        pipelines, new = self._pipelines.get([key])
+        pipelines, new = self._pipelines.get([launch.kernel])
         self._compile_kernels(new)
 
         def operand_address(operand: Operand) -> int:
@@ -222,7 +221,9 @@ class VulkanBackend(ClosedAtExit):
         try:
             self._write_content(location.storage, 0, kernarg)
             assert location.gpu_va is not None
-            commands = record_single_run(pipelines[key], self._pipelines.layout, location.gpu_va, launch.grid)
+            commands = record_single_run(
+                pipelines[launch.kernel], self._pipelines.layout, location.gpu_va, launch.grid
+            )
             self.wait(
                 self._streams.run_once(launch.kernel, commands, Stream("dispatch")), self.options.timeout_seconds
             )

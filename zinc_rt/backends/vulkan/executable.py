@@ -30,7 +30,7 @@ from zinc_rt.backends.vulkan.commands import (
 )
 from zinc_rt.backends.vulkan.device import VulkanDevice
 from zinc_rt.backends.vulkan.memory import VulkanMemory
-from zinc_rt.backends.vulkan.pipelines import Pipeline, PipelineKey, Pipelines
+from zinc_rt.backends.vulkan.pipelines import Pipeline, Pipelines
 from zinc_rt.backends.vulkan.timestamps import Timestamps
 from zinc_rt.exec import Buffer
 from zinc_rt.host.errors import UnsupportedError
@@ -113,7 +113,7 @@ class VulkanBuilder:
         plan = plan_dispatches(lowered)
         self._check_grids(plan)
         with ExitStack() as undo:
-            pipelines, new = self.pipelines.get(step.code for step in plan.dispatches)
+            pipelines, new = self.pipelines.get(step.launch.kernel for step in plan.dispatches)
             _check_arguments(plan, pipelines)
             self.warm(new)
             block = self.memory.block(plan.size_bytes, BufferHeap.DEVICE_LOCAL, f"program {plan.name}")
@@ -142,7 +142,7 @@ class VulkanBuilder:
         checkpoint: VulkanBlock | None = None,
     ) -> int:
         """Record a plan's command buffer. Its pipelines must exist."""
-        pipelines, _ = self.pipelines.get(step.code for step in plan.dispatches)
+        pipelines, _ = self.pipelines.get(step.launch.kernel for step in plan.dispatches)
         storage = VulkanStorage(block, 0, plan.size_bytes)
         commands = record_plan(plan, storage, pipelines, self.pipelines.layout, timestamps, checkpoint)
         return self.pool.record(commands, replayed=True)
@@ -170,7 +170,7 @@ class VulkanBuilder:
 def record_plan(
     plan: DispatchPlan,
     block: VulkanStorage,
-    pipelines: Mapping[PipelineKey, Pipeline],
+    pipelines: Mapping[str, Pipeline],
     layout: int,
     timestamps: Timestamps | None = None,
     checkpoint: VulkanBlock | None = None,
@@ -187,7 +187,7 @@ def record_plan(
             passed += 1
             yield from _barrier_commands(checkpoint, passed)
             continue
-        pipeline = pipelines[step.code]
+        pipeline = pipelines[step.launch.kernel]
         if pipeline.handle != bound:
             bound = pipeline.handle
             yield CmdBindPipeline(bound)
@@ -217,9 +217,9 @@ def _checkpoint_command(checkpoint: VulkanBlock, number: int) -> CmdFillBuffer:
     return CmdFillBuffer(checkpoint.handle, checkpoint.guard_bytes, CHECKPOINT_BYTES, number)
 
 
-def _check_arguments(plan: DispatchPlan, pipelines: Mapping[PipelineKey, Pipeline]) -> None:
+def _check_arguments(plan: DispatchPlan, pipelines: Mapping[str, Pipeline]) -> None:
     for step in plan.dispatches:
-        takes = pipelines[step.code].takes
+        takes = pipelines[step.launch.kernel].takes
         expected = len(takes.buffers), len(takes.constants)
         argument = len(step.launch.buffers), len(step.launch.constants)
         if argument != expected:

@@ -1,4 +1,4 @@
-"""Compute pipelines by kernel and patches, created together, and a file cache of the driver's code."""
+"""Compute pipelines by kernel, created together, and a file cache of the driver's code."""
 
 from __future__ import annotations
 
@@ -11,15 +11,11 @@ from typing import Any
 
 from zinc_rt.backends.vulkan import api
 from zinc_rt.backends.vulkan.device import VulkanDevice
-from zinc_rt.host.errors import InputError
 from zinc_rt.host.object_cache import ObjectCache
 from zinc_rt.kernels.sets import SpirvKernelSet
 from zinc_rt.spirv.kernarg import Kernarg, read_kernarg
 from zinc_rt.spirv.modes import add_modes
 from zinc_rt.spirv.module import read_module
-
-PipelineKey = tuple[str, tuple[tuple[str, int], ...]]
-"""Kernel and patches: lower.Dispatch.code."""
 
 PUSH_BYTES = 8  # ABI vk-1: the kernarg block's address
 ENTRY_POINT = b"main"
@@ -52,20 +48,20 @@ class Pipelines:
         self._kernels = kernels
         self._cache_file = cache
         self._cache_key = make_cache_key(device, kernels) if cache is not None else ""
-        self._made: dict[PipelineKey, Pipeline] = {}
+        self._made: dict[str, Pipeline] = {}
         self._takes: dict[str, Kernarg] = {}
         self._grew = False
         self.layout = self._create_layout()
         self._cache = self._create_driver_cache(cache.load(self._cache_key) if cache is not None else None)
 
-    def get(self, wanted: Iterable[PipelineKey]) -> tuple[Mapping[PipelineKey, Pipeline], list[Pipeline]]:
-        """Return pipelines, and which of them were created by this call. Raise UnsupportedError for an unknown
-        kernel, InputError for a patch that the kernel does not have."""
-        keys = tuple(dict.fromkeys(wanted))
-        missing = [key for key in keys if key not in self._made]
+    def get(self, kernels: Iterable[str]) -> tuple[Mapping[str, Pipeline], list[Pipeline]]:
+        """Return pipelines by kernel, and which of them were created by this call. Raise UnsupportedError for an
+        unknown kernel."""
+        names = tuple(dict.fromkeys(kernels))
+        missing = [name for name in names if name not in self._made]
         if missing:
             self._create(missing)
-        return {key: self._made[key] for key in keys}, [self._made[key] for key in missing]
+        return {name: self._made[name] for name in names}, [self._made[name] for name in missing]
 
     def close(self, *, keep: bool) -> None:
         """Destroy all pipelines. `keep`: store new driver code for the next process. It must be false for a lost
@@ -80,20 +76,17 @@ class Pipelines:
 
     # Inside
 
-    def _create(self, keys: list[PipelineKey]) -> None:
+    def _create(self, names: list[str]) -> None:
         modules: dict[str, int] = {}
         try:
-            for name in dict.fromkeys(name for name, _ in keys):
+            for name in names:
                 modules[name] = self._create_module(name)
-            infos = [
-                self._create_info(modules[name], self._make_specialization(name, patches))
-                for name, patches in keys
-            ]
+            infos = [self._create_info(modules[name]) for name in names]
             array = (type(infos[0]) * len(infos))(*infos)
             handles = (ctypes.c_uint64 * len(infos))()
             self._vk.vkCreateComputePipelines(self._device.handle, self._cache, len(infos), array, None, handles)
-            for key, handle in zip(keys, handles, strict=True):
-                self._made[key] = Pipeline(key[0], handle, self._takes[key[0]])
+            for name, handle in zip(names, handles, strict=True):
+                self._made[name] = Pipeline(name, handle, self._takes[name])
             self._grew = True
         finally:
             for module in modules.values():
@@ -110,40 +103,16 @@ class Pipelines:
         self._vk.vkCreateShaderModule(self._device.handle, byref(info), None, byref(handle))
         return handle.value
 
-    def _make_specialization(self, name: str, patches: tuple[tuple[str, int], ...]) -> Any:
-        """Return the VkSpecializationInfo; None without patches."""
-        if not patches:
-            return None
-        ids = self._takes[name].spec_ids
-        if unknown := [symbol for symbol, _ in patches if symbol not in ids]:
-            raise InputError(f"kernel {name} has no specialization constant {unknown[0]}")
-        entries = [
-            api.make_struct("VkSpecializationMapEntry", constantID=ids[symbol], offset=4 * index, size=4)
-            for index, (symbol, _) in enumerate(patches)
-        ]
-        values = (ctypes.c_uint32 * len(patches))(*(value & 0xFFFFFFFF for _, value in patches))
-        return api.make_struct(
-            "VkSpecializationInfo",
-            mapEntryCount=len(entries),
-            pMapEntries=(type(entries[0]) * len(entries))(*entries),
-            dataSize=ctypes.sizeof(values),
-            pData=values,
-        )
-
-    def _create_info(self, module: int, specialization: Any) -> Any:
+    def _create_info(self, module: int) -> Any:
         stage = api.make_struct(
             "VkPipelineShaderStageCreateInfo",
             stage=api.VK_SHADER_STAGE_COMPUTE_BIT,
             module=module,
             pName=ENTRY_POINT,
         )
-        if specialization is not None:
-            stage.pSpecializationInfo = ctypes.addressof(specialization)
-        info = api.make_struct(
+        return api.make_struct(
             "VkComputePipelineCreateInfo", stage=stage, layout=self.layout, basePipelineIndex=-1
         )
-        info._held.append(specialization)
-        return info
 
     def _create_layout(self) -> int:
         push = api.make_struct("VkPushConstantRange", stageFlags=api.VK_SHADER_STAGE_COMPUTE_BIT, size=PUSH_BYTES)

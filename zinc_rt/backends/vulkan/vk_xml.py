@@ -290,8 +290,6 @@ STRUCTS = {
         "sType:i32 pNext:ptr flags:u32 setLayoutCount:u32 pSetLayouts:ptr pushConstantRangeCount:u32 "
         "pPushConstantRanges:ptr"
     ),
-    "VkSpecializationMapEntry": "constantID:u32 offset:u32 size:size",
-    "VkSpecializationInfo": "mapEntryCount:u32 pMapEntries:ptr dataSize:size pData:ptr",
     "VkPipelineShaderStageCreateInfo": (
         "sType:i32 pNext:ptr flags:u32 stage:i32 module:u64 pName:str pSpecializationInfo:ptr"
     ),
