@@ -287,7 +287,7 @@ def _set_halt(e: Emitter, i: Instruction) -> None:
 
 
 def _trap(e: Emitter, i: Instruction) -> None:
-    e.reports.stop(Status.HALT, "trap", f"raises trap {int(i.operands[0].value or 0)}: there is no trap handler")
+    e.reports.stop(Status.HALT, "trap", f"raises trap {int(i.operands[0].value or 0)}: trap handlers do not run")
 
 
 def _set_kill(e: Emitter, i: Instruction) -> None:
