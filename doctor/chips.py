@@ -46,13 +46,16 @@ CHIPS: dict[int, KnownChip] = {
     0x73FF: KnownChip("gfx1032", "Navi 23 (RX 6600)", (5, 12)),
     0x731F: KnownChip("gfx1010", "Navi 10 (RX 5700)", (5, 3)),
 }
-OLDER_IDS = range(0x6600, 0x7000)  # GCN 1 to 5: Oland, Hawaii, Polaris, Vega
+OLDER_IDS = frozenset((*range(0x6600, 0x7000), 0x7300))  # GCN 1 to 5: Oland, Hawaii, Polaris, Vega; Fiji
 CODENAMES = (  # lspci without -nn names no ids
     ("Navi 48", 0x7550), ("Navi 44", 0x7590), ("Navi 31", 0x744C), ("Navi 32", 0x747E), ("Navi 33", 0x7480),
     ("Strix Halo", 0x1586), ("Strix", 0x150E), ("Krackan", 0x1114), ("Phoenix", 0x15BF), ("HawkPoint", 0x1900),
     ("Raphael", 0x164E), ("Granite Ridge", 0x13C0), ("Rembrandt", 0x1681), ("Navi 21", 0x73BF),
     ("Navi 22", 0x73DF),
-    ("Navi 23", 0x73FF), ("Navi 10", 0x731F),
+    ("Navi 23", 0x73FF), ("Navi 10", 0x731F), ("Oland", 0x6610), ("Cape Verde", 0x683D), ("Pitcairn", 0x6818),
+    ("Tahiti", 0x6798), ("Bonaire", 0x6658), ("Hawaii", 0x67B0), ("Tonga", 0x6938), ("Fiji", 0x7300),
+    ("Ellesmere", 0x67DF), ("Baffin", 0x67EF), ("Lexa", 0x699F), ("Vega 10", 0x687F), ("Vega 12", 0x69AF),
+    ("Vega 20", 0x66AF),
 )  # fmt: skip
 
 

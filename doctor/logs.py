@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import combinations, islice, pairwise
 
 from zinc_rt.doctor.messages.families import FAMILIES
 from zinc_rt.doctor.messages.message import KnownMessage
@@ -52,6 +52,9 @@ _PROCESS = re.compile(r"[Pp]rocess (?:information: process )?([^\s(),]+) pid ([1
 # A wait that fails once is usual where the picture changes; one that fails again and again is not.
 _DISPLAY_WAIT = re.compile(r"REG_WAIT timeout .* - (\w+)")
 _WAITS, _WAITS_APART, _WAITS_WITHIN = 3, 0.5, 60.0  # seconds
+# A work of the display that takes a processor longer than 10 ms; Linux counts it, and prints some of the counts.
+_DISPLAY_WORK = re.compile(r"workqueue: (dm_\w+) \[amdgpu\] hogged CPU for .* (\d+) times")
+_WORKS, _WORKS_WITHIN = 5, 300.0
 _NAMES_PROCESS = ("ring-timeout", "ring-recovered", "page-fault", "illegal-instruction")
 _PROCESS_LINES = 4  # a fault names its process in one of the next lines
 _RECORD = re.compile(r"(\{\d+\})?\[Hardware Error\]:(.*)")
@@ -166,9 +169,16 @@ def parse_log(text: str, addresses: Collection[str] = ()) -> LinuxLog:
 
 
 def _find_stuck_displays(lines: Sequence[str], raw: Sequence[str]) -> list[LogEvent]:
-    """Return the first of the display controller's waits that fail several times within a minute."""
+    """Return the first of the display controller's waits that fail several times within a minute, and of its works
+    that take a processor more and more often.
+    """
     waits: dict[tuple[str, str], list[tuple[float, int]]] = {}
+    works: dict[str, list[tuple[float, int, int]]] = {}
     for index, line in enumerate(lines):
+        if "hogged CPU" in line and (work := _DISPLAY_WORK.search(line)):
+            if (time := _parse_time(raw[index])) is not None:
+                works.setdefault(work[1], []).append((time, int(work[2]), index))
+            continue
         match = _DISPLAY_WAIT.search(line) if "REG_WAIT" in line else None
         time = _parse_time(raw[index]) if match else None
         if match and time is not None:
@@ -181,6 +191,13 @@ def _find_stuck_displays(lines: Sequence[str], raw: Sequence[str]) -> list[LogEv
         first = next((at for (time, at), (last, _) in spans if last - time <= _WAITS_WITHIN), None)
         if first is not None:
             stuck.append(LogEvent("display", first, lines[first], address))
+    for counts in works.values():
+        often = (
+            at
+            for (time, count, at), (last, more, _) in combinations(counts, 2)
+            if more - count >= _WORKS and 0 <= last - time <= _WORKS_WITHIN
+        )
+        stuck += [LogEvent("display", at, lines[at]) for at in islice(often, 1)]
     return stuck
 
 

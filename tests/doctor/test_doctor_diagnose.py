@@ -234,6 +234,18 @@ def test_chip_of_an_older_generation_is_told_by_its_id() -> None:
         assert ("gpu.unsupported" in {finding.id for finding in findings}) == unsupported, device
 
 
+def test_chip_of_an_older_generation_is_told_by_its_name() -> None:
+    for name, unsupported in (
+        ("Oland XT [Radeon R7 250]", True),
+        ("Vega 10 XT [Radeon RX Vega 64]", True),
+        ("Navi 31 [Radeon RX 7900 XT]", False),
+        ("Something new", False),
+    ):
+        text = f"01:00.0 VGA compatible controller: Advanced Micro Devices, Inc. [AMD/ATI] {name}\n"
+        findings = diagnose(MachineCapture({"lspci.txt": text.encode()})).findings
+        assert ("gpu.unsupported" in {finding.id for finding in findings}) == unsupported, name
+
+
 def test_driver_nodes_prove_a_gpu_that_the_capture_does_not_list() -> None:
     """Only amdgpu creates /dev/kfd, and it is loaded for its own devices; a render node may be of any vendor."""
     kfd = "crw-rw---- 1 0 106 242, 0 /dev/kfd\n"

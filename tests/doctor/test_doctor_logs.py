@@ -300,3 +300,22 @@ def test_display_wait_that_fails_again_and_again_is_stuck(times: tuple[float, ..
     other = [f"[{time:12.6f}] {wait.format(GPU, f'step{index}')}" for index, time in enumerate(times)]
     assert not parse_log("\n".join(other)).events
     assert not parse_log("\n".join(wait.format(GPU, "optc3_lock") for _ in times)).events  # no times
+
+
+@pytest.mark.parametrize(
+    ("counts", "stuck"),
+    [
+        (((44, 4), (50, 5), (59, 7), (70, 11)), True),
+        (((44, 4), (9000, 5), (20000, 7), (40000, 11)), False),  # a screen is plugged in now and then
+        (((44, 4), (50, 5)), False),
+    ],
+)
+def test_display_work_that_takes_a_processor_more_and_more_is_stuck(
+    counts: tuple[tuple[int, int], ...], stuck: bool
+) -> None:
+    def read(work: str) -> list[str]:
+        line = "[{:5}.000000] workqueue: {} hogged CPU for >10000us {} times, consider switching to WQ_UNBOUND"
+        return [event.name for event in parse_log("\n".join(line.format(at, work, n) for at, n in counts)).events]
+
+    assert read("dm_handle_vmin_vmax_update [amdgpu]") == ["display"] * stuck
+    assert read("drm_fb_helper_damage_work [drm_kms_helper]") == []

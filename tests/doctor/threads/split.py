@@ -78,7 +78,7 @@ def score_diagnosis(row: dict[str, Any], diagnosis: Diagnosis) -> DiagnosisScore
     anything = row.get("anything", False)
     sick = bool(row["first"]) or anything
     code = diagnosis.exit_code()
-    unsupported = blamed == ["gpu.unsupported"]
+    unsupported = set(blamed) == {"gpu.unsupported"}
     return DiagnosisScore(
         row["name"],
         first,
