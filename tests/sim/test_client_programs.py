@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import re
 import shutil
 import struct
 import subprocess
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from zinc_rt.cli.sim import main
+from zinc_rt.cli.sim import describe_faults, main
 from zinc_rt.host.errors import NothingRan
 from zinc_rt.sim.serve import program
 from zinc_rt.sim.serve.remote_memory import LaunchTable
@@ -59,6 +60,42 @@ def test_report_has_exit_code_findings_by_rule_and_kernel_log(tmp_path: Path) ->
     assert document["details"]["exit_code"] == 5 and document["results"][0]["status"] == "fail"
     assert {"findings", "dmesg"} <= set(document["details"])
     assert main(["--json", str(report)]) == 2
+
+
+@pytest.mark.rest
+@needs_cc
+@pytest.mark.parametrize(
+    ("inject", "reaction"),
+    [
+        ("out-of-memory@2", r"1 x AMDKFD_IOC_ALLOC_MEMORY_OF_GPU ENOMEM; it ended with exit code 1"),
+        ("device-lost@1", r"it ended with exit code 1"),
+        ("vm-busy@99", ""),
+    ],
+)
+def test_report_has_the_reaction_of_a_program_to_a_fault(
+    inject: str, reaction: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    result, report = tmp_path / "raw_kfd", tmp_path / "report.json"
+    subprocess.run(["cc", "-O1", str(CLIENTS / "raw_kfd.c"), "-o", str(result), "-pthread"], check=True)
+    name = inject.partition("@")[0]
+    assert main(["--inject", inject, "--json", str(report), "--", str(result)]) == bool(reaction)
+    lines = [line for line in capfd.readouterr().err.splitlines() if line.startswith("zinc-rt sim: ")]
+    injected = json.loads(report.read_text())["details"]["injected"]
+    assert [row["name"] for row in injected["faults"]] == [name]
+    if reaction:
+        assert f"injected {name} (" in lines[0] and lines[0].endswith(": occurred once")
+        assert re.search(reaction, lines[1]) and injected["seconds"] > 0
+    else:
+        assert lines[-1].endswith(": did not occur") and injected["seconds"] is None
+
+
+def test_reaction_names_the_signal_that_ended_the_program() -> None:
+    fault = {"name": "hung-queue", "does": "a queue hangs", "occurred": 2}
+    injected = {"faults": [fault], "calls": 3, "doorbells": 1, "errors": [], "seconds": 1.25}
+    assert describe_faults(injected, 134) == [
+        "zinc-rt sim: injected hung-queue (a queue hangs): occurred 2 times",
+        "zinc-rt sim: then the program made 3 calls and 1 doorbells in 1.2 s, none failed; signal 6 ended it",
+    ]
 
 
 RUNTIME = """
@@ -169,6 +206,7 @@ def test_file_contents_are_generated_at_open(tmp_path: Path, capfd: pytest.Captu
 def test_exit_code_of_the_program_is_returned(tmp_path: Path) -> None:
     script = "cat /sys/class/kfd/kfd/topology/nodes/1/gpu_id && exit 7"
     assert main(["--", "sh", "-c", script]) == 7
+    assert main(["--", "sh", "-c", "exit 5", "x" * 5000]) == 5  # a word that no file can have as its name
     assert main(["--", str(tmp_path / "missing")]) == 2
 
 

@@ -11,8 +11,8 @@ from sim.device import PAGE, VRAM_PUBLIC, Client, IdleCp, open_client, open_mach
 
 from zinc_rt.kmd.uapi import amdgpu, kfd
 from zinc_rt.kmd.uapi.host_memory import HostArray
-from zinc_rt.sim.inject import INJECTIONS, Injector, parse
-from zinc_rt.sim.interfaces import AccessKind, Fault
+from zinc_rt.sim.inject import INJECTIONS, PROGRAM, Injector, parse
+from zinc_rt.sim.interfaces import AccessKind, Fault, QueueState
 
 
 def open_errno(path: str) -> Callable[[Client], int]:
@@ -67,6 +67,11 @@ def ring_doorbell(client: Client) -> list[tuple[int, int]]:
 def read_ring_bytes(client: Client) -> int:
     client.queue()
     return client.gpu.on_hardware[-1].queue.ring_size_bytes
+
+
+def hang_queue(client: Client) -> QueueState:
+    ring_doorbell(client)
+    return client.gpu.on_hardware[0].queue.state
 
 
 def has_eop(client: Client) -> bool:
@@ -186,12 +191,16 @@ SEEN: dict[str, tuple[Callable[[Client], object], object, object]] = {  # how to
     "lost-memory-event": (read_memory_event, COMPLETE, TIMEOUT),
     "no-reset": (reset_gpu, False, True),
     "mes-remove-failure": (destroy_errno, 0, errno.ETIME),
+    "device-lost": (lambda c: (ring_doorbell(c), c.gpu.gone)[1], False, True),
+    "hung-queue": (hang_queue, QueueState.ACTIVE, QueueState.HUNG),
     "device-crash": (lambda c: (ring_doorbell(c), c.gpu.gone)[1], False, True),
 }
 # set up before the device exists
 AT_START = {"small-bar": (alloc_public_vram, 0, errno.EINVAL), "unknown-target": (has_gfx1201_target, True, False)}
-# seen where the command processor runs, or with user queues: tests/sim/test_user_queues.py, test_whole_device.py
+# seen where the command processor runs: test_user_queues.py, test_whole_device.py, test_submissions.py
 ELSEWHERE = {
+    "slow-fence",
+    "guilty-context",
     "fence-never-written",
     "vmid-not-inherited",
     "wptr-rejected",
@@ -226,7 +235,8 @@ def test_every_injection_is_tested_somewhere() -> None:
     """Those of a board, which zinc-rt accept looks for, in tests/probes/test_accept.py."""
     others = {row.name: row for row in INJECTIONS if row.probe != "accept"}
     assert {*SEEN, *AT_START, *ELSEWHERE} == set(others)
-    assert all(row.probe.startswith("P") for row in others.values()) and all(row.does for row in INJECTIONS)
+    assert all(row.probe.startswith("P") or row.probe == PROGRAM for row in others.values())
+    assert all(row.does for row in INJECTIONS)
 
 
 @pytest.mark.parametrize(
@@ -247,3 +257,20 @@ def test_nth_allocation_fails() -> None:
     with open_machine("out-of-memory@3") as owner:
         c = Client(owner)
         assert [alloc_public_vram(c) for _ in range(4)] == [0, 0, errno.ENOMEM, 0]
+
+
+def test_report_has_what_programs_did_after_the_first_fault() -> None:
+    with open_machine("out-of-memory@2", "vm-busy@9") as owner:
+        c = Client(owner)
+        assert alloc_public_vram(c) == 0
+        assert owner.injector.report()["seconds"] is None and owner.injector.report()["calls"] == 0
+        assert alloc_public_vram(c) == errno.ENOMEM and alloc_public_vram(c) == 0
+        ring_doorbell(c)
+        assert c.errno(kfd.IOC_DESTROY_QUEUE, queue_id=77) == errno.EINVAL
+        report = owner.injector.report()
+        assert {row["name"]: row["occurred"] for row in report["faults"]} == {"out-of-memory": 1, "vm-busy": 0}
+        assert report["doorbells"] == 1 and report["calls"] > 5 and report["seconds"] >= 0
+        assert report["errors"] == [
+            {"call": "AMDKFD_IOC_ALLOC_MEMORY_OF_GPU", "errno": "ENOMEM", "count": 1},
+            {"call": "AMDKFD_IOC_DESTROY_QUEUE", "errno": "EINVAL", "count": 1},
+        ]

@@ -447,6 +447,7 @@ def test_metadata_of_buffers_and_waits_for_them() -> None:
     [
         ("lost-doorbell@1", errno.ETIME, errno.ECANCELED),  # a ring that hangs: reset at the time-out
         ("no-interrupt@1", errno.ETIME, errno.ECANCELED),
+        ("guilty-context@1", errno.ETIME, errno.ECANCELED),
         ("no-reset", 0, 0),  # nothing hangs, so nothing is reset
     ],
 )

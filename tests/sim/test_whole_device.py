@@ -21,6 +21,7 @@ from zinc_rt.pm4.packets.control import IndirectBuffer
 from zinc_rt.pm4.packets.data import WriteData
 from zinc_rt.pm4.packets.sync import ReleaseMem
 from zinc_rt.pm4.packets.userq import ProtectedFenceSignal
+from zinc_rt.sim.cp.work import SLOW_FENCE_SECONDS
 from zinc_rt.sim.in_process import SimDriver
 from zinc_rt.sim.machine import SimMachine
 from zinc_rt.sim.machine_options import MachineOptions
@@ -178,6 +179,21 @@ def test_lost_fence_or_doorbell_is_simulated(inject: tuple[str, ...], written: b
 
 def render_path(driver: Driver) -> str:
     return find_gpus(driver).gpus[0].render_path
+
+
+def test_slow_fence_arrives_late_and_hung_queue_leaves_others_alone() -> None:
+    with simulated_machine("slow-fence@1", "hung-queue@3") as owner, kfd_gpu(owner) as gpu:
+        fence, other = Word(gpu), Word(gpu)
+        first, second = gpu.create_queue(ring_bytes=1 << 14), gpu.create_queue(ring_bytes=1 << 14)
+        started = time.monotonic()
+        submit(first, ReleaseMem(address=fence.va, data=1))
+        assert fence.wait_for_value(1, 10.0) and time.monotonic() - started >= SLOW_FENCE_SECONDS
+        submit(first, ReleaseMem(address=fence.va, data=2))
+        assert fence.wait_for_value(2, 10.0)
+        submit(first, ReleaseMem(address=fence.va, data=3))  # the third doorbell
+        submit(second, ReleaseMem(address=other.va, data=4))
+        assert other.wait_for_value(4, 10.0) and not fence.wait_for_value(3, 0.05)
+        assert any("injected: hung-queue" in line for line in owner.dmesg)
 
 
 @pytest.mark.parametrize("inject", [(), ("fence-interrupt-lost",)])

@@ -12,6 +12,7 @@ from zinc_rt.sim.serve import server
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from typing import Any
 
     from zinc_rt.launching.finding_groups import FindingGroup
 
@@ -62,8 +63,10 @@ def _run_program(arguments: argparse.Namespace, words: list[str]) -> int:
         )
         bounds = "allocations" if client.count_allocations() else "pages"
         report.device = {"simulated": True, **client.device}
+        injected = client.injected()
         report.details = {
             "exit_code": code,
+            "injected": injected,
             "bounds": bounds,
             "findings": [asdict(group) for group in groups],
             "dmesg": client.dmesg(),
@@ -71,6 +74,8 @@ def _run_program(arguments: argparse.Namespace, words: list[str]) -> int:
         reason = "; ".join(f"{count} x {rule}" for rule, count in count_rules(groups).items())
         report.results.append(Result(words[0], "program", "fail" if code else "pass", reason=reason))
         show(groups, sys.stderr)
+        for line in describe_faults(injected, code):
+            terminal.show(line, out=sys.stderr)
         if bounds == "pages" and has_dispatched(client.consulted()[1]):
             text = "zinc-rt sim: bounds by pages only: only allocations of HIP and HSA are known to the byte"
             terminal.show(text, out=sys.stderr)
@@ -78,6 +83,22 @@ def _run_program(arguments: argparse.Namespace, words: list[str]) -> int:
         return code
     finally:
         client.close_all()
+
+
+def describe_faults(injected: dict[str, Any], code: int) -> list[str]:
+    """Return a sentence for each injected fault, and one with the program's reaction. `code`: its exit code."""
+    lines = []
+    for fault in injected["faults"]:
+        times = fault["occurred"]
+        occurred = "did not occur" if not times else f"occurred {times} times" if times > 1 else "occurred once"
+        lines.append(f"zinc-rt sim: injected {fault['name']} ({fault['does']}): {occurred}")
+    if injected["seconds"] is None:
+        return lines
+    errors = [f"{row['count']} x {row['call']} {row['errno']}" for row in injected["errors"]]
+    after = f"{injected['calls']} calls and {injected['doorbells']} doorbells in {injected['seconds']:.1f} s"
+    ended = f"signal {code - 128} ended it" if 128 < code <= 128 + 64 else f"it ended with exit code {code}"
+    failed = f"failed: {', '.join(errors)}" if errors else "none failed"
+    return [*lines, f"zinc-rt sim: then the program made {after}, {failed}; {ended}"]
 
 
 def has_dispatched(marks: Iterable[str]) -> bool:

@@ -350,8 +350,9 @@ class SimGpu:
             queue.state = QueueState.ACTIVE
             self.cp.attach(queue)
 
-    def reset(self, guilty: QueueOwner | None = None) -> None:
-        """Reset the whole GPU: every queue is dead, VRAM is lost, every client is notified."""
+    def reset(self, guilty: QueueOwner | None = None, *, fails: bool = False) -> None:
+        """Reset the whole GPU: every queue is dead, VRAM is lost, every client is notified. `fails`: the GPU does
+        not come back."""
         self.log("amdgpu: GPU reset begin!")
         self.consulted.add_mark("device was reset")
         self._resetting_until = time.monotonic() + RESET_SECONDS * self.time_scale
@@ -363,7 +364,7 @@ class SimGpu:
         self.vram_lost += 1
         for owner in list(self.owners):
             owner.was_reset(None, whole_gpu=True, guilty=owner is guilty)
-        if self.injector.is_due("no-reset"):
+        if fails or self.injector.is_due("no-reset"):
             self.gone = True
             self.log("amdgpu: GPU reset end with ret = -110")
         else:
@@ -381,7 +382,16 @@ class SimGpu:
         return next((item.owner for item in self.on_hardware if item.queue is queue), None)
 
     def _rung(self, queue: HardwareQueue, value: int) -> None:
+        self.injector.aftermath.record_doorbell()
         if self.injector.is_due("lost-doorbell"):
+            return
+        if self.injector.is_due("device-lost"):
+            self.log("amdgpu: device lost from bus!")
+            self.reset(fails=True)
+            return
+        if self.injector.is_due("hung-queue"):
+            queue.state, queue.report = QueueState.HUNG, "injected: hung-queue"
+            self.hung(queue)
             return
         if self.injector.is_due("device-crash"):
             self.crash()

@@ -5,14 +5,21 @@
 
 from __future__ import annotations
 
+import errno
 import threading
+import time
+from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
+
+PROGRAM = "program"
 
 
 @dataclass(frozen=True, slots=True)
 class Injection:
-    """`probe` is the row of the bring-up probes whose failure signature this fault reproduces."""
+    """`probe` is the row of the bring-up probes whose failure signature this fault reproduces; PROGRAM for a fault
+    of the system that programs must handle, and which no probe detects."""
 
     name: str
     probe: str
@@ -70,6 +77,10 @@ INJECTIONS = (
     Injection("ecc-uncorrected", "accept", "a memory error that ECC cannot correct"),
     Injection("pcie-errors", "accept", "corrected errors of the PCIe link are counted under load"),
     Injection("spontaneous-reset", "accept", "the driver resets the GPU once under load"),
+    Injection("device-lost", PROGRAM, "the GPU is lost at a doorbell: its reset fails, and calls give ENODEV"),
+    Injection("hung-queue", PROGRAM, "a queue hangs at a doorbell: nothing more of it runs"),
+    Injection("slow-fence", PROGRAM, "the end of the pipe takes half a second"),
+    Injection("guilty-context", PROGRAM, "a job of AMDGPU_CS times out at once: its context is guilty"),
     Injection("device-crash", "P20", "the device process ends at once when a doorbell is rung"),
 )
 
@@ -78,13 +89,36 @@ if len(BY_NAME) != len(INJECTIONS):
     raise ValueError("duplicate injection name")
 
 
+@dataclass(slots=True)
+class Aftermath:
+    """What programs did after the first injected fault occurred: `calls` counts ioctls, `errors` the failed ones
+    by (name, errno), except those of callers that were killed."""
+
+    started: float = 0.0  # time.monotonic(); 0.0: no fault occurred yet
+    calls: int = 0
+    doorbells: int = 0
+    errors: Counter[tuple[str, int]] = field(default_factory=Counter)
+
+    def record_call(self, name: str, number: int) -> None:
+        if self.started:
+            self.calls += 1
+            if number not in (0, errno.EINTR):
+                self.errors[name, number] += 1
+
+    def record_doorbell(self) -> None:
+        self.doorbells += bool(self.started)
+
+
 class Injector:
-    """The injected faults of this machine. Thread-safe; `reached` counts the passes of every point."""
+    """The injected faults of this machine. Thread-safe; `reached` counts the passes of every point, `occurred` the
+    faults that occurred there."""
 
     def __init__(self, wanted: Iterable[str] = ()) -> None:
         self._lock = threading.Lock()
         self._strikes: dict[str, tuple[int, int | None]] = {}  # name: first strike, last strike (None: no end)
         self.reached: dict[str, int] = {}
+        self.occurred: Counter[str] = Counter()
+        self.aftermath = Aftermath()
         for item in wanted:
             self.add(item)
 
@@ -112,13 +146,44 @@ class Injector:
             count = self.reached.get(name, 0) + 1
             self.reached[name] = count
             first, last = self._strikes.get(name, (1, 0))
-            return first <= count and (last is None or count <= last)
+            due = first <= count and (last is None or count <= last)
+            if due:
+                self._record(name)
+            return due
 
     def on(self, name: str) -> bool:
         """Return whether a persistent fault is enabled; this does not count as a pass."""
         if name not in BY_NAME:
             raise ValueError(f"no injection {name!r}")
-        return name in self._strikes
+        enabled = name in self._strikes
+        if enabled and not self.occurred[name]:
+            with self._lock:
+                self._record(name)
+        return enabled
+
+    def _record(self, name: str) -> None:
+        self.occurred[name] += 1
+        self.aftermath.started = self.aftermath.started or time.monotonic()
+
+    def report(self) -> dict[str, Any]:
+        """Return the enabled faults, how often each occurred, and what programs did afterwards, as JSON.
+        `seconds`: since the first fault, None without one."""
+        after = self.aftermath
+        with self._lock:
+            rows = [BY_NAME[name] for name in self._strikes]
+        faults = [{"name": row.name, "does": row.does, "occurred": self.occurred[row.name]} for row in rows]
+        errors = [
+            {"call": call, "errno": errno.errorcode.get(number, str(number)), "count": count}
+            for (call, number), count in after.errors.most_common()
+        ]
+        seconds = time.monotonic() - after.started if after.started else None
+        return {
+            "faults": faults,
+            "calls": after.calls,
+            "doorbells": after.doorbells,
+            "errors": errors,
+            "seconds": seconds,
+        }
 
 
 def parse(text: str) -> tuple[str, int, int | None]:

@@ -230,6 +230,7 @@ class SimMachine:
         size = decode_size_bytes(request)
         record = (layout or _EMPTY).read(bytes(arg[:size]).ljust(size, b"\0") if layout else b"")
         call = IoctlCall(self, process, file, record)
+        number = 0
         try:
             if handler.unlocked:
                 handler.run(call)
@@ -237,7 +238,11 @@ class SimMachine:
                 with self.lock:
                     process.check_alive()
                     handler.run(call)
+        except OSError as error:
+            number = error.errno or errno.EIO
+            raise
         finally:
+            self.injector.aftermath.record_call(handler.ioctl.name, number)
             if handler.ioctl.writes:
                 view = memoryview(arg)[:size]
                 keep = min(len(view), len(record.raw))

@@ -21,7 +21,7 @@ from zinc_rt.sim.cp.device_state import DeviceState
 from zinc_rt.sim.cp.execute import control, dispatch, sync
 from zinc_rt.sim.cp.fetch import FetchFrame
 from zinc_rt.sim.cp.interruptions import IllegalPacket, QueueWait
-from zinc_rt.sim.cp.work import LaunchedWork
+from zinc_rt.sim.cp.work import LaunchedWork, delay_end
 from zinc_rt.sim.interfaces import Fault, HardwareQueue
 from zinc_rt.sim.tables import aql, caches
 from zinc_rt.sim.tables.aql import PACKET_DW, AqlFault, AqlType, AqlVendor, DispatchPacket
@@ -322,7 +322,8 @@ def complete(channel: ComputeChannel, va: int, start: int) -> None:
         _send_mailbox_interrupt(channel, va)
         return True
 
-    channel.pending.launch(LaunchedWork(None, channel.label(), at_end, at=channel.at))
+    work = LaunchedWork(None, channel.label(), delay_end(at_end, channel.device.kmd), at=channel.at)
+    channel.pending.launch(work)
 
 
 def _decrement(channel: ComputeChannel, va: int) -> None:

@@ -7,13 +7,14 @@ continues, and runs in an order chosen by the seed, within the ordering rules of
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from zinc_rt.sim.cp.clocks import WorkKind
 from zinc_rt.sim.cp.fetch import FetchFrame
 from zinc_rt.sim.cp.interruptions import MemoryFaultStop
-from zinc_rt.sim.interfaces import Fault
+from zinc_rt.sim.interfaces import Fault, Kmd
 
 HELD_BACK = 16  # with a seed: more than this and some of it runs
 
@@ -108,3 +109,14 @@ def _advance(work: LaunchedWork) -> bool:
         return work.advance()
     except Fault as fault:
         raise MemoryFaultStop(fault, work.label, work.at) from fault
+
+
+SLOW_FENCE_SECONDS = 0.5
+
+
+def delay_end(at_end: Callable[[], bool], kmd: Kmd) -> Callable[[], bool]:
+    """Return the end-of-pipe event; half a second later, if the fault slow-fence is injected now."""
+    if not kmd.injected("slow-fence"):
+        return at_end
+    ready = time.monotonic() + SLOW_FENCE_SECONDS
+    return lambda: time.monotonic() >= ready and at_end()

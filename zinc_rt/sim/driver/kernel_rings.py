@@ -199,6 +199,10 @@ class KernelRings:
         while ring.waiting and ring.waiting[0].is_ready() and len(ring.running) < JOBS_ON_HARDWARE:
             job = ring.waiting.popleft()
             ring.running.append(job)
+            if self.gpu.injector.is_due("guilty-context"):
+                reason = f"ring {ring.hardware.kind.value} timeout, job {job.number}"
+                threading.Thread(target=self._reset, args=[ring, reason], daemon=True).start()
+                return
             self._write(ring, encode_job(ring.hardware.kind, job))
             if len(ring.running) == 1:
                 self._watch(ring)

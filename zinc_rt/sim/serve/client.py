@@ -371,6 +371,10 @@ class SimClient:
         """Return how many allocations of HIP and of the HSA runtime the programs of this device made."""
         return int(self._ask_checked({"op": "findings"}).header["allocations"])
 
+    def injected(self) -> dict[str, Any]:
+        """Return what the injected faults did and what programs did afterwards (Injector.report)."""
+        return dict(self._ask_checked({"op": "findings"}).header["injected"])
+
     def consulted(self, since: int = 0) -> tuple[int, list[str]]:
         answer = self._ask_checked({"op": "consulted", "since": since}).header
         return int(answer["period"]), list(answer["marks"])

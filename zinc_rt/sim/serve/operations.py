@@ -162,7 +162,11 @@ def _answer_findings(session: ClientSession, message: WireMessage) -> dict[str, 
     part = result[since : since + FINDINGS_A_MESSAGE]
     rows = [{**asdict(item), "severity": item.severity.value} for item in part]
     machine = session.machine
-    about = {"dmesg": machine.dmesg[-1000:], "allocations": machine.allocations}
+    about = {
+        "dmesg": machine.dmesg[-1000:],
+        "allocations": machine.allocations,
+        "injected": machine.injector.report(),
+    }
     return {"findings": rows, "count": len(result), **about}
 
 

@@ -95,7 +95,7 @@ class AddressNames:
     PLACE = re.compile(r"(?:(?<= at )|(?<= from ))([^ ()]+)\+0x([0-9a-f]+)")
 
     def __init__(self, words: Sequence[str]) -> None:
-        self._files = {Path(word).name: word for word in words if Path(word).is_file()}
+        self._files = {Path(word).name: word for word in words if _is_file(word)}
         self._tool = shutil.which("addr2line")
         self._known: dict[str, str] = {}
 
@@ -113,6 +113,13 @@ class AddressNames:
                 text = f"{' from '.join(places[:INLINED_SHOWN])} ({match[0]})"
         self._known[match[0]] = text
         return text
+
+
+def _is_file(word: str) -> bool:
+    try:
+        return Path(word).is_file()
+    except OSError:  # of a word that is too long for a name
+        return False
 
 
 class _ForwardedSignals:

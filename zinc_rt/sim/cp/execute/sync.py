@@ -11,7 +11,7 @@ from zinc_rt.sim.cp.execute.compare import find_function
 from zinc_rt.sim.cp.execute.data import REGISTER_MASK
 from zinc_rt.sim.cp.hazards import NO_CACHE, Cache
 from zinc_rt.sim.cp.interruptions import IllegalPacket, QueueWait
-from zinc_rt.sim.cp.work import LaunchedWork
+from zinc_rt.sim.cp.work import LaunchedWork, delay_end
 from zinc_rt.sim.interfaces import AccessKind, Fault, QueueKind
 from zinc_rt.sim.tables import caches as bits
 from zinc_rt.sim.tables.layout import View
@@ -97,7 +97,8 @@ def release_mem(channel: ComputeChannel, packet: View) -> None:
             channel.messages.interrupt(channel.queue, packet.int_ctxid)
         return True
 
-    channel.pending.launch(LaunchedWork(None, channel.label(), at_end, at=channel.at))
+    work = LaunchedWork(None, channel.label(), delay_end(at_end, channel.device.kmd), at=channel.at)
+    channel.pending.launch(work)
 
 
 def _invalidate_wave_caches(channel: ComputeChannel, caches: Cache, inside: tuple[int, int] | None = None) -> None:
