@@ -1,6 +1,6 @@
 """Write the sealed forecasts: perf/predict/forecasts.json and docs/forecasts.md.
 
-    python -m zinc_rt.perf.predict.forecasts --date 2026-11-28     compute all (minutes), write both files
+    python -m zinc_rt.perf.predict.forecasts --date 2026-11-29     compute all (minutes), write both files
     python -m zinc_rt.perf.predict.forecasts --check               compare the seal with the committed rows
 
 The seal is the SHA-256 of the rows and the date. A measurement is compared with the forecast that was sealed

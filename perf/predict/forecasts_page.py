@@ -23,7 +23,8 @@ was sealed before it.
 Speeds are tok/s of all sequences together, in canonical-1, greedy, at position 4095 (a prompt: its 512 tokens in
 one step): likely (pessimistic to optimistic assumptions). `by bytes` is the limit if each byte is read or written
 once at the specified bandwidth; `by operations` the limit of the float32 operations at the specified rate. Models
-have the shapes of Qwen 3.6 35B-A3B in Q4_K_XL, Qwen 3.6 27B and Qwen 3 8B in Q4_K_M (`perf/synthetic.py`).
+have the shapes of Qwen 3.6 35B-A3B in Q4_K_XL, Qwen 3.6 27B and Qwen 3 8B in Q4_K_M, and of gpt-oss 20B and 120B
+with MXFP4 experts (`perf/synthetic.py`).
 
 The rows of gfx1100 and gfx1151 use the dispatches and instruction counts of gfx1201's kernels.
 """

@@ -18,6 +18,8 @@ MODELS = {  # name in the forecasts: row of SHAPES in perf/synthetic.py
     "35B-A3B": "qwen3.6-35b-a3b-q4_k_xl",
     "27B": "qwen3.6-27b-q4_k_m",
     "8B": "qwen3-8b-q4_k_m",
+    "gpt-oss 20B": "gpt-oss-20b-mxfp4",
+    "gpt-oss 120B": "gpt-oss-120b-mxfp4",
 }
 
 
