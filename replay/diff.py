@@ -14,7 +14,7 @@ from zinc_rt.trace import records
 from zinc_rt.trace.reader import LogReader
 from zinc_rt.trace.tape import RecordedStep, Tape, outputs_by_name, read_pieces, read_tape
 
-COMPARED = ("tier", "ordering", "ctx", "code", "version", "level", "delta_form", "settings")
+COMPARED = ("tier", "ordering", "prefill_ordering", "ctx", "code", "version", "level", "delta_form", "settings")
 
 
 @dataclass(slots=True)
@@ -53,7 +53,7 @@ def diff_logs(first: str | Path, second: str | Path) -> LogDifference:
 def _compare_headers(difference: LogDifference, left: Tape, right: Tape) -> None:
     for name in COMPARED:
         mine, theirs = left.header.get(name), right.header.get(name)
-        if mine != theirs:
+        if (mine or "") != (theirs or ""):  # logs without a prefill ordering do not have it
             difference.lines.append(f"{name:<9} {mine} and {theirs}")
 
 

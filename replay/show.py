@@ -41,10 +41,11 @@ def _describe_machine(header: dict[str, Any]) -> Iterator[str]:
     simulated = ", simulated" if device.get("simulated") else ""
     yield f"tier      {header.get('tier')} on {device.get('name')}, {device.get('arch')}{simulated}"
     path = printable(str(model.get("path")))
+    prefill = header.get("prefill_ordering")
     yield f"model     {path}, {model.get('architecture')}, sha256 {model.get('digest')}"
     yield (
-        f"how       {header.get('ordering')}, ctx {header.get('ctx')}, version {header.get('version')}, "
-        f"started {header.get('started')}"
+        f"how       {header.get('ordering')}{f', prompts {prefill}' if prefill else ''}, ctx {header.get('ctx')}, "
+        f"version {header.get('version')}, started {header.get('started')}"
     )
     if header.get("argv"):
         yield f"command   {printable(' '.join(header['argv']))}"

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from zinc_rt.ir.passes.matrix_cores import use_matrix_cores
 from zinc_rt.model.gguf import read_gguf
 from zinc_rt.perf.predict.devices import load_table
 from zinc_rt.perf.predict.roofline import compute_parts
 from zinc_rt.perf.predict.token_work import compute_work
 from zinc_rt.perf.synthetic import SHAPES, write_synthetic
-from zinc_rt.sched.step_cost import PREDICTED, StepCost
+from zinc_rt.sched.step_cost import PREDICTED, PREDICTED_WMMA, StepCost
 
 CTX = 32_768
 STEPS = (  # prompt tokens, decodes, position of the last token
@@ -35,6 +36,25 @@ def test_step_costs_match_the_prediction(tmp_path: Path) -> None:
         seconds = compute_parts(work, device, assumed).seconds
         context = (position + 1) * max(1, decodes)
         assert PREDICTED.nanoseconds(prompt, decodes, context) == pytest.approx(1e9 * seconds, rel=0.05)
+
+
+@pytest.mark.rest
+@pytest.mark.parametrize(("prompt", "position"), [(64, 63), (256, 2047)])
+def test_costs_of_prompts_on_matrix_cores_match_the_prediction(prompt: int, position: int, tmp_path: Path) -> None:
+    model = read_gguf(str(write_synthetic(tmp_path / "m.gguf", SHAPES["qwen3-8b-q4_k_m"], header_only=True)))
+    device, assumed = load_table().device("R9700"), load_table().case("likely")
+    work = compute_work(model, ctx=CTX, position=position, tokens=prompt, sequences=1, transform=use_matrix_cores)
+    seconds = compute_parts(work, device, assumed).seconds
+    assert PREDICTED_WMMA.nanoseconds(prompt, 0, position + 1) == pytest.approx(1e9 * seconds, rel=0.05)
+
+
+def test_a_step_with_both_roles_is_two_launches() -> None:
+    """Drafts are in the launch of decodes, and both launches take their time."""
+    cost = PREDICTED_WMMA
+    decodes, prompt = cost.nanoseconds(0, 4, 0), cost.nanoseconds(100, 0, 100)
+    assert cost.nanoseconds(100, 4, 100) == pytest.approx(decodes + prompt, rel=0.01)
+    assert cost.nanoseconds(0, 4, 0, drafts=8) == PREDICTED.nanoseconds(8, 4, 0)
+    assert cost.nanoseconds(128, 4, 0) < PREDICTED.nanoseconds(128, 4, 0)
 
 
 def test_a_tile_costs_the_same_however_full() -> None:

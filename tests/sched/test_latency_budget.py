@@ -13,11 +13,10 @@ from zinc_rt.host.errors import UsageError
 from zinc_rt.sched.kv.kv_cache import KvCache, PageGroup
 from zinc_rt.sched.kv.prefix import make_namespace
 from zinc_rt.sched.plan import Drawn, StepPlan
-from zinc_rt.sched.planning import LEAST_PROMPT
 from zinc_rt.sched.sampling import Sampling
 from zinc_rt.sched.scheduler import NewRequest, Scheduler, SchedulerLimits
 from zinc_rt.sched.state import GapBudget, describe_limit_changes
-from zinc_rt.sched.step_cost import PREDICTED, MeasuredCost, StepCost
+from zinc_rt.sched.step_cost import LEAST_PROMPT, PREDICTED, MeasuredCost, StepCost
 from zinc_rt.sched.tenant import CLASSES, MS_NS, Classes, Priority, Tenant, with_budgets
 
 # 10 ms a step and 1 ms a token; a token of context costs 10 us

@@ -9,11 +9,11 @@ from zinc_rt.sched.mixes.shadow_mix import run_shadow_mix
 
 
 def test_mixes_draft_and_compute_again() -> None:
-    runs = [run_shadow_mix(seed) for seed in range(20)]
+    runs = [run_shadow_mix(seed, roles=seed % 2 == 1) for seed in range(20)]
     assert not [problem for run in runs for problem in run.problems]
     assert len({run.settings for run in runs}) == len(runs)
     assert sum(run.accepted for run in runs) > 20 and sum(run.recomputed for run in runs) > 10
-    assert runs[3] == run_shadow_mix(3)
+    assert runs[3] == run_shadow_mix(3, roles=True)
 
 
 def test_device_checks_masks_of_drafts(monkeypatch: pytest.MonkeyPatch) -> None:

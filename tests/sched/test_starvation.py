@@ -9,9 +9,9 @@ from fake_runner import FakeRunner
 
 from zinc_rt.sched.kv.kv_cache import KvCache, PageGroup
 from zinc_rt.sched.kv.prefix import make_namespace
-from zinc_rt.sched.planning import LEAST_PROMPT
 from zinc_rt.sched.sampling import Sampling
 from zinc_rt.sched.scheduler import NewRequest, Scheduler, SchedulerLimits
+from zinc_rt.sched.step_cost import LEAST_PROMPT
 from zinc_rt.sched.tenant import Priority, Tenant
 
 SLOTS, PAGE = 16, 16

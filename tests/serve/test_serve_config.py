@@ -23,7 +23,8 @@ server: {{host: 127.0.0.1, port: 8080, max_body_bytes: 8388608, header_s: 10, bo
 device: {{tier: auto, device: null}}
 models:
   - {{id: qwen3.6-35b, path: M.gguf, ctx: 32768, slots: 16, kv: {{dtype: f32, pages: auto}}, state_rows: auto,
-     step_tokens: auto, speculate: "ngram:2", pinned: true, format: auto, embeddings: null}}
+     step_tokens: auto, speculate: "ngram:2", prefill_ordering: wmma-f16, pinned: true, format: auto,
+     embeddings: null}}
 classes: {{interactive: {{age_s: 2}}, standard: {{age_s: 10, floor_slots: 4}},
           batch: {{age_s: 60, floor_slots: 1}}}}
 defaults: {{class: standard, weight: 1.0, slots_max: 16, kv_max: 1.0, requests_per_minute: null, queue_max: 64}}
@@ -53,6 +54,7 @@ def test_complete_configuration_is_parsed() -> None:
     config = parse_config(WHOLE, "f.yaml")
     (model,), (alice, bob) = config.models, config.tenants
     assert (model.ctx, model.slots, model.step_tokens, model.kv.pages) == (32768, 16, 0, None)
+    assert model.prefill_ordering == "wmma-f16"
     assert (alice.priority, alice.kv_reserved, alice.slots_max) == (Priority.INTERACTIVE, 0.1, 16)
     assert (bob.priority, bob.slots_max, bob.queue_max) == (Priority.STANDARD, 3, 64)
     (key,) = alice.keys

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, TextIO, get_args
 
 from zinc_rt.cli.command import Command
-from zinc_rt.cli.options import add_kv_type, read_settings_once
+from zinc_rt.cli.options import add_kv_type, add_prefill_ordering, read_settings_once
 from zinc_rt.cli.output import add_json, choose_output_stream, finish_report, format_size, printable, start_report
 from zinc_rt.host import terminal
 from zinc_rt.host.arguments import Parser, add_models, parse_context_length
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from zinc_rt.cli.report import Report, Result, Status
     from zinc_rt.host.settings import Settings
     from zinc_rt.ir.graph import OpGraph
+    from zinc_rt.ir.passes.matrix_cores import ProductGroup
     from zinc_rt.mem.context_bytes import PageGroupSpec
     from zinc_rt.mem.plan import MemoryPlan
     from zinc_rt.mem.residency import Residency
@@ -67,6 +68,7 @@ def parser() -> argparse.ArgumentParser:
         help="context length; 0: the trained length (default: the trained length, but at most 4096)",
     )
     add_kv_type(plan)
+    add_prefill_ordering(plan, "plan a step of a prompt with it, and list the products in it")
     plan.add_argument("--slots", type=int, metavar="N", default=1, help="concurrent requests (default 1)")
     plan.add_argument(
         "--step-tokens",
@@ -148,6 +150,10 @@ def _inspect_file(path: str, arguments: argparse.Namespace) -> Report:
     else:
         _print_file(gguf, arguments, out)
         if needs is not None:
+            if needs.products:
+                terminal.show(f"\nproducts of prompts in {arguments.prefill_ordering}", out=out)
+                rows = [(p.label, p.op, p.count, p.refusal or arguments.prefill_ordering) for p in needs.products]
+                _show_table(out, ("product", "opcode", "count", "ordering, or why it keeps --ordering"), rows)
             needs.print(out)
         else:
             terminal.show(f"\nmemory plan: none. {reason}", out=out)
@@ -347,6 +353,7 @@ class _MemoryNeeds:
     limits: SequenceLimits
     position: int
     residency: Residency | None = None  # on a GPU of the memory that was named
+    products: tuple[ProductGroup, ...] = ()  # of a prompt, with --prefill-ordering
 
     @staticmethod
     def of(gguf: GGUFFile, arguments: argparse.Namespace, knobs: Settings) -> _MemoryNeeds:
@@ -356,6 +363,7 @@ class _MemoryNeeds:
         from zinc_rt.engine.memory_fit import check_context_memory, count_step_tokens
         from zinc_rt.engine.resident import parse_capacity
         from zinc_rt.engine.variants import find_overrides
+        from zinc_rt.ir.passes.matrix_cores import list_products, use_matrix_cores
         from zinc_rt.mem.context_bytes import count_recurrent_layers, count_state_row_bytes, groups_of
         from zinc_rt.mem.plan import plan_memory
         from zinc_rt.mem.traffic import list_decode_traffic
@@ -376,13 +384,15 @@ class _MemoryNeeds:
         ahead = count_step_tokens(gguf, limits, arguments.lookahead) if arguments.lookahead else 1
         tokens = max(arguments.step_tokens, ahead)
         decode = build_model(gguf, limits, "decode", overrides=overrides)
-        model = decode if tokens == 1 else build_model(gguf, limits, "prefill", overrides=overrides)
-        plan = plan_memory(model.graph, capacity=parse_capacity((tokens, min(limits.slots, tokens), ahead)))
+        prompt = tokens > 1 or arguments.prefill_ordering
+        model = build_model(gguf, limits, "prefill", overrides=overrides) if prompt else decode
+        graph = use_matrix_cores(model.graph) if arguments.prefill_ordering else model.graph
+        plan = plan_memory(graph, capacity=parse_capacity((tokens, min(limits.slots, tokens), ahead)))
         position = limits.ctx - 1 if arguments.position is None else arguments.position
         if not 0 <= position < limits.ctx:
             raise UsageError(f"--position {position}: expected 0 to {limits.ctx - 1} (within the context)")
         return _MemoryNeeds(
-            model.graph,
+            graph,
             groups_of(decode.graph),
             count_recurrent_layers(decode.graph),
             count_state_row_bytes(decode.graph),
@@ -391,6 +401,7 @@ class _MemoryNeeds:
             limits,
             position,
             _place_weights(model, tokens, ahead, arguments, knobs),
+            tuple(list_products(model.graph)) if arguments.prefill_ordering else (),
         )
 
     def print(self, out: TextIO) -> None:
@@ -475,6 +486,7 @@ class _MemoryNeeds:
                 "written_bytes": sum(row.written_bytes for row in self.traffic),
                 "classes": [asdict(row) for row in self.traffic],
             },
+            **({"products": [asdict(item) for item in self.products]} if self.products else {}),
         }
 
 

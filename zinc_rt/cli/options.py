@@ -198,7 +198,7 @@ def add_kv_type(
     )
 
 
-def add_prefill_ordering(parser: argparse.ArgumentParser, text: str) -> None:
+def add_prefill_ordering(parser: argparse.ArgumentParser | argparse._ArgumentGroup, text: str) -> None:
     """Add --prefill-ordering. `text`: what a command does with it."""
     parser.add_argument(
         "--prefill-ordering",

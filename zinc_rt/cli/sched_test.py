@@ -9,7 +9,7 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, TextIO
 
 from zinc_rt.cli.command import Command
-from zinc_rt.cli.options import add_budgets, make_classes
+from zinc_rt.cli.options import add_budgets, add_prefill_ordering, make_classes
 from zinc_rt.cli.output import add_json, choose_output_stream, finish_report, printable, start_report
 from zinc_rt.cli.progress import show_progress
 from zinc_rt.host import terminal
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from zinc_rt.sched.simulation.schedule_checks import CheckOutcome
     from zinc_rt.sched.simulation.simulate import SimulatedRun, SimulationSettings
     from zinc_rt.sched.simulation.workloads import Workload
+    from zinc_rt.sched.step_cost import StepCost
 
 POLICIES = ("fair", "fcfs")
 MIXES = 40
@@ -82,6 +83,7 @@ def parser() -> argparse.ArgumentParser:
         "--step-tokens", type=int, default=512, metavar="N", help="maximum tokens in a step (default 512)"
     )
     add_budgets(where)
+    add_prefill_ordering(where, "a step with decodes is two launches, and mixes all have it")
     how = parser.add_argument_group("limits and output")
     how.add_argument("--steps", type=int, metavar="N", help="stop after N steps and cancel the remaining requests")
     how.add_argument("--seconds", type=float, metavar="S", help="stop after S seconds of virtual time")
@@ -118,13 +120,15 @@ def _run_command(arguments: argparse.Namespace) -> int:
         raise UsageError(f"--trace accepts one workload, not {len(names)}", next="name it: --workload NAME")
     workloads = [_find_workload(name) for name in names]
     report.shortcuts = ["predicted, not measured: no card, no model"]
-    report.details["cost"] = _describe_cost()
+    cost = _choose_cost(arguments)
+    report.details["cost"] = asdict(cost)
     if workloads:
-        terminal.show(f"steps as predicted for a {_describe_card()}: not measured", out=out)
+        prefill = f", prompts in {arguments.prefill_ordering}" if arguments.prefill_ordering else ""
+        terminal.show(f"steps as predicted for a {cost.card} and {cost.model}{prefill}: not measured", out=out)
     for name, workload in zip(names, workloads, strict=True):
         _run(name, workload, arguments, report, out)
     if mixes:
-        _run_mixes(arguments.seed, mixes, report, out)
+        _run_mixes(arguments, mixes, report, out)
     _show_verdict(report, out)
     return finish_report(report, arguments)
 
@@ -206,7 +210,6 @@ def _run(name: str, workload: Workload, arguments: argparse.Namespace, report: R
     from zinc_rt.host.chrome_trace import write_chrome
     from zinc_rt.sched.simulation.schedule_checks import run_checks, run_common_checks
     from zinc_rt.sched.simulation.simulate import SimulationSettings, simulate
-    from zinc_rt.sched.step_cost import PREDICTED
     from zinc_rt.sched.step_timeline import build_timeline
 
     arrivals = workload.arrivals(np.random.default_rng(arguments.seed))
@@ -221,16 +224,18 @@ def _run(name: str, workload: Workload, arguments: argparse.Namespace, report: R
         check_every=arguments.check,
         most_steps=arguments.steps,
         most_seconds=arguments.seconds,
+        prefill_ordering=arguments.prefill_ordering or "",
     )
+    cost = _choose_cost(arguments)
     tenants = _choose_tenants(workload, arguments, settings)
     fair = arguments.policy == "fair"
     compared = fair and not arguments.tenants and any(check.needs_baseline for check in workload.checks)
     with show_progress(len(arrivals) * (1 + compared), printable(name), "request") as advance:
         traced = bool(arguments.trace)
-        seen = simulate(arrivals, tenants, settings, PREDICTED, advance=advance, traced=traced)
+        seen = simulate(arrivals, tenants, settings, cost, advance=advance, traced=traced)
         plain = replace(settings, policy="fcfs", check_every=1 << 30)
         compared = compared and seen.broken is None
-        baseline = simulate(arrivals, tenants, plain, PREDICTED, advance=advance) if compared else None
+        baseline = simulate(arrivals, tenants, plain, cost, advance=advance) if compared else None
     report.shortcuts = list(dict.fromkeys([*report.shortcuts, *seen.shortcuts]))
     result = run_common_checks(seen)
     if fair and not arguments.tenants:
@@ -247,15 +252,16 @@ def _run(name: str, workload: Workload, arguments: argparse.Namespace, report: R
         )
 
 
-def _run_mixes(seed: int, count: int, report: Report, out: TextIO) -> None:
+def _run_mixes(arguments: argparse.Namespace, count: int, report: Report, out: TextIO) -> None:
     """Run the mixes of consecutive seeds on a shadow device, up to the first FEW with problems."""
     from zinc_rt.cli.report import Result
     from zinc_rt.sched.mixes.shadow_mix import CHECKS, run_shadow_mix
 
-    runs = []
+    runs, seed = [], arguments.seed
+    again = f" --prefill-ordering {arguments.prefill_ordering}" if arguments.prefill_ordering else ""
     with show_progress(count, "mixes", "mix") as advance:
         for number in range(seed, seed + count):
-            runs.append(run_shadow_mix(number))
+            runs.append(run_shadow_mix(number, roles=bool(again) or number % 2 == 1))
             advance(1)
             if sum(bool(run.problems) for run in runs) == FEW:
                 break
@@ -279,7 +285,7 @@ def _run_mixes(seed: int, count: int, report: Report, out: TextIO) -> None:
         if bad:
             run, text = bad[0]
             result.first_bad = {"seed": run.seed, "problem": text, "scheduler": asdict(run.settings)}
-            result.repro = f"zinc-rt sched-test --mixes 1 --seed {run.seed}"
+            result.repro = f"zinc-rt sched-test --mixes 1 --seed {run.seed}{again}"
         report.results.append(result)
         measure = ", ".join(_format_measure(result.measure, result.limit))
         terminal.show(f"  {result.status}  {check:<30}{measure}", out=out)
@@ -301,7 +307,7 @@ def _choose_tenants(
 def _make_repeat_command(name: str, arguments: argparse.Namespace, outcome: SimulatedRun) -> str:
     """Return the command that reproduces a failure: up to the failed step, with checks after each step."""
     words = ["zinc-rt", "sched-test", "--workload", name, "--seed", str(arguments.seed)]
-    for option in ("slots", "pages", "tenants", "gap_budget", "first_token_budget", "seconds"):
+    for option in ("slots", "pages", "tenants", "gap_budget", "first_token_budget", "seconds", "prefill_ordering"):
         value = getattr(arguments, option)
         if value is not None:
             words += [f"--{option.replace('_', '-')}", f"{value}"]
@@ -426,16 +432,10 @@ def _format_measure(measure: dict[str, Any], limit: dict[str, Any]) -> list[str]
     ]
 
 
-def _describe_cost() -> dict[str, Any]:
-    from zinc_rt.sched.step_cost import PREDICTED
+def _choose_cost(arguments: argparse.Namespace) -> StepCost:
+    from zinc_rt.sched.step_cost import PREDICTED_BY_PREFILL
 
-    return asdict(PREDICTED)
-
-
-def _describe_card() -> str:
-    from zinc_rt.sched.step_cost import PREDICTED
-
-    return f"{PREDICTED.card} and {PREDICTED.model}"
+    return PREDICTED_BY_PREFILL[arguments.prefill_ordering or ""]
 
 
 main = Command("sched-test", parser, _run_command)

@@ -14,6 +14,7 @@ from zinc_rt.cli.options import (
     add_budgets,
     add_device,
     add_kv_type,
+    add_prefill_ordering,
     add_speculation,
     add_timeout,
     check_options_used,
@@ -102,6 +103,7 @@ def parser() -> argparse.ArgumentParser:
         "--facts", metavar="F", help="facts file of the card that the simulated device should behave like"
     )
     runs.add_argument("--ordering", metavar="NAME", help="order of arithmetic (default canonical-1)")
+    add_prefill_ordering(runs, "decoded tokens keep --ordering")
     add_timeout(runs)
     add_budgets(runs)
     add_speculation(runs)
@@ -176,7 +178,7 @@ def _make_config(arguments: argparse.Namespace) -> Config:
         )
     asked: dict[str, Any] = {
         name: getattr(arguments, name)
-        for name in ("ctx", "slots", "speculate")
+        for name in ("ctx", "slots", "speculate", "prefill_ordering")
         if getattr(arguments, name) is not None
     }
     if arguments.kv_type is not None:
@@ -216,7 +218,7 @@ def _read_config_file(arguments: argparse.Namespace) -> Config:
     file_parser = parser()
     for name in (
         "model", "slots", "ctx", "tier", "device", "facts", "ordering", "timeout", "threads", "gap_budget",
-        "first_token_budget", "kv_type",
+        "first_token_budget", "kv_type", "prefill_ordering",
     ):  # fmt: skip
         if getattr(arguments, name) != file_parser.get_default(name):
             name = name.replace("_", "-")
@@ -235,6 +237,8 @@ def _read_config_file(arguments: argparse.Namespace) -> Config:
 
 
 def _describe(server: InferenceServer) -> None:
+    from zinc_rt.cli.describe import describe_prefill, format_prefill
+
     for model in server.models.values():
         choice, limits = model.opener.choice, model.core.engine.limits
         print_status(f"tier      {choice.why}")
@@ -244,6 +248,8 @@ def _describe(server: InferenceServer) -> None:
             print_status(f"graphs    {stored.starts.text}")
         if _has_faster_ordering(model):
             print_status("ordering  canonical-1; canonical-1-q8 is faster for this model on a CPU (other bits)")
+        if prefill := model.core.engine.variants.prefill_ordering:
+            print_status(f"prefill   {format_prefill(describe_prefill(model.core.engine.model.graph, prefill))}")
         print_status(f"serves    {model.id}: {limits.slots} requests at once, context {limits.ctx:,}")
 
 

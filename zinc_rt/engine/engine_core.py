@@ -31,6 +31,7 @@ from zinc_rt.sched.sampling import Sampling
 from zinc_rt.sched.scheduler import Scheduler, StepRunner
 from zinc_rt.sched.speculation import Drafter
 from zinc_rt.sched.state import CLIENT_TIMEOUT_STEPS, SchedulerLimits
+from zinc_rt.sched.step_cost import PREDICTED_BY_PREFILL
 from zinc_rt.sched.step_timeline import build_timeline
 from zinc_rt.sched.step_trace import StepRecorder, StepTrace
 from zinc_rt.sched.tenant import CLASSES, SECOND_NS, Classes, Priority, Tenant
@@ -413,8 +414,8 @@ def create_scheduler(
         step_tokens, changes["whole_prompts"] = 0, True
     if pages is not None:
         groups = [replace(group, pages=pages) for group in groups]
-    if engine.variants.prefill_ordering:
-        changes["prefill_ordering"] = engine.variants.prefill_ordering
+    if prefill := engine.variants.prefill_ordering:
+        changes |= {"cost": PREDICTED_BY_PREFILL[prefill], **changes, "prefill_ordering": prefill}
     asked = SchedulerLimits(limits.slots, limits.ctx, step_tokens or limits.step_tokens, **changes)
     rows = limits.recurrent_rows if count_state_row_bytes(engine.model.graph) else 0
     cache = KvCache(groups, limits.page_tokens, asked.step_tokens, rows, limits.ctx)

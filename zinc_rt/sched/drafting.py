@@ -88,7 +88,7 @@ def draft_tokens(
 def _expect_ns(s: SchedulerState, decodes: DecodeSet, drafts: int) -> int:
     """Return the expected time of a step with so many drafts of each decode."""
     n = len(decodes.slots)
-    return s.cost.nanoseconds(n * drafts, n, decodes.context + n * drafts)
+    return s.cost.nanoseconds(0, n, decodes.context + n * drafts, n * drafts)
 
 
 def _list_tasks(s: SchedulerState, decodes: DecodeSet, maximum: int) -> list[tuple[int, DraftTask]]:

@@ -203,6 +203,16 @@ class StepPlan:
         return self.tokens - self.decodes
 
     @property
+    def prompt_tokens(self) -> int:
+        """Return the number of tokens in pieces of prompts."""
+        return self.tokens - self.decode_tokens
+
+    @property
+    def further_decode_tokens(self) -> int:
+        """Return the number of tokens of decodes in addition to one for each: drafts and recomputed ones."""
+        return self.drafts + self.recomputed
+
+    @property
     def context(self) -> int:
         """Return the tokens that the step's sequences read, each sequence up to its last token in the step."""
         decodes = 0 if self.decode_set is None else self.decode_set.context

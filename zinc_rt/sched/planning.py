@@ -23,7 +23,6 @@ from zinc_rt.sched.tenant import BANDS
 
 LEFT_OUT = 8  # steps without a page until a decode is parked
 ROUNDED_PAGES = 4  # of a prompt chunk: from here on it ends at a page boundary
-LEAST_PROMPT = 4  # tokens of a prompt that every step computes, whatever its budget: one tile of the kernels
 AGED_PART = 8  # one in so many prompt tokens of a step goes to an aged prompt of a lower class
 
 
@@ -40,7 +39,7 @@ def plan_step(s: SchedulerState) -> StepPlan:
     prompts = _list_prompts(s) if s.prefilling else []
     gap = _find_gap_budget(s, decodes)
     if gap is not None:
-        decodes = _limit_to_budget(s, decodes, gap, LEAST_PROMPT if prompts else 0)
+        decodes = _limit_to_budget(s, decodes, gap, s.limits.cost.least_prompt if prompts else 0)
     drafts = draft_tokens(s, decodes, prompts, gap)
     _plan_decodes(s, plan, decodes, drafts)
     if prompts:
@@ -243,7 +242,7 @@ def _plan_prompts(s: SchedulerState, plan: StepPlan, prompts: list[Request], gap
     waiting = s.limits.classes[first.effective].first_token_ns
     if len(prompts) > 1:
         aged = _find_oldest_aged_prompt(s, prompts)
-        if aged is not None and left >= LEAST_PROMPT:
+        if aged is not None and left >= s.limits.cost.least_prompt:
             prompts.remove(aged)
             left -= _plan_prompt(s, plan, aged, max(1, left // AGED_PART))
     for request in prompts:
@@ -258,8 +257,9 @@ def _plan_prompts(s: SchedulerState, plan: StepPlan, prompts: list[Request], gap
 def _count_affordable_tokens(
     s: SchedulerState, plan: StepPlan, budget_ns: int, prompt: Request, maximum: int
 ) -> int:
-    """Return how many further prompt tokens, at least LEAST_PROMPT and at most `maximum`, fit a budget."""
-    if maximum <= LEAST_PROMPT:
+    """Return how many further prompt tokens, at least `StepCost.least_prompt` and at most `maximum`, fit a
+    budget."""
+    if maximum <= s.limits.cost.least_prompt:
         return maximum
     assert prompt.holding is not None
     context, tokens = plan.context + prompt.holding.computed, plan.batched_tokens
@@ -267,7 +267,7 @@ def _count_affordable_tokens(
     if room >= maximum:
         return maximum
     s.counts.limited_steps += 1
-    return max(LEAST_PROMPT, room)
+    return max(s.limits.cost.least_prompt, room)
 
 
 def _find_oldest_aged_prompt(s: SchedulerState, prompts: list[Request]) -> Request | None:

@@ -236,7 +236,7 @@ class Scheduler(SchedulerState):
         computed_ns = self.clock_ns()
         if plan.tokens:
             took_ns = computed_ns - planned_ns
-            self.cost.observe(plan.batched_tokens, plan.decodes, plan.context, took_ns)
+            self.cost.observe(plan.prompt_tokens, plan.decodes, plan.context, took_ns, plan.further_decode_tokens)
             if self.speculation is not None and not plan.prompts:
                 self.speculation.observe(plan.decodes, plan.tokens, took_ns)
         batch = self.commit(plan, drawn)

@@ -24,7 +24,7 @@ from zinc_rt.sched.sessions import SessionPins
 from zinc_rt.sched.share import ServiceCounters, Shares
 from zinc_rt.sched.slots import Slots
 from zinc_rt.sched.speculation import Speculation
-from zinc_rt.sched.step_cost import PREDICTED, MeasuredCost, StepCost
+from zinc_rt.sched.step_cost import PREDICTED, PREDICTED_BY_PREFILL, MeasuredCost, StepCost
 from zinc_rt.sched.tenant import (
     BANDS,
     CLASSES,
@@ -102,7 +102,7 @@ def describe_limit_changes(limits: SchedulerLimits) -> list[str]:
                     f"{priority.name.lower()} {_format_in_ms(option.name, value)} (default "
                     f"{_format_in_ms('', default)})"
                 )
-    if limits.cost != usual.cost:
+    if limits.cost != PREDICTED_BY_PREFILL[limits.prefill_ordering]:
         texts.append(f"step cost of {limits.cost.card} (default {usual.cost.card})")
     return [f"scheduler: {text}" for text in texts]
 

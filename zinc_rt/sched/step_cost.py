@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import median_low
 
 from zinc_rt.cost.step_curve import StepCurve
 
 NS = 1_000_000_000
+LEAST_PROMPT = 4  # tokens: one tile of the kernels in canonical-1
 EVERY = 4  # steps of a kind and size between two looks at it
 SAMPLES = 9  # durations of a kind and size of step that its correction is the median of
 
@@ -24,7 +25,9 @@ class StepCost:
     """Microseconds: `step_us` per step, `prompt_us` per prompt token, `decode_us` per decoding sequence,
     `context_us` per context token that the step's decodes read. A `curve`, if set, replaces `step_us` and
     `prompt_us`; `decode_us` is then the additional time of each decode after the first, and a prompt's context
-    counts as the curve's pairs instead of `context_us`.
+    counts as the curve's pairs instead of `context_us`. With a `prompt_curve`, prompts have an ordering of
+    their own: a step with both is two launches, whose times add up. `least_prompt`: tokens of a
+    prompt that every step computes, whatever its budget, one tile of the kernels.
     """
 
     card: str
@@ -35,18 +38,31 @@ class StepCost:
     context_us: float
     source: str
     curve: StepCurve | None = None
+    least_prompt: int = LEAST_PROMPT
+    prompt_curve: StepCurve | None = None
 
-    def nanoseconds(self, prompt: int, decodes: int, context: int) -> int:
-        """Return the time of a step with these numbers of prompt tokens, decodes and context tokens. The context
-        is divided equally among the decodes and the prompt."""
+    def nanoseconds(self, prompt: int, decodes: int, context: int, drafts: int = 0) -> int:
+        """Return the time of a step with these numbers of prompt tokens, decodes, context tokens and further
+        tokens of the decodes. The context is divided equally among the decodes and the prompt."""
+        batched = prompt + drafts
         if self.curve is None:
-            tokens_us = self.prompt_us * prompt + self.decode_us * decodes
+            tokens_us = self.prompt_us * batched + self.decode_us * decodes
             return round(1000 * (self.step_us + tokens_us + self.context_us * context))
-        read = context * decodes / (decodes + 1) if prompt else context
-        pairs = prompt * max(0.0, context - read - prompt)  # the curve has those of the prompt's own tokens
-        attention_us = self.context_us * read + self.curve.pair_us * pairs
+        of_prompts = batched if self.prompt_curve is None else prompt
+        read = context * decodes / (decodes + 1) if of_prompts else context
+        pairs = of_prompts * max(
+            0.0, context - read - of_prompts
+        )  # the curve has those of the prompt's own tokens
         rows_us = self.decode_us * max(0, decodes - 1)
-        return round(1000 * (self.curve.base_us(prompt + decodes) + rows_us + attention_us))
+        if self.prompt_curve is None:
+            launches_us, pair_us = self.curve.base_us(batched + decodes), self.curve.pair_us
+        else:
+            launches_us, pair_us = 0.0, self.prompt_curve.pair_us
+            if decodes:
+                launches_us = self.curve.base_us(drafts + decodes)
+            if prompt:
+                launches_us += self.prompt_curve.base_us(prompt)
+        return round(1000 * (launches_us + rows_us + self.context_us * read + pair_us * pairs))
 
 
 PREDICTED = StepCost(
@@ -96,6 +112,34 @@ class _MeasuredRatios:
         return self._ratio
 
 
+PREDICTED_WMMA = replace(
+    PREDICTED,
+    source=f"{PREDICTED.source}; prompts with --prefill-ordering wmma-f16",
+    least_prompt=128,
+    prompt_curve=StepCurve(
+        tokens=(4, 32, 64, 96, 128, 132, 192, 256, 260, 384, 388, 512),
+        microseconds=(
+            23_270.0,
+            23_496.0,
+            24_161.0,
+            24_947.0,
+            25_853.0,
+            40_459.0,
+            42_361.0,
+            44_760.0,
+            60_407.0,
+            67_650.0,
+            83_313.0,
+            91_948.0,
+        ),
+        tile=4,
+        tiled_from=1,
+        pair_us=0.1369,
+    ),
+)
+PREDICTED_BY_PREFILL = {"": PREDICTED, "wmma-f16": PREDICTED_WMMA}  # by the ordering of prompts
+
+
 @dataclass(frozen=True, slots=True)
 class MeasuredSize:
     """A row of the report. `tokens`: the largest step of this size; `ratio`: measured over predicted time."""
@@ -123,11 +167,12 @@ class MeasuredCost:
         )  # without and with prompt tokens, by size
         self._nearest: dict[tuple[bool, int], _MeasuredRatios | None] = {}  # what `_find_nearest_measured` found
 
-    def observe(self, prompt: int, decodes: int, context: int, took_ns: int) -> None:
+    def observe(self, prompt: int, decodes: int, context: int, took_ns: int, drafts: int = 0) -> None:
         """Record the time of a step. A step with a duration of 0 is ignored, because its clock does not
         advance.
         """
-        sizes, size = self._seen[prompt > 0], (prompt + decodes - 1).bit_length()
+        batched = prompt + drafts
+        sizes, size = self._seen[batched > 0], (batched + decodes - 1).bit_length()
         seen = sizes.get(size)
         if seen is None:
             sizes[size] = _MeasuredRatios(steps=1)
@@ -137,12 +182,13 @@ class MeasuredCost:
         if not seen.last:
             self._nearest.clear()
         seen.steps += 1
-        seen.last.append(took_ns / self.prior.nanoseconds(prompt, decodes, context))
+        seen.last.append(took_ns / self.prior.nanoseconds(prompt, decodes, context, drafts))
 
-    def nanoseconds(self, prompt: int, decodes: int, context: int) -> int:
-        """Return the expected time of a step."""
-        ratio = self._find_ratio(prompt > 0, (prompt + decodes - 1).bit_length())
-        return round(ratio * self.prior.nanoseconds(prompt, decodes, context))
+    def nanoseconds(self, prompt: int, decodes: int, context: int, drafts: int = 0) -> int:
+        """Return the expected time of a step. `drafts`: see StepCost."""
+        batched = prompt + drafts
+        ratio = self._find_ratio(batched > 0, (batched + decodes - 1).bit_length())
+        return round(ratio * self.prior.nanoseconds(prompt, decodes, context, drafts))
 
     def prompt_tokens(self, budget_ns: int, decodes: int, context: int, maximum: int) -> int:
         """Return how many prompt tokens, at most `maximum`, fit the budget together with the decodes; `context`:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from zinc_rt.ir.graph import Node, OpGraph
@@ -47,6 +47,35 @@ def find_product_refusal(node: Node, graph: OpGraph) -> str:
     if types := sorted({spec.dtype for spec in vectors} - {"f32"}):
         return f"a bias or scale of type {types[0]}"
     return "operands of a fused node" if node.op is Op.MATMUL and any(node.inputs[OPERANDS:]) else ""
+
+
+@dataclass(frozen=True, slots=True)
+class ProductGroup:
+    """Products with a weight that have one label in all layers. `refusal`: why they keep the ordering of other
+    tokens, "" if they use matrix cores."""
+
+    label: str
+    op: str
+    count: int
+    refusal: str
+
+
+def list_products(graph: OpGraph) -> list[ProductGroup]:
+    """Return the products of a model's graph with matrices of weights, in graph order."""
+    groups: Counter[tuple[str, str, str]] = Counter()
+    for node in graph.nodes:
+        if node.op is Op.EMBED or not any(_is_matrix(graph, name) for name in node.inputs):
+            continue
+        refusal = f"{node.op.name} has no form in this ordering"
+        if node.op is Op.MATMUL:
+            refusal = find_product_refusal(node, graph)
+        groups[node.label.rpartition("-")[0] or node.label, node.op.name, refusal] += 1
+    return [ProductGroup(label, op, count, refusal) for (label, op, refusal), count in groups.items()]
+
+
+def _is_matrix(graph: OpGraph, name: str) -> bool:
+    spec = graph.buffers.get(name)
+    return spec is not None and spec.role == "weight" and len(spec.shape) > 1
 
 
 def count_products(graph: OpGraph) -> dict[str, int]:

@@ -319,12 +319,14 @@ def i18(s: SchedulerState) -> str | None:
     size = s.cache.page_tokens
     for request in s.requests():
         holding = request.holding
-        if holding is None or holding.decoded_from is None or holding.last is None:
+        if holding is None or holding.last is None:
             continue
         if holding.decoded_from != request.decoded_from:
             return (
                 f"request {request.number} decodes from {request.decoded_from}, its pages {holding.decoded_from}"
             )
+        if holding.decoded_from is None:
+            continue
         first = (holding.registered - 1) * size
         known = request.tokens if request.slot < 0 else s.slots.history[request.slot]
         keys = make_token_keys(known[first : first + size], first, request.decoded_from)

@@ -38,6 +38,7 @@ from zinc_rt.sched.speculation import MOST_DRAFTS
 from zinc_rt.sched.state import SchedulerLimits
 from zinc_rt.sched.usage.ledger import UsageLedger
 
+NEXT_TURNS = 0.5  # of the requests, if prompts and decodes have different orderings
 VOCAB = 50  # small, so that end tokens are drawn and prompts share beginnings
 MASKED, STOPPED = 0.2, 0.3  # share of requests with a token mask, with a stop token
 FAILS = 0.3  # share of mixes with a failed step
@@ -249,13 +250,15 @@ class ShadowServer:
         ]
 
 
-def run_shadow_mix(seed: int, requests: int = 10) -> ShadowMixRun:
-    """Run the mix of a seed."""
+def run_shadow_mix(seed: int, requests: int = 10, *, roles: bool = False) -> ShadowMixRun:
+    """Run the mix of a seed. `roles`: see MixSettings."""
     chance = random.Random(seed)
-    settings = replace(draw_settings(chance), roles=seed % 2 == 1)
+    settings = replace(draw_settings(chance), roles=roles)
     penalties = chance.random() < 0.5
     mix = draw_request_mix(chance.getrandbits(32), requests, vocab=VOCAB, ctx=CTX, penalties=penalties)
     mix = replace(mix, requests=tuple(_add_stop_and_mask(request, chance) for request in mix.requests))
+    if roles:
+        mix = replace(mix, requests=_add_next_turns(mix.requests, random.Random(seed)))
     server = ShadowServer(settings, seed)
     run = ShadowMixRun(seed, settings)
     outcome = MixDriver(mix, server, audit_every=1).run()
@@ -288,6 +291,23 @@ def _add_stop_and_mask(request: MixedRequest, chance: random.Random) -> MixedReq
         sampling = replace(sampling, stop_token_ids=(stop,))
     limit = chance.choice((None, None, None, 0, 1))
     return replace(request, sampling=sampling, mask_seed=0 if chance.random() < MASKED else None, drafts=limit)
+
+
+def _add_next_turns(requests: Sequence[MixedRequest], chance: random.Random) -> tuple[MixedRequest, ...]:
+    """Return the requests, some of which continue the prompt and the answer of an earlier one of their tenant."""
+    turns: list[MixedRequest] = []
+    for request in requests:
+        earlier = [known for known in turns if known.tenant == request.tenant]
+        if earlier and chance.random() < NEXT_TURNS:
+            known = chance.choice(earlier)
+            seed, first = known.sampling.seed, len(known.prompt)
+            assert seed is not None
+            answer = [draw_mix_token(seed, 0, at) for at in range(first, first + known.sampling.max_tokens)]
+            prompt = (*known.prompt, *answer, *request.prompt[-2:])
+            if len(prompt) + request.sampling.max_tokens <= CTX:
+                request = replace(request, prompt=prompt)
+        turns.append(request)
+    return tuple(turns)
 
 
 def find_wrong_deliveries(mix: RequestMix, outcome: MixOutcome) -> Iterator[str]:

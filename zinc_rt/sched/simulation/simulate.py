@@ -42,7 +42,7 @@ LATER_NS = 7200 * NS  # beyond all ages and times to live
 class SimulationSettings:
     """Settings. `pages` None: enough for all slots. `classes`: priority classes with their latency budgets.
     `check_every`: steps between checks of the invariants. After `most_steps`, or `most_seconds` of virtual time,
-    the remaining requests are cancelled."""
+    the remaining requests are cancelled. `prefill_ordering`: see SchedulerLimits."""
 
     slots: int = 16
     ctx: int = 32_768
@@ -54,6 +54,7 @@ class SimulationSettings:
     check_every: int = 32
     most_steps: int | None = None
     most_seconds: float | None = None
+    prefill_ordering: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +133,9 @@ class PredictedRunner:
         plan = handle
         assert isinstance(plan, StepPlan)
         rows, bound = plan.rows, int(np.count_nonzero(self.records["state"]))
-        self.took_ns = took_ns = self.cost.nanoseconds(plan.batched_tokens, plan.decodes, plan.context)
+        self.took_ns = took_ns = self.cost.nanoseconds(
+            plan.prompt_tokens, plan.decodes, plan.context, plan.further_decode_tokens
+        )
         self.now_ns += took_ns
         self.counts = self.counts.after(plan.tokens, rows, bound, took_ns)
         tokens = draw_token(self.records["seed"][plan.row_slot[:rows]], plan.row_position[:rows])
@@ -182,6 +185,7 @@ class Simulation:
             settings.step_tokens,
             classes=settings.classes,
             cost=cost,
+            prefill_ordering=settings.prefill_ordering,
         )
         scheduler = Scheduler(
             limits, self.accounts, cache, self.runner, lambda: self.runner.now_ns, ledger=self.ledger

@@ -74,6 +74,7 @@ def _describe_resident(server: InferenceServer, model: ServedModel) -> ModelRepl
             "slots": engine.limits.slots,
             "tier": engine.backend.spec.tier,
             "ordering": engine.backend.ordering,
+            "prefill_ordering": engine.variants.prefill_ordering or None,
             "deterministic": model.deterministic,
             "simulated": engine.backend.device.simulated,
             "random_weights": model.random_weights,

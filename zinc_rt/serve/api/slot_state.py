@@ -96,6 +96,7 @@ async def get_props(
         "zinc_rt": {
             "tier": engine.backend.spec.tier,
             "ordering": engine.backend.ordering,
+            "prefill_ordering": engine.variants.prefill_ordering or None,
             "deterministic": of.deterministic,
             "simulated": engine.backend.device.simulated,
             "system_fingerprint": of.fingerprint,

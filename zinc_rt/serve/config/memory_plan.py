@@ -99,6 +99,7 @@ def make_options(settings: ModelSettings, device: DeviceSettings) -> ModelOption
         device.experts,
         settings.speculate,
         settings.kv.dtype,
+        settings.prefill_ordering or "",
     )
 
 

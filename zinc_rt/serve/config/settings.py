@@ -135,7 +135,8 @@ class ModelSettings:
 
     `path`: a GGUF file, or the name of a model in the package. `loaded`: load at startup. `pinned`: never
     unload to free memory. `weight`: share of device time. `format`: syntax of tool calls and reasoning; None
-    to infer it from the template. `speculate`: off, ngram[:K], mtp[:K] or draft:FILE[:K].
+    to infer it from the template. `speculate`: off, ngram[:K], mtp[:K] or draft:FILE[:K]. `prefill_ordering`: of
+    products with the tokens of prompts (docs/wmma-f16.md), None for the device's ordering.
     """
 
     __pydantic_config__ = REFUSES_UNKNOWN
@@ -152,6 +153,7 @@ class ModelSettings:
     state_rows: Annotated[Annotated[int, Strict(), Ge(2)] | None, BeforeValidator(parse_auto)] = None
     format: Annotated[str | None, BeforeValidator(parse_auto)] = None
     speculate: Annotated[str, Strict(), AfterValidator(check_speculation_text)] = "off"
+    prefill_ordering: Literal["wmma-f16"] | None = None
     embeddings: Literal["mean", "cls", "last", "rank"] | None = None
 
 

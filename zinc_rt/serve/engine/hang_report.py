@@ -29,7 +29,8 @@ def save_hang(model: str, scheduler: SchedulerState, backend: Backend, plan: Ste
     lines = [
         f"{id}: step {plan.number} of model {model} failed",
         f"tier {backend.spec.tier}, device {device.name} {device.arch}{' SIMULATED' * device.simulated}, "
-        f"kernel {device.kernel}, firmware {device.firmware}, ordering {backend.ordering}",
+        f"kernel {device.kernel}, firmware {device.firmware}, ordering {backend.ordering}"
+        f"{f', prompts {prefill}' if (prefill := scheduler.limits.prefill_ordering) else ''}",
         f"{plan.tokens} tokens, {plan.decodes} decodes, {len(plan.prompts)} prompts, {plan.rows} rows",
         *(
             f"slot {r.slot}: request {r.number}.{r.choice} of tenant {scheduler.tenants[r.tenant].name}, "

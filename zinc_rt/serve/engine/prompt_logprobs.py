@@ -1,7 +1,7 @@
 """Logprobs of a prompt's tokens, computed by sampling the prompt with a mask that allows only its next token.
 
-Logprobs are computed from the logits before any mask, so they equal those of prefill. The KV entries stay in
-the prefix cache for the answer that follows.
+Logprobs are computed from the logits before any mask, and all tokens have the ordering of prompts, so they equal
+those of prefill. The KV entries stay in the prefix cache for the answer that follows.
 """
 
 from __future__ import annotations
@@ -67,7 +67,9 @@ async def compute_prompt_logprobs(
         return [first]
     sampling = Sampling(max_tokens=len(rest), logprobs=top, ignore_eos=True, seed=0)
     scored: list[TokenLogprob | int] = [first]
-    forced = replace(ask, tokens=(first,), sampling=sampling, grammar=ForcedTokens(rest))
+    forced = replace(
+        ask, tokens=(first,), sampling=sampling, grammar=ForcedTokens(rest), decoded_from=len(ask.tokens)
+    )
     async with await server.submit(forced) as stream:
         async for deliveries in stream:
             for delivered in deliveries:

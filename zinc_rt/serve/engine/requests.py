@@ -19,7 +19,8 @@ class EngineRequest:
     `tenant` and `session` are names, "" for the first tenant and for no session. `priority` None: the
     tenant's default. `deadline_seconds`: from now. `cache_salt`: share cached prefixes only with requests
     that have the same salt. `fail_fast`: refuse at once if the expected wait exceeds the deadline. `grammar`:
-    constrains each choice. `drafts`: the most draft tokens in a step, None for the model's.
+    constrains each choice. `drafts`: the most draft tokens in a step, None for the model's. `decoded_from`: see
+    NewRequest.
     """
 
     model: str
@@ -34,6 +35,7 @@ class EngineRequest:
     request_id: str = ""
     grammar: TokenMask | None = None
     drafts: int | None = None
+    decoded_from: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

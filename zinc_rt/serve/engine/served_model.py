@@ -181,6 +181,7 @@ class ServedModel:
                 salt=ask.cache_salt,
                 mask=ask.grammar,
                 drafts=ask.drafts,
+                decoded_from=ask.decoded_from,
             )
         except BaseException:
             del self.streams[number]
