@@ -16,9 +16,8 @@ from zinc_rt.host.errors import UnsupportedError, UsageError
 from zinc_rt.host.settings import EXPERTS, Experts, Settings
 from zinc_rt.ir import graph as ir
 from zinc_rt.ir.graph import Stage, TokenRole
-from zinc_rt.ir.op import Op
 from zinc_rt.ir.passes.fuse import fuse_graph
-from zinc_rt.ir.passes.matrix_cores import PREFILL_ORDERING, use_matrix_cores
+from zinc_rt.ir.passes.matrix_cores import PREFILL_ORDERING, REPLACEMENTS, use_matrix_cores
 from zinc_rt.ir.rewrite import inject_inputs as inject_labels
 from zinc_rt.ir.verify import verify_graph
 from zinc_rt.lower import find_refusal, plan_graph
@@ -167,12 +166,12 @@ class Variants:
             )
         graph = self.graph(PROMPT)
         for node in graph.nodes:
-            if node.op is Op.MATMUL_WMMA_F16:
+            if node.op in REPLACEMENTS:
                 reason = find_refusal(node, graph, self.backend.kernels.entries, ordering)
                 if reason is not None:
                     raise UnsupportedError(
                         f"prefill ordering {name}: {tier} cannot run {node.op.name} at {node.label}: {reason}",
-                        next="leave out the prefill ordering, or use t1, t2 or a CPU tier",
+                        next="leave out the prefill ordering, or use a CPU tier, or a gfx12 chip on t1 or t2",
                     )
 
     def model(self, stage: ModelGraph) -> Model:

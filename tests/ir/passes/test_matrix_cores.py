@@ -14,7 +14,13 @@ from zinc_rt.engine.engine import Engine
 from zinc_rt.engine.variants import EngineOptions
 from zinc_rt.golden.tiny_models.writer import write_tiny
 from zinc_rt.ir.op import WMMA_FORMS, Op
-from zinc_rt.ir.passes.matrix_cores import PREFILL_ORDERING, PRODUCTS, count_products, use_matrix_cores
+from zinc_rt.ir.passes.matrix_cores import (
+    PREFILL_ORDERING,
+    PRODUCTS,
+    REPLACEMENTS,
+    count_products,
+    use_matrix_cores,
+)
 from zinc_rt.ir.verify import verify_graph
 from zinc_rt.model.builder import SequenceLimits
 from zinc_rt.model.gguf import read_gguf
@@ -58,7 +64,7 @@ def test_replaced_graph_is_verified_and_counted(architecture: str, tmp_path: Pat
     replaced = use_matrix_cores(graph)
     verify_graph(replaced)
     counts = count_products(graph)
-    number = sum(node.op in (Op.MATMUL_WMMA_F16, *WMMA_FORMS.values()) for node in replaced.nodes)
+    number = sum(node.op in REPLACEMENTS for node in replaced.nodes)
     assert number == counts[""] > 0
     assert sum(counts.values()) - number == sum(node.op in PRODUCTS for node in replaced.nodes)
     assert any(node.op in WMMA_FORMS for node in graph.nodes) == (architecture in EXPERTS)

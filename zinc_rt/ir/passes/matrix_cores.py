@@ -19,6 +19,8 @@ PRODUCTS = {  # the opcodes that are replaced, with their matrices
     Op.SHARED_EXPERT: ("gate_w", "up_w", "down_w"),
 }
 
+REPLACEMENTS = frozenset({Op.MATMUL_WMMA_F16, *WMMA_FORMS.values()})
+
 
 def use_matrix_cores(graph: OpGraph) -> OpGraph:
     """Replace each node of PRODUCTS without a `find_product_refusal` by its form in wmma-f16. The choice depends
