@@ -19,7 +19,6 @@ from zinc_rt.isa.target import DEFAULT_ARCH
 from zinc_rt.kernels import sets
 from zinc_rt.kernels.launch import Launch, Operand, Ref, Stride
 from zinc_rt.kernels.sets import BinaryKernelSet
-from zinc_rt.kernels.zrt import patch_literals
 from zinc_rt.lower.lower import choose_entry
 from zinc_rt.mem.plan import count_buffer_bytes
 from zinc_rt.trace.reader import LogReader
@@ -87,8 +86,7 @@ class _TracedNode:
         for launch in launches[: last + 1]:
             self._dispatch(device, launch)
         zrt = self.kernels.load(stored["kernel"])
-        code = patch_literals(zrt, dict(launches[last].patches))
-        return _format_lane_lines(device.steps, code, target_of(zrt.target, zrt.wave), int(stored["lane"]))
+        return _format_lane_lines(device.steps, zrt.image, target_of(zrt.target, zrt.wave), int(stored["lane"]))
 
     def _list_launches(self) -> Iterator[Launch]:
         graph = self.tape.graphs[self.step.graph].graph
@@ -115,7 +113,7 @@ class _TracedNode:
         block = np.frombuffer(launch.pack_kernarg(self._make_address_lookup(device)), np.uint8)
         va = device.place(block, "arguments", write=False)
         device.run(
-            patch_literals(zrt, dict(launch.patches)),
+            zrt.image,
             groups=self._find_grid(launch),
             threads=zrt.workgroup,
             wave=zrt.wave,
