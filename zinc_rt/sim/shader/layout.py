@@ -344,7 +344,7 @@ u32 read_site
     padded=8,
 )
 
-KEPT = 7
+KEPT = 7  # intervals of a MEMORY_SITE, in addition to the one that it extends
 INTERVAL = RecordLayout(
     """
 u64 lo
