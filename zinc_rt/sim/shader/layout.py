@@ -356,15 +356,15 @@ ptr range               # the RANGE that contains it
 
 MEMORY_SITE = RecordLayout(
     f"""
-u64 va_lo               # the range that this instruction last used
-u64 va_hi
 u64 plain_lo            # wide accesses that start less than `room` behind this address need no more checks
 u64 room
-u64 delta
-ptr range               # its RANGE
 u64 touched_lo          # the interval in the range that it is extending (memory/touched.py)
 u64 touched_hi          # touched_lo: none
 u64 slack               # an access at most this far from an interval extends it
+u64 delta
+u64 va_lo               # the range that this instruction last used
+u64 va_hi
+ptr range               # its RANGE
 u32 flags               # its RangeFlag, and PLAIN
 u32 kind                # WaveAccess
 u64 reach               # how far the initialised bytes behind an access were looked through last time
