@@ -70,6 +70,8 @@ def test_fault_of_unrelated_gpu_is_a_note() -> None:
 def test_kfd_may_skip_integrated_graphics() -> None:
     result = make_sick("igpu-and-dgpu", "kfd kfd: amdgpu: skipped device 1002:13c0, PCI rejects atomics\n")
     assert result.first is None
+    result = make_sick("igpu-and-dgpu", "kfd kfd: amdgpu: device 1002:13c0 NOT added due to errors\n")
+    assert result.first is None and "kfd.refused" in [f.id for f in result.findings]
 
 
 def test_missing_file_that_driver_does_not_need_is_a_note() -> None:
