@@ -67,6 +67,8 @@ def test_node_properties_match_the_kernel(chip: str, linux: str) -> None:
         assert int(seen["array_count"]) // int(seen["simd_arrays_per_engine"]) == row.shader_engines
         assert f"renderD{seen['drm_render_minor']}" in owner.tree.names("/dev/dri")
         assert ("cwsr_size" in seen) == gpu.linux.cwsr_in_sysfs
+        link = parse_properties(owner.tree.read(f"{NODE}/io_links/0/properties"))
+        assert ("recommended_sdma_engine_id_mask" in link) == (linux != "6.8")
         assert owner.tree.read(f"{NODE}/gpu_id") == f"{gpu.gpu_id}\n".encode()
         assert owner.tree.read("/proc/sys/kernel/osrelease").decode().strip() == gpu.linux.release
 

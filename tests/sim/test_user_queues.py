@@ -23,6 +23,7 @@ from zinc_rt.sim.in_process import SimDriver
 from zinc_rt.sim.interfaces import QueueState
 from zinc_rt.sim.machine import SimMachine
 from zinc_rt.sim.memory.buffers import Heap
+from zinc_rt.sim.tables import amdgpu as sim_amdgpu
 
 PAGE = 4096
 ENOTSUPP = 524
@@ -172,6 +173,34 @@ def test_availability_depends_on_kernel_and_chip(
         ip = amdgpu.INFO_HW_IP.read(c.info(amdgpu.AMDGPU_INFO_HW_IP_INFO, 40, hw_ip_type=1))
         assert (device["userq_ip_mask"], ip["userq_num_slots"]) == (mask, slots)
         assert c.errno(amdgpu.IOCTL_USERQ, **c.create()) == number
+
+
+@pytest.mark.parametrize(("linux", "minor"), [("6.8", 57), ("6.12", 59), ("6.14", 61), ("7.2", 64)])
+def test_version_of_the_drm_interface(linux: str, minor: int) -> None:
+    with open_render_client(linux=linux) as c:
+        answer = c.call(drm.IOCTL_VERSION)
+        assert (answer["version_major"], answer["version_minor"]) == (3, minor)
+
+
+def test_sizes_of_the_areas_of_compute_queues_are_known_from_7_2_on() -> None:
+    with open_render_client(linux="7.2") as c:
+        sizes = c.info(sim_amdgpu.AMDGPU_INFO_UQ_FW_AREAS, 32, hw_ip_type=1)
+        assert int.from_bytes(sizes[:4], "little") == 2048
+    with open_render_client(linux="7.0") as c, pytest.raises(OSError) as caught:
+        c.info(sim_amdgpu.AMDGPU_INFO_UQ_FW_AREAS, 32, hw_ip_type=1)
+    assert caught.value.errno == errno.EINVAL
+
+
+@pytest.mark.parametrize(("linux", "is_reported"), [("6.18", False), ("6.19", True), ("7.0", True)])
+def test_unmapping_the_ring_of_a_live_queue_is_reported_from_6_19_on(linux: str, is_reported: bool) -> None:
+    with open_render_client(linux=linux) as c:
+        values = c.create()
+        queue_id = c.call(amdgpu.IOCTL_USERQ, **values)["new_queue_id"]
+        handle = next(handle for handle, va in c.va.items() if va == values["queue_va"])
+        unmap = c.mapping(handle, values["queue_va"], 0x10000, amdgpu.AMDGPU_VA_OP_UNMAP)
+        assert c.errno(amdgpu.IOCTL_GEM_VA, **unmap) == 0
+        assert any("unmapping a vital queue va" in line for line in c.machine.dmesg) == is_reported
+        c.call(amdgpu.IOCTL_USERQ, op=2, queue_id=queue_id)
 
 
 def test_kernel_6_12_has_doorbell_domain_but_no_userq_ioctls() -> None:
