@@ -9,8 +9,9 @@ import pytest
 from memory_kernels import WAVE64, assemble_source, list_sources, load_known, machine_code, source_key
 
 from zinc_rt.sim.interfaces import Fault
-from zinc_rt.sim.shader.run.engine_device import EngineDevice
+from zinc_rt.sim.shader.run.engine_device import FIRST_VA, EngineDevice
 
+HIGH_VA = 0xFFFF_8001_0000_0000  # where RADV's buffers are: a resource has only bits 47:0
 LEVELS = ("off", "fast", "full")
 KEPT = 0xA5A5A5A5
 DATA_BYTES = 4096
@@ -279,13 +280,16 @@ def test_scratch_is_private_to_each_lane(wave: int, level: str) -> None:
 
 @pytest.mark.rest(keep=1)
 @pytest.mark.parametrize("level", LEVELS)
-def test_scalar_loads_match(level: str) -> None:
+@pytest.mark.parametrize("high", [False, True])
+def test_scalar_loads_match(level: str, high: bool) -> None:
     device = EngineDevice(level=level)
+    if high:
+        device._next_va = HIGH_VA
     data = np.random.default_rng(6).integers(0, 1 << 32, 64, np.uint32)
     data[1] = 0x8765_4321
     out = np.zeros((30, 64), np.uint32)
     va = device.place(data) + 4
-    user = [*split_va(va), *split_va(device.place(out)), 0, 0, 0, 0, *split_va(va), 64, 0]
+    user = [*split_va(va), *split_va(device.place(out)), 0, 0, 0, 0, *split_va(va & (1 << 48) - 1), 64, 0]
     assert not device.run(machine_code(KERNELS["scalar"]), user_data=user)
     want = [*data[5:21], *data[9:12], data[0], 0x87, 0xFFFFFF87, 0x8765, 0xFFFF8765]
     want += [*data[15:17], 0, 0, *data[12:14]]
@@ -311,13 +315,15 @@ def test_loads_beyond_a_buffer_give_zero_and_stores_are_dropped() -> None:
             assert out[first + word, lane] == (data[index // 4] if index + 4 <= end else 0)
 
 
-def test_structured_buffers_count_records() -> None:
+@pytest.mark.parametrize("va", [FIRST_VA, HIGH_VA], ids=hex)
+def test_structured_buffers_count_records(va: int) -> None:
     device = EngineDevice(level="full")
+    device._next_va = va
     data = np.arange(1, 513, dtype=np.uint32)
     where, out = np.arange(32, dtype=np.uint32), np.zeros((3, 64), np.uint32)
     vas = [device.place(array) for array in (where, out, data)]
     low, high = split_va(vas[2])
-    user = [*split_va(vas[0]), *split_va(vas[1]), 0, 0, 0, 0, low, high | 16 << 16, 30, 0]
+    user = [*split_va(vas[0]), *split_va(vas[1]), 0, 0, 0, 0, low, high & 0xFFFF | 16 << 16, 30, 0]
     assert not device.run(machine_code(KERNELS["structured"]), user_data=user)
     lane = np.arange(32)
     for row, word in enumerate((2, 3, 1)):

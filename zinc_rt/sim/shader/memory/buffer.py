@@ -57,8 +57,8 @@ def _resource(e: Emitter, i: Instruction, operands: list[Operand]) -> _Resource:
     )
     with b.cold(special):
         e.reports.stop(Status.ILLEGAL, "not-simulated", "the resource is swizzled or adds the thread id")
-    high = b.and_(b.zext(words[1], I64), 0xFFFF)
-    base = b.or_(b.zext(words[0], I64), b.shl(high, 32))
+    high = b.ashr(b.shl(b.zext(words[1], I64), 48), 16)  # base[47:32]: bit 47 is the sign of a 64-bit address
+    base = b.or_(b.zext(words[0], I64), high)
     moved = e.scalar(register)
     index = e.regs.read_vgpr(address.index) if i.modifier("idxen") else None
     inner = b.splat(b.sext(e.offset(), I64))

@@ -96,7 +96,7 @@ def _buffer_load(e: Emitter, i: Instruction, *, size_bytes: int, signed: bool) -
     check_modifiers(i)
     b = e.b
     resource = e.scalar(i.operands[1], 128)
-    base = b.and_(b.trunc(resource, I64), (1 << 48) - 1)
+    base = b.ashr(b.shl(b.trunc(resource, I64), 16), 16)  # bit 47 is the sign of a 64-bit address
     stride = b.and_(b.trunc(b.lshr(resource, 48), I64), 0x3FFF)
     records = b.zext(b.trunc(b.lshr(resource, 64), I32), I64)
     plain_buffer = b.equal(stride, 0)
