@@ -147,6 +147,12 @@ def test_conversation_with_a_call_is_rendered(harmony_server: RunningServer) -> 
         {"role": "tool", "tool_call_id": "c1", "content": "cloudy"},
         {"role": "tool", "tool_call_id": "c2", "content": "windy"},
     ]
+    later = [
+        {"role": "assistant", "content": None, "reasoning_content": "Only thought."},
+        {"role": "user", "content": "Again?"},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c1", "content": "snowy"},
+    ]
     prompt = render(harmony_server, messages=turns, tools=TOOLS)
     assert "<|start|>assistant<|channel|>analysis<|message|>Hm.<|end|>" in prompt
     assert '<|start|>assistant to=functions.weather<|channel|>commentary json<|message|>{"city": "Ulm"' in prompt
@@ -155,7 +161,10 @@ def test_conversation_with_a_call_is_rendered(harmony_server: RunningServer) -> 
     order = ["to=functions.weather<", "functions.weather to=", "to=functions.now<", "functions.now to="]
     places = [prompt.index(text, prompt.index("I look again.")) for text in order]
     assert places == sorted(places)
-    assert prompt.index("cloudy") < prompt.index("to=functions.now") < prompt.index("windy")
+    prompt = render(harmony_server, messages=[*turns, *later], tools=TOOLS)
+    results = ["sunny", "cloudy", "to=functions.now", "windy", "Again?", "snowy"]  # c1 is a call in each turn
+    assert sorted(results, key=prompt.index) == results
+    assert all(prompt.count(text) == 1 for text in ("sunny", "cloudy", "windy", "snowy"))
 
 
 def test_chat_completion_separates_the_channels(play: Callable[[str], None], client: openai.OpenAI) -> None:

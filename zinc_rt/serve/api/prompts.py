@@ -137,6 +137,8 @@ def make_template_message(message: Message, index: int) -> dict[str, Any]:
     """Return a message in the form that templates expect, with its content as one text. Raises ServeError
     400."""
     fields = message.model_dump(exclude_unset=True)
+    if fields.get("reasoning_content", "") is None:
+        del fields["reasoning_content"]
     fields["role"] = "system" if message.role == "developer" else message.role
     if isinstance(message.content, list):
         fields["content"] = "\n".join(part.text for part in message.content)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from itertools import takewhile
 from typing import Any
 
 from zinc_rt.serve.formats.format import (
@@ -85,27 +86,26 @@ def adapt_messages(messages: list[Fields]) -> list[Fields]:
     """Return messages as gpt-oss's template reads them: one call in a message, followed by its result, reasoning
     as `thinking`, and no content with a call. The template renders the text before a call as reasoning, so text
     after reasoning is added to it."""
-    result = []
-    results = {message.get("tool_call_id"): message for message in messages if message["role"] == "tool"}
-    moved: set[object] = set()  # ids of calls whose results directly follow them
-    for message in messages:
-        if message["role"] == "tool" and message.get("tool_call_id") in moved:
+    result: list[Fields] = []
+    for index, message in enumerate(messages):
+        if message["role"] == "tool" and any(message is answer for answer in result):
+            continue  # it already follows its call
+        if message["role"] != "assistant":
+            result.append(message)
             continue
         fields = {name: value for name, value in message.items() if value is not None}
-        texts = [fields.pop("reasoning_content", ""), fields.get("content", "")]
+        texts = [fields.pop("reasoning_content", ""), fields.pop("content", "")]
         calls = fields.pop("tool_calls", None) or []
         if not calls:
-            result.append(fields | ({"thinking": texts[0]} if texts[0] else {}))
+            result.append({**fields, "content": texts[1]} | ({"thinking": texts[0]} if texts[0] else {}))
             continue
-        fields.pop("content", None)
         if thinking := "\n\n".join(filter(None, texts)):
             fields["thinking"] = thinking
+        answers = list(takewhile(lambda other: other["role"] == "tool", messages[index + 1 :]))
         for call in calls:
             result.append({**fields, "tool_calls": [call]})
             fields.pop("thinking", None)
-            if len(calls) > 1 and (answer := results.get(call.get("id"))) is not None:
-                result.append(answer)
-                moved.add(call.get("id"))
+            result += [answer for answer in answers if answer.get("tool_call_id") == call.get("id")]
     return result
 
 
