@@ -6,13 +6,11 @@ from functools import cache
 
 import pytest
 
-from zinc_rt.ir.op import WMMA_FORMS, Op
+from zinc_rt.ir.op import Op
 from zinc_rt.kernels.reference.table import FUNCTIONS
 from zinc_rt.kernels.spirv.compile import list_sources
 from zinc_rt.kernels.spirv.table import KERNELS
 from zinc_rt.validate.kernel_test.support import LEFT_OUT, Support, list_support
-
-MATRIX_INSTRUCTIONS = {Op.MATMUL_WMMA_F16, Op.MATMUL_WMMA_Q4K, *WMMA_FORMS.values()}
 
 
 @cache
@@ -26,19 +24,11 @@ def support_by_op() -> dict[Op, list[Support]]:
 @pytest.mark.rest
 def test_every_oracle_opcode_runs() -> None:
     ran = {op for op, rows in support_by_op().items() if any(row.taken for row in rows)}
-    assert set(FUNCTIONS) - ran - set(LEFT_OUT) == MATRIX_INSTRUCTIONS
+    assert not set(FUNCTIONS) - ran - set(LEFT_OUT)
 
 
-def test_matrix_instructions_are_rejected_by_name() -> None:
-    for op in MATRIX_INSTRUCTIONS:
-        plain = op.name.partition("_WMMA")[0]
-        text = f"{op.name} sums in the order of a chip's matrix instruction, not canonical-1: use {plain}"
-        assert {item.refused for item in support_by_op()[op]} == {text}
-
-
-def test_every_case_of_other_opcodes_runs() -> None:
-    partly = {op for op, rows in support_by_op().items() if any(row.taken < row.cases for row in rows)}
-    assert partly == MATRIX_INSTRUCTIONS
+def test_every_case_runs() -> None:
+    assert not {op for op, rows in support_by_op().items() if any(row.taken < row.cases for row in rows)}
 
 
 def test_every_kernel_has_a_source() -> None:

@@ -28,8 +28,7 @@ from zinc_rt.kernels.rows.projections import (
 from zinc_rt.kernels.rows.repack import PAIR, list_plane_constants, make_layout
 from zinc_rt.kernels.rows.tuning import Tuning
 
-TOKENS, ROWS = 128, 64  # of a workgroup's tile: matmul_wmma.s
-EXPERT_PAIRS, EXPERT_ROWS = 32, 64  # likewise: matmul_wmma_experts.s
+EXPERT_PAIRS = 32  # of a tile: sort_experts, matmul_wmma_experts
 SORT, EXPERTS = "sort_experts", "matmul_wmma_experts"  # kernels
 SLOT_BYTES, PAIR_BYTES = 16, 4  # of routes: sort_experts.s
 HALF_BYTES, FACTOR_BYTES = 2, 16  # of an element and at the end of a row: round_rows.s
@@ -119,14 +118,15 @@ def _multiply(
     vectors = [Ref(name) if name else None for name in (part.scale, part.bias)]
     if choices is None or routes is None:
         buffers = halves, Ref(part.weight), part.out, *vectors, Ref(COUNTS)
-        return Launch(f"matmul_wmma_{dtype}", buffers, constants, (-(-tokens // TOKENS), -(-rows // ROWS), 1))
+        grid = -(-tokens // tuning.wmma_tokens), -(-rows // tuning.wmma_rows), 1
+        return Launch(f"matmul_wmma_{dtype}", buffers, constants, grid)
     slots = count_slots(tokens * choices.choices, stacked[0])
     pairs_to_a_row = 1 if choices.own_inputs else choices.choices
     return Launch(
         f"{EXPERTS}_{dtype}",
         (halves, Ref(part.weight), part.out, routes, *vectors),
         (*constants, -(-(1 << 31) // pairs_to_a_row), SLOT_BYTES * slots),
-        (slots, -(-rows // EXPERT_ROWS), 1),
+        (slots, -(-rows // tuning.wmma_rows), 1),
     )
 
 

@@ -13,7 +13,7 @@ from zinc_rt.kernels.rows.expand import Expansions
 # matvec_glu_routed: moe_topk, and matvec_glu_norm of the selected experts. matvec_expert_sum: the experts' down
 # projections and expert_sum. rms_norm_sum: rms_norm and add. And for what its other kernels do not take:
 # flash_attn_any, of heads, latents and small pages; delta_unit_any, of heads. matmul_q8_32: matvec_q8_32 of 16
-# tokens and more, on matrix units. matmul_wmma: MATMUL_WMMA_*.
+# tokens and more, on matrix units. matmul_wmma: the opcodes in wmma-f16.
 OWN_KERNELS = frozenset(
     {
         "gated_norm",
@@ -75,6 +75,9 @@ class Tuning:
 
     flash_workgroups: int = 0  # of one step that share out its queries' chunks; 0: flash_attn_parts is not there
     flash_whole_chunks: int = 0  # fewer chunks per query are not worth it
+
+    wmma_tokens: int = 0  # to a workgroup of matmul_wmma
+    wmma_rows: int = 0  # of a weight to a workgroup of matmul_wmma and matmul_wmma_experts
 
     own_kernels: frozenset[str] = frozenset()  # of OWN_KERNELS, those that the set has
     fused_tokens: int = 0  # delta_step is used for steps of at most this many tokens

@@ -37,6 +37,8 @@ FAMILIES: dict[str, dict[str, tuple[str, ...]]] = {
     "embed": _BY_WEIGHT,
     "matvec": _BY_WEIGHT,
     "matmul": _BY_WEIGHT,
+    "matmul_wmma": _BY_WEIGHT,
+    "matmul_wmma_experts": _BY_WEIGHT,
     "quantise": {str(block): (f"BLOCK={block}",) for block in sorted(set(Q8_BLOCKS.values()))},
     **{
         f"matvec_q8_{block}": {dtype: _BY_WEIGHT[dtype] for dtype, own in Q8_BLOCKS.items() if own == block}

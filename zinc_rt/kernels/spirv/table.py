@@ -43,6 +43,9 @@ TUNING = Tuning(
     any_vectors=True,
     scan_channels=32,
     scan_states_maximum=16,  # in an invocation's registers
+    wmma_tokens=32,  # wmma.glsl
+    wmma_rows=32,
+    own_kernels=frozenset({"matmul_wmma"}),
 )
 
 
