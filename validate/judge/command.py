@@ -26,10 +26,11 @@ examples:
   zinc-rt judge --engine llama-server --model M.gguf --html judge.html -- -ngl 99 -fa on
   zinc-rt judge --engine llama-server --model M.gguf --sweep         # which setting makes it right
   zinc-rt judge --engine ours --model M.gguf --quick
+  zinc-rt judge http://127.0.0.1:8080 --model M.gguf --full          # distributions of samples as well
 
 Exit code: 0 the engine is right; 1 there are findings; 2 unusable input, or the engine does not answer.
 """
-QUICK_ANSWERS = 40
+QUICK_ANSWERS, SAMPLING = 40, 400
 
 
 def parser() -> argparse.ArgumentParser:
@@ -62,6 +63,11 @@ def parser() -> argparse.ArgumentParser:
         metavar="N",
         help="minimum number of answers of each kind (default 200)",
     )
+    what.add_argument(
+        "--full", action="store_true",
+        help=f"also compare {SAMPLING} sampled tokens each of temperatures, top_p, top_k and penalties with the "
+        "reference's distribution",
+    )  # fmt: skip
     what.add_argument("--quick", action="store_true", help=f"only {QUICK_ANSWERS} answers of each kind")
     what.add_argument(
         "--crowd", type=int, default=8, metavar="N", help="number of concurrent requests (default 8)"
@@ -190,10 +196,13 @@ def _make_options(arguments: argparse.Namespace, *, quick: bool) -> JudgeOptions
         ctx=arguments.ctx,
         tie_nats=arguments.tie,
         budget_seconds=arguments.budget,
+        sampling=SAMPLING if arguments.full and not quick else 0,
     )
 
 
 def _make_details(judgement: EngineJudgement, url: str) -> dict[str, object]:
+    from dataclasses import asdict
+
     features = judgement.features
     return {
         "url": url,
@@ -202,6 +211,7 @@ def _make_details(judgement: EngineJudgement, url: str) -> dict[str, object]:
         "numerics": judgement.numerics,
         "expected_numerics": judgement.expected,
         "tokens_per_second": judgement.tokens_per_second,
+        "sampling": [asdict(test) for test in judgement.sampling],
         "skipped": judgement.skipped,
         "seconds": round(judgement.seconds, 1),
     }

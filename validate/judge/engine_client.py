@@ -183,7 +183,7 @@ class EngineClient:
         """Return the body to send: with the model's name and the additional fields that this server needs."""
         whole = self._add_model_name(body)
         needs_more = "logprobs" in whole and "messages" not in whole
-        return whole | (self.features.extra if needs_more else {})
+        return {**self.features.extra, **whole} if needs_more else whole
 
     def abandon(self, body: Mapping[str, Any], *, events: int) -> None:
         """Begin a stream and close the connection after this many events. Raise RequestError."""

@@ -14,6 +14,7 @@ import numpy as np
 
 from zinc_rt.cli.progress import show_stages
 from zinc_rt.validate.judge.answers import AnswerFault, AnswerJudge, JudgeLimits, NumericSample, compare_numerics
+from zinc_rt.validate.judge.distribution import SamplingTest, check_sampling, make_sampling_questions
 from zinc_rt.validate.judge.engine_client import (
     EngineClient,
     EngineFeatures,
@@ -40,7 +41,8 @@ COMPARED = 128  # answers at a time
 @dataclass(frozen=True, slots=True)
 class JudgeOptions:
     """`answers`: how many answers of each kind of question at least, in crowds of `at_once`; `distinct`: different
-    questions of all kinds together. `budget_seconds`: the number of answers is reduced if the engine would need
+    questions of all kinds together. `sampling`: sampled tokens of each setting that is compared with the
+    reference's distribution. `budget_seconds`: the number of answers is reduced if the engine would need
     longer.
     """
 
@@ -49,6 +51,7 @@ class JudgeOptions:
     at_once: int = 8
     positions: int = 64
     samples: int = 200
+    sampling: int = 0
     seed: int = 1
     ctx: int | None = None
     tie_nats: float = 0.125
@@ -68,6 +71,7 @@ class EngineJudgement:
     skipped: list[str] = field(default_factory=list)
     tokens_per_second: dict[str, float] = field(default_factory=dict)  # alone and in the crowd
     reproducers: list[Reproducer | None] = field(default_factory=list)  # one for each finding
+    sampling: list[SamplingTest] = field(default_factory=list)
     seconds: float = 0.0
 
 
@@ -96,6 +100,7 @@ def judge_engine(
                 maker.make_forced(options.positions) if features.logprobs else [],
             )
             samples = maker.make_samples(options.samples) if features.logprobs else []
+            samples += make_sampling_questions(maker, options.sampling)
             judgement.expected = _measure_expected_numerics(model, reference, forced, ctx, options)
             limits = JudgeLimits(options.tie_nats, max(KL_FLOOR, KL_MARGIN * judgement.expected.get("max", 0.0)))
             by_id = {question.id: question for question in (*questions, *edges, *forced, *samples)}
@@ -113,9 +118,17 @@ def judge_engine(
             distribution = check_distribution(
                 reference, [item for item in asked if item.question.id.startswith("sample/")]
             )
+            judgement.sampling = check_sampling(reference, asked, answers.numerics)
+            unlikely = [text for text in (distribution, *(test.describe() for test in judgement.sampling)) if text]
             mean_limit = max(MEAN_FLOOR, MEAN_MARGIN * judgement.expected.get("mean", 0.0))
             judgement.findings = find_defects(
-                reference, by_id, asked, faults, answers.numerics, mean_limit=mean_limit, distribution=distribution
+                reference,
+                by_id,
+                asked,
+                faults,
+                answers.numerics,
+                mean_limit=mean_limit,
+                distribution=unlikely,
             )
             judgement.numerics = summarise_numerics(answers.numerics)
             for number, finding in enumerate(judgement.findings, 1):

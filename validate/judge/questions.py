@@ -100,17 +100,17 @@ class QuestionMaker:
         while len(positions) > count:
             positions.pop(random.Random(len(positions)).randrange(len(positions)))
         questions = [
-            JudgeQuestion(f"forced/{n}", "forced", self._make_body(text[:n], 1, logprobs=TOP), text[:n])
+            JudgeQuestion(f"forced/{n}", "forced", self.make_body(text[:n], 1, logprobs=TOP), text[:n])
             for n in positions
         ]
         if self.features.token_prompts:  # positions have no effect on the answer to one token
             singles = sorted(set(text) - {self.oracle.tokenizer.bos_id})[:SINGLE_TOKENS]
             questions += [
-                JudgeQuestion(f"forced/token {n}", "forced", self._make_body((n,), 1, logprobs=TOP), (n,))
+                JudgeQuestion(f"forced/token {n}", "forced", self.make_body((n,), 1, logprobs=TOP), (n,))
                 for n in singles
             ]
             questions += [
-                JudgeQuestion(f"forced/first {n}", "forced", self._make_body(text[:n], 1, logprobs=TOP), text[:n])
+                JudgeQuestion(f"forced/first {n}", "forced", self.make_body(text[:n], 1, logprobs=TOP), text[:n])
                 for n in SHORT_LENGTHS
                 if n < last and n not in positions
             ]
@@ -119,12 +119,12 @@ class QuestionMaker:
     def make_samples(self, count: int) -> list[JudgeQuestion]:
         """Return sampled questions for one token each, of a few prompts, every one with its own seed."""
         chance = random.Random(self.seed + 1)
-        prompts = [self._encode_and_decode(make_sentence(chance)[:-1]) for _ in range(4)]
+        prompts = [self.encode_prompt(make_sentence(chance)[:-1]) for _ in range(4)]
         return [
             JudgeQuestion(
                 f"sample/{number}",
                 "sampled",
-                self._make_body(prompt, 1, temperature=1.0, top_p=1.0, seed=1000 + number, logprobs=1),
+                self.make_body(prompt, 1, temperature=1.0, top_p=1.0, seed=1000 + number, logprobs=1),
                 prompt,
             )
             for number in range(count)
@@ -139,7 +139,8 @@ class QuestionMaker:
         tokens = self.oracle.encode(text)
         return tokens[: self.largest - 1]
 
-    def _encode_and_decode(self, text: str) -> tuple[int, ...]:
+    def encode_prompt(self, text: str) -> tuple[int, ...]:
+        """Return the tokens of a text."""
         return self.oracle.encode(text)
 
     def _format_prompt(self, tokens: Sequence[int]) -> list[int] | str:
@@ -149,14 +150,15 @@ class QuestionMaker:
         ids = tokens[1:] if tokens and tokens[0] == self.oracle.tokenizer.bos_id else tokens
         return self.oracle.tokenizer.decode(ids)
 
-    def _make_body(self, prompt: Sequence[int], count: int, **fields: Any) -> dict[str, Any]:
+    def make_body(self, prompt: Sequence[int], count: int, **fields: Any) -> dict[str, Any]:
+        """Return the request for `count` tokens after a prompt, greedy unless `fields` say otherwise."""
         body = {"prompt": self._format_prompt(prompt), "max_tokens": count, "temperature": 0.0, **fields}
         if not self.features.logprobs:
             body.pop("logprobs", None)
         return body
 
     def _make_greedy(self, name: str, kind: Kind, prompt: Sequence[int], **others: Any) -> JudgeQuestion:
-        body = self._make_body(prompt, ANSWER_TOKENS, logprobs=TOP)
+        body = self.make_body(prompt, ANSWER_TOKENS, logprobs=TOP)
         return JudgeQuestion(name, kind, body, tuple(prompt), **others)
 
     def _answer(self, questions: Sequence[JudgeQuestion]) -> list[JudgeQuestion]:
@@ -185,7 +187,7 @@ class QuestionMaker:
     def _make_token_questions(self, number: int, chance: random.Random) -> Iterator[JudgeQuestion]:
         word = make_canary(chance)
         text = f"{make_passage(chance, chance.choice((1, 2, 4)))} The code is {word}. The code"
-        yield self._make_greedy(f"tokens/{number}", "tokens", self._encode_and_decode(text), canary=word)
+        yield self._make_greedy(f"tokens/{number}", "tokens", self.encode_prompt(text), canary=word)
 
     def _make_text_questions(self, number: int, chance: random.Random) -> Iterator[JudgeQuestion]:
         text = f"{make_sentence(chance)} {DIFFICULT[number % len(DIFFICULT)]}"
@@ -193,29 +195,27 @@ class QuestionMaker:
         yield replace(question, body={**question.body, "prompt": text})
 
     def _make_stop_questions(self, number: int, chance: random.Random) -> Iterator[JudgeQuestion]:
-        yield self._make_greedy(f"stop/{number}", "stop", self._encode_and_decode(make_passage(chance, 2)))
+        yield self._make_greedy(f"stop/{number}", "stop", self.encode_prompt(make_passage(chance, 2)))
 
     def _make_stream_questions(self, number: int, chance: random.Random) -> Iterator[JudgeQuestion]:
-        question = self._make_greedy(
-            f"stream/{number}", "stream", self._encode_and_decode(make_passage(chance, 1))
-        )
+        question = self._make_greedy(f"stream/{number}", "stream", self.encode_prompt(make_passage(chance, 1)))
         yield replace(question, body={**question.body, "stream": True})
 
     def _make_changed(self, number: int, chance: random.Random) -> Iterator[JudgeQuestion]:
         """Yield a prompt, and the same prompt twice with one other word, which a cache could confuse."""
         words = make_passage(chance, 4).split()
-        while len(words) > 12 and len(self._encode_and_decode(" ".join(words))) + 2 * ANSWER_TOKENS > self.largest:
+        while len(words) > 12 and len(self.encode_prompt(" ".join(words))) + 2 * ANSWER_TOKENS > self.largest:
             words.pop()
         first = f"changed/{number}a"
-        prompt = self._encode_and_decode(" ".join(words))
+        prompt = self.encode_prompt(" ".join(words))
         yield self._make_greedy(first, "tokens", prompt, partner=f"changed/{number}b")
         for turn, letter in enumerate("bc"):
             depth = CHANGED_AT[(2 * number + turn) % len(CHANGED_AT)]
-            lengths = (len(self._encode_and_decode(" ".join(words[:n]))) for n in range(1, len(words)))
+            lengths = (len(self.encode_prompt(" ".join(words[:n]))) for n in range(1, len(words)))
             index = next((n for n, length in enumerate(lengths, 1) if length >= depth), 1)
             index = min(index, len(words) - 6)
             changed = [*words[:index], f"{chance.choice((17, 38, 94))}", *words[index + 1 :]]
-            prompt = self._encode_and_decode(" ".join(changed))
+            prompt = self.encode_prompt(" ".join(changed))
             yield self._make_greedy(f"changed/{number}{letter}", "tokens", prompt, partner=first)
 
     def _make_chat_questions(self, number: int, chance: random.Random) -> Iterator[JudgeQuestion]:
@@ -232,11 +232,11 @@ class QuestionMaker:
         yield JudgeQuestion(f"chat/{number}", "chat", body, prompt, canary=word, messages=messages)
 
     def _make_sampled_questions(self, number: int, chance: random.Random) -> Iterator[JudgeQuestion]:
-        prompt = self._encode_and_decode(make_sentence(random.Random(number // 8))[:-1])  # eight seeds a prompt
-        body = self._make_body(prompt, SAMPLED_TOKENS, temperature=1.0, seed=10 + number % 8, logprobs=1)
+        prompt = self.encode_prompt(make_sentence(random.Random(number // 8))[:-1])  # eight seeds a prompt
+        body = self.make_body(prompt, SAMPLED_TOKENS, temperature=1.0, seed=10 + number % 8, logprobs=1)
         yield JudgeQuestion(f"sampled/{number}", "sampled", body, prompt)
 
     def _make_nucleus_questions(self, number: int, chance: random.Random) -> Iterator[JudgeQuestion]:
-        prompt = self._encode_and_decode(make_sentence(chance)[:-1])
-        body = self._make_body(prompt, 4, temperature=1.0, top_p=TOP_P, seed=200 + number, logprobs=1)
+        prompt = self.encode_prompt(make_sentence(chance)[:-1])
+        body = self.make_body(prompt, 4, temperature=1.0, top_p=TOP_P, seed=200 + number, logprobs=1)
         yield JudgeQuestion(f"nucleus/{number}", "nucleus", body, prompt)

@@ -82,6 +82,13 @@ def format_lines(judgement: EngineJudgement, report: Report) -> Iterator[str]:
             f"numerics  KL {figures['mean']:.2g} nats on average, {figures['max']:.2g} at most, over "
             f"{figures['positions']:.0f} positions{beside}"
         )
+    if judgement.sampling:
+        least = min(judgement.sampling, key=lambda test: test.chance)
+        count = sum(test.samples for test in judgement.sampling)
+        yield (
+            f"sampling  {count} tokens of {len(judgement.sampling)} settings; least probable: {least.setting}, "
+            f"p = {least.chance:.2g}"
+        )
     speeds = judgement.tokens_per_second
     yield f"speed     {speeds.get('alone', 0):.1f} tokens/s alone, {speeds.get('crowd', 0):.1f} in crowds"
     for reason in judgement.skipped:

@@ -193,20 +193,24 @@ def find_defects(
     numerics: Sequence[NumericSample],
     *,
     mean_limit: float,
-    distribution: str = "",
+    distribution: Sequence[str] = (),
 ) -> list[EngineDefect]:
     """Return the findings. The first is the cause that the evidence supports best; the others may follow from it.
 
     `mean_limit`: of the mean divergence over all positions. `distribution`: what is wrong with the distribution of
-    samples.
+    samples, one sentence for each setting.
     """
     explained, unexplained = _explain_faults(Explainer(oracle, questions), faults)
     tried = sum(len(item.faults) for item in explained) + len([f for f in unexplained if f.kind == "token"])
     causes = [item for item in explained if len(item.faults) >= max(2, LEAST_SHARE * min(tried, EXPLAINED))]
     causes.sort(key=lambda cause: -len(cause.faults))
     direct = _classify_faults(faults)
-    if distribution and not any(item.kind == "sampler" for item in direct):
-        direct.append(EngineDefect("sampler", distribution))
+    if distribution:
+        sampler = next((item for item in direct if item.kind == "sampler"), None)
+        if sampler is None:
+            direct.append(EngineDefect("sampler", distribution[0], list(distribution[1:])))
+        else:
+            sampler.evidence += distribution
     order = list(CLASSES)
     direct.sort(key=lambda item: order.index(item.kind))
     if direct and direct[0].kind == "sampler":

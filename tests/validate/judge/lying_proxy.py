@@ -128,6 +128,15 @@ def set_fields(**fields: Any) -> Callable[[Body, ProxyState], Body | None]:
     return change_fields
 
 
+def raise_field(name: str, low: float, value: float) -> Callable[[Body, ProxyState], Body | None]:
+    """Return a change of a request's field from values between `low` and `value` to `value`."""
+
+    def change(body: Body, proxy: ProxyState) -> Body | None:
+        return {**body, name: value} if low < body.get(name, 1.0) < value else None
+
+    return change
+
+
 def sample_greedy(body: Body, proxy: ProxyState) -> Body | None:
     return (
         {**body, "temperature": 2.0, "seed": proxy.chance.randrange(64)}
@@ -196,6 +205,12 @@ LIES = (
     ProxyFault("cached answer for a changed prompt", "KV reuse", answer=answer_from_cache),
     ProxyFault("one token too few", "sampler", request=reduce_max_tokens),
     ProxyFault("other temperature", "sampler", request=set_fields(temperature=1.8)),
+)
+
+SAMPLER_LIES = (  # which only the questions of --full show
+    ProxyFault("temperatures below 1 ignored", "sampler", request=raise_field("temperature", 0.0, 1.0)),
+    ProxyFault("top_p 0.95 instead of 0.8", "sampler", request=raise_field("top_p", 0.7, 0.95)),
+    ProxyFault("top_k ignored", "sampler", request=lambda body, proxy: {**body, "top_k": 0}),
 )
 
 

@@ -18,7 +18,7 @@ import pytest
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "serve"))
 from embedded_server import RunningServer, make_config, run_server
-from lying_proxy import LIES, ProxyFault, lying_proxy
+from lying_proxy import LIES, SAMPLER_LIES, ProxyFault, lying_proxy
 from patched_models import PATCHES
 
 from zinc_rt.engine.opening import find_model_file
@@ -31,6 +31,7 @@ from zinc_rt.validate.judge.answers import (
     estimate_temperature,
 )
 from zinc_rt.validate.judge.command import main
+from zinc_rt.validate.judge.distribution import SETTINGS
 from zinc_rt.validate.judge.engine_client import EngineAnswer, EngineClient, ReportedToken
 from zinc_rt.validate.judge.judgement import EngineJudgement, JudgeOptions, judge_engine
 from zinc_rt.validate.judge.oracle import NextToken, open_oracle
@@ -104,6 +105,27 @@ def test_missing_system_message_is_found(running_engine: RunningServer) -> None:
 @pytest.mark.parametrize("name", sorted(NAMED.keys() - {"template without system message"}))
 def test_every_proxy_fault_is_detected(running_engine: RunningServer, name: str) -> None:
     assert_found(running_engine, NAMED[name])
+
+
+FULL = replace(FEW, sampling=240, distinct=8)
+
+
+@pytest.mark.rest
+def test_our_sampler_has_no_findings(running_engine: RunningServer) -> None:
+    judgement = judged(running_engine.url, FULL)
+    assert [finding.summary for finding in judgement.findings] == []
+    assert len(judgement.sampling) == len(SETTINGS)
+    assert min(test.samples for test in judgement.sampling) >= FULL.sampling // 2, judgement.sampling
+    assert not any(test.outside for test in judgement.sampling)
+
+
+@pytest.mark.rest
+@pytest.mark.parametrize("fault", SAMPLER_LIES, ids=lambda fault: fault.name)
+def test_wrong_sampler_setting_is_found(running_engine: RunningServer, fault: ProxyFault) -> None:
+    with lying_proxy(running_engine.url, fault, "always") as (url, _):
+        judgement = judged(url, FULL)
+    assert [finding.kind for finding in judgement.findings] == ["sampler"]
+    assert fault.name.partition(" ")[0].removesuffix("s") in judgement.findings[0].summary
 
 
 @pytest.mark.rest
