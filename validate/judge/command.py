@@ -12,6 +12,7 @@ from zinc_rt.host import terminal
 from zinc_rt.host.arguments import Parser, parse_context_length
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
     from contextlib import ExitStack
 
     from zinc_rt.validate.judge.judgement import EngineJudgement, JudgeOptions
@@ -31,6 +32,7 @@ examples:
 Exit code: 0 the engine is right; 1 there are findings; 2 unusable input, or the engine does not answer.
 """
 QUICK_ANSWERS, SAMPLING = 40, 400
+UNCHANGED = "(unchanged)"
 
 
 def parser() -> argparse.ArgumentParser:
@@ -129,6 +131,7 @@ def _run_command(arguments: argparse.Namespace) -> int:
         report.details["sweep"] = swept = _sweep(arguments)
         for setting, kinds in swept.items():
             terminal.show(f"sweep     {setting:<28} {', '.join(kinds) or 'right'}", out=out)
+        terminal.show(f"sweep     {_summarise_sweep(swept)}", out=out)
     terminal.show(reporting.format_verdict(judgement), out=out)
     if arguments.html:
         page = reporting.to_html(judgement, report, url=url, key=arguments.key_env or "")
@@ -196,7 +199,7 @@ def _make_options(arguments: argparse.Namespace, *, quick: bool) -> JudgeOptions
         ctx=arguments.ctx,
         tie_nats=arguments.tie,
         budget_seconds=arguments.budget,
-        sampling=SAMPLING if arguments.full and not quick else 0,
+        sampling=SAMPLING if arguments.full else 0,
     )
 
 
@@ -218,23 +221,41 @@ def _make_details(judgement: EngineJudgement, url: str) -> dict[str, object]:
 
 
 def _sweep(arguments: argparse.Namespace) -> dict[str, list[str]]:
-    """Judge the engine again with each change of its options. Return the classes of findings by the change."""
+    """Judge the engine again with each change of its options, first without one. Return the classes of findings by
+    the change. Only few answers are asked for if these show the defect.
+    """
     import shlex
+
+    from zinc_rt.validate.judge.engines import ENGINES
+
+    unchanged = _judge_changed(arguments, (), quick=True)
+    if not (quick := bool(unchanged)):
+        unchanged = _judge_changed(arguments, (), quick=False)
+    settings = ENGINES[arguments.engine].settings if unchanged else ()
+    changed = {shlex.join(setting): _judge_changed(arguments, setting, quick=quick) for setting in settings}
+    return {UNCHANGED: unchanged, **changed}
+
+
+def _judge_changed(arguments: argparse.Namespace, setting: Sequence[str], *, quick: bool) -> list[str]:
+    """Return the classes of findings of the engine with further options, or the reason why it does not start."""
     from contextlib import ExitStack
 
     from zinc_rt.host.errors import ZincError
-    from zinc_rt.validate.judge.engines import ENGINES
 
-    outcome: dict[str, list[str]] = {}
-    for setting in ENGINES[arguments.engine].settings:
-        name = shlex.join(setting)
-        try:
-            with ExitStack() as stack:
-                url = _find_url(arguments, stack, [*(arguments.wrapped or []), *setting])
-                outcome[name] = [finding.kind for finding in _judge(arguments, url, quick=True).findings]
-        except ZincError as error:
-            outcome[name] = [f"not usable: {error}"]
-    return outcome
+    try:
+        with ExitStack() as stack:
+            url = _find_url(arguments, stack, [*(arguments.wrapped or []), *setting])
+            return [finding.kind for finding in _judge(arguments, url, quick=quick).findings]
+    except ZincError as error:
+        return [f"not usable: {error}"]
+
+
+def _summarise_sweep(outcome: Mapping[str, Sequence[str]]) -> str:
+    """Return which changes make the engine right."""
+    if not outcome[UNCHANGED]:
+        return "the defect did not occur again without a change: run it with more --answers"
+    right = [setting for setting, kinds in outcome.items() if not kinds]
+    return f"right with {', or with '.join(right)}" if right else "no change makes it right"
 
 
 main = Command("judge", parser, _run_command, before_another=("--",))

@@ -23,6 +23,7 @@ from patched_models import PATCHES
 
 from zinc_rt.engine.opening import find_model_file
 from zinc_rt.serve.config.settings import DeviceSettings, ModelSettings
+from zinc_rt.validate.judge import command
 from zinc_rt.validate.judge.answers import (
     AnswerJudge,
     JudgeLimits,
@@ -32,7 +33,8 @@ from zinc_rt.validate.judge.answers import (
 )
 from zinc_rt.validate.judge.command import main
 from zinc_rt.validate.judge.distribution import SETTINGS
-from zinc_rt.validate.judge.engine_client import EngineAnswer, EngineClient, ReportedToken
+from zinc_rt.validate.judge.engine_client import EngineAnswer, EngineClient, EngineFeatures, ReportedToken
+from zinc_rt.validate.judge.engines import ENGINES
 from zinc_rt.validate.judge.judgement import EngineJudgement, JudgeOptions, judge_engine
 from zinc_rt.validate.judge.oracle import NextToken, open_oracle
 from zinc_rt.validate.judge.questions import JudgeQuestion
@@ -40,7 +42,7 @@ from zinc_rt.validate.judge.report import make_results
 from zinc_rt.validate.judge.reproduce import shows_defect
 from zinc_rt.validate.judge.sampler_check import check_seeds, kolmogorov_probability
 from zinc_rt.validate.judge.schedule import AskedQuestion
-from zinc_rt.validate.judge.verdict import mean_numerics
+from zinc_rt.validate.judge.verdict import EngineDefect, mean_numerics
 
 MODEL = "qwen3-q"
 FEW = JudgeOptions(answers=8, distinct=20, positions=8, samples=0, ctx=160, threads=1)
@@ -209,6 +211,33 @@ def test_kolmogorov_has_the_published_quantiles() -> None:
 def test_usage_error_is_explained(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*words, "--model", str(find_model_file(MODEL))]) == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("is_rare", "right", "summary"),
+    [
+        (False, ["-fa", "off"], "right with -fa off"),
+        (True, ["-fa", "off"], "right with -fa off"),
+        (False, ["--nothing"], "no change makes it right"),
+        (False, [], "the defect did not occur again without a change: run it with more --answers"),
+    ],
+)
+def test_sweep_names_the_change_that_makes_the_engine_right(
+    is_rare: bool, right: list[str], summary: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A defect that few answers do not show is not taken for repaired by a change."""
+
+    def judge(arguments: object, url: str, *, quick: bool) -> EngineJudgement:
+        is_found = right != url.split()[-len(right) :] and bool(right) and not (quick and is_rare)
+        return EngineJudgement(EngineFeatures(), [EngineDefect("numerics", "")] if is_found else [])
+
+    monkeypatch.setattr(command, "_find_url", lambda arguments, stack, words: " ".join(words))
+    monkeypatch.setattr(command, "_judge", judge)
+    arguments = command.parser().parse_args(["--engine", "llama-server", "--model", "M.gguf", "--sweep"])
+    arguments.wrapped = []
+    outcome = command._sweep(arguments)
+    assert command._summarise_sweep(outcome) == summary
+    assert len(outcome) == (1 + len(ENGINES["llama-server"].settings) if right else 1)
 
 
 @pytest.mark.rest
