@@ -17,7 +17,7 @@ from zinc_rt.backends.vulkan.device import PhysicalDevice
 from zinc_rt.engine.devices import choose_tier, open_backend
 from zinc_rt.engine.engine import Engine
 from zinc_rt.golden.embedded import FOLDER
-from zinc_rt.golden.tiny_models.architectures import ARCHITECTURES
+from zinc_rt.golden.tiny_models.architectures import CAUSAL
 from zinc_rt.golden.tiny_models.quantize import WRITABLE
 from zinc_rt.golden.tiny_models.writer import write_tiny
 from zinc_rt.model.gguf import read_gguf
@@ -69,7 +69,7 @@ def test_quantised_activations(stem: str, vulkan_driver: PhysicalDevice) -> None
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("architecture", CAUSAL)
 def test_models_of_random_size_and_type(architecture: str, tmp_path: Path, vulkan_driver: PhysicalDevice) -> None:
     """Every weight type there is, by a kernel of its own or expanded; widths that no tile divides."""
     path = tmp_path / "m.gguf"
