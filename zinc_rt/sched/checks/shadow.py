@@ -170,9 +170,10 @@ class ShadowDevice:
     def _run(self, plan: StepPlan) -> Iterator[str]:
         for slot in plan.bound:
             yield from self._bind(slot, plan)
-        for group, changes in enumerate(plan.table_changes):
-            for entry, page in changes.items():
-                self.tables[group].reshape(-1)[entry] = page
+        for launch in plan.list_launches():
+            for group, changes in enumerate(launch.plan.table_changes):
+                for entry, page in changes.items():
+                    self.tables[group].reshape(-1)[entry] = page
         for copy in plan.copies:
             self._copy(copy.group, copy.source, copy.target, copy.tokens)
         spans = list(_list_spans(plan))

@@ -149,7 +149,8 @@ class _MixDevice(ShadowDevice):
         if self.submissions == self.fails_at:
             raise _FailedStep("this submission fails")
         self.findings += [f"step {self.steps + 1}: {text}" for text in self.check()]
-        self.findings += self._find_wrong_masks(plan)
+        for launch in plan.list_launches():
+            self.findings += self._find_wrong_masks(launch.plan)
         return super().submit(plan)
 
     def _find_wrong_masks(self, plan: StepPlan) -> Iterator[str]:
