@@ -35,7 +35,11 @@ def make_plan(*sequences: tuple[int, int, list[int], bool], **more: Any) -> Any:
     argument = {name: np.array(values, np.int32) for name, values in arrays.items()}
     rest = {"table_changes": [{}, {}], "bound": [], "copies": [], "counts_of": {}, "decode_rows": 0, **more}
     rest.setdefault("decode_tokens", rest["decode_rows"])
-    return SimpleNamespace(tokens=len(token_id), sequences=count, rows=len(logit_row), **argument, **rest)
+    plan = SimpleNamespace(
+        tokens=len(token_id), sequences=count, rows=len(logit_row), launches=[], **argument, **rest
+    )
+    plan.list_launches = lambda: [SimpleNamespace(plan=plan)]
+    return plan
 
 
 class ShadowLab:
