@@ -220,6 +220,7 @@ def judge_run(run: JudgedRun, options: Sequence[str], *, offline: bool) -> dict[
         "answers": sum(details["answers"].values()),
         "numerics": details["numerics"],
         "expected": details["expected_numerics"],
+        "sampling": details["sampling"],
         "skipped": details["skipped"],
         "replays": replays,
         "seconds": round(details["seconds"], 1),
