@@ -295,7 +295,7 @@ def run_llama(program: PackagedProgram, packages: PackageFolder, model: Path) ->
 
 LAUNCHED = r", launched at \w+\.\w+:\d+"
 NAMED = {  # what the finding of a planted error names: the launch, of two launches both, and the allocation
-    "out-of-bounds": re.compile(rf"{LAUNCHED}.* hip\w+ of \d+ bytes at \w+\.\w+:\d+"),
+    "out-of-bounds": re.compile(rf"{LAUNCHED}.*\bhip\w+ of \d+ bytes at \w+\.\w+:\d+"),
     "missing-barrier": re.compile(rf"{LAUNCHED}.*{LAUNCHED}"),
 }
 

@@ -15,6 +15,7 @@ from zinc_rt.sim.driver.client_memory import is_user_range
 from zinc_rt.sim.tables.aql import PACKET_BYTES
 
 _ROW = struct.Struct("<2Q")
+_HASH_FACTOR, _MASK = 0x9E3779B97F4A7C15, (1 << 64) - 1  # of preload/launches.c; a power of two of rows
 
 
 @dataclass(slots=True)
@@ -119,7 +120,8 @@ class LaunchTable:
     def find(self, packet_va: int, index: int) -> str:
         """Return FILE+OFFSET of the code that wrote the packet; "" if the table has another packet there, or the
         client has ended."""
-        row = self.va + packet_va // PACKET_BYTES % self.rows * self.row_bytes
+        number = (packet_va // PACKET_BYTES * _HASH_FACTOR & _MASK) * self.rows >> 64
+        row = self.va + number * self.row_bytes
         try:
             data = _read_process(self.pid, row, self.row_bytes)
         except OSError:

@@ -2,7 +2,8 @@
 // it reports a finding of that packet.
 #include "preload.h"
 
-#define ROWS 4096  // a row is found by the packet's slot
+#define ROW_BITS 14
+#define ROWS (1 << ROW_BITS)
 #define PACKET 64
 
 struct queue { uint32_t type, features; char *ring; uint64_t doorbell; uint32_t size; };  // the start of hsa_queue_t
@@ -19,6 +20,9 @@ static void announce_table(void) {
   tell_device(header);
 }
 
+// Rings are aligned alike: a hash keeps the packets of two queues apart. LaunchTable of serve/remote_memory.py has it too.
+static struct row *row_of(uint64_t packet) { return table + (packet / PACKET * 0x9E3779B97F4A7C15 >> (64 - ROW_BITS)); }
+
 // The packets from `first` on are written by the calling code.
 static void reserved(const struct queue *queue, uint64_t first, uint64_t count) {
   char place[sizeof table->place];
@@ -27,7 +31,7 @@ static void reserved(const struct queue *queue, uint64_t first, uint64_t count) 
   find_callers(place, sizeof place);
   for (uint64_t index = first; index < first + count && index < first + queue->size; index++) {
     uint64_t packet = (uintptr_t)queue->ring + index % queue->size * PACKET;
-    struct row *row = table + packet / PACKET % ROWS;
+    struct row *row = row_of(packet);
     row->packet = 0;
     __atomic_thread_fence(__ATOMIC_RELEASE);
     memcpy(row->place, place, sizeof place), row->index = index;
