@@ -4,6 +4,7 @@
 
 #define RED_ZONE 4096
 #define ALLOCATIONS 65536
+#define SIGNAL_MEMORY 2u  // hipMallocSignalMemory: exactly 8 bytes
 
 static __thread int inside;  // the HIP runtime allocates through the HSA runtime
 
@@ -63,6 +64,7 @@ int hipMalloc(void **address, size_t size) {
   ALLOCATE(HIP_MALLOC, int(void **, size_t), address, size, (address, asked + extra));
 }
 int hipExtMallocWithFlags(void **address, size_t size, unsigned flags) {
+  if (flags & SIGNAL_MEMORY) return ((__typeof__(hipExtMallocWithFlags) *)runtime_function(HIP_EXT_MALLOC))(address, size, flags);
   ALLOCATE(HIP_EXT_MALLOC, int(void **, size_t, unsigned), address, size, (address, asked + extra, flags));
 }
 int hipFree(void *address) { FREE(HIP_FREE, address); }
