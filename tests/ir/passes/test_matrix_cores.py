@@ -19,6 +19,7 @@ from zinc_rt.ir.passes.matrix_cores import (
     PRODUCTS,
     REPLACEMENTS,
     count_products,
+    list_products,
     use_matrix_cores,
 )
 from zinc_rt.ir.verify import verify_graph
@@ -66,6 +67,7 @@ def test_replaced_graph_is_verified_and_counted(architecture: str, tmp_path: Pat
     counts = count_products(graph)
     number = sum(node.op in REPLACEMENTS for node in replaced.nodes)
     assert number == counts[""] > 0
+    assert number == sum(group.count for group in list_products(graph) if not group.refusal)
     assert sum(counts.values()) - number == sum(node.op in PRODUCTS for node in replaced.nodes)
     assert any(node.op in WMMA_FORMS for node in graph.nodes) == (architecture in EXPERTS)
     assert [node.outputs for node in replaced.nodes] == [node.outputs for node in graph.nodes]

@@ -18,7 +18,6 @@ PRODUCTS = {  # the opcodes that are replaced, with their matrices
     Op.MOE_DOWN_ACC: ("down_w",),
     Op.SHARED_EXPERT: ("gate_w", "up_w", "down_w"),
 }
-
 REPLACEMENTS = frozenset({Op.MATMUL_WMMA_F16, *WMMA_FORMS.values()})
 
 
@@ -66,11 +65,12 @@ def list_products(graph: OpGraph) -> list[ProductGroup]:
     """Return the products of a model's graph with matrices of weights, in graph order."""
     groups: Counter[tuple[str, str, str]] = Counter()
     for node in graph.nodes:
-        if node.op is Op.EMBED or not any(_is_matrix(graph, name) for name in node.inputs):
+        if node.op in (Op.EMBED, Op.SSM_CONV1D_UPDATE_IDS) or not any(
+            _is_matrix(graph, name) for name in node.inputs
+        ):
             continue
-        refusal = f"{node.op.name} has no form in this ordering"
-        if node.op is Op.MATMUL:
-            refusal = find_product_refusal(node, graph)
+        no_form = f"{node.op.name} has no form in this ordering"
+        refusal = find_product_refusal(node, graph) if node.op in PRODUCTS else no_form
         groups[node.label.rpartition("-")[0] or node.label, node.op.name, refusal] += 1
     return [ProductGroup(label, op, count, refusal) for (label, op, refusal), count in groups.items()]
 
