@@ -304,17 +304,20 @@ def test_experts_of_halves_are_products_of_halves(ordering: str) -> None:
 @pytest.mark.parametrize("dtype", ["f32", "q8_0", "q4_k"])
 @pytest.mark.parametrize("gated", [True, False])
 @pytest.mark.parametrize("residual", [True, False])
+@pytest.mark.parametrize(
+    ("op", "product"), [(Op.SHARED_EXPERT, Op.MATMUL), (Op.SHARED_EXPERT_WMMA_F16, Op.MATMUL_WMMA_F16)]
+)
 def test_shared_expert_matches_its_parts_bit_for_bit(
-    ordering: str, dtype: str, gated: bool, residual: bool
+    op: Op, product: Op, ordering: str, dtype: str, gated: bool, residual: bool
 ) -> None:
     x = random_floats(1, 3, 256)
     gate_w, up_w, down_w = (make_weight(random_floats(2 + i, 256, 256, scale=0.1), dtype) for i in range(3))
     gate_inp = make_weight(random_floats(8, 256, scale=0.2)) if gated else None
     hidden = random_floats(9, 3, 256) if residual else None
-    got = run_op(Op.SHARED_EXPERT, ordering, x, gate_w, up_w, down_w, gate_inp, hidden)
+    got = run_op(op, ordering, x, gate_w, up_w, down_w, gate_inp, hidden)
 
-    gate, up = (run_op(Op.MATMUL, ordering, x, w, None, None) for w in (gate_w, up_w))
-    y = run_op(Op.MATMUL, ordering, run_op(Op.SWIGLU, ordering, gate, up), down_w, None, None)
+    gate, up = (run_op(product, ordering, x, w, None, None) for w in (gate_w, up_w))
+    y = run_op(product, ordering, run_op(Op.SWIGLU, ordering, gate, up), down_w, None, None)
     if gate_inp is not None:
         score = run_op(Op.MATMUL, ordering, x, make_weight(gate_inp.raw[None]), None, None)
         y = run_op(Op.SIGMOID_MUL, ordering, y, np.repeat(score, 256, axis=1))

@@ -171,7 +171,7 @@ class Variants:
                 if reason is not None:
                     raise UnsupportedError(
                         f"prefill ordering {name}: {tier} cannot run {node.op.name} at {node.label}: {reason}",
-                        next="leave out the prefill ordering, or use a CPU tier, or a gfx12 chip on t1 or t2",
+                        next="leave out the prefill ordering, or use another tier or chip",
                     )
 
     def model(self, stage: ModelGraph) -> Model:

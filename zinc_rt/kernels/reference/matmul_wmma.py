@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 import numpy as np
 
 from zinc_rt.kernels.reference.arithmetic import Arithmetic
-from zinc_rt.kernels.reference.moe_down_acc import moe_down_acc
-from zinc_rt.kernels.reference.moe_gate_up import moe_gate_up
-from zinc_rt.kernels.reference.shared_expert import shared_expert
 from zinc_rt.kernels.weight import Weight
 
 
@@ -24,22 +23,11 @@ def matmul_wmma(
     return y if bias is None else y + math.dequantise(bias)
 
 
-def moe_gate_up_wmma_f16(
-    math: Arithmetic, x: np.ndarray, gate_w: Weight, up_w: Weight, ids: np.ndarray, *options: Any, **attrs: Any
-) -> tuple[np.ndarray, ...]:
-    """Compute MOE_GATE_UP, with the projections of wmma-f16."""
-    return moe_gate_up(math.with_wmma(), x, gate_w, up_w, ids, *options, **attrs)
+def use_wmma(code: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function of an opcode with the projections of wmma-f16 in place of those of the ordering."""
 
+    @wraps(code)
+    def compute(math: Arithmetic, *operands: Any, **attrs: Any) -> Any:
+        return code(math.with_wmma(), *operands, **attrs)
 
-def moe_down_acc_wmma_f16(
-    math: Arithmetic, x: np.ndarray, down_w: Weight, ids: np.ndarray, weights: np.ndarray, *options: Any
-) -> np.ndarray:
-    """Compute MOE_DOWN_ACC, with the projections of wmma-f16; the sum over a token's experts is the same."""
-    return moe_down_acc(math.with_wmma(), x, down_w, ids, weights, *options)
-
-
-def shared_expert_wmma_f16(
-    math: Arithmetic, x: np.ndarray, gate_w: Weight, up_w: Weight, down_w: Weight, *options: Any, **attrs: Any
-) -> np.ndarray:
-    """Compute SHARED_EXPERT, with the projections of wmma-f16; its gate is the dot product of the ordering."""
-    return shared_expert(math.with_wmma(), x, gate_w, up_w, down_w, *options, **attrs)
+    return compute

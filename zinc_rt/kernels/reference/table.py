@@ -8,10 +8,11 @@ from importlib import import_module
 from typing import Any
 
 from zinc_rt.ir.dtypes import CACHE_TYPES
-from zinc_rt.ir.op import Op
+from zinc_rt.ir.op import WMMA_FORMS, Op
 from zinc_rt.kernels import reference
 from zinc_rt.kernels.entry import Entry
 from zinc_rt.kernels.reference.arithmetic import ORDERINGS
+from zinc_rt.kernels.reference.matmul_wmma import use_wmma
 from zinc_rt.kernels.sets import Kernels
 from zinc_rt.kernels.weight import view_bytes
 
@@ -37,7 +38,8 @@ def _functions() -> dict[Op, Code]:
                 {name: code for name, code in functions if getattr(code, "__module__", "") == file.name}
             )
     names = {op: OTHER_NAMES.get(op, op.name.lower()) for op in Op}
-    return {op: defined[name] for op, name in names.items() if name in defined}
+    found = {op: defined[name] for op, name in names.items() if name in defined}
+    return found | {form: use_wmma(found[op]) for op, form in WMMA_FORMS.items()}
 
 
 FUNCTIONS = _functions()
