@@ -197,7 +197,7 @@ def change_kernarg(change: Callable[[list[int]], list[int]]) -> Plant:
 
         def change_content(plan: Any, *arguments: Any) -> bytes:
             image = bytearray(real(plan, *arguments))
-            (step,) = [dispatch for dispatch in plan.dispatches if dispatch.code[0] == "swiglu"]
+            (step,) = [dispatch for dispatch in plan.dispatches if dispatch.launch.kernel == "swiglu"]
             offset = step.arguments_offset - plan.specs_offset
             count = len(step.launch.buffers)
             pointers = np.frombuffer(image, "<u8", count, offset).tolist()
