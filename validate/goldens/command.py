@@ -15,9 +15,7 @@ from zinc_rt.cli.output import choose_output_stream, finish_report, start_report
 from zinc_rt.host import terminal
 from zinc_rt.host.errors import InputError, OutputError, UsageError
 from zinc_rt.host.terminal import Part, Table
-from zinc_rt.model.pooling import find_pooling
 from zinc_rt.validate.goldens.parser import DEFAULT_STEPS, DUMPERS, SIZES, build_parser
-from zinc_rt.validate.prepare import check_generates
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -83,6 +81,8 @@ def _make_golden(arguments: argparse.Namespace) -> int:
     from zinc_rt.engine.devices import ORACLE, choose_tier
     from zinc_rt.engine.engine import choose_default_ctx
     from zinc_rt.golden.make import make_golden
+    from zinc_rt.model.pooling import find_pooling
+    from zinc_rt.validate.prepare import check_generates
 
     _reject_options(arguments, ("seed", "quant", *SIZES), "goes with --tiny")
     out = _output_path(arguments)
