@@ -69,7 +69,8 @@ def test_pair_that_cannot_be_split_is_rejected(operand: str) -> None:
 def test_archive_has_every_source_that_runs_on_gfx11_up_to_date() -> None:
     assert names() == tuple(sorted(source.name for source in SOURCES))
     missing = {source.name for source in list_sources()} - set(names())
-    products = {f"matmul_wmma_{dtype}" for dtype in WEIGHT_TYPES}
+    families = ("matmul_wmma", "matmul_wmma_experts")
+    products = {f"{family}_{dtype}" for family in families for dtype in WEIGHT_TYPES}
     assert missing == {"matmul_q8_32_q4_0", "matmul_q8_32_q8_0", *products}
     for source in SOURCES:
         assert load(source.name).source_hash == hash_source(source), f"{source.name} is stale: zinc-rt asm --all"
