@@ -14,6 +14,8 @@ from zinc_rt.backends.amd.options import AmdOptions
 from zinc_rt.backends.amd.packet_list import PacketList
 from zinc_rt.backends.amd.t1 import open_t1
 from zinc_rt.engine.engine import Engine
+from zinc_rt.engine.variants import EngineOptions
+from zinc_rt.ir.passes.matrix_cores import PREFILL_ORDERING
 from zinc_rt.kernels.sets import find_kernel_set
 from zinc_rt.model.gguf import read_gguf
 from zinc_rt.pm4.packet import EncodeError, Packet
@@ -127,3 +129,29 @@ def test_stream_fault_is_reported(engine: Engine, monkeypatch: pytest.MonkeyPatc
 
 def test_unmodified_stream_passes_and_runs(engine: Engine) -> None:
     assert engine.forward([1, 2, 3]).shape[-1] > 0
+
+
+@pytest.mark.rest
+def test_several_nodes_may_read_a_temporary_after_one_flush(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The projections of a norm read its rounded rows, which the first of their nodes makes."""
+    driver = SimDriver()
+    backend = open_t1(driver, AmdOptions("canonical-1", find_kernel_set("gfx1201"), hang_folder=None))
+    options = EngineOptions(prefill_ordering=PREFILL_ORDERING)
+    with Engine(read_gguf(MODEL.with_name("qwen35moe-q.gguf")), backend, options=options) as engine:
+        engine.variants.get("prompt", (16, 1, 1))
+        written, errors = command_stream.build_packets, []
+        for flush in range(2, 5):
+
+            def build_without_flush(*given: Any, flush: int = flush, **more: Any) -> PacketList:
+                program = written(*given, **more)
+                packets = list(program.packets)
+                index = [index for index, packet in enumerate(packets) if isinstance(packet, EventWrite)][flush]
+                packets[index] = SetShReg(Sh.RESTART_X, (0, 0, 0))
+                return replace(program, packets=tuple(packets))
+
+            monkeypatch.setattr(command_stream, "build_packets", build_without_flush)
+            with pytest.raises(EncodeError) as error:
+                engine.variants.get("prompt", (16 + 16 * flush, 1, 1))
+            errors.append(str(error.value))
+    driver.close_all()
+    assert any("of round_rows, which may still run" in text for text in errors), errors

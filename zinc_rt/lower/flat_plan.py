@@ -77,7 +77,7 @@ SECTIONS: dict[str, np.dtype[Any]] = {
     "text": np.dtype("u1"),
     "padding": np.dtype("u1"),  # to a multiple of 8
 }
-ABSENT, REF, TEMP, STRIDE = range(4)  # kinds of an operand
+ABSENT, REF, TEMP, STRIDE, MADE = range(5)  # kinds of an operand; MADE: the temporary that a launch makes
 INTEGER, REAL = range(2)  # kinds of a constant
 
 
@@ -148,7 +148,7 @@ class _Writer:
             rows["steps"].append((IS_BARRIER, 0, len(step.buffers), *(0,) * 10))
             return
         launch = step.launch
-        rows["operands"] += [self._add_operand(buffer) for buffer in launch.buffers]
+        rows["operands"] += [self._add_operand(buffer, launch.makes) for buffer in launch.buffers]
         rows["constants"] += [_encode_constant(value) for value in launch.constants]
         rows["temps"] += [(self._add_string(temp), 0, offset) for temp, offset in step.temps.items()]
         rows["merged"] += [(self._nodes[id(node)], 0) for node in step.merged]
@@ -167,13 +167,13 @@ class _Writer:
             )
         )
 
-    def _add_operand(self, buffer: Operand | None) -> tuple[int, int, int]:
+    def _add_operand(self, buffer: Operand | None, makes: Temp | None) -> tuple[int, int, int]:
         if buffer is None:
             return ABSENT, 0, 0
         if isinstance(buffer, Ref):
             return REF, self._add_string(buffer.name), buffer.offset_bytes
         if isinstance(buffer, Temp):
-            return TEMP, self._add_string(buffer.name), buffer.size_bytes
+            return MADE if buffer == makes else TEMP, self._add_string(buffer.name), buffer.size_bytes
         return STRIDE, self._add_string(buffer.name), buffer.axis
 
 
@@ -256,6 +256,7 @@ class _Reader:
         header = self._header
         size_bytes = int(header["size_bytes"])
         operands = _Rows(self._read_operands(memory))
+        kinds = _Rows(self._tables["operands"]["kind"].tolist())
         constants = _Rows(_read_constant(kind, value) for kind, value in self._tables["constants"].tolist())
         temps = _Rows((self._strings[name], offset) for name, _, offset in self._tables["temps"].tolist())
         nodes, strings = self._graph.nodes, self._strings
@@ -263,11 +264,13 @@ class _Reader:
         steps: list[Dispatch | Barrier] = []
         for row in self._tables["steps"].tolist():
             node, kernel, buffers, values, temporary, others, arguments, *six = row
-            mine = operands.take(buffers)
+            mine, kind = operands.take(buffers), kinds.take(buffers)
             if node == IS_BARRIER:
                 steps.append(Barrier(tuple(item.name for item in mine if isinstance(item, Ref))))
                 continue
-            launch = Launch(strings[kernel], mine, constants.take(values), _decode_grid(six[:3]))
+            makes = next((item for item, of in zip(mine, kind, strict=True) if of == MADE), None)
+            assert makes is None or isinstance(makes, Temp)
+            launch = Launch(strings[kernel], mine, constants.take(values), _decode_grid(six[:3]), makes)
             places = dict(temps.take(temporary))
             ends = [places[item.name] + item.size_bytes for item in mine if isinstance(item, Temp)]
             if max((arguments + launch.kernarg_bytes, *ends)) > size_bytes:
@@ -297,7 +300,7 @@ class _Reader:
             text = self._strings[name]
             if kind == REF and value > memory.placements[text].size_bytes:
                 raise ValueError(f"byte {value} is outside {text}")
-            operands.append((Ref, Temp, Stride)[kind - REF](text, value))
+            operands.append((Ref, Temp, Stride, Temp)[kind - REF](text, value))
         return operands
 
 

@@ -6,7 +6,7 @@ flushes in the encoder. The kernel's requirements are read from its .zrt, not fr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -47,7 +47,8 @@ def verify(words: Sequence[int], dispatches: Mapping[int, Dispatch], name: str, 
     """Check all dispatches. `dispatches` is keyed by the dword at which each one's packets begin. Raise
     EncodeError for the first dispatch that does not match its kernel and node."""
     items = decode_stream(words, expected.generation)
-    state, order = DispatchState(expected.generation), _OrderChecker(expected)
+    state = DispatchState(expected.generation)
+    order = _OrderChecker(expected, _find_shared_temps(dispatches.values()))
     left = dict(sorted(dispatches.items()))
     for item in items:
         packet = item.packet
@@ -146,10 +147,12 @@ class _OrderChecker:
     """The bytes touched since the last flush. A dispatch that depends on them must follow a flush."""
 
     expected: ExpectedStream
+    shared: frozenset[tuple[int, str]]  # temporaries that later nodes read too: offset, name
     waited: bool = False  # for the waves; their stores are seen once caches were invalidated too
     written: list[tuple[Range, Dispatch]] = field(default_factory=list)
     read: list[tuple[Range, Dispatch]] = field(default_factory=list)
-    temps: dict[tuple[int, str], Dispatch | None] = field(default_factory=dict)  # by node: who wrote it first
+    # by node (0: shared), offset and name: who wrote it first
+    temps: dict[tuple[int, int, str], Dispatch | None] = field(default_factory=dict)
     grids: Dispatch | None = None  # makes the grids that lie in memory
 
     def clear(self) -> None:
@@ -160,8 +163,9 @@ class _OrderChecker:
         self.grids = None
 
     def dispatch(self, step: Dispatch) -> Iterator[tuple[str, str]]:
-        """Check conflicts with concurrent dispatches. A temporary is written by the first launch that names it;
-        conflicts between launches of one node over the graph's buffers are not checked."""
+        """Check conflicts with concurrent dispatches. A temporary is written by the launch that makes it for
+        several nodes, else by the first of its node that names it; conflicts between launches of one node over the
+        graph's buffers are not checked."""
         self.waited = False
         if self.grids is not None and isinstance(step.grid, GridInBlock):
             yield f"{self.grids.launch.kernel}, which makes its grid, may still run", FLUSH
@@ -169,7 +173,11 @@ class _OrderChecker:
             self.grids = step
         for buffer in step.launch.buffers:
             if isinstance(buffer, Temp):
-                writer = self.temps.setdefault((id(step.node), buffer.name), step)
+                place = step.temps[buffer.name], buffer.name
+                key = (0 if place in self.shared else id(step.node), *place)
+                if buffer == step.launch.makes:
+                    self.temps[key] = step
+                writer = self.temps.setdefault(key, step)
                 if writer is not None and writer is not step:
                     yield f"it needs {buffer.name} of {writer.launch.kernel}, which may still run", FLUSH
         reads, writes = _list_touched_ranges(step, self.expected.extent)
@@ -181,6 +189,11 @@ class _OrderChecker:
                 yield f"it writes {name}, which {other} may still use", FLUSH
         self.read += [(span, step) for _, span in reads]
         self.written += [(span, step) for _, span in writes]
+
+
+def _find_shared_temps(dispatches: Iterable[Dispatch]) -> frozenset[tuple[int, str]]:
+    made = ((step, step.launch.makes) for step in dispatches)
+    return frozenset((step.temps[temp.name], temp.name) for step, temp in made if temp is not None)
 
 
 def _list_touched_ranges(
