@@ -128,7 +128,7 @@ class ValidationRunner:
             ctx=self.job.ctx,
             kv_type=self.job.kv_type,
             prefill_ordering=self.job.prefill_ordering,
-            prompt=prompt if self.job.prefill_ordering else len(tokens),
+            prompt=prompt if self.job.prefill_ordering else 0,
             layers=(self.job.layers.first, self.job.layers.last),
             selection=repr(selection),
             prefill=prefill,
