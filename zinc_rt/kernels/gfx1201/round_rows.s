@@ -4,7 +4,7 @@
 // grid: x rows of a token, y tokens
 // buffers: x f32 [T][rows][k]; to [T][rows]: f16 [m], +0 from k on, then its factor f32 and 12 unused bytes. x is about the
 //          halves times the factor.
-// constants: k, a multiple of 4; m, a multiple of 256; rows
+// constants: k, a multiple of 4; m, a multiple of 256; rows; 0
 //
 //   s[4:7] buffers, s10 k, s11 m, s[12:13] first byte of the row of x, s[14:15] of its halves, s16 elements done, s17 scratch,
 //   s18 row, s19 offset of the factor
@@ -28,7 +28,7 @@
     s_mov_b32 s16, 0
 .endm
 
-zrt_kernel name=round_rows, buffers=2, constants=3, threads=32, vgprs=16, sgprs=20
+zrt_kernel name=round_rows, buffers=2, constants=4, threads=32, vgprs=16, sgprs=20
     s_load_b128 s[4:7], s[0:1], 0x0
     s_load_b64 s[10:11], s[0:1], 0x10
     s_load_b32 s12, s[0:1], 0x18

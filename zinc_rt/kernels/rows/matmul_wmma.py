@@ -75,7 +75,7 @@ def _project(
     yield Launch(
         "round_rows",
         (x, halves),
-        (k, padded, own),
+        (k, padded, own, 0),
         (own, "tokens", 1),
         makes=None if isinstance(x, Temp) else halves,
     )

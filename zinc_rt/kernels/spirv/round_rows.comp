@@ -8,8 +8,8 @@
 //
 // grid: x rows of a token, y tokens
 // buffers: x f32 [T][rows][k]; to [T][rows]: f16 [m], +0 from k on, then its factor f32 and 12 unused bytes
-// constants: k; m, a multiple of 256; rows
-KERNARG(F32 x; U32RW to; uint k; uint m; uint rows;)
+// constants: k; m, a multiple of 256; rows; 0
+KERNARG(F32 x; U32RW to; uint k; uint m; uint rows; uint zero;)
 
 shared uint largest_of[LANES];
 
