@@ -96,7 +96,9 @@ def test_kernels_match_the_oracle_bits(extended_tree: ExtendedTree) -> None:
     result = {path.stem for path in (extended_tree.root / "zinc_rt/kernels/gfx1201/built").glob(f"*_{TYPE}.zrt")}
     uses = "norm", "parts", "glu", "glu_norm", "glu_routed", "gated", "rope", "expert_sum"
     matvecs = ("matvec", *(f"matvec_{use}" for use in uses))
-    assert result == {f"{family}_{TYPE}" for family in ("embed", "matmul", "matmul_wmma", *matvecs)}
+    assert result == {
+        f"{family}_{TYPE}" for family in ("embed", "matmul", "matmul_wmma", "matmul_wmma_experts", *matvecs)
+    }
     done = extended_tree.interpreter_in("-c", TESTED)
     assert done.returncode == 0, done.stdout + done.stderr
     assert all(f"by {kernel}" in done.stdout or f", {kernel}" in done.stdout for kernel in result), done.stdout

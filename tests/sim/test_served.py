@@ -30,7 +30,7 @@ from zinc_rt.kmd.transport import Placement
 from zinc_rt.kmd.uapi import kfd
 from zinc_rt.kmd.uapi.host_memory import HostArray
 from zinc_rt.sim.chips import CHIPS
-from zinc_rt.sim.inject import BY_NAME
+from zinc_rt.sim.inject import BY_NAME, Injector
 from zinc_rt.sim.interfaces import DeviceFinding
 from zinc_rt.sim.profiles import LINUX_VERSIONS
 from zinc_rt.sim.serve import client as served
@@ -292,7 +292,8 @@ def test_listing_names_every_row() -> None:
 def test_findings_exceeding_one_message_are_split() -> None:
     result = [DeviceFinding(Severity.FINDING, "alignment", 0, number, "x" * 300) for number in range(60_000)]
     session = SimpleNamespace(
-        driver=SimpleNamespace(findings=lambda: result), machine=SimpleNamespace(dmesg=[], allocations=0)
+        driver=SimpleNamespace(findings=lambda: result),
+        machine=SimpleNamespace(dmesg=[], allocations=0, injector=Injector([])),
     )
 
     def check_answer(header: dict[str, object]) -> WireMessage:

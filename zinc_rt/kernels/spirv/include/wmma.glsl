@@ -63,11 +63,17 @@ uint special_kinds(Half x[4], uint weights) {
     return kinds;
 }
 
+// What the lane has of a row's step, in a whole block or behind the last
+vec4 load_step(Row row, uint step) {
+    uint block = step / STEPS;
+    return block < whole_blocks(args.k) ? block_weights(load_block(row, block), step % STEPS) : step_weights(row, step);
+}
+
 // Put the halves of a step of ROWS rows into shared memory. Return whether the lane's are all finite.
 bool stage_rows(Row rows[ROWS], uint step) {
     bool finite = true;
     [[unroll]] for (uint r = 0u; r < ROWS; r++) {
-        vec4 w = step_weights(rows[r], step);
+        vec4 w = load_step(rows[r], step);
         [[unroll]] for (uint e = 0u; e < 4u; e++) {
             Half part = decode(float_to_half(w[e]));
             finite = finite && part.exponent != SPECIAL;
