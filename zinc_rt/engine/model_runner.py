@@ -146,11 +146,11 @@ class ModelRunner:
                 logits.append((at, output.logits().copy()))
             if self.embeddings is not None and part.tokens:
                 self.embeddings.collect(part, output.read(HIDDEN))
+            if self.watch is not None and logits and filled is running.launches[-1]:
+                order = np.argsort(np.concatenate([at for at, _ in logits]))
+                self.watch(plan, np.concatenate([values for _, values in logits])[order])
             drawn_by_launch.append((at, self._sampler.read_tokens(output, part, filled.expected)))
         drawn = Drawn.join(drawn_by_launch)
-        if self.watch is not None and logits:
-            order = np.argsort(np.concatenate([at for at, _ in logits]))
-            self.watch(plan, np.concatenate([values for _, values in logits])[order])
         bound = int(np.count_nonzero(self._records["state"]))
         rows, took_ns = plan.rows - len(plan.list_undrawn(drawn.nonfinite)), time.monotonic_ns() - running.begun_ns
         self.counts = self.counts.after(plan.tokens, rows, bound, took_ns)
