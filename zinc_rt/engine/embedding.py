@@ -36,9 +36,8 @@ class HiddenStates:
         for piece in plan.prompts:
             number, rows = piece.request.number, hidden[index : index + piece.last - piece.first]
             index += len(rows)
-            if (
-                self._pooler.tokens == "last"
-            ):  # the other rows have no effect, and may not be computed if they are cached
+            # the other rows have no effect, and may not be computed if they are cached
+            if self._pooler.tokens == "last":
                 if piece.draws:
                     self._pooled[number] = self._pooler.pool(rows)
                 continue

@@ -33,9 +33,8 @@ Transform = Callable[[ir.OpGraph], ir.OpGraph]
 # A stage of the model, or the prefill stage with products in the prefill ordering: every token is one of a prompt.
 ModelGraph = Stage | Literal["prompt"]
 PROMPT: Final = "prompt"
-BIT_DEFINED = frozenset(
-    {"canonical-1", "canonical-1-q8"}
-)  # orderings in which answers do not depend on each other
+# Orderings in which answers do not depend on each other.
+BIT_DEFINED = frozenset({"canonical-1", "canonical-1-q8"})
 
 
 @dataclass(frozen=True, slots=True)
