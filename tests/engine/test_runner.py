@@ -222,7 +222,8 @@ def test_non_finite_largest_logit_ends_generation(qwen3: GGUFFile, value: float)
     with Engine(qwen3, CorruptingBackend("canonical-1", threads=1), ctx=64) as engine:
         llm = Answering(engine)
         for temperature in (0.0, 1.0):
-            (answer,) = llm.submit(PROMPT, Sampling(max_tokens=3, temperature=temperature)).answers
+            sampling = Sampling(max_tokens=3, temperature=temperature, seed=1, ignore_eos=True)
+            (answer,) = llm.submit(PROMPT, sampling).answers
             while not answer.ended:
                 llm.step()
             if value == -math.inf:
