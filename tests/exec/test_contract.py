@@ -76,7 +76,7 @@ def test_buffer_copies_run_in_stream_order(backend):
     a, b, main = backend.buffer("a", 4), backend.buffer("b", 4), Stream("main")
     make_graph(backend, "write", lambda: a.storage.__setitem__(slice(0, 4), b"abcd")).replay((1,), main)
     copy(backend, a, 0, b, 0, 4, main)
-    make_graph(backend, "erase", lambda: a.storage.__setitem__(slice(0, 4), b"----")).replay((1,), main).wait(1)
+    make_graph(backend, "erase", lambda: a.storage.__setitem__(slice(0, 4), b"----")).replay((1,), main).wait(60)
     assert bytes(b.storage) == b"abcd"
 
 
@@ -91,7 +91,7 @@ def test_variant_can_be_any_object_and_is_owned_by_its_backend(backend):
     main = Stream("main")
     result = make_graph(backend, "decode", built)
     result.replay((1,), main)
-    result.replay((1,), main).wait(1)
+    result.replay((1,), main).wait(60)
     assert built.calls == 2
     assert result.remove((1,)) is built and built.calls == 2
 
@@ -113,7 +113,7 @@ def test_batch_size_is_one_more_number_in_the_key(backend):
     graph = Graph("decode", backend)
     for key in ((1, 16), (2, 16), (8, 16)):
         graph.add(key, lambda key=key: ran.append(key))
-    graph.replay((2, 16), Stream("main")).wait(1)
+    graph.replay((2, 16), Stream("main")).wait(60)
     assert ran == [(2, 16)] and graph.has((8, 16)) and not graph.has((4, 16))
 
 
@@ -123,7 +123,7 @@ def test_variant_table_is_bounded_and_evicts_least_recently_used(backend):
     main = Stream("main")
     for position in range(3):
         graph.add((position,), do_nothing)
-    graph.replay((0,), main).wait(1)
+    graph.replay((0,), main).wait(60)
     graph.add((3,), do_nothing)
     graph.add((4,), do_nothing)
     assert gone == [(1,), (2,)] and graph.keys == ((0,), (3,), (4,))
@@ -140,8 +140,8 @@ def test_two_graphs_share_data_by_binding_one_buffer(backend):
     main = Stream("main")
     vision.replay((1,), main)
     action.replay((1,), main)
-    action.wait(1)
-    vision.wait(1)
+    action.wait(60)
+    vision.wait(60)
     assert seen == [b"seen"] and bytes(action.view("in")) == b"seen"
 
 
@@ -155,7 +155,7 @@ def test_plan_orders_replays_by_data_alone_and_is_repeatable(backend):
     plan.after(think, see)
     plan.after(move, think)
     for _ in range(5):
-        plan.execute().wait(5)
+        plan.execute().wait(60)
     assert ran == ["vision", "encoder", "action"] * 5
 
 
@@ -165,7 +165,7 @@ def test_event_orders_two_streams_outside_any_plan(backend):
     main, side, event = Stream("main"), Stream("side"), Event()
 
     def wait_for_gate() -> None:
-        assert gate.wait(5)
+        assert gate.wait(60)
         ran.append("main")
 
     make_graph(backend, "first", wait_for_gate).replay((1,), main)
@@ -173,7 +173,7 @@ def test_event_orders_two_streams_outside_any_plan(backend):
     side.wait(event)
     last = make_graph(backend, "second", lambda: ran.append("side")).replay((1,), side)
     gate.set()
-    last.wait(5)
+    last.wait(60)
     assert ran == ["main", "side"] and event.done()
 
 
@@ -181,7 +181,7 @@ def test_higher_priority_stream_goes_first_at_the_next_replay():
     """What a hard interruption needs: the host submits no more, and waits for one short replay at most."""
     gate, ran = threading.Event(), []
     backend = FakeBackend(workers=1)
-    slow = make_graph(backend, "running", lambda: gate.wait(5) and None)
+    slow = make_graph(backend, "running", lambda: gate.wait(60) and None)
     step = make_graph(backend, "step", lambda: ran.append("step"))
     stop = make_graph(backend, "stop", lambda: ran.append("stop"))
     normal, urgent = Stream("normal"), Stream("urgent", priority=1)
@@ -190,7 +190,7 @@ def test_higher_priority_stream_goes_first_at_the_next_replay():
         last = step.replay((1,), normal)
     stop.replay((1,), urgent)
     gate.set()
-    last.wait(5)
+    last.wait(60)
     backend.close()
     assert ran == ["stop", "step", "step", "step"]
 
@@ -198,10 +198,10 @@ def test_higher_priority_stream_goes_first_at_the_next_replay():
 def test_independent_streams_run_concurrently(backend):
     meet = threading.Barrier(2)
     fences = [
-        make_graph(backend, n, lambda: meet.wait(5) and None).replay((1,), Stream(n)) for n in ("hear", "move")
+        make_graph(backend, n, lambda: meet.wait(60) and None).replay((1,), Stream(n)) for n in ("hear", "move")
     ]
     for fence in fences:
-        fence.wait(5)
+        fence.wait(60)
 
 
 def test_host_can_overwrite_an_input_buffer_between_replays(backend):
@@ -213,7 +213,7 @@ def test_host_can_overwrite_an_input_buffer_between_replays(backend):
     for wanted in (b"left ", b"right"):
         built.write("goal", 0, wanted)
         built.replay((1,), main)
-        built.wait(1)
+        built.wait(60)
     assert seen == [b"left ", b"right"] and built.keys == ((1,),)
 
 
@@ -233,10 +233,10 @@ def test_host_can_speculate_verify_and_roll_back_with_copies(backend):
     result.record(side)
     main.wait(result)
     for _ in range(3):
-        advance.replay((1,), main).wait(1)
+        advance.replay((1,), main).wait(60)
     assert state.storage[0] == 4
-    copy(backend, saved, 0, state, 0, 1, main).wait(1)
-    advance.replay((1,), main).wait(1)
+    copy(backend, saved, 0, state, 0, 1, main).wait(60)
+    advance.replay((1,), main).wait(60)
     assert state.storage[0] == 2
 
 
@@ -253,7 +253,7 @@ def test_replay_cost_is_independent_of_port_count(backend):
     for number in range(120):
         buffer = Buffer(f"b{number}", 4, "host_visible", bytearray(4), usage=usages[number % 2])
         result.bind(buffer.name, buffer)
-    result.replay((1,), Stream("main")).wait(1)
+    result.replay((1,), Stream("main")).wait(60)
     assert CountedUsage.told == 2
 
 
@@ -266,8 +266,8 @@ def test_close_releases_every_buffer():
     result.bind("state", state)
     plan = Plan()
     plan.add(result, (1,), Stream("main"))
-    plan.execute().wait(1)
-    result.wait(1)
+    plan.execute().wait(60)
+    result.wait(60)
     backend.close()
     backend.close()
     assert set(threading.enumerate()) <= threads
@@ -281,12 +281,12 @@ def test_work_queued_at_close_fails_with_a_message():
     gate = threading.Event()
     backend = FakeBackend(workers=1)
     main = Stream("main")
-    make_graph(backend, "running", lambda: gate.wait(5) and None).replay((1,), main)
+    make_graph(backend, "running", lambda: gate.wait(60) and None).replay((1,), main)
     queued = make_graph(backend, "queued", do_nothing).replay((1,), main)
     closing = threading.Thread(target=backend.close)
     closing.start()
     with pytest.raises(ZincError, match="was closed before this call ran"):
-        queued.wait(5)
+        queued.wait(60)
     gate.set()
     closing.join(5)
 

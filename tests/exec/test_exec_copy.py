@@ -31,7 +31,7 @@ def test_copy_moves_only_the_requested_range(backend):
     source, target = backend.buffer("source", 8), backend.buffer("target", 8)
     source.storage[:] = b"abcdefgh"
     fence = copy(backend, source, 2, target, 5, 3, Stream("main"))
-    fence.wait(1)
+    fence.wait(60)
     assert bytes(target.storage) == b"\0\0\0\0\0cde"
 
 
@@ -41,7 +41,7 @@ def test_copy_is_ordered_after_earlier_work_of_its_stream(backend):
     graph, main = Graph("decode", backend), Stream("main")
 
     def wait_for_release() -> None:
-        assert release.wait(5)
+        assert release.wait(60)
         source.storage[:] = b"x"
 
     graph.add((1,), wait_for_release)
@@ -49,7 +49,7 @@ def test_copy_is_ordered_after_earlier_work_of_its_stream(backend):
     fence = copy(backend, source, 0, target, 0, 1, main)
     assert main.last is fence
     release.set()
-    fence.wait(1)
+    fence.wait(60)
     assert bytes(target.storage) == b"x"
 
 
@@ -79,27 +79,27 @@ def test_overlapping_copy_is_rejected_and_adjacent_copy_is_not(backend):
     buffer.storage[:] = b"abcdefgh"
     with pytest.raises(ValueError, match="4 bytes from offset 0 to 3 overlap"):
         copy(backend, buffer, 0, buffer, 3, 4, Stream("main"))
-    copy(backend, buffer, 0, buffer, 4, 4, Stream("main")).wait(1)
+    copy(backend, buffer, 0, buffer, 4, 4, Stream("main")).wait(60)
     assert bytes(buffer.storage) == b"abcdabcd"
 
 
 def test_overlap_of_window_and_parent_is_checked_by_address(backend):
     whole, main = Buffer("whole", 64, "bar", bytearray(64), 0x1000), Stream("main")
     window = wrap("window", whole.storage, 32, "bar", 0x1020, usage=whole.usage)
-    copy(backend, whole, 0, window, 0, 32, main).wait(1)
+    copy(backend, whole, 0, window, 0, 32, main).wait(60)
     with pytest.raises(ValueError, match="32 bytes from offset 1 to 0 overlap"):
         copy(backend, whole, 1, window, 0, 32, main)
 
 
 def test_empty_copy_is_allowed(backend):
     buffer = backend.buffer("state", 8)
-    copy(backend, buffer, 8, buffer, 8, 0, Stream("main")).wait(1)
+    copy(backend, buffer, 8, buffer, 8, 0, Stream("main")).wait(60)
 
 
 def test_oracle_copies_through_its_streams(oracle):
     source, target = (oracle.alloc(16, "host_visible", name) for name in ("source", "target"))
     oracle.write(source, 0, memoryview(bytes(range(16))))
-    copy(oracle, source, 4, target, 0, 12, Stream("main")).wait(1)
+    copy(oracle, source, 4, target, 0, 12, Stream("main")).wait(60)
     assert bytes(oracle.read(target, 0, 16)) == bytes(range(4, 16)) + bytes(4)
 
 
@@ -120,7 +120,7 @@ def test_wrapped_memory_belongs_to_the_caller(oracle):
     array[0] = 7
     assert graph.view("frame")[0] == 7
     target = oracle.alloc(8, "host_visible", "target")
-    copy(oracle, buffer, 0, target, 0, 8, Stream("main")).wait(1)
+    copy(oracle, buffer, 0, target, 0, 8, Stream("main")).wait(60)
     assert bytes(oracle.read(target, 0, 8)) == array.tobytes()
 
 

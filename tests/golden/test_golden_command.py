@@ -8,7 +8,6 @@ import re
 import subprocess
 import sys
 import textwrap
-import time
 from pathlib import Path
 from typing import Any
 
@@ -395,14 +394,12 @@ def test_golden_without_adjacent_model_requires_model_option(golden_path: Path, 
     assert main(["check", str(golden_path), "--model", str(golden_path.with_name("elsewhere.gguf"))]) == 0
 
 
-def test_help_is_fast_and_shows_examples(tmp_path: Path) -> None:
+def test_help_shows_examples_and_imports_no_numpy(tmp_path: Path) -> None:
     for command in ([], ["make"], ["check"], ["import"]):
-        started = time.monotonic()
         line = [sys.executable, "-X", "importtime", "-m", "zinc_rt.validate.goldens.command", *command, "--help"]
         result = subprocess.run(line, capture_output=True, text=True, check=True)
         assert "examples:" in result.stdout
         assert "numpy" not in result.stderr, f"{command} imports NumPy to print help"
-        assert time.monotonic() - started < 5
 
 
 def test_documented_dump_works_as_written(golden_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,7 +55,7 @@ from zinc_rt.pm4.packets import (
 from zinc_rt.pm4.registers import Sh
 from zinc_rt.sim.interfaces import QueueKind, QueueState
 
-STEP_SECONDS = 5.0  # far above what a step takes here, far below "for ever"
+STEP_CPU_SECONDS = 5.0  # far above what a step takes here, far below "for ever"
 PACKETS = [
     SetShReg(Sh.PGM_LO, (CODE >> 8, 0)),
     SetShReg(Sh.NUM_THREAD_X, (64, 1, 1)),
@@ -106,9 +106,9 @@ def feed_queue(bench: CpBench, queue: TestQueue, words: list[int]) -> None:
     room = (queue.rptr - 1 - queue.wptr) % queue.ring_dw
     queue.write(words[:room])
     queue.ring()
-    started = time.monotonic()
+    started = time.thread_time()
     bench.cp.step(2_000)
-    assert time.monotonic() - started < STEP_SECONDS
+    assert time.thread_time() - started < STEP_CPU_SECONDS
     if queue.state is QueueState.HUNG:
         assert "stopped at" in queue.report
         bench.cp.detach(queue.hardware, 0)
