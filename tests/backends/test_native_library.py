@@ -53,6 +53,11 @@ def choose_library(
     )
 
 
+def find_cached_library(folder: Path) -> Path:
+    """Return the library's file in the cache. The other files are verdicts."""
+    return max((folder / "cache").glob("*.zro"), key=lambda path: path.stat().st_size)
+
+
 @pytest.fixture
 def good_library(tmp_path: Path) -> bytes:
     return faulty_library("none")
@@ -102,11 +107,33 @@ def test_failed_builds_are_not_retried_and_good_builds_are_cached(tmp_path: Path
     assert (first.cached, second.cached) == (False, True)
 
 
+def test_cached_library_is_tested_again_when_the_oracle_changed(
+    tmp_path: Path, good_library: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    builds, tested = CompiledLibraries(native=good_library), 0
+
+    def choose(problem: str = "") -> Library:
+        def count_test(content: bytes) -> str:
+            nonlocal tested
+            tested += 1
+            return problem
+
+        return select_library(ObjectCache(tmp_path / "cache"), USING, (BEST,), compile=builds, check=count_test)
+
+    choose()
+    assert choose().cached and tested == 1
+    monkeypatch.setattr(library, "_digest_oracle", lambda: "another oracle")
+    assert choose().cached and tested == 2 and builds.made == [BEST]
+    monkeypatch.setattr(library, "_digest_oracle", lambda: "a third")
+    with pytest.raises(UnsupportedError, match="ADD differs"):
+        choose("ADD differs")
+
+
 @pytest.mark.parametrize("kept_files", [0, 30, 1000])
 def test_incomplete_cache_entry_is_rebuilt(tmp_path: Path, good_library: bytes, kept_files: int) -> None:
     builds = CompiledLibraries(native=good_library)
     choose_library(tmp_path, builds)
-    (entry,) = (tmp_path / "cache").glob("*.zro")
+    entry = find_cached_library(tmp_path)
     data = entry.read_bytes()
     entry.write_bytes(data[:kept_files])
     assert choose_library(tmp_path, builds).level == BEST
@@ -117,7 +144,7 @@ def test_incomplete_cache_entry_is_rebuilt(tmp_path: Path, good_library: bytes, 
 def test_changed_byte_in_the_cache_is_detected(tmp_path: Path, good_library: bytes) -> None:
     builds = CompiledLibraries(native=good_library)
     choose_library(tmp_path, builds)
-    (entry,) = (tmp_path / "cache").glob("*.zro")
+    entry = find_cached_library(tmp_path)
     whole = bytearray(entry.read_bytes())
     whole[len(whole) // 2] ^= 1
     entry.write_bytes(whole)

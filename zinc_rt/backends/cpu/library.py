@@ -8,6 +8,8 @@ its kernels gave the right bits in a separate process; otherwise a lower instruc
 from __future__ import annotations
 
 import ctypes
+import functools
+import hashlib
 import os
 import subprocess
 import sys
@@ -20,12 +22,13 @@ from pathlib import Path
 from zinc_rt.host.errors import UnsupportedError
 from zinc_rt.host.files import cache_folder
 from zinc_rt.host.object_cache import ObjectCache
+from zinc_rt.kernels import cases, reference
 from zinc_rt.kernels.native import build
 
 SELF_TEST_SECONDS = 120.0
 WRONG_BITS = 3  # the self-test's exit
 FAILED_TEST = " failed its self-test ("
-FAILED = ".failed"  # behind a key: why its library is not used
+TEST_CASES = Path(__file__).with_name("self_test_cases.py")
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,22 +118,36 @@ def _build_or_load(
 ) -> tuple[bytes, bool] | str:
     """Return a library that passed its self-test and whether it was cached, or the reason why there is none."""
     key = build.make_key(compiler, level)
-    if (content := cache.load(key)) is not None:
+    tested = f"{key}.{_digest_oracle()}"  # the verdict holds for the oracle that gave it
+    content, verdict = cache.load(key), cache.load(tested)
+    if verdict:
+        return verdict.decode()
+    if content is not None and verdict is not None:
         return content, True
-    if (failed := cache.load(key + FAILED)) is not None:
-        return failed.decode()
-    report(f"compiling the CPU's kernels ({level}), once for this machine ...")
-    try:
-        content = compile(compiler, level)
-    except UnsupportedError as error:
-        return str(error)
+    cached = content is not None
+    if content is None:
+        report(f"compiling the CPU's kernels ({level}), once for this machine ...")
+        try:
+            content = compile(compiler, level)
+        except UnsupportedError as error:
+            return str(error)
     problem = check(content)
+    line = f"the {level} build{FAILED_TEST}{problem})" if problem else ""
+    cache.store(tested, line.encode())
     if problem:
-        line = f"the {level} build{FAILED_TEST}{problem})"
-        cache.store(key + FAILED, line.encode())
         return line
-    cache.store(key, content)
-    return content, False
+    if not cached:
+        cache.store(key, content)
+    return content, cached
+
+
+@functools.cache
+def _digest_oracle() -> str:
+    """Return a digest of what the self-test compares with: the oracle's sources and the cases."""
+    digest = hashlib.sha256()
+    for path in (*sorted(Path(reference.__file__).parent.glob("*.py")), Path(cases.__file__), TEST_CASES):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:16]
 
 
 def run_self_test(content: bytes) -> str:
