@@ -148,6 +148,7 @@ COMMANDS = {
 
 @pytest.mark.parametrize("row", COMMANDS)
 @pytest.mark.rest
+@pytest.mark.slow(keep=3)
 def test_terminal_of_40_columns_works_and_pipe_has_no_escape_codes(row: str) -> None:
     line = [sys.executable, "-m", "zinc_rt.cli", *COMMANDS[row]]
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "40"}

@@ -45,6 +45,7 @@ def test_fault_is_found_with_its_class(name: str, fault: int) -> None:
 
 @needs_compiler
 @pytest.mark.rest
+@pytest.mark.slow(keep=6)
 @pytest.mark.parametrize("workload", [item for item in WORKLOADS if item.name not in QUICK])
 def test_every_correct_workload_has_no_finding(workload: Workload) -> None:
     verdict = judge(workload)

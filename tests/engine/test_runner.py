@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support import Counts
 
 from zinc_rt.backends import registry
 from zinc_rt.backends.base import Device
@@ -320,7 +321,9 @@ class CountingBackend(CpuBackend):
 
 
 @pytest.mark.rest
-def test_thousand_evictions_leak_no_memory(hybrid_model: GGUFFile, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_evictions_leak_no_memory(
+    hybrid_model: GGUFFile, monkeypatch: pytest.MonkeyPatch, slow_counts: Counts
+) -> None:
     monkeypatch.setattr("zinc_rt.engine.resident.MAX_VARIANTS", 2)
     with Engine(hybrid_model, CountingBackend(), ctx=40) as engine:
         backend: Any = engine.backend
@@ -329,7 +332,7 @@ def test_thousand_evictions_leak_no_memory(hybrid_model: GGUFFile, monkeypatch: 
         for key in keys:
             variants.get("prefill", key)
         before = sorted(backend.held.values()), backend.built
-        for number in range(1000):
+        for number in range(slow_counts(100, 1000)):
             variants.get("prefill", keys[number % 3])
         assert backend.built == before[1] == 2
         for key in keys[-2:]:

@@ -91,7 +91,9 @@ def test_embedded_recurrent_moe_model_is_bit_identical(slow_counts: Counts) -> N
     assert_tiers_agree(FOLDER / "qwen35moe-q.gguf", "t1", slow_counts(2, 32))
 
 
-@pytest.mark.parametrize(("tier", "model"), [("t1", "qwen35moe-q"), ("t2", "qwen3-q")])
+@pytest.mark.parametrize(
+    ("tier", "model"), [("t1", "qwen3-q"), pytest.param("t2", "qwen35moe-q", marks=pytest.mark.slow)]
+)
 @pytest.mark.rest
 def test_embedded_model_with_8_bit_activations_is_bit_identical(
     tier: str, model: str, slow_counts: Counts
@@ -101,6 +103,7 @@ def test_embedded_model_with_8_bit_activations_is_bit_identical(
 
 @pytest.mark.parametrize("architecture", FAMILIES)
 @pytest.mark.rest
+@pytest.mark.slow(keep=2)
 def test_model_of_each_other_family_is_bit_identical(architecture: str, tmp_path: Path) -> None:
     path = tmp_path / "tiny.gguf"
     write_tiny(path, architecture, hidden=32)

@@ -53,7 +53,6 @@ class Fault:
     named: tuple[str, ...]
     follow: int = 0
     innocent: tuple[str, ...] = ()
-    default: bool = False  # whether the suite plants it without --slow
     waits_for: str = ""  # what the product lacks to name it; counted against the score all the same
 
     def __str__(self) -> str:
@@ -75,7 +74,7 @@ def load_faults() -> tuple[Fault, ...]:
 def parse_fault(room: str, data: dict[str, Any]) -> Fault:
     name = str(data.get("name", "a row without a name"))
     known = {"name", "kind", "cause", "guilty", "edits", "run", "place", "named"}
-    extra = {"follow", "innocent", "default", "waits_for"}
+    extra = {"follow", "innocent", "waits_for"}
     if missing := known - data.keys():
         raise BadRow(f"{room}.yaml: {name}: missing keys {', '.join(sorted(missing))}")
     if unknown := data.keys() - known - extra:
@@ -89,7 +88,7 @@ def parse_fault(room: str, data: dict[str, Any]) -> Fault:
         except re.error as error:
             raise BadRow(f"{room}.yaml: {name}: {regex!r} is not a regular expression: {error}") from error
     rest = {key: data[key] for key in ("name", "kind", "cause", "guilty") if key in data}
-    more = {key: data[key] for key in ("follow", "default", "waits_for") if key in data}
+    more = {key: data[key] for key in ("follow", "waits_for") if key in data}
     return Fault(room=room, edits=tuple(parse_edits(room, name, data["edits"])), **rest, **lists, **more)
 
 

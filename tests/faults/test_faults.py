@@ -15,7 +15,7 @@ from zinc_rt.host.files import cache_folder
 
 CORPUS = load_faults()
 LEAST = 80
-DEFAULT = 8
+QUICK = "rope-turns-backwards"  # a fault takes half a minute: the others are planted with --slow
 
 
 def make_fault(**changed: object) -> Fault:
@@ -39,10 +39,8 @@ def make_output(text: str, code: int = 1) -> list[CommandOutput]:
 # --- the corpus ---------------------------------------------------------------------------------------------
 
 
-def test_corpus_is_large_enough_and_eight_faults_run_without_slow() -> None:
+def test_corpus_is_large_and_of_many_kinds() -> None:
     assert len(CORPUS) >= LEAST
-    assert sum(fault.default for fault in CORPUS) == DEFAULT
-    assert len({fault.room for fault in CORPUS if fault.default}) >= 4, "the default ones are of many rooms"
     assert len({fault.kind for fault in CORPUS}) >= 30
 
 
@@ -192,16 +190,12 @@ def test_list_prints_faults_and_wrong_name_is_rejected(capsys: pytest.CaptureFix
 # --- the faults themselves ----------------------------------------------------------------------------------
 
 
-def fault_marks(fault: Fault) -> list[pytest.MarkDecorator]:
-    """A fault takes seconds, so one runs by default, one per package with the rest, and all with --slow."""
-    if not fault.default:
-        return [pytest.mark.slow]
-    return [] if fault.guilty == "kernel" else [pytest.mark.rest]
-
-
 @pytest.mark.parametrize(
     "fault",
-    [pytest.param(fault, marks=fault_marks(fault), id=str(fault)) for fault in CORPUS],
+    [
+        pytest.param(fault, marks=[] if fault.name == QUICK else pytest.mark.slow, id=fault.name)
+        for fault in CORPUS
+    ],
 )
 def test_planted_fault_is_named(fault: Fault) -> None:
     if fault.waits_for:

@@ -69,6 +69,7 @@ def test_table_names_every_defect_that_a_simulated_board_can_have() -> None:
 
 
 @pytest.mark.rest(keep=2)
+@pytest.mark.slow(keep=6)
 @pytest.mark.parametrize("defect", CASES)
 def test_planted_defect_is_the_only_one_blamed(defect: str) -> None:
     results = run_accept(defect)

@@ -188,11 +188,12 @@ MACHINE_HASHES = (
 
 
 def mark_all_but_quick(rows: Sequence[tuple[Any, ...]], quick: int) -> list[Any]:
-    """The first `quick` rows run by default, the others with --rest."""
+    """The first `quick` rows run by default, as many more with --rest, all with --slow."""
     result = []
     for index, row in enumerate(rows):
         name = "-".join(str(getattr(item, "__name__", item)) for item in row[:-1])
-        result.append(pytest.param(*row, id=name, marks=[] if index < quick else [pytest.mark.rest]))
+        marks = [] if index < quick else [pytest.mark.rest] if index < 2 * quick else [pytest.mark.slow]
+        result.append(pytest.param(*row, id=name, marks=marks))
     return result
 
 
