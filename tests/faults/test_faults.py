@@ -1,4 +1,4 @@
-"""The corpus of faults is in step with the tree, its scoring says what it means, and eight faults are named."""
+"""The corpus of faults is in step with the tree, its scoring says what it means, and faults are named."""
 
 from __future__ import annotations
 
