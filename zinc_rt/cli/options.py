@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from zinc_rt.isa.target import DEFAULT_ARCH
 if TYPE_CHECKING:
     from zinc_rt.engine.devices import Choice
     from zinc_rt.engine.engine import Engine
+    from zinc_rt.engine.graph_file import GraphFile
     from zinc_rt.engine.variants import Transform
     from zinc_rt.host.settings import Settings
     from zinc_rt.model.gguf import GGUFFile
@@ -107,6 +109,13 @@ def add_budgets(group: argparse._ArgumentGroup) -> None:
         metavar="MS",
         help="target time to first token of an interactive or standard request, reached by limiting other "
         "prompts; 0: no limit (default: 100 ms for interactive requests)",
+    )
+
+
+def add_graphs(group: argparse._ActionsContainer) -> None:
+    """Add --graphs."""
+    group.add_argument(
+        "--graphs", metavar="FILE", help="use the graphs of a file that serve --save-graphs wrote (docs/exec.md)"
     )
 
 
@@ -320,6 +329,18 @@ def open_engine(
         **simulation_options(arguments),
     )
     check_options_used([choice], arguments)
+    saved = _open_saved_graphs(arguments, speculation)
+    limits = (
+        saved.limits
+        if saved is not None
+        else SequenceLimits(
+            choose_default_ctx(gguf, arguments.ctx),
+            slots,
+            state_rows=None if speculation is None else count_state_rows(slots, speculation),
+            kv_type=arguments.kv_type,
+            mtp=speculation is not None and speculation.kind == "mtp",
+        )
+    )
     if warning := format_ctx_warning(gguf, arguments.ctx):
         print_status(f"warning   {warning}")
     with show_stages() as stage:
@@ -331,13 +352,7 @@ def open_engine(
             return Engine(
                 gguf,
                 backend,
-                limits=SequenceLimits(
-                    choose_default_ctx(gguf, arguments.ctx),
-                    slots,
-                    state_rows=None if speculation is None else count_state_rows(slots, speculation),
-                    kv_type=arguments.kv_type,
-                    mtp=speculation is not None and speculation.kind == "mtp",
-                ),
+                limits=limits,
                 options=EngineOptions(
                     settings=settings,
                     transform=transform,
@@ -345,12 +360,35 @@ def open_engine(
                     timeout_seconds=parse_timeout(arguments),
                     slow=lambda line: print_status(f"waiting   {line}"),
                     around=make_observer(arguments).around_engine,
-                    store=GraphStore(digest_planning()) if stored and settings.graph_cache == "on" else None,
+                    store=saved
+                    or (GraphStore(digest_planning()) if stored and settings.graph_cache == "on" else None),
                 ),
             )
         except BaseException:
             backend.close()
             raise
+
+
+def _open_saved_graphs(arguments: argparse.Namespace, speculation: SpeculationOptions | None) -> GraphFile | None:
+    """Return the file of --graphs, whose limits the run takes over; None without the option. Raise UsageError for
+    an option that asks for other limits."""
+    from zinc_rt.engine.graph_file import open_graph_file
+
+    if not getattr(arguments, "graphs", None):
+        return None
+    saved = open_graph_file(arguments.graphs)
+    drafts, mtp = 0, False
+    if speculation is not None:
+        drafts, mtp = speculation.drafts, speculation.kind == "mtp"
+    asked = replace(
+        saved.limits,
+        ctx=arguments.ctx or saved.limits.ctx,
+        kv_type=arguments.kv_type,
+        rows=saved.limits.slots * (1 + drafts),
+        mtp=mtp,
+    )
+    saved.check_limits(asked)
+    return saved
 
 
 def print_status(line: str) -> None:

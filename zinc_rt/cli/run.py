@@ -11,6 +11,7 @@ from zinc_rt.cli.command import Command
 from zinc_rt.cli.options import (
     add_budgets,
     add_engine,
+    add_graphs,
     add_prefill_ordering,
     add_speculation,
     make_classes,
@@ -91,6 +92,7 @@ def parser() -> argparse.ArgumentParser:
         sampling.add_argument(flag, type=kind, metavar=metavar, default=default, help=text)
     add_engine(parser)
     add_prefill_ordering(parser, "decoded tokens keep --ordering")
+    add_graphs(parser)
     latency = parser.add_argument_group("latency")
     add_budgets(latency)
     add_speculation(latency)
@@ -199,7 +201,7 @@ def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
                 speculation,
                 lambda file: open_engine(
                     read_model(file),
-                    argparse.Namespace(**{**vars(arguments), "prefill_ordering": None}),
+                    argparse.Namespace(**{**vars(arguments), "prefill_ordering": None, "graphs": None}),
                     knobs,
                     stored=True,
                 ),

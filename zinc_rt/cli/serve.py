@@ -13,6 +13,7 @@ from zinc_rt.cli.command import Command
 from zinc_rt.cli.options import (
     add_budgets,
     add_device,
+    add_graphs,
     add_kv_type,
     add_prefill_ordering,
     add_speculation,
@@ -25,7 +26,7 @@ from zinc_rt.cli.options import (
     simulation_options,
 )
 from zinc_rt.cli.output import add_format
-from zinc_rt.cli.serve_plan import create_and_show_key, show_plan
+from zinc_rt.cli.serve_plan import create_and_show_key, save_graphs, show_plan
 from zinc_rt.host.arguments import Parser, add_models, parse_context_length
 from zinc_rt.host.errors import UnsupportedError, UsageError
 
@@ -45,6 +46,8 @@ examples:
   zinc-rt serve --model M.gguf --port 8000 --ctx 32768 --slots 16
   zinc-rt serve --config serve.yaml
   zinc-rt serve --config serve.yaml --check           show the memory plan and each tenant's guarantees
+  zinc-rt serve M.gguf --tier t1 --save-graphs M.zgf  plan every step once, on any machine
+  zinc-rt serve M.gguf --tier t1 --graphs M.zgf       start from this plan
   zinc-rt serve --new-key alice                       create a key for the configuration file
   curl http://127.0.0.1:8080/v1/chat/completions -H 'content-type: application/json' \\
     -d '{"model": "M", "messages": [{"role": "user", "content": "Hello"}]}'
@@ -79,6 +82,9 @@ def parser() -> argparse.ArgumentParser:
     first.add_argument(
         "--check", action="store_true", help="show the memory plan and each tenant's guarantees and exit"
     )
+    first.add_argument(
+        "--save-graphs", metavar="FILE", help="plan all steps, write a graph file for --graphs and exit"
+    )
     first.add_argument("--new-key", metavar="TENANT", help="create a key, print it once and exit")
     first.add_argument(
         "--scopes",
@@ -107,6 +113,7 @@ def parser() -> argparse.ArgumentParser:
     add_timeout(runs)
     add_budgets(runs)
     add_speculation(runs)
+    add_graphs(runs)
     runs.add_argument("--threads", type=int, metavar="N", help="CPU threads (default: all cores)")
     return parser
 
@@ -124,6 +131,8 @@ def _run_command(arguments: argparse.Namespace) -> int:
     config = _make_config(arguments)
     if arguments.plan or arguments.check:
         return show_plan(config, tenants=arguments.check)
+    if arguments.save_graphs is not None:
+        return save_graphs(config, arguments.save_graphs)
     with bind(config.server.host, config.server.port) as bound, closing(ServerLog(config.log.level)):
         server = InferenceServer(config)
         sys.setswitchinterval(SWITCH_SECONDS)
@@ -178,7 +187,7 @@ def _make_config(arguments: argparse.Namespace) -> Config:
         )
     asked: dict[str, Any] = {
         name: getattr(arguments, name)
-        for name in ("ctx", "slots", "speculate", "prefill_ordering")
+        for name in ("ctx", "slots", "speculate", "prefill_ordering", "graphs")
         if getattr(arguments, name) is not None
     }
     if arguments.kv_type is not None:
@@ -218,7 +227,7 @@ def _read_config_file(arguments: argparse.Namespace) -> Config:
     file_parser = parser()
     for name in (
         "model", "slots", "ctx", "tier", "device", "facts", "ordering", "timeout", "threads", "gap_budget",
-        "first_token_budget", "kv_type", "prefill_ordering",
+        "first_token_budget", "kv_type", "prefill_ordering", "graphs",
     ):  # fmt: skip
         if getattr(arguments, name) != file_parser.get_default(name):
             name = name.replace("_", "-")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from zinc_rt.cli.output import format_size
@@ -34,6 +35,9 @@ def show_plan(config: Config, *, tenants: bool) -> int:
             pools,
         )
         terminal.show(f"{model.contexts} of {model.slots} requests may be as long as the context at once\n")
+    for settings in config.models:
+        if settings.graphs:
+            _show_graph_file(settings.graphs)
     check_fits(models, memories[0])
     if tenants:
         tenants_by_id = {tenant.id: tenant for tenant in config.tenants}
@@ -51,6 +55,46 @@ def show_plan(config: Config, *, tenants: bool) -> int:
     of = f" of {format_size(memory.total_bytes)}" if memory.total_bytes else ""
     names = ", ".join(model.id for model in models)
     terminal.show(f"PASS  {names}: {format_size(total_bytes)}{of}, {memory.where}")
+    return 0
+
+
+def _show_graph_file(path: str) -> None:
+    from zinc_rt.engine.graph_file import open_graph_file
+
+    saved = open_graph_file(path)
+    kinds = Counter(content for content, _, _ in saved.contents)
+    entries = ", ".join(f"{count} x {kind}" for kind, count in sorted(kinds.items()))
+    rows = [("saved by", saved.saved_by), ("model", saved.model), ("entries", entries), *saved.requires.items()]
+    terminal.show(f"{path}: graph file, {format_size(saved.size_bytes)}")
+    terminal.show_table(["property", "value"], [(name, value.strip("'")) for name, value in rows])
+    terminal.show("")
+
+
+def save_graphs(config: Config, path: str) -> int:
+    """Plan the model's steps into a graph file. Raise UsageError for several models, and for a tier without saved
+    plans; InputError and OutputError."""
+    from zinc_rt.engine.opening import make_engine_opener
+    from zinc_rt.host.files import check_writable
+    from zinc_rt.serve.config.memory_plan import make_options
+
+    if len(config.models) != 1:
+        raise UsageError(
+            f"--save-graphs: the configuration has {len(config.models)} models, a graph file has one",
+            next="use one model, with its options",
+        )
+    (model,) = config.models
+    if model.graphs:
+        raise UsageError("--save-graphs cannot be combined with --graphs", next="remove one of them")
+    check_writable(path)
+    opener = make_engine_opener(model.path, make_options(model, config.device))
+    size_bytes = opener.save_graphs(path)
+    limits = opener.limits
+    terminal.show(
+        f"saved     {path}: {model.id} on {opener.choice.tier}, {limits.slots} requests at once, context "
+        f"{limits.ctx:,}, {format_size(size_bytes)}"
+    )
+    if opener.choice.shortcut:
+        terminal.show(f"shortcut  {opener.choice.shortcut}")
     return 0
 
 

@@ -19,7 +19,8 @@ from typing import Literal
 import numpy as np
 
 from zinc_rt.backends.base import Backend, device_kind
-from zinc_rt.engine.memory_fit import check_context_memory
+from zinc_rt.engine.graph_file import GraphFile
+from zinc_rt.engine.memory_fit import check_cache_memory, check_context_memory
 from zinc_rt.engine.resident import Counts, Variant, parse_capacity
 from zinc_rt.engine.runner import LOGITS, Runner, StepOutput
 from zinc_rt.engine.variants import DEFAULTS, EngineOptions, ModelGraph, Variants, find_overrides
@@ -86,12 +87,16 @@ class Engine:
         slots = self.limits.slots
         self.settings = options.settings
         on_host = device_kind(backend).uses_host_memory
-        check_context_memory(gguf, self.limits, overrides=find_overrides(self.settings), state=on_host)
+        saved = isinstance(options.store, GraphFile)
+        if not saved:
+            check_context_memory(gguf, self.limits, overrides=find_overrides(self.settings), state=on_host)
         self.variants = Variants(gguf, backend, self.limits, options)
         self.runner = Runner(self.variants, timeout_seconds=options.timeout_seconds, slow=options.slow)
         self._free_slots = list(range(slots))
         self._open: set[Sequence] = set()
         self.model = self.variants.model("prefill")
+        if saved and on_host:
+            check_cache_memory(self.model)
         self.variants.check_prefill_ordering()
         self.page_groups = groups_of(self.model.graph)
         self._highest_pages_first = options.highest_pages_first

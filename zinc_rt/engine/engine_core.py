@@ -174,15 +174,17 @@ class EngineCore:
             self.runner.build(1 + drafts, sampling, rows=1 + drafts)
             self.runner.build_draft(1)
 
-    def build_all(self) -> None:
-        """Load the weights and build the graphs of every step size, greedy and sampled, in advance."""
+    def build_all(self, *, load: bool = True) -> None:
+        """Load the weights and build the graphs of every step size, greedy and sampled, in advance. `load` False:
+        only plan them, into the engine's store."""
         limits = self.engine.limits
         for tokens in list_token_capacities(limits):
             for sampling in (Sampling(), Sampling(temperature=1.0))[: 1 if self.engine.model.pooling else 2]:
-                self.runner.build(min(tokens, limits.slots), sampling, sequences=min(tokens, limits.slots))
+                sequences = min(tokens, limits.slots)
+                self.runner.build(sequences, sampling, sequences=sequences, load=load)
                 if tokens > 1 or self.engine.variants.prefill_ordering:
-                    self.runner.build(tokens, sampling, role="prompt")
-            self.runner.build_draft(min(tokens, limits.slots))
+                    self.runner.build(tokens, sampling, role="prompt", load=load)
+            self.runner.build_draft(min(tokens, limits.slots), load=load)
 
     def find_tenant(self, name: str) -> int:
         """Return a tenant's number, by default the first. Raises UsageError for an unknown tenant."""

@@ -18,14 +18,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from zinc_rt.backends.base import Backend
-from zinc_rt.host.errors import InputError
+from zinc_rt.host.errors import InputError, ZincError
 from zinc_rt.host.files import cache_folder
 from zinc_rt.host.object_cache import ObjectCache
 from zinc_rt.ir import serial
 from zinc_rt.ir.graph import OpGraph
+from zinc_rt.ir.verify import verify_graph
 from zinc_rt.kernels.entry import Entry
 from zinc_rt.lower import PlannedGraph, flat_plan
 from zinc_rt.model.gguf import GGUFFile, digest_header
@@ -39,17 +40,18 @@ MAGIC = b"ZGS1"  # then the length of the key, u32, the key, and zeros to a mult
 
 @dataclass(slots=True)
 class StartCounters:
-    """Statistics of programs: read from the cache or planned, and the seconds spent, including their graphs.
-    `refused`: the files that were not used, as "NAME: reason"."""
+    """Statistics of programs: read from the cache, or a graph file, or planned, and the seconds spent, including
+    their graphs. `where`: what they were read from. `refused`: the files that were not used, as "NAME: reason"."""
 
     read: int = 0
     planned: int = 0
     seconds: float = 0.0
     refused: list[str] = field(default_factory=list)
+    where: str = "the cache"
 
     @property
     def text(self) -> str:
-        text = f"{self.read} read from the cache, {self.planned} planned"
+        text = f"{self.read} read from {self.where}, {self.planned} planned"
         if self.refused:
             text += f", {len(self.refused)} refused ({self.refused[0]})"
         return f"{text}, in {1000 * self.seconds:.0f} ms"
@@ -76,45 +78,59 @@ class GraphStore:
     def of(self, gguf: GGUFFile, backend: Backend, **decides: object) -> StoredGraphs:
         """Return the store of a model on a backend's kernels. `decides`: further inputs that determine the
         graph, by name, by their repr."""
-        kernels = backend.kernels
         return StoredGraphs(
             self._files,
             {
                 "planning code": self._version,
-                "graph format": serial.VERSION,
-                "plan format": flat_plan.VERSION,
                 "model header": digest_header(gguf),
                 "model files": [(part.size_bytes, part.mtime_ns) for part in gguf.parts],
-                "tier": backend.spec.tier,
-                "chip": backend.device.arch,
-                "ordering": backend.ordering,
-                "kernels": kernels.target,
-                "kernel table": digest_table(kernels.entries),
-                "fuses": kernels.fuses,
-                "merges": None if kernels.merging is None else kernels.merging.most,
+                **describe_planning(backend),
                 **decides,
             },
         )
 
 
+class Entries(Protocol):
+    """Stored bytes by name: the files of a cache, or the entries of a graph file."""
+
+    def map_entry(self, name: str, /) -> memoryview | None: ...
+    def store(self, name: str, payload: bytes | memoryview, /) -> None: ...
+
+
 class StoredGraphs:
     """The stored graphs and plans of one model. Missing and rejected entries are built and stored. `decides`:
-    inputs that determine them, by name.
+    inputs that determine them, by name. `where`: what the entries are read from. `foreign`: they may come from
+    another machine, so graphs are verified, and a rejected entry raises InputError.
     """
 
-    def __init__(self, files: ObjectCache, decides: Mapping[str, object]) -> None:
+    def __init__(
+        self,
+        files: Entries,
+        decides: Mapping[str, object],
+        where: str = "the cache",
+        *,
+        foreign: bool = False,
+    ) -> None:
         self._files = files
-        self._decides = dict(decides)
+        self.decides = dict(decides)
+        self._foreign = foreign
         self._given: dict[object, tuple[OpGraph, bytes]] = {}  # the graph, and the digest of its file
-        self.starts = StartCounters()
+        self.starts = StartCounters(where=where)
 
     def graph(self, what: Hashable, make: Callable[[], OpGraph]) -> OpGraph:
         """Return a graph in the form that variants run. The repr of `what` identifies it: the stage and the
         sampling form.
         """
         key = self._make_key("graph", what)
+
+        def read_graph(form: memoryview) -> tuple[OpGraph, memoryview]:
+            graph = serial.from_bytes(form, name="graph")
+            if self._foreign:
+                verify_graph(graph)
+            return graph, form
+
         with self.starts.timed():
-            result = self._read(key, lambda form: (serial.from_bytes(form, name="graph"), form))
+            result = self._read(key, read_graph)
             if result is None:
                 graph = make()
                 form = memoryview(serial.to_bytes(graph))
@@ -138,22 +154,48 @@ class StoredGraphs:
             self.starts.planned += 1
             return program
 
+    def read(self, content: str, what: Hashable) -> memoryview | None:
+        """Return the bytes that `add` stored, None if there are none."""
+        return self._read(self._make_key(content, what), lambda form: form)
+
+    def add(self, content: str, what: Hashable, form: bytes | memoryview) -> None:
+        """Store other bytes than those of graphs and plans."""
+        self._store(self._make_key(content, what), form)
+
     def _read(self, key: str, parse: Callable[[memoryview], T]) -> T | None:
-        """Return the content of a file; None if it does not exist or is rejected."""
+        """Return the content of an entry; None if it does not exist or is rejected."""
         name = _file_name(key)
         try:
             payload = self._files.map_entry(name)
             return None if payload is None else parse(_check_content(payload, key))
-        except InputError as error:
-            self.starts.refused.append(f"{self._files.path(name).name[:16]}: {error.message}")
+        except ZincError as error:
+            if self._foreign:
+                raise InputError(f"{self.starts.where}: {error.message}", next="save it again") from error
+            self.starts.refused.append(f"{name[:16]}: {error.message}")
             return None
 
     def _store(self, key: str, form: bytes | memoryview) -> None:
         self._files.store(_file_name(key), _make_head(key) + form)
 
     def _make_key(self, content: str, what: Hashable, capacity: tuple[int, ...] = ()) -> str:
-        lines = {"content": content, "graph": what, "capacity": capacity, **self._decides}
+        lines = {"content": content, "graph": what, "capacity": capacity, **self.decides}
         return "".join(f"{name}: {value!r}\n" for name, value in lines.items())
+
+
+def describe_planning(backend: Backend) -> dict[str, object]:
+    """Return what determines a plan except for the model and the planning code, by name."""
+    kernels = backend.kernels
+    return {
+        "graph format": serial.VERSION,
+        "plan format": flat_plan.VERSION,
+        "tier": backend.spec.tier,
+        "chip": backend.device.arch,
+        "ordering": backend.ordering,
+        "kernels": kernels.target,
+        "kernel table": digest_table(kernels.entries),
+        "fuses": kernels.fuses,
+        "merges": None if kernels.merging is None else kernels.merging.most,
+    }
 
 
 def digest_table(entries: tuple[Entry, ...]) -> str:
@@ -180,6 +222,12 @@ def _make_head(key: str) -> bytes:
     text = key.encode()
     head = MAGIC + len(text).to_bytes(4, "little") + text
     return head + bytes(-len(head) % 8)
+
+
+def read_key(entry: bytes) -> str:
+    """Return the key at the beginning of an entry."""
+    length = int.from_bytes(entry[len(MAGIC) : len(MAGIC) + 4], "little")
+    return entry[len(MAGIC) + 4 :][:length].decode()
 
 
 def _check_content(payload: memoryview, key: str) -> memoryview:

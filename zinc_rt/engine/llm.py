@@ -58,6 +58,7 @@ class LLM(Answering):
         first_token_ms: float | None = None,
         check_findings: bool = True,
         speculate: str = OFF,
+        graphs: str | Path = "",
     ) -> None:
         """Open a model. `model`: a GGUF file, or the name of a model in the package. `slots`: concurrent
         answers. `ctx`: maximum tokens of a prompt with its answer (default: the model's context, at most 4096).
@@ -70,6 +71,7 @@ class LLM(Answering):
         interactive requests, none for others). `check_findings`: raise FindingError once a simulated device has
         reported an error; without it, `findings()` has them. `speculate`: draft tokens and verify them
         together, which changes no answer: "ngram[:K]", "mtp[:K]" or "draft:FILE[:K]" (docs/serving.md).
+        `graphs`: a graph file of `zinc-rt serve --save-graphs` (docs/exec.md), used instead of the cache.
 
         Raises ZincErrors, each with advice, for an unreadable or unsupported file, an unusable tier, or a
         context that does not fit.
@@ -88,6 +90,7 @@ class LLM(Answering):
             speculate=speculate,
             kv_type=kv_type,
             prefill_ordering=prefill_ordering,
+            graphs=graphs,
         )
         opened = make_engine_opener(model, options)
         self._store = None if usage is None else LedgerStore(usage)  # first: another process may have the file

@@ -133,6 +133,18 @@ def check_context_memory(
     )
 
 
+def check_cache_memory(model: Model) -> None:
+    """Check the context length of a finished model, whose tables exist. Raises UsageError if its caches exceed
+    this machine's memory."""
+    wanted, total = _count_cache_bytes(model.limits, groups_of(model.graph)), psutil.virtual_memory().total
+    if wanted > total:
+        raise UsageError(
+            f"a context of {model.limits.ctx} tokens for {model.limits.slots} requests needs "
+            f"{_format_gib(wanted)} of memory, but this machine has {_format_gib(total)}",
+            next="save the graph file again with a smaller --ctx or fewer --slots",
+        )
+
+
 def _count_constant_bytes(model: Model) -> int:
     return sum(array.nbytes for array in model.constants.values())
 

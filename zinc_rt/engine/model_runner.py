@@ -183,19 +183,33 @@ class ModelRunner:
         return self._sampler.read_stored()
 
     def build(
-        self, tokens: int, sampling: Sampling, *, role: TokenRole = "decode", sequences: int = 1, rows: int = 0
+        self,
+        tokens: int,
+        sampling: Sampling,
+        *,
+        role: TokenRole = "decode",
+        sequences: int = 1,
+        rows: int = 0,
+        load: bool = True,
     ) -> None:
         """Load the weights and build the graph of a step with `sequences` sequences, tokens of this role and this
-        sampling. `rows`: of logits, 0 for one of each sequence."""
-        stage = self.runner.variants.choose_stage(tokens, sequences, role)
-        form = self._sampler.choose_sampling_form(sampling)
-        self.runner.block(stage, tokens=tokens, sequences=sequences, rows=rows or sequences, form=form)
-
-    def build_draft(self, sequences: int) -> None:
-        """Build the graph that drafts a token of each of so many sequences, with SequenceLimits.mtp."""
+        sampling. `rows`: of logits, 0 for one of each sequence. `load` False: only plan it, into the store."""
         variants = self.runner.variants
-        if variants.limits.mtp:
+        stage = variants.choose_stage(tokens, sequences, role)
+        form = self._sampler.choose_sampling_form(sampling)
+        if load:
+            self.runner.block(stage, tokens=tokens, sequences=sequences, rows=rows or sequences, form=form)
+        else:
+            variants.plan(stage, tokens, sequences, rows or sequences, form=form)
+
+    def build_draft(self, sequences: int, *, load: bool = True) -> None:
+        """Build the graph that drafts a token of each of so many sequences, with SequenceLimits.mtp. `load`: see
+        `build`."""
+        variants = self.runner.variants
+        if variants.limits.mtp and load:
             variants.draft_variant(sequences, 0)
+        elif variants.limits.mtp:
+            variants.plan_draft(sequences)
 
 
 ROWS = 128  # tokens' keys and values that a replay copies

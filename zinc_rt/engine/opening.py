@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from zinc_rt.engine.devices import Choice, choose_tier, open_backend
 from zinc_rt.engine.engine import Engine, choose_default_ctx, choose_step_tokens
+from zinc_rt.engine.engine_core import EngineCore
+from zinc_rt.engine.graph_file import STAGES, GraphFile, GraphWriter, open_graph_file
 from zinc_rt.engine.graph_store import GraphStore
 from zinc_rt.engine.speculating import open_drafter
 from zinc_rt.engine.variants import EngineOptions
@@ -29,7 +32,7 @@ class ModelOptions:
 
     `pages` and `state_rows`: see SequenceLimits, None for the maximum that all slots can use; `unchecked`:
     see choose_tier; `simulated`: options of a simulated device; `speculate`: see `parse_speculation`;
-    `prefill_ordering`: see EngineOptions.
+    `prefill_ordering`: see EngineOptions; `graphs`: a graph file, "" for none.
     """
 
     tier: str = "auto"
@@ -48,6 +51,7 @@ class ModelOptions:
     speculate: str = OFF
     kv_type: str = "f32"
     prefill_ordering: str = ""
+    graphs: str | Path = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +65,29 @@ class EngineOpener:
 
     def __call__(self) -> Engine:
         options = self.options
+        store: GraphStore | GraphFile | None = None
+        if options.graphs:
+            store = open_graph_file(options.graphs)
+        elif options.graph_cache:
+            store = GraphStore(digest_planning())
+        return self._open(store)
+
+    def save_graphs(self, path: str | Path) -> int:
+        """Plan every step size, greedy and sampled, and write the graphs into a graph file, without loading the
+        weights. Return its size in bytes. Raises UsageError for a tier without saved plans, OutputError."""
+        writer = GraphWriter()
+        with closing(EngineCore(self._open(writer), drafts=self.drafts)) as core:
+            core.build_all(load=False)
+            return writer.write(path, {stage: core.engine.variants.model(stage) for stage in STAGES})
+
+    def _open(self, store: GraphStore | GraphFile | GraphWriter | None) -> Engine:
+        options = self.options
         backend = open_backend(self.choice, options.ordering, threads=options.threads)
         engine_options = EngineOptions(
             settings=Settings(experts=options.experts),
             prefill_ordering=options.prefill_ordering,
             timeout_seconds=options.timeout,
-            store=GraphStore(digest_planning()) if options.graph_cache else None,
+            store=store,
         )
         try:
             return Engine(self.gguf, backend, limits=self.limits, options=engine_options)
@@ -88,7 +109,7 @@ class EngineOpener:
     def _open_draft(self, file: str) -> Engine:
         """Open a draft model on the same kind of device, with a sequence for each slot."""
         limits = SequenceLimits(self.limits.ctx, self.limits.slots, rows=self.limits.slots)
-        options = replace(self.options, prefill_ordering="")  # of drafts, which change no answer
+        options = replace(self.options, prefill_ordering="", graphs="")  # of drafts, which change no answer
         return replace(self, gguf=read_gguf(find_model_file(file)), limits=limits, options=options)()
 
 
@@ -117,7 +138,8 @@ def make_engine_opener(model: str | Path, options: ModelOptions) -> EngineOpener
     speculation = parse_speculation(options.speculate)
     drafts = 0 if speculation is None else speculation.drafts
     rows = count_state_rows(slots, speculation) if options.state_rows is None else options.state_rows
-    ctx = choose_default_ctx(gguf, options.ctx)
+    saved = open_graph_file(options.graphs) if options.graphs else None
+    ctx = saved.limits.ctx if saved is not None and options.ctx is None else choose_default_ctx(gguf, options.ctx)
     limits = SequenceLimits(
         ctx,
         slots,
@@ -128,6 +150,8 @@ def make_engine_opener(model: str | Path, options: ModelOptions) -> EngineOpener
         kv_type=options.kv_type,
         mtp=speculation is not None and speculation.kind == "mtp",
     )
+    if saved is not None:
+        saved.check_limits(limits)
     return EngineOpener(gguf, choice, limits, options)
 
 

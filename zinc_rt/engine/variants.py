@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
 from zinc_rt.backends.base import Backend
+from zinc_rt.engine.graph_file import GraphFile, GraphWriter
 from zinc_rt.engine.graph_store import GraphStore, StoredGraphs
 from zinc_rt.engine.memory_fit import fit_model
 from zinc_rt.engine.resident import Resident, Variant
@@ -20,7 +21,7 @@ from zinc_rt.ir.passes.fuse import fuse_graph
 from zinc_rt.ir.passes.matrix_cores import PREFILL_ORDERING, REPLACEMENTS, use_matrix_cores
 from zinc_rt.ir.rewrite import inject_inputs as inject_labels
 from zinc_rt.ir.verify import verify_graph
-from zinc_rt.lower import find_refusal, plan_graph
+from zinc_rt.lower import PlannedGraph, find_refusal, plan_graph
 from zinc_rt.mem.residency import Residency
 from zinc_rt.model.builder import DeltaForm, Model, Overrides, SequenceLimits
 from zinc_rt.model.gguf import GGUFFile
@@ -58,7 +59,8 @@ class EngineOptions:
     step deadline; None: by device kind. `slow`: see Runner. `share_arenas`: variants share activation memory;
     validation disables it to detect stale data. `highest_pages_first`: see Pool. `around`: a context manager
     that spans the engine's `with` block, such as a recorder. `store`: cache graphs across starts, except
-    transformed, tapped, injected or timed ones, on a tier that builds from plans.
+    transformed, tapped, injected or timed ones, on a tier that builds from plans. A GraphFile also has the models,
+    a GraphWriter collects the graphs for such a file.
     """
 
     settings: Settings = field(default_factory=Settings)
@@ -71,7 +73,7 @@ class EngineOptions:
     share_arenas: bool = True
     highest_pages_first: bool = False
     around: Callable[[Any], AbstractContextManager[object]] = nullcontext
-    store: GraphStore | None = None
+    store: GraphStore | GraphFile | GraphWriter | None = None
 
 
 DEFAULTS = EngineOptions()
@@ -110,6 +112,12 @@ class Variants:
             tuple[object, ...], Variant
         ] = {}  # what `find_fitting` answered, while none is dropped
         self._capacities = list_token_capacities(limits)
+        self._file = options.store if isinstance(options.store, GraphFile) else None
+        if self._file is not None and not self.can_store:
+            raise UsageError(
+                f"{self._file.path}: tier {backend.spec.tier} runs graphs without saved plans",
+                next="use a graph file with t1, t2 or vulkan",
+            )
         self.stored = self._open_store(options.store) if options.store is not None and self.can_store else None
 
     @property
@@ -118,7 +126,7 @@ class Variants:
         plans."""
         return self._transform is None and getattr(self.backend, "builds_planned", False)
 
-    def _open_store(self, store: GraphStore) -> StoredGraphs:
+    def _open_store(self, store: GraphStore | GraphFile | GraphWriter) -> StoredGraphs:
         return store.of(
             self._gguf, self.backend, limits=self.limits, delta_form=self.delta_form, overrides=self._overrides
         )
@@ -178,9 +186,12 @@ class Variants:
         if stage == PROMPT:
             return self.model("prefill")
         if stage not in self._models:
-            self._models[stage] = build_model(
-                self._gguf, self.limits, stage, delta_form=self.delta_form, overrides=self._overrides
-            )
+            if self._file is not None and self.stored is not None:
+                self._models[stage] = self._file.load_model(self.stored, self._gguf, stage)
+            else:
+                self._models[stage] = build_model(
+                    self._gguf, self.limits, stage, delta_form=self.delta_form, overrides=self._overrides
+                )
         return self._models[stage]
 
     def graph(self, stage: ModelGraph, inject: tuple[str, ...] = ()) -> ir.OpGraph:
@@ -320,18 +331,44 @@ class Variants:
             return self.resident.graph(graph.name, graph, observers=self.observers, dropped=handle_drop)
 
         stored = None if built.inject or built.tapped or built.timed else self.stored
-        what = built.graph, built.form
         if built not in self._run:
-            self._run[built] = stored.graph(what, make) if stored else make()
+            self._run[built] = stored.graph((built.graph, built.form), make) if stored else make()
         graph = self._run[built]
         if stored:
-            resident = self.resident
-            program = stored.program(what, key, lambda: plan_graph(resident.lower_graph(graph, key)))
-            table[key] = resident.place(program, key, self._graphs.get(built, make_graph))
+            program = self._plan_stored(stored, built, graph, key)
+            table[key] = self.resident.place(program, key, self._graphs.get(built, make_graph))
         else:
             replays = self._graphs.get(built, make_graph)
             table[key] = self.resident.build(graph, key, replays, tapped=built.tapped, timed=self.timed)
         return table[key]
+
+    def _plan_stored(
+        self, stored: StoredGraphs, built: BuiltStage, graph: ir.OpGraph, key: tuple[int, ...]
+    ) -> PlannedGraph:
+        lower_graph = self.resident.lower_graph
+        return stored.program((built.graph, built.form), key, lambda: plan_graph(lower_graph(graph, key)))
+
+    def plan(
+        self, stage: ModelGraph, tokens: int, sequences: int, rows: int, *, form: SampleForm | None = None
+    ) -> None:
+        """Plan the variant that `find_fitting` would return into the store, without device memory."""
+        built = BuiltStage(stage, form, (), tapped=False, timed=False)
+        self._plan(
+            built, self._find_smallest_key(tokens, sequences, rows, 0), lambda: self._build_graph(stage, built)
+        )
+
+    def plan_draft(self, sequences: int) -> None:
+        """Plan the variant that `draft_variant` would return into the store, without device memory."""
+        built = BuiltStage("mtp", None, (), tapped=False, timed=False)
+        self._plan(built, self._find_smallest_key(sequences, sequences, sequences, 0), self._build_draft_graph)
+
+    def _plan(self, built: BuiltStage, key: tuple[int, ...], make: Callable[[], ir.OpGraph]) -> None:
+        if self.stored is None:
+            raise UsageError(
+                f"tier {self.backend.spec.tier} runs graphs without saved plans", next="use t1, t2 or vulkan"
+            )
+        graph = self.stored.graph((built.graph, built.form), make)
+        self._plan_stored(self.stored, built, graph, key)
 
     def _build_graph(self, stage: ModelGraph, built: BuiltStage) -> ir.OpGraph:
         """The graph as a variant runs it. The model's own graph was verified when it was built."""

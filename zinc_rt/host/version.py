@@ -14,8 +14,8 @@ __version__ = "0.2.0"
 # packages that hold more than that. tests/test_layout.py follows the imports.
 PLANNERS = (
     "backends/base.py", "backends/spec.py", "backends/times.py",
-    "engine/graph_store.py", "engine/memory_fit.py", "engine/resident.py", "engine/variants.py",
-    "exec", "host", "ir", "isa/occupancy.py", "isa/target.py",
+    "engine/graph_file.py", "engine/graph_store.py", "engine/memory_fit.py",
+    "engine/resident.py", "engine/variants.py", "exec", "host", "ir", "isa/occupancy.py", "isa/target.py",
     "isa/wave_rules.py", "kernels", "kmd/driver.py", "lower", "mem", "model",
 )  # fmt: skip
 
@@ -42,14 +42,26 @@ def digest_planning() -> str:
     return _digest_files(PLANNERS, ".py")
 
 
+@cache
+def digest_planning_source() -> str:
+    """Return the digest of the same code without NumPy's version, which a saved plan does not depend on."""
+    return _digest_sources(PLANNERS, ".py").hexdigest()
+
+
 def _digest_files(names: Iterable[str], *suffixes: str) -> str:
     import numpy as np  # late: most commands print a version and compute nothing
 
     digest = hashlib.sha256(np.__version__.encode())
+    digest.update(_digest_sources(names, *suffixes).digest())
+    return digest.hexdigest()
+
+
+def _digest_sources(names: Iterable[str], *suffixes: str) -> hashlib._Hash:
+    digest = hashlib.sha256()
     for name in sorted(names):
         for file in list_files(name):
             if suffixes and file.suffix not in suffixes:
                 continue
             content = file.read_bytes()
             digest.update(f"{file.relative_to(ROOT).as_posix()}\0{len(content)}\0".encode() + content)
-    return digest.hexdigest()
+    return digest

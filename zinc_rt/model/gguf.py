@@ -243,6 +243,13 @@ def _compute_digest(gguf: GGUFFile, advance: Callable[[int], None]) -> str:
     return total.hexdigest()
 
 
+def digest_metadata(metadata: Mapping[str, object]) -> bytes:
+    """Return the sha256 of metadata."""
+    total = hashlib.sha256()
+    _update_with_metadata(total, metadata)
+    return total.digest()
+
+
 def _update_with_metadata(total: hashlib._Hash, metadata: Mapping[str, object]) -> None:
     for key in sorted(metadata):
         value = metadata[key]

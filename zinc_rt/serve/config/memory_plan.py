@@ -100,6 +100,7 @@ def make_options(settings: ModelSettings, device: DeviceSettings) -> ModelOption
         settings.speculate,
         settings.kv.dtype,
         settings.prefill_ordering or "",
+        settings.graphs,
     )
 
 

@@ -136,7 +136,8 @@ class ModelSettings:
     `path`: a GGUF file, or the name of a model in the package. `loaded`: load at startup. `pinned`: never
     unload to free memory. `weight`: share of device time. `format`: syntax of tool calls and reasoning; None
     to infer it from the template. `speculate`: off, ngram[:K], mtp[:K] or draft:FILE[:K]. `prefill_ordering`: of
-    products with the tokens of prompts (docs/wmma-f16.md), None for the device's ordering.
+    products with the tokens of prompts (docs/wmma-f16.md), None for the device's ordering. `graphs`: a file of
+    `--save-graphs`, "" for none.
     """
 
     __pydantic_config__ = REFUSES_UNKNOWN
@@ -155,6 +156,7 @@ class ModelSettings:
     speculate: Annotated[str, Strict(), AfterValidator(check_speculation_text)] = "off"
     prefill_ordering: Literal["wmma-f16"] | None = None
     embeddings: Literal["mean", "cls", "last", "rank"] | None = None
+    graphs: Annotated[str, Strict()] = ""
 
 
 @dataclass(frozen=True, slots=True)
