@@ -172,7 +172,7 @@ def adjust_logits(
     return out
 
 
-QUICK = {("qwen35moe-q", "t2"), ("qwen35moe-q", "vulkan")}  # of those that compile their kernels first
+QUICK = {("qwen3-q", "t2"), ("qwen35moe-q", "vulkan")}  # of those that compile their kernels first
 TIERS = [
     pytest.param(model, tier, marks=[] if tier == "t_cpu_native" or (model, tier) in QUICK else pytest.mark.slow)
     for model in MODELS

@@ -23,7 +23,7 @@ OUTCOMES = {"ran", "faulted", "out of fuel", "refused at decode", "refused at co
 
 @pytest.mark.rest
 def test_random_and_mutated_code_is_decoded_linted_compiled_and_run(slow_counts: Counts) -> None:
-    count = slow_counts(200, 100_000)
+    count = slow_counts(120, 100_000)
     fired = fire.run_programs(range(count), processes=1 if count < 1000 else os.cpu_count() or 1)
     text = "\n".join(fired.lines())
     assert not fired.failures, "\n".join([text, *map(fire.failure_report, fired.failures[:3])])
@@ -45,7 +45,7 @@ def test_generator_covers_most_instructions_and_is_deterministic() -> None:
     assert {random_program(seed).kind for seed in range(50)} == set(MAKERS)
 
 
-@pytest.mark.rest(keep=1)
+@pytest.mark.slow(keep=1)
 @pytest.mark.parametrize(
     ("planted", "reason"),
     [("store past the end", "SIGSEGV"), ("spin", "SIGPROF: it went on past its fuel"), ("raise", "host error")],
@@ -96,6 +96,7 @@ def test_conversions_do_not_need_an_external_runtime_function() -> None:
 
 
 @pytest.mark.rest
+@pytest.mark.slow(keep=1)
 @pytest.mark.parametrize(
     "code",
     ["fc8921d50d0c0204", "050001d50d0c0204"],
@@ -114,6 +115,7 @@ def test_vector_register_as_lane_mask_is_rejected(code: str) -> None:
 
 
 @pytest.mark.rest
+@pytest.mark.slow(keep=1)
 @pytest.mark.parametrize(
     "half",
     ["0f68eabe", "0e0eeaa4"],
