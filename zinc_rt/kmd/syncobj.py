@@ -26,8 +26,8 @@ class Syncobj:
         self.held: AllocatedResource = node.ledger.hold("syncobj", name, self._destroy)
 
     def wait(self, timeout_seconds: float) -> bool:
-        """Wait for the fence. Return whether it was signalled in time. Raise DriverError if it ended with an
-        error."""
+        """Wait for the fence. Return whether it was signalled in time. A fence that ended with an error, as after
+        a reset, is signalled too: Linux does not report its error here."""
         handles = make_u32_array([self.handle])
         request = drm.SYNCOBJ_WAIT.new(
             handles=handles.address,

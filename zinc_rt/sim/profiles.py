@@ -40,7 +40,6 @@ class LinuxProfile:
     userq_va_checks: bool
     userq_hardened: bool
     userq_off_errno: int
-    userq_detects_hangs: bool
     userq_unmap_check: bool
     userq_compute_metadata: bool
     userq_reports_doorbell: bool
