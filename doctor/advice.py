@@ -41,7 +41,7 @@ UNSTABLE = (
     "host.machine-check",
     "combination.bad",
 )
-_SETTING = re.compile(r"\b((?:amdgpu\.)?\w+=[\w.]+)")
+_SETTING = re.compile(r"(?<!remove )\b((?:amdgpu\.)?\w+=[\w.]+)")  # not those to remove
 
 
 def add_advice(finding: DoctorFinding, machine: InspectedMachine, blamed: frozenset[str]) -> DoctorFinding:

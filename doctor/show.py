@@ -54,7 +54,8 @@ def format_summary(machine: InspectedMachine) -> list[str]:
             None: "of unknown origin",
         }[module.dkms]
         lines.append(f"amdgpu    {printable(kind, 60)}")
-    lines += [f"gpu       {_format_gpu(gpu)}" for gpu in machine.gpus] or ["gpu       none found"]
+    none = "none found" if machine.gpus_known else "unknown: neither sysfs nor lspci was captured"
+    lines += [f"gpu       {_format_gpu(gpu)}" for gpu in machine.gpus] or [f"gpu       {none}"]
     where = [f"container {host.container}"] * bool(host.container) + [f"virtual machine {host.hypervisor}"] * bool(
         host.hypervisor
     )
@@ -124,7 +125,8 @@ def format_verdict(diagnosis: Diagnosis) -> str:
     count = {kind: sum(f.severity == kind for f in diagnosis.findings) for kind in ("broken", "warning", "note")}
     numbers = f"{count['broken']} broken, {count['warning']} warnings, {count['note']} notes"
     code = diagnosis.exit_code()
-    if any(finding.id == NOTHING for finding in diagnosis.findings) and code == 77:
+    none = diagnosis.machine.gpus_known and any(finding.id == NOTHING for finding in diagnosis.findings)
+    if none and code == 77:
         return f"NO GPU    nothing to diagnose: {numbers}"
     if code == 77:
         missing = next((unknown for unknown in diagnosis.unknown if unknown.matters), None)
@@ -132,7 +134,7 @@ def format_verdict(diagnosis: Diagnosis) -> str:
             text = "the machine is said to hang, and nothing that was read shows why"
             do = _wrap_lines("  do      ", _NOTHING_SHOWN)
             return "\n".join([*_wrap_lines("UNKNOWN   ", text), *do, _INDENT + numbers])
-        text = f"nothing found, but this is unknown: {missing.what}"
+        text = f"nothing found{' about a GPU' * bool(diagnosis.first)}, but this is unknown: {missing.what}"
         return "\n".join(
             [*_wrap_lines("UNKNOWN   ", text), *_wrap_lines("  do      ", missing.next), _INDENT + numbers]
         )

@@ -27,7 +27,7 @@ _GPU = re.compile(r"amdgpu|amdkfd|\bkfd\b|\[drm\b|\bdrm:|\[TTM\]|\bttm\b|\bradeo
 _BOOT_HEADER = re.compile(
     r"Linux version \d|(?:Kernel )?[Cc]ommand line:|DMI: |Hypervisor detected|(?:secureboot: )?Secure ?[Bb]oot|"
     r"Kernel is locked down|Lockdown: |BIOS-e820:|Memory: \d|smpboot: CPU0|-- (?:Boot \w+|Reboot) --|"
-    r"Unknown kernel command line parameters|efi: EFI v"
+    r"Unknown kernel command line parameters|efi: EFI v|AMD (?:Secure )?Memory Encryption"
 )
 # A call trace: its first line, and the lines that follow.
 _TRACE_START = re.compile(r"-{8,}\[ cut here|WARNING: |\bBUG: |INFO: task |watchdog: ")

@@ -69,6 +69,12 @@ BUS = (
         r"\b(?:BadTLP|BadDLLP|RxErr|Rollover)\b(?![-+])",
     ),
     *make_rows(
+        "bounce-buffer",
+        "kernel/dma/swiotlb.c",
+        r"swiotlb buffer is full",
+        r"Out of SW-IOMMU space",
+    ),
+    *make_rows(
         "iommu-fault",
         "drivers/iommu",
         r"AMD-Vi: Event logged \[(?:IO_PAGE_FAULT|ILLEGAL_DEV_TABLE_ENTRY|DEV_TAB_HARDWARE_ERROR|"

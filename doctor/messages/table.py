@@ -94,6 +94,7 @@ NEEDS_GPU = frozenset(
         "bar-unassigned",
         "aer-fatal",
         "aer-corrected",
+        "bounce-buffer",
         "iommu-fault",
         "d3cold",
         "link-lost",

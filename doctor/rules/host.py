@@ -103,7 +103,50 @@ def _check_reset_reason(machine: InspectedMachine) -> Iterator[Observation]:
         yield replace(seen, title=f"the machine was reset before this boot: {reason[1] if reason else ''}".strip())
 
 
+# arch/x86/mm/mem_encrypt.c: also active by default, before Linux 5.15 and with AMD_MEM_ENCRYPT_ACTIVE_BY_DEFAULT
+_ENCRYPTED = r"AMD (?:Secure )?Memory Encryption .*\bSME\b"
+# amdgpu_drv.c refuses Raven; other GPUs get no memory at an address within their DMA mask
+_DENIED_MEMORY = r"SME is not compatible with|No suitable DMA available|failed with error -12\b|\(-12\)"
+
+
+def _check_memory_encryption(machine: InspectedMachine) -> Iterator[Observation]:
+    """Report encrypted memory where the driver could not start or map host memory. A bit of each address marks
+    encrypted memory; for a GPU whose DMA mask lacks that bit the kernel copies through the bounce buffer.
+    """
+    log = machine.log
+    if log is None:
+        return
+    active = log.search(_ENCRYPTED)
+    failed = [*log.named("init-failed", "gpu-memory", "bounce-buffer"), *log.unrecognised]
+    denied = [event for event in failed if event.name == "bounce-buffer" or re.search(_DENIED_MEMORY, event.text)]
+    refused = log.search(r"amdgpu.*SME is not compatible with")
+    if (active and denied) or refused:
+        lines = [match.string for match in (active, refused) if match] + [event.text for event in denied[:1]]
+        yield Observation(evidence=tuple(f"kernel.log: {line}" for line in lines))
+
+
 RULES = (
+    DoctorRule(
+        "host.memory-encryption",
+        "broken",
+        "memory encryption (SME) is active, and amdgpu gets no memory that the GPU can address",
+        "the bit that marks encrypted memory is beyond the GPU's DMA mask: a transfer needs the IOMMU or a copy",
+        "remove mem_encrypt=on from the command line, or add mem_encrypt=off; TSME in the BIOS encrypts memory "
+        "without this bit",
+        BOTH,
+        _check_memory_encryption,
+    ),
+    DoctorRule(
+        "host.bounce-buffer",
+        "broken",
+        "the bounce buffer (swiotlb) has no space for the GPU's transfers",
+        "the kernel copies transfers whose memory the GPU cannot address, in pieces of at most 256 KiB; larger "
+        "ones fail with ENOMEM",
+        "let the IOMMU translate: remove amd_iommu=off, remove iommu=soft, remove swiotlb=force; under Xen use a "
+        "newer Xen; a larger bounce buffer does not help where a single transfer is too large",
+        BOTH,
+        make_event_rule("bounce-buffer"),
+    ),
     DoctorRule(
         "host.reset-reason",
         "warning",

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 
+from zinc_rt.doctor.logs import LogEvent
 from zinc_rt.doctor.machine import InspectedMachine
 from zinc_rt.doctor.rule import BOTH, T1, DoctorRule, Observation, make_event_rule, observe_events
 
-FALLBACKS_MANY = 5
+FALLBACKS_MANY, OF_ONE_RING = 5, 3
 OVERFLOWS_MANY = 3
+
+
+def _name_ring(event: LogEvent) -> str:
+    match = re.search(r"timer expired on ring (\S+)", event.text)
+    return match[1] if match else ""
 
 
 def _check_interrupts(machine: InspectedMachine) -> Iterator[Observation]:
@@ -23,13 +30,16 @@ def _check_interrupts(machine: InspectedMachine) -> Iterator[Observation]:
             why="a faulting program sends one after the other; those of other programs are lost",
             next="end the program; check that it is built for this GPU (HSA_OVERRIDE_GFX_VERSION)",
         )
-    elif len(events) >= FALLBACKS_MANY:
+    elif len(events) >= FALLBACKS_MANY or max(Counter(map(_name_ring, events)).values(), default=0) >= OF_ONE_RING:
         yield observe_events(machine, list(events), events[0].address)
 
 
 def _check_failed_start(machine: InspectedMachine) -> Iterator[Observation]:
     """Report a failed start, unless the driver started this GPU later, for example after a reload."""
     log = machine.log
+    failed = log.named("init-failed") if log else ()
+    if all("finishing device" in event.text for event in failed):
+        return  # the driver also says so where it is removed
     for seen in make_event_rule("init-failed")(machine):
         named = re.escape(seen.about) if seen.about else ""
         started = rf"Initialized amdgpu .*{named}" if named else "Initialized amdgpu"

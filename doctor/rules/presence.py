@@ -31,10 +31,15 @@ def _check_no_gpu(machine: InspectedMachine) -> Iterator[Observation]:
             f"on the host; without a GPU, {SIMULATED}",
         )
         return
-    where = (
-        "neither sysfs nor lspci lists one" if machine.gpus_known else "there is no sys/class/drm and no lspci.txt"
-    )
-    yield Observation(evidence=(where,))
+    if not machine.gpus_known:
+        yield Observation(
+            "whether this machine has an AMD GPU is unknown",
+            ("there is no sys/class/drm and no lspci.txt",),
+            why="neither sysfs nor lspci was captured, so a GPU would not have been seen",
+            next="lspci -nnvvv > lspci.txt, or sysfs.txt",
+        )
+        return
+    yield Observation(evidence=("neither sysfs nor lspci lists one",))
 
 
 def _check_vfio(gpu: InspectedGpu, machine: InspectedMachine) -> Observation | None:

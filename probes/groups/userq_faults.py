@@ -112,4 +112,3 @@ def _check_hang(c: ProbeContext, send: Callable[[ProbeQueue], None]) -> dict[str
     lost = gpu.node.query_vram_lost_count() - lost_before
     check(not lost, "vram-lost", f"VRAM was lost {lost} times: all of its contents must be uploaded again")
     return result
-

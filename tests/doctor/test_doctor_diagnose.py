@@ -13,6 +13,7 @@ from zinc_rt.doctor.capture import MachineCapture
 from zinc_rt.doctor.diagnose import Diagnosis, diagnose
 from zinc_rt.doctor.read_machine import read_machine
 from zinc_rt.doctor.rules.table import RULES
+from zinc_rt.doctor.show import format_diagnosis
 
 GPU = "0000:03:00.0"
 SMU = f"amdgpu {GPU}: SMU: No response msg_reg: 12 resp_reg: 0"
@@ -106,6 +107,27 @@ def test_machine_without_gpu_lists_possible_actions() -> None:
     )
     assert result.exit_code() == 77
     assert [f.id for f in result.findings] == ["gpu.none"] and "pm4-test --device sim" in result.findings[0].next
+
+
+def test_capture_without_lspci_and_sysfs_leaves_the_gpu_unknown() -> None:
+    result = diagnose(MachineCapture({"proc/version": b"Linux version 7.0\n", "kernel.log": b"hello\n"}))
+    assert result.exit_code() == 77
+    text = format_diagnosis(result, verbose=False)
+    assert "no AMD GPU" not in text and "NO GPU" not in text
+    assert text.splitlines()[-3:-1] == [
+        "UNKNOWN   nothing found, but this is unknown: whether a GPU is present",
+        "  do      lspci -nnvvv > lspci.txt",
+    ]
+
+
+def test_memory_encryption_explains_a_start_without_memory() -> None:
+    log = f"AMD Memory Encryption Features active: SME\namdgpu {GPU}: amdgpu: Fatal error during GPU init\n"
+    log += f"amdgpu {GPU}: probe with driver amdgpu failed with error -12\n"
+    result = make_sick(log=log, **{"proc/cmdline": "root=x mem_encrypt=on"})
+    assert result.first is not None and result.first.id == "host.memory-encryption"
+    assert result.first.cause_of == ("log.init-failed",) and result.first.next.startswith("remove mem_encrypt=on ")
+    raven = make_sick(log=f"amdgpu {GPU}: SME is not compatible with RAVEN\n")
+    assert raven.first is not None and raven.first.id == "host.memory-encryption"
 
 
 def test_gpu_known_only_from_log_is_found() -> None:
