@@ -247,6 +247,7 @@ RUNNING = (
         r"K[CG]Q disable failed",
         r"GPU reset(?:\(\d+\))? succeeded",
         r"VRAM is lost due to GPU reset",
+        r"recover vram bo from shadow (?:start|done)",
         r"(?:MODE[12]|BACO|Mode[12]) reset",
         r"failed to halt cp",
         r"Skip scheduling IBs",  # amdgpu_job_run drops the jobs of a context that a reset ended

@@ -7,7 +7,9 @@ wrong), `also` what else may be blamed. `release`, `cmdline`, `log`, `cards`, `l
 looked at while they were written.
 
 blind.yaml holds rounds of new machines: doctor ran on the whole `round` before any rule was changed for it, and
-`missed` marks the machines that it got wrong then. The rules were mended after that.
+`missed` marks the machines that it got wrong then. The rules were mended after that. A round takes every new
+thread that its searches return and that shows a kernel log, lspci, device nodes, a command line, modules or
+packages.
 """
 
 from __future__ import annotations
