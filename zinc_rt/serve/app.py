@@ -27,6 +27,7 @@ from zinc_rt.serve.api.document import ApiDocument
 from zinc_rt.serve.api.parsing import UNREADABLE_BODY
 from zinc_rt.serve.api.response_store import ResponseStore
 from zinc_rt.serve.api.sse import ClientDisconnected, make_error_response
+from zinc_rt.serve.api.web_socket import WebSocketRequests
 from zinc_rt.serve.engine.model_loader import ModelLoader
 from zinc_rt.serve.engine.server import InferenceServer
 from zinc_rt.serve.errors import ServeError, convert_validation_errors
@@ -63,7 +64,8 @@ def make_app(server: InferenceServer) -> FastAPI:
     api.add_exception_handler(HTTPException, _handle_not_found)
     api.add_exception_handler(ClientDisconnected, _handle_disconnect)
     api.add_exception_handler(Exception, _handle_unexpected_error)
-    api.add_middleware(RequestLog, responses=statuses)  # the outermost: added last
+    api.add_middleware(RequestLog, responses=statuses)
+    api.add_middleware(WebSocketRequests, server=server)  # the outermost: added last
     return api
 
 

@@ -150,6 +150,13 @@ class BoundedConnection(HttpToolsProtocol):
         if self._counted and (self.cycle is None or self.cycle.response_complete):
             self._limits.idle[self] = None
 
+    def handle_websocket_upgrade(self) -> None:
+        """Hand the connection over to a WebSocket, which stays counted until it is lost."""
+        self._limits.idle.pop(self, None)
+        self._cancel_header_timer()
+        self._counted = False
+        super().handle_websocket_upgrade()
+
     # --- the client's pace
 
     def pause_writing(self) -> None:

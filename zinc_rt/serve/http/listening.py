@@ -14,6 +14,8 @@ import socket
 import sys
 from collections.abc import Callable, Iterator
 from functools import partial
+from importlib.util import find_spec
+from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
@@ -42,12 +44,15 @@ class HttpServer(uvicorn.Server):
 
 def make_http_server(app: FastAPI, settings: ServerSettings) -> HttpServer:
     """Return uvicorn with the limits of the server's settings. uvicorn itself writes no log."""
+    limits = OpenConnections(settings)
     return HttpServer(
         uvicorn.Config(
             app,
-            http=partial(BoundedConnection, limits=OpenConnections(settings)),  # type: ignore[arg-type]
+            http=partial(BoundedConnection, limits=limits),  # type: ignore[arg-type]
             timeout_keep_alive=math.ceil(settings.idle_s),
-            ws="none",
+            ws=_find_web_sockets(limits),
+            ws_max_size=settings.max_body_bytes,
+            ws_per_message_deflate=False,
             lifespan="off",
             log_config=None,
             log_level="warning",
@@ -57,6 +62,15 @@ def make_http_server(app: FastAPI, settings: ServerSettings) -> HttpServer:
             timeout_graceful_shutdown=int(CLOSE_SECONDS),
         )
     )
+
+
+def _find_web_sockets(limits: OpenConnections) -> Any:
+    """Return the protocol of WebSockets; without the package `websockets`, no connection becomes one."""
+    if find_spec("websockets") is None:
+        return "none"
+    from zinc_rt.serve.http.web_sockets import BoundedWebSocket
+
+    return partial(BoundedWebSocket, limits=limits)
 
 
 def bind(host: str, port: int) -> socket.socket:

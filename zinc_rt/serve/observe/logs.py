@@ -104,8 +104,8 @@ class ServerLog:
 
 
 class RequestLog:
-    """ASGI middleware, the outermost: assign each request an id, return it in `x-request-id`, count responses
-    by status, and log each finished request.
+    """ASGI middleware, outside of all that answer requests: assign each request an id, return it in
+    `x-request-id`, count responses by status, and log each finished request.
 
     A client's x-request-id is kept if it is a plain word. Handlers read the id from
     `request.state.request_id` and can add fields to the line through `request.state.log`, a dict.
