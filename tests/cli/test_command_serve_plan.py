@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from zinc_rt.cli.main import main as zinc_rt
+from zinc_rt.golden.embedded import FOLDER
 from zinc_rt.serve.config.file import parse_config
 from zinc_rt.serve.tenants.keys import Keyring
 
@@ -56,6 +57,18 @@ def test_plan_accepts_a_bare_model(capsys: pytest.CaptureFixture[str]) -> None:
     assert serve("qwen3-q", "--plan", "--tier", "t_cpu", "--ctx", "128") == 0
     output = capsys.readouterr().out
     assert "8 requests at once, context 128" in output and "tenant" not in output
+
+
+def test_plan_includes_the_draft_model(capsys: pytest.CaptureFixture[str]) -> None:
+    draft = f"draft:{FOLDER / 'qwen3-q.gguf'}:3"
+    assert serve("qwen3-q", "--plan", "--tier", "t_cpu", "--ctx", "128", "--speculate", draft) == 0
+    text = capsys.readouterr().out
+    parts = {name: int(size.replace(",", "")) for name, size in re.findall(r"^(\w.*?) {2,}([\d,]+)$", text, re.M)}
+    # The draft is the target itself: its weights and pages are counted twice, its steps have fewer rows.
+    whole, mine = parts["together"], parts["draft model"]
+    assert parts["weights"] + parts["pages, full"] < mine < whole - mine
+    assert serve("qwen3-q", "--plan", "--tier", "t_cpu", "--speculate", "draft:none.gguf:3") == 2
+    assert "none.gguf: no such file" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

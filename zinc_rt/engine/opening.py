@@ -104,13 +104,16 @@ class EngineOpener:
     def open_drafter(self, engine: Engine) -> Drafter | None:
         """Return the drafter for the opened model, None without speculation. Raises as `open_drafter`."""
         options = parse_speculation(self.options.speculate)
-        return None if options is None else open_drafter(engine, options, self._open_draft)
+        return (
+            None if options is None else open_drafter(engine, options, lambda file: self.make_draft_opener(file)())
+        )
 
-    def _open_draft(self, file: str) -> Engine:
-        """Open a draft model on the same kind of device, with a sequence for each slot."""
+    def make_draft_opener(self, file: str) -> EngineOpener:
+        """Return the opener of a draft model: on the same kind of device, with a sequence for each slot. Raises
+        InputError for an unreadable file."""
         limits = SequenceLimits(self.limits.ctx, self.limits.slots, rows=self.limits.slots)
         options = replace(self.options, prefill_ordering="", graphs="")  # of drafts, which change no answer
-        return replace(self, gguf=read_gguf(find_model_file(file)), limits=limits, options=options)()
+        return replace(self, gguf=read_gguf(find_model_file(file)), limits=limits, options=options)
 
 
 def make_engine_opener(model: str | Path, options: ModelOptions) -> EngineOpener:

@@ -9,12 +9,14 @@ from dataclasses import dataclass, replace
 import psutil
 
 from zinc_rt.engine.devices import Choice
-from zinc_rt.engine.opening import ModelOptions, make_engine_opener
+from zinc_rt.engine.opening import EngineOpener, ModelOptions, make_engine_opener
 from zinc_rt.engine.resident import parse_capacity
 from zinc_rt.host.errors import InputError, UsageError
 from zinc_rt.mem.context_bytes import count_state_row_bytes, groups_of
 from zinc_rt.mem.plan import plan_memory
+from zinc_rt.model.builder import Model
 from zinc_rt.model.registry import build_model
+from zinc_rt.sched.speculation import parse_speculation
 from zinc_rt.serve.config.checks import can_use_model
 from zinc_rt.serve.config.settings import Config, DeviceSettings, ModelSettings, TenantSettings
 from zinc_rt.serve.tenants.quotas import make_page_quota
@@ -113,20 +115,14 @@ def make_memory_plan(settings: ModelSettings, device: DeviceSettings) -> tuple[M
     if limits.pages is not None and len(limits.pages) != len(groups):
         names = ", ".join(group.name for group in groups)
         raise UsageError(f"model {settings.id}: kv.pages has {len(limits.pages)} values for page groups {names}")
-    step = settings.step_tokens or limits.step_tokens
-    capacity = parse_capacity((step, min(step, limits.slots), min(step, limits.rows or step)))
-    planned = plan_memory(model.graph, capacity=capacity)
-    parts = Counter[str]()
-    for name, allocation in planned.allocations.items():
-        role = name.partition("/")[0]
-        if role in PARTS:
-            parts[PARTS[role]] += allocation.size_bytes
+    parts = _count_parts(model, settings.step_tokens or limits.step_tokens)
     pools = tuple(
         PagePool(group.name, limits.group_pages(index, group.window), group.count_page_bytes(limits.page_tokens))
         for index, group in enumerate(groups)
     )
     for pool in pools:
         parts[f"pages, {pool.name}"] = pool.pages * pool.page_bytes
+    parts["draft model"] = _count_draft_bytes(opener)
     row = count_state_row_bytes(model.graph)
     if row:
         parts["state rows"] = limits.recurrent_rows * row
@@ -140,6 +136,36 @@ def make_memory_plan(settings: ModelSettings, device: DeviceSettings) -> tuple[M
         limits.recurrent_rows if row else 0, dict(parts), contexts,
     )  # fmt: skip
     return memory, read_memory(opener.choice)
+
+
+def _count_parts(model: Model, step_tokens: int) -> Counter[str]:
+    """Return the bytes of a model's allocations for steps of so many tokens, by part, without pages and state."""
+    limits = model.limits
+    capacity = parse_capacity(
+        (step_tokens, min(step_tokens, limits.slots), min(step_tokens, limits.rows or step_tokens))
+    )
+    parts = Counter[str]()
+    for name, allocation in plan_memory(model.graph, capacity=capacity).allocations.items():
+        role = name.partition("/")[0]
+        if role in PARTS:
+            parts[PARTS[role]] += allocation.size_bytes
+    return parts
+
+
+def _count_draft_bytes(opener: EngineOpener) -> int:
+    """Return the bytes of the draft model with its pages; 0 without one. Raise InputError for an unreadable
+    file."""
+    speculation = parse_speculation(opener.options.speculate)
+    if speculation is None or speculation.kind != "draft":
+        return 0
+    draft = opener.make_draft_opener(speculation.file)
+    limits = draft.limits
+    model = build_model(draft.gguf, limits, "prefill")
+    pages = sum(
+        limits.group_pages(index, group.window) * group.count_page_bytes(limits.page_tokens)
+        for index, group in enumerate(groups_of(model.graph))
+    )
+    return _count_parts(model, limits.step_tokens).total() + pages
 
 
 def read_memory(choice: Choice) -> MemoryBudget:
