@@ -55,7 +55,7 @@ def read_machine(capture: MachineCapture) -> InspectedMachine:
         _read_module(capture, linux, known, log),
         _read_host(capture, linux, log),
         known,
-        drm or "lspci.txt" in capture.files,
+        drm or bool((capture.text("lspci.txt") or "").strip()),
         None if kfd_topology is None and not problem else kfd_topology is not None,
         problem,
         _read_user(capture),

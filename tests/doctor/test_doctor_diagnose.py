@@ -109,8 +109,9 @@ def test_machine_without_gpu_lists_possible_actions() -> None:
     assert [f.id for f in result.findings] == ["gpu.none"] and "pm4-test --device sim" in result.findings[0].next
 
 
-def test_capture_without_lspci_and_sysfs_leaves_the_gpu_unknown() -> None:
-    result = diagnose(MachineCapture({"proc/version": b"Linux version 7.0\n", "kernel.log": b"hello\n"}))
+@pytest.mark.parametrize("lspci", [{}, {"lspci.txt": b"\n"}], ids=["absent", "empty"])
+def test_capture_without_lspci_and_sysfs_leaves_the_gpu_unknown(lspci: dict[str, bytes]) -> None:
+    result = diagnose(MachineCapture({"proc/version": b"Linux version 7.0\n", "kernel.log": b"hello\n", **lspci}))
     assert result.exit_code() == 77
     text = format_diagnosis(result, verbose=False)
     assert "no AMD GPU" not in text and "NO GPU" not in text

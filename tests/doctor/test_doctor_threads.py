@@ -35,6 +35,8 @@ def test_bundle_of_a_thread_machine_gets_the_same_diagnosis() -> None:
     for row in (*split.load_rows("known"), *split.load_rows("held_out"), *split.load_rows("blind")):
         capture, hung = split.make_capture(row), row.get("hung", False)
         redacted, _ = Redactor().redact_files(dict(capture.files))
+        if redacted == dict(capture.files):
+            continue
         before, after = (
             [finding.id for finding in diagnose(capture, hung=hung).findings]
             for capture in (capture, MachineCapture(redacted, capture.unreadable))
