@@ -52,6 +52,14 @@ _EVERYBODY = (
     "unspecified vm"
 )
 EVERYBODY = frozenset(_EVERYBODY.split())
+# Groups that distributions create.
+_GROUPS = (
+    "bin sys tty disk lp mail news man proxy kmem dialout fax voice cdrom floppy tape operator src shadow utmp "
+    "plugdev staff games input kvm sgx netdev bluetooth scanner lpadmin sambashare lxd lxc libvirt libvirt-qemu "
+    "podman wireshark vboxusers uucp optical storage power network lock rfkill seat realtime systemd-journal "
+    "nogroup incus-admin gamemode tss mock ssh crontab"
+)
+GROUPS = EVERYBODY | frozenset(_GROUPS.split())
 # Programs that everybody has: their names help the reader and identify nobody.
 _PROGRAMS = (
     "python python3 ollama llama-server llama-cli llama-bench vllm comfyui blender ffmpeg mpv vlc firefox chrome "

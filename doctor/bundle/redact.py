@@ -20,6 +20,7 @@ from zinc_rt.doctor.bundle.kernel_log import select_relevant_lines
 from zinc_rt.doctor.bundle.name_search import NameSearch
 from zinc_rt.doctor.bundle.private import (
     EVERYBODY,
+    GROUPS,
     LEFT_OUT,
     MEMBERS,
     PLACEHOLDER,
@@ -28,6 +29,7 @@ from zinc_rt.doctor.bundle.private import (
     WHOLE,
     Secret,
 )
+from zinc_rt.doctor.sources import PACKAGES
 
 _PASSES = 5
 _NESTED = 3  # JSON in JSON in JSON
@@ -43,6 +45,7 @@ _COMPRESSED = (
     b"\x89PNG",
     b"SQLite format 3",
 )
+_GROUP = re.compile(r"(?<=\d\()[\w.-]+(?=\))")
 _KERNEL_LOG = ("kernel.log", "dmesg.txt", "dmesg.log", "dmesg")
 _PIECE = 4096  # characters
 _LEARNED_BYTES = 12  # of a text in a binary file: shorter ones are chance
@@ -210,6 +213,12 @@ class Redactor:
             text = (
                 linux_command_line.redact_line(text.strip(), lambda value: self._hide_value("token", value)) + "\n"
             )
+        if name.endswith("packages.txt"):
+            text = _select_packages(text)
+        if name.endswith("id.txt"):
+            text = _GROUP.sub(
+                lambda match: match[0] if match[0] in GROUPS else self._hide_value("name", match[0]), text
+            )
         body = _parse_json(name, text)
         if body is None:
             text = select_relevant_lines(_undo_escapes(name, text), whole=name.endswith(_KERNEL_LOG))
@@ -286,6 +295,9 @@ class Redactor:
             )
         return match[0]
 
+    def _replace_group(self, match: re.Match[str]) -> str:
+        return match[0] if match[0] in GROUPS else self._hide_value("name", match[0])
+
     def _replace_name(self, name: str, text: str) -> str:
         return self._hide_value(self._learned.get(name) or self._learned.get(text.lower(), "name"), text)
 
@@ -320,6 +332,13 @@ class Redactor:
             self._counts[kind] += 1
             self._numbers[key] = f"<{kind}-{self._counts[kind]}>"
         return self._numbers[key]
+
+
+def _select_packages(text: str) -> str:
+    """Return the lines about packages that concern a GPU, in any form that a capture may have: other names may be
+    those of a company's own programs."""
+    lines = text.splitlines(keepends=True)
+    return "".join(line for line in lines if any(word.startswith(PACKAGES) for word in line.split()[:2]))
 
 
 def _split_pieces(text: str) -> list[str]:
