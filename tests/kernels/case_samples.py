@@ -9,7 +9,12 @@ from selection import kept_cases
 
 from zinc_rt.kernels.sets import KernelSet
 from zinc_rt.validate.cases.table import family_cases
-from zinc_rt.validate.kernel_test.select import PlannedCase, plan_cases, thin_plans
+from zinc_rt.validate.kernel_test.select import (
+    PlannedCase,
+    pick_one_plan_per_kernel,
+    plan_cases,
+    thin_plans,
+)
 
 FEW = 2  # groups of kernels; on a device that compiles them, each costs about a second
 PLANNED = 40  # cases that are planned to find them: planning the thousands of a family takes seconds
@@ -30,15 +35,15 @@ def family_plans(
 
 
 def sample_plans(
-    plans: Sequence[PlannedCase], sample: str, *, maximum: int, group_count: int = FEW
+    plans: Sequence[PlannedCase], sample: str, *, maximum: int = 0, group_count: int = FEW
 ) -> list[PlannedCase]:
     """Return a sample of the plans. `group_count`: one case for each of `group_count` groups of kernels whose
-    names differ most; `more`: at most `maximum` cases of each group; `all`: every plan.
+    names differ most; `more`: at most `maximum` cases of each group, 0 for one of each kernel; `all`: every plan.
     """
     if sample == "all":
         return list(plans)
     if sample == "more":
-        return thin_plans(plans, maximum)
+        return thin_plans(plans, maximum) if maximum else pick_one_plan_per_kernel(plans)
     one = thin_plans(plans, 1)
     kept = kept_cases(["-".join(plan.kernels).replace("_", "-").split("-") for plan in one], group_count)
     return [plan for index, plan in enumerate(one) if index in kept]

@@ -263,7 +263,7 @@ SWEEPS = (
             ),
             Sweep(
                 Op.SHARED_EXPERT_WMMA_F16,
-                pair_shapes(T=(1, 130), D=inner[:2], F=inner[:2]),
+                pair_shapes(T=(1, 34), D=inner[:1], F=inner[:1]),
                 types=types,
                 values=("mixed",),
                 without=((), ("gate_inp", "hidden", "gate_scale", "up_scale", "down_scale", "norm_w")),

@@ -6,7 +6,7 @@ as compiling one takes seconds. With --slow every case of all.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from functools import cache
 
 import numpy as np
@@ -18,11 +18,10 @@ from zinc_rt.backends.vulkan.self_test_cases import OPERATIONS, find_wrong_bits,
 from zinc_rt.kernels.radv.table import KERNELS
 from zinc_rt.sim.shader.run.engine_device import EngineDevice
 from zinc_rt.validate.cases.table import FAMILIES, family_cases
-from zinc_rt.validate.kernel_test.select import PlannedCase, plan_cases, thin_plans
+from zinc_rt.validate.kernel_test.select import PlannedCase, pick_one_plan_per_kernel, plan_cases
 
 pytestmark = pytest.mark.rest
 ORDERINGS = (ORDERING, "canonical-1-q8")
-ALL = 1 << 30
 PARTS = 4  # of a family, so that workers share it
 CHOSEN = {
     "embed": {"embed_q6_k"},
@@ -48,18 +47,16 @@ def is_chosen(kernel: str) -> bool:
     return not families or any(kernel in CHOSEN[family] for family in families)
 
 
-@pytest.mark.slow(keep=20)
 @pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("ordering", ORDERINGS)
 def test_family_matches_the_oracle_bits(
-    ordering: str, family: str, part: int, slow_counts: Callable[[int, int], int]
+    ordering: str, family: str, part: int, pytestconfig: pytest.Config
 ) -> None:
-    maximum = slow_counts(1, ALL)
-    taken = [
-        plan for plan in planned_cases(family, ordering) if maximum == ALL or all(map(is_chosen, plan.kernels))
-    ]
-    for plan in thin_plans(taken, maximum)[part::PARTS]:
+    plans: Sequence[PlannedCase] = planned_cases(family, ordering)
+    if not pytestconfig.getoption("--slow"):
+        plans = pick_one_plan_per_kernel([plan for plan in plans if all(map(is_chosen, plan.kernels))])
+    for plan in plans[part::PARTS]:
         case = plan.case
         try:
             check_op(
