@@ -61,6 +61,7 @@ HARMLESS = (
     *make_rows("harmless", "amdgpu/amdgpu_mes.c", r"failed to create MES event log", r"MES FW version must be"),
     *make_rows("harmless", "amdgpu/amdgpu_ras.c", r"No RAS poison status", r"Failed to register \w+ ras block"),
     *make_rows("harmless", "amdgpu/amdgpu_ras.c", r"RAS: optional ras ta", r"RAP: optional", r"SECUREDISPLAY: "),
+    *make_rows("harmless", "amdgpu/amdgpu_discovery.c", r"Couldn't (?:init and add|create) ip_discovery/"),
     # steps that nothing depends on: sysfs, debugfs, the EEPROM with the name of the board
     *make_rows(
         "harmless",

@@ -10,6 +10,7 @@ from zinc_rt.doctor.machine import InspectedGpu, InspectedMachine
 from zinc_rt.doctor.rule import BOTH, DoctorRule, Observation, check_each_gpu, make_event_rule
 
 LOW_CAP = 0.6  # of the power limit the card came with
+LEAST_TOP_MHZ = 1000  # of the shader clock; every gfx11 and gfx12 card offers more than 2,000
 FAN_STANDS = 100  # RPM
 FAN_NEEDED = 90.0  # °C
 TOO_HOT = 110.0  # °C, where the sensor states no limit: that of the junction of every gfx11 and gfx12 card
@@ -78,6 +79,15 @@ def _check_power_cap(gpu: InspectedGpu, machine: InspectedMachine) -> Observatio
 
 
 def _check_forced_low_clock(gpu: InspectedGpu, machine: InspectedMachine) -> Observation | None:
+    levels = machine.capture.text(f"sys/class/drm/{gpu.card}/device/pp_dpm_sclk") if gpu.card else None
+    clocks = [int(match) for match in re.findall(r"^\d+: (\d+)Mhz", levels or "", re.MULTILINE)]
+    if clocks and max(clocks) < LEAST_TOP_MHZ and not gpu.integrated:
+        return Observation(
+            f"the highest shader clock that {gpu.title} offers is {max(clocks)} MHz",
+            tuple(f"pp_dpm_sclk: {line.strip()}" for line in (levels or "").splitlines()[:3]),
+            gpu.address,
+            next="remove overclocking tools and amdgpu.ppfeaturemask, power-cycle, and check the card's VBIOS",
+        )
     if gpu.performance_level not in ("low", "profile_min_sclk", "profile_min_mclk"):
         return None
     return Observation(

@@ -131,6 +131,22 @@ def test_memory_encryption_explains_a_start_without_memory() -> None:
     assert raven.first is not None and raven.first.id == "host.memory-encryption"
 
 
+@pytest.mark.parametrize(("top_mhz", "first"), [(500, "power.clocks"), (2350, None)])
+def test_card_that_offers_no_high_clock_is_limited(top_mhz: int, first: str | None) -> None:
+    levels = f"0: 500Mhz *\n1: {top_mhz}Mhz \n"
+    result = make_sick(**{"sys/class/drm/card1/device/pp_dpm_sclk": levels})
+    assert (result.first.id if result.first else None) == first
+
+
+def test_folder_of_sysfs_that_exists_already_is_no_failed_start() -> None:
+    error = "[drm:amdgpu_discovery_set_ip_blocks [amdgpu]] *ERROR* Couldn't init and add ip_discovery/"
+    assert make_sick(log=f"{error}\n").first is None
+    assert (
+        first_cause(make_sick(log=f"amdgpu {GPU}: amdgpu: invalid ip discovery binary signature\n"))
+        == "log.discovery"
+    )
+
+
 def test_gpu_known_only_from_log_is_found() -> None:
     log = f"amdgpu {GPU}: amdgpu: Unable to locate a BIOS ROM\namdgpu: probe of {GPU} failed with error -22\n"
     result = diagnose(MachineCapture({"kernel.log": log.encode()}))
