@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import re
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -103,6 +103,15 @@ class _Tensor(ctypes.Structure):
 DTYPES = {GGMLQuantizationType.F32: np.dtype(np.float32), GGMLQuantizationType.I32: np.dtype(np.int32)}
 
 
+def view_tensor(raw: np.ndarray, kind: int, ne: Sequence[int], nb: Sequence[int]) -> np.ndarray:
+    """Return the elements of a ggml tensor, (tokens, width) or more dimensions, from its bytes, u8. `kind`, `ne`,
+    `nb`: the fields type, ne and nb of struct ggml_tensor.
+    """
+    dtype = DTYPES[GGMLQuantizationType(kind)]
+    strided = np.lib.stride_tricks.as_strided(raw.view(dtype), shape=tuple(ne)[::-1], strides=tuple(nb)[::-1])
+    return strided.squeeze(tuple(axis for axis in (0, 1) if strided.shape[axis] == 1))
+
+
 class GraphCapture:
     """Copies the graph nodes whose names match CAPTURED, or are in `labels`, while `on`; `seen` contains
     every name."""
@@ -147,14 +156,9 @@ class GraphCapture:
 
     def _read(self, address: int) -> np.ndarray:
         tensor = _Tensor.from_address(address)
-        dtype = DTYPES[GGMLQuantizationType(tensor.type)]
         raw = np.empty(self.lib.ggml_nbytes(address), np.uint8)
         self.lib.ggml_backend_tensor_get(address, raw.ctypes.data, 0, raw.nbytes)
-        strided = np.lib.stride_tricks.as_strided(
-            raw.view(dtype), shape=tuple(tensor.ne)[::-1], strides=tuple(tensor.nb)[::-1]
-        )
-        single = tuple(axis for axis in (0, 1) if strided.shape[axis] == 1)
-        return strided.squeeze(single).copy()  # (tokens, width), or more where there is more
+        return view_tensor(raw, tensor.type, tuple(tensor.ne), tuple(tensor.nb)).copy()
 
     def check(self) -> None:
         if self.error is not None:

@@ -74,7 +74,7 @@ def match_values(
     that could not be compared: `llama_cpp_only` and `here_only`."""
     pairs = {}
     for value in values:
-        array = _find_occurrence(value, seen.get(value.label, ()))
+        array = find_occurrence(value, seen.get(value.label, ()))
         if (
             array is not None
             and array.ndim > 1
@@ -93,7 +93,7 @@ def _count_columns(array: np.ndarray) -> int:
     return prod(array.shape[1:])
 
 
-def _find_occurrence(value: NodeValue, seen: Sequence[tuple[str, np.ndarray]]) -> np.ndarray | None:
+def find_occurrence(value: NodeValue, seen: Sequence[tuple[str, np.ndarray]]) -> np.ndarray | None:
     """Return the candidate that the opcode stands for; the last one if they cannot be distinguished."""
     if value.op == "ROPE":
         fitting = [array for op, array in seen if op == "ROPE"]

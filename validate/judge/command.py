@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from contextlib import ExitStack
 
+    from zinc_rt.cli.report import Report
     from zinc_rt.validate.judge.judgement import EngineJudgement, JudgeOptions
 
 EXAMPLES = """\
@@ -132,6 +133,8 @@ def _run_command(arguments: argparse.Namespace) -> int:
         for setting, kinds in swept.items():
             terminal.show(f"sweep     {setting:<28} {', '.join(kinds) or 'right'}", out=out)
         terminal.show(f"sweep     {_summarise_sweep(swept)}", out=out)
+    for line in _compare_values(arguments, judgement, report):
+        terminal.show(line, out=out)
     terminal.show(reporting.format_verdict(judgement), out=out)
     if arguments.html:
         page = reporting.to_html(judgement, report, url=url, key=arguments.key_env or "")
@@ -234,6 +237,35 @@ def _sweep(arguments: argparse.Namespace) -> dict[str, list[str]]:
     settings = ENGINES[arguments.engine].settings if unchanged else ()
     changed = {shlex.join(setting): _judge_changed(arguments, setting, quick=quick) for setting in settings}
     return {UNCHANGED: unchanged, **changed}
+
+
+def _compare_values(arguments: argparse.Namespace, judgement: EngineJudgement, report: Report) -> Sequence[str]:
+    """Compare the engine's values for a request that shows a finding, if wrong values can explain it. Return the
+    lines that describe them.
+    """
+    from pathlib import Path
+
+    from zinc_rt.host.errors import ZincError
+    from zinc_rt.validate.judge import layers
+    from zinc_rt.validate.judge.engines import ENGINES
+
+    tokens = layers.choose_prompt(judgement)
+    if not tokens:
+        return ()
+    if arguments.engine is None:
+        compared = layers.LayerComparison(tokens, problem=layers.NOT_STARTED, next=layers.DUMPER)
+    else:
+        program, words = ENGINES[arguments.engine], arguments.wrapped or []
+        slots, ctx = max(arguments.crowd, 8), arguments.ctx or 1024
+        try:
+            compared = layers.compare_layers(program, arguments.model, words, tokens, slots=slots, ctx=ctx)
+        except ZincError as error:
+            problem = "the engine did not start again" if arguments.share else str(error)
+            compared = layers.LayerComparison(tokens, problem=problem, next=layers.DUMPER)
+    if arguments.share:
+        compared.next = compared.next.replace(arguments.model, Path(arguments.model).name)
+    report.details["layers"] = compared.as_dict()
+    return list(compared.format_lines())
 
 
 def _judge_changed(arguments: argparse.Namespace, setting: Sequence[str], *, quick: bool) -> list[str]:

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
@@ -25,13 +25,14 @@ STOP_SECONDS = 10.0
 @dataclass(frozen=True, slots=True)
 class EngineProgram:
     """How an engine is started. `words`: its command line for a model, a port and the number of slots.
-    `settings`: option changes that `--sweep` tries, one at a time.
+    `settings`: option changes that `--sweep` tries, one at a time. `has_values`: layers.py can read the values of
+    its graph.
     """
 
     name: str
     words: Callable[[str, int, int, int], list[str]]
     settings: tuple[tuple[str, ...], ...] = ()
-    install: str = ""
+    has_values: bool = False
 
 
 def _llama_server_command(model: str, port: int, slots: int, ctx: int) -> list[str]:
@@ -55,6 +56,7 @@ ENGINES = {
             ("-np", "1"),
             ("-ctk", "f32", "-ctv", "f32"), ("-ctk", "f16", "-ctv", "f16"), ("--no-cont-batching",), ("-t", "1"),
         ),
+        has_values=True,
     ),
     "ours": EngineProgram(
         "ours", _own_server_command, (("--tier", "t_cpu"), ("--tier", "t_cpu_native"), ("--slots", "1"))
@@ -64,9 +66,15 @@ ENGINES = {
 
 @contextmanager
 def start_engine(
-    program: EngineProgram, model: str, arguments: Sequence[str], *, slots: int, ctx: int
+    program: EngineProgram,
+    model: str,
+    arguments: Sequence[str],
+    *,
+    slots: int,
+    ctx: int,
+    environment: Mapping[str, str] | None = None,
 ) -> Iterator[tuple[str, str]]:
-    """Start the engine and yield its URL and its command line.
+    """Start the engine and yield its URL and its command line. `environment`: variables to add.
 
     Raises UsageError if the program is missing, InputError with its last line if it ends or does not answer.
     """
@@ -74,8 +82,9 @@ def start_engine(
     words = [*program.words(model, port, slots, ctx), *arguments]
     with tempfile.TemporaryFile() as log:
         child = subprocess.Popen(
-            words, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
-        )
+            words, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
+            env=None if environment is None else {**os.environ, **environment},
+        )  # fmt: skip
         try:
             url = f"http://127.0.0.1:{port}"
             if not _is_ready(url, child):

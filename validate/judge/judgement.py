@@ -61,7 +61,9 @@ class JudgeOptions:
 
 @dataclass(slots=True)
 class EngineJudgement:
-    """`expected`: the divergence that quantised activations cause in the reference, in nats: mean and maximum."""
+    """`expected`: the divergence that quantised activations cause in the reference, in nats: mean and maximum.
+    `text`: the tokens with which it was measured.
+    """
 
     features: EngineFeatures
     findings: list[EngineDefect] = field(default_factory=list)
@@ -72,6 +74,7 @@ class EngineJudgement:
     tokens_per_second: dict[str, float] = field(default_factory=dict)  # alone and in the crowd
     reproducers: list[Reproducer | None] = field(default_factory=list)  # one for each finding
     sampling: list[SamplingTest] = field(default_factory=list)
+    text: tuple[int, ...] = ()
     seconds: float = 0.0
 
 
@@ -101,7 +104,10 @@ def judge_engine(
             )
             samples = maker.make_samples(options.samples) if features.logprobs else []
             samples += make_sampling_questions(maker, options.sampling)
-            judgement.expected = _measure_expected_numerics(model, reference, forced, ctx, options)
+            judgement.text = max((question.prompt for question in forced), key=len, default=())[
+                :CALIBRATION_TOKENS
+            ]
+            judgement.expected = _measure_expected_numerics(model, reference, judgement.text, ctx, options)
             limits = JudgeLimits(options.tie_nats, max(KL_FLOOR, KL_MARGIN * judgement.expected.get("max", 0.0)))
             by_id = {question.id: question for question in (*questions, *edges, *forced, *samples)}
             answers = AnswerJudge(
@@ -256,15 +262,14 @@ def _check_tokenizer(
 
 
 def _measure_expected_numerics(
-    model: str | Path, reference: Oracle, forced: Sequence[JudgeQuestion], ctx: int, options: JudgeOptions
+    model: str | Path, reference: Oracle, text: Sequence[int], ctx: int, options: JudgeOptions
 ) -> dict[str, float]:
     """Measure what quantised activations change in the reference: mean and largest divergence of one text."""
-    if not forced or reference.expected_numerics:
+    if not text or reference.expected_numerics:
         return reference.expected_numerics
-    longest = max(forced, key=lambda question: len(question.prompt)).prompt[:CALIBRATION_TOKENS]
-    exact = reference.predict(longest[:1], longest[1:])
+    exact = reference.predict(text[:1], text[1:])
     with open_oracle(model, ctx, ordering=QUANTISED_ACTIVATIONS, threads=options.threads) as other:
-        quantised = other.predict(longest[:1], longest[1:])
+        quantised = other.predict(text[:1], text[1:])
     samples: list[NumericSample] = []
     for position, (right, changed) in enumerate(zip(exact, quantised, strict=True)):
         top = np.argpartition(changed.logits, -TOP)[-TOP:]

@@ -34,9 +34,11 @@ INLINED_SHOWN = 3
 FLAGS = ("-O2", "-shared", "-fPIC", "-pthread", "-U_FORTIFY_SOURCE", "-fno-builtin")
 
 
-def build_library() -> Path:
-    """Return the shared library. Raises NothingRan without a C compiler, InputError if compilation fails."""
-    sources = sorted(SOURCES.glob("*.[ch]"))
+def build_library(sources: Sequence[Path] = ()) -> Path:
+    """Return the shared library that LD_PRELOAD names. `sources`: its C files and headers, by default those of the
+    simulated device. Raises NothingRan without a C compiler, InputError if compilation fails.
+    """
+    sources = sources or sorted(SOURCES.glob("*.[ch]"))
     text = b"".join(source.read_bytes() for source in sources)
     built = cache_folder() / "preload" / f"{hashlib.sha256(text).hexdigest()[:16]}.so"
     if built.is_file():
@@ -51,7 +53,7 @@ def build_library() -> Path:
         line = [*words, *FLAGS, *files, "-o", str(result), "-ldl"]
         done = subprocess.run(line, capture_output=True, text=True, check=False)
         if done.returncode:
-            raise InputError(f"{' '.join(words)} failed to compile {SOURCES.name}: {done.stderr.strip()[:500]}")
+            raise InputError(f"{' '.join(words)} failed to compile {files[0]}: {done.stderr.strip()[:500]}")
         result.replace(built)
     return built
 
