@@ -221,6 +221,7 @@ def judge_run(run: JudgedRun, options: Sequence[str], *, offline: bool) -> dict[
         "numerics": details["numerics"],
         "expected": details["expected_numerics"],
         "sampling": details["sampling"],
+        "second": details["second_reference"],
         "skipped": details["skipped"],
         "replays": replays,
         "seconds": round(details["seconds"], 1),
@@ -262,6 +263,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--offline", action="store_true", help="download nothing; name what is missing")
     parser.add_argument("--answers", type=int, default=40, help="of each kind of question (default 40)")
     parser.add_argument("--full", action="store_true", help="also ask the questions of judge --full")
+    parser.add_argument("--python", metavar="FILE", help="as judge --python: compare with a second reference")
     parser.add_argument("--budget", type=float, default=600, help="seconds for a judgement (default 600)")
     parser.add_argument(
         "--json", type=Path, metavar="F", help="append a line for each run; skip runs of this file"
@@ -272,6 +274,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error(f"no such run: {', '.join(unused)}; --help lists them")
     options = ["--answers", str(arguments.answers), "--budget", str(arguments.budget)]
     options += ["--full"] if arguments.full else []
+    options += ["--python", arguments.python] if arguments.python else []
     rows = _read_rows(arguments.json)
     for run in chosen:
         if "answers" in rows.get(run.name, {}):  # judged; others are tried again

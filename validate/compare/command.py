@@ -64,7 +64,7 @@ def parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     who.add_argument(
         "--python", action="append", default=[], metavar="PEER=FILE",
-        help="Python interpreter with llama-cpp-python or tinygrad",
+        help="Python interpreter with llama-cpp-python, tinygrad or transformers",
     )  # fmt: skip
     who.add_argument(
         "--device", type=options.parse_device_name, metavar="WHICH", default="auto",

@@ -20,6 +20,7 @@ from zinc_rt.validate.compare.peer import ComparedPeer, PeerOutcome, PeerTask
 SCRIPTS = {  # peer -> the package it needs, the script
     "llama-cpp-python": ("llama_cpp", "llama_cpp_python_child.py"),
     "tinygrad": ("tinygrad", "tinygrad_child.py"),
+    "transformers": ("transformers", "transformers_child.py"),
 }
 
 
@@ -54,6 +55,20 @@ def _run(name: str, script: str, python: str, task: PeerTask) -> PeerOutcome:
         outcome.prefill_tokens_per_second = output.get("prefill_tokens_per_second")
         outcome.decode_tokens_per_second = output.get("decode_tokens_per_second")
     return outcome
+
+
+def run_values(
+    outcome: PeerOutcome, python: str, task: PeerTask, tokens: str, context: int
+) -> dict[str, np.ndarray]:
+    """Return what transformers_child.py computes for prompts such as 1,2;3,4: `logits` f32 [T, V] of the first
+    one, `last` f32 [N, V] after the others. Empty after a failure, which `outcome` describes.
+    """
+    script, path = Path(__file__).with_name(SCRIPTS["transformers"][1]), task.folder / "transformers.npz"
+    words = [python, str(script), "--model", str(task.model), "--tokens", tokens, "--context", str(context)]
+    if _run_child(outcome, [*words, "--out", str(path)], task, "transformers") is None:
+        return {}
+    with np.load(path) as arrays:
+        return dict(arrays)
 
 
 def _run_child(outcome: PeerOutcome, words: list[str], task: PeerTask, what: str) -> dict[str, Any] | None:

@@ -91,6 +91,10 @@ def parser() -> argparse.ArgumentParser:
         "--budget", type=float, default=600.0, metavar="S",
         help="time budget in seconds; fewer questions are asked if the engine is slow (default 600)",
     )  # fmt: skip
+    what.add_argument(
+        "--python", default="", metavar="FILE",
+        help="a Python interpreter with torch and transformers: compare the reference with a second one",
+    )  # fmt: skip
     out = parser.add_argument_group("output")
     out.add_argument("--html", metavar="F", help="write a page to attach to an issue")
     out.add_argument("--junit", metavar="F", help="write JUnit XML for CI")
@@ -119,7 +123,7 @@ def _run_command(arguments: argparse.Namespace) -> int:
     report = start_report(Report("judge", ordering="canonical-1", model=describe_model(gguf)), arguments)
     with ExitStack() as stack:
         url = _find_url(arguments, stack, arguments.wrapped or [])
-        judgement = _judge(arguments, url)
+        judgement = _judge(arguments, url, python=arguments.python)
         if arguments.share:
             url, judgement = ENGINE_URL, without_private_data(judgement)
             report.model["path"] = Path(arguments.model).name
@@ -145,6 +149,8 @@ def _run_command(arguments: argparse.Namespace) -> int:
 
 
 def _check(arguments: argparse.Namespace) -> None:
+    import shutil
+
     from zinc_rt.host.errors import UsageError
     from zinc_rt.validate.judge.engines import ENGINES
 
@@ -156,6 +162,8 @@ def _check(arguments: argparse.Namespace) -> None:
         raise UsageError(
             "--sweep and options after -- need --engine: this command cannot restart a running engine"
         )
+    if arguments.python and shutil.which(arguments.python) is None:
+        raise UsageError(f"--python {arguments.python}: no such program")
     for name, minimum in (("answers", 1), ("crowd", 2)):
         if getattr(arguments, name) < minimum:
             raise UsageError(f"--{name} {getattr(arguments, name)}: expected {minimum} or more")
@@ -176,7 +184,7 @@ def _find_url(arguments: argparse.Namespace, stack: ExitStack, words: list[str])
     return url
 
 
-def _judge(arguments: argparse.Namespace, url: str, *, quick: bool = False) -> EngineJudgement:
+def _judge(arguments: argparse.Namespace, url: str, *, quick: bool = False, python: str = "") -> EngineJudgement:
     import os
 
     from zinc_rt.host.errors import UsageError
@@ -189,10 +197,10 @@ def _judge(arguments: argparse.Namespace, url: str, *, quick: bool = False) -> E
         if not key:
             raise UsageError(f"--key-env {arguments.key_env}: the environment variable is not set")
     client = EngineClient(url, model=arguments.name, key=key)
-    return judge_engine(client, arguments.model, _make_options(arguments, quick=quick))
+    return judge_engine(client, arguments.model, _make_options(arguments, quick=quick, python=python))
 
 
-def _make_options(arguments: argparse.Namespace, *, quick: bool) -> JudgeOptions:
+def _make_options(arguments: argparse.Namespace, *, quick: bool, python: str) -> JudgeOptions:
     from zinc_rt.validate.judge.judgement import JudgeOptions
 
     return JudgeOptions(
@@ -203,6 +211,7 @@ def _make_options(arguments: argparse.Namespace, *, quick: bool) -> JudgeOptions
         tie_nats=arguments.tie,
         budget_seconds=arguments.budget,
         sampling=SAMPLING if arguments.full else 0,
+        python=python,
     )
 
 
@@ -216,6 +225,7 @@ def _make_details(judgement: EngineJudgement, url: str) -> dict[str, object]:
         "answers": judgement.answers,
         "numerics": judgement.numerics,
         "expected_numerics": judgement.expected,
+        "second_reference": None if judgement.second is None else asdict(judgement.second),
         "tokens_per_second": judgement.tokens_per_second,
         "sampling": [asdict(test) for test in judgement.sampling],
         "skipped": judgement.skipped,

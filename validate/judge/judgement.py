@@ -26,6 +26,7 @@ from zinc_rt.validate.judge.questions import TOP, JudgeQuestion, QuestionMaker
 from zinc_rt.validate.judge.reproduce import Reproducer, find_reproducer
 from zinc_rt.validate.judge.sampler_check import check_distribution, check_seeds
 from zinc_rt.validate.judge.schedule import AskedQuestion, ask_alone, ask_crowd
+from zinc_rt.validate.judge.second_reference import ReferenceAgreement, compare_references
 from zinc_rt.validate.judge.texts import DIFFICULT
 from zinc_rt.validate.judge.verdict import EngineDefect, find_defects, summarise_numerics
 
@@ -43,7 +44,7 @@ class JudgeOptions:
     """`answers`: how many answers of each kind of question at least, in crowds of `at_once`; `distinct`: different
     questions of all kinds together. `sampling`: sampled tokens of each setting that is compared with the
     reference's distribution. `budget_seconds`: the number of answers is reduced if the engine would need
-    longer.
+    longer. `python`: an interpreter with transformers, as a second reference.
     """
 
     answers: int = 200
@@ -57,6 +58,7 @@ class JudgeOptions:
     tie_nats: float = 0.125
     budget_seconds: float = 600.0
     threads: int = 0
+    python: str = ""
 
 
 @dataclass(slots=True)
@@ -75,6 +77,7 @@ class EngineJudgement:
     reproducers: list[Reproducer | None] = field(default_factory=list)  # one for each finding
     sampling: list[SamplingTest] = field(default_factory=list)
     text: tuple[int, ...] = ()
+    second: ReferenceAgreement | None = None
     seconds: float = 0.0
 
 
@@ -137,6 +140,11 @@ def judge_engine(
                 distribution=unlikely,
             )
             judgement.numerics = summarise_numerics(answers.numerics)
+            if options.python:
+                stage.say("comparing the reference with a second one")
+                judgement.second = compare_references(
+                    reference, options.python, Path(model), judgement.text, judgement.findings
+                )
             for number, finding in enumerate(judgement.findings, 1):
                 stage.say(f"asking again for finding {number} of {len(judgement.findings)}")
                 second = AnswerJudge(reference, limits, answers.canaries)

@@ -237,7 +237,7 @@ class Oracle:
                 end = inside[-1]
             logits = yield sequence, tokens[start:end], [length - 1 - start for length in inside]
             for row in logits:
-                self._known[tokens[: lengths.popleft()]] = _make_next_token(row)
+                self._known[tokens[: lengths.popleft()]] = make_next_token(row)
 
 
 @contextmanager
@@ -262,7 +262,8 @@ def _format_bytes(piece: bytes) -> str:
         return BYTES + "".join(f"\\x{byte:02x}" for byte in piece)
 
 
-def _make_next_token(logits: np.ndarray) -> NextToken:
+def make_next_token(logits: np.ndarray) -> NextToken:
+    """Return the distribution of a row of logits, f32 [V]."""
     wide = logits.astype(np.float64)
     best = int(wide.argmax())
     return NextToken(logits.copy(), float(wide[best] + np.log(np.exp(wide - wide[best]).sum())), best)

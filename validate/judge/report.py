@@ -82,6 +82,8 @@ def format_lines(judgement: EngineJudgement, report: Report) -> Iterator[str]:
             f"numerics  KL {figures['mean']:.2g} nats on average, {figures['max']:.2g} at most, over "
             f"{figures['positions']:.0f} positions{beside}"
         )
+    if judgement.second is not None:
+        yield f"second    {printable(judgement.second.describe(), 300)}"
     if judgement.sampling:
         least = min(judgement.sampling, key=lambda test: test.chance)
         count = sum(test.samples for test in judgement.sampling)
