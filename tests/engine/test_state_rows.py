@@ -12,10 +12,12 @@ import pytest
 from zinc_rt.backends.cpu.oracle import CpuBackend
 from zinc_rt.engine.devices import choose_tier, open_backend
 from zinc_rt.engine.engine import Engine
-from zinc_rt.engine.runner import Runner
-from zinc_rt.engine.variants import EngineOptions, Variants
+from zinc_rt.engine.runner import Runner, StepBlock
+from zinc_rt.engine.variants import EngineOptions, Transform, Variants
 from zinc_rt.golden.tiny_models.writer import write_tiny
-from zinc_rt.ir.graph import OpGraph
+from zinc_rt.host.errors import UsageError
+from zinc_rt.ir.graph import OpGraph, Stage
+from zinc_rt.ir.op import Op
 from zinc_rt.model.builder import SequenceLimits
 from zinc_rt.model.gguf import GGUFFile, read_gguf
 from zinc_rt.sched.plan import StepPlan
@@ -53,7 +55,7 @@ class StepRecorder:
     def __init__(self, runner: Runner) -> None:
         self.runner = runner
 
-    def run(self, *parts: StepPart) -> list[np.ndarray]:
+    def run(self, *parts: StepPart, stage: Stage = "prefill") -> list[np.ndarray]:
         """Logits of every token of each part."""
         limits = self.runner.variants.limits
         lengths = [len(part.tokens) for part in parts]
@@ -67,10 +69,21 @@ class StepRecorder:
             index = plan.add_sequence(part.slot, part.tokens, part.start, (part.source, part.target))
             for token in range(len(part.tokens)):
                 plan.add_row(index + token, part.slot, part.start + token + 1)
-        block = self.runner.block("prefill", tokens=total, sequences=len(parts), rows=total, entries=8)
+        block = self.runner.block(stage, tokens=total, sequences=len(parts), rows=total, entries=8)
         block.fill(plan)
         logits = self.runner.collect(self.runner.submit(block)).logits().copy()
         return np.split(logits, np.cumsum(lengths)[:-1])
+
+
+@contextmanager
+def open_runner(gguf: GGUFFile, tier: str, transform: Transform | None = None) -> Iterator[Runner]:
+    simulated = {"device": "sim", "sanitizer": "full"} if tier in ("t1", "t2") else {}
+    backend = open_backend(choose_tier(tier, **simulated), "canonical-1")
+    limits = SequenceLimits(ctx=CTX, slots=SLOTS, state_rows=ROWS, rows=32)
+    try:
+        yield Runner(Variants(gguf, backend, limits, EngineOptions(transform=transform)))
+    finally:
+        backend.close()
 
 
 @contextmanager
@@ -82,17 +95,10 @@ def record_steps(gguf: GGUFFile, tier: str, *, disjoint: bool = True) -> Iterato
         )
         return replace(graph, nodes=tuple(nodes))
 
-    simulated = {"device": "sim", "sanitizer": "full"} if tier in ("t1", "t2") else {}
-    backend = open_backend(choose_tier(tier, **simulated), "canonical-1")
-    limits = SequenceLimits(ctx=CTX, slots=SLOTS, state_rows=ROWS, rows=32)
-    try:
-        yield StepRecorder(
-            Runner(Variants(gguf, backend, limits, EngineOptions(transform=None if disjoint else share_rows)))
-        )
-        if backend.instrument is not None:
-            assert backend.instrument.findings() == []
-    finally:
-        backend.close()
+    with open_runner(gguf, tier, None if disjoint else share_rows) as runner:
+        yield StepRecorder(runner)
+        if (instrument := runner.variants.backend.instrument) is not None:
+            assert instrument.findings() == []
 
 
 def forward_alone(gguf: GGUFFile, tokens: list[int]) -> np.ndarray:
@@ -132,3 +138,42 @@ def test_restored_checkpoint_matches_recomputed_prefix(
         assert once_more.tobytes() == first.tobytes()
         (fresh,) = steps.run(StepPart(2, PREFIX, 0, source=0, target=5, pages=(4,)))
         assert fresh.tobytes() == forward_alone(gguf, PREFIX).tobytes()
+
+
+@pytest.mark.parametrize(
+    ("tier", "stage", "rows", "message"),
+    [
+        ("t_cpu_native", "prefill", ((1, 4), (2, 4)), "row 4 is the target of two sequences, 0 and 1"),
+        ("t1", "decode", ((1, 4), (4, 5)), "row 4 is the target of sequence 0 and the source of 1"),
+    ],
+)
+@pytest.mark.rest(keep=1)
+def test_overlapping_rows_are_refused_and_reported_in_kernels(
+    tier: str,
+    stage: Stage,
+    rows: tuple[tuple[int, int], ...],
+    message: str,
+    tiny_model: Callable[[str], GGUFFile],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Every tier refuses the step. Without that check, the sanitizer reports the kernels that race: in a decode
+    step those of the fused forms."""
+    parts = [
+        StepPart(slot, [1 + slot], 0, source=source, target=target, pages=(slot,))
+        for slot, (source, target) in enumerate(rows)
+    ]
+    with open_runner(tiny_model("qwen35moe"), tier) as runner:
+        steps = StepRecorder(runner)
+        with pytest.raises(UsageError, match=f"rows of recurrent state: {message}"):
+            steps.run(*parts, stage=stage)
+        instrument = runner.variants.backend.instrument
+        if instrument is None:
+            return
+        assert instrument.findings() == []
+        (variant,) = [item for table in runner.variants._built.values() for item in table.values()]
+        fused = {node.op for node in variant.graph.nodes if node.attrs.get("disjoint")}
+        assert fused == {Op.MATMUL_FUSED_CONV1D_IDS, Op.SSM_DELTA_NET_INPLACE_IDS}
+        monkeypatch.setattr(StepBlock, "check_rows", lambda block: None)
+        steps.run(*parts, stage=stage)
+        raced = {finding.kernel for finding in instrument.findings() if "race" in finding.text}
+        assert {"conv1d", "delta_step"} <= raced

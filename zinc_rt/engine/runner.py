@@ -26,6 +26,7 @@ from zinc_rt.exec import DeadlineMissed, Fence, InFlight, Stream
 from zinc_rt.host.errors import UsageError
 from zinc_rt.ir.graph import SYMBOLS, TokenRole, maximum_dim
 from zinc_rt.ir.rewrite import make_injected_name
+from zinc_rt.kernels.reference.step_sequences import check_disjoint
 from zinc_rt.mem.plan import STEP
 from zinc_rt.model.builder import LAST_POSITION
 from zinc_rt.model.sample_graph import LOGITS, TOKEN, SampleForm
@@ -56,7 +57,7 @@ Planned = Callable[[StepPlan, np.ndarray], object]  # receives a scheduler's pla
 class StepBlock:
     """One step's input in host memory: `raw` has the bytes, `views` the arrays in it by buffer."""
 
-    __slots__ = ("_arrays", "_tables", "counts", "raw", "variant", "views")
+    __slots__ = ("_arrays", "_rows", "_tables", "counts", "raw", "variant", "views")
 
     def __init__(self, variant: Variant) -> None:
         plan, graph = variant.plan, variant.graph
@@ -77,6 +78,11 @@ class StepBlock:
             for group, (entry, value) in enumerate(TABLES)
             if entry in self.views
         }
+
+        direct = any(node.attrs.get("disjoint", False) for node in graph.nodes)
+        self._rows = (
+            tuple(self.views[PARTS[name]] for name in ("state_source", "state_target")) if direct else None
+        )
 
     def fill(self, plan: StepPlan) -> None:
         """Copy a plan's counts, changed page-table entries and arrays. Arrays that the graph does not read
@@ -99,6 +105,20 @@ class StepBlock:
             self.views[LAST_POSITION][: plan.tokens] = position[ends][sequence]
         if not plan.rows:
             self.views[PARTS["logit_row"]][0] = 0  # unasked: the first token's row is computed
+
+    def check_rows(self) -> None:
+        """Check the rows of recurrent state of a step whose kernels read and write them directly, which its graph
+        permits by `disjoint`. Every tier relies on it. Raises UsageError for a row of two sequences."""
+        count = int(self.counts[1])
+        if self._rows is None or count < 2:
+            return
+        source, target = self._rows
+        try:
+            check_disjoint("rows of recurrent state", source[:count], target[:count])
+        except ValueError as error:
+            raise UsageError(
+                str(error), next="give each sequence of a step a target row that no other one has"
+            ) from error
 
     def inject(self, label: str, value: np.ndarray) -> None:
         """Replace a labelled value for its consumers, f32 [tokens, ...]. Raises UsageError for another shape."""
@@ -281,9 +301,10 @@ class Runner:
 
     def submit(self, block: StepBlock) -> StepHandle:
         """Submit a step: one write and one replay. Raises InFlight if the previous step has not been
-        collected."""
+        collected, UsageError as `StepBlock.check_rows`."""
         if self._running is not None:
             raise InFlight("a step is in flight", next="collect it before submitting the next")
+        block.check_rows()
         variant = block.variant
         variant.write_step(block.raw)
         self.host_writes += 1

@@ -18,9 +18,12 @@ def check_ascending(op: str, sequence: np.ndarray) -> None:
 
 def check_disjoint(op: str, source: np.ndarray, target: np.ndarray) -> None:
     """Raise ValueError unless targets are distinct and none is another sequence's source."""
-    for item, row in enumerate(target):
-        if np.count_nonzero(target == row) > 1:
-            raise ValueError(f"{op}: row {row} is the target of two sequences, the first of which is {item}")
-        foreign = np.flatnonzero((source == row) & (np.arange(len(source)) != item))
-        if foreign.size:
+    readers: dict[int, list[int]] = {}
+    for item, row in enumerate(source.tolist()):
+        readers.setdefault(row, []).append(item)
+    owners: dict[int, int] = {}
+    for item, row in enumerate(target.tolist()):
+        if (first := owners.setdefault(row, item)) != item:
+            raise ValueError(f"{op}: row {row} is the target of two sequences, {first} and {item}")
+        if foreign := [reader for reader in readers.get(row, ()) if reader != item]:
             raise ValueError(f"{op}: row {row} is the target of sequence {item} and the source of {foreign[0]}")
