@@ -401,3 +401,35 @@ def test_sets_of_a_chip_run_on_a_simulated_chip_that_they_fit() -> None:
     assert list_sides("", "gfx1151") == [("gfx1100", "gfx1151"), ("radv", "gfx1151")]
     assert list_sides("t1", None) == [("gfx1201", None)]
     assert list_sides("t2", "strix-halo") == [("gfx1100", "strix-halo")]
+
+
+# --- counters ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.rest
+def test_counters_compare_two_sets_on_the_same_case(
+    kernel_test: Callable[..., tuple[int, dict[str, Any]]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, report = kernel_test("--mode", "counters", "--device", "sim", "--case", "ADD T=4 N=320 values=plain")
+    assert code == 0
+    (result,) = report["results"]
+    measure = result["measure"]
+    for name in ("gfx1201", "radv"):
+        assert measure[name]["kernels"] == ["add"] and measure[name]["dispatches"] == 1
+        # Two operands are loaded and one is stored; a wave's counts are whole instructions.
+        assert measure["operand_bytes"] * 0.9 < measure[name]["bytes"] < 2 * measure["operand_bytes"]
+        assert measure[name]["waves"] > 0 and measure[name]["instructions"] > 10 * measure[name]["waves"]
+    ratio = measure["ratios"]["instructions"]
+    assert ratio == measure["radv"]["instructions"] / measure["gfx1201"]["instructions"] > 1
+    output = capsys.readouterr().out
+    assert "COUNTED   1 cases of 1 opcodes on a SIMULATED device: counts, not a speed" in output
+    assert f"{ratio:.2f}" in output
+
+
+def test_counters_need_two_sets_on_a_simulated_device(capsys: pytest.CaptureFixture[str]) -> None:
+    for words, reason in (
+        (("--tier", "t1", "--device", "sim"), "compares two kernel sets, not t1"),
+        (("--tier", "t1,t_cpu_native", "--device", "auto"), "reads a simulated device's counters"),
+    ):
+        assert main(["--mode", "counters", "--case", "ADD T=1 N=8", *words]) == 2
+        assert reason in capsys.readouterr().err

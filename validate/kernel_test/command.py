@@ -21,6 +21,7 @@ examples:
   zinc-rt kernel-test --replace build/add.zrt --kernel add    test a kernel before committing it
   zinc-rt kernel-test --mode support                 table of opcode x weight type x kernel set, with reasons
   zinc-rt kernel-test --mode perf --kernel 'matvec_*'         time, bytes/s and flop/s of a call
+  zinc-rt kernel-test --mode counters --device sim            hand-written kernels against RADV's, by counts
 
 A case is a node with seeded operands: odd sizes around every tile, each weight type, values from ordinary ones to
 denormals, ties, infinities and NaN. Its bits are compared with T-CPU's in the same ordering. On the simulated
@@ -34,9 +35,10 @@ def parser() -> argparse.ArgumentParser:
     parser = Parser(description=__doc__, epilog=EPILOG)
     parser.add_argument(
         "--mode",
-        choices=("test", "perf", "support"),
+        choices=("test", "perf", "support", "counters"),
         default="test",
-        help="test: bits against the oracle (default); perf: time per call; support: table of supported cases",
+        help="test: bits against the oracle (default); perf: time per call; support: table of supported cases; "
+        "counters: waves, instructions and bytes of two kernel sets on the simulated device",
     )
     what = parser.add_argument_group("cases")
     what.add_argument(

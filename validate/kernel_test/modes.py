@@ -18,7 +18,7 @@ from zinc_rt.host.machine import count_available_cores
 from zinc_rt.kernels.cases import Case, parse
 from zinc_rt.kernels.sets import SETS, find_kernel_set
 from zinc_rt.validate.cases.speed import CASES as SPEED
-from zinc_rt.validate.kernel_test import speed_text, text
+from zinc_rt.validate.kernel_test import counters, speed_text, text
 from zinc_rt.validate.kernel_test.changed import list_changed, record_passed
 from zinc_rt.validate.kernel_test.pool import CaseRun, Worker, run_all
 from zinc_rt.validate.kernel_test.select import (
@@ -295,8 +295,48 @@ def run_perf(arguments: argparse.Namespace, report: Report, out: TextIO) -> None
     terminal.show(speed_text.format_verdict(sides_compared, timed, software), out=out)
 
 
+def run_counters(arguments: argparse.Namespace, report: Report, out: TextIO) -> None:
+    arguments.tier = arguments.tier or counters.TIERS
+    arguments.ordering = arguments.ordering or "canonical-1"
+    arguments.sanitizer = arguments.sanitizer or "off"  # whose code is compiled fastest; the counts are the same
+    sides = _make_sides(arguments, report, out)
+    counters.check_two_sets(sides)
+    cases = [parse(line) for line in arguments.case] or list_cases(arguments.family)
+    common = counters.select_common_cases(cases, sides, arguments.kernel)
+    if not common:
+        raise NothingRan("both kernel sets support none of these cases", next="see --mode support")
+    names = [side.kernels for side in sides]
+    compared = []
+    with show_progress(len(common), f"counting {' and '.join(names)}", "case", plain=True) as advance:
+        for item in counters.compare_sets(sides, common):
+            compared.append(item)
+            problems = [
+                f"{name}: {count.problem}" for name, count in zip(names, item.counts, strict=True) if count.problem
+            ]
+            report.results.append(
+                Result(
+                    item.case.text(),
+                    "counters",
+                    "fail" if problems else "pass",
+                    tier=sides[0].name,
+                    reference=sides[1].name,
+                    reason="; ".join(problems),
+                    measure=item.as_dict(names),
+                )
+            )
+            advance(1)
+    terminal.show(counters.format_comparisons(compared, names), out=out)
+    terminal.show(
+        "\nbytes: loaded and stored by waves, as if all their lanes were active, except in LDS; operands B: each "
+        "operand once, with unused capacity",
+        out=out,
+    )
+    terminal.show(counters.format_counted(compared, names), out=out)
+
+
 MODES: Mapping[str, Callable[[argparse.Namespace, Report, TextIO], None]] = {
     "test": run_test,
     "perf": run_perf,
     "support": run_support,
+    "counters": run_counters,
 }

@@ -107,6 +107,10 @@ class SideChannel(Protocol):
         empty unless the device counts them.
         """
 
+    def counters(self) -> Sequence[dict[str, Any]]:
+        """Return the counters of each kernel since the device began, fields of
+        sim.shader.run.profile.KernelCounters."""
+
     def findings(self) -> Sequence[Any]:
         """Return all findings in order, including those of other clients of the device."""
 

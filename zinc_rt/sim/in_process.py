@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -162,6 +163,10 @@ class SimDriver:
         them (`profile`).
         """
         return [execution for gpu in self.machine.gpus for execution in gpu.executions()]
+
+    def counters(self) -> list[dict[str, Any]]:
+        """Return the counters of each kernel since the device began (sim.shader.run.profile.KernelCounters)."""
+        return [asdict(item) for gpu in self.machine.gpus for item in gpu.profile()]
 
     def tell_again(self) -> None:
         for gpu in self.machine.gpus:

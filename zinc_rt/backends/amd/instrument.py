@@ -94,6 +94,10 @@ class AmdInstrument:
         reported = (item for item in fresh if not is_remark(item.rule, _find_compiler(item)))
         return list(dict.fromkeys(map(self._convert_finding, reported)))
 
+    def counters(self) -> Sequence[dict[str, Any]]:
+        """Return the device's counters of each kernel: see SideChannel.counters."""
+        return self._device.counters()
+
     def count(self, rules: Collection[str]) -> int:
         """Return the current number of findings of these rules."""
         return sum(finding.rule in rules for finding in self._device.findings())
