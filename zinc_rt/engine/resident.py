@@ -316,6 +316,11 @@ class Resident:
             replays.bind(port_name(name, key), buffer)
         return variant
 
+    @property
+    def weights(self) -> Mapping[str, Buffer]:
+        """Return the resident weights and constants by name; empty before the first variant."""
+        return self._weights
+
     def memory(self) -> ModelBytes:
         """Return the memory in use. May be called from any thread."""
         kept = {name: buffer.size_bytes for name, buffer in tuple(self._kept.items())}

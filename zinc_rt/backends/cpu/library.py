@@ -16,7 +16,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from zinc_rt.host.errors import UnsupportedError
@@ -34,13 +34,14 @@ TEST_CASES = Path(__file__).with_name("self_test_cases.py")
 @dataclass(frozen=True, slots=True)
 class Library:
     """The loaded library. `level`: the instruction-set level it was compiled for. `notes`: why no higher level is
-    used."""
+    used. `content`: the file."""
 
     handle: ctypes.CDLL
     level: str
     compiler: str
     notes: tuple[str, ...] = ()
     cached: bool = True
+    content: bytes = field(default=b"", repr=False)
 
     def address(self, kernel: str) -> int:
         """Return the address of a kernel, by the name in a launch."""
@@ -90,7 +91,7 @@ def select_library(
             report(loaded)
             continue
         content, cached = loaded
-        return Library(load(content), level, compiler.version, tuple(notes), cached)
+        return Library(load(content), level, compiler.version, tuple(notes), cached, content)
     alike = _find_common_error(notes)
     if not alike:
         raise UnsupportedError("no native kernels: " + "; ".join(notes))
@@ -152,7 +153,7 @@ def _digest_oracle() -> str:
 
 def run_self_test(content: bytes) -> str:
     """Return the faults of a library, tested in a child process; empty if there are none."""
-    with _write_file(content) as path:
+    with library_file(content) as path:
         command = [sys.executable, "-m", "zinc_rt.backends.cpu.self_test", str(path)]
         try:
             result = subprocess.run(
@@ -177,7 +178,7 @@ def run_self_test(content: bytes) -> str:
 
 def load(content: bytes) -> ctypes.CDLL:
     """Load a library into this process. The file is deleted afterwards if the system allows it."""
-    with _write_file(content) as path:
+    with library_file(content) as path:
         handle = ctypes.CDLL(str(path))
     handle.zrt_run.restype = ctypes.c_int64
     handle.zrt_help.restype = ctypes.c_uint32
@@ -187,7 +188,8 @@ def load(content: bytes) -> ctypes.CDLL:
 
 
 @contextmanager
-def _write_file(content: bytes) -> Iterator[Path]:
+def library_file(content: bytes) -> Iterator[Path]:
+    """Yield the path of a temporary file with this content, for the loader."""
     descriptor, name = tempfile.mkstemp(prefix="zinc-rt-", suffix=".so")
     try:
         with os.fdopen(descriptor, "wb") as file:

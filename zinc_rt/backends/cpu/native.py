@@ -92,13 +92,13 @@ class NativeBackend(HostMemory):
         self.ordering = ordering
         self.device = Device(name=read_processor_name(), arch=f"{platform.machine()} ({code.level})")
         self.submissions = Submissions()
-        self._code = code
+        self.library = code
         self._splitting = splitting
         self._read_ahead = read_ahead or ReadAhead()
         self._helpers = HelperThreads(code.handle, threads, affinity)
 
     def build(self, lowered: LoweredGraph, buffers: Mapping[str, Buffer]) -> tasks.NativeExecutable:
-        executable = tasks.build(lowered, buffers, self._code.address, self._splitting)
+        executable = tasks.build(lowered, buffers, self.library.address, self._splitting)
         return replace(
             executable, followed=self._read_ahead.add(lowered, buffers, [node for node, _ in executable.tasks])
         )

@@ -128,8 +128,8 @@ def build(
         end = step.arguments_offset + len(arguments)
         block[step.arguments_offset : end] = np.frombuffer(arguments, np.uint8)
         row["run"], row["arguments"] = kernel(step.launch.kernel), block.ctypes.data + step.arguments_offset
-        row["dims"], row["barrier"] = _encode_dims(step), item.barrier or lowered.timed
-        row["least"], row["most"] = _choose_claims(step, splitting)
+        row["dims"], row["barrier"] = encode_dims(step), item.barrier or lowered.timed
+        row["least"], row["most"] = choose_claims(step, splitting)
     cells = allocate_aligned(len(steps) * LINE_BYTES)
     struct = TaskListStruct(
         tasks.ctypes.data, address.of({}, Ref(COUNTS)), cells.ctypes.data, len(steps), splitting.shuffle
@@ -146,12 +146,14 @@ def build(
     )
 
 
-def _encode_dims(step: Dispatch) -> tuple[int, ...]:
+def encode_dims(step: Dispatch) -> tuple[int, ...]:
+    """Return the dimensions of a task's grid: numbers, and IS_COUNT with the index of a count."""
     dims = step.grid.dims if isinstance(step.grid, GridInBlock) else step.grid
     return tuple(IS_COUNT | SYMBOLS.index(dim) if isinstance(dim, str) else dim for dim in dims)
 
 
-def _choose_claims(step: Dispatch, splitting: TaskSplitting) -> tuple[int, int]:
+def choose_claims(step: Dispatch, splitting: TaskSplitting) -> tuple[int, int]:
+    """Return the least and the most items that a thread claims at a time."""
     if splitting.least:
         return splitting.least, splitting.least
     launch = step.launch

@@ -8,6 +8,7 @@ import platform
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
@@ -98,16 +99,30 @@ def list_sources() -> tuple[Path, ...]:
 
 def generate_sources() -> dict[str, str]:
     """Return the names and text of C files that are generated for a compile."""
-    return {"grids.c": grids.generate_source()}
+    return {"grids.c": grids.generate_source(), "sources.c": _generate_digest()}
+
+
+@cache
+def digest_sources() -> str:
+    """Return a digest of the kernels' sources, which a library exports as `zrt_sources`. A program that was built
+    for one digest can run on any library with the same one, whatever CPU that was compiled for.
+    """
+    digest = hashlib.sha256()
+    for path in sorted([*SOURCES.glob("*.c"), *HEADERS.glob("*.h")]):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:63]
+
+
+def _generate_digest() -> str:
+    declaration = '__attribute__((visibility("default"))) extern const char zrt_sources[]'
+    return f'{declaration};\nconst char zrt_sources[] = "{digest_sources()}";\n'
 
 
 def make_key(using: Compiler, level: str, extra: tuple[str, ...] = ()) -> str:
     """Return the key of the library that `compile_library` would produce: its sources, flags, compiler, and this
     CPU's features."""
     digest = hashlib.sha256()
-    for path in sorted([*SOURCES.glob("*.c"), *HEADERS.glob("*.h")]):
-        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
-    for name, text in generate_sources().items():
+    for name, text in {"sources": digest_sources(), **generate_sources()}.items():
         digest.update(f"{name}\0{text}\0".encode())
     parts = (*FLAGS, *extra, level, using.version, platform.machine(), sys.platform, _read_features())
     digest.update("\0".join(parts).encode())
@@ -127,24 +142,26 @@ def compile_library(
         output = Path(folder) / "kernels.so"
         if files is None:
             files = (*list_sources(), *_write_generated(Path(folder)))
-        headers = f"-I{HEADERS}"
-        command = [*using.command, *FLAGS, *extra, target, headers, "-o", str(output), *map(str, files)]
-        try:
-            result = subprocess.run(
-                command,
-                capture_output=True,
-                text=True,
-                check=False,
-                timeout=COMPILE_SECONDS,
-                env=make_environment(),
-            )
-        except (OSError, subprocess.TimeoutExpired) as error:
-            raise UnsupportedError(f"the C compiler could not be started: {error}") from None
-        if result.returncode != 0 or not output.is_file():
-            raise UnsupportedError(
-                f"the C compiler failed to compile the kernels ({level}):\n{result.stderr.strip()[-2000:]}"
-            )
+        options = (*FLAGS, *extra, target, f"-I{HEADERS}", "-o", str(output), *map(str, files))
+        run_compiler(using, options, f"the kernels ({level})")
         return output.read_bytes()
+
+
+def run_compiler(using: Compiler, options: Sequence[str], what: str) -> None:
+    """Run the compiler. Raise UnsupportedError with its messages if it fails to compile `what`."""
+    try:
+        result = subprocess.run(
+            [*using.command, *options],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=COMPILE_SECONDS,
+            env=make_environment(),
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise UnsupportedError(f"the C compiler could not be started: {error}") from None
+    if result.returncode != 0:
+        raise UnsupportedError(f"the C compiler failed to compile {what}:\n{result.stderr.strip()[-2000:]}")
 
 
 def _write_generated(folder: Path) -> list[Path]:
