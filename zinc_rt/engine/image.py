@@ -1,0 +1,131 @@
+"""Write a model as an image, for hosts in C and other languages (docs/exec-c.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from zinc_rt.backends.cpu.image import ImageWriter, MappedWeights, StatePart
+from zinc_rt.backends.cpu.native import NativeBackend
+from zinc_rt.backends.exec_library import compile_exec_library
+from zinc_rt.engine.engine import Engine
+from zinc_rt.engine.resident import Variant
+from zinc_rt.exec.abi import HEADER, make_key
+from zinc_rt.host.errors import UnsupportedError
+from zinc_rt.host.files import write_atomically
+from zinc_rt.ir.graph import Stage
+from zinc_rt.mem.plan import ARENA, count_buffer_bytes
+from zinc_rt.model.copy_graph import list_caches, list_states
+from zinc_rt.model.gguf import GGUFFile
+
+IMAGE, LIBRARY, KERNELS = "model.zrx", "libzinc_rt_exec.so", "libzinc_rt_kernels.so"
+Program = tuple[Stage, tuple[int, int, int]]
+"""A stage, and the most tokens, sequences and rows of logits of a replay."""
+
+
+def list_default_programs(engine: Engine) -> tuple[Program, ...]:
+    """Return the programs of an image: a token of one sequence, a token of each, and 16 tokens of a prompt."""
+    slots = engine.limits.slots
+    decode = tuple(("decode", (count, count, count)) for count in sorted({1, slots}))
+    return (*decode, ("prefill", (min(16, engine.limits.step_tokens), 1, 1)))
+
+
+def write_host_folder(engine: Engine, folder: Path, programs: Sequence[Program] = ()) -> tuple[Path, ...]:
+    """Write what a C host of a model needs: the image, the header, the library and the kernels of this CPU. Return
+    the files.
+
+    Raise UnsupportedError on another tier than t_cpu_native, and without a compiler.
+    """
+    backend = engine.backend
+    if not isinstance(backend, NativeBackend):
+        raise UnsupportedError(
+            f"images have programs of t_cpu_native, not of {backend.spec.tier}",
+            next="open it with --tier t_cpu_native",
+        )
+    contents = {
+        IMAGE: build_image(engine, programs or list_default_programs(engine)),
+        HEADER.name: HEADER.read_bytes(),
+        LIBRARY: compile_exec_library(),
+        KERNELS: backend.library.content,
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in contents.items():
+        write_atomically(folder / name, lambda file, content=content: file.write(content))
+    return tuple(folder / name for name in contents)
+
+
+def build_image(engine: Engine, programs: Sequence[Program]) -> bytes:
+    """Return an image of an engine's model on t_cpu_native. Its graphs are the stages. It has every slot, page and
+    state row of the engine."""
+    limits, variants = engine.limits, engine.variants
+    built = [(stage, key, variants.get(stage, key)) for stage, key in programs]
+    writer = ImageWriter(f"{engine.ordering}, {variants.delta_form}", map_weights(engine.model.gguf))
+    sizes: dict[str, int] = {}
+    for number, (_, _, variant) in enumerate(built):
+        for name, buffer in variant.buffers.items():
+            shared = _name_buffer(name, number)
+            sizes[shared] = max(sizes.get(shared, 0), buffer.size_bytes)
+    buffers = {name: writer.add_buffer(name, size) for name, size in sizes.items()}
+    for stage in dict.fromkeys(stage for stage, _, _ in built):
+        writer.add_graph(stage)
+        for number, (of, key, variant) in enumerate(built):
+            if of == stage:
+                places = {name: buffers[_name_buffer(name, number)] for name in variant.buffers}
+                writer.add_program(make_key(*key), variant.program, variants.resident.weights, places)
+    _add_groups(writer, engine, built[0][2], buffers)
+    about = {
+        "vocab": engine.model.vocab,
+        "ctx": limits.ctx,
+        "slots": limits.slots,
+        "page_tokens": limits.page_tokens,
+    }
+    for name, value in about.items():
+        writer.add_property(name, value)
+    return writer.to_bytes()
+
+
+def map_weights(gguf: GGUFFile) -> list[MappedWeights]:
+    """Return the mapped files of a model."""
+    files = []
+    for part in gguf.parts:
+        name, offset = min(part.tensors.items(), key=lambda item: item[1])
+        data = gguf.tensors[name].data
+        whole = np.ndarray(part.size_bytes, np.uint8, _find_mapping(data))
+        files.append(MappedWeights(part.path, whole, offset))
+    return files
+
+
+def _find_mapping(array: np.ndarray) -> memoryview:
+    """Return the whole of the memory that an array is a view of."""
+    base: Any = array
+    while isinstance(base, np.ndarray):
+        base = base.base
+    return memoryview(base)
+
+
+def _name_buffer(allocation: str, number: int) -> str:
+    """Return the name of a program's allocation in the image. State, tables and activations are shared."""
+    role = allocation.partition("/")[0]
+    return allocation if role in ("state", "table") or allocation == ARENA else f"{allocation}@{number}"
+
+
+def _add_groups(writer: ImageWriter, engine: Engine, variant: Variant, buffers: dict[str, int]) -> None:
+    graph, plan, limits = variant.graph, variant.plan, engine.limits
+    tables = sorted(spec.name for spec in graph.by_role("table"))
+    parts = {
+        f"pages_{number}": (list_caches(graph, table), limits.page_tokens) for number, table in enumerate(tables)
+    }
+    parts["state_rows"] = list_states(graph), 1
+    for group, (names, rows) in parts.items():
+        members, units = [], 0
+        for name in names:
+            placement, spec = plan.placements[name], graph.buffers[name]
+            units = int(spec.shape[0]) // rows
+            size = count_buffer_bytes(spec, {}) // units
+            members.append(StatePart(buffers[placement.allocation], placement.offset_bytes, size))
+        if members:
+            writer.add_group(group, units, members)
+            writer.add_property(f"{group}.units", units)
