@@ -87,6 +87,7 @@ COMMANDS = {
     "golden list": "",
     "golden make": "--model MODEL --tokens 1,2 --steps 1 -o OUT.npz",
     "golden make tiny": "--tiny qwen3 -o OUT.gguf",
+    "image": "--model MODEL -o OUT -c 32",
     "inspect": "--model MODEL",
     "isa disasm": "--hex CODE",
     "kernel-test": "--tier t1 --device sim --kernel add --most 1 --jobs 1",

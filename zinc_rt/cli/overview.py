@@ -46,7 +46,7 @@ GROUPS = (
     Group(
         "model",
         "run and serve a model",
-        ("pull", "models", "run", "serve", "inspect", "tokenize", "logits", "usage"),
+        ("pull", "models", "run", "serve", "inspect", "tokenize", "logits", "image", "usage"),
     ),
     Group(
         "trust",

@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
 from zinc_rt.backends.cpu.image import ImageWriter, MappedWeights, StatePart
+from zinc_rt.backends.cpu.library import library_file
 from zinc_rt.backends.cpu.native import NativeBackend
 from zinc_rt.backends.exec_library import compile_exec_library
 from zinc_rt.engine.engine import Engine
 from zinc_rt.engine.resident import Variant
-from zinc_rt.exec.abi import HEADER, make_key
-from zinc_rt.host.errors import UnsupportedError
+from zinc_rt.exec.abi import HEADER, ExecLibrary, make_key
+from zinc_rt.host.errors import OutputError, UnsupportedError, error_first_line
 from zinc_rt.host.files import write_atomically
 from zinc_rt.ir.graph import Stage
-from zinc_rt.mem.plan import ARENA, count_buffer_bytes
+from zinc_rt.mem.plan import ARENA, STEP, count_buffer_bytes
 from zinc_rt.model.copy_graph import list_caches, list_states
 from zinc_rt.model.gguf import GGUFFile
+from zinc_rt.model.sample_graph import LOGITS
 
 IMAGE, LIBRARY, KERNELS = "model.zrx", "libzinc_rt_exec.so", "libzinc_rt_kernels.so"
+CHECK_NS = 600 * 10**9
 Program = tuple[Stage, tuple[int, int, int]]
 """A stage, and the most tokens, sequences and rows of logits of a replay."""
 
@@ -29,7 +33,7 @@ Program = tuple[Stage, tuple[int, int, int]]
 def list_default_programs(engine: Engine) -> tuple[Program, ...]:
     """Return the programs of an image: a token of one sequence, a token of each, and 16 tokens of a prompt."""
     slots = engine.limits.slots
-    decode = tuple(("decode", (count, count, count)) for count in sorted({1, slots}))
+    decode: list[Program] = [("decode", (count, count, count)) for count in sorted({1, slots})]
     return (*decode, ("prefill", (min(16, engine.limits.step_tokens), 1, 1)))
 
 
@@ -37,9 +41,12 @@ def write_host_folder(engine: Engine, folder: Path, programs: Sequence[Program] 
     """Write what a C host of a model needs: the image, the header, the library and the kernels of this CPU. Return
     the files.
 
-    Raise UnsupportedError on another tier than t_cpu_native, and without a compiler.
+    Raise UnsupportedError on another tier than t_cpu_native, for an embedding model, and without a compiler;
+    OutputError if the folder cannot be written.
     """
     backend = engine.backend
+    if engine.model.pooling:
+        raise UnsupportedError(f"{engine.model.architecture}: images are of models that generate text")
     if not isinstance(backend, NativeBackend):
         raise UnsupportedError(
             f"images have programs of t_cpu_native, not of {backend.spec.tier}",
@@ -51,10 +58,19 @@ def write_host_folder(engine: Engine, folder: Path, programs: Sequence[Program] 
         LIBRARY: compile_exec_library(),
         KERNELS: backend.library.content,
     }
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputError(
+            f"cannot create {folder}: {error_first_line(error)}", next="name another folder"
+        ) from error
     for name, content in contents.items():
-        write_atomically(folder / name, lambda file, content=content: file.write(content))
+        write_atomically(folder / name, partial(_write_content, content))
     return tuple(folder / name for name in contents)
+
+
+def _write_content(content: bytes, file: BinaryIO) -> None:
+    file.write(content)
 
 
 def build_image(engine: Engine, programs: Sequence[Program]) -> bytes:
@@ -129,3 +145,27 @@ def _add_groups(writer: ImageWriter, engine: Engine, variant: Variant, buffers: 
         if members:
             writer.add_group(group, units, members)
             writer.add_property(f"{group}.units", units)
+
+
+def count_wrong_logits(engine: Engine, folder: Path) -> int:
+    """Compute a token with the engine and with the folder's library and image, which has the default programs.
+    Return the number of logits whose bits differ."""
+    with library_file((folder / LIBRARY).read_bytes()) as path:
+        library = ExecLibrary(path)
+    sequence = engine.open()
+    expected = engine.extend(sequence, [0], rows="last")[0].view(np.uint32)
+    engine.release(sequence)
+    block = engine.variants.get("decode", (1, 1, 1)).blocks[0].raw.tobytes()
+    context = library.call("context_create", {"kernels": folder / KERNELS})
+    image = library.call("image_open", context, folder / IMAGE, None)
+    graph, stream = (
+        library.call("image_graph", image, "decode"),
+        library.call("stream_create", context, "check", 0),
+    )
+    library.call("buffer_write", library.call("image_buffer", image, _name_buffer(STEP, 0)), 0, block, len(block))
+    library.call("graph_replay", graph, make_key(1, 1, 1), stream)
+    library.call("stream_synchronize", stream, CHECK_NS)
+    port, logits = library.call("graph_port", graph, make_key(1, 1, 1), LOGITS), bytearray(expected.nbytes)
+    library.call("buffer_read", port.buffer, port.offset_bytes, logits, len(logits))
+    library.call("context_destroy", context)
+    return int((np.frombuffer(logits, np.uint32) != expected).sum())

@@ -8,7 +8,7 @@ docs/exec-c.md describes the format.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -133,8 +133,7 @@ class ImageWriter:
                     values.append(value if buffer is None else 0)
                     if buffer is not None:
                         relocations.append((step.arguments_offset + 8 * number, value, buffer, 0))
-            known = iter(values)
-            arguments = launch.pack_kernarg(lambda operand, known=known: next(known))
+            arguments = launch.pack_kernarg(partial(_take_next, iter(values)))
             row = (self._add_string(launch.kernel), len(arguments), step.arguments_offset, self._store(arguments))
             self._rows["tasks"].append(
                 (*row, encode_dims(step), int(item.barrier), *choose_claims(step, TaskSplitting()))
@@ -229,6 +228,10 @@ def sample_file(content: np.ndarray, header_bytes: int) -> int:
         start = (len(data) - piece) * number // (SAMPLES - 1)
         crc = zlib.crc32(data[start : start + piece].data, crc)
     return crc
+
+
+def _take_next(values: Iterator[int], operand: Operand) -> int:
+    return next(values)
 
 
 def _pad(content: bytes | bytearray) -> bytes:
