@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import io
 import os
 import platform
 import re
@@ -17,16 +18,26 @@ from pathlib import Path
 import numpy as np
 import pytest
 from bad_calls import run_bad_calls, run_valid_calls
-from exec_folder import COUNT, EXAMPLES, PROMPT, SECOND, load_library, open_engine, run_host, write_folder
+from exec_folder import (
+    COUNT,
+    EXAMPLES,
+    PROMPT,
+    SECOND,
+    load_host,
+    load_library,
+    open_engine,
+    run_host,
+    write_folder,
+)
 
 from zinc_rt.backends.amd.backend import AmdBackend
-from zinc_rt.backends.amd.publish import STORE_FENCE, generate_source
+from zinc_rt.backends.amd.publish import STORE_FENCE
 from zinc_rt.backends.amd.ring_loan import RingLoan
 from zinc_rt.backends.cpu.native import REFUSALS
-from zinc_rt.backends.exec_library import FOR_IR, SOURCES
+from zinc_rt.backends.exec_library import FOR_IR, SOURCES, compile_exec_library, generate_hidden_publish
 from zinc_rt.engine.devices import choose_tier, open_backend
 from zinc_rt.engine.engine import Engine
-from zinc_rt.engine.image import KERNELS
+from zinc_rt.engine.image import IMAGE, KERNELS
 from zinc_rt.engine.runner import take_block
 from zinc_rt.exec.abi import FOLDER, ExecError, ExecLibrary, list_constants, list_functions, make_key
 from zinc_rt.golden.embedded import FOLDER as GOLDEN
@@ -73,6 +84,13 @@ def test_header_and_library_name_the_same_statuses(library: ExecLibrary) -> None
     assert texts[1:] == list(REFUSALS.values())
 
 
+def test_library_exports_the_functions_of_the_header_and_nothing_else(library: ExecLibrary) -> None:
+    elffile = pytest.importorskip("elftools.elf.elffile")
+    section = elffile.ELFFile(io.BytesIO(compile_exec_library())).get_section_by_name(".dynsym")
+    exported = {item.name for item in section.iter_symbols() if item["st_shndx"] != "SHN_UNDEF"}
+    assert exported - {""} == {*list_functions(), "zrt_abi_version", "zrt_status_text", "zrt_last_error"}
+
+
 def test_every_function_accepts_valid_calls(library: ExecLibrary, folder: Path) -> None:
     assert run_valid_calls(library, folder) == []
 
@@ -107,7 +125,7 @@ def test_streams_events_and_plans_order_copies(library: ExecLibrary, context: in
 def test_plan_orders_replays_and_submits_nothing_without_every_program(library: ExecLibrary, folder: Path) -> None:
     call, key = library.call, make_key(1, 1, 1)
     host_context = call("context_create", {"threads": 1, "kernels": folder / KERNELS})
-    image = call("image_open", host_context, folder / "model.zrx", None)
+    image = call("image_open", host_context, folder / IMAGE, None)
     graph, plan = call("image_graph", image, "decode"), call("plan_create", host_context)
     streams = [call("stream_create", host_context, f"s{i}", i) for i in range(3)]
     steps = [call("plan_add", plan, graph, key, stream) for stream in streams]
@@ -144,6 +162,32 @@ def test_program_of_the_python_tier_is_adopted(library: ExecLibrary, folder: Pat
         got = variant.read("request[slot].logits", (1, 1, 1))
         assert (got.view(np.uint32) == expected.view(np.uint32)).all()
         library.call("context_destroy", context)
+
+
+def test_context_is_destroyed_with_work_queued_and_others_go_on(library: ExecLibrary, folder: Path) -> None:
+    host = load_host().ImageHost(folder, threads=2)
+    expected = host.run(0, PROMPT, 0, 4)
+    for _ in range(3):
+        context = library.call("context_create", {"threads": 2, "kernels": folder / KERNELS})
+        image = library.call("image_open", context, folder / IMAGE, None)
+        graph, stream = (
+            library.call("image_graph", image, "decode"),
+            library.call("stream_create", context, "x", 0),
+        )
+        for _ in range(200):
+            library.call("graph_replay", graph, make_key(1, 1, 1), stream)
+        library.call("context_destroy", context)
+        assert status_of(library.call, "stream_synchronize", stream, 0) == "ZRT_ERR_HANDLE"
+    answers: list[list[int]] = []
+    hosts = [load_host().ImageHost(folder, threads=1) for _ in range(2)]
+    threads = [threading.Thread(target=lambda of=of: answers.append(of.run(0, PROMPT, 0, 4))) for of in hosts]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert answers == [expected, expected]
+    for of in (host, *hosts):
+        of.close()
 
 
 # Rings
@@ -348,7 +392,7 @@ def test_sanitizers_find_nothing(folder: Path, tmp_path: Path) -> None:
         compile_parts(f"-I{HEADERS}", "-c", FOLDER / name, "-o", output)
     if platform.machine() in STORE_FENCE:
         objects.append(tmp_path / "publish.o")
-        (tmp_path / "publish.ll").write_text(generate_source(platform.machine()))
+        (tmp_path / "publish.ll").write_text(generate_hidden_publish())
         ir = ("-O2", "-fPIC", *FOR_IR, "-c", str(tmp_path / "publish.ll"), "-o", str(objects[-1]))
         subprocess.run((*find_compiler().command, *ir), check=True, env=make_environment(), timeout=300)
     compile_parts("-shared", *objects, "-o", library)

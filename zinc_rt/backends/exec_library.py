@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import platform
+import sys
 import tempfile
 from functools import cache
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 from zinc_rt.backends.amd.publish import STORE_FENCE, generate_source
 from zinc_rt.backends.cpu.library import library_file
 from zinc_rt.exec.abi import FOLDER, ExecLibrary
+from zinc_rt.host.errors import UnsupportedError
 from zinc_rt.host.files import cache_folder
 from zinc_rt.host.object_cache import ObjectCache
 from zinc_rt.kernels.native.build import HEADERS, Compiler, find_compiler, run_compiler
@@ -36,10 +38,13 @@ FOR_IR = (
 
 
 def compile_exec_library(compiler_name: str = "") -> bytes:
-    """Return the shared library, from the cache or compiled now. Raise UnsupportedError without a compiler."""
+    """Return the shared library, from the cache or compiled now. Raise UnsupportedError without a compiler, and on
+    systems other than Linux."""
+    if sys.platform != "linux":
+        raise UnsupportedError(f"the execution contract's C library needs Linux, not {sys.platform}")
     compiler = find_compiler(compiler_name)
     host = platform.machine()
-    publish = generate_source(host) if host in STORE_FENCE else ""
+    publish = generate_hidden_publish() if host in STORE_FENCE else ""
     files = [*sorted(FOLDER.iterdir()), HEADERS / "task.h"]
     parts = [*FLAGS, compiler.version, host, publish, *(file.read_text(encoding="ascii") for file in files)]
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest()
@@ -49,6 +54,11 @@ def compile_exec_library(compiler_name: str = "") -> bytes:
         content = _compile(compiler, publish)
         store.store(key, content)
     return content
+
+
+def generate_hidden_publish() -> str:
+    """Return the publish function of T1 and T2 as LLVM IR, with a symbol that the library does not export."""
+    return generate_source(platform.machine()).replace("define i64 @publish", "define hidden i64 @publish")
 
 
 @cache
