@@ -308,6 +308,13 @@ def test_ring_waits_for_another_ring_by_a_packet_and_for_the_host(library: ExecL
     call("event_wait", done, 60 * SECOND)
     second.consume(1)
     call("stream_synchronize", two, SECOND)
+    call("graph_replay", graph, 1, one)
+    call("event_record", event, one)
+    call("stream_wait", host, event)
+    call("buffer_fill", buffer, 0, 8, host)
+    call("event_record", done, host)
+    threading.Timer(0.01, first.consume, [99]).start()  # a value that no submission writes
+    assert status_of(call, "event_wait", done, 60 * SECOND) == "ZRT_ERR_LOST"
 
 
 @x86
@@ -324,12 +331,14 @@ def test_graph_drops_the_least_recently_replayed_program_once(library: ExecLibra
     adopt(1)
     adopt(2)
     call("graph_replay", graph, 1, ring)
+    memory.consume(1)
     assert status_of(adopt, 2) == "ZRT_ERR_EXISTS"
     adopt(3)
     assert released == [2] and status_of(call, "graph_find", graph, 2) == "ZRT_ERR_NO_VARIANT"
+    call("graph_replay", graph, 1, ring)
     call("graph_replay", graph, 3, ring)
     assert status_of(adopt, 4) == "ZRT_ERR_IN_FLIGHT" and released == [2]
-    memory.consume(2)
+    memory.consume(3)
     keys = (ctypes.c_uint64 * 4)()
     assert call("graph_keys", graph, keys, 4) == 2 and list(keys) == [1, 3, 0, 0]
     call("graph_remove", graph, 1)

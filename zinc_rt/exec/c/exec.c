@@ -16,6 +16,7 @@
 #define MOST_THREADS 1024
 #define MOST_STEPS 4096
 #define MOST_VARIANTS 65536
+#define KEPT_FAILURES 32       // of a stream, the latest
 #define SPINS 200              // looks at a fence before the thread sleeps
 #define MAPPED_BYTES (1u << 20)  // from here on, memory is pages that are zero until they are touched
 #define LONGEST_PAUSE_NS 1000000
@@ -159,7 +160,7 @@ typedef struct {
     uint64_t waits[STREAMS];  // of the next submission, by stream
     job *first, *last;
     bool running;
-    failure *failures;
+    failure failures[KEPT_FAILURES];
     uint32_t failure_count;
     uint64_t reported;  // failures up to here were returned by a synchronise
     // of a ring
@@ -277,13 +278,9 @@ static bool init_condition(pthread_cond_t *condition) {
 
 // Called with the context's lock held.
 static void note_failure(stream *self, uint64_t first, uint64_t last, zrt_status status, const char *message) {
-    failure *list = realloc(self->failures, (self->failure_count + 1) * sizeof *list);
-    if (!list) {  // still an error, of the next older kind
-        if (self->failure_count) self->failures[self->failure_count - 1].last = last;
-        return;
-    }
-    self->failures = list;
-    failure *entry = &list[self->failure_count++];
+    if (self->failure_count == KEPT_FAILURES)
+        memmove(self->failures, self->failures + 1, --self->failure_count * sizeof *self->failures);
+    failure *entry = &self->failures[self->failure_count++];
     *entry = (failure){.first = first, .last = last, .status = status};
     snprintf(entry->message, sizeof entry->message, "%s", message);
 }
@@ -308,8 +305,9 @@ static uint64_t publish(const void *target, uint64_t wptr, const uint32_t *sourc
 }
 #endif
 
-// Look at the fence. A value that no submission wrote loses the ring: what is pending ends with an error.
-static uint64_t poll_ring(stream *self) {
+// Look at the fence. A value that no submission wrote loses the ring: what is pending ends with an error. `locked`:
+// the caller holds the context's lock.
+static uint64_t read_fence(stream *self, bool locked) {
     timeline *time = &self->base.context->times[self->index];
     uint64_t done = atomic_load_explicit(&time->done, memory_order_acquire);
     if (done == time->submitted) return done;
@@ -321,12 +319,14 @@ static uint64_t poll_ring(stream *self) {
     char message[256];
     snprintf(message, sizeof message, "stream %s: the fence's memory holds %#llx, but %#llx is the last value submitted",
              self->name, (unsigned long long)word, (unsigned long long)(time->submitted + self->fence_bias));
-    pthread_mutex_lock(&self->base.context->lock);
+    if (!locked) pthread_mutex_lock(&self->base.context->lock);
     note_failure(self, done + 1, UINT64_MAX, ZRT_ERR_LOST, message);
     atomic_store_explicit(&time->done, time->submitted, memory_order_release);
-    pthread_mutex_unlock(&self->base.context->lock);
+    if (!locked) pthread_mutex_unlock(&self->base.context->lock);
     return time->submitted;
 }
+
+static uint64_t poll_ring(stream *self) { return read_fence(self, false); }
 
 // Call `look` until it returns true, or false after the deadline.
 static bool poll_until(stream *self, uint64_t argument, bool (*look)(stream *, uint64_t), uint64_t timeout_ns) {
@@ -440,15 +440,16 @@ static zrt_status run_tasks(context *owner, const job *job, char *message, size_
 }
 
 static zrt_status run_job(context *owner, job *job, char *message, size_t size) {
-    for (uint32_t i = 0; i < STREAMS; i++) {
-        if (!job->waits[i] || !owner->streams[i]) continue;
-        pthread_mutex_lock(&owner->lock);
-        const failure *found = failure_of(owner->streams[i], job->waits[i]);
-        zrt_status status = found ? found->status : ZRT_OK;
-        if (found) snprintf(message, size, "%s", found->message);
-        pthread_mutex_unlock(&owner->lock);
-        if (status) return status;
+    zrt_status status = ZRT_OK;
+    pthread_mutex_lock(&owner->lock);
+    for (uint32_t i = 0; i < STREAMS && !status; i++) {
+        const failure *found = job->waits[i] && owner->streams[i] ? failure_of(owner->streams[i], job->waits[i]) : 0;
+        if (!found) continue;
+        status = found->status;
+        snprintf(message, size, "%s", found->message);
     }
+    pthread_mutex_unlock(&owner->lock);
+    if (status) return status;
     if (job->variant) return run_tasks(owner, job, message, size);
     if (job->source) memcpy(job->target, job->source, job->size_bytes);
     else memset(job->target, 0, job->size_bytes);
@@ -481,10 +482,8 @@ static void *work(void *argument) {
             if (!polls) pthread_cond_wait(&owner->work, &owner->lock);
             else {
                 wait_until(&owner->work, &owner->lock, deadline_after(RING_POLL_NS));
-                pthread_mutex_unlock(&owner->lock);
-                for (uint32_t i = 0; i < STREAMS; i++)  // which takes the lock where a ring is lost
-                    if (owner->streams[i] && owner->streams[i]->is_ring) poll_ring(owner->streams[i]);
-                pthread_mutex_lock(&owner->lock);
+                for (uint32_t i = 0; i < STREAMS; i++)
+                    if (owner->streams[i] && owner->streams[i]->is_ring) read_fence(owner->streams[i], true);
             }
             continue;
         }
@@ -853,7 +852,6 @@ static void destroy_stream(object *base) {
         free(self->first);
         self->first = next;
     }
-    free(self->failures);
     free(self->wait_dwords);
     free(self->name);
 }

@@ -104,7 +104,8 @@ zrt_status zrt_stream_open_ring(zrt_context context, const char *name, const zrt
 zrt_status zrt_ring_position(zrt_stream stream, uint64_t *wptr_dw, uint64_t *fence_value);
 zrt_status zrt_stream_destroy(zrt_stream stream);
 zrt_status zrt_stream_wait(zrt_stream stream, zrt_event event);  // later submissions start after it; the host goes on
-// Wait for everything submitted. Return the first error of work that no earlier call returned.
+// Wait for everything submitted. Return the first error of work that no earlier call returned. A stream keeps its
+// 32 latest errors.
 zrt_status zrt_stream_synchronize(zrt_stream stream, uint64_t timeout_ns);
 
 zrt_status zrt_event_create(zrt_context context, zrt_event *event);
