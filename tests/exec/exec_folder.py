@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib.util
+import platform
 import subprocess
 import sys
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import pytest
 
+from zinc_rt.backends.amd.publish import STORE_FENCE
 from zinc_rt.backends.exec_library import load_exec_library
 from zinc_rt.engine.devices import choose_tier, open_backend
 from zinc_rt.engine.engine import Engine
@@ -24,6 +29,10 @@ from zinc_rt.model.gguf import read_gguf
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 CTX, SLOTS, PROMPT, COUNT = 64, 2, [1, 2, 3], 24
 SECOND = 10**9
+RING_DW = 64
+x86 = pytest.mark.skipif(
+    platform.machine() not in STORE_FENCE, reason="rings need a host with a known store fence"
+)
 
 
 @cache
@@ -74,3 +83,73 @@ def run_host(program: Path, folder: Path, *arguments: object) -> list[int]:
     done = subprocess.run([program, folder, *map(str, arguments)], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     return [int(token) for token in done.stdout.split()]
+
+
+@dataclass(slots=True)
+class PlainRing:
+    """A ring in plain memory, read by `consume` in place of a command processor."""
+
+    words: np.ndarray
+    registers: np.ndarray  # u64: wptr, doorbell, rptr, fence
+
+    @staticmethod
+    def make(start_dw: int = 0, fence: int = 0) -> PlainRing:
+        return PlainRing(
+            np.zeros(RING_DW, np.uint32), np.array([start_dw, start_dw, start_dw % RING_DW, fence], np.uint64)
+        )
+
+    def describe(self, **others: int) -> dict[str, int]:
+        at = self.registers.ctypes.data
+        wptr, fence = int(self.registers[0]), int(self.registers[3])
+        return {
+            "ring": self.words.ctypes.data,
+            "ring_dw": RING_DW,
+            **dict(zip(("wptr", "doorbell", "rptr", "fence"), range(at, at + 32, 8), strict=True)),
+            "wptr_dw": wptr,
+            "fence_value": fence,
+            "full_timeout_ns": 10**7,
+            "fence_va": 0xABCD_0000_1000,
+            **others,
+        }
+
+    def published(self, start_dw: int) -> list[int]:
+        assert self.registers[0] == self.registers[1]
+        return [int(self.words[index % RING_DW]) for index in range(start_dw, int(self.registers[0]))]
+
+    def consume(self, fence: int) -> None:
+        self.registers[2], self.registers[3] = int(self.registers[0]) % RING_DW, fence
+
+
+def adopt_dwords(library: ExecLibrary, graph: int, key: int, ring: int, count: int, **others: int) -> None:
+    words = (ctypes.c_uint32 * count)(*range(100, 100 + count))
+    fields = {
+        "kind": 2,
+        "ring": ring,
+        "dwords": ctypes.addressof(words),
+        "dword_count": count,
+        "fence_at": 2,
+        "fence_end": count,
+    }
+    library.call("graph_adopt", graph, key, {**fields, **others})
+
+
+class RingGate:
+    """Holds streams back until it is opened, by an event of a ring in plain memory."""
+
+    def __init__(self, library: ExecLibrary, context: int) -> None:
+        self._library, self._memory = library, PlainRing.make()
+        ring = library.call("stream_open_ring", context, "gate", self._memory.describe())
+        graph, self._event = (
+            library.call("graph_create", context, "gate", 1),
+            library.call("event_create", context),
+        )
+        adopt_dwords(library, graph, 1, ring, 4)
+        library.call("graph_replay", graph, 1, ring)
+        library.call("event_record", self._event, ring)
+
+    def close(self, stream: int) -> None:
+        """Make what is submitted to the stream next wait."""
+        self._library.call("stream_wait", stream, self._event)
+
+    def open(self) -> None:
+        self._memory.consume(1)

@@ -11,7 +11,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from exec_folder import COUNT, PROMPT, compile_host, load_host, load_library, open_engine, run_host, write_folder
+from exec_folder import (
+    COUNT,
+    PROMPT,
+    RingGate,
+    compile_host,
+    load_host,
+    load_library,
+    open_engine,
+    run_host,
+    write_folder,
+    x86,
+)
 
 from zinc_rt.backends.cpu.image import CHECKED_FROM, HEADER, SECTIONS
 from zinc_rt.engine.image import IMAGE, KERNELS
@@ -98,23 +109,42 @@ def test_hosts_in_c_and_python_agree_and_exchange_capsules(tmp_path: Path, model
     assert done.returncode == 1 and "exec_host: ZRT_ERR_VERSION: " in done.stderr and "Python" not in done.stderr
 
 
-def test_kernel_refusal_is_an_error_that_later_replays_survive(library: ExecLibrary, folder: Path) -> None:
+@x86
+def test_kernel_refusal_fails_queued_work_and_later_replays_run(library: ExecLibrary, folder: Path) -> None:
     host = load_host().ImageHost(folder, threads=2)
     expected = host.run(0, PROMPT, 0, 2)
     with pytest.raises(ExecError, match=r"graph decode, task .*outside the vocabulary") as error:
         host.step(0, 100000, 0)
     assert error.value.status == "ZRT_ERR_REFUSED"
+    gate, event = RingGate(library, host.context), library.call("event_create", host.context)
+    other, buffer = (library.call(f"{kind}_create", host.context, "x", 8) for kind in ("stream", "buffer"))
+    library.call("buffer_write", buffer, 0, b"12345678", 8)
+    gate.close(host.stream)
+    library.call("graph_replay", host.graph, make_key(1, 1, 1), host.stream)  # with the same token
+    library.call("buffer_fill", buffer, 0, 4, host.stream)  # queued after it
+    library.call("event_record", event, host.stream)
+    library.call("stream_wait", other, event)
+    library.call("buffer_fill", buffer, 4, 4, other)
+    gate.open()
+    for stream in (other, host.stream):
+        with pytest.raises(ExecError, match="outside the vocabulary"):
+            library.call("stream_synchronize", stream, 60 * 10**9)
+        library.call("stream_synchronize", stream, 0)  # reported once
+    kept = bytearray(8)
+    library.call("buffer_read", buffer, 0, kept, 8)
+    assert kept == b"12345678"
     assert host.run(0, PROMPT, 0, 2) == expected
     host.close()
 
 
+@x86
 def test_memory_in_flight_and_wrong_units_are_refused(library: ExecLibrary, folder: Path, context: int) -> None:
     image = library.call("image_open", context, folder / IMAGE, None)
     graph, stream = library.call("image_graph", image, "decode"), library.call("stream_create", context, "main", 0)
     capsule = library.take_capsule(image, {"pages_0": [0, 1]})
     port = library.call("graph_port", graph, make_key(1, 1, 1), "step.counts")
-    gate = library.call("buffer_create", context, "gate", 1 << 26)
-    library.call("buffer_fill", gate, 0, 1 << 26, stream)  # long enough for the calls below
+    gate = RingGate(library, context)
+    gate.close(stream)
     library.call("graph_replay", graph, make_key(1, 1, 1), stream)
     refused = []
     for call in (
@@ -127,6 +157,7 @@ def test_memory_in_flight_and_wrong_units_are_refused(library: ExecLibrary, fold
             call()
         refused.append(error.value.status)
     assert refused == ["ZRT_ERR_IN_FLIGHT"] * 4
+    gate.open()
     library.call("stream_synchronize", stream, 60 * 10**9)
     wrong = (
         ({"pages_0": [2]}, "RANGE"), ({"pages_0": [2, 2]}, "EXISTS"), ({"pages_0": [2, 999]}, "RANGE"),
@@ -137,6 +168,37 @@ def test_memory_in_flight_and_wrong_units_are_refused(library: ExecLibrary, fold
             library.restore_capsule(capsule, units)
         assert error.value.status == f"ZRT_ERR_{status}", units
     library.restore_capsule(capsule, {"pages_0": [3, 2]})
+
+
+WRONG_FIELDS = (
+    ("files", "name", 1 << 30),
+    ("buffers", "kind", 9),
+    ("buffers", "source", 99),
+    ("graphs", "variants", 9),
+    ("variants", "counts_offset", 1 << 40),
+    ("variants", "tasks", 1 << 30),
+    ("ports", "buffer", 9999),
+    ("tasks", "kernel", 1 << 30),
+    ("tasks", "source", 1 << 40),
+    ("tasks", "arguments_offset", 1 << 40),
+    ("tasks", "least", 0),
+    ("tasks", "dims", 0x80000063),
+    ("relocations", "at", 1 << 40),
+    ("relocations", "addend", 1 << 40),
+    ("relocations", "buffer", 9999),
+    ("groups", "units", 0),
+    ("members", "unit_bytes", 1 << 40),
+    ("members", "buffer", 0),  # the model file
+    ("properties", "name", 1 << 30),
+)
+
+
+def find_section(content: bytes, name: str) -> int:
+    """Return the offset of a section of an image."""
+    counts = np.frombuffer(content, HEADER, 1)[0]["counts"].tolist()
+    before = list(SECTIONS)[: list(SECTIONS).index(name)]
+    sizes = (count * SECTIONS[section].itemsize for section, count in zip(before, counts, strict=False))
+    return HEADER.itemsize + sum(sizes)
 
 
 def reseal(content: bytearray) -> bytes:
@@ -157,6 +219,15 @@ def list_wrong_images(content: bytes) -> Iterator[tuple[str, str, bytes]]:
     other = bytearray(content)
     other[24:34] = b"0123456789"
     yield "kernels", "VERSION", reseal(other)
+    for section, field, value in WRONG_FIELDS:
+        begin, dtype = find_section(content, section), SECTIONS[section]
+        record = np.frombuffer(content, dtype, 1, begin).copy()
+        record[field] = value
+        yield (
+            f"{section} {field}",
+            "FORMAT",
+            reseal(bytearray(content[:begin] + record.tobytes() + content[begin + dtype.itemsize :])),
+        )
 
 
 def test_damaged_images_and_other_models_are_refused(

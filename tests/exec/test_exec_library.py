@@ -12,7 +12,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -23,11 +22,15 @@ from exec_folder import (
     EXAMPLES,
     PROMPT,
     SECOND,
+    PlainRing,
+    RingGate,
+    adopt_dwords,
     load_host,
     load_library,
     open_engine,
     run_host,
     write_folder,
+    x86,
 )
 
 from zinc_rt.backends.amd.backend import AmdBackend
@@ -43,11 +46,6 @@ from zinc_rt.exec.abi import FOLDER, ExecError, ExecLibrary, list_constants, lis
 from zinc_rt.golden.embedded import FOLDER as GOLDEN
 from zinc_rt.kernels.native.build import HEADERS, find_compiler, make_environment
 from zinc_rt.model.gguf import read_gguf
-
-RING_DW = 64
-x86 = pytest.mark.skipif(
-    platform.machine() not in STORE_FENCE, reason="rings need a host with a known store fence"
-)
 
 
 @pytest.fixture
@@ -100,18 +98,22 @@ def test_bad_calls_return_errors(library: ExecLibrary, folder: Path) -> None:
     assert wrong == [] and count > 4 * len(list_functions())
 
 
+@x86
 def test_streams_events_and_plans_order_copies(library: ExecLibrary, context: int) -> None:
     call = library.call
     a, b, c = (call("buffer_create", context, name, 8) for name in "abc")
     one, two = call("stream_create", context, "one", 0), call("stream_create", context, "two", 5)
-    gate, event = call("buffer_create", context, "gate", 1 << 25), call("event_create", context)
+    event, gate = call("event_create", context), RingGate(library, context)
     assert status_of(call, "stream_wait", two, event) == "ZRT_ERR_STATE"
     call("buffer_write", a, 0, b"abcdefgh", 8)
-    call("buffer_fill", gate, 0, 1 << 25, one)  # long: `two` must wait, though its priority is higher
+    gate.close(one)  # `two` must wait for it, though its priority is higher
     call("buffer_copy", b, 0, a, 0, 8, one)
     call("event_record", event, one)
     call("stream_wait", two, event)
     call("buffer_copy", c, 0, b, 4, 4, two)
+    for buffer in (a, b, c):
+        assert status_of(call, "buffer_write", buffer, 0, b"1", 1) == "ZRT_ERR_IN_FLIGHT"
+    gate.open()
     call("stream_synchronize", two, 60 * SECOND)
     got = bytearray(8)
     call("buffer_read", c, 0, got, 8)
@@ -193,54 +195,6 @@ def test_context_is_destroyed_with_work_queued_and_others_go_on(library: ExecLib
 # Rings
 
 
-@dataclass(slots=True)
-class PlainRing:
-    """A ring in plain memory, read by `consume` in place of a command processor."""
-
-    words: np.ndarray
-    registers: np.ndarray  # u64: wptr, doorbell, rptr, fence
-
-    @staticmethod
-    def make(start_dw: int = 0, fence: int = 0) -> PlainRing:
-        return PlainRing(
-            np.zeros(RING_DW, np.uint32), np.array([start_dw, start_dw, start_dw % RING_DW, fence], np.uint64)
-        )
-
-    def describe(self, **others: int) -> dict[str, int]:
-        at = self.registers.ctypes.data
-        wptr, fence = int(self.registers[0]), int(self.registers[3])
-        return {
-            "ring": self.words.ctypes.data,
-            "ring_dw": RING_DW,
-            **dict(zip(("wptr", "doorbell", "rptr", "fence"), range(at, at + 32, 8), strict=True)),
-            "wptr_dw": wptr,
-            "fence_value": fence,
-            "full_timeout_ns": 10**7,
-            "fence_va": 0xABCD_0000_1000,
-            **others,
-        }
-
-    def published(self, start_dw: int) -> list[int]:
-        assert self.registers[0] == self.registers[1]
-        return [int(self.words[index % RING_DW]) for index in range(start_dw, int(self.registers[0]))]
-
-    def consume(self, fence: int) -> None:
-        self.registers[2], self.registers[3] = int(self.registers[0]) % RING_DW, fence
-
-
-def adopt_dwords(library: ExecLibrary, graph: int, key: int, ring: int, count: int, **others: int) -> None:
-    words = (ctypes.c_uint32 * count)(*range(100, 100 + count))
-    fields = {
-        "kind": 2,
-        "ring": ring,
-        "dwords": ctypes.addressof(words),
-        "dword_count": count,
-        "fence_at": 2,
-        "fence_end": count,
-    }
-    library.call("graph_adopt", graph, key, {**fields, **others})
-
-
 @x86
 def test_ring_is_published_with_fence_values_and_given_back(library: ExecLibrary, context: int) -> None:
     call, memory = library.call, PlainRing.make(start_dw=60, fence=5)
@@ -266,15 +220,16 @@ def test_full_ring_times_out_and_a_wrong_fence_loses_it(library: ExecLibrary, co
     call, memory = library.call, PlainRing.make()
     ring = call("stream_open_ring", context, "ring", memory.describe())
     graph, buffer = call("graph_create", context, "g", 4), call("buffer_create", context, "b", 64)
-    adopt_dwords(library, graph, 1, ring, 20)
+    adopt_dwords(library, graph, 1, ring, 21)
+    adopt_dwords(library, graph, 2, ring, 4)
     call("graph_bind", graph, 1, "in", buffer, 0, 64)
     for _ in range(3):
-        call("graph_replay", graph, 1, ring)
-    assert status_of(call, "graph_replay", graph, 1, ring) == "ZRT_ERR_TIMEOUT"  # 63 dwords at most
+        call("graph_replay", graph, 1, ring)  # 63 dwords: one stays free
+    assert status_of(call, "graph_replay", graph, 2, ring) == "ZRT_ERR_TIMEOUT"
     assert status_of(call, "buffer_write", buffer, 0, b"1", 1) == "ZRT_ERR_IN_FLIGHT"
     assert status_of(call, "graph_remove", graph, 1) == "ZRT_ERR_IN_FLIGHT"
     memory.registers[3] = 1  # the first is done: its dwords were read, whatever rptr says
-    memory.registers[2] = 20
+    memory.registers[2] = 21
     call("graph_replay", graph, 1, ring)
     memory.registers[3] = 77
     assert status_of(call, "stream_synchronize", ring, SECOND) == "ZRT_ERR_LOST"
