@@ -37,11 +37,12 @@ x86 = pytest.mark.skipif(
 
 @cache
 def load_library() -> ExecLibrary:
-    """Return the library; skip with the reason without a compiler."""
+    """Return the library; skip with the reason without a compiler. Source that does not compile is an error."""
     try:
-        return load_exec_library()
+        find_compiler()
     except UnsupportedError as error:
         pytest.skip(str(error))
+    return load_exec_library()
 
 
 def open_engine(model: str, ordering: str = "canonical-1") -> Engine:

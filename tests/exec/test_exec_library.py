@@ -76,9 +76,8 @@ def test_header_and_library_name_the_same_statuses(library: ExecLibrary) -> None
     assert sorted(statuses.values()) == list(range(len(statuses)))
     assert {library.error(value).status for value in statuses.values()} == set(statuses)
     assert library.error(99).status == "unknown status"
-    texts = re.findall(
-        r'"([^"]*)",?', (FOLDER / "exec.c").read_text().partition("zrt_refusals[] = {")[2].partition("}")[0]
-    )
+    table = (FOLDER / "context.c").read_text().partition("REFUSALS[] = {")[2].partition("}")[0]
+    texts = re.findall(r'"([^"]*)"', table)
     assert texts[1:] == list(REFUSALS.values())
 
 

@@ -30,7 +30,7 @@ FLAGS = (
     "-Wextra",
     "-Werror",
 )
-SOURCES = ("exec.c", "image.c")
+SOURCES = ("objects.c", "context.c", "buffers.c", "streams.c", "graphs.c", "plans.c", "image.c", "capsule.c")
 FOR_IR = (
     "-Wno-override-module",
     "-Wno-unused-command-line-argument",

@@ -1,7 +1,6 @@
-// Images, which are files with buffers, graphs and programs, and capsules of their state. docs/exec-c.md has both
-// formats; backends/cpu/image.py writes images.
+// Images: files with buffers, graphs and programs. backends/cpu/image.py writes them.
 #define _GNU_SOURCE
-#include "objects.h"
+#include "image.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -13,76 +12,17 @@
 #include <unistd.h>
 
 #define IMAGE_VERSION 1
-#define CAPSULE_VERSION 1
-#define NO_BUFFER 0xffffffffu  // a relocation into the program's own block
 #define COUNTS_BYTES 32
 #define SYMBOLS (COUNTS_BYTES / 4)
 #define SAMPLES 64  // of a model file, which tell it from another one with an equal header
 #define SAMPLE_BYTES 4096
 #define MOST_UNITS (1u << 26)
-
-// The sections of an image, in order, each a multiple of 8 bytes.
-enum { FILES, BUFFERS, GRAPHS, VARIANTS, PORTS, TASKS, RELOCATIONS, GROUPS, MEMBERS, PROPERTIES, STRINGS, BLOB, SECTIONS };
-
-typedef struct {
-    char magic[4];  // "ZRTX"
-    uint32_t version, crc32, label;  // crc32: of everything after it; label: a string
-    uint64_t size_bytes;
-    char kernels[64];  // the kernel library's zrt_sources
-    uint64_t counts[SECTIONS];
-} image_header;
-
-// A name is the offset of a string that ends with a zero.
-typedef struct { uint32_t name, crc32; uint64_t size_bytes, header_bytes; } file_record;
-typedef struct { uint32_t name, kind; uint64_t size_bytes, source; } buffer_record;  // source: a file, or an offset in the blob
-enum { ZEROS, MAPPED_FILE, CONSTANT };
-typedef struct { uint32_t name, variants; } graph_record;
-typedef struct {
-    uint64_t key;
-    uint32_t ports, tasks, relocations, counts_buffer;
-    uint64_t counts_offset, block_bytes;
-} variant_record;
-typedef struct { uint32_t name, buffer; uint64_t offset_bytes, size_bytes; } port_record;
-typedef struct {
-    uint32_t kernel, arguments_bytes;
-    uint64_t arguments_offset, source;  // in the block, in the blob
-    uint32_t dims[3], barrier, least, most;
-} task_record;
-typedef struct { uint64_t at, addend; uint32_t buffer, reserved; } relocation_record;
-typedef struct { uint32_t name, members, units, reserved; } group_record;
-typedef struct { uint32_t buffer, reserved; uint64_t offset_bytes, unit_bytes; } member_record;
-typedef struct { uint32_t name, reserved; int64_t value; } property_record;
+#define NO_BUFFER 0xffffffffu  // a relocation into the program's own block
 
 static const uint32_t RECORD_BYTES[SECTIONS] = {
     sizeof(file_record), sizeof(buffer_record), sizeof(graph_record), sizeof(variant_record), sizeof(port_record), sizeof(task_record),
     sizeof(relocation_record), sizeof(group_record), sizeof(member_record), sizeof(property_record), 1, 1,
 };
-
-typedef struct {
-    object base;
-    uint8_t *content;  // the file
-    const image_header *header;
-    const uint8_t *sections[SECTIONS];
-    uint32_t identity;  // of the state: the model, the label and the sizes of units
-    zrt_buffer *buffers;
-    zrt_graph *graphs;
-} image;
-
-typedef struct {
-    object base;
-    zrt_image image;
-    uint32_t identity, group_count;
-    uint32_t *counts;  // units of each group of the image
-    uint8_t *note, *data;
-    uint64_t note_bytes, data_bytes;
-} capsule;
-
-typedef struct {
-    char magic[4];  // "ZCAP"
-    uint32_t version, crc32, identity;
-    uint64_t note_bytes, data_bytes;
-    uint32_t group_count, reserved;
-} capsule_header;  // then the counts of units, padded to 8 bytes, the note, the data
 
 static uint32_t crc_table[256];
 
@@ -95,7 +35,7 @@ static void fill_crc_table(void) {
 }
 
 // zlib's CRC-32. `crc`: of what comes before, 0 at the start.
-static uint32_t crc32_of(uint32_t crc, const void *data, uint64_t size_bytes) {
+uint32_t zrt_crc32(uint32_t crc, const void *data, uint64_t size_bytes) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, fill_crc_table);
     crc = ~crc;
@@ -107,8 +47,7 @@ static uint32_t crc32_of(uint32_t crc, const void *data, uint64_t size_bytes) {
 
 static void unmap(uint8_t *memory, uint64_t size_bytes) { munmap(memory, size_bytes); }
 
-// Map a regular file read-only.
-static zrt_status map_file(const char *path, uint8_t **memory, uint64_t *size_bytes) {
+zrt_status zrt_map_file(const char *path, uint8_t **memory, uint64_t *size_bytes) {
     struct stat about;
     int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // opening a FIFO would wait for its writer
     if (file < 0) return zrt_fail(errno == ENOENT ? ZRT_ERR_NOT_FOUND : ZRT_ERR_FILE, "%s: %s", path, strerror(errno));
@@ -122,18 +61,11 @@ static zrt_status map_file(const char *path, uint8_t **memory, uint64_t *size_by
     return status;
 }
 
-static zrt_status no_memory(void) { return zrt_fail(ZRT_ERR_MEMORY, "out of memory"); }
-
 // Images --------------------------------------------------------------------------------------------------
-
-#define RECORDS(image, section, type) ((const type *)(image)->sections[section])
-#define COUNT(image, section) ((image)->header->counts[section])
 
 static zrt_status damaged(const char *path, const char *what) {
     return zrt_fail(ZRT_ERR_FORMAT, "%s: %s; write the image again", path, what);
 }
-
-static const char *string_at(const image *self, uint32_t offset) { return (const char *)self->sections[STRINGS] + offset; }
 
 // Find the sections and check every number that a later step uses as an index, an offset or a size.
 static zrt_status check_content(image *self, const char *path, uint64_t size_bytes) {
@@ -143,7 +75,7 @@ static zrt_status check_content(image *self, const char *path, uint64_t size_byt
         return zrt_fail(ZRT_ERR_VERSION, "%s: image format %u, this library reads %d", path, header->version, IMAGE_VERSION);
     uint64_t at = sizeof *header;
     if (header->size_bytes != size_bytes) return damaged(path, "incomplete");
-    if (crc32_of(0, self->content + 12, size_bytes - 12) != header->crc32) return damaged(path, "the checksum does not match");
+    if (zrt_crc32(0, self->content + 12, size_bytes - 12) != header->crc32) return damaged(path, "the checksum does not match");
     for (int i = 0; i < SECTIONS; i++) {
         if (header->counts[i] > (size_bytes - at) / RECORD_BYTES[i]) return damaged(path, "a section exceeds the file");
         self->sections[i] = self->content + at;
@@ -221,25 +153,25 @@ static zrt_status check_content(image *self, const char *path, uint64_t size_byt
 }
 
 static uint32_t identify(const image *self) {
-    uint32_t crc = crc32_of(0, string_at(self, self->header->label), strlen(string_at(self, self->header->label)));
+    uint32_t crc = zrt_crc32(0, string_at(self, self->header->label), strlen(string_at(self, self->header->label)));
     for (uint64_t i = 0; i < COUNT(self, FILES); i++) {
         const file_record *file = &RECORDS(self, FILES, file_record)[i];
-        crc = crc32_of(crc, &file->crc32, 4);
-        crc = crc32_of(crc, &file->size_bytes, 8);
+        crc = zrt_crc32(crc, &file->crc32, 4);
+        crc = zrt_crc32(crc, &file->size_bytes, 8);
     }
     for (uint64_t i = 0, at = 0; i < COUNT(self, GROUPS); i++) {
         const group_record *group = &RECORDS(self, GROUPS, group_record)[i];
-        crc = crc32_of(crc, string_at(self, group->name), strlen(string_at(self, group->name)) + 1);
-        for (uint32_t j = 0; j < group->members; j++, at++) crc = crc32_of(crc, &RECORDS(self, MEMBERS, member_record)[at].unit_bytes, 8);
+        crc = zrt_crc32(crc, string_at(self, group->name), strlen(string_at(self, group->name)) + 1);
+        for (uint32_t j = 0; j < group->members; j++, at++) crc = zrt_crc32(crc, &RECORDS(self, MEMBERS, member_record)[at].unit_bytes, 8);
     }
     return crc;
 }
 
 // The same bytes as image.py's `sample_file`: the header, then SAMPLES pieces at even distances.
 static uint32_t sample_file(const uint8_t *content, uint64_t size_bytes, uint64_t header_bytes) {
-    uint32_t crc = crc32_of(0, content, header_bytes);
+    uint32_t crc = zrt_crc32(0, content, header_bytes);
     uint64_t data_bytes = size_bytes - header_bytes, piece = data_bytes < SAMPLE_BYTES ? data_bytes : SAMPLE_BYTES;
-    for (uint64_t i = 0; i < SAMPLES; i++) crc = crc32_of(crc, content + header_bytes + (data_bytes - piece) * i / (SAMPLES - 1), piece);
+    for (uint64_t i = 0; i < SAMPLES; i++) crc = zrt_crc32(crc, content + header_bytes + (data_bytes - piece) * i / (SAMPLES - 1), piece);
     return crc;
 }
 
@@ -247,7 +179,7 @@ static zrt_status open_model(image *self, uint64_t number, const char *given, ui
     const file_record *record = &RECORDS(self, FILES, file_record)[number];
     const char *path = given ? given : string_at(self, record->name);
     uint64_t size_bytes;
-    zrt_status status = map_file(path, content, &size_bytes);
+    zrt_status status = zrt_map_file(path, content, &size_bytes);
     if (status) return status;
     if (size_bytes == record->size_bytes && record->header_bytes <= size_bytes &&
         sample_file(*content, size_bytes, record->header_bytes) == record->crc32)
@@ -257,7 +189,7 @@ static zrt_status open_model(image *self, uint64_t number, const char *given, ui
 }
 
 static zrt_status make_buffers(image *self, const char *model) {
-    if (!(self->buffers = calloc(COUNT(self, BUFFERS) + 1, sizeof *self->buffers))) return no_memory();
+    if (!(self->buffers = calloc(COUNT(self, BUFFERS) + 1, sizeof *self->buffers))) return zrt_no_memory();
     for (uint64_t i = 0; i < COUNT(self, BUFFERS); i++) {
         const buffer_record *record = &RECORDS(self, BUFFERS, buffer_record)[i];
         uint8_t *memory = 0;
@@ -309,7 +241,7 @@ static zrt_status fill_program(const image *self, const variant_record *record, 
     made->block = zrt_allocate(record->block_bytes);
     made->tasks = (task *)zrt_allocate(record->tasks * sizeof(task));
     made->cells = (cell *)zrt_allocate(record->tasks * sizeof(cell));
-    if (!made->block || !made->tasks || !made->cells) return no_memory();
+    if (!made->block || !made->tasks || !made->cells) return zrt_no_memory();
     for (uint32_t i = 0; i < record->tasks; i++) {
         memcpy(made->block + tasks[i].arguments_offset, self->sections[BLOB] + tasks[i].source, tasks[i].arguments_bytes);
         task *item = &made->tasks[i];
@@ -329,7 +261,7 @@ static zrt_status fill_program(const image *self, const variant_record *record, 
 }
 
 static zrt_status make_graphs(image *self) {
-    if (!(self->graphs = calloc(COUNT(self, GRAPHS) + 1, sizeof *self->graphs))) return no_memory();
+    if (!(self->graphs = calloc(COUNT(self, GRAPHS) + 1, sizeof *self->graphs))) return zrt_no_memory();
     const variant_record *record = RECORDS(self, VARIANTS, variant_record);
     const port_record *port = RECORDS(self, PORTS, port_record);
     const task_record *tasks = RECORDS(self, TASKS, task_record);
@@ -340,7 +272,7 @@ static zrt_status make_graphs(image *self) {
         zrt_status status = zrt_graph_create(((object *)self->base.context)->handle, string_at(self, graph->name), most, &self->graphs[i]);
         for (uint32_t j = 0; j < graph->variants && !status; j++, record++) {
             program *made = calloc(1, sizeof *made);
-            if (!made) return no_memory();
+            if (!made) return zrt_no_memory();
             zrt_program adopted = {.size_bytes = sizeof adopted, .kind = ZRT_PROGRAM_TASKS, .tasks = &made->list, .release = release_program, .owner = made};
             status = fill_program(self, record, tasks, relocations, made);
             if (!status) status = zrt_graph_adopt(self->graphs[i], record->key, &adopted);
@@ -394,7 +326,7 @@ zrt_status zrt_image_open(zrt_context context_handle, const char *path, const ch
     if (!path || !handle) return zrt_fail(ZRT_ERR_ARGUMENT, "an image needs a path and a place for its handle");
     uint64_t size_bytes;
     uint8_t *content;
-    zrt_status status = map_file(path, &content, &size_bytes);
+    zrt_status status = zrt_map_file(path, &content, &size_bytes);
     if (status) return status;
     image *self = zrt_new(owner, IMAGE, sizeof *self, destroy_image);
     if (!self) {
@@ -468,234 +400,4 @@ zrt_status zrt_image_property(zrt_image handle, const char *name, int64_t *value
         return ZRT_OK;
     }
     return zrt_fail(ZRT_ERR_NOT_FOUND, "the image has no property %s", name);
-}
-
-// Capsules ------------------------------------------------------------------------------------------------
-
-static void destroy_capsule(object *base) {
-    capsule *self = (capsule *)base;
-    free(self->counts);
-    free(self->note);
-    free(self->data);
-}
-
-static int64_t find_group(const image *self, const char *name) {
-    for (uint64_t i = 0; i < COUNT(self, GROUPS); i++)
-        if (!strcmp(string_at(self, RECORDS(self, GROUPS, group_record)[i].name), name)) return (int64_t)i;
-    zrt_fail(ZRT_ERR_NOT_FOUND, "the image has no group %s", name);
-    return -1;
-}
-
-// The chosen units of each group of the image; those that the caller leaves out have none. `once`: no unit twice.
-static zrt_status choose_units(const image *self, const zrt_units *groups, uint32_t count, bool once, const zrt_units **chosen) {
-    if (!groups && count) return zrt_fail(ZRT_ERR_ARGUMENT, "the groups are a null pointer");
-    for (uint32_t i = 0; i < count; i++) {
-        zrt_status status = zrt_check_name(groups[i].group, "the group's name");
-        if (status) return status;
-        int64_t at = find_group(self, groups[i].group);
-        if (at < 0) return ZRT_ERR_NOT_FOUND;
-        if (chosen[at]) return zrt_fail(ZRT_ERR_EXISTS, "group %s is named twice", groups[i].group);
-        if (!groups[i].units && groups[i].count) return zrt_fail(ZRT_ERR_ARGUMENT, "group %s: the units are a null pointer", groups[i].group);
-        uint32_t units = RECORDS(self, GROUPS, group_record)[at].units;
-        uint8_t *seen = once ? calloc(units, 1) : 0;
-        if (once && !seen) return no_memory();
-        for (uint32_t j = 0; j < groups[i].count && !status; j++) {
-            uint32_t unit = groups[i].units[j];
-            if (unit >= units) status = zrt_fail(ZRT_ERR_RANGE, "group %s has %u units, no unit %u", groups[i].group, units, unit);
-            else if (once && seen[unit]++) status = zrt_fail(ZRT_ERR_EXISTS, "group %s: unit %u is named twice", groups[i].group, unit);
-        }
-        free(seen);
-        if (status) return status;
-        chosen[at] = &groups[i];
-    }
-    return ZRT_OK;
-}
-
-// Copy units between the image's buffers and `data`, in the order of groups, members and units. Without `data`,
-// only check that no work uses them. Returns the bytes.
-static zrt_status move_units(const image *self, const zrt_units **chosen, uint8_t *data, bool restores, uint64_t *size_bytes) {
-    uint64_t at = 0;
-    const member_record *member = RECORDS(self, MEMBERS, member_record);
-    for (uint64_t i = 0; i < COUNT(self, GROUPS); i++) {
-        uint32_t count = chosen[i] ? chosen[i]->count : 0;
-        for (uint32_t j = 0; j < RECORDS(self, GROUPS, group_record)[i].members; j++, member++) {
-            buffer *of = zrt_find(self->buffers[member->buffer], BUFFER);
-            if (!of) return ZRT_ERR_HANDLE;
-            if (count && zrt_is_busy(of))
-                return zrt_fail(ZRT_ERR_IN_FLIGHT, "buffer %s: work that uses it has not finished; wait for its stream first", of->name);
-            for (uint32_t k = 0; k < count; k++, at += member->unit_bytes) {
-                uint8_t *unit = of->memory + member->offset_bytes + chosen[i]->units[k] * member->unit_bytes;
-                if (data && restores) memcpy(unit, data + at, member->unit_bytes);
-                else if (data) memcpy(data + at, unit, member->unit_bytes);
-            }
-        }
-    }
-    *size_bytes = at;
-    return ZRT_OK;
-}
-
-static uint64_t count_data_bytes(const image *self, const uint32_t *counts) {
-    uint64_t total = 0;
-    const member_record *member = RECORDS(self, MEMBERS, member_record);
-    for (uint64_t i = 0; i < COUNT(self, GROUPS); i++)
-        for (uint32_t j = 0; j < RECORDS(self, GROUPS, group_record)[i].members; j++, member++) total += counts[i] * member->unit_bytes;
-    return total;
-}
-
-static capsule *new_capsule(const image *of, uint64_t note_bytes, uint64_t data_bytes) {
-    capsule *self = zrt_new(of->base.context, CAPSULE, sizeof *self, destroy_capsule);
-    if (!self) return 0;
-    self->image = of->base.handle;
-    self->identity = of->identity;
-    self->group_count = (uint32_t)COUNT(of, GROUPS);
-    self->note_bytes = note_bytes;
-    self->data_bytes = data_bytes;
-    self->counts = calloc(self->group_count + 1, sizeof *self->counts);
-    self->note = note_bytes >> 47 ? 0 : malloc(note_bytes + 1);
-    self->data = data_bytes >> 47 ? 0 : malloc(data_bytes + 1);
-    if (self->counts && self->note && self->data) return self;
-    zrt_drop(&self->base);
-    no_memory();
-    return 0;
-}
-
-zrt_status zrt_capsule_take(zrt_image image_handle, const zrt_units *groups, uint32_t group_count, const void *note, uint64_t note_bytes,
-                            zrt_capsule *handle) {
-    image *of = zrt_find(image_handle, IMAGE);
-    if (!of) return ZRT_ERR_HANDLE;
-    if (!handle || (!note && note_bytes)) return zrt_fail(ZRT_ERR_ARGUMENT, "a capsule needs its note and a place for its handle");
-    const zrt_units **chosen = calloc(COUNT(of, GROUPS) + 1, sizeof *chosen);
-    if (!chosen) return no_memory();
-    uint64_t size_bytes;
-    zrt_status status = choose_units(of, groups, group_count, false, chosen);
-    if (!status) status = move_units(of, chosen, 0, false, &size_bytes);
-    capsule *self = status ? 0 : new_capsule(of, note_bytes, size_bytes);
-    if (!status && !self) status = ZRT_ERR_MEMORY;
-    if (!status) {
-        move_units(of, chosen, self->data, false, &size_bytes);
-        for (uint32_t i = 0; i < self->group_count; i++) self->counts[i] = chosen[i] ? chosen[i]->count : 0;
-        if (note_bytes) memcpy(self->note, note, note_bytes);
-        *handle = self->base.handle;
-    }
-    free(chosen);
-    return status;
-}
-
-zrt_status zrt_capsule_restore(zrt_capsule handle, const zrt_units *groups, uint32_t group_count) {
-    capsule *self = zrt_find(handle, CAPSULE);
-    image *of = self ? zrt_find(self->image, IMAGE) : 0;
-    if (!of) return ZRT_ERR_HANDLE;
-    const zrt_units **chosen = calloc(COUNT(of, GROUPS) + 1, sizeof *chosen);
-    if (!chosen) return no_memory();
-    uint64_t size_bytes;
-    zrt_status status = choose_units(of, groups, group_count, true, chosen);
-    for (uint32_t i = 0; i < self->group_count && !status; i++) {
-        uint32_t count = chosen[i] ? chosen[i]->count : 0;
-        if (count != self->counts[i])
-            status = zrt_fail(ZRT_ERR_RANGE, "the capsule has %u units of group %s, not %u", self->counts[i],
-                              string_at(of, RECORDS(of, GROUPS, group_record)[i].name), count);
-    }
-    if (!status) status = move_units(of, chosen, 0, true, &size_bytes);
-    if (!status) status = move_units(of, chosen, self->data, true, &size_bytes);
-    free(chosen);
-    return status;
-}
-
-static uint64_t counts_bytes(uint32_t group_count) { return (4ull * group_count + 7) & ~7ull; }
-
-static bool write_all(FILE *file, const void *data, uint64_t size_bytes) { return !size_bytes || fwrite(data, 1, size_bytes, file) == size_bytes; }
-
-zrt_status zrt_capsule_write(zrt_capsule handle, const char *path) {
-    capsule *self = zrt_find(handle, CAPSULE);
-    if (!self) return ZRT_ERR_HANDLE;
-    if (!path || !*path) return zrt_fail(ZRT_ERR_ARGUMENT, "a capsule is written to a path");
-    char partial[4096];
-    if (snprintf(partial, sizeof partial, "%s.%ld.partial", path, (long)getpid()) >= (int)sizeof partial)
-        return zrt_fail(ZRT_ERR_ARGUMENT, "the path is too long");
-    capsule_header header = {.magic = {'Z', 'C', 'A', 'P'}, .version = CAPSULE_VERSION, .identity = self->identity, .note_bytes = self->note_bytes,
-                             .data_bytes = self->data_bytes, .group_count = self->group_count};
-    uint8_t padding[8] = {0};
-    uint64_t padding_bytes = counts_bytes(self->group_count) - 4ull * self->group_count;
-    uint32_t crc = crc32_of(0, &header.identity, sizeof header - 12);
-    crc = crc32_of(crc, self->counts, 4ull * self->group_count);
-    crc = crc32_of(crc, padding, padding_bytes);
-    crc = crc32_of(crc, self->note, self->note_bytes);
-    header.crc32 = crc32_of(crc, self->data, self->data_bytes);
-    FILE *file = fopen(partial, "wbe");
-    if (!file) return zrt_fail(ZRT_ERR_FILE, "%s: %s", partial, strerror(errno));
-    bool good = write_all(file, &header, sizeof header) && write_all(file, self->counts, 4ull * self->group_count) &&
-                write_all(file, padding, padding_bytes) && write_all(file, self->note, self->note_bytes) &&
-                write_all(file, self->data, self->data_bytes) && !fflush(file) && !fsync(fileno(file));
-    good &= !fclose(file);
-    if (good && !rename(partial, path)) return ZRT_OK;
-    zrt_fail(ZRT_ERR_FILE, "%s: %s", path, strerror(errno));
-    remove(partial);
-    return ZRT_ERR_FILE;
-}
-
-static zrt_status parse_capsule(image *of, const char *path, const uint8_t *content, uint64_t size_bytes, capsule **result) {
-    const capsule_header *header = (const capsule_header *)content;
-    if (size_bytes < sizeof *header || memcmp(header->magic, "ZCAP", 4)) return zrt_fail(ZRT_ERR_FORMAT, "%s: not a capsule", path);
-    if (header->version != CAPSULE_VERSION)
-        return zrt_fail(ZRT_ERR_VERSION, "%s: capsule format %u, this library reads %d", path, header->version, CAPSULE_VERSION);
-    uint64_t left = size_bytes - sizeof *header, before = counts_bytes(header->group_count);
-    if (before > left || header->note_bytes > left - before || header->data_bytes != left - before - header->note_bytes)
-        return zrt_fail(ZRT_ERR_FORMAT, "%s: incomplete", path);
-    if (crc32_of(0, content + 12, size_bytes - 12) != header->crc32) return zrt_fail(ZRT_ERR_FORMAT, "%s: the checksum does not match", path);
-    if (header->identity != of->identity || header->group_count != COUNT(of, GROUPS))
-        return zrt_fail(ZRT_ERR_VERSION, "%s: taken from another model, ordering or layout of state", path);
-    const uint8_t *counts = content + sizeof *header, *note = counts + before;
-    if (count_data_bytes(of, (const uint32_t *)counts) != header->data_bytes) return zrt_fail(ZRT_ERR_FORMAT, "%s: its units have another size", path);
-    capsule *self = new_capsule(of, header->note_bytes, header->data_bytes);
-    if (!self) return ZRT_ERR_MEMORY;
-    memcpy(self->counts, counts, 4ull * header->group_count);
-    memcpy(self->note, note, header->note_bytes);
-    memcpy(self->data, note + header->note_bytes, header->data_bytes);
-    *result = self;
-    return ZRT_OK;
-}
-
-zrt_status zrt_capsule_read(zrt_image image_handle, const char *path, zrt_capsule *handle) {
-    image *of = zrt_find(image_handle, IMAGE);
-    if (!of) return ZRT_ERR_HANDLE;
-    if (!path || !handle) return zrt_fail(ZRT_ERR_ARGUMENT, "a capsule needs a path and a place for its handle");
-    uint8_t *content;
-    uint64_t size_bytes;
-    zrt_status status = map_file(path, &content, &size_bytes);
-    if (status) return status;
-    capsule *self;
-    status = parse_capsule(of, path, content, size_bytes, &self);
-    munmap(content, size_bytes);
-    if (!status) *handle = self->base.handle;
-    return status;
-}
-
-zrt_status zrt_capsule_units(zrt_capsule handle, const char *group, uint32_t *count) {
-    capsule *self = zrt_find(handle, CAPSULE);
-    image *of = self ? zrt_find(self->image, IMAGE) : 0;
-    if (!of) return ZRT_ERR_HANDLE;
-    zrt_status status = zrt_check_name(group, "the group's name");
-    if (status) return status;
-    if (!count) return zrt_fail(ZRT_ERR_ARGUMENT, "no place for the count of group %s", group);
-    int64_t at = find_group(of, group);
-    if (at < 0) return ZRT_ERR_NOT_FOUND;
-    *count = self->counts[at];
-    return ZRT_OK;
-}
-
-zrt_status zrt_capsule_note(zrt_capsule handle, void *note, uint64_t capacity_bytes, uint64_t *size_bytes) {
-    capsule *self = zrt_find(handle, CAPSULE);
-    if (!self) return ZRT_ERR_HANDLE;
-    if (!size_bytes || (!note && capacity_bytes)) return zrt_fail(ZRT_ERR_ARGUMENT, "no place for the note or its size");
-    *size_bytes = self->note_bytes;
-    uint64_t copied = self->note_bytes < capacity_bytes ? self->note_bytes : capacity_bytes;
-    if (copied) memcpy(note, self->note, copied);
-    return ZRT_OK;
-}
-
-zrt_status zrt_capsule_destroy(zrt_capsule handle) {
-    capsule *self = zrt_find(handle, CAPSULE);
-    if (!self) return ZRT_ERR_HANDLE;
-    zrt_drop(&self->base);
-    return ZRT_OK;
 }
