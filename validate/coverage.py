@@ -307,7 +307,7 @@ def _is_supported(kernels: KernelSet, node: Node, graph: OpGraph) -> bool:
 
 # (opcodes, classes, why no command needs to compute them)
 REASONS = (
-    ("*_WMMA_*", "*", "only prompts in the ordering wmma-f16 have the opcode"),
+    ("*_WMMA_*", "*", "only prompts with --prefill-ordering have the opcode"),
     ("*CONV1D*", "K in 64s", "K is the number of taps of a convolution, 4 in models"),
     ("SSM_SCAN", "N in 64s", "N is the number of states of a channel, 16 in models"),
     ("VERIFY_K", "K in 64s", "K is the number of drafted tokens"),

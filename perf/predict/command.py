@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING, Any, TextIO, get_args
 
 from zinc_rt.backends.registry import AMD_ORDERINGS
@@ -222,6 +223,7 @@ def _compute_works(gguf: GGUFFile, arguments: argparse.Namespace, arch: str) -> 
     from zinc_rt.perf.predict.token_work import compute_work
 
     ctx, position = _choose_position(gguf, arguments)
+    prefill = arguments.prefill_ordering
     run, plain = (
         compute_work(
             gguf,
@@ -232,7 +234,7 @@ def _compute_works(gguf: GGUFFile, arguments: argparse.Namespace, arch: str) -> 
             plain=plain,
             ordering=arguments.ordering,
             kv_type=arguments.kv_type,
-            transform=use_matrix_cores if arguments.prefill_ordering else None,
+            transform=partial(use_matrix_cores, ordering=prefill) if prefill else None,
             arch=arch,
         )
         for plain in (False, True)

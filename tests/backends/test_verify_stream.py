@@ -15,7 +15,6 @@ from zinc_rt.backends.amd.packet_list import PacketList
 from zinc_rt.backends.amd.t1 import open_t1
 from zinc_rt.engine.engine import Engine
 from zinc_rt.engine.variants import EngineOptions
-from zinc_rt.ir.passes.matrix_cores import PREFILL_ORDERING
 from zinc_rt.kernels.sets import find_kernel_set
 from zinc_rt.model.gguf import read_gguf
 from zinc_rt.pm4.packet import EncodeError, Packet
@@ -136,7 +135,7 @@ def test_several_nodes_may_read_a_temporary_after_one_flush(monkeypatch: pytest.
     """The projections of a norm read its rounded rows, which the first of their nodes makes."""
     driver = SimDriver()
     backend = open_t1(driver, AmdOptions("canonical-1", find_kernel_set("gfx1201"), hang_folder=None))
-    options = EngineOptions(prefill_ordering=PREFILL_ORDERING)
+    options = EngineOptions(prefill_ordering="wmma-f16")
     with Engine(read_gguf(MODEL.with_name("qwen35moe-q.gguf")), backend, options=options) as engine:
         engine.variants.get("prompt", (16, 1, 1))
         written, errors = command_stream.build_packets, []

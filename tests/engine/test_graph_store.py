@@ -424,6 +424,7 @@ def test_cache_key_includes_every_input_of_the_program(tmp_path: Path) -> None:
             keys.append(make_key(limits=replace(limits, **{name: 3})))  # type: ignore[arg-type]
         keys += [make_key(limits=replace(limits, pages=(9,))), make_key(limits=replace(limits, page_tokens=32))]
         keys += [make_key(delta_form="inplace"), make_key(overrides=Overrides(decode_topk=1))]
+        keys.append(make_key(prefill_ordering="wmma-bf16"))
         for other_part in (
             replace(part, mtime_ns=1),
             replace(part, size_bytes=1),
@@ -450,16 +451,15 @@ def test_cache_key_includes_every_input_of_the_program(tmp_path: Path) -> None:
         keys.append(make_key())
         backend = t2.backend
         keys.append(make_key())
-    assert len(set(keys)) == len(keys) == 23
+    assert len(set(keys)) == len(keys) == 24
 
 
 def test_every_option_of_an_engine_is_in_the_key_or_changes_no_plan() -> None:
     """A new field fails here until somebody has decided which of the two it is."""
-    keyed = {"delta_form", "settings"}
+    keyed = {"delta_form", "prefill_ordering", "settings"}
     changes_no_plan = {
         "observers", "timeout_seconds", "slow", "share_arenas", "highest_pages_first", "around", "store",
         "transform",  # such graphs are never stored
-        "prefill_ordering",  # selects a stage, which is in the key
     }  # fmt: skip
     assert {field.name for field in fields(EngineOptions)} == keyed | changes_no_plan
     settings = Settings(lm_head_rows=3, decode_topk=2, gemma4_attn_scale=0.5)

@@ -16,7 +16,16 @@ from zinc_rt.isa.effects import SCC, effects
 from zinc_rt.isa.lint import Limits, lint
 from zinc_rt.isa.target import CHIPS
 from zinc_rt.kernels import rsrc
-from zinc_rt.kernels.assemble import INCLUDE, KERNELS, Source, assemble, hash_source, is_available, list_sources
+from zinc_rt.kernels.assemble import (
+    HALVES,
+    INCLUDE,
+    KERNELS,
+    Source,
+    assemble,
+    hash_source,
+    is_available,
+    list_sources,
+)
 from zinc_rt.kernels.gfx1100.table import load, names
 from zinc_rt.kernels.gfx1201 import table as gfx1201
 from zinc_rt.kernels.retarget import retarget_line
@@ -69,9 +78,10 @@ def test_pair_that_cannot_be_split_is_rejected(operand: str) -> None:
 def test_archive_has_every_source_that_runs_on_gfx11_up_to_date() -> None:
     assert names() == tuple(sorted(source.name for source in SOURCES))
     missing = {source.name for source in list_sources()} - set(names())
-    families = ("matmul_wmma", "matmul_wmma_experts")
+    families = [f"{name}_{halves}" for name in ("matmul_wmma", "matmul_wmma_experts") for halves in HALVES]
     products = {f"{family}_{dtype}" for family in families for dtype in WEIGHT_TYPES}
-    assert missing == {"matmul_q8_32_q4_0", "matmul_q8_32_q8_0", *products}
+    rounding = {f"round_rows_{halves}" for halves in HALVES}
+    assert missing == {"matmul_q8_32_q4_0", "matmul_q8_32_q8_0", *products, *rounding}
     for source in SOURCES:
         assert load(source.name).source_hash == hash_source(source), f"{source.name} is stale: zinc-rt asm --all"
 

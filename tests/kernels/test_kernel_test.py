@@ -365,14 +365,16 @@ def test_support_lists_supported_cases_and_why_others_are_not(
     assert {"matvec_q4_k", "matmul_q4_k"} <= set(result["gfx1201 MATMUL q4_k"]["measure"]["kernels"])
     assert "matvec_f32" in result["gfx1201 MATMUL iq1_m"]["measure"]["kernels"]  # expanded
     assert result["native MATMUL iq1_m"]["status"] == "pass"
-    assert {"round_rows", "matmul_wmma_q4_k"} <= set(result["gfx1201 MATMUL_WMMA_Q4K q4_k"]["measure"]["kernels"])
-    assert {"sort_experts", "matmul_wmma_experts_q8_0"} <= set(
-        result["spirv MOE_DOWN_ACC_WMMA_F16 q8_0"]["measure"]["kernels"]
+    assert {"round_rows_f16", "matmul_wmma_f16_q4_k"} <= set(
+        result["gfx1201 MATMUL_WMMA_Q4K q4_k"]["measure"]["kernels"]
+    )
+    assert {"sort_experts", "matmul_wmma_experts_bf16_q8_0"} <= set(
+        result["spirv MOE_DOWN_ACC_WMMA_BF16 q8_0"]["measure"]["kernels"]
     )
     printed = capsys.readouterr().out
     assert all(op.name in printed for op in Op if op is not Op.BARRIER)
     assert max(map(len, printed.splitlines())) <= 100
-    assert re.search(r"^MATMUL_WMMA_F16 +\d+ +all 26$", printed, re.MULTILINE)
+    assert re.search(r"^MATMUL_WMMA_B?F16 +\d+ +all 26$", printed, re.MULTILINE)
 
 
 @pytest.mark.rest

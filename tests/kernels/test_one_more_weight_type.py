@@ -17,7 +17,9 @@ CASES = (
     "MATMUL T=66 N=10 K=1312 one=1",
     "MATMUL T=2 N=18 K=1312 one=1 norm_groups=41 -bias",
     "MATMUL_WMMA_F16 T=3 N=10 K=1184 one=1",
+    "MATMUL_WMMA_BF16 T=3 N=10 K=1184 one=1",
     "MOE_GATE_UP_WMMA_F16 T=3 D=160 F=20 E=4 k=2 -norm_w",
+    "MOE_GATE_UP_WMMA_BF16 T=3 D=160 F=20 E=4 k=2 -norm_w",
     "MOE_GATE_TOPK T=2 D=160 E=4 F=20 k=2 -bias",
     "QKV_FUSED_ROPE_KV_WRITE T=2 D=1312 Q=18 K=12 V=7 R=3 ctx=20 slots=2 pages=2 page_tokens=16 kv_rows=64 "
     "head_dim=6 mode=neox eps=1e-06",
@@ -95,10 +97,11 @@ def test_kernels_match_the_oracle_bits(extended_tree: ExtendedTree) -> None:
     assert built.returncode == 0, built.stderr
     result = {path.stem for path in (extended_tree.root / "zinc_rt/kernels/gfx1201/built").glob(f"*_{TYPE}.zrt")}
     uses = "norm", "parts", "glu", "glu_norm", "glu_routed", "gated", "rope", "expert_sum"
+    products = [
+        f"{name}_{halves}" for name in ("matmul_wmma", "matmul_wmma_experts") for halves in ("f16", "bf16")
+    ]
     matvecs = ("matvec", *(f"matvec_{use}" for use in uses))
-    assert result == {
-        f"{family}_{TYPE}" for family in ("embed", "matmul", "matmul_wmma", "matmul_wmma_experts", *matvecs)
-    }
+    assert result == {f"{family}_{TYPE}" for family in ("embed", "matmul", *products, *matvecs)}
     done = extended_tree.interpreter_in("-c", TESTED)
     assert done.returncode == 0, done.stdout + done.stderr
     assert all(f"by {kernel}" in done.stdout or f", {kernel}" in done.stdout for kernel in result), done.stdout

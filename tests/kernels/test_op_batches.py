@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from op_cases import assert_same, make_pages, make_weight, random_floats, run_op
 
-from zinc_rt.ir.op import OPS, Op
+from zinc_rt.ir.op import OPS, WMMA_FORMS, Op
 from zinc_rt.kernels import cases
 
 BIT_IDENTICAL = ("canonical-1", "canonical-1-q8")  # float32-dequant's BLAS sums in an order of its own
@@ -170,9 +170,13 @@ CASES: dict[Op, Callable[[], Case]] = {
     ),
     Op.MATMUL_WMMA_F16: lambda: ([activations(1, 96), make_weight(random_floats(2, 7, 96), "f16")], {}),
     Op.MATMUL_WMMA_Q4K: lambda: ([activations(1, 256), q4_weight(2, 7, 256)], {}),
-    Op.MOE_GATE_UP_WMMA_F16: lambda: CASES[Op.MOE_GATE_UP](),
-    Op.MOE_DOWN_ACC_WMMA_F16: lambda: CASES[Op.MOE_DOWN_ACC](),
-    Op.SHARED_EXPERT_WMMA_F16: lambda: CASES[Op.SHARED_EXPERT](),
+    **{
+        form: lambda op=op: CASES[op]()
+        for forms in WMMA_FORMS.values()
+        for op, form in forms.items()
+        if op is not Op.MATMUL
+    },
+    Op.MATMUL_WMMA_BF16: lambda: CASES[Op.MATMUL_WMMA_F16](),
     Op.LOAD_REQUEST_STATE: lambda: ([random_floats(1, 9, 2, 3), random_indices(9)], {}),
     Op.STORE_REQUEST_STATE: lambda: (
         [activations(1, 3), np.array([8, 0, 3, 4, 1, 7], np.int32), random_floats(2, 9, 3)],

@@ -280,21 +280,27 @@ def test_experts_of_halves_match_float64(ordering: str, dtype: str) -> None:
 
 
 @pytest.mark.parametrize("ordering", ["canonical-1", "canonical-1-q8"])
-def test_experts_of_halves_are_products_of_halves(ordering: str) -> None:
-    """A pair has the sums of MATMUL_WMMA_F16 in both orderings, whatever other tokens choose, and the sum over a
-    token's experts is that of MOE_DOWN_ACC."""
+@pytest.mark.parametrize(
+    ("op", "one"),
+    [
+        (Op.MOE_DOWN_ACC_WMMA_F16, Op.MATMUL_WMMA_F16),
+        (Op.MOE_DOWN_ACC_WMMA_BF16, Op.MATMUL_WMMA_BF16),
+    ],
+)
+def test_experts_of_halves_are_products_of_halves(op: Op, one: Op, ordering: str) -> None:
+    """A pair has the sums of a product of halves in both orderings, whatever other tokens choose, and the sum over
+    a token's experts is that of MOE_DOWN_ACC."""
     x, ids = random_floats(1, 4, 3, 64), np.array([[4, 0, 2], [1, 0, 4], [0, 1, 2], [2, 4, 0]], np.int32)
     down_w, w = stacked_weight(2, "q8_0", 5, 33, 64), random_floats(3, 4, 3)
-    got = run_op(Op.MOE_DOWN_ACC_WMMA_F16, ordering, x, down_w, ids, w, None, None)
+    got = run_op(op, ordering, x, down_w, ids, w, None, None)
     want = np.zeros((4, 33), np.float32)
     for token, rank in np.ndindex(4, 3):
         expert = down_w[int(ids[token, rank])]
-        product = run_op(Op.MATMUL_WMMA_F16, ordering, x[token, rank : rank + 1], expert)[0]
+        product = run_op(one, ordering, x[token, rank : rank + 1], expert)[0]
         want[token] += product * w[token, rank]
     assert_same(got, want)
     alone = [
-        run_op(Op.MOE_DOWN_ACC_WMMA_F16, ordering, x[t : t + 1], down_w, ids[t : t + 1], w[t : t + 1], None, None)
-        for t in range(4)
+        run_op(op, ordering, x[t : t + 1], down_w, ids[t : t + 1], w[t : t + 1], None, None) for t in range(4)
     ]
     assert_same(got, np.concatenate(alone))
     assert (got != run_op(Op.MOE_DOWN_ACC, ordering, x, down_w, ids, w, None, None)).any()
@@ -305,7 +311,12 @@ def test_experts_of_halves_are_products_of_halves(ordering: str) -> None:
 @pytest.mark.parametrize("gated", [True, False])
 @pytest.mark.parametrize("residual", [True, False])
 @pytest.mark.parametrize(
-    ("op", "product"), [(Op.SHARED_EXPERT, Op.MATMUL), (Op.SHARED_EXPERT_WMMA_F16, Op.MATMUL_WMMA_F16)]
+    ("op", "product"),
+    [
+        (Op.SHARED_EXPERT, Op.MATMUL),
+        (Op.SHARED_EXPERT_WMMA_F16, Op.MATMUL_WMMA_F16),
+        (Op.SHARED_EXPERT_WMMA_BF16, Op.MATMUL_WMMA_BF16),
+    ],
 )
 def test_shared_expert_matches_its_parts_bit_for_bit(
     op: Op, product: Op, ordering: str, dtype: str, gated: bool, residual: bool

@@ -86,11 +86,14 @@ def test_matmul_is_correct_at_odd_shapes_and_magnitudes(ordering: str, n: int, k
 
 
 @pytest.mark.parametrize("ordering", ORDERINGS)
-@pytest.mark.parametrize(("op", "dtype"), [(Op.MATMUL_WMMA_F16, "f16"), (Op.MATMUL_WMMA_Q4K, "q4_k")])
+@pytest.mark.parametrize(
+    ("op", "dtype"), [(Op.MATMUL_WMMA_F16, "f16"), (Op.MATMUL_WMMA_Q4K, "q4_k"), (Op.MATMUL_WMMA_BF16, "q4_k")]
+)
 def test_wmma_products_are_those_of_halves(ordering: str, op: Op, dtype: str) -> None:
     a, b = random_floats(1, 5, 256), make_weight(random_floats(2, 18, 256), dtype)
     got = run_op(op, ordering, a, b)
-    rounding = 2.0**-10 * (np.abs(a).astype(np.float64) @ np.abs(dequantise64(b)).T)  # 2^-11 of each operand
+    unit = 2.0**-7 if op is Op.MATMUL_WMMA_BF16 else 2.0**-10  # half of it for each operand
+    rounding = unit * (np.abs(a).astype(np.float64) @ np.abs(dequantise64(b)).T)
     error = np.abs(got - a.astype(np.float64) @ dequantise64(b).T)
     assert (error <= rounding + 1e-6).all()
     if ordering != "float32-dequant":

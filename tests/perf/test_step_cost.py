@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -43,7 +44,14 @@ def test_step_costs_match_the_prediction(tmp_path: Path) -> None:
 def test_costs_of_prompts_on_matrix_cores_match_the_prediction(prompt: int, position: int, tmp_path: Path) -> None:
     model = read_gguf(str(write_synthetic(tmp_path / "m.gguf", SHAPES["qwen3-8b-q4_k_m"], header_only=True)))
     device, assumed = load_table().device("R9700"), load_table().case("likely")
-    work = compute_work(model, ctx=CTX, position=position, tokens=prompt, sequences=1, transform=use_matrix_cores)
+    work = compute_work(
+        model,
+        ctx=CTX,
+        position=position,
+        tokens=prompt,
+        sequences=1,
+        transform=partial(use_matrix_cores, ordering="wmma-f16"),
+    )
     seconds = compute_parts(work, device, assumed).seconds
     assert PREDICTED_WMMA.nanoseconds(prompt, 0, position + 1) == pytest.approx(1e9 * seconds, rel=0.05)
 

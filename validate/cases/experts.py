@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zinc_rt.ir.op import Op
+from zinc_rt.ir.op import WMMA_FORMS, Op
 from zinc_rt.validate.cases.sweep import (
     BLOCKS_OF_32,
     BLOCKS_OF_256,
@@ -240,12 +240,13 @@ SWEEPS = (
             ),
         )
     ),
-    *(  # in wmma-f16: tiles of 32 pairs and 64 rows, experts with no pairs and with all of them, tails of k
+    *(  # on matrix cores: tiles of 32 pairs and 64 rows, experts with no pairs and with all of them, tails of k
         sweep
+        for forms in WMMA_FORMS.values()
         for types, inner in ((PLAIN, (4, 260, 388)), (BLOCKS_OF_32, (96, 1184)), (BLOCKS_OF_256, (256, 1280)))
         for sweep in (
             Sweep(
-                Op.MOE_GATE_UP_WMMA_F16,
+                forms[Op.MOE_GATE_UP],
                 pair_shapes(T=(1, 33, 70), D=inner, E=(1, 40, 3), F=(65, 1, 16), k=(1, 5, 2)),
                 ({"activation": "none"},),
                 types=types,
@@ -254,7 +255,7 @@ SWEEPS = (
                 rooms=({}, {"tokens": 96}),
             ),
             Sweep(
-                Op.MOE_DOWN_ACC_WMMA_F16,
+                forms[Op.MOE_DOWN_ACC],
                 pair_shapes(T=(1, 33, 70), E=(1, 40, 3), D=(65, 1, 16), F=inner, k=(1, 5, 2)),
                 types=types,
                 values=("mixed", "edges"),
@@ -262,7 +263,7 @@ SWEEPS = (
                 rooms=({}, {"tokens": 96}),
             ),
             Sweep(
-                Op.SHARED_EXPERT_WMMA_F16,
+                forms[Op.SHARED_EXPERT],
                 pair_shapes(T=(1, 34), D=inner[:1], F=inner[:1]),
                 types=types,
                 values=("mixed",),
@@ -271,27 +272,33 @@ SWEEPS = (
             ),
         )
     ),
-    Sweep(
-        Op.MOE_GATE_UP_WMMA_F16,
-        ({"T": 3, "D": 256, "E": 4, "F": 17, "k": 2},),
-        ({"activation": "clamped"},),
-        types=OTHERS,
-        values=("mixed",),
-        without=(("gate_scale", "up_scale", "norm_w"),),
-    ),
-    Sweep(
-        Op.MOE_DOWN_ACC_WMMA_F16,
-        ({"T": 3, "E": 4, "D": 17, "F": 256, "k": 2},),
-        types=OTHERS,
-        values=("mixed",),
-        without=((),),
-    ),
-    Sweep(
-        Op.SHARED_EXPERT_WMMA_F16,
-        ({"T": 3, "D": 256, "F": 256},),
-        types=OTHERS,
-        values=("mixed",),
-        without=((),),
-        more={"one": 1},
+    *(
+        sweep
+        for forms in WMMA_FORMS.values()
+        for sweep in (
+            Sweep(
+                forms[Op.MOE_GATE_UP],
+                ({"T": 3, "D": 256, "E": 4, "F": 17, "k": 2},),
+                ({"activation": "clamped"},),
+                types=OTHERS,
+                values=("mixed",),
+                without=(("gate_scale", "up_scale", "norm_w"),),
+            ),
+            Sweep(
+                forms[Op.MOE_DOWN_ACC],
+                ({"T": 3, "E": 4, "D": 17, "F": 256, "k": 2},),
+                types=OTHERS,
+                values=("mixed",),
+                without=((),),
+            ),
+            Sweep(
+                forms[Op.SHARED_EXPERT],
+                ({"T": 3, "D": 256, "F": 256},),
+                types=OTHERS,
+                values=("mixed",),
+                without=((),),
+                more={"one": 1},
+            ),
+        )
     ),
 )

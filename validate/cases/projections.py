@@ -6,7 +6,7 @@ at those of matmul's 4; inner sizes at those of blocks, of a wave's step of 128 
 
 from __future__ import annotations
 
-from zinc_rt.ir.op import Op
+from zinc_rt.ir.op import WMMA_FORMS, Op
 from zinc_rt.validate.cases.sweep import (
     BLOCKS_OF_32,
     BLOCKS_OF_256,
@@ -201,10 +201,16 @@ SWEEPS = (
             more=ONE,
         )
         for op, types, k in (
-            (Op.MATMUL_WMMA_F16, PLAIN, (4, 260, 388)),
-            (Op.MATMUL_WMMA_F16, BLOCKS_OF_32, (96, 1184)),
-            (Op.MATMUL_WMMA_F16, BLOCKS_OF_256, (256, 1280)),
-            (Op.MATMUL_WMMA_F16, OTHERS, (256,)),
+            *(
+                (forms[Op.MATMUL], types, k)
+                for forms in WMMA_FORMS.values()
+                for types, k in (
+                    (PLAIN, (4, 260, 388)),
+                    (BLOCKS_OF_32, (96, 1184)),
+                    (BLOCKS_OF_256, (256, 1280)),
+                    (OTHERS, (256,)),
+                )
+            ),
             (Op.MATMUL_WMMA_Q4K, ("q4_k",), (256, 1024)),
         )
     ),

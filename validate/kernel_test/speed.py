@@ -12,7 +12,7 @@ from math import prod
 from statistics import quantiles
 from typing import Any
 
-from zinc_rt.ir.op import OPS, WMMA_FORMS, Op
+from zinc_rt.ir.op import OPS, WMMA_ORDERINGS, Op
 from zinc_rt.kernels.cases import Case
 from zinc_rt.mem.residency import STACKED
 from zinc_rt.validate.kernel_test.bench import CaseBench
@@ -133,5 +133,5 @@ PRODUCTS = (
     Op.MOE_DOWN_ACC,
     Op.MOE_GATE_TOPK,
     Op.SHARED_EXPERT,
-    *WMMA_FORMS.values(),
+    *WMMA_ORDERINGS,
 )

@@ -386,7 +386,9 @@ class _MemoryNeeds:
         decode = build_model(gguf, limits, "decode", overrides=overrides)
         prompt = tokens > 1 or arguments.prefill_ordering
         model = build_model(gguf, limits, "prefill", overrides=overrides) if prompt else decode
-        graph = use_matrix_cores(model.graph) if arguments.prefill_ordering else model.graph
+        graph = model.graph
+        if arguments.prefill_ordering:
+            graph = use_matrix_cores(graph, arguments.prefill_ordering)
         plan = plan_memory(graph, capacity=parse_capacity((tokens, min(limits.slots, tokens), ahead)))
         position = limits.ctx - 1 if arguments.position is None else arguments.position
         if not 0 <= position < limits.ctx:

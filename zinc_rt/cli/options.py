@@ -33,7 +33,7 @@ COHERENCE_CHOICES = ("bar", "direct", "caches")  # sim.machine_options.COHERENCE
 ORDER = ("coherence", "reorder")
 DEVICES = ("auto", "hw", "cpu", "sim")  # of --device, beside those that a tier lists
 KV_TYPES = ("f32", "f16", "q8_0")  # ir.dtypes.CACHE_TYPES, likewise
-PREFILL_ORDERINGS = ("wmma-f16",)  # of the products that ir.passes.matrix_cores selects
+PREFILL_ORDERINGS = ("wmma-f16", "wmma-bf16")  # ir.op.WMMA_FORMS, likewise
 ORDERING_CHOICES = ("canonical-1", "canonical-1-q8", "float32-dequant")  # without importing NumPy for --help
 
 

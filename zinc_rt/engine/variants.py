@@ -17,8 +17,9 @@ from zinc_rt.host.errors import UnsupportedError, UsageError
 from zinc_rt.host.settings import EXPERTS, Experts, Settings
 from zinc_rt.ir import graph as ir
 from zinc_rt.ir.graph import Stage, TokenRole
+from zinc_rt.ir.op import WMMA_FORMS
 from zinc_rt.ir.passes.fuse import fuse_graph
-from zinc_rt.ir.passes.matrix_cores import PREFILL_ORDERING, REPLACEMENTS, use_matrix_cores
+from zinc_rt.ir.passes.matrix_cores import REPLACEMENTS, use_matrix_cores
 from zinc_rt.ir.rewrite import inject_inputs as inject_labels
 from zinc_rt.ir.verify import verify_graph
 from zinc_rt.lower import PlannedGraph, find_refusal, plan_graph
@@ -128,7 +129,12 @@ class Variants:
 
     def _open_store(self, store: GraphStore | GraphFile | GraphWriter) -> StoredGraphs:
         return store.of(
-            self._gguf, self.backend, limits=self.limits, delta_form=self.delta_form, overrides=self._overrides
+            self._gguf,
+            self.backend,
+            limits=self.limits,
+            delta_form=self.delta_form,
+            overrides=self._overrides,
+            prefill_ordering=self.prefill_ordering,
         )
 
     @contextmanager
@@ -164,8 +170,8 @@ class Variants:
         name, ordering, tier = self.prefill_ordering, self.backend.ordering, self.backend.spec.tier
         if not name:
             return
-        if name != PREFILL_ORDERING:
-            raise UsageError(f"prefill ordering {name!r}: expected {PREFILL_ORDERING}, or none")
+        if name not in WMMA_FORMS:
+            raise UsageError(f"prefill ordering {name!r}: expected {', '.join(WMMA_FORMS)}, or none")
         if ordering not in BIT_DEFINED:
             raise UsageError(
                 f"prefill ordering {name} has defined bits, and ordering {ordering} has none",
@@ -200,7 +206,7 @@ class Variants:
         if inject:
             graph = inject_labels(graph, inject)
         if stage == PROMPT:
-            graph = replace(use_matrix_cores(graph), name=f"{graph.name}-{PROMPT}")
+            graph = replace(use_matrix_cores(graph, self.prefill_ordering), name=f"{graph.name}-{PROMPT}")
         return graph if self._transform is None else self._transform(graph)
 
     @property

@@ -67,6 +67,10 @@ class Op(IntEnum):
     MOE_GATE_UP_WMMA_F16 = 54
     MOE_DOWN_ACC_WMMA_F16 = 55
     SHARED_EXPERT_WMMA_F16 = 56
+    MATMUL_WMMA_BF16 = 57
+    MOE_GATE_UP_WMMA_BF16 = 58
+    MOE_DOWN_ACC_WMMA_BF16 = 59
+    SHARED_EXPERT_WMMA_BF16 = 60
 
 
 # float: f32; weight: any ggml type; index: i32; cache: one of dtypes.CACHE_TYPES
@@ -693,12 +697,27 @@ OPS: dict[Op, OpSpec] = {
         ),
     )
 }
-WMMA_FORMS = {  # the opcode of the same operands whose products are wmma-f16's
-    Op.MOE_GATE_UP: Op.MOE_GATE_UP_WMMA_F16,
-    Op.MOE_DOWN_ACC: Op.MOE_DOWN_ACC_WMMA_F16,
-    Op.SHARED_EXPERT: Op.SHARED_EXPERT_WMMA_F16,
+WMMA_PRODUCTS = (Op.MATMUL, Op.MOE_GATE_UP, Op.MOE_DOWN_ACC, Op.SHARED_EXPERT)
+WMMA_FORMS = {  # by ordering: the opcodes whose products have its sums; operands as before, but fewer of MATMUL
+    f"wmma-{halves.lower()}": {op: Op[f"{op.name}_WMMA_{halves}"] for op in WMMA_PRODUCTS}
+    for halves in ("F16", "BF16")
 }
-OPS |= {form: replace(OPS[op], op=form) for op, form in WMMA_FORMS.items()}
+WMMA_ORDERINGS: dict[Op, str] = {
+    Op.MATMUL_WMMA_Q4K: "wmma-f16",
+    **{form: ordering for ordering, forms in WMMA_FORMS.items() for form in forms.values()},
+}
+OPS[Op.MATMUL_WMMA_BF16] = replace(OPS[Op.MATMUL_WMMA_F16], op=Op.MATMUL_WMMA_BF16)
+OPS |= {
+    form: replace(OPS[op], op=form)
+    for forms in WMMA_FORMS.values()
+    for op, form in forms.items()
+    if form not in OPS
+}
+
+
+def list_forms(op: Op) -> tuple[Op, ...]:
+    """Return an opcode and its forms with products of other orderings."""
+    return op, *(forms[op] for forms in WMMA_FORMS.values())
 
 
 def with_absent(op: int, inputs: tuple[str, ...]) -> tuple[str, ...]:

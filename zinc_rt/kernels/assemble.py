@@ -29,12 +29,17 @@ from zinc_rt.kernels.zrt import Line, Slot, Zrt, write_zrt
 KERNELS = Path(__file__).parent / make_default_target().kernels
 INCLUDE = KERNELS / "include"
 BUILT = "built"  # the folder with a set's containers, next to its sources
+HALVES = ("f16", "bf16")  # types that matrix cores multiply
 _DECLARED = struct.Struct("<9I")
 _USED = struct.Struct("<2I")
 _SYMBOL = re.compile(r"zrt_const\.(.+)\.\d+")
-_FAMILIES: dict[str, tuple[str, ...]] = {  # whose members are the types of weights, or of cached keys and values
+_FAMILIES: dict[
+    str, tuple[str, ...]
+] = {  # whose members are the types of weights, of cached keys and values, of halves
     "kv": CACHE_TYPES,
     "weight": repack.WEIGHT_TYPES,
+    "halves": HALVES,
+    "halves_weight": tuple(f"{halves}_{dtype}" for halves in HALVES for dtype in repack.WEIGHT_TYPES),
     **{
         f"q8_{block}": tuple(dtype for dtype, own in repack.Q8_BLOCKS.items() if own == block)
         for block in sorted(set(repack.Q8_BLOCKS.values()))
@@ -88,16 +93,22 @@ class Source:
     @property
     def invocation(self) -> str:
         """Return the text appended for a family's member: the bytes of a group in each plane or of 128 cached
-        elements, and the call of its macro."""
+        elements, which halves, and the call of its macro."""
         if not self.dtype:
             return ""
         if self.family == "kv":
             sizes = {"KV": CACHE_TYPES.index(self.dtype), "KV_128": count_row_bytes(self.dtype, 128)}
             member = self.name.removeprefix(self.path.stem)
         else:
-            planes = (*repack.count_group_bytes(self.dtype), 0, 0, 0)
-            names = [f"{self.dtype}_{plane}" for plane in ("QUANTS", "SCALES", "HIGH")]
-            sizes, member = dict(zip(names, planes, strict=False)), self.dtype
+            halves, weight = "", self.dtype
+            if self.family.startswith("halves"):
+                halves, _, weight = self.dtype.partition("_")
+            planes = (*repack.count_group_bytes(weight), 0, 0, 0) if weight else ()
+            names = [f"{weight}_{plane}" for plane in ("QUANTS", "SCALES", "HIGH")]
+            sizes = dict(zip(names, planes, strict=False))
+            member = ", ".join(filter(None, (halves, weight)))
+            if halves:
+                sizes["BF16"] = int(halves == "bf16")
         lines = [f".set {name}, {size_bytes}" for name, size_bytes in sizes.items()]
         return "\n".join([*lines, f"zrt_of_{self.family} {member}".rstrip(), ""])
 

@@ -16,7 +16,7 @@ from typing import Any
 from zinc_rt.host.errors import InputError
 from zinc_rt.host.settings import EXPERTS, Experts
 from zinc_rt.ir.graph import OpGraph
-from zinc_rt.ir.op import OPS, WMMA_FORMS, Op
+from zinc_rt.ir.op import OPS, Op, list_forms
 from zinc_rt.mem.heaps import BufferHeap
 from zinc_rt.mem.plan import MemoryPlan
 
@@ -24,7 +24,7 @@ VRAM_RESERVE = 16  # a part of so many: programs, kernels, the driver's own, a d
 STACKED = {  # operands, an expert a row
     op: names
     for plain, names in ((Op.MOE_GATE_UP, ("gate_w", "up_w")), (Op.MOE_DOWN_ACC, ("down_w",)))
-    for op in (plain, WMMA_FORMS[plain])
+    for op in list_forms(plain)
 }
 
 

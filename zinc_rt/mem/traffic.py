@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from zinc_rt.ir.graph import ABSENT, BufferSpec, Node, OpGraph
-from zinc_rt.ir.op import OPS, Op
+from zinc_rt.ir.op import OPS, Op, list_forms
 from zinc_rt.mem.plan import count_buffer_bytes, name_allocation
 
 Kind = Literal["weight", "constant", "kv", "state"]
@@ -106,7 +106,7 @@ PARTLY_READ: dict[tuple[Op, str], Callable[[_Read], int]] = {
     },
     **{
         (op, name): _count_expert_rows
-        for op in (Op.MOE_GATE_UP, Op.MOE_GATE_UP_WMMA_F16)
+        for op in list_forms(Op.MOE_GATE_UP)
         for name in ("gate_w", "up_w", "gate_scale", "up_scale")
     },
     **{
@@ -114,9 +114,7 @@ PARTLY_READ: dict[tuple[Op, str], Callable[[_Read], int]] = {
         for name in ("expert_gate_w", "expert_up_w", "gate_scale", "up_scale")
     },
     **{
-        (op, name): _count_expert_rows
-        for op in (Op.MOE_DOWN_ACC, Op.MOE_DOWN_ACC_WMMA_F16)
-        for name in ("down_w", "expert_scale")
+        (op, name): _count_expert_rows for op in list_forms(Op.MOE_DOWN_ACC) for name in ("down_w", "expert_scale")
     },
     **{(op, name): _count_keys_read for op in (Op.FLASH_ATTN, Op.FLASH_ATTN_BATCHED) for name in _PLAIN_KV},
     (Op.MLA_FLASH_ATTN, "kv_latent"): _count_keys_read,

@@ -15,9 +15,8 @@ from zinc_rt.engine.engine import Engine
 from zinc_rt.engine.variants import EngineOptions
 from zinc_rt.golden.tiny_models.architectures import ARCHITECTURES as TINY_MODELS
 from zinc_rt.golden.tiny_models.writer import write_tiny
-from zinc_rt.ir.op import WMMA_FORMS, Op
+from zinc_rt.ir.op import Op
 from zinc_rt.ir.passes.matrix_cores import (
-    PREFILL_ORDERING,
     PRODUCTS,
     REPLACEMENTS,
     count_products,
@@ -40,7 +39,7 @@ def compute_logits(
     """Return the logits of the first tokens of a prompt, read in chunks of these sizes."""
     backend = open_backend(choose_tier(tier, "auto", ordering="canonical-1"), "canonical-1", threads=1)
     options = EngineOptions(prefill_ordering=prefill_ordering)
-    with Engine(read_gguf(path), backend, ctx=max(32, sum(chunks)), options=options) as engine:
+    with Engine(read_gguf(path), backend, ctx=max(32, len(prompt)), options=options) as engine:
         sequence, tokens = engine.open(), iter(prompt)
         parts: Iterator[list[int]] = ([next(tokens) for _ in range(size)] for size in chunks)
         steps = [engine.step([(sequence, part)], range(len(part)), role="prompt") for part in parts]
@@ -52,9 +51,9 @@ def compute_logits(
 def test_prompts_have_the_same_bits_in_any_chunks_on_both_cpu_tiers(architecture: str, tmp_path: Path) -> None:
     path = tmp_path / "tiny.gguf"
     write_tiny(path, architecture, hidden=32)
-    whole = compute_logits(path, "t_cpu", (11,), PREFILL_ORDERING)
+    whole = compute_logits(path, "t_cpu", (11,), "wmma-f16")
     for chunks in ((1,) * 11, (3, 1, 7), (10, 1)):
-        got = compute_logits(path, "t_cpu_native", chunks, PREFILL_ORDERING)
+        got = compute_logits(path, "t_cpu_native", chunks, "wmma-f16")
         np.testing.assert_array_equal(got.view(np.uint32), whole.view(np.uint32))
     plain = compute_logits(path, "t_cpu_native", (11,), "")
     assert (whole != plain).mean() > 0.5
@@ -74,14 +73,14 @@ def test_long_prompts_of_every_golden_model_have_the_same_bits_in_any_chunks(
         pytest.skip(f"no golden model {stem}")
     chance = random.Random(stem)
     prompt = [chance.randrange(4, 500) for _ in range(chance.randrange(513, 701, 2))]
-    whole = compute_logits(paths[0], "t_cpu_native", (512, len(prompt) - 512), PREFILL_ORDERING, prompt)
+    whole = compute_logits(paths[0], "t_cpu_native", (512, len(prompt) - 512), "wmma-f16", prompt)
     for most in (7, 130):
         chunks: list[int] = []
         while sum(chunks) < len(prompt):
             chunks.append(min(chance.randint(1, most), len(prompt) - sum(chunks)))
-        got = compute_logits(paths[0], "t_cpu_native", chunks, PREFILL_ORDERING, prompt)
+        got = compute_logits(paths[0], "t_cpu_native", chunks, "wmma-f16", prompt)
         np.testing.assert_array_equal(got.view(np.uint32), whole.view(np.uint32))
-    first = compute_logits(paths[0], "t_cpu", (21,), PREFILL_ORDERING, prompt)
+    first = compute_logits(paths[0], "t_cpu", (21,), "wmma-f16", prompt)
     np.testing.assert_array_equal(first.view(np.uint32), whole[:21].view(np.uint32))
 
 
@@ -90,14 +89,16 @@ def test_replaced_graph_is_verified_and_counted(architecture: str, tmp_path: Pat
     path = tmp_path / "tiny.gguf"
     write_tiny(path, architecture, hidden=32)
     graph = build_model(read_gguf(path), SequenceLimits(ctx=32), "prefill").graph
-    replaced = use_matrix_cores(graph)
+    replaced = use_matrix_cores(graph, "wmma-bf16")
     verify_graph(replaced)
     counts = count_products(graph)
     number = sum(node.op in REPLACEMENTS for node in replaced.nodes)
     assert number == counts[""] > 0
     assert number == sum(group.count for group in list_products(graph) if not group.refusal)
     assert sum(counts.values()) - number == sum(node.op in PRODUCTS for node in replaced.nodes)
-    assert any(node.op in WMMA_FORMS for node in graph.nodes) == (architecture in EXPERTS)
+    assert any(node.op in PRODUCTS and node.op is not Op.MATMUL for node in graph.nodes) == (
+        architecture in EXPERTS
+    )
     assert [node.outputs for node in replaced.nodes] == [node.outputs for node in graph.nodes]
 
 

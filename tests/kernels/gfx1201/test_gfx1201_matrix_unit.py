@@ -13,7 +13,7 @@ from harness import check_op
 from kernels.op_cases import make_weight, random_floats
 from kernels.planted_edits import Edit, assemble_edited
 
-from zinc_rt.ir.op import Op
+from zinc_rt.ir.op import WMMA_FORMS, Op
 from zinc_rt.isa import target_of
 from zinc_rt.isa.lint.check import lint
 from zinc_rt.kernels.cases import draw_weight, parse
@@ -72,53 +72,69 @@ def test_unsupported_shapes_use_matvec(line: str) -> None:
     assert launched_kernels(line) == ["quantise_32", "matvec_q8_32_q8_0"]
 
 
-def check_halves(tokens: int, weight: Weight, kernels: BinaryKernelSet = KERNELS) -> None:
-    """Compare a product in wmma-f16, with bias and scale, with the oracle. Each row has one large element."""
+def check_halves(
+    tokens: int, weight: Weight, kernels: BinaryKernelSet = KERNELS, ordering: str = "wmma-f16"
+) -> None:
+    """Compare a product of halves, with bias and scale, with the oracle. Each row has one large element."""
     rows, k = weight.shape
     x = random_floats(1, tokens, k)
     x[:, 3] *= 64
     vectors = (make_weight(random_floats(seed, size)) for seed, size in ((3, rows), (4, 1)))
-    check_op(Op.MATMUL_WMMA_F16, x, weight, *vectors, kernels=kernels)
+    check_op(WMMA_FORMS[ordering][Op.MATMUL], x, weight, *vectors, kernels=kernels)
 
 
 @pytest.mark.parametrize(
     "dtype", ["f32", "f16", "bf16", "q8_0", "q4_0", "q4_k", "q5_k", "q6_k", "mxfp4", "iq4_nl"]
 )
+@pytest.mark.parametrize("ordering", WMMA_FORMS)
 @pytest.mark.rest(keep=3)
-def test_products_of_halves_match(dtype: str) -> None:
+def test_products_of_halves_match(ordering: str, dtype: str) -> None:
     """More tokens than a tile, rows that fill none, a group and a tail of k."""
-    check_halves(130, draw_weight((70, 1280), dtype, np.random.default_rng(1)))
+    check_halves(130, draw_weight((70, 1280), dtype, np.random.default_rng(1)), ordering=ordering)
 
 
 @pytest.mark.parametrize("k", [4, 124, 132, 260])
-def test_widths_that_fill_no_step_match(k: int) -> None:
-    check_halves(3, make_weight(random_floats(2, 17, k), "f16"))
+@pytest.mark.parametrize(("ordering", "dtype"), [("wmma-f16", "f16"), ("wmma-bf16", "bf16"), ("wmma-bf16", "f16")])
+def test_widths_that_fill_no_step_match(ordering: str, dtype: str, k: int) -> None:
+    check_halves(3, make_weight(random_floats(2, 17, k), dtype), ordering=ordering)
+
+
+@pytest.mark.parametrize("ordering", WMMA_FORMS)
+def test_unkind_rows_match(ordering: str) -> None:
+    """Rows with infinity, NaN, denormals and zeros, weights whose sums overflow or are denormal in bf16."""
+    x, w = random_floats(1, 6, 132), random_floats(2, 17, 132)
+    x[0, -1], x[1, -1], x[2], x[3], x[4, 0] = np.inf, np.nan, x[2] * 1e-42, 0, 3e38
+    x[5] = np.ldexp(x[5], -3 * (np.arange(132) % 40))
+    w[3, -1], w[5, 0], w[7], w[9] = 7e4, np.uint32(0x7FFFFFFF).view(np.float32), w[7] * 1e-6, w[9] * 3e37
+    w[13, 0], w[14, 0] = np.array([0x7F800001, 0xFFFFFFFF], np.uint32).view(np.float32)
+    w[10, -1], w[12] = np.float32(3.4e38), np.ldexp(w[12], -124 - np.arange(132) % 24)
+    check_op(WMMA_FORMS[ordering][Op.MATMUL], x, make_weight(w), None, None)
 
 
 HALVES_FAULTS = (  # in tails of tokens, rows and k; waits; the barrier; buffers; addresses
-    Edit("matmul_wmma_f16", "v_cmpx_gt_u32 s29, v1", "v_cmpx_ge_u32 s29, v1"),
-    Edit("matmul_wmma_f16", "v_cmpx_gt_u32 s16, v7", "v_cmpx_ge_u32 s16, v7", 1),
-    Edit("matmul_wmma_f16", "v_cmpx_gt_u32 s16, v7", "v_cmpx_ge_u32 s16, v7", 0),
-    Edit("matmul_wmma_f16", "v_cmpx_gt_u32 s17, v3", "v_cmpx_ge_u32 s17, v3", 0, "wmma_rows.inc"),
-    Edit("matmul_wmma_f16", "v_min_u32 v5, s37, v5", "s_nop 0"),
-    Edit("matmul_wmma_f16", "s_min_u32 s33, s33, s36", "s_nop 0"),
-    Edit("matmul_wmma_f16", "s_cmp_lt_u32 s70, s16", "s_cmp_le_u32 s70, s16", 0, "wmma_rows.inc"),
-    Edit("matmul_wmma_f16", "s_wait_dscnt 0x0", "s_nop 0", 0),
-    Edit("matmul_wmma_f16", "s_wait_dscnt 0x0", "s_nop 0", 1),
-    Edit("matmul_wmma_f16", "s_wait_loadcnt 3 - \\i", "s_wait_loadcnt 4 - \\i"),
-    Edit("matmul_wmma_f16", "s_barrier_wait 0xffff", "s_nop 0"),
-    Edit("matmul_wmma_f16", "252, BUFFER_BYTES*(\\step&1)", "252, 0"),
-    Edit("matmul_wmma_f16", "s[4:5] offset:32*\\tile", "s[4:5] offset:32*(\\tile^1)"),
-    Edit("matmul_wmma_f16", "s_add_nc_u64 s[4:5], s[4:5], 0x100", "s_add_nc_u64 s[4:5], s[4:5], 0x80"),
-    Edit("matmul_wmma_f16", "v[240+4*\\m:243+4*\\m], v[72", "v[240:243], v[72"),
-    Edit("matmul_wmma_f16", "s_cmp_eq_u64 s[12:13], 0", "s_cmp_lg_u64 s[12:13], 0"),
-    Edit("matmul_wmma_f16", "s_lshl_b32 s33, s30, 4", "s_lshl_b32 s33, s30, 3"),
-    Edit("matmul_wmma_q8_0", "s_and_b32 s64, s17, 0x3ff", "s_and_b32 s64, s17, 0xff", 0, "wmma_rows.inc"),
-    Edit("matmul_wmma_q8_0", "each_row \\type, turn", "s_nop 0", 0, "wmma_rows.inc"),
-    Edit("round_rows", "v_max3_u32 v8, v8, v6, v7", "v_max3_u32 v8, v8, v6, v6"),
-    Edit("round_rows", "v_cmpx_gt_u32 s10, v2", "v_cmpx_ge_u32 s10, v2"),
-    Edit("round_rows", "v_subrev_nc_u32 v10, 14, v8", "v_subrev_nc_u32 v10, 15, v8"),
-    Edit("round_rows", "s_cmp_lt_u32 s16, s11", "s_cmp_lt_u32 s16, s10"),
+    Edit("matmul_wmma_f16_f16", "v_cmpx_gt_u32 s29, v1", "v_cmpx_ge_u32 s29, v1"),
+    Edit("matmul_wmma_f16_f16", "v_cmpx_gt_u32 s16, v7", "v_cmpx_ge_u32 s16, v7", 1),
+    Edit("matmul_wmma_f16_f16", "v_cmpx_gt_u32 s16, v7", "v_cmpx_ge_u32 s16, v7", 0),
+    Edit("matmul_wmma_f16_f16", "v_cmpx_gt_u32 s17, v3", "v_cmpx_ge_u32 s17, v3", 0, "wmma_rows.inc"),
+    Edit("matmul_wmma_f16_f16", "v_min_u32 v5, s37, v5", "s_nop 0"),
+    Edit("matmul_wmma_f16_f16", "s_min_u32 s33, s33, s36", "s_nop 0"),
+    Edit("matmul_wmma_f16_f16", "s_cmp_lt_u32 s70, s16", "s_cmp_le_u32 s70, s16", 0, "wmma_rows.inc"),
+    Edit("matmul_wmma_f16_f16", "s_wait_dscnt 0x0", "s_nop 0", 0),
+    Edit("matmul_wmma_f16_f16", "s_wait_dscnt 0x0", "s_nop 0", 1),
+    Edit("matmul_wmma_f16_f16", "s_wait_loadcnt 3 - \\i", "s_wait_loadcnt 4 - \\i"),
+    Edit("matmul_wmma_f16_f16", "s_barrier_wait 0xffff", "s_nop 0"),
+    Edit("matmul_wmma_f16_f16", "252, BUFFER_BYTES*(\\step&1)", "252, 0"),
+    Edit("matmul_wmma_f16_f16", "s[4:5] offset:32*\\tile", "s[4:5] offset:32*(\\tile^1)"),
+    Edit("matmul_wmma_f16_f16", "s_add_nc_u64 s[4:5], s[4:5], 0x100", "s_add_nc_u64 s[4:5], s[4:5], 0x80"),
+    Edit("matmul_wmma_f16_f16", "v[240+4*\\m:243+4*\\m], v[72", "v[240:243], v[72"),
+    Edit("matmul_wmma_f16_f16", "s_cmp_eq_u64 s[12:13], 0", "s_cmp_lg_u64 s[12:13], 0"),
+    Edit("matmul_wmma_f16_f16", "s_lshl_b32 s33, s30, 4", "s_lshl_b32 s33, s30, 3"),
+    Edit("matmul_wmma_f16_q8_0", "s_and_b32 s64, s17, 0x3ff", "s_and_b32 s64, s17, 0xff", 0, "wmma_rows.inc"),
+    Edit("matmul_wmma_f16_q8_0", "each_row \\type, turn", "s_nop 0", 0, "wmma_rows.inc"),
+    Edit("round_rows_f16", "v_max3_u32 v8, v8, v6, v7", "v_max3_u32 v8, v8, v6, v6"),
+    Edit("round_rows_f16", "v_cmpx_gt_u32 s10, v2", "v_cmpx_ge_u32 s10, v2"),
+    Edit("round_rows_f16", "v_subrev_nc_u32 v10, 14, v8", "v_subrev_nc_u32 v10, 15, v8"),
+    Edit("round_rows_f16", "s_cmp_lt_u32 s16, s11", "s_cmp_lt_u32 s16, s10"),
 )
 
 
@@ -141,16 +157,16 @@ def test_planted_mistakes_are_found(edit: Edit, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "kernel", ["round_rows", "matmul_wmma_f16", "matmul_wmma_q8_0", "sort_experts", "matmul_wmma_experts_q5_k"]
+    "kernel", ["round_rows_bf16", "matmul_wmma_f16_f16", "matmul_wmma_bf16_q8_0", "matmul_wmma_experts_bf16_q5_k"]
 )
 def test_unedited_kernels_pass_the_static_check(kernel: str) -> None:
     assert not lint(KERNELS.load(kernel).code, target_of("gfx1201"))
 
 
 def check_experts(
-    ids: np.ndarray, experts: int, rows: int, k: int, dtype: str = "f16", kernels: BinaryKernelSet = KERNELS
+    ids: np.ndarray, experts: int, rows: int, k: int, dtype: str = "f16", ordering: str = "wmma-f16"
 ) -> None:
-    """Compare the selected experts' projections in wmma-f16, of an input a token and of one a pair, with the
+    """Compare the selected experts' projections, of an input a token and of one a pair, with the
     oracle, with room for more tokens. Each row has one large element."""
     tokens, choices = ids.shape
     random = np.random.default_rng(1)
@@ -159,8 +175,8 @@ def check_experts(
     gate, up = (draw_weight((experts, rows, k), dtype, random) for _ in range(2))
     vectors = [make_weight(random_floats(seed, experts)) for seed in (4, 5)]
     biases = [make_weight(random_floats(seed, experts, rows)) for seed in (6, 7)]
-    op, down = Op.MOE_GATE_UP_WMMA_F16, Op.MOE_DOWN_ACC_WMMA_F16
-    setting: dict[str, Any] = {"kernels": kernels, "capacity": {"tokens": tokens + 40}}
+    op, down = (WMMA_FORMS[ordering][plain] for plain in (Op.MOE_GATE_UP, Op.MOE_DOWN_ACC))
+    setting: dict[str, Any] = {"kernels": KERNELS, "capacity": {"tokens": tokens + 40}}
     check_op(op, x, gate, up, ids, *vectors, None, *biases, activation="none", **setting)
     weights = random_floats(8, tokens, choices)
     check_op(down, own, gate, ids, weights, vectors[0], None, None, biases[0], **setting)
@@ -187,6 +203,10 @@ EDGES = {  # experts, their choices: i32 [T, k]
 def test_experts_at_the_edges_of_tiles_match(name: str) -> None:
     experts, ids = EDGES[name]
     check_experts(ids, experts, 17, 68)
+
+
+def test_experts_of_bf16_match() -> None:
+    check_experts(choose_experts(40, 3, 2), 3, 70, 196, ordering="wmma-bf16")
 
 
 @pytest.mark.parametrize("dtype", ["f32", "bf16", "q8_0", "q4_0", "q4_k", "q5_k", "q6_k", "mxfp4", "iq4_nl"])

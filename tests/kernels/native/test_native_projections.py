@@ -298,24 +298,30 @@ def test_head_projections_match(dtype: str, tokens: int) -> None:
     check_op(Op.MLA_ABSORB, x, k_b, heads=3, nope=256, rope=9, latent=17, thread_counts=QUICK)
 
 
+@pytest.mark.parametrize("op", [Op.MATMUL_WMMA_F16, Op.MATMUL_WMMA_BF16])
 @pytest.mark.parametrize("dtype", ["f32", "bf16", "q4_k", "q8_0", "iq1_m"])
-def test_matrix_core_products_match(dtype: str) -> None:
-    op = Op.MATMUL_WMMA_Q4K if dtype == "q4_k" else Op.MATMUL_WMMA_F16
+def test_matrix_core_products_match(op: Op, dtype: str) -> None:
+    op = Op.MATMUL_WMMA_Q4K if (op, dtype) == (Op.MATMUL_WMMA_F16, "q4_k") else op
     check_op(
         op, random_floats(1, 20, 512), draw_weight((33, 512), dtype, np.random.default_rng(8)), thread_counts=QUICK
     )
 
 
+@pytest.mark.parametrize("op", [Op.MATMUL_WMMA_F16, Op.MATMUL_WMMA_BF16])
 @pytest.mark.parametrize("k", [1, 7, 37, 300])
-def test_matrix_core_products_of_unkind_rows_match(k: int) -> None:
-    """Widths that fill no tile; rows with infinity, NaN, denormals and zeros; weights that overflow a half."""
+def test_matrix_core_products_of_unkind_rows_match(op: Op, k: int) -> None:
+    """Widths that fill no tile; rows with infinity, NaN, denormals and zeros; weights that overflow a half, or
+    whose sums overflow float32 or are denormal."""
     x = random_floats(1, 140, k)
     x[0, -1], x[1, -1], x[4, 0] = np.inf, np.nan, 3e38
     x[2] *= 1e-42
     x[3] = 0
     w = random_floats(2, 17, k)
     w[3, -1], w[5, 0], w[7] = 7e4, np.nan, w[7] * 1e-6
-    check_op(Op.MATMUL_WMMA_F16, x, make_weight(w), thread_counts=QUICK)
+    w[9], w[10, -1], w[12] = w[9] * 3e37, np.float32(3.4e38), np.ldexp(w[12], -124 - np.arange(k) % 24)
+    x[5] = np.ldexp(x[5], -3 * (np.arange(k) % 40))
+    w[14] = np.ldexp(w[14], np.arange(k) % 90 - 60)
+    check_op(op, x, make_weight(w), thread_counts=QUICK)
 
 
 @pytest.mark.parametrize("dtype", ["q8_0", "f16"])

@@ -26,7 +26,7 @@ PARTS = 4  # of a family, so that workers share it
 CHOSEN = {
     "embed": {"embed_q6_k"},
     "matvec": {"matvec_f32", "matvec_q4_k"},
-    "matmul": {"matmul_q8_0", "matmul_wmma_q4_k", "matmul_wmma_experts_q8_0"},
+    "matmul": {"matmul_q8_0", "matmul_wmma_f16_q4_k", "matmul_wmma_experts_bf16_q8_0"},
     "matvec_q8": {"matvec_q8_32_q8_0", "matvec_q8_256_q4_k"},
     "flash_attn": {"flash_attn_128", "flash_attn_512"},
     "mla_flash_attn": {"mla_flash_attn_512"},

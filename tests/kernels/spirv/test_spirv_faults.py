@@ -45,9 +45,9 @@ RUN = {  # what a case finds: the case, and the mistake
     "a sum made a difference": ("ADD T=3 N=300", GlslEdit("add", "] + args.b", "] - args.b")),
     "a column left out": ("ADD T=3 N=300", GlslEdit("add", "c += LANES", "c += LANES + 1u")),
     "steps of a tile in another order": ("MATMUL_WMMA_F16 T=3 N=9 K=132 one=1 dtype=f16 -bias -scale",
-     GlslEdit("matmul_wmma_f16", "(i & 1u) * 8u + (i >> 1 & 1u) * 4u", "(i & 3u) * 4u", "wmma.glsl")),
+     GlslEdit("matmul_wmma_f16_f16", "(i & 1u) * 8u + (i >> 1 & 1u) * 4u", "(i & 3u) * 4u", "wmma.glsl")),
     "a step rounded down": ("MATMUL_WMMA_F16 T=3 N=9 K=132 one=1 dtype=f16 -bias -scale",
-     GlslEdit("matmul_wmma_f16", "max(leading, -78)", "max(leading + 3, -78)", "wmma.glsl")),
+     GlslEdit("matmul_wmma_f16_f16", "max(leading, -126)", "max(leading + 3, -126)", "wmma.glsl")),
 }  # fmt: skip
 
 ARITHMETIC = {  # what the self-test names

@@ -163,6 +163,10 @@ ROWS: tuple[SelfTestRow, ...] = (
     SelfTestRow(Op.MOE_GATE_UP_WMMA_F16, {"T": 3, "D": 256, "E": 4, "F": 17, "k": 2}, types=("f16", "q4_k")),
     SelfTestRow(Op.MOE_DOWN_ACC_WMMA_F16, {"T": 3, "D": 33, "E": 4, "F": 64, "k": 2}, types=("q8_0",)),
     SelfTestRow(Op.SHARED_EXPERT_WMMA_F16, {"T": 2, "D": 256, "F": 256, "one": 1}, types=("q6_k",)),
+    SelfTestRow(Op.MATMUL_WMMA_BF16, {"T": 3, "N": 18, "K": 96, "one": 1}, types=("f32", "bf16")),
+    SelfTestRow(Op.MOE_GATE_UP_WMMA_BF16, {"T": 3, "D": 256, "E": 4, "F": 17, "k": 2}, types=("q4_k",)),
+    SelfTestRow(Op.MOE_DOWN_ACC_WMMA_BF16, {"T": 3, "D": 33, "E": 4, "F": 64, "k": 2}, types=("q8_0",)),
+    SelfTestRow(Op.SHARED_EXPERT_WMMA_BF16, {"T": 2, "D": 256, "F": 256, "one": 1}, types=("q6_k",)),
 )
 
 

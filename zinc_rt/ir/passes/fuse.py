@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from zinc_rt.ir.graph import ABSENT, Node, OpGraph
-from zinc_rt.ir.op import OPS, Op
+from zinc_rt.ir.op import OPS, Op, list_forms
 
 Answers = Callable[[Node, OpGraph], bool]
 """Predicate: a kernel set supports the node of the graph."""
@@ -124,7 +124,7 @@ def experts_sum(uses: Uses, index: int) -> Fusion | None:
     if add.op is not Op.ADD:
         return None
     for total, other in (add.inputs, add.inputs[::-1]):
-        producer = uses.find_producer(total, Op.MOE_DOWN_ACC, Op.MOE_DOWN_ACC_WMMA_F16)
+        producer = uses.find_producer(total, *list_forms(Op.MOE_DOWN_ACC))
         if producer is None or total == other:
             continue
         node = uses.node(producer)
@@ -140,7 +140,7 @@ def experts_gate_up(uses: Uses, index: int) -> Fusion | None:
     product = uses.node(index)
     if product.op is not Op.MOE_SWIGLU:
         return None
-    producers = [uses.find_producer(name, Op.MOE_GATE_UP, Op.MOE_GATE_UP_WMMA_F16) for name in product.inputs]
+    producers = [uses.find_producer(name, *list_forms(Op.MOE_GATE_UP)) for name in product.inputs]
     if producers[0] is None or producers[0] != producers[1] or uses.node(producers[0]).outputs != product.inputs:
         return None
     attrs = MappingProxyType({"activation": product.attrs.get("activation", "silu")})

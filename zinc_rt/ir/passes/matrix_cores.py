@@ -1,38 +1,41 @@
-"""Select products on matrix cores, in the ordering wmma-f16, for graphs whose tokens are all those of prompts."""
+"""Select products on matrix cores, in an ordering of WMMA_FORMS, for graphs whose tokens are all of prompts."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from zinc_rt.ir.graph import Node, OpGraph
 from zinc_rt.ir.op import OPS, WMMA_FORMS, Op
 
-PREFILL_ORDERING = "wmma-f16"  # of the products selected here
 X_MULTIPLE = 4  # elements: rows of other widths cannot be loaded as vectors
-OPERANDS = 4  # that MATMUL_WMMA_F16 shares with MATMUL
+OPERANDS = 4  # that the forms of MATMUL share with it
 PRODUCTS = {  # the opcodes that are replaced, with their matrices
     Op.MATMUL: ("w",),
     Op.MOE_GATE_UP: ("gate_w", "up_w"),
     Op.MOE_DOWN_ACC: ("down_w",),
     Op.SHARED_EXPERT: ("gate_w", "up_w", "down_w"),
 }
-REPLACEMENTS = frozenset({Op.MATMUL_WMMA_F16, *WMMA_FORMS.values()})
+REPLACEMENTS = frozenset(form for forms in WMMA_FORMS.values() for form in forms.values())
 
 
-def use_matrix_cores(graph: OpGraph) -> OpGraph:
-    """Replace each node of PRODUCTS without a `find_product_refusal` by its form in wmma-f16. The choice depends
-    only on the model, never on a kernel set or a number of tokens, so every tier computes the same bits."""
-    return replace(graph, nodes=tuple(_replace_product(node, graph) for node in graph.nodes))
+def use_matrix_cores(graph: OpGraph, ordering: str) -> OpGraph:
+    """Replace each node of PRODUCTS without a `find_product_refusal` by its form in an ordering of WMMA_FORMS. The
+    choice depends only on the model, never on a kernel set or a number of tokens, so every tier computes the same
+    bits."""
+    forms = WMMA_FORMS[ordering]
+    return replace(graph, nodes=tuple(_replace_product(node, graph, forms) for node in graph.nodes))
 
 
-def _replace_product(node: Node, graph: OpGraph) -> Node:
+def _replace_product(node: Node, graph: OpGraph, forms: Mapping[Op, Op]) -> Node:
     if node.op not in PRODUCTS or find_product_refusal(node, graph):
         return node
-    if node.op in WMMA_FORMS:
-        return replace(node, op=WMMA_FORMS[node.op])
-    return replace(node, op=Op.MATMUL_WMMA_F16, inputs=node.inputs[:OPERANDS], attrs=MappingProxyType({}))
+    node = replace(node, op=forms[node.op])
+    if node.op is not forms[Op.MATMUL]:
+        return node
+    return replace(node, inputs=node.inputs[:OPERANDS], attrs=MappingProxyType({}))
 
 
 def find_product_refusal(node: Node, graph: OpGraph) -> str:

@@ -1,6 +1,7 @@
-// Projections of many tokens in wmma-f16 (docs/wmma-f16.md) on the matrix unit: one text, made once a weight type.
+// Projections of many tokens in wmma-f16 and wmma-bf16 (docs/wmma-f16.md) on the matrix unit: one text, made once a type
+// of halves and of weights.
 // A workgroup of four waves computes 64 rows of 128 tokens. Each step of 128 elements of k, every wave converts 16
-// rows to halves in LDS; after a barrier each multiplies 32 rows by 64 tokens, eight v_wmma_f32_16x16x16_f16 for 16
+// rows to halves in LDS; after a barrier each multiplies 32 rows by 64 tokens, eight matrix instructions for 16
 // elements of k. LDS has two buffers, so one barrier a step is enough: a buffer is written again after the barrier that
 // follows its last read.
 //
@@ -36,7 +37,7 @@
     s_wait_loadcnt 3 - \i
     .irp m, 0, 1
     .set SUM, 8 + 16 * \i + 8 * \m
-    v_wmma_f32_16x16x16_f16 v[SUM:SUM+7], v[240+4*\m:243+4*\m], v[72+4*\i:75+4*\i], v[SUM:SUM+7]
+    multiply_halves v[SUM:SUM+7], v[240+4*\m:243+4*\m], v[72+4*\i:75+4*\i]
     .endr
     .endr
     .endr
@@ -51,8 +52,8 @@
     multiply (\step&1)
 .endm
 
-.macro zrt_of_weight type
-zrt_kernel name=matmul_wmma_\type, buffers=6, constants=8, threads=128, vgprs=255, sgprs=87, lds=2*BUFFER_BYTES
+.macro zrt_of_halves_weight halves, type
+zrt_kernel name=matmul_wmma_\halves\()_\type, buffers=6, constants=8, threads=128, vgprs=255, sgprs=87, lds=2*BUFFER_BYTES
     s_load_b256 s[4:11], s[0:1], 0x0
     s_load_b128 s[12:15], s[0:1], 0x20
     s_load_b256 s[16:23], s[0:1], 0x30
@@ -71,13 +72,7 @@ zrt_kernel name=matmul_wmma_\type, buffers=6, constants=8, threads=128, vgprs=25
     s_add_co_i32 s33, s33, s31
     s_add_co_i32 s36, s16, -1
     s_min_u32 s33, s33, s36
-    weights_plane 80, 0, s33, s18
-    .if \type\()_SCALES
-    weights_plane 82, s19, s33, s20
-    .endif
-    .if \type\()_HIGH
-    weights_plane 84, s21, s33, s22
-    .endif
+    first_planes \type, s33
     v_and_b32 v1, 15, v0
     v_lshrrev_b32 v4, 4, v0
     v_lshlrev_b32 v4, 4, v4             // bytes of the lane's half of a tile
@@ -98,11 +93,7 @@ zrt_kernel name=matmul_wmma_\type, buffers=6, constants=8, threads=128, vgprs=25
     s_mul_i32 s34, s34, 32 * ROW_BYTES
     v_mul_u32_u24 v5, ROW_BYTES, v1
     v_add3_u32 v253, v5, v4, s34
-    .set V, 8
-    .rept 32
-    v_dual_mov_b32 v[V], 0 :: v_dual_mov_b32 v[V+1], 0
-    .set V, V + 2
-    .endr
+    clear_sums 64
     each_step \type
 .Lstore:
     s_lshr_b32 s24, s30, 1

@@ -1,7 +1,8 @@
-// Projections of the selected experts in wmma-f16 (docs/wmma-f16.md) on the matrix unit: one text, made once a weight type.
+// Projections of the selected experts in wmma-f16 and wmma-bf16 (docs/wmma-f16.md) on the matrix unit: one text, made once a
+// type of halves and of weights.
 // A workgroup of four waves computes 64 rows of one expert for a tile of up to 32 of its pairs (sort_experts.s); a wave
 // computes 16 rows. Each step of 128 elements of k, it converts them to halves in LDS of its own, from where it reads them
-// as the matrix unit has them: two v_wmma_f32_16x16x16_f16 for 16 elements of k. Waves do not wait for each other.
+// as the matrix unit has them: two matrix instructions for 16 elements of k. Waves do not wait for each other.
 //
 // grid: x slots of tiles, y blocks of 64 rows
 // buffers: rows of x (round_rows.s), one a token or one a pair; weight, packed as repack.py says, an expert's n rows after the other;
@@ -36,8 +37,8 @@
 
 .macro multiply tile, row
     .set X, 24 + 8 * ((\tile) % AHEAD)
-    v_wmma_f32_16x16x16_f16 v[8:15], v[\row:\row+3], v[X:X+3], v[8:15]
-    v_wmma_f32_16x16x16_f16 v[16:23], v[\row:\row+3], v[X+4:X+7], v[16:23]
+    multiply_halves v[8:15], v[\row:\row+3], v[X:X+3]
+    multiply_halves v[16:23], v[\row:\row+3], v[X+4:X+7]
 .endm
 
 .macro step type, step
@@ -71,8 +72,8 @@
     s_add_nc_u64 s[4:5], s[4:5], 0x100
 .endm
 
-.macro zrt_of_weight type
-zrt_kernel name=matmul_wmma_experts_\type, buffers=6, constants=10, threads=128, vgprs=96+16*\type\()_SIZE, sgprs=87, lds=64*ROW_BYTES
+.macro zrt_of_halves_weight halves, type
+zrt_kernel name=matmul_wmma_experts_\halves\()_\type, buffers=6, constants=10, threads=128, vgprs=96+16*\type\()_SIZE, sgprs=87, lds=64*ROW_BYTES
     s_load_b512 s[4:19], s[0:1], 0x0
     s_load_b256 s[40:47], s[0:1], 0x30
     s_load_b64 s[48:49], s[0:1], 0x50
@@ -110,13 +111,7 @@ zrt_kernel name=matmul_wmma_experts_\type, buffers=6, constants=10, threads=128,
     .endr
     s_mul_i32 s34, s24, s16
     s_add_co_i32 s34, s34, s33          // row in the weight
-    weights_plane 80, 0, s34, s18
-    .if \type\()_SCALES
-    weights_plane 82, s19, s34, s20
-    .endif
-    .if \type\()_HIGH
-    weights_plane 84, s21, s34, s22
-    .endif
+    first_planes \type, s34
     v_lshrrev_b32 v4, 4, v0
     v_lshlrev_b32 v4, 4, v4             // bytes of the lane's half of a tile
     s_mul_i32 s66, s30, 16 * ROW_BYTES
@@ -132,11 +127,7 @@ zrt_kernel name=matmul_wmma_experts_\type, buffers=6, constants=10, threads=128,
     v_mul_lo_u32 v[85+\i], v[85+\i], s16
     v_add_lshl_u32 v[85+\i], v[85+\i], s33, 2
     .endr
-    .set V, 8
-    .rept 8
-    v_dual_mov_b32 v[V], 0 :: v_dual_mov_b32 v[V+1], 0
-    .set V, V + 2
-    .endr
+    clear_sums 16
     each_step \type
 .Lstore:
     v_and_b32 v1, 15, v0

@@ -1,15 +1,16 @@
 // Rows of activations as halves for matmul_wmma_*: scaled by a power of two, so that the largest element's exponent is
-// 14, then rounded (docs/wmma-f16.md). A wave rounds one row.
+// 14, then rounded (docs/wmma-f16.md): one text, made once a type of halves. A wave rounds one row.
 //
 // grid: x rows of a token, y tokens
-// buffers: x f32 [T][rows][k]; to [T][rows]: f16 [m], +0 from k on, then its factor f32 and 12 unused bytes. x is about the
+// buffers: x f32 [T][rows][k]; to [T][rows]: halves [m], +0 from k on, then its factor f32 and 12 unused bytes. x is about the
 //          halves times the factor.
 // constants: k, a multiple of 4; m, a multiple of 256; rows; 0
 //
 //   s[4:7] buffers, s10 k, s11 m, s[12:13] first byte of the row of x, s[14:15] of its halves, s16 elements done, s17 scratch,
 //   s18 row, s19 offset of the factor
-//   v0 lane, v1 byte offset in x, v2 element, v3 byte offset in halves, v[4:7] x, v8 largest bits, v9 scale, v10 factor
+//   v0 lane, v1 byte offset in x, v2 element, v3 byte offset in halves, v[4:7] x, v8 largest bits, v9 scale, v10 factor, v11, v12 scratch
 .include "zrt.inc"
+.include "halves.inc"
 
 .macro load_x
     v_dual_mov_b32 v4, 0 :: v_dual_mov_b32 v5, 0
@@ -28,7 +29,8 @@
     s_mov_b32 s16, 0
 .endm
 
-zrt_kernel name=round_rows, buffers=2, constants=4, threads=32, vgprs=16, sgprs=20
+.macro zrt_of_halves halves
+zrt_kernel name=round_rows_\halves, buffers=2, constants=4, threads=32, vgprs=16, sgprs=20
     s_load_b128 s[4:7], s[0:1], 0x0
     s_load_b64 s[10:11], s[0:1], 0x10
     s_load_b32 s12, s[0:1], 0x18
@@ -77,10 +79,8 @@ zrt_kernel name=round_rows, buffers=2, constants=4, threads=32, vgprs=16, sgprs=
     load_x
     .irp i, 4, 5, 6, 7
     v_mul_f32 v\i, v9, v\i
-    v_cvt_f16_f32 v\i, v\i
     .endr
-    v_pack_b32_f16 v4, v4, v5
-    v_pack_b32_f16 v5, v6, v7
+    to_halves 4, 5, 6, 7, 11, 12
     global_store_b64 v3, v[4:5], s[14:15]
     v_add_nc_u32 v3, 0x100, v3
     s_add_co_i32 s16, s16, 0x80
@@ -91,3 +91,4 @@ zrt_kernel name=round_rows, buffers=2, constants=4, threads=32, vgprs=16, sgprs=
     global_store_b32 v1, v10, s[14:15]
     s_endpgm
 zrt_end
+.endm

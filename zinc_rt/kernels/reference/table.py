@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import Any
 
 from zinc_rt.ir.dtypes import CACHE_TYPES
-from zinc_rt.ir.op import WMMA_FORMS, Op
+from zinc_rt.ir.op import WMMA_FORMS, WMMA_ORDERINGS, Op
 from zinc_rt.kernels import reference
 from zinc_rt.kernels.entry import Entry
 from zinc_rt.kernels.reference.arithmetic import ORDERINGS
@@ -19,9 +19,12 @@ from zinc_rt.kernels.weight import view_bytes
 # code(math, *inputs, **attrs) -> the outputs that are not in place, one array or a tuple of them
 Code = Callable[..., Any]
 
-OTHER_NAMES = {  # two opcodes with one function, and a name reserved by Python
-    Op.MATMUL_WMMA_F16: "matmul_wmma",
+OTHER_NAMES = {  # several opcodes with one function, and a name reserved by Python
     Op.MATMUL_WMMA_Q4K: "matmul_wmma",
+    **{forms[Op.MATMUL]: "matmul_wmma" for forms in WMMA_FORMS.values()},
+    **{
+        form: op.name.lower() for forms in WMMA_FORMS.values() for op, form in forms.items() if op is not Op.MATMUL
+    },
     Op.SLICE: "slice_columns",
 }
 
@@ -39,7 +42,7 @@ def _functions() -> dict[Op, Code]:
             )
     names = {op: OTHER_NAMES.get(op, op.name.lower()) for op in Op}
     found = {op: defined[name] for op, name in names.items() if name in defined}
-    return found | {form: use_wmma(found[op]) for op, form in WMMA_FORMS.items()}
+    return found | {form: use_wmma(found[form], ordering) for form, ordering in WMMA_ORDERINGS.items()}
 
 
 FUNCTIONS = _functions()

@@ -1,4 +1,4 @@
-"""Projections in wmma-f16 (docs/wmma-f16.md) by sets with `matmul_wmma`, also of each token's experts.
+"""Projections in wmma-f16 and wmma-bf16 (docs/wmma-f16.md) by sets with `matmul_wmma`, also of selected experts.
 
 The pairs of tokens and experts are sorted by expert on the device (sort_experts.s), so that a tile of pairs shares
 its expert's weights. Results are written where each pair's belong, and summed as in any other ordering.
@@ -13,7 +13,7 @@ from math import prod
 import numpy as np
 
 from zinc_rt.ir.graph import ABSENT, Node, OpGraph
-from zinc_rt.ir.op import OPS
+from zinc_rt.ir.op import OPS, WMMA_FORMS, WMMA_ORDERINGS
 from zinc_rt.kernels.entry import Entry
 from zinc_rt.kernels.launch import COUNTS, SYNC, Launch, Ref, Temp
 from zinc_rt.kernels.rows.matvec import check_projection_weights, make_projection, make_vector_function
@@ -56,7 +56,12 @@ def list_tiles(numbers: np.ndarray, slots: int) -> np.ndarray:
 
 
 def _project(
-    tuning: Tuning, graph: OpGraph, capacity: Mapping[str, int], source: ProjectionInput, parts: Sequence[Part]
+    tuning: Tuning,
+    halves_type: str,
+    graph: OpGraph,
+    capacity: Mapping[str, int],
+    source: ProjectionInput,
+    parts: Sequence[Part],
 ) -> Launches:
     """Round the input's rows once, and sort its pairs if it has choices, then multiply tiles."""
     if source.exact:
@@ -71,9 +76,9 @@ def _project(
     record_bytes = HALF_BYTES * padded + FACTOR_BYTES
     x = source.x
     of = f"{x.name}+{x.offset_bytes}" if isinstance(x, Ref) and x.offset_bytes else x.name
-    halves = Temp(f"halves:{of}", record_bytes * own * tokens)
+    halves = Temp(f"{halves_type}:{of}", record_bytes * own * tokens)
     yield Launch(
-        "round_rows",
+        f"round_rows_{halves_type}",
         (x, halves),
         (k, padded, own, 0),
         (own, "tokens", 1),
@@ -86,7 +91,7 @@ def _project(
         yield sort
     yield SYNC
     for part in parts:
-        yield _multiply(tuning, graph, tokens, part, halves, record_bytes, choices, routes)
+        yield _multiply(tuning, halves_type, graph, tokens, part, halves, record_bytes, choices, routes)
 
 
 def _sort_experts(choices: Choices, experts: int, tokens: int) -> tuple[Temp, Launch]:
@@ -101,6 +106,7 @@ def _sort_experts(choices: Choices, experts: int, tokens: int) -> tuple[Temp, La
 
 def _multiply(
     tuning: Tuning,
+    halves_type: str,
     graph: OpGraph,
     tokens: int,
     part: Part,
@@ -119,11 +125,11 @@ def _multiply(
     if choices is None or routes is None:
         buffers = halves, Ref(part.weight), part.out, *vectors, Ref(COUNTS)
         grid = -(-tokens // tuning.wmma_tokens), -(-rows // tuning.wmma_rows), 1
-        return Launch(f"matmul_wmma_{dtype}", buffers, constants, grid)
+        return Launch(f"matmul_wmma_{halves_type}_{dtype}", buffers, constants, grid)
     slots = count_slots(tokens * choices.choices, stacked[0])
     pairs_to_a_row = 1 if choices.own_inputs else choices.choices
     return Launch(
-        f"{EXPERTS}_{dtype}",
+        f"{EXPERTS}_{halves_type}_{dtype}",
         (halves, Ref(part.weight), part.out, routes, *vectors),
         (*constants, -(-(1 << 31) // pairs_to_a_row), SLOT_BYTES * slots),
         (slots, -(-rows // tuning.wmma_rows), 1),
@@ -147,10 +153,18 @@ def _check_node(tuning: Tuning, node: Node, graph: OpGraph) -> str | None:
 
 
 def rows(tuning: Tuning) -> tuple[Entry, ...]:
-    products = ProjectionKernels(
-        tuning, partial(_project, tuning), make_vector_function(tuning), adds_expert_biases=True
-    )
+    products = {
+        ordering: ProjectionKernels(
+            tuning,
+            partial(_project, tuning, ordering.removeprefix("wmma-")),
+            make_vector_function(tuning),
+            adds_expert_biases=True,
+        )
+        for ordering in WMMA_FORMS
+    }
     return tuple(
-        Entry(op, partial(code, products), tuning.orderings, rejects=partial(_check_node, tuning))
+        Entry(
+            op, partial(code, products[WMMA_ORDERINGS[op]]), tuning.orderings, rejects=partial(_check_node, tuning)
+        )
         for op, code in WMMA_CODES.items()
     )

@@ -530,8 +530,7 @@ CODES: dict[Op, Callable[[ProjectionKernels, Node, OpGraph, Mapping[str, int]], 
     Op.MOE_DOWN_ACC: _moe_down_acc,
     Op.SHARED_EXPERT: _shared_expert,
 }
-WMMA_CODES = {  # of the opcodes whose projections are those of wmma-f16
-    Op.MATMUL_WMMA_F16: _matmul,
+WMMA_CODES = {  # of the opcodes whose projections are those of matrix cores
     Op.MATMUL_WMMA_Q4K: _matmul,
-    **{form: CODES[op] for op, form in WMMA_FORMS.items()},
+    **{form: CODES[op] for forms in WMMA_FORMS.values() for op, form in forms.items()},
 }

@@ -28,6 +28,10 @@ _INCLUDE = re.compile(r'^\s*#include\s+"([^"]+)"', re.MULTILINE)
 _TARGET = "vulkan1.2"
 
 _BY_WEIGHT: dict[str, tuple[str, ...]] = {dtype: (f"WEIGHT_{dtype.upper()}",) for dtype in WEIGHT_TYPES}
+_HALVES: dict[str, tuple[str, ...]] = {"f16": (), "bf16": ("BF16",)}
+_BY_HALVES = {
+    f"{halves}_{dtype}": (*own, *macros) for halves, own in _HALVES.items() for dtype, macros in _BY_WEIGHT.items()
+}
 _BY_CACHE: dict[str, tuple[str, ...]] = {  # suffixes are kernels/rows/caches.py's
     "": (),
     **{dtype: (f"KV={number}",) for number, dtype in enumerate(CACHE_TYPES) if number},
@@ -37,8 +41,9 @@ FAMILIES: dict[str, dict[str, tuple[str, ...]]] = {
     "embed": _BY_WEIGHT,
     "matvec": _BY_WEIGHT,
     "matmul": _BY_WEIGHT,
-    "matmul_wmma": _BY_WEIGHT,
-    "matmul_wmma_experts": _BY_WEIGHT,
+    "matmul_wmma": _BY_HALVES,
+    "matmul_wmma_experts": _BY_HALVES,
+    "round_rows": _HALVES,
     "quantise": {str(block): (f"BLOCK={block}",) for block in sorted(set(Q8_BLOCKS.values()))},
     **{
         f"matvec_q8_{block}": {dtype: _BY_WEIGHT[dtype] for dtype, own in Q8_BLOCKS.items() if own == block}

@@ -2,7 +2,7 @@
 #extension GL_GOOGLE_include_directive : require
 #include "kernel.glsl"
 
-// Projections of many tokens in wmma-f16. A workgroup computes 32 rows of 32 tokens.
+// Projections of many tokens in wmma-f16 or wmma-bf16. A workgroup computes 32 rows of 32 tokens.
 //
 // grid: x blocks of 32 tokens of the capacity, y blocks of 32 rows
 // buffers: rows of x (round_rows.comp); weight, packed as rows/repack.py says; y f32 [T][n]; scale f32 (one), bias f32 (n): 0

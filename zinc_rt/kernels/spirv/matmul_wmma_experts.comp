@@ -2,7 +2,7 @@
 #extension GL_GOOGLE_include_directive : require
 #include "kernel.glsl"
 
-// Projections of the selected experts in wmma-f16. A workgroup computes 32 rows of one expert for a tile of up to 32 of its
+// Projections of the selected experts in wmma-f16 or wmma-bf16. A workgroup computes 32 rows of one expert for a tile of up to 32 of its
 // pairs (sort_experts.comp).
 //
 // grid: x slots of tiles, y blocks of 32 rows

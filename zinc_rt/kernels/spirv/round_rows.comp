@@ -1,13 +1,13 @@
 #version 460
 #extension GL_GOOGLE_include_directive : require
 #include "kernel.glsl"
-#include "rounding.glsl"
+#include "halves.glsl"
 
-// Rows of activations as halves for matmul_wmma: scaled by a power of two, so that the largest element's exponent is
+// Rows of activations as halves, f16 or bf16, for matmul_wmma: scaled by a power of two, so that the largest element's exponent is
 // 14, then rounded (docs/wmma-f16.md).
 //
 // grid: x rows of a token, y tokens
-// buffers: x f32 [T][rows][k]; to [T][rows]: f16 [m], +0 from k on, then its factor f32 and 12 unused bytes
+// buffers: x f32 [T][rows][k]; to [T][rows]: halves [m], +0 from k on, then its factor f32 and 12 unused bytes
 // constants: k; m, a multiple of 256; rows; 0
 KERNARG(F32 x; U32RW to; uint k; uint m; uint rows; uint zero;)
 
@@ -28,7 +28,7 @@ void main() {
         uint pair = 0u;
         [[unroll]] for (uint e = 0u; e < 2u; e++) {
             uint i = 2u * word + e;
-            if (i < args.k) pair |= float_to_half(x.v[i] * scale) << (16u * e);
+            if (i < args.k) pair |= to_half(x.v[i] * scale) << (16u * e);
         }
         to.v[word] = pair;
     }

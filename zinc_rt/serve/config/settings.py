@@ -154,7 +154,7 @@ class ModelSettings:
     state_rows: Annotated[Annotated[int, Strict(), Ge(2)] | None, BeforeValidator(parse_auto)] = None
     format: Annotated[str | None, BeforeValidator(parse_auto)] = None
     speculate: Annotated[str, Strict(), AfterValidator(check_speculation_text)] = "off"
-    prefill_ordering: Literal["wmma-f16"] | None = None
+    prefill_ordering: Literal["wmma-f16", "wmma-bf16"] | None = None
     embeddings: Literal["mean", "cls", "last", "rank"] | None = None
     graphs: Annotated[str, Strict()] = ""
 

@@ -42,4 +42,5 @@ static int32_t project(const projection *p, const uint32_t grid[3], uint32_t fir
 
 KERNEL(project_c1) { return project(arguments, grid, first, last, project_rows_c1); }
 KERNEL(project_q8) { return project(arguments, grid, first, last, project_rows_q8); }
-KERNEL(project_wmma) { return project(arguments, grid, first, last, project_rows_wmma); }
+KERNEL(project_wmma_f16) { return project(arguments, grid, first, last, project_rows_wmma_f16); }
+KERNEL(project_wmma_bf16) { return project(arguments, grid, first, last, project_rows_wmma_bf16); }

@@ -41,7 +41,8 @@ void rows_c1(const job *j);          // matvec_c1.c: one token
 void rows_q8(const job *j);          // matvec_q8.c
 void project_rows_c1(const job *j);  // gemm_c1.c: as the number of tokens asks
 void project_rows_q8(const job *j);  // gemm_q8.c: as the number of tokens asks
-void project_rows_wmma(const job *j);  // gemm_wmma.c
+void project_rows_wmma_f16(const job *j);  // gemm_wmma.c
+void project_rows_wmma_bf16(const job *j);
 
 INLINE uint32_t counted(const int32_t *counts, uint32_t count) {
     return count & IS_COUNT ? (uint32_t)counts[count & ~IS_COUNT] : count;

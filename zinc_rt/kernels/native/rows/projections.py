@@ -13,7 +13,7 @@ from math import prod
 
 from zinc_rt.ir.dtypes import CACHE_TYPES, count_row_bytes
 from zinc_rt.ir.graph import ABSENT, SYMBOLS, Node, OpGraph
-from zinc_rt.ir.op import OPS, Op
+from zinc_rt.ir.op import OPS, WMMA_FORMS, WMMA_ORDERINGS, Op
 from zinc_rt.kernels.entry import Entry
 from zinc_rt.kernels.launch import COUNTS, SYNC, Launch, Ref, Stride, Temp
 from zinc_rt.kernels.native.rows.recurrent import check_taps, conv1d
@@ -39,7 +39,7 @@ from zinc_rt.kernels.rows.tuning import Tuning
 PANEL = 16  # rows of a weight per item: projection.h
 SEGMENT = 1024  # elements per item of quantise.c
 LEAST_BYTES, MOST_BYTES = 128 << 10, 512 << 10  # bytes of weights per claim
-WMMA, WMMA_HEADER_BYTES = "wmma-f16", 16  # gemm_wmma.c
+WMMA_HEADER_BYTES = 16  # gemm_wmma.c
 IS_COUNT = 1 << 31  # flag of a constant: the rest is an index into the step's counts
 
 
@@ -75,8 +75,9 @@ def project(
         if block and block not in records:
             records[block], launch = _quantise_launch(graph, source, block, k, fixed)
             prepared.append(launch)
-    if ordering == WMMA:
-        rounded, launch = _make_rounding(source, k, fixed)
+    halves = ordering.partition("wmma-")[2]  # f16, bf16 or none
+    if halves:
+        rounded, launch = _make_rounding(halves, source, k, fixed)
         prepared.append(launch)
     routes = None
     if choices is not None:
@@ -97,7 +98,7 @@ def project(
         if block:
             record = count_record_bytes(block, k)
             x, x_bytes, head_bytes = records[block], record * (heads.heads if heads else 1), record
-        elif ordering == WMMA:
+        elif halves:
             own = choices.choices if choices and choices.own_inputs else 1
             x, x_bytes = rounded, rounded.size_bytes // (fixed * own)
         elif choices is not None and choices.own_inputs:
@@ -107,7 +108,7 @@ def project(
         spec = graph.buffers[part.weight]
         panel_bytes = min(PANEL, rows) * count_row_bytes(spec.dtype, k)
         yield Task(
-            "project_wmma" if ordering == WMMA else "project_q8" if block else "project_c1",
+            f"project_wmma_{halves}" if halves else "project_q8" if block else "project_c1",
             (
                 x,
                 Ref(part.weight),
@@ -163,13 +164,13 @@ def _quantise_launch(
     return temp, Launch(f"quantise{block}", buffers, constants, (-(-k // SEGMENT), number, source.tokens))
 
 
-def _make_rounding(source: ProjectionInput, k: int, fixed: int) -> tuple[Temp, Launch]:
-    """Return the rows of an input as halves of wmma-f16, and the launch that rounds them."""
+def _make_rounding(halves: str, source: ProjectionInput, k: int, fixed: int) -> tuple[Temp, Launch]:
+    """Return the rows of an input as halves, f16 or bf16, and the launch that rounds them."""
     assert source.row is None and source.heads is None
     inputs = source.choices.choices if source.choices and source.choices.own_inputs else 1
     record = WMMA_HEADER_BYTES + 8 * (-(-k // 16) * 16)
-    temp = Temp(f"wmma:{source.x.name}", record * fixed * inputs)
-    return temp, Launch("round_rows", (source.x, temp), (k, record), (inputs, source.tokens, 1))
+    temp = Temp(f"{halves}:{source.x.name}", record * fixed * inputs)
+    return temp, Launch(f"round_rows_{halves}", (source.x, temp), (k, record), (inputs, source.tokens, 1))
 
 
 def _find_inputs(graph: OpGraph, source: ProjectionInput) -> Count:
@@ -226,9 +227,12 @@ def rows(tuning: Tuning) -> tuple[Entry, ...]:
         Op.MATMUL_FUSED_CONV1D_IDS: make_convolution_code(conv1d),
         Op.QKV_FUSED_ROPE_KV_WRITE: make_rotation_code(norm_rope_kv_write),
     }
-    products = ProjectionKernels(tuning, partial(project, WMMA), convert_to_f32, adds_expert_biases=True)
+    products = {
+        ordering: ProjectionKernels(tuning, partial(project, ordering), convert_to_f32, adds_expert_biases=True)
+        for ordering in WMMA_FORMS
+    }
     matrix_cores = tuple(
-        Entry(op, partial(code, products), tuning.orderings, rejects=_check_node)
+        Entry(op, partial(code, products[WMMA_ORDERINGS[op]]), tuning.orderings, rejects=_check_node)
         for op, code in WMMA_CODES.items()
     )
     return matrix_cores + tuple(

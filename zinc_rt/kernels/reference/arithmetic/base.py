@@ -23,12 +23,9 @@ class Arithmetic(Protocol):
         """Multiply x[..., K] by weight (N, K) -> [..., N]."""
         ...
 
-    def linear_wmma(self, x: np.ndarray, weight: Weight) -> np.ndarray:
-        """Compute `linear` in wmma-f16. float32-dequant has no bits of its own and uses BLAS."""
-        ...
-
-    def with_wmma(self) -> Arithmetic:
-        """Return an ordering whose `linear` is `linear_wmma`."""
+    def with_wmma(self, ordering: str) -> Arithmetic:
+        """Return this ordering with the `linear` of an ordering of ir.op.WMMA_FORMS. float32-dequant has no
+        defined bits and returns itself."""
         ...
 
     def dot(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:

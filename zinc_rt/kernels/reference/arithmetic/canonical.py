@@ -45,24 +45,25 @@ class Canonical1:
         self._rows.each_block(rows, k, work)
         return out.reshape(*x.shape[:-1], rows)
 
-    def linear_wmma(self, x: np.ndarray, weight: Weight) -> np.ndarray:
-        """Multiply by a weight in wmma-f16, whatever the ordering of other projections is."""
-        rows, k = weight.shape
-        halves, factors = wmma.round_rows(tokens_of(x, k))
-        out = np.empty((len(halves), rows), np.float32)
-
-        def work(first: int, last: int) -> None:
-            out[:, first:last] = wmma.products(halves, wmma.round_weight(dequantise(weight[first:last])))
-
-        self._rows.each_block(rows, k, work)
-        return (out * factors[:, None]).reshape(*x.shape[:-1], rows)
-
-    def with_wmma(self) -> Canonical1:
-        """Return canonical-1 with `linear_wmma` as `linear`, on the same threads."""
-        form = _MatrixCores()
-        form._rows = self._rows
-        return form
+    def with_wmma(self, ordering: str) -> Canonical1:
+        """Return canonical-1 with the `linear` of wmma-f16 or wmma-bf16, on the same threads."""
+        return _MatrixCores(self._rows, wmma.FORMATS[ordering])
 
 
 class _MatrixCores(Canonical1):
-    linear = Canonical1.linear_wmma
+    def __init__(self, rows: RowBlocks, form: wmma.Halves) -> None:
+        self._rows, self._form = rows, form
+
+    def linear(self, x: np.ndarray, weight: Weight) -> np.ndarray:
+        """Multiply by a weight with the sums of a matrix instruction (docs/wmma-f16.md)."""
+        rows, k = weight.shape
+        halves, factors = wmma.round_rows(tokens_of(x, k), self._form)
+        out = np.empty((len(halves), rows), np.float32)
+
+        def work(first: int, last: int) -> None:
+            block = wmma.round_halves(dequantise(weight[first:last]), self._form)
+            out[:, first:last] = wmma.products(halves, block, self._form)
+
+        self._rows.each_block(rows, k, work)
+        with np.errstate(all="ignore"):
+            return (out * factors[:, None]).reshape(*x.shape[:-1], rows)

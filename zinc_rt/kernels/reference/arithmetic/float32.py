@@ -38,10 +38,7 @@ class Float32Dequant:
             np.matmul(flat, block.T, out=out[:, first : first + step])
         return out.reshape(*x.shape[:-1], rows)
 
-    def linear_wmma(self, x: np.ndarray, weight: Weight) -> np.ndarray:
-        return self.linear(x, weight)
-
-    def with_wmma(self) -> Float32Dequant:
+    def with_wmma(self, ordering: str) -> Float32Dequant:
         return self
 
     def dot(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
