@@ -108,6 +108,7 @@ def test_file_is_skipped_only_if_its_source_has_no_chosen_test() -> None:
     ],
     ids=["no path", "rest", "path"],
 )
+@pytest.mark.slow(keep=1)
 def test_workers_run_the_tests_chosen_by_the_controller(words: list[str], expected: str, tmp_path: Path) -> None:
     (tmp_path / "test_some.py").write_text(
         "import pytest\n\n"

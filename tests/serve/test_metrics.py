@@ -176,6 +176,7 @@ def test_request_failing_at_its_sampled_token_is_counted_once() -> None:
 @pytest.mark.parametrize("tier", ["t_cpu", "t_cpu_native", "vulkan", "t1", "t2"])
 @pytest.mark.parametrize("temperature", [0.9, 0.0])
 @pytest.mark.rest(keep=1)
+@pytest.mark.slow(keep=5)
 def test_served_token_costs_one_submission_and_one_wait(tier: str, temperature: float) -> None:
     """With penalties and logprobs, and greedy without."""
     if tier == "vulkan":

@@ -40,6 +40,7 @@ def test_container_matches_the_committed_module(name: str) -> None:
 
 
 @pytest.mark.rest(keep=6)
+@pytest.mark.slow(keep=40)
 @pytest.mark.parametrize("name", names())
 def test_static_sanitizer_reports_only_remarks(name: str) -> None:
     zrt = load(name)
@@ -59,6 +60,7 @@ def test_gfx1100_archive_has_every_module_up_to_date() -> None:
 
 
 @pytest.mark.rest(keep=6)
+@pytest.mark.slow(keep=40)
 @pytest.mark.parametrize("name", gfx1100.KERNELS.names())
 def test_static_sanitizer_reports_nothing_in_gfx1100_code(name: str) -> None:
     zrt = gfx1100.load(name)

@@ -28,7 +28,7 @@ from zinc_rt.lower.dispatch_plan import dispatch_plan
 from zinc_rt.lower.lower import choose_entry
 from zinc_rt.lower.lowered_graph import Call, LoweredGraph
 from zinc_rt.mem.heaps import BufferHeap
-from zinc_rt.spirv.kernarg import STRUCT, read_kernarg
+from zinc_rt.spirv.kernarg import STRUCT, Kernarg, read_kernarg
 from zinc_rt.spirv.lint import lint_module
 from zinc_rt.spirv.module import SpirvModule, read_module
 from zinc_rt.spirv.opcodes import Opcode
@@ -106,12 +106,17 @@ def constant_types(name: str) -> tuple[int, ...]:
     return tuple(m.opcode for m in members if m.opcode != Opcode.TypePointer and m.operands[1] == 32)
 
 
+@cache
+def read_arguments(name: str) -> Kernarg:
+    return read_kernarg(read_kernel(name), name)
+
+
 @pytest.mark.rest
 @pytest.mark.parametrize("family", FAMILIES)
 def test_rows_pass_the_arguments_kernels_take(family: str) -> None:
     seen = set()
     for launch in list_launches(family):
-        takes = read_kernarg(read_kernel(launch.kernel), launch.kernel)
+        takes = read_arguments(launch.kernel)
         assert len(launch.buffers) == len(takes.buffers), launch
         assert len(launch.constants) == len(takes.constants), launch
         for value, kind, name in zip(

@@ -123,6 +123,7 @@ def run_programs(chip: str, programs: list[RegisterProgram]) -> tuple[Array, lis
 
 @needs_assembler
 @pytest.mark.rest(keep=1)
+@pytest.mark.slow(keep=6)
 @pytest.mark.parametrize("group", [name for name in read_programs() if name not in ("refused", "differs")])
 def test_registers_are_those_of_a_card(group: str) -> None:
     chip = "gfx1151" if group == "floats" else "gfx1100"
