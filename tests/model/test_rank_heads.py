@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from vulkan_driver import require_driver
 
 from zinc_rt import LLM
 from zinc_rt.golden.tiny_models.writer import build_tiny, write_content, write_tiny
@@ -54,6 +55,26 @@ def test_scores_match_llama_cpp(name: str, tier: str, rank_models: dict[str, Pat
         assert got.shape == (len(case["scores"]),) and np.abs(got - case["scores"]).max() <= LIMIT
     assert [got.tobytes() for got in together] == [got.tobytes() for got in alone]
     assert scores == [float(got[0]) for got in together[len(golden["prompts"]) :]]
+
+
+@pytest.mark.parametrize("name", GOLDENS)
+@pytest.mark.parametrize("tier", ["t1", "vulkan"])
+@pytest.mark.rest
+@pytest.mark.slow(keep=2)
+def test_gpu_tiers_have_the_scores_of_llama_cpp(name: str, tier: str, rank_models: dict[str, Path]) -> None:
+    """The bits are those of the oracle."""
+    if tier == "vulkan":
+        require_driver()
+    golden = GOLDENS[name]
+    cases = (golden["prompts"] + golden["pairs"])[::3]
+    with LLM(rank_models[name], "t_cpu", threads=1, ctx=128) as llm:
+        want = [item.values.tobytes() for item in llm._pool([case["ids"] for case in cases], "")]
+    with LLM(rank_models[name], tier, "sim" if tier == "t1" else "auto", ctx=128) as llm:
+        got = [item.values for item in llm._pool([case["ids"] for case in cases], "")]
+        assert llm.findings() == ()
+    assert [scores.tobytes() for scores in got] == want
+    for scores, case in zip(got, cases, strict=True):
+        assert np.abs(scores - case["scores"]).max() <= LIMIT
 
 
 @pytest.mark.parametrize("name", ["bertrank-f32", "qwen3rank-f32"])
