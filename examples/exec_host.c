@@ -15,6 +15,7 @@
 #include "exec.h"
 
 #define SECOND 1000000000ull
+#define MOST_PAGES 8192  // of one sequence
 
 static void check(zrt_status status) {
     if (!status) return;
@@ -116,6 +117,10 @@ static uint32_t choose_units(zrt_image image, int32_t tokens, zrt_units units[3]
         int64_t most = units_of(image, GROUPS[i]);
         if (most && i == 2) units[groups++] = (zrt_units){GROUPS[i], row, 1, 0};
         else if (most) units[groups++] = (zrt_units){GROUPS[i], pages, (uint32_t)(used < most ? used : most), 0};
+        if (most && i < 2 && units[groups - 1].count > MOST_PAGES) {
+            fprintf(stderr, "exec_host: a capsule of more than %d pages\n", MOST_PAGES);
+            exit(1);
+        }
     }
     return groups;
 }
@@ -154,10 +159,10 @@ int main(int argc, char **argv) {
 
     // The note of a capsule: the position and the next token.
     int32_t at[2] = {0, 0};
-    uint32_t pages[4096];
+    uint32_t pages[MOST_PAGES];
     zrt_units units[3];
     zrt_capsule capsule;
-    for (uint32_t i = 0; i < 4096; i++) pages[i] = i;
+    for (uint32_t i = 0; i < MOST_PAGES; i++) pages[i] = i;
     if (load) {
         uint64_t size;
         check(zrt_capsule_read(image, load, &capsule));

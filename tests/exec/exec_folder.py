@@ -45,13 +45,15 @@ def load_library() -> ExecLibrary:
     return load_exec_library()
 
 
-def open_engine(model: str, ordering: str = "canonical-1") -> Engine:
+def open_engine(model: str | Path, ordering: str = "canonical-1") -> Engine:
+    """Open a model that ships with the package, by its name, or a file."""
     load_library()
+    path = model if isinstance(model, Path) else GOLDEN / f"{model}.gguf"
     backend = open_backend(choose_tier("t_cpu_native", "auto"), ordering)
-    return Engine(read_gguf(GOLDEN / f"{model}.gguf"), backend, ctx=CTX, slots=SLOTS)
+    return Engine(read_gguf(path), backend, ctx=CTX, slots=SLOTS)
 
 
-def write_folder(folder: Path, model: str = "qwen3-q", ordering: str = "canonical-1") -> Path:
+def write_folder(folder: Path, model: str | Path = "qwen3-q", ordering: str = "canonical-1") -> Path:
     with open_engine(model, ordering) as engine:
         write_host_folder(engine, folder)
     return folder

@@ -23,6 +23,7 @@ from exec_folder import (
     write_folder,
     x86,
 )
+from model.split_files import split
 
 from zinc_rt.backends.cpu.image import CHECKED_FROM, HEADER, SECTIONS
 from zinc_rt.engine.image import IMAGE, KERNELS
@@ -252,6 +253,15 @@ def test_damaged_images_and_other_models_are_refused(
     with pytest.raises(ExecError, match="ZRT_ERR_UNSUPPORTED"):
         library.call("image_open", without, folder / IMAGE, None)
     library.call("context_destroy", without)
+
+
+def test_image_of_a_split_model_maps_every_part(library: ExecLibrary, tmp_path: Path) -> None:
+    parts = split(GOLDEN / "qwen3-q.gguf", tmp_path, [0, 9])  # the first has no weights
+    host = load_host().ImageHost(write_folder(tmp_path / "host", parts[0]), threads=1)
+    assert host.run(0, PROMPT, 0, 4) == decode_with_engine("qwen3-q", "canonical-1")[0][:4]
+    with pytest.raises(ExecError, match="names 2 model files; only one can be replaced"):
+        library.call("image_open", host.context, tmp_path / "host" / IMAGE, parts[0])
+    host.close()
 
 
 def forge_image(content: bytes, draw: random.Random) -> bytes:

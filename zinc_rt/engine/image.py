@@ -104,9 +104,9 @@ def build_image(engine: Engine, programs: Sequence[Program]) -> bytes:
 
 
 def map_weights(gguf: GGUFFile) -> list[MappedWeights]:
-    """Return the mapped files of a model."""
+    """Return the mapped files of a model that have weights."""
     files = []
-    for part in gguf.parts:
+    for part in filter(lambda part: part.tensors, gguf.parts):
         name, offset = min(part.tensors.items(), key=lambda item: item[1])
         data = gguf.tensors[name].data
         whole = np.ndarray(part.size_bytes, np.uint8, _find_mapping(data))
