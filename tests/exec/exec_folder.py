@@ -45,12 +45,12 @@ def load_library() -> ExecLibrary:
     return load_exec_library()
 
 
-def open_engine(model: str | Path, ordering: str = "canonical-1") -> Engine:
+def open_engine(model: str | Path, ordering: str = "canonical-1", kv_type: str = "f32") -> Engine:
     """Open a model that ships with the package, by its name, or a file."""
     load_library()
     path = model if isinstance(model, Path) else GOLDEN / f"{model}.gguf"
     backend = open_backend(choose_tier("t_cpu_native", "auto"), ordering)
-    return Engine(read_gguf(path), backend, ctx=CTX, slots=SLOTS)
+    return Engine(read_gguf(path), backend, ctx=CTX, slots=SLOTS, kv_type=kv_type)
 
 
 def write_folder(folder: Path, model: str | Path = "qwen3-q", ordering: str = "canonical-1") -> Path:

@@ -26,9 +26,11 @@ from exec_folder import (
 from model.split_files import split
 
 from zinc_rt.backends.cpu.image import CHECKED_FROM, HEADER, SECTIONS
-from zinc_rt.engine.image import IMAGE, KERNELS
+from zinc_rt.engine.image import IMAGE, KERNELS, count_wrong_logits, write_host_folder
 from zinc_rt.exec.abi import ExecError, ExecLibrary, make_key
 from zinc_rt.golden.embedded import FOLDER as GOLDEN
+from zinc_rt.host.errors import UnsupportedError
+from zinc_rt.ir.dtypes import CACHE_TYPES
 
 MODELS = ("qwen3-q", "qwen35moe-q", "gemma4-q")  # pages; pages and recurrent rows; two pools of pages
 
@@ -69,6 +71,35 @@ def test_image_replays_with_the_bits_of_the_engine(tmp_path: Path, model: str, o
     assert host.run(0, PROMPT, 0, COUNT) == expected != other
     assert (host.read("request[slot].logits", "<u4") == logits.view(np.uint32)).all()
     host.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kv_type", CACHE_TYPES)
+def test_images_of_all_golden_models_have_the_bits_of_the_engine(
+    data_dir: Path, tmp_path: Path, kv_type: str
+) -> None:
+    compared = 0
+    for path in sorted([*data_dir.glob("goldens/*.gguf"), *data_dir.glob("goldens2/*.gguf")]):
+        try:
+            engine = open_engine(path, kv_type=kv_type)
+        except UnsupportedError:  # heads that are no whole blocks of q8_0
+            continue
+        with engine:
+            if engine.model.pooling:
+                with pytest.raises(UnsupportedError, match="images are of models that generate text"):
+                    write_host_folder(engine, tmp_path)
+                continue
+            write_host_folder(engine, tmp_path)
+            assert count_wrong_logits(engine, tmp_path) == 0, path
+            sequence = engine.open()
+            logits = engine.extend(sequence, PROMPT, rows="last")
+            logits = engine.extend(sequence, [int(np.argmax(logits[0]))], rows="last")
+            host = load_host().ImageHost(tmp_path, threads=2)
+            host.run(1, PROMPT, 0, 2)
+            assert (host.read("request[slot].logits", "<u4") == logits[0].view(np.uint32)).all(), path
+            host.close()
+        compared += 1
+    assert compared > 20
 
 
 @pytest.mark.parametrize("model", MODELS)
