@@ -122,7 +122,7 @@ def judge_engine(
             answers = AnswerJudge(reference, limits, answers.canaries)
             faults = _collect_faults(answers, asked)
             divergence = fmean([sample.kl for sample in answers.numerics] or [0.0])
-            faults += check_seeds(asked, partial(_answer_of_seed, client), divergence)
+            faults += check_seeds(reference, asked, partial(_answer_of_seed, client), divergence)
             faults += _check_tokenizer(client, reference, questions)
             distribution = check_distribution(
                 reference, [item for item in asked if item.question.id.startswith("sample/")]

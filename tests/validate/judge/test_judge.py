@@ -40,7 +40,7 @@ from zinc_rt.validate.judge.oracle import NextToken, open_oracle
 from zinc_rt.validate.judge.questions import JudgeQuestion
 from zinc_rt.validate.judge.report import make_results
 from zinc_rt.validate.judge.reproduce import shows_defect
-from zinc_rt.validate.judge.sampler_check import check_seeds, kolmogorov_probability
+from zinc_rt.validate.judge.sampler_check import check_seeds, find_draw_distance, kolmogorov_probability
 from zinc_rt.validate.judge.schedule import AskedQuestion
 from zinc_rt.validate.judge.verdict import EngineDefect, mean_numerics
 
@@ -323,5 +323,27 @@ def test_arithmetic_explains_some_changed_samples(changed: int, divergence: floa
         asked.append(AskedQuestion(question, "alone", EngineAnswer("one two", "length")))
         text = "one four" if number < changed else "one two"
         asked.append(AskedQuestion(question, "crowd", EngineAnswer(text, "length")))
-    faults = list(check_seeds(asked, lambda question, seed: "another", divergence))
+    with open_oracle(find_model_file(MODEL), 64, threads=1) as oracle:
+        faults = list(check_seeds(oracle, asked, lambda question, seed: "another", divergence))
     assert bool(faults) == is_fault
+
+
+@pytest.mark.parametrize(("is_near", "divergence"), [(True, 0.0018), (False, 0.0018), (True, 0.0)])
+def test_changed_sample_of_the_same_draw_is_explained(is_near: bool, divergence: float) -> None:
+    """All answers change at their second token: to one next to it in the distribution, or to a distant one."""
+    asked, prompt = [], (1, 2, 3)
+    with open_oracle(find_model_file(MODEL), 64, threads=1) as oracle:
+        after = oracle.predict((*prompt, 5))[0]
+        first = after.best
+        distances = [find_draw_distance(after, first, token) for token in range(len(after.logits))]
+        distances[first] = 0.001  # not the same token
+        other = int(np.argmin(distances) if is_near else np.argmax(distances))
+        for number in range(10):
+            question = JudgeQuestion(f"sampled/{number}", "sampled", {"seed": number}, prompt)
+            for schedule, token in (("alone", first), ("crowd", other)):
+                tokens = tuple(ReportedToken(n, "", -1.0) for n in (5, token))
+                asked.append(
+                    AskedQuestion(question, schedule, EngineAnswer(f"{number} {token}", "length", tokens))
+                )
+        faults = list(check_seeds(oracle, asked, lambda question, seed: "another", divergence))
+    assert bool(faults) == (not is_near or not divergence)
