@@ -18,7 +18,7 @@ import pytest
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "serve"))
 from embedded_server import RunningServer, make_config, run_server
-from lying_proxy import LIES, SAMPLER_LIES, ProxyFault, lying_proxy
+from lying_proxy import LIES, SAMPLER_LIES, ProxyFault, RecordedAnswers, lying_proxy
 from patched_models import PATCHES
 
 from zinc_rt.engine.opening import find_model_file
@@ -36,7 +36,7 @@ from zinc_rt.validate.judge.distribution import SETTINGS
 from zinc_rt.validate.judge.engine_client import EngineAnswer, EngineClient, EngineFeatures, ReportedToken
 from zinc_rt.validate.judge.engines import ENGINES
 from zinc_rt.validate.judge.judgement import EngineJudgement, JudgeOptions, judge_engine
-from zinc_rt.validate.judge.oracle import NextToken, open_oracle
+from zinc_rt.validate.judge.oracle import NextToken, Oracle, open_oracle
 from zinc_rt.validate.judge.questions import JudgeQuestion
 from zinc_rt.validate.judge.report import make_results
 from zinc_rt.validate.judge.reproduce import shows_defect
@@ -59,8 +59,21 @@ def running_engine() -> Iterator[RunningServer]:
     yield from run_server(make_config(models=models, device=DeviceSettings("t_cpu_native", threads=1)))
 
 
-def judged(url: str, options: JudgeOptions = FEW) -> EngineJudgement:
-    return judge_engine(EngineClient(url), find_model_file(MODEL), options)
+@pytest.fixture(scope="module")
+def reference() -> Iterator[Oracle]:
+    """Yield the reference, which keeps what it computes for the tests after it."""
+    with open_oracle(find_model_file(MODEL), 256, threads=1) as oracle:
+        yield oracle
+
+
+@pytest.fixture(scope="module")
+def recorded() -> RecordedAnswers:
+    """Return the engine's answers to earlier tests: it answers a request once alone and once beside others."""
+    return RecordedAnswers(delay_seconds=0.0)
+
+
+def judged(url: str, options: JudgeOptions = FEW, opened: Oracle | None = None) -> EngineJudgement:
+    return judge_engine(EngineClient(url), find_model_file(MODEL), options, opened)
 
 
 def test_our_engine_has_no_findings(running_engine: RunningServer) -> None:
@@ -71,9 +84,9 @@ def test_our_engine_has_no_findings(running_engine: RunningServer) -> None:
     assert min(judgement.answers.values()) >= 8
 
 
-def assert_found(engine: RunningServer, fault: ProxyFault) -> None:
-    with lying_proxy(engine.url, fault, "always") as (url, proxy):
-        judgement = judged(url, OPTIONS.get(fault.name, FEW))
+def assert_found(engine: RunningServer, fault: ProxyFault, reference: Oracle, recorded: RecordedAnswers) -> None:
+    with lying_proxy(engine.url, fault, "always", recorded) as (url, proxy):
+        judgement = judged(url, OPTIONS.get(fault.name, FEW), reference)
         assert proxy.lies > 0
         assert judgement.findings[0].kind == fault.kind, [finding.kind for finding in judgement.findings]
         reproducer = judgement.reproducers[0]
@@ -99,22 +112,26 @@ def send_curl_lines(lines: str) -> str:
     return text
 
 
-def test_missing_system_message_is_found(running_engine: RunningServer) -> None:
-    assert_found(running_engine, NAMED["template without system message"])
+def test_missing_system_message_is_found(
+    running_engine: RunningServer, reference: Oracle, recorded: RecordedAnswers
+) -> None:
+    assert_found(running_engine, NAMED["template without system message"], reference, recorded)
 
 
 @pytest.mark.rest
 @pytest.mark.parametrize("name", sorted(NAMED.keys() - {"template without system message"}))
-def test_every_proxy_fault_is_detected(running_engine: RunningServer, name: str) -> None:
-    assert_found(running_engine, NAMED[name])
+def test_every_proxy_fault_is_detected(
+    running_engine: RunningServer, reference: Oracle, recorded: RecordedAnswers, name: str
+) -> None:
+    assert_found(running_engine, NAMED[name], reference, recorded)
 
 
 FULL = replace(FEW, sampling=240, distinct=8)
 
 
 @pytest.mark.rest
-def test_our_sampler_has_no_findings(running_engine: RunningServer) -> None:
-    judgement = judged(running_engine.url, FULL)
+def test_our_sampler_has_no_findings(running_engine: RunningServer, reference: Oracle) -> None:
+    judgement = judged(running_engine.url, FULL, reference)
     assert [finding.summary for finding in judgement.findings] == []
     assert len(judgement.sampling) == len(SETTINGS)
     assert min(test.samples for test in judgement.sampling) >= FULL.sampling // 2, judgement.sampling
@@ -123,16 +140,18 @@ def test_our_sampler_has_no_findings(running_engine: RunningServer) -> None:
 
 @pytest.mark.rest
 @pytest.mark.parametrize("fault", SAMPLER_LIES, ids=lambda fault: fault.name)
-def test_wrong_sampler_setting_is_found(running_engine: RunningServer, fault: ProxyFault) -> None:
-    with lying_proxy(running_engine.url, fault, "always") as (url, _):
-        judgement = judged(url, FULL)
+def test_wrong_sampler_setting_is_found(
+    running_engine: RunningServer, reference: Oracle, recorded: RecordedAnswers, fault: ProxyFault
+) -> None:
+    with lying_proxy(running_engine.url, fault, "always", recorded) as (url, _):
+        judgement = judged(url, FULL, reference)
     assert [finding.kind for finding in judgement.findings] == ["sampler"]
     assert fault.name.partition(" ")[0].removesuffix("s") in judgement.findings[0].summary
 
 
 @pytest.mark.rest
 @pytest.mark.parametrize("name", sorted(PATCHES))
-def test_every_patched_model_is_found(name: str, tmp_path: Path) -> None:
+def test_every_patched_model_is_found(name: str, tmp_path: Path, reference: Oracle) -> None:
     kind, patch = PATCHES[name]
     patched = tmp_path / "patched.gguf"
     patch(find_model_file(MODEL), patched)
@@ -140,7 +159,7 @@ def test_every_patched_model_is_found(name: str, tmp_path: Path) -> None:
     with contextmanager(run_server)(
         make_config(models=models, device=DeviceSettings("t_cpu_native", threads=1))
     ) as engine:
-        judgement = judged(engine.url, replace(FEW, ctx=256, positions=24))
+        judgement = judged(engine.url, replace(FEW, ctx=256, positions=24), reference)
     assert judgement.findings[0].kind == kind, [finding.summary for finding in judgement.findings]
     reproducer = judgement.reproducers[0]
     assert reproducer is None or reproducer.attempts == 1
@@ -242,11 +261,11 @@ def test_sweep_names_the_change_that_makes_the_engine_right(
 
 @pytest.mark.rest
 def test_command_writes_the_page_and_the_report(
-    running_engine: RunningServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    running_engine: RunningServer, recorded: RecordedAnswers, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     page, report = tmp_path / "judge.html", tmp_path / "judge.json"
     few = ["--answers", "8", "--ctx", "256", "--budget", "1"]
-    with lying_proxy(running_engine.url, NAMED["stop string leaks"], "always") as (url, _):
+    with lying_proxy(running_engine.url, NAMED["stop string leaks"], "always", recorded) as (url, _):
         words = [url, "--model", str(find_model_file(MODEL)), "--html", str(page), "--json", str(report), *few]
         assert main([*words, "--share"]) == 1
     out = capsys.readouterr().out
