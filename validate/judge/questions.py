@@ -21,7 +21,8 @@ SAMPLED_TOKENS = 8
 TOP_P = 0.5
 SINGLE_TOKENS = 6
 SHORT_LENGTHS = (2, 3, 5, 8, 12, 20, 28, 40)
-CHANGED_AT = (17, 8, 33, 20, 65)  # tokens before the changed word: in the first, second, … page of a cache
+# Tokens before the changed word: in the second page of a cache with pages of 16 tokens, and in others.
+CHANGED_AT = ((17, 20, 24, 28), (33, 8, 65))
 EDGES = (16, 32, 64, 128, 256, 512, 1024, 2048)  # pages, chunks and batches of common engines
 
 
@@ -210,7 +211,7 @@ class QuestionMaker:
         prompt = self.encode_prompt(" ".join(words))
         yield self._make_greedy(first, "tokens", prompt, partner=f"changed/{number}b")
         for turn, letter in enumerate("bc"):
-            depth = CHANGED_AT[(2 * number + turn) % len(CHANGED_AT)]
+            depth = CHANGED_AT[turn][number % len(CHANGED_AT[turn])]
             lengths = (len(self.encode_prompt(" ".join(words[:n]))) for n in range(1, len(words)))
             index = next((n for n, length in enumerate(lengths, 1) if length >= depth), 1)
             index = min(index, len(words) - 6)
