@@ -140,8 +140,8 @@ def find_draw_distance(predicted: NextToken, one: int, other: int) -> float:
     probabilities = np.exp(predicted.logits.astype(np.float64) - predicted.total)
     low, high = sorted((one, other))
     between = float(probabilities[low + 1 : high].sum())
-    low, high = sorted((float(predicted.logits[one]), float(predicted.logits[other])))
-    inside = (predicted.logits > low) & (predicted.logits < high)
+    less, more = sorted((float(predicted.logits[one]), float(predicted.logits[other])))
+    inside = (predicted.logits > less) & (predicted.logits < more)
     return min(between, float(probabilities[inside].sum()))
 
 
