@@ -179,6 +179,14 @@ def test_a_forged_file_cannot_reach_outside_of_the_model_file(saved: Path, tmp_p
     for old, new in (
         (b'"blk.0.attn_norm.weight"', b'"blk.9.attn_norm.weight"'),  # a tensor that the file does not have
         (b'"blk.0.attn_norm.weight", [256], 0,', b'"blk.0.attn_norm.weight", [256], 4,'),  # beyond its end
+        (
+            b'"blk.0.attn_norm.weight", [256], 0, [256]',
+            b'"blk.0.attn_norm.weight", [256], 0, [255]',
+        ),  # fewer bytes
+        (
+            b'"blk.0.attn_norm.weight", [256], 0, [256]',
+            b'"blk.0.attn_norm.weight", [128], 0, [128]',
+        ),  # not the graph's
         (b'"layers": ', b'"layerz": '),
     ):
         assert content.count(old) and len(old) == len(new)

@@ -28,6 +28,7 @@ from zinc_rt.host.files import write_atomically
 from zinc_rt.host.input_files import make_read_error
 from zinc_rt.host.version import __version__, digest_planning_source
 from zinc_rt.ir import serial
+from zinc_rt.ir.dtypes import count_row_bytes
 from zinc_rt.ir.graph import Stage
 from zinc_rt.ir.verify import verify_graph
 from zinc_rt.kernels.weight import Weight
@@ -104,7 +105,11 @@ class GraphWriter:
             raise ValueError("no graph was planned")
         for stage, model in models.items():
             for name, table in model.constants.items():
-                stored.add("table", name, np.ascontiguousarray(table, "<f4").tobytes())
+                content = np.ascontiguousarray(table, "<f4").tobytes()
+                known = stored.read("table", name)
+                if known is not None and known != content:
+                    raise ValueError(f"{name} differs between the stages")
+                stored.add("table", name, content)
             stored.add("model", stage, _encode_model(model))
         model = next(iter(models.values()))
         head = {
@@ -114,9 +119,9 @@ class GraphWriter:
             "requires": {name: repr(value) for name, value in stored.decides.items()},
             "contents": [_parse_key(entry) for entry in self._entries.values()],
         }
-        content = _encode_file(head, self._entries)
-        write_atomically(path, lambda file: file.write(content))
-        return len(content)
+        file_bytes = _encode_file(head, self._entries)
+        write_atomically(path, lambda file: file.write(file_bytes))
+        return len(file_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,12 +283,20 @@ def _encode_model(model: Model) -> bytes:
 def _decode_model(data: memoryview, gguf: GGUFFile, limits: SequenceLimits, read_table: Any) -> Model:
     begin = 4 + int.from_bytes(data[:4], "little")
     about = json.loads(bytes(data[4:begin]))
-    head = about["rank_head"]
+    head, graph = about["rank_head"], serial.from_bytes(data[begin:])
+    weights = {name: _find_weight(place, gguf) for name, place in about["weights"].items()}
+    tables = {name: read_table(name, tuple(shape)) for name, shape in about["tables"].items()}
+    for spec in graph.by_role("weight"):
+        if (weights[spec.name].dtype, weights[spec.name].shape) != (spec.dtype, spec.shape):
+            raise ValueError(f"{spec.name} is {weights[spec.name].shape}, in the graph {spec.shape}")
+    for spec in graph.by_role("constant"):
+        if tables[spec.name].shape != spec.shape:
+            raise ValueError(f"{spec.name} is {tables[spec.name].shape}, in the graph {spec.shape}")
     return Model(
         gguf=gguf,
-        graph=serial.from_bytes(data[begin:]),
-        weights={name: _find_weight(place, gguf) for name, place in about["weights"].items()},
-        constants={name: read_table(name, tuple(shape)) for name, shape in about["tables"].items()},
+        graph=graph,
+        weights=weights,
+        constants=tables,
         limits=limits,
         layers=int(about["layers"]),
         vocab=int(about["vocab"]),
@@ -333,4 +346,7 @@ def _find_weight(place: list[Any], gguf: GGUFFile) -> Weight:
     tensor = gguf.tensors[name]
     flat = tensor.data.reshape(-1)
     raw: np.ndarray = np.ndarray(raw_shape, flat.dtype, buffer=flat, offset=offset, strides=strides)
+    row_bytes = count_row_bytes(tensor.dtype, shape[-1])
+    if raw.shape[:-1] != tuple(shape[:-1]) or raw.shape[-1] * raw.itemsize != row_bytes:
+        raise ValueError(f"{name}: {raw_shape} are not the rows of a weight of {shape}")
     return Weight(tensor.dtype, tuple(shape), raw)
