@@ -259,24 +259,32 @@ def test_expert_sum_starts_at_zero_in_selection_order(ordering: str) -> None:
 
 @pytest.mark.parametrize("ordering", ORDERINGS)
 @pytest.mark.parametrize("dtype", ["f16", "q4_k", "mxfp4"])
-def test_experts_of_halves_match_float64(ordering: str, dtype: str) -> None:
-    """Gate, up and down projections, with scales and biases, within the rounding of both operands to 11 bits."""
+@pytest.mark.parametrize(
+    ("gate_up", "down", "unit"),
+    [
+        (Op.MOE_GATE_UP_WMMA_F16, Op.MOE_DOWN_ACC_WMMA_F16, 2.0**-10),
+        (Op.MOE_GATE_UP_WMMA_BF16, Op.MOE_DOWN_ACC_WMMA_BF16, 2.0**-7),
+    ],
+    ids=["f16", "bf16"],
+)
+def test_experts_of_halves_match_float64(ordering: str, dtype: str, gate_up: Op, down: Op, unit: float) -> None:
+    """Gate, up and down projections, with scales and biases. `unit`: of the rounding of both operands."""
     x, ids = random_floats(1, 3, 256), CHOICES
     gate_w, up_w = (stacked_weight(seed, dtype, 5, 64, 256) for seed in (2, 3))
     scales, biases = [random_floats(seed, 5) for seed in (4, 5)], [random_floats(seed, 5, 64) for seed in (6, 7)]
     vectors = [make_weight(vector) for vector in (*scales, *biases)]
-    got = run_op(Op.MOE_GATE_UP_WMMA_F16, ordering, x, gate_w, up_w, ids, *vectors[:2], None, *vectors[2:])
+    got = run_op(gate_up, ordering, x, gate_w, up_w, ids, *vectors[:2], None, *vectors[2:])
     for result, w, scale, bias in zip(got, (gate_w, up_w), scales, biases, strict=True):
         chosen = dequantise64(w)[ids]  # [T, k, F, D]
         products = scale[ids][..., None] * np.einsum("tkfd,td->tkf", chosen, x.astype(np.float64))
         sizes = np.abs(scale[ids])[..., None] * np.einsum("tkfd,td->tkf", np.abs(chosen), np.abs(x))
-        assert_close(result, products + bias[ids], 2.0**-10 * sizes + 1e-5, relative=False)
+        assert_close(result, products + bias[ids], unit * sizes + 1e-5, relative=False)
     x, w, down_w = random_floats(8, 3, 2, 256), random_floats(9, 3, 2), stacked_weight(10, dtype, 5, 11, 256)
-    total = run_op(Op.MOE_DOWN_ACC_WMMA_F16, ordering, x, down_w, ids, w, None, None)
+    total = run_op(down, ordering, x, down_w, ids, w, None, None)
     chosen = dequantise64(down_w)[ids]
     want = np.einsum("tk,tkdf,tkf->td", w, chosen, x.astype(np.float64))
     sizes = np.einsum("tk,tkdf,tkf->td", np.abs(w), np.abs(chosen), np.abs(x))
-    assert_close(total, want, 2.0**-10 * sizes + 1e-5, relative=False)
+    assert_close(total, want, unit * sizes + 1e-5, relative=False)
 
 
 @pytest.mark.parametrize("ordering", ["canonical-1", "canonical-1-q8"])

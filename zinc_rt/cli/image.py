@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from zinc_rt.cli.command import Command
-from zinc_rt.cli.options import add_engine, open_engine, read_model, read_settings_once
+from zinc_rt.cli.options import add_computation, open_engine, read_model, read_settings_once
 from zinc_rt.cli.output import add_json, choose_output_stream, finish_report, format_size, start_report
 from zinc_rt.host import terminal
 from zinc_rt.host.arguments import Parser, add_models
@@ -22,6 +22,9 @@ examples:
   zinc-rt image --model M.gguf -o host --ctx 8192 --slots 4 --ordering canonical-1-q8
 """
 TIER = "t_cpu_native"
+NO_DEVICE = {  # of the options that other commands have, for a tier without a device
+    "device": "auto", "sanitizer": None, "unchecked": False, "coherence": None, "reorder": None, "facts": None,
+}  # fmt: skip
 
 
 def parser() -> argparse.ArgumentParser:
@@ -32,7 +35,8 @@ def parser() -> argparse.ArgumentParser:
     add_models(parser)
     parser.add_argument("-o", "--out", type=Path, metavar="FOLDER", required=True, help="the folder to write")
     parser.add_argument("--slots", type=int, metavar="N", default=1, help="concurrent sequences (default 1)")
-    add_engine(parser, tier=False)
+    add_computation(parser.add_argument_group("what the image computes"))
+    parser.set_defaults(tier=TIER, **NO_DEVICE)
     add_json(parser, tables=False)
     return parser
 
@@ -46,7 +50,6 @@ def _run_command(arguments: argparse.Namespace) -> int:
     if arguments.slots < 1:
         raise UsageError(f"--slots {arguments.slots}: expected 1 or more")
     check_writable(report=arguments.json)
-    arguments.tier = TIER
     report = start_report(Report("image"), arguments)
     gguf = read_model(arguments.model)
     with open_engine(gguf, arguments, read_settings_once(), slots=arguments.slots) as engine:

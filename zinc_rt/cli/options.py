@@ -173,6 +173,11 @@ def add_engine(parser: argparse.ArgumentParser, *, tier: bool = True) -> None:
         metavar="F",
         help="make the simulated device behave like the card measured with pm4-test --learn F",
     )
+    add_computation(group)
+
+
+def add_computation(group: argparse._ArgumentGroup) -> None:
+    """Add what every tier has: --ordering, --ctx, --kv-type, --timeout and --threads."""
     group.add_argument(
         "--ordering",
         choices=ORDERING_CHOICES,
