@@ -66,6 +66,10 @@ def test_messages_are_those_of_the_event_stream(serving: RunningServer) -> None:
     with connect(serving, "/v1/messages") as socket:
         socket.send(json.dumps({**CHAT, "stream": True}))
         assert json.loads(socket.recv(60))["type"] == "message_start"
+    with connect(serving, "/v1/admin/trace?steps=4") as socket:
+        for _ in range(2):
+            socket.send("")
+            assert json.loads(socket.recv(60))["traceEvents"]
     with connect(serving, "/nowhere") as socket:
         socket.send("{}")
         assert json.loads(socket.recv(60))["error"]["code"] == "not_found"
