@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from backends.fake_gpu import FakeGpu, FakeSide
 from bad_calls import run_bad_calls, run_valid_calls
 from exec_folder import (
     COUNT,
@@ -33,19 +34,26 @@ from exec_folder import (
     x86,
 )
 
+from zinc_rt.backends import registry
 from zinc_rt.backends.amd.backend import AmdBackend
+from zinc_rt.backends.amd.hang import Hang
+from zinc_rt.backends.amd.options import AmdOptions
+from zinc_rt.backends.amd.packet_list import PacketList
 from zinc_rt.backends.amd.publish import STORE_FENCE
 from zinc_rt.backends.amd.ring_loan import RingLoan
+from zinc_rt.backends.base import Device
 from zinc_rt.backends.cpu.native import REFUSALS
 from zinc_rt.backends.exec_library import FOR_IR, SOURCES, compile_exec_library, generate_hidden_publish
 from zinc_rt.engine.devices import choose_tier, open_backend
 from zinc_rt.engine.engine import Engine
 from zinc_rt.engine.image import IMAGE, KERNELS
 from zinc_rt.engine.runner import take_block
+from zinc_rt.exec import Stream
 from zinc_rt.exec.abi import FOLDER, ExecError, ExecLibrary, list_constants, list_functions, make_key
 from zinc_rt.golden.embedded import FOLDER as GOLDEN
 from zinc_rt.kernels.native.build import HEADERS, find_compiler, make_environment
 from zinc_rt.model.gguf import read_gguf
+from zinc_rt.pm4.packets import WaitRegMem, WriteData
 
 
 @pytest.fixture
@@ -332,6 +340,34 @@ def test_library_replays_a_lent_ring_of_a_gpu_tier(library: ExecLibrary, tier: s
         engine.extend(sequence, [token], rows="last")
         assert engine.extend(sequence, [5], rows="last").tobytes() == following
         assert backend.instrument is not None and backend.instrument.findings() == []
+
+
+@x86
+def test_hang_on_a_lent_ring_is_reported_when_it_is_taken_back(
+    library: ExecLibrary, context: int, tmp_path: Path
+) -> None:
+    gpu = FakeGpu(kind="kfd")
+    options = AmdOptions(ring_bytes=4096, timeout_seconds=0.05, hang_folder=tmp_path)
+    backend = AmdBackend(FakeSide(gpu), registry.spec("t1"), Device("fake", "gfx1201", simulated=True), options)
+    flag, stream = backend.alloc(4096, "host_visible", "flag"), Stream("main")
+    good = backend.build(PacketList((WriteData(flag.gpu_va + 8, (1,)),), "good"), {})
+    stuck = backend.build(PacketList((WaitRegMem(flag.gpu_va, 42),), "stuck"), {})
+    graph = library.call("graph_create", context, "g", 2)
+    loan = RingLoan(library, context, backend, stream)
+    loan.adopt(graph, 1, good)
+    loan.adopt(graph, 2, stuck)
+    library.call("graph_replay", graph, 1, loan.stream)
+    gpu.run()
+    library.call("stream_synchronize", loan.stream, 60 * SECOND)
+    assert backend.read(flag, 8, 1)[0] == 1
+    library.call("graph_replay", graph, 2, loan.stream)
+    gpu.run()
+    assert status_of(library.call, "stream_synchronize", loan.stream, SECOND // 100) == "ZRT_ERR_TIMEOUT"
+    with pytest.raises(Hang, match="fence 2 not reached") as hang:
+        loan.close(0.01)
+    report = hang.value.report
+    assert "WAIT_REG_MEM" in report.ib and report.submissions[-1].ib_name == "stuck"
+    backend.close(drain_seconds=0.0)
 
 
 # Sanitizers

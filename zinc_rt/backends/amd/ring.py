@@ -216,6 +216,29 @@ class AmdRing:
                 f"there will be no {lacking}" if ended else f"no {lacking} within {timeout_seconds:g} s"
             )
 
+    def take_back(self, wptr_dw: int, fence_value: int, published: Sequence[ReadyDwords]) -> None:
+        """Continue after the submissions of another program, up to this position and fence, each of which was
+        one of `published`. Those that have not finished are in flight, for reports.
+        """
+        self.wptr_dw, self.timeline.submitted = wptr_dw, fence_value
+        unfinished: list[tuple[int, int, int, ReadyDwords]] = []
+        end = wptr_dw
+        for value in range(fence_value, self.timeline.poll(), -1):
+            ready = next((item for item in published if self._holds(item, end, value)), None)
+            if ready is None:  # a packet that waits for another ring is in between
+                break
+            unfinished.append((end - ready.count_dw, end, value, ready))
+            end -= ready.count_dw
+        self._submitted.extend(reversed(unfinished))
+
+    def _holds(self, ready: ReadyDwords, end_dw: int, value: int) -> bool:
+        """Return whether the dwords before `end_dw` are those of a submission with this fence value."""
+        start_dw = end_dw - ready.count_dw
+        if ready.fence_value is None or start_dw < max(0, self.wptr_dw - self.ring_dw):
+            return False
+        ready.fence_value.value = value
+        return self.words(start_dw, end_dw) == list(ready.words)
+
     # Progress
 
     @property

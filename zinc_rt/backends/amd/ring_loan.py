@@ -29,6 +29,7 @@ class RingLoan:
         self._library, self._backend, self._of = library, backend, stream
         self._ring = ring = backend.ring(stream)
         ring.wait_until_idle(FULL_NS / 1e9)
+        self._adopted: list[ReadyDwords] = []
         self._wait = _WaitPacket(ring.generation)
         self.stream: int = library.call("stream_open_ring", context, stream.name, describe_ring(ring, self._wait))
 
@@ -43,16 +44,18 @@ class RingLoan:
         it. Writes of the host through the BAR that came before are visible to every replay.
         """
         _, ready = self._backend.prepare_submission(executable, self._of)
+        self._adopted.append(ready)
         self._library.call("graph_adopt", graph, key, describe_program(ready, self.stream))
 
-    def close(self) -> None:
-        """Wait until the ring is idle and take it back. Raise ExecError, and keep it lent, if it does not end."""
+    def close(self, timeout_seconds: float = FULL_NS / 1e9) -> None:
+        """Take the ring back and wait until it is idle. Raise Hang with the tier's report if it does not end; the
+        library's stream then stays until its context is destroyed."""
         if self.stream:
-            self._library.call("stream_synchronize", self.stream, FULL_NS)
-            wptr_dw, fence_value = self._library.call("ring_position", self.stream)
-            self._library.call("stream_destroy", self.stream)
-            self._ring.wptr_dw, self._ring.timeline.submitted = wptr_dw, fence_value
-            self.stream = 0
+            stream, self.stream = self.stream, 0
+            wptr_dw, fence_value = self._library.call("ring_position", stream)
+            self._ring.take_back(wptr_dw, fence_value, self._adopted)
+            self._ring.wait_until_idle(timeout_seconds)
+            self._library.call("stream_destroy", stream)
 
 
 class _WaitPacket:
