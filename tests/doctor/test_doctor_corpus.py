@@ -79,6 +79,7 @@ def test_absent_data_is_unknown_and_blames_nothing(removed: str) -> None:
 
 
 @pytest.mark.parametrize("name", corpus.BASES)
+@pytest.mark.rest(keep=2)
 def test_redaction_keeps_what_the_rules_read(name: str) -> None:
     """The diagnosis of a healthy machine, and of each sick one made from it, is the same from a bundle."""
     sick = [machine for machine in corpus.list_machines() if machine.name.endswith(f"@{name}")]

@@ -26,6 +26,7 @@ def embed_alone(file: Path, tier: str) -> list[bytes]:
 
 @pytest.mark.parametrize("stem", STEMS)
 @pytest.mark.parametrize("slots", [1, 4])
+@pytest.mark.rest(keep=3)
 def test_batched_embeddings_have_the_bits_of_single_ones(data_dir: Path, stem: str, slots: int) -> None:
     file = data_dir / "goldens2" / f"{stem}.gguf"
     with LLM(file, tier="t_cpu", threads=1, slots=slots) as llm:

@@ -64,6 +64,7 @@ def decode_with_engine(model: str, ordering: str) -> tuple[list[int], np.ndarray
 
 @pytest.mark.parametrize("ordering", ["canonical-1", "canonical-1-q8"])
 @pytest.mark.parametrize("model", MODELS)
+@pytest.mark.rest(keep=3)
 def test_image_replays_with_the_bits_of_the_engine(tmp_path: Path, model: str, ordering: str) -> None:
     expected, logits = decode_with_engine(model, ordering)
     host = load_host().ImageHost(write_folder(tmp_path, model, ordering), threads=2)

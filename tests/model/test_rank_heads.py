@@ -42,6 +42,7 @@ def weight(values: np.ndarray) -> Weight:
 
 @pytest.mark.parametrize("name", GOLDENS)
 @pytest.mark.parametrize("tier", ["t_cpu", "t_cpu_native"])
+@pytest.mark.rest(keep=4)
 def test_scores_match_llama_cpp(name: str, tier: str, rank_models: dict[str, Path]) -> None:
     golden: dict[str, Any] = GOLDENS[name]
     cases = golden["prompts"] + golden["pairs"]

@@ -57,6 +57,7 @@ def test_work_is_computed_from_the_graph(model_work: TokenWork) -> None:
 
 
 @pytest.mark.parametrize("chip", ["gfx1100", "gfx1151"])
+@pytest.mark.rest(keep=1)
 def test_gfx11_has_the_dispatches_of_gfx12_and_counts_its_own_instructions(
     chip: str, model_work: TokenWork
 ) -> None:
