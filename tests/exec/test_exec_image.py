@@ -26,6 +26,7 @@ from exec_folder import (
 from model.split_files import split
 
 from zinc_rt.backends.cpu.image import CHECKED_FROM, HEADER, SECTIONS
+from zinc_rt.cli.image import main as run_command
 from zinc_rt.engine.image import IMAGE, KERNELS, count_wrong_logits, write_host_folder
 from zinc_rt.exec.abi import ExecError, ExecLibrary, make_key
 from zinc_rt.golden.embedded import FOLDER as GOLDEN
@@ -72,6 +73,22 @@ def test_image_replays_with_the_bits_of_the_engine(tmp_path: Path, model: str, o
     assert host.run(0, PROMPT, 0, COUNT) == expected != other
     assert (host.read("request[slot].logits", "<u4") == logits.view(np.uint32)).all()
     host.close()
+
+
+def test_command_compares_the_image_and_fails_for_another_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    load_library()
+    command = ["--model", str(GOLDEN / "qwen35moe-q.gguf"), "-o", str(tmp_path), "-c", "48"]
+    assert (
+        run_command(command) == 0 and "a token and a prompt have the bits of the engine" in capsys.readouterr().out
+    )
+    with open_engine("qwen35moe-q") as engine:
+        assert count_wrong_logits(engine, write_folder(tmp_path, "qwen35moe-q")) == 0
+        write_folder(tmp_path, "qwen35moe-q", "canonical-1-q8")
+        assert count_wrong_logits(engine, tmp_path) > engine.model.vocab  # both programs
+    assert run_command([*command, "--slots", "0"]) == 2
+    assert run_command([*command[:2], "-o", "/dev/null/x"]) == 2 and "cannot create" in capsys.readouterr().err
 
 
 @pytest.mark.slow

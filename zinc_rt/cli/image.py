@@ -14,8 +14,8 @@ from zinc_rt.host.errors import UsageError
 
 EXAMPLES = """\
 The folder has model.zrx, an image: the model's programs for t_cpu_native, which map the weights from the model
-file; exec.h; the library that replays images; and the kernels for this machine's CPU. A token is computed with
-them and compared with the engine's, bit for bit. examples/exec_host.c is a host.
+file; exec.h; the library that replays images; and the kernels for this machine's CPU. A token and a prompt are
+computed with them and compared with the engine's, bit for bit. examples/exec_host.c is a host.
 
 examples:
   zinc-rt image --model M.gguf -o host
@@ -59,7 +59,7 @@ def _run_command(arguments: argparse.Namespace) -> int:
     out = choose_output_stream(arguments)
     for file in files:
         terminal.show(f"{file.name:<24} {format_size(file.stat().st_size)}", out=out)
-    reason = f"{wrong} logits of a token differ from the engine's" if wrong else ""
+    reason = f"{wrong} logits of a token and a prompt differ from the engine's" if wrong else ""
     report.results.append(
         Result(
             "image",
@@ -71,7 +71,8 @@ def _run_command(arguments: argparse.Namespace) -> int:
             artifacts=[str(file) for file in files],
         )
     )
-    terminal.show(reason or f"wrote {arguments.out}: a token has the engine's bits, {report.ordering}", out=out)
+    terminal.show(f"wrote     {arguments.out}, {report.ordering}", out=out)
+    terminal.show(f"compared  {reason or 'a token and a prompt have the bits of the engine'}", out=out)
     if arguments.json:
         report.model = describe_model(gguf)
     return finish_report(report, arguments)

@@ -15,6 +15,7 @@ from zinc_rt.backends.cpu.native import NativeBackend
 from zinc_rt.backends.exec_library import compile_exec_library
 from zinc_rt.engine.engine import Engine
 from zinc_rt.engine.resident import Variant
+from zinc_rt.engine.runner import StepBlock
 from zinc_rt.exec.abi import HEADER, ExecLibrary, make_key
 from zinc_rt.host.errors import OutputError, UnsupportedError, error_first_line
 from zinc_rt.host.files import write_atomically
@@ -147,25 +148,38 @@ def _add_groups(writer: ImageWriter, engine: Engine, variant: Variant, buffers: 
             writer.add_property(f"{group}.units", units)
 
 
+def _convert_block(filled: StepBlock, variant: Variant) -> bytes:
+    """Return the content of a step block in the layout of another capacity that holds it."""
+    block = StepBlock(variant)
+    for name, view in block.views.items():
+        source = filled.views[name].reshape(-1)[: view.size]
+        view.reshape(-1)[: source.size] = source
+    return block.raw.tobytes()
+
+
 def count_wrong_logits(engine: Engine, folder: Path) -> int:
-    """Compute a token with the engine and with the folder's library and image, which has the default programs.
-    Return the number of logits whose bits differ."""
+    """Compute a token and a prompt with the engine and with the folder's library and image, which has the default
+    programs. Return the number of logits whose bits differ."""
     with library_file((folder / LIBRARY).read_bytes()) as path:
         library = ExecLibrary(path)
-    sequence = engine.open()
-    expected = engine.extend(sequence, [0], rows="last")[0].view(np.uint32)
-    engine.release(sequence)
-    block = engine.variants.get("decode", (1, 1, 1)).blocks[0].raw.tobytes()
     context = library.call("context_create", {"kernels": folder / KERNELS})
     image = library.call("image_open", context, folder / IMAGE, None)
-    graph, stream = (
-        library.call("image_graph", image, "decode"),
-        library.call("stream_create", context, "check", 0),
-    )
-    library.call("buffer_write", library.call("image_buffer", image, _name_buffer(STEP, 0)), 0, block, len(block))
-    library.call("graph_replay", graph, make_key(1, 1, 1), stream)
-    library.call("stream_synchronize", stream, CHECK_NS)
-    port, logits = library.call("graph_port", graph, make_key(1, 1, 1), LOGITS), bytearray(expected.nbytes)
-    library.call("buffer_read", port.buffer, port.offset_bytes, logits, len(logits))
+    stream = library.call("stream_create", context, "check", 0)
+    wrong = 0
+    for number, (stage, key) in enumerate(list_default_programs(engine)):
+        if key[1] == 1:
+            sequence = engine.open()
+            tokens = [token % engine.model.vocab for token in range(min(key[0], engine.limits.ctx))]
+            expected = engine.extend(sequence, tokens, rows="last")[0].view(np.uint32)
+            ran = engine.variants.find_fitting(stage, len(tokens), 1, 1).blocks[0]
+            block = _convert_block(ran, engine.variants.get(stage, key))
+            graph, step = library.call("image_graph", image, stage), _name_buffer(STEP, number)
+            library.call("buffer_write", library.call("image_buffer", image, step), 0, block, len(block))
+            library.call("graph_replay", graph, make_key(*key), stream)
+            library.call("stream_synchronize", stream, CHECK_NS)
+            port, logits = library.call("graph_port", graph, make_key(*key), LOGITS), bytearray(expected.nbytes)
+            library.call("buffer_read", port.buffer, port.offset_bytes, logits, len(logits))
+            wrong += int((np.frombuffer(logits, np.uint32) != expected).sum())
+            engine.release(sequence)
     library.call("context_destroy", context)
-    return int((np.frombuffer(logits, np.uint32) != expected).sum())
+    return wrong
