@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from zinc_rt.ir.op import WMMA_FORMS
 from zinc_rt.ir.passes.matrix_cores import use_matrix_cores
 from zinc_rt.model.gguf import read_gguf
 from zinc_rt.perf.predict.devices import load_table
 from zinc_rt.perf.predict.roofline import compute_parts
 from zinc_rt.perf.predict.token_work import compute_work
 from zinc_rt.perf.synthetic import SHAPES, write_synthetic
-from zinc_rt.sched.step_cost import PREDICTED, PREDICTED_WMMA, StepCost
+from zinc_rt.sched.step_cost import PREDICTED, PREDICTED_BY_PREFILL, PREDICTED_WMMA, StepCost
 
 CTX = 32_768
 STEPS = (  # prompt tokens, decodes, position of the last token
@@ -40,8 +41,13 @@ def test_step_costs_match_the_prediction(tmp_path: Path) -> None:
 
 
 @pytest.mark.rest
-@pytest.mark.parametrize(("prompt", "position"), [(64, 63), (256, 2047)])
-def test_costs_of_prompts_on_matrix_cores_match_the_prediction(prompt: int, position: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("ordering", "prompt", "position"),
+    [("wmma-f16", 64, 63), ("wmma-f16", 256, 2047), ("wmma-bf16", 256, 2047)],
+)
+def test_costs_of_prompts_on_matrix_cores_match_the_prediction(
+    ordering: str, prompt: int, position: int, tmp_path: Path
+) -> None:
     model = read_gguf(str(write_synthetic(tmp_path / "m.gguf", SHAPES["qwen3-8b-q4_k_m"], header_only=True)))
     device, assumed = load_table().device("R9700"), load_table().case("likely")
     work = compute_work(
@@ -50,10 +56,15 @@ def test_costs_of_prompts_on_matrix_cores_match_the_prediction(prompt: int, posi
         position=position,
         tokens=prompt,
         sequences=1,
-        transform=partial(use_matrix_cores, ordering="wmma-f16"),
+        transform=partial(use_matrix_cores, ordering=ordering),
     )
     seconds = compute_parts(work, device, assumed).seconds
-    assert PREDICTED_WMMA.nanoseconds(prompt, 0, position + 1) == pytest.approx(1e9 * seconds, rel=0.05)
+    cost = PREDICTED_BY_PREFILL[ordering]
+    assert cost.nanoseconds(prompt, 0, position + 1) == pytest.approx(1e9 * seconds, rel=0.05)
+
+
+def test_every_prefill_ordering_has_a_prediction() -> None:
+    assert list(PREDICTED_BY_PREFILL) == ["", *WMMA_FORMS]
 
 
 def test_a_step_with_both_roles_is_two_launches() -> None:

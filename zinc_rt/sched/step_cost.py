@@ -137,7 +137,13 @@ PREDICTED_WMMA = replace(
         pair_us=0.1369,
     ),
 )
-PREDICTED_BY_PREFILL = {"": PREDICTED, "wmma-f16": PREDICTED_WMMA}  # by the ordering of prompts
+PREDICTED_BY_PREFILL = {  # by the ordering of prompts
+    "": PREDICTED,
+    "wmma-f16": PREDICTED_WMMA,
+    "wmma-bf16": replace(  # the same times: matrix operations limit both
+        PREDICTED_WMMA, source=f"{PREDICTED.source}; prompts with --prefill-ordering wmma-bf16"
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True)
