@@ -28,6 +28,7 @@ also records the report, which zinc-rt perf gate requires.
 
 examples:
   zinc-rt perf bench --model M.gguf
+  zinc-rt perf bench --model M.gguf --prompt-tokens 512 --prefill-ordering wmma-f16
   zinc-rt perf bench --model M.gguf --tier t2 --json runs/t2.json --history runs/history.jsonl
   zinc-rt perf bench --model M.gguf --tier t_cpu --slots 1,16
   zinc-rt perf bench --model M.gguf --tier t2 --slots 16 --requests
@@ -42,6 +43,7 @@ whether a speed is sufficient.
 def add_options(parser: argparse.ArgumentParser) -> None:
     add_models(parser)
     options.add_engine(parser)
+    options.add_prefill_ordering(parser, "decoded tokens keep --ordering")
     load = parser.add_argument_group("workload")
     load.add_argument(
         "-p", "--prompt-tokens", type=int, default=128, metavar="N", help="prompt tokens (default 128)"

@@ -77,7 +77,7 @@ def _run(engine: Engine, load: BenchWorkload, sampler: Sampler, timed: TimedRuns
         sequence = engine.open()
         sampler.look()
         started = clock()
-        logits = engine.extend(sequence, prompt, rows="last")
+        logits = engine.extend(sequence, prompt, rows="last", role="prompt")
         timed.prompts.append(clock() - started)
         tokens.append(int(logits[-1].argmax()))
         timed.firsts.append(clock() - started)

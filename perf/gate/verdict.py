@@ -111,7 +111,9 @@ def _evaluate_reports(
         reasons = refusals_of(SubmittedReport(criterion, evidence, result, given))
         if not reasons:
             value = value_of(result)
-            how = f"{evidence.path.name} of {evidence.started}, {evidence.device.get('name')}"
+            ordering = evidence.report.get("ordering", "")
+            where = f"{evidence.device.get('name')}{f' in {ordering}' if ordering else ''}"
+            how = f"{evidence.path.name} of {evidence.started}, {where}"
             passed_result = _make_result(
                 criterion, "pass" if criterion.bound.is_satisfied(value) else "fail", how, value=value
             )

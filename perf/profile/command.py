@@ -45,6 +45,7 @@ input.
 def add_options(parser: argparse.ArgumentParser) -> None:
     add_models(parser)
     options.add_engine(parser)
+    options.add_prefill_ordering(parser, "of --prefill, and of the tokens before a decode step")
     load = parser.add_argument_group("workload")
     load.add_argument(
         "--steps",

@@ -13,7 +13,7 @@ from zinc_rt.backends.times import Times
 from zinc_rt.engine.engine import Engine, Sequence
 from zinc_rt.host.chrome_trace import make_document, make_process_name, make_thread_name
 from zinc_rt.host.errors import UsageError
-from zinc_rt.ir.graph import Node, OpGraph, Stage
+from zinc_rt.ir.graph import Node, OpGraph, TokenRole
 from zinc_rt.mem.traffic import list_decode_traffic
 from zinc_rt.perf.structure.lab import make_prompt
 from zinc_rt.trace.chrome import HOST, QUEUES, format_node_title, make_dispatch_slices, make_slice
@@ -84,7 +84,8 @@ def measure(
 ) -> MeasuredSteps:
     """Run a warm-up step of each kind, then steps without timestamps and as many with them, on one engine."""
     prompt = make_prompt(engine.model.vocab, max(load.prefill, load.position, 1))
-    stage: Stage = "prefill" if load.prefill > 1 else "decode"
+    role: TokenRole = "prompt" if load.prefill else "decode"
+    stage = engine.variants.choose_stage(load.prefill or 1, 1, role)
     measured = MeasuredSteps(
         engine.graph(stage), load.prefill or 1, 0 if load.prefill else load.position + 3 * load.steps // 2
     )
@@ -92,7 +93,7 @@ def measure(
     if not load.prefill:
         sequence = engine.open()
         if load.position:
-            engine.extend(sequence, prompt[: load.position], rows="last")
+            engine.extend(sequence, prompt[: load.position], rows="last", role="prompt")
 
     def step(timed: bool) -> TimedStep:
         engine.variants.timed = timed
@@ -100,7 +101,7 @@ def measure(
         tokens = prompt[: load.prefill] if sequence is None else [prompt[0]]
         try:
             start = clock_ns()
-            output = engine.advance([(taken, tokens)], [len(tokens) - 1])
+            output = engine.advance([(taken, tokens)], [len(tokens) - 1], role=role)
             ended = clock_ns()
         finally:
             engine.variants.timed = False

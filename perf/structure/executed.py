@@ -23,7 +23,7 @@ from zinc_rt.isa.target import TARGETS, target_of
 from zinc_rt.perf.structure.lab import CannotMeasure, Lab, LabEngine, Measurement, make_prompt
 
 PROMPT_TOKENS = 4
-WIDE = 1024  # activations per token: matrix kernels take whole groups of this many
+WIDE = 1024  # activations per token, several steps of a matrix kernel
 
 
 def list_dispatched_nodes(variant: Variant) -> list[Node]:
@@ -225,8 +225,8 @@ def drafts_misjudged(lab: Lab, tier: str, sequences: int, drafted: int) -> Measu
 
 
 def matrix_kernels_run(lab: Lab, tier: str, tokens: int, quants: Sequence[str], ordering: str) -> Measurement:
-    """Count the kernels with matrix instructions that a prompt of `tokens` dispatched; 0 if its logits differ from
-    the oracle. Uses a model of one layer with the minimum width of such a kernel, in each type of `quants`.
+    """Count the kernels with matrix instructions that a prompt of `tokens` dispatched in the prefill ordering
+    `ordering`; 0 if its logits differ from the oracle. Uses a model of one wide layer, in each type of `quants`.
     """
     from zinc_rt.golden.tiny_models.writer import write_tiny
 
@@ -235,9 +235,11 @@ def matrix_kernels_run(lab: Lab, tier: str, tokens: int, quants: Sequence[str], 
     for quant in quants:
         model = lab.folder() / f"wide-{quant}.gguf"
         write_tiny(model, "qwen3", seed=0, quant=quant, layers=1, hidden=WIDE, ffn=64, head_dim=16)
-        bench, oracle = (lab.open_engine(item, model=model, ordering=ordering) for item in (tier, registry.ORACLE))
+        bench, oracle = (
+            lab.open_engine(item, model=model, prefill_ordering=ordering) for item in (tier, registry.ORACLE)
+        )
         prompt = make_prompt(bench.engine.model.vocab, tokens)
-        logits = [item.engine.forward(prompt, rows="last") for item in (bench, oracle)]
+        logits = [item.engine.forward(prompt, rows="last", role="prompt") for item in (bench, oracle)]
         if logits[0].tobytes() != logits[1].tobytes():
             return Measurement(0, f"a prompt in {quant} on {tier} gave other logits than the oracle")
         code: dict[str, bytes] = {}

@@ -136,14 +136,14 @@ class Lab:
         return [self.model]
 
     def open_engine(
-        self, tier: str, *, model: Path | None = None, slots: int = 1, ordering: str = ORDERING
+        self, tier: str, *, model: Path | None = None, slots: int = 1, prefill_ordering: str = ""
     ) -> LabEngine:
         """Return an engine on that tier. Raise CannotMeasure with the reason if there is no such tier."""
-        key = (tier, model or self.model, slots, ordering)
+        key = (tier, model or self.model, slots, prefill_ordering)
         if key not in self._engines:
             try:
                 choice = choose_tier(tier, self.device_option, simulate=True, sanitizer="fast")
-                backend = open_backend(choice, ordering)
+                backend = open_backend(choice, ORDERING)
             except ZincError as error:
                 raise CannotMeasure(str(error).partition("\n")[0]) from error
             self._stack.callback(backend.close)
@@ -155,7 +155,9 @@ class Lab:
                 self.read_model(key[1]),
                 backend,
                 slots=slots,
-                options=EngineOptions(observers=(counted,), settings=self.settings),
+                options=EngineOptions(
+                    observers=(counted,), settings=self.settings, prefill_ordering=prefill_ordering
+                ),
             )
             self.devices[tier] = backend.device
             self._engines[key] = LabEngine(engine, counted)

@@ -7,13 +7,17 @@ import statistics
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from planted_kernel import UNINITIALISED, FakeSanitizer
 
 from zinc_rt.backends.cpu.oracle import CpuBackend
+from zinc_rt.cli.logits import compute_logits
 from zinc_rt.engine.engine import Engine
+from zinc_rt.engine.variants import EngineOptions
 from zinc_rt.golden.embedded import FOLDER
 from zinc_rt.host.errors import InputError, UsageError
+from zinc_rt.ir.graph import TokenRole
 from zinc_rt.model.gguf import read_gguf
 from zinc_rt.perf.bench.runs import (
     BenchWorkload,
@@ -33,6 +37,7 @@ from zinc_rt.perf.history.chain import append_entry, collect_figures, read
 from zinc_rt.perf.history.trends import group_series
 from zinc_rt.perf.intervals import compute_ratio_interval, find_change_points
 from zinc_rt.perf.machine import Sampler, describe_machine, find_gpu_folder
+from zinc_rt.perf.profile.steps import ProfileWorkload, measure
 
 MODEL = FOLDER / "qwen3-q.gguf"
 BENCH = ("bench", "--model", str(MODEL), "--tier", "t_cpu")
@@ -67,6 +72,19 @@ def test_gate_recomputes_same_figures_from_samples(engine: Engine) -> None:
                 compute_figure(criterion, result[criterion.measure])
                 == result[criterion.measure]["measure"][criterion.figure]
             )
+
+
+def test_prompts_of_all_measurements_have_the_prefill_ordering() -> None:
+    options, tokens = EngineOptions(prefill_ordering="wmma-f16"), [3, 1, 4]
+    with Engine(read_gguf(MODEL), CpuBackend("canonical-1"), slots=3, options=options) as engine:
+        list(measure_runs(engine, BenchWorkload(prompt_tokens=3, tokens=1, warmup=0, runs=1), Sampler()))
+        assert {variant.graph.name.endswith("-prompt") for variant in engine.variants.ran()} == {True, False}
+        assert "prompt" in measure(engine, ProfileWorkload(steps=1, prefill=3)).graph.name
+        assert "prompt" not in measure(engine, ProfileWorkload(steps=1)).graph.name
+        logits, _ = compute_logits(engine, tokens, prefill="batched", rows="last", layers=False)
+        of_roles: list[TokenRole] = ["prompt", "decode"]
+        same = [np.array_equal(logits, engine.forward(tokens, rows="last", role=role)) for role in of_roles]
+        assert same == [True, False]
 
 
 def test_own_and_peer_runs_alternate(engine: Engine) -> None:

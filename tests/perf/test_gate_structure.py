@@ -294,7 +294,7 @@ def test_matrix_instructions_are_searched_in_executed_code(lab: Lab, monkeypatch
     assert executed._has_matrix_instruction(plain + matrix, "gfx1201") and not executed._has_matrix_instruction(
         plain, "gfx1201"
     )
-    line: dict[str, Any] = {"tier": "t_cpu_native", "tokens": 2, "quants": ["f32"], "ordering": "canonical-1"}
+    line: dict[str, Any] = {"tier": "t_cpu_native", "tokens": 2, "quants": ["f32"], "ordering": "wmma-f16"}
     with pytest.raises(CannotMeasure, match="not implemented in this version"):
         MEASURES["matrix_kernels_run"](lab, **line)
     monkeypatch.setattr(executed, "_has_matrix_instruction", lambda image, arch: True)

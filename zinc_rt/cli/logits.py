@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from zinc_rt.cli.command import Command
 from zinc_rt.cli.options import (
     add_engine,
+    add_prefill_ordering,
     choose_model_tokens,
     open_engine,
     parse_tokens,
@@ -59,6 +60,7 @@ def parser() -> argparse.ArgumentParser:
         "--rows", choices=("all", "last"), default="all", help="logits of every token or of the last (default all)"
     )
     add_engine(parser)
+    add_prefill_ordering(parser, "compute all tokens in it")
     add_json(parser, tables=False)
     return parser
 
@@ -136,7 +138,13 @@ def compute_logits(
 
     with show_progress(len(tokens), "tokens") as advance:
         logits = engine.extend(
-            engine.open(), tokens, tap=tap if layers else None, prefill=prefill, rows=rows, advance=advance
+            engine.open(),
+            tokens,
+            tap=tap if layers else None,
+            prefill=prefill,
+            rows=rows,
+            role="prompt",
+            advance=advance,
         )
     arrays = [np.concatenate(outputs[layer]) for layer in sorted(outputs)]
     if layers and len(arrays) != engine.model.layers:
