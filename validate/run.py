@@ -311,7 +311,8 @@ def _make_self_pair(job: ValidationJob, spec: TierSpec) -> CheckedPair:
 
 def _check_both_orders(runner: ValidationRunner, spec: TierSpec, tapped: CapturedRun) -> Iterator[CheckResult]:
     """Compare two paths of a tier: the prompt, tapped, and the following tokens one by one, compared with one
-    untapped pass over all but the last token, followed by the last.
+    untapped pass over all but the last token, followed by the last. With a prefill ordering, or too few following
+    tokens, also compare some tokens of the prompt one by one.
     """
     job, same = runner.job, _make_self_pair(runner.job, spec)
     prompt, after = len(job.tokens), tapped.generated
@@ -332,12 +333,12 @@ def _check_both_orders(runner: ValidationRunner, spec: TierSpec, tapped: Capture
             result.first_bad["token"] += prompt
             result = _compare_stages(runner, spec, result, [*job.tokens, *after[:-1]])
         yield result
-    elif prompt > 1 and not needs_whole_sequences(job.gguf):
+    if (len(after) <= 1 or job.prefill_ordering) and prompt > 1 and not needs_whole_sequences(job.gguf):
         few = job.tokens[:FEW_TOKENS]
         stepwise = runner.run(
             spec, "a few tokens, one by one", selection=job.selection, tokens=few, prefill="stepwise"
         )
-        yield _check_stepwise(same, _select_rows(tapped, 0, len(few)), stepwise)
+        yield _check_stepwise(same, _select_rows(tapped, 0, len(few)), stepwise, job.prefill_ordering)
 
 
 def _compare_stages(
@@ -371,8 +372,12 @@ def _select_rows(run: CapturedRun, first: int, last: int | None) -> CapturedRun:
     return replace(run, logits=run.logits[first:last], values=values)
 
 
-def _check_stepwise(subject: CheckedPair, batched: CapturedRun, stepwise: CapturedRun) -> CheckResult:
+def _check_stepwise(
+    subject: CheckedPair, batched: CapturedRun, stepwise: CapturedRun, prefill_ordering: str = ""
+) -> CheckResult:
     cause = "one pass over the tokens and token by token differ"
+    if prefill_ordering:
+        cause += f": {prefill_ordering} must not depend on the number of a step's tokens"
     return check_same_bits(subject, "stepwise", "prefill", batched, stepwise, cause)
 
 
@@ -391,7 +396,7 @@ def _check_solo(runner: ValidationRunner, spec: TierSpec, *, second_opinion: boo
     yield from check_forms(runner, spec, same)
     if len(job.tokens) > 1 and not needs_whole_sequences(job.gguf):
         stepwise = runner.run(spec, "forward, token by token", selection=job.selection, prefill="stepwise")
-        yield _check_stepwise(same, tapped, stepwise)
+        yield _check_stepwise(same, tapped, stepwise, job.prefill_ordering)
     if second_opinion and spec.ordering != SECOND_OPINION:
         other = TierSpec(ORACLE.tier, SECOND_OPINION, f"{ORACLE.tier}:{SECOND_OPINION}")
         ordering = "canonical-1-q8" if job.prefill_ordering else spec.ordering  # rounded activations, as there

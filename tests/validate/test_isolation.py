@@ -101,6 +101,17 @@ def test_every_model_runs_on_every_tier(run: Run, stem: str, tier: str) -> None:
     assert mix["steps"] >= 200 and min(mix["befell"].values()) > 0, mix
 
 
+@pytest.mark.rest
+def test_drafted_requests_match_solo_runs_with_a_prefill_ordering(run: Run) -> None:
+    """Draft rows have the ordering of decodes, in steps that also have tokens of prompts."""
+    code, output, report = run(
+        "--tiers", "t_cpu_native", "--requests", "4", "--seed", "5", "--drafts", "off_by_one",
+        "--prefill-ordering", "wmma-bf16",
+    )  # fmt: skip
+    assert code == 0, output
+    assert report["details"]["mixes"][0]["rows"] > 20
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.rest(keep=1)
 def test_drafted_requests_match_solo_runs(run: Run, kind: str) -> None:

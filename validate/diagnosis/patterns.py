@@ -87,6 +87,16 @@ PATTERNS = (
         BISECT,
     ),
     FailurePattern(
+        lambda e: (
+            e.has_only_kinds("prefill", "sanitizer")
+            and bool(e.job.prefill_ordering)
+            and {r.tier for r in e.of("prefill")} == {spec.text for spec in e.job.tiers}
+        ),
+        "on every tier, prompt tokens differ together and one by one: suspect the runtime, which must choose "
+        "an ordering by the role of a token, never by the number of tokens",
+        BISECT,
+    ),
+    FailurePattern(
         lambda e: e.has_only_kinds("prefill", "sanitizer"),
         "one pass over the prompt and token by token differ: suspect positions, or keys and values, of {tier}",
         BISECT,
