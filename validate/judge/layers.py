@@ -7,6 +7,7 @@ where it begins. The limit is a multiple of what quantised activations change in
 
 from __future__ import annotations
 
+import os
 import struct
 import tempfile
 from collections import defaultdict
@@ -19,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from zinc_rt.engine.engine import Engine
 from zinc_rt.engine.opening import ModelOptions, make_engine_opener
 from zinc_rt.golden.capture import CapturedRun, Selection, capture_run
 from zinc_rt.golden.llama_cpp.graph_capture import view_tensor
@@ -146,7 +148,8 @@ def compare_layers(
         return comparison
     with tempfile.TemporaryDirectory(prefix="zinc-rt-") as name:
         folder = Path(name)
-        environment = {"LD_PRELOAD": str(library), "ZINC_LLAMA_VALUES": name}
+        preloaded = " ".join((str(library), os.environ.get("LD_PRELOAD", ""))).strip()
+        environment = {"LD_PRELOAD": preloaded, "ZINC_LLAMA_VALUES": name}
         with start_engine(program, model, words, slots=slots, ctx=ctx, environment=environment) as (url, _):
             client = EngineClient(url)
             client.detect_features()
@@ -264,7 +267,7 @@ def _capture(
 
 
 @contextmanager
-def _open_reference(model: str, tokens: int, ordering: str):  # type: ignore[no-untyped-def]
+def _open_reference(model: str, tokens: int, ordering: str) -> Iterator[Engine]:
     options = ModelOptions(device="cpu", slots=1, ctx=tokens + 16, ordering=ordering)
     opener = make_engine_opener(model, options)
     engine = replace(opener, limits=replace(opener.limits, rows=tokens))()
