@@ -123,7 +123,8 @@ def change_seed(body: Body, proxy: ProxyState) -> Body | None:
 
 def set_fields(**fields: Any) -> Callable[[Body, ProxyState], Body | None]:
     def change_fields(body: Body, proxy: ProxyState) -> Body | None:
-        return {**body, **fields} if body.get("temperature", 0) > 0 else None
+        changed = {**body, **fields}
+        return changed if body.get("temperature", 0) > 0 and changed != body else None
 
     return change_fields
 
