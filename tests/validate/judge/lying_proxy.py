@@ -123,8 +123,8 @@ def change_seed(body: Body, proxy: ProxyState) -> Body | None:
 
 def set_fields(**fields: Any) -> Callable[[Body, ProxyState], Body | None]:
     def change_fields(body: Body, proxy: ProxyState) -> Body | None:
-        changed = {**body, **fields}
-        return changed if body.get("temperature", 0) > 0 and changed != body else None
+        is_other = any(body.get(name, 1.0) != value for name, value in fields.items())  # 1.0 is the default
+        return {**body, **fields} if body.get("temperature", 0) > 0 and is_other else None
 
     return change_fields
 
