@@ -153,4 +153,4 @@ def test_several_nodes_may_read_a_temporary_after_one_flush(monkeypatch: pytest.
                 engine.variants.get("prompt", (16 + 16 * flush, 1, 1))
             errors.append(str(error.value))
     driver.close_all()
-    assert any("of round_rows, which may still run" in text for text in errors), errors
+    assert any("of round_rows_f16, which may still run" in text for text in errors), errors
