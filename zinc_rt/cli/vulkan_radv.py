@@ -53,8 +53,14 @@ def compile_radv(arguments: argparse.Namespace) -> int:
 
     committed = _read_committed(arguments)
     requested, orphans = _find_requested_kernels(arguments, committed)
+    location = _find_location(arguments)
+    drops = location.is_file() and not arguments.check  # nobody can remove a container from an archive by hand
     for name in orphans:
-        terminal.show(f"orphan  {name}.zrt: no module {name}.spv")
+        terminal.show(f"{'removed' if drops else 'orphan '} {name}.zrt: no module {name}.spv")
+    if orphans and drops:
+        committed = {name: data for name, data in committed.items() if name not in orphans}
+        _write_archive(location, committed)
+        orphans = []
     if not requested:
         terminal.show(f"{'FAIL' if orphans else 'PASS'}  every container belongs to a module")
         return int(bool(orphans))
@@ -114,14 +120,20 @@ def _write_containers(
     arguments: argparse.Namespace, committed: Mapping[str, bytes], built: Mapping[str, bytes]
 ) -> None:
     from zinc_rt.host.files import write_atomically
-    from zinc_rt.kernels.archive import pack_archive
 
     location = _find_location(arguments)
     if location.is_dir():
         for name, data in built.items():
             write_atomically(location / f"{name}.zrt", partial(_write_file, data))
     elif built:
-        write_atomically(location, partial(_write_file, pack_archive({**committed, **built})))
+        _write_archive(location, {**committed, **built})
+
+
+def _write_archive(location: Path, containers: Mapping[str, bytes]) -> None:
+    from zinc_rt.host.files import write_atomically
+    from zinc_rt.kernels.archive import pack_archive
+
+    write_atomically(location, partial(_write_file, pack_archive(dict(containers))))
 
 
 def _find_requested_kernels(

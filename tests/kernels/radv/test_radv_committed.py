@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
+from zinc_rt.cli.vulkan import main
 from zinc_rt.isa import target_of
 from zinc_rt.isa.lint import Limits, lint
+from zinc_rt.kernels.archive import pack_archive, read_archive
 from zinc_rt.kernels.radv import gfx1100
 from zinc_rt.kernels.radv.container import COMPILER, MOVE_ARGUMENTS, hash_module, list_arguments, read_workgroup
 from zinc_rt.kernels.radv.table import BUILT, load, names
@@ -57,6 +60,17 @@ def test_gfx1100_archive_has_every_module_up_to_date() -> None:
         assert (zrt.target, zrt.compiler) == ("gfx1100", f"{COMPILER}25.0.7")
         assert zrt.source_hash == hash_module(spirv.KERNELS.module(name)), f"stale: {again}"
         assert zrt.code.startswith(MOVE_ARGUMENTS) and not zrt.scratch_bytes
+
+
+def test_container_without_a_module_is_dropped_from_the_archive(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, committed = tmp_path / "gfx1100.tar.xz", gfx1100.read_compiled()
+    path.write_bytes(pack_archive({**committed, "gone": committed["add"]}))
+    monkeypatch.setattr(gfx1100, "ARCHIVE", path)
+    assert main(["compile", "--radv", "gfx1100"]) == 0
+    assert "removed gone.zrt: no module gone.spv" in capsys.readouterr().out
+    assert read_archive(path) == committed
 
 
 @pytest.mark.rest(keep=6)
