@@ -30,7 +30,9 @@ def _check_interrupts(machine: InspectedMachine) -> Iterator[Observation]:
             why="a faulting program sends one after the other; those of other programs are lost",
             next="end the program; check that it is built for this GPU (HSA_OVERRIDE_GFX_VERSION)",
         )
-    elif len(events) >= FALLBACKS_MANY or max(Counter(map(_name_ring, events)).values(), default=0) >= OF_ONE_RING:
+        return
+    by_ring = Counter(filter(None, map(_name_ring, events)))
+    if len(events) >= FALLBACKS_MANY or max(by_ring.values(), default=0) >= OF_ONE_RING:
         yield observe_events(machine, list(events), events[0].address)
 
 

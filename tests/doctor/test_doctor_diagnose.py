@@ -371,3 +371,31 @@ def test_flood_of_interrupts_is_named_by_its_repetition() -> None:
     diagnosis = diagnose(MachineCapture({"kernel.log": (line * 3).encode()}))
     assert diagnosis.first and "more interrupts" in diagnosis.first.title
     assert diagnose(MachineCapture({"kernel.log": line.encode()})).first is None
+
+
+@pytest.mark.parametrize(
+    ("rings", "named"),
+    [
+        (["gfx"] * 3, True),
+        (["gfx", "sdma0", "gfx", "sdma0"], False),  # two of each: a busy machine has as many
+        (["gfx", "sdma0", "gfx", "sdma0", "comp_1.0.0"], True),
+    ],
+)
+def test_lost_interrupts_are_named_by_number_or_on_one_ring(rings: list[str], named: bool) -> None:
+    lines = [f"amdgpu {GPU}: amdgpu: Fence fallback timer expired on ring {ring}" for ring in rings]
+    assert ("log.interrupts" in {finding.id for finding in make_sick(log="\n".join(lines)).findings}) is named
+
+
+def test_device_that_the_driver_finishes_is_a_failed_start_only_after_an_error() -> None:
+    ends = f"amdgpu {GPU}: amdgpu: amdgpu: finishing device.\n"
+    assert "log.init-failed" not in {finding.id for finding in make_sick(log=ends).findings}
+    failed = f"amdgpu {GPU}: amdgpu: Fatal error during GPU init\n{ends}"
+    assert "log.init-failed" in {finding.id for finding in make_sick(log=failed).findings}
+
+
+def test_recovery_of_vram_is_a_reset_and_not_a_failure() -> None:
+    recovery = f"amdgpu {GPU}: amdgpu: recover vram bo from shadow start\n"
+    found = {finding.id for finding in make_sick(log=recovery).findings}
+    assert "log.reset" in found and "log.reset-failed" not in found
+    failed = f"{recovery}amdgpu {GPU}: amdgpu: recover vram bo from shadow failed, r=-110, tmo=0\n"
+    assert "log.reset-failed" in {finding.id for finding in make_sick(log=failed).findings}
