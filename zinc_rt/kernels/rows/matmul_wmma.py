@@ -139,7 +139,7 @@ def _multiply(
 def _check_node(tuning: Tuning, node: Node, graph: OpGraph) -> str | None:
     if "matmul_wmma" not in tuning.own_kernels:
         plain = node.op.name.partition("_WMMA")[0]
-        return f"{node.op.name} sums in a matrix instruction's order, not canonical-1: use {plain}"
+        return f"{node.op.name} sums in the matrix unit's order, not canonical-1: use {plain}"
     for port, name in zip(OPS[node.op].inputs, node.inputs, strict=False):
         if port.kind != "weight" or name == ABSENT or port.name in ("norm_w", "gate_inp"):
             continue
