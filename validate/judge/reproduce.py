@@ -64,7 +64,9 @@ def find_reproducer(
     fault = next((fault for fault in faults if fault.schedule == "alone"), faults[0])
     question = fault.question
     near = next((item.before for item in asked if item.answer is fault.answer), ())
-    phases = ((_asked_before(questions, fault, near), ALONE), (_find_others(questions, fault), PAIRS))
+    phases = [(_asked_before(questions, fault, near), ALONE), (_find_others(questions, fault), PAIRS)]
+    if not phases[0][0] and _depends_on_the_request_before(client, judge, fault):
+        phases.reverse()
     for before, attempts in phases:
         for attempt in range(1, attempts + 1):
             for item in ask_alone(client, [*before, question]):
@@ -94,6 +96,13 @@ def _asked_before(
         if q.kind == "sampled"
     ]
     return [q for q in seeds if q.body["seed"] != fault.question.body["seed"]][:1]
+
+
+def _depends_on_the_request_before(client: EngineClient, judge: AnswerJudge, fault: AnswerFault) -> bool:
+    """Ask twice: after whatever the engine was asked last, and after the same request. Return whether only the
+    first answer is wrong: the request alone would then not show the defect a second time."""
+    first, second = ask_alone(client, [fault.question, fault.question])
+    return _is_wrong(judge, first, fault) and not _is_wrong(judge, second, fault)
 
 
 def _find_others(questions: Mapping[str, JudgeQuestion], fault: AnswerFault) -> list[JudgeQuestion]:
