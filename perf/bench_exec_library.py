@@ -24,6 +24,7 @@ from zinc_rt.engine.devices import choose_tier, open_backend
 from zinc_rt.engine.engine import Engine
 from zinc_rt.engine.image import LIBRARY, write_host_folder
 from zinc_rt.engine.runner import take_block
+from zinc_rt.exec.abi import make_key
 from zinc_rt.golden.embedded import FOLDER as GOLDEN
 from zinc_rt.host.errors import UnsupportedError
 from zinc_rt.kernels.native.build import find_compiler, make_environment
@@ -31,6 +32,7 @@ from zinc_rt.model.gguf import read_gguf
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 ROUNDS, STEPS = 15, 200
+ONE_TOKEN = make_key(1, 1, 1)
 HOSTS = ("engine", "Python", "C")
 
 
@@ -68,14 +70,14 @@ class Hosts:
 
     def time_python(self) -> float:
         host, call = self.host, self.host.library.functions
-        position = host.library.call("graph_port", host.graph, 1 | 1 << 20 | 1 << 40, "request[slot].position")
-        token = host.library.call("graph_port", host.graph, 1 | 1 << 20 | 1 << 40, "request[slot].next_token")
+        position = host.library.call("graph_port", host.graph, ONE_TOKEN, "request[slot].position")
+        token = host.library.call("graph_port", host.graph, ONE_TOKEN, "request[slot].next_token")
         value, times = np.zeros(1, np.int32), []
         for step in range(STEPS):
             start = time.perf_counter_ns()
             value[0] = 3 + step % 60
             call["zrt_buffer_write"](position.buffer, position.offset_bytes, value.ctypes.data, 4)
-            call["zrt_graph_replay"](host.graph, 1 | 1 << 20 | 1 << 40, host.stream)
+            call["zrt_graph_replay"](host.graph, ONE_TOKEN, host.stream)
             assert call["zrt_stream_synchronize"](host.stream, 60 * 10**9) == 0
             call["zrt_buffer_read"](token.buffer, token.offset_bytes, value.ctypes.data, 4)
             times.append(time.perf_counter_ns() - start)

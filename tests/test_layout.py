@@ -193,9 +193,10 @@ def test_changed_kernel_changes_code_version(tmp_path: Path, monkeypatch: pytest
     version.digest_code.cache_clear()
 
 
-def test_graph_planner_files_exist() -> None:
-    """Else a plan that was made by other code would be taken for one of this code."""
-    assert [name for name in version.PLANNERS if not any(package_table.list_files(name))] == []
+def test_files_of_planners_and_oracle_exist() -> None:
+    """Else a plan or a verdict of other code would be taken for one of this code."""
+    assert [name for name in (*version.PLANNERS, *version.ORACLE) if not any(package_table.list_files(name))] == []
+    assert any(file.name == "canonical.py" for name in version.ORACLE for file in package_table.list_files(name))
 
 
 def test_planning_version_covers_all_that_planning_imports() -> None:

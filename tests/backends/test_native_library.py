@@ -122,9 +122,9 @@ def test_cached_library_is_tested_again_when_the_oracle_changed(
 
     choose()
     assert choose().cached and tested == 1
-    monkeypatch.setattr(library, "_digest_oracle", lambda: "another oracle")
+    monkeypatch.setattr(library, "digest_oracle", lambda: "another oracle")
     assert choose().cached and tested == 2 and builds.made == [BEST]
-    monkeypatch.setattr(library, "_digest_oracle", lambda: "a third")
+    monkeypatch.setattr(library, "digest_oracle", lambda: "a third")
     with pytest.raises(UnsupportedError, match="ADD differs"):
         choose("ADD differs")
 

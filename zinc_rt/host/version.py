@@ -18,6 +18,8 @@ PLANNERS = (
     "engine/resident.py", "engine/variants.py", "exec", "host", "ir", "isa/occupancy.py", "isa/target.py",
     "isa/wave_rules.py", "kernels", "kmd/driver.py", "lower", "mem", "model",
 )  # fmt: skip
+# What computes the bits that kernels are compared with, and the self-test's cases.
+ORACLE = ("backends/cpu/self_test_cases.py", "kernels/cases.py", "kernels/reference", "kernels/weight.py")
 
 
 @cache
@@ -31,6 +33,12 @@ def digest_runtime() -> str:
     """Return a digest of everything below the harness, including kernels, which identifies measured speeds and
     results."""
     return _digest_files(PACKAGES)
+
+
+@cache
+def digest_oracle() -> str:
+    """Return a digest of the reference kernels, and of the cases on which compiled kernels must equal them."""
+    return _digest_files(ORACLE, ".py")
 
 
 @cache

@@ -8,8 +8,6 @@ its kernels gave the right bits in a separate process; otherwise a lower instruc
 from __future__ import annotations
 
 import ctypes
-import functools
-import hashlib
 import os
 import subprocess
 import sys
@@ -22,13 +20,12 @@ from pathlib import Path
 from zinc_rt.host.errors import UnsupportedError
 from zinc_rt.host.files import cache_folder
 from zinc_rt.host.object_cache import ObjectCache
-from zinc_rt.kernels import cases, reference
+from zinc_rt.host.version import digest_oracle
 from zinc_rt.kernels.native import build
 
 SELF_TEST_SECONDS = 120.0
 WRONG_BITS = 3  # the self-test's exit
 FAILED_TEST = " failed its self-test ("
-TEST_CASES = Path(__file__).with_name("self_test_cases.py")
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +116,7 @@ def _build_or_load(
 ) -> tuple[bytes, bool] | str:
     """Return a library that passed its self-test and whether it was cached, or the reason why there is none."""
     key = build.make_key(compiler, level)
-    tested = f"{key}.{_digest_oracle()}"  # the verdict holds for the oracle that gave it
+    tested = f"{key}.{digest_oracle()}"  # the verdict holds for the oracle that gave it
     content, verdict = cache.load(key), cache.load(tested)
     if verdict:
         return verdict.decode()
@@ -140,15 +137,6 @@ def _build_or_load(
     if not cached:
         cache.store(key, content)
     return content, cached
-
-
-@functools.cache
-def _digest_oracle() -> str:
-    """Return a digest of what the self-test compares with: the oracle's sources and the cases."""
-    digest = hashlib.sha256()
-    for path in (*sorted(Path(reference.__file__).parent.glob("*.py")), Path(cases.__file__), TEST_CASES):
-        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
-    return digest.hexdigest()[:16]
 
 
 def run_self_test(content: bytes) -> str:
