@@ -386,7 +386,7 @@ def test_lost_interrupts_are_named_by_number_or_on_one_ring(rings: list[str], na
     assert ("log.interrupts" in {finding.id for finding in make_sick(log="\n".join(lines)).findings}) is named
 
 
-def test_device_that_the_driver_finishes_is_a_failed_start_only_after_an_error() -> None:
+def test_finished_device_is_a_failed_start_only_after_an_error() -> None:
     ends = f"amdgpu {GPU}: amdgpu: amdgpu: finishing device.\n"
     assert "log.init-failed" not in {finding.id for finding in make_sick(log=ends).findings}
     failed = f"amdgpu {GPU}: amdgpu: Fatal error during GPU init\n{ends}"

@@ -121,7 +121,7 @@ def test_images_of_all_golden_models_have_the_bits_of_the_engine(
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_capsule_file_continues_with_equal_bits_in_other_units_and_twice(tmp_path: Path, model: str) -> None:
+def test_capsule_file_continues_with_equal_bits_in_other_units(tmp_path: Path, model: str) -> None:
     write_folder(tmp_path, model)
     host = load_host().ImageHost(tmp_path, threads=1)
     tokens = [*PROMPT, *host.run(0, PROMPT, 0, 20)]  # more than a page

@@ -89,7 +89,7 @@ def test_header_and_library_name_the_same_statuses(library: ExecLibrary) -> None
     assert texts[1:] == list(REFUSALS.values())
 
 
-def test_library_exports_the_functions_of_the_header_and_nothing_else(library: ExecLibrary) -> None:
+def test_library_exports_only_the_functions_of_the_header(library: ExecLibrary) -> None:
     elffile = pytest.importorskip("elftools.elf.elffile")
     section = elffile.ELFFile(io.BytesIO(compile_exec_library())).get_section_by_name(".dynsym")
     exported = {item.name for item in section.iter_symbols() if item["st_shndx"] != "SHN_UNDEF"}
@@ -131,7 +131,7 @@ def test_streams_events_and_plans_order_copies(library: ExecLibrary, context: in
     assert status_of(call, "plan_execute", plan) == status_of(call, "plan_wait", plan, 0) == "ZRT_ERR_STATE"
 
 
-def test_plan_orders_replays_and_submits_nothing_without_every_program(library: ExecLibrary, folder: Path) -> None:
+def test_plan_orders_replays_and_needs_every_program(library: ExecLibrary, folder: Path) -> None:
     call, key = library.call, make_key(1, 1, 1)
     host_context = call("context_create", {"threads": 1, "kernels": folder / KERNELS})
     image = call("image_open", host_context, folder / IMAGE, None)

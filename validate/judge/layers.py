@@ -89,7 +89,7 @@ class LayerComparison:
 
     @property
     def first(self) -> ValueDistance | None:
-        """The first wrong node, the first wrong layer if no node of it is wrong, or None."""
+        """Return the first wrong node, the first wrong layer if no node of it is wrong, or None."""
         return next((value for value in (*self.nodes, *self.layers) if value.is_wrong), None)
 
     def format_lines(self) -> Iterator[str]:

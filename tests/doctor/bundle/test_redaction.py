@@ -253,7 +253,7 @@ def test_call_trace_is_kept_with_the_line_before_it() -> None:
     )
 
 
-def test_names_of_packages_and_groups_of_a_capture_by_hand_are_removed() -> None:
+def test_package_and_group_names_of_manual_captures_are_removed() -> None:
     packages = b"ii  acme-agent 1.2 all\nii  linux-firmware 20250901 all\nacme-agent-1.2-3.x86_64\nmesa 25.2.1-1\n"
     groups = b"uid=1007(matilda) gid=1007(matilda) groups=1007(matilda),44(video),5001(falconteam),27(sudo)\n"
     redacted, _ = Redactor().redact_files({"machine/packages.txt": packages, "machine/id.txt": groups})

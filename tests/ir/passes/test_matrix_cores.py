@@ -63,9 +63,7 @@ def test_prompts_have_the_same_bits_in_any_chunks_on_both_cpu_tiers(architecture
 @pytest.mark.slow
 @pytest.mark.parametrize("quantised", ["f32", "q"])
 @pytest.mark.parametrize("structure", [name for name, made in TINY_MODELS.items() if not made.embeds])
-def test_long_prompts_of_every_golden_model_have_the_same_bits_in_any_chunks(
-    structure: str, quantised: str, data_dir: Path
-) -> None:
+def test_long_prompts_of_every_golden_model_in_any_chunks(structure: str, quantised: str, data_dir: Path) -> None:
     """The oracle takes seconds for some tokens: it computes the first ones only, which see no later token."""
     stem = f"{structure}-{quantised}.gguf"
     paths = [path for folder in ("goldens", "goldens2") if (path := data_dir / folder / stem).exists()]
